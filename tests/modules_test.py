@@ -1,0 +1,99 @@
+"""Checks that a module includes only modules that it may use, and third-party headers only where they belong.
+
+A module's code is src/<module>/ and include/autopar/<module>.hpp. It may include the modules in its row below, what those
+may include, and itself.
+"""
+import os
+import pathlib
+import re
+import sys
+
+MAY_USE = {
+    "support": [],
+    "ir": ["support"],
+    "mesh": ["support"],
+    "layout": ["ir", "mesh"],
+    "ops": ["ir", "layout"],
+    "grad": ["ops"],
+    "comm": ["layout", "mesh"],
+    "cost": ["ops", "comm"],
+    "search": ["cost"],
+    "partition": ["ops", "comm"],
+    "exec": ["partition"],
+    "io": ["ir", "mesh", "layout", "ops", "grad", "comm", "cost", "search", "partition"],
+    "report": ["cost", "search"],
+    "cli": ["grad", "search", "partition", "exec", "io", "report"],
+}
+
+# Header prefix -> the modules that may include it.
+THIRD_PARTY = {
+    "google/protobuf/": {"io"},
+    "onnx/": {"io"},
+    "onnxruntime": {"exec"},
+    "nlohmann/": {"io", "report", "cli"},
+    "CLI/": {"cli"},
+    "spdlog/": {"cli"},
+}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
+
+
+def closure(module):
+    reachable, pending = {module}, list(MAY_USE[module])
+    while pending:
+        used = pending.pop()
+        if used not in reachable:
+            reachable.add(used)
+            pending += MAY_USE[used]
+    return reachable
+
+
+def module_of(path):
+    """The module that a path such as autopar/ir.hpp, src/ir/x.hpp or ir/x.hpp belongs to; None if it names none."""
+    parts = pathlib.PurePosixPath(path).parts
+    if len(parts) == 2 and parts[0] == "autopar":
+        return pathlib.PurePosixPath(parts[1]).stem
+    return parts[0] if len(parts) > 1 and parts[0] in MAY_USE else None
+
+
+def errors_of(module, name, text):
+    for match in INCLUDE.finditer(text):
+        header = match[1] or match[2]
+        where = f"{name}:{text.count(chr(10), 0, match.start()) + 1}"
+        for prefix, owners in THIRD_PARTY.items():
+            if header.startswith(prefix) and module not in owners:
+                yield f"{where}: {module} may not include <{header}>; only {', '.join(sorted(owners))} may"
+        used = module_of(header)
+        if used is not None and used not in closure(module):
+            yield f"{where}: {module} may not include {used} ({header}); it may use {', '.join(sorted(closure(module)))}"
+
+
+def check_the_checker():
+    def refused(module, include):
+        return bool(list(errors_of(module, "x", f"#include {include}\n")))
+
+    assert refused("layout", '"autopar/ops.hpp"') and refused("partition", '"cost/model.hpp"')
+    assert refused("report", '"autopar/io.hpp"') and refused("ir", "<onnx/onnx_pb.h>")
+    assert not refused("cost", '"autopar/ir.hpp"') and not refused("io", "<onnx/onnx_pb.h>")
+    assert not refused("ops", '"ops/table.hpp"') and not refused("exec", "<onnxruntime_cxx_api.h>")
+
+
+def main():
+    check_the_checker()
+    root = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
+    errors, count = [], 0
+    for folder in (root / "src", root / "include"):
+        for path in sorted(p for p in folder.rglob("*") if p.suffix in (".hpp", ".cpp", ".h", ".inc")):
+            count += 1
+            module = module_of(path.relative_to(folder).as_posix())
+            name = path.relative_to(root).as_posix()
+            if module not in MAY_USE:
+                errors.append(f"{name}: belongs to no module; the modules are {', '.join(MAY_USE)}")
+            else:
+                errors += errors_of(module, name, path.read_text(encoding="utf-8"))
+    print("\n".join(errors) or f"{count} files, every include is allowed")
+    return 1 if errors or count == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
