@@ -1,0 +1,85 @@
+// How to get from one Spec to another, and what that takes: one answer for pricing and rewriting.
+//
+//   Resharder resharder(shape, dtype, mesh, cluster);
+//   Reshard r = resharder.path(from, to);   // r.steps: [ReduceScatter {nvlink} axis 0, ...]
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "autopar/layout.hpp"
+
+namespace autopar {
+
+enum class CollectiveKind : std::uint8_t {
+  kAllReduce,
+  kAllGather,
+  kReduceScatter,
+  kAllToAll,
+  kBroadcast,
+  kShardSlice,   // local: the part at the rank's position in the group
+  kMakePartial,  // local: position 0 of the group keeps its input, the others hold zeros
+};
+// The ONNX op type in the domain ai.autopar ("AllReduce"); kMakePartial: "MakePartial", which
+// exists only before lowering (it becomes Where over a ShardSlice of a constant).
+const char* name_of(CollectiveKind kind);
+bool communicates(CollectiveKind kind);
+
+// One collective over the groups of devices that differ only along `axes`.
+struct Collective {
+  CollectiveKind kind = CollectiveKind::kAllReduce;
+  std::vector<int> axes;  // mesh axes; the first varies slowest within a group
+  int axis = -1;          // tensor dimension that is gathered, scattered, sliced; AllToAll: split
+  int concat_axis = -1;   // AllToAll only: tensor dimension that is put together
+  Reduction reduction = Reduction::kSum;
+  bool operator==(const Collective&) const = default;
+};
+std::string to_text(const Collective& collective, const Mesh& mesh);  // "AllGather {nvlink} 0"
+
+// Bytes that one device sends, given the local bytes of its input (ring algorithms: AllReduce
+// 2(n-1)/n, AllGather n-1, ReduceScatter, AllToAll, Broadcast (n-1)/n times the input).
+double sent_bytes(const Collective& collective, double input_bytes, const Mesh& mesh);
+
+// Alpha-beta time. A group is split by the tiers that it crosses; every phase runs at its tier's
+// per-device bandwidth on the data that is left for that tier, with ceil(log2 n) latencies
+// (AllToAll: n-1). Groups that run at the same time on one slow link share it: each device brings
+// its own part of the bandwidth, so a group with m devices on a node has m parts. Local steps:
+// memory traffic. Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication
+// operations in MPICH", IJHPCA 2005, section 3; hierarchy as in NCCL's per-node rings.
+Seconds collective_seconds(const Collective& collective, double input_bytes, const Mesh& mesh,
+                           const Cluster& cluster);
+
+// The cheapest sequence between two specs of one tensor.
+struct Reshard {
+  std::vector<Collective> steps;  // empty: nothing to do
+  std::vector<Spec> specs;        // after each step; the last one is the target
+  Seconds seconds = 0;
+  // Largest sum of a step's local input and output bytes, without the source itself where the
+  // source is the input: what lives beside the source while resharding. 0 where nothing to do.
+  Bytes peak_bytes = 0;
+};
+
+// Shortest paths over the valid specs of one tensor (Dijkstra; states are specs, edges collectives,
+// also joint over several axes). Ties: fewer steps, then the order of CollectiveKind and axes. The
+// result depends on nothing but the arguments. Caches per source spec; not thread-safe.
+class Resharder {
+ public:
+  Resharder(Shape shape, DType dtype, Mesh mesh, Cluster cluster);
+  ~Resharder();
+  Resharder(Resharder&&) noexcept;
+  Resharder& operator=(Resharder&&) noexcept;
+
+  // Precondition: both are valid for the shape. Seconds are infinite (and path() has no steps while
+  // from != to) only where no sequence exists: towards a partial max, min or prod.
+  Seconds seconds(const Spec& from, const Spec& to);
+  Reshard path(const Spec& from, const Spec& to);
+  const Shape& shape() const;
+  DType dtype() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace autopar

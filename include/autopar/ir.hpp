@@ -1,0 +1,164 @@
+// The tensor graph: ops, values, types, attributes. Knows no devices.
+//
+//   Graph graph;
+//   ValueId x = graph.add_value({.name = "X", .dtype = DType::kFloat32, .shape = {64, 128},
+//                                .kind = ValueKind::kInput});
+//   graph.inputs.push_back(x);
+//   ValueId y = graph.add_value({.name = "Y", .dtype = DType::kFloat32, .shape = {64, 128}});
+//   graph.add_op({.name = "relu", .type = "Relu", .inputs = {x}, .outputs = {y}});
+//   graph.outputs.push_back(y);
+//
+// Invariants (verify() checks them):
+// - ops are in topological order; every value has one producer or none;
+// - names of values are unique and not empty, so are names of ops;
+// - every shape is static; a missing optional input or output is an invalid ValueId.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "autopar/support.hpp"
+
+namespace autopar {
+
+enum class DType : std::uint8_t {
+  kFloat32,
+  kFloat16,
+  kBFloat16,
+  kFloat64,
+  kInt8,
+  kUInt8,
+  kInt16,
+  kUInt16,
+  kInt32,
+  kUInt32,
+  kInt64,
+  kUInt64,
+  kBool,
+};
+Bytes size_of(DType dtype);
+// The lower-case ONNX name: "float32", "bfloat16", "int64", "bool".
+const char* name_of(DType dtype);
+std::optional<DType> parse_dtype(const std::string& name);
+bool is_floating(DType dtype);
+
+using Shape = std::vector<std::int64_t>;  // one entry per dimension, outermost first
+std::int64_t element_count(const Shape& shape);
+std::string to_text(const Shape& shape);  // "[64,128]"
+
+// Dense little-endian data, row-major. `bytes.size() == element_count(shape) * size_of(dtype)`.
+struct Tensor {
+  DType dtype = DType::kFloat32;
+  Shape shape;
+  std::string bytes;
+  bool operator==(const Tensor&) const = default;
+};
+Tensor int64_tensor(const Shape& shape, const std::vector<std::int64_t>& values);
+Tensor scalar_tensor(DType dtype, double value);  // rank 0
+// Elements of an integer or bool tensor; of any other dtype: nothing.
+std::optional<std::vector<std::int64_t>> int_values(const Tensor& tensor);
+
+// Data that lies in a file beside the model (ONNX external data).
+struct ExternalData {
+  std::string location;  // as the model says it, relative to the model's folder
+  std::int64_t offset = 0;
+  std::int64_t length = -1;  // -1: to the end of the file
+  bool operator==(const ExternalData&) const = default;
+};
+
+enum class ValueKind {
+  kInput,       // fed at every run
+  kParameter,   // a weight or optimizer state: an initializer, or a graph input that holds one
+  kConstant,    // known at import; never a graph input
+  kActivation,  // produced by an op
+};
+
+struct Value {
+  std::string name;
+  DType dtype = DType::kFloat32;
+  Shape shape;
+  ValueKind kind = ValueKind::kActivation;
+  OpId producer;  // invalid for inputs, parameters, constants
+  // Data of a constant or of a parameter that the model's file holds.
+  std::variant<std::monostate, Tensor, ExternalData> data;
+
+  Bytes bytes() const { return element_count(shape) * size_of(dtype); }
+  const Tensor* tensor() const { return std::get_if<Tensor>(&data); }
+  bool has_data() const { return data.index() != 0; }
+};
+
+using Attribute = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>,
+                               std::vector<double>, std::vector<std::string>, Tensor>;
+
+// An op with the semantics of ONNX (`domain` empty) at the graph's opset, or of `ai.autopar`.
+struct Op {
+  std::string name;    // the user's name where the op is the user's own
+  std::string type;    // "MatMul"
+  std::string domain;  // "" is ONNX's default domain
+  std::vector<ValueId> inputs;
+  std::vector<ValueId> outputs;
+  std::map<std::string, Attribute> attributes;
+  // The user's op that this one was normalised from (equal to name/type where unchanged).
+  std::string origin_name;
+  std::string origin_type;
+
+  bool has_input(std::size_t i) const { return i < inputs.size() && inputs[i].valid(); }
+  bool has_output(std::size_t i) const { return i < outputs.size() && outputs[i].valid(); }
+  // The attribute or the fallback where it is absent or of another type.
+  std::int64_t int_attribute(const std::string& name, std::int64_t fallback) const;
+  double float_attribute(const std::string& name, double fallback) const;
+  std::string string_attribute(const std::string& name, const std::string& fallback) const;
+  std::vector<std::int64_t> ints_attribute(const std::string& name,
+                                           const std::vector<std::int64_t>& fallback = {}) const;
+};
+
+// One place that reads a value: input `port` of `op`.
+struct Use {
+  OpId op;
+  int port = 0;
+  auto operator<=>(const Use&) const = default;
+};
+
+class Graph {
+ public:
+  std::string name;
+  std::int64_t opset = 18;
+  std::vector<Op> ops;
+  std::vector<Value> values;
+  std::vector<ValueId> inputs;   // in the model's order
+  std::vector<ValueId> outputs;  // in the model's order
+
+  // Appends; for add_op also sets the producer of its outputs.
+  ValueId add_value(Value value);
+  OpId add_op(Op op);
+
+  const Op& op(OpId id) const { return ops[id.index()]; }
+  Op& op(OpId id) { return ops[id.index()]; }
+  const Value& value(ValueId id) const { return values[id.index()]; }
+  Value& value(ValueId id) { return values[id.index()]; }
+};
+
+// Hands out names that are not taken yet: `stem`, `stem/1`, `stem/2`, ... Deterministic.
+class Names {
+ public:
+  std::string unique(const std::string& stem);
+  void take(const std::string& name) { next_.try_emplace(name, 1); }
+  bool taken(const std::string& name) const { return next_.count(name) != 0; }
+
+ private:
+  std::map<std::string, int> next_;
+};
+
+// For each value its uses by ops, in op order (graph outputs are not uses).
+std::vector<std::vector<Use>> uses_of(const Graph& graph);
+// The integer elements of a constant operand, nothing where the input is absent or not known.
+std::optional<std::vector<std::int64_t>> constant_ints(const Graph& graph, const Op& op,
+                                                       std::size_t port);
+Status verify(const Graph& graph);
+// One line per value that is not an activation and per op; for logs and golden tests.
+std::string to_text(const Graph& graph);
+
+}  // namespace autopar

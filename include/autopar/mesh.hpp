@@ -1,0 +1,84 @@
+// The physical Cluster (devices, link tiers) and the logical Mesh of named axes bound to tiers.
+//
+//   2 x 8 devices: tiers nvlink (size 8), ib (size 2). The mesh "2x4x2" has the axes
+//   ib=2, nvlink_0=4, nvlink_1=2; rank = (i_ib * 4 + i_nvlink_0) * 2 + i_nvlink_1.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "autopar/support.hpp"
+
+namespace autopar {
+
+struct Device {
+  std::string name;
+  Bytes memory_bytes = 0;
+  double memory_bandwidth_bytes_per_s = 0;
+  std::map<std::string, double> peak_flops_per_s;  // by dtype name ("float32", "bfloat16")
+};
+
+// One level of the interconnect. Bandwidth is per device and direction.
+struct Tier {
+  std::string name;
+  std::int64_t size = 1;
+  double bandwidth_bytes_per_s = 0;
+  Seconds latency_s = 0;
+  // (message bytes, fraction of the bandwidth reached), ascending; empty: always 1.
+  std::vector<std::pair<double, double>> efficiency;
+};
+
+struct Cluster {
+  std::string name;
+  Device device;
+  std::vector<Tier> tiers;  // innermost first
+  double host_link_bandwidth_bytes_per_s = 0;
+
+  std::int64_t device_count() const;
+};
+// Positive sizes, bandwidths, memory; unique tier names; at most 2^20 devices.
+Status verify(const Cluster& cluster);
+
+struct Axis {
+  std::string name;
+  std::int64_t size = 1;
+  int tier = 0;             // index into Cluster::tiers: the outermost tier that the axis crosses
+  std::int64_t stride = 1;  // ranks between neighbours along the axis
+  bool operator==(const Axis&) const = default;
+};
+
+// Axes from the outermost (slowest-varying rank) to the innermost. No axis has size 1, except that
+// the mesh of one device has exactly one axis, of size 1. Products of sizes = number of devices.
+struct Mesh {
+  std::vector<Axis> axes;
+
+  std::int64_t size() const;
+  int rank() const { return static_cast<int>(axes.size()); }
+  std::vector<std::int64_t> sizes() const;                           // MindSpore's device matrix
+  std::vector<std::int64_t> coordinates(std::int64_t device) const;  // along each axis
+  int axis_index(const std::string& name) const;                     // -1: no such axis
+  bool operator==(const Mesh&) const = default;
+};
+std::string to_text(const Mesh& mesh);  // "2x4x2"
+
+// Builds the mesh with these axis sizes, outermost first ("4x2" or "8"); sizes of 1 are dropped. An
+// axis may span tiers. Names: the tier's name, with "_0", "_1", ... from the outermost where the
+// tier has several axes; a spanning axis gets the outermost tier's name.
+// Errors: product differs from the device count; sizes that do not nest in the tiers.
+Result<Mesh> make_mesh(const Cluster& cluster, const std::vector<std::int64_t>& sizes);
+Result<std::vector<std::int64_t>> parse_mesh(const std::string& text);
+
+// All meshes of up to `max_axes` axes in which every axis lies within one tier. `ordered`: also the
+// permutations of the sizes within a tier (they cost the same, but name ranks differently). Where
+// the cluster has more tiers than max_axes, one axis per tier. Any device count, not only powers of
+// two. Order: fewest axes first, then lexicographic by sizes. Never empty.
+std::vector<Mesh> mesh_candidates(const Cluster& cluster, int max_axes, bool ordered = false);
+
+// All groups of the devices that differ only along `axes`, flattened: each group ordered with the
+// first of `axes` varying slowest, groups ordered by their first rank. Every rank is in one group.
+std::vector<std::int64_t> device_groups(const Mesh& mesh, const std::vector<int>& axes);
+std::int64_t axes_size(const Mesh& mesh, const std::vector<int>& axes);  // product of sizes
+
+}  // namespace autopar

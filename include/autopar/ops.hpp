@@ -1,0 +1,149 @@
+// The op table. An op's rule names its loop dimensions (factors) and says which dimension of which
+// tensor each one is; everything else (candidates, specs, local shapes, collectives) follows.
+//
+//   MatMul of [8,64,32] x [32,16]:  "b m k+, k+ n -> b m n | partial: 0, 1"
+//   assignment {ib: m, nvlink: k} on ib=2 x nvlink=4: inputs [{},{ib},{nvlink}], [{nvlink},{}];
+//   output [{},{ib},{}] +{nvlink}.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "autopar/ir.hpp"
+#include "autopar/layout.hpp"
+
+namespace autopar {
+
+enum class FactorKind : std::uint8_t {
+  kParallel,  // splitting it splits every tensor that has it; no communication
+  kSum,       // a contraction: outputs without it become partial sums          mark k+
+  kMax,       // outputs without it become partial maxima                       mark k>
+  kMin,       // outputs without it become partial minima                       mark k<
+  kExchange,  // may be split, but the ranks exchange data inside the op (softmax over it)  mark k~
+  kPartial,   // no loop dimension: a partial sum passes through a linear op    "| partial: 0 1, 2"
+  kWhole,     // must not be split                                              mark k^
+};
+
+struct Factor {
+  std::string name;  // unique in the rule; kPartial: "partial" + first input, as in "partial0"
+  std::int64_t size = 1;
+  FactorKind kind = FactorKind::kParallel;
+  // Inputs that are partial sums over the axes of this factor. kPartial: the inputs in which the op
+  // is (jointly) linear. kSum: summands without the factor, such as the bias of a Conv.
+  std::vector<int> partial_inputs;
+  bool operator==(const Factor&) const = default;
+};
+
+// Per dimension of a tensor the factors that make it up, major first. Empty: a dimension of size 1,
+// or one that no factor describes (it stays whole). A dimension whose factors' sizes do not
+// multiply to its extent is an error.
+using TensorFactors = std::vector<std::vector<int>>;
+
+struct Rule {
+  std::vector<Factor> factors;
+  std::vector<TensorFactors> inputs;   // one per input; absent optional inputs: empty
+  std::vector<TensorFactors> outputs;  // one per output
+  bool operator==(const Rule&) const = default;
+
+  int factor_index(const std::string& name) const;  // -1: no such factor
+};
+// Text form and back. A dimension is a factor, "(a b)" for several, or "_" for none. `shapes` give
+// sizes; "..." stands for the leading dimensions that are left, aligned from the right with those
+// of the other tensors (broadcast: size-1 or missing dimensions have no factor).
+std::string to_text(const Rule& rule);
+struct OpShapes {
+  std::vector<Shape> inputs, outputs;
+  std::vector<DType> input_dtypes, output_dtypes;
+};
+OpShapes shapes_of(const Graph& graph, const Op& op);
+Result<Rule> parse_rule(const std::string& text, const OpShapes& shapes);
+
+// Rules that a user states for ops without one: lines `OpType "rule text"`, `#` comments.
+struct UserRules {
+  std::map<std::string, std::string> text_of_type;  // "Domain::Type" for other domains
+};
+Result<UserRules> parse_user_rules(const std::string& text, const std::string& file);
+
+// The rule of an op; user rules win. Ops without a rule: one in which every dimension is whole
+// (`replicated_rule`), with `has_rule` false so that the caller can warn.
+struct RuleOf {
+  Rule rule;
+  bool has_rule = true;
+};
+Result<RuleOf> rule_of(const Graph& graph, const Op& op, const UserRules& user = {});
+Rule replicated_rule(const OpShapes& shapes);
+
+// For one op: mesh axis -> factor index, -1 for none (the axis replicates the op).
+struct Assignment {
+  std::vector<int> factor_of_axis;
+  auto operator<=>(const Assignment&) const = default;
+};
+std::string to_text(const Assignment& assignment, const Rule& rule, const Mesh& mesh);  // "ib:m"
+
+// What the tensors of an op lie like under an assignment.
+struct OpSpecs {
+  std::vector<Spec> inputs;   // as the op needs them; absent inputs: rank-0 spec
+  std::vector<Spec> outputs;  // as the op leaves them (maybe partial)
+};
+// Within a factor axes go in mesh order; in a dimension of several factors, major factor first.
+// Nothing where the assignment is not valid: a factor not divisible, a minor factor split while a
+// major one is not down to 1 in some tensor, a kWhole factor split, axis sizes do not fit.
+std::optional<OpSpecs> specs_of(const Rule& rule, const Assignment& assignment, const Mesh& mesh);
+// All valid assignments. Order: lexicographic with factor 0 before factor 1 ... before none, the
+// outermost axis first. The all-none assignment is always there, last.
+std::vector<Assignment> candidates(const Rule& rule, const Mesh& mesh);
+// MindSpore's strategy: slices of every dimension of every input (or output).
+std::vector<std::vector<std::int64_t>> strategy_of(const std::vector<Spec>& specs,
+                                                   const Mesh& mesh);
+
+// Arithmetic and memory traffic of one op on given shapes (global or local alike).
+struct Work {
+  Flops flops = 0;
+  double bytes = 0;  // read + written, device memory
+};
+// Reshape-like ops that move nothing (Reshape, Squeeze, Unsqueeze, Identity, Flatten) are free.
+Work work_of(const Op& op, const OpShapes& shapes);
+
+// What an op becomes on a rank: appends to `program` and returns the outputs (local shapes).
+// Usually the op itself with local shapes and rewritten shape constants (Reshape targets, Expand
+// shapes, Split sizes, Slice bounds, group counts); some ops become a few. Collectives inside
+// (split softmax) are ops of the domain ai.autopar with attributes `axes` (mesh axis indices,
+// ints), `axis` and `reduce_op`, not lowered yet; rank-dependent numbers come from ShardSlice of a
+// constant.
+struct LocalContext {
+  const Graph& graph;
+  const Op& op;
+  const Rule& rule;
+  const Assignment& assignment;
+  const OpSpecs& specs;
+  const Mesh& mesh;
+  Graph& program;
+  Names& value_names;                     // of `program`
+  Names& op_names;                        // of `program`
+  std::vector<ValueId> inputs;            // in `program`, lying as specs.inputs says
+  std::vector<std::string> output_names;  // names for the outputs; "" where absent
+};
+Result<std::vector<ValueId>> localise(const LocalContext& context);
+// True where localise() gives just the op itself on local shapes, so that work_of the local shapes
+// is all there is to price.
+bool is_plain_local(const Graph& graph, const Op& op, const Rule& rule,
+                    const Assignment& assignment);
+
+// Inputs that only describe the op (axes, shapes, k): constants, always replicated.
+bool is_operand_constant(const Op& op, std::size_t port);
+// Adds an abstract collective to a program. `kind` is an ai.autopar op type.
+// `stem` names the output and the op (made unique). AllToAll also takes `concat_axis`.
+struct AbstractCollective {
+  std::string type;        // "AllGather"
+  std::vector<int> axes;   // mesh axes, group order
+  std::int64_t axis = -1;  // split axis of AllToAll
+  std::int64_t concat_axis = -1;
+  std::string reduce_op;  // "" where the type has none
+};
+ValueId add_collective(Graph& program, Names& value_names, Names& op_names,
+                       const AbstractCollective& collective, ValueId input,
+                       const Shape& output_shape, const std::string& stem);
+
+}  // namespace autopar
