@@ -1,0 +1,136 @@
+// Problem: the search as numbers only. Nodes choose one of several candidates; nodes and edges cost
+// seconds (or any unit) and use memory over time; the sum of the costs is minimised while at every
+// time the sum of the uses stays within the limit.
+//
+//   Problem p;
+//   int t = p.add_table({.rows = 2, .columns = 2, .values = {0, 1, 1, 0}});
+//   p.nodes = {{.name = "a", .cost = {1, 2}}, {.name = "b", .cost = {3, 1}}};
+//   p.edges = {{.from = 0, .to = 1, .cost_table = t}};
+//   Solution s = solve_dp(p, {});     // s.choices, s.cost, s.lower_bound
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "autopar/support.hpp"
+
+namespace autopar {
+
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Row-major: values[choice of `from` * columns + choice of `to`]. Shared by equal edges.
+struct CostTable {
+  int rows = 0;
+  int columns = 0;
+  std::vector<double> values;
+  double at(int row, int column) const {
+    return values[static_cast<std::size_t>(row) * static_cast<std::size_t>(columns) +
+                  static_cast<std::size_t>(column)];
+  }
+};
+
+// Memory in use during [begin, end), per choice.
+struct NodeUse {
+  int begin = 0;
+  int end = 0;
+  std::vector<double> bytes;
+};
+struct EdgeUse {
+  int begin = 0;
+  int end = 0;
+  int table = -1;  // bytes per pair of choices
+};
+
+struct ProblemNode {
+  std::string name;          // for messages only
+  std::vector<double> cost;  // per choice, >= 0 and not NaN; infinite: forbidden
+  std::vector<NodeUse> uses;
+};
+struct ProblemEdge {
+  int from = -1;
+  int to = -1;
+  int cost_table = -1;  // -1: costs nothing (the edge only uses memory)
+  std::vector<EdgeUse> uses;
+};
+
+// Several edges may join the same two nodes. `base_use` is in use at all times. Times are integers
+// in [0, horizon).
+struct Problem {
+  std::vector<ProblemNode> nodes;
+  std::vector<ProblemEdge> edges;
+  std::vector<CostTable> tables;
+  double use_limit = kInfinity;
+  double base_use = 0;
+  int horizon = 0;
+
+  int add_table(CostTable table);
+};
+
+// Sizes agree, indices exist, no NaN, no negative use.
+Status verify(const Problem& problem);
+
+// Cost and peak memory of given choices, computed plainly: what every searcher's claim is held to.
+struct Evaluation {
+  double cost = 0;
+  double peak_use = 0;  // including base_use
+  int peak_time = 0;    // the first time at which it is reached
+};
+Evaluation evaluate(const Problem& problem, const std::vector<int>& choices);
+
+struct SolveProgress {
+  double best_cost = kInfinity;  // infinite: nothing feasible yet
+  double lower_bound = 0;
+};
+struct SolveOptions {
+  double gap = 0;                  // stop when (cost - bound) / cost is at most this
+  Seconds time_limit = kInfinity;  // the only thing that makes a result depend on the machine
+  int threads = 1;                 // never changes the result
+  // A plan is worth nothing unless cheaper than this: lets the search over meshes stop early.
+  double cutoff = kInfinity;
+  const std::atomic<bool>* stop = nullptr;  // set from outside: return the best so far
+  std::function<void(const SolveProgress&)> progress;
+};
+
+// Invariants: feasible => evaluate(choices).cost == cost and its peak_use <= use_limit;
+// lower_bound <= optimal cost; lower_bound <= cost.
+struct Solution {
+  bool feasible = false;
+  std::vector<int> choices;
+  double cost = kInfinity;
+  double lower_bound = 0;  // infinite: proven that nothing fits
+  // The bound without the memory limit (the limit can only raise the optimum).
+  double unlimited_lower_bound = 0;
+  double peak_use = 0;
+  bool cut_off = false;      // stopped since lower_bound >= cutoff; not feasible then
+  bool interrupted = false;  // by time limit or stop
+  // Infeasible by memory: the smallest peak that was found, and when. Proven minimum if so said.
+  double least_peak_use = kInfinity;
+  int tightest_time = -1;
+  bool least_peak_proven = false;
+
+  double gap() const {  // relative; 0 = proven optimal
+    return feasible && cost > 0 ? (cost - lower_bound) / cost : 0;
+  }
+};
+
+// Exact wherever its (deterministic) effort limits allow, else with an honest gap.
+// Reductions (leaves, degree 2, equal choices), a TRW-S bound, fixing of choices by reduced cost,
+// elimination of what is left, branch and bound; the memory limit by Lagrange multipliers and
+// branching. Sources: Kolmogorov, "Convergent tree-reweighted message passing for energy
+// minimization", PAMI 2006; Koster, van Hoesel, Kolen, "Solving partial constraint satisfaction
+// problems with tree decomposition", Networks 2002.
+Solution solve_dp(const Problem& problem, const SolveOptions& options);
+
+// Tries every combination (depth first, costs as they are: no bounds, no reductions). The oracle of
+// the tests. Refuses (kInput) problems with more than `limit` combinations.
+Result<Solution> solve_exhaustive(const Problem& problem, double limit = 5e7);
+
+// The same problem with the choices of some nodes narrowed: `allowed[n]` empty = all. The returned
+// solution has the indices of the full problem.
+Solution solve_restricted(const Problem& problem, const std::vector<std::vector<int>>& allowed,
+                          const SolveOptions& options);
+
+}  // namespace autopar
