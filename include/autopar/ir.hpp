@@ -46,6 +46,9 @@ std::optional<DType> parse_dtype(const std::string& name);
 bool is_floating(DType dtype);
 
 using Shape = std::vector<std::int64_t>;  // one entry per dimension, outermost first
+// Saturates at kMaxElements, so that no product with a dtype's size overflows; verify() rejects
+// values that large.
+inline constexpr std::int64_t kMaxElements = std::int64_t{1} << 58;
 std::int64_t element_count(const Shape& shape);
 std::string to_text(const Shape& shape);  // "[64,128]"
 

@@ -1,0 +1,87 @@
+#include <utility>
+
+#include "autopar/ir.hpp"
+
+namespace autopar {
+
+namespace {
+
+template <class T>
+const T* attribute(const Op& op, const std::string& name) {
+  auto found = op.attributes.find(name);
+  return found == op.attributes.end() ? nullptr : std::get_if<T>(&found->second);
+}
+
+}  // namespace
+
+std::int64_t Op::int_attribute(const std::string& name, std::int64_t fallback) const {
+  const auto* value = attribute<std::int64_t>(*this, name);
+  return value ? *value : fallback;
+}
+
+double Op::float_attribute(const std::string& name, double fallback) const {
+  const auto* value = attribute<double>(*this, name);
+  return value ? *value : fallback;
+}
+
+std::string Op::string_attribute(const std::string& name, const std::string& fallback) const {
+  const auto* value = attribute<std::string>(*this, name);
+  return value ? *value : fallback;
+}
+
+std::vector<std::int64_t> Op::ints_attribute(const std::string& name,
+                                             const std::vector<std::int64_t>& fallback) const {
+  const auto* value = attribute<std::vector<std::int64_t>>(*this, name);
+  return value ? *value : fallback;
+}
+
+ValueId Graph::add_value(Value value) {
+  values.push_back(std::move(value));
+  return ValueId(static_cast<std::int64_t>(values.size()) - 1);
+}
+
+OpId Graph::add_op(Op op) {
+  const OpId id(static_cast<std::int64_t>(ops.size()));
+  for (ValueId output : op.outputs) {
+    if (output.valid()) value(output).producer = id;
+  }
+  ops.push_back(std::move(op));
+  return id;
+}
+
+std::string Names::unique(const std::string& stem) {
+  if (!taken(stem)) {
+    take(stem);
+    return stem;
+  }
+  int& next = next_[stem];
+  std::string name;
+  do {
+    name = stem + "/" + std::to_string(next++);
+  } while (taken(name));
+  take(name);
+  return name;
+}
+
+std::vector<std::vector<Use>> uses_of(const Graph& graph) {
+  std::vector<std::vector<Use>> uses(graph.values.size());
+  for (std::size_t i = 0; i < graph.ops.size(); ++i) {
+    const Op& op = graph.ops[i];
+    for (std::size_t port = 0; port < op.inputs.size(); ++port) {
+      if (!op.has_input(port)) continue;
+      uses[op.inputs[port].index()].push_back(
+          {OpId(static_cast<std::int64_t>(i)), static_cast<int>(port)});
+    }
+  }
+  return uses;
+}
+
+std::optional<std::vector<std::int64_t>> constant_ints(const Graph& graph, const Op& op,
+                                                       std::size_t port) {
+  if (!op.has_input(port)) return std::nullopt;
+  const Value& value = graph.value(op.inputs[port]);
+  if (value.kind != ValueKind::kConstant || !value.tensor()) return std::nullopt;
+  return int_values(*value.tensor());
+}
+
+}  // namespace autopar
