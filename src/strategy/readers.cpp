@@ -1,0 +1,26 @@
+#include <algorithm>
+
+#include "autopar/strategy.hpp"
+
+namespace autopar {
+
+std::vector<Readers> readers_of(const Graph& graph) {
+  const int horizon = static_cast<int>(graph.ops.size());
+  std::vector<Readers> readers(graph.values.size());
+  std::vector<std::vector<Use>> uses = uses_of(graph);
+  for (ValueId output : graph.outputs) readers[output.index()].is_output = true;
+  for (std::size_t v = 0; v < readers.size(); ++v) {
+    Readers& r = readers[v];
+    r.uses = std::move(uses[v]);
+    r.produced = std::max(0, graph.values[v].producer.value);
+    r.first = r.last = r.produced;
+    if (!r.uses.empty()) {
+      if (!r.is_output) r.first = r.uses.front().op.value;
+      r.last = r.uses.back().op.value;
+    }
+    if (r.is_output) r.last = std::max(0, horizon - 1);
+  }
+  return readers;
+}
+
+}  // namespace autopar
