@@ -1,0 +1,107 @@
+// What a strategy costs: seconds by op and by collective, and memory over the live ranges.
+//
+//   RooflineModel model(cluster, mesh);
+//   Result<StrategyCost> cost = evaluate(graph, rules, strategy, model);
+//   cost->total() == sum of cost->terms[i].seconds, in this order
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "autopar/strategy.hpp"
+
+namespace autopar {
+
+// One collective (or local slicing step) with its price.
+struct PricedCollective {
+  Collective collective;
+  Seconds seconds = 0;
+  double sent_bytes = 0;  // by one device
+};
+
+struct OpPrice {
+  Seconds compute = 0;
+  std::vector<PricedCollective> collectives;  // inside the op (a softmax over a split axis)
+  Seconds total() const;
+};
+
+struct ReshardPrice {
+  Seconds seconds = 0;
+  Bytes peak_bytes = 0;
+};
+
+// Prices ops and reshards on one mesh. Deterministic; may cache, so not thread-safe.
+class CostModel {
+ public:
+  virtual ~CostModel() = default;
+  virtual const Mesh& mesh() const = 0;
+  virtual const Cluster& cluster() const = 0;
+  // Precondition: `specs` are those of `assignment`. Errors: the op cannot be localised.
+  virtual Result<OpPrice> op_price(const Graph& graph, const Op& op, const Rule& rule,
+                                   const Assignment& assignment, const OpSpecs& specs) = 0;
+  // Rows: from, columns: to.
+  virtual std::vector<std::vector<ReshardPrice>> reshard_prices(const Shape& shape, DType dtype,
+                                                                const std::vector<Spec>& from,
+                                                                const std::vector<Spec>& to) = 0;
+  virtual std::vector<PricedCollective> reshard_steps(const Shape& shape, DType dtype,
+                                                      const Spec& from, const Spec& to) = 0;
+};
+
+// Time of an op: the larger of FLOPs over peak and bytes over memory bandwidth, on local shapes
+// (Williams, Waterman, Patterson, "Roofline", CACM 2009); what the op becomes on a rank is priced,
+// inner collectives included. Time of a reshard: alpha-beta per collective (comm.hpp).
+class RooflineModel final : public CostModel {
+ public:
+  RooflineModel(Cluster cluster, Mesh mesh);
+  ~RooflineModel() override;
+  const Mesh& mesh() const override;
+  const Cluster& cluster() const override;
+  Result<OpPrice> op_price(const Graph& graph, const Op& op, const Rule& rule,
+                           const Assignment& assignment, const OpSpecs& specs) override;
+  std::vector<std::vector<ReshardPrice>> reshard_prices(const Shape& shape, DType dtype,
+                                                        const std::vector<Spec>& from,
+                                                        const std::vector<Spec>& to) override;
+  std::vector<PricedCollective> reshard_steps(const Shape& shape, DType dtype, const Spec& from,
+                                              const Spec& to) override;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// One addend of a strategy's cost.
+struct CostTerm {
+  enum class Kind { kCompute, kCollective };
+  Kind kind = Kind::kCompute;
+  OpId op;        // the op that computes, or that reads the resharded value; invalid: graph output
+  ValueId value;  // the resharded value; invalid for what happens inside an op
+  bool to_hub = false;
+  Collective collective;
+  Seconds seconds = 0;
+  double sent_bytes = 0;
+};
+
+// The peak of the memory per device, at the op during which it is reached, and what lives then.
+struct MemoryPeak {
+  Bytes total = 0;
+  int time = 0;
+  Bytes parameters = 0;  // inputs and parameters as stored
+  Bytes constants = 0;
+  Bytes activations = 0;  // produced, hub and output copies
+  Bytes reshards = 0;     // temporaries of reshards
+};
+
+struct StrategyCost {
+  std::vector<CostTerm> terms;  // ops in order, each after the reshards of what it reads
+  MemoryPeak memory;
+
+  Seconds total() const;
+  Seconds compute() const;
+  Seconds communication() const;
+};
+Result<StrategyCost> evaluate(const Graph& graph, const GraphRules& rules, const Strategy& strategy,
+                              CostModel& model);
+
+}  // namespace autopar

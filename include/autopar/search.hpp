@@ -1,0 +1,120 @@
+// From a graph and a cluster to the best strategy: the Problem over one mesh, the table of
+// searchers, and the outer loop over meshes.
+//
+//   SearchRequest request{.graph = graph, .cluster = cluster};
+//   Result<SearchOutcome> outcome = search(request);
+//   outcome->strategy, outcome->cost.total(), outcome->lower_bound
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "autopar/cost.hpp"
+#include "autopar/problem.hpp"
+
+namespace autopar {
+
+// Layout of graph inputs (or outputs) that the caller insists on.
+struct BoundaryLayout {
+  enum class Kind { kFree, kFull, kDataParallel, kGiven };
+  Kind kind = Kind::kFree;
+  std::map<std::string, std::string> spec_of;  // kGiven: value name -> spec text
+};
+
+// What the user fixed for one op: mesh axis name -> factor name, or split counts.
+struct OpPin {
+  std::optional<std::map<std::string, std::string>> assignment;
+  std::optional<std::vector<std::vector<std::int64_t>>> in_strategy;
+  std::optional<std::vector<std::vector<std::int64_t>>> out_strategy;
+};
+struct ValuePin {
+  std::string spec, hub_spec, output_spec;  // empty: free
+};
+struct Pins {
+  std::map<std::string, OpPin> ops;        // by op name
+  std::map<std::string, ValuePin> values;  // by value name
+};
+
+// What ops get that no pin names.
+enum class Fill { kSearch, kDataParallel, kReplicate };
+
+struct SearchRequest {
+  const Graph& graph;
+  const GraphRules& rules;
+  const Cluster& cluster;
+  std::string searcher = "dp";
+  std::optional<Mesh> mesh;  // fixed; else mesh_candidates up to max_axes
+  int max_axes = 3;
+  Bytes memory_limit = 0;  // 0: the device's memory
+  bool limit_memory = true;
+  BoundaryLayout inputs = {};
+  BoundaryLayout outputs = {};
+  std::string updates = "new.*";  // outputs so named hold the next value of input `*`
+  Pins pins = {};
+  Fill fill = Fill::kSearch;
+  SolveOptions solve = {};
+};
+
+// The Problem of one mesh and how its nodes and choices map to the graph.
+struct MeshProblem {
+  Mesh mesh;
+  Problem problem;
+  std::vector<OpId> op_of_node;  // invalid: a value's node
+  // Per op: its node and its candidates with their specs.
+  std::vector<int> node_of_op;
+  struct OpChoices {
+    std::vector<Assignment> assignments;
+    std::vector<OpSpecs> specs;
+  };
+  std::vector<std::shared_ptr<const OpChoices>> choices_of_op;
+  // Per value: nodes of the stored spec, the hub, the output; -1: no such decision.
+  std::vector<int> source_node, hub_node, output_node;
+  std::vector<std::vector<Spec>> specs_of_node;  // per node; empty for ops
+};
+Result<MeshProblem> build_problem(const SearchRequest& request, CostModel& model);
+// Choices (one per node) to the strategy that they stand for.
+Strategy strategy_of(const Graph& graph, const MeshProblem& problem,
+                     const std::vector<int>& choices);
+
+struct MeshTrial {
+  Mesh mesh;
+  bool feasible = false;
+  bool pruned = false;  // its bound is no better than a plan of another mesh
+  Seconds cost = kInfinity;
+  Seconds lower_bound = 0;
+  std::size_t nodes = 0, edges = 0, candidates = 0;
+  Seconds build_seconds = 0, solve_seconds = 0;  // wall
+};
+
+struct SearchOutcome {
+  Strategy strategy;
+  StrategyCost cost;  // as evaluate() finds it
+  Seconds lower_bound = 0;
+  Seconds unlimited_lower_bound = 0;
+  double gap() const { return cost.total() > 0 ? (cost.total() - lower_bound) / cost.total() : 0; }
+  bool interrupted = false;
+  std::string searcher;
+  std::vector<MeshTrial> trials;
+};
+// Errors: kInfeasible naming the tightest constraint; kUsage/kInput for pins and layouts that
+// cannot be kept, saying why; kUsage for an unknown searcher with the nearest name.
+Result<SearchOutcome> search(const SearchRequest& request);
+
+// One row of the searchers' table.
+struct Searcher {
+  const char* name;
+  const char* long_name;
+  const char* what;
+  Result<Solution> (*solve)(const SearchRequest& request, const MeshProblem& problem,
+                            const SolveOptions& options);
+  bool proves_bound;  // its lower bound holds for the whole problem
+};
+const std::vector<Searcher>& searchers();
+
+// Data parallelism: per op the factor that runs along the batch (dimension 0 of the data inputs,
+// followed through the graph), -1 where there is none.
+std::vector<int> batch_factors(const Graph& graph, const GraphRules& rules);
+
+}  // namespace autopar
