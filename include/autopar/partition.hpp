@@ -37,6 +37,10 @@ Result<Plan> partition(const Graph& graph, const GraphRules& rules, const Strate
 // strictly increasing in file order; boundary shapes are the local shapes of their specs.
 Status verify(const Plan& plan);
 
+// The output shape of an op of ai.autopar, given the shape of its first input. `op` needs its
+// attributes for sizes and axes only. Errors: attributes that do not fit the shape.
+Result<Shape> collective_output_shape(const Op& op, std::int64_t group_size, const Shape& input);
+
 // What a collective of a lowered program does, read back from its attributes.
 struct ProgramCollective {
   OpId op;

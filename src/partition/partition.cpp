@@ -1,0 +1,23 @@
+#include "autopar/partition.hpp"
+
+#include "partition/program.hpp"
+
+namespace autopar {
+
+Result<Plan> partition(const Graph& graph, const GraphRules& rules, const Strategy& strategy,
+                       const Cluster& cluster) {
+  AUTOPAR_RETURN_IF_ERROR(verify(graph, rules, strategy));
+  AUTOPAR_TRY(op_specs, op_specs_of(graph, rules, strategy));
+
+  AUTOPAR_TRY(draft, insert_reshards(graph, rules, strategy, op_specs, cluster));
+  AUTOPAR_RETURN_IF_ERROR(verify(draft.plan, Stage::kAbstract));
+  AUTOPAR_RETURN_IF_ERROR(lower(draft));
+  AUTOPAR_RETURN_IF_ERROR(verify(draft.plan, Stage::kLowered));
+  simplify(draft);
+  AUTOPAR_RETURN_IF_ERROR(verify(draft.plan, Stage::kLowered));
+  order_collectives(draft);
+  AUTOPAR_RETURN_IF_ERROR(verify(draft.plan, Stage::kOrdered));
+  return std::move(draft.plan);
+}
+
+}  // namespace autopar

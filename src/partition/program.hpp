@@ -1,0 +1,40 @@
+// The passes from a strategy to a plan and what they hand to each other.
+#pragma once
+
+#include "autopar/partition.hpp"
+
+namespace autopar {
+
+inline constexpr const char* kCollectiveDomain = "ai.autopar";
+inline bool is_collective(const Op& op) { return op.domain == kCollectiveDomain; }
+// Of an op of ai.autopar: whether ranks exchange data in it.
+bool exchanges_data(const Op& op);
+// Its mesh axes: of a lowered op read from `mesh_axes`, before that from `axes`.
+Result<std::vector<int>> axes_of(const Op& op, const Mesh& mesh);
+
+struct Draft {
+  Plan plan;
+  Names value_names;  // of the program
+  Names op_names;
+};
+
+// What is already true of a program.
+enum class Stage {
+  kAbstract,  // collectives have mesh axes, no groups; MakePartial is an op
+  kLowered,   // collectives have groups
+  kOrdered,   // and `seq`, and each waits for the one before
+};
+Status verify(const Plan& plan, Stage stage);
+
+// Reshards for all readers and local ops. The strategy has been verified.
+Result<Draft> insert_reshards(const Graph& graph, const GraphRules& rules, const Strategy& strategy,
+                              const std::vector<OpSpecs>& op_specs, const Cluster& cluster);
+// Mesh axes become groups; MakePartial becomes Where; collectives over one device go.
+Status lower(Draft& draft);
+// Shares equal constants and equal slices of constants; removes what nobody reads.
+void simplify(Draft& draft);
+// Numbers the collectives and makes each wait for the one before, because ONNX Runtime does not run
+// independent nodes in file order.
+void order_collectives(Draft& draft);
+
+}  // namespace autopar

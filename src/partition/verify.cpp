@@ -1,0 +1,134 @@
+#include <map>
+#include <string>
+#include <vector>
+
+#include "partition/program.hpp"
+
+namespace autopar {
+namespace {
+
+Error plan_error(const std::string& what) { return input_error("plan: " + what); }
+Error op_error(const Op& op, const std::string& what) {
+  return plan_error("op '" + op.name + "' (" + op.type + "): " + what);
+}
+
+Status verify_boundary(const Plan& plan, const char* what, const std::vector<ValueId>& ids,
+                       const std::vector<BoundaryValue>& boundary) {
+  if (ids.size() != boundary.size()) {
+    return plan_error("the program has " + std::to_string(ids.size()) + " " + what +
+                      "s, but specs are there for " + std::to_string(boundary.size()));
+  }
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const Value& value = plan.program.value(ids[i]);
+    const BoundaryValue& whole = boundary[i];
+    const std::string where = std::string(what) + " " + std::to_string(i) + " '" + whole.name + "'";
+    if (value.name != whole.name) {
+      return plan_error(where + " is called '" + value.name + "' in the program");
+    }
+    if (Status valid = verify(whole.spec, whole.shape, plan.mesh); !valid) {
+      return plan_error(where + ": " + valid.error().message);
+    }
+    if (!whole.spec.partial.empty()) {
+      return plan_error(where + " is a partial sum, " + to_text(whole.spec, plan.mesh));
+    }
+    const Shape expected = local_shape(whole.spec, whole.shape, plan.mesh);
+    if (value.shape != expected || value.dtype != whole.dtype) {
+      return plan_error(where + ": its slices are " + to_text(expected) + " of " +
+                        name_of(whole.dtype) + ", the program has " + to_text(value.shape) +
+                        " of " + name_of(value.dtype));
+    }
+  }
+  return Ok{};
+}
+
+class CollectiveCheck {
+ public:
+  CollectiveCheck(const Plan& plan, Stage stage) : plan_(plan), stage_(stage) {}
+
+  Status run() {
+    for (const Op& op : plan_.program.ops) {
+      if (is_collective(op)) AUTOPAR_RETURN_IF_ERROR(check(op));
+    }
+    return Ok{};
+  }
+
+ private:
+  Status check(const Op& op) {
+    if (!op.has_input(0) || op.outputs.size() != 1 || !op.has_output(0)) {
+      return op_error(op, "expected an input and one output");
+    }
+    AUTOPAR_TRY(axes, axes_of(op, plan_.mesh));
+    const Value& input = plan_.program.value(op.inputs[0]);
+    const Value& output = plan_.program.value(op.outputs[0]);
+    AUTOPAR_TRY(shape, collective_output_shape(op, axes_size(plan_.mesh, axes), input.shape));
+    if (shape != output.shape || input.dtype != output.dtype) {
+      return op_error(op, "gives " + to_text(shape) + " of " + name_of(input.dtype) +
+                              ", but its output '" + output.name + "' is " + to_text(output.shape) +
+                              " of " + name_of(output.dtype));
+    }
+    if (stage_ == Stage::kAbstract) return Ok{};
+    if (op.type == name_of(CollectiveKind::kMakePartial)) return op_error(op, "is not lowered");
+    AUTOPAR_RETURN_IF_ERROR(check_groups(op, axes));
+    if (stage_ == Stage::kOrdered) AUTOPAR_RETURN_IF_ERROR(check_order(op));
+    return Ok{};
+  }
+
+  Status check_groups(const Op& op, const std::vector<int>& axes) {
+    auto [expected, added] = groups_.try_emplace(axes);
+    if (added) expected->second = device_groups(plan_.mesh, axes);
+    const auto groups = op.attributes.find("groups");
+    const auto* found = groups == op.attributes.end()
+                            ? nullptr
+                            : std::get_if<std::vector<std::int64_t>>(&groups->second);
+    const std::int64_t size = op.int_attribute("group_size", -1);
+    if (found == nullptr || size != axes_size(plan_.mesh, axes) || *found != expected->second) {
+      return op_error(op,
+                      "groups and group_size must be those of the devices along its mesh_axes: "
+                      "every rank in exactly one group, in order");
+    }
+    const std::int64_t root = op.int_attribute("root", 0);
+    if (root < 0 || root >= size) {
+      return op_error(op, "root " + std::to_string(root) + " is no position in a group of " +
+                              std::to_string(size));
+    }
+    return Ok{};
+  }
+
+  Status check_order(const Op& op) {
+    const std::int64_t seq = op.int_attribute("seq", -1);
+    if (seq <= last_seq_) {
+      return op_error(op, "seq " + std::to_string(seq) + " must be above " +
+                              std::to_string(last_seq_) + ", that of the collective before");
+    }
+    last_seq_ = seq;
+    if (!exchanges_data(op)) return Ok{};
+    bool waits = !previous_.valid();
+    for (ValueId input : op.inputs) waits |= input.valid() && input == previous_;
+    if (!waits) {
+      return op_error(op, "does not wait for the collective before: '" +
+                              plan_.program.value(previous_).name + "' is not among its inputs");
+    }
+    previous_ = op.outputs[0];
+    return Ok{};
+  }
+
+  const Plan& plan_;
+  const Stage stage_;
+  std::int64_t last_seq_ = -1;
+  ValueId previous_;
+  // Every collective over the same axes has the same groups.
+  std::map<std::vector<int>, std::vector<std::int64_t>> groups_;
+};
+
+}  // namespace
+
+Status verify(const Plan& plan, Stage stage) {
+  AUTOPAR_RETURN_IF_ERROR(verify(plan.program));
+  AUTOPAR_RETURN_IF_ERROR(verify_boundary(plan, "input", plan.program.inputs, plan.inputs));
+  AUTOPAR_RETURN_IF_ERROR(verify_boundary(plan, "output", plan.program.outputs, plan.outputs));
+  return CollectiveCheck(plan, stage).run();
+}
+
+Status verify(const Plan& plan) { return verify(plan, Stage::kOrdered); }
+
+}  // namespace autopar
