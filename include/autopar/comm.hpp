@@ -35,18 +35,27 @@ struct Collective {
   Reduction reduction = Reduction::kSum;
   bool operator==(const Collective&) const = default;
 };
-std::string to_text(const Collective& collective, const Mesh& mesh);  // "AllGather {nvlink} 0"
+// "AllGather {nvlink} 0", "AllToAll {ib,nvlink} 1 0" (split, concat), "AllReduce {ib} max".
+std::string to_text(const Collective& collective, const Mesh& mesh);
 
 // Bytes that one device sends, given the local bytes of its input (ring algorithms: AllReduce
 // 2(n-1)/n, AllGather n-1, ReduceScatter, AllToAll, Broadcast (n-1)/n times the input).
 double sent_bytes(const Collective& collective, double input_bytes, const Mesh& mesh);
 
 // Alpha-beta time. A group is split by the tiers that it crosses; every phase runs at its tier's
-// per-device bandwidth on the data that is left for that tier, with ceil(log2 n) latencies
-// (AllToAll: n-1). Groups that run at the same time on one slow link share it: each device brings
-// its own part of the bandwidth, so a group with m devices on a node has m parts. Local steps:
-// memory traffic. Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication
-// operations in MPICH", IJHPCA 2005, section 3; hierarchy as in NCCL's per-node rings.
+// per-device bandwidth on the data that is left for that tier: AllReduce, ReduceScatter and
+// AllGather take an outer tier's phase on 1/m of the data, where m members of the group lie within
+// the tier's own members. Groups that run at the same time on one slow link share it: each device
+// brings its own part of the bandwidth, so a group with m devices on a node has m parts. A phase
+// has ceil(log2 n) latencies. AllToAll: the faster of sending to every peer directly (one latency
+// per peer, each tier carries what crosses it) and going axis by axis. A phase on a tier is never
+// faster than on the tiers inside, which its messages pass. A tier's efficiency is read at the
+// bytes that a device sends in the phase, linear in their logarithm, clamped at both ends.
+// Local steps: what they read and write over the memory bandwidth, plus kLocalStepSeconds. Every
+// step takes more than no time. Joint collectives are never dearer than one axis after the other.
+// Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in
+// MPICH", IJHPCA 2005, section 3; hierarchy as in NCCL's per-node rings.
+inline constexpr Seconds kLocalStepSeconds = 1e-6;
 Seconds collective_seconds(const Collective& collective, double input_bytes, const Mesh& mesh,
                            const Cluster& cluster);
 
@@ -60,9 +69,16 @@ struct Reshard {
   Bytes peak_bytes = 0;
 };
 
+// Seconds and peak bytes for all pairs of two lists of specs, row-major: [from * to.size() + to].
+struct ReshardTable {
+  std::vector<Seconds> seconds;
+  std::vector<Bytes> peak_bytes;
+};
+
 // Shortest paths over the valid specs of one tensor (Dijkstra; states are specs, edges collectives,
-// also joint over several axes). Ties: fewer steps, then the order of CollectiveKind and axes. The
-// result depends on nothing but the arguments. Caches per source spec; not thread-safe.
+// also joint over several axes). Ties: fewer steps, then the order of CollectiveKind and axes, step
+// by step. An axis that MakePartial made partial is not reduced again on the way. The result
+// depends on nothing but the arguments. Caches per source spec; not thread-safe.
 class Resharder {
  public:
   Resharder(Shape shape, DType dtype, Mesh mesh, Cluster cluster);
@@ -74,6 +90,8 @@ class Resharder {
   // from != to) only where no sequence exists: towards a partial max, min or prod.
   Seconds seconds(const Spec& from, const Spec& to);
   Reshard path(const Spec& from, const Spec& to);
+  // The same answers in bulk: one shortest-path tree per source, none of them kept.
+  ReshardTable table(const std::vector<Spec>& from, const std::vector<Spec>& to);
   const Shape& shape() const;
   DType dtype() const;
 

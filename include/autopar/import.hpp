@@ -1,0 +1,44 @@
+// Model files in: ONNX or graph.json -> a normalised Graph in which every value has a static shape.
+//
+//   Result<ImportedModel> model = import_model("gpt2.onnx", {.dims = {{"batch", 32}}});
+//   model->graph                         // ops in topological order, Gemm split, shapes folded
+//   model->ops_of_user_op.at("fc1")      // {"fc1/transpose", "fc1", "fc1/add"}
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "autopar/ir.hpp"
+
+namespace autopar {
+
+struct ImportOptions {
+  // Sizes of symbolic dimensions by name (`--dim batch=32`).
+  std::map<std::string, std::int64_t> dims;
+  // Results of constant folding above this size stay ops.
+  std::int64_t fold_limit_bytes = std::int64_t{1} << 20;
+  // Which output holds the next value of which input: `*` stands for the input's name. Such inputs
+  // are parameters (weights, optimizer state).
+  std::string updates = "new.*";
+};
+
+struct ImportedModel {
+  Graph graph;
+  std::string path;
+  std::string sha256;                         // of the file's bytes
+  std::vector<std::string> warnings;          // in the order in which they arose
+  std::map<std::string, std::string> metadata;  // the file's metadata_props
+  std::int64_t ir_version = 0;                // 0: the file is graph.json
+  // For every op of the file, the ops of `graph` that it became, in graph order; none where it was
+  // folded into a constant, was an identity, or did not contribute to an output.
+  std::map<std::string, std::vector<std::string>> ops_of_user_op;
+};
+
+// Reads an ONNX model (opset 13 to 26) or a graph.json; which one it is shows in the content. Weights may be
+// inline, external (the file need not exist) or graph inputs. Errors name the file, the op and what
+// to try.
+Result<ImportedModel> import_model(const std::string& path, const ImportOptions& options = {});
+
+}  // namespace autopar

@@ -1,0 +1,188 @@
+#include <algorithm>
+#include <set>
+
+#include "autopar/cost.hpp"
+
+namespace autopar {
+
+namespace {
+
+// Bytes that come to life at some time and go at another, summed by differences.
+class Timeline {
+ public:
+  explicit Timeline(int horizon) : change_(static_cast<std::size_t>(horizon) + 1, 0) {}
+  void add(int begin, int end, Bytes bytes) {
+    if (begin >= end) return;
+    change_[static_cast<std::size_t>(begin)] += bytes;
+    change_[static_cast<std::size_t>(end)] -= bytes;
+  }
+  std::vector<Bytes> totals() const {
+    std::vector<Bytes> totals;
+    Bytes now = 0;
+    for (std::size_t t = 0; t + 1 < change_.size(); ++t) totals.push_back(now += change_[t]);
+    return totals;
+  }
+
+ private:
+  std::vector<Bytes> change_;
+};
+
+struct Evaluator {
+  const Graph& graph;
+  const GraphRules& rules;
+  const Strategy& strategy;
+  CostModel& model;
+  std::vector<OpSpecs> specs;
+  std::vector<Readers> readers;
+  StrategyCost cost;
+  int horizon;
+  Timeline stored, copies, temporaries;
+
+  Bytes bytes_of(const Value& value, const Spec& spec) const {
+    return local_bytes(spec, value.shape, value.dtype, model.mesh());
+  }
+
+  // Adds the steps of a reshard to the terms and returns its peak of temporaries.
+  Bytes reshard(ValueId id, const Spec& from, const Spec& to, OpId reader, bool to_hub) {
+    if (from == to) return 0;
+    const Value& value = graph.value(id);
+    for (const PricedCollective& step : model.reshard_steps(value.shape, value.dtype, from, to)) {
+      cost.terms.push_back({CostTerm::Kind::kCollective, reader, id, to_hub, step.collective,
+                            step.seconds, step.sent_bytes});
+    }
+    const auto prices = model.reshard_prices(value.shape, value.dtype, {from}, {to});
+    return std::max(prices[0][0].peak_bytes, bytes_of(value, to));
+  }
+
+  // What reading input `port` costs; hubs are made by the first reader.
+  void read(OpId op, std::size_t port, int time, std::set<std::pair<ValueId, Spec>>& seen) {
+    const ValueId id = graph.op(op).inputs[port];
+    const Value& value = graph.value(id);
+    if (value.kind == ValueKind::kConstant) return;  // sliced once, at load time
+    const Readers& r = readers[id.index()];
+    const ValueSpecs& v = strategy.values[id.index()];
+    if (r.count() > 1 && r.first == time && !r.is_output && seen.insert({id, {}}).second) {
+      make_hub(id, op);
+    }
+    const Spec& need = specs[op.index()].inputs[port];
+    const Spec& from = r.count() > 1 ? v.hub : v.spec;
+    if (from == need || !seen.insert({id, need}).second) return;
+    temporaries.add(time, time + 1, reshard(id, from, need, op, false));
+  }
+
+  void make_hub(ValueId id, OpId reader) {
+    const Readers& r = readers[id.index()];
+    const ValueSpecs& v = strategy.values[id.index()];
+    if (v.spec == v.hub) return;
+    temporaries.add(r.first, r.first + 1, reshard(id, v.spec, v.hub, reader, true));
+  }
+
+  // Copies of a value over its life: produced or stored, hub, output.
+  void account(ValueId id) {
+    const Value& value = graph.value(id);
+    const Readers& r = readers[id.index()];
+    const ValueSpecs& v = strategy.values[id.index()];
+    if (value.kind == ValueKind::kConstant) return;
+    const bool activation = value.kind == ValueKind::kActivation;
+    if (activation) {
+      copies.add(r.produced, r.first + 1, bytes_of(value, v.spec));
+    } else {
+      stored.add(0, horizon, bytes_of(value, v.spec));
+    }
+    if (r.count() > 1 && (activation || !(v.hub == v.spec))) {
+      const int last_op = r.uses.empty() ? r.produced : static_cast<int>(r.uses.back().op.value);
+      copies.add(r.first + 1, last_op + 1, bytes_of(value, v.hub));
+    }
+    if (!r.is_output) return;
+    const int last_op = r.uses.empty() ? r.produced : static_cast<int>(r.uses.back().op.value);
+    if (r.count() > 1 && v.output == v.hub) {
+      copies.add(last_op + 1, horizon, bytes_of(value, v.output));
+    } else {
+      copies.add(r.produced + 1, horizon, bytes_of(value, v.output));
+    }
+  }
+
+  Status run_op(OpId id) {
+    const Op& op = graph.op(id);
+    const int time = static_cast<int>(id.value);
+    std::set<std::pair<ValueId, Spec>> seen;
+    for (std::size_t port = 0; port < op.inputs.size(); ++port) {
+      if (op.has_input(port)) read(id, port, time, seen);
+    }
+    AUTOPAR_TRY(price, model.op_price(graph, op, rules.rules[id.index()],
+                                      strategy.assignments[id.index()], specs[id.index()]));
+    cost.terms.push_back({CostTerm::Kind::kCompute, id, {}, false, {}, price.compute, 0});
+    for (const PricedCollective& c : price.collectives) {
+      cost.terms.push_back(
+          {CostTerm::Kind::kCollective, id, {}, false, c.collective, c.seconds, c.sent_bytes});
+    }
+    for (ValueId output : op.outputs) {
+      if (!output.valid() || !readers[output.index()].is_output) continue;
+      const ValueSpecs& v = strategy.values[output.index()];
+      const bool hub = readers[output.index()].count() > 1;
+      if (hub) make_hub(output, {});
+      temporaries.add(time, time + 1, reshard(output, hub ? v.hub : v.spec, v.output, {}, false));
+    }
+    return Ok{};
+  }
+
+  void find_peak() {
+    Bytes constants = 0;
+    for (const Value& value : graph.values) {
+      if (value.kind == ValueKind::kConstant) constants += value.bytes();
+    }
+    const auto s = stored.totals(), c = copies.totals(), t = temporaries.totals();
+    for (int i = 0; i < horizon; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      const Bytes total = constants + s[at] + c[at] + t[at];
+      if (i > 0 && total <= cost.memory.total) continue;
+      cost.memory = {total, i, s[at], constants, c[at], t[at]};
+    }
+  }
+};
+
+}  // namespace
+
+Seconds StrategyCost::total() const {
+  Seconds sum = 0;
+  for (const CostTerm& term : terms) sum += term.seconds;
+  return sum;
+}
+
+Seconds StrategyCost::compute() const {
+  Seconds sum = 0;
+  for (const CostTerm& term : terms) {
+    if (term.kind == CostTerm::Kind::kCompute) sum += term.seconds;
+  }
+  return sum;
+}
+
+Seconds StrategyCost::communication() const { return total() - compute(); }
+
+Result<StrategyCost> evaluate(const Graph& graph, const GraphRules& rules, const Strategy& strategy,
+                              CostModel& model) {
+  AUTOPAR_RETURN_IF_ERROR(verify(graph, rules, strategy));
+  AUTOPAR_TRY(specs, op_specs_of(graph, rules, strategy));
+  const int horizon = static_cast<int>(graph.ops.size());
+  Evaluator evaluator{graph,
+                      rules,
+                      strategy,
+                      model,
+                      std::move(specs),
+                      readers_of(graph),
+                      {},
+                      horizon,
+                      Timeline(horizon),
+                      Timeline(horizon),
+                      Timeline(horizon)};
+  for (std::size_t i = 0; i < graph.ops.size(); ++i) {
+    AUTOPAR_RETURN_IF_ERROR(evaluator.run_op(OpId(static_cast<std::int64_t>(i))));
+  }
+  for (std::size_t v = 0; v < graph.values.size(); ++v) {
+    evaluator.account(ValueId(static_cast<std::int64_t>(v)));
+  }
+  evaluator.find_peak();
+  return std::move(evaluator.cost);
+}
+
+}  // namespace autopar

@@ -1,0 +1,189 @@
+#include <algorithm>
+#include <tuple>
+
+#include "autopar/cost.hpp"
+
+namespace autopar {
+
+Seconds OpPrice::total() const {
+  Seconds sum = compute;
+  for (const PricedCollective& c : collectives) sum += c.seconds;
+  return sum;
+}
+
+struct RooflineModel::State {
+  Cluster cluster;
+  Mesh mesh;
+  std::map<std::pair<Shape, DType>, Resharder> resharders;
+
+  Resharder& resharder(const Shape& shape, DType dtype) {
+    auto it = resharders.find({shape, dtype});
+    if (it == resharders.end()) {
+      it =
+          resharders.emplace(std::pair(shape, dtype), Resharder(shape, dtype, mesh, cluster)).first;
+    }
+    return it->second;
+  }
+
+  Seconds roofline(const Work& work, DType dtype) const {
+    const auto& peaks = cluster.device.peak_flops_per_s;
+    auto peak = peaks.find(name_of(dtype));
+    if (peak == peaks.end()) peak = peaks.find("float32");
+    if (peak == peaks.end()) peak = peaks.begin();
+    return std::max(work.flops / peak->second,
+                    work.bytes / cluster.device.memory_bandwidth_bytes_per_s);
+  }
+};
+
+namespace {
+
+// An integer index or a bool mask says nothing about the arithmetic: the widest floating operand
+// does, and without one the first output.
+DType arithmetic_dtype(const OpShapes& shapes) {
+  for (DType d : shapes.output_dtypes) {
+    if (is_floating(d)) return d;
+  }
+  for (DType d : shapes.input_dtypes) {
+    if (is_floating(d)) return d;
+  }
+  return shapes.output_dtypes.empty() ? DType::kFloat32 : shapes.output_dtypes.front();
+}
+
+OpShapes local_shapes_of(const Graph& graph, const Op& op, const OpSpecs& specs, const Mesh& mesh) {
+  OpShapes shapes = shapes_of(graph, op);
+  for (std::size_t i = 0; i < shapes.inputs.size(); ++i) {
+    if (op.has_input(i)) shapes.inputs[i] = local_shape(specs.inputs[i], shapes.inputs[i], mesh);
+  }
+  for (std::size_t i = 0; i < shapes.outputs.size(); ++i) {
+    if (op.has_output(i))
+      shapes.outputs[i] = local_shape(specs.outputs[i], shapes.outputs[i], mesh);
+  }
+  return shapes;
+}
+
+Collective collective_of(const Op& op) {
+  Collective c;
+  const std::vector<std::pair<const char*, CollectiveKind>> kinds = {
+      {"AllReduce", CollectiveKind::kAllReduce},
+      {"AllGather", CollectiveKind::kAllGather},
+      {"ReduceScatter", CollectiveKind::kReduceScatter},
+      {"AllToAll", CollectiveKind::kAllToAll},
+      {"Broadcast", CollectiveKind::kBroadcast},
+      {"ShardSlice", CollectiveKind::kShardSlice},
+      {"MakePartial", CollectiveKind::kMakePartial}};
+  for (const auto& [name, kind] : kinds) {
+    if (op.type == name) c.kind = kind;
+  }
+  for (std::int64_t a : op.ints_attribute("axes")) c.axes.push_back(static_cast<int>(a));
+  c.axis = static_cast<int>(op.int_attribute("axis", -1));
+  c.concat_axis = static_cast<int>(op.int_attribute("concat_axis", -1));
+  const std::string reduce = op.string_attribute("reduce_op", "sum");
+  for (Reduction r : {Reduction::kSum, Reduction::kMax, Reduction::kMin, Reduction::kProd}) {
+    if (reduce == name_of(r)) c.reduction = r;
+  }
+  return c;
+}
+
+// The op's operands as values of a program of their own, to see what the op becomes there.
+Result<Graph> local_program(const Graph& graph, const Op& op, const Rule& rule,
+                            const Assignment& assignment, const OpSpecs& specs, const Mesh& mesh) {
+  Graph program;
+  program.opset = graph.opset;
+  Names value_names, op_names;
+  LocalContext context{graph,   op,          rule,     assignment, specs, mesh,
+                       program, value_names, op_names, {},         {}};
+  for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+    if (!op.has_input(i)) {
+      context.inputs.emplace_back();
+      continue;
+    }
+    Value value = graph.value(op.inputs[i]);
+    value.shape = local_shape(specs.inputs[i], value.shape, mesh);
+    if (value.kind != ValueKind::kConstant || !is_operand_constant(op, i)) {
+      value.data = std::monostate{};
+      value.kind = ValueKind::kInput;
+    }
+    value.producer = {};
+    value.name = value_names.unique(value.name);
+    context.inputs.push_back(program.add_value(std::move(value)));
+  }
+  for (std::size_t i = 0; i < op.outputs.size(); ++i) {
+    context.output_names.push_back(
+        op.has_output(i) ? value_names.unique(graph.value(op.outputs[i]).name) : "");
+  }
+  auto outputs = localise(context);
+  if (!outputs) return outputs.error();
+  return program;
+}
+
+}  // namespace
+
+RooflineModel::RooflineModel(Cluster cluster, Mesh mesh)
+    : state_(std::make_unique<State>(State{std::move(cluster), std::move(mesh), {}})) {}
+RooflineModel::~RooflineModel() = default;
+const Mesh& RooflineModel::mesh() const { return state_->mesh; }
+const Cluster& RooflineModel::cluster() const { return state_->cluster; }
+
+Result<OpPrice> RooflineModel::op_price(const Graph& graph, const Op& op, const Rule& rule,
+                                        const Assignment& assignment, const OpSpecs& specs) {
+  OpPrice price;
+  const Mesh& mesh = state_->mesh;
+  if (is_plain_local(graph, op, rule, assignment)) {
+    const OpShapes shapes = local_shapes_of(graph, op, specs, mesh);
+    price.compute = state_->roofline(work_of(op, shapes), arithmetic_dtype(shapes));
+    return price;
+  }
+  AUTOPAR_TRY(program, local_program(graph, op, rule, assignment, specs, mesh));
+  for (const Op& local : program.ops) {
+    if (local.domain != "ai.autopar") {
+      const OpShapes shapes = shapes_of(program, local);
+      price.compute += state_->roofline(work_of(local, shapes), arithmetic_dtype(shapes));
+      continue;
+    }
+    const Value& input = program.value(local.inputs[0]);
+    if (input.kind == ValueKind::kConstant) continue;  // sliced once, at load time
+    PricedCollective c{collective_of(local), 0, 0};
+    const double bytes = static_cast<double>(input.bytes());
+    c.seconds = collective_seconds(c.collective, bytes, mesh, state_->cluster);
+    c.sent_bytes = sent_bytes(c.collective, bytes, mesh);
+    price.collectives.push_back(std::move(c));
+  }
+  return price;
+}
+
+std::vector<std::vector<ReshardPrice>> RooflineModel::reshard_prices(const Shape& shape,
+                                                                     DType dtype,
+                                                                     const std::vector<Spec>& from,
+                                                                     const std::vector<Spec>& to) {
+  Resharder& resharder = state_->resharder(shape, dtype);
+  std::vector<std::vector<ReshardPrice>> prices(from.size());
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    prices[i].reserve(to.size());
+    for (const Spec& target : to) {
+      ReshardPrice price;
+      if (!(from[i] == target)) {
+        price.seconds = resharder.seconds(from[i], target);
+        price.peak_bytes = resharder.path(from[i], target).peak_bytes;
+      }
+      prices[i].push_back(price);
+    }
+  }
+  return prices;
+}
+
+std::vector<PricedCollective> RooflineModel::reshard_steps(const Shape& shape, DType dtype,
+                                                           const Spec& from, const Spec& to) {
+  std::vector<PricedCollective> steps;
+  const Reshard path = state_->resharder(shape, dtype).path(from, to);
+  const Spec* at = &from;
+  for (std::size_t i = 0; i < path.steps.size(); ++i) {
+    const double bytes = static_cast<double>(local_bytes(*at, shape, dtype, state_->mesh));
+    steps.push_back({path.steps[i],
+                     collective_seconds(path.steps[i], bytes, state_->mesh, state_->cluster),
+                     sent_bytes(path.steps[i], bytes, state_->mesh)});
+    at = &path.specs[i];
+  }
+  return steps;
+}
+
+}  // namespace autopar

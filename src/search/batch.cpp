@@ -1,0 +1,107 @@
+#include "search/batch.hpp"
+
+#include "autopar/search.hpp"
+
+namespace autopar {
+
+namespace {
+
+// Marks on values: the dimension that runs along the batch (-1: none), and how surely.
+struct Mark {
+  int dim = -1;
+  bool from_activation = false;
+};
+
+// A better factor replaces a worse one; the first of equals stays.
+struct Choice {
+  int factor = -1;
+  int rank = 0;  // 3: parallel, by an activation; 2: parallel; 1: reduced over
+};
+
+void consider(const Rule& rule, std::size_t port, const Mark& mark, Choice& best) {
+  if (mark.dim < 0) return;
+  const auto& dims = rule.inputs[port];
+  if (static_cast<std::size_t>(mark.dim) >= dims.size()) return;
+  const auto& factors = dims[static_cast<std::size_t>(mark.dim)];
+  if (factors.empty()) return;
+  const FactorKind kind = rule.factors[static_cast<std::size_t>(factors.front())].kind;
+  if (kind == FactorKind::kWhole || kind == FactorKind::kPartial) return;
+  const int rank = kind != FactorKind::kParallel ? 1 : mark.from_activation ? 3 : 2;
+  if (rank > best.rank) best = {factors.front(), rank};
+}
+
+Mark output_mark(const TensorFactors& dims, int factor) {
+  for (std::size_t d = 0; d < dims.size(); ++d) {
+    if (!dims[d].empty() && dims[d].front() == factor) return {static_cast<int>(d), true};
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<int> batch_factors(const Graph& graph, const GraphRules& rules) {
+  std::vector<Mark> marks(graph.values.size());
+  for (ValueId id : graph.inputs) {
+    const Value& value = graph.value(id);
+    if (value.kind == ValueKind::kInput && !value.shape.empty()) marks[id.index()].dim = 0;
+  }
+  std::vector<int> factors(graph.ops.size(), -1);
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    const Op& op = graph.ops[o];
+    const Rule& rule = rules.rules[o];
+    Choice best;
+    for (std::size_t i = 0; i < op.inputs.size() && i < rule.inputs.size(); ++i) {
+      if (op.has_input(i)) consider(rule, i, marks[op.inputs[i].index()], best);
+    }
+    factors[o] = best.factor;
+    if (best.factor < 0) continue;
+    for (std::size_t j = 0; j < op.outputs.size() && j < rule.outputs.size(); ++j) {
+      if (!op.has_output(j)) continue;
+      marks[op.outputs[j].index()] = output_mark(rule.outputs[j], best.factor);
+    }
+  }
+  return factors;
+}
+
+std::size_t data_parallel_choice(const std::vector<Assignment>& assignments, int factor,
+                                 const Mesh& mesh) {
+  std::size_t best = assignments.size();
+  std::int64_t best_split = 0;
+  for (std::size_t c = 0; c < assignments.size(); ++c) {
+    std::int64_t split = 1;
+    bool pure = true;
+    for (std::size_t a = 0; a < mesh.axes.size(); ++a) {
+      const int f = assignments[c].factor_of_axis[a];
+      if (f < 0) continue;
+      pure = pure && f == factor;
+      split *= mesh.axes[a].size;
+    }
+    if (pure && split > best_split) {
+      best = c;
+      best_split = split;
+    }
+  }
+  return best;
+}
+
+Spec data_parallel_spec(const Shape& shape, const Mesh& mesh) {
+  Spec spec = replicated(shape.size());
+  if (shape.empty()) return spec;
+  std::int64_t best = 1;
+  for (std::size_t subset = 1; subset < (std::size_t{1} << mesh.axes.size()); ++subset) {
+    std::int64_t product = 1;
+    std::vector<int> axes;
+    for (std::size_t a = 0; a < mesh.axes.size(); ++a) {
+      if ((subset >> a & 1) == 0) continue;
+      product *= mesh.axes[a].size;
+      axes.push_back(static_cast<int>(a));
+    }
+    if (product > best && shape[0] % product == 0) {
+      best = product;
+      spec.dims[0] = axes;
+    }
+  }
+  return spec;
+}
+
+}  // namespace autopar

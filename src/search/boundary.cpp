@@ -1,0 +1,119 @@
+#include "search/boundary.hpp"
+
+#include <algorithm>
+
+#include "search/batch.hpp"
+
+namespace autopar {
+
+namespace {
+
+Status keep(const std::string& text, const char* what, const Value& value, const Mesh& mesh,
+            std::vector<Spec>& specs) {
+  auto wanted = parse_spec(text, mesh);
+  if (!wanted) {
+    return input_error(std::string(what) + " of tensor '" + value.name +
+                       "': " + wanted.error().message);
+  }
+  if (Status ok = verify(*wanted, value.shape, mesh); !ok) {
+    return input_error(std::string(what) + " of tensor '" + value.name + "' with shape " +
+                       to_text(value.shape) + ": " + ok.error().message);
+  }
+  specs = {*wanted};
+  return Ok{};
+}
+
+Status keep_layout(const BoundaryLayout& layout, bool batched, const char* what, const Value& value,
+                   const Mesh& mesh, std::vector<Spec>& specs) {
+  switch (layout.kind) {
+    case BoundaryLayout::Kind::kFree:
+      return Ok{};
+    case BoundaryLayout::Kind::kFull:
+      specs = {replicated(value.shape.size())};
+      return Ok{};
+    case BoundaryLayout::Kind::kDataParallel:
+      specs = {batched ? data_parallel_spec(value.shape, mesh) : replicated(value.shape.size())};
+      return Ok{};
+    case BoundaryLayout::Kind::kGiven: {
+      const auto it = layout.spec_of.find(value.name);
+      if (it == layout.spec_of.end()) return Ok{};
+      return keep(it->second, what, value, mesh, specs);
+    }
+  }
+  return Ok{};
+}
+
+const ValuePin* pin_of(const SearchRequest& request, const Value& value) {
+  const auto it = request.pins.values.find(value.name);
+  return it == request.pins.values.end() ? nullptr : &it->second;
+}
+
+Status no_partial(const std::vector<Spec>& specs, const char* what, const Value& value) {
+  if (std::any_of(specs.begin(), specs.end(), [](const Spec& s) { return !s.partial.empty(); })) {
+    return input_error(std::string(what) + " of tensor '" + value.name +
+                       "' must not be a partial sum");
+  }
+  return Ok{};
+}
+
+}  // namespace
+
+Status restrict_source(const SearchRequest& request, const Value& value, const Mesh& mesh,
+                       std::vector<Spec>& specs) {
+  const auto& inputs = request.graph.inputs;
+  const bool is_input = std::any_of(inputs.begin(), inputs.end(), [&](ValueId id) {
+    return request.graph.value(id).name == value.name;
+  });
+  if (is_input) {
+    AUTOPAR_RETURN_IF_ERROR(keep_layout(request.inputs, value.kind == ValueKind::kInput,
+                                        "layout of the input", value, mesh, specs));
+  }
+  const ValuePin* pin = pin_of(request, value);
+  if (pin && !pin->spec.empty()) {
+    AUTOPAR_RETURN_IF_ERROR(keep(pin->spec, "spec", value, mesh, specs));
+  }
+  return no_partial(specs, "spec", value);
+}
+
+Status restrict_hub(const SearchRequest& request, const Value& value, const Mesh& mesh,
+                    std::vector<Spec>& specs) {
+  const ValuePin* pin = pin_of(request, value);
+  if (pin && !pin->hub_spec.empty()) {
+    AUTOPAR_RETURN_IF_ERROR(keep(pin->hub_spec, "hub_spec", value, mesh, specs));
+    if (value.kind != ValueKind::kActivation) return no_partial(specs, "hub_spec", value);
+  }
+  return Ok{};
+}
+
+Status restrict_output(const SearchRequest& request, const Value& value, const Mesh& mesh,
+                       std::vector<Spec>& specs) {
+  AUTOPAR_RETURN_IF_ERROR(
+      keep_layout(request.outputs, true, "layout of the output", value, mesh, specs));
+  const ValuePin* pin = pin_of(request, value);
+  if (pin && !pin->output_spec.empty()) {
+    AUTOPAR_RETURN_IF_ERROR(keep(pin->output_spec, "output_spec", value, mesh, specs));
+  }
+  return no_partial(specs, "output_spec", value);
+}
+
+ValueId updated_input(const SearchRequest& request, const Value& output) {
+  const std::size_t star = request.updates.find('*');
+  if (star == std::string::npos) return {};
+  const std::string prefix = request.updates.substr(0, star);
+  const std::string suffix = request.updates.substr(star + 1);
+  const std::string& name = output.name;
+  if (name.size() < prefix.size() + suffix.size() || name.compare(0, star, prefix) != 0 ||
+      name.compare(name.size() - suffix.size(), suffix.size(), suffix) != 0) {
+    return {};
+  }
+  const std::string input = name.substr(star, name.size() - prefix.size() - suffix.size());
+  for (ValueId id : request.graph.inputs) {
+    const Value& value = request.graph.value(id);
+    if (value.name == input && value.shape == output.shape && value.dtype == output.dtype) {
+      return id;
+    }
+  }
+  return {};
+}
+
+}  // namespace autopar

@@ -1,0 +1,20 @@
+// What --inputs, --outputs, tensor pins and update outputs leave free of a value's specs.
+#pragma once
+
+#include "autopar/search.hpp"
+
+namespace autopar {
+
+// Each narrows `specs`; errors (kInput) where nothing is left, naming the value and the wish.
+Status restrict_source(const SearchRequest& request, const Value& value, const Mesh& mesh,
+                       std::vector<Spec>& specs);
+Status restrict_hub(const SearchRequest& request, const Value& value, const Mesh& mesh,
+                    std::vector<Spec>& specs);
+Status restrict_output(const SearchRequest& request, const Value& value, const Mesh& mesh,
+                       std::vector<Spec>& specs);
+
+// The graph input whose next value this output is, by the pattern `request.updates` ("new.*"), the
+// same shape and dtype; invalid: none.
+ValueId updated_input(const SearchRequest& request, const Value& output);
+
+}  // namespace autopar

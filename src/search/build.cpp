@@ -1,0 +1,536 @@
+// Graph + cost model -> Problem. One node per op (its assignments), per stored value (where inputs
+// and parameters lie), per value with several readers (its hub) and per graph output (how it
+// leaves). Ops with equal signatures share their candidates and cost tables.
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "autopar/search.hpp"
+#include "search/batch.hpp"
+#include "search/boundary.hpp"
+#include "search/pins.hpp"
+
+namespace autopar {
+
+namespace {
+
+using SpecList = std::vector<Spec>;
+
+// Everything that ops of one signature have in common.
+struct OpTable {
+  std::shared_ptr<const MeshProblem::OpChoices> choices;
+  std::vector<double> cost;
+  std::vector<int> input_lists;   // per port: list id of the needed specs per choice
+  std::vector<int> output_lists;  // per output: list id of the produced specs
+};
+
+void append(std::string& text, const Attribute& attribute) {
+  text += std::to_string(attribute.index()) + ":";
+  std::visit(
+      [&text](const auto& value) {
+        using T = std::decay_t<decltype(value)>;
+        if constexpr (std::is_same_v<T, std::string>) {
+          text += value;
+        } else if constexpr (std::is_same_v<T, Tensor>) {
+          text += to_text(value.shape) + value.bytes;
+        } else if constexpr (std::is_arithmetic_v<T>) {
+          text += std::to_string(value);
+        } else {
+          for (const auto& v : value) {
+            if constexpr (std::is_same_v<std::decay_t<decltype(v)>, std::string>) {
+              text += v + ",";
+            } else {
+              text += std::to_string(v) + ",";
+            }
+          }
+        }
+      },
+      attribute);
+}
+
+void append(std::string& text, const Graph& graph, ValueId id) {
+  if (!id.valid()) {
+    text += "|-";
+    return;
+  }
+  const Value& value = graph.value(id);
+  text += std::string("|") + name_of(value.dtype) + to_text(value.shape);
+}
+
+// Equal signature => equal rule, candidates, specs and prices.
+std::string signature(const Graph& graph, const Op& op, const Rule& rule) {
+  std::string text = op.domain + "::" + op.type + "{" + to_text(rule) + "}";
+  for (const auto& [name, attribute] : op.attributes) {
+    text += ";" + name + "=";
+    append(text, attribute);
+  }
+  for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+    append(text, graph, op.inputs[i]);
+    if (!op.has_input(i)) continue;
+    const Value& value = graph.value(op.inputs[i]);
+    text += value.kind == ValueKind::kConstant ? "c" : "";
+    const Tensor* tensor = value.tensor();
+    if (tensor && value.kind == ValueKind::kConstant && is_operand_constant(op, i)) {
+      text += "=" + tensor->bytes;
+    }
+  }
+  text += ">";
+  for (ValueId output : op.outputs) append(text, graph, output);
+  return text;
+}
+
+// All specs without partial sums in which axes of one dimension go in mesh order.
+SpecList canonical_specs(const Shape& shape, const Mesh& mesh) {
+  SpecList specs = {replicated(shape.size())};
+  for (int axis = 0; axis < mesh.rank(); ++axis) {
+    const std::size_t before = specs.size();
+    for (std::size_t s = 0; s < before; ++s) {
+      for (std::size_t d = 0; d < shape.size(); ++d) {
+        Spec spec = specs[s];
+        spec.dims[d].push_back(axis);
+        if (shape[d] % axes_size(mesh, spec.dims[d]) == 0) specs.push_back(std::move(spec));
+      }
+    }
+  }
+  return specs;
+}
+
+void add_missing(SpecList& list, std::set<Spec>& have, const SpecList& more, bool partial_too) {
+  for (const Spec& spec : more) {
+    if (!partial_too && !spec.partial.empty()) continue;
+    if (have.insert(spec).second) list.push_back(spec);
+  }
+}
+
+class Builder {
+ public:
+  Builder(const SearchRequest& request, CostModel& model)
+      : request_(request), graph_(request.graph), model_(model), readers_(readers_of(graph_)) {
+    out_.mesh = model.mesh();
+  }
+
+  Result<MeshProblem> build() {
+    out_.problem.horizon = static_cast<int>(graph_.ops.size());
+    out_.problem.use_limit = kInfinity;
+    if (request_.limit_memory) {
+      out_.problem.use_limit = static_cast<double>(
+          request_.memory_limit > 0 ? request_.memory_limit : request_.cluster.device.memory_bytes);
+    }
+    for (const Value& value : graph_.values) {
+      if (value.kind == ValueKind::kConstant) {
+        out_.problem.base_use += static_cast<double>(value.bytes());
+      }
+    }
+    AUTOPAR_RETURN_IF_ERROR(add_ops());
+    AUTOPAR_RETURN_IF_ERROR(add_sources());
+    for (std::size_t v = 0; v < graph_.values.size(); ++v) {
+      AUTOPAR_RETURN_IF_ERROR(connect(ValueId(static_cast<std::int64_t>(v))));
+    }
+    return std::move(out_);
+  }
+
+ private:
+  // One end of an edge: a node and the spec that each of its choices stands for.
+  struct End {
+    int node = -1;
+    int list = -1;
+  };
+
+  int list_id(const SpecList& list) {
+    auto [it, inserted] = list_ids_.try_emplace(list, static_cast<int>(lists_.size()));
+    if (inserted) lists_.push_back(list);
+    return it->second;
+  }
+
+  int add_node(std::string name, std::vector<double> cost, SpecList specs) {
+    out_.problem.nodes.push_back({std::move(name), std::move(cost), {}});
+    out_.specs_of_node.push_back(std::move(specs));
+    out_.op_of_node.emplace_back();
+    return static_cast<int>(out_.problem.nodes.size()) - 1;
+  }
+
+  Status add_ops() {
+    const std::vector<int> batch = batch_factors(graph_, request_.rules);
+    out_.node_of_op.resize(graph_.ops.size());
+    out_.choices_of_op.resize(graph_.ops.size());
+    table_of_op_.resize(graph_.ops.size());
+    for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
+      const OpId id(static_cast<std::int64_t>(o));
+      AUTOPAR_TRY(table, table_for(id, batch[o]));
+      table_of_op_[o] = table;
+      const int node = add_node(graph_.op(id).name, table->cost, {});
+      out_.op_of_node.back() = id;
+      out_.node_of_op[o] = node;
+      out_.choices_of_op[o] = table->choices;
+    }
+    return Ok{};
+  }
+
+  Result<std::shared_ptr<const OpTable>> table_for(OpId id, int batch_factor) {
+    const Op& op = graph_.op(id);
+    const Rule& rule = request_.rules.rules[id.index()];
+    std::string key = signature(graph_, op, rule);
+    const auto pin = request_.pins.ops.find(op.name);
+    const bool has_pin = pin != request_.pins.ops.end();
+    if (has_pin) {
+      key += "#" + op.name;
+    } else if (request_.fill == Fill::kDataParallel) {
+      key += "@" + std::to_string(batch_factor);
+    }
+    const auto found = tables_.find(key);
+    if (found != tables_.end()) return found->second;
+
+    MeshProblem::OpChoices all;
+    for (Assignment& a : candidates(rule, model_.mesh())) {
+      auto specs = specs_of(rule, a, model_.mesh());
+      AUTOPAR_CHECK(specs.has_value(), "candidate without specs: " + op.name);
+      all.assignments.push_back(std::move(a));
+      all.specs.push_back(std::move(*specs));
+    }
+    if (has_pin) {
+      AUTOPAR_TRY(kept, pinned(all, pin->second, graph_, id, rule, model_.mesh()));
+      all = std::move(kept);
+    } else if (request_.fill != Fill::kSearch) {
+      keep_one(all, request_.fill == Fill::kDataParallel ? batch_factor : -1);
+    }
+    AUTOPAR_TRY(table, price(id, std::move(all)));
+    tables_[key] = table;
+    return table;
+  }
+
+  void keep_one(MeshProblem::OpChoices& all, int factor) const {
+    std::size_t kept = data_parallel_choice(all.assignments, factor, model_.mesh());
+    if (kept == all.assignments.size()) kept = all.assignments.size() - 1;  // all-none comes last
+    all.assignments = {all.assignments[kept]};
+    all.specs = {all.specs[kept]};
+  }
+
+  Result<std::shared_ptr<const OpTable>> price(OpId id, MeshProblem::OpChoices choices) {
+    const Op& op = graph_.op(id);
+    auto table = std::make_shared<OpTable>();
+    for (std::size_t c = 0; c < choices.assignments.size(); ++c) {
+      AUTOPAR_TRY(price, model_.op_price(graph_, op, request_.rules.rules[id.index()],
+                                         choices.assignments[c], choices.specs[c]));
+      table->cost.push_back(price.total());
+    }
+    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+      SpecList list;
+      for (const OpSpecs& specs : choices.specs) list.push_back(specs.inputs[i]);
+      table->input_lists.push_back(list_id(list));
+    }
+    for (std::size_t j = 0; j < op.outputs.size(); ++j) {
+      SpecList list;
+      for (const OpSpecs& specs : choices.specs) list.push_back(specs.outputs[j]);
+      table->output_lists.push_back(list_id(list));
+    }
+    table->choices = std::make_shared<const MeshProblem::OpChoices>(std::move(choices));
+    return std::shared_ptr<const OpTable>(std::move(table));
+  }
+
+  Status add_sources() {
+    out_.source_node.assign(graph_.values.size(), -1);
+    out_.hub_node.assign(graph_.values.size(), -1);
+    out_.output_node.assign(graph_.values.size(), -1);
+    for (std::size_t v = 0; v < graph_.values.size(); ++v) {
+      const Value& value = graph_.values[v];
+      if (value.kind != ValueKind::kInput && value.kind != ValueKind::kParameter) continue;
+      const ValueId id(static_cast<std::int64_t>(v));
+      SpecList specs = canonical_specs(value.shape, out_.mesh);
+      std::set<Spec> have(specs.begin(), specs.end());
+      for (const Use& use : readers_[v].uses) add_missing(specs, have, needed(use), false);
+      AUTOPAR_RETURN_IF_ERROR(restrict_source(request_, value, out_.mesh, specs));
+      std::vector<double> bytes;
+      for (const Spec& spec : specs) bytes.push_back(bytes_of(value, spec));
+      std::vector<double> no_cost(specs.size(), 0.0);
+      const int node = add_node(value.name, std::move(no_cost), std::move(specs));
+      out_.source_node[id.index()] = node;
+      use(node, 0, out_.problem.horizon, std::move(bytes));
+    }
+    return Ok{};
+  }
+
+  const SpecList& needed(const Use& use) const {
+    const OpTable& table = *table_of_op_[use.op.index()];
+    return lists_[static_cast<std::size_t>(table.input_lists[static_cast<std::size_t>(use.port)])];
+  }
+
+  double bytes_of(const Value& value, const Spec& spec) const {
+    return static_cast<double>(local_bytes(spec, value.shape, value.dtype, out_.mesh));
+  }
+
+  void use(int node, int begin, int end, std::vector<double> bytes) {
+    if (begin >= end || out_.problem.use_limit == kInfinity) return;
+    out_.problem.nodes[static_cast<std::size_t>(node)].uses.push_back(
+        {begin, end, std::move(bytes)});
+  }
+
+  std::vector<double> bytes_of_list(const Value& value, int list) const {
+    std::vector<double> bytes;
+    for (const Spec& spec : lists_[static_cast<std::size_t>(list)]) {
+      bytes.push_back(bytes_of(value, spec));
+    }
+    return bytes;
+  }
+
+  // Who supplies a value: its producer's node or its source node.
+  End supplier(ValueId id) {
+    const Value& value = graph_.value(id);
+    if (value.kind != ValueKind::kActivation) {
+      const int node = out_.source_node[id.index()];
+      return {node, list_id(out_.specs_of_node[static_cast<std::size_t>(node)])};
+    }
+    const Op& op = graph_.op(value.producer);
+    for (std::size_t j = 0; j < op.outputs.size(); ++j) {
+      if (op.outputs[j] == id) {
+        return {out_.node_of_op[value.producer.index()],
+                table_of_op_[value.producer.index()]->output_lists[j]};
+      }
+    }
+    fail_bug(__FILE__, __LINE__, "value without producer port: " + value.name);
+  }
+
+  Status connect(ValueId id) {
+    const Value& value = graph_.value(id);
+    if (value.kind == ValueKind::kConstant) return Ok{};
+    const Readers& readers = readers_[id.index()];
+    End from = supplier(id);
+    const int first = readers.first;
+    if (value.kind == ValueKind::kActivation) {
+      use(from.node, readers.produced, first + 1, bytes_of_list(value, from.list));
+    }
+    if (readers.count() > 1) {
+      AUTOPAR_TRY(hub, add_hub(id, from));
+      from = hub;
+    }
+    if (readers.is_output) AUTOPAR_RETURN_IF_ERROR(connect_output(id, from));
+    // The ports of one op that read this value share an edge.
+    for (std::size_t u = 0; u < readers.uses.size();) {
+      std::vector<int> lists;
+      const OpId op = readers.uses[u].op;
+      for (; u < readers.uses.size() && readers.uses[u].op == op; ++u) {
+        lists.push_back(
+            table_of_op_[op.index()]->input_lists[static_cast<std::size_t>(readers.uses[u].port)]);
+      }
+      std::sort(lists.begin(), lists.end());
+      lists.erase(std::unique(lists.begin(), lists.end()), lists.end());
+      connect_op(value, from, op, lists);
+    }
+    return Ok{};
+  }
+
+  Result<End> add_hub(ValueId id, const End& from) {
+    const Value& value = graph_.value(id);
+    const Readers& readers = readers_[id.index()];
+    SpecList specs;
+    std::set<Spec> have;
+    const bool stored = value.kind != ValueKind::kActivation;
+    for (const Use& use : readers.uses) add_missing(specs, have, needed(use), true);
+    add_missing(specs, have, lists_[static_cast<std::size_t>(from.list)], !stored);
+    AUTOPAR_RETURN_IF_ERROR(restrict_hub(request_, value, out_.mesh, specs));
+    std::vector<double> no_cost(specs.size(), 0.0);
+    const End hub{add_node(value.name + " (hub)", std::move(no_cost), specs), list_id(specs)};
+    out_.hub_node[id.index()] = hub.node;
+    const int last = readers.uses.empty() ? readers.produced : readers.uses.back().op.value;
+    if (!stored) use(hub.node, readers.first + 1, last + 1, bytes_of_list(value, hub.list));
+    Edge edge = edge_between(value, from.list, {hub.list});
+    std::vector<EdgeUse> uses = temporaries(edge, readers.first);
+    if (stored && limited() && readers.first + 1 < last + 1) {
+      uses.push_back({readers.first + 1, last + 1, copy_table(value, from.list, hub.list)});
+    }
+    out_.problem.edges.push_back({from.node, hub.node, edge.cost, std::move(uses)});
+    return hub;
+  }
+
+  Status connect_output(ValueId id, const End& from) {
+    const Value& value = graph_.value(id);
+    const Readers& readers = readers_[id.index()];
+    const int last = readers.uses.empty() ? readers.produced : readers.uses.back().op.value;
+    End sink;
+    const ValueId updated = updated_input(request_, value);
+    if (updated.valid()) {
+      sink.node = out_.source_node[updated.index()];
+      sink.list = list_id(out_.specs_of_node[static_cast<std::size_t>(sink.node)]);
+    } else {
+      SpecList specs = canonical_specs(value.shape, out_.mesh);
+      std::set<Spec> have(specs.begin(), specs.end());
+      add_missing(specs, have, lists_[static_cast<std::size_t>(from.list)], false);
+      AUTOPAR_RETURN_IF_ERROR(restrict_output(request_, value, out_.mesh, specs));
+      sink.list = list_id(specs);
+      std::vector<double> no_cost(specs.size(), 0.0);
+      sink.node = add_node(value.name + " (output)", std::move(no_cost), std::move(specs));
+    }
+    out_.output_node[id.index()] = sink.node;
+    const bool shares_hub = readers.count() > 1;
+    const int begin = (shares_hub ? last : readers.produced) + 1;
+    use(sink.node, begin, out_.problem.horizon, bytes_of_list(value, sink.list));
+    Edge edge = edge_between(value, from.list, {sink.list});
+    std::vector<EdgeUse> uses = temporaries(edge, readers.produced);
+    if (shares_hub && limited() && readers.produced + 1 < begin) {
+      uses.push_back({readers.produced + 1, begin, copy_table(value, from.list, sink.list)});
+    }
+    out_.problem.edges.push_back({from.node, sink.node, edge.cost, std::move(uses)});
+    return Ok{};
+  }
+
+  void connect_op(const Value& value, const End& from, OpId op, const std::vector<int>& lists) {
+    const Edge edge = edge_between(value, from.list, lists);
+    if (edge.free) return;
+    out_.problem.edges.push_back({from.node, out_.node_of_op[op.index()], edge.cost,
+                                  temporaries(edge, static_cast<int>(op.value))});
+  }
+
+  bool limited() const { return out_.problem.use_limit != kInfinity; }
+
+  // Shared tables of an edge: seconds, and peak bytes of temporaries.
+  struct Edge {
+    int cost = -1;
+    int peak = -1;
+    bool free = false;  // nothing is ever resharded
+  };
+
+  std::vector<EdgeUse> temporaries(const Edge& edge, int time) const {
+    if (!limited() || edge.peak < 0) return {};
+    return {{time, time + 1, edge.peak}};
+  }
+
+  Edge edge_between(const Value& value, int from, const std::vector<int>& to) {
+    const auto key = std::tuple(value.shape, value.dtype, from, to);
+    const auto found = edges_.find(key);
+    if (found != edges_.end()) return found->second;
+    const SpecList& rows = lists_[static_cast<std::size_t>(from)];
+    const std::size_t columns = lists_[static_cast<std::size_t>(to.front())].size();
+    CostTable cost{static_cast<int>(rows.size()), static_cast<int>(columns), {}};
+    CostTable peak = cost;
+    cost.values.assign(rows.size() * columns, 0.0);
+    if (limited()) peak.values.assign(rows.size() * columns, 0.0);
+    for (std::size_t t = 0; t < to.size(); ++t) add_prices(value, from, to, t, cost, peak);
+    Edge edge;
+    edge.free =
+        std::all_of(cost.values.begin(), cost.values.end(), [](double c) { return c == 0.0; });
+    edge.cost = out_.problem.add_table(std::move(cost));
+    if (limited()) edge.peak = out_.problem.add_table(std::move(peak));
+    edges_[key] = edge;
+    return edge;
+  }
+
+  // Adds the prices of reaching list to[t]; where an earlier port of the op needs the same spec,
+  // nothing more is to pay.
+  void add_prices(const Value& value, int from, const std::vector<int>& to, std::size_t t,
+                  CostTable& cost, CostTable& peak) {
+    const SpecList& rows = lists_[static_cast<std::size_t>(from)];
+    const SpecList& columns = lists_[static_cast<std::size_t>(to[t])];
+    SpecList unique_rows, unique_columns;
+    const std::vector<std::size_t> row_of = unique(rows, unique_rows);
+    const std::vector<std::size_t> column_of = unique(columns, unique_columns);
+    const auto prices =
+        model_.reshard_prices(value.shape, value.dtype, unique_rows, unique_columns);
+    for (std::size_t c = 0; c < columns.size(); ++c) {
+      bool again = false;
+      for (std::size_t earlier = 0; earlier < t; ++earlier) {
+        again |= lists_[static_cast<std::size_t>(to[earlier])][c] == columns[c];
+      }
+      if (again) continue;
+      for (std::size_t r = 0; r < rows.size(); ++r) {
+        const ReshardPrice& price = prices[row_of[r]][column_of[c]];
+        cost.values[r * columns.size() + c] += price.seconds;
+        if (!limited() || unique_rows[row_of[r]] == unique_columns[column_of[c]]) continue;
+        const double bytes = std::max(static_cast<double>(price.peak_bytes),
+                                      bytes_of(value, unique_columns[column_of[c]]));
+        peak.values[r * columns.size() + c] += bytes;
+      }
+    }
+  }
+
+  static std::vector<std::size_t> unique(const SpecList& list, SpecList& distinct) {
+    std::map<Spec, std::size_t> index;
+    std::vector<std::size_t> of;
+    for (const Spec& spec : list) {
+      const auto [it, inserted] = index.try_emplace(spec, distinct.size());
+      if (inserted) distinct.push_back(spec);
+      of.push_back(it->second);
+    }
+    return of;
+  }
+
+  // Bytes of the target where it is a copy of its own.
+  int copy_table(const Value& value, int from, int to) {
+    const auto key = std::tuple(value.shape, value.dtype, from, to);
+    const auto found = copies_.find(key);
+    if (found != copies_.end()) return found->second;
+    const SpecList& rows = lists_[static_cast<std::size_t>(from)];
+    const SpecList& columns = lists_[static_cast<std::size_t>(to)];
+    CostTable table{static_cast<int>(rows.size()), static_cast<int>(columns.size()), {}};
+    for (const Spec& row : rows) {
+      for (const Spec& column : columns) {
+        table.values.push_back(row == column ? 0.0 : bytes_of(value, column));
+      }
+    }
+    return copies_[key] = out_.problem.add_table(std::move(table));
+  }
+
+  const SearchRequest& request_;
+  const Graph& graph_;
+  CostModel& model_;
+  std::vector<Readers> readers_;
+  MeshProblem out_;
+  std::vector<std::shared_ptr<const OpTable>> table_of_op_;
+  std::map<std::string, std::shared_ptr<const OpTable>> tables_;
+  std::vector<SpecList> lists_;
+  std::map<SpecList, int> list_ids_;
+  std::map<std::tuple<Shape, DType, int, std::vector<int>>, Edge> edges_;
+  std::map<std::tuple<Shape, DType, int, int>, int> copies_;
+};
+
+}  // namespace
+
+Result<MeshProblem> build_problem(const SearchRequest& request, CostModel& model) {
+  AUTOPAR_RETURN_IF_ERROR(check_names(request.pins, request.graph));
+  return Builder(request, model).build();
+}
+
+Strategy strategy_of(const Graph& graph, const MeshProblem& problem,
+                     const std::vector<int>& choices) {
+  Strategy strategy;
+  strategy.mesh = problem.mesh;
+  std::vector<OpSpecs> specs;
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    const auto choice =
+        static_cast<std::size_t>(choices[static_cast<std::size_t>(problem.node_of_op[o])]);
+    strategy.assignments.push_back(problem.choices_of_op[o]->assignments[choice]);
+    specs.push_back(problem.choices_of_op[o]->specs[choice]);
+  }
+  const auto chosen = [&](int node) {
+    const auto n = static_cast<std::size_t>(node);
+    return problem.specs_of_node[n][static_cast<std::size_t>(choices[n])];
+  };
+  const std::vector<Readers> readers = readers_of(graph);
+  for (std::size_t v = 0; v < graph.values.size(); ++v) {
+    const Value& value = graph.values[v];
+    ValueSpecs entry;
+    if (problem.source_node[v] >= 0) {
+      entry.spec = chosen(problem.source_node[v]);
+    } else if (value.producer.valid()) {
+      const Op& op = graph.op(value.producer);
+      for (std::size_t j = 0; j < op.outputs.size(); ++j) {
+        if (op.outputs[j].index() == v) entry.spec = specs[value.producer.index()].outputs[j];
+      }
+    } else {
+      entry.spec = replicated(value.shape.size());
+    }
+    entry.hub = entry.spec;
+    if (problem.output_node[v] >= 0) entry.output = chosen(problem.output_node[v]);
+    if (problem.hub_node[v] >= 0) {
+      entry.hub = chosen(problem.hub_node[v]);
+    } else if (problem.output_node[v] >= 0) {
+      entry.hub = entry.output;
+    } else if (readers[v].uses.size() == 1 && value.kind != ValueKind::kConstant) {
+      const Use& use = readers[v].uses[0];
+      entry.hub = specs[use.op.index()].inputs[static_cast<std::size_t>(use.port)];
+    }
+    if (problem.output_node[v] < 0) entry.output = entry.hub;
+    strategy.values.push_back(std::move(entry));
+  }
+  return strategy;
+}
+
+}  // namespace autopar

@@ -1,0 +1,176 @@
+// The outer loop: every mesh, pruned by the best plan so far; the claimed cost is recomputed.
+#include "autopar/search.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "search/pins.hpp"
+
+namespace autopar {
+
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+std::string to_gib(double bytes) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.2f GiB (%.0f bytes)", bytes / 1073741824.0, bytes);
+  return text;
+}
+
+Result<const Searcher*> find_searcher(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Searcher& s : searchers()) {
+    if (name == s.name || name == s.long_name) return &s;
+    names.emplace_back(s.name);
+    if (names.back() != s.long_name) names.emplace_back(s.long_name);
+  }
+  const std::string near = nearest_name(name, names);
+  std::string known;
+  for (const Searcher& s : searchers()) known += (known.empty() ? "" : ", ") + std::string(s.name);
+  return usage_error("unknown searcher '" + name + "'; " +
+                     (near.empty() ? "" : "did you mean '" + near + "'? ") + "known: " + known);
+}
+
+// The peak that no plan could get below, over the meshes tried.
+struct Tightest {
+  double peak = kInfinity;
+  Mesh mesh;
+  int time = -1;
+  bool proven = true;
+};
+
+struct Search {
+  const SearchRequest& request;
+  const Searcher& searcher;
+  SearchOutcome outcome;
+  double best = kInfinity;
+  double unlimited_bound = kInfinity;
+  std::optional<Error> pin_error;
+  Tightest tightest;
+
+  // Keeps the better plan. Errors are pins that this mesh cannot keep, or bugs of an op's rule.
+  Status try_mesh(const Mesh& mesh) {
+    MeshTrial trial;
+    trial.mesh = mesh;
+    auto start = std::chrono::steady_clock::now();
+    RooflineModel model(request.cluster, mesh);
+    auto built = build_problem(request, model);
+    if (!built) return built.error();
+    trial.build_seconds = seconds_since(start);
+    trial.nodes = built->problem.nodes.size();
+    trial.edges = built->problem.edges.size();
+    for (const ProblemNode& node : built->problem.nodes) trial.candidates += node.cost.size();
+    start = std::chrono::steady_clock::now();
+    SolveOptions options = request.solve;
+    options.cutoff = std::min(options.cutoff, best);
+    AUTOPAR_TRY(solution, searcher.solve(request, *built, options));
+    trial.solve_seconds = seconds_since(start);
+    trial.lower_bound = solution.lower_bound;
+    trial.pruned = solution.cut_off;
+    trial.feasible = solution.feasible;
+    outcome.interrupted |= solution.interrupted;
+    unlimited_bound = std::min(unlimited_bound, solution.unlimited_lower_bound);
+    if (solution.feasible) {
+      AUTOPAR_RETURN_IF_ERROR(keep_better(*built, solution, model, trial));
+    } else if (!solution.cut_off) {
+      note_infeasible(mesh, solution);
+    }
+    outcome.trials.push_back(trial);
+    return Ok{};
+  }
+
+  Status keep_better(const MeshProblem& built, const Solution& solution, CostModel& model,
+                     MeshTrial& trial) {
+    Strategy strategy = strategy_of(request.graph, built, solution.choices);
+    AUTOPAR_TRY(cost, evaluate(request.graph, request.rules, strategy, model));
+    trial.cost = cost.total();
+    const double tolerance = 1e-9 * std::max(1e-9, solution.cost);
+    AUTOPAR_CHECK(std::abs(cost.total() - solution.cost) <= tolerance,
+                  "the evaluator prices the plan at " + std::to_string(cost.total()) +
+                      " s, the searcher at " + std::to_string(solution.cost) + " s");
+    if (solution.lower_bound >= solution.cost) trial.lower_bound = trial.cost;
+    trial.lower_bound = std::min(trial.lower_bound, trial.cost);
+    if (trial.cost < best) {
+      best = trial.cost;
+      outcome.strategy = std::move(strategy);
+      outcome.cost = std::move(cost);
+    }
+    return Ok{};
+  }
+
+  void note_infeasible(const Mesh& mesh, const Solution& solution) {
+    if (solution.least_peak_use < tightest.peak) {
+      tightest.peak = solution.least_peak_use;
+      tightest.mesh = mesh;
+      tightest.time = solution.tightest_time;
+    }
+    tightest.proven = tightest.proven && solution.lower_bound == kInfinity;
+  }
+
+  // A searcher that looks at a part of the plans only proves nothing about the others.
+  void bound() {
+    outcome.lower_bound = kInfinity;
+    for (const MeshTrial& trial : outcome.trials) {
+      outcome.lower_bound = std::min(outcome.lower_bound, trial.lower_bound);
+    }
+    outcome.lower_bound = std::min(outcome.lower_bound, outcome.cost.total());
+    if (!searcher.proves_bound) outcome.lower_bound = 0;
+    outcome.unlimited_lower_bound = std::min(unlimited_bound, outcome.lower_bound);
+  }
+
+  Error no_plan() const {
+    const double limit = static_cast<double>(
+        request.memory_limit > 0 ? request.memory_limit : request.cluster.device.memory_bytes);
+    if (tightest.peak == kInfinity) {
+      return infeasible_error("no plan fits into " + to_gib(limit) +
+                              " per device; no plan was found at all. Try more devices, --memory "
+                              "with a larger size, or fewer pins");
+    }
+    std::string text = "no plan " + std::string(tightest.proven ? "fits" : "was found that fits") +
+                       " into " + to_gib(limit) + " per device: the smallest peak found is " +
+                       to_gib(tightest.peak) + " on mesh " + to_text(tightest.mesh);
+    const auto time = static_cast<std::size_t>(std::max(0, tightest.time));
+    if (tightest.time >= 0 && time < request.graph.ops.size()) {
+      text += ", during op '" + request.graph.ops[time].name + "'";
+    }
+    return infeasible_error(text +
+                            ". Try more devices, --memory with a larger size, or fewer pins");
+  }
+};
+
+std::vector<Mesh> meshes_of(const SearchRequest& request) {
+  if (request.mesh) return {*request.mesh};
+  // Split counts in a pin name no axes: which of two axes of one tier is which then matters.
+  bool by_counts = false;
+  for (const auto& [name, pin] : request.pins.ops) by_counts |= !pin.assignment.has_value();
+  return mesh_candidates(request.cluster, request.max_axes, by_counts);
+}
+
+}  // namespace
+
+Result<SearchOutcome> search(const SearchRequest& request) {
+  AUTOPAR_TRY(searcher, find_searcher(request.searcher));
+  AUTOPAR_RETURN_IF_ERROR(check_names(request.pins, request.graph));
+  const bool pinned = !request.pins.ops.empty() || !request.pins.values.empty();
+  Search state{request, *searcher, {}, kInfinity, kInfinity, {}, {}};
+  for (const Mesh& mesh : meshes_of(request)) {
+    const Status tried = state.try_mesh(mesh);
+    if (tried) continue;
+    // Another mesh may keep the pins that this one cannot.
+    if (!pinned || request.mesh || tried.error().code != ErrorCode::kInput) return tried.error();
+    state.pin_error = tried.error();
+  }
+  if (state.best == kInfinity) {
+    if (state.outcome.trials.empty() && state.pin_error) return *state.pin_error;
+    return state.no_plan();
+  }
+  state.outcome.searcher = searcher->name;
+  state.bound();
+  return std::move(state.outcome);
+}
+
+}  // namespace autopar

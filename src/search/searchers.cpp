@@ -1,0 +1,81 @@
+#include "autopar/search.hpp"
+#include "search/batch.hpp"
+
+namespace autopar {
+
+namespace {
+
+Result<Solution> run_dp(const SearchRequest&, const MeshProblem& problem,
+                        const SolveOptions& options) {
+  return solve_dp(problem.problem, options);
+}
+
+Result<Solution> run_exhaustive(const SearchRequest&, const MeshProblem& problem,
+                                const SolveOptions&) {
+  return solve_exhaustive(problem.problem);
+}
+
+// Leaves an op only the choice that splits `factor` (-1: none) over all devices that it can.
+void narrow_op(const MeshProblem& problem, std::size_t op, int factor,
+               std::vector<std::vector<int>>& allowed) {
+  const auto& assignments = problem.choices_of_op[op]->assignments;
+  const std::size_t choice = data_parallel_choice(assignments, factor, problem.mesh);
+  const auto node = static_cast<std::size_t>(problem.node_of_op[op]);
+  if (choice < assignments.size()) {
+    allowed[node] = {static_cast<int>(choice)};
+    return;
+  }
+  for (std::size_t c = 0; c < assignments.size(); ++c) {
+    bool none = true;
+    for (int f : assignments[c].factor_of_axis) none = none && f < 0;
+    if (none) allowed[node] = {static_cast<int>(c)};
+  }
+}
+
+void narrow_to_whole(const MeshProblem& problem, int node, std::vector<std::vector<int>>& allowed) {
+  const auto n = static_cast<std::size_t>(node);
+  for (std::size_t c = 0; c < problem.specs_of_node[n].size(); ++c) {
+    if (is_replicated(problem.specs_of_node[n][c])) allowed[n] = {static_cast<int>(c)};
+  }
+}
+
+Result<Solution> run_data_parallel(const SearchRequest& request, const MeshProblem& problem,
+                                   const SolveOptions& options) {
+  std::vector<std::vector<int>> allowed(problem.problem.nodes.size());
+  const std::vector<int> factors = batch_factors(request.graph, request.rules);
+  for (std::size_t o = 0; o < factors.size(); ++o) narrow_op(problem, o, factors[o], allowed);
+  for (std::size_t v = 0; v < problem.source_node.size(); ++v) {
+    if (problem.source_node[v] >= 0 && request.graph.values[v].kind == ValueKind::kParameter) {
+      narrow_to_whole(problem, problem.source_node[v], allowed);
+    }
+  }
+  return solve_restricted(problem.problem, allowed, options);
+}
+
+Result<Solution> run_replicate(const SearchRequest& request, const MeshProblem& problem,
+                               const SolveOptions& options) {
+  std::vector<std::vector<int>> allowed(problem.problem.nodes.size());
+  for (std::size_t o = 0; o < request.graph.ops.size(); ++o) narrow_op(problem, o, -1, allowed);
+  for (std::size_t v = 0; v < problem.source_node.size(); ++v) {
+    for (int node : {problem.source_node[v], problem.hub_node[v], problem.output_node[v]}) {
+      if (node >= 0) narrow_to_whole(problem, node, allowed);
+    }
+  }
+  return solve_restricted(problem.problem, allowed, options);
+}
+
+}  // namespace
+
+const std::vector<Searcher>& searchers() {
+  static const std::vector<Searcher> table = {
+      {"dp", "dynamic_programming", "exact, with a proven lower bound", run_dp, true},
+      {"exhaustive", "exhaustive_search", "tries everything; small graphs only", run_exhaustive,
+       true},
+      {"data_parallel", "data_parallel", "baseline: split the batch, replicate the parameters",
+       run_data_parallel, false},
+      {"replicate", "stand_alone", "baseline: every device does everything", run_replicate, false},
+  };
+  return table;
+}
+
+}  // namespace autopar
