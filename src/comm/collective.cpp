@@ -1,0 +1,62 @@
+#include "autopar/comm.hpp"
+
+namespace autopar {
+
+const char* name_of(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::kAllReduce:
+      return "AllReduce";
+    case CollectiveKind::kAllGather:
+      return "AllGather";
+    case CollectiveKind::kReduceScatter:
+      return "ReduceScatter";
+    case CollectiveKind::kAllToAll:
+      return "AllToAll";
+    case CollectiveKind::kBroadcast:
+      return "Broadcast";
+    case CollectiveKind::kShardSlice:
+      return "ShardSlice";
+    case CollectiveKind::kMakePartial:
+      return "MakePartial";
+  }
+  return "";
+}
+
+bool communicates(CollectiveKind kind) {
+  return kind != CollectiveKind::kShardSlice && kind != CollectiveKind::kMakePartial;
+}
+
+std::string to_text(const Collective& collective, const Mesh& mesh) {
+  std::string text = std::string(name_of(collective.kind)) + " {";
+  for (std::size_t i = 0; i < collective.axes.size(); ++i) {
+    if (i > 0) text += ',';
+    text += mesh.axes[static_cast<std::size_t>(collective.axes[i])].name;
+  }
+  text += "}";
+  if (collective.axis >= 0) text += " " + std::to_string(collective.axis);
+  if (collective.concat_axis >= 0) text += " " + std::to_string(collective.concat_axis);
+  if (collective.reduction != Reduction::kSum) {
+    text += std::string(" ") + name_of(collective.reduction);
+  }
+  return text;
+}
+
+double sent_bytes(const Collective& collective, double input_bytes, const Mesh& mesh) {
+  const auto n = static_cast<double>(axes_size(mesh, collective.axes));
+  switch (collective.kind) {
+    case CollectiveKind::kAllReduce:
+      return 2 * (n - 1) / n * input_bytes;
+    case CollectiveKind::kAllGather:
+      return (n - 1) * input_bytes;
+    case CollectiveKind::kReduceScatter:
+    case CollectiveKind::kAllToAll:
+    case CollectiveKind::kBroadcast:
+      return (n - 1) / n * input_bytes;
+    case CollectiveKind::kShardSlice:
+    case CollectiveKind::kMakePartial:
+      return 0;
+  }
+  return 0;
+}
+
+}  // namespace autopar

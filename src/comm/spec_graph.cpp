@@ -1,0 +1,281 @@
+#include "comm/spec_graph.hpp"
+
+#include <algorithm>
+
+namespace autopar {
+
+namespace {
+
+// What a mesh axis does; kFirstDim + d: splits dimension d.
+constexpr int kIdle = 0;
+constexpr int kPartial = 1;
+constexpr int kMade = 2;
+constexpr int kFirstDim = 3;
+constexpr int kMaxRank = 250;
+constexpr int kMaxAxes = 20;  // a mesh of 2^20 devices
+
+std::size_t role_at(int axis) { return 2 * static_cast<std::size_t>(axis); }
+std::size_t position_at(int axis) { return role_at(axis) + 1; }
+int role_of(const std::string& key, int axis) {
+  return static_cast<unsigned char>(key[role_at(axis)]);
+}
+void set_role(std::string& key, int axis, int role, int position = 0) {
+  key[role_at(axis)] = static_cast<char>(role);
+  key[position_at(axis)] = static_cast<char>(position);
+}
+std::uint32_t bit(int axis) { return std::uint32_t{1} << axis; }
+
+}  // namespace
+
+SpecGraph::SpecGraph(Shape shape, DType dtype, Mesh mesh, Cluster cluster)
+    : shape_(std::move(shape)),
+      dtype_(dtype),
+      mesh_(std::move(mesh)),
+      cluster_(std::move(cluster)),
+      axes_(mesh_.rank()),
+      sequences_(1) {
+  AUTOPAR_CHECK(axes_ <= kMaxAxes && static_cast<int>(shape_.size()) <= kMaxRank,
+                "reshard: too many mesh axes or dimensions");
+}
+
+SpecGraph::Key SpecGraph::key_of(const Spec& spec) const {
+  Key key(2 * static_cast<std::size_t>(axes_) + 1, '\0');
+  for (std::size_t d = 0; d < spec.dims.size(); ++d) {
+    for (std::size_t i = 0; i < spec.dims[d].size(); ++i) {
+      set_role(key, spec.dims[d][i], kFirstDim + static_cast<int>(d), static_cast<int>(i));
+    }
+  }
+  for (int axis : spec.partial) set_role(key, axis, kPartial);
+  key.back() = static_cast<char>(spec.reduction);
+  return key;
+}
+
+int SpecGraph::intern(const Key& key) {
+  const auto [found, is_new] = state_of_key_.try_emplace(key, state_count());
+  if (!is_new) return found->second;
+  State state;
+  state.key = key;
+  state.reduction = static_cast<Reduction>(key.back());
+  std::int64_t parts = 1;
+  for (int axis = 0; axis < axes_; ++axis) {
+    const int role = role_of(key, axis);
+    if (role == kPartial) state.partial |= bit(axis);
+    if (role == kMade) state.made |= bit(axis);
+    if (role < kFirstDim) continue;
+    state.split |= bit(axis);
+    parts *= mesh_.axes[static_cast<std::size_t>(axis)].size;
+  }
+  // Valid specs split evenly, so the parts divide the count.
+  state.bytes = element_count(shape_) / parts * size_of(dtype_);
+  states_.push_back(std::move(state));
+  return found->second;
+}
+
+int SpecGraph::source_state(const Spec& spec) { return intern(key_of(spec)); }
+
+std::vector<int> SpecGraph::target_states(const Spec& spec) {
+  const Key key = key_of(spec);
+  std::vector<int> states = {intern(key)};
+  if (spec.reduction != Reduction::kSum) return states;
+  const std::uint32_t subsets = bit(static_cast<int>(spec.partial.size()));
+  for (std::uint32_t made = 1; made < subsets; ++made) {
+    Key other = key;
+    for (std::size_t i = 0; i < spec.partial.size(); ++i) {
+      if (made >> i & 1) set_role(other, spec.partial[i], kMade);
+    }
+    states.push_back(intern(other));
+  }
+  return states;
+}
+
+bool SpecGraph::reachable(int source, int target) const {
+  const State& from = states_[static_cast<std::size_t>(source)];
+  const State& to = states_[static_cast<std::size_t>(target)];
+  if (to.partial == 0) return true;
+  return (to.partial & ~from.partial) == 0 && to.reduction == from.reduction;
+}
+
+void SpecGraph::take_apart(const Key& key, Layout& layout) const {
+  layout.dims.resize(shape_.size());
+  layout.parts.assign(shape_.size(), 1);
+  for (auto& axes : layout.dims) axes.clear();
+  layout.idle.clear();
+  layout.partial.clear();
+  layout.made.clear();
+  for (int axis = 0; axis < axes_; ++axis) {
+    const int role = role_of(key, axis);
+    if (role == kIdle) layout.idle.push_back(axis);
+    if (role == kPartial) layout.partial.push_back(axis);
+    if (role == kMade) layout.made.push_back(axis);
+    if (role < kFirstDim) continue;
+    const auto d = static_cast<std::size_t>(role - kFirstDim);
+    const auto position = static_cast<std::size_t>(key[position_at(axis)]);
+    if (layout.dims[d].size() <= position) layout.dims[d].resize(position + 1);
+    layout.dims[d][position] = axis;
+    layout.parts[d] *= mesh_.axes[static_cast<std::size_t>(axis)].size;
+  }
+}
+
+Spec SpecGraph::spec_of(int state) const {
+  Layout layout;
+  take_apart(states_[static_cast<std::size_t>(state)].key, layout);
+  Spec spec{std::move(layout.dims), std::move(layout.partial),
+            states_[static_cast<std::size_t>(state)].reduction};
+  spec.partial.insert(spec.partial.end(), layout.made.begin(), layout.made.end());
+  std::sort(spec.partial.begin(), spec.partial.end());
+  return spec;
+}
+
+Collective SpecGraph::collective_of(int from, const Move& move) const {
+  const bool reduces =
+      move.kind == CollectiveKind::kAllReduce || move.kind == CollectiveKind::kReduceScatter;
+  return {move.kind, sequences_[static_cast<std::size_t>(move.sequence)].axes, move.axis,
+          move.concat_axis,
+          reduces ? states_[static_cast<std::size_t>(from)].reduction : Reduction::kSum};
+}
+
+int SpecGraph::longer(int sequence, int axis) {
+  const auto at = static_cast<std::size_t>(sequence);
+  if (sequences_[at].longer.empty()) sequences_[at].longer.resize(static_cast<std::size_t>(axes_));
+  const int known = sequences_[at].longer[static_cast<std::size_t>(axis)];
+  if (known != 0) return known;
+  Sequence next{sequences_[at].axes, sequences_[at].mask | bit(axis), {}};
+  next.axes.push_back(axis);
+  const int made = static_cast<int>(sequences_.size());
+  sequences_[at].longer[static_cast<std::size_t>(axis)] = made;
+  sequences_.push_back(std::move(next));
+  return made;
+}
+
+Seconds SpecGraph::price(CollectiveKind kind, int sequence, const State& from) {
+  const Sequence& axes = sequences_[static_cast<std::size_t>(sequence)];
+  const std::uint64_t key = (static_cast<std::uint64_t>(kind) << 40) |
+                            (static_cast<std::uint64_t>(axes.mask) << 20) | from.split;
+  const auto [found, is_new] = price_of_.try_emplace(key, 0);
+  if (is_new) {
+    found->second = collective_seconds({kind, axes.axes, -1, -1, Reduction::kSum},
+                                       static_cast<double>(from.bytes), mesh_, cluster_);
+  }
+  return found->second;
+}
+
+std::pair<int, int> SpecGraph::edges_of(int state) {
+  const auto at = static_cast<std::size_t>(state);
+  if (states_[at].first_edge >= 0) return {states_[at].first_edge, states_[at].last_edge};
+  states_[at].first_edge = static_cast<int>(edges_.size());
+  take_apart(states_[at].key, layout_);
+  add_reductions(state, layout_);
+  add_gathers(state, layout_);
+  add_exchanges(state, layout_);
+  for (int d = 0; d < static_cast<int>(shape_.size()); ++d) {
+    add_appends(state, layout_, CollectiveKind::kReduceScatter, d);
+    add_appends(state, layout_, CollectiveKind::kShardSlice, d);
+  }
+  add_made_partials(state, layout_);
+  states_[at].last_edge = static_cast<int>(edges_.size());
+  return {states_[at].first_edge, states_[at].last_edge};
+}
+
+void SpecGraph::add_edge(int state, const Move& move, Key key) {
+  // Without any source's partial axis left, the reduction has no meaning any more.
+  bool partial = false;
+  for (int axis = 0; axis < axes_; ++axis) partial = partial || role_of(key, axis) == kPartial;
+  if (!partial) key.back() = static_cast<char>(Reduction::kSum);
+  const int to = intern(key);
+  const State& from = states_[static_cast<std::size_t>(state)];
+  edges_.push_back({price(move.kind, move.sequence, from), to, move});
+}
+
+void SpecGraph::add_gathers(int state, const Layout& layout) {
+  for (std::size_t d = 0; d < layout.dims.size(); ++d) {
+    const std::vector<int>& axes = layout.dims[d];
+    for (std::size_t first = 0; first < axes.size(); ++first) {
+      Key key = states_[static_cast<std::size_t>(state)].key;
+      int sequence = 0;
+      for (std::size_t i = first; i < axes.size(); ++i) {
+        set_role(key, axes[i], kIdle);
+        sequence = longer(sequence, axes[i]);
+      }
+      add_edge(state, {CollectiveKind::kAllGather, static_cast<std::int16_t>(d), -1, sequence},
+               std::move(key));
+    }
+  }
+}
+
+void SpecGraph::add_exchanges(int state, const Layout& layout) {
+  for (std::size_t from = 0; from < layout.dims.size(); ++from) {
+    const std::vector<int>& axes = layout.dims[from];
+    for (std::size_t first = 0; first < axes.size(); ++first) {
+      int sequence = 0;
+      for (std::size_t i = first; i < axes.size(); ++i) sequence = longer(sequence, axes[i]);
+      const std::int64_t parts =
+          axes_size(mesh_, sequences_[static_cast<std::size_t>(sequence)].axes);
+      for (std::size_t to = 0; to < layout.dims.size(); ++to) {
+        if (to == from || shape_[to] % (layout.parts[to] * parts) != 0) continue;
+        Key key = states_[static_cast<std::size_t>(state)].key;
+        for (std::size_t i = first; i < axes.size(); ++i) {
+          set_role(key, axes[i], kFirstDim + static_cast<int>(to),
+                   static_cast<int>(layout.dims[to].size() + i - first));
+        }
+        add_edge(state,
+                 {CollectiveKind::kAllToAll, static_cast<std::int16_t>(to),
+                  static_cast<std::int16_t>(from), sequence},
+                 std::move(key));
+      }
+    }
+  }
+}
+
+void SpecGraph::add_reductions(int state, const Layout& layout) {
+  const std::uint32_t subsets = bit(static_cast<int>(layout.partial.size()));
+  for (std::uint32_t chosen = 1; chosen < subsets; ++chosen) {
+    Key key = states_[static_cast<std::size_t>(state)].key;
+    int sequence = 0;
+    for (std::size_t i = 0; i < layout.partial.size(); ++i) {
+      if (!(chosen >> i & 1)) continue;
+      set_role(key, layout.partial[i], kIdle);
+      sequence = longer(sequence, layout.partial[i]);
+    }
+    add_edge(state, {CollectiveKind::kAllReduce, -1, -1, sequence}, std::move(key));
+  }
+}
+
+void SpecGraph::add_made_partials(int state, const Layout& layout) {
+  if (states_[static_cast<std::size_t>(state)].reduction != Reduction::kSum) return;
+  const std::uint32_t subsets = bit(static_cast<int>(layout.idle.size()));
+  for (std::uint32_t chosen = 1; chosen < subsets; ++chosen) {
+    Key key = states_[static_cast<std::size_t>(state)].key;
+    int sequence = 0;
+    for (std::size_t i = 0; i < layout.idle.size(); ++i) {
+      if (!(chosen >> i & 1)) continue;
+      set_role(key, layout.idle[i], kMade);
+      sequence = longer(sequence, layout.idle[i]);
+    }
+    add_edge(state, {CollectiveKind::kMakePartial, -1, -1, sequence}, std::move(key));
+  }
+}
+
+void SpecGraph::add_appends(int state, const Layout& layout, CollectiveKind kind, int d) {
+  const auto at = static_cast<std::size_t>(d);
+  const std::vector<int>& axes =
+      kind == CollectiveKind::kReduceScatter ? layout.partial : layout.idle;
+  append_more(state, axes, {kind, static_cast<std::int16_t>(d), -1, 0},
+              shape_[at] / layout.parts[at], 0, Key(states_[static_cast<std::size_t>(state)].key),
+              static_cast<int>(layout.dims[at].size()));
+}
+
+void SpecGraph::append_more(int state, const std::vector<int>& axes, const Move& move,
+                            std::int64_t left, std::uint32_t used, const Key& key, int position) {
+  for (int axis : axes) {
+    const std::int64_t size = mesh_.axes[static_cast<std::size_t>(axis)].size;
+    if ((used & bit(axis)) || left % size != 0) continue;
+    Move next = move;
+    next.sequence = longer(move.sequence, axis);
+    Key next_key = key;
+    set_role(next_key, axis, kFirstDim + move.axis, position);
+    add_edge(state, next, next_key);
+    append_more(state, axes, next, left / size, used | bit(axis), next_key, position + 1);
+  }
+}
+
+}  // namespace autopar
