@@ -1,0 +1,107 @@
+// What a person reads: tables of what was found and why, and the same as JSON.
+//
+//   Report report = build_report(model_facts, request, outcome, baselines);
+//   std::cout << to_table(report);        // or to_json(report)
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "autopar/search.hpp"
+
+namespace autopar {
+
+// Bytes with a binary unit ("1.50 GiB"), seconds with a fitting one ("12.3 ms"), counts ("8.03 G").
+std::string format_bytes(double bytes);
+std::string format_seconds(Seconds seconds);
+std::string format_count(double count);
+
+// Text columns, aligned; numbers to the right. The first row is the head.
+struct TextTable {
+  std::vector<std::vector<std::string>> rows;
+  std::vector<bool> right_aligned;  // per column; missing: left
+};
+std::string to_text(const TextTable& table);
+
+// Another way to run the same model, for comparison.
+struct Baseline {
+  std::string name;
+  bool found = false;  // false: no plan at all, whatever the memory
+  bool fits = false;   // within the memory limit
+  std::string mesh;
+  Seconds seconds = 0;
+  Bytes memory_bytes = 0;
+};
+
+// All collectives of one kind over the same axes.
+struct CollectiveSummary {
+  std::string kind;
+  std::string axes;  // "nvlink" or "ib,nvlink"
+  int count = 0;
+  Seconds seconds = 0;
+  double sent_bytes = 0;  // by one device
+};
+
+struct OpSummary {
+  std::string name, type;
+  std::string assignment;   // "ib:m nvlink:n"
+  std::string in_strategy;  // "[[2,1],[1,4]]"
+  Seconds compute = 0;
+  Seconds communication = 0;  // inside the op and for what it reads
+};
+
+struct ReshardSummary {
+  std::string tensor;
+  std::string reader;  // op, "(hub)" or "(output)"
+  std::string from, to;
+  std::vector<std::string> steps;
+  Seconds seconds = 0;
+  double sent_bytes = 0;
+};
+
+// Everything deterministic: no times of the search itself.
+struct Report {
+  std::string model, model_sha256;
+  std::size_t ops = 0;
+  double parameter_count = 0;
+  Bytes parameter_bytes = 0;
+  std::string cluster;
+  std::int64_t devices = 1;
+  std::string searcher;
+  Mesh mesh;
+  Seconds seconds = 0, compute = 0, communication = 0;
+  Seconds lower_bound = 0, unlimited_lower_bound = 0;
+  double gap = 0;
+  bool proven = false;  // optimal over the meshes tried, under the memory limit
+  bool bounded = true;  // the searcher proves a bound at all
+  bool interrupted = false;
+  MemoryPeak memory;
+  std::string memory_op;   // during which the peak is reached
+  Bytes memory_limit = 0;  // 0: none
+  std::vector<CollectiveSummary> collectives;
+  std::vector<Baseline> baselines;
+  std::vector<OpSummary> op_costs;       // costliest first
+  std::vector<ReshardSummary> reshards;  // costliest first
+  std::vector<MeshTrial> trials;
+  std::vector<std::string> warnings;
+};
+Report build_report(const SearchRequest& request, const SearchOutcome& outcome);
+
+// `rows`: how many of the costliest ops and reshards.
+std::string to_table(const Report& report, std::size_t rows = 8);
+// One document, keys in a fixed order; `rows` 0: all ops and reshards.
+std::string to_json(const Report& report, std::size_t rows = 0);
+
+// Plans of the baselines on the best mesh of each, without a memory limit.
+std::vector<Baseline> run_baselines(const SearchRequest& request, const SearchOutcome& outcome);
+
+// Every term of a strategy's cost with its op or tensor; the last row is the total.
+std::string terms_table(const Graph& graph, const Mesh& mesh, const StrategyCost& cost);
+std::string terms_json(const Graph& graph, const Mesh& mesh, const StrategyCost& cost);
+
+// Pictures of files.
+std::string show_graph(const Graph& graph, bool all_ops);
+std::string show_cluster(const Cluster& cluster);
+std::string show_strategy(const Graph& graph, const GraphRules& rules, const Strategy& strategy);
+
+}  // namespace autopar

@@ -1,0 +1,159 @@
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "autopar/report.hpp"
+
+namespace autopar {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// JSON has no infinity; null says "none".
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(); }
+
+Json mesh_json(const Mesh& mesh) {
+  Json list = Json::array();
+  for (const Axis& axis : mesh.axes) list.push_back({{"name", axis.name}, {"size", axis.size}});
+  return list;
+}
+
+Json memory_json(const Report& r) {
+  Json memory = {{"peak_bytes", r.memory.total},
+                 {"peak_op", r.memory_op},
+                 {"parameters_bytes", r.memory.parameters},
+                 {"constants_bytes", r.memory.constants},
+                 {"activations_bytes", r.memory.activations},
+                 {"reshards_bytes", r.memory.reshards}};
+  memory["limit_bytes"] = r.memory_limit > 0 ? Json(r.memory_limit) : Json();
+  return memory;
+}
+
+Json ops_json(const Report& r, std::size_t rows) {
+  Json list = Json::array();
+  for (std::size_t i = 0; i < r.op_costs.size() && (rows == 0 || i < rows); ++i) {
+    const OpSummary& op = r.op_costs[i];
+    list.push_back({{"name", op.name},
+                    {"type", op.type},
+                    {"assignment", op.assignment},
+                    {"in_strategy", Json::parse(op.in_strategy)},
+                    {"compute_seconds", op.compute},
+                    {"communication_seconds", op.communication}});
+  }
+  return list;
+}
+
+Json reshards_json(const Report& r, std::size_t rows) {
+  Json list = Json::array();
+  for (std::size_t i = 0; i < r.reshards.size() && (rows == 0 || i < rows); ++i) {
+    const ReshardSummary& s = r.reshards[i];
+    list.push_back({{"tensor", s.tensor},
+                    {"reader", s.reader},
+                    {"from", s.from},
+                    {"to", s.to},
+                    {"steps", s.steps},
+                    {"seconds", s.seconds},
+                    {"sent_bytes", s.sent_bytes}});
+  }
+  return list;
+}
+
+Json collective_json(const Collective& c, const Mesh& mesh) {
+  Json axes = Json::array();
+  for (int axis : c.axes) axes.push_back(mesh.axes[static_cast<std::size_t>(axis)].name);
+  return {{"kind", name_of(c.kind)}, {"mesh_axes", axes}};
+}
+
+}  // namespace
+
+std::string to_json(const Report& r, std::size_t rows) {
+  Json j = {{"format", "autopar-report"}, {"version", 1}};
+  j["model"] = {{"name", r.model},
+                {"sha256", r.model_sha256},
+                {"ops", r.ops},
+                {"parameters", r.parameter_count},
+                {"parameters_bytes", r.parameter_bytes}};
+  j["cluster"] = {{"name", r.cluster}, {"devices", r.devices}};
+  j["searcher"] = r.searcher;
+  j["mesh"] = mesh_json(r.mesh);
+  j["cost"] = {{"seconds", r.seconds},
+               {"compute_seconds", r.compute},
+               {"communication_seconds", r.communication},
+               {"lower_bound_seconds", r.lower_bound},
+               {"unlimited_lower_bound_seconds", number(r.unlimited_lower_bound)},
+               {"gap", r.gap},
+               {"proven_optimal", r.proven && r.bounded},
+               {"interrupted", r.interrupted}};
+  j["memory"] = memory_json(r);
+  j["collectives"] = Json::array();
+  for (const CollectiveSummary& c : r.collectives) {
+    j["collectives"].push_back({{"kind", c.kind},
+                                {"mesh_axes", c.axes},
+                                {"count", c.count},
+                                {"seconds", c.seconds},
+                                {"sent_bytes", c.sent_bytes}});
+  }
+  j["baselines"] = Json::array();
+  for (const Baseline& b : r.baselines) {
+    Json entry = {{"name", b.name}, {"found", b.found}};
+    if (b.found) {
+      entry["seconds"] = b.seconds;
+      entry["memory_bytes"] = b.memory_bytes;
+      entry["fits"] = b.fits;
+      entry["mesh"] = b.mesh;
+    }
+    j["baselines"].push_back(entry);
+  }
+  j["meshes"] = Json::array();
+  for (const MeshTrial& t : r.trials) {
+    j["meshes"].push_back({{"mesh", mesh_json(t.mesh)},
+                           {"feasible", t.feasible},
+                           {"pruned", t.pruned},
+                           {"seconds", number(t.cost)},
+                           {"lower_bound_seconds", number(t.lower_bound)},
+                           {"nodes", t.nodes},
+                           {"edges", t.edges},
+                           {"candidates", t.candidates}});
+  }
+  j["ops"] = ops_json(r, rows);
+  j["reshards"] = reshards_json(r, rows);
+  j["warnings"] = r.warnings;
+  return j.dump(1) + "\n";
+}
+
+std::string terms_json(const Graph& graph, const Mesh& mesh, const StrategyCost& cost) {
+  Json terms = Json::array();
+  for (const CostTerm& term : cost.terms) {
+    Json entry;
+    entry["kind"] = term.kind == CostTerm::Kind::kCompute ? "compute" : "collective";
+    entry["op"] = term.op.valid() ? Json(graph.op(term.op).name) : Json();
+    if (term.value.valid()) {
+      entry["tensor"] = graph.value(term.value).name;
+      entry["to_hub"] = term.to_hub;
+    }
+    if (term.kind == CostTerm::Kind::kCollective) {
+      entry["collective"] = collective_json(term.collective, mesh);
+      entry["sent_bytes"] = term.sent_bytes;
+    }
+    entry["seconds"] = term.seconds;
+    terms.push_back(std::move(entry));
+  }
+  Json j = {{"format", "autopar-price"},
+            {"version", 1},
+            {"seconds", cost.total()},
+            {"compute_seconds", cost.compute()},
+            {"communication_seconds", cost.communication()},
+            {"memory_bytes", cost.memory.total}};
+  j["memory"] = {
+      {"peak_op", graph.ops.empty()
+                      ? Json()
+                      : Json(graph.ops[static_cast<std::size_t>(cost.memory.time)].name)},
+      {"parameters_bytes", cost.memory.parameters},
+      {"constants_bytes", cost.memory.constants},
+      {"activations_bytes", cost.memory.activations},
+      {"reshards_bytes", cost.memory.reshards}};
+  j["terms"] = std::move(terms);
+  return j.dump(1) + "\n";
+}
+
+}  // namespace autopar

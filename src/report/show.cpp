@@ -1,0 +1,126 @@
+#include <algorithm>
+#include <map>
+
+#include "autopar/report.hpp"
+
+namespace autopar {
+
+std::string terms_table(const Graph& graph, const Mesh& mesh, const StrategyCost& cost) {
+  TextTable table;
+  table.right_aligned = {false, false, false, true, true};
+  table.rows = {{"term", "op", "tensor", "time", "sent/device"}};
+  for (const CostTerm& term : cost.terms) {
+    if (term.seconds == 0) continue;
+    const bool compute = term.kind == CostTerm::Kind::kCompute;
+    table.rows.push_back({compute ? "compute" : to_text(term.collective, mesh),
+                          term.op.valid() ? graph.op(term.op).name : "(output)",
+                          term.value.valid() ? graph.value(term.value).name : "",
+                          format_seconds(term.seconds),
+                          compute ? "" : format_bytes(term.sent_bytes)});
+  }
+  table.rows.push_back({"compute in all", "", "", format_seconds(cost.compute()), ""});
+  table.rows.push_back({"communication in all", "", "", format_seconds(cost.communication()), ""});
+  table.rows.push_back({"total", "", "", format_seconds(cost.total()), ""});
+  std::string text = to_text(table) + "\n  memory peak " +
+                     format_bytes(static_cast<double>(cost.memory.total)) + " per device";
+  if (!graph.ops.empty()) {
+    text += " during " + graph.ops[static_cast<std::size_t>(cost.memory.time)].name;
+  }
+  return text + "\n";
+}
+
+std::string show_graph(const Graph& graph, bool all_ops) {
+  std::map<ValueKind, std::pair<int, Bytes>> kinds;
+  for (const Value& value : graph.values) {
+    auto& [count, bytes] = kinds[value.kind];
+    ++count;
+    bytes += value.bytes();
+  }
+  std::string text = "graph " + graph.name + ", opset " + std::to_string(graph.opset) + ", " +
+                     std::to_string(graph.ops.size()) + " ops\n\n";
+  TextTable values{{{"values", "count", "size"}}, {false, true, true}};
+  const std::pair<ValueKind, const char*> names[] = {{ValueKind::kInput, "inputs"},
+                                                     {ValueKind::kParameter, "parameters"},
+                                                     {ValueKind::kConstant, "constants"},
+                                                     {ValueKind::kActivation, "activations"}};
+  for (const auto& [kind, name] : names) {
+    values.rows.push_back({name, std::to_string(kinds[kind].first),
+                           format_bytes(static_cast<double>(kinds[kind].second))});
+  }
+  text += to_text(values) + "\n";
+  std::map<std::string, int> types;
+  Flops flops = 0;
+  std::map<std::string, Flops> flops_of;
+  for (const Op& op : graph.ops) {
+    ++types[op.type];
+    const Work work = work_of(op, shapes_of(graph, op));
+    flops += work.flops;
+    flops_of[op.type] += work.flops;
+  }
+  TextTable ops{{{"op type", "count", "FLOPs"}}, {false, true, true}};
+  std::vector<std::pair<std::string, int>> sorted(types.begin(), types.end());
+  std::stable_sort(sorted.begin(), sorted.end(), [&](const auto& a, const auto& b) {
+    return flops_of[a.first] > flops_of[b.first];
+  });
+  for (const auto& [type, count] : sorted) {
+    ops.rows.push_back({type, std::to_string(count), format_count(flops_of[type])});
+  }
+  ops.rows.push_back({"total", std::to_string(graph.ops.size()), format_count(flops)});
+  text += to_text(ops) + "\n";
+  TextTable boundary{{{"boundary", "kind", "type", "shape"}}, {}};
+  for (ValueId id : graph.inputs) {
+    const Value& v = graph.value(id);
+    if (v.kind != ValueKind::kInput) continue;
+    boundary.rows.push_back({v.name, "input", name_of(v.dtype), to_text(v.shape)});
+  }
+  for (ValueId id : graph.outputs) {
+    const Value& v = graph.value(id);
+    boundary.rows.push_back({v.name, "output", name_of(v.dtype), to_text(v.shape)});
+  }
+  text += to_text(boundary);
+  return all_ops ? text + "\n" + to_text(graph) : text;
+}
+
+std::string show_cluster(const Cluster& cluster) {
+  const Device& d = cluster.device;
+  std::string text = cluster.name + ": " + std::to_string(cluster.device_count()) + " x " + d.name +
+                     ", " + format_bytes(static_cast<double>(d.memory_bytes)) + " at " +
+                     format_bytes(d.memory_bandwidth_bytes_per_s) + "/s\n\n";
+  TextTable peaks{{{"dtype", "peak FLOP/s"}}, {false, true}};
+  for (const auto& [dtype, peak] : d.peak_flops_per_s) {
+    peaks.rows.push_back({dtype, format_count(peak)});
+  }
+  text += to_text(peaks) + "\n";
+  TextTable tiers{{{"tier (innermost first)", "size", "bandwidth/device", "latency"}},
+                  {false, true, true, true}};
+  for (const Tier& tier : cluster.tiers) {
+    tiers.rows.push_back({tier.name, std::to_string(tier.size),
+                          format_bytes(tier.bandwidth_bytes_per_s) + "/s",
+                          format_seconds(tier.latency_s)});
+  }
+  return text + to_text(tiers);
+}
+
+std::string show_strategy(const Graph& graph, const GraphRules& rules, const Strategy& strategy) {
+  TextTable table{{{"op", "type", "assignment", "in_strategy", "output"}}, {}};
+  const auto specs = op_specs_of(graph, rules, strategy);
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    const Op& op = graph.ops[o];
+    std::string counts, output;
+    if (specs) {
+      for (const auto& c : strategy_of((*specs)[o].inputs, strategy.mesh)) {
+        counts += (counts.empty() ? "[" : ",") + to_text(c);
+      }
+      if (!counts.empty()) counts += "]";
+      for (const Spec& spec : (*specs)[o].outputs) {
+        output += (output.empty() ? "" : ", ") + to_text(spec, strategy.mesh);
+      }
+    }
+    table.rows.push_back({op.name, op.type,
+                          to_text(strategy.assignments[o], rules.rules[o], strategy.mesh), counts,
+                          output});
+  }
+  return "mesh " + to_text(strategy.mesh) + "\n\n" + to_text(table);
+}
+
+}  // namespace autopar
