@@ -28,7 +28,7 @@ MAY_USE = {
 }
 
 # Public headers that are not named like their module.
-HEADER_OF = {"sha256": "support", "problem": "search", "import": "io", "export": "io"}
+HEADER_OF = {"sha256": "support", "problem": "search", "import": "io", "export": "io", "npz": "io"}
 
 # Header prefix -> the modules that may include it.
 THIRD_PARTY = {
@@ -36,6 +36,7 @@ THIRD_PARTY = {
     "onnx/": {"io"},
     "onnxruntime": {"exec"},
     "nlohmann/": {"io", "report", "cli"},
+    "zip.h": {"io"},
     "CLI/": {"cli"},
     "spdlog/": {"cli"},
 }
