@@ -82,11 +82,11 @@ enum class ValueKind {
 struct Value {
   std::string name;
   DType dtype = DType::kFloat32;
-  Shape shape;
+  Shape shape = {};
   ValueKind kind = ValueKind::kActivation;
-  OpId producer;  // invalid for inputs, parameters, constants
+  OpId producer = {};  // invalid for inputs, parameters, constants
   // Data of a constant or of a parameter that the model's file holds.
-  std::variant<std::monostate, Tensor, ExternalData> data;
+  std::variant<std::monostate, Tensor, ExternalData> data = {};
 
   Bytes bytes() const { return element_count(shape) * size_of(dtype); }
   const Tensor* tensor() const { return std::get_if<Tensor>(&data); }
@@ -98,15 +98,15 @@ using Attribute = std::variant<std::int64_t, double, std::string, std::vector<st
 
 // An op with the semantics of ONNX (`domain` empty) at the graph's opset, or of `ai.autopar`.
 struct Op {
-  std::string name;    // the user's name where the op is the user's own
-  std::string type;    // "MatMul"
-  std::string domain;  // "" is ONNX's default domain
-  std::vector<ValueId> inputs;
-  std::vector<ValueId> outputs;
-  std::map<std::string, Attribute> attributes;
+  std::string name;         // the user's name where the op is the user's own
+  std::string type;         // "MatMul"
+  std::string domain = {};  // "" is ONNX's default domain
+  std::vector<ValueId> inputs = {};
+  std::vector<ValueId> outputs = {};
+  std::map<std::string, Attribute> attributes = {};
   // The user's op that this one was normalised from (equal to name/type where unchanged).
-  std::string origin_name;
-  std::string origin_type;
+  std::string origin_name = {};
+  std::string origin_type = {};
 
   bool has_input(std::size_t i) const { return i < inputs.size() && inputs[i].valid(); }
   bool has_output(std::size_t i) const { return i < outputs.size() && outputs[i].valid(); }

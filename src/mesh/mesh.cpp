@@ -41,6 +41,14 @@ int tier_of_axis(const std::vector<TierSpan>& spans, std::int64_t stride, std::i
   return tier;
 }
 
+std::string tiers_text(const std::vector<TierSpan>& spans) {
+  std::string text;
+  for (auto span = spans.rbegin(); span != spans.rend(); ++span) {
+    text += (text.empty() ? "" : " x ") + std::to_string(span->end / span->begin);
+  }
+  return text;
+}
+
 void name_axes(const Cluster& cluster, std::vector<Axis>& axes) {
   std::vector<int> count(cluster.tiers.size(), 0);
   for (const Axis& axis : axes) ++count[static_cast<std::size_t>(axis.tier)];
@@ -122,24 +130,21 @@ Result<Mesh> make_mesh(const Cluster& cluster, const std::vector<std::int64_t>& 
 
   const std::vector<TierSpan> spans = spans_of(cluster);
   Mesh mesh;
-  std::int64_t stride = devices;
-  for (std::int64_t size : sizes) {
-    if (size == 1) continue;
-    const std::int64_t end = stride;
-    stride /= size;
-    const int tier = tier_of_axis(spans, stride, end);
+  std::int64_t stride = 1;
+  for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
+    if (*size == 1) continue;
+    const int tier = tier_of_axis(spans, stride, stride * *size);
     if (tier < 0) {
-      std::string tiers;
-      for (auto span = spans.rbegin(); span != spans.rend(); ++span) {
-        tiers += (tiers.empty() ? "" : " x ") + std::to_string(span->end / span->begin);
-      }
-      return input_error("mesh '" + text + "': the axis of size " + std::to_string(size) +
-                         " cuts a tier of the cluster '" + cluster.name + "' (" + tiers +
-                         ", outermost first) into unequal parts; use sizes whose products, from " +
-                         "the right, divide the tiers or are multiples of them");
+      return input_error("mesh '" + text + "': the axis of size " + std::to_string(*size) +
+                         " cuts a tier of the cluster '" + cluster.name + "' (" +
+                         tiers_text(spans) + ", outermost first) into unequal parts; use sizes " +
+                         "whose products, from the right, divide the tiers or are multiples of " +
+                         "them");
     }
-    mesh.axes.push_back({"", size, tier, stride});
+    mesh.axes.push_back({"", *size, tier, stride});
+    stride *= *size;
   }
+  std::reverse(mesh.axes.begin(), mesh.axes.end());
   name_axes(cluster, mesh.axes);
   return mesh;
 }
