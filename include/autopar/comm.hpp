@@ -47,10 +47,11 @@ double sent_bytes(const Collective& collective, double input_bytes, const Mesh& 
 // AllGather take an outer tier's phase on 1/m of the data, where m members of the group lie within
 // the tier's own members. Groups that run at the same time on one slow link share it: each device
 // brings its own part of the bandwidth, so a group with m devices on a node has m parts. A phase
-// has ceil(log2 n) latencies. AllToAll: the faster of sending to every peer directly (one latency
-// per peer, each tier carries what crosses it) and going axis by axis. A phase on a tier is never
-// faster than on the tiers inside, which its messages pass. A tier's efficiency is read at the
-// bytes that a device sends in the phase, linear in their logarithm, clamped at both ends.
+// has ceil(log2 n) latencies. AllToAll: the fastest of sending to every peer directly (one latency
+// per peer, each tier carries what crosses it), tier by tier (n-1 latencies, or for short messages
+// Bruck's ceil(log2 n) rounds with half of the data each), and axis by axis. A phase on a tier is
+// never faster than on the tiers inside, which its messages pass. A tier's efficiency is read at
+// the bytes that a device sends in the phase, linear in their logarithm, clamped at both ends.
 // Local steps: what they read and write over the memory bandwidth, plus kLocalStepSeconds. Every
 // step takes more than no time. Joint collectives are never dearer than one axis after the other.
 // Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in

@@ -81,8 +81,8 @@ Seconds phase_seconds(const Cluster& cluster, std::size_t tier, double bytes, do
 
 double ceil_log2(double n) { return std::bit_width(static_cast<std::uint64_t>(n) - 1); }
 
-// ReduceScatter of `bytes` per device, and equally AllGather to `bytes` per device: every tier
-// halves, so to say, what the next one outside has to carry.
+// ReduceScatter of `bytes` per device, and equally AllGather to `bytes` per device: n members
+// within a tier leave 1/n of the data for the next tier outside.
 Seconds scatter_seconds(const Collective& collective, double bytes, const Mesh& mesh,
                         const Cluster& cluster) {
   Seconds seconds = 0;
@@ -105,24 +105,29 @@ Seconds direct_exchange_seconds(const std::vector<int>& axes, double bytes, cons
   return seconds;
 }
 
-// First to the peers across one tier, for all behind them, then across the next.
-Seconds staged_exchange_seconds(int axis, double bytes, const Mesh& mesh, const Cluster& cluster) {
+// First to the peers across one tier, for all behind them, then across the next. Within a tier the
+// faster of pairwise exchange (long messages) and Bruck's algorithm (short messages: half of the
+// data in every one of log2 n rounds).
+Seconds staged_exchange_seconds(const std::vector<int>& axes, double bytes, const Mesh& mesh,
+                                const Cluster& cluster) {
   Seconds seconds = 0;
-  for (const TierPart& part : tier_parts({axis}, mesh, cluster)) {
-    const double sent = bytes * (part.members - 1) / part.members;
-    seconds += phase_seconds(cluster, part.tier, sent, part.members - 1);
+  for (const TierPart& part : tier_parts(axes, mesh, cluster)) {
+    const double pairwise = bytes * (part.members - 1) / part.members;
+    const double rounds = ceil_log2(part.members);
+    seconds += std::min(phase_seconds(cluster, part.tier, pairwise, part.members - 1),
+                        phase_seconds(cluster, part.tier, bytes * rounds / 2, rounds));
   }
   return seconds;
 }
 
-Seconds exchange_seconds(const Collective& collective, double bytes, const Mesh& mesh,
+Seconds exchange_seconds(const std::vector<int>& axes, double bytes, const Mesh& mesh,
                          const Cluster& cluster) {
+  const Seconds at_once = std::min(direct_exchange_seconds(axes, bytes, mesh, cluster),
+                                   staged_exchange_seconds(axes, bytes, mesh, cluster));
+  if (axes.size() == 1) return at_once;
   Seconds by_axis = 0;
-  for (int axis : collective.axes) {
-    by_axis += std::min(direct_exchange_seconds({axis}, bytes, mesh, cluster),
-                        staged_exchange_seconds(axis, bytes, mesh, cluster));
-  }
-  return std::min(by_axis, direct_exchange_seconds(collective.axes, bytes, mesh, cluster));
+  for (int axis : axes) by_axis += exchange_seconds({axis}, bytes, mesh, cluster);
+  return std::min(at_once, by_axis);
 }
 
 }  // namespace
@@ -140,7 +145,7 @@ Seconds collective_seconds(const Collective& collective, double input_bytes, con
     case CollectiveKind::kBroadcast:
       return std::max(scatter_seconds(collective, input_bytes, mesh, cluster), kLeastSeconds);
     case CollectiveKind::kAllToAll:
-      return std::max(exchange_seconds(collective, input_bytes, mesh, cluster), kLeastSeconds);
+      return std::max(exchange_seconds(collective.axes, input_bytes, mesh, cluster), kLeastSeconds);
     case CollectiveKind::kShardSlice:
       return 2 * (input_bytes / n) / memory + kLocalStepSeconds;
     case CollectiveKind::kMakePartial:

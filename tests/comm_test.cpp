@@ -1,0 +1,729 @@
+// Reshards: executed on data for all pairs of specs of small tensors, and their prices.
+#if __has_include(<catch2/catch_test_macros.hpp>)
+#include <catch2/catch_test_macros.hpp>
+#else
+#include <catch2/catch.hpp>
+#endif
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <map>
+#include <random>
+
+#include "autopar/comm.hpp"
+
+using namespace autopar;
+
+namespace {
+
+// Tier sizes, innermost first; fast inside, slow outside.
+Cluster cluster_of(const std::vector<std::int64_t>& sizes) {
+  Cluster cluster;
+  cluster.name = "test";
+  cluster.device = {"device", Bytes{1} << 30, 2e12, {{"float32", 1e12}}};
+  const std::vector<std::string> names = {"nvlink", "ib", "pod"};
+  const std::vector<double> bandwidths = {3e11, 2.5e10, 1.25e10};
+  const std::vector<Seconds> latencies = {2e-6, 5e-6, 8e-6};
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    cluster.tiers.push_back({names[i], sizes[i], bandwidths[i], latencies[i], {}});
+  }
+  return cluster;
+}
+
+// Calls `use` for every layout of the axes from `axis` on, added to `spec`.
+void place_axes(Spec& spec, int axis, const Mesh& mesh, bool partial,
+                const std::function<void(const Spec&)>& use) {
+  if (axis == mesh.rank()) return use(spec);
+  place_axes(spec, axis + 1, mesh, partial, use);
+  if (partial) {
+    spec.partial.push_back(axis);
+    place_axes(spec, axis + 1, mesh, partial, use);
+    spec.partial.pop_back();
+  }
+  for (auto& axes : spec.dims) {
+    for (std::size_t at = 0; at <= axes.size(); ++at) {
+      axes.insert(axes.begin() + static_cast<std::ptrdiff_t>(at), axis);
+      place_axes(spec, axis + 1, mesh, partial, use);
+      axes.erase(axes.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+  }
+}
+
+std::vector<Spec> all_specs(const Shape& shape, const Mesh& mesh,
+                            Reduction reduction = Reduction::kSum, bool partial = true) {
+  std::vector<Spec> specs;
+  Spec spec = replicated(shape.size());
+  place_axes(spec, 0, mesh, partial, [&](const Spec& found) {
+    specs.push_back(found);
+    if (!found.partial.empty()) specs.back().reduction = reduction;
+    if (!verify(specs.back(), shape, mesh)) specs.pop_back();
+  });
+  return specs;
+}
+
+// A tensor of small whole numbers, row-major, so that sums are exact.
+struct Array {
+  Shape shape;
+  std::vector<double> data;
+  bool operator==(const Array&) const = default;
+};
+
+// Calls `use` with every index of a shape and its position in memory.
+void for_indices(const Shape& shape,
+                 const std::function<void(const std::vector<std::int64_t>&, std::size_t)>& use) {
+  std::vector<std::int64_t> index(shape.size(), 0);
+  const auto count = static_cast<std::size_t>(element_count(shape));
+  for (std::size_t flat = 0; flat < count; ++flat) {
+    use(index, flat);
+    for (std::size_t d = shape.size(); d-- > 0;) {
+      if (++index[d] < shape[d]) break;
+      index[d] = 0;
+    }
+  }
+}
+
+std::size_t flat_index(const Shape& shape, const std::vector<std::int64_t>& index) {
+  std::int64_t flat = 0;
+  for (std::size_t d = 0; d < shape.size(); ++d) flat = flat * shape[d] + index[d];
+  return static_cast<std::size_t>(flat);
+}
+
+Array slice(const Array& whole, const std::vector<std::int64_t>& offsets, const Shape& shape) {
+  Array part{shape, std::vector<double>(static_cast<std::size_t>(element_count(shape)))};
+  for_indices(shape, [&](std::vector<std::int64_t> index, std::size_t flat) {
+    for (std::size_t d = 0; d < index.size(); ++d) index[d] += offsets[d];
+    part.data[flat] = whole.data[flat_index(whole.shape, index)];
+  });
+  return part;
+}
+
+// Part number `position` of `parts` equal ones along a dimension.
+Array part_of(const Array& whole, int axis, std::int64_t position, std::int64_t parts) {
+  Shape shape = whole.shape;
+  REQUIRE(shape[static_cast<std::size_t>(axis)] % parts == 0);
+  shape[static_cast<std::size_t>(axis)] /= parts;
+  std::vector<std::int64_t> offsets(shape.size(), 0);
+  offsets[static_cast<std::size_t>(axis)] = position * shape[static_cast<std::size_t>(axis)];
+  return slice(whole, offsets, shape);
+}
+
+Array concat(const std::vector<Array>& parts, int axis) {
+  const auto at = static_cast<std::size_t>(axis);
+  const std::int64_t extent = parts[0].shape[at];
+  Array whole{parts[0].shape, {}};
+  whole.shape[at] *= static_cast<std::int64_t>(parts.size());
+  whole.data.resize(static_cast<std::size_t>(element_count(whole.shape)));
+  for_indices(whole.shape, [&](std::vector<std::int64_t> index, std::size_t flat) {
+    const Array& part = parts[static_cast<std::size_t>(index[at] / extent)];
+    index[at] %= extent;
+    whole.data[flat] = part.data[flat_index(part.shape, index)];
+  });
+  return whole;
+}
+
+double reduce(Reduction reduction, double a, double b) {
+  switch (reduction) {
+    case Reduction::kSum:
+      return a + b;
+    case Reduction::kMax:
+      return std::max(a, b);
+    case Reduction::kMin:
+      return std::min(a, b);
+    case Reduction::kProd:
+      return a * b;
+  }
+  return 0;
+}
+
+Array reduced(const std::vector<Array>& parts, Reduction reduction) {
+  Array result = parts[0];
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    for (std::size_t k = 0; k < result.data.size(); ++k) {
+      result.data[k] = reduce(reduction, result.data[k], parts[i].data[k]);
+    }
+  }
+  return result;
+}
+
+// What the devices hold.
+using Devices = std::vector<Array>;
+
+// The output of the device at `position` of a group, given the group's inputs in order.
+Array output_of(const Collective& step, const std::vector<Array>& group, std::size_t position) {
+  const auto n = static_cast<std::int64_t>(group.size());
+  const auto at = static_cast<std::int64_t>(position);
+  switch (step.kind) {
+    case CollectiveKind::kAllReduce:
+      return reduced(group, step.reduction);
+    case CollectiveKind::kAllGather:
+      return concat(group, step.axis);
+    case CollectiveKind::kReduceScatter:
+      return part_of(reduced(group, step.reduction), step.axis, at, n);
+    case CollectiveKind::kAllToAll: {
+      std::vector<Array> parts;
+      for (const Array& input : group) parts.push_back(part_of(input, step.axis, at, n));
+      return concat(parts, step.concat_axis);
+    }
+    case CollectiveKind::kBroadcast:
+      return group[0];
+    case CollectiveKind::kShardSlice:
+      return part_of(group[position], step.axis, at, n);
+    case CollectiveKind::kMakePartial: {
+      Array output = group[position];
+      if (position > 0) std::fill(output.data.begin(), output.data.end(), 0.0);
+      return output;
+    }
+  }
+  return {};
+}
+
+Devices execute(const Collective& step, const Devices& inputs, const Mesh& mesh) {
+  const std::vector<std::int64_t> groups = device_groups(mesh, step.axes);
+  const auto size = static_cast<std::size_t>(axes_size(mesh, step.axes));
+  Devices outputs(inputs.size());
+  for (std::size_t g = 0; g < groups.size(); g += size) {
+    std::vector<Array> group;
+    for (std::size_t i = 0; i < size; ++i) {
+      group.push_back(inputs[static_cast<std::size_t>(groups[g + i])]);
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+      outputs[static_cast<std::size_t>(groups[g + i])] = output_of(step, group, i);
+    }
+  }
+  return outputs;
+}
+
+Array numbered(const Shape& shape) {
+  Array array{shape, {}};
+  for (std::int64_t i = 0; i < element_count(shape); ++i) {
+    array.data.push_back(static_cast<double>(i + 1));
+  }
+  return array;
+}
+
+// Unequal parts, one per group member, whose reduction is the whole.
+std::vector<Array> summands(const Array& whole, std::size_t count, Reduction reduction,
+                            std::mt19937& random) {
+  std::uniform_int_distribution<int> number(1, 1000);
+  std::vector<Array> parts(count, whole);
+  for (std::size_t k = 0; k < whole.data.size(); ++k) {
+    const std::size_t keeper = static_cast<std::size_t>(number(random)) % count;
+    double rest = whole.data[k];
+    for (std::size_t i = 0; i < count; ++i) {
+      if (i == keeper) continue;
+      const double any = number(random);
+      const double value = reduction == Reduction::kSum   ? any
+                           : reduction == Reduction::kMax ? whole.data[k] - any
+                                                          : whole.data[k] + any;
+      parts[i].data[k] = value;
+      if (reduction == Reduction::kSum) rest -= value;
+    }
+    parts[keeper].data[k] = rest;
+  }
+  return parts;
+}
+
+Devices devices_holding(const Spec& spec, const Array& whole, const Mesh& mesh,
+                        std::mt19937& random) {
+  const auto count = static_cast<std::size_t>(axes_size(mesh, spec.partial));
+  const std::vector<Array> parts = summands(whole, count, spec.reduction, random);
+  const Shape local = local_shape(spec, whole.shape, mesh);
+  Devices devices;
+  for (std::int64_t device = 0; device < mesh.size(); ++device) {
+    std::size_t part = 0;
+    for (int index : spec.partial) {
+      const Axis& axis = mesh.axes[static_cast<std::size_t>(index)];
+      part = part * static_cast<std::size_t>(axis.size) +
+             static_cast<std::size_t>(device / axis.stride % axis.size);
+    }
+    devices.push_back(slice(parts[part], slice_offsets(spec, whole.shape, mesh, device), local));
+  }
+  return devices;
+}
+
+// Whether the devices hold the tensor as the spec says.
+bool hold(const Devices& devices, const Spec& spec, const Array& whole, const Mesh& mesh) {
+  const Collective sum{CollectiveKind::kAllReduce, spec.partial, -1, -1, spec.reduction};
+  const Devices total = spec.partial.empty() ? devices : execute(sum, devices, mesh);
+  for (std::int64_t device = 0; device < mesh.size(); ++device) {
+    const Array expected = slice(whole, slice_offsets(spec, whole.shape, mesh, device),
+                                 local_shape(spec, whole.shape, mesh));
+    if (!(total[static_cast<std::size_t>(device)] == expected)) return false;
+  }
+  return true;
+}
+
+struct Case {
+  std::vector<std::int64_t> tiers;  // innermost first
+  std::string mesh;
+  Shape shape;
+};
+
+// Small, but with indivisible dimensions, groups that are not contiguous, and several axes per
+// tier.
+const std::vector<Case>& cases() {
+  static const std::vector<Case> rows = {
+      {{4}, "4", {4, 8}},
+      {{2, 2}, "2x2", {4, 4}},
+      {{4}, "2x2", {4, 2, 2}},
+      {{3, 2}, "2x3", {6, 6}},
+      {{6}, "3x2", {6, 4, 3}},
+      {{4, 2}, "2x2x2", {8, 4}},
+      {{2, 2, 2}, "2x2x2", {4, 2, 2}},
+      {{2, 2, 2}, "2x2x2", {8}},
+      {{1}, "1", {2, 3}},
+      {{2, 2}, "2x2", {3}},
+      {{2, 2}, "2x2", {}},
+  };
+  return rows;
+}
+
+std::string where(const Case& c, const Spec& from, const Spec& to, const Mesh& mesh) {
+  return to_text(c.shape) + " on " + to_text(mesh) + ": " + to_text(from, mesh) + " -> " +
+         to_text(to, mesh);
+}
+
+// Executes the path and checks all that it says of itself.
+void check_path(const Reshard& path, const Case& c, const Spec& from, const Spec& to,
+                const Mesh& mesh, const Cluster& cluster, std::mt19937& random) {
+  const Array whole = numbered(c.shape);
+  Devices devices = devices_holding(from, whole, mesh, random);
+  Spec at = from;
+  Seconds seconds = 0;
+  Bytes peak = 0;
+  REQUIRE(path.steps.size() == path.specs.size());
+  for (std::size_t i = 0; i < path.steps.size(); ++i) {
+    const Bytes input = local_bytes(at, c.shape, DType::kFloat32, mesh);
+    const Seconds price =
+        collective_seconds(path.steps[i], static_cast<double>(input), mesh, cluster);
+    CHECK(price > 0);
+    seconds += price;
+    devices = execute(path.steps[i], devices, mesh);
+    at = path.specs[i];
+    REQUIRE(verify(at, c.shape, mesh).ok());
+    REQUIRE(hold(devices, at, whole, mesh));
+    const Bytes output = local_bytes(at, c.shape, DType::kFloat32, mesh);
+    peak = std::max(peak, output + (i == 0 ? 0 : input));
+  }
+  CHECK(at == to);
+  CHECK(hold(devices, to, whole, mesh));
+  CHECK(seconds == path.seconds);
+  CHECK(peak == path.peak_bytes);
+}
+
+Mesh mesh_of(const Case& c) {
+  return make_mesh(cluster_of(c.tiers), parse_mesh(c.mesh).value()).value();
+}
+
+}  // namespace
+
+TEST_CASE("every pair of specs, executed on data", "[comm]") {
+  std::mt19937 random(7);
+  for (const Case& c : cases()) {
+    const Cluster cluster = cluster_of(c.tiers);
+    const Mesh mesh = mesh_of(c);
+    const std::vector<Spec> specs = all_specs(c.shape, mesh);
+    Resharder resharder(c.shape, DType::kFloat32, mesh, cluster);
+    for (const Spec& from : specs) {
+      for (const Spec& to : specs) {
+        INFO(where(c, from, to, mesh));
+        const Reshard path = resharder.path(from, to);
+        CHECK(path.steps.empty() == (from == to));
+        check_path(path, c, from, to, mesh, cluster, random);
+      }
+    }
+  }
+}
+
+TEST_CASE("partial maxima and minima find their way out, and only out", "[comm]") {
+  std::mt19937 random(8);
+  const Case c{{4, 2}, "2x2x2", {4, 4}};
+  const Cluster cluster = cluster_of(c.tiers);
+  const Mesh mesh = mesh_of(c);
+  for (Reduction reduction : {Reduction::kMax, Reduction::kMin}) {
+    const std::vector<Spec> specs = all_specs(c.shape, mesh, reduction);
+    Resharder resharder(c.shape, DType::kFloat32, mesh, cluster);
+    for (const Spec& from : specs) {
+      for (const Spec& to : specs) {
+        INFO(where(c, from, to, mesh));
+        const bool possible = std::includes(from.partial.begin(), from.partial.end(),
+                                            to.partial.begin(), to.partial.end());
+        const Reshard path = resharder.path(from, to);
+        if (possible) {
+          check_path(path, c, from, to, mesh, cluster, random);
+          continue;
+        }
+        CHECK(std::isinf(path.seconds));
+        CHECK(std::isinf(resharder.seconds(from, to)));
+        CHECK(path.steps.empty());
+      }
+    }
+  }
+}
+
+TEST_CASE("a partial maximum can become whole and then a partial sum", "[comm]") {
+  const Mesh mesh = make_mesh(cluster_of({2, 2}), {2, 2}).value();
+  Resharder resharder({4, 4}, DType::kFloat32, mesh, cluster_of({2, 2}));
+  const Reshard path = resharder.path(parse_spec("[{},{}] max{ib}", mesh).value(),
+                                      parse_spec("[{},{}] +{ib}", mesh).value());
+  REQUIRE(path.steps.size() == 2);
+  CHECK(to_text(path.steps[0], mesh) == "AllReduce {ib} max");
+  CHECK(to_text(path.steps[1], mesh) == "MakePartial {ib}");
+}
+
+TEST_CASE("well-known reshards", "[comm]") {
+  struct Row {
+    std::vector<std::int64_t> tiers;
+    std::string mesh;
+    Shape shape;
+    std::string from, to, steps;
+  };
+  for (const Row& row : std::vector<Row>{
+           // The three examples of the project: one AllGather, one AllToAll, one AllReduce.
+           {{4}, "4", {64, 64}, "[{nvlink},{}]", "[{},{}]", "AllGather {nvlink} 0; "},
+           {{4}, "4", {64, 64}, "[{},{nvlink}]", "[{nvlink},{}]", "AllToAll {nvlink} 0 1; "},
+           {{4},
+            "2x2",
+            {64, 64},
+            "[{nvlink_0},{}] +{nvlink_1}",
+            "[{nvlink_0},{}]",
+            "AllReduce {nvlink_1}; "},
+           // Gradients: to all, to the owner, over both levels at once.
+           {{4},
+            "2x2",
+            {64, 64},
+            "[{},{}] +{nvlink_0}",
+            "[{nvlink_0},{}]",
+            "ReduceScatter {nvlink_0} 0; "},
+           {{8, 2},
+            "2x8",
+            {4096, 4096},
+            "[{},{}] +{ib,nvlink}",
+            "[{},{}]",
+            "AllReduce {ib,nvlink}; "},
+           {{8, 2},
+            "2x8",
+            {4096, 4096},
+            "[{},{}] +{ib,nvlink}",
+            "[{nvlink,ib},{}]",
+            "ReduceScatter {nvlink,ib} 0; "},
+           {{8, 2},
+            "2x8",
+            {4096, 4096},
+            "[{ib,nvlink},{}]",
+            "[{},{}]",
+            "AllGather {ib,nvlink} 0; "},
+           {{8, 2}, "2x8", {4096, 4096}, "[{ib,nvlink},{}]", "[{ib},{}]", "AllGather {nvlink} 0; "},
+           // No communication.
+           {{8, 2},
+            "2x8",
+            {4096, 4096},
+            "[{},{}]",
+            "[{ib},{nvlink}]",
+            "ShardSlice {nvlink} 1; ShardSlice {ib} 0; "},
+           {{8, 2},
+            "2x8",
+            {4096, 4096},
+            "[{},{}]",
+            "[{nvlink,ib},{}]",
+            "ShardSlice {nvlink,ib} 0; "},
+           {{8, 2},
+            "2x8",
+            {4096, 4096},
+            "[{},{}]",
+            "[{},{}] +{ib,nvlink}",
+            "MakePartial {ib,nvlink}; "},
+           // The replicas inside the node share the work across nodes.
+           {{8, 2},
+            "2x8",
+            {4096, 4096},
+            "[{},{}] +{ib}",
+            "[{},{}]",
+            "ShardSlice {nvlink} 0; AllReduce {ib}; AllGather {nvlink} 0; "},
+           {{8, 2},
+            "2x8",
+            {4096, 4096},
+            "[{},{}] +{ib}",
+            "[{ib},{}]",
+            "ShardSlice {nvlink} 1; ReduceScatter {ib} 0; AllGather {nvlink} 1; "},
+           // Several axes at once from one dimension to another.
+           {{8, 2},
+            "2x8",
+            {4096, 4096},
+            "[{ib,nvlink},{}]",
+            "[{},{ib,nvlink}]",
+            "AllToAll {ib,nvlink} 1 0; "},
+           // Axis order inside a dimension.
+           {{4},
+            "2x2",
+            {4096, 4096},
+            "[{nvlink_0,nvlink_1},{}]",
+            "[{nvlink_1,nvlink_0},{}]",
+            "AllToAll {nvlink_1} 1 0; AllToAll {nvlink_0} 1 0; AllToAll {nvlink_1,nvlink_0} 0 1; "},
+           {{4},
+            "2x2",
+            {64},
+            "[{nvlink_0,nvlink_1}]",
+            "[{nvlink_1,nvlink_0}]",
+            "AllGather {nvlink_0,nvlink_1} 0; ShardSlice {nvlink_1,nvlink_0} 0; "},
+       }) {
+    const Cluster cluster = cluster_of(row.tiers);
+    const Mesh mesh = make_mesh(cluster, parse_mesh(row.mesh).value()).value();
+    Resharder resharder(row.shape, DType::kFloat32, mesh, cluster);
+    const Reshard path =
+        resharder.path(parse_spec(row.from, mesh).value(), parse_spec(row.to, mesh).value());
+    std::string steps;
+    for (const Collective& step : path.steps) steps += to_text(step, mesh) + "; ";
+    INFO(row.from << " -> " << row.to);
+    CHECK(steps == row.steps);
+  }
+}
+
+TEST_CASE("prices of reshards are a metric", "[comm]") {
+  for (const Case& c : cases()) {
+    const Cluster cluster = cluster_of(c.tiers);
+    const Mesh mesh = mesh_of(c);
+    const std::vector<Spec> specs = all_specs(c.shape, mesh);
+    const std::size_t n = specs.size();
+    Resharder resharder(c.shape, DType::kFloat32, mesh, cluster);
+    const ReshardTable table = resharder.table(specs, specs);
+    int violations = 0;
+    for (std::size_t a = 0; a < n; ++a) {
+      CHECK(table.seconds[a * n + a] == 0);
+      for (std::size_t b = 0; b < n; ++b) {
+        // What was made partial stays so; detours that undo it are not looked for.
+        const bool made = !std::includes(specs[a].partial.begin(), specs[a].partial.end(),
+                                         specs[b].partial.begin(), specs[b].partial.end());
+        if (made) continue;
+        for (std::size_t d = 0; d < n; ++d) {
+          const Seconds through = table.seconds[a * n + b] + table.seconds[b * n + d];
+          violations += table.seconds[a * n + d] > through * (1 + 1e-12);
+        }
+      }
+    }
+    INFO(to_text(c.shape) << " on " << to_text(mesh));
+    CHECK(violations == 0);
+  }
+}
+
+TEST_CASE("the table, the seconds and the path say the same", "[comm]") {
+  const Case c{{4, 2}, "2x2x2", {8, 4}};
+  const Cluster cluster = cluster_of(c.tiers);
+  const Mesh mesh = mesh_of(c);
+  const std::vector<Spec> specs = all_specs(c.shape, mesh);
+  Resharder once(c.shape, DType::kFloat32, mesh, cluster);
+  const ReshardTable table = once.table(specs, specs);
+  // In another order, and each on its own: nothing may depend on what was asked before.
+  Resharder again(c.shape, DType::kFloat32, mesh, cluster);
+  for (std::size_t a = specs.size(); a-- > 0;) {
+    for (std::size_t b = 0; b < specs.size(); ++b) {
+      INFO(where(c, specs[a], specs[b], mesh));
+      const Reshard path = again.path(specs[a], specs[b]);
+      CHECK(table.seconds[a * specs.size() + b] == path.seconds);
+      CHECK(table.peak_bytes[a * specs.size() + b] == path.peak_bytes);
+      CHECK(again.seconds(specs[a], specs[b]) == path.seconds);
+      if ((a + b) % 7 != 0) continue;
+      Resharder fresh(c.shape, DType::kFloat32, mesh, cluster);
+      CHECK(fresh.path(specs[a], specs[b]).steps == path.steps);
+    }
+  }
+  CHECK(once.table({}, specs).seconds.empty());
+  CHECK(once.table(specs, {}).seconds.empty());
+}
+
+TEST_CASE("no single collective is cheaper than the path between its ends", "[comm]") {
+  // Stated apart from the searched graph: what each collective does to a spec.
+  for (const Case& c : cases()) {
+    const Cluster cluster = cluster_of(c.tiers);
+    const Mesh mesh = mesh_of(c);
+    Resharder resharder(c.shape, DType::kFloat32, mesh, cluster);
+    const std::vector<Spec> specs = all_specs(c.shape, mesh);
+    int checked = 0;
+    const auto check = [&](const Spec& from, const Spec& to, const Collective& step) {
+      if (!verify(to, c.shape, mesh)) return;
+      const auto input = static_cast<double>(local_bytes(from, c.shape, DType::kFloat32, mesh));
+      INFO(where(c, from, to, mesh) << " by " << to_text(step, mesh));
+      CHECK(resharder.seconds(from, to) <= collective_seconds(step, input, mesh, cluster));
+      ++checked;
+    };
+    const auto without = [](std::vector<int> axes, int axis) {
+      axes.erase(std::remove(axes.begin(), axes.end(), axis), axes.end());
+      return axes;
+    };
+    for (const Spec& spec : specs) {
+      for (std::size_t d = 0; d < spec.dims.size(); ++d) {
+        const int dim = static_cast<int>(d);
+        for (std::size_t k = 0; k < spec.dims[d].size(); ++k) {
+          const auto from = spec.dims[d].begin() + static_cast<std::ptrdiff_t>(k);
+          const std::vector<int> suffix(from, spec.dims[d].end());
+          Spec gathered = spec;
+          gathered.dims[d].resize(k);
+          check(spec, gathered, {CollectiveKind::kAllGather, suffix, dim, -1, Reduction::kSum});
+          Spec sliced = gathered;
+          sliced.dims[d] = spec.dims[d];
+          check(gathered, spec, {CollectiveKind::kShardSlice, suffix, dim, -1, Reduction::kSum});
+          for (std::size_t e = 0; e < spec.dims.size(); ++e) {
+            if (e == d) continue;
+            Spec moved = gathered;
+            moved.dims[e].insert(moved.dims[e].end(), suffix.begin(), suffix.end());
+            check(spec, moved,
+                  {CollectiveKind::kAllToAll, suffix, static_cast<int>(e), dim, Reduction::kSum});
+          }
+        }
+        for (int axis : spec.partial) {
+          Spec scattered = spec;
+          scattered.partial = without(spec.partial, axis);
+          scattered.dims[d].push_back(axis);
+          check(spec, scattered,
+                {CollectiveKind::kReduceScatter, {axis}, dim, -1, Reduction::kSum});
+        }
+      }
+      if (spec.partial.empty()) continue;
+      Spec whole = spec;
+      whole.partial.clear();
+      check(spec, whole, {CollectiveKind::kAllReduce, spec.partial, -1, -1, Reduction::kSum});
+      check(whole, spec, {CollectiveKind::kMakePartial, spec.partial, -1, -1, Reduction::kSum});
+    }
+    CHECK((checked > 0 || c.shape.size() < 2));
+  }
+}
+
+TEST_CASE("MindSpore's exhaustive case: device matrix [2,2,2], shape [2,2,2]", "[comm]") {
+  // Its 34 maps are the specs with at most one axis per dimension.
+  const Case c{{2, 2, 2}, "2x2x2", {2, 2, 2}};
+  const Cluster cluster = cluster_of(c.tiers);
+  const Mesh mesh = mesh_of(c);
+  const std::vector<Spec> specs = all_specs(c.shape, mesh, Reduction::kSum, false);
+  REQUIRE(specs.size() == 34);
+  std::mt19937 random(9);
+  Resharder resharder(c.shape, DType::kFloat32, mesh, cluster);
+  std::size_t most = 0;
+  for (const Spec& from : specs) {
+    for (const Spec& to : specs) {
+      INFO(where(c, from, to, mesh));
+      const Reshard path = resharder.path(from, to);
+      check_path(path, c, from, to, mesh, cluster, random);
+      most = std::max(most, path.steps.size());
+    }
+  }
+  CHECK(most <= 4);  // MindSpore's longest list
+}
+
+TEST_CASE("meshes with more axes are searched as far as needed", "[comm]") {
+  const Cluster cluster = cluster_of({64});
+  const Mesh mesh = make_mesh(cluster, {2, 2, 2, 2, 2, 2}).value();
+  const Case c{{64}, "2x2x2x2x2x2", {64, 64, 64}};
+  Resharder resharder(c.shape, DType::kFloat32, mesh, cluster);
+  const Spec from{{{0, 1, 2}, {3, 4}, {}}, {5}, Reduction::kSum};
+  const Spec to{{{0, 1}, {3, 4, 2}, {5}}, {}, Reduction::kSum};
+  const Reshard path = resharder.path(from, to);
+  CHECK(path.specs.back() == to);
+  CHECK(path.steps.size() == 2);
+}
+
+TEST_CASE("bytes sent by one device", "[comm]") {
+  const Mesh mesh = make_mesh(cluster_of({4, 2}), {2, 4}).value();
+  const auto sent = [&](CollectiveKind kind, const std::vector<int>& axes) {
+    return sent_bytes({kind, axes, 0, -1, Reduction::kSum}, 800, mesh);
+  };
+  CHECK(sent(CollectiveKind::kAllReduce, {1}) == 1200);
+  CHECK(sent(CollectiveKind::kAllGather, {1}) == 2400);
+  CHECK(sent(CollectiveKind::kReduceScatter, {1}) == 600);
+  CHECK(sent(CollectiveKind::kAllToAll, {0, 1}) == 700);
+  CHECK(sent(CollectiveKind::kBroadcast, {0}) == 400);
+  CHECK(sent(CollectiveKind::kShardSlice, {0}) == 0);
+  CHECK(sent(CollectiveKind::kMakePartial, {0}) == 0);
+}
+
+TEST_CASE("alpha-beta time on the tiers that a group crosses", "[comm]") {
+  const Cluster cluster = cluster_of({8, 2});  // 3e11 B/s, 2e-6 s; 2.5e10 B/s, 5e-6 s
+  const auto seconds = [&](const std::string& text, CollectiveKind kind,
+                           const std::vector<int>& axes, double bytes) {
+    const Mesh mesh = make_mesh(cluster, parse_mesh(text).value()).value();
+    return collective_seconds({kind, axes, 0, 1, Reduction::kSum}, bytes, mesh, cluster);
+  };
+  using Kind = CollectiveKind;
+  const double mb = 8e6;
+  CHECK(seconds("2x8", Kind::kAllReduce, {1}, mb) == Approx(2 * (7. / 8 * mb / 3e11 + 3 * 2e-6)));
+  CHECK(seconds("2x8", Kind::kAllGather, {1}, mb) == Approx(7 * mb / 3e11 + 3 * 2e-6));
+  CHECK(seconds("2x8", Kind::kReduceScatter, {1}, mb) == Approx(7. / 8 * mb / 3e11 + 3 * 2e-6));
+  CHECK(seconds("2x8", Kind::kAllToAll, {1}, mb) == Approx(7. / 8 * mb / 3e11 + 7 * 2e-6));
+  CHECK(seconds("2x8", Kind::kAllReduce, {0}, mb) == Approx(2 * (mb / 2 / 2.5e10 + 5e-6)));
+  // Both tiers: an eighth of the data crosses the slow one.
+  CHECK(seconds("2x8", Kind::kAllReduce, {0, 1}, mb) ==
+        Approx(2 * (7. / 8 * mb / 3e11 + 3 * 2e-6 + mb / 16 / 2.5e10 + 5e-6)));
+  CHECK(seconds("2x8", Kind::kAllGather, {0, 1}, mb) ==
+        Approx(mb / 2.5e10 + 5e-6 + 14 * mb / 3e11 + 3 * 2e-6));
+  // Short messages: Bruck's three rounds of half the data.
+  CHECK(seconds("2x8", Kind::kAllToAll, {1}, 8) == Approx(12 / 3e11 + 3 * 2e-6));
+  // Half of the data crosses nodes; 8 peers there, 7 here, or one tier after the other.
+  CHECK(seconds("2x8", Kind::kAllToAll, {0, 1}, 1e9) ==
+        Approx(1e9 / 2 / 2.5e10 + 8 * 5e-6 + 7. / 16 * 1e9 / 3e11 + 7 * 2e-6));
+  CHECK(seconds("2x8", Kind::kAllToAll, {0, 1}, 8) ==
+        Approx(4 / 2.5e10 + 5e-6 + 12 / 3e11 + 3 * 2e-6));
+  // One axis over both tiers is the same group.
+  CHECK(seconds("16", Kind::kAllReduce, {0}, mb) ==
+        Approx(seconds("2x8", Kind::kAllReduce, {0, 1}, mb)));
+  CHECK(seconds("2x8", Kind::kShardSlice, {1}, mb) == Approx(2 * mb / 8 / 2e12 + 1e-6));
+  CHECK(seconds("2x8", Kind::kMakePartial, {1}, mb) == Approx(2 * mb / 2e12 + 1e-6));
+}
+
+TEST_CASE("joint collectives are no dearer than one axis after the other", "[comm]") {
+  std::vector<Cluster> clusters = {cluster_of({8, 4}), cluster_of({4, 4, 2}), cluster_of({8, 4})};
+  clusters[2].tiers[0].efficiency = {{1e3, 0.01}, {1e5, 0.5}, {1e6, 0.45}, {1e7, 0.9}};
+  clusters[2].tiers[1].efficiency = {{1e4, 0.1}, {1e6, 1.0}};
+  for (const Cluster& cluster : clusters) {
+    for (const Mesh& mesh : mesh_candidates(cluster, 3)) {
+      for (double bytes = 64; bytes < 1e10; bytes *= 7) {
+        const auto seconds = [&](CollectiveKind kind, const std::vector<int>& axes, double input) {
+          return collective_seconds({kind, axes, 0, 1, Reduction::kSum}, input, mesh, cluster);
+        };
+        for (int a = 0; a < mesh.rank(); ++a) {
+          for (int b = 0; b < mesh.rank(); ++b) {
+            if (a == b) continue;
+            INFO(to_text(mesh) << " axes " << a << "," << b << " bytes " << bytes);
+            const auto na = static_cast<double>(axes_size(mesh, {a}));
+            const double slack = 1 + 1e-12;
+            CHECK(seconds(CollectiveKind::kAllReduce, {a, b}, bytes) <=
+                  slack * (seconds(CollectiveKind::kAllReduce, {a}, bytes) +
+                           seconds(CollectiveKind::kAllReduce, {b}, bytes)));
+            CHECK(seconds(CollectiveKind::kReduceScatter, {a, b}, bytes) <=
+                  slack * (seconds(CollectiveKind::kReduceScatter, {a}, bytes) +
+                           seconds(CollectiveKind::kReduceScatter, {b}, bytes / na)));
+            CHECK(seconds(CollectiveKind::kAllGather, {b, a}, bytes) <=
+                  slack * (seconds(CollectiveKind::kAllGather, {a}, bytes) +
+                           seconds(CollectiveKind::kAllGather, {b}, bytes * na)));
+            CHECK(seconds(CollectiveKind::kAllToAll, {a, b}, bytes) <=
+                  slack * (seconds(CollectiveKind::kAllToAll, {a}, bytes) +
+                           seconds(CollectiveKind::kAllToAll, {b}, bytes)));
+            // Gathering or exchanging with more peers never takes less time.
+            CHECK(seconds(CollectiveKind::kAllGather, {a}, bytes) <=
+                  slack * seconds(CollectiveKind::kAllGather, {a, b}, bytes));
+            CHECK(seconds(CollectiveKind::kAllToAll, {a}, bytes) <=
+                  slack * seconds(CollectiveKind::kAllToAll, {a, b}, bytes));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("efficiency tables", "[comm]") {
+  Cluster cluster = cluster_of({2});
+  cluster.tiers[0].latency_s = 0;
+  const Mesh mesh = make_mesh(cluster, {2}).value();
+  const auto seconds = [&](double sent) {
+    return collective_seconds({CollectiveKind::kAllGather, {0}, 0, -1, Reduction::kSum}, sent, mesh,
+                              cluster);
+  };
+  CHECK(seconds(1e5) == Approx(1e5 / 3e11));
+  cluster.tiers[0].efficiency = {{1e4, 0.5}, {1e6, 1.0}};
+  CHECK(seconds(1e3) == Approx(1e3 / 3e11 / 0.5));   // clamped
+  CHECK(seconds(1e5) == Approx(1e5 / 3e11 / 0.75));  // half way in the logarithm
+  CHECK(seconds(1e9) == Approx(1e9 / 3e11));         // clamped
+  cluster.tiers[0].efficiency = {{1e4, 0.001}, {1e6, 1.0}};
+  CHECK(seconds(2e4) >= seconds(1e4));  // more bytes never take less time
+  for (double bytes = 1e3; bytes < 1e8; bytes *= 1.3) CHECK(seconds(bytes * 1.3) >= seconds(bytes));
+}
