@@ -1,0 +1,80 @@
+// JSON files in and out: cluster.json and strategy.json; and how files are read and written.
+//
+//   Result<ClusterFile> cluster = read_cluster("dgx.json");
+//   Result<StrategyFile> pins = read_strategy("pins.json");           // any subset
+//   Result<Strategy> strategy = complete_strategy(graph, rules, cluster->cluster, *pins);
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "autopar/search.hpp"
+
+namespace autopar {
+
+// Errors name the file and the system's reason.
+Result<std::string> read_file(const std::string& path);
+// The file appears whole or not at all: a temporary file in the same folder, then a rename. Makes
+// the folder where it is missing.
+Status write_file_atomically(const std::string& path, std::string_view bytes);
+// `write` gets an open file descriptor and returns 0 or an errno.
+Status write_file_atomically(const std::string& path, const std::function<int(int)>& write);
+
+struct ClusterFile {
+  Cluster cluster;
+  std::string sha256;  // of the file's bytes
+};
+// Errors name file and field: "dgx.json: tiers[0].size: expected a positive integer, found -1".
+Result<ClusterFile> read_cluster(const std::string& path);
+// The text form that read_cluster takes; for tests and `show`.
+std::string cluster_to_json(const Cluster& cluster);
+
+// A strategy.json, complete or any part of one.
+struct StrategyFile {
+  struct MeshAxis {
+    std::string name;
+    std::int64_t size = 1;
+    std::string tier;  // empty: not said
+    bool operator==(const MeshAxis&) const = default;
+  };
+  struct Cost {
+    Seconds seconds = 0;
+    Seconds lower_bound_seconds = 0;
+    double gap = 0;
+    Bytes memory_bytes = 0;
+  };
+  std::string path;
+  std::string sha256;          // of the file's bytes
+  std::vector<MeshAxis> mesh;  // empty: not said
+  Pins pins;                   // `ops` and `tensors`
+  std::string model_name, model_sha256, cluster_name, cluster_sha256;
+  std::string searcher;
+  std::optional<Cost> cost;
+};
+Result<StrategyFile> read_strategy(const std::string& path);
+
+// What strategy.json says besides the strategy.
+struct StrategyOrigin {
+  std::string model_name, model_sha256, cluster_name, cluster_sha256;
+  std::string searcher;
+  StrategyFile::Cost cost;
+};
+// FORMATS' strategy.json: fixed key order, an op or tensor per line. Precondition: the strategy is
+// verified.
+std::string strategy_to_json(const Graph& graph, const GraphRules& rules, const Strategy& strategy,
+                             const Cluster& cluster, const StrategyOrigin& origin);
+
+// The mesh of a file, with its axis names; nothing where the file does not say. Errors: sizes that
+// do not fit the cluster, a tier that differs.
+Result<std::optional<Mesh>> mesh_of(const StrategyFile& file, const Cluster& cluster);
+// Whether a file has a mesh and says everything about every op and value of a graph.
+bool is_complete(const Graph& graph, const StrategyFile& file);
+// Reads strategy_to_json() back: the same strategy exactly. Errors name op, axis and factor, or
+// tensor and spec, and say what is missing.
+Result<Strategy> complete_strategy(const Graph& graph, const GraphRules& rules,
+                                   const Cluster& cluster, const StrategyFile& file);
+
+}  // namespace autopar

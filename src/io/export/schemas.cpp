@@ -1,0 +1,95 @@
+// What ONNX's checker and shape inference know about the ops of ai.autopar.
+#include <onnx/defs/schema.h>
+#include <onnx/defs/shape_inference.h>
+
+#include <mutex>
+
+#include "autopar/partition.hpp"
+#include "io/export/model_proto.hpp"
+
+namespace autopar {
+namespace {
+
+constexpr const char* kDomain = "ai.autopar";
+
+struct Row {
+  const char* type;
+  const char* doc;
+  std::vector<const char*> required;  // int attributes besides the common ones
+  bool reduces;
+};
+
+const std::vector<Row>& rows() {
+  static const std::vector<Row> table = {
+      {"AllReduce", "The reduction over the group.", {}, true},
+      {"AllGather", "The group's inputs concatenated along axis.", {"axis"}, false},
+      {"ReduceScatter", "Of the reduction, the part at the rank's position.", {"axis"}, true},
+      {"AllToAll",
+       "The parts meant for this position, concatenated.",
+       {"split_axis", "concat_axis"},
+       false},
+      {"Broadcast", "The root's input.", {"root"}, false},
+      {"ShardSlice", "Of its own input, the part at the rank's position.", {"axis"}, false},
+  };
+  return table;
+}
+
+void infer(const Row& row, onnx::InferenceContext& context) {
+  onnx::propagateElemTypeFromInputToOutput(context, 0, 0);
+  if (!onnx::hasInputShape(context, 0)) return;
+  Shape input;
+  for (const auto& dim : onnx::getInputShape(context, 0).dim()) {
+    if (!dim.has_dim_value()) return;
+    input.push_back(dim.dim_value());
+  }
+  Op op;
+  op.type = row.type;
+  op.domain = kDomain;
+  for (const char* name : row.required) {
+    op.attributes[name] = onnx::getAttribute(context, name, std::int64_t{-1});
+  }
+  const Result<Shape> shape = collective_output_shape(
+      op, onnx::getAttribute(context, "group_size", std::int64_t{-1}), input);
+  if (!shape) {
+    fail_shape_inference(shape.error().message);
+  }
+  auto* output = onnx::getOutputShape(context, 0);
+  output->clear_dim();
+  for (std::int64_t extent : *shape) output->add_dim()->set_dim_value(extent);
+}
+
+onnx::OpSchema schema_of(const Row& row) {
+  using onnx::AttributeProto;
+  using onnx::OpSchema;
+  OpSchema schema;
+  schema.SetName(row.type).SetDomain(kDomain).SinceVersion(1).SetDoc(row.doc);
+  schema.Attr("groups", "All groups' ranks, flattened.", AttributeProto::INTS, true);
+  schema.Attr("group_size", "Ranks per group.", AttributeProto::INT, true);
+  schema.Attr("mesh_axes", "The mesh axes that a group runs along.", AttributeProto::STRINGS, true);
+  schema.Attr("seq", "Order of issue.", AttributeProto::INT, true);
+  for (const char* name : row.required) {
+    schema.Attr(name, "A dimension, or a position.", AttributeProto::INT, true);
+  }
+  if (row.reduces)
+    schema.Attr("reduce_op", "sum, max, min, prod, avg.", AttributeProto::STRING, true);
+  schema.Input(0, "input", "A rank's part.", "T");
+  schema.Input(1, "after", "Only orders this op.", "V", OpSchema::Variadic, false, 0);
+  schema.Output(0, "output", "A rank's result.", "T");
+  schema.TypeConstraint("T", OpSchema::all_tensor_types_ir4(), "Any tensor.");
+  schema.TypeConstraint("V", OpSchema::all_tensor_types_ir4(), "Any tensor.");
+  schema.TypeAndShapeInferenceFunction(
+      [&row](onnx::InferenceContext& context) { infer(row, context); });
+  return schema;
+}
+
+}  // namespace
+
+void register_collective_schemas() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    onnx::OpSchemaRegistry::DomainToVersionRange::Instance().AddDomainToVersion(kDomain, 1, 1);
+    for (const Row& row : rows()) onnx::RegisterSchema(schema_of(row), 0, true, true);
+  });
+}
+
+}  // namespace autopar

@@ -1,0 +1,149 @@
+#include "autopar/files.hpp"
+
+namespace autopar {
+namespace {
+
+Error file_error(const StrategyFile& file, const std::string& what) {
+  return input_error(file.path + ": " + what);
+}
+
+const Tier* tier_named(const Cluster& cluster, const std::string& name) {
+  for (const Tier& tier : cluster.tiers) {
+    if (tier.name == name) return &tier;
+  }
+  return nullptr;
+}
+
+Result<Assignment> assignment_of(const StrategyFile& file, const Op& op, const Rule& rule,
+                                 const Mesh& mesh) {
+  const auto pin = file.pins.ops.find(op.name);
+  if (pin == file.pins.ops.end() || !pin->second.assignment) {
+    return file_error(file, "ops: nothing is assigned to op '" + op.name + "' (" + op.type + ")");
+  }
+  Assignment assignment{std::vector<int>(mesh.axes.size(), -1)};
+  for (const auto& [axis, factor] : *pin->second.assignment) {
+    const int a = mesh.axis_index(axis);
+    if (a < 0) {
+      return file_error(file,
+                        "ops." + op.name + ".assignment: the mesh has no axis '" + axis + "'");
+    }
+    if (factor.empty() || factor == "none") continue;
+    const int f = rule.factor_index(factor);
+    if (f < 0) {
+      return file_error(file, "ops." + op.name + ".assignment." + axis + ": " + op.type +
+                                  " has no factor '" + factor + "'; its rule is \"" +
+                                  to_text(rule) + "\"");
+    }
+    assignment.factor_of_axis[static_cast<std::size_t>(a)] = f;
+  }
+  return assignment;
+}
+
+Result<Spec> spec_of(const StrategyFile& file, const Value& value, const char* field,
+                     const std::string& text, const Mesh& mesh) {
+  Result<Spec> spec = parse_spec(text, mesh);
+  if (spec) {
+    if (Status valid = verify(*spec, value.shape, mesh); !valid) spec = valid.error();
+  }
+  if (!spec) {
+    return file_error(file, "tensors." + value.name + "." + field + ": " + spec.error().message);
+  }
+  return spec;
+}
+
+Result<ValueSpecs> value_specs_of(const StrategyFile& file, const Value& value, const Mesh& mesh) {
+  const auto pin = file.pins.values.find(value.name);
+  if (pin == file.pins.values.end() || pin->second.spec.empty()) {
+    if (value.kind != ValueKind::kConstant) {
+      return file_error(file, "tensors: there is no spec of tensor '" + value.name + "'");
+    }
+    const Spec whole = replicated(value.shape.size());
+    return ValueSpecs{whole, whole, whole};
+  }
+  const ValuePin& texts = pin->second;
+  ValueSpecs specs;
+  AUTOPAR_TRY(spec, spec_of(file, value, "spec", texts.spec, mesh));
+  specs.spec = specs.hub = spec;
+  if (!texts.hub_spec.empty()) {
+    AUTOPAR_TRY(hub, spec_of(file, value, "hub_spec", texts.hub_spec, mesh));
+    specs.hub = hub;
+  }
+  specs.output = specs.hub;
+  if (!texts.output_spec.empty()) {
+    AUTOPAR_TRY(output, spec_of(file, value, "output_spec", texts.output_spec, mesh));
+    specs.output = output;
+  }
+  return specs;
+}
+
+}  // namespace
+
+Result<std::optional<Mesh>> mesh_of(const StrategyFile& file, const Cluster& cluster) {
+  if (file.mesh.empty()) return std::optional<Mesh>();
+  std::vector<std::int64_t> sizes;
+  std::vector<const StrategyFile::MeshAxis*> axes;  // those that the mesh keeps
+  for (const auto& axis : file.mesh) {
+    sizes.push_back(axis.size);
+    if (axis.size > 1) axes.push_back(&axis);
+  }
+  Result<Mesh> mesh = make_mesh(cluster, sizes);
+  if (!mesh) return file_error(file, mesh.error().message);
+  if (axes.empty()) axes.push_back(&file.mesh.front());
+  AUTOPAR_CHECK(axes.size() == mesh->axes.size(), "make_mesh drops axes of size 1 only");
+  for (std::size_t a = 0; a < axes.size(); ++a) {
+    Axis& axis = mesh->axes[a];
+    const std::string where = "mesh axis '" + axes[a]->name + "': ";
+    if (!axes[a]->tier.empty() && cluster.device_count() > 1) {
+      const std::string& expected = cluster.tiers[static_cast<std::size_t>(axis.tier)].name;
+      if (tier_named(cluster, axes[a]->tier) == nullptr) {
+        return file_error(
+            file, where + "the cluster '" + cluster.name + "' has no tier '" + axes[a]->tier + "'");
+      }
+      if (axes[a]->tier != expected) {
+        return file_error(file, where + "lies in the tier '" + expected + "' of the cluster '" +
+                                    cluster.name + "', the file says '" + axes[a]->tier + "'");
+      }
+    }
+    axis.name = axes[a]->name;
+  }
+  return std::optional<Mesh>(std::move(*mesh));
+}
+
+bool is_complete(const Graph& graph, const StrategyFile& file) {
+  if (file.mesh.empty()) return false;
+  for (const Op& op : graph.ops) {
+    const auto pin = file.pins.ops.find(op.name);
+    if (pin == file.pins.ops.end() || !pin->second.assignment) return false;
+  }
+  for (const Value& value : graph.values) {
+    if (value.kind == ValueKind::kConstant) continue;
+    const auto pin = file.pins.values.find(value.name);
+    if (pin == file.pins.values.end() || pin->second.spec.empty()) return false;
+  }
+  return true;
+}
+
+Result<Strategy> complete_strategy(const Graph& graph, const GraphRules& rules,
+                                   const Cluster& cluster, const StrategyFile& file) {
+  AUTOPAR_CHECK(rules.rules.size() == graph.ops.size(), "one rule per op");
+  AUTOPAR_TRY(mesh, mesh_of(file, cluster));
+  if (!mesh) return file_error(file, "the field \"mesh\" is missing");
+  Strategy strategy;
+  strategy.mesh = *mesh;
+  strategy.assignments.reserve(graph.ops.size());
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    AUTOPAR_TRY(assignment, assignment_of(file, graph.ops[o], rules.rules[o], strategy.mesh));
+    strategy.assignments.push_back(std::move(assignment));
+  }
+  strategy.values.reserve(graph.values.size());
+  for (const Value& value : graph.values) {
+    AUTOPAR_TRY(specs, value_specs_of(file, value, strategy.mesh));
+    strategy.values.push_back(std::move(specs));
+  }
+  if (Status valid = verify(graph, rules, strategy); !valid) {
+    return file_error(file, valid.error().message);
+  }
+  return strategy;
+}
+
+}  // namespace autopar

@@ -1,0 +1,152 @@
+#include <set>
+
+#include "autopar/files.hpp"
+#include "autopar/sha256.hpp"
+#include "io/files/json.hpp"
+
+namespace autopar {
+namespace {
+
+using Counts = std::vector<std::vector<std::int64_t>>;
+
+// A missing field leaves `text` as it is.
+Status read_text(const Json& owner, const std::string& key, std::string& text) {
+  AUTOPAR_TRY(field, owner.find(key));
+  if (!field) return Ok{};
+  AUTOPAR_TRY(found, field->text());
+  text = found;
+  return Ok{};
+}
+
+Status read_named(const Json& document, const std::string& key, std::string& name,
+                  std::string& sha256) {
+  AUTOPAR_TRY(field, document.find(key));
+  if (!field) return Ok{};
+  AUTOPAR_RETURN_IF_ERROR(read_text(*field, "name", name));
+  return read_text(*field, "sha256", sha256);
+}
+
+Status read_counts(const Json& owner, const std::string& key, std::optional<Counts>& counts) {
+  AUTOPAR_TRY(field, owner.find(key));
+  if (!field) return Ok{};
+  AUTOPAR_TRY(tensors, field->items());
+  counts.emplace();
+  for (const Json& tensor : tensors) {
+    AUTOPAR_TRY(slices, tensor.integers());
+    for (std::int64_t count : slices) {
+      if (count < 1) return tensor.expected("positive numbers of slices");
+    }
+    counts->push_back(slices);
+  }
+  return Ok{};
+}
+
+Result<OpPin> op_of(const Json& json) {
+  OpPin pin;
+  AUTOPAR_TRY(assignment, json.find("assignment"));
+  if (assignment) {
+    AUTOPAR_TRY(members, assignment->members());
+    pin.assignment.emplace();
+    for (const auto& [axis, factor] : members) {
+      AUTOPAR_TRY(name, factor.text());
+      (*pin.assignment)[axis] = name;
+    }
+  }
+  AUTOPAR_RETURN_IF_ERROR(read_counts(json, "in_strategy", pin.in_strategy));
+  AUTOPAR_RETURN_IF_ERROR(read_counts(json, "out_strategy", pin.out_strategy));
+  if (!pin.assignment && !pin.in_strategy && !pin.out_strategy) {
+    return json.expected("an assignment, an in_strategy or an out_strategy");
+  }
+  return pin;
+}
+
+Result<ValuePin> tensor_of(const Json& json) {
+  ValuePin pin;
+  AUTOPAR_RETURN_IF_ERROR(read_text(json, "spec", pin.spec));
+  AUTOPAR_RETURN_IF_ERROR(read_text(json, "hub_spec", pin.hub_spec));
+  AUTOPAR_RETURN_IF_ERROR(read_text(json, "output_spec", pin.output_spec));
+  return pin;
+}
+
+Status read_mesh(const Json& document, StrategyFile& file) {
+  AUTOPAR_TRY(field, document.find("mesh"));
+  if (!field) return Ok{};
+  AUTOPAR_TRY(axes, field->items());
+  if (axes.empty()) return field->expected("at least one axis");
+  std::set<std::string> names;
+  for (const Json& json : axes) {
+    StrategyFile::MeshAxis axis;
+    AUTOPAR_TRY(name_field, json.at("name"));
+    AUTOPAR_TRY(name, name_field.text());
+    AUTOPAR_TRY(size_field, json.at("size"));
+    AUTOPAR_TRY(size, size_field.integer());
+    if (size < 1) return size_field.expected("a positive integer");
+    if (name.empty() || name.find_first_of("{}[], \t+:") != std::string::npos) {
+      return name_field.expected("a name without blanks and any of {}[],+:");
+    }
+    if (!names.insert(name).second) return name_field.expected("a name that is not taken");
+    axis.name = name;
+    axis.size = size;
+    AUTOPAR_RETURN_IF_ERROR(read_text(json, "tier", axis.tier));
+    file.mesh.push_back(axis);
+  }
+  return Ok{};
+}
+
+Status read_cost(const Json& document, StrategyFile& file) {
+  AUTOPAR_TRY(field, document.find("cost"));
+  if (!field) return Ok{};
+  StrategyFile::Cost cost;
+  AUTOPAR_TRY(members, field->members());
+  for (const auto& [key, value] : members) {
+    double* number = key == "seconds"               ? &cost.seconds
+                     : key == "lower_bound_seconds" ? &cost.lower_bound_seconds
+                     : key == "gap"                 ? &cost.gap
+                                                    : nullptr;
+    if (number != nullptr) {
+      AUTOPAR_TRY(found, value.number());
+      *number = found;
+    } else if (key == "memory_bytes") {
+      AUTOPAR_TRY(found, value.integer());
+      cost.memory_bytes = found;
+    }
+  }
+  file.cost = cost;
+  return Ok{};
+}
+
+}  // namespace
+
+Result<StrategyFile> read_strategy(const std::string& path) {
+  AUTOPAR_TRY(text, read_file(path));
+  AUTOPAR_TRY(parsed, parse_json(text, path));
+  const Json document(parsed, path, "");
+  AUTOPAR_RETURN_IF_ERROR(check_format(document, "autopar-strategy", 1));
+  StrategyFile file;
+  file.path = path;
+  file.sha256 = sha256_hex(text);
+  AUTOPAR_RETURN_IF_ERROR(read_named(document, "model", file.model_name, file.model_sha256));
+  AUTOPAR_RETURN_IF_ERROR(read_named(document, "cluster", file.cluster_name, file.cluster_sha256));
+  AUTOPAR_RETURN_IF_ERROR(read_mesh(document, file));
+  AUTOPAR_RETURN_IF_ERROR(read_text(document, "searcher", file.searcher));
+  AUTOPAR_RETURN_IF_ERROR(read_cost(document, file));
+  AUTOPAR_TRY(ops, document.find("ops"));
+  if (ops) {
+    AUTOPAR_TRY(members, ops->members());
+    for (const auto& [name, json] : members) {
+      AUTOPAR_TRY(pin, op_of(json));
+      file.pins.ops.emplace(name, std::move(pin));
+    }
+  }
+  AUTOPAR_TRY(tensors, document.find("tensors"));
+  if (tensors) {
+    AUTOPAR_TRY(members, tensors->members());
+    for (const auto& [name, json] : members) {
+      AUTOPAR_TRY(pin, tensor_of(json));
+      file.pins.values.emplace(name, std::move(pin));
+    }
+  }
+  return file;
+}
+
+}  // namespace autopar

@@ -1,0 +1,91 @@
+#include "autopar/files.hpp"
+#include "io/files/json.hpp"
+
+namespace autopar {
+namespace {
+
+std::vector<std::string> tier_names(const Cluster& cluster) {
+  std::vector<std::string> names;
+  for (const Tier& tier : cluster.tiers) names.push_back(tier.name);
+  return names;
+}
+
+std::string named(const std::string& name, const std::string& sha256) {
+  return "{\"name\": " + json_text(name) + ", \"sha256\": " + json_text(sha256) + "}";
+}
+
+// Axes that replicate the op are left out.
+std::string assignment_json(const Assignment& assignment, const Rule& rule, const Mesh& mesh) {
+  std::string text = "{";
+  for (std::size_t a = 0; a < mesh.axes.size(); ++a) {
+    const int factor = assignment.factor_of_axis[a];
+    if (factor < 0) continue;
+    text += (text.size() == 1 ? "" : ", ") + json_text(mesh.axes[a].name) + ": " +
+            json_text(rule.factors[static_cast<std::size_t>(factor)].name);
+  }
+  return text + "}";
+}
+
+std::string op_json(const Op& op, const Rule& rule, const Assignment& assignment,
+                    const OpSpecs& specs, const Mesh& mesh) {
+  return json_text(op.name) + ": {\"type\": " + json_text(op.type) +
+         ", \"assignment\": " + assignment_json(assignment, rule, mesh) +
+         ", \"in_strategy\": " + json_list(strategy_of(specs.inputs, mesh)) +
+         ", \"out_strategy\": " + json_list(strategy_of(specs.outputs, mesh)) + "}";
+}
+
+std::string tensor_json(const Value& value, const ValueSpecs& specs, const Mesh& mesh) {
+  std::string text = json_text(value.name) + ": {\"shape\": " + json_list(value.shape) +
+                     ", \"local_shape\": " + json_list(local_shape(specs.spec, value.shape, mesh)) +
+                     ", " + json_tensor_map(specs.spec, mesh);
+  if (specs.hub != specs.spec) text += ", \"hub_spec\": " + json_text(to_text(specs.hub, mesh));
+  if (specs.output != specs.hub) {
+    text += ", \"output_spec\": " + json_text(to_text(specs.output, mesh));
+  }
+  return text + "}";
+}
+
+// A constant lies whole on every device; where that is all, there is nothing to say.
+bool is_plain_constant(const Value& value, const ValueSpecs& specs) {
+  return value.kind == ValueKind::kConstant && is_replicated(specs.spec) &&
+         is_replicated(specs.hub) && is_replicated(specs.output);
+}
+
+std::string cost_json(const StrategyFile::Cost& cost) {
+  return "{\"seconds\": " + json_number(cost.seconds) +
+         ", \"lower_bound_seconds\": " + json_number(cost.lower_bound_seconds) +
+         ", \"gap\": " + json_number(cost.gap) +
+         ", \"memory_bytes\": " + std::to_string(cost.memory_bytes) + "}";
+}
+
+}  // namespace
+
+std::string strategy_to_json(const Graph& graph, const GraphRules& rules, const Strategy& strategy,
+                             const Cluster& cluster, const StrategyOrigin& origin) {
+  const Mesh& mesh = strategy.mesh;
+  const Result<std::vector<OpSpecs>> specs = op_specs_of(graph, rules, strategy);
+  AUTOPAR_CHECK(specs.ok(), "strategy_to_json: " + specs.error().message);
+  std::string text = "{\"format\": \"autopar-strategy\", \"version\": 1,\n";
+  text += " \"model\": " + named(origin.model_name, origin.model_sha256) + ",\n";
+  text += " \"cluster\": " + named(origin.cluster_name, origin.cluster_sha256) + ",\n";
+  text += " \"mesh\": " + json_mesh(mesh, tier_names(cluster)) + ",\n";
+  text += " \"searcher\": " + json_text(origin.searcher) + ",\n";
+  text += " \"cost\": " + cost_json(origin.cost) + ",\n";
+  text += " \"ops\": {";
+  const char* separator = "\n  ";
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    text += separator +
+            op_json(graph.ops[o], rules.rules[o], strategy.assignments[o], (*specs)[o], mesh);
+    separator = ",\n  ";
+  }
+  text += "},\n \"tensors\": {";
+  separator = "\n  ";
+  for (std::size_t v = 0; v < graph.values.size(); ++v) {
+    if (is_plain_constant(graph.values[v], strategy.values[v])) continue;
+    text += separator + tensor_json(graph.values[v], strategy.values[v], mesh);
+    separator = ",\n  ";
+  }
+  return text + "}}\n";
+}
+
+}  // namespace autopar
