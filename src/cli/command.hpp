@@ -1,0 +1,52 @@
+// The sub-commands, one row each, and what they share.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "autopar/support.hpp"
+
+namespace autopar::cli {
+
+// Options that every command takes; commands ignore what does not concern them.
+struct CommonOptions {
+  bool json = false;
+  std::vector<std::string> dims;  // "name=value"
+  std::string mesh;               // "4x2"
+  std::string memory;             // "80GiB"
+  std::uint64_t seed = 0;
+  int threads = 1;
+  bool verbose = false;
+  bool quiet = false;
+};
+
+// A sub-command adds its options to `app` and returns what runs it: the exit code, or an Error
+// whose code is the exit code.
+using Run = std::function<Result<int>()>;
+struct Command {
+  const char* name;
+  const char* what;
+  Run (*add)(CLI::App& app, const CommonOptions& common);
+};
+const std::vector<Command>& commands();
+
+Run add_search(CLI::App& app, const CommonOptions& common);
+Run add_apply(CLI::App& app, const CommonOptions& common);
+Run add_price(CLI::App& app, const CommonOptions& common);
+Run add_run(CLI::App& app, const CommonOptions& common);
+Run add_show(CLI::App& app, const CommonOptions& common);
+Run add_solve(CLI::App& app, const CommonOptions& common);
+
+Result<std::map<std::string, std::int64_t>> parse_dims(const std::vector<std::string>& dims);
+// "80GiB", "512MiB", "16G" (binary units), "1000000".
+Result<Bytes> parse_bytes(const std::string& text);
+
+// Set by the first SIGINT: searches return the best plan so far. A second one ends the program.
+const std::atomic<bool>& interrupt_requested();
+
+}  // namespace autopar::cli

@@ -1,0 +1,246 @@
+#include "cli/inputs.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+namespace autopar::cli {
+
+namespace fs = std::filesystem;
+
+void add_model_options(CLI::App& app, PlanOptions& options) {
+  app.add_option("MODEL", options.model, "model.onnx or graph.json")->required();
+  app.add_option("--cluster", options.cluster, "cluster.json, or the name of a ready-made cluster")
+      ->required();
+  app.add_option("--rules", options.rules_file, "rules for ops that have none: OpType \"rule\"");
+}
+
+void add_layout_options(CLI::App& app, PlanOptions& options) {
+  app.add_option("-o,--output", options.output_folder, "folder (default: <model stem>.autopar)");
+  app.add_option("--inputs", options.inputs,
+                 "layout of the inputs: free, full, data_parallel, FILE");
+  app.add_option("--outputs", options.outputs,
+                 "layout of the outputs: free, full, data_parallel, FILE");
+  app.add_option("--updates", options.updates,
+                 "outputs so named hold the next value of the input `*`");
+  app.add_option("--io", options.io, "local: ranks get and return slices; full: whole tensors")
+      ->check(CLI::IsMember({"local", "full"}));
+  app.add_option("--rows", options.rows, "costliest ops and reshards to list");
+}
+
+void add_solve_options(CLI::App& app, PlanOptions& options) {
+  app.add_option("--max-axes", options.max_axes, "mesh axes to try at most")
+      ->check(CLI::Range(1, 6));
+  app.add_option("--gap", options.gap, "stop when the plan is this close to the bound: 0.5%");
+  app.add_option("--time-limit", options.time_limit, "stop after this long with the best: 30s");
+}
+
+namespace {
+
+Result<double> parse_gap(const std::string& text) {
+  if (text.empty()) return 0.0;
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  const std::string unit = end;
+  if (end == text.c_str() || !(value >= 0) || (unit != "%" && !unit.empty())) {
+    return usage_error("--gap '" + text + "': expected a share such as 0.5% or 0.005");
+  }
+  return unit == "%" ? value / 100 : value;
+}
+
+Result<double> parse_time(const std::string& text) {
+  if (text.empty()) return kInfinity;
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  const std::string unit = end;
+  const std::map<std::string, double> units = {{"", 1}, {"s", 1}, {"ms", 1e-3}, {"m", 60}};
+  const auto it = units.find(unit);
+  if (end == text.c_str() || it == units.end() || !(value > 0)) {
+    return usage_error("--time-limit '" + text + "': expected a time such as 30s or 500ms");
+  }
+  return value * it->second;
+}
+
+// "free", "full", "data_parallel", or a JSON file {"X": "[{ib},{}]"} or {"X": {"spec": "..."}}.
+Result<BoundaryLayout> parse_layout(const std::string& text, const char* option) {
+  BoundaryLayout layout;
+  if (text == "free") return layout;
+  if (text == "full") return BoundaryLayout{BoundaryLayout::Kind::kFull, {}};
+  if (text == "data_parallel") return BoundaryLayout{BoundaryLayout::Kind::kDataParallel, {}};
+  if (!fs::exists(text)) {
+    return usage_error(std::string(option) + " '" + text +
+                       "': expected free, full, data_parallel, or a file of specs");
+  }
+  AUTOPAR_TRY(bytes, read_file(text));
+  layout.kind = BoundaryLayout::Kind::kGiven;
+  try {
+    nlohmann::json document = nlohmann::json::parse(bytes);
+    if (document.is_object() && document.contains("tensors")) document = document["tensors"];
+    if (!document.is_object()) return input_error(text + ": expected an object of tensor names");
+    for (const auto& [name, entry] : document.items()) {
+      const nlohmann::json& spec =
+          entry.is_object() && entry.contains("spec") ? entry["spec"] : entry;
+      if (!spec.is_string()) {
+        return input_error(text + ": tensor '" + name + "': expected a spec such as \"[{ib},{}]\"");
+      }
+      layout.spec_of[name] = spec.get<std::string>();
+    }
+  } catch (const nlohmann::json::exception& error) {
+    return input_error(text + ": not JSON: " + error.what());
+  }
+  return layout;
+}
+
+Status check_layout_names(const BoundaryLayout& layout, const std::vector<ValueId>& boundary,
+                          const Graph& graph, const char* option) {
+  for (const auto& [name, spec] : layout.spec_of) {
+    const bool known = std::any_of(boundary.begin(), boundary.end(),
+                                   [&, n = name](ValueId id) { return graph.value(id).name == n; });
+    if (!known) {
+      return input_error(std::string(option) + ": the model has no such boundary value '" + name +
+                         "'");
+    }
+  }
+  return Ok{};
+}
+
+Result<UserRules> load_rules(const std::string& path) {
+  if (path.empty()) return UserRules{};
+  AUTOPAR_TRY(bytes, read_file(path));
+  return parse_user_rules(bytes, path);
+}
+
+std::string join_names(const Graph& graph, const std::vector<OpId>& ops, std::size_t most) {
+  std::string text;
+  for (std::size_t i = 0; i < ops.size() && i < most; ++i) {
+    const Op& op = graph.op(ops[i]);
+    text += (i ? ", " : "") + op.name + " (" + op.type + ")";
+  }
+  if (ops.size() > most) text += " and " + std::to_string(ops.size() - most) + " more";
+  return text;
+}
+
+}  // namespace
+
+Result<std::string> find_cluster(const std::string& name) {
+  if (fs::exists(name)) return name;
+  std::error_code ignored;
+  const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
+  for (const char* folder : {"../share/autopar/models/clusters", "../../models/clusters"}) {
+    const fs::path path = program.parent_path() / folder / (name + ".json");
+    if (name.find('/') == std::string::npos && fs::exists(path)) return path.string();
+  }
+  return input_error(name + ": no such file, and no ready-made cluster of that name");
+}
+
+Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
+                                            const CommonOptions& common) {
+  auto inputs = std::make_unique<Inputs>();
+  ImportOptions import_options;
+  AUTOPAR_TRY(dims, parse_dims(common.dims));
+  import_options.dims = dims;
+  import_options.updates = options.updates;
+  AUTOPAR_TRY(model, import_model(options.model, import_options));
+  inputs->model = std::move(model);
+  inputs->warnings = inputs->model.warnings;
+  AUTOPAR_TRY(cluster_path, find_cluster(options.cluster));
+  AUTOPAR_TRY(cluster, read_cluster(cluster_path));
+  inputs->cluster = std::move(cluster.cluster);
+  inputs->cluster_sha256 = std::move(cluster.sha256);
+  AUTOPAR_TRY(user_rules, load_rules(options.rules_file));
+  AUTOPAR_TRY(rules, rules_of(inputs->model.graph, user_rules));
+  inputs->rules = std::move(rules);
+  if (!inputs->rules.without_rule.empty()) {
+    inputs->warnings.push_back("no rule for " +
+                               join_names(inputs->model.graph, inputs->rules.without_rule, 5) +
+                               ": replicated on every device; --rules FILE states one");
+  }
+  return inputs;
+}
+
+Result<SearchRequest> make_request(const Inputs& inputs, const PlanOptions& options,
+                                   const CommonOptions& common) {
+  SearchRequest request{inputs.model.graph, inputs.rules, inputs.cluster};
+  request.searcher = options.searcher;
+  request.max_axes = options.max_axes;
+  request.updates = options.updates;
+  if (!common.memory.empty()) {
+    AUTOPAR_TRY(memory, parse_bytes(common.memory));
+    request.memory_limit = memory;
+  }
+  if (!common.mesh.empty()) {
+    AUTOPAR_TRY(sizes, parse_mesh(common.mesh));
+    AUTOPAR_TRY(mesh, make_mesh(inputs.cluster, sizes));
+    request.mesh = std::move(mesh);
+  }
+  AUTOPAR_TRY(in, parse_layout(options.io == "full" ? "full" : options.inputs, "--inputs"));
+  AUTOPAR_TRY(out, parse_layout(options.io == "full" ? "full" : options.outputs, "--outputs"));
+  AUTOPAR_RETURN_IF_ERROR(
+      check_layout_names(in, inputs.model.graph.inputs, inputs.model.graph, "--inputs"));
+  AUTOPAR_RETURN_IF_ERROR(
+      check_layout_names(out, inputs.model.graph.outputs, inputs.model.graph, "--outputs"));
+  request.inputs = in;
+  request.outputs = out;
+  AUTOPAR_TRY(gap, parse_gap(options.gap));
+  AUTOPAR_TRY(time_limit, parse_time(options.time_limit));
+  request.solve.gap = gap;
+  request.solve.time_limit = time_limit;
+  request.solve.threads = std::max(1, common.threads);
+  request.solve.stop = &interrupt_requested();
+  return request;
+}
+
+namespace {
+
+using SplitCounts = std::vector<std::vector<std::int64_t>>;
+
+// A Gemm with transB became Transpose + MatMul under the same name. Its user may write the counts
+// of the Gemm's own second input [N,K], and of its bias; which is meant shows in the contraction,
+// which must be cut alike in both.
+SplitCounts as_matmul(SplitCounts counts, const Op& op) {
+  if (op.type != "MatMul" || op.origin_type != "Gemm") return counts;
+  if (counts.size() > 2) counts.resize(2);
+  if (counts.size() == 2 && counts[0].size() == 2 && counts[1].size() == 2 &&
+      counts[0][1] != counts[1][0] && counts[0][1] == counts[1][1]) {
+    std::swap(counts[1][0], counts[1][1]);
+  }
+  return counts;
+}
+
+}  // namespace
+
+Status add_pins(const StrategyFile& file, const Inputs& inputs, SearchRequest& request) {
+  if (!request.mesh) {
+    AUTOPAR_TRY(mesh, mesh_of(file, inputs.cluster));
+    request.mesh = std::move(mesh);
+  }
+  std::map<std::string, const Op*> op_of;
+  for (const Op& op : inputs.model.graph.ops) op_of[op.name] = &op;
+  for (const auto& [name, pin] : file.pins.ops) {
+    std::string target = name;
+    if (!op_of.count(name)) {
+      const auto it = inputs.model.ops_of_user_op.find(name);
+      if (it != inputs.model.ops_of_user_op.end() && it->second.empty()) {
+        return input_error(file.path + ": op '" + name +
+                           "' was folded into a constant or removed at import; it cannot be split");
+      }
+      if (it != inputs.model.ops_of_user_op.end() && it->second.size() == 1) {
+        target = it->second.front();
+      }
+    }
+    OpPin& kept = request.pins.ops[target];
+    kept = pin;
+    if (kept.in_strategy && op_of.count(target)) {
+      kept.in_strategy = as_matmul(*kept.in_strategy, *op_of[target]);
+    }
+    if (!kept.assignment) continue;
+    kept.in_strategy.reset();
+    kept.out_strategy.reset();
+  }
+  request.pins.values = file.pins.values;
+  return Ok{};
+}
+
+}  // namespace autopar::cli

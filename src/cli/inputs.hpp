@@ -1,0 +1,58 @@
+// What search, apply and price read before they start.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "autopar/files.hpp"
+#include "autopar/import.hpp"
+#include "autopar/report.hpp"
+#include "cli/command.hpp"
+
+namespace autopar::cli {
+
+struct PlanOptions {
+  std::string model;
+  std::string cluster;
+  std::string output_folder;
+  std::string searcher = "dp";
+  std::string pin_file;
+  std::string strategy_file;
+  std::string rules_file;
+  std::string fill = "data_parallel";
+  std::string inputs = "free";
+  std::string outputs = "free";
+  std::string updates = "new.*";
+  std::string io = "local";
+  int max_axes = 3;
+  double gap_percent = 0;
+  std::string gap;
+  std::string time_limit;
+  std::size_t rows = 8;
+};
+void add_model_options(CLI::App& app, PlanOptions& options);   // model, cluster, rules
+void add_layout_options(CLI::App& app, PlanOptions& options);  // inputs, outputs, updates, io
+void add_solve_options(CLI::App& app, PlanOptions& options);   // gap, time limit, axes
+
+// Everything that a search request refers to; lives as long as the request.
+struct Inputs {
+  ImportedModel model;
+  Cluster cluster;
+  std::string cluster_sha256;
+  GraphRules rules;
+  std::vector<std::string> warnings;
+};
+Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
+                                            const CommonOptions& common);
+
+// The request without pins.
+Result<SearchRequest> make_request(const Inputs& inputs, const PlanOptions& options,
+                                   const CommonOptions& common);
+// Pins of a strategy file, by the names of the graph; the mesh of the file, where it has one,
+// becomes the request's unless --mesh says otherwise.
+Status add_pins(const StrategyFile& file, const Inputs& inputs, SearchRequest& request);
+
+// Where a cluster lies: a file, or the name of a ready-made one.
+Result<std::string> find_cluster(const std::string& name);
+
+}  // namespace autopar::cli

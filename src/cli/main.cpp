@@ -1,0 +1,77 @@
+// autopar: reads the command line, runs one sub-command, turns errors into messages and exit codes.
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <cstdio>
+#include <exception>
+#include <iostream>
+
+#include "cli/command.hpp"
+
+namespace autopar::cli {
+namespace {
+
+void add_common(CLI::App& app, CommonOptions& common) {
+  app.add_flag("--json", common.json, "one JSON document on stdout");
+  app.add_option("--dim", common.dims, "bind a symbolic dimension: NAME=VALUE");
+  app.add_option("--mesh", common.mesh, "fix the logical mesh, outermost axis first: 4x2");
+  app.add_option("--memory", common.memory, "memory per device: 80GiB (default: the cluster's)");
+  app.add_option("--seed", common.seed, "seed of everything random");
+  app.add_option("--threads", common.threads, "threads; never changes a result")
+      ->check(CLI::Range(0, 4096));
+  app.add_flag("-v,--verbose", common.verbose, "more on stderr");
+  app.add_flag("-q,--quiet", common.quiet, "errors only on stderr");
+}
+
+int exit_code(ErrorCode code) { return static_cast<int>(code); }
+
+int run(int argc, char** argv) {
+  CLI::App app("Finds how to run a neural network on a cluster.", "autopar");
+  app.set_version_flag("--version", std::string("autopar ") + AUTOPAR_VERSION);
+  app.require_subcommand(1);
+  CommonOptions common;
+  std::vector<std::pair<CLI::App*, Run>> runs;
+  for (const Command& command : commands()) {
+    CLI::App* sub = app.add_subcommand(command.name, command.what);
+    add_common(*sub, common);
+    runs.emplace_back(sub, command.add(*sub, common));
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error, std::cout, std::cerr) == 0 ? 0 : exit_code(ErrorCode::kUsage);
+  }
+  spdlog::set_default_logger(spdlog::stderr_color_mt("autopar"));
+  spdlog::set_pattern("autopar: %v");
+  spdlog::set_level(common.quiet     ? spdlog::level::err
+                    : common.verbose ? spdlog::level::debug
+                                     : spdlog::level::info);
+  for (auto& [sub, command] : runs) {
+    if (!sub->parsed()) continue;
+    const Result<int> result = command();
+    if (!result) {
+      spdlog::error("error: {}", result.error().message);
+      return exit_code(result.error().code);
+    }
+    if (!std::cout.flush()) {
+      spdlog::error("error: writing to standard output failed");
+      return exit_code(ErrorCode::kInput);
+    }
+    return *result;
+  }
+  return exit_code(ErrorCode::kUsage);
+}
+
+}  // namespace
+}  // namespace autopar::cli
+
+int main(int argc, char** argv) {
+  try {
+    return autopar::cli::run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "autopar: error: out of memory\n");
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "autopar: error: %s\n", error.what());
+  }
+  return static_cast<int>(autopar::ErrorCode::kInput);
+}

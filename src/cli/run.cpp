@@ -1,0 +1,176 @@
+// autopar run.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "autopar/exec.hpp"
+#include "autopar/export.hpp"
+#include "autopar/files.hpp"
+#include "autopar/npz.hpp"
+#include "autopar/report.hpp"
+#include "autopar/sha256.hpp"
+#include "cli/command.hpp"
+
+namespace autopar::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+struct RunOptions {
+  std::string plan;
+  std::string ranks_by = "threads";
+  std::string model;
+  std::string data;
+  double rtol = RunRequest{}.rtol;
+  double atol = RunRequest{}.atol;
+  double timeout = RunRequest{}.timeout;
+};
+
+// The model that the plan was made of: --model, or where report.json beside the plan says it is.
+Result<std::string> model_of(const RunOptions& options, const fs::path& plan,
+                             const std::string& sha256) {
+  std::string path = options.model;
+  if (path.empty()) {
+    const fs::path report = plan.parent_path() / "report.json";
+    if (!fs::exists(report)) {
+      return input_error(plan.string() + ": which model it was made of is not known since " +
+                         report.string() + " is missing; say --model FILE");
+    }
+    AUTOPAR_TRY(text, read_file(report.string()));
+    const auto document = nlohmann::json::parse(text, nullptr, false);
+    if (!document.is_object() || !document.contains("model") ||
+        !document["model"].contains("path") || !document["model"]["path"].is_string()) {
+      return input_error(report.string() + ": no model.path; say --model FILE");
+    }
+    path = (plan.parent_path() / document["model"]["path"].get<std::string>())
+               .lexically_normal()
+               .string();
+  }
+  AUTOPAR_TRY(bytes, read_file(path));
+  if (!sha256.empty() && sha256_hex(bytes) != sha256) {
+    return input_error(path +
+                       ": not the model that the plan was made of (SHA-256 differs); make "
+                       "the plan again, or say --model FILE");
+  }
+  return path;
+}
+
+Status add_data(const std::string& path, RunRequest& request) {
+  if (path.empty()) return Ok{};
+  AUTOPAR_TRY(arrays, read_npz(path));
+  for (auto& [name, tensor] : arrays) {
+    if (name.rfind("in.", 0) == 0) {
+      request.data[name.substr(3)] = std::move(tensor);
+    } else if (name.rfind("out.", 0) == 0) {
+      request.expected[name.substr(4)] = std::move(tensor);
+    } else {
+      request.data[name] = std::move(tensor);
+    }
+  }
+  return Ok{};
+}
+
+std::string scientific(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", value);
+  return text;
+}
+
+std::string table_of(const RunReport& report) {
+  TextTable outputs{{{"output", "largest error", "relative", ""}}, {false, true, true, false}};
+  for (const OutputComparison& o : report.outputs) {
+    outputs.rows.push_back(
+        {o.name, scientific(o.max_absolute_error), scientific(o.max_relative_error),
+         o.matches ? "ok" : "WRONG" + (o.problem.empty() ? "" : ": " + o.problem)});
+  }
+  TextTable times{{{"time by kind", "", "calls/rank", "time/rank", "sent/rank"}},
+                  {false, false, true, true, true}};
+  for (const TimedKind& t : report.times) {
+    times.rows.push_back({t.kind, t.collective ? "collective" : "local", std::to_string(t.count),
+                          format_seconds(t.seconds), t.collective ? format_bytes(t.bytes) : ""});
+  }
+  std::string text = to_text(outputs) + "\n" + to_text(times) + "\n  " +
+                     std::to_string(report.ranks) + " ranks: " + format_seconds(report.wall);
+  if (report.reference_wall > 0) {
+    text += ", unsharded model: " + format_seconds(report.reference_wall);
+  }
+  return text + "\n";
+}
+
+std::string json_of(const RunReport& report) {
+  nlohmann::ordered_json j = {{"format", "autopar-run"},
+                              {"version", 1},
+                              {"ranks", report.ranks},
+                              {"passed", report.passed}};
+  j["outputs"] = nlohmann::ordered_json::array();
+  for (const OutputComparison& o : report.outputs) {
+    j["outputs"].push_back({{"name", o.name},
+                            {"max_absolute_error", o.max_absolute_error},
+                            {"max_relative_error", o.max_relative_error},
+                            {"matches", o.matches},
+                            {"problem", o.problem}});
+  }
+  j["times"] = nlohmann::ordered_json::array();
+  for (const TimedKind& t : report.times) {
+    j["times"].push_back({{"kind", t.kind},
+                          {"collective", t.collective},
+                          {"calls_per_rank", t.count},
+                          {"seconds_per_rank", t.seconds},
+                          {"sent_bytes_per_rank", t.bytes}});
+  }
+  j["wall_seconds"] = report.wall;
+  j["reference_wall_seconds"] = report.reference_wall;
+  return j.dump(1) + "\n";
+}
+
+Result<int> run(const RunOptions& options, const CommonOptions& common) {
+  if (options.ranks_by != "threads") {
+    return usage_error("--ranks-by " + options.ranks_by +
+                       ": this build runs ranks as threads; use --ranks-by threads");
+  }
+  fs::path plan = options.plan;
+  if (fs::is_directory(plan)) plan /= "plan.onnx";
+  AUTOPAR_TRY(file, read_plan(plan.string()));
+  RunRequest request;
+  request.plan_path = plan.string();
+  request.mesh = file.plan.mesh;
+  request.inputs = file.plan.inputs;
+  request.outputs = file.plan.outputs;
+  request.seed = common.seed;
+  request.threads = common.threads > 1 ? common.threads : 0;
+  request.rtol = options.rtol;
+  request.atol = options.atol;
+  request.timeout = options.timeout;
+  AUTOPAR_RETURN_IF_ERROR(add_data(options.data, request));
+  const auto model = model_of(options, plan, file.metadata.model_sha256);
+  if (model) {
+    request.model_path = *model;
+  } else if (request.expected.empty() || !options.model.empty()) {
+    return model.error();
+  }
+  AUTOPAR_TRY(report, run_threads(request));
+  std::cout << (common.json ? json_of(report) : table_of(report));
+  if (!common.json) std::cout << (report.passed ? "PASSED" : "FAILED") << "\n";
+  return report.passed ? 0 : static_cast<int>(ErrorCode::kComparison);
+}
+
+}  // namespace
+
+Run add_run(CLI::App& app, const CommonOptions& common) {
+  auto options = std::make_shared<RunOptions>();
+  app.add_option("PLAN", options->plan, "folder of a plan, or plan.onnx")->required();
+  app.add_option("--ranks-by", options->ranks_by, "what a rank is")
+      ->check(CLI::IsMember({"threads", "mpi", "nccl"}));
+  app.add_option("--model", options->model, "the unsharded model (default: as the report says)");
+  app.add_option("--data", options->data, "inputs and outputs: .npz with in.NAME and out.NAME");
+  app.add_option("--rtol", options->rtol, "relative tolerance");
+  app.add_option("--atol", options->atol, "absolute tolerance");
+  app.add_option("--timeout", options->timeout, "seconds that a collective may wait");
+  return [options, &common] { return run(*options, common); };
+}
+
+}  // namespace autopar::cli

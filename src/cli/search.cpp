@@ -1,0 +1,76 @@
+// autopar search.
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+
+#include "cli/outputs.hpp"
+
+namespace autopar::cli {
+
+namespace {
+
+// One line that is drawn over, on a terminal only and not before the search has taken a while.
+class ProgressLine {
+ public:
+  explicit ProgressLine(bool quiet) : shown_(!quiet && isatty(STDERR_FILENO) != 0) {}
+  ~ProgressLine() {
+    if (drawn_) std::fprintf(stderr, "\r\033[K");
+  }
+  void draw(const SolveProgress& progress) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!shown_ || now - last_ < std::chrono::milliseconds(300)) return;
+    last_ = now;
+    drawn_ = true;
+    std::fprintf(stderr, "\r\033[Ksearching: best %s, lower bound %s",
+                 format_seconds(progress.best_cost).c_str(),
+                 format_seconds(progress.lower_bound).c_str());
+    std::fflush(stderr);
+  }
+
+ private:
+  bool shown_;
+  bool drawn_ = false;
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+Result<int> run(const PlanOptions& options, const CommonOptions& common) {
+  const auto start = std::chrono::steady_clock::now();
+  AUTOPAR_TRY(inputs, load_inputs(options, common));
+  AUTOPAR_TRY(request, make_request(*inputs, options, common));
+  if (!options.pin_file.empty()) {
+    AUTOPAR_TRY(file, read_strategy(options.pin_file));
+    AUTOPAR_RETURN_IF_ERROR(add_pins(file, *inputs, request));
+  }
+  const double import_seconds = seconds_since(start);
+  Result<SearchOutcome> outcome = [&] {
+    ProgressLine line(common.quiet);
+    request.solve.progress = [&line](const SolveProgress& p) { line.draw(p); };
+    return search(request);
+  }();
+  if (!outcome) return outcome.error();
+  const double search_seconds = seconds_since(start) - import_seconds;
+  AUTOPAR_RETURN_IF_ERROR(write_outputs(request, *outcome, *inputs, options, common));
+  spdlog::debug("import {:.3f} s, search {:.3f} s, rewrite and write {:.3f} s", import_seconds,
+                search_seconds, seconds_since(start) - import_seconds - search_seconds);
+  return 0;
+}
+
+}  // namespace
+
+Run add_search(CLI::App& app, const CommonOptions& common) {
+  auto options = std::make_shared<PlanOptions>();
+  add_model_options(app, *options);
+  add_layout_options(app, *options);
+  add_solve_options(app, *options);
+  app.add_option("--searcher", options->searcher, "dp, exhaustive, data_parallel, replicate");
+  app.add_option("--pin", options->pin_file, "strategy file whose ops and tensors are kept");
+  return [options, &common] { return run(*options, common); };
+}
+
+}  // namespace autopar::cli
