@@ -27,18 +27,18 @@ struct ImportOptions {
 struct ImportedModel {
   Graph graph;
   std::string path;
-  std::string sha256;                         // of the file's bytes
-  std::vector<std::string> warnings;          // in the order in which they arose
+  std::string sha256;                           // of the file's bytes
+  std::vector<std::string> warnings;            // in the order in which they arose
   std::map<std::string, std::string> metadata;  // the file's metadata_props
-  std::int64_t ir_version = 0;                // 0: the file is graph.json
+  std::int64_t ir_version = 0;                  // 0: the file is graph.json
   // For every op of the file, the ops of `graph` that it became, in graph order; none where it was
   // folded into a constant, was an identity, or did not contribute to an output.
   std::map<std::string, std::vector<std::string>> ops_of_user_op;
 };
 
-// Reads an ONNX model (opset 13 to 26) or a graph.json; which one it is shows in the content. Weights may be
-// inline, external (the file need not exist) or graph inputs. Errors name the file, the op and what
-// to try.
+// Reads an ONNX model (opset 13 to 26) or a graph.json; which one it is shows in the content.
+// Weights may be inline, external (the file need not exist) or graph inputs. Errors name the file,
+// the op and what to try.
 Result<ImportedModel> import_model(const std::string& path, const ImportOptions& options = {});
 
 }  // namespace autopar

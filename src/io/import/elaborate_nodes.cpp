@@ -1,0 +1,317 @@
+// One node after the other: names, schema, types, folding, and the op that is left.
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "io/import/elaborator.hpp"
+#include "io/import/proto_op.hpp"
+
+namespace autopar {
+namespace {
+
+constexpr std::size_t kMaxOps = 4'000'000;
+
+onnx::TypeProto tensor_type(DType dtype, const Shape& shape) {
+  onnx::TypeProto type;
+  type.mutable_tensor_type()->set_elem_type(onnx_dtype_of(dtype));
+  auto* dims = type.mutable_tensor_type()->mutable_shape();
+  for (const std::int64_t extent : shape) dims->add_dim()->set_dim_value(extent);
+  return type;
+}
+
+// Nothing where a dimension is not a number.
+std::optional<Shape> static_shape(const onnx::TypeProto& type) {
+  if (!type.tensor_type().has_shape()) return std::nullopt;
+  Shape shape;
+  for (const auto& dim : type.tensor_type().shape().dim()) {
+    if (!dim.has_dim_value()) return std::nullopt;
+    shape.push_back(dim.dim_value());
+  }
+  return shape;
+}
+
+// Checks what inference (or value_info) says about the output `name`.
+Result<OutputType> output_type(const onnx::TypeProto& type, const std::string& name) {
+  if (!type.has_tensor_type()) {
+    return input_error("output '" + name + "' " +
+                       (type.value_case() == onnx::TypeProto::VALUE_NOT_SET
+                            ? "has a type that cannot be inferred"
+                            : "is not a tensor; sequences, maps and optionals are not supported"));
+  }
+  const auto dtype = dtype_of_onnx(type.tensor_type().elem_type());
+  if (!dtype) {
+    return input_error("output '" + name + "': element type " +
+                       onnx_dtype_name(type.tensor_type().elem_type()) + " is not supported");
+  }
+  OutputType output{*dtype, static_shape(type)};
+  if (!output.shape) return output;
+  const bool negative =
+      std::any_of(output.shape->begin(), output.shape->end(), [](std::int64_t d) { return d < 0; });
+  if (negative || element_count(*output.shape) >= kMaxElements) {
+    return input_error("output '" + name + "' has the impossible shape " + to_text(*output.shape));
+  }
+  return output;
+}
+
+Error at(const std::string& name, const onnx::NodeProto& node, Error error) {
+  error.message = label(name, node) + ": " + error.message;
+  return error;
+}
+
+}  // namespace
+
+// The names of the main graph are the user's; what is added later must not collide with them.
+Status Elaborator::take_model_names(const onnx::GraphProto& graph) {
+  for (const auto& input : graph.input()) value_names_.take(input.name());
+  for (const auto& tensor : graph.initializer()) value_names_.take(tensor.name());
+  for (const auto& node : graph.node()) {
+    for (const auto& output : node.output()) value_names_.take(output);
+  }
+  for (const auto& node : graph.node()) {
+    result_.user_ops.push_back(op_names_.unique(name_of_node(node)));
+  }
+  return Ok{};
+}
+
+std::string Elaborator::value_name(const std::string& name, const Scope& scope) {
+  if (scope.is_main()) return name;
+  const auto outer = scope.outer_names.find(name);
+  if (outer != scope.outer_names.end()) return outer->second;
+  return value_names_.unique(scope.prefix + name);
+}
+
+ValueId Elaborator::add_value(Value value, Scope& scope, const std::string& name) {
+  value.name = value_name(name, scope);
+  types_.push_back(tensor_type(value.dtype, value.shape));
+  const ValueId id = graph_.add_value(std::move(value));
+  scope.values.emplace(name, id);
+  return id;
+}
+
+bool Elaborator::is_ready(const onnx::NodeProto& node, const Scope& scope) const {
+  const bool has_body = std::any_of(node.attribute().begin(), node.attribute().end(),
+                                    [](const auto& attribute) { return attribute.has_g(); });
+  // Names inside a body may be its own, so a body waits for nothing that can be told here.
+  if (has_body) return false;
+  return std::all_of(node.input().begin(), node.input().end(), [&](const std::string& input) {
+    return input.empty() || scope.lookup(input);
+  });
+}
+
+// In file order; where a file is not sorted, the rest is sorted once.
+Status Elaborator::run_nodes(Nodes& nodes, Scope& scope) {
+  std::vector<int> order(static_cast<std::size_t>(nodes.size()));
+  std::iota(order.begin(), order.end(), 0);
+  bool sorted = false;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    if (!sorted && !is_ready(nodes[order[i]], scope)) {
+      AUTOPAR_TRY(rest, topological_order(nodes, static_cast<int>(i)));
+      std::copy(rest.begin(), rest.end(), order.begin() + static_cast<std::ptrdiff_t>(i));
+      sorted = true;
+    }
+    onnx::NodeProto& node = nodes[order[i]];
+    const std::string name = scope.is_main() ? result_.user_ops[static_cast<std::size_t>(order[i])]
+                                             : op_names_.unique(scope.prefix + name_of_node(node));
+    AUTOPAR_RETURN_IF_ERROR(run_node(node, scope, name));
+  }
+  return Ok{};
+}
+
+Status Elaborator::run_node(onnx::NodeProto& node, Scope& scope, const std::string& name) {
+  if (auto status = check_names(node, scope); !status) return at(name, node, status.error());
+  if (graph_.ops.size() > kMaxOps) {
+    return at(name, node,
+              input_error("the model has more than " + std::to_string(kMaxOps) +
+                          " ops after its functions are inlined"));
+  }
+  if (const onnx::FunctionProto* function = function_of(node)) {
+    return run_call(node, *function, scope, name);
+  }
+  if (domain_of(node).empty() && node.op_type() == "If") return run_if(node, scope, name);
+  if (auto status = run_op(node, scope, name); !status) return at(name, node, status.error());
+  return Ok{};
+}
+
+Status Elaborator::check_names(const onnx::NodeProto& node, const Scope& scope) const {
+  for (const auto& input : node.input()) {
+    if (!input.empty() && !scope.lookup(input)) {
+      return input_error("it reads '" + input + "', which nothing produces");
+    }
+  }
+  std::vector<std::string> seen;
+  for (const auto& output : node.output()) {
+    if (output.empty()) continue;
+    if (scope.values.count(output) || std::find(seen.begin(), seen.end(), output) != seen.end()) {
+      return input_error("it produces '" + output + "', which is there already");
+    }
+    seen.push_back(output);
+  }
+  return Ok{};
+}
+
+Status Elaborator::run_op(onnx::NodeProto& node, Scope& scope, const std::string& name) {
+  AUTOPAR_TRY(schema, schema_of(node, scope));
+  for (const auto& attribute : node.attribute()) {
+    if (!attribute.has_g() && attribute.graphs_size() == 0) continue;
+    return input_error("data-dependent control flow is not supported; expected a graph without " +
+                       node.op_type() + "; export the model with its loops unrolled");
+  }
+  const bool is_constant = domain_of(node).empty() && node.op_type() == "Constant";
+  if (is_constant) {
+    try {
+      schema->Verify(node);
+    } catch (const std::exception& error) {
+      return input_error(error.what());
+    }
+    AUTOPAR_TRY(tensor, constant_of_node(node));
+    add_constants(node, {std::move(tensor)}, scope);
+    return Ok{};
+  }
+  AUTOPAR_TRY(op, op_of_node(node));
+  resolve_inputs(node, scope, op);
+  AUTOPAR_TRY(outputs, output_types(node, op, schema));
+  if (auto shape = shape_of_input(op)) {
+    add_constants(node, {std::move(*shape)}, scope);
+    return Ok{};
+  }
+  const Fold fold = op.inputs.empty() ? Fold::kNone : fold_kind(op);
+  auto values = values_of(op, outputs, fold);
+  if (values && fold == Fold::kConstant) {
+    add_constants(node, std::move(*values), scope);
+    return Ok{};
+  }
+  AUTOPAR_RETURN_IF_ERROR(require_static(node, op, outputs));
+  emit(node, std::move(op), outputs, scope, name);
+  if (!values) return Ok{};
+  for (std::size_t i = 0; i < values->size(); ++i) {
+    const ValueId id = graph_.ops.back().outputs[i];
+    if (id.valid()) derived_.emplace(id, std::move((*values)[i]));
+  }
+  return Ok{};
+}
+
+void Elaborator::resolve_inputs(const onnx::NodeProto& node, const Scope& scope, Op& op) const {
+  for (const auto& input : node.input()) {
+    op.inputs.push_back(input.empty() ? ValueId() : scope.find(input));
+  }
+  while (!op.inputs.empty() && !op.inputs.back().valid()) op.inputs.pop_back();
+}
+
+// Null for an op of a domain that ONNX does not know.
+Result<const onnx::OpSchema*> Elaborator::schema_of(const onnx::NodeProto& node,
+                                                    const Scope& scope) const {
+  const std::string domain = domain_of(node);
+  const auto opset = scope.opsets.find(domain);
+  if (opset == scope.opsets.end()) {
+    return input_error("the model does not import an opset of its domain '" + domain + "'");
+  }
+  const onnx::OpSchema* schema = onnx::OpSchemaRegistry::Schema(
+      node.op_type(), static_cast<int>(std::clamp<std::int64_t>(opset->second, 0, 1 << 20)),
+      domain);
+  if (!domain.empty()) return schema;
+  if (!schema) {
+    return input_error("unknown op type; ONNX has none of that name in opset version " +
+                       std::to_string(opset->second));
+  }
+  if (opset->second != graph_.opset) {
+    // The body of a function: it may differ only where the op has not changed.
+    const auto* other =
+        onnx::OpSchemaRegistry::Schema(node.op_type(), static_cast<int>(graph_.opset), domain);
+    if (!other || other->since_version() != schema->since_version()) {
+      return input_error("it is in a function of opset version " + std::to_string(opset->second) +
+                         ", where " + node.op_type() + " differs from the model's opset version " +
+                         std::to_string(graph_.opset));
+    }
+  }
+  return schema;
+}
+
+Result<std::vector<OutputType>> Elaborator::output_types(const onnx::NodeProto& node, const Op& op,
+                                                         const onnx::OpSchema* schema) {
+  if (!schema) return declared_types(node);
+  std::vector<NodeInput> inputs(static_cast<std::size_t>(node.input_size()));
+  for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+    if (op.inputs[i].valid()) {
+      inputs[i] = {&types_[op.inputs[i].index()], known(op.inputs[i])};
+    }
+  }
+  AUTOPAR_TRY(types, infer_types(*schema, node, inputs));
+  std::vector<OutputType> outputs;
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    const std::string& name = node.output(static_cast<int>(i));
+    if (name.empty()) {
+      outputs.push_back({DType::kFloat32, Shape{}});
+      continue;
+    }
+    AUTOPAR_TRY(output, output_type(types[i], name));
+    outputs.push_back(std::move(output));
+  }
+  return outputs;
+}
+
+// An op of another domain: its types are what the file says.
+Result<std::vector<OutputType>> Elaborator::declared_types(const onnx::NodeProto& node) {
+  if (declared_.empty()) {
+    for (const auto& info : model_.graph().value_info()) declared_[info.name()] = &info.type();
+    for (const auto& info : model_.graph().output()) declared_[info.name()] = &info.type();
+  }
+  std::vector<OutputType> outputs;
+  for (const auto& name : node.output()) {
+    if (name.empty()) {
+      outputs.push_back({DType::kFloat32, Shape{}});
+      continue;
+    }
+    const auto found = declared_.find(name);
+    if (found == declared_.end()) {
+      return input_error("the domain '" + node.domain() +
+                         "' is not known, so the type of its output '" + name +
+                         "' must stand in the file's value_info; it does not");
+    }
+    AUTOPAR_TRY(output, output_type(*found->second, name));
+    outputs.push_back(std::move(output));
+  }
+  return outputs;
+}
+
+Status Elaborator::require_static(const onnx::NodeProto& node, const Op& op,
+                                  const std::vector<OutputType>& outputs) const {
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i].shape) continue;
+    std::string reason;
+    for (const ValueId id : op.inputs) {
+      if (!id.valid() || known(id)) continue;
+      const Value& value = graph_.value(id);
+      if (const auto* external = std::get_if<ExternalData>(&value.data)) {
+        return input_error("its shapes depend on '" + value.name + "', which lies in the file '" +
+                           external->location + "'; that file cannot be read");
+      }
+      reason += (reason.empty() ? "" : ", ") + ("'" + value.name + "'");
+    }
+    return input_error("the shape of its output '" + node.output(static_cast<int>(i)) +
+                       "' depends on data" +
+                       (reason.empty() ? "" : " (on the values of " + reason + ")") +
+                       "; expected a static shape; export the model without data-dependent shapes");
+  }
+  return Ok{};
+}
+
+void Elaborator::emit(const onnx::NodeProto& node, Op op, const std::vector<OutputType>& outputs,
+                      Scope& scope, const std::string& name) {
+  op.name = name;
+  op.origin_name = scope.origin_name.empty() ? name : scope.origin_name;
+  op.origin_type = scope.origin_type.empty() ? node.op_type() : scope.origin_type;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const std::string& output = node.output(static_cast<int>(i));
+    if (output.empty()) {
+      op.outputs.emplace_back();
+      continue;
+    }
+    Value value;
+    value.dtype = outputs[i].dtype;
+    value.shape = *outputs[i].shape;
+    op.outputs.push_back(add_value(std::move(value), scope, output));
+  }
+  graph_.add_op(std::move(op));
+}
+
+}  // namespace autopar
