@@ -85,13 +85,15 @@ Status restrict_hub(const SearchRequest& request, const Value& value, const Mesh
   return Ok{};
 }
 
-Status restrict_output(const SearchRequest& request, const Value& value, const Mesh& mesh,
-                       std::vector<Spec>& specs) {
+Status restrict_output(const SearchRequest& request, const Value& value, bool only_reader,
+                       const Mesh& mesh, std::vector<Spec>& specs) {
   AUTOPAR_RETURN_IF_ERROR(
       keep_layout(request.outputs, true, "layout of the output", value, mesh, specs));
   const ValuePin* pin = pin_of(request, value);
   if (pin && !pin->output_spec.empty()) {
     AUTOPAR_RETURN_IF_ERROR(keep(pin->output_spec, "output_spec", value, mesh, specs));
+  } else if (pin && only_reader && !pin->hub_spec.empty()) {
+    AUTOPAR_RETURN_IF_ERROR(keep(pin->hub_spec, "hub_spec", value, mesh, specs));
   }
   return no_partial(specs, "output_spec", value);
 }

@@ -5,13 +5,14 @@
 
 namespace autopar {
 
+// `only_reader`: nobody else reads the value, so that its hub is its output.
 // Each narrows `specs`; errors (kInput) where nothing is left, naming the value and the wish.
 Status restrict_source(const SearchRequest& request, const Value& value, const Mesh& mesh,
                        std::vector<Spec>& specs);
 Status restrict_hub(const SearchRequest& request, const Value& value, const Mesh& mesh,
                     std::vector<Spec>& specs);
-Status restrict_output(const SearchRequest& request, const Value& value, const Mesh& mesh,
-                       std::vector<Spec>& specs);
+Status restrict_output(const SearchRequest& request, const Value& value, bool only_reader,
+                       const Mesh& mesh, std::vector<Spec>& specs);
 
 // The graph input whose next value this output is, by the pattern `request.updates` ("new.*"), the
 // same shape and dtype; invalid: none.

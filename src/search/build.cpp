@@ -351,10 +351,18 @@ class Builder {
       sink.node = out_.source_node[updated.index()];
       sink.list = list_id(out_.specs_of_node[static_cast<std::size_t>(sink.node)]);
     } else {
-      SpecList specs = canonical_specs(value.shape, out_.mesh);
-      std::set<Spec> have(specs.begin(), specs.end());
-      add_missing(specs, have, lists_[static_cast<std::size_t>(from.list)], false);
-      AUTOPAR_RETURN_IF_ERROR(restrict_output(request_, value, out_.mesh, specs));
+      SpecList specs;
+      std::set<Spec> have;
+      if (pinned_producer(value)) {
+        add_missing(specs, have, reduced(lists_[static_cast<std::size_t>(supplier(id).list)]),
+                    false);
+      } else {
+        specs = canonical_specs(value.shape, out_.mesh);
+        have = {specs.begin(), specs.end()};
+        add_missing(specs, have, lists_[static_cast<std::size_t>(from.list)], false);
+      }
+      const bool only_reader = readers.count() == 1;
+      AUTOPAR_RETURN_IF_ERROR(restrict_output(request_, value, only_reader, out_.mesh, specs));
       sink.list = list_id(specs);
       std::vector<double> no_cost(specs.size(), 0.0);
       sink.node = add_node(value.name + " (output)", std::move(no_cost), std::move(specs));
@@ -370,6 +378,20 @@ class Builder {
     }
     out_.problem.edges.push_back({from.node, sink.node, edge.cost, std::move(uses)});
     return Ok{};
+  }
+
+  // Who pins an op says how its outputs lie: they leave as it makes them, partial sums reduced.
+  bool pinned_producer(const Value& value) const {
+    return request_.outputs.kind == BoundaryLayout::Kind::kFree && value.producer.valid() &&
+           request_.pins.ops.count(graph_.op(value.producer).name) != 0;
+  }
+
+  static SpecList reduced(SpecList specs) {
+    for (Spec& spec : specs) {
+      spec.partial.clear();
+      spec.reduction = Reduction::kSum;
+    }
+    return specs;
   }
 
   void connect_op(const Value& value, const End& from, OpId op, const std::vector<int>& lists) {
