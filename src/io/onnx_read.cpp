@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <sstream>
 #include <utility>
 
 namespace autopar {
@@ -18,6 +19,17 @@ namespace {
 
 constexpr std::int64_t kOldestIr = 3;
 constexpr std::int64_t kNewestIr = 13;
+
+std::set<std::string> split_names(const std::string& text) {
+  std::set<std::string> names;
+  std::stringstream stream(text);
+  for (std::string name; std::getline(stream, name, ',');) {
+    const auto begin = name.find_first_not_of(" \t");
+    const auto end = name.find_last_not_of(" \t");
+    if (begin != std::string::npos) names.insert(name.substr(begin, end - begin + 1));
+  }
+  return names;
+}
 
 }  // namespace
 
@@ -47,13 +59,13 @@ Result<MappedFile> open_file(const std::string& path) {
   return MappedFile(data, size);
 }
 
-Result<onnx::ModelProto> read_model(std::string_view bytes) {
+Result<ModelFile> read_model(std::string_view bytes) {
   const auto first = bytes.find_first_not_of(" \t\r\n");
   const bool is_json = first != std::string_view::npos && bytes[first] == '{';
   return is_json ? read_graph_json(bytes) : read_onnx(bytes);
 }
 
-Result<onnx::ModelProto> read_onnx(std::string_view bytes) {
+Result<ModelFile> read_onnx(std::string_view bytes) {
   if (bytes.size() > std::numeric_limits<int>::max()) {
     return input_error(
         "is larger than 2 GiB, which an ONNX file cannot be; expected large weights "
@@ -64,7 +76,8 @@ Result<onnx::ModelProto> read_onnx(std::string_view bytes) {
   google::protobuf::io::CodedInputStream stream(reinterpret_cast<const std::uint8_t*>(bytes.data()),
                                                 static_cast<int>(bytes.size()));
   stream.SetTotalBytesLimit(std::numeric_limits<int>::max());
-  onnx::ModelProto model;
+  ModelFile file;
+  onnx::ModelProto& model = file.model;
   if (!model.ParseFromCodedStream(&stream) || !stream.ConsumedEntireMessage()) {
     return input_error("is neither an ONNX model nor a graph.json, or it is damaged or cut off");
   }
@@ -74,7 +87,10 @@ Result<onnx::ModelProto> read_onnx(std::string_view bytes) {
                        "; expected a graph of IR version " + std::to_string(kOldestIr) + " to " +
                        std::to_string(kNewestIr));
   }
-  return model;
+  for (const auto& entry : model.metadata_props()) {
+    if (entry.key() == "data_inputs") file.data_inputs = split_names(entry.value());
+  }
+  return file;
 }
 
 }  // namespace autopar

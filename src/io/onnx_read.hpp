@@ -4,6 +4,8 @@
 #include <onnx/onnx_pb.h>
 
 #include <cstddef>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -27,9 +29,14 @@ class MappedFile {
 // The message says the reason, not the path.
 Result<MappedFile> open_file(const std::string& path);
 
-// Either format, told apart by the first character. ir_version is 0 for graph.json.
-Result<onnx::ModelProto> read_model(std::string_view bytes);
-Result<onnx::ModelProto> read_onnx(std::string_view bytes);
-Result<onnx::ModelProto> read_graph_json(std::string_view bytes);
+struct ModelFile {
+  onnx::ModelProto model;  // ir_version 0: it comes from a graph.json
+  // The graph inputs that are fed at every run, where the file tells them from parameters.
+  std::optional<std::set<std::string>> data_inputs;
+};
+// Either format, told apart by the first character.
+Result<ModelFile> read_model(std::string_view bytes);
+Result<ModelFile> read_onnx(std::string_view bytes);
+Result<ModelFile> read_graph_json(std::string_view bytes);
 
 }  // namespace autopar

@@ -4,13 +4,11 @@
 // pass has to be repeated. Linear in the number of nodes.
 #pragma once
 
-#include <onnx/onnx_pb.h>
-
-#include <map>
 #include <string>
 #include <vector>
 
 #include "autopar/import.hpp"
+#include "io/onnx_read.hpp"
 
 namespace autopar {
 
@@ -21,8 +19,8 @@ struct Elaboration {
   std::vector<std::string> user_ops;  // names of the file's own ops, in its order
 };
 
-// `folder`: where external data lies. Takes weights out of `model`.
-Result<Elaboration> elaborate(onnx::ModelProto& model, const std::string& folder,
+// `folder`: where external data lies. Takes weights out of `file`.
+Result<Elaboration> elaborate(ModelFile& file, const std::string& folder,
                               const ImportOptions& options);
 
 }  // namespace autopar

@@ -1,7 +1,6 @@
 // Inputs, initializers and outputs of the main graph.
 #include <algorithm>
 #include <set>
-#include <sstream>
 #include <utility>
 
 #include "io/import/elaborator.hpp"
@@ -13,17 +12,6 @@ namespace {
 constexpr std::int64_t kOldestOpset = 13;
 constexpr std::int64_t kNewestOpset = 26;
 
-std::set<std::string> split_names(const std::string& text) {
-  std::set<std::string> names;
-  std::stringstream stream(text);
-  for (std::string name; std::getline(stream, name, ',');) {
-    const auto begin = name.find_first_not_of(" \t");
-    const auto end = name.find_last_not_of(" \t");
-    if (begin != std::string::npos) names.insert(name.substr(begin, end - begin + 1));
-  }
-  return names;
-}
-
 // Integers and flags describe shapes, axes and masks; a single number is no weight.
 bool is_constant(const TensorData& data) {
   if (data.shape.empty()) return true;
@@ -32,12 +20,15 @@ bool is_constant(const TensorData& data) {
 
 }  // namespace
 
-Elaborator::Elaborator(onnx::ModelProto& model, std::string folder, const ImportOptions& options)
-    : model_(model), folder_(std::move(folder)), options_(options) {}
+Elaborator::Elaborator(ModelFile& file, std::string folder, const ImportOptions& options)
+    : model_(file.model),
+      data_inputs_(file.data_inputs),
+      folder_(std::move(folder)),
+      options_(options) {}
 
-Result<Elaboration> elaborate(onnx::ModelProto& model, const std::string& folder,
+Result<Elaboration> elaborate(ModelFile& file, const std::string& folder,
                               const ImportOptions& options) {
-  return Elaborator(model, folder, options).run();
+  return Elaborator(file, folder, options).run();
 }
 
 Result<Elaboration> Elaborator::run() {
@@ -151,11 +142,7 @@ Status Elaborator::check_dims_used() const {
 }
 
 ValueKind Elaborator::input_kind(const std::string& name) const {
-  for (const auto& entry : model_.metadata_props()) {
-    if (entry.key() == "data_inputs" && !split_names(entry.value()).count(name)) {
-      return ValueKind::kParameter;
-    }
-  }
+  if (data_inputs_ && !data_inputs_->count(name)) return ValueKind::kParameter;
   const auto star = options_.updates.find('*');
   if (star == std::string::npos) return ValueKind::kInput;
   std::string updated = options_.updates;

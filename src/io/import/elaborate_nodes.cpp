@@ -170,6 +170,12 @@ Status Elaborator::run_op(onnx::NodeProto& node, Scope& scope, const std::string
   AUTOPAR_TRY(op, op_of_node(node));
   resolve_inputs(node, scope, op);
   AUTOPAR_TRY(outputs, output_types(node, op, schema));
+  if (op.domain.empty() && op.type == "CastLike") {
+    // Only the type of the second input counts, so its value need not be known.
+    op.type = "Cast";
+    op.inputs.resize(1);
+    op.attributes["to"] = std::int64_t{onnx_dtype_of(outputs[0].dtype)};
+  }
   if (auto shape = shape_of_input(op)) {
     add_constants(node, {std::move(*shape)}, scope);
     return Ok{};

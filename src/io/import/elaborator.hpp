@@ -19,7 +19,7 @@ namespace autopar {
 
 class Elaborator {
  public:
-  Elaborator(onnx::ModelProto& model, std::string folder, const ImportOptions& options);
+  Elaborator(ModelFile& file, std::string folder, const ImportOptions& options);
   Result<Elaboration> run();
 
  private:
@@ -76,6 +76,7 @@ class Elaborator {
   std::string value_name(const std::string& name, const Scope& scope);
 
   onnx::ModelProto& model_;
+  const std::optional<std::set<std::string>>& data_inputs_;
   std::string folder_;
   const ImportOptions& options_;
   Elaboration result_;

@@ -18,11 +18,12 @@ Result<ImportedModel> import_bytes(std::string_view bytes, const std::string& pa
   ImportedModel imported;
   imported.path = path;
   imported.sha256 = sha256_hex(bytes);
-  AUTOPAR_TRY(model, read_model(bytes));
-  imported.ir_version = model.ir_version();
-  for (const auto& entry : model.metadata_props()) imported.metadata[entry.key()] = entry.value();
+  AUTOPAR_TRY(file, read_model(bytes));
+  imported.ir_version = file.model.ir_version();
+  for (const auto& entry : file.model.metadata_props())
+    imported.metadata[entry.key()] = entry.value();
   const std::string folder = std::filesystem::path(path).parent_path().string();
-  AUTOPAR_TRY(elaboration, elaborate(model, folder, options));
+  AUTOPAR_TRY(elaboration, elaborate(file, folder, options));
   imported.graph = std::move(elaboration.graph);
   imported.warnings = std::move(elaboration.warnings);
   for (auto& warning : normalise(imported.graph)) imported.warnings.push_back(std::move(warning));
