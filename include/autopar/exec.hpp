@@ -53,15 +53,22 @@ struct RunRequest {
   int threads = 0;     // ONNX Runtime's threads over all ranks; 0: one per core
   double rtol = 2e-4;  // |a-b| <= atol + rtol*|b|, wider for 16-bit types
   double atol = 2e-5;
-  Seconds timeout = 60;  // a collective that waits longer names the ranks that are missing
+  // A collective fails and names the ranks that are missing when for so long nothing has happened
+  // on any rank. Ranks that wait for each other are found at once.
+  Seconds timeout = 60;
+  bool profile = true;        // fill RunReport::times with the local ops too
+  bool keep_outputs = false;  // fill RunReport::values
 };
 
+// All ranks' slices of one output against the expected tensor, the worst of all.
 struct OutputComparison {
   std::string name;
+  std::string against;  // "model", "data", "model and data"; empty: there was nothing
   double max_absolute_error = 0;
-  double max_relative_error = 0;
+  double max_relative_error = 0;  // an expected value counts as >= 1/1000 of the largest
+  std::size_t nan_elements = 0;   // NaN on both sides: they agree, but show nothing
   bool matches = false;
-  std::string problem;  // shape or type mismatch, NaN on one side
+  std::string problem;  // why it does not match: shape, type, first element, nothing to compare
 };
 struct TimedKind {
   std::string kind;  // op type
@@ -76,11 +83,19 @@ struct RunReport {
   std::vector<TimedKind> times;  // slowest first
   Seconds wall = 0;
   Seconds reference_wall = 0;
-  bool passed = false;
+  std::map<std::string, Tensor> values;  // whole outputs put together from the ranks, if kept
+  std::vector<std::string> warnings;
+  bool passed = false;  // every output matches
 };
 
 // N ranks as threads of this process. Reductions go in the order of the group: bit-reproducible.
-// Errors: ErrorCode::kRuntime naming rank and op; kInput where the plan, model or data do not fit.
+// Inputs that are not given come from the seed, about 0.1 * N(0,1) or, for integers and bool, 0 and
+// 1; every rank gets its slice of the same whole tensor. The expected outputs are `expected` and
+// what the model at `model_path` gives in ONNX Runtime; where both are there, both must agree. The
+// tolerance is wider for 16-bit types (at least 8 units in the last place relative, 2 units of 1.0
+// absolute); integers and bool must be equal; NaN and infinities must stand at the same places.
+// Errors: ErrorCode::kRuntime naming rank and op; kInput where the plan, model or data do not fit,
+// or where there is no ONNX Runtime library.
 Result<RunReport> run_threads(const RunRequest& request);
 
 // The version of the ONNX Runtime library that run would use, or why there is none.

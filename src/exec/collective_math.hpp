@@ -1,0 +1,29 @@
+// What a collective computes, apart from who brings the data together.
+#pragma once
+
+#include <vector>
+
+#include "autopar/exec.hpp"
+
+namespace autopar {
+
+// The output shape of a collective, or what is wrong with its attributes for this input: an axis
+// that does not exist, a dimension that the group does not divide. Axes may be negative.
+Result<Shape> output_shape_of(CollectiveKind kind, const Shape& input, std::int64_t group_size,
+                              int axis, int concat_axis);
+
+// The work of one position once all inputs are there. Inputs and outputs are those of the whole
+// group, in its order. AllReduce: the position reduces its part of the elements and writes it to
+// every output; all others write only their own output. A group's positions may work at the same
+// time; the outputs are complete when all have returned.
+// Precondition: the shapes, axes and the reduce_op are those of a valid call.
+void perform(const CollectiveCall& call, const std::vector<const void*>& inputs,
+             const std::vector<void*>& outputs);
+
+// Bytes that the caller sends in this call (ring algorithms, as in comm).
+double sent_bytes(const CollectiveCall& call);
+
+// "AllReduce 'layer1/out' (seq 3, group [0,2], float32[4,8])".
+std::string to_text(const CollectiveCall& call);
+
+}  // namespace autopar

@@ -1,0 +1,322 @@
+#include "exec/collective_ops.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+
+#include "exec/collective_math.hpp"
+#include "exec/reduce.hpp"
+#include "exec/tensors.hpp"
+
+namespace autopar {
+
+namespace {
+
+constexpr const char* kDomain = "ai.autopar";
+constexpr CollectiveKind kKinds[] = {
+    CollectiveKind::kAllReduce, CollectiveKind::kAllGather, CollectiveKind::kReduceScatter,
+    CollectiveKind::kAllToAll,  CollectiveKind::kBroadcast, CollectiveKind::kShardSlice,
+};
+
+OrtStatus* failed_status(const std::string& message) {
+  return Ort::GetApi().CreateStatus(ORT_FAIL, message.c_str());
+}
+
+// The attributes of a node; `groups` is empty where it was not asked for.
+struct CollectiveAttributes {
+  std::vector<std::int64_t> groups;
+  std::int64_t group_size = 0;
+  std::int64_t seq = -1;
+  std::int64_t axis = 0;
+  std::int64_t concat_axis = 0;
+  std::int64_t root = 0;
+  std::string reduce_op;
+};
+
+const char* axis_attribute(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllToAll ? "split_axis" : "axis";
+}
+bool has_axis(CollectiveKind kind) {
+  return kind != CollectiveKind::kAllReduce && kind != CollectiveKind::kBroadcast;
+}
+bool has_reduction(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter;
+}
+
+template <class T>
+T attribute_or(const Ort::ConstKernelInfo& info, const char* name, T fallback) {
+  try {
+    return info.GetAttribute<T>(name);
+  } catch (const Ort::Exception&) {
+    return fallback;
+  }
+}
+
+// Throws Ort::Exception where a needed attribute is missing or has another type.
+CollectiveAttributes read_attributes(CollectiveKind kind, const Ort::ConstKernelInfo& info) {
+  CollectiveAttributes a;
+  a.groups = info.GetAttributes<std::int64_t>("groups");
+  a.group_size = info.GetAttribute<std::int64_t>("group_size");
+  a.seq = attribute_or<std::int64_t>(info, "seq", -1);
+  if (has_axis(kind)) a.axis = info.GetAttribute<std::int64_t>(axis_attribute(kind));
+  if (kind == CollectiveKind::kAllToAll) {
+    a.concat_axis = info.GetAttribute<std::int64_t>("concat_axis");
+  }
+  if (kind == CollectiveKind::kBroadcast) a.root = attribute_or<std::int64_t>(info, "root", 0);
+  if (has_reduction(kind)) a.reduce_op = attribute_or<std::string>(info, "reduce_op", "sum");
+  return a;
+}
+
+// The groups are a partition of all ranks, the root and the reduction exist.
+Status verify(const CollectiveAttributes& a, CollectiveKind kind, int ranks) {
+  std::vector<std::int64_t> sorted = a.groups;
+  std::sort(sorted.begin(), sorted.end());
+  bool partition = static_cast<int>(sorted.size()) == ranks;
+  for (std::size_t i = 0; partition && i < sorted.size(); ++i) {
+    partition = sorted[i] == static_cast<std::int64_t>(i);
+  }
+  if (!partition) {
+    return input_error("groups " + to_text(a.groups) + " do not hold each of the ranks 0.." +
+                       std::to_string(ranks - 1) + " exactly once");
+  }
+  if (a.group_size < 1 || ranks % a.group_size != 0) {
+    return input_error("group_size " + std::to_string(a.group_size) + " does not divide the " +
+                       std::to_string(ranks) + " ranks");
+  }
+  if (communicates(kind) && a.seq < 0) {
+    return input_error("the attribute seq (the order of issue, from 0) is missing or negative");
+  }
+  if (kind == CollectiveKind::kBroadcast && (a.root < 0 || a.root >= a.group_size)) {
+    return input_error("root " + std::to_string(a.root) + " is no position in a group of " +
+                       std::to_string(a.group_size));
+  }
+  if (has_reduction(kind) && !parse_reduce_op(a.reduce_op)) {
+    return input_error("reduce_op '" + a.reduce_op + "' is none of sum, max, min, prod, avg");
+  }
+  return Ok{};
+}
+
+CollectiveCall make_call(CollectiveKind kind, const CollectiveAttributes& a, int rank) {
+  CollectiveCall call;
+  call.kind = kind;
+  call.seq = a.seq;
+  call.axis = static_cast<int>(a.axis);
+  call.concat_axis = static_cast<int>(a.concat_axis);
+  call.root = static_cast<int>(a.root);
+  call.reduce_op = a.reduce_op;
+  const auto self = std::find(a.groups.begin(), a.groups.end(), rank) - a.groups.begin();
+  const std::int64_t first = self - self % a.group_size;
+  call.group.assign(a.groups.begin() + first, a.groups.begin() + first + a.group_size);
+  call.position = static_cast<int>(self - first);
+  return call;
+}
+
+class CollectiveKernel {
+ public:
+  CollectiveKernel(Communicator& communicator, CollectiveTimes& times, CollectiveCall call)
+      : communicator_(communicator), times_(times), call_(std::move(call)) {}
+  OrtStatusPtr ComputeV2(OrtKernelContext* context);
+
+ private:
+  Status run(Ort::KernelContext& context);
+  Status communicate(const void* input, void* output);
+  void note_order(const CollectiveCall& call);
+
+  Communicator& communicator_;
+  CollectiveTimes& times_;
+  CollectiveCall call_;
+};
+
+}  // namespace
+
+class CollectiveOp : public Ort::CustomOpBase<CollectiveOp, CollectiveKernel, true> {
+ public:
+  CollectiveOp(CollectiveKind kind, Communicator& communicator, CollectiveTimes& times)
+      : kind_(kind), communicator_(communicator), times_(times) {
+    InferOutputShapeFn = [](const OrtCustomOp* op, OrtShapeInferContext* context) {
+      return static_cast<const CollectiveOp*>(op)->infer(context);
+    };
+  }
+
+  const char* GetName() const { return name_of(kind_); }
+  // The tensor, then any number of inputs that only order the op.
+  std::size_t GetInputTypeCount() const { return 2; }
+  ONNXTensorElementDataType GetInputType(std::size_t) const {
+    return ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;  // any
+  }
+  OrtCustomOpInputOutputCharacteristic GetInputCharacteristic(std::size_t index) const {
+    return index == 0 ? INPUT_OUTPUT_REQUIRED : INPUT_OUTPUT_VARIADIC;
+  }
+  int GetVariadicInputMinArity() const { return 0; }
+  bool GetVariadicInputHomogeneity() const { return false; }
+  std::size_t GetOutputTypeCount() const { return 1; }
+  ONNXTensorElementDataType GetOutputType(std::size_t) const {
+    return ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+  }
+  OrtStatusPtr CreateKernelV2(const OrtApi&, const OrtKernelInfo* info, void** kernel) const;
+
+ private:
+  OrtStatusPtr infer(OrtShapeInferContext* context) const;
+
+  CollectiveKind kind_;
+  Communicator& communicator_;
+  CollectiveTimes& times_;
+};
+
+namespace {
+
+// An integer attribute during shape inference; nothing where it is absent.
+std::optional<std::int64_t> int_attribute(const OrtShapeInferContext* context, const char* name) {
+  const OrtApi& api = Ort::GetApi();
+  const OrtOpAttr* attribute = nullptr;
+  const Ort::Status found(api.ShapeInferContext_GetAttribute(context, name, &attribute));
+  if (!found.IsOK() || attribute == nullptr) return std::nullopt;
+  std::int64_t value = 0;
+  std::size_t size = 0;
+  const Ort::Status read(api.ReadOpAttr(attribute, ORT_OP_ATTR_INT, &value, sizeof(value), &size));
+  if (!read.IsOK()) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+// Written against the C interface: the C++ wrapper fixes the output's type to float.
+OrtStatusPtr CollectiveOp::infer(OrtShapeInferContext* context) const {
+  const OrtApi& api = Ort::GetApi();
+  OrtTensorTypeAndShapeInfo* input = nullptr;  // owned by the context
+  if (auto* status = api.ShapeInferContext_GetInputTypeShape(context, 0, &input)) return status;
+  std::size_t rank = 0;
+  if (auto* status = api.GetDimensionsCount(input, &rank)) return status;
+  Shape shape(rank);
+  if (auto* status = api.GetDimensions(input, shape.data(), rank)) return status;
+
+  const auto group_size = int_attribute(context, "group_size");
+  const auto axis = has_axis(kind_) ? int_attribute(context, axis_attribute(kind_)) : 0;
+  const auto concat_axis =
+      kind_ == CollectiveKind::kAllToAll ? int_attribute(context, "concat_axis") : 0;
+  if (!group_size || *group_size < 1 || !axis || !concat_axis) {
+    return failed_status(std::string(GetName()) +
+                         " lacks a valid group_size or axis attribute (ints)");
+  }
+  const auto output = output_shape_of(kind_, shape, *group_size, static_cast<int>(*axis),
+                                      static_cast<int>(*concat_axis));
+  if (!output) return failed_status(std::string(GetName()) + ": " + output.error().message);
+
+  ONNXTensorElementDataType type = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+  if (auto* status = api.GetTensorElementType(input, &type)) return status;
+  OrtTensorTypeAndShapeInfo* result = nullptr;
+  if (auto* status = api.CreateTensorTypeAndShapeInfo(&result)) return status;
+  OrtStatus* status = api.SetTensorElementType(result, type);
+  if (status == nullptr) status = api.SetDimensions(result, output->data(), output->size());
+  if (status == nullptr) status = api.ShapeInferContext_SetOutputTypeShape(context, 0, result);
+  api.ReleaseTensorTypeAndShapeInfo(result);
+  return status;
+}
+
+OrtStatusPtr CollectiveOp::CreateKernelV2(const OrtApi&, const OrtKernelInfo* info,
+                                          void** kernel) const {
+  std::string where = GetName();
+  try {
+    const Ort::ConstKernelInfo node(info);
+    std::string name = node.GetNodeName();
+    if (name.empty()) name = node.GetOutputName(0);
+    where += " '" + name + "'";
+    const CollectiveAttributes attributes = read_attributes(kind_, node);
+    if (auto status = verify(attributes, kind_, communicator_.size()); !status) {
+      return failed_status(where + ": " + status.error().message);
+    }
+    // Known shapes are checked here, since ONNX Runtime ignores what shape inference refuses.
+    const Ort::TypeInfo type = node.GetInputTypeInfo(0);
+    const auto shape = output_shape_of(kind_, type.GetTensorTypeAndShapeInfo().GetShape(),
+                                       attributes.group_size, static_cast<int>(attributes.axis),
+                                       static_cast<int>(attributes.concat_axis));
+    if (!shape) return failed_status(where + ": " + shape.error().message);
+    CollectiveCall call = make_call(kind_, attributes, communicator_.rank());
+    call.op_name = name;
+    *kernel = new CollectiveKernel(communicator_, times_, std::move(call));
+    return nullptr;
+  } catch (const std::exception& error) {
+    return failed_status(where + ": " + error.what());
+  }
+}
+
+namespace {
+
+OrtStatusPtr CollectiveKernel::ComputeV2(OrtKernelContext* context) {
+  try {
+    Ort::KernelContext kernel_context(context);
+    if (auto status = run(kernel_context); !status) return failed_status(status.error().message);
+    return nullptr;
+  } catch (const std::exception& error) {
+    return failed_status(to_text(call_) + ": " + error.what());
+  }
+}
+
+Status CollectiveKernel::run(Ort::KernelContext& context) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Ort::ConstValue input = context.GetInput(0);
+  const auto type = input.GetTensorTypeAndShapeInfo();
+  const auto dtype = dtype_of(type.GetElementType());
+  if (!dtype) return input_error(to_text(call_) + ": element type is not supported");
+  // The kernel's own copy may be in use only once at a time, so that it can be changed here.
+  call_.dtype = *dtype;
+  call_.input_shape = type.GetShape();
+  const auto rank = static_cast<int>(call_.input_shape.size());
+  if (has_axis(call_.kind)) {
+    auto output = output_shape_of(call_.kind, call_.input_shape,
+                                  static_cast<std::int64_t>(call_.group.size()), call_.axis,
+                                  call_.concat_axis);
+    if (!output) return input_error(to_text(call_) + ": " + output.error().message);
+    call_.output_shape = *output;
+    if (call_.axis < 0) call_.axis += rank;
+    if (call_.concat_axis < 0) call_.concat_axis += rank;
+  } else {
+    call_.output_shape = call_.input_shape;
+  }
+  Ort::UnownedValue output = context.GetOutput(0, call_.output_shape);
+  AUTOPAR_RETURN_IF_ERROR(communicate(input.GetTensorRawData(), output.GetTensorMutableRawData()));
+
+  auto& entry = times_.by_kind[name_of(call_.kind)];
+  ++entry.count;
+  entry.bytes += sent_bytes(call_);
+  entry.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return Ok{};
+}
+
+Status CollectiveKernel::communicate(const void* input, void* output) {
+  if (!communicates(call_.kind)) {
+    std::vector<const void*> inputs(call_.group.size());
+    std::vector<void*> outputs(call_.group.size());
+    inputs[static_cast<std::size_t>(call_.position)] = input;
+    outputs[static_cast<std::size_t>(call_.position)] = output;
+    perform(call_, inputs, outputs);
+    return Ok{};
+  }
+  note_order(call_);
+  auto status = communicator_.run(call_, input, output);
+  if (!status) times_.stopped = true;
+  return status;
+}
+
+void CollectiveKernel::note_order(const CollectiveCall& call) {
+  if (call.seq <= times_.last_seq && times_.out_of_order.empty()) {
+    times_.out_of_order = to_text(call) + " was issued after the collective with seq " +
+                          std::to_string(times_.last_seq);
+  }
+  times_.last_seq = call.seq;
+}
+
+}  // namespace
+
+CollectiveOps::CollectiveOps(Communicator& communicator) : domain_(kDomain) {
+  for (CollectiveKind kind : kKinds) {
+    ops_.push_back(std::make_unique<CollectiveOp>(kind, communicator, times_));
+    domain_.Add(ops_.back().get());
+  }
+}
+
+CollectiveOps::~CollectiveOps() = default;
+
+void CollectiveOps::add_to(Ort::SessionOptions& options) { options.Add(domain_); }
+
+}  // namespace autopar

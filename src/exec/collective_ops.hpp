@@ -1,0 +1,46 @@
+// The ops of the domain ai.autopar as custom ops of ONNX Runtime. One set of op objects per rank:
+// they hand every call to that rank's Communicator, and need ShardSlice only its position.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "exec/runtime.hpp"
+
+namespace autopar {
+
+// What a rank's collectives have done so far. Written only by the thread that runs the session.
+struct CollectiveTimes {
+  struct Entry {
+    int count = 0;
+    Seconds seconds = 0;
+    double bytes = 0;  // sent
+  };
+  std::map<std::string, Entry> by_kind;
+  std::int64_t last_seq = -1;
+  std::string out_of_order;  // the first call whose seq is below that of the call before it
+  bool stopped = false;      // a call returned the communicator's error
+};
+
+class CollectiveOp;
+
+// Must outlive the sessions that use it.
+class CollectiveOps {
+ public:
+  explicit CollectiveOps(Communicator& communicator);
+  ~CollectiveOps();
+  CollectiveOps(const CollectiveOps&) = delete;
+  CollectiveOps& operator=(const CollectiveOps&) = delete;
+
+  void add_to(Ort::SessionOptions& options);
+  const CollectiveTimes& times() const { return times_; }
+
+ private:
+  CollectiveTimes times_;
+  std::vector<std::unique_ptr<CollectiveOp>> ops_;
+  Ort::CustomOpDomain domain_;
+};
+
+}  // namespace autopar

@@ -1,0 +1,147 @@
+#include "exec/compare.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <sstream>
+#include <type_traits>
+
+#include "exec/half.hpp"
+
+namespace autopar {
+
+namespace {
+
+template <class T>
+T plain(const void* data, std::size_t i) {
+  T value;
+  std::memcpy(&value, static_cast<const char*>(data) + i * sizeof(T), sizeof(T));
+  return value;
+}
+float float16(const void* data, std::size_t i) {
+  return float_of_float16(plain<std::uint16_t>(data, i));
+}
+float bfloat16(const void* data, std::size_t i) {
+  return float_of_bfloat16(plain<std::uint16_t>(data, i));
+}
+
+// Calls `use` with a function that reads element i of a buffer of this type.
+template <class Use>
+auto with_reader(DType dtype, Use use) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return use(plain<float>);
+    case DType::kFloat64:
+      return use(plain<double>);
+    case DType::kFloat16:
+      return use(float16);
+    case DType::kBFloat16:
+      return use(bfloat16);
+    case DType::kInt8:
+      return use(plain<std::int8_t>);
+    case DType::kInt16:
+      return use(plain<std::int16_t>);
+    case DType::kInt32:
+      return use(plain<std::int32_t>);
+    case DType::kInt64:
+      return use(plain<std::int64_t>);
+    case DType::kUInt16:
+      return use(plain<std::uint16_t>);
+    case DType::kUInt32:
+      return use(plain<std::uint32_t>);
+    case DType::kUInt64:
+      return use(plain<std::uint64_t>);
+    case DType::kUInt8:
+    case DType::kBool:
+      break;
+  }
+  return use(plain<std::uint8_t>);
+}
+
+template <class T>
+std::string describe(std::size_t i, T found, T expected) {
+  std::ostringstream text;
+  text.precision(9);
+  text << "element " << i << " of the slice is " << +found << ", expected " << +expected;
+  return text.str();
+}
+
+template <class T>
+void compare_element(std::size_t i, T found, T expected, Tolerance tolerance, double floor,
+                     Difference& result) {
+  double absolute = 0;
+  bool agrees = true;
+  if constexpr (std::is_floating_point_v<T>) {
+    if (std::isnan(found) && std::isnan(expected)) {
+      ++result.nans;
+      return;
+    }
+    if (std::isfinite(found) && std::isfinite(expected)) {
+      absolute = std::abs(static_cast<double>(found) - static_cast<double>(expected));
+      agrees =
+          absolute <= tolerance.atol + tolerance.rtol * std::abs(static_cast<double>(expected));
+    } else {
+      agrees = found == expected;
+      absolute = agrees ? 0 : std::numeric_limits<double>::infinity();
+    }
+  } else {
+    agrees = found == expected;
+    absolute = std::abs(static_cast<double>(found) - static_cast<double>(expected));
+    if (!agrees) absolute = std::max(absolute, 1.0);  // beyond 2^53 a double sees no difference
+  }
+  if (absolute > 0) {
+    const double magnitude = std::abs(static_cast<double>(expected));
+    const double scale = std::max(std::isfinite(magnitude) ? magnitude : 0.0, floor);
+    result.max_absolute = std::max(result.max_absolute, absolute);
+    result.max_relative =
+        std::max(result.max_relative,
+                 scale > 0 ? absolute / scale : std::numeric_limits<double>::infinity());
+  }
+  if (agrees) return;
+  if (result.disagreeing++ == 0) result.first = describe(i, found, expected);
+}
+
+}  // namespace
+
+Tolerance tolerance_for(DType dtype, Tolerance given) {
+  if (!is_floating(dtype)) return {0, 0};
+  double unit = 0;
+  if (dtype == DType::kFloat16) unit = 0x1p-10;
+  if (dtype == DType::kBFloat16) unit = 0x1p-7;
+  return {std::max(given.rtol, 8 * unit), std::max(given.atol, 2 * unit)};
+}
+
+Difference compare(DType dtype, const void* found, const void* expected, std::size_t count,
+                   Tolerance tolerance, double largest) {
+  return with_reader(dtype, [&](auto read) {
+    Difference result;
+    const double floor = 1e-3 * largest;
+    for (std::size_t i = 0; i < count; ++i) {
+      compare_element(i, read(found, i), read(expected, i), tolerance, floor, result);
+    }
+    return result;
+  });
+}
+
+double largest_magnitude(const Tensor& tensor) {
+  const auto count = static_cast<std::size_t>(element_count(tensor.shape));
+  return with_reader(tensor.dtype, [&](auto read) {
+    double largest = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const double magnitude = std::abs(static_cast<double>(read(tensor.bytes.data(), i)));
+      if (std::isfinite(magnitude)) largest = std::max(largest, magnitude);
+    }
+    return largest;
+  });
+}
+
+void merge(Difference& into, const Difference& other) {
+  into.max_absolute = std::max(into.max_absolute, other.max_absolute);
+  into.max_relative = std::max(into.max_relative, other.max_relative);
+  into.disagreeing += other.disagreeing;
+  into.nans += other.nans;
+  if (into.first.empty()) into.first = other.first;
+}
+
+}  // namespace autopar

@@ -1,0 +1,41 @@
+// Elementwise comparison of what a rank computed with what it should have.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "autopar/ir.hpp"
+
+namespace autopar {
+
+// An element agrees if |found - expected| <= atol + rtol * |expected|.
+struct Tolerance {
+  double rtol = 0;
+  double atol = 0;
+};
+
+// The tolerance for a type: as given for float32 and float64; for float16 and bfloat16 at least 8
+// units in the last place relative and 2 units of 1.0 absolute (7.8e-3 and 2.0e-3; 6.3e-2 and
+// 1.6e-2), since a sharded sum rounds in another order; none for integers and bool.
+Tolerance tolerance_for(DType dtype, Tolerance given);
+
+struct Difference {
+  double max_absolute = 0;
+  // |found - expected| / |expected|, where |expected| counts as at least a thousandth of the
+  // largest finite |expected|: near zero only the absolute error means something.
+  double max_relative = 0;
+  std::size_t disagreeing = 0;  // elements beyond the tolerance
+  std::size_t nans = 0;         // elements that are NaN on both sides; these agree
+  std::string first;            // the first disagreement: "element 17 is 0.5, expected 0.25"
+};
+
+// `largest` is largest_magnitude() of the whole expected tensor. A NaN agrees only with a NaN, an
+// infinity only with the same infinity.
+Difference compare(DType dtype, const void* found, const void* expected, std::size_t count,
+                   Tolerance tolerance, double largest);
+double largest_magnitude(const Tensor& tensor);  // of the finite elements
+
+// The worst of both; `first` of the earlier one that has one.
+void merge(Difference& into, const Difference& other);
+
+}  // namespace autopar

@@ -1,0 +1,93 @@
+#include "exec/generate.hpp"
+
+#include <cstring>
+
+#include "exec/half.hpp"
+
+namespace autopar {
+
+namespace {
+
+constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15u;
+
+std::uint64_t mix(std::uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+std::uint64_t fnv1a(const std::string& text) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return hash;
+}
+
+// Sums of integers below 2^20, so every step is exact.
+double normal(std::uint64_t stream, std::uint64_t index) {
+  std::uint64_t sum = 0;
+  for (std::uint64_t k = 1; k <= 3; ++k) {
+    const std::uint64_t bits = mix(stream + (3 * index + k) * kGolden);
+    sum += (bits & 0xffffu) + ((bits >> 16) & 0xffffu) + ((bits >> 32) & 0xffffu) + (bits >> 48);
+  }
+  return (static_cast<double>(sum) - 6.0 * 65535.0) / 65536.0;
+}
+
+template <class T, class Element>
+void fill(std::string& bytes, Element element) {
+  const std::size_t count = bytes.size() / sizeof(T);
+  for (std::size_t i = 0; i < count; ++i) {
+    const T value = element(i);
+    std::memcpy(bytes.data() + i * sizeof(T), &value, sizeof(T));
+  }
+}
+
+}  // namespace
+
+Tensor generate(const std::string& name, DType dtype, const Shape& shape, std::uint64_t seed) {
+  Tensor tensor{dtype, shape, {}};
+  tensor.bytes.resize(static_cast<std::size_t>(element_count(shape) * size_of(dtype)));
+  const std::uint64_t stream = mix(mix(seed + kGolden) ^ fnv1a(name));
+  const auto real = [stream](std::size_t i) { return 0.1 * normal(stream, i); };
+  const auto bit = [stream](std::size_t i) { return mix(stream + (i + 1) * kGolden) >> 63; };
+  switch (dtype) {
+    case DType::kFloat32:
+      fill<float>(tensor.bytes, [&](std::size_t i) { return static_cast<float>(real(i)); });
+      break;
+    case DType::kFloat64:
+      fill<double>(tensor.bytes, real);
+      break;
+    case DType::kFloat16:
+      fill<std::uint16_t>(tensor.bytes, [&](std::size_t i) {
+        return float16_of_float(static_cast<float>(real(i)));
+      });
+      break;
+    case DType::kBFloat16:
+      fill<std::uint16_t>(tensor.bytes, [&](std::size_t i) {
+        return bfloat16_of_float(static_cast<float>(real(i)));
+      });
+      break;
+    case DType::kInt8:
+    case DType::kUInt8:
+    case DType::kBool:
+      fill<std::uint8_t>(tensor.bytes,
+                         [&](std::size_t i) { return static_cast<std::uint8_t>(bit(i)); });
+      break;
+    case DType::kInt16:
+    case DType::kUInt16:
+      fill<std::uint16_t>(tensor.bytes,
+                          [&](std::size_t i) { return static_cast<std::uint16_t>(bit(i)); });
+      break;
+    case DType::kInt32:
+    case DType::kUInt32:
+      fill<std::uint32_t>(tensor.bytes,
+                          [&](std::size_t i) { return static_cast<std::uint32_t>(bit(i)); });
+      break;
+    case DType::kInt64:
+    case DType::kUInt64:
+      fill<std::uint64_t>(tensor.bytes, bit);
+      break;
+  }
+  return tensor;
+}
+
+}  // namespace autopar

@@ -1,0 +1,60 @@
+#include "exec/library.hpp"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+
+#ifndef AUTOPAR_ORT_PATHS
+#define AUTOPAR_ORT_PATHS ""
+#endif
+
+namespace autopar {
+
+namespace {
+
+constexpr const char* kLibrary = "libonnxruntime.so.1";
+
+}  // namespace
+
+std::vector<std::string> library_candidates() {
+  if (const char* chosen = std::getenv("AUTOPAR_ORT"); chosen != nullptr && *chosen != '\0') {
+    std::error_code ignored;
+    const std::filesystem::path path(chosen);
+    return {std::filesystem::is_directory(path, ignored) ? (path / kLibrary).string() : chosen};
+  }
+  std::vector<std::string> paths;
+  std::istringstream known(AUTOPAR_ORT_PATHS);
+  for (std::string path; std::getline(known, path, ':');) {
+    if (!path.empty()) paths.push_back(path);
+  }
+  if (paths.empty() || paths.back() != kLibrary) paths.push_back(kLibrary);
+  return paths;
+}
+
+Result<const OrtApiBase*> open_first(const std::vector<std::string>& candidates) {
+  std::string tried;
+  for (const std::string& path : candidates) {
+    void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);  // stays open
+    if (library == nullptr) {
+      const char* why = dlerror();
+      tried += "\n  " + path + ": " + (why != nullptr ? why : "unknown reason");
+      continue;
+    }
+    const auto api_base =
+        reinterpret_cast<const OrtApiBase* (*)()>(dlsym(library, "OrtGetApiBase"));
+    if (api_base == nullptr) {
+      return input_error(path +
+                         ": is no ONNX Runtime library (it has no symbol OrtGetApiBase); "
+                         "set AUTOPAR_ORT to libonnxruntime.so");
+    }
+    return api_base();
+  }
+  return input_error(
+      "running a plan needs the ONNX Runtime library, which could not be opened:" + tried +
+      "\nrun scripts/setup in the source tree, or install the Python package onnxruntime and set "
+      "AUTOPAR_ORT to its libonnxruntime.so file");
+}
+
+}  // namespace autopar

@@ -1,0 +1,51 @@
+#include "exec/profile.hpp"
+
+#include <cstdlib>
+#include <string_view>
+
+namespace autopar {
+
+namespace {
+
+// What follows `"key" :` in a line, up to its end; empty: no such key.
+std::string_view after_key(std::string_view line, const std::string& key) {
+  const std::size_t at = line.find("\"" + key + "\"");
+  if (at == std::string_view::npos) return {};
+  std::string_view rest = line.substr(at + key.size() + 2);
+  const std::size_t start = rest.find_first_not_of(" :\t");
+  return start == std::string_view::npos ? std::string_view() : rest.substr(start);
+}
+
+std::string_view string_value(std::string_view line, const std::string& key) {
+  std::string_view rest = after_key(line, key);
+  if (rest.empty() || rest.front() != '"') return {};
+  rest.remove_prefix(1);
+  return rest.substr(0, rest.find('"'));
+}
+
+bool is_kernel_event(std::string_view line) {
+  return string_value(line, "cat") == "Node" &&
+         line.find("_kernel_time\"") != std::string_view::npos;
+}
+
+}  // namespace
+
+std::map<std::string, KernelTimes> kernel_times(const std::string& trace) {
+  std::map<std::string, KernelTimes> times;
+  std::string_view rest = trace;
+  while (!rest.empty()) {
+    const std::size_t end = rest.find('\n');
+    const std::string_view line = rest.substr(0, end);
+    rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+    if (!is_kernel_event(line)) continue;
+    const std::string_view type = string_value(line, "op_name");
+    const std::string_view duration = after_key(line, "dur");
+    if (type.empty() || duration.empty()) continue;
+    KernelTimes& entry = times[std::string(type)];
+    ++entry.count;
+    entry.seconds += 1e-6 * std::strtod(std::string(duration.substr(0, 24)).c_str(), nullptr);
+  }
+  return times;
+}
+
+}  // namespace autopar

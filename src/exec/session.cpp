@@ -1,0 +1,84 @@
+#include "exec/session.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+
+namespace autopar {
+
+namespace {
+
+// ONNX Runtime prints nothing: what goes wrong is in the errors that it returns.
+constexpr OrtLoggingLevel kLogLevel = ORT_LOGGING_LEVEL_FATAL;
+
+}  // namespace
+
+Ort::Env make_environment(int threads) {
+  Ort::ThreadingOptions options;
+  options.SetGlobalIntraOpNumThreads(threads).SetGlobalInterOpNumThreads(1).SetGlobalSpinControl(0);
+  return Ort::Env(options, kLogLevel, "autopar");
+}
+
+Ort::SessionOptions session_options() {
+  Ort::SessionOptions options;
+  options.DisablePerSessionThreads();
+  options.SetExecutionMode(ORT_SEQUENTIAL);
+  options.SetGraphOptimizationLevel(ORT_ENABLE_BASIC);
+  options.SetLogSeverityLevel(kLogLevel);
+  options.AddConfigEntry("session.disable_prepacking", "1");
+  return options;
+}
+
+std::vector<Ort::Value> run_session(Ort::Session& session, const Ort::RunOptions& options,
+                                    const std::vector<Declared>& inputs,
+                                    const std::vector<Ort::Value>& values,
+                                    const std::vector<Declared>& outputs) {
+  std::vector<const char*> input_names;
+  for (const Declared& input : inputs) input_names.push_back(input.name.c_str());
+  std::vector<const char*> output_names;
+  for (const Declared& output : outputs) output_names.push_back(output.name.c_str());
+  return session.Run(options, input_names.data(), values.data(), values.size(), output_names.data(),
+                     output_names.size());
+}
+
+Result<Reference> run_model(Ort::Env& environment, const std::string& path,
+                            const std::map<std::string, Tensor>& inputs) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) {
+    return input_error(path + ": there is no such file; it is the model to compare with");
+  }
+  try {
+    Ort::Session session(environment, path.c_str(), session_options());
+    const std::vector<Declared> declared = inputs_of(session);
+    std::vector<Ort::Value> values;
+    for (const Declared& input : declared) {
+      const auto given = inputs.find(input.name);
+      if (given == inputs.end()) {
+        return input_error(path + ": the model has the input '" + input.name +
+                           "', which the plan lacks: is it the model that the plan was made from?");
+      }
+      const Tensor& tensor = given->second;
+      values.push_back(view_of(tensor.dtype, tensor.shape, tensor.bytes.data()));
+    }
+    const std::vector<Declared> outputs = outputs_of(session);
+    Reference reference;
+    const auto begin = std::chrono::steady_clock::now();
+    std::vector<Ort::Value> results =
+        run_session(session, Ort::RunOptions(), declared, values, outputs);
+    reference.wall =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      if (!dtype_of(outputs[i].type)) {
+        return input_error(path + ": output '" + outputs[i].name +
+                           "' is no tensor of a supported type");
+      }
+      reference.outputs[outputs[i].name] = copy_of(results[i]);
+      results[i] = Ort::Value(nullptr);
+    }
+    return reference;
+  } catch (const Ort::Exception& exception) {
+    return input_error(path + ": ONNX Runtime cannot run the unsharded model: " + exception.what());
+  }
+}
+
+}  // namespace autopar

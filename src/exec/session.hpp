@@ -1,0 +1,36 @@
+// Sessions of ONNX Runtime as this program uses them.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "exec/tensors.hpp"
+
+namespace autopar {
+
+// One thread pool for all sessions of the environment, whose threads sleep when idle: sessions
+// with pools of their own would be several times slower when they outnumber the cores.
+// Precondition: open_onnx_runtime() succeeded.
+Ort::Env make_environment(int threads);
+
+// Sequential execution on the shared pool; no fusion of ops, so that times are by the ops of the
+// file; no second copy of the weights in a packed form.
+Ort::SessionOptions session_options();
+
+// What the unsharded model gives for these whole inputs. Inputs that it does not know are ignored.
+struct Reference {
+  std::map<std::string, Tensor> outputs;
+  Seconds wall = 0;
+};
+Result<Reference> run_model(Ort::Env& environment, const std::string& path,
+                            const std::map<std::string, Tensor>& inputs);
+
+// Runs a session on inputs in its own order and returns its outputs in its own order. Throws
+// Ort::Exception.
+std::vector<Ort::Value> run_session(Ort::Session& session, const Ort::RunOptions& options,
+                                    const std::vector<Declared>& inputs,
+                                    const std::vector<Ort::Value>& values,
+                                    const std::vector<Declared>& outputs);
+
+}  // namespace autopar

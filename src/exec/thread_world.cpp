@@ -1,0 +1,172 @@
+#include "exec/thread_world.hpp"
+
+#include <algorithm>
+#include <sstream>
+
+#include "exec/collective_math.hpp"
+
+namespace autopar {
+
+namespace {
+
+constexpr std::size_t kListedRanks = 8;  // in a message; a world may have many more
+
+std::string list_ranks(const std::vector<std::int64_t>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size() && i < kListedRanks; ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  }
+  if (ranks.size() > kListedRanks) {
+    text += " and " + std::to_string(ranks.size() - kListedRanks) + " more";
+  }
+  return text;
+}
+
+// What must be equal in all calls of a meeting (the group is, or they would not meet).
+bool same_call(const CollectiveCall& a, const CollectiveCall& b) {
+  return a.kind == b.kind && a.op_name == b.op_name && a.seq == b.seq && a.axis == b.axis &&
+         a.concat_axis == b.concat_axis && a.root == b.root && a.reduce_op == b.reduce_op &&
+         a.dtype == b.dtype && a.input_shape == b.input_shape;
+}
+
+}  // namespace
+
+ThreadWorld::ThreadWorld(int size, Seconds timeout)
+    : ranks_(static_cast<std::size_t>(size)), last_event_(Clock::now()), timeout_(timeout) {}
+
+Status ThreadWorld::run(int rank, const CollectiveCall& call, const void* input, void* output) {
+  const auto position = static_cast<std::size_t>(call.position);
+  Rank& self = ranks_[static_cast<std::size_t>(rank)];
+  std::unique_lock lock(mutex_);
+  if (failure_) return runtime_error(*failure_);
+  last_event_ = Clock::now();
+
+  std::shared_ptr<Meeting>& open = open_[call.group];
+  if (!open) open = std::make_shared<Meeting>(call.group.size());
+  const std::shared_ptr<Meeting> meeting = open;
+  for (std::size_t p = 0; p < call.group.size(); ++p) {
+    const CollectiveCall* other = meeting->calls[p];
+    if (other == nullptr || same_call(*other, call)) continue;
+    return stop("rank " + std::to_string(rank) + " calls " + to_text(call) + " where rank " +
+                std::to_string(call.group[p]) + " calls " + to_text(*other) +
+                ": the ranks of a group must issue the same collectives in the same order");
+  }
+  meeting->calls[position] = &call;
+  meeting->inputs[position] = input;
+  meeting->outputs[position] = output;
+  if (++meeting->arrived == call.group.size()) {
+    open.reset();  // the group's next call is another meeting
+    for (std::int64_t other : call.group) {
+      ranks_[static_cast<std::size_t>(other)].waiting_in = nullptr;
+    }
+    meeting->changed.notify_all();
+  } else {
+    self.waiting_in = &call;
+    if (auto reason = deadlock()) return stop(*reason);
+    wait_for_all(*meeting, lock);
+    self.waiting_in = nullptr;
+    if (meeting->arrived < call.group.size()) return runtime_error(*failure_);
+  }
+  lock.unlock();
+
+  perform(call, meeting->inputs, meeting->outputs);
+
+  // Leaving earlier would take away buffers that others still read or write.
+  lock.lock();
+  last_event_ = Clock::now();
+  if (++meeting->done == call.group.size()) meeting->changed.notify_all();
+  meeting->changed.wait(lock, [&] { return meeting->done == call.group.size(); });
+  self.last_call = std::string(name_of(call.kind)) + " '" + call.op_name + "'";
+  return Ok{};
+}
+
+void ThreadWorld::wait_for_all(Meeting& meeting, std::unique_lock<std::mutex>& lock) {
+  const auto timeout = std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(std::min(timeout_, 1e8)));
+  while (meeting.arrived < meeting.calls.size() && !failure_) {
+    const Clock::time_point deadline = last_event_ + timeout;
+    meeting.changed.wait_until(lock, deadline);
+    if (meeting.arrived < meeting.calls.size() && !failure_ &&
+        Clock::now() >= last_event_ + timeout) {
+      std::ostringstream reason;
+      reason << "nothing has happened for " << timeout_ << " s: " << who_waits()
+             << "; if the local ops need longer, raise the time limit";
+      stop(reason.str());
+    }
+  }
+}
+
+Error ThreadWorld::stop(std::string reason) {
+  if (!failure_) failure_ = std::move(reason);
+  for (auto& [group, meeting] : open_) {
+    if (meeting) meeting->changed.notify_all();
+  }
+  return runtime_error(*failure_);
+}
+
+void ThreadWorld::finish(int rank) {
+  const std::lock_guard lock(mutex_);
+  ranks_[static_cast<std::size_t>(rank)].finished = true;
+  last_event_ = Clock::now();
+  if (failure_) return;
+  if (auto reason = deadlock()) stop(*reason);
+}
+
+void ThreadWorld::abort(const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  stop(reason);
+}
+
+std::optional<std::string> ThreadWorld::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+// All ranks wait or have finished: nobody is left who could come to a meeting.
+std::optional<std::string> ThreadWorld::deadlock() const {
+  bool someone_waits = false;
+  for (const Rank& rank : ranks_) {
+    if (rank.waiting_in == nullptr && !rank.finished) return std::nullopt;
+    someone_waits = someone_waits || rank.waiting_in != nullptr;
+  }
+  if (!someone_waits) return std::nullopt;
+  return "the ranks wait for each other: " + who_waits();
+}
+
+std::string ThreadWorld::state_of(std::int64_t rank) const {
+  const Rank& state = ranks_[static_cast<std::size_t>(rank)];
+  const std::string name = "rank " + std::to_string(rank);
+  if (state.waiting_in != nullptr) return name + " waits in " + to_text(*state.waiting_in);
+  const std::string after =
+      state.last_call.empty() ? "before its first collective" : "after " + state.last_call;
+  return name + (state.finished ? " has finished " : " is busy with local ops ") + after;
+}
+
+// "AllReduce 'a' (...): ranks 0, 2 wait for rank 1; rank 1 has finished after AllGather 'b'".
+std::string ThreadWorld::who_waits() const {
+  std::string text;
+  std::vector<std::int64_t> absent;
+  std::size_t listed = 0;
+  for (const auto& [group, meeting] : open_) {
+    if (!meeting || meeting->arrived == 0) continue;
+    std::vector<std::int64_t> present;
+    std::vector<std::int64_t> others;
+    const CollectiveCall* call = nullptr;
+    for (std::size_t p = 0; p < group.size(); ++p) {
+      (meeting->calls[p] == nullptr ? others : present).push_back(group[p]);
+      if (meeting->calls[p] != nullptr) call = meeting->calls[p];
+    }
+    absent.insert(absent.end(), others.begin(), others.end());
+    if (++listed > kListedRanks) continue;
+    text += (text.empty() ? "" : "; ") + to_text(*call) + ": " + list_ranks(present) +
+            (present.size() == 1 ? " waits for " : " wait for ") + list_ranks(others);
+  }
+  std::sort(absent.begin(), absent.end());
+  absent.erase(std::unique(absent.begin(), absent.end()), absent.end());
+  for (std::size_t i = 0; i < absent.size() && i < kListedRanks; ++i) {
+    text += "; " + state_of(absent[i]);
+  }
+  return text;
+}
+
+}  // namespace autopar

@@ -1,0 +1,92 @@
+#include "exec/verdict.hpp"
+
+#include <algorithm>
+
+#include "exec/blocks.hpp"
+
+namespace autopar {
+
+namespace {
+
+std::string type_text(DType dtype, const Shape& shape) { return name_of(dtype) + to_text(shape); }
+
+std::string wrong_type(const char* source, const Tensor& tensor, const BoundaryValue& output) {
+  return std::string("the ") + source + " has " + type_text(tensor.dtype, tensor.shape) +
+         " for it, the plan " + type_text(output.dtype, output.shape);
+}
+
+// One source of expected values while the ranks are combined.
+struct Source {
+  const char* name;
+  std::optional<Difference> RankDifference::*difference;
+};
+constexpr Source kSources[] = {{"model", &RankDifference::from_model},
+                               {"data", &RankDifference::from_data}};
+
+}  // namespace
+
+RankDifference compare_output(const RunRequest& request, const BoundaryValue& output,
+                              std::int64_t rank, const Ort::Value& found,
+                              const Expected& expected) {
+  RankDifference result;
+  const auto type = found.GetTensorTypeAndShapeInfo();
+  const Shape local = local_shape(output.spec, output.shape, request.mesh);
+  if (dtype_of(type.GetElementType()) != output.dtype || type.GetShape() != local) {
+    const auto dtype = dtype_of(type.GetElementType());
+    result.problem = "rank " + std::to_string(rank) + " gives " +
+                     (dtype ? type_text(*dtype, type.GetShape()) : "an unsupported type") +
+                     ", its slice is " + type_text(output.dtype, local);
+    return result;
+  }
+  const Tolerance tolerance = tolerance_for(output.dtype, {request.rtol, request.atol});
+  const auto against = [&](const std::map<std::string, Tensor>& source, const char* name,
+                           std::optional<Difference>& difference) {
+    const auto at = source.find(output.name);
+    if (at == source.end()) return;
+    const Tensor& whole = at->second;
+    if (whole.dtype != output.dtype || whole.shape != output.shape) {
+      result.problem = wrong_type(name, whole, output);
+      return;
+    }
+    const Slice slice(whole, output.spec, request.mesh, rank);
+    difference = compare(output.dtype, found.GetTensorRawData(), slice.data(),
+                         static_cast<std::size_t>(element_count(local)), tolerance,
+                         largest_magnitude(whole));
+  };
+  against(expected.model, "model", result.from_model);
+  against(expected.data, "data", result.from_data);
+  return result;
+}
+
+OutputComparison combine(const BoundaryValue& output, const std::vector<RankDifference>& ranks) {
+  OutputComparison row;
+  row.name = output.name;
+  const auto note = [&row](const std::string& problem) {
+    if (row.problem.empty()) row.problem = problem;
+  };
+  for (const RankDifference& rank : ranks) {
+    if (!rank.problem.empty()) note(rank.problem);
+  }
+  for (const Source& source : kSources) {
+    bool compared = false;
+    std::size_t nans = 0;
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      const auto& difference = ranks[r].*source.difference;
+      if (!difference) continue;
+      compared = true;
+      nans += difference->nans;
+      row.max_absolute_error = std::max(row.max_absolute_error, difference->max_absolute);
+      row.max_relative_error = std::max(row.max_relative_error, difference->max_relative);
+      if (difference->disagreeing == 0) continue;
+      note("rank " + std::to_string(r) + " differs from the " + source.name + " in " +
+           std::to_string(difference->disagreeing) + " elements; " + difference->first);
+    }
+    row.nan_elements = std::max(row.nan_elements, nans);
+    if (compared) row.against += (row.against.empty() ? "" : " and ") + std::string(source.name);
+  }
+  if (row.against.empty()) note("neither the model nor the data has this output");
+  row.matches = row.problem.empty();
+  return row;
+}
+
+}  // namespace autopar
