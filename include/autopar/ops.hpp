@@ -60,6 +60,10 @@ struct OpShapes {
 OpShapes shapes_of(const Graph& graph, const Op& op);
 Result<Rule> parse_rule(const std::string& text, const OpShapes& shapes);
 
+// Whether a rule fits the shapes and says what becomes of every factor: extents are the products of
+// their factors; a parallel factor is in every output; nothing is a summand that has the factor.
+Status verify(const Rule& rule, const OpShapes& shapes);
+
 // Rules that a user states for ops without one: lines `OpType "rule text"`, `#` comments.
 struct UserRules {
   std::map<std::string, std::string> text_of_type;  // "Domain::Type" for other domains

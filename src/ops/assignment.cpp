@@ -1,0 +1,199 @@
+#include <algorithm>
+
+#include "autopar/ops.hpp"
+
+namespace autopar {
+namespace {
+
+const Factor& factor_at(const Rule& rule, int index) {
+  return rule.factors[static_cast<std::size_t>(index)];
+}
+
+std::optional<Reduction> reduction_of(FactorKind kind) {
+  switch (kind) {
+    case FactorKind::kSum:
+    case FactorKind::kPartial:
+      return Reduction::kSum;
+    case FactorKind::kMax:
+      return Reduction::kMax;
+    case FactorKind::kMin:
+      return Reduction::kMin;
+    case FactorKind::kParallel:
+    case FactorKind::kExchange:
+    case FactorKind::kWhole:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+bool mentions(const TensorFactors& tensor, int factor) {
+  for (const auto& dim : tensor) {
+    if (std::find(dim.begin(), dim.end(), factor) != dim.end()) return true;
+  }
+  return false;
+}
+
+// A split dimension is cut into equal contiguous parts, so all but the first factors of it can be
+// split only where those before are down to one element per part. `parts`: per factor.
+bool contiguous(const std::vector<TensorFactors>& tensors, const Rule& rule,
+                const std::vector<std::int64_t>& parts) {
+  for (const TensorFactors& tensor : tensors) {
+    for (const auto& dim : tensor) {
+      bool down_to_one = true;
+      for (int f : dim) {
+        const std::int64_t count = parts[static_cast<std::size_t>(f)];
+        if (count > 1 && !down_to_one) return false;
+        down_to_one = down_to_one && count == factor_at(rule, f).size;
+      }
+    }
+  }
+  return true;
+}
+
+// Two reductions of different kinds cannot be pending on one output.
+bool one_reduction(const Rule& rule, const std::vector<std::int64_t>& parts) {
+  for (const TensorFactors& output : rule.outputs) {
+    std::optional<Reduction> pending;
+    for (std::size_t f = 0; f < rule.factors.size(); ++f) {
+      const auto reduction = reduction_of(rule.factors[f].kind);
+      if (parts[f] == 1 || !reduction || mentions(output, static_cast<int>(f))) continue;
+      if (pending && *pending != *reduction) return false;
+      pending = reduction;
+    }
+  }
+  return true;
+}
+
+bool divides(const Factor& factor, std::int64_t parts) {
+  switch (factor.kind) {
+    case FactorKind::kPartial:
+      return true;
+    case FactorKind::kWhole:
+      return parts == 1;
+    case FactorKind::kParallel:
+    case FactorKind::kSum:
+    case FactorKind::kMax:
+    case FactorKind::kMin:
+    case FactorKind::kExchange:
+      return factor.size % parts == 0;
+  }
+  return false;
+}
+
+bool is_valid(const Rule& rule, const std::vector<std::int64_t>& parts) {
+  for (std::size_t f = 0; f < rule.factors.size(); ++f) {
+    if (!divides(rule.factors[f], parts[f])) return false;
+  }
+  return contiguous(rule.inputs, rule, parts) && contiguous(rule.outputs, rule, parts) &&
+         one_reduction(rule, parts);
+}
+
+std::vector<Spec> split_dims(const std::vector<TensorFactors>& tensors,
+                             const std::vector<std::vector<int>>& axes) {
+  std::vector<Spec> specs(tensors.size());
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
+    specs[t].dims.resize(tensors[t].size());
+    for (std::size_t d = 0; d < tensors[t].size(); ++d) {
+      for (int f : tensors[t][d]) {
+        const auto& of_factor = axes[static_cast<std::size_t>(f)];
+        specs[t].dims[d].insert(specs[t].dims[d].end(), of_factor.begin(), of_factor.end());
+      }
+    }
+  }
+  return specs;
+}
+
+void add_partial(Spec& spec, const std::vector<int>& axes, Reduction reduction) {
+  spec.partial.insert(spec.partial.end(), axes.begin(), axes.end());
+  std::sort(spec.partial.begin(), spec.partial.end());
+  spec.reduction = reduction;
+}
+
+// Depth-first over the axes; a branch ends where the parts of a factor no longer divide it.
+struct Enumeration {
+  const Rule& rule;
+  const Mesh& mesh;
+  std::vector<std::int64_t> parts;
+  Assignment assignment;
+  std::vector<Assignment> found;
+
+  void extend(std::size_t axis) {
+    if (axis == mesh.axes.size()) {
+      if (is_valid(rule, parts)) found.push_back(assignment);
+      return;
+    }
+    const std::int64_t size = mesh.axes[axis].size;
+    for (std::size_t f = 0; f < rule.factors.size(); ++f) {
+      if (!divides(rule.factors[f], parts[f] * size)) continue;
+      // On an axis of one device all choices are the same.
+      if (size == 1) continue;
+      parts[f] *= size;
+      assignment.factor_of_axis[axis] = static_cast<int>(f);
+      extend(axis + 1);
+      parts[f] /= size;
+    }
+    assignment.factor_of_axis[axis] = -1;
+    extend(axis + 1);
+  }
+};
+
+}  // namespace
+
+std::string to_text(const Assignment& assignment, const Rule& rule, const Mesh& mesh) {
+  std::string text;
+  for (std::size_t a = 0; a < assignment.factor_of_axis.size(); ++a) {
+    const int f = assignment.factor_of_axis[a];
+    if (f < 0) continue;
+    if (!text.empty()) text += ' ';
+    text += mesh.axes[a].name + ":" + factor_at(rule, f).name;
+  }
+  return text.empty() ? "whole" : text;
+}
+
+std::optional<OpSpecs> specs_of(const Rule& rule, const Assignment& assignment, const Mesh& mesh) {
+  if (assignment.factor_of_axis.size() != mesh.axes.size()) return std::nullopt;
+  std::vector<std::vector<int>> axes(rule.factors.size());
+  std::vector<std::int64_t> parts(rule.factors.size(), 1);
+  for (std::size_t a = 0; a < mesh.axes.size(); ++a) {
+    const int f = assignment.factor_of_axis[a];
+    if (f == -1) continue;
+    if (f < 0 || static_cast<std::size_t>(f) >= rule.factors.size()) return std::nullopt;
+    axes[static_cast<std::size_t>(f)].push_back(static_cast<int>(a));
+    parts[static_cast<std::size_t>(f)] *= mesh.axes[a].size;
+  }
+  if (!is_valid(rule, parts)) return std::nullopt;
+  OpSpecs specs{split_dims(rule.inputs, axes), split_dims(rule.outputs, axes)};
+  for (std::size_t f = 0; f < rule.factors.size(); ++f) {
+    if (axes[f].empty()) continue;
+    const Factor& factor = rule.factors[f];
+    for (int input : factor.partial_inputs) {
+      add_partial(specs.inputs[static_cast<std::size_t>(input)], axes[f], Reduction::kSum);
+    }
+    const auto reduction = reduction_of(factor.kind);
+    if (!reduction) continue;
+    for (std::size_t t = 0; t < rule.outputs.size(); ++t) {
+      if (mentions(rule.outputs[t], static_cast<int>(f))) continue;
+      add_partial(specs.outputs[t], axes[f], *reduction);
+    }
+  }
+  return specs;
+}
+
+std::vector<Assignment> candidates(const Rule& rule, const Mesh& mesh) {
+  Enumeration enumeration{rule,
+                          mesh,
+                          std::vector<std::int64_t>(rule.factors.size(), 1),
+                          {std::vector<int>(mesh.axes.size(), -1)},
+                          {}};
+  enumeration.extend(0);
+  return std::move(enumeration.found);
+}
+
+std::vector<std::vector<std::int64_t>> strategy_of(const std::vector<Spec>& specs,
+                                                   const Mesh& mesh) {
+  std::vector<std::vector<std::int64_t>> strategy;
+  for (const Spec& spec : specs) strategy.push_back(split_counts(spec, mesh));
+  return strategy;
+}
+
+}  // namespace autopar

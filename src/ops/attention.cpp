@@ -1,0 +1,134 @@
+// Attention (opset 23), rotary position embedding. Heads of grouped-query attention are (kv g):
+// kv heads of keys and values, each read by g heads of queries.
+#include <algorithm>
+#include <vector>
+
+#include "ops/emitter.hpp"
+#include "ops/table.hpp"
+
+namespace autopar {
+namespace {
+
+struct AttentionShape {
+  std::int64_t query_heads = 0, key_heads = 0;
+  std::int64_t batch = 0, queries = 0, keys = 0;  // keys: with those of the past
+  double head = 0, value_head = 0;                // elements per head
+};
+
+std::optional<AttentionShape> attention_shape(const Op& op, const OpShapes& shapes) {
+  if (shapes.inputs.size() < 3) return std::nullopt;
+  const Shape &q = shapes.inputs[0], &k = shapes.inputs[1], &v = shapes.inputs[2];
+  AttentionShape shape;
+  if (q.size() == 4 && k.size() == 4 && v.size() == 4) {
+    shape = {q[1], k[1], q[0], q[2], k[2], double(q[3]), double(v[3])};
+  } else if (q.size() == 3 && k.size() == 3 && v.size() == 3) {
+    shape.query_heads = op.int_attribute("q_num_heads", 0);
+    shape.key_heads = op.int_attribute("kv_num_heads", 0);
+    if (shape.query_heads <= 0 || shape.key_heads <= 0) return std::nullopt;
+    shape.batch = q[0];
+    shape.queries = q[1];
+    shape.keys = k[1];
+    shape.head = double(q[2]) / double(shape.query_heads);
+    shape.value_head = double(v[2]) / double(shape.key_heads);
+  } else {
+    return std::nullopt;
+  }
+  if (shapes.inputs.size() > 4 && shapes.inputs[4].size() == 4) shape.keys += shapes.inputs[4][2];
+  if (shape.key_heads <= 0 || shape.query_heads % shape.key_heads != 0) return std::nullopt;
+  return shape;
+}
+
+std::string mask_words(const Shape& mask, const std::string& heads, const std::string& queries) {
+  const std::vector<std::string> all = {"b", heads, queries, "_"};
+  return join(
+      {all.end() - static_cast<std::ptrdiff_t>(std::min<std::size_t>(mask.size(), 4)), all.end()});
+}
+
+RuleText attention_rule(const OpView& view) {
+  const auto shape = attention_shape(view.op, view.shapes);
+  if (!shape) return std::nullopt;
+  // The present keys and values are the same for all queries that read them.
+  const bool present = view.op.has_output(1) || view.op.has_output(2);
+  const std::string kv = "kv=" + std::to_string(shape->key_heads);
+  const std::string g =
+      (present ? "g~=" : "g=") + std::to_string(shape->query_heads / shape->key_heads);
+  // A causal mask counts queries from the first one.
+  const bool causal = view.op.int_attribute("is_causal", 0) != 0;
+  const std::string s = causal ? "_" : present ? "s~" : "s";
+  // What a head consists of stays whole.
+  const bool flat = view.in(0).size() == 3;
+  const std::string query =
+      flat ? "b " + s + " (" + kv + " " + g + " e^)" : "b (" + kv + " " + g + ") " + s + " _";
+  const std::string key = flat ? "b _ (kv e^)" : "b kv _ _";
+  const std::string value = flat ? "b _ (kv f^)" : "b kv _ _";
+  const std::string output = flat ? "b " + s + " (kv g f^)" : query;
+  const std::string scores = "b (kv g) " + s + " _";
+  return query + ", " + key + ", " + value + ", " + mask_words(view.in(3), "(kv g)", s) +
+         ", b kv _ _, b kv _ _, b -> " + output + ", b kv _ _, b kv _ _, " + scores;
+}
+
+std::int64_t parts_of(const LocalContext& context, const char* name) {
+  const int factor = context.rule.factor_index(name);
+  std::int64_t parts = 1;
+  for (std::size_t a = 0; a < context.mesh.axes.size(); ++a) {
+    if (factor >= 0 && context.assignment.factor_of_axis[a] == factor) {
+      parts *= context.mesh.axes[a].size;
+    }
+  }
+  return parts;
+}
+
+void divide_attribute(Op& op, const char* name, std::int64_t parts) {
+  const std::int64_t count = op.int_attribute(name, 0);
+  if (count > 0 && parts > 1) op.attributes[name] = count / parts;
+}
+
+void set_head_counts(const LocalContext& context, Op& op) {
+  const std::int64_t kv = parts_of(context, "kv");
+  divide_attribute(op, "q_num_heads", kv * parts_of(context, "g"));
+  divide_attribute(op, "kv_num_heads", kv);
+}
+
+void set_rotary_heads(const LocalContext& context, Op& op) {
+  divide_attribute(op, "num_heads", parts_of(context, "h"));
+}
+
+Work attention_work(const Op& op, const OpShapes& shapes) {
+  Work work = streaming_work(op, shapes);
+  const auto shape = attention_shape(op, shapes);
+  if (!shape) return work;
+  const double scores = double(shape->batch) * double(shape->query_heads) * double(shape->queries) *
+                        double(shape->keys);
+  work.flops = scores * (2 * shape->head + 2 * shape->value_head + 8);
+  return work;
+}
+
+// 4-D: [b, heads, s, head]; 3-D: [b, s, heads * head]. Caches are [b, s, half] or, with position
+// ids, tables that are looked up.
+RuleText rotary_rule(const OpView& view) {
+  const bool flat = view.in(0).size() == 3;
+  const std::int64_t heads = view.op.int_attribute("num_heads", 0);
+  if (flat && heads <= 0) return std::nullopt;
+  const std::string x = flat ? "b s (h=" + std::to_string(heads) + " e^)" : "b h s _";
+  const bool positions = view.op.has_input(3);
+  const std::string cache = positions ? "_ _" : "b s _";
+  return x + ", " + cache + ", " + cache + ", b s -> " + x + " | partial: 0";
+}
+
+}  // namespace
+
+std::span<const OpRow> attention_rows() {
+  static const std::vector<OpRow> rows = {
+      {.type = "Attention",
+       .rule = attention_rule,
+       .work = attention_work,
+       .rewrite = set_head_counts},
+      {.type = "RotaryEmbedding",
+       .rule = rotary_rule,
+       .flops_per_element = 4,
+       .rewrite = set_rotary_heads},
+  };
+  return rows;
+}
+
+}  // namespace autopar

@@ -1,0 +1,172 @@
+// Products that sum over shared dimensions: MatMul, Gemm, Einsum.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "ops/table.hpp"
+
+namespace autopar {
+namespace {
+
+RuleText matmul_rule(const OpView& view) {
+  const bool vector0 = view.in(0).size() == 1;
+  const bool vector1 = view.in(1).size() == 1;
+  std::string text = "... m k+, ... k+ n -> ... m n";
+  if (vector0 && vector1) text = "k+, k+ ->";
+  if (vector0 && !vector1) text = "k+, ... k+ n -> ... n";
+  if (!vector0 && vector1) text = "... m k+, k+ -> ... m";
+  return text + " | partial: 0, 1";
+}
+
+Work matmul_work(const Op& op, const OpShapes& shapes) {
+  const double k = static_cast<double>(shapes.inputs[0].empty() ? 1 : shapes.inputs[0].back());
+  Work work = streaming_work(op, shapes);
+  work.flops = 2 * k * static_cast<double>(element_count(shapes.outputs[0]));
+  return work;
+}
+
+RuleText gemm_rule(const OpView& view) {
+  const std::string a = view.op.int_attribute("transA", 0) != 0 ? "k+ m" : "m k+";
+  const std::string b = view.op.int_attribute("transB", 0) != 0 ? "n k+" : "k+ n";
+  std::string c = view.in(2).size() == 2 ? "m n" : view.in(2).empty() ? "" : "n";
+  return a + ", " + b + ", " + c + " -> m n | partial: 0 2, 1 2 | summand k: 2";
+}
+
+Work gemm_work(const Op& op, const OpShapes& shapes) {
+  const std::size_t contracted = op.int_attribute("transA", 0) != 0 ? 0 : 1;
+  Work work = streaming_work(op, shapes);
+  work.flops = 2 * static_cast<double>(shapes.inputs[0][contracted]) *
+               static_cast<double>(element_count(shapes.outputs[0]));
+  return work;
+}
+
+// Zero points per row or column stay whole; sums of products of integers are exact.
+RuleText integer_matmul_rule(const OpView& view) {
+  const std::string zeros =
+      std::string(view.in(2).empty() ? "" : "_") + ", " + (view.in(3).empty() ? "" : "_");
+  const bool scalars = element_count(view.in(2)) == 1 && element_count(view.in(3)) == 1;
+  if (!scalars) return "... _ k+, ... k+ _, " + zeros + " -> ... _ _";
+  return "... m k+, ... k+ n, " + zeros + " -> ... m n";
+}
+
+struct Equation {
+  std::vector<std::string> inputs;  // letters; an ellipsis is '.'
+  std::string output;
+};
+
+std::optional<Equation> parse_equation(const std::string& text, std::size_t input_count) {
+  Equation equation;
+  std::string current;
+  bool in_output = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == ' ') continue;
+    if (c == '-' && i + 1 < text.size() && text[i + 1] == '>' && !in_output) {
+      equation.inputs.push_back(current);
+      current.clear();
+      in_output = true;
+      ++i;
+    } else if (c == ',' && !in_output) {
+      equation.inputs.push_back(current);
+      current.clear();
+    } else if (text.compare(i, 3, "...") == 0 && current.find('.') == std::string::npos) {
+      current += '.';
+      i += 2;
+    } else if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) {
+      current += c;
+    } else {
+      return std::nullopt;
+    }
+  }
+  if (in_output) {
+    equation.output = current;
+  } else {
+    equation.inputs.push_back(current);
+    // Implicit form: the ellipsis, then the letters that occur once, in the order of their codes.
+    std::map<char, int> count;
+    for (const std::string& input : equation.inputs) {
+      for (char letter : input) ++count[letter];
+    }
+    if (count.count('.') != 0) equation.output = ".";
+    for (const auto& [letter, times] : count) {
+      if (letter != '.' && times == 1) equation.output += letter;
+    }
+  }
+  if (equation.inputs.size() != input_count) return std::nullopt;
+  return equation;
+}
+
+std::string einsum_dims(const std::string& letters, const std::set<char>& summed,
+                        const std::set<char>& whole) {
+  std::vector<std::string> words;
+  for (char letter : letters) {
+    std::string word = letter == '.' ? "..." : std::string(1, letter);
+    if (summed.count(letter) != 0) word += '+';
+    if (whole.count(letter) != 0) word = "_";
+    words.push_back(word);
+  }
+  return join(words);
+}
+
+RuleText einsum_rule(const OpView& view) {
+  const auto equation =
+      parse_equation(view.op.string_attribute("equation", ""), view.shapes.inputs.size());
+  if (!equation) return std::nullopt;
+  std::set<char> summed, whole;
+  for (const std::string& input : equation->inputs) {
+    for (char letter : input) {
+      // A diagonal needs both of its dimensions whole; so does a summed ellipsis.
+      const bool twice = input.find(letter) != input.rfind(letter);
+      const bool kept = equation->output.find(letter) != std::string::npos;
+      if (twice || (letter == '.' && !kept)) whole.insert(letter);
+      if (!kept) summed.insert(letter);
+    }
+  }
+  if (whole.count('.') != 0) return std::nullopt;
+  std::string text, groups;
+  for (std::size_t i = 0; i < equation->inputs.size(); ++i) {
+    text += (i > 0 ? ", " : "") + einsum_dims(equation->inputs[i], summed, whole);
+    groups += (i > 0 ? ", " : "") + std::to_string(i);
+  }
+  return text + " -> " + einsum_dims(equation->output, {}, whole) + " | partial: " + groups;
+}
+
+// One multiplication and one addition per combination of all letters: exact for two operands.
+Work einsum_work(const Op& op, const OpShapes& shapes) {
+  Work work = streaming_work(op, shapes);
+  const auto equation = parse_equation(op.string_attribute("equation", ""), shapes.inputs.size());
+  if (!equation) return work;
+  std::map<char, double> extents;
+  for (std::size_t t = 0; t < equation->inputs.size(); ++t) {
+    const std::string& letters = equation->inputs[t];
+    const Shape& shape = shapes.inputs[t];
+    std::size_t d = 0;
+    for (char letter : letters) {
+      // An ellipsis covers what the letters leave.
+      const std::size_t covered = letter == '.' ? shape.size() + 1 - letters.size() : 1;
+      double extent = 1;
+      for (std::size_t i = 0; i < covered && d < shape.size(); ++i) {
+        extent *= static_cast<double>(shape[d++]);
+      }
+      extents[letter] = std::max(extents[letter], extent);
+    }
+  }
+  work.flops = equation->inputs.size() > 1 ? 2 : 1;
+  for (const auto& [letter, extent] : extents) work.flops *= extent;
+  return work;
+}
+
+}  // namespace
+
+std::span<const OpRow> contraction_rows() {
+  static const std::vector<OpRow> rows = {
+      {.type = "MatMul", .rule = matmul_rule, .work = matmul_work, .exact_on_integers = true},
+      {.type = "Gemm", .rule = gemm_rule, .work = gemm_work, .exact_on_integers = true},
+      {.type = "MatMulInteger", .rule = integer_matmul_rule, .work = matmul_work},
+      {.type = "Einsum", .rule = einsum_rule, .work = einsum_work, .exact_on_integers = true},
+  };
+  return rows;
+}
+
+}  // namespace autopar

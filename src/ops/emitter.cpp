@@ -1,0 +1,236 @@
+#include "ops/emitter.hpp"
+
+#include <algorithm>
+
+namespace autopar {
+namespace {
+
+Shape broadcast(const std::vector<const Value*>& values) {
+  Shape shape;
+  for (const Value* value : values) {
+    const Shape& other = value->shape;
+    if (other.size() > shape.size()) shape.insert(shape.begin(), other.size() - shape.size(), 1);
+    for (std::size_t i = 0; i < other.size(); ++i) {
+      std::int64_t& extent = shape[shape.size() - 1 - i];
+      if (extent == 1) extent = other[other.size() - 1 - i];
+    }
+  }
+  return shape;
+}
+
+}  // namespace
+
+std::int64_t onnx_number(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return 1;
+    case DType::kUInt8:
+      return 2;
+    case DType::kInt8:
+      return 3;
+    case DType::kUInt16:
+      return 4;
+    case DType::kInt16:
+      return 5;
+    case DType::kInt32:
+      return 6;
+    case DType::kInt64:
+      return 7;
+    case DType::kBool:
+      return 9;
+    case DType::kFloat16:
+      return 10;
+    case DType::kFloat64:
+      return 11;
+    case DType::kUInt32:
+      return 12;
+    case DType::kUInt64:
+      return 13;
+    case DType::kBFloat16:
+      return 16;
+  }
+  return 0;
+}
+
+std::string Emitter::stem(const std::string& type) const { return context_.op.name + "/" + type; }
+
+ValueId Emitter::add_value(Value value) {
+  value.name = context_.value_names.unique(value.name);
+  return context_.program.add_value(std::move(value));
+}
+
+ValueId Emitter::constant(Tensor tensor) {
+  Value value;
+  value.name = stem("constant");
+  value.dtype = tensor.dtype;
+  value.shape = tensor.shape;
+  value.kind = ValueKind::kConstant;
+  value.data = std::move(tensor);
+  return add_value(std::move(value));
+}
+
+ValueId Emitter::ints(const std::vector<std::int64_t>& values) {
+  return constant(int64_tensor({static_cast<std::int64_t>(values.size())}, values));
+}
+
+ValueId Emitter::scalar(DType dtype, double number) {
+  return constant(scalar_tensor(dtype, number));
+}
+
+ValueId Emitter::add(const std::string& type, const std::vector<ValueId>& inputs, DType dtype,
+                     Shape shape, Attributes attributes) {
+  Value value;
+  value.name = stem(type);
+  value.dtype = dtype;
+  value.shape = std::move(shape);
+  const ValueId output = add_value(std::move(value));
+  Op op;
+  op.name = context_.op_names.unique(stem(type));
+  op.type = type;
+  op.inputs = inputs;
+  op.outputs = {output};
+  op.attributes = std::move(attributes);
+  context_.program.add_op(std::move(op));
+  return output;
+}
+
+ValueId Emitter::pointwise(const std::string& type, const std::vector<ValueId>& inputs) {
+  std::vector<const Value*> values;
+  for (ValueId id : inputs) values.push_back(&value(id));
+  const DType dtype = values[type == "Where" ? 1 : 0]->dtype;
+  return add(type, inputs, dtype, broadcast(values));
+}
+
+ValueId Emitter::test(const std::string& type, const std::vector<ValueId>& inputs) {
+  std::vector<const Value*> values;
+  for (ValueId id : inputs) values.push_back(&value(id));
+  return add(type, inputs, DType::kBool, broadcast(values));
+}
+
+ValueId Emitter::cast(ValueId from, DType to) {
+  if (value(from).dtype == to) return from;
+  return add("Cast", {from}, to, value(from).shape, {{"to", onnx_number(to)}});
+}
+
+ValueId Emitter::reduce(const std::string& type, ValueId from,
+                        const std::vector<std::size_t>& axes) {
+  Shape shape = value(from).shape;
+  std::vector<std::int64_t> dims;
+  for (std::size_t axis : axes) {
+    shape[axis] = 1;
+    dims.push_back(static_cast<std::int64_t>(axis));
+  }
+  const DType dtype = value(from).dtype;
+  // ReduceSum takes its axes as an input since opset 13, the others since opset 18.
+  if (type != "ReduceSum" && context_.program.opset < 18) {
+    return add(type, {from}, dtype, shape, {{"axes", dims}, {"keepdims", std::int64_t{1}}});
+  }
+  return add(type, {from, ints(dims)}, dtype, shape, {{"keepdims", std::int64_t{1}}});
+}
+
+ValueId Emitter::reshape(ValueId from, const Shape& shape) {
+  if (value(from).shape == shape) return from;
+  return add("Reshape", {from, ints(shape)}, value(from).dtype, shape);
+}
+
+ValueId Emitter::all_reduce(ValueId from, const std::vector<int>& axes,
+                            const std::string& reduce_op) {
+  if (axes.empty()) return from;
+  const AbstractCollective collective{
+      .type = "AllReduce", .axes = axes, .axis = -1, .concat_axis = -1, .reduce_op = reduce_op};
+  return add_collective(context_.program, context_.value_names, context_.op_names, collective, from,
+                        value(from).shape, stem("AllReduce"));
+}
+
+ValueId Emitter::own_part(ValueId whole, const std::vector<int>& axes, int dimension) {
+  if (axes.empty()) return whole;
+  Shape shape = value(whole).shape;
+  shape[static_cast<std::size_t>(dimension)] /= parts(axes);
+  const AbstractCollective slice{
+      .type = "ShardSlice", .axes = axes, .axis = dimension, .concat_axis = -1, .reduce_op = ""};
+  return add_collective(context_.program, context_.value_names, context_.op_names, slice, whole,
+                        shape, stem("ShardSlice"));
+}
+
+ValueId Emitter::offset(const std::vector<int>& axes, std::int64_t extent, DType dtype) {
+  const std::int64_t count = parts(axes);
+  Tensor table{dtype, {count}, {}};
+  for (std::int64_t i = 0; i < count; ++i) {
+    table.bytes += scalar_tensor(dtype, static_cast<double>(i * extent)).bytes;
+  }
+  return own_part(constant(std::move(table)), axes, 0);
+}
+
+DType Emitter::output_dtype(std::size_t port) const {
+  return context_.graph.value(context_.op.outputs[port]).dtype;
+}
+
+Shape Emitter::output_shape(std::size_t port) const {
+  return local_shape(context_.specs.outputs[port],
+                     context_.graph.value(context_.op.outputs[port]).shape, context_.mesh);
+}
+
+ValueId Emitter::finish(std::size_t port, const std::string& type,
+                        const std::vector<ValueId>& inputs, Attributes attributes) {
+  Value value;
+  value.name = context_.output_names[port];
+  value.dtype = output_dtype(port);
+  value.shape = output_shape(port);
+  context_.value_names.take(value.name);
+  const ValueId output = context_.program.add_value(std::move(value));
+  Op op;
+  op.name = port == 0 ? context_.op.name : context_.op_names.unique(stem(type));
+  op.type = type;
+  op.inputs = inputs;
+  op.outputs = {output};
+  op.attributes = std::move(attributes);
+  op.origin_name = context_.op.origin_name;
+  op.origin_type = context_.op.origin_type;
+  context_.op_names.take(op.name);
+  context_.program.add_op(std::move(op));
+  return output;
+}
+
+std::pair<ValueId, ValueId> Emitter::finish_first_of_two(const Attributes& attributes) {
+  const ValueId first = finish(0, context_.op.type, context_.inputs, attributes);
+  const ValueId second = add_value({.name = stem(context_.op.type),
+                                    .dtype = output_dtype(1),
+                                    .shape = output_shape(1),
+                                    .kind = ValueKind::kActivation,
+                                    .producer = value(first).producer,
+                                    .data = {}});
+  context_.program.op(value(first).producer).outputs.push_back(second);
+  return {first, second};
+}
+
+std::vector<int> Emitter::axes_of(FactorKind kind) const {
+  std::vector<int> axes;
+  const auto& factors = context_.assignment.factor_of_axis;
+  for (std::size_t a = 0; a < factors.size(); ++a) {
+    if (factors[a] < 0) continue;
+    if (context_.rule.factors[static_cast<std::size_t>(factors[a])].kind == kind) {
+      axes.push_back(static_cast<int>(a));
+    }
+  }
+  return axes;
+}
+
+ValueId widened(Emitter& emitter, ValueId from) {
+  const DType dtype = emitter.value(from).dtype;
+  const bool narrow = dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+  return narrow ? emitter.cast(from, DType::kFloat32) : from;
+}
+
+ValueId finish_cast(Emitter& emitter, std::size_t port, ValueId from) {
+  const DType dtype = emitter.output_dtype(port);
+  if (emitter.value(from).dtype == dtype) return emitter.finish(port, "Identity", {from});
+  return emitter.finish(port, "Cast", {from}, {{"to", onnx_number(dtype)}});
+}
+
+std::vector<ValueId> only_output(const LocalContext& context, ValueId first) {
+  std::vector<ValueId> outputs(context.op.outputs.size());
+  outputs[0] = first;
+  return outputs;
+}
+
+}  // namespace autopar

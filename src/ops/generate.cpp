@@ -1,0 +1,87 @@
+// Ops that make tensors from little or nothing.
+#include <vector>
+
+#include "ops/emitter.hpp"
+#include "ops/table.hpp"
+
+namespace autopar {
+namespace {
+
+// Zeros are a partial sum of zeros.
+RuleText constant_of_shape_rule(const OpView& view) {
+  const auto value = view.op.attributes.find("value");
+  bool zero = value == view.op.attributes.end();
+  if (!zero) {
+    const Tensor* tensor = std::get_if<Tensor>(&value->second);
+    zero = tensor != nullptr && tensor->bytes.find_first_not_of('\0') == std::string::npos;
+  }
+  return "_ -> " + join(dim_names(view.out(0).size())) + (zero ? " | partial: none" : "");
+}
+
+void set_shape_input(const LocalContext& context, Op& op) {
+  Emitter emitter(context);
+  op.inputs[0] = emitter.ints(emitter.output_shape(0));
+}
+
+// Every device makes the whole: what a random op gives depends on its whole shape, and the others
+// are small.
+RuleText whole_rule(const OpView& view) {
+  std::string text;
+  for (std::size_t i = 0; i < view.shapes.inputs.size(); ++i) {
+    text += (i > 0 ? ", " : "") + whole_dims(view.in(i).size());
+  }
+  text += " -> ";
+  for (std::size_t i = 0; i < view.shapes.outputs.size(); ++i) {
+    text += (i > 0 ? ", " : "") + whole_dims(view.out(i).size());
+  }
+  return text;
+}
+
+RuleText affine_grid_rule(const OpView& view) {
+  return "n _ _, _ -> n " + whole_dims(view.out(0).size() - 1);
+}
+
+void set_grid_batch(const LocalContext& context, Op& op) {
+  auto size = constant_ints(context.graph, context.op, 1);
+  if (!size || size->empty()) return;
+  Emitter emitter(context);
+  size->front() = emitter.output_shape(0).front();
+  op.inputs[1] = emitter.ints(*size);
+}
+
+OpRow whole(const char* type) { return {.type = type, .rule = whole_rule}; }
+
+}  // namespace
+
+std::span<const OpRow> generator_rows() {
+  static const std::vector<OpRow> rows = {
+      {.type = "ConstantOfShape",
+       .rule = constant_of_shape_rule,
+       .flops_per_element = 0,
+       .operands = operand_bits({0}),
+       .rewrite = set_shape_input,
+       .exact_on_integers = true},
+      {.type = "AffineGrid",
+       .rule = affine_grid_rule,
+       .operands = operand_bits({1}),
+       .rewrite = set_grid_batch},
+      whole("Bernoulli"),
+      whole("BlackmanWindow"),
+      whole("Constant"),
+      whole("EyeLike"),
+      whole("HammingWindow"),
+      whole("HannWindow"),
+      whole("MelWeightMatrix"),
+      whole("Multinomial"),
+      whole("RandomNormal"),
+      whole("RandomNormalLike"),
+      whole("RandomUniform"),
+      whole("RandomUniformLike"),
+      whole("Range"),
+      whole("Shape"),
+      whole("Size"),
+  };
+  return rows;
+}
+
+}  // namespace autopar

@@ -1,0 +1,200 @@
+// From an op to its rule: the row's text, read against the op's shapes.
+#include <algorithm>
+#include <set>
+
+#include "ops/table.hpp"
+
+namespace autopar {
+namespace {
+
+std::string described(const Op& op) { return "op '" + op.name + "' (" + op.type + ")"; }
+
+const std::string* user_text(const Op& op, const UserRules& user) {
+  auto found = user.text_of_type.find(op.domain.empty() ? op.type : op.domain + "::" + op.type);
+  return found == user.text_of_type.end() ? nullptr : &found->second;
+}
+
+bool mentions(const TensorFactors& tensor, int factor) {
+  return std::any_of(tensor.begin(), tensor.end(), [&](const std::vector<int>& dim) {
+    return std::find(dim.begin(), dim.end(), factor) != dim.end();
+  });
+}
+
+bool reduces(FactorKind kind) {
+  return kind == FactorKind::kSum || kind == FactorKind::kMax || kind == FactorKind::kMin;
+}
+
+// Sums of bool do not exist, and sums of integers pass only through ops that are exact on them.
+void keep_to_dtypes(Rule& rule, const OpShapes& shapes, bool exact_on_integers) {
+  const auto summable = [&](DType dtype) {
+    return is_floating(dtype) || (exact_on_integers && dtype != DType::kBool);
+  };
+  const bool outputs_summable =
+      std::all_of(shapes.output_dtypes.begin(), shapes.output_dtypes.end(), summable);
+  // kPartial factors are no part of any dimension, and they come last.
+  std::erase_if(rule.factors, [&](const Factor& factor) {
+    if (factor.kind != FactorKind::kPartial) return false;
+    return !outputs_summable ||
+           !std::all_of(factor.partial_inputs.begin(), factor.partial_inputs.end(), [&](int i) {
+             return summable(shapes.input_dtypes[static_cast<std::size_t>(i)]);
+           });
+  });
+  for (std::size_t f = 0; f < rule.factors.size(); ++f) {
+    if (!reduces(rule.factors[f].kind)) continue;
+    for (std::size_t t = 0; t < rule.outputs.size(); ++t) {
+      if (shapes.output_dtypes[t] != DType::kBool) continue;
+      if (!mentions(rule.outputs[t], static_cast<int>(f)))
+        rule.factors[f].kind = FactorKind::kWhole;
+    }
+  }
+}
+
+void drop_absent_inputs(Rule& rule, const Op& op) {
+  for (Factor& factor : rule.factors) {
+    std::erase_if(factor.partial_inputs,
+                  [&](int i) { return !op.has_input(static_cast<std::size_t>(i)); });
+  }
+}
+
+RuleText text_of_row(const OpRow& row, const OpView& view) {
+  return row.text != nullptr ? RuleText(row.text) : row.rule(view);
+}
+
+}  // namespace
+
+OpShapes shapes_of(const Graph& graph, const Op& op) {
+  OpShapes shapes;
+  for (ValueId id : op.inputs) {
+    shapes.inputs.push_back(id.valid() ? graph.value(id).shape : Shape{});
+    shapes.input_dtypes.push_back(id.valid() ? graph.value(id).dtype : DType::kFloat32);
+  }
+  for (ValueId id : op.outputs) {
+    shapes.outputs.push_back(id.valid() ? graph.value(id).shape : Shape{});
+    shapes.output_dtypes.push_back(id.valid() ? graph.value(id).dtype : DType::kFloat32);
+  }
+  return shapes;
+}
+
+Rule replicated_rule(const OpShapes& shapes) {
+  Rule rule;
+  for (const Shape& shape : shapes.inputs) rule.inputs.emplace_back(shape.size());
+  for (const Shape& shape : shapes.outputs) rule.outputs.emplace_back(shape.size());
+  return rule;
+}
+
+Result<RuleOf> rule_of(const Graph& graph, const Op& op, const UserRules& user) {
+  const OpShapes shapes = shapes_of(graph, op);
+  if (const std::string* text = user_text(op, user)) {
+    auto rule = parse_rule(*text, shapes);
+    if (!rule) return input_error(described(op) + ": the user's " + rule.error().message);
+    drop_absent_inputs(*rule, op);
+    for (const Factor& factor : rule->factors) {
+      if (factor.kind != FactorKind::kExchange) continue;
+      return input_error(described(op) + ": the user's rule \"" + *text + "\": factor " +
+                         factor.name + "~ needs an exchange that only built-in rules can have; " +
+                         "mark it ^ (whole)");
+    }
+    if (Status status = verify(*rule, shapes); !status) {
+      return input_error(described(op) + ": the user's rule \"" + *text +
+                         "\": " + status.error().message);
+    }
+    return RuleOf{std::move(*rule), true};
+  }
+  const OpRow* row = find_row(op);
+  if (row == nullptr) return RuleOf{replicated_rule(shapes), false};
+  const RuleText text = text_of_row(*row, {graph, op, shapes});
+  if (!text) return RuleOf{replicated_rule(shapes), false};
+  // A text that does not fit means shapes that the op's standard does not allow, such as those of
+  // a runtime's extension of it.
+  auto rule = parse_rule(*text, shapes);
+  if (!rule) return RuleOf{replicated_rule(shapes), false};
+  keep_to_dtypes(*rule, shapes, row->exact_on_integers);
+  drop_absent_inputs(*rule, op);
+  return RuleOf{std::move(*rule), true};
+}
+
+Status verify(const Rule& rule, const OpShapes& shapes) {
+  if (rule.inputs.size() != shapes.inputs.size() || rule.outputs.size() != shapes.outputs.size()) {
+    return input_error("the rule and the op differ in their number of inputs or outputs");
+  }
+  std::set<std::string> names;
+  for (const Factor& factor : rule.factors) {
+    if (!names.insert(factor.name).second) return input_error("two factors " + factor.name);
+    for (int input : factor.partial_inputs) {
+      if (input < 0 || static_cast<std::size_t>(input) >= rule.inputs.size()) {
+        return input_error("factor " + factor.name + " names an input that does not exist");
+      }
+    }
+  }
+  const auto check = [&](const TensorFactors& tensor, const Shape& shape,
+                         const std::string& where) -> Status {
+    if (tensor.size() != shape.size()) return input_error(where + ": rank differs");
+    std::set<int> seen;
+    for (std::size_t d = 0; d < tensor.size(); ++d) {
+      std::int64_t product = 1;
+      for (int f : tensor[d]) {
+        if (f < 0 || static_cast<std::size_t>(f) >= rule.factors.size()) {
+          return input_error(where + ": a factor that does not exist");
+        }
+        const Factor& factor = rule.factors[static_cast<std::size_t>(f)];
+        if (factor.kind == FactorKind::kPartial) {
+          return input_error(where + ": a partial factor is no dimension");
+        }
+        if (!seen.insert(f).second && factor.kind != FactorKind::kWhole) {
+          return input_error(where + ": factor " + factor.name +
+                             " twice in one tensor; mark it ^ (whole)");
+        }
+        product *= factor.size;
+      }
+      if (!tensor[d].empty() && product != shape[d]) {
+        return input_error(where + ": dimension " + std::to_string(d) + " has " +
+                           std::to_string(shape[d]) + " elements, its factors " +
+                           std::to_string(product));
+      }
+    }
+    return Ok{};
+  };
+  for (std::size_t t = 0; t < shapes.inputs.size(); ++t) {
+    AUTOPAR_RETURN_IF_ERROR(check(rule.inputs[t], shapes.inputs[t], "input " + std::to_string(t)));
+  }
+  for (std::size_t t = 0; t < shapes.outputs.size(); ++t) {
+    AUTOPAR_RETURN_IF_ERROR(
+        check(rule.outputs[t], shapes.outputs[t], "output " + std::to_string(t)));
+  }
+  for (std::size_t f = 0; f < rule.factors.size(); ++f) {
+    const Factor& factor = rule.factors[f];
+    const int index = static_cast<int>(f);
+    if (factor.kind == FactorKind::kParallel) {
+      for (std::size_t t = 0; t < rule.outputs.size(); ++t) {
+        if (mentions(rule.outputs[t], index)) continue;
+        return input_error("output " + std::to_string(t) + " does not have the factor " +
+                           factor.name + "; mark it + > < (reduced), ~ or ^ (whole)");
+      }
+    }
+    for (int input : factor.partial_inputs) {
+      if (mentions(rule.inputs[static_cast<std::size_t>(input)], index)) {
+        return input_error("input " + std::to_string(input) + " has the factor " + factor.name +
+                           " and is its summand as well");
+      }
+    }
+  }
+  return Ok{};
+}
+
+bool is_operand_constant(const Op& op, std::size_t port) {
+  const OpRow* row = find_row(op);
+  return row != nullptr && port < 32 && (row->operands >> port & 1) != 0;
+}
+
+bool is_plain_local(const Graph&, const Op& op, const Rule& rule, const Assignment& assignment) {
+  const OpRow* row = find_row(op);
+  if (row == nullptr || row->split == nullptr) return true;
+  return std::none_of(assignment.factor_of_axis.begin(), assignment.factor_of_axis.end(),
+                      [&](int factor) {
+                        if (factor < 0) return false;
+                        const FactorKind kind = rule.factors[static_cast<std::size_t>(factor)].kind;
+                        return reduces(kind) || kind == FactorKind::kExchange;
+                      });
+}
+
+}  // namespace autopar

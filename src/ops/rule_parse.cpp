@@ -1,0 +1,433 @@
+// Reads the text form of a rule against the shapes of an op.
+//
+//   rule    := tensors "->" tensors { "|" section }
+//   tensors := tensor { "," tensor }         a tensor is a list of dimensions, maybe empty;
+//                                            the last input may end in "*": any number like it
+//   dim     := "..." | "_" | factor | "(" factor factor ... ")"
+//   factor  := name [mark] ["=" size]        mark: + > < ~ ^, see FactorKind
+//   section := "partial:" groups             groups of input numbers, "," between; "*": all inputs;
+//                                            "none": the output alone may be taken as a summand
+//            | "summand" name ":" numbers    inputs that are summands of a sum over factor `name`
+//
+// A rank-0 tensor fits every pattern, so that absent optional inputs need no pattern of their own;
+// patterns of tensors beyond those of the op are ignored.
+// Linear in the length of the text times the (small) number of factors.
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+
+#include "ops/rule_text.hpp"
+
+namespace autopar {
+namespace {
+
+// A dimension as written. "...": `ellipsis`; "_": no factor; "(a b)": several.
+struct PatternDim {
+  bool ellipsis = false;
+  std::vector<int> factors;
+};
+using Pattern = std::vector<PatternDim>;
+
+struct Side {
+  const char* name;
+  const std::vector<Shape>& shapes;
+  std::vector<Pattern> patterns;
+
+  std::string where(std::size_t t) const { return std::string(name) + " " + std::to_string(t); }
+};
+
+std::string_view trim(std::string_view text) {
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
+  return text;
+}
+
+std::vector<std::string_view> split(std::string_view text, std::string_view separator) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const std::size_t at = text.find(separator);
+    parts.push_back(trim(text.substr(0, at)));
+    if (at == std::string_view::npos) return parts;
+    text.remove_prefix(at + separator.size());
+  }
+}
+
+// The next word of a tensor: one bracket, or everything up to a space or bracket.
+std::string_view next_word(std::string_view& text) {
+  text = trim(text);
+  std::size_t length = std::min<std::size_t>(text.size(), 1);
+  if (!text.empty() && text.front() != '(' && text.front() != ')') {
+    length = std::min(text.find_first_of(" \t()"), text.size());
+  }
+  const std::string_view word = text.substr(0, length);
+  text.remove_prefix(length);
+  return word;
+}
+
+std::optional<std::int64_t> number(std::string_view text) {
+  std::int64_t value = 0;
+  const auto end = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || end.ec != std::errc() || end.ptr != text.data() + text.size()) return {};
+  return value;
+}
+
+bool is_name(std::string_view text) {
+  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  const auto other = [](char c) { return (c >= '0' && c <= '9') || c == '_'; };
+  return !text.empty() && letter(text.front()) &&
+         std::all_of(text.begin(), text.end(), [&](char c) { return letter(c) || other(c); });
+}
+
+std::size_t ellipsis_position(const Pattern& pattern) {
+  std::size_t at = 0;
+  while (at < pattern.size() && !pattern[at].ellipsis) ++at;
+  return at;
+}
+
+class Parser {
+ public:
+  Parser(std::string_view text, const OpShapes& shapes)
+      : text_(text), inputs_{"input", shapes.inputs, {}}, outputs_{"output", shapes.outputs, {}} {}
+
+  Result<Rule> run() {
+    const std::vector<std::string_view> sections = split(text_, "|");
+    const std::vector<std::string_view> sides = split(sections[0], "->");
+    if (sides.size() != 2) return wrong("expected exactly one '->'");
+    AUTOPAR_RETURN_IF_ERROR(read_side(sides[0], inputs_));
+    AUTOPAR_RETURN_IF_ERROR(read_side(sides[1], outputs_));
+    AUTOPAR_RETURN_IF_ERROR(expand_ellipses());
+    AUTOPAR_RETURN_IF_ERROR(measure_factors());
+    rule_.inputs = placed(inputs_);
+    rule_.outputs = placed(outputs_);
+    drop_trivial_factors();
+    for (std::size_t i = 1; i < sections.size(); ++i) {
+      AUTOPAR_RETURN_IF_ERROR(read_section(sections[i]));
+    }
+    return std::move(rule_);
+  }
+
+ private:
+  Error wrong(const std::string& what) const {
+    return input_error("rule \"" + std::string(text_) + "\": " + what);
+  }
+
+  Status read_side(std::string_view text, Side& side);
+  Result<Pattern> pattern(std::string_view text);
+  Result<int> factor(std::string_view word);
+  Status expand_ellipses();
+  Result<std::vector<std::int64_t>> ellipsis_sizes() const;
+  Status measure_factors();
+  Status measure_dims(bool final);
+  Status measure_dim(const PatternDim& dim, std::int64_t extent, bool final);
+  std::vector<TensorFactors> placed(const Side& side) const;
+  void drop_trivial_factors();
+  Status read_section(std::string_view section);
+  Result<std::vector<int>> input_numbers(std::string_view text) const;
+
+  std::string_view text_;
+  Side inputs_, outputs_;
+  Rule rule_;             // sizes that are not known yet are 0
+  int ellipsis_at_ = -1;  // number of factors named before the first "..."
+};
+
+Status Parser::read_side(std::string_view text, Side& side) {
+  const std::size_t count = side.shapes.size();
+  if (text.empty() && count == 0) return Ok{};
+  std::vector<std::string_view> texts = split(text, ",");
+  if (text.ends_with('*')) {
+    texts.back().remove_suffix(1);
+    const std::string_view repeated = texts.back();
+    if (texts.size() < count) texts.resize(count, repeated);
+  }
+  if (texts.size() < count) {
+    return wrong("it has " + std::to_string(texts.size()) + " " + side.name + "s, the op has " +
+                 std::to_string(count));
+  }
+  for (std::string_view tensor : texts) {
+    AUTOPAR_TRY(read, pattern(tensor));
+    side.patterns.push_back(std::move(read));
+  }
+  side.patterns.resize(count);
+  for (std::size_t t = 0; t < count; ++t) {
+    const Pattern& read = side.patterns[t];
+    const std::size_t rank = side.shapes[t].size();
+    const bool open = ellipsis_position(read) < read.size();
+    if (rank == 0 || (open ? rank + 1 >= read.size() : rank == read.size())) continue;
+    return wrong(side.where(t) + " has the shape " + to_text(side.shapes[t]) +
+                 ", the rule expects " + (open ? "at least " : "") +
+                 std::to_string(open ? read.size() - 1 : read.size()) + " dimensions");
+  }
+  return Ok{};
+}
+
+Result<Pattern> Parser::pattern(std::string_view text) {
+  Pattern result;
+  bool inside = false;
+  while (!trim(text).empty()) {
+    const std::string_view word = next_word(text);
+    if (word == "(" || word == ")") {
+      if (inside == (word == "(")) return wrong("unmatched '" + std::string(word) + "'");
+      inside = word == "(";
+      if (inside) result.emplace_back();
+    } else if (word == "..." || word == "_") {
+      if (inside) return wrong("'" + std::string(word) + "' inside '(...)'");
+      result.push_back({.ellipsis = word == "...", .factors = {}});
+      if (word == "..." && ellipsis_at_ < 0) {
+        ellipsis_at_ = static_cast<int>(rule_.factors.size());
+      }
+    } else {
+      AUTOPAR_TRY(index, factor(word));
+      if (!inside) result.emplace_back();
+      result.back().factors.push_back(index);
+    }
+  }
+  if (inside) return wrong("'(' without ')'");
+  if (std::count_if(result.begin(), result.end(), [](auto& d) { return d.ellipsis; }) > 1) {
+    return wrong("'...' twice in one tensor");
+  }
+  return result;
+}
+
+Result<int> Parser::factor(std::string_view word) {
+  std::string_view name = word;
+  std::int64_t size = 0;
+  if (const std::size_t at = name.find('='); at != std::string_view::npos) {
+    const std::optional<std::int64_t> given = number(name.substr(at + 1));
+    if (!given || *given < 1) return wrong("'" + std::string(word) + "' has no valid size");
+    size = *given;
+    name = name.substr(0, at);
+  }
+  FactorKind kind = FactorKind::kParallel;
+  for (const FactorMark& mark : kFactorMarks) {
+    if (name.ends_with(mark.sign)) kind = mark.kind;
+  }
+  if (kind != FactorKind::kParallel) name.remove_suffix(1);
+  if (!is_name(name)) {
+    return wrong("'" + std::string(word) +
+                 "' is not a factor; expected a name, an optional mark of + > < ~ ^ and an "
+                 "optional =size, or '_' or '...'");
+  }
+  const int index = rule_.factor_index(std::string(name));
+  if (index < 0) {
+    rule_.factors.push_back(
+        {.name = std::string(name), .size = size, .kind = kind, .partial_inputs = {}});
+    return static_cast<int>(rule_.factors.size()) - 1;
+  }
+  Factor& known = rule_.factors[static_cast<std::size_t>(index)];
+  if (kind != FactorKind::kParallel && known.kind != FactorKind::kParallel && known.kind != kind) {
+    return wrong("factor " + known.name + " has two different marks");
+  }
+  if (kind != FactorKind::kParallel) known.kind = kind;
+  if (size != 0 && known.size != 0 && known.size != size) {
+    return wrong("factor " + known.name + " has two different sizes");
+  }
+  if (size != 0) known.size = size;
+  return index;
+}
+
+// Extents of the dimensions that the longest "..." covers, broadcast; innermost first.
+Result<std::vector<std::int64_t>> Parser::ellipsis_sizes() const {
+  std::vector<std::int64_t> sizes;
+  for (const Side* side : {&inputs_, &outputs_}) {
+    for (std::size_t t = 0; t < side->patterns.size(); ++t) {
+      const Pattern& pattern = side->patterns[t];
+      const Shape& shape = side->shapes[t];
+      const std::size_t begin = ellipsis_position(pattern);
+      if (shape.empty() || begin == pattern.size()) continue;
+      const std::size_t covered = shape.size() + 1 - pattern.size();
+      if (sizes.size() < covered) sizes.resize(covered, 1);
+      for (std::size_t i = 0; i < covered; ++i) {
+        const std::int64_t extent = shape[begin + covered - 1 - i];
+        if (extent == 1 || extent == sizes[i]) continue;
+        if (sizes[i] != 1) {
+          return wrong(side->where(t) + " has the shape " + to_text(shape) +
+                       "; expected an extent of 1 or " + std::to_string(sizes[i]) +
+                       " where it is " + std::to_string(extent));
+        }
+        sizes[i] = extent;
+      }
+    }
+  }
+  return sizes;
+}
+
+// Replaces every "..." by one new factor per dimension that it covers, aligned from the right.
+Status Parser::expand_ellipses() {
+  if (ellipsis_at_ < 0) return Ok{};
+  AUTOPAR_TRY(sizes, ellipsis_sizes());
+  // "b" for what stands beside named dimensions, "d" where there is nothing else.
+  const std::string stem = rule_.factors.empty() ? "d" : "b";
+  const int length = static_cast<int>(sizes.size());
+  std::vector<Factor> added;
+  for (int i = 0; i < length; ++i) {
+    std::string name = stem == "b" && length == 1 ? stem : stem + std::to_string(i);
+    while (rule_.factor_index(name) >= 0) name += "_";
+    added.push_back({.name = name,
+                     .size = sizes[static_cast<std::size_t>(length - 1 - i)],
+                     .kind = FactorKind::kParallel,
+                     .partial_inputs = {}});
+  }
+  rule_.factors.insert(rule_.factors.begin() + ellipsis_at_, added.begin(), added.end());
+  for (Side* side : {&inputs_, &outputs_}) {
+    for (std::size_t t = 0; t < side->patterns.size(); ++t) {
+      Pattern& pattern = side->patterns[t];
+      for (PatternDim& dim : pattern) {
+        for (int& f : dim.factors) f += f >= ellipsis_at_ ? length : 0;
+      }
+      const std::size_t at = ellipsis_position(pattern);
+      if (at == pattern.size() || side->shapes[t].empty()) continue;
+      const int covered = static_cast<int>(side->shapes[t].size() + 1 - pattern.size());
+      Pattern expanded(pattern.begin(), pattern.begin() + static_cast<std::ptrdiff_t>(at));
+      for (int i = length - covered; i < length; ++i) {
+        expanded.push_back({.ellipsis = false, .factors = {ellipsis_at_ + i}});
+      }
+      expanded.insert(expanded.end(), pattern.begin() + static_cast<std::ptrdiff_t>(at) + 1,
+                      pattern.end());
+      pattern = std::move(expanded);
+    }
+  }
+  return Ok{};
+}
+
+// Learns the size of a factor from a dimension in which it is the only unknown one. An extent of 1
+// tells nothing: it may be broadcast. `final`: what is unknown now has size 1, and all must agree.
+Status Parser::measure_dim(const PatternDim& dim, std::int64_t extent, bool final) {
+  if (dim.factors.empty() || extent == 0 || (extent == 1 && !final)) return Ok{};
+  std::int64_t known = 1;
+  Factor* unknown = nullptr;
+  for (int index : dim.factors) {
+    Factor& factor = rule_.factors[static_cast<std::size_t>(index)];
+    if (factor.size != 0) {
+      known *= factor.size;
+    } else if (unknown != nullptr && !final) {
+      return Ok{};
+    } else if (extent != 1 && final) {
+      return wrong("the size of factor " + factor.name + " does not follow from the shapes; " +
+                   "write " + factor.name + "=size");
+    } else {
+      unknown = &factor;
+    }
+  }
+  if (unknown != nullptr && !final && known != 0 && extent % known == 0 && extent != 0) {
+    unknown->size = extent / known;
+    return Ok{};
+  }
+  if (final && (extent == 1 || known == extent)) return Ok{};
+  if (unknown == nullptr && known == extent) return Ok{};
+  std::string names;
+  for (int f : dim.factors) names += " " + rule_.factors[static_cast<std::size_t>(f)].name;
+  return wrong("a dimension of" + names + " has the extent " + std::to_string(extent) +
+               ", expected a multiple of or exactly " + std::to_string(known));
+}
+
+Status Parser::measure_dims(bool final) {
+  for (Side* side : {&inputs_, &outputs_}) {
+    for (std::size_t t = 0; t < side->patterns.size(); ++t) {
+      const Pattern& pattern = side->patterns[t];
+      if (side->shapes[t].empty()) continue;
+      for (std::size_t d = 0; d < pattern.size(); ++d) {
+        AUTOPAR_RETURN_IF_ERROR(measure_dim(pattern[d], side->shapes[t][d], final));
+      }
+    }
+  }
+  return Ok{};
+}
+
+Status Parser::measure_factors() {
+  const auto unknown = [&] {
+    return std::count_if(rule_.factors.begin(), rule_.factors.end(),
+                         [](const Factor& factor) { return factor.size == 0; });
+  };
+  std::ptrdiff_t before = 0;
+  do {
+    before = unknown();
+    AUTOPAR_RETURN_IF_ERROR(measure_dims(false));
+  } while (unknown() != 0 && unknown() != before);
+  return measure_dims(true);
+}
+
+std::vector<TensorFactors> Parser::placed(const Side& side) const {
+  std::vector<TensorFactors> tensors(side.patterns.size());
+  for (std::size_t t = 0; t < side.patterns.size(); ++t) {
+    tensors[t].resize(side.shapes[t].size());
+    for (std::size_t d = 0; d < tensors[t].size(); ++d) {
+      if (side.shapes[t][d] > 1) tensors[t][d] = side.patterns[t][d].factors;
+    }
+  }
+  return tensors;
+}
+
+// A factor of size 1 (or none, where a tensor is empty) cannot be split.
+void Parser::drop_trivial_factors() {
+  std::vector<int> renumbered;
+  std::vector<Factor> kept;
+  for (Factor& factor : rule_.factors) {
+    renumbered.push_back(factor.size > 1 ? static_cast<int>(kept.size()) : -1);
+    if (factor.size > 1) kept.push_back(std::move(factor));
+  }
+  rule_.factors = std::move(kept);
+  for (auto* tensors : {&rule_.inputs, &rule_.outputs}) {
+    for (TensorFactors& tensor : *tensors) {
+      for (auto& dim : tensor) {
+        for (int& f : dim) f = renumbered[static_cast<std::size_t>(f)];
+        std::erase(dim, -1);
+      }
+    }
+  }
+}
+
+Result<std::vector<int>> Parser::input_numbers(std::string_view text) const {
+  std::vector<int> inputs;
+  const int count = static_cast<int>(inputs_.shapes.size());
+  if (text == "none") return inputs;
+  if (text == "*") {
+    for (int i = 0; i < count; ++i) inputs.push_back(i);
+    return inputs;
+  }
+  while (!trim(text).empty()) {
+    const std::string_view word = next_word(text);
+    const std::optional<std::int64_t> input = number(word);
+    if (!input || *input < 0) {
+      return wrong("'" + std::string(word) + "' is not the number of an input");
+    }
+    // Numbers of optional inputs that this op does not have are ignored.
+    if (*input < count) inputs.push_back(static_cast<int>(*input));
+  }
+  std::sort(inputs.begin(), inputs.end());
+  inputs.erase(std::unique(inputs.begin(), inputs.end()), inputs.end());
+  return inputs;
+}
+
+Status Parser::read_section(std::string_view section) {
+  const std::size_t colon = section.find(':');
+  std::string_view head = trim(section.substr(0, colon));
+  if (colon == std::string_view::npos) head = "";
+  const std::string_view rest = section.substr(std::min(colon, section.size() - 1) + 1);
+  if (head == "partial") {
+    for (std::string_view group : split(rest, ",")) {
+      AUTOPAR_TRY(inputs, input_numbers(group));
+      if (inputs.empty() && group != "none") continue;
+      std::string name = "partial" + (inputs.empty() ? "" : std::to_string(inputs[0]));
+      if (rule_.factor_index(name) >= 0) return wrong("two partial groups begin alike");
+      rule_.factors.push_back({name, 1, FactorKind::kPartial, inputs});
+    }
+    return Ok{};
+  }
+  if (head.starts_with("summand ")) {
+    const std::string name(trim(head.substr(8)));
+    AUTOPAR_TRY(inputs, input_numbers(rest));
+    if (const int f = rule_.factor_index(name); f >= 0) {
+      rule_.factors[static_cast<std::size_t>(f)].partial_inputs = inputs;
+    }
+    return Ok{};
+  }
+  return wrong("'" + std::string(section) + "' is neither 'partial: ...' nor 'summand name: ...'");
+}
+
+}  // namespace
+
+Result<Rule> parse_rule(const std::string& text, const OpShapes& shapes) {
+  return Parser(text, shapes).run();
+}
+
+}  // namespace autopar

@@ -1,0 +1,84 @@
+// Ops along one dimension that cannot be split, or into one that can: scans, sorting, one-hot.
+#include <algorithm>
+#include <vector>
+
+#include "ops/emitter.hpp"
+#include "ops/index.hpp"
+#include "ops/table.hpp"
+
+namespace autopar {
+namespace {
+
+// "d0 _ d2": all dimensions but the one of the scan, whose number is an input.
+RuleText scan_text(const OpView& view, const char* sections) {
+  const auto axis = constant_ints(view.graph, view.op, 1);
+  std::vector<std::string> dims = dim_names(view.in(0).size());
+  const auto d = axis && axis->size() == 1 ? normal_axis((*axis)[0], dims.size()) : std::nullopt;
+  if (!d) return std::nullopt;
+  dims[*d] = "_";
+  return join(dims) + ", " + whole_dims(view.in(1).size()) + " -> " + join(dims) + sections;
+}
+RuleText cumulative_sum_rule(const OpView& view) { return scan_text(view, " | partial: 0"); }
+RuleText cumulative_product_rule(const OpView& view) { return scan_text(view, ""); }
+
+RuleText top_k_rule(const OpView& view) {
+  std::vector<std::string> dims = dim_names(view.in(0).size());
+  const auto axis = view.axis("axis", -1, dims.size());
+  if (!axis) return std::nullopt;
+  dims[*axis] = "_";
+  return join(dims) + ", _ -> " + join(dims) + ", " + join(dims);
+}
+
+// The new dimension is split by counting from the rank's first class.
+RuleText one_hot_rule(const OpView& view) {
+  const std::vector<std::string> indices = dim_names(view.in(0).size());
+  const auto axis = view.axis("axis", -1, indices.size() + 1);
+  if (!axis) return std::nullopt;
+  std::vector<std::string> output = indices;
+  output.insert(output.begin() + static_cast<std::ptrdiff_t>(*axis), "v~");
+  return join(indices) + ", " + whole_dims(view.in(1).size()) + ", _ -> " + join(output);
+}
+
+Result<std::vector<ValueId>> split_one_hot(const LocalContext& context) {
+  Emitter emitter(context);
+  const Shape local = emitter.output_shape(0);
+  const std::size_t axis = *normal_axis(context.op.int_attribute("axis", -1), local.size());
+  // Floating indices are rounded towards zero.
+  const ValueId indices = emitter.cast(emitter.input(0), DType::kInt64);
+  const OwnIndices own =
+      own_indices(emitter, indices, context.specs.outputs[0].dims[axis], local[axis]);
+  // An index of the local extent is out of range: all values are "off".
+  const ValueId none = emitter.scalar(DType::kInt64, double(local[axis]));
+  const ValueId shifted = emitter.pointwise("Where", {own.mask, own.shifted, none});
+  const ValueId depth =
+      emitter.constant(int64_tensor(emitter.value(emitter.input(1)).shape, {local[axis]}));
+  return only_output(context, emitter.finish(0, "OneHot", {shifted, depth, emitter.input(2)},
+                                             context.op.attributes));
+}
+
+Work output_work(const Op& op, const OpShapes& shapes) {
+  Work work = gather_work(op, shapes);
+  work.bytes /= 2;
+  return work;
+}
+
+}  // namespace
+
+std::span<const OpRow> scan_rows() {
+  static const std::vector<OpRow> rows = {
+      {.type = "CumSum",
+       .rule = cumulative_sum_rule,
+       .operands = operand_bits({1}),
+       .exact_on_integers = true},
+      {.type = "CumProd", .rule = cumulative_product_rule, .operands = operand_bits({1})},
+      {.type = "TopK", .rule = top_k_rule, .flops_per_element = 8, .operands = operand_bits({1})},
+      {.type = "OneHot",
+       .rule = one_hot_rule,
+       .work = output_work,
+       .operands = operand_bits({1}),
+       .split = split_one_hot},
+  };
+  return rows;
+}
+
+}  // namespace autopar

@@ -1,0 +1,72 @@
+// Softmax and its kin over one dimension, which may be split: the ranks then share its maximum and
+// the sum of its exponentials.
+#include "ops/softmax.hpp"
+
+#include <vector>
+
+#include "ops/emitter.hpp"
+#include "ops/table.hpp"
+
+namespace autopar {
+namespace {
+
+RuleText along_axis(const OpView& view, const char* mark) {
+  const std::size_t rank = view.in(0).size();
+  const auto axis = view.axis("axis", -1, rank);
+  if (!axis) return std::nullopt;
+  std::vector<std::string> dims = dim_names(rank);
+  dims[*axis] += mark;
+  return join(dims) + " -> " + join(dims);
+}
+
+RuleText exchanging_rule(const OpView& view) { return along_axis(view, "~"); }
+RuleText whole_rule(const OpView& view) { return along_axis(view, "^"); }
+
+std::size_t axis_of(const LocalContext& context) {
+  const std::size_t rank = context.graph.value(context.op.inputs[0]).shape.size();
+  return *normal_axis(context.op.int_attribute("axis", -1), rank);
+}
+
+Result<std::vector<ValueId>> split_softmax(const LocalContext& context) {
+  Emitter emitter(context);
+  const SoftmaxParts parts = softmax_parts(emitter, emitter.input(0), axis_of(context),
+                                           emitter.axes_of(FactorKind::kExchange));
+  const ValueId ratio = emitter.pointwise("Div", {parts.powers, parts.sum});
+  return only_output(context, finish_cast(emitter, 0, ratio));
+}
+
+Result<std::vector<ValueId>> split_log_softmax(const LocalContext& context) {
+  Emitter emitter(context);
+  const SoftmaxParts parts = softmax_parts(emitter, emitter.input(0), axis_of(context),
+                                           emitter.axes_of(FactorKind::kExchange));
+  const ValueId log = emitter.pointwise("Log", {parts.sum});
+  const ValueId difference = emitter.pointwise("Sub", {parts.shifted, log});
+  return only_output(context, finish_cast(emitter, 0, difference));
+}
+
+}  // namespace
+
+SoftmaxParts softmax_parts(Emitter& emitter, ValueId from, std::size_t axis,
+                           const std::vector<int>& axes) {
+  SoftmaxParts parts;
+  const ValueId x = widened(emitter, from);
+  parts.max = emitter.all_reduce(emitter.reduce("ReduceMax", x, {axis}), axes, "max");
+  parts.shifted = emitter.pointwise("Sub", {x, parts.max});
+  parts.powers = emitter.pointwise("Exp", {parts.shifted});
+  parts.sum = emitter.all_reduce(emitter.reduce("ReduceSum", parts.powers, {axis}), axes, "sum");
+  return parts;
+}
+
+std::span<const OpRow> softmax_rows() {
+  static const std::vector<OpRow> rows = {
+      {.type = "Softmax", .rule = exchanging_rule, .flops_per_element = 12, .split = split_softmax},
+      {.type = "LogSoftmax",
+       .rule = exchanging_rule,
+       .flops_per_element = 12,
+       .split = split_log_softmax},
+      {.type = "Hardmax", .rule = whole_rule, .flops_per_element = 2},
+  };
+  return rows;
+}
+
+}  // namespace autopar

@@ -1,0 +1,51 @@
+// Arithmetic and memory traffic. FLOPs of transcendental functions are rough counts of the
+// operations of common implementations; they only matter beside the memory traffic on slow devices.
+#include <algorithm>
+
+#include "ops/table.hpp"
+
+namespace autopar {
+
+double bytes_of(const Shape& shape, DType dtype) {
+  return static_cast<double>(element_count(shape)) * static_cast<double>(size_of(dtype));
+}
+
+Work streaming_work(const Op& op, const OpShapes& shapes) {
+  Work work;
+  for (std::size_t i = 0; i < shapes.inputs.size(); ++i) {
+    if (!op.has_input(i) || is_operand_constant(op, i)) continue;
+    work.bytes += bytes_of(shapes.inputs[i], shapes.input_dtypes[i]);
+  }
+  for (std::size_t i = 0; i < shapes.outputs.size(); ++i) {
+    if (op.has_output(i)) work.bytes += bytes_of(shapes.outputs[i], shapes.output_dtypes[i]);
+  }
+  return work;
+}
+
+Work view_work(const Op&, const OpShapes&) { return {}; }
+
+Work gather_work(const Op& op, const OpShapes& shapes) {
+  Work work;
+  for (std::size_t i = 0; i < shapes.outputs.size(); ++i) {
+    if (op.has_output(i)) work.bytes += 2 * bytes_of(shapes.outputs[i], shapes.output_dtypes[i]);
+  }
+  return work;
+}
+
+Work work_of(const Op& op, const OpShapes& shapes) {
+  if (op.domain == "ai.autopar") return {};
+  const OpRow* row = find_row(op);
+  if (row != nullptr && row->work != nullptr) return row->work(op, shapes);
+  Work work = streaming_work(op, shapes);
+  std::int64_t elements = 0;
+  for (std::size_t i = 0; i < shapes.inputs.size(); ++i) {
+    if (op.has_input(i)) elements = std::max(elements, element_count(shapes.inputs[i]));
+  }
+  for (std::size_t i = 0; i < shapes.outputs.size(); ++i) {
+    if (op.has_output(i)) elements = std::max(elements, element_count(shapes.outputs[i]));
+  }
+  work.flops = (row == nullptr ? 1 : row->flops_per_element) * static_cast<double>(elements);
+  return work;
+}
+
+}  // namespace autopar
