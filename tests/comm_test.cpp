@@ -1,18 +1,13 @@
 // Reshards: executed on data for all pairs of specs of small tensors, and their prices.
-#if __has_include(<catch2/catch_test_macros.hpp>)
-#include <catch2/catch_test_macros.hpp>
-#else
-#include <catch2/catch.hpp>
-#endif
+#include "autopar/comm.hpp"
 
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <cmath>
 #include <functional>
 #include <limits>
 #include <map>
 #include <random>
-
-#include "autopar/comm.hpp"
 
 using namespace autopar;
 

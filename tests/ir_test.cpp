@@ -1,14 +1,9 @@
 // Tensors, graphs, their verifier and their text form.
-#if __has_include(<catch2/catch_test_macros.hpp>)
-#include <catch2/catch_test_macros.hpp>
-#else
-#include <catch2/catch.hpp>
-#endif
+#include "autopar/ir.hpp"
 
+#include <catch2/catch.hpp>
 #include <cstring>
 #include <limits>
-
-#include "autopar/ir.hpp"
 
 using namespace autopar;
 

@@ -1,13 +1,8 @@
 // Specs: local shapes, slices per rank, validity, text form.
-#if __has_include(<catch2/catch_test_macros.hpp>)
-#include <catch2/catch_test_macros.hpp>
-#else
-#include <catch2/catch.hpp>
-#endif
-
-#include <map>
-
 #include "autopar/layout.hpp"
+
+#include <catch2/catch.hpp>
+#include <map>
 
 using namespace autopar;
 

@@ -1,15 +1,10 @@
 // Clusters, meshes, their candidates and groups.
-#if __has_include(<catch2/catch_test_macros.hpp>)
-#include <catch2/catch_test_macros.hpp>
-#else
-#include <catch2/catch.hpp>
-#endif
+#include "autopar/mesh.hpp"
 
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <limits>
 #include <set>
-
-#include "autopar/mesh.hpp"
 
 using namespace autopar;
 
