@@ -1,6 +1,7 @@
 #include "exec/profile.hpp"
 
 #include <cstdlib>
+#include <filesystem>
 #include <string_view>
 
 namespace autopar {
@@ -46,6 +47,19 @@ std::map<std::string, KernelTimes> kernel_times(const std::string& trace) {
     entry.seconds += 1e-6 * std::strtod(std::string(duration.substr(0, 24)).c_str(), nullptr);
   }
   return times;
+}
+
+TraceFolder::TraceFolder(bool wanted) {
+  if (!wanted) return;
+  std::error_code error;
+  std::string name =
+      (std::filesystem::temp_directory_path(error) / "autopar-trace-XXXXXX").string();
+  if (!error && mkdtemp(name.data()) != nullptr) path_ = name;
+}
+
+TraceFolder::~TraceFolder() {
+  std::error_code ignored;
+  if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
 }
 
 }  // namespace autopar

@@ -25,6 +25,12 @@ constexpr Source kSources[] = {{"model", &RankDifference::from_model},
 
 }  // namespace
 
+ExpectedTensors expect(const std::map<std::string, Tensor>& tensors) {
+  ExpectedTensors result;
+  for (const auto& [name, tensor] : tensors) result[name] = {&tensor, largest_magnitude(tensor)};
+  return result;
+}
+
 RankDifference compare_output(const RunRequest& request, const BoundaryValue& output,
                               std::int64_t rank, const Ort::Value& found,
                               const Expected& expected) {
@@ -39,19 +45,19 @@ RankDifference compare_output(const RunRequest& request, const BoundaryValue& ou
     return result;
   }
   const Tolerance tolerance = tolerance_for(output.dtype, {request.rtol, request.atol});
-  const auto against = [&](const std::map<std::string, Tensor>& source, const char* name,
+  const auto against = [&](const ExpectedTensors& source, const char* name,
                            std::optional<Difference>& difference) {
     const auto at = source.find(output.name);
     if (at == source.end()) return;
-    const Tensor& whole = at->second;
+    const Tensor& whole = *at->second.tensor;
     if (whole.dtype != output.dtype || whole.shape != output.shape) {
       result.problem = wrong_type(name, whole, output);
       return;
     }
     const Slice slice(whole, output.spec, request.mesh, rank);
-    difference = compare(output.dtype, found.GetTensorRawData(), slice.data(),
-                         static_cast<std::size_t>(element_count(local)), tolerance,
-                         largest_magnitude(whole));
+    difference =
+        compare(output.dtype, found.GetTensorRawData(), slice.data(),
+                static_cast<std::size_t>(element_count(local)), tolerance, at->second.largest);
   };
   against(expected.model, "model", result.from_model);
   against(expected.data, "data", result.from_data);

@@ -11,10 +11,18 @@
 
 namespace autopar {
 
-// The whole expected tensors, by their source.
+// A whole expected tensor, which outlives this.
+struct ExpectedTensor {
+  const Tensor* tensor = nullptr;
+  double largest = 0;  // largest_magnitude()
+};
+using ExpectedTensors = std::map<std::string, ExpectedTensor>;
+ExpectedTensors expect(const std::map<std::string, Tensor>& tensors);
+
+// The expected tensors by their source.
 struct Expected {
-  std::map<std::string, Tensor> data;   // RunRequest::expected
-  std::map<std::string, Tensor> model;  // of the unsharded model; empty where it was not run
+  ExpectedTensors data;   // RunRequest::expected
+  ExpectedTensors model;  // of the unsharded model; empty where it was not run
 };
 
 // One rank's slice of one output against one source.

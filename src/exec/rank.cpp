@@ -1,0 +1,127 @@
+#include "exec/rank.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+#include "exec/blocks.hpp"
+#include "exec/session.hpp"
+
+namespace autopar {
+
+namespace {
+
+std::string type_text(DType dtype, const Shape& shape) { return name_of(dtype) + to_text(shape); }
+
+// The index of the entry of that name, or the size where there is none.
+template <class Named>
+std::size_t index_of(const std::vector<Named>& values, const std::string& name) {
+  return static_cast<std::size_t>(
+      std::find_if(values.begin(), values.end(), [&](const Named& v) { return v.name == name; }) -
+      values.begin());
+}
+
+// Whether a declared type is that of the local slice, as far as the file fixes its shape.
+bool fits(const Declared& declared, DType dtype, const Shape& local) {
+  if (dtype_of(declared.type) != dtype || declared.shape.size() != local.size()) return false;
+  for (std::size_t d = 0; d < local.size(); ++d) {
+    if (declared.shape[d] >= 0 && declared.shape[d] != local[d]) return false;
+  }
+  return true;
+}
+
+// The file's inputs (or outputs) are those of the request, with the local shapes of their specs.
+Status check_boundary(const RunRequest& request, const std::vector<Declared>& declared,
+                      const std::vector<BoundaryValue>& values, const std::string& what) {
+  for (const BoundaryValue& value : values) {
+    const std::size_t i = index_of(declared, value.name);
+    if (i == declared.size()) {
+      return input_error(request.plan_path + ": has no " + what + " '" + value.name + "'");
+    }
+    const Shape local = local_shape(value.spec, value.shape, request.mesh);
+    if (fits(declared[i], value.dtype, local)) continue;
+    const auto dtype = dtype_of(declared[i].type);
+    return input_error(request.plan_path + ": " + what + " '" + value.name + "' is declared " +
+                       (dtype ? type_text(*dtype, declared[i].shape) : "with an unsupported type") +
+                       ", but its layout " + to_text(value.spec, request.mesh) + " of " +
+                       type_text(value.dtype, value.shape) + " gives " + to_text(local));
+  }
+  for (const Declared& d : declared) {
+    if (index_of(values, d.name) < values.size()) continue;
+    return input_error(request.plan_path + ": " + what + " '" + d.name +
+                       "' has no layout; the plan must say how each lies");
+  }
+  return Ok{};
+}
+
+}  // namespace
+
+void KeptOutputs::add(const BoundaryValue& output, const Mesh& mesh, int rank,
+                      const Ort::Value& found) {
+  const auto type = found.GetTensorTypeAndShapeInfo();
+  const bool as_planned = dtype_of(type.GetElementType()) == output.dtype &&
+                          type.GetShape() == local_shape(output.spec, output.shape, mesh);
+  if (!as_planned) return;  // reported by the comparison
+  const std::lock_guard lock(mutex_);
+  Tensor& whole = tensors_[output.name];
+  if (whole.bytes.empty()) {
+    whole = {output.dtype, output.shape, {}};
+    whole.bytes.resize(
+        static_cast<std::size_t>(element_count(output.shape) * size_of(output.dtype)));
+  }
+  put_slice(found.GetTensorRawData(), output.spec, mesh, rank, whole);
+}
+
+Status open_session(Rank& rank, Ort::Env& environment, const RunRequest& request,
+                    const TraceFolder& traces) {
+  const std::string number = std::to_string(rank.communicator->rank());
+  try {
+    Ort::SessionOptions options = session_options();
+    rank.collectives.add_to(options);
+    if (!traces.path().empty()) {
+      options.EnableProfiling((traces.path() + "/rank" + number).c_str());
+    }
+    rank.session.emplace(environment, request.plan_path.c_str(), options);
+    rank.inputs = inputs_of(*rank.session);
+    rank.outputs = outputs_of(*rank.session);
+  } catch (const Ort::Exception& exception) {
+    return input_error(request.plan_path + ": ONNX Runtime refuses the plan (rank " + number +
+                       "): " + exception.what());
+  }
+  AUTOPAR_RETURN_IF_ERROR(check_boundary(request, rank.inputs, request.inputs, "input"));
+  return check_boundary(request, rank.outputs, request.outputs, "output");
+}
+
+void run_rank(Rank& rank, const RunRequest& request, const std::map<std::string, Tensor>& inputs,
+              const Expected& expected, const std::function<void()>& after_run, KeptOutputs* kept) {
+  const int number = rank.communicator->rank();
+  std::vector<Slice> slices;
+  std::vector<Ort::Value> values;
+  slices.reserve(rank.inputs.size());  // values point into them
+  for (const Declared& input : rank.inputs) {
+    const Spec& spec = request.inputs[index_of(request.inputs, input.name)].spec;
+    const Tensor& whole = inputs.at(input.name);
+    slices.emplace_back(whole, spec, request.mesh, number);
+    values.push_back(view_of(whole.dtype, slices.back().shape(), slices.back().data()));
+  }
+  const std::vector<Ort::Value> results =
+      run_session(*rank.session, rank.run_options, rank.inputs, values, rank.outputs);
+  rank.finished = std::chrono::steady_clock::now();
+  after_run();
+  for (const BoundaryValue& output : request.outputs) {
+    const Ort::Value& found = results[index_of(rank.outputs, output.name)];
+    rank.differences.push_back(compare_output(request, output, number, found, expected));
+    if (kept != nullptr) kept->add(output, request.mesh, number, found);
+  }
+}
+
+std::map<std::string, KernelTimes> read_trace(Rank& rank) {
+  Ort::AllocatorWithDefaultOptions allocator;
+  const std::string path = rank.session->EndProfilingAllocated(allocator).get();
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return kernel_times(text.str());
+}
+
+}  // namespace autopar
