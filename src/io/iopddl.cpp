@@ -1,0 +1,251 @@
+#include "autopar/iopddl.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "autopar/files.hpp"
+
+namespace autopar {
+namespace {
+
+using JsonValue = nlohmann::json;
+
+// Finds members and numbers, with the place in the message where they are not as expected.
+class Reader {
+ public:
+  explicit Reader(std::string file) : file_(std::move(file)) {}
+
+  Result<IopddlProblem> read(const JsonValue& document) {
+    AUTOPAR_TRY(root, member(document, "problem", "", JsonValue::value_t::object));
+    const JsonValue& body = *root;
+    if (const auto name = body.find("name"); name != body.end() && name->is_string()) {
+      result_.name = name->get<std::string>();
+    }
+    AUTOPAR_RETURN_IF_ERROR(read_nodes(body));
+    AUTOPAR_RETURN_IF_ERROR(read_edges(body));
+    const auto limit = body.find("usage_limit");
+    if (limit != body.end()) {
+      AUTOPAR_TRY(bytes, number(*limit, "problem.usage_limit"));
+      result_.problem.use_limit = bytes;
+    }
+    if (Status status = verify(result_.problem); !status) {
+      return input_error(file_ + ": " + status.error().message);
+    }
+    return std::move(result_);
+  }
+
+ private:
+  Error expected(const std::string& where, const std::string& what, const JsonValue& found) const {
+    std::string text = found.dump(-1, ' ', false, JsonValue::error_handler_t::replace);
+    if (text.size() > 60) text = text.substr(0, 60) + "...";
+    return input_error(file_ + ": " + where + ": expected " + what + ", found " + text);
+  }
+
+  Result<const JsonValue*> member(const JsonValue& parent, const std::string& key,
+                                  const std::string& path, JsonValue::value_t type) const {
+    const std::string where = path.empty() ? key : path + "." + key;
+    if (!parent.is_object()) return expected(path.empty() ? "the file" : path, "an object", parent);
+    const auto found = parent.find(key);
+    if (found == parent.end()) return input_error(file_ + ": " + where + " is missing");
+    if (found->type() != type) {
+      return expected(where, type == JsonValue::value_t::array ? "a list" : "an object", *found);
+    }
+    return &*found;
+  }
+
+  Result<double> number(const JsonValue& value, const std::string& where) const {
+    if (!value.is_number()) return expected(where, "a number", value);
+    const double found = value.get<double>();
+    if (!(found >= 0)) return expected(where, "a number >= 0", value);
+    return found;
+  }
+
+  Result<std::vector<double>> numbers(const JsonValue& list, const std::string& where) const {
+    if (!list.is_array()) return expected(where, "a list of numbers", list);
+    std::vector<double> values;
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      if (!list[i].is_number() || !(list[i].get<double>() >= 0)) {
+        return expected(where + "[" + std::to_string(i) + "]", "a number >= 0", list[i]);
+      }
+      values.push_back(list[i].get<double>());
+    }
+    return values;
+  }
+
+  Result<std::vector<double>> costs(const JsonValue& list, const std::string& where) const {
+    AUTOPAR_TRY(values, numbers(list, where));
+    for (double& value : values) value = value >= kIopddlForbidden ? kInfinity : value;
+    return std::move(values);
+  }
+
+  Result<std::pair<int, int>> integers(const JsonValue& list, const std::string& where) const {
+    const auto fits = [](const JsonValue& value) {
+      return value.is_number_integer() && value.get<std::int64_t>() >= 0 &&
+             value.get<std::int64_t>() < std::numeric_limits<int>::max();
+    };
+    if (!list.is_array() || list.size() != 2 || !fits(list[0]) || !fits(list[1])) {
+      return expected(where, "two integers >= 0", list);
+    }
+    return std::pair(list[0].get<int>(), list[1].get<int>());
+  }
+
+  Status read_nodes(const JsonValue& body) {
+    AUTOPAR_TRY(nodes, member(body, "nodes", "problem", JsonValue::value_t::object));
+    const std::string path = "problem.nodes";
+    AUTOPAR_TRY(intervals, member(*nodes, "intervals", path, JsonValue::value_t::array));
+    AUTOPAR_TRY(cost_lists, member(*nodes, "costs", path, JsonValue::value_t::array));
+    AUTOPAR_TRY(use_lists, member(*nodes, "usages", path, JsonValue::value_t::array));
+    const std::size_t count = cost_lists->size();
+    if (intervals->size() != count || use_lists->size() != count) {
+      return input_error(file_ + ": " + path + ": intervals, costs and usages have " +
+                         std::to_string(intervals->size()) + ", " + std::to_string(count) +
+                         " and " + std::to_string(use_lists->size()) +
+                         " entries, expected the same number");
+    }
+    for (std::size_t n = 0; n < count; ++n) {
+      const std::string index = "[" + std::to_string(n) + "]";
+      ProblemNode node;
+      AUTOPAR_TRY(interval, integers((*intervals)[n], path + ".intervals" + index));
+      AUTOPAR_TRY(cost, costs((*cost_lists)[n], path + ".costs" + index));
+      AUTOPAR_TRY(bytes, numbers((*use_lists)[n], path + ".usages" + index));
+      node.cost = std::move(cost);
+      const auto [begin, end] = interval;
+      if (begin < end) node.uses.push_back({begin, end, std::move(bytes)});
+      result_.problem.horizon = std::max(result_.problem.horizon, end);
+      result_.problem.nodes.push_back(std::move(node));
+    }
+    return Ok{};
+  }
+
+  Status read_edges(const JsonValue& body) {
+    AUTOPAR_TRY(edges, member(body, "edges", "problem", JsonValue::value_t::object));
+    const std::string path = "problem.edges";
+    AUTOPAR_TRY(ends, member(*edges, "nodes", path, JsonValue::value_t::array));
+    AUTOPAR_TRY(cost_lists, member(*edges, "costs", path, JsonValue::value_t::array));
+    if (ends->size() != cost_lists->size()) {
+      return input_error(file_ + ": " + path + ": nodes and costs have " +
+                         std::to_string(ends->size()) + " and " +
+                         std::to_string(cost_lists->size()) + " entries, expected the same number");
+    }
+    Problem& problem = result_.problem;
+    for (std::size_t e = 0; e < ends->size(); ++e) {
+      const std::string index = "[" + std::to_string(e) + "]";
+      AUTOPAR_TRY(pair, integers((*ends)[e], path + ".nodes" + index));
+      AUTOPAR_TRY(values, costs((*cost_lists)[e], path + ".costs" + index));
+      const auto [from, to] = pair;
+      const std::size_t count = problem.nodes.size();
+      if (static_cast<std::size_t>(from) >= count || static_cast<std::size_t>(to) >= count) {
+        return expected(path + ".nodes" + index, "nodes below " + std::to_string(count),
+                        (*ends)[e]);
+      }
+      const std::size_t rows = problem.nodes[static_cast<std::size_t>(from)].cost.size();
+      const std::size_t columns = problem.nodes[static_cast<std::size_t>(to)].cost.size();
+      if (values.size() != rows * columns) {
+        return input_error(file_ + ": " + path + ".costs" + index + ": has " +
+                           std::to_string(values.size()) + " values, expected " +
+                           std::to_string(rows) + " x " + std::to_string(columns));
+      }
+      const int table =
+          problem.add_table({static_cast<int>(rows), static_cast<int>(columns), std::move(values)});
+      problem.edges.push_back({.from = from, .to = to, .cost_table = table, .uses = {}});
+    }
+    return Ok{};
+  }
+
+  std::string file_;
+  IopddlProblem result_;
+};
+
+// A use of a node beyond its first: a free node with the same choices, tied to it.
+struct ExtraUse {
+  int node = -1;
+  const NodeUse* use = nullptr;
+};
+
+}  // namespace
+
+Result<IopddlProblem> parse_iopddl(const std::string& text, const std::string& file) {
+  JsonValue document;
+  try {
+    document = JsonValue::parse(text);
+  } catch (const JsonValue::exception& exception) {
+    return input_error(file + ": is not JSON: " + exception.what());
+  }
+  return Reader(file).read(document);
+}
+
+Result<IopddlProblem> read_iopddl(const std::string& path) {
+  AUTOPAR_TRY(text, read_file(path));
+  return parse_iopddl(text, path);
+}
+
+IopddlText problem_to_iopddl(const Problem& problem, const std::string& name, double cost_factor,
+                             double use_factor) {
+  const auto scaled = [](double value, double factor) {
+    return factor == 1 ? JsonValue(value)
+                       : JsonValue(static_cast<std::int64_t>(std::llround(value * factor)));
+  };
+  const auto cost = [&](double value) {
+    return value == kInfinity ? JsonValue(static_cast<std::int64_t>(1e18))
+                              : scaled(value, cost_factor);
+  };
+  JsonValue intervals = JsonValue::array(), costs = JsonValue::array(), usages = JsonValue::array();
+  JsonValue ends = JsonValue::array(), tables = JsonValue::array();
+  double most = 0;
+  const auto add_node = [&](const std::vector<double>& node_cost, const NodeUse* use) {
+    JsonValue node_costs = JsonValue::array(), node_uses = JsonValue::array();
+    for (std::size_t c = 0; c < node_cost.size(); ++c) {
+      node_costs.push_back(cost(node_cost[c]));
+      node_uses.push_back(use == nullptr ? JsonValue(0) : scaled(use->bytes[c], use_factor));
+    }
+    if (use != nullptr) most += *std::max_element(use->bytes.begin(), use->bytes.end());
+    intervals.push_back({use == nullptr ? 0 : use->begin, use == nullptr ? 0 : use->end});
+    costs.push_back(std::move(node_costs));
+    usages.push_back(std::move(node_uses));
+  };
+  std::vector<ExtraUse> extra;
+  for (std::size_t n = 0; n < problem.nodes.size(); ++n) {
+    const std::vector<NodeUse>& uses = problem.nodes[n].uses;
+    add_node(problem.nodes[n].cost, uses.empty() ? nullptr : &uses[0]);
+    for (std::size_t u = 1; u < uses.size(); ++u) extra.push_back({static_cast<int>(n), &uses[u]});
+  }
+  IopddlText result;
+  for (const ProblemEdge& edge : problem.edges) {
+    result.edge_uses_left_out += static_cast<int>(edge.uses.size());
+    if (edge.cost_table < 0) continue;
+    JsonValue values = JsonValue::array();
+    for (double value : problem.tables[static_cast<std::size_t>(edge.cost_table)].values) {
+      values.push_back(cost(value));
+    }
+    ends.push_back({edge.from, edge.to});
+    tables.push_back(std::move(values));
+  }
+  for (const ExtraUse& tied : extra) {
+    const std::size_t count = tied.use->bytes.size();
+    ends.push_back({tied.node, static_cast<int>(costs.size())});
+    add_node(std::vector<double>(count, 0.0), tied.use);
+    JsonValue same = JsonValue::array();
+    for (std::size_t i = 0; i < count * count; ++i) {
+      same.push_back(cost(i / count == i % count ? 0.0 : kInfinity));
+    }
+    tables.push_back(std::move(same));
+  }
+  const double limit =
+      problem.use_limit == kInfinity ? most : std::max(0.0, problem.use_limit - problem.base_use);
+  nlohmann::ordered_json body;
+  body["name"] = name;
+  body["nodes"]["intervals"] = std::move(intervals);
+  body["nodes"]["costs"] = std::move(costs);
+  body["nodes"]["usages"] = std::move(usages);
+  body["edges"]["nodes"] = std::move(ends);
+  body["edges"]["costs"] = std::move(tables);
+  body["usage_limit"] =
+      use_factor == 1 ? JsonValue(limit) : JsonValue(std::floor(limit * use_factor));
+  result.json = nlohmann::ordered_json({{"problem", body}}).dump() + "\n";
+  return result;
+}
+
+}  // namespace autopar

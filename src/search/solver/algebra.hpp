@@ -1,0 +1,106 @@
+// Vectors and tables by content: equal ones exist once and operations on them are remembered, so
+// that the equal layers of a network are worked on once.
+//
+// A table between two nodes is stored as its *core*: rows that are equal, and columns that are
+// equal, appear once, and a class map per side says which row (column) a label uses. The
+// candidates of an op are many, but those that read one input in the same spec are one class, so
+// cores are much smaller than tables, and messages live on classes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <unordered_map>
+#include <vector>
+
+namespace autopar::solver {
+
+using Vector = std::vector<double>;
+using Labels = std::vector<int>;  // also: classes of labels
+
+struct Core {
+  int rows = 0;
+  int columns = 0;
+  Vector values;      // row-major
+  Vector transposed;  // so that both directions read along memory
+
+  const double* row(int r) const {
+    return values.data() + static_cast<std::size_t>(r) * static_cast<std::size_t>(columns);
+  }
+  const double* column(int c) const {
+    return transposed.data() + static_cast<std::size_t>(c) * static_cast<std::size_t>(rows);
+  }
+};
+
+// A table between nodes a and b, by the ids of its parts.
+struct Table {
+  int map_a = -1;
+  int map_b = -1;
+  int core = -1;
+  bool operator==(const Table&) const = default;
+};
+
+// Ids are given in the order of first appearance, so nothing depends on hash order.
+class Algebra {
+ public:
+  int add_vector(Vector values);
+  int add_labels(Labels labels);
+  int add_core(int rows, int columns, Vector values);
+  const Vector& vector(int id) const { return vectors_[static_cast<std::size_t>(id)]; }
+  const Labels& labels(int id) const { return labels_[static_cast<std::size_t>(id)]; }
+  const Core& core(int id) const { return cores_[static_cast<std::size_t>(id)]; }
+  int core_count() const { return static_cast<int>(cores_.size()); }
+  // Classes 0, 1, ... : every label its own.
+  int identity(int count);
+
+  // A dense table, its equal rows and columns found.
+  Table add_table(int rows, int columns, const Vector& values);
+  // Drops the rows and columns that no label uses, then joins the equal ones.
+  Table tidy(const Table& table);
+  Table flip(const Table& table);
+  // Sum of two tables between the same nodes.
+  Table sum(const Table& first, const Table& second);
+  // The same classes for all tables: joint maps, and each core spread over them.
+  std::vector<Table> align(const std::vector<Table>& tables);
+
+  int select_vector(int vector, int kept);                 // values of the kept labels
+  int select_labels(int labels, int kept);                 // also composition: labels[kept[i]]
+  int add_to_labels(int vector, int classes, int addend);  // v[i] + addend[classes[i]]
+  int subtract_min(int vector, double* minimum);
+
+  // min over k of vector[k] + the table's entry for (k, class of b), k a label of the table's a.
+  int leaf_message(int vector, const Table& table);
+  // min over k of first(k, a) + vector[k] + second(k, b), as a table between a and b.
+  Table eliminate_path(int vector, const Table& first, const Table& second);
+  // Sum of f over rows and g over columns that equals the core; false if there is none.
+  bool separable(int core, int* rows, int* columns);
+  // How much worse row r can be than row s: max over columns of core[r] - core[s], as a rows x
+  // rows matrix; +inf where r is forbidden and s is not. `by_columns`: of columns instead.
+  const Vector& worse_by(int core, bool by_columns);
+  double smallest(int core);
+
+  double work() const { return work_; }  // table entries touched so far
+
+ private:
+  using Key = std::array<int, 8>;
+  struct KeyHash {
+    std::size_t operator()(const Key& key) const;
+  };
+  using Index = std::unordered_map<std::uint64_t, std::vector<int>>;
+
+  Table from_dense(int rows, int columns, const Vector& values, int map_a, int map_b);
+  const Table* known_table(const Key& key) const;
+  const int* known_id(const Key& key) const;
+
+  std::deque<Vector> vectors_;
+  std::deque<Labels> labels_;
+  std::deque<Core> cores_;
+  Index vector_index_, labels_index_, core_index_;
+  std::unordered_map<Key, Table, KeyHash> tables_;
+  std::unordered_map<Key, int, KeyHash> ids_;
+  std::unordered_map<Key, std::array<int, 3>, KeyHash> parts_;
+  std::deque<Vector> differences_;
+  double work_ = 0;
+};
+
+}  // namespace autopar::solver

@@ -1,0 +1,200 @@
+#include "search/solver/dual.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "search/solver/kernel.hpp"
+
+namespace autopar::solver {
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+}  // namespace
+
+Dual::Dual(const Network& net) : net_(&net), place_of_(net.nodes.size(), 0), bound_(net.constant) {
+  std::vector<int> nodes;
+  for (std::size_t n = 0; n < net.nodes.size(); ++n) {
+    if (!net.nodes[n].gone) nodes.push_back(static_cast<int>(n));
+  }
+  connect(nodes);
+  multipliers_ = net.multiplier;
+  priced_.resize(net.edges.size());
+  exhausted_ = net.impossible;
+}
+
+void Dual::connect(const std::vector<int>& nodes) {
+  for (int n : nodes) {
+    place_of_[at(n)] = places_.size();
+    Place place = {
+        .node = n, .count = net_->label_count(n), .theta = theta_.size(), .sides = sides_.size()};
+    const Vector& cost = net_->cost(n);
+    theta_.insert(theta_.end(), cost.begin(), cost.end());
+    for (const bool earlier : {true, false}) {
+      for (int e : net_->node(n).edges) {
+        const Edge& edge = net_->edge(e);
+        const int far = other_end(edge, n);
+        if ((far < n) != earlier) continue;
+        const bool is_a = edge.a == n;
+        const Core& core = net_->algebra.core(edge.table.core);
+        const Labels& classes = net_->algebra.labels(is_a ? edge.table.map_a : edge.table.map_b);
+        sides_.push_back({.edge = e,
+                          .far = far,
+                          .classes = classes.data(),
+                          .count = is_a ? core.rows : core.columns,
+                          .far_count = is_a ? core.columns : core.rows,
+                          .rows = is_a ? core.values.data() : core.transposed.data()});
+        ++(earlier ? place.backward : place.forward);
+        work_per_pass_ += static_cast<double>(core.values.size()) + place.count;
+      }
+    }
+    places_.push_back(place);
+  }
+  std::vector<std::size_t> first(net_->edges.size(), SIZE_MAX);
+  for (std::size_t s = 0; s < sides_.size(); ++s) {
+    Side& side = sides_[s];
+    side.incoming = messages_.size();
+    messages_.resize(messages_.size() + at(side.count), 0.0);
+    std::size_t& other = first[at(side.edge)];
+    if (other == SIZE_MAX) {
+      other = s;
+      continue;
+    }
+    side.twin = other;
+    sides_[other].twin = s;
+    side.outgoing = sides_[other].incoming;
+    sides_[other].outgoing = side.incoming;
+  }
+  lowered_.assign(places_.size(), 0.0);
+}
+
+double Dual::share(const Place& place, bool) const {
+  return 1.0 / std::max({place.backward, place.forward, 1});
+}
+
+void Dual::collect(const Place& place, Vector& hat) const {
+  hat.assign(theta_.begin() + static_cast<std::ptrdiff_t>(place.theta),
+             theta_.begin() + static_cast<std::ptrdiff_t>(place.theta) + place.count);
+  const std::size_t end = place.sides + at(place.backward + place.forward);
+  for (std::size_t s = place.sides; s < end; ++s) {
+    const double* incoming = messages_.data() + sides_[s].incoming;
+    const int* classes = sides_[s].classes;
+    for (std::size_t l = 0; l < hat.size(); ++l) hat[l] += incoming[classes[l]];
+  }
+}
+
+void Dual::send(const Side& side, double share, const Vector& hat) {
+  per_class_.assign(at(side.count), kInfinity);
+  for (std::size_t l = 0; l < hat.size(); ++l) {
+    double& least = per_class_[at(side.classes[l])];
+    least = hat[l] < least ? hat[l] : least;
+  }
+  double* outgoing = messages_.data() + side.outgoing;
+  const double* incoming = messages_.data() + side.incoming;
+  const std::size_t width = at(side.far_count);
+  std::fill(outgoing, outgoing + width, kInfinity);
+  for (std::size_t c = 0; c < per_class_.size(); ++c) {
+    if (per_class_[c] == kInfinity) continue;
+    min_plus_row(outgoing, share * per_class_[c] - incoming[c], side.rows + c * width, width);
+  }
+}
+
+void Dual::process(const Place& place, bool forward, double cutoff) {
+  collect(place, hat_);
+  double* theta = theta_.data() + place.theta;
+  const double least = *std::min_element(hat_.begin(), hat_.end());
+  if (least == kInfinity) {
+    exhausted_ = true;
+    return;
+  }
+  bound_ += least;
+  lowered_[place_of_[at(place.node)]] += least;
+  const double room = cutoff - bound_;
+  for (std::size_t l = 0; l < hat_.size(); ++l) {
+    theta[l] -= least;
+    hat_[l] -= least;
+    if (!(hat_[l] < room)) theta[l] = hat_[l] = kInfinity;
+  }
+  const std::size_t middle = place.sides + at(place.backward);
+  const std::size_t begin = forward ? middle : place.sides;
+  const std::size_t end = forward ? middle + at(place.forward) : middle;
+  for (std::size_t s = begin; s < end; ++s) send(sides_[s], share(place, forward), hat_);
+}
+
+void Dual::pass(double cutoff) {
+  for (std::size_t p = 0; p < places_.size() && !exhausted_; ++p) {
+    process(places_[p], true, cutoff);
+  }
+  for (std::size_t p = places_.size(); p-- > 0 && !exhausted_;) {
+    process(places_[p], false, cutoff);
+  }
+}
+
+long Dual::labels_alive() const {
+  return std::count_if(theta_.begin(), theta_.end(), [](double t) { return t < kInfinity; });
+}
+
+long Dual::labels_total() const { return static_cast<long>(theta_.size()); }
+
+std::vector<int> Dual::decode() const {
+  std::vector<int> labels(net_->nodes.size(), 0);
+  Vector sum;
+  for (const Place& place : places_) {
+    sum.assign(theta_.begin() + static_cast<std::ptrdiff_t>(place.theta),
+               theta_.begin() + static_cast<std::ptrdiff_t>(place.theta) + place.count);
+    for (int k = 0; k < place.backward + place.forward; ++k) {
+      const Side& side = sides_[place.sides + at(k)];
+      const Side& twin = sides_[side.twin];
+      const double* values =
+          k < place.backward
+              ? twin.rows + at(twin.classes[labels[at(side.far)]]) * at(twin.far_count)
+              : messages_.data() + side.incoming;
+      for (std::size_t l = 0; l < sum.size(); ++l) sum[l] += values[side.classes[l]];
+    }
+    labels[at(place.node)] =
+        static_cast<int>(std::min_element(sum.begin(), sum.end()) - sum.begin());
+  }
+  return labels;
+}
+
+void Dual::improve(std::vector<int>& labels) const {
+  Vector sum;
+  bool changed = true;
+  for (int sweep = 0; sweep < 10 && changed; ++sweep) {
+    changed = false;
+    for (std::size_t p = 0; p < places_.size(); ++p) {
+      const Place& place = places_[p];
+      // Dead labels stay out; what was taken off all labels does not matter here.
+      sum.assign(theta_.begin() + static_cast<std::ptrdiff_t>(place.theta),
+                 theta_.begin() + static_cast<std::ptrdiff_t>(place.theta) + place.count);
+      for (int k = 0; k < place.backward + place.forward; ++k) {
+        const Side& side = sides_[place.sides + at(k)];
+        const Side& twin = sides_[side.twin];
+        const double* values =
+            twin.rows + at(twin.classes[labels[at(side.far)]]) * at(twin.far_count);
+        for (std::size_t l = 0; l < sum.size(); ++l) sum[l] += values[side.classes[l]];
+      }
+      int& label = labels[at(place.node)];
+      const auto best = std::min_element(sum.begin(), sum.end());
+      if (*best < sum[at(label)]) {
+        label = static_cast<int>(best - sum.begin());
+        changed = true;
+      }
+    }
+  }
+}
+
+double Dual::surviving_entries() const {
+  Vector count(net_->nodes.size(), 0.0);
+  double entries = 0;
+  for (const Place& place : places_) {
+    for (int l = 0; l < place.count; ++l) count[at(place.node)] += alive(place.node, l) ? 1 : 0;
+    entries += count[at(place.node)];
+  }
+  for (const Edge& edge : net_->edges) {
+    if (!edge.gone) entries += count[at(edge.a)] * count[at(edge.b)];
+  }
+  return entries;
+}
+
+}  // namespace autopar::solver

@@ -1,0 +1,199 @@
+#include "search/solver/explore.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "search/solver/merge.hpp"
+#include "search/solver/reduce.hpp"
+
+namespace autopar::solver {
+namespace {
+
+constexpr double kDenseEntries = 4e6;  // more than this stays in shared tables
+constexpr int kPasses = 40;
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+// A labelling of the network's remaining nodes as one of its origin.
+Found as_found(const Network& net, const Incumbent& best, double bound) {
+  Found found = {.value = best.value, .bound = bound};
+  if (best.value < kInfinity) found.labels = lift(net, best.labels);
+  return found;
+}
+
+// A solution of a child, in the labels of the parent's remaining nodes.
+Incumbent from_child(const Network& parent, const Network& child, const Found& found) {
+  Incumbent best = {.value = found.value, .labels = std::vector<int>(parent.nodes.size(), 0)};
+  for (std::size_t n = 0; n < child.origin.size() && !found.labels.empty(); ++n) {
+    best.labels[at(child.origin[n])] = found.labels[n];
+  }
+  return best;
+}
+
+bool within_capacity(const Network& net, const std::vector<int>& labels) {
+  if (net.capacity.empty()) return true;
+  const Vector uses = uses_of(net, labels);
+  for (std::size_t r = 0; r < uses.size(); ++r) {
+    if (uses[r] > net.capacity[r]) return false;
+  }
+  return true;
+}
+
+// The value by the multipliers, back to cost: what the slack of the rows was credited.
+double cost_of(const Network& net, const std::vector<int>& labels) {
+  double value = value_of(net, labels);
+  if (net.capacity.empty()) return value;
+  const Vector uses = uses_of(net, labels);
+  for (std::size_t r = 0; r < uses.size(); ++r) {
+    if (net.multiplier[r] > 0) value += net.multiplier[r] * (net.capacity[r] - uses[r]);
+  }
+  return value;
+}
+
+void consider(const Network& net, std::vector<int> labels, double& cutoff, Incumbent& best) {
+  if (!within_capacity(net, labels)) return;
+  const double value = cost_of(net, labels);
+  if (!(value < cutoff)) return;
+  best = {value, std::move(labels)};
+  cutoff = strictly_below(value);
+}
+
+// The node at which most of the gap lies, and its label in the present labelling.
+int branching_node(const Network& net, const Dual& dual, const std::vector<int>& labels) {
+  const Vector excess = dual.excess(labels);
+  int best = -1;
+  for (std::size_t n = 0; n < net.nodes.size(); ++n) {
+    if (net.nodes[n].gone) continue;
+    int alive = 0;
+    for (int l = 0; l < net.label_count(static_cast<int>(n)); ++l) {
+      alive += dual.alive(static_cast<int>(n), l) ? 1 : 0;
+    }
+    if (alive > 1 && (best < 0 || excess[n] > excess[at(best)])) best = static_cast<int>(n);
+  }
+  return best;
+}
+
+Found branch(const Network& net, const Dual& dual, double cutoff, Budget& budget) {
+  const std::vector<int> labels = dual.decode();
+  const int n = branching_node(net, dual, labels);
+  AUTOPAR_CHECK(n >= 0, "nothing to branch on");
+  const Vector excess = dual.label_excess(n);
+  const int taken =
+      static_cast<int>(std::min_element(excess.begin(), excess.end()) - excess.begin());
+  Found all = {.bound = kInfinity};
+  for (const bool take : {true, false}) {
+    Dual half = dual;
+    for (int l = 0; l < net.label_count(n); ++l) {
+      if ((l == taken) != take) half.kill(n, l);
+    }
+    half.pass(cutoff);
+    Found found = explore_survivors(net, half, cutoff, budget);
+    if (found.value < cutoff) cutoff = strictly_below(found.value);
+    all.keep_better(std::move(found));
+  }
+  return all;
+}
+
+}  // namespace
+
+bool Budget::over() {
+  if (work >= work_limit) return true;
+  if (interrupted || (stop != nullptr && stop->load()) ||
+      (deadline != std::chrono::steady_clock::time_point::max() &&
+       std::chrono::steady_clock::now() >= deadline)) {
+    interrupted = true;
+  }
+  return interrupted;
+}
+
+void Found::keep_better(Found other) {
+  bound = std::min(bound, other.bound);
+  if (other.value < value) {
+    value = other.value;
+    labels = std::move(other.labels);
+  }
+}
+
+double strictly_below(double cutoff) {
+  return cutoff < kInfinity ? cutoff - 1e-12 * std::abs(cutoff) : cutoff;
+}
+
+void tighten(const Network& net, Dual& dual, double& cutoff, Incumbent& best, Budget& budget,
+             int most_passes) {
+  double before = dual.bound();
+  for (int pass = 1; pass <= most_passes; ++pass) {
+    if (budget.over()) return;
+    dual.pass(cutoff);
+    budget.add(2 * dual.work_per_pass());
+    if (dual.exhausted() || dual.bound() >= cutoff) return;
+    if (pass == 1 || pass % 4 == 0) {
+      std::vector<int> labels = dual.decode();
+      dual.improve(labels);
+      budget.add(2 * dual.work_per_pass());
+      consider(net, std::move(labels), cutoff, best);
+      if (dual.bound() >= cutoff) return;
+      // What four passes gained is little of what is missing.
+      const double missing = cutoff < kInfinity ? cutoff - dual.bound() : dual.bound();
+      if (pass > 1 && dual.bound() - before < 0.02 * missing) return;
+      before = dual.bound();
+    }
+  }
+}
+
+Found explore_survivors(const Network& net, const Dual& dual, double cutoff, Budget& budget) {
+  Found found = {.bound = cutoff};
+  if (dual.exhausted() || dual.bound() >= cutoff) return found;
+  found.bound = dual.bound();
+  if (budget.over()) return found;
+  const double entries = dual.surviving_entries();
+  const bool plain = entries > kDenseEntries;
+  budget.add(plain ? dual.work_per_pass() : 4 * entries);
+  const std::unique_ptr<Network> child = dual.survivors(plain);
+  Found below = explore(*child, cutoff, budget);
+  const Incumbent best = from_child(net, *child, below);
+  found.value = best.value;
+  found.labels = best.labels;
+  found.bound = std::max(found.bound, below.bound);
+  return found;
+}
+
+Found explore(Network& net, double cutoff, Budget& budget) {
+  Incumbent best;
+  const double work = net.algebra.work();
+  reduce(net);
+  budget.add(net.algebra.work() - work);
+  if (net.impossible || net.constant >= cutoff) return {.bound = cutoff};
+  const bool empty =
+      std::all_of(net.nodes.begin(), net.nodes.end(), [](const Node& n) { return n.gone; });
+  if (empty) {
+    consider(net, std::vector<int>(net.nodes.size(), 0), cutoff, best);
+    return as_found(net, best, best.value < kInfinity ? best.value : cutoff);
+  }
+  Dual dual(net);
+  tighten(net, dual, cutoff, best, budget, kPasses);
+  if (dual.exhausted() || dual.bound() >= cutoff) return as_found(net, best, cutoff);
+  if (budget.over()) return as_found(net, best, dual.bound());
+  Found below;
+  const bool shrunk = dual.labels_alive() < 0.8 * static_cast<double>(dual.labels_total());
+  const double entries = dual.surviving_entries();
+  if (shrunk) {
+    below = explore_survivors(net, dual, cutoff, budget);
+  } else if (entries <= kDenseEntries) {
+    const std::unique_ptr<Network> child = dual.survivors(false);
+    if (merge_nodes(*child, cutoff)) {
+      budget.add(child->algebra.work());
+      Found found = explore(*child, cutoff, budget);
+      const Incumbent lifted = from_child(net, *child, found);
+      below = {found.value, lifted.labels, found.bound};
+    } else {
+      below = branch(net, dual, cutoff, budget);
+    }
+  } else {
+    below = branch(net, dual, cutoff, budget);
+  }
+  if (below.value < cutoff) best = {below.value, below.labels};
+  return as_found(net, best, std::max(dual.bound(), std::min(below.bound, cutoff)));
+}
+
+}  // namespace autopar::solver

@@ -1,0 +1,51 @@
+// The exact search below a cutoff: reductions, bound, fixing, merging of nodes, branching.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "search/solver/dual.hpp"
+#include "search/solver/network.hpp"
+
+namespace autopar::solver {
+
+// Work in table entries, so that a run that ends by it ends everywhere at the same place.
+struct Budget {
+  double work = 0;
+  double work_limit = kInfinity;
+  const std::atomic<bool>* stop = nullptr;
+  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
+  bool interrupted = false;  // by the clock or the caller
+
+  void add(double entries) { work += entries; }
+  bool over();
+};
+
+struct Found {
+  double value = kInfinity;  // infinite: nothing below the cutoff was found
+  std::vector<int> labels =
+      {};            // in the numbering of the network's origin, per node of the network
+  double bound = 0;  // no labelling below the cutoff has a smaller value than this
+  void keep_better(Found other);
+};
+
+// Values below `cutoff` by less than this are not looked for.
+double strictly_below(double cutoff);
+
+// The least value below cutoff. Consumes the network.
+Found explore(Network& net, double cutoff, Budget& budget);
+// The same for a network whose dual has been tightened already; the network stays.
+Found explore_survivors(const Network& net, const Dual& dual, double cutoff, Budget& budget);
+
+// Passes until the bound reaches the cutoff or stalls. Labellings found on the way are kept in
+// `best` (labels of the nodes that are left) and lower the cutoff.
+struct Incumbent {
+  double value = kInfinity;
+  std::vector<int> labels = {};
+};
+void tighten(const Network& net, Dual& dual, double& cutoff, Incumbent& best, Budget& budget,
+             int most_passes);
+
+}  // namespace autopar::solver

@@ -1,0 +1,237 @@
+#include "search/solver/reduce.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace autopar::solver {
+namespace {
+
+constexpr double kPathWork = 6e7;       // entries tried when a node between two others goes
+constexpr double kPathTable = 1 << 19;  // entries of the table that takes its place
+constexpr double kDominanceWork = 4e6;  // per table; beyond, its rows are not compared
+constexpr int kDominanceLabels = 512;
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+class Reduction {
+ public:
+  explicit Reduction(Network& net)
+      : net_(net), queued_(net.nodes.size(), 1), touched_(net.nodes.size(), 0) {
+    for (std::size_t n = 0; n < net.nodes.size(); ++n) next_.push_back(static_cast<int>(n));
+  }
+
+  // In rounds: in each, only nodes whose neighbourhood has not changed in it are eliminated. So a
+  // chain shrinks by halves, and the same way in every layer, instead of from one end.
+  void run() {
+    for (int round = 1; !next_.empty() && !net_.impossible; ++round) {
+      std::vector<int> current;
+      current.swap(next_);
+      std::sort(current.begin(), current.end());
+      for (int n : current) {
+        queued_[at(n)] = 0;
+        if (!net_.node(n).gone) visit(n, round);
+        if (net_.impossible) return;
+      }
+    }
+  }
+
+ private:
+  void push(int n) {
+    if (queued_[at(n)] || net_.node(n).gone) return;
+    queued_[at(n)] = 1;
+    next_.push_back(n);
+  }
+
+  void push_neighbours(int n) {
+    for (int e : net_.node(n).edges) push(other_end(net_.edge(e), n));
+  }
+
+  void visit(int n, int round) {
+    if (join_parallel(net_, n)) push_neighbours(n);
+    drop_additive_edges(n);
+    remove_labels(n);
+    if (net_.impossible) return;
+    const Node& node = net_.node(n);
+    if (!may_eliminate(n)) return;
+    if (touched_[at(n)] == round) {
+      push(n);
+      return;
+    }
+    std::vector<int> others;
+    for (int e : node.edges) others.push_back(other_end(net_.edge(e), n));
+    eliminate(net_, n);
+    for (int other : others) {
+      touched_[at(other)] = round;
+      push(other);
+    }
+  }
+
+  void drop_additive_edges(int n) {
+    const std::vector<int> edges = net_.node(n).edges;
+    for (int e : edges) {
+      const Edge& edge = net_.edge(e);
+      int rows = -1, columns = -1;
+      if (!edge.uses.empty() || !net_.algebra.separable(edge.table.core, &rows, &columns)) continue;
+      const int other = other_end(edge, n);
+      remove_edge(net_, e);
+      push(other);
+    }
+  }
+
+  bool may_eliminate(int n) {
+    const Node& node = net_.node(n);
+    if (net_.label_count(n) == 1) return true;
+    if (!node.uses.empty() || node.edges.size() > 2) return false;
+    for (int e : node.edges) {
+      if (!net_.edge(e).uses.empty()) return false;
+    }
+    if (node.edges.size() < 2) return true;
+    double entries = 1;
+    for (int e : node.edges) {
+      const Core& core = net_.algebra.core(net_.edge(e).table.core);
+      entries *= net_.edge(e).a == n ? core.columns : core.rows;
+    }
+    return entries <= kPathTable && entries * net_.label_count(n) <= kPathWork;
+  }
+
+  void remove_labels(int n) {
+    const std::vector<int> key = signature(n);
+    auto found = kept_.find(key);
+    if (found == kept_.end()) found = kept_.emplace(key, labels_to_keep(n)).first;
+    Labels kept = found->second;
+    std::erase_if(kept, [&](int l) { return too_large(n, l); });
+    if (kept.size() == at(net_.label_count(n))) return;
+    keep_labels(net_, n, kept);
+    if (net_.impossible) return;
+    push_neighbours(n);
+    push(n);
+  }
+
+  // Everything that labels_to_keep() looks at.
+  std::vector<int> signature(int n) {
+    const Node& node = net_.node(n);
+    std::vector<int> key = {node.cost};
+    for (const RowUse& use : node.uses) key.push_back(use.bytes);
+    for (int e : node.edges) {
+      const Edge& edge = net_.edge(e);
+      key.push_back(-1);
+      key.push_back(edge.a == n ? edge.table.map_a : edge.table.map_b);
+      key.push_back(edge.a == n ? edge.table.core : -2 - edge.table.core);
+      for (const RowUse& use : edge.uses) key.push_back(use.bytes);
+    }
+    return key;
+  }
+
+  // One table as node n sees it: how much worse its label a can be than its label b.
+  struct View {
+    const Labels* classes;
+    const Vector* worse;  // null: not compared, then only labels of one class are equal
+    std::size_t count;
+    bool bytes;
+    double compare(int a, int b) const {
+      const std::size_t r = at((*classes)[at(a)]), s = at((*classes)[at(b)]);
+      if (r == s) return 0;
+      return worse == nullptr ? kInfinity : (*worse)[r * count + s];
+    }
+  };
+
+  std::vector<View> views(int n) {
+    std::vector<View> result;
+    for (int e : net_.node(n).edges) {
+      const Edge& edge = net_.edge(e);
+      const bool is_a = edge.a == n;
+      const Labels* classes = &net_.algebra.labels(is_a ? edge.table.map_a : edge.table.map_b);
+      const auto add = [&](int core_id, bool bytes) {
+        const Core& core = net_.algebra.core(core_id);
+        const double mine = is_a ? core.rows : core.columns;
+        const double work = mine * static_cast<double>(core.values.size());
+        const Vector* worse =
+            work <= kDominanceWork ? &net_.algebra.worse_by(core_id, !is_a) : nullptr;
+        result.push_back({classes, worse, static_cast<std::size_t>(mine), bytes});
+      };
+      add(edge.table.core, false);
+      for (const RowUse& use : edge.uses) add(use.bytes, true);
+    }
+    return result;
+  }
+
+  // b can take a's place whatever the neighbours do.
+  bool dominates(int n, const std::vector<View>& tables, int b, int a) {
+    const Vector& cost = net_.cost(n);
+    double worse = cost[at(b)] - cost[at(a)];
+    for (const RowUse& use : net_.node(n).uses) {
+      const Vector& bytes = net_.algebra.vector(use.bytes);
+      if (bytes[at(b)] > bytes[at(a)]) return false;
+    }
+    for (const View& table : tables) {
+      const double difference = table.compare(b, a);
+      if (table.bytes && difference > 0) return false;
+      if (!table.bytes) worse += difference;
+    }
+    return worse <= 0;
+  }
+
+  Labels labels_to_keep(int n) {
+    const int count = net_.label_count(n);
+    std::vector<char> alive(at(count), 1);
+    for (int l = 0; l < count; ++l) alive[at(l)] = net_.cost(n)[at(l)] < kInfinity;
+    for (int e : net_.node(n).edges) forbid(n, net_.edge(e), &alive);
+    if (count <= kDominanceLabels && count > 1) {
+      const std::vector<View> tables = views(n);
+      for (int a = count - 1; a >= 0; --a) {
+        for (int b = 0; b < count && alive[at(a)]; ++b) {
+          if (b != a && alive[at(b)] && dominates(n, tables, b, a)) alive[at(a)] = 0;
+        }
+      }
+    }
+    Labels kept;
+    for (int l = 0; l < count; ++l) {
+      if (alive[at(l)]) kept.push_back(l);
+    }
+    return kept;
+  }
+
+  // Labels without any possible partner.
+  void forbid(int n, const Edge& edge, std::vector<char>* alive) {
+    const bool is_a = edge.a == n;
+    const Core& core = net_.algebra.core(edge.table.core);
+    const int rows = is_a ? core.rows : core.columns;
+    const int columns = is_a ? core.columns : core.rows;
+    std::vector<char> possible(at(rows), 0);
+    for (int r = 0; r < rows; ++r) {
+      const double* row = is_a ? core.row(r) : core.column(r);
+      possible[at(r)] = *std::min_element(row, row + columns) < kInfinity;
+    }
+    const Labels& classes = net_.algebra.labels(is_a ? edge.table.map_a : edge.table.map_b);
+    for (std::size_t l = 0; l < alive->size(); ++l) {
+      if (!possible[at(classes[l])]) (*alive)[l] = 0;
+    }
+  }
+
+  bool too_large(int n, int label) {
+    for (const RowUse& use : net_.node(n).uses) {
+      const double bytes = net_.algebra.vector(use.bytes)[at(label)];
+      if (bytes == 0) continue;
+      for (int r = use.begin; r < use.end; ++r) {
+        if (bytes > net_.capacity[at(r)]) return true;
+      }
+    }
+    return false;
+  }
+
+  Network& net_;
+  std::vector<char> queued_;
+  std::vector<int> touched_;
+  std::vector<int> next_;
+  std::map<std::vector<int>, Labels> kept_;
+};
+
+}  // namespace
+
+void reduce(Network& net) {
+  if (!net.impossible) drop_slack_rows(net);
+  if (!net.impossible) Reduction(net).run();
+}
+
+}  // namespace autopar::solver

@@ -1,0 +1,201 @@
+// The search on bare problems: dp against the exhaustive search, bounds against costs.
+#if __has_include(<catch2/catch_all.hpp>)
+#include <catch2/catch_all.hpp>
+#else
+#include <catch2/catch.hpp>
+#endif
+
+#include <algorithm>
+#include <random>
+
+#include "autopar/problem.hpp"
+
+namespace autopar {
+namespace {
+
+enum class Shape { kChain, kTree, kCycle, kGrid, kClique, kSparse, kIsolated };
+constexpr Shape kShapes[] = {Shape::kChain,  Shape::kTree,   Shape::kCycle,   Shape::kGrid,
+                             Shape::kClique, Shape::kSparse, Shape::kIsolated};
+
+struct Recipe {
+  int nodes = 6;
+  int most_choices = 4;
+  Shape shape = Shape::kChain;
+  bool parallel = false;   // some edges twice, some turned around
+  bool forbidden = false;  // infinite choices and pairs
+  bool ties = false;       // small whole costs
+  bool uses = false;
+  bool edge_uses = false;
+  double tightness = 0.5;  // of the limit, between the least and the most that can be used
+};
+
+class Generator {
+ public:
+  explicit Generator(unsigned seed) : random_(seed) {}
+
+  int below(int n) { return static_cast<int>(random_() % static_cast<unsigned>(n)); }
+  bool chance(double p) { return unit() < p; }
+  double unit() { return static_cast<double>(random_() >> 8) / static_cast<double>(1U << 24); }
+
+  Problem make(const Recipe& recipe) {
+    recipe_ = recipe;
+    problem_ = {};
+    problem_.horizon = recipe.uses ? 1 + below(6) : 0;
+    for (int n = 0; n < recipe.nodes; ++n) add_node();
+    connect();
+    if (recipe.uses) set_limit();
+    return problem_;
+  }
+
+ private:
+  double cost() { return recipe_.ties ? below(4) : 1e-3 * (1 + 999 * unit() * unit()); }
+
+  void add_node() {
+    ProblemNode node;
+    const int choices = 1 + below(recipe_.most_choices);
+    for (int c = 0; c < choices; ++c) {
+      node.cost.push_back(recipe_.forbidden && chance(0.1) ? kInfinity : cost());
+    }
+    for (int u = recipe_.uses ? below(3) : 0; u > 0; --u) {
+      NodeUse use = {.begin = below(problem_.horizon), .end = 0, .bytes = {}};
+      use.end = use.begin + below(problem_.horizon - use.begin + 1);
+      for (int c = 0; c < choices; ++c) use.bytes.push_back(below(20));
+      node.uses.push_back(use);
+    }
+    problem_.nodes.push_back(node);
+  }
+
+  int add_table(int rows, int columns, bool bytes) {
+    CostTable table = {rows, columns, {}};
+    for (int i = 0; i < rows * columns; ++i) {
+      const bool forbidden = !bytes && recipe_.forbidden && chance(0.15);
+      table.values.push_back(forbidden ? kInfinity : bytes ? below(8) : cost());
+    }
+    return problem_.add_table(table);
+  }
+
+  void add_edge(int from, int to) {
+    if (from == to) return;
+    if (chance(0.3)) std::swap(from, to);
+    const auto count = [&](int n) {
+      return static_cast<int>(problem_.nodes[static_cast<std::size_t>(n)].cost.size());
+    };
+    ProblemEdge edge = {.from = from, .to = to, .cost_table = -1, .uses = {}};
+    edge.cost_table = add_table(count(from), count(to), false);
+    if (recipe_.uses && recipe_.edge_uses && chance(0.5)) {
+      const int begin = below(problem_.horizon);
+      const int end = begin + below(problem_.horizon - begin + 1);
+      edge.uses.push_back({begin, end, add_table(count(from), count(to), true)});
+      if (chance(0.2)) edge.cost_table = -1;
+    }
+    problem_.edges.push_back(edge);
+    if (recipe_.parallel && chance(0.3)) add_edge(from, to);
+  }
+
+  void connect() {
+    const int n = recipe_.nodes;
+    for (int i = 1; i < n; ++i) {
+      switch (recipe_.shape) {
+        case Shape::kChain:
+          add_edge(i - 1, i);
+          break;
+        case Shape::kTree:
+          add_edge(below(i), i);
+          break;
+        case Shape::kCycle:
+          add_edge(i - 1, i);
+          if (i == n - 1) add_edge(i, 0);
+          break;
+        case Shape::kGrid:
+          if (i % 3 != 0) add_edge(i - 1, i);
+          if (i >= 3) add_edge(i - 3, i);
+          break;
+        case Shape::kClique:
+          for (int j = 0; j < i; ++j) add_edge(j, i);
+          break;
+        case Shape::kSparse:
+          for (int j = 0; j < i; ++j) {
+            if (chance(0.35)) add_edge(j, i);
+          }
+          break;
+        case Shape::kIsolated:
+          break;
+      }
+    }
+  }
+
+  // Between what everything small and everything large use at the fullest time.
+  void set_limit() {
+    double low = 0, high = 0;
+    for (int draw = 0; draw < 30; ++draw) {
+      std::vector<int> choices;
+      for (const ProblemNode& node : problem_.nodes) {
+        choices.push_back(below(static_cast<int>(node.cost.size())));
+      }
+      const double peak = evaluate(problem_, choices).peak_use;
+      low = draw == 0 ? peak : std::min(low, peak);
+      high = std::max(high, peak);
+    }
+    problem_.use_limit = std::floor(low + recipe_.tightness * (high - low)) - (chance(0.2) ? 4 : 0);
+    problem_.use_limit = std::max(0.0, problem_.use_limit);
+  }
+
+  std::mt19937 random_;
+  Recipe recipe_;
+  Problem problem_;
+};
+
+bool close(double a, double b) {
+  return a == b || std::abs(a - b) <= 1e-9 * std::max(std::abs(a), std::abs(b));
+}
+
+void check_claims(const Problem& problem, const Solution& solution) {
+  if (!solution.feasible) return;
+  const Evaluation found = evaluate(problem, solution.choices);
+  CHECK(found.cost == solution.cost);
+  CHECK(found.peak_use == solution.peak_use);
+  CHECK(found.peak_use <= problem.use_limit);
+  CHECK(solution.lower_bound <= solution.cost);
+  CHECK(solution.unlimited_lower_bound <= solution.cost * (1 + 1e-12));
+}
+
+void check_against_exhaustive(const Problem& problem) {
+  REQUIRE(verify(problem).ok());
+  const Result<Solution> truth = solve_exhaustive(problem);
+  REQUIRE(truth.ok());
+  const Solution found = solve_dp(problem, {});
+  check_claims(problem, found);
+  REQUIRE(found.feasible == truth->feasible);
+  if (truth->feasible) {
+    CHECK(close(found.cost, truth->cost));
+    CHECK(found.lower_bound == found.cost);
+  } else {
+    CHECK(found.lower_bound == kInfinity);
+    if (truth->least_peak_proven) {
+      CHECK(found.least_peak_proven);
+      CHECK(found.least_peak_use == truth->least_peak_use);
+    }
+  }
+  if (truth->unlimited_lower_bound < kInfinity) {
+    CHECK(close(found.unlimited_lower_bound, truth->unlimited_lower_bound));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("dp equals the exhaustive search without a limit", "[solver]") {
+  for (unsigned seed = 0; seed < 2000; ++seed) {
+    Generator generator(seed);
+    Recipe recipe;
+    recipe.shape = kShapes[seed % 7];
+    recipe.nodes = 1 + generator.below(7);
+    recipe.most_choices = 2 + generator.below(4);
+    recipe.parallel = generator.chance(0.3);
+    recipe.forbidden = generator.chance(0.4);
+    recipe.ties = generator.chance(0.4);
+    INFO("seed " << seed);
+    check_against_exhaustive(generator.make(recipe));
+  }
+}
+
+}  // namespace autopar
