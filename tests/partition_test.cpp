@@ -1,0 +1,309 @@
+// From strategies to programs: which collectives, in which order, under which names.
+#if __has_include(<catch2/catch_test_macros.hpp>)
+#include <catch2/catch_test_macros.hpp>
+#else
+#include <catch2/catch.hpp>
+#endif
+
+#include <algorithm>
+
+#include "autopar/partition.hpp"
+#include "strategies.hpp"
+
+using namespace autopar;
+using namespace autopar::testing;
+
+namespace {
+
+using Factors = std::vector<std::vector<std::string>>;
+
+Plan plan_of(const Graph& graph, const Cluster& cluster, const std::vector<std::int64_t>& mesh,
+             const Factors& factors) {
+  const GraphRules rules = rules_of(graph).value();
+  const Strategy strategy = named_strategy(graph, rules, make_mesh(cluster, mesh).value(), factors);
+  Result<Plan> plan = partition(graph, rules, strategy, cluster);
+  INFO((plan.ok() ? "" : plan.error().message));
+  REQUIRE(plan.ok());
+  return *plan;
+}
+
+// "AllGather {nvlink} 1" per collective that communicates.
+std::vector<std::string> collectives(const Plan& plan, bool local = false) {
+  std::vector<std::string> texts;
+  const auto found = collectives_of(plan).value();
+  for (const ProgramCollective& c : found) {
+    if (local || communicates(c.collective.kind)) texts.push_back(to_text(c.collective, plan.mesh));
+  }
+  return texts;
+}
+
+const Op* op_named(const Graph& program, const std::string& name) {
+  for (const Op& op : program.ops) {
+    if (op.name == name) return &op;
+  }
+  return nullptr;
+}
+const Value* value_named(const Graph& program, const std::string& name) {
+  for (const Value& value : program.values) {
+    if (value.name == name) return &value;
+  }
+  return nullptr;
+}
+std::vector<std::string> types_of(const Graph& program) {
+  std::vector<std::string> types;
+  for (const Op& op : program.ops) types.push_back(op.type);
+  return types;
+}
+std::size_t count(const Graph& program, const std::string& type) {
+  const std::vector<std::string> types = types_of(program);
+  return static_cast<std::size_t>(std::count(types.begin(), types.end(), type));
+}
+
+}  // namespace
+
+TEST_CASE("two matrix products: the collectives of the textbook", "[partition]") {
+  const Graph graph = two_matmuls();
+  const Cluster four = cluster_of({4});
+  using Texts = std::vector<std::string>;
+  // ((4,1),(1,1)) then ((1,1),(1,4))
+  CHECK(collectives(plan_of(graph, four, {4}, {{"m"}, {"n"}})) == Texts{"AllGather {nvlink} 0"});
+  // ((1,1),(1,4)) then ((4,1),(1,1))
+  const Texts all_to_all = collectives(plan_of(graph, four, {4}, {{"n"}, {"m"}}));
+  REQUIRE(all_to_all.size() == 1);
+  CHECK(all_to_all[0].find("AllToAll {nvlink}") == 0);
+  // ((2,1),(1,2)) then ((2,2),(2,1))
+  CHECK(collectives(plan_of(graph, four, {2, 2}, {{"m", "n"}, {"m", "k"}})) ==
+        Texts{"AllReduce {nvlink_1}"});
+  // Data parallel; replicated.
+  CHECK(collectives(plan_of(graph, four, {4}, {{"m"}, {"m"}})).empty());
+  CHECK(collectives(plan_of(graph, four, {4}, {{""}, {""}})).empty());
+}
+
+TEST_CASE("local shapes, names, groups and boundaries", "[partition]") {
+  const Plan plan = plan_of(two_matmuls(), cluster_of({4, 2}), {2, 4}, {{"m", "n"}, {"m", "k"}});
+  const Graph& program = plan.program;
+  CHECK(value_named(program, "X")->shape == Shape{32, 128});
+  CHECK(value_named(program, "W")->shape == Shape{128, 64});
+  CHECK(value_named(program, "fc1_out")->shape == Shape{32, 64});
+  CHECK(value_named(program, "fc2_out")->shape == Shape{32, 32});
+  CHECK(program.value(program.outputs[0]).name == "fc2_out");
+  REQUIRE(op_named(program, "fc1") != nullptr);
+  REQUIRE(op_named(program, "fc2") != nullptr);
+  // The produced version has another name, since the model's is that of what leaves.
+  CHECK(program.value(op_named(program, "fc2")->outputs[0]).name != "fc2_out");
+  const Op* reduce = op_named(program, "fc2_out/AllReduce");
+  REQUIRE(reduce != nullptr);
+  CHECK(reduce->domain == "ai.autopar");
+  CHECK(reduce->ints_attribute("groups") == std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7});
+  CHECK(reduce->int_attribute("group_size", 0) == 4);
+  CHECK(std::get<std::vector<std::string>>(reduce->attributes.at("mesh_axes")) ==
+        std::vector<std::string>{"nvlink"});
+  CHECK(reduce->string_attribute("reduce_op", "") == "sum");
+  CHECK(reduce->attributes.count("axes") == 0);
+  REQUIRE(plan.inputs.size() == 3);
+  CHECK(plan.inputs[0].name == "X");
+  CHECK(plan.inputs[0].shape == Shape{64, 128});
+  CHECK(to_text(plan.inputs[0].spec, plan.mesh) == "[{ib},{}]");
+  CHECK(to_text(plan.inputs[2].spec, plan.mesh) == "[{nvlink},{}]");
+  CHECK(to_text(plan.outputs[0].spec, plan.mesh) == "[{ib},{}]");
+}
+
+TEST_CASE("groups need not be neighbours", "[partition]") {
+  const Plan plan = plan_of(two_matmuls(), cluster_of({4, 2}), {2, 4}, {{"k", "n"}, {"", ""}});
+  const auto found = collectives_of(plan).value();
+  const auto reduce = std::find_if(found.begin(), found.end(), [](const auto& c) {
+    return c.collective.kind == CollectiveKind::kAllReduce;
+  });
+  REQUIRE(reduce != found.end());
+  CHECK(reduce->groups == std::vector<std::int64_t>{0, 4, 1, 5, 2, 6, 3, 7});
+  CHECK(reduce->group_size == 2);
+  CHECK(reduce->input_bytes == 64 * 64 * 4);
+}
+
+TEST_CASE("an initializer stays whole and is sliced", "[partition]") {
+  GraphBuilder b;
+  const ValueId x = b.input("x", {8, 16});
+  const ValueId w = b.weight("w", {16, 8});
+  b.graph.outputs = {b.op("MatMul", {x, w}, {8, 8}, {}, "fc")};
+  const Plan plan = plan_of(b.graph, cluster_of({2, 2}), {2, 2}, {{"k", "n"}});
+  CHECK(value_named(plan.program, "w")->shape == Shape{16, 8});
+  CHECK(value_named(plan.program, "w")->tensor() != nullptr);
+  CHECK(count(plan.program, "ShardSlice") == 2);
+  const Op* fc = op_named(plan.program, "fc");
+  CHECK(plan.program.value(fc->inputs[1]).shape == Shape{8, 4});
+  CHECK(plan.inputs.size() == 1);  // not an input of the program
+}
+
+TEST_CASE("equal slices of equal constants are made once", "[partition]") {
+  GraphBuilder b;
+  const ValueId x = b.input("x", {8, 16});
+  const ValueId k = b.constant("k", {8, 16});
+  const ValueId same = b.constant("k", {8, 16});
+  b.graph.value(same).name = "same";
+  const ValueId a = b.op("Add", {x, k}, {8, 16});
+  const ValueId c = b.op("Mul", {a, k}, {8, 16});
+  b.graph.outputs = {b.op("Add", {c, same}, {8, 16})};
+  const std::string first = rules_of(b.graph).value().rules[0].factors[0].name;
+  const Plan plan = plan_of(b.graph, cluster_of({2}), {2}, {{first}, {first}, {first}});
+  CHECK(count(plan.program, "ShardSlice") == 1);
+  CHECK(value_named(plan.program, "same") == nullptr);
+  CHECK(collectives(plan).empty());
+}
+
+TEST_CASE("a value that every reader needs whole is gathered once", "[partition]") {
+  GraphBuilder b;
+  const ValueId x = b.input("x", {8, 16});
+  const ValueId h = b.op("Relu", {x}, {8, 16});
+  const ValueId p = b.op("Relu", {h}, {8, 16});
+  const ValueId q = b.op("Neg", {h}, {8, 16});
+  b.graph.outputs = {b.op("Add", {p, q}, {8, 16})};
+  const std::string first = rules_of(b.graph).value().rules[0].factors[0].name;
+  const Plan plan = plan_of(b.graph, cluster_of({2}), {2}, {{first}, {""}, {""}, {""}});
+  CHECK(collectives(plan) == std::vector<std::string>{"AllGather {nvlink} 0"});
+}
+
+TEST_CASE("a summand becomes a partial sum at its reader", "[partition]") {
+  GraphBuilder b;
+  const ValueId x = b.input("x", {8, 16});
+  const ValueId w = b.parameter("w", {16, 8});
+  const ValueId bias = b.parameter("bias", {8});
+  const ValueId y = b.op("MatMul", {x, w}, {8, 8}, {}, "fc");
+  b.graph.outputs = {b.op("Add", {y, bias}, {8, 8}, {}, "add")};
+  const GraphRules rules = rules_of(b.graph).value();
+  const auto& factors = rules.rules[1].factors;
+  const auto partial = std::find_if(factors.begin(), factors.end(), [](const Factor& f) {
+    return f.kind == FactorKind::kPartial && f.partial_inputs.size() == 2;
+  });
+  REQUIRE(partial != factors.end());
+  const Plan plan = plan_of(b.graph, cluster_of({4}), {4}, {{"k"}, {partial->name}});
+  // One AllReduce at the end; on all ranks but the first of a group the bias is zero.
+  CHECK(collectives(plan) == std::vector<std::string>{"AllReduce {nvlink}"});
+  CHECK(count(plan.program, "Where") == 1);
+  CHECK(count(plan.program, "MakePartial") == 0);
+  const Op* add = op_named(plan.program, "add");
+  CHECK(plan.program.op(plan.program.value(add->inputs[1]).producer).type == "Where");
+}
+
+TEST_CASE("on one device nothing is inserted", "[partition]") {
+  const Plan plan = plan_of(two_matmuls(), cluster_of({1}), {1}, {{"k"}, {"m"}});
+  CHECK(types_of(plan.program) == std::vector<std::string>{"MatMul", "MatMul"});
+  CHECK(plan.program.value(plan.program.outputs[0]).name == "fc2_out");
+}
+
+TEST_CASE("a value may leave as it came", "[partition]") {
+  GraphBuilder b;
+  const ValueId x = b.input("x", {8});
+  const ValueId k = b.constant("k", {8});
+  const ValueId w = b.weight("w", {8});
+  b.graph.outputs = {x, k, w, b.op("Relu", {x}, {8})};
+  const GraphRules rules = rules_of(b.graph).value();
+  const Cluster cluster = cluster_of({2});
+  const Mesh mesh = make_mesh(cluster, {2}).value();
+  Strategy strategy = named_strategy(b.graph, rules, mesh, {{""}});
+  const Spec split{{{0}}, {}, Reduction::kSum};
+  strategy.values[k.index()].output = split;
+  strategy.values[w.index()].output = split;
+  Result<Plan> plan = partition(b.graph, rules, strategy, cluster);
+  REQUIRE(plan.ok());
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK(plan->program.value(plan->program.outputs[i]).name == plan->outputs[i].name);
+  }
+  CHECK(plan->program.value(plan->program.outputs[1]).shape == Shape{4});
+  CHECK(plan->program.value(plan->program.outputs[2]).shape == Shape{4});
+  strategy.values[x.index()].output = split;
+  plan = partition(b.graph, rules, strategy, cluster);
+  REQUIRE(!plan.ok());
+  CHECK(plan.error().message.find("'x' is an input and an output") != std::string::npos);
+}
+
+TEST_CASE("collectives are numbered and wait for each other", "[partition]") {
+  Random random(11);
+  const Graph graph = two_matmuls();
+  const GraphRules rules = rules_of(graph).value();
+  const Cluster cluster = cluster_of({2, 3});
+  for (int i = 0; i < 40; ++i) {
+    const Mesh mesh = make_mesh(cluster, {3, 2}).value();
+    const Strategy strategy = random_strategy(graph, rules, mesh, random);
+    const Result<Plan> plan = partition(graph, rules, strategy, cluster);
+    if (!plan.ok()) continue;
+    std::int64_t last = -1;
+    ValueId previous;
+    for (const Op& op : plan->program.ops) {
+      if (op.domain.empty()) continue;
+      CHECK(op.int_attribute("seq", -1) > last);
+      last = op.int_attribute("seq", -1);
+      if (op.type == "ShardSlice") continue;
+      const bool waits = std::find(op.inputs.begin(), op.inputs.end(), previous) != op.inputs.end();
+      CHECK((waits || !previous.valid()));
+      previous = op.outputs[0];
+    }
+  }
+}
+
+TEST_CASE("a damaged plan is refused", "[partition]") {
+  const Plan good = plan_of(two_matmuls(), cluster_of({4, 2}), {2, 4}, {{"m", "n"}, {"n", "k"}});
+  REQUIRE(verify(good).ok());
+  REQUIRE(collectives(good).size() >= 2);
+  const auto refused = [&](auto change, const std::string& what) {
+    Plan plan = good;
+    std::vector<Op*> collective;
+    for (Op& op : plan.program.ops) {
+      if (!op.domain.empty() && op.type != "ShardSlice") collective.push_back(&op);
+    }
+    change(plan, *collective[0], *collective[1]);
+    const Status status = verify(plan);
+    INFO(what << ": " << (status.ok() ? "accepted" : status.error().message));
+    CHECK((!status.ok() && status.error().message.find(what) != std::string::npos));
+  };
+  using Ints = std::vector<std::int64_t>;
+  const auto swap_ranks = [](Op& op) {
+    Ints& groups = std::get<Ints>(op.attributes.at("groups"));
+    std::swap(groups[0], groups[1]);
+  };
+  refused([&](Plan&, Op& a, Op&) { swap_ranks(a); }, "every rank in exactly one group");
+  refused([](Plan&, Op& a, Op&) { a.attributes["group_size"] = std::int64_t{1}; }, "group_size");
+  refused([](Plan&, Op& a, Op&) { a.attributes.erase("groups"); }, "groups");
+  refused([](Plan&, Op& a, Op& b) { b.attributes["seq"] = a.attributes["seq"]; }, "seq");
+  refused(
+      [](Plan&, Op&, Op& b) {
+        b.inputs = {b.inputs[0]};
+        b.type = "AllReduce";
+      },
+      "");
+  refused([](Plan&, Op& a, Op&) { a.type = "AllMix"; }, "is not an op of this domain");
+  refused([](Plan&, Op& a, Op&) { a.attributes.erase("mesh_axes"); }, "names no mesh axes");
+  refused([](Plan& p, Op& a, Op&) { p.program.value(a.outputs[0]).shape[0] *= 2; }, "gives");
+  refused([](Plan& p, Op&, Op&) { p.inputs[0].spec = replicated(2); }, "input 0 'X'");
+  refused([](Plan& p, Op&, Op&) { p.inputs[0].name = "Q"; }, "input 0 'Q' is called 'X'");
+  refused([](Plan& p, Op&, Op&) { p.outputs.clear(); }, "specs are there for 0");
+  refused([](Plan& p, Op&, Op&) { p.outputs[0].spec.partial = {0}; }, "output 0");
+  refused([](Plan& p, Op&, Op&) { std::swap(p.program.ops[0], p.program.ops[1]); }, "");
+}
+
+TEST_CASE("the same strategy gives the same program", "[partition]") {
+  const Graph graph = two_matmuls();
+  const GraphRules rules = rules_of(graph).value();
+  const Cluster cluster = cluster_of({2, 2});
+  Random random(5);
+  const Strategy strategy =
+      random_strategy(graph, rules, make_mesh(cluster, {2, 2}).value(), random);
+  const Plan a = partition(graph, rules, strategy, cluster).value();
+  const Plan b = partition(graph, rules, strategy, cluster).value();
+  CHECK(to_text(a.program) == to_text(b.program));
+}
+
+TEST_CASE("an assignment that does not divide is refused by name", "[partition]") {
+  GraphBuilder b;
+  const ValueId x = b.input("x", {6, 16});
+  const ValueId w = b.parameter("w", {16, 8});
+  b.graph.outputs = {b.op("MatMul", {x, w}, {6, 8}, {}, "fc")};
+  const GraphRules rules = rules_of(b.graph).value();
+  const Cluster cluster = cluster_of({4});
+  const Mesh mesh = make_mesh(cluster, {4}).value();
+  Strategy strategy = named_strategy(b.graph, rules, mesh, {{"n"}});
+  strategy.assignments[0].factor_of_axis[0] = rules.rules[0].factor_index("m");
+  const Result<Plan> plan = partition(b.graph, rules, strategy, cluster);
+  REQUIRE(!plan.ok());
+  CHECK(plan.error().code == ErrorCode::kInput);
+  CHECK(plan.error().message.find("'fc' (MatMul)") != std::string::npos);
+}
