@@ -46,7 +46,9 @@ RuleText dropout_rule(const OpView& view) {
   const bool random = view.op.has_input(2) && (!training || training->empty() || training->at(0));
   const std::size_t rank = view.in(0).size();
   const std::string dims = random ? whole_dims(rank) : join(dim_names(rank));
-  return dims + ", , -> " + dims + ", " + dims;
+  // The mask is no sum.
+  const char* sections = random || view.op.has_output(1) ? "" : " | partial: 0";
+  return dims + ", , -> " + dims + ", " + dims + sections;
 }
 
 // The second input only tells the type.

@@ -30,7 +30,7 @@ RuleText gather_rule(const OpView& view) {
 // A row that another rank has is looked up somewhere and then replaced by zeros.
 Result<std::vector<ValueId>> split_gather(const LocalContext& context) {
   Emitter emitter(context);
-  const Shape& data = emitter.value(emitter.input(0)).shape;
+  const Shape data = emitter.value(emitter.input(0)).shape;
   const std::size_t axis = *normal_axis(context.op.int_attribute("axis", 0), data.size());
   const OwnIndices own =
       own_indices(emitter, emitter.input(1), emitter.axes_of_input(0, axis), data[axis]);
@@ -61,7 +61,7 @@ RuleText gather_elements_rule(const OpView& view) {
 
 Result<std::vector<ValueId>> split_gather_elements(const LocalContext& context) {
   Emitter emitter(context);
-  const Shape& data = emitter.value(emitter.input(0)).shape;
+  const Shape data = emitter.value(emitter.input(0)).shape;
   const std::size_t axis = *normal_axis(context.op.int_attribute("axis", 0), data.size());
   const OwnIndices own =
       own_indices(emitter, emitter.input(1), emitter.axes_of_input(0, axis), data[axis]);
@@ -96,7 +96,7 @@ Result<std::vector<ValueId>> split_gather_nd(const LocalContext& context) {
   Emitter emitter(context);
   const std::int64_t batch = context.op.int_attribute("batch_dims", 0);
   const std::size_t looked_up = static_cast<std::size_t>(batch);
-  const Shape& data = emitter.value(emitter.input(0)).shape;
+  const Shape data = emitter.value(emitter.input(0)).shape;
   const OwnIndices own =
       own_indices(emitter, emitter.input(1), emitter.axes_of_input(0, looked_up), data[looked_up]);
   const ValueId rows =

@@ -148,7 +148,7 @@ RuleText tile_rule(const OpView& view) {
 void set_repeats(const LocalContext& context, Op& op) {
   Emitter emitter(context);
   std::vector<std::int64_t> repeats = emitter.output_shape(0);
-  const Shape& from = emitter.value(context.inputs[0]).shape;
+  const Shape from = emitter.value(context.inputs[0]).shape;
   for (std::size_t d = 0; d < repeats.size(); ++d) repeats[d] /= std::max<std::int64_t>(from[d], 1);
   op.inputs[1] = emitter.ints(repeats);
 }

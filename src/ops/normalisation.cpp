@@ -119,7 +119,7 @@ ValueId finish_running(Emitter& emitter, std::size_t port, ValueId old, ValueId 
 
 Result<std::vector<ValueId>> split_batch(const LocalContext& context) {
   Emitter emitter(context);
-  const Shape& shape = emitter.value(emitter.input(0)).shape;
+  const Shape shape = emitter.value(emitter.input(0)).shape;
   std::vector<std::size_t> dims;
   for (std::size_t d = 0; d < shape.size(); ++d) {
     if (d != 1) dims.push_back(d);

@@ -96,7 +96,7 @@ Result<std::vector<ValueId>> scatter_plainly(const LocalContext& context, Emitte
 
 Result<std::vector<ValueId>> split_scatter_elements(const LocalContext& context) {
   Emitter emitter(context);
-  const Shape& data = emitter.value(emitter.input(0)).shape;
+  const Shape data = emitter.value(emitter.input(0)).shape;
   const std::size_t axis = *normal_axis(context.op.int_attribute("axis", 0), data.size());
   const std::vector<int>& axes = emitter.axes_of_input(0, axis);
   if (axes.empty()) return scatter_plainly(context, emitter);
@@ -106,7 +106,7 @@ Result<std::vector<ValueId>> split_scatter_elements(const LocalContext& context)
 
 Result<std::vector<ValueId>> split_scatter_nd(const LocalContext& context) {
   Emitter emitter(context);
-  const Shape& data = emitter.value(emitter.input(0)).shape;
+  const Shape data = emitter.value(emitter.input(0)).shape;
   const std::vector<int>& axes = emitter.axes_of_input(0, 0);
   if (axes.empty()) return scatter_plainly(context, emitter);
   const OwnIndices own = own_indices(emitter, emitter.input(1), axes, data[0]);
