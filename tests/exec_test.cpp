@@ -184,7 +184,7 @@ CollectiveCall make_call(CollectiveKind kind, DType dtype, const Shape& shape,
   call.input_shape = shape;
   const auto output =
       output_shape_of(kind, shape, static_cast<std::int64_t>(group.size()), axis, concat_axis);
-  REQUIRE(output);
+  AUTOPAR_CHECK(output.ok(), "shapes that fit");  // also called in threads, where Catch may not be
   call.output_shape = *output;
   return call;
 }
@@ -388,8 +388,8 @@ std::vector<std::string> run_calls(const std::vector<std::vector<CollectiveCall>
       std::string input(4096, '\1');
       std::string output(4096, '\0');
       if (auto status = world.run(rank, call, input.data(), output.data()); !status) {
-        CHECK(status.error().code == ErrorCode::kRuntime);
-        errors[r] = status.error().message;
+        errors[r] = status.error().code == ErrorCode::kRuntime ? status.error().message
+                                                               : "another kind of error";
         break;
       }
     }
