@@ -1,13 +1,9 @@
 // From strategies to programs: which collectives, in which order, under which names.
-#if __has_include(<catch2/catch_test_macros.hpp>)
-#include <catch2/catch_test_macros.hpp>
-#else
-#include <catch2/catch.hpp>
-#endif
+#include "autopar/partition.hpp"
 
 #include <algorithm>
+#include <catch2/catch.hpp>
 
-#include "autopar/partition.hpp"
 #include "strategies.hpp"
 
 using namespace autopar;

@@ -1,9 +1,5 @@
 // Readers of values, and strategies that the verifier accepts or refuses.
-#if __has_include(<catch2/catch_test_macros.hpp>)
-#include <catch2/catch_test_macros.hpp>
-#else
 #include <catch2/catch.hpp>
-#endif
 
 #include "strategies.hpp"
 
