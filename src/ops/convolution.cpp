@@ -27,6 +27,7 @@ bool unpadded(const OpView& view) {
 // Words for the spatial dimensions of image, kernel and output.
 struct SpatialWords {
   std::string image, kernel, output;
+  std::string sums;  // sections for those that are summed over
 };
 
 SpatialWords spatial_words(const OpView& view) {
@@ -42,18 +43,15 @@ SpatialWords spatial_words(const OpView& view) {
     const bool whole_image = plain && view.op.type == "Conv" && kernel[d] == image[d];
     words.image += " " + (point ? name : whole_image ? name + "+" : "_");
     words.kernel += " " + (whole_image && !point ? name + "+" : "_");
+    if (whole_image && !point) words.sums += " | summand " + name + ": 2";
     words.output += " " + (point ? name : "_");
   }
   return words;
 }
 
 // The bias is a summand of every sum.
-std::string bias_sections(const OpView& view) {
-  std::string text = " | partial: 0 2, 1 2 | summand c: 2";
-  for (std::size_t d = 2; d < view.in(0).size(); ++d) {
-    text += " | summand s" + std::to_string(d - 2) + ": 2";
-  }
-  return text;
+std::string bias_sections(const SpatialWords& words) {
+  return " | partial: 0 2, 1 2 | summand c: 2" + words.sums;
 }
 
 RuleText conv_rule(const OpView& view) {
@@ -61,7 +59,7 @@ RuleText conv_rule(const OpView& view) {
   const SpatialWords words = spatial_words(view);
   const std::string g = "g=" + group_count(view);
   return "n (" + g + " c+)" + words.image + ", (g m) c+" + words.kernel + ", (g m) -> n (g m)" +
-         words.output + bias_sections(view);
+         words.output + bias_sections(words);
 }
 
 // The weight is [input channels, output channels of a group, ...].
@@ -70,7 +68,7 @@ RuleText conv_transpose_rule(const OpView& view) {
   const SpatialWords words = spatial_words(view);
   const std::string g = "g=" + group_count(view);
   return "n (" + g + " c+)" + words.image + ", (g c+) m" + words.kernel + ", (g m) -> n (g m)" +
-         words.output + bias_sections(view);
+         words.output + bias_sections(words);
 }
 
 void set_group(const LocalContext& context, Op& op) {

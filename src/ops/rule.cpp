@@ -120,6 +120,10 @@ Status verify(const Rule& rule, const OpShapes& shapes) {
   std::set<std::string> names;
   for (const Factor& factor : rule.factors) {
     if (!names.insert(factor.name).second) return input_error("two factors " + factor.name);
+    const bool sums = factor.kind == FactorKind::kSum || factor.kind == FactorKind::kPartial;
+    if (!sums && !factor.partial_inputs.empty()) {
+      return input_error("factor " + factor.name + " has summands but is not summed over");
+    }
     for (int input : factor.partial_inputs) {
       if (input < 0 || static_cast<std::size_t>(input) >= rule.inputs.size()) {
         return input_error("factor " + factor.name + " names an input that does not exist");

@@ -416,9 +416,12 @@ Status Parser::read_section(std::string_view section) {
   if (head.starts_with("summand ")) {
     const std::string name(trim(head.substr(8)));
     AUTOPAR_TRY(inputs, input_numbers(rest));
-    if (const int f = rule_.factor_index(name); f >= 0) {
-      rule_.factors[static_cast<std::size_t>(f)].partial_inputs = inputs;
-    }
+    // A factor of size 1 is gone by now.
+    const int f = rule_.factor_index(name);
+    if (f < 0) return Ok{};
+    Factor& factor = rule_.factors[static_cast<std::size_t>(f)];
+    if (factor.kind != FactorKind::kSum) return wrong("factor " + name + " is not summed over");
+    factor.partial_inputs = inputs;
     return Ok{};
   }
   return wrong("'" + std::string(section) + "' is neither 'partial: ...' nor 'summand name: ...'");

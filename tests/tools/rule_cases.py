@@ -258,6 +258,7 @@ def add_indexing():
 def add_convolutions():
     add("Conv", [normal(2, 4, 5, 5), normal(6, 4, 3, 3), normal(6)], "n c m partial0 partial1", pads=[1, 1, 1, 1])
     add("Conv", [normal(2, 4, 6), normal(6, 4, 1)], "n c m s0 partial0 partial1", "point")
+    add("Conv", [normal(2, 4, 6), normal(6, 4, 1), normal(6)], "n c m s0 partial0 partial1", "point-bias")
     add("Conv", [normal(2, 8, 5), normal(4, 2, 3), normal(4)], "n g c partial0 partial1", "groups", group=4,
         meshes=[[2], [2, 2], [4, 2]])
     add("Conv", [normal(2, 4, 5), normal(4, 1, 3), normal(4)], "n g partial0 partial1", "depthwise", group=4)
