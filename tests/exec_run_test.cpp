@@ -404,13 +404,16 @@ TEST_CASE("run: collectives on constants are neither folded nor merged", "[exec]
       "reduce_op: string = \"sum\">(t)\n"
       "  Xa = Add(X, a)\n  Y = Add(Xa, b)\n}",
       "g (float[2,4] X) => (float[2,4] Y)\n<float[1,4] W = {2,4,6,8}>\n{ Y = Add(X, W) }");
-  const auto report = run_threads(c.request);
-  check_passed(report);
-  CHECK(timed(*report, "ShardSlice")->count == 2);
-  CHECK(timed(*report, "AllGather")->count == 2);
-  REQUIRE(timed(*report, "AllReduce") != nullptr);  // nobody reads its output
-  REQUIRE(report->warnings.size() == 1);            // two collectives have the seq 0
-  CHECK(report->warnings[0].find("does not chain") != std::string::npos);
+  for (const bool optimize : {false, true}) {
+    c.request.optimize = optimize;
+    const auto report = run_threads(c.request);
+    check_passed(report);
+    CHECK(timed(*report, "ShardSlice")->count == 2);
+    CHECK(timed(*report, "AllGather")->count == 2);
+    REQUIRE(timed(*report, "AllReduce") != nullptr);  // nobody reads its output
+    REQUIRE(report->warnings.size() == 1);            // two collectives have the seq 0
+    CHECK(report->warnings[0].find("does not chain") != std::string::npos);
+  }
 }
 
 TEST_CASE("run: a rank that fails names itself and the op, the others stop", "[exec]") {

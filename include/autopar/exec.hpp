@@ -56,6 +56,9 @@ struct RunRequest {
   // A collective fails and names the ranks that are missing when for so long nothing has happened
   // on any rank. Ranks that wait for each other are found at once.
   Seconds timeout = 60;
+  // Let ONNX Runtime fold, fuse and lay out ops anew: times are then by the fused ops, and every
+  // session has its own copy of what is folded from the weights.
+  bool optimize = false;
   bool profile = true;        // fill RunReport::times with the local ops too
   bool keep_outputs = false;  // fill RunReport::values
 };

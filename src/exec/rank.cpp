@@ -76,7 +76,7 @@ Status open_session(Rank& rank, Ort::Env& environment, const RunRequest& request
                     const TraceFolder& traces) {
   const std::string number = std::to_string(rank.communicator->rank());
   try {
-    Ort::SessionOptions options = session_options();
+    Ort::SessionOptions options = session_options(request.optimize);
     rank.collectives.add_to(options);
     if (!traces.path().empty()) {
       options.EnableProfiling((traces.path() + "/rank" + number).c_str());

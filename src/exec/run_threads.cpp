@@ -205,7 +205,7 @@ Result<RunReport> run_checked(const RunRequest& request) {
   Ort::Env environment = make_environment(thread_count(request));
   Reference reference;
   if (!request.model_path.empty()) {
-    AUTOPAR_TRY(result, run_model(environment, request.model_path, inputs));
+    AUTOPAR_TRY(result, run_model(environment, request.model_path, inputs, request.optimize));
     reference = std::move(result);
     report.reference_wall = reference.wall;
   }

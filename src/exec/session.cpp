@@ -19,11 +19,11 @@ Ort::Env make_environment(int threads) {
   return Ort::Env(options, kLogLevel, "autopar");
 }
 
-Ort::SessionOptions session_options() {
+Ort::SessionOptions session_options(bool optimize) {
   Ort::SessionOptions options;
   options.DisablePerSessionThreads();
   options.SetExecutionMode(ORT_SEQUENTIAL);
-  options.SetGraphOptimizationLevel(ORT_ENABLE_BASIC);
+  options.SetGraphOptimizationLevel(optimize ? ORT_ENABLE_ALL : ORT_DISABLE_ALL);
   options.SetLogSeverityLevel(kLogLevel);
   options.AddConfigEntry("session.disable_prepacking", "1");
   return options;
@@ -42,13 +42,13 @@ std::vector<Ort::Value> run_session(Ort::Session& session, const Ort::RunOptions
 }
 
 Result<Reference> run_model(Ort::Env& environment, const std::string& path,
-                            const std::map<std::string, Tensor>& inputs) {
+                            const std::map<std::string, Tensor>& inputs, bool optimize) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) {
     return input_error(path + ": there is no such file; it is the model to compare with");
   }
   try {
-    Ort::Session session(environment, path.c_str(), session_options());
+    Ort::Session session(environment, path.c_str(), session_options(optimize));
     const std::vector<Declared> declared = inputs_of(session);
     std::vector<Ort::Value> values;
     for (const Declared& input : declared) {

@@ -14,9 +14,9 @@ namespace autopar {
 // Precondition: open_onnx_runtime() succeeded.
 Ort::Env make_environment(int threads);
 
-// Sequential execution on the shared pool; no fusion of ops, so that times are by the ops of the
-// file; no second copy of the weights in a packed form.
-Ort::SessionOptions session_options();
+// Sequential execution on the shared pool; the ops of the file as they are unless `optimize`; no
+// second copy of the weights in a packed form.
+Ort::SessionOptions session_options(bool optimize);
 
 // What the unsharded model gives for these whole inputs. Inputs that it does not know are ignored.
 struct Reference {
@@ -24,7 +24,7 @@ struct Reference {
   Seconds wall = 0;
 };
 Result<Reference> run_model(Ort::Env& environment, const std::string& path,
-                            const std::map<std::string, Tensor>& inputs);
+                            const std::map<std::string, Tensor>& inputs, bool optimize);
 
 // Runs a session on inputs in its own order and returns its outputs in its own order. Throws
 // Ort::Exception.
