@@ -155,17 +155,12 @@ std::vector<std::vector<ReshardPrice>> RooflineModel::reshard_prices(const Shape
                                                                      DType dtype,
                                                                      const std::vector<Spec>& from,
                                                                      const std::vector<Spec>& to) {
-  Resharder& resharder = state_->resharder(shape, dtype);
+  const ReshardTable table = state_->resharder(shape, dtype).table(from, to);
   std::vector<std::vector<ReshardPrice>> prices(from.size());
   for (std::size_t i = 0; i < from.size(); ++i) {
-    prices[i].reserve(to.size());
-    for (const Spec& target : to) {
-      ReshardPrice price;
-      if (!(from[i] == target)) {
-        price.seconds = resharder.seconds(from[i], target);
-        price.peak_bytes = resharder.path(from[i], target).peak_bytes;
-      }
-      prices[i].push_back(price);
+    for (std::size_t j = 0; j < to.size(); ++j) {
+      const std::size_t at = i * to.size() + j;
+      prices[i].push_back({table.seconds[at], table.peak_bytes[at]});
     }
   }
   return prices;

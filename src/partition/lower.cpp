@@ -39,6 +39,7 @@ class Lowering {
   Status lower_collective(Op op);
   void drop(Op op);
   void make_partial(Op op, const std::vector<int>& axes);
+  void through_vector(Op op);
   void add_groups(Op& op, const std::vector<int>& axes);
   ValueId is_first(const std::vector<int>& axes, bool scalar);
   ValueId zero(DType dtype);
@@ -176,8 +177,48 @@ Status Lowering::lower_collective(Op op) {
   if (op.type == name_of(CollectiveKind::kBroadcast)) op.attributes.try_emplace("root", 0);
   op.attributes.erase("axes");
   add_groups(op, axes);
-  program().add_op(std::move(op));
+  if (program().value(op.inputs[0]).shape.empty()) {
+    through_vector(std::move(op));
+  } else {
+    program().add_op(std::move(op));
+  }
   return Ok{};
+}
+
+// Libraries of collectives know buffers, not scalars: a scalar goes as a vector of one element.
+void Lowering::through_vector(Op op) {
+  const auto reshaped = [&](ValueId from, ValueId to, const Shape& shape) {
+    const std::string stem = op.name + (shape.empty() ? "/scalar" : "/vector");
+    const ValueId target = program().add_value(
+        {.name = draft_.value_names.unique(stem + "/shape"),
+         .dtype = DType::kInt64,
+         .shape = {static_cast<std::int64_t>(shape.size())},
+         .kind = ValueKind::kConstant,
+         .producer = {},
+         .data = int64_tensor({static_cast<std::int64_t>(shape.size())}, shape)});
+    program().add_op({.name = draft_.op_names.unique(stem),
+                      .type = "Reshape",
+                      .domain = "",
+                      .inputs = {from, target},
+                      .outputs = {to},
+                      .attributes = {},
+                      .origin_name = op.origin_name,
+                      .origin_type = op.origin_type});
+  };
+  const auto vector_value = [&](const std::string& stem) {
+    return program().add_value({.name = draft_.value_names.unique(op.name + stem),
+                                .dtype = program().value(op.inputs[0]).dtype,
+                                .shape = {1},
+                                .producer = {},
+                                .data = {}});
+  };
+  const ValueId output = op.outputs[0];
+  const ValueId sent = vector_value("/sent"), received = vector_value("/received");
+  reshaped(op.inputs[0], sent, {1});
+  op.inputs[0] = sent;
+  op.outputs[0] = received;
+  program().add_op(op);
+  reshaped(received, output, {});
 }
 
 }  // namespace
