@@ -1,14 +1,9 @@
 // Plans written by hand, run on ranks that are threads and compared with the unsharded model.
-#if __has_include(<catch2/catch_test_macros.hpp>)
-#include <catch2/catch_test_macros.hpp>
-#else
-#include <catch2/catch.hpp>
-#endif
-
 #include <onnx/defs/parser.h>
 #include <onnx/onnx_pb.h>
 #include <unistd.h>
 
+#include <catch2/catch.hpp>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>

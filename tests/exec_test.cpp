@@ -1,10 +1,5 @@
 // The parts of exec that need no ONNX Runtime: what collectives compute, how threads meet.
-#if __has_include(<catch2/catch_test_macros.hpp>)
-#include <catch2/catch_test_macros.hpp>
-#else
 #include <catch2/catch.hpp>
-#endif
-
 #include <cmath>
 #include <cstring>
 #include <functional>

@@ -1,17 +1,13 @@
-#if __has_include(<catch2/catch_test_macros.hpp>)
-#include <catch2/catch_test_macros.hpp>
-#else
-#include <catch2/catch.hpp>
-#endif
+#include "autopar/npz.hpp"
 
 #include <unistd.h>
 
+#include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
-#include "autopar/npz.hpp"
 #include "io/npy.hpp"
 
 namespace autopar {
