@@ -198,4 +198,30 @@ TEST_CASE("dp equals the exhaustive search without a limit", "[solver]") {
   }
 }
 
+TEST_CASE("dp equals the exhaustive search under a memory limit", "[solver]") {
+  int infeasible = 0, bound_by_memory = 0;
+  for (unsigned seed = 0; seed < 3000; ++seed) {
+    Generator generator(seed + 100000);
+    Recipe recipe;
+    recipe.shape = kShapes[seed % 7];
+    recipe.nodes = 1 + generator.below(7);
+    recipe.most_choices = 2 + generator.below(4);
+    recipe.parallel = generator.chance(0.3);
+    recipe.forbidden = generator.chance(0.3);
+    recipe.ties = generator.chance(0.4);
+    recipe.uses = true;
+    recipe.edge_uses = generator.chance(0.5);
+    recipe.tightness = 0.7 * generator.unit();
+    INFO("seed " << seed);
+    const Problem problem = generator.make(recipe);
+    check_against_exhaustive(problem);
+    const Solution found = solve_dp(problem, {});
+    infeasible += found.feasible ? 0 : 1;
+    bound_by_memory += found.lower_bound > found.unlimited_lower_bound * (1 + 1e-9) ? 1 : 0;
+  }
+  // The family is worth something only if both happen.
+  CHECK(infeasible > 100);
+  CHECK(bound_by_memory > 500);
+}
+
 }  // namespace autopar

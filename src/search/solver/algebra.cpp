@@ -25,6 +25,7 @@ enum Operation {
   kPath,
   kSeparable,
   kWorseBy,
+  kFinitePairs,
 };
 
 std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
@@ -404,6 +405,26 @@ const Vector& Algebra::worse_by(int id, bool by_columns) {
   ids_[key] = static_cast<int>(differences_.size());
   differences_.push_back(std::move(worst));
   return differences_.back();
+}
+
+double Algebra::finite_pairs(const Table& table) {
+  const Key key = {kFinitePairs, table.map_a, table.map_b, table.core, 0, 0, 0, 0};
+  if (const int* known = known_id(key)) return vector(*known)[0];
+  const Core& c = core(table.core);
+  Vector rows(static_cast<std::size_t>(c.rows), 0.0),
+      columns(static_cast<std::size_t>(c.columns), 0.0);
+  for (int r : labels(table.map_a)) ++rows[static_cast<std::size_t>(r)];
+  for (int k : labels(table.map_b)) ++columns[static_cast<std::size_t>(k)];
+  double pairs = 0;
+  for (int r = 0; r < c.rows; ++r) {
+    for (int k = 0; k < c.columns; ++k) {
+      if (c.row(r)[k] < kInf) {
+        pairs += rows[static_cast<std::size_t>(r)] * columns[static_cast<std::size_t>(k)];
+      }
+    }
+  }
+  ids_[key] = add_vector({pairs});
+  return pairs;
 }
 
 double Algebra::smallest(int id) {

@@ -78,6 +78,8 @@ class Algebra {
   // rows matrix; +inf where r is forbidden and s is not. `by_columns`: of columns instead.
   const Vector& worse_by(int core, bool by_columns);
   double smallest(int core);
+  // Pairs of labels that the table allows.
+  double finite_pairs(const Table& table);
 
   double work() const { return work_; }  // table entries touched so far
 

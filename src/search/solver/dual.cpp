@@ -122,11 +122,69 @@ void Dual::process(const Place& place, bool forward, double cutoff) {
 }
 
 void Dual::pass(double cutoff) {
+  // After a change of multipliers terms may be negative; the way forward mends that.
   for (std::size_t p = 0; p < places_.size() && !exhausted_; ++p) {
-    process(places_[p], true, cutoff);
+    process(places_[p], true, settled_ ? cutoff : kInfinity);
   }
+  settled_ = true;
   for (std::size_t p = places_.size(); p-- > 0 && !exhausted_;) {
     process(places_[p], false, cutoff);
+  }
+}
+
+void Dual::set_multipliers(const Vector& multipliers) {
+  Vector sums(multipliers.size() + 1, 0.0);  // of what is not yet in the network's costs
+  for (std::size_t r = 0; r < multipliers.size(); ++r) {
+    bound_ -= (multipliers[r] - multipliers_[r]) * net_->capacity[r];
+    sums[r + 1] = sums[r] + (multipliers[r] - net_->multiplier[r]);
+  }
+  multipliers_ = multipliers;
+  for (std::size_t p = 0; p < places_.size(); ++p) {
+    const Place& place = places_[p];
+    const Node& node = net_->node(place.node);
+    if (node.uses.empty()) continue;
+    Vector cost = net_->cost(place.node);
+    for (const RowUse& use : node.uses) {
+      const double price = sums[at(use.end)] - sums[at(use.begin)];
+      if (price == 0) continue;
+      const Vector& bytes = net_->algebra.vector(use.bytes);
+      for (std::size_t l = 0; l < cost.size(); ++l) cost[l] += price * bytes[l];
+    }
+    double* theta = theta_.data() + place.theta;
+    for (std::size_t l = 0; l < cost.size(); ++l) {
+      if (theta[l] < kInfinity) theta[l] = cost[l] - lowered_[p];
+    }
+  }
+  price_edges(sums);
+  settled_ = false;
+}
+
+void Dual::price_edges(const Vector& sums) {
+  for (Side& side : sides_) {
+    const Edge& edge = net_->edge(side.edge);
+    if (edge.uses.empty()) continue;
+    const bool is_a = edge.b == side.far;
+    std::shared_ptr<const Core>& priced = priced_[at(side.edge)];
+    const Core* core = &net_->algebra.core(edge.table.core);
+    if (is_a) {  // each edge has two sides: made at one, used by both
+      auto made = std::make_shared<Core>(*core);
+      bool any = false;
+      for (const RowUse& use : edge.uses) {
+        const double price = sums[at(use.end)] - sums[at(use.begin)];
+        if (price == 0) continue;
+        any = true;
+        const Core& bytes = net_->algebra.core(use.bytes);
+        for (std::size_t i = 0; i < made->values.size(); ++i) {
+          made->values[i] += price * bytes.values[i];
+          made->transposed[i] += price * bytes.transposed[i];
+        }
+      }
+      priced = any ? std::move(made) : nullptr;
+      Side& twin = sides_[side.twin];
+      if (priced != nullptr) core = priced.get();
+      side.rows = core->values.data();
+      twin.rows = core->transposed.data();
+    }
   }
 }
 

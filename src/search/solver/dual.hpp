@@ -79,7 +79,7 @@ class Dual {
   void collect(const Place& place, Vector& hat) const;
   void process(const Place& place, bool forward, double cutoff);
   void send(const Side& side, double share, const Vector& hat);
-  void price_edges();
+  void price_edges(const Vector& sums);
   double share(const Place& place, bool forward) const;
 
   const Network* net_;
@@ -90,6 +90,7 @@ class Dual {
   Vector lowered_;  // per place: taken from its theta so far
   double bound_ = 0;
   bool exhausted_ = false;
+  bool settled_ = true;  // all terms are >= 0
   double work_per_pass_ = 0;
   Vector multipliers_;
   std::vector<std::shared_ptr<const Core>> priced_;  // per edge: its core with priced uses, or null

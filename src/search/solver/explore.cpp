@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#ifdef TRACE
+#include <cstdio>
+#endif
 #include <utility>
 
 #include "search/solver/merge.hpp"
+#include "search/solver/multipliers.hpp"
 #include "search/solver/reduce.hpp"
 
 namespace autopar::solver {
@@ -12,6 +16,7 @@ namespace {
 
 constexpr double kDenseEntries = 4e6;  // more than this stays in shared tables
 constexpr int kPasses = 40;
+constexpr int kSteps = 30;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
@@ -49,14 +54,6 @@ double cost_of(const Network& net, const std::vector<int>& labels) {
     if (net.multiplier[r] > 0) value += net.multiplier[r] * (net.capacity[r] - uses[r]);
   }
   return value;
-}
-
-void consider(const Network& net, std::vector<int> labels, double& cutoff, Incumbent& best) {
-  if (!within_capacity(net, labels)) return;
-  const double value = cost_of(net, labels);
-  if (!(value < cutoff)) return;
-  best = {value, std::move(labels)};
-  cutoff = strictly_below(value);
 }
 
 // The node at which most of the gap lies, and its label in the present labelling.
@@ -97,6 +94,14 @@ Found branch(const Network& net, const Dual& dual, double cutoff, Budget& budget
 
 }  // namespace
 
+void keep_if_better(const Network& net, std::vector<int> labels, double& cutoff, Incumbent& best) {
+  if (!within_capacity(net, labels)) return;
+  const double value = cost_of(net, labels);
+  if (!(value < cutoff)) return;
+  best = {value, std::move(labels)};
+  cutoff = strictly_below(value);
+}
+
 bool Budget::over() {
   if (work >= work_limit) return true;
   if (interrupted || (stop != nullptr && stop->load()) ||
@@ -131,7 +136,7 @@ void tighten(const Network& net, Dual& dual, double& cutoff, Incumbent& best, Bu
       std::vector<int> labels = dual.decode();
       dual.improve(labels);
       budget.add(2 * dual.work_per_pass());
-      consider(net, std::move(labels), cutoff, best);
+      keep_if_better(net, std::move(labels), cutoff, best);
       if (dual.bound() >= cutoff) return;
       // What four passes gained is little of what is missing.
       const double missing = cutoff < kInfinity ? cutoff - dual.bound() : dual.bound();
@@ -167,11 +172,27 @@ Found explore(Network& net, double cutoff, Budget& budget) {
   const bool empty =
       std::all_of(net.nodes.begin(), net.nodes.end(), [](const Node& n) { return n.gone; });
   if (empty) {
-    consider(net, std::vector<int>(net.nodes.size(), 0), cutoff, best);
+    keep_if_better(net, std::vector<int>(net.nodes.size(), 0), cutoff, best);
     return as_found(net, best, best.value < kInfinity ? best.value : cutoff);
   }
   Dual dual(net);
-  tighten(net, dual, cutoff, best, budget, kPasses);
+  if (net.capacity.empty()) {
+    tighten(net, dual, cutoff, best, budget, kPasses);
+  } else {
+    tighten_rows(net, dual, cutoff, best, budget, kSteps);
+  }
+#ifdef TRACE
+  {
+    int left = 0, edges = 0;
+    for (const Node& n : net.nodes) left += n.gone ? 0 : 1;
+    for (const Edge& e : net.edges) edges += e.gone ? 0 : 1;
+    std::fprintf(stderr,
+                 "nodes %d edges %d rows %zu labels %ld alive %ld bound %.10g best %.10g cutoff "
+                 "%.10g work %g pass %g\n",
+                 left, edges, net.capacity.size(), dual.labels_total(), dual.labels_alive(),
+                 dual.bound(), best.value, cutoff, budget.work, dual.work_per_pass());
+  }
+#endif
   if (dual.exhausted() || dual.bound() >= cutoff) return as_found(net, best, cutoff);
   if (budget.over()) return as_found(net, best, dual.bound());
   Found below;

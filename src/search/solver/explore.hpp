@@ -45,6 +45,8 @@ struct Incumbent {
   double value = kInfinity;
   std::vector<int> labels = {};
 };
+// Only if it is within the capacities; its value counts without the rows' prices.
+void keep_if_better(const Network& net, std::vector<int> labels, double& cutoff, Incumbent& best);
 void tighten(const Network& net, Dual& dual, double& cutoff, Incumbent& best, Budget& budget,
              int most_passes);
 

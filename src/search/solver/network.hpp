@@ -102,7 +102,7 @@ void merge_ends(Network& net, int e, double cutoff);
 bool join_parallel(Network& net, int n);
 // Takes the least of a node's costs and uses to the constant and the capacities.
 void normalise(Network& net, int n);
-// Drops rows that cannot be exceeded; `impossible` if one must be.
+// Drops rows that cannot be exceeded, or not without another; `impossible` if one must be.
 void drop_slack_rows(Network& net);
 
 // Labels of the nodes that are left (others: anything) -> labels of the nodes that the network was

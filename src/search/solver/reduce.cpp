@@ -1,6 +1,7 @@
 #include "search/solver/reduce.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -11,6 +12,7 @@ constexpr double kPathWork = 6e7;       // entries tried when a node between two
 constexpr double kPathTable = 1 << 19;  // entries of the table that takes its place
 constexpr double kDominanceWork = 4e6;  // per table; beyond, its rows are not compared
 constexpr int kDominanceLabels = 512;
+constexpr double kRounding = 1e-12;  // of sums of uses; never drops what fits
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
@@ -52,6 +54,7 @@ class Reduction {
     drop_additive_edges(n);
     remove_labels(n);
     if (net_.impossible) return;
+    if (merge_function(n)) return;
     const Node& node = net_.node(n);
     if (!may_eliminate(n)) return;
     if (touched_[at(n)] == round) {
@@ -79,6 +82,25 @@ class Reduction {
     }
   }
 
+  // Where one end of an edge follows from the other (all further pairs are forbidden), the two are
+  // one node with no more labels than before.
+  bool merge_function(int n) {
+    for (int e : net_.node(n).edges) {
+      const Edge& edge = net_.edge(e);
+      const double most = std::max(net_.label_count(edge.a), net_.label_count(edge.b));
+      if (net_.algebra.finite_pairs(edge.table) > most) continue;
+      const int kept = edge.a;
+      join_parallel(net_, kept);
+      if (net_.edge(e).gone) return push(n), true;
+      merge_ends(net_, e, kInfinity);
+      if (net_.impossible) return true;
+      push(kept);
+      push_neighbours(kept);
+      return true;
+    }
+    return false;
+  }
+
   bool may_eliminate(int n) {
     const Node& node = net_.node(n);
     if (net_.label_count(n) == 1) return true;
@@ -100,7 +122,10 @@ class Reduction {
     auto found = kept_.find(key);
     if (found == kept_.end()) found = kept_.emplace(key, labels_to_keep(n)).first;
     Labels kept = found->second;
-    std::erase_if(kept, [&](int l) { return too_large(n, l); });
+    if (!net_.node(n).uses.empty()) {
+      const std::vector<char> large = too_large(n);
+      std::erase_if(kept, [&](int l) { return large[at(l)] != 0; });
+    }
     if (kept.size() == at(net_.label_count(n))) return;
     keep_labels(net_, n, kept);
     if (net_.impossible) return;
@@ -209,15 +234,32 @@ class Reduction {
     }
   }
 
-  bool too_large(int n, int label) {
-    for (const RowUse& use : net_.node(n).uses) {
-      const double bytes = net_.algebra.vector(use.bytes)[at(label)];
-      if (bytes == 0) continue;
-      for (int r = use.begin; r < use.end; ++r) {
-        if (bytes > net_.capacity[at(r)]) return true;
+  // Labels whose uses alone exceed a capacity.
+  std::vector<char> too_large(int n) {
+    std::vector<char> result(at(net_.label_count(n)), 0);
+    const std::vector<RowUse>& uses = net_.node(n).uses;
+    std::vector<int> breaks;
+    for (const RowUse& use : uses) {
+      breaks.push_back(use.begin);
+      breaks.push_back(use.end);
+    }
+    std::sort(breaks.begin(), breaks.end());
+    breaks.erase(std::unique(breaks.begin(), breaks.end()), breaks.end());
+    Vector sum;
+    for (std::size_t k = 0; k + 1 < breaks.size(); ++k) {
+      double least = kInfinity;
+      for (int r = breaks[k]; r < breaks[k + 1]; ++r) least = std::min(least, net_.capacity[at(r)]);
+      sum.assign(result.size(), 0.0);
+      for (const RowUse& use : uses) {
+        if (use.begin > breaks[k] || use.end <= breaks[k]) continue;
+        const Vector& bytes = net_.algebra.vector(use.bytes);
+        for (std::size_t l = 0; l < sum.size(); ++l) sum[l] += bytes[l];
+      }
+      for (std::size_t l = 0; l < sum.size(); ++l) {
+        if (sum[l] > least + kRounding * std::abs(least)) result[l] = 1;
       }
     }
-    return false;
+    return result;
   }
 
   Network& net_;

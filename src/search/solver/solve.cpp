@@ -4,13 +4,19 @@
 #include <cmath>
 #include <utility>
 
+#ifdef TRACE
+#include <cstdio>
+#endif
 #include "search/solver/explore.hpp"
+#include "search/solver/multipliers.hpp"
 #include "search/solver/reduce.hpp"
 
 namespace autopar {
 namespace {
 
 using namespace solver;
+
+constexpr int kRootSteps = 300;
 
 class Search {
  public:
@@ -31,17 +37,42 @@ class Search {
     result_.unlimited_lower_bound = found.bound;
     offer(found.labels);
     settle_bound(found.bound);
-    if (!result_.feasible && found.value < kInfinity) {
-      net = build_network(problem_, true);
-      found = explore(*net, kInfinity, budget_);
-      offer(found.labels);
-      settle_bound(std::max(found.bound, result_.unlimited_lower_bound));
-    }
+    if (!result_.feasible && found.value < kInfinity) limited();
     result_.interrupted = budget_.interrupted;
     return result_;
   }
 
  private:
+  void limited() {
+    const std::unique_ptr<Network> net = build_network(problem_, true);
+    reduce(*net);
+    double cutoff = kInfinity;
+    double bound = result_.unlimited_lower_bound;
+    if (net->impossible) {
+      settle_bound(kInfinity);
+      return;
+    }
+    Incumbent best;
+    Dual dual(*net);
+    tighten_rows(*net, dual, cutoff, best, budget_, kRootSteps);
+#ifdef TRACE
+    {
+      int left = 0, edges = 0;
+      for (const Node& n : net->nodes) left += n.gone ? 0 : 1;
+      for (const Edge& e : net->edges) edges += e.gone ? 0 : 1;
+      std::fprintf(stderr,
+                   "root nodes %d edges %d rows %zu labels %ld alive %ld bound %.10g best %.10g "
+                   "cutoff %.10g work %g pass %g\n",
+                   left, edges, net->capacity.size(), dual.labels_total(), dual.labels_alive(),
+                   dual.bound(), best.value, cutoff, budget_.work, dual.work_per_pass());
+    }
+#endif
+    if (best.value < kInfinity) offer(lift(*net, best.labels));
+    const Found found = explore_survivors(*net, dual, cutoff, budget_);
+    if (found.value < kInfinity) offer(lift(*net, found.labels));
+    settle_bound(std::max(found.bound, bound));
+  }
+
   void offer(const std::vector<int>& choices) {
     if (choices.empty()) return;
     const Evaluation found = evaluate(problem_, choices);

@@ -1,0 +1,67 @@
+#include "search/solver/multipliers.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "search/solver/repair.hpp"
+
+namespace autopar::solver {
+namespace {
+
+// Direction of the next step: what the rows' uses exceed their capacities by, where that can
+// change a multiplier, with a part of the direction before.
+Vector direction(const Network& net, const Dual& dual, const Vector& uses, const Vector& before) {
+  Vector result(uses.size(), 0.0);
+  for (std::size_t r = 0; r < uses.size(); ++r) {
+    const double excess = uses[r] - net.capacity[r] + (before.empty() ? 0.0 : 0.5 * before[r]);
+    if (excess > 0 || dual.multipliers()[r] > 0) result[r] = excess;
+  }
+  return result;
+}
+
+}  // namespace
+
+void tighten_rows(const Network& net, Dual& dual, double& cutoff, Incumbent& best, Budget& budget,
+                  int most_steps) {
+  Dual top = dual;
+  Vector before;
+  double reach = 0.05;  // how far above the best bound the steps aim, as a part of it
+  int without_gain = 0;
+  for (int step = 0; step < most_steps && !budget.over(); ++step) {
+    dual.pass(cutoff);
+    budget.add(2 * dual.work_per_pass());
+    const bool done = dual.exhausted() || dual.bound() >= cutoff;
+    const double gain = dual.bound() - top.bound();
+    const double gap = std::min(cutoff, std::abs(top.bound()) * (1 + reach) + 1e-300) - top.bound();
+    without_gain = gain > 0.05 * gap ? 0 : without_gain + 1;
+    if (gain > 0 || done || step == 0) top = dual;
+    if (done) break;
+    std::vector<int> labels = dual.decode();
+    dual.improve(labels);
+    const Vector uses = uses_of(net, labels);
+    before = direction(net, dual, uses, before);
+    double norm = 0;
+    for (double d : before) norm += d * d;
+    if (step % 8 == 0 || norm == 0) {
+      repair(net, labels);
+      budget.add(4 * dual.work_per_pass());
+      keep_if_better(net, std::move(labels), cutoff, best);
+    }
+    if (without_gain >= 6) {
+      reach *= 0.5;
+      without_gain = 0;
+      if (reach < 1e-6) break;
+    }
+    if (norm == 0) continue;
+    const double aim = std::min(cutoff, top.bound() + reach * std::max(std::abs(top.bound()), 1.0));
+    const double length = std::max(0.0, aim - dual.bound()) / norm;
+    Vector multipliers = dual.multipliers();
+    for (std::size_t r = 0; r < multipliers.size(); ++r) {
+      multipliers[r] = std::max(0.0, multipliers[r] + length * before[r]);
+    }
+    dual.set_multipliers(multipliers);
+  }
+  dual = std::move(top);
+}
+
+}  // namespace autopar::solver

@@ -1,0 +1,13 @@
+// The bound under the memory limit: rows priced by multipliers.
+#pragma once
+
+#include "search/solver/explore.hpp"
+
+namespace autopar::solver {
+
+// Subgradient steps on the multipliers, each with a pass of messages; ends at the best multipliers
+// seen. Labellings met on the way are repaired and kept as in tighten().
+void tighten_rows(const Network& net, Dual& dual, double& cutoff, Incumbent& best, Budget& budget,
+                  int most_steps);
+
+}  // namespace autopar::solver

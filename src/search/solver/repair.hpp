@@ -1,0 +1,14 @@
+// From a labelling to one within the capacities, and to a better one.
+#pragma once
+
+#include <vector>
+
+#include "search/solver/network.hpp"
+
+namespace autopar::solver {
+
+// Single labels are changed: first those that take away most of the overflow for what they cost,
+// then those that lower the cost and stay within the capacities. False if an overflow is left.
+bool repair(const Network& net, std::vector<int>& labels);
+
+}  // namespace autopar::solver
