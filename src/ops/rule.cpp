@@ -43,8 +43,9 @@ void keep_to_dtypes(Rule& rule, const OpShapes& shapes, bool exact_on_integers) 
     if (!reduces(rule.factors[f].kind)) continue;
     for (std::size_t t = 0; t < rule.outputs.size(); ++t) {
       if (shapes.output_dtypes[t] != DType::kBool) continue;
-      if (!mentions(rule.outputs[t], static_cast<int>(f)))
-        rule.factors[f].kind = FactorKind::kWhole;
+      if (mentions(rule.outputs[t], static_cast<int>(f))) continue;
+      rule.factors[f].kind = FactorKind::kWhole;
+      rule.factors[f].partial_inputs.clear();
     }
   }
 }
