@@ -38,7 +38,8 @@ void bind_attributes(onnx::NodeProto& node, const Scope& scope) {
 
 // A function of the default domain does not replace an op of ONNX.
 const onnx::FunctionProto* Elaborator::function_of(const onnx::NodeProto& node) const {
-  if (functions_.empty() || domain_of(node).empty()) return nullptr;
+  if (functions_.empty()) return nullptr;
+  if (domain_of(node).empty() && onnx::OpSchemaRegistry::Schema(node.op_type())) return nullptr;
   const auto found =
       functions_.find(node.domain() + "::" + node.op_type() + "::" + node.overload());
   return found == functions_.end() ? nullptr : found->second;

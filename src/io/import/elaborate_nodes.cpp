@@ -9,7 +9,8 @@
 namespace autopar {
 namespace {
 
-constexpr std::size_t kMaxOps = 4'000'000;
+// Ten times the nodes of a training step of 126 layers; functions can multiply without end.
+constexpr std::int64_t kMaxNodes = 500'000;
 
 onnx::TypeProto tensor_type(DType dtype, const Shape& shape) {
   onnx::TypeProto type;
@@ -119,9 +120,9 @@ Status Elaborator::run_nodes(Nodes& nodes, Scope& scope) {
 
 Status Elaborator::run_node(onnx::NodeProto& node, Scope& scope, const std::string& name) {
   if (auto status = check_names(node, scope); !status) return at(name, node, status.error());
-  if (graph_.ops.size() > kMaxOps) {
+  if (++nodes_walked_ > kMaxNodes) {
     return at(name, node,
-              input_error("the model has more than " + std::to_string(kMaxOps) +
+              input_error("the model has more than " + std::to_string(kMaxNodes) +
                           " ops after its functions are inlined"));
   }
   if (const onnx::FunctionProto* function = function_of(node)) {
@@ -216,8 +217,12 @@ Result<const onnx::OpSchema*> Elaborator::schema_of(const onnx::NodeProto& node,
       domain);
   if (!domain.empty()) return schema;
   if (!schema) {
-    return input_error("unknown op type; ONNX has none of that name in opset version " +
-                       std::to_string(opset->second));
+    const auto* newest = onnx::OpSchemaRegistry::Schema(node.op_type(), domain);
+    return input_error(
+        "unknown op type; ONNX has none of that name in opset version " +
+        std::to_string(opset->second) +
+        (newest ? ", but it has since opset version " + std::to_string(newest->since_version())
+                : ""));
   }
   if (opset->second != graph_.opset) {
     // The body of a function: it may differ only where the op has not changed.
@@ -241,7 +246,11 @@ Result<std::vector<OutputType>> Elaborator::output_types(const onnx::NodeProto& 
       inputs[i] = {&types_[op.inputs[i].index()], known(op.inputs[i])};
     }
   }
-  AUTOPAR_TRY(types, infer_types(*schema, node, inputs));
+  auto inferred = infer_types(*schema, node, inputs);
+  if (!inferred) {
+    return input_error(inferred.error().message + "; its inputs: " + inputs_text(op));
+  }
+  const auto& types = *inferred;
   std::vector<OutputType> outputs;
   for (std::size_t i = 0; i < types.size(); ++i) {
     const std::string& name = node.output(static_cast<int>(i));
@@ -253,6 +262,20 @@ Result<std::vector<OutputType>> Elaborator::output_types(const onnx::NodeProto& 
     outputs.push_back(std::move(output));
   }
   return outputs;
+}
+
+std::string Elaborator::inputs_text(const Op& op) const {
+  std::string text;
+  for (const ValueId id : op.inputs) {
+    text += text.empty() ? "" : ", ";
+    if (!id.valid()) {
+      text += "none";
+      continue;
+    }
+    const Value& value = graph_.value(id);
+    text += "'" + value.name + "' " + name_of(value.dtype) + to_text(value.shape);
+  }
+  return text.empty() ? "none" : text;
 }
 
 // An op of another domain: its types are what the file says.

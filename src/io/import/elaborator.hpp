@@ -44,6 +44,7 @@ class Elaborator {
   Result<const onnx::OpSchema*> schema_of(const onnx::NodeProto& node, const Scope& scope) const;
   Result<std::vector<OutputType>> output_types(const onnx::NodeProto& node, const Op& op,
                                                const onnx::OpSchema* schema);
+  std::string inputs_text(const Op& op) const;
   Result<std::vector<OutputType>> declared_types(const onnx::NodeProto& node);
   Status require_static(const onnx::NodeProto& node, const Op& op,
                         const std::vector<OutputType>& outputs) const;
@@ -89,6 +90,7 @@ class Elaborator {
   std::map<std::string, const onnx::FunctionProto*> functions_;
   std::unordered_map<std::string, const onnx::TypeProto*> declared_;  // value_info, where needed
   std::map<std::string, std::int64_t> symbols_;  // symbolic dimensions that were bound
+  std::int64_t nodes_walked_ = 0;
   Scope main_;
 };
 

@@ -69,6 +69,10 @@ std::optional<std::int64_t> int_mod(std::int64_t a, std::int64_t b) {
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
+std::optional<std::int64_t> int_fmod(std::int64_t a, std::int64_t b) {
+  return overflows(a, b) ? std::nullopt : std::optional<std::int64_t>(a % b);
+}
+
 double max_or_nan(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 double min_or_nan(double a, double b) { return std::isnan(a) || a < b ? a : b; }
 
@@ -185,7 +189,6 @@ std::optional<Tensors> binary(const Evaluation& e, const Binary& function) {
   const DType dtype = e.inputs[0]->dtype;
   if (is_floating(dtype)) {
     if (!function.on_doubles) return std::nullopt;
-    // Float Mod exists only as fmod.
     Doubles result = spread_doubles(*e.inputs[0], *shape);
     for (std::size_t i = 1; i < e.inputs.size(); ++i) {
       const Doubles other = spread_doubles(*e.inputs[i], *shape);
@@ -195,14 +198,16 @@ std::optional<Tensors> binary(const Evaluation& e, const Binary& function) {
     }
     return Tensors{tensor_of(dtype, *shape, result)};
   }
+  // fmod: the result has the sign of the dividend.
   const bool is_fmod = e.op.type == "Mod" && e.op.int_attribute("fmod", 0) != 0;
+  const IntBinary on_ints = is_fmod ? int_fmod : function.on_ints;
   Ints result = spread_ints(*e.inputs[0], *shape);
   for (std::size_t i = 0; i < e.inputs.size(); ++i) {
-    if (!computes_in_int64(e.inputs[i]->dtype) || is_fmod) return std::nullopt;
+    if (!computes_in_int64(e.inputs[i]->dtype)) return std::nullopt;
     if (i == 0) continue;
     const Ints other = spread_ints(*e.inputs[i], *shape);
     for (std::size_t k = 0; k < result.size(); ++k) {
-      const auto value = function.on_ints(result[k], other[k]);
+      const auto value = on_ints(result[k], other[k]);
       if (!value) return std::nullopt;
       result[k] = *value;
     }

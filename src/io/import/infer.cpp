@@ -3,8 +3,10 @@
 #include <onnx/defs/data_type_utils.h>
 #include <onnx/shape_inference/implementation.h>
 
+#include <algorithm>
 #include <array>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -90,6 +92,31 @@ onnx::DataType type_string(DType dtype) {
   return kStrings[static_cast<std::size_t>(dtype)];
 }
 
+std::string count_text(int least, int most) {
+  if (least == most) return std::to_string(least);
+  return most == std::numeric_limits<int>::max()
+             ? "at least " + std::to_string(least)
+             : std::to_string(least) + " to " + std::to_string(most);
+}
+
+Status check_counts(const onnx::OpSchema& schema, const onnx::NodeProto& node) {
+  const auto check = [](const char* what, int found, int least, int most) -> Status {
+    if (found >= least && found <= most) return Ok{};
+    return input_error(std::string("expected ") + count_text(least, most) + " " + what +
+                       ", found " + std::to_string(found));
+  };
+  AUTOPAR_RETURN_IF_ERROR(
+      check("inputs", node.input_size(), schema.min_input(), schema.max_input()));
+  return check("outputs", node.output_size(), schema.min_output(), schema.max_output());
+}
+
+// Without ONNX's "[ShapeInferenceError] " and the like.
+std::string plain(const std::string& message) {
+  const auto end = message.find("] ");
+  return message.empty() || message[0] != '[' || end == std::string::npos ? message
+                                                                          : message.substr(end + 2);
+}
+
 // Element types of the inputs: each allowed by the schema, and equal where the schema says so.
 Status check_input_types(const onnx::OpSchema& schema, const std::vector<NodeInput>& inputs) {
   std::vector<std::pair<const std::string*, DType>> bound;
@@ -148,12 +175,13 @@ Result<std::vector<onnx::TypeProto>> infer_types(const onnx::OpSchema& schema,
                                                  const std::vector<NodeInput>& inputs) {
   NodeContext context(node, inputs);
   try {
+    AUTOPAR_RETURN_IF_ERROR(check_counts(schema, node));
     schema.Verify(node);
     AUTOPAR_RETURN_IF_ERROR(check_positive(node));
     AUTOPAR_RETURN_IF_ERROR(check_input_types(schema, inputs));
     run_inference(schema, context);
   } catch (const std::exception& error) {
-    return input_error(error.what());
+    return input_error(plain(error.what()));
   }
   return std::move(context.outputs);
 }
