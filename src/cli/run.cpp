@@ -111,6 +111,7 @@ std::string json_of(const RunReport& report) {
     j["outputs"].push_back({{"name", o.name},
                             {"max_absolute_error", o.max_absolute_error},
                             {"max_relative_error", o.max_relative_error},
+                            {"nan_elements", o.nan_elements},
                             {"matches", o.matches},
                             {"problem", o.problem}});
   }
@@ -122,6 +123,7 @@ std::string json_of(const RunReport& report) {
                           {"seconds_per_rank", t.seconds},
                           {"sent_bytes_per_rank", t.bytes}});
   }
+  j["warnings"] = report.warnings;
   j["wall_seconds"] = report.wall;
   j["reference_wall_seconds"] = report.reference_wall;
   return j.dump(1) + "\n";
@@ -153,6 +155,7 @@ Result<int> run(const RunOptions& options, const CommonOptions& common) {
     return model.error();
   }
   AUTOPAR_TRY(report, run_threads(request));
+  for (const std::string& warning : report.warnings) spdlog::warn("warning: {}", warning);
   std::cout << (common.json ? json_of(report) : table_of(report));
   if (!common.json) std::cout << (report.passed ? "PASSED" : "FAILED") << "\n";
   return report.passed ? 0 : static_cast<int>(ErrorCode::kComparison);

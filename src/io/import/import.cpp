@@ -42,8 +42,9 @@ Result<ImportedModel> import_model(const std::string& path, const ImportOptions&
     return error;
   };
   try {
-    AUTOPAR_TRY(file, open_file(path));
-    auto imported = import_bytes(file.bytes(), path, options);
+    auto file = open_file(path);
+    if (!file) return in_file(file.error());
+    auto imported = import_bytes(file->bytes(), path, options);
     if (!imported && imported.error().code == ErrorCode::kInput) return in_file(imported.error());
     return imported;
   } catch (const std::bad_alloc&) {
