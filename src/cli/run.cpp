@@ -1,5 +1,6 @@
 // autopar run.
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -9,6 +10,7 @@
 #include "autopar/exec.hpp"
 #include "autopar/export.hpp"
 #include "autopar/files.hpp"
+#include "autopar/import.hpp"
 #include "autopar/npz.hpp"
 #include "autopar/report.hpp"
 #include "autopar/sha256.hpp"
@@ -58,6 +60,35 @@ Result<std::string> model_of(const RunOptions& options, const fs::path& plan,
   }
   return path;
 }
+
+// A graph.json runs as the ONNX file that it stands for, which lives as long as this object.
+class ReferenceModel {
+ public:
+  ReferenceModel() = default;
+  ReferenceModel(const ReferenceModel&) = delete;
+  ReferenceModel& operator=(const ReferenceModel&) = delete;
+  ~ReferenceModel() {
+    std::error_code ignored;
+    if (!temporary_.empty()) fs::remove(temporary_, ignored);
+  }
+
+  Status prepare(const std::string& path) {
+    path_ = path;
+    AUTOPAR_TRY(bytes, read_file(path));
+    const std::size_t first = bytes.find_first_not_of(" \t\r\n");
+    if (first == std::string::npos || bytes[first] != '{') return Ok{};
+    AUTOPAR_TRY(model, import_model(path, {}));
+    temporary_ = fs::temp_directory_path() /
+                 ("autopar-" + std::to_string(getpid()) + "-" + sha256_hex(path) + ".onnx");
+    path_ = temporary_.string();
+    return write_graph_onnx(model.graph, path_);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  fs::path temporary_;
+};
 
 Status add_data(const std::string& path, RunRequest& request) {
   if (path.empty()) return Ok{};
@@ -149,8 +180,10 @@ Result<int> run(const RunOptions& options, const CommonOptions& common) {
   request.timeout = options.timeout;
   AUTOPAR_RETURN_IF_ERROR(add_data(options.data, request));
   const auto model = model_of(options, plan, file.metadata.model_sha256);
+  ReferenceModel reference;
   if (model) {
-    request.model_path = *model;
+    AUTOPAR_RETURN_IF_ERROR(reference.prepare(*model));
+    request.model_path = reference.path();
   } else if (request.expected.empty() || !options.model.empty()) {
     return model.error();
   }
