@@ -1,6 +1,8 @@
 // Attention (opset 23), rotary position embedding. Heads of grouped-query attention are (kv g):
 // kv heads of keys and values, each read by g heads of queries.
 #include <algorithm>
+#include <limits>
+#include <numeric>
 #include <vector>
 
 #include "ops/emitter.hpp"
@@ -52,9 +54,10 @@ RuleText attention_rule(const OpView& view) {
   const std::string kv = "kv=" + std::to_string(shape->key_heads);
   const std::string g =
       (present ? "g~=" : "g=") + std::to_string(shape->query_heads / shape->key_heads);
-  // A causal mask counts queries from the first one.
+  // A causal mask counts queries from the first one: a rank is given its part of that mask.
   const bool causal = view.op.int_attribute("is_causal", 0) != 0;
-  const std::string s = causal ? "_" : present ? "s~" : "s";
+  const bool past = view.op.has_input(4) || view.op.has_input(6);
+  const std::string s = causal && past ? "_" : causal || present ? "s~" : "s";
   // What a head consists of stays whole.
   const bool flat = view.in(0).size() == 3;
   const std::string query =
@@ -93,6 +96,48 @@ void set_rotary_heads(const LocalContext& context, Op& op) {
   divide_attribute(op, "num_heads", parts_of(context, "h"));
 }
 
+// Which keys each of the rank's queries may see: the part of the causal mask that belongs to it.
+ValueId causal_mask(Emitter& emitter, const std::vector<int>& axes, std::int64_t queries,
+                    std::int64_t keys) {
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(queries));
+  std::vector<std::int64_t> columns(static_cast<std::size_t>(keys));
+  std::iota(rows.begin(), rows.end(), 0);
+  std::iota(columns.begin(), columns.end(), 0);
+  const ValueId all = emitter.constant(int64_tensor({queries, 1}, rows));
+  const ValueId own = emitter.own_part(all, axes, 0);
+  const ValueId key = emitter.constant(int64_tensor({1, keys}, columns));
+  return emitter.test("Not", {emitter.test("Less", {own, key})});
+}
+
+// Queries that are split, and perhaps outputs that are the same for all of them.
+Result<std::vector<ValueId>> split_attention(const LocalContext& context) {
+  Emitter emitter(context);
+  const bool flat = emitter.value(emitter.input(0)).shape.size() == 3;
+  const std::size_t d = flat ? 1 : 2;
+  const std::vector<int> axes = emitter.axes_of_input(0, d);
+  Op op = context.op;
+  op.inputs = context.inputs;
+  set_head_counts(context, op);
+  if (op.int_attribute("is_causal", 0) != 0 && !axes.empty()) {
+    const std::int64_t queries = context.graph.value(context.op.inputs[0]).shape[d];
+    const std::int64_t keys = emitter.value(emitter.input(1)).shape[d];
+    ValueId mask = causal_mask(emitter, axes, queries, keys);
+    if (op.has_input(3)) {
+      const DType dtype = emitter.value(op.inputs[3]).dtype;
+      const bool flags = dtype == DType::kBool;
+      mask = flags
+                 ? emitter.test("And", {mask, op.inputs[3]})
+                 : emitter.pointwise(
+                       "Where", {mask, op.inputs[3],
+                                 emitter.scalar(dtype, -std::numeric_limits<double>::infinity())});
+    }
+    op.inputs.resize(std::max<std::size_t>(op.inputs.size(), 4));
+    op.inputs[3] = mask;
+    op.attributes.erase("is_causal");
+  }
+  return emitter.finish_all(op);
+}
+
 Work attention_work(const Op& op, const OpShapes& shapes) {
   Work work = streaming_work(op, shapes);
   const auto shape = attention_shape(op, shapes);
@@ -122,7 +167,8 @@ std::span<const OpRow> attention_rows() {
       {.type = "Attention",
        .rule = attention_rule,
        .work = attention_work,
-       .rewrite = set_head_counts},
+       .rewrite = set_head_counts,
+       .split = split_attention},
       {.type = "RotaryEmbedding",
        .rule = rotary_rule,
        .flops_per_element = 4,

@@ -41,15 +41,6 @@ Work gemm_work(const Op& op, const OpShapes& shapes) {
   return work;
 }
 
-// Zero points per row or column stay whole; sums of products of integers are exact.
-RuleText integer_matmul_rule(const OpView& view) {
-  const std::string zeros =
-      std::string(view.in(2).empty() ? "" : "_") + ", " + (view.in(3).empty() ? "" : "_");
-  const bool scalars = element_count(view.in(2)) == 1 && element_count(view.in(3)) == 1;
-  if (!scalars) return "... _ k+, ... k+ _, " + zeros + " -> ... _ _";
-  return "... m k+, ... k+ n, " + zeros + " -> ... m n";
-}
-
 struct Equation {
   std::vector<std::string> inputs;  // letters; an ellipsis is '.'
   std::string output;
@@ -163,7 +154,6 @@ std::span<const OpRow> contraction_rows() {
   static const std::vector<OpRow> rows = {
       {.type = "MatMul", .rule = matmul_rule, .work = matmul_work, .exact_on_integers = true},
       {.type = "Gemm", .rule = gemm_rule, .work = gemm_work, .exact_on_integers = true},
-      {.type = "MatMulInteger", .rule = integer_matmul_rule, .work = matmul_work},
       {.type = "Einsum", .rule = einsum_rule, .work = einsum_work, .exact_on_integers = true},
   };
   return rows;

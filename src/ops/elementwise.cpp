@@ -18,28 +18,6 @@ OpRow binary(const char* type, double flops = 1) {
   return {.type = type, .text = kBinary, .flops_per_element = flops};
 }
 
-// The scale and the zero point belong to the whole tensor, to slices of one axis, or to blocks.
-RuleText quantize_rule(const OpView& view) {
-  const std::size_t rank = view.in(0).size();
-  const Shape& scale = view.in(1);
-  const std::string data = join(dim_names(rank));
-  if (element_count(scale) == 1) {
-    const std::string whole(scale.empty() ? "" : "_");
-    return data + ", " + whole + ", " + whole + " -> " + data;
-  }
-  const auto axis = view.axis("axis", 1, rank);
-  if (!axis) return std::nullopt;
-  if (scale.size() == 1 && scale[0] == view.in(0)[*axis]) {
-    const std::string along = dim_names(rank)[*axis];
-    return data + ", " + along + ", " + along + " -> " + data;
-  }
-  if (scale.size() != rank) return std::nullopt;
-  std::vector<std::string> dims = dim_names(rank);
-  dims[*axis] = "_";
-  const std::string blocked = join(dims);
-  return blocked + ", " + blocked + ", " + blocked + " -> " + blocked;
-}
-
 // Only without randomness, where it hands its input on.
 RuleText dropout_rule(const OpView& view) {
   const auto training = constant_ints(view.graph, view.op, 2);
@@ -67,6 +45,7 @@ std::span<const OpRow> elementwise_rows() {
       unary("Asinh", 10),
       unary("Atan", 10),
       unary("Atanh", 10),
+      unary("BitCast", 0),
       unary("BitwiseNot", 1),
       unary("Ceil", 1),
       unary("Celu", 8),
@@ -131,8 +110,6 @@ std::span<const OpRow> elementwise_rows() {
       {.type = "Cast", .text = "... -> ... | partial: 0"},
       {.type = "CastLike", .rule = cast_like_rule, .operands = operand_bits({1})},
       {.type = "Dropout", .rule = dropout_rule, .operands = operand_bits({1, 2})},
-      {.type = "QuantizeLinear", .rule = quantize_rule, .flops_per_element = 4},
-      {.type = "DequantizeLinear", .rule = quantize_rule, .flops_per_element = 2},
   };
   return rows;
 }

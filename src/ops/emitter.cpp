@@ -170,14 +170,29 @@ Shape Emitter::output_shape(std::size_t port) const {
                      context_.graph.value(context_.op.outputs[port]).shape, context_.mesh);
 }
 
-ValueId Emitter::finish(std::size_t port, const std::string& type,
-                        const std::vector<ValueId>& inputs, Attributes attributes) {
+ValueId Emitter::add_output(std::size_t port) {
   Value value;
   value.name = context_.output_names[port];
   value.dtype = output_dtype(port);
   value.shape = output_shape(port);
   context_.value_names.take(value.name);
-  const ValueId output = context_.program.add_value(std::move(value));
+  return context_.program.add_value(std::move(value));
+}
+
+std::vector<ValueId> Emitter::finish_all(Op op) {
+  op.outputs.assign(context_.op.outputs.size(), ValueId());
+  for (std::size_t port = 0; port < op.outputs.size(); ++port) {
+    if (has_output(port)) op.outputs[port] = add_output(port);
+  }
+  const std::vector<ValueId> outputs = op.outputs;
+  context_.op_names.take(op.name);
+  context_.program.add_op(std::move(op));
+  return outputs;
+}
+
+ValueId Emitter::finish(std::size_t port, const std::string& type,
+                        const std::vector<ValueId>& inputs, Attributes attributes) {
+  const ValueId output = add_output(port);
   Op op;
   op.name = port == 0 ? context_.op.name : context_.op_names.unique(stem(type));
   op.type = type;

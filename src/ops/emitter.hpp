@@ -50,6 +50,8 @@ class Emitter {
   // Makes `made` output `port` of the op; `type` etc. as in add(). The op takes the op's own name.
   ValueId finish(std::size_t port, const std::string& type, const std::vector<ValueId>& inputs,
                  Attributes attributes = {});
+  // `op` with all outputs of the op; its own outputs are ignored.
+  std::vector<ValueId> finish_all(Op op);
   // The op itself with output 0 as it leaves, and output 1, whose local values are not final.
   std::pair<ValueId, ValueId> finish_first_of_two(const Attributes& attributes);
   // The local type and shape of an output of the op.
@@ -66,6 +68,7 @@ class Emitter {
 
  private:
   ValueId add_value(Value value);
+  ValueId add_output(std::size_t port);
   std::string stem(const std::string& type) const;
 
   const LocalContext& context_;

@@ -68,6 +68,7 @@ std::span<const OpRow> generator_rows() {
       whole("Bernoulli"),
       whole("BlackmanWindow"),
       whole("Constant"),
+      whole("MaxUnpool"),
       whole("EyeLike"),
       whole("HammingWindow"),
       whole("HannWindow"),

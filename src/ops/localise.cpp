@@ -8,24 +8,8 @@ namespace {
 std::vector<ValueId> copy_op(const LocalContext& context, const OpRow* row) {
   Op copy = context.op;
   copy.inputs = context.inputs;
-  copy.outputs.clear();
-  std::vector<ValueId> outputs(context.op.outputs.size());
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
-    if (context.op.has_output(i)) {
-      const Value& whole = context.graph.value(context.op.outputs[i]);
-      Value value;
-      value.name = context.output_names[i];
-      value.dtype = whole.dtype;
-      value.shape = local_shape(context.specs.outputs[i], whole.shape, context.mesh);
-      context.value_names.take(value.name);
-      outputs[i] = context.program.add_value(std::move(value));
-    }
-    copy.outputs.push_back(outputs[i]);
-  }
   if (row != nullptr && row->rewrite != nullptr) row->rewrite(context, copy);
-  context.op_names.take(copy.name);
-  context.program.add_op(std::move(copy));
-  return outputs;
+  return Emitter(context).finish_all(std::move(copy));
 }
 
 }  // namespace

@@ -43,6 +43,41 @@ RuleText fourier_rule(const OpView& view) {
   return join(dims) + ", , -> " + join(dims);
 }
 
+// signal [b, length, 1], step, window, frame length -> [b, frames, bins, 2]
+RuleText short_fourier_rule(const OpView& view) {
+  return "b " + whole_dims(view.in(0).size() - 1) + ", , _, -> b _ _ _";
+}
+
+// [n, c * kernel, places] -> [n, c, image..]
+RuleText column_to_image_rule(const OpView& view) {
+  if (view.in(0).size() != 3 || view.out(0).size() < 3) return std::nullopt;
+  const std::string c = "c=" + std::to_string(view.out(0)[1]);
+  return "n (" + c + " k^) _, _, _ -> n c " + whole_dims(view.out(0).size() - 2) + " | partial: 0";
+}
+
+// Dimensions that are cut or padded are whole; so are those that the shape names.
+RuleText center_crop_rule(const OpView& view) {
+  std::vector<std::string> dims = dim_names(view.in(0).size());
+  const std::vector<std::int64_t> axes = view.op.ints_attribute("axes");
+  for (std::size_t d = 0; d < dims.size() && axes.empty(); ++d) dims[d] = "_";
+  for (std::int64_t axis : axes) {
+    const auto d = normal_axis(axis, dims.size());
+    if (!d) return std::nullopt;
+    dims[*d] = "_";
+  }
+  return join(dims) + ", _ -> " + join(dims) + " | partial: 0";
+}
+
+// X, W, offsets, bias, mask: every image by itself.
+RuleText deformable_rule(const OpView& view) {
+  const auto image = [&](const Shape& shape) {
+    return shape.empty() ? std::string() : "n " + whole_dims(shape.size() - 1);
+  };
+  return image(view.in(0)) + ", " + whole_dims(view.in(1).size()) + ", " + image(view.in(2)) +
+         ", " + whole_dims(view.in(3).size()) + ", " + image(view.in(4)) + " -> " +
+         image(view.out(0));
+}
+
 }  // namespace
 
 std::span<const OpRow> recurrent_rows() {
@@ -54,6 +89,16 @@ std::span<const OpRow> recurrent_rows() {
        .rule = fourier_rule,
        .flops_per_element = 50,
        .operands = operand_bits({1, 2})},
+      {.type = "STFT",
+       .rule = short_fourier_rule,
+       .flops_per_element = 50,
+       .operands = operand_bits({1, 3})},
+      {.type = "Col2Im", .rule = column_to_image_rule, .operands = operand_bits({1, 2})},
+      {.type = "CenterCropPad",
+       .rule = center_crop_rule,
+       .flops_per_element = 0,
+       .operands = operand_bits({1})},
+      {.type = "DeformConv", .rule = deformable_rule, .flops_per_element = 100},
       {.type = "Det", .text = "... _ _ -> ...", .flops_per_element = 100},
   };
   return rows;

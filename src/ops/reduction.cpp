@@ -1,5 +1,6 @@
 // Reductions over whole dimensions.
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "ops/emitter.hpp"
@@ -61,7 +62,8 @@ RuleText arg_rule(const OpView& view) {
   const auto axis = view.axis("axis", 0, rank);
   if (!axis) return std::nullopt;
   std::vector<std::string> input = dim_names(rank), output = input;
-  input[*axis] = output[*axis] = "_";
+  input[*axis] += "~";
+  output[*axis] = "_";
   if (view.op.int_attribute("keepdims", 1) == 0) {
     output.erase(output.begin() + static_cast<std::ptrdiff_t>(*axis));
   }
@@ -145,6 +147,32 @@ Result<std::vector<ValueId>> split_log_sum_exp(const LocalContext& context) {
   return only_output(context, emitter.finish(0, "Reshape", {kept, shape}));
 }
 
+// The best value of all, then the first (or last) place among those that have it.
+Result<std::vector<ValueId>> split_arg(const LocalContext& context) {
+  Emitter emitter(context);
+  const bool max = context.op.type == "ArgMax";
+  const bool last = context.op.int_attribute("select_last_index", 0) != 0;
+  const Shape whole = context.graph.value(context.op.inputs[0]).shape;
+  const std::size_t axis = *normal_axis(context.op.int_attribute("axis", 0), whole.size());
+  const std::vector<int> axes = emitter.axes_of(FactorKind::kExchange);
+  const ValueId x = emitter.input(0);
+  const ValueId best = emitter.all_reduce(
+      emitter.reduce(max ? "ReduceMax" : "ReduceMin", x, {axis}), axes, max ? "max" : "min");
+  const ValueId is_best = emitter.test("Equal", {x, best});
+  Shape along(whole.size(), 1);
+  along[axis] = whole[axis];
+  std::vector<std::int64_t> places(static_cast<std::size_t>(whole[axis]));
+  std::iota(places.begin(), places.end(), 0);
+  const ValueId place =
+      emitter.own_part(emitter.constant(int64_tensor(along, places)), axes, static_cast<int>(axis));
+  const ValueId none = emitter.scalar(DType::kInt64, last ? -1 : double(whole[axis]));
+  const ValueId chosen = emitter.pointwise("Where", {is_best, place, none});
+  const ValueId found = emitter.all_reduce(
+      emitter.reduce(last ? "ReduceMax" : "ReduceMin", chosen, {axis}), axes, last ? "max" : "min");
+  const ValueId shape = emitter.ints(emitter.output_shape(0));
+  return only_output(context, emitter.finish(0, "Reshape", {found, shape}));
+}
+
 OpRow reduction(const char* type, RuleFunction rule, double flops, LocaliseFunction split) {
   return {.type = type,
           .rule = rule,
@@ -168,8 +196,8 @@ std::span<const OpRow> reduction_rows() {
       reduction("ReduceL2", exchange_rule, 2, split_l2),
       reduction("ReduceLogSum", exchange_rule, 1, split_log_sum),
       reduction("ReduceLogSumExp", exchange_rule, 10, split_log_sum_exp),
-      {.type = "ArgMax", .rule = arg_rule},
-      {.type = "ArgMin", .rule = arg_rule},
+      {.type = "ArgMax", .rule = arg_rule, .split = split_arg},
+      {.type = "ArgMin", .rule = arg_rule, .split = split_arg},
   };
   return rows;
 }

@@ -10,16 +10,60 @@ namespace autopar {
 namespace {
 
 // "d0 _ d2": all dimensions but the one of the scan, whose number is an input.
-RuleText scan_text(const OpView& view, const char* sections) {
+RuleText scan_text(const OpView& view, const char* mark, const char* sections) {
   const auto axis = constant_ints(view.graph, view.op, 1);
   std::vector<std::string> dims = dim_names(view.in(0).size());
   const auto d = axis && axis->size() == 1 ? normal_axis((*axis)[0], dims.size()) : std::nullopt;
   if (!d) return std::nullopt;
-  dims[*d] = "_";
+  dims[*d] += mark;
   return join(dims) + ", " + whole_dims(view.in(1).size()) + " -> " + join(dims) + sections;
 }
-RuleText cumulative_sum_rule(const OpView& view) { return scan_text(view, " | partial: 0"); }
-RuleText cumulative_product_rule(const OpView& view) { return scan_text(view, ""); }
+RuleText cumulative_sum_rule(const OpView& view) { return scan_text(view, "~", " | partial: 0"); }
+RuleText cumulative_product_rule(const OpView& view) { return scan_text(view, "^", ""); }
+
+// A square matrix of which a rank reads the column of its own position.
+Tensor matrix_of(DType dtype, std::int64_t n, bool (*is_one)(std::int64_t, std::int64_t)) {
+  Tensor tensor{dtype, {n, n}, {}};
+  for (std::int64_t i = 0; i < n; ++i) {
+    for (std::int64_t j = 0; j < n; ++j) {
+      tensor.bytes += scalar_tensor(dtype, is_one(i, j) ? 1 : 0).bytes;
+    }
+  }
+  return tensor;
+}
+
+// Sums of the parts are put side by side by adding up vectors in which every rank has filled its
+// own place; those before the rank (after it, in reverse) are added to its own scan.
+Result<std::vector<ValueId>> split_cumulative_sum(const LocalContext& context) {
+  Emitter emitter(context);
+  const ValueId x = emitter.input(0);
+  const DType dtype = emitter.value(x).dtype;
+  const Shape shape = emitter.value(x).shape;
+  const auto given = constant_ints(context.graph, context.op, 1);
+  const std::size_t axis = *normal_axis(given->front(), shape.size());
+  const std::vector<int> axes = emitter.axes_of_input(0, axis);
+  const std::int64_t n = emitter.parts(axes);
+  const bool reverse = context.op.int_attribute("reverse", 0) != 0;
+
+  const ValueId total = emitter.reduce("ReduceSum", x, {axis});
+  Shape row = emitter.value(total).shape;
+  row.insert(row.begin(), 1);
+  Shape column(row.size(), 1);
+  column[0] = n;
+  const auto own_column = [&](bool (*is_one)(std::int64_t, std::int64_t)) {
+    const ValueId matrix = emitter.constant(matrix_of(dtype, n, is_one));
+    return emitter.reshape(emitter.own_part(matrix, axes, 1), column);
+  };
+  const ValueId own = own_column([](std::int64_t i, std::int64_t j) { return i == j; });
+  const ValueId before = reverse ? own_column([](std::int64_t i, std::int64_t j) { return i > j; })
+                                 : own_column([](std::int64_t i, std::int64_t j) { return i < j; });
+  const ValueId placed = emitter.pointwise("Mul", {own, emitter.reshape(total, row)});
+  const ValueId totals = emitter.all_reduce(placed, axes, "sum");
+  const ValueId sum = emitter.reduce("ReduceSum", emitter.pointwise("Mul", {totals, before}), {0});
+  const ValueId offset = emitter.reshape(sum, emitter.value(total).shape);
+  const ValueId scan = emitter.add("CumSum", context.inputs, dtype, shape, context.op.attributes);
+  return only_output(context, emitter.finish(0, "Add", {scan, offset}));
+}
 
 RuleText top_k_rule(const OpView& view) {
   std::vector<std::string> dims = dim_names(view.in(0).size());
@@ -69,6 +113,7 @@ std::span<const OpRow> scan_rows() {
       {.type = "CumSum",
        .rule = cumulative_sum_rule,
        .operands = operand_bits({1}),
+       .split = split_cumulative_sum,
        .exact_on_integers = true},
       {.type = "CumProd", .rule = cumulative_product_rule, .operands = operand_bits({1})},
       {.type = "TopK", .rule = top_k_rule, .flops_per_element = 8, .operands = operand_bits({1})},

@@ -12,6 +12,18 @@ namespace {
 
 bool adds(const Op& op) { return op.string_attribute("reduction", "none") == "add"; }
 
+bool is_linear(const Op& op) {
+  return adds(op) || op.string_attribute("reduction", "none") == "none";
+}
+
+// Linear in data and updates together; sums over updates that are split have the data as a summand.
+std::string linear_sections(const Op& op, const std::vector<std::string>& update_dims) {
+  std::string text = is_linear(op) ? " | partial: 0 2" : "";
+  if (!adds(op)) return text;
+  for (const std::string& name : update_dims) text += " | summand " + name + ": 0";
+  return text;
+}
+
 // Dimensions beside the axis are written at the same place, so they are one factor only where the
 // indices cover all of them.
 RuleText scatter_elements_rule(const OpView& view) {
@@ -24,8 +36,9 @@ RuleText scatter_elements_rule(const OpView& view) {
   }
   data[*axis] = "v~";
   updates[*axis] = adds(view.op) ? "u+" : "_";
-  std::string text = join(data) + ", " + join(updates) + ", " + join(updates) + " -> " + join(data);
-  return adds(view.op) ? text + " | partial: 0 2 | summand u: 0" : text;
+  const std::string text =
+      join(data) + ", " + join(updates) + ", " + join(updates) + " -> " + join(data);
+  return text + linear_sections(view.op, {"u"});
 }
 
 // data [v.. d..], indices [i.. (index)], updates [i.. d..] -> like data
@@ -42,13 +55,9 @@ RuleText scatter_nd_rule(const OpView& view) {
   std::vector<std::string> updates = indices;
   updates.insert(updates.end(), data.begin() + static_cast<std::ptrdiff_t>(depth), data.end());
   indices.push_back("_");
-  std::string text = join(data) + ", " + join(indices) + ", " + join(updates) + " -> " + join(data);
-  if (!adds(view.op)) return text;
-  text += " | partial: 0 2";
-  for (std::size_t d = 0; d + 1 < index_rank; ++d) {
-    text += " | summand u" + std::to_string(d) + ": 0";
-  }
-  return text;
+  const std::string text =
+      join(data) + ", " + join(indices) + ", " + join(updates) + " -> " + join(data);
+  return text + linear_sections(view.op, dim_names(index_rank - 1, "u"));
 }
 
 // Gives `data` one more row at the end of dimension `d`, for what other ranks write.

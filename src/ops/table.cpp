@@ -11,11 +11,12 @@ namespace {
 using Table = std::map<std::string_view, const OpRow*>;
 
 Table make_table() {
-  const std::array families = {
-      elementwise_rows(), contraction_rows(), convolution_rows(), pooling_rows(),
-      reduction_rows(),   reshape_rows(),     movement_rows(),    softmax_rows(),
-      gather_rows(),      scatter_rows(),     scan_rows(),        normalisation_rows(),
-      attention_rows(),   loss_rows(),        generator_rows(),   recurrent_rows()};
+  const std::array families = {elementwise_rows(), contraction_rows(), convolution_rows(),
+                               pooling_rows(),     reduction_rows(),   reshape_rows(),
+                               movement_rows(),    softmax_rows(),     gather_rows(),
+                               scatter_rows(),     scan_rows(),        normalisation_rows(),
+                               attention_rows(),   loss_rows(),        generator_rows(),
+                               recurrent_rows(),   quantisation_rows()};
   Table table;
   for (std::span<const OpRow> family : families) {
     for (const OpRow& row : family) {

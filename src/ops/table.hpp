@@ -77,6 +77,7 @@ std::span<const OpRow> attention_rows();
 std::span<const OpRow> loss_rows();
 std::span<const OpRow> generator_rows();
 std::span<const OpRow> recurrent_rows();
+std::span<const OpRow> quantisation_rows();
 
 // Pieces of rule texts: {"d0", "d1", "d2"}, and words with spaces between.
 std::vector<std::string> dim_names(std::size_t rank, const std::string& stem = "d");

@@ -126,8 +126,6 @@ def add_contractions():
     add("Gemm", [normal(4, 6), normal(6, 4), normal(4)], "m k n partial0 partial1", alpha=0.5, beta=2.0)
     add("Gemm", [normal(6, 4), normal(4, 6), normal(4, 1)], "m k n partial0 partial1", "transposed", transA=1, transB=1)
     add("Gemm", [normal(4, 6), normal(6, 4)], "m k n partial0 partial1", "no-bias")
-    add("MatMulInteger", [ints(0, 9, 4, 6, dtype=np.uint8), ints(0, 9, 6, 4, dtype=np.uint8), scalar(3, np.uint8),
-                          scalar(1, np.uint8)], "m k n")
     add("Einsum", [normal(2, 4, 6), normal(2, 6, 4)], "b i j k partial0 partial1", equation="bij,bjk->bik")
     add("Einsum", [normal(2, 4, 6), normal(6, 4)], "b i j k partial0 partial1", "ellipsis", equation="...ij,jk->...ik")
     add("Einsum", [normal(4, 6, 2), normal(4, 2)], "g s e c partial0 partial1", "moe", equation="gse,gc->egsc")
@@ -154,8 +152,11 @@ def add_reductions():
     add("ReduceLogSum", [positive(4, 6, 2)], "d0 d1 d2", "attribute", axes=[0, 1], opset=17)
     add("ReduceMax", [ints(-99, 99, 4, 6), const([1])], "d0 d1", "integers")
     for op in "ArgMax ArgMin".split():
-        add(op, [normal(4, 6, 2)], "d0 d2", axis=1)
-        add(op, [normal(4, 6, 2)], "d1 d2", "dropped", axis=0, keepdims=0)
+        add(op, [normal(4, 6, 2)], "d0 d1 d2", axis=1)
+        add(op, [normal(4, 6, 2)], "d0 d1 d2", "dropped", axis=0, keepdims=0)
+        add(op, [ints(0, 2, 4, 6)], "d0 d1", "first", axis=-1)
+        add(op, [ints(0, 2, 4, 6)], "d0 d1", "last", axis=-1, select_last_index=1)
+        add(op, [ints(0, 2, 4, 6)], "d0 d1", "opset-13", axis=-1, opset=13)
 
 
 def add_shapes():
@@ -238,19 +239,21 @@ def add_indexing():
     add("GatherND", [normal(4, 12, 2), ints(0, 12, 4, 6, 1)], "d0 v i1 d2 partial0", "batch", batch_dims=1)
     for reduction in "none add max".split():
         indices = np.array([[0, 5, 11, -2], [3, 4, 9, 7]])
-        factors = "v d0 u partial0" if reduction == "add" else "v d0"
+        factors = {"none": "v d0 partial0", "add": "v d0 u partial0", "max": "v d0"}[reduction]
         add("ScatterElements", [normal(2, 12), indices, normal(2, 4)], factors, reduction, axis=1, reduction=reduction,
             opset=18)
         rows = np.array([[3], [-1], [0], [7]])
-        factors = "v d1 u0 partial0" if reduction == "add" else "v d1"
+        factors = {"none": "v d1 partial0", "add": "v d1 u0 partial0", "max": "v d1"}[reduction]
         add("ScatterND", [normal(12, 4), rows, normal(4, 4)], factors, reduction, reduction=reduction, opset=18)
     add("ScatterND", [normal(12, 4), ints(0, 12, 2, 6, 1), normal(2, 6, 4)], "v d1 u0 u1 partial0", "embedding-gradient",
         reduction="add", opset=18)
-    add("ScatterND", [normal(4, 6, 2), np.array([[0, 1], [3, 5]]), normal(2, 2)], "d2", "deep")
+    add("ScatterND", [normal(4, 6, 2), np.array([[0, 1], [3, 5]]), normal(2, 2)], "d2 partial0", "deep")
     add("ScatterElements", [normal(12, 6), ints(0, 12, 4, 6), normal(4, 6)], "v d1 u partial0", "repeated",
         reduction="add", opset=18)
     add("TopK", [normal(4, 12), const([3])], "d0", outputs=2)
-    add("CumSum", [normal(4, 6, 2), scalar(1, np.int64)], "d0 d2 partial0", exclusive=1)
+    add("CumSum", [normal(4, 6, 2), scalar(1, np.int64)], "d0 d1 d2 partial0", exclusive=1)
+    add("CumSum", [ints(0, 9, 4, 12), const([-1])], "d0 d1 partial0", "reverse", reverse=1)
+    add("CumSum", [normal(12), scalar(0, np.int32)], "d0 partial0", "vector", opset=14)
     add("OneHot", [ints(-12, 14, 4, 6), scalar(12, np.int64), const([0, 1], np.float32)], "d0 d1 v")
     add("OneHot", [ints(0, 12, 4), const([12]), const([2, 5], np.float32)], "d0 v", "axis", axis=0)
 
@@ -283,7 +286,11 @@ def add_attention():
     add("Attention", [normal(2, 4, 6, 2), normal(2, 4, 3, 2), normal(2, 4, 3, 2)], "b kv s")
     add("Attention", [normal(2, 4, 6, 2), normal(2, 2, 3, 2), normal(2, 2, 3, 4), bools(6, 3) | np.array([1, 0, 0], bool)],
         "b kv g s", "grouped", meshes=[[2], [2, 2], [2, 3], [2, 2, 2]])
-    add("Attention", [normal(2, 4, 6, 2), normal(2, 4, 6, 2), normal(2, 4, 6, 2)], "b kv", "causal", is_causal=1)
+    add("Attention", [normal(2, 4, 6, 2), normal(2, 4, 6, 2), normal(2, 4, 6, 2)], "b kv s", "causal", is_causal=1)
+    add("Attention", [normal(2, 4, 6, 2), normal(2, 4, 8, 2), normal(2, 4, 8, 2), normal(2, 1, 6, 8)], "b kv s",
+        "causal-mask", is_causal=1)
+    add("Attention", [normal(2, 6, 8), normal(2, 6, 4), normal(2, 6, 4), bools(6, 6) | np.eye(6, dtype=bool)],
+        "b kv g s", "causal-flat", is_causal=1, q_num_heads=4, kv_num_heads=2, meshes=[[2], [2, 2], [2, 3]])
     add("Attention", [normal(2, 6, 8), normal(2, 3, 4), normal(2, 3, 4), normal(2, 4, 6, 3)], "b kv g s", "flat",
         q_num_heads=4, kv_num_heads=2, meshes=[[2], [2, 2], [2, 3]])
     add("Attention", [normal(2, 4, 6, 2), normal(2, 2, 1, 2), normal(2, 2, 1, 2), None, normal(2, 2, 2, 2),
@@ -291,6 +298,20 @@ def add_attention():
     add("RotaryEmbedding", [normal(2, 4, 6, 4), normal(2, 6, 2), normal(2, 6, 2)], "b h s partial0")
     add("RotaryEmbedding", [normal(2, 6, 16), normal(9, 2), normal(9, 2), ints(0, 9, 2, 6)], "b h s partial0", "flat",
         num_heads=4)
+
+
+def add_quantised():
+    a, b, zero = ints(0, 9, 4, 6, dtype=np.uint8), ints(0, 9, 6, 4, dtype=np.uint8), scalar(3, np.uint8)
+    add("MatMulInteger", [a, b, zero, zero], "m k n")
+    add("MatMulInteger", [a, ints(-9, 9, 6, 4, dtype=np.int8), zero, ints(-3, 3, 4, dtype=np.int8)], "m k n", "columns")
+    add("QLinearMatMul", [a, scalar(0.1), zero, b, scalar(0.2), zero, scalar(0.5), zero], "m n")
+    image, kernel = ints(0, 9, 2, 3, 5, 5, dtype=np.uint8), ints(0, 9, 4, 3, 3, 3, dtype=np.uint8)
+    add("ConvInteger", [image, kernel, zero], "n m")
+    add("QLinearConv", [image, scalar(0.1), zero, kernel, scalar(0.2), zero, scalar(0.5), zero,
+                        ints(0, 9, 4, dtype=np.int32)], "n m")
+    add("QLinearConv", [image, scalar(0.1), zero, ints(-9, 9, 4, 3, 3, 3, dtype=np.int8), positive(4),
+                        Constant(np.zeros(4, np.int8)), scalar(0.5), zero], "n m", "channels")
+    add("DynamicQuantizeLinear", [normal(4, 6)], "", outputs=3)
 
 
 def add_losses():
@@ -312,7 +333,26 @@ def add_others():
         outputs=2, hidden_size=5)
     add("RNN", [normal(3, 4, 2), normal(1, 5, 2), normal(1, 5, 5)], "b", outputs=2, hidden_size=5)
     add("DFT", [normal(4, 6, 1), None, scalar(1, np.int64)], "d0", opset=20)
+    add("STFT", [normal(4, 12, 1), scalar(2, np.int64), Constant(positive(4))], "b", opset=17)
+    add("Col2Im", [normal(4, 12, 4), const([3, 3]), const([2, 2])], "n c partial0")
+    add("CenterCropPad", [normal(4, 6, 2), const([4, 4])], "d0 partial0", axes=[1, 2])
+    add("DeformConv", [normal(4, 2, 4, 4), normal(2, 2, 2, 2), normal(4, 8, 3, 3)], "n")
     add("Det", [normal(4, 3, 3)], "d0")
+
+
+def add_old_opsets():
+    """Where axes moved from attributes to inputs, local forms differ by opset."""
+    for opset in (13, 17):
+        add("Softmax", [normal(4, 6)], "d0 d1", f"opset-{opset}", opset=opset)
+        add("LogSoftmax", [normal(4, 6)], "d0 d1", f"opset-{opset}", opset=opset)
+        add("SoftmaxCrossEntropyLoss", [normal(4, 12), ints(0, 12, 4)], "n c", f"opset-{opset}", opset=opset, outputs=2)
+        add("ReduceLogSumExp", [normal(4, 6)], "d0 d1", f"opset-{opset}", opset=opset, axes=[1])
+        add("Gather", [normal(12, 4), ints(0, 12, 6)], "v d1 i0 partial0", f"opset-{opset}", opset=opset)
+    add("LayerNormalization", [normal(2, 4, 6), normal(6), normal(6)], "d0 d1 d2", "opset-17", opset=17)
+    add("BatchNormalization", [normal(6, 4, 2), normal(4), normal(4), normal(4), positive(4)], "n c s0", "opset-15",
+        outputs=3, training_mode=1, opset=15)
+    add("Split", [normal(4, 6), const([2, 4])], "d0 partial0", "opset-13", outputs=2, axis=1, opset=13)
+    add("MaxPool", [normal(4, 6, 6)], "n c", "opset-13", outputs=2, kernel_shape=[2], opset=13)
 
 
 def add_wrong_rules():
@@ -332,6 +372,8 @@ add_normalisations()
 add_indexing()
 add_convolutions()
 add_attention()
+add_quantised()
 add_losses()
 add_others()
+add_old_opsets()
 add_wrong_rules()
