@@ -387,6 +387,14 @@ TEST_CASE("ops of other domains take their types from value_info", "[import]") {
   CHECK(imported->graph.ops[0].domain == "local");
 }
 
+TEST_CASE("a wrong declaration of an output is a warning", "[import]") {
+  const auto imported =
+      import_proto(parsed(model_text("g (float[2,3] x) => (float[2,4] y) { y = Relu(x) }")));
+  REQUIRE(imported.ok());
+  REQUIRE(imported->warnings.size() == 1);
+  CHECK(imported->warnings[0].find("graph output 'y' has the shape [2,3]") == 0);
+}
+
 TEST_CASE("sha256", "[import]") {
   CHECK(sha256_hex("") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   CHECK(sha256_hex("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");

@@ -7,8 +7,6 @@
 namespace autopar {
 namespace {
 
-constexpr int kMaxDepth = 64;
-
 Error at(const std::string& name, const onnx::NodeProto& node, const std::string& message) {
   return input_error(label(name, node) + ": " + message);
 }
@@ -36,24 +34,10 @@ void bind_attributes(onnx::NodeProto& node, const Scope& scope) {
 
 }  // namespace
 
-// A function of the default domain does not replace an op of ONNX.
-const onnx::FunctionProto* Elaborator::function_of(const onnx::NodeProto& node) const {
-  if (functions_.empty()) return nullptr;
-  if (domain_of(node).empty() && onnx::OpSchemaRegistry::Schema(node.op_type())) return nullptr;
-  const auto found =
-      functions_.find(node.domain() + "::" + node.op_type() + "::" + node.overload());
-  return found == functions_.end() ? nullptr : found->second;
-}
-
 Status Elaborator::run_call(const onnx::NodeProto& node, const onnx::FunctionProto& function,
                             Scope& scope, const std::string& name) {
   Scope body;
   body.depth = scope.depth + 1;
-  if (body.depth > kMaxDepth) {
-    return at(name, node,
-              "functions are nested more than " + std::to_string(kMaxDepth) +
-                  " deep; do they call themselves?");
-  }
   if (node.input_size() > function.input_size() || node.output_size() > function.output_size()) {
     return at(name, node,
               "expected at most " + std::to_string(function.input_size()) + " inputs and " +
@@ -111,7 +95,6 @@ Status Elaborator::run_if(onnx::NodeProto& node, Scope& scope, const std::string
   Scope body;
   body.parent = &scope;
   body.depth = scope.depth + 1;
-  if (body.depth > kMaxDepth) return at(name, node, "control flow is nested too deep");
   body.prefix = scope.prefix;
   body.origin_name = scope.origin_name;
   body.origin_type = scope.origin_type;

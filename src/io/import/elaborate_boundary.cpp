@@ -35,10 +35,8 @@ Result<Elaboration> Elaborator::run() {
   onnx::GraphProto& graph = *model_.mutable_graph();
   graph_.name = graph.name();
   AUTOPAR_RETURN_IF_ERROR(read_opsets());
-  for (const auto& function : model_.functions()) {
-    functions_.emplace(function.domain() + "::" + function.name() + "::" + function.overload(),
-                       &function);
-  }
+  functions_ = functions_of(model_);
+  AUTOPAR_RETURN_IF_ERROR(check_expansion(model_, functions_));
   if (model_.training_info_size() > 0) {
     result_.warnings.push_back("the model's training_info is ignored");
   }
@@ -196,8 +194,23 @@ Status Elaborator::add_outputs(const onnx::GraphProto& graph) {
       return input_error("graph output '" + output.name() + "' is produced by nothing");
     }
     graph_.outputs.push_back(id);
+    check_declared(output, graph_.value(id));
   }
   return Ok{};
+}
+
+// The file's own word on an output is not needed; where it is wrong, something else may be, too.
+void Elaborator::check_declared(const onnx::ValueInfoProto& output, const Value& value) {
+  if (!output.type().has_tensor_type() || !output.type().tensor_type().has_shape()) return;
+  Shape declared = value.shape;
+  const auto& dims = output.type().tensor_type().shape().dim();
+  bool same = dims.size() == static_cast<int>(value.shape.size());
+  for (int i = 0; same && i < dims.size(); ++i) {
+    if (dims[i].has_dim_value()) declared[static_cast<std::size_t>(i)] = dims[i].dim_value();
+  }
+  if (same && declared == value.shape) return;
+  result_.warnings.push_back("graph output '" + output.name() + "' has the shape " +
+                             to_text(value.shape) + "; the file declares another one");
 }
 
 }  // namespace autopar

@@ -9,9 +9,6 @@
 namespace autopar {
 namespace {
 
-// Ten times the nodes of a training step of 126 layers; functions can multiply without end.
-constexpr std::int64_t kMaxNodes = 500'000;
-
 onnx::TypeProto tensor_type(DType dtype, const Shape& shape) {
   onnx::TypeProto type;
   type.mutable_tensor_type()->set_elem_type(onnx_dtype_of(dtype));
@@ -120,12 +117,7 @@ Status Elaborator::run_nodes(Nodes& nodes, Scope& scope) {
 
 Status Elaborator::run_node(onnx::NodeProto& node, Scope& scope, const std::string& name) {
   if (auto status = check_names(node, scope); !status) return at(name, node, status.error());
-  if (++nodes_walked_ > kMaxNodes) {
-    return at(name, node,
-              input_error("the model has more than " + std::to_string(kMaxNodes) +
-                          " ops after its functions are inlined"));
-  }
-  if (const onnx::FunctionProto* function = function_of(node)) {
+  if (const onnx::FunctionProto* function = called_function(functions_, node)) {
     return run_call(node, *function, scope, name);
   }
   if (domain_of(node).empty() && node.op_type() == "If") return run_if(node, scope, name);

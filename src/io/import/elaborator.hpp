@@ -11,6 +11,7 @@
 
 #include "io/import/elaborate.hpp"
 #include "io/import/evaluate.hpp"
+#include "io/import/expansion.hpp"
 #include "io/import/infer.hpp"
 #include "io/import/proto_tensor.hpp"
 #include "io/import/scope.hpp"
@@ -31,6 +32,7 @@ class Elaborator {
   Status check_dims_used() const;
   Status add_initializers(onnx::GraphProto& graph, Scope& scope);
   Status add_outputs(const onnx::GraphProto& graph);
+  void check_declared(const onnx::ValueInfoProto& output, const Value& value);
   ValueKind input_kind(const std::string& name) const;
 
   // elaborate_nodes.cpp: one node after the other.
@@ -52,7 +54,6 @@ class Elaborator {
             Scope& scope, const std::string& name);
 
   // elaborate_bodies.cpp: calls of model-local functions and branches of `If`.
-  const onnx::FunctionProto* function_of(const onnx::NodeProto& node) const;
   Status run_call(const onnx::NodeProto& node, const onnx::FunctionProto& function, Scope& scope,
                   const std::string& name);
   Status run_if(onnx::NodeProto& node, Scope& scope, const std::string& name);
@@ -87,10 +88,9 @@ class Elaborator {
   std::vector<onnx::TypeProto> types_;  // parallel to graph_.values
   // What weights become by reshaping and casting alone: known, but still produced by an op.
   std::map<ValueId, Tensor> derived_;
-  std::map<std::string, const onnx::FunctionProto*> functions_;
+  Functions functions_;
   std::unordered_map<std::string, const onnx::TypeProto*> declared_;  // value_info, where needed
   std::map<std::string, std::int64_t> symbols_;  // symbolic dimensions that were bound
-  std::int64_t nodes_walked_ = 0;
   Scope main_;
 };
 

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <numeric>
-#include <set>
 #include <utility>
 
 #include "io/import/passes.hpp"
@@ -14,8 +13,8 @@ bool all_zero(const std::optional<std::vector<std::int64_t>>& values) {
 }
 
 // Outside training, and where nobody reads the mask.
-bool is_inactive_dropout(const Graph& graph, const Op& op, const std::set<ValueId>& read) {
-  if (op.has_output(1) && read.count(op.outputs[1])) return false;
+bool is_inactive_dropout(const Graph& graph, const Op& op, const std::vector<bool>& read) {
+  if (op.has_output(1) && read[op.outputs[1].index()]) return false;
   return !op.has_input(2) || all_zero(constant_ints(graph, op, 2));
 }
 
@@ -25,7 +24,7 @@ bool is_identity_permutation(const Op& op, std::size_t rank) {
   return rank <= 1 || op.ints_attribute("perm") == same;
 }
 
-bool changes_nothing(const Graph& graph, const Op& op, const std::set<ValueId>& read) {
+bool changes_nothing(const Graph& graph, const Op& op, const std::vector<bool>& read) {
   if (!op.domain.empty() || !op.has_input(0) || !op.has_output(0)) return false;
   if (op.type == "Identity") return true;
   if (op.type == "Dropout") return is_inactive_dropout(graph, op, read);
@@ -38,18 +37,20 @@ bool changes_nothing(const Graph& graph, const Op& op, const std::set<ValueId>& 
          op.type == "Expand" || (op.type == "Concat" && op.inputs.size() == 1);
 }
 
-std::set<ValueId> values_read(const Graph& graph) {
-  std::set<ValueId> read(graph.outputs.begin(), graph.outputs.end());
-  for (const Op& op : graph.ops) read.insert(op.inputs.begin(), op.inputs.end());
-  return read;
+void mark(const std::vector<ValueId>& ids, std::vector<bool>& marks) {
+  for (const ValueId id : ids) {
+    if (id.valid()) marks[id.index()] = true;
+  }
 }
 
 }  // namespace
 
 void remove_identities(Normalisation& n) {
   Graph& graph = n.graph;
-  const std::set<ValueId> read = values_read(graph);
-  std::set<ValueId> outputs(graph.outputs.begin(), graph.outputs.end());
+  std::vector<bool> is_output(graph.values.size(), false);
+  mark(graph.outputs, is_output);
+  std::vector<bool> read = is_output;
+  for (const Op& op : graph.ops) mark(op.inputs, read);
   std::vector<ValueId> same_as(graph.values.size());
   for (std::size_t i = 0; i < same_as.size(); ++i) {
     same_as[i] = ValueId(static_cast<std::int64_t>(i));
@@ -65,15 +66,15 @@ void remove_identities(Normalisation& n) {
     }
     const ValueId x = op.inputs[0];
     const ValueId y = op.outputs[0];
-    if (outputs.count(y)) {
+    if (is_output[y.index()]) {
       // The output's name has to stay: on x, if nothing else claims that one's name.
-      if (!graph.value(x).producer.valid() || outputs.count(x)) {
+      if (!graph.value(x).producer.valid() || is_output[x.index()]) {
         kept.push_back(std::move(op));
         continue;
       }
       std::swap(graph.value(x).name, graph.value(y).name);
       std::replace(graph.outputs.begin(), graph.outputs.end(), y, x);
-      outputs.insert(x);
+      is_output[x.index()] = true;
     }
     same_as[y.index()] = x;
   }
