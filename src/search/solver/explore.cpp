@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#ifdef TRACE
-#include <cstdio>
-#endif
 #include <utility>
 
 #include "search/solver/merge.hpp"
@@ -86,7 +83,7 @@ Found branch(const Network& net, const Dual& dual, double cutoff, Budget& budget
     }
     half.pass(cutoff);
     Found found = explore_survivors(net, half, cutoff, budget);
-    if (found.value < cutoff) cutoff = strictly_below(found.value);
+    if (found.value < cutoff) cutoff = budget.strictly_below(found.value);
     all.keep_better(std::move(found));
   }
   return all;
@@ -94,12 +91,13 @@ Found branch(const Network& net, const Dual& dual, double cutoff, Budget& budget
 
 }  // namespace
 
-void keep_if_better(const Network& net, std::vector<int> labels, double& cutoff, Incumbent& best) {
+void keep_if_better(const Network& net, std::vector<int> labels, const Budget& budget,
+                    double& cutoff, Incumbent& best) {
   if (!within_capacity(net, labels)) return;
   const double value = cost_of(net, labels);
   if (!(value < cutoff)) return;
   best = {value, std::move(labels)};
-  cutoff = strictly_below(value);
+  cutoff = budget.strictly_below(value);
 }
 
 bool Budget::over() {
@@ -120,8 +118,15 @@ void Found::keep_better(Found other) {
   }
 }
 
-double strictly_below(double cutoff) {
-  return cutoff < kInfinity ? cutoff - 1e-12 * std::abs(cutoff) : cutoff;
+void Budget::limit_time(double seconds) {
+  using Clock = std::chrono::steady_clock;
+  if (!(seconds < 1e9)) return;
+  deadline = Clock::now() +
+             std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+double Budget::strictly_below(double value) const {
+  return value < kInfinity ? value - tolerance * std::abs(value) : value;
 }
 
 void tighten(const Network& net, Dual& dual, double& cutoff, Incumbent& best, Budget& budget,
@@ -136,7 +141,7 @@ void tighten(const Network& net, Dual& dual, double& cutoff, Incumbent& best, Bu
       std::vector<int> labels = dual.decode();
       dual.improve(labels);
       budget.add(2 * dual.work_per_pass());
-      keep_if_better(net, std::move(labels), cutoff, best);
+      keep_if_better(net, std::move(labels), budget, cutoff, best);
       if (dual.bound() >= cutoff) return;
       // What four passes gained is little of what is missing.
       const double missing = cutoff < kInfinity ? cutoff - dual.bound() : dual.bound();
@@ -172,7 +177,7 @@ Found explore(Network& net, double cutoff, Budget& budget) {
   const bool empty =
       std::all_of(net.nodes.begin(), net.nodes.end(), [](const Node& n) { return n.gone; });
   if (empty) {
-    keep_if_better(net, std::vector<int>(net.nodes.size(), 0), cutoff, best);
+    keep_if_better(net, std::vector<int>(net.nodes.size(), 0), budget, cutoff, best);
     return as_found(net, best, best.value < kInfinity ? best.value : cutoff);
   }
   Dual dual(net);
@@ -181,18 +186,6 @@ Found explore(Network& net, double cutoff, Budget& budget) {
   } else {
     tighten_rows(net, dual, cutoff, best, budget, kSteps);
   }
-#ifdef TRACE
-  {
-    int left = 0, edges = 0;
-    for (const Node& n : net.nodes) left += n.gone ? 0 : 1;
-    for (const Edge& e : net.edges) edges += e.gone ? 0 : 1;
-    std::fprintf(stderr,
-                 "nodes %d edges %d rows %zu labels %ld alive %ld bound %.10g best %.10g cutoff "
-                 "%.10g work %g pass %g\n",
-                 left, edges, net.capacity.size(), dual.labels_total(), dual.labels_alive(),
-                 dual.bound(), best.value, cutoff, budget.work, dual.work_per_pass());
-  }
-#endif
   if (dual.exhausted() || dual.bound() >= cutoff) return as_found(net, best, cutoff);
   if (budget.over()) return as_found(net, best, dual.bound());
   Found below;

@@ -18,9 +18,13 @@ struct Budget {
   const std::atomic<bool>* stop = nullptr;
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
   bool interrupted = false;  // by the clock or the caller
+  double tolerance =
+      1e-12;  // values below a cutoff by less than this part of it are not looked for
 
   void add(double entries) { work += entries; }
   bool over();
+  void limit_time(double seconds);  // from now on
+  double strictly_below(double value) const;
 };
 
 struct Found {
@@ -30,9 +34,6 @@ struct Found {
   double bound = 0;  // no labelling below the cutoff has a smaller value than this
   void keep_better(Found other);
 };
-
-// Values below `cutoff` by less than this are not looked for.
-double strictly_below(double cutoff);
 
 // The least value below cutoff. Consumes the network.
 Found explore(Network& net, double cutoff, Budget& budget);
@@ -46,7 +47,8 @@ struct Incumbent {
   std::vector<int> labels = {};
 };
 // Only if it is within the capacities; its value counts without the rows' prices.
-void keep_if_better(const Network& net, std::vector<int> labels, double& cutoff, Incumbent& best);
+void keep_if_better(const Network& net, std::vector<int> labels, const Budget& budget,
+                    double& cutoff, Incumbent& best);
 void tighten(const Network& net, Dual& dual, double& cutoff, Incumbent& best, Budget& budget,
              int most_passes);
 

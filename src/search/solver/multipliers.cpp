@@ -27,9 +27,11 @@ void tighten_rows(const Network& net, Dual& dual, double& cutoff, Incumbent& bes
   Vector before;
   double reach = 0.05;  // how far above the best bound the steps aim, as a part of it
   int without_gain = 0;
+  double repair_work = 0;
+  const double work_before = budget.work;
   for (int step = 0; step < most_steps && !budget.over(); ++step) {
     dual.pass(cutoff);
-    budget.add(2 * dual.work_per_pass());
+    budget.add(3 * dual.work_per_pass() + 4 * static_cast<double>(net.capacity.size()));
     const bool done = dual.exhausted() || dual.bound() >= cutoff;
     const double gain = dual.bound() - top.bound();
     const double gap = std::min(cutoff, std::abs(top.bound()) * (1 + reach) + 1e-300) - top.bound();
@@ -42,10 +44,13 @@ void tighten_rows(const Network& net, Dual& dual, double& cutoff, Incumbent& bes
     before = direction(net, dual, uses, before);
     double norm = 0;
     for (double d : before) norm += d * d;
-    if (step % 8 == 0 || norm == 0) {
-      repair(net, labels);
-      budget.add(4 * dual.work_per_pass());
-      keep_if_better(net, std::move(labels), cutoff, best);
+    // Repairs get a part of the work.
+    if (step == 0 || norm == 0 || repair_work <= 0.3 * (budget.work - work_before)) {
+      double work = 0;
+      repair(net, labels, work);
+      repair_work += work;
+      budget.add(work);
+      keep_if_better(net, std::move(labels), budget, cutoff, best);
     }
     if (without_gain >= 6) {
       reach *= 0.5;

@@ -21,6 +21,10 @@ class Reduction {
   explicit Reduction(Network& net)
       : net_(net), queued_(net.nodes.size(), 1), touched_(net.nodes.size(), 0) {
     for (std::size_t n = 0; n < net.nodes.size(); ++n) next_.push_back(static_cast<int>(n));
+    prices_.assign(net.multiplier.size() + 1, 0.0);
+    for (std::size_t r = 0; r < net.multiplier.size(); ++r) {
+      prices_[r + 1] = prices_[r] + net.multiplier[r];
+    }
   }
 
   // In rounds: in each, only nodes whose neighbourhood has not changed in it are eliminated. So a
@@ -137,13 +141,18 @@ class Reduction {
   std::vector<int> signature(int n) {
     const Node& node = net_.node(n);
     std::vector<int> key = {node.cost};
-    for (const RowUse& use : node.uses) key.push_back(use.bytes);
+    // What a use is priced at matters, not when it is.
+    const auto add_use = [&](const RowUse& use) {
+      key.push_back(use.bytes);
+      key.push_back(net_.algebra.add_vector({price(use)}));
+    };
+    for (const RowUse& use : node.uses) add_use(use);
     for (int e : node.edges) {
       const Edge& edge = net_.edge(e);
       key.push_back(-1);
       key.push_back(edge.a == n ? edge.table.map_a : edge.table.map_b);
       key.push_back(edge.a == n ? edge.table.core : -2 - edge.table.core);
-      for (const RowUse& use : edge.uses) key.push_back(use.bytes);
+      for (const RowUse& use : edge.uses) add_use(use);
     }
     return key;
   }
@@ -154,6 +163,7 @@ class Reduction {
     const Vector* worse;  // null: not compared, then only labels of one class are equal
     std::size_t count;
     bool bytes;
+    double price;  // of bytes
     double compare(int a, int b) const {
       const std::size_t r = at((*classes)[at(a)]), s = at((*classes)[at(b)]);
       if (r == s) return 0;
@@ -161,37 +171,42 @@ class Reduction {
     }
   };
 
+  double price(const RowUse& use) const { return prices_[at(use.end)] - prices_[at(use.begin)]; }
+
   std::vector<View> views(int n) {
     std::vector<View> result;
     for (int e : net_.node(n).edges) {
       const Edge& edge = net_.edge(e);
       const bool is_a = edge.a == n;
       const Labels* classes = &net_.algebra.labels(is_a ? edge.table.map_a : edge.table.map_b);
-      const auto add = [&](int core_id, bool bytes) {
+      const auto add = [&](int core_id, bool bytes, double price) {
         const Core& core = net_.algebra.core(core_id);
         const double mine = is_a ? core.rows : core.columns;
         const double work = mine * static_cast<double>(core.values.size());
         const Vector* worse =
             work <= kDominanceWork ? &net_.algebra.worse_by(core_id, !is_a) : nullptr;
-        result.push_back({classes, worse, static_cast<std::size_t>(mine), bytes});
+        result.push_back({classes, worse, static_cast<std::size_t>(mine), bytes, price});
       };
-      add(edge.table.core, false);
-      for (const RowUse& use : edge.uses) add(use.bytes, true);
+      add(edge.table.core, false, 0);
+      for (const RowUse& use : edge.uses) add(use.bytes, true, price(use));
     }
     return result;
   }
 
-  // b can take a's place whatever the neighbours do.
+  // b can take a's place whatever the neighbours do. Costs are compared as they are without the
+  // rows' prices: what b uses less is worth something only where the row is full.
   bool dominates(int n, const std::vector<View>& tables, int b, int a) {
     const Vector& cost = net_.cost(n);
     double worse = cost[at(b)] - cost[at(a)];
     for (const RowUse& use : net_.node(n).uses) {
       const Vector& bytes = net_.algebra.vector(use.bytes);
       if (bytes[at(b)] > bytes[at(a)]) return false;
+      worse += price(use) * (bytes[at(a)] - bytes[at(b)]);
     }
     for (const View& table : tables) {
       const double difference = table.compare(b, a);
       if (table.bytes && difference > 0) return false;
+      if (table.price > 0) worse += table.price * table.compare(a, b);
       if (!table.bytes) worse += difference;
     }
     return worse <= 0;
@@ -266,6 +281,7 @@ class Reduction {
   std::vector<char> queued_;
   std::vector<int> touched_;
   std::vector<int> next_;
+  Vector prices_;  // sums of the multipliers before each row
   std::map<std::vector<int>, Labels> kept_;
 };
 

@@ -6,26 +6,30 @@
 namespace autopar::solver {
 namespace {
 
+constexpr std::size_t kExactCandidates = 6;
+
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 class Repair {
  public:
-  Repair(const Network& net, std::vector<int>& labels)
-      : net_(net), labels_(labels), uses_(uses_of(net, labels)) {
+  Repair(const Network& net, std::vector<int>& labels, double& work)
+      : net_(net), labels_(labels), work_(work), uses_(uses_of(net, labels)) {
     for (std::size_t n = 0; n < net.nodes.size(); ++n) {
       if (net.nodes[n].gone || net.label_count(static_cast<int>(n)) == 1) continue;
       nodes_.push_back(static_cast<int>(n));
     }
+    prices_.assign(uses_.size() + 1, 0.0);
+    for (std::size_t r = 0; r < uses_.size(); ++r) {
+      prices_[r + 1] = prices_[r] + net.multiplier[r];
+    }
   }
 
   bool run() {
-    for (std::size_t moves = 0; moves < 4 * nodes_.size(); ++moves) {
-      if (overflow() <= 0) break;
-      if (!shrink()) return false;
+    for (std::size_t moves = 0; count_overfull() > 0; ++moves) {
+      if (moves >= 2 * nodes_.size() || !shrink()) return false;
     }
-    if (overflow() > 0) return false;
     bool changed = true;
-    for (int sweep = 0; sweep < 5 && changed; ++sweep) changed = improve();
+    for (int sweep = 0; sweep < 4 && changed; ++sweep) changed = improve();
     return true;
   }
 
@@ -34,13 +38,23 @@ class Repair {
     int begin, end;
     double bytes;
   };
-
-  double overflow() const {
-    double sum = 0;
-    for (std::size_t r = 0; r < uses_.size(); ++r) {
-      sum += std::max(0.0, uses_[r] - net_.capacity[r]);
+  struct Move {
+    int node, label;
+    double cost, less;  // less: overflow taken away
+    double worth() const { return cost > 0 ? less / cost : kInfinity; }
+    bool before(const Move& other) const {
+      return worth() != other.worth() ? worth() > other.worth() : less > other.less;
     }
-    return sum;
+  };
+
+  // Rows over their capacity, as counts before each row.
+  int count_overfull() {
+    overfull_.assign(uses_.size() + 1, 0.0);
+    for (std::size_t r = 0; r < uses_.size(); ++r) {
+      overfull_[r + 1] = overfull_[r] + (uses_[r] > net_.capacity[r] ? 1 : 0);
+    }
+    work_ += static_cast<double>(uses_.size());
+    return static_cast<int>(overfull_.back());
   }
 
   // What the move of node n to `label` does to the cost (without the rows' prices) and the rows.
@@ -62,16 +76,15 @@ class Repair {
         return net_.algebra.core(core).row(row)[net_.algebra.labels(edge.table.map_b)[at(b)]];
       };
       const double after = pair(edge.table.core, label), now = pair(edge.table.core, present);
-      cost += now == kInfinity ? (after == kInfinity ? 0 : -kInfinity) : after - now;
+      if (now < kInfinity || after < kInfinity) cost += after - now;
       for (const RowUse& use : edge.uses) {
         add({use.begin, use.end, pair(use.bytes, label) - pair(use.bytes, present)});
       }
     }
     for (const Change& change : changes_) {
-      for (int r = change.begin; r < change.end && cost < kInfinity; ++r) {
-        cost -= net_.multiplier[at(r)] * change.bytes;
-      }
+      cost -= (prices_[at(change.end)] - prices_[at(change.begin)]) * change.bytes;
     }
+    work_ += static_cast<double>(node.edges.size() + node.uses.size() + 1);
     return cost;
   }
 
@@ -79,28 +92,37 @@ class Repair {
     if (change.bytes != 0 && change.begin < change.end) changes_.push_back(change);
   }
 
-  // How much the overflow grows by the move considered last.
-  double overflow_change() {
-    double difference = 0;
-    touched_.clear();
-    for (const Change& change : changes_) touched_.emplace_back(change.begin, change.end);
-    std::sort(touched_.begin(), touched_.end());
-    for (int pass : {0, 1}) {
+  // What the move considered last takes away in the rows that overflow now, at first sight.
+  double relief() const {
+    double less = 0;
+    for (const Change& change : changes_) {
+      less -= change.bytes * (overfull_[at(change.end)] - overfull_[at(change.begin)]);
+    }
+    return less;
+  }
+
+  // The same as it is: no more than the overflow, less what overflows anew.
+  double exact_relief() {
+    std::vector<std::pair<int, int>> touched;
+    for (const Change& change : changes_) touched.emplace_back(change.begin, change.end);
+    std::sort(touched.begin(), touched.end());
+    double less = 0;
+    for (const double sign : {1.0, -1.0}) {
       int from = 0;
-      for (const auto& [begin, end] : touched_) {
+      for (const auto& [begin, end] : touched) {
         for (int r = std::max(from, begin); r < end; ++r) {
-          const double over = std::max(0.0, uses_[at(r)] - net_.capacity[at(r)]);
-          difference += pass == 0 ? -over : over;
+          less += sign * std::max(0.0, uses_[at(r)] - net_.capacity[at(r)]);
         }
         from = std::max(from, end);
       }
-      for (const Change& change : changes_) apply(change, pass == 0 ? 1 : -1);
+      for (const Change& change : changes_) apply(change, sign);
     }
-    return difference;
+    return less;
   }
 
   void apply(const Change& change, double sign) {
     for (int r = change.begin; r < change.end; ++r) uses_[at(r)] += sign * change.bytes;
+    work_ += change.end - change.begin;
   }
 
   void move(int n, int label) {
@@ -111,25 +133,27 @@ class Repair {
 
   // The move that takes away most overflow for what it costs.
   bool shrink() {
-    int best_node = -1, best_label = -1;
-    double best = -kInfinity;
+    std::vector<Move> moves;
     for (int n : nodes_) {
       for (int l = 0; l < net_.label_count(n); ++l) {
         if (l == labels_[at(n)]) continue;
         const double cost = consider(n, l);
         if (cost == kInfinity || changes_.empty()) continue;
-        const double less = -overflow_change();
-        if (less <= 0) continue;
-        const double worth = cost > 0 ? less / cost : kInfinity;
-        if (worth > best || best_node < 0) {
-          best = worth;
-          best_node = n;
-          best_label = l;
-        }
+        const double less = relief();
+        if (less > 0) moves.push_back({n, l, cost, less});
       }
     }
-    if (best_node < 0) return false;
-    move(best_node, best_label);
+    std::stable_sort(moves.begin(), moves.end(),
+                     [](const Move& a, const Move& b) { return a.before(b); });
+    Move best = {-1, -1, 0, 0};
+    for (std::size_t m = 0; m < moves.size(); ++m) {
+      if (m >= kExactCandidates && best.node >= 0) break;
+      consider(moves[m].node, moves[m].label);
+      moves[m].less = exact_relief();
+      if (moves[m].less > 0 && (best.node < 0 || moves[m].before(best))) best = moves[m];
+    }
+    if (best.node < 0) return false;
+    move(best.node, best.label);
     return true;
   }
 
@@ -161,14 +185,16 @@ class Repair {
 
   const Network& net_;
   std::vector<int>& labels_;
-  Vector uses_;
+  double& work_;
+  Vector uses_, overfull_, prices_;
   std::vector<int> nodes_;
   std::vector<Change> changes_;
-  std::vector<std::pair<int, int>> touched_;
 };
 
 }  // namespace
 
-bool repair(const Network& net, std::vector<int>& labels) { return Repair(net, labels).run(); }
+bool repair(const Network& net, std::vector<int>& labels, double& work) {
+  return Repair(net, labels, work).run();
+}
 
 }  // namespace autopar::solver

@@ -4,77 +4,86 @@
 #include <cmath>
 #include <utility>
 
-#ifdef TRACE
-#include <cstdio>
-#endif
-#include "search/solver/explore.hpp"
-#include "search/solver/multipliers.hpp"
-#include "search/solver/reduce.hpp"
+#include "search/solver/close_gap.hpp"
+#include "search/solver/least_peak.hpp"
 
 namespace autopar {
 namespace {
 
 using namespace solver;
 
-constexpr int kRootSteps = 300;
+// Table entries; about a nanosecond each. Where the caller gives a time, that is the limit.
+constexpr double kWorkLimit = 2e9;
+constexpr double kUnlimitedPart = 0.3;  // of it before the limit is looked at, if there is one
+constexpr double kPeakPart = 0.3;
 
 class Search {
  public:
   Search(const Problem& problem, const SolveOptions& options)
       : problem_(problem), options_(options) {
     budget_.stop = options.stop;
+    budget_.tolerance = std::max(budget_.tolerance, options.gap);
+    budget_.work_limit = kWorkLimit;
     if (options.time_limit < kInfinity) {
-      budget_.deadline = std::chrono::steady_clock::now() +
-                         std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                             std::chrono::duration<double>(options.time_limit));
+      budget_.limit_time(options.time_limit);
+      budget_.work_limit = kInfinity;
     }
   }
 
   Solution run() {
-    std::unique_ptr<Network> net = build_network(problem_, false);
-    budget_.work_limit = 2e9;
-    Found found = explore(*net, kInfinity, budget_);
-    result_.unlimited_lower_bound = found.bound;
-    offer(found.labels);
-    settle_bound(found.bound);
-    if (!result_.feasible && found.value < kInfinity) limited();
-    result_.interrupted = budget_.interrupted;
-    return result_;
+    const bool limited = problem_.use_limit < kInfinity;
+    const Found unlimited = solve_without_limit(limited);
+    if (result_.cut_off || unlimited.bound == kInfinity) return finish();
+    // A plan that fits and is not proven: the limit does not matter, only the effort did.
+    const bool fits = unlimited.value < kInfinity && result_.feasible;
+    if (limited && (!fits || result_.lower_bound < result_.cost)) solve_with_limit();
+    return finish();
   }
 
  private:
-  void limited() {
+  Found solve_without_limit(bool limited) {
+    const double work_limit = budget_.work_limit;
+    if (limited) budget_.work_limit *= kUnlimitedPart;
+    if (limited) budget_.limit_time(kUnlimitedPart * options_.time_limit);
+    const std::unique_ptr<Network> net = build_network(problem_, false);
+    Found found = close_gap(*net, options_.cutoff, budget_, reporter());
+    budget_.work_limit = work_limit;
+    if (limited) budget_.limit_time(options_.time_limit);
+    result_.unlimited_lower_bound = result_.lower_bound;
+    return found;
+  }
+
+  void solve_with_limit() {
     const std::unique_ptr<Network> net = build_network(problem_, true);
-    reduce(*net);
-    double cutoff = kInfinity;
-    double bound = result_.unlimited_lower_bound;
-    if (net->impossible) {
-      settle_bound(kInfinity);
-      return;
-    }
-    Incumbent best;
-    Dual dual(*net);
-    tighten_rows(*net, dual, cutoff, best, budget_, kRootSteps);
-#ifdef TRACE
-    {
-      int left = 0, edges = 0;
-      for (const Node& n : net->nodes) left += n.gone ? 0 : 1;
-      for (const Edge& e : net->edges) edges += e.gone ? 0 : 1;
-      std::fprintf(stderr,
-                   "root nodes %d edges %d rows %zu labels %ld alive %ld bound %.10g best %.10g "
-                   "cutoff %.10g work %g pass %g\n",
-                   left, edges, net->capacity.size(), dual.labels_total(), dual.labels_alive(),
-                   dual.bound(), best.value, cutoff, budget_.work, dual.work_per_pass());
-    }
-#endif
-    if (best.value < kInfinity) offer(lift(*net, best.labels));
-    const Found found = explore_survivors(*net, dual, cutoff, budget_);
-    if (found.value < kInfinity) offer(lift(*net, found.labels));
-    settle_bound(std::max(found.bound, bound));
+    const double cutoff = std::min(options_.cutoff, budget_.strictly_below(result_.cost));
+    const Found found = close_gap(*net, cutoff, budget_, reporter());
+    if (result_.feasible || options_.cutoff < kInfinity) return;
+    // Either nothing fits, then how much would have to; or nothing was found, then any plan will
+    // do.
+    LeastPeak peak = {.use = result_.least_peak_use, .time = result_.tightest_time};
+    Budget budget = budget_;
+    budget.work = 0;
+    budget.work_limit *= kPeakPart;
+    const double enough = found.bound < kInfinity ? problem_.use_limit : 0;
+    peak = find_least_peak(problem_, std::move(peak), enough, budget);
+    if (!peak.choices.empty()) offer(peak.choices);
+    result_.least_peak_use = peak.use;
+    result_.tightest_time = peak.time;
+    result_.least_peak_proven = peak.proven;
+  }
+
+  Report reporter() {
+    return [this](double bound, const std::vector<int>& choices) {
+      if (!choices.empty()) offer(choices);
+      if (bound >= options_.cutoff && options_.cutoff < kInfinity) result_.cut_off = true;
+      result_.lower_bound = std::max(result_.lower_bound, bound);
+      if (options_.progress) {
+        options_.progress({result_.cost, std::min(result_.lower_bound, result_.cost)});
+      }
+    };
   }
 
   void offer(const std::vector<int>& choices) {
-    if (choices.empty()) return;
     const Evaluation found = evaluate(problem_, choices);
     if (found.peak_use < result_.least_peak_use) {
       result_.least_peak_use = found.peak_use;
@@ -87,10 +96,17 @@ class Search {
     result_.peak_use = found.peak_use;
   }
 
-  void settle_bound(double bound) {
+  Solution finish() {
     // What is left below the cost is less than the sums' rounding.
-    const bool proven = bound >= result_.cost * (1 - 4e-12);
-    result_.lower_bound = proven ? result_.cost : bound;
+    if (result_.lower_bound >= result_.cost * (1 - 4e-12)) result_.lower_bound = result_.cost;
+    result_.cut_off = result_.cut_off && !(result_.cost < options_.cutoff);
+    if (result_.cut_off || !(result_.cost < options_.cutoff)) {
+      result_.feasible = false;
+      result_.choices.clear();
+      result_.cost = kInfinity;
+    }
+    result_.interrupted = budget_.interrupted;
+    return result_;
   }
 
   const Problem& problem_;

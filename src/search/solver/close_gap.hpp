@@ -1,0 +1,19 @@
+// From a fresh network to the least value below a cutoff, or the best that the budget allows.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "search/solver/explore.hpp"
+
+namespace autopar::solver {
+
+// Called with the bound proven so far and, where there is a new one, a labelling (else empty).
+using Report = std::function<void(double bound, const std::vector<int>& labels)>;
+
+// Bounds the whole, then explores below cutoffs that approach the incumbent from the bound: near
+// the bound few labels are left, and a labelling found there is the optimum, however bad the
+// incumbent was. Consumes the network.
+Found close_gap(Network& net, double cutoff, Budget& budget, const Report& report);
+
+}  // namespace autopar::solver
