@@ -324,7 +324,7 @@ class Builder {
     SpecList specs;
     std::set<Spec> have;
     const bool stored = value.kind != ValueKind::kActivation;
-    for (const Use& use : readers.uses) add_missing(specs, have, needed(use), true);
+    for (const Use& use : readers.uses) add_missing(specs, have, needed(use), !stored);
     add_missing(specs, have, lists_[static_cast<std::size_t>(from.list)], !stored);
     AUTOPAR_RETURN_IF_ERROR(restrict_hub(request_, value, out_.mesh, specs));
     std::vector<double> no_cost(specs.size(), 0.0);
