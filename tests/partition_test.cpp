@@ -180,6 +180,18 @@ TEST_CASE("a summand becomes a partial sum at its reader", "[partition]") {
   CHECK(plan.program.op(plan.program.value(add->inputs[1]).producer).type == "Where");
 }
 
+TEST_CASE("a scalar is reduced as a vector of one", "[partition]") {
+  GraphBuilder b;
+  const ValueId x = b.input("x", {8});
+  b.graph.outputs = {b.op("ReduceSum", {x}, {}, {{"keepdims", std::int64_t{0}}}, "sum")};
+  const std::string factor = rules_of(b.graph).value().rules[0].factors[0].name;
+  const Plan plan = plan_of(b.graph, cluster_of({2}), {2}, {{factor}});
+  CHECK(types_of(plan.program) ==
+        std::vector<std::string>{"ReduceSum", "Reshape", "AllReduce", "Reshape"});
+  CHECK(plan.program.value(plan.program.op(OpId(2)).inputs[0]).shape == Shape{1});
+  CHECK(plan.program.value(plan.program.outputs[0]).shape.empty());
+}
+
 TEST_CASE("on one device nothing is inserted", "[partition]") {
   const Plan plan = plan_of(two_matmuls(), cluster_of({1}), {1}, {{"k"}, {"m"}});
   CHECK(types_of(plan.program) == std::vector<std::string>{"MatMul", "MatMul"});
