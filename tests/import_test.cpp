@@ -213,6 +213,13 @@ TEST_CASE("reshapes and operands are explicit", "[import]") {
                "y[] = ReduceSum(x, [0,1]) # ReduceSum_y\n");
 }
 
+TEST_CASE("an op for which ONNX has no shape inference", "[import]") {
+  check_import(R"(g (float[2,4,3] x, float[4] s, float[4] b) => (float[2,4,3] y) {
+      y = GroupNormalization <num_groups = 2> (x, s, b)
+    })",
+               "y[2,4,3] = GroupNormalization(x, s, b) # GroupNormalization_y\n", 21);
+}
+
 TEST_CASE("functions are inlined under the name of the call", "[import]") {
   const std::string functions = R"(
     <domain: "local", opset_import: ["" : 18, "local" : 1]>

@@ -150,6 +150,8 @@ void run_inference(const onnx::OpSchema& schema, onnx::InferenceContext& context
   } else if (schema.HasFunction()) {
     onnx::shape_inference::InferShapeForFunctionNode(*schema.GetFunction(),
                                                      onnx::OpSchemaRegistry::Instance(), context);
+  } else if (schema.Name() == "GroupNormalization") {
+    onnx::propagateShapeAndTypeFromFirstInput(context);
   }
   // Nothing else to go by: an output whose type variable an input binds.
   const auto& formals = schema.outputs();
