@@ -130,6 +130,7 @@ TEST_CASE("a rule that does not fit says why", "[ops]") {
       {"a b=x -> a b", "'b=x' has no valid size"},
       {"a b=0 -> a b", "'b=0' has no valid size"},
       {"a b=5 -> a b", "extent 6"},
+      {"(a=4 c=9223372036854775807) b -> a b", "too large"},
       {"a 1 -> a b", "'1' is not a factor"},
       {"a b -> a b | partial: x", "'x' is not the number of an input"},
       {"a b -> a b | partial: 0, 0", "two partial groups begin alike"},
@@ -459,4 +460,117 @@ TEST_CASE("operands only describe an op", "[ops]") {
   CHECK(is_operand_constant(op, 4));
   op.domain = "acme";
   CHECK(!is_operand_constant(op, 1));
+}
+
+// Shapes and attributes as no model has them: a rule, or none, but no crash.
+TEST_CASE("rules of senseless ops", "[ops]") {
+  const std::vector<std::string> types = {"Add",
+                                          "AffineGrid",
+                                          "ArgMax",
+                                          "Attention",
+                                          "BatchNormalization",
+                                          "CenterCropPad",
+                                          "Clip",
+                                          "Col2Im",
+                                          "Concat",
+                                          "ConstantOfShape",
+                                          "Conv",
+                                          "ConvTranspose",
+                                          "CumSum",
+                                          "DFT",
+                                          "DeformConv",
+                                          "DepthToSpace",
+                                          "Dropout",
+                                          "Einsum",
+                                          "Expand",
+                                          "Flatten",
+                                          "Gather",
+                                          "GatherElements",
+                                          "GatherND",
+                                          "Gemm",
+                                          "GridSample",
+                                          "GroupNormalization",
+                                          "InstanceNormalization",
+                                          "LRN",
+                                          "LSTM",
+                                          "LayerNormalization",
+                                          "MatMul",
+                                          "MatMulInteger",
+                                          "MaxPool",
+                                          "NegativeLogLikelihoodLoss",
+                                          "OneHot",
+                                          "Pad",
+                                          "QLinearConv",
+                                          "QLinearMatMul",
+                                          "QuantizeLinear",
+                                          "ReduceSum",
+                                          "Reshape",
+                                          "Resize",
+                                          "ReverseSequence",
+                                          "RotaryEmbedding",
+                                          "STFT",
+                                          "ScatterElements",
+                                          "ScatterND",
+                                          "Slice",
+                                          "SoftmaxCrossEntropyLoss",
+                                          "SpaceToDepth",
+                                          "Split",
+                                          "Squeeze",
+                                          "TensorScatter",
+                                          "Tile",
+                                          "TopK",
+                                          "Transpose",
+                                          "Trilu",
+                                          "Where"};
+  const Mesh mesh = mesh_of({2, 3});
+  testing::Random random(3);
+  const std::vector<std::int64_t> extents = {0, 1, 2, 6, 12, std::int64_t{1} << 40};
+  const auto shape = [&] {
+    Shape shape(testing::below(random, 6));
+    for (auto& extent : shape) extent = extents[testing::below(random, extents.size())];
+    return shape;
+  };
+  const auto small = [&] { return static_cast<std::int64_t>(testing::below(random, 9)) - 3; };
+  const auto list = [&] {
+    std::vector<std::int64_t> values(testing::below(random, 5));
+    for (auto& value : values) value = small();
+    return values;
+  };
+  int with_rule = 0;
+  for (int round = 0; round < 20000; ++round) {
+    GraphBuilder b;
+    const std::string& type = types[static_cast<std::size_t>(round) % types.size()];
+    std::vector<ValueId> inputs(testing::below(random, 9));
+    for (ValueId& id : inputs) {
+      const std::string name = "v" + std::to_string(b.graph.values.size());
+      const std::size_t choice = testing::below(random, 6);
+      if (choice == 0) continue;
+      id = choice == 1 ? b.ints(name, list()) : b.input(name, shape());
+    }
+    Op op;
+    op.name = op.type = type;
+    op.inputs = inputs;
+    for (std::size_t i = testing::below(random, 4); i > 0; --i) {
+      op.outputs.push_back(b.input("v" + std::to_string(b.graph.values.size()), shape()));
+    }
+    for (const char* name : {"axis", "group", "blocksize", "batch_dims", "num_groups", "keepdims",
+                             "is_causal", "q_num_heads", "kv_num_heads", "num_heads", "transA"}) {
+      if (testing::below(random, 2) == 0) op.attributes[name] = small();
+    }
+    for (const char* name : {"perm", "axes", "strides", "pads", "dilations"}) {
+      if (testing::below(random, 3) == 0) op.attributes[name] = list();
+    }
+    op.attributes["equation"] = std::string("...ij,jk->i...k");
+    INFO(type << " in round " << round);
+    auto rule = rule_of(b.graph, op);
+    REQUIRE(rule.ok());
+    const OpShapes shapes = shapes_of(b.graph, op);
+    CHECK(verify(rule->rule, shapes).ok());
+    for (const Assignment& assignment : candidates(rule->rule, mesh)) {
+      CHECK(specs_of(rule->rule, assignment, mesh));
+    }
+    CHECK(work_of(op, shapes).flops >= 0);
+    with_rule += rule->has_rule ? 1 : 0;
+  }
+  CHECK(with_rule > 1000);
 }

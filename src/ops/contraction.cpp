@@ -20,9 +20,10 @@ RuleText matmul_rule(const OpView& view) {
 }
 
 Work matmul_work(const Op& op, const OpShapes& shapes) {
-  const double k = static_cast<double>(shapes.inputs[0].empty() ? 1 : shapes.inputs[0].back());
+  const Shape& left = shape_at(shapes.inputs, 0);
+  const double k = left.empty() ? 1 : static_cast<double>(left.back());
   Work work = streaming_work(op, shapes);
-  work.flops = 2 * k * static_cast<double>(element_count(shapes.outputs[0]));
+  work.flops = 2 * k * elements_of(shapes.outputs, 0);
   return work;
 }
 
@@ -36,8 +37,9 @@ RuleText gemm_rule(const OpView& view) {
 Work gemm_work(const Op& op, const OpShapes& shapes) {
   const std::size_t contracted = op.int_attribute("transA", 0) != 0 ? 0 : 1;
   Work work = streaming_work(op, shapes);
-  work.flops = 2 * static_cast<double>(shapes.inputs[0][contracted]) *
-               static_cast<double>(element_count(shapes.outputs[0]));
+  const Shape& left = shape_at(shapes.inputs, 0);
+  if (left.size() != 2) return work;
+  work.flops = 2 * static_cast<double>(left[contracted]) * elements_of(shapes.outputs, 0);
   return work;
 }
 
@@ -135,7 +137,8 @@ Work einsum_work(const Op& op, const OpShapes& shapes) {
     std::size_t d = 0;
     for (char letter : letters) {
       // An ellipsis covers what the letters leave.
-      const std::size_t covered = letter == '.' ? shape.size() + 1 - letters.size() : 1;
+      const std::size_t named = letters.size() - 1;
+      const std::size_t covered = letter != '.' ? 1 : shape.size() - std::min(named, shape.size());
       double extent = 1;
       for (std::size_t i = 0; i < covered && d < shape.size(); ++i) {
         extent *= static_cast<double>(shape[d++]);

@@ -37,7 +37,7 @@ SpatialWords spatial_words(const OpView& view) {
   const bool plain = unpadded(view) && all_are(view.op.ints_attribute("dilations"), 1);
   const std::vector<std::int64_t> strides = view.op.ints_attribute("strides");
   for (std::size_t d = 2; d < image.size(); ++d) {
-    const std::int64_t stride = strides.empty() ? 1 : strides[d - 2];
+    const std::int64_t stride = d - 2 < strides.size() ? strides[d - 2] : 1;
     const std::string name = "s" + std::to_string(d - 2);
     const bool point = plain && kernel[d] == 1 && stride == 1;
     const bool whole_image = plain && view.op.type == "Conv" && kernel[d] == image[d];
@@ -83,19 +83,19 @@ void set_group(const LocalContext& context, Op& op) {
 
 Work conv_work(const Op& op, const OpShapes& shapes) {
   Work work = streaming_work(op, shapes);
-  const Shape& kernel = shapes.inputs[1];
+  const Shape& kernel = shape_at(shapes.inputs, 1);
   if (kernel.empty() || kernel[0] == 0) return work;
   const double per_output = static_cast<double>(element_count(kernel) / kernel[0]);
-  work.flops = 2 * per_output * static_cast<double>(element_count(shapes.outputs[0]));
+  work.flops = 2 * per_output * elements_of(shapes.outputs, 0);
   return work;
 }
 
 Work conv_transpose_work(const Op& op, const OpShapes& shapes) {
   Work work = streaming_work(op, shapes);
-  const Shape& kernel = shapes.inputs[1];
+  const Shape& kernel = shape_at(shapes.inputs, 1);
   if (kernel.empty() || kernel[0] == 0) return work;
   const double per_input = static_cast<double>(element_count(kernel) / kernel[0]);
-  work.flops = 2 * per_input * static_cast<double>(element_count(shapes.inputs[0]));
+  work.flops = 2 * per_input * elements_of(shapes.inputs, 0);
   return work;
 }
 

@@ -38,6 +38,7 @@ RuleText whole_rule(const OpView& view) {
 }
 
 RuleText affine_grid_rule(const OpView& view) {
+  if (view.out(0).empty()) return std::nullopt;
   return "n _ _, _ -> n " + whole_dims(view.out(0).size() - 1);
 }
 

@@ -62,6 +62,7 @@ std::vector<bool> sliced_dims(const OpView& view) {
 }
 
 RuleText slice_rule(const OpView& view) {
+  if (view.out(0).size() != view.in(0).size()) return std::nullopt;
   return same_dims(view.in(0).size(), sliced_dims(view), view.shapes.inputs.size() - 1) +
          " | partial: 0";
 }
@@ -77,7 +78,8 @@ void widen_bounds(const LocalContext& context, Op& op) {
   const Shape local = emitter.output_shape(0);
   bool changed = false;
   std::vector<std::int64_t> begins = *starts;
-  for (std::size_t i = 0; i < ends->size(); ++i) {
+  for (std::size_t i = 0; i < std::min(starts->size(), ends->size()); ++i) {
+    if (axes && i >= axes->size()) break;
     const auto d = normal_axis(axes ? (*axes)[i] : static_cast<std::int64_t>(i), rank);
     if (!d || context.specs.inputs[0].dims[*d].empty()) continue;
     begins[i] = 0;
@@ -134,6 +136,7 @@ void set_shape_input(const LocalContext& context, Op& op) {
 
 // A repeated dimension is (r d): copies are major.
 RuleText tile_rule(const OpView& view) {
+  if (view.out(0).size() != view.in(0).size()) return std::nullopt;
   const std::vector<std::string> dims = dim_names(view.in(0).size());
   std::vector<std::string> output = dims;
   for (std::size_t d = 0; d < dims.size(); ++d) {
@@ -181,6 +184,7 @@ RuleText pad_rule(const OpView& view) {
 // Dimensions that keep their extent and are not interpolated.
 RuleText resize_rule(const OpView& view) {
   const Shape& from = view.in(0);
+  if (view.out(0).size() != from.size()) return std::nullopt;
   const std::string mode = view.op.string_attribute("coordinate_transformation_mode", "half_pixel");
   std::vector<bool> resized(from.size());
   for (std::size_t d = 0; d < from.size(); ++d) {
@@ -198,6 +202,7 @@ void set_sizes(const LocalContext& context, Op& op) {
   const std::vector<std::int64_t> axes = context.op.ints_attribute("axes");
   std::vector<std::int64_t> local = *sizes;
   for (std::size_t i = 0; i < local.size(); ++i) {
+    if (!axes.empty() && i >= axes.size()) break;
     const auto d = normal_axis(axes.empty() ? static_cast<std::int64_t>(i) : axes[i], shape.size());
     if (d && !context.specs.outputs[0].dims[*d].empty()) local[i] = shape[*d];
   }

@@ -1,4 +1,5 @@
 // Quantised numbers: conversions and the products that ONNX defines on them.
+#include <algorithm>
 #include <vector>
 
 #include "ops/table.hpp"
@@ -67,7 +68,9 @@ std::string spatial(const Shape& shape) {
 
 // The kernel is input `port`; what one output channel needs of the image is whole.
 RuleText integer_conv_rule(const OpView& view) {
-  if (view.op.int_attribute("group", 1) != 1 || view.in(0).size() < 3) return std::nullopt;
+  if (view.op.int_attribute("group", 1) != 1 || view.in(0).size() < 3 || view.in(1).empty()) {
+    return std::nullopt;
+  }
   return "n _" + spatial(view.in(0)) + ", m _" + spatial(view.in(1)) + ", " +
          parameter(view.in(2), 0, "") + ", " + parameter(view.in(3), view.in(1)[0], "m") +
          " -> n m" + spatial(view.out(0));
@@ -85,16 +88,21 @@ RuleText quantised_conv_rule(const OpView& view) {
 }
 
 template <std::size_t kKernel>
-Work product_work(const Op& op, const OpShapes& shapes) {
+Work conv_work(const Op& op, const OpShapes& shapes) {
   Work work = streaming_work(op, shapes);
-  const Shape& kernel = shapes.inputs[kKernel];
-  const std::int64_t outer =
-      op.type.find("Conv") != std::string::npos ? kernel.front() : kernel.back();
-  if (outer == 0) return work;
-  std::int64_t inner = element_count(kernel) / outer;
-  if (op.type.find("MatMul") != std::string::npos) inner = kernel[kernel.size() - 2];
-  work.flops =
-      2 * static_cast<double>(inner) * static_cast<double>(element_count(shapes.outputs[0]));
+  const Shape& kernel = shape_at(shapes.inputs, kKernel);
+  if (kernel.empty()) return work;
+  const double per_output = static_cast<double>(element_count(kernel)) /
+                            static_cast<double>(std::max<std::int64_t>(kernel[0], 1));
+  work.flops = 2 * per_output * elements_of(shapes.outputs, 0);
+  return work;
+}
+
+Work matmul_work(const Op& op, const OpShapes& shapes) {
+  Work work = streaming_work(op, shapes);
+  const Shape& left = shape_at(shapes.inputs, 0);
+  const double k = left.empty() ? 1 : static_cast<double>(left.back());
+  work.flops = 2 * k * elements_of(shapes.outputs, 0);
   return work;
 }
 
@@ -105,10 +113,10 @@ std::span<const OpRow> quantisation_rows() {
       {.type = "QuantizeLinear", .rule = quantize_rule, .flops_per_element = 4},
       {.type = "DequantizeLinear", .rule = quantize_rule, .flops_per_element = 2},
       {.type = "DynamicQuantizeLinear", .rule = dynamic_quantize_rule, .flops_per_element = 6},
-      {.type = "MatMulInteger", .rule = matmul_integer_rule, .work = product_work<1>},
-      {.type = "QLinearMatMul", .rule = quantised_matmul_rule, .work = product_work<3>},
-      {.type = "ConvInteger", .rule = integer_conv_rule, .work = product_work<1>},
-      {.type = "QLinearConv", .rule = quantised_conv_rule, .work = product_work<3>},
+      {.type = "MatMulInteger", .rule = matmul_integer_rule, .work = matmul_work},
+      {.type = "QLinearMatMul", .rule = quantised_matmul_rule, .work = matmul_work},
+      {.type = "ConvInteger", .rule = integer_conv_rule, .work = conv_work<1>},
+      {.type = "QLinearConv", .rule = quantised_conv_rule, .work = conv_work<3>},
   };
   return rows;
 }

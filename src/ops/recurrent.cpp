@@ -45,6 +45,7 @@ RuleText fourier_rule(const OpView& view) {
 
 // signal [b, length, 1], step, window, frame length -> [b, frames, bins, 2]
 RuleText short_fourier_rule(const OpView& view) {
+  if (view.in(0).empty()) return std::nullopt;
   return "b " + whole_dims(view.in(0).size() - 1) + ", , _, -> b _ _ _";
 }
 

@@ -88,6 +88,9 @@ class Refinement {
 RuleText reshape_rule(const OpView& view) {
   const Shape& from = view.in(0);
   const Shape& to = view.out(0);
+  if (element_count(from) != element_count(to) || element_count(from) >= kMaxElements) {
+    return std::nullopt;
+  }
   std::string operand = view.shapes.inputs.size() > 1 ? ", _" : "";
   if (element_count(from) == 0) {
     return whole_dims(from.size()) + operand + " -> " + whole_dims(to.size());

@@ -51,10 +51,11 @@ void keep_to_dtypes(Rule& rule, const OpShapes& shapes, bool exact_on_integers) 
 }
 
 void drop_absent_inputs(Rule& rule, const Op& op) {
-  for (Factor& factor : rule.factors) {
-    std::erase_if(factor.partial_inputs,
-                  [&](int i) { return !op.has_input(static_cast<std::size_t>(i)); });
-  }
+  std::erase_if(rule.factors, [&](Factor& factor) {
+    const auto absent = [&](int i) { return !op.has_input(static_cast<std::size_t>(i)); };
+    const bool erased = std::erase_if(factor.partial_inputs, absent) > 0;
+    return factor.kind == FactorKind::kPartial && erased && factor.partial_inputs.empty();
+  });
 }
 
 RuleText text_of_row(const OpRow& row, const OpView& view) {
@@ -103,6 +104,10 @@ Result<RuleOf> rule_of(const Graph& graph, const Op& op, const UserRules& user) 
   }
   const OpRow* row = find_row(op);
   if (row == nullptr) return RuleOf{replicated_rule(shapes), false};
+  // Only what nothing is split in has no inputs.
+  if (shapes.inputs.empty() || shapes.outputs.empty()) {
+    return RuleOf{replicated_rule(shapes), true};
+  }
   const RuleText text = text_of_row(*row, {graph, op, shapes});
   if (!text) return RuleOf{replicated_rule(shapes), false};
   // A text that does not fit means shapes that the op's standard does not allow, such as those of
@@ -111,6 +116,7 @@ Result<RuleOf> rule_of(const Graph& graph, const Op& op, const UserRules& user) 
   if (!rule) return RuleOf{replicated_rule(shapes), false};
   keep_to_dtypes(*rule, shapes, row->exact_on_integers);
   drop_absent_inputs(*rule, op);
+  if (!verify(*rule, shapes)) return RuleOf{replicated_rule(shapes), false};
   return RuleOf{std::move(*rule), true};
 }
 
@@ -149,7 +155,8 @@ Status verify(const Rule& rule, const OpShapes& shapes) {
           return input_error(where + ": factor " + factor.name +
                              " twice in one tensor; mark it ^ (whole)");
         }
-        product *= factor.size;
+        // Sizes of other factors may not multiply to anything that exists.
+        if (__builtin_mul_overflow(product, factor.size, &product)) product = -1;
       }
       if (!tensor[d].empty() && product != shape[d]) {
         return input_error(where + ": dimension " + std::to_string(d) + " has " +

@@ -298,7 +298,9 @@ Status Parser::measure_dim(const PatternDim& dim, std::int64_t extent, bool fina
   for (int index : dim.factors) {
     Factor& factor = rule_.factors[static_cast<std::size_t>(index)];
     if (factor.size != 0) {
-      known *= factor.size;
+      if (__builtin_mul_overflow(known, factor.size, &known)) {
+        return wrong("the sizes of a dimension's factors are too large");
+      }
     } else if (unknown != nullptr && !final) {
       return Ok{};
     } else if (extent != 1 && final) {

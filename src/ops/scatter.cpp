@@ -129,12 +129,11 @@ Result<std::vector<ValueId>> split_scatter_nd(const LocalContext& context) {
 // The result is a copy of the data, and the updates are read and written.
 Work scatter_work(const Op&, const OpShapes& shapes) {
   Work work;
-  work.bytes = 2 * bytes_of(shapes.inputs[0], shapes.input_dtypes[0]);
-  if (shapes.inputs.size() > 2) {
-    work.bytes += bytes_of(shapes.inputs[1], shapes.input_dtypes[1]) +
-                  3 * bytes_of(shapes.inputs[2], shapes.input_dtypes[2]);
-    work.flops = static_cast<double>(element_count(shapes.inputs[2]));
-  }
+  if (shapes.inputs.size() < 3) return work;
+  work.bytes = 2 * bytes_of(shapes.inputs[0], shapes.input_dtypes[0]) +
+               bytes_of(shapes.inputs[1], shapes.input_dtypes[1]) +
+               3 * bytes_of(shapes.inputs[2], shapes.input_dtypes[2]);
+  work.flops = elements_of(shapes.inputs, 2);
   return work;
 }
 

@@ -36,15 +36,13 @@ const OpRow* find_row(const Op& op) {
   return found == table.end() ? nullptr : found->second;
 }
 
-const Shape& OpView::in(std::size_t i) const {
+const Shape& shape_at(const std::vector<Shape>& shapes, std::size_t i) {
   static const Shape none;
-  return i < shapes.inputs.size() ? shapes.inputs[i] : none;
+  return i < shapes.size() ? shapes[i] : none;
 }
 
-const Shape& OpView::out(std::size_t i) const {
-  static const Shape none;
-  return i < shapes.outputs.size() ? shapes.outputs[i] : none;
-}
+const Shape& OpView::in(std::size_t i) const { return shape_at(shapes.inputs, i); }
+const Shape& OpView::out(std::size_t i) const { return shape_at(shapes.outputs, i); }
 
 std::optional<std::size_t> OpView::axis(const std::string& name, std::int64_t fallback,
                                         std::size_t rank) const {

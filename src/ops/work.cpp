@@ -10,6 +10,10 @@ double bytes_of(const Shape& shape, DType dtype) {
   return static_cast<double>(element_count(shape)) * static_cast<double>(size_of(dtype));
 }
 
+double elements_of(const std::vector<Shape>& shapes, std::size_t i) {
+  return static_cast<double>(element_count(shape_at(shapes, i)));
+}
+
 Work streaming_work(const Op& op, const OpShapes& shapes) {
   Work work;
   for (std::size_t i = 0; i < shapes.inputs.size(); ++i) {
