@@ -224,4 +224,124 @@ TEST_CASE("dp equals the exhaustive search under a memory limit", "[solver]") {
   CHECK(bound_by_memory > 500);
 }
 
+TEST_CASE("dp equals the exhaustive search where memory is scarce everywhere", "[solver]") {
+  for (unsigned seed = 0; seed < 400; ++seed) {
+    Generator generator(seed + 200000);
+    Recipe recipe;
+    recipe.shape = kShapes[seed % 7];
+    recipe.nodes = 7 + generator.below(3);
+    recipe.most_choices = 4;
+    recipe.parallel = generator.chance(0.2);
+    recipe.forbidden = generator.chance(0.2);
+    recipe.uses = true;
+    recipe.edge_uses = generator.chance(0.5);
+    recipe.tightness = 0.1 + 0.4 * generator.unit();
+    INFO("seed " << seed);
+    check_against_exhaustive(generator.make(recipe));
+  }
+}
+
+namespace {
+
+// The same problem with its nodes, edges and choices in another order.
+Problem shuffled(const Problem& problem, unsigned seed) {
+  std::mt19937 random(seed);
+  const auto order = [&](std::size_t count) {
+    std::vector<int> result(count);
+    for (std::size_t i = 0; i < count; ++i) result[i] = static_cast<int>(i);
+    for (std::size_t i = count; i > 1; --i) std::swap(result[i - 1], result[random() % i]);
+    return result;
+  };
+  Problem result = problem;
+  const std::vector<int> place = order(problem.nodes.size());
+  std::vector<std::vector<int>> choices;
+  for (const ProblemNode& node : problem.nodes) choices.push_back(order(node.cost.size()));
+  for (std::size_t n = 0; n < problem.nodes.size(); ++n) {
+    ProblemNode node = problem.nodes[n];
+    for (std::size_t c = 0; c < node.cost.size(); ++c) {
+      const auto from = static_cast<std::size_t>(choices[n][c]);
+      node.cost[c] = problem.nodes[n].cost[from];
+      for (std::size_t u = 0; u < node.uses.size(); ++u) {
+        node.uses[u].bytes[c] = problem.nodes[n].uses[u].bytes[from];
+      }
+    }
+    result.nodes[static_cast<std::size_t>(place[n])] = node;
+  }
+  const auto table = [&](int index, const ProblemEdge& edge) {
+    CostTable moved = problem.tables[static_cast<std::size_t>(index)];
+    std::size_t k = 0;
+    for (int row : choices[static_cast<std::size_t>(edge.from)]) {
+      for (int column : choices[static_cast<std::size_t>(edge.to)]) {
+        moved.values[k++] = problem.tables[static_cast<std::size_t>(index)].at(row, column);
+      }
+    }
+    return result.add_table(moved);
+  };
+  const std::vector<int> edge_order = order(problem.edges.size());
+  for (std::size_t e = 0; e < problem.edges.size(); ++e) {
+    const ProblemEdge& from = problem.edges[static_cast<std::size_t>(edge_order[e])];
+    ProblemEdge edge = from;
+    edge.from = place[static_cast<std::size_t>(from.from)];
+    edge.to = place[static_cast<std::size_t>(from.to)];
+    if (edge.cost_table >= 0) edge.cost_table = table(from.cost_table, from);
+    for (EdgeUse& use : edge.uses) use.table = table(use.table, from);
+    result.edges[e] = edge;
+  }
+  return result;
+}
+
+Problem scaled(Problem problem, double factor) {
+  for (ProblemNode& node : problem.nodes) {
+    for (double& cost : node.cost) cost *= factor;
+  }
+  std::vector<char> is_cost(problem.tables.size(), 0);
+  for (const ProblemEdge& edge : problem.edges) {
+    if (edge.cost_table >= 0) is_cost[static_cast<std::size_t>(edge.cost_table)] = 1;
+  }
+  for (std::size_t t = 0; t < problem.tables.size(); ++t) {
+    if (!is_cost[t]) continue;
+    for (double& value : problem.tables[t].values) value *= factor;
+  }
+  return problem;
+}
+
+// Two answers to the same question need not be proven, but they must not contradict each other.
+void check_compatible(const Solution& one, const Solution& other) {
+  CHECK(one.lower_bound <= other.cost * (1 + 1e-9));
+  CHECK(other.lower_bound <= one.cost * (1 + 1e-9));
+}
+
+}  // namespace
+
+TEST_CASE("dp on larger problems: claims hold, whatever the order", "[solver]") {
+  int proven = 0, solved = 0;
+  for (unsigned seed = 0; seed < 120; ++seed) {
+    Generator generator(seed + 300000);
+    Recipe recipe;
+    recipe.shape = kShapes[seed % 7];
+    recipe.nodes = recipe.shape == Shape::kClique || recipe.shape == Shape::kSparse
+                       ? 10 + generator.below(8)
+                       : 20 + generator.below(60);
+    recipe.most_choices = 2 + generator.below(6);
+    recipe.parallel = generator.chance(0.3);
+    recipe.forbidden = generator.chance(0.2);
+    recipe.uses = generator.chance(0.6);
+    recipe.edge_uses = generator.chance(0.5);
+    recipe.tightness = 0.2 + 0.5 * generator.unit();
+    INFO("seed " << seed);
+    const Problem problem = generator.make(recipe);
+    const Solution found = solve_dp(problem, {});
+    check_claims(problem, found);
+    const Solution moved = solve_dp(shuffled(problem, seed), {});
+    check_compatible(found, moved);
+    const Solution doubled = solve_dp(scaled(problem, 2), {});
+    CHECK(doubled.choices == found.choices);
+    CHECK(doubled.cost == 2 * found.cost);
+    solved += found.feasible ? 1 : 0;
+    proven += found.feasible && found.lower_bound == found.cost ? 1 : 0;
+  }
+  CHECK(solved > 90);
+  CHECK(proven >= solved - 5);
+}
+
 }  // namespace autopar

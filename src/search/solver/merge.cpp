@@ -61,9 +61,10 @@ bool merge_nodes(Network& net, double cutoff) {
       const int e = best_edge(net, n, limit, taken);
       if (e < 0) continue;
       taken[at(net.edge(e).a)] = taken[at(net.edge(e).b)] = 1;
-      const int kept = net.edge(e).a;
+      const Edge edge = net.edge(e);
       merge_ends(net, e, cutoff);
       if (net.impossible) return true;
+      const int kept = net.node(edge.a).gone ? edge.b : edge.a;
       // The next merge must find one edge per pair, or an edge would lead back to its node.
       join_parallel(net, kept);
       merged = true;

@@ -90,7 +90,7 @@ void keep_labels(Network& net, int n, const Labels& kept) {
   normalise(net, n);
 }
 
-void normalise(Network& net, int n) {
+void normalise(Network& net, int n, std::size_t first_use) {
   Node& node = net.node(n);
   double least = 0;
   node.cost = net.algebra.subtract_min(node.cost, &least);
@@ -99,7 +99,8 @@ void normalise(Network& net, int n) {
     return;
   }
   net.constant += least;
-  std::erase_if(node.uses, [&](RowUse& use) {
+  const auto begin = node.uses.begin() + static_cast<std::ptrdiff_t>(first_use);
+  const auto end = std::remove_if(begin, node.uses.end(), [&](RowUse& use) {
     double bytes = 0;
     use.bytes = net.algebra.subtract_min(use.bytes, &bytes);
     if (bytes > 0) {
@@ -108,6 +109,7 @@ void normalise(Network& net, int n) {
     const Vector& left = net.algebra.vector(use.bytes);
     return use.begin >= use.end || *std::max_element(left.begin(), left.end()) == 0;
   });
+  node.uses.erase(end, node.uses.end());
 }
 
 void remove_edge(Network& net, int e) {
@@ -217,65 +219,106 @@ void eliminate(Network& net, int n) {
   net.steps.push_back(std::move(step));
 }
 
+namespace {
+
+// Which label of either end a merged label stands for, its cost, and its classes in the edge.
+struct Pairs {
+  Labels kept, gone, kept_classes, gone_classes;
+  Vector cost;
+};
+
+Pairs affordable_pairs(Network& net, const Edge& edge, int kept, double cutoff) {
+  const Table table = table_from(net, edge, kept);
+  const Vector& kept_cost = net.cost(kept);
+  const Vector& gone_cost = net.cost(other_end(edge, kept));
+  const Labels& rows = net.algebra.labels(table.map_a);
+  const Labels& columns = net.algebra.labels(table.map_b);
+  const Core& core = net.algebra.core(table.core);
+  Pairs pairs;
+  for (std::size_t i = 0; i < kept_cost.size(); ++i) {
+    for (std::size_t j = 0; j < gone_cost.size(); ++j) {
+      const double sum = kept_cost[i] + gone_cost[j] + core.row(rows[i])[columns[j]];
+      if (!(net.constant + sum < cutoff)) continue;
+      pairs.kept.push_back(static_cast<int>(i));
+      pairs.gone.push_back(static_cast<int>(j));
+      pairs.kept_classes.push_back(rows[i]);
+      pairs.gone_classes.push_back(columns[j]);
+      pairs.cost.push_back(sum);
+    }
+  }
+  return pairs;
+}
+
+bool is_identity(const Labels& labels, int count) {
+  if (labels.size() != at(count)) return false;
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    if (labels[i] != static_cast<int>(i)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 void merge_ends(Network& net, int e, double cutoff) {
   const Edge edge = net.edge(e);
   Algebra& algebra = net.algebra;
-  Step step = {.kind = Step::Kind::kMerge, .node = edge.a, .other = edge.b};
-  const Vector cost_a = net.cost(edge.a), cost_b = net.cost(edge.b);
-  const Labels map_a = algebra.labels(edge.table.map_a), map_b = algebra.labels(edge.table.map_b);
-  const Core core = algebra.core(edge.table.core);
-  Vector cost;
-  Labels classes_a, classes_b;
-  for (std::size_t i = 0; i < cost_a.size(); ++i) {
-    for (std::size_t j = 0; j < cost_b.size(); ++j) {
-      const double sum = cost_a[i] + cost_b[j] + core.row(map_a[i])[map_b[j]];
-      if (!(net.constant + sum < cutoff)) continue;
-      step.first.push_back(static_cast<int>(i));
-      step.second.push_back(static_cast<int>(j));
-      cost.push_back(sum);
-      classes_a.push_back(map_a[i]);
-      classes_b.push_back(map_b[j]);
-    }
-  }
+  const auto weight = [&](int n) { return net.node(n).edges.size() + net.node(n).uses.size(); };
+  const int kept_end = weight(edge.a) >= weight(edge.b) ? edge.a : edge.b;
+  const int gone_end = other_end(edge, kept_end);
+  Pairs pairs = affordable_pairs(net, edge, kept_end, cutoff);
   drop_edge(net, e);
-  Node& a = net.node(edge.a);
-  Node& b = net.node(edge.b);
-  b.gone = true;
-  if (cost.empty()) {
+  Node& kept = net.node(kept_end);
+  Node& gone = net.node(gone_end);
+  gone.gone = true;
+  if (pairs.cost.empty()) {
     net.impossible = true;
     return;
   }
-  a.cost = algebra.add_vector(std::move(cost));
-  const int first = algebra.add_labels(step.first), second = algebra.add_labels(step.second);
-  for (RowUse& use : a.uses) use.bytes = algebra.select_vector(use.bytes, first);
-  for (RowUse use : b.uses) {
-    use.bytes = algebra.select_vector(use.bytes, second);
-    a.uses.push_back(use);
+  // Where the merged labels are those of one end, nothing changes on its side.
+  const bool kept_same = is_identity(pairs.kept, net.label_count(kept_end));
+  const bool gone_same = is_identity(pairs.gone, net.label_count(gone_end));
+  kept.cost = algebra.add_vector(std::move(pairs.cost));
+  const int kept_id = algebra.add_labels(pairs.kept), gone_id = algebra.add_labels(pairs.gone);
+  if (!kept_same) {
+    for (RowUse& use : kept.uses) use.bytes = algebra.select_vector(use.bytes, kept_id);
+  }
+  const std::size_t first_new_use = kept_same ? kept.uses.size() : 0;
+  for (RowUse use : gone.uses) {
+    use.bytes = algebra.select_vector(use.bytes, gone_id);
+    kept.uses.push_back(use);
   }
   for (const RowUse& use : edge.uses) {
-    Vector bytes;
-    for (std::size_t l = 0; l < classes_a.size(); ++l) {
-      bytes.push_back(algebra.core(use.bytes).row(classes_a[l])[classes_b[l]]);
+    Table bytes = {-1, -1, use.bytes};
+    if (edge.a != kept_end) bytes = algebra.flip(bytes);
+    Vector values;
+    for (std::size_t l = 0; l < pairs.kept_classes.size(); ++l) {
+      values.push_back(algebra.core(bytes.core).row(pairs.kept_classes[l])[pairs.gone_classes[l]]);
     }
-    a.uses.push_back({use.begin, use.end, algebra.add_vector(std::move(bytes))});
+    kept.uses.push_back({use.begin, use.end, algebra.add_vector(std::move(values))});
   }
-  const auto reattach = [&](int f, int from, int kept) {
+  const auto select = [&](int f, int end, int labels) {
     Edge& moved = net.edge(f);
-    int& end = moved.a == from ? moved.a : moved.b;
-    int& map = moved.a == from ? moved.table.map_a : moved.table.map_b;
-    end = edge.a;
-    map = algebra.select_labels(map, kept);
+    int& map = moved.a == end ? moved.table.map_a : moved.table.map_b;
+    map = algebra.select_labels(map, labels);
     tidy_edge(net, moved);
     normalise_edge_uses(net, moved);
   };
-  for (int f : a.edges) reattach(f, edge.a, first);
-  for (int f : b.edges) {
-    reattach(f, edge.b, second);
-    a.edges.push_back(f);
+  if (!kept_same) {
+    for (int f : kept.edges) select(f, kept_end, kept_id);
   }
-  b.edges.clear();
-  net.steps.push_back(std::move(step));
-  normalise(net, edge.a);
+  for (int f : gone.edges) {
+    if (!gone_same) select(f, gone_end, gone_id);
+    Edge& moved = net.edge(f);
+    (moved.a == gone_end ? moved.a : moved.b) = kept_end;
+    kept.edges.push_back(f);
+  }
+  gone.edges.clear();
+  net.steps.push_back({.kind = Step::Kind::kMerge,
+                       .node = kept_end,
+                       .other = gone_end,
+                       .first = std::move(pairs.kept),
+                       .second = std::move(pairs.gone)});
+  normalise(net, kept_end, first_new_use);
 }
 
 std::vector<int> lift(const Network& net, std::vector<int> labels) {

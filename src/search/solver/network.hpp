@@ -96,12 +96,14 @@ void keep_labels(Network& net, int n, const Labels& kept);
 void remove_edge(Network& net, int e);
 // A node without uses (of its own or of its edges) and with at most two edges, or with one label.
 void eliminate(Network& net, int n);
-// Joins the ends of edge e; labels are those pairs that cost less than cutoff.
+// Joins the ends of edge e into the one with more edges; labels are those pairs that cost less than
+// cutoff. There must be no second edge between the two.
 void merge_ends(Network& net, int e, double cutoff);
 // One edge where there were several between the same nodes; true if anything changed.
 bool join_parallel(Network& net, int n);
-// Takes the least of a node's costs and uses to the constant and the capacities.
-void normalise(Network& net, int n);
+// Takes the least of a node's costs and of its uses from first_use on to the constant and the
+// capacities.
+void normalise(Network& net, int n, std::size_t first_use = 0);
 // Drops rows that cannot be exceeded, or not without another; `impossible` if one must be.
 void drop_slack_rows(Network& net);
 

@@ -93,11 +93,10 @@ class Reduction {
       const Edge& edge = net_.edge(e);
       const double most = std::max(net_.label_count(edge.a), net_.label_count(edge.b));
       if (net_.algebra.finite_pairs(edge.table) > most) continue;
-      const int kept = edge.a;
-      join_parallel(net_, kept);
-      if (net_.edge(e).gone) return push(n), true;
+      const int other = other_end(edge, n);
       merge_ends(net_, e, kInfinity);
       if (net_.impossible) return true;
+      const int kept = net_.node(n).gone ? other : n;
       push(kept);
       push_neighbours(kept);
       return true;
