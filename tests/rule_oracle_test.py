@@ -272,6 +272,7 @@ def check_run(case, run, expected):
 
 def check_case(case, result):
     assert "error" not in result, f"{case.name}: {result['error']}"
+    assert result["has_rule"], f"{case.name}: no rule"
     found = set()
     expected = whole_outputs(case)
     for run in result["runs"]:

@@ -1,6 +1,5 @@
 // From an op to its rule: the row's text, read against the op's shapes.
 #include <algorithm>
-#include <set>
 
 #include "ops/table.hpp"
 
@@ -18,6 +17,16 @@ bool mentions(const TensorFactors& tensor, int factor) {
   return std::any_of(tensor.begin(), tensor.end(), [&](const std::vector<int>& dim) {
     return std::find(dim.begin(), dim.end(), factor) != dim.end();
   });
+}
+
+// An absent optional output needs no factors.
+Status verify_present(Rule rule, OpShapes shapes, const Op& op) {
+  for (std::size_t t = op.outputs.size(); t-- > 0;) {
+    if (op.has_output(t)) continue;
+    rule.outputs.erase(rule.outputs.begin() + static_cast<std::ptrdiff_t>(t));
+    shapes.outputs.erase(shapes.outputs.begin() + static_cast<std::ptrdiff_t>(t));
+  }
+  return verify(rule, shapes);
 }
 
 bool reduces(FactorKind kind) {
@@ -96,7 +105,7 @@ Result<RuleOf> rule_of(const Graph& graph, const Op& op, const UserRules& user) 
                          factor.name + "~ needs an exchange that only built-in rules can have; " +
                          "mark it ^ (whole)");
     }
-    if (Status status = verify(*rule, shapes); !status) {
+    if (Status status = verify_present(*rule, shapes, op); !status) {
       return input_error(described(op) + ": the user's rule \"" + *text +
                          "\": " + status.error().message);
     }
@@ -116,81 +125,8 @@ Result<RuleOf> rule_of(const Graph& graph, const Op& op, const UserRules& user) 
   if (!rule) return RuleOf{replicated_rule(shapes), false};
   keep_to_dtypes(*rule, shapes, row->exact_on_integers);
   drop_absent_inputs(*rule, op);
-  if (!verify(*rule, shapes)) return RuleOf{replicated_rule(shapes), false};
+  if (!verify_present(*rule, shapes, op)) return RuleOf{replicated_rule(shapes), false};
   return RuleOf{std::move(*rule), true};
-}
-
-Status verify(const Rule& rule, const OpShapes& shapes) {
-  if (rule.inputs.size() != shapes.inputs.size() || rule.outputs.size() != shapes.outputs.size()) {
-    return input_error("the rule and the op differ in their number of inputs or outputs");
-  }
-  std::set<std::string> names;
-  for (const Factor& factor : rule.factors) {
-    if (!names.insert(factor.name).second) return input_error("two factors " + factor.name);
-    const bool sums = factor.kind == FactorKind::kSum || factor.kind == FactorKind::kPartial;
-    if (!sums && !factor.partial_inputs.empty()) {
-      return input_error("factor " + factor.name + " has summands but is not summed over");
-    }
-    for (int input : factor.partial_inputs) {
-      if (input < 0 || static_cast<std::size_t>(input) >= rule.inputs.size()) {
-        return input_error("factor " + factor.name + " names an input that does not exist");
-      }
-    }
-  }
-  const auto check = [&](const TensorFactors& tensor, const Shape& shape,
-                         const std::string& where) -> Status {
-    if (tensor.size() != shape.size()) return input_error(where + ": rank differs");
-    std::set<int> seen;
-    for (std::size_t d = 0; d < tensor.size(); ++d) {
-      std::int64_t product = 1;
-      for (int f : tensor[d]) {
-        if (f < 0 || static_cast<std::size_t>(f) >= rule.factors.size()) {
-          return input_error(where + ": a factor that does not exist");
-        }
-        const Factor& factor = rule.factors[static_cast<std::size_t>(f)];
-        if (factor.kind == FactorKind::kPartial) {
-          return input_error(where + ": a partial factor is no dimension");
-        }
-        if (!seen.insert(f).second && factor.kind != FactorKind::kWhole) {
-          return input_error(where + ": factor " + factor.name +
-                             " twice in one tensor; mark it ^ (whole)");
-        }
-        // Sizes of other factors may not multiply to anything that exists.
-        if (__builtin_mul_overflow(product, factor.size, &product)) product = -1;
-      }
-      if (!tensor[d].empty() && product != shape[d]) {
-        return input_error(where + ": dimension " + std::to_string(d) + " has " +
-                           std::to_string(shape[d]) + " elements, its factors " +
-                           std::to_string(product));
-      }
-    }
-    return Ok{};
-  };
-  for (std::size_t t = 0; t < shapes.inputs.size(); ++t) {
-    AUTOPAR_RETURN_IF_ERROR(check(rule.inputs[t], shapes.inputs[t], "input " + std::to_string(t)));
-  }
-  for (std::size_t t = 0; t < shapes.outputs.size(); ++t) {
-    AUTOPAR_RETURN_IF_ERROR(
-        check(rule.outputs[t], shapes.outputs[t], "output " + std::to_string(t)));
-  }
-  for (std::size_t f = 0; f < rule.factors.size(); ++f) {
-    const Factor& factor = rule.factors[f];
-    const int index = static_cast<int>(f);
-    if (factor.kind == FactorKind::kParallel) {
-      for (std::size_t t = 0; t < rule.outputs.size(); ++t) {
-        if (mentions(rule.outputs[t], index)) continue;
-        return input_error("output " + std::to_string(t) + " does not have the factor " +
-                           factor.name + "; mark it + > < (reduced), ~ or ^ (whole)");
-      }
-    }
-    for (int input : factor.partial_inputs) {
-      if (mentions(rule.inputs[static_cast<std::size_t>(input)], index)) {
-        return input_error("input " + std::to_string(input) + " has the factor " + factor.name +
-                           " and is its summand as well");
-      }
-    }
-  }
-  return Ok{};
 }
 
 bool is_operand_constant(const Op& op, std::size_t port) {

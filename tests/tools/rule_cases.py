@@ -213,6 +213,7 @@ def add_normalisations():
     add("LayerNormalization", [normal(2, 4, 6) + 9, normal(6), normal(6)], "d0 d1 d2")
     add("LayerNormalization", [normal(2, 4, 6), normal(4, 6)], "d0 d1 d2", "two-dims", axis=1, outputs=3)
     add("LayerNormalization", [normal(2, 4, 6), normal(1, 6), normal(6)], "d0 d1 d2", "mean", axis=-1, outputs=[True, True])
+    add("LayerNormalization", [normal(2, 4, 6), normal(6)], "d0 d1 d2", "deviation", outputs=[True, False, True])
     add("RMSNormalization", [normal(2, 4, 6), normal(6)], "d0 d1 d2")
     add("BatchNormalization", [normal(2, 4, 6, 2), normal(4), normal(4), normal(4), positive(4)], "n c s0 s1")
     add("BatchNormalization", [normal(4, 4), normal(4), normal(4), normal(4), positive(4)], "n c", "rank-2")

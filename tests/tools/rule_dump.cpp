@@ -200,7 +200,6 @@ Result<json> dump_case(const json& in, const std::vector<std::vector<std::int64_
   UserRules user;
   if (in.contains("user_rule")) user.text_of_type[op.type] = in.at("user_rule");
   AUTOPAR_TRY(found, rule_of(graph, op, user));
-  AUTOPAR_RETURN_IF_ERROR(verify(found.rule, shapes_of(graph, op)));
   // The text form reads back as the same rule.
   AUTOPAR_TRY(again, parse_rule(to_text(found.rule), shapes_of(graph, op)));
   if (to_text(again) != to_text(found.rule)) {

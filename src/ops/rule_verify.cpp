@@ -1,0 +1,105 @@
+// Whether a rule fits the shapes of its op and says what becomes of every factor.
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "autopar/ops.hpp"
+
+namespace autopar {
+namespace {
+
+bool mentions(const TensorFactors& tensor, int factor) {
+  return std::any_of(tensor.begin(), tensor.end(), [&](const std::vector<int>& dim) {
+    return std::find(dim.begin(), dim.end(), factor) != dim.end();
+  });
+}
+
+Status verify_factors(const Rule& rule) {
+  std::set<std::string> names;
+  for (const Factor& factor : rule.factors) {
+    if (!names.insert(factor.name).second) return input_error("two factors " + factor.name);
+    const bool sums = factor.kind == FactorKind::kSum || factor.kind == FactorKind::kPartial;
+    if (!sums && !factor.partial_inputs.empty()) {
+      return input_error("factor " + factor.name + " has summands but is not summed over");
+    }
+    for (int input : factor.partial_inputs) {
+      if (input < 0 || static_cast<std::size_t>(input) >= rule.inputs.size()) {
+        return input_error("factor " + factor.name + " names an input that does not exist");
+      }
+    }
+  }
+  return Ok{};
+}
+
+Status verify_dim(const Rule& rule, const std::vector<int>& dim, std::int64_t extent,
+                  std::set<int>& seen) {
+  std::int64_t product = 1;
+  for (int f : dim) {
+    if (f < 0 || static_cast<std::size_t>(f) >= rule.factors.size()) {
+      return input_error("a factor that does not exist");
+    }
+    const Factor& factor = rule.factors[static_cast<std::size_t>(f)];
+    if (factor.kind == FactorKind::kPartial) {
+      return input_error("a partial factor is no dimension");
+    }
+    if (!seen.insert(f).second && factor.kind != FactorKind::kWhole) {
+      return input_error("factor " + factor.name + " twice in one tensor; mark it ^ (whole)");
+    }
+    // Sizes that a user wrote may not multiply to anything that exists.
+    if (__builtin_mul_overflow(product, factor.size, &product)) product = -1;
+  }
+  if (dim.empty() || product == extent) return Ok{};
+  return input_error("a dimension has " + std::to_string(extent) + " elements, its factors " +
+                     std::to_string(product));
+}
+
+Status verify_tensors(const Rule& rule, const std::vector<TensorFactors>& tensors,
+                      const std::vector<Shape>& shapes, const char* name) {
+  if (tensors.size() != shapes.size()) {
+    return input_error(std::string("the rule has ") + std::to_string(tensors.size()) + " " + name +
+                       "s, the op " + std::to_string(shapes.size()));
+  }
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
+    const std::string where = std::string(name) + " " + std::to_string(t) + ": ";
+    if (tensors[t].size() != shapes[t].size()) {
+      return input_error(where + "expected " + std::to_string(shapes[t].size()) + " dimensions");
+    }
+    std::set<int> seen;
+    for (std::size_t d = 0; d < tensors[t].size(); ++d) {
+      if (Status status = verify_dim(rule, tensors[t][d], shapes[t][d], seen); !status) {
+        return input_error(where + status.error().message);
+      }
+    }
+  }
+  return Ok{};
+}
+
+// What is split must be split, reduced or exchanged in every output.
+Status verify_use(const Rule& rule, int f) {
+  const Factor& factor = rule.factors[static_cast<std::size_t>(f)];
+  for (std::size_t t = 0; t < rule.outputs.size() && factor.kind == FactorKind::kParallel; ++t) {
+    if (mentions(rule.outputs[t], f)) continue;
+    return input_error("output " + std::to_string(t) + " does not have the factor " + factor.name +
+                       "; mark it + > < (reduced), ~ or ^ (whole)");
+  }
+  for (int input : factor.partial_inputs) {
+    if (!mentions(rule.inputs[static_cast<std::size_t>(input)], f)) continue;
+    return input_error("input " + std::to_string(input) + " has the factor " + factor.name +
+                       " and is its summand as well");
+  }
+  return Ok{};
+}
+
+}  // namespace
+
+Status verify(const Rule& rule, const OpShapes& shapes) {
+  AUTOPAR_RETURN_IF_ERROR(verify_factors(rule));
+  AUTOPAR_RETURN_IF_ERROR(verify_tensors(rule, rule.inputs, shapes.inputs, "input"));
+  AUTOPAR_RETURN_IF_ERROR(verify_tensors(rule, rule.outputs, shapes.outputs, "output"));
+  for (std::size_t f = 0; f < rule.factors.size(); ++f) {
+    AUTOPAR_RETURN_IF_ERROR(verify_use(rule, static_cast<int>(f)));
+  }
+  return Ok{};
+}
+
+}  // namespace autopar
