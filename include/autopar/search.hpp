@@ -47,7 +47,7 @@ struct SearchRequest {
   const Cluster& cluster;
   std::string searcher = "dp";
   std::optional<Mesh> mesh = {};  // fixed; else mesh_candidates up to max_axes
-  int max_axes = 3;
+  int max_axes = 2;
   Bytes memory_limit = 0;  // 0: the device's memory
   bool limit_memory = true;
   BoundaryLayout inputs = {};

@@ -31,7 +31,9 @@ void add_layout_options(CLI::App& app, PlanOptions& options) {
 }
 
 void add_solve_options(CLI::App& app, PlanOptions& options) {
-  app.add_option("--max-axes", options.max_axes, "mesh axes to try at most")
+  app.add_option(
+         "--max-axes", options.max_axes,
+         "mesh axes to try at most (default 2; a cluster of more tiers has one axis per tier)")
       ->check(CLI::Range(1, 6));
   app.add_option("--gap", options.gap, "stop when the plan is this close to the bound: 0.5%");
   app.add_option("--time-limit", options.time_limit, "stop after this long with the best: 30s");

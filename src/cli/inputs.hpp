@@ -24,7 +24,7 @@ struct PlanOptions {
   std::string outputs = "free";
   std::string updates = "new.*";
   std::string io = "local";
-  int max_axes = 3;
+  int max_axes = 2;
   double gap_percent = 0;
   std::string gap;
   std::string time_limit;

@@ -70,13 +70,14 @@ struct Search {
     AUTOPAR_TRY(solution, searcher.solve(request, *built, options));
     trial.solve_seconds = seconds_since(start);
     trial.lower_bound = solution.lower_bound;
-    trial.pruned = solution.cut_off;
+    trial.pruned = solution.cut_off || (!solution.feasible && solution.lower_bound < kInfinity &&
+                                        solution.lower_bound >= best);
     trial.feasible = solution.feasible;
     outcome.interrupted |= solution.interrupted;
     unlimited_bound = std::min(unlimited_bound, solution.unlimited_lower_bound);
     if (solution.feasible) {
       AUTOPAR_RETURN_IF_ERROR(keep_better(*built, solution, model, trial));
-    } else if (!solution.cut_off) {
+    } else if (!trial.pruned) {
       note_infeasible(mesh, solution);
     }
     outcome.trials.push_back(trial);
