@@ -3,38 +3,19 @@
 
 #include <onnx/onnx_pb.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <filesystem>
-#include <fstream>
 #include <map>
 
 #include "autopar/files.hpp"
+#include "folder.hpp"
 #include "strategies.hpp"
 
 using namespace autopar;
 using namespace autopar::testing;
 
 namespace {
-
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "autopar-XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // Every kind of collective that inference knows, constants, initializers, partial sums.
 Graph mixed_graph() {
@@ -177,7 +158,7 @@ TEST_CASE("a plan that cannot be written leaves nothing behind", "[export]") {
   Random random(2);
   const Plan plan = plan_of(graph, cluster, make_mesh(cluster, {2}).value(), random);
   const Folder folder;
-  std::ofstream(folder / "file") << "in the way";
+  folder.write("file", "in the way");
   const auto written = write_plan(plan, kMetadata, folder / "file/plan.onnx");
   REQUIRE(!written.ok());
   CHECK(written.error().code == ErrorCode::kInput);
@@ -186,11 +167,7 @@ TEST_CASE("a plan that cannot be written leaves nothing behind", "[export]") {
   }
   std::filesystem::create_directory(folder / "plan.onnx");
   CHECK(!write_plan(plan, kMetadata, folder / "plan.onnx").ok());
-  std::size_t files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
-    files += entry.exists();
-  }
-  CHECK(files == 2);
+  CHECK(folder.files() == 2);
 }
 
 TEST_CASE("external data lies beside the plan", "[export]") {

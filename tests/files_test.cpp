@@ -1,47 +1,18 @@
 // cluster.json and strategy.json: what is read, what is refused, and that writing reads back.
 #include "autopar/files.hpp"
 
-#include <unistd.h>
-
 #include <catch2/catch.hpp>
-#include <filesystem>
-#include <fstream>
+#include <cerrno>
 
 #include "autopar/partition.hpp"
 #include "autopar/sha256.hpp"
+#include "folder.hpp"
 #include "strategies.hpp"
 
 using namespace autopar;
 using namespace autopar::testing;
 
 namespace {
-
-// A folder of its own that goes when the test ends.
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "autopar-XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(*this / name, std::ios::binary) << text;
-    return *this / name;
-  }
-  std::size_t files() const {
-    std::size_t n = 0;
-    for (const auto& entry : std::filesystem::directory_iterator(path_)) n += entry.exists();
-    return n;
-  }
-
- private:
-  std::string path_;
-};
 
 const std::string kCluster = R"({"format": "autopar-cluster", "version": 1, "name": "two boxes",
  "device": {"name": "A100", "memory_bytes": 85899345920, "memory_bandwidth_bytes_per_s": 2.039e12,
