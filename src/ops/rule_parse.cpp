@@ -1,32 +1,15 @@
-// Reads the text form of a rule against the shapes of an op.
-//
-//   rule    := tensors "->" tensors { "|" section }
-//   tensors := tensor { "," tensor }         a tensor is a list of dimensions, maybe empty;
-//                                            the last input may end in "*": any number like it
-//   dim     := "..." | "_" | factor | "(" factor factor ... ")"
-//   factor  := name [mark] ["=" size]        mark: + > < ~ ^, see FactorKind
-//   section := "partial:" groups             groups of input numbers, "," between; "*": all inputs;
-//                                            "none": the output alone may be taken as a summand
-//            | "summand" name ":" numbers    inputs that are summands of a sum over factor `name`
+// Holds the text of a rule against the shapes of an op: how many dimensions a "..." stands for,
+// which dimensions are broadcast, how large every factor is.
 //
 // A rank-0 tensor fits every pattern, so that absent optional inputs need no pattern of their own;
 // patterns of tensors beyond those of the op are ignored.
 // Linear in the length of the text times the (small) number of factors.
 #include <algorithm>
-#include <charconv>
-#include <string_view>
 
-#include "ops/rule_text.hpp"
+#include "ops/rule_pattern.hpp"
 
 namespace autopar {
 namespace {
-
-// A dimension as written. "...": `ellipsis`; "_": no factor; "(a b)": several.
-struct PatternDim {
-  bool ellipsis = false;
-  std::vector<int> factors;
-};
-using Pattern = std::vector<PatternDim>;
 
 struct Side {
   const char* name;
@@ -36,84 +19,34 @@ struct Side {
   std::string where(std::size_t t) const { return std::string(name) + " " + std::to_string(t); }
 };
 
-std::string_view trim(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-  return text;
-}
-
-std::vector<std::string_view> split(std::string_view text, std::string_view separator) {
-  std::vector<std::string_view> parts;
-  while (true) {
-    const std::size_t at = text.find(separator);
-    parts.push_back(trim(text.substr(0, at)));
-    if (at == std::string_view::npos) return parts;
-    text.remove_prefix(at + separator.size());
-  }
-}
-
-// The next word of a tensor: one bracket, or everything up to a space or bracket.
-std::string_view next_word(std::string_view& text) {
-  text = trim(text);
-  std::size_t length = std::min<std::size_t>(text.size(), 1);
-  if (!text.empty() && text.front() != '(' && text.front() != ')') {
-    length = std::min(text.find_first_of(" \t()"), text.size());
-  }
-  const std::string_view word = text.substr(0, length);
-  text.remove_prefix(length);
-  return word;
-}
-
-std::optional<std::int64_t> number(std::string_view text) {
-  std::int64_t value = 0;
-  const auto end = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || end.ec != std::errc() || end.ptr != text.data() + text.size()) return {};
-  return value;
-}
-
-bool is_name(std::string_view text) {
-  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
-  const auto other = [](char c) { return (c >= '0' && c <= '9') || c == '_'; };
-  return !text.empty() && letter(text.front()) &&
-         std::all_of(text.begin(), text.end(), [&](char c) { return letter(c) || other(c); });
-}
-
-std::size_t ellipsis_position(const Pattern& pattern) {
-  std::size_t at = 0;
-  while (at < pattern.size() && !pattern[at].ellipsis) ++at;
-  return at;
-}
-
 class Parser {
  public:
-  Parser(std::string_view text, const OpShapes& shapes)
-      : text_(text), inputs_{"input", shapes.inputs, {}}, outputs_{"output", shapes.outputs, {}} {}
+  Parser(std::string_view text, const OpShapes& shapes, RulePattern pattern)
+      : text_(text),
+        inputs_{"input", shapes.inputs, std::move(pattern.inputs)},
+        outputs_{"output", shapes.outputs, std::move(pattern.outputs)},
+        ellipsis_at_(pattern.ellipsis_at),
+        last_input_repeats_(pattern.last_input_repeats),
+        sections_(std::move(pattern.sections)) {
+    rule_.factors = std::move(pattern.factors);
+  }
 
   Result<Rule> run() {
-    const std::vector<std::string_view> sections = split(text_, "|");
-    const std::vector<std::string_view> sides = split(sections[0], "->");
-    if (sides.size() != 2) return wrong("expected exactly one '->'");
-    AUTOPAR_RETURN_IF_ERROR(read_side(sides[0], inputs_));
-    AUTOPAR_RETURN_IF_ERROR(read_side(sides[1], outputs_));
+    AUTOPAR_RETURN_IF_ERROR(fit_side(inputs_, last_input_repeats_));
+    AUTOPAR_RETURN_IF_ERROR(fit_side(outputs_, false));
     AUTOPAR_RETURN_IF_ERROR(expand_ellipses());
     AUTOPAR_RETURN_IF_ERROR(measure_factors());
     rule_.inputs = placed(inputs_);
     rule_.outputs = placed(outputs_);
     drop_trivial_factors();
-    for (std::size_t i = 1; i < sections.size(); ++i) {
-      AUTOPAR_RETURN_IF_ERROR(read_section(sections[i]));
-    }
+    for (std::string_view section : sections_) AUTOPAR_RETURN_IF_ERROR(read_section(section));
     return std::move(rule_);
   }
 
  private:
-  Error wrong(const std::string& what) const {
-    return input_error("rule \"" + std::string(text_) + "\": " + what);
-  }
+  Error wrong(const std::string& what) const { return rule_error(text_, what); }
 
-  Status read_side(std::string_view text, Side& side);
-  Result<Pattern> pattern(std::string_view text);
-  Result<int> factor(std::string_view word);
+  Status fit_side(Side& side, bool last_repeats);
   Status expand_ellipses();
   Result<std::vector<std::int64_t>> ellipsis_sizes() const;
   Status measure_factors();
@@ -126,26 +59,24 @@ class Parser {
 
   std::string_view text_;
   Side inputs_, outputs_;
-  Rule rule_;             // sizes that are not known yet are 0
-  int ellipsis_at_ = -1;  // number of factors named before the first "..."
+  int ellipsis_at_;
+  bool last_input_repeats_;
+  std::vector<std::string_view> sections_;
+  Rule rule_;  // sizes that are not known yet are 0
 };
 
-Status Parser::read_side(std::string_view text, Side& side) {
+// Patterns of tensors that the op does not have are dropped.
+Status Parser::fit_side(Side& side, bool last_repeats) {
   const std::size_t count = side.shapes.size();
-  if (text.empty() && count == 0) return Ok{};
-  std::vector<std::string_view> texts = split(text, ",");
-  if (text.ends_with('*')) {
-    texts.back().remove_suffix(1);
-    const std::string_view repeated = texts.back();
-    if (texts.size() < count) texts.resize(count, repeated);
+  // No text at all is one tensor of rank 0, or none.
+  if (count == 0) side.patterns.clear();
+  if (last_repeats && side.patterns.size() < count) {
+    const Pattern repeated = side.patterns.back();
+    side.patterns.resize(count, repeated);
   }
-  if (texts.size() < count) {
-    return wrong("it has " + std::to_string(texts.size()) + " " + side.name + "s, the op has " +
-                 std::to_string(count));
-  }
-  for (std::string_view tensor : texts) {
-    AUTOPAR_TRY(read, pattern(tensor));
-    side.patterns.push_back(std::move(read));
+  if (side.patterns.size() < count) {
+    return wrong("it has " + std::to_string(side.patterns.size()) + " " + side.name +
+                 "s, the op has " + std::to_string(count));
   }
   side.patterns.resize(count);
   for (std::size_t t = 0; t < count; ++t) {
@@ -158,71 +89,6 @@ Status Parser::read_side(std::string_view text, Side& side) {
                  std::to_string(open ? read.size() - 1 : read.size()) + " dimensions");
   }
   return Ok{};
-}
-
-Result<Pattern> Parser::pattern(std::string_view text) {
-  Pattern result;
-  bool inside = false;
-  while (!trim(text).empty()) {
-    const std::string_view word = next_word(text);
-    if (word == "(" || word == ")") {
-      if (inside == (word == "(")) return wrong("unmatched '" + std::string(word) + "'");
-      inside = word == "(";
-      if (inside) result.emplace_back();
-    } else if (word == "..." || word == "_") {
-      if (inside) return wrong("'" + std::string(word) + "' inside '(...)'");
-      result.push_back({.ellipsis = word == "...", .factors = {}});
-      if (word == "..." && ellipsis_at_ < 0) {
-        ellipsis_at_ = static_cast<int>(rule_.factors.size());
-      }
-    } else {
-      AUTOPAR_TRY(index, factor(word));
-      if (!inside) result.emplace_back();
-      result.back().factors.push_back(index);
-    }
-  }
-  if (inside) return wrong("'(' without ')'");
-  if (std::count_if(result.begin(), result.end(), [](auto& d) { return d.ellipsis; }) > 1) {
-    return wrong("'...' twice in one tensor");
-  }
-  return result;
-}
-
-Result<int> Parser::factor(std::string_view word) {
-  std::string_view name = word;
-  std::int64_t size = 0;
-  if (const std::size_t at = name.find('='); at != std::string_view::npos) {
-    const std::optional<std::int64_t> given = number(name.substr(at + 1));
-    if (!given || *given < 1) return wrong("'" + std::string(word) + "' has no valid size");
-    size = *given;
-    name = name.substr(0, at);
-  }
-  FactorKind kind = FactorKind::kParallel;
-  for (const FactorMark& mark : kFactorMarks) {
-    if (name.ends_with(mark.sign)) kind = mark.kind;
-  }
-  if (kind != FactorKind::kParallel) name.remove_suffix(1);
-  if (!is_name(name)) {
-    return wrong("'" + std::string(word) +
-                 "' is not a factor; expected a name, an optional mark of + > < ~ ^ and an "
-                 "optional =size, or '_' or '...'");
-  }
-  const int index = rule_.factor_index(std::string(name));
-  if (index < 0) {
-    rule_.factors.push_back(
-        {.name = std::string(name), .size = size, .kind = kind, .partial_inputs = {}});
-    return static_cast<int>(rule_.factors.size()) - 1;
-  }
-  Factor& known = rule_.factors[static_cast<std::size_t>(index)];
-  if (kind != FactorKind::kParallel && known.kind != FactorKind::kParallel && known.kind != kind) {
-    return wrong("factor " + known.name + " has two different marks");
-  }
-  if (kind != FactorKind::kParallel) known.kind = kind;
-  if (size != 0 && known.size != 0 && known.size != size) {
-    return wrong("factor " + known.name + " has two different sizes");
-  }
-  if (size != 0) known.size = size;
-  return index;
 }
 
 // Extents of the dimensions that the longest "..." covers, broadcast; innermost first.
@@ -387,8 +253,8 @@ Result<std::vector<int>> Parser::input_numbers(std::string_view text) const {
     return inputs;
   }
   while (!trim(text).empty()) {
-    const std::string_view word = next_word(text);
-    const std::optional<std::int64_t> input = number(word);
+    const std::string_view word = take_word(text);
+    const std::optional<std::int64_t> input = parse_number(word);
     if (!input || *input < 0) {
       return wrong("'" + std::string(word) + "' is not the number of an input");
     }
@@ -406,7 +272,7 @@ Status Parser::read_section(std::string_view section) {
   if (colon == std::string_view::npos) head = "";
   const std::string_view rest = section.substr(std::min(colon, section.size() - 1) + 1);
   if (head == "partial") {
-    for (std::string_view group : split(rest, ",")) {
+    for (std::string_view group : split_trimmed(rest, ",")) {
       AUTOPAR_TRY(inputs, input_numbers(group));
       if (inputs.empty() && group != "none") continue;
       std::string name = "partial" + (inputs.empty() ? "" : std::to_string(inputs[0]));
@@ -432,7 +298,8 @@ Status Parser::read_section(std::string_view section) {
 }  // namespace
 
 Result<Rule> parse_rule(const std::string& text, const OpShapes& shapes) {
-  return Parser(text, shapes).run();
+  AUTOPAR_TRY(pattern, read_pattern(text));
+  return Parser(text, shapes, std::move(pattern)).run();
 }
 
 }  // namespace autopar
