@@ -51,7 +51,10 @@ struct Rule {
 };
 // Text form and back. A dimension is a factor, "(a b)" for several, or "_" for none. `shapes` give
 // sizes; "..." stands for the leading dimensions that are left, aligned from the right with those
-// of the other tensors (broadcast: size-1 or missing dimensions have no factor).
+// of the other tensors (broadcast: size-1 or missing dimensions have no factor). "a=2" says a size
+// that no shape tells. After "|": "partial: 0 1, 2" (inputs in which the op is linear, jointly in
+// 0 and 1), "summand k: 2" (inputs that are summands of the sum over k). Grammar:
+// src/ops/rule_pattern.hpp.
 std::string to_text(const Rule& rule);
 struct OpShapes {
   std::vector<Shape> inputs, outputs;

@@ -71,6 +71,8 @@ def add_elementwise():
                "LeakyRelu Mish Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Tan Tanh "
                "ThresholdedRelu Acos Atanh").split():
         add(op, [unit(4, 6)], "d0 d1", **({"lambd": 0.2} if op == "Shrink" else {}))
+    add("Swish", [unit(4, 6)], "d0 d1", opset=24)
+    add("BitCast", [normal(4, 6)], "d0 d1", opset=26, to=6)
     for op in "Log Sqrt".split():
         add(op, [positive(4, 6)], "d0 d1")
     add("Acosh", [positive(4, 6) + 1], "d0 d1")
@@ -214,6 +216,7 @@ def add_normalisations():
     add("LayerNormalization", [normal(2, 4, 6), normal(4, 6)], "d0 d1 d2", "two-dims", axis=1, outputs=3)
     add("LayerNormalization", [normal(2, 4, 6), normal(1, 6), normal(6)], "d0 d1 d2", "mean", axis=-1, outputs=[True, True])
     add("LayerNormalization", [normal(2, 4, 6), normal(6)], "d0 d1 d2", "deviation", outputs=[True, False, True])
+    add("LayerNormalization", [normal(2, 4, 6).astype(np.float16), normal(6).astype(np.float16)], "d0 d1 d2", "half")
     add("RMSNormalization", [normal(2, 4, 6), normal(6)], "d0 d1 d2")
     add("BatchNormalization", [normal(2, 4, 6, 2), normal(4), normal(4), normal(4), positive(4)], "n c s0 s1")
     add("BatchNormalization", [normal(4, 4), normal(4), normal(4), normal(4), positive(4)], "n c", "rank-2")
@@ -221,6 +224,7 @@ def add_normalisations():
         outputs=3, training_mode=1, momentum=0.7)
     add("InstanceNormalization", [normal(2, 4, 3, 3), normal(4), normal(4)], "n c")
     add("GroupNormalization", [normal(2, 8, 3), normal(8), normal(8)], "n g", num_groups=4)
+    add("GroupNormalization", [normal(2, 8, 3), normal(4), normal(4)], "n g", "opset-18", num_groups=4, opset=18)
     add("LpNormalization", [normal(4, 6)], "d0")
     add("MeanVarianceNormalization", [normal(2, 4, 3, 3)], "d1")
     add("LRN", [normal(4, 3, 2, 2)], "n b0 b1", size=3)
@@ -255,6 +259,8 @@ def add_indexing():
     add("CumSum", [normal(4, 6, 2), scalar(1, np.int64)], "d0 d1 d2 partial0", exclusive=1)
     add("CumSum", [ints(0, 9, 4, 12), const([-1])], "d0 d1 partial0", "reverse", reverse=1)
     add("CumSum", [normal(12), scalar(0, np.int32)], "d0 partial0", "vector", opset=14)
+    add("CumProd", [positive(4, 6), scalar(1, np.int64)], "d0", opset=26)
+    add("TensorScatter", [normal(4, 2, 6, 2), normal(4, 2, 3, 2), ints(0, 3, 4)], "d0 d1 d3", opset=24)
     add("OneHot", [ints(-12, 14, 4, 6), scalar(12, np.int64), const([0, 1], np.float32)], "d0 d1 v")
     add("OneHot", [ints(0, 12, 4), const([12]), const([2, 5], np.float32)], "d0 v", "axis", axis=0)
 
@@ -296,6 +302,8 @@ def add_attention():
         q_num_heads=4, kv_num_heads=2, meshes=[[2], [2, 2], [2, 3]])
     add("Attention", [normal(2, 4, 6, 2), normal(2, 2, 1, 2), normal(2, 2, 1, 2), None, normal(2, 2, 2, 2),
                       normal(2, 2, 2, 2)], "b kv g s", "past", outputs=3, meshes=[[2], [2, 2]])
+    add("Attention", [normal(4, 2, 6, 2), normal(4, 2, 6, 2), normal(4, 2, 6, 2), None, None, None, ints(1, 6, 4)],
+        "b kv s", "lengths", opset=24)
     add("RotaryEmbedding", [normal(2, 4, 6, 4), normal(2, 6, 2), normal(2, 6, 2)], "b h s partial0")
     add("RotaryEmbedding", [normal(2, 6, 16), normal(9, 2), normal(9, 2), ints(0, 9, 2, 6)], "b h s partial0", "flat",
         num_heads=4)
