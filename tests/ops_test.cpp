@@ -574,3 +574,29 @@ TEST_CASE("rules of senseless ops", "[ops]") {
   }
   CHECK(with_rule > 1000);
 }
+
+TEST_CASE("devices that make the same random tensor draw alike", "[ops]") {
+  Graph graph = graph_of({"Bernoulli", {{4, 6}}, {}, {4, 6}, ""});
+  const Mesh mesh = mesh_of({2});
+  const auto seed = [&] {
+    const Op& op = graph.ops[0];
+    const Rule rule = rule_of(graph, op)->rule;
+    const std::vector<Assignment> found = candidates(rule, mesh);
+    REQUIRE(found.size() == 1);
+    const OpSpecs specs = specs_of(rule, found[0], mesh).value();
+    Graph program;
+    Names values, ops;
+    const ValueId input = program.add_value(graph.value(op.inputs[0]));
+    auto outputs =
+        localise({graph, op, rule, found[0], specs, mesh, program, values, ops, {input}, {"y"}});
+    REQUIRE(outputs.ok());
+    return program.ops[0].float_attribute("seed", -1);
+  };
+  const double first = seed();
+  CHECK(first >= 0);
+  CHECK(seed() == first);
+  graph.ops[0].name = "another";
+  CHECK(seed() != first);
+  graph.ops[0].attributes["seed"] = 7.0;
+  CHECK(seed() == 7.0);
+}

@@ -109,7 +109,10 @@ std::span<const OpRow> elementwise_rows() {
       {.type = "Where", .text = "..., ..., ... -> ... | partial: 1 2", .exact_on_integers = true},
       {.type = "Cast", .text = "... -> ... | partial: 0"},
       {.type = "CastLike", .rule = cast_like_rule, .operands = operand_bits({1})},
-      {.type = "Dropout", .rule = dropout_rule, .operands = operand_bits({1, 2})},
+      {.type = "Dropout",
+       .rule = dropout_rule,
+       .operands = operand_bits({1, 2}),
+       .rewrite = set_common_seed},
   };
   return rows;
 }

@@ -50,9 +50,29 @@ void set_grid_batch(const LocalContext& context, Op& op) {
   op.inputs[1] = emitter.ints(*size);
 }
 
+OpRow random(const char* type) {
+  return {.type = type, .rule = whole_rule, .rewrite = set_common_seed};
+}
+
 OpRow whole(const char* type) { return {.type = type, .rule = whole_rule}; }
 
 }  // namespace
+
+// Devices that hold the same tensor must draw the same numbers: without a seed of its own the op
+// gets one made of its name (Fowler-Noll-Vo hash, FNV-1a).
+void set_common_seed(const LocalContext& context, Op& op) {
+  if (op.attributes.count("seed") != 0) return;
+  std::uint32_t hash = 2166136261u;
+  for (unsigned char c : context.op.name) hash = (hash ^ c) * 16777619u;
+  // Few enough bits for a floating attribute.
+  const std::uint32_t bits = 1u << 20;
+  const bool integral = op.type == "Dropout";
+  if (integral) {
+    op.attributes["seed"] = static_cast<std::int64_t>(hash % bits);
+  } else {
+    op.attributes["seed"] = static_cast<double>(hash % bits);
+  }
+}
 
 std::span<const OpRow> generator_rows() {
   static const std::vector<OpRow> rows = {
@@ -66,7 +86,7 @@ std::span<const OpRow> generator_rows() {
        .rule = affine_grid_rule,
        .operands = operand_bits({1}),
        .rewrite = set_grid_batch},
-      whole("Bernoulli"),
+      random("Bernoulli"),
       whole("BlackmanWindow"),
       whole("Constant"),
       whole("MaxUnpool"),
@@ -74,11 +94,11 @@ std::span<const OpRow> generator_rows() {
       whole("HammingWindow"),
       whole("HannWindow"),
       whole("MelWeightMatrix"),
-      whole("Multinomial"),
-      whole("RandomNormal"),
-      whole("RandomNormalLike"),
-      whole("RandomUniform"),
-      whole("RandomUniformLike"),
+      random("Multinomial"),
+      random("RandomNormal"),
+      random("RandomNormalLike"),
+      random("RandomUniform"),
+      random("RandomUniformLike"),
       whole("Range"),
       whole("Shape"),
       whole("Size"),

@@ -190,7 +190,10 @@ RuleText resize_rule(const OpView& view) {
   for (std::size_t d = 0; d < from.size(); ++d) {
     resized[d] = mode == "tf_crop_and_resize" || d >= 2 || from[d] != view.out(0)[d];
   }
-  return same_dims(from.size(), resized, view.shapes.inputs.size() - 1) + " | partial: 0";
+  // What lies outside the image is a constant of its own.
+  const bool extrapolates = mode == "tf_crop_and_resize";
+  return same_dims(from.size(), resized, view.shapes.inputs.size() - 1) +
+         (extrapolates ? "" : " | partial: 0");
 }
 
 // The target sizes, if given, name the split dimensions as well.

@@ -27,7 +27,7 @@ RuleText linear_pool_rule(const OpView& view) {
 // The second output has indices into the whole flattened input, batch and channels included.
 RuleText max_pool_rule(const OpView& view) {
   if (!view.op.has_output(1)) return pool_rule(view);
-  if (view.in(0).size() < 3 || view.op.int_attribute("storage_order", 0) != 0) return std::nullopt;
+  if (view.in(0).size() < 3) return std::nullopt;
   const std::string output = "n~ c~" + spatial(view.out(0));
   return "n~ c~" + spatial(view.in(0)) + " -> " + output + ", " + output;
 }

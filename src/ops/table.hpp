@@ -60,6 +60,9 @@ Work view_work(const Op& op, const OpShapes& shapes);
 // Moves what it outputs, whatever the size of the input.
 Work gather_work(const Op& op, const OpShapes& shapes);
 
+// Devices that make the same random tensor make it alike.
+void set_common_seed(const LocalContext& context, Op& op);
+
 // The row of an op of ONNX's default domain; null for others.
 const OpRow* find_row(const Op& op);
 
