@@ -111,6 +111,7 @@ struct Searcher {
   Result<Solution> (*solve)(const SearchRequest& request, const MeshProblem& problem,
                             const SolveOptions& options);
   bool proves_bound;  // its lower bound holds for the whole problem
+  Fill fill;          // what it leaves of the candidates of an op
 };
 const std::vector<Searcher>& searchers();
 

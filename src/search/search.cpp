@@ -157,7 +157,10 @@ Result<SearchOutcome> search(const SearchRequest& request) {
   AUTOPAR_TRY(searcher, find_searcher(request.searcher));
   AUTOPAR_RETURN_IF_ERROR(check_names(request.pins, request.graph));
   const bool pinned = !request.pins.ops.empty() || !request.pins.values.empty();
-  Search state{request, *searcher, {}, kInfinity, kInfinity, {}, {}};
+  // A baseline looks at one candidate per op: no need to price the others.
+  SearchRequest narrowed = request;
+  if (narrowed.fill == Fill::kSearch) narrowed.fill = searcher->fill;
+  Search state{narrowed, *searcher, {}, kInfinity, kInfinity, {}, {}};
   for (const Mesh& mesh : meshes_of(request)) {
     const Status tried = state.try_mesh(mesh);
     if (tried) continue;

@@ -68,12 +68,14 @@ Result<Solution> run_replicate(const SearchRequest& request, const MeshProblem& 
 
 const std::vector<Searcher>& searchers() {
   static const std::vector<Searcher> table = {
-      {"dp", "dynamic_programming", "exact, with a proven lower bound", run_dp, true},
+      {"dp", "dynamic_programming", "exact, with a proven lower bound", run_dp, true,
+       Fill::kSearch},
       {"exhaustive", "exhaustive_search", "tries everything; small graphs only", run_exhaustive,
-       true},
+       true, Fill::kSearch},
       {"data_parallel", "data_parallel", "baseline: split the batch, replicate the parameters",
-       run_data_parallel, false},
-      {"replicate", "stand_alone", "baseline: every device does everything", run_replicate, false},
+       run_data_parallel, false, Fill::kDataParallel},
+      {"replicate", "stand_alone", "baseline: every device does everything", run_replicate, false,
+       Fill::kReplicate},
   };
   return table;
 }

@@ -10,6 +10,8 @@ namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
+constexpr double kVisitWork = 20;  // what a visit costs beside the entries
+
 }  // namespace
 
 Dual::Dual(const Network& net) : net_(&net), place_of_(net.nodes.size(), 0), bound_(net.constant) {
@@ -45,9 +47,11 @@ void Dual::connect(const std::vector<int>& nodes) {
                           .far_count = is_a ? core.columns : core.rows,
                           .rows = is_a ? core.values.data() : core.transposed.data()});
         ++(earlier ? place.backward : place.forward);
-        work_per_pass_ += static_cast<double>(core.values.size()) + place.count;
+        work_per_pass_ += static_cast<double>(core.values.size()) + 2 * place.count + kVisitWork;
       }
     }
+    for (const RowUse& use : net_->node(n).uses) work_per_pass_ += use.end > use.begin ? place.count : 0;
+    work_per_pass_ += kVisitWork + place.count;
     places_.push_back(place);
   }
   std::vector<std::size_t> first(net_->edges.size(), SIZE_MAX);

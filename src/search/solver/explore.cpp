@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "search/solver/merge.hpp"
+#include "search/solver/pairs.hpp"
 #include "search/solver/multipliers.hpp"
 #include "search/solver/reduce.hpp"
 
@@ -14,6 +15,7 @@ namespace {
 constexpr double kDenseEntries = 4e6;  // more than this stays in shared tables
 constexpr int kPasses = 40;
 constexpr int kSteps = 30;
+constexpr double kNodeWork = 300;  // of building and reducing, per node
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
@@ -173,7 +175,11 @@ Found explore(Network& net, double cutoff, Budget& budget) {
   const double work = net.algebra.work();
   reduce(net);
   budget.add(net.algebra.work() - work);
+  budget.add(kNodeWork * static_cast<double>(net.nodes.size() + 10));
   if (net.impossible || net.constant >= cutoff) return {.bound = cutoff};
+  if (enumerate_pairs(net, cutoff, budget, best)) {
+    return as_found(net, best, best.value < kInfinity ? best.value : cutoff);
+  }
   const bool empty =
       std::all_of(net.nodes.begin(), net.nodes.end(), [](const Node& n) { return n.gone; });
   if (empty) {

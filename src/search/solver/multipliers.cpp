@@ -31,7 +31,7 @@ void tighten_rows(const Network& net, Dual& dual, double& cutoff, Incumbent& bes
   const double work_before = budget.work;
   for (int step = 0; step < most_steps && !budget.over(); ++step) {
     dual.pass(cutoff);
-    budget.add(3 * dual.work_per_pass() + 4 * static_cast<double>(net.capacity.size()));
+    budget.add(5 * dual.work_per_pass() + 10 * static_cast<double>(net.capacity.size()));
     const bool done = dual.exhausted() || dual.bound() >= cutoff;
     const double gain = dual.bound() - top.bound();
     const double gap = std::min(cutoff, std::abs(top.bound()) * (1 + reach) + 1e-300) - top.bound();

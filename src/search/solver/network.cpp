@@ -227,10 +227,9 @@ struct Pairs {
   Vector cost;
 };
 
-Pairs affordable_pairs(Network& net, const Edge& edge, int kept, double cutoff) {
-  const Table table = table_from(net, edge, kept);
+Pairs affordable_pairs(Network& net, const Table& table, int kept, int gone, double cutoff) {
   const Vector& kept_cost = net.cost(kept);
-  const Vector& gone_cost = net.cost(other_end(edge, kept));
+  const Vector& gone_cost = net.cost(gone);
   const Labels& rows = net.algebra.labels(table.map_a);
   const Labels& columns = net.algebra.labels(table.map_b);
   const Core& core = net.algebra.core(table.core);
@@ -249,6 +248,22 @@ Pairs affordable_pairs(Network& net, const Edge& edge, int kept, double cutoff) 
   return pairs;
 }
 
+int edge_between(const Network& net, int one, int other) {
+  for (int e : net.node(one).edges) {
+    if (other_end(net.edge(e), one) == other) return e;
+  }
+  return -1;
+}
+
+// Their edge's table, or one that says nothing.
+Table table_between(Network& net, int e, int one, int other) {
+  if (e >= 0) return table_from(net, net.edge(e), one);
+  const auto one_class = [&](int n) {
+    return net.algebra.add_labels(Labels(at(net.label_count(n)), 0));
+  };
+  return {one_class(one), one_class(other), net.algebra.add_core(1, 1, {0.0})};
+}
+
 bool is_identity(const Labels& labels, int count) {
   if (labels.size() != at(count)) return false;
   for (std::size_t i = 0; i < labels.size(); ++i) {
@@ -259,14 +274,24 @@ bool is_identity(const Labels& labels, int count) {
 
 }  // namespace
 
-void merge_ends(Network& net, int e, double cutoff) {
-  const Edge edge = net.edge(e);
+void merge(Network& net, int one, int other, double cutoff) {
   Algebra& algebra = net.algebra;
   const auto weight = [&](int n) { return net.node(n).edges.size() + net.node(n).uses.size(); };
-  const int kept_end = weight(edge.a) >= weight(edge.b) ? edge.a : edge.b;
-  const int gone_end = other_end(edge, kept_end);
-  Pairs pairs = affordable_pairs(net, edge, kept_end, cutoff);
-  drop_edge(net, e);
+  const int kept_end = weight(one) >= weight(other) ? one : other;
+  const int gone_end = kept_end == one ? other : one;
+  const int e = edge_between(net, gone_end, kept_end);
+  const Table table = table_between(net, e, kept_end, gone_end);
+  std::vector<RowUse> edge_uses;
+  if (e >= 0) {
+    const Edge& edge = net.edge(e);
+    for (const RowUse& use : edge.uses) {
+      Table bytes = {edge.table.map_a, edge.table.map_b, use.bytes};
+      if (edge.a != kept_end) bytes = algebra.flip(bytes);
+      edge_uses.push_back({use.begin, use.end, bytes.core});
+    }
+    drop_edge(net, e);
+  }
+  Pairs pairs = affordable_pairs(net, table, kept_end, gone_end, cutoff);
   Node& kept = net.node(kept_end);
   Node& gone = net.node(gone_end);
   gone.gone = true;
@@ -287,12 +312,10 @@ void merge_ends(Network& net, int e, double cutoff) {
     use.bytes = algebra.select_vector(use.bytes, gone_id);
     kept.uses.push_back(use);
   }
-  for (const RowUse& use : edge.uses) {
-    Table bytes = {-1, -1, use.bytes};
-    if (edge.a != kept_end) bytes = algebra.flip(bytes);
+  for (const RowUse& use : edge_uses) {
     Vector values;
     for (std::size_t l = 0; l < pairs.kept_classes.size(); ++l) {
-      values.push_back(algebra.core(bytes.core).row(pairs.kept_classes[l])[pairs.gone_classes[l]]);
+      values.push_back(algebra.core(use.bytes).row(pairs.kept_classes[l])[pairs.gone_classes[l]]);
     }
     kept.uses.push_back({use.begin, use.end, algebra.add_vector(std::move(values))});
   }
@@ -319,6 +342,24 @@ void merge_ends(Network& net, int e, double cutoff) {
                        .first = std::move(pairs.kept),
                        .second = std::move(pairs.gone)});
   normalise(net, kept_end, first_new_use);
+}
+
+double merged_labels(Network& net, int one, int other, double cutoff) {
+  const Table table = table_between(net, edge_between(net, one, other), one, other);
+  const Vector& first = net.cost(one);
+  const Vector& second = net.cost(other);
+  const Labels& rows = net.algebra.labels(table.map_a);
+  const Labels& columns = net.algebra.labels(table.map_b);
+  const Core& core = net.algebra.core(table.core);
+  double count = 0;
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    const double* row = core.row(rows[i]);
+    const double room = cutoff - net.constant - first[i];
+    for (std::size_t j = 0; j < second.size(); ++j) {
+      count += second[j] + row[columns[j]] < room ? 1 : 0;
+    }
+  }
+  return count;
 }
 
 std::vector<int> lift(const Network& net, std::vector<int> labels) {

@@ -96,9 +96,11 @@ void keep_labels(Network& net, int n, const Labels& kept);
 void remove_edge(Network& net, int e);
 // A node without uses (of its own or of its edges) and with at most two edges, or with one label.
 void eliminate(Network& net, int n);
-// Joins the ends of edge e into the one with more edges; labels are those pairs that cost less than
-// cutoff. There must be no second edge between the two.
-void merge_ends(Network& net, int e, double cutoff);
+// Joins two nodes into the one with more edges; labels are those pairs that cost less than cutoff.
+// There may be one edge between the two, not several.
+void merge(Network& net, int one, int other, double cutoff);
+// How many labels that would make.
+double merged_labels(Network& net, int one, int other, double cutoff);
 // One edge where there were several between the same nodes; true if anything changed.
 bool join_parallel(Network& net, int n);
 // Takes the least of a node's costs and of its uses from first_use on to the constant and the

@@ -12,6 +12,7 @@ constexpr double kPathWork = 6e7;       // entries tried when a node between two
 constexpr double kPathTable = 1 << 19;  // entries of the table that takes its place
 constexpr double kDominanceWork = 4e6;  // per table; beyond, its rows are not compared
 constexpr int kDominanceLabels = 512;
+constexpr double kGroupWork = 4e6;        // comparisons within the classes of one node
 constexpr double kRounding = 1e-12;  // of sums of uses; never drops what fits
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
@@ -94,7 +95,7 @@ class Reduction {
       const double most = std::max(net_.label_count(edge.a), net_.label_count(edge.b));
       if (net_.algebra.finite_pairs(edge.table) > most) continue;
       const int other = other_end(edge, n);
-      merge_ends(net_, e, kInfinity);
+      merge(net_, edge.a, edge.b, kInfinity);
       if (net_.impossible) return true;
       const int kept = net_.node(n).gone ? other : n;
       push(kept);
@@ -216,19 +217,70 @@ class Reduction {
     std::vector<char> alive(at(count), 1);
     for (int l = 0; l < count; ++l) alive[at(l)] = net_.cost(n)[at(l)] < kInfinity;
     for (int e : net_.node(n).edges) forbid(n, net_.edge(e), &alive);
-    if (count <= kDominanceLabels && count > 1) {
+    if (count <= kDominanceLabels) {
       const std::vector<View> tables = views(n);
       for (int a = count - 1; a >= 0; --a) {
         for (int b = 0; b < count && alive[at(a)]; ++b) {
           if (b != a && alive[at(b)] && dominates(n, tables, b, a)) alive[at(a)] = 0;
         }
       }
+    } else {
+      compare_within_classes(n, alive);
     }
     Labels kept;
     for (int l = 0; l < count; ++l) {
       if (alive[at(l)]) kept.push_back(l);
     }
     return kept;
+  }
+
+  // Where labels are many, only those that are the same to all neighbours.
+  void compare_within_classes(int n, std::vector<char>& alive) {
+    const std::vector<View> tables = views(n);
+    std::map<std::vector<int>, Labels> groups;
+    for (std::size_t l = 0; l < alive.size(); ++l) {
+      if (!alive[l]) continue;
+      std::vector<int> classes;
+      for (const View& table : tables) classes.push_back((*table.classes)[l]);
+      groups[classes].push_back(static_cast<int>(l));
+    }
+    // Cheapest first: only a cheaper label can dominate, so each is held against the front so far.
+    const Vector cost = unpriced_cost(n);
+    double comparisons = kGroupWork;
+    for (auto& [classes, labels] : groups) {
+      std::stable_sort(labels.begin(), labels.end(),
+                       [&](int a, int b) { return cost[at(a)] < cost[at(b)]; });
+      Labels front;
+      for (int a : labels) {
+        if (comparisons < 0) return;
+        const bool dominated = std::any_of(front.begin(), front.end(), [&](int b) {
+          --comparisons;
+          return uses_no_more(n, b, a);
+        });
+        if (dominated) {
+          alive[at(a)] = 0;
+        } else {
+          front.push_back(a);
+        }
+      }
+    }
+  }
+
+  Vector unpriced_cost(int n) const {
+    Vector cost = net_.cost(n);
+    for (const RowUse& use : net_.node(n).uses) {
+      const Vector& bytes = net_.algebra.vector(use.bytes);
+      for (std::size_t l = 0; l < cost.size(); ++l) cost[l] -= price(use) * bytes[l];
+    }
+    return cost;
+  }
+
+  bool uses_no_more(int n, int b, int a) const {
+    for (const RowUse& use : net_.node(n).uses) {
+      const Vector& bytes = net_.algebra.vector(use.bytes);
+      if (bytes[at(b)] > bytes[at(a)]) return false;
+    }
+    return true;
   }
 
   // Labels without any possible partner.
