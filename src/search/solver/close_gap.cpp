@@ -11,6 +11,9 @@ namespace {
 constexpr int kRootPasses = 100;
 constexpr int kRootSteps = 1000;
 constexpr double kTrials[] = {1.0 / 32, 1.0 / 8, 1.0 / 2, 1.0};  // of the gap
+// A gap below this part of the value is worth only so much work.
+constexpr double kSmallGap = 1e-5;
+constexpr double kSmallGapWork = 1e8;
 
 class GapClosing {
  public:
@@ -42,6 +45,9 @@ class GapClosing {
     for (double part : kTrials) {
       if (bound_ >= cutoff_ || budget_.over()) break;
       if (cutoff_ == kInfinity && part < 1) continue;
+      const bool small = cutoff_ - bound_ < kSmallGap * cutoff_;
+      if (small && !small_) budget_.work_limit = std::min(limit, budget_.work + kSmallGapWork);
+      small_ = small;
       attempt(dual, part);
     }
     return finish(bound_);
@@ -85,6 +91,7 @@ class GapClosing {
   Budget& budget_;
   const Report& report_;
   double bound_ = 0;
+  bool small_ = false;
   Found best_;
 };
 

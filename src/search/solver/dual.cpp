@@ -50,7 +50,8 @@ void Dual::connect(const std::vector<int>& nodes) {
         work_per_pass_ += static_cast<double>(core.values.size()) + 2 * place.count + kVisitWork;
       }
     }
-    for (const RowUse& use : net_->node(n).uses) work_per_pass_ += use.end > use.begin ? place.count : 0;
+    for (const RowUse& use : net_->node(n).uses)
+      work_per_pass_ += use.end > use.begin ? place.count : 0;
     work_per_pass_ += kVisitWork + place.count;
     places_.push_back(place);
   }

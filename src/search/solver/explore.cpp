@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "search/solver/merge.hpp"
-#include "search/solver/pairs.hpp"
 #include "search/solver/multipliers.hpp"
+#include "search/solver/pairs.hpp"
 #include "search/solver/reduce.hpp"
 
 namespace autopar::solver {
@@ -70,18 +70,46 @@ int branching_node(const Network& net, const Dual& dual, const std::vector<int>&
   return best;
 }
 
+// Labels of node n in the order in which they are split: by what they add to the bound; where that
+// says little, since their memory's price makes up for their cost, by the cost itself.
+Labels splitting_order(const Network& net, const Dual& dual, int n, double room) {
+  const Vector excess = dual.label_excess(n);
+  Labels order;
+  double most = 0;
+  for (int l = 0; l < net.label_count(n); ++l) {
+    if (!dual.alive(n, l)) continue;
+    order.push_back(l);
+    most = std::max(most, excess[at(l)]);
+  }
+  Vector key = excess;
+  if (most < 0.5 * room && !net.node(n).uses.empty()) {
+    const Vector& multipliers = dual.multipliers();
+    for (const RowUse& use : net.node(n).uses) {
+      double price = 0;
+      for (int r = use.begin; r < use.end; ++r) price += multipliers[at(r)];
+      const Vector& bytes = net.algebra.vector(use.bytes);
+      for (std::size_t l = 0; l < key.size(); ++l) key[l] -= price * bytes[l];
+    }
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return key[at(a)] < key[at(b)]; });
+  return order;
+}
+
+// Two halves of a node's labels; that with the present label first.
 Found branch(const Network& net, const Dual& dual, double cutoff, Budget& budget) {
   const std::vector<int> labels = dual.decode();
   const int n = branching_node(net, dual, labels);
   AUTOPAR_CHECK(n >= 0, "nothing to branch on");
-  const Vector excess = dual.label_excess(n);
-  const int taken =
-      static_cast<int>(std::min_element(excess.begin(), excess.end()) - excess.begin());
+  const Labels order = splitting_order(net, dual, n, cutoff - dual.bound());
+  const std::size_t middle = (order.size() + 1) / 2;
+  const auto present = std::find(order.begin(), order.end(), labels[at(n)]) - order.begin();
+  const bool lower_first = present < static_cast<std::ptrdiff_t>(middle);
   Found all = {.bound = kInfinity};
-  for (const bool take : {true, false}) {
+  for (const bool lower : {lower_first, !lower_first}) {
     Dual half = dual;
-    for (int l = 0; l < net.label_count(n); ++l) {
-      if ((l == taken) != take) half.kill(n, l);
+    for (std::size_t k = 0; k < order.size(); ++k) {
+      if ((k < middle) != lower) half.kill(n, order[k]);
     }
     half.pass(cutoff);
     Found found = explore_survivors(net, half, cutoff, budget);

@@ -12,8 +12,8 @@ namespace {
 
 using namespace solver;
 
-// Table entries; about a nanosecond each. Where the caller gives a time, that is the limit.
-constexpr double kWorkLimit = 2e9;
+// Table entries; a few nanoseconds each. Where the caller gives a time, that is the limit.
+constexpr double kWorkLimit = 8e8;
 constexpr double kUnlimitedPart = 0.3;  // of it before the limit is looked at, if there is one
 constexpr double kPeakPart = 0.3;
 
