@@ -16,12 +16,14 @@ std::string folder_of(const std::string& path) {
   return folder.empty() ? "." : folder.string();
 }
 
-// A tensor that comes in and leaves as it is stands there once.
+// A tensor that comes in and leaves as it is stands there once. Scalar inputs, which can only lie
+// whole, are left out: readers that cut every entry with array tools would turn them into vectors.
 std::string io_json(const Plan& plan) {
   std::set<std::string> seen;
   std::string text = "{";
   for (const auto* boundary : {&plan.inputs, &plan.outputs}) {
     for (const BoundaryValue& value : *boundary) {
+      if (boundary == &plan.inputs && value.shape.empty()) continue;
       if (!seen.insert(value.name).second) continue;
       text += (seen.size() == 1 ? "" : ", ") + json_text(value.name) +
               ": {\"shape\": " + json_list(value.shape) + ", " +
@@ -76,6 +78,11 @@ Result<std::vector<BoundaryValue>> boundary_of(const std::vector<ValueId>& ids, 
   std::vector<BoundaryValue> boundary;
   for (ValueId id : ids) {
     const Value& value = plan.program.value(id);
+    AUTOPAR_TRY(given, io.find(value.name));
+    if (!given && value.shape.empty()) {
+      boundary.push_back({value.name, value.dtype, {}, replicated(0)});
+      continue;
+    }
     AUTOPAR_TRY(entry, io.at(value.name));
     AUTOPAR_TRY(shape_field, entry.at("shape"));
     AUTOPAR_TRY(shape, shape_field.integers());
