@@ -58,12 +58,8 @@ Status no_partial(const std::vector<Spec>& specs, const char* what, const Value&
 
 }  // namespace
 
-Status restrict_source(const SearchRequest& request, const Value& value, const Mesh& mesh,
-                       std::vector<Spec>& specs) {
-  const auto& inputs = request.graph.inputs;
-  const bool is_input = std::any_of(inputs.begin(), inputs.end(), [&](ValueId id) {
-    return request.graph.value(id).name == value.name;
-  });
+Status restrict_source(const SearchRequest& request, const Value& value, bool is_input,
+                       const Mesh& mesh, std::vector<Spec>& specs) {
   if (is_input) {
     AUTOPAR_RETURN_IF_ERROR(keep_layout(request.inputs, value.kind == ValueKind::kInput,
                                         "layout of the input", value, mesh, specs));
@@ -98,7 +94,8 @@ Status restrict_output(const SearchRequest& request, const Value& value, bool on
   return no_partial(specs, "output_spec", value);
 }
 
-ValueId updated_input(const SearchRequest& request, const Value& output) {
+ValueId updated_input(const SearchRequest& request, const InputsByName& inputs,
+                      const Value& output) {
   const std::size_t star = request.updates.find('*');
   if (star == std::string::npos) return {};
   const std::string prefix = request.updates.substr(0, star);
@@ -109,13 +106,10 @@ ValueId updated_input(const SearchRequest& request, const Value& output) {
     return {};
   }
   const std::string input = name.substr(star, name.size() - prefix.size() - suffix.size());
-  for (ValueId id : request.graph.inputs) {
-    const Value& value = request.graph.value(id);
-    if (value.name == input && value.shape == output.shape && value.dtype == output.dtype) {
-      return id;
-    }
-  }
-  return {};
+  const auto found = inputs.find(input);
+  if (found == inputs.end()) return {};
+  const Value& value = request.graph.value(found->second);
+  return value.shape == output.shape && value.dtype == output.dtype ? found->second : ValueId();
 }
 
 }  // namespace autopar

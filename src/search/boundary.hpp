@@ -5,10 +5,13 @@
 
 namespace autopar {
 
+using InputsByName = std::map<std::string, ValueId>;
+
+// `is_input`: a graph input, not a parameter that the model's file holds.
 // `only_reader`: nobody else reads the value, so that its hub is its output.
 // Each narrows `specs`; errors (kInput) where nothing is left, naming the value and the wish.
-Status restrict_source(const SearchRequest& request, const Value& value, const Mesh& mesh,
-                       std::vector<Spec>& specs);
+Status restrict_source(const SearchRequest& request, const Value& value, bool is_input,
+                       const Mesh& mesh, std::vector<Spec>& specs);
 Status restrict_hub(const SearchRequest& request, const Value& value, const Mesh& mesh,
                     std::vector<Spec>& specs);
 Status restrict_output(const SearchRequest& request, const Value& value, bool only_reader,
@@ -16,6 +19,7 @@ Status restrict_output(const SearchRequest& request, const Value& value, bool on
 
 // The graph input whose next value this output is, by the pattern `request.updates` ("new.*"), the
 // same shape and dtype; invalid: none.
-ValueId updated_input(const SearchRequest& request, const Value& output);
+ValueId updated_input(const SearchRequest& request, const InputsByName& inputs,
+                      const Value& output);
 
 }  // namespace autopar

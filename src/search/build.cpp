@@ -9,12 +9,12 @@
 #include "search/batch.hpp"
 #include "search/boundary.hpp"
 #include "search/pins.hpp"
+#include "search/signature.hpp"
+#include "search/spec_lists.hpp"
 
 namespace autopar {
 
 namespace {
-
-using SpecList = std::vector<Spec>;
 
 // Everything that ops of one signature have in common.
 struct OpTable {
@@ -24,89 +24,12 @@ struct OpTable {
   std::vector<int> output_lists;  // per output: list id of the produced specs
 };
 
-void append(std::string& text, const Attribute& attribute) {
-  text += std::to_string(attribute.index()) + ":";
-  std::visit(
-      [&text](const auto& value) {
-        using T = std::decay_t<decltype(value)>;
-        if constexpr (std::is_same_v<T, std::string>) {
-          text += value;
-        } else if constexpr (std::is_same_v<T, Tensor>) {
-          text += to_text(value.shape) + value.bytes;
-        } else if constexpr (std::is_arithmetic_v<T>) {
-          text += std::to_string(value);
-        } else {
-          for (const auto& v : value) {
-            if constexpr (std::is_same_v<std::decay_t<decltype(v)>, std::string>) {
-              text += v + ",";
-            } else {
-              text += std::to_string(v) + ",";
-            }
-          }
-        }
-      },
-      attribute);
-}
-
-void append(std::string& text, const Graph& graph, ValueId id) {
-  if (!id.valid()) {
-    text += "|-";
-    return;
-  }
-  const Value& value = graph.value(id);
-  text += std::string("|") + name_of(value.dtype) + to_text(value.shape);
-}
-
-// Equal signature => equal rule, candidates, specs and prices.
-std::string signature(const Graph& graph, const Op& op, const Rule& rule) {
-  std::string text = op.domain + "::" + op.type + "{" + to_text(rule) + "}";
-  for (const auto& [name, attribute] : op.attributes) {
-    text += ";" + name + "=";
-    append(text, attribute);
-  }
-  for (std::size_t i = 0; i < op.inputs.size(); ++i) {
-    append(text, graph, op.inputs[i]);
-    if (!op.has_input(i)) continue;
-    const Value& value = graph.value(op.inputs[i]);
-    text += value.kind == ValueKind::kConstant ? "c" : "";
-    const Tensor* tensor = value.tensor();
-    if (tensor && value.kind == ValueKind::kConstant && is_operand_constant(op, i)) {
-      text += "=" + tensor->bytes;
-    }
-  }
-  text += ">";
-  for (ValueId output : op.outputs) append(text, graph, output);
-  return text;
-}
-
-// All specs without partial sums in which axes of one dimension go in mesh order.
-SpecList canonical_specs(const Shape& shape, const Mesh& mesh) {
-  SpecList specs = {replicated(shape.size())};
-  for (int axis = 0; axis < mesh.rank(); ++axis) {
-    const std::size_t before = specs.size();
-    for (std::size_t s = 0; s < before; ++s) {
-      for (std::size_t d = 0; d < shape.size(); ++d) {
-        Spec spec = specs[s];
-        spec.dims[d].push_back(axis);
-        if (shape[d] % axes_size(mesh, spec.dims[d]) == 0) specs.push_back(std::move(spec));
-      }
-    }
-  }
-  return specs;
-}
-
-void add_missing(SpecList& list, std::set<Spec>& have, const SpecList& more, bool partial_too) {
-  for (const Spec& spec : more) {
-    if (!partial_too && !spec.partial.empty()) continue;
-    if (have.insert(spec).second) list.push_back(spec);
-  }
-}
-
 class Builder {
  public:
   Builder(const SearchRequest& request, CostModel& model)
       : request_(request), graph_(request.graph), model_(model), readers_(readers_of(graph_)) {
     out_.mesh = model.mesh();
+    for (ValueId id : graph_.inputs) inputs_[graph_.value(id).name] = id;
   }
 
   Result<MeshProblem> build() {
@@ -238,7 +161,8 @@ class Builder {
       SpecList specs = canonical_specs(value.shape, out_.mesh);
       std::set<Spec> have(specs.begin(), specs.end());
       for (const Use& use : readers_[v].uses) add_missing(specs, have, needed(use), false);
-      AUTOPAR_RETURN_IF_ERROR(restrict_source(request_, value, out_.mesh, specs));
+      AUTOPAR_RETURN_IF_ERROR(
+          restrict_source(request_, value, inputs_.count(value.name) != 0, out_.mesh, specs));
       std::vector<double> bytes;
       for (const Spec& spec : specs) bytes.push_back(bytes_of(value, spec));
       std::vector<double> no_cost(specs.size(), 0.0);
@@ -346,7 +270,7 @@ class Builder {
     const Readers& readers = readers_[id.index()];
     const int last = readers.uses.empty() ? readers.produced : readers.uses.back().op.value;
     End sink;
-    const ValueId updated = updated_input(request_, value);
+    const ValueId updated = updated_input(request_, inputs_, value);
     if (updated.valid()) {
       sink.node = out_.source_node[updated.index()];
       sink.list = list_id(out_.specs_of_node[static_cast<std::size_t>(sink.node)]);
@@ -384,14 +308,6 @@ class Builder {
   bool pinned_producer(const Value& value) const {
     return request_.outputs.kind == BoundaryLayout::Kind::kFree && value.producer.valid() &&
            request_.pins.ops.count(graph_.op(value.producer).name) != 0;
-  }
-
-  static SpecList reduced(SpecList specs) {
-    for (Spec& spec : specs) {
-      spec.partial.clear();
-      spec.reduction = Reduction::kSum;
-    }
-    return specs;
   }
 
   void connect_op(const Value& value, const End& from, OpId op, const std::vector<int>& lists) {
@@ -463,17 +379,6 @@ class Builder {
     }
   }
 
-  static std::vector<std::size_t> unique(const SpecList& list, SpecList& distinct) {
-    std::map<Spec, std::size_t> index;
-    std::vector<std::size_t> of;
-    for (const Spec& spec : list) {
-      const auto [it, inserted] = index.try_emplace(spec, distinct.size());
-      if (inserted) distinct.push_back(spec);
-      of.push_back(it->second);
-    }
-    return of;
-  }
-
   // Bytes of the target where it is a copy of its own.
   int copy_table(const Value& value, int from, int to) {
     const auto key = std::tuple(value.shape, value.dtype, from, to);
@@ -494,6 +399,7 @@ class Builder {
   const Graph& graph_;
   CostModel& model_;
   std::vector<Readers> readers_;
+  InputsByName inputs_;
   MeshProblem out_;
   std::vector<std::shared_ptr<const OpTable>> table_of_op_;
   std::map<std::string, std::shared_ptr<const OpTable>> tables_;

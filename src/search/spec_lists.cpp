@@ -1,0 +1,48 @@
+#include "search/spec_lists.hpp"
+
+#include <map>
+
+namespace autopar {
+
+SpecList canonical_specs(const Shape& shape, const Mesh& mesh) {
+  SpecList specs = {replicated(shape.size())};
+  for (int axis = 0; axis < mesh.rank(); ++axis) {
+    const std::size_t before = specs.size();
+    for (std::size_t s = 0; s < before; ++s) {
+      for (std::size_t d = 0; d < shape.size(); ++d) {
+        Spec spec = specs[s];
+        spec.dims[d].push_back(axis);
+        if (shape[d] % axes_size(mesh, spec.dims[d]) == 0) specs.push_back(std::move(spec));
+      }
+    }
+  }
+  return specs;
+}
+
+void add_missing(SpecList& list, std::set<Spec>& have, const SpecList& more, bool partial_too) {
+  for (const Spec& spec : more) {
+    if (!partial_too && !spec.partial.empty()) continue;
+    if (have.insert(spec).second) list.push_back(spec);
+  }
+}
+
+SpecList reduced(SpecList specs) {
+  for (Spec& spec : specs) {
+    spec.partial.clear();
+    spec.reduction = Reduction::kSum;
+  }
+  return specs;
+}
+
+std::vector<std::size_t> unique(const SpecList& list, SpecList& distinct) {
+  std::map<Spec, std::size_t> index;
+  std::vector<std::size_t> of;
+  for (const Spec& spec : list) {
+    const auto [it, inserted] = index.try_emplace(spec, distinct.size());
+    if (inserted) distinct.push_back(spec);
+    of.push_back(it->second);
+  }
+  return of;
+}
+
+}  // namespace autopar
