@@ -1,5 +1,6 @@
 // The gold standard: every combination, with nothing clever that could be wrong.
 #include <cmath>
+#include <cstdio>
 #include <utility>
 
 #include "autopar/problem.hpp"
@@ -108,9 +109,12 @@ Result<Solution> solve_exhaustive(const Problem& problem, double limit) {
     combinations *= static_cast<double>(node.cost.size());
   }
   if (combinations > limit) {
-    return input_error("the exhaustive search would have to try " + std::to_string(combinations) +
-                       " combinations, more than its limit of " + std::to_string(limit) +
-                       "; use the searcher dp");
+    char text[160];
+    std::snprintf(text, sizeof text,
+                  "the exhaustive search would have to try %.3g combinations, more than its limit "
+                  "of %.3g; use the searcher dp",
+                  combinations, limit);
+    return input_error(text);
   }
   return Enumeration(problem).run();
 }

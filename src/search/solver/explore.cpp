@@ -132,12 +132,17 @@ void keep_if_better(const Network& net, std::vector<int> labels, const Budget& b
 
 bool Budget::over() {
   if (work >= work_limit) return true;
-  if (interrupted || (stop != nullptr && stop->load()) ||
-      (deadline != std::chrono::steady_clock::time_point::max() &&
-       std::chrono::steady_clock::now() >= deadline)) {
-    interrupted = true;
-  }
-  return interrupted;
+  if (stop != nullptr && stop->load()) interrupted = true;
+  if (interrupted || deadline == Clock::time_point::max()) return interrupted;
+  const Clock::time_point now = Clock::now();
+  interrupted = now >= deadline;
+  return interrupted || now >= phase_end;
+}
+
+Budget::Clock::time_point Budget::after(double seconds) {
+  if (!(seconds < 1e9)) return Clock::time_point::max();
+  return Clock::now() +
+         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
 void Found::keep_better(Found other) {
@@ -146,13 +151,6 @@ void Found::keep_better(Found other) {
     value = other.value;
     labels = std::move(other.labels);
   }
-}
-
-void Budget::limit_time(double seconds) {
-  using Clock = std::chrono::steady_clock;
-  if (!(seconds < 1e9)) return;
-  deadline = Clock::now() +
-             std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
 double Budget::strictly_below(double value) const {

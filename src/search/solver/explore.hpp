@@ -16,14 +16,16 @@ struct Budget {
   double work = 0;
   double work_limit = kInfinity;
   const std::atomic<bool>* stop = nullptr;
-  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
-  bool interrupted = false;  // by the clock or the caller
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point deadline = Clock::time_point::max();
+  Clock::time_point phase_end = Clock::time_point::max();  // ends this phase only
+  bool interrupted = false;                                // by the clock or the caller
   double tolerance =
       1e-12;  // values below a cutoff by less than this part of it are not looked for
 
   void add(double entries) { work += entries; }
   bool over();
-  void limit_time(double seconds);  // from now on
+  static Clock::time_point after(double seconds);  // from now; never, where that is too far
   double strictly_below(double value) const;
 };
 

@@ -36,6 +36,7 @@ void tighten_rows(const Network& net, Dual& dual, double& cutoff, Incumbent& bes
     const double gain = dual.bound() - top.bound();
     const double gap = std::min(cutoff, std::abs(top.bound()) * (1 + reach) + 1e-300) - top.bound();
     without_gain = gain > 0.05 * gap ? 0 : without_gain + 1;
+    if (gain > 0.3 * gap) reach = std::min(1.0, 1.5 * reach);
     if (gain > 0 || done || step == 0) top = dual;
     if (done) break;
     std::vector<int> labels = dual.decode();
@@ -44,13 +45,14 @@ void tighten_rows(const Network& net, Dual& dual, double& cutoff, Incumbent& bes
     before = direction(net, dual, uses, before);
     double norm = 0;
     for (double d : before) norm += d * d;
-    // Repairs get a part of the work.
-    if (step == 0 || norm == 0 || repair_work <= 0.3 * (budget.work - work_before)) {
+    // Repairs get a part of the work, and are for multipliers that have settled a little.
+    const double allowed = 0.4 * (budget.work - work_before);
+    if (norm == 0 || (step % 4 == 3 && repair_work <= allowed) || step + 1 == most_steps) {
       double work = 0;
-      repair(net, labels, work);
+      const bool fits = repair(net, labels, std::max(allowed, 2 * dual.work_per_pass()), work);
       repair_work += work;
       budget.add(work);
-      keep_if_better(net, std::move(labels), budget, cutoff, best);
+      if (fits) keep_if_better(net, std::move(labels), budget, cutoff, best);
     }
     if (without_gain >= 6) {
       reach *= 0.5;

@@ -6,14 +6,18 @@
 namespace autopar::solver {
 namespace {
 
-constexpr std::size_t kExactCandidates = 6;
+constexpr double kWorthWhile = 0.7;  // of the best move's worth
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 class Repair {
  public:
-  Repair(const Network& net, std::vector<int>& labels, double& work)
-      : net_(net), labels_(labels), work_(work), uses_(uses_of(net, labels)) {
+  Repair(const Network& net, std::vector<int>& labels, double& work, double work_limit)
+      : net_(net),
+        labels_(labels),
+        work_(work),
+        work_limit_(work_limit),
+        uses_(uses_of(net, labels)) {
     for (std::size_t n = 0; n < net.nodes.size(); ++n) {
       if (net.nodes[n].gone || net.label_count(static_cast<int>(n)) == 1) continue;
       nodes_.push_back(static_cast<int>(n));
@@ -25,8 +29,8 @@ class Repair {
   }
 
   bool run() {
-    for (std::size_t moves = 0; count_overfull() > 0; ++moves) {
-      if (moves >= 2 * nodes_.size() || !shrink()) return false;
+    while (count_overfull() > 0) {
+      if (work_ > work_limit_ || !shrink()) return false;
     }
     bool changed = true;
     for (int sweep = 0; sweep < 4 && changed; ++sweep) changed = improve();
@@ -131,7 +135,8 @@ class Repair {
     labels_[at(n)] = label;
   }
 
-  // The move that takes away most overflow for what it costs.
+  // Moves that take away most overflow for what they cost; many at once while they are about as
+  // good as the best. False if there is none.
   bool shrink() {
     std::vector<Move> moves;
     for (int n : nodes_) {
@@ -145,16 +150,23 @@ class Repair {
     }
     std::stable_sort(moves.begin(), moves.end(),
                      [](const Move& a, const Move& b) { return a.before(b); });
-    Move best = {-1, -1, 0, 0};
-    for (std::size_t m = 0; m < moves.size(); ++m) {
-      if (m >= kExactCandidates && best.node >= 0) break;
-      consider(moves[m].node, moves[m].label);
-      moves[m].less = exact_relief();
-      if (moves[m].less > 0 && (best.node < 0 || moves[m].before(best))) best = moves[m];
+    bool moved = false;
+    double first = 0;
+    std::vector<char> done(net_.nodes.size(), 0);
+    for (const Move& candidate : moves) {
+      if (done[at(candidate.node)]) continue;
+      if (moved && candidate.worth() < kWorthWhile * first) break;
+      Move now = candidate;
+      now.cost = consider(now.node, now.label);
+      now.less = exact_relief();
+      if (!(now.less > 0) || (moved && now.worth() < kWorthWhile * first)) continue;
+      if (!moved) first = now.worth();
+      moved = true;
+      done[at(now.node)] = 1;
+      move(now.node, now.label);
+      if (count_overfull() == 0) break;
     }
-    if (best.node < 0) return false;
-    move(best.node, best.label);
-    return true;
+    return moved;
   }
 
   bool fits() {
@@ -186,6 +198,7 @@ class Repair {
   const Network& net_;
   std::vector<int>& labels_;
   double& work_;
+  double work_limit_;
   Vector uses_, overfull_, prices_;
   std::vector<int> nodes_;
   std::vector<Change> changes_;
@@ -193,8 +206,8 @@ class Repair {
 
 }  // namespace
 
-bool repair(const Network& net, std::vector<int>& labels, double& work) {
-  return Repair(net, labels, work).run();
+bool repair(const Network& net, std::vector<int>& labels, double work_limit, double& work) {
+  return Repair(net, labels, work, work_limit).run();
 }
 
 }  // namespace autopar::solver

@@ -14,7 +14,7 @@ using namespace solver;
 
 // Table entries; a few nanoseconds each. Where the caller gives a time, that is the limit.
 constexpr double kWorkLimit = 8e8;
-constexpr double kUnlimitedPart = 0.3;  // of it before the limit is looked at, if there is one
+constexpr double kUnlimitedPart = 0.2;  // of it before the limit is looked at, if there is one
 constexpr double kPeakPart = 0.3;
 
 class Search {
@@ -25,7 +25,7 @@ class Search {
     budget_.tolerance = std::max(budget_.tolerance, options.gap);
     budget_.work_limit = kWorkLimit;
     if (options.time_limit < kInfinity) {
-      budget_.limit_time(options.time_limit);
+      budget_.deadline = Budget::after(options.time_limit);
       budget_.work_limit = kInfinity;
     }
   }
@@ -44,11 +44,11 @@ class Search {
   Found solve_without_limit(bool limited) {
     const double work_limit = budget_.work_limit;
     if (limited) budget_.work_limit *= kUnlimitedPart;
-    if (limited) budget_.limit_time(kUnlimitedPart * options_.time_limit);
+    if (limited) budget_.phase_end = Budget::after(kUnlimitedPart * options_.time_limit);
     const std::unique_ptr<Network> net = build_network(problem_, false);
     Found found = close_gap(*net, options_.cutoff, budget_, reporter());
     budget_.work_limit = work_limit;
-    if (limited) budget_.limit_time(options_.time_limit);
+    budget_.phase_end = Budget::Clock::time_point::max();
     result_.unlimited_lower_bound = result_.lower_bound;
     return found;
   }
