@@ -11,6 +11,29 @@ namespace {
 // ONNX Runtime prints nothing: what goes wrong is in the errors that it returns.
 constexpr OrtLoggingLevel kLogLevel = ORT_LOGGING_LEVEL_FATAL;
 
+// The same values with copies of the vectors: ONNX Runtime's BatchNormalization in training mode
+// writes the next statistics over those it is fed, which other ranks and the reference share.
+class OwnVectors {
+ public:
+  explicit OwnVectors(const std::vector<Ort::Value>& values) {
+    copies_.reserve(values.size());  // views point into them
+    for (const Ort::Value& value : values) {
+      const auto type = value.GetTensorTypeAndShapeInfo();
+      const auto dtype = dtype_of(type.GetElementType());
+      AUTOPAR_CHECK(dtype.has_value(), "tensor of an unsupported type");
+      const Shape shape = type.GetShape();
+      const void* data = value.GetTensorRawData();
+      if (shape.size() == 1) data = copies_.emplace_back(copy_of(value)).bytes.data();
+      values_.push_back(view_of(*dtype, shape, data));
+    }
+  }
+  const std::vector<Ort::Value>& values() const { return values_; }
+
+ private:
+  std::vector<Tensor> copies_;
+  std::vector<Ort::Value> values_;
+};
+
 }  // namespace
 
 Ort::Env make_environment(int threads) {
@@ -37,8 +60,9 @@ std::vector<Ort::Value> run_session(Ort::Session& session, const Ort::RunOptions
   for (const Declared& input : inputs) input_names.push_back(input.name.c_str());
   std::vector<const char*> output_names;
   for (const Declared& output : outputs) output_names.push_back(output.name.c_str());
-  return session.Run(options, input_names.data(), values.data(), values.size(), output_names.data(),
-                     output_names.size());
+  const OwnVectors fed(values);
+  return session.Run(options, input_names.data(), fed.values().data(), values.size(),
+                     output_names.data(), output_names.size());
 }
 
 Result<Reference> run_model(Ort::Env& environment, const std::string& path,

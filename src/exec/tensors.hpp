@@ -10,7 +10,8 @@ namespace autopar {
 std::optional<DType> dtype_of(ONNXTensorElementDataType type);
 ONNXTensorElementDataType element_type_of(DType dtype);
 
-// A tensor over memory that outlives it. ONNX Runtime does not write to what it is fed.
+// A tensor over memory that outlives it. ONNX Runtime writes to what it is fed only where
+// run_session() says so.
 Ort::Value view_of(DType dtype, const Shape& shape, const void* data);
 // A copy of a tensor of a supported type.
 Tensor copy_of(const Ort::Value& value);

@@ -134,6 +134,9 @@ void explicit_cum_sum(Normalisation& n, Op& op) {
       n.add_constant(int64_tensor({}, {static_cast<std::int64_t>(*axis)}), op.name + "/axis");
 }
 
+// ONNX's strict shape inference expands the op into a body that fails without the attribute.
+void explicit_mean_variance(Op& op) { op.attributes.try_emplace("axes", Ints{0, 2, 3}); }
+
 }  // namespace
 
 void make_operands_explicit(Normalisation& n) {
@@ -147,6 +150,7 @@ void make_operands_explicit(Normalisation& n) {
     if (op.type == "Slice") explicit_slice(n, op);
     if (op.type == "Transpose") explicit_permutation(n.graph, op);
     if (op.type == "CumSum") explicit_cum_sum(n, op);
+    if (op.type == "MeanVarianceNormalization") explicit_mean_variance(op);
   }
 }
 
