@@ -92,7 +92,7 @@ double combinations(const Problem& problem) {
 
 TEST_CASE("dp equals exhaustive search on random graphs", "[search]") {
   int compared = 0, limited = 0, infeasible = 0;
-  for (std::uint64_t seed = 0; seed < 120; ++seed) {
+  for (std::uint64_t seed = 0; seed < 240; ++seed) {
     const Graph graph = random_graph(seed, 1 + static_cast<int>(seed % 4));
     REQUIRE(verify(graph).ok());
     const Cluster cluster = small_cluster(seed % 3 == 0 ? std::vector<std::int64_t>{2, 2}
@@ -108,7 +108,7 @@ TEST_CASE("dp equals exhaustive search on random graphs", "[search]") {
       if (combinations(built->problem) > 3e5) continue;
       const Solution free = solve_dp(built->problem, {});
       REQUIRE(free.feasible);
-      for (const double share : {10.0, 0.9, 0.6, 0.3}) {
+      for (const double share : {10.0, 0.99, 0.97, 0.94, 0.9, 0.8, 0.5}) {
         built->problem.use_limit = free.peak_use * share;
         const Solution found = solve_dp(built->problem, {});
         const auto oracle = solve_exhaustive(built->problem);
