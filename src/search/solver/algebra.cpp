@@ -156,6 +156,17 @@ int Algebra::add_core(int rows, int columns, Vector values) {
   return same_hash.back();
 }
 
+void Algebra::forget_cores(const std::vector<char>& needed) {
+  for (std::size_t c = 0; c < cores_.size(); ++c) {
+    if (!needed[c]) cores_[c] = {};
+  }
+  vector_index_ = labels_index_ = core_index_ = {};
+  tables_ = {};
+  ids_ = {};
+  parts_ = {};
+  differences_ = {};
+}
+
 int Algebra::identity(int count) {
   Labels labels(static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) labels[static_cast<std::size_t>(i)] = i;

@@ -49,6 +49,8 @@ class Algebra {
   const Vector& vector(int id) const { return vectors_[static_cast<std::size_t>(id)]; }
   const Labels& labels(int id) const { return labels_[static_cast<std::size_t>(id)]; }
   const Core& core(int id) const { return cores_[static_cast<std::size_t>(id)]; }
+  // Frees the others' values and everything that is remembered; only look-ups by id after that.
+  void forget_cores(const std::vector<char>& needed);
   int core_count() const { return static_cast<int>(cores_.size()); }
   // Classes 0, 1, ... : every label its own.
   int identity(int count);

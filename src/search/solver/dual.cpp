@@ -70,7 +70,6 @@ void Dual::connect(const std::vector<int>& nodes) {
     side.outgoing = sides_[other].incoming;
     sides_[other].outgoing = side.incoming;
   }
-  lowered_.assign(places_.size(), 0.0);
 }
 
 double Dual::share(const Place& place, bool) const {
@@ -113,7 +112,6 @@ void Dual::process(const Place& place, bool forward, double cutoff) {
     return;
   }
   bound_ += least;
-  lowered_[place_of_[at(place.node)]] += least;
   const double room = cutoff - bound_;
   for (std::size_t l = 0; l < hat_.size(); ++l) {
     theta[l] -= least;
@@ -137,19 +135,19 @@ void Dual::pass(double cutoff) {
   }
 }
 
+// Everything is set up afresh but the messages, so that errors of rounding do not add up.
 void Dual::set_multipliers(const Vector& multipliers) {
   Vector sums(multipliers.size() + 1, 0.0);  // of what is not yet in the network's costs
+  bound_ = net_->constant;
   for (std::size_t r = 0; r < multipliers.size(); ++r) {
-    bound_ -= (multipliers[r] - multipliers_[r]) * net_->capacity[r];
-    sums[r + 1] = sums[r] + (multipliers[r] - net_->multiplier[r]);
+    const double change = multipliers[r] - net_->multiplier[r];
+    bound_ -= change * net_->capacity[r];
+    sums[r + 1] = sums[r] + change;
   }
   multipliers_ = multipliers;
-  for (std::size_t p = 0; p < places_.size(); ++p) {
-    const Place& place = places_[p];
-    const Node& node = net_->node(place.node);
-    if (node.uses.empty()) continue;
+  for (const Place& place : places_) {
     Vector cost = net_->cost(place.node);
-    for (const RowUse& use : node.uses) {
+    for (const RowUse& use : net_->node(place.node).uses) {
       const double price = sums[at(use.end)] - sums[at(use.begin)];
       if (price == 0) continue;
       const Vector& bytes = net_->algebra.vector(use.bytes);
@@ -157,7 +155,7 @@ void Dual::set_multipliers(const Vector& multipliers) {
     }
     double* theta = theta_.data() + place.theta;
     for (std::size_t l = 0; l < cost.size(); ++l) {
-      if (theta[l] < kInfinity) theta[l] = cost[l] - lowered_[p];
+      if (theta[l] < kInfinity) theta[l] = cost[l];
     }
   }
   price_edges(sums);

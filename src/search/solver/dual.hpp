@@ -87,7 +87,6 @@ class Dual {
   std::vector<std::size_t> place_of_;
   std::vector<Side> sides_;
   Vector theta_, messages_;
-  Vector lowered_;  // per place: taken from its theta so far
   double bound_ = 0;
   bool exhausted_ = false;
   bool settled_ = true;  // all terms are >= 0

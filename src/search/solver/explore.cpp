@@ -55,6 +55,21 @@ double cost_of(const Network& net, const std::vector<int>& labels) {
   return value;
 }
 
+// What the dual left, if that is much less, or else with some of its nodes merged; null where only
+// branching helps.
+std::unique_ptr<Network> smaller_network(const Dual& dual, double cutoff, Budget& budget) {
+  const bool shrunk = dual.labels_alive() < 0.8 * static_cast<double>(dual.labels_total());
+  const double entries = dual.surviving_entries();
+  const bool plain = entries > kDenseEntries;
+  if (plain && !shrunk) return nullptr;
+  budget.add(plain ? dual.work_per_pass() : 4 * entries);
+  std::unique_ptr<Network> child = dual.survivors(plain);
+  if (shrunk) return child;
+  const bool merged = merge_nodes(*child, cutoff);
+  budget.add(child->algebra.work());
+  return merged ? std::move(child) : nullptr;
+}
+
 // The node at which most of the gap lies, and its label in the present labelling.
 int branching_node(const Network& net, const Dual& dual, const std::vector<int>& labels) {
   const Vector excess = dual.excess(labels);
@@ -212,34 +227,28 @@ Found explore(Network& net, double cutoff, Budget& budget) {
     keep_if_better(net, std::vector<int>(net.nodes.size(), 0), budget, cutoff, best);
     return as_found(net, best, best.value < kInfinity ? best.value : cutoff);
   }
-  Dual dual(net);
+  auto dual = std::make_unique<Dual>(net);
   if (net.capacity.empty()) {
-    tighten(net, dual, cutoff, best, budget, kPasses);
+    tighten(net, *dual, cutoff, best, budget, kPasses);
   } else {
-    tighten_rows(net, dual, cutoff, best, budget, kSteps);
+    tighten_rows(net, *dual, cutoff, best, budget, kSteps);
   }
-  if (dual.exhausted() || dual.bound() >= cutoff) return as_found(net, best, cutoff);
-  if (budget.over()) return as_found(net, best, dual.bound());
+  const double bound = dual->bound();
+  if (dual->exhausted() || bound >= cutoff) return as_found(net, best, cutoff);
+  if (budget.over()) return as_found(net, best, bound);
+  std::unique_ptr<Network> child = smaller_network(*dual, cutoff, budget);
   Found below;
-  const bool shrunk = dual.labels_alive() < 0.8 * static_cast<double>(dual.labels_total());
-  const double entries = dual.surviving_entries();
-  if (shrunk) {
-    below = explore_survivors(net, dual, cutoff, budget);
-  } else if (entries <= kDenseEntries) {
-    const std::unique_ptr<Network> child = dual.survivors(false);
-    if (merge_nodes(*child, cutoff)) {
-      budget.add(child->algebra.work());
-      Found found = explore(*child, cutoff, budget);
-      const Incumbent lifted = from_child(net, *child, found);
-      below = {found.value, lifted.labels, found.bound};
-    } else {
-      below = branch(net, dual, cutoff, budget);
-    }
+  if (child == nullptr) {
+    below = branch(net, *dual, cutoff, budget);
   } else {
-    below = branch(net, dual, cutoff, budget);
+    // There can be many levels; what is no longer needed must not wait for the end of the search.
+    dual.reset();
+    forget_tables(net);
+    below = explore(*child, cutoff, budget);
+    below.labels = from_child(net, *child, below).labels;
   }
   if (below.value < cutoff) best = {below.value, below.labels};
-  return as_found(net, best, std::max(dual.bound(), std::min(below.bound, cutoff)));
+  return as_found(net, best, std::max(bound, std::min(below.bound, cutoff)));
 }
 
 }  // namespace autopar::solver

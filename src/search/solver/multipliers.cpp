@@ -19,6 +19,12 @@ Vector direction(const Network& net, const Dual& dual, const Vector& uses, const
   return result;
 }
 
+double squared(const Vector& values) {
+  double sum = 0;
+  for (double value : values) sum += value * value;
+  return sum;
+}
+
 }  // namespace
 
 void tighten_rows(const Network& net, Dual& dual, double& cutoff, Incumbent& best, Budget& budget,
@@ -42,9 +48,10 @@ void tighten_rows(const Network& net, Dual& dual, double& cutoff, Incumbent& bes
     std::vector<int> labels = dual.decode();
     dual.improve(labels);
     const Vector uses = uses_of(net, labels);
-    before = direction(net, dual, uses, before);
-    double norm = 0;
-    for (double d : before) norm += d * d;
+    const double violation = squared(direction(net, dual, uses, {}));
+    before = violation > 0 ? direction(net, dual, uses, before) : Vector();
+    // Where the parts of the direction cancel out, it says nothing about how far to go.
+    const double norm = std::max(violation, squared(before));
     // Repairs get a part of the work, and are for multipliers that have settled a little.
     const double allowed = 0.4 * (budget.work - work_before);
     if (norm == 0 || (step % 4 == 3 && repair_work <= allowed) || step + 1 == most_steps) {
@@ -61,7 +68,8 @@ void tighten_rows(const Network& net, Dual& dual, double& cutoff, Incumbent& bes
     }
     if (norm == 0) continue;
     const double aim = std::min(cutoff, top.bound() + reach * std::max(std::abs(top.bound()), 1.0));
-    const double length = std::max(0.0, aim - dual.bound()) / norm;
+    // Never so far that sums of the old and the new size would lose digits.
+    const double length = std::clamp(aim - dual.bound(), 0.0, 100 * (aim - top.bound())) / norm;
     Vector multipliers = dual.multipliers();
     for (std::size_t r = 0; r < multipliers.size(); ++r) {
       multipliers[r] = std::max(0.0, multipliers[r] + length * before[r]);

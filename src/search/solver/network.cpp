@@ -385,6 +385,16 @@ std::vector<int> lift(const Network& net, std::vector<int> labels) {
   return labels;
 }
 
+void forget_tables(Network& net) {
+  std::vector<char> needed(at(net.algebra.core_count()), 0);
+  for (const Step& step : net.steps) {
+    for (const Arc& arc : step.arcs) needed[at(arc.table.core)] = 1;
+  }
+  net.algebra.forget_cores(needed);
+  net.nodes.assign(net.nodes.size(), Node{});
+  net.edges.clear();
+}
+
 double value_of(const Network& net, const std::vector<int>& labels) {
   double value = net.constant;
   for (std::size_t n = 0; n < net.nodes.size(); ++n) {
