@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -47,9 +48,10 @@ struct StrategyFile {
     Bytes memory_bytes = 0;
   };
   std::string path;
-  std::string sha256;          // of the file's bytes
-  std::vector<MeshAxis> mesh;  // empty: not said
-  Pins pins;                   // `ops` and `tensors`
+  std::string sha256;                           // of the file's bytes
+  std::vector<MeshAxis> mesh;                   // empty: not said
+  Pins pins;                                    // `ops` and `tensors`
+  std::map<std::string, std::string> op_types;  // by op name, where said
   std::string model_name, model_sha256, cluster_name, cluster_sha256;
   std::string searcher;
   std::optional<Cost> cost;

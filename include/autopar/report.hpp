@@ -91,6 +91,8 @@ Report build_report(const SearchRequest& request, const SearchOutcome& outcome);
 std::string to_table(const Report& report, std::size_t rows = 8);
 // One document, keys in a fixed order; `rows` 0: all ops and reshards.
 std::string to_json(const Report& report, std::size_t rows = 0);
+// What to_json wrote. Errors name the file and what is missing.
+Result<Report> report_of_json(const std::string& text, const std::string& path);
 
 // Plans of the baselines on the best mesh of each, without a memory limit.
 std::vector<Baseline> run_baselines(const SearchRequest& request, const SearchOutcome& outcome);

@@ -11,23 +11,74 @@ struct Applied {
   std::unique_ptr<Inputs> inputs;
   std::optional<SearchRequest> request;
   SearchOutcome outcome;
-  std::string strategy_text;  // the file's bytes where it is a complete strategy of this model
 };
 
-Status price_complete(const StrategyFile& file, Applied& applied) {
+// What a file says of an op beside its assignment must be what the assignment means.
+bool counts_follow(const StrategyFile& file, const Graph& graph, const std::vector<OpSpecs>& specs,
+                   const Mesh& mesh) {
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    const auto pin = file.pins.ops.find(graph.ops[o].name);
+    if (pin == file.pins.ops.end()) continue;
+    const auto& [assignment, in, out] = pin->second;
+    if (in && *in != strategy_of(specs[o].inputs, mesh)) return false;
+    if (out && *out != strategy_of(specs[o].outputs, mesh)) return false;
+  }
+  return true;
+}
+
+// All of a strategy as pins.
+Pins pins_of(const StrategyFile& file, const Graph& graph, const Strategy& strategy) {
+  Pins pins = file.pins;
+  for (std::size_t v = 0; v < graph.values.size(); ++v) {
+    if (graph.values[v].kind == ValueKind::kConstant) continue;
+    const ValueSpecs& specs = strategy.values[v];
+    pins.values[graph.values[v].name] = {to_text(specs.spec, strategy.mesh),
+                                         to_text(specs.hub, strategy.mesh),
+                                         to_text(specs.output, strategy.mesh)};
+  }
+  return pins;
+}
+
+void free_boundary(const Graph& graph, Pins& pins) {
+  for (const auto* boundary : {&graph.inputs, &graph.outputs}) {
+    for (ValueId id : *boundary) pins.values.erase(graph.value(id).name);
+  }
+}
+
+// Whether a complete strategy is what --inputs and --outputs ask for.
+bool keeps_layouts(const StrategyFile& file, const SearchRequest& request,
+                   const Strategy& strategy) {
+  const auto free = BoundaryLayout::Kind::kFree;
+  if (request.inputs.kind == free && request.outputs.kind == free) return true;
+  SearchRequest pinned = request;
+  pinned.mesh = strategy.mesh;
+  pinned.limit_memory = false;
+  pinned.pins = pins_of(file, request.graph, strategy);
+  const auto outcome = search(pinned);
+  return outcome && outcome->strategy == strategy;
+}
+
+// False where the file is not one to be taken as it is: as pins it then says why not, or what else
+// is asked for leaves its boundary free.
+Result<bool> price_complete(const StrategyFile& file, Applied& applied) {
   const SearchRequest& request = *applied.request;
   AUTOPAR_TRY(strategy, complete_strategy(request.graph, request.rules, request.cluster, file));
+  AUTOPAR_TRY(specs, op_specs_of(request.graph, request.rules, strategy));
+  if (!counts_follow(file, request.graph, specs, strategy.mesh)) return false;
+  if (!keeps_layouts(file, request, strategy)) return false;
   RooflineModel model(request.cluster, strategy.mesh);
   AUTOPAR_TRY(cost, evaluate(request.graph, request.rules, strategy, model));
   applied.outcome.strategy = std::move(strategy);
   applied.outcome.cost = std::move(cost);
   applied.outcome.searcher = file.searcher.empty() ? "given" : file.searcher;
-  if (file.cost) {
+  // A bound that was proven for this model on this cluster.
+  if (file.cost && file.model_sha256 == applied.inputs->model.sha256 &&
+      file.cluster_sha256 == applied.inputs->cluster_sha256) {
     applied.outcome.lower_bound =
         std::min(file.cost->lower_bound_seconds, applied.outcome.cost.total());
   }
   applied.outcome.unlimited_lower_bound = applied.outcome.lower_bound;
-  return Ok{};
+  return true;
 }
 
 Result<Fill> parse_fill(const std::string& name) {
@@ -45,30 +96,42 @@ Result<std::unique_ptr<Applied>> apply(const PlanOptions& options, const CommonO
   AUTOPAR_TRY(request, make_request(*applied->inputs, options, common));
   applied->request.emplace(request);
   SearchRequest& asked = *applied->request;
+  AUTOPAR_RETURN_IF_ERROR(add_pins(file, *applied->inputs, asked));
   if (common.mesh.empty() && is_complete(asked.graph, file)) {
-    AUTOPAR_RETURN_IF_ERROR(price_complete(file, *applied));
-    if (file.model_sha256 == applied->inputs->model.sha256) {
-      AUTOPAR_TRY(text, read_file(options.strategy_file));
-      applied->strategy_text = text;
-    }
-    return applied;
+    AUTOPAR_TRY(taken, price_complete(file, *applied));
+    if (taken) return applied;
+    free_boundary(asked.graph, asked.pins);
   }
   AUTOPAR_TRY(fill, parse_fill(options.fill));
   asked.fill = fill;
   // What is given is given: whether it fits is said, not decided here.
   asked.limit_memory = fill == Fill::kSearch;
-  AUTOPAR_RETURN_IF_ERROR(add_pins(file, *applied->inputs, asked));
-  AUTOPAR_TRY(outcome, search(asked));
-  applied->outcome = std::move(outcome);
+  auto outcome = search(asked);
+  if (!outcome) return with_pin_file(outcome.error(), options.strategy_file);
+  applied->outcome = std::move(*outcome);
+  // Nothing is proven about other plans than those of this fill.
+  if (fill != Fill::kSearch) applied->outcome.lower_bound = 0;
   applied->outcome.searcher = "given";
   applied->outcome.trials.clear();
   return applied;
 }
 
+void warn_if_too_large(Applied& applied) {
+  const SearchRequest& request = *applied.request;
+  const Bytes limit =
+      request.memory_limit > 0 ? request.memory_limit : request.cluster.device.memory_bytes;
+  const MemoryPeak& peak = applied.outcome.cost.memory;
+  if (peak.total <= limit) return;
+  applied.inputs->warnings.push_back(
+      "the strategy needs " + format_bytes(static_cast<double>(peak.total)) +
+      " per device, more than its " + format_bytes(static_cast<double>(limit)));
+}
+
 Result<int> run_apply(const PlanOptions& options, const CommonOptions& common) {
   AUTOPAR_TRY(applied, apply(options, common));
-  AUTOPAR_RETURN_IF_ERROR(write_outputs(*applied->request, applied->outcome, *applied->inputs,
-                                        options, common, applied->strategy_text));
+  warn_if_too_large(*applied);
+  AUTOPAR_RETURN_IF_ERROR(
+      write_outputs(*applied->request, applied->outcome, *applied->inputs, options, common));
   return 0;
 }
 

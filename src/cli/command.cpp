@@ -1,5 +1,6 @@
 #include "cli/command.hpp"
 
+#include <charconv>
 #include <csignal>
 #include <cstdlib>
 
@@ -36,10 +37,12 @@ Result<std::map<std::string, std::int64_t>> parse_dims(const std::vector<std::st
   std::map<std::string, std::int64_t> values;
   for (const std::string& text : dims) {
     const std::size_t equals = text.find('=');
-    char* end = nullptr;
-    const std::int64_t value =
-        equals == std::string::npos ? 0 : std::strtoll(text.c_str() + equals + 1, &end, 10);
-    if (equals == 0 || value <= 0 || end == nullptr || *end != '\0') {
+    const char* last = text.data() + text.size();
+    std::int64_t value = 0;
+    const auto [end, error] = equals == std::string::npos
+                                  ? std::from_chars_result{text.data(), std::errc::invalid_argument}
+                                  : std::from_chars(text.data() + equals + 1, last, value);
+    if (equals == 0 || value <= 0 || error != std::errc{} || end != last) {
       return usage_error("--dim '" + text +
                          "': expected NAME=VALUE with a positive number, as in "
                          "--dim batch=32");

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 namespace autopar::cli {
 
@@ -90,7 +91,10 @@ Result<BoundaryLayout> parse_layout(const std::string& text, const char* option)
       layout.spec_of[name] = spec.get<std::string>();
     }
   } catch (const nlohmann::json::exception& error) {
-    return input_error(text + ": not JSON: " + error.what());
+    std::string what = error.what();
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
+    if (const auto end = what.find("] "); end != std::string::npos) what = what.substr(end + 2);
+    return input_error(text + ": is not JSON: " + what);
   }
   return layout;
 }
@@ -111,6 +115,11 @@ Status check_layout_names(const BoundaryLayout& layout, const std::vector<ValueI
 Result<UserRules> load_rules(const std::string& path) {
   if (path.empty()) return UserRules{};
   AUTOPAR_TRY(bytes, read_file(path));
+  try {
+    static_cast<void>(nlohmann::json(bytes).dump());  // the names of factors go into JSON files
+  } catch (const nlohmann::json::exception&) {
+    return input_error(path + ": is not UTF-8");
+  }
   return parse_user_rules(bytes, path);
 }
 
@@ -130,11 +139,17 @@ Result<std::string> find_cluster(const std::string& name) {
   if (fs::exists(name)) return name;
   std::error_code ignored;
   const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
+  std::string known;
   for (const char* folder : {"../share/autopar/models/clusters", "../../models/clusters"}) {
     const fs::path path = program.parent_path() / folder / (name + ".json");
     if (name.find('/') == std::string::npos && fs::exists(path)) return path.string();
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(path.parent_path(), ignored)) {
+      names.insert(entry.path().stem().string());
+    }
+    for (const std::string& n : names) known += (known.empty() ? "; these are: " : ", ") + n;
   }
-  return input_error(name + ": no such file, and no ready-made cluster of that name");
+  return input_error(name + ": no such file, and no ready-made cluster of that name" + known);
 }
 
 Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
@@ -152,6 +167,13 @@ Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
   inputs->cluster = std::move(cluster.cluster);
   inputs->cluster_sha256 = std::move(cluster.sha256);
   AUTOPAR_TRY(user_rules, load_rules(options.rules_file));
+  for (const auto& [type, text] : user_rules.text_of_type) {
+    const auto& ops = inputs->model.graph.ops;
+    const bool used = std::any_of(ops.begin(), ops.end(), [&, t = type](const Op& op) {
+      return t == op.type || t == op.domain + "::" + op.type;
+    });
+    if (!used) inputs->warnings.push_back("the rule for " + type + " is not used: no such op");
+  }
   AUTOPAR_TRY(rules, rules_of(inputs->model.graph, user_rules));
   inputs->rules = std::move(rules);
   if (!inputs->rules.without_rule.empty()) {
@@ -176,6 +198,10 @@ Result<SearchRequest> make_request(const Inputs& inputs, const PlanOptions& opti
     AUTOPAR_TRY(sizes, parse_mesh(common.mesh));
     AUTOPAR_TRY(mesh, make_mesh(inputs.cluster, sizes));
     request.mesh = std::move(mesh);
+  }
+  if (options.io == "full" && (options.inputs != "free" || options.outputs != "free")) {
+    return usage_error(
+        "--io full says how inputs and outputs lie; leave --inputs and --outputs out");
   }
   AUTOPAR_TRY(in, parse_layout(options.io == "full" ? "full" : options.inputs, "--inputs"));
   AUTOPAR_TRY(out, parse_layout(options.io == "full" ? "full" : options.outputs, "--outputs"));
@@ -211,6 +237,15 @@ SplitCounts as_matmul(SplitCounts counts, const Op& op) {
   return counts;
 }
 
+// A pin that says of which type its op is, must say the model's: it may be of another model.
+Status check_type(const StrategyFile& file, const std::string& name, const Op* op) {
+  const auto said = file.op_types.find(name);
+  if (op == nullptr || said == file.op_types.end()) return Ok{};
+  if (said->second == op->type || said->second == op->origin_type) return Ok{};
+  return input_error(file.path + ": ops." + name + ".type: the model's op is a " + op->type +
+                     ", found \"" + said->second + "\"");
+}
+
 }  // namespace
 
 Status add_pins(const StrategyFile& file, const Inputs& inputs, SearchRequest& request) {
@@ -232,17 +267,22 @@ Status add_pins(const StrategyFile& file, const Inputs& inputs, SearchRequest& r
         target = it->second.front();
       }
     }
+    AUTOPAR_RETURN_IF_ERROR(check_type(file, name, op_of.count(target) ? op_of[target] : nullptr));
     OpPin& kept = request.pins.ops[target];
     kept = pin;
     if (kept.in_strategy && op_of.count(target)) {
       kept.in_strategy = as_matmul(*kept.in_strategy, *op_of[target]);
     }
-    if (!kept.assignment) continue;
-    kept.in_strategy.reset();
-    kept.out_strategy.reset();
   }
   request.pins.values = file.pins.values;
   return Ok{};
+}
+
+Error with_pin_file(Error error, const std::string& path) {
+  const bool of_pins =
+      error.message.rfind("op '", 0) == 0 || error.message.rfind("pin of ", 0) == 0;
+  if (of_pins && error.code == ErrorCode::kInput) error.message = path + ": " + error.message;
+  return error;
 }
 
 }  // namespace autopar::cli

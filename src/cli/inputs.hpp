@@ -52,6 +52,9 @@ Result<SearchRequest> make_request(const Inputs& inputs, const PlanOptions& opti
 // becomes the request's unless --mesh says otherwise.
 Status add_pins(const StrategyFile& file, const Inputs& inputs, SearchRequest& request);
 
+// The error of a search that pins cannot be kept in, with the name of their file.
+Error with_pin_file(Error error, const std::string& path);
+
 // Where a cluster lies: a file, or the name of a ready-made one.
 Result<std::string> find_cluster(const std::string& name);
 

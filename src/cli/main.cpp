@@ -2,11 +2,13 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <iostream>
 
 #include "cli/command.hpp"
+#include "search/pins.hpp"
 
 namespace autopar::cli {
 namespace {
@@ -16,7 +18,7 @@ void add_common(CLI::App& app, CommonOptions& common) {
   app.add_option("--dim", common.dims, "bind a symbolic dimension: NAME=VALUE");
   app.add_option("--mesh", common.mesh, "fix the logical mesh, outermost axis first: 4x2");
   app.add_option("--memory", common.memory, "memory per device: 80GiB (default: the cluster's)");
-  app.add_option("--seed", common.seed, "seed of everything random");
+  app.add_option("--seed", common.seed, "seed of everything random")->check(CLI::NonNegativeNumber);
   app.add_option("--threads", common.threads, "threads; never changes a result")
       ->check(CLI::Range(0, 4096));
   app.add_flag("-v,--verbose", common.verbose, "more on stderr");
@@ -24,6 +26,38 @@ void add_common(CLI::App& app, CommonOptions& common) {
 }
 
 int exit_code(ErrorCode code) { return static_cast<int>(code); }
+
+// What a word of the command line may have meant, as " (did you mean 'x'?)".
+std::string suggestion(const std::string& word, const std::vector<std::string>& names) {
+  const std::string near = nearest_name(word, names);
+  return near.empty() ? "" : "; did you mean '" + near + "'?";
+}
+
+// Names the unknown word, where there is one; CLI11 would name what is missing without it.
+std::string unknown_word(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2) return "";
+  std::vector<std::string> names;
+  for (const Command& command : commands()) names.emplace_back(command.name);
+  const std::string first = argv[1];
+  const CLI::App* sub = first.rfind("-", 0) == 0 ? &app : nullptr;
+  for (const CLI::App* candidate : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (candidate->get_name() == first) sub = candidate;
+  }
+  if (sub == nullptr) return "unknown command '" + first + "'" + suggestion(first, names);
+  std::vector<std::string> options;
+  for (const CLI::Option* option : sub->get_options()) {
+    for (const std::string& name : option->get_lnames()) options.push_back("--" + name);
+  }
+  for (int i = 1; i < argc; ++i) {
+    std::string word = argv[i];
+    if (word == "--") break;
+    if (word.rfind("--", 0) != 0) continue;
+    word = word.substr(0, word.find('='));
+    if (std::find(options.begin(), options.end(), word) != options.end()) continue;
+    return "unknown option '" + word + "'" + suggestion(word, options);
+  }
+  return "";
+}
 
 int run(int argc, char** argv) {
   CLI::App app("Finds how to run a neural network on a cluster.", "autopar");
@@ -39,6 +73,11 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
+    const std::string unknown = error.get_exit_code() == 0 ? "" : unknown_word(app, argc, argv);
+    if (!unknown.empty()) {
+      std::cerr << "autopar: error: " << unknown << "\nRun with --help for more information.\n";
+      return exit_code(ErrorCode::kUsage);
+    }
     return app.exit(error, std::cout, std::cerr) == 0 ? 0 : exit_code(ErrorCode::kUsage);
   }
   spdlog::set_default_logger(spdlog::stderr_color_mt("autopar"));

@@ -157,13 +157,16 @@ std::string json_of(const RunReport& report) {
   j["warnings"] = report.warnings;
   j["wall_seconds"] = report.wall;
   j["reference_wall_seconds"] = report.reference_wall;
-  return j.dump(1) + "\n";
+  return j.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 Result<int> run(const RunOptions& options, const CommonOptions& common) {
   if (options.ranks_by != "threads") {
     return usage_error("--ranks-by " + options.ranks_by +
                        ": this build runs ranks as threads; use --ranks-by threads");
+  }
+  if (!(options.rtol >= 0) || !(options.atol >= 0) || !(options.timeout > 0)) {
+    return usage_error("--rtol and --atol must be at least 0, --timeout must be positive");
   }
   fs::path plan = options.plan;
   if (fs::is_directory(plan)) plan /= "plan.onnx";

@@ -53,6 +53,9 @@ Result<int> run(const PlanOptions& options, const CommonOptions& common) {
     request.solve.progress = [&line](const SolveProgress& p) { line.draw(p); };
     return search(request);
   }();
+  if (!outcome && !options.pin_file.empty()) {
+    return with_pin_file(outcome.error(), options.pin_file);
+  }
   if (!outcome) return outcome.error();
   const double search_seconds = seconds_since(start) - import_seconds;
   AUTOPAR_RETURN_IF_ERROR(write_outputs(request, *outcome, *inputs, options, common));

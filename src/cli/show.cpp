@@ -7,6 +7,7 @@
 #include "autopar/import.hpp"
 #include "autopar/report.hpp"
 #include "cli/inputs.hpp"
+#include "cli/show_json.hpp"
 
 namespace autopar::cli {
 
@@ -15,6 +16,7 @@ namespace {
 struct ShowOptions {
   std::string file;
   bool ops = false;
+  std::size_t rows = 8;
 };
 
 std::string joined(const std::vector<std::vector<std::int64_t>>& counts) {
@@ -88,27 +90,28 @@ Result<int> show(const ShowOptions& options, const CommonOptions& common) {
   AUTOPAR_TRY(path, find_cluster(options.file));
   AUTOPAR_TRY(bytes, read_file(path));
   const std::string format = format_of(bytes);
-  if (common.json && !format.empty()) {
-    std::cout << bytes;
-    return 0;
-  }
   if (format == "autopar-cluster") {
     AUTOPAR_TRY(file, read_cluster(path));
-    std::cout << show_cluster(file.cluster);
+    std::cout << (common.json ? bytes : show_cluster(file.cluster));
     return 0;
   }
   if (format == "autopar-strategy") {
     AUTOPAR_TRY(file, read_strategy(path));
-    std::cout << show_strategy_file(file);
+    std::cout << (common.json ? bytes : show_strategy_file(file));
     return 0;
   }
-  if (format == "autopar-report" || format == "autopar-price") {
+  if (format == "autopar-report") {
+    AUTOPAR_TRY(report, report_of_json(bytes, path));
+    std::cout << (common.json ? bytes : to_table(report, options.rows));
+    return 0;
+  }
+  if (format == "autopar-price" || format == "autopar-run") {
     std::cout << bytes;
     return 0;
   }
   if (bytes.find("autopar.world_size") != std::string::npos) {
     AUTOPAR_TRY(plan, read_plan(path));
-    AUTOPAR_TRY(text, show_plan(plan, options.ops));
+    AUTOPAR_TRY(text, common.json ? show_plan_json(plan) : show_plan(plan, options.ops));
     std::cout << text;
     return 0;
   }
@@ -116,7 +119,8 @@ Result<int> show(const ShowOptions& options, const CommonOptions& common) {
   ImportOptions import_options;
   import_options.dims = dims;
   AUTOPAR_TRY(model, import_model(path, import_options));
-  std::cout << show_graph(model.graph, options.ops);
+  std::cout << (common.json ? show_model_json(model, options.ops)
+                            : show_graph(model.graph, options.ops));
   return 0;
 }
 
@@ -124,8 +128,9 @@ Result<int> show(const ShowOptions& options, const CommonOptions& common) {
 
 Run add_show(CLI::App& app, const CommonOptions& common) {
   auto options = std::make_shared<ShowOptions>();
-  app.add_option("FILE", options->file, "model, cluster, strategy or plan")->required();
+  app.add_option("FILE", options->file, "model, cluster, strategy, plan or report")->required();
   app.add_flag("--ops", options->ops, "every op");
+  app.add_option("--rows", options->rows, "costliest ops and reshards of a report to list");
   return [options, &common] { return show(*options, common); };
 }
 

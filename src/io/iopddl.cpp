@@ -172,7 +172,10 @@ Result<IopddlProblem> parse_iopddl(const std::string& text, const std::string& f
   try {
     document = JsonValue::parse(text);
   } catch (const JsonValue::exception& exception) {
-    return input_error(file + ": is not JSON: " + exception.what());
+    std::string what = exception.what();
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
+    if (const auto end = what.find("] "); end != std::string::npos) what = what.substr(end + 2);
+    return input_error(file + ": is not JSON: " + what);
   }
   return Reader(file).read(document);
 }

@@ -304,7 +304,10 @@ Result<ModelFile> read_graph_json(std::string_view bytes) {
   try {
     return read_graph(Json::parse(bytes));
   } catch (const Json::exception& error) {
-    return input_error(std::string("is not valid JSON: ") + error.what());
+    std::string what = error.what();
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
+    if (const auto end = what.find("] "); end != std::string::npos) what = what.substr(end + 2);
+    return input_error("is not valid JSON: " + what);
   }
 }
 

@@ -132,6 +132,7 @@ Report build_report(const SearchRequest& request, const SearchOutcome& outcome) 
   for (const Searcher& s : searchers()) {
     if (outcome.searcher == s.name) report.bounded = s.proves_bound;
   }
+  if (report.lower_bound <= 0 && report.seconds > 0) report.bounded = false;
   report.memory = outcome.cost.memory;
   const auto peak = static_cast<std::size_t>(report.memory.time);
   if (peak < request.graph.ops.size()) report.memory_op = request.graph.ops[peak].name;

@@ -118,7 +118,7 @@ std::string to_json(const Report& r, std::size_t rows) {
   j["ops"] = ops_json(r, rows);
   j["reshards"] = reshards_json(r, rows);
   j["warnings"] = r.warnings;
-  return j.dump(1) + "\n";
+  return j.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::string terms_json(const Graph& graph, const Mesh& mesh, const StrategyCost& cost) {
@@ -153,7 +153,7 @@ std::string terms_json(const Graph& graph, const Mesh& mesh, const StrategyCost&
       {"activations_bytes", cost.memory.activations},
       {"reshards_bytes", cost.memory.reshards}};
   j["terms"] = std::move(terms);
-  return j.dump(1) + "\n";
+  return j.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace autopar

@@ -28,7 +28,7 @@ std::string head(const Report& r) {
 }
 
 std::string verdict(const Report& r) {
-  if (!r.bounded) return "a baseline, no bound";
+  if (!r.bounded) return r.searcher == "given" ? "as given, no bound" : "a baseline, no bound";
   if (r.proven) return "proven optimal over the meshes tried";
   return "at most " + percent(r.gap) + " above the optimum (lower bound " +
          format_seconds(r.lower_bound) + ")" + (r.interrupted ? "; stopped early" : "");

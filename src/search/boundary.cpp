@@ -43,6 +43,23 @@ Status keep_layout(const BoundaryLayout& layout, bool batched, const char* what,
   return Ok{};
 }
 
+// Whether the layout, not the search, says how this value lies.
+bool is_fixed(const BoundaryLayout& layout, const Value& value) {
+  if (layout.kind == BoundaryLayout::Kind::kGiven) return layout.spec_of.count(value.name) != 0;
+  return layout.kind != BoundaryLayout::Kind::kFree;
+}
+
+// A pin of a value whose layout is fixed must be that layout.
+Status keep_both(const std::string& text, const char* what, const BoundaryLayout& layout,
+                 const Value& value, const Mesh& mesh, std::vector<Spec>& specs) {
+  const std::vector<Spec> fixed = specs;
+  AUTOPAR_RETURN_IF_ERROR(keep(text, what, value, mesh, specs));
+  if (!is_fixed(layout, value) || specs == fixed) return Ok{};
+  return input_error("pin of tensor '" + value.name + "': its " + what + " " + text +
+                     " is not the layout " + to_text(fixed.front(), mesh) +
+                     " that is asked for the model's inputs and outputs; leave one of them out");
+}
+
 const ValuePin* pin_of(const SearchRequest& request, const Value& value) {
   const auto it = request.pins.values.find(value.name);
   return it == request.pins.values.end() ? nullptr : &it->second;
@@ -66,7 +83,8 @@ Status restrict_source(const SearchRequest& request, const Value& value, bool is
   }
   const ValuePin* pin = pin_of(request, value);
   if (pin && !pin->spec.empty()) {
-    AUTOPAR_RETURN_IF_ERROR(keep(pin->spec, "spec", value, mesh, specs));
+    const BoundaryLayout layout = is_input ? request.inputs : BoundaryLayout{};
+    AUTOPAR_RETURN_IF_ERROR(keep_both(pin->spec, "spec", layout, value, mesh, specs));
   }
   return no_partial(specs, "spec", value);
 }
@@ -87,9 +105,11 @@ Status restrict_output(const SearchRequest& request, const Value& value, bool on
       keep_layout(request.outputs, true, "layout of the output", value, mesh, specs));
   const ValuePin* pin = pin_of(request, value);
   if (pin && !pin->output_spec.empty()) {
-    AUTOPAR_RETURN_IF_ERROR(keep(pin->output_spec, "output_spec", value, mesh, specs));
+    AUTOPAR_RETURN_IF_ERROR(
+        keep_both(pin->output_spec, "output_spec", request.outputs, value, mesh, specs));
   } else if (pin && only_reader && !pin->hub_spec.empty()) {
-    AUTOPAR_RETURN_IF_ERROR(keep(pin->hub_spec, "hub_spec", value, mesh, specs));
+    AUTOPAR_RETURN_IF_ERROR(
+        keep_both(pin->hub_spec, "hub_spec", request.outputs, value, mesh, specs));
   }
   return no_partial(specs, "output_spec", value);
 }

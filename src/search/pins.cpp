@@ -142,6 +142,15 @@ Result<MeshProblem::OpChoices> pinned(const MeshProblem::OpChoices& all, const O
     kept.specs.push_back(all.specs[c]);
   }
   if (!kept.assignments.empty()) return kept;
+  if (pin.assignment && (pin.in_strategy || pin.out_strategy)) {
+    const auto specs = specs_of(rule, *assignment, mesh);
+    if (specs) {
+      return input_error(where(op) + ": the assignment {" + to_text(*assignment, rule, mesh) +
+                         "} means in_strategy " + to_text(strategy_of(specs->inputs, mesh)) +
+                         " and out_strategy " + to_text(strategy_of(specs->outputs, mesh)) +
+                         ", which is not what the pin says beside it; give one of them only");
+    }
+  }
   if (pin.assignment) {
     return input_error(where(op) + ": assignment {" + to_text(*assignment, rule, mesh) +
                        "} is not possible on mesh " + autopar::to_text(mesh) + "; the rule is \"" +

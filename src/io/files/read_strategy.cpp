@@ -136,6 +136,9 @@ Result<StrategyFile> read_strategy(const std::string& path) {
     for (const auto& [name, json] : members) {
       AUTOPAR_TRY(pin, op_of(json));
       file.pins.ops.emplace(name, std::move(pin));
+      std::string type;
+      AUTOPAR_RETURN_IF_ERROR(read_text(json, "type", type));
+      if (!type.empty()) file.op_types.emplace(name, std::move(type));
     }
   }
   AUTOPAR_TRY(tensors, document.find("tensors"));

@@ -1,0 +1,125 @@
+#include <nlohmann/json.hpp>
+
+#include "autopar/report.hpp"
+
+namespace autopar {
+
+namespace {
+
+using Json = nlohmann::json;
+
+Mesh mesh_of(const Json& list) {
+  Mesh mesh;
+  for (const Json& axis : list) {
+    Axis a;
+    a.name = axis.at("name").get<std::string>();
+    a.size = axis.at("size").get<std::int64_t>();
+    mesh.axes.push_back(a);
+  }
+  return mesh;
+}
+
+double number(const Json& value) { return value.is_null() ? kInfinity : value.get<double>(); }
+
+void read_facts(const Json& j, Report& r) {
+  const Json& model = j.at("model");
+  r.model = model.at("name").get<std::string>();
+  r.model_sha256 = model.at("sha256").get<std::string>();
+  r.ops = model.at("ops").get<std::size_t>();
+  r.parameter_count = model.at("parameters").get<double>();
+  r.parameter_bytes = model.at("parameters_bytes").get<Bytes>();
+  r.cluster = j.at("cluster").at("name").get<std::string>();
+  r.devices = j.at("cluster").at("devices").get<std::int64_t>();
+  r.searcher = j.at("searcher").get<std::string>();
+  r.mesh = mesh_of(j.at("mesh"));
+  r.warnings = j.at("warnings").get<std::vector<std::string>>();
+}
+
+void read_cost(const Json& j, Report& r) {
+  const Json& cost = j.at("cost");
+  r.seconds = cost.at("seconds").get<double>();
+  r.compute = cost.at("compute_seconds").get<double>();
+  r.communication = cost.at("communication_seconds").get<double>();
+  r.lower_bound = cost.at("lower_bound_seconds").get<double>();
+  r.unlimited_lower_bound = number(cost.at("unlimited_lower_bound_seconds"));
+  r.gap = cost.at("gap").get<double>();
+  r.proven = cost.at("proven_optimal").get<bool>();
+  r.bounded = r.lower_bound > 0 || r.seconds == 0;
+  r.interrupted = cost.at("interrupted").get<bool>();
+  const Json& memory = j.at("memory");
+  r.memory.total = memory.at("peak_bytes").get<Bytes>();
+  r.memory.parameters = memory.at("parameters_bytes").get<Bytes>();
+  r.memory.constants = memory.at("constants_bytes").get<Bytes>();
+  r.memory.activations = memory.at("activations_bytes").get<Bytes>();
+  r.memory.reshards = memory.at("reshards_bytes").get<Bytes>();
+  r.memory_op = memory.at("peak_op").get<std::string>();
+  if (!memory.at("limit_bytes").is_null()) r.memory_limit = memory.at("limit_bytes").get<Bytes>();
+}
+
+void read_alternatives(const Json& j, Report& r) {
+  for (const Json& b : j.at("baselines")) {
+    Baseline baseline;
+    baseline.name = b.at("name").get<std::string>();
+    baseline.found = b.at("found").get<bool>();
+    if (baseline.found) {
+      baseline.fits = b.at("fits").get<bool>();
+      baseline.mesh = b.at("mesh").get<std::string>();
+      baseline.seconds = b.at("seconds").get<double>();
+      baseline.memory_bytes = b.at("memory_bytes").get<Bytes>();
+    }
+    r.baselines.push_back(std::move(baseline));
+  }
+  for (const Json& t : j.at("meshes")) {
+    MeshTrial trial;
+    trial.mesh = mesh_of(t.at("mesh"));
+    trial.feasible = t.at("feasible").get<bool>();
+    trial.pruned = t.at("pruned").get<bool>();
+    trial.cost = number(t.at("seconds"));
+    trial.lower_bound = number(t.at("lower_bound_seconds"));
+    r.trials.push_back(std::move(trial));
+  }
+}
+
+void read_details(const Json& j, Report& r) {
+  for (const Json& c : j.at("collectives")) {
+    r.collectives.push_back({c.at("kind").get<std::string>(), c.at("mesh_axes").get<std::string>(),
+                             c.at("count").get<int>(), c.at("seconds").get<double>(),
+                             c.at("sent_bytes").get<double>()});
+  }
+  for (const Json& op : j.at("ops")) {
+    r.op_costs.push_back({op.at("name").get<std::string>(), op.at("type").get<std::string>(),
+                          op.at("assignment").get<std::string>(), op.at("in_strategy").dump(),
+                          op.at("compute_seconds").get<double>(),
+                          op.at("communication_seconds").get<double>()});
+  }
+  for (const Json& s : j.at("reshards")) {
+    r.reshards.push_back({s.at("tensor").get<std::string>(), s.at("reader").get<std::string>(),
+                          s.at("from").get<std::string>(), s.at("to").get<std::string>(),
+                          s.at("steps").get<std::vector<std::string>>(),
+                          s.at("seconds").get<double>(), s.at("sent_bytes").get<double>()});
+  }
+}
+
+}  // namespace
+
+Result<Report> report_of_json(const std::string& text, const std::string& path) {
+  try {
+    const Json j = Json::parse(text);
+    if (j.at("format") != "autopar-report" || j.at("version") != 1) {
+      return input_error(path + ": expected format autopar-report, version 1");
+    }
+    Report report;
+    read_facts(j, report);
+    read_cost(j, report);
+    read_alternatives(j, report);
+    read_details(j, report);
+    return report;
+  } catch (const Json::exception& error) {
+    std::string what = error.what();
+    // "[json.exception.out_of_range.403] key 'ops' not found"
+    if (const auto end = what.find("] "); end != std::string::npos) what = what.substr(end + 2);
+    return input_error(path + ": is not a report: " + what);
+  }
+}
+
+}  // namespace autopar
