@@ -15,9 +15,17 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-std::string to_gib(double bytes) {
+std::string size_text(double bytes) {
+  const char* units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  double value = bytes;
+  for (; value >= 1024 && unit + 1 < std::size(units); ++unit) value /= 1024;
   char text[64];
-  std::snprintf(text, sizeof text, "%.2f GiB (%.0f bytes)", bytes / 1073741824.0, bytes);
+  if (unit == 0) {
+    std::snprintf(text, sizeof text, "%.0f bytes", bytes);
+  } else {
+    std::snprintf(text, sizeof text, "%.2f %s (%.0f bytes)", value, units[unit], bytes);
+  }
   return text;
 }
 
@@ -127,13 +135,13 @@ struct Search {
     const double limit = static_cast<double>(
         request.memory_limit > 0 ? request.memory_limit : request.cluster.device.memory_bytes);
     if (tightest.peak == kInfinity) {
-      return infeasible_error("no plan fits into " + to_gib(limit) +
+      return infeasible_error("no plan fits into " + size_text(limit) +
                               " per device; no plan was found at all. Try more devices, --memory "
                               "with a larger size, or fewer pins");
     }
     std::string text = "no plan " + std::string(tightest.proven ? "fits" : "was found that fits") +
-                       " into " + to_gib(limit) + " per device: the smallest peak found is " +
-                       to_gib(tightest.peak) + " on mesh " + to_text(tightest.mesh);
+                       " into " + size_text(limit) + " per device: the smallest peak found is " +
+                       size_text(tightest.peak) + " on mesh " + to_text(tightest.mesh);
     const auto time = static_cast<std::size_t>(std::max(0, tightest.time));
     if (tightest.time >= 0 && time < request.graph.ops.size()) {
       text += ", during op '" + request.graph.ops[time].name + "'";
