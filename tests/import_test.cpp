@@ -211,6 +211,11 @@ TEST_CASE("reshapes and operands are explicit", "[import]") {
                13);
   check_import("g (float[2,6] x) => (float y) { y = ReduceSum <keepdims = 0> (x) }",
                "y[] = ReduceSum(x, [0,1]) # ReduceSum_y\n");
+  // Without the attribute ONNX's strict inference refuses the plan.
+  const auto mean_variance = import_proto(parsed(model_text(
+      "g (float[2,3,4,4] x) => (float[2,3,4,4] y) { y = MeanVarianceNormalization(x) }", 18, "")));
+  REQUIRE(mean_variance.ok());
+  CHECK(mean_variance->graph.ops[0].ints_attribute("axes") == std::vector<std::int64_t>{0, 2, 3});
 }
 
 TEST_CASE("an op for which ONNX has no shape inference", "[import]") {
