@@ -325,7 +325,7 @@ int Algebra::leaf_message(int vector, const Table& table) {
   for (int r = 0; r < c.rows; ++r) {
     min_plus_row(message.data(), per_class[static_cast<std::size_t>(r)], c.row(r), message.size());
   }
-  work_ += static_cast<double>(c.values.size());
+  work_ += kRowEntryWork * static_cast<double>(c.values.size());
   return ids_[key] = add_vector(std::move(message));
 }
 
@@ -350,7 +350,7 @@ Table Algebra::eliminate_path(int vector, const Table& first, const Table& secon
         if (add < kInf) min_plus_row(values.data() + r * columns, add, to_b, columns);
       }
     }
-    work_ += static_cast<double>(cost.size() * values.size());
+    work_ += kRowEntryWork * static_cast<double>(cost.size() * values.size());
     classes = add_table(one.columns, two.columns, values);
     tables_[key] = classes;
   }
@@ -400,6 +400,7 @@ const Vector& Algebra::worse_by(int id, bool by_columns) {
   const Core& c = core(id);
   const int rows = by_columns ? c.columns : c.rows;
   const int columns = by_columns ? c.rows : c.columns;
+  const bool finite = *std::max_element(c.values.begin(), c.values.end()) < kInf;
   Vector worst(static_cast<std::size_t>(rows) * static_cast<std::size_t>(rows), -kInf);
   for (int r = 0; r < rows; ++r) {
     const double* mine = by_columns ? c.column(r) : c.row(r);
@@ -407,12 +408,16 @@ const Vector& Algebra::worse_by(int id, bool by_columns) {
       const double* other = by_columns ? c.column(s) : c.row(s);
       double& most = worst[static_cast<std::size_t>(r) * static_cast<std::size_t>(rows) +
                            static_cast<std::size_t>(s)];
+      if (finite) {
+        most = largest_difference(mine, other, static_cast<std::size_t>(columns));
+        continue;
+      }
       for (int k = 0; k < columns; ++k) {
         if (other[k] < kInf) most = std::max(most, mine[k] - other[k]);
       }
     }
   }
-  work_ += static_cast<double>(worst.size()) * columns;
+  work_ += kRowEntryWork * static_cast<double>(worst.size()) * columns;
   ids_[key] = static_cast<int>(differences_.size());
   differences_.push_back(std::move(worst));
   return differences_.back();

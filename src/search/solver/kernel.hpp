@@ -9,6 +9,9 @@
 
 namespace autopar::solver {
 
+// What an entry costs here, where work is counted in entries that are handled one by one.
+inline constexpr double kRowEntryWork = 0.2;
+
 // best[i] = min(best[i], add + row[i]). Written with SSE2 where there is such, as the compiler does
 // not vectorise a minimum of doubles by itself without giving up NaN.
 inline void min_plus_row(double* best, double add, const double* row, std::size_t count) {
@@ -26,6 +29,23 @@ inline void min_plus_row(double* best, double add, const double* row, std::size_
     const double sum = add + row[i];
     best[i] = sum < best[i] ? sum : best[i];
   }
+}
+
+// The largest of row[i] - other[i]; entries are finite.
+inline double largest_difference(const double* row, const double* other, std::size_t count) {
+  double most = row[0] - other[0];
+  std::size_t i = 1;
+#if defined(__SSE2__)
+  __m128d most2 = _mm_set1_pd(most);
+  for (; i + 2 <= count; i += 2) {
+    most2 = _mm_max_pd(most2, _mm_sub_pd(_mm_loadu_pd(row + i), _mm_loadu_pd(other + i)));
+  }
+  double both[2];
+  _mm_storeu_pd(both, most2);
+  most = both[0] > both[1] ? both[0] : both[1];
+#endif
+  for (; i < count; ++i) most = row[i] - other[i] > most ? row[i] - other[i] : most;
+  return most;
 }
 
 }  // namespace autopar::solver

@@ -34,9 +34,7 @@ class Search {
     const bool limited = problem_.use_limit < kInfinity;
     const Found unlimited = solve_without_limit(limited);
     if (result_.cut_off || unlimited.bound == kInfinity) return finish();
-    // A plan that fits and is not proven: the limit does not matter, only the effort did.
-    const bool fits = unlimited.value < kInfinity && result_.feasible;
-    if (limited && (!fits || result_.lower_bound < result_.cost)) solve_with_limit();
+    if (limited && !proven()) solve_with_limit();
     return finish();
   }
 
@@ -96,9 +94,11 @@ class Search {
     result_.peak_use = found.peak_use;
   }
 
+  // What is left below the cost is less than the sums' rounding.
+  bool proven() const { return result_.lower_bound >= result_.cost * (1 - 4e-12); }
+
   Solution finish() {
-    // What is left below the cost is less than the sums' rounding.
-    if (result_.lower_bound >= result_.cost * (1 - 4e-12)) result_.lower_bound = result_.cost;
+    if (proven()) result_.lower_bound = result_.cost;
     result_.cut_off = result_.cut_off && !(result_.cost < options_.cutoff);
     if (result_.cut_off || !(result_.cost < options_.cutoff)) {
       result_.feasible = false;
