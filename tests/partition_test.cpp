@@ -180,6 +180,30 @@ TEST_CASE("a summand becomes a partial sum at its reader", "[partition]") {
   CHECK(plan.program.op(plan.program.value(add->inputs[1]).producer).type == "Where");
 }
 
+TEST_CASE("a summand of a type without Where is selected in a wider one", "[partition]") {
+  GraphBuilder b;
+  const ValueId x = b.input("x", {8, 16}, DType::kBFloat16);
+  const ValueId w = b.input("w", {16, 8}, DType::kBFloat16);
+  const ValueId bias = b.input("bias", {8}, DType::kBFloat16);
+  const ValueId y = b.op("MatMul", {x, w}, {8, 8}, {}, "fc");
+  b.graph.outputs = {b.op("Add", {y, bias}, {8, 8}, {}, "add")};
+  const GraphRules rules = rules_of(b.graph).value();
+  const auto& factors = rules.rules[1].factors;
+  const auto partial = std::find_if(factors.begin(), factors.end(), [](const Factor& f) {
+    return f.kind == FactorKind::kPartial && f.partial_inputs.size() == 2;
+  });
+  REQUIRE(partial != factors.end());
+  const Plan plan = plan_of(b.graph, cluster_of({4}), {4}, {{"k"}, {partial->name}});
+  const auto producer = [&](ValueId v) { return plan.program.op(plan.program.value(v).producer); };
+  const Op narrow = producer(op_named(plan.program, "add")->inputs[1]);
+  CHECK(narrow.type == "Cast");
+  CHECK(narrow.int_attribute("to", 0) == 16);
+  const Op select = producer(narrow.inputs[0]);
+  CHECK(select.type == "Where");
+  CHECK(plan.program.value(select.inputs[1]).dtype == DType::kFloat32);
+  CHECK(producer(select.inputs[1]).type == "Cast");
+}
+
 TEST_CASE("a scalar is reduced as a vector of one", "[partition]") {
   GraphBuilder b;
   const ValueId x = b.input("x", {8});

@@ -146,18 +146,61 @@ ValueId Lowering::zero(DType dtype) {
   return found->second;
 }
 
+// Dtypes for which ONNX Runtime has no Where, by way of one that holds all their values (uint64:
+// their bits), with the numbers that Cast knows them by.
+struct Detour {
+  DType dtype;
+  std::int64_t number;
+  DType wide;
+  std::int64_t wide_number;
+};
+constexpr Detour kDetours[] = {{DType::kBFloat16, 16, DType::kFloat32, 1},
+                               {DType::kInt16, 5, DType::kInt32, 6},
+                               {DType::kUInt16, 4, DType::kInt32, 6},
+                               {DType::kUInt64, 13, DType::kInt64, 7}};
+
+const Detour* detour_of(DType dtype) {
+  for (const Detour& detour : kDetours) {
+    if (detour.dtype == dtype) return &detour;
+  }
+  return nullptr;
+}
+
 // Only position 0 keeps what it has: Where(is first, x, 0).
 void Lowering::make_partial(Op op, const std::vector<int>& axes) {
-  const bool scalar = program().value(op.inputs[0]).shape.empty();
+  const Shape shape = program().value(op.inputs[0]).shape;
   const DType dtype = program().value(op.inputs[0]).dtype;
-  program().add_op({.name = op.name,
-                    .type = "Where",
-                    .domain = "",
-                    .inputs = {is_first(axes, scalar), op.inputs[0], zero(dtype)},
-                    .outputs = op.outputs,
-                    .attributes = {},
-                    .origin_name = op.origin_name,
-                    .origin_type = op.origin_type});
+  const Detour* detour = detour_of(dtype);
+  const ValueId flag = is_first(axes, shape.empty());
+  const ValueId nothing = zero(detour ? detour->wide : dtype);
+  const auto add = [&](const std::string& name, const char* type, std::vector<ValueId> inputs,
+                       std::vector<ValueId> outputs) -> Op& {
+    return program().op(program().add_op({.name = name,
+                                          .type = type,
+                                          .domain = "",
+                                          .inputs = std::move(inputs),
+                                          .outputs = std::move(outputs),
+                                          .attributes = {},
+                                          .origin_name = op.origin_name,
+                                          .origin_type = op.origin_type}));
+  };
+  if (detour == nullptr) {
+    add(op.name, "Where", {flag, op.inputs[0], nothing}, op.outputs);
+    return;
+  }
+  const auto wide_value = [&](const char* stem) {
+    return program().add_value({.name = draft_.value_names.unique(op.name + stem),
+                                .dtype = detour->wide,
+                                .shape = shape,
+                                .producer = {},
+                                .data = {}});
+  };
+  const ValueId all = wide_value("/wide"), kept = wide_value("/kept");
+  add(draft_.op_names.unique(op.name + "/widen"), "Cast", {op.inputs[0]}, {all}).attributes["to"] =
+      detour->wide_number;
+  add(op.name, "Where", {flag, all, nothing}, {kept});
+  add(draft_.op_names.unique(op.name + "/narrow"), "Cast", {kept}, op.outputs).attributes["to"] =
+      detour->number;
 }
 
 Status Lowering::lower_collective(Op op) {
