@@ -47,8 +47,8 @@ void Dual::connect(const std::vector<int>& nodes) {
                           .far_count = is_a ? core.columns : core.rows,
                           .rows = is_a ? core.values.data() : core.transposed.data()});
         ++(earlier ? place.backward : place.forward);
-        work_per_pass_ += kRowEntryWork * static_cast<double>(core.values.size()) +
-                          2 * place.count + kVisitWork;
+        work_per_pass_ +=
+            kRowEntryWork * static_cast<double>(core.values.size()) + 2 * place.count + kVisitWork;
       }
     }
     for (const RowUse& use : net_->node(n).uses)
