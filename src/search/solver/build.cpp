@@ -11,43 +11,14 @@ namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-// Only these times can be the tightest: those at which something begins and before whose end
-// nothing else begins (maximal sets of what is live). Ascending.
-std::vector<int> maximal_times(const Problem& problem) {
-  std::vector<char> begins(at(problem.horizon) + 1, 0), ends(at(problem.horizon) + 1, 0);
-  const auto mark = [&](int begin, int end) {
-    if (begin >= end) return;
-    begins[at(begin)] = 1;
-    ends[at(end)] = 1;
-  };
-  for (const ProblemNode& node : problem.nodes) {
-    for (const NodeUse& use : node.uses) {
-      if (*std::max_element(use.bytes.begin(), use.bytes.end()) > 0) mark(use.begin, use.end);
-    }
-  }
-  for (const ProblemEdge& edge : problem.edges) {
-    for (const EdgeUse& use : edge.uses) mark(use.begin, use.end);
-  }
-  std::vector<int> times;
-  int last_begin = -1;
-  for (int t = 0; t <= problem.horizon; ++t) {
-    if (ends[at(t)] && last_begin >= 0) {
-      times.push_back(last_begin);
-      last_begin = -1;
-    }
-    if (begins[at(t)]) last_begin = t;
-  }
-  return times;
-}
-
 class Builder {
  public:
-  Builder(const Problem& problem, bool with_rows)
+  Builder(const Problem& problem, std::vector<int> times)
       : problem_(problem), net_(std::make_unique<Network>()), tables_(problem.tables.size()) {
-    if (with_rows) net_->row_time = maximal_times(problem);
+    net_->row_time = std::move(times);
     net_->capacity.assign(net_->row_time.size(), problem.use_limit - problem.base_use);
     net_->multiplier.assign(net_->row_time.size(), 0.0);
-    net_->impossible = with_rows && problem.base_use > problem.use_limit;
+    net_->impossible = problem.base_use > problem.use_limit && !net_->row_time.empty();
   }
 
   std::unique_ptr<Network> run() {
@@ -140,8 +111,35 @@ class Builder {
 
 }  // namespace
 
-std::unique_ptr<Network> build_network(const Problem& problem, bool with_rows) {
-  return Builder(problem, with_rows).run();
+std::vector<int> maximal_times(const Problem& problem) {
+  std::vector<char> begins(at(problem.horizon) + 1, 0), ends(at(problem.horizon) + 1, 0);
+  const auto mark = [&](int begin, int end) {
+    if (begin >= end) return;
+    begins[at(begin)] = 1;
+    ends[at(end)] = 1;
+  };
+  for (const ProblemNode& node : problem.nodes) {
+    for (const NodeUse& use : node.uses) {
+      if (*std::max_element(use.bytes.begin(), use.bytes.end()) > 0) mark(use.begin, use.end);
+    }
+  }
+  for (const ProblemEdge& edge : problem.edges) {
+    for (const EdgeUse& use : edge.uses) mark(use.begin, use.end);
+  }
+  std::vector<int> times;
+  int last_begin = -1;
+  for (int t = 0; t <= problem.horizon; ++t) {
+    if (ends[at(t)] && last_begin >= 0) {
+      times.push_back(last_begin);
+      last_begin = -1;
+    }
+    if (begins[at(t)]) last_begin = t;
+  }
+  return times;
+}
+
+std::unique_ptr<Network> build_network(const Problem& problem, const std::vector<int>& times) {
+  return Builder(problem, times).run();
 }
 
 }  // namespace autopar::solver

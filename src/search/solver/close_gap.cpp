@@ -10,15 +10,22 @@ namespace {
 
 constexpr int kRootPasses = 100;
 constexpr int kRootSteps = 1000;
-constexpr double kTrials[] = {1.0 / 32, 1.0 / 8, 1.0 / 2, 1.0};  // of the gap
+// How far above the bound the first trial looks, as a part of the gap; the next ones look further
+// or less far, as it went.
+constexpr double kFirstPart = 1.0 / 16;
+constexpr double kLeastPart = 1.0 / 512;
+constexpr double kGuesses[] = {1.0 / 64, 1.0 / 16, 1.0 / 4};
+constexpr double kGuessWork = 0.05;
+constexpr double kTrialWork = 0.3;  // of the work that is left, for a trial
 // A gap below this part of the value is worth only so much work.
 constexpr double kSmallGap = 1e-5;
 constexpr double kSmallGapWork = 1e8;
 
 class GapClosing {
  public:
-  GapClosing(Network& net, double cutoff, Budget& budget, const Report& report)
-      : net_(net), cutoff_(cutoff), budget_(budget), report_(report) {}
+  GapClosing(Network& net, double cutoff, Budget& budget, const Report& report,
+             const GapOptions& options)
+      : net_(net), cutoff_(cutoff), budget_(budget), report_(report), options_(options) {}
 
   Found run() {
     const double before = net_.algebra.work();
@@ -31,42 +38,86 @@ class GapClosing {
     bound_ = net_.constant;
     report_(bound_, {});
     Dual dual(net_);
-    const double limit = budget_.work_limit;
-    budget_.work_limit = budget_.work + 0.5 * (limit - budget_.work);
-    Incumbent best;
-    if (net_.capacity.empty()) {
-      tighten(net_, dual, cutoff_, best, budget_, kRootPasses);
-    } else {
-      tighten_rows(net_, dual, cutoff_, best, budget_, kRootSteps);
+    tighten_root(dual);
+    for (double part : kGuesses) {
+      if (!options_.bound_only && bound_ < cutoff_ && cutoff_ < kInfinity) guess(dual, part);
     }
-    budget_.work_limit = limit;
-    if (best.value < kInfinity) offer(best.value, lift(net_, best.labels));
-    raise(dual.exhausted() ? cutoff_ : dual.bound());
-    for (double part : kTrials) {
-      if (bound_ >= cutoff_ || budget_.over()) break;
-      if (cutoff_ == kInfinity && part < 1) continue;
+    const double limit = budget_.work_limit;
+    double part = cutoff_ < kInfinity ? kFirstPart : 1.0;
+    while (!options_.bound_only && bound_ < cutoff_ && !budget_.over() && part >= kLeastPart) {
       const bool small = cutoff_ - bound_ < kSmallGap * cutoff_;
       if (small && !small_) budget_.work_limit = std::min(limit, budget_.work + kSmallGapWork);
       small_ = small;
-      attempt(dual, part);
+      const bool was_free = cutoff_ == kInfinity;
+      const bool closed = attempt(dual, part);
+      part = was_free && cutoff_ < kInfinity ? kFirstPart
+             : closed                        ? std::min(1.0, 2 * part)
+                                             : part / 8;
     }
+    budget_.work_limit = limit;
     return finish(bound_);
   }
 
  private:
-  void attempt(const Dual& dual, double part) {
+  void tighten_root(Dual& dual) {
+    const BudgetShare share(budget_, 0.5);
+    Incumbent best;
+    if (net_.capacity.empty()) {
+      tighten(net_, dual, cutoff_, best, budget_, kRootPasses);
+    } else {
+      if (options_.prices != nullptr) set_prices(dual);
+      tighten_rows(net_, dual, cutoff_, best, budget_, kRootSteps);
+      if (options_.prices != nullptr) note_prices(dual);
+    }
+    if (best.value < kInfinity) offer(best.value, lift(net_, best.labels));
+    if (options_.minimiser != nullptr && !dual.exhausted()) {
+      std::vector<int> labels = dual.decode();
+      dual.improve(labels);
+      *options_.minimiser = lift(net_, labels);
+    }
+    raise(dual.exhausted() ? cutoff_ : dual.bound());
+  }
+
+  void set_prices(Dual& dual) const {
+    Vector multipliers(net_.capacity.size(), 0.0);
+    for (std::size_t r = 0; r < multipliers.size(); ++r) {
+      const auto known = options_.prices->find(net_.row_time[r]);
+      if (known != options_.prices->end()) multipliers[r] = known->second;
+    }
+    dual.set_multipliers(multipliers);
+  }
+
+  void note_prices(const Dual& dual) {
+    options_.prices->clear();
+    for (std::size_t r = 0; r < net_.capacity.size(); ++r) {
+      if (dual.multipliers()[r] > 0) (*options_.prices)[net_.row_time[r]] = dual.multipliers()[r];
+    }
+  }
+
+  // Looks for anything better among the labels that lie near the bound. Proves nothing.
+  void guess(const Dual& dual, double part) {
+    const BudgetShare share(budget_, kGuessWork);
+    Dual narrowed = dual;
+    narrowed.pass(bound_ + part * (cutoff_ - bound_));
+    take(explore_survivors(net_, narrowed, cutoff_, budget_));
+  }
+
+  void take(const Found& found) {
+    if (!(found.value < cutoff_)) return;
+    cutoff_ = budget_.strictly_below(found.value);
+    offer(found.value, lift(net_, found.labels));
+  }
+
+  // Looks below a cutoff that is so far above the bound. False if the work was not enough.
+  bool attempt(const Dual& dual, double part) {
     const double below = part < 1 ? bound_ + part * (cutoff_ - bound_) : cutoff_;
-    const double limit = budget_.work_limit;
-    if (part < 1) budget_.work_limit = budget_.work + 0.5 * (limit - budget_.work);
+    const BudgetShare share(budget_, kTrialWork);
     Dual narrowed = dual;
     if (part < 1) narrowed.pass(below);
     const Found found = explore_survivors(net_, narrowed, below, budget_);
-    budget_.work_limit = limit;
-    if (found.value < cutoff_) {
-      cutoff_ = budget_.strictly_below(found.value);
-      offer(found.value, lift(net_, found.labels));
-    }
+    take(found);
     raise(std::min(below, found.bound));
+    return bound_ >= std::min(below, cutoff_);
   }
 
   void offer(double value, std::vector<int> labels) {
@@ -90,6 +141,7 @@ class GapClosing {
   double cutoff_;
   Budget& budget_;
   const Report& report_;
+  const GapOptions& options_;
   double bound_ = 0;
   bool small_ = false;
   Found best_;
@@ -97,8 +149,9 @@ class GapClosing {
 
 }  // namespace
 
-Found close_gap(Network& net, double cutoff, Budget& budget, const Report& report) {
-  return GapClosing(net, cutoff, budget, report).run();
+Found close_gap(Network& net, double cutoff, Budget& budget, const Report& report,
+                const GapOptions& options) {
+  return GapClosing(net, cutoff, budget, report, options).run();
 }
 
 }  // namespace autopar::solver

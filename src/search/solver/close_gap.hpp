@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <vector>
 
 #include "search/solver/explore.hpp"
@@ -11,9 +12,19 @@ namespace autopar::solver {
 // Called with the bound proven so far and, where there is a new one, a labelling (else empty).
 using Report = std::function<void(double bound, const std::vector<int>& labels)>;
 
+// Rows' multipliers by time.
+using Prices = std::map<int, double>;
+
+struct GapOptions {
+  bool bound_only = false;                // no exploring
+  Prices* prices = nullptr;               // to begin with, and those found
+  std::vector<int>* minimiser = nullptr;  // gets the labels that the multipliers favour
+};
+
 // Bounds the whole, then explores below cutoffs that approach the incumbent from the bound: near
 // the bound few labels are left, and a labelling found there is the optimum, however bad the
 // incumbent was. Consumes the network.
-Found close_gap(Network& net, double cutoff, Budget& budget, const Report& report);
+Found close_gap(Network& net, double cutoff, Budget& budget, const Report& report,
+                const GapOptions& options = {});
 
 }  // namespace autopar::solver

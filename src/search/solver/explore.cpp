@@ -160,6 +160,20 @@ Budget::Clock::time_point Budget::after(double seconds) {
          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
+BudgetShare::BudgetShare(Budget& budget, double part)
+    : budget_(budget), work_limit_(budget.work_limit), phase_end_(budget.phase_end) {
+  budget.work_limit = budget.work + part * (work_limit_ - budget.work);
+  const Budget::Clock::time_point end = std::min(budget.deadline, phase_end_);
+  if (end == Budget::Clock::time_point::max()) return;
+  const auto now = Budget::Clock::now();
+  budget.phase_end = now + std::chrono::duration_cast<Budget::Clock::duration>(part * (end - now));
+}
+
+BudgetShare::~BudgetShare() {
+  budget_.work_limit = work_limit_;
+  budget_.phase_end = phase_end_;
+}
+
 void Found::keep_better(Found other) {
   bound = std::min(bound, other.bound);
   if (other.value < value) {

@@ -29,6 +29,20 @@ struct Budget {
   double strictly_below(double value) const;
 };
 
+// While it lives, the budget is a part of what is left of it.
+class BudgetShare {
+ public:
+  BudgetShare(Budget& budget, double part);
+  ~BudgetShare();
+  BudgetShare(const BudgetShare&) = delete;
+  BudgetShare& operator=(const BudgetShare&) = delete;
+
+ private:
+  Budget& budget_;
+  double work_limit_;
+  Budget::Clock::time_point phase_end_;
+};
+
 struct Found {
   double value = kInfinity;  // infinite: nothing below the cutoff was found
   std::vector<int> labels =

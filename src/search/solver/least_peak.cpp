@@ -53,6 +53,7 @@ constexpr double kNothingFits = 1e-3;
 LeastPeak find_least_peak(const Problem& problem, LeastPeak peak, double enough, Budget& budget) {
   Problem flat = without_costs(problem);
   const bool integers = whole_uses(problem);
+  const std::vector<int> times = maximal_times(problem);
   double below = problem.base_use;  // nothing fits less than this
   for (int step = 0; step < 200 && !budget.over(); ++step) {
     if (peak.use <= enough) return peak;
@@ -67,7 +68,8 @@ LeastPeak find_least_peak(const Problem& problem, LeastPeak peak, double enough,
       const double middle = below + (peak.use - below) / 2;
       flat.use_limit = std::min(best_to_ask, integers ? std::floor(middle) : middle);
     }
-    const std::unique_ptr<Network> net = build_network(flat, flat.use_limit < kInfinity);
+    const std::unique_ptr<Network> net =
+        build_network(flat, flat.use_limit < kInfinity ? times : std::vector<int>());
     const Found found = close_gap(*net, kNothingFits, budget, [](double, const auto&) {});
     if (found.value < kInfinity) {
       const Evaluation evaluation = evaluate(problem, found.labels);

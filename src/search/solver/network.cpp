@@ -6,6 +6,8 @@
 namespace autopar::solver {
 namespace {
 
+constexpr std::size_t kSeparatedUses = 16;  // a node that only takes up others waits with more
+
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 void detach(Network& net, int n, int e) {
@@ -341,7 +343,12 @@ void merge(Network& net, int one, int other, double cutoff) {
                        .other = gone_end,
                        .first = std::move(pairs.kept),
                        .second = std::move(pairs.gone)});
-  normalise(net, kept_end, first_new_use);
+  if (!kept_same || kept.uses.size() <= kSeparatedUses) {
+    separate_uses(net, kept);
+    normalise(net, kept_end);
+  } else {
+    normalise(net, kept_end, first_new_use);
+  }
 }
 
 double merged_labels(Network& net, int one, int other, double cutoff) {

@@ -82,8 +82,11 @@ struct Network {
   const Vector& cost(int n) const { return algebra.vector(node(n).cost); }
 };
 
-// Without rows: the problem without its memory limit.
-std::unique_ptr<Network> build_network(const Problem& problem, bool with_rows);
+// Only these times can be the tightest: those at which something begins and before whose end
+// nothing else begins (maximal sets of what is live). Ascending.
+std::vector<int> maximal_times(const Problem& problem);
+// With rows for the given times, ascending; without any, the problem has no memory limit.
+std::unique_ptr<Network> build_network(const Problem& problem, const std::vector<int>& times);
 
 // Both sides of an edge, seen from n.
 int other_end(const Edge& edge, int n);
@@ -106,6 +109,8 @@ bool join_parallel(Network& net, int n);
 // Takes the least of a node's costs and of its uses from first_use on to the constant and the
 // capacities.
 void normalise(Network& net, int n, std::size_t first_use = 0);
+// The uses of the same rows become one, so that labels can be compared use by use.
+void separate_uses(Network& net, Node& node);
 // Drops rows that cannot be exceeded, or not without another; `impossible` if one must be.
 void drop_slack_rows(Network& net);
 

@@ -12,26 +12,6 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 double largest(const Vector& values) { return *std::max_element(values.begin(), values.end()); }
 
-// Uses of the same rows become one.
-void combine_uses(Network& net, Node& node) {
-  if (node.uses.size() < 2) return;
-  std::stable_sort(node.uses.begin(), node.uses.end(), [](const RowUse& a, const RowUse& b) {
-    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
-  });
-  std::vector<RowUse> combined;
-  for (const RowUse& use : node.uses) {
-    if (combined.empty() || combined.back().begin != use.begin || combined.back().end != use.end) {
-      combined.push_back(use);
-      continue;
-    }
-    Vector sum = net.algebra.vector(combined.back().bytes);
-    const Vector& addend = net.algebra.vector(use.bytes);
-    for (std::size_t l = 0; l < sum.size(); ++l) sum[l] += addend[l];
-    combined.back().bytes = net.algebra.add_vector(std::move(sum));
-  }
-  node.uses = std::move(combined);
-}
-
 // Calls visit(uses, values of a use) for all nodes and edges that are left.
 template <class Visit>
 void for_each_owner(const Network& net, Visit visit) {
@@ -130,7 +110,7 @@ void remove_rows(Network& net, const std::vector<char>& drop) {
   };
   for (Node& node : net.nodes) {
     move(node.uses);
-    if (!node.gone) combine_uses(net, node);
+    if (!node.gone) separate_uses(net, node);
   }
   for (Edge& edge : net.edges) move(edge.uses);
   net.capacity = std::move(capacity);
@@ -139,6 +119,36 @@ void remove_rows(Network& net, const std::vector<char>& drop) {
 }
 
 }  // namespace
+
+// Source: sweep over the ends of the intervals; O(uses x intervals x labels).
+void separate_uses(Network& net, Node& node) {
+  if (node.uses.size() < 2) return;
+  std::vector<int> ends;
+  for (const RowUse& use : node.uses) {
+    ends.push_back(use.begin);
+    ends.push_back(use.end);
+  }
+  std::sort(ends.begin(), ends.end());
+  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+  std::vector<RowUse> separate;
+  for (std::size_t k = 0; k + 1 < ends.size(); ++k) {
+    Vector sum;
+    for (const RowUse& use : node.uses) {
+      if (use.begin > ends[k] || use.end <= ends[k]) continue;
+      const Vector& bytes = net.algebra.vector(use.bytes);
+      if (sum.empty()) sum.assign(bytes.size(), 0.0);
+      for (std::size_t l = 0; l < bytes.size(); ++l) sum[l] += bytes[l];
+    }
+    if (sum.empty() || largest(sum) == 0) continue;
+    const int bytes = net.algebra.add_vector(std::move(sum));
+    if (!separate.empty() && separate.back().bytes == bytes && separate.back().end == ends[k]) {
+      separate.back().end = ends[k + 1];
+    } else {
+      separate.push_back({ends[k], ends[k + 1], bytes});
+    }
+  }
+  node.uses = std::move(separate);
+}
 
 void drop_slack_rows(Network& net) {
   for (double capacity : net.capacity) net.impossible = net.impossible || capacity < 0;

@@ -6,6 +6,7 @@
 
 #include "search/solver/close_gap.hpp"
 #include "search/solver/least_peak.hpp"
+#include "search/solver/within_limit.hpp"
 
 namespace autopar {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 using namespace solver;
 
 // Table entries; a few nanoseconds each. Where the caller gives a time, that is the limit.
-constexpr double kWorkLimit = 8e8;
+constexpr double kWorkLimit = 1.5e9;
 constexpr double kUnlimitedPart = 0.2;  // of it before the limit is looked at, if there is one
 constexpr double kPeakPart = 0.3;
 
@@ -40,21 +41,18 @@ class Search {
 
  private:
   Found solve_without_limit(bool limited) {
-    const double work_limit = budget_.work_limit;
-    if (limited) budget_.work_limit *= kUnlimitedPart;
-    if (limited) budget_.phase_end = Budget::after(kUnlimitedPart * options_.time_limit);
-    const std::unique_ptr<Network> net = build_network(problem_, false);
-    Found found = close_gap(*net, options_.cutoff, budget_, reporter());
-    budget_.work_limit = work_limit;
-    budget_.phase_end = Budget::Clock::time_point::max();
+    const BudgetShare share(budget_, limited ? kUnlimitedPart : 1.0);
+    const std::unique_ptr<Network> net = build_network(problem_, {});
+    GapOptions gap_options = {.minimiser = &start_};
+    Found found = close_gap(*net, options_.cutoff, budget_, reporter(), gap_options);
+    if (!found.labels.empty()) start_ = found.labels;
     result_.unlimited_lower_bound = result_.lower_bound;
     return found;
   }
 
   void solve_with_limit() {
-    const std::unique_ptr<Network> net = build_network(problem_, true);
     const double cutoff = std::min(options_.cutoff, budget_.strictly_below(result_.cost));
-    const Found found = close_gap(*net, cutoff, budget_, reporter());
+    const Found found = search_within_limit(problem_, start_, cutoff, budget_, reporter());
     if (result_.feasible || options_.cutoff < kInfinity) return;
     // Either nothing fits, then how much would have to; or nothing was found, then any plan will
     // do.
@@ -113,6 +111,7 @@ class Search {
   const SolveOptions& options_;
   Budget budget_;
   Solution result_;
+  std::vector<int> start_;  // the best found without the limit
 };
 
 }  // namespace

@@ -1,0 +1,143 @@
+#include "search/solver/within_limit.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "search/solver/repair.hpp"
+
+namespace autopar::solver {
+namespace {
+
+constexpr int kRounds = 30;
+constexpr double kRoundPart = 0.15;   // of the work that is left, for a round that only bounds
+constexpr double kRepairPart = 0.05;  // of the work that is left, for a repair
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+class LimitedSearch {
+ public:
+  LimitedSearch(const Problem& problem, double cutoff, Budget& budget, const Report& report)
+      : problem_(problem),
+        cutoff_(cutoff),
+        budget_(budget),
+        report_(report),
+        all_(build_network(problem, maximal_times(problem))) {
+    label_of_.resize(problem.nodes.size());
+    for (std::size_t n = 0; n < problem.nodes.size(); ++n) {
+      label_of_[n].assign(problem.nodes[n].cost.size(), 0);
+      const Labels& choices = all_->origin_labels[n];
+      for (std::size_t l = 0; l < choices.size(); ++l) {
+        label_of_[n][at(choices[l])] = static_cast<int>(l);
+      }
+    }
+  }
+
+  Found run(const std::vector<int>& start) {
+    if (all_->impossible) {
+      raise(cutoff_);
+      return finish();
+    }
+    take(start);
+    bool bound_only = true;
+    for (int round = 0; round < kRounds && bound_ < cutoff_ && !budget_.over(); ++round) {
+      const std::size_t before = times_.size();
+      const bool closed = solve_relaxed(bound_only);
+      if (bound_ >= cutoff_) break;
+      if (times_.size() > before) continue;
+      // The relaxed problem is the whole as far as can be seen: now exactly. If that is done and
+      // what it found fits, it is the optimum.
+      if (!bound_only && (closed || before == all_->row_time.size())) break;
+      if (!bound_only) break;
+      bound_only = false;
+    }
+    return finish();
+  }
+
+ private:
+  // Solves with the rows so far. True if the relaxed problem was solved to the end.
+  bool solve_relaxed(bool bound_only) {
+    const std::unique_ptr<Network> net =
+        build_network(problem_, std::vector<int>(times_.begin(), times_.end()));
+    std::vector<int> minimiser;
+    const GapOptions options = {
+        .bound_only = bound_only, .prices = &prices_, .minimiser = &minimiser};
+    const BudgetShare share(budget_, bound_only ? kRoundPart : 1.0);
+    double relaxed_cutoff = cutoff_;
+    const Found found = close_gap(
+        *net, relaxed_cutoff, budget_,
+        [this](double bound, const std::vector<int>& choices) {
+          raise(bound);
+          if (!choices.empty()) take(choices);
+        },
+        options);
+    if (found.labels.empty() && !minimiser.empty()) take(minimiser);
+    return found.value < kInfinity && found.bound >= found.value * (1 - 4e-12);
+  }
+
+  // Rows for where these choices do not fit; then the choices themselves, repaired.
+  void take(const std::vector<int>& choices) {
+    if (choices.empty()) return;
+    std::vector<int> labels(choices.size());
+    for (std::size_t n = 0; n < choices.size(); ++n) labels[n] = label_of_[n][at(choices[n])];
+    add_overfull_times(labels);
+    double work = 0;
+    const double allowed = kRepairPart * std::min(budget_.work_limit - budget_.work, 1e10);
+    const bool fits = repair(*all_, labels, allowed, work);
+    budget_.add(work);
+    if (!fits) return;
+    const double value = value_of(*all_, labels);
+    if (!(value < cutoff_)) return;
+    cutoff_ = budget_.strictly_below(value);
+    best_.value = value;
+    best_.labels = lift(*all_, labels);
+    report_(bound_, best_.labels);
+  }
+
+  // Of every stretch of time that does not fit, the worst time.
+  void add_overfull_times(const std::vector<int>& labels) {
+    const Vector uses = uses_of(*all_, labels);
+    int worst = -1;
+    for (std::size_t r = 0; r <= uses.size(); ++r) {
+      const double over = r < uses.size() ? uses[r] - all_->capacity[r] : 0;
+      if (over > 0) {
+        if (worst < 0 || over > uses[at(worst)] - all_->capacity[at(worst)]) {
+          worst = static_cast<int>(r);
+        }
+      } else if (worst >= 0) {
+        times_.insert(all_->row_time[at(worst)]);
+        worst = -1;
+      }
+    }
+  }
+
+  void raise(double bound) {
+    if (!(bound > bound_)) return;
+    bound_ = std::min(bound, cutoff_);
+    report_(bound_, {});
+  }
+
+  Found finish() {
+    best_.bound = bound_;
+    return best_;
+  }
+
+  const Problem& problem_;
+  double cutoff_;
+  Budget& budget_;
+  const Report& report_;
+  std::unique_ptr<Network> all_;  // every time that can be the tightest; never reduced
+  std::vector<Labels> label_of_;  // per node and choice
+  std::set<int> times_;
+  Prices prices_;
+  double bound_ = 0;
+  Found best_;
+};
+
+}  // namespace
+
+Found search_within_limit(const Problem& problem, const std::vector<int>& start, double cutoff,
+                          Budget& budget, const Report& report) {
+  return LimitedSearch(problem, cutoff, budget, report).run(start);
+}
+
+}  // namespace autopar::solver
