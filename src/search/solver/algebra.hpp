@@ -18,6 +18,8 @@ namespace autopar::solver {
 using Vector = std::vector<double>;
 using Labels = std::vector<int>;  // also: classes of labels
 
+inline std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
 struct Core {
   int rows = 0;
   int columns = 0;

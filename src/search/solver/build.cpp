@@ -9,8 +9,6 @@
 namespace autopar::solver {
 namespace {
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
 class Builder {
  public:
   Builder(const Problem& problem, std::vector<int> times)

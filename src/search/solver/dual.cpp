@@ -8,8 +8,6 @@
 namespace autopar::solver {
 namespace {
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
 constexpr double kVisitWork = 20;  // what a visit costs beside the entries
 
 }  // namespace

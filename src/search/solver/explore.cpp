@@ -17,8 +17,6 @@ constexpr int kPasses = 40;
 constexpr int kSteps = 30;
 constexpr double kNodeWork = 300;  // of building and reducing, per node
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
 // A labelling of the network's remaining nodes as one of its origin.
 Found as_found(const Network& net, const Incumbent& best, double bound) {
   Found found = {.value = best.value, .bound = bound};

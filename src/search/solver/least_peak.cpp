@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "search/solver/close_gap.hpp"
+#include "search/solver/within_limit.hpp"
 
 namespace autopar::solver {
 namespace {
@@ -48,12 +48,21 @@ bool whole_uses(const Problem& problem) {
 // Anything positive: a labelling costs nothing, so a bound above it means that none fits.
 constexpr double kNothingFits = 1e-3;
 
+// Anything within the flat problem's limit; `known` are choices that are not.
+Found ask(const Problem& flat, const std::vector<int>& known, Budget& budget) {
+  const Report ignore = [](double, const std::vector<int>&) {};
+  if (flat.use_limit < kInfinity) {
+    return search_within_limit(flat, known, kNothingFits, budget, ignore);
+  }
+  const std::unique_ptr<Network> net = build_network(flat, {});
+  return close_gap(*net, kNothingFits, budget, ignore);
+}
+
 }  // namespace
 
 LeastPeak find_least_peak(const Problem& problem, LeastPeak peak, double enough, Budget& budget) {
   Problem flat = without_costs(problem);
   const bool integers = whole_uses(problem);
-  const std::vector<int> times = maximal_times(problem);
   double below = problem.base_use;  // nothing fits less than this
   for (int step = 0; step < 200 && !budget.over(); ++step) {
     if (peak.use <= enough) return peak;
@@ -68,9 +77,7 @@ LeastPeak find_least_peak(const Problem& problem, LeastPeak peak, double enough,
       const double middle = below + (peak.use - below) / 2;
       flat.use_limit = std::min(best_to_ask, integers ? std::floor(middle) : middle);
     }
-    const std::unique_ptr<Network> net =
-        build_network(flat, flat.use_limit < kInfinity ? times : std::vector<int>());
-    const Found found = close_gap(*net, kNothingFits, budget, [](double, const auto&) {});
+    const Found found = ask(flat, peak.choices, budget);
     if (found.value < kInfinity) {
       const Evaluation evaluation = evaluate(problem, found.labels);
       if (!(evaluation.peak_use < peak.use)) return peak;  // rounding of uses that are not whole

@@ -9,7 +9,7 @@ struct LeastPeak {
   double use = kInfinity;
   int time = -1;
   bool proven = false;
-  std::vector<int> choices = {};  // empty: none found that was not known
+  std::vector<int> choices = {};
 };
 
 // The least peak over all choices without forbidden ones, by bisection: each step asks whether

@@ -8,8 +8,6 @@ namespace {
 constexpr double kLabels[] = {64, 256, 1024, 4096};
 constexpr double kPairs = 64;  // so many pairs may be looked at for each label that may be made
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
 std::vector<int> neighbours(const Network& net, int n) {
   std::vector<int> result;
   for (int e : net.node(n).edges) result.push_back(other_end(net.edge(e), n));

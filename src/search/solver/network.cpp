@@ -8,8 +8,6 @@ namespace {
 
 constexpr std::size_t kSeparatedUses = 16;  // a node that only takes up others waits with more
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
 void detach(Network& net, int n, int e) {
   std::vector<int>& list = net.node(n).edges;
   list.erase(std::find(list.begin(), list.end(), e));

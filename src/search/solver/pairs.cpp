@@ -8,8 +8,6 @@ namespace {
 constexpr double kPairs = 1 << 20;
 constexpr double kRowUses = 1 << 22;
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
 // Uses per label and row.
 std::vector<Vector> dense_uses(const Network& net, int n) {
   std::vector<Vector> result(at(net.label_count(n)), Vector(net.capacity.size(), 0.0));

@@ -15,8 +15,6 @@ constexpr int kDominanceLabels = 512;
 constexpr double kGroupWork = 4e6;   // comparisons within the classes of one node
 constexpr double kRounding = 1e-12;  // of sums of uses; never drops what fits
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
 class Reduction {
  public:
   explicit Reduction(Network& net)

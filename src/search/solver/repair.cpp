@@ -8,8 +8,6 @@ namespace {
 
 constexpr double kWorthWhile = 0.7;  // of the best move's worth
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
 class Repair {
  public:
   Repair(const Network& net, std::vector<int>& labels, double& work, double work_limit)

@@ -8,8 +8,6 @@
 namespace autopar::solver {
 namespace {
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
 double largest(const Vector& values) { return *std::max_element(values.begin(), values.end()); }
 
 // Calls visit(uses, values of a use) for all nodes and edges that are left.

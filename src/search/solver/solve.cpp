@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "search/solver/close_gap.hpp"
+#include "search/solver/kernel.hpp"
 #include "search/solver/least_peak.hpp"
 #include "search/solver/within_limit.hpp"
 
@@ -15,8 +16,18 @@ using namespace solver;
 
 // Table entries; a few nanoseconds each. Where the caller gives a time, that is the limit.
 constexpr double kWorkLimit = 1.5e9;
+constexpr double kPasses = 60;          // over all tables, more on large problems
 constexpr double kUnlimitedPart = 0.2;  // of it before the limit is looked at, if there is one
 constexpr double kPeakPart = 0.3;
+
+double pass_work(const Problem& problem) {
+  double entries = 0;
+  for (const ProblemEdge& edge : problem.edges) {
+    entries += static_cast<double>(problem.nodes[at(edge.from)].cost.size()) *
+               static_cast<double>(problem.nodes[at(edge.to)].cost.size());
+  }
+  return kRowEntryWork * entries;
+}
 
 class Search {
  public:
@@ -24,7 +35,7 @@ class Search {
       : problem_(problem), options_(options) {
     budget_.stop = options.stop;
     budget_.tolerance = std::max(budget_.tolerance, options.gap);
-    budget_.work_limit = kWorkLimit;
+    budget_.work_limit = kWorkLimit + kPasses * pass_work(problem);
     if (options.time_limit < kInfinity) {
       budget_.deadline = Budget::after(options.time_limit);
       budget_.work_limit = kInfinity;
@@ -56,10 +67,9 @@ class Search {
     if (result_.feasible || options_.cutoff < kInfinity) return;
     // Either nothing fits, then how much would have to; or nothing was found, then any plan will
     // do.
-    LeastPeak peak = {.use = result_.least_peak_use, .time = result_.tightest_time};
+    LeastPeak peak = {result_.least_peak_use, result_.tightest_time, false, least_peak_choices_};
     Budget budget = budget_;
-    budget.work = 0;
-    budget.work_limit *= kPeakPart;
+    budget.work_limit = budget.work + kPeakPart * budget_.work_limit;
     const double enough = found.bound < kInfinity ? problem_.use_limit : 0;
     peak = find_least_peak(problem_, std::move(peak), enough, budget);
     if (!peak.choices.empty()) offer(peak.choices);
@@ -84,6 +94,7 @@ class Search {
     if (found.peak_use < result_.least_peak_use) {
       result_.least_peak_use = found.peak_use;
       result_.tightest_time = found.peak_time;
+      least_peak_choices_ = choices;
     }
     if (found.peak_use > problem_.use_limit || !(found.cost < result_.cost)) return;
     result_.feasible = true;
@@ -111,6 +122,7 @@ class Search {
   const SolveOptions& options_;
   Budget budget_;
   Solution result_;
+  std::vector<int> least_peak_choices_;
   std::vector<int> start_;  // the best found without the limit
 };
 

@@ -5,12 +5,6 @@
 #include "search/solver/dual.hpp"
 
 namespace autopar::solver {
-namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
-}  // namespace
-
 // After a pass, which ends backward, node j has sent its share to the earlier nodes: the term of an
 // edge to an earlier node is table - both messages + j's share, that of the node what is left.
 std::unique_ptr<Network> Dual::survivors(bool plain) const {

@@ -12,8 +12,6 @@ constexpr int kRounds = 30;
 constexpr double kRoundPart = 0.15;   // of the work that is left, for a round that only bounds
 constexpr double kRepairPart = 0.05;  // of the work that is left, for a repair
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
 class LimitedSearch {
  public:
   LimitedSearch(const Problem& problem, double cutoff, Budget& budget, const Report& report)
