@@ -50,6 +50,16 @@ struct Subject {
   Graph graph;
 };
 
+using Weights = std::map<std::string, Tensor>;
+
+Weights weights_of(const Plan& plan) {
+  Weights weights;
+  for (const Value& value : plan.program.values) {
+    if (const auto* tensor = std::get_if<Tensor>(&value.data)) weights[value.name] = *tensor;
+  }
+  return weights;
+}
+
 void run_random_plans(const Subject& subject, int seeds) {
   const GraphRules rules = rules_of(subject.graph).value();
   const Folder folder;
@@ -76,6 +86,7 @@ void run_random_plans(const Subject& subject, int seeds) {
                                        .outputs = plan->outputs,
                                        .data = {},
                                        .expected = {},
+                                       .weights = seed % 2 == 0 ? weights_of(*plan) : Weights{},
                                        .seed = static_cast<std::uint64_t>(seed),
                                        .threads = 1});
       INFO((report.ok() ? "" : report.error().message));
@@ -115,4 +126,30 @@ TEST_CASE("random strategies of real models compute what the models compute", "[
     REQUIRE(model.ok());
     run_random_plans({path, std::move(model->graph)}, 1);
   }
+}
+
+TEST_CASE("weights that are given are those of all ranks", "[partition]") {
+  GraphBuilder b;
+  const ValueId x = b.input("X", {4, 6});
+  b.graph.outputs = {b.op("MatMul", {x, b.weight("W", {6, 8})}, {4, 8}, {}, "fc")};
+  const Folder folder;
+  REQUIRE(write_graph_onnx(b.graph, folder / "model.onnx").ok());
+  const Cluster cluster = cluster_of({2});
+  const Mesh mesh = make_mesh(cluster, {2}).value();
+  const GraphRules rules = rules_of(b.graph).value();
+  const Plan plan =
+      partition(b.graph, rules, named_strategy(b.graph, rules, mesh, {{"n"}}), cluster).value();
+  REQUIRE(write_plan(plan, {"0.1.0", "", "", {}}, folder / "plan.onnx").ok());
+  RunRequest request;
+  request.plan_path = folder / "plan.onnx";
+  request.model_path = folder / "model.onnx";
+  request.mesh = mesh;
+  request.inputs = plan.inputs;
+  request.outputs = plan.outputs;
+  request.weights = weights_of(plan);
+  REQUIRE(request.weights.count("W") == 1);
+  CHECK(run_threads(request).value().passed);
+  // Others than those of the file: they are what the ranks compute with.
+  request.weights["W"].bytes.assign(request.weights["W"].bytes.size(), 0);
+  CHECK(!run_threads(request).value().passed);
 }

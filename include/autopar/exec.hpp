@@ -49,6 +49,9 @@ struct RunRequest {
   std::vector<BoundaryValue> outputs;
   std::map<std::string, Tensor> data;      // given inputs; the others come from the seed
   std::map<std::string, Tensor> expected;  // given outputs
+  // Initializers of the plan, held once for all ranks: those of two dimensions and more that are
+  // here. The others each rank loads for itself.
+  std::map<std::string, Tensor> weights = {};
   std::uint64_t seed = 0;
   int threads = 0;     // ONNX Runtime's threads over all ranks; 0: one per core
   double rtol = 2e-4;  // |a-b| <= atol + rtol*|b|, wider for 16-bit types

@@ -43,14 +43,18 @@ Result<std::string> model_of(const RunOptions& options, const fs::path& plan,
                          report.string() + " is missing; say --model FILE");
     }
     AUTOPAR_TRY(text, read_file(report.string()));
-    const auto document = nlohmann::json::parse(text, nullptr, false);
-    if (!document.is_object() || !document.contains("model") ||
-        !document["model"].contains("path") || !document["model"]["path"].is_string()) {
+    auto document = nlohmann::json::parse(text, nullptr, false);
+    if (!document.is_object() || document["format"] != "autopar-report" ||
+        document["version"] != 1) {
+      return input_error(report.string() +
+                         ": is no report of version 1, so which model the plan was made of is not "
+                         "known; say --model FILE");
+    }
+    const auto pointer = nlohmann::json::json_pointer("/model/path");
+    if (!document.contains(pointer) || !document[pointer].is_string()) {
       return input_error(report.string() + ": no model.path; say --model FILE");
     }
-    path = (plan.parent_path() / document["model"]["path"].get<std::string>())
-               .lexically_normal()
-               .string();
+    path = (plan.parent_path() / document[pointer].get<std::string>()).lexically_normal().string();
   }
   AUTOPAR_TRY(bytes, read_file(path));
   if (!sha256.empty() && sha256_hex(bytes) != sha256) {
@@ -89,6 +93,16 @@ class ReferenceModel {
   std::string path_;
   fs::path temporary_;
 };
+
+// The weights of the program, which then has them no longer.
+std::map<std::string, Tensor> take_weights(Graph& program) {
+  std::map<std::string, Tensor> weights;
+  for (Value& value : program.values) {
+    if (auto* tensor = std::get_if<Tensor>(&value.data)) weights[value.name] = std::move(*tensor);
+    value.data = {};
+  }
+  return weights;
+}
 
 Status add_data(const std::string& path, RunRequest& request) {
   if (path.empty()) return Ok{};
@@ -176,6 +190,7 @@ Result<int> run(const RunOptions& options, const CommonOptions& common) {
   request.mesh = file.plan.mesh;
   request.inputs = file.plan.inputs;
   request.outputs = file.plan.outputs;
+  request.weights = take_weights(file.plan.program);
   request.seed = common.seed;
   request.threads = common.threads > 1 ? common.threads : 0;
   request.rtol = options.rtol;

@@ -72,12 +72,22 @@ void KeptOutputs::add(const BoundaryValue& output, const Mesh& mesh, int rank,
   put_slice(found.GetTensorRawData(), output.spec, mesh, rank, whole);
 }
 
+SharedWeights share_weights(const std::map<std::string, Tensor>& weights) {
+  SharedWeights shared;
+  for (const auto& [name, tensor] : weights) {
+    if (tensor.shape.size() < 2) continue;
+    shared.emplace_back(name, view_of(tensor.dtype, tensor.shape, tensor.bytes.data()));
+  }
+  return shared;
+}
+
 Status open_session(Rank& rank, Ort::Env& environment, const RunRequest& request,
-                    const TraceFolder& traces) {
+                    const SharedWeights& weights, const TraceFolder& traces) {
   const std::string number = std::to_string(rank.communicator->rank());
   try {
     Ort::SessionOptions options = session_options(request.optimize);
     rank.collectives.add_to(options);
+    for (const auto& [name, value] : weights) options.AddInitializer(name.c_str(), value);
     if (!traces.path().empty()) {
       options.EnableProfiling((traces.path() + "/rank" + number).c_str());
     }

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "exec/collective_ops.hpp"
@@ -41,10 +42,16 @@ class KeptOutputs {
   std::map<std::string, Tensor> tensors_;
 };
 
-// Makes the rank's session, with a trace of its run in `traces` unless that has no path.
-// Errors (kInput): ONNX Runtime refuses the plan; its inputs or outputs are not the request's.
+// Views of the request's weights, to be handed to all sessions. Not of vectors: ONNX Runtime's
+// BatchNormalization in training mode writes over the statistics that it is given.
+using SharedWeights = std::vector<std::pair<std::string, Ort::Value>>;
+SharedWeights share_weights(const std::map<std::string, Tensor>& weights);
+
+// Makes the rank's session, with a trace of its run in `traces` unless that has no path; the
+// weights must outlive it. Errors (kInput): ONNX Runtime refuses the plan; its inputs or outputs
+// are not the request's.
 Status open_session(Rank& rank, Ort::Env& environment, const RunRequest& request,
-                    const TraceFolder& traces);
+                    const SharedWeights& weights, const TraceFolder& traces);
 
 // Runs the session on the rank's slices of the whole inputs and compares its slices of the outputs;
 // `after_run` is called in between. Throws Ort::Exception.

@@ -93,13 +93,13 @@ void for_each_index(std::size_t count, std::size_t threads,
 }
 
 Status open_sessions(Ranks& ranks, Ort::Env& environment, const RunRequest& request,
-                     const TraceFolder& traces) {
+                     const SharedWeights& weights, const TraceFolder& traces) {
   // The first alone, so that a file that is refused is refused once.
-  AUTOPAR_RETURN_IF_ERROR(open_session(*ranks[0], environment, request, traces));
+  AUTOPAR_RETURN_IF_ERROR(open_session(*ranks[0], environment, request, weights, traces));
   std::vector<std::optional<Error>> errors(ranks.size());
   for_each_index(ranks.size() - 1, static_cast<std::size_t>(thread_count(request)),
                  [&](std::size_t i) {
-                   auto status = open_session(*ranks[i + 1], environment, request, traces);
+                   auto status = open_session(*ranks[i + 1], environment, request, weights, traces);
                    if (!status) errors[i + 1] = status.error();
                  });
   for (const auto& error : errors) {
@@ -217,12 +217,13 @@ Result<RunReport> run_checked(const RunRequest& request) {
     report.warnings.push_back(
         "no times of local ops: the folder for temporary files (TMPDIR) cannot be written");
   }
+  const SharedWeights weights = share_weights(request.weights);  // outlives the ranks' sessions
   ThreadWorld world(static_cast<int>(request.mesh.size()), request.timeout);
   Ranks ranks;
   for (int r = 0; r < world.size(); ++r) {
     ranks.push_back(std::make_unique<Rank>(std::make_unique<ThreadCommunicator>(world, r)));
   }
-  AUTOPAR_RETURN_IF_ERROR(open_sessions(ranks, environment, request, traces));
+  AUTOPAR_RETURN_IF_ERROR(open_sessions(ranks, environment, request, weights, traces));
 
   KeptOutputs kept;
   const auto begin = std::chrono::steady_clock::now();

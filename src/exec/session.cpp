@@ -71,6 +71,7 @@ Result<Reference> run_model(Ort::Env& environment, const std::string& path,
   if (!std::filesystem::exists(path, ignored)) {
     return input_error(path + ": there is no such file; it is the model to compare with");
   }
+  const char* doing = "load the unsharded model";
   try {
     Ort::Session session(environment, path.c_str(), session_options(optimize));
     const std::vector<Declared> declared = inputs_of(session);
@@ -86,6 +87,7 @@ Result<Reference> run_model(Ort::Env& environment, const std::string& path,
     }
     const std::vector<Declared> outputs = outputs_of(session);
     Reference reference;
+    doing = "run the unsharded model on these inputs (given data, else made from the seed)";
     const auto begin = std::chrono::steady_clock::now();
     std::vector<Ort::Value> results =
         run_session(session, Ort::RunOptions(), declared, values, outputs);
@@ -101,7 +103,7 @@ Result<Reference> run_model(Ort::Env& environment, const std::string& path,
     }
     return reference;
   } catch (const Ort::Exception& exception) {
-    return input_error(path + ": ONNX Runtime cannot run the unsharded model: " + exception.what());
+    return input_error(path + ": ONNX Runtime cannot " + doing + ": " + exception.what());
   }
 }
 
