@@ -175,7 +175,13 @@ def test_run(folder):
     assert "int64[4,16]" in run("run", out, "--data", given(**{"in.input_ids": ids[:, :3]}), code=4).stderr
     assert "SHA-256" in run("run", out, "--model", MLP, code=4).stderr
     run("run", out, "--rtol", "nan", code=2)
-    (out / "report.json").unlink()
+    # Data that the model itself cannot process is bad input; without the model it is the rank that fails on it.
+    ids_too_large = given(**{"in.input_ids": ids + 99999})
+    assert "on these inputs" in run("run", out, "--data", ids_too_large, code=4).stderr
+    report = out / "report.json"
+    report.write_text(report.read_text().replace('"version": 1', '"version": 2'))
+    assert "--model" in run("run", out, code=4).stderr
+    report.unlink()
     assert "--model" in run("run", out, code=4).stderr
     failed = run("run", out, code=5, *("--data", given(**{
         "in.input_ids": ids + 99999, "out." + output: np.zeros((4, 16, 128), np.float32)})))

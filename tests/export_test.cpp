@@ -253,6 +253,9 @@ TEST_CASE("files that are no plans are refused", "[export]") {
   refused([&](onnx::ModelProto& p) { set(p, "autopar.io", "{}"); });
   refused([&](onnx::ModelProto& p) { set(p, "autopar.io", "[1]"); });
   refused([&](onnx::ModelProto& p) { set(p, "autopar.world_size", "5"); });
+  for (const char* version : {"0.9.0", "1.0.0", "0.", "0.1x", "", "new"}) {
+    refused([&](onnx::ModelProto& p) { set(p, "autopar.version", version); });
+  }
   refused([](onnx::ModelProto& p) {
     for (auto& import : *p.mutable_opset_import()) {
       if (import.domain() == "ai.autopar") import.set_version(2);

@@ -14,7 +14,7 @@ namespace autopar {
 
 // What plan.onnx says about where it comes from.
 struct PlanMetadata {
-  std::string version;  // of autopar
+  std::string version;  // of the autopar that wrote it: MAJOR.MINOR.PATCH
   std::string model_sha256;
   std::string strategy_sha256;
   std::vector<std::string> tier_names;  // of the cluster, innermost first; Axis::tier is an index
@@ -38,7 +38,8 @@ struct PlanFile {
   PlanMetadata metadata;
   std::int64_t world_size = 1;
 };
-// Errors: not a plan, another version, metadata that is missing or contradicts the program.
+// Errors: not a plan, written by a later minor version of autopar, another version of the ops of
+// ai.autopar, metadata that is missing or contradicts the program.
 Result<PlanFile> read_plan(const std::string& path);
 
 // The unsharded graph as an ONNX file. External data is not moved.

@@ -4,9 +4,9 @@
 // How a value gets to its readers:
 // - an input or parameter lies in its `spec` (stored); an activation leaves its producer in `spec`;
 // - it is resharded once, just before its first reader, to its `hub` spec; every reader (op input
-// or
-//   graph output) reshards from the hub to the spec that it needs, for itself. Where there is one
-//   reader, the hub is what that reader needs;
+//   or graph output) reshards from the hub to the spec that it needs, for itself. Where there is
+//   one reader, the hub is what that reader needs; but for an input or parameter whose reader needs
+//   a partial sum, it may as well be a layout that is none, of which the reader makes one;
 // - a constant lies whole on every device and each reader takes its slice: done once, at load time,
 //   for free. Constants have no hub.
 // - a graph output is a reader at the time when the value is produced; it leaves in `output`.
@@ -19,8 +19,8 @@
 
 namespace autopar {
 
-// For graph outputs `output` is meaningful, else it equals `hub`. None of the three is partial for
-// inputs and parameters; `output` never is.
+// For graph outputs `output` is meaningful, else it equals `hub`. Of inputs and parameters `spec`
+// is never partial, and `hub` only where their one reader needs it so; `output` never is.
 struct ValueSpecs {
   Spec spec;
   Spec hub;

@@ -41,6 +41,7 @@ Status write(const char* model_path, const char* mesh_text, std::uint64_t seed, 
   AUTOPAR_RETURN_IF_ERROR(verify(model.graph, rules, strategy));
   AUTOPAR_TRY(plan, partition(model.graph, rules, strategy, cluster));
   PlanMetadata metadata;
+  metadata.version = AUTOPAR_VERSION;
   metadata.version = "test";
   for (const Tier& tier : cluster.tiers) metadata.tier_names.push_back(tier.name);
   AUTOPAR_TRY(warnings, write_plan(plan, metadata, out));

@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "autopar/export.hpp"
@@ -105,6 +107,31 @@ Status check_opset(const onnx::ModelProto& model, const std::string& path) {
   return Ok{};
 }
 
+// {major, minor} of "1.2.3"; nothing where the text has another form.
+std::optional<std::pair<int, int>> version_of(const std::string& text) {
+  const char* const end = text.data() + text.size();
+  std::pair<int, int> version;
+  const auto [point, first] = std::from_chars(text.data(), end, version.first);
+  if (first != std::errc{} || point == end || *point != '.') return std::nullopt;
+  const auto [rest, second] = std::from_chars(point + 1, end, version.second);
+  if (second != std::errc{} || (rest != end && *rest != '.')) return std::nullopt;
+  return version;
+}
+
+// What a later version writes may mean what this one does not know.
+Status check_version(const std::string& found, const std::string& path) {
+  const auto version = version_of(found);
+  const std::string where = path + ": metadata_props autopar.version: ";
+  if (!version) {
+    return input_error(where + "expected a version such as " AUTOPAR_VERSION ", found '" + found +
+                       "'");
+  }
+  if (*version <= *version_of(AUTOPAR_VERSION)) return Ok{};
+  return input_error(where + "written by autopar " + found +
+                     ", this is " AUTOPAR_VERSION
+                     "; make the plan again with this version, or use the later one");
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> write_plan(const Plan& plan, const PlanMetadata& metadata,
@@ -143,6 +170,7 @@ Result<PlanFile> read_plan(const std::string& path) {
   for (const auto& entry : model.metadata_props()) properties[entry.key()] = entry.value();
   PlanFile file;
   AUTOPAR_TRY(version, property(properties, "autopar.version", path));
+  AUTOPAR_RETURN_IF_ERROR(check_version(version, path));
   AUTOPAR_TRY(io_text, property(properties, "autopar.io", path));
   AUTOPAR_TRY(mesh_text, property(properties, "autopar.mesh", path));
   AUTOPAR_TRY(world_size, property(properties, "autopar.world_size", path));
