@@ -57,7 +57,7 @@ Result<std::string> show_plan(const PlanFile& file, bool all_ops) {
   std::string text = "plan for " + std::to_string(file.world_size) + " ranks, mesh " +
                      to_text(plan.mesh) + ", " + std::to_string(plan.program.ops.size()) +
                      " ops\n\n";
-  TextTable boundary{{{"boundary", "", "type", "shape", "spec", "shape on a rank"}}, {}};
+  TextTable boundary{{{"boundary", "kind", "type", "shape", "spec", "shape on a rank"}}, {}};
   const auto add = [&](const std::vector<BoundaryValue>& values, const char* kind) {
     for (const BoundaryValue& v : values) {
       boundary.rows.push_back({v.name, kind, name_of(v.dtype), to_text(v.shape),
@@ -76,7 +76,8 @@ Result<std::string> show_plan(const PlanFile& file, bool all_ops) {
                           format_bytes(bytes),
                           format_bytes(sent_bytes(c.collective, bytes, plan.mesh))});
   }
-  text += to_text(boundary) + "\n" + to_text(steps);
+  text += to_text(boundary) + "\n" +
+          (steps.rows.size() > 1 ? to_text(steps) : "  no communication between the ranks\n");
   return all_ops ? text + "\n" + to_text(plan.program) : text;
 }
 

@@ -5,6 +5,16 @@
 
 namespace autopar {
 
+namespace {
+
+// As vendors state it: 300.00 GB/s, not its 279.40 GiB/s.
+std::string format_rate(double bytes_per_s) {
+  const std::string count = format_count(bytes_per_s);
+  return count + (count.find(' ') == std::string::npos ? " B/s" : "B/s");
+}
+
+}  // namespace
+
 std::string terms_table(const Graph& graph, const Mesh& mesh, const StrategyCost& cost) {
   TextTable table;
   table.right_aligned = {false, false, false, true, true};
@@ -85,7 +95,7 @@ std::string show_cluster(const Cluster& cluster) {
   const Device& d = cluster.device;
   std::string text = cluster.name + ": " + std::to_string(cluster.device_count()) + " x " + d.name +
                      ", " + format_bytes(static_cast<double>(d.memory_bytes)) + " at " +
-                     format_bytes(d.memory_bandwidth_bytes_per_s) + "/s\n\n";
+                     format_rate(d.memory_bandwidth_bytes_per_s) + "\n\n";
   TextTable peaks{{{"dtype", "peak FLOP/s"}}, {false, true}};
   for (const auto& [dtype, peak] : d.peak_flops_per_s) {
     peaks.rows.push_back({dtype, format_count(peak)});
@@ -95,8 +105,7 @@ std::string show_cluster(const Cluster& cluster) {
                   {false, true, true, true}};
   for (const Tier& tier : cluster.tiers) {
     tiers.rows.push_back({tier.name, std::to_string(tier.size),
-                          format_bytes(tier.bandwidth_bytes_per_s) + "/s",
-                          format_seconds(tier.latency_s)});
+                          format_rate(tier.bandwidth_bytes_per_s), format_seconds(tier.latency_s)});
   }
   return text + to_text(tiers);
 }

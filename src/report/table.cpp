@@ -1,4 +1,7 @@
+#include <algorithm>
 #include <cstdio>
+#include <map>
+#include <tuple>
 
 #include "autopar/report.hpp"
 
@@ -71,35 +74,68 @@ std::string memory(const Report& r) {
   const auto bytes = [](Bytes b) { return format_bytes(static_cast<double>(b)); };
   std::string text = "  memory peak " + bytes(r.memory.total) + " per device";
   if (r.memory_limit > 0) text += " of " + bytes(r.memory_limit);
-  return text + " (inputs and parameters " + bytes(r.memory.parameters) + ", activations " +
+  if (!r.memory_op.empty()) text += ", during " + r.memory_op;
+  return text + "\n    inputs and parameters " + bytes(r.memory.parameters) + ", activations " +
          bytes(r.memory.activations) + ", constants " + bytes(r.memory.constants) + ", reshards " +
-         bytes(r.memory.reshards) + ") during " + r.memory_op + "\n\n";
+         bytes(r.memory.reshards) + "\n\n";
+}
+
+// Layers repeat: rows that differ in their names only become one, under the name of the first, with
+// the number of them.
+template <class Row, class KeyOf>
+std::vector<std::pair<Row, int>> merged(const std::vector<Row>& rows, KeyOf key_of) {
+  std::map<decltype(key_of(rows.front())), std::size_t> place;
+  std::vector<std::pair<Row, int>> result;
+  for (const Row& row : rows) {
+    const auto [at, is_new] = place.try_emplace(key_of(row), result.size());
+    if (is_new) result.emplace_back(row, 0);
+    ++result[at->second].second;
+  }
+  return result;
+}
+
+std::string with_count(const std::string& name, std::size_t width, int count) {
+  return shortened(name, width) + (count > 1 ? " and " + std::to_string(count - 1) + " alike" : "");
 }
 
 std::string costliest_ops(const Report& r, std::size_t rows) {
+  auto ops = merged(r.op_costs, [](const OpSummary& op) {
+    return std::tie(op.type, op.in_strategy, op.assignment, op.compute, op.communication);
+  });
+  std::stable_sort(ops.begin(), ops.end(), [](const auto& a, const auto& b) {
+    return (a.first.compute + a.first.communication) * a.second >
+           (b.first.compute + b.first.communication) * b.second;
+  });
   TextTable table;
   table.right_aligned = {false, false, false, true, true};
   table.rows = {{"costliest ops", "type", "split", "compute", "communication"}};
-  for (std::size_t i = 0; i < r.op_costs.size() && i < rows; ++i) {
-    const OpSummary& op = r.op_costs[i];
-    table.rows.push_back({shortened(op.name, 44), op.type,
+  for (std::size_t i = 0; i < ops.size() && i < rows; ++i) {
+    const auto& [op, count] = ops[i];
+    table.rows.push_back({with_count(op.name, 36, count), op.type,
                           op.in_strategy + (op.assignment.empty() ? "" : " " + op.assignment),
-                          format_seconds(op.compute), format_seconds(op.communication)});
+                          format_seconds(op.compute * count),
+                          format_seconds(op.communication * count)});
   }
   return to_text(table);
 }
 
 std::string costliest_reshards(const Report& r, std::size_t rows) {
   if (r.reshards.empty()) return "";
+  auto reshards = merged(r.reshards, [](const ReshardSummary& s) {
+    return std::tie(s.from, s.to, s.steps, s.seconds, s.sent_bytes);
+  });
+  std::stable_sort(reshards.begin(), reshards.end(), [](const auto& a, const auto& b) {
+    return a.first.seconds * a.second > b.first.seconds * b.second;
+  });
   TextTable table;
-  table.right_aligned = {false, false, false, false, true, true};
-  table.rows = {{"costliest reshards", "for", "from -> to", "by", "time", "sent/device"}};
-  for (std::size_t i = 0; i < r.reshards.size() && i < rows; ++i) {
-    const ReshardSummary& s = r.reshards[i];
+  table.right_aligned = {false, false, false, true, true};
+  table.rows = {{"costliest reshards", "from -> to", "by", "time", "sent/device"}};
+  for (std::size_t i = 0; i < reshards.size() && i < rows; ++i) {
+    const auto& [s, count] = reshards[i];
     std::string steps;
     for (const std::string& step : s.steps) steps += (steps.empty() ? "" : "; ") + step;
-    table.rows.push_back({shortened(s.tensor, 28), shortened(s.reader, 28), s.from + " -> " + s.to,
-                          steps, format_seconds(s.seconds), format_bytes(s.sent_bytes)});
+    table.rows.push_back({with_count(s.tensor, 28, count), s.from + " -> " + s.to, steps,
+                          format_seconds(s.seconds * count), format_bytes(s.sent_bytes * count)});
   }
   return "\n" + to_text(table);
 }
