@@ -1,7 +1,10 @@
 #include "search/solver/repair.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
+
+#include "search/solver/kernel.hpp"
 
 namespace autopar::solver {
 namespace {
@@ -59,51 +62,75 @@ class Repair {
     return static_cast<int>(overfull_.back());
   }
 
-  // What the move of node n to `label` does to the cost (without the rows' prices) and the rows.
-  double consider(int n, int label) {
+  // What changing node n does to the cost (without the rows' prices), and to the overflow in the
+  // rows that overflow now, at first sight; per label.
+  void weigh(int n) {
+    const Node& node = net_.node(n);
+    const std::size_t present = at(labels_[at(n)]);
+    cost_ = net_.cost(n);
+    less_.assign(cost_.size(), 0.0);
+    const auto weigh_use = [&](const RowUse& use, const Vector& bytes) {
+      const double rows = overfull_[at(use.end)] - overfull_[at(use.begin)];
+      const double price = prices_[at(use.end)] - prices_[at(use.begin)];
+      for (std::size_t l = 0; l < cost_.size() && rows > 0; ++l) {
+        less_[l] += (bytes[present] - bytes[l]) * rows;
+      }
+      for (std::size_t l = 0; l < cost_.size() && price > 0; ++l) cost_[l] -= price * bytes[l];
+    };
+    for (const RowUse& use : node.uses) weigh_use(use, net_.algebra.vector(use.bytes));
+    for (int e : node.edges) {
+      const Edge& edge = net_.edge(e);
+      const Labels& classes =
+          net_.algebra.labels(edge.a == n ? edge.table.map_a : edge.table.map_b);
+      const double* values = seen_from(edge, n, edge.table.core);
+      for (std::size_t l = 0; l < cost_.size(); ++l) cost_[l] += values[classes[l]];
+      for (const RowUse& use : edge.uses) {
+        const double* bytes = seen_from(edge, n, use.bytes);
+        bytes_.resize(cost_.size());
+        for (std::size_t l = 0; l < cost_.size(); ++l) bytes_[l] = bytes[classes[l]];
+        weigh_use(use, bytes_);
+      }
+    }
+    const double now = cost_[present];
+    for (double& cost : cost_) cost = cost == kInfinity ? kInfinity : cost - now;
+    work_ += kRowEntryWork * static_cast<double>(cost_.size() * (node.edges.size() + 1));
+    work_ += static_cast<double>(node.edges.size() + node.uses.size() + 1);
+  }
+
+  // One of the edge's cores, for the other end's label: values per class of n's labels.
+  const double* seen_from(const Edge& edge, int n, int core) const {
+    const bool is_a = edge.a == n;
+    const int other = labels_[at(is_a ? edge.b : edge.a)];
+    const int c = net_.algebra.labels(is_a ? edge.table.map_b : edge.table.map_a)[at(other)];
+    return is_a ? net_.algebra.core(core).column(c) : net_.algebra.core(core).row(c);
+  }
+
+  // What changing node n to `label` does to the rows.
+  void list_changes(int n, int label) {
     changes_.clear();
     const Node& node = net_.node(n);
     const int present = labels_[at(n)];
-    double cost = net_.cost(n)[at(label)] - net_.cost(n)[at(present)];
     for (const RowUse& use : node.uses) {
       const Vector& bytes = net_.algebra.vector(use.bytes);
       add({use.begin, use.end, bytes[at(label)] - bytes[at(present)]});
     }
     for (int e : node.edges) {
       const Edge& edge = net_.edge(e);
-      const auto pair = [&](int core, int mine) {
-        const int a = edge.a == n ? mine : labels_[at(edge.a)];
-        const int b = edge.b == n ? mine : labels_[at(edge.b)];
-        const int row = net_.algebra.labels(edge.table.map_a)[at(a)];
-        return net_.algebra.core(core).row(row)[net_.algebra.labels(edge.table.map_b)[at(b)]];
-      };
-      const double after = pair(edge.table.core, label), now = pair(edge.table.core, present);
-      if (now < kInfinity || after < kInfinity) cost += after - now;
+      const Labels& classes =
+          net_.algebra.labels(edge.a == n ? edge.table.map_a : edge.table.map_b);
       for (const RowUse& use : edge.uses) {
-        add({use.begin, use.end, pair(use.bytes, label) - pair(use.bytes, present)});
+        const double* bytes = seen_from(edge, n, use.bytes);
+        add({use.begin, use.end, bytes[classes[at(label)]] - bytes[classes[at(present)]]});
       }
     }
-    for (const Change& change : changes_) {
-      cost -= (prices_[at(change.end)] - prices_[at(change.begin)]) * change.bytes;
-    }
     work_ += static_cast<double>(node.edges.size() + node.uses.size() + 1);
-    return cost;
   }
 
   void add(Change change) {
     if (change.bytes != 0 && change.begin < change.end) changes_.push_back(change);
   }
 
-  // What the move considered last takes away in the rows that overflow now, at first sight.
-  double relief() const {
-    double less = 0;
-    for (const Change& change : changes_) {
-      less -= change.bytes * (overfull_[at(change.end)] - overfull_[at(change.begin)]);
-    }
-    return less;
-  }
-
-  // The same as it is: no more than the overflow, less what overflows anew.
+  // What the changes listed take away of the overflow, less what overflows anew.
   double exact_relief() {
     std::vector<std::pair<int, int>> touched;
     for (const Change& change : changes_) touched.emplace_back(change.begin, change.end);
@@ -128,9 +155,21 @@ class Repair {
   }
 
   void move(int n, int label) {
-    consider(n, label);
+    list_changes(n, label);
     for (const Change& change : changes_) apply(change, 1);
     labels_[at(n)] = label;
+  }
+
+  // The move of node n that takes away most overflow for what it costs.
+  std::optional<Move> best_move(int n) {
+    weigh(n);
+    std::optional<Move> best;
+    for (int l = 0; l < static_cast<int>(cost_.size()); ++l) {
+      if (l == labels_[at(n)] || cost_[at(l)] == kInfinity || !(less_[at(l)] > 0)) continue;
+      const Move move = {n, l, cost_[at(l)], less_[at(l)]};
+      if (!best || move.before(*best)) best = move;
+    }
+    return best;
   }
 
   // Moves that take away most overflow for what they cost; many at once while they are about as
@@ -138,29 +177,23 @@ class Repair {
   bool shrink() {
     std::vector<Move> moves;
     for (int n : nodes_) {
-      for (int l = 0; l < net_.label_count(n); ++l) {
-        if (l == labels_[at(n)]) continue;
-        const double cost = consider(n, l);
-        if (cost == kInfinity || changes_.empty()) continue;
-        const double less = relief();
-        if (less > 0) moves.push_back({n, l, cost, less});
-      }
+      if (const std::optional<Move> best = best_move(n)) moves.push_back(*best);
     }
     std::stable_sort(moves.begin(), moves.end(),
                      [](const Move& a, const Move& b) { return a.before(b); });
     bool moved = false;
     double first = 0;
-    std::vector<char> done(net_.nodes.size(), 0);
     for (const Move& candidate : moves) {
-      if (done[at(candidate.node)]) continue;
       if (moved && candidate.worth() < kWorthWhile * first) break;
       Move now = candidate;
-      now.cost = consider(now.node, now.label);
+      weigh(now.node);
+      now.cost = cost_[at(now.label)];
+      list_changes(now.node, now.label);
       now.less = exact_relief();
-      if (!(now.less > 0) || (moved && now.worth() < kWorthWhile * first)) continue;
+      if (!(now.less > 0) || now.cost == kInfinity) continue;
+      if (moved && now.worth() < kWorthWhile * first) continue;
       if (!moved) first = now.worth();
       moved = true;
-      done[at(now.node)] = 1;
       move(now.node, now.label);
       if (count_overfull() == 0) break;
     }
@@ -179,15 +212,20 @@ class Repair {
     return result;
   }
 
+  // The best label that fits, node by node.
   bool improve() {
     bool changed = false;
     for (int n : nodes_) {
-      for (int l = 0; l < net_.label_count(n); ++l) {
-        if (l == labels_[at(n)]) continue;
-        const double cost = consider(n, l);
-        if (!(cost < 0) || !fits()) continue;
-        move(n, l);
-        changed = true;
+      weigh(n);
+      for (bool moved = false; !moved;) {
+        const int label =
+            static_cast<int>(std::min_element(cost_.begin(), cost_.end()) - cost_.begin());
+        if (!(cost_[at(label)] < 0)) break;
+        list_changes(n, label);
+        moved = fits();
+        if (moved) move(n, label);
+        cost_[at(label)] = kInfinity;
+        changed = changed || moved;
       }
     }
     return changed;
@@ -198,6 +236,7 @@ class Repair {
   double& work_;
   double work_limit_;
   Vector uses_, overfull_, prices_;
+  Vector cost_, less_, bytes_;  // of the node weighed last
   std::vector<int> nodes_;
   std::vector<Change> changes_;
 };

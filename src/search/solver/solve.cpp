@@ -7,6 +7,7 @@
 #include "search/solver/close_gap.hpp"
 #include "search/solver/kernel.hpp"
 #include "search/solver/least_peak.hpp"
+#include "search/solver/presolve.hpp"
 #include "search/solver/within_limit.hpp"
 
 namespace autopar {
@@ -31,8 +32,12 @@ double pass_work(const Problem& problem) {
 
 class Search {
  public:
-  Search(const Problem& problem, const SolveOptions& options)
-      : problem_(problem), options_(options) {
+  // `presolved`, where there is one, is the problem to solve, and `problem` the one to answer.
+  Search(const Problem& problem, const Presolved* presolved, const SolveOptions& options)
+      : whole_(problem),
+        presolved_(presolved),
+        problem_(presolved != nullptr ? presolved->problem : problem),
+        options_(options) {
     budget_.stop = options.stop;
     budget_.tolerance = std::max(budget_.tolerance, options.gap);
     budget_.work_limit = kWorkLimit + kPasses * pass_work(problem);
@@ -90,7 +95,8 @@ class Search {
   }
 
   void offer(const std::vector<int>& choices) {
-    const Evaluation found = evaluate(problem_, choices);
+    std::vector<int> lifted = presolved_ != nullptr ? lift(*presolved_, choices) : choices;
+    const Evaluation found = evaluate(whole_, lifted);
     if (found.peak_use < result_.least_peak_use) {
       result_.least_peak_use = found.peak_use;
       result_.tightest_time = found.peak_time;
@@ -98,7 +104,7 @@ class Search {
     }
     if (found.peak_use > problem_.use_limit || !(found.cost < result_.cost)) return;
     result_.feasible = true;
-    result_.choices = choices;
+    result_.choices = std::move(lifted);
     result_.cost = found.cost;
     result_.peak_use = found.peak_use;
   }
@@ -118,6 +124,8 @@ class Search {
     return result_;
   }
 
+  const Problem& whole_;
+  const Presolved* presolved_;
   const Problem& problem_;
   const SolveOptions& options_;
   Budget budget_;
@@ -129,7 +137,8 @@ class Search {
 }  // namespace
 
 Solution solve_dp(const Problem& problem, const SolveOptions& options) {
-  return Search(problem, options).run();
+  const std::optional<Presolved> presolved = presolve(problem);
+  return Search(problem, presolved ? &*presolved : nullptr, options).run();
 }
 
 }  // namespace autopar
