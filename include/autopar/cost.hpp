@@ -71,6 +71,18 @@ class RooflineModel final : public CostModel {
   std::unique_ptr<State> state_;
 };
 
+// The cost models by name, as --cost-model takes them.
+struct CostModelRow {
+  const char* name;
+  const char* what;
+  const char* unit;  // of its prices: "seconds", or that they only compare plans with each other
+  std::unique_ptr<CostModel> (*make)(const Cluster& cluster, const Mesh& mesh);
+};
+const std::vector<CostModelRow>& cost_models();
+// Errors: kUsage for an unknown name, with those that there are.
+Result<std::unique_ptr<CostModel>> make_cost_model(const std::string& name, const Cluster& cluster,
+                                                   const Mesh& mesh);
+
 // One addend of a strategy's cost.
 struct CostTerm {
   enum class Kind { kCompute, kCollective };

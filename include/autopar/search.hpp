@@ -46,7 +46,8 @@ struct SearchRequest {
   const GraphRules& rules;
   const Cluster& cluster;
   std::string searcher = "dp";
-  std::optional<Mesh> mesh = {};  // fixed; else mesh_candidates up to max_axes
+  std::string cost_model = "roofline";  // a row of cost_models()
+  std::optional<Mesh> mesh = {};        // fixed; else mesh_candidates up to max_axes
   int max_axes = 2;
   Bytes memory_limit = 0;  // 0: the device's memory
   bool limit_memory = true;

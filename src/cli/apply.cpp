@@ -66,13 +66,14 @@ Result<bool> price_complete(const StrategyFile& file, Applied& applied) {
   AUTOPAR_TRY(specs, op_specs_of(request.graph, request.rules, strategy));
   if (!counts_follow(file, request.graph, specs, strategy.mesh)) return false;
   if (!keeps_layouts(file, request, strategy)) return false;
-  RooflineModel model(request.cluster, strategy.mesh);
-  AUTOPAR_TRY(cost, evaluate(request.graph, request.rules, strategy, model));
+  AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, strategy.mesh));
+  AUTOPAR_TRY(cost, evaluate(request.graph, request.rules, strategy, *model));
   applied.outcome.strategy = std::move(strategy);
   applied.outcome.cost = std::move(cost);
   applied.outcome.searcher = file.searcher.empty() ? "given" : file.searcher;
   // A bound that was proven for this model on this cluster.
-  if (file.cost && file.model_sha256 == applied.inputs->model.sha256 &&
+  if (file.cost && request.cost_model == "roofline" &&
+      file.model_sha256 == applied.inputs->model.sha256 &&
       file.cluster_sha256 == applied.inputs->cluster_sha256) {
     applied.outcome.lower_bound =
         std::min(file.cost->lower_bound_seconds, applied.outcome.cost.total());

@@ -36,6 +36,10 @@ void add_solve_options(CLI::App& app, PlanOptions& options) {
          "--max-axes", options.max_axes,
          "mesh axes to try at most (default 2; a cluster of more tiers has one axis per tier)")
       ->check(CLI::Range(1, 6));
+  std::vector<std::string> models;
+  for (const CostModelRow& row : cost_models()) models.emplace_back(row.name);
+  app.add_option("--cost-model", options.cost_model, "what prices plans (default roofline)")
+      ->check(CLI::IsMember(models));
   app.add_option("--gap", options.gap, "stop when the plan is this close to the bound: 0.5%");
   app.add_option("--time-limit", options.time_limit, "stop after this long with the best: 30s");
 }
@@ -188,6 +192,7 @@ Result<SearchRequest> make_request(const Inputs& inputs, const PlanOptions& opti
                                    const CommonOptions& common) {
   SearchRequest request{inputs.model.graph, inputs.rules, inputs.cluster};
   request.searcher = options.searcher;
+  request.cost_model = options.cost_model;
   request.max_axes = options.max_axes;
   request.updates = options.updates;
   if (!common.memory.empty()) {

@@ -16,6 +16,7 @@ struct PlanOptions {
   std::string cluster;
   std::string output_folder;
   std::string searcher = "dp";
+  std::string cost_model = "roofline";
   std::string pin_file;
   std::string strategy_file;
   std::string rules_file;

@@ -20,16 +20,27 @@ std::string output_folder(const PlanOptions& options) {
 
 namespace {
 
-std::string strategy_text_of(const SearchRequest& request, const SearchOutcome& outcome,
-                             const Inputs& inputs, const std::string& model_name) {
+// In seconds, whatever the search priced plans with.
+Result<StrategyFile::Cost> cost_of(const SearchRequest& request, const SearchOutcome& outcome) {
+  if (request.cost_model == "roofline") {
+    return StrategyFile::Cost{outcome.cost.total(), outcome.lower_bound, outcome.gap(),
+                              outcome.cost.memory.total};
+  }
+  RooflineModel model(request.cluster, outcome.strategy.mesh);
+  AUTOPAR_TRY(cost, evaluate(request.graph, request.rules, outcome.strategy, model));
+  return StrategyFile::Cost{cost.total(), 0, 1, cost.memory.total};
+}
+
+Result<std::string> strategy_text_of(const SearchRequest& request, const SearchOutcome& outcome,
+                                     const Inputs& inputs, const std::string& model_name) {
   StrategyOrigin origin;
   origin.model_name = model_name;
   origin.model_sha256 = inputs.model.sha256;
   origin.cluster_name = inputs.cluster.name;
   origin.cluster_sha256 = inputs.cluster_sha256;
   origin.searcher = outcome.searcher;
-  origin.cost = {outcome.cost.total(), outcome.lower_bound, outcome.gap(),
-                 outcome.cost.memory.total};
+  AUTOPAR_TRY(cost, cost_of(request, outcome));
+  origin.cost = cost;
   return strategy_to_json(request.graph, request.rules, outcome.strategy, request.cluster, origin);
 }
 
@@ -87,7 +98,7 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
   const std::string folder = output_folder(options);
   const std::string model_name = fs::path(options.model).filename().string();
   AUTOPAR_TRY(plan, partition(request.graph, request.rules, outcome.strategy, request.cluster));
-  const std::string strategy = strategy_text_of(request, outcome, inputs, model_name);
+  AUTOPAR_TRY(strategy, strategy_text_of(request, outcome, inputs, model_name));
   PlanMetadata metadata;
   metadata.version = AUTOPAR_VERSION;
   metadata.model_sha256 = inputs.model.sha256;

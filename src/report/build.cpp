@@ -120,6 +120,7 @@ Report build_report(const SearchRequest& request, const SearchOutcome& outcome) 
   report.cluster = request.cluster.name;
   report.devices = request.cluster.device_count();
   report.searcher = outcome.searcher;
+  report.cost_model = request.cost_model;
   report.mesh = outcome.strategy.mesh;
   report.seconds = outcome.cost.total();
   report.compute = outcome.cost.compute();
@@ -159,6 +160,7 @@ std::vector<Baseline> run_baselines(const SearchRequest& request, const SearchOu
     plain.inputs = request.inputs;
     plain.outputs = request.outputs;
     plain.updates = request.updates;
+    plain.cost_model = request.cost_model;
     // Splitting one factor over all devices does not depend on how the mesh cuts them.
     plain.mesh = outcome.strategy.mesh;
     const auto found = search(plain);

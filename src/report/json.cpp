@@ -75,6 +75,7 @@ std::string to_json(const Report& r, std::size_t rows) {
                 {"parameters_bytes", r.parameter_bytes}};
   j["cluster"] = {{"name", r.cluster}, {"devices", r.devices}};
   j["searcher"] = r.searcher;
+  j["cost_model"] = r.cost_model;
   j["mesh"] = mesh_json(r.mesh);
   j["cost"] = {{"seconds", r.seconds},
                {"compute_seconds", r.compute},

@@ -31,6 +31,7 @@ void read_facts(const Json& j, Report& r) {
   r.cluster = j.at("cluster").at("name").get<std::string>();
   r.devices = j.at("cluster").at("devices").get<std::int64_t>();
   r.searcher = j.at("searcher").get<std::string>();
+  r.cost_model = j.value("cost_model", r.cost_model);
   r.mesh = mesh_of(j.at("mesh"));
   r.warnings = j.at("warnings").get<std::vector<std::string>>();
 }

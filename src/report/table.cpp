@@ -27,7 +27,12 @@ std::string head(const Report& r) {
   for (std::size_t a = 0; a < r.mesh.axes.size(); ++a) {
     text += (a ? " x " : "") + r.mesh.axes[a].name + "=" + std::to_string(r.mesh.axes[a].size);
   }
-  return text + ")\n\n";
+  text += ")\n";
+  for (const CostModelRow& row : cost_models()) {
+    if (r.cost_model != row.name || std::string(row.unit) == "seconds") continue;
+    text += "cost model " + r.cost_model + ": times are in " + row.unit + ", not seconds\n";
+  }
+  return text + "\n";
 }
 
 std::string verdict(const Report& r) {

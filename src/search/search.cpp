@@ -65,8 +65,8 @@ struct Search {
     MeshTrial trial;
     trial.mesh = mesh;
     auto start = std::chrono::steady_clock::now();
-    RooflineModel model(request.cluster, mesh);
-    auto built = build_problem(request, model);
+    AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, mesh));
+    auto built = build_problem(request, *model);
     if (!built) return built.error();
     trial.build_seconds = seconds_since(start);
     trial.nodes = built->problem.nodes.size();
@@ -84,7 +84,7 @@ struct Search {
     outcome.interrupted |= solution.interrupted;
     unlimited_bound = std::min(unlimited_bound, solution.unlimited_lower_bound);
     if (solution.feasible) {
-      AUTOPAR_RETURN_IF_ERROR(keep_better(*built, solution, model, trial));
+      AUTOPAR_RETURN_IF_ERROR(keep_better(*built, solution, *model, trial));
     } else if (!trial.pruned) {
       note_infeasible(mesh, solution);
     }

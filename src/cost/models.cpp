@@ -1,0 +1,31 @@
+#include "autopar/cost.hpp"
+
+namespace autopar {
+
+namespace {
+
+template <class Model>
+std::unique_ptr<CostModel> make(const Cluster& cluster, const Mesh& mesh) {
+  return std::make_unique<Model>(cluster, mesh);
+}
+
+}  // namespace
+
+const std::vector<CostModelRow>& cost_models() {
+  static const std::vector<CostModelRow> table = {
+      {"roofline", "roofline per op, alpha-beta per collective", "seconds", make<RooflineModel>},
+  };
+  return table;
+}
+
+Result<std::unique_ptr<CostModel>> make_cost_model(const std::string& name, const Cluster& cluster,
+                                                   const Mesh& mesh) {
+  std::string known;
+  for (const CostModelRow& row : cost_models()) {
+    if (name == row.name) return row.make(cluster, mesh);
+    known += (known.empty() ? "" : ", ") + std::string(row.name);
+  }
+  return usage_error("unknown cost model '" + name + "'; known: " + known);
+}
+
+}  // namespace autopar
