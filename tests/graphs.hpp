@@ -1,11 +1,13 @@
 // For tests: small clusters and graphs at random from a seed, and how many plans there are.
 #pragma once
 
+#include <algorithm>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "autopar/search.hpp"
+#include "strategies.hpp"
 
 namespace autopar::testing {
 
@@ -76,6 +78,65 @@ inline Graph random_graph(std::uint64_t seed, int op_count) {
     if (unread && id != values.back()) graph.outputs.push_back(id);
   }
   return graph;
+}
+
+// Matrices of several sizes through ops of several kinds: products with weights, elementwise ops
+// with and without broadcasting, softmax, sums, transposes, reshapes, joins. Values may be read
+// several times, also twice by one op; some weights have a next value ("new.W0").
+inline Graph mixed_graph(std::uint64_t seed, int op_count) {
+  Draw draw{std::mt19937_64(seed)};
+  const auto pick = [&](std::initializer_list<std::int64_t> sizes) {
+    return *(sizes.begin() + draw.below(sizes.size()));
+  };
+  GraphBuilder b;
+  b.graph.name = "mixed";
+  std::vector<ValueId> values = {b.input("X", {pick({4, 6, 12}), pick({4, 8, 12})})};
+  std::vector<ValueId> weights;
+  for (int i = 0; i < op_count; ++i) {
+    const std::size_t recent = std::min<std::size_t>(values.size(), 2);
+    const ValueId x = values[values.size() - 1 - draw.below(recent)];
+    const Shape shape = b.shape(x);
+    const std::size_t kind = draw.below(10);
+    ValueId y;
+    if (kind < 3) {
+      const std::int64_t columns = pick({4, 6, 8});
+      weights.push_back(b.parameter("W" + std::to_string(i), {shape[1], columns}));
+      y = b.op("MatMul", {x, weights.back()}, {shape[0], columns});
+    } else if (kind == 3) {
+      std::vector<ValueId> like;
+      for (ValueId v : values) {
+        if (b.shape(v) == shape) like.push_back(v);
+      }
+      y = b.op("Add", {x, like[draw.below(like.size())]}, shape);
+    } else if (kind == 4) {
+      weights.push_back(b.parameter("W" + std::to_string(i), {shape[1]}));
+      y = b.op("Mul", {x, weights.back()}, shape);
+    } else if (kind == 5) {
+      y = b.op("Relu", {x}, shape);
+    } else if (kind == 6) {
+      y = b.op("Softmax", {x}, shape, {{"axis", std::int64_t{1}}});
+    } else if (kind == 7) {
+      y = b.op("Transpose", {x}, {shape[1], shape[0]}, {{"perm", std::vector<std::int64_t>{1, 0}}});
+    } else if (kind == 8 && shape[1] % 2 == 0) {
+      const Shape to = {shape[0] * 2, shape[1] / 2};
+      y = b.op("Reshape", {x, b.ints("shape" + std::to_string(i), to)}, to);
+    } else {
+      y = b.op("ReduceSum", {x, b.ints("axes" + std::to_string(i), {0})}, {1, shape[1]});
+    }
+    values.push_back(y);
+  }
+  if (!weights.empty() && draw.below(3) == 0) {
+    const ValueId updated = b.op("Relu", {weights[0]}, b.shape(weights[0]), {}, "update");
+    b.graph.values[updated.index()].name = "new." + b.graph.value(weights[0]).name;
+    b.graph.outputs.push_back(updated);
+  }
+  const auto readers = uses_of(b.graph);
+  for (ValueId id : values) {
+    if (id == values.back() || (readers[id.index()].empty() && id != values[0])) {
+      b.graph.outputs.push_back(id);
+    }
+  }
+  return b.graph;
 }
 
 inline double combinations(const Problem& problem) {
