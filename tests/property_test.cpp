@@ -1,6 +1,6 @@
 // Proof by disagreement: 10,000 random problems and graphs from seeds, every searcher of the table
 // against the exhaustive search, with and without memory limits, on all meshes. AUTOPAR_SWEEP=N
-// takes N times as many seeds.
+// takes N times as many seeds, AUTOPAR_SEED=N only that one.
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <map>
@@ -18,10 +18,12 @@ namespace {
 constexpr double kRounding = 1e-12;
 constexpr double kMostPlans = 5e4;  // of a graph on a mesh
 
-unsigned sweep() {
-  const char* times = std::getenv("AUTOPAR_SWEEP");
-  return times == nullptr ? 1U : static_cast<unsigned>(std::max(1, std::atoi(times)));
+int number_of(const char* variable, int otherwise) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::atoi(text);
 }
+int sweep() { return std::max(1, number_of("AUTOPAR_SWEEP", 1)); }
+int only_seed() { return number_of("AUTOPAR_SEED", -1); }  // -1: all
 
 Recipe random_recipe(Generator& generator, unsigned seed) {
   Recipe recipe;
@@ -277,7 +279,8 @@ void check_graph(const Graph& graph, const Cluster& cluster, std::uint64_t seed,
 
 TEST_CASE("random problems: dp against the exhaustive search, under all options", "[property]") {
   int infeasible = 0, bound_by_memory = 0;
-  for (unsigned seed = 0; seed < 7000 * sweep(); ++seed) {
+  for (int s = 0; s < 7000 * sweep(); ++s) {
+    const auto seed = static_cast<unsigned>(only_seed() >= 0 ? only_seed() : s);
     INFO("seed " << seed);
     Generator generator(seed + 1000000);
     const Problem problem = generator.make(random_recipe(generator, seed));
@@ -289,6 +292,7 @@ TEST_CASE("random problems: dp against the exhaustive search, under all options"
     check_stopped(problem, truth);
     check_threads(problem);
     check_restricted(problem, generator);
+    if (only_seed() >= 0) return;
   }
   CHECK(infeasible > 200);
   CHECK(bound_by_memory > 500);
@@ -298,8 +302,8 @@ TEST_CASE("random graphs: every searcher against the exhaustive search", "[prope
   const std::vector<std::vector<std::int64_t>> clusters = {{2}, {3}, {4}, {6}, {2, 2}, {2, 3}};
   const Folder folder;
   Tally tally;
-  const int wanted = 3000 * static_cast<int>(sweep());
-  std::uint64_t seed = 0;
+  const int wanted = 3000 * sweep();
+  std::uint64_t seed = only_seed() >= 0 ? static_cast<std::uint64_t>(only_seed()) : 0;
   for (; tally.instances < wanted; ++seed) {
     INFO("seed " << seed);
     const Cluster cluster = small_cluster(clusters[seed % clusters.size()]);
@@ -307,6 +311,7 @@ TEST_CASE("random graphs: every searcher against the exhaustive search", "[prope
     const Graph graph =
         seed % 2 == 0 ? random_graph(seed + 1000, ops) : mixed_graph(seed + 1000, ops);
     check_graph(graph, cluster, seed, folder, tally);
+    if (only_seed() >= 0) return;
   }
   for (const Searcher& searcher : searchers()) {
     INFO(searcher.name << " answered " << tally.answers[searcher.name] << " times");

@@ -83,9 +83,10 @@ class LimitedSearch {
     const bool fits = repair(*all_, labels, allowed, work);
     budget_.add(work);
     if (!fits) return;
+    // What rounds to the cutoff ends the search for anything below it, so it must not get lost.
     const double value = value_of(*all_, labels);
-    if (!(value < cutoff_)) return;
-    cutoff_ = budget_.strictly_below(value);
+    if (!(value < best_.value)) return;
+    cutoff_ = std::min(cutoff_, budget_.strictly_below(value));
     best_.value = value;
     best_.labels = lift(*all_, labels);
     report_(bound_, best_.labels);
