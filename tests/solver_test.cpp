@@ -102,4 +102,65 @@ TEST_CASE("dp on larger problems: claims hold, whatever the order", "[solver]") 
   CHECK(proven >= solved - 5);
 }
 
+namespace {
+
+// Layers that each are best split one of two ways: as the parameters are kept whole (cheap, large)
+// or in parts (dear, small). Neighbours that are split differently cost something, and how much the
+// layers differ is drawn. The cheapest plan within a limit keeps some layers whole: no price of
+// memory makes a plan of its own out of it.
+Problem layers_to_mix(unsigned seed, int layers, bool irregular) {
+  Generator draw(seed);
+  Problem problem;
+  problem.horizon = 4 * layers;
+  int stream = -1;
+  std::vector<int> made;
+  const auto add = [&](double whole, double parts, double bytes, int time) {
+    ProblemNode node;
+    node.cost = {whole, parts, 3 * parts};
+    node.uses.push_back({0, problem.horizon, {bytes, bytes / 8, bytes / 16}});
+    node.uses.push_back({time, time + 2, {bytes / 4, bytes / 8, bytes / 8}});
+    problem.nodes.push_back(node);
+    return static_cast<int>(problem.nodes.size()) - 1;
+  };
+  const int table = problem.add_table({3, 3, {0, .03, .05, .02, 0, .03, .05, .03, 0}});
+  for (int l = 0; l < layers; ++l) {
+    for (int part = 0; part < 3; ++part) {
+      const double size = irregular ? 0.5 + draw.unit() : 1.0;
+      const int n = add(size, 1.4 * size, std::floor(800 * size), 4 * l + part);
+      if (stream >= 0) problem.edges.push_back({stream, n, table, {}});
+      if (part == 2) problem.edges.push_back({n - 2, n, table, {}});
+      if (irregular && draw.chance(0.1) && made.size() > 8) {
+        problem.edges.push_back({made[made.size() - 8], n, table, {}});
+      }
+      made.push_back(n);
+      stream = n;
+    }
+  }
+  return problem;
+}
+
+}  // namespace
+
+TEST_CASE("dp mixes plans under a memory limit", "[solver]") {
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    Problem problem = layers_to_mix(seed, 8 + 4 * static_cast<int>(seed), seed % 2 == 1);
+    const std::vector<int> whole(problem.nodes.size(), 0), parts(problem.nodes.size(), 1);
+    const double most = evaluate(problem, whole).peak_use;
+    const double least = evaluate(problem, parts).peak_use;
+    double before = kInfinity;
+    for (const double part : {0.2, 0.5, 0.8}) {
+      INFO("seed " << seed << " part " << part);
+      problem.use_limit = std::floor(least + part * (most - least));
+      SolveOptions options;
+      options.gap = 0.003;
+      const Solution found = solve_dp(problem, options);
+      check_claims(problem, found);
+      REQUIRE(found.feasible);
+      CHECK(found.gap() < 0.0075);
+      CHECK(found.cost < before);  // more room, less cost
+      before = found.cost;
+    }
+  }
+}
+
 }  // namespace autopar::testing

@@ -18,8 +18,8 @@ constexpr double kGuesses[] = {1.0 / 64, 1.0 / 16, 1.0 / 4};
 constexpr double kGuessWork = 0.05;
 constexpr double kTrialWork = 0.3;  // of the work that is left, for a trial
 // A gap below this part of the value is worth only so much work.
-constexpr double kSmallGap = 1e-5;
-constexpr double kSmallGapWork = 1e8;
+constexpr double kSmallGap = 5e-3;
+constexpr double kSmallGapWork = 2e8;
 
 class GapClosing {
  public:
@@ -39,6 +39,7 @@ class GapClosing {
     report_(bound_, {});
     Dual dual(net_);
     tighten_root(dual);
+    if (options_.enough && options_.enough()) return finish(bound_);
     for (double part : kGuesses) {
       if (!options_.bound_only && bound_ < cutoff_ && cutoff_ < kInfinity) guess(dual, part);
     }
@@ -60,13 +61,18 @@ class GapClosing {
 
  private:
   void tighten_root(Dual& dual) {
-    const BudgetShare share(budget_, 0.5);
     Incumbent best;
     if (net_.capacity.empty()) {
+      const BudgetShare share(budget_, 0.5);
       tighten(net_, dual, cutoff_, best, budget_, kRootPasses);
     } else {
       if (options_.prices != nullptr) set_prices(dual);
-      tighten_rows(net_, dual, cutoff_, best, budget_, kRootSteps);
+      Pool pool;
+      {
+        const BudgetShare share(budget_, 0.5);
+        tighten_rows(net_, dual, cutoff_, best, budget_, kRootSteps, &pool);
+      }
+      mix(dual, pool, best);
       if (options_.prices != nullptr) note_prices(dual);
     }
     if (best.value < kInfinity) offer(best.value, lift(net_, best.labels));
@@ -76,6 +82,15 @@ class GapClosing {
       *options_.minimiser = lift(net_, labels);
     }
     raise(dual.exhausted() ? cutoff_ : dual.bound());
+  }
+
+  void mix(const Dual& dual, const Pool& pool, Incumbent& best) {
+    if (dual.exhausted() || dual.bound() >= cutoff_) return;
+    Incumbent mixed = best_mix(net_, dual, pool, cutoff_, budget_);
+    if (mixed.value < cutoff_) {
+      cutoff_ = budget_.strictly_below(mixed.value);
+      best = std::move(mixed);
+    }
   }
 
   void set_prices(Dual& dual) const {

@@ -19,6 +19,7 @@ struct GapOptions {
   bool bound_only = false;                // no exploring
   Prices* prices = nullptr;               // to begin with, and those found
   std::vector<int>* minimiser = nullptr;  // gets the labels that the multipliers favour
+  std::function<bool()> enough = {};      // asked after the bound: no exploring then
 };
 
 // Bounds the whole, then explores below cutoffs that approach the incumbent from the bound: near

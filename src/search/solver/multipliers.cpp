@@ -28,7 +28,7 @@ double squared(const Vector& values) {
 }  // namespace
 
 void tighten_rows(const Network& net, Dual& dual, double& cutoff, Incumbent& best, Budget& budget,
-                  int most_steps) {
+                  int most_steps, Pool* pool) {
   Dual top = dual;
   Vector before;
   double reach = 0.05;  // how far above the best bound the steps aim, as a part of it
@@ -47,13 +47,14 @@ void tighten_rows(const Network& net, Dual& dual, double& cutoff, Incumbent& bes
     if (done) break;
     std::vector<int> labels = dual.decode();
     dual.improve(labels);
+    if (pool != nullptr) pool->add(labels);
     const Vector uses = uses_of(net, labels);
     const double violation = squared(direction(net, dual, uses, {}));
     before = violation > 0 ? direction(net, dual, uses, before) : Vector();
     // Where the parts of the direction cancel out, it says nothing about how far to go.
     const double norm = std::max(violation, squared(before));
     // Repairs get a part of the work, and are for multipliers that have settled a little.
-    const double allowed = 0.4 * (budget.work - work_before);
+    const double allowed = (pool != nullptr ? 0.1 : 0.4) * (budget.work - work_before);
     if (norm == 0 || (step % 4 == 3 && repair_work <= allowed) || step + 1 == most_steps) {
       double work = 0;
       const bool fits = repair(net, labels, std::max(allowed, 2 * dual.work_per_pass()), work);

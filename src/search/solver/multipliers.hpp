@@ -2,12 +2,14 @@
 #pragma once
 
 #include "search/solver/explore.hpp"
+#include "search/solver/mix.hpp"
 
 namespace autopar::solver {
 
 // Subgradient steps on the multipliers, each with a pass of messages; ends at the best multipliers
-// seen. Labellings met on the way are repaired and kept as in tighten().
+// seen. Labellings met on the way are repaired and kept as in tighten(); and noted, where there is
+// a pool.
 void tighten_rows(const Network& net, Dual& dual, double& cutoff, Incumbent& best, Budget& budget,
-                  int most_steps);
+                  int most_steps, Pool* pool = nullptr);
 
 }  // namespace autopar::solver

@@ -57,8 +57,12 @@ class LimitedSearch {
     const std::unique_ptr<Network> net =
         build_network(problem_, std::vector<int>(times_.begin(), times_.end()));
     std::vector<int> minimiser;
-    const GapOptions options = {
-        .bound_only = bound_only, .prices = &prices_, .minimiser = &minimiser};
+    // Where a labelling that it finds does not fit at further times, these come first.
+    const std::size_t times = times_.size();
+    const GapOptions options = {.bound_only = bound_only,
+                                .prices = &prices_,
+                                .minimiser = &minimiser,
+                                .enough = [this, times] { return times_.size() > times; }};
     const BudgetShare share(budget_, bound_only ? kRoundPart : 1.0);
     double relaxed_cutoff = cutoff_;
     const Found found = close_gap(
