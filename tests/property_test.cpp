@@ -5,9 +5,7 @@
 #include <cstdlib>
 #include <map>
 
-#include "autopar/files.hpp"
-#include "folder.hpp"
-#include "graphs.hpp"
+#include "instances.hpp"
 #include "problem_checks.hpp"
 
 using namespace autopar;
@@ -15,7 +13,6 @@ using namespace autopar::testing;
 
 namespace {
 
-constexpr double kRounding = 1e-12;
 constexpr double kMostPlans = 5e4;  // of a graph on a mesh
 
 int number_of(const char* variable, int otherwise) {
@@ -112,66 +109,10 @@ void check_restricted(const Problem& problem, Generator& generator) {
   CHECK(close(found.lower_bound, truth.cost));
 }
 
-// A graph on one mesh under one limit, as every searcher sees it.
-struct Instance {
-  const Graph& graph;
-  const GraphRules& rules;
-  const Cluster& cluster;
-  Mesh mesh;
-  Bytes memory_limit = 0;
-  Pins pins = {};
-
-  SearchRequest request(const std::string& searcher) const {
-    SearchRequest request{graph, rules, cluster};
-    request.searcher = searcher;
-    request.mesh = mesh;
-    request.memory_limit = memory_limit;
-    request.pins = pins;
-    return request;
-  }
-};
-
-// The strategy, as it is written and read again, costs what was claimed to the last digit.
-void check_price(const Instance& instance, const SearchOutcome& outcome, const Folder& folder) {
-  const auto& [graph, rules, cluster, mesh, limit, pins] = instance;
-  StrategyOrigin origin;
-  origin.searcher = outcome.searcher;
-  origin.cost = {outcome.cost.total(), outcome.lower_bound, outcome.gap(),
-                 outcome.cost.memory.total};
-  const std::string path = folder.write(
-      "strategy.json", strategy_to_json(graph, rules, outcome.strategy, cluster, origin));
-  const StrategyFile file = read_strategy(path).value();
-  REQUIRE(file.cost.has_value());
-  const Strategy strategy = complete_strategy(graph, rules, cluster, file).value();
-  CHECK(strategy == outcome.strategy);
-  RooflineModel model(cluster, strategy.mesh);
-  const StrategyCost cost = evaluate(graph, rules, strategy, model).value();
-  CHECK(cost.total() == file.cost->seconds);
-  CHECK(cost.memory.total == file.cost->memory_bytes);
-  CHECK(outcome.lower_bound == file.cost->lower_bound_seconds);
-}
-
 struct Tally {
   int instances = 0, limited = 0, infeasible = 0, pinned = 0;
   std::map<std::string, int> answers;  // by searcher
 };
-
-void check_outcome(const Instance& instance, const SearchOutcome& outcome) {
-  CHECK(outcome.cost.memory.total <=
-        (instance.memory_limit > 0 ? instance.memory_limit : instance.cluster.device.memory_bytes));
-  CHECK(verify(instance.graph, instance.rules, outcome.strategy).ok());
-  CHECK(outcome.lower_bound <= outcome.cost.total());
-  for (const auto& [name, pin] : instance.pins.ops) {
-    for (std::size_t o = 0; o < instance.graph.ops.size(); ++o) {
-      if (instance.graph.ops[o].name != name) continue;
-      for (const auto& [axis, factor] : *pin.assignment) {
-        const int a = instance.mesh.axis_index(axis);
-        CHECK(outcome.strategy.assignments[o].factor_of_axis[static_cast<std::size_t>(a)] ==
-              instance.rules.rules[o].factor_index(factor));
-      }
-    }
-  }
-}
 
 // Runs every searcher; returns the cost of the exhaustive one, infinite where nothing fits.
 Seconds check_searchers(const Instance& instance, const Folder& folder, Tally& tally) {
@@ -205,25 +146,6 @@ Seconds check_searchers(const Instance& instance, const Folder& folder, Tally& t
     check_price(instance, *found, folder);
   }
   return optimum;
-}
-
-// One op split in some valid way.
-Pins random_pin(const Instance& instance, Draw& draw) {
-  const std::size_t o = draw.below(instance.graph.ops.size());
-  const Rule& rule = instance.rules.rules[o];
-  const std::vector<Assignment> all = candidates(rule, instance.mesh);
-  const Assignment& chosen = all[draw.below(all.size())];
-  OpPin pin;
-  pin.assignment.emplace();
-  for (std::size_t a = 0; a < chosen.factor_of_axis.size(); ++a) {
-    const int factor = chosen.factor_of_axis[a];
-    if (factor < 0) continue;
-    (*pin.assignment)[instance.mesh.axes[a].name] =
-        rule.factors[static_cast<std::size_t>(factor)].name;
-  }
-  Pins pins;
-  pins.ops[instance.graph.ops[o].name] = pin;
-  return pins;
 }
 
 // A limit between the least that any plan needs and what the best plan without a limit uses, now
