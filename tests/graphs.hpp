@@ -29,8 +29,8 @@ struct Draw {
   std::size_t below(std::size_t n) { return static_cast<std::size_t>(engine() % n); }
 };
 
-// A few square matrices through matmuls, adds, relus and transposes; some values read twice, some
-// left as outputs.
+// A few square matrices through matmuls, adds, relus, transposes and views; some values read twice,
+// some left as outputs, in half of the graphs as the next value of an input.
 inline Graph random_graph(std::uint64_t seed, int op_count) {
   Draw draw{std::mt19937_64(seed)};
   const std::int64_t size = draw.below(2) == 0 ? 8 : 12;
@@ -48,9 +48,9 @@ inline Graph random_graph(std::uint64_t seed, int op_count) {
   };
   values.push_back(add_source(ValueKind::kInput));
   for (int i = 0; i < op_count; ++i) {
-    const char* types[] = {"MatMul", "MatMul", "Add", "Relu", "Transpose"};
+    const char* types[] = {"MatMul", "MatMul", "Add", "Relu", "Transpose", "Identity"};
     Op op;
-    op.type = types[draw.below(5)];
+    op.type = types[draw.below(6)];
     op.name = "op" + std::to_string(i);
     op.origin_name = op.name;
     op.origin_type = op.type;
@@ -72,6 +72,10 @@ inline Graph random_graph(std::uint64_t seed, int op_count) {
     values.push_back(id);
   }
   graph.outputs.push_back(values.back());
+  if (draw.below(2) == 0) {
+    const Value& input = graph.value(graph.inputs[draw.below(graph.inputs.size())]);
+    graph.values.back().name = "new." + input.name;
+  }
   const auto readers = uses_of(graph);
   for (ValueId id : values) {
     const bool unread = readers[id.index()].empty() && graph.value(id).producer.valid();

@@ -96,6 +96,7 @@ struct CostTerm {
 };
 
 // The peak of the memory per device, at the op during which it is reached, and what lives then.
+// What counts: MemoryCharge in strategy.hpp.
 struct MemoryPeak {
   Bytes total = 0;
   int time = 0;
@@ -113,7 +114,8 @@ struct StrategyCost {
   Seconds compute() const;
   Seconds communication() const;
 };
+// `updates`: outputs so named hold the next value of input `*` and take its place in memory.
 Result<StrategyCost> evaluate(const Graph& graph, const GraphRules& rules, const Strategy& strategy,
-                              CostModel& model);
+                              CostModel& model, const std::string& updates = "new.*");
 
 }  // namespace autopar

@@ -138,6 +138,9 @@ Result<std::vector<ValueId>> localise(const LocalContext& context);
 bool is_plain_local(const Graph& graph, const Op& op, const Rule& rule,
                     const Assignment& assignment);
 
+// Whether the op's output is its first input in the same memory (Reshape and its kin).
+bool is_view(const Op& op);
+
 // Inputs that only describe the op (axes, shapes, k): constants, always replicated.
 bool is_operand_constant(const Op& op, std::size_t port);
 // Adds an abstract collective to a program. `kind` is an ai.autopar op type.

@@ -12,6 +12,7 @@
 // - a graph output is a reader at the time when the value is produced; it leaves in `output`.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "autopar/comm.hpp"
@@ -47,6 +48,45 @@ struct Readers {
   int count() const { return static_cast<int>(uses.size()) + (is_output ? 1 : 0); }
 };
 std::vector<Readers> readers_of(const Graph& graph);
+
+// Outputs that hold the next value of an input (a training step's weights and optimizer state): for
+// each value the graph input of the same shape and dtype whose name takes the place of `*` in
+// `pattern` ("new.*"); invalid: none.
+std::vector<ValueId> updated_inputs(const Graph& graph, const std::string& pattern);
+
+// One addend of the memory of a device: bytes in use during [begin, end), times as in Readers.
+// What is counted is what a training runtime with a static plan of its buffers needs:
+// - inputs, parameters and optimizer state are there during the whole step, in `spec`; constants
+//   too, whole;
+// - a copy of an activation (as produced, hub, output) lives until its last reader has run;
+// - Reshape and its kin are views: their output is the input's memory for as long as nothing is
+//   resharded between;
+// - the next value of an input is written into that input's memory when nobody reads that any more
+//   (from then on it counts once); an inference runtime that gets its inputs on loan, such as the
+//   one of `autopar run`, has both until the end of the step;
+// - an op's outputs do not overwrite its inputs; temporaries of reshards come on top, those inside
+//   an op's kernel do not.
+struct MemoryCharge {
+  enum class Kind {
+    kSpec,      // the value as it is produced or stored
+    kHub,       // its hub
+    kOutput,    // as it leaves the graph
+    kToHub,     // the hub, where it is not the spec
+    kToOutput,  // as it leaves, where that is not what it is made from
+    kToReader,  // what `reader` reads, where that is not what it is made from
+  };
+  Kind kind = Kind::kSpec;
+  ValueId value;
+  OpId reader;  // kToReader only
+  int begin = 0, end = 0;
+  bool operator==(const MemoryCharge&) const = default;
+};
+// The same for every strategy: which bytes, the strategy says. `updated`: per value the input whose
+// place it takes, see updated_inputs(). Where copies that no longer live lie between living views
+// of one value, the sum may be more than what is needed, never less. Time: (copies of a value and
+// its views)^2.
+std::vector<MemoryCharge> memory_charges(const Graph& graph, const std::vector<Readers>& readers,
+                                         const std::vector<ValueId>& updated);
 
 // Rules of all ops of a graph, in op order.
 struct GraphRules {

@@ -77,28 +77,48 @@ struct Evaluator {
     temporaries.add(r.first, r.first + 1, reshard(id, v.spec, v.hub, reader, true));
   }
 
-  // Copies of a value over its life: produced or stored, hub, output.
-  void account(ValueId id) {
-    const Value& value = graph.value(id);
-    const Readers& r = readers[id.index()];
+  // What the read or written copy is made from.
+  const Spec& source_of(ValueId id) const {
     const ValueSpecs& v = strategy.values[id.index()];
-    if (value.kind == ValueKind::kConstant) return;
-    const bool activation = value.kind == ValueKind::kActivation;
-    if (activation) {
-      copies.add(r.produced, r.first + 1, bytes_of(value, v.spec));
-    } else {
-      stored.add(0, horizon, bytes_of(value, v.spec));
+    return readers[id.index()].count() > 1 ? v.hub : v.spec;
+  }
+
+  Bytes charged(const MemoryCharge& charge) const {
+    using Kind = MemoryCharge::Kind;
+    const Value& value = graph.value(charge.value);
+    const ValueSpecs& v = strategy.values[charge.value.index()];
+    const auto unless = [&](const Spec& to, const Spec& from) {
+      return to == from ? 0 : bytes_of(value, to);
+    };
+    switch (charge.kind) {
+      case Kind::kSpec:
+        return bytes_of(value, v.spec);
+      case Kind::kHub:
+        return bytes_of(value, v.hub);
+      case Kind::kOutput:
+        return bytes_of(value, v.output);
+      case Kind::kToHub:
+        return unless(v.hub, v.spec);
+      case Kind::kToOutput:
+        return unless(v.output, source_of(charge.value));
+      case Kind::kToReader:
+        return unless(specs[charge.reader.index()].inputs[0], source_of(charge.value));
     }
-    if (r.count() > 1 && (activation || !(v.hub == v.spec))) {
-      const int last_op = r.uses.empty() ? r.produced : static_cast<int>(r.uses.back().op.value);
-      copies.add(r.first + 1, last_op + 1, bytes_of(value, v.hub));
+    return 0;
+  }
+
+  // The next value of an input takes its place where it lies as the input does.
+  void account(const std::string& updates) {
+    std::vector<ValueId> updated = updated_inputs(graph, updates);
+    for (std::size_t v = 0; v < updated.size(); ++v) {
+      if (!updated[v].valid()) continue;
+      const Spec& place = strategy.values[updated[v].index()].spec;
+      if (!(strategy.values[v].output == place)) updated[v] = {};
     }
-    if (!r.is_output) return;
-    const int last_op = r.uses.empty() ? r.produced : static_cast<int>(r.uses.back().op.value);
-    if (r.count() > 1 && v.output == v.hub) {
-      copies.add(last_op + 1, horizon, bytes_of(value, v.output));
-    } else {
-      copies.add(r.produced + 1, horizon, bytes_of(value, v.output));
+    for (const MemoryCharge& charge : memory_charges(graph, readers, updated)) {
+      const bool is_stored = charge.kind == MemoryCharge::Kind::kSpec &&
+                             graph.value(charge.value).kind != ValueKind::kActivation;
+      (is_stored ? stored : copies).add(charge.begin, charge.end, charged(charge));
     }
   }
 
@@ -160,7 +180,7 @@ Seconds StrategyCost::compute() const {
 Seconds StrategyCost::communication() const { return total() - compute(); }
 
 Result<StrategyCost> evaluate(const Graph& graph, const GraphRules& rules, const Strategy& strategy,
-                              CostModel& model) {
+                              CostModel& model, const std::string& updates) {
   AUTOPAR_RETURN_IF_ERROR(verify(graph, rules, strategy));
   AUTOPAR_TRY(specs, op_specs_of(graph, rules, strategy));
   const int horizon = static_cast<int>(graph.ops.size());
@@ -178,9 +198,7 @@ Result<StrategyCost> evaluate(const Graph& graph, const GraphRules& rules, const
   for (std::size_t i = 0; i < graph.ops.size(); ++i) {
     AUTOPAR_RETURN_IF_ERROR(evaluator.run_op(OpId(static_cast<std::int64_t>(i))));
   }
-  for (std::size_t v = 0; v < graph.values.size(); ++v) {
-    evaluator.account(ValueId(static_cast<std::int64_t>(v)));
-  }
+  evaluator.account(updates);
   evaluator.find_peak();
   return std::move(evaluator.cost);
 }

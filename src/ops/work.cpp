@@ -36,6 +36,11 @@ Work gather_work(const Op& op, const OpShapes& shapes) {
   return work;
 }
 
+bool is_view(const Op& op) {
+  const OpRow* row = find_row(op);
+  return row != nullptr && row->work == view_work;
+}
+
 Work work_of(const Op& op, const OpShapes& shapes) {
   if (op.domain == "ai.autopar") return {};
   const OpRow* row = find_row(op);

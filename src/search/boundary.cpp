@@ -114,22 +114,4 @@ Status restrict_output(const SearchRequest& request, const Value& value, bool on
   return no_partial(specs, "output_spec", value);
 }
 
-ValueId updated_input(const SearchRequest& request, const InputsByName& inputs,
-                      const Value& output) {
-  const std::size_t star = request.updates.find('*');
-  if (star == std::string::npos) return {};
-  const std::string prefix = request.updates.substr(0, star);
-  const std::string suffix = request.updates.substr(star + 1);
-  const std::string& name = output.name;
-  if (name.size() < prefix.size() + suffix.size() || name.compare(0, star, prefix) != 0 ||
-      name.compare(name.size() - suffix.size(), suffix.size(), suffix) != 0) {
-    return {};
-  }
-  const std::string input = name.substr(star, name.size() - prefix.size() - suffix.size());
-  const auto found = inputs.find(input);
-  if (found == inputs.end()) return {};
-  const Value& value = request.graph.value(found->second);
-  return value.shape == output.shape && value.dtype == output.dtype ? found->second : ValueId();
-}
-
 }  // namespace autopar

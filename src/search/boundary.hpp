@@ -1,11 +1,9 @@
-// What --inputs, --outputs, tensor pins and update outputs leave free of a value's specs.
+// What --inputs, --outputs and tensor pins leave free of a value's specs.
 #pragma once
 
 #include "autopar/search.hpp"
 
 namespace autopar {
-
-using InputsByName = std::map<std::string, ValueId>;
 
 // `is_input`: a graph input, not a parameter that the model's file holds.
 // `only_reader`: nobody else reads the value, so that its hub is its output.
@@ -16,10 +14,5 @@ Status restrict_hub(const SearchRequest& request, const Value& value, const Mesh
                     std::vector<Spec>& specs);
 Status restrict_output(const SearchRequest& request, const Value& value, bool only_reader,
                        const Mesh& mesh, std::vector<Spec>& specs);
-
-// The graph input whose next value this output is, by the pattern `request.updates` ("new.*"), the
-// same shape and dtype; invalid: none.
-ValueId updated_input(const SearchRequest& request, const InputsByName& inputs,
-                      const Value& output);
 
 }  // namespace autopar

@@ -29,7 +29,12 @@ class Builder {
   Builder(const SearchRequest& request, CostModel& model)
       : request_(request), graph_(request.graph), model_(model), readers_(readers_of(graph_)) {
     out_.mesh = model.mesh();
-    for (ValueId id : graph_.inputs) inputs_[graph_.value(id).name] = id;
+    inputs_.insert(graph_.inputs.begin(), graph_.inputs.end());
+    updated_ = updated_inputs(graph_, request.updates);
+    charges_.resize(graph_.values.size());
+    for (const MemoryCharge& charge : memory_charges(graph_, readers_, updated_)) {
+      charges_[charge.value.index()].push_back(charge);
+    }
   }
 
   Result<MeshProblem> build() {
@@ -57,6 +62,13 @@ class Builder {
   struct End {
     int node = -1;
     int list = -1;
+  };
+
+  // Shared tables of an edge: seconds, and peak bytes of temporaries.
+  struct Edge {
+    int cost = -1;
+    int peak = -1;
+    bool free = false;  // nothing is ever resharded
   };
 
   int list_id(const SpecList& list) {
@@ -162,13 +174,9 @@ class Builder {
       std::set<Spec> have(specs.begin(), specs.end());
       for (const Use& use : readers_[v].uses) add_missing(specs, have, needed(use), false);
       AUTOPAR_RETURN_IF_ERROR(
-          restrict_source(request_, value, inputs_.count(value.name) != 0, out_.mesh, specs));
-      std::vector<double> bytes;
-      for (const Spec& spec : specs) bytes.push_back(bytes_of(value, spec));
+          restrict_source(request_, value, inputs_.count(id) != 0, out_.mesh, specs));
       std::vector<double> no_cost(specs.size(), 0.0);
-      const int node = add_node(value.name, std::move(no_cost), std::move(specs));
-      out_.source_node[id.index()] = node;
-      use(node, 0, out_.problem.horizon, std::move(bytes));
+      out_.source_node[id.index()] = add_node(value.name, std::move(no_cost), std::move(specs));
     }
     return Ok{};
   }
@@ -217,16 +225,16 @@ class Builder {
     const Value& value = graph_.value(id);
     if (value.kind == ValueKind::kConstant) return Ok{};
     const Readers& readers = readers_[id.index()];
-    End from = supplier(id);
-    const int first = readers.first;
-    if (value.kind == ValueKind::kActivation) {
-      use(from.node, readers.produced, first + 1, bytes_of_list(value, from.list));
-    }
+    Places places;
+    End from = places.spec = supplier(id);
     if (readers.count() > 1) {
-      AUTOPAR_TRY(hub, add_hub(id, from));
-      from = hub;
+      AUTOPAR_TRY(hub, add_hub(id, from, places.hub_edge));
+      from = places.hub = hub;
     }
-    if (readers.is_output) AUTOPAR_RETURN_IF_ERROR(connect_output(id, from));
+    if (readers.is_output) {
+      AUTOPAR_TRY(output, connect_output(id, from, places.output_edge));
+      places.output = output;
+    }
     // The ports of one op that read this value share an edge.
     for (std::size_t u = 0; u < readers.uses.size();) {
       std::vector<int> lists;
@@ -237,12 +245,59 @@ class Builder {
       }
       std::sort(lists.begin(), lists.end());
       lists.erase(std::unique(lists.begin(), lists.end()), lists.end());
-      connect_op(value, from, op, lists);
+      const int edge = connect_op(value, from, op, lists);
+      if (is_view(graph_.op(op))) places.reader_edges[op] = edge;
     }
+    if (limited()) charge(id, places);
     return Ok{};
   }
 
-  Result<End> add_hub(ValueId id, const End& from) {
+  // Where a value is, for what it takes there.
+  struct Places {
+    End spec, hub, output;
+    int hub_edge = -1, output_edge = -1;
+    std::map<OpId, int> reader_edges;  // of views; -1: no edge
+  };
+
+  void charge(ValueId id, const Places& places) {
+    using Kind = MemoryCharge::Kind;
+    const Value& value = graph_.value(id);
+    const End& source = places.hub.node >= 0 ? places.hub : places.spec;
+    for (const MemoryCharge& c : charges_[id.index()]) {
+      switch (c.kind) {
+        case Kind::kSpec:
+          use(places.spec.node, c.begin, c.end, bytes_of_list(value, places.spec.list));
+          break;
+        case Kind::kHub:
+          use(places.hub.node, c.begin, c.end, bytes_of_list(value, places.hub.list));
+          break;
+        case Kind::kOutput:
+          use(places.output.node, c.begin, c.end, bytes_of_list(value, places.output.list));
+          break;
+        case Kind::kToHub:
+          use_of_edge(places.hub_edge, c, copy_table(value, places.spec.list, places.hub.list));
+          break;
+        case Kind::kToOutput:
+          use_of_edge(places.output_edge, c, copy_table(value, source.list, places.output.list));
+          break;
+        case Kind::kToReader: {
+          const int edge = places.reader_edges.at(c.reader);
+          if (edge < 0) break;
+          use_of_edge(
+              edge, c,
+              copy_table(value, source.list, table_of_op_[c.reader.index()]->input_lists.front()));
+          break;
+        }
+      }
+    }
+  }
+
+  void use_of_edge(int edge, const MemoryCharge& charge, int table) {
+    out_.problem.edges[static_cast<std::size_t>(edge)].uses.push_back(
+        {charge.begin, charge.end, table});
+  }
+
+  Result<End> add_hub(ValueId id, const End& from, int& edge_index) {
     const Value& value = graph_.value(id);
     const Readers& readers = readers_[id.index()];
     SpecList specs;
@@ -254,23 +309,21 @@ class Builder {
     std::vector<double> no_cost(specs.size(), 0.0);
     const End hub{add_node(value.name + " (hub)", std::move(no_cost), specs), list_id(specs)};
     out_.hub_node[id.index()] = hub.node;
-    const int last = readers.uses.empty() ? readers.produced : readers.uses.back().op.value;
-    if (!stored) use(hub.node, readers.first + 1, last + 1, bytes_of_list(value, hub.list));
-    Edge edge = edge_between(value, from.list, {hub.list});
-    std::vector<EdgeUse> uses = temporaries(edge, readers.first);
-    if (stored && limited() && readers.first + 1 < last + 1) {
-      uses.push_back({readers.first + 1, last + 1, copy_table(value, from.list, hub.list)});
-    }
-    out_.problem.edges.push_back({from.node, hub.node, edge.cost, std::move(uses)});
+    const Edge edge = edge_between(value, from.list, {hub.list});
+    edge_index = add_edge(from.node, hub.node, edge, readers.first);
     return hub;
   }
 
-  Status connect_output(ValueId id, const End& from) {
+  int add_edge(int from, int to, const Edge& edge, int time) {
+    out_.problem.edges.push_back({from, to, edge.cost, temporaries(edge, time)});
+    return static_cast<int>(out_.problem.edges.size()) - 1;
+  }
+
+  Result<End> connect_output(ValueId id, const End& from, int& edge_index) {
     const Value& value = graph_.value(id);
     const Readers& readers = readers_[id.index()];
-    const int last = readers.uses.empty() ? readers.produced : readers.uses.back().op.value;
     End sink;
-    const ValueId updated = updated_input(request_, inputs_, value);
+    const ValueId updated = updated_[id.index()];
     if (updated.valid()) {
       sink.node = out_.source_node[updated.index()];
       sink.list = list_id(out_.specs_of_node[static_cast<std::size_t>(sink.node)]);
@@ -292,16 +345,9 @@ class Builder {
       sink.node = add_node(value.name + " (output)", std::move(no_cost), std::move(specs));
     }
     out_.output_node[id.index()] = sink.node;
-    const bool shares_hub = readers.count() > 1;
-    const int begin = (shares_hub ? last : readers.produced) + 1;
-    use(sink.node, begin, out_.problem.horizon, bytes_of_list(value, sink.list));
-    Edge edge = edge_between(value, from.list, {sink.list});
-    std::vector<EdgeUse> uses = temporaries(edge, readers.produced);
-    if (shares_hub && limited() && readers.produced + 1 < begin) {
-      uses.push_back({readers.produced + 1, begin, copy_table(value, from.list, sink.list)});
-    }
-    out_.problem.edges.push_back({from.node, sink.node, edge.cost, std::move(uses)});
-    return Ok{};
+    edge_index = add_edge(from.node, sink.node, edge_between(value, from.list, {sink.list}),
+                          readers.produced);
+    return sink;
   }
 
   // Who pins an op says how its outputs lie: they leave as it makes them, partial sums reduced.
@@ -310,21 +356,14 @@ class Builder {
            request_.pins.ops.count(graph_.op(value.producer).name) != 0;
   }
 
-  void connect_op(const Value& value, const End& from, OpId op, const std::vector<int>& lists) {
+  // -1: nothing is ever resharded, so there is no edge.
+  int connect_op(const Value& value, const End& from, OpId op, const std::vector<int>& lists) {
     const Edge edge = edge_between(value, from.list, lists);
-    if (edge.free) return;
-    out_.problem.edges.push_back({from.node, out_.node_of_op[op.index()], edge.cost,
-                                  temporaries(edge, static_cast<int>(op.value))});
+    if (edge.free) return -1;
+    return add_edge(from.node, out_.node_of_op[op.index()], edge, static_cast<int>(op.value));
   }
 
   bool limited() const { return out_.problem.use_limit != kInfinity; }
-
-  // Shared tables of an edge: seconds, and peak bytes of temporaries.
-  struct Edge {
-    int cost = -1;
-    int peak = -1;
-    bool free = false;  // nothing is ever resharded
-  };
 
   std::vector<EdgeUse> temporaries(const Edge& edge, int time) const {
     if (!limited() || edge.peak < 0) return {};
@@ -399,7 +438,9 @@ class Builder {
   const Graph& graph_;
   CostModel& model_;
   std::vector<Readers> readers_;
-  InputsByName inputs_;
+  std::set<ValueId> inputs_;
+  std::vector<ValueId> updated_;                    // per value the input whose next value it is
+  std::vector<std::vector<MemoryCharge>> charges_;  // per value
   MeshProblem out_;
   std::vector<std::shared_ptr<const OpTable>> table_of_op_;
   std::map<std::string, std::shared_ptr<const OpTable>> tables_;

@@ -95,7 +95,7 @@ struct Search {
   Status keep_better(const MeshProblem& built, const Solution& solution, CostModel& model,
                      MeshTrial& trial) {
     Strategy strategy = strategy_of(request.graph, built, solution.choices);
-    AUTOPAR_TRY(cost, evaluate(request.graph, request.rules, strategy, model));
+    AUTOPAR_TRY(cost, evaluate(request.graph, request.rules, strategy, model, request.updates));
     trial.cost = cost.total();
     const double tolerance = 1e-9 * std::max(1e-9, solution.cost);
     AUTOPAR_CHECK(std::abs(cost.total() - solution.cost) <= tolerance,

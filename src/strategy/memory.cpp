@@ -1,0 +1,227 @@
+// The copies of a value and of the views of it are the nodes of a tree; its edges say what a copy
+// is made from. Copies that lie alike along such a path are one piece of memory. What is alive at
+// one time spans a part of the tree: its top is charged in full, and every edge of it charges its
+// lower end where that lies otherwise. That is what the pieces take, or more where a copy that is
+// dead connects two that live: exact values of those would need more than two decisions at once.
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "autopar/strategy.hpp"
+
+namespace autopar {
+namespace {
+
+using Kind = MemoryCharge::Kind;
+
+struct Copy {
+  int parent = -1;
+  Kind in_full = Kind::kSpec;
+  Kind by_edge = Kind::kSpec;
+  ValueId value;  // in_full is of this value
+  ValueId from;   // by_edge is of this value and reader
+  OpId reader;
+  int begin = 0, end = 0;  // alive
+};
+
+class Trees {
+ public:
+  Trees(const Graph& graph, const std::vector<Readers>& readers)
+      : graph_(graph), readers_(readers), first_(graph.values.size(), -1) {
+    horizon_ = static_cast<int>(graph.ops.size());
+    // Ops are in topological order, so a view comes after what it views.
+    for (std::size_t v = 0; v < graph.values.size(); ++v) {
+      if (!graph.values[v].producer.valid()) add_value(ValueId(static_cast<std::int64_t>(v)), -1);
+    }
+    for (const Op& op : graph.ops) add_outputs_of(op);
+    for (std::size_t c = 0; c < copies_.size(); ++c) {
+      const int parent = copies_[c].parent;
+      tree_of_.push_back(parent < 0 ? static_cast<int>(trees_.size())
+                                    : tree_of_[static_cast<std::size_t>(parent)]);
+      if (parent < 0) trees_.emplace_back();
+      trees_[static_cast<std::size_t>(tree_of_.back())].push_back(static_cast<int>(c));
+    }
+  }
+
+  // The next value of an input takes the input's place once nothing reads that any more.
+  void donate(const std::vector<ValueId>& updated) {
+    std::vector<std::pair<int, int>> ends;
+    for (std::size_t v = 0; v < updated.size(); ++v) {
+      if (!updated[v].valid() || first_[v] < 0) continue;
+      const int output = output_copy(v);
+      if (output >= 0) ends.emplace_back(output, last_read(updated[v]));
+    }
+    for (const auto& [output, end] : ends) {
+      Copy& copy = at(output);
+      copy.end = std::max(copy.begin, std::min(copy.end, end));
+    }
+  }
+
+  std::vector<MemoryCharge> charges() {
+    for (const std::vector<int>& tree : trees_) add_charges(tree);
+    return std::move(charges_);
+  }
+
+ private:
+  Copy& at(int copy) { return copies_[static_cast<std::size_t>(copy)]; }
+  const Readers& readers(ValueId id) const { return readers_[id.index()]; }
+
+  int add(Copy copy) {
+    copies_.push_back(copy);
+    return static_cast<int>(copies_.size()) - 1;
+  }
+
+  static int last_op(const Readers& r) {
+    return r.uses.empty() ? r.produced : r.uses.back().op.value;
+  }
+
+  // The copy that readers read from.
+  int read_copy(ValueId id) const {
+    const int first = first_[id.index()];
+    return first >= 0 && readers(id).count() > 1 ? first + 1 : first;
+  }
+
+  int output_copy(std::size_t v) const {
+    if (!readers_[v].is_output) return -1;
+    return first_[v] + (readers_[v].count() > 1 ? 2 : 1);
+  }
+
+  void add_outputs_of(const Op& op) {
+    for (ValueId output : op.outputs) {
+      if (!output.valid()) continue;
+      const bool view = is_view(op) && op.has_input(0) && read_copy(op.inputs[0]) >= 0;
+      add_value(output, view ? read_copy(op.inputs[0]) : -1);
+    }
+  }
+
+  // First copy, hub, output, in this order.
+  void add_value(ValueId id, int parent) {
+    const Value& value = graph_.value(id);
+    if (value.kind == ValueKind::kConstant) return;
+    const Readers& r = readers(id);
+    Copy first{parent, Kind::kSpec, Kind::kToReader, id, {}, {}, r.produced, r.first + 1};
+    if (value.kind != ValueKind::kActivation) {
+      first.begin = 0;
+      first.end = horizon_;
+    }
+    if (parent >= 0) {
+      first.from = at(parent).value;
+      first.reader = value.producer;
+      // While the op runs, it is the input's copy, or the target of the reshard that made it.
+      first.begin = r.produced + 1;
+    }
+    int source = first_[id.index()] = add(first);
+    if (r.count() > 1) {
+      source = add({source, Kind::kHub, Kind::kToHub, id, id, {}, r.first + 1, last_op(r) + 1});
+    }
+    if (!r.is_output) return;
+    add({source, Kind::kOutput, Kind::kToOutput, id, id, {}, r.produced + 1, horizon_});
+  }
+
+  // When the last copy that may be the input's own memory goes.
+  int last_read(ValueId input) const {
+    const int first = first_[input.index()];
+    int end = last_op(readers(input)) + 1;
+    for (int copy : trees_[static_cast<std::size_t>(tree_of_[static_cast<std::size_t>(first)])]) {
+      if (copy != first) end = std::max(end, copies_[static_cast<std::size_t>(copy)].end);
+    }
+    return end;
+  }
+
+  // Linear in (number of copies) x (number of their ends), both small.
+  void add_charges(const std::vector<int>& tree) {
+    std::vector<int> times;
+    for (int c : tree) {
+      if (at(c).begin >= at(c).end) continue;
+      times.push_back(at(c).begin);
+      times.push_back(at(c).end);
+    }
+    std::sort(times.begin(), times.end());
+    times.erase(std::unique(times.begin(), times.end()), times.end());
+    std::map<std::pair<int, bool>, std::size_t> open;  // charges that end where the next may begin
+    for (std::size_t t = 0; t + 1 < times.size(); ++t) {
+      charge_alive(tree, times[t], times[t + 1], open);
+    }
+  }
+
+  void charge_alive(const std::vector<int>& tree, int begin, int end,
+                    std::map<std::pair<int, bool>, std::size_t>& open) {
+    // Copies come after what they are made from. `below`: alive ones in the subtree of each.
+    std::map<int, int> below;
+    int alive = 0;
+    for (auto c = tree.rbegin(); c != tree.rend(); ++c) {
+      const Copy& copy = at(*c);
+      const bool lives = copy.begin <= begin && copy.end >= end && copy.begin < copy.end;
+      alive += lives;
+      const int count = below[*c] += lives;
+      if (copy.parent >= 0) below[copy.parent] += count;
+    }
+    if (alive == 0) return;
+    int top = tree.front();
+    for (int c : tree) {
+      if (below[c] == alive) top = c;
+    }
+    for (int c : tree) {
+      if (c != top && (below[c] == 0 || below[c] == alive)) continue;
+      charge(c, c == top, begin, end, open);
+    }
+  }
+
+  void charge(int c, bool in_full, int begin, int end,
+              std::map<std::pair<int, bool>, std::size_t>& open) {
+    const auto found = open.find({c, in_full});
+    if (found != open.end() && charges_[found->second].end == begin) {
+      charges_[found->second].end = end;
+      return;
+    }
+    const Copy& copy = at(c);
+    open[{c, in_full}] = charges_.size();
+    charges_.push_back(in_full ? MemoryCharge{copy.in_full, copy.value, {}, begin, end}
+                               : MemoryCharge{copy.by_edge, copy.from, copy.reader, begin, end});
+  }
+
+  const Graph& graph_;
+  const std::vector<Readers>& readers_;
+  int horizon_ = 0;
+  std::vector<int> first_;  // per value its first copy; -1: none
+  std::vector<Copy> copies_;
+  std::vector<int> tree_of_;
+  std::vector<std::vector<int>> trees_;  // copies in order
+  std::vector<MemoryCharge> charges_;
+};
+
+}  // namespace
+
+std::vector<ValueId> updated_inputs(const Graph& graph, const std::string& pattern) {
+  std::vector<ValueId> updated(graph.values.size());
+  const std::size_t star = pattern.find('*');
+  if (star == std::string::npos) return updated;
+  const std::string prefix = pattern.substr(0, star), suffix = pattern.substr(star + 1);
+  std::map<std::string, ValueId> inputs;
+  for (ValueId id : graph.inputs) inputs[graph.value(id).name] = id;
+  for (ValueId id : graph.outputs) {
+    const Value& output = graph.value(id);
+    const std::string& name = output.name;
+    if (name.size() < prefix.size() + suffix.size() || name.compare(0, star, prefix) != 0 ||
+        name.compare(name.size() - suffix.size(), suffix.size(), suffix) != 0) {
+      continue;
+    }
+    const auto found = inputs.find(name.substr(star, name.size() - prefix.size() - suffix.size()));
+    if (found == inputs.end()) continue;
+    const Value& input = graph.value(found->second);
+    if (input.shape == output.shape && input.dtype == output.dtype) {
+      updated[id.index()] = found->second;
+    }
+  }
+  return updated;
+}
+
+std::vector<MemoryCharge> memory_charges(const Graph& graph, const std::vector<Readers>& readers,
+                                         const std::vector<ValueId>& updated) {
+  Trees trees(graph, readers);
+  trees.donate(updated);
+  return trees.charges();
+}
+
+}  // namespace autopar
