@@ -27,7 +27,8 @@ Result<StrategyFile::Cost> cost_of(const SearchRequest& request, const SearchOut
                               outcome.cost.memory.total};
   }
   RooflineModel model(request.cluster, outcome.strategy.mesh);
-  AUTOPAR_TRY(cost, evaluate(request.graph, request.rules, outcome.strategy, model));
+  AUTOPAR_TRY(cost,
+              evaluate(request.graph, request.rules, outcome.strategy, model, request.updates));
   return StrategyFile::Cost{cost.total(), 0, 1, cost.memory.total};
 }
 
