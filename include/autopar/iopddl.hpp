@@ -22,16 +22,13 @@ struct IopddlProblem {
 Result<IopddlProblem> read_iopddl(const std::string& path);
 Result<IopddlProblem> parse_iopddl(const std::string& text, const std::string& file);
 
-// The same form, whose first nodes are the problem's. `base_use` is taken off the limit; a further
-// use of a node becomes a node of its own, tied to it by forbidden pairs. What the form cannot
-// say: memory used by edges; those uses are left out and counted. An infinite limit is written as
-// the most that can be in use. Costs and uses are multiplied and, unless by 1, rounded to whole
-// numbers, which other readers expect.
-struct IopddlText {
-  std::string json;
-  int edge_uses_left_out = 0;
-};
-IopddlText problem_to_iopddl(const Problem& problem, const std::string& name,
-                             double cost_factor = 1, double use_factor = 1);
+// The same form, whose first nodes are the problem's. Costs and uses are multiplied and rounded to
+// whole numbers, which other readers expect: costs to the nearest, uses up and the limit down, so
+// that what fits there fits here. With `base_use` taken off the limit. What the form cannot say is
+// said with further nodes, tied to the problem's by forbidden pairs: each further use of a node,
+// and memory used by an edge, whose node chooses a pair of classes of equal rows and columns. An
+// infinite limit is written as the most that can be in use.
+std::string problem_to_iopddl(const Problem& problem, const std::string& name,
+                              double cost_factor = 1, double use_factor = 1);
 
 }  // namespace autopar

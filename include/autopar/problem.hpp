@@ -83,6 +83,7 @@ Evaluation evaluate(const Problem& problem, const std::vector<int>& choices);
 struct SolveProgress {
   double best_cost = kInfinity;  // infinite: nothing feasible yet
   double lower_bound = 0;
+  const std::vector<int>* best_choices = nullptr;  // null: nothing feasible yet, or not at hand
 };
 struct SolveOptions {
   double gap = 0;                  // stop when (cost - bound) / cost is at most this

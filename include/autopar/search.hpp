@@ -76,6 +76,8 @@ struct MeshProblem {
   std::vector<std::vector<Spec>> specs_of_node;  // per node; empty for ops
 };
 Result<MeshProblem> build_problem(const SearchRequest& request, CostModel& model);
+// The same with the request's own cost model of that mesh: what search() solves for it.
+Result<MeshProblem> build_problem(const SearchRequest& request, const Mesh& mesh);
 // Choices (one per node) to the strategy that they stand for.
 Strategy strategy_of(const Graph& graph, const MeshProblem& problem,
                      const std::vector<int>& choices);

@@ -20,6 +20,7 @@ struct PlanOptions {
   std::string pin_file;
   std::string strategy_file;
   std::string rules_file;
+  std::string dump_file;
   std::string fill = "data_parallel";
   std::string inputs = "free";
   std::string outputs = "free";

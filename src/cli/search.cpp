@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "autopar/iopddl.hpp"
 #include "cli/outputs.hpp"
 
 namespace autopar::cli {
@@ -39,6 +40,20 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+constexpr double kPicoseconds = 1e12;
+
+// The search problem of one mesh, as a bare problem.
+Status dump_problem(const std::string& path, const SearchRequest& request, const Mesh& mesh,
+                    const std::string& model) {
+  AUTOPAR_TRY(built, build_problem(request, mesh));
+  const std::string name = model + " on mesh " + to_text(mesh);
+  AUTOPAR_RETURN_IF_ERROR(
+      write_file_atomically(path, problem_to_iopddl(built.problem, name, kPicoseconds)));
+  spdlog::info("{}: the search problem of mesh {}, {} nodes, costs in picoseconds", path,
+               to_text(mesh), built.problem.nodes.size());
+  return Ok{};
+}
+
 Result<int> run(const PlanOptions& options, const CommonOptions& common) {
   const auto start = std::chrono::steady_clock::now();
   AUTOPAR_TRY(inputs, load_inputs(options, common));
@@ -46,6 +61,10 @@ Result<int> run(const PlanOptions& options, const CommonOptions& common) {
   if (!options.pin_file.empty()) {
     AUTOPAR_TRY(file, read_strategy(options.pin_file));
     AUTOPAR_RETURN_IF_ERROR(add_pins(file, *inputs, request));
+  }
+  const bool dump = !options.dump_file.empty();
+  if (dump && request.mesh) {
+    AUTOPAR_RETURN_IF_ERROR(dump_problem(options.dump_file, request, *request.mesh, options.model));
   }
   const double import_seconds = seconds_since(start);
   Result<SearchOutcome> outcome = [&] {
@@ -57,6 +76,10 @@ Result<int> run(const PlanOptions& options, const CommonOptions& common) {
     return with_pin_file(outcome.error(), options.pin_file);
   }
   if (!outcome) return outcome.error();
+  if (dump && !request.mesh) {
+    AUTOPAR_RETURN_IF_ERROR(
+        dump_problem(options.dump_file, request, outcome->strategy.mesh, options.model));
+  }
   const double search_seconds = seconds_since(start) - import_seconds;
   AUTOPAR_RETURN_IF_ERROR(write_outputs(request, *outcome, *inputs, options, common));
   spdlog::debug("import {:.3f} s, search {:.3f} s, rewrite and write {:.3f} s", import_seconds,
@@ -73,6 +96,9 @@ Run add_search(CLI::App& app, const CommonOptions& common) {
   add_solve_options(app, *options);
   app.add_option("--searcher", options->searcher, "dp, exhaustive, data_parallel, replicate");
   app.add_option("--pin", options->pin_file, "strategy file whose ops and tensors are kept");
+  app.add_option("--dump-problem", options->dump_file,
+                 "write the search problem as well (see solve): of the mesh given by --mesh, else "
+                 "of the plan's mesh; costs in picoseconds, uses in bytes");
   return [options, &common] { return run(*options, common); };
 }
 

@@ -1,8 +1,11 @@
 // autopar solve: a bare search problem.
 #include <spdlog/spdlog.h>
 
+#include <chrono>
+#include <cstdio>
 #include <iostream>
 
+#include "autopar/files.hpp"
 #include "autopar/iopddl.hpp"
 #include "cli/command.hpp"
 
@@ -10,33 +13,115 @@ namespace autopar::cli {
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 struct SolveFileOptions {
   std::string problem;
+  std::string output;
   double time_limit = 60;
 };
 
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+std::string number(double value) {
+  if (value == kInfinity) return "null";
+  char text[40];
+  std::snprintf(text, sizeof text, "%.17g", value);
+  return text;
+}
+
+std::string list(const std::vector<int>& choices) {
+  std::string text = "[";
+  for (std::size_t n = 0; n < choices.size(); ++n) {
+    text += (n > 0 ? ", " : "") + std::to_string(choices[n]);
+  }
+  return text + "]";
+}
+
+// Keeps the file at the best answer so far, so that whoever ends the program early has it.
+class Answers {
+ public:
+  Answers(std::string path, Clock::time_point start) : path_(std::move(path)), start_(start) {}
+
+  void take(const SolveProgress& progress) {
+    if (!(progress.best_cost < best_) || progress.best_choices == nullptr) return;
+    best_ = progress.best_cost;
+    if (first_seconds_ == kInfinity) first_seconds_ = seconds_since(start_);
+    spdlog::debug("{:.2f} s: cost {:.0f}, lower bound {:.0f}", seconds_since(start_), best_,
+                  progress.lower_bound);
+    write(*progress.best_choices);
+  }
+
+  void write(const std::vector<int>& choices) {
+    if (path_.empty() || !status_) return;
+    status_ = write_file_atomically(path_, list(choices) + "\n");
+  }
+
+  const Status& status() const { return status_; }
+  double first_seconds() const { return first_seconds_; }
+
+ private:
+  std::string path_;
+  Clock::time_point start_;
+  double best_ = kInfinity;
+  double first_seconds_ = kInfinity;
+  Status status_ = Ok{};
+};
+
+Error no_answer(const std::string& path, const Problem& problem, const Solution& solution) {
+  const bool proven = solution.lower_bound == kInfinity;
+  std::string text = path + ": " + (proven ? "no choices are feasible" : "none were found");
+  if (solution.least_peak_use < kInfinity) {
+    text += "; the smallest use of memory " +
+            std::string(solution.least_peak_proven ? "is " : "found is ") +
+            number(solution.least_peak_use) + " (at time " +
+            std::to_string(solution.tightest_time) + "), the limit is " + number(problem.use_limit);
+  }
+  return infeasible_error(text + (proven ? "" : "; try a longer --time-limit"));
+}
+
+std::string as_json(const IopddlProblem& file, const Solution& solution, double first_seconds,
+                    double seconds) {
+  std::string name;
+  for (char c : file.name) {
+    if (c == '"' || c == '\\') name += '\\';
+    name += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
+  }
+  return "{\"name\": \"" + name + "\", \"cost\": " + number(solution.cost) +
+         ", \"lower_bound\": " + number(solution.lower_bound) +
+         ", \"gap\": " + number(solution.gap()) +
+         ", \"unlimited_lower_bound\": " + number(solution.unlimited_lower_bound) +
+         ", \"peak_use\": " + number(solution.peak_use) +
+         ", \"use_limit\": " + number(file.problem.use_limit) +
+         ", \"first_answer_seconds\": " + number(first_seconds) +
+         ", \"seconds\": " + number(seconds) +
+         ", \"interrupted\": " + (solution.interrupted ? "true" : "false") +
+         ", \"choices\": " + list(solution.choices) + "}\n";
+}
+
 Result<int> run(const SolveFileOptions& options, const CommonOptions& common) {
+  const Clock::time_point start = Clock::now();
   AUTOPAR_TRY(file, read_iopddl(options.problem));
+  Answers answers(options.output, start);
   SolveOptions solve;
-  solve.time_limit = options.time_limit;
+  // The time that reading took is gone.
+  solve.time_limit = std::max(0.0, options.time_limit - seconds_since(start));
   solve.threads = std::max(1, common.threads);
   solve.stop = &interrupt_requested();
+  solve.progress = [&answers](const SolveProgress& progress) { answers.take(progress); };
   const Solution solution = solve_dp(file.problem, solve);
-  if (!solution.feasible) {
-    return infeasible_error(options.problem +
-                            ": no feasible choice was found; the smallest use of "
-                            "memory found is " +
-                            std::to_string(solution.least_peak_use) + " at time " +
-                            std::to_string(solution.tightest_time) + ", the limit is " +
-                            std::to_string(file.problem.use_limit));
-  }
+  if (!solution.feasible) return no_answer(options.problem, file.problem, solution);
+  answers.write(solution.choices);
+  if (!answers.status()) return answers.status().error();
   spdlog::info("cost {:.0f}, lower bound {:.0f}, gap {:.4g} %, peak use {:.0f}", solution.cost,
                solution.lower_bound, solution.gap() * 100, solution.peak_use);
-  std::cout << "[";
-  for (std::size_t n = 0; n < solution.choices.size(); ++n) {
-    std::cout << (n ? ", " : "") << solution.choices[n];
+  if (common.json) {
+    std::cout << as_json(file, solution, answers.first_seconds(), seconds_since(start));
+  } else {
+    std::cout << list(solution.choices) << "\n";
   }
-  std::cout << "]\n";
   return 0;
 }
 
@@ -46,7 +131,10 @@ Run add_solve(CLI::App& app, const CommonOptions& common) {
   auto options = std::make_shared<SolveFileOptions>();
   app.add_option("PROBLEM", options->problem, "problem in the JSON of the IOPDDL contest")
       ->required();
-  app.add_option("--time-limit", options->time_limit, "seconds");
+  app.add_option("--time-limit", options->time_limit,
+                 "seconds for the whole program; the best answer found by then (60)");
+  app.add_option("-o,--output", options->output,
+                 "file that always holds the best choices found so far; -v prints their costs");
   return [options, &common] { return run(*options, common); };
 }
 

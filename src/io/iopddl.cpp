@@ -159,12 +159,6 @@ class Reader {
   IopddlProblem result_;
 };
 
-// A use of a node beyond its first: a free node with the same choices, tied to it.
-struct ExtraUse {
-  int node = -1;
-  const NodeUse* use = nullptr;
-};
-
 }  // namespace
 
 Result<IopddlProblem> parse_iopddl(const std::string& text, const std::string& file) {
@@ -183,72 +177,6 @@ Result<IopddlProblem> parse_iopddl(const std::string& text, const std::string& f
 Result<IopddlProblem> read_iopddl(const std::string& path) {
   AUTOPAR_TRY(text, read_file(path));
   return parse_iopddl(text, path);
-}
-
-IopddlText problem_to_iopddl(const Problem& problem, const std::string& name, double cost_factor,
-                             double use_factor) {
-  const auto scaled = [](double value, double factor) {
-    return factor == 1 ? JsonValue(value)
-                       : JsonValue(static_cast<std::int64_t>(std::llround(value * factor)));
-  };
-  const auto cost = [&](double value) {
-    return value == kInfinity ? JsonValue(static_cast<std::int64_t>(1e18))
-                              : scaled(value, cost_factor);
-  };
-  JsonValue intervals = JsonValue::array(), costs = JsonValue::array(), usages = JsonValue::array();
-  JsonValue ends = JsonValue::array(), tables = JsonValue::array();
-  double most = 0;
-  const auto add_node = [&](const std::vector<double>& node_cost, const NodeUse* use) {
-    JsonValue node_costs = JsonValue::array(), node_uses = JsonValue::array();
-    for (std::size_t c = 0; c < node_cost.size(); ++c) {
-      node_costs.push_back(cost(node_cost[c]));
-      node_uses.push_back(use == nullptr ? JsonValue(0) : scaled(use->bytes[c], use_factor));
-    }
-    if (use != nullptr) most += *std::max_element(use->bytes.begin(), use->bytes.end());
-    intervals.push_back({use == nullptr ? 0 : use->begin, use == nullptr ? 0 : use->end});
-    costs.push_back(std::move(node_costs));
-    usages.push_back(std::move(node_uses));
-  };
-  std::vector<ExtraUse> extra;
-  for (std::size_t n = 0; n < problem.nodes.size(); ++n) {
-    const std::vector<NodeUse>& uses = problem.nodes[n].uses;
-    add_node(problem.nodes[n].cost, uses.empty() ? nullptr : &uses[0]);
-    for (std::size_t u = 1; u < uses.size(); ++u) extra.push_back({static_cast<int>(n), &uses[u]});
-  }
-  IopddlText result;
-  for (const ProblemEdge& edge : problem.edges) {
-    result.edge_uses_left_out += static_cast<int>(edge.uses.size());
-    if (edge.cost_table < 0) continue;
-    JsonValue values = JsonValue::array();
-    for (double value : problem.tables[static_cast<std::size_t>(edge.cost_table)].values) {
-      values.push_back(cost(value));
-    }
-    ends.push_back({edge.from, edge.to});
-    tables.push_back(std::move(values));
-  }
-  for (const ExtraUse& tied : extra) {
-    const std::size_t count = tied.use->bytes.size();
-    ends.push_back({tied.node, static_cast<int>(costs.size())});
-    add_node(std::vector<double>(count, 0.0), tied.use);
-    JsonValue same = JsonValue::array();
-    for (std::size_t i = 0; i < count * count; ++i) {
-      same.push_back(cost(i / count == i % count ? 0.0 : kInfinity));
-    }
-    tables.push_back(std::move(same));
-  }
-  const double limit =
-      problem.use_limit == kInfinity ? most : std::max(0.0, problem.use_limit - problem.base_use);
-  nlohmann::ordered_json body;
-  body["name"] = name;
-  body["nodes"]["intervals"] = std::move(intervals);
-  body["nodes"]["costs"] = std::move(costs);
-  body["nodes"]["usages"] = std::move(usages);
-  body["edges"]["nodes"] = std::move(ends);
-  body["edges"]["costs"] = std::move(tables);
-  body["usage_limit"] =
-      use_factor == 1 ? JsonValue(limit) : JsonValue(std::floor(limit * use_factor));
-  result.json = nlohmann::ordered_json({{"problem", body}}).dump() + "\n";
-  return result;
 }
 
 }  // namespace autopar

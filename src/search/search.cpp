@@ -161,6 +161,11 @@ std::vector<Mesh> meshes_of(const SearchRequest& request) {
 
 }  // namespace
 
+Result<MeshProblem> build_problem(const SearchRequest& request, const Mesh& mesh) {
+  RooflineModel model(request.cluster, mesh);
+  return build_problem(request, model);
+}
+
 Result<SearchOutcome> search(const SearchRequest& request) {
   AUTOPAR_TRY(searcher, find_searcher(request.searcher));
   AUTOPAR_RETURN_IF_ERROR(check_names(request.pins, request.graph));

@@ -89,7 +89,8 @@ class Search {
       if (bound >= options_.cutoff && options_.cutoff < kInfinity) result_.cut_off = true;
       result_.lower_bound = std::max(result_.lower_bound, bound);
       if (options_.progress) {
-        options_.progress({result_.cost, std::min(result_.lower_bound, result_.cost)});
+        options_.progress({result_.cost, std::min(result_.lower_bound, result_.cost),
+                           result_.feasible ? &result_.choices : nullptr});
       }
     };
   }
