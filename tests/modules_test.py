@@ -28,7 +28,7 @@ MAY_USE = {
 }
 
 # Public headers that are not named like their module.
-HEADER_OF = {"sha256": "support", "problem": "search", "import": "io", "export": "io", "files": "io", "npz": "io", "iopddl": "io"}
+HEADER_OF = {"sha256": "support", "mindspore": "cost", "problem": "search", "import": "io", "export": "io", "files": "io", "npz": "io", "iopddl": "io"}
 
 # Header prefix -> the modules that may include it.
 THIRD_PARTY = {

@@ -32,12 +32,28 @@ struct ReshardPrice {
   Bytes peak_bytes = 0;
 };
 
+// Which plans a cost model is about; the defaults leave out none.
+struct Conventions {
+  // The readers of a value share one reshard, through its hub. False: the hub is where the value
+  // lies, and each reader reshards it for itself.
+  bool shared_reshards = true;
+  // Inputs, parameters and outputs lie in any spec. False: as an op that reads or makes them has
+  // them, unless something else says how.
+  bool any_boundary = true;
+  // A parameter that several ops read lies as each of them needs it.
+  bool parameters_agree = false;
+};
+
 // Prices ops and reshards on one mesh. Deterministic; may cache, so not thread-safe.
 class CostModel {
  public:
   virtual ~CostModel() = default;
   virtual const Mesh& mesh() const = 0;
   virtual const Cluster& cluster() const = 0;
+  virtual Conventions conventions() const { return {}; }
+  // What an op may choose from, never empty; with none, if it is there, last. `pinned`: for a pin
+  // to pick from, and for baselines.
+  virtual std::vector<Assignment> choices(const Op& op, const Rule& rule, bool pinned);
   // Precondition: `specs` are those of `assignment`. Errors: the op cannot be localised.
   virtual Result<OpPrice> op_price(const Graph& graph, const Op& op, const Rule& rule,
                                    const Assignment& assignment, const OpSpecs& specs) = 0;
@@ -77,6 +93,8 @@ struct CostModelRow {
   const char* what;
   const char* unit;  // of its prices: "seconds", or that they only compare plans with each other
   std::unique_ptr<CostModel> (*make)(const Cluster& cluster, const Mesh& mesh);
+  // The meshes that a search tries; null: mesh_candidates.
+  std::vector<Mesh> (*meshes)(const Cluster& cluster) = nullptr;
 };
 const std::vector<CostModelRow>& cost_models();
 // Errors: kUsage for an unknown name, with those that there are.

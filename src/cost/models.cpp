@@ -1,4 +1,5 @@
 #include "autopar/cost.hpp"
+#include "autopar/mindspore.hpp"
 
 namespace autopar {
 
@@ -14,6 +15,8 @@ std::unique_ptr<CostModel> make(const Cluster& cluster, const Mesh& mesh) {
 const std::vector<CostModelRow>& cost_models() {
   static const std::vector<CostModelRow> table = {
       {"roofline", "roofline per op, alpha-beta per collective", "seconds", make<RooflineModel>},
+      {"mindspore", "MindSpore's, in bytes of computation", "bytes of computation",
+       make<MindsporeModel>, prime_meshes},
   };
   return table;
 }

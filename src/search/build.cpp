@@ -27,7 +27,11 @@ struct OpTable {
 class Builder {
  public:
   Builder(const SearchRequest& request, CostModel& model)
-      : request_(request), graph_(request.graph), model_(model), readers_(readers_of(graph_)) {
+      : request_(request),
+        graph_(request.graph),
+        model_(model),
+        readers_(readers_of(graph_)),
+        conventions_(model.conventions()) {
     out_.mesh = model.mesh();
     inputs_.insert(graph_.inputs.begin(), graph_.inputs.end());
     updated_ = updated_inputs(graph_, request.updates);
@@ -116,7 +120,8 @@ class Builder {
     if (found != tables_.end()) return found->second;
 
     MeshProblem::OpChoices all;
-    for (Assignment& a : candidates(rule, model_.mesh())) {
+    const bool pick = has_pin || request_.fill != Fill::kSearch;
+    for (Assignment& a : model_.choices(op, rule, pick)) {
       auto specs = specs_of(rule, a, model_.mesh());
       AUTOPAR_CHECK(specs.has_value(), "candidate without specs: " + op.name);
       all.assignments.push_back(std::move(a));
@@ -170,7 +175,10 @@ class Builder {
       const Value& value = graph_.values[v];
       if (value.kind != ValueKind::kInput && value.kind != ValueKind::kParameter) continue;
       const ValueId id(static_cast<std::int64_t>(v));
-      SpecList specs = canonical_specs(value.shape, out_.mesh);
+      SpecList specs;
+      if (conventions_.any_boundary || readers_[v].uses.empty()) {
+        specs = canonical_specs(value.shape, out_.mesh);
+      }
       std::set<Spec> have(specs.begin(), specs.end());
       for (const Use& use : readers_[v].uses) add_missing(specs, have, needed(use), false);
       AUTOPAR_RETURN_IF_ERROR(
@@ -303,13 +311,16 @@ class Builder {
     SpecList specs;
     std::set<Spec> have;
     const bool stored = value.kind != ValueKind::kActivation;
-    for (const Use& use : readers.uses) add_missing(specs, have, needed(use), !stored);
+    for (const Use& use : readers.uses) {
+      if (conventions_.shared_reshards) add_missing(specs, have, needed(use), !stored);
+    }
     add_missing(specs, have, lists_[static_cast<std::size_t>(from.list)], !stored);
     AUTOPAR_RETURN_IF_ERROR(restrict_hub(request_, value, out_.mesh, specs));
     std::vector<double> no_cost(specs.size(), 0.0);
     const End hub{add_node(value.name + " (hub)", std::move(no_cost), specs), list_id(specs)};
     out_.hub_node[id.index()] = hub.node;
-    const Edge edge = edge_between(value, from.list, {hub.list});
+    Edge edge = edge_between(value, from.list, {hub.list});
+    if (!conventions_.shared_reshards) edge = equal_only(edge, from.list, hub.list);
     edge_index = add_edge(from.node, hub.node, edge, readers.first);
     return hub;
   }
@@ -330,7 +341,7 @@ class Builder {
     } else {
       SpecList specs;
       std::set<Spec> have;
-      if (pinned_producer(value)) {
+      if (pinned_producer(value) || !conventions_.any_boundary) {
         add_missing(specs, have, reduced(lists_[static_cast<std::size_t>(supplier(id).list)]),
                     false);
       } else {
@@ -358,7 +369,11 @@ class Builder {
 
   // -1: nothing is ever resharded, so there is no edge.
   int connect_op(const Value& value, const End& from, OpId op, const std::vector<int>& lists) {
-    const Edge edge = edge_between(value, from.list, lists);
+    Edge edge = edge_between(value, from.list, lists);
+    if (conventions_.parameters_agree && value.kind == ValueKind::kParameter &&
+        readers_[value_index(value)].count() > 1) {
+      for (int list : lists) edge = equal_only(edge, from.list, list);
+    }
     if (edge.free) return -1;
     return add_edge(from.node, out_.node_of_op[op.index()], edge, static_cast<int>(op.value));
   }
@@ -387,6 +402,25 @@ class Builder {
     edge.cost = out_.problem.add_table(std::move(cost));
     if (limited()) edge.peak = out_.problem.add_table(std::move(peak));
     edges_[key] = edge;
+    return edge;
+  }
+
+  std::size_t value_index(const Value& value) const {
+    return static_cast<std::size_t>(&value - graph_.values.data());
+  }
+
+  // The same edge where both ends have the same spec, otherwise never.
+  Edge equal_only(Edge edge, int from, int to) {
+    const SpecList& rows = lists_[static_cast<std::size_t>(from)];
+    const SpecList& columns = lists_[static_cast<std::size_t>(to)];
+    CostTable cost = out_.problem.tables[static_cast<std::size_t>(edge.cost)];
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      for (std::size_t c = 0; c < columns.size(); ++c) {
+        if (!(rows[r] == columns[c])) cost.values[r * columns.size() + c] = kInfinity;
+      }
+    }
+    edge.cost = out_.problem.add_table(std::move(cost));
+    edge.free = false;
     return edge;
   }
 
@@ -441,6 +475,7 @@ class Builder {
   std::set<ValueId> inputs_;
   std::vector<ValueId> updated_;                    // per value the input whose next value it is
   std::vector<std::vector<MemoryCharge>> charges_;  // per value
+  Conventions conventions_;
   MeshProblem out_;
   std::vector<std::shared_ptr<const OpTable>> table_of_op_;
   std::map<std::string, std::shared_ptr<const OpTable>> tables_;

@@ -153,6 +153,9 @@ struct Search {
 
 std::vector<Mesh> meshes_of(const SearchRequest& request) {
   if (request.mesh) return {*request.mesh};
+  for (const CostModelRow& row : cost_models()) {
+    if (request.cost_model == row.name && row.meshes) return row.meshes(request.cluster);
+  }
   // Split counts in a pin name no axes: which of two axes of one tier is which then matters.
   bool by_counts = false;
   for (const auto& [name, pin] : request.pins.ops) by_counts |= !pin.assignment.has_value();

@@ -1,0 +1,76 @@
+// MindSpore's cost model, for users who compare with what they know.
+//
+//   MindsporeModel model(cluster, prime_meshes(cluster).front());
+//   // as any CostModel; a search takes it with request.cost_model = "mindspore"
+#pragma once
+
+#include "autopar/cost.hpp"
+
+namespace autopar {
+
+// Which strategies MindSpore enumerates for an op ("fully_use_devices").
+enum class DeviceUse {
+  kAll,        // only those that use all devices, or as many as the op can use (1.0)
+  kAllOrNone,  // and the one that splits nothing (2.0)
+  kAny,        // any (2.7, where the option is off)
+};
+// The defaults of set_cost_model_context.
+struct MindsporeWeights {
+  double alpha = 1;         // per byte of computation
+  double beta = 400;        // per byte of communication
+  double gamma = 0.001;     // share of a parameter's gradient that counts
+  double threshold = 2048;  // bytes of a message up to which ...
+  double constant = 3072;   // ... it counts as this many, and above which ...
+  double bias = 1024;       // ... it counts as this many more
+  DeviceUse devices = DeviceUse::kAllOrNone;
+};
+
+// MindSpore's cost model for its dynamic programming and sharding propagation: bytes per device, in
+// units of one byte of computation, not seconds. So that a search over one mesh is a search over
+// its strategies, the mesh has axes of prime size (prime_meshes) and an op's loop dimensions, in
+// the order of its rule, take one run of axes after the other; the device matrix of a strategy is
+// those runs, what is left repeats the calculation, and strategies are tried in the order of their
+// split counts. Where the device count is a power of two that is all of them; with an odd factor, a
+// mesh has those that cut it where its axes are cut, and the meshes together have all.
+//
+// - Computation: the bytes of the slices that are read (softmax, tile: written; 1.125 times for
+//   dropout; Gather from a split table 3 times the table and 7 times the indices); a sum over a
+//   split dimension is read once more, and sent. Reshape: nothing, its edges pay.
+// - The gradient of a parameter that fewer parts than devices hold is sent: its slice, times gamma.
+// - 1.0 is taken off each of the two where dimension 0 of the first input is split over all
+//   devices.
+// - Redistribution: src/cost/mindspore_redistribution.hpp, with n devices and s bytes in the slice
+//   of the source: SplitByAxis computes s; ConcatByAxis computes s, or s + 2 s n where it does not
+//   concatenate the first dimension, sends 0.5 s n and 0.5 s backward; PermuteByAxis computes the
+//   same and sends 2 s and 2 s backward; a Reshape computes 2 s more. A bool that is sent: never.
+// - What is read from inputs and parameters lies as it is read, for free, unless it is laid out by
+//   --inputs or a pin; outputs lie as they are made. A parameter of several readers lies alike for
+//   all. What a value's readers need is redistributed for each.
+//
+// Memory is autopar's own account, not MindSpore's.
+// Source: MindSpore 2.7, frontend/parallel/auto_parallel (operator_costmodel, edge_costmodel,
+// costmodel) and frontend/parallel/ops_info/operator_info.
+class MindsporeModel final : public CostModel {
+ public:
+  MindsporeModel(Cluster cluster, Mesh mesh, MindsporeWeights weights = {});
+  ~MindsporeModel() override;
+  const Mesh& mesh() const override;
+  const Cluster& cluster() const override;
+  Conventions conventions() const override;
+  std::vector<Assignment> choices(const Op& op, const Rule& rule, bool pinned) override;
+  Result<OpPrice> op_price(const Graph& graph, const Op& op, const Rule& rule,
+                           const Assignment& assignment, const OpSpecs& specs) override;
+  std::vector<std::vector<ReshardPrice>> reshard_prices(const Shape& shape, DType dtype,
+                                                        const std::vector<Spec>& from,
+                                                        const std::vector<Spec>& to) override;
+  std::vector<PricedCollective> reshard_steps(const Shape& shape, DType dtype, const Spec& from,
+                                              const Spec& to) override;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+// The meshes of axes of prime size: one for powers of two; else the orders of the primes of a tier.
+std::vector<Mesh> prime_meshes(const Cluster& cluster);
+
+}  // namespace autopar
