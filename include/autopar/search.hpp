@@ -41,6 +41,13 @@ struct Pins {
 // What ops get that no pin names.
 enum class Fill { kSearch, kDataParallel, kReplicate };
 
+// What a searcher that proposes plans leaves of the candidates on one mesh.
+struct Narrowing {
+  std::vector<std::vector<Assignment>> assignments;  // per op: valid on the mesh; empty: all
+  // Whether inputs and parameters may lie in any way, or only as a reader needs them, or whole.
+  bool all_stored_specs = true;
+};
+
 struct SearchRequest {
   const Graph& graph;
   const GraphRules& rules;
@@ -57,6 +64,7 @@ struct SearchRequest {
   Pins pins = {};
   Fill fill = Fill::kSearch;
   SolveOptions solve = {};
+  std::shared_ptr<const Narrowing> narrowing = {};  // with `mesh`; stronger than pins of ops
 };
 
 // The Problem of one mesh and how its nodes and choices map to the graph.
@@ -101,6 +109,7 @@ struct SearchOutcome {
   bool interrupted = false;
   std::string searcher;
   std::vector<MeshTrial> trials;
+  std::vector<std::pair<std::string, Seconds>> phases;  // wall time, for benches
 };
 // Errors: kInfeasible naming the tightest constraint; kUsage/kInput for pins and layouts that
 // cannot be kept, saying why; kUsage for an unknown searcher with the nearest name.
@@ -115,6 +124,8 @@ struct Searcher {
                             const SolveOptions& options);
   bool proves_bound;  // its lower bound holds for the whole problem
   Fill fill;          // what it leaves of the candidates of an op
+  // Searchers that choose meshes themselves; null: `solve` on every mesh.
+  Result<SearchOutcome> (*search)(const SearchRequest& request) = nullptr;
 };
 const std::vector<Searcher>& searchers();
 

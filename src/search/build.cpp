@@ -111,7 +111,14 @@ class Builder {
     std::string key = signature(graph_, op, rule);
     const auto pin = request_.pins.ops.find(op.name);
     const bool has_pin = pin != request_.pins.ops.end();
-    if (has_pin) {
+    const std::vector<Assignment>* narrowed = nullptr;
+    if (request_.narrowing && !request_.narrowing->assignments[id.index()].empty()) {
+      narrowed = &request_.narrowing->assignments[id.index()];
+      for (const Assignment& a : *narrowed) {
+        key += "%";
+        for (int factor : a.factor_of_axis) key += std::to_string(factor) + ",";
+      }
+    } else if (has_pin) {
       key += "#" + op.name;
     } else if (request_.fill == Fill::kDataParallel) {
       key += "@" + std::to_string(batch_factor);
@@ -121,13 +128,15 @@ class Builder {
 
     MeshProblem::OpChoices all;
     const bool pick = has_pin || request_.fill != Fill::kSearch;
-    for (Assignment& a : model_.choices(op, rule, pick)) {
+    for (Assignment& a : narrowed ? std::vector(*narrowed) : model_.choices(op, rule, pick)) {
       auto specs = specs_of(rule, a, model_.mesh());
       AUTOPAR_CHECK(specs.has_value(), "candidate without specs: " + op.name);
       all.assignments.push_back(std::move(a));
       all.specs.push_back(std::move(*specs));
     }
-    if (has_pin) {
+    if (narrowed) {
+      // Chosen by a searcher that knows the pins.
+    } else if (has_pin) {
       AUTOPAR_TRY(kept, pinned(all, pin->second, graph_, id, rule, model_.mesh()));
       all = std::move(kept);
     } else if (request_.fill != Fill::kSearch) {
@@ -176,7 +185,9 @@ class Builder {
       if (value.kind != ValueKind::kInput && value.kind != ValueKind::kParameter) continue;
       const ValueId id(static_cast<std::int64_t>(v));
       SpecList specs;
-      if (conventions_.any_boundary || readers_[v].uses.empty()) {
+      if (request_.narrowing && !request_.narrowing->all_stored_specs) {
+        specs = {replicated(value.shape.size())};
+      } else if (conventions_.any_boundary || readers_[v].uses.empty()) {
         specs = canonical_specs(value.shape, out_.mesh);
       }
       std::set<Spec> have(specs.begin(), specs.end());

@@ -127,7 +127,10 @@ struct Search {
       outcome.lower_bound = std::min(outcome.lower_bound, trial.lower_bound);
     }
     outcome.lower_bound = std::min(outcome.lower_bound, outcome.cost.total());
-    if (!searcher.proves_bound) outcome.lower_bound = 0;
+    if (!searcher.proves_bound) {
+      outcome.lower_bound = 0;
+      for (MeshTrial& trial : outcome.trials) trial.lower_bound = 0;
+    }
     outcome.unlimited_lower_bound = std::min(unlimited_bound, outcome.lower_bound);
   }
 
@@ -172,6 +175,7 @@ Result<MeshProblem> build_problem(const SearchRequest& request, const Mesh& mesh
 Result<SearchOutcome> search(const SearchRequest& request) {
   AUTOPAR_TRY(searcher, find_searcher(request.searcher));
   AUTOPAR_RETURN_IF_ERROR(check_names(request.pins, request.graph));
+  if (searcher->search != nullptr) return searcher->search(request);
   const bool pinned = !request.pins.ops.empty() || !request.pins.values.empty();
   // A baseline looks at one candidate per op: no need to price the others.
   SearchRequest narrowed = request;

@@ -1,5 +1,6 @@
 #include "autopar/search.hpp"
 #include "search/batch.hpp"
+#include "search/rec/rec.hpp"
 
 namespace autopar {
 
@@ -70,6 +71,9 @@ const std::vector<Searcher>& searchers() {
   static const std::vector<Searcher> table = {
       {"dp", "dynamic_programming", "exact, with a proven lower bound", run_dp, true,
        Fill::kSearch},
+      {"rec", "recursive_programming",
+       "double recursion: cuts the machine level by level, near instant", nullptr, false,
+       Fill::kSearch, search_rec},
       {"exhaustive", "exhaustive_search", "tries everything; small graphs only", run_exhaustive,
        true, Fill::kSearch},
       {"data_parallel", "data_parallel", "baseline: split the batch, replicate the parameters",

@@ -1,0 +1,20 @@
+// The searcher `rec`: double recursion on any number of devices.
+//
+// 1. Recursion over the finest cuts (prime factors of every tier, slowest links first).
+// 2. Cuts that treat the ops alike are joined to the axes of a few meshes (meshes.hpp).
+// 3. On each mesh the recursion again, now with whole axes as cuts and with the pins and layouts
+//    that the request asks for: every op gets one assignment.
+// 4. Where values lie between the ops (stored specs, hubs, outputs) is what is left: the ordinary
+//    Problem with one candidate per op, solved as ever under the memory limit, so that the plan is
+//    priced by evaluate() and can be rewritten like any other.
+// 5. Where nothing fits into memory: once more from 3 with a price on every byte, higher each time.
+// The cheapest plan of all meshes is the answer. Linear in the ops and in log2(devices).
+#pragma once
+
+#include "autopar/search.hpp"
+
+namespace autopar {
+
+Result<SearchOutcome> search_rec(const SearchRequest& request);
+
+}  // namespace autopar

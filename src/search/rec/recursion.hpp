@@ -1,0 +1,38 @@
+// Double recursion: the outer one cuts the machine along the axes of a mesh, outermost (slowest
+// links) first; the inner one decides at each cut what it splits of every op, on the shapes that
+// the earlier cuts have left, and what is decided is frozen.
+//
+//   Recursion r(request, wiring, mesh, pins, 0);
+//   Result<Decisions> d = r.run();     // d->assignments[op]: valid on the whole mesh
+//
+// Source: the double recursive strategy of the SAPP paper's implementation in MindSpore ("symmetric
+// multi-level abstract machine"); there a level halves the machine, here an axis may have any size,
+// costs are those of the cost model that the request names, and a level is decided in one pass by
+// weight plus passes that reconsider. O(levels * (ops + uses) * choices * roles).
+#pragma once
+
+#include "search/rec/level.hpp"
+#include "search/rec/wiring.hpp"
+
+namespace autopar::rec {
+
+// What the user leaves free of each class of ops on one mesh; empty: everything.
+using Allowed = std::vector<std::vector<Assignment>>;
+
+struct Decisions {
+  std::vector<Assignment> assignments;  // per op
+  // Per axis the choice of each op (factor or -1) weighs this much: its price before any cut.
+  std::vector<double> weight_of_op;
+  double cost = 0;  // of the ops, and of the values level by level: an estimate
+};
+
+struct RecursionOptions {
+  // What a byte of parameters or results on a device is worth, to make plans that need less memory.
+  double byte_price = 0;
+  // Whether the layouts that the request asks for can be read on this mesh (else they are ignored).
+  bool keep_layouts = true;
+};
+Result<Decisions> recurse(const SearchRequest& request, const Wiring& wiring, const Mesh& mesh,
+                          const Allowed& allowed, const RecursionOptions& options);
+
+}  // namespace autopar::rec

@@ -1,0 +1,86 @@
+#include "search/rec/wiring.hpp"
+
+#include "search/boundary.hpp"
+#include "search/signature.hpp"
+
+namespace autopar::rec {
+
+namespace {
+
+void add_classes(const SearchRequest& request, Wiring& wiring) {
+  const Graph& graph = request.graph;
+  const std::vector<int> batch = batch_factors(graph, request.rules);
+  std::map<std::string, int> index;
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    const Op& op = graph.ops[o];
+    std::string key = signature(graph, op, request.rules.rules[o]);
+    key += "@" + std::to_string(batch[o]);
+    if (request.pins.ops.count(op.name)) key += "#" + op.name;
+    const auto [it, is_new] = index.try_emplace(std::move(key), static_cast<int>(index.size()));
+    if (is_new) {
+      wiring.op_of_class.emplace_back(static_cast<std::int64_t>(o));
+      wiring.batch_factor_of_class.push_back(batch[o]);
+    }
+    wiring.class_of_op.push_back(it->second);
+  }
+}
+
+std::vector<int> add_stars(const Graph& graph, Wiring& wiring) {
+  const std::vector<Readers> readers = readers_of(graph);
+  std::vector<int> star_of_value(graph.values.size(), -1);
+  for (std::size_t v = 0; v < graph.values.size(); ++v) {
+    const Value& value = graph.values[v];
+    if (value.kind == ValueKind::kConstant || readers[v].count() == 0) continue;
+    star_of_value[v] = static_cast<int>(wiring.stars.size());
+    wiring.stars.push_back({ValueId(static_cast<std::int64_t>(v)),
+                            value.kind != ValueKind::kActivation, readers[v].is_output, -1, -1});
+  }
+  return star_of_value;
+}
+
+void add_updates(const SearchRequest& request, const std::vector<int>& star_of_value,
+                 Wiring& wiring) {
+  InputsByName inputs;
+  for (ValueId id : request.graph.inputs) inputs[request.graph.value(id).name] = id;
+  for (std::size_t s = 0; s < wiring.stars.size(); ++s) {
+    StarOf& star = wiring.stars[s];
+    if (!star.is_output || star.stored) continue;
+    const ValueId updated = updated_input(request, inputs, request.graph.value(star.value));
+    if (!updated.valid() || star_of_value[updated.index()] < 0) continue;
+    star.update_of = star_of_value[updated.index()];
+    wiring.stars[static_cast<std::size_t>(star.update_of)].updated_by = static_cast<int>(s);
+  }
+}
+
+}  // namespace
+
+Wiring wiring_of(const SearchRequest& request) {
+  const Graph& graph = request.graph;
+  Wiring wiring;
+  add_classes(request, wiring);
+  const std::vector<int> star_of_value = add_stars(graph, wiring);
+  add_updates(request, star_of_value, wiring);
+  wiring.touches_of_op.resize(graph.ops.size());
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    const Op& op = graph.ops[o];
+    std::vector<Touch>& touches = wiring.touches_of_op[o];
+    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+      const int star = op.has_input(i) ? star_of_value[op.inputs[i].index()] : -1;
+      if (star < 0) continue;
+      bool again = false;
+      for (Touch& touch : touches) {
+        if (touch.star != star) continue;
+        touch.ports.push_back(static_cast<int>(i));
+        again = true;
+      }
+      if (!again) touches.push_back({star, -1, {static_cast<int>(i)}});
+    }
+    for (std::size_t j = 0; j < op.outputs.size(); ++j) {
+      const int star = op.has_output(j) ? star_of_value[op.outputs[j].index()] : -1;
+      if (star >= 0) touches.push_back({star, static_cast<int>(j), {}});
+    }
+  }
+  return wiring;
+}
+
+}  // namespace autopar::rec
