@@ -69,6 +69,7 @@ struct Report {
   std::int64_t devices = 1;
   std::string searcher;
   std::string cost_model = "roofline";
+  Picked picked;
   Mesh mesh;
   Seconds seconds = 0, compute = 0, communication = 0;
   Seconds lower_bound = 0, unlimited_lower_bound = 0;

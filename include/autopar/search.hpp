@@ -100,6 +100,19 @@ struct MeshTrial {
   Seconds build_seconds = 0, solve_seconds = 0;  // wall
 };
 
+// What `auto` ran, and whose plan it took.
+struct SearcherTrial {
+  std::string searcher;
+  bool found = false;
+  Seconds cost = 0;
+  std::string error;  // why nothing was found
+};
+struct Picked {
+  std::string searcher;  // empty: the searcher was not `auto`
+  std::string why;
+  std::vector<SearcherTrial> tried;
+};
+
 struct SearchOutcome {
   Strategy strategy;
   StrategyCost cost;  // as evaluate() finds it
@@ -108,6 +121,7 @@ struct SearchOutcome {
   double gap() const { return cost.total() > 0 ? (cost.total() - lower_bound) / cost.total() : 0; }
   bool interrupted = false;
   std::string searcher;
+  Picked picked;
   std::vector<MeshTrial> trials;
   std::vector<std::pair<std::string, Seconds>> phases;  // wall time, for benches
 };

@@ -91,10 +91,12 @@ Result<int> run(const PlanOptions& options, const CommonOptions& common) {
 
 Run add_search(CLI::App& app, const CommonOptions& common) {
   auto options = std::make_shared<PlanOptions>();
+  options->searcher = "auto";
   add_model_options(app, *options);
   add_layout_options(app, *options);
   add_solve_options(app, *options);
-  app.add_option("--searcher", options->searcher, "dp, exhaustive, data_parallel, replicate");
+  app.add_option("--searcher", options->searcher,
+                 "auto (default), dp, rec, exhaustive, data_parallel, replicate");
   app.add_option("--pin", options->pin_file, "strategy file whose ops and tensors are kept");
   app.add_option("--dump-problem", options->dump_file,
                  "write the search problem as well (see solve): of the mesh given by --mesh, else "

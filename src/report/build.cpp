@@ -120,6 +120,7 @@ Report build_report(const SearchRequest& request, const SearchOutcome& outcome) 
   report.cluster = request.cluster.name;
   report.devices = request.cluster.device_count();
   report.searcher = outcome.searcher;
+  report.picked = outcome.picked;
   report.cost_model = request.cost_model;
   report.mesh = outcome.strategy.mesh;
   report.seconds = outcome.cost.total();

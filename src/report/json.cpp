@@ -29,6 +29,20 @@ Json memory_json(const Report& r) {
   return memory;
 }
 
+Json picked_json(const Picked& picked) {
+  Json tried = Json::array();
+  for (const SearcherTrial& t : picked.tried) {
+    Json entry = {{"searcher", t.searcher}, {"found", t.found}};
+    if (t.found) {
+      entry["seconds"] = t.cost;
+    } else {
+      entry["error"] = t.error;
+    }
+    tried.push_back(std::move(entry));
+  }
+  return {{"searcher", picked.searcher}, {"why", picked.why}, {"tried", tried}};
+}
+
 Json ops_json(const Report& r, std::size_t rows) {
   Json list = Json::array();
   for (std::size_t i = 0; i < r.op_costs.size() && (rows == 0 || i < rows); ++i) {
@@ -75,6 +89,7 @@ std::string to_json(const Report& r, std::size_t rows) {
                 {"parameters_bytes", r.parameter_bytes}};
   j["cluster"] = {{"name", r.cluster}, {"devices", r.devices}};
   j["searcher"] = r.searcher;
+  if (!r.picked.searcher.empty()) j["picked"] = picked_json(r.picked);
   j["cost_model"] = r.cost_model;
   j["mesh"] = mesh_json(r.mesh);
   j["cost"] = {{"seconds", r.seconds},

@@ -21,6 +21,15 @@ Mesh mesh_of(const Json& list) {
 
 double number(const Json& value) { return value.is_null() ? kInfinity : value.get<double>(); }
 
+void read_picked(const Json& j, Picked& picked) {
+  picked.searcher = j.at("searcher").get<std::string>();
+  picked.why = j.at("why").get<std::string>();
+  for (const Json& t : j.at("tried")) {
+    picked.tried.push_back({t.at("searcher").get<std::string>(), t.at("found").get<bool>(),
+                            t.value("seconds", 0.0), t.value("error", std::string())});
+  }
+}
+
 void read_facts(const Json& j, Report& r) {
   const Json& model = j.at("model");
   r.model = model.at("name").get<std::string>();
@@ -31,6 +40,7 @@ void read_facts(const Json& j, Report& r) {
   r.cluster = j.at("cluster").at("name").get<std::string>();
   r.devices = j.at("cluster").at("devices").get<std::int64_t>();
   r.searcher = j.at("searcher").get<std::string>();
+  if (j.contains("picked")) read_picked(j.at("picked"), r.picked);
   r.cost_model = j.value("cost_model", r.cost_model);
   r.mesh = mesh_of(j.at("mesh"));
   r.warnings = j.at("warnings").get<std::vector<std::string>>();

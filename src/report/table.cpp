@@ -36,7 +36,7 @@ std::string head(const Report& r) {
 }
 
 std::string verdict(const Report& r) {
-  if (!r.bounded) return r.searcher == "given" ? "as given, no bound" : "a baseline, no bound";
+  if (!r.bounded) return r.searcher == "given" ? "as given, no bound" : "no bound";
   if (r.proven) return "proven optimal over the meshes tried";
   return "at most " + percent(r.gap) + " above the optimum (lower bound " +
          format_seconds(r.lower_bound) + ")" + (r.interrupted ? "; stopped early" : "");
@@ -60,6 +60,17 @@ std::string plans(const Report& r) {
                           b.fits ? "" : "does not fit"});
   }
   return to_text(table) + "\n";
+}
+
+// What auto tried, and why it took what it took.
+std::string picked(const Report& r) {
+  if (r.picked.searcher.empty()) return "";
+  std::string text = "  auto took the plan of " + r.picked.searcher + ": " + r.picked.why + "; ";
+  for (std::size_t i = 0; i < r.picked.tried.size(); ++i) {
+    const SearcherTrial& t = r.picked.tried[i];
+    text += (i ? ", " : "") + t.searcher + " " + (t.found ? format_seconds(t.cost) : "found none");
+  }
+  return text + "\n\n";
 }
 
 std::string parts(const Report& r) {
@@ -161,9 +172,9 @@ std::string meshes(const Report& r) {
 }  // namespace
 
 std::string to_table(const Report& report, std::size_t rows) {
-  std::string text = head(report) + plans(report) + parts(report) + memory(report) +
-                     costliest_ops(report, rows) + costliest_reshards(report, rows) +
-                     meshes(report);
+  std::string text = head(report) + plans(report) + picked(report) + parts(report) +
+                     memory(report) + costliest_ops(report, rows) +
+                     costliest_reshards(report, rows) + meshes(report);
   for (const std::string& warning : report.warnings) text += "\nwarning: " + warning;
   return report.warnings.empty() ? text : text + "\n";
 }

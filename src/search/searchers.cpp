@@ -1,4 +1,5 @@
 #include "autopar/search.hpp"
+#include "search/auto.hpp"
 #include "search/batch.hpp"
 #include "search/rec/rec.hpp"
 
@@ -74,6 +75,8 @@ const std::vector<Searcher>& searchers() {
       {"rec", "recursive_programming",
        "double recursion: cuts the machine level by level, near instant", nullptr, false,
        Fill::kSearch, search_rec},
+      {"auto", "automatic", "runs the quick ones and, where it can, the exact one; takes the best",
+       nullptr, true, Fill::kSearch, search_auto},
       {"exhaustive", "exhaustive_search", "tries everything; small graphs only", run_exhaustive,
        true, Fill::kSearch},
       {"data_parallel", "data_parallel", "baseline: split the batch, replicate the parameters",

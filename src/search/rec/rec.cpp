@@ -12,6 +12,8 @@ namespace autopar {
 namespace {
 
 constexpr int kMaxAxes = 4;
+// How many times its estimated run all memory of a device is worth, in turn, until a plan fits.
+constexpr double kWorths[] = {0.1, 1, 10, 1000};
 
 class Stopwatch {
  public:
@@ -36,11 +38,22 @@ SearchRequest without_names(const SearchRequest& request) {
   return plain;
 }
 
+// The plans of one mesh.
+struct Attempt {
+  Mesh mesh;
+  rec::Decisions found;                      // the last ones
+  std::vector<std::vector<Assignment>> all;  // that were ever found, per op
+  double cost = 0;                           // estimated, without a price on memory
+};
+
 struct Recursive {
   const SearchRequest& request;
   rec::Wiring wiring;
   Stopwatch clock;
-  Seconds meshes_seconds = 0, recursion_seconds = 0, values_seconds = 0;
+  Seconds recursion_seconds = 0, values_seconds = 0;
+  std::optional<SearchOutcome> best = {};
+  std::optional<Error> error = {};
+  std::vector<MeshTrial> trials = {};
 
   // What pins (and --fill) leave of each class of ops on a mesh.
   Result<rec::Allowed> allowed_on(const Mesh& mesh) const {
@@ -87,23 +100,77 @@ struct Recursive {
     return found;
   }
 
-  Result<SearchOutcome> on_mesh(const Mesh& mesh, double byte_price, double cutoff) {
-    AUTOPAR_TRY(allowed, allowed_on(mesh));
-    AUTOPAR_TRY(decisions, rec::recurse(request, wiring, mesh, allowed, {byte_price}));
-    recursion_seconds += clock.lap();
-    auto narrowing = std::make_shared<Narrowing>();
-    for (Assignment& a : decisions.assignments) narrowing->assignments.push_back({std::move(a)});
-    narrowing->all_stored_specs = byte_price > 0;
+  // The plan with the given assignments, values as well as they can be.
+  Result<SearchOutcome> with_values(const Mesh& mesh, Narrowing narrowing, double cutoff) {
     SearchRequest values = request;
     values.searcher = "dp";
     values.mesh = mesh;
-    values.narrowing = std::move(narrowing);
+    values.narrowing = std::make_shared<const Narrowing>(std::move(narrowing));
     values.solve.cutoff = std::min(values.solve.cutoff, cutoff);
+    clock.lap();
     auto outcome = search(values);
     values_seconds += clock.lap();
     return outcome;
   }
+
+  Status recurse_on(Attempt& attempt, double byte_price) {
+    clock.lap();
+    AUTOPAR_TRY(allowed, allowed_on(attempt.mesh));
+    AUTOPAR_TRY(found, rec::recurse(request, wiring, attempt.mesh, allowed, {byte_price}));
+    attempt.found = std::move(found);
+    attempt.all.resize(attempt.found.assignments.size());
+    for (std::size_t o = 0; o < attempt.all.size(); ++o) {
+      auto& all = attempt.all[o];
+      const Assignment& a = attempt.found.assignments[o];
+      if (std::find(all.begin(), all.end(), a) == all.end()) all.push_back(a);
+    }
+    recursion_seconds += clock.lap();
+    return Ok{};
+  }
+
+  static Narrowing to(const rec::Decisions& decisions, bool all_stored_specs) {
+    Narrowing narrowing;
+    for (const Assignment& a : decisions.assignments) narrowing.assignments.push_back({a});
+    narrowing.all_stored_specs = all_stored_specs;
+    return narrowing;
+  }
+
+  void keep(Result<SearchOutcome> found) {
+    if (!found) {
+      error = found.error();
+      return;
+    }
+    trials.insert(trials.end(), found->trials.begin(), found->trials.end());
+    if (!best || found->cost.total() < best->cost.total()) best = std::move(*found);
+  }
+
+  double cutoff() const { return best ? best->cost.total() : kInfinity; }
 };
+
+// Nothing fits: what is stored spread further, then bytes at a price, then a mix of all that was
+// tried.
+Status repair(Recursive& state, std::vector<Attempt>& attempts) {
+  const SearchRequest& request = state.request;
+  for (const Attempt& attempt : attempts) {
+    state.keep(state.with_values(attempt.mesh, Recursive::to(attempt.found, true), state.cutoff()));
+  }
+  const auto limit = static_cast<double>(
+      request.memory_limit > 0 ? request.memory_limit : request.cluster.device.memory_bytes);
+  for (const double worth : kWorths) {
+    if (state.best) return Ok{};
+    for (Attempt& attempt : attempts) {
+      const double byte_price = worth * attempt.cost / limit;
+      AUTOPAR_RETURN_IF_ERROR(state.recurse_on(attempt, byte_price));
+      state.keep(
+          state.with_values(attempt.mesh, Recursive::to(attempt.found, true), state.cutoff()));
+    }
+  }
+  if (state.best) return Ok{};
+  for (const Attempt& attempt : attempts) {
+    state.keep(state.with_values(attempt.mesh, {attempt.all, true}, state.cutoff()));
+  }
+  return Ok{};
+}
 
 }  // namespace
 
@@ -111,33 +178,32 @@ Result<SearchOutcome> search_rec(const SearchRequest& request) {
   Recursive state{request, {}, {}};
   state.wiring = rec::wiring_of(request);
   AUTOPAR_TRY(meshes, state.meshes());
-  state.meshes_seconds = state.clock.lap();
-  std::optional<SearchOutcome> best;
-  std::optional<Error> error;
-  std::vector<MeshTrial> trials;
-  // The price of a byte such that all memory of a device is worth this many times the run.
-  for (const double worth : {0.0, 0.1, 1.0, 10.0, 1000.0}) {
-    for (const Mesh& mesh : meshes) {
-      const double cutoff = best ? best->cost.total() : kInfinity;
-      auto found = state.on_mesh(mesh, worth * 1e-12, cutoff);
-      if (!found) {
-        error = found.error();
-        continue;
-      }
-      trials.insert(trials.end(), found->trials.begin(), found->trials.end());
-      if (!best || found->cost.total() < best->cost.total()) best = std::move(*found);
+  const Seconds cuts_seconds = state.clock.lap();
+  std::vector<Attempt> attempts;
+  for (const Mesh& mesh : meshes) {
+    Attempt attempt{mesh, {}, {}, 0};
+    const Status done = state.recurse_on(attempt, 0);
+    if (!done) {
+      // Another mesh may keep the pins that this one cannot.
+      if (done.error().code != ErrorCode::kInput) return done.error();
+      state.error = done.error();
+      continue;
     }
-    if (best) break;
+    attempt.cost = attempt.found.cost;
+    state.keep(state.with_values(mesh, Recursive::to(attempt.found, false), state.cutoff()));
+    attempts.push_back(std::move(attempt));
   }
-  if (!best) return *error;
-  best->trials = std::move(trials);
-  for (MeshTrial& trial : best->trials) trial.lower_bound = 0;
-  best->lower_bound = best->unlimited_lower_bound = 0;
-  best->searcher = "rec";
-  best->phases = {{"cuts", state.meshes_seconds},
-                  {"recursion", state.recursion_seconds},
-                  {"values", state.values_seconds}};
-  return std::move(*best);
+  if (!state.best) AUTOPAR_RETURN_IF_ERROR(repair(state, attempts));
+  if (!state.best) return *state.error;
+  SearchOutcome outcome = std::move(*state.best);
+  outcome.trials = std::move(state.trials);
+  for (MeshTrial& trial : outcome.trials) trial.lower_bound = 0;
+  outcome.lower_bound = outcome.unlimited_lower_bound = 0;
+  outcome.searcher = "rec";
+  outcome.phases = {{"cuts", cuts_seconds},
+                    {"recursion", state.recursion_seconds},
+                    {"values", state.values_seconds}};
+  return outcome;
 }
 
 }  // namespace autopar

@@ -7,7 +7,8 @@
 // 4. Where values lie between the ops (stored specs, hubs, outputs) is what is left: the ordinary
 //    Problem with one candidate per op, solved as ever under the memory limit, so that the plan is
 //    priced by evaluate() and can be rewritten like any other.
-// 5. Where nothing fits into memory: once more from 3 with a price on every byte, higher each time.
+// 5. Where nothing fits into memory: the same ops with inputs and parameters spread further, then
+//    once more from 3 with a price on every byte, higher each time, then a mix of all of these.
 // The cheapest plan of all meshes is the answer. Linear in the ops and in log2(devices).
 #pragma once
 
