@@ -105,6 +105,8 @@ struct Solution {
   // The bound without the memory limit (the limit can only raise the optimum).
   double unlimited_lower_bound = 0;
   double peak_use = 0;
+  // What sharding propagation minimises exactly on request: its relative gap.
+  double redistribution_gap = 0;
   bool cut_off = false;      // stopped since lower_bound >= cutoff; not feasible then
   bool interrupted = false;  // by time limit or stop
   // Infeasible by memory: the smallest peak that was found, and when. Proven minimum if so said.

@@ -85,6 +85,7 @@ struct Report {
   std::vector<OpSummary> op_costs;       // costliest first
   std::vector<ReshardSummary> reshards;  // costliest first
   std::vector<MeshTrial> trials;
+  std::optional<Propagation> propagation;
   std::vector<std::string> warnings;
 };
 Report build_report(const SearchRequest& request, const SearchOutcome& outcome);

@@ -63,6 +63,10 @@ struct SearchRequest {
   std::string updates = "new.*";  // outputs so named hold the next value of input `*`
   Pins pins = {};
   Fill fill = Fill::kSearch;
+  // Sharding propagation: what ops get that no pin reaches, and whether the redistribution is
+  // minimised exactly instead of breadth first.
+  Fill unreached = Fill::kDataParallel;
+  bool propagate_exact = false;
   SolveOptions solve = {};
   std::shared_ptr<const Narrowing> narrowing = {};  // with `mesh`; stronger than pins of ops
 };
@@ -93,7 +97,8 @@ Strategy strategy_of(const Graph& graph, const MeshProblem& problem,
 struct MeshTrial {
   Mesh mesh;
   bool feasible = false;
-  bool pruned = false;  // its bound is no better than a plan of another mesh
+  bool pruned = false;       // its bound is no better than a plan of another mesh
+  std::string skipped = {};  // why it cannot keep the pins; "": it can
   Seconds cost = kInfinity;
   Seconds lower_bound = 0;
   std::size_t nodes = 0, edges = 0, candidates = 0;
@@ -112,6 +117,45 @@ struct Picked {
   std::string why;
   std::vector<SearcherTrial> tried;
 };
+// The reshards of a plan (reductions of partial sums among them), without what ops exchange inside.
+struct Redistribution {
+  Seconds seconds = 0;
+  double sent_bytes = 0;  // by one device
+  int reshards = 0;
+};
+// One end of a reshard: an op, or a graph input or output whose layout is fixed.
+struct ConflictEnd {
+  std::string where;    // "fc1", "input 'X'"
+  std::string spec;     // how the tensor lies there
+  std::string because;  // "pinned", "layout", "follows op 'fc1'", "unreached"
+};
+// A reshard that propagation had to insert, other than reducing partial sums in place.
+struct Conflict {
+  enum class Kind {
+    kPins,     // both ends are pinned
+    kMeeting,  // the ends follow different pins
+    kRule,     // the ends follow one pin: no split of the op keeps the layout
+  };
+  Kind kind = Kind::kRule;
+  std::string tensor;
+  ConflictEnd from, to;
+  std::string via;  // how the tensor lies between them, where neither end wants it so
+  std::vector<std::string> steps;
+  Seconds seconds = 0;
+  double sent_bytes = 0;
+};
+const char* name_of(Conflict::Kind kind);  // "pins", "meeting", "rule"
+// What sharding propagation did.
+struct Propagation {
+  std::vector<std::string> seeds;  // "op 'fc1'"
+  std::size_t reached = 0;         // ops, the pinned ones among them
+  std::size_t unreached = 0;
+  Redistribution breadth_first;
+  // With --propagate-exact: of the plan, and how far it is at most from the least.
+  std::optional<Redistribution> exact;
+  double exact_gap = 0;
+  std::vector<Conflict> conflicts;  // of the plan, costliest first
+};
 
 struct SearchOutcome {
   Strategy strategy;
@@ -124,6 +168,7 @@ struct SearchOutcome {
   Picked picked;
   std::vector<MeshTrial> trials;
   std::vector<std::pair<std::string, Seconds>> phases;  // wall time, for benches
+  std::optional<Propagation> propagation;
 };
 // Errors: kInfeasible naming the tightest constraint; kUsage/kInput for pins and layouts that
 // cannot be kept, saying why; kUsage for an unknown searcher with the nearest name.
@@ -140,6 +185,9 @@ struct Searcher {
   Fill fill;          // what it leaves of the candidates of an op
   // Searchers that choose meshes themselves; null: `solve` on every mesh.
   Result<SearchOutcome> (*search)(const SearchRequest& request) = nullptr;
+  // Adds to the outcome how the searcher came to the plan in it; nullptr: nothing to add.
+  Status (*explain)(const SearchRequest& request, const MeshProblem& problem,
+                    const Solution& solution, CostModel& model, SearchOutcome& outcome) = nullptr;
 };
 const std::vector<Searcher>& searchers();
 

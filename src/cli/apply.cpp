@@ -82,13 +82,6 @@ Result<bool> price_complete(const StrategyFile& file, Applied& applied) {
   return true;
 }
 
-Result<Fill> parse_fill(const std::string& name) {
-  if (name == "data_parallel") return Fill::kDataParallel;
-  if (name == "replicate") return Fill::kReplicate;
-  if (name == "search") return Fill::kSearch;
-  return usage_error("--fill '" + name + "': expected data_parallel, replicate or search");
-}
-
 Result<std::unique_ptr<Applied>> apply(const PlanOptions& options, const CommonOptions& common) {
   auto applied = std::make_unique<Applied>();
   AUTOPAR_TRY(file, read_strategy(options.strategy_file));

@@ -225,6 +225,13 @@ Result<SearchRequest> make_request(const Inputs& inputs, const PlanOptions& opti
   return request;
 }
 
+Result<Fill> parse_fill(const std::string& name) {
+  if (name == "data_parallel") return Fill::kDataParallel;
+  if (name == "replicate") return Fill::kReplicate;
+  if (name == "search") return Fill::kSearch;
+  return usage_error("--fill '" + name + "': expected data_parallel, replicate or search");
+}
+
 namespace {
 
 using SplitCounts = std::vector<std::vector<std::int64_t>>;

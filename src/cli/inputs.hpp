@@ -22,6 +22,7 @@ struct PlanOptions {
   std::string rules_file;
   std::string dump_file;
   std::string fill = "data_parallel";
+  bool propagate_exact = false;
   std::string inputs = "free";
   std::string outputs = "free";
   std::string updates = "new.*";
@@ -50,6 +51,9 @@ Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
 // The request without pins.
 Result<SearchRequest> make_request(const Inputs& inputs, const PlanOptions& options,
                                    const CommonOptions& common);
+// "data_parallel", "replicate" or "search".
+Result<Fill> parse_fill(const std::string& name);
+
 // Pins of a strategy file, by the names of the graph; the mesh of the file, where it has one,
 // becomes the request's unless --mesh says otherwise.
 Status add_pins(const StrategyFile& file, const Inputs& inputs, SearchRequest& request);

@@ -54,10 +54,31 @@ Status dump_problem(const std::string& path, const SearchRequest& request, const
   return Ok{};
 }
 
+bool propagates(const std::string& searcher) {
+  return searcher == "propagate" || searcher == "sharding_propagation" || searcher == "auto";
+}
+
+Status set_propagation(const PlanOptions& options, SearchRequest& request) {
+  AUTOPAR_TRY(fill, parse_fill(options.fill));
+  request.unreached = fill;
+  request.propagate_exact = options.propagate_exact;
+  if (propagates(request.searcher)) return Ok{};
+  if (options.propagate_exact) {
+    return usage_error("--propagate-exact goes with --searcher propagate, not with " +
+                       request.searcher);
+  }
+  if (options.fill != PlanOptions().fill) {
+    return usage_error("--fill says what ops get that sharding propagation does not reach; " +
+                       request.searcher + " decides all ops (`autopar apply --fill` fills a file)");
+  }
+  return Ok{};
+}
+
 Result<int> run(const PlanOptions& options, const CommonOptions& common) {
   const auto start = std::chrono::steady_clock::now();
   AUTOPAR_TRY(inputs, load_inputs(options, common));
   AUTOPAR_TRY(request, make_request(*inputs, options, common));
+  AUTOPAR_RETURN_IF_ERROR(set_propagation(options, request));
   if (!options.pin_file.empty()) {
     AUTOPAR_TRY(file, read_strategy(options.pin_file));
     AUTOPAR_RETURN_IF_ERROR(add_pins(file, *inputs, request));
@@ -96,11 +117,15 @@ Run add_search(CLI::App& app, const CommonOptions& common) {
   add_layout_options(app, *options);
   add_solve_options(app, *options);
   app.add_option("--searcher", options->searcher,
-                 "auto (default), dp, rec, exhaustive, data_parallel, replicate");
+                 "auto (default), dp, rec, propagate, exhaustive, data_parallel, replicate");
   app.add_option("--pin", options->pin_file, "strategy file whose ops and tensors are kept");
   app.add_option("--dump-problem", options->dump_file,
                  "write the search problem as well (see solve): of the mesh given by --mesh, else "
                  "of the plan's mesh; costs in picoseconds, uses in bytes");
+  app.add_option("--fill", options->fill,
+                 "propagate: what ops get that no pin reaches: data_parallel, replicate, search");
+  app.add_flag("--propagate-exact", options->propagate_exact,
+               "propagate: the least redistribution exactly, beside the breadth-first answer");
   return [options, &common] { return run(*options, common); };
 }
 

@@ -146,6 +146,7 @@ Report build_report(const SearchRequest& request, const SearchOutcome& outcome) 
   add_ops(request, outcome, report);
   add_reshards(request, outcome, report);
   report.trials = outcome.trials;
+  report.propagation = outcome.propagation;
   return report;
 }
 

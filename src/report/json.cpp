@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "autopar/report.hpp"
+#include "report/propagation.hpp"
 
 namespace autopar {
 
@@ -130,9 +131,11 @@ std::string to_json(const Report& r, std::size_t rows) {
                            {"nodes", t.nodes},
                            {"edges", t.edges},
                            {"candidates", t.candidates}});
+    if (!t.skipped.empty()) j["meshes"].back()["skipped"] = t.skipped;
   }
   j["ops"] = ops_json(r, rows);
   j["reshards"] = reshards_json(r, rows);
+  add_propagation(r, rows, j);
   j["warnings"] = r.warnings;
   return j.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "autopar/report.hpp"
+#include "report/propagation.hpp"
 
 namespace autopar {
 
@@ -85,6 +86,7 @@ void read_alternatives(const Json& j, Report& r) {
     trial.mesh = mesh_of(t.at("mesh"));
     trial.feasible = t.at("feasible").get<bool>();
     trial.pruned = t.at("pruned").get<bool>();
+    trial.skipped = t.value("skipped", "");
     trial.cost = number(t.at("seconds"));
     trial.lower_bound = number(t.at("lower_bound_seconds"));
     r.trials.push_back(std::move(trial));
@@ -124,6 +126,7 @@ Result<Report> report_of_json(const std::string& text, const std::string& path) 
     read_cost(j, report);
     read_alternatives(j, report);
     read_details(j, report);
+    report.propagation = propagation_of(j);
     return report;
   } catch (const Json::exception& error) {
     std::string what = error.what();

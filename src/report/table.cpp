@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "autopar/report.hpp"
+#include "report/propagation.hpp"
 
 namespace autopar {
 
@@ -36,6 +37,7 @@ std::string head(const Report& r) {
 }
 
 std::string verdict(const Report& r) {
+  if (!r.bounded && r.propagation) return "propagated, no bound";
   if (!r.bounded) return r.searcher == "given" ? "as given, no bound" : "no bound";
   if (r.proven) return "proven optimal over the meshes tried";
   return "at most " + percent(r.gap) + " above the optimum (lower bound " +
@@ -162,7 +164,10 @@ std::string meshes(const Report& r) {
   table.right_aligned = {false, true, true, false};
   table.rows = {{"mesh", "time", "lower bound", ""}};
   for (const MeshTrial& t : r.trials) {
-    const char* what = t.pruned ? "cannot beat the best" : t.feasible ? "" : "nothing fits";
+    const std::string what = !t.skipped.empty() ? "cannot keep the pins: " + t.skipped
+                             : t.pruned         ? "cannot beat the best"
+                             : t.feasible       ? ""
+                                                : "nothing fits";
     table.rows.push_back({to_text(t.mesh), t.feasible ? format_seconds(t.cost) : "-",
                           format_seconds(t.lower_bound), what});
   }
@@ -173,8 +178,9 @@ std::string meshes(const Report& r) {
 
 std::string to_table(const Report& report, std::size_t rows) {
   std::string text = head(report) + plans(report) + picked(report) + parts(report) +
-                     memory(report) + costliest_ops(report, rows) +
-                     costliest_reshards(report, rows) + meshes(report);
+                     memory(report) + propagation_table(report, rows) +
+                     costliest_ops(report, rows) + costliest_reshards(report, rows) +
+                     meshes(report);
   for (const std::string& warning : report.warnings) text += "\nwarning: " + warning;
   return report.warnings.empty() ? text : text + "\n";
 }

@@ -107,8 +107,19 @@ struct Search {
       best = trial.cost;
       outcome.strategy = std::move(strategy);
       outcome.cost = std::move(cost);
+      if (searcher.explain) {
+        AUTOPAR_RETURN_IF_ERROR(searcher.explain(request, built, solution, model, outcome));
+      }
     }
     return Ok{};
+  }
+
+  void skip(const Mesh& mesh, const Error& error) {
+    MeshTrial trial;
+    trial.mesh = mesh;
+    trial.skipped = error.message;
+    trial.lower_bound = kInfinity;
+    outcome.trials.push_back(std::move(trial));
   }
 
   void note_infeasible(const Mesh& mesh, const Solution& solution) {
@@ -187,9 +198,13 @@ Result<SearchOutcome> search(const SearchRequest& request) {
     // Another mesh may keep the pins that this one cannot.
     if (!pinned || request.mesh || tried.error().code != ErrorCode::kInput) return tried.error();
     state.pin_error = tried.error();
+    state.skip(mesh, tried.error());
   }
   if (state.best == kInfinity) {
-    if (state.outcome.trials.empty() && state.pin_error) return *state.pin_error;
+    const auto& trials = state.outcome.trials;
+    const bool none = std::all_of(trials.begin(), trials.end(),
+                                  [](const MeshTrial& t) { return !t.skipped.empty(); });
+    if (none && state.pin_error) return *state.pin_error;
     return state.no_plan();
   }
   state.outcome.searcher = searcher->name;

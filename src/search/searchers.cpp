@@ -1,6 +1,7 @@
 #include "autopar/search.hpp"
 #include "search/auto.hpp"
 #include "search/batch.hpp"
+#include "search/propagate/propagate.hpp"
 #include "search/rec/rec.hpp"
 
 namespace autopar {
@@ -79,6 +80,8 @@ const std::vector<Searcher>& searchers() {
        nullptr, true, Fill::kSearch, search_auto},
       {"exhaustive", "exhaustive_search", "tries everything; small graphs only", run_exhaustive,
        true, Fill::kSearch},
+      {"propagate", "sharding_propagation", "from the pinned ops to the rest, breadth first",
+       run_propagate, false, Fill::kSearch, nullptr, explain_propagation},
       {"data_parallel", "data_parallel", "baseline: split the batch, replicate the parameters",
        run_data_parallel, false, Fill::kDataParallel},
       {"replicate", "stand_alone", "baseline: every device does everything", run_replicate, false,
