@@ -40,12 +40,11 @@ std::vector<int> add_stars(const Graph& graph, Wiring& wiring) {
 
 void add_updates(const SearchRequest& request, const std::vector<int>& star_of_value,
                  Wiring& wiring) {
-  InputsByName inputs;
-  for (ValueId id : request.graph.inputs) inputs[request.graph.value(id).name] = id;
+  const std::vector<ValueId> inputs = updated_inputs(request.graph, request.updates);
   for (std::size_t s = 0; s < wiring.stars.size(); ++s) {
     StarOf& star = wiring.stars[s];
     if (!star.is_output || star.stored) continue;
-    const ValueId updated = updated_input(request, inputs, request.graph.value(star.value));
+    const ValueId updated = inputs[star.value.index()];
     if (!updated.valid() || star_of_value[updated.index()] < 0) continue;
     star.update_of = star_of_value[updated.index()];
     wiring.stars[static_cast<std::size_t>(star.update_of)].updated_by = static_cast<int>(s);
