@@ -205,6 +205,10 @@ def test_words(folder):
     assert "'search'" in run("serch", MODEL, code=2).stderr
     assert "'--cluster'" in run("search", MODEL, "--clutser", machine, code=2).stderr
     search = ("search", MODEL, "--cluster", machine, "-o", folder / "out")
+    # Common options stand before the command or after it.
+    assert "'--nodes'" in run("--threads", 1, *search, "--nodes", 4, code=2).stderr
+    run("--mesh", "0x4", *search, code=2)
+    assert json.loads(run("--json", "show", machine).stdout)["format"] == "autopar-cluster"
     for option, value in (("--dim", "b=99999999999999999999"), ("--memory", "-1"), ("--memory", "nan"), ("--gap", "x"),
                           ("--seed", "-1"), ("--mesh", "0x4"), ("--threads", "-1"), ("--inputs", "nothing")):
         run(*search, option, value, code=2)

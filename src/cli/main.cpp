@@ -15,7 +15,8 @@ namespace {
 
 void add_common(CLI::App& app, CommonOptions& common) {
   app.add_flag("--json", common.json, "one JSON document on stdout");
-  app.add_option("--dim", common.dims, "bind a symbolic dimension: NAME=VALUE");
+  app.add_option("--dim", common.dims, "bind a symbolic dimension: NAME=VALUE")
+      ->allow_extra_args(false);
   app.add_option("--mesh", common.mesh, "fix the logical mesh, outermost axis first: 4x2");
   app.add_option("--memory", common.memory, "memory per device: 80GiB (default: the cluster's)");
   app.add_option("--seed", common.seed, "seed of everything random")->check(CLI::NonNegativeNumber);
@@ -35,18 +36,23 @@ std::string suggestion(const std::string& word, const std::vector<std::string>& 
 
 // Names the unknown word, where there is one; CLI11 would name what is missing without it.
 std::string unknown_word(const CLI::App& app, int argc, char** argv) {
-  if (argc < 2) return "";
-  std::vector<std::string> names;
-  for (const Command& command : commands()) names.emplace_back(command.name);
-  const std::string first = argv[1];
-  const CLI::App* sub = first.rfind("-", 0) == 0 ? &app : nullptr;
-  for (const CLI::App* candidate : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (candidate->get_name() == first) sub = candidate;
-  }
-  if (sub == nullptr) return "unknown command '" + first + "'" + suggestion(first, names);
   std::vector<std::string> options;
-  for (const CLI::Option* option : sub->get_options()) {
-    for (const std::string& name : option->get_lnames()) options.push_back("--" + name);
+  const auto add_options = [&options](const CLI::App& of) {
+    for (const CLI::Option* option : of.get_options()) {
+      for (const std::string& name : option->get_lnames()) options.push_back("--" + name);
+    }
+  };
+  add_options(app);
+  const auto all = app.get_subcommands([](const CLI::App*) { return true; });
+  const auto named = std::find_first_of(
+      argv + 1, argv + argc, all.begin(), all.end(),
+      [](const char* word, const CLI::App* sub) { return sub->get_name() == word; });
+  if (named != argv + argc) {
+    add_options(*app.get_subcommand(*named));
+  } else if (argc > 1 && argv[1][0] != '-') {
+    std::vector<std::string> names;
+    for (const Command& command : commands()) names.emplace_back(command.name);
+    return "unknown command '" + std::string(argv[1]) + "'" + suggestion(argv[1], names);
   }
   for (int i = 1; i < argc; ++i) {
     std::string word = argv[i];
@@ -64,6 +70,7 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", std::string("autopar ") + AUTOPAR_VERSION);
   app.require_subcommand(1);
   CommonOptions common;
+  add_common(app, common);  // before the command or after it
   std::vector<std::pair<CLI::App*, Run>> runs;
   for (const Command& command : commands()) {
     CLI::App* sub = app.add_subcommand(command.name, command.what);
