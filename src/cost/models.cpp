@@ -1,5 +1,6 @@
 #include "autopar/cost.hpp"
 #include "autopar/mindspore.hpp"
+#include "cost/symbolic.hpp"
 
 namespace autopar {
 
@@ -17,6 +18,7 @@ const std::vector<CostModelRow>& cost_models() {
       {"roofline", "roofline per op, alpha-beta per collective", "seconds", make<RooflineModel>},
       {"mindspore", "MindSpore's, in bytes of computation", "bytes of computation",
        make<MindsporeModel>, prime_meshes},
+      {"symbolic", "SAPP's relative costs, for rec", "elements", make<SymbolicModel>},
   };
   return table;
 }

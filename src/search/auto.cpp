@@ -12,6 +12,7 @@ namespace {
 // Entries of the exact search's tables, over all meshes, up to which it is run without a time
 // limit: some ten seconds of one core.
 constexpr double kAffordable = 2e8;
+constexpr int kMaxAxes = 6;  // of a mesh on which candidates are counted at all
 
 bool is_searcher(const char* name) {
   const auto& table = searchers();
@@ -22,9 +23,11 @@ bool is_searcher(const char* name) {
 // About what the exact search has to look at: per op the squares of its number of candidates, over
 // all meshes. Counts no clock, so that the same input gives the same plan anywhere.
 double size_of_exact_search(const SearchRequest& request) {
-  const std::vector<Mesh> meshes = request.mesh
-                                       ? std::vector<Mesh>{*request.mesh}
-                                       : mesh_candidates(request.cluster, request.max_axes);
+  std::vector<Mesh> meshes = mesh_candidates(request.cluster, request.max_axes);
+  for (const CostModelRow& row : cost_models()) {
+    if (request.cost_model == row.name && row.meshes) meshes = row.meshes(request.cluster);
+  }
+  if (request.mesh) meshes = {*request.mesh};
   std::map<std::string, double> uses;  // by rule
   std::map<std::string, const Rule*> rule_of_text;
   for (const Rule& rule : request.rules.rules) {
@@ -34,6 +37,7 @@ double size_of_exact_search(const SearchRequest& request) {
   }
   double size = 0;
   for (const Mesh& mesh : meshes) {
+    if (mesh.rank() > kMaxAxes) return kInfinity;
     for (const auto& [text, count] : uses) {
       const auto all = static_cast<double>(candidates(*rule_of_text[text], mesh).size());
       size += count * all * all;

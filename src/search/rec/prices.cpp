@@ -35,7 +35,7 @@ std::shared_ptr<const RoleTable> RolePrices::table(std::size_t rank, DType dtype
       const std::size_t a = std::min<std::size_t>(from, kSplit);
       std::size_t b = std::min<std::size_t>(to, kSplit);
       if (a == kSplit && b == kSplit && from != to) b = kSplit + 1;
-      table[from][to] = prices[a][b].seconds;
+      table[from][to] = std::min(prices[a][b].seconds, kNever);
     }
   }
   return kept = std::make_shared<const RoleTable>(std::move(table));

@@ -15,6 +15,9 @@ inline constexpr int kPartial = 1;
 inline constexpr int kSplit = 2;  // + the dimension
 int role_on(const Spec& spec, int axis);
 
+// Stands for a price that is infinite: dearer than anything, and still a number to calculate with.
+inline constexpr double kNever = 1e18;
+
 // From role to role.
 using RoleTable = std::vector<Row>;
 

@@ -38,6 +38,14 @@ SearchRequest without_names(const SearchRequest& request) {
   return plain;
 }
 
+// The meshes that a cost model insists on; empty: any. Such a model also has its own candidates.
+std::vector<Mesh> meshes_of_model(const SearchRequest& request) {
+  for (const CostModelRow& row : cost_models()) {
+    if (request.cost_model == row.name && row.meshes) return row.meshes(request.cluster);
+  }
+  return {};
+}
+
 // The plans of one mesh.
 struct Attempt {
   Mesh mesh;
@@ -58,20 +66,27 @@ struct Recursive {
   // What pins (and --fill) leave of each class of ops on a mesh.
   Result<rec::Allowed> allowed_on(const Mesh& mesh) const {
     rec::Allowed allowed(wiring.op_of_class.size());
+    AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, mesh));
+    const bool any = meshes_of_model(request).empty();
     for (std::size_t c = 0; c < allowed.size(); ++c) {
       const OpId id = wiring.op_of_class[c];
       const Rule& rule = request.rules.rules[id.index()];
       const auto pin = request.pins.ops.find(request.graph.op(id).name);
       const bool has_pin = pin != request.pins.ops.end();
-      if (!has_pin && request.fill == Fill::kSearch) continue;
+      const bool pick = has_pin || request.fill != Fill::kSearch;
+      if (!pick && any) continue;
       MeshProblem::OpChoices all;
-      for (Assignment& a : candidates(rule, mesh)) {
+      for (Assignment& a : model->choices(request.graph.op(id), rule, pick)) {
         all.specs.push_back(*specs_of(rule, a, mesh));
         all.assignments.push_back(std::move(a));
       }
       if (has_pin) {
         AUTOPAR_TRY(kept, pinned(all, pin->second, request.graph, id, rule, mesh));
         allowed[c] = kept.assignments;
+        continue;
+      }
+      if (!pick) {
+        allowed[c] = std::move(all.assignments);
         continue;
       }
       const int factor = request.fill == Fill::kDataParallel ? wiring.batch_factor_of_class[c] : -1;
@@ -83,6 +98,7 @@ struct Recursive {
 
   Result<std::vector<Mesh>> meshes() const {
     if (request.mesh) return std::vector<Mesh>{*request.mesh};
+    if (auto insisted = meshes_of_model(request); !insisted.empty()) return insisted;
     const Mesh finest = rec::finest_mesh(request.cluster);
     const SearchRequest plain = without_names(request);
     const rec::Allowed all(wiring.op_of_class.size());

@@ -184,8 +184,9 @@ class Recursion {
       for (std::size_t j = 0; j < op.outputs.size(); ++j) {
         add(specs->outputs[j], op.outputs[j], true);
       }
-      cost->push_back(price.total() + options_.byte_price * bytes);
-      state.weight = std::max(state.weight, price.total());
+      const double total = std::min(price.total(), kNever);
+      cost->push_back(total + options_.byte_price * bytes);
+      state.weight = std::max(state.weight, total);
       state.choices.push_back(std::move(choice));
     }
     AUTOPAR_CHECK(!state.choices.empty(), "rec: no choice for op " + op.name);

@@ -1,0 +1,267 @@
+// Double recursion and auto: levels against all their choices, any device count, pins, memory.
+#include <catch2/catch.hpp>
+#include <random>
+
+#include "graphs.hpp"
+#include "search/rec/level.hpp"
+#include "search/rec/meshes.hpp"
+
+using namespace autopar;
+using namespace autopar::testing;
+
+namespace {
+
+// Ops along a chain with some skips; prices between roles like those of collectives.
+rec::LevelProblem random_level(std::mt19937_64& random) {
+  const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
+  const auto price = [&](double most) { return most * static_cast<double>(below(1000)) / 1000; };
+  rec::LevelProblem problem;
+  const std::size_t nodes = 2 + below(5), roles = 2 + below(3);
+  for (std::size_t s = 0; s + 1 < nodes; ++s) {
+    rec::Star star;
+    for (std::size_t r = 0; r < roles; ++r) star.roles.push_back(static_cast<int>(r));
+    star.base.assign(roles, 0.0);
+    problem.stars.push_back(std::move(star));
+  }
+  for (std::size_t n = 0; n < nodes; ++n) {
+    const std::size_t choices = 1 + below(3);
+    std::vector<double> cost;
+    for (std::size_t c = 0; c < choices; ++c) cost.push_back(price(1));
+    rec::LevelNode node;
+    node.weight = price(1);
+    const auto add = [&](std::size_t star, bool produces) {
+      rec::PortPrices prices(choices, rec::Row(roles));
+      for (auto& row : prices) {
+        for (double& p : row) p = price(2);
+        row[below(roles)] = 0;
+      }
+      node.ports.push_back({static_cast<int>(star), produces,
+                            std::make_shared<const rec::PortPrices>(std::move(prices))});
+    };
+    if (n > 0) add(n - 1, false);
+    if (n > 2 && below(2) == 0) add(below(n - 1), false);
+    if (n + 1 < nodes) add(n, true);
+    node.cost = std::make_shared<const std::vector<double>>(std::move(cost));
+    problem.nodes.push_back(std::move(node));
+  }
+  return problem;
+}
+
+double least_cost(const rec::LevelProblem& problem) {
+  std::vector<int> choices(problem.nodes.size(), 0);
+  double least = kInfinity;
+  while (true) {
+    least = std::min(least, rec::level_cost(problem, choices));
+    std::size_t n = 0;
+    for (; n < choices.size(); ++n) {
+      if (++choices[n] < static_cast<int>(problem.nodes[n].cost->size())) break;
+      choices[n] = 0;
+    }
+    if (n == choices.size()) return least;
+  }
+}
+
+// Batches of n through two layers, widths that odd counts divide too.
+Graph layers_graph(std::int64_t batch, std::int64_t width) {
+  GraphBuilder b;
+  ValueId x = b.input("X", {batch, width});
+  for (int l = 0; l < 3; ++l) {
+    const std::string name = "l" + std::to_string(l);
+    const ValueId w = b.parameter(name + ".w", {width, width});
+    const ValueId v = b.parameter(name + ".v", {width, width});
+    const ValueId up = b.op("MatMul", {x, w}, {batch, width}, {}, name + ".up");
+    const ValueId act = b.op("Relu", {up}, {batch, width}, {}, name + ".act");
+    const ValueId down = b.op("MatMul", {act, v}, {batch, width}, {}, name + ".down");
+    x = b.op("Add", {x, down}, {batch, width}, {}, name + ".add");
+  }
+  b.graph.outputs = {x};
+  b.graph.name = "layers";
+  return b.graph;
+}
+
+Seconds cost_of(const SearchRequest& request, const std::string& searcher) {
+  SearchRequest asked = request;
+  asked.searcher = searcher;
+  const auto found = search(asked);
+  if (found) return found->cost.total();
+  CHECK(found.error().code == ErrorCode::kInfeasible);
+  return kInfinity;
+}
+
+}  // namespace
+
+TEST_CASE("rec: decisions of a level against all choices", "[rec]") {
+  int optimal = 0;
+  double excess = 0;
+  const int wanted = 400;
+  for (int seed = 0; seed < wanted; ++seed) {
+    std::mt19937_64 random(static_cast<std::uint64_t>(seed));
+    const rec::LevelProblem problem = random_level(random);
+    const std::vector<int> choices = rec::decide(problem, {});
+    REQUIRE(choices == rec::decide(problem, {}));
+    const double cost = rec::level_cost(problem, choices), least = least_cost(problem);
+    INFO("seed " << seed);
+    REQUIRE(cost >= least * (1 - 1e-12));
+    optimal += cost <= least * (1 + 1e-9) + 1e-12;
+    excess += cost - least;
+  }
+  INFO(optimal << " of " << wanted << " optimal, mean excess " << excess / wanted);
+  CHECK(optimal > wanted * 9 / 10);
+}
+
+TEST_CASE("rec: cuts of any device count become few axes", "[rec]") {
+  for (std::int64_t outer : {1, 5, 6, 7, 12, 125}) {
+    for (std::int64_t inner : {1, 2, 6, 8}) {
+      const Cluster cluster = small_cluster({inner, outer});
+      const Mesh finest = rec::finest_mesh(cluster);
+      CHECK(finest.size() == outer * inner);
+      for (const Axis& axis : finest.axes) {
+        for (std::int64_t p = 2; p < axis.size; ++p) CHECK(axis.size % p != 0);
+      }
+      const Graph graph = layers_graph(outer * inner, 24);
+      const auto rules = rules_of(graph);
+      SearchRequest request{graph, *rules, cluster};
+      const rec::Wiring wiring = rec::wiring_of(request);
+      const rec::Allowed all(wiring.op_of_class.size());
+      const auto decisions = rec::recurse(request, wiring, finest, all, {});
+      REQUIRE(decisions.ok());
+      const auto meshes = rec::joined_meshes(cluster, finest, *decisions, 3);
+      REQUIRE(!meshes.empty());
+      for (const Mesh& mesh : meshes) {
+        CHECK(mesh.size() == outer * inner);
+        CHECK(mesh.rank() <= 3);
+      }
+    }
+  }
+}
+
+TEST_CASE("rec: any device count; no better than the bound; the same again", "[rec]") {
+  for (std::int64_t devices : {1, 2, 6, 7, 12, 48, 1000}) {
+    const Cluster cluster =
+        small_cluster({devices % 4 == 0 ? 4 : 1, devices % 4 == 0 ? devices / 4 : devices});
+    const Graph graph = layers_graph(devices == 7 ? 14 : 96, 120);
+    const auto rules = rules_of(graph);
+    SearchRequest request{graph, *rules, cluster};
+    request.searcher = "recursive_programming";
+    INFO(devices << " devices");
+    const auto found = search(request);
+    REQUIRE(found.ok());
+    CHECK(found->searcher == "rec");
+    CHECK(found->lower_bound == 0);
+    const auto again = search(request);
+    REQUIRE(again.ok());
+    CHECK(again->strategy == found->strategy);
+    request.mesh = found->strategy.mesh;
+    request.searcher = "dp";
+    const auto exact = search(request);
+    REQUIRE(exact.ok());
+    CHECK(found->cost.total() >= exact->lower_bound * (1 - 1e-12));
+    CHECK(found->cost.total() <= exact->cost.total() * 1.25);
+  }
+}
+
+TEST_CASE("rec: pins are kept, by counts and by names", "[rec]") {
+  const Graph graph = layers_graph(24, 24);
+  const auto rules = rules_of(graph);
+  for (std::int64_t devices : {8, 12}) {
+    const Cluster cluster = small_cluster({devices});
+    SearchRequest request{graph, *rules, cluster};
+    request.searcher = "rec";
+    const std::vector<std::vector<std::int64_t>> counts = {{2, 1}, {1, devices / 2}};
+    request.pins.ops["l1.up"].in_strategy = counts;
+    const auto found = search(request);
+    REQUIRE(found.ok());
+    const auto specs = op_specs_of(graph, *rules, found->strategy);
+    REQUIRE(specs.ok());
+    for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+      if (graph.ops[o].name != "l1.up") continue;
+      CHECK(strategy_of((*specs)[o].inputs, found->strategy.mesh) == counts);
+    }
+    request.pins.ops["l1.up"].in_strategy = {{5, 1}, {1, 1}};
+    const auto refused = search(request);
+    REQUIRE(!refused.ok());
+    CHECK(refused.error().code == ErrorCode::kInput);
+    CHECK(refused.error().message.find("l1.up") != std::string::npos);
+  }
+}
+
+TEST_CASE("rec: never over the memory limit", "[rec]") {
+  int fitted = 0, refused = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    const Graph graph =
+        seed % 3 == 0 ? layers_graph(24, 48) : random_graph(seed, 3 + static_cast<int>(seed % 5));
+    const auto rules = rules_of(graph);
+    const Cluster cluster = small_cluster(seed % 2 == 0 ? std::vector<std::int64_t>{4}
+                                                        : std::vector<std::int64_t>{2, 2});
+    SearchRequest request{graph, *rules, cluster};
+    request.searcher = "rec";
+    const auto free = search(request);
+    REQUIRE(free.ok());
+    for (const double share : {0.95, 0.7, 0.5, 0.2}) {
+      request.memory_limit =
+          static_cast<Bytes>(static_cast<double>(free->cost.memory.total) * share);
+      const auto found = search(request);
+      INFO("seed " << seed << " share " << share);
+      if (found) {
+        ++fitted;
+        CHECK(found->cost.memory.total <= request.memory_limit);
+        CHECK(found->cost.total() >= free->cost.total() * 0.5);
+        continue;
+      }
+      ++refused;
+      CHECK(found.error().code == ErrorCode::kInfeasible);
+    }
+  }
+  INFO(fitted << " fitted, " << refused << " refused");
+  CHECK(fitted > 20);
+  CHECK(refused > 20);
+}
+
+TEST_CASE("auto: as good as the best of those that it runs", "[rec]") {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    const Graph graph = random_graph(seed, 2 + static_cast<int>(seed % 7));
+    const auto rules = rules_of(graph);
+    const Cluster cluster = small_cluster(seed % 2 == 0 ? std::vector<std::int64_t>{6}
+                                                        : std::vector<std::int64_t>{2, 3});
+    SearchRequest request{graph, *rules, cluster};
+    if (seed % 3 == 0) {
+      request.pins.ops[graph.ops[seed % graph.ops.size()].name].assignment.emplace();
+    }
+    if (seed % 4 == 1) request.memory_limit = 6000;
+    INFO("seed " << seed);
+    request.searcher = "auto";
+    const auto found = search(request);
+    const Seconds best = std::min(
+        {cost_of(request, "rec"), cost_of(request, "data_parallel"), cost_of(request, "dp")});
+    REQUIRE(found.ok() == (best < kInfinity));
+    if (!found) continue;
+    CHECK(found->cost.total() <= best);
+    CHECK(found->searcher == "auto");
+    CHECK(found->picked.tried.size() >= 3);
+    CHECK(!found->picked.why.empty());
+    CHECK(found->lower_bound <= found->cost.total());
+  }
+}
+
+TEST_CASE("rec: relative costs of SAPP give its textbook plans", "[rec]") {
+  // MatMuls of the published tests of the original: the cheapest cut three times over.
+  const auto counts_of = [](std::int64_t m, std::int64_t k, std::int64_t n) {
+    GraphBuilder b;
+    const ValueId x = b.input("X", {m, k});
+    const ValueId w = b.parameter("W", {k, n});
+    b.graph.outputs = {b.op("MatMul", {x, w}, {m, n}, {}, "mm")};
+    b.graph.name = "one";
+    const auto rules = rules_of(b.graph);
+    const Cluster cluster = small_cluster({8});
+    SearchRequest request{b.graph, *rules, cluster};
+    request.searcher = "rec";
+    request.cost_model = "symbolic";
+    const auto found = search(request);
+    REQUIRE(found.ok());
+    const auto specs = op_specs_of(b.graph, *rules, found->strategy);
+    return strategy_of((*specs)[0].inputs, found->strategy.mesh);
+  };
+  using Counts = std::vector<std::vector<std::int64_t>>;
+  CHECK(counts_of(32768, 1024, 1024) == Counts{{8, 1}, {1, 1}});
+  CHECK(counts_of(160, 320, 3200000) == Counts{{1, 1}, {1, 8}});
+}
