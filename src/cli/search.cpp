@@ -55,7 +55,7 @@ Status dump_problem(const std::string& path, const SearchRequest& request, const
 }
 
 bool propagates(const std::string& searcher) {
-  return searcher == "propagate" || searcher == "sharding_propagation" || searcher == "auto";
+  return searcher == "propagate" || searcher == "sharding_propagation";
 }
 
 Status set_propagation(const PlanOptions& options, SearchRequest& request) {

@@ -55,8 +55,12 @@ bool Beliefs::decided(OpId op) const { return choice(op) >= 0; }
 
 int Beliefs::choice(OpId op) const { return choices_[at(mesh_problem_.node_of_op[op.index()])]; }
 
+const CostTable& Beliefs::table_of(const Incident& incident) const {
+  return problem_.tables[at(problem_.edges[at(incident.edge)].cost_table)];
+}
+
 double Beliefs::price(const Incident& incident, int own, int other) const {
-  const CostTable& table = problem_.tables[at(problem_.edges[at(incident.edge)].cost_table)];
+  const CostTable& table = table_of(incident);
   return incident.is_from ? table.at(own, other) : table.at(other, own);
 }
 
@@ -161,27 +165,45 @@ void Beliefs::add_op_end(const Incident& incident, Prices& prices) const {
 void Beliefs::add_value_end(const Incident& incident, Prices& prices) const {
   const int node = incident.other;
   std::vector<double> now = belief(node, -1);
-  std::vector<double> ahead = now;
   const bool reads_it = !incident.is_from;
-  if (open_readers_[at(node)] - (reads_it ? 1 : 0) > 0) {
-    const auto& specs = mesh_problem_.specs_of_node[at(node)];
-    for (std::size_t h = 0; h < now.size(); ++h) {
-      if (!specs[h].partial.empty()) now[h] += least_of_hub_[at(node)][h];
-      ahead[h] += least_of_hub_[at(node)][h];
+  const bool others_read = open_readers_[at(node)] - (reads_it ? 1 : 0) > 0;
+  if (!others_read) {
+    const std::vector<double> added = added_to(incident, now, prices.now.size());
+    for (std::size_t c = 0; c < added.size(); ++c) {
+      prices.now[c] += added[c];
+      prices.ahead[c] += added[c];
     }
+    return;
   }
-  const auto add = [&](const std::vector<double>& have, std::vector<double>& sums) {
-    const double before = least(have);
-    for (std::size_t c = 0; c < sums.size(); ++c) {
-      double best = kInfinity;
-      for (std::size_t h = 0; h < have.size(); ++h) {
-        best = std::min(best, have[h] + price(incident, static_cast<int>(c), static_cast<int>(h)));
-      }
-      sums[c] += std::isinf(before) ? best : best - before;
+  std::vector<double> ahead = now;
+  const auto& specs = mesh_problem_.specs_of_node[at(node)];
+  for (std::size_t h = 0; h < now.size(); ++h) {
+    if (!specs[h].partial.empty()) now[h] += least_of_hub_[at(node)][h];
+    ahead[h] += least_of_hub_[at(node)][h];
+  }
+  const std::vector<double> added_now = added_to(incident, now, prices.now.size());
+  const std::vector<double> added_ahead = added_to(incident, ahead, prices.now.size());
+  for (std::size_t c = 0; c < added_now.size(); ++c) {
+    prices.now[c] += added_now[c];
+    prices.ahead[c] += added_ahead[c];
+  }
+}
+
+// By how much each candidate raises the least of a value's node.
+std::vector<double> Beliefs::added_to(const Incident& incident, const std::vector<double>& have,
+                                      std::size_t candidates) const {
+  const CostTable& table = table_of(incident);
+  const double before = least(have);
+  std::vector<double> added(candidates, kInfinity);
+  for (std::size_t c = 0; c < candidates; ++c) {
+    const double* prices = table.values.data() + (incident.is_from ? c * have.size() : c);
+    const std::size_t step = incident.is_from ? 1 : candidates;
+    for (std::size_t h = 0; h < have.size(); ++h, prices += step) {
+      added[c] = std::min(added[c], have[h] + *prices);
     }
-  };
-  add(now, prices.now);
-  add(ahead, prices.ahead);
+    if (!std::isinf(before)) added[c] -= before;
+  }
+  return added;
 }
 
 Beliefs::Prices Beliefs::prices(OpId op) const {

@@ -40,10 +40,13 @@ class Beliefs {
     bool is_from = false;  // this node is the edge's `from`
   };
   bool is_op(int node) const;
+  const CostTable& table_of(const Incident& incident) const;
   double price(const Incident& incident, int own, int other) const;
   std::size_t choice_count(int node) const;
   std::vector<double> belief(int node, int without) const;
   void add_op_end(const Incident& incident, Prices& prices) const;
+  std::vector<double> added_to(const Incident& incident, const std::vector<double>& have,
+                               std::size_t candidates) const;
   void add_value_end(const Incident& incident, Prices& prices) const;
   bool reads_partial(int op_node, int from, int choice) const;
   bool leaves_partial(int from, int op_node, int choice) const;

@@ -253,7 +253,7 @@ const char* name_of(Conflict::Kind kind) {
 Status explain_propagation(const SearchRequest& request, const MeshProblem& problem,
                            const Solution& solution, CostModel& model, SearchOutcome& outcome) {
   const Seeds seeds = seeds_of(request, problem);
-  const PropagationTrace trace = propagate_breadth_first(request, problem, seeds);
+  PropagationTrace trace = propagate_breadth_first(request, problem, seeds);
   AUTOPAR_TRY(specs, op_specs_of(request.graph, request.rules, outcome.strategy));
   Propagation propagation;
   for (const Seeds::Seed& seed : seeds.seeds) propagation.seeds.push_back(seed.text);
@@ -264,8 +264,14 @@ Status explain_propagation(const SearchRequest& request, const MeshProblem& prob
     propagation.exact = propagation.breadth_first;
     propagation.exact_gap = solution.redistribution_gap;
     const Strategy plain = strategy_of(request.graph, problem, trace.choices);
-    AUTOPAR_TRY(cost, evaluate(request.graph, request.rules, plain, model));
+    AUTOPAR_TRY(cost, evaluate(request.graph, request.rules, plain, model, request.updates));
     propagation.breadth_first = redistribution_of(cost, plain.mesh);
+  }
+  for (int node : problem.node_of_op) {
+    const auto n = static_cast<std::size_t>(node);
+    if (solution.choices[n] == trace.choices[n]) continue;
+    trace.origin = origins_by_agreement(request.graph, problem, seeds, trace, specs);
+    break;
   }
   propagation.conflicts = Explainer(request, problem, seeds, trace, outcome, specs).conflicts();
   outcome.propagation = std::move(propagation);

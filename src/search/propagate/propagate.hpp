@@ -76,6 +76,12 @@ struct PropagationTrace {
 PropagationTrace propagate_breadth_first(const SearchRequest& request, const MeshProblem& problem,
                                          const Seeds& seeds);
 
+// Per op the seed that it follows in another plan of the same pins (the exact one): that of the
+// nearest op with which it agrees on a tensor, and so on; kFilled as in the trace.
+std::vector<int> origins_by_agreement(const Graph& graph, const MeshProblem& problem,
+                                      const Seeds& seeds, const PropagationTrace& trace,
+                                      const std::vector<OpSpecs>& specs);
+
 // The row of the searchers' table. Errors: kUsage where there is nothing to start from. A plan over
 // the memory limit is first mended in hubs, stored and output specs; where that does not help, the
 // solution is not feasible and names the peak.
