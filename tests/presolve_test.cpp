@@ -7,6 +7,7 @@
 
 #include <random>
 
+#include "autopar/iopddl.hpp"
 #include "autopar/problem.hpp"
 #include "search/solver/presolve.hpp"
 
@@ -151,6 +152,33 @@ TEST_CASE("Folded problems have the same optimum", "[presolve]") {
   CHECK(counts.feasible > 800);
   CHECK(counts.infeasible > 100);
   CHECK(counts.bound_by_memory > 100);
+}
+
+// Costs and uses are whole numbers here, so nothing is rounded.
+TEST_CASE("The IOPDDL form has the same optimum", "[presolve]") {
+  int feasible = 0, with_edge_uses = 0;
+  for (unsigned seed = 0; seed < 400; ++seed) {
+    INFO("seed " << seed);
+    Problem problem = Generator(seed).make(seed % 4 != 0, 6);
+    problem.base_use = seed % 3;
+    const Result<IopddlProblem> read = parse_iopddl(problem_to_iopddl(problem, "p"), "p.json");
+    REQUIRE(read);
+    const Result<Solution> truth = solve_exhaustive(problem);
+    REQUIRE(truth);
+    const Solution found = solve_dp(read->problem, {});
+    REQUIRE(found.feasible == truth->feasible);
+    for (const ProblemEdge& edge : problem.edges) with_edge_uses += edge.uses.empty() ? 0 : 1;
+    if (!found.feasible) continue;
+    ++feasible;
+    CHECK(found.cost == truth->cost);
+    // The first nodes are the problem's.
+    std::vector<int> choices = found.choices;
+    choices.resize(problem.nodes.size());
+    CHECK(evaluate(problem, choices).cost == truth->cost);
+    CHECK(evaluate(problem, choices).peak_use <= problem.use_limit);
+  }
+  CHECK(feasible > 100);
+  CHECK(with_edge_uses > 100);
 }
 
 TEST_CASE("A chain of equal choices is one node", "[presolve]") {
