@@ -40,8 +40,6 @@ struct Conventions {
   // Inputs, parameters and outputs lie in any spec. False: as an op that reads or makes them has
   // them, unless something else says how.
   bool any_boundary = true;
-  // A parameter that several ops read lies as each of them needs it.
-  bool parameters_agree = false;
 };
 
 // Prices ops and reshards on one mesh. Deterministic; may cache, so not thread-safe.
@@ -54,6 +52,9 @@ class CostModel {
   // What an op may choose from, never empty; with none, if it is there, last. `pinned`: for a pin
   // to pick from, and for baselines.
   virtual std::vector<Assignment> choices(const Op& op, const Rule& rule, bool pinned);
+  // Whether `reader` must need a value as it lies. `shared`: others read it, too.
+  virtual bool keeps_layout(const Graph& graph, const Value& value, const Op& reader,
+                            bool shared) const;
   // Precondition: `specs` are those of `assignment`. Errors: the op cannot be localised.
   virtual Result<OpPrice> op_price(const Graph& graph, const Op& op, const Rule& rule,
                                    const Assignment& assignment, const OpSpecs& specs) = 0;

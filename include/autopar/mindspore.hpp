@@ -23,6 +23,9 @@ struct MindsporeWeights {
   double constant = 3072;   // ... it counts as this many, and above which ...
   double bias = 1024;       // ... it counts as this many more
   DeviceUse devices = DeviceUse::kAllOrNone;
+  // "elementwise_op_strategy_follow": what an elementwise op leaves is read as it lies, and such an
+  // op need not use all devices.
+  bool elementwise_follow = false;
 };
 
 // MindSpore's cost model for its dynamic programming and sharding propagation: bytes per device, in
@@ -58,6 +61,8 @@ class MindsporeModel final : public CostModel {
   const Cluster& cluster() const override;
   Conventions conventions() const override;
   std::vector<Assignment> choices(const Op& op, const Rule& rule, bool pinned) override;
+  bool keeps_layout(const Graph& graph, const Value& value, const Op& reader,
+                    bool shared) const override;
   Result<OpPrice> op_price(const Graph& graph, const Op& op, const Rule& rule,
                            const Assignment& assignment, const OpSpecs& specs) override;
   std::vector<std::vector<ReshardPrice>> reshard_prices(const Shape& shape, DType dtype,

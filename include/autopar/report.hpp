@@ -14,6 +14,8 @@ namespace autopar {
 // Bytes with a binary unit ("1.50 GiB"), seconds with a fitting one ("12.3 ms"), counts ("8.03 G").
 std::string format_bytes(double bytes);
 std::string format_seconds(Seconds seconds);
+// A price of a cost model by name: seconds as above, other units as plain numbers ("27646").
+std::string format_price(double price, const std::string& cost_model);
 std::string format_count(double count);
 
 // Text columns, aligned; numbers to the right. The first row is the head.
@@ -101,8 +103,11 @@ Result<Report> report_of_json(const std::string& text, const std::string& path);
 std::vector<Baseline> run_baselines(const SearchRequest& request, const SearchOutcome& outcome);
 
 // Every term of a strategy's cost with its op or tensor; the last row is the total.
-std::string terms_table(const Graph& graph, const Mesh& mesh, const StrategyCost& cost);
-std::string terms_json(const Graph& graph, const Mesh& mesh, const StrategyCost& cost);
+// In the units of the cost model by that name.
+std::string terms_table(const Graph& graph, const Mesh& mesh, const StrategyCost& cost,
+                        const std::string& cost_model = "roofline");
+std::string terms_json(const Graph& graph, const Mesh& mesh, const StrategyCost& cost,
+                       const std::string& cost_model = "roofline");
 
 // Pictures of files.
 std::string show_graph(const Graph& graph, bool all_ops);

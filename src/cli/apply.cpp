@@ -133,8 +133,9 @@ Result<int> run_price(const PlanOptions& options, const CommonOptions& common) {
   AUTOPAR_TRY(applied, apply(options, common));
   const Graph& graph = applied->request->graph;
   const SearchOutcome& outcome = applied->outcome;
-  std::cout << (common.json ? terms_json(graph, outcome.strategy.mesh, outcome.cost)
-                            : terms_table(graph, outcome.strategy.mesh, outcome.cost));
+  const std::string& name = applied->request->cost_model;
+  std::cout << (common.json ? terms_json(graph, outcome.strategy.mesh, outcome.cost, name)
+                            : terms_table(graph, outcome.strategy.mesh, outcome.cost, name));
   return 0;
 }
 

@@ -15,7 +15,8 @@ namespace {
 // One line that is drawn over, on a terminal only and not before the search has taken a while.
 class ProgressLine {
  public:
-  explicit ProgressLine(bool quiet) : shown_(!quiet && isatty(STDERR_FILENO) != 0) {}
+  ProgressLine(bool quiet, std::string cost_model)
+      : shown_(!quiet && isatty(STDERR_FILENO) != 0), cost_model_(std::move(cost_model)) {}
   ~ProgressLine() {
     if (drawn_) std::fprintf(stderr, "\r\033[K");
   }
@@ -25,13 +26,14 @@ class ProgressLine {
     last_ = now;
     drawn_ = true;
     std::fprintf(stderr, "\r\033[Ksearching: best %s, lower bound %s",
-                 format_seconds(progress.best_cost).c_str(),
-                 format_seconds(progress.lower_bound).c_str());
+                 format_price(progress.best_cost, cost_model_).c_str(),
+                 format_price(progress.lower_bound, cost_model_).c_str());
     std::fflush(stderr);
   }
 
  private:
   bool shown_;
+  std::string cost_model_;
   bool drawn_ = false;
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
@@ -89,7 +91,7 @@ Result<int> run(const PlanOptions& options, const CommonOptions& common) {
   }
   const double import_seconds = seconds_since(start);
   Result<SearchOutcome> outcome = [&] {
-    ProgressLine line(common.quiet);
+    ProgressLine line(common.quiet, request.cost_model);
     request.solve.progress = [&line](const SolveProgress& p) { line.draw(p); };
     return search(request);
   }();

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "cost/mindspore_redistribution.hpp"
 
@@ -38,6 +39,16 @@ Counted counted(const Op& op) {
 
 // A Reshape takes the layouts of its neighbours as they are, used devices or not.
 bool takes_any_layout(const Op& op) { return op.type == "Reshape" || op.type == "Flatten"; }
+
+bool is_elementwise(const Op& op) {
+  static const std::set<std::string> types = {
+      "Abs",        "Add",  "And",   "Cast",  "Ceil",    "Cos",     "Div",  "Elu",
+      "Equal",      "Erf",  "Exp",   "Floor", "Gelu",    "Greater", "Less", "Log",
+      "Max",        "Min",  "Mod",   "Mul",   "Neg",     "Not",     "Or",   "Pow",
+      "Reciprocal", "Relu", "Round", "Selu",  "Sigmoid", "Sign",    "Sin",  "Softplus",
+      "Softsign",   "Sqrt", "Sub",   "Tanh",  "Where",   "Xor"};
+  return op.domain.empty() && types.count(op.type) != 0;
+}
 
 // Bytes over all of one kind, in the order in which MindSpore sums them.
 struct Bill {
@@ -151,6 +162,8 @@ std::vector<Assignment> CostModel::choices(const Op&, const Rule& rule, bool) {
   return candidates(rule, mesh());
 }
 
+bool CostModel::keeps_layout(const Graph&, const Value&, const Op&, bool) const { return false; }
+
 std::vector<Mesh> prime_meshes(const Cluster& cluster) {
   std::vector<std::vector<std::int64_t>> found = {{}};  // outermost first
   for (auto tier = cluster.tiers.rbegin(); tier != cluster.tiers.rend(); ++tier) {
@@ -189,7 +202,15 @@ const Mesh& MindsporeModel::mesh() const { return state_->mesh; }
 const Cluster& MindsporeModel::cluster() const { return state_->cluster; }
 
 Conventions MindsporeModel::conventions() const {
-  return {.shared_reshards = false, .any_boundary = false, .parameters_agree = true};
+  return {.shared_reshards = false, .any_boundary = false};
+}
+
+// A parameter of several readers lies alike for all of them.
+bool MindsporeModel::keeps_layout(const Graph& graph, const Value& value, const Op&,
+                                  bool shared) const {
+  if (value.kind == ValueKind::kParameter) return shared;
+  return state_->weights.elementwise_follow && value.producer.valid() &&
+         is_elementwise(graph.op(value.producer));
 }
 
 std::vector<Assignment> MindsporeModel::choices(const Op& op, const Rule& rule, bool pinned) {
@@ -204,7 +225,9 @@ std::vector<Assignment> MindsporeModel::choices(const Op& op, const Rule& rule, 
   strategies.extend(0, 0, 1, scratch);
   std::int64_t most = 1;
   for (const auto& [used, assignment] : strategies.found) most = std::max(most, used);
-  const DeviceUse use = pinned || takes_any_layout(op) ? DeviceUse::kAny : state_->weights.devices;
+  const bool any =
+      pinned || takes_any_layout(op) || (state_->weights.elementwise_follow && is_elementwise(op));
+  const DeviceUse use = any ? DeviceUse::kAny : state_->weights.devices;
   using Ranked = std::pair<std::vector<std::vector<std::int64_t>>, Assignment>;
   std::vector<Ranked> ranked;
   for (const auto& [used, assignment] : strategies.found) {

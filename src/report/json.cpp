@@ -3,6 +3,7 @@
 
 #include "autopar/report.hpp"
 #include "report/propagation.hpp"
+#include "report/unit.hpp"
 
 namespace autopar {
 
@@ -92,6 +93,7 @@ std::string to_json(const Report& r, std::size_t rows) {
   j["searcher"] = r.searcher;
   if (!r.picked.searcher.empty()) j["picked"] = picked_json(r.picked);
   j["cost_model"] = r.cost_model;
+  j["cost_unit"] = unit_of(r.cost_model);  // of everything below whose key says seconds
   j["mesh"] = mesh_json(r.mesh);
   j["cost"] = {{"seconds", r.seconds},
                {"compute_seconds", r.compute},
@@ -140,7 +142,8 @@ std::string to_json(const Report& r, std::size_t rows) {
   return j.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-std::string terms_json(const Graph& graph, const Mesh& mesh, const StrategyCost& cost) {
+std::string terms_json(const Graph& graph, const Mesh& mesh, const StrategyCost& cost,
+                       const std::string& cost_model) {
   Json terms = Json::array();
   for (const CostTerm& term : cost.terms) {
     Json entry;
@@ -159,6 +162,8 @@ std::string terms_json(const Graph& graph, const Mesh& mesh, const StrategyCost&
   }
   Json j = {{"format", "autopar-price"},
             {"version", 1},
+            {"cost_model", cost_model},
+            {"cost_unit", unit_of(cost_model)},
             {"seconds", cost.total()},
             {"compute_seconds", cost.compute()},
             {"communication_seconds", cost.communication()},

@@ -15,22 +15,25 @@ std::string format_rate(double bytes_per_s) {
 
 }  // namespace
 
-std::string terms_table(const Graph& graph, const Mesh& mesh, const StrategyCost& cost) {
+std::string terms_table(const Graph& graph, const Mesh& mesh, const StrategyCost& cost,
+                        const std::string& cost_model) {
   TextTable table;
   table.right_aligned = {false, false, false, true, true};
-  table.rows = {{"term", "op", "tensor", "time", "sent/device"}};
+  table.rows = {
+      {"term", "op", "tensor", cost_model == "roofline" ? "time" : "cost", "sent/device"}};
   for (const CostTerm& term : cost.terms) {
     if (term.seconds == 0) continue;
     const bool compute = term.kind == CostTerm::Kind::kCompute;
     table.rows.push_back({compute ? "compute" : to_text(term.collective, mesh),
                           term.op.valid() ? graph.op(term.op).name : "(output)",
                           term.value.valid() ? graph.value(term.value).name : "",
-                          format_seconds(term.seconds),
+                          format_price(term.seconds, cost_model),
                           compute ? "" : format_bytes(term.sent_bytes)});
   }
-  table.rows.push_back({"compute in all", "", "", format_seconds(cost.compute()), ""});
-  table.rows.push_back({"communication in all", "", "", format_seconds(cost.communication()), ""});
-  table.rows.push_back({"total", "", "", format_seconds(cost.total()), ""});
+  table.rows.push_back({"compute in all", "", "", format_price(cost.compute(), cost_model), ""});
+  table.rows.push_back(
+      {"communication in all", "", "", format_price(cost.communication(), cost_model), ""});
+  table.rows.push_back({"total", "", "", format_price(cost.total(), cost_model), ""});
   std::string text = to_text(table) + "\n  memory peak " +
                      format_bytes(static_cast<double>(cost.memory.total)) + " per device";
   if (!graph.ops.empty()) {

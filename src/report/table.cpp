@@ -5,10 +5,18 @@
 
 #include "autopar/report.hpp"
 #include "report/propagation.hpp"
+#include "report/unit.hpp"
 
 namespace autopar {
 
 namespace {
+
+std::string price(const Report& r, double value) { return format_price(value, r.cost_model); }
+
+// The head of a column of prices.
+std::string price_word(const Report& r) {
+  return unit_of(r.cost_model) == "seconds" ? "time" : "cost";
+}
 
 std::string percent(double fraction) {
   char text[32];
@@ -29,9 +37,9 @@ std::string head(const Report& r) {
     text += (a ? " x " : "") + r.mesh.axes[a].name + "=" + std::to_string(r.mesh.axes[a].size);
   }
   text += ")\n";
-  for (const CostModelRow& row : cost_models()) {
-    if (r.cost_model != row.name || std::string(row.unit) == "seconds") continue;
-    text += "cost model " + r.cost_model + ": times are in " + row.unit + ", not seconds\n";
+  if (unit_of(r.cost_model) != "seconds") {
+    text += "cost model " + r.cost_model + ": costs are in " + unit_of(r.cost_model) +
+            ", not seconds\n";
   }
   return text + "\n";
 }
@@ -41,14 +49,14 @@ std::string verdict(const Report& r) {
   if (!r.bounded) return r.searcher == "given" ? "as given, no bound" : "no bound";
   if (r.proven) return "proven optimal over the meshes tried";
   return "at most " + percent(r.gap) + " above the optimum (lower bound " +
-         format_seconds(r.lower_bound) + ")" + (r.interrupted ? "; stopped early" : "");
+         price(r, r.lower_bound) + ")" + (r.interrupted ? "; stopped early" : "");
 }
 
 std::string plans(const Report& r) {
   TextTable table;
   table.right_aligned = {false, true, true, true, false};
-  table.rows = {{"plan", "time", "vs this", "memory/device", ""}};
-  table.rows.push_back({r.searcher, format_seconds(r.seconds), "1.00 x",
+  table.rows = {{"plan", price_word(r), "vs this", "memory/device", ""}};
+  table.rows.push_back({r.searcher, price(r, r.seconds), "1.00 x",
                         format_bytes(static_cast<double>(r.memory.total)), verdict(r)});
   for (const Baseline& b : r.baselines) {
     if (!b.found) {
@@ -57,7 +65,7 @@ std::string plans(const Report& r) {
     }
     char ratio[32];
     std::snprintf(ratio, sizeof ratio, "%.2f x", r.seconds > 0 ? b.seconds / r.seconds : 1.0);
-    table.rows.push_back({b.name, format_seconds(b.seconds), ratio,
+    table.rows.push_back({b.name, price(r, b.seconds), ratio,
                           format_bytes(static_cast<double>(b.memory_bytes)),
                           b.fits ? "" : "does not fit"});
   }
@@ -78,13 +86,13 @@ std::string picked(const Report& r) {
 std::string parts(const Report& r) {
   TextTable table;
   table.right_aligned = {false, false, true, true, true};
-  table.rows = {{"where the time goes", "axes", "count", "time", "sent/device"}};
-  table.rows.push_back({"compute", "", std::to_string(r.ops), format_seconds(r.compute), ""});
+  table.rows = {{"where the time goes", "axes", "count", price_word(r), "sent/device"}};
+  table.rows.push_back({"compute", "", std::to_string(r.ops), price(r, r.compute), ""});
   for (const CollectiveSummary& c : r.collectives) {
-    table.rows.push_back({c.kind, c.axes, std::to_string(c.count), format_seconds(c.seconds),
+    table.rows.push_back({c.kind, c.axes, std::to_string(c.count), price(r, c.seconds),
                           c.sent_bytes > 0 ? format_bytes(c.sent_bytes) : ""});
   }
-  table.rows.push_back({"total", "", "", format_seconds(r.seconds), ""});
+  table.rows.push_back({"total", "", "", price(r, r.seconds), ""});
   return to_text(table) + "\n";
 }
 
@@ -131,8 +139,7 @@ std::string costliest_ops(const Report& r, std::size_t rows) {
     const auto& [op, count] = ops[i];
     table.rows.push_back({with_count(op.name, 36, count), op.type,
                           op.in_strategy + (op.assignment.empty() ? "" : " " + op.assignment),
-                          format_seconds(op.compute * count),
-                          format_seconds(op.communication * count)});
+                          price(r, op.compute * count), price(r, op.communication * count)});
   }
   return to_text(table);
 }
@@ -147,13 +154,13 @@ std::string costliest_reshards(const Report& r, std::size_t rows) {
   });
   TextTable table;
   table.right_aligned = {false, false, false, true, true};
-  table.rows = {{"costliest reshards", "from -> to", "by", "time", "sent/device"}};
+  table.rows = {{"costliest reshards", "from -> to", "by", price_word(r), "sent/device"}};
   for (std::size_t i = 0; i < reshards.size() && i < rows; ++i) {
     const auto& [s, count] = reshards[i];
     std::string steps;
     for (const std::string& step : s.steps) steps += (steps.empty() ? "" : "; ") + step;
     table.rows.push_back({with_count(s.tensor, 28, count), s.from + " -> " + s.to, steps,
-                          format_seconds(s.seconds * count), format_bytes(s.sent_bytes * count)});
+                          price(r, s.seconds * count), format_bytes(s.sent_bytes * count)});
   }
   return "\n" + to_text(table);
 }
@@ -162,14 +169,14 @@ std::string meshes(const Report& r) {
   if (r.trials.size() < 2) return "";
   TextTable table;
   table.right_aligned = {false, true, true, false};
-  table.rows = {{"mesh", "time", "lower bound", ""}};
+  table.rows = {{"mesh", price_word(r), "lower bound", ""}};
   for (const MeshTrial& t : r.trials) {
     const std::string what = !t.skipped.empty() ? "cannot keep the pins: " + t.skipped
                              : t.pruned         ? "cannot beat the best"
                              : t.feasible       ? ""
                                                 : "nothing fits";
-    table.rows.push_back({to_text(t.mesh), t.feasible ? format_seconds(t.cost) : "-",
-                          format_seconds(t.lower_bound), what});
+    table.rows.push_back(
+        {to_text(t.mesh), t.feasible ? price(r, t.cost) : "-", price(r, t.lower_bound), what});
   }
   return "\n" + to_text(table);
 }

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "autopar/report.hpp"
+#include "report/unit.hpp"
 
 namespace autopar {
 
@@ -22,6 +23,13 @@ std::size_t width_of(const std::string& text) {
 
 }  // namespace
 
+std::string unit_of(const std::string& cost_model) {
+  for (const CostModelRow& row : cost_models()) {
+    if (cost_model == row.name) return row.unit;
+  }
+  return "seconds";
+}
+
 std::string format_bytes(double bytes) {
   const char* units[] = {" B", " KiB", " MiB", " GiB", " TiB", " PiB"};
   std::size_t unit = 0;
@@ -38,6 +46,12 @@ std::string format_seconds(Seconds seconds) {
   if (std::abs(seconds) < 1e-3) return number("%.3f", seconds * 1e6, " us");
   if (std::abs(seconds) < 1) return number("%.3f", seconds * 1e3, " ms");
   return number("%.3f", seconds, " s");
+}
+
+std::string format_price(double price, const std::string& cost_model) {
+  if (unit_of(cost_model) == "seconds") return format_seconds(price);
+  if (std::isinf(price)) return "-";
+  return number("%.10g", price, "");
 }
 
 std::string format_count(double count) {

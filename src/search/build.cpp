@@ -127,8 +127,7 @@ class Builder {
     if (found != tables_.end()) return found->second;
 
     MeshProblem::OpChoices all;
-    const bool pick = has_pin || request_.fill != Fill::kSearch;
-    for (Assignment& a : narrowed ? std::vector(*narrowed) : model_.choices(op, rule, pick)) {
+    for (Assignment& a : narrowed ? std::vector(*narrowed) : model_.choices(op, rule, has_pin)) {
       auto specs = specs_of(rule, a, model_.mesh());
       AUTOPAR_CHECK(specs.has_value(), "candidate without specs: " + op.name);
       all.assignments.push_back(std::move(a));
@@ -381,8 +380,8 @@ class Builder {
   // -1: nothing is ever resharded, so there is no edge.
   int connect_op(const Value& value, const End& from, OpId op, const std::vector<int>& lists) {
     Edge edge = edge_between(value, from.list, lists);
-    if (conventions_.parameters_agree && value.kind == ValueKind::kParameter &&
-        readers_[value_index(value)].count() > 1) {
+    const bool shared = readers_[value_index(value)].count() > 1;
+    if (model_.keeps_layout(graph_, value, graph_.op(op), shared)) {
       for (int list : lists) edge = equal_only(edge, from.list, list);
     }
     if (edge.free) return -1;
