@@ -29,7 +29,7 @@ bool communicates(CollectiveKind kind);
 // One collective over the groups of devices that differ only along `axes`.
 struct Collective {
   CollectiveKind kind = CollectiveKind::kAllReduce;
-  std::vector<int> axes;  // mesh axes; the first varies slowest within a group
+  AxisList axes;  // mesh axes; the first varies slowest within a group
   int axis = -1;          // tensor dimension that is gathered, scattered, sliced; AllToAll: split
   int concat_axis = -1;   // AllToAll only: tensor dimension that is put together
   Reduction reduction = Reduction::kSum;
@@ -77,12 +77,14 @@ struct ReshardTable {
 };
 
 // Shortest paths over the valid specs of one tensor (Dijkstra; states are specs, edges collectives,
-// also joint over several axes). Ties: fewer steps, then the order of CollectiveKind and axes, step
-// by step. An axis that MakePartial made partial is not reduced again on the way. The result
-// depends on nothing but the arguments. Caches per source spec; not thread-safe.
+// also joint over several axes). Ties: fewer steps, a smaller peak, then the order of CollectiveKind
+// and axes, step by step. An axis that MakePartial made partial is not reduced again on the way. The
+// result depends on nothing but the arguments. Caches per source spec; not thread-safe.
 class Resharder {
  public:
   Resharder(Shape shape, DType dtype, Mesh mesh, Cluster cluster);
+  // On the sibling's mesh. Tensors of as many bytes whose dimensions divide alike share all paths.
+  Resharder(Shape shape, DType dtype, const Resharder& sibling);
   ~Resharder();
   Resharder(Resharder&&) noexcept;
   Resharder& operator=(Resharder&&) noexcept;
@@ -91,7 +93,7 @@ class Resharder {
   // from != to) only where no sequence exists: towards a partial max, min or prod.
   Seconds seconds(const Spec& from, const Spec& to);
   Reshard path(const Spec& from, const Spec& to);
-  // The same answers in bulk: one shortest-path tree per source, none of them kept.
+  // The same answers in bulk.
   ReshardTable table(const std::vector<Spec>& from, const std::vector<Spec>& to);
   const Shape& shape() const;
   DType dtype() const;

@@ -19,9 +19,9 @@ const char* name_of(Reduction reduction);  // "sum", as in the attribute reduce_
 // Invariants: a mesh axis appears at most once in all of `dims` and `partial`; `partial` is sorted.
 struct Spec {
   // Per tensor dimension the mesh axes that split it, the outermost (major) first.
-  std::vector<std::vector<int>> dims;
+  std::vector<AxisList> dims;
   // Axes over which the tensor is still unreduced: the true value is the reduction over them.
-  std::vector<int> partial;
+  AxisList partial;
   Reduction reduction = Reduction::kSum;  // kSum where partial is empty
 
   auto operator<=>(const Spec&) const = default;

@@ -4,6 +4,10 @@
 //   ib=2, nvlink_0=4, nvlink_1=2; rank = (i_ib * 4 + i_nvlink_0) * 2 + i_nvlink_1.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <compare>
+#include <initializer_list>
 #include <map>
 #include <string>
 #include <utility>
@@ -63,6 +67,61 @@ struct Mesh {
 };
 std::string to_text(const Mesh& mesh);  // "2x4x2"
 
+inline constexpr int kMaxMeshAxes = 20;  // a mesh of 2^20 devices, all axes of size 2
+
+// Mesh axes in some order, each at most once: a vector of small numbers that never allocates, since
+// a search holds millions of them. Ordered as the vector would be.
+class AxisList {
+ public:
+  using value_type = int;
+  using iterator = std::int8_t*;
+  using const_iterator = const std::int8_t*;
+
+  AxisList() { axes_.fill(kNone); }
+  AxisList(std::initializer_list<int> axes) : AxisList(axes.begin(), axes.end()) {}
+  AxisList(const std::vector<int>& axes) : AxisList(axes.begin(), axes.end()) {}  // NOLINT
+  template <class Iterator>
+  AxisList(Iterator first, Iterator last) : AxisList() {
+    for (; first != last; ++first) push_back(*first);
+  }
+  operator std::vector<int>() const { return {begin(), end()}; }  // NOLINT
+
+  bool empty() const { return size_ == 0; }
+  std::size_t size() const { return static_cast<std::size_t>(size_); }
+  iterator begin() { return axes_.data(); }
+  iterator end() { return axes_.data() + size_; }
+  const_iterator begin() const { return axes_.data(); }
+  const_iterator end() const { return axes_.data() + size_; }
+  std::int8_t& operator[](std::size_t i) { return axes_[i]; }
+  int operator[](std::size_t i) const { return axes_[i]; }
+  int front() const { return axes_[0]; }
+  int back() const { return axes_[size() - 1]; }
+
+  void clear() { *this = AxisList(); }
+  void push_back(int axis) {
+    AUTOPAR_CHECK(size_ < kMaxMeshAxes, "more than " + std::to_string(kMaxMeshAxes) + " mesh axes");
+    axes_[static_cast<std::size_t>(size_++)] = static_cast<std::int8_t>(axis);
+  }
+  void pop_back() { axes_[static_cast<std::size_t>(--size_)] = kNone; }
+  // New places hold axis 0 until they are set.
+  void resize(std::size_t size) {
+    while (this->size() > size) pop_back();
+    while (this->size() < size) push_back(0);
+  }
+  template <class Iterator>
+  void append(Iterator first, Iterator last) {
+    for (; first != last; ++first) push_back(*first);
+  }
+
+  bool operator==(const AxisList& other) const { return axes_ == other.axes_; }
+  auto operator<=>(const AxisList& other) const { return axes_ <=> other.axes_; }
+
+ private:
+  static constexpr std::int8_t kNone = -1;       // fills what is not used: less than any axis
+  std::array<std::int8_t, kMaxMeshAxes> axes_;
+  std::int8_t size_ = 0;
+};
+
 // Builds the mesh with these axis sizes, outermost first ("4x2" or "8"); sizes of 1 are dropped. An
 // axis may span tiers. Names: the tier's name, with "_0", "_1", ... from the outermost where the
 // tier has several axes; a spanning axis gets the outermost tier's name.
@@ -78,7 +137,7 @@ std::vector<Mesh> mesh_candidates(const Cluster& cluster, int max_axes, bool ord
 
 // All groups of the devices that differ only along `axes`, flattened: each group ordered with the
 // first of `axes` varying slowest, groups ordered by their first rank. Every rank is in one group.
-std::vector<std::int64_t> device_groups(const Mesh& mesh, const std::vector<int>& axes);
-std::int64_t axes_size(const Mesh& mesh, const std::vector<int>& axes);  // product of sizes
+std::vector<std::int64_t> device_groups(const Mesh& mesh, const AxisList& axes);
+std::int64_t axes_size(const Mesh& mesh, const AxisList& axes);  // product of sizes
 
 }  // namespace autopar

@@ -71,6 +71,27 @@ struct SearchRequest {
   std::shared_ptr<const Narrowing> narrowing = {};  // with `mesh`; stronger than pins of ops
 };
 
+// A list of specs that many nodes share.
+class SharedSpecs {
+ public:
+  SharedSpecs() : specs_(empty_list()) {}
+  SharedSpecs(std::shared_ptr<const std::vector<Spec>> specs)  // NOLINT
+      : specs_(std::move(specs)) {}
+  operator const std::vector<Spec>&() const { return *specs_; }  // NOLINT
+  const Spec& operator[](std::size_t i) const { return (*specs_)[i]; }
+  std::size_t size() const { return specs_->size(); }
+  bool empty() const { return specs_->empty(); }
+  auto begin() const { return specs_->begin(); }
+  auto end() const { return specs_->end(); }
+
+ private:
+  static const std::shared_ptr<const std::vector<Spec>>& empty_list() {
+    static const auto list = std::make_shared<const std::vector<Spec>>();
+    return list;
+  }
+  std::shared_ptr<const std::vector<Spec>> specs_;
+};
+
 // The Problem of one mesh and how its nodes and choices map to the graph.
 struct MeshProblem {
   Mesh mesh;
@@ -85,7 +106,7 @@ struct MeshProblem {
   std::vector<std::shared_ptr<const OpChoices>> choices_of_op;
   // Per value: nodes of the stored spec, the hub, the output; -1: no such decision.
   std::vector<int> source_node, hub_node, output_node;
-  std::vector<std::vector<Spec>> specs_of_node;  // per node; empty for ops
+  std::vector<SharedSpecs> specs_of_node;  // per node; empty for ops
 };
 Result<MeshProblem> build_problem(const SearchRequest& request, CostModel& model);
 // The same with the request's own cost model of that mesh: what search() solves for it.

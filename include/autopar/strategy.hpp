@@ -12,7 +12,9 @@
 // - a graph output is a reader at the time when the value is produced; it leaves in `output`.
 #pragma once
 
+#include <deque>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "autopar/comm.hpp"
@@ -92,8 +94,37 @@ std::vector<MemoryCharge> memory_charges(const Graph& graph, const std::vector<R
 struct GraphRules {
   std::vector<Rule> rules;
   std::vector<OpId> without_rule;  // replicated, to be named in a warning
+  // Ops of one class are the same but for their names, and so have the same candidates, specs and
+  // prices: type, rule, attributes, shapes and types of all operands, and the contents of the
+  // constants that describe the op. Numbered from 0 in the order of their first ops.
+  std::vector<int> class_of_op;
 };
 Result<GraphRules> rules_of(const Graph& graph, const UserRules& user = {});
+std::vector<int> classes_of(const Graph& graph, const std::vector<Rule>& rules);
+
+// What was found out for a class of ops under an assignment, so that equal layers are looked at
+// once.
+template <class T>
+class PerClass {
+ public:
+  // Null: not known yet.
+  const T* find(int op_class, const Assignment& assignment) const {
+    const auto at = static_cast<std::size_t>(op_class);
+    if (at >= known_.size()) return nullptr;
+    for (const auto& [key, value] : known_[at]) {
+      if (key == assignment) return &value;
+    }
+    return nullptr;
+  }
+  const T& add(int op_class, const Assignment& assignment, T value) {
+    const auto at = static_cast<std::size_t>(op_class);
+    if (at >= known_.size()) known_.resize(at + 1);
+    return known_[at].emplace_back(assignment, std::move(value)).second;
+  }
+
+ private:
+  std::vector<std::deque<std::pair<Assignment, T>>> known_;
+};
 
 // The specs that every op needs and leaves; errors name the op whose assignment is not valid.
 Result<std::vector<OpSpecs>> op_specs_of(const Graph& graph, const GraphRules& rules,
@@ -101,5 +132,8 @@ Result<std::vector<OpSpecs>> op_specs_of(const Graph& graph, const GraphRules& r
 // Checks a complete strategy against its graph: sizes, valid assignments and specs, produced specs
 // equal to what the rules give, single-reader hubs equal to what the reader needs.
 Status verify(const Graph& graph, const GraphRules& rules, const Strategy& strategy);
+// The same where the specs of the ops and the readers are there already.
+Status verify(const Graph& graph, const std::vector<OpSpecs>& op_specs,
+              const std::vector<Readers>& readers, const Strategy& strategy);
 
 }  // namespace autopar

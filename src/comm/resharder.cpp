@@ -1,14 +1,11 @@
-// Dijkstra over the SpecGraph, resumed when a further target of a known source is asked for.
-// E. W. Dijkstra, "A note on two problems in connexion with graphs", Numerische Mathematik 1, 1959.
-// O(edges + states log states) per source.
+// Tensors whose dimensions divide alike share their shortest paths: a tensor's dimensions are put in
+// an order in which the source looks the same, whichever of several such dimensions it splits.
 #include <algorithm>
 #include <limits>
-#include <map>
-#include <queue>
-#include <tuple>
+#include <numeric>
 
 #include "autopar/comm.hpp"
-#include "comm/spec_graph.hpp"
+#include "comm/shortest_paths.hpp"
 
 namespace autopar {
 
@@ -16,207 +13,145 @@ namespace {
 
 constexpr Seconds kNever = std::numeric_limits<Seconds>::infinity();
 
-std::uint32_t mask_of(const std::vector<int>& axes) {
+std::uint32_t mask_of(const AxisList& axes) {
   std::uint32_t mask = 0;
   for (int axis : axes) mask |= std::uint32_t{1} << axis;
   return mask;
 }
 
-// The shortest paths from one source, as far as they were needed. Only the axes of the mask
-// `wanted` are made partial: no path to a target without them would gain by it.
-class Tree {
- public:
-  Tree(SpecGraph& graph, int source, std::uint32_t wanted) : graph_(&graph), wanted_(wanted) {
-    start(source);
-  }
-
-  void start(int source) {
-    source_ = source;
-    labels_.assign(static_cast<std::size_t>(graph_->state_count()), Label{});
-    heap_.clear();
-    at(source).seconds = 0;
-    heap_.push_back({0, 0, source});
-  }
-
-  // The best of the states in which a target is reached, -1 for none. The states must not be empty.
-  int reach(const std::vector<int>& targets) {
-    int best = -1;
-    for (int target : targets) {
-      if (!graph_->reachable(source_, target)) continue;
-      settle(target);
-      if (best < 0 || before(target, best)) best = target;
-    }
-    return best;
-  }
-
-  // Of settled states.
-  Seconds seconds(int state) { return at(state).seconds; }
-  Bytes peak_bytes(int state) { return at(state).peak; }
-  std::vector<int> states_to(int state) {  // from the source
-    std::vector<int> states = {state};
-    while (states.back() != source_) states.push_back(at(states.back()).previous);
-    std::reverse(states.begin(), states.end());
-    return states;
-  }
-  const Edge& edge_to(int state) { return graph_->edge(at(state).edge); }
-
- private:
-  struct Label {
-    Seconds seconds = kNever;
-    Bytes peak = 0;
-    int steps = 0;
-    int previous = -1;
-    int edge = -1;
-    bool settled = false;
-  };
-  // Ordered so that the heap gives the least first.
-  struct Entry {
-    Seconds seconds;
-    int steps;
-    int state;
-    bool operator<(const Entry& other) const {
-      return std::tie(seconds, steps, state) > std::tie(other.seconds, other.steps, other.state);
-    }
-  };
-
-  Label& at(int state) {
-    const auto index = static_cast<std::size_t>(state);
-    if (index >= labels_.size()) labels_.resize(static_cast<std::size_t>(graph_->state_count()));
-    return labels_[index];
-  }
-
-  void settle(int target) {
-    while (!at(target).settled) {
-      AUTOPAR_CHECK(!heap_.empty(), "reshard: a target that should be reachable is not");
-      std::pop_heap(heap_.begin(), heap_.end());
-      const int state = heap_.back().state;
-      heap_.pop_back();
-      if (at(state).settled) continue;
-      at(state).settled = true;
-      relax(state);
-    }
-  }
-
-  void relax(int state) {
-    const auto [first, last] = graph_->edges_of(state);
-    at(graph_->state_count() - 1);  // room for the states that the edges made
-    const Label from = at(state);
-    const Bytes input = state == source_ ? 0 : graph_->bytes_of(state);
-    for (int e = first; e < last; ++e) {
-      const Edge& edge = graph_->edge(e);
-      if (graph_->made_of(edge.to) & ~wanted_) continue;
-      Label& to = labels_[static_cast<std::size_t>(edge.to)];
-      const Label next{from.seconds + edge.seconds,
-                       std::max(from.peak, input + graph_->bytes_of(edge.to)),
-                       from.steps + 1,
-                       state,
-                       e,
-                       false};
-      if (to.settled || next.seconds > to.seconds) continue;
-      if (next.seconds == to.seconds) {
-        if (next.steps > to.steps) continue;
-        if (next.steps == to.steps && !earlier(next, to)) continue;
-      }
-      const bool queued = next.seconds == to.seconds && next.steps == to.steps;
-      to = next;
-      if (queued) continue;
-      heap_.push_back({next.seconds, next.steps, edge.to});
-      std::push_heap(heap_.begin(), heap_.end());
-    }
-  }
-
-  // Between labels of equal seconds and steps: whose collectives come first in the documented
-  // order.
-  bool earlier(const Label& a, const Label& b) { return moves_of(a) < moves_of(b); }
-
-  using MoveKey = std::tuple<CollectiveKind, std::vector<int>, int, int>;
-  std::vector<MoveKey> moves_of(Label label) {
-    std::vector<MoveKey> moves;
-    while (label.previous >= 0) {
-      const Collective c = graph_->collective_of(label.previous, graph_->edge(label.edge).move);
-      moves.emplace_back(c.kind, c.axes, c.axis, c.concat_axis);
-      label = at(label.previous);
-    }
-    std::reverse(moves.begin(), moves.end());
-    return moves;
-  }
-
-  bool before(int a, int b) {
-    const Label& x = at(a);
-    const Label& y = at(b);
-    if (x.seconds != y.seconds) return x.seconds < y.seconds;
-    if (x.steps != y.steps) return x.steps < y.steps;
-    return earlier(x, y);
-  }
-
-  SpecGraph* graph_;
-  std::uint32_t wanted_ = 0;
-  int source_ = -1;
-  std::vector<Label> labels_;
-  std::vector<Entry> heap_;
-};
-
 }  // namespace
 
 struct Resharder::State {
-  SpecGraph graph;
-  std::map<std::pair<int, std::uint32_t>, Tree> trees;  // by source state and wanted partial axes
+  std::shared_ptr<PathPool> pool;
+  Shape shape;
+  DType dtype = DType::kFloat32;
+  PathPool::Family* family = nullptr;
+  Shape extents;           // by dimension of the tensor, as the pool sees them
+  std::vector<int> split;  // the dimensions that something splits, by falling extent
 
-  // The tree and in it the state in which the target is reached best, -1 for none.
-  std::pair<Tree*, int> reach(const Spec& from, const Spec& to) {
-    const int source = graph.source_state(from);
-    const std::uint32_t wanted = mask_of(to.partial);
-    Tree& tree = trees.try_emplace({source, wanted}, graph, source, wanted).first->second;
-    return {&tree, tree.reach(graph.target_states(to))};
+  State(Shape s, DType d, std::shared_ptr<PathPool> p) : pool(std::move(p)), shape(s), dtype(d) {
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+      extents.push_back(pool->extent_of(shape[i]));
+      split.push_back(static_cast<int>(i));
+    }
+    Shape kept;
+    if (pool->splits()) std::erase_if(split, [&](int i) { return extent(i) == 1; });
+    std::stable_sort(split.begin(), split.end(),
+                     [&](int a, int b) { return extent(a) > extent(b); });
+    for (int i : split) kept.push_back(extent(i));
+    family = &pool->family(kept, element_count(shape) * size_of(dtype));
+  }
+
+  std::int64_t extent(int d) const { return extents[static_cast<std::size_t>(d)]; }
+
+  // Equal extents in the order of what the source does with them.
+  Placing placing_of(const Spec& source) const {
+    Placing placing{std::vector<int>(shape.size(), -1), split};
+    std::stable_sort(placing.tensor.begin(), placing.tensor.end(), [&](int a, int b) {
+      if (extent(a) != extent(b)) return extent(a) > extent(b);
+      return source.dims[static_cast<std::size_t>(a)] > source.dims[static_cast<std::size_t>(b)];
+    });
+    for (std::size_t i = 0; i < split.size(); ++i) {
+      placing.place[static_cast<std::size_t>(placing.tensor[i])] = static_cast<int>(i);
+    }
+    return placing;
+  }
+
+  struct Reached {
+    PathTree* tree;
+    int state;  // -1: not at all
+  };
+  Reached reach(const Spec& from, const Spec& to, const Placing& placing) const {
+    SpecGraph& graph = *family->graph;
+    PathTree& tree = family->tree(graph.source_state(from, placing), mask_of(to.partial));
+    std::vector<int> states;
+    graph.add_target_states(to, placing, states);
+    return {&tree, tree.reach(states.data(), states.data() + states.size())};
   }
 };
 
 Resharder::Resharder(Shape shape, DType dtype, Mesh mesh, Cluster cluster)
-    : state_(
-          new State{SpecGraph(std::move(shape), dtype, std::move(mesh), std::move(cluster)), {}}) {}
+    : state_(new State(std::move(shape), dtype,
+                       std::make_shared<PathPool>(std::move(mesh), std::move(cluster)))) {}
+Resharder::Resharder(Shape shape, DType dtype, const Resharder& sibling)
+    : state_(new State(std::move(shape), dtype, sibling.state_->pool)) {}
 Resharder::~Resharder() = default;
 Resharder::Resharder(Resharder&&) noexcept = default;
 Resharder& Resharder::operator=(Resharder&&) noexcept = default;
 
-const Shape& Resharder::shape() const { return state_->graph.shape(); }
-DType Resharder::dtype() const { return state_->graph.dtype(); }
+const Shape& Resharder::shape() const { return state_->shape; }
+DType Resharder::dtype() const { return state_->dtype; }
 
 Seconds Resharder::seconds(const Spec& from, const Spec& to) {
-  const auto [tree, target] = state_->reach(from, to);
+  const auto [tree, target] = state_->reach(from, to, state_->placing_of(from));
   return target < 0 ? kNever : tree->seconds(target);
 }
 
 Reshard Resharder::path(const Spec& from, const Spec& to) {
-  const auto [tree, target] = state_->reach(from, to);
+  const Placing placing = state_->placing_of(from);
+  const auto [tree, target] = state_->reach(from, to, placing);
   if (target < 0) return {{}, {}, kNever, 0};
+  const SpecGraph& graph = *state_->family->graph;
   Reshard reshard;
   reshard.seconds = tree->seconds(target);
   reshard.peak_bytes = tree->peak_bytes(target);
   const std::vector<int> states = tree->states_to(target);
   for (std::size_t i = 1; i < states.size(); ++i) {
     const Move& move = tree->edge_to(states[i]).move;
-    reshard.steps.push_back(state_->graph.collective_of(states[i - 1], move));
-    reshard.specs.push_back(state_->graph.spec_of(states[i]));
+    reshard.steps.push_back(graph.collective_of(states[i - 1], move, placing));
+    reshard.specs.push_back(graph.spec_of(states[i], placing));
   }
   return reshard;
 }
 
-ReshardTable Resharder::table(const std::vector<Spec>& from, const std::vector<Spec>& to) {
-  std::vector<std::vector<int>> targets;
-  std::uint32_t wanted = 0;
+namespace {
+
+// The states of all targets under one placing.
+struct TargetStates {
+  std::vector<int> states;
+  std::vector<std::size_t> first;  // by target, and the end
+};
+
+TargetStates states_of(SpecGraph& graph, const std::vector<Spec>& to, const Placing& placing) {
+  TargetStates targets;
   for (const Spec& spec : to) {
-    targets.push_back(state_->graph.target_states(spec));
-    wanted |= mask_of(spec.partial);
+    targets.first.push_back(targets.states.size());
+    graph.add_target_states(spec, placing, targets.states);
+  }
+  targets.first.push_back(targets.states.size());
+  return targets;
+}
+
+}  // namespace
+
+ReshardTable Resharder::table(const std::vector<Spec>& from, const std::vector<Spec>& to) {
+  SpecGraph& graph = *state_->family->graph;
+  std::vector<std::uint32_t> masks;  // the distinct ones
+  std::vector<std::size_t> mask_of_target;
+  for (const Spec& spec : to) {
+    const std::uint32_t mask = mask_of(spec.partial);
+    const auto known = std::find(masks.begin(), masks.end(), mask);
+    mask_of_target.push_back(static_cast<std::size_t>(known - masks.begin()));
+    if (known == masks.end()) masks.push_back(mask);
   }
   ReshardTable table;
-  if (from.empty()) return table;
   table.seconds.reserve(from.size() * to.size());
   table.peak_bytes.reserve(from.size() * to.size());
-  Tree tree(state_->graph, state_->graph.source_state(from.front()), wanted);
-  for (const Spec& spec : from) {
-    tree.start(state_->graph.source_state(spec));
-    for (const std::vector<int>& states : targets) {
-      const int target = tree.reach(states);
+  std::map<std::vector<int>, TargetStates> targets_of;  // by placing
+  std::vector<PathTree*> trees(masks.size());
+  for (const Spec& source : from) {
+    const Placing placing = state_->placing_of(source);
+    auto known = targets_of.find(placing.tensor);
+    if (known == targets_of.end()) {
+      known = targets_of.emplace(placing.tensor, states_of(graph, to, placing)).first;
+    }
+    const TargetStates& targets = known->second;
+    const int state = graph.source_state(source, placing);
+    for (std::size_t m = 0; m < masks.size(); ++m) trees[m] = &state_->family->tree(state, masks[m]);
+    for (std::size_t t = 0; t < to.size(); ++t) {
+      PathTree& tree = *trees[mask_of_target[t]];
+      const int target = tree.reach(targets.states.data() + targets.first[t],
+                                    targets.states.data() + targets.first[t + 1]);
       table.seconds.push_back(target < 0 ? kNever : tree.seconds(target));
       table.peak_bytes.push_back(target < 0 ? 0 : tree.peak_bytes(target));
     }

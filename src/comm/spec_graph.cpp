@@ -12,7 +12,6 @@ constexpr int kPartial = 1;
 constexpr int kMade = 2;
 constexpr int kFirstDim = 3;
 constexpr int kMaxRank = 250;
-constexpr int kMaxAxes = 20;  // a mesh of 2^20 devices
 
 std::size_t role_at(int axis) { return 2 * static_cast<std::size_t>(axis); }
 std::size_t position_at(int axis) { return role_at(axis) + 1; }
@@ -27,23 +26,17 @@ std::uint32_t bit(int axis) { return std::uint32_t{1} << axis; }
 
 }  // namespace
 
-SpecGraph::SpecGraph(Shape shape, DType dtype, Mesh mesh, Cluster cluster)
-    : shape_(std::move(shape)),
-      dtype_(dtype),
-      mesh_(std::move(mesh)),
-      cluster_(std::move(cluster)),
-      axes_(mesh_.rank()),
-      sequences_(1) {
-  AUTOPAR_CHECK(axes_ <= kMaxAxes && static_cast<int>(shape_.size()) <= kMaxRank,
+SpecGraph::SpecGraph(Shape extents, Mesh mesh)
+    : extents_(std::move(extents)), mesh_(std::move(mesh)), axes_(mesh_.rank()), sequences_(1) {
+  AUTOPAR_CHECK(axes_ <= kMaxMeshAxes && static_cast<int>(extents_.size()) <= kMaxRank,
                 "reshard: too many mesh axes or dimensions");
 }
 
-SpecGraph::Key SpecGraph::key_of(const Spec& spec) const {
+SpecGraph::Key SpecGraph::key_of(const Spec& spec, const Placing& placing) const {
   Key key(2 * static_cast<std::size_t>(axes_) + 1, '\0');
   for (std::size_t d = 0; d < spec.dims.size(); ++d) {
-    for (std::size_t i = 0; i < spec.dims[d].size(); ++i) {
-      set_role(key, spec.dims[d][i], kFirstDim + static_cast<int>(d), static_cast<int>(i));
-    }
+    int position = 0;
+    for (int axis : spec.dims[d]) set_role(key, axis, kFirstDim + placing.place[d], position++);
   }
   for (int axis : spec.partial) set_role(key, axis, kPartial);
   key.back() = static_cast<char>(spec.reduction);
@@ -56,27 +49,25 @@ int SpecGraph::intern(const Key& key) {
   State state;
   state.key = key;
   state.reduction = static_cast<Reduction>(key.back());
-  std::int64_t parts = 1;
   for (int axis = 0; axis < axes_; ++axis) {
     const int role = role_of(key, axis);
     if (role == kPartial) state.partial |= bit(axis);
     if (role == kMade) state.made |= bit(axis);
-    if (role < kFirstDim) continue;
-    state.split |= bit(axis);
-    parts *= mesh_.axes[static_cast<std::size_t>(axis)].size;
+    if (role >= kFirstDim) state.parts *= mesh_.axes[static_cast<std::size_t>(axis)].size;
   }
-  // Valid specs split evenly, so the parts divide the count.
-  state.bytes = element_count(shape_) / parts * size_of(dtype_);
   states_.push_back(std::move(state));
   return found->second;
 }
 
-int SpecGraph::source_state(const Spec& spec) { return intern(key_of(spec)); }
+int SpecGraph::source_state(const Spec& spec, const Placing& placing) {
+  return intern(key_of(spec, placing));
+}
 
-std::vector<int> SpecGraph::target_states(const Spec& spec) {
-  const Key key = key_of(spec);
-  std::vector<int> states = {intern(key)};
-  if (spec.reduction != Reduction::kSum) return states;
+void SpecGraph::add_target_states(const Spec& spec, const Placing& placing,
+                                  std::vector<int>& states) {
+  const Key key = key_of(spec, placing);
+  states.push_back(intern(key));
+  if (spec.reduction != Reduction::kSum) return;
   const std::uint32_t subsets = bit(static_cast<int>(spec.partial.size()));
   for (std::uint32_t made = 1; made < subsets; ++made) {
     Key other = key;
@@ -85,7 +76,6 @@ std::vector<int> SpecGraph::target_states(const Spec& spec) {
     }
     states.push_back(intern(other));
   }
-  return states;
 }
 
 bool SpecGraph::reachable(int source, int target) const {
@@ -96,8 +86,8 @@ bool SpecGraph::reachable(int source, int target) const {
 }
 
 void SpecGraph::take_apart(const Key& key, Layout& layout) const {
-  layout.dims.resize(shape_.size());
-  layout.parts.assign(shape_.size(), 1);
+  layout.dims.resize(extents_.size());
+  layout.parts.assign(extents_.size(), 1);
   for (auto& axes : layout.dims) axes.clear();
   layout.idle.clear();
   layout.partial.clear();
@@ -111,27 +101,40 @@ void SpecGraph::take_apart(const Key& key, Layout& layout) const {
     const auto d = static_cast<std::size_t>(role - kFirstDim);
     const auto position = static_cast<std::size_t>(key[position_at(axis)]);
     if (layout.dims[d].size() <= position) layout.dims[d].resize(position + 1);
-    layout.dims[d][position] = axis;
+    layout.dims[d][position] = static_cast<std::int8_t>(axis);
     layout.parts[d] *= mesh_.axes[static_cast<std::size_t>(axis)].size;
   }
 }
 
-Spec SpecGraph::spec_of(int state) const {
+Spec SpecGraph::spec_of(int state, const Placing& placing) const {
   Layout layout;
   take_apart(states_[static_cast<std::size_t>(state)].key, layout);
-  Spec spec{std::move(layout.dims), std::move(layout.partial),
-            states_[static_cast<std::size_t>(state)].reduction};
-  spec.partial.insert(spec.partial.end(), layout.made.begin(), layout.made.end());
+  Spec spec = replicated(placing.place.size());
+  for (std::size_t d = 0; d < layout.dims.size(); ++d) {
+    spec.dims[static_cast<std::size_t>(placing.tensor[d])] = layout.dims[d];
+  }
+  spec.partial.append(layout.partial.begin(), layout.partial.end());
+  spec.partial.append(layout.made.begin(), layout.made.end());
   std::sort(spec.partial.begin(), spec.partial.end());
+  spec.reduction = states_[static_cast<std::size_t>(state)].reduction;
   return spec;
 }
 
-Collective SpecGraph::collective_of(int from, const Move& move) const {
+Collective SpecGraph::collective_of(int from, const Move& move, const Placing& placing) const {
   const bool reduces =
       move.kind == CollectiveKind::kAllReduce || move.kind == CollectiveKind::kReduceScatter;
-  return {move.kind, sequences_[static_cast<std::size_t>(move.sequence)].axes, move.axis,
-          move.concat_axis,
+  const auto dimension = [&](std::int16_t d) {
+    return d < 0 ? -1 : placing.tensor[static_cast<std::size_t>(d)];
+  };
+  return {move.kind, sequence(move).axes, dimension(move.axis), dimension(move.concat_axis),
           reduces ? states_[static_cast<std::size_t>(from)].reduction : Reduction::kSum};
+}
+
+std::strong_ordering SpecGraph::order(const Move& a, const Move& b) const {
+  if (a.kind != b.kind) return a.kind <=> b.kind;
+  if (a.sequence != b.sequence) return sequence(a).axes <=> sequence(b).axes;
+  if (a.axis != b.axis) return a.axis <=> b.axis;
+  return a.concat_axis <=> b.concat_axis;
 }
 
 int SpecGraph::longer(int sequence, int axis) {
@@ -147,15 +150,18 @@ int SpecGraph::longer(int sequence, int axis) {
   return made;
 }
 
-Seconds SpecGraph::price(CollectiveKind kind, int sequence, const State& from) {
-  const Sequence& axes = sequences_[static_cast<std::size_t>(sequence)];
-  const std::uint64_t key = (static_cast<std::uint64_t>(kind) << 40) |
-                            (static_cast<std::uint64_t>(axes.mask) << 20) | from.split;
-  const auto [found, is_new] = price_of_.try_emplace(key, 0);
-  if (is_new) {
-    found->second = collective_seconds({kind, axes.axes, -1, -1, Reduction::kSum},
-                                       static_cast<double>(from.bytes), mesh_, cluster_);
+int SpecGraph::price_of(const Move& move, std::int64_t parts) {
+  const std::uint32_t mask = sequence(move).mask;
+  const std::uint64_t key = (static_cast<std::uint64_t>(move.kind) << 48) |
+                            (static_cast<std::uint64_t>(mask) << 24) |
+                            static_cast<std::uint64_t>(parts);
+  const auto [found, is_new] = price_of_.try_emplace(key, price_count());
+  if (!is_new) return found->second;
+  PriceKey price{move.kind, {}, parts};
+  for (int axis = 0; axis < axes_; ++axis) {
+    if (mask & bit(axis)) price.axes.push_back(axis);
   }
+  prices_.push_back(price);
   return found->second;
 }
 
@@ -167,7 +173,7 @@ std::pair<int, int> SpecGraph::edges_of(int state) {
   add_reductions(state, layout_);
   add_gathers(state, layout_);
   add_exchanges(state, layout_);
-  for (int d = 0; d < static_cast<int>(shape_.size()); ++d) {
+  for (int d = 0; d < static_cast<int>(extents_.size()); ++d) {
     add_appends(state, layout_, CollectiveKind::kReduceScatter, d);
     add_appends(state, layout_, CollectiveKind::kShardSlice, d);
   }
@@ -182,13 +188,12 @@ void SpecGraph::add_edge(int state, const Move& move, Key key) {
   for (int axis = 0; axis < axes_; ++axis) partial = partial || role_of(key, axis) == kPartial;
   if (!partial) key.back() = static_cast<char>(Reduction::kSum);
   const int to = intern(key);
-  const State& from = states_[static_cast<std::size_t>(state)];
-  edges_.push_back({price(move.kind, move.sequence, from), to, move});
+  edges_.push_back({to, price_of(move, parts_of(state)), move});
 }
 
 void SpecGraph::add_gathers(int state, const Layout& layout) {
   for (std::size_t d = 0; d < layout.dims.size(); ++d) {
-    const std::vector<int>& axes = layout.dims[d];
+    const AxisList& axes = layout.dims[d];
     for (std::size_t first = 0; first < axes.size(); ++first) {
       Key key = states_[static_cast<std::size_t>(state)].key;
       int sequence = 0;
@@ -204,14 +209,14 @@ void SpecGraph::add_gathers(int state, const Layout& layout) {
 
 void SpecGraph::add_exchanges(int state, const Layout& layout) {
   for (std::size_t from = 0; from < layout.dims.size(); ++from) {
-    const std::vector<int>& axes = layout.dims[from];
+    const AxisList& axes = layout.dims[from];
     for (std::size_t first = 0; first < axes.size(); ++first) {
       int sequence = 0;
       for (std::size_t i = first; i < axes.size(); ++i) sequence = longer(sequence, axes[i]);
       const std::int64_t parts =
           axes_size(mesh_, sequences_[static_cast<std::size_t>(sequence)].axes);
       for (std::size_t to = 0; to < layout.dims.size(); ++to) {
-        if (to == from || shape_[to] % (layout.parts[to] * parts) != 0) continue;
+        if (to == from || extents_[to] % (layout.parts[to] * parts) != 0) continue;
         Key key = states_[static_cast<std::size_t>(state)].key;
         for (std::size_t i = first; i < axes.size(); ++i) {
           set_role(key, axes[i], kFirstDim + static_cast<int>(to),
@@ -260,7 +265,7 @@ void SpecGraph::add_appends(int state, const Layout& layout, CollectiveKind kind
   const std::vector<int>& axes =
       kind == CollectiveKind::kReduceScatter ? layout.partial : layout.idle;
   append_more(state, axes, {kind, static_cast<std::int16_t>(d), -1, 0},
-              shape_[at] / layout.parts[at], 0, Key(states_[static_cast<std::size_t>(state)].key),
+              extents_[at] / layout.parts[at], 0, Key(states_[static_cast<std::size_t>(state)].key),
               static_cast<int>(layout.dims[at].size()));
 }
 

@@ -5,7 +5,12 @@
 // that MakePartial made so. The latter stay as they are to the end, which keeps paths natural (no
 // sum is invented only to be reduced again) and the answer to a spec the best of its states.
 //
-// Size for 3 axes, a tensor of rank 5 and no indivisible dimension: 642 states, some 12,000 edges.
+// Which states and edges there are depends only on what divides the dimensions, and what an edge
+// costs only on its kind, its axes and the local bytes. So the graph knows no bytes and no
+// dimensions that cannot be split, and is shared by all tensors whose dimensions divide alike:
+// a Placing says which of the graph's dimensions a tensor's dimension is.
+//
+// Size for 3 axes and 5 dimensions that every axis divides: 642 states, some 12,000 edges.
 #pragma once
 
 #include <string>
@@ -25,31 +30,48 @@ struct Move {
 };
 
 struct Edge {
-  Seconds seconds = 0;
   int to = 0;
+  int price = 0;  // which of the graph's prices
   Move move;
+};
+
+// Where the dimensions of a tensor are in the graph, and back. -1: a dimension that nothing splits.
+struct Placing {
+  std::vector<int> place;   // by dimension of the tensor
+  std::vector<int> tensor;  // by dimension of the graph
+};
+
+// Whose seconds are to be found: a collective over `axes` of a tensor that is cut into `parts`.
+struct PriceKey {
+  CollectiveKind kind = CollectiveKind::kAllReduce;
+  AxisList axes;  // in mesh order
+  std::int64_t parts = 1;
 };
 
 class SpecGraph {
  public:
-  SpecGraph(Shape shape, DType dtype, Mesh mesh, Cluster cluster);
+  // `extents`: of the dimensions that something splits.
+  SpecGraph(Shape extents, Mesh mesh);
 
-  const Shape& shape() const { return shape_; }
-  DType dtype() const { return dtype_; }
   int state_count() const { return static_cast<int>(states_.size()); }
+  int price_count() const { return static_cast<int>(prices_.size()); }
+  const PriceKey& price(int index) const { return prices_[static_cast<std::size_t>(index)]; }
 
   // The state of a source: all partial axes are its own.
-  int source_state(const Spec& spec);
-  // The states in which a target is reached. Empty for none from any source.
-  std::vector<int> target_states(const Spec& spec);
+  int source_state(const Spec& spec, const Placing& placing);
+  // Appends the states in which a target is reached: the axes that are partial may be the source's
+  // or made. Those that cannot be reached from a source are among them.
+  void add_target_states(const Spec& spec, const Placing& placing, std::vector<int>& states);
   // Whether a state with these partial axes and this reduction can come from that source.
   bool reachable(int source, int target) const;
 
   // The axes that MakePartial made partial in this state, as a mask.
   std::uint32_t made_of(int state) const { return states_[static_cast<std::size_t>(state)].made; }
-  Spec spec_of(int state) const;
-  Bytes bytes_of(int state) const { return states_[static_cast<std::size_t>(state)].bytes; }
-  Collective collective_of(int from, const Move& move) const;
+  std::int64_t parts_of(int state) const { return states_[static_cast<std::size_t>(state)].parts; }
+  Spec spec_of(int state, const Placing& placing) const;
+  Collective collective_of(int from, const Move& move, const Placing& placing) const;
+  // The documented order of collectives, with dimensions as the graph has them.
+  std::strong_ordering order(const Move& a, const Move& b) const;
 
   // [first, last) into edge(); adds the edges of a state at its first call.
   std::pair<int, int> edges_of(int state);
@@ -60,8 +82,7 @@ class SpecGraph {
   using Key = std::string;
   struct State {
     Key key;
-    Bytes bytes = 0;          // local
-    std::uint32_t split = 0;  // mesh axes that split a dimension
+    std::int64_t parts = 1;
     std::uint32_t partial = 0;
     std::uint32_t made = 0;
     Reduction reduction = Reduction::kSum;
@@ -70,12 +91,12 @@ class SpecGraph {
   };
   // A state taken apart.
   struct Layout {
-    std::vector<std::vector<int>> dims;
+    std::vector<AxisList> dims;
     std::vector<std::int64_t> parts;  // per dimension
     std::vector<int> idle, partial, made;
   };
 
-  Key key_of(const Spec& spec) const;
+  Key key_of(const Spec& spec, const Placing& placing) const;
   int intern(const Key& key);
   void take_apart(const Key& key, Layout& layout) const;
 
@@ -92,24 +113,25 @@ class SpecGraph {
   // Ordered lists of distinct mesh axes as a trie; 0 is the empty one.
   int longer(int sequence, int axis);
   struct Sequence {
-    std::vector<int> axes;
+    AxisList axes;
     std::uint32_t mask = 0;
     std::vector<int> longer;  // by axis; 0: not yet made
   };
+  const Sequence& sequence(const Move& move) const {
+    return sequences_[static_cast<std::size_t>(move.sequence)];
+  }
 
-  Seconds price(CollectiveKind kind, int sequence, const State& from);
+  int price_of(const Move& move, std::int64_t parts);
 
-  Shape shape_;
-  DType dtype_;
+  Shape extents_;
   Mesh mesh_;
-  Cluster cluster_;
   int axes_ = 0;
   std::vector<State> states_;
   std::unordered_map<Key, int> state_of_key_;
   std::vector<Edge> edges_;
   std::vector<Sequence> sequences_;
-  // Prices depend on the kind, the set of axes and the bytes, hence on the set that splits.
-  std::unordered_map<std::uint64_t, Seconds> price_of_;
+  std::vector<PriceKey> prices_;
+  std::unordered_map<std::uint64_t, int> price_of_;
   Layout layout_;  // scratch of edges_of
 };
 

@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <set>
+#include <map>
 
 #include "autopar/cost.hpp"
 
@@ -42,31 +42,56 @@ struct Evaluator {
     return local_bytes(spec, value.shape, value.dtype, model.mesh());
   }
 
+  // Reshards of one shape and type that were priced before: layers repeat them.
+  struct PricedReshard {
+    Spec from, to;
+    std::vector<PricedCollective> steps;
+    Bytes peak = 0;
+  };
+  std::map<std::pair<Shape, DType>, std::deque<PricedReshard>> priced = {};
+  PerClass<OpPrice> op_prices = {};
+
+  const PricedReshard& priced_reshard(const Value& value, const Spec& from, const Spec& to) {
+    auto& known = priced[{value.shape, value.dtype}];
+    for (const PricedReshard& r : known) {
+      if (r.from == from && r.to == to) return r;
+    }
+    const auto prices = model.reshard_prices(value.shape, value.dtype, {from}, {to});
+    known.push_back({from, to, model.reshard_steps(value.shape, value.dtype, from, to),
+                     std::max(prices[0][0].peak_bytes, bytes_of(value, to))});
+    return known.back();
+  }
+
   // Adds the steps of a reshard to the terms and returns its peak of temporaries.
   Bytes reshard(ValueId id, const Spec& from, const Spec& to, OpId reader, bool to_hub) {
     if (from == to) return 0;
-    const Value& value = graph.value(id);
-    for (const PricedCollective& step : model.reshard_steps(value.shape, value.dtype, from, to)) {
+    const PricedReshard& reshard = priced_reshard(graph.value(id), from, to);
+    for (const PricedCollective& step : reshard.steps) {
       cost.terms.push_back({CostTerm::Kind::kCollective, reader, id, to_hub, step.collective,
                             step.seconds, step.sent_bytes});
     }
-    const auto prices = model.reshard_prices(value.shape, value.dtype, {from}, {to});
-    return std::max(prices[0][0].peak_bytes, bytes_of(value, to));
+    return reshard.peak;
   }
 
   // What reading input `port` costs; hubs are made by the first reader.
-  void read(OpId op, std::size_t port, int time, std::set<std::pair<ValueId, Spec>>& seen) {
+  void read(OpId op, std::size_t port, int time) {
     const ValueId id = graph.op(op).inputs[port];
     const Value& value = graph.value(id);
     if (value.kind == ValueKind::kConstant) return;  // sliced once, at load time
     const Readers& r = readers[id.index()];
     const ValueSpecs& v = strategy.values[id.index()];
-    if (r.count() > 1 && r.first == time && !r.is_output && seen.insert({id, {}}).second) {
-      make_hub(id, op);
-    }
     const Spec& need = specs[op.index()].inputs[port];
+    // Of the ports of one op that read the value, the first makes the hub, and the first that needs
+    // a spec makes that.
+    bool read_before = false, needed_before = false;
+    for (std::size_t p = 0; p < port; ++p) {
+      if (graph.op(op).inputs[p] != id) continue;
+      read_before = true;
+      needed_before |= specs[op.index()].inputs[p] == need;
+    }
+    if (r.count() > 1 && r.first == time && !r.is_output && !read_before) make_hub(id, op);
     const Spec& from = r.count() > 1 ? v.hub : v.spec;
-    if (from == need || !seen.insert({id, need}).second) return;
+    if (from == need || needed_before) return;
     temporaries.add(time, time + 1, reshard(id, from, need, op, false));
   }
 
@@ -125,14 +150,18 @@ struct Evaluator {
   Status run_op(OpId id) {
     const Op& op = graph.op(id);
     const int time = static_cast<int>(id.value);
-    std::set<std::pair<ValueId, Spec>> seen;
     for (std::size_t port = 0; port < op.inputs.size(); ++port) {
-      if (op.has_input(port)) read(id, port, time, seen);
+      if (op.has_input(port)) read(id, port, time);
     }
-    AUTOPAR_TRY(price, model.op_price(graph, op, rules.rules[id.index()],
-                                      strategy.assignments[id.index()], specs[id.index()]));
-    cost.terms.push_back({CostTerm::Kind::kCompute, id, {}, false, {}, price.compute, 0});
-    for (const PricedCollective& c : price.collectives) {
+    const Assignment& assignment = strategy.assignments[id.index()];
+    const OpPrice* price = op_prices.find(rules.class_of_op[id.index()], assignment);
+    if (price == nullptr) {
+      AUTOPAR_TRY(found, model.op_price(graph, op, rules.rules[id.index()], assignment,
+                                        specs[id.index()]));
+      price = &op_prices.add(rules.class_of_op[id.index()], assignment, std::move(found));
+    }
+    cost.terms.push_back({CostTerm::Kind::kCompute, id, {}, false, {}, price->compute, 0});
+    for (const PricedCollective& c : price->collectives) {
       cost.terms.push_back(
           {CostTerm::Kind::kCollective, id, {}, false, c.collective, c.seconds, c.sent_bytes});
     }
@@ -181,15 +210,16 @@ Seconds StrategyCost::communication() const { return total() - compute(); }
 
 Result<StrategyCost> evaluate(const Graph& graph, const GraphRules& rules, const Strategy& strategy,
                               CostModel& model, const std::string& updates) {
-  AUTOPAR_RETURN_IF_ERROR(verify(graph, rules, strategy));
   AUTOPAR_TRY(specs, op_specs_of(graph, rules, strategy));
+  std::vector<Readers> readers = readers_of(graph);
+  AUTOPAR_RETURN_IF_ERROR(verify(graph, specs, readers, strategy));
   const int horizon = static_cast<int>(graph.ops.size());
   Evaluator evaluator{graph,
                       rules,
                       strategy,
                       model,
                       std::move(specs),
-                      readers_of(graph),
+                      std::move(readers),
                       {},
                       horizon,
                       Timeline(horizon),

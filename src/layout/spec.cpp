@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <set>
 
 #include "autopar/layout.hpp"
 
@@ -7,7 +6,7 @@ namespace autopar {
 
 namespace {
 
-std::string axes_text(const std::vector<int>& axes, const Mesh& mesh) {
+std::string axes_text(const AxisList& axes, const Mesh& mesh) {
   std::string text = "{";
   for (std::size_t i = 0; i < axes.size(); ++i) {
     if (i > 0) text += ',';
@@ -16,16 +15,18 @@ std::string axes_text(const std::vector<int>& axes, const Mesh& mesh) {
   return text + "}";
 }
 
-Status take_axes(const std::vector<int>& axes, const Mesh& mesh, std::set<int>& taken) {
+Status take_axes(const AxisList& axes, const Mesh& mesh, std::uint32_t& taken) {
   for (int axis : axes) {
     if (axis < 0 || axis >= mesh.rank()) {
       return input_error("spec: there is no mesh axis number " + std::to_string(axis) +
                          "; the mesh " + to_text(mesh) + " has " + std::to_string(mesh.rank()));
     }
-    if (!taken.insert(axis).second) {
+    const std::uint32_t bit = std::uint32_t{1} << axis;
+    if (taken & bit) {
       return input_error("spec: mesh axis '" + mesh.axes[static_cast<std::size_t>(axis)].name +
                          "' is used twice; an axis splits one dimension or is partial, once");
     }
+    taken |= bit;
   }
   return Ok{};
 }
@@ -46,7 +47,7 @@ const char* name_of(Reduction reduction) {
   return "";
 }
 
-Spec replicated(std::size_t rank) { return {std::vector<std::vector<int>>(rank), {}, {}}; }
+Spec replicated(std::size_t rank) { return {std::vector<AxisList>(rank), {}, {}}; }
 
 bool is_replicated(const Spec& spec) {
   return spec.partial.empty() &&
@@ -59,7 +60,7 @@ Status verify(const Spec& spec, const Shape& shape, const Mesh& mesh) {
                        " dimensions, as in the shape " + to_text(shape) + ", found " +
                        std::to_string(spec.dims.size()));
   }
-  std::set<int> taken;
+  std::uint32_t taken = 0;
   for (const auto& axes : spec.dims) AUTOPAR_RETURN_IF_ERROR(take_axes(axes, mesh, taken));
   AUTOPAR_RETURN_IF_ERROR(take_axes(spec.partial, mesh, taken));
   if (!std::is_sorted(spec.partial.begin(), spec.partial.end())) {
@@ -70,6 +71,7 @@ Status verify(const Spec& spec, const Shape& shape, const Mesh& mesh) {
                        " needs partial axes");
   }
   for (std::size_t d = 0; d < shape.size(); ++d) {
+    if (spec.dims[d].empty()) continue;
     const std::int64_t parts = axes_size(mesh, spec.dims[d]);
     if (shape[d] % parts != 0) {
       return input_error("dimension " + std::to_string(d) + " of the shape " + to_text(shape) +
@@ -88,12 +90,18 @@ std::vector<std::int64_t> split_counts(const Spec& spec, const Mesh& mesh) {
 
 Shape local_shape(const Spec& spec, const Shape& shape, const Mesh& mesh) {
   Shape local = shape;
-  for (std::size_t d = 0; d < shape.size(); ++d) local[d] /= axes_size(mesh, spec.dims[d]);
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    if (!spec.dims[d].empty()) local[d] /= axes_size(mesh, spec.dims[d]);
+  }
   return local;
 }
 
 Bytes local_bytes(const Spec& spec, const Shape& shape, DType dtype, const Mesh& mesh) {
-  return element_count(local_shape(spec, shape, mesh)) * size_of(dtype);
+  std::int64_t count = 1;
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    count *= spec.dims[d].empty() ? shape[d] : shape[d] / axes_size(mesh, spec.dims[d]);
+  }
+  return count * size_of(dtype);
 }
 
 std::vector<std::int64_t> slice_offsets(const Spec& spec, const Shape& shape, const Mesh& mesh,
@@ -112,7 +120,7 @@ std::vector<std::int64_t> slice_offsets(const Spec& spec, const Shape& shape, co
 }
 
 std::vector<std::vector<int>> tensor_map(const Spec& spec, const Mesh& mesh) {
-  std::vector<std::vector<int>> map = spec.dims;
+  std::vector<std::vector<int>> map(spec.dims.begin(), spec.dims.end());
   for (auto& axes : map) {
     for (int& axis : axes) axis = mesh.rank() - 1 - axis;
   }

@@ -167,13 +167,13 @@ Result<std::vector<std::int64_t>> parse_mesh(const std::string& text) {
                      "': expected positive sizes joined by 'x', outermost first, " + "such as 4x2");
 }
 
-std::int64_t axes_size(const Mesh& mesh, const std::vector<int>& axes) {
+std::int64_t axes_size(const Mesh& mesh, const AxisList& axes) {
   std::int64_t product = 1;
   for (int axis : axes) product *= mesh.axes[static_cast<std::size_t>(axis)].size;
   return product;
 }
 
-std::vector<std::int64_t> device_groups(const Mesh& mesh, const std::vector<int>& axes) {
+std::vector<std::int64_t> device_groups(const Mesh& mesh, const AxisList& axes) {
   std::vector<std::int64_t> offsets = {0};
   for (int index : axes) {
     const Axis& axis = mesh.axes[static_cast<std::size_t>(index)];

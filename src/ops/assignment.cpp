@@ -89,22 +89,22 @@ bool is_valid(const Rule& rule, const std::vector<std::int64_t>& parts) {
 }
 
 std::vector<Spec> split_dims(const std::vector<TensorFactors>& tensors,
-                             const std::vector<std::vector<int>>& axes) {
+                             const std::vector<AxisList>& axes) {
   std::vector<Spec> specs(tensors.size());
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     specs[t].dims.resize(tensors[t].size());
     for (std::size_t d = 0; d < tensors[t].size(); ++d) {
       for (int f : tensors[t][d]) {
         const auto& of_factor = axes[static_cast<std::size_t>(f)];
-        specs[t].dims[d].insert(specs[t].dims[d].end(), of_factor.begin(), of_factor.end());
+        specs[t].dims[d].append(of_factor.begin(), of_factor.end());
       }
     }
   }
   return specs;
 }
 
-void add_partial(Spec& spec, const std::vector<int>& axes, Reduction reduction) {
-  spec.partial.insert(spec.partial.end(), axes.begin(), axes.end());
+void add_partial(Spec& spec, const AxisList& axes, Reduction reduction) {
+  spec.partial.append(axes.begin(), axes.end());
   std::sort(spec.partial.begin(), spec.partial.end());
   spec.reduction = reduction;
 }
@@ -152,7 +152,7 @@ std::string to_text(const Assignment& assignment, const Rule& rule, const Mesh& 
 
 std::optional<OpSpecs> specs_of(const Rule& rule, const Assignment& assignment, const Mesh& mesh) {
   if (assignment.factor_of_axis.size() != mesh.axes.size()) return std::nullopt;
-  std::vector<std::vector<int>> axes(rule.factors.size());
+  std::vector<AxisList> axes(rule.factors.size());
   std::vector<std::int64_t> parts(rule.factors.size(), 1);
   for (std::size_t a = 0; a < mesh.axes.size(); ++a) {
     const int f = assignment.factor_of_axis[a];

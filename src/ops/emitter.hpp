@@ -61,7 +61,7 @@ class Emitter {
   // Mesh axes assigned to the factors of a kind, in mesh order.
   std::vector<int> axes_of(FactorKind kind) const;
   // Mesh axes that split dimension `d` of an input.
-  const std::vector<int>& axes_of_input(std::size_t port, std::size_t d) const {
+  std::vector<int> axes_of_input(std::size_t port, std::size_t d) const {
     return context_.specs.inputs[port].dims[d];
   }
   std::int64_t parts(const std::vector<int>& axes) const { return axes_size(context_.mesh, axes); }

@@ -6,9 +6,8 @@ namespace autopar {
 
 Result<Plan> partition(const Graph& graph, const GraphRules& rules, const Strategy& strategy,
                        const Cluster& cluster) {
-  AUTOPAR_RETURN_IF_ERROR(verify(graph, rules, strategy));
   AUTOPAR_TRY(op_specs, op_specs_of(graph, rules, strategy));
-
+  AUTOPAR_RETURN_IF_ERROR(verify(graph, op_specs, readers_of(graph), strategy));
   AUTOPAR_TRY(draft, insert_reshards(graph, rules, strategy, op_specs, cluster));
   AUTOPAR_RETURN_IF_ERROR(verify(draft.plan, Stage::kAbstract));
   AUTOPAR_RETURN_IF_ERROR(lower(draft));

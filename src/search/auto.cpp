@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "search/signature.hpp"
-
 namespace autopar {
 
 namespace {

@@ -18,11 +18,13 @@ Result<GraphRules> rules_of(const Graph& graph, const UserRules& user) {
     if (!found.has_rule) result.without_rule.push_back(OpId(static_cast<std::int64_t>(o)));
     result.rules.push_back(std::move(found.rule));
   }
+  result.class_of_op = classes_of(graph, result.rules);
   return result;
 }
 
 Result<std::vector<OpSpecs>> op_specs_of(const Graph& graph, const GraphRules& rules,
                                          const Strategy& strategy) {
+  AUTOPAR_CHECK(rules.class_of_op.size() == rules.rules.size(), "rules without classes of ops");
   if (strategy.assignments.size() != graph.ops.size() || rules.rules.size() != graph.ops.size()) {
     return input_error("the graph has " + std::to_string(graph.ops.size()) + " ops, its rules " +
                        std::to_string(rules.rules.size()) + " and the strategy assigns " +
@@ -30,9 +32,14 @@ Result<std::vector<OpSpecs>> op_specs_of(const Graph& graph, const GraphRules& r
   }
   std::vector<OpSpecs> result;
   result.reserve(graph.ops.size());
+  PerClass<OpSpecs> known;
   for (std::size_t o = 0; o < graph.ops.size(); ++o) {
     const Rule& rule = rules.rules[o];
     const Assignment& assignment = strategy.assignments[o];
+    if (const OpSpecs* specs = known.find(rules.class_of_op[o], assignment)) {
+      result.push_back(*specs);
+      continue;
+    }
     if (assignment.factor_of_axis.size() != strategy.mesh.axes.size()) {
       return input_error(described(graph.ops[o]) + ": the assignment has " +
                          std::to_string(assignment.factor_of_axis.size()) + " axes, the mesh " +
@@ -53,7 +60,7 @@ Result<std::vector<OpSpecs>> op_specs_of(const Graph& graph, const GraphRules& r
                          to_text(strategy.mesh) + " under the rule \"" + to_text(rule) +
                          "\" (a split factor must be divisible and not marked ^)");
     }
-    result.push_back(std::move(*specs));
+    result.push_back(known.add(rules.class_of_op[o], assignment, std::move(*specs)));
   }
   return result;
 }

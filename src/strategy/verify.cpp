@@ -92,12 +92,16 @@ Status verify_produced(const Graph& graph, const std::vector<OpSpecs>& op_specs,
 }  // namespace
 
 Status verify(const Graph& graph, const GraphRules& rules, const Strategy& strategy) {
+  AUTOPAR_TRY(op_specs, op_specs_of(graph, rules, strategy));
+  return verify(graph, op_specs, readers_of(graph), strategy);
+}
+
+Status verify(const Graph& graph, const std::vector<OpSpecs>& op_specs,
+              const std::vector<Readers>& readers, const Strategy& strategy) {
   if (strategy.values.size() != graph.values.size()) {
     return input_error("the graph has " + std::to_string(graph.values.size()) +
                        " values, the strategy " + std::to_string(strategy.values.size()));
   }
-  AUTOPAR_TRY(op_specs, op_specs_of(graph, rules, strategy));
-  const std::vector<Readers> readers = readers_of(graph);
   for (std::size_t v = 0; v < graph.values.size(); ++v) {
     const Value& value = graph.values[v];
     const ValueSpecs& specs = strategy.values[v];

@@ -1,7 +1,8 @@
 #include "search/rec/wiring.hpp"
 
+#include <tuple>
+
 #include "search/boundary.hpp"
-#include "search/signature.hpp"
 
 namespace autopar::rec {
 
@@ -10,12 +11,11 @@ namespace {
 void add_classes(const SearchRequest& request, Wiring& wiring) {
   const Graph& graph = request.graph;
   const std::vector<int> batch = batch_factors(graph, request.rules);
-  std::map<std::string, int> index;
+  std::map<std::tuple<int, int, std::string>, int> index;
   for (std::size_t o = 0; o < graph.ops.size(); ++o) {
     const Op& op = graph.ops[o];
-    std::string key = signature(graph, op, request.rules.rules[o]);
-    key += "@" + std::to_string(batch[o]);
-    if (request.pins.ops.count(op.name)) key += "#" + op.name;
+    std::tuple key(request.rules.class_of_op[o], batch[o],
+                   request.pins.ops.count(op.name) ? op.name : std::string());
     const auto [it, is_new] = index.try_emplace(std::move(key), static_cast<int>(index.size()));
     if (is_new) {
       wiring.op_of_class.emplace_back(static_cast<std::int64_t>(o));

@@ -1,0 +1,175 @@
+#include "search/spec_tables.hpp"
+
+#include <algorithm>
+
+namespace autopar {
+
+namespace {
+
+// FNV-1a (Fowler, Noll, Vo), a word at a time.
+class Hash {
+ public:
+  void add(std::uint64_t value) { hash_ = (hash_ ^ value) * 0x100000001b3ULL; }
+  std::size_t value() const { return hash_ ^ (hash_ >> 29); }
+
+ private:
+  std::uint64_t hash_ = 0xcbf29ce484222325ULL;
+};
+
+}  // namespace
+
+std::size_t SpecTables::SpecHash::operator()(const Spec& spec) const {
+  Hash hash;
+  for (const AxisList& axes : spec.dims) {
+    for (int axis : axes) hash.add(static_cast<std::uint64_t>(axis) + 2);
+    hash.add(1);
+  }
+  for (int axis : spec.partial) hash.add(static_cast<std::uint64_t>(axis) + 2);
+  hash.add(static_cast<std::uint64_t>(spec.reduction));
+  return hash.value();
+}
+
+std::size_t SpecTables::KeyHash::operator()(const std::vector<int>& key) const {
+  Hash hash;
+  for (int number : key) hash.add(static_cast<std::uint64_t>(number) + 1);
+  return hash.value();
+}
+
+int SpecTables::type_of(const Value& value) {
+  std::vector<int> key = {static_cast<int>(value.dtype)};
+  for (std::int64_t extent : value.shape) {
+    key.push_back(static_cast<int>(extent & 0xffffffff));
+    key.push_back(static_cast<int>(extent >> 32));
+  }
+  const auto [found, is_new] =
+      type_ids_.try_emplace(std::move(key), static_cast<int>(types_.size()));
+  if (is_new) types_.push_back({value.shape, value.dtype});
+  return found->second;
+}
+
+int SpecTables::spec_id(const Spec& spec) {
+  return spec_ids_.try_emplace(spec, static_cast<int>(spec_ids_.size())).first->second;
+}
+
+int SpecTables::list_of(const SpecList& specs) {
+  std::vector<int> ids;
+  ids.reserve(specs.size());
+  for (const Spec& spec : specs) ids.push_back(spec_id(spec));
+  const auto [found, is_new] = list_ids_.try_emplace(ids, static_cast<int>(lists_.size()));
+  if (!is_new) return found->second;
+  List list{std::make_shared<const SpecList>(specs), std::move(ids), {}, {}};
+  list.place = unique(specs, list.distinct);
+  lists_.push_back(std::move(list));
+  return found->second;
+}
+
+int SpecTables::united(const std::vector<int>& lists, bool partial_too) {
+  std::vector<int> key = lists;
+  key.push_back(partial_too ? 1 : 0);
+  const auto [found, is_new] = united_.try_emplace(std::move(key), -1);
+  if (!is_new) return found->second;
+  SpecList specs;
+  std::set<Spec> have;
+  for (int list : lists) add_missing(specs, have, at(list).distinct, partial_too);
+  return found->second = list_of(specs);
+}
+
+int SpecTables::canonical_and(int type_id, const std::vector<int>& lists) {
+  std::vector<int> key = lists;
+  key.push_back(type_id);
+  const auto [found, is_new] = canonical_.try_emplace(std::move(key), -1);
+  if (!is_new) return found->second;
+  SpecList specs = canonical_specs(type(type_id).shape, model_.mesh());
+  std::set<Spec> have(specs.begin(), specs.end());
+  for (int list : lists) add_missing(specs, have, at(list).distinct, false);
+  return found->second = list_of(specs);
+}
+
+const std::vector<double>& SpecTables::bytes(int type_id, int list) {
+  const auto [found, is_new] = bytes_.try_emplace({type_id, list});
+  if (!is_new) return found->second;
+  const Type& of = type(type_id);
+  for (const Spec& spec : specs(list)) {
+    found->second.push_back(
+        static_cast<double>(local_bytes(spec, of.shape, of.dtype, model_.mesh())));
+  }
+  return found->second;
+}
+
+SpecTables::Edge SpecTables::edge(int type_id, int from, const std::vector<int>& to) {
+  std::vector<int> key = to;
+  key.push_back(from);
+  key.push_back(type_id);
+  const auto [found, is_new] = edges_.try_emplace(std::move(key));
+  if (!is_new) return found->second;
+  const std::size_t rows = specs(from).size(), columns = specs(to.front()).size();
+  CostTable cost{static_cast<int>(rows), static_cast<int>(columns), {}};
+  CostTable peak = cost;
+  cost.values.assign(rows * columns, 0.0);
+  if (limited_) peak.values.assign(rows * columns, 0.0);
+  for (std::size_t t = 0; t < to.size(); ++t) add_prices(type_id, from, to, t, cost, peak);
+  Edge edge;
+  edge.free = std::all_of(cost.values.begin(), cost.values.end(), [](double c) { return c == 0; });
+  edge.cost = problem_.add_table(std::move(cost));
+  if (limited_) edge.peak = problem_.add_table(std::move(peak));
+  return found->second = edge;
+}
+
+// Adds the prices of reaching list to[t]; where an earlier port of the op needs the same spec,
+// nothing more is to pay.
+void SpecTables::add_prices(int type_id, int from, const std::vector<int>& to, std::size_t t,
+                            CostTable& cost, CostTable& peak) {
+  const Type& of = type(type_id);
+  const List& rows = at(from);
+  const List& columns = at(to[t]);
+  const auto prices = model_.reshard_prices(of.shape, of.dtype, rows.distinct, columns.distinct);
+  const std::vector<double>& bytes_to = bytes(type_id, to[t]);
+  const std::size_t width = columns.ids.size();
+  for (std::size_t c = 0; c < width; ++c) {
+    bool again = false;
+    for (std::size_t earlier = 0; earlier < t; ++earlier) {
+      again |= at(to[earlier]).ids[c] == columns.ids[c];
+    }
+    if (again) continue;
+    for (std::size_t r = 0; r < rows.ids.size(); ++r) {
+      const ReshardPrice& price = prices[rows.place[r]][columns.place[c]];
+      cost.values[r * width + c] += price.seconds;
+      if (!limited_ || rows.ids[r] == columns.ids[c]) continue;
+      peak.values[r * width + c] += std::max(static_cast<double>(price.peak_bytes), bytes_to[c]);
+    }
+  }
+}
+
+SpecTables::Edge SpecTables::equal_only(Edge edge, int from, int to) {
+  const auto [found, is_new] = equal_only_.try_emplace({edge.cost, from, to}, edge);
+  if (!is_new) return found->second;
+  const std::vector<int>& rows = at(from).ids;
+  const std::vector<int>& columns = at(to).ids;
+  CostTable cost = problem_.tables[static_cast<std::size_t>(edge.cost)];
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    for (std::size_t c = 0; c < columns.size(); ++c) {
+      if (rows[r] != columns[c]) cost.values[r * columns.size() + c] = kInfinity;
+    }
+  }
+  found->second.cost = problem_.add_table(std::move(cost));
+  found->second.free = false;
+  return found->second;
+}
+
+int SpecTables::copies(int type_id, int from, int to) {
+  const auto [found, is_new] = copies_.try_emplace({type_id, from, to}, -1);
+  if (!is_new) return found->second;
+  const List& rows = at(from);
+  const List& columns = at(to);
+  const std::vector<double>& bytes_to = bytes(type_id, to);
+  CostTable table{static_cast<int>(rows.ids.size()), static_cast<int>(columns.ids.size()), {}};
+  table.values.reserve(rows.ids.size() * columns.ids.size());
+  for (int row : rows.ids) {
+    for (std::size_t c = 0; c < columns.ids.size(); ++c) {
+      table.values.push_back(row == columns.ids[c] ? 0.0 : bytes_to[c]);
+    }
+  }
+  return found->second = problem_.add_table(std::move(table));
+}
+
+}  // namespace autopar

@@ -1,0 +1,89 @@
+// The lists of specs that nodes choose from, and the tables of edges between them, each made once
+// for all nodes and edges that are alike.
+#pragma once
+
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "autopar/cost.hpp"
+#include "autopar/problem.hpp"
+#include "search/spec_lists.hpp"
+
+namespace autopar {
+
+// Lists, shapes with their dtype, and keys of tables have small numbers, so that what repeats in
+// every layer of a model is found by comparing a few integers.
+class SpecTables {
+ public:
+  // With `limited`, edges have tables of their temporaries too.
+  SpecTables(Problem& problem, CostModel& model, bool limited)
+      : problem_(problem), model_(model), limited_(limited) {}
+
+  // A number for the shape and dtype of a value.
+  int type_of(const Value& value);
+
+  int list_of(const SpecList& specs);
+  const SpecList& specs(int list) const { return *at(list).specs; }
+  const std::shared_ptr<const SpecList>& shared_specs(int list) const { return at(list).specs; }
+
+  // The union of lists in the order of their first places; without specs that have partial sums
+  // unless `partial_too`.
+  int united(const std::vector<int>& lists, bool partial_too);
+  // The lists with all specs of a type without partial sums first (canonical_specs).
+  int canonical_and(int type, const std::vector<int>& lists);
+
+  // Local bytes of each spec.
+  const std::vector<double>& bytes(int type, int list);
+
+  // Tables of an edge from a node with one list to an op that reads the value at ports with these
+  // lists: seconds, and peak bytes of temporaries.
+  struct Edge {
+    int cost = -1;
+    int peak = -1;
+    bool free = false;  // nothing is ever resharded
+  };
+  Edge edge(int type, int from, const std::vector<int>& to);
+  // The same edge where both ends have the same spec, otherwise never.
+  Edge equal_only(Edge edge, int from, int to);
+  // Bytes of the target where it is a copy of its own.
+  int copies(int type, int from, int to);
+
+ private:
+  struct List {
+    std::shared_ptr<const SpecList> specs;
+    std::vector<int> ids;             // of the specs
+    SpecList distinct;                // in the order of their first places
+    std::vector<std::size_t> place;   // in `distinct`
+  };
+  struct Type {
+    Shape shape;
+    DType dtype = DType::kFloat32;
+  };
+  struct SpecHash {
+    std::size_t operator()(const Spec& spec) const;
+  };
+  struct KeyHash {
+    std::size_t operator()(const std::vector<int>& key) const;
+  };
+  template <class T>
+  using ByKey = std::unordered_map<std::vector<int>, T, KeyHash>;
+
+  const List& at(int list) const { return lists_[static_cast<std::size_t>(list)]; }
+  const Type& type(int type) const { return types_[static_cast<std::size_t>(type)]; }
+  int spec_id(const Spec& spec);
+  void add_prices(int type, int from, const std::vector<int>& to, std::size_t t, CostTable& cost,
+                  CostTable& peak);
+
+  Problem& problem_;
+  CostModel& model_;
+  bool limited_;
+  std::vector<Type> types_;
+  std::vector<List> lists_;
+  std::unordered_map<Spec, int, SpecHash> spec_ids_;
+  ByKey<int> type_ids_, list_ids_, united_, canonical_, copies_;
+  ByKey<std::vector<double>> bytes_;
+  ByKey<Edge> edges_, equal_only_;
+};
+
+}  // namespace autopar

@@ -1,0 +1,122 @@
+// Classes of ops: each op is written as bytes that are the same for ops of one class.
+#include <cstring>
+#include <string>
+#include <unordered_map>
+
+#include "autopar/strategy.hpp"
+
+namespace autopar {
+
+namespace {
+
+// Every list with its length before it, so that different lists never write the same.
+class OpBytes {
+ public:
+  template <class T>
+  void number(T value) {
+    static_assert(std::is_arithmetic_v<T> || std::is_enum_v<T>);
+    const std::size_t at = text.size();
+    text.resize(at + sizeof value);
+    std::memcpy(text.data() + at, &value, sizeof value);
+  }
+  void words(const std::string& value) {
+    number(value.size());
+    text += value;
+  }
+  template <class T>
+  void list(const std::vector<T>& values) {
+    number(values.size());
+    for (const T& value : values) {
+      if constexpr (std::is_same_v<T, std::string>) {
+        words(value);
+      } else {
+        number(value);
+      }
+    }
+  }
+
+  std::string text;
+};
+
+void add(OpBytes& out, const Attribute& attribute) {
+  out.number(attribute.index());
+  std::visit(
+      [&out](const auto& value) {
+        using T = std::decay_t<decltype(value)>;
+        if constexpr (std::is_same_v<T, std::string>) {
+          out.words(value);
+        } else if constexpr (std::is_same_v<T, Tensor>) {
+          out.number(value.dtype);
+          out.list(value.shape);
+          out.words(value.bytes);
+        } else if constexpr (std::is_arithmetic_v<T>) {
+          out.number(value);
+        } else {
+          out.list(value);
+        }
+      },
+      attribute);
+}
+
+void add(OpBytes& out, const Rule& rule) {
+  out.number(rule.factors.size());
+  for (const Factor& factor : rule.factors) {
+    out.words(factor.name);
+    out.number(factor.size);
+    out.number(factor.kind);
+    out.list(factor.partial_inputs);
+  }
+  for (const auto* tensors : {&rule.inputs, &rule.outputs}) {
+    out.number(tensors->size());
+    for (const TensorFactors& tensor : *tensors) {
+      out.number(tensor.size());
+      for (const auto& factors : tensor) out.list(factors);
+    }
+  }
+}
+
+void add(OpBytes& out, const Graph& graph, ValueId id) {
+  out.number(id.valid());
+  if (!id.valid()) return;
+  const Value& value = graph.value(id);
+  out.number(value.dtype);
+  out.list(value.shape);
+  out.number(value.kind == ValueKind::kConstant);
+}
+
+void add(OpBytes& out, const Graph& graph, const Op& op, const Rule& rule) {
+  out.words(op.domain);
+  out.words(op.type);
+  add(out, rule);
+  out.number(op.attributes.size());
+  for (const auto& [name, attribute] : op.attributes) {
+    out.words(name);
+    add(out, attribute);
+  }
+  out.number(op.inputs.size());
+  for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+    add(out, graph, op.inputs[i]);
+    if (!op.has_input(i) || !is_operand_constant(op, i)) continue;
+    const Value& value = graph.value(op.inputs[i]);
+    if (value.kind == ValueKind::kConstant && value.tensor()) out.words(value.tensor()->bytes);
+  }
+  out.number(op.outputs.size());
+  for (ValueId output : op.outputs) add(out, graph, output);
+}
+
+}  // namespace
+
+std::vector<int> classes_of(const Graph& graph, const std::vector<Rule>& rules) {
+  std::unordered_map<std::string, int> class_of_bytes;
+  std::vector<int> classes;
+  OpBytes out;
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    out.text.clear();
+    add(out, graph, graph.ops[o], rules[o]);
+    const auto next = static_cast<int>(class_of_bytes.size());
+    classes.push_back(class_of_bytes.try_emplace(out.text, next).first->second);
+  }
+  return classes;
+}
+
+}  // namespace autopar
