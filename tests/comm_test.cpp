@@ -38,11 +38,14 @@ void place_axes(Spec& spec, int axis, const Mesh& mesh, bool partial,
     spec.partial.pop_back();
   }
   for (auto& axes : spec.dims) {
-    for (std::size_t at = 0; at <= axes.size(); ++at) {
-      axes.insert(axes.begin() + static_cast<std::ptrdiff_t>(at), axis);
+    const std::vector<int> before = axes;
+    for (std::size_t at = 0; at <= before.size(); ++at) {
+      std::vector<int> longer = before;
+      longer.insert(longer.begin() + static_cast<std::ptrdiff_t>(at), axis);
+      axes = longer;
       place_axes(spec, axis + 1, mesh, partial, use);
-      axes.erase(axes.begin() + static_cast<std::ptrdiff_t>(at));
     }
+    axes = before;
   }
 }
 
@@ -564,7 +567,7 @@ TEST_CASE("no single collective is cheaper than the path between its ends", "[co
           for (std::size_t e = 0; e < spec.dims.size(); ++e) {
             if (e == d) continue;
             Spec moved = gathered;
-            moved.dims[e].insert(moved.dims[e].end(), suffix.begin(), suffix.end());
+            moved.dims[e].append(suffix.begin(), suffix.end());
             check(spec, moved,
                   {CollectiveKind::kAllToAll, suffix, static_cast<int>(e), dim, Reduction::kSum});
           }
@@ -618,4 +621,43 @@ TEST_CASE("meshes with more axes are searched as far as needed", "[comm]") {
   const Reshard path = resharder.path(from, to);
   CHECK(path.specs.back() == to);
   CHECK(path.steps.size() == 2);
+}
+
+TEST_CASE("tensors whose dimensions divide alike share their paths and their prices", "[comm]") {
+  const Cluster cluster = cluster_of({4, 2});
+  const Mesh mesh = make_mesh(cluster, {2, 2, 2}).value();
+  Resharder first({64, 5, 32}, DType::kFloat32, mesh, cluster);
+  // The same dimensions in another order, with one that nothing splits elsewhere, and as many
+  // bytes.
+  Resharder second({32, 64, 5}, DType::kFloat32, first);
+  const std::vector<int> place = {1, 2, 0};  // dimension of the second by that of the first
+  const auto moved = [&](const Spec& spec) {
+    Spec other = spec;
+    for (std::size_t d = 0; d < 3; ++d)
+      other.dims[static_cast<std::size_t>(place[d])] = spec.dims[d];
+    return other;
+  };
+  const std::vector<Spec> specs = all_specs({64, 5, 32}, mesh);
+  std::vector<Spec> others;
+  for (const Spec& spec : specs) others.push_back(moved(spec));
+  const ReshardTable a = first.table(specs, specs);
+  const ReshardTable b = second.table(others, others);
+  CHECK(a.seconds == b.seconds);
+  CHECK(a.peak_bytes == b.peak_bytes);
+  // A resharder of its own gives the same paths as one that shares.
+  Resharder alone({32, 64, 5}, DType::kFloat32, mesh, cluster);
+  std::size_t compared = 0;
+  for (std::size_t i = 0; i < others.size(); i += 7) {
+    for (std::size_t j = 0; j < others.size(); j += 5) {
+      const Reshard shared = second.path(others[i], others[j]);
+      const Reshard own = alone.path(others[i], others[j]);
+      CHECK(shared.steps == own.steps);
+      CHECK(shared.specs == own.specs);
+      CHECK(shared.seconds == own.seconds);
+      CHECK(shared.seconds == b.seconds[i * others.size() + j]);
+      CHECK(shared.peak_bytes == b.peak_bytes[i * others.size() + j]);
+      compared += !shared.steps.empty();
+    }
+  }
+  CHECK(compared > 100);
 }

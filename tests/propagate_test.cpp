@@ -364,9 +364,9 @@ TEST_CASE("meshes that cannot keep the pins are skipped with the reason", "[prop
   p.run({{"fc1", {{2, 1}, {1, 2}}}});
   std::size_t skipped = 0;
   for (const MeshTrial& trial : p.outcome.trials) {
-    if (trial.skipped.empty()) continue;
+    if (trial.why.empty()) continue;
     ++skipped;
-    CHECK(trial.skipped.find("fc1") != std::string::npos);
+    CHECK(trial.why.find("fc1") != std::string::npos);
   }
   CHECK(skipped + 1 == p.outcome.trials.size());
 }

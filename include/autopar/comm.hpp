@@ -29,9 +29,9 @@ bool communicates(CollectiveKind kind);
 // One collective over the groups of devices that differ only along `axes`.
 struct Collective {
   CollectiveKind kind = CollectiveKind::kAllReduce;
-  AxisList axes;  // mesh axes; the first varies slowest within a group
-  int axis = -1;          // tensor dimension that is gathered, scattered, sliced; AllToAll: split
-  int concat_axis = -1;   // AllToAll only: tensor dimension that is put together
+  AxisList axes;         // mesh axes; the first varies slowest within a group
+  int axis = -1;         // tensor dimension that is gathered, scattered, sliced; AllToAll: split
+  int concat_axis = -1;  // AllToAll only: tensor dimension that is put together
   Reduction reduction = Reduction::kSum;
   bool operator==(const Collective&) const = default;
 };
@@ -77,9 +77,10 @@ struct ReshardTable {
 };
 
 // Shortest paths over the valid specs of one tensor (Dijkstra; states are specs, edges collectives,
-// also joint over several axes). Ties: fewer steps, a smaller peak, then the order of CollectiveKind
-// and axes, step by step. An axis that MakePartial made partial is not reduced again on the way. The
-// result depends on nothing but the arguments. Caches per source spec; not thread-safe.
+// also joint over several axes). Ties: fewer steps, a smaller peak, then the order of
+// CollectiveKind and axes, step by step. An axis that MakePartial made partial is not reduced again
+// on the way. The result depends on nothing but the arguments. Caches per source spec; not
+// thread-safe.
 class Resharder {
  public:
   Resharder(Shape shape, DType dtype, Mesh mesh, Cluster cluster);

@@ -117,7 +117,7 @@ class AxisList {
   auto operator<=>(const AxisList& other) const { return axes_ <=> other.axes_; }
 
  private:
-  static constexpr std::int8_t kNone = -1;       // fills what is not used: less than any axis
+  static constexpr std::int8_t kNone = -1;  // fills what is not used: less than any axis
   std::array<std::int8_t, kMaxMeshAxes> axes_;
   std::int8_t size_ = 0;
 };

@@ -61,9 +61,11 @@ struct ReshardSummary {
   double sent_bytes = 0;
 };
 
-// Everything deterministic: no times of the search itself.
+// Everything deterministic but the times of the search itself, which are no part of a report that
+// is kept: the same input gives the same file.
 struct Report {
   std::string model, model_sha256;
+  std::string model_path;  // as seen from the report's folder; empty: not said
   std::size_t ops = 0;
   double parameter_count = 0;
   Bytes parameter_bytes = 0;
@@ -79,6 +81,7 @@ struct Report {
   bool proven = false;  // optimal over the meshes tried, under the memory limit
   bool bounded = true;  // the searcher proves a bound at all
   bool interrupted = false;
+  std::size_t meshes_not_tried = 0;  // the bound says nothing about these
   MemoryPeak memory;
   std::string memory_op;   // during which the peak is reached
   Bytes memory_limit = 0;  // 0: none
@@ -89,6 +92,7 @@ struct Report {
   std::vector<MeshTrial> trials;
   std::optional<Propagation> propagation;
   std::vector<std::string> warnings;
+  std::vector<std::pair<std::string, Seconds>> phases;  // wall time of each; empty: not shown
 };
 Report build_report(const SearchRequest& request, const SearchOutcome& outcome);
 

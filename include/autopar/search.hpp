@@ -22,6 +22,7 @@ struct BoundaryLayout {
   enum class Kind { kFree, kFull, kDataParallel, kGiven };
   Kind kind = Kind::kFree;
   std::map<std::string, std::string> spec_of;  // kGiven: value name -> spec text
+  std::string file = {};                       // kGiven: where they are from, for messages
 };
 
 // What the user fixed for one op: mesh axis name -> factor name, or split counts.
@@ -115,15 +116,27 @@ Result<MeshProblem> build_problem(const SearchRequest& request, const Mesh& mesh
 Strategy strategy_of(const Graph& graph, const MeshProblem& problem,
                      const std::vector<int>& choices);
 
+// How the search on one mesh ended.
+enum class TrialEnd {
+  kPlan,         // with a plan
+  kPruned,       // its bound is no better than the plan of another mesh; whether any plan fits was
+                 // not asked
+  kNothingFits,  // proven that no plan fits into the memory
+  kNothingFound,
+  kPinsNotKept,  // the pins or the given layouts are not possible on it
+  kNotTried,     // the time was up, or the search interrupted
+};
+const char* name_of(TrialEnd end);  // "plan", "pruned", "nothing fits", ...
+
 struct MeshTrial {
   Mesh mesh;
-  bool feasible = false;
-  bool pruned = false;       // its bound is no better than a plan of another mesh
-  std::string skipped = {};  // why it cannot keep the pins; "": it can
+  TrialEnd end = TrialEnd::kNotTried;
+  bool stopped = false;  // early, by the time limit or an interrupt
+  std::string why;       // kPinsNotKept: which, and why not
   Seconds cost = kInfinity;
   Seconds lower_bound = 0;
   std::size_t nodes = 0, edges = 0, candidates = 0;
-  Seconds build_seconds = 0, solve_seconds = 0;  // wall
+  Seconds build_seconds = 0, solve_seconds = 0, evaluate_seconds = 0;  // wall
 };
 
 // What `auto` ran, and whose plan it took.
@@ -180,8 +193,8 @@ struct Propagation {
 
 struct SearchOutcome {
   Strategy strategy;
-  StrategyCost cost;  // as evaluate() finds it
-  Seconds lower_bound = 0;
+  StrategyCost cost;        // as evaluate() finds it
+  Seconds lower_bound = 0;  // over the meshes that were tried
   Seconds unlimited_lower_bound = 0;
   double gap() const { return cost.total() > 0 ? (cost.total() - lower_bound) / cost.total() : 0; }
   bool interrupted = false;
@@ -193,6 +206,11 @@ struct SearchOutcome {
 };
 // Errors: kInfeasible naming the tightest constraint; kUsage/kInput for pins and layouts that
 // cannot be kept, saying why; kUsage for an unknown searcher with the nearest name.
+//
+// `request.solve` holds for all meshes together: the time limit is shared out among those that are
+// left, an interrupt ends all of them, and with a gap a mesh is pruned when it cannot be better by
+// more than that. Where it is interrupted before there is any plan, the baselines are asked for
+// one.
 Result<SearchOutcome> search(const SearchRequest& request);
 
 // One row of the searchers' table.

@@ -122,10 +122,12 @@ void warn_if_too_large(Applied& applied) {
 }
 
 Result<int> run_apply(const PlanOptions& options, const CommonOptions& common) {
+  PhaseClock clock;
   AUTOPAR_TRY(applied, apply(options, common));
+  clock.end("import and price");
   warn_if_too_large(*applied);
-  AUTOPAR_RETURN_IF_ERROR(
-      write_outputs(*applied->request, applied->outcome, *applied->inputs, options, common));
+  AUTOPAR_RETURN_IF_ERROR(write_outputs(*applied->request, applied->outcome, *applied->inputs,
+                                        options, common, std::move(clock)));
   return 0;
 }
 

@@ -82,6 +82,7 @@ Result<BoundaryLayout> parse_layout(const std::string& text, const char* option)
   }
   AUTOPAR_TRY(bytes, read_file(text));
   layout.kind = BoundaryLayout::Kind::kGiven;
+  layout.file = text;
   try {
     nlohmann::json document = nlohmann::json::parse(bytes);
     if (document.is_object() && document.contains("tensors")) document = document["tensors"];
@@ -109,8 +110,8 @@ Status check_layout_names(const BoundaryLayout& layout, const std::vector<ValueI
     const bool known = std::any_of(boundary.begin(), boundary.end(),
                                    [&, n = name](ValueId id) { return graph.value(id).name == n; });
     if (!known) {
-      return input_error(std::string(option) + ": the model has no such boundary value '" + name +
-                         "'");
+      return input_error((layout.file.empty() ? std::string(option) : layout.file) +
+                         ": the model has no such boundary value '" + name + "'");
     }
   }
   return Ok{};

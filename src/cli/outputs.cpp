@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -16,6 +17,37 @@ namespace fs = std::filesystem;
 std::string output_folder(const PlanOptions& options) {
   if (!options.output_folder.empty()) return options.output_folder;
   return fs::path(options.model).stem().string() + ".autopar";
+}
+
+Seconds PhaseClock::lap() {
+  const auto now = std::chrono::steady_clock::now();
+  const Seconds seconds = std::chrono::duration<double>(now - last_).count();
+  last_ = now;
+  return seconds;
+}
+
+void PhaseClock::end(const std::string& phase) {
+  const Seconds seconds = lap();
+  const auto known =
+      std::find_if(phases_.begin(), phases_.end(), [&](const auto& p) { return p.first == phase; });
+  if (known != phases_.end()) {
+    known->second += seconds;
+  } else {
+    phases_.emplace_back(phase, seconds);
+  }
+}
+
+void PhaseClock::end_search(const SearchOutcome& outcome) {
+  Seconds build = 0, solve = 0, evaluate = 0;
+  for (const MeshTrial& trial : outcome.trials) {
+    build += trial.build_seconds;
+    solve += trial.solve_seconds;
+    evaluate += trial.evaluate_seconds;
+  }
+  const Seconds other = std::max(0.0, lap() - build - solve - evaluate);
+  phases_.emplace_back("build", build + other);
+  phases_.emplace_back("solve", solve);
+  phases_.emplace_back("evaluate", evaluate);
 }
 
 namespace {
@@ -43,14 +75,6 @@ Result<std::string> strategy_text_of(const SearchRequest& request, const SearchO
   AUTOPAR_TRY(cost, cost_of(request, outcome));
   origin.cost = cost;
   return strategy_to_json(request.graph, request.rules, outcome.strategy, request.cluster, origin);
-}
-
-// The model's place as seen from the output folder, for `autopar run`.
-std::string with_model_path(const std::string& report, const std::string& model,
-                            const std::string& folder) {
-  auto document = nlohmann::ordered_json::parse(report);
-  document["model"]["path"] = fs::proximate(fs::absolute(model), fs::absolute(folder)).string();
-  return document.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 // The folder and its files stay together: where one of them cannot be written, those written
@@ -94,11 +118,12 @@ class OutputFolder {
 }  // namespace
 
 Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
-                     const Inputs& inputs, const PlanOptions& options,
-                     const CommonOptions& common) {
+                     const Inputs& inputs, const PlanOptions& options, const CommonOptions& common,
+                     PhaseClock clock) {
   const std::string folder = output_folder(options);
   const std::string model_name = fs::path(options.model).filename().string();
   AUTOPAR_TRY(plan, partition(request.graph, request.rules, outcome.strategy, request.cluster));
+  clock.end("rewrite");
   AUTOPAR_TRY(strategy, strategy_text_of(request, outcome, inputs, model_name));
   PlanMetadata metadata;
   metadata.version = AUTOPAR_VERSION;
@@ -106,11 +131,14 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
   metadata.strategy_sha256 = sha256_hex(strategy);
   for (const Tier& tier : request.cluster.tiers) metadata.tier_names.push_back(tier.name);
   const std::string model_folder = fs::path(options.model).parent_path().string();
+  clock.end("write");
   Report report = build_report(request, outcome);
   report.model = model_name;
   report.model_sha256 = inputs.model.sha256;
+  report.model_path = fs::proximate(fs::absolute(options.model), fs::absolute(folder)).string();
   report.baselines = run_baselines(request, outcome);
   report.warnings = inputs.warnings;
+  clock.end("baselines");
 
   OutputFolder files(folder);
   AUTOPAR_RETURN_IF_ERROR(files.make());
@@ -118,12 +146,14 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
                                         model_folder.empty() ? "." : model_folder));
   AUTOPAR_RETURN_IF_ERROR(write_file_atomically(files.add("strategy.json"), strategy));
   report.warnings.insert(report.warnings.end(), plan_warnings.begin(), plan_warnings.end());
-  const std::string text = with_model_path(to_json(report), options.model, folder);
+  const std::string text = to_json(report);
   AUTOPAR_RETURN_IF_ERROR(write_file_atomically(files.add("report.json"), text));
   files.keep();
+  clock.end("write");
+  report.phases = clock.phases();
   for (const std::string& warning : report.warnings) spdlog::warn("warning: {}", warning);
   if (common.json) {
-    std::cout << text;
+    std::cout << to_json(report);
   } else if (!common.quiet) {
     report.warnings.clear();
     std::cout << to_table(report, options.rows) << "\nwrote " << folder

@@ -1,6 +1,8 @@
 // What search and apply leave behind: strategy.json, plan.onnx, report.json, and the table.
 #pragma once
 
+#include <chrono>
+
 #include "cli/inputs.hpp"
 
 namespace autopar::cli {
@@ -8,9 +10,23 @@ namespace autopar::cli {
 // Where files go: -o, or "<model stem>.autopar" in the working folder.
 std::string output_folder(const PlanOptions& options);
 
+// Wall time by phase, in their order. `search`'s own are those of its meshes.
+class PhaseClock {
+ public:
+  void end(const std::string& phase);
+  void end_search(const SearchOutcome& outcome);
+  const std::vector<std::pair<std::string, Seconds>>& phases() const { return phases_; }
+
+ private:
+  Seconds lap();
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+  std::vector<std::pair<std::string, Seconds>> phases_;
+};
+
 // Writes all three files, each whole or not at all, and prints table or JSON. Where one of them
 // cannot be written, none is there.
 Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
-                     const Inputs& inputs, const PlanOptions& options, const CommonOptions& common);
+                     const Inputs& inputs, const PlanOptions& options, const CommonOptions& common,
+                     PhaseClock clock);
 
 }  // namespace autopar::cli

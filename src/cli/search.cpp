@@ -38,10 +38,6 @@ class ProgressLine {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 constexpr double kPicoseconds = 1e12;
 
 // The search problem of one mesh, as a bare problem.
@@ -77,7 +73,7 @@ Status set_propagation(const PlanOptions& options, SearchRequest& request) {
 }
 
 Result<int> run(const PlanOptions& options, const CommonOptions& common) {
-  const auto start = std::chrono::steady_clock::now();
+  PhaseClock clock;
   AUTOPAR_TRY(inputs, load_inputs(options, common));
   AUTOPAR_TRY(request, make_request(*inputs, options, common));
   AUTOPAR_RETURN_IF_ERROR(set_propagation(options, request));
@@ -89,7 +85,7 @@ Result<int> run(const PlanOptions& options, const CommonOptions& common) {
   if (dump && request.mesh) {
     AUTOPAR_RETURN_IF_ERROR(dump_problem(options.dump_file, request, *request.mesh, options.model));
   }
-  const double import_seconds = seconds_since(start);
+  clock.end("import");
   Result<SearchOutcome> outcome = [&] {
     ProgressLine line(common.quiet, request.cost_model);
     request.solve.progress = [&line](const SolveProgress& p) { line.draw(p); };
@@ -99,14 +95,13 @@ Result<int> run(const PlanOptions& options, const CommonOptions& common) {
     return with_pin_file(outcome.error(), options.pin_file);
   }
   if (!outcome) return outcome.error();
+  clock.end_search(*outcome);
   if (dump && !request.mesh) {
     AUTOPAR_RETURN_IF_ERROR(
         dump_problem(options.dump_file, request, outcome->strategy.mesh, options.model));
   }
-  const double search_seconds = seconds_since(start) - import_seconds;
-  AUTOPAR_RETURN_IF_ERROR(write_outputs(request, *outcome, *inputs, options, common));
-  spdlog::debug("import {:.3f} s, search {:.3f} s, rewrite and write {:.3f} s", import_seconds,
-                search_seconds, seconds_since(start) - import_seconds - search_seconds);
+  AUTOPAR_RETURN_IF_ERROR(
+      write_outputs(request, *outcome, *inputs, options, common, std::move(clock)));
   return 0;
 }
 

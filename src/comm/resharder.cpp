@@ -1,5 +1,5 @@
-// Tensors whose dimensions divide alike share their shortest paths: a tensor's dimensions are put in
-// an order in which the source looks the same, whichever of several such dimensions it splits.
+// Tensors whose dimensions divide alike share their shortest paths: a tensor's dimensions are put
+// in an order in which the source looks the same, whichever of several such dimensions it splits.
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -147,7 +147,8 @@ ReshardTable Resharder::table(const std::vector<Spec>& from, const std::vector<S
     }
     const TargetStates& targets = known->second;
     const int state = graph.source_state(source, placing);
-    for (std::size_t m = 0; m < masks.size(); ++m) trees[m] = &state_->family->tree(state, masks[m]);
+    for (std::size_t m = 0; m < masks.size(); ++m)
+      trees[m] = &state_->family->tree(state, masks[m]);
     for (std::size_t t = 0; t < to.size(); ++t) {
       PathTree& tree = *trees[mask_of_target[t]];
       const int target = tree.reach(targets.states.data() + targets.first[t],

@@ -73,7 +73,8 @@ void PathTree::relax(int state) {
                      static_cast<std::int16_t>(from.steps + 1),
                      false};
     if (to.steps >= 0 && !better(next, to)) continue;
-    const bool queued = to.steps == next.steps && to.seconds == next.seconds && to.peak == next.peak;
+    const bool queued =
+        to.steps == next.steps && to.seconds == next.seconds && to.peak == next.peak;
     to = next;
     if (queued) continue;
     heap_.push_back({next.seconds, next.peak, next.steps, edge.to});

@@ -156,8 +156,8 @@ struct Evaluator {
     const Assignment& assignment = strategy.assignments[id.index()];
     const OpPrice* price = op_prices.find(rules.class_of_op[id.index()], assignment);
     if (price == nullptr) {
-      AUTOPAR_TRY(found, model.op_price(graph, op, rules.rules[id.index()], assignment,
-                                        specs[id.index()]));
+      AUTOPAR_TRY(
+          found, model.op_price(graph, op, rules.rules[id.index()], assignment, specs[id.index()]));
       price = &op_prices.add(rules.class_of_op[id.index()], assignment, std::move(found));
     }
     cost.terms.push_back({CostTerm::Kind::kCompute, id, {}, false, {}, price->compute, 0});

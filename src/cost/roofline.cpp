@@ -19,9 +19,8 @@ struct RooflineModel::State {
   Resharder& resharder(const Shape& shape, DType dtype) {
     auto it = resharders.find({shape, dtype});
     if (it != resharders.end()) return it->second;
-    Resharder made = resharders.empty()
-                         ? Resharder(shape, dtype, mesh, cluster)
-                         : Resharder(shape, dtype, resharders.begin()->second);
+    Resharder made = resharders.empty() ? Resharder(shape, dtype, mesh, cluster)
+                                        : Resharder(shape, dtype, resharders.begin()->second);
     return resharders.emplace(std::pair(shape, dtype), std::move(made)).first->second;
   }
 

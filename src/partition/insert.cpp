@@ -112,10 +112,9 @@ Result<Route> Inserter::route_between(ValueId v, const Spec& from, const Spec& t
   auto key = std::make_pair(value.shape, value.dtype);
   auto found = resharders_.find(key);
   if (found == resharders_.end()) {
-    Resharder resharder =
-        resharders_.empty()
-            ? Resharder(value.shape, value.dtype, mesh(), cluster_)
-            : Resharder(value.shape, value.dtype, resharders_.begin()->second);
+    Resharder resharder = resharders_.empty()
+                              ? Resharder(value.shape, value.dtype, mesh(), cluster_)
+                              : Resharder(value.shape, value.dtype, resharders_.begin()->second);
     found = resharders_.emplace(std::move(key), std::move(resharder)).first;
   }
   Reshard reshard = found->second.path(from, to);

@@ -129,7 +129,10 @@ Report build_report(const SearchRequest& request, const SearchOutcome& outcome) 
   report.lower_bound = outcome.lower_bound;
   report.unlimited_lower_bound = outcome.unlimited_lower_bound;
   report.gap = outcome.gap();
-  report.proven = report.gap == 0;
+  const auto left = std::count_if(outcome.trials.begin(), outcome.trials.end(),
+                                  [](const auto& t) { return t.end == TrialEnd::kNotTried; });
+  report.meshes_not_tried = static_cast<std::size_t>(left);
+  report.proven = report.gap == 0 && left == 0;
   report.interrupted = outcome.interrupted;
   for (const Searcher& s : searchers()) {
     if (outcome.searcher == s.name) report.bounded = s.proves_bound;

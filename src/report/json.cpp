@@ -80,6 +80,22 @@ Json collective_json(const Collective& c, const Mesh& mesh) {
   return {{"kind", name_of(c.kind)}, {"mesh_axes", axes}};
 }
 
+Json trial_json(const MeshTrial& t) {
+  Json entry = {{"mesh", mesh_json(t.mesh)}, {"end", name_of(t.end)}};
+  // Whether any plan fits is not known of a mesh that was left before one was found.
+  const bool known = t.end == TrialEnd::kPlan || t.end == TrialEnd::kNothingFits;
+  entry["feasible"] = known ? Json(t.end == TrialEnd::kPlan) : Json();
+  entry["pruned"] = t.end == TrialEnd::kPruned;
+  entry["stopped_early"] = t.stopped;
+  if (!t.why.empty()) entry["why"] = t.why;
+  entry["seconds"] = number(t.cost);
+  entry["lower_bound_seconds"] = number(t.lower_bound);
+  entry["nodes"] = t.nodes;
+  entry["edges"] = t.edges;
+  entry["candidates"] = t.candidates;
+  return entry;
+}
+
 }  // namespace
 
 std::string to_json(const Report& r, std::size_t rows) {
@@ -89,6 +105,7 @@ std::string to_json(const Report& r, std::size_t rows) {
                 {"ops", r.ops},
                 {"parameters", r.parameter_count},
                 {"parameters_bytes", r.parameter_bytes}};
+  if (!r.model_path.empty()) j["model"]["path"] = r.model_path;
   j["cluster"] = {{"name", r.cluster}, {"devices", r.devices}};
   j["searcher"] = r.searcher;
   if (!r.picked.searcher.empty()) j["picked"] = picked_json(r.picked);
@@ -102,7 +119,8 @@ std::string to_json(const Report& r, std::size_t rows) {
                {"unlimited_lower_bound_seconds", number(r.unlimited_lower_bound)},
                {"gap", r.gap},
                {"proven_optimal", r.proven && r.bounded},
-               {"interrupted", r.interrupted}};
+               {"interrupted", r.interrupted},
+               {"meshes_not_tried", r.meshes_not_tried}};
   j["memory"] = memory_json(r);
   j["collectives"] = Json::array();
   for (const CollectiveSummary& c : r.collectives) {
@@ -124,21 +142,12 @@ std::string to_json(const Report& r, std::size_t rows) {
     j["baselines"].push_back(entry);
   }
   j["meshes"] = Json::array();
-  for (const MeshTrial& t : r.trials) {
-    j["meshes"].push_back({{"mesh", mesh_json(t.mesh)},
-                           {"feasible", t.feasible},
-                           {"pruned", t.pruned},
-                           {"seconds", number(t.cost)},
-                           {"lower_bound_seconds", number(t.lower_bound)},
-                           {"nodes", t.nodes},
-                           {"edges", t.edges},
-                           {"candidates", t.candidates}});
-    if (!t.skipped.empty()) j["meshes"].back()["skipped"] = t.skipped;
-  }
+  for (const MeshTrial& t : r.trials) j["meshes"].push_back(trial_json(t));
   j["ops"] = ops_json(r, rows);
   j["reshards"] = reshards_json(r, rows);
   add_propagation(r, rows, j);
   j["warnings"] = r.warnings;
+  for (const auto& [phase, seconds] : r.phases) j["phase_seconds"][phase] = seconds;
   return j.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

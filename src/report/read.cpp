@@ -84,9 +84,14 @@ void read_alternatives(const Json& j, Report& r) {
   for (const Json& t : j.at("meshes")) {
     MeshTrial trial;
     trial.mesh = mesh_of(t.at("mesh"));
-    trial.feasible = t.at("feasible").get<bool>();
-    trial.pruned = t.at("pruned").get<bool>();
-    trial.skipped = t.value("skipped", "");
+    const std::string end = t.at("end").get<std::string>();
+    for (TrialEnd e : {TrialEnd::kPlan, TrialEnd::kPruned, TrialEnd::kNothingFits,
+                       TrialEnd::kNothingFound, TrialEnd::kPinsNotKept, TrialEnd::kNotTried}) {
+      if (end == name_of(e)) trial.end = e;
+    }
+    r.meshes_not_tried += trial.end == TrialEnd::kNotTried;
+    trial.stopped = t.at("stopped_early").get<bool>();
+    trial.why = t.value("why", "");
     trial.cost = number(t.at("seconds"));
     trial.lower_bound = number(t.at("lower_bound_seconds"));
     r.trials.push_back(std::move(trial));

@@ -45,11 +45,14 @@ std::string head(const Report& r) {
 }
 
 std::string verdict(const Report& r) {
+  if (!r.bounded && r.interrupted) return "stopped early, no bound";
   if (!r.bounded && r.propagation) return "propagated, no bound";
   if (!r.bounded) return r.searcher == "given" ? "as given, no bound" : "no bound";
   if (r.proven) return "proven optimal over the meshes tried";
   return "at most " + percent(r.gap) + " above the optimum (lower bound " +
-         price(r, r.lower_bound) + ")" + (r.interrupted ? "; stopped early" : "");
+         price(r, r.lower_bound) + ")" + (r.interrupted ? "; stopped early" : "") +
+         (r.meshes_not_tried > 0 ? ", " + std::to_string(r.meshes_not_tried) + " meshes not tried"
+                                 : "");
 }
 
 std::string plans(const Report& r) {
@@ -165,20 +168,37 @@ std::string costliest_reshards(const Report& r, std::size_t rows) {
   return "\n" + to_text(table);
 }
 
+std::string end_of(const MeshTrial& t) {
+  std::string text = t.end == TrialEnd::kPlan     ? ""
+                     : t.end == TrialEnd::kPruned ? "pruned: cannot beat the best by enough"
+                                                  : name_of(t.end);
+  if (!t.why.empty()) text += ": " + t.why;
+  if (t.stopped) text += text.empty() ? "stopped early" : "; stopped early";
+  return text;
+}
+
 std::string meshes(const Report& r) {
   if (r.trials.size() < 2) return "";
   TextTable table;
   table.right_aligned = {false, true, true, false};
   table.rows = {{"mesh", price_word(r), "lower bound", ""}};
   for (const MeshTrial& t : r.trials) {
-    const std::string what = !t.skipped.empty() ? "cannot keep the pins: " + t.skipped
-                             : t.pruned         ? "cannot beat the best"
-                             : t.feasible       ? ""
-                                                : "nothing fits";
-    table.rows.push_back(
-        {to_text(t.mesh), t.feasible ? price(r, t.cost) : "-", price(r, t.lower_bound), what});
+    const bool has_bound = t.end != TrialEnd::kNotTried && t.end != TrialEnd::kPinsNotKept;
+    table.rows.push_back({to_text(t.mesh), t.end == TrialEnd::kPlan ? price(r, t.cost) : "-",
+                          has_bound ? price(r, t.lower_bound) : "-", end_of(t)});
   }
   return "\n" + to_text(table);
+}
+
+std::string phases(const Report& r) {
+  if (r.phases.empty()) return "";
+  std::string text;
+  Seconds total = 0;
+  for (const auto& [phase, seconds] : r.phases) {
+    total += seconds;
+    text += ", " + phase + " " + format_seconds(seconds);
+  }
+  return "\n  took " + format_seconds(total) + ": " + text.substr(2) + "\n";
 }
 
 }  // namespace
@@ -188,6 +208,7 @@ std::string to_table(const Report& report, std::size_t rows) {
                      memory(report) + propagation_table(report, rows) +
                      costliest_ops(report, rows) + costliest_reshards(report, rows) +
                      meshes(report);
+  text += phases(report);
   for (const std::string& warning : report.warnings) text += "\nwarning: " + warning;
   return report.warnings.empty() ? text : text + "\n";
 }

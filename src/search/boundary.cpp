@@ -37,7 +37,9 @@ Status keep_layout(const BoundaryLayout& layout, bool batched, const char* what,
     case BoundaryLayout::Kind::kGiven: {
       const auto it = layout.spec_of.find(value.name);
       if (it == layout.spec_of.end()) return Ok{};
-      return keep(it->second, what, value, mesh, specs);
+      Status kept = keep(it->second, what, value, mesh, specs);
+      if (kept || layout.file.empty()) return kept;
+      return input_error(layout.file + ": " + kept.error().message);
     }
   }
   return Ok{};

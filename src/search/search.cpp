@@ -54,48 +54,84 @@ struct Tightest {
 struct Search {
   const SearchRequest& request;
   const Searcher& searcher;
-  SearchOutcome outcome;
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  SearchOutcome outcome = {};
   double best = kInfinity;
   double unlimited_bound = kInfinity;
-  std::optional<Error> pin_error;
-  Tightest tightest;
+  Tightest tightest = {};
+
+  Status try_all(const std::vector<Mesh>& meshes) {
+    for (std::size_t m = 0; m < meshes.size(); ++m) {
+      MeshTrial trial;
+      trial.mesh = meshes[m];
+      const Seconds left = request.solve.time_limit - seconds_since(start);
+      if (left <= 0 || stop_requested()) {
+        outcome.interrupted = true;
+      } else {
+        const Status tried = try_mesh(trial, left / static_cast<double>(meshes.size() - m));
+        if (!tried) {
+          // Another mesh may keep what this one cannot.
+          if (!has_wishes() || tried.error().code != ErrorCode::kInput) return tried.error();
+          trial.end = TrialEnd::kPinsNotKept;
+          trial.why = tried.error().message;
+        }
+      }
+      outcome.trials.push_back(std::move(trial));
+    }
+    return Ok{};
+  }
+
+  bool stop_requested() const { return request.solve.stop && request.solve.stop->load(); }
+
+  // What the user fixed may name axes that not every mesh has.
+  bool has_wishes() const {
+    return !request.pins.ops.empty() || !request.pins.values.empty() ||
+           request.inputs.kind == BoundaryLayout::Kind::kGiven ||
+           request.outputs.kind == BoundaryLayout::Kind::kGiven;
+  }
 
   // Keeps the better plan. Errors are pins that this mesh cannot keep, or bugs of an op's rule.
-  Status try_mesh(const Mesh& mesh) {
-    MeshTrial trial;
-    trial.mesh = mesh;
-    auto start = std::chrono::steady_clock::now();
-    AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, mesh));
-    auto built = build_problem(request, *model);
-    if (!built) return built.error();
-    trial.build_seconds = seconds_since(start);
-    trial.nodes = built->problem.nodes.size();
-    trial.edges = built->problem.edges.size();
-    for (const ProblemNode& node : built->problem.nodes) trial.candidates += node.cost.size();
-    start = std::chrono::steady_clock::now();
+  Status try_mesh(MeshTrial& trial, Seconds time) {
+    const auto begin = std::chrono::steady_clock::now();
+    AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, trial.mesh));
+    AUTOPAR_TRY(built, build_problem(request, *model));
+    trial.build_seconds = seconds_since(begin);
+    trial.nodes = built.problem.nodes.size();
+    trial.edges = built.problem.edges.size();
+    for (const ProblemNode& node : built.problem.nodes) trial.candidates += node.cost.size();
+    const auto solving = std::chrono::steady_clock::now();
     SolveOptions options = request.solve;
-    options.cutoff = std::min(options.cutoff, best);
-    AUTOPAR_TRY(solution, searcher.solve(request, *built, options));
-    trial.solve_seconds = seconds_since(start);
+    options.time_limit = std::max(1e-3, time - trial.build_seconds);
+    // A plan that is better by less than the gap is not worth the time.
+    options.cutoff = std::min(options.cutoff, best * (1 - request.solve.gap));
+    AUTOPAR_TRY(solution, searcher.solve(request, built, options));
+    trial.solve_seconds = seconds_since(solving);
     trial.lower_bound = solution.lower_bound;
-    trial.pruned = solution.cut_off || (!solution.feasible && solution.lower_bound < kInfinity &&
-                                        solution.lower_bound >= best);
-    trial.feasible = solution.feasible;
+    trial.stopped = solution.interrupted;
     outcome.interrupted |= solution.interrupted;
     unlimited_bound = std::min(unlimited_bound, solution.unlimited_lower_bound);
     if (solution.feasible) {
-      AUTOPAR_RETURN_IF_ERROR(keep_better(*built, solution, *model, trial));
-    } else if (!trial.pruned) {
-      note_infeasible(mesh, solution);
+      trial.end = TrialEnd::kPlan;
+      return keep_better(built, solution, *model, trial);
     }
-    outcome.trials.push_back(trial);
+    if (solution.lower_bound == kInfinity) {
+      trial.end = TrialEnd::kNothingFits;
+    } else if (solution.cut_off || solution.lower_bound >= options.cutoff) {
+      trial.end = TrialEnd::kPruned;
+      return Ok{};
+    } else {
+      trial.end = TrialEnd::kNothingFound;
+    }
+    note_infeasible(trial.mesh, solution);
     return Ok{};
   }
 
   Status keep_better(const MeshProblem& built, const Solution& solution, CostModel& model,
                      MeshTrial& trial) {
+    const auto begin = std::chrono::steady_clock::now();
     Strategy strategy = strategy_of(request.graph, built, solution.choices);
     AUTOPAR_TRY(cost, evaluate(request.graph, request.rules, strategy, model, request.updates));
+    trial.evaluate_seconds = seconds_since(begin);
     trial.cost = cost.total();
     const double tolerance = 1e-9 * std::max(1e-9, solution.cost);
     AUTOPAR_CHECK(std::abs(cost.total() - solution.cost) <= tolerance,
@@ -114,14 +150,6 @@ struct Search {
     return Ok{};
   }
 
-  void skip(const Mesh& mesh, const Error& error) {
-    MeshTrial trial;
-    trial.mesh = mesh;
-    trial.skipped = error.message;
-    trial.lower_bound = kInfinity;
-    outcome.trials.push_back(std::move(trial));
-  }
-
   void note_infeasible(const Mesh& mesh, const Solution& solution) {
     if (solution.least_peak_use < tightest.peak) {
       tightest.peak = solution.least_peak_use;
@@ -135,14 +163,56 @@ struct Search {
   void bound() {
     outcome.lower_bound = kInfinity;
     for (const MeshTrial& trial : outcome.trials) {
-      outcome.lower_bound = std::min(outcome.lower_bound, trial.lower_bound);
+      const bool tried = trial.end != TrialEnd::kNotTried && trial.end != TrialEnd::kPinsNotKept;
+      if (tried) outcome.lower_bound = std::min(outcome.lower_bound, trial.lower_bound);
     }
+    if (outcome.lower_bound == kInfinity || !searcher.proves_bound) outcome.lower_bound = 0;
     outcome.lower_bound = std::min(outcome.lower_bound, outcome.cost.total());
     if (!searcher.proves_bound) {
-      outcome.lower_bound = 0;
       for (MeshTrial& trial : outcome.trials) trial.lower_bound = 0;
     }
     outcome.unlimited_lower_bound = std::min(unlimited_bound, outcome.lower_bound);
+  }
+
+  // Interrupted before the searcher had a plan: better a baseline than nothing.
+  void fall_back() {
+    SearchRequest plain = request;
+    plain.solve.stop = nullptr;
+    plain.solve.time_limit = kInfinity;
+    for (const char* name : {"data_parallel", "replicate"}) {
+      const auto other = find_searcher(name);
+      if (best < kInfinity || !other) return;
+      plain.fill = (*other)->fill;
+      Search attempt{plain, **other};
+      for (const MeshTrial& trial : outcome.trials) {
+        MeshTrial again;
+        again.mesh = trial.mesh;
+        if (attempt.best < kInfinity || trial.end == TrialEnd::kPinsNotKept) continue;
+        if (!attempt.try_mesh(again, kInfinity)) continue;
+      }
+      best = attempt.best;
+      outcome.strategy = std::move(attempt.outcome.strategy);
+      outcome.cost = std::move(attempt.outcome.cost);
+    }
+  }
+
+  // Every mesh refused the pins: all reasons, each with the meshes that it holds for.
+  std::optional<Error> pins_not_kept() const {
+    std::string text;
+    std::map<std::string, std::string> meshes_of;
+    for (const MeshTrial& trial : outcome.trials) {
+      if (trial.end != TrialEnd::kPinsNotKept) return std::nullopt;
+      std::string& meshes = meshes_of[trial.why];
+      meshes += (meshes.empty() ? "" : ", ") + to_text(trial.mesh);
+    }
+    if (outcome.trials.size() == 1) return input_error(outcome.trials.front().why);
+    const std::string& first = outcome.trials.front().why;
+    text = first + " (on mesh " + meshes_of[first] + ")";
+    for (const auto& [why, meshes] : meshes_of) {
+      if (why != first) text += "; " + why + " (on mesh " + meshes + ")";
+    }
+    return input_error(text + ". None of the meshes of up to " + std::to_string(request.max_axes) +
+                       " axes can keep this; --mesh fixes one, --max-axes tries more");
   }
 
   Error no_plan() const {
@@ -160,6 +230,7 @@ struct Search {
     if (tightest.time >= 0 && time < request.graph.ops.size()) {
       text += ", during op '" + request.graph.ops[time].name + "'";
     }
+    if (outcome.interrupted) text += "; the search was stopped early";
     return infeasible_error(text +
                             ". Try more devices, --memory with a larger size, or fewer pins");
   }
@@ -187,29 +258,37 @@ Result<SearchOutcome> search(const SearchRequest& request) {
   AUTOPAR_TRY(searcher, find_searcher(request.searcher));
   AUTOPAR_RETURN_IF_ERROR(check_names(request.pins, request.graph));
   if (searcher->search != nullptr) return searcher->search(request);
-  const bool pinned = !request.pins.ops.empty() || !request.pins.values.empty();
   // A baseline looks at one candidate per op: no need to price the others.
   SearchRequest narrowed = request;
   if (narrowed.fill == Fill::kSearch) narrowed.fill = searcher->fill;
-  Search state{narrowed, *searcher, {}, kInfinity, kInfinity, {}, {}};
-  for (const Mesh& mesh : meshes_of(request)) {
-    const Status tried = state.try_mesh(mesh);
-    if (tried) continue;
-    // Another mesh may keep the pins that this one cannot.
-    if (!pinned || request.mesh || tried.error().code != ErrorCode::kInput) return tried.error();
-    state.pin_error = tried.error();
-    state.skip(mesh, tried.error());
-  }
+  Search state{narrowed, *searcher};
+  AUTOPAR_RETURN_IF_ERROR(state.try_all(meshes_of(request)));
+  if (state.best == kInfinity && state.outcome.interrupted) state.fall_back();
   if (state.best == kInfinity) {
-    const auto& trials = state.outcome.trials;
-    const bool none = std::all_of(trials.begin(), trials.end(),
-                                  [](const MeshTrial& t) { return !t.skipped.empty(); });
-    if (none && state.pin_error) return *state.pin_error;
-    return state.no_plan();
+    const std::optional<Error> pins = state.pins_not_kept();
+    return pins ? *pins : state.no_plan();
   }
   state.outcome.searcher = searcher->name;
   state.bound();
   return std::move(state.outcome);
+}
+
+const char* name_of(TrialEnd end) {
+  switch (end) {
+    case TrialEnd::kPlan:
+      return "plan";
+    case TrialEnd::kPruned:
+      return "pruned";
+    case TrialEnd::kNothingFits:
+      return "nothing fits";
+    case TrialEnd::kNothingFound:
+      return "nothing found";
+    case TrialEnd::kPinsNotKept:
+      return "pins not kept";
+    case TrialEnd::kNotTried:
+      return "not tried";
+  }
+  return "";
 }
 
 }  // namespace autopar

@@ -52,9 +52,9 @@ class SpecTables {
  private:
   struct List {
     std::shared_ptr<const SpecList> specs;
-    std::vector<int> ids;             // of the specs
-    SpecList distinct;                // in the order of their first places
-    std::vector<std::size_t> place;   // in `distinct`
+    std::vector<int> ids;            // of the specs
+    SpecList distinct;               // in the order of their first places
+    std::vector<std::size_t> place;  // in `distinct`
   };
   struct Type {
     Shape shape;
