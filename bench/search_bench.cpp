@@ -94,8 +94,9 @@ void add_plan(const SearchOutcome& found, nlohmann::ordered_json& line) {
   line["searcher"] = found.searcher;
   line["mesh"] = to_text(found.strategy.mesh);
   line["meshes_tried"] = found.trials.size();
-  line["meshes_pruned"] = std::count_if(found.trials.begin(), found.trials.end(),
-                                        [](const MeshTrial& t) { return t.pruned; });
+  line["meshes_pruned"] =
+      std::count_if(found.trials.begin(), found.trials.end(),
+                    [](const MeshTrial& t) { return t.end == TrialEnd::kPruned; });
   line["candidates"] = candidates;
   line["cost_seconds"] = found.cost.total();
   line["compute_seconds"] = found.cost.compute();
