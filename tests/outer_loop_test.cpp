@@ -124,13 +124,13 @@ TEST_CASE("pins that name axes: every mesh says why it cannot keep them", "[oute
                                [](const Op& o) { return o.type == "MatMul"; });
   REQUIRE(op != c.graph.ops.end());
   SearchRequest request = c.request();
-  request.pins.ops[op->name].assignment = {{"t0_1", "m"}};
+  request.pins.ops[op->name].assignment = std::map<std::string, std::string>{{"t0_1", "m"}};
   // Only the meshes that cut t0 in two have such an axis.
   const auto kept = search(request);
   REQUIRE(kept.ok());
   CHECK(count(*kept, TrialEnd::kPinsNotKept) == 1);
   CHECK(kept->trials[0].why.find("t0_1") != std::string::npos);
-  request.pins.ops[op->name].assignment = {{"nowhere", "m"}};
+  request.pins.ops[op->name].assignment = std::map<std::string, std::string>{{"nowhere", "m"}};
   const auto refused = search(request);
   REQUIRE(!refused.ok());
   CHECK(refused.error().code == ErrorCode::kInput);

@@ -105,7 +105,7 @@ TEST_CASE("local shapes, names, groups and boundaries", "[partition]") {
 }
 
 TEST_CASE("groups need not be neighbours", "[partition]") {
-  const Plan plan = plan_of(two_matmuls(), cluster_of({4, 2}), {2, 4}, {{"k", "n"}, {"", ""}});
+  const Plan plan = plan_of(two_matmuls(), cluster_of({4, 2}), {2, 4}, {{"k", ""}, {"", ""}});
   const auto found = collectives_of(plan).value();
   const auto reduce = std::find_if(found.begin(), found.end(), [](const auto& c) {
     return c.collective.kind == CollectiveKind::kAllReduce;
@@ -113,7 +113,7 @@ TEST_CASE("groups need not be neighbours", "[partition]") {
   REQUIRE(reduce != found.end());
   CHECK(reduce->groups == std::vector<std::int64_t>{0, 4, 1, 5, 2, 6, 3, 7});
   CHECK(reduce->group_size == 2);
-  CHECK(reduce->input_bytes == 64 * 64 * 4);
+  CHECK(reduce->input_bytes == 64 * 256 * 4);
 }
 
 TEST_CASE("an initializer stays whole and is sliced", "[partition]") {

@@ -208,7 +208,7 @@ Spec spec_on(const Layout& layout, const Mesh& mesh) {
   for (std::size_t d = 0; d < layout.dims.size(); ++d) {
     for (int matrix_axis : layout.dims[d]) {
       const auto& axes = axes_of[static_cast<std::size_t>(matrix_axis)];
-      spec.dims[d].insert(spec.dims[d].end(), axes.begin(), axes.end());
+      spec.dims[d].append(axes.begin(), axes.end());
     }
   }
   REQUIRE(verify(spec, layout.shape, mesh).ok());

@@ -110,9 +110,14 @@ inline Spec random_spec(const Shape& shape, const Mesh& mesh, Random& random) {
   for (int axis = 0; axis < mesh.rank() && !shape.empty(); ++axis) {
     if (below(random, 3) == 0) continue;
     auto& axes = spec.dims[below(random, shape.size())];
-    const bool first = below(random, 2) == 0;
-    axes.insert(first ? axes.begin() : axes.end(), axis);
-    if (!verify(spec, shape, mesh)) axes.erase(first ? axes.begin() : axes.end() - 1);
+    const AxisList before = axes;
+    if (below(random, 2) == 0) {
+      axes = {axis};
+      axes.append(before.begin(), before.end());
+    } else {
+      axes.push_back(axis);
+    }
+    if (!verify(spec, shape, mesh)) axes = before;
   }
   return spec;
 }

@@ -274,7 +274,7 @@ Result<OpPrice> MindsporeModel::op_price(const Graph& graph, const Op& op, const
   // Gradients only: over the axes that do not split the parameter.
   for (std::size_t i = 0; i < op.inputs.size() && bill.forward == 0; ++i) {
     if (!op.has_input(i) || !has_gradient(graph, op, i)) continue;
-    std::vector<int>& axes = reduction.collective.axes;
+    AxisList& axes = reduction.collective.axes;
     axes.clear();
     for (int a = 0; a < mesh.rank(); ++a) {
       const bool splits = std::any_of(

@@ -15,9 +15,13 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 bool only_reduces(const Spec& from, const Spec& to) {
   Spec kept = to;
   for (auto& axes : kept.dims) {
-    std::erase_if(axes, [&](int axis) {
-      return std::find(from.partial.begin(), from.partial.end(), axis) != from.partial.end();
-    });
+    AxisList others;
+    for (int axis : axes) {
+      const bool reduced =
+          std::find(from.partial.begin(), from.partial.end(), axis) != from.partial.end();
+      if (!reduced) others.push_back(axis);
+    }
+    axes = others;
   }
   return kept.dims == from.dims;
 }

@@ -63,7 +63,7 @@ void Origins::vote_op(OpId id, ValueId value, bool reads, const Spec& spec, Vote
 void Origins::vote_stored(ValueId value, const Spec& spec, Vote& vote) const {
   const int seed = seeds_.of_source[value.index()];
   if (seed >= 0) {
-    vote.cast(seed, spec, problem_.specs_of_node[at(problem_.source_node[value.index()])].front());
+    vote.cast(seed, spec, problem_.specs_of_node[at(problem_.source_node[value.index()])][0]);
   }
   const OpId first = first_at_[value.index()];
   vote_op(first, value, true, spec, vote);
@@ -80,7 +80,7 @@ void Origins::vote_input(OpId id, std::size_t port, const Spec& spec, Vote& vote
   vote_op(read.producer, value, false, spec, vote);
   const int hub = seeds_.of_hub[value.index()];
   if (hub >= 0) {
-    vote.cast(hub, spec, problem_.specs_of_node[at(problem_.hub_node[value.index()])].front());
+    vote.cast(hub, spec, problem_.specs_of_node[at(problem_.hub_node[value.index()])][0]);
   }
   if (!read.producer.valid()) vote_stored(value, spec, vote);
 }
@@ -89,7 +89,7 @@ void Origins::vote_output(OpId id, std::size_t port, const Spec& spec, Vote& vot
   const ValueId value = graph_.op(id).outputs[port];
   for (const Use& use : uses_[value.index()]) vote_op(use.op, value, true, spec, vote);
   const auto vote_fixed = [&](int seed, int node) {
-    if (seed >= 0) vote.cast(seed, spec, problem_.specs_of_node[at(node)].front());
+    if (seed >= 0) vote.cast(seed, spec, problem_.specs_of_node[at(node)][0]);
   };
   vote_fixed(seeds_.of_hub[value.index()], problem_.hub_node[value.index()]);
   vote_fixed(seeds_.of_output[value.index()], problem_.output_node[value.index()]);
