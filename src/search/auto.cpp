@@ -9,7 +9,7 @@ namespace {
 
 // Entries of the exact search's tables, over all meshes, up to which it is run without a time
 // limit: some ten seconds of one core.
-constexpr double kAffordable = 2e8;
+constexpr double kAffordable = 2e10;
 constexpr int kMaxAxes = 6;  // of a mesh on which candidates are counted at all
 
 bool is_searcher(const char* name) {
