@@ -54,6 +54,11 @@ class Writer {
     for (const ProblemEdge& edge : problem_.edges) {
       for (const EdgeUse& use : edge.uses) add_edge_use(edge, use);
     }
+    // No limit is below 0 there; where nothing fits, one more node does not fit.
+    if (problem_.base_use > problem_.use_limit) {
+      const NodeUse too_much = {0, 1, {std::max(1.0, 1 / use_factor_)}};
+      add_node({0.0}, &too_much);
+    }
     nlohmann::ordered_json body;
     body["name"] = name;
     body["nodes"]["intervals"] = std::move(intervals_);

@@ -46,7 +46,7 @@ class GapClosing {
     const double limit = budget_.work_limit;
     double part = cutoff_ < kInfinity ? kFirstPart : 1.0;
     while (!options_.bound_only && bound_ < cutoff_ && !budget_.over() && part >= kLeastPart) {
-      const bool small = cutoff_ - bound_ < kSmallGap * cutoff_;
+      const bool small = !budget_.patient && cutoff_ - bound_ < kSmallGap * cutoff_;
       if (small && !small_) budget_.work_limit = std::min(limit, budget_.work + kSmallGapWork);
       small_ = small;
       const bool was_free = cutoff_ == kInfinity;

@@ -12,8 +12,8 @@
 namespace autopar::solver {
 namespace {
 
-constexpr double kMostWork = 60;     // table entries looked at, per entry of the given tables
-constexpr double kWorthwhile = 0.8;  // of the nodes may be left, else nothing is done
+constexpr double kMostWork = 60;      // table entries looked at, per entry of the given tables
+constexpr double kWorthwhile = 0.95;  // of the nodes may be left, else nothing is done
 constexpr int kNone = -1;
 enum State : char { kGone, kDying, kLeft };  // of a label; dying ones still count as partners
 

@@ -7,6 +7,7 @@
 #include "search/solver/close_gap.hpp"
 #include "search/solver/kernel.hpp"
 #include "search/solver/least_peak.hpp"
+#include "search/solver/neighbourhood.hpp"
 #include "search/solver/presolve.hpp"
 #include "search/solver/within_limit.hpp"
 
@@ -19,6 +20,8 @@ using namespace solver;
 constexpr double kWorkLimit = 1.5e9;
 constexpr double kPasses = 60;          // over all tables, more on large problems
 constexpr double kUnlimitedPart = 0.2;  // of it before the limit is looked at, if there is one
+constexpr double kPatientUnlimitedWork = 1e8;
+constexpr double kLimitedPart = 0.7;  // where there is time to be used
 constexpr double kPeakPart = 0.3;
 
 double pass_work(const Problem& problem) {
@@ -44,6 +47,7 @@ class Search {
     if (options.time_limit < kInfinity) {
       budget_.deadline = Budget::after(options.time_limit);
       budget_.work_limit = kInfinity;
+      budget_.patient = presolved != nullptr;
     }
   }
 
@@ -52,12 +56,19 @@ class Search {
     const Found unlimited = solve_without_limit(limited);
     if (result_.cut_off || unlimited.bound == kInfinity) return finish();
     if (limited && !proven()) solve_with_limit();
+    if (budget_.patient && result_.feasible && !proven() && !budget_.over()) {
+      search_neighbourhoods(problem_, best_choices_, result_.lower_bound, options_.threads, budget_,
+                            reporter());
+    }
     return finish();
   }
 
  private:
   Found solve_without_limit(bool limited) {
     const BudgetShare share(budget_, limited ? kUnlimitedPart : 1.0);
+    if (limited && budget_.patient) {
+      budget_.work_limit = std::min(budget_.work_limit, budget_.work + kPatientUnlimitedWork);
+    }
     const std::unique_ptr<Network> net = build_network(problem_, {});
     GapOptions gap_options = {.minimiser = &start_};
     Found found = close_gap(*net, options_.cutoff, budget_, reporter(), gap_options);
@@ -68,7 +79,10 @@ class Search {
 
   void solve_with_limit() {
     const double cutoff = std::min(options_.cutoff, budget_.strictly_below(result_.cost));
-    const Found found = search_within_limit(problem_, start_, cutoff, budget_, reporter());
+    const Found found = [&] {
+      const BudgetShare share(budget_, budget_.patient ? kLimitedPart : 1.0);
+      return search_within_limit(problem_, start_, cutoff, budget_, reporter());
+    }();
     if (result_.feasible || options_.cutoff < kInfinity) return;
     // Either nothing fits, then how much would have to; or nothing was found, then any plan will
     // do.
@@ -105,6 +119,7 @@ class Search {
     }
     if (found.peak_use > problem_.use_limit || !(found.cost < result_.cost)) return;
     result_.feasible = true;
+    best_choices_ = choices;
     result_.choices = std::move(lifted);
     result_.cost = found.cost;
     result_.peak_use = found.peak_use;
@@ -131,6 +146,7 @@ class Search {
   const SolveOptions& options_;
   Budget budget_;
   Solution result_;
+  std::vector<int> best_choices_;  // of the presolved problem
   std::vector<int> least_peak_choices_;
   std::vector<int> start_;  // the best found without the limit
 };

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "search/solver/find_prices.hpp"
+#include "search/solver/reduce.hpp"
 #include "search/solver/repair.hpp"
 
 namespace autopar::solver {
@@ -10,6 +12,8 @@ namespace {
 
 constexpr int kRounds = 30;
 constexpr double kRoundPart = 0.15;   // of the work that is left, for a round that only bounds
+constexpr double kManyEntries = 5e5;  // of all tables; smaller problems need no such beginning
+constexpr double kPricesPart = 0.3;   // of the work that is left, for where to begin
 constexpr double kRepairPart = 0.05;  // of the work that is left, for a repair
 
 class LimitedSearch {
@@ -35,7 +39,11 @@ class LimitedSearch {
       raise(cutoff_);
       return finish();
     }
-    take(start);
+    if (budget_.patient && entries() > kManyEntries) {
+      begin_with_all_times();
+    } else {
+      take(start);
+    }
     bool bound_only = true;
     for (int round = 0; round < kRounds && bound_ < cutoff_ && !budget_.over(); ++round) {
       const std::size_t before = times_.size();
@@ -52,6 +60,30 @@ class LimitedSearch {
   }
 
  private:
+  double entries() const {
+    double sum = 0;
+    for (const CostTable& table : problem_.tables) sum += static_cast<double>(table.values.size());
+    return sum;
+  }
+
+  // Prices for where the limit matters most, before it is looked at time by time.
+  void begin_with_all_times() {
+    const BudgetShare share(budget_, kPricesPart);
+    const std::unique_ptr<Network> net = build_network(problem_, maximal_times(problem_));
+    const double work = net->algebra.work();
+    reduce(*net);
+    budget_.add(net->algebra.work() - work);
+    if (net->impossible) return raise(cutoff_);
+    const Offer offer = [this](const std::vector<int>& choices) {
+      std::set<int> times = times_;
+      take(choices);
+      times_ = std::move(times);
+      return cutoff_;
+    };
+    raise(find_prices(*net, cutoff_, budget_, offer, prices_));
+    for (const auto& [time, price] : prices_) times_.insert(time);
+  }
+
   // Solves with the rows so far. True if the relaxed problem was solved to the end.
   bool solve_relaxed(bool bound_only) {
     const std::unique_ptr<Network> net =
