@@ -15,6 +15,7 @@ MAY_USE = {
     "layout": ["ir", "mesh"],
     "ops": ["ir", "layout"],
     "grad": ["ops"],
+    "recompute": ["ops"],
     "comm": ["layout", "mesh"],
     "strategy": ["ops", "comm"],
     "cost": ["strategy"],
@@ -24,11 +25,11 @@ MAY_USE = {
     "io": ["ir", "mesh", "layout", "ops", "grad", "comm", "strategy", "cost", "search",
            "partition"],
     "report": ["cost", "search"],
-    "cli": ["grad", "search", "partition", "exec", "io", "report"],
+    "cli": ["grad", "recompute", "search", "partition", "exec", "io", "report"],
 }
 
 # Public headers that are not named like their module.
-HEADER_OF = {"sha256": "support", "mindspore": "cost", "problem": "search", "import": "io", "export": "io", "files": "io", "npz": "io", "iopddl": "io"}
+HEADER_OF = {"sha256": "support", "memory": "strategy", "mindspore": "cost", "problem": "search", "import": "io", "export": "io", "files": "io", "npz": "io", "iopddl": "io"}
 
 # Header prefix -> the modules that may include it.
 THIRD_PARTY = {

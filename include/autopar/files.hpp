@@ -54,6 +54,7 @@ struct StrategyFile {
   std::map<std::string, std::string> op_types;  // by op name, where said
   std::string model_name, model_sha256, cluster_name, cluster_sha256;
   std::string searcher;
+  std::string recompute;  // what of the graph was repeated first; empty: not said
   std::optional<Cost> cost;
 };
 Result<StrategyFile> read_strategy(const std::string& path);
@@ -62,6 +63,7 @@ Result<StrategyFile> read_strategy(const std::string& path);
 struct StrategyOrigin {
   std::string model_name, model_sha256, cluster_name, cluster_sha256;
   std::string searcher;
+  std::string recompute;  // "none" is not written
   StrategyFile::Cost cost;
 };
 // FORMATS' strategy.json: fixed key order, an op or tensor per line. Precondition: the strategy is

@@ -85,6 +85,8 @@ struct Report {
   MemoryPeak memory;
   std::string memory_op;   // during which the peak is reached
   Bytes memory_limit = 0;  // 0: none
+  std::string recompute = "none";
+  std::size_t repeated_ops = 0;  // in the backward pass, to keep fewer activations
   std::vector<CollectiveSummary> collectives;
   std::vector<Baseline> baselines;
   std::vector<OpSummary> op_costs;       // costliest first

@@ -87,6 +87,11 @@ Result<std::unique_ptr<Applied>> apply(const PlanOptions& options, const CommonO
   AUTOPAR_TRY(file, read_strategy(options.strategy_file));
   AUTOPAR_TRY(inputs, load_inputs(options, common));
   applied->inputs = std::move(inputs);
+  AUTOPAR_TRY(repeated, parse_recompute_option(options.recompute, &file));
+  if (repeated && *repeated != Recompute::kNone) {
+    AUTOPAR_TRY(done, repeat_ops(*applied->inputs, *repeated));
+    static_cast<void>(done);
+  }
   AUTOPAR_TRY(request, make_request(*applied->inputs, options, common));
   applied->request.emplace(request);
   SearchRequest& asked = *applied->request;

@@ -28,6 +28,10 @@ void add_layout_options(CLI::App& app, PlanOptions& options) {
                  "outputs so named hold the next value of the input `*`");
   app.add_option("--io", options.io, "local: ranks get and return slices; full: whole tensors")
       ->check(CLI::IsMember({"local", "full"}));
+  app.add_option("--recompute", options.recompute,
+                 "repeat forward ops in the backward pass to keep fewer activations: none, cheap, "
+                 "products, auto (where nothing fits)")
+      ->check(CLI::IsMember({"auto", "none", "cheap", "products"}));
   app.add_option("--rows", options.rows, "costliest ops and reshards to list");
 }
 
@@ -172,14 +176,15 @@ Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
   inputs->cluster = std::move(cluster.cluster);
   inputs->cluster_sha256 = std::move(cluster.sha256);
   AUTOPAR_TRY(user_rules, load_rules(options.rules_file));
-  for (const auto& [type, text] : user_rules.text_of_type) {
+  inputs->user_rules = std::move(user_rules);
+  for (const auto& [type, text] : inputs->user_rules.text_of_type) {
     const auto& ops = inputs->model.graph.ops;
     const bool used = std::any_of(ops.begin(), ops.end(), [&, t = type](const Op& op) {
       return t == op.type || t == op.domain + "::" + op.type;
     });
     if (!used) inputs->warnings.push_back("the rule for " + type + " is not used: no such op");
   }
-  AUTOPAR_TRY(rules, rules_of(inputs->model.graph, user_rules));
+  AUTOPAR_TRY(rules, rules_of(inputs->model.graph, inputs->user_rules));
   inputs->rules = std::move(rules);
   if (!inputs->rules.without_rule.empty()) {
     inputs->warnings.push_back("no rule for " +
@@ -187,6 +192,31 @@ Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
                                ": replicated on every device; --rules FILE states one");
   }
   return inputs;
+}
+
+Result<bool> repeat_ops(Inputs& inputs, Recompute recompute) {
+  Recomputed again = autopar::recompute(inputs.model.graph, recompute);
+  if (again.repeated == 0) return false;
+  inputs.model.graph = std::move(again.graph);
+  inputs.recompute = recompute;
+  inputs.repeated_ops = again.repeated;
+  AUTOPAR_TRY(rules, rules_of(inputs.model.graph, inputs.user_rules));
+  inputs.rules = std::move(rules);
+  return true;
+}
+
+Result<std::optional<Recompute>> parse_recompute_option(const std::string& option,
+                                                        const StrategyFile* file) {
+  if (option == "auto" && file != nullptr && !file->recompute.empty()) {
+    const auto found = parse_recompute(file->recompute);
+    if (found) return found;
+    return input_error(file->path + ": recompute: expected none, cheap or products, found \"" +
+                       file->recompute + "\"");
+  }
+  if (option == "auto") return std::optional<Recompute>();
+  const auto found = parse_recompute(option);
+  if (found) return found;
+  return usage_error("--recompute '" + option + "': expected auto, none, cheap or products");
 }
 
 Result<SearchRequest> make_request(const Inputs& inputs, const PlanOptions& options,

@@ -6,6 +6,7 @@
 
 #include "autopar/files.hpp"
 #include "autopar/import.hpp"
+#include "autopar/recompute.hpp"
 #include "autopar/report.hpp"
 #include "cli/command.hpp"
 
@@ -27,6 +28,7 @@ struct PlanOptions {
   std::string outputs = "free";
   std::string updates = "new.*";
   std::string io = "local";
+  std::string recompute = "auto";
   int max_axes = 2;
   double gap_percent = 0;
   std::string gap;
@@ -42,11 +44,20 @@ struct Inputs {
   ImportedModel model;
   Cluster cluster;
   std::string cluster_sha256;
+  UserRules user_rules;
   GraphRules rules;
   std::vector<std::string> warnings;
+  Recompute recompute = Recompute::kNone;  // how `model.graph` differs from what was imported
+  std::size_t repeated_ops = 0;
 };
 Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
                                             const CommonOptions& common);
+
+// Repeats ops of the model, which was imported as it is. False where that gains nothing.
+Result<bool> repeat_ops(Inputs& inputs, Recompute recompute);
+// --recompute, or what the strategy file says where that is not said (nothing: auto).
+Result<std::optional<Recompute>> parse_recompute_option(const std::string& option,
+                                                        const StrategyFile* file);
 
 // The request without pins.
 Result<SearchRequest> make_request(const Inputs& inputs, const PlanOptions& options,

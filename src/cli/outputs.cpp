@@ -72,6 +72,7 @@ Result<std::string> strategy_text_of(const SearchRequest& request, const SearchO
   origin.cluster_name = inputs.cluster.name;
   origin.cluster_sha256 = inputs.cluster_sha256;
   origin.searcher = outcome.searcher;
+  origin.recompute = name_of(inputs.recompute);
   AUTOPAR_TRY(cost, cost_of(request, outcome));
   origin.cost = cost;
   return strategy_to_json(request.graph, request.rules, outcome.strategy, request.cluster, origin);
@@ -138,6 +139,8 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
   report.model_path = fs::proximate(fs::absolute(options.model), fs::absolute(folder)).string();
   report.baselines = run_baselines(request, outcome);
   report.warnings = inputs.warnings;
+  report.recompute = name_of(inputs.recompute);
+  report.repeated_ops = inputs.repeated_ops;
   clock.end("baselines");
 
   OutputFolder files(folder);

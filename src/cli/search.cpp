@@ -72,36 +72,80 @@ Status set_propagation(const PlanOptions& options, SearchRequest& request) {
   return Ok{};
 }
 
+// The request for the model as it is now, ops repeated or not.
+Result<SearchRequest> request_of(const Inputs& inputs, const std::optional<StrategyFile>& pins,
+                                 const PlanOptions& options, const CommonOptions& common) {
+  AUTOPAR_TRY(request, make_request(inputs, options, common));
+  AUTOPAR_RETURN_IF_ERROR(set_propagation(options, request));
+  if (pins) AUTOPAR_RETURN_IF_ERROR(add_pins(*pins, inputs, request));
+  return request;
+}
+
+Result<SearchOutcome> search_shown(SearchRequest& request, bool quiet) {
+  ProgressLine line(quiet, request.cost_model);
+  request.solve.progress = [&line](const SolveProgress& p) { line.draw(p); };
+  return search(request);
+}
+
+// Nothing fits: with fewer activations kept it may. The first error is the one to tell, with what
+// was tried.
+Result<SearchOutcome> search_recomputing(std::unique_ptr<Inputs>& inputs,
+                                         std::optional<SearchRequest>& request,
+                                         const std::optional<StrategyFile>& pins, const Error& full,
+                                         const PlanOptions& options, const CommonOptions& common) {
+  std::string told = full.message;
+  for (Recompute recompute : {Recompute::kCheap, Recompute::kProducts}) {
+    auto fresh = std::make_unique<Inputs>(*inputs);
+    AUTOPAR_TRY(repeated, repeat_ops(*fresh, recompute));
+    if (!repeated) continue;
+    AUTOPAR_TRY(smaller, request_of(*fresh, pins, options, common));
+    auto outcome = search_shown(smaller, common.quiet);
+    if (outcome) {
+      inputs = std::move(fresh);
+      request.emplace(smaller);
+      return outcome;
+    }
+    if (outcome.error().code != ErrorCode::kInfeasible) return outcome.error();
+    told +=
+        ". With --recompute " + std::string(name_of(recompute)) + ": " + outcome.error().message;
+  }
+  return infeasible_error(told);
+}
+
 Result<int> run(const PlanOptions& options, const CommonOptions& common) {
   PhaseClock clock;
+  std::optional<StrategyFile> pins;
   AUTOPAR_TRY(inputs, load_inputs(options, common));
-  AUTOPAR_TRY(request, make_request(*inputs, options, common));
-  AUTOPAR_RETURN_IF_ERROR(set_propagation(options, request));
   if (!options.pin_file.empty()) {
     AUTOPAR_TRY(file, read_strategy(options.pin_file));
-    AUTOPAR_RETURN_IF_ERROR(add_pins(file, *inputs, request));
+    pins.emplace(std::move(file));
   }
+  AUTOPAR_TRY(recompute, parse_recompute_option(options.recompute, pins ? &*pins : nullptr));
+  if (recompute && *recompute != Recompute::kNone) {
+    AUTOPAR_TRY(repeated, repeat_ops(*inputs, *recompute));
+    if (!repeated) spdlog::warn("warning: --recompute: nothing to gain, no op is repeated");
+  }
+  AUTOPAR_TRY(first, request_of(*inputs, pins, options, common));
+  std::optional<SearchRequest> request(first);
   const bool dump = !options.dump_file.empty();
-  if (dump && request.mesh) {
-    AUTOPAR_RETURN_IF_ERROR(dump_problem(options.dump_file, request, *request.mesh, options.model));
+  if (dump && request->mesh) {
+    AUTOPAR_RETURN_IF_ERROR(
+        dump_problem(options.dump_file, *request, *request->mesh, options.model));
   }
   clock.end("import");
-  Result<SearchOutcome> outcome = [&] {
-    ProgressLine line(common.quiet, request.cost_model);
-    request.solve.progress = [&line](const SolveProgress& p) { line.draw(p); };
-    return search(request);
-  }();
-  if (!outcome && !options.pin_file.empty()) {
-    return with_pin_file(outcome.error(), options.pin_file);
+  Result<SearchOutcome> outcome = search_shown(*request, common.quiet);
+  if (!outcome && outcome.error().code == ErrorCode::kInfeasible && !recompute) {
+    outcome = search_recomputing(inputs, request, pins, outcome.error(), options, common);
   }
+  if (!outcome && pins) return with_pin_file(outcome.error(), options.pin_file);
   if (!outcome) return outcome.error();
   clock.end_search(*outcome);
-  if (dump && !request.mesh) {
+  if (dump && !request->mesh) {
     AUTOPAR_RETURN_IF_ERROR(
-        dump_problem(options.dump_file, request, outcome->strategy.mesh, options.model));
+        dump_problem(options.dump_file, *request, outcome->strategy.mesh, options.model));
   }
   AUTOPAR_RETURN_IF_ERROR(
-      write_outputs(request, *outcome, *inputs, options, common, std::move(clock)));
+      write_outputs(*request, *outcome, *inputs, options, common, std::move(clock)));
   return 0;
 }
 

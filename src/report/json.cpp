@@ -27,6 +27,8 @@ Json memory_json(const Report& r) {
                  {"constants_bytes", r.memory.constants},
                  {"activations_bytes", r.memory.activations},
                  {"reshards_bytes", r.memory.reshards}};
+  memory["recompute"] = r.recompute;
+  memory["repeated_ops"] = r.repeated_ops;
   memory["limit_bytes"] = r.memory_limit > 0 ? Json(r.memory_limit) : Json();
   return memory;
 }

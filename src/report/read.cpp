@@ -65,6 +65,8 @@ void read_cost(const Json& j, Report& r) {
   r.memory.activations = memory.at("activations_bytes").get<Bytes>();
   r.memory.reshards = memory.at("reshards_bytes").get<Bytes>();
   r.memory_op = memory.at("peak_op").get<std::string>();
+  r.recompute = memory.value("recompute", r.recompute);
+  r.repeated_ops = memory.value("repeated_ops", r.repeated_ops);
   if (!memory.at("limit_bytes").is_null()) r.memory_limit = memory.at("limit_bytes").get<Bytes>();
 }
 

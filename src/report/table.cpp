@@ -106,7 +106,12 @@ std::string memory(const Report& r) {
   if (!r.memory_op.empty()) text += ", during " + r.memory_op;
   return text + "\n    inputs and parameters " + bytes(r.memory.parameters) + ", activations " +
          bytes(r.memory.activations) + ", constants " + bytes(r.memory.constants) + ", reshards " +
-         bytes(r.memory.reshards) + "\n\n";
+         bytes(r.memory.reshards) + "\n" +
+         (r.repeated_ops == 0 ? ""
+                              : "    " + std::to_string(r.repeated_ops) +
+                                    " ops repeated in the backward pass (recompute " + r.recompute +
+                                    "), so that fewer activations are kept\n") +
+         "\n";
 }
 
 // Layers repeat: rows that differ in their names only become one, under the name of the first, with

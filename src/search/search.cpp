@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "autopar/memory.hpp"
 #include "search/pins.hpp"
 
 namespace autopar {
@@ -236,6 +237,24 @@ struct Search {
   }
 };
 
+// Nothing to search where even tensors split over all devices do not fit.
+Status check_memory(const SearchRequest& request) {
+  if (!request.limit_memory) return Ok{};
+  const Bytes limit =
+      request.memory_limit > 0 ? request.memory_limit : request.cluster.device.memory_bytes;
+  const std::int64_t devices = request.cluster.device_count();
+  const LeastMemory least =
+      least_memory(request.graph, updated_inputs(request.graph, request.updates), devices);
+  if (least.bytes <= limit) return Ok{};
+  const auto time = static_cast<std::size_t>(least.time);
+  return infeasible_error(
+      "no plan fits into " + size_text(static_cast<double>(limit)) +
+      " per device: with every tensor split over all " + std::to_string(devices) +
+      " devices, what is alive during op '" + request.graph.ops[time].name + "' still takes " +
+      size_text(static_cast<double>(least.bytes)) +
+      " of each. Try more devices, --memory with a larger size, or a smaller batch");
+}
+
 std::vector<Mesh> meshes_of(const SearchRequest& request) {
   if (request.mesh) return {*request.mesh};
   for (const CostModelRow& row : cost_models()) {
@@ -257,6 +276,7 @@ Result<MeshProblem> build_problem(const SearchRequest& request, const Mesh& mesh
 Result<SearchOutcome> search(const SearchRequest& request) {
   AUTOPAR_TRY(searcher, find_searcher(request.searcher));
   AUTOPAR_RETURN_IF_ERROR(check_names(request.pins, request.graph));
+  AUTOPAR_RETURN_IF_ERROR(check_memory(request));
   if (searcher->search != nullptr) return searcher->search(request);
   // A baseline looks at one candidate per op: no need to price the others.
   SearchRequest narrowed = request;

@@ -3,12 +3,12 @@
 // one time spans a part of the tree: its top is charged in full, and every edge of it charges its
 // lower end where that lies otherwise. That is what the pieces take, or more where a copy that is
 // dead connects two that live: exact values of those would need more than two decisions at once.
+#include "autopar/memory.hpp"
+
 #include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
-
-#include "autopar/strategy.hpp"
 
 namespace autopar {
 namespace {
@@ -192,6 +192,29 @@ class Trees {
 };
 
 }  // namespace
+
+LeastMemory least_memory(const Graph& graph, const std::vector<ValueId>& updated,
+                         std::int64_t devices) {
+  std::vector<Bytes> change(graph.ops.size() + 1, 0);
+  for (const MemoryCharge& charge : memory_charges(graph, readers_of(graph), updated)) {
+    const bool in_full =
+        charge.kind == Kind::kSpec || charge.kind == Kind::kHub || charge.kind == Kind::kOutput;
+    if (!in_full || charge.begin >= charge.end) continue;
+    const Bytes bytes = graph.value(charge.value).bytes() / devices;
+    change[static_cast<std::size_t>(charge.begin)] += bytes;
+    change[static_cast<std::size_t>(charge.end)] -= bytes;
+  }
+  Bytes now = 0;
+  for (const Value& value : graph.values) {
+    if (value.kind == ValueKind::kConstant) now += value.bytes();
+  }
+  LeastMemory least{now, 0};
+  for (std::size_t t = 0; t < graph.ops.size(); ++t) {
+    now += change[t];
+    if (now > least.bytes) least = {now, static_cast<int>(t)};
+  }
+  return least;
+}
 
 std::vector<ValueId> updated_inputs(const Graph& graph, const std::string& pattern) {
   std::vector<ValueId> updated(graph.values.size());

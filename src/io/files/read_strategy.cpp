@@ -129,6 +129,7 @@ Result<StrategyFile> read_strategy(const std::string& path) {
   AUTOPAR_RETURN_IF_ERROR(read_named(document, "cluster", file.cluster_name, file.cluster_sha256));
   AUTOPAR_RETURN_IF_ERROR(read_mesh(document, file));
   AUTOPAR_RETURN_IF_ERROR(read_text(document, "searcher", file.searcher));
+  AUTOPAR_RETURN_IF_ERROR(read_text(document, "recompute", file.recompute));
   AUTOPAR_RETURN_IF_ERROR(read_cost(document, file));
   AUTOPAR_TRY(ops, document.find("ops"));
   if (ops) {

@@ -70,6 +70,9 @@ std::string strategy_to_json(const Graph& graph, const GraphRules& rules, const 
   text += " \"cluster\": " + named(origin.cluster_name, origin.cluster_sha256) + ",\n";
   text += " \"mesh\": " + json_mesh(mesh, tier_names(cluster)) + ",\n";
   text += " \"searcher\": " + json_text(origin.searcher) + ",\n";
+  if (!origin.recompute.empty() && origin.recompute != "none") {
+    text += " \"recompute\": " + json_text(origin.recompute) + ",\n";
+  }
   text += " \"cost\": " + cost_json(origin.cost) + ",\n";
   text += " \"ops\": {";
   const char* separator = "\n  ";

@@ -1,0 +1,303 @@
+#include "autopar/recompute.hpp"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "recompute/cut.hpp"
+
+namespace autopar {
+namespace {
+
+constexpr std::array kNames = {std::pair(Recompute::kNone, "none"),
+                               std::pair(Recompute::kCheap, "cheap"),
+                               std::pair(Recompute::kProducts, "products")};
+
+// Sums over products, in one op type or another.
+bool contracts(const Op& op) {
+  static const std::set<std::string> types = {
+      "MatMul",      "Gemm",          "Einsum",        "Conv",        "ConvTranspose",
+      "ConvInteger", "MatMulInteger", "QLinearMatMul", "QLinearConv", "DeformConv",
+      "Attention",   "LSTM",          "GRU",           "RNN"};
+  return types.count(op.type) != 0;
+}
+bool looks_up(const Op& op) {
+  return op.type == "Gather" || op.type == "GatherND" || op.type == "GatherElements";
+}
+// Repeated, they would give other numbers.
+bool is_random(const Op& op) {
+  static const std::set<std::string> types = {
+      "Bernoulli",        "Dropout",       "Multinomial",      "RandomNormal",
+      "RandomNormalLike", "RandomUniform", "RandomUniformLike"};
+  return types.count(op.type) != 0;
+}
+
+class Rewrite {
+ public:
+  Rewrite(const Graph& graph, Recompute what) : graph_(graph), what_(what) {}
+
+  Recomputed run() {
+    Recomputed result;
+    result.kept = find_turn(graph_);
+    find_ready();
+    cut();
+    rebuild();
+    result.kept_after = Rewrite(again_, what_).find_turn(again_);
+    if (repeated_ == 0 || result.kept_after >= result.kept) {
+      result.graph = graph_;
+      result.kept_after = result.kept;
+      return result;
+    }
+    result.graph = std::move(again_);
+    result.repeated = repeated_;
+    return result;
+  }
+
+ private:
+  // The time of the largest peak of activations, and the peak. A view is its input's memory.
+  Bytes find_turn(const Graph& graph) {
+    std::vector<std::size_t> memory(graph.values.size());
+    std::vector<int> begin(graph.values.size(), -1), end(graph.values.size(), -1);
+    for (std::size_t v = 0; v < memory.size(); ++v) memory[v] = v;
+    for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+      const Op& op = graph.ops[o];
+      for (ValueId input : op.inputs) {
+        if (input.valid()) end[memory[input.index()]] = static_cast<int>(o);
+      }
+      for (ValueId output : op.outputs) {
+        if (!output.valid()) continue;
+        const bool view = is_view(op) && op.has_input(0) &&
+                          graph.value(op.inputs[0]).kind != ValueKind::kConstant;
+        if (view) memory[output.index()] = memory[op.inputs[0].index()];
+        if (!view) begin[output.index()] = static_cast<int>(o);
+        end[memory[output.index()]] = static_cast<int>(o);
+      }
+    }
+    std::vector<Bytes> change(graph.ops.size() + 1, 0);
+    for (std::size_t v = 0; v < memory.size(); ++v) {
+      if (begin[v] < 0) continue;
+      change[static_cast<std::size_t>(begin[v])] += graph.values[v].bytes();
+      change[static_cast<std::size_t>(end[v]) + 1] -= graph.values[v].bytes();
+    }
+    Bytes now = 0, peak = 0;
+    for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+      now += change[o];
+      if (now <= peak) continue;
+      peak = now;
+      turn_ = o;
+    }
+    return peak;
+  }
+
+  bool before_turn(ValueId id) const {
+    const OpId producer = graph_.value(id).producer;
+    return producer.valid() && producer.index() <= turn_;
+  }
+
+  // What needs no activation of the forward pass: inputs, parameters and what only they decide.
+  void find_ready() {
+    ready_.assign(graph_.values.size(), true);
+    weight_.assign(graph_.values.size(), false);
+    for (std::size_t v = 0; v < graph_.values.size(); ++v) {
+      weight_[v] = graph_.values[v].kind == ValueKind::kParameter;
+    }
+    for (const Op& op : graph_.ops) {
+      bool from_weights = false, from_data = false;
+      for (ValueId input : op.inputs) {
+        if (!input.valid() || graph_.value(input).kind == ValueKind::kConstant) continue;
+        (weight_[input.index()] ? from_weights : from_data) = true;
+      }
+      for (ValueId output : op.outputs) {
+        if (!output.valid()) continue;
+        weight_[output.index()] = from_weights && !from_data;
+        ready_[output.index()] = !from_data;
+      }
+    }
+  }
+
+  bool repeatable(const Op& op) const {
+    if (is_random(op)) return false;
+    bool reads_weight = false;
+    for (ValueId input : op.inputs) {
+      reads_weight |=
+          input.valid() && weight_[input.index()] && graph_.value(input).shape.size() >= 2;
+    }
+    if (looks_up(op)) return !reads_weight;
+    if (!contracts(op)) return true;
+    return what_ == Recompute::kProducts && !reads_weight;
+  }
+
+  bool in_network(ValueId id) const { return id.valid() && before_turn(id) && !ready_[id.index()]; }
+
+  // Value v is arc 2v -> 2v + 1 of its bytes.
+  void cut() {
+    const int source = static_cast<int>(2 * graph_.values.size()), sink = source + 1;
+    Network network(sink + 1);
+    const auto in = [](ValueId id) { return 2 * id.value; };
+    for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
+      const Op& op = graph_.ops[o];
+      if (o > turn_) {
+        for (ValueId input : op.inputs) {
+          if (in_network(input)) network.connect(in(input) + 1, sink, Network::kUnlimited);
+        }
+        continue;
+      }
+      for (ValueId output : op.outputs) {
+        if (!in_network(output)) continue;
+        network.connect(in(output), in(output) + 1, graph_.value(output).bytes());
+        if (!repeatable(op)) network.connect(source, in(output), Network::kUnlimited);
+        for (ValueId input : op.inputs) {
+          if (!repeatable(op) || !in_network(input)) continue;
+          network.connect(in(input) + 1, in(output), Network::kUnlimited);
+        }
+      }
+    }
+    const std::vector<bool> far = network.far_side(source, sink);
+    repeat_.assign(graph_.values.size(), false);
+    for (std::size_t v = 0; v < graph_.values.size(); ++v) {
+      const ValueId id(static_cast<std::int64_t>(v));
+      repeat_[v] = in_network(id) && far[2 * v] && repeatable(graph_.op(graph_.value(id).producer));
+    }
+  }
+
+  void rebuild() {
+    values_ = graph_.values;
+    for (const Value& value : graph_.values) value_names_.take(value.name);
+    for (const Op& op : graph_.ops) op_names_.take(op.name);
+    copies_.assign(graph_.values.size(), ValueId());
+    for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
+      Op op = graph_.ops[o];
+      for (ValueId& input : op.inputs) {
+        if (o > turn_ && input.valid() && repeat_[input.index()]) input = copy_of(input);
+      }
+      ops_.push_back({std::move(op), -1});
+      place_.push_back(static_cast<int>(ops_.size()) - 1);
+    }
+    assemble();
+  }
+
+  // Depth first by a stack: chains of repeated ops may be long.
+  ValueId copy_of(ValueId wanted) {
+    std::vector<ValueId> pending = {wanted};
+    while (!pending.empty()) {
+      const ValueId id = pending.back();
+      if (copies_[id.index()].valid()) {
+        pending.pop_back();
+        continue;
+      }
+      const OpId producer = graph_.value(id).producer;
+      Op op = graph_.op(producer);
+      bool ready = true;
+      for (ValueId& input : op.inputs) {
+        if (!input.valid() || !repeat_[input.index()]) continue;
+        if (copies_[input.index()].valid()) {
+          input = copies_[input.index()];
+        } else {
+          pending.push_back(input);
+          ready = false;
+        }
+      }
+      if (ready) repeat(std::move(op), producer);
+    }
+    return copies_[wanted.index()];
+  }
+
+  void repeat(Op op, OpId original) {
+    for (ValueId& output : op.outputs) {
+      if (!output.valid()) continue;
+      values_.push_back(values_[output.index()]);
+      ValueId& copy = copies_[output.index()];
+      output = copy = ValueId(static_cast<std::int64_t>(values_.size()) - 1);
+    }
+    ops_.push_back({std::move(op), original.value});
+  }
+
+  // The graph of the ops that somebody reads. A copy whose original nobody reads has only moved,
+  // and keeps the names.
+  void assemble() {
+    std::vector<bool> read(values_.size(), false), kept(ops_.size(), false);
+    for (ValueId output : graph_.outputs) read[output.index()] = true;
+    for (std::size_t o = ops_.size(); o-- > 0;) {
+      for (ValueId output : ops_[o].op.outputs) {
+        if (output.valid() && read[output.index()]) kept[o] = true;
+      }
+      if (!kept[o]) continue;
+      for (ValueId input : ops_[o].op.inputs) {
+        if (input.valid()) read[input.index()] = true;
+      }
+    }
+    again_.name = graph_.name;
+    again_.opset = graph_.opset;
+    std::vector<ValueId> moved(values_.size());
+    for (std::size_t v = 0; v < graph_.values.size(); ++v) {
+      if (graph_.values[v].producer.valid()) continue;
+      moved[v] = again_.add_value(graph_.values[v]);
+    }
+    for (std::size_t o = 0; o < ops_.size(); ++o) {
+      if (!kept[o]) continue;
+      Op op = std::move(ops_[o].op);
+      const int original = ops_[o].original;
+      const bool repeats =
+          original >= 0 &&
+          kept[static_cast<std::size_t>(place_[static_cast<std::size_t>(original)])];
+      if (repeats) op.name = op_names_.unique(op.name + "/again");
+      for (ValueId& input : op.inputs) {
+        if (input.valid()) input = moved[input.index()];
+      }
+      for (ValueId& output : op.outputs) {
+        if (!output.valid()) continue;
+        Value value = values_[output.index()];
+        if (repeats) value.name = value_names_.unique(value.name + "/again");
+        value.producer = {};
+        output = moved[output.index()] = again_.add_value(std::move(value));
+      }
+      again_.add_op(std::move(op));
+      repeated_ += original >= 0;
+    }
+    for (ValueId id : graph_.inputs) again_.inputs.push_back(moved[id.index()]);
+    for (ValueId id : graph_.outputs) again_.outputs.push_back(moved[id.index()]);
+  }
+
+  const Graph& graph_;
+  Recompute what_;
+  std::size_t turn_ = 0;
+  std::vector<bool> ready_;
+  std::vector<bool> weight_;  // a parameter, or made of parameters alone
+  std::vector<bool> repeat_;  // readers after the turn read a copy
+  struct Placed {
+    Op op;
+    int original;  // of a copy: the op's place in the graph; else -1
+  };
+  std::vector<Placed> ops_;    // in their new order
+  std::vector<int> place_;     // per op of the graph: its place in ops_
+  std::vector<Value> values_;  // the graph's, then those of copies
+  std::vector<ValueId> copies_;
+  Names value_names_, op_names_;
+  Graph again_;
+  std::size_t repeated_ = 0;
+};
+
+}  // namespace
+
+const char* name_of(Recompute recompute) {
+  for (const auto& [value, name] : kNames) {
+    if (value == recompute) return name;
+  }
+  return "";
+}
+
+std::optional<Recompute> parse_recompute(const std::string& name) {
+  for (const auto& [value, text] : kNames) {
+    if (name == text) return value;
+  }
+  return std::nullopt;
+}
+
+Recomputed recompute(const Graph& graph, Recompute what) {
+  if (what == Recompute::kNone || graph.ops.empty()) return {graph, 0, 0, 0};
+  return Rewrite(graph, what).run();
+}
+
+}  // namespace autopar

@@ -1,0 +1,116 @@
+// What is repeated in the backward pass, and that it is worth it.
+#if __has_include(<catch2/catch.hpp>)
+#include <catch2/catch.hpp>
+#else
+#include <catch2/catch_all.hpp>
+#endif
+
+#include <algorithm>
+
+#include "autopar/recompute.hpp"
+#include "strategies.hpp"
+
+using namespace autopar;
+using namespace autopar::testing;
+
+namespace {
+
+// Four layers whose exponentials and sines are read again in reverse order.
+Graph exponentials() {
+  GraphBuilder b;
+  ValueId x = b.input("x", {64, 128});
+  std::vector<ValueId> kept;
+  for (int layer = 0; layer < 4; ++layer) {
+    const std::string l = std::to_string(layer);
+    const ValueId w = b.parameter("w" + l, {128, 128});
+    const ValueId h = b.op("MatMul", {x, w}, {64, 128}, {}, "fc" + l);
+    kept.push_back(b.op("Exp", {h}, {64, 128}, {}, "exp" + l));
+    x = b.op("Sin", {kept.back()}, {64, 128}, {}, "sin" + l);
+    kept.push_back(x);
+  }
+  for (int layer = 3; layer >= 0; --layer) {
+    const std::string l = std::to_string(layer);
+    const auto at = static_cast<std::size_t>(2 * layer);
+    x = b.op("Mul", {x, kept[at + 1]}, {64, 128}, {}, "late_sin" + l);
+    x = b.op("Mul", {x, kept[at]}, {64, 128}, {}, "late_exp" + l);
+  }
+  b.graph.outputs = {x};
+  return b.graph;
+}
+
+std::vector<std::string> names_of(const Graph& graph) {
+  std::vector<std::string> names;
+  for (const Op& op : graph.ops) names.push_back(op.name);
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("cheap ops are repeated where that keeps fewer bytes", "[recompute]") {
+  const Graph graph = exponentials();
+  const Recomputed again = recompute(graph, Recompute::kCheap);
+  REQUIRE(verify(again.graph).ok());
+  // An exponential and a sine per layer were kept; now it is what the exponential is made from.
+  CHECK(again.kept_after * 4 < again.kept * 3);
+  const auto names = names_of(again.graph);
+  const auto place = [&](const std::string& name) {
+    return std::find(names.begin(), names.end(), name) - names.begin();
+  };
+  CHECK(place("exp0/again") < static_cast<std::ptrdiff_t>(names.size()));
+  CHECK(place("exp0/again") > place("late_exp1"));
+  CHECK(place("sin0/again") < place("late_sin0"));
+  CHECK(place("fc0/again") == static_cast<std::ptrdiff_t>(names.size()));
+  const Op& last = again.graph.ops.back();
+  CHECK(last.name == "late_exp0");
+  CHECK(again.graph.value(last.inputs[1]).name == "exp0_out/again");
+}
+
+TEST_CASE("products are repeated only when asked for, those with parameters never", "[recompute]") {
+  // Scores of all pairs of rows are larger than the rows, and read again in reverse order.
+  GraphBuilder b;
+  ValueId x = b.input("x", {256, 8});
+  std::vector<ValueId> probabilities;
+  for (int layer = 0; layer < 4; ++layer) {
+    const std::string l = std::to_string(layer);
+    const ValueId q = b.op("MatMul", {x, b.parameter("w" + l, {8, 8})}, {256, 8}, {}, "q" + l);
+    const ValueId k = b.op("Transpose", {q}, {8, 256}, {}, "k" + l);
+    const ValueId scores = b.op("MatMul", {q, k}, {256, 256}, {}, "scores" + l);
+    probabilities.push_back(b.op("Softmax", {scores}, {256, 256}, {}, "softmax" + l));
+    x = b.op("MatMul", {probabilities.back(), q}, {256, 8}, {}, "mixed" + l);
+  }
+  for (int layer = 3; layer >= 0; --layer) {
+    x = b.op("MatMul", {probabilities[static_cast<std::size_t>(layer)], x}, {256, 8}, {},
+             "late" + std::to_string(layer));
+  }
+  b.graph.outputs = {x};
+  CHECK(recompute(b.graph, Recompute::kNone).repeated == 0);
+  CHECK(recompute(b.graph, Recompute::kCheap).repeated == 0);
+  const Recomputed again = recompute(b.graph, Recompute::kProducts);
+  REQUIRE(verify(again.graph).ok());
+  const auto names = names_of(again.graph);
+  const auto place = [&](const std::string& name) {
+    return std::find(names.begin(), names.end(), name) - names.begin();
+  };
+  const auto count = static_cast<std::ptrdiff_t>(names.size());
+  for (const char* name : {"scores0/again", "softmax0/again", "softmax2/again"}) {
+    CHECK(place(name) < count);
+  }
+  CHECK(place("softmax0/again") > place("late1"));
+  CHECK(place("softmax0/again") < place("late0"));
+  CHECK(place("q0/again") == count);
+  CHECK(again.kept_after * 3 / 2 < again.kept);
+}
+
+TEST_CASE("random ops and graphs without gain stay as they are", "[recompute]") {
+  GraphBuilder b;
+  const ValueId x = b.input("x", {64, 64});
+  const ValueId y = b.op("Bernoulli", {x}, {64, 64}, {}, "mask");
+  const ValueId z = b.op("ReduceMax", {y}, {1, 1}, {}, "small");
+  const ValueId d = b.op("Mul", {y, z}, {64, 64}, {}, "late");
+  b.graph.outputs = {d};
+  const Recomputed same = recompute(b.graph, Recompute::kProducts);
+  CHECK(same.repeated == 0);
+  CHECK(names_of(same.graph) == names_of(b.graph));
+  CHECK(parse_recompute("cheap") == Recompute::kCheap);
+  CHECK_FALSE(parse_recompute("auto").has_value());
+}

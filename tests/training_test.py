@@ -1,0 +1,88 @@
+"""Training steps: activations repeated in the backward pass change nothing but the memory, and claims stay exact."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+AUTOPAR = os.environ["AUTOPAR"]
+MODELS = pathlib.Path(os.environ.get("AUTOPAR_SHARED") or pathlib.Path(os.environ["AUTOPAR_SOURCE"]).parent / "shared") / "data" / "models"
+
+
+def run(*args, code=0):
+    done = subprocess.run([AUTOPAR, *map(str, args)], capture_output=True, text=True)
+    assert done.returncode == code, f"{args}: exit {done.returncode}, expected {code}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def cluster(folder, *tiers, memory=1 << 30):
+    path = folder / f"cluster_{'x'.join(map(str, tiers))}_{memory}.json"
+    path.write_text(json.dumps({
+        "format": "autopar-cluster", "version": 1, "name": path.stem,
+        "device": {"name": "test", "memory_bytes": memory, "memory_bandwidth_bytes_per_s": 1e9,
+                   "peak_flops_per_s": {"float32": 1e9}},
+        "tiers": [{"name": f"t{i}", "size": n, "bandwidth_bytes_per_s": 1e9 / 4 ** i, "latency_s": 1e-6}
+                  for i, n in enumerate(tiers)],
+        "host_link": {"bandwidth_bytes_per_s": 1e10}}))
+    return path
+
+
+def found(folder):
+    return json.loads((folder / "report.json").read_text())
+
+
+def test_repeated_ops_run(folder):
+    for name in ("tiny_train_llama_adamw", "train_gpt_sgd"):
+        model, machine = MODELS / f"{name}.onnx", cluster(folder, 2, 2)
+        ops = {}
+        for recompute in ("none", "cheap", "products"):
+            out, given = folder / f"{name}_{recompute}", folder / f"{name}_{recompute}_given"
+            run("search", model, "--cluster", machine, "-o", out, "--recompute", recompute)
+            assert run("run", out).stdout.splitlines()[-1] == "PASSED", (name, recompute)
+            strategy = json.loads((out / "strategy.json").read_text())
+            assert strategy.get("recompute", "none") == recompute
+            ops[recompute] = len(strategy["ops"])
+            # The strategy says what is repeated: it gives the same plan again.
+            run("apply", model, "--cluster", machine, "-o", given, "--strategy", out / "strategy.json")
+            assert (out / "plan.onnx").read_bytes() == (given / "plan.onnx").read_bytes(), (name, recompute)
+            priced = json.loads(run("price", model, "--cluster", machine, "--json", "--strategy", out / "strategy.json").stdout)
+            assert priced["seconds"] == strategy["cost"]["seconds"]
+            assert priced["memory_bytes"] == strategy["cost"]["memory_bytes"]
+        assert ops["none"] < ops["cheap"] < ops["products"], ops
+
+
+def test_repeats_where_nothing_fits(folder):
+    model, out = MODELS / "train_gpt_sgd.onnx", folder / "out"
+    kept = {}
+    for recompute in ("none", "products"):
+        run("search", model, "--cluster", cluster(folder, 2), "-o", out, "--recompute", recompute, "--searcher", "data_parallel")
+        kept[recompute] = found(out)["memory"]["peak_bytes"]
+    assert kept["products"] < kept["none"], kept
+    # Between what the two need: only with repeated ops does a plan fit, and it is found without being asked for.
+    low, high = 1 << 20, kept["none"]
+    while high - low > 1 << 18:
+        middle = (low + high) // 2
+        done = subprocess.run([AUTOPAR, "search", str(model), "--cluster", str(cluster(folder, 2)), "-o", str(out), "--recompute", "none",
+                               "--memory", str(middle)], capture_output=True, text=True)
+        low, high = (low, middle) if done.returncode == 0 else (middle, high)
+    run("search", model, "--cluster", cluster(folder, 2), "-o", out, "--memory", low)
+    memory = found(out)["memory"]
+    assert memory["recompute"] != "none" and memory["repeated_ops"] > 0 and memory["peak_bytes"] <= low, memory
+    assert run("run", out).stdout.splitlines()[-1] == "PASSED"
+    assert "--recompute products" in run("search", model, "--cluster", cluster(folder, 2), "-o", out, "--memory", "1MiB", code=3).stderr
+
+
+def main():
+    if not (MODELS / "train_gpt_sgd.onnx").exists():
+        print(f"skipped: no training steps in {MODELS} (set AUTOPAR_SHARED)")
+        return 77
+    for test in (test_repeated_ops_run, test_repeats_where_nothing_fits):
+        with tempfile.TemporaryDirectory() as folder:
+            test(pathlib.Path(folder))
+        print("ok", test.__name__)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
