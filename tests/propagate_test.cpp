@@ -355,7 +355,7 @@ TEST_CASE("over the memory limit is no plan", "[propagate]") {
   const auto found = search(p.request);
   REQUIRE(!found);
   CHECK(found.error().code == ErrorCode::kInfeasible);
-  CHECK(found.error().message.find("the smallest peak found") != std::string::npos);
+  CHECK(found.error().message.find("no plan fits into 1.00 MiB") != std::string::npos);
 }
 
 TEST_CASE("meshes that cannot keep the pins are skipped with the reason", "[propagate]") {
