@@ -255,13 +255,12 @@ struct Found {
 };
 
 Found found_by(const Case& c, const Graph& graph, const SearchRequest& request,
-               const Result<Solution>& solution, const MeshProblem& built, CostModel& model) {
-  REQUIRE(solution.ok());
-  REQUIRE(solution->feasible);
-  const Strategy strategy = strategy_of(graph, built, solution->choices);
+               const Solution& solution, const MeshProblem& built, CostModel& model) {
+  REQUIRE(solution.feasible);
+  const Strategy strategy = strategy_of(graph, built, solution.choices);
   const auto cost = evaluate(graph, request.rules, strategy, model);
   REQUIRE(cost.ok());
-  CHECK(cost->total() == Approx(solution->cost).epsilon(1e-12));
+  CHECK(cost->total() == Approx(solution.cost).epsilon(1e-12));
   const auto specs = op_specs_of(graph, request.rules, strategy);
   REQUIRE(specs.ok());
   Found found{cost->total(), {}};
@@ -303,7 +302,8 @@ TEST_CASE("dp and exhaustive search find MindSpore's plans", "[mindspore]") {
     MindsporeModel model(cluster, prime_meshes(cluster).front(), c.weights);
     const auto built = build_problem(request, model);
     REQUIRE(built.ok());
-    const Found dp = found_by(c, c.graph, request, solve_dp(built->problem, {}), *built, model);
+    const Solution solved = first_of_equals(*built, solve_dp(built->problem, {}), {});
+    const Found dp = found_by(c, c.graph, request, solved, *built, model);
     const bool same = dp.strategies == c.expected && (c.total < 0 || dp.total == c.total);
     ++cases;
     reproduced += same;
@@ -323,10 +323,117 @@ TEST_CASE("dp and exhaustive search find MindSpore's plans", "[mindspore]") {
     const auto all = solve_exhaustive(built->problem, 2e8);
     if (!all.ok()) continue;
     ++exhaustive;
-    const Found oracle = found_by(c, c.graph, request, all, *built, model);
+    const Solution first = first_of_equals(*built, *all, {});
+    const Found oracle = found_by(c, c.graph, request, first, *built, model);
     CHECK(oracle.total == Approx(dp.total).epsilon(1e-12));
     CHECK(oracle.strategies == dp.strategies);
   }
   std::cout << "T-DP: " << reproduced << " of " << cases << " reproduced by dp, " << totals
             << " totals to the last digit, " << exhaustive << " also by exhaustive search\n";
+}
+
+TEST_CASE("among equal plans the first strategies count", "[mindspore]") {
+  Net net;
+  ValueId x = net.input("x", {4, 64, 64});
+  for (const char* name : {"a", "b", "c"}) x = net.same(name, "Relu", {x});
+  const Graph graph = net.done({x});
+  const Cluster cluster = devices(8);
+  const auto rules = rules_of(graph);
+  REQUIRE(rules.ok());
+  SearchRequest request{graph, *rules, cluster};
+  request.cost_model = "mindspore";
+  const auto outcome = search(request);
+  REQUIRE(outcome.ok());
+  const auto specs = op_specs_of(graph, *rules, outcome->strategy);
+  REQUIRE(specs.ok());
+  for (const OpSpecs& s : *specs) {
+    CHECK(strategy_of(s.inputs, outcome->strategy.mesh) == Counts{{1, 1, 8}});
+  }
+  CHECK(outcome->cost.total() == 3 * 4 * 64 * 64 * 4 / 8);
+}
+
+// Counts of its step generation tests.
+TEST_CASE("as many strategies as MindSpore enumerates", "[mindspore]") {
+  const Cluster cluster = devices(8);
+  const Mesh mesh = prime_meshes(cluster).front();
+  const auto count = [&](const Graph& graph, DeviceUse use) {
+    MindsporeWeights weights;
+    weights.devices = use;
+    const auto rule = rule_of(graph, graph.ops[0]);
+    REQUIRE(rule.ok());
+    return MindsporeModel(cluster, mesh, weights).choices(graph.ops[0], rule->rule, false).size();
+  };
+  Net relu, matmul;
+  relu.same("r", "Relu", {relu.input("x", {64, 32})});
+  matmul.matmul("m", matmul.input("x", {64, 8}), matmul.input("y", {8, 32}));
+  CHECK(count(relu.graph, DeviceUse::kAny) == 10);
+  CHECK(count(relu.graph, DeviceUse::kAll) == 4);
+  CHECK(count(relu.graph, DeviceUse::kAllOrNone) == 5);
+  CHECK(count(matmul.graph, DeviceUse::kAny) == 20);
+  CHECK(count(matmul.graph, DeviceUse::kAll) == 10);
+}
+
+TEST_CASE("meshes of prime axes", "[mindspore]") {
+  const auto texts = [](std::int64_t count) {
+    std::vector<std::string> found;
+    for (const Mesh& mesh : prime_meshes(devices(count))) found.push_back(to_text(mesh));
+    return found;
+  };
+  CHECK(texts(8) == std::vector<std::string>{"2x2x2"});
+  CHECK(texts(12) == std::vector<std::string>{"2x2x3", "2x3x2", "3x2x2"});
+  CHECK(texts(1) == std::vector<std::string>{"1"});
+}
+
+// All pairs of tensor maps of 2x2x2 elements on 2x2x2 devices (T-RED 11): how many operators.
+TEST_CASE("operator lists are as long as MindSpore's", "[mindspore]") {
+  const Cluster cluster = devices(8);
+  const Mesh mesh = prime_meshes(cluster).front();
+  MindsporeModel model(cluster, mesh);
+  std::vector<Spec> maps = {replicated(3)};
+  for (int axis = 0; axis < 3; ++axis) {
+    const std::size_t before = maps.size();
+    for (std::size_t m = 0; m < before; ++m) {
+      for (std::size_t d = 0; d < 3; ++d) {
+        if (!maps[m].dims[d].empty()) continue;
+        maps.push_back(maps[m]);
+        maps.back().dims[d] = {axis};
+      }
+    }
+  }
+  CHECK(maps.size() == 34);
+  std::map<std::size_t, int> lengths;
+  for (const Spec& from : maps) {
+    for (const Spec& to : maps) {
+      if (from == to) continue;
+      ++lengths[model.reshard_steps({2, 2, 2}, DType::kFloat32, from, to).size()];
+    }
+  }
+  CHECK(lengths == std::map<std::size_t, int>{{1, 180}, {2, 450}, {3, 444}, {4, 48}});
+}
+
+// By hand from the formulas, 8 devices, [64,32] floats.
+TEST_CASE("redistributions cost what MindSpore says", "[mindspore]") {
+  const Cluster cluster = devices(8);
+  const Mesh mesh = prime_meshes(cluster).front();
+  MindsporeModel model(cluster, mesh);
+  const auto price = [&](const Spec& from, const Spec& to, DType dtype = DType::kFloat32) {
+    return model.reshard_prices({64, 32}, dtype, {from}, {to})[0][0].seconds;
+  };
+  const Spec whole = replicated(2), rows{{{0, 1, 2}, {}}, {}}, columns{{{}, {0, 1, 2}}, {}};
+  const Spec four{{{0, 1}, {}}, {}};
+  const double full = 64 * 32 * 4, part = full / 8;
+  CHECK(price(whole, rows) == full);
+  CHECK(price(whole, whole) == 0);
+  // 4 parts of a dimension become 8: the dimension is cut in two, which takes a Reshape.
+  CHECK(price(four, rows) == 3 * full / 4);
+  // Sums up to 2048 bytes count as 3072, larger ones 1024 more.
+  CHECK(price(rows, whole) == part + 400 * (0.5 * part * 8 + 1024 + 3072));
+  CHECK(price(columns, whole) == part + 2 * part * 8 + 400 * (0.5 * part * 8 + 1024 + 3072));
+  CHECK(price(rows, columns) == part + 400 * (3072 + 3072));
+  CHECK(price(rows, columns, DType::kBool) == kInfinity);
+  // An op pays for its own partial sums.
+  Spec partial = rows;
+  partial.dims[0] = {0, 1};
+  partial.partial = {2};
+  CHECK(price(partial, four) == 0);
 }

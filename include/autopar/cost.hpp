@@ -40,6 +40,9 @@ struct Conventions {
   // Inputs, parameters and outputs lie in any spec. False: as an op that reads or makes them has
   // them, unless something else says how.
   bool any_boundary = true;
+  // Of plans that cost the same, the one whose ops, in their order, have the earlier choices
+  // (first_of_equals in search.hpp; small problems only).
+  bool first_of_equals = false;
 };
 
 // Prices ops and reshards on one mesh. Deterministic; may cache, so not thread-safe.
@@ -50,7 +53,7 @@ class CostModel {
   virtual const Cluster& cluster() const = 0;
   virtual Conventions conventions() const { return {}; }
   // What an op may choose from, never empty; with none, if it is there, last. `pinned`: for a pin
-  // to pick from, and for baselines.
+  // to pick from.
   virtual std::vector<Assignment> choices(const Op& op, const Rule& rule, bool pinned);
   // Whether `reader` must need a value as it lies. `shared`: others read it, too.
   virtual bool keeps_layout(const Graph& graph, const Value& value, const Op& reader,

@@ -213,6 +213,11 @@ struct SearchOutcome {
 // one.
 Result<SearchOutcome> search(const SearchRequest& request);
 
+// Among the plans that cost what an optimal one costs, the one whose ops have, one after the other,
+// the first choices. One solve per earlier choice; problems that would need more than 500 stay as
+// they are.
+Solution first_of_equals(const MeshProblem& problem, Solution optimal, SolveOptions options);
+
 // One row of the searchers' table.
 struct Searcher {
   const char* name;

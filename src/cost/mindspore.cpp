@@ -202,7 +202,7 @@ const Mesh& MindsporeModel::mesh() const { return state_->mesh; }
 const Cluster& MindsporeModel::cluster() const { return state_->cluster; }
 
 Conventions MindsporeModel::conventions() const {
-  return {.shared_reshards = false, .any_boundary = false};
+  return {.shared_reshards = false, .any_boundary = false, .first_of_equals = true};
 }
 
 // A parameter of several readers lies alike for all of them.

@@ -106,6 +106,9 @@ struct Search {
     // A plan that is better by less than the gap is not worth the time.
     options.cutoff = std::min(options.cutoff, best * (1 - request.solve.gap));
     AUTOPAR_TRY(solution, searcher.solve(request, built, options));
+    if (solution.feasible && searcher.proves_bound && model->conventions().first_of_equals) {
+      solution = first_of_equals(built, std::move(solution), options);
+    }
     trial.solve_seconds = seconds_since(solving);
     trial.lower_bound = solution.lower_bound;
     trial.stopped = solution.interrupted;
