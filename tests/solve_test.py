@@ -78,7 +78,7 @@ def test_known_optima(folder):
             print(f"skipped: {path} is absent")
             continue
         (folder / "problem.json").write_bytes(gzip.open(path).read())
-        found = json.loads(run("solve", folder / "problem.json", "--json").stdout)
+        found = json.loads(run("solve", folder / "problem.json", "--json", "--time-limit", 600).stdout)
         assert found["lower_bound"] == found["cost"], (name, found["cost"], found["lower_bound"])
         # autoparallel's costs are nanoseconds that were rounded one by one.
         assert abs(found["cost"] - cost) <= (0 if "iopddl" in name else 1e-6 * cost), (name, found["cost"])
