@@ -92,7 +92,7 @@ class Agreement {
 
   void flood_fixed(std::size_t v, int seed, int node) {
     if (seed < 0) return;
-    const Spec& fixed = problem_.specs_of_node[at(node)].front();
+    const Spec& fixed = problem_.specs_of_node[at(node)][0];
     visit_value(ValueId(static_cast<std::int64_t>(v)), [&](OpId op, const Spec& spec) {
       if (spec.dims == fixed.dims) assign(op, seed);
     });
