@@ -441,7 +441,7 @@ TEST_CASE("well-known reshards", "[comm]") {
             {4096, 4096},
             "[{},{}] +{ib}",
             "[{},{}]",
-            "ShardSlice {nvlink} 0; AllReduce {ib}; AllGather {nvlink} 0; "},
+            "ShardSlice {nvlink} 0; ReduceScatter {ib} 0; AllGather {nvlink,ib} 0; "},
            {{8, 2},
             "2x8",
             {4096, 4096},
