@@ -18,8 +18,16 @@ constexpr double kGuesses[] = {1.0 / 64, 1.0 / 16, 1.0 / 4};
 constexpr double kGuessWork = 0.05;
 constexpr double kTrialWork = 0.3;  // of the work that is left, for a trial
 // A gap below this part of the value is worth only so much work.
-constexpr double kSmallGap = 5e-3;
-constexpr double kSmallGapWork = 2e8;
+struct SmallGap {
+  double gap, work;
+};
+constexpr SmallGap kSmallGaps[] = {{1e-5, 3e7}, {1e-4, 5e7}, {5e-3, 1e8}};
+constexpr int kSettlingPasses = 40;
+constexpr StepReach kReaches[] = {{0.05, 1e-3}, {1e-3, 1e-6}};
+constexpr double kRowsPart = 0.2;  // of the work that is left, for the steps of a reach
+// A gap below this part of the value is left, unless it took less than that work.
+constexpr double kCloseEnough = 1e-4;
+constexpr double kCheapWork = 3e7;
 
 class GapClosing {
  public:
@@ -40,15 +48,14 @@ class GapClosing {
     Dual dual(net_);
     tighten_root(dual);
     if (options_.enough && options_.enough()) return finish(bound_);
-    for (double part : kGuesses) {
-      if (!options_.bound_only && bound_ < cutoff_ && cutoff_ < kInfinity) guess(dual, part);
-    }
     const double limit = budget_.work_limit;
+    for (double part : kGuesses) {
+      limit_small_gap(limit);
+      if (bound_ < cutoff_ && cutoff_ < kInfinity) guess(dual, part);
+    }
     double part = cutoff_ < kInfinity ? kFirstPart : 1.0;
-    while (!options_.bound_only && bound_ < cutoff_ && !budget_.over() && part >= kLeastPart) {
-      const bool small = cutoff_ - bound_ < kSmallGap * cutoff_;
-      if (small && !small_) budget_.work_limit = std::min(limit, budget_.work + kSmallGapWork);
-      small_ = small;
+    while (bound_ < cutoff_ && !budget_.over() && part >= kLeastPart) {
+      limit_small_gap(limit);
       const bool was_free = cutoff_ == kInfinity;
       const bool closed = attempt(dual, part);
       part = was_free && cutoff_ < kInfinity ? kFirstPart
@@ -60,20 +67,25 @@ class GapClosing {
   }
 
  private:
+  // From when a gap is first small, so much work is left. Without a limit of work, only the least
+  // counts.
+  void limit_small_gap(double limit) {
+    for (const SmallGap& small : kSmallGaps) {
+      if (limit == kInfinity && small.gap > kSmallGaps[0].gap) return;
+      if (cutoff_ - bound_ >= small.gap * cutoff_ || small_ <= small.gap) continue;
+      budget_.work_limit = std::min({limit, budget_.work_limit, budget_.work + small.work});
+      small_ = small.gap;
+      return;
+    }
+  }
+
   void tighten_root(Dual& dual) {
     Incumbent best;
     if (net_.capacity.empty()) {
       const BudgetShare share(budget_, 0.5);
       tighten(net_, dual, cutoff_, best, budget_, kRootPasses);
     } else {
-      if (options_.prices != nullptr) set_prices(dual);
-      Pool pool;
-      {
-        const BudgetShare share(budget_, 0.5);
-        tighten_rows(net_, dual, cutoff_, best, budget_, kRootSteps, &pool);
-      }
-      mix(dual, pool, best);
-      if (options_.prices != nullptr) note_prices(dual);
+      tighten_rows_and_mix(dual, best);
     }
     if (best.value < kInfinity) offer(best.value, lift(net_, best.labels));
     if (options_.minimiser != nullptr && !dual.exhausted()) {
@@ -82,6 +94,27 @@ class GapClosing {
       *options_.minimiser = lift(net_, labels);
     }
     raise(dual.exhausted() ? cutoff_ : dual.bound());
+  }
+
+  // The messages settle before the multipliers move; and the last digits of the multipliers are for
+  // those gaps that they can close, or where they cost nothing.
+  void tighten_rows_and_mix(Dual& dual, Incumbent& best) {
+    if (options_.prices != nullptr) set_prices(dual);
+    Pool pool;
+    const double before = budget_.work;
+    for (const StepReach& reach : kReaches) {
+      const double missing = (cutoff_ - dual.bound()) / cutoff_;
+      const bool last = &reach != kReaches;
+      if (dual.exhausted() || dual.bound() >= cutoff_) break;
+      if (last && missing < kCloseEnough && budget_.work - before > kCheapWork) break;
+      {
+        const BudgetShare share(budget_, kRowsPart);
+        if (!last) tighten(net_, dual, cutoff_, best, budget_, kSettlingPasses);
+        tighten_rows(net_, dual, cutoff_, best, budget_, kRootSteps, reach, &pool);
+      }
+      mix(dual, pool, best);
+    }
+    if (options_.prices != nullptr) note_prices(dual);
   }
 
   void mix(const Dual& dual, const Pool& pool, Incumbent& best) {
@@ -158,7 +191,7 @@ class GapClosing {
   const Report& report_;
   const GapOptions& options_;
   double bound_ = 0;
-  bool small_ = false;
+  double small_ = kInfinity;  // the gap that the work is limited for
   Found best_;
 };
 

@@ -16,7 +16,6 @@ using Report = std::function<void(double bound, const std::vector<int>& labels)>
 using Prices = std::map<int, double>;
 
 struct GapOptions {
-  bool bound_only = false;                // no exploring
   Prices* prices = nullptr;               // to begin with, and those found
   std::vector<int>* minimiser = nullptr;  // gets the labels that the multipliers favour
   std::function<bool()> enough = {};      // asked after the bound: no exploring then

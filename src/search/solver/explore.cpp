@@ -15,7 +15,7 @@ namespace {
 constexpr double kDenseEntries = 4e6;  // more than this stays in shared tables
 constexpr int kPasses = 40;
 constexpr int kSteps = 30;
-constexpr double kNodeWork = 300;  // of building and reducing, per node
+constexpr double kNodeWork = 2000;  // of building and reducing, per node
 
 // A labelling of the network's remaining nodes as one of its origin.
 Found as_found(const Network& net, const Incumbent& best, double bound) {
@@ -190,12 +190,12 @@ void tighten(const Network& net, Dual& dual, double& cutoff, Incumbent& best, Bu
   for (int pass = 1; pass <= most_passes; ++pass) {
     if (budget.over()) return;
     dual.pass(cutoff);
-    budget.add(2 * dual.work_per_pass());
+    budget.add(dual.work_per_pass());
     if (dual.exhausted() || dual.bound() >= cutoff) return;
     if (pass == 1 || pass % 4 == 0) {
       std::vector<int> labels = dual.decode();
       dual.improve(labels);
-      budget.add(2 * dual.work_per_pass());
+      budget.add(dual.work_per_pass());
       keep_if_better(net, std::move(labels), budget, cutoff, best);
       if (dual.bound() >= cutoff) return;
       // What four passes gained is little of what is missing.

@@ -11,25 +11,44 @@
 namespace autopar::solver {
 namespace {
 
-constexpr std::size_t kPoolSize = 24;
+constexpr std::size_t kPoolSize = 20;
+constexpr std::size_t kFittingSize = 3;
 constexpr int kSweeps = 6;
 constexpr std::size_t kChecks = 32;  // of a sweep's labellings
 constexpr int kRepairs = 2;
 constexpr double kRepairWork = 1e7;
 
-// The part of the dual's network in which nodes have only the labels of the pool. Its terms are
-// those of the dual: what a mix costs above the bound shows where it does.
+// The part of the dual's network in which nodes have only the labels of the pool, as far as they
+// are alive, and of the labelling that the dual favours now. Its terms are those of the dual: what
+// a mix costs above the bound shows where it does.
 std::unique_ptr<Network> pooled(const Network& net, const Dual& dual, const Pool& pool) {
   Dual narrowed = dual;
-  for (std::size_t n = 0; n < net.nodes.size(); ++n) {
-    if (net.nodes[n].gone) continue;
-    std::vector<char> wanted(at(net.label_count(static_cast<int>(n))), 0);
-    for (const std::vector<int>& labels : pool.labellings()) wanted[at(labels[n])] = 1;
+  std::vector<int> best = dual.decode();
+  dual.improve(best);
+  for (std::size_t i = 0; i < net.nodes.size(); ++i) {
+    if (net.nodes[i].gone) continue;
+    const int n = static_cast<int>(i);
+    std::vector<char> wanted(at(net.label_count(n)), 0);
+    for (const auto* labellings : {&pool.met, &pool.fitting}) {
+      for (const std::vector<int>& labels : *labellings) wanted[at(labels[i])] = 1;
+    }
+    wanted[at(best[i])] = 1;
     for (std::size_t l = 0; l < wanted.size(); ++l) {
-      if (!wanted[l]) narrowed.kill(static_cast<int>(n), static_cast<int>(l));
+      if (!wanted[l]) narrowed.kill(n, static_cast<int>(l));
     }
   }
   return narrowed.survivors(false);
+}
+
+void add_latest(std::vector<std::vector<int>>& list, const std::vector<int>& labels,
+                std::size_t most) {
+  const auto same = std::find(list.begin(), list.end(), labels);
+  if (same != list.end()) {
+    std::rotate(same, same + 1, list.end());
+    return;
+  }
+  if (list.size() == most) list.erase(list.begin());
+  list.push_back(labels);
 }
 
 class Mixing {
@@ -108,14 +127,10 @@ class Mixing {
 
 }  // namespace
 
-void Pool::add(const std::vector<int>& labels) {
-  const auto same = std::find(labellings_.begin(), labellings_.end(), labels);
-  if (same != labellings_.end()) {
-    std::rotate(same, same + 1, labellings_.end());
-    return;
-  }
-  if (labellings_.size() == kPoolSize) labellings_.erase(labellings_.begin());
-  labellings_.push_back(labels);
+void Pool::add(const std::vector<int>& labels) { add_latest(met, labels, kPoolSize); }
+
+void Pool::add_fitting(const std::vector<int>& labels) {
+  add_latest(fitting, labels, kFittingSize);
 }
 
 Incumbent best_mix(const Network& net, const Dual& dual, const Pool& pool, double cutoff,

@@ -10,14 +10,13 @@
 
 namespace autopar::solver {
 
-// Labellings met on the way, the latest ones; labels of a network's remaining nodes.
-class Pool {
- public:
-  void add(const std::vector<int>& labels);
-  const std::vector<std::vector<int>>& labellings() const { return labellings_; }
+// Labellings met on the way, the latest ones; labels of a network's remaining nodes. Those that fit
+// are kept apart, so that there is always one to mix with.
+struct Pool {
+  std::vector<std::vector<int>> met, fitting;
 
- private:
-  std::vector<std::vector<int>> labellings_;
+  void add(const std::vector<int>& labels);
+  void add_fitting(const std::vector<int>& labels);
 };
 
 // Below cutoff and within the capacities of the dual's network; value infinite where none is found.

@@ -28,16 +28,16 @@ double squared(const Vector& values) {
 }  // namespace
 
 void tighten_rows(const Network& net, Dual& dual, double& cutoff, Incumbent& best, Budget& budget,
-                  int most_steps, Pool* pool) {
+                  int most_steps, StepReach reach_of, Pool* pool) {
   Dual top = dual;
   Vector before;
-  double reach = 0.05;  // how far above the best bound the steps aim, as a part of it
+  double reach = reach_of.first;
   int without_gain = 0;
   double repair_work = 0;
   const double work_before = budget.work;
   for (int step = 0; step < most_steps && !budget.over(); ++step) {
     dual.pass(cutoff);
-    budget.add(5 * dual.work_per_pass() + 10 * static_cast<double>(net.capacity.size()));
+    budget.add(dual.work_per_pass() + 10 * static_cast<double>(net.capacity.size()));
     const bool done = dual.exhausted() || dual.bound() >= cutoff;
     const double gain = dual.bound() - top.bound();
     const double gap = std::min(cutoff, std::abs(top.bound()) * (1 + reach) + 1e-300) - top.bound();
@@ -60,12 +60,13 @@ void tighten_rows(const Network& net, Dual& dual, double& cutoff, Incumbent& bes
       const bool fits = repair(net, labels, std::max(allowed, 2 * dual.work_per_pass()), work);
       repair_work += work;
       budget.add(work);
+      if (fits && pool != nullptr) pool->add_fitting(labels);
       if (fits) keep_if_better(net, std::move(labels), budget, cutoff, best);
     }
     if (without_gain >= 6) {
       reach *= 0.5;
       without_gain = 0;
-      if (reach < 1e-6) break;
+      if (reach < reach_of.last) break;
     }
     if (norm == 0) continue;
     const double aim = std::min(cutoff, top.bound() + reach * std::max(std::abs(top.bound()), 1.0));

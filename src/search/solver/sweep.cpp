@@ -10,7 +10,8 @@ namespace autopar::solver {
 namespace {
 
 constexpr std::size_t kBuckets = 128;
-constexpr std::size_t kMostStates = 2000;
+constexpr std::size_t kMostStates = 2000, kLeastStates = 200;
+constexpr std::size_t kMostSteps = 2000000;  // states times nodes
 
 std::uint64_t scrambled(std::uint64_t value) {  // splitmix64 (Steele, Lea, Flood 2014)
   value += 0x9e3779b97f4a7c15ULL;
@@ -55,6 +56,7 @@ class Sweep {
         most_use_(product(weights, net.capacity)),
         prices_(sums_before(net.multiplier)),
         weights_(sums_before(weights)),
+        most_states_(std::clamp(kMostSteps / (order.size() + 1), kLeastStates, kMostStates)),
         slot_(net.nodes.size(), -1) {}
 
   void run() {
@@ -228,11 +230,11 @@ class Sweep {
 
   void thin() {
     std::vector<int> front = fronts();
-    if (front.size() > kMostStates) {
+    if (front.size() > most_states_) {
       std::stable_sort(front.begin(), front.end(), [&](int a, int b) {
         return states_[at(a)].sum.value < states_[at(b)].sum.value;
       });
-      front.resize(kMostStates);
+      front.resize(most_states_);
     }
     std::sort(front.begin(), front.end());
     std::vector<State> kept;
@@ -283,7 +285,8 @@ class Sweep {
   double credit_;  // what the capacities are worth at the multipliers
   double most_use_;
   Vector prices_, weights_;  // sums over the rows before each
-  std::vector<int> slot_;    // of the nodes of the frontier, else -1
+  std::size_t most_states_;
+  std::vector<int> slot_;  // of the nodes of the frontier, else -1
   std::vector<int> free_slots_;
   std::size_t width_ = 0;
   std::vector<State> states_;

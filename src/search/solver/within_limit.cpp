@@ -9,7 +9,9 @@ namespace autopar::solver {
 namespace {
 
 constexpr int kRounds = 30;
-constexpr double kRoundPart = 0.15;   // of the work that is left, for a round that only bounds
+// A gap below this part of the value is worth only so much work.
+constexpr double kSmallGap = 1e-4;
+constexpr double kSmallGapWork = 3e7;
 constexpr double kRepairPart = 0.05;  // of the work that is left, for a repair
 
 class LimitedSearch {
@@ -36,44 +38,36 @@ class LimitedSearch {
       return finish();
     }
     take(start);
-    bool bound_only = true;
+    const double work = budget_.work;
     for (int round = 0; round < kRounds && bound_ < cutoff_ && !budget_.over(); ++round) {
       const std::size_t before = times_.size();
-      const bool closed = solve_relaxed(bound_only);
-      if (bound_ >= cutoff_) break;
-      if (times_.size() > before) continue;
-      // The relaxed problem is the whole as far as can be seen: now exactly. If that is done and
-      // what it found fits, it is the optimum.
-      if (!bound_only && (closed || before == all_->row_time.size())) break;
-      if (!bound_only) break;
-      bound_only = false;
+      solve_relaxed();
+      if (times_.size() == before) break;  // the relaxed problem is the whole as far as can be seen
+      if (cutoff_ - bound_ < kSmallGap * cutoff_ && budget_.work - work > kSmallGapWork) break;
     }
     return finish();
   }
 
  private:
-  // Solves with the rows so far. True if the relaxed problem was solved to the end.
-  bool solve_relaxed(bool bound_only) {
+  // Solves with the rows so far, unless the labelling that its multipliers favour does not fit at
+  // further times: these come first.
+  void solve_relaxed() {
     const std::unique_ptr<Network> net =
         build_network(problem_, std::vector<int>(times_.begin(), times_.end()));
-    std::vector<int> minimiser;
-    // Where a labelling that it finds does not fit at further times, these come first.
     const std::size_t times = times_.size();
-    const GapOptions options = {.bound_only = bound_only,
-                                .prices = &prices_,
-                                .minimiser = &minimiser,
-                                .enough = [this, times] { return times_.size() > times; }};
-    const BudgetShare share(budget_, bound_only ? kRoundPart : 1.0);
+    std::vector<int> minimiser;
+    const GapOptions options = {.prices = &prices_, .minimiser = &minimiser, .enough = [&] {
+                                  take(minimiser);
+                                  return times_.size() > times;
+                                }};
     double relaxed_cutoff = cutoff_;
-    const Found found = close_gap(
+    close_gap(
         *net, relaxed_cutoff, budget_,
         [this](double bound, const std::vector<int>& choices) {
           raise(bound);
           if (!choices.empty()) take(choices);
         },
         options);
-    if (found.labels.empty() && !minimiser.empty()) take(minimiser);
-    return found.value < kInfinity && found.bound >= found.value * (1 - 4e-12);
   }
 
   // Rows for where these choices do not fit; then the choices themselves, repaired.
