@@ -15,6 +15,9 @@ constexpr int kMaxAxes = 4;
 // How many times its estimated run all memory of a device is worth, in turn, until a plan fits.
 constexpr double kWorths[] = {0.1, 1, 10, 1000};
 
+// The finest cuts only say which of them are alike: a rough answer will do.
+constexpr rec::RecursionOptions kCuts = {0, true, {2, 2}};
+
 class Stopwatch {
  public:
   Seconds lap() {
@@ -102,7 +105,7 @@ struct Recursive {
     const Mesh finest = rec::finest_mesh(request.cluster);
     const SearchRequest plain = without_names(request);
     const rec::Allowed all(wiring.op_of_class.size());
-    AUTOPAR_TRY(decisions, rec::recurse(plain, wiring, finest, all, {}));
+    AUTOPAR_TRY(decisions, rec::recurse(plain, wiring, finest, all, kCuts));
     const int max_axes = std::max(request.max_axes, kMaxAxes);
     std::vector<Mesh> found = rec::joined_meshes(request.cluster, finest, decisions, max_axes);
     if (!request.pins.ops.empty() || !request.pins.values.empty()) {
@@ -132,7 +135,8 @@ struct Recursive {
   Status recurse_on(Attempt& attempt, double byte_price) {
     clock.lap();
     AUTOPAR_TRY(allowed, allowed_on(attempt.mesh));
-    AUTOPAR_TRY(found, rec::recurse(request, wiring, attempt.mesh, allowed, {byte_price}));
+    AUTOPAR_TRY(found,
+                rec::recurse(request, wiring, attempt.mesh, allowed, {byte_price, true, {}}));
     attempt.found = std::move(found);
     attempt.all.resize(attempt.found.assignments.size());
     for (std::size_t o = 0; o < attempt.all.size(); ++o) {

@@ -122,7 +122,7 @@ class Recursion {
       AUTOPAR_RETURN_IF_ERROR(open_state(states_[index(state)], axis, *model));
     }
     const LevelProblem problem = level_problem(axis, prices);
-    const std::vector<int> choices = decide(problem, {});
+    const std::vector<int> choices = decide(problem, options_.decide);
     return advance(axis, problem, choices);
   }
 

@@ -31,6 +31,7 @@ struct RecursionOptions {
   double byte_price = 0;
   // Whether the layouts that the request asks for can be read on this mesh (else they are ignored).
   bool keep_layouts = true;
+  DecideOptions decide = {};
 };
 Result<Decisions> recurse(const SearchRequest& request, const Wiring& wiring, const Mesh& mesh,
                           const Allowed& allowed, const RecursionOptions& options);
