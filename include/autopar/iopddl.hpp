@@ -26,8 +26,8 @@ Result<IopddlProblem> parse_iopddl(const std::string& text, const std::string& f
 // whole numbers, which other readers expect: costs to the nearest, uses up and the limit down, so
 // that what fits there fits here. With `base_use` taken off the limit. What the form cannot say is
 // said with further nodes, tied to the problem's by forbidden pairs: each further use of a node,
-// and memory used by an edge, whose node chooses a pair of classes of equal rows and columns. An
-// infinite limit is written as the most that can be in use.
+// and memory used by an edge where the limit can be exceeded at all, whose node chooses a pair of
+// classes of equal rows and columns. An infinite limit is written as the most that can be in use.
 std::string problem_to_iopddl(const Problem& problem, const std::string& name,
                               double cost_factor = 1, double use_factor = 1);
 

@@ -36,7 +36,26 @@ Classes equal_lines(const CostTable& table, bool rows) {
 class Writer {
  public:
   Writer(const Problem& problem, double cost_factor, double use_factor)
-      : problem_(problem), cost_factor_(cost_factor), use_factor_(use_factor) {}
+      : problem_(problem),
+        cost_factor_(cost_factor),
+        use_factor_(use_factor),
+        most_at_(static_cast<std::size_t>(problem.horizon) + 1, 0.0) {
+    const auto add = [this](int begin, int end, const std::vector<double>& bytes) {
+      const double most = *std::max_element(bytes.begin(), bytes.end());
+      most_at_[static_cast<std::size_t>(begin)] += begin < end ? most : 0;
+      most_at_[static_cast<std::size_t>(end)] -= begin < end ? most : 0;
+    };
+    for (const ProblemNode& node : problem.nodes) {
+      for (const NodeUse& use : node.uses) add(use.begin, use.end, use.bytes);
+    }
+    for (const ProblemEdge& edge : problem.edges) {
+      for (const EdgeUse& use : edge.uses) {
+        add(use.begin, use.end, problem.tables[static_cast<std::size_t>(use.table)].values);
+      }
+    }
+    double sum = problem.base_use;
+    for (double& most : most_at_) most = sum += most;
+  }
 
   nlohmann::ordered_json write(const std::string& name) {
     for (const ProblemNode& node : problem_.nodes) {
@@ -52,7 +71,9 @@ class Writer {
       for (std::size_t u = 1; u < uses.size(); ++u) add_further_use(static_cast<int>(n), uses[u]);
     }
     for (const ProblemEdge& edge : problem_.edges) {
-      for (const EdgeUse& use : edge.uses) add_edge_use(edge, use);
+      for (const EdgeUse& use : edge.uses) {
+        if (may_overflow(use.begin, use.end)) add_edge_use(edge, use);
+      }
     }
     // No limit is below 0 there; where nothing fits, one more node does not fit.
     if (problem_.base_use > problem_.use_limit) {
@@ -77,6 +98,12 @@ class Writer {
   }
   JsonValue limit() const {
     return whole(std::max(0.0, std::floor((problem_.use_limit - problem_.base_use) * use_factor_)));
+  }
+
+  // Whether the most that can be in use exceeds the limit then; else the uses do not matter.
+  bool may_overflow(int begin, int end) const {
+    return std::any_of(most_at_.begin() + begin, most_at_.begin() + std::max(begin, end),
+                       [this](double most) { return most > problem_.use_limit; });
   }
 
   // Returns the number of the node.
@@ -140,6 +167,7 @@ class Writer {
   const Problem& problem_;
   double cost_factor_, use_factor_;
   double most_ = 0;
+  std::vector<double> most_at_;  // that can be in use, per time
   JsonValue intervals_ = JsonValue::array(), costs_ = JsonValue::array();
   JsonValue usages_ = JsonValue::array();
   JsonValue ends_ = JsonValue::array(), tables_ = JsonValue::array();
