@@ -21,10 +21,11 @@ def run(*args, code=0):
 
 def check(model, cluster, folder):
     common = ["--cluster", cluster, "--cost-model", "mindspore"]
-    table = run("search", model, *common, "-o", folder).stdout
+    searcher = ["--searcher", "dp"]
+    table = run("search", model, *common, *searcher, "-o", folder).stdout
     assert f"costs are in {UNIT}" in table, table
     again = folder.parent / (folder.name + "_again")
-    run("search", model, *common, "-o", again, "-q")
+    run("search", model, *common, *searcher, "-o", again, "-q")
     for name in FILES:
         assert (folder / name).read_bytes() == (again / name).read_bytes(), name
     report = json.loads((folder / "report.json").read_text())

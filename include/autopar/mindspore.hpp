@@ -13,6 +13,7 @@ enum class DeviceUse {
   kAll,        // only those that use all devices, or as many as the op can use (1.0)
   kAllOrNone,  // and the one that splits nothing (2.0)
   kAny,        // any (2.7, where the option is off)
+  kAnyAxes,  // any, also on the device matrix of a neighbour: on any axes of the mesh (propagation)
 };
 // The defaults of set_cost_model_context.
 struct MindsporeWeights {

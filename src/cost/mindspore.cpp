@@ -145,8 +145,8 @@ struct Strategies {
 
 constexpr Seconds kNever = std::numeric_limits<Seconds>::infinity();
 
-// Beyond this many, a pin names none but MindSpore's own strategies.
-constexpr double kMostPinned = 1e5;
+// Beyond this many assignments of axes, none but those on runs of axes.
+constexpr double kMostOnAnyAxes = 1e5;
 
 std::vector<std::int64_t> prime_factors(std::int64_t number) {
   std::vector<std::int64_t> primes;
@@ -227,19 +227,26 @@ std::vector<Assignment> MindsporeModel::choices(const Op& op, const Rule& rule, 
   for (const auto& [used, assignment] : strategies.found) most = std::max(most, used);
   const bool any =
       pinned || takes_any_layout(op) || (state_->weights.elementwise_follow && is_elementwise(op));
-  const DeviceUse use = any ? DeviceUse::kAny : state_->weights.devices;
+  const DeviceUse asked = state_->weights.devices;
+  const DeviceUse use = any && asked != DeviceUse::kAnyAxes ? DeviceUse::kAny : asked;
+  const bool any_number = use == DeviceUse::kAny || use == DeviceUse::kAnyAxes;
   using Ranked = std::pair<std::vector<std::vector<std::int64_t>>, Assignment>;
   std::vector<Ranked> ranked;
   for (const auto& [used, assignment] : strategies.found) {
-    if (assignment == none || (use != DeviceUse::kAny && used != most)) continue;
+    if (assignment == none || (!any_number && used != most)) continue;
     ranked.emplace_back(strategy_of(specs_of(rule, assignment, mesh)->inputs, mesh), assignment);
   }
   std::sort(ranked.begin(), ranked.end());
   std::vector<Assignment> result;
   for (Ranked& entry : ranked) result.push_back(std::move(entry.second));
-  if (pinned && std::pow(rule.factors.size() + 1.0, mesh.rank()) <= kMostPinned) {
+  if ((pinned || use == DeviceUse::kAnyAxes) &&
+      std::pow(rule.factors.size() + 1.0, mesh.rank()) <= kMostOnAnyAxes) {
+    const auto unknown = [&](int factor) { return factor >= 0 && stays_whole(op, rule, factor); };
+    const std::set<Assignment> have(result.begin(), result.end());
     for (Assignment& a : candidates(rule, mesh)) {
-      if (a == none || std::find(result.begin(), result.end(), a) != result.end()) continue;
+      if (a == none || have.count(a) != 0) continue;
+      const auto& factors = a.factor_of_axis;
+      if (!pinned && std::any_of(factors.begin(), factors.end(), unknown)) continue;
       result.push_back(std::move(a));
     }
   }

@@ -11,6 +11,12 @@ std::unique_ptr<CostModel> make(const Cluster& cluster, const Mesh& mesh) {
   return std::make_unique<Model>(cluster, mesh);
 }
 
+std::unique_ptr<CostModel> make_mindspore_on_any_axes(const Cluster& cluster, const Mesh& mesh) {
+  MindsporeWeights weights;
+  weights.devices = DeviceUse::kAnyAxes;
+  return std::make_unique<MindsporeModel>(cluster, mesh, weights);
+}
+
 }  // namespace
 
 const std::vector<CostModelRow>& cost_models() {
@@ -18,6 +24,9 @@ const std::vector<CostModelRow>& cost_models() {
       {"roofline", "roofline per op, alpha-beta per collective", "seconds", make<RooflineModel>},
       {"mindspore", "MindSpore's, in bytes of computation", "bytes of computation",
        make<MindsporeModel>, prime_meshes},
+      {"mindspore_any",
+       "the same for strategies on any of the devices, as its propagation has them",
+       "bytes of computation", make_mindspore_on_any_axes, prime_meshes},
       {"symbolic", "SAPP's relative costs, for rec", "elements", make<SymbolicModel>},
   };
   return table;
