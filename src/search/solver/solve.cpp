@@ -23,6 +23,10 @@ constexpr double kUnlimitedPart = 0.2;  // of it before the limit is looked at, 
 constexpr double kPatientUnlimitedWork = 1e8;
 constexpr double kLimitedPart = 0.7;  // where there is time to be used
 constexpr double kPeakPart = 0.3;
+// Where a plan that fits is this close to the bound without the limit, and that was work enough,
+// the limit is not looked at.
+constexpr double kCloseEnough = 1e-3;
+constexpr double kCheapWork = 3e7;
 
 double pass_work(const Problem& problem) {
   double entries = 0;
@@ -55,7 +59,7 @@ class Search {
     const bool limited = problem_.use_limit < kInfinity;
     const Found unlimited = solve_without_limit(limited);
     if (result_.cut_off || unlimited.bound == kInfinity) return finish();
-    if (limited && !proven()) solve_with_limit();
+    if (limited && !proven() && !close_enough()) solve_with_limit();
     if (budget_.patient && result_.feasible && !proven() && !budget_.over()) {
       search_neighbourhoods(problem_, best_choices_, result_.lower_bound, options_.threads, budget_,
                             reporter());
@@ -123,6 +127,11 @@ class Search {
     result_.choices = std::move(lifted);
     result_.cost = found.cost;
     result_.peak_use = found.peak_use;
+  }
+
+  bool close_enough() const {
+    return result_.feasible && options_.time_limit == kInfinity && budget_.work > kCheapWork &&
+           result_.cost - result_.lower_bound <= kCloseEnough * result_.cost;
   }
 
   // What is left below the cost is less than the sums' rounding.
