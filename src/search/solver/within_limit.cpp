@@ -16,6 +16,7 @@ constexpr double kPricesPart = 0.3;   // of the work that is left, for where to 
 // A gap below this part of the value is worth only so much work.
 constexpr double kSmallGap = 1e-4;
 constexpr double kSmallGapWork = 3e7;
+constexpr double kRoundPart = 0.2;    // of the work that is left, for a round before the last
 constexpr double kRepairPart = 0.05;  // of the work that is left, for a repair
 
 class LimitedSearch {
@@ -47,10 +48,16 @@ class LimitedSearch {
       take(start);
     }
     const double work = budget_.work;
+    bool whole = !budget_.patient;  // the first rounds must leave time for others
     for (int round = 0; round < kRounds && bound_ < cutoff_ && !budget_.over(); ++round) {
       const std::size_t before = times_.size();
-      solve_relaxed();
-      if (times_.size() == before) break;  // the relaxed problem is the whole as far as can be seen
+      {
+        const BudgetShare share(budget_, whole ? 1.0 : kRoundPart);
+        solve_relaxed();
+      }
+      // Without further times, the relaxed problem is the whole as far as can be seen.
+      if (times_.size() == before && whole) break;
+      whole = whole || times_.size() == before;
       const bool small = !budget_.patient && cutoff_ - bound_ < kSmallGap * cutoff_;
       if (small && budget_.work - work > kSmallGapWork) break;
     }
