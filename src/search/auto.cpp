@@ -10,6 +10,7 @@ namespace {
 // Entries of the exact search's tables, over all meshes, up to which it is run without a time
 // limit: some ten seconds of one core.
 constexpr double kAffordable = 2e10;
+constexpr int kMaxProvenAxes = 3;
 constexpr int kMaxAxes = 6;  // of a mesh on which candidates are counted at all
 
 bool is_searcher(const char* name) {
@@ -51,6 +52,7 @@ struct Auto {
   std::optional<SearchOutcome> best = {};
   std::optional<Error> error = {};
   double bound = 0, unlimited_bound = 0;
+  std::vector<MeshTrial> searched = {};  // exactly
 
   // Whether it answered.
   bool keep(const std::string& name, Result<SearchOutcome> found) {
@@ -61,6 +63,9 @@ struct Auto {
       return false;
     }
     tried.push_back({name, true, found->cost.total(), ""});
+    if (name == "dp") {
+      searched.insert(searched.end(), found->trials.begin(), found->trials.end());
+    }
     bound = std::max(bound, found->lower_bound);
     unlimited_bound = std::max(unlimited_bound, found->unlimited_lower_bound);
     const bool better = !best || found->cost.total() < best->cost.total();
@@ -74,6 +79,25 @@ struct Auto {
     SearchRequest asked = request;
     asked.searcher = name;
     return keep(name, search(asked));
+  }
+
+  // The best plan may live on a mesh that the exact search did not try. Then it is tried, or
+  // nothing is proven.
+  void search_mesh_of_best(bool timed) {
+    if (!best || bound == 0) return;
+    const Mesh mesh = best->strategy.mesh;
+    for (const MeshTrial& trial : searched) {
+      if (trial.mesh == mesh) return;
+    }
+    const double others = bound, unlimited_others = unlimited_bound;
+    bound = unlimited_bound = 0;
+    SearchRequest asked = request;
+    asked.searcher = "dp";
+    asked.mesh = mesh;
+    if (timed || mesh.rank() > kMaxProvenAxes || size_of_exact_search(asked) > kAffordable) return;
+    keep("dp", search(asked));
+    bound = std::min(bound, others);
+    unlimited_bound = std::min(unlimited_bound, unlimited_others);
   }
 
   // All plans that differ from the best one in one mesh axis per op, searched exactly.
@@ -121,6 +145,7 @@ Result<SearchOutcome> search_auto(const SearchRequest& request) {
   std::string why;
   if (affordable) {
     state.run("dp");
+    state.search_mesh_of_best(timed);
     why = timed ? "the exact search was run within the time limit"
                 : "the problem is small enough for the exact search";
   } else {
@@ -131,6 +156,7 @@ Result<SearchOutcome> search_auto(const SearchRequest& request) {
   SearchOutcome outcome = std::move(*state.best);
   outcome.lower_bound = std::min(state.bound, outcome.cost.total());
   outcome.unlimited_lower_bound = std::min(state.unlimited_bound, outcome.lower_bound);
+  if (!state.searched.empty()) outcome.trials = std::move(state.searched);
   outcome.picked = {outcome.searcher, why, std::move(state.tried)};
   outcome.searcher = "auto";
   return outcome;
