@@ -81,7 +81,7 @@ std::string picked(const Report& r) {
   std::string text = "  auto took the plan of " + r.picked.searcher + ": " + r.picked.why + "; ";
   for (std::size_t i = 0; i < r.picked.tried.size(); ++i) {
     const SearcherTrial& t = r.picked.tried[i];
-    text += (i ? ", " : "") + t.searcher + " " + (t.found ? price(r, t.cost) : "found none");
+    text += (i ? ", " : "") + t.searcher + " " + (t.found ? price(r, t.cost) : "nothing cheaper");
   }
   return text + "\n\n";
 }

@@ -1,6 +1,7 @@
 #include "search/auto.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <set>
 
 namespace autopar {
@@ -8,8 +9,10 @@ namespace autopar {
 namespace {
 
 // Entries of the exact search's tables, over all meshes, up to which it is run without a time
-// limit: some ten seconds of one core.
+// limit: a minute or so of one core.
 constexpr double kAffordable = 2e10;
+constexpr double kQuickPart = 0.2;  // of the time that is left, where there is a limit
+constexpr double kExactPart = 0.8;
 constexpr int kMaxProvenAxes = 3;
 constexpr int kMaxAxes = 6;  // of a mesh on which candidates are counted at all
 
@@ -48,6 +51,7 @@ double size_of_exact_search(const SearchRequest& request) {
 
 struct Auto {
   const SearchRequest& request;
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
   std::vector<SearcherTrial> tried = {};
   std::optional<SearchOutcome> best = {};
   std::optional<Error> error = {};
@@ -75,10 +79,18 @@ struct Auto {
     return true;
   }
 
-  bool run(const std::string& name) {
+  // Within a part of the time that is left.
+  bool run(const std::string& name, double part = 1) {
     SearchRequest asked = request;
     asked.searcher = name;
+    asked.solve.time_limit = part * time_left();
+    if (best) asked.solve.cutoff = std::min(asked.solve.cutoff, best->cost.total());
     return keep(name, search(asked));
+  }
+
+  Seconds time_left() const {
+    const std::chrono::duration<double> used = std::chrono::steady_clock::now() - start;
+    return std::max(1e-3, request.solve.time_limit - used.count());
   }
 
   // The best plan may live on a mesh that the exact search did not try. Then it is tried, or
@@ -94,6 +106,7 @@ struct Auto {
     SearchRequest asked = request;
     asked.searcher = "dp";
     asked.mesh = mesh;
+    asked.solve.time_limit = time_left();
     if (timed || mesh.rank() > kMaxProvenAxes || size_of_exact_search(asked) > kAffordable) return;
     keep("dp", search(asked));
     bound = std::min(bound, others);
@@ -125,6 +138,7 @@ struct Auto {
     asked.mesh = strategy.mesh;
     asked.narrowing = std::make_shared<const Narrowing>(std::move(narrowing));
     asked.solve.gap = std::max(asked.solve.gap, 0.01);
+    asked.solve.time_limit = time_left();
     auto found = search(asked);
     if (found) found->lower_bound = found->unlimited_lower_bound = 0;
     if (found) found->searcher = best->searcher;
@@ -136,15 +150,16 @@ struct Auto {
 
 Result<SearchOutcome> search_auto(const SearchRequest& request) {
   Auto state{request};
-  state.run("rec");
-  state.run("data_parallel");
-  const bool pinned = !request.pins.ops.empty() || !request.pins.values.empty();
-  if (pinned && is_searcher("propagate")) state.run("propagate");
   const bool timed = request.solve.time_limit < kInfinity;
   const bool affordable = timed || size_of_exact_search(request) <= kAffordable;
+  // The others then look for something cheaper only: on meshes that the exact search did not try.
+  if (affordable) state.run("dp", kExactPart);
+  state.run("rec", kQuickPart);
+  state.run("data_parallel", kQuickPart);
+  const bool pinned = !request.pins.ops.empty() || !request.pins.values.empty();
+  if (pinned && is_searcher("propagate")) state.run("propagate", kQuickPart);
   std::string why;
   if (affordable) {
-    state.run("dp");
     state.search_mesh_of_best(timed);
     why = timed ? "the exact search was run within the time limit"
                 : "the problem is small enough for the exact search";

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 #include "search/batch.hpp"
 #include "search/pins.hpp"
@@ -11,6 +12,7 @@ namespace autopar {
 
 namespace {
 
+constexpr double kRepairGap = 0.02;  // a plan that fits is enough
 constexpr int kMaxAxes = 4;
 // How many times its estimated run all memory of a device is worth, in turn, until a plan fits.
 constexpr double kWorths[] = {0.1, 1, 10, 1000};
@@ -62,6 +64,7 @@ struct Recursive {
   rec::Wiring wiring;
   Stopwatch clock;
   Seconds recursion_seconds = 0, values_seconds = 0;
+  double values_gap = 0;
   std::optional<SearchOutcome> best = {};
   std::optional<Error> error = {};
   std::vector<MeshTrial> trials = {};
@@ -126,6 +129,7 @@ struct Recursive {
     values.mesh = mesh;
     values.narrowing = std::make_shared<const Narrowing>(std::move(narrowing));
     values.solve.cutoff = std::min(values.solve.cutoff, cutoff);
+    values.solve.gap = std::max(values.solve.gap, values_gap);
     clock.lap();
     auto outcome = search(values);
     values_seconds += clock.lap();
@@ -164,13 +168,16 @@ struct Recursive {
     if (!best || found->cost.total() < best->cost.total()) best = std::move(*found);
   }
 
-  double cutoff() const { return best ? best->cost.total() : kInfinity; }
+  // A finite one: while plans are still looked for, the least memory that one needs is of no
+  // interest.
+  double cutoff() const { return best ? best->cost.total() : std::numeric_limits<double>::max(); }
 };
 
 // Nothing fits: what is stored spread further, then bytes at a price, then a mix of all that was
 // tried.
 Status repair(Recursive& state, std::vector<Attempt>& attempts) {
   const SearchRequest& request = state.request;
+  state.values_gap = kRepairGap;
   for (const Attempt& attempt : attempts) {
     state.keep(state.with_values(attempt.mesh, Recursive::to(attempt.found, true), state.cutoff()));
   }
@@ -187,7 +194,8 @@ Status repair(Recursive& state, std::vector<Attempt>& attempts) {
   }
   if (state.best) return Ok{};
   for (const Attempt& attempt : attempts) {
-    state.keep(state.with_values(attempt.mesh, {attempt.all, true}, state.cutoff()));
+    const double cutoff = state.best ? state.cutoff() : kInfinity;
+    state.keep(state.with_values(attempt.mesh, {attempt.all, true}, cutoff));
   }
   return Ok{};
 }
