@@ -42,7 +42,6 @@ Status write(const char* model_path, const char* mesh_text, std::uint64_t seed, 
   AUTOPAR_TRY(plan, partition(model.graph, rules, strategy, cluster));
   PlanMetadata metadata;
   metadata.version = AUTOPAR_VERSION;
-  metadata.version = AUTOPAR_VERSION;
   for (const Tier& tier : cluster.tiers) metadata.tier_names.push_back(tier.name);
   AUTOPAR_TRY(warnings, write_plan(plan, metadata, out));
   for (const std::string& warning : warnings) std::fprintf(stderr, "%s\n", warning.c_str());
