@@ -73,7 +73,7 @@ void Lowering::drop(Op op) {
 
 void Lowering::add_groups(Op& op, const std::vector<int>& axes) {
   auto [groups, added] = groups_.try_emplace(axes);
-  if (added && mesh_.size() <= kMaxListedRanks) groups->second = device_groups(mesh_, axes);
+  if (added) groups->second = device_groups(mesh_, axes);
   std::vector<std::string> names;
   for (int axis : axes) names.push_back(mesh_.axes[static_cast<std::size_t>(axis)].name);
   op.attributes["groups"] = groups->second;

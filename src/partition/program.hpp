@@ -12,10 +12,6 @@ bool exchanges_data(const Op& op);
 // Its mesh axes: of a lowered op read from `mesh_axes`, before that from `axes`.
 Result<std::vector<int>> axes_of(const Op& op, const Mesh& mesh);
 
-// Collectives on more ranks than this leave `groups` empty: every list would hold all ranks, and a
-// plan has thousands of them. What the lists would say, `mesh_axes` and the mesh say as well.
-inline constexpr std::int64_t kMaxListedRanks = 2048;
-
 struct Draft {
   Plan plan;
   Names value_names;  // of the program

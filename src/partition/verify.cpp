@@ -75,9 +75,7 @@ class CollectiveCheck {
 
   Status check_groups(const Op& op, const std::vector<int>& axes) {
     auto [expected, added] = groups_.try_emplace(axes);
-    if (added && plan_.mesh.size() <= kMaxListedRanks) {
-      expected->second = device_groups(plan_.mesh, axes);
-    }
+    if (added) expected->second = device_groups(plan_.mesh, axes);
     const auto groups = op.attributes.find("groups");
     const auto* found = groups == op.attributes.end()
                             ? nullptr

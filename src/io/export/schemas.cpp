@@ -63,8 +63,7 @@ onnx::OpSchema schema_of(const Row& row) {
   using onnx::OpSchema;
   OpSchema schema;
   schema.SetName(row.type).SetDomain(kDomain).SinceVersion(1).SetDoc(row.doc);
-  schema.Attr("groups", "All groups' ranks, flattened; empty where there are more than 2048 ranks.",
-              AttributeProto::INTS, true);
+  schema.Attr("groups", "All groups' ranks, flattened.", AttributeProto::INTS, true);
   schema.Attr("group_size", "Ranks per group.", AttributeProto::INT, true);
   schema.Attr("mesh_axes", "The mesh axes that a group runs along.", AttributeProto::STRINGS, true);
   schema.Attr("seq", "Order of issue.", AttributeProto::INT, true);
