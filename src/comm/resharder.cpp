@@ -97,7 +97,7 @@ Reshard Resharder::path(const Spec& from, const Spec& to) {
   reshard.peak_bytes = tree->peak_bytes(target);
   const std::vector<int> states = tree->states_to(target);
   for (std::size_t i = 1; i < states.size(); ++i) {
-    const Move& move = tree->edge_to(states[i]).move;
+    const Move& move = tree->move_to(states[i]);
     reshard.steps.push_back(graph.collective_of(states[i - 1], move, placing));
     reshard.specs.push_back(graph.spec_of(states[i], placing));
   }
@@ -110,13 +110,18 @@ namespace {
 struct TargetStates {
   std::vector<int> states;
   std::vector<std::size_t> first;  // by target, and the end
+  std::vector<int> only;           // by target; -1: there are several, or it depends on the source
 };
 
 TargetStates states_of(SpecGraph& graph, const std::vector<Spec>& to, const Placing& placing) {
   TargetStates targets;
   for (const Spec& spec : to) {
-    targets.first.push_back(targets.states.size());
+    const std::size_t first = targets.states.size();
+    targets.first.push_back(first);
     graph.add_target_states(spec, placing, targets.states);
+    const int state = targets.states[first];
+    const bool simple = targets.states.size() == first + 1 && graph.is_reduced(state);
+    targets.only.push_back(simple ? state : -1);
   }
   targets.first.push_back(targets.states.size());
   return targets;
@@ -126,35 +131,32 @@ TargetStates states_of(SpecGraph& graph, const std::vector<Spec>& to, const Plac
 
 ReshardTable Resharder::table(const std::vector<Spec>& from, const std::vector<Spec>& to) {
   SpecGraph& graph = *state_->family->graph;
-  std::vector<std::uint32_t> masks;  // the distinct ones
-  std::vector<std::size_t> mask_of_target;
-  for (const Spec& spec : to) {
-    const std::uint32_t mask = mask_of(spec.partial);
-    const auto known = std::find(masks.begin(), masks.end(), mask);
-    mask_of_target.push_back(static_cast<std::size_t>(known - masks.begin()));
-    if (known == masks.end()) masks.push_back(mask);
-  }
+  std::uint32_t wanted = 0;
+  for (const Spec& spec : to) wanted |= mask_of(spec.partial);
   ReshardTable table;
-  table.seconds.reserve(from.size() * to.size());
-  table.peak_bytes.reserve(from.size() * to.size());
+  table.seconds.resize(from.size() * to.size());
+  table.peak_bytes.resize(from.size() * to.size());
   std::map<std::vector<int>, TargetStates> targets_of;  // by placing
-  std::vector<PathTree*> trees(masks.size());
-  for (const Spec& source : from) {
-    const Placing placing = state_->placing_of(source);
+  for (std::size_t f = 0; f < from.size(); ++f) {
+    const Placing placing = state_->placing_of(from[f]);
     auto known = targets_of.find(placing.tensor);
     if (known == targets_of.end()) {
       known = targets_of.emplace(placing.tensor, states_of(graph, to, placing)).first;
     }
     const TargetStates& targets = known->second;
-    const int state = graph.source_state(source, placing);
-    for (std::size_t m = 0; m < masks.size(); ++m)
-      trees[m] = &state_->family->tree(state, masks[m]);
+    PathTree& tree = state_->family->tree(graph.source_state(from[f], placing), wanted);
+    Seconds* seconds = table.seconds.data() + f * to.size();
+    Bytes* peak_bytes = table.peak_bytes.data() + f * to.size();
     for (std::size_t t = 0; t < to.size(); ++t) {
-      PathTree& tree = *trees[mask_of_target[t]];
-      const int target = tree.reach(targets.states.data() + targets.first[t],
-                                    targets.states.data() + targets.first[t + 1]);
-      table.seconds.push_back(target < 0 ? kNever : tree.seconds(target));
-      table.peak_bytes.push_back(target < 0 ? 0 : tree.peak_bytes(target));
+      int target = targets.only[t];
+      if (target >= 0) {
+        tree.settle(target);
+      } else {
+        target = tree.reach(targets.states.data() + targets.first[t],
+                            targets.states.data() + targets.first[t + 1]);
+      }
+      seconds[t] = target < 0 ? kNever : tree.seconds(target);
+      peak_bytes[t] = target < 0 ? 0 : tree.peak_bytes(target);
     }
   }
   return table;

@@ -1,10 +1,17 @@
 #include "comm/shortest_paths.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <set>
 
 namespace autopar {
+
+namespace {
+
+constexpr Seconds kNever = std::numeric_limits<Seconds>::infinity();
+
+}  // namespace
 
 void PriceList::extend() {
   while (static_cast<int>(seconds_.size()) < graph_.price_count()) {
@@ -17,9 +24,20 @@ void PriceList::extend() {
 
 PathTree::PathTree(SpecGraph& graph, PriceList& prices, int source, std::uint32_t wanted)
     : graph_(&graph), prices_(&prices), wanted_(wanted), source_(source) {
-  labels_.resize(static_cast<std::size_t>(graph_->state_count()));
+  extend();
   labels_[static_cast<std::size_t>(source)].steps = 0;
+  seconds_[static_cast<std::size_t>(source)] = 0;
   heap_.push_back({0, 0, 0, source});
+}
+
+// States that the graph got since.
+void PathTree::extend() {
+  const auto known = static_cast<int>(labels_.size());
+  labels_.resize(static_cast<std::size_t>(graph_->state_count()));
+  seconds_.reserve(labels_.size());
+  for (int state = known; state < graph_->state_count(); ++state) {
+    seconds_.push_back((graph_->made_of(state) & ~wanted_) != 0 ? -kNever : kNever);
+  }
 }
 
 int PathTree::reach(const int* first, const int* last) {
@@ -27,7 +45,7 @@ int PathTree::reach(const int* first, const int* last) {
   for (const int* target = first; target != last; ++target) {
     if (!graph_->reachable(source_, *target)) continue;
     settle(*target);
-    if (best < 0 || better(at(*target), at(best))) best = *target;
+    if (best < 0 || better(at(*target), seconds(*target), at(best), seconds(best))) best = *target;
   }
   return best;
 }
@@ -40,9 +58,12 @@ std::vector<int> PathTree::states_to(int state) const {
 }
 
 void PathTree::settle(int target) {
-  if (static_cast<std::size_t>(target) >= labels_.size()) {
-    labels_.resize(static_cast<std::size_t>(graph_->state_count()));
-  }
+  const auto index = static_cast<std::size_t>(target);
+  if (index >= labels_.size() || !labels_[index].settled) settle_next(target);
+}
+
+void PathTree::settle_next(int target) {
+  extend();
   while (!at(target).settled) {
     AUTOPAR_CHECK(!heap_.empty(), "reshard: a target that should be reachable is not");
     std::pop_heap(heap_.begin(), heap_.end());
@@ -56,34 +77,40 @@ void PathTree::settle(int target) {
 
 void PathTree::relax(int state) {
   const auto [first, last] = graph_->edges_of(state);
-  labels_.resize(std::max(labels_.size(), static_cast<std::size_t>(graph_->state_count())));
+  extend();
   prices_->extend();
   const Label from = at(state);
+  const Seconds so_far = seconds(state);
   const Bytes input = state == source_ ? 0 : prices_->bytes_of(state);
+  const Seconds* prices = prices_->data();
   for (int e = first; e < last; ++e) {
-    const Edge& edge = graph_->edge(e);
-    Label& to = labels_[static_cast<std::size_t>(edge.to)];
-    if (to.settled) continue;
-    const Seconds seconds = from.seconds + prices_->seconds(edge.price);
-    if ((to.steps >= 0 && seconds > to.seconds) || (graph_->made_of(edge.to) & ~wanted_)) continue;
-    const Label next{seconds,
-                     std::max(from.peak, input + prices_->bytes_of(edge.to)),
-                     state,
-                     e,
-                     static_cast<std::int16_t>(from.steps + 1),
-                     false};
-    if (to.steps >= 0 && !better(next, to)) continue;
-    const bool queued =
-        to.steps == next.steps && to.seconds == next.seconds && to.peak == next.peak;
-    to = next;
-    if (queued) continue;
-    heap_.push_back({next.seconds, next.peak, next.steps, edge.to});
-    std::push_heap(heap_.begin(), heap_.end());
+    const Hop& hop = graph_->hop(e);
+    const Seconds reached = so_far + prices[hop.price];
+    // Also where it is settled: every edge takes more than no time.
+    if (reached > seconds_[static_cast<std::size_t>(hop.to)]) continue;
+    offer(hop.to,
+          {std::max(from.peak, input + prices_->bytes_of(hop.to)), state, e,
+           static_cast<std::int16_t>(from.steps + 1), false},
+          reached);
   }
 }
 
-bool PathTree::better(const Label& a, const Label& b) const {
-  if (a.seconds != b.seconds) return a.seconds < b.seconds;
+// Takes a label that is no later than the one that is there, where it is better.
+void PathTree::offer(int state, const Label& next, Seconds seconds) {
+  Label& to = labels_[static_cast<std::size_t>(state)];
+  Seconds& to_seconds = seconds_[static_cast<std::size_t>(state)];
+  if (to.settled) return;
+  if (to.steps >= 0 && !better(next, seconds, to, to_seconds)) return;
+  const bool queued = to.steps == next.steps && to_seconds == seconds && to.peak == next.peak;
+  to = next;
+  to_seconds = seconds;
+  if (queued) return;
+  heap_.push_back({seconds, next.peak, next.steps, state});
+  std::push_heap(heap_.begin(), heap_.end());
+}
+
+bool PathTree::better(const Label& a, Seconds a_seconds, const Label& b, Seconds b_seconds) const {
+  if (a_seconds != b_seconds) return a_seconds < b_seconds;
   if (a.steps != b.steps) return a.steps < b.steps;
   if (a.peak != b.peak) return a.peak < b.peak;
   return earlier(a, b);
@@ -96,13 +123,23 @@ bool PathTree::earlier(const Label& a, const Label& b) const {
   const Label* x = &a;
   const Label* y = &b;
   while (x->previous >= 0) {
-    const auto order = graph_->order(graph_->edge(x->edge).move, graph_->edge(y->edge).move);
+    const auto order = graph_->order(graph_->move(x->edge), graph_->move(y->edge));
     if (order != 0) result = order < 0;
     if (x->previous == y->previous) break;
     x = &at(x->previous);
     y = &at(y->previous);
   }
   return result;
+}
+
+PathTree& PathPool::Family::tree(int source, std::uint32_t wanted) {
+  const auto index = static_cast<std::size_t>(source);
+  if (trees.size() <= index) trees.resize(static_cast<std::size_t>(graph->state_count()));
+  for (const auto& tree : trees[index]) {
+    if ((wanted & ~tree->wanted()) == 0) return *tree;
+  }
+  trees[index].push_back(std::make_unique<PathTree>(*graph, prices, source, wanted));
+  return *trees[index].back();
 }
 
 PathPool::PathPool(Mesh mesh, Cluster cluster)

@@ -19,6 +19,7 @@ class PriceList {
   // Valid specs split evenly, so the parts divide the bytes.
   Bytes bytes_of(int state) const { return bytes_ / graph_.parts_of(state); }
   Seconds seconds(int price) const { return seconds_[static_cast<std::size_t>(price)]; }
+  const Seconds* data() const { return seconds_.data(); }
   // Prices that the graph got since.
   void extend();
 
@@ -31,23 +32,26 @@ class PriceList {
 };
 
 // The shortest paths from one source, as far as they were needed. Only the axes of the mask
-// `wanted` are made partial: no path to a target without them would gain by it.
+// `wanted` are made partial: no path to a target without them would gain by it. What a state's path
+// is does not depend on how many others are wanted.
 class PathTree {
  public:
   PathTree(SpecGraph& graph, PriceList& prices, int source, std::uint32_t wanted);
 
+  std::uint32_t wanted() const { return wanted_; }
   // The best of the states in which a target is reached, -1 for none.
   int reach(const int* first, const int* last);
+  // Precondition: the state can be reached.
+  void settle(int target);
 
   // Of settled states.
-  Seconds seconds(int state) const { return at(state).seconds; }
+  Seconds seconds(int state) const { return seconds_[static_cast<std::size_t>(state)]; }
   Bytes peak_bytes(int state) const { return at(state).peak; }
   std::vector<int> states_to(int state) const;  // from the source
-  const Edge& edge_to(int state) const { return graph_->edge(at(state).edge); }
+  const Move& move_to(int state) const { return graph_->move(at(state).edge); }
 
  private:
   struct Label {
-    Seconds seconds = 0;
     Bytes peak = 0;
     std::int32_t previous = -1;
     std::int32_t edge = -1;
@@ -69,9 +73,11 @@ class PathTree {
   };
 
   const Label& at(int state) const { return labels_[static_cast<std::size_t>(state)]; }
-  void settle(int target);
+  void extend();
+  void settle_next(int target);
   void relax(int state);
-  bool better(const Label& a, const Label& b) const;
+  void offer(int state, const Label& next, Seconds seconds);
+  bool better(const Label& a, Seconds a_seconds, const Label& b, Seconds b_seconds) const;
   bool earlier(const Label& a, const Label& b) const;
 
   SpecGraph* graph_;
@@ -79,6 +85,9 @@ class PathTree {
   std::uint32_t wanted_ = 0;
   int source_ = -1;
   std::vector<Label> labels_;
+  // By state; infinite: not reached, -infinite: never to be reached, since it has axes made partial
+  // that are not wanted. So one comparison tells most edges that lead nowhere.
+  std::vector<Seconds> seconds_;
   std::vector<Entry> heap_;
 };
 
@@ -91,11 +100,10 @@ class PathPool {
   struct Family {
     SpecGraph* graph;
     PriceList prices;
-    std::map<std::pair<int, std::uint32_t>, PathTree> trees;  // by source state and wanted mask
+    std::vector<std::vector<std::unique_ptr<PathTree>>> trees;  // by source state
 
-    PathTree& tree(int source, std::uint32_t wanted) {
-      return trees.try_emplace({source, wanted}, *graph, prices, source, wanted).first->second;
-    }
+    // A tree in which at least the axes `wanted` are made partial.
+    PathTree& tree(int source, std::uint32_t wanted);
   };
   // `extents`: as extent_of gives them, without ones, in falling order.
   Family& family(const Shape& extents, Bytes bytes);

@@ -168,7 +168,7 @@ int SpecGraph::price_of(const Move& move, std::int64_t parts) {
 std::pair<int, int> SpecGraph::edges_of(int state) {
   const auto at = static_cast<std::size_t>(state);
   if (states_[at].first_edge >= 0) return {states_[at].first_edge, states_[at].last_edge};
-  states_[at].first_edge = static_cast<int>(edges_.size());
+  states_[at].first_edge = static_cast<int>(hops_.size());
   take_apart(states_[at].key, layout_);
   add_reductions(state, layout_);
   add_gathers(state, layout_);
@@ -178,7 +178,7 @@ std::pair<int, int> SpecGraph::edges_of(int state) {
     add_appends(state, layout_, CollectiveKind::kShardSlice, d);
   }
   add_made_partials(state, layout_);
-  states_[at].last_edge = static_cast<int>(edges_.size());
+  states_[at].last_edge = static_cast<int>(hops_.size());
   return {states_[at].first_edge, states_[at].last_edge};
 }
 
@@ -188,7 +188,8 @@ void SpecGraph::add_edge(int state, const Move& move, Key key) {
   for (int axis = 0; axis < axes_; ++axis) partial = partial || role_of(key, axis) == kPartial;
   if (!partial) key.back() = static_cast<char>(Reduction::kSum);
   const int to = intern(key);
-  edges_.push_back({to, price_of(move, parts_of(state)), move});
+  hops_.push_back({to, price_of(move, parts_of(state))});
+  moves_.push_back(move);
 }
 
 void SpecGraph::add_gathers(int state, const Layout& layout) {

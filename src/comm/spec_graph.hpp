@@ -29,10 +29,10 @@ struct Move {
   std::int32_t sequence = 0;  // of mesh axes, see SpecGraph::sequence
 };
 
-struct Edge {
+// Where an edge leads and what it costs; what it does (its Move) is asked for less often.
+struct Hop {
   int to = 0;
   int price = 0;  // which of the graph's prices
-  Move move;
 };
 
 // Where the dimensions of a tensor are in the graph, and back. -1: a dimension that nothing splits.
@@ -65,6 +65,9 @@ class SpecGraph {
   // Whether a state with these partial axes and this reduction can come from that source.
   bool reachable(int source, int target) const;
 
+  // Whether a state is reached from every source.
+  bool is_reduced(int state) const { return states_[static_cast<std::size_t>(state)].partial == 0; }
+
   // The axes that MakePartial made partial in this state, as a mask.
   std::uint32_t made_of(int state) const { return states_[static_cast<std::size_t>(state)].made; }
   std::int64_t parts_of(int state) const { return states_[static_cast<std::size_t>(state)].parts; }
@@ -73,9 +76,10 @@ class SpecGraph {
   // The documented order of collectives, with dimensions as the graph has them.
   std::strong_ordering order(const Move& a, const Move& b) const;
 
-  // [first, last) into edge(); adds the edges of a state at its first call.
+  // [first, last) into hop() and move(); adds the edges of a state at its first call.
   std::pair<int, int> edges_of(int state);
-  const Edge& edge(int index) const { return edges_[static_cast<std::size_t>(index)]; }
+  const Hop& hop(int edge) const { return hops_[static_cast<std::size_t>(edge)]; }
+  const Move& move(int edge) const { return moves_[static_cast<std::size_t>(edge)]; }
 
  private:
   // Two bytes per mesh axis (what it does, its position within a dimension), then the reduction.
@@ -128,7 +132,8 @@ class SpecGraph {
   int axes_ = 0;
   std::vector<State> states_;
   std::unordered_map<Key, int> state_of_key_;
-  std::vector<Edge> edges_;
+  std::vector<Hop> hops_;
+  std::vector<Move> moves_;
   std::vector<Sequence> sequences_;
   std::vector<PriceKey> prices_;
   std::unordered_map<std::uint64_t, int> price_of_;

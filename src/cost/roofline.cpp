@@ -157,6 +157,7 @@ std::vector<std::vector<ReshardPrice>> RooflineModel::reshard_prices(const Shape
   const ReshardTable table = state_->resharder(shape, dtype).table(from, to);
   std::vector<std::vector<ReshardPrice>> prices(from.size());
   for (std::size_t i = 0; i < from.size(); ++i) {
+    prices[i].reserve(to.size());
     for (std::size_t j = 0; j < to.size(); ++j) {
       const std::size_t at = i * to.size() + j;
       prices[i].push_back({table.seconds[at], table.peak_bytes[at]});

@@ -125,17 +125,21 @@ void SpecTables::add_prices(int type_id, int from, const std::vector<int>& to, s
   const auto prices = model_.reshard_prices(of.shape, of.dtype, rows.distinct, columns.distinct);
   const std::vector<double>& bytes_to = bytes(type_id, to[t]);
   const std::size_t width = columns.ids.size();
+  std::vector<std::size_t> paid;  // columns
   for (std::size_t c = 0; c < width; ++c) {
-    bool again = false;
-    for (std::size_t earlier = 0; earlier < t; ++earlier) {
-      again |= at(to[earlier]).ids[c] == columns.ids[c];
-    }
-    if (again) continue;
-    for (std::size_t r = 0; r < rows.ids.size(); ++r) {
-      const ReshardPrice& price = prices[rows.place[r]][columns.place[c]];
-      cost.values[r * width + c] += price.seconds;
-      if (!limited_ || rows.ids[r] == columns.ids[c]) continue;
-      peak.values[r * width + c] += std::max(static_cast<double>(price.peak_bytes), bytes_to[c]);
+    const bool again = std::any_of(to.begin(), to.begin() + static_cast<std::ptrdiff_t>(t),
+                                   [&](int other) { return at(other).ids[c] == columns.ids[c]; });
+    if (!again) paid.push_back(c);
+  }
+  for (std::size_t r = 0; r < rows.ids.size(); ++r) {
+    const std::vector<ReshardPrice>& price_to = prices[rows.place[r]];
+    double* seconds = cost.values.data() + r * width;
+    for (std::size_t c : paid) seconds[c] += price_to[columns.place[c]].seconds;
+    if (!limited_) continue;
+    double* bytes = peak.values.data() + r * width;
+    for (std::size_t c : paid) {
+      if (rows.ids[r] == columns.ids[c]) continue;
+      bytes[c] += std::max(static_cast<double>(price_to[columns.place[c]].peak_bytes), bytes_to[c]);
     }
   }
 }
