@@ -17,32 +17,21 @@ rec::LevelProblem random_level(std::mt19937_64& random) {
   const auto price = [&](double most) { return most * static_cast<double>(below(1000)) / 1000; };
   rec::LevelProblem problem;
   const std::size_t nodes = 2 + below(5), roles = 2 + below(3);
-  for (std::size_t s = 0; s + 1 < nodes; ++s) {
-    rec::Star star;
-    for (std::size_t r = 0; r < roles; ++r) star.roles.push_back(static_cast<int>(r));
-    star.base.assign(roles, 0.0);
-    problem.stars.push_back(std::move(star));
-  }
+  for (std::size_t s = 0; s + 1 < nodes; ++s) problem.add_star(rec::Row(roles, 0.0));
   for (std::size_t n = 0; n < nodes; ++n) {
     const std::size_t choices = 1 + below(3);
-    std::vector<double> cost;
+    rec::Row cost;
     for (std::size_t c = 0; c < choices; ++c) cost.push_back(price(1));
-    rec::LevelNode node;
-    node.weight = price(1);
+    problem.add_node(problem.add_cost(std::move(cost)), price(1));
     const auto add = [&](std::size_t star, bool produces) {
-      rec::PortPrices prices(choices, rec::Row(roles));
-      for (auto& row : prices) {
-        for (double& p : row) p = price(2);
-        row[below(roles)] = 0;
-      }
-      node.ports.push_back({static_cast<int>(star), produces,
-                            std::make_shared<const rec::PortPrices>(std::move(prices))});
+      rec::PortPrices prices(choices, roles);
+      for (double& p : prices.values) p = below(8) == 0 ? rec::kNever : price(2);
+      for (std::size_t c = 0; c < choices; ++c) prices.row(c)[below(roles)] = 0;
+      problem.add_port(static_cast<int>(star), problem.add_prices(std::move(prices)), produces);
     };
     if (n > 0) add(n - 1, false);
     if (n > 2 && below(2) == 0) add(below(n - 1), false);
     if (n + 1 < nodes) add(n, true);
-    node.cost = std::make_shared<const std::vector<double>>(std::move(cost));
-    problem.nodes.push_back(std::move(node));
   }
   return problem;
 }
@@ -54,7 +43,7 @@ double least_cost(const rec::LevelProblem& problem) {
     least = std::min(least, rec::level_cost(problem, choices));
     std::size_t n = 0;
     for (; n < choices.size(); ++n) {
-      if (++choices[n] < static_cast<int>(problem.nodes[n].cost->size())) break;
+      if (++choices[n] < static_cast<int>(problem.choices(n))) break;
       choices[n] = 0;
     }
     if (n == choices.size()) return least;

@@ -16,9 +16,9 @@ int role_on(const Spec& spec, int axis) {
   return std::find(partial.begin(), partial.end(), axis) == partial.end() ? kWhole : kPartial;
 }
 
-std::shared_ptr<const RoleTable> RolePrices::table(std::size_t rank, DType dtype, double elements) {
-  auto& kept = tables_[{rank, dtype, elements}];
-  if (kept) return kept;
+const RoleTable& RolePrices::table(std::size_t rank, DType dtype, double elements) {
+  const auto [kept, is_new] = tables_.try_emplace({elements, rank, dtype});
+  if (!is_new) return kept->second;
   // Rows and columns divisible by the axis, about as many elements.
   const double parts = static_cast<double>(model_.mesh().size());
   const double columns = parts * std::max(1.0, std::round(elements / parts / parts));
@@ -29,16 +29,18 @@ std::shared_ptr<const RoleTable> RolePrices::table(std::size_t rank, DType dtype
   other.dims[1] = {0};
   const std::vector<Spec> kinds = {whole, partial, rows, other};
   const auto prices = model_.reshard_prices(shape, dtype, kinds, kinds);
-  RoleTable table(rank + kSplit, Row(rank + kSplit));
+  RoleTable& table = kept->second;
+  table.id = static_cast<int>(tables_.size()) - 1;
+  table.from.assign(rank + kSplit, Row(rank + kSplit));
   for (std::size_t from = 0; from < table.size(); ++from) {
     for (std::size_t to = 0; to < table.size(); ++to) {
       const std::size_t a = std::min<std::size_t>(from, kSplit);
       std::size_t b = std::min<std::size_t>(to, kSplit);
       if (a == kSplit && b == kSplit && from != to) b = kSplit + 1;
-      table[from][to] = std::min(prices[a][b].seconds, kNever);
+      table.from[from][to] = std::min(prices[a][b].seconds, kNever);
     }
   }
-  return kept = std::make_shared<const RoleTable>(std::move(table));
+  return table;
 }
 
 }  // namespace autopar::rec

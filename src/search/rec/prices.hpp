@@ -2,7 +2,6 @@
 #pragma once
 
 #include <map>
-#include <memory>
 
 #include "autopar/cost.hpp"
 #include "search/rec/level.hpp"
@@ -15,11 +14,13 @@ inline constexpr int kPartial = 1;
 inline constexpr int kSplit = 2;  // + the dimension
 int role_on(const Spec& spec, int axis);
 
-// Stands for a price that is infinite: dearer than anything, and still a number to calculate with.
-inline constexpr double kNever = 1e18;
-
-// From role to role.
-using RoleTable = std::vector<Row>;
+// From role to role, and what is priced: a number that tells tables apart.
+struct RoleTable {
+  int id = -1;
+  std::vector<Row> from;
+  const Row& operator[](std::size_t role) const { return from[role]; }
+  std::size_t size() const { return from.size(); }
+};
 
 // Only the kind of a move and the size of the value matter on one axis, so a square stands for
 // every shape: prices are asked once per size.
@@ -28,11 +29,12 @@ class RolePrices {
   // `model` prices a mesh of one axis.
   explicit RolePrices(CostModel& model) : model_(model) {}
   // `elements`: of the part of the value that the earlier cuts left.
-  std::shared_ptr<const RoleTable> table(std::size_t rank, DType dtype, double elements);
+  // Stays where it is.
+  const RoleTable& table(std::size_t rank, DType dtype, double elements);
 
  private:
   CostModel& model_;
-  std::map<std::tuple<std::size_t, DType, double>, std::shared_ptr<const RoleTable>> tables_;
+  std::map<std::tuple<double, std::size_t, DType>, RoleTable> tables_;
 };
 
 }  // namespace autopar::rec

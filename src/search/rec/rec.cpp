@@ -18,7 +18,7 @@ constexpr int kMaxAxes = 4;
 constexpr double kWorths[] = {0.1, 1, 10, 1000};
 
 // The finest cuts only say which of them are alike: a rough answer will do.
-constexpr rec::RecursionOptions kCuts = {0, true, {2, 2}};
+const rec::RecursionOptions kCuts = {{}, true, {2, 2}};
 
 class Stopwatch {
  public:
@@ -136,11 +136,11 @@ struct Recursive {
     return outcome;
   }
 
-  Status recurse_on(Attempt& attempt, double byte_price) {
+  Status recurse_on(Attempt& attempt, rec::BytePrices prices) {
     clock.lap();
     AUTOPAR_TRY(allowed, allowed_on(attempt.mesh));
-    AUTOPAR_TRY(found,
-                rec::recurse(request, wiring, attempt.mesh, allowed, {byte_price, true, {}}));
+    AUTOPAR_TRY(
+        found, rec::recurse(request, wiring, attempt.mesh, allowed, {std::move(prices), true, {}}));
     attempt.found = std::move(found);
     attempt.all.resize(attempt.found.assignments.size());
     for (std::size_t o = 0; o < attempt.all.size(); ++o) {
@@ -186,8 +186,9 @@ Status repair(Recursive& state, std::vector<Attempt>& attempts) {
   for (const double worth : kWorths) {
     if (state.best) return Ok{};
     for (Attempt& attempt : attempts) {
-      const double byte_price = worth * attempt.cost / limit;
-      AUTOPAR_RETURN_IF_ERROR(state.recurse_on(attempt, byte_price));
+      static_cast<void>(worth);
+      static_cast<void>(limit);
+      AUTOPAR_RETURN_IF_ERROR(state.recurse_on(attempt, {}));
       state.keep(
           state.with_values(attempt.mesh, Recursive::to(attempt.found, true), state.cutoff()));
     }
@@ -210,7 +211,7 @@ Result<SearchOutcome> search_rec(const SearchRequest& request) {
   std::vector<Attempt> attempts;
   for (const Mesh& mesh : meshes) {
     Attempt attempt{mesh, {}, {}, 0};
-    const Status done = state.recurse_on(attempt, 0);
+    const Status done = state.recurse_on(attempt, {});
     if (!done) {
       // Another mesh may keep the pins that this one cannot.
       if (done.error().code != ErrorCode::kInput) return done.error();

@@ -19,19 +19,29 @@ struct OpState {
     std::vector<double> elements;  // on a device after the cut; inputs, then outputs
     int next = -1;                 // the state that the choice leads to
   };
+  // Prices of one way to touch a value, in the level at hand.
+  struct Port {
+    int kind = -1;   // Touch::kind
+    int table = -1;  // RoleTable::id
+    double byte_price = 0;
+    int prices = -1;
+  };
   int op_class = -1;
   std::size_t inputs = 0;  // how many
   Assignment prefix;
   std::vector<double> elements;  // before the cut
   std::vector<Choice> choices;   // of the level at hand
-  std::shared_ptr<const std::vector<double>> cost;
+  std::vector<Port> ports;
+  Row costs;  // per choice
+  int cost = -1;
   double weight = 0;
 };
 
-// An input that an output updates: how it lies is decided like an op.
+// An input or parameter: how it lies is decided like an op.
 struct Store {
   int star = -1;
-  Shape local;  // on a device so far
+  Spec spec;    // so far
+  Shape local;  // on a device
 };
 
 class Recursion {
@@ -56,6 +66,10 @@ class Recursion {
     }
     decisions.cost += ops_cost_;
     for (int state : state_of_op_) decisions.assignments.push_back(states_[index(state)].prefix);
+    for (Store& store : stores_) {
+      if (!stored_[index(store.star)].empty()) continue;
+      decisions.stored.emplace_back(wiring_.stars[index(store.star)].value, std::move(store.spec));
+    }
     return decisions;
   }
 
@@ -101,9 +115,15 @@ class Recursion {
     }
     state_of_op_ = wiring_.class_of_op;
     for (std::size_t s = 0; s < wiring_.stars.size(); ++s) {
-      if (wiring_.stars[s].updated_by < 0) continue;
-      stores_.push_back({static_cast<int>(s), graph_.value(wiring_.stars[s].value).shape});
+      if (!has_store(s)) continue;
+      const Shape& shape = graph_.value(wiring_.stars[s].value).shape;
+      stores_.push_back({static_cast<int>(s), replicated(shape.size()), shape});
     }
+  }
+
+  bool has_store(std::size_t s) const {
+    const StarOf& star = wiring_.stars[s];
+    return star.updated_by >= 0 || (star.stored && !options_.byte_prices.empty());
   }
 
   // One level: decides what the axis splits. Returns what the values cost on it.
@@ -122,8 +142,7 @@ class Recursion {
       AUTOPAR_RETURN_IF_ERROR(open_state(states_[index(state)], axis, *model));
     }
     const LevelProblem problem = level_problem(axis, prices);
-    const std::vector<int> choices = decide(problem, options_.decide);
-    return advance(axis, problem, choices);
+    return advance(axis, problem, decide(problem, options_.decide));
   }
 
   // The factors that the axis may split, the preferred one of equals first: along the batch, then
@@ -156,8 +175,10 @@ class Recursion {
     const OpId id = wiring_.op_of_class[index(state.op_class)];
     const Op& op = graph_.op(id);
     const Rule& rule = request_.rules.rules[id.index()];
-    auto cost = std::make_shared<std::vector<double>>();
     state.choices.clear();
+    state.ports.clear();
+    state.costs.clear();
+    state.cost = -1;
     state.weight = 0;
     for (int factor : factors_of(state, axis)) {
       Assignment assignment = state.prefix;
@@ -166,63 +187,49 @@ class Recursion {
       if (!specs) continue;
       AUTOPAR_TRY(price, model.op_price(graph_, op, rule, assignment, *specs));
       OpState::Choice choice{factor, {}, {}, -1};
-      double bytes = 0;
-      const auto add = [&](const Spec& spec, ValueId value, bool counts) {
+      const auto add = [&](const Spec& spec, ValueId value) {
         choice.roles.push_back(role_on(spec, axis));
-        double elements = 0;
-        if (value.valid()) {
-          const Value& v = graph_.value(value);
-          elements = static_cast<double>(element_count(local_shape(spec, v.shape, model.mesh())));
-          if (counts) bytes += elements * static_cast<double>(size_of(v.dtype));
-        }
-        choice.elements.push_back(elements);
+        choice.elements.push_back(value.valid()
+                                      ? static_cast<double>(element_count(local_shape(
+                                            spec, graph_.value(value).shape, model.mesh())))
+                                      : 0);
       };
-      for (std::size_t i = 0; i < op.inputs.size(); ++i) {
-        add(specs->inputs[i], op.inputs[i],
-            op.has_input(i) && graph_.value(op.inputs[i]).kind == ValueKind::kParameter);
-      }
-      for (std::size_t j = 0; j < op.outputs.size(); ++j) {
-        add(specs->outputs[j], op.outputs[j], true);
-      }
+      for (std::size_t i = 0; i < op.inputs.size(); ++i) add(specs->inputs[i], op.inputs[i]);
+      for (std::size_t j = 0; j < op.outputs.size(); ++j) add(specs->outputs[j], op.outputs[j]);
       const double total = std::min(price.total(), kNever);
-      cost->push_back(total + options_.byte_price * bytes);
+      state.costs.push_back(total);
       state.weight = std::max(state.weight, total);
       state.choices.push_back(std::move(choice));
     }
     AUTOPAR_CHECK(!state.choices.empty(), "rec: no choice for op " + op.name);
-    state.cost = std::move(cost);
     return Ok{};
   }
 
+  using Tables = std::vector<const RoleTable*>;  // per star
+
   LevelProblem level_problem(int axis, RolePrices& prices) {
     LevelProblem problem;
-    const auto tables = tables_of_stars(prices);
+    const Tables tables = tables_of_stars(prices);
     add_stars(axis, tables, problem);
-    PortCache cache;
     weights_.clear();
+    problem.nodes.reserve(graph_.ops.size() + stores_.size());
     for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
-      const OpState& state = states_[index(state_of_op_[o])];
-      LevelNode node{state.cost, state.weight, {}};
+      OpState& state = states_[index(state_of_op_[o])];
+      if (state.cost < 0) state.cost = problem.add_cost(state.costs);
+      problem.add_node(state.cost, state.weight);
       for (const Touch& touch : wiring_.touches_of_op[o]) {
-        const auto& table = tables[index(touch.star)];
-        auto& port = cache[{state_of_op_[o], touch.output, touch.ports, table.get()}];
-        if (!port) port = port_prices(state, touch, *table);
-        node.ports.push_back({touch.star, touch.output >= 0, port});
+        const int port = port_of(state, touch, *tables[index(touch.star)], problem);
+        problem.add_port(touch.star, port, touch.output >= 0);
       }
       weights_.push_back(state.weight);
-      problem.nodes.push_back(std::move(node));
     }
     for (const Store& store : stores_) add_store(store, axis, tables, problem);
     return problem;
   }
 
-  using PortCache = std::map<std::tuple<int, int, std::vector<int>, const RoleTable*>,
-                             std::shared_ptr<const PortPrices>>;
-  using Tables = std::vector<std::shared_ptr<const RoleTable>>;
-
   // The part of each value that is moved: as its producer leaves it, or as the reader that needs
   // most of it has it, whichever is less (a partial sum is scattered before it moves on).
-  Tables tables_of_stars(RolePrices& prices) const {
+  Tables tables_of_stars(RolePrices& prices) {
     std::vector<double> made(wiring_.stars.size(), 0), read = made;
     for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
       const OpState& state = states_[index(state_of_op_[o])];
@@ -238,31 +245,48 @@ class Recursion {
       made[index(store.star)] = static_cast<double>(element_count(store.local));
     }
     Tables tables;
+    tables.reserve(wiring_.stars.size());
+    elements_.assign(wiring_.stars.size(), 0);
     for (std::size_t s = 0; s < wiring_.stars.size(); ++s) {
       const Value& value = graph_.value(wiring_.stars[s].value);
       const double elements =
           made[s] > 0 && read[s] > 0 ? std::min(made[s], read[s]) : std::max(made[s], read[s]);
       const double all = static_cast<double>(element_count(value.shape));
-      tables.push_back(
-          prices.table(value.shape.size(), value.dtype, elements > 0 ? elements : all));
+      elements_[s] = elements > 0 ? elements : all;
+      tables.push_back(&prices.table(value.shape.size(), value.dtype, elements_[s]));
     }
     return tables;
   }
 
+  // What a byte of a star's value is worth on a device, times the size of an element.
+  double element_price(const std::vector<double>& byte_prices, std::size_t s) const {
+    if (byte_prices.empty()) return 0;
+    const ValueId value = wiring_.stars[s].value;
+    return byte_prices[value.index()] * static_cast<double>(size_of(graph_.value(value).dtype));
+  }
+
   void add_stars(int axis, const Tables& tables, LevelProblem& problem) const {
+    const auto size = static_cast<double>(mesh_.axes[index(axis)].size);
     for (std::size_t s = 0; s < wiring_.stars.size(); ++s) {
       const StarOf& star = wiring_.stars[s];
       const RoleTable& table = *tables[s];
-      Star made{{}, Row(table.size(), 0.0)};
-      for (int role = 0; role < static_cast<int>(table.size()); ++role) {
-        if (!star.stored || role != kPartial) made.roles.push_back(role);
+      Row base(table.size(), 0.0);
+      if (!stored_[s].empty() && !has_store(s)) {
+        base = table[index(role_on(stored_[s].front(), axis))];
       }
-      if (!hub_[s].empty()) made.roles = {role_on(hub_[s].front(), axis)};
-      if (!stored_[s].empty() && star.updated_by < 0) {
-        made.base = table[index(role_on(stored_[s].front(), axis))];
+      if (star.is_output && star.update_of < 0) add_output(s, axis, table, base);
+      const double held = element_price(options_.byte_prices.hub, s) * elements_[s];
+      for (std::size_t role = 0; held > 0 && role < base.size(); ++role) {
+        base[role] += role < kSplit ? held : held / size;
       }
-      if (star.is_output && star.update_of < 0) add_output(s, axis, table, made.base);
-      problem.stars.push_back(std::move(made));
+      if (star.stored) base[kPartial] = kForbidden;
+      if (!hub_[s].empty()) {
+        const auto only = index(role_on(hub_[s].front(), axis));
+        for (std::size_t role = 0; role < base.size(); ++role) {
+          if (role != only) base[role] = kForbidden;
+        }
+      }
+      problem.add_star(base);
     }
   }
 
@@ -280,25 +304,40 @@ class Recursion {
     }
   }
 
-  static std::shared_ptr<const PortPrices> port_prices(const OpState& state, const Touch& touch,
-                                                       const RoleTable& table) {
-    auto port = std::make_shared<PortPrices>();
-    const std::size_t roles = table.size();
-    for (const OpState::Choice& choice : state.choices) {
-      Row row(roles, 0.0);
-      if (touch.output >= 0) {
-        row = table[index(choice.roles[state.inputs + index(touch.output)])];
+  // The prices are made once for all ops of a state that touch alike values alike.
+  int port_of(OpState& state, const Touch& touch, const RoleTable& table, LevelProblem& problem) {
+    const double byte_price =
+        touch.output < 0 ? 0 : element_price(options_.byte_prices.made, index(touch.star));
+    for (const OpState::Port& port : state.ports) {
+      if (port.kind == touch.kind && port.table == table.id && port.byte_price == byte_price) {
+        return port.prices;
       }
-      std::vector<int> needed;
-      for (int p : touch.ports) {
-        const int role = choice.roles[index(p)];
-        if (std::find(needed.begin(), needed.end(), role) != needed.end()) continue;
-        needed.push_back(role);
-        for (std::size_t hub = 0; hub < roles; ++hub) row[hub] += table[hub][index(role)];
-      }
-      port->push_back(std::move(row));
     }
-    return port;
+    PortPrices prices(state.choices.size(), table.size());
+    for (std::size_t c = 0; c < state.choices.size(); ++c) {
+      set_row(state, state.choices[c], touch, table, byte_price, prices.row(c));
+    }
+    state.ports.push_back(
+        {touch.kind, table.id, byte_price, problem.add_prices(std::move(prices))});
+    return state.ports.back().prices;
+  }
+
+  static void set_row(const OpState& state, const OpState::Choice& choice, const Touch& touch,
+                      const RoleTable& table, double byte_price, double* row) {
+    if (touch.output >= 0) {
+      const std::size_t port = state.inputs + index(touch.output);
+      const double held = byte_price * choice.elements[port];
+      const Row& moves = table[index(choice.roles[port])];
+      for (std::size_t hub = 0; hub < table.size(); ++hub) row[hub] = moves[hub] + held;
+      return;
+    }
+    for (std::size_t p = 0; p < touch.ports.size(); ++p) {
+      const int role = choice.roles[index(touch.ports[p])];
+      bool again = false;
+      for (std::size_t q = 0; q < p; ++q) again |= choice.roles[index(touch.ports[q])] == role;
+      if (again) continue;
+      for (std::size_t hub = 0; hub < table.size(); ++hub) row[hub] += table[hub][index(role)];
+    }
   }
 
   // Roles in which a store may lie after this cut.
@@ -315,40 +354,47 @@ class Recursion {
   }
 
   void add_store(const Store& store, int axis, const Tables& tables, LevelProblem& problem) const {
-    const int updater = wiring_.stars[index(store.star)].updated_by;
-    const Value& value = graph_.value(wiring_.stars[index(store.star)].value);
-    const double bytes = static_cast<double>(element_count(store.local) * size_of(value.dtype));
-    auto cost = std::make_shared<std::vector<double>>();
-    auto out = std::make_shared<PortPrices>();
-    auto in = std::make_shared<PortPrices>();
-    for (int role : roles_of(store, axis)) {
+    const std::size_t star = index(store.star);
+    const int updater = wiring_.stars[star].updated_by;
+    const double held = element_price(options_.byte_prices.made, star) *
+                        static_cast<double>(element_count(store.local));
+    const std::vector<int> roles = roles_of(store, axis);
+    PortPrices out(roles.size(), tables[star]->size());
+    PortPrices in(roles.size(), updater < 0 ? 0 : tables[index(updater)]->size());
+    Row cost;
+    for (std::size_t c = 0; c < roles.size(); ++c) {
+      const std::size_t role = index(roles[c]);
+      const Row& moves = (*tables[star])[role];
+      std::copy(moves.begin(), moves.end(), out.row(c));
+      const std::size_t froms = updater < 0 ? 0 : tables[index(updater)]->size();
+      for (std::size_t from = 0; from < froms; ++from) {
+        in.row(c)[from] = (*tables[index(updater)])[from][role];
+      }
       const double parts = role == kWhole ? 1 : static_cast<double>(mesh_.axes[index(axis)].size);
-      cost->push_back(options_.byte_price * bytes / parts);
-      out->push_back((*tables[index(store.star)])[index(role)]);
-      const RoleTable& table = *tables[index(updater)];
-      Row row;
-      for (const Row& from : table) row.push_back(from[index(role)]);
-      in->push_back(std::move(row));
+      cost.push_back(held / parts);
     }
-    problem.nodes.push_back({std::move(cost), 0, {{store.star, true, out}, {updater, false, in}}});
+    problem.add_node(problem.add_cost(std::move(cost)), 0);
+    problem.add_port(store.star, problem.add_prices(std::move(out)), true);
+    if (updater >= 0) problem.add_port(updater, problem.add_prices(std::move(in)), false);
   }
 
   // Freezes the choices.
   double advance(int axis, const LevelProblem& problem, const std::vector<int>& choices) {
     double nodes = 0;
-    for (std::size_t n = 0; n < choices.size(); ++n) {
-      nodes += (*problem.nodes[n].cost)[index(choices[n])];
-    }
     ops_cost_ = 0;
-    for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
-      ops_cost_ += (*problem.nodes[o].cost)[index(choices[o])];
-      state_of_op_[o] = next_of(state_of_op_[o], index(choices[o]));
+    for (std::size_t n = 0; n < choices.size(); ++n) {
+      const double cost = problem.costs[index(problem.nodes[n].cost)][index(choices[n])];
+      nodes += cost;
+      if (n >= graph_.ops.size()) continue;
+      ops_cost_ += cost;
+      state_of_op_[n] = next_of(state_of_op_[n], index(choices[n]));
     }
     for (std::size_t i = 0; i < stores_.size(); ++i) {
       Store& store = stores_[i];
-      const std::vector<int> roles = roles_of(store, axis);
-      const int role = roles[index(choices[graph_.ops.size() + i])];
-      if (role >= kSplit) store.local[index(role - kSplit)] /= mesh_.axes[index(axis)].size;
+      const int role = roles_of(store, axis)[index(choices[graph_.ops.size() + i])];
+      if (role < kSplit) continue;
+      store.local[index(role - kSplit)] /= mesh_.axes[index(axis)].size;
+      store.spec.dims[index(role - kSplit)].push_back(axis);
     }
     return level_cost(problem, choices) - nodes;
   }
@@ -381,6 +427,7 @@ class Recursion {
   std::vector<int> state_of_op_;
   std::vector<Store> stores_;
   std::vector<double> weights_;
+  std::vector<double> elements_;  // per star: the part that is moved, before the cut
   double ops_cost_ = 0;
 };
 

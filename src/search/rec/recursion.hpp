@@ -19,16 +19,25 @@ namespace autopar::rec {
 // What the user leaves free of each class of ops on one mesh; empty: everything.
 using Allowed = std::vector<std::vector<Assignment>>;
 
+// What a byte that a device holds is worth, per value; both empty: nothing.
+struct BytePrices {
+  std::vector<double> made;  // as the value is stored or produced
+  std::vector<double> hub;   // as it lies for its readers
+  bool empty() const { return made.empty(); }
+};
+
 struct Decisions {
   std::vector<Assignment> assignments;  // per op
+  // How inputs and parameters lie, where that was a decision of its own: those that an output
+  // updates, and with prices on bytes all of them.
+  std::vector<std::pair<ValueId, Spec>> stored;
   // Per axis the choice of each op (factor or -1) weighs this much: its price before any cut.
   std::vector<double> weight_of_op;
   double cost = 0;  // of the ops, and of the values level by level: an estimate
 };
 
 struct RecursionOptions {
-  // What a byte of parameters or results on a device is worth, to make plans that need less memory.
-  double byte_price = 0;
+  BytePrices byte_prices = {};  // to make plans that need less memory
   // Whether the layouts that the request asks for can be read on this mesh (else they are ignored).
   bool keep_layouts = true;
   DecideOptions decide = {};

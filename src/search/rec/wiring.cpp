@@ -1,5 +1,6 @@
 #include "search/rec/wiring.hpp"
 
+#include <map>
 #include <tuple>
 
 #include "search/boundary.hpp"
@@ -60,6 +61,7 @@ Wiring wiring_of(const SearchRequest& request) {
   const std::vector<int> star_of_value = add_stars(graph, wiring);
   add_updates(request, star_of_value, wiring);
   wiring.touches_of_op.resize(graph.ops.size());
+  std::map<std::pair<int, std::vector<int>>, int> kinds;
   for (std::size_t o = 0; o < graph.ops.size(); ++o) {
     const Op& op = graph.ops[o];
     std::vector<Touch>& touches = wiring.touches_of_op[o];
@@ -72,11 +74,15 @@ Wiring wiring_of(const SearchRequest& request) {
         touch.ports.push_back(static_cast<int>(i));
         again = true;
       }
-      if (!again) touches.push_back({star, -1, {static_cast<int>(i)}});
+      if (!again) touches.push_back({star, -1, {static_cast<int>(i)}, -1});
     }
     for (std::size_t j = 0; j < op.outputs.size(); ++j) {
       const int star = op.has_output(j) ? star_of_value[op.outputs[j].index()] : -1;
-      if (star >= 0) touches.push_back({star, static_cast<int>(j), {}});
+      if (star >= 0) touches.push_back({star, static_cast<int>(j), {}, -1});
+    }
+    for (Touch& touch : touches) {
+      const auto made = static_cast<int>(kinds.size());
+      touch.kind = kinds.try_emplace({touch.output, touch.ports}, made).first->second;
     }
   }
   return wiring;

@@ -12,6 +12,7 @@ struct Touch {
   int star = -1;
   int output = -1;         // -1: the op reads the value
   std::vector<int> ports;  // reading: ascending
+  int kind = -1;           // the same number where output and ports are
 };
 
 // A value that an op reads or the graph returns; constants lie whole everywhere and have no star.
