@@ -206,6 +206,45 @@ TEST_CASE("rec: never over the memory limit", "[rec]") {
   CHECK(refused > 20);
 }
 
+TEST_CASE("rec: tables that are too big for a device are split early", "[rec]") {
+  // Embeddings that take 9 times what a device has, and hardly any work: gathering them whole is
+  // what a plan that is repaired only afterwards does.
+  GraphBuilder b;
+  const std::int64_t batch = 64, rows = 100000, width = 16;
+  std::vector<ValueId> found;
+  for (int t = 0; t < 6; ++t) {
+    const std::string name = "t" + std::to_string(t);
+    const ValueId table = b.parameter(name, {rows + 1000 * t, width});
+    const ValueId ids = b.input(name + ".ids", {batch}, DType::kInt64);
+    found.push_back(b.op("Gather", {table, ids}, {batch, width}, {{"axis", std::int64_t{0}}}));
+  }
+  ValueId sum = found[0];
+  for (std::size_t t = 1; t < found.size(); ++t) {
+    sum = b.op("Add", {sum, found[t]}, {batch, width}, {}, "add" + std::to_string(t));
+  }
+  b.graph.outputs = {sum};
+  b.graph.name = "tables";
+  const auto rules = rules_of(b.graph);
+  const Cluster cluster = small_cluster({4, 4});
+  SearchRequest request{b.graph, *rules, cluster};
+  request.memory_limit = Bytes{rows * width * 4 * 6 / 9};
+  request.searcher = "rec";
+  const auto quick = search(request);
+  REQUIRE(quick.ok());
+  CHECK(quick->cost.memory.total <= request.memory_limit);
+  request.mesh = quick->strategy.mesh;
+  request.searcher = "dp";
+  const auto exact = search(request);
+  REQUIRE(exact.ok());
+  CHECK(quick->cost.total() <= exact->cost.total() * 1.5);
+  // One that is asked for more than there is says so.
+  request.searcher = "rec";
+  request.memory_limit = Bytes{rows * width * 4 * 6 / 20};
+  const auto refused = search(request);
+  REQUIRE(!refused.ok());
+  CHECK(refused.error().code == ErrorCode::kInfeasible);
+}
+
 TEST_CASE("auto: as good as the best of those that it runs", "[rec]") {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     const Graph graph = random_graph(seed, 2 + static_cast<int>(seed % 7));

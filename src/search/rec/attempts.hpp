@@ -1,0 +1,69 @@
+// The plans that a double recursion makes on the way: on which meshes, with which prices on bytes.
+#pragma once
+
+#include <chrono>
+#include <limits>
+
+#include "search/rec/recursion.hpp"
+
+namespace autopar::rec {
+
+class Stopwatch {
+ public:
+  Seconds lap();
+  Seconds total() const;
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now(), last_ = start_;
+};
+
+// The plans of one mesh.
+struct Attempt {
+  Mesh mesh;
+  Decisions found = {};                           // the last ones
+  std::vector<std::vector<Assignment>> all = {};  // that were ever found, per op
+};
+
+struct Attempts {
+  const SearchRequest& request;
+  Wiring wiring;
+  Stopwatch clock = {};
+  Seconds recursion_seconds = 0, values_seconds = 0;
+  std::optional<SearchOutcome> best = {};
+  std::optional<Error> error = {};
+  std::vector<MeshTrial> trials = {};
+
+  explicit Attempts(const SearchRequest& r) : request(r), wiring(wiring_of(r)) {}
+
+  // The mesh that the request names, those that the cost model insists on, or those that the cuts
+  // of the whole machine lead to; with pins every one that these may need.
+  Result<std::vector<Mesh>> meshes(const BytePrices& prices) const;
+
+  Status recurse_on(Attempt& attempt, BytePrices prices);
+
+  // Where values lie between the ops of a plan, which has one assignment per op (or a few).
+  struct ValuesOptions {
+    bool all_stored_specs = false;
+    const Decisions* stored = nullptr;  // stored as these say, where the user does not
+    bool limited = true;                // by the memory
+    double gap = 0;
+    double cutoff = kInfinity;
+  };
+  Result<SearchOutcome> with_values(const Attempt& attempt, bool all_assignments,
+                                    const ValuesOptions& options);
+
+  // Whether it is a plan.
+  bool keep(Result<SearchOutcome> found);
+
+  // A finite one: while plans are still looked for, the least memory that one needs is of no
+  // interest.
+  double cutoff() const { return best ? best->cost.total() : std::numeric_limits<double>::max(); }
+  double limit() const;
+  // By the time limit or an interrupt.
+  bool stopped() const;
+
+ private:
+  Result<Allowed> allowed_on(const Mesh& mesh) const;
+};
+
+}  // namespace autopar::rec
