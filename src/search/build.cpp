@@ -8,6 +8,7 @@
 #include "autopar/search.hpp"
 #include "search/batch.hpp"
 #include "search/boundary.hpp"
+#include "search/execution_order.hpp"
 #include "search/pins.hpp"
 #include "search/spec_tables.hpp"
 
@@ -59,6 +60,7 @@ class Builder {
     for (std::size_t v = 0; v < graph_.values.size(); ++v) {
       AUTOPAR_RETURN_IF_ERROR(connect(ValueId(static_cast<std::int64_t>(v))));
     }
+    number_in_execution_order(graph_, readers_, out_);
     return std::move(out_);
   }
 

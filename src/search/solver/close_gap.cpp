@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "search/solver/fold.hpp"
 #include "search/solver/multipliers.hpp"
 #include "search/solver/reduce.hpp"
 
@@ -10,6 +11,12 @@ namespace {
 
 constexpr int kRootPasses = 100;
 constexpr int kRootSteps = 1000;
+constexpr int kFoldedRounds = 4;
+constexpr int kFoldedPasses = 64;     // of a round
+constexpr double kFoldedTrial = 0.2;  // of the work that is left, for exploring after a round
+constexpr double kFoldedGap = 1e-3;   // less than this is left to the whole network
+constexpr double kSettled = 0.02;     // eight passes gain less than this part of what is missing
+constexpr double kFoldedPart = 0.5;   // of the work that is left
 // How far above the bound the first trial looks, as a part of the gap; the next ones look further
 // or less far, as it went.
 constexpr double kFirstPart = 1.0 / 16;
@@ -46,8 +53,19 @@ class GapClosing {
     bound_ = net_.constant;
     report_(bound_, {});
     Dual dual(net_);
+    if (options_.fold) begin_folded(dual);
+    const double limit = budget_.work_limit;
+    limit_small_gap(limit);
     tighten_root(dual);
+    budget_.work_limit = limit;
+    small_ = kInfinity;
     if (options_.enough && options_.enough()) return finish(bound_);
+    return close(dual);
+  }
+
+  // Explores below cutoffs that approach the incumbent.
+  Found close(const Dual& dual) {
+    raise(dual.exhausted() ? cutoff_ : dual.bound());
     const double limit = budget_.work_limit;
     for (double part : kGuesses) {
       limit_small_gap(limit);
@@ -58,6 +76,7 @@ class GapClosing {
       limit_small_gap(limit);
       const bool was_free = cutoff_ == kInfinity;
       const bool closed = attempt(dual, part);
+
       part = was_free && cutoff_ < kInfinity ? kFirstPart
              : closed                        ? std::min(1.0, 2 * part)
                                              : part / 8;
@@ -78,6 +97,70 @@ class GapClosing {
       small_ = small.gap;
       return;
     }
+  }
+
+  // Where the network has like parts: the best labelling that treats them alike, and the messages
+  // to begin with. The folded network is small, so both are cheap.
+  void begin_folded(Dual& dual) {
+    const Fold like = fold(net_);
+    if (like.first.empty()) return;
+    const BudgetShare share(budget_, kFoldedPart);
+    const std::unique_ptr<Network> folded = folded_network(net_, like);
+    Dual messages(*folded, like.edges_in);
+    if (!net_.capacity.empty()) price_folded(*folded, messages);
+    const GapOptions plain;
+    const Report to_nobody = [](double, const std::vector<int>&) {};
+    GapClosing closing(*folded, cutoff_, budget_, to_nobody, plain);
+    for (int round = 0; round < kFoldedRounds && !budget_.over(); ++round) {
+      const bool settled = closing.settle(messages);
+      {
+        const BudgetShare trial(budget_, kFoldedTrial);
+        closing.close(messages);
+      }
+      if (settled || closing.cutoff_ - messages.bound() < kFoldedGap * closing.cutoff_) break;
+    }
+    dual.take_over(messages, like.edge_of, like.edges_in);
+    take_unfolded(like, closing.best_);
+  }
+
+  // Multipliers for the folded network; labels that are too dear die on a copy only.
+  void price_folded(const Network& folded, Dual& messages) {
+    if (options_.prices != nullptr) set_prices(messages);
+    Dual priced = messages;
+    Incumbent best;
+    double cutoff = cutoff_;
+    tighten_rows(folded, priced, cutoff, best, budget_, kRootSteps);
+    messages.set_multipliers(priced.multipliers());
+  }
+
+  void take_unfolded(const Fold& like, const Found& found) {
+    if (!(found.value < cutoff_)) return;
+    Incumbent best;
+    keep_if_better(net_, unfold(like, found.labels), budget_, cutoff_, best);
+    if (best.value < kInfinity) offer(best.value, lift(net_, best.labels));
+  }
+
+  // Passes until they gain little, then true, or so many. No label dies: one that is too dear for
+  // all layers at once may not be for one of them.
+  bool settle(Dual& dual) {
+    double before = -kInfinity;
+    Incumbent best;
+    for (int pass = 1; pass <= kFoldedPasses; ++pass) {
+      if (budget_.over()) return true;
+      dual.pass(kInfinity);
+      budget_.add(dual.work_per_pass());
+      if (pass % 8 != 0) continue;
+      std::vector<int> labels = dual.decode();
+      dual.improve(labels);
+      budget_.add(dual.work_per_pass());
+      keep_if_better(net_, std::move(labels), budget_, cutoff_, best);
+      take(best);
+      if (dual.bound() >= cutoff_) return true;
+      const double missing = cutoff_ < kInfinity ? cutoff_ - dual.bound() : dual.bound();
+      if (dual.bound() - before < kSettled * missing) return true;
+      before = dual.bound();
+    }
+    return false;
   }
 
   void tighten_root(Dual& dual) {
@@ -149,6 +232,10 @@ class GapClosing {
     Dual narrowed = dual;
     narrowed.pass(bound_ + part * (cutoff_ - bound_));
     take(explore_survivors(net_, narrowed, cutoff_, budget_));
+  }
+
+  void take(const Incumbent& best) {
+    if (best.value < best_.value) offer(best.value, lift(net_, best.labels));
   }
 
   void take(const Found& found) {

@@ -19,6 +19,7 @@ struct GapOptions {
   Prices* prices = nullptr;               // to begin with, and those found
   std::vector<int>* minimiser = nullptr;  // gets the labels that the multipliers favour
   std::function<bool()> enough = {};      // asked after the bound: no exploring then
+  bool fold = true;                       // like parts first as one
 };
 
 // Bounds the whole, then explores below cutoffs that approach the incumbent from the bound: near

@@ -1,6 +1,8 @@
 #include "search/solver/dual.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <utility>
 
 #include "search/solver/kernel.hpp"
@@ -12,12 +14,14 @@ constexpr double kVisitWork = 20;  // what a visit costs beside the entries
 
 }  // namespace
 
-Dual::Dual(const Network& net) : net_(&net), place_of_(net.nodes.size(), 0), bound_(net.constant) {
+Dual::Dual(const Network& net, const std::vector<double>& edge_weights)
+    : net_(&net), place_of_(net.nodes.size(), 0), bound_(net.constant) {
   std::vector<int> nodes;
   for (std::size_t n = 0; n < net.nodes.size(); ++n) {
     if (!net.nodes[n].gone) nodes.push_back(static_cast<int>(n));
   }
   connect(nodes);
+  set_shares(edge_weights);
   multipliers_ = net.multiplier;
   priced_.resize(net.edges.size());
   exhausted_ = net.impossible;
@@ -71,8 +75,20 @@ void Dual::connect(const std::vector<int>& nodes) {
   }
 }
 
-double Dual::share(const Place& place, bool) const {
-  return 1.0 / std::max({place.backward, place.forward, 1});
+void Dual::set_shares(const std::vector<double>& edge_weights) {
+  const auto weight = [&](const Side& side) {
+    return edge_weights.empty() ? 1.0 : edge_weights[at(side.edge)];
+  };
+  for (const Place& place : places_) {
+    double backward = 0, forward = 0;
+    for (int k = 0; k < place.backward + place.forward; ++k) {
+      (k < place.backward ? backward : forward) += weight(sides_[place.sides + at(k)]);
+    }
+    for (int k = 0; k < place.backward + place.forward; ++k) {
+      Side& side = sides_[place.sides + at(k)];
+      side.share = weight(side) / std::max(backward, forward);
+    }
+  }
 }
 
 void Dual::collect(const Place& place, Vector& hat) const {
@@ -86,7 +102,7 @@ void Dual::collect(const Place& place, Vector& hat) const {
   }
 }
 
-void Dual::send(const Side& side, double share, const Vector& hat) {
+void Dual::send(const Side& side, const Vector& hat) {
   per_class_.assign(at(side.count), kInfinity);
   for (std::size_t l = 0; l < hat.size(); ++l) {
     double& least = per_class_[at(side.classes[l])];
@@ -98,7 +114,7 @@ void Dual::send(const Side& side, double share, const Vector& hat) {
   std::fill(outgoing, outgoing + width, kInfinity);
   for (std::size_t c = 0; c < per_class_.size(); ++c) {
     if (per_class_[c] == kInfinity) continue;
-    min_plus_row(outgoing, share * per_class_[c] - incoming[c], side.rows + c * width, width);
+    min_plus_row(outgoing, side.share * per_class_[c] - incoming[c], side.rows + c * width, width);
   }
 }
 
@@ -120,7 +136,7 @@ void Dual::process(const Place& place, bool forward, double cutoff) {
   const std::size_t middle = place.sides + at(place.backward);
   const std::size_t begin = forward ? middle : place.sides;
   const std::size_t end = forward ? middle + at(place.forward) : middle;
-  for (std::size_t s = begin; s < end; ++s) send(sides_[s], share(place, forward), hat_);
+  for (std::size_t s = begin; s < end; ++s) send(sides_[s], hat_);
 }
 
 void Dual::pass(double cutoff) {
@@ -188,6 +204,57 @@ void Dual::price_edges(const Vector& sums) {
       twin.rows = core->transposed.data();
     }
   }
+}
+
+// Of a node's value, what it does not send to the earlier nodes.
+double Dual::kept_part(const Place& place) const {
+  double sent = 0;
+  for (int k = 0; k < place.backward; ++k) sent += sides_[place.sides + at(k)].share;
+  return std::max(0.0, 1.0 - sent);
+}
+
+// After a pass, which ends backward, a node has sent its share to the earlier nodes; here that
+// share is taken off what came in from them, so that the edges' terms are >= 0 without it.
+Vector Dual::settled_messages() const {
+  Vector result = messages_, hat, least;
+  for (const Place& place : places_) {
+    collect(place, hat);
+    for (int k = 0; k < place.backward; ++k) {
+      const Side& side = sides_[place.sides + at(k)];
+      least.assign(at(side.count), kInfinity);
+      for (std::size_t l = 0; l < hat.size(); ++l) {
+        least[at(side.classes[l])] = std::min(least[at(side.classes[l])], hat[l]);
+      }
+      for (std::size_t c = 0; c < least.size(); ++c) {
+        if (least[c] < kInfinity) result[side.incoming + c] -= side.share * least[c];
+      }
+    }
+  }
+  return result;
+}
+
+void Dual::take_over(const Dual& other, const std::vector<int>& edge_of,
+                     const std::vector<double>& parts) {
+  // Where messages come in, per edge, at its a and at its b.
+  std::vector<std::array<std::size_t, 2>> places(other.net_->edges.size());
+  const auto end_of = [](const Dual& dual, const Side& side) {
+    return dual.net_->edge(side.edge).a == side.far ? 1 : 0;
+  };
+  for (const Side& side : other.sides_) {
+    places[at(side.edge)][at(end_of(other, side))] = side.incoming;
+  }
+  const Vector theirs = other.settled_messages();
+  for (const Side& side : sides_) {
+    const int from = edge_of[at(side.edge)];
+    if (from < 0) continue;
+    const std::size_t begin = places[at(from)][at(end_of(*this, side))];
+    for (int c = 0; c < side.count; ++c) {
+      const double message = theirs[begin + at(c)] / parts[at(from)];
+      // A class that has no label left there says nothing.
+      messages_[side.incoming + at(c)] = std::isfinite(message) ? message : 0.0;
+    }
+  }
+  set_multipliers(other.multipliers_);
 }
 
 long Dual::labels_alive() const {

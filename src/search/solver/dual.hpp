@@ -16,7 +16,9 @@ namespace autopar::solver {
 // labelling below the cutoff, and dies. Refers to the network, which must outlive it unchanged.
 class Dual {
  public:
-  explicit Dual(const Network& net);
+  // With weights of the edges, a node's share goes to its edges by weight instead of in equal
+  // parts.
+  explicit Dual(const Network& net, const std::vector<double>& edge_weights = {});
 
   // Forward and backward. Labels that cannot be part of a value below cutoff die.
   void pass(double cutoff);
@@ -36,6 +38,12 @@ class Dual {
   // Multipliers of the rows from now on. The bound is one again after the next pass.
   void set_multipliers(const Vector& multipliers);
   const Vector& multipliers() const { return multipliers_; }
+
+  // Begins with the other's messages: those of edge edge_of[e] divided by parts[edge_of[e]]; of the
+  // same tables, their classes numbered alike. And with its multipliers, for the same rows. The
+  // bound is one again after the next pass.
+  void take_over(const Dual& other, const std::vector<int>& edge_of,
+                 const std::vector<double>& parts);
 
   // Labels in node order, each the best given those before it and the messages from those behind.
   std::vector<int> decode() const;
@@ -62,6 +70,7 @@ class Dual {
     const double* rows = nullptr;  // row of a class of mine, over the far classes
     std::size_t incoming = 0;
     std::size_t outgoing = 0;
+    double share = 1;  // of the near node's value
   };
   struct Place {
     int node = -1;
@@ -76,11 +85,13 @@ class Dual {
     return places_[place_of_[static_cast<std::size_t>(n)]].theta;
   }
   void connect(const std::vector<int>& nodes);
+  void set_shares(const std::vector<double>& edge_weights);
   void collect(const Place& place, Vector& hat) const;
   void process(const Place& place, bool forward, double cutoff);
-  void send(const Side& side, double share, const Vector& hat);
+  void send(const Side& side, const Vector& hat);
   void price_edges(const Vector& sums);
-  double share(const Place& place, bool forward) const;
+  double kept_part(const Place& place) const;
+  Vector settled_messages() const;
 
   const Network* net_;
   std::vector<Place> places_;

@@ -59,7 +59,7 @@ class Search {
     const bool limited = problem_.use_limit < kInfinity;
     const Found unlimited = solve_without_limit(limited);
     if (result_.cut_off || unlimited.bound == kInfinity) return finish();
-    if (limited && !proven() && !close_enough()) solve_with_limit();
+    if (limited && !proven() && !close_enough() && !unlimited_fits_) solve_with_limit();
     if (budget_.patient && result_.feasible && !proven() && !budget_.over()) {
       search_neighbourhoods(problem_, best_choices_, result_.lower_bound, options_.threads, budget_,
                             reporter());
@@ -69,16 +69,26 @@ class Search {
 
  private:
   Found solve_without_limit(bool limited) {
-    const BudgetShare share(budget_, limited ? kUnlimitedPart : 1.0);
+    std::optional<BudgetShare> share(std::in_place, budget_, limited ? kUnlimitedPart : 1.0);
     if (limited && budget_.patient) {
       budget_.work_limit = std::min(budget_.work_limit, budget_.work + kPatientUnlimitedWork);
     }
     const std::unique_ptr<Network> net = build_network(problem_, {});
-    GapOptions gap_options = {.minimiser = &start_};
+    // Where what is favoured without the limit fits, the limit is not what matters.
+    const auto fits = [&] {
+      if (limited && !budget_.patient && !start_.empty() && within_limit(start_)) share.reset();
+      return false;
+    };
+    const GapOptions gap_options = {.minimiser = &start_, .enough = fits};
     Found found = close_gap(*net, options_.cutoff, budget_, reporter(), gap_options);
     if (!found.labels.empty()) start_ = found.labels;
+    unlimited_fits_ = !found.labels.empty() && within_limit(start_);
     result_.unlimited_lower_bound = result_.lower_bound;
     return found;
+  }
+
+  bool within_limit(const std::vector<int>& choices) const {
+    return evaluate(problem_, choices).peak_use <= problem_.use_limit;
   }
 
   void solve_with_limit() {
@@ -157,7 +167,8 @@ class Search {
   Solution result_;
   std::vector<int> best_choices_;  // of the presolved problem
   std::vector<int> least_peak_choices_;
-  std::vector<int> start_;  // the best found without the limit
+  std::vector<int> start_;       // the best found without the limit
+  bool unlimited_fits_ = false;  // and that is within it
 };
 
 }  // namespace

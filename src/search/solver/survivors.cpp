@@ -15,7 +15,7 @@ std::unique_ptr<Network> Dual::survivors(bool plain) const {
   child->multiplier = plain ? net_->multiplier : multipliers_;
   child->row_time = net_->row_time;
   std::vector<Labels> kept(net_->nodes.size());
-  std::vector<Vector> shares(net_->nodes.size());
+  std::vector<Vector> hats_of(net_->nodes.size());
   std::vector<int> number(net_->nodes.size(), -1), kept_ids(net_->nodes.size(), -1);
   Algebra& algebra = child->algebra;
   Vector hat;
@@ -26,11 +26,10 @@ std::unique_ptr<Network> Dual::survivors(bool plain) const {
     }
     if (kept[at(n)].empty()) child->impossible = true;
     collect(place, hat);
-    const double sent = share(place, false);
-    const double rest = 1.0 - sent * place.backward;
+    const double rest = kept_part(place);
     Vector cost;
     for (int l : kept[at(n)]) {
-      shares[at(n)].push_back(sent * hat[at(l)]);
+      hats_of[at(n)].push_back(hat[at(l)]);
       cost.push_back(plain ? net_->cost(n)[at(l)] : std::max(0.0, rest * hat[at(l)]));
     }
     const int kept_id = algebra.add_labels(kept[at(n)]);
@@ -86,6 +85,7 @@ std::unique_ptr<Network> Dual::survivors(bool plain) const {
       const Edge& old = net_->edge(side.edge);
       const Labels& rows = kept[at(side.far)];
       const Labels& columns = kept[at(place.node)];
+      const Vector& hats = hats_of[at(place.node)];
       Edge made = {.a = number[at(side.far)], .b = number[at(place.node)], .table = {}};
       if (plain) {
         made = {.a = number[at(old.a)], .b = number[at(old.b)], .table = {}};
@@ -102,7 +102,7 @@ std::unique_ptr<Network> Dual::survivors(bool plain) const {
             const int column = side.classes[columns[c]];
             double value = turned ? core.row(column)[row] : core.row(row)[column];
             if (terms) {
-              value += shares[at(place.node)][c] - messages_[twin.incoming + at(row)] -
+              value += side.share * hats[c] - messages_[twin.incoming + at(row)] -
                        messages_[side.incoming + at(column)];
               value = std::max(0.0, value);
             }
@@ -139,14 +139,13 @@ Vector Dual::excess(const std::vector<int>& labels) const {
   for (const Place& place : places_) {
     collect(place, hat);
     const int label = labels[at(place.node)];
-    const double sent = share(place, false);
-    result[at(place.node)] += (1.0 - sent * place.backward) * hat[at(label)];
+    result[at(place.node)] += kept_part(place) * hat[at(label)];
     for (int k = 0; k < place.backward; ++k) {
       const Side& side = sides_[place.sides + at(k)];
       const Side& twin = sides_[side.twin];
       const int row = twin.classes[labels[at(side.far)]], column = side.classes[label];
       const double term = side.rows[at(column) * at(side.far_count) + at(row)] +
-                          sent * hat[at(label)] - messages_[twin.incoming + at(row)] -
+                          side.share * hat[at(label)] - messages_[twin.incoming + at(row)] -
                           messages_[side.incoming + at(column)];
       result[at(place.node)] += term;
       result[at(side.far)] += term;

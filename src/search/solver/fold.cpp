@@ -1,0 +1,231 @@
+#include "search/solver/fold.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace autopar::solver {
+namespace {
+
+constexpr int kRounds = 8;
+constexpr double kMostLeft = 0.5;  // of the nodes; more is not worth the folding
+
+using Signature = std::vector<int>;
+
+// A number per signature, in the order of first appearance.
+class Numbers {
+ public:
+  int of(Signature signature) {
+    return known_.try_emplace(std::move(signature), static_cast<int>(known_.size())).first->second;
+  }
+  std::size_t size() const { return known_.size(); }
+
+ private:
+  std::map<Signature, int> known_;
+};
+
+void add_uses(const std::vector<RowUse>& uses, Signature& signature) {
+  for (const RowUse& use : uses) {
+    signature.insert(signature.end(), {use.begin, use.end, use.bytes});
+  }
+}
+
+// What node n sees of an edge and, by its class, of the other end.
+Signature seen_from(const Edge& edge, int n, const std::vector<int>& class_of) {
+  const bool is_a = edge.a == n;
+  Signature seen = {edge.table.core, is_a ? 1 : 0, is_a ? edge.table.map_a : edge.table.map_b,
+                    is_a ? edge.table.map_b : edge.table.map_a, class_of[at(other_end(edge, n))]};
+  add_uses(edge.uses, seen);
+  return seen;
+}
+
+// One round: a class is split by what its nodes' edges and neighbours are. Returns the number of
+// classes.
+std::size_t refine(const Network& net, std::vector<int>& class_of) {
+  Numbers numbers;
+  std::vector<int> refined(class_of.size(), -1);
+  for (std::size_t i = 0; i < class_of.size(); ++i) {
+    if (class_of[i] < 0) continue;
+    const int n = static_cast<int>(i);
+    std::vector<Signature> edges;
+    for (int e : net.node(n).edges) edges.push_back(seen_from(net.edge(e), n, class_of));
+    std::sort(edges.begin(), edges.end());
+    Signature all = {class_of[i]};
+    for (const Signature& edge : edges) {
+      all.push_back(-1);
+      all.insert(all.end(), edge.begin(), edge.end());
+    }
+    refined[i] = numbers.of(std::move(all));
+  }
+  class_of = std::move(refined);
+  return numbers.size();
+}
+
+// The edges of the same tables between the same classes are one.
+void fold_edges(const Network& net, Fold& fold) {
+  Numbers numbers;
+  fold.edge_of.assign(net.edges.size(), -1);
+  for (std::size_t e = 0; e < net.edges.size(); ++e) {
+    const Edge& edge = net.edges[e];
+    if (edge.gone) continue;
+    const int a = fold.class_of[at(edge.a)], b = fold.class_of[at(edge.b)];
+    if (a == b) continue;
+    Signature signature = {a, b, edge.table.map_a, edge.table.map_b, edge.table.core};
+    add_uses(edge.uses, signature);
+    fold.edge_of[e] = numbers.of(std::move(signature));
+    fold.edges_in.resize(numbers.size(), 0.0);
+    ++fold.edges_in[at(fold.edge_of[e])];
+  }
+}
+
+// Copies what is needed into the folded network, times how often it is there.
+class Folding {
+ public:
+  Folding(const Network& net, const Fold& fold)
+      : net_(net), fold_(fold), made_(std::make_unique<Network>()), algebra_(made_->algebra) {
+    made_->constant = net.constant;
+    made_->impossible = net.impossible;
+    made_->capacity = net.capacity;
+    made_->multiplier = net.multiplier;
+    made_->row_time = net.row_time;
+  }
+
+  std::unique_ptr<Network> run() {
+    add_nodes();
+    std::vector<char> done(fold_.edges_in.size(), 0);
+    for (std::size_t e = 0; e < net_.edges.size(); ++e) {
+      const Edge& edge = net_.edges[e];
+      if (edge.gone) continue;
+      const int folded = fold_.edge_of[e];
+      if (folded < 0) {
+        add_within(edge);
+      } else if (!done[at(folded)]) {
+        done[at(folded)] = 1;
+        add_edge(edge, fold_.edges_in[at(folded)]);
+      }
+    }
+    return std::move(made_);
+  }
+
+ private:
+  int times(const Vector& vector, double count) {
+    Vector values = vector;
+    for (double& value : values) value *= count;
+    return algebra_.add_vector(std::move(values));
+  }
+
+  int core_times(int id, double count) {
+    const auto known = cores_.find({id, count});
+    if (known != cores_.end()) return known->second;
+    const Core& core = net_.algebra.core(id);
+    Vector values = core.values;
+    for (double& value : values) value *= count;
+    return cores_[{id, count}] = algebra_.add_core(core.rows, core.columns, std::move(values));
+  }
+
+  void add_nodes() {
+    std::vector<double> copies(fold_.first.size(), 0.0);
+    for (int c : fold_.class_of) {
+      if (c >= 0) ++copies[at(c)];
+    }
+    for (std::size_t c = 0; c < fold_.first.size(); ++c) {
+      const Node& node = net_.node(fold_.first[c]);
+      Node made = {.cost = times(net_.algebra.vector(node.cost), copies[c])};
+      for (const RowUse& use : node.uses) {
+        made.uses.push_back({use.begin, use.end, times(net_.algebra.vector(use.bytes), copies[c])});
+      }
+      made_->nodes.push_back(std::move(made));
+      made_->origin.push_back(static_cast<int>(c));
+      made_->origin_labels.push_back(Labels(at(net_.label_count(fold_.first[c]))));
+      Labels& labels = made_->origin_labels.back();
+      for (std::size_t l = 0; l < labels.size(); ++l) labels[l] = static_cast<int>(l);
+    }
+  }
+
+  // Both ends have the same label.
+  void add_within(const Edge& edge) {
+    Node& node = made_->node(fold_.class_of[at(edge.a)]);
+    const Labels& rows = net_.algebra.labels(edge.table.map_a);
+    const Labels& columns = net_.algebra.labels(edge.table.map_b);
+    const auto diagonal = [&](int core) {
+      Vector values;
+      for (std::size_t l = 0; l < rows.size(); ++l) {
+        values.push_back(net_.algebra.core(core).row(rows[l])[columns[l]]);
+      }
+      return values;
+    };
+    Vector cost = algebra_.vector(node.cost);
+    const Vector more = diagonal(edge.table.core);
+    for (std::size_t l = 0; l < cost.size(); ++l) cost[l] += more[l];
+    node.cost = algebra_.add_vector(std::move(cost));
+    for (const RowUse& use : edge.uses) {
+      node.uses.push_back({use.begin, use.end, algebra_.add_vector(diagonal(use.bytes))});
+    }
+  }
+
+  void add_edge(const Edge& edge, double count) {
+    Edge made = {.a = fold_.class_of[at(edge.a)], .b = fold_.class_of[at(edge.b)], .table = {}};
+    made.table = {algebra_.add_labels(net_.algebra.labels(edge.table.map_a)),
+                  algebra_.add_labels(net_.algebra.labels(edge.table.map_b)),
+                  core_times(edge.table.core, count)};
+    for (const RowUse& use : edge.uses) {
+      made.uses.push_back({use.begin, use.end, core_times(use.bytes, count)});
+    }
+    const int e = static_cast<int>(made_->edges.size());
+    made_->node(made.a).edges.push_back(e);
+    made_->node(made.b).edges.push_back(e);
+    made_->edges.push_back(std::move(made));
+  }
+
+  const Network& net_;
+  const Fold& fold_;
+  std::unique_ptr<Network> made_;
+  Algebra& algebra_;
+  std::map<std::pair<int, double>, int> cores_;
+};
+
+}  // namespace
+
+Fold fold(const Network& net) {
+  Fold result;
+  Numbers numbers;
+  std::size_t left = 0;
+  result.class_of.assign(net.nodes.size(), -1);
+  for (std::size_t n = 0; n < net.nodes.size(); ++n) {
+    if (net.nodes[n].gone) continue;
+    ++left;
+    Signature own = {net.nodes[n].cost};
+    add_uses(net.nodes[n].uses, own);
+    result.class_of[n] = numbers.of(std::move(own));
+  }
+  std::size_t classes = numbers.size();
+  for (int round = 0; round < kRounds; ++round) {
+    if (static_cast<double>(classes) > kMostLeft * static_cast<double>(left)) return {};
+    const std::size_t before = classes;
+    classes = refine(net, result.class_of);
+    if (classes == before) break;
+  }
+  if (classes == 0 || static_cast<double>(classes) > kMostLeft * static_cast<double>(left)) {
+    return {};
+  }
+  result.first.assign(classes, -1);
+  for (std::size_t n = net.nodes.size(); n-- > 0;) {
+    if (result.class_of[n] >= 0) result.first[at(result.class_of[n])] = static_cast<int>(n);
+  }
+  fold_edges(net, result);
+  return result;
+}
+
+std::unique_ptr<Network> folded_network(const Network& net, const Fold& fold) {
+  return Folding(net, fold).run();
+}
+
+std::vector<int> unfold(const Fold& fold, const std::vector<int>& labels) {
+  std::vector<int> result(fold.class_of.size(), 0);
+  for (std::size_t n = 0; n < result.size(); ++n) {
+    if (fold.class_of[n] >= 0) result[n] = labels[at(fold.class_of[n])];
+  }
+  return result;
+}
+
+}  // namespace autopar::solver
