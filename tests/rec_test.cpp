@@ -114,11 +114,13 @@ TEST_CASE("rec: cuts of any device count become few axes", "[rec]") {
       const rec::Allowed all(wiring.op_of_class.size());
       const auto decisions = rec::recurse(request, wiring, finest, all, {});
       REQUIRE(decisions.ok());
-      const auto meshes = rec::joined_meshes(cluster, finest, *decisions, 3);
-      REQUIRE(!meshes.empty());
-      for (const Mesh& mesh : meshes) {
-        CHECK(mesh.size() == outer * inner);
-        CHECK(mesh.rank() <= 3);
+      const rec::JoinedMeshes meshes(cluster, finest, *decisions);
+      for (int most : {1, 2, 3}) {
+        REQUIRE(!meshes.all(most).empty());
+        for (const auto& joins : meshes.all(most)) {
+          CHECK(meshes.mesh(joins).size() == outer * inner);
+          CHECK(meshes.mesh(joins).rank() <= std::max(most, 2));
+        }
       }
     }
   }
@@ -147,6 +149,36 @@ TEST_CASE("rec: any device count; no better than the bound; the same again", "[r
     CHECK(found->cost.total() >= exact->lower_bound * (1 - 1e-12));
     CHECK(found->cost.total() <= exact->cost.total() * 1.25);
   }
+}
+
+TEST_CASE("rec: meshes have no more axes than asked for", "[rec]") {
+  const Graph graph = layers_graph(4, 64);  // the batch is too small for all devices
+  const auto rules = rules_of(graph);
+  std::size_t most_seen = 0;
+  for (const std::vector<std::int64_t>& tiers :
+       {std::vector<std::int64_t>{8}, std::vector<std::int64_t>{4, 8}}) {
+    const Cluster cluster = small_cluster(tiers);
+    SearchRequest request{graph, *rules, cluster};
+    request.searcher = "rec";
+    for (int most : {1, 2, 3, 0}) {
+      request.max_axes = most;
+      INFO(tiers.size() << " tiers, at most " << most);
+      const auto found = search(request);
+      REQUIRE(found.ok());
+      const std::size_t least = most == 0 ? 4 : static_cast<std::size_t>(most);
+      for (const MeshTrial& trial : found->trials) {
+        CHECK(trial.mesh.axes.size() <= std::max(least, tiers.size()));
+        most_seen = std::max(most_seen, trial.mesh.axes.size());
+      }
+    }
+    request.mesh = *make_mesh(cluster, tiers.size() == 1 ? std::vector<std::int64_t>{2, 4}
+                                                         : std::vector<std::int64_t>{2, 4, 4});
+    request.max_axes = 1;
+    const auto fixed = search(request);
+    REQUIRE(fixed.ok());
+    CHECK(fixed->strategy.mesh == *request.mesh);
+  }
+  CHECK(most_seen > 2);
 }
 
 TEST_CASE("rec: pins are kept, by counts and by names", "[rec]") {

@@ -49,6 +49,9 @@ struct Narrowing {
   bool all_stored_specs = true;
 };
 
+// Axes of the meshes that are tried where nothing is said about it; rec tries 4.
+inline constexpr int kDefaultAxes = 2;
+
 struct SearchRequest {
   const Graph& graph;
   const GraphRules& rules;
@@ -56,7 +59,7 @@ struct SearchRequest {
   std::string searcher = "dp";
   std::string cost_model = "roofline";  // a row of cost_models()
   std::optional<Mesh> mesh = {};        // fixed; else mesh_candidates up to max_axes
-  int max_axes = 2;
+  int max_axes = 0;                     // 0: the default of the searcher
   Bytes memory_limit = 0;  // 0: the device's memory
   bool limit_memory = true;
   BoundaryLayout inputs = {};

@@ -29,7 +29,7 @@ struct PlanOptions {
   std::string updates = "new.*";
   std::string io = "local";
   std::string recompute = "auto";
-  int max_axes = 2;
+  int max_axes = 0;  // 0: the default of the searcher
   double gap_percent = 0;
   std::string gap;
   std::string time_limit;

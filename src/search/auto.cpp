@@ -25,7 +25,8 @@ bool is_searcher(const char* name) {
 // About what the exact search has to look at: per op the squares of its number of candidates, over
 // all meshes. Counts no clock, so that the same input gives the same plan anywhere.
 double size_of_exact_search(const SearchRequest& request) {
-  std::vector<Mesh> meshes = mesh_candidates(request.cluster, request.max_axes);
+  const int max_axes = request.max_axes > 0 ? request.max_axes : kDefaultAxes;
+  std::vector<Mesh> meshes = mesh_candidates(request.cluster, max_axes);
   for (const CostModelRow& row : cost_models()) {
     if (request.cost_model == row.name && row.meshes) meshes = row.meshes(request.cluster);
   }

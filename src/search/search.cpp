@@ -284,8 +284,9 @@ Result<SearchOutcome> search(const SearchRequest& request) {
   // A baseline looks at one candidate per op: no need to price the others.
   SearchRequest narrowed = request;
   if (narrowed.fill == Fill::kSearch) narrowed.fill = searcher->fill;
+  if (narrowed.max_axes == 0) narrowed.max_axes = kDefaultAxes;
   Search state{narrowed, *searcher};
-  AUTOPAR_RETURN_IF_ERROR(state.try_all(meshes_of(request)));
+  AUTOPAR_RETURN_IF_ERROR(state.try_all(meshes_of(narrowed)));
   if (state.best == kInfinity && state.outcome.interrupted) state.fall_back();
   if (state.best == kInfinity) {
     const std::optional<Error> pins = state.pins_not_kept();

@@ -1,6 +1,7 @@
 #include "search/rec/attempts.hpp"
 
 #include <algorithm>
+#include <map>
 
 #include "search/batch.hpp"
 #include "search/pins.hpp"
@@ -10,9 +11,17 @@ namespace autopar::rec {
 
 namespace {
 
-constexpr int kMaxAxes = 4;
+constexpr int kMaxAxes = 4;  // where the request does not say
+// Estimates are rough: a mesh that is estimated to be so much dearer than another one may still be
+// the better one, or lead to it.
+constexpr double kDearer = 2, kLeads = 1.25;
+constexpr std::size_t kMostMeshes = 4;
 // The finest cuts only say which of them are alike: a rough answer will do.
 constexpr DecideOptions kRough = {2, 2};
+
+int max_axes(const SearchRequest& request) {
+  return request.max_axes > 0 ? request.max_axes : kMaxAxes;
+}
 
 // Layouts and pins name the axes of a mesh that is not known yet.
 SearchRequest without_names(const SearchRequest& request) {
@@ -78,24 +87,73 @@ Result<Allowed> Attempts::allowed_on(const Mesh& mesh) const {
   return allowed;
 }
 
-Result<std::vector<Mesh>> Attempts::meshes(const BytePrices& prices) const {
-  if (request.mesh) return std::vector<Mesh>{*request.mesh};
-  if (auto insisted = meshes_of_model(request); !insisted.empty()) return insisted;
+// Joins go on only from meshes that are not much dearer than the best one.
+Status Attempts::make_joined(const BytePrices& prices, std::vector<Attempt>& made) {
+  clock.lap();
   const Mesh finest = finest_mesh(request.cluster);
   const SearchRequest plain = without_names(request);
   const Allowed all(wiring.op_of_class.size());
   AUTOPAR_TRY(decisions, recurse(plain, wiring, finest, all, {prices, true, kRough}));
-  const int max_axes = std::max(request.max_axes, kMaxAxes);
-  std::vector<Mesh> found = joined_meshes(request.cluster, finest, decisions, max_axes);
-  if (!request.pins.ops.empty() || !request.pins.values.empty()) {
-    // What is pinned may need other meshes.
-    for (Mesh& mesh : mesh_candidates(request.cluster, max_axes - 1, true)) {
-      if (std::find(found.begin(), found.end(), mesh) == found.end()) {
-        found.push_back(std::move(mesh));
-      }
+  cuts_seconds += clock.lap();
+  const JoinedMeshes meshes(request.cluster, finest, decisions);
+  std::map<JoinedMeshes::Joins, double> estimates;
+  double best_estimate = kInfinity;
+  for (const JoinedMeshes::Joins& joins : meshes.all(max_axes(request))) {
+    bool is_first = true, worth_it = false;
+    for (std::size_t t = 0; t < joins.size(); ++t) {
+      JoinedMeshes::Joins finer = joins;
+      if (finer[t]-- == 0) continue;
+      const auto known = estimates.find(finer);
+      if (known == estimates.end()) continue;
+      is_first = false;
+      worth_it |= known->second <= kLeads * best_estimate;
+    }
+    estimates[joins] = kInfinity;
+    if (!is_first && !worth_it) continue;
+    Attempt attempt{meshes.mesh(joins)};
+    const Status done = recurse_on(attempt, prices);
+    if (done) {
+      estimates[joins] = attempt.found.cost;
+      best_estimate = std::min(best_estimate, attempt.found.cost);
+      made.push_back(std::move(attempt));
+    } else if (done.error().code == ErrorCode::kInput) {
+      error = done.error();  // another mesh may keep the pins that this one cannot
+    } else {
+      return done;
     }
   }
-  return found;
+  return Ok{};
+}
+
+Result<std::vector<Attempt>> Attempts::make(const BytePrices& prices) {
+  std::vector<Attempt> made;
+  std::vector<Mesh> others = meshes_of_model(request);
+  if (request.mesh) others = {*request.mesh};
+  if (others.empty()) {
+    AUTOPAR_RETURN_IF_ERROR(make_joined(prices, made));
+    const bool pinned = !request.pins.ops.empty() || !request.pins.values.empty();
+    if (pinned) others = mesh_candidates(request.cluster, std::min(max_axes(request), 3), true);
+  }
+  for (const Mesh& mesh : others) {
+    const auto same = [&](const Attempt& attempt) { return attempt.mesh == mesh; };
+    if (std::any_of(made.begin(), made.end(), same)) continue;
+    Attempt attempt{mesh};
+    const Status done = recurse_on(attempt, prices);
+    if (done) {
+      made.push_back(std::move(attempt));
+    } else if (done.error().code == ErrorCode::kInput) {
+      error = done.error();
+    } else {
+      return done.error();
+    }
+  }
+  if (made.empty()) return *error;
+  std::stable_sort(made.begin(), made.end(),
+                   [](const Attempt& a, const Attempt& b) { return a.found.cost < b.found.cost; });
+  const double most = kDearer * made.front().found.cost;
+  std::erase_if(made, [&](const Attempt& attempt) { return attempt.found.cost > most; });
+  if (made.size() > kMostMeshes) made.resize(kMostMeshes);
+  return made;
 }
 
 Status Attempts::recurse_on(Attempt& attempt, BytePrices prices) {

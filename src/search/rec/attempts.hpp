@@ -28,16 +28,18 @@ struct Attempts {
   const SearchRequest& request;
   Wiring wiring;
   Stopwatch clock = {};
-  Seconds recursion_seconds = 0, values_seconds = 0;
+  Seconds cuts_seconds = 0, recursion_seconds = 0, values_seconds = 0;
   std::optional<SearchOutcome> best = {};
   std::optional<Error> error = {};
   std::vector<MeshTrial> trials = {};
 
   explicit Attempts(const SearchRequest& r) : request(r), wiring(wiring_of(r)) {}
 
-  // The mesh that the request names, those that the cost model insists on, or those that the cuts
-  // of the whole machine lead to; with pins every one that these may need.
-  Result<std::vector<Mesh>> meshes(const BytePrices& prices) const;
+  // Plans of the mesh that the request names, or of those that the cost model insists on, or of
+  // those that the cuts of the whole machine lead to (with pins of all that these may need): the
+  // ones that are estimated to be no more than a little dearer than the best, that first. Errors:
+  // where pins or layouts cannot be kept on any of them.
+  Result<std::vector<Attempt>> make(const BytePrices& prices);
 
   Status recurse_on(Attempt& attempt, BytePrices prices);
 
@@ -64,6 +66,7 @@ struct Attempts {
 
  private:
   Result<Allowed> allowed_on(const Mesh& mesh) const;
+  Status make_joined(const BytePrices& prices, std::vector<Attempt>& made);
 };
 
 }  // namespace autopar::rec

@@ -12,8 +12,8 @@ namespace {
 constexpr double kEnough = 0.02;  // gap of a plan that fits
 // How many times the time of the plan that does not fit all memory of a device is worth at first.
 constexpr double kFirstWorth = 1, kStep = 10, kMostWorth = 1e7;
-constexpr double kNear = 2;  // multipliers that differ by less are one
-constexpr int kMaxTries = 9;
+constexpr double kNear = 2;                  // multipliers that differ by less are one
+constexpr int kMaxTries = 9, kFewTries = 3;  // on the first mesh that fits, on others
 // A plan that needs so many times the limit may fit once its values lie otherwise.
 constexpr double kSlightly = 1.3;
 constexpr int kFewAxes = 2;
@@ -21,7 +21,7 @@ constexpr int kFewAxes = 2;
 struct Fit {
   Attempts& attempts;
   Shortage shortage;
-  double worth = kFirstWorth;  // that the last mesh ended with
+  double worth = kFirstWorth;  // the least that was enough on the last mesh
 
   explicit Fit(Attempts& a) : attempts(a), shortage(a.request.graph, a.request.updates) {}
 
@@ -53,11 +53,15 @@ struct Fit {
   // `time` of the plan that does not fit.
   Status search_worth(Attempt& attempt, Seconds time) {
     double too_low = 0, enough = kInfinity;
-    for (int tries = 0; tries < kMaxTries && worth <= kMostWorth; ++tries) {
+    const int most = attempts.best ? kFewTries : kMaxTries;
+    for (int tries = 0; tries < most && worth <= kMostWorth; ++tries) {
       if (attempts.stopped() && (attempts.best || tries > 0)) break;
       AUTOPAR_RETURN_IF_ERROR(
           attempts.recurse_on(attempt, shortage.prices(worth * time / attempts.limit())));
+      const Seconds best = attempts.cutoff();
       AUTOPAR_TRY(fit, fits(attempt));
+      // The prices of the best mesh make no better plan of this one.
+      if (most == kFewTries && attempts.cutoff() >= best) break;
       if (fit) {
         enough = worth;
         if (too_low > 0 && enough <= kNear * too_low) break;
@@ -68,7 +72,7 @@ struct Fit {
         worth = enough < kInfinity ? std::sqrt(too_low * enough) : too_low * kStep;
       }
     }
-    worth = enough < kInfinity ? enough : kFirstWorth;
+    if (enough < kInfinity || !attempts.best) worth = enough < kInfinity ? enough : kFirstWorth;
     return Ok{};
   }
 
@@ -85,6 +89,17 @@ struct Fit {
   }
 };
 
+// Per op what either has.
+std::vector<std::vector<Assignment>> united(std::vector<std::vector<Assignment>> a,
+                                            const std::vector<std::vector<Assignment>>& b) {
+  for (std::size_t o = 0; o < a.size(); ++o) {
+    for (const Assignment& assignment : b[o]) {
+      if (std::find(a[o].begin(), a[o].end(), assignment) == a[o].end()) a[o].push_back(assignment);
+    }
+  }
+  return a;
+}
+
 }  // namespace
 
 Status fit_into_memory(Attempts& attempts, std::vector<Attempt>& made) {
@@ -94,14 +109,18 @@ Status fit_into_memory(Attempts& attempts, std::vector<Attempt>& made) {
     AUTOPAR_TRY(outcome, fit.unlimited(attempt, nullptr));
     time = std::min(time, outcome.cost.total());
   }
-  if (!attempts.request.mesh) {
-    // Priced cuts may lead to other meshes.
-    AUTOPAR_TRY(meshes, attempts.meshes(fit.shortage.prices(kStep * time / attempts.limit())));
-    for (const Mesh& mesh : meshes) {
-      const auto same = [&](const Attempt& attempt) { return attempt.mesh == mesh; };
-      if (std::none_of(made.begin(), made.end(), same)) made.push_back({mesh});
+  // Priced cuts may lead to other meshes.
+  AUTOPAR_TRY(priced, attempts.make(fit.shortage.prices(kStep * time / attempts.limit())));
+  for (Attempt& attempt : made) {
+    const auto same = [&](const Attempt& other) { return other.mesh == attempt.mesh; };
+    const auto known = std::find_if(priced.begin(), priced.end(), same);
+    if (known == priced.end()) {
+      priced.push_back(std::move(attempt));
+    } else {
+      known->all = united(known->all, attempt.all);
     }
   }
+  made = std::move(priced);
   for (Attempt& attempt : made) {
     const Status done = fit.search_worth(attempt, time);
     // A mesh that cannot keep the pins.
