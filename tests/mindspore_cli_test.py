@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,11 +20,40 @@ def run(*args, code=0):
     return done
 
 
+def check_units(text):
+    """Prices in the model's own unit: only the line of the program's own times has seconds."""
+    for line in text.splitlines():
+        if not line.startswith("  took "):
+            assert not re.search(r"\d (s|ms|us)\b", line), line
+            assert "time" not in line, line
+
+
+def check_tables(model, folder):
+    pins = folder.parent / "pins.json"
+    pins.write_text(json.dumps({"format": "autopar-strategy", "version": 1, "ops": {
+        "fc1": {"in_strategy": [[8, 1], [1, 1]]}, "fc2": {"in_strategy": [[1, 8], [8, 1]]}}}))
+    for cost_model, unit in (("mindspore", UNIT), ("mindspore_any", UNIT), ("symbolic", "elements")):
+        for searcher in (["auto"], ["rec"], ["propagate", "--pin", pins], ["propagate", "--propagate-exact", "--pin", pins]):
+            out = run("search", model, "--cluster", "dgx-a100-1x8", "--cost-model", cost_model, "-o", folder,
+                      "--searcher", *searcher)
+            assert f"costs are in {unit}" in out.stdout, out.stdout
+            check_units(out.stdout)
+            assert json.loads((folder / "report.json").read_text())["cost_unit"] == unit
+        problem = folder / "problem.json"
+        out = run("search", model, "--cluster", "dgx-a100-1x8", "--cost-model", cost_model, "-o", folder,
+                  "--searcher", "dp", "--dump-problem", problem, "--mesh", "2x2x2", "--memory", "1TiB")
+        assert f"costs in thousandths of {unit}" in out.stderr, out.stderr
+        best = json.loads(run("solve", problem, "--json").stdout)["cost"]
+        found = json.loads((folder / "report.json").read_text())["cost"]["seconds"]
+        assert abs(best / 1000 - found) <= 1e-3 * found, (cost_model, best, found)
+
+
 def check(model, cluster, folder):
     common = ["--cluster", cluster, "--cost-model", "mindspore"]
     searcher = ["--searcher", "dp"]
     table = run("search", model, *common, *searcher, "-o", folder).stdout
     assert f"costs are in {UNIT}" in table, table
+    check_units(table)
     again = folder.parent / (folder.name + "_again")
     run("search", model, *common, *searcher, "-o", again, "-q")
     for name in FILES:
@@ -51,6 +81,7 @@ def main():
     else:
         print("skipped: no data/models/tiny_bert.onnx below AUTOPAR_SHARED")
     with tempfile.TemporaryDirectory() as folder:
+        check_tables(models[0], pathlib.Path(folder) / "tables")
         for model in models:
             check(model, "dgx-a100-1x8", pathlib.Path(folder) / model.stem)
 

@@ -38,17 +38,29 @@ class ProgressLine {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-constexpr double kPicoseconds = 1e12;
+// Bare problems have whole numbers: of what, for the prices of a cost model.
+struct SmallUnit {
+  std::string name;
+  double factor = 1;
+};
+SmallUnit small_unit(const std::string& cost_model) {
+  for (const CostModelRow& row : cost_models()) {
+    if (cost_model != row.name || row.unit == std::string("seconds")) continue;
+    return {"thousandths of " + std::string(row.unit), 1e3};
+  }
+  return {"picoseconds", 1e12};
+}
 
 // The search problem of one mesh, as a bare problem.
 Status dump_problem(const std::string& path, const SearchRequest& request, const Mesh& mesh,
                     const std::string& model) {
   AUTOPAR_TRY(built, build_problem(request, mesh));
   const std::string name = model + " on mesh " + to_text(mesh);
+  const SmallUnit unit = small_unit(request.cost_model);
   AUTOPAR_RETURN_IF_ERROR(
-      write_file_atomically(path, problem_to_iopddl(built.problem, name, kPicoseconds)));
-  spdlog::info("{}: the search problem of mesh {}, {} nodes, costs in picoseconds", path,
-               to_text(mesh), built.problem.nodes.size());
+      write_file_atomically(path, problem_to_iopddl(built.problem, name, unit.factor)));
+  spdlog::info("{}: the search problem of mesh {}, {} nodes, costs in {}", path, to_text(mesh),
+               built.problem.nodes.size(), unit.name);
   return Ok{};
 }
 
@@ -160,9 +172,11 @@ Run add_search(CLI::App& app, const CommonOptions& common) {
   app.add_option("--searcher", options->searcher,
                  "auto (default), dp, rec, propagate, exhaustive, data_parallel, replicate");
   app.add_option("--pin", options->pin_file, "strategy file whose ops and tensors are kept");
-  app.add_option("--dump-problem", options->dump_file,
-                 "write the search problem as well (see solve): of the mesh given by --mesh, else "
-                 "of the plan's mesh; costs in picoseconds, uses in bytes");
+  app.add_option(
+      "--dump-problem", options->dump_file,
+      "write the search problem as well (see solve): of the mesh given by --mesh, else "
+      "of the plan's mesh; costs in picoseconds (in thousandths, of a cost model in other "
+      "units), uses in bytes");
   app.add_option("--fill", options->fill,
                  "propagate: what ops get that no pin reaches: data_parallel, replicate, search");
   app.add_flag("--propagate-exact", options->propagate_exact,

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "report/unit.hpp"
+
 namespace autopar {
 
 namespace {
@@ -43,12 +45,12 @@ std::string shortened(const std::string& text, std::size_t width) {
   return text.size() <= width ? text : text.substr(0, width - 3) + "...";
 }
 
-std::string amounts(const Propagation& p) {
+std::string amounts(const Propagation& p, const std::string& cost_model) {
   TextTable table;
   table.right_aligned = {false, true, true, true, false};
-  table.rows = {{"redistribution", "reshards", "time", "sent/device", ""}};
+  table.rows = {{"redistribution", "reshards", price_word(cost_model), "sent/device", ""}};
   const auto add = [&](const char* name, const Redistribution& r, const std::string& remark) {
-    table.rows.push_back({name, std::to_string(r.reshards), format_seconds(r.seconds),
+    table.rows.push_back({name, std::to_string(r.reshards), format_price(r.seconds, cost_model),
                           format_bytes(r.sent_bytes), remark});
   };
   std::string above;
@@ -85,16 +87,18 @@ std::string end_text(const ConflictEnd& end) {
   return shortened(end.where, 30) + " " + end.spec + " (" + shortened(end.because, 40) + ")";
 }
 
-std::string conflicts_table(const std::vector<Conflict>& conflicts, std::size_t rows) {
+std::string conflicts_table(const std::vector<Conflict>& conflicts, std::size_t rows,
+                            const std::string& cost_model) {
   TextTable table;
   table.right_aligned = {false, false, false, false, false, true, true};
-  table.rows = {{"conflict", "tensor", "from", "to", "inserted", "time", "sent/device"}};
+  table.rows = {
+      {"conflict", "tensor", "from", "to", "inserted", price_word(cost_model), "sent/device"}};
   for (std::size_t i = 0; i < conflicts.size() && i < rows; ++i) {
     const Conflict& c = conflicts[i];
     const std::string inserted =
         (c.via.empty() ? "" : c.via + "; ") + joined(c.steps, c.steps.size(), "; ");
     table.rows.push_back({name_of(c.kind), shortened(c.tensor, 28), end_text(c.from),
-                          end_text(c.to), inserted, format_seconds(c.seconds),
+                          end_text(c.to), inserted, format_price(c.seconds, cost_model),
                           format_bytes(c.sent_bytes)});
   }
   std::string text = to_text(table);
@@ -112,8 +116,8 @@ std::string propagation_table(const Report& report, std::size_t rows) {
   std::string text =
       "  propagated from " + joined(p.seeds, 5, ", ") + " to " + std::to_string(p.reached) + " ops";
   if (p.unreached > 0) text += "; " + std::to_string(p.unreached) + " ops that no pin reaches";
-  text += "\n\n" + amounts(p) + "\n  conflicts: " + counts(p.conflicts) + "\n\n";
-  if (!p.conflicts.empty()) text += conflicts_table(p.conflicts, rows) + "\n";
+  text += "\n\n" + amounts(p, report.cost_model) + "\n  conflicts: " + counts(p.conflicts) + "\n\n";
+  if (!p.conflicts.empty()) text += conflicts_table(p.conflicts, rows, report.cost_model) + "\n";
   return text;
 }
 

@@ -2,6 +2,7 @@
 #include <map>
 
 #include "autopar/report.hpp"
+#include "report/unit.hpp"
 
 namespace autopar {
 
@@ -19,8 +20,7 @@ std::string terms_table(const Graph& graph, const Mesh& mesh, const StrategyCost
                         const std::string& cost_model) {
   TextTable table;
   table.right_aligned = {false, false, false, true, true};
-  table.rows = {
-      {"term", "op", "tensor", cost_model == "roofline" ? "time" : "cost", "sent/device"}};
+  table.rows = {{"term", "op", "tensor", price_word(cost_model), "sent/device"}};
   for (const CostTerm& term : cost.terms) {
     if (term.seconds == 0) continue;
     const bool compute = term.kind == CostTerm::Kind::kCompute;

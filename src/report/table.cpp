@@ -13,11 +13,6 @@ namespace {
 
 std::string price(const Report& r, double value) { return format_price(value, r.cost_model); }
 
-// The head of a column of prices.
-std::string price_word(const Report& r) {
-  return unit_of(r.cost_model) == "seconds" ? "time" : "cost";
-}
-
 std::string percent(double fraction) {
   char text[32];
   std::snprintf(text, sizeof text, "%.3g %%", fraction * 100);
@@ -58,7 +53,7 @@ std::string verdict(const Report& r) {
 std::string plans(const Report& r) {
   TextTable table;
   table.right_aligned = {false, true, true, true, false};
-  table.rows = {{"plan", price_word(r), "vs this", "memory/device", ""}};
+  table.rows = {{"plan", price_word(r.cost_model), "vs this", "memory/device", ""}};
   table.rows.push_back({r.searcher, price(r, r.seconds), "1.00 x",
                         format_bytes(static_cast<double>(r.memory.total)), verdict(r)});
   for (const Baseline& b : r.baselines) {
@@ -89,7 +84,8 @@ std::string picked(const Report& r) {
 std::string parts(const Report& r) {
   TextTable table;
   table.right_aligned = {false, false, true, true, true};
-  table.rows = {{"where the time goes", "axes", "count", price_word(r), "sent/device"}};
+  table.rows = {{"where the " + price_word(r.cost_model) + " goes", "axes", "count",
+                 price_word(r.cost_model), "sent/device"}};
   table.rows.push_back({"compute", "", std::to_string(r.ops), price(r, r.compute), ""});
   for (const CollectiveSummary& c : r.collectives) {
     table.rows.push_back({c.kind, c.axes, std::to_string(c.count), price(r, c.seconds),
@@ -162,7 +158,8 @@ std::string costliest_reshards(const Report& r, std::size_t rows) {
   });
   TextTable table;
   table.right_aligned = {false, false, false, true, true};
-  table.rows = {{"costliest reshards", "from -> to", "by", price_word(r), "sent/device"}};
+  table.rows = {
+      {"costliest reshards", "from -> to", "by", price_word(r.cost_model), "sent/device"}};
   for (std::size_t i = 0; i < reshards.size() && i < rows; ++i) {
     const auto& [s, count] = reshards[i];
     std::string steps;
@@ -186,7 +183,7 @@ std::string meshes(const Report& r) {
   if (r.trials.size() < 2) return "";
   TextTable table;
   table.right_aligned = {false, true, true, false};
-  table.rows = {{"mesh", price_word(r), "lower bound", ""}};
+  table.rows = {{"mesh", price_word(r.cost_model), "lower bound", ""}};
   for (const MeshTrial& t : r.trials) {
     const bool has_bound = t.end != TrialEnd::kNotTried && t.end != TrialEnd::kPinsNotKept;
     table.rows.push_back({to_text(t.mesh), t.end == TrialEnd::kPlan ? price(r, t.cost) : "-",

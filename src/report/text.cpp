@@ -30,6 +30,10 @@ std::string unit_of(const std::string& cost_model) {
   return "seconds";
 }
 
+std::string price_word(const std::string& cost_model) {
+  return unit_of(cost_model) == "seconds" ? "time" : "cost";
+}
+
 std::string format_bytes(double bytes) {
   const char* units[] = {" B", " KiB", " MiB", " GiB", " TiB", " PiB"};
   std::size_t unit = 0;

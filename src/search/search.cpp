@@ -272,8 +272,8 @@ std::vector<Mesh> meshes_of(const SearchRequest& request) {
 }  // namespace
 
 Result<MeshProblem> build_problem(const SearchRequest& request, const Mesh& mesh) {
-  RooflineModel model(request.cluster, mesh);
-  return build_problem(request, model);
+  AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, mesh));
+  return build_problem(request, *model);
 }
 
 Result<SearchOutcome> search(const SearchRequest& request) {
