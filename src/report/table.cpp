@@ -73,12 +73,12 @@ std::string plans(const Report& r) {
 // What auto tried, and why it took what it took.
 std::string picked(const Report& r) {
   if (r.picked.searcher.empty()) return "";
-  std::string text = "  auto took the plan of " + r.picked.searcher + ": " + r.picked.why + "; ";
-  for (std::size_t i = 0; i < r.picked.tried.size(); ++i) {
-    const SearcherTrial& t = r.picked.tried[i];
-    text += (i ? ", " : "") + t.searcher + " " + (t.found ? price(r, t.cost) : "nothing cheaper");
+  std::string text;
+  for (const SearcherTrial& t : r.picked.tried) {
+    text += (text.empty() ? "" : ", ") + t.searcher + " " + (t.found ? price(r, t.cost) : "none");
   }
-  return text + "\n\n";
+  return "  auto took the plan of " + r.picked.searcher + ", the cheapest of " + text + "; " +
+         r.picked.why + "\n\n";
 }
 
 std::string parts(const Report& r) {

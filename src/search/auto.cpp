@@ -8,23 +8,16 @@ namespace autopar {
 
 namespace {
 
-// Entries of the exact search's tables, over all meshes, up to which it is run without a time
-// limit: a minute or so of one core.
-constexpr double kAffordable = 2e10;
-constexpr double kQuickPart = 0.2;  // of the time that is left, where there is a limit
-constexpr double kExactPart = 0.8;
+constexpr double kAffordable = 2e10;  // a minute or so of one core
+constexpr double kTooLate = 0.02;     // of the time limit: with less left nothing more is begun
 constexpr int kMaxProvenAxes = 3;
+constexpr int kMaxImprovedAxes = 4;
 constexpr int kMaxAxes = 6;  // of a mesh on which candidates are counted at all
-
-bool is_searcher(const char* name) {
-  const auto& table = searchers();
-  return std::any_of(table.begin(), table.end(),
-                     [&](const Searcher& s) { return std::string(s.name) == name; });
-}
 
 // About what the exact search has to look at: per op the squares of its number of candidates, over
 // all meshes. Counts no clock, so that the same input gives the same plan anywhere.
-double size_of_exact_search(const SearchRequest& request) {
+// No more than just above `affordable`.
+double size_of_exact_search(const SearchRequest& request, double affordable) {
   const int max_axes = request.max_axes > 0 ? request.max_axes : kDefaultAxes;
   std::vector<Mesh> meshes = mesh_candidates(request.cluster, max_axes);
   for (const CostModelRow& row : cost_models()) {
@@ -44,7 +37,7 @@ double size_of_exact_search(const SearchRequest& request) {
     for (const auto& [text, count] : uses) {
       const auto all = static_cast<double>(candidates(*rule_of_text[text], mesh).size());
       size += count * all * all;
-      if (size > kAffordable) return size;
+      if (size > affordable) return size;
     }
   }
   return size;
@@ -52,6 +45,7 @@ double size_of_exact_search(const SearchRequest& request) {
 
 struct Auto {
   const SearchRequest& request;
+  double affordable = kAffordable;
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
   std::vector<SearcherTrial> tried = {};
   std::optional<SearchOutcome> best = {};
@@ -59,16 +53,15 @@ struct Auto {
   double bound = 0, unlimited_bound = 0;
   std::vector<MeshTrial> searched = {};  // exactly
 
-  // Whether it answered.
-  bool keep(const std::string& name, Result<SearchOutcome> found) {
+  void keep(const std::string& name, Result<SearchOutcome> found) {
     if (!found) {
       tried.push_back({name, false, 0, found.error().message});
       // The exact searcher knows best why nothing fits.
       if (!error || name == "dp") error = found.error();
-      return false;
+      return;
     }
     tried.push_back({name, true, found->cost.total(), ""});
-    if (name == "dp") {
+    if (found->searcher == "dp") {
       searched.insert(searched.end(), found->trials.begin(), found->trials.end());
     }
     bound = std::max(bound, found->lower_bound);
@@ -77,21 +70,30 @@ struct Auto {
     const bool interrupted = found->interrupted || (best && best->interrupted);
     if (better) best = std::move(*found);
     best->interrupted = interrupted;
-    return true;
   }
 
-  // Within a part of the time that is left.
-  bool run(const std::string& name, double part = 1) {
+  // As if it ran alone.
+  void run(const std::string& name) {
     SearchRequest asked = request;
     asked.searcher = name;
-    asked.solve.time_limit = part * time_left();
-    if (best) asked.solve.cutoff = std::min(asked.solve.cutoff, best->cost.total());
-    return keep(name, search(asked));
+    keep(name, search(asked));
+  }
+
+  // Within the time that is left.
+  void run_exact() {
+    SearchRequest asked = request;
+    asked.searcher = "dp";
+    asked.solve.time_limit = time_left();
+    keep("dp", search(asked));
   }
 
   Seconds time_left() const {
     const std::chrono::duration<double> used = std::chrono::steady_clock::now() - start;
     return std::max(1e-3, request.solve.time_limit - used.count());
+  }
+  bool stopped() const {
+    return (request.solve.stop != nullptr && request.solve.stop->load()) ||
+           time_left() <= kTooLate * std::min(request.solve.time_limit, 1e9);
   }
 
   // The best plan may live on a mesh that the exact search did not try. Then it is tried, or
@@ -108,8 +110,11 @@ struct Auto {
     asked.searcher = "dp";
     asked.mesh = mesh;
     asked.solve.time_limit = time_left();
-    if (timed || mesh.rank() > kMaxProvenAxes || size_of_exact_search(asked) > kAffordable) return;
-    keep("dp", search(asked));
+    if (timed || stopped() || mesh.rank() > kMaxProvenAxes ||
+        size_of_exact_search(asked, affordable) > affordable) {
+      return;
+    }
+    keep("dp on mesh " + to_text(mesh), search(asked));
     bound = std::min(bound, others);
     unlimited_bound = std::min(unlimited_bound, unlimited_others);
   }
@@ -142,38 +147,67 @@ struct Auto {
     asked.solve.time_limit = time_left();
     auto found = search(asked);
     if (found) found->lower_bound = found->unlimited_lower_bound = 0;
-    if (found) found->searcher = best->searcher;
-    keep(best->searcher + ", improved", std::move(found));
+    const std::string name = best->searcher + ", improved";
+    if (found) found->searcher = name;
+    keep(name, std::move(found));
   }
 };
+
+// Something that propagation can start from.
+bool has_seeds(const SearchRequest& request) {
+  return !request.pins.ops.empty() || !request.pins.values.empty() ||
+         request.inputs.kind != BoundaryLayout::Kind::kFree ||
+         request.outputs.kind != BoundaryLayout::Kind::kFree;
+}
+
+void run_quick(Auto& state) {
+  state.run("rec");
+  state.run("data_parallel");
+  if (has_seeds(state.request)) state.run("propagate");
+}
+
+// Runs what there is to run; says why just that.
+std::string run_all(Auto& state) {
+  // The quick ones come first where they may take the time of the others.
+  if (state.request.solve.time_limit < kInfinity) {
+    run_quick(state);
+    if (state.stopped()) return "the time limit left none for the exact search";
+    state.run_exact();
+    state.search_mesh_of_best(true);
+    return "the exact search had what was left of the time limit";
+  }
+  if (size_of_exact_search(state.request, state.affordable) <= state.affordable) {
+    state.run_exact();
+    run_quick(state);
+    state.search_mesh_of_best(false);
+    return "the problem is small enough for the exact search";
+  }
+  run_quick(state);
+  std::string why =
+      "the problem is too large for the exact search (--time-limit or --searcher dp "
+      "runs it)";
+  if (!state.best || state.stopped() || state.best->strategy.mesh.rank() > kMaxImprovedAxes) {
+    return why;
+  }
+  state.improve();
+  return why + ", so the best plan was improved op by op";
+}
 
 }  // namespace
 
 Result<SearchOutcome> search_auto(const SearchRequest& request) {
-  Auto state{request};
-  const bool timed = request.solve.time_limit < kInfinity;
-  const bool affordable = timed || size_of_exact_search(request) <= kAffordable;
-  // The others then look for something cheaper only: on meshes that the exact search did not try.
-  if (affordable) state.run("dp", kExactPart);
-  state.run("rec", kQuickPart);
-  state.run("data_parallel", kQuickPart);
-  const bool pinned = !request.pins.ops.empty() || !request.pins.values.empty();
-  if (pinned && is_searcher("propagate")) state.run("propagate", kQuickPart);
-  std::string why;
-  if (affordable) {
-    state.search_mesh_of_best(timed);
-    why = timed ? "the exact search was run within the time limit"
-                : "the problem is small enough for the exact search";
-  } else {
-    if (state.best) state.improve();
-    why = "the problem is too large for the exact search (--time-limit or --searcher dp runs it)";
-  }
+  return search_auto(request, kAffordable);
+}
+
+Result<SearchOutcome> search_auto(const SearchRequest& request, double affordable) {
+  Auto state{request, affordable};
+  std::string why = run_all(state);
   if (!state.best) return *state.error;
   SearchOutcome outcome = std::move(*state.best);
   outcome.lower_bound = std::min(state.bound, outcome.cost.total());
   outcome.unlimited_lower_bound = std::min(state.unlimited_bound, outcome.lower_bound);
   if (!state.searched.empty()) outcome.trials = std::move(state.searched);
-  outcome.picked = {outcome.searcher, why, std::move(state.tried)};
+  outcome.picked = {outcome.searcher, std::move(why), std::move(state.tried)};
   outcome.searcher = "auto";
   return outcome;
 }

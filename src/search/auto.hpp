@@ -1,6 +1,8 @@
-// The searcher `auto`: runs the quick searchers beside each other, then the exact one where the
-// problem is small enough for it or a time limit bounds it, else a local improvement of the best
-// quick plan. Whoever found the cheapest plan that fits is picked.
+// The searcher `auto`: runs `rec`, `data_parallel` and (where something is pinned) `propagate` as
+// they would run by themselves, and the exact search where the problem is small enough for it or a
+// time limit bounds it; else a local improvement of the best quick plan. The cheapest plan that
+// fits is taken, the first of equals in the order in which they ran: so it is never dearer than any
+// of them run beside it with the same options.
 #pragma once
 
 #include "autopar/search.hpp"
@@ -8,5 +10,8 @@
 namespace autopar {
 
 Result<SearchOutcome> search_auto(const SearchRequest& request);
+// `affordable`: entries of the exact search's tables, over all meshes, up to which it is run
+// without a time limit.
+Result<SearchOutcome> search_auto(const SearchRequest& request, double affordable);
 
 }  // namespace autopar

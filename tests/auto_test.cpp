@@ -1,0 +1,179 @@
+// auto: never dearer than the best of the searchers that a user may run beside it.
+#include "search/auto.hpp"
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+
+#include "autopar/import.hpp"
+#include "graphs.hpp"
+
+using namespace autopar;
+using namespace autopar::testing;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+bool has_wishes(const SearchRequest& request) {
+  return !request.pins.ops.empty() || !request.pins.values.empty() ||
+         request.inputs.kind != BoundaryLayout::Kind::kFree;
+}
+
+// What is within a rounding error is equal.
+bool no_dearer(Seconds a, Seconds b) { return a <= b * (1 + 1e-12); }
+
+// Nothing where no plan fits.
+std::optional<SearchOutcome> outcome_of(const SearchRequest& request, const std::string& searcher) {
+  SearchRequest asked = request;
+  asked.searcher = searcher;
+  auto found = search(asked);
+  if (found) return std::move(*found);
+  INFO(searcher << ": " << found.error().message);
+  CHECK(found.error().code == ErrorCode::kInfeasible);
+  return {};
+}
+
+constexpr double kNothing = 1;  // is small enough for the exact search
+
+// Returns auto's plan, if there is one.
+std::optional<SearchOutcome> check_beside(const SearchRequest& request,
+                                          std::optional<double> affordable = {}) {
+  std::optional<SearchOutcome> found;
+  if (affordable) {
+    auto answer = search_auto(request, *affordable);
+    if (answer) found = std::move(*answer);
+  } else {
+    found = outcome_of(request, "auto");
+  }
+  std::vector<std::string> beside = {"rec", "data_parallel"};
+  if (has_wishes(request)) beside.emplace_back("propagate");
+  for (const std::string& searcher : beside) {
+    const auto other = outcome_of(request, searcher);
+    INFO(searcher);
+    if (!other) continue;
+    REQUIRE(found.has_value());
+    INFO("auto " << found->cost.total() << ", " << searcher << " " << other->cost.total());
+    CHECK(no_dearer(found->cost.total(), other->cost.total()));
+  }
+  if (!found) return {};
+  // What it says about itself.
+  const Picked& picked = found->picked;
+  CHECK(!picked.why.empty());
+  Seconds least = kInfinity;
+  std::string first;
+  for (const SearcherTrial& trial : picked.tried) {
+    if (!trial.found) continue;
+    if (trial.cost < least) first = trial.searcher;
+    least = std::min(least, trial.cost);
+  }
+  CHECK(least == found->cost.total());
+  CHECK(first.rfind(picked.searcher, 0) == 0);  // "dp on mesh 2x4" is dp's
+  CHECK(found->lower_bound <= found->cost.total());
+  if (request.limit_memory && request.memory_limit > 0) {
+    CHECK(found->cost.memory.total <= request.memory_limit);
+  }
+  return found;
+}
+
+// As it is; with a pin; under memory limits; and with little time.
+void check_all(const Graph& graph, const GraphRules& rules, const Cluster& cluster) {
+  SearchRequest request{graph, rules, cluster};
+  request.limit_memory = true;
+  const auto free = check_beside(request);
+  REQUIRE(free.has_value());
+  for (const double share : {0.9, 0.6, 0.3}) {
+    request.memory_limit = static_cast<Bytes>(static_cast<double>(free->cost.memory.total) * share);
+    INFO("memory " << share);
+    check_beside(request);
+  }
+  request.memory_limit = 0;
+  for (const double seconds : {1e-4, 0.01, 0.3}) {
+    request.solve.time_limit = seconds;
+    INFO("time limit " << seconds);
+    check_beside(request);
+  }
+  request.solve.time_limit = kInfinity;
+  request.solve.gap = 0.2;
+  check_beside(request);
+  request.solve.gap = 0;
+  // An op as no plan would have it: whole on every device.
+  request.pins.ops[graph.ops[graph.ops.size() / 2].name].assignment.emplace();
+  INFO("pinned");
+  check_beside(request);
+  request.memory_limit = static_cast<Bytes>(static_cast<double>(free->cost.memory.total) * 0.8);
+  check_beside(request);
+}
+
+}  // namespace
+
+TEST_CASE("auto: no dearer than rec, propagate and data_parallel on random graphs", "[auto]") {
+  for (std::uint64_t seed = 0; seed < 24; ++seed) {
+    const Graph graph = random_graph(seed, 2 + static_cast<int>(seed % 9));
+    const auto rules = rules_of(graph);
+    INFO("seed " << seed);
+    check_all(graph, *rules,
+              small_cluster(seed % 2 == 0 ? std::vector<std::int64_t>{4}
+                                          : std::vector<std::int64_t>{2, 2}));
+  }
+}
+
+TEST_CASE("auto: no dearer than rec, propagate and data_parallel on models", "[auto]") {
+  std::vector<fs::path> files;
+  const char* source = std::getenv("AUTOPAR_SOURCE");
+  if (source != nullptr) files.push_back(fs::path(source) / "models" / "mlp.onnx");
+  if (source != nullptr) files.push_back(fs::path(source) / "models" / "gpt2_tiny.onnx");
+  if (const char* shared = std::getenv("AUTOPAR_SHARED"); shared != nullptr) {
+    for (const char* name : {"tiny_dlrm.onnx", "tiny_moe_gather.onnx"}) {
+      files.push_back(fs::path(shared) / "data" / "models" / name);
+    }
+  }
+  for (const fs::path& file : files) {
+    if (!fs::exists(file)) {
+      WARN("skipped: no " << file);
+      continue;
+    }
+    const auto model = import_model(file.string(), {});
+    REQUIRE(model.ok());
+    const auto rules = rules_of(model->graph);
+    REQUIRE(rules.ok());
+    INFO(file.filename());
+    check_all(model->graph, *rules, small_cluster({2, 3}));
+  }
+}
+
+TEST_CASE("auto: what is too large for the exact search is improved", "[auto]") {
+  int improved = 0, cheaper = 0;
+  for (std::uint64_t seed = 0; seed < 16; ++seed) {
+    const Graph graph = random_graph(seed, 4 + static_cast<int>(seed % 9));
+    const auto rules = rules_of(graph);
+    const Cluster cluster = small_cluster({4, 2});
+    SearchRequest request{graph, *rules, cluster};
+    if (seed % 3 == 1) request.pins.ops[graph.ops[seed % graph.ops.size()].name].assignment = {};
+    INFO("seed " << seed);
+    const auto free = check_beside(request, kNothing);
+    REQUIRE(free.has_value());
+    for (const double share : {1.0, 0.7, 0.4}) {
+      request.memory_limit =
+          static_cast<Bytes>(static_cast<double>(free->cost.memory.total) * share);
+      INFO("memory " << share);
+      const auto found = check_beside(request, kNothing);
+      if (!found) continue;
+      for (const SearcherTrial& trial : found->picked.tried) CHECK(trial.searcher != "dp");
+      const bool told = found->picked.why.find("too large") != std::string::npos;
+      CHECK(told);
+      CHECK(found->lower_bound == 0);
+      improved += found->picked.tried.back().searcher.find("improved") != std::string::npos;
+      cheaper += found->picked.searcher.find("improved") != std::string::npos;
+      // No plan is cheaper than the best one.
+      request.mesh = found->strategy.mesh;
+      const auto exact = outcome_of(request, "dp");
+      request.mesh.reset();
+      REQUIRE(exact.has_value());
+      CHECK(no_dearer(exact->lower_bound, found->cost.total() * (1 + 1e-9)));
+    }
+  }
+  INFO(improved << " improved, " << cheaper << " of them cheaper");
+  CHECK(improved > 20);
+  CHECK(cheaper > 3);
+}
