@@ -72,6 +72,9 @@ TEST_CASE("random plans pass ONNX's checker and read back", "[export]") {
         INFO((written.ok() ? "" : written.error().message));
         REQUIRE(written.ok());
         CHECK(written->empty());
+        // Written in pieces, the file is what protobuf makes of the whole model.
+        CHECK(parse(folder / "plan.onnx").SerializeAsString() ==
+              read_file(folder / "plan.onnx").value());
         const Result<PlanFile> read = read_plan(folder / "plan.onnx");
         INFO((read.ok() ? "" : read.error().message));
         REQUIRE(read.ok());
@@ -269,4 +272,60 @@ TEST_CASE("files that are no plans are refused", "[export]") {
     REQUIRE(write_file_atomically(folder / "cut.onnx", good.substr(0, size)).ok());
     CHECK(!read_plan(folder / "cut.onnx").ok());
   }
+}
+
+TEST_CASE("equal lists of ranks are read once", "[export]") {
+  const Graph graph = two_matmuls();
+  const Cluster cluster = cluster_of({4, 2});
+  const GraphRules rules = rules_of(graph).value();
+  const Mesh mesh = make_mesh(cluster, {2, 4}).value();
+  const Strategy strategy = named_strategy(graph, rules, mesh, {{"m", "n"}, {"m", "k"}});
+  const Folder folder;
+  REQUIRE(write_plan(partition(graph, rules, strategy, cluster).value(), kMetadata,
+                     folder / "plan.onnx")
+              .ok());
+  const Plan plan = read_plan(folder / "plan.onnx").value().plan;
+  std::map<std::vector<std::int64_t>, const void*> storage;
+  std::size_t lists = 0;
+  const std::vector<ProgramCollective> collectives = collectives_of(plan).value();
+  for (const ProgramCollective& c : collectives) {
+    CHECK(c.groups.values().size() == 8);
+    const void* elements = &c.groups.values();
+    CHECK(storage.try_emplace(c.groups, elements).first->second == elements);
+    ++lists;
+  }
+  CHECK(lists > storage.size());
+}
+
+TEST_CASE("what an ONNX file cannot hold is refused", "[export]") {
+  // 600 collectives that list 2^20 ranks each.
+  const std::int64_t ranks = std::int64_t{1} << 20;
+  std::vector<std::int64_t> all;
+  for (std::int64_t rank = 0; rank < ranks; ++rank) all.push_back(rank);
+  const IntList groups(all);
+  GraphBuilder b;
+  ValueId x = b.input("x", {4});
+  for (int i = 0; i < 600; ++i) {
+    x = b.op("AllReduce", {x}, {4},
+             {{"groups", groups},
+              {"group_size", ranks},
+              {"mesh_axes", std::vector<std::string>{"ib"}},
+              {"reduce_op", std::string("sum")},
+              {"seq", std::int64_t{i}}});
+    b.graph.ops.back().domain = "ai.autopar";
+  }
+  b.graph.outputs = {x};
+  const Folder folder;
+  const Status written = write_graph_onnx(b.graph, folder / "large.onnx");
+  REQUIRE(!written.ok());
+  INFO(written.error().message);
+  CHECK(written.error().message.find("less than 2147483648") != std::string::npos);
+  CHECK(written.error().message.find("fewer devices") != std::string::npos);
+  CHECK(!std::filesystem::exists(folder / "large.onnx"));
+
+  REQUIRE(write_file_atomically(folder / "sparse.onnx", "\x08\x0a").ok());
+  std::filesystem::resize_file(folder / "sparse.onnx", std::uintmax_t{1} << 31);
+  const Result<PlanFile> read = read_plan(folder / "sparse.onnx");
+  REQUIRE(!read.ok());
+  CHECK(read.error().message.find("less than 2147483648") != std::string::npos);
 }

@@ -289,8 +289,9 @@ TEST_CASE("a damaged plan is refused", "[partition]") {
   };
   using Ints = std::vector<std::int64_t>;
   const auto swap_ranks = [](Op& op) {
-    Ints& groups = std::get<Ints>(op.attributes.at("groups"));
+    Ints groups = op.ints_attribute("groups");
     std::swap(groups[0], groups[1]);
+    op.attributes["groups"] = groups;
   };
   refused([&](Plan&, Op& a, Op&) { swap_ranks(a); }, "every rank in exactly one group");
   refused([](Plan&, Op& a, Op&) { a.attributes["group_size"] = std::int64_t{1}; }, "group_size");

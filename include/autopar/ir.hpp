@@ -15,8 +15,11 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -93,8 +96,29 @@ struct Value {
   bool has_data() const { return data.index() != 0; }
 };
 
-using Attribute = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>,
-                               std::vector<double>, std::vector<std::string>, Tensor>;
+// Integers that copies share: the groups of a collective list every rank, and thousands of
+// collectives have the same ones. The elements never change.
+class IntList {
+ public:
+  IntList() : values_(none()) {}
+  IntList(std::vector<std::int64_t> values)  // NOLINT
+      : values_(std::make_shared<const std::vector<std::int64_t>>(std::move(values))) {}
+  const std::vector<std::int64_t>& values() const { return *values_; }
+  operator const std::vector<std::int64_t>&() const { return *values_; }  // NOLINT
+  bool operator==(const IntList& other) const {
+    return values_ == other.values_ || *values_ == *other.values_;
+  }
+
+ private:
+  static const std::shared_ptr<const std::vector<std::int64_t>>& none() {
+    static const auto list = std::make_shared<const std::vector<std::int64_t>>();
+    return list;
+  }
+  std::shared_ptr<const std::vector<std::int64_t>> values_;
+};
+
+using Attribute = std::variant<std::int64_t, double, std::string, IntList, std::vector<double>,
+                               std::vector<std::string>, Tensor>;
 
 // An op with the semantics of ONNX (`domain` empty) at the graph's opset, or of `ai.autopar`.
 struct Op {
@@ -152,7 +176,7 @@ class Names {
   bool taken(const std::string& name) const { return next_.count(name) != 0; }
 
  private:
-  std::map<std::string, int> next_;
+  std::unordered_map<std::string, int> next_;  // looked up, never walked
 };
 
 // For each value its uses by ops, in op order (graph outputs are not uses).

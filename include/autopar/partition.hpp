@@ -44,8 +44,8 @@ Result<Shape> collective_output_shape(const Op& op, std::int64_t group_size, con
 // What a collective of a lowered program does, read back from its attributes.
 struct ProgramCollective {
   OpId op;
-  Collective collective;             // axes resolved against the mesh
-  std::vector<std::int64_t> groups;  // flattened
+  Collective collective;  // axes resolved against the mesh
+  IntList groups;         // flattened
   std::int64_t group_size = 1;
   Bytes input_bytes = 0;  // local
 };

@@ -1,4 +1,6 @@
 // autopar show: what a file is shows in its content.
+#include <algorithm>
+#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -87,9 +89,29 @@ std::string format_of(const std::string& bytes) {
   return document["format"].is_string() ? document["format"].get<std::string>() : "";
 }
 
+// Where a file is JSON, all of it; of any other file nothing, since plans can be large.
+Result<std::string> read_json(const std::string& path) {
+  char first = 0;
+  if (std::ifstream(path) >> first && first != '{') return std::string();
+  return read_file(path);
+}
+
+// Piece by piece.
+bool holds(const std::string& path, const std::string& text) {
+  std::ifstream file(path, std::ios::binary);
+  std::string piece;
+  std::vector<char> block(std::size_t{1} << 20);
+  while (file.read(block.data(), static_cast<std::streamsize>(block.size())) || file.gcount() > 0) {
+    piece.append(block.data(), static_cast<std::size_t>(file.gcount()));
+    if (piece.find(text) != std::string::npos) return true;
+    piece.erase(0, piece.size() - std::min(piece.size(), text.size()));
+  }
+  return false;
+}
+
 Result<int> show(const ShowOptions& options, const CommonOptions& common) {
   AUTOPAR_TRY(path, find_cluster(options.file));
-  AUTOPAR_TRY(bytes, read_file(path));
+  AUTOPAR_TRY(bytes, read_json(path));
   const std::string format = format_of(bytes);
   if (format == "autopar-cluster") {
     AUTOPAR_TRY(file, read_cluster(path));
@@ -110,7 +132,7 @@ Result<int> show(const ShowOptions& options, const CommonOptions& common) {
     std::cout << bytes;
     return 0;
   }
-  if (bytes.find("autopar.world_size") != std::string::npos) {
+  if (holds(path, "autopar.world_size")) {
     AUTOPAR_TRY(plan, read_plan(path));
     AUTOPAR_TRY(text, common.json ? show_plan_json(plan) : show_plan(plan, options.ops));
     std::cout << text;

@@ -31,8 +31,8 @@ std::string Op::string_attribute(const std::string& name, const std::string& fal
 
 std::vector<std::int64_t> Op::ints_attribute(const std::string& name,
                                              const std::vector<std::int64_t>& fallback) const {
-  const auto* value = attribute<std::vector<std::int64_t>>(*this, name);
-  return value ? *value : fallback;
+  const auto* value = attribute<IntList>(*this, name);
+  return value ? value->values() : fallback;
 }
 
 ValueId Graph::add_value(Value value) {
@@ -54,7 +54,7 @@ std::string Names::unique(const std::string& stem) {
     take(stem);
     return stem;
   }
-  int& next = next_[stem];
+  int& next = next_[stem];  // stays where it is when names are added
   std::string name;
   do {
     name = stem + "/" + std::to_string(next++);

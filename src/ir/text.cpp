@@ -53,6 +53,7 @@ struct AttributeText {
   std::string operator()(std::int64_t value) const { return number(value); }
   std::string operator()(double value) const { return number(value); }
   std::string operator()(const std::string& value) const { return number(value); }
+  std::string operator()(const IntList& values) const { return list(values.values()); }
   template <class T>
   std::string operator()(const std::vector<T>& values) const {
     return list(values);

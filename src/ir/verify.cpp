@@ -1,5 +1,8 @@
-// The invariants of a Graph. One pass over values and ops; O(n log n) for the names.
-#include <set>
+// The invariants of a Graph. One pass over values and ops.
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+#include <vector>
 
 #include "autopar/ir.hpp"
 
@@ -10,39 +13,39 @@ namespace {
 std::string label(const Op& op) { return "op '" + op.name + "' (" + op.type + ")"; }
 
 Status verify_value(const Value& value) {
-  const std::string where = "value '" + value.name + "'";
+  const auto where = [&] { return "value '" + value.name + "'"; };
   for (std::size_t d = 0; d < value.shape.size(); ++d) {
     if (value.shape[d] < 0) {
-      return input_error(where + ": dimension " + std::to_string(d) + " is " +
+      return input_error(where() + ": dimension " + std::to_string(d) + " is " +
                          std::to_string(value.shape[d]) +
                          "; expected a static extent of at least 0");
     }
   }
   if (element_count(value.shape) >= kMaxElements) {
-    return input_error(where + ": shape " + to_text(value.shape) + " has too many elements");
+    return input_error(where() + ": shape " + to_text(value.shape) + " has too many elements");
   }
   if (value.kind == ValueKind::kConstant && !value.has_data()) {
-    return input_error(where + " is a constant without data");
+    return input_error(where() + " is a constant without data");
   }
   if (value.has_data() && value.kind != ValueKind::kConstant &&
       value.kind != ValueKind::kParameter) {
-    return input_error(where + " has data but is neither a constant nor a parameter");
+    return input_error(where() + " has data but is neither a constant nor a parameter");
   }
   const Tensor* tensor = value.tensor();
   if (!tensor) return Ok{};
   if (tensor->dtype != value.dtype || tensor->shape != value.shape) {
-    return input_error(where + " is " + name_of(value.dtype) + to_text(value.shape) +
+    return input_error(where() + " is " + name_of(value.dtype) + to_text(value.shape) +
                        " but its data is " + name_of(tensor->dtype) + to_text(tensor->shape));
   }
   if (static_cast<Bytes>(tensor->bytes.size()) != value.bytes()) {
-    return input_error(where + ": expected " + std::to_string(value.bytes()) +
+    return input_error(where() + ": expected " + std::to_string(value.bytes()) +
                        " bytes of data, found " + std::to_string(tensor->bytes.size()));
   }
   return Ok{};
 }
 
 Status verify_values(const Graph& graph) {
-  std::set<std::string> names;
+  std::unordered_set<std::string_view> names(graph.values.size());
   for (std::size_t i = 0; i < graph.values.size(); ++i) {
     const Value& value = graph.values[i];
     if (value.name.empty()) {
@@ -63,26 +66,30 @@ Status verify_values(const Graph& graph) {
   return Ok{};
 }
 
-Status verify_read(const Graph& graph, ValueId id, std::size_t before, const std::string& where) {
+// Errors go on after the name of the reader.
+Status verify_read(const Graph& graph, ValueId id, std::size_t before) {
   if (id.index() >= graph.values.size()) {
-    return input_error(where + " reads a value that does not exist");
+    return input_error(" reads a value that does not exist");
   }
   const Value& value = graph.value(id);
   if (value.kind == ValueKind::kActivation && !value.producer.valid()) {
-    return input_error(where + " reads '" + value.name + "', which nothing produces");
+    return input_error(" reads '" + value.name + "', which nothing produces");
   }
   if (value.producer.valid() && value.producer.index() >= before) {
-    return input_error(where + " reads '" + value.name + "' before " +
-                       label(graph.op(value.producer)) + " produces it; ops must be in " +
-                       "topological order");
+    return input_error(" reads '" + value.name + "' before " + label(graph.op(value.producer)) +
+                       " produces it; ops must be in " + "topological order");
   }
   return Ok{};
 }
 
-Status verify_op(const Graph& graph, std::size_t index, std::set<ValueId>& produced) {
+// `produced`: per value.
+Status verify_op(const Graph& graph, std::size_t index, std::vector<char>& produced) {
   const Op& op = graph.ops[index];
   for (ValueId input : op.inputs) {
-    if (input.valid()) AUTOPAR_RETURN_IF_ERROR(verify_read(graph, input, index, label(op)));
+    if (!input.valid()) continue;
+    if (Status read = verify_read(graph, input, index); !read) {
+      return input_error(label(op) + read.error().message);
+    }
   }
   for (ValueId output : op.outputs) {
     if (!output.valid()) continue;
@@ -90,7 +97,7 @@ Status verify_op(const Graph& graph, std::size_t index, std::set<ValueId>& produ
       return input_error(label(op) + " produces a value that does not exist");
     }
     const Value& value = graph.value(output);
-    if (!produced.insert(output).second) {
+    if (std::exchange(produced[output.index()], char{1}) != 0) {
       return input_error(label(op) + " produces '" + value.name + "' a second time");
     }
     if (value.producer != OpId(static_cast<std::int64_t>(index))) {
@@ -102,7 +109,7 @@ Status verify_op(const Graph& graph, std::size_t index, std::set<ValueId>& produ
 }
 
 Status verify_boundary(const Graph& graph) {
-  std::set<ValueId> inputs;
+  std::vector<char> is_input(graph.values.size());
   for (ValueId id : graph.inputs) {
     if (!id.valid() || id.index() >= graph.values.size()) {
       return input_error("a graph input does not exist");
@@ -112,20 +119,21 @@ Status verify_boundary(const Graph& graph) {
       return input_error("graph input '" + value.name +
                          "' is neither of kind input nor of kind parameter");
     }
-    if (!inputs.insert(id).second) {
+    if (std::exchange(is_input[id.index()], char{1}) != 0) {
       return input_error("graph input '" + value.name + "' is listed twice");
     }
   }
   for (std::size_t i = 0; i < graph.values.size(); ++i) {
-    if (graph.values[i].kind == ValueKind::kInput &&
-        !inputs.count(ValueId(static_cast<std::int64_t>(i)))) {
+    if (graph.values[i].kind == ValueKind::kInput && is_input[i] == 0) {
       return input_error("value '" + graph.values[i].name +
                          "' is of kind input but the graph does not list it as an input");
     }
   }
   for (ValueId id : graph.outputs) {
     if (!id.valid()) return input_error("a graph output does not exist");
-    AUTOPAR_RETURN_IF_ERROR(verify_read(graph, id, graph.ops.size(), "the list of graph outputs"));
+    if (Status read = verify_read(graph, id, graph.ops.size()); !read) {
+      return input_error("the list of graph outputs" + read.error().message);
+    }
   }
   return Ok{};
 }
@@ -134,8 +142,8 @@ Status verify_boundary(const Graph& graph) {
 
 Status verify(const Graph& graph) {
   AUTOPAR_RETURN_IF_ERROR(verify_values(graph));
-  std::set<std::string> names;
-  std::set<ValueId> produced;
+  std::unordered_set<std::string_view> names(graph.ops.size());
+  std::vector<char> produced(graph.values.size());
   for (std::size_t i = 0; i < graph.ops.size(); ++i) {
     const Op& op = graph.ops[i];
     if (op.name.empty() || op.type.empty()) {
@@ -148,8 +156,7 @@ Status verify(const Graph& graph) {
     AUTOPAR_RETURN_IF_ERROR(verify_op(graph, i, produced));
   }
   for (std::size_t i = 0; i < graph.values.size(); ++i) {
-    if (graph.values[i].producer.valid() &&
-        !produced.count(ValueId(static_cast<std::int64_t>(i)))) {
+    if (graph.values[i].producer.valid() && produced[i] == 0) {
       return input_error("value '" + graph.values[i].name + "' names " +
                          label(graph.op(graph.values[i].producer)) +
                          " as its producer, which does not produce it");

@@ -130,7 +130,9 @@ Result<std::vector<ProgramCollective>> collectives_of(const Plan& plan) {
         *kind == CollectiveKind::kAllToAll ? split_axis_of(op) : op.int_attribute("axis", -1));
     found.collective.concat_axis = static_cast<int>(op.int_attribute("concat_axis", -1));
     found.collective.reduction = *reduction;
-    found.groups = op.ints_attribute("groups");
+    if (const auto groups = op.attributes.find("groups"); groups != op.attributes.end()) {
+      if (const auto* list = std::get_if<IntList>(&groups->second)) found.groups = *list;
+    }
     found.group_size = op.int_attribute("group_size", 1);
     found.input_bytes = program.value(op.inputs[0]).bytes();
     result.push_back(std::move(found));

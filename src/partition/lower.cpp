@@ -49,7 +49,7 @@ class Lowering {
   std::vector<ValueId> replacement_;  // of outputs of dropped collectives
   std::map<std::pair<std::vector<int>, bool>, ValueId> is_first_;
   std::map<DType, ValueId> zeros_;
-  std::map<std::vector<int>, std::vector<std::int64_t>> groups_;
+  std::map<std::vector<int>, IntList> groups_;
 };
 
 // A collective over one device gives its input.

@@ -77,11 +77,13 @@ class CollectiveCheck {
     auto [expected, added] = groups_.try_emplace(axes);
     if (added) expected->second = device_groups(plan_.mesh, axes);
     const auto groups = op.attributes.find("groups");
-    const auto* found = groups == op.attributes.end()
-                            ? nullptr
-                            : std::get_if<std::vector<std::int64_t>>(&groups->second);
+    const auto* found =
+        groups == op.attributes.end() ? nullptr : std::get_if<IntList>(&groups->second);
     const std::int64_t size = op.int_attribute("group_size", -1);
-    if (found == nullptr || size != axes_size(plan_.mesh, axes) || *found != expected->second) {
+    const bool same = found != nullptr && *found == expected->second;
+    // The next op with the same list need not be read element by element.
+    if (same) expected->second = *found;
+    if (!same || size != axes_size(plan_.mesh, axes)) {
       return op_error(op,
                       "groups and group_size must be those of the devices along its mesh_axes: "
                       "every rank in exactly one group, in order");
@@ -117,7 +119,7 @@ class CollectiveCheck {
   std::int64_t last_seq_ = -1;
   ValueId previous_;
   // Every collective over the same axes has the same groups.
-  std::map<std::vector<int>, std::vector<std::int64_t>> groups_;
+  std::map<std::vector<int>, IntList> groups_;
 };
 
 }  // namespace

@@ -49,6 +49,8 @@ void add(OpBytes& out, const Attribute& attribute) {
           out.number(value.dtype);
           out.list(value.shape);
           out.words(value.bytes);
+        } else if constexpr (std::is_same_v<T, IntList>) {
+          out.list(value.values());
         } else if constexpr (std::is_arithmetic_v<T>) {
           out.number(value);
         } else {

@@ -52,9 +52,7 @@ struct WriteAttribute {
   json operator()(std::int64_t v) const { return {{"kind", "int"}, {"value", v}}; }
   json operator()(double v) const { return {{"kind", "float"}, {"value", v}}; }
   json operator()(const std::string& v) const { return {{"kind", "string"}, {"value", v}}; }
-  json operator()(const std::vector<std::int64_t>& v) const {
-    return {{"kind", "ints"}, {"value", v}};
-  }
+  json operator()(const IntList& v) const { return {{"kind", "ints"}, {"value", v.values()}}; }
   json operator()(const std::vector<double>& v) const { return {{"kind", "floats"}, {"value", v}}; }
   json operator()(const std::vector<std::string>& v) const {
     return {{"kind", "strings"}, {"value", v}};

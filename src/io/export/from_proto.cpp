@@ -9,7 +9,8 @@ namespace {
 
 class Reader {
  public:
-  Reader(onnx::GraphProto& proto, std::string where) : proto_(proto), where_(std::move(where)) {}
+  Reader(LeanModel& model, std::string where)
+      : model_(model), proto_(*model.proto.mutable_graph()), where_(std::move(where)) {}
 
   Result<Graph> run(std::int64_t opset) {
     graph_.name = proto_.name();
@@ -23,7 +24,9 @@ class Reader {
     for (auto& tensor : *proto_.mutable_initializer()) AUTOPAR_RETURN_IF_ERROR(add(tensor));
     for (const auto& info : proto_.value_info()) types_[info.name()] = &info;
     for (const auto& info : proto_.output()) types_[info.name()] = &info;
-    for (const auto& node : proto_.node()) AUTOPAR_RETURN_IF_ERROR(add(node));
+    for (int n = 0; n < proto_.node_size(); ++n) {
+      AUTOPAR_RETURN_IF_ERROR(add(proto_.node(n), model_.groups[static_cast<std::size_t>(n)]));
+    }
     for (const auto& output : proto_.output()) {
       const auto found = ids_.find(output.name());
       if (found == ids_.end()) return error("nothing produces output '" + output.name() + "'");
@@ -74,7 +77,7 @@ class Reader {
     return Ok{};
   }
 
-  Status add(const onnx::NodeProto& node) {
+  Status add(const onnx::NodeProto& node, const IntList& groups) {
     Op op;
     op.name = op.origin_name = node.name();
     op.type = op.origin_type = node.op_type();
@@ -105,6 +108,10 @@ class Reader {
       op.outputs.push_back(id);
     }
     for (const auto& attribute : node.attribute()) {
+      if (lists_groups(node, attribute)) {
+        op.attributes.emplace(attribute.name(), groups);
+        continue;
+      }
       AUTOPAR_TRY(value, attribute_of(attribute, where));
       op.attributes.emplace(attribute.name(), std::move(value));
     }
@@ -138,6 +145,7 @@ class Reader {
     return error(where + ": attribute '" + proto.name() + "' is of a kind that a plan cannot have");
   }
 
+  LeanModel& model_;
   onnx::GraphProto& proto_;
   const std::string where_;
   Graph graph_;
@@ -147,12 +155,12 @@ class Reader {
 
 }  // namespace
 
-Result<Graph> graph_of(onnx::ModelProto& model, const std::string& where) {
+Result<Graph> graph_of(LeanModel& model, const std::string& where) {
   std::int64_t opset = 0;
-  for (const auto& import : model.opset_import()) {
+  for (const auto& import : model.proto.opset_import()) {
     if (import.domain().empty() || import.domain() == "ai.onnx") opset = import.version();
   }
-  return Reader(*model.mutable_graph(), where).run(opset);
+  return Reader(model, where).run(opset);
 }
 
 }  // namespace autopar

@@ -1,4 +1,4 @@
-// Graph <-> onnx::ModelProto, as they are: no normalisation, no checks of ONNX's semantics.
+// Graph <-> an ONNX model, as they are: no normalisation, no checks of ONNX's semantics.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -11,13 +11,23 @@ namespace autopar {
 
 inline constexpr std::int64_t kIrVersion = 10;
 
+// An ONNX model whose collectives do not list their ranks: a plan for 16,384 ranks has thousands of
+// collectives that list them all, but only a few different lists. Files have the lists in place.
+struct LeanModel {
+  onnx::ModelProto proto;       // of a collective the attribute `groups` is there, but empty
+  std::vector<IntList> groups;  // by node
+};
+
 // Every value that is neither an initializer nor at the boundary gets a value_info. Error where the
 // inline data exceed what a protobuf file can hold.
-Result<onnx::ModelProto> model_proto_of(const Graph& graph);
+Result<LeanModel> lean_model_of(const Graph& graph);
 
 // Takes the data out of `model`. Initializers become constants (external ones: parameters). Errors
 // start with `where`.
-Result<Graph> graph_of(onnx::ModelProto& model, const std::string& where);
+Result<Graph> graph_of(LeanModel& model, const std::string& where);
+
+// Whether a node's attribute is one that a LeanModel sets aside.
+bool lists_groups(const onnx::NodeProto& node, const onnx::AttributeProto& attribute);
 
 // Runs ONNX's checker and its strict shape inference, which compares what it infers with every
 // value_info. `model` is the same afterwards. Errors start with `where`.
@@ -26,8 +36,10 @@ Status check_onnx(onnx::ModelProto& model, const std::string& where);
 // Schemas of ai.autopar, once per process.
 void register_collective_schemas();
 
-// A protobuf file may have at most 2 GB. Writes to a temporary name first.
-Status write_model_proto(const onnx::ModelProto& model, const std::string& path);
-Result<onnx::ModelProto> read_model_proto(const std::string& path);
+// Node by node, so that what is in memory is a LeanModel and one node. A protobuf file may have at
+// most 2 GB. Writes to a temporary name first, the same bytes as protobuf would for the whole
+// model. Takes the graph out of `model`.
+Status write_model(LeanModel& model, const std::string& path);
+Result<LeanModel> read_model(const std::string& path);
 
 }  // namespace autopar

@@ -137,17 +137,18 @@ Status check_version(const std::string& found, const std::string& path) {
 Result<std::vector<std::string>> write_plan(const Plan& plan, const PlanMetadata& metadata,
                                             const std::string& path,
                                             const std::string& model_folder) {
-  Result<onnx::ModelProto> model = model_proto_of(plan.program);
-  if (!model) return input_error(path + ": " + model.error().message);
+  Result<LeanModel> lean = lean_model_of(plan.program);
+  if (!lean) return input_error(path + ": " + lean.error().message);
+  onnx::ModelProto& model = lean->proto;
   const bool has_collectives = std::any_of(plan.program.ops.begin(), plan.program.ops.end(),
                                            [](const Op& op) { return op.domain == "ai.autopar"; });
   if (!has_collectives) {  // the format promises the import
-    auto* import = model->add_opset_import();
+    auto* import = model.add_opset_import();
     import->set_domain("ai.autopar");
     import->set_version(1);
   }
   const auto add = [&](const char* key, const std::string& value) {
-    auto* entry = model->add_metadata_props();
+    auto* entry = model.add_metadata_props();
     entry->set_key(key);
     entry->set_value(value);
   };
@@ -157,15 +158,16 @@ Result<std::vector<std::string>> write_plan(const Plan& plan, const PlanMetadata
   add("autopar.mesh", json_mesh(plan.mesh, metadata.tier_names));
   add("autopar.model_sha256", metadata.model_sha256);
   add("autopar.strategy_sha256", metadata.strategy_sha256);
-  AUTOPAR_RETURN_IF_ERROR(check_onnx(*model, path));
+  AUTOPAR_RETURN_IF_ERROR(check_onnx(model, path));
   AUTOPAR_TRY(warnings,
               place_external_data(plan.program, model_folder, folder_of(path), kLinkBytes));
-  AUTOPAR_RETURN_IF_ERROR(write_model_proto(*model, path));
+  AUTOPAR_RETURN_IF_ERROR(write_model(*lean, path));
   return warnings;
 }
 
 Result<PlanFile> read_plan(const std::string& path) {
-  AUTOPAR_TRY(model, read_model_proto(path));
+  AUTOPAR_TRY(lean, read_model(path));
+  const onnx::ModelProto& model = lean.proto;
   Properties properties;
   for (const auto& entry : model.metadata_props()) properties[entry.key()] = entry.value();
   PlanFile file;
@@ -188,7 +190,7 @@ Result<PlanFile> read_plan(const std::string& path) {
     return input_error(where + "world_size: expected the product of the mesh " + to_text(mesh) +
                        ", found '" + world_size + "'");
   }
-  AUTOPAR_TRY(program, graph_of(model, path));
+  AUTOPAR_TRY(program, graph_of(lean, path));
   file.plan.program = std::move(program);
   AUTOPAR_TRY(io_document, parse_json(io_text, where + "io"));
   const Json io(io_document, where + "io", "");
@@ -203,10 +205,10 @@ Result<PlanFile> read_plan(const std::string& path) {
 }
 
 Status write_graph_onnx(const Graph& graph, const std::string& path) {
-  Result<onnx::ModelProto> model = model_proto_of(graph);
+  Result<LeanModel> model = lean_model_of(graph);
   if (!model) return input_error(path + ": " + model.error().message);
-  AUTOPAR_RETURN_IF_ERROR(check_onnx(*model, path));
-  return write_model_proto(*model, path);
+  AUTOPAR_RETURN_IF_ERROR(check_onnx(model->proto, path));
+  return write_model(*model, path);
 }
 
 }  // namespace autopar

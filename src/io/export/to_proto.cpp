@@ -52,9 +52,9 @@ struct AttributeWriter {
     proto.set_type(onnx::AttributeProto::STRING);
     proto.set_s(value);
   }
-  void operator()(const std::vector<std::int64_t>& values) const {
+  void operator()(const IntList& list) const {
     proto.set_type(onnx::AttributeProto::INTS);
-    proto.mutable_ints()->Add(values.begin(), values.end());
+    proto.mutable_ints()->Add(list.values().begin(), list.values().end());
   }
   void operator()(const std::vector<double>& values) const {
     proto.set_type(onnx::AttributeProto::FLOATS);
@@ -70,8 +70,9 @@ struct AttributeWriter {
   }
 };
 
-void add_node(const Graph& graph, const Op& op, onnx::GraphProto& proto) {
-  onnx::NodeProto* node = proto.add_node();
+void add_node(const Graph& graph, const Op& op, LeanModel& model) {
+  onnx::NodeProto* node = model.proto.mutable_graph()->add_node();
+  IntList& groups = model.groups.emplace_back();
   node->set_name(op.name);
   node->set_op_type(op.type);
   if (!op.domain.empty()) node->set_domain(op.domain);
@@ -81,6 +82,12 @@ void add_node(const Graph& graph, const Op& op, onnx::GraphProto& proto) {
   for (const auto& [key, value] : op.attributes) {
     onnx::AttributeProto* attribute = node->add_attribute();
     attribute->set_name(key);
+    const auto* list = std::get_if<IntList>(&value);
+    if (list != nullptr) attribute->set_type(onnx::AttributeProto::INTS);
+    if (list != nullptr && lists_groups(*node, *attribute)) {
+      groups = *list;
+      continue;
+    }
     std::visit(AttributeWriter{*attribute}, value);
   }
 }
@@ -101,9 +108,15 @@ Status check_size(const Graph& graph) {
 
 }  // namespace
 
-Result<onnx::ModelProto> model_proto_of(const Graph& graph) {
+bool lists_groups(const onnx::NodeProto& node, const onnx::AttributeProto& attribute) {
+  return node.domain() == "ai.autopar" && attribute.name() == "groups" &&
+         attribute.type() == onnx::AttributeProto::INTS;
+}
+
+Result<LeanModel> lean_model_of(const Graph& graph) {
   AUTOPAR_RETURN_IF_ERROR(check_size(graph));
-  onnx::ModelProto model;
+  LeanModel lean;
+  onnx::ModelProto& model = lean.proto;
   model.set_ir_version(kIrVersion);
   model.set_producer_name("autopar");
   model.set_producer_version(AUTOPAR_VERSION);
@@ -141,8 +154,8 @@ Result<onnx::ModelProto> model_proto_of(const Graph& graph) {
       set_type(value, *proto.add_value_info());
     }
   }
-  for (const Op& op : graph.ops) add_node(graph, op, proto);
-  return model;
+  for (const Op& op : graph.ops) add_node(graph, op, lean);
+  return lean;
 }
 
 }  // namespace autopar
