@@ -57,11 +57,6 @@ std::vector<int> PathTree::states_to(int state) const {
   return states;
 }
 
-void PathTree::settle(int target) {
-  const auto index = static_cast<std::size_t>(target);
-  if (index >= labels_.size() || !labels_[index].settled) settle_next(target);
-}
-
 void PathTree::settle_next(int target) {
   extend();
   while (!at(target).settled) {

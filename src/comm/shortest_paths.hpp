@@ -42,7 +42,10 @@ class PathTree {
   // The best of the states in which a target is reached, -1 for none.
   int reach(const int* first, const int* last);
   // Precondition: the state can be reached.
-  void settle(int target);
+  void settle(int target) {
+    const auto index = static_cast<std::size_t>(target);
+    if (index >= labels_.size() || !labels_[index].settled) settle_next(target);
+  }
 
   // Of settled states.
   Seconds seconds(int state) const { return seconds_[static_cast<std::size_t>(state)]; }

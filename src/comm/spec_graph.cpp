@@ -49,13 +49,16 @@ int SpecGraph::intern(const Key& key) {
   State state;
   state.key = key;
   state.reduction = static_cast<Reduction>(key.back());
+  std::uint32_t partial = 0, made = 0;
   for (int axis = 0; axis < axes_; ++axis) {
     const int role = role_of(key, axis);
-    if (role == kPartial) state.partial |= bit(axis);
-    if (role == kMade) state.made |= bit(axis);
+    if (role == kPartial) partial |= bit(axis);
+    if (role == kMade) made |= bit(axis);
     if (role >= kFirstDim) state.parts *= mesh_.axes[static_cast<std::size_t>(axis)].size;
   }
   states_.push_back(std::move(state));
+  partial_.push_back(partial);
+  made_.push_back(made);
   return found->second;
 }
 
@@ -76,13 +79,6 @@ void SpecGraph::add_target_states(const Spec& spec, const Placing& placing,
     }
     states.push_back(intern(other));
   }
-}
-
-bool SpecGraph::reachable(int source, int target) const {
-  const State& from = states_[static_cast<std::size_t>(source)];
-  const State& to = states_[static_cast<std::size_t>(target)];
-  if (to.partial == 0) return true;
-  return (to.partial & ~from.partial) == 0 && to.reduction == from.reduction;
 }
 
 void SpecGraph::take_apart(const Key& key, Layout& layout) const {

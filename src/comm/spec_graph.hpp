@@ -63,13 +63,19 @@ class SpecGraph {
   // or made. Those that cannot be reached from a source are among them.
   void add_target_states(const Spec& spec, const Placing& placing, std::vector<int>& states);
   // Whether a state with these partial axes and this reduction can come from that source.
-  bool reachable(int source, int target) const;
+  bool reachable(int source, int target) const {
+    const std::uint32_t partial = partial_[static_cast<std::size_t>(target)];
+    if (partial == 0) return true;
+    const State& from = states_[static_cast<std::size_t>(source)];
+    return (partial & ~partial_[static_cast<std::size_t>(source)]) == 0 &&
+           states_[static_cast<std::size_t>(target)].reduction == from.reduction;
+  }
 
   // Whether a state is reached from every source.
-  bool is_reduced(int state) const { return states_[static_cast<std::size_t>(state)].partial == 0; }
+  bool is_reduced(int state) const { return partial_[static_cast<std::size_t>(state)] == 0; }
 
   // The axes that MakePartial made partial in this state, as a mask.
-  std::uint32_t made_of(int state) const { return states_[static_cast<std::size_t>(state)].made; }
+  std::uint32_t made_of(int state) const { return made_[static_cast<std::size_t>(state)]; }
   std::int64_t parts_of(int state) const { return states_[static_cast<std::size_t>(state)].parts; }
   Spec spec_of(int state, const Placing& placing) const;
   Collective collective_of(int from, const Move& move, const Placing& placing) const;
@@ -87,8 +93,6 @@ class SpecGraph {
   struct State {
     Key key;
     std::int64_t parts = 1;
-    std::uint32_t partial = 0;
-    std::uint32_t made = 0;
     Reduction reduction = Reduction::kSum;
     int first_edge = -1;
     int last_edge = -1;
@@ -131,6 +135,8 @@ class SpecGraph {
   Mesh mesh_;
   int axes_ = 0;
   std::vector<State> states_;
+  // By state, as masks: asked for more often than the rest.
+  std::vector<std::uint32_t> partial_, made_;
   std::unordered_map<Key, int> state_of_key_;
   std::vector<Hop> hops_;
   std::vector<Move> moves_;

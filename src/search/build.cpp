@@ -136,30 +136,29 @@ class Builder {
     MeshProblem::OpChoices all;
     std::vector<Assignment> assignments =
         narrowed.empty() ? model_.choices(op, rule, has_pin) : narrowed;
+    if (narrowed.empty() && !has_pin && request_.fill != Fill::kSearch) {
+      keep_one(assignments, request_.fill == Fill::kDataParallel ? batch_factor : -1);
+    }
     for (Assignment& a : assignments) {
       auto specs = specs_of(rule, a, model_.mesh());
       AUTOPAR_CHECK(specs.has_value(), "candidate without specs: " + op.name);
       all.assignments.push_back(std::move(a));
       all.specs.push_back(std::move(*specs));
     }
-    if (!narrowed.empty()) {
-      // Chosen by a searcher that knows the pins.
-    } else if (has_pin) {
+    // What is narrowed was chosen by a searcher that knows the pins.
+    if (narrowed.empty() && has_pin) {
       AUTOPAR_TRY(kept, pinned(all, pin->second, graph_, id, rule, model_.mesh()));
       all = std::move(kept);
-    } else if (request_.fill != Fill::kSearch) {
-      keep_one(all, request_.fill == Fill::kDataParallel ? batch_factor : -1);
     }
     AUTOPAR_TRY(table, price(id, std::move(all)));
     tables_of_class_[key] = table;
     return table;
   }
 
-  void keep_one(MeshProblem::OpChoices& all, int factor) const {
-    std::size_t kept = data_parallel_choice(all.assignments, factor, model_.mesh());
-    if (kept == all.assignments.size()) kept = all.assignments.size() - 1;  // all-none comes last
-    all.assignments = {all.assignments[kept]};
-    all.specs = {all.specs[kept]};
+  void keep_one(std::vector<Assignment>& assignments, int factor) const {
+    std::size_t kept = data_parallel_choice(assignments, factor, model_.mesh());
+    if (kept == assignments.size()) kept = assignments.size() - 1;  // all-none comes last
+    assignments = {Assignment(assignments[kept])};
   }
 
   Result<std::shared_ptr<const OpTable>> price(OpId id, MeshProblem::OpChoices choices) {

@@ -1,7 +1,5 @@
 #include "search/spec_lists.hpp"
 
-#include <map>
-
 namespace autopar {
 
 SpecList canonical_specs(const Shape& shape, const Mesh& mesh) {
@@ -32,17 +30,6 @@ SpecList reduced(SpecList specs) {
     spec.reduction = Reduction::kSum;
   }
   return specs;
-}
-
-std::vector<std::size_t> unique(const SpecList& list, SpecList& distinct) {
-  std::map<Spec, std::size_t> index;
-  std::vector<std::size_t> of;
-  for (const Spec& spec : list) {
-    const auto [it, inserted] = index.try_emplace(spec, distinct.size());
-    if (inserted) distinct.push_back(spec);
-    of.push_back(it->second);
-  }
-  return of;
 }
 
 }  // namespace autopar

@@ -16,7 +16,5 @@ SpecList canonical_specs(const Shape& shape, const Mesh& mesh);
 void add_missing(SpecList& list, std::set<Spec>& have, const SpecList& more, bool partial_too);
 // The same specs with their partial sums reduced.
 SpecList reduced(SpecList specs);
-// The distinct specs, in the order of their first place; returns for each spec its index there.
-std::vector<std::size_t> unique(const SpecList& list, SpecList& distinct);
 
 }  // namespace autopar

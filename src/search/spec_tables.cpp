@@ -58,7 +58,15 @@ int SpecTables::list_of(const SpecList& specs) {
   const auto [found, is_new] = list_ids_.try_emplace(ids, static_cast<int>(lists_.size()));
   if (!is_new) return found->second;
   List list{std::make_shared<const SpecList>(specs), std::move(ids), {}, {}};
-  list.place = unique(specs, list.distinct);
+  std::vector<int> place_of_id(spec_ids_.size(), -1);
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    int& place = place_of_id[static_cast<std::size_t>(list.ids[i])];
+    if (place < 0) {
+      place = static_cast<int>(list.distinct.size());
+      list.distinct.push_back(specs[i]);
+    }
+    list.place.push_back(static_cast<std::size_t>(place));
+  }
   lists_.push_back(std::move(list));
   return found->second;
 }
