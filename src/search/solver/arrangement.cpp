@@ -4,19 +4,25 @@
 #include <cmath>
 #include <set>
 
+#include "search/solver/blocks.hpp"
+
 namespace autopar::solver {
 namespace {
 
 // A node with more neighbours than this is near everything; it says nothing about what is next.
 constexpr std::size_t kHubEdges = 24;
+constexpr double kNarrow = 1e5;  // other orders than the first are not worth looking for
 
 class Arrangement {
  public:
-  explicit Arrangement(const Network& net)
-      : net_(net), placed_(net.nodes.size(), 0), open_(net.nodes.size(), 0) {
+  // By blocks: those that have been begun are finished first, the last one before the others.
+  Arrangement(const Network& net, bool by_blocks)
+      : net_(net), by_blocks_(by_blocks), placed_(net.nodes.size(), 0), open_(net.nodes.size(), 0) {
     for (std::size_t n = 0; n < net.nodes.size(); ++n) {
       neighbours_.emplace_back();
+      bits_of_.push_back(0);
       if (net.nodes[n].gone) continue;
+      bits_of_[n] = std::log2(net.label_count(static_cast<int>(n)));
       for (int e : net.nodes[n].edges) {
         neighbours_[n].push_back(other_end(net.edge(e), static_cast<int>(n)));
       }
@@ -25,6 +31,7 @@ class Arrangement {
                            neighbours_[n].end());
       open_[n] = static_cast<int>(neighbours_[n].size());
     }
+    if (by_blocks) find_blocks();
   }
 
   std::vector<int> run() {
@@ -39,8 +46,14 @@ class Arrangement {
     return order_;
   }
 
+  // How many labellings of the frontiers there are at most, all in all.
+  double width() const { return width_; }
+
  private:
   void place(int n) {
+    bits_ += growth(n);
+    width_ += std::exp2(bits_ + bits_of_[at(n)]);
+    note_begun(n);
     placed_[at(n)] = 1;
     candidates_.erase(n);
     order_.push_back(n);
@@ -51,23 +64,54 @@ class Arrangement {
     }
   }
 
+  void find_blocks() {
+    std::vector<char> hub(net_.nodes.size(), 0);
+    for (std::size_t n = 0; n < hub.size(); ++n) hub[n] = neighbours_[n].size() > kHubEdges;
+    block_ = blocks_of_edges(net_, hub);
+    begun_.assign(net_.edges.size(), -1);
+  }
+
+  // When the block was begun through which n is reached; nothing that ends with n has to wait.
+  int urgency(int n, double growth) const {
+    if (!by_blocks_) return 0;
+    if (growth <= 0) return static_cast<int>(order_.size()) + 1;
+    int latest = -1;
+    for (int e : net_.node(n).edges) {
+      if (placed_[at(other_end(net_.edge(e), n))] && block_[at(e)] >= 0) {
+        latest = std::max(latest, begun_[at(block_[at(e)])]);
+      }
+    }
+    return latest;
+  }
+
+  void note_begun(int n) {
+    if (!by_blocks_) return;
+    for (int e : net_.node(n).edges) {
+      if (block_[at(e)] < 0 || !placed_[at(other_end(net_.edge(e), n))]) continue;
+      int& begun = begun_[at(block_[at(e)])];
+      if (begun < 0) begun = static_cast<int>(order_.size());
+    }
+  }
+
   // What placing n adds to the frontier, in bits.
   double growth(int n) const {
-    double bits = open_[at(n)] > 0 ? std::log2(net_.label_count(n)) : 0;
+    double bits = open_[at(n)] > 0 ? bits_of_[at(n)] : 0;
     for (int other : neighbours_[at(n)]) {
-      if (placed_[at(other)] && open_[at(other)] == 1) bits -= std::log2(net_.label_count(other));
+      if (placed_[at(other)] && open_[at(other)] == 1) bits -= bits_of_[at(other)];
     }
     return bits;
   }
 
   int best_candidate() const {
-    int best = -1;
+    int best = -1, urgent = -1;
     double least = 0;
     for (int n : candidates_) {
       const double bits = growth(n);
-      if (best >= 0 && !(bits < least)) continue;
+      const int its = urgency(n, bits);
+      if (best >= 0 && (its < urgent || (its == urgent && !(bits < least)))) continue;
       best = n;
       least = bits;
+      urgent = its;
     }
     return best;
   }
@@ -91,15 +135,27 @@ class Arrangement {
   }
 
   const Network& net_;
+  bool by_blocks_;
+  double bits_ = 0, width_ = 0;  // of the frontier now; of all
   std::vector<std::vector<int>> neighbours_;
+  Vector bits_of_;
   std::vector<char> placed_;
-  std::vector<int> open_;  // neighbours that are not placed
+  std::vector<int> open_;   // neighbours that are not placed
+  std::vector<int> block_;  // per edge
+  std::vector<int> begun_;  // per block: place in the order, or -1
   std::set<int> candidates_;
   std::vector<int> order_;
 };
 
 }  // namespace
 
-std::vector<int> narrow_order(const Network& net) { return Arrangement(net).run(); }
+std::vector<int> narrow_order(const Network& net) {
+  Arrangement plain(net, false);
+  std::vector<int> best = plain.run();
+  if (plain.width() <= kNarrow) return best;
+  Arrangement by_blocks(net, true);
+  std::vector<int> order = by_blocks.run();
+  return by_blocks.width() < plain.width() ? order : best;
+}
 
 }  // namespace autopar::solver

@@ -5,6 +5,7 @@
 #include "search/solver/fold.hpp"
 #include "search/solver/multipliers.hpp"
 #include "search/solver/reduce.hpp"
+#include "search/solver/windows.hpp"
 
 namespace autopar::solver {
 namespace {
@@ -23,6 +24,7 @@ constexpr double kFirstPart = 1.0 / 16;
 constexpr double kLeastPart = 1.0 / 512;
 constexpr double kGuesses[] = {1.0 / 64, 1.0 / 16, 1.0 / 4};
 constexpr double kGuessWork = 0.05;
+constexpr double kWindowsWork = 0.7;
 constexpr double kTrialWork = 0.3;  // of the work that is left, for a trial
 // A gap below this part of the value is worth only so much work.
 struct SmallGap {
@@ -67,6 +69,7 @@ class GapClosing {
   Found close(const Dual& dual) {
     raise(dual.exhausted() ? cutoff_ : dual.bound());
     const double limit = budget_.work_limit;
+    if (!net_.capacity.empty() && cutoff_ < kInfinity && bound_ < cutoff_) look_in_windows(dual);
     for (double part : kGuesses) {
       limit_small_gap(limit);
       if (bound_ < cutoff_ && cutoff_ < kInfinity) guess(dual, part);
@@ -224,6 +227,14 @@ class GapClosing {
     for (std::size_t r = 0; r < net_.capacity.size(); ++r) {
       if (dual.multipliers()[r] > 0) (*options_.prices)[net_.row_time[r]] = dual.multipliers()[r];
     }
+  }
+
+  // Exact where the network is narrow.
+  void look_in_windows(const Dual& dual) {
+    const BudgetShare share(budget_, kWindowsWork);
+    const Found found = search_windows(net_, dual, cutoff_, budget_);
+    take(found);
+    raise(found.bound);
   }
 
   // Looks for anything better among the labels that lie near the bound. Proves nothing.

@@ -1,0 +1,266 @@
+#include "search/solver/trellis.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_map>
+#include <utility>
+
+namespace autopar::solver {
+namespace {
+
+constexpr double kUnits = 0x1p56;  // in the cutoff; sums stay below 2^63
+constexpr double kMostKeys = 0x1p62;
+constexpr double kPruneArcs = 1e5;     // as many since the last time
+constexpr std::size_t kNarrow = 2000;  // frontiers
+
+struct Place {  // of a node in the key of a frontier
+  int node = -1;
+  std::uint64_t stride = 1;
+  std::uint64_t count = 1;
+  int label(std::uint64_t key) const { return static_cast<int>(key / stride % count); }
+};
+
+using Frontier = std::vector<Place>;
+
+const Place& place_of(const Frontier& frontier, int n) {
+  return *std::find_if(frontier.begin(), frontier.end(),
+                       [n](const Place& place) { return place.node == n; });
+}
+
+class TrellisBuilder {
+ public:
+  TrellisBuilder(const Network& net, const std::vector<int>& order, double cutoff, double most_arcs,
+                 Budget& budget)
+      : net_(net), order_(order), most_arcs_(most_arcs), budget_(budget) {
+    double credit = 0;
+    for (std::size_t r = 0; r < net.capacity.size(); ++r) {
+      credit += net.multiplier[r] * net.capacity[r];
+      prices_.push_back(prices_.back() + net.multiplier[r]);
+    }
+    trellis_.scale = kUnits / (std::abs(cutoff) + std::abs(credit));
+    trellis_.credit = units(credit);
+    // Each arc is rounded, twice; what might be below the cutoff stays.
+    trellis_.room = units(cutoff - net.constant) + static_cast<Units>(order.size()) + 2;
+  }
+
+  std::optional<Trellis> run() {
+    if (!find_frontiers()) return std::nullopt;
+    // What leads to nothing below the cutoff is often seen only where the frontier is narrow again.
+    std::size_t pruned = 0;
+    double since = 0;
+    for (std::size_t i = 0; i < order_.size(); ++i) {
+      extend(i);
+      since += static_cast<double>(trellis_.layers[i].arcs.size());
+      if (since > kPruneArcs && (i + 1 == order_.size() || narrow(i))) {
+        prune(pruned, i + 1);
+        pruned = i + 1;
+        since = 0;
+      }
+      if (arcs_ > most_arcs_ || budget_.over()) return std::nullopt;
+    }
+    prune(0, order_.size());
+    for (std::size_t i = 0; i < order_.size(); ++i) fill(i);
+    return std::move(trellis_);
+  }
+
+ private:
+  struct Term {  // of an edge to an earlier node
+    const Edge* edge;
+    Place place;
+    bool earlier_is_a;
+  };
+
+  Units units(double value) const { return std::llround(value * trellis_.scale); }
+
+  bool find_frontiers() {
+    std::vector<std::size_t> position(net_.nodes.size(), 0), last(net_.nodes.size(), 0);
+    for (std::size_t i = 0; i < order_.size(); ++i) position[at(order_[i])] = i;
+    for (std::size_t i = 0; i < order_.size(); ++i) {
+      last[at(order_[i])] = i;
+      for (int e : net_.node(order_[i]).edges) {
+        last[at(order_[i])] =
+            std::max(last[at(order_[i])], position[at(other_end(net_.edge(e), order_[i]))]);
+      }
+    }
+    frontiers_.push_back({});
+    for (std::size_t i = 0; i < order_.size(); ++i) {
+      Frontier next;
+      double keys = 1;
+      const auto keep = [&](int n) {
+        if (last[at(n)] <= i) return;
+        const auto count = static_cast<std::uint64_t>(net_.label_count(n));
+        next.push_back({n, static_cast<std::uint64_t>(keys), count});
+        keys *= static_cast<double>(count);
+      };
+      for (const Place& place : frontiers_.back()) keep(place.node);
+      keep(order_[i]);
+      if (keys > kMostKeys) return false;
+      frontiers_.push_back(std::move(next));
+    }
+    return true;
+  }
+
+  std::vector<Term> terms_of(std::size_t i) const {
+    std::vector<Term> terms;
+    const int n = order_[i];
+    for (int e : net_.node(n).edges) {
+      const Edge& edge = net_.edge(e);
+      const int other = other_end(edge, n);
+      const auto known = std::find_if(frontiers_[i].begin(), frontiers_[i].end(),
+                                      [&](const Place& place) { return place.node == other; });
+      if (known != frontiers_[i].end()) terms.push_back({&edge, *known, edge.a == other});
+    }
+    return terms;
+  }
+
+  void add_term(const Term& term, std::uint64_t key, Vector& sum) const {
+    const int other = term.place.label(key);
+    for (std::size_t l = 0; l < sum.size(); ++l) {
+      const int label = static_cast<int>(l);
+      sum[l] += term.earlier_is_a ? edge_value(net_, *term.edge, other, label)
+                                  : edge_value(net_, *term.edge, label, other);
+    }
+  }
+
+  // Forward: the frontiers that can be reached below the cutoff.
+  void extend(std::size_t i) {
+    const int n = order_[i];
+    const std::vector<Term> terms = terms_of(i);
+    std::vector<std::pair<Place, std::uint64_t>> kept;  // places before, strides after
+    std::uint64_t stride = 0;
+    for (const Place& place : frontiers_[i + 1]) {
+      if (place.node == n) {
+        stride = place.stride;
+      } else {
+        kept.emplace_back(place_of(frontiers_[i], place.node), place.stride);
+      }
+    }
+    TrellisLayer layer;
+    layer.node = n;
+    std::vector<std::uint64_t> keys;
+    std::vector<Units> least;
+    std::unordered_map<std::uint64_t, int> known;
+    Vector sum;
+    for (std::size_t f = 0; f < keys_[i].size(); ++f) {
+      sum = net_.cost(n);
+      for (const Term& term : terms) add_term(term, keys_[i][f], sum);
+      std::uint64_t base = 0;
+      for (const auto& [place, after] : kept) {
+        base += static_cast<std::uint64_t>(place.label(keys_[i][f])) * after;
+      }
+      for (std::size_t l = 0; l < sum.size(); ++l) {
+        if (!(sum[l] * trellis_.scale < static_cast<double>(trellis_.room))) continue;
+        const Units value = units(sum[l]);
+        const Units total = least_[i][f] + value;
+        if (total >= trellis_.room) continue;
+        const std::uint64_t key = base + l * stride;
+        const auto [to, added] = known.emplace(key, static_cast<int>(keys.size()));
+        if (added) {
+          keys.push_back(key);
+          least.push_back(total);
+        }
+        least[at(to->second)] = std::min(least[at(to->second)], total);
+        layer.arcs.push_back({static_cast<int>(f), to->second, static_cast<int>(l), value, 0});
+      }
+    }
+    budget_.add(static_cast<double>(keys_[i].size() * sum.size() * (terms.size() + 3)));
+    arcs_ += static_cast<double>(layer.arcs.size());
+    widest_since_ = std::max(widest_since_, keys.size());
+    trellis_.layers.push_back(std::move(layer));
+    keys_.push_back(std::move(keys));
+    least_.push_back(std::move(least));
+  }
+
+  // The next layer is the first that is wider.
+  bool narrow(std::size_t i) const {
+    const auto keys = [&](std::size_t k) { return keys_[k].size(); };
+    return keys(i + 1) <= kNarrow && 4 * keys(i + 1) <= widest_since_;
+  }
+
+  // Layers [begin, end), as if nothing came after them.
+  void prune(std::size_t begin, std::size_t end) {
+    std::vector<Units> to_go(keys_[end].size(), 0);
+    for (std::size_t i = end; i-- > begin;) {
+      arcs_ -= static_cast<double>(trellis_.layers[i].arcs.size());
+      to_go = prune(i, std::move(to_go));
+      arcs_ += static_cast<double>(trellis_.layers[i].arcs.size());
+    }
+    widest_since_ = 0;
+  }
+
+  // Backward: what is on no path below the cutoff goes. Frontiers keep their numbers. Returns the
+  // least value to go per frontier before.
+  std::vector<Units> prune(std::size_t i, std::vector<Units> to_go) {
+    TrellisLayer& layer = trellis_.layers[i];
+    std::vector<Units> before(keys_[i].size(), trellis_.room);
+    std::erase_if(layer.arcs, [&](const TrellisArc& arc) {
+      const Units rest = arc.value + to_go[at(arc.to)];
+      if (least_[i][at(arc.from)] + rest >= trellis_.room) return true;
+      before[at(arc.from)] = std::min(before[at(arc.from)], rest);
+      return false;
+    });
+    std::stable_sort(layer.arcs.begin(), layer.arcs.end(),
+                     [](const TrellisArc& a, const TrellisArc& b) { return a.to < b.to; });
+    layer.begins.assign(to_go.size() + 1, 0);
+    for (const TrellisArc& arc : layer.arcs) ++layer.begins[at(arc.to) + 1];
+    for (std::size_t f = 0; f < to_go.size(); ++f) layer.begins[f + 1] += layer.begins[f];
+    layer.to_go = std::move(to_go);
+    layer.least = least_[i];
+    if (i == 0) trellis_.least = before[0];
+    return before;
+  }
+
+  // The uses of the arcs that are left, and their costs without what the uses are priced at.
+  void fill(std::size_t i) {
+    TrellisLayer& layer = trellis_.layers[i];
+    const std::vector<Term> terms = terms_of(i);
+    layer.uses = net_.node(layer.node).uses;
+    for (const Term& term : terms) {
+      layer.uses.insert(layer.uses.end(), term.edge->uses.begin(), term.edge->uses.end());
+    }
+    for (TrellisArc& arc : layer.arcs) {
+      const std::uint64_t key = keys_[i][at(arc.from)];
+      double price = 0;
+      const auto add = [&](const RowUse& use, double bytes) {
+        layer.bytes.push_back(bytes);
+        price += (prices_[at(use.end)] - prices_[at(use.begin)]) * bytes;
+      };
+      for (const RowUse& use : net_.node(layer.node).uses) {
+        add(use, net_.algebra.vector(use.bytes)[at(arc.label)]);
+      }
+      for (const Term& term : terms) {
+        const int other = term.place.label(key);
+        const Table& table = term.edge->table;
+        const int row = net_.algebra.labels(table.map_a)[at(term.earlier_is_a ? other : arc.label)];
+        const int column =
+            net_.algebra.labels(table.map_b)[at(term.earlier_is_a ? arc.label : other)];
+        for (const RowUse& use : term.edge->uses) {
+          add(use, net_.algebra.core(use.bytes).row(row)[column]);
+        }
+      }
+      arc.cost = arc.value - units(price);
+    }
+    budget_.add(static_cast<double>(layer.arcs.size() * (1 + layer.uses.size())));
+  }
+
+  const Network& net_;
+  const std::vector<int>& order_;
+  double most_arcs_;
+  Budget& budget_;
+  Vector prices_ = {0.0};  // sums of the multipliers before each row
+  Trellis trellis_;
+  std::vector<Frontier> frontiers_;                       // before each layer, and at the end
+  std::vector<std::vector<std::uint64_t>> keys_ = {{0}};  // of the frontiers, the same way
+  std::vector<std::vector<Units>> least_ = {{0}};         // value of the best path to them
+  double arcs_ = 0;
+  std::size_t widest_since_ = 0;
+};
+
+}  // namespace
+
+std::optional<Trellis> build_trellis(const Network& net, const std::vector<int>& order,
+                                     double cutoff, double most_arcs, Budget& budget) {
+  return TrellisBuilder(net, order, cutoff, most_arcs, budget).run();
+}
+
+}  // namespace autopar::solver
