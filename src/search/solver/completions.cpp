@@ -1,19 +1,15 @@
 #include "search/solver/completions.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
+
+#include "search/solver/runs.hpp"
 
 namespace autopar::solver {
 namespace {
 
-constexpr Units kMostUnits = std::numeric_limits<Units>::max() / 4;
-
-// Only those that use more than others and cost less.
+// Of a list by rising use: only those that cost less than all before.
 void keep_front(std::vector<Completion>& list) {
-  std::sort(list.begin(), list.end(), [](const Completion& a, const Completion& b) {
-    return a.use != b.use ? a.use < b.use : a.cost < b.cost;
-  });
   std::size_t kept = 0;
   for (const Completion& completion : list) {
     if (kept > 0 && completion.cost >= list[kept - 1].cost) continue;
@@ -45,12 +41,13 @@ void shorten(std::vector<Completion>& list, std::size_t most) {
 
 }  // namespace
 
-Units Completions::least_cost(std::size_t frontier, Units use) const {
-  const auto begin = all.begin() + static_cast<std::ptrdiff_t>(begins[frontier]);
-  const auto end = all.begin() + static_cast<std::ptrdiff_t>(begins[frontier + 1]);
-  const auto after = std::upper_bound(
-      begin, end, use, [](Units most, const Completion& next) { return most < next.use; });
-  return after == begin ? kMostUnits : std::prev(after)->cost;
+Units Completions::least_cost(std::size_t frontier, Units use, std::size_t& hint) const {
+  const std::size_t begin = begins[frontier], end = begins[frontier + 1];
+  std::size_t after = std::clamp(hint, begin, end);
+  while (after < end && all[after].use <= use) ++after;
+  while (after > begin && all[after - 1].use > use) --after;
+  hint = after;
+  return after == begin ? kNoCost : all[after - 1].cost;
 }
 
 std::vector<Completions> find_completions(const Trellis& trellis, std::size_t most,
@@ -58,8 +55,12 @@ std::vector<Completions> find_completions(const Trellis& trellis, std::size_t mo
   std::vector<Completions> result(trellis.layers.size());
   if (result.empty()) return result;
   result.back() = {{0, 1}, {{0, 0}}};
-  std::vector<Completion> list;
-  for (std::size_t i = trellis.layers.size(); i-- > 1;) {
+  const auto uses_less = [](const Completion& a, const Completion& b) {
+    return a.use != b.use ? a.use < b.use : a.cost < b.cost;
+  };
+  std::vector<Completion> list, buffer;
+  std::vector<std::size_t> runs;
+  for (std::size_t i = trellis.layers.size(); i-- > 1 && !budget.over();) {
     const TrellisLayer& layer = trellis.layers[i];
     const std::vector<Units>& least = layer.least;
     std::vector<std::vector<const TrellisArc*>> leaving(least.size());
@@ -68,15 +69,18 @@ std::vector<Completions> find_completions(const Trellis& trellis, std::size_t mo
     before.begins = {0};
     for (std::size_t f = 0; f < least.size(); ++f) {
       list.clear();
+      runs.clear();
       for (const TrellisArc* arc : leaving[f]) {
         const Completions& after = result[i];
         const Units use = arc->value - arc->cost;
+        runs.push_back(list.size());
         for (std::size_t k = after.begins[at(arc->to)]; k < after.begins[at(arc->to) + 1]; ++k) {
           const Completion made = {after.all[k].use + use, after.all[k].cost + arc->cost};
           if (least[f] + made.use + made.cost < trellis.room) list.push_back(made);
         }
       }
-      budget.add(static_cast<double>(10 * list.size() + 1));
+      budget.add(static_cast<double>(list.size() + 1));
+      merge_runs(list, runs, buffer, uses_less);
       keep_front(list);
       shorten(list, most);
       before.all.insert(before.all.end(), list.begin(), list.end());

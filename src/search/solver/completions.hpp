@@ -12,12 +12,15 @@ struct Completion {
   Units cost = 0;
 };
 
+inline constexpr Units kNoCost = Units{1} << 60;
+
 // A layer's lists, per frontier after it: by rising use and falling cost.
 struct Completions {
   std::vector<std::size_t> begins;
   std::vector<Completion> all;
-  // Infinite (most units) where nothing uses so little.
-  Units least_cost(std::size_t frontier, Units use) const;
+  // Of those that use no more; kNoCost where there are none. `hint` is where the last look-up ended
+  // (at first: anything); the next is quick if it is for a similar use.
+  Units least_cost(std::size_t frontier, Units use, std::size_t& hint) const;
 };
 
 // Per layer. Lists that get longer than `most` have neighbours joined, to the use of the one and

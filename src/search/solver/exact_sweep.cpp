@@ -8,17 +8,15 @@
 #include "search/solver/completions.hpp"
 #include "search/solver/front.hpp"
 #include "search/solver/row_plan.hpp"
+#include "search/solver/runs.hpp"
 
 namespace autopar::solver {
 namespace {
 
-constexpr double kStateWork = 10, kCompareWork = 1;
+constexpr double kStateWork = 2.5, kCompareWork = 0.5;
 constexpr std::size_t kMostStates = 200000;    // of a layer
 constexpr std::size_t kMostTraces = 40000000;  // of all layers
-constexpr std::size_t kCompletions = 256;      // per frontier
-constexpr double kTieLoss =
-    2e-13;  // part of the cutoff that may get lost where costs count as equal
-
+constexpr std::size_t kCompletions = 1024;     // per frontier
 // Least and most that a variable must leave, as far as the layers to come can tell.
 struct Limits {
   double least = 0;  // below this nothing fits
@@ -52,8 +50,6 @@ class ExactSweep {
     std::vector<std::vector<RowUse>> uses;
     for (const TrellisLayer& layer : trellis.layers) uses.push_back(layer.uses);
     plan_ = plan_rows(uses, net.capacity, net.multiplier);
-    const double units = kTieLoss * trellis.scale / static_cast<double>(uses.size() + 1);
-    tie_ = std::max<Units>(1, static_cast<Units>(units));
     find_limits();
     completions_ = find_completions(trellis, kCompletions, budget);
     left_out_ = trellis.room;
@@ -76,10 +72,19 @@ class ExactSweep {
 
  private:
   struct Candidates {
+    struct Place {
+      Units cost;
+      double room;  // of the first variable
+      int number;
+    };
+    std::vector<Place> order;       // as they came: by rising cost in each run
+    std::vector<std::size_t> runs;  // one per arc
     std::vector<Units> value, cost, use;
     std::vector<Trace> trace;
     Vector room;
     void clear() {
+      order.clear();
+      runs.clear();
       value.clear();
       cost.clear();
       use.clear();
@@ -95,7 +100,12 @@ class ExactSweep {
     int state = static_cast<int>(best - states_.cost.begin());
     for (std::size_t i = traces_.size(); i-- > 0;) {
       const Trace& trace = traces_[i][at(state)];
-      labels[at(trellis_.layers[i].node)] = trace.label;
+      const TrellisLayer& layer = trellis_.layers[i];
+      const std::size_t count = layer.nodes.size();
+      for (std::size_t k = 0; k < count; ++k) {
+        labels[at(layer.nodes[k])] =
+            count == 1 ? trace.label : layer.labels[at(trace.label) * count + k];
+      }
       state = trace.from;
     }
     return labels;
@@ -173,12 +183,15 @@ class ExactSweep {
     const std::size_t begin = states_.begins[at(arc.from)];
     const std::size_t end = states_.begins[at(arc.from) + 1];
     budget_.add(static_cast<double>(end - begin) * kStateWork);
+    std::size_t hint = 0;
+    found_.runs.push_back(found_.order.size());
     for (std::size_t s = begin; s < end; ++s) {
       Units value = states_.value[s] + arc.value;
       if (value >= most) continue;
       const Units cost = states_.cost[s] + arc.cost;
       const Units use = states_.use[s] + arc.value - arc.cost;
-      const Units rest = completions_[i].least_cost(at(arc.to), trellis_.credit - use + slop());
+      const Units rest =
+          completions_[i].least_cost(at(arc.to), trellis_.credit - use + slop(), hint);
       if (cost + rest + trellis_.credit >= trellis_.room + slop()) continue;
       const double* before = states_.room.data() + s * states_.variables;
       const std::size_t room = found_.room.size();
@@ -200,6 +213,7 @@ class ExactSweep {
         found_.room.resize(room);
         continue;
       }
+      found_.order.push_back({cost, found_.room[room], static_cast<int>(found_.cost.size())});
       found_.value.push_back(value);
       found_.cost.push_back(cost);
       found_.use.push_back(use);
@@ -210,20 +224,14 @@ class ExactSweep {
   // Of the candidates for one frontier, those that no other is at least as good as.
   void keep_best(States& next, std::vector<Trace>& traces) {
     const std::size_t width = next.variables;
-    const std::size_t count = found_.value.size();
-    order_.resize(count);
-    std::iota(order_.begin(), order_.end(), 0);
     const auto room = [&](int s) { return found_.room.data() + at(s) * width; };
-    std::sort(order_.begin(), order_.end(), [&](int a, int b) {
-      const Units cost_a = found_.cost[at(a)] / tie_, cost_b = found_.cost[at(b)] / tie_;
-      if (cost_a != cost_b) return cost_a < cost_b;
-      for (std::size_t v = 0; v < width; ++v) {
-        if (room(a)[v] != room(b)[v]) return room(a)[v] > room(b)[v];
-      }
-      return a < b;
-    });
+    merge_runs(found_.order, found_.runs, buffer_,
+               [](const Candidates::Place& a, const Candidates::Place& b) {
+                 return a.cost != b.cost ? a.cost < b.cost : a.room > b.room;
+               });
     Front front(width);
-    for (int s : order_) {
+    for (const Candidates::Place& place : found_.order) {
+      const int s = place.number;
       if (!front.add(room(s))) continue;
       next.value.push_back(found_.value[at(s)]);
       next.cost.push_back(found_.cost[at(s)]);
@@ -231,7 +239,8 @@ class ExactSweep {
       next.room.insert(next.room.end(), room(s), room(s) + width);
       traces.push_back(found_.trace[at(s)]);
     }
-    budget_.add(static_cast<double>(count) * kStateWork + front.work() * kCompareWork);
+    budget_.add(static_cast<double>(found_.order.size()) * kStateWork +
+                front.work() * kCompareWork);
   }
 
   // Too many: those go that promise least, and what they promise is noted.
@@ -272,13 +281,12 @@ class ExactSweep {
   Budget& budget_;
   RowPlan plan_;
   std::vector<Completions> completions_;
-  Units tie_ = 1;
   std::vector<std::vector<Limits>> limits_;  // per layer and variable after it
   std::vector<Vector> taken_;                // per layer: [arc * parts + part]
   States states_;
   std::vector<std::vector<Trace>> traces_;  // per layer and state after it
   Candidates found_;
-  std::vector<int> order_;
+  std::vector<Candidates::Place> buffer_;
   Units left_out_ = 0;
 };
 

@@ -113,19 +113,24 @@ class TrellisBuilder {
     return terms;
   }
 
-  void add_term(const Term& term, std::uint64_t key, Vector& sum) const {
-    const int other = term.place.label(key);
-    for (std::size_t l = 0; l < sum.size(); ++l) {
-      const int label = static_cast<int>(l);
-      sum[l] += term.earlier_is_a ? edge_value(net_, *term.edge, other, label)
-                                  : edge_value(net_, *term.edge, label, other);
+  // The edge's values, [label of the earlier node * labels of n + label of n].
+  Vector values_of(const Term& term, int n) const {
+    Vector values;
+    for (int k = 0; k < static_cast<int>(term.place.count); ++k) {
+      for (int l = 0; l < net_.label_count(n); ++l) {
+        values.push_back(term.earlier_is_a ? edge_value(net_, *term.edge, k, l)
+                                           : edge_value(net_, *term.edge, l, k));
+      }
     }
+    return values;
   }
 
   // Forward: the frontiers that can be reached below the cutoff.
   void extend(std::size_t i) {
     const int n = order_[i];
     const std::vector<Term> terms = terms_of(i);
+    std::vector<Vector> values;
+    for (const Term& term : terms) values.push_back(values_of(term, n));
     std::vector<std::pair<Place, std::uint64_t>> kept;  // places before, strides after
     std::uint64_t stride = 0;
     for (const Place& place : frontiers_[i + 1]) {
@@ -136,23 +141,26 @@ class TrellisBuilder {
       }
     }
     TrellisLayer layer;
-    layer.node = n;
+    layer.nodes = {n};
     std::vector<std::uint64_t> keys;
     std::vector<Units> least;
     std::unordered_map<std::uint64_t, int> known;
     Vector sum;
     for (std::size_t f = 0; f < keys_[i].size(); ++f) {
       sum = net_.cost(n);
-      for (const Term& term : terms) add_term(term, keys_[i][f], sum);
+      for (std::size_t t = 0; t < terms.size(); ++t) {
+        const double* row = values[t].data() + at(terms[t].place.label(keys_[i][f])) * sum.size();
+        for (std::size_t l = 0; l < sum.size(); ++l) sum[l] += row[l];
+      }
       std::uint64_t base = 0;
       for (const auto& [place, after] : kept) {
         base += static_cast<std::uint64_t>(place.label(keys_[i][f])) * after;
       }
       for (std::size_t l = 0; l < sum.size(); ++l) {
-        if (!(sum[l] * trellis_.scale < static_cast<double>(trellis_.room))) continue;
-        const Units value = units(sum[l]);
+        const double scaled = sum[l] * trellis_.scale;
+        if (!(scaled < static_cast<double>(trellis_.room - least_[i][f]))) continue;
+        const auto value = static_cast<Units>(scaled + 0.5);
         const Units total = least_[i][f] + value;
-        if (total >= trellis_.room) continue;
         const std::uint64_t key = base + l * stride;
         const auto [to, added] = known.emplace(key, static_cast<int>(keys.size()));
         if (added) {
@@ -163,7 +171,7 @@ class TrellisBuilder {
         layer.arcs.push_back({static_cast<int>(f), to->second, static_cast<int>(l), value, 0});
       }
     }
-    budget_.add(static_cast<double>(keys_[i].size() * sum.size() * (terms.size() + 3)));
+    budget_.add(static_cast<double>(keys_[i].size() * sum.size() * (terms.size() + 2)) * 0.5);
     arcs_ += static_cast<double>(layer.arcs.size());
     widest_since_ = std::max(widest_since_, keys.size());
     trellis_.layers.push_back(std::move(layer));
@@ -214,7 +222,7 @@ class TrellisBuilder {
   void fill(std::size_t i) {
     TrellisLayer& layer = trellis_.layers[i];
     const std::vector<Term> terms = terms_of(i);
-    layer.uses = net_.node(layer.node).uses;
+    layer.uses = net_.node(layer.nodes[0]).uses;
     for (const Term& term : terms) {
       layer.uses.insert(layer.uses.end(), term.edge->uses.begin(), term.edge->uses.end());
     }
@@ -225,7 +233,7 @@ class TrellisBuilder {
         layer.bytes.push_back(bytes);
         price += (prices_[at(use.end)] - prices_[at(use.begin)]) * bytes;
       };
-      for (const RowUse& use : net_.node(layer.node).uses) {
+      for (const RowUse& use : net_.node(layer.nodes[0]).uses) {
         add(use, net_.algebra.vector(use.bytes)[at(arc.label)]);
       }
       for (const Term& term : terms) {

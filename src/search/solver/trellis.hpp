@@ -17,13 +17,14 @@ using Units = std::int64_t;
 struct TrellisArc {
   int from = 0;     // frontier before the layer
   int to = 0;       // frontier after it
-  int label = 0;    // of the layer's node
+  int label = 0;    // of the layer's node, or of all its nodes
   Units value = 0;  // what is added, by the multipliers
   Units cost = 0;   // the same without the rows' prices
 };
 
 struct TrellisLayer {
-  int node = -1;
+  std::vector<int> nodes;           // one at first
+  std::vector<int> labels;          // of several nodes: [arc's label * nodes + node]
   std::vector<TrellisArc> arcs;     // by `to`, then `from`
   std::vector<std::size_t> begins;  // per frontier after, and the end
   std::vector<Units> least;         // per frontier before: value of the best path to it

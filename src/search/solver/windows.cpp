@@ -5,16 +5,18 @@
 #include <utility>
 
 #include "search/solver/arrangement.hpp"
+#include "search/solver/contract.hpp"
 #include "search/solver/exact_sweep.hpp"
 #include "search/solver/reduce.hpp"
 
 namespace autopar::solver {
 namespace {
 
-constexpr double kMostArcs = 3e6;
+constexpr double kMostArcs = 4e6;
 constexpr double kFirstPart = 1.0 / 32;  // of the gap, for the first window
 // Windows widen by this factor from where they are no longer cheap: the work grows much faster.
-constexpr double kWidening = 1.4;
+constexpr double kWidening = 1.3;
+constexpr double kAlmostAll = 0.8;  // then all of it at once
 constexpr double kCheapWindow = 1e7;
 
 // Labels of a network made by Dual::survivors(), as labels of the network that the dual is of.
@@ -55,9 +57,10 @@ Found search_window(const Network& net, const Dual& dual, double cutoff, Budget&
   if (child->impossible || child->constant >= cutoff) return {.bound = cutoff};
   Found found = {.bound = child->constant};
   const std::vector<int> order = narrow_order(*child);
-  const std::optional<Trellis> trellis = build_trellis(*child, order, cutoff, kMostArcs, budget);
+  std::optional<Trellis> trellis = build_trellis(*child, order, cutoff, kMostArcs, budget);
   if (!trellis) return found;
   if (trellis->least >= trellis->room) return {.bound = cutoff};
+  contract(*trellis, budget);
   const Swept swept = sweep_exactly(*child, *trellis, budget);
   const double left_out = child->constant + static_cast<double>(swept.left_out) / trellis->scale;
   found.bound = swept.left_out < trellis->room ? std::max(found.bound, left_out) : cutoff;
@@ -90,7 +93,8 @@ Found search_windows(const Network& net, const Dual& dual, double cutoff, Budget
       cutoff = budget.strictly_below(found.value);
     }
     if (all.bound < std::min(below, cutoff) || part >= 1) break;
-    part = std::min(1.0, part * (budget.work - work < kCheapWindow ? 2.0 : kWidening));
+    part *= budget.work - work < kCheapWindow ? 2.0 : kWidening;
+    if (part > kAlmostAll) part = 1;
   }
   return all;
 }
