@@ -111,9 +111,6 @@ class ExactSweep {
     return labels;
   }
 
-  // Of rounding, at most.
-  Units slop() const { return static_cast<Units>(trellis_.layers.size()) + 2; }
-
   // What part p of the step takes off on an arc.
   double taken(std::size_t i, std::size_t arc, std::size_t p) const {
     const TrellisLayer& layer = trellis_.layers[i];
@@ -191,8 +188,8 @@ class ExactSweep {
       const Units cost = states_.cost[s] + arc.cost;
       const Units use = states_.use[s] + arc.value - arc.cost;
       const Units rest =
-          completions_[i].least_cost(at(arc.to), trellis_.credit - use + slop(), hint);
-      if (cost + rest + trellis_.credit >= trellis_.room + slop()) continue;
+          completions_[i].least_cost(at(arc.to), trellis_.credit - use + trellis_.slop, hint);
+      if (cost + rest + trellis_.credit >= trellis_.room + trellis_.slop) continue;
       const double* before = states_.room.data() + s * states_.variables;
       const std::size_t room = found_.room.size();
       bool fits = true;

@@ -9,6 +9,7 @@ namespace autopar::solver {
 namespace {
 
 constexpr double kUnits = 0x1p56;  // in the cutoff; sums stay below 2^63
+constexpr Units kPriceSlop = 1 << 10;
 constexpr double kMostKeys = 0x1p62;
 constexpr double kPruneArcs = 1e5;     // as many since the last time
 constexpr std::size_t kNarrow = 2000;  // frontiers
@@ -39,8 +40,10 @@ class TrellisBuilder {
     }
     trellis_.scale = kUnits / (std::abs(cutoff) + std::abs(credit));
     trellis_.credit = units(credit);
-    // Each arc is rounded, twice; what might be below the cutoff stays.
-    trellis_.room = units(cutoff - net.constant) + static_cast<Units>(order.size()) + 2;
+    // Each arc is rounded, twice, and prices are products of doubles. What might be below the
+    // cutoff stays.
+    trellis_.slop = 2 * static_cast<Units>(order.size()) + kPriceSlop;
+    trellis_.room = units(cutoff - net.constant) + trellis_.slop;
   }
 
   std::optional<Trellis> run() {

@@ -38,6 +38,7 @@ struct Trellis {
   std::vector<TrellisLayer> layers;
   double scale = 1;  // units per unit of value
   Units room = 0;    // paths of at least this value are at the cutoff or above
+  Units slop = 0;    // more than what rounding can add up to
   Units credit = 0;  // what the capacities are worth by the rows' prices
   Units least = 0;   // value of the best path
 };
