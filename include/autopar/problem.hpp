@@ -91,6 +91,9 @@ struct SolveOptions {
   int threads = 1;                 // never changes the result
   // A plan is worth nothing unless cheaper than this: lets the search over meshes stop early.
   double cutoff = kInfinity;
+  // Where what was found without the memory limit is not within it, stop before the limit is looked
+  // at (`deferred`): another mesh may be cheaper than this one is even without the limit.
+  bool defer_limit = false;
   const std::atomic<bool>* stop = nullptr;  // set from outside: return the best so far
   std::function<void(const SolveProgress&)> progress;
 };
@@ -108,6 +111,7 @@ struct Solution {
   // What sharding propagation minimises exactly on request: its relative gap.
   double redistribution_gap = 0;
   bool cut_off = false;      // stopped since lower_bound >= cutoff; not feasible then
+  bool deferred = false;     // see SolveOptions::defer_limit; a plan that fits may be there or not
   bool interrupted = false;  // by time limit or stop
   // Infeasible by memory: the smallest peak that was found, and when. Proven minimum if so said.
   double least_peak_use = kInfinity;

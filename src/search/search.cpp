@@ -61,25 +61,46 @@ struct Search {
   double unlimited_bound = kInfinity;
   Tightest tightest = {};
 
+  // Meshes whose best plan is not within the memory limit wait until the others have shown how
+  // cheap a plan has to be; then those with the least bound come first.
   Status try_all(const std::vector<Mesh>& meshes) {
+    outcome.trials.resize(meshes.size());
+    std::vector<std::size_t> waiting;
     for (std::size_t m = 0; m < meshes.size(); ++m) {
-      MeshTrial trial;
+      MeshTrial& trial = outcome.trials[m];
       trial.mesh = meshes[m];
-      const Seconds left = request.solve.time_limit - seconds_since(start);
-      if (left <= 0 || stop_requested()) {
-        outcome.interrupted = true;
-      } else {
-        const Status tried = try_mesh(trial, left / static_cast<double>(meshes.size() - m));
-        if (!tried) {
-          // Another mesh may keep what this one cannot.
-          if (!has_wishes() || tried.error().code != ErrorCode::kInput) return tried.error();
-          trial.end = TrialEnd::kPinsNotKept;
-          trial.why = tried.error().message;
-        }
+      AUTOPAR_TRY(deferred, try_in_time(trial, meshes.size() - m, meshes.size() > 1));
+      if (deferred) waiting.push_back(m);
+    }
+    std::stable_sort(waiting.begin(), waiting.end(), [&](std::size_t a, std::size_t b) {
+      return outcome.trials[a].lower_bound < outcome.trials[b].lower_bound;
+    });
+    for (std::size_t w = 0; w < waiting.size(); ++w) {
+      MeshTrial& trial = outcome.trials[waiting[w]];
+      if (trial.lower_bound >= best * (1 - request.solve.gap)) {
+        if (trial.end != TrialEnd::kPlan) trial.end = TrialEnd::kPruned;
+        continue;
       }
-      outcome.trials.push_back(std::move(trial));
+      AUTOPAR_TRY(deferred, try_in_time(trial, waiting.size() - w, false));
+      AUTOPAR_CHECK(!deferred, "a search was deferred again");
     }
     return Ok{};
+  }
+
+  // Within a part of the time that is left. True where the memory limit has not been looked at.
+  Result<bool> try_in_time(MeshTrial& trial, std::size_t meshes_left, bool may_defer) {
+    const Seconds left = request.solve.time_limit - seconds_since(start);
+    if (left <= 0 || stop_requested()) {
+      outcome.interrupted = true;
+      return false;
+    }
+    auto deferred = try_mesh(trial, left / static_cast<double>(meshes_left), may_defer);
+    if (deferred) return deferred;
+    // Another mesh may keep what this one cannot.
+    if (!has_wishes() || deferred.error().code != ErrorCode::kInput) return deferred.error();
+    trial.end = TrialEnd::kPinsNotKept;
+    trial.why = deferred.error().message;
+    return false;
   }
 
   bool stop_requested() const { return request.solve.stop && request.solve.stop->load(); }
@@ -92,42 +113,51 @@ struct Search {
   }
 
   // Keeps the better plan. Errors are pins that this mesh cannot keep, or bugs of an op's rule.
-  Status try_mesh(MeshTrial& trial, Seconds time) {
+  Result<bool> try_mesh(MeshTrial& trial, Seconds time, bool may_defer) {
     const auto begin = std::chrono::steady_clock::now();
     AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, trial.mesh));
     AUTOPAR_TRY(built, build_problem(request, *model));
-    trial.build_seconds = seconds_since(begin);
+    const Seconds build_seconds = seconds_since(begin);
+    trial.build_seconds += build_seconds;
+    trial.candidates = 0;
     trial.nodes = built.problem.nodes.size();
     trial.edges = built.problem.edges.size();
     for (const ProblemNode& node : built.problem.nodes) trial.candidates += node.cost.size();
     const auto solving = std::chrono::steady_clock::now();
     SolveOptions options = request.solve;
-    options.time_limit = std::max(1e-3, time - trial.build_seconds);
+    options.time_limit = std::max(1e-3, time - build_seconds);
+    options.defer_limit = may_defer;
     // A plan that is better by less than the gap is not worth the time.
     options.cutoff = std::min(options.cutoff, best * (1 - request.solve.gap));
     AUTOPAR_TRY(solution, searcher.solve(request, built, options));
     if (solution.feasible && searcher.proves_bound && model->conventions().first_of_equals) {
       solution = first_of_equals(built, std::move(solution), options);
     }
-    trial.solve_seconds = seconds_since(solving);
-    trial.lower_bound = solution.lower_bound;
+    trial.solve_seconds += seconds_since(solving);
+    trial.lower_bound = std::max(trial.lower_bound, solution.lower_bound);
     trial.stopped = solution.interrupted;
     outcome.interrupted |= solution.interrupted;
     unlimited_bound = std::min(unlimited_bound, solution.unlimited_lower_bound);
     if (solution.feasible) {
       trial.end = TrialEnd::kPlan;
-      return keep_better(built, solution, *model, trial);
+      AUTOPAR_RETURN_IF_ERROR(keep_better(built, solution, *model, trial));
+      return solution.deferred;
     }
+    if (solution.deferred) {
+      trial.end = TrialEnd::kNothingFound;
+      return true;
+    }
+    if (trial.end == TrialEnd::kPlan) return false;
     if (solution.lower_bound == kInfinity) {
       trial.end = TrialEnd::kNothingFits;
     } else if (solution.cut_off || solution.lower_bound >= options.cutoff) {
       trial.end = TrialEnd::kPruned;
-      return Ok{};
+      return false;
     } else {
       trial.end = TrialEnd::kNothingFound;
     }
     note_infeasible(trial.mesh, solution);
-    return Ok{};
+    return false;
   }
 
   Status keep_better(const MeshProblem& built, const Solution& solution, CostModel& model,
@@ -135,16 +165,16 @@ struct Search {
     const auto begin = std::chrono::steady_clock::now();
     Strategy strategy = strategy_of(request.graph, built, solution.choices);
     AUTOPAR_TRY(cost, evaluate(request.graph, request.rules, strategy, model, request.updates));
-    trial.evaluate_seconds = seconds_since(begin);
-    trial.cost = cost.total();
+    trial.evaluate_seconds += seconds_since(begin);
+    trial.cost = std::min(trial.cost, cost.total());
     const double tolerance = 1e-9 * std::max(1e-9, solution.cost);
     AUTOPAR_CHECK(std::abs(cost.total() - solution.cost) <= tolerance,
                   "the evaluator prices the plan at " + std::to_string(cost.total()) +
                       " s, the searcher at " + std::to_string(solution.cost) + " s");
     if (solution.lower_bound >= solution.cost) trial.lower_bound = trial.cost;
     trial.lower_bound = std::min(trial.lower_bound, trial.cost);
-    if (trial.cost < best) {
-      best = trial.cost;
+    if (cost.total() < best) {
+      best = cost.total();
       outcome.strategy = std::move(strategy);
       outcome.cost = std::move(cost);
       if (searcher.explain) {
@@ -192,7 +222,7 @@ struct Search {
         MeshTrial again;
         again.mesh = trial.mesh;
         if (attempt.best < kInfinity || trial.end == TrialEnd::kPinsNotKept) continue;
-        if (!attempt.try_mesh(again, kInfinity)) continue;
+        if (!attempt.try_mesh(again, kInfinity, false)) continue;
       }
       best = attempt.best;
       outcome.strategy = std::move(attempt.outcome.strategy);

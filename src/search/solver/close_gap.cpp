@@ -18,6 +18,8 @@ constexpr double kFoldedTrial = 0.2;  // of the work that is left, for exploring
 constexpr double kFoldedGap = 1e-3;   // less than this is left to the whole network
 constexpr double kSettled = 0.02;     // eight passes gain less than this part of what is missing
 constexpr double kFoldedPart = 0.5;   // of the work that is left
+constexpr StepReach kFoldedReach = {0.05, 1e-5};
+constexpr int kPassesBeforeMix = 4;
 // How far above the bound the first trial looks, as a part of the gap; the next ones look further
 // or less far, as it went.
 constexpr double kFirstPart = 1.0 / 16;
@@ -58,10 +60,10 @@ class GapClosing {
     if (options_.fold) begin_folded(dual);
     const double limit = budget_.work_limit;
     limit_small_gap(limit);
-    tighten_root(dual);
+    const bool enough = tighten_root(dual);
     budget_.work_limit = limit;
     small_ = kInfinity;
-    if (options_.enough && options_.enough()) return finish(bound_);
+    if (enough) return finish(bound_);
     return close(dual);
   }
 
@@ -110,7 +112,7 @@ class GapClosing {
     const BudgetShare share(budget_, kFoldedPart);
     const std::unique_ptr<Network> folded = folded_network(net_, like);
     Dual messages(*folded, like.edges_in);
-    if (!net_.capacity.empty()) price_folded(*folded, messages);
+    if (!net_.capacity.empty()) price_folded(*folded, like, messages);
     const GapOptions plain;
     const Report to_nobody = [](double, const std::vector<int>&) {};
     GapClosing closing(*folded, cutoff_, budget_, to_nobody, plain);
@@ -124,16 +126,22 @@ class GapClosing {
     }
     dual.take_over(messages, like.edge_of, like.edges_in);
     take_unfolded(like, closing.best_);
+    folded_ = true;
   }
 
-  // Multipliers for the folded network; labels that are too dear die on a copy only.
-  void price_folded(const Network& folded, Dual& messages) {
+  // Multipliers for the folded network; labels that are too dear die on a copy only. What is met
+  // on the way is there to be mixed.
+  void price_folded(const Network& folded, const Fold& like, Dual& messages) {
     if (options_.prices != nullptr) set_prices(messages);
     Dual priced = messages;
     Incumbent best;
+    Pool met;
     double cutoff = cutoff_;
-    tighten_rows(folded, priced, cutoff, best, budget_, kRootSteps);
+    tighten(folded, priced, cutoff, best, budget_, kSettlingPasses);
+    tighten_rows(folded, priced, cutoff, best, budget_, kRootSteps, kFoldedReach, &met);
     messages.set_multipliers(priced.multipliers());
+    for (const std::vector<int>& labels : met.met) pool_.add(unfold(like, labels));
+    for (const std::vector<int>& labels : met.fitting) pool_.add_fitting(unfold(like, labels));
   }
 
   void take_unfolded(const Fold& like, const Found& found) {
@@ -166,42 +174,62 @@ class GapClosing {
     return false;
   }
 
-  void tighten_root(Dual& dual) {
+  // True where the caller has seen enough.
+  bool tighten_root(Dual& dual) {
     Incumbent best;
     if (net_.capacity.empty()) {
       const BudgetShare share(budget_, 0.5);
       tighten(net_, dual, cutoff_, best, budget_, kRootPasses);
     } else {
+      if (folded_) {
+        mix_folded(dual, best);
+        if (show(dual, best)) return true;
+      }
       tighten_rows_and_mix(dual, best);
     }
-    if (best.value < kInfinity) offer(best.value, lift(net_, best.labels));
+    return show(dual, best);
+  }
+
+  // Bound, the best so far and what is favoured now go to the caller, who may have enough of it.
+  bool show(const Dual& dual, const Incumbent& best) {
+    take(best);
     if (options_.minimiser != nullptr && !dual.exhausted()) {
       std::vector<int> labels = dual.decode();
       dual.improve(labels);
       *options_.minimiser = lift(net_, labels);
     }
     raise(dual.exhausted() ? cutoff_ : dual.bound());
+    if (options_.prices != nullptr && !net_.capacity.empty()) note_prices(dual);
+    return options_.enough && options_.enough();
+  }
+
+  void mix_folded(Dual& dual, Incumbent& best) {
+    for (int pass = 0; pass < kPassesBeforeMix && !budget_.over(); ++pass) {
+      dual.pass(kInfinity);
+      budget_.add(dual.work_per_pass());
+    }
+    mix(dual, pool_, best);
   }
 
   // The messages settle before the multipliers move; and the last digits of the multipliers are for
-  // those gaps that they can close, or where they cost nothing.
+  // those gaps that they can close, or where they cost nothing. A folded network's multipliers are
+  // good to the last digits already.
   void tighten_rows_and_mix(Dual& dual, Incumbent& best) {
-    if (options_.prices != nullptr) set_prices(dual);
-    Pool pool;
+    if (options_.prices != nullptr && !folded_) set_prices(dual);
     const double before = budget_.work;
     for (const StepReach& reach : kReaches) {
       const double missing = (cutoff_ - dual.bound()) / cutoff_;
       const bool last = &reach != kReaches;
+      if (!last && folded_) continue;
       if (dual.exhausted() || dual.bound() >= cutoff_) break;
       if (last && missing < kCloseEnough && budget_.work - before > kCheapWork) break;
       {
         const BudgetShare share(budget_, kRowsPart);
         if (!last) tighten(net_, dual, cutoff_, best, budget_, kSettlingPasses);
-        tighten_rows(net_, dual, cutoff_, best, budget_, kRootSteps, reach, &pool);
+        tighten_rows(net_, dual, cutoff_, best, budget_, kRootSteps, reach, &pool_);
       }
-      mix(dual, pool, best);
+      mix(dual, pool_, best);
     }
-    if (options_.prices != nullptr) note_prices(dual);
   }
 
   void mix(const Dual& dual, const Pool& pool, Incumbent& best) {
@@ -291,6 +319,8 @@ class GapClosing {
   const GapOptions& options_;
   double bound_ = 0;
   double small_ = kInfinity;  // the gap that the work is limited for
+  bool folded_ = false;       // the dual began with a folded network's
+  Pool pool_;                 // of what was met there
   Found best_;
 };
 

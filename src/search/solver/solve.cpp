@@ -59,8 +59,11 @@ class Search {
     const bool limited = problem_.use_limit < kInfinity;
     const Found unlimited = solve_without_limit(limited);
     if (result_.cut_off || unlimited.bound == kInfinity) return finish();
-    if (limited && !proven() && !close_enough() && !unlimited_fits_) solve_with_limit();
-    if (budget_.patient && result_.feasible && !proven() && !budget_.over()) {
+    if (limited && !proven() && !close_enough() && !unlimited_fits_) {
+      result_.deferred = options_.defer_limit;
+      if (!options_.defer_limit) solve_with_limit();
+    }
+    if (budget_.patient && !result_.deferred && result_.feasible && !proven() && !budget_.over()) {
       search_neighbourhoods(problem_, best_choices_, result_.lower_bound, options_.threads, budget_,
                             reporter());
     }

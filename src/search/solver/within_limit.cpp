@@ -11,6 +11,7 @@ namespace autopar::solver {
 namespace {
 
 constexpr int kRounds = 30;
+constexpr std::size_t kManyTimes = 8, kWorstTimes = 2;
 constexpr double kManyEntries = 5e5;  // of all tables; smaller problems need no such beginning
 constexpr double kPricesPart = 0.3;   // of the work that is left, for where to begin
 // A gap below this part of the value is worth only so much work.
@@ -48,7 +49,7 @@ class LimitedSearch {
       take(start);
     }
     const double work = budget_.work;
-    bool whole = !budget_.patient;  // the first rounds must leave time for others
+    bool whole = false;  // the first rounds must leave time for others
     for (int round = 0; round < kRounds && bound_ < cutoff_ && !budget_.over(); ++round) {
       const std::size_t before = times_.size();
       {
@@ -130,21 +131,22 @@ class LimitedSearch {
     report_(bound_, best_.labels);
   }
 
-  // Of every stretch of time that does not fit, the worst time.
+  // Of every stretch of time that does not fit, the worst time; where these are many, the worst of
+  // all: the others mostly follow it.
   void add_overfull_times(const std::vector<int>& labels) {
     const Vector uses = uses_of(*all_, labels);
-    int worst = -1;
-    for (std::size_t r = 0; r <= uses.size(); ++r) {
-      const double over = r < uses.size() ? uses[r] - all_->capacity[r] : 0;
-      if (over > 0) {
-        if (worst < 0 || over > uses[at(worst)] - all_->capacity[at(worst)]) {
-          worst = static_cast<int>(r);
-        }
-      } else if (worst >= 0) {
-        times_.insert(all_->row_time[at(worst)]);
-        worst = -1;
-      }
+    std::vector<std::pair<double, int>> worst;  // how much is missing, when
+    bool within = true;
+    for (std::size_t r = 0; r < uses.size(); ++r) {
+      const double over = uses[r] - all_->capacity[r];
+      if (over > 0 && within) worst.emplace_back(over, all_->row_time[r]);
+      if (over > 0 && over > worst.back().first) worst.back() = {over, all_->row_time[r]};
+      within = !(over > 0);
     }
+    std::stable_sort(worst.begin(), worst.end(),
+                     [](const auto& a, const auto& b) { return a.first > b.first; });
+    if (!budget_.patient && worst.size() > kManyTimes) worst.resize(kWorstTimes);
+    for (const auto& [over, time] : worst) times_.insert(time);
   }
 
   void raise(double bound) {
