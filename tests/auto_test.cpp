@@ -119,15 +119,15 @@ TEST_CASE("auto: no dearer than rec, propagate and data_parallel on random graph
 }
 
 TEST_CASE("auto: no dearer than rec, propagate and data_parallel on models", "[auto]") {
-  std::vector<fs::path> files;
-  const char* source = std::getenv("AUTOPAR_SOURCE");
-  if (source != nullptr) files.push_back(fs::path(source) / "models" / "mlp.onnx");
-  if (source != nullptr) files.push_back(fs::path(source) / "models" / "gpt2_tiny.onnx");
-  if (const char* shared = std::getenv("AUTOPAR_SHARED"); shared != nullptr) {
-    for (const char* name : {"tiny_dlrm.onnx", "tiny_moe_gather.onnx"}) {
-      files.push_back(fs::path(shared) / "data" / "models" / name);
-    }
-  }
+  const std::string source = AUTOPAR_SOURCE;
+  const char* given = std::getenv("AUTOPAR_SHARED");
+  const std::string shared = given ? given : source + "/../shared";
+  const std::vector<fs::path> files = {
+      source + "/models/mlp.onnx",
+      source + "/models/gpt2_tiny.onnx",
+      shared + "/data/models/tiny_dlrm.onnx",
+      shared + "/data/models/tiny_moe_gather.onnx",
+  };
   for (const fs::path& file : files) {
     if (!fs::exists(file)) {
       WARN("skipped: no " << file);

@@ -60,7 +60,7 @@ struct SearchRequest {
   std::string cost_model = "roofline";  // a row of cost_models()
   std::optional<Mesh> mesh = {};        // fixed; else mesh_candidates up to max_axes
   int max_axes = 0;                     // 0: the default of the searcher
-  Bytes memory_limit = 0;  // 0: the device's memory
+  Bytes memory_limit = 0;               // 0: the device's memory
   bool limit_memory = true;
   BoundaryLayout inputs = {};
   BoundaryLayout outputs = {};
