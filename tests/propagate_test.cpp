@@ -348,6 +348,66 @@ TEST_CASE("out_strategy alone", "[propagate]") {
   CHECK(p.counts("fc2") == Counts{{4, 1}, {1, 1}});
 }
 
+// The spec in which a value is read.
+std::string hub_of(const Graph& graph, const Strategy& strategy, const std::string& name) {
+  for (std::size_t v = 0; v < graph.values.size(); ++v) {
+    if (graph.values[v].name == name) return to_text(strategy.values[v].hub, strategy.mesh);
+  }
+  return "";
+}
+
+TEST_CASE("an out_strategy that a ReduceScatter gives", "[propagate]") {
+  // The contraction is split, so that the product is a partial sum: read by one op, by two, or by
+  // none but the caller.
+  for (int readers : {0, 1, 2}) {
+    GraphBuilder b;
+    const ValueId x = b.input("X", {512, 256});
+    const ValueId w = b.parameter("W", {256, 512});
+    const ValueId h = b.op("MatMul", {x, w}, {512, 512}, {}, "mm");
+    const std::string name = b.graph.value(h).name;
+    b.graph.outputs = {h};
+    if (readers > 0) b.graph.outputs = {b.op("Relu", {h}, {512, 512}, {}, "relu")};
+    if (readers > 1) b.graph.outputs.push_back(b.op("Neg", {h}, {512, 512}, {}, "neg"));
+    Propagated p(b.graph, {2, 4});
+    OpPin& pin = p.request.pins.ops["mm"];
+    pin.in_strategy = Counts{{2, 4}, {4, 1}};
+    const std::vector<std::pair<Counts, std::string>> cases = {
+        {{{8, 1}}, "[{ib,nvlink},{}]"},
+        {{{2, 4}}, "[{ib},{nvlink}]"},
+    };
+    for (const auto& [counts, hub] : cases) {
+      pin.out_strategy = counts;
+      for (const std::string searcher : {"propagate", "dp", "rec", "auto"}) {
+        p.request.searcher = searcher;
+        INFO(readers << " readers, " << searcher << ", " << hub);
+        const auto found = search(p.request);
+        REQUIRE(found.ok());
+        CHECK(hub_of(p.graph, found->strategy, name) == hub);
+        int scatters = 0;
+        for (const CostTerm& term : found->cost.terms) {
+          scatters += term.collective.kind == CollectiveKind::kReduceScatter;
+        }
+        CHECK(scatters == 1);
+      }
+    }
+    p.request.searcher = "propagate";
+    // What no scattering gives, and what the reader is pinned not to take.
+    pin.out_strategy = Counts{{1, 8}};
+    const auto refused = search(p.request);
+    REQUIRE(!refused);
+    CHECK(refused.error().code == ErrorCode::kInput);
+    CHECK(refused.error().message.find("out_strategy [[1,8]] cannot be kept") != std::string::npos);
+    if (readers != 1) continue;
+    pin.out_strategy = Counts{{8, 1}};
+    p.request.pins.ops["relu"].in_strategy = Counts{{1, 8}};
+    const auto conflict = search(p.request);
+    REQUIRE(!conflict);
+    CHECK(conflict.error().code == ErrorCode::kInput);
+    CHECK(conflict.error().message.find("'mm'") != std::string::npos);
+    CHECK(conflict.error().message.find("'relu'") != std::string::npos);
+  }
+}
+
 TEST_CASE("over the memory limit is no plan", "[propagate]") {
   Propagated p(mlp(), {4});
   p.request.memory_limit = 1 << 20;

@@ -26,8 +26,9 @@ struct OpTable {
 
 class Builder {
  public:
-  Builder(const SearchRequest& request, CostModel& model)
+  Builder(const SearchRequest& request, CostModel& model, std::vector<FixedRead> reads)
       : request_(request),
+        reads_(std::move(reads)),
         graph_(request.graph),
         model_(model),
         readers_(readers_of(graph_)),
@@ -123,20 +124,21 @@ class Builder {
     const Rule& rule = request_.rules.rules[id.index()];
     const auto pin = request_.pins.ops.find(op.name);
     const bool has_pin = pin != request_.pins.ops.end();
+    const bool has_read = is_fixed_reader(reads_, id);
     static const std::vector<Assignment> kAny;
     const std::vector<Assignment>& narrowed =
         request_.narrowing ? request_.narrowing->assignments[id.index()] : kAny;
     const bool by_batch = !has_pin && request_.fill == Fill::kDataParallel;
     const std::tuple key(request_.rules.class_of_op[id.index()],
-                         has_pin ? static_cast<int>(id.value) : -1, by_batch ? batch_factor : -1,
-                         narrowed);
+                         has_pin || has_read ? static_cast<int>(id.value) : -1,
+                         by_batch ? batch_factor : -1, narrowed);
     const auto found = tables_of_class_.find(key);
     if (found != tables_of_class_.end()) return found->second;
 
     MeshProblem::OpChoices all;
     std::vector<Assignment> assignments =
         narrowed.empty() ? model_.choices(op, rule, has_pin) : narrowed;
-    if (narrowed.empty() && !has_pin && request_.fill != Fill::kSearch) {
+    if (narrowed.empty() && !has_pin && !has_read && request_.fill != Fill::kSearch) {
       keep_one(assignments, request_.fill == Fill::kDataParallel ? batch_factor : -1);
     }
     for (Assignment& a : assignments) {
@@ -148,6 +150,10 @@ class Builder {
     // What is narrowed was chosen by a searcher that knows the pins.
     if (narrowed.empty() && has_pin) {
       AUTOPAR_TRY(kept, pinned(all, pin->second, graph_, id, rule, model_.mesh()));
+      all = std::move(kept);
+    }
+    if (has_read && narrowed.empty()) {
+      AUTOPAR_TRY(kept, reading(all, reads_, graph_, id, model_.mesh()));
       all = std::move(kept);
     }
     AUTOPAR_TRY(table, price(id, std::move(all)));
@@ -397,6 +403,7 @@ class Builder {
   }
 
   const SearchRequest& request_;
+  const std::vector<FixedRead> reads_;
   const Graph& graph_;
   CostModel& model_;
   std::vector<Readers> readers_;
@@ -418,7 +425,10 @@ class Builder {
 
 Result<MeshProblem> build_problem(const SearchRequest& request, CostModel& model) {
   AUTOPAR_RETURN_IF_ERROR(check_names(request.pins, request.graph));
-  return Builder(request, model).build();
+  KeptPins pins = with_scattered_outputs(request, model);
+  SearchRequest kept = request;
+  kept.pins = std::move(pins.pins);
+  return Builder(kept, model, std::move(pins.reads)).build();
 }
 
 Strategy strategy_of(const Graph& graph, const MeshProblem& problem,

@@ -105,6 +105,123 @@ std::size_t distance(const std::string& a, const std::string& b) {
   return row[b.size()];
 }
 
+// Splits the dimensions of `spec` further by the partial axes from `next` on, until it has these
+// split counts. Depth first: (dimensions + 1)^(partial axes) at most.
+bool scatter(Spec& spec, const AxisList& partial, std::size_t next,
+             const std::vector<std::int64_t>& counts, const Mesh& mesh) {
+  if (split_counts(spec, mesh) == counts) return true;
+  if (next == partial.size()) return false;
+  for (AxisList& dim : spec.dims) {
+    const AxisList before = dim;
+    dim.push_back(partial[next]);
+    std::sort(dim.begin(), dim.end());
+    if (scatter(spec, partial, next + 1, counts, mesh)) return true;
+    dim = before;
+  }
+  return scatter(spec, partial, next + 1, counts, mesh);
+}
+
+// What scattering partial sums makes of a spec, so that it has these split counts, the others
+// reduced; as it is where it has them already.
+std::optional<Spec> scattered(const Spec& spec, const std::vector<std::int64_t>& counts,
+                              const Mesh& mesh) {
+  if (split_counts(spec, mesh) == counts) return spec;
+  Spec found = spec;
+  found.partial.clear();
+  found.reduction = Reduction::kSum;
+  if (counts.size() != spec.dims.size() || !scatter(found, spec.partial, 0, counts, mesh)) {
+    return {};
+  }
+  return found;
+}
+
+// For all outputs of an op; nothing where no partial sum gives one of them.
+std::optional<std::vector<Spec>> scattered_outputs(const OpSpecs& specs, const SplitCounts& counts,
+                                                   const Op& op, const Graph& graph,
+                                                   const Mesh& mesh) {
+  if (counts.size() > op.outputs.size()) return {};
+  std::vector<Spec> found;
+  for (std::size_t j = 0; j < counts.size(); ++j) {
+    if (!op.has_output(j)) return {};
+    auto spec = scattered(specs.outputs[j], counts[j], mesh);
+    if (!spec || !verify(*spec, graph.value(op.outputs[j]).shape, mesh)) return {};
+    found.push_back(std::move(*spec));
+  }
+  return found;
+}
+
+class Scatterer {
+ public:
+  Scatterer(const SearchRequest& request, CostModel& model)
+      : request_(request), graph_(request.graph), model_(model), mesh_(model.mesh()) {
+    kept_.pins = request.pins;
+  }
+
+  KeptPins run() {
+    for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
+      const auto pin = request_.pins.ops.find(graph_.ops[o].name);
+      if (pin == request_.pins.ops.end() || !pin->second.out_strategy) continue;
+      if (readers_.empty()) readers_ = readers_of(graph_);
+      scatter_outputs(OpId(static_cast<std::int64_t>(o)), pin->second);
+    }
+    return std::move(kept_);
+  }
+
+ private:
+  // Pins one op and its outputs in place of its counts, if that is how they can be kept.
+  void scatter_outputs(OpId id, OpPin pin) {
+    const Op& op = graph_.op(id);
+    const Rule& rule = request_.rules.rules[id.index()];
+    const SplitCounts counts = *pin.out_strategy;
+    MeshProblem::OpChoices all;
+    for (Assignment& a : model_.choices(op, rule, true)) {
+      all.specs.push_back(*specs_of(rule, a, mesh_));
+      all.assignments.push_back(std::move(a));
+    }
+    if (pinned(all, pin, graph_, id, rule, mesh_)) return;
+    pin.out_strategy.reset();
+    const auto kept = pinned(all, pin, graph_, id, rule, mesh_);
+    for (std::size_t c = 0; kept && c < kept->assignments.size(); ++c) {
+      const auto found = scattered_outputs(kept->specs[c], counts, op, graph_, mesh_);
+      if (!found) continue;
+      pin_assignment(op, rule, kept->assignments[c]);
+      for (std::size_t j = 0; j < found->size(); ++j) {
+        if ((*found)[j] != kept->specs[c].outputs[j]) pin_output(op.outputs[j], (*found)[j]);
+      }
+      return;
+    }
+  }
+
+  void pin_assignment(const Op& op, const Rule& rule, const Assignment& assignment) {
+    OpPin& pin = kept_.pins.ops[op.name];
+    pin = {};
+    pin.assignment.emplace();
+    for (std::size_t a = 0; a < mesh_.axes.size(); ++a) {
+      const int factor = assignment.factor_of_axis[a];
+      if (factor < 0) continue;
+      (*pin.assignment)[mesh_.axes[a].name] = rule.factors[static_cast<std::size_t>(factor)].name;
+    }
+  }
+
+  void pin_output(ValueId id, const Spec& spec) {
+    const Readers& readers = readers_[id.index()];
+    if (readers.uses.size() == 1 && !readers.is_output) {
+      kept_.reads.push_back(
+          {readers.uses[0].op, static_cast<std::size_t>(readers.uses[0].port), spec});
+      return;
+    }
+    std::string& hub = kept_.pins.values[graph_.value(id).name].hub_spec;
+    if (hub.empty()) hub = to_text(spec, mesh_);
+  }
+
+  const SearchRequest& request_;
+  const Graph& graph_;
+  CostModel& model_;
+  const Mesh& mesh_;
+  std::vector<Readers> readers_;
+  KeptPins kept_;
+};
+
 }  // namespace
 
 std::string nearest_name(const std::string& name, const std::vector<std::string>& names) {
@@ -185,6 +302,38 @@ Status check_names(const Pins& pins, const Graph& graph) {
                        (near.empty() ? "" : "; did you mean '" + near + "'?"));
   }
   return Ok{};
+}
+
+KeptPins with_scattered_outputs(const SearchRequest& request, CostModel& model) {
+  return Scatterer(request, model).run();
+}
+
+Result<MeshProblem::OpChoices> reading(const MeshProblem::OpChoices& all,
+                                       const std::vector<FixedRead>& reads, const Graph& graph,
+                                       OpId id, const Mesh& mesh) {
+  MeshProblem::OpChoices kept = all;
+  for (const FixedRead& read : reads) {
+    if (read.op != id) continue;
+    MeshProblem::OpChoices fewer;
+    for (std::size_t c = 0; c < kept.assignments.size(); ++c) {
+      if (kept.specs[c].inputs[read.port] != read.spec) continue;
+      fewer.assignments.push_back(kept.assignments[c]);
+      fewer.specs.push_back(kept.specs[c]);
+    }
+    kept = std::move(fewer);
+    if (!kept.assignments.empty()) continue;
+    const Op& op = graph.op(id);
+    const Value& value = graph.value(op.inputs[read.port]);
+    return input_error(where(graph.op(value.producer)) + ": its out_strategy gives tensor '" +
+                       value.name + "' as " + to_text(read.spec, mesh) +
+                       ", which its only reader, " + where(op) + ", cannot take as it is" +
+                       (all.assignments.size() > 1 ? "" : " with what is pinned"));
+  }
+  return kept;
+}
+
+bool is_fixed_reader(const std::vector<FixedRead>& reads, OpId op) {
+  return std::any_of(reads.begin(), reads.end(), [&](const FixedRead& r) { return r.op == op; });
 }
 
 }  // namespace autopar

@@ -55,25 +55,30 @@ Seconds Stopwatch::total() const {
 }
 
 // What pins (and --fill) leave of each class of ops on a mesh.
-Result<Allowed> Attempts::allowed_on(const Mesh& mesh) const {
+Result<Allowed> Attempts::allowed_on(const KeptPins& kept, CostModel& model) const {
   Allowed allowed(wiring.op_of_class.size());
-  AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, mesh));
+  const Mesh& mesh = model.mesh();
   const bool any = meshes_of_model(request).empty();
   for (std::size_t c = 0; c < allowed.size(); ++c) {
     const OpId id = wiring.op_of_class[c];
     const Rule& rule = request.rules.rules[id.index()];
-    const auto pin = request.pins.ops.find(request.graph.op(id).name);
-    const bool has_pin = pin != request.pins.ops.end();
-    const bool pick = has_pin || request.fill != Fill::kSearch;
+    const auto pin = kept.pins.ops.find(request.graph.op(id).name);
+    const bool has_pin = pin != kept.pins.ops.end();
+    const bool has_read = is_fixed_reader(kept.reads, id);
+    const bool pick = has_pin || has_read || request.fill != Fill::kSearch;
     if (!pick && any) continue;
     MeshProblem::OpChoices all;
-    for (Assignment& a : model->choices(request.graph.op(id), rule, pick)) {
+    for (Assignment& a : model.choices(request.graph.op(id), rule, pick)) {
       all.specs.push_back(*specs_of(rule, a, mesh));
       all.assignments.push_back(std::move(a));
     }
     if (has_pin) {
-      AUTOPAR_TRY(kept, pinned(all, pin->second, request.graph, id, rule, mesh));
-      allowed[c] = kept.assignments;
+      AUTOPAR_TRY(left, pinned(all, pin->second, request.graph, id, rule, mesh));
+      all = std::move(left);
+    }
+    if (has_pin || has_read) {
+      AUTOPAR_TRY(left, reading(all, kept.reads, request.graph, id, mesh));
+      allowed[c] = std::move(left.assignments);
       continue;
     }
     if (!pick) {
@@ -81,8 +86,8 @@ Result<Allowed> Attempts::allowed_on(const Mesh& mesh) const {
       continue;
     }
     const int factor = request.fill == Fill::kDataParallel ? wiring.batch_factor_of_class[c] : -1;
-    const std::size_t kept = data_parallel_choice(all.assignments, factor, mesh);
-    allowed[c] = {all.assignments[std::min(kept, all.assignments.size() - 1)]};
+    const std::size_t choice = data_parallel_choice(all.assignments, factor, mesh);
+    allowed[c] = {all.assignments[std::min(choice, all.assignments.size() - 1)]};
   }
   return allowed;
 }
@@ -158,9 +163,12 @@ Result<std::vector<Attempt>> Attempts::make(const BytePrices& prices) {
 
 Status Attempts::recurse_on(Attempt& attempt, BytePrices prices) {
   clock.lap();
-  AUTOPAR_TRY(allowed, allowed_on(attempt.mesh));
-  AUTOPAR_TRY(found,
-              recurse(request, wiring, attempt.mesh, allowed, {std::move(prices), true, {}}));
+  AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, attempt.mesh));
+  const KeptPins kept = with_scattered_outputs(request, *model);
+  SearchRequest asked = request;
+  asked.pins = kept.pins;
+  AUTOPAR_TRY(allowed, allowed_on(kept, *model));
+  AUTOPAR_TRY(found, recurse(asked, wiring, attempt.mesh, allowed, {std::move(prices), true, {}}));
   attempt.found = std::move(found);
   attempt.all.resize(attempt.found.assignments.size());
   for (std::size_t o = 0; o < attempt.all.size(); ++o) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <limits>
 
+#include "search/pins.hpp"
 #include "search/rec/recursion.hpp"
 
 namespace autopar::rec {
@@ -65,7 +66,7 @@ struct Attempts {
   bool stopped() const;
 
  private:
-  Result<Allowed> allowed_on(const Mesh& mesh) const;
+  Result<Allowed> allowed_on(const KeptPins& kept, CostModel& model) const;
   Status make_joined(const BytePrices& prices, std::vector<Attempt>& made);
 };
 

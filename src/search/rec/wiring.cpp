@@ -9,14 +9,30 @@ namespace autopar::rec {
 
 namespace {
 
+// Ops that are pinned, or that read what an op with a pinned output makes.
+std::vector<bool> special_ops(const SearchRequest& request) {
+  const Graph& graph = request.graph;
+  std::vector<bool> special(graph.ops.size(), false);
+  for (std::size_t o = 0; !request.pins.ops.empty() && o < graph.ops.size(); ++o) {
+    const Op& op = graph.ops[o];
+    special[o] = request.pins.ops.count(op.name) != 0;
+    for (ValueId input : op.inputs) {
+      if (!input.valid() || !graph.value(input).producer.valid()) continue;
+      const auto pin = request.pins.ops.find(graph.op(graph.value(input).producer).name);
+      if (pin != request.pins.ops.end() && pin->second.out_strategy) special[o] = true;
+    }
+  }
+  return special;
+}
+
 void add_classes(const SearchRequest& request, Wiring& wiring) {
   const Graph& graph = request.graph;
+  const std::vector<bool> special = special_ops(request);
   const std::vector<int> batch = batch_factors(graph, request.rules);
   std::map<std::tuple<int, int, std::string>, int> index;
   for (std::size_t o = 0; o < graph.ops.size(); ++o) {
     const Op& op = graph.ops[o];
-    std::tuple key(request.rules.class_of_op[o], batch[o],
-                   request.pins.ops.count(op.name) ? op.name : std::string());
+    std::tuple key(request.rules.class_of_op[o], batch[o], special[o] ? op.name : std::string());
     const auto [it, is_new] = index.try_emplace(std::move(key), static_cast<int>(index.size()));
     if (is_new) {
       wiring.op_of_class.emplace_back(static_cast<std::int64_t>(o));
