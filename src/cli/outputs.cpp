@@ -44,10 +44,13 @@ void PhaseClock::end_search(const SearchOutcome& outcome) {
     solve += trial.solve_seconds;
     evaluate += trial.evaluate_seconds;
   }
-  const Seconds other = std::max(0.0, lap() - build - solve - evaluate);
-  phases_.emplace_back("build", build + other);
+  const Seconds other = lap() - build - solve - evaluate;
+  phases_.emplace_back("build", build);
   phases_.emplace_back("solve", solve);
   phases_.emplace_back("evaluate", evaluate);
+  // Searches that found nothing, baselines in place of a plan, what `auto` tried beside it.
+  constexpr Seconds kWorthSaying = 1e-3;
+  if (other > kWorthSaying) phases_.emplace_back("other searching", other);
 }
 
 namespace {

@@ -52,6 +52,9 @@ struct Tightest {
   bool proven = true;
 };
 
+// What a search that was stopped without a plan may take beyond its time.
+constexpr Seconds kFallBackSeconds = 2;
+
 struct Search {
   const SearchRequest& request;
   const Searcher& searcher;
@@ -208,26 +211,42 @@ struct Search {
     outcome.unlimited_lower_bound = std::min(unlimited_bound, outcome.lower_bound);
   }
 
-  // Interrupted before the searcher had a plan: better a baseline than nothing.
+  // Interrupted before the searcher had a plan: better a baseline than nothing, but soon. The
+  // cheapest baseline is found quickly, and often fits; what fits is looked for in the time left.
   void fall_back() {
+    const auto begin = std::chrono::steady_clock::now();
+    for (const bool limited : {false, true}) {
+      if (limited && !request.limit_memory) return;
+      for (const char* name : {"data_parallel", "replicate"}) {
+        for (const MeshTrial& trial : outcome.trials) {
+          const Seconds left = kFallBackSeconds - seconds_since(begin);
+          if (best < kInfinity || left <= 0) return;
+          if (trial.end != TrialEnd::kPinsNotKept) try_baseline(name, trial.mesh, limited, left);
+        }
+      }
+    }
+  }
+
+  void try_baseline(const char* name, const Mesh& mesh, bool limited, Seconds time) {
+    const auto baseline = find_searcher(name);
+    AUTOPAR_CHECK(baseline.ok(), "a baseline is not among the searchers");
     SearchRequest plain = request;
     plain.solve.stop = nullptr;
-    plain.solve.time_limit = kInfinity;
-    for (const char* name : {"data_parallel", "replicate"}) {
-      const auto other = find_searcher(name);
-      if (best < kInfinity || !other) return;
-      plain.fill = (*other)->fill;
-      Search attempt{plain, **other};
-      for (const MeshTrial& trial : outcome.trials) {
-        MeshTrial again;
-        again.mesh = trial.mesh;
-        if (attempt.best < kInfinity || trial.end == TrialEnd::kPinsNotKept) continue;
-        if (!attempt.try_mesh(again, kInfinity, false)) continue;
-      }
-      best = attempt.best;
-      outcome.strategy = std::move(attempt.outcome.strategy);
-      outcome.cost = std::move(attempt.outcome.cost);
-    }
+    plain.limit_memory = limited;
+    plain.fill = (*baseline)->fill;
+    Search attempt{plain, **baseline};
+    MeshTrial again;
+    again.mesh = mesh;
+    const auto tried = attempt.try_mesh(again, limited ? time : kInfinity, false);
+    if (!tried || attempt.best == kInfinity) return;
+    if (request.limit_memory && attempt.outcome.cost.memory.total > memory_limit()) return;
+    best = attempt.best;
+    outcome.strategy = std::move(attempt.outcome.strategy);
+    outcome.cost = std::move(attempt.outcome.cost);
+  }
+
+  Bytes memory_limit() const {
+    return request.memory_limit > 0 ? request.memory_limit : request.cluster.device.memory_bytes;
   }
 
   // Every mesh refused the pins: all reasons, each with the meshes that it holds for.
@@ -250,8 +269,7 @@ struct Search {
   }
 
   Error no_plan() const {
-    const double limit = static_cast<double>(
-        request.memory_limit > 0 ? request.memory_limit : request.cluster.device.memory_bytes);
+    const auto limit = static_cast<double>(memory_limit());
     if (tightest.peak == kInfinity) {
       return infeasible_error("no plan fits into " + size_text(limit) +
                               " per device; no plan was found at all. Try more devices, --memory "
