@@ -50,7 +50,7 @@ struct Narrowing {
 };
 
 // Axes of the meshes that are tried where nothing is said about it; rec tries 4.
-inline constexpr int kDefaultAxes = 2;
+inline constexpr int kDefaultAxes = 3;
 
 struct SearchRequest {
   const Graph& graph;
