@@ -18,25 +18,28 @@ void keep_front(std::vector<Completion>& list) {
   list.resize(kept);
 }
 
-// Joins neighbours that differ by less than `loss` in use or in cost.
-std::vector<Completion> joined(const std::vector<Completion>& list, Units loss) {
-  std::vector<Completion> result;
+// Joins neighbours that differ by no more than `loss` in use or in cost.
+void join(std::vector<Completion>& list, Units loss) {
+  std::size_t kept = 0;
   Completion first = {};
   for (const Completion& completion : list) {
-    if (!result.empty() &&
-        std::min(completion.use - first.use, first.cost - completion.cost) <= loss) {
-      result.back().cost = completion.cost;
+    if (kept > 0 && std::min(completion.use - first.use, first.cost - completion.cost) <= loss) {
+      list[kept - 1].cost = completion.cost;
       continue;
     }
     first = completion;
-    result.push_back(completion);
+    list[kept++] = completion;
   }
-  return result;
+  list.resize(kept);
 }
 
-// By the least loss, as a power of two, that makes the list short enough.
-void shorten(std::vector<Completion>& list, std::size_t most) {
-  for (Units loss = 1; list.size() > most; loss *= 2) list = joined(list, loss);
+// By a small loss, as a power of two, that makes the list short enough. `start` is where to begin:
+// a little below what the list before took.
+void shorten(std::vector<Completion>& list, std::size_t most, Units& start) {
+  if (list.size() <= most) return;
+  Units loss = start;
+  for (; list.size() > most; loss *= 2) join(list, loss);
+  start = std::max<Units>(1, loss / 16);
 }
 
 }  // namespace
@@ -60,6 +63,7 @@ std::vector<Completions> find_completions(const Trellis& trellis, std::size_t mo
   };
   std::vector<Completion> list, buffer;
   std::vector<std::size_t> runs;
+  Units start = 1;
   for (std::size_t i = trellis.layers.size(); i-- > 1 && !budget.over();) {
     const TrellisLayer& layer = trellis.layers[i];
     const std::vector<Units>& least = layer.least;
@@ -82,7 +86,7 @@ std::vector<Completions> find_completions(const Trellis& trellis, std::size_t mo
       budget.add(static_cast<double>(list.size() + 1));
       merge_runs(list, runs, buffer, uses_less);
       keep_front(list);
-      shorten(list, most);
+      shorten(list, most, start);
       before.all.insert(before.all.end(), list.begin(), list.end());
       before.begins.push_back(before.all.size());
     }

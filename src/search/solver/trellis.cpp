@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <unordered_map>
+#include <map>
 #include <utility>
 
 namespace autopar::solver {
@@ -11,8 +11,12 @@ namespace {
 constexpr double kUnits = 0x1p56;  // in the cutoff; sums stay below 2^63
 constexpr Units kPriceSlop = 1 << 10;
 constexpr double kMostKeys = 0x1p62;
-constexpr double kPruneArcs = 1e5;     // as many since the last time
-constexpr std::size_t kNarrow = 2000;  // frontiers
+constexpr double kPruneArcs = 1e5;  // as many since the last time
+constexpr double kArcWork = 4;
+constexpr std::size_t kHubEdges = 24;
+constexpr double kMostAhead = 2e4;      // entries looked at for a node to come
+constexpr std::size_t kManyKeys = 500;  // from so many frontiers on it is worth it
+constexpr std::size_t kNarrow = 2000;   // frontiers
 
 struct Place {  // of a node in the key of a frontier
   int node = -1;
@@ -27,6 +31,46 @@ const Place& place_of(const Frontier& frontier, int n) {
   return *std::find_if(frontier.begin(), frontier.end(),
                        [n](const Place& place) { return place.node == n; });
 }
+
+// Numbers keys in the order in which they come. Open addressing.
+class KeyNumbers {
+ public:
+  // The key's number, which is `next` if it is new.
+  int number(std::uint64_t key, int next) {
+    if (2 * used_ >= slots_.size()) grow();
+    Slot& slot = find(key);
+    if (slot.number < 0) {
+      slot = {key, next};
+      ++used_;
+    }
+    return slot.number;
+  }
+
+ private:
+  struct Slot {
+    std::uint64_t key = 0;
+    int number = -1;
+  };
+
+  Slot& find(std::uint64_t key) {
+    // Fibonacci hashing (Knuth, The Art of Computer Programming, volume 3, 6.4).
+    std::size_t i =
+        static_cast<std::size_t>((key * 0x9e3779b97f4a7c15ULL) >> 32) & (slots_.size() - 1);
+    while (slots_[i].number >= 0 && slots_[i].key != key) i = (i + 1) & (slots_.size() - 1);
+    return slots_[i];
+  }
+
+  void grow() {
+    std::vector<Slot> before(std::max<std::size_t>(64, 4 * slots_.size()));
+    before.swap(slots_);
+    for (const Slot& slot : before) {
+      if (slot.number >= 0) find(slot.key) = slot;
+    }
+  }
+
+  std::vector<Slot> slots_;
+  std::size_t used_ = 0;
+};
 
 class TrellisBuilder {
  public:
@@ -76,13 +120,14 @@ class TrellisBuilder {
   Units units(double value) const { return std::llround(value * trellis_.scale); }
 
   bool find_frontiers() {
-    std::vector<std::size_t> position(net_.nodes.size(), 0), last(net_.nodes.size(), 0);
-    for (std::size_t i = 0; i < order_.size(); ++i) position[at(order_[i])] = i;
+    std::vector<std::size_t> last(net_.nodes.size(), 0);
+    position_.assign(net_.nodes.size(), 0);
+    for (std::size_t i = 0; i < order_.size(); ++i) position_[at(order_[i])] = i;
     for (std::size_t i = 0; i < order_.size(); ++i) {
       last[at(order_[i])] = i;
       for (int e : net_.node(order_[i]).edges) {
         last[at(order_[i])] =
-            std::max(last[at(order_[i])], position[at(other_end(net_.edge(e), order_[i]))]);
+            std::max(last[at(order_[i])], position_[at(other_end(net_.edge(e), order_[i]))]);
       }
     }
     frontiers_.push_back({});
@@ -128,6 +173,68 @@ class TrellisBuilder {
     return values;
   }
 
+  // What a node to come costs at least, by the labels of its neighbours in the frontier. Every term
+  // counts for one node only, so that these add up to a bound on the rest.
+  struct Ahead {
+    std::vector<Place> places;
+    std::vector<Units> least;  // [labels, the first place's first]
+    Units at_key(std::uint64_t key) const {
+      std::size_t index = 0;
+      for (const Place& place : places) index = index * place.count + at(place.label(key));
+      return least[index];
+    }
+  };
+
+  // Of the nodes next to the frontier after layer i.
+  std::vector<Ahead> look_ahead(std::size_t i) const {
+    const Frontier& frontier = frontiers_[i + 1];
+    std::map<int, std::vector<Term>> terms;  // by node to come
+    for (const Place& place : frontier) {
+      for (int e : net_.node(place.node).edges) {
+        const Edge& edge = net_.edge(e);
+        const int other = other_end(edge, place.node);
+        if (position_[at(other)] <= i) continue;
+        terms[other].push_back({&edge, place, edge.a == place.node});
+      }
+    }
+    std::vector<Ahead> result;
+    for (const auto& [n, its] : terms) {
+      // What has only hubs for neighbours so far is many, and says the same in every layer.
+      const bool near = std::any_of(its.begin(), its.end(), [&](const Term& term) {
+        return net_.node(term.place.node).edges.size() <= kHubEdges;
+      });
+      if (!near) continue;
+      double entries = net_.label_count(n);
+      for (const Term& term : its) entries *= static_cast<double>(term.place.count);
+      if (entries <= kMostAhead) result.push_back(ahead_of(n, its));
+    }
+    return result;
+  }
+
+  Ahead ahead_of(int n, const std::vector<Term>& terms) const {
+    Ahead ahead;
+    std::vector<Vector> sums = {net_.cost(n)};
+    for (const Term& term : terms) {
+      ahead.places.push_back(term.place);
+      const Vector values = values_of(term, n);
+      std::vector<Vector> longer;
+      for (const Vector& sum : sums) {
+        for (std::size_t k = 0; k < term.place.count; ++k) {
+          longer.push_back(sum);
+          for (std::size_t l = 0; l < sum.size(); ++l)
+            longer.back()[l] += values[k * sum.size() + l];
+        }
+      }
+      sums = std::move(longer);
+    }
+    for (const Vector& sum : sums) {
+      const double least = *std::min_element(sum.begin(), sum.end()) * trellis_.scale;
+      ahead.least.push_back(least < static_cast<double>(trellis_.room) ? static_cast<Units>(least)
+                                                                       : trellis_.room);
+    }
+    return ahead;
+  }
+
   // Forward: the frontiers that can be reached below the cutoff.
   void extend(std::size_t i) {
     const int n = order_[i];
@@ -146,10 +253,13 @@ class TrellisBuilder {
     TrellisLayer layer;
     layer.nodes = {n};
     std::vector<std::uint64_t> keys;
-    std::vector<Units> least;
-    std::unordered_map<std::uint64_t, int> known;
+    std::vector<Units> least, rest;
+    KeyNumbers known;
+    std::vector<Ahead> ahead;
+    if (keys_[i].size() > kManyKeys) ahead = look_ahead(i);
     Vector sum;
     for (std::size_t f = 0; f < keys_[i].size(); ++f) {
+      if (least_[i][f] >= trellis_.room) continue;
       sum = net_.cost(n);
       for (std::size_t t = 0; t < terms.size(); ++t) {
         const double* row = values[t].data() + at(terms[t].place.label(keys_[i][f])) * sum.size();
@@ -165,16 +275,20 @@ class TrellisBuilder {
         const auto value = static_cast<Units>(scaled + 0.5);
         const Units total = least_[i][f] + value;
         const std::uint64_t key = base + l * stride;
-        const auto [to, added] = known.emplace(key, static_cast<int>(keys.size()));
-        if (added) {
+        const int to = known.number(key, static_cast<int>(keys.size()));
+        if (at(to) == keys.size()) {
           keys.push_back(key);
-          least.push_back(total);
+          least.push_back(trellis_.room);
+          rest.push_back(0);
+          for (const Ahead& next : ahead) rest.back() += next.at_key(key);
         }
-        least[at(to->second)] = std::min(least[at(to->second)], total);
-        layer.arcs.push_back({static_cast<int>(f), to->second, static_cast<int>(l), value, 0});
+        if (total + rest[at(to)] >= trellis_.room) continue;
+        least[at(to)] = std::min(least[at(to)], total);
+        layer.arcs.push_back({static_cast<int>(f), to, static_cast<int>(l), value, 0});
       }
     }
     budget_.add(static_cast<double>(keys_[i].size() * sum.size() * (terms.size() + 2)) * 0.5);
+    budget_.add(kArcWork * static_cast<double>(layer.arcs.size()));
     arcs_ += static_cast<double>(layer.arcs.size());
     widest_since_ = std::max(widest_since_, keys.size());
     trellis_.layers.push_back(std::move(layer));
@@ -260,6 +374,7 @@ class TrellisBuilder {
   Budget& budget_;
   Vector prices_ = {0.0};  // sums of the multipliers before each row
   Trellis trellis_;
+  std::vector<std::size_t> position_;                     // of each node in the order
   std::vector<Frontier> frontiers_;                       // before each layer, and at the end
   std::vector<std::vector<std::uint64_t>> keys_ = {{0}};  // of the frontiers, the same way
   std::vector<std::vector<Units>> least_ = {{0}};         // value of the best path to them

@@ -13,10 +13,13 @@ namespace autopar::solver {
 namespace {
 
 constexpr double kMostArcs = 4e6;
-constexpr double kFirstPart = 1.0 / 32;  // of the gap, for the first window
-// Windows widen by this factor from where they are no longer cheap: the work grows much faster.
-constexpr double kWidening = 1.3;
-constexpr double kAlmostAll = 0.8;  // then all of it at once
+// The first window, as a part of the gap and of the cutoff.
+constexpr double kFirstPart = 1.0 / 16;
+constexpr double kFirst = 2e-4;
+constexpr double kNarrow = 5e-4;
+// Windows are doubled while they are cheap and narrow, then widened less: work grows much faster.
+constexpr double kWidening = 1.2;
+constexpr double kAlmostAll = 0.9;  // then all of it at once
 constexpr double kCheapWindow = 1e7;
 
 // Labels of a network made by Dual::survivors(), as labels of the network that the dual is of.
@@ -78,7 +81,8 @@ Found search_window(const Network& net, const Dual& dual, double cutoff, Budget&
 Found search_windows(const Network& net, const Dual& dual, double cutoff, Budget& budget) {
   Found all = {.bound = dual.bound()};
   if (!adds_up_exactly(net)) return all;
-  double part = kFirstPart;
+  const double first = std::min(kFirstPart * (cutoff - dual.bound()), kFirst * std::abs(cutoff));
+  double part = first / (cutoff - dual.bound());
   while (all.bound < cutoff && !budget.over()) {
     const double below = part < 1 ? dual.bound() + part * (cutoff - dual.bound()) : cutoff;
     const double work = budget.work;
@@ -93,7 +97,8 @@ Found search_windows(const Network& net, const Dual& dual, double cutoff, Budget
       cutoff = budget.strictly_below(found.value);
     }
     if (all.bound < std::min(below, cutoff) || part >= 1) break;
-    part *= budget.work - work < kCheapWindow ? 2.0 : kWidening;
+    const bool narrow = below - dual.bound() < kNarrow * std::abs(cutoff);
+    part *= narrow && budget.work - work < kCheapWindow ? 2.0 : kWidening;
     if (part > kAlmostAll) part = 1;
   }
   return all;
