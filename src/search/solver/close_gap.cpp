@@ -71,7 +71,7 @@ class GapClosing {
   Found close(const Dual& dual) {
     raise(dual.exhausted() ? cutoff_ : dual.bound());
     const double limit = budget_.work_limit;
-    if (!net_.capacity.empty() && cutoff_ < kInfinity && bound_ < cutoff_) look_in_windows(dual);
+    if (options_.windows && !net_.capacity.empty()) look_in_windows(dual);
     for (double part : kGuesses) {
       limit_small_gap(limit);
       if (bound_ < cutoff_ && cutoff_ < kInfinity) guess(dual, part);
@@ -113,7 +113,7 @@ class GapClosing {
     const std::unique_ptr<Network> folded = folded_network(net_, like);
     Dual messages(*folded, like.edges_in);
     if (!net_.capacity.empty()) price_folded(*folded, like, messages);
-    const GapOptions plain;
+    const GapOptions plain = {.windows = false};
     const Report to_nobody = [](double, const std::vector<int>&) {};
     GapClosing closing(*folded, cutoff_, budget_, to_nobody, plain);
     for (int round = 0; round < kFoldedRounds && !budget_.over(); ++round) {
@@ -259,6 +259,7 @@ class GapClosing {
 
   // Exact where the network is narrow.
   void look_in_windows(const Dual& dual) {
+    if (!(bound_ < cutoff_) || cutoff_ == kInfinity) return;
     const BudgetShare share(budget_, kWindowsWork);
     const Found found = search_windows(net_, dual, cutoff_, budget_);
     take(found);

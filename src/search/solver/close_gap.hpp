@@ -20,6 +20,7 @@ struct GapOptions {
   std::vector<int>* minimiser = nullptr;  // gets the labels that the multipliers favour
   std::function<bool()> enough = {};      // asked after the bound: no exploring then
   bool fold = true;                       // like parts first as one
+  bool windows = true;                    // the exact search under a memory limit
 };
 
 // Bounds the whole, then explores below cutoffs that approach the incumbent from the bound: near

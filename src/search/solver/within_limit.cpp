@@ -14,9 +14,6 @@ constexpr int kRounds = 30;
 constexpr std::size_t kManyTimes = 8, kWorstTimes = 2;
 constexpr double kManyEntries = 5e5;  // of all tables; smaller problems need no such beginning
 constexpr double kPricesPart = 0.3;   // of the work that is left, for where to begin
-// A gap below this part of the value is worth only so much work.
-constexpr double kSmallGap = 1e-4;
-constexpr double kSmallGapWork = 3e7;
 constexpr double kRoundPart = 0.2;    // of the work that is left, for a round before the last
 constexpr double kRepairPart = 0.05;  // of the work that is left, for a repair
 
@@ -48,8 +45,7 @@ class LimitedSearch {
     } else {
       take(start);
     }
-    const double work = budget_.work;
-    bool whole = false;  // the first rounds must leave time for others
+    bool whole = !budget_.patient;  // the first rounds must leave time for others
     for (int round = 0; round < kRounds && bound_ < cutoff_ && !budget_.over(); ++round) {
       const std::size_t before = times_.size();
       {
@@ -59,8 +55,6 @@ class LimitedSearch {
       // Without further times, the relaxed problem is the whole as far as can be seen.
       if (times_.size() == before && whole) break;
       whole = whole || times_.size() == before;
-      const bool small = !budget_.patient && cutoff_ - bound_ < kSmallGap * cutoff_;
-      if (small && budget_.work - work > kSmallGapWork) break;
     }
     return finish();
   }
