@@ -11,6 +11,7 @@ using Catch::Approx;
 
 #include "autopar/report.hpp"
 #include "graphs.hpp"
+#include "search/propagate/near_pins.hpp"
 #include "strategies.hpp"
 
 using namespace autopar;
@@ -406,6 +407,44 @@ TEST_CASE("an out_strategy that a ReduceScatter gives", "[propagate]") {
     CHECK(conflict.error().message.find("'mm'") != std::string::npos);
     CHECK(conflict.error().message.find("'relu'") != std::string::npos);
   }
+}
+
+TEST_CASE("plans that follow the pins only near them", "[propagate]") {
+  int as_good = 0, better = 0;
+  const int wanted = 40;
+  for (std::uint64_t seed = 0; seed < wanted; ++seed) {
+    const Graph graph = random_graph(seed, 4 + static_cast<int>(seed % 12));
+    const GraphRules rules = rules_of(graph).value();
+    const Cluster cluster = small_cluster({2, 2});
+    SearchRequest request{graph, rules, cluster};
+    const Mesh mesh = make_mesh(cluster, {2, 2}).value();
+    // Split along the rows, by one axis and by both.
+    for (std::size_t o : {seed % graph.ops.size(), (seed / 2) % graph.ops.size()}) {
+      request.pins.ops[graph.ops[o].name].assignment.emplace(
+          std::map<std::string, std::string>{{mesh.axes[0].name, rules.rules[o].factors[0].name}});
+    }
+    const auto built = build_problem(request, mesh);
+    if (!built) continue;  // a factor that cannot be split
+    Problem problem = built->problem;
+    for (ProblemNode& node : problem.nodes) std::fill(node.cost.begin(), node.cost.end(), 0.0);
+    const Seeds seeds = seeds_of(request, *built);
+    const PropagationTrace trace = propagate_breadth_first(request, *built, seeds);
+    const Solution near = solve_near_pins(*built, problem, trace, {});
+    const Solution least = solve_dp(problem, {});
+    INFO("seed " << seed);
+    REQUIRE(near.feasible);
+    REQUIRE(least.feasible);
+    const double tiny = 1e-12;
+    CHECK(near.cost == Approx(evaluate(problem, near.choices).cost));
+    CHECK(near.cost >= least.lower_bound - tiny);
+    const double first = evaluate(problem, trace.choices).cost;
+    CHECK(near.cost <= first + tiny);
+    as_good += near.cost <= least.cost + tiny;
+    better += near.cost < first - tiny;
+  }
+  INFO(as_good << " as good as the least, " << better << " better than breadth first");
+  CHECK(as_good > wanted / 2);
+  CHECK(better > 0);
 }
 
 TEST_CASE("over the memory limit is no plan", "[propagate]") {

@@ -56,15 +56,20 @@ std::string amounts(const Propagation& p, const std::string& cost_model) {
   std::string above;
   if (p.exact && p.exact->seconds > 0) {
     char text[64];
-    std::snprintf(text, sizeof text, "%.3g x the least",
+    std::snprintf(text, sizeof text,
+                  p.exact_gap > 0 ? "%.3g x the least found" : "%.3g x the least",
                   p.breadth_first.seconds / p.exact->seconds);
     above = text;
   }
   add("breadth first", p.breadth_first, above);
   if (p.exact) {
+    const bool proven = p.exact_gap <= 0;
     char text[64];
-    std::snprintf(text, sizeof text, "at most %.3g %% above the least", p.exact_gap * 100);
-    add("exact (this plan)", *p.exact, p.exact_gap > 0 ? text : "proven least");
+    // The gap is a part of what was found.
+    std::snprintf(text, sizeof text, "at most %.3g x the least",
+                  1 / (1 - std::min(p.exact_gap, 1.0)));
+    add(proven ? "exact (this plan)" : "least found (this plan)", *p.exact,
+        proven ? "proven least" : text);
   }
   return to_text(table);
 }

@@ -19,6 +19,12 @@ std::string percent(double fraction) {
   return text;
 }
 
+std::string multiple(double times) {
+  char text[48];
+  std::snprintf(text, sizeof text, "%.3g x the optimum", times);
+  return text;
+}
+
 std::string shortened(const std::string& text, std::size_t width) {
   return text.size() <= width ? text : text.substr(0, width - 3) + "...";
 }
@@ -44,8 +50,11 @@ std::string verdict(const Report& r) {
   if (!r.bounded && r.propagation) return "propagated, no bound";
   if (!r.bounded) return r.searcher == "given" ? "as given, no bound" : "no bound";
   if (r.proven) return "proven optimal over the meshes tried";
-  return "at most " + percent(r.gap) + " above the optimum (lower bound " +
-         price(r, r.lower_bound) + ")" + (r.interrupted ? "; stopped early" : "") +
+  // The gap is a part of the cost: a large one means a multiple of the optimum.
+  const double times = 1 / (1 - std::min(r.gap, 1.0));
+  return "at most " + (times < 1.1 ? percent(times - 1) + " above the optimum" : multiple(times)) +
+         " (lower bound " + price(r, r.lower_bound) + ")" +
+         (r.interrupted ? "; stopped early" : "") +
          (r.meshes_not_tried > 0 ? ", " + std::to_string(r.meshes_not_tried) + " meshes not tried"
                                  : "");
 }

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "search/propagate/near_pins.hpp"
+
 namespace autopar {
 
 namespace {
@@ -66,7 +68,9 @@ std::vector<std::vector<int>> fixed_ops(const MeshProblem& problem, const Propag
 }
 
 // The exact counterpart: all ops but pinned and unreached ones are free, redistribution is all that
-// counts.
+// counts. Where nothing is split nothing is redistributed, so there are many ties, among which the
+// search over everything may get lost on large graphs; plans that follow the pins only so far are
+// put beside what it finds.
 Solution solve_exactly(const SearchRequest& request, const MeshProblem& problem,
                        const PropagationTrace& trace, const SolveOptions& options) {
   Problem weighted = problem.problem;
@@ -74,10 +78,16 @@ Solution solve_exactly(const SearchRequest& request, const MeshProblem& problem,
     for (double& cost : node.cost) cost *= kTieBreak;
   }
   const bool fill = request.unreached != Fill::kSearch;
-  const Solution found =
-      solve_restricted(weighted, fixed_ops(problem, trace, false, fill), without_cutoff(options));
+  const SolveOptions asked = without_cutoff(options);
+  const Solution all = solve_restricted(weighted, fixed_ops(problem, trace, false, fill), asked);
+  const bool proven = all.feasible && all.gap() == 0;
+  const Solution near =
+      proven || all.interrupted ? Solution() : solve_near_pins(problem, weighted, trace, asked);
+  const Solution& found = near.feasible && near.cost < all.cost ? near : all;
   Solution solution = with_own_claims(problem.problem, found);
-  solution.redistribution_gap = found.gap();
+  solution.interrupted = all.interrupted;
+  const double bound = std::min(all.lower_bound, found.cost);
+  solution.redistribution_gap = found.cost > 0 ? (found.cost - bound) / found.cost : 0;
   return solution;
 }
 
