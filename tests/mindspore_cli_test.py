@@ -32,7 +32,7 @@ def check_tables(model, folder):
     pins = folder.parent / "pins.json"
     pins.write_text(json.dumps({"format": "autopar-strategy", "version": 1, "ops": {
         "fc1": {"in_strategy": [[8, 1], [1, 1]]}, "fc2": {"in_strategy": [[1, 8], [8, 1]]}}}))
-    for cost_model, unit in (("mindspore", UNIT), ("mindspore_any", UNIT), ("symbolic", "elements")):
+    for cost_model, unit in (("mindspore", UNIT), ("mindspore_any", UNIT), ("mindspore_all", UNIT), ("symbolic", "elements")):
         for searcher in (["auto"], ["rec"], ["propagate", "--pin", pins], ["propagate", "--propagate-exact", "--pin", pins]):
             out = run("search", model, "--cluster", "dgx-a100-1x8", "--cost-model", cost_model, "-o", folder,
                       "--searcher", *searcher)

@@ -11,9 +11,11 @@ std::unique_ptr<CostModel> make(const Cluster& cluster, const Mesh& mesh) {
   return std::make_unique<Model>(cluster, mesh);
 }
 
-std::unique_ptr<CostModel> make_mindspore_on_any_axes(const Cluster& cluster, const Mesh& mesh) {
+template <DeviceUse kUse, bool kFollow>
+std::unique_ptr<CostModel> make_mindspore(const Cluster& cluster, const Mesh& mesh) {
   MindsporeWeights weights;
-  weights.devices = DeviceUse::kAnyAxes;
+  weights.devices = kUse;
+  weights.elementwise_follow = kFollow;
   return std::make_unique<MindsporeModel>(cluster, mesh, weights);
 }
 
@@ -26,7 +28,12 @@ const std::vector<CostModelRow>& cost_models() {
        make<MindsporeModel>, prime_meshes},
       {"mindspore_any",
        "the same for strategies on any of the devices, as its propagation has them",
-       "bytes of computation", make_mindspore_on_any_axes, prime_meshes},
+       "bytes of computation", make_mindspore<DeviceUse::kAnyAxes, false>, prime_meshes},
+      {"mindspore_all", "the same where every op uses all devices (fully_use_devices)",
+       "bytes of computation", make_mindspore<DeviceUse::kAll, false>, prime_meshes},
+      {"mindspore_follow",
+       "that where elementwise ops lie as what they read (elementwise_op_strategy_follow)",
+       "bytes of computation", make_mindspore<DeviceUse::kAll, true>, prime_meshes},
       {"symbolic", "SAPP's relative costs, for rec", "elements", make<SymbolicModel>},
   };
   return table;
