@@ -165,6 +165,7 @@ void Algebra::forget_cores(const std::vector<char>& needed) {
   ids_ = {};
   parts_ = {};
   differences_ = {};
+  aligned_ = {};
 }
 
 int Algebra::identity(int count) {
@@ -225,6 +226,12 @@ Table Algebra::flip(const Table& table) {
 }
 
 std::vector<Table> Algebra::align(const std::vector<Table>& tables) {
+  std::vector<int> key;
+  for (const Table& table : tables) {
+    key.insert(key.end(), {table.map_a, table.map_b, table.core});
+  }
+  const auto known = aligned_.find(key);
+  if (known != aligned_.end()) return known->second;
   // Labels are in one class if they are so in every table.
   const auto joint = [&](int Table::*map, std::vector<std::vector<int>>* members) {
     const std::size_t count = labels(tables[0].*map).size();
@@ -256,6 +263,7 @@ std::vector<Table> Algebra::align(const std::vector<Table>& tables) {
                       add_core(static_cast<int>(rows.size()), static_cast<int>(columns.size()),
                                std::move(values))});
   }
+  aligned_.emplace(std::move(key), result);
   return result;
 }
 

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <unordered_map>
 #include <vector>
 
@@ -105,6 +106,7 @@ class Algebra {
   std::unordered_map<Key, Table, KeyHash> tables_;
   std::unordered_map<Key, int, KeyHash> ids_;
   std::unordered_map<Key, std::array<int, 3>, KeyHash> parts_;
+  std::map<std::vector<int>, std::vector<Table>> aligned_;
   std::deque<Vector> differences_;
   double work_ = 0;
 };

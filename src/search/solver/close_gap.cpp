@@ -13,11 +13,12 @@ namespace {
 constexpr int kRootPasses = 100;
 constexpr int kRootSteps = 1000;
 constexpr int kFoldedRounds = 4;
-constexpr int kFoldedPasses = 64;     // of a round
-constexpr double kFoldedTrial = 0.2;  // of the work that is left, for exploring after a round
-constexpr double kFoldedGap = 1e-3;   // less than this is left to the whole network
-constexpr double kSettled = 0.02;     // eight passes gain less than this part of what is missing
-constexpr double kFoldedPart = 0.5;   // of the work that is left
+constexpr int kFoldedPasses = 64;       // of a round
+constexpr double kFoldedTrial = 0.2;    // of the work that is left, for exploring after a round
+constexpr double kFoldedGap = 1e-3;     // less than this is left to the whole network
+constexpr double kSettled = 0.02;       // eight passes gain less than this part of what is missing
+constexpr double kFoldedPart = 0.7;     // of the work that is left
+constexpr double kFoldedPricing = 0.6;  // of that, for multipliers
 constexpr StepReach kFoldedReach = {0.05, 1e-5};
 constexpr int kPassesBeforeMix = 4;
 // How far above the bound the first trial looks, as a part of the gap; the next ones look further
@@ -112,10 +113,10 @@ class GapClosing {
     const BudgetShare share(budget_, kFoldedPart);
     const std::unique_ptr<Network> folded = folded_network(net_, like);
     Dual messages(*folded, like.edges_in);
-    if (!net_.capacity.empty()) price_folded(*folded, like, messages);
     const GapOptions plain = {.windows = false};
     const Report to_nobody = [](double, const std::vector<int>&) {};
     GapClosing closing(*folded, cutoff_, budget_, to_nobody, plain);
+    if (!net_.capacity.empty()) price_folded(closing, like, messages);
     for (int round = 0; round < kFoldedRounds && !budget_.over(); ++round) {
       const bool settled = closing.settle(messages);
       {
@@ -131,15 +132,17 @@ class GapClosing {
 
   // Multipliers for the folded network; labels that are too dear die on a copy only. What is met
   // on the way is there to be mixed.
-  void price_folded(const Network& folded, const Fold& like, Dual& messages) {
+  void price_folded(GapClosing& closing, const Fold& like, Dual& messages) {
+    const BudgetShare share(budget_, kFoldedPricing);
     if (options_.prices != nullptr) set_prices(messages);
+    closing.settle(messages);
     Dual priced = messages;
     Incumbent best;
     Pool met;
-    double cutoff = cutoff_;
-    tighten(folded, priced, cutoff, best, budget_, kSettlingPasses);
-    tighten_rows(folded, priced, cutoff, best, budget_, kRootSteps, kFoldedReach, &met);
+    double cutoff = closing.cutoff_;
+    tighten_rows(closing.net_, priced, cutoff, best, budget_, kRootSteps, kFoldedReach, &met);
     messages.set_multipliers(priced.multipliers());
+    closing.take(best);
     for (const std::vector<int>& labels : met.met) pool_.add(unfold(like, labels));
     for (const std::vector<int>& labels : met.fitting) pool_.add_fitting(unfold(like, labels));
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <utility>
 
 namespace autopar::solver {
@@ -24,10 +25,9 @@ class Numbers {
   std::map<Signature, int> known_;
 };
 
+// What is used, not when: layers differ in that.
 void add_uses(const std::vector<RowUse>& uses, Signature& signature) {
-  for (const RowUse& use : uses) {
-    signature.insert(signature.end(), {use.begin, use.end, use.bytes});
-  }
+  for (const RowUse& use : uses) signature.push_back(use.bytes);
 }
 
 // What node n sees of an edge and, by its class, of the other end.
@@ -92,16 +92,27 @@ class Folding {
 
   std::unique_ptr<Network> run() {
     add_nodes();
-    std::vector<char> done(fold_.edges_in.size(), 0);
     for (std::size_t e = 0; e < net_.edges.size(); ++e) {
       const Edge& edge = net_.edges[e];
       if (edge.gone) continue;
       const int folded = fold_.edge_of[e];
       if (folded < 0) {
         add_within(edge);
-      } else if (!done[at(folded)]) {
-        done[at(folded)] = 1;
-        add_edge(edge, fold_.edges_in[at(folded)]);
+        continue;
+      }
+      if (at(folded) == made_->edges.size()) add_edge(edge, fold_.edges_in[at(folded)]);
+      for (const RowUse& use : edge.uses) add_use(use, edge_uses_[at(folded)]);
+    }
+    for (std::size_t c = 0; c < made_->nodes.size(); ++c) {
+      for (const auto& [use, count] : node_uses_[c]) {
+        const auto& [begin, end, bytes] = use;
+        made_->nodes[c].uses.push_back({begin, end, times(net_.algebra.vector(bytes), count)});
+      }
+    }
+    for (std::size_t e = 0; e < made_->edges.size(); ++e) {
+      for (const auto& [use, count] : edge_uses_[e]) {
+        const auto& [begin, end, bytes] = use;
+        made_->edges[e].uses.push_back({begin, end, core_times(bytes, count)});
       }
     }
     return std::move(made_);
@@ -123,10 +134,19 @@ class Folding {
     return cores_[{id, count}] = algebra_.add_core(core.rows, core.columns, std::move(values));
   }
 
+  // How often the same is used during the same rows.
+  using Uses = std::map<std::tuple<int, int, int>, double>;
+  static void add_use(const RowUse& use, Uses& uses) { ++uses[{use.begin, use.end, use.bytes}]; }
+
   void add_nodes() {
     std::vector<double> copies(fold_.first.size(), 0.0);
-    for (int c : fold_.class_of) {
-      if (c >= 0) ++copies[at(c)];
+    node_uses_.resize(fold_.first.size());
+    edge_uses_.resize(fold_.edges_in.size());
+    for (std::size_t n = 0; n < fold_.class_of.size(); ++n) {
+      const int c = fold_.class_of[n];
+      if (c < 0) continue;
+      ++copies[at(c)];
+      for (const RowUse& use : net_.nodes[n].uses) add_use(use, node_uses_[at(c)]);
     }
     for (std::size_t c = 0; c < fold_.first.size(); ++c) {
       const Node& node = net_.node(fold_.first[c]);
@@ -168,9 +188,6 @@ class Folding {
     made.table = {algebra_.add_labels(net_.algebra.labels(edge.table.map_a)),
                   algebra_.add_labels(net_.algebra.labels(edge.table.map_b)),
                   core_times(edge.table.core, count)};
-    for (const RowUse& use : edge.uses) {
-      made.uses.push_back({use.begin, use.end, core_times(use.bytes, count)});
-    }
     const int e = static_cast<int>(made_->edges.size());
     made_->node(made.a).edges.push_back(e);
     made_->node(made.b).edges.push_back(e);
@@ -182,6 +199,7 @@ class Folding {
   std::unique_ptr<Network> made_;
   Algebra& algebra_;
   std::map<std::pair<int, double>, int> cores_;
+  std::vector<Uses> node_uses_, edge_uses_;
 };
 
 }  // namespace
