@@ -12,8 +12,8 @@ namespace {
 constexpr double kEnough = 0.02;  // gap of a plan that fits
 // How many times the time of the plan that does not fit all memory of a device is worth at first.
 constexpr double kFirstWorth = 1, kStep = 10, kMostWorth = 1e7;
-constexpr double kNear = 2;                  // multipliers that differ by less are one
-constexpr int kMaxTries = 9, kFewTries = 3;  // on the first mesh that fits, on others
+constexpr double kNear = 2;  // multipliers that differ by less are one
+constexpr int kMaxTries = 6;
 // A plan that needs so many times the limit may fit once its values lie otherwise.
 constexpr double kSlightly = 1.3;
 constexpr int kFewAxes = 2;
@@ -21,7 +21,6 @@ constexpr int kFewAxes = 2;
 struct Fit {
   Attempts& attempts;
   Shortage shortage;
-  double worth = kFirstWorth;  // the least that was enough on the last mesh
 
   explicit Fit(Attempts& a) : attempts(a), shortage(a.request.graph, a.request.updates) {}
 
@@ -50,29 +49,56 @@ struct Fit {
     return attempts.keep(attempts.with_values(attempt, false, options));
   }
 
+  // Whether the bytes at a price make a plan of the mesh that is better than the best so far.
   // `time` of the plan that does not fit.
-  Status search_worth(Attempt& attempt, Seconds time) {
-    double too_low = 0, enough = kInfinity;
-    const int most = attempts.best ? kFewTries : kMaxTries;
-    for (int tries = 0; tries < most && worth <= kMostWorth; ++tries) {
-      if (attempts.stopped() && (attempts.best || tries > 0)) break;
-      AUTOPAR_RETURN_IF_ERROR(
-          attempts.recurse_on(attempt, shortage.prices(worth * time / attempts.limit())));
-      const Seconds best = attempts.cutoff();
-      AUTOPAR_TRY(fit, fits(attempt));
-      // The prices of the best mesh make no better plan of this one.
-      if (most == kFewTries && attempts.cutoff() >= best) break;
-      if (fit) {
-        enough = worth;
-        if (too_low > 0 && enough <= kNear * too_low) break;
-        worth = too_low > 0 ? std::sqrt(too_low * enough) : enough / kStep;
-      } else {
-        too_low = worth;
-        if (enough <= kNear * too_low) break;
-        worth = enough < kInfinity ? std::sqrt(too_low * enough) : too_low * kStep;
+  Result<bool> improves(Attempt& attempt, double worth, Seconds time, bool& fitted) {
+    const Seconds best = attempts.cutoff();
+    const Status done =
+        attempts.recurse_on(attempt, shortage.prices(worth * time / attempts.limit()));
+    fitted = false;
+    if (!done) {
+      // A mesh that cannot keep the pins.
+      if (done.error().code != ErrorCode::kInput) return done.error();
+      return false;
+    }
+    AUTOPAR_TRY(fit, fits(attempt));
+    fitted = fit;
+    return attempts.cutoff() < best;
+  }
+
+  // The least of a ladder of prices at which some mesh has a plan that fits, and those meshes.
+  struct Start {
+    double worth = kFirstWorth;
+    std::vector<Attempt*> fitting;
+  };
+  Result<Start> first_that_fits(std::vector<Attempt>& made, Seconds time) {
+    Start start;
+    for (; start.worth <= kMostWorth && start.fitting.empty(); start.worth *= kStep) {
+      for (Attempt& attempt : made) {
+        if (attempts.stopped()) return start;
+        bool fitted = false;
+        AUTOPAR_TRY(better, improves(attempt, start.worth, time, fitted));
+        // The best one first.
+        if (fitted)
+          start.fitting.insert(better ? start.fitting.begin() : start.fitting.end(), &attempt);
       }
     }
-    if (enough < kInfinity || !attempts.best) worth = enough < kInfinity ? enough : kFirstWorth;
+    start.worth /= kStep;
+    return start;
+  }
+
+  // The price lowered while the plan of the mesh still fits; given up where that gains nothing.
+  Status lower(Attempt& attempt, double enough, Seconds time) {
+    double too_low = enough > kFirstWorth ? enough / kStep : 0;
+    int in_vain = 0;
+    for (int tries = 0; tries < kMaxTries && in_vain < 2 && enough > kNear * too_low; ++tries) {
+      if (attempts.stopped()) return Ok{};
+      const double worth = too_low > 0 ? std::sqrt(too_low * enough) : enough / kStep;
+      bool fitted = false;
+      AUTOPAR_TRY(better, improves(attempt, worth, time, fitted));
+      in_vain = better ? 0 : in_vain + 1;
+      (fitted ? enough : too_low) = worth;
+    }
     return Ok{};
   }
 
@@ -121,10 +147,9 @@ Status fit_into_memory(Attempts& attempts, std::vector<Attempt>& made) {
     }
   }
   made = std::move(priced);
-  for (Attempt& attempt : made) {
-    const Status done = fit.search_worth(attempt, time);
-    // A mesh that cannot keep the pins.
-    if (!done && done.error().code != ErrorCode::kInput) return done;
+  AUTOPAR_TRY(start, fit.first_that_fits(made, time));
+  for (Attempt* attempt : start.fitting) {
+    AUTOPAR_RETURN_IF_ERROR(fit.lower(*attempt, start.worth, time));
   }
   return attempts.best ? Ok{} : fit.mix(made);
 }
