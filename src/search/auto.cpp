@@ -10,6 +10,7 @@ namespace {
 
 constexpr double kAffordable = 2e10;  // a minute or so of one core
 constexpr double kTooLate = 0.02;     // of the time limit: with less left nothing more is begun
+constexpr double kSurely = 0.99;      // of what a quick searcher found: a better one there may be
 constexpr int kMaxProvenAxes = 3;
 constexpr int kMaxImprovedAxes = 4;
 constexpr int kMaxAxes = 6;  // of a mesh on which candidates are counted at all
@@ -77,6 +78,24 @@ struct Auto {
     SearchRequest asked = request;
     asked.searcher = name;
     keep(name, search(asked));
+  }
+
+  // To find out that nothing of it fits takes long on large models; so first without the limit,
+  // which shows whether that matters.
+  void run_data_parallel() {
+    const std::string name = "data_parallel";
+    if (!best || !request.limit_memory) return run(name);
+    SearchRequest asked = request;
+    asked.searcher = name;
+    asked.limit_memory = false;
+    auto unlimited = search(asked);
+    if (!unlimited) return keep(name, std::move(unlimited));
+    const Bytes limit =
+        request.memory_limit > 0 ? request.memory_limit : request.cluster.device.memory_bytes;
+    if (unlimited->cost.memory.total <= limit) return keep(name, std::move(unlimited));
+    const double least = unlimited->cost.total() * (1 - request.solve.gap) * kSurely;
+    if (best->cost.total() > least) return run(name);
+    tried.push_back({name, false, 0, "it does not fit, and is no cheaper without a memory limit"});
   }
 
   // Within the time that is left.
@@ -162,7 +181,7 @@ bool has_seeds(const SearchRequest& request) {
 
 void run_quick(Auto& state) {
   state.run("rec");
-  state.run("data_parallel");
+  state.run_data_parallel();
   if (has_seeds(state.request)) state.run("propagate");
 }
 

@@ -3,12 +3,13 @@
 // 1. Recursion over the finest cuts (prime factors of every tier, slowest links first).
 // 2. Cuts that treat the ops alike are joined to the axes of a few meshes (meshes.hpp).
 // 3. On each mesh the recursion again, now with whole axes as cuts and with the pins and layouts
-//    that the request asks for: every op gets one assignment.
+//    that the request asks for: every op gets one assignment. Its estimates say which meshes are
+//    worth the next step.
 // 4. Where values lie between the ops (stored specs, hubs, outputs) is what is left: the ordinary
 //    Problem with one candidate per op, solved as ever under the memory limit, so that the plan is
 //    priced by evaluate() and can be rewritten like any other.
-// 5. Where nothing fits into memory: the same ops with inputs and parameters spread further, then
-//    once more from 3 with a price on every byte, higher each time, then a mix of all of these.
+// 5. Where nothing fits into memory: all of it again with a price on the bytes that are there when
+//    memory is short, then a mix of all plans that were made (within_limit.hpp).
 // The cheapest plan of all meshes is the answer. Linear in the ops and in log2(devices).
 #pragma once
 
