@@ -155,13 +155,15 @@ TEST_CASE("a row plan follows every row", "[windows]") {
       capacity.push_back(10 + draw.below(20));
       multiplier.push_back(draw.below(3));
     }
-    std::vector<std::vector<RowUse>> uses(static_cast<std::size_t>(1 + draw.below(6)));
+    std::vector<std::vector<RowsUsed>> uses(static_cast<std::size_t>(1 + draw.below(6)));
     std::vector<Vector> bytes;
-    for (std::vector<RowUse>& step : uses) {
+    for (std::vector<RowsUsed>& step : uses) {
       bytes.emplace_back();
       for (int u = draw.below(3); u > 0; --u) {
         const int begin = draw.below(rows);
-        step.push_back({begin, begin + 1 + draw.below(rows - begin), -1});
+        const int end = begin + 1 + draw.below(rows - begin);
+        step.push_back({{{begin, end}}});
+        if (end + 1 < rows) step.back().rows.emplace_back(end + 1, rows);
         bytes.back().push_back(draw.below(9));
       }
     }
@@ -184,8 +186,8 @@ TEST_CASE("a row plan follows every row", "[windows]") {
         variables.push_back(least);
       }
       for (std::size_t u = 0; u < uses[i].size(); ++u) {
-        for (int r = uses[i][u].begin; r < uses[i][u].end; ++r) {
-          room[static_cast<std::size_t>(r)] -= bytes[i][u];
+        for (const auto& [begin, end] : uses[i][u].rows) {
+          for (int r = begin; r < end; ++r) room[static_cast<std::size_t>(r)] -= bytes[i][u];
         }
       }
       // The least room of all rows is that of the tightest class.

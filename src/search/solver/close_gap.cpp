@@ -188,7 +188,7 @@ class GapClosing {
         mix_folded(dual, best);
         if (show(dual, best)) return true;
       }
-      tighten_rows_and_mix(dual, best);
+      if (tighten_rows_and_mix(dual, best)) return true;
     }
     return show(dual, best);
   }
@@ -216,8 +216,8 @@ class GapClosing {
 
   // The messages settle before the multipliers move; and the last digits of the multipliers are for
   // those gaps that they can close, or where they cost nothing. A folded network's multipliers are
-  // good to the last digits already.
-  void tighten_rows_and_mix(Dual& dual, Incumbent& best) {
+  // good to the last digits already. True where the caller has seen enough.
+  bool tighten_rows_and_mix(Dual& dual, Incumbent& best) {
     if (options_.prices != nullptr && !folded_) set_prices(dual);
     const double before = budget_.work;
     for (const StepReach& reach : kReaches) {
@@ -231,8 +231,10 @@ class GapClosing {
         if (!last) tighten(net_, dual, cutoff_, best, budget_, kSettlingPasses);
         tighten_rows(net_, dual, cutoff_, best, budget_, kRootSteps, reach, &pool_);
       }
+      if (!last && show(dual, best)) return true;
       mix(dual, pool_, best);
     }
+    return false;
   }
 
   void mix(const Dual& dual, const Pool& pool, Incumbent& best) {

@@ -47,7 +47,7 @@ class ExactSweep {
  public:
   ExactSweep(const Network& net, const Trellis& trellis, Budget& budget)
       : net_(net), trellis_(trellis), budget_(budget) {
-    std::vector<std::vector<RowUse>> uses;
+    std::vector<std::vector<RowsUsed>> uses;
     for (const TrellisLayer& layer : trellis.layers) uses.push_back(layer.uses);
     plan_ = plan_rows(uses, net.capacity, net.multiplier);
     find_limits();

@@ -17,16 +17,19 @@ struct Refined {
   std::vector<int> parent;
   std::vector<std::vector<int>> uses;
 };
-Refined refine(Classes& classes, const std::vector<RowUse>& uses) {
+Refined refine(Classes& classes, const std::vector<RowsUsed>& uses) {
   Refined result;
   result.parent.resize(at(classes.count));
   for (int c = 0; c < classes.count; ++c) result.parent[at(c)] = c;
   result.uses.resize(at(classes.count));
   for (std::size_t u = 0; u < uses.size(); ++u) {
     std::vector<int> inside(at(classes.count), 0), outside(at(classes.count), 0);
-    for (std::size_t r = 0; r < classes.of_row.size(); ++r) {
-      const int row = static_cast<int>(r);
-      (row >= uses[u].begin && row < uses[u].end ? inside : outside)[at(classes.of_row[r])] = 1;
+    std::vector<char> used(classes.of_row.size(), 0);
+    for (const auto& [begin, end] : uses[u].rows) {
+      for (int r = begin; r < end; ++r) used[at(r)] = 1;
+    }
+    for (std::size_t r = 0; r < used.size(); ++r) {
+      (used[r] ? inside : outside)[at(classes.of_row[r])] = 1;
     }
     std::vector<int> covered(at(classes.count), -1);  // the class of the rows inside
     for (int c = 0, before = classes.count; c < before; ++c) {
@@ -39,9 +42,8 @@ Refined refine(Classes& classes, const std::vector<RowUse>& uses) {
       }
       result.uses[at(covered[at(c)])].push_back(static_cast<int>(u));
     }
-    for (int r = uses[u].begin; r < uses[u].end; ++r) {
-      int& of_row = classes.of_row[at(r)];
-      of_row = covered[at(of_row)];
+    for (std::size_t r = 0; r < used.size(); ++r) {
+      if (used[r]) classes.of_row[r] = covered[at(classes.of_row[r])];
     }
   }
   return result;
@@ -99,7 +101,7 @@ RowPlan::Step next_step(const Refined& refined, int classes_after, const Between
 
 }  // namespace
 
-RowPlan plan_rows(const std::vector<std::vector<RowUse>>& uses, const Vector& capacity,
+RowPlan plan_rows(const std::vector<std::vector<RowsUsed>>& uses, const Vector& capacity,
                   const Vector& multiplier) {
   Classes classes = {std::vector<int>(capacity.size(), 0), 1};
   std::vector<Refined> refined(uses.size());

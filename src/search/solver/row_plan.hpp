@@ -13,6 +13,11 @@
 
 namespace autopar::solver {
 
+// What is used in some rows, the same in each.
+struct RowsUsed {
+  std::vector<std::pair<int, int>> rows = {};  // [begin, end); apart
+};
+
 // Room is what is left of a row's capacity. A class's room is its offset plus its variable.
 struct RowPlan {
   struct Part {    // what a variable becomes by the uses of a step that cover the same rows
@@ -34,9 +39,9 @@ struct RowPlan {
   std::vector<Step> steps;
 };
 
-// The uses of the steps as intervals of rows. At first there is one variable, which is 0.
+// The uses of the steps. At first there is one variable, which is 0.
 // Source: partition refinement from the last step to the first; O(uses x rows).
-RowPlan plan_rows(const std::vector<std::vector<RowUse>>& uses, const Vector& capacity,
+RowPlan plan_rows(const std::vector<std::vector<RowsUsed>>& uses, const Vector& capacity,
                   const Vector& multiplier);
 
 }  // namespace autopar::solver

@@ -335,32 +335,65 @@ class TrellisBuilder {
     return before;
   }
 
+  // Uses of one node or edge, those of equal bytes as one.
+  struct Owner {
+    const Term* term = nullptr;  // of an edge; null: the node's own
+    std::vector<RowsUsed> uses = {};
+    std::vector<int> bytes = {};
+  };
+
+  static Owner owner_of(const Term* term, const std::vector<RowUse>& uses) {
+    Owner owner = {.term = term};
+    for (const RowUse& use : uses) {
+      const auto apart = [&](const RowsUsed& other) {
+        return std::all_of(other.rows.begin(), other.rows.end(), [&](const auto& rows) {
+          return rows.second <= use.begin || use.end <= rows.first;
+        });
+      };
+      std::size_t k = 0;
+      while (k < owner.bytes.size() && !(owner.bytes[k] == use.bytes && apart(owner.uses[k]))) ++k;
+      if (k == owner.bytes.size()) {
+        owner.bytes.push_back(use.bytes);
+        owner.uses.emplace_back();
+      }
+      owner.uses[k].rows.emplace_back(use.begin, use.end);
+    }
+    return owner;
+  }
+
+  double bytes_of(const Owner& owner, std::size_t use, std::uint64_t key, int label) const {
+    if (owner.term == nullptr) return net_.algebra.vector(owner.bytes[use])[at(label)];
+    const Table& table = owner.term->edge->table;
+    const int other = owner.term->place.label(key);
+    const bool earlier_is_a = owner.term->earlier_is_a;
+    const int row = net_.algebra.labels(table.map_a)[at(earlier_is_a ? other : label)];
+    const int column = net_.algebra.labels(table.map_b)[at(earlier_is_a ? label : other)];
+    return net_.algebra.core(owner.bytes[use]).row(row)[column];
+  }
+
   // The uses of the arcs that are left, and their costs without what the uses are priced at.
   void fill(std::size_t i) {
     TrellisLayer& layer = trellis_.layers[i];
     const std::vector<Term> terms = terms_of(i);
-    layer.uses = net_.node(layer.nodes[0]).uses;
-    for (const Term& term : terms) {
-      layer.uses.insert(layer.uses.end(), term.edge->uses.begin(), term.edge->uses.end());
+    std::vector<Owner> owners = {owner_of(nullptr, net_.node(layer.nodes[0]).uses)};
+    for (const Term& term : terms) owners.push_back(owner_of(&term, term.edge->uses));
+    Vector prices;
+    for (const Owner& owner : owners) {
+      for (const RowsUsed& use : owner.uses) {
+        layer.uses.push_back(use);
+        double price = 0;
+        for (const auto& [begin, end] : use.rows) price += prices_[at(end)] - prices_[at(begin)];
+        prices.push_back(price);
+      }
     }
     for (TrellisArc& arc : layer.arcs) {
-      const std::uint64_t key = keys_[i][at(arc.from)];
       double price = 0;
-      const auto add = [&](const RowUse& use, double bytes) {
-        layer.bytes.push_back(bytes);
-        price += (prices_[at(use.end)] - prices_[at(use.begin)]) * bytes;
-      };
-      for (const RowUse& use : net_.node(layer.nodes[0]).uses) {
-        add(use, net_.algebra.vector(use.bytes)[at(arc.label)]);
-      }
-      for (const Term& term : terms) {
-        const int other = term.place.label(key);
-        const Table& table = term.edge->table;
-        const int row = net_.algebra.labels(table.map_a)[at(term.earlier_is_a ? other : arc.label)];
-        const int column =
-            net_.algebra.labels(table.map_b)[at(term.earlier_is_a ? arc.label : other)];
-        for (const RowUse& use : term.edge->uses) {
-          add(use, net_.algebra.core(use.bytes).row(row)[column]);
+      std::size_t k = 0;
+      for (const Owner& owner : owners) {
+        for (std::size_t u = 0; u < owner.uses.size(); ++u, ++k) {
+          const double bytes = bytes_of(owner, u, keys_[i][at(arc.from)], arc.label);
+          layer.bytes.push_back(bytes);
+          price += prices[k] * bytes;
         }
       }
       arc.cost = arc.value - units(price);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "search/solver/explore.hpp"
+#include "search/solver/row_plan.hpp"
 
 namespace autopar::solver {
 
@@ -29,7 +30,7 @@ struct TrellisLayer {
   std::vector<std::size_t> begins;  // per frontier after, and the end
   std::vector<Units> least;         // per frontier before: value of the best path to it
   std::vector<Units> to_go;         // per frontier after: least value of the rest
-  std::vector<RowUse> uses;         // what the node and its edges to earlier nodes use: when
+  std::vector<RowsUsed> uses;       // what the node and its edges to earlier nodes use: where
   std::vector<double> bytes;        // [arc * uses + use]
   std::size_t frontiers() const { return to_go.size(); }
 };

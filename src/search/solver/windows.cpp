@@ -18,9 +18,9 @@ constexpr double kFirstPart = 1.0 / 16;
 constexpr double kFirst = 2e-4;
 constexpr double kNarrow = 5e-4;
 // Windows are doubled while they are cheap and narrow, then widened less: work grows much faster.
-constexpr double kWidening = 1.2;
+constexpr double kWidening = 1.25;
 constexpr double kAlmostAll = 0.9;  // then all of it at once
-constexpr double kCheapWindow = 1e7;
+constexpr double kCheapWindow = 1.5e6;
 
 // Labels of a network made by Dual::survivors(), as labels of the network that the dual is of.
 std::vector<int> in_parent(const Network& parent, const Network& child,

@@ -11,7 +11,7 @@ namespace autopar::solver {
 namespace {
 
 constexpr int kRounds = 30;
-constexpr std::size_t kManyTimes = 8, kWorstTimes = 2;
+constexpr std::size_t kManyTimes = 8, kWorstTimes = 4;
 constexpr double kManyEntries = 5e5;  // of all tables; smaller problems need no such beginning
 constexpr double kPricesPart = 0.3;   // of the work that is left, for where to begin
 constexpr double kRoundPart = 0.2;    // of the work that is left, for a round before the last
