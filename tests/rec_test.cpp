@@ -207,7 +207,7 @@ TEST_CASE("rec: pins are kept, by counts and by names", "[rec]") {
 }
 
 TEST_CASE("rec: never over the memory limit", "[rec]") {
-  int fitted = 0, refused = 0;
+  int fitted = 0, refused = 0, by_rec = 0;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     const Graph graph =
         seed % 3 == 0 ? layers_graph(24, 48) : random_graph(seed, 3 + static_cast<int>(seed % 5));
@@ -231,11 +231,17 @@ TEST_CASE("rec: never over the memory limit", "[rec]") {
       }
       ++refused;
       CHECK(found.error().code == ErrorCode::kInfeasible);
+      // What rec does not find may be there; what no plan keeps is said of all.
+      const bool of_rec = found.error().message.rfind("rec found no plan that fits", 0) == 0;
+      const bool of_all = found.error().message.rfind("no plan fits", 0) == 0;
+      CHECK(of_rec != of_all);
+      by_rec += of_rec;
     }
   }
   INFO(fitted << " fitted, " << refused << " refused");
   CHECK(fitted > 20);
   CHECK(refused > 20);
+  CHECK(by_rec > 5);
 }
 
 TEST_CASE("rec: tables that are too big for a device are split early", "[rec]") {

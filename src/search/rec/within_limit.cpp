@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kEnough = 0.02;  // gap of a plan that fits
 // How many times the time of the plan that does not fit all memory of a device is worth at first.
-constexpr double kFirstWorth = 1, kStep = 10, kMostWorth = 1e7;
+constexpr double kFirstWorth = 1, kStep = 10, kMostWorth = 1e3;
 constexpr double kNear = 2;  // multipliers that differ by less are one
 constexpr int kMaxTries = 6;
 // A plan that needs so many times the limit may fit once its values lie otherwise.
