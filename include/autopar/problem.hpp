@@ -88,6 +88,7 @@ struct SolveProgress {
 struct SolveOptions {
   double gap = 0;                  // stop when (cost - bound) / cost is at most this
   Seconds time_limit = kInfinity;  // the only thing that makes a result depend on the machine
+  bool patient = false;            // the time limit is there to be used up for small gaps
   int threads = 1;                 // never changes the result
   // A plan is worth nothing unless cheaper than this: lets the search over meshes stop early.
   double cutoff = kInfinity;

@@ -99,18 +99,26 @@ Result<SearchOutcome> search_shown(SearchRequest& request, bool quiet) {
   return search(request);
 }
 
+// Of the time limit, for an attempt with ops repeated where the time was up before: a plan a little
+// later is better than none.
+constexpr double kLeastTime = 0.25;
+
 // Nothing fits: with fewer activations kept it may. The first error is the one to tell, with what
 // was tried.
 Result<SearchOutcome> search_recomputing(std::unique_ptr<Inputs>& inputs,
                                          std::optional<SearchRequest>& request,
                                          const std::optional<StrategyFile>& pins, const Error& full,
-                                         const PlanOptions& options, const CommonOptions& common) {
+                                         const PlanOptions& options, const CommonOptions& common,
+                                         std::chrono::steady_clock::time_point start) {
   std::string told = full.message;
   for (Recompute recompute : {Recompute::kCheap, Recompute::kProducts}) {
     auto fresh = std::make_unique<Inputs>(*inputs);
     AUTOPAR_TRY(repeated, repeat_ops(*fresh, recompute));
     if (!repeated) continue;
     AUTOPAR_TRY(smaller, request_of(*fresh, pins, options, common));
+    const std::chrono::duration<double> used = std::chrono::steady_clock::now() - start;
+    const Seconds limit = smaller.solve.time_limit;
+    smaller.solve.time_limit = std::max(kLeastTime * limit, limit - used.count());
     auto outcome = search_shown(smaller, common.quiet);
     if (outcome) {
       inputs = std::move(fresh);
@@ -145,9 +153,10 @@ Result<int> run(const PlanOptions& options, const CommonOptions& common) {
         dump_problem(options.dump_file, *request, *request->mesh, options.model));
   }
   clock.end("import");
+  const auto start = std::chrono::steady_clock::now();
   Result<SearchOutcome> outcome = search_shown(*request, common.quiet);
   if (!outcome && outcome.error().code == ErrorCode::kInfeasible && !recompute) {
-    outcome = search_recomputing(inputs, request, pins, outcome.error(), options, common);
+    outcome = search_recomputing(inputs, request, pins, outcome.error(), options, common, start);
   }
   if (!outcome && pins) return with_pin_file(outcome.error(), options.pin_file);
   if (!outcome) return outcome.error();

@@ -107,6 +107,7 @@ Result<int> run(const SolveFileOptions& options, const CommonOptions& common) {
   Answers answers(options.output, start);
   SolveOptions solve;
   // The time that reading took is gone.
+  solve.patient = true;
   solve.time_limit = std::max(0.0, options.time_limit - seconds_since(start));
   solve.threads = std::max(1, common.threads);
   solve.stop = &interrupt_requested();

@@ -158,13 +158,14 @@ Budget::Clock::time_point Budget::after(double seconds) {
          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-BudgetShare::BudgetShare(Budget& budget, double part)
+BudgetShare::BudgetShare(Budget& budget, double part, double part_of_time)
     : budget_(budget), work_limit_(budget.work_limit), phase_end_(budget.phase_end) {
   budget.work_limit = budget.work + part * (work_limit_ - budget.work);
   const Budget::Clock::time_point end = std::min(budget.deadline, phase_end_);
   if (end == Budget::Clock::time_point::max()) return;
   const auto now = Budget::Clock::now();
-  budget.phase_end = now + std::chrono::duration_cast<Budget::Clock::duration>(part * (end - now));
+  const double time = part_of_time > 0 ? part_of_time : part;
+  budget.phase_end = now + std::chrono::duration_cast<Budget::Clock::duration>(time * (end - now));
 }
 
 BudgetShare::~BudgetShare() {

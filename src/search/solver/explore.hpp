@@ -30,10 +30,10 @@ struct Budget {
   double strictly_below(double value) const;
 };
 
-// While it lives, the budget is a part of what is left of it.
+// While it lives, the budget is a part of what is left of it; of the time that part (0: the same).
 class BudgetShare {
  public:
-  BudgetShare(Budget& budget, double part);
+  BudgetShare(Budget& budget, double part, double part_of_time = 0);
   ~BudgetShare();
   BudgetShare(const BudgetShare&) = delete;
   BudgetShare& operator=(const BudgetShare&) = delete;

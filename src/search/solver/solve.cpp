@@ -20,6 +20,7 @@ using namespace solver;
 constexpr double kWorkLimit = 1.5e9;
 constexpr double kPasses = 60;          // over all tables, more on large problems
 constexpr double kUnlimitedPart = 0.2;  // of it before the limit is looked at, if there is one
+constexpr double kUnlimitedTime = 0.5;  // where time is what is limited
 constexpr double kPatientUnlimitedWork = 1e8;
 constexpr double kLimitedPart = 0.7;  // where there is time to be used
 constexpr double kPeakPart = 0.3;
@@ -51,7 +52,7 @@ class Search {
     if (options.time_limit < kInfinity) {
       budget_.deadline = Budget::after(options.time_limit);
       budget_.work_limit = kInfinity;
-      budget_.patient = presolved != nullptr;
+      budget_.patient = options.patient && presolved != nullptr;
     }
   }
 
@@ -72,7 +73,8 @@ class Search {
 
  private:
   Found solve_without_limit(bool limited) {
-    std::optional<BudgetShare> share(std::in_place, budget_, limited ? kUnlimitedPart : 1.0);
+    std::optional<BudgetShare> share(std::in_place, budget_, limited ? kUnlimitedPart : 1.0,
+                                     limited && !budget_.patient ? kUnlimitedTime : 0.0);
     if (limited && budget_.patient) {
       budget_.work_limit = std::min(budget_.work_limit, budget_.work + kPatientUnlimitedWork);
     }
