@@ -41,6 +41,26 @@ constexpr double kRowsPart = 0.2;  // of the work that is left, for the steps of
 constexpr double kCloseEnough = 1e-4;
 constexpr double kCheapWork = 3e7;
 
+double most_finite(const Vector& values) {
+  double most = 0;
+  for (double value : values) {
+    if (value < kInfinity) most = std::max(most, value);
+  }
+  return most;
+}
+
+// No labelling that is allowed has a greater one.
+double most_value(const Network& net) {
+  double sum = net.constant;
+  for (const Node& node : net.nodes) {
+    if (!node.gone) sum += most_finite(net.algebra.vector(node.cost));
+  }
+  for (const Edge& edge : net.edges) {
+    if (!edge.gone) sum += most_finite(net.algebra.core(edge.table.core).values);
+  }
+  return sum;
+}
+
 class GapClosing {
  public:
   GapClosing(Network& net, double cutoff, Budget& budget, const Report& report,
@@ -141,7 +161,8 @@ class GapClosing {
     Pool met;
     double cutoff = closing.cutoff_;
     tighten_rows(closing.net_, priced, cutoff, best, budget_, kRootSteps, kFoldedReach, &met);
-    messages.set_multipliers(priced.multipliers());
+    // Treated alike, the parts need not fit at all: then no multipliers are high enough.
+    if (priced.bound() < most_value(closing.net_)) messages.set_multipliers(priced.multipliers());
     closing.take(best);
     for (const std::vector<int>& labels : met.met) pool_.add(unfold(like, labels));
     for (const std::vector<int>& labels : met.fitting) pool_.add_fitting(unfold(like, labels));

@@ -17,10 +17,11 @@ constexpr double kMostArcs = 4e6;
 constexpr double kFirstPart = 1.0 / 16;
 constexpr double kFirst = 2e-4;
 constexpr double kNarrow = 5e-4;
+constexpr double kFarAway = 1e6;  // bounds so far below the cutoff are none
 // Windows are doubled while they are cheap and narrow, then widened less: work grows much faster.
 constexpr double kWidening = 1.25;
 constexpr double kAlmostAll = 0.9;  // then all of it at once
-constexpr double kCheapWindow = 1.5e6;
+constexpr double kCheap = 3;        // times the work of the first
 
 // Labels of a network made by Dual::survivors(), as labels of the network that the dual is of.
 std::vector<int> in_parent(const Network& parent, const Network& child,
@@ -80,9 +81,10 @@ Found search_window(const Network& net, const Dual& dual, double cutoff, Budget&
 
 Found search_windows(const Network& net, const Dual& dual, double cutoff, Budget& budget) {
   Found all = {.bound = dual.bound()};
-  if (!adds_up_exactly(net)) return all;
-  const double first = std::min(kFirstPart * (cutoff - dual.bound()), kFirst * std::abs(cutoff));
-  double part = first / (cutoff - dual.bound());
+  const double gap = cutoff - dual.bound();
+  if (!(gap < kFarAway * std::abs(cutoff)) || !adds_up_exactly(net)) return all;
+  double part = std::min(kFirstPart, kFirst * std::abs(cutoff) / gap);
+  double least_work = 0;  // of a window
   while (all.bound < cutoff && !budget.over()) {
     const double below = part < 1 ? dual.bound() + part * (cutoff - dual.bound()) : cutoff;
     const double work = budget.work;
@@ -98,7 +100,8 @@ Found search_windows(const Network& net, const Dual& dual, double cutoff, Budget
     }
     if (all.bound < std::min(below, cutoff) || part >= 1) break;
     const bool narrow = below - dual.bound() < kNarrow * std::abs(cutoff);
-    part *= narrow && budget.work - work < kCheapWindow ? 2.0 : kWidening;
+    if (least_work == 0) least_work = budget.work - work;
+    part *= narrow && budget.work - work < kCheap * least_work ? 2.0 : kWidening;
     if (part > kAlmostAll) part = 1;
   }
   return all;
