@@ -150,11 +150,7 @@ class Folding {
     }
     for (std::size_t c = 0; c < fold_.first.size(); ++c) {
       const Node& node = net_.node(fold_.first[c]);
-      Node made = {.cost = times(net_.algebra.vector(node.cost), copies[c])};
-      for (const RowUse& use : node.uses) {
-        made.uses.push_back({use.begin, use.end, times(net_.algebra.vector(use.bytes), copies[c])});
-      }
-      made_->nodes.push_back(std::move(made));
+      made_->nodes.push_back({.cost = times(net_.algebra.vector(node.cost), copies[c])});
       made_->origin.push_back(static_cast<int>(c));
       made_->origin_labels.push_back(Labels(at(net_.label_count(fold_.first[c]))));
       Labels& labels = made_->origin_labels.back();

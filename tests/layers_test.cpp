@@ -1,0 +1,178 @@
+// Folding of like layers: with it, without it and tried out give the same.
+#if __has_include(<catch2/catch_all.hpp>)
+#include <catch2/catch_all.hpp>
+#else
+#include <catch2/catch.hpp>
+#endif
+
+#include <random>
+
+#include "autopar/problem.hpp"
+#include "search/solver/close_gap.hpp"
+#include "search/solver/fold.hpp"
+#include "search/solver/reduce.hpp"
+
+namespace autopar {
+namespace {
+
+using namespace solver;
+
+// The same block several times: its nodes are all joined to each other, and some to a hub that all
+// blocks share (`chained`: or to the block before). Costs are whole numbers, so sums are exact.
+class Layers {
+ public:
+  explicit Layers(unsigned seed) : random_(seed) {}
+
+  int below(int n) { return static_cast<int>(random_() % static_cast<unsigned>(n)); }
+
+  Problem make(int blocks, int size, int labels, bool chained, bool limited) {
+    Problem problem;
+    labels_ = labels;
+    problem.horizon = limited ? blocks : 0;
+    problem.nodes.push_back(node(0, problem.horizon, limited));
+    std::vector<ProblemNode> block;
+    for (int n = 0; n < size; ++n) block.push_back(node(0, 0, false));
+    std::vector<std::vector<double>> bytes;
+    for (int n = 0; n < size; ++n) bytes.push_back(numbers(12));
+    std::vector<int> within, across;
+    for (int k = 0; k < size * size; ++k) within.push_back(problem.add_table(table()));
+    for (int k = 0; k < size; ++k) across.push_back(problem.add_table(table()));
+    for (int b = 0; b < blocks; ++b) {
+      const int first = 1 + b * size;
+      for (int n = 0; n < size; ++n) {
+        problem.nodes.push_back(block[static_cast<std::size_t>(n)]);
+        // One use lasts from the block on, as what is kept; one is there during the block only.
+        if (limited) {
+          problem.nodes.back().uses = {{n == 0 ? b : 0, blocks, bytes[static_cast<std::size_t>(n)]},
+                                       {b, b + 1, bytes[0]}};
+        }
+        for (int m = 0; m < n; ++m) {
+          problem.edges.push_back(
+              {first + m, first + n, within[static_cast<std::size_t>(n * size + m)], {}});
+        }
+        const int source = chained ? std::max(0, first - size + (n + 1) % size) : 0;
+        problem.edges.push_back({source, first + n, across[static_cast<std::size_t>(n)], {}});
+      }
+    }
+    if (limited) set_limit(problem);
+    return problem;
+  }
+
+ private:
+  std::vector<double> numbers(int most) {
+    std::vector<double> values;
+    for (int l = 0; l < labels_; ++l) values.push_back(below(most));
+    return values;
+  }
+
+  ProblemNode node(int begin, int end, bool uses) {
+    ProblemNode made;
+    made.cost = numbers(20);
+    if (uses) made.uses = {{begin, end, numbers(12)}};
+    return made;
+  }
+
+  CostTable table() {
+    CostTable made = {labels_, labels_, {}};
+    for (int k = 0; k < labels_ * labels_; ++k) made.values.push_back(below(20));
+    return made;
+  }
+
+  // Between the least and the most that a few labellings take.
+  void set_limit(Problem& problem) {
+    double least = kInfinity, most = 0;
+    for (int trial = 0; trial < 20; ++trial) {
+      std::vector<int> choices;
+      for (std::size_t n = 0; n < problem.nodes.size(); ++n) choices.push_back(below(labels_));
+      const double peak = evaluate(problem, choices).peak_use;
+      least = std::min(least, peak);
+      most = std::max(most, peak);
+    }
+    problem.use_limit = least + below(static_cast<int>(most - least) + 1);
+  }
+
+  std::mt19937 random_;
+  int labels_ = 2;
+};
+
+struct Closed {
+  double value = kInfinity;
+  double bound = 0;
+  std::vector<int> labels;
+};
+
+Closed close(const Problem& problem, bool folded) {
+  const auto net = build_network(problem, {});
+  Budget budget;
+  GapOptions options;
+  options.fold = folded;
+  const Found found = close_gap(
+      *net, kInfinity, budget, [](double, const auto&) {}, options);
+  return {found.value, found.bound, found.labels};
+}
+
+// How many nodes are left of a problem, and in how many classes (0: not folded).
+std::pair<std::size_t, std::size_t> folded_size(const Problem& problem) {
+  const auto net = build_network(problem, {});
+  reduce(*net);
+  std::size_t left = 0;
+  for (const Node& node : net->nodes) left += node.gone ? 0 : 1;
+  return {left, fold(*net).first.size()};
+}
+
+TEST_CASE("folding on and off find the same optimum", "[solver][layers]") {
+  int folded = 0;
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    Layers layers(seed);
+    const bool chained = seed % 2 == 1;
+    const Problem problem = layers.make(chained ? 40 : 25, 4, 2 + layers.below(2), chained, false);
+    const auto [left, classes] = folded_size(problem);
+    folded += classes > 0 ? 1 : 0;
+    CHECK(2 * classes <= left);
+    const Closed with = close(problem, true), without = close(problem, false);
+    INFO("seed " << seed);
+    REQUIRE(with.value == Approx(without.value).epsilon(1e-9));
+    CHECK(with.bound <= without.value * (1 + 1e-9));
+    CHECK(without.bound <= with.value * (1 + 1e-9));
+    CHECK(evaluate(problem, with.labels).cost == Approx(with.value).epsilon(1e-9));
+  }
+  CHECK(folded >= 30);  // otherwise there was nothing to see
+}
+
+TEST_CASE("a folded labelling costs what its layers cost", "[solver][layers]") {
+  for (unsigned seed = 0; seed < 50; ++seed) {
+    Layers layers(seed);
+    const Problem problem = layers.make(30, 4, 3, seed % 2 == 1, true);
+    const auto net = build_network(problem, maximal_times(problem));
+    reduce(*net);
+    const Fold like = fold(*net);
+    if (like.first.empty()) continue;
+    const auto small = folded_network(*net, like);
+    std::vector<int> labels;
+    for (std::size_t c = 0; c < small->nodes.size(); ++c) {
+      labels.push_back(layers.below(small->label_count(static_cast<int>(c))));
+    }
+    const std::vector<int> all = unfold(like, labels);
+    CHECK(value_of(*small, labels) == value_of(*net, all));
+    CHECK(uses_of(*small, labels) == uses_of(*net, all));
+  }
+}
+
+TEST_CASE("like parts within a memory limit, against all combinations", "[solver][layers]") {
+  for (unsigned seed = 0; seed < 120; ++seed) {
+    Layers layers(seed);
+    const Problem problem = layers.make(5, 3, 2, seed % 3 == 1, seed % 4 != 0);
+    const auto tried = solve_exhaustive(problem);
+    REQUIRE(tried);
+    const Solution found = solve_dp(problem, {});
+    INFO("seed " << seed);
+    REQUIRE(found.feasible == tried->feasible);
+    if (!found.feasible) continue;
+    CHECK(found.cost == Approx(tried->cost).epsilon(1e-9));
+    CHECK(found.lower_bound <= tried->cost * (1 + 1e-9));
+    CHECK(evaluate(problem, found.choices).peak_use <= problem.use_limit);
+  }
+}
+
+}  // namespace
+}  // namespace autopar
