@@ -3,7 +3,7 @@
 // gap, memory of the plan, peak memory of the process. Without arguments: the models of the
 // repository, and those of AUTOPAR_SHARED where it is set, on 8 x 8 A100.
 //   --searcher NAME   as in autopar search (default dp)
-//   --max-axes N      meshes of up to N axes (default 2)
+//   --max-axes N      meshes of up to N axes (default 3)
 //   --gap SHARE       stop when the plan is so close to the bound (default 0)
 //   --time-limit S    stop after so many seconds
 //   --pin FILE        strategy file whose ops are kept; --inputs data_parallel too
@@ -62,7 +62,7 @@ struct Job {
   std::string cluster;
   std::string model;
   std::string searcher = "dp";
-  int max_axes = 2;
+  int max_axes = kDefaultAxes;
   SolveOptions solve;
   std::string pins;  // a file, or empty
   bool data_parallel_inputs = false;

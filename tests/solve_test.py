@@ -1,4 +1,5 @@
 """autopar solve, and the search problems that autopar search writes for it: the same optimum, up to the rounding of each cost to a picosecond."""
+import gzip
 import json
 import os
 import pathlib
@@ -43,6 +44,13 @@ def test_example(folder):
                if evaluate(problem["problem"], [0, i, j, k, 0])[1] <= 50)
     assert found["cost"] == found["lower_bound"] == best, found
     assert json.loads((folder / "answer.json").read_text()) == found["choices"] == json.loads(run("solve", path).stdout)
+    zipped = folder / "example.json.gz"
+    whole = gzip.compress(path.read_bytes())
+    zipped.write_bytes(whole)
+    assert json.loads(run("solve", zipped).stdout) == found["choices"]
+    for damaged in (whole[:-12], whole[:20] + b"damage" + whole[26:], whole[:2]):
+        zipped.write_bytes(damaged)
+        assert "gzip data" in run("solve", zipped, code=4).stderr
     problem["problem"]["usage_limit"] = 49
     path.write_text(json.dumps(problem))
     assert "the smallest use of memory is 50" in run("solve", path, code=3).stderr
@@ -69,7 +77,6 @@ def test_dumped_problem_has_the_same_optimum(folder):
 def test_known_optima(folder):
     if not SHARED:
         return print("skipped: AUTOPAR_SHARED is not set")
-    import gzip
     known = {"iopddl/asplos-2025-iopddl-A": 6548553650, "iopddl/asplos-2025-iopddl-G": 217039,
              "autoparallel/llama8b_2layers_mesh8x8": 53125340, "autoparallel/llama8b_32layers_mesh8": 2337294090}
     for name, cost in known.items():

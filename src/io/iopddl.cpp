@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "autopar/files.hpp"
+#include "io/gzip.hpp"
 
 namespace autopar {
 namespace {
@@ -175,7 +176,8 @@ Result<IopddlProblem> parse_iopddl(const std::string& text, const std::string& f
 }
 
 Result<IopddlProblem> read_iopddl(const std::string& path) {
-  AUTOPAR_TRY(text, read_file(path));
+  AUTOPAR_TRY(bytes, read_file(path));
+  AUTOPAR_TRY(text, unzipped(std::move(bytes), path));
   return parse_iopddl(text, path);
 }
 
