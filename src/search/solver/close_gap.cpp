@@ -10,6 +10,7 @@
 namespace autopar::solver {
 namespace {
 
+constexpr double kReducingPart = 0.25;  // of its work counts: what it leaves must be looked at too
 constexpr int kRootPasses = 100;
 constexpr int kRootSteps = 1000;
 constexpr int kFoldedRounds = 4;
@@ -70,7 +71,7 @@ class GapClosing {
   Found run() {
     const double before = net_.algebra.work();
     reduce(net_);
-    budget_.add(net_.algebra.work() - before);
+    budget_.add(kReducingPart * (net_.algebra.work() - before));
     if (net_.impossible || net_.constant >= cutoff_) {
       raise(cutoff_);
       return finish(bound_);
