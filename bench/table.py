@@ -64,7 +64,8 @@ def searching(line):
 
 
 def failed(line):
-    return line["error"].split(":")[-1].strip()
+    text = line["error"]
+    return "nothing fits, proven" if "no plan fits" in text else text.split(":")[-1].strip()
 
 
 def models(lines):
@@ -116,7 +117,7 @@ def mindspore(lines):
     table(["model", "ops", "devices", "searcher", "autopar CPU s", "MindSpore CPU s", "ratio"], rows)
 
 
-TITLES = {models: "Whole command: import, search, rewriting, writing; 64 A100, meshes of up to two axes",
+TITLES = {models: "Whole command: import, search, rewriting, writing; 64 A100, meshes of up to three axes",
           training: "Training steps; search over all meshes of up to so many axes, memory limit on",
           devices: "Growth with the number of devices",
           depth: "Growth with depth: forward Llama, 64 A100",

@@ -20,6 +20,7 @@ using namespace solver;
 constexpr double kWorkLimit = 1.5e9;
 constexpr double kPasses = 60;          // over all tables, more on large problems
 constexpr double kUnlimitedPart = 0.2;  // of it before the limit is looked at, if there is one
+constexpr double kFittingPart = 0.6;    // where something that was found fits
 constexpr double kUnlimitedTime = 0.5;  // where time is what is limited
 constexpr double kPatientUnlimitedWork = 1e8;
 constexpr double kLimitedPart = 0.7;  // where there is time to be used
@@ -81,7 +82,10 @@ class Search {
     const std::unique_ptr<Network> net = build_network(problem_, {});
     // Where what is favoured without the limit fits, the limit is not what matters.
     const auto fits = [&] {
-      if (limited && !budget_.patient && !start_.empty() && within_limit(start_)) share.reset();
+      if (!limited || budget_.patient) return false;
+      const bool favoured = !start_.empty() && within_limit(start_);
+      if (favoured || result_.feasible) share.reset();
+      if (!favoured && result_.feasible) share.emplace(budget_, kFittingPart);
       return false;
     };
     const GapOptions gap_options = {.minimiser = &start_, .enough = fits};
