@@ -20,7 +20,8 @@ import inputs
 ROOT = inputs.ROOT
 MODELS = ("gpt2", "llama3_8b")
 SHARED_MODELS = ("bert_large", "gpt2_xl", "llama3_8b", "mixtral_8x7b_dense", "resnet50", "vit_l_16", "unet3d", "dlrm", "face_resnet50_10m")
-TRAINING = {"train_bert_large_adam": (64,), "train_llama_8b_adamw": (64, 1024, 16384), "train_llama_405b_adamw": (1024, 16384)}
+TRAINING = {"train_bert_large_adam": ("dgx-a100-8x8",), "train_llama_8b_adamw": ("dgx-h100-64x8", "dgx-h100-128x8", "dgx-h100-2048x8"),
+            "train_llama_405b_adamw": ("dgx-h100-128x8", "dgx-h100-2048x8")}
 
 
 def searchers(*wanted):
@@ -38,10 +39,10 @@ def models(measure, folder, shared):
 
 
 def training(measure, folder, shared):
-    for name, counts in TRAINING.items():
-        for devices in counts:
+    for name, clusters in TRAINING.items():
+        for cluster in clusters:
             for axes in (2, 3):
-                measure("training", inputs.cluster(folder, devices), shared / f"{name}.onnx", "--search-only", "--max-axes", axes)
+                measure("training", ROOT / "models" / "clusters" / f"{cluster}.json", shared / f"{name}.onnx", "--search-only", "--max-axes", axes)
 
 
 def devices(measure, folder, shared):
