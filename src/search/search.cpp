@@ -275,7 +275,8 @@ struct Search {
                               " per device; no plan was found at all. Try more devices, --memory "
                               "with a larger size, or fewer pins");
     }
-    std::string text = "no plan " + std::string(tightest.proven ? "fits" : "was found that fits") +
+    const bool proven = tightest.proven && !outcome.interrupted;
+    std::string text = "no plan " + std::string(proven ? "fits" : "was found that fits") +
                        " into " + size_text(limit) + " per device: the smallest peak found is " +
                        size_text(tightest.peak) + " on mesh " + to_text(tightest.mesh);
     const auto time = static_cast<std::size_t>(std::max(0, tightest.time));

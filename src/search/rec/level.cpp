@@ -27,6 +27,19 @@ struct Said {
   double total() const { return finite + kNever * nevers; }
 };
 
+// Each star plays the role in which it is cheapest.
+double cost_of_stars(const LevelProblem& problem, const std::vector<Said>& said) {
+  double cost = 0;
+  for (std::size_t s = 0; s < problem.star_count(); ++s) {
+    double least = std::numeric_limits<double>::infinity();
+    for (int r = problem.first_role[s]; r < problem.first_role[s + 1]; ++r) {
+      least = std::min(least, said[static_cast<std::size_t>(r)].total());
+    }
+    cost += least;
+  }
+  return cost;
+}
+
 struct Decider {
   const LevelProblem& problem;
   const PortRows& messages;
@@ -152,14 +165,7 @@ struct Decider {
       cost += problem.costs[static_cast<std::size_t>(problem.nodes[n].cost)]
                            [static_cast<std::size_t>(choice[n])];
     }
-    for (std::size_t s = 0; s < problem.star_count(); ++s) {
-      double least = std::numeric_limits<double>::infinity();
-      for (int r = problem.first_role[s]; r < problem.first_role[s + 1]; ++r) {
-        least = std::min(least, said[static_cast<std::size_t>(r)].total());
-      }
-      cost += least;
-    }
-    return cost;
+    return cost + cost_of_stars(problem, said);
   }
 };
 
@@ -221,14 +227,7 @@ double level_cost(const LevelProblem& problem, const std::vector<int>& choices) 
       for (std::size_t r = 0; r < problem.roles(port.star); ++r) sum[r].add(price[r], 1);
     }
   }
-  for (std::size_t s = 0; s < problem.star_count(); ++s) {
-    double least = std::numeric_limits<double>::infinity();
-    for (int r = problem.first_role[s]; r < problem.first_role[s + 1]; ++r) {
-      least = std::min(least, said[static_cast<std::size_t>(r)].total());
-    }
-    cost += least;
-  }
-  return cost;
+  return cost + cost_of_stars(problem, said);
 }
 
 }  // namespace autopar::rec

@@ -80,12 +80,7 @@ class GapClosing {
     report_(bound_, {});
     Dual dual(net_);
     if (options_.fold) begin_folded(dual);
-    const double limit = budget_.work_limit;
-    limit_small_gap(limit);
-    const bool enough = tighten_root(dual);
-    budget_.work_limit = limit;
-    small_ = kInfinity;
-    if (enough) return finish(bound_);
+    if (tighten_root(dual)) return finish(bound_);
     return close(dual);
   }
 
@@ -103,7 +98,6 @@ class GapClosing {
       limit_small_gap(limit);
       const bool was_free = cutoff_ == kInfinity;
       const bool closed = attempt(dual, part);
-
       part = was_free && cutoff_ < kInfinity ? kFirstPart
              : closed                        ? std::min(1.0, 2 * part)
                                              : part / 8;
@@ -202,17 +196,20 @@ class GapClosing {
   // True where the caller has seen enough.
   bool tighten_root(Dual& dual) {
     Incumbent best;
+    const double limit = budget_.work_limit;
+    limit_small_gap(limit);
+    bool enough = false;
     if (net_.capacity.empty()) {
       const BudgetShare share(budget_, 0.5);
       tighten(net_, dual, cutoff_, best, budget_, kRootPasses);
     } else {
-      if (folded_) {
-        mix_folded(dual, best);
-        if (show(dual, best)) return true;
-      }
-      if (tighten_rows_and_mix(dual, best)) return true;
+      if (folded_) mix_folded(dual, best);
+      enough = (folded_ && show(dual, best)) || tighten_rows_and_mix(dual, best);
     }
-    return show(dual, best);
+    // Before the caller is asked: he may change what there is to spend.
+    budget_.work_limit = limit;
+    small_ = kInfinity;
+    return enough || show(dual, best);
   }
 
   // Bound, the best so far and what is favoured now go to the caller, who may have enough of it.
