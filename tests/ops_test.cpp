@@ -96,6 +96,7 @@ TEST_CASE("rule text reads back as itself", "[ops]") {
       {"-> d0 | partial: none", floats({}, {{4}})},
       {", d0 -> d0 | partial: 0 1", floats({{}, {4}}, {{4}})},
       {"a> b< -> _ _", floats({{4, 6}}, {{1, 1}})},
+      {"(s r^=2) t -> s t | halo s: 3 2 | halo t: 0 1", floats({{8, 6}}, {{4, 6}})},
   };
   for (const auto& [rule, shapes] : rules) {
     CHECK(reread(rule, shapes) == rule);
@@ -121,6 +122,9 @@ TEST_CASE("a rule that does not fit says why", "[ops]") {
       {"a b ->", "output 0 has the shape [4,6], the rule expects 0 dimensions"},
       {"a b - > a b", "expected exactly one '->'"},
       {"a a -> a a", "extent 6"},
+      {"a b -> a b | halo b: 1", "two numbers of rows"},
+      {"a b -> a b | halo b: 1 1 1", "two numbers of rows"},
+      {"a b~ -> a b | halo b: 1 1", "factor b has a mark and a halo"},
       {"a+ b -> a> b", "factor a has two different marks"},
       {"(a b) c -> a b", ""},
       {"(a b -> a b", "'(' without ')'"},
@@ -134,7 +138,7 @@ TEST_CASE("a rule that does not fit says why", "[ops]") {
       {"a 1 -> a b", "'1' is not a factor"},
       {"a b -> a b | partial: x", "'x' is not the number of an input"},
       {"a b -> a b | partial: 0, 0", "two partial groups begin alike"},
-      {"a b -> a b | total: 0", "neither"},
+      {"a b -> a b | total: 0", "is none of"},
       {"a b -> a b | summand b: 0", "factor b is not summed over"},
       {"(a b) (c d) -> (a b) (c d)", "does not follow from the shapes"},
   };
@@ -450,6 +454,54 @@ TEST_CASE("the local form of an op", "[ops]") {
   const Rule rule = rule_of(graph, graph.ops[0])->rule;
   CHECK(is_plain_local(graph, graph.ops[0], rule, assigned(rule, {"d0", ""})));
   CHECK(!is_plain_local(graph, graph.ops[0], rule, assigned(rule, {"d0", "d1"})));
+}
+
+TEST_CASE("an image is split where every part needs as many rows of its neighbours", "[ops]") {
+  using Ints = std::vector<std::int64_t>;
+  const auto conv = [](std::int64_t from, std::int64_t to, std::int64_t kernel,
+                       const std::map<std::string, Attribute>& attributes) {
+    const Graph graph =
+        graph_of({"Conv", {{1, 4, from}, {6, 4, kernel}}, {}, {1, 6, to}, "", attributes});
+    const std::string text = rule_text(graph);
+    return text.substr(0, text.find(" | partial")) +
+           (text.find("halo") == std::string::npos ? "" : text.substr(text.find(" | halo")));
+  };
+  CHECK(conv(12, 12, 3, {{"pads", Ints{1, 1}}}) == "_ c+ s0, m c+ _ -> _ m s0 | halo s0: 1 1");
+  CHECK(conv(12, 12, 3, {{"pads", Ints{2, 0}}}) == "_ c+ s0, m c+ _ -> _ m s0 | halo s0: 2 0");
+  CHECK(conv(12, 6, 7, {{"pads", Ints{3, 3}}, {"strides", Ints{2}}}) ==
+        "_ c+ (s0 r0^=2), m c+ _ -> _ m s0 | halo s0: 3 2");
+  CHECK(conv(12, 12, 3, {{"pads", Ints{2, 2}}, {"dilations", Ints{2}}}) ==
+        "_ c+ s0, m c+ _ -> _ m s0 | halo s0: 2 2");
+  CHECK(conv(12, 4, 3, {{"strides", Ints{3}}}) == "_ c+ (s0 r0^=3), m c+ _ -> _ m s0");
+  CHECK(conv(12, 10, 3, {}) == "_ c+ _, m c+ _ -> _ m _");
+  CHECK(conv(13, 6, 3, {{"strides", Ints{2}}}) == "_ c+ _, m c+ _ -> _ m _");
+
+  const auto pool = [](std::int64_t rounded_up) {
+    return rule_text(graph_of({"MaxPool",
+                               {{1, 4, 12}},
+                               {},
+                               {1, 4, 6},
+                               "",
+                               {{"kernel_shape", Ints{3}},
+                                {"strides", Ints{2}},
+                                {"pads", Ints{0, 1 - rounded_up}},
+                                {"ceil_mode", std::int64_t{1}}}}));
+  };
+  CHECK(pool(0) == "_ c (s0 r0^=2) -> _ c s0 | halo s0: 0 1");
+  CHECK(pool(1) == "_ c _ -> _ c _");
+
+  // 8 rows in parts of 4 or 2 hold a halo of 2, in parts of 1 they do not.
+  const Graph wide =
+      graph_of({"Conv", {{1, 1, 8}, {1, 1, 5}}, {}, {1, 1, 8}, "", {{"pads", Ints{2, 2}}}});
+  const Rule rule = rule_of(wide, wide.ops[0])->rule;
+  const Mesh mesh = mesh_of({2, 2, 2});
+  CHECK(specs_text(specs_of(rule, assigned(rule, {"s0", "", "s0"}), mesh), mesh) ==
+        "[{},{},{a,c}] [{},{},{}] -> [{},{},{a,c}]");
+  CHECK(!specs_of(rule, assigned(rule, {"s0", "s0", "s0"}), mesh));
+  for (const Assignment& assignment : candidates(rule, mesh)) {
+    CHECK(std::count(assignment.factor_of_axis.begin(), assignment.factor_of_axis.end(),
+                     rule.factor_index("s0")) < 3);
+  }
 }
 
 TEST_CASE("operands only describe an op", "[ops]") {

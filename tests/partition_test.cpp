@@ -75,6 +75,30 @@ TEST_CASE("two matrix products: the collectives of the textbook", "[partition]")
   CHECK(collectives(plan_of(graph, four, {4}, {{""}, {""}})).empty());
 }
 
+TEST_CASE("a split image: the rows between the parts are gathered", "[partition]") {
+  GraphBuilder b;
+  const ValueId x = b.input("x", {1, 2, 12, 6});
+  b.graph.outputs = {b.op("Conv", {x, b.parameter("w", {4, 2, 3, 3})}, {1, 4, 12, 6},
+                          {{"pads", std::vector<std::int64_t>{1, 1, 1, 1}}})};
+  const Cluster six = cluster_of({6});
+  const Plan rows = plan_of(b.graph, six, {6}, {{"s0"}});
+  CHECK(collectives(rows) == std::vector<std::string>{"AllGather {nvlink} 2"});
+  const Op* conv = op_named(rows.program, b.graph.ops[0].name);
+  REQUIRE(conv != nullptr);
+  CHECK(conv->type == "Conv");
+  CHECK(conv->ints_attribute("pads") == std::vector<std::int64_t>{0, 1, 0, 1});
+  CHECK(rows.program.value(conv->inputs[0]).shape == Shape{1, 2, 4, 6});
+  CHECK(rows.program.value(conv->outputs[0]).shape == Shape{1, 4, 2, 6});
+
+  // Rows, then columns of what that gives, so that corners come along.
+  const Plan both = plan_of(b.graph, six, {3, 2}, {{"s0", "s1"}});
+  CHECK(collectives(both) ==
+        std::vector<std::string>{"AllGather {nvlink_0} 2", "AllGather {nvlink_1} 3"});
+  const Op* corner = op_named(both.program, b.graph.ops[0].name);
+  REQUIRE(corner != nullptr);
+  CHECK(both.program.value(corner->inputs[0]).shape == Shape{1, 2, 6, 5});
+}
+
 TEST_CASE("local shapes, names, groups and boundaries", "[partition]") {
   const Plan plan = plan_of(two_matmuls(), cluster_of({4, 2}), {2, 4}, {{"m", "n"}, {"m", "k"}});
   const Graph& program = plan.program;

@@ -189,6 +189,12 @@ def run_collective(op, values, ranks):
         for rank, local in enumerate(values):
             local[target] = part(local[source], attributes["axis"], ranks.count(axes), ranks.position(rank, axes))
         return
+    if op["type"] == "AllGather":
+        for group in ranks.groups(axes):
+            gathered = np.concatenate([values[rank][source] for rank in group], attributes["axis"])
+            for rank in group:
+                values[rank][target] = gathered
+        return
     assert op["type"] == "AllReduce", op["type"]
     for group in ranks.groups(axes):
         total = values[group[0]][source]

@@ -24,6 +24,7 @@ struct PricedCollective {
 struct OpPrice {
   Seconds compute = 0;
   std::vector<PricedCollective> collectives;  // inside the op (a softmax over a split axis)
+  Bytes temporaries = 0;  // the most that an exchange of halos needs, inputs and outputs aside
   Seconds total() const;
 };
 
@@ -125,7 +126,7 @@ struct MemoryPeak {
   Bytes parameters = 0;  // inputs and parameters as stored
   Bytes constants = 0;
   Bytes activations = 0;  // produced, hub and output copies
-  Bytes reshards = 0;     // temporaries of reshards
+  Bytes reshards = 0;     // temporaries of reshards and of exchanges of halos
 };
 
 struct StrategyCost {

@@ -22,6 +22,7 @@ enum class FactorKind : std::uint8_t {
   kMax,       // outputs without it become partial maxima                       mark k>
   kMin,       // outputs without it become partial minima                       mark k<
   kExchange,  // may be split, but the ranks exchange data inside the op (softmax over it)  mark k~
+  kHalo,      // a part also reads rows of its neighbours (a Conv over an image)  "| halo k: 1 1"
   kPartial,   // no loop dimension: a partial sum passes through a linear op    "| partial: 0 1, 2"
   kWhole,     // must not be split                                              mark k^
 };
@@ -33,6 +34,9 @@ struct Factor {
   // Inputs that are partial sums over the axes of this factor. kPartial: the inputs in which the op
   // is (jointly) linear. kSum: summands without the factor, such as the bias of a Conv.
   std::vector<int> partial_inputs;
+  // kHalo: how many rows next to its own part a rank needs of the ranks before and after it, in
+  // elements of the input dimension that the factor leads. No part may be smaller than that.
+  std::int64_t halo_before = 0, halo_after = 0;
   bool operator==(const Factor&) const = default;
 };
 
@@ -53,7 +57,8 @@ struct Rule {
 // sizes; "..." stands for the leading dimensions that are left, aligned from the right with those
 // of the other tensors (broadcast: size-1 or missing dimensions have no factor). "a=2" says a size
 // that no shape tells. After "|": "partial: 0 1, 2" (inputs in which the op is linear, jointly in
-// 0 and 1), "summand k: 2" (inputs that are summands of the sum over k). Grammar:
+// 0 and 1), "summand k: 2" (inputs that are summands of the sum over k), "halo s: 2 1" (a part of s
+// needs two rows of the part before it and one of the part after). Grammar:
 // src/ops/rule_pattern.hpp.
 std::string to_text(const Rule& rule);
 struct OpShapes {
@@ -96,7 +101,8 @@ struct OpSpecs {
 };
 // Within a factor axes go in mesh order; in a dimension of several factors, major factor first.
 // Nothing where the assignment is not valid: a factor not divisible, a minor factor split while a
-// major one is not down to 1 in some tensor, a kWhole factor split, axis sizes do not fit.
+// major one is not down to 1 in some tensor, a kWhole factor split, a part smaller than its halo,
+// axis sizes do not fit.
 std::optional<OpSpecs> specs_of(const Rule& rule, const Assignment& assignment, const Mesh& mesh);
 // All valid assignments. Order: lexicographic with factor 0 before factor 1 ... before none, the
 // outermost axis first. The all-none assignment is always there, last.
@@ -116,9 +122,9 @@ Work work_of(const Op& op, const OpShapes& shapes);
 // What an op becomes on a rank: appends to `program` and returns the outputs (local shapes).
 // Usually the op itself with local shapes and rewritten shape constants (Reshape targets, Expand
 // shapes, Split sizes, Slice bounds, group counts); some ops become a few. Collectives inside
-// (split softmax) are ops of the domain ai.autopar with attributes `axes` (mesh axis indices,
-// ints), `axis` and `reduce_op`, not lowered yet; rank-dependent numbers come from ShardSlice of a
-// constant.
+// (split softmax, halos) are ops of the domain ai.autopar with attributes `axes` (mesh axis
+// indices, ints), `axis` and `reduce_op`, not lowered yet; rank-dependent numbers come from
+// ShardSlice of a constant.
 struct LocalContext {
   const Graph& graph;
   const Op& op;

@@ -66,8 +66,8 @@ std::vector<ValueId> updated_inputs(const Graph& graph, const std::string& patte
 // - the next value of an input is written into that input's memory when nobody reads that any more
 //   (from then on it counts once); an inference runtime that gets its inputs on loan, such as the
 //   one of `autopar run`, has both until the end of the step;
-// - an op's outputs do not overwrite its inputs; temporaries of reshards come on top, those inside
-//   an op's kernel do not.
+// - an op's outputs do not overwrite its inputs; temporaries of reshards and of exchanges of halos
+//   come on top, those inside an op's kernel do not.
 struct MemoryCharge {
   enum class Kind {
     kSpec,      // the value as it is produced or stored

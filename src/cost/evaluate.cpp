@@ -165,6 +165,7 @@ struct Evaluator {
       cost.terms.push_back(
           {CostTerm::Kind::kCollective, id, {}, false, c.collective, c.seconds, c.sent_bytes});
     }
+    temporaries.add(time, time + 1, price->temporaries);
     for (ValueId output : op.outputs) {
       if (!output.valid() || !readers[output.index()].is_output) continue;
       const ValueSpecs& v = strategy.values[output.index()];

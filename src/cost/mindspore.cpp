@@ -101,14 +101,16 @@ Bill bill_of(const Graph& graph, const Op& op, const OpSpecs& specs, const Mesh&
   return bill;
 }
 
-// What may not be split although the rule would allow it: MindSpore has no exchange inside an op,
-// and PReLU's channels stay whole.
-bool stays_whole(const Op& op, const Rule& rule, int factor) {
+// What may not be split although the rule would allow it: MindSpore has no exchange inside an op
+// but that of halos, which it does not charge; its search splits no image that needs them (its test
+// of conv2d), its propagation does. PReLU's channels stay whole.
+bool stays_whole(const Op& op, const Rule& rule, int factor, DeviceUse use) {
   const Factor& f = rule.factors[static_cast<std::size_t>(factor)];
   if (f.kind == FactorKind::kWhole || f.kind == FactorKind::kPartial ||
       f.kind == FactorKind::kExchange) {
     return true;
   }
+  if (f.kind == FactorKind::kHalo && use != DeviceUse::kAnyAxes) return true;
   if (op.type != "PRelu" || rule.inputs.size() < 2) return false;
   return std::any_of(rule.inputs[1].begin(), rule.inputs[1].end(), [&](const auto& dim) {
     return std::find(dim.begin(), dim.end(), factor) != dim.end();
@@ -215,10 +217,11 @@ bool MindsporeModel::keeps_layout(const Graph& graph, const Value& value, const 
 
 std::vector<Assignment> MindsporeModel::choices(const Op& op, const Rule& rule, bool pinned) {
   const Mesh& mesh = state_->mesh;
+  const DeviceUse asked = state_->weights.devices;
   Strategies strategies{op, rule, mesh};
   for (std::size_t f = 0; f < rule.factors.size(); ++f) {
     const int factor = static_cast<int>(f);
-    if (!stays_whole(op, rule, factor)) strategies.factors.push_back(factor);
+    if (!stays_whole(op, rule, factor, asked)) strategies.factors.push_back(factor);
   }
   Assignment none{std::vector<int>(mesh.axes.size(), -1)};
   Assignment scratch = none;
@@ -227,7 +230,6 @@ std::vector<Assignment> MindsporeModel::choices(const Op& op, const Rule& rule, 
   for (const auto& [used, assignment] : strategies.found) most = std::max(most, used);
   const bool any =
       pinned || takes_any_layout(op) || (state_->weights.elementwise_follow && is_elementwise(op));
-  const DeviceUse asked = state_->weights.devices;
   const DeviceUse use = any && asked != DeviceUse::kAnyAxes ? DeviceUse::kAny : asked;
   const bool any_number = use == DeviceUse::kAny || use == DeviceUse::kAnyAxes;
   using Ranked = std::pair<std::vector<std::vector<std::int64_t>>, Assignment>;
@@ -241,7 +243,9 @@ std::vector<Assignment> MindsporeModel::choices(const Op& op, const Rule& rule, 
   for (Ranked& entry : ranked) result.push_back(std::move(entry.second));
   if ((pinned || use == DeviceUse::kAnyAxes) &&
       std::pow(rule.factors.size() + 1.0, mesh.rank()) <= kMostOnAnyAxes) {
-    const auto unknown = [&](int factor) { return factor >= 0 && stays_whole(op, rule, factor); };
+    const auto unknown = [&](int factor) {
+      return factor >= 0 && stays_whole(op, rule, factor, asked);
+    };
     const std::set<Assignment> have(result.begin(), result.end());
     for (Assignment& a : candidates(rule, mesh)) {
       if (a == none || have.count(a) != 0) continue;

@@ -112,7 +112,45 @@ Result<Graph> local_program(const Graph& graph, const Op& op, const Rule& rule,
   }
   auto outputs = localise(context);
   if (!outputs) return outputs.error();
+  program.outputs = *outputs;
   return program;
+}
+
+bool exchanges_halos(const Rule& rule, const Assignment& assignment) {
+  return std::any_of(
+      assignment.factor_of_axis.begin(), assignment.factor_of_axis.end(), [&](int f) {
+        return f >= 0 && rule.factors[static_cast<std::size_t>(f)].kind == FactorKind::kHalo;
+      });
+}
+
+// The most that is alive at once of what is neither input nor output nor constant, each value from
+// its op to its last reader.
+Bytes peak_of_temporaries(const Graph& program) {
+  std::vector<std::size_t> last(program.values.size(), 0);
+  std::vector<char> kept(program.values.size(), 0);
+  for (ValueId output : program.outputs) {
+    if (output.valid()) kept[output.index()] = 1;
+  }
+  for (std::size_t o = 0; o < program.ops.size(); ++o) {
+    for (ValueId input : program.ops[o].inputs) {
+      if (input.valid()) last[input.index()] = o;
+    }
+  }
+  Bytes now = 0, peak = 0;
+  for (std::size_t o = 0; o < program.ops.size(); ++o) {
+    for (ValueId made : program.ops[o].outputs) {
+      if (made.valid() && !kept[made.index()]) now += program.value(made).bytes();
+    }
+    peak = std::max(peak, now);
+    std::vector<ValueId> read = program.ops[o].inputs;
+    std::sort(read.begin(), read.end());
+    read.erase(std::unique(read.begin(), read.end()), read.end());
+    for (ValueId input : read) {
+      if (!input.valid() || kept[input.index()] || last[input.index()] != o) continue;
+      if (program.value(input).producer.valid()) now -= program.value(input).bytes();
+    }
+  }
+  return peak;
 }
 
 }  // namespace
@@ -147,6 +185,7 @@ Result<OpPrice> RooflineModel::op_price(const Graph& graph, const Op& op, const 
     c.sent_bytes = sent_bytes(c.collective, bytes, mesh);
     price.collectives.push_back(std::move(c));
   }
+  if (exchanges_halos(rule, assignment)) price.temporaries = peak_of_temporaries(program);
   return price;
 }
 

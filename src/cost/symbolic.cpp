@@ -19,7 +19,7 @@ bool has(const TensorFactors& tensor, int factor) {
 // Two operands and their product, at the sizes that earlier cuts left.
 class Product {
  public:
-  explicit Product(const Rule& rule) : rule_(rule) {
+  Product(const Rule& rule, const OpShapes& shapes) : rule_(rule), shapes_(shapes) {
     int batches = 0;
     for (std::size_t f = 0; f < rule.factors.size(); ++f) {
       const auto factor = static_cast<int>(f);
@@ -39,9 +39,9 @@ class Product {
 
   Part part(int factor) const { return parts_[static_cast<std::size_t>(factor)]; }
   bool has_batch() const { return has_batch_; }
-  double a() const { return elements(rule_.inputs[0]); }
-  double b() const { return elements(rule_.inputs[1]); }
-  double c() const { return elements(rule_.outputs[0]); }
+  double a() const { return elements(rule_.inputs[0], shapes_.inputs[0]); }
+  double b() const { return elements(rule_.inputs[1], shapes_.inputs[1]); }
+  double c() const { return elements(rule_.outputs[0], shapes_.outputs[0]); }
   double never() const { return (a() + b() + c()) * (a() + b() + c()); }
 
   void cut(int factor, double parts) {
@@ -116,15 +116,17 @@ class Product {
   }
 
  private:
-  double elements(const TensorFactors& tensor) const {
+  double elements(const TensorFactors& tensor, const Shape& shape) const {
     double product = 1;
-    for (const auto& dim : tensor) {
-      for (int f : dim) product *= sizes_[static_cast<std::size_t>(f)];
+    for (std::size_t d = 0; d < tensor.size(); ++d) {
+      if (tensor[d].empty()) product *= static_cast<double>(shape[d]);
+      for (int f : tensor[d]) product *= sizes_[static_cast<std::size_t>(f)];
     }
     return product;
   }
 
   const Rule& rule_;
+  const OpShapes shapes_;
   std::vector<Part> parts_;
   std::vector<double> sizes_;
   double batch_ = 1;
@@ -150,12 +152,12 @@ int role_on(const Spec& spec, int axis) {  // the dimension, -1: not cut
 
 }  // namespace
 
-Result<OpPrice> SymbolicModel::op_price(const Graph&, const Op& op, const Rule& rule,
+Result<OpPrice> SymbolicModel::op_price(const Graph& graph, const Op& op, const Rule& rule,
                                         const Assignment& assignment, const OpSpecs&) {
   OpPrice price;
   const bool conv = op.type == "Conv";
   if ((op.type != "MatMul" && !conv) || !op.domain.empty()) return price;
-  Product product(rule);
+  Product product(rule, shapes_of(graph, op));
   bool was_cut = false;
   for (std::size_t a = 0; a < assignment.factor_of_axis.size(); ++a) {
     const int factor = assignment.factor_of_axis[a];

@@ -20,6 +20,7 @@ std::optional<Reduction> reduction_of(FactorKind kind) {
       return Reduction::kMin;
     case FactorKind::kParallel:
     case FactorKind::kExchange:
+    case FactorKind::kHalo:
     case FactorKind::kWhole:
       return std::nullopt;
   }
@@ -64,7 +65,23 @@ bool one_reduction(const Rule& rule, const std::vector<std::int64_t>& parts) {
   return true;
 }
 
-bool divides(const Factor& factor, std::int64_t parts) {
+// Whether a rank finds all that it needs of others in the parts right before and after its own.
+bool halo_fits(const Rule& rule, std::size_t f, std::int64_t parts) {
+  const Factor& factor = rule.factors[f];
+  const std::int64_t halo = std::max(factor.halo_before, factor.halo_after);
+  for (const TensorFactors& input : rule.inputs) {
+    for (const auto& dim : input) {
+      if (dim.empty() || dim[0] != static_cast<int>(f)) continue;
+      std::int64_t rows = factor.size / parts;
+      for (std::size_t i = 1; i < dim.size(); ++i) rows *= factor_at(rule, dim[i]).size;
+      if (rows < halo) return false;
+    }
+  }
+  return true;
+}
+
+bool divides(const Rule& rule, std::size_t f, std::int64_t parts) {
+  const Factor& factor = rule.factors[f];
   switch (factor.kind) {
     case FactorKind::kPartial:
       return true;
@@ -76,13 +93,15 @@ bool divides(const Factor& factor, std::int64_t parts) {
     case FactorKind::kMin:
     case FactorKind::kExchange:
       return factor.size % parts == 0;
+    case FactorKind::kHalo:
+      return parts == 1 || (factor.size % parts == 0 && halo_fits(rule, f, parts));
   }
   return false;
 }
 
 bool is_valid(const Rule& rule, const std::vector<std::int64_t>& parts) {
   for (std::size_t f = 0; f < rule.factors.size(); ++f) {
-    if (!divides(rule.factors[f], parts[f])) return false;
+    if (!divides(rule, f, parts[f])) return false;
   }
   return contiguous(rule.inputs, rule, parts) && contiguous(rule.outputs, rule, parts) &&
          one_reduction(rule, parts);
@@ -124,7 +143,7 @@ struct Enumeration {
     }
     const std::int64_t size = mesh.axes[axis].size;
     for (std::size_t f = 0; f < rule.factors.size(); ++f) {
-      if (!divides(rule.factors[f], parts[f] * size)) continue;
+      if (!divides(rule, f, parts[f] * size)) continue;
       // On an axis of one device all choices are the same.
       if (size == 1) continue;
       parts[f] *= size;

@@ -133,6 +133,37 @@ ValueId Emitter::reshape(ValueId from, const Shape& shape) {
   return add("Reshape", {from, ints(shape)}, value(from).dtype, shape);
 }
 
+ValueId Emitter::slice(ValueId from, std::size_t dimension, std::int64_t begin, std::int64_t end) {
+  Shape shape = value(from).shape;
+  if (begin == 0 && end == shape[dimension]) return from;
+  shape[dimension] = end - begin;
+  const ValueId dims = ints({static_cast<std::int64_t>(dimension)});
+  return add("Slice", {from, ints({begin}), ints({end}), dims}, value(from).dtype, shape);
+}
+
+ValueId Emitter::concat(const std::vector<ValueId>& parts, std::size_t dimension) {
+  if (parts.size() == 1) return parts[0];
+  Shape shape = value(parts[0]).shape;
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    shape[dimension] += value(parts[i]).shape[dimension];
+  }
+  const auto axis = static_cast<std::int64_t>(dimension);
+  return add("Concat", parts, value(parts[0]).dtype, shape, {{"axis", axis}});
+}
+
+ValueId Emitter::all_gather(ValueId from, const std::vector<int>& axes, std::size_t dimension) {
+  if (axes.empty()) return from;
+  Shape shape = value(from).shape;
+  shape[dimension] *= parts(axes);
+  const AbstractCollective gather{.type = "AllGather",
+                                  .axes = axes,
+                                  .axis = static_cast<std::int64_t>(dimension),
+                                  .concat_axis = -1,
+                                  .reduce_op = ""};
+  return add_collective(context_.program, context_.value_names, context_.op_names, gather, from,
+                        shape, stem("AllGather"));
+}
+
 ValueId Emitter::all_reduce(ValueId from, const std::vector<int>& axes,
                             const std::string& reduce_op) {
   if (axes.empty()) return from;

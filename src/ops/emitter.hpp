@@ -40,7 +40,11 @@ class Emitter {
   ValueId reduce(const std::string& type, ValueId from, const std::vector<std::size_t>& axes);
   ValueId reshape(ValueId from, const Shape& shape);
 
+  ValueId slice(ValueId from, std::size_t dimension, std::int64_t begin, std::int64_t end);
+  ValueId concat(const std::vector<ValueId>& parts, std::size_t dimension);
+
   // No op where there are no axes.
+  ValueId all_gather(ValueId from, const std::vector<int>& axes, std::size_t dimension);
   ValueId all_reduce(ValueId from, const std::vector<int>& axes, const std::string& reduce_op);
   // The rank's part of a constant along one dimension. No op where there are no axes.
   ValueId own_part(ValueId whole, const std::vector<int>& axes, int dimension);

@@ -17,7 +17,8 @@ std::vector<ValueId> copy_op(const LocalContext& context, const OpRow* row) {
 Result<std::vector<ValueId>> localise(const LocalContext& context) {
   const OpRow* row = find_row(context.op);
   if (!is_plain_local(context.graph, context.op, context.rule, context.assignment)) {
-    return row->split(context);
+    const bool halo = !Emitter(context).axes_of(FactorKind::kHalo).empty();
+    return halo ? row->halo(context) : row->split(context);
   }
   return copy_op(context, row);
 }

@@ -150,14 +150,40 @@ Result<std::vector<ValueId>> split_batch(const LocalContext& context) {
   return outputs;
 }
 
+// The statistics are those of one image and channel.
+Result<std::vector<ValueId>> split_instance(const LocalContext& context) {
+  Emitter emitter(context);
+  const Shape shape = emitter.value(emitter.input(0)).shape;
+  std::vector<std::size_t> dims;
+  for (std::size_t d = 2; d < shape.size(); ++d) dims.push_back(d);
+  const ValueId x = widened(emitter, emitter.input(0));
+  const ValueId mean = shared_mean(context, emitter, x, dims);
+  const ValueId centred = emitter.pointwise("Sub", {x, mean});
+  const ValueId squares = emitter.pointwise("Mul", {centred, centred});
+  const ValueId variance = shared_mean(context, emitter, squares, dims);
+  const double epsilon = context.op.float_attribute("epsilon", 1e-5);
+  const ValueId inverse = inverse_deviation(emitter, variance, epsilon);
+  Shape channels(shape.size() - 1, 1);
+  channels[0] = shape[1];
+  const DType dtype = emitter.value(x).dtype;
+  const ValueId scale = emitter.cast(emitter.reshape(emitter.input(1), channels), dtype);
+  const ValueId bias = emitter.cast(emitter.reshape(emitter.input(2), channels), dtype);
+  const ValueId factor = emitter.pointwise("Mul", {inverse, scale});
+  const ValueId scaled = emitter.pointwise("Mul", {centred, factor});
+  return only_output(context, finish_cast(emitter, 0, emitter.pointwise("Add", {scaled, bias})));
+}
+
 std::string whole_after(const OpView& view, std::size_t first) {
   const std::size_t rank = view.in(0).size();
   return rank > first ? " " + whole_dims(rank - first) : "";
 }
 
 RuleText instance_rule(const OpView& view) {
-  const std::string dims = "n c" + whole_after(view, 2);
-  return dims + ", c, c -> " + dims;
+  std::vector<std::string> dims = {"n", "c"};
+  for (std::size_t d = 2; d < view.in(0).size(); ++d) {
+    dims.push_back("s" + std::to_string(d - 2) + "~");
+  }
+  return join(dims) + ", c, c -> " + join(dims);
 }
 
 // Channels are (group, channel of the group); scale and bias are per channel, or per group in the
@@ -210,7 +236,10 @@ std::span<const OpRow> normalisation_rows() {
        .rule = batch_rule,
        .flops_per_element = 4,
        .split = split_batch},
-      {.type = "InstanceNormalization", .rule = instance_rule, .flops_per_element = 8},
+      {.type = "InstanceNormalization",
+       .rule = instance_rule,
+       .flops_per_element = 8,
+       .split = split_instance},
       {.type = "GroupNormalization",
        .rule = group_rule,
        .flops_per_element = 8,

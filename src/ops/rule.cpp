@@ -100,10 +100,11 @@ Result<RuleOf> rule_of(const Graph& graph, const Op& op, const UserRules& user) 
     if (!rule) return input_error(described(op) + ": the user's " + rule.error().message);
     drop_absent_inputs(*rule, op);
     for (const Factor& factor : rule->factors) {
-      if (factor.kind != FactorKind::kExchange) continue;
-      return input_error(described(op) + ": the user's rule \"" + *text + "\": factor " +
-                         factor.name + "~ needs an exchange that only built-in rules can have; " +
-                         "mark it ^ (whole)");
+      if (factor.kind != FactorKind::kExchange && factor.kind != FactorKind::kHalo) continue;
+      const char* mark = factor.kind == FactorKind::kExchange ? "~" : "";
+      return input_error(
+          described(op) + ": the user's rule \"" + *text + "\": factor " + factor.name + mark +
+          " needs an exchange that only built-in rules can have; " + "mark it ^ (whole)");
     }
     if (Status status = verify_present(*rule, shapes, op); !status) {
       return input_error(described(op) + ": the user's rule \"" + *text +
@@ -136,11 +137,13 @@ bool is_operand_constant(const Op& op, std::size_t port) {
 
 bool is_plain_local(const Graph&, const Op& op, const Rule& rule, const Assignment& assignment) {
   const OpRow* row = find_row(op);
-  if (row == nullptr || row->split == nullptr) return true;
+  if (row == nullptr) return true;
   return std::none_of(assignment.factor_of_axis.begin(), assignment.factor_of_axis.end(),
                       [&](int factor) {
                         if (factor < 0) return false;
                         const FactorKind kind = rule.factors[static_cast<std::size_t>(factor)].kind;
+                        if (kind == FactorKind::kHalo) return true;
+                        if (row->split == nullptr) return false;
                         return reduces(kind) || kind == FactorKind::kExchange;
                       });
 }

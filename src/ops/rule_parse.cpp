@@ -55,6 +55,7 @@ class Parser {
   std::vector<TensorFactors> placed(const Side& side) const;
   void drop_trivial_factors();
   Status read_section(std::string_view section);
+  Status read_halo(std::string_view name, std::string_view numbers);
   Result<std::vector<int>> input_numbers(std::string_view text) const;
 
   std::string_view text_;
@@ -277,7 +278,8 @@ Status Parser::read_section(std::string_view section) {
       if (inputs.empty() && group != "none") continue;
       std::string name = "partial" + (inputs.empty() ? "" : std::to_string(inputs[0]));
       if (rule_.factor_index(name) >= 0) return wrong("two partial groups begin alike");
-      rule_.factors.push_back({name, 1, FactorKind::kPartial, inputs});
+      rule_.factors.push_back(
+          {.name = name, .size = 1, .kind = FactorKind::kPartial, .partial_inputs = inputs});
     }
     return Ok{};
   }
@@ -292,7 +294,27 @@ Status Parser::read_section(std::string_view section) {
     factor.partial_inputs = inputs;
     return Ok{};
   }
-  return wrong("'" + std::string(section) + "' is neither 'partial: ...' nor 'summand name: ...'");
+  if (head.starts_with("halo ")) return read_halo(trim(head.substr(5)), rest);
+  return wrong("'" + std::string(section) +
+               "' is none of 'partial: ...', 'summand name: ...' and 'halo name: before after'");
+}
+
+Status Parser::read_halo(std::string_view name, std::string_view numbers) {
+  const std::optional<std::int64_t> before = parse_number(take_word(numbers));
+  const std::optional<std::int64_t> after = parse_number(take_word(numbers));
+  if (!before || !after || *before < 0 || *after < 0 || !trim(numbers).empty()) {
+    return wrong("the halo of factor " + std::string(name) + " is not two numbers of rows");
+  }
+  const int f = rule_.factor_index(std::string(name));
+  if (f < 0 || *before + *after == 0) return Ok{};
+  Factor& factor = rule_.factors[static_cast<std::size_t>(f)];
+  if (factor.kind != FactorKind::kParallel) {
+    return wrong("factor " + factor.name + " has a mark and a halo");
+  }
+  factor.kind = FactorKind::kHalo;
+  factor.halo_before = *before;
+  factor.halo_after = *after;
+  return Ok{};
 }
 
 }  // namespace

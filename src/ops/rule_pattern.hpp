@@ -8,6 +8,8 @@
 //   section := "partial:" groups             groups of input numbers, "," between; "*": all inputs;
 //                                            "none": the output alone may be taken as a summand
 //            | "summand" name ":" numbers    inputs that are summands of a sum over factor `name`
+//            | "halo" name ":" before after  rows that a part of factor `name` needs of the parts
+//                                            before and after it
 #pragma once
 
 #include <optional>

@@ -85,6 +85,11 @@ std::string to_text(const Rule& rule) {
     if (factor.kind == FactorKind::kPartial || factor.partial_inputs.empty()) continue;
     groups += " | summand " + factor.name + ": " + numbers(factor.partial_inputs);
   }
+  for (const Factor& factor : rule.factors) {
+    if (factor.kind != FactorKind::kHalo) continue;
+    groups += " | halo " + factor.name + ": " + std::to_string(factor.halo_before) + " " +
+              std::to_string(factor.halo_after);
+  }
   return text + groups;
 }
 

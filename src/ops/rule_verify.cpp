@@ -74,10 +74,30 @@ Status verify_tensors(const Rule& rule, const std::vector<TensorFactors>& tensor
   return Ok{};
 }
 
+// A halo is one of rows of some input, and nothing else has one.
+Status verify_halo(const Rule& rule, int f) {
+  const Factor& factor = rule.factors[static_cast<std::size_t>(f)];
+  const bool has_halo = factor.halo_before > 0 || factor.halo_after > 0;
+  if (has_halo != (factor.kind == FactorKind::kHalo) || factor.halo_before < 0 ||
+      factor.halo_after < 0) {
+    return input_error("the halo of factor " + factor.name + " does not fit its kind");
+  }
+  if (!has_halo) return Ok{};
+  const auto leads = [&](const std::vector<int>& dim) { return !dim.empty() && dim[0] == f; };
+  const bool found =
+      std::any_of(rule.inputs.begin(), rule.inputs.end(), [&](const TensorFactors& tensor) {
+        return std::any_of(tensor.begin(), tensor.end(), leads);
+      });
+  if (found) return Ok{};
+  return input_error("factor " + factor.name + " has a halo, but leads no dimension of an input");
+}
+
 // What is split must be split, reduced or exchanged in every output.
 Status verify_use(const Rule& rule, int f) {
   const Factor& factor = rule.factors[static_cast<std::size_t>(f)];
-  for (std::size_t t = 0; t < rule.outputs.size() && factor.kind == FactorKind::kParallel; ++t) {
+  AUTOPAR_RETURN_IF_ERROR(verify_halo(rule, f));
+  const bool stays = factor.kind == FactorKind::kParallel || factor.kind == FactorKind::kHalo;
+  for (std::size_t t = 0; t < rule.outputs.size() && stays; ++t) {
     if (mentions(rule.outputs[t], f)) continue;
     return input_error("output " + std::to_string(t) + " does not have the factor " + factor.name +
                        "; mark it + > < (reduced), ~ or ^ (whole)");

@@ -41,6 +41,8 @@ struct OpRow {
   RewriteFunction rewrite = nullptr;
   // Where a kSum, kMax, kMin or kExchange factor is split, this makes the local form.
   LocaliseFunction split = nullptr;
+  // The same where a kHalo factor is split.
+  LocaliseFunction halo = nullptr;
   bool exact_on_integers = false;  // partial sums of integers pass through, too
 };
 

@@ -20,8 +20,9 @@ namespace {
 struct OpTable {
   std::shared_ptr<const MeshProblem::OpChoices> choices;
   std::vector<double> cost;
-  std::vector<int> input_lists;   // per port: list id of the needed specs per choice
-  std::vector<int> output_lists;  // per output: list id of the produced specs
+  std::vector<double> temporaries;  // bytes while the op runs; empty: none
+  std::vector<int> input_lists;     // per port: list id of the needed specs per choice
+  std::vector<int> output_lists;    // per output: list id of the produced specs
 };
 
 class Builder {
@@ -112,6 +113,8 @@ class Builder {
       AUTOPAR_TRY(table, table_for(id, batch[o]));
       table_of_op_[o] = table;
       const int node = add_node(graph_.op(id).name, table->cost);
+      const int time = static_cast<int>(o);
+      if (!table->temporaries.empty()) use(node, time, time + 1, table->temporaries);
       out_.op_of_node.back() = id;
       out_.node_of_op[o] = node;
       out_.choices_of_op[o] = table->choices;
@@ -174,6 +177,8 @@ class Builder {
       AUTOPAR_TRY(price, model_.op_price(graph_, op, request_.rules.rules[id.index()],
                                          choices.assignments[c], choices.specs[c]));
       table->cost.push_back(price.total());
+      if (price.temporaries > 0) table->temporaries.resize(choices.assignments.size(), 0);
+      if (price.temporaries > 0) table->temporaries[c] = static_cast<double>(price.temporaries);
     }
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
       SpecList list;

@@ -222,7 +222,7 @@ def add_normalisations():
     add("BatchNormalization", [normal(4, 4), normal(4), normal(4), normal(4), positive(4)], "n c", "rank-2")
     add("BatchNormalization", [normal(6, 4, 2), normal(4), normal(4), normal(4), positive(4)], "n c s0", "training",
         outputs=3, training_mode=1, momentum=0.7)
-    add("InstanceNormalization", [normal(2, 4, 3, 3), normal(4), normal(4)], "n c")
+    add("InstanceNormalization", [normal(2, 4, 6, 4), normal(4), normal(4)], "n c s0 s1")
     add("GroupNormalization", [normal(2, 8, 3), normal(8), normal(8)], "n g", num_groups=4)
     add("GroupNormalization", [normal(2, 8, 3), normal(4), normal(4)], "n g", "opset-18", num_groups=4, opset=18)
     add("LpNormalization", [normal(4, 6)], "d0")
@@ -276,17 +276,92 @@ def add_convolutions():
     add("ConvTranspose", [normal(2, 4, 5), normal(4, 6, 3), normal(6)], "n c m partial0 partial1", strides=[2])
     add("ConvTranspose", [normal(2, 4, 5), normal(4, 3, 3), normal(6)], "n g partial0 partial1", "groups", group=2,
         meshes=[[2], [2, 2]])
-    add("MaxPool", [normal(2, 4, 6, 6)], "n c", kernel_shape=[2, 2], strides=[2, 2])
+    add("MaxPool", [normal(2, 4, 12, 12)], "n c s0 s1", kernel_shape=[2, 2], strides=[2, 2])
     add("MaxPool", [normal(4, 6, 6, 6)], "n c", "indices", outputs=2, kernel_shape=[2, 2], strides=[2, 2])
-    add("AveragePool", [normal(2, 4, 6)], "n c partial0", kernel_shape=[3], pads=[1, 1])
+    add("AveragePool", [normal(2, 4, 6)], "n c s0 partial0", kernel_shape=[3], pads=[1, 1])
     add("LpPool", [normal(2, 4, 6)], "n c", kernel_shape=[2])
-    add("GlobalAveragePool", [normal(2, 4, 6, 6)], "n c partial0")
-    add("GlobalMaxPool", [normal(2, 4, 6, 6)], "n c")
+    add_halos()
+    add("GlobalAveragePool", [normal(2, 4, 6, 6)], "n c s0 s1 partial0")
+    add("GlobalMaxPool", [normal(2, 4, 6, 6)], "n c s0 s1")
     add("GlobalLpPool", [normal(2, 4, 6, 6)], "n c", opset=21)
     add("GridSample", [normal(2, 4, 5, 5), unit(2, 6, 4, 2)], "n c p0 p1 partial0")
     add("AffineGrid", [normal(4, 2, 3), const([4, 3, 2, 6])], "n")
     add("RoiAlign", [normal(2, 4, 6, 6), positive(6, 4), ints(0, 2, 6)], "c r", output_height=2, output_width=2)
     add("MaxRoiPool", [normal(2, 4, 6, 6), np.abs(ints(0, 2, 6, 5)).astype(np.float32)], "c r", pooled_shape=[2, 2], opset=21)
+
+
+def add_halos():
+    """Images whose parts need rows of their neighbours, and windows that need none."""
+    three = [[2], [3], [4], [2, 2], [3, 2]]
+    rows = [[2], [3], [2, 2]]
+    same = normal(2, 2, 12), normal(2, 2, 3), normal(2)
+    partial = "partial0 partial1"
+    add("Conv", same, "n c m s0 " + partial, "halo", pads=[1, 1], meshes=three)
+    add("Conv", [normal(1, 2, 12, 8), normal(2, 2, 3, 5)], "c m s0 s1 " + partial, "halo-2d", pads=[1, 2, 1, 2],
+        meshes=three)
+    add("Conv", [normal(1, 2, 4, 6, 4), normal(2, 2, 3, 3, 3)], "c m s0 s1 s2 " + partial, "halo-3d", pads=[1] * 6,
+        meshes=rows)
+    add("Conv", [normal(1, 2, 24), normal(2, 2, 7), normal(2)], "c m s0 " + partial, "halo-strides", strides=[2],
+        pads=[3, 3], meshes=three)
+    add("Conv", [normal(1, 2, 12, 12), normal(2, 2, 3, 3)], "c m s0 s1 " + partial, "halo-strides-2d", strides=[2, 3],
+        pads=[1, 0, 1, 0], meshes=rows)
+    add("Conv", [normal(1, 2, 12), normal(2, 2, 3)], "c m s0 " + partial, "halo-before", pads=[2, 0], meshes=three)
+    add("Conv", [normal(1, 2, 12), normal(2, 2, 3)], "c m s0 " + partial, "halo-after", pads=[0, 1], strides=[2],
+        meshes=three)
+    add("Conv", [normal(1, 2, 12, 6), normal(2, 2, 4, 2)], "c m s0 s1 " + partial, "halo-asymmetric",
+        pads=[1, 1, 2, 0], meshes=rows)
+    add("Conv", [normal(1, 2, 24), normal(2, 2, 3)], "c m s0 " + partial, "halo-dilations", dilations=[3], pads=[3, 3],
+        meshes=three)
+    add("Conv", [normal(1, 2, 24), normal(2, 2, 5)], "c m s0 " + partial, "halo-dilations-strides", dilations=[2],
+        strides=[2], pads=[3, 5], meshes=rows)
+    add("Conv", [normal(1, 4, 12), normal(8, 2, 3), normal(8)], "g c m s0 " + partial, "halo-groups", group=2,
+        pads=[1, 1], meshes=rows)
+    add("Conv", [normal(1, 2, 12, 8), normal(2, 2, 4, 3)], "c m s0 s1 " + partial, "halo-same-upper",
+        auto_pad="SAME_UPPER", meshes=rows)
+    add("Conv", [normal(1, 2, 12, 8), normal(2, 2, 4, 3)], "c m s0 s1 " + partial, "halo-same-lower",
+        auto_pad="SAME_LOWER", strides=[2, 1], meshes=rows)
+    # A part of two rows has no three for its neighbour; 12 = 2 * 6 = 3 * 4 has.
+    add("Conv", [normal(1, 2, 12), normal(2, 2, 7)], "c m s0 " + partial, "halo-of-part", pads=[3, 3],
+        meshes=[[2], [3], [4], [6], [2, 2], [3, 2]])
+    add("Conv", [normal(1, 2, 12), normal(2, 2, 3)], "c m " + partial, "shrinks", meshes=[[2]])
+    add("Conv", [normal(2, 4, 12, 6), normal(2, 4, 2, 3)], "n c m s0 s1 " + partial, "patches", strides=[2, 3],
+        kernel_shape=[2, 3])
+    add("Conv", [normal(2, 4, 12), normal(2, 4, 1)], "n c m s0 " + partial, "gaps", strides=[2])
+    add("ConvTranspose", [normal(1, 2, 6), normal(2, 2, 4), normal(2)], "c m s0 " + partial, "halo", strides=[2],
+        pads=[1, 1], meshes=[[2], [3], [6], [2, 2], [3, 2]])
+    add("ConvTranspose", [normal(1, 2, 6, 4), normal(2, 2, 3, 3)], "c m s0 s1 " + partial, "halo-2d", strides=[2, 1],
+        pads=[1, 1, 1, 1], output_padding=[1, 0], meshes=rows)
+    add("ConvTranspose", [normal(1, 2, 12), normal(2, 2, 5)], "c m s0 " + partial, "halo-asymmetric", strides=[3],
+        pads=[2, 0], meshes=three)
+    add("ConvTranspose", [normal(1, 2, 12), normal(2, 2, 3)], "c m s0 " + partial, "halo-dilations", dilations=[2],
+        pads=[1, 3], meshes=three)
+    add("ConvTranspose", [normal(1, 4, 12), normal(4, 2, 3), normal(4)], "g c m s0 " + partial, "halo-groups", group=2,
+        pads=[1, 1], meshes=rows)
+    add("ConvTranspose", [normal(2, 2, 4, 6), normal(2, 2, 2, 3)], "n c m s0 s1 " + partial, "patches", strides=[2, 3])
+    add("ConvTranspose", [normal(2, 2, 6), normal(2, 2, 1)], "n c m s0 " + partial, "gaps", strides=[2],
+        output_padding=[1])
+    add("ConvTranspose", [normal(1, 2, 6), normal(2, 2, 4)], "c m " + partial, "shape", strides=[2],
+        output_shape=[12], meshes=[[2]])
+    add("MaxPool", [-positive(2, 2, 12)], "n c s0", "halo", kernel_shape=[3], pads=[1, 1], meshes=three)
+    add("MaxPool", [-positive(1, 2, 12, 12)], "c s0 s1", "halo-2d", kernel_shape=[3, 3], strides=[2, 2],
+        pads=[1, 1, 1, 1], meshes=three)
+    add("MaxPool", [-positive(1, 2, 24)], "c s0", "halo-dilations", kernel_shape=[3], strides=[2], dilations=[2],
+        pads=[2, 1], meshes=three)
+    add("MaxPool", [ints(-128, -100, 2, 2, 12, dtype=np.int8)], "n c s0", "halo-integers", kernel_shape=[3],
+        auto_pad="SAME_UPPER", meshes=rows)
+    add("MaxPool", [normal(2, 2, 12)], "n c s0", "ceil-exact", kernel_shape=[3], pads=[1, 1], ceil_mode=1)
+    add("MaxPool", [normal(2, 2, 12)], "n c", "ceil", kernel_shape=[3], strides=[2], ceil_mode=1)
+    add("MaxPool", [normal(2, 2, 12, 6)], "n c s0 s1", "patches", kernel_shape=[2, 3], strides=[2, 3], ceil_mode=1)
+    for counted in 0, 1:
+        name = "halo-counted" if counted else "halo"
+        add("AveragePool", [normal(2, 2, 12)], "n c s0 partial0", name, kernel_shape=[3], pads=[1, 1],
+            count_include_pad=counted, meshes=three)
+        add("AveragePool", [normal(1, 2, 12, 6)], "c s0 s1 partial0", name + "-2d", kernel_shape=[4, 3], strides=[2, 1],
+            pads=[2, 1, 1, 1], count_include_pad=counted, meshes=three)
+    add("AveragePool", [normal(1, 2, 12)], "c s0 partial0", "halo-dilations", kernel_shape=[3], dilations=[2],
+        pads=[2, 2], meshes=three)
+    add("AveragePool", [normal(2, 2, 12)], "n c s0 partial0", "patches", kernel_shape=[2], strides=[2])
+    add("LpPool", [normal(2, 2, 12)], "n c s0", "halo", kernel_shape=[3], pads=[1, 1], meshes=rows)
 
 
 def add_attention():
