@@ -473,7 +473,7 @@ TEST_CASE("an image is split where every part needs as many rows of its neighbou
   CHECK(conv(12, 12, 3, {{"pads", Ints{2, 2}}, {"dilations", Ints{2}}}) ==
         "_ c+ s0, m c+ _ -> _ m s0 | halo s0: 2 2");
   CHECK(conv(12, 4, 3, {{"strides", Ints{3}}}) == "_ c+ (s0 r0^=3), m c+ _ -> _ m s0");
-  CHECK(conv(12, 10, 3, {}) == "_ c+ _, m c+ _ -> _ m _");
+  CHECK(conv(12, 10, 3, {}) == "_ c+ (s0=2 r0^=6), m c+ _ -> _ m (s0 q0^=5) | halo s0: 2 2");
   CHECK(conv(13, 6, 3, {{"strides", Ints{2}}}) == "_ c+ _, m c+ _ -> _ m _");
 
   const auto pool = [](std::int64_t rounded_up) {

@@ -3,7 +3,9 @@
 //   own part -> its first and last rows -> AllGather -> those of the neighbours -> Concat with the
 //   own part -> the op, without the padding of that dimension
 //
-// At the border of the image the rows are those of the op's padding.
+// Where the windows of the ranks do not begin at the same rows of their parts, a rank picks the
+// rows of its windows from its part and what was gathered (Window::drift). At the border of the
+// image the rows are those of the op's padding.
 #pragma once
 
 #include "ops/emitter.hpp"

@@ -1,12 +1,24 @@
 #include "ops/window.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace autopar {
 namespace {
 
 std::int64_t entry(const std::vector<std::int64_t>& values, std::size_t i, std::int64_t fallback) {
   return i < values.size() ? values[i] : fallback;
+}
+
+// Of what nobody means the numbers could not be multiplied.
+constexpr std::int64_t kLargest = std::int64_t{1} << 30;
+
+bool sensible(const Window& w) {
+  const auto within = [](std::int64_t least, std::int64_t value) {
+    return value >= least && value <= kLargest;
+  };
+  return within(1, w.input) && within(1, w.output) && within(1, w.stride) &&
+         within(1, w.dilation) && within(1, w.kernel) && within(0, w.output_padding);
 }
 
 // Sets `before` and `after`; false where the attributes do not tell.
@@ -17,7 +29,8 @@ bool read_padding(const Op& op, std::size_t d, std::size_t dims, Window& window)
     const std::vector<std::int64_t> pads = op.ints_attribute("pads");
     window.before = entry(pads, d, 0);
     window.after = entry(pads, d + dims, 0);
-    return window.before >= 0 && window.after >= 0;
+    return window.before >= 0 && window.after >= 0 && window.before <= kLargest &&
+           window.after <= kLargest;
   }
   if (window.transposed) return false;
   const std::int64_t total = std::max<std::int64_t>(
@@ -51,9 +64,9 @@ bool covers_image(const OpView& view, const Window& window) {
          window.before == 0 && window.after == 0 && window.dilation == 1;
 }
 
-std::string word(const std::string& name, std::size_t d, std::int64_t inner) {
-  if (inner == 1) return " " + name;
-  return " (" + name + " r" + std::to_string(d) + "^=" + std::to_string(inner) + ")";
+std::string word(const std::string& name, const std::string& inner, std::int64_t size) {
+  if (size == 1) return " " + name;
+  return " (" + name + " " + inner + "^=" + std::to_string(size) + ")";
 }
 
 }  // namespace
@@ -76,21 +89,29 @@ std::optional<std::vector<Window>> windows_of(const Op& op, const Shape& image, 
     window.kernel = kernel[d];
     window.output_padding = entry(op.ints_attribute("output_padding"), d, 0);
     window.ceiling = op.int_attribute("ceil_mode", 0) != 0;
-    if (window.stride < 1 || window.dilation < 1 || window.kernel < 1) return std::nullopt;
-    if (!read_padding(op, d, dims, window) || !fits(window)) return std::nullopt;
+    if (!sensible(window) || !read_padding(op, d, dims, window) || !fits(window)) {
+      return std::nullopt;
+    }
   }
   return windows;
 }
 
 std::optional<Halo> halo_of(const Window& w) {
+  if (std::gcd(w.input, w.output) == 1) return std::nullopt;
   if (w.transposed) {
     if (w.output != w.input * w.stride) return std::nullopt;
     return Halo{std::max<std::int64_t>(floor_div(w.span() - w.before, w.stride), 0),
                 (w.before + w.stride - 1) / w.stride};
   }
   // More padding than a window is wide would make outputs of nothing but padding.
-  if (w.input != w.output * w.stride || w.before > w.span() || rounds_up(w)) return std::nullopt;
-  return Halo{w.before, std::max<std::int64_t>(w.span() + 1 - w.stride - w.before, 0)};
+  if (w.before > w.span() || rounds_up(w)) return std::nullopt;
+  const std::int64_t drift = w.drift();
+  const std::int64_t after = w.span() + 1 - w.stride - w.before + std::max<std::int64_t>(-drift, 0);
+  const Halo halo{w.before + std::max<std::int64_t>(drift, 0), std::max<std::int64_t>(after, 0)};
+  // Without a halo the op runs as it is on every part, and so must have its windows at the same
+  // rows.
+  if (drift != 0 && halo.before + halo.after == 0) return std::nullopt;
+  return halo;
 }
 
 LocalPadding local_padding(const Window& w, const Halo& halo, std::int64_t local_input) {
@@ -114,10 +135,10 @@ SpatialWords spatial_words(const OpView& view, const Shape& kernel) {
       words.output += " _";
       words.sections += " | summand " + name + ": 2";
     } else if (halo) {
-      const std::int64_t parts = std::min(view.in(0)[d + 2], view.out(0)[d + 2]);
-      words.image += word(name, d, view.in(0)[d + 2] / parts);
+      const std::int64_t parts = std::gcd(view.in(0)[d + 2], view.out(0)[d + 2]);
+      words.image += word(name, "r" + std::to_string(d), view.in(0)[d + 2] / parts);
       words.kernel += " _";
-      words.output += word(name, d, view.out(0)[d + 2] / parts);
+      words.output += word(name, "q" + std::to_string(d), view.out(0)[d + 2] / parts);
       if (halo->before + halo->after > 0) {
         words.sections += " | halo " + name + ": " + std::to_string(halo->before) + " " +
                           std::to_string(halo->after);

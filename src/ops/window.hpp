@@ -4,9 +4,10 @@
 // Rank r of p has the rows [rL, (r+1)L) of the input and makes the rows [rM, (r+1)M) of the output.
 // A window of the output row o begins at o * stride - before and ends `span` further on. Where
 // L = M * stride, every rank needs as many rows before and after its own as any other: `before` and
-// span + 1 - stride - before. A transposed window is the same with the two sides changed about:
-// M = L * stride, and row i is added to the rows i * stride - before up to `span` further on.
-// Other extents (an image that shrinks without padding) are not split.
+// span + 1 - stride - before. Elsewhere (an image that shrinks without padding) the windows of rank
+// r begin r * (L - M * stride) rows further to the front. A transposed window is the same with the
+// two sides changed about: M = L * stride, and row i is added to the rows i * stride - before up to
+// `span` further on; with other extents it is not split.
 #pragma once
 
 #include <string>
@@ -28,13 +29,15 @@ struct Window {
   bool ceiling = false;  // ceil_mode
 
   std::int64_t span() const { return (kernel - 1) * dilation; }
+  // Rows by which the windows of all parts together begin further to the front.
+  std::int64_t drift() const { return transposed ? 0 : input - output * stride; }
 };
 // `kernel`: the extents of the kernel. Nothing where the attributes and the extents do not fit each
 // other, or where ONNX leaves the padding to the runtime (output_shape).
 std::optional<std::vector<Window>> windows_of(const Op& op, const Shape& image, const Shape& output,
                                               const Shape& kernel);
 
-// Rows that a rank needs of its neighbours.
+// Rows that a rank needs of its neighbours, at most.
 struct Halo {
   std::int64_t before = 0, after = 0;
 };
@@ -52,7 +55,9 @@ struct SpatialWords {
   std::string image, kernel, output;
   std::string sections;  // halos, summands
 };
-// "s0" where a dimension is split into parts of one row, "(s0 r0^=2)" into parts of two.
+// "s0" where a dimension is split into parts of one row, "(s0 r0^=2)" into parts of two; of an
+// output
+// "(s0 q0^=2)".
 SpatialWords spatial_words(const OpView& view, const Shape& kernel);
 
 }  // namespace autopar

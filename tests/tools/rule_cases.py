@@ -323,7 +323,17 @@ def add_halos():
     # A part of two rows has no three for its neighbour; 12 = 2 * 6 = 3 * 4 has.
     add("Conv", [normal(1, 2, 12), normal(2, 2, 7)], "c m s0 " + partial, "halo-of-part", pads=[3, 3],
         meshes=[[2], [3], [4], [6], [2, 2], [3, 2]])
-    add("Conv", [normal(1, 2, 12), normal(2, 2, 3)], "c m " + partial, "shrinks", meshes=[[2]])
+    # Windows that do not begin at the same rows of all parts.
+    add("Conv", [normal(1, 2, 12), normal(2, 2, 3)], "c m s0 " + partial, "shrinks", meshes=[[2]])
+    add("Conv", [normal(1, 2, 24), normal(2, 2, 5)], "c m s0 " + partial, "shrinks-by-4", meshes=three)
+    add("Conv", [normal(1, 2, 18, 12), normal(2, 2, 7, 4)], "c m s0 s1 " + partial, "shrinks-2d", meshes=rows)
+    add("Conv", [normal(1, 2, 12), normal(2, 2, 5)], "c m s0 " + partial, "grows", pads=[4, 4], meshes=three)
+    add("Conv", [normal(1, 2, 20), normal(2, 2, 2)], "c m s0 " + partial, "shrinks-with-gaps", strides=[3], pads=[0, 0],
+        dilations=[4], meshes=[[2], [3]])
+    add("Conv", [normal(1, 2, 12), normal(2, 2, 2)], "c m s0 " + partial, "grows-with-gaps", strides=[4], pads=[1, 2],
+        meshes=[[2], [4], [2, 2]])
+    add("MaxPool", [-positive(2, 2, 12)], "n c s0", "shrinks", kernel_shape=[4], meshes=rows)
+    add("AveragePool", [normal(2, 2, 16)], "n c s0 partial0", "grows", kernel_shape=[5], pads=[4, 4], meshes=three)
     add("Conv", [normal(2, 4, 12, 6), normal(2, 4, 2, 3)], "n c m s0 s1 " + partial, "patches", strides=[2, 3],
         kernel_shape=[2, 3])
     add("Conv", [normal(2, 4, 12), normal(2, 4, 1)], "n c m s0 " + partial, "gaps", strides=[2])
