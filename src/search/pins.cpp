@@ -33,8 +33,18 @@ bool agrees(const SplitCounts& asked, const SplitCounts& have) {
 
 std::string where(const Op& op) { return "op '" + op.name + "' (" + op.type + ")"; }
 
-// Why split counts cannot be met, for the message: wrong rank, or a dimension that does not divide.
-std::string reason(const SplitCounts& asked, const Graph& graph, const Op& op, const Mesh& mesh) {
+// The rows that a part of the dimension needs of a neighbour.
+std::int64_t halo_of(const Rule& rule, std::size_t input, std::size_t d) {
+  const std::vector<int>& factors = rule.inputs[input][d];
+  if (factors.empty()) return 0;
+  const Factor& factor = rule.factors[static_cast<std::size_t>(factors[0])];
+  return std::max(factor.halo_before, factor.halo_after);
+}
+
+// Why split counts cannot be met, for the message: wrong rank, a dimension that does not divide, or
+// parts thinner than their halos.
+std::string reason(const SplitCounts& asked, const Graph& graph, const Op& op, const Rule& rule,
+                   const Mesh& mesh) {
   if (asked.size() > op.inputs.size()) {
     return "the op has " + std::to_string(op.inputs.size()) + " inputs, the strategy has " +
            std::to_string(asked.size());
@@ -52,6 +62,13 @@ std::string reason(const SplitCounts& asked, const Graph& graph, const Op& op, c
         return "dimension " + std::to_string(d) + " of input " + std::to_string(i) + " is " +
                std::to_string(shape[d]) + ", which cannot be cut into " +
                std::to_string(asked[i][d]) + " equal parts";
+      }
+      const std::int64_t rows = shape[d] / asked[i][d], halo = halo_of(rule, i, d);
+      if (asked[i][d] > 1 && rows < halo) {
+        return "a part of dimension " + std::to_string(d) + " of input " + std::to_string(i) +
+               " has " + std::to_string(rows) + " of " + std::to_string(shape[d]) +
+               " rows, the windows of the part beside it reach over " + std::to_string(halo) +
+               "; take fewer parts";
       }
     }
   }
@@ -272,14 +289,15 @@ Result<MeshProblem::OpChoices> pinned(const MeshProblem::OpChoices& all, const O
     return input_error(where(op) + ": assignment {" + to_text(*assignment, rule, mesh) +
                        "} is not possible on mesh " + autopar::to_text(mesh) + "; the rule is \"" +
                        autopar::to_text(rule) + "\" with " + factor_names(rule) +
-                       " (every factor must be divisible by the axes that split it)");
+                       " (every factor must be divisible by the axes that split it, no part "
+                       "smaller than its halo)");
   }
   const SplitCounts none;
   const SplitCounts& asked = pin.in_strategy ? *pin.in_strategy : none;
   std::string text = where(op) + ":";
   if (pin.in_strategy) text += " in_strategy " + to_text(*pin.in_strategy);
   if (pin.out_strategy) text += " out_strategy " + to_text(*pin.out_strategy);
-  return input_error(text + " cannot be kept: " + reason(asked, graph, op, mesh) +
+  return input_error(text + " cannot be kept: " + reason(asked, graph, op, rule, mesh) +
                      "; the rule is \"" + autopar::to_text(rule) + "\" with " + factor_names(rule));
 }
 
