@@ -150,6 +150,29 @@ Result<std::vector<ValueId>> split_batch(const LocalContext& context) {
   return outputs;
 }
 
+// Means and variances of the parts become those of the whole in one exchange (Chan, Golub, LeVeque,
+// "Updating formulae and a pairwise algorithm for computing sample variances", 1979; all parts are
+// equally large): the mean of the variances plus the variance of the means.
+struct Statistics {
+  ValueId shift;     // mean of the part less that of the whole
+  ValueId variance;  // of the whole
+};
+Statistics joined(Emitter& emitter, ValueId mean, ValueId variance, const std::vector<int>& axes) {
+  const Shape shape = emitter.value(mean).shape;
+  const ValueId gathered = emitter.all_gather(emitter.concat({mean, variance}, 2), axes, 2);
+  const ValueId table = emitter.reshape(gathered, {shape[0], shape[1], emitter.parts(axes), 2});
+  const auto over_parts = [&](ValueId column) {
+    return emitter.reshape(emitter.reduce("ReduceMean", column, {2}), shape);
+  };
+  const ValueId means = emitter.slice(table, 3, 0, 1);
+  const ValueId whole = emitter.reduce("ReduceMean", means, {2});
+  const ValueId apart = emitter.pointwise("Sub", {means, whole});
+  const ValueId between = over_parts(emitter.pointwise("Mul", {apart, apart}));
+  const ValueId within = over_parts(emitter.slice(table, 3, 1, 2));
+  return {emitter.pointwise("Sub", {mean, emitter.reshape(whole, shape)}),
+          emitter.pointwise("Add", {within, between})};
+}
+
 // The statistics are those of one image and channel.
 Result<std::vector<ValueId>> split_instance(const LocalContext& context) {
   Emitter emitter(context);
@@ -157,10 +180,11 @@ Result<std::vector<ValueId>> split_instance(const LocalContext& context) {
   std::vector<std::size_t> dims;
   for (std::size_t d = 2; d < shape.size(); ++d) dims.push_back(d);
   const ValueId x = widened(emitter, emitter.input(0));
-  const ValueId mean = shared_mean(context, emitter, x, dims);
+  const ValueId mean = emitter.reduce("ReduceMean", x, dims);
   const ValueId centred = emitter.pointwise("Sub", {x, mean});
   const ValueId squares = emitter.pointwise("Mul", {centred, centred});
-  const ValueId variance = shared_mean(context, emitter, squares, dims);
+  const auto [shift, variance] = joined(emitter, mean, emitter.reduce("ReduceMean", squares, dims),
+                                        emitter.axes_of(FactorKind::kExchange));
   const double epsilon = context.op.float_attribute("epsilon", 1e-5);
   const ValueId inverse = inverse_deviation(emitter, variance, epsilon);
   Shape channels(shape.size() - 1, 1);
@@ -169,8 +193,10 @@ Result<std::vector<ValueId>> split_instance(const LocalContext& context) {
   const ValueId scale = emitter.cast(emitter.reshape(emitter.input(1), channels), dtype);
   const ValueId bias = emitter.cast(emitter.reshape(emitter.input(2), channels), dtype);
   const ValueId factor = emitter.pointwise("Mul", {inverse, scale});
+  const ValueId offset =
+      emitter.pointwise("Add", {emitter.pointwise("Mul", {shift, factor}), bias});
   const ValueId scaled = emitter.pointwise("Mul", {centred, factor});
-  return only_output(context, finish_cast(emitter, 0, emitter.pointwise("Add", {scaled, bias})));
+  return only_output(context, finish_cast(emitter, 0, emitter.pointwise("Add", {scaled, offset})));
 }
 
 std::string whole_after(const OpView& view, std::size_t first) {

@@ -223,6 +223,9 @@ def add_normalisations():
     add("BatchNormalization", [normal(6, 4, 2), normal(4), normal(4), normal(4), positive(4)], "n c s0", "training",
         outputs=3, training_mode=1, momentum=0.7)
     add("InstanceNormalization", [normal(2, 4, 6, 4), normal(4), normal(4)], "n c s0 s1")
+    # Parts of different means; a mean far from 0.
+    add("InstanceNormalization", [normal(2, 2, 12) + np.arange(12, dtype=np.float32) + 100, normal(2), normal(2)],
+        "n c s0", "means", epsilon=0.01)
     add("GroupNormalization", [normal(2, 8, 3), normal(8), normal(8)], "n g", num_groups=4)
     add("GroupNormalization", [normal(2, 8, 3), normal(4), normal(4)], "n g", "opset-18", num_groups=4, opset=18)
     add("LpNormalization", [normal(4, 6)], "d0")
