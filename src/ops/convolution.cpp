@@ -15,7 +15,9 @@ std::string group_count(const OpView& view) {
 }
 
 // The spatial extents of the kernel.
-Shape kernel_of(const Shape& weight) { return Shape(weight.begin() + 2, weight.end()); }
+Shape kernel_of(const Shape& weight) {
+  return weight.size() < 2 ? Shape() : Shape(weight.begin() + 2, weight.end());
+}
 
 // The bias is a summand of every sum.
 std::string bias_sections(const SpatialWords& words) {
@@ -41,7 +43,7 @@ RuleText conv_transpose_rule(const OpView& view) {
 
 // Groups and kernels are those of the rank.
 void adapt(const LocalContext& context, Op& op) {
-  if (op.attributes.count("kernel_shape") != 0) {
+  if (op.attributes.count("kernel_shape") != 0 && op.has_input(1)) {
     op.attributes["kernel_shape"] = kernel_of(context.program.value(context.inputs[1]).shape);
   }
   const int group = context.rule.factor_index("g");
