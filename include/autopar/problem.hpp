@@ -132,6 +132,15 @@ struct Solution {
 // problems with tree decomposition", Networks 2002.
 Solution solve_dp(const Problem& problem, const SolveOptions& options);
 
+// The same in two parts: bounds, and perhaps a plan, after a first look that takes little time; then
+// the rest, with options (cutoff, time) as they are by then, and once more where the solution was
+// deferred. The problem must live as long.
+struct BegunSolve {
+  Solution so_far;
+  std::function<Solution(const SolveOptions&)> finish;
+};
+BegunSolve begin_dp(const Problem& problem, const SolveOptions& options);
+
 // Tries every combination (depth first, costs as they are: no bounds, no reductions). The oracle of
 // the tests. Refuses (kInput) problems with more than `limit` combinations.
 Result<Solution> solve_exhaustive(const Problem& problem, double limit = 5e7);

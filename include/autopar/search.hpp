@@ -235,6 +235,8 @@ struct Searcher {
   // Adds to the outcome how the searcher came to the plan in it; nullptr: nothing to add.
   Status (*explain)(const SearchRequest& request, const MeshProblem& problem,
                     const Solution& solution, CostModel& model, SearchOutcome& outcome) = nullptr;
+  // `solve` in two parts, so that all meshes can be looked at before one is searched; may be null.
+  BegunSolve (*begin)(const Problem& problem, const SolveOptions& options) = nullptr;
 };
 const std::vector<Searcher>& searchers();
 

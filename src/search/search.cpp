@@ -55,49 +55,91 @@ struct Tightest {
 // What a search that was stopped without a plan may take beyond its time.
 constexpr Seconds kFallBackSeconds = 2;
 
+// A mesh's problem and, where the searcher works in two parts, what it has seen of it.
+struct Begun {
+  std::size_t mesh = 0;
+  std::unique_ptr<CostModel> model;
+  MeshProblem built;
+  BegunSolve solve;
+};
+
 struct Search {
   const SearchRequest& request;
   const Searcher& searcher;
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
   SearchOutcome outcome = {};
   double best = kInfinity;
-  double unlimited_bound = kInfinity;
+  std::vector<double> unlimited_bounds = {};  // per mesh
   Tightest tightest = {};
+  std::unique_ptr<Begun> kept = nullptr;
 
-  // Meshes whose best plan is not within the memory limit wait until the others have shown how
-  // cheap a plan has to be; then those with the least bound come first.
   Status try_all(const std::vector<Mesh>& meshes) {
     outcome.trials.resize(meshes.size());
-    std::vector<std::size_t> waiting;
-    for (std::size_t m = 0; m < meshes.size(); ++m) {
-      MeshTrial& trial = outcome.trials[m];
-      trial.mesh = meshes[m];
-      AUTOPAR_TRY(deferred, try_in_time(trial, meshes.size() - m, meshes.size() > 1));
-      if (deferred) waiting.push_back(m);
+    unlimited_bounds.assign(meshes.size(), 0);
+    for (std::size_t m = 0; m < meshes.size(); ++m) outcome.trials[m].mesh = meshes[m];
+    std::vector<std::size_t> left;
+    for (std::size_t m = 0; m < meshes.size(); ++m) left.push_back(m);
+    if (searcher.begin != nullptr && meshes.size() > 1) {
+      AUTOPAR_RETURN_IF_ERROR(look_at_all(left));
+      // Meshes whose best plan is not within the memory limit wait until the others have shown how
+      // cheap a plan has to be.
+      AUTOPAR_RETURN_IF_ERROR(search_all(left, true));
     }
-    std::stable_sort(waiting.begin(), waiting.end(), [&](std::size_t a, std::size_t b) {
-      return outcome.trials[a].lower_bound < outcome.trials[b].lower_bound;
-    });
-    for (std::size_t w = 0; w < waiting.size(); ++w) {
-      MeshTrial& trial = outcome.trials[waiting[w]];
-      if (trial.lower_bound >= best * (1 - request.solve.gap)) {
-        if (trial.end != TrialEnd::kPlan) trial.end = TrialEnd::kPruned;
-        continue;
-      }
-      AUTOPAR_TRY(deferred, try_in_time(trial, waiting.size() - w, false));
-      AUTOPAR_CHECK(!deferred, "a search was deferred again");
+    return search_all(left, false);
+  }
+
+  // A bound, and perhaps a plan, of every mesh. The most promising one's prices are kept.
+  Status look_at_all(const std::vector<std::size_t>& meshes) {
+    for (std::size_t m : meshes) {
+      MeshTrial& trial = outcome.trials[m];
+      const auto look = [&](Seconds time) -> Result<bool> {
+        AUTOPAR_TRY(begun, begin(m, time));
+        if (begun->solve.so_far.cost < best) {
+          AUTOPAR_RETURN_IF_ERROR(
+              keep_better(begun->built, begun->solve.so_far, *begun->model, trial));
+        }
+        if (kept == nullptr || trial.lower_bound < outcome.trials[kept->mesh].lower_bound) {
+          kept = std::move(begun);
+        }
+        return false;
+      };
+      AUTOPAR_TRY(deferred, in_time(trial, meshes.size() - m, look));
+      AUTOPAR_CHECK(!deferred, "a first look was deferred");
     }
     return Ok{};
   }
 
-  // Within a part of the time that is left. True where the memory limit has not been looked at.
-  Result<bool> try_in_time(MeshTrial& trial, std::size_t meshes_left, bool may_defer) {
+  // Those with the least bound first. Leaves those that were deferred.
+  Status search_all(std::vector<std::size_t>& meshes, bool may_defer) {
+    std::stable_sort(meshes.begin(), meshes.end(), [&](std::size_t a, std::size_t b) {
+      return outcome.trials[a].lower_bound < outcome.trials[b].lower_bound;
+    });
+    std::vector<std::size_t> waiting;
+    for (std::size_t i = 0; i < meshes.size(); ++i) {
+      MeshTrial& trial = outcome.trials[meshes[i]];
+      if (trial.end == TrialEnd::kPinsNotKept) continue;
+      if (best < kInfinity && trial.lower_bound >= best * (1 - request.solve.gap)) {
+        if (trial.end != TrialEnd::kPlan) trial.end = TrialEnd::kPruned;
+        continue;
+      }
+      const auto search = [&](Seconds time) { return search_mesh(meshes[i], time, may_defer); };
+      AUTOPAR_TRY(deferred, in_time(trial, meshes.size() - i, search));
+      AUTOPAR_CHECK(may_defer || !deferred, "a search was deferred again");
+      if (deferred) waiting.push_back(meshes[i]);
+    }
+    meshes = std::move(waiting);
+    return Ok{};
+  }
+
+  // Within a part of the time that is left.
+  template <class Try>
+  Result<bool> in_time(MeshTrial& trial, std::size_t meshes_left, const Try& attempt) {
     const Seconds left = request.solve.time_limit - seconds_since(start);
     if (left <= 0 || stop_requested()) {
       outcome.interrupted = true;
       return false;
     }
-    auto deferred = try_mesh(trial, left / static_cast<double>(meshes_left), may_defer);
+    Result<bool> deferred = attempt(left / static_cast<double>(meshes_left));
     if (deferred) return deferred;
     // Another mesh may keep what this one cannot.
     if (!has_wishes() || deferred.error().code != ErrorCode::kInput) return deferred.error();
@@ -115,45 +157,97 @@ struct Search {
            request.outputs.kind == BoundaryLayout::Kind::kGiven;
   }
 
-  // Keeps the better plan. Errors are pins that this mesh cannot keep, or bugs of an op's rule.
-  Result<bool> try_mesh(MeshTrial& trial, Seconds time, bool may_defer) {
+  // Errors are pins that this mesh cannot keep, or bugs of an op's rule.
+  Result<std::unique_ptr<Begun>> price(MeshTrial& trial) const {
     const auto begin = std::chrono::steady_clock::now();
+    auto begun = std::make_unique<Begun>();
     AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, trial.mesh));
     AUTOPAR_TRY(built, build_problem(request, *model));
-    const Seconds build_seconds = seconds_since(begin);
-    trial.build_seconds += build_seconds;
+    begun->model = std::move(model);
+    begun->built = std::move(built);
+    const Problem& problem = begun->built.problem;
+    trial.build_seconds += seconds_since(begin);
     trial.candidates = 0;
-    trial.nodes = built.problem.nodes.size();
-    trial.edges = built.problem.edges.size();
-    for (const ProblemNode& node : built.problem.nodes) trial.candidates += node.cost.size();
-    const auto solving = std::chrono::steady_clock::now();
+    trial.nodes = problem.nodes.size();
+    trial.edges = problem.edges.size();
+    for (const ProblemNode& node : problem.nodes) trial.candidates += node.cost.size();
+    return begun;
+  }
+
+  SolveOptions options_within(Seconds time) const {
     SolveOptions options = request.solve;
-    options.time_limit = std::max(1e-3, time - build_seconds);
+    options.time_limit = std::max(1e-3, time);
+    return options;
+  }
+
+  Result<std::unique_ptr<Begun>> begin(std::size_t m, Seconds time) {
+    MeshTrial& trial = outcome.trials[m];
+    const auto before = std::chrono::steady_clock::now();
+    AUTOPAR_TRY(begun, price(trial));
+    begun->mesh = m;
+    const auto solving = std::chrono::steady_clock::now();
+    begun->solve =
+        searcher.begin(begun->built.problem, options_within(time - seconds_since(before)));
+    trial.solve_seconds += seconds_since(solving);
+    trial.lower_bound = std::max(trial.lower_bound, begun->solve.so_far.lower_bound);
+    return std::move(begun);
+  }
+
+  // In whole, where the searcher does not work in two parts. True where the memory limit has not
+  // been looked at.
+  Result<bool> search_mesh(std::size_t m, Seconds time, bool may_defer) {
+    MeshTrial& trial = outcome.trials[m];
+    const auto before = std::chrono::steady_clock::now();
+    std::unique_ptr<Begun> begun;
+    if (kept != nullptr && kept->mesh == m) {
+      begun = std::move(kept);
+    } else if (searcher.begin != nullptr && outcome.trials.size() > 1) {
+      AUTOPAR_TRY(again, begin(m, time));
+      begun = std::move(again);
+    } else {
+      AUTOPAR_TRY(priced, price(trial));
+      begun = std::move(priced);
+    }
+    const auto solving = std::chrono::steady_clock::now();
+    SolveOptions options = options_within(time - seconds_since(before));
     options.defer_limit = may_defer;
     // A plan that is better by less than the gap is not worth the time.
     options.cutoff = std::min(options.cutoff, best * (1 - request.solve.gap));
-    AUTOPAR_TRY(solution, searcher.solve(request, built, options));
-    if (solution.feasible && searcher.proves_bound && model->conventions().first_of_equals) {
-      solution = first_of_equals(built, std::move(solution), options);
+    Solution solution;
+    if (begun->solve.finish) {
+      solution = begun->solve.finish(options);
+    } else {
+      AUTOPAR_TRY(found, searcher.solve(request, begun->built, options));
+      solution = std::move(found);
+    }
+    if (solution.feasible && searcher.proves_bound && begun->model->conventions().first_of_equals) {
+      solution = first_of_equals(begun->built, std::move(solution), options);
     }
     trial.solve_seconds += seconds_since(solving);
+    AUTOPAR_TRY(deferred, take(m, *begun, solution, options.cutoff));
+    if (deferred && kept == nullptr) kept = std::move(begun);
+    return deferred;
+  }
+
+  // Keeps the better plan.
+  Result<bool> take(std::size_t m, const Begun& begun, const Solution& solution, double cutoff) {
+    MeshTrial& trial = outcome.trials[m];
     trial.lower_bound = std::max(trial.lower_bound, solution.lower_bound);
     trial.stopped = solution.interrupted;
     outcome.interrupted |= solution.interrupted;
-    unlimited_bound = std::min(unlimited_bound, solution.unlimited_lower_bound);
+    unlimited_bounds[m] = std::max(unlimited_bounds[m], solution.unlimited_lower_bound);
     if (solution.feasible) {
-      trial.end = TrialEnd::kPlan;
-      AUTOPAR_RETURN_IF_ERROR(keep_better(built, solution, *model, trial));
+      AUTOPAR_RETURN_IF_ERROR(keep_better(begun.built, solution, *begun.model, trial));
       return solution.deferred;
     }
     if (solution.deferred) {
-      trial.end = TrialEnd::kNothingFound;
+      if (trial.end != TrialEnd::kPlan) trial.end = TrialEnd::kNothingFound;
       return true;
     }
     if (trial.end == TrialEnd::kPlan) return false;
     if (solution.lower_bound == kInfinity) {
       trial.end = TrialEnd::kNothingFits;
-    } else if (solution.cut_off || solution.lower_bound >= options.cutoff) {
+    } else if (solution.cut_off || solution.lower_bound >= cutoff) {
       trial.end = TrialEnd::kPruned;
       return false;
     } else {
@@ -165,10 +259,11 @@ struct Search {
 
   Status keep_better(const MeshProblem& built, const Solution& solution, CostModel& model,
                      MeshTrial& trial) {
-    const auto begin = std::chrono::steady_clock::now();
+    const auto before = std::chrono::steady_clock::now();
+    trial.end = TrialEnd::kPlan;
     Strategy strategy = strategy_of(request.graph, built, solution.choices);
     AUTOPAR_TRY(cost, evaluate(request.graph, request.rules, strategy, model, request.updates));
-    trial.evaluate_seconds += seconds_since(begin);
+    trial.evaluate_seconds += seconds_since(before);
     trial.cost = std::min(trial.cost, cost.total());
     const double tolerance = 1e-9 * std::max(1e-9, solution.cost);
     AUTOPAR_CHECK(std::abs(cost.total() - solution.cost) <= tolerance,
@@ -208,7 +303,10 @@ struct Search {
     if (!searcher.proves_bound) {
       for (MeshTrial& trial : outcome.trials) trial.lower_bound = 0;
     }
-    outcome.unlimited_lower_bound = std::min(unlimited_bound, outcome.lower_bound);
+    outcome.unlimited_lower_bound = outcome.lower_bound;
+    for (double bound : unlimited_bounds) {
+      outcome.unlimited_lower_bound = std::min(outcome.unlimited_lower_bound, bound);
+    }
   }
 
   // Interrupted before the searcher had a plan: better a baseline than nothing, but soon. The
@@ -235,9 +333,10 @@ struct Search {
     plain.limit_memory = limited;
     plain.fill = (*baseline)->fill;
     Search attempt{plain, **baseline};
-    MeshTrial again;
-    again.mesh = mesh;
-    const auto tried = attempt.try_mesh(again, limited ? time : kInfinity, false);
+    attempt.outcome.trials.resize(1);
+    attempt.outcome.trials[0].mesh = mesh;
+    attempt.unlimited_bounds.assign(1, 0);
+    const auto tried = attempt.search_mesh(0, limited ? time : kInfinity, false);
     if (!tried || attempt.best == kInfinity) return;
     if (request.limit_memory && attempt.outcome.cost.memory.total > memory_limit()) return;
     best = attempt.best;

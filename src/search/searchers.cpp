@@ -71,8 +71,8 @@ Result<Solution> run_replicate(const SearchRequest& request, const MeshProblem& 
 
 const std::vector<Searcher>& searchers() {
   static const std::vector<Searcher> table = {
-      {"dp", "dynamic_programming", "exact, with a proven lower bound", run_dp, true,
-       Fill::kSearch},
+      {"dp", "dynamic_programming", "exact, with a proven lower bound", run_dp, true, Fill::kSearch,
+       nullptr, nullptr, begin_dp},
       {"rec", "recursive_programming",
        "double recursion: cuts the machine level by level, near instant", nullptr, false,
        Fill::kSearch, search_rec},

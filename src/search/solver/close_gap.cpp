@@ -1,6 +1,9 @@
 #include "search/solver/close_gap.hpp"
 
 #include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
 
 #include "search/solver/fold.hpp"
 #include "search/solver/multipliers.hpp"
@@ -13,6 +16,8 @@ namespace {
 constexpr double kReducingPart = 0.25;  // of its work counts: what it leaves must be looked at too
 constexpr int kRootPasses = 100;
 constexpr int kRootSteps = 1000;
+constexpr int kLookPasses = 16;     // of a first look
+constexpr double kLookPart = 0.05;  // of the work that is left, for that
 constexpr int kFoldedRounds = 4;
 constexpr int kFoldedPasses = 64;       // of a round
 constexpr double kFoldedTrial = 0.2;    // of the work that is left, for exploring after a round
@@ -22,6 +27,7 @@ constexpr double kFoldedPart = 0.7;     // of the work that is left
 constexpr double kFoldedPricing = 0.6;  // of that, for multipliers
 constexpr StepReach kFoldedReach = {0.05, 1e-5};
 constexpr int kPassesBeforeMix = 4;
+constexpr int kPassesAfterFolding = 2;
 // How far above the bound the first trial looks, as a part of the gap; the next ones look further
 // or less far, as it went.
 constexpr double kFirstPart = 1.0 / 16;
@@ -64,23 +70,43 @@ double most_value(const Network& net) {
 
 class GapClosing {
  public:
-  GapClosing(Network& net, double cutoff, Budget& budget, const Report& report,
-             const GapOptions& options)
-      : net_(net), cutoff_(cutoff), budget_(budget), report_(report), options_(options) {}
+  GapClosing(Network& net, double cutoff, Budget& budget, Report report, GapOptions options)
+      : net_(net),
+        cutoff_(cutoff),
+        budget_(budget),
+        report_(std::move(report)),
+        options_(std::move(options)) {}
 
   Found run() {
-    const double before = net_.algebra.work();
-    reduce(net_);
-    budget_.add(kReducingPart * (net_.algebra.work() - before));
-    if (net_.impossible || net_.constant >= cutoff_) {
-      raise(cutoff_);
-      return finish(bound_);
+    prepare();
+    return finish(cutoff_);
+  }
+
+  // A first bound and, where like parts are one, a first labelling.
+  void look() {
+    prepare();
+    if (!dual_) return;
+    const BudgetShare share(budget_, kLookPart);
+    if (folded_ != nullptr) {
+      folded_->closing->settle(folded_->messages, kLookPasses);
+      take_unfolded(folded_->like, folded_->closing->best_);
+      dual_->take_over(folded_->messages, folded_->like.edge_of, folded_->like.edges_in);
     }
-    bound_ = net_.constant;
-    report_(bound_, {});
-    Dual dual(net_);
-    if (options_.fold) begin_folded(dual);
-    if (tighten_root(dual)) return finish(bound_);
+    for (int pass = 0; pass < kPassesAfterFolding && !budget_.over(); ++pass) pass_over(*dual_);
+    if (folded_ == nullptr) settle(*dual_, kLookPasses);
+    raise(dual_->exhausted() ? cutoff_ : dual_->bound());
+  }
+
+  // What is left to do below the cutoff.
+  Found finish(double cutoff) {
+    cutoff_ = std::min(cutoff_, cutoff);
+    if (!dual_ || bound_ >= cutoff_) {
+      raise(cutoff_);
+      return found();
+    }
+    Dual& dual = *dual_;
+    if (folded_ != nullptr) close_folded(dual);
+    if (tighten_root(dual)) return found();
     return close(dual);
   }
 
@@ -103,10 +129,40 @@ class GapClosing {
                                              : part / 8;
     }
     budget_.work_limit = limit;
-    return finish(bound_);
+    return found();
   }
 
  private:
+  // The network in which like parts are one.
+  struct Folded {
+    Folded(GapClosing& whole, Fold parts)
+        : like(std::move(parts)),
+          net(folded_network(whole.net_, like)),
+          messages(*net, like.edges_in),
+          closing(std::make_unique<GapClosing>(
+              *net, whole.cutoff_, whole.budget_, [](double, const std::vector<int>&) {},
+              GapOptions{.windows = false})) {}
+    Fold like;
+    std::unique_ptr<Network> net;
+    Dual messages;
+    std::unique_ptr<GapClosing> closing;
+  };
+
+  void prepare() {
+    const double before = net_.algebra.work();
+    reduce(net_);
+    budget_.add(kReducingPart * (net_.algebra.work() - before));
+    if (net_.impossible || net_.constant >= cutoff_) {
+      raise(cutoff_);
+      return;
+    }
+    bound_ = net_.constant;
+    report_(bound_, {});
+    dual_.emplace(net_);
+    if (!options_.fold) return;
+    Fold like = fold(net_);
+    if (!like.first.empty()) folded_ = std::make_unique<Folded>(*this, std::move(like));
+  }
   // From when a gap is first small, so much work is left. Without a limit of work, only the least
   // counts.
   void limit_small_gap(double limit) {
@@ -120,20 +176,17 @@ class GapClosing {
     }
   }
 
-  // Where the network has like parts: the best labelling that treats them alike, and the messages
-  // to begin with. The folded network is small, so both are cheap.
-  void begin_folded(Dual& dual) {
-    const Fold like = fold(net_);
-    if (like.first.empty()) return;
+  // The best labelling that treats like parts alike, and the messages to begin with. The folded
+  // network is small, so both are cheap.
+  void close_folded(Dual& dual) {
     const BudgetShare share(budget_, kFoldedPart);
-    const std::unique_ptr<Network> folded = folded_network(net_, like);
-    Dual messages(*folded, like.edges_in);
-    const GapOptions plain = {.windows = false};
-    const Report to_nobody = [](double, const std::vector<int>&) {};
-    GapClosing closing(*folded, cutoff_, budget_, to_nobody, plain);
+    const Fold& like = folded_->like;
+    Dual& messages = folded_->messages;
+    GapClosing& closing = *folded_->closing;
+    closing.cutoff_ = std::min(closing.cutoff_, cutoff_);
     if (!net_.capacity.empty()) price_folded(closing, like, messages);
     for (int round = 0; round < kFoldedRounds && !budget_.over(); ++round) {
-      const bool settled = closing.settle(messages);
+      const bool settled = closing.settle(messages, kFoldedPasses);
       {
         const BudgetShare trial(budget_, kFoldedTrial);
         closing.close(messages);
@@ -142,7 +195,8 @@ class GapClosing {
     }
     dual.take_over(messages, like.edge_of, like.edges_in);
     take_unfolded(like, closing.best_);
-    folded_ = true;
+    folded_ = nullptr;
+    was_folded_ = true;
   }
 
   // Multipliers for the folded network; labels that are too dear die on a copy only. What is met
@@ -150,7 +204,7 @@ class GapClosing {
   void price_folded(GapClosing& closing, const Fold& like, Dual& messages) {
     const BudgetShare share(budget_, kFoldedPricing);
     if (options_.prices != nullptr) set_prices(messages);
-    closing.settle(messages);
+    closing.settle(messages, kFoldedPasses);
     Dual priced = messages;
     Incumbent best;
     Pool met;
@@ -172,13 +226,12 @@ class GapClosing {
 
   // Passes until they gain little, then true, or so many. No label dies: one that is too dear for
   // all layers at once may not be for one of them.
-  bool settle(Dual& dual) {
+  bool settle(Dual& dual, int most_passes) {
     double before = -kInfinity;
     Incumbent best;
-    for (int pass = 1; pass <= kFoldedPasses; ++pass) {
+    for (int pass = 1; pass <= most_passes; ++pass) {
       if (budget_.over()) return true;
-      dual.pass(kInfinity);
-      budget_.add(dual.work_per_pass());
+      pass_over(dual);
       if (pass % 8 != 0) continue;
       std::vector<int> labels = dual.decode();
       dual.improve(labels);
@@ -193,6 +246,11 @@ class GapClosing {
     return false;
   }
 
+  void pass_over(Dual& dual) {
+    dual.pass(kInfinity);
+    budget_.add(dual.work_per_pass());
+  }
+
   // True where the caller has seen enough.
   bool tighten_root(Dual& dual) {
     Incumbent best;
@@ -203,8 +261,8 @@ class GapClosing {
       const BudgetShare share(budget_, 0.5);
       tighten(net_, dual, cutoff_, best, budget_, kRootPasses);
     } else {
-      if (folded_) mix_folded(dual, best);
-      enough = (folded_ && show(dual, best)) || tighten_rows_and_mix(dual, best);
+      if (was_folded_) mix_folded(dual, best);
+      enough = (was_folded_ && show(dual, best)) || tighten_rows_and_mix(dual, best);
     }
     // Before the caller is asked: he may change what there is to spend.
     budget_.work_limit = limit;
@@ -226,10 +284,7 @@ class GapClosing {
   }
 
   void mix_folded(Dual& dual, Incumbent& best) {
-    for (int pass = 0; pass < kPassesBeforeMix && !budget_.over(); ++pass) {
-      dual.pass(kInfinity);
-      budget_.add(dual.work_per_pass());
-    }
+    for (int pass = 0; pass < kPassesBeforeMix && !budget_.over(); ++pass) pass_over(dual);
     mix(dual, pool_, best);
   }
 
@@ -237,12 +292,12 @@ class GapClosing {
   // those gaps that they can close, or where they cost nothing. A folded network's multipliers are
   // good to the last digits already. True where the caller has seen enough.
   bool tighten_rows_and_mix(Dual& dual, Incumbent& best) {
-    if (options_.prices != nullptr && !folded_) set_prices(dual);
+    if (options_.prices != nullptr && !was_folded_) set_prices(dual);
     const double before = budget_.work;
     for (const StepReach& reach : kReaches) {
       const double missing = (cutoff_ - dual.bound()) / cutoff_;
       const bool last = &reach != kReaches;
-      if (!last && folded_) continue;
+      if (!last && was_folded_) continue;
       if (dual.exhausted() || dual.bound() >= cutoff_) break;
       if (last && missing < kCloseEnough && budget_.work - before > kCheapWork) break;
       {
@@ -332,24 +387,33 @@ class GapClosing {
     report_(bound_, {});
   }
 
-  Found finish(double bound) {
-    best_.bound = bound;
+  Found found() {
+    best_.bound = bound_;
     return best_;
   }
 
   Network& net_;
   double cutoff_;
   Budget& budget_;
-  const Report& report_;
-  const GapOptions& options_;
+  const Report report_;
+  const GapOptions options_;
   double bound_ = 0;
   double small_ = kInfinity;  // the gap that the work is limited for
-  bool folded_ = false;       // the dual began with a folded network's
-  Pool pool_;                 // of what was met there
+  std::optional<Dual> dual_;  // none: nothing is below the cutoff
+  std::unique_ptr<Folded> folded_;
+  bool was_folded_ = false;  // the dual began with a folded network's
+  Pool pool_;                // of what was met there
   Found best_;
 };
 
 }  // namespace
+
+RestOfClosing begin_closing(Network& net, double cutoff, Budget& budget, const Report& report,
+                            const GapOptions& options) {
+  const auto closing = std::make_shared<GapClosing>(net, cutoff, budget, report, options);
+  closing->look();
+  return [closing](double below) { return closing->finish(below); };
+}
 
 Found close_gap(Network& net, double cutoff, Budget& budget, const Report& report,
                 const GapOptions& options) {

@@ -29,4 +29,10 @@ struct GapOptions {
 Found close_gap(Network& net, double cutoff, Budget& budget, const Report& report,
                 const GapOptions& options = {});
 
+// The same in two parts: the first look reports a bound and perhaps a labelling; what is returned
+// does the rest, once, below a cutoff that may have become less. Net and budget must live as long.
+using RestOfClosing = std::function<Found(double cutoff)>;
+RestOfClosing begin_closing(Network& net, double cutoff, Budget& budget, const Report& report,
+                            const GapOptions& options = {});
+
 }  // namespace autopar::solver

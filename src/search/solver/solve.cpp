@@ -41,27 +41,42 @@ double pass_work(const Problem& problem) {
 
 class Search {
  public:
-  // `presolved`, where there is one, is the problem to solve, and `problem` the one to answer.
-  Search(const Problem& problem, const Presolved* presolved, const SolveOptions& options)
+  Search(const Problem& problem, const SolveOptions& options)
       : whole_(problem),
-        presolved_(presolved),
-        problem_(presolved != nullptr ? presolved->problem : problem),
-        options_(options) {
-    budget_.stop = options.stop;
-    budget_.tolerance = std::max(budget_.tolerance, options.gap);
+        presolved_(presolve(problem)),
+        problem_(presolved_ ? presolved_->problem : problem),
+        limited_(problem_.use_limit < kInfinity) {
     budget_.work_limit = kWorkLimit + kPasses * pass_work(problem);
-    if (options.time_limit < kInfinity) {
-      budget_.deadline = Budget::after(options.time_limit);
-      budget_.work_limit = kInfinity;
-      budget_.patient = options.patient && presolved != nullptr;
-    }
+    set(options);
   }
 
-  Solution run() {
-    const bool limited = problem_.use_limit < kInfinity;
-    const Found unlimited = solve_without_limit(limited);
-    if (result_.cut_off || unlimited.bound == kInfinity) return finish();
-    if (limited && !proven() && !close_enough() && !unlimited_fits_) {
+  // A first look at the problem without the memory limit.
+  Solution begin() {
+    net_ = build_network(problem_, {});
+    rest_ = begin_closing(*net_, options_.cutoff, budget_, reporter(), gap_options());
+    result_.unlimited_lower_bound = result_.lower_bound;
+    return so_far();
+  }
+
+  // Without one.
+  void prepare() {
+    net_ = build_network(problem_, {});
+    rest_ = [this](double cutoff) {
+      return close_gap(*net_, cutoff, budget_, reporter(), gap_options());
+    };
+  }
+
+  // Once more where the solution was deferred.
+  Solution finish(const SolveOptions& options) {
+    set(options);
+    result_.deferred = false;
+    if (rest_) {
+      const Found unlimited = solve_without_limit();
+      if (unlimited.bound == kInfinity) return so_far();
+    }
+    if (result_.lower_bound >= options_.cutoff) result_.cut_off = true;
+    if (result_.cut_off) return so_far();
+    if (limited_ && !proven() && !close_enough() && !unlimited_fits_) {
       result_.deferred = options_.defer_limit;
       if (!options_.defer_limit) solve_with_limit();
     }
@@ -69,27 +84,47 @@ class Search {
       search_neighbourhoods(problem_, best_choices_, result_.lower_bound, options_.threads, budget_,
                             reporter());
     }
-    return finish();
+    return so_far();
   }
 
  private:
-  Found solve_without_limit(bool limited) {
-    std::optional<BudgetShare> share(std::in_place, budget_, limited ? kUnlimitedPart : 1.0,
-                                     limited && !budget_.patient ? kUnlimitedTime : 0.0);
-    if (limited && budget_.patient) {
+  // The clock and the cutoff count from here on.
+  void set(const SolveOptions& options) {
+    options_ = options;
+    budget_.stop = options.stop;
+    budget_.tolerance = std::max(budget_.tolerance, options.gap);
+    if (options.time_limit < kInfinity) {
+      budget_.deadline = Budget::after(options.time_limit);
+      budget_.work_limit = kInfinity;
+      budget_.patient = options.patient && presolved_;
+    }
+  }
+
+  GapOptions gap_options() {
+    return {.minimiser = &start_, .enough = [this] {
+              spend_by_fit();
+              return false;
+            }};
+  }
+
+  // Where what is favoured without the limit fits, the limit is not what matters.
+  void spend_by_fit() {
+    if (!limited_ || budget_.patient) return;
+    const bool favoured = !start_.empty() && within_limit(start_);
+    if (favoured || result_.feasible) share_.reset();
+    if (!favoured && result_.feasible) share_.emplace(budget_, kFittingPart);
+  }
+
+  Found solve_without_limit() {
+    share_.emplace(budget_, limited_ ? kUnlimitedPart : 1.0,
+                   limited_ && !budget_.patient ? kUnlimitedTime : 0.0);
+    if (limited_ && budget_.patient) {
       budget_.work_limit = std::min(budget_.work_limit, budget_.work + kPatientUnlimitedWork);
     }
-    const std::unique_ptr<Network> net = build_network(problem_, {});
-    // Where what is favoured without the limit fits, the limit is not what matters.
-    const auto fits = [&] {
-      if (!limited || budget_.patient) return false;
-      const bool favoured = !start_.empty() && within_limit(start_);
-      if (favoured || result_.feasible) share.reset();
-      if (!favoured && result_.feasible) share.emplace(budget_, kFittingPart);
-      return false;
-    };
-    const GapOptions gap_options = {.minimiser = &start_, .enough = fits};
-    Found found = close_gap(*net, options_.cutoff, budget_, reporter(), gap_options);
+    Found found = rest_(options_.cutoff);
+    share_.reset();
+    rest_ = nullptr;
+    net_ = nullptr;
     if (!found.labels.empty()) start_ = found.labels;
     unlimited_fits_ = !found.labels.empty() && within_limit(start_);
     result_.unlimited_lower_bound = result_.lower_bound;
@@ -133,7 +168,7 @@ class Search {
   }
 
   void offer(const std::vector<int>& choices) {
-    std::vector<int> lifted = presolved_ != nullptr ? lift(*presolved_, choices) : choices;
+    std::vector<int> lifted = presolved_ ? lift(*presolved_, choices) : choices;
     const Evaluation found = evaluate(whole_, lifted);
     if (found.peak_use < result_.least_peak_use) {
       result_.least_peak_use = found.peak_use;
@@ -156,23 +191,28 @@ class Search {
   // What is left below the cost is less than the sums' rounding.
   bool proven() const { return result_.lower_bound >= result_.cost * (1 - 4e-12); }
 
-  Solution finish() {
+  Solution so_far() {
     if (proven()) result_.lower_bound = result_.cost;
     result_.cut_off = result_.cut_off && !(result_.cost < options_.cutoff);
-    if (result_.cut_off || !(result_.cost < options_.cutoff)) {
-      result_.feasible = false;
-      result_.choices.clear();
-      result_.cost = kInfinity;
-    }
     result_.interrupted = budget_.interrupted;
-    return result_;
+    Solution result = result_;
+    if (result.cut_off || !(result.cost < options_.cutoff)) {
+      result.feasible = false;
+      result.choices.clear();
+      result.cost = kInfinity;
+    }
+    return result;
   }
 
-  const Problem& whole_;
-  const Presolved* presolved_;
+  const Problem& whole_;                      // the one to answer
+  const std::optional<Presolved> presolved_;  // where there is one, the one to solve
   const Problem& problem_;
-  const SolveOptions& options_;
+  const bool limited_;
+  SolveOptions options_;
   Budget budget_;
+  std::optional<BudgetShare> share_;  // of the work without the limit
+  std::unique_ptr<Network> net_;      // without the limit
+  RestOfClosing rest_;                // of the search there
   Solution result_;
   std::vector<int> best_choices_;  // of the presolved problem
   std::vector<int> least_peak_choices_;
@@ -183,8 +223,15 @@ class Search {
 }  // namespace
 
 Solution solve_dp(const Problem& problem, const SolveOptions& options) {
-  const std::optional<Presolved> presolved = presolve(problem);
-  return Search(problem, presolved ? &*presolved : nullptr, options).run();
+  Search search(problem, options);
+  search.prepare();
+  return search.finish(options);
+}
+
+BegunSolve begin_dp(const Problem& problem, const SolveOptions& options) {
+  const auto search = std::make_shared<Search>(problem, options);
+  Solution so_far = search->begin();
+  return {std::move(so_far), [search](const SolveOptions& now) { return search->finish(now); }};
 }
 
 }  // namespace autopar
