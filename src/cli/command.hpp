@@ -20,7 +20,7 @@ struct CommonOptions {
   std::string mesh;               // "4x2"
   std::string memory;             // "80GiB"
   std::uint64_t seed = 0;
-  int threads = 1;
+  int threads = 0;  // 0: as many as there are
   bool verbose = false;
   bool quiet = false;
 };

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <thread>
 
 namespace autopar::cli {
 
@@ -59,6 +60,14 @@ Result<double> parse_gap(const std::string& text) {
     return usage_error("--gap '" + text + "': expected a share such as 0.5% or 0.005");
   }
   return unit == "%" ? value / 100 : value;
+}
+
+// Each thread holds a mesh's problem, so more of them would take memory for little.
+constexpr int kMostThreads = 4;
+
+int threads_of(const CommonOptions& common) {
+  if (common.threads > 0) return common.threads;
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMostThreads);
 }
 
 Result<double> parse_time(const std::string& text) {
@@ -251,7 +260,7 @@ Result<SearchRequest> make_request(const Inputs& inputs, const PlanOptions& opti
   AUTOPAR_TRY(time_limit, parse_time(options.time_limit));
   request.solve.gap = gap;
   request.solve.time_limit = time_limit;
-  request.solve.threads = std::max(1, common.threads);
+  request.solve.threads = threads_of(common);
   request.solve.stop = &interrupt_requested();
   return request;
 }

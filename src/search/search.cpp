@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <future>
 
 #include "autopar/memory.hpp"
 #include "search/pins.hpp"
@@ -81,6 +82,12 @@ struct Search {
     for (std::size_t m = 0; m < meshes.size(); ++m) left.push_back(m);
     if (searcher.begin != nullptr && meshes.size() > 1) {
       AUTOPAR_RETURN_IF_ERROR(look_at_all(left));
+      // Stopped by now, what was seen is what there is.
+      if (kept != nullptr && kept->solve.so_far.feasible && stopped()) {
+        outcome.interrupted = true;
+        return keep_better(kept->built, kept->solve.so_far, *kept->model,
+                           outcome.trials[kept->mesh]);
+      }
       // Meshes whose best plan is not within the memory limit wait until the others have shown how
       // cheap a plan has to be.
       AUTOPAR_RETURN_IF_ERROR(search_all(left, true));
@@ -88,32 +95,52 @@ struct Search {
     return search_all(left, false);
   }
 
-  // A bound, and perhaps a plan, of every mesh. The most promising one's prices are kept.
+  // A bound, and perhaps a plan, of every mesh. The most promising one's problem is kept.
   Status look_at_all(const std::vector<std::size_t>& meshes) {
-    for (std::size_t m : meshes) {
-      MeshTrial& trial = outcome.trials[m];
-      const auto look = [&](Seconds time) -> Result<bool> {
-        AUTOPAR_TRY(begun, begin(m, time));
-        if (begun->solve.so_far.cost < best) {
-          AUTOPAR_RETURN_IF_ERROR(
-              keep_better(begun->built, begun->solve.so_far, *begun->model, trial));
-        }
-        if (kept == nullptr || trial.lower_bound < outcome.trials[kept->mesh].lower_bound) {
-          kept = std::move(begun);
-        }
-        return false;
-      };
-      AUTOPAR_TRY(deferred, in_time(trial, meshes.size() - m, look));
-      AUTOPAR_CHECK(!deferred, "a first look was deferred");
+    using Look = std::future<Result<std::unique_ptr<Begun>>>;
+    const auto threads = static_cast<std::size_t>(std::max(1, request.solve.threads));
+    for (std::size_t first = 0; first < meshes.size(); first += threads) {
+      const std::size_t end = std::min(meshes.size(), first + threads);
+      const Seconds left = request.solve.time_limit - seconds_since(start);
+      const Seconds time = left / static_cast<double>(meshes.size() - first);
+      std::vector<Look> looks;
+      for (std::size_t i = first; i < end; ++i) {
+        looks.push_back(std::async(i + 1 < end ? std::launch::async : std::launch::deferred,
+                                   [this, m = meshes[i], time] { return begin(m, time); }));
+      }
+      // The last one is this thread's.
+      looks.back().wait();
+      for (std::size_t i = first; i < end; ++i) {
+        const auto taken =
+            unless_pins_refuse(outcome.trials[meshes[i]], take(looks[i - first].get()));
+        if (!taken) return taken.error();
+      }
     }
     return Ok{};
   }
 
-  // Those with the least bound first. Leaves those that were deferred.
+  Result<bool> take(Result<std::unique_ptr<Begun>> look) {
+    if (!look) return look.error();
+    outcome.interrupted |= (*look)->solve.so_far.interrupted;
+    if (kept == nullptr || more_promising(**look, *kept)) kept = std::move(*look);
+    return true;
+  }
+
+  // The cheapest plan first: it shows what the others have to beat.
+  bool more_promising(const Begun& one, const Begun& other) const {
+    const auto key = [&](const Begun& begun) {
+      return std::pair(begun.solve.so_far.cost, outcome.trials[begun.mesh].lower_bound);
+    };
+    return key(one) < key(other);
+  }
+
+  // The most promising one first, then those with the least bound. Leaves those that were deferred.
   Status search_all(std::vector<std::size_t>& meshes, bool may_defer) {
-    std::stable_sort(meshes.begin(), meshes.end(), [&](std::size_t a, std::size_t b) {
-      return outcome.trials[a].lower_bound < outcome.trials[b].lower_bound;
-    });
+    const auto key = [&](std::size_t m) {
+      return std::pair(kept == nullptr || kept->mesh != m, outcome.trials[m].lower_bound);
+    };
+    std::stable_sort(meshes.begin(), meshes.end(),
+                     [&](std::size_t a, std::size_t b) { return key(a) < key(b); });
     std::vector<std::size_t> waiting;
     for (std::size_t i = 0; i < meshes.size(); ++i) {
       MeshTrial& trial = outcome.trials[meshes[i]];
@@ -134,21 +161,26 @@ struct Search {
   // Within a part of the time that is left.
   template <class Try>
   Result<bool> in_time(MeshTrial& trial, std::size_t meshes_left, const Try& attempt) {
-    const Seconds left = request.solve.time_limit - seconds_since(start);
-    if (left <= 0 || stop_requested()) {
+    if (stopped()) {
       outcome.interrupted = true;
       return false;
     }
-    Result<bool> deferred = attempt(left / static_cast<double>(meshes_left));
-    if (deferred) return deferred;
-    // Another mesh may keep what this one cannot.
-    if (!has_wishes() || deferred.error().code != ErrorCode::kInput) return deferred.error();
+    const Seconds left = request.solve.time_limit - seconds_since(start);
+    return unless_pins_refuse(trial, attempt(left / static_cast<double>(meshes_left)));
+  }
+
+  // Another mesh may keep what this one cannot.
+  Result<bool> unless_pins_refuse(MeshTrial& trial, Result<bool> result) const {
+    if (result || !has_wishes() || result.error().code != ErrorCode::kInput) return result;
     trial.end = TrialEnd::kPinsNotKept;
-    trial.why = deferred.error().message;
+    trial.why = result.error().message;
     return false;
   }
 
-  bool stop_requested() const { return request.solve.stop && request.solve.stop->load(); }
+  bool stopped() const {
+    return (request.solve.stop && request.solve.stop->load()) ||
+           seconds_since(start) >= request.solve.time_limit;
+  }
 
   // What the user fixed may name axes that not every mesh has.
   bool has_wishes() const {
@@ -180,14 +212,16 @@ struct Search {
     return options;
   }
 
+  // Of one mesh: several threads look at several.
   Result<std::unique_ptr<Begun>> begin(std::size_t m, Seconds time) {
     MeshTrial& trial = outcome.trials[m];
     const auto before = std::chrono::steady_clock::now();
     AUTOPAR_TRY(begun, price(trial));
     begun->mesh = m;
     const auto solving = std::chrono::steady_clock::now();
-    begun->solve =
-        searcher.begin(begun->built.problem, options_within(time - seconds_since(before)));
+    SolveOptions options = options_within(time - seconds_since(before));
+    options.progress = nullptr;
+    begun->solve = searcher.begin(begun->built.problem, options);
     trial.solve_seconds += seconds_since(solving);
     trial.lower_bound = std::max(trial.lower_bound, begun->solve.so_far.lower_bound);
     return std::move(begun);
