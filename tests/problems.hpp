@@ -170,6 +170,7 @@ inline Problem shuffled(const Problem& problem, unsigned seed) {
   }
   const auto table = [&](int index, const ProblemEdge& edge) {
     CostTable moved = problem.tables[static_cast<std::size_t>(index)];
+    moved.row_class = moved.column_class = {};
     std::size_t k = 0;
     for (int row : choices[static_cast<std::size_t>(edge.from)]) {
       for (int column : choices[static_cast<std::size_t>(edge.to)]) {

@@ -26,6 +26,8 @@ struct CostTable {
   int rows = 0;
   int columns = 0;
   std::vector<double> values;
+  // Where known: rows (columns) of one class are equal; classes 0, 1, ... in order of appearance.
+  std::vector<int> row_class = {}, column_class = {};
   double at(int row, int column) const {
     return values[static_cast<std::size_t>(row) * static_cast<std::size_t>(columns) +
                   static_cast<std::size_t>(column)];
@@ -132,9 +134,9 @@ struct Solution {
 // problems with tree decomposition", Networks 2002.
 Solution solve_dp(const Problem& problem, const SolveOptions& options);
 
-// The same in two parts: bounds, and perhaps a plan, after a first look that takes little time; then
-// the rest, with options (cutoff, time) as they are by then, and once more where the solution was
-// deferred. The problem must live as long.
+// The same in two parts: bounds, and perhaps a plan, after a first look that takes little time;
+// then the rest, with options (cutoff, time) as they are by then, and once more where the solution
+// was deferred. The problem must live as long.
 struct BegunSolve {
   Solution so_far;
   std::function<Solution(const SolveOptions&)> finish;

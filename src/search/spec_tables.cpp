@@ -65,7 +65,7 @@ int SpecTables::list_of(const SpecList& specs) {
       place = static_cast<int>(list.distinct.size());
       list.distinct.push_back(specs[i]);
     }
-    list.place.push_back(static_cast<std::size_t>(place));
+    list.place.push_back(place);
   }
   lists_.push_back(std::move(list));
   return found->second;
@@ -112,6 +112,10 @@ SpecTables::Edge SpecTables::edge(int type_id, int from, const std::vector<int>&
   if (!is_new) return found->second;
   const std::size_t rows = specs(from).size(), columns = specs(to.front()).size();
   CostTable cost{static_cast<int>(rows), static_cast<int>(columns), {}};
+  if (to.size() == 1) {
+    cost.row_class = at(from).place;
+    cost.column_class = at(to.front()).place;
+  }
   CostTable peak = cost;
   cost.values.assign(rows * columns, 0.0);
   if (limited_) peak.values.assign(rows * columns, 0.0);
@@ -140,14 +144,17 @@ void SpecTables::add_prices(int type_id, int from, const std::vector<int>& to, s
     if (!again) paid.push_back(c);
   }
   for (std::size_t r = 0; r < rows.ids.size(); ++r) {
-    const std::vector<ReshardPrice>& price_to = prices[rows.place[r]];
+    const std::vector<ReshardPrice>& price_to = prices[static_cast<std::size_t>(rows.place[r])];
     double* seconds = cost.values.data() + r * width;
-    for (std::size_t c : paid) seconds[c] += price_to[columns.place[c]].seconds;
+    for (std::size_t c : paid) {
+      seconds[c] += price_to[static_cast<std::size_t>(columns.place[c])].seconds;
+    }
     if (!limited_) continue;
     double* bytes = peak.values.data() + r * width;
     for (std::size_t c : paid) {
       if (rows.ids[r] == columns.ids[c]) continue;
-      bytes[c] += std::max(static_cast<double>(price_to[columns.place[c]].peak_bytes), bytes_to[c]);
+      const ReshardPrice& price = price_to[static_cast<std::size_t>(columns.place[c])];
+      bytes[c] += std::max(static_cast<double>(price.peak_bytes), bytes_to[c]);
     }
   }
 }
@@ -174,7 +181,11 @@ int SpecTables::copies(int type_id, int from, int to) {
   const List& rows = at(from);
   const List& columns = at(to);
   const std::vector<double>& bytes_to = bytes(type_id, to);
-  CostTable table{static_cast<int>(rows.ids.size()), static_cast<int>(columns.ids.size()), {}};
+  CostTable table{static_cast<int>(rows.ids.size()),
+                  static_cast<int>(columns.ids.size()),
+                  {},
+                  rows.place,
+                  columns.place};
   table.values.reserve(rows.ids.size() * columns.ids.size());
   for (int row : rows.ids) {
     for (std::size_t c = 0; c < columns.ids.size(); ++c) {

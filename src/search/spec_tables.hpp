@@ -54,7 +54,7 @@ class SpecTables {
     std::shared_ptr<const SpecList> specs;
     std::vector<int> ids;            // of the specs
     SpecList distinct;               // in the order of their first places
-    std::vector<std::size_t> place;  // in `distinct`
+    std::vector<int> place;  // in `distinct`
   };
   struct Type {
     Shape shape;

@@ -156,9 +156,11 @@ int Algebra::add_core(int rows, int columns, Vector values) {
   return same_hash.back();
 }
 
-void Algebra::forget_cores(const std::vector<char>& needed) {
+void Algebra::forget_cores(const std::vector<char>& used, const std::vector<char>& by_columns) {
   for (std::size_t c = 0; c < cores_.size(); ++c) {
-    if (!needed[c]) cores_[c] = {};
+    if (used[c]) continue;
+    cores_[c].values = {};
+    if (!by_columns[c]) cores_[c] = {};
   }
   vector_index_ = labels_index_ = core_index_ = {};
   tables_ = {};
@@ -410,12 +412,12 @@ const Vector& Algebra::worse_by(int id, bool by_columns) {
   const int columns = by_columns ? c.rows : c.columns;
   const bool finite = *std::max_element(c.values.begin(), c.values.end()) < kInf;
   Vector worst(static_cast<std::size_t>(rows) * static_cast<std::size_t>(rows), -kInf);
-  for (int r = 0; r < rows; ++r) {
-    const double* mine = by_columns ? c.column(r) : c.row(r);
-    for (int s = 0; s < rows; ++s) {
-      const double* other = by_columns ? c.column(s) : c.row(s);
-      double& most = worst[static_cast<std::size_t>(r) * static_cast<std::size_t>(rows) +
-                           static_cast<std::size_t>(s)];
+  for (int s = 0; s < rows; ++s) {
+    const double* other = by_columns ? c.column(s) : c.row(s);
+    for (int r = 0; r < rows; ++r) {
+      const double* mine = by_columns ? c.column(r) : c.row(r);
+      double& most = worst[static_cast<std::size_t>(s) * static_cast<std::size_t>(rows) +
+                           static_cast<std::size_t>(r)];
       if (finite) {
         most = largest_difference(mine, other, static_cast<std::size_t>(columns));
         continue;

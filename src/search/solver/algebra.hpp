@@ -52,8 +52,9 @@ class Algebra {
   const Vector& vector(int id) const { return vectors_[static_cast<std::size_t>(id)]; }
   const Labels& labels(int id) const { return labels_[static_cast<std::size_t>(id)]; }
   const Core& core(int id) const { return cores_[static_cast<std::size_t>(id)]; }
-  // Frees the others' values and everything that is remembered; only look-ups by id after that.
-  void forget_cores(const std::vector<char>& needed);
+  // Frees what is remembered and the values of cores that are not in use; of those, columns stay
+  // where they are needed. Only look-ups by id after that.
+  void forget_cores(const std::vector<char>& used, const std::vector<char>& by_columns);
   int core_count() const { return static_cast<int>(cores_.size()); }
   // Classes 0, 1, ... : every label its own.
   int identity(int count);
@@ -80,7 +81,7 @@ class Algebra {
   // Sum of f over rows and g over columns that equals the core; false if there is none.
   bool separable(int core, int* rows, int* columns);
   // How much worse row r can be than row s: max over columns of core[r] - core[s], as a rows x
-  // rows matrix; +inf where r is forbidden and s is not. `by_columns`: of columns instead.
+  // rows matrix, entry (s, r); +inf where r is forbidden and s is not. `by_columns`: of columns instead.
   const Vector& worse_by(int core, bool by_columns);
   double smallest(int core);
   // Pairs of labels that the table allows.

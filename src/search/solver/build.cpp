@@ -54,9 +54,36 @@ class Builder {
   Table table(int index, const ProblemEdge& edge) {
     Table& whole = tables_[at(index)];
     const CostTable& given = problem_.tables[at(index)];
-    if (whole.core < 0) whole = net_->algebra.add_table(given.rows, given.columns, given.values);
+    if (whole.core < 0) whole = whole_table(given);
     return {net_->algebra.select_labels(whole.map_a, kept_[at(edge.from)]),
             net_->algebra.select_labels(whole.map_b, kept_[at(edge.to)]), whole.core};
+  }
+
+  Table whole_table(const CostTable& given) {
+    Algebra& algebra = net_->algebra;
+    if (given.row_class.empty()) {
+      return algebra.add_table(given.rows, given.columns, given.values);
+    }
+    const Labels rows = first_of_classes(given.row_class);
+    const Labels columns = first_of_classes(given.column_class);
+    Vector values;
+    values.reserve(rows.size() * columns.size());
+    for (int r : rows) {
+      for (int c : columns) values.push_back(given.at(r, c));
+    }
+    const Table classes =
+        algebra.add_table(static_cast<int>(rows.size()), static_cast<int>(columns.size()), values);
+    return {algebra.select_labels(classes.map_a, algebra.add_labels(given.row_class)),
+            algebra.select_labels(classes.map_b, algebra.add_labels(given.column_class)),
+            classes.core};
+  }
+
+  static Labels first_of_classes(const Labels& classes) {
+    Labels first;
+    for (std::size_t i = 0; i < classes.size(); ++i) {
+      if (at(classes[i]) == first.size()) first.push_back(static_cast<int>(i));
+    }
+    return first;
   }
 
   void add_edge(const ProblemEdge& edge) {

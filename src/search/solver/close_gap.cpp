@@ -16,7 +16,7 @@ namespace {
 constexpr double kReducingPart = 0.25;  // of its work counts: what it leaves must be looked at too
 constexpr int kRootPasses = 100;
 constexpr int kRootSteps = 1000;
-constexpr int kLookPasses = 16;     // of a first look
+constexpr int kLookPasses = 8;      // of a first look
 constexpr double kLookPart = 0.05;  // of the work that is left, for that
 constexpr int kFoldedRounds = 4;
 constexpr int kFoldedPasses = 64;       // of a round
@@ -158,6 +158,7 @@ class GapClosing {
     }
     bound_ = net_.constant;
     report_(bound_, {});
+    forget_unused(net_);
     dual_.emplace(net_);
     if (!options_.fold) return;
     Fold like = fold(net_);

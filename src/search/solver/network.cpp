@@ -390,14 +390,23 @@ std::vector<int> lift(const Network& net, std::vector<int> labels) {
   return labels;
 }
 
-void forget_tables(Network& net) {
-  std::vector<char> needed(at(net.algebra.core_count()), 0);
-  for (const Step& step : net.steps) {
-    for (const Arc& arc : step.arcs) needed[at(arc.table.core)] = 1;
+void forget_unused(Network& net) {
+  std::vector<char> used(at(net.algebra.core_count()), 0), by_columns = used;
+  for (const Edge& edge : net.edges) {
+    if (edge.gone) continue;
+    used[at(edge.table.core)] = 1;
+    for (const RowUse& use : edge.uses) used[at(use.bytes)] = 1;
   }
-  net.algebra.forget_cores(needed);
-  net.nodes.assign(net.nodes.size(), Node{});
+  for (const Step& step : net.steps) {
+    for (const Arc& arc : step.arcs) by_columns[at(arc.table.core)] = 1;
+  }
+  net.algebra.forget_cores(used, by_columns);
+}
+
+void forget_tables(Network& net) {
   net.edges.clear();
+  forget_unused(net);
+  net.nodes.assign(net.nodes.size(), Node{});
 }
 
 double value_of(const Network& net, const std::vector<int>& labels) {

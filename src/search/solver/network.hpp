@@ -117,6 +117,8 @@ void drop_slack_rows(Network& net);
 // Labels of the nodes that are left (others: anything) -> labels of the nodes that the network was
 // built from, in their own numbering.
 std::vector<int> lift(const Network& net, std::vector<int> labels);
+// Frees what neither the edges that are left nor lift() need: nothing is reduced after that.
+void forget_unused(Network& net);
 // Frees what lift() does not need.
 void forget_tables(Network& net);
 // Value and row uses of labels, counted over the nodes that are left.

@@ -158,14 +158,37 @@ class Reduction {
   // One table as node n sees it: how much worse its label a can be than its label b.
   struct View {
     const Labels* classes;
-    const Vector* worse;  // null: not compared, then only labels of one class are equal
+    const Vector* worse;  // entry (class of b, class of a); null: not compared, then only labels of
+                          // one class are equal
     std::size_t count;
     bool bytes;
     double price;  // of bytes
-    double compare(int a, int b) const {
-      const std::size_t r = at((*classes)[at(a)]), s = at((*classes)[at(b)]);
-      if (r == s) return 0;
-      return worse == nullptr ? kInfinity : (*worse)[r * count + s];
+    // How much worse label a can be than each of the others.
+    void add_worse_than(const Labels& labels, int a, double factor, Vector& sum) const {
+      const Labels& of = *classes;
+      for (std::size_t i = 0; i < labels.size(); ++i) {
+        sum[i] += factor * (*worse)[at(of[at(labels[i])]) * count + at(of[at(a)])];
+      }
+    }
+    // How much worse each of the others can be than label a.
+    void add_others_worse(const Labels& labels, int a, Vector& sum) const {
+      const Labels& of = *classes;
+      if (worse == nullptr) {
+        for (std::size_t i = 0; i < labels.size(); ++i) {
+          sum[i] += of[at(labels[i])] == of[at(a)] ? 0 : kInfinity;
+        }
+        return;
+      }
+      const double* row = worse->data() + at(of[at(a)]) * count;
+      for (std::size_t i = 0; i < labels.size(); ++i) sum[i] += row[of[at(labels[i])]];
+    }
+    // Those that can be worse at all are out of the question.
+    void forbid_worse(const Labels& labels, int a, Vector& sum) const {
+      Vector difference(labels.size(), 0.0);
+      add_others_worse(labels, a, difference);
+      for (std::size_t i = 0; i < labels.size(); ++i) {
+        if (difference[i] > 0) sum[i] = kInfinity;
+      }
     }
   };
 
@@ -191,23 +214,34 @@ class Reduction {
     return result;
   }
 
-  // b can take a's place whatever the neighbours do. Costs are compared as they are without the
-  // rows' prices: what b uses less is worth something only where the row is full.
-  bool dominates(int n, const std::vector<View>& tables, int b, int a) {
+  // Whether another of the labels can take a's place whatever the neighbours do. Costs are compared
+  // as they are without the rows' prices: what is used less is worth something only where the row
+  // is full.
+  bool is_dominated(int n, const std::vector<View>& tables, const Labels& labels,
+                    const std::vector<char>& alive, int a) {
     const Vector& cost = net_.cost(n);
-    double worse = cost[at(b)] - cost[at(a)];
+    Vector& worse = worse_;
+    worse.resize(labels.size());
+    for (std::size_t i = 0; i < labels.size(); ++i) worse[i] = cost[at(labels[i])] - cost[at(a)];
     for (const RowUse& use : net_.node(n).uses) {
       const Vector& bytes = net_.algebra.vector(use.bytes);
-      if (bytes[at(b)] > bytes[at(a)]) return false;
-      worse += price(use) * (bytes[at(a)] - bytes[at(b)]);
+      const double most = bytes[at(a)], each = price(use);
+      for (std::size_t i = 0; i < labels.size(); ++i) {
+        const double mine = bytes[at(labels[i])];
+        worse[i] = mine > most ? kInfinity : worse[i] + each * (most - mine);
+      }
     }
     for (const View& table : tables) {
-      const double difference = table.compare(b, a);
-      if (table.bytes && difference > 0) return false;
-      if (table.price > 0) worse += table.price * table.compare(a, b);
-      if (!table.bytes) worse += difference;
+      if (table.bytes) table.forbid_worse(labels, a, worse);
+      if (table.price > 0 && table.worse != nullptr) {
+        table.add_worse_than(labels, a, table.price, worse);
+      }
+      if (!table.bytes) table.add_others_worse(labels, a, worse);
     }
-    return worse <= 0;
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+      if (worse[i] <= 0 && labels[i] != a && alive[at(labels[i])]) return true;
+    }
+    return false;
   }
 
   Labels labels_to_keep(int n) {
@@ -217,19 +251,22 @@ class Reduction {
     for (int e : net_.node(n).edges) forbid(n, net_.edge(e), &alive);
     if (count <= kDominanceLabels) {
       const std::vector<View> tables = views(n);
-      for (int a = count - 1; a >= 0; --a) {
-        for (int b = 0; b < count && alive[at(a)]; ++b) {
-          if (b != a && alive[at(b)] && dominates(n, tables, b, a)) alive[at(a)] = 0;
-        }
+      const Labels labels = living(alive);
+      for (auto a = labels.rbegin(); a != labels.rend(); ++a) {
+        if (is_dominated(n, tables, labels, alive, *a)) alive[at(*a)] = 0;
       }
     } else {
       compare_within_classes(n, alive);
     }
-    Labels kept;
-    for (int l = 0; l < count; ++l) {
-      if (alive[at(l)]) kept.push_back(l);
+    return living(alive);
+  }
+
+  static Labels living(const std::vector<char>& alive) {
+    Labels labels;
+    for (std::size_t l = 0; l < alive.size(); ++l) {
+      if (alive[l]) labels.push_back(static_cast<int>(l));
     }
-    return kept;
+    return labels;
   }
 
   // Where labels are many, only those that are the same to all neighbours.
@@ -331,6 +368,7 @@ class Reduction {
   std::vector<int> touched_;
   std::vector<int> next_;
   Vector prices_;  // sums of the multipliers before each row
+  Vector worse_;
   std::map<std::vector<int>, Labels> kept_;
 };
 
