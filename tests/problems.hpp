@@ -169,12 +169,11 @@ inline Problem shuffled(const Problem& problem, unsigned seed) {
     result.nodes[static_cast<std::size_t>(place[n])] = node;
   }
   const auto table = [&](int index, const ProblemEdge& edge) {
-    CostTable moved = problem.tables[static_cast<std::size_t>(index)];
-    moved.row_class = moved.column_class = {};
-    std::size_t k = 0;
+    const CostTable& whole = problem.tables[static_cast<std::size_t>(index)];
+    CostTable moved = {whole.rows, whole.columns, {}};
     for (int row : choices[static_cast<std::size_t>(edge.from)]) {
       for (int column : choices[static_cast<std::size_t>(edge.to)]) {
-        moved.values[k++] = problem.tables[static_cast<std::size_t>(index)].at(row, column);
+        moved.values.push_back(whole.at(row, column));
       }
     }
     return result.add_table(moved);

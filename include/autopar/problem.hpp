@@ -26,11 +26,17 @@ struct CostTable {
   int rows = 0;
   int columns = 0;
   std::vector<double> values;
-  // Where known: rows (columns) of one class are equal; classes 0, 1, ... in order of appearance.
+  // Where there are classes (0, 1, ... in the order of appearance), rows and columns of one class
+  // are equal, and the values are those of classes: values[class of row * classes + class of
+  // column].
   std::vector<int> row_class = {}, column_class = {};
+  int column_classes = 0;
   double at(int row, int column) const {
-    return values[static_cast<std::size_t>(row) * static_cast<std::size_t>(columns) +
-                  static_cast<std::size_t>(column)];
+    const auto r = static_cast<std::size_t>(row), c = static_cast<std::size_t>(column);
+    if (row_class.empty()) return values[r * static_cast<std::size_t>(columns) + c];
+    return values[static_cast<std::size_t>(row_class[r]) *
+                      static_cast<std::size_t>(column_classes) +
+                  static_cast<std::size_t>(column_class[c])];
   }
 };
 

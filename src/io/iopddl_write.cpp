@@ -125,7 +125,9 @@ class Writer {
 
   void add_edge(int from, int to, const CostTable& table) {
     JsonValue values = JsonValue::array();
-    for (double value : table.values) values.push_back(cost(value));
+    for (int r = 0; r < table.rows; ++r) {
+      for (int c = 0; c < table.columns; ++c) values.push_back(cost(table.at(r, c)));
+    }
     ends_.push_back({from, to});
     tables_.push_back(std::move(values));
   }

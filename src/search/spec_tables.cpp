@@ -96,12 +96,35 @@ int SpecTables::canonical_and(int type_id, const std::vector<int>& lists) {
 const std::vector<double>& SpecTables::bytes(int type_id, int list) {
   const auto [found, is_new] = bytes_.try_emplace({type_id, list});
   if (!is_new) return found->second;
+  const std::vector<double>& distinct = distinct_bytes(type_id, list);
+  for (int place : at(list).place) {
+    found->second.push_back(distinct[static_cast<std::size_t>(place)]);
+  }
+  return found->second;
+}
+
+const std::vector<double>& SpecTables::distinct_bytes(int type_id, int list) {
+  const auto [found, is_new] = distinct_bytes_.try_emplace({type_id, list});
+  if (!is_new) return found->second;
   const Type& of = type(type_id);
-  for (const Spec& spec : specs(list)) {
+  for (const Spec& spec : at(list).distinct) {
     found->second.push_back(
         static_cast<double>(local_bytes(spec, of.shape, of.dtype, model_.mesh())));
   }
   return found->second;
+}
+
+CostTable SpecTables::classes_of(int from, int to) const {
+  const List& rows = at(from);
+  const List& columns = at(to);
+  CostTable table{static_cast<int>(rows.ids.size()),
+                  static_cast<int>(columns.ids.size()),
+                  {},
+                  rows.place,
+                  columns.place,
+                  static_cast<int>(columns.distinct.size())};
+  table.values.assign(rows.distinct.size() * columns.distinct.size(), 0.0);
+  return table;
 }
 
 SpecTables::Edge SpecTables::edge(int type_id, int from, const std::vector<int>& to) {
@@ -110,21 +133,38 @@ SpecTables::Edge SpecTables::edge(int type_id, int from, const std::vector<int>&
   key.push_back(type_id);
   const auto [found, is_new] = edges_.try_emplace(std::move(key));
   if (!is_new) return found->second;
-  const std::size_t rows = specs(from).size(), columns = specs(to.front()).size();
-  CostTable cost{static_cast<int>(rows), static_cast<int>(columns), {}};
+  CostTable cost, peak;
   if (to.size() == 1) {
-    cost.row_class = at(from).place;
-    cost.column_class = at(to.front()).place;
+    cost = classes_of(from, to.front());
+    if (limited_) peak = cost;
+    add_class_prices(type_id, from, to.front(), cost, peak);
+  } else {
+    const std::size_t rows = specs(from).size(), columns = specs(to.front()).size();
+    cost = {static_cast<int>(rows), static_cast<int>(columns), {}};
+    cost.values.assign(rows * columns, 0.0);
+    if (limited_) peak = cost;
+    for (std::size_t t = 0; t < to.size(); ++t) add_prices(type_id, from, to, t, cost, peak);
   }
-  CostTable peak = cost;
-  cost.values.assign(rows * columns, 0.0);
-  if (limited_) peak.values.assign(rows * columns, 0.0);
-  for (std::size_t t = 0; t < to.size(); ++t) add_prices(type_id, from, to, t, cost, peak);
   Edge edge;
   edge.free = std::all_of(cost.values.begin(), cost.values.end(), [](double c) { return c == 0; });
   edge.cost = problem_.add_table(std::move(cost));
   if (limited_) edge.peak = problem_.add_table(std::move(peak));
   return found->second = edge;
+}
+
+void SpecTables::add_class_prices(int type_id, int from, int to, CostTable& cost, CostTable& peak) {
+  const Type& of = type(type_id);
+  const SpecList& rows = at(from).distinct;
+  const SpecList& columns = at(to).distinct;
+  const auto prices = model_.reshard_prices(of.shape, of.dtype, rows, columns);
+  const std::vector<double>& bytes_to = distinct_bytes(type_id, to);
+  for (std::size_t r = 0, i = 0; r < rows.size(); ++r) {
+    for (std::size_t c = 0; c < columns.size(); ++c, ++i) {
+      cost.values[i] = prices[r][c].seconds;
+      if (!limited_ || rows[r] == columns[c]) continue;
+      peak.values[i] = std::max(static_cast<double>(prices[r][c].peak_bytes), bytes_to[c]);
+    }
+  }
 }
 
 // Adds the prices of reaching list to[t]; where an earlier port of the op needs the same spec,
@@ -145,16 +185,11 @@ void SpecTables::add_prices(int type_id, int from, const std::vector<int>& to, s
   }
   for (std::size_t r = 0; r < rows.ids.size(); ++r) {
     const std::vector<ReshardPrice>& price_to = prices[static_cast<std::size_t>(rows.place[r])];
-    double* seconds = cost.values.data() + r * width;
     for (std::size_t c : paid) {
-      seconds[c] += price_to[static_cast<std::size_t>(columns.place[c])].seconds;
-    }
-    if (!limited_) continue;
-    double* bytes = peak.values.data() + r * width;
-    for (std::size_t c : paid) {
-      if (rows.ids[r] == columns.ids[c]) continue;
       const ReshardPrice& price = price_to[static_cast<std::size_t>(columns.place[c])];
-      bytes[c] += std::max(static_cast<double>(price.peak_bytes), bytes_to[c]);
+      cost.values[r * width + c] += price.seconds;
+      if (!limited_ || rows.ids[r] == columns.ids[c]) continue;
+      peak.values[r * width + c] += std::max(static_cast<double>(price.peak_bytes), bytes_to[c]);
     }
   }
 }
@@ -162,13 +197,18 @@ void SpecTables::add_prices(int type_id, int from, const std::vector<int>& to, s
 SpecTables::Edge SpecTables::equal_only(Edge edge, int from, int to) {
   const auto [found, is_new] = equal_only_.try_emplace({edge.cost, from, to}, edge);
   if (!is_new) return found->second;
-  const std::vector<int>& rows = at(from).ids;
-  const std::vector<int>& columns = at(to).ids;
   CostTable cost = problem_.tables[static_cast<std::size_t>(edge.cost)];
-  for (std::size_t r = 0; r < rows.size(); ++r) {
-    for (std::size_t c = 0; c < columns.size(); ++c) {
-      if (rows[r] != columns[c]) cost.values[r * columns.size() + c] = kInfinity;
+  const auto forbid_others = [&cost](const auto& rows, const auto& columns) {
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      for (std::size_t c = 0; c < columns.size(); ++c) {
+        if (rows[r] != columns[c]) cost.values[r * columns.size() + c] = kInfinity;
+      }
     }
+  };
+  if (cost.row_class.empty()) {
+    forbid_others(at(from).ids, at(to).ids);
+  } else {
+    forbid_others(at(from).distinct, at(to).distinct);
   }
   found->second.cost = problem_.add_table(std::move(cost));
   found->second.free = false;
@@ -178,18 +218,13 @@ SpecTables::Edge SpecTables::equal_only(Edge edge, int from, int to) {
 int SpecTables::copies(int type_id, int from, int to) {
   const auto [found, is_new] = copies_.try_emplace({type_id, from, to}, -1);
   if (!is_new) return found->second;
-  const List& rows = at(from);
-  const List& columns = at(to);
-  const std::vector<double>& bytes_to = bytes(type_id, to);
-  CostTable table{static_cast<int>(rows.ids.size()),
-                  static_cast<int>(columns.ids.size()),
-                  {},
-                  rows.place,
-                  columns.place};
-  table.values.reserve(rows.ids.size() * columns.ids.size());
-  for (int row : rows.ids) {
-    for (std::size_t c = 0; c < columns.ids.size(); ++c) {
-      table.values.push_back(row == columns.ids[c] ? 0.0 : bytes_to[c]);
+  const SpecList& rows = at(from).distinct;
+  const SpecList& columns = at(to).distinct;
+  const std::vector<double>& bytes_to = distinct_bytes(type_id, to);
+  CostTable table = classes_of(from, to);
+  for (std::size_t r = 0, i = 0; r < rows.size(); ++r) {
+    for (std::size_t c = 0; c < columns.size(); ++c, ++i) {
+      table.values[i] = rows[r] == columns[c] ? 0.0 : bytes_to[c];
     }
   }
   return found->second = problem_.add_table(std::move(table));

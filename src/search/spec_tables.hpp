@@ -52,8 +52,8 @@ class SpecTables {
  private:
   struct List {
     std::shared_ptr<const SpecList> specs;
-    std::vector<int> ids;            // of the specs
-    SpecList distinct;               // in the order of their first places
+    std::vector<int> ids;    // of the specs
+    SpecList distinct;       // in the order of their first places
     std::vector<int> place;  // in `distinct`
   };
   struct Type {
@@ -72,6 +72,10 @@ class SpecTables {
   const List& at(int list) const { return lists_[static_cast<std::size_t>(list)]; }
   const Type& type(int type) const { return types_[static_cast<std::size_t>(type)]; }
   int spec_id(const Spec& spec);
+  const std::vector<double>& distinct_bytes(int type, int list);
+  // All zero, by the classes of equal specs.
+  CostTable classes_of(int from, int to) const;
+  void add_class_prices(int type, int from, int to, CostTable& cost, CostTable& peak);
   void add_prices(int type, int from, const std::vector<int>& to, std::size_t t, CostTable& cost,
                   CostTable& peak);
 
@@ -82,7 +86,7 @@ class SpecTables {
   std::vector<List> lists_;
   std::unordered_map<Spec, int, SpecHash> spec_ids_;
   ByKey<int> type_ids_, list_ids_, united_, canonical_, copies_;
-  ByKey<std::vector<double>> bytes_;
+  ByKey<std::vector<double>> bytes_, distinct_bytes_;
   ByKey<Edge> edges_, equal_only_;
 };
 

@@ -189,12 +189,37 @@ void Beliefs::add_value_end(const Incident& incident, Prices& prices) const {
   }
 }
 
+static std::vector<double> least_by_class(const std::vector<double>& values,
+                                          const std::vector<int>& classes) {
+  const int count = *std::max_element(classes.begin(), classes.end()) + 1;
+  std::vector<double> least(at(count), kInfinity);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    least[at(classes[i])] = std::min(least[at(classes[i])], values[i]);
+  }
+  return least;
+}
+
 // By how much each candidate raises the least of a value's node.
 std::vector<double> Beliefs::added_to(const Incident& incident, const std::vector<double>& have,
                                       std::size_t candidates) const {
   const CostTable& table = table_of(incident);
   const double before = least(have);
   std::vector<double> added(candidates, kInfinity);
+  if (!table.row_class.empty()) {
+    const std::vector<double> least_of_class =
+        least_by_class(have, incident.is_from ? table.column_class : table.row_class);
+    const std::vector<int>& classes = incident.is_from ? table.row_class : table.column_class;
+    const auto columns = at(table.column_classes);
+    for (std::size_t c = 0; c < candidates; ++c) {
+      const std::size_t own = at(classes[c]);
+      for (std::size_t k = 0; k < least_of_class.size(); ++k) {
+        const double price = table.values[incident.is_from ? own * columns + k : k * columns + own];
+        added[c] = std::min(added[c], least_of_class[k] + price);
+      }
+      if (!std::isinf(before)) added[c] -= before;
+    }
+    return added;
+  }
   for (std::size_t c = 0; c < candidates; ++c) {
     const double* prices = table.values.data() + (incident.is_from ? c * have.size() : c);
     const std::size_t step = incident.is_from ? 1 : candidates;

@@ -64,26 +64,11 @@ class Builder {
     if (given.row_class.empty()) {
       return algebra.add_table(given.rows, given.columns, given.values);
     }
-    const Labels rows = first_of_classes(given.row_class);
-    const Labels columns = first_of_classes(given.column_class);
-    Vector values;
-    values.reserve(rows.size() * columns.size());
-    for (int r : rows) {
-      for (int c : columns) values.push_back(given.at(r, c));
-    }
-    const Table classes =
-        algebra.add_table(static_cast<int>(rows.size()), static_cast<int>(columns.size()), values);
+    const int row_classes = static_cast<int>(given.values.size()) / given.column_classes;
+    const Table classes = algebra.add_table(row_classes, given.column_classes, given.values);
     return {algebra.select_labels(classes.map_a, algebra.add_labels(given.row_class)),
             algebra.select_labels(classes.map_b, algebra.add_labels(given.column_class)),
             classes.core};
-  }
-
-  static Labels first_of_classes(const Labels& classes) {
-    Labels first;
-    for (std::size_t i = 0; i < classes.size(); ++i) {
-      if (at(classes[i]) == first.size()) first.push_back(static_cast<int>(i));
-    }
-    return first;
   }
 
   void add_edge(const ProblemEdge& edge) {

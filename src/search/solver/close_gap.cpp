@@ -95,11 +95,14 @@ class GapClosing {
     for (int pass = 0; pass < kPassesAfterFolding && !budget_.over(); ++pass) pass_over(*dual_);
     if (folded_ == nullptr) settle(*dual_, kLookPasses);
     raise(dual_->exhausted() ? cutoff_ : dual_->bound());
+    // Much memory for what the folded network's messages are as good for.
+    if (folded_ != nullptr && !dual_->exhausted()) dual_.reset();
   }
 
   // What is left to do below the cutoff.
   Found finish(double cutoff) {
     cutoff_ = std::min(cutoff_, cutoff);
+    if (folded_ != nullptr && !dual_ && bound_ < cutoff_) dual_.emplace(net_);
     if (!dual_ || bound_ >= cutoff_) {
       raise(cutoff_);
       return found();
@@ -400,7 +403,7 @@ class GapClosing {
   const GapOptions options_;
   double bound_ = 0;
   double small_ = kInfinity;  // the gap that the work is limited for
-  std::optional<Dual> dual_;  // none: nothing is below the cutoff
+  std::optional<Dual> dual_;  // none: nothing is below the cutoff, or it can be made again
   std::unique_ptr<Folded> folded_;
   bool was_folded_ = false;  // the dual began with a folded network's
   Pool pool_;                // of what was met there

@@ -28,6 +28,14 @@ Dual::Dual(const Network& net, const std::vector<double>& edge_weights)
 }
 
 void Dual::connect(const std::vector<int>& nodes) {
+  std::size_t labels = 0, sides = 0;
+  for (int n : nodes) {
+    labels += at(net_->label_count(n));
+    sides += net_->node(n).edges.size();
+  }
+  places_.reserve(nodes.size());
+  theta_.reserve(labels);
+  sides_.reserve(sides);
   for (int n : nodes) {
     place_of_[at(n)] = places_.size();
     Place place = {
@@ -58,11 +66,15 @@ void Dual::connect(const std::vector<int>& nodes) {
     work_per_pass_ += kVisitWork + place.count;
     places_.push_back(place);
   }
+  std::size_t messages = 0;
+  for (const Side& side : sides_) messages += at(side.count);
+  messages_.assign(messages, 0.0);
+  messages = 0;
   std::vector<std::size_t> first(net_->edges.size(), SIZE_MAX);
   for (std::size_t s = 0; s < sides_.size(); ++s) {
     Side& side = sides_[s];
-    side.incoming = messages_.size();
-    messages_.resize(messages_.size() + at(side.count), 0.0);
+    side.incoming = messages;
+    messages += at(side.count);
     std::size_t& other = first[at(side.edge)];
     if (other == SIZE_MAX) {
       other = s;

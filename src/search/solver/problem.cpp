@@ -104,6 +104,32 @@ int Problem::add_table(CostTable table) {
   return static_cast<int>(tables.size()) - 1;
 }
 
+namespace {
+
+// Number of classes where each has a number below it; 0: it is not so.
+int class_count(const std::vector<int>& classes, int members) {
+  if (static_cast<int>(classes.size()) != members) return 0;
+  const int count = *std::max_element(classes.begin(), classes.end()) + 1;
+  return *std::min_element(classes.begin(), classes.end()) >= 0 ? count : 0;
+}
+
+Status verify_size(const CostTable& table, const std::string& where) {
+  int rows = table.rows, columns = table.columns;
+  if (rows > 0 && columns > 0 && !table.row_class.empty()) {
+    rows = class_count(table.row_class, rows);
+    columns =
+        class_count(table.column_class, columns) == table.column_classes ? table.column_classes : 0;
+  }
+  if (rows > 0 && columns > 0 &&
+      table.values.size() == static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns)) {
+    return Ok{};
+  }
+  return input_error(where + ": has " + std::to_string(table.values.size()) + " values, expected " +
+                     std::to_string(rows) + " x " + std::to_string(columns));
+}
+
+}  // namespace
+
 Status verify(const Problem& problem) {
   if (problem.horizon < 0) return input_error("the problem's horizon is negative");
   if (std::isnan(problem.use_limit) || std::isnan(problem.base_use) || problem.base_use < 0 ||
@@ -113,13 +139,7 @@ Status verify(const Problem& problem) {
   for (std::size_t t = 0; t < problem.tables.size(); ++t) {
     const CostTable& table = problem.tables[t];
     const std::string where = "table " + std::to_string(t);
-    if (table.rows <= 0 || table.columns <= 0 ||
-        table.values.size() !=
-            static_cast<std::size_t>(table.rows) * static_cast<std::size_t>(table.columns)) {
-      return input_error(where + ": has " + std::to_string(table.values.size()) +
-                         " values, expected " + std::to_string(table.rows) + " x " +
-                         std::to_string(table.columns));
-    }
+    AUTOPAR_RETURN_IF_ERROR(verify_size(table, where));
     AUTOPAR_RETURN_IF_ERROR(verify_values(table.values, true, where));
   }
   for (std::size_t n = 0; n < problem.nodes.size(); ++n) {

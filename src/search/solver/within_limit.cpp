@@ -62,7 +62,9 @@ class LimitedSearch {
  private:
   double entries() const {
     double sum = 0;
-    for (const CostTable& table : problem_.tables) sum += static_cast<double>(table.values.size());
+    for (const CostTable& table : problem_.tables) {
+      sum += static_cast<double>(table.rows) * static_cast<double>(table.columns);
+    }
     return sum;
   }
 
