@@ -44,7 +44,12 @@ void PhaseClock::end_search(const SearchOutcome& outcome) {
     solve += trial.solve_seconds;
     evaluate += trial.evaluate_seconds;
   }
-  const Seconds other = lap() - build - solve - evaluate;
+  const Seconds passed = lap(), sum = build + solve + evaluate;
+  // Of several threads: each phase's part of the time that passed.
+  if (sum > passed) {
+    for (Seconds* phase : {&build, &solve, &evaluate}) *phase *= passed / sum;
+  }
+  const Seconds other = passed - build - solve - evaluate;
   phases_.emplace_back("build", build);
   phases_.emplace_back("solve", solve);
   phases_.emplace_back("evaluate", evaluate);

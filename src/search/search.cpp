@@ -53,6 +53,9 @@ struct Tightest {
   bool proven = true;
 };
 
+// Ops of the meshes that are looked at together.
+constexpr std::size_t kOpsAtOnce = 16384;
+
 // What a search that was stopped without a plan may take beyond its time.
 constexpr Seconds kFallBackSeconds = 2;
 
@@ -98,7 +101,7 @@ struct Search {
   // A bound, and perhaps a plan, of every mesh. The most promising one's problem is kept.
   Status look_at_all(const std::vector<std::size_t>& meshes) {
     using Look = std::future<Result<std::unique_ptr<Begun>>>;
-    const auto threads = static_cast<std::size_t>(std::max(1, request.solve.threads));
+    const std::size_t threads = threads_at_once();
     for (std::size_t first = 0; first < meshes.size(); first += threads) {
       const std::size_t end = std::min(meshes.size(), first + threads);
       const Seconds left = request.solve.time_limit - seconds_since(start);
@@ -117,6 +120,13 @@ struct Search {
       }
     }
     return Ok{};
+  }
+
+  // Each thread holds a problem, and large ones take much memory.
+  std::size_t threads_at_once() const {
+    const auto asked = static_cast<std::size_t>(std::max(1, request.solve.threads));
+    const std::size_t ops = std::max<std::size_t>(1, request.graph.ops.size());
+    return std::clamp<std::size_t>(kOpsAtOnce / ops, 1, asked);
   }
 
   Result<bool> take(Result<std::unique_ptr<Begun>> look) {
