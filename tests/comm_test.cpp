@@ -283,30 +283,45 @@ std::string where(const Case& c, const Spec& from, const Spec& to, const Mesh& m
          to_text(to, mesh);
 }
 
+// What the devices hold in another shape; false where it has other elements.
+bool view(Devices& devices, const Shape& shape) {
+  for (Array& array : devices) {
+    if (element_count(shape) != element_count(array.shape)) return false;
+    array.shape = shape;
+  }
+  return true;
+}
+
 // Executes the path; what it says of itself that does not hold, or "".
 std::string wrong_with(const Reshard& path, const Case& c, const Spec& from, const Spec& to,
                        const Mesh& mesh, const Cluster& cluster, std::mt19937& random) {
   const Array whole = numbered(c.shape);
   Devices devices = devices_holding(from, whole, mesh, random);
-  Spec at = from;
+  Bytes input = local_bytes(from, c.shape, DType::kFloat32, mesh);
   Seconds seconds = 0;
   Bytes peak = 0;
-  if (path.steps.size() != path.specs.size()) return "as many specs as steps";
-  for (std::size_t i = 0; i < path.steps.size(); ++i) {
+  const std::size_t n = path.steps.size();
+  if (n != path.specs.size() || n != path.shapes.size()) return "as many specs as steps";
+  for (std::size_t i = 0; i < n; ++i) {
     const std::string step = "step " + std::to_string(i) + ", " + to_text(path.steps[i], mesh);
-    const Bytes input = local_bytes(at, c.shape, DType::kFloat32, mesh);
     const Seconds price =
         collective_seconds(path.steps[i], static_cast<double>(input), mesh, cluster);
     if (price <= 0) return step + " takes no time";
     seconds += price;
+    if (element_count(path.shapes[i]) != element_count(c.shape)) return step + " sees less";
+    if (!verify(path.specs[i], path.shapes[i], mesh)) return step + " gives an invalid spec";
+    const Shape local = local_shape(path.specs[i], path.shapes[i], mesh);
+    if (!view(devices, input_shape(path.steps[i], local, mesh))) return step + " reads no view";
     devices = execute(path.steps[i], devices, mesh);
-    at = path.specs[i];
-    if (!verify(at, c.shape, mesh)) return step + " gives an invalid spec";
-    if (!hold(devices, at, whole, mesh)) return step + " gives wrong data";
-    const Bytes output = local_bytes(at, c.shape, DType::kFloat32, mesh);
+    if (!hold(devices, path.specs[i], {path.shapes[i], whole.data}, mesh)) {
+      return step + " gives wrong data";
+    }
+    const Bytes output = local_bytes(path.specs[i], path.shapes[i], DType::kFloat32, mesh);
     peak = std::max(peak, output + (i == 0 ? 0 : input));
+    input = output;
   }
-  if (at != to) return "the last spec is not the target";
+  if (n > 0 && path.shapes.back() == c.shape && path.specs.back() != to) return "another target";
+  if (!view(devices, local_shape(to, c.shape, mesh))) return "no view of the target";
   if (!hold(devices, to, whole, mesh)) return "wrong data in the end";
   if (seconds != path.seconds) return "the seconds are not the sum of the steps'";
   if (peak != path.peak_bytes) return "another peak of memory";
@@ -461,13 +476,28 @@ TEST_CASE("well-known reshards", "[comm]") {
             {4096, 4096},
             "[{nvlink_0,nvlink_1},{}]",
             "[{nvlink_1,nvlink_0},{}]",
-            "AllToAll {nvlink_1} 1 0; AllToAll {nvlink_0} 1 0; AllToAll {nvlink_1,nvlink_0} 0 1; "},
+            "[2,2048,4096] AllToAll {nvlink_0} 2 0; [2,2,1024,4096] AllToAll {nvlink_1} 0 1; "
+            "AllToAll {nvlink_0} 0 1; "},
            {{4},
             "2x2",
             {64},
             "[{nvlink_0,nvlink_1}]",
             "[{nvlink_1,nvlink_0}]",
-            "AllGather {nvlink_0,nvlink_1} 0; ShardSlice {nvlink_1,nvlink_0} 0; "},
+            "[2,32] AllGather {nvlink_0} 0; [2,2,16] AllToAll {nvlink_1} 0 1; "
+            "ShardSlice {nvlink_0} 0; "},
+           // An axis leaves from under another, or comes to where the target has it.
+           {{4},
+            "2x2",
+            {1 << 20},
+            "[{nvlink_0}]",
+            "[{nvlink_1,nvlink_0}]",
+            "[2,2,262144] AllToAll {nvlink_0} 1 0; [2,524288] ShardSlice {nvlink_1} 0; "},
+           {{4},
+            "2x2",
+            {4096, 4096},
+            "[{nvlink_0,nvlink_1},{}]",
+            "[{nvlink_1},{nvlink_0}]",
+            "[2,2048,4096] AllToAll {nvlink_0} 2 0; [2,2,1024,4096] AllToAll {nvlink_1} 0 1; "},
        }) {
     const Cluster cluster = cluster_of(row.tiers);
     const Mesh mesh = make_mesh(cluster, parse_mesh(row.mesh).value()).value();
@@ -475,7 +505,10 @@ TEST_CASE("well-known reshards", "[comm]") {
     const Reshard path =
         resharder.path(parse_spec(row.from, mesh).value(), parse_spec(row.to, mesh).value());
     std::string steps;
-    for (const Collective& step : path.steps) steps += to_text(step, mesh) + "; ";
+    for (std::size_t i = 0; i < path.steps.size(); ++i) {
+      if (path.shapes[i] != row.shape) steps += to_text(path.shapes[i]) + " ";
+      steps += to_text(path.steps[i], mesh) + "; ";
+    }
     INFO(row.from << " -> " << row.to);
     CHECK(steps == row.steps);
   }
@@ -619,6 +652,7 @@ TEST_CASE("meshes with more axes are searched as far as needed", "[comm]") {
   const Spec from{{{0, 1, 2}, {3, 4}, {}}, {5}, Reduction::kSum};
   const Spec to{{{0, 1}, {3, 4, 2}, {5}}, {}, Reduction::kSum};
   const Reshard path = resharder.path(from, to);
+  CHECK(path.shapes.back() == c.shape);
   CHECK(path.specs.back() == to);
   CHECK(path.steps.size() == 2);
 }

@@ -228,6 +228,27 @@ TEST_CASE("a summand of a type without Where is selected in a wider one", "[part
   CHECK(producer(select.inputs[1]).type == "Cast");
 }
 
+TEST_CASE("a reshard sees a dimension cut where a rank holds several blocks of it", "[partition]") {
+  Graph graph;
+  const ValueId x =
+      graph.add_value({.name = "X", .shape = {1024, 2048}, .kind = ValueKind::kInput});
+  const ValueId y = graph.add_value({.name = "Y", .shape = {1024, 2048}});
+  const ValueId z = graph.add_value({.name = "Z", .shape = {1024, 2048}});
+  graph.add_op({.name = "a", .type = "Relu", .inputs = {x}, .outputs = {y}});
+  graph.add_op({.name = "b", .type = "Neg", .inputs = {y}, .outputs = {z}});
+  graph.inputs = {x};
+  graph.outputs = {z};
+  // The first axis leaves the rows for the columns, from under the second one.
+  const Plan plan = plan_of(graph, cluster_of({4}), {2, 2}, {{"d0", "d0"}, {"d1", "d0"}});
+  CHECK(collectives(plan) ==
+        std::vector<std::string>{"AllToAll {nvlink_0} 2 0", "AllToAll {nvlink_1} 0 1"});
+  CHECK(types_of(plan.program) == std::vector<std::string>{"Relu", "Reshape", "AllToAll", "Reshape",
+                                                           "AllToAll", "Reshape", "Neg"});
+  const Value* cut = value_named(plan.program, "Y/Reshape");
+  REQUIRE(cut != nullptr);
+  CHECK(cut->shape == Shape{1, 256, 2048});
+}
+
 TEST_CASE("a scalar is reduced as a vector of one", "[partition]") {
   GraphBuilder b;
   const ValueId x = b.input("x", {8});

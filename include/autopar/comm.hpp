@@ -63,12 +63,20 @@ Seconds collective_seconds(const Collective& collective, double input_bytes, con
 // The cheapest sequence between two specs of one tensor.
 struct Reshard {
   std::vector<Collective> steps;  // empty: nothing to do
-  std::vector<Spec> specs;        // after each step; the last one is the target
+  // What a step's dimensions are: the tensor's own, or with some cut into several, so that a step
+  // can act where a device holds several blocks of a dimension. Then a device views what it has in
+  // input_shape() of the step (a Reshape, which moves nothing and takes no time), and after the
+  // last step in the target's local shape.
+  std::vector<Shape> shapes;
+  std::vector<Spec> specs;  // after each step, over its shape; the last layout is the target's
   Seconds seconds = 0;
   // Largest sum of a step's local input and output bytes, without the source itself where the
   // source is the input: what lives beside the source while resharding. 0 where nothing to do.
   Bytes peak_bytes = 0;
 };
+
+// The local shape that a collective reads, given the one that it makes.
+Shape input_shape(const Collective& collective, const Shape& output, const Mesh& mesh);
 
 // Seconds and peak bytes for all pairs of two lists of specs, row-major: [from * to.size() + to].
 struct ReshardTable {
@@ -77,10 +85,11 @@ struct ReshardTable {
 };
 
 // Shortest paths over the valid specs of one tensor (Dijkstra; states are specs, edges collectives,
-// also joint over several axes). Ties: fewer steps, a smaller peak, then the order of
-// CollectiveKind and axes, step by step. An axis that MakePartial made partial is not reduced again
-// on the way. The result depends on nothing but the arguments. Caches per source spec; not
-// thread-safe.
+// also joint over several axes), on meshes of up to four axes (none of size 1) also over layouts in
+// which a device holds several blocks of a dimension, where that is cheaper. Ties: fewer steps, a
+// smaller peak, then the order of CollectiveKind and axes, step by step. An axis that MakePartial
+// made partial is not reduced again on the way. The result depends on nothing but the arguments.
+// Caches per source spec; not thread-safe.
 class Resharder {
  public:
   Resharder(Shape shape, DType dtype, Mesh mesh, Cluster cluster);

@@ -59,4 +59,28 @@ double sent_bytes(const Collective& collective, double input_bytes, const Mesh& 
   return 0;
 }
 
+Shape input_shape(const Collective& collective, const Shape& output, const Mesh& mesh) {
+  const std::int64_t n = axes_size(mesh, collective.axes);
+  const auto axis = static_cast<std::size_t>(collective.axis);
+  Shape input = output;
+  switch (collective.kind) {
+    case CollectiveKind::kAllReduce:
+    case CollectiveKind::kBroadcast:
+    case CollectiveKind::kMakePartial:
+      break;
+    case CollectiveKind::kAllGather:
+      input[axis] /= n;
+      break;
+    case CollectiveKind::kReduceScatter:
+    case CollectiveKind::kShardSlice:
+      input[axis] *= n;
+      break;
+    case CollectiveKind::kAllToAll:
+      input[axis] *= n;
+      input[static_cast<std::size_t>(collective.concat_axis)] /= n;
+      break;
+  }
+  return input;
+}
+
 }  // namespace autopar

@@ -90,7 +90,7 @@ Seconds Resharder::seconds(const Spec& from, const Spec& to) {
 Reshard Resharder::path(const Spec& from, const Spec& to) {
   const Placing placing = state_->placing_of(from);
   const auto [tree, target] = state_->reach(from, to, placing);
-  if (target < 0) return {{}, {}, kNever, 0};
+  if (target < 0) return {{}, {}, {}, kNever, 0};
   const SpecGraph& graph = *state_->family->graph;
   Reshard reshard;
   reshard.seconds = tree->seconds(target);
@@ -98,8 +98,12 @@ Reshard Resharder::path(const Spec& from, const Spec& to) {
   const std::vector<int> states = tree->states_to(target);
   for (std::size_t i = 1; i < states.size(); ++i) {
     const Move& move = tree->move_to(states[i]);
-    reshard.steps.push_back(graph.collective_of(states[i - 1], move, placing));
-    reshard.specs.push_back(graph.spec_of(states[i], placing));
+    Step step =
+        step_between(graph.spec_of(states[i - 1], placing), graph.spec_of(states[i], placing),
+                     move.kind, graph.axes_of(move), shape());
+    reshard.steps.push_back(std::move(step.collective));
+    reshard.shapes.push_back(std::move(step.shape));
+    reshard.specs.push_back(std::move(step.spec));
   }
   return reshard;
 }

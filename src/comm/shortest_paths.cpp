@@ -85,7 +85,8 @@ void PathTree::relax(int state) {
     if (reached > seconds_[static_cast<std::size_t>(hop.to)]) continue;
     offer(hop.to,
           {std::max(from.peak, input + prices_->bytes_of(hop.to)), state, e,
-           static_cast<std::int16_t>(from.steps + 1), false},
+           static_cast<std::int16_t>(from.steps + 1),
+           static_cast<std::int16_t>(from.gaps + graph_->has_gap(hop.to)), false},
           reached);
   }
 }
@@ -107,6 +108,7 @@ void PathTree::offer(int state, const Label& next, Seconds seconds) {
 bool PathTree::better(const Label& a, Seconds a_seconds, const Label& b, Seconds b_seconds) const {
   if (a_seconds != b_seconds) return a_seconds < b_seconds;
   if (a.steps != b.steps) return a.steps < b.steps;
+  if (a.gaps != b.gaps) return a.gaps < b.gaps;
   if (a.peak != b.peak) return a.peak < b.peak;
   return earlier(a, b);
 }
@@ -145,6 +147,10 @@ PathPool::PathPool(Mesh mesh, Cluster cluster)
     for (std::int64_t product : before) products.insert(product * axis.size);
   }
   products_.assign(products.begin(), products.end());
+  const bool small = mesh_.rank() <= kMostBlockAxes;
+  const bool plain = std::none_of(mesh_.axes.begin(), mesh_.axes.end(),
+                                  [](const Axis& axis) { return axis.size == 1; });
+  blocks_ = small && plain ? Blocks::kSeveral : Blocks::kOne;
 }
 
 std::int64_t PathPool::extent_of(std::int64_t extent) const {
@@ -159,7 +165,7 @@ PathPool::Family& PathPool::family(const Shape& extents, Bytes bytes) {
   auto& family = families_[{extents, bytes}];
   if (family) return *family;
   auto& graph = graphs_[extents];
-  if (!graph) graph = std::make_unique<SpecGraph>(extents, mesh_);
+  if (!graph) graph = std::make_unique<SpecGraph>(extents, mesh_, blocks_);
   family.reset(new Family{graph.get(), PriceList(*graph, bytes, mesh_, cluster_), {}});
   return *family;
 }

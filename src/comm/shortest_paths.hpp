@@ -59,6 +59,7 @@ class PathTree {
     std::int32_t previous = -1;
     std::int32_t edge = -1;
     std::int16_t steps = -1;  // -1: not reached
+    std::int16_t gaps = 0;    // steps to layouts with several blocks of a dimension
     bool settled = false;
   };
   // Ordered so that the heap gives the least first.
@@ -94,6 +95,9 @@ class PathTree {
   std::vector<Entry> heap_;
 };
 
+// With more axes the graph of several blocks would grow beyond what reshards are worth.
+inline constexpr int kMostBlockAxes = 4;
+
 // Graphs, prices and trees of all tensors on one mesh.
 class PathPool {
  public:
@@ -120,6 +124,7 @@ class PathPool {
   Mesh mesh_;
   Cluster cluster_;
   std::vector<std::int64_t> products_;  // of sets of axes, ascending
+  Blocks blocks_ = Blocks::kOne;
   std::map<Shape, std::unique_ptr<SpecGraph>> graphs_;
   std::map<std::pair<Shape, Bytes>, std::unique_ptr<Family>> families_;
 };

@@ -1,11 +1,13 @@
 #include "comm/spec_graph.hpp"
 
 #include <algorithm>
+#include <set>
 
 namespace autopar {
 
 namespace {
 
+constexpr int kMostPlaces = 256;
 // What a mesh axis does; kFirstDim + d: splits dimension d.
 constexpr int kIdle = 0;
 constexpr int kPartial = 1;
@@ -14,29 +16,114 @@ constexpr int kFirstDim = 3;
 constexpr int kMaxRank = 250;
 
 std::size_t role_at(int axis) { return 2 * static_cast<std::size_t>(axis); }
-std::size_t position_at(int axis) { return role_at(axis) + 1; }
+std::size_t place_at(int axis) { return role_at(axis) + 1; }
 int role_of(const std::string& key, int axis) {
   return static_cast<unsigned char>(key[role_at(axis)]);
 }
-void set_role(std::string& key, int axis, int role, int position = 0) {
+int place_in(const std::string& key, int axis) {
+  return static_cast<unsigned char>(key[place_at(axis)]);
+}
+void set_role(std::string& key, int axis, int role, int place = 0) {
   key[role_at(axis)] = static_cast<char>(role);
-  key[position_at(axis)] = static_cast<char>(position);
+  key[place_at(axis)] = static_cast<char>(place);
 }
 std::uint32_t bit(int axis) { return std::uint32_t{1} << axis; }
 
 }  // namespace
 
-SpecGraph::SpecGraph(Shape extents, Mesh mesh)
-    : extents_(std::move(extents)), mesh_(std::move(mesh)), axes_(mesh_.rank()), sequences_(1) {
+SpecGraph::SpecGraph(Shape extents, Mesh mesh, Blocks blocks)
+    : extents_(std::move(extents)),
+      mesh_(std::move(mesh)),
+      blocks_(blocks),
+      axes_(mesh_.rank()),
+      sequences_(1) {
   AUTOPAR_CHECK(axes_ <= kMaxMeshAxes && static_cast<int>(extents_.size()) <= kMaxRank,
                 "reshard: too many mesh axes or dimensions");
+  if (blocks_ != Blocks::kSeveral) return;
+  std::set<std::int64_t> products = {1};
+  std::vector<std::vector<std::int64_t>> before;  // products of axes before each
+  for (int axis = 0; axis < axes_; ++axis) {
+    before.emplace_back(products.begin(), products.end());
+    for (std::int64_t product : before.back()) products.insert(product * size_of(axis));
+  }
+  products_.assign(products.begin(), products.end());
+  AUTOPAR_CHECK(static_cast<int>(products_.size()) <= kMostPlaces, "reshard: too many mesh axes");
+  for (int axis = 0; axis < axes_; ++axis) {
+    ordered_.emplace_back(products_.size(), 0);
+    for (int alike = 0; alike < axes_; ++alike) {
+      if (size_of(alike) != size_of(axis)) continue;
+      for (std::int64_t product : before[static_cast<std::size_t>(alike)]) {
+        const auto place = std::lower_bound(products_.begin(), products_.end(), product);
+        ordered_.back()[static_cast<std::size_t>(place - products_.begin())] = 1;
+      }
+    }
+  }
+}
+
+bool SpecGraph::in_mesh_order(const Key& key) const {
+  for (int axis = 0; axis < axes_; ++axis) {
+    if (role_of(key, axis) < kFirstDim) continue;
+    const auto place = static_cast<std::size_t>(place_in(key, axis));
+    if (ordered_[static_cast<std::size_t>(axis)][place] == 0) return false;
+  }
+  return true;
+}
+
+bool SpecGraph::has_gap(const Key& key) {
+  if (blocks_ == Blocks::kOne) return false;
+  take_apart(key, other_);
+  for (std::size_t d = 0; d < other_.dims.size(); ++d) {
+    std::int64_t end = 1;
+    for (std::size_t i = 0; i < other_.dims[d].size(); ++i) {
+      if (other_.offsets[d][i] != end) return true;
+      end *= size_of(other_.dims[d][i]);
+    }
+  }
+  return false;
+}
+
+std::vector<std::int64_t> SpecGraph::places(const Layout& layout, std::size_t d) const {
+  return blocks_ == Blocks::kSeveral ? products_ : std::vector<std::int64_t>{layout.parts[d]};
+}
+
+bool SpecGraph::is_free(const Layout& layout, std::size_t d, std::int64_t offset,
+                        std::int64_t parts) const {
+  const std::int64_t end = offset * parts;
+  if (extents_[d] % end != 0) return false;
+  if (blocks_ != Blocks::kSeveral) return true;
+  if (!std::binary_search(products_.begin(), products_.end(), end)) return false;
+  for (std::size_t i = 0; i < layout.dims[d].size(); ++i) {
+    const std::int64_t other = layout.offsets[d][i];
+    const std::int64_t other_end = other * size_of(layout.dims[d][i]);
+    if (other % end != 0 && offset % other_end != 0) return false;
+  }
+  return true;
+}
+
+// Of the axis that follows `before` others which the same collective puts there.
+int SpecGraph::place_of(const Layout& layout, std::size_t d, std::int64_t offset,
+                        std::size_t before) const {
+  switch (blocks_) {
+    case Blocks::kOne:
+      return static_cast<int>(layout.dims[d].size() + before);
+    case Blocks::kSeveral:
+      return static_cast<int>(std::lower_bound(products_.begin(), products_.end(), offset) -
+                              products_.begin());
+  }
+  return 0;
 }
 
 SpecGraph::Key SpecGraph::key_of(const Spec& spec, const Placing& placing) const {
   Key key(2 * static_cast<std::size_t>(axes_) + 1, '\0');
+  Layout nothing;
+  nothing.dims.resize(1);
   for (std::size_t d = 0; d < spec.dims.size(); ++d) {
-    int position = 0;
-    for (int axis : spec.dims[d]) set_role(key, axis, kFirstDim + placing.place[d], position++);
+    std::int64_t offset = 1;
+    for (std::size_t i = 0; i < spec.dims[d].size(); ++i) {
+      const int axis = spec.dims[d][i];
+      set_role(key, axis, kFirstDim + placing.place[d], place_of(nothing, 0, offset, i));
+      offset *= size_of(axis);
+    }
   }
   for (int axis : spec.partial) set_role(key, axis, kPartial);
   key.back() = static_cast<char>(spec.reduction);
@@ -59,6 +146,7 @@ int SpecGraph::intern(const Key& key) {
   states_.push_back(std::move(state));
   partial_.push_back(partial);
   made_.push_back(made);
+  gap_.push_back(has_gap(key));
   return found->second;
 }
 
@@ -83,8 +171,10 @@ void SpecGraph::add_target_states(const Spec& spec, const Placing& placing,
 
 void SpecGraph::take_apart(const Key& key, Layout& layout) const {
   layout.dims.resize(extents_.size());
+  layout.offsets.resize(extents_.size());
   layout.parts.assign(extents_.size(), 1);
   for (auto& axes : layout.dims) axes.clear();
+  for (auto& offsets : layout.offsets) offsets.clear();
   layout.idle.clear();
   layout.partial.clear();
   layout.made.clear();
@@ -95,19 +185,35 @@ void SpecGraph::take_apart(const Key& key, Layout& layout) const {
     if (role == kMade) layout.made.push_back(axis);
     if (role < kFirstDim) continue;
     const auto d = static_cast<std::size_t>(role - kFirstDim);
-    const auto position = static_cast<std::size_t>(key[position_at(axis)]);
-    if (layout.dims[d].size() <= position) layout.dims[d].resize(position + 1);
-    layout.dims[d][position] = static_cast<std::int8_t>(axis);
-    layout.parts[d] *= mesh_.axes[static_cast<std::size_t>(axis)].size;
+    AxisList& axes = layout.dims[d];
+    axes.push_back(axis);
+    for (std::size_t i = axes.size() - 1; i > 0; --i) {
+      if (place_in(key, axes[i - 1]) <= place_in(key, axis)) break;
+      std::swap(axes[i - 1], axes[i]);
+    }
+    layout.parts[d] *= size_of(axis);
+  }
+  if (blocks_ != Blocks::kSeveral) return;
+  for (std::size_t d = 0; d < layout.dims.size(); ++d) {
+    for (int axis : layout.dims[d]) {
+      layout.offsets[d].push_back(products_[static_cast<std::size_t>(place_in(key, axis))]);
+    }
   }
 }
 
-Spec SpecGraph::spec_of(int state, const Placing& placing) const {
+DigitSpec SpecGraph::spec_of(int state, const Placing& placing) const {
   Layout layout;
   take_apart(states_[static_cast<std::size_t>(state)].key, layout);
-  Spec spec = replicated(placing.place.size());
+  DigitSpec spec;
+  spec.dims.resize(placing.place.size());
   for (std::size_t d = 0; d < layout.dims.size(); ++d) {
-    spec.dims[static_cast<std::size_t>(placing.tensor[d])] = layout.dims[d];
+    std::int64_t end = 1;
+    for (std::size_t i = 0; i < layout.dims[d].size(); ++i) {
+      const int axis = layout.dims[d][i];
+      const std::int64_t start = blocks_ == Blocks::kSeveral ? layout.offsets[d][i] : end;
+      end = start * size_of(axis);
+      spec.dims[static_cast<std::size_t>(placing.tensor[d])].push_back({axis, start, end});
+    }
   }
   spec.partial.append(layout.partial.begin(), layout.partial.end());
   spec.partial.append(layout.made.begin(), layout.made.end());
@@ -116,21 +222,12 @@ Spec SpecGraph::spec_of(int state, const Placing& placing) const {
   return spec;
 }
 
-Collective SpecGraph::collective_of(int from, const Move& move, const Placing& placing) const {
-  const bool reduces =
-      move.kind == CollectiveKind::kAllReduce || move.kind == CollectiveKind::kReduceScatter;
-  const auto dimension = [&](std::int16_t d) {
-    return d < 0 ? -1 : placing.tensor[static_cast<std::size_t>(d)];
-  };
-  return {move.kind, sequence(move).axes, dimension(move.axis), dimension(move.concat_axis),
-          reduces ? states_[static_cast<std::size_t>(from)].reduction : Reduction::kSum};
-}
-
 std::strong_ordering SpecGraph::order(const Move& a, const Move& b) const {
   if (a.kind != b.kind) return a.kind <=> b.kind;
   if (a.sequence != b.sequence) return sequence(a).axes <=> sequence(b).axes;
   if (a.axis != b.axis) return a.axis <=> b.axis;
-  return a.concat_axis <=> b.concat_axis;
+  if (a.concat_axis != b.concat_axis) return a.concat_axis <=> b.concat_axis;
+  return a.place <=> b.place;
 }
 
 int SpecGraph::longer(int sequence, int axis) {
@@ -183,22 +280,43 @@ void SpecGraph::add_edge(int state, const Move& move, Key key) {
   bool partial = false;
   for (int axis = 0; axis < axes_; ++axis) partial = partial || role_of(key, axis) == kPartial;
   if (!partial) key.back() = static_cast<char>(Reduction::kSum);
+  if (blocks_ == Blocks::kSeveral && !in_mesh_order(key) && has_gap(key)) return;
   const int to = intern(key);
   hops_.push_back({to, price_of(move, parts_of(state))});
   moves_.push_back(move);
 }
 
+// Of one block those at the minor end, of several all that follow each other.
+void SpecGraph::add_runs(const Layout& layout, std::size_t d, std::vector<Run>& runs) {
+  runs.clear();
+  const AxisList& axes = layout.dims[d];
+  for (std::size_t first = 0; first < axes.size(); ++first) {
+    Run run;
+    for (std::size_t i = first; i < axes.size(); ++i) {
+      if (blocks_ == Blocks::kSeveral && i > first &&
+          layout.offsets[d][i] != layout.offsets[d][i - 1] * size_of(axes[i - 1])) {
+        break;
+      }
+      extend(run, axes[i]);
+      if (blocks_ == Blocks::kSeveral || i + 1 == axes.size()) runs.push_back(run);
+    }
+  }
+}
+
+void SpecGraph::extend(Run& run, int axis) {
+  run.sequence = longer(run.sequence, axis);
+  run.parts *= size_of(axis);
+  run.axes.push_back(axis);
+}
+
 void SpecGraph::add_gathers(int state, const Layout& layout) {
   for (std::size_t d = 0; d < layout.dims.size(); ++d) {
-    const AxisList& axes = layout.dims[d];
-    for (std::size_t first = 0; first < axes.size(); ++first) {
+    add_runs(layout, d, runs_);
+    for (const Run& run : runs_) {
       Key key = states_[static_cast<std::size_t>(state)].key;
-      int sequence = 0;
-      for (std::size_t i = first; i < axes.size(); ++i) {
-        set_role(key, axes[i], kIdle);
-        sequence = longer(sequence, axes[i]);
-      }
-      add_edge(state, {CollectiveKind::kAllGather, static_cast<std::int16_t>(d), -1, sequence},
+      for (int axis : run.axes) set_role(key, axis, kIdle);
+      add_edge(state,
+               {CollectiveKind::kAllGather, static_cast<std::int16_t>(d), -1, 0, run.sequence},
                std::move(key));
     }
   }
@@ -206,23 +324,25 @@ void SpecGraph::add_gathers(int state, const Layout& layout) {
 
 void SpecGraph::add_exchanges(int state, const Layout& layout) {
   for (std::size_t from = 0; from < layout.dims.size(); ++from) {
-    const AxisList& axes = layout.dims[from];
-    for (std::size_t first = 0; first < axes.size(); ++first) {
-      int sequence = 0;
-      for (std::size_t i = first; i < axes.size(); ++i) sequence = longer(sequence, axes[i]);
-      const std::int64_t parts =
-          axes_size(mesh_, sequences_[static_cast<std::size_t>(sequence)].axes);
+    add_runs(layout, from, runs_);
+    for (const Run& run : runs_) {
       for (std::size_t to = 0; to < layout.dims.size(); ++to) {
-        if (to == from || extents_[to] % (layout.parts[to] * parts) != 0) continue;
-        Key key = states_[static_cast<std::size_t>(state)].key;
-        for (std::size_t i = first; i < axes.size(); ++i) {
-          set_role(key, axes[i], kFirstDim + static_cast<int>(to),
-                   static_cast<int>(layout.dims[to].size() + i - first));
+        if (to == from && blocks_ != Blocks::kSeveral) continue;
+        for (std::int64_t start : places(layout, to)) {
+          if (!is_free(layout, to, start, run.parts)) continue;
+          Key key = states_[static_cast<std::size_t>(state)].key;
+          std::int64_t offset = start;
+          for (std::size_t i = 0; i < run.axes.size(); ++i) {
+            set_role(key, run.axes[i], kFirstDim + static_cast<int>(to),
+                     place_of(layout, to, offset, i));
+            offset *= size_of(run.axes[i]);
+          }
+          add_edge(state,
+                   {CollectiveKind::kAllToAll, static_cast<std::int16_t>(to),
+                    static_cast<std::int16_t>(from),
+                    static_cast<std::int16_t>(place_of(layout, to, start, 0)), run.sequence},
+                   std::move(key));
         }
-        add_edge(state,
-                 {CollectiveKind::kAllToAll, static_cast<std::int16_t>(to),
-                  static_cast<std::int16_t>(from), sequence},
-                 std::move(key));
       }
     }
   }
@@ -238,7 +358,7 @@ void SpecGraph::add_reductions(int state, const Layout& layout) {
       set_role(key, layout.partial[i], kIdle);
       sequence = longer(sequence, layout.partial[i]);
     }
-    add_edge(state, {CollectiveKind::kAllReduce, -1, -1, sequence}, std::move(key));
+    add_edge(state, {CollectiveKind::kAllReduce, -1, -1, 0, sequence}, std::move(key));
   }
 }
 
@@ -253,7 +373,7 @@ void SpecGraph::add_made_partials(int state, const Layout& layout) {
       set_role(key, layout.idle[i], kMade);
       sequence = longer(sequence, layout.idle[i]);
     }
-    add_edge(state, {CollectiveKind::kMakePartial, -1, -1, sequence}, std::move(key));
+    add_edge(state, {CollectiveKind::kMakePartial, -1, -1, 0, sequence}, std::move(key));
   }
 }
 
@@ -261,22 +381,30 @@ void SpecGraph::add_appends(int state, const Layout& layout, CollectiveKind kind
   const auto at = static_cast<std::size_t>(d);
   const std::vector<int>& axes =
       kind == CollectiveKind::kReduceScatter ? layout.partial : layout.idle;
-  append_more(state, axes, {kind, static_cast<std::int16_t>(d), -1, 0},
-              extents_[at] / layout.parts[at], 0, Key(states_[static_cast<std::size_t>(state)].key),
-              static_cast<int>(layout.dims[at].size()));
+  if (axes.empty()) return;
+  for (std::int64_t start : places(layout, at)) {
+    append_more(state, layout, axes,
+                {kind, static_cast<std::int16_t>(d), -1,
+                 static_cast<std::int16_t>(place_of(layout, at, start, 0)), 0},
+                start, 1, Key(states_[static_cast<std::size_t>(state)].key));
+  }
 }
 
-void SpecGraph::append_more(int state, const std::vector<int>& axes, const Move& move,
-                            std::int64_t left, std::uint32_t used, const Key& key, int position) {
+void SpecGraph::append_more(int state, const Layout& layout, const std::vector<int>& axes,
+                            const Move& move, std::int64_t start, std::int64_t parts,
+                            const Key& key) {
+  const auto d = static_cast<std::size_t>(move.axis);
+  const std::size_t before = sequence(move).axes.size();
+  const std::uint32_t used = sequence(move).mask;
   for (int axis : axes) {
-    const std::int64_t size = mesh_.axes[static_cast<std::size_t>(axis)].size;
-    if ((used & bit(axis)) || left % size != 0) continue;
+    if (used & bit(axis)) continue;
+    if (!is_free(layout, d, start, parts * size_of(axis))) continue;
     Move next = move;
     next.sequence = longer(move.sequence, axis);
     Key next_key = key;
-    set_role(next_key, axis, kFirstDim + move.axis, position);
+    set_role(next_key, axis, kFirstDim + move.axis, place_of(layout, d, start * parts, before));
     add_edge(state, next, next_key);
-    append_more(state, axes, next, left / size, used | bit(axis), next_key, position + 1);
+    append_more(state, layout, axes, next, start, parts * size_of(axis), next_key);
   }
 }
 

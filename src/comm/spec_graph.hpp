@@ -10,22 +10,36 @@
 // dimensions that cannot be split, and is shared by all tensors whose dimensions divide alike:
 // a Placing says which of the graph's dimensions a tensor's dimension is.
 //
-// Size for 3 axes and 5 dimensions that every axis divides: 642 states, some 12,000 edges.
+// Size for 3 axes and 5 dimensions that every axis divides: 642 states, some 12,000 edges. With
+// several blocks per dimension (see Blocks) some eight times as many.
 #pragma once
 
 #include <string>
 #include <unordered_map>
 #include <vector>
 
-#include "autopar/comm.hpp"
+#include "comm/steps.hpp"
 
 namespace autopar {
+
+// What a device may hold of a dimension.
+enum class Blocks : std::uint8_t {
+  // One block: the axes of a dimension are a stack, put on and taken off at its minor end.
+  kOne,
+  // Several blocks at equal distances: the index along a dimension is a number in mixed radix, an
+  // axis splits by some of its digits, and those before it may be split by none. An axis can leave
+  // from under others, and come to where the target has it at once. Digits are left out only where
+  // axes in mesh order (or others of their sizes) could be: other orders are rare, and would double
+  // the graph.
+  kSeveral,
+};
 
 // What an edge does, without its reduction, which is that of the state it leaves.
 struct Move {
   CollectiveKind kind = CollectiveKind::kAllReduce;
   std::int16_t axis = -1;
   std::int16_t concat_axis = -1;
+  std::int16_t place = 0;     // where the axes come to in `axis`; orders moves of several blocks
   std::int32_t sequence = 0;  // of mesh axes, see SpecGraph::sequence
 };
 
@@ -51,7 +65,7 @@ struct PriceKey {
 class SpecGraph {
  public:
   // `extents`: of the dimensions that something splits.
-  SpecGraph(Shape extents, Mesh mesh);
+  SpecGraph(Shape extents, Mesh mesh, Blocks blocks);
 
   int state_count() const { return static_cast<int>(states_.size()); }
   int price_count() const { return static_cast<int>(prices_.size()); }
@@ -76,9 +90,11 @@ class SpecGraph {
 
   // The axes that MakePartial made partial in this state, as a mask.
   std::uint32_t made_of(int state) const { return made_[static_cast<std::size_t>(state)]; }
+  // Whether a device holds several blocks of a dimension.
+  bool has_gap(int state) const { return gap_[static_cast<std::size_t>(state)] != 0; }
   std::int64_t parts_of(int state) const { return states_[static_cast<std::size_t>(state)].parts; }
-  Spec spec_of(int state, const Placing& placing) const;
-  Collective collective_of(int from, const Move& move, const Placing& placing) const;
+  DigitSpec spec_of(int state, const Placing& placing) const;
+  const AxisList& axes_of(const Move& move) const { return sequence(move).axes; }
   // The documented order of collectives, with dimensions as the graph has them.
   std::strong_ordering order(const Move& a, const Move& b) const;
 
@@ -88,7 +104,9 @@ class SpecGraph {
   const Move& move(int edge) const { return moves_[static_cast<std::size_t>(edge)]; }
 
  private:
-  // Two bytes per mesh axis (what it does, its position within a dimension), then the reduction.
+  // Two bytes per mesh axis (what it does, its place within a dimension), then the reduction. A
+  // place is, of one block, how many axes are before; of several, which of the products of axis
+  // sizes is the number of parts that the digits before make.
   using Key = std::string;
   struct State {
     Key key;
@@ -99,9 +117,17 @@ class SpecGraph {
   };
   // A state taken apart.
   struct Layout {
-    std::vector<AxisList> dims;
-    std::vector<std::int64_t> parts;  // per dimension
+    std::vector<AxisList> dims;  // by place
+    std::vector<std::vector<std::int64_t>>
+        offsets;                      // beside `dims`: the parts of all digits before
+    std::vector<std::int64_t> parts;  // per dimension, of all its axes
     std::vector<int> idle, partial, made;
+  };
+  // Axes of one dimension that one collective can take away.
+  struct Run {
+    int sequence = 0;
+    std::int64_t parts = 1;
+    std::vector<int> axes;
   };
 
   Key key_of(const Spec& spec, const Placing& placing) const;
@@ -114,9 +140,21 @@ class SpecGraph {
   void add_made_partials(int state, const Layout& layout);
   // Appends every ordered choice of `axes` to dimension `d`: ShardSlice or ReduceScatter.
   void add_appends(int state, const Layout& layout, CollectiveKind kind, int d);
-  void append_more(int state, const std::vector<int>& axes, const Move& move, std::int64_t left,
-                   std::uint32_t used, const Key& key, int position);
+  void append_more(int state, const Layout& layout, const std::vector<int>& axes, const Move& move,
+                   std::int64_t start, std::int64_t parts, const Key& key);
   void add_edge(int state, const Move& move, Key key);
+
+  void add_runs(const Layout& layout, std::size_t d, std::vector<Run>& runs);
+  // Parts before the places of a dimension at which axes can be put.
+  std::vector<std::int64_t> places(const Layout& layout, std::size_t d) const;
+  // Whether axes that make so many parts can be put there.
+  bool is_free(const Layout& layout, std::size_t d, std::int64_t offset, std::int64_t parts) const;
+  bool has_gap(const Key& key);
+  bool in_mesh_order(const Key& key) const;
+  int place_of(const Layout& layout, std::size_t d, std::int64_t offset, std::size_t before) const;
+  void extend(Run& run, int axis);
+
+  std::int64_t size_of(int axis) const { return mesh_.axes[static_cast<std::size_t>(axis)].size; }
 
   // Ordered lists of distinct mesh axes as a trie; 0 is the empty one.
   int longer(int sequence, int axis);
@@ -133,17 +171,23 @@ class SpecGraph {
 
   Shape extents_;
   Mesh mesh_;
+  Blocks blocks_ = Blocks::kOne;
   int axes_ = 0;
+  std::vector<std::int64_t> products_;      // of sets of axes, ascending
+  std::vector<std::vector<char>> ordered_;  // by axis and place: axes before it could be there
   std::vector<State> states_;
   // By state, as masks: asked for more often than the rest.
   std::vector<std::uint32_t> partial_, made_;
+  std::vector<char> gap_;
   std::unordered_map<Key, int> state_of_key_;
   std::vector<Hop> hops_;
   std::vector<Move> moves_;
   std::vector<Sequence> sequences_;
   std::vector<PriceKey> prices_;
   std::unordered_map<std::uint64_t, int> price_of_;
-  Layout layout_;  // scratch of edges_of
+  // Scratch of edges_of.
+  Layout layout_, other_;
+  std::vector<Run> runs_;
 };
 
 }  // namespace autopar

@@ -209,13 +209,13 @@ std::vector<PricedCollective> RooflineModel::reshard_steps(const Shape& shape, D
                                                            const Spec& from, const Spec& to) {
   std::vector<PricedCollective> steps;
   const Reshard path = state_->resharder(shape, dtype).path(from, to);
-  const Spec* at = &from;
   for (std::size_t i = 0; i < path.steps.size(); ++i) {
-    const double bytes = static_cast<double>(local_bytes(*at, shape, dtype, state_->mesh));
+    const double bytes = static_cast<double>(
+        i == 0 ? local_bytes(from, shape, dtype, state_->mesh)
+               : local_bytes(path.specs[i - 1], path.shapes[i - 1], dtype, state_->mesh));
     steps.push_back({path.steps[i],
                      collective_seconds(path.steps[i], bytes, state_->mesh, state_->cluster),
                      sent_bytes(path.steps[i], bytes, state_->mesh)});
-    at = &path.specs[i];
   }
   return steps;
 }

@@ -8,17 +8,21 @@
 namespace autopar {
 namespace {
 
-// A sequence of collectives and the spec after each; empty where nothing is to be done.
+// A sequence of collectives and the layout after each, as in Reshard; empty where nothing is to be
+// done.
 struct Route {
   std::vector<Collective> steps;
+  std::vector<Shape> shapes;
   std::vector<Spec> specs;
+  Shape local;  // in the end
   bool empty() const { return steps.empty(); }
 };
 
 // From a whole tensor that every device holds: one slice per split dimension, for free.
-Route slicing(std::size_t rank, const Spec& to) {
+Route slicing(const Shape& shape, const Spec& to, const Mesh& mesh) {
   Route route;
-  Spec spec = replicated(rank);
+  route.local = local_shape(to, shape, mesh);
+  Spec spec = replicated(shape.size());
   for (std::size_t d = 0; d < to.dims.size(); ++d) {
     if (to.dims[d].empty()) continue;
     spec.dims[d] = to.dims[d];
@@ -30,6 +34,7 @@ Route slicing(std::size_t rank, const Spec& to) {
     route.steps.push_back({.kind = CollectiveKind::kMakePartial, .axes = to.partial});
     route.specs.push_back(to);
   }
+  route.shapes.assign(route.steps.size(), shape);
   return route;
 }
 
@@ -94,6 +99,7 @@ class Inserter {
   Result<Route> route_between(ValueId v, const Spec& from, const Spec& to);
   Result<Route> slicing_of(ValueId v, const Spec& to);
   ValueId apply(const Route& route, ValueId v, ValueId from, const std::string& last_name);
+  ValueId viewed(ValueId from, const Shape& shape, const std::string& stem);
 
   const Graph& graph_;
   const GraphRules& rules_;
@@ -123,7 +129,8 @@ Result<Route> Inserter::route_between(ValueId v, const Spec& from, const Spec& t
                        ": there is no way from " + to_text(from, mesh()) + " to " +
                        to_text(to, mesh()));
   }
-  return Route{std::move(reshard.steps), std::move(reshard.specs)};
+  return Route{std::move(reshard.steps), std::move(reshard.shapes), std::move(reshard.specs),
+               local_shape(to, value.shape, mesh())};
 }
 
 Result<Route> Inserter::slicing_of(ValueId v, const Spec& to) {
@@ -134,7 +141,34 @@ Result<Route> Inserter::slicing_of(ValueId v, const Spec& to) {
                        ": cannot become a partial " + name_of(to.reduction) + ", " +
                        to_text(to, mesh()));
   }
-  return slicing(value.shape.size(), to);
+  return slicing(value.shape, to, mesh());
+}
+
+// The same local elements in another shape; nothing where they have it.
+ValueId Inserter::viewed(ValueId from, const Shape& shape, const std::string& stem) {
+  if (program().value(from).shape == shape) return from;
+  const auto rank = static_cast<std::int64_t>(shape.size());
+  const ValueId target =
+      program().add_value({.name = draft_.value_names.unique(stem + "/Reshape/shape"),
+                           .dtype = DType::kInt64,
+                           .shape = {rank},
+                           .kind = ValueKind::kConstant,
+                           .producer = {},
+                           .data = int64_tensor({rank}, shape)});
+  const ValueId view = program().add_value({.name = draft_.value_names.unique(stem + "/Reshape"),
+                                            .dtype = program().value(from).dtype,
+                                            .shape = shape,
+                                            .producer = {},
+                                            .data = {}});
+  program().add_op({.name = draft_.op_names.unique(stem + "/Reshape"),
+                    .type = "Reshape",
+                    .domain = "",
+                    .inputs = {from, target},
+                    .outputs = {view},
+                    .attributes = {},
+                    .origin_name = "",
+                    .origin_type = ""});
+  return view;
 }
 
 // Appends the collectives of a route; the last output is renamed where `last_name` is not empty.
@@ -142,16 +176,18 @@ ValueId Inserter::apply(const Route& route, ValueId v, ValueId from, const std::
   const Value& value = graph_.value(v);
   for (std::size_t i = 0; i < route.steps.size(); ++i) {
     const Collective& step = route.steps[i];
+    const Shape output = local_shape(route.specs[i], route.shapes[i], mesh());
+    from = viewed(from, input_shape(step, output, mesh()), value.name);
     const AbstractCollective abstract{
         .type = name_of(step.kind),
         .axes = step.axes,
         .axis = step.axis,
         .concat_axis = step.concat_axis,
         .reduce_op = reduces(step.kind) ? name_of(step.reduction) : ""};
-    from = add_collective(program(), draft_.value_names, draft_.op_names, abstract, from,
-                          local_shape(route.specs[i], value.shape, mesh()),
+    from = add_collective(program(), draft_.value_names, draft_.op_names, abstract, from, output,
                           value.name + "/" + abstract.type);
   }
+  if (!route.empty()) from = viewed(from, route.local, value.name);
   if (!route.empty() && !last_name.empty()) program().value(from).name = last_name;
   return from;
 }
