@@ -96,8 +96,11 @@ struct SolveProgress {
 struct SolveOptions {
   double gap = 0;                  // stop when (cost - bound) / cost is at most this
   Seconds time_limit = kInfinity;  // the only thing that makes a result depend on the machine
-  bool patient = false;            // the time limit is there to be used up for small gaps
-  int threads = 1;                 // never changes the result
+  // The time limit is there to be used up for small gaps. What is tried follows from the work that
+  // this time is worth, which is counted; the clock only ends it.
+  bool patient = false;
+  Seconds used_before = 0;  // of the time limit, before the call: for the clock only
+  int threads = 1;          // the result is the same for the same number
   // A plan is worth nothing unless cheaper than this: lets the search over meshes stop early.
   double cutoff = kInfinity;
   // Where what was found without the memory limit is not within it, stop before the limit is looked

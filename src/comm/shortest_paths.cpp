@@ -27,7 +27,7 @@ PathTree::PathTree(SpecGraph& graph, PriceList& prices, int source, std::uint32_
   extend();
   labels_[static_cast<std::size_t>(source)].steps = 0;
   seconds_[static_cast<std::size_t>(source)] = 0;
-  heap_.push_back({0, 0, 0, source});
+  heap_.push_back({0, source});
 }
 
 // States that the graph got since.
@@ -97,11 +97,11 @@ void PathTree::offer(int state, const Label& next, Seconds seconds) {
   Seconds& to_seconds = seconds_[static_cast<std::size_t>(state)];
   if (to.settled) return;
   if (to.steps >= 0 && !better(next, seconds, to, to_seconds)) return;
-  const bool queued = to.steps == next.steps && to_seconds == seconds && to.peak == next.peak;
+  const bool queued = to_seconds == seconds;
   to = next;
   to_seconds = seconds;
   if (queued) return;
-  heap_.push_back({seconds, next.peak, next.steps, state});
+  heap_.push_back({seconds, state});
   std::push_heap(heap_.begin(), heap_.end());
 }
 

@@ -62,18 +62,12 @@ class PathTree {
     std::int16_t gaps = 0;    // steps to layouts with several blocks of a dimension
     bool settled = false;
   };
-  // Ordered so that the heap gives the least first.
+  // Ordered so that the heap gives the least first. The order of those that are reached in equally
+  // many seconds does not matter: every edge takes time, so none of them is before another.
   struct Entry {
     Seconds seconds;
-    Bytes peak;
-    std::int32_t steps;
     std::int32_t state;
-    bool operator<(const Entry& other) const {
-      if (seconds != other.seconds) return seconds > other.seconds;
-      if (steps != other.steps) return steps > other.steps;
-      if (peak != other.peak) return peak > other.peak;
-      return state > other.state;
-    }
+    bool operator<(const Entry& other) const { return seconds > other.seconds; }
   };
 
   const Label& at(int state) const { return labels_[static_cast<std::size_t>(state)]; }
