@@ -47,6 +47,11 @@ class Arrangement {
     return order_;
   }
 
+  // Any order at all.
+  void follow(const std::vector<int>& order) {
+    for (int n : order) place(n);
+  }
+
   // How many labellings of the frontiers there are at most, all in all.
   double width() const { return width_; }
 
@@ -246,9 +251,22 @@ std::vector<int> narrow_order(const Network& net) {
   Arrangement plain(net, false);
   std::vector<int> best = plain.run();
   if (plain.width() > kNarrow) {
+    double width = plain.width();
+    const auto keep_narrower = [&](const Arrangement& other, std::vector<int> order) {
+      if (!(other.width() < width)) return;
+      width = other.width();
+      best = std::move(order);
+    };
     Arrangement by_blocks(net, true);
     std::vector<int> order = by_blocks.run();
-    if (by_blocks.width() < plain.width()) best = std::move(order);
+    keep_narrower(by_blocks, std::move(order));
+    // The greedy order takes the small steps first, into all of many like branches at once; the
+    // nodes' own order follows the model's, which finishes one before the next.
+    std::vector<int> numbers = best;
+    std::sort(numbers.begin(), numbers.end());
+    Arrangement by_number(net, false);
+    by_number.follow(numbers);
+    keep_narrower(by_number, std::move(numbers));
   }
   return net.capacity.empty() || best.empty() ? best : near_their_rows(net, best);
 }
