@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "search/solver/cuts.hpp"
 #include "search/solver/fold.hpp"
 #include "search/solver/multipliers.hpp"
 #include "search/solver/reduce.hpp"
@@ -28,6 +29,7 @@ constexpr double kFoldedPricing = 0.6;  // of that, for multipliers
 constexpr StepReach kFoldedReach = {0.05, 1e-5};
 constexpr int kPassesBeforeMix = 4;
 constexpr int kPassesAfterFolding = 2;
+constexpr int kMostBeforeMix = 24;  // where the bound to be reached is known
 // How far above the bound the first trial looks, as a part of the gap; the next ones look further
 // or less far, as it went.
 constexpr double kFirstPart = 1.0 / 16;
@@ -43,6 +45,7 @@ struct SmallGap {
 constexpr SmallGap kSmallGaps[] = {{1e-5, 3e7}, {1e-4, 5e7}, {5e-3, 1e8}};
 constexpr int kSettlingPasses = 40;
 constexpr StepReach kReaches[] = {{0.05, 1e-3}, {1e-3, 1e-6}};
+constexpr double kExact = 2e-5;    // of the bound
 constexpr double kRowsPart = 0.2;  // of the work that is left, for the steps of a reach
 // A gap below this part of the value is left, unless it took less than that work.
 constexpr double kCloseEnough = 1e-4;
@@ -210,12 +213,20 @@ class GapClosing {
     if (options_.prices != nullptr) set_prices(messages);
     closing.settle(messages, kFoldedPasses);
     Dual priced = messages;
+    std::vector<std::vector<int>> seen;
+    // Treated alike, the parts need not fit at all: then no multipliers are high enough.
+    const double most = most_value(closing.net_);
+    const bool found =
+        find_best_multipliers(closing.net_, priced, budget_, seen) && priced.bound() < most;
+    if (found) {
+      messages = priced;
+      exact_ = priced.bound();
+    }
     Incumbent best;
     Pool met;
     double cutoff = closing.cutoff_;
     tighten_rows(closing.net_, priced, cutoff, best, budget_, kRootSteps, kFoldedReach, &met);
-    // Treated alike, the parts need not fit at all: then no multipliers are high enough.
-    if (priced.bound() < most_value(closing.net_)) messages.set_multipliers(priced.multipliers());
+    if (!found && priced.bound() < most) messages.set_multipliers(priced.multipliers());
     closing.take(best);
     for (const std::vector<int>& labels : met.met) pool_.add(unfold(like, labels));
     for (const std::vector<int>& labels : met.fitting) pool_.add_fitting(unfold(like, labels));
@@ -288,7 +299,11 @@ class GapClosing {
   }
 
   void mix_folded(Dual& dual, Incumbent& best) {
-    for (int pass = 0; pass < kPassesBeforeMix && !budget_.over(); ++pass) pass_over(dual);
+    for (int pass = 0; pass < kMostBeforeMix && !budget_.over(); ++pass) {
+      const bool known = exact_ < kInfinity && dual.bound() < exact_ * (1 - kExact);
+      if (pass >= kPassesBeforeMix && !known) break;
+      pass_over(dual);
+    }
     mix(dual, pool_, best);
   }
 
@@ -304,6 +319,7 @@ class GapClosing {
       if (!last && was_folded_) continue;
       if (dual.exhausted() || dual.bound() >= cutoff_) break;
       if (last && missing < kCloseEnough && budget_.work - before > kCheapWork) break;
+      if (last && dual.bound() >= exact_ * (1 - kExact)) break;
       {
         const BudgetShare share(budget_, kRowsPart);
         if (!last) tighten(net_, dual, cutoff_, best, budget_, kSettlingPasses);
@@ -405,8 +421,9 @@ class GapClosing {
   double small_ = kInfinity;  // the gap that the work is limited for
   std::optional<Dual> dual_;  // none: nothing is below the cutoff, or it can be made again
   std::unique_ptr<Folded> folded_;
-  bool was_folded_ = false;  // the dual began with a folded network's
-  Pool pool_;                // of what was met there
+  bool was_folded_ = false;   // the dual began with a folded network's
+  double exact_ = kInfinity;  // the best bound that multipliers give, where it is known
+  Pool pool_;                 // of what was met there
   Found best_;
 };
 
