@@ -45,8 +45,9 @@ struct SmallGap {
 constexpr SmallGap kSmallGaps[] = {{1e-5, 3e7}, {1e-4, 5e7}, {5e-3, 1e8}};
 constexpr int kSettlingPasses = 40;
 constexpr StepReach kReaches[] = {{0.05, 1e-3}, {1e-3, 1e-6}};
-constexpr double kExact = 2e-5;    // of the bound
-constexpr double kRowsPart = 0.2;  // of the work that is left, for the steps of a reach
+constexpr double kManyPasses = 600;  // over the whole network, of the work that is left
+constexpr double kExact = 2e-5;      // of the bound
+constexpr double kRowsPart = 0.2;    // of the work that is left, for the steps of a reach
 // A gap below this part of the value is left, unless it took less than that work.
 constexpr double kCloseEnough = 1e-4;
 constexpr double kCheapWork = 3e7;
@@ -111,7 +112,7 @@ class GapClosing {
       return found();
     }
     Dual& dual = *dual_;
-    if (folded_ != nullptr) close_folded(dual);
+    if (folded_ != nullptr && close_folded(dual)) return found();
     if (tighten_root(dual)) return found();
     return close(dual);
   }
@@ -184,14 +185,17 @@ class GapClosing {
   }
 
   // The best labelling that treats like parts alike, and the messages to begin with. The folded
-  // network is small, so both are cheap.
-  void close_folded(Dual& dual) {
+  // network is small, so both are cheap. True where the caller has seen enough.
+  bool close_folded(Dual& dual) {
     const BudgetShare share(budget_, kFoldedPart);
     const Fold& like = folded_->like;
     Dual& messages = folded_->messages;
     GapClosing& closing = *folded_->closing;
     closing.cutoff_ = std::min(closing.cutoff_, cutoff_);
-    if (!net_.capacity.empty()) price_folded(closing, like, messages);
+    if (!net_.capacity.empty()) {
+      price_folded(closing, like, messages);
+      if (show_folded(closing, like, messages, dual)) return true;
+    }
     for (int round = 0; round < kFoldedRounds && !budget_.over(); ++round) {
       const bool settled = closing.settle(messages, kFoldedPasses);
       {
@@ -204,6 +208,35 @@ class GapClosing {
     take_unfolded(like, closing.best_);
     folded_ = nullptr;
     was_folded_ = true;
+    return false;
+  }
+
+  // Where there is no work for many passes, the caller sees what is favoured where like parts
+  // choose alike, before more is done about it; and the bound, if the multipliers are good for one.
+  bool show_folded(const GapClosing& closing, const Fold& like, const Dual& messages, Dual& dual) {
+    if (options_.minimiser == nullptr || !options_.enough || messages.exhausted()) return false;
+    const double passes = (budget_.work_limit - budget_.work) / dual.work_per_pass();
+    if (passes > kManyPasses) return false;
+    std::vector<int> labels = messages.decode();
+    messages.improve(labels);
+    *options_.minimiser = lift(net_, unfold(like, labels));
+    if (options_.prices != nullptr) note_prices(messages);
+    take_unfolded(like, closing.best_);
+    if (!options_.enough()) return false;
+    if (exact_ == kInfinity) return true;
+    dual.take_over(messages, like.edge_of, like.edges_in);
+    settle_known(dual);
+    raise(dual.bound());
+    return true;
+  }
+
+  // Until the bound is where the folded network's was.
+  void settle_known(Dual& dual) {
+    for (int pass = 0; pass < kMostBeforeMix && !budget_.over(); ++pass) {
+      const bool known = exact_ < kInfinity && dual.bound() < exact_ * (1 - kExact);
+      if (pass >= kPassesBeforeMix && !known) break;
+      pass_over(dual);
+    }
   }
 
   // Multipliers for the folded network; labels that are too dear die on a copy only. What is met
@@ -299,11 +332,7 @@ class GapClosing {
   }
 
   void mix_folded(Dual& dual, Incumbent& best) {
-    for (int pass = 0; pass < kMostBeforeMix && !budget_.over(); ++pass) {
-      const bool known = exact_ < kInfinity && dual.bound() < exact_ * (1 - kExact);
-      if (pass >= kPassesBeforeMix && !known) break;
-      pass_over(dual);
-    }
+    settle_known(dual);
     mix(dual, pool_, best);
   }
 
