@@ -46,6 +46,7 @@ constexpr SmallGap kSmallGaps[] = {{1e-5, 3e7}, {1e-4, 5e7}, {5e-3, 1e8}};
 constexpr int kSettlingPasses = 40;
 constexpr StepReach kReaches[] = {{0.05, 1e-3}, {1e-3, 1e-6}};
 constexpr double kManyPasses = 600;  // over the whole network, of the work that is left
+constexpr double kNews = 1e-3;       // a bound so much better is worth the passes
 constexpr double kExact = 2e-5;      // of the bound
 constexpr double kRowsPart = 0.2;    // of the work that is left, for the steps of a reach
 // A gap below this part of the value is left, unless it took less than that work.
@@ -193,8 +194,8 @@ class GapClosing {
     GapClosing& closing = *folded_->closing;
     closing.cutoff_ = std::min(closing.cutoff_, cutoff_);
     if (!net_.capacity.empty()) {
-      price_folded(closing, like, messages);
-      if (show_folded(closing, like, messages, dual)) return true;
+      const Dual priced = price_folded(closing, like, messages);
+      if (show_folded(like, priced, dual)) return true;
     }
     for (int round = 0; round < kFoldedRounds && !budget_.over(); ++round) {
       const bool settled = closing.settle(messages, kFoldedPasses);
@@ -212,8 +213,9 @@ class GapClosing {
   }
 
   // Where there is no work for many passes, the caller sees what is favoured where like parts
-  // choose alike, before more is done about it; and the bound, if the multipliers are good for one.
-  bool show_folded(const GapClosing& closing, const Fold& like, const Dual& messages, Dual& dual) {
+  // choose alike, before more is done about it; and the bound that was priced, if it is news.
+  bool show_folded(const Fold& like, const Dual& priced, Dual& dual) {
+    const Dual& messages = folded_->messages;
     if (options_.minimiser == nullptr || !options_.enough || messages.exhausted()) return false;
     const double passes = (budget_.work_limit - budget_.work) / dual.work_per_pass();
     if (passes > kManyPasses) return false;
@@ -221,27 +223,27 @@ class GapClosing {
     messages.improve(labels);
     *options_.minimiser = lift(net_, unfold(like, labels));
     if (options_.prices != nullptr) note_prices(messages);
-    take_unfolded(like, closing.best_);
+    take_unfolded(like, folded_->closing->best_);
     if (!options_.enough()) return false;
-    if (exact_ == kInfinity) return true;
-    dual.take_over(messages, like.edge_of, like.edges_in);
-    settle_known(dual);
+    if (priced.exhausted() || !(priced.bound() > bound_ * (1 + kNews))) return true;
+    dual.take_over(priced, like.edge_of, like.edges_in);
+    settle_known(dual, priced.bound());
     raise(dual.bound());
     return true;
   }
 
   // Until the bound is where the folded network's was.
-  void settle_known(Dual& dual) {
+  void settle_known(Dual& dual, double target) {
     for (int pass = 0; pass < kMostBeforeMix && !budget_.over(); ++pass) {
-      const bool known = exact_ < kInfinity && dual.bound() < exact_ * (1 - kExact);
+      const bool known = target < kInfinity && dual.bound() < target * (1 - kExact);
       if (pass >= kPassesBeforeMix && !known) break;
       pass_over(dual);
     }
   }
 
   // Multipliers for the folded network; labels that are too dear die on a copy only. What is met
-  // on the way is there to be mixed.
-  void price_folded(GapClosing& closing, const Fold& like, Dual& messages) {
+  // on the way is there to be mixed. Returns what cutting planes found.
+  Dual price_folded(GapClosing& closing, const Fold& like, Dual& messages) {
     const BudgetShare share(budget_, kFoldedPricing);
     if (options_.prices != nullptr) set_prices(messages);
     closing.settle(messages, kFoldedPasses);
@@ -255,6 +257,7 @@ class GapClosing {
       messages = priced;
       exact_ = priced.bound();
     }
+    Dual result = priced;
     Incumbent best;
     Pool met;
     double cutoff = closing.cutoff_;
@@ -263,6 +266,7 @@ class GapClosing {
     closing.take(best);
     for (const std::vector<int>& labels : met.met) pool_.add(unfold(like, labels));
     for (const std::vector<int>& labels : met.fitting) pool_.add_fitting(unfold(like, labels));
+    return result;
   }
 
   void take_unfolded(const Fold& like, const Found& found) {
@@ -332,7 +336,7 @@ class GapClosing {
   }
 
   void mix_folded(Dual& dual, Incumbent& best) {
-    settle_known(dual);
+    settle_known(dual, exact_);
     mix(dual, pool_, best);
   }
 
