@@ -20,7 +20,8 @@ void add_common(CLI::App& app, CommonOptions& common) {
   app.add_option("--mesh", common.mesh, "fix the logical mesh, outermost axis first: 4x2");
   app.add_option("--memory", common.memory, "memory per device: 80GiB (default: the cluster's)");
   app.add_option("--seed", common.seed, "seed of everything random")->check(CLI::NonNegativeNumber);
-  app.add_option("--threads", common.threads, "threads; never changes a result")
+  app.add_option("--threads", common.threads,
+                 "threads; never changes a result (default 0: the machine's)")
       ->check(CLI::Range(0, 4096));
   app.add_flag("-v,--verbose", common.verbose, "more on stderr");
   app.add_flag("-q,--quiet", common.quiet, "errors only on stderr");

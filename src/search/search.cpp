@@ -54,7 +54,7 @@ struct Tightest {
 };
 
 // Ops of the meshes that are looked at together.
-constexpr std::size_t kOpsAtOnce = 16384;
+constexpr std::size_t kOpsAtOnce = 32768;
 
 // What a search that was stopped without a plan may take beyond its time.
 constexpr Seconds kFallBackSeconds = 2;
