@@ -52,8 +52,9 @@ def devices(measure, folder, shared):
 
 
 def depth(measure, folder, shared):
-    for layers in (8, 16, 32, 64, 126):
-        measure("depth", inputs.cluster(folder, 64), inputs.llama(folder, layers), "--search-only", repeat=3, layers=layers)
+    for layers, memory in ((8, 80), (16, 80), (32, 80), (64, 80), (126, 160), (126, 80)):
+        measure("depth", inputs.cluster(folder, 64), inputs.llama(folder, layers), "--search-only", "--memory", memory, repeat=3,
+                layers=layers, memory_gib=memory)
 
 
 def mindspore(measure, folder, shared):

@@ -4,6 +4,8 @@
 // repository, and those of AUTOPAR_SHARED where it is set, on 8 x 8 A100.
 //   --searcher NAME   as in autopar search (default dp)
 //   --max-axes N      meshes of up to N axes (default 3)
+//   --memory GIB      per device (default: the cluster's)
+//   --threads N       that look at meshes (default 1)
 //   --gap SHARE       stop when the plan is so close to the bound (default 0)
 //   --time-limit S    stop after so many seconds
 //   --pin FILE        strategy file whose ops are kept; --inputs data_parallel too
@@ -63,6 +65,7 @@ struct Job {
   std::string model;
   std::string searcher = "dp";
   int max_axes = kDefaultAxes;
+  double memory_gib = 0;  // 0: the cluster's
   SolveOptions solve;
   std::string pins;  // a file, or empty
   bool data_parallel_inputs = false;
@@ -119,6 +122,7 @@ Result<nlohmann::ordered_json> measure(const Job& job) {
   SearchRequest request{model.graph, rules, cluster.cluster};
   request.searcher = job.searcher;
   request.max_axes = job.max_axes;
+  request.memory_limit = static_cast<Bytes>(job.memory_gib * 1024 * 1024 * 1024);
   request.solve = job.solve;
   if (job.data_parallel_inputs) request.inputs.kind = BoundaryLayout::Kind::kDataParallel;
   if (!job.pins.empty()) {
@@ -226,6 +230,10 @@ int main(int argc, char** argv) {
       job.searcher = argv[++i];
     } else if (more && argument == "--max-axes") {
       job.max_axes = std::atoi(argv[++i]);
+    } else if (more && argument == "--memory") {
+      job.memory_gib = std::atof(argv[++i]);
+    } else if (more && argument == "--threads") {
+      job.solve.threads = std::max(1, std::atoi(argv[++i]));
     } else if (more && argument == "--gap") {
       job.solve.gap = std::atof(argv[++i]);
     } else if (more && argument == "--time-limit") {

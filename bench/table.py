@@ -97,8 +97,8 @@ def depth(lines):
     if not lines:
         return
     first = searching(lines[0])
-    table(["layers", "ops", "import s", "search CPU s", "of the first", "plan ms", "gap", "peak MiB"],
-          [[str(n["layers"]), f"{n['ops']:,}", f"{n['seconds']['import']:.2f}", seconds(searching(n)), f"{searching(n) / first:.2f} x",
+    table(["layers", "GiB per device", "ops", "import s", "search CPU s", "of the first", "plan ms", "gap", "peak MiB"],
+          [[str(n["layers"]), str(n["memory_gib"]), f"{n['ops']:,}", f"{n['seconds']['import']:.2f}", seconds(searching(n)), f"{searching(n) / first:.2f} x",
             milliseconds(n["cost_seconds"]), percent(n["gap"]), f"{n['peak_rss_mib']:.0f}"] for n in lines])
 
 

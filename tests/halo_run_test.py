@@ -11,27 +11,11 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-AUTOPAR = os.environ["AUTOPAR"]
+from tools.program import cluster, run
+
+MACHINE = {"flops": 1e11, "memory_bandwidth": 1e10, "link": 1e10, "slower": 1}
 SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
 CHECK = pathlib.Path(os.environ.get("AUTOPAR_SHARED", SOURCE / ".." / "shared")) / "tools" / "spmd_check.py"
-
-
-def run(*args, code=0):
-    done = subprocess.run([AUTOPAR, *map(str, args)], capture_output=True, text=True)
-    assert done.returncode == code, f"{args}: exit {done.returncode}, expected {code}\n{done.stdout}\n{done.stderr}"
-    return done
-
-
-def cluster(folder, *tiers):
-    path = folder / ("cluster_" + "x".join(map(str, tiers)) + ".json")
-    path.write_text(json.dumps({
-        "format": "autopar-cluster", "version": 1, "name": path.stem,
-        "device": {"name": "test", "memory_bytes": 1 << 30, "memory_bandwidth_bytes_per_s": 1e10,
-                   "peak_flops_per_s": {"float32": 1e11}},
-        "tiers": [{"name": f"t{i}", "size": n, "bandwidth_bytes_per_s": 1e10, "latency_s": 1e-6}
-                  for i, n in enumerate(tiers)],
-        "host_link": {"bandwidth_bytes_per_s": 1e10}}))
-    return path
 
 
 def net(folder):
@@ -77,7 +61,7 @@ def check(folder, model, tiers, counts):
     pin = folder / f"pin_{name}.json"
     pin.write_text(json.dumps({"format": "autopar-strategy", "version": 1,
                                "ops": {op: {"in_strategy": [counts]} for op in WITH_HALO + NO_HALO}}))
-    out, machine, devices = folder / name, cluster(folder, *tiers), int(np.prod(tiers))
+    out, machine, devices = folder / name, cluster(folder, *tiers, **MACHINE), int(np.prod(tiers))
     run("search", model, "--cluster", machine, "-o", out, "--pin", pin)
     report = json.loads((out / "report.json").read_text())
     strategy = out / "strategy.json"
@@ -107,7 +91,7 @@ def check_thin(folder, model):
     for counts, code in (([1, 1, 24, 1], 0), ([1, 1, 1, 32], 4)):
         pin = folder / "thin.json"
         pin.write_text(json.dumps({"format": "autopar-strategy", "version": 1, "ops": {"stem": {"in_strategy": [counts]}}}))
-        done = run("search", model, "--cluster", cluster(folder, max(counts)), "-o", folder / "thin", "--pin", pin, code=code)
+        done = run("search", model, "--cluster", cluster(folder, max(counts), **MACHINE), "-o", folder / "thin", "--pin", pin, code=code)
         assert code == 0 or "stem" in done.stderr and "has 1 of 32 rows" in done.stderr, done.stderr
 
 

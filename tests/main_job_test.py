@@ -3,33 +3,15 @@ import collections
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 
 import onnx
 
-AUTOPAR = os.environ["AUTOPAR"]
+from tools.program import cluster, run
+
 SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
 FILES = ("strategy.json", "plan.onnx", "report.json")
-
-
-def run(*args, code=0, cwd=None):
-    done = subprocess.run([AUTOPAR, *map(str, args)], capture_output=True, text=True, cwd=cwd)
-    assert done.returncode == code, f"{args}: exit {done.returncode}, expected {code}\n{done.stdout}\n{done.stderr}"
-    return done
-
-
-def cluster(folder, *tiers, memory=1 << 30):
-    path = folder / ("cluster_" + "x".join(map(str, tiers)) + f"_{memory}.json")
-    path.write_text(json.dumps({
-        "format": "autopar-cluster", "version": 1, "name": path.stem,
-        "device": {"name": "test", "memory_bytes": memory, "memory_bandwidth_bytes_per_s": 1e12,
-                   "peak_flops_per_s": {"float32": 1e13}},
-        "tiers": [{"name": f"t{i}", "size": n, "bandwidth_bytes_per_s": 1e11 / 10 ** i, "latency_s": 1e-6}
-                  for i, n in enumerate(tiers)],
-        "host_link": {"bandwidth_bytes_per_s": 1e10}}))
-    return path
 
 
 def collectives(plan):

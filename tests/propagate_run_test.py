@@ -2,31 +2,13 @@
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 
-AUTOPAR = os.environ["AUTOPAR"]
+from tools.program import cluster, run
+
 SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
 MODELS = pathlib.Path(os.environ.get("AUTOPAR_SHARED", SOURCE / ".." / "shared")) / "data" / "models"
-
-
-def run(*args, code=0):
-    done = subprocess.run([AUTOPAR, *map(str, args)], capture_output=True, text=True)
-    assert done.returncode == code, f"{args}: exit {done.returncode}, expected {code}\n{done.stdout}\n{done.stderr}"
-    return done
-
-
-def cluster(folder, *tiers):
-    path = folder / ("cluster_" + "x".join(map(str, tiers)) + ".json")
-    path.write_text(json.dumps({
-        "format": "autopar-cluster", "version": 1, "name": path.stem,
-        "device": {"name": "test", "memory_bytes": 1 << 30, "memory_bandwidth_bytes_per_s": 1e12,
-                   "peak_flops_per_s": {"float32": 1e13}},
-        "tiers": [{"name": f"t{i}", "size": n, "bandwidth_bytes_per_s": 1e11 / 10 ** i, "latency_s": 1e-6}
-                  for i, n in enumerate(tiers)],
-        "host_link": {"bandwidth_bytes_per_s": 1e10}}))
-    return path
 
 
 def pins(folder, name, ops):

@@ -6,31 +6,15 @@ import subprocess
 import sys
 import tempfile
 
-AUTOPAR = os.environ["AUTOPAR"]
+from tools.program import cluster, run
+
+# Slow devices beside fast links, the outer ones a bit slower: so that small models are split, too.
+MACHINE = {"flops": 1e10, "memory_bandwidth": 1e9, "slower": 3, "latency": 1e-9}
 SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
 SHARED = pathlib.Path(os.environ.get("AUTOPAR_SHARED", SOURCE / ".." / "shared"))
 MODELS = SHARED / "data" / "models"
 CHECK = SHARED / "tools" / "spmd_check.py"
 NAMES = ("tiny_llama", "tiny_moe_gather", "tiny_train_llama_adamw")
-
-
-def run(*args, code=0):
-    done = subprocess.run([AUTOPAR, *map(str, args)], capture_output=True, text=True)
-    assert done.returncode == code, f"{args}: exit {done.returncode}, expected {code}\n{done.stdout}\n{done.stderr}"
-    return done
-
-
-def cluster(folder, *tiers):
-    """Slow devices beside fast links, the outer ones a bit slower: so that small models are split, too."""
-    path = folder / ("cluster_" + "x".join(map(str, tiers)) + ".json")
-    path.write_text(json.dumps({
-        "format": "autopar-cluster", "version": 1, "name": path.stem,
-        "device": {"name": "test", "memory_bytes": 1 << 30, "memory_bandwidth_bytes_per_s": 1e9,
-                   "peak_flops_per_s": {"float32": 1e10}},
-        "tiers": [{"name": f"t{i}", "size": n, "bandwidth_bytes_per_s": 1e11 / 3 ** i, "latency_s": 1e-9}
-                  for i, n in enumerate(tiers)],
-        "host_link": {"bandwidth_bytes_per_s": 1e10}}))
-    return path
 
 
 def is_split(assignment):
@@ -41,7 +25,7 @@ def check(folder, name, model, tiers, *options):
     out, devices = folder / name, 1
     for n in tiers:
         devices *= n
-    run("search", MODELS / f"{model}.onnx", "--cluster", cluster(folder, *tiers), "-o", out, *options)
+    run("search", MODELS / f"{model}.onnx", "--cluster", cluster(folder, *tiers, **MACHINE), "-o", out, *options)
     strategy = json.loads((out / "strategy.json").read_text())
     axes = len(strategy["mesh"])
     split = sum(is_split(op["assignment"]) for op in strategy["ops"].values())

@@ -6,26 +6,10 @@ import subprocess
 import sys
 import tempfile
 
-AUTOPAR = os.environ["AUTOPAR"]
+from tools.program import AUTOPAR, cluster, run
+
+MACHINE = {"flops": 1e9, "memory_bandwidth": 1e9, "link": 1e9, "slower": 4}
 MODELS = pathlib.Path(os.environ.get("AUTOPAR_SHARED") or pathlib.Path(os.environ["AUTOPAR_SOURCE"]).parent / "shared") / "data" / "models"
-
-
-def run(*args, code=0):
-    done = subprocess.run([AUTOPAR, *map(str, args)], capture_output=True, text=True)
-    assert done.returncode == code, f"{args}: exit {done.returncode}, expected {code}\n{done.stdout}\n{done.stderr}"
-    return done
-
-
-def cluster(folder, *tiers, memory=1 << 30):
-    path = folder / f"cluster_{'x'.join(map(str, tiers))}_{memory}.json"
-    path.write_text(json.dumps({
-        "format": "autopar-cluster", "version": 1, "name": path.stem,
-        "device": {"name": "test", "memory_bytes": memory, "memory_bandwidth_bytes_per_s": 1e9,
-                   "peak_flops_per_s": {"float32": 1e9}},
-        "tiers": [{"name": f"t{i}", "size": n, "bandwidth_bytes_per_s": 1e9 / 4 ** i, "latency_s": 1e-6}
-                  for i, n in enumerate(tiers)],
-        "host_link": {"bandwidth_bytes_per_s": 1e10}}))
-    return path
 
 
 def found(folder):
@@ -34,7 +18,7 @@ def found(folder):
 
 def test_repeated_ops_run(folder):
     for name in ("tiny_train_llama_adamw", "train_gpt_sgd"):
-        model, machine = MODELS / f"{name}.onnx", cluster(folder, 2, 2)
+        model, machine = MODELS / f"{name}.onnx", cluster(folder, 2, 2, **MACHINE)
         ops = {}
         for recompute in ("none", "cheap", "products"):
             out, given = folder / f"{name}_{recompute}", folder / f"{name}_{recompute}_given"
@@ -56,21 +40,21 @@ def test_repeats_where_nothing_fits(folder):
     model, out = MODELS / "train_gpt_sgd.onnx", folder / "out"
     kept = {}
     for recompute in ("none", "products"):
-        run("search", model, "--cluster", cluster(folder, 2), "-o", out, "--recompute", recompute, "--searcher", "data_parallel")
+        run("search", model, "--cluster", cluster(folder, 2, **MACHINE), "-o", out, "--recompute", recompute, "--searcher", "data_parallel")
         kept[recompute] = found(out)["memory"]["peak_bytes"]
     assert kept["products"] < kept["none"], kept
     # Between what the two need: only with repeated ops does a plan fit, and it is found without being asked for.
     low, high = 1 << 20, kept["none"]
     while high - low > 1 << 18:
         middle = (low + high) // 2
-        done = subprocess.run([AUTOPAR, "search", str(model), "--cluster", str(cluster(folder, 2)), "-o", str(out), "--recompute", "none",
+        done = subprocess.run([AUTOPAR, "search", str(model), "--cluster", str(cluster(folder, 2, **MACHINE)), "-o", str(out), "--recompute", "none",
                                "--memory", str(middle)], capture_output=True, text=True)
         low, high = (low, middle) if done.returncode == 0 else (middle, high)
-    run("search", model, "--cluster", cluster(folder, 2), "-o", out, "--memory", low)
+    run("search", model, "--cluster", cluster(folder, 2, **MACHINE), "-o", out, "--memory", low)
     memory = found(out)["memory"]
     assert memory["recompute"] != "none" and memory["repeated_ops"] > 0 and memory["peak_bytes"] <= low, memory
     assert run("run", out).stdout.splitlines()[-1] == "PASSED"
-    assert "--recompute products" in run("search", model, "--cluster", cluster(folder, 2), "-o", out, "--memory", "1MiB", code=3).stderr
+    assert "--recompute products" in run("search", model, "--cluster", cluster(folder, 2, **MACHINE), "-o", out, "--memory", "1MiB", code=3).stderr
 
 
 def main():
