@@ -99,9 +99,12 @@ Result<SearchOutcome> search_shown(SearchRequest& request, bool quiet) {
   return search(request);
 }
 
-// Of the time limit, for an attempt with ops repeated where the time was up before: a plan a little
-// later is better than none.
-constexpr double kLeastTime = 0.25;
+// None after an interrupt.
+Seconds time_left(const SolveOptions& options, std::chrono::steady_clock::time_point start) {
+  if (options.stop != nullptr && options.stop->load()) return 0;
+  const std::chrono::duration<double> used = std::chrono::steady_clock::now() - start;
+  return std::max(0.0, options.time_limit - used.count());
+}
 
 // Nothing fits: with fewer activations kept it may. The first error is the one to tell, with what
 // was tried.
@@ -112,13 +115,12 @@ Result<SearchOutcome> search_recomputing(std::unique_ptr<Inputs>& inputs,
                                          std::chrono::steady_clock::time_point start) {
   std::string told = full.message;
   for (Recompute recompute : {Recompute::kCheap, Recompute::kProducts}) {
+    if (time_left(request->solve, start) == 0) break;
     auto fresh = std::make_unique<Inputs>(*inputs);
     AUTOPAR_TRY(repeated, repeat_ops(*fresh, recompute));
     if (!repeated) continue;
     AUTOPAR_TRY(smaller, request_of(*fresh, pins, options, common));
-    const std::chrono::duration<double> used = std::chrono::steady_clock::now() - start;
-    const Seconds limit = smaller.solve.time_limit;
-    smaller.solve.time_limit = std::max(kLeastTime * limit, limit - used.count());
+    smaller.solve.time_limit = time_left(smaller.solve, start);
     auto outcome = search_shown(smaller, common.quiet);
     if (outcome) {
       inputs = std::move(fresh);

@@ -413,6 +413,11 @@ struct Search {
 
   Error no_plan() const {
     const auto limit = static_cast<double>(memory_limit());
+    if (tightest.peak == kInfinity && outcome.interrupted) {
+      return infeasible_error("no plan that fits into " + size_text(limit) +
+                              " per device was found before the search was stopped. Try a longer "
+                              "--time-limit, --searcher rec, or more devices");
+    }
     if (tightest.peak == kInfinity) {
       return infeasible_error("no plan fits into " + size_text(limit) +
                               " per device; no plan was found at all. Try more devices, --memory "
