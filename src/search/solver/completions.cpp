@@ -8,6 +8,16 @@
 namespace autopar::solver {
 namespace {
 
+// All lists together. Half of it is for whatever needs it; the rest is shared out evenly.
+constexpr double kMostInAll = 1.6e7;
+constexpr double kFewest = 16;  // of a list
+
+std::size_t most_of_list(double in_all, std::size_t layers, std::size_t lists, std::size_t most) {
+  if (in_all < kMostInAll / 2) return most;
+  const double each = (kMostInAll - in_all) / static_cast<double>(layers * lists);
+  return static_cast<std::size_t>(std::clamp(each, kFewest, static_cast<double>(most)));
+}
+
 // Of a list by rising use: only those that cost less than all before.
 void keep_front(std::vector<Completion>& list) {
   std::size_t kept = 0;
@@ -64,6 +74,7 @@ std::vector<Completions> find_completions(const Trellis& trellis, std::size_t mo
   std::vector<Completion> list, buffer;
   std::vector<std::size_t> runs;
   Units start = 1;
+  double in_all = 0;
   for (std::size_t i = trellis.layers.size(); i-- > 1 && !budget.over();) {
     const TrellisLayer& layer = trellis.layers[i];
     const std::vector<Units>& least = layer.least;
@@ -71,6 +82,7 @@ std::vector<Completions> find_completions(const Trellis& trellis, std::size_t mo
     for (const TrellisArc& arc : layer.arcs) leaving[at(arc.from)].push_back(&arc);
     Completions& before = result[i - 1];
     before.begins = {0};
+    const std::size_t most_here = most_of_list(in_all, i, least.size(), most);
     for (std::size_t f = 0; f < least.size(); ++f) {
       list.clear();
       runs.clear();
@@ -86,10 +98,12 @@ std::vector<Completions> find_completions(const Trellis& trellis, std::size_t mo
       budget.add(static_cast<double>(list.size() + 1));
       merge_runs(list, runs, buffer, uses_less);
       keep_front(list);
-      shorten(list, most, start);
+      shorten(list, most_here, start);
       before.all.insert(before.all.end(), list.begin(), list.end());
       before.begins.push_back(before.all.size());
     }
+    before.all.shrink_to_fit();
+    in_all += static_cast<double>(before.all.size());
   }
   return result;
 }

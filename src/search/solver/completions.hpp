@@ -25,6 +25,7 @@ struct Completions {
 
 // Per layer. Lists that get longer than `most` have neighbours joined, to the use of the one and
 // the cost of the other: so they stay lower bounds.
+// All lists together stay below some 250 MB: what is past the half of that is shared out.
 // Source: relaxed decision diagrams; Bergman, Cire, van Hoeve, Hooker, "Discrete optimization with
 // decision diagrams", INFORMS Journal on Computing 2016.
 std::vector<Completions> find_completions(const Trellis& trellis, std::size_t most, Budget& budget);

@@ -12,6 +12,8 @@ constexpr double kUnits = 0x1p56;  // in the cutoff; sums stay below 2^63
 constexpr Units kPriceSlop = 1 << 10;
 constexpr double kMostKeys = 0x1p62;
 constexpr double kPruneArcs = 1e5;  // as many since the last time
+constexpr std::size_t kManySlots = 1 << 20;
+constexpr double kMostBeforePruning = 1.25;  // of the most arcs
 constexpr double kArcWork = 4;
 constexpr std::size_t kHubEdges = 24;
 constexpr double kMostAhead = 2e4;      // entries looked at for a node to come
@@ -61,7 +63,8 @@ class KeyNumbers {
   }
 
   void grow() {
-    std::vector<Slot> before(std::max<std::size_t>(64, 4 * slots_.size()));
+    const std::size_t factor = slots_.size() < kManySlots ? 4 : 2;
+    std::vector<Slot> before(std::max<std::size_t>(64, factor * slots_.size()));
     before.swap(slots_);
     for (const Slot& slot : before) {
       if (slot.number >= 0) find(slot.key) = slot;
@@ -96,7 +99,7 @@ class TrellisBuilder {
     std::size_t pruned = 0;
     double since = 0;
     for (std::size_t i = 0; i < order_.size(); ++i) {
-      extend(i);
+      if (!extend(i)) return std::nullopt;
       since += static_cast<double>(trellis_.layers[i].arcs.size());
       if (since > kPruneArcs && (i + 1 == order_.size() || narrow(i))) {
         prune(pruned, i + 1);
@@ -235,8 +238,9 @@ class TrellisBuilder {
     return ahead;
   }
 
-  // Forward: the frontiers that can be reached below the cutoff.
-  void extend(std::size_t i) {
+  // Forward: the frontiers that can be reached below the cutoff. False if they are too many for
+  // what is on no path to be taken away afterwards.
+  bool extend(std::size_t i) {
     const int n = order_[i];
     const std::vector<Term> terms = terms_of(i);
     std::vector<Vector> values;
@@ -258,7 +262,12 @@ class TrellisBuilder {
     std::vector<Ahead> ahead;
     if (keys_[i].size() > kManyKeys) ahead = look_ahead(i);
     Vector sum;
+    const double most = kMostBeforePruning * most_arcs_ - arcs_;
     for (std::size_t f = 0; f < keys_[i].size(); ++f) {
+      if (static_cast<double>(std::max(layer.arcs.size(), keys.size())) > most) {
+        budget_.add(kArcWork * static_cast<double>(keys.size() + layer.arcs.size()));
+        return false;
+      }
       if (least_[i][f] >= trellis_.room) continue;
       sum = net_.cost(n);
       for (std::size_t t = 0; t < terms.size(); ++t) {
@@ -294,6 +303,7 @@ class TrellisBuilder {
     trellis_.layers.push_back(std::move(layer));
     keys_.push_back(std::move(keys));
     least_.push_back(std::move(least));
+    return true;
   }
 
   // The next layer is the first that is wider.
