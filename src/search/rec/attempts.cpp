@@ -115,6 +115,7 @@ Status Attempts::make_joined(const BytePrices& prices, std::vector<Attempt>& mad
     }
     estimates[joins] = kInfinity;
     if (!is_first && !worth_it) continue;
+    if (!made.empty() && stopped()) break;
     Attempt attempt{meshes.mesh(joins)};
     const Status done = recurse_on(attempt, prices);
     if (done) {
@@ -142,6 +143,7 @@ Result<std::vector<Attempt>> Attempts::make(const BytePrices& prices) {
   for (const Mesh& mesh : others) {
     const auto same = [&](const Attempt& attempt) { return attempt.mesh == mesh; };
     if (std::any_of(made.begin(), made.end(), same)) continue;
+    if (!made.empty() && stopped()) break;
     Attempt attempt{mesh};
     const Status done = recurse_on(attempt, prices);
     if (done) {

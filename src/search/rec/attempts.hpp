@@ -23,6 +23,10 @@ struct Attempt {
   Mesh mesh;
   Decisions found = {};                           // the last ones
   std::vector<std::vector<Assignment>> all = {};  // that were ever found, per op
+  // Of its first plan, where that does not fit: its time without the memory limit, and when it has
+  // its peak.
+  Seconds unlimited = kInfinity;
+  int peak_time = -1;
 };
 
 struct Attempts {

@@ -131,9 +131,14 @@ std::vector<std::vector<Assignment>> united(std::vector<std::vector<Assignment>>
 Status fit_into_memory(Attempts& attempts, std::vector<Attempt>& made) {
   Fit fit(attempts);
   Seconds time = kInfinity;
-  for (const Attempt& attempt : made) {
-    AUTOPAR_TRY(outcome, fit.unlimited(attempt, nullptr));
-    time = std::min(time, outcome.cost.total());
+  for (Attempt& attempt : made) {
+    if (attempt.peak_time < 0) {
+      AUTOPAR_TRY(outcome, fit.unlimited(attempt, nullptr));
+      attempt.unlimited = outcome.cost.total();
+    } else {
+      fit.shortage.add(attempt.peak_time);
+    }
+    time = std::min(time, attempt.unlimited);
   }
   // Priced cuts may lead to other meshes.
   AUTOPAR_TRY(priced, attempts.make(fit.shortage.prices(kStep * time / attempts.limit())));
