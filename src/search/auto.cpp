@@ -73,10 +73,11 @@ struct Auto {
     best->interrupted = interrupted;
   }
 
-  // As if it ran alone.
+  // As if it ran alone, within the time that is left.
   void run(const std::string& name) {
     SearchRequest asked = request;
     asked.searcher = name;
+    asked.solve.time_limit = time_left();
     keep(name, search(asked));
   }
 
@@ -87,6 +88,7 @@ struct Auto {
     if (!best || !request.limit_memory) return run(name);
     SearchRequest asked = request;
     asked.searcher = name;
+    asked.solve.time_limit = time_left();
     asked.limit_memory = false;
     auto unlimited = search(asked);
     if (!unlimited) return keep(name, std::move(unlimited));

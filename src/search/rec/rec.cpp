@@ -51,7 +51,7 @@ Result<SearchOutcome> search_rec(const SearchRequest& request) {
   rec::Attempts attempts(request);
   AUTOPAR_TRY(made, attempts.make({}));
   for (rec::Attempt& attempt : made) {
-    if (attempts.best && attempts.stopped()) break;
+    if (attempts.stopped() && &attempt != &made.front()) break;
     place_values(attempts, attempt);
   }
   if (!attempts.best) AUTOPAR_RETURN_IF_ERROR(rec::fit_into_memory(attempts, made));

@@ -104,7 +104,8 @@ struct Fit {
 
   Status mix(const std::vector<Attempt>& made) {
     for (const Attempt& attempt : made) {
-      if (attempts.stopped() && attempts.best) return Ok{};
+      // One is looked at in any case.
+      if (attempts.stopped() && (attempts.best || &attempt != &made.front())) return Ok{};
       Attempts::ValuesOptions options;
       options.all_stored_specs = attempt.mesh.rank() <= kFewAxes;
       options.gap = kEnough;
@@ -130,6 +131,7 @@ std::vector<std::vector<Assignment>> united(std::vector<std::vector<Assignment>>
 
 Status fit_into_memory(Attempts& attempts, std::vector<Attempt>& made) {
   Fit fit(attempts);
+  if (attempts.stopped()) return fit.mix(made);
   Seconds time = kInfinity;
   for (Attempt& attempt : made) {
     if (attempt.peak_time < 0) {
