@@ -137,7 +137,10 @@ class Search {
 
   void solve_with_limit() {
     const double cutoff = std::min(options_.cutoff, budget_.strictly_below(result_.cost));
-    const Found found = search_within_limit(problem_, start_, cutoff, budget_, reporter());
+    const Found found = [&] {
+      const BudgetShare share(budget_, budget_.patient ? kLimitedPart : 1.0);
+      return search_within_limit(problem_, start_, cutoff, budget_, reporter());
+    }();
     if (result_.feasible || options_.cutoff < kInfinity) return;
     // Either nothing fits, then how much would have to; or nothing was found, then any plan will
     // do.
