@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kAffordable = 2e10;  // a minute or so of one core
 constexpr double kTooLate = 0.02;     // of the time limit: with less left nothing more is begun
-constexpr double kSurely = 0.99;      // of what a quick searcher found: a better one there may be
+constexpr double kSurely = 0.9;       // of what a quick searcher found: a better one there may be
 constexpr int kMaxProvenAxes = 3;
 constexpr int kMaxImprovedAxes = 4;
 constexpr int kMaxAxes = 6;  // of a mesh on which candidates are counted at all
@@ -81,10 +81,9 @@ struct Auto {
     keep(name, search(asked));
   }
 
-  // To find out that nothing of it fits takes long on large models; so first without the limit,
-  // which shows whether that matters.
-  void run_data_parallel() {
-    const std::string name = "data_parallel";
+  // To find out what of it fits takes long on large models; so first without the limit, which
+  // shows whether that matters.
+  void run_if_it_may_win(const std::string& name) {
     if (!best || !request.limit_memory) return run(name);
     SearchRequest asked = request;
     asked.searcher = name;
@@ -182,8 +181,7 @@ bool has_seeds(const SearchRequest& request) {
 }
 
 void run_quick(Auto& state) {
-  state.run("rec");
-  state.run_data_parallel();
+  for (const char* name : {"rec", "data_parallel"}) state.run_if_it_may_win(name);
   if (has_seeds(state.request)) state.run("propagate");
 }
 
