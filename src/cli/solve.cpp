@@ -106,9 +106,9 @@ Result<int> run(const SolveFileOptions& options, const CommonOptions& common) {
   AUTOPAR_TRY(file, read_iopddl(options.problem));
   Answers answers(options.output, start);
   SolveOptions solve;
-  // The time that reading took is gone.
   solve.patient = true;
-  solve.time_limit = std::max(0.0, options.time_limit - seconds_since(start));
+  solve.time_limit = options.time_limit;
+  solve.used_before = seconds_since(start);
   solve.threads = std::max(1, common.threads);
   solve.stop = &interrupt_requested();
   solve.progress = [&answers](const SolveProgress& progress) { answers.take(progress); };

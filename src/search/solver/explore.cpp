@@ -162,7 +162,7 @@ BudgetShare::BudgetShare(Budget& budget, double part, double part_of_time)
     : budget_(budget), work_limit_(budget.work_limit), phase_end_(budget.phase_end) {
   budget.work_limit = budget.work + part * (work_limit_ - budget.work);
   const Budget::Clock::time_point end = std::min(budget.deadline, phase_end_);
-  if (end == Budget::Clock::time_point::max()) return;
+  if (budget.counted || end == Budget::Clock::time_point::max()) return;
   const auto now = Budget::Clock::now();
   const double time = part_of_time > 0 ? part_of_time : part;
   budget.phase_end = now + std::chrono::duration_cast<Budget::Clock::duration>(time * (end - now));

@@ -21,6 +21,7 @@ struct Budget {
   Clock::time_point phase_end = Clock::time_point::max();  // ends this phase only
   bool interrupted = false;                                // by the clock or the caller
   bool patient = false;  // the time is there to be used: small gaps are worth it too
+  bool counted = false;  // shares are of the work alone: the clock only ends it all
   double tolerance =
       1e-12;  // values below a cutoff by less than this part of it are not looked for
 

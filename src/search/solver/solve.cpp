@@ -23,6 +23,9 @@ constexpr double kUnlimitedPart = 0.2;  // of it before the limit is looked at, 
 constexpr double kFittingPart = 0.6;    // where something that was found fits
 constexpr double kUnlimitedTime = 0.5;  // where time is what is limited
 constexpr double kPatientUnlimitedWork = 1e8;
+// What a second of a patient search is worth. Less than most machines do in one, so that the clock
+// does not end what could be counted.
+constexpr double kWorkPerSecond = 1.5e8;
 constexpr double kLimitedPart = 0.7;  // where there is time to be used
 constexpr double kPeakPart = 0.3;
 // Where a plan that fits is this close to the bound without the limit, and that was work enough,
@@ -80,7 +83,9 @@ class Search {
       result_.deferred = options_.defer_limit;
       if (!options_.defer_limit) solve_with_limit();
     }
-    if (budget_.patient && !result_.deferred && result_.feasible && !proven() && !budget_.over()) {
+    // What time is left, in an order that does not depend on it.
+    if (options_.patient) budget_.work_limit = kInfinity;
+    if (options_.patient && !result_.deferred && result_.feasible && !proven() && !budget_.over()) {
       search_neighbourhoods(problem_, best_choices_, result_.lower_bound, options_.threads, budget_,
                             reporter());
     }
@@ -94,8 +99,9 @@ class Search {
     budget_.stop = options.stop;
     budget_.tolerance = std::max(budget_.tolerance, options.gap);
     if (options.time_limit < kInfinity) {
-      budget_.deadline = Budget::after(options.time_limit);
-      budget_.work_limit = kInfinity;
+      budget_.deadline = Budget::after(options.time_limit - options.used_before);
+      budget_.work_limit = options.patient ? kWorkPerSecond * options.time_limit : kInfinity;
+      budget_.counted = options.patient;
       budget_.patient = options.patient && presolved_;
     }
   }
