@@ -23,9 +23,9 @@ constexpr double kUnlimitedPart = 0.2;  // of it before the limit is looked at, 
 constexpr double kFittingPart = 0.6;    // where something that was found fits
 constexpr double kUnlimitedTime = 0.5;  // where time is what is limited
 constexpr double kPatientUnlimitedWork = 1e8;
-// What a second of a patient search is worth. Less than most machines do in one, so that the clock
+// What a second of a patient search is worth. Half of what a core does in one, so that the clock
 // does not end what could be counted.
-constexpr double kWorkPerSecond = 1.5e8;
+constexpr double kWorkPerSecond = 1e8;
 constexpr double kLimitedPart = 0.7;  // where there is time to be used
 constexpr double kPeakPart = 0.3;
 // Where a plan that fits is this close to the bound without the limit, and that was work enough,
@@ -83,8 +83,13 @@ class Search {
       result_.deferred = options_.defer_limit;
       if (!options_.defer_limit) solve_with_limit();
     }
-    // What time is left, in an order that does not depend on it.
-    if (options_.patient) budget_.work_limit = kInfinity;
+    // What time is left goes by the clock.
+    if (options_.patient && !proven()) {
+      budget_.work_limit = kInfinity;
+      budget_.counted = false;
+      const bool again = limited_ && !result_.deferred && result_.feasible && !unlimited_fits_;
+      if (again && !budget_.over()) solve_with_limit();
+    }
     if (options_.patient && !result_.deferred && result_.feasible && !proven() && !budget_.over()) {
       search_neighbourhoods(problem_, best_choices_, result_.lower_bound, options_.threads, budget_,
                             reporter());
