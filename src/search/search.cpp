@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cmath>
 #include <future>
+#include <mutex>
+#include <tuple>
 
 #include "autopar/memory.hpp"
 #include "search/pins.hpp"
@@ -100,25 +102,29 @@ struct Search {
 
   // A bound, and perhaps a plan, of every mesh. The most promising one's problem is kept.
   Status look_at_all(const std::vector<std::size_t>& meshes) {
-    using Look = std::future<Result<std::unique_ptr<Begun>>>;
-    const std::size_t threads = threads_at_once();
-    for (std::size_t first = 0; first < meshes.size(); first += threads) {
-      const std::size_t end = std::min(meshes.size(), first + threads);
-      const Seconds left = request.solve.time_limit - seconds_since(start);
-      const Seconds time = left / static_cast<double>(meshes.size() - first);
-      std::vector<Look> looks;
-      for (std::size_t i = first; i < end; ++i) {
-        looks.push_back(std::async(i + 1 < end ? std::launch::async : std::launch::deferred,
-                                   [this, m = meshes[i], time] { return begin(m, time); }));
+    std::mutex mutex;
+    std::size_t next = 0;
+    std::map<std::size_t, Error> errors;
+    const auto work = [&] {
+      std::unique_lock lock(mutex);
+      while (next < meshes.size() && !stopped()) {
+        const std::size_t m = meshes[next];
+        const Seconds left = request.solve.time_limit - seconds_since(start);
+        const Seconds time = left / static_cast<double>(meshes.size() - next++);
+        lock.unlock();
+        Result<std::unique_ptr<Begun>> look = begin(m, time);
+        lock.lock();
+        const auto taken = unless_pins_refuse(outcome.trials[m], take(std::move(look)));
+        if (!taken) errors.emplace(m, taken.error());
       }
-      // The last one is this thread's.
-      looks.back().wait();
-      for (std::size_t i = first; i < end; ++i) {
-        const auto taken =
-            unless_pins_refuse(outcome.trials[meshes[i]], take(looks[i - first].get()));
-        if (!taken) return taken.error();
-      }
+    };
+    std::vector<std::future<void>> others;
+    for (std::size_t t = 1; t < threads_at_once(); ++t) {
+      others.push_back(std::async(std::launch::async, work));
     }
+    work();
+    for (const std::future<void>& other : others) other.wait();
+    if (!errors.empty()) return errors.begin()->second;
     return Ok{};
   }
 
@@ -139,7 +145,8 @@ struct Search {
   // The cheapest plan first: it shows what the others have to beat.
   bool more_promising(const Begun& one, const Begun& other) const {
     const auto key = [&](const Begun& begun) {
-      return std::pair(begun.solve.so_far.cost, outcome.trials[begun.mesh].lower_bound);
+      return std::tuple(begun.solve.so_far.cost, outcome.trials[begun.mesh].lower_bound,
+                        begun.mesh);
     };
     return key(one) < key(other);
   }
