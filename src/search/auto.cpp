@@ -4,6 +4,8 @@
 #include <chrono>
 #include <set>
 
+#include "search/no_plan.hpp"
+
 namespace autopar {
 
 namespace {
@@ -91,9 +93,8 @@ struct Auto {
     asked.limit_memory = false;
     auto unlimited = search(asked);
     if (!unlimited) return keep(name, std::move(unlimited));
-    const Bytes limit =
-        request.memory_limit > 0 ? request.memory_limit : request.cluster.device.memory_bytes;
-    if (unlimited->cost.memory.total <= limit) return keep(name, std::move(unlimited));
+    if (unlimited->cost.memory.total <= memory_limit(request))
+      return keep(name, std::move(unlimited));
     const double least = unlimited->cost.total() * (1 - request.solve.gap) * kSurely;
     if (best->cost.total() > least) return run(name);
     tried.push_back({name, false, 0, "it does not fit, and is no cheaper without a memory limit"});

@@ -9,6 +9,7 @@
 #include "search/batch.hpp"
 #include "search/boundary.hpp"
 #include "search/execution_order.hpp"
+#include "search/no_plan.hpp"
 #include "search/pins.hpp"
 #include "search/spec_tables.hpp"
 
@@ -49,8 +50,7 @@ class Builder {
     out_.problem.horizon = static_cast<int>(graph_.ops.size());
     out_.problem.use_limit = kInfinity;
     if (request_.limit_memory) {
-      out_.problem.use_limit = static_cast<double>(
-          request_.memory_limit > 0 ? request_.memory_limit : request_.cluster.device.memory_bytes);
+      out_.problem.use_limit = static_cast<double>(memory_limit(request_));
     }
     for (const Value& value : graph_.values) {
       if (value.kind == ValueKind::kConstant) {

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <tuple>
 
-#include "autopar/memory.hpp"
+#include "search/no_plan.hpp"
 #include "search/pins.hpp"
 
 namespace autopar {
@@ -17,20 +17,6 @@ namespace {
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-std::string size_text(double bytes) {
-  const char* units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-  std::size_t unit = 0;
-  double value = bytes;
-  for (; value >= 1024 && unit + 1 < std::size(units); ++unit) value /= 1024;
-  char text[64];
-  if (unit == 0) {
-    std::snprintf(text, sizeof text, "%.0f bytes", bytes);
-  } else {
-    std::snprintf(text, sizeof text, "%.2f %s (%.0f bytes)", value, units[unit], bytes);
-  }
-  return text;
 }
 
 Result<const Searcher*> find_searcher(const std::string& name) {
@@ -46,14 +32,6 @@ Result<const Searcher*> find_searcher(const std::string& name) {
   return usage_error("unknown searcher '" + name + "'; " +
                      (near.empty() ? "" : "did you mean '" + near + "'? ") + "known: " + known);
 }
-
-// The peak that no plan could get below, over the meshes tried.
-struct Tightest {
-  double peak = kInfinity;
-  Mesh mesh;
-  int time = -1;
-  bool proven = true;
-};
 
 // Ops of the meshes that are looked at together.
 constexpr std::size_t kOpsAtOnce = 32768;
@@ -389,78 +367,12 @@ struct Search {
     attempt.unlimited_bounds.assign(1, 0);
     const auto tried = attempt.search_mesh(0, limited ? time : kInfinity, false);
     if (!tried || attempt.best == kInfinity) return;
-    if (request.limit_memory && attempt.outcome.cost.memory.total > memory_limit()) return;
+    if (request.limit_memory && attempt.outcome.cost.memory.total > memory_limit(request)) return;
     best = attempt.best;
     outcome.strategy = std::move(attempt.outcome.strategy);
     outcome.cost = std::move(attempt.outcome.cost);
   }
-
-  Bytes memory_limit() const {
-    return request.memory_limit > 0 ? request.memory_limit : request.cluster.device.memory_bytes;
-  }
-
-  // Every mesh refused the pins: all reasons, each with the meshes that it holds for.
-  std::optional<Error> pins_not_kept() const {
-    std::string text;
-    std::map<std::string, std::string> meshes_of;
-    for (const MeshTrial& trial : outcome.trials) {
-      if (trial.end != TrialEnd::kPinsNotKept) return std::nullopt;
-      std::string& meshes = meshes_of[trial.why];
-      meshes += (meshes.empty() ? "" : ", ") + to_text(trial.mesh);
-    }
-    if (outcome.trials.size() == 1) return input_error(outcome.trials.front().why);
-    const std::string& first = outcome.trials.front().why;
-    text = first + " (on mesh " + meshes_of[first] + ")";
-    for (const auto& [why, meshes] : meshes_of) {
-      if (why != first) text += "; " + why + " (on mesh " + meshes + ")";
-    }
-    return input_error(text + ". None of the meshes of up to " + std::to_string(request.max_axes) +
-                       " axes can keep this; --mesh fixes one, --max-axes tries more");
-  }
-
-  Error no_plan() const {
-    const auto limit = static_cast<double>(memory_limit());
-    if (tightest.peak == kInfinity && outcome.interrupted) {
-      return infeasible_error("no plan that fits into " + size_text(limit) +
-                              " per device was found before the search was stopped. Try a longer "
-                              "--time-limit, --searcher rec, or more devices");
-    }
-    if (tightest.peak == kInfinity) {
-      return infeasible_error("no plan fits into " + size_text(limit) +
-                              " per device; no plan was found at all. Try more devices, --memory "
-                              "with a larger size, or fewer pins");
-    }
-    const bool proven = tightest.proven && !outcome.interrupted;
-    std::string text = "no plan " + std::string(proven ? "fits" : "was found that fits") +
-                       " into " + size_text(limit) + " per device: the smallest peak found is " +
-                       size_text(tightest.peak) + " on mesh " + to_text(tightest.mesh);
-    const auto time = static_cast<std::size_t>(std::max(0, tightest.time));
-    if (tightest.time >= 0 && time < request.graph.ops.size()) {
-      text += ", during op '" + request.graph.ops[time].name + "'";
-    }
-    if (outcome.interrupted) text += "; the search was stopped early";
-    return infeasible_error(text +
-                            ". Try more devices, --memory with a larger size, or fewer pins");
-  }
 };
-
-// Nothing to search where even tensors split over all devices do not fit.
-Status check_memory(const SearchRequest& request) {
-  if (!request.limit_memory) return Ok{};
-  const Bytes limit =
-      request.memory_limit > 0 ? request.memory_limit : request.cluster.device.memory_bytes;
-  const std::int64_t devices = request.cluster.device_count();
-  const LeastMemory least =
-      least_memory(request.graph, updated_inputs(request.graph, request.updates), devices);
-  if (least.bytes <= limit) return Ok{};
-  const auto time = static_cast<std::size_t>(least.time);
-  return infeasible_error(
-      "no plan fits into " + size_text(static_cast<double>(limit)) +
-      " per device: with every tensor split over all " + std::to_string(devices) +
-      " devices, what is alive during op '" + request.graph.ops[time].name + "' still takes " +
-      size_text(static_cast<double>(least.bytes)) +
-      " of each. Try more devices, --memory with a larger size, or a smaller batch");
-}
 
 std::vector<Mesh> meshes_of(const SearchRequest& request) {
   if (request.mesh) return {*request.mesh};
@@ -493,8 +405,8 @@ Result<SearchOutcome> search(const SearchRequest& request) {
   AUTOPAR_RETURN_IF_ERROR(state.try_all(meshes_of(narrowed)));
   if (state.best == kInfinity && state.outcome.interrupted) state.fall_back();
   if (state.best == kInfinity) {
-    const std::optional<Error> pins = state.pins_not_kept();
-    return pins ? *pins : state.no_plan();
+    const std::optional<Error> pins = pins_not_kept(narrowed, state.outcome.trials);
+    return pins ? *pins : no_plan(narrowed, state.tightest, state.outcome.interrupted);
   }
   state.outcome.searcher = searcher->name;
   state.bound();

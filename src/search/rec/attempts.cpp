@@ -4,6 +4,7 @@
 #include <map>
 
 #include "search/batch.hpp"
+#include "search/no_plan.hpp"
 #include "search/pins.hpp"
 #include "search/rec/meshes.hpp"
 
@@ -231,10 +232,7 @@ bool Attempts::keep(Result<SearchOutcome> found) {
   return true;
 }
 
-double Attempts::limit() const {
-  return static_cast<double>(request.memory_limit > 0 ? request.memory_limit
-                                                      : request.cluster.device.memory_bytes);
-}
+double Attempts::limit() const { return static_cast<double>(memory_limit(request)); }
 
 bool Attempts::stopped() const {
   return clock.total() >= request.solve.time_limit ||

@@ -1,0 +1,92 @@
+#include "search/no_plan.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+#include "autopar/memory.hpp"
+
+namespace autopar {
+
+namespace {
+
+std::string size_text(double bytes) {
+  const char* units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  double value = bytes;
+  for (; value >= 1024 && unit + 1 < std::size(units); ++unit) value /= 1024;
+  char text[64];
+  if (unit == 0) {
+    std::snprintf(text, sizeof text, "%.0f bytes", bytes);
+  } else {
+    std::snprintf(text, sizeof text, "%.2f %s (%.0f bytes)", value, units[unit], bytes);
+  }
+  return text;
+}
+
+}  // namespace
+
+Bytes memory_limit(const SearchRequest& request) {
+  return request.memory_limit > 0 ? request.memory_limit : request.cluster.device.memory_bytes;
+}
+
+Status check_memory(const SearchRequest& request) {
+  if (!request.limit_memory) return Ok{};
+  const Bytes limit = memory_limit(request);
+  const std::int64_t devices = request.cluster.device_count();
+  const LeastMemory least =
+      least_memory(request.graph, updated_inputs(request.graph, request.updates), devices);
+  if (least.bytes <= limit) return Ok{};
+  const auto time = static_cast<std::size_t>(least.time);
+  return infeasible_error(
+      "no plan fits into " + size_text(static_cast<double>(limit)) +
+      " per device: with every tensor split over all " + std::to_string(devices) +
+      " devices, what is alive during op '" + request.graph.ops[time].name + "' still takes " +
+      size_text(static_cast<double>(least.bytes)) +
+      " of each. Try more devices, --memory with a larger size, or a smaller batch");
+}
+
+std::optional<Error> pins_not_kept(const SearchRequest& request,
+                                   const std::vector<MeshTrial>& trials) {
+  std::string text;
+  std::map<std::string, std::string> meshes_of;
+  for (const MeshTrial& trial : trials) {
+    if (trial.end != TrialEnd::kPinsNotKept) return std::nullopt;
+    std::string& meshes = meshes_of[trial.why];
+    meshes += (meshes.empty() ? "" : ", ") + to_text(trial.mesh);
+  }
+  if (trials.size() == 1) return input_error(trials.front().why);
+  const std::string& first = trials.front().why;
+  text = first + " (on mesh " + meshes_of[first] + ")";
+  for (const auto& [why, meshes] : meshes_of) {
+    if (why != first) text += "; " + why + " (on mesh " + meshes + ")";
+  }
+  return input_error(text + ". None of the meshes of up to " + std::to_string(request.max_axes) +
+                     " axes can keep this; --mesh fixes one, --max-axes tries more");
+}
+
+Error no_plan(const SearchRequest& request, const Tightest& tightest, bool interrupted) {
+  const auto limit = static_cast<double>(memory_limit(request));
+  if (tightest.peak == kInfinity && interrupted) {
+    return infeasible_error("no plan that fits into " + size_text(limit) +
+                            " per device was found before the search was stopped. Try a longer "
+                            "--time-limit, --searcher rec, or more devices");
+  }
+  if (tightest.peak == kInfinity) {
+    return infeasible_error("no plan fits into " + size_text(limit) +
+                            " per device; no plan was found at all. Try more devices, --memory "
+                            "with a larger size, or fewer pins");
+  }
+  const bool proven = tightest.proven && !interrupted;
+  std::string text = "no plan " + std::string(proven ? "fits" : "was found that fits") + " into " +
+                     size_text(limit) + " per device: the smallest peak found is " +
+                     size_text(tightest.peak) + " on mesh " + to_text(tightest.mesh);
+  const auto time = static_cast<std::size_t>(std::max(0, tightest.time));
+  if (tightest.time >= 0 && time < request.graph.ops.size()) {
+    text += ", during op '" + request.graph.ops[time].name + "'";
+  }
+  if (interrupted) text += "; the search was stopped early";
+  return infeasible_error(text + ". Try more devices, --memory with a larger size, or fewer pins");
+}
+
+}  // namespace autopar

@@ -1,0 +1,29 @@
+// Why a search ends without a plan, as the user is told.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "autopar/search.hpp"
+
+namespace autopar {
+
+// The peak that no plan could get below, over the meshes tried.
+struct Tightest {
+  double peak = kInfinity;
+  Mesh mesh;
+  int time = -1;
+  bool proven = true;
+};
+
+// What the request says, else what the cluster's device has.
+Bytes memory_limit(const SearchRequest& request);
+
+// Nothing to search where even tensors split over all devices do not fit.
+Status check_memory(const SearchRequest& request);
+// Where every mesh refused the pins: all reasons, each with the meshes that it holds for.
+std::optional<Error> pins_not_kept(const SearchRequest& request,
+                                   const std::vector<MeshTrial>& trials);
+Error no_plan(const SearchRequest& request, const Tightest& tightest, bool interrupted);
+
+}  // namespace autopar
