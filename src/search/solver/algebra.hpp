@@ -81,7 +81,8 @@ class Algebra {
   // Sum of f over rows and g over columns that equals the core; false if there is none.
   bool separable(int core, int* rows, int* columns);
   // How much worse row r can be than row s: max over columns of core[r] - core[s], as a rows x
-  // rows matrix, entry (s, r); +inf where r is forbidden and s is not. `by_columns`: of columns instead.
+  // rows matrix, entry (s, r); +inf where r is forbidden and s is not. `by_columns`: of columns
+  // instead.
   const Vector& worse_by(int core, bool by_columns);
   double smallest(int core);
   // Pairs of labels that the table allows.
