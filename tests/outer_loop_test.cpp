@@ -65,6 +65,15 @@ TEST_CASE("every mesh is tried or said to be pruned", "[outer]") {
     pruned += count(*found, TrialEnd::kPruned);
     CHECK(found->cost.total() == Approx(best).epsilon(1e-12));
     CHECK(found->lower_bound <= best);
+    // Meshes that were pruned after a first look have a bound, too.
+    CHECK(found->unlimited_lower_bound > 0);
+    CHECK(found->unlimited_lower_bound <= found->lower_bound);
+    SearchRequest unlimited = c.request();
+    unlimited.limit_memory = false;
+    const auto without_limit = search(unlimited);
+    REQUIRE(without_limit.ok());
+    CHECK(without_limit->unlimited_lower_bound ==
+          Approx(without_limit->lower_bound).epsilon(1e-12));
   }
   CHECK(pruned > 0);
 }

@@ -218,7 +218,7 @@ struct Search {
     options.progress = nullptr;
     begun->solve = searcher.begin(begun->built.problem, options);
     trial.solve_seconds += seconds_since(solving);
-    trial.lower_bound = std::max(trial.lower_bound, begun->solve.so_far.lower_bound);
+    note_bounds(m, begun->solve.so_far);
     return std::move(begun);
   }
 
@@ -261,10 +261,9 @@ struct Search {
   // Keeps the better plan.
   Result<bool> take(std::size_t m, const Begun& begun, const Solution& solution, double cutoff) {
     MeshTrial& trial = outcome.trials[m];
-    trial.lower_bound = std::max(trial.lower_bound, solution.lower_bound);
+    note_bounds(m, solution);
     trial.stopped = solution.interrupted;
     outcome.interrupted |= solution.interrupted;
-    unlimited_bounds[m] = std::max(unlimited_bounds[m], solution.unlimited_lower_bound);
     if (solution.feasible) {
       AUTOPAR_RETURN_IF_ERROR(keep_better(begun.built, solution, *begun.model, trial));
       return solution.deferred;
@@ -323,19 +322,25 @@ struct Search {
   // A searcher that looks at a part of the plans only proves nothing about the others.
   void bound() {
     outcome.lower_bound = kInfinity;
-    for (const MeshTrial& trial : outcome.trials) {
-      const bool tried = trial.end != TrialEnd::kNotTried && trial.end != TrialEnd::kPinsNotKept;
-      if (tried) outcome.lower_bound = std::min(outcome.lower_bound, trial.lower_bound);
+    double unlimited = kInfinity;
+    for (std::size_t m = 0; m < outcome.trials.size(); ++m) {
+      const MeshTrial& trial = outcome.trials[m];
+      if (trial.end == TrialEnd::kNotTried || trial.end == TrialEnd::kPinsNotKept) continue;
+      outcome.lower_bound = std::min(outcome.lower_bound, trial.lower_bound);
+      unlimited = std::min(unlimited, unlimited_bounds[m]);
     }
     if (outcome.lower_bound == kInfinity || !searcher.proves_bound) outcome.lower_bound = 0;
     outcome.lower_bound = std::min(outcome.lower_bound, outcome.cost.total());
     if (!searcher.proves_bound) {
       for (MeshTrial& trial : outcome.trials) trial.lower_bound = 0;
     }
-    outcome.unlimited_lower_bound = outcome.lower_bound;
-    for (double bound : unlimited_bounds) {
-      outcome.unlimited_lower_bound = std::min(outcome.unlimited_lower_bound, bound);
-    }
+    outcome.unlimited_lower_bound = std::min(unlimited, outcome.lower_bound);
+  }
+
+  void note_bounds(std::size_t m, const Solution& solution) {
+    Seconds& bound = outcome.trials[m].lower_bound;
+    bound = std::max(bound, solution.lower_bound);
+    unlimited_bounds[m] = std::max(unlimited_bounds[m], solution.unlimited_lower_bound);
   }
 
   // Interrupted before the searcher had a plan: better a baseline than nothing, but soon. The
