@@ -65,6 +65,7 @@ std::optional<SearchOutcome> check_beside(const SearchRequest& request,
   Seconds least = kInfinity;
   std::string first;
   for (const SearcherTrial& trial : picked.tried) {
+    if (!trial.found) CHECK((trial.cost == 0 || no_dearer(found->cost.total(), trial.cost)));
     if (!trial.found) continue;
     if (trial.cost < least) first = trial.searcher;
     least = std::min(least, trial.cost);
@@ -141,6 +142,44 @@ TEST_CASE("auto: no dearer than rec, propagate and data_parallel on models", "[a
     REQUIRE(rules.ok());
     INFO(file.filename());
     check_all(model->graph, *rules, small_cluster({2, 3}));
+  }
+}
+
+// Free of wishes, with all the time and proven: only rec may have meshes of its own.
+TEST_CASE("auto: what is proven is not tried", "[auto]") {
+  const Graph graph = random_graph(3, 8);
+  const auto rules = rules_of(graph);
+  const Cluster cluster = small_cluster({2, 2, 2});
+  SearchRequest request{graph, *rules, cluster};
+  for (const bool pinned : {false, true}) {
+    if (pinned) request.pins.ops[graph.ops.front().name].assignment.emplace();
+    const auto found = check_beside(request);
+    REQUIRE(found.has_value());
+    CHECK(found->picked.searcher == "dp");
+    const auto& tried = found->picked.tried;
+    REQUIRE(tried.size() == (pinned ? 4 : 3));
+    for (std::size_t i = 2; i < tried.size(); ++i) {
+      CHECK(!tried[i].found);
+      CHECK(tried[i].cost == found->cost.total());
+      CHECK(tried[i].error.rfind("not run", 0) == 0);
+    }
+  }
+}
+
+// A plan that may be dearer than the best one by the gap proves nothing about the others.
+TEST_CASE("auto: with a gap what is not proven is tried", "[auto]") {
+  const auto model = import_model(std::string(AUTOPAR_SOURCE) + "/models/llama_tiny.onnx", {});
+  REQUIRE(model.ok());
+  const auto rules = rules_of(model->graph);
+  REQUIRE(rules.ok());
+  const Cluster cluster = small_cluster({4, 4});
+  SearchRequest request{model->graph, *rules, cluster};
+  request.solve.gap = 0.5;
+  const auto found = check_beside(request);
+  REQUIRE(found.has_value());
+  REQUIRE(found->lower_bound < found->cost.total());
+  for (const SearcherTrial& trial : found->picked.tried) {
+    CHECK(trial.error.rfind("not run", 0) != 0);
   }
 }
 

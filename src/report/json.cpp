@@ -40,6 +40,7 @@ Json picked_json(const Picked& picked) {
     if (t.found) {
       entry["seconds"] = t.cost;
     } else {
+      if (t.cost > 0) entry["no_less_than_seconds"] = t.cost;
       entry["error"] = t.error;
     }
     tried.push_back(std::move(entry));

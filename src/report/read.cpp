@@ -27,7 +27,8 @@ void read_picked(const Json& j, Picked& picked) {
   picked.why = j.at("why").get<std::string>();
   for (const Json& t : j.at("tried")) {
     picked.tried.push_back({t.at("searcher").get<std::string>(), t.at("found").get<bool>(),
-                            t.value("seconds", 0.0), t.value("error", std::string())});
+                            t.value("seconds", t.value("no_less_than_seconds", 0.0)),
+                            t.value("error", std::string())});
   }
 }
 

@@ -84,7 +84,9 @@ std::string picked(const Report& r) {
   if (r.picked.searcher.empty()) return "";
   std::string text;
   for (const SearcherTrial& t : r.picked.tried) {
-    text += (text.empty() ? "" : ", ") + t.searcher + " " + (t.found ? price(r, t.cost) : "none");
+    // Not found, a cost is what a plan would at least have.
+    const std::string cost = t.found ? price(r, t.cost) : t.cost > 0 ? "no less" : "none";
+    text += (text.empty() ? "" : ", ") + t.searcher + " " + cost;
   }
   return "  auto took the plan of " + r.picked.searcher + ", the cheapest of " + text + "; " +
          r.picked.why + "\n\n";

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "search/no_plan.hpp"
+#include "search/rec/rec.hpp"
 
 namespace autopar {
 
@@ -44,6 +45,13 @@ double size_of_exact_search(const SearchRequest& request, double affordable) {
     }
   }
   return size;
+}
+
+// Something that propagation can start from.
+bool has_seeds(const SearchRequest& request) {
+  return !request.pins.ops.empty() || !request.pins.values.empty() ||
+         request.inputs.kind != BoundaryLayout::Kind::kFree ||
+         request.outputs.kind != BoundaryLayout::Kind::kFree;
 }
 
 struct Auto {
@@ -98,6 +106,45 @@ struct Auto {
     const double least = unlimited->cost.total() * (1 - request.solve.gap) * kSurely;
     if (best->cost.total() > least) return run(name);
     tried.push_back({name, false, 0, "it does not fit, and is no cheaper without a memory limit"});
+  }
+
+  // A plan that is within the memory, and no cheaper than the best one.
+  void note_no_less(const std::string& name, std::string why) {
+    tried.push_back({name, false, best->cost.total(), std::move(why)});
+  }
+
+  // What the exact search has proven about all plans on the meshes that it tried: that none is
+  // cheaper than the best one. Empty: not that.
+  std::optional<Proven> proven() const {
+    if (!best || best->searcher != "dp" || bound < best->cost.total()) return {};
+    Proven found{best->cost.total(), {}};
+    for (const MeshTrial& trial : searched) {
+      if (trial.end == TrialEnd::kNotTried) return {};
+      if (trial.end != TrialEnd::kPinsNotKept) found.meshes.push_back(trial.mesh);
+    }
+    return found;
+  }
+
+  // The quick ones after the exact one. Those that try its meshes, and look at a part of its plans,
+  // have nothing to add to what is proven; `rec` has some meshes of its own.
+  void run_beside(Proven known) {
+    SearchRequest asked = request;
+    asked.searcher = "rec";
+    // Elsewhere inputs may lie as no reader needs them, which only `rec` tries.
+    const auto model = make_cost_model(request.cost_model, request.cluster, known.meshes.front());
+    if (!model || !(*model)->conventions().any_boundary) known.meshes.clear();
+    auto found = search_rec(asked, known);
+    if (!found) {
+      keep("rec", found.error());
+    } else if (*found) {
+      keep("rec", std::move(**found));
+    } else {
+      note_no_less("rec", "it has no plan that is cheaper than that of dp");
+    }
+    for (const char* name : {"data_parallel", "propagate"}) {
+      if (name == std::string("propagate") && !has_seeds(request)) continue;
+      note_no_less(name, "not run: no plan on the meshes of dp is cheaper than its own, as proven");
+    }
   }
 
   // Within the time that is left.
@@ -174,13 +221,6 @@ struct Auto {
   }
 };
 
-// Something that propagation can start from.
-bool has_seeds(const SearchRequest& request) {
-  return !request.pins.ops.empty() || !request.pins.values.empty() ||
-         request.inputs.kind != BoundaryLayout::Kind::kFree ||
-         request.outputs.kind != BoundaryLayout::Kind::kFree;
-}
-
 void run_quick(Auto& state) {
   for (const char* name : {"rec", "data_parallel"}) state.run_if_it_may_win(name);
   if (has_seeds(state.request)) state.run("propagate");
@@ -198,7 +238,11 @@ std::string run_all(Auto& state) {
   }
   if (size_of_exact_search(state.request, state.affordable) <= state.affordable) {
     state.run_exact();
-    run_quick(state);
+    if (const auto proven = state.proven()) {
+      state.run_beside(*proven);
+    } else {
+      run_quick(state);
+    }
     state.search_mesh_of_best(false);
     return "the problem is small enough for the exact search";
   }

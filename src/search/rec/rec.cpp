@@ -1,5 +1,7 @@
 #include "search/rec/rec.hpp"
 
+#include <algorithm>
+
 #include "search/rec/within_limit.hpp"
 
 namespace autopar {
@@ -9,11 +11,14 @@ namespace {
 // A plan that needs so many times the limit does not fit once only its values lie otherwise.
 constexpr double kFarTooBig = 2;
 
+// Of the cost of another plan: a plan that is dearer before it is made to fit may be cheaper after.
+constexpr double kSurely = 0.9;
+
 // Where values lie between the ops of the attempt. Without the memory limit first, which is quick
-// and shows whether it matters.
-void place_values(rec::Attempts& attempts, rec::Attempt& attempt) {
+// and shows whether it matters. Of interest are plans that cost less than `cutoff`.
+void place_values(rec::Attempts& attempts, rec::Attempt& attempt, Seconds cutoff) {
   rec::Attempts::ValuesOptions options;
-  options.cutoff = attempts.cutoff();
+  options.cutoff = std::min(attempts.cutoff(), cutoff);
   if (attempts.request.limit_memory) {
     options.limited = false;
     Result<SearchOutcome> unlimited = attempts.with_values(attempt, false, options);
@@ -45,17 +50,7 @@ Error of_rec(Error error) {
   return error;
 }
 
-}  // namespace
-
-Result<SearchOutcome> search_rec(const SearchRequest& request) {
-  rec::Attempts attempts(request);
-  AUTOPAR_TRY(made, attempts.make({}));
-  for (rec::Attempt& attempt : made) {
-    if (attempts.stopped() && &attempt != &made.front()) break;
-    place_values(attempts, attempt);
-  }
-  if (!attempts.best) AUTOPAR_RETURN_IF_ERROR(rec::fit_into_memory(attempts, made));
-  if (!attempts.best) return of_rec(*attempts.error);
+SearchOutcome outcome_of(rec::Attempts& attempts) {
   SearchOutcome outcome = std::move(*attempts.best);
   outcome.trials = std::move(attempts.trials);
   outcome.lower_bound = outcome.unlimited_lower_bound = 0;
@@ -65,6 +60,41 @@ Result<SearchOutcome> search_rec(const SearchRequest& request) {
                     {"recursion", attempts.recursion_seconds},
                     {"values", attempts.values_seconds}};
   return outcome;
+}
+
+}  // namespace
+
+Result<SearchOutcome> search_rec(const SearchRequest& request) {
+  rec::Attempts attempts(request);
+  AUTOPAR_TRY(made, attempts.make({}));
+  for (rec::Attempt& attempt : made) {
+    if (attempts.stopped() && &attempt != &made.front()) break;
+    place_values(attempts, attempt, kInfinity);
+  }
+  if (!attempts.best) AUTOPAR_RETURN_IF_ERROR(rec::fit_into_memory(attempts, made));
+  if (!attempts.best) return of_rec(*attempts.error);
+  return outcome_of(attempts);
+}
+
+Result<std::optional<SearchOutcome>> search_rec(const SearchRequest& request,
+                                                const Proven& proven) {
+  const auto is_proven = [&](const Mesh& mesh) {
+    return std::find(proven.meshes.begin(), proven.meshes.end(), mesh) != proven.meshes.end();
+  };
+  std::optional<SearchOutcome> none;
+  if (request.mesh && is_proven(*request.mesh)) return none;
+  rec::Attempts attempts(request);
+  AUTOPAR_TRY(made, attempts.make({}));
+  bool may_fit = false;
+  for (rec::Attempt& attempt : made) {
+    if (attempts.stopped()) break;
+    if (is_proven(attempt.mesh)) continue;
+    place_values(attempts, attempt, proven.cost / kSurely);
+    may_fit |= attempt.unlimited < kInfinity;
+  }
+  if (!attempts.best && may_fit) AUTOPAR_RETURN_IF_ERROR(rec::fit_into_memory(attempts, made));
+  if (!attempts.best || attempts.best->cost.total() >= proven.cost) return none;
+  return std::optional(outcome_of(attempts));
 }
 
 }  // namespace autopar

@@ -19,4 +19,14 @@ namespace autopar {
 
 Result<SearchOutcome> search_rec(const SearchRequest& request);
 
+// What an exact search has proven: on these meshes no plan costs less than `cost`.
+struct Proven {
+  Seconds cost = 0;
+  std::vector<Mesh> meshes;
+};
+// The plan that search_rec() finds, where it is cheaper than `proven.cost`. Spares what hardly
+// leads there: plans on the proven meshes, and to make fit what is dearer even without a memory
+// limit.
+Result<std::optional<SearchOutcome>> search_rec(const SearchRequest& request, const Proven& proven);
+
 }  // namespace autopar
