@@ -244,13 +244,10 @@ class Doubled final : public CostModel {
     for (PricedCollective& c : price.collectives) c.seconds *= 2;
     return price;
   }
-  std::vector<std::vector<ReshardPrice>> reshard_prices(const Shape& shape, DType dtype,
-                                                        const std::vector<Spec>& from,
-                                                        const std::vector<Spec>& to) override {
+  ReshardTable reshard_prices(const Shape& shape, DType dtype, const std::vector<Spec>& from,
+                              const std::vector<Spec>& to) override {
     auto prices = model_.reshard_prices(shape, dtype, from, to);
-    for (auto& row : prices) {
-      for (ReshardPrice& price : row) price.seconds *= 2;
-    }
+    for (ReshardPrice& price : prices.prices) price.seconds *= 2;
     return prices;
   }
   std::vector<PricedCollective> reshard_steps(const Shape& shape, DType dtype, const Spec& from,

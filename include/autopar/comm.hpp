@@ -78,10 +78,18 @@ struct Reshard {
 // The local shape that a collective reads, given the one that it makes.
 Shape input_shape(const Collective& collective, const Shape& output, const Mesh& mesh);
 
-// Seconds and peak bytes for all pairs of two lists of specs, row-major: [from * to.size() + to].
+struct ReshardPrice {
+  Seconds seconds = 0;
+  Bytes peak_bytes = 0;
+  bool operator==(const ReshardPrice&) const = default;
+};
+
+// For all pairs of two lists of specs: table[from][to].
 struct ReshardTable {
-  std::vector<Seconds> seconds;
-  std::vector<Bytes> peak_bytes;
+  std::size_t columns = 0;
+  std::vector<ReshardPrice> prices = {};  // row-major
+  ReshardPrice* operator[](std::size_t from) { return prices.data() + from * columns; }
+  const ReshardPrice* operator[](std::size_t from) const { return prices.data() + from * columns; }
 };
 
 // Shortest paths over the valid specs of one tensor (Dijkstra; states are specs, edges collectives,

@@ -28,11 +28,6 @@ struct OpPrice {
   Seconds total() const;
 };
 
-struct ReshardPrice {
-  Seconds seconds = 0;
-  Bytes peak_bytes = 0;
-};
-
 // Which plans a cost model is about; the defaults leave out none.
 struct Conventions {
   // The readers of a value share one reshard, through its hub. False: the hub is where the value
@@ -63,9 +58,9 @@ class CostModel {
   virtual Result<OpPrice> op_price(const Graph& graph, const Op& op, const Rule& rule,
                                    const Assignment& assignment, const OpSpecs& specs) = 0;
   // Rows: from, columns: to.
-  virtual std::vector<std::vector<ReshardPrice>> reshard_prices(const Shape& shape, DType dtype,
-                                                                const std::vector<Spec>& from,
-                                                                const std::vector<Spec>& to) = 0;
+  virtual ReshardTable reshard_prices(const Shape& shape, DType dtype,
+                                      const std::vector<Spec>& from,
+                                      const std::vector<Spec>& to) = 0;
   virtual std::vector<PricedCollective> reshard_steps(const Shape& shape, DType dtype,
                                                       const Spec& from, const Spec& to) = 0;
 };
@@ -81,9 +76,8 @@ class RooflineModel final : public CostModel {
   const Cluster& cluster() const override;
   Result<OpPrice> op_price(const Graph& graph, const Op& op, const Rule& rule,
                            const Assignment& assignment, const OpSpecs& specs) override;
-  std::vector<std::vector<ReshardPrice>> reshard_prices(const Shape& shape, DType dtype,
-                                                        const std::vector<Spec>& from,
-                                                        const std::vector<Spec>& to) override;
+  ReshardTable reshard_prices(const Shape& shape, DType dtype, const std::vector<Spec>& from,
+                              const std::vector<Spec>& to) override;
   std::vector<PricedCollective> reshard_steps(const Shape& shape, DType dtype, const Spec& from,
                                               const Spec& to) override;
 

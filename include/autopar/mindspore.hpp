@@ -66,9 +66,8 @@ class MindsporeModel final : public CostModel {
                     bool shared) const override;
   Result<OpPrice> op_price(const Graph& graph, const Op& op, const Rule& rule,
                            const Assignment& assignment, const OpSpecs& specs) override;
-  std::vector<std::vector<ReshardPrice>> reshard_prices(const Shape& shape, DType dtype,
-                                                        const std::vector<Spec>& from,
-                                                        const std::vector<Spec>& to) override;
+  ReshardTable reshard_prices(const Shape& shape, DType dtype, const std::vector<Spec>& from,
+                              const std::vector<Spec>& to) override;
   std::vector<PricedCollective> reshard_steps(const Shape& shape, DType dtype, const Spec& from,
                                               const Spec& to) override;
 

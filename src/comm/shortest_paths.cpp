@@ -20,123 +20,171 @@ void PriceList::extend() {
                                           static_cast<double>(bytes_ / price.parts), mesh_,
                                           cluster_));
   }
-}
-
-PathTree::PathTree(SpecGraph& graph, PriceList& prices, int source, std::uint32_t wanted)
-    : graph_(&graph), prices_(&prices), wanted_(wanted), source_(source) {
-  extend();
-  labels_[static_cast<std::size_t>(source)].steps = 0;
-  seconds_[static_cast<std::size_t>(source)] = 0;
-  heap_.push_back({0, source});
-}
-
-// States that the graph got since.
-void PathTree::extend() {
-  const auto known = static_cast<int>(labels_.size());
-  labels_.resize(static_cast<std::size_t>(graph_->state_count()));
-  seconds_.reserve(labels_.size());
-  for (int state = known; state < graph_->state_count(); ++state) {
-    seconds_.push_back((graph_->made_of(state) & ~wanted_) != 0 ? -kNever : kNever);
+  // Valid specs split evenly, so the parts divide the bytes.
+  for (int state = static_cast<int>(local_bytes_.size()); state < graph_.state_count(); ++state) {
+    local_bytes_.push_back(bytes_ / graph_.parts_of(state));
   }
 }
 
-int PathTree::reach(const int* first, const int* last) {
+PathTree::PathTree(SpecGraph& graph, PriceList& prices, SettleQueue& queue, int source)
+    : graph_(&graph), prices_(&prices), queue_(&queue), source_(source) {
+  extend();
+  seconds_[at(source)] = 0;
+  links_[at(source)] = {-1, -1};
+}
+
+// States and prices that the graph got since.
+void PathTree::extend() {
+  prices_->extend();
+  const auto known = static_cast<int>(seconds_.size());
+  const auto count = at(graph_->state_count());
+  if (at(known) == count) return;
+  seconds_.resize(count, kNever);
+  links_.resize(count);
+  lengths_.resize(count);
+  peaks_.resize(count);
+  for (int state = known; state < graph_->state_count(); ++state) {
+    if ((graph_->made_of(state) & ~wanted_) != 0) seconds_[at(state)] = -kNever;
+  }
+}
+
+// From axes made partial no path leads back, so what is settled stays, but leads to more.
+void PathTree::want(std::uint32_t axes) {
+  if ((axes & ~wanted_) == 0) return;
+  wanted_ |= axes;
+  for (int state = 0; state < static_cast<int>(seconds_.size()); ++state) {
+    if (seconds_[at(state)] == -kNever && (graph_->made_of(state) & ~wanted_) == 0) {
+      seconds_[at(state)] = kNever;
+    }
+  }
+  const auto known = static_cast<int>(seconds_.size());
+  for (int state = 0; state < known; ++state) {
+    if (is_settled(state)) relax(state);
+  }
+  queue_->clear();
+}
+
+void PathTree::settle(const std::vector<int>& states) {
+  extend();
+  bool filled = false;
+  for (int target : states) {
+    if (is_settled(target) || !graph_->reachable(source_, target)) continue;
+    if (!filled) fill_queue();
+    filled = true;
+    settle_next(target);
+  }
+  if (filled) queue_->clear();
+}
+
+// With all states that are reached and not settled.
+void PathTree::fill_queue() {
+  for (int state = 0; state < static_cast<int>(seconds_.size()); ++state) {
+    const Seconds seconds = seconds_[at(state)];
+    if (seconds < kNever && seconds >= 0 && !is_settled(state)) queue_->push(seconds, state);
+  }
+}
+
+void PathTree::settle_next(int target) {
+  while (!is_settled(target)) {
+    AUTOPAR_CHECK(!queue_->empty(), "reshard: a target that should be reachable is not");
+    const int state = queue_->pop();
+    if (is_settled(state)) continue;
+    finish(state);
+    relax(state);
+  }
+}
+
+void PathTree::finish(int state) {
+  const Link& last = links_[at(state)];
+  if (last.previous < 0) {
+    lengths_[at(state)] = {1, 0};
+    return;
+  }
+  const Length& before = lengths_[at(last.previous)];
+  lengths_[at(state)] = {static_cast<std::int16_t>(before.steps + 1),
+                         static_cast<std::int16_t>(before.gaps + graph_->has_gap(state))};
+  peaks_[at(state)] = peak_over(state, last);
+}
+
+void PathTree::relax(int state) {
+  const auto [first, last] = graph_->edges_of(state);
+  extend();
+  const Seconds so_far = seconds_[at(state)];
+  const Seconds* prices = prices_->seconds();
+  Seconds* seconds = seconds_.data();
+  for (int e = first; e < last; ++e) {
+    const Hop hop = graph_->hop(e);
+    const Seconds reached = so_far + prices[hop.price];
+    // Also where it is settled: every edge takes more than no time.
+    if (reached > seconds[at(hop.to)]) continue;
+    const bool sooner = reached < seconds[at(hop.to)];
+    if (!sooner && (is_settled(hop.to) || !better(hop.to, {state, e}, links_[at(hop.to)])))
+      continue;
+    links_[at(hop.to)] = {state, e};
+    if (!sooner) continue;
+    seconds[at(hop.to)] = reached;
+    queue_->push(reached, hop.to);
+  }
+}
+
+Bytes PathTree::peak_over(int state, const Link& last) const {
+  const Bytes* bytes = prices_->local_bytes();
+  const Bytes input = last.previous == source_ ? 0 : bytes[last.previous];
+  return std::max(peaks_[at(last.previous)], input + bytes[state]);
+}
+
+// Of two paths to a state that take as long.
+bool PathTree::better(int state, const Link& a, const Link& b) const {
+  const auto order = lengths_[at(a.previous)] <=> lengths_[at(b.previous)];
+  if (order != 0) return order < 0;
+  const Bytes a_peak = peak_over(state, a), b_peak = peak_over(state, b);
+  if (a_peak != b_peak) return a_peak < b_peak;
+  return earlier(a, b);
+}
+
+// Between paths of equally many steps: whose first different collective comes first in the
+// documented order. The paths are walked back to where they part.
+bool PathTree::earlier(Link a, Link b) const {
+  bool result = false;
+  while (a.previous >= 0) {
+    const auto order = graph_->order(graph_->move(a.edge), graph_->move(b.edge));
+    if (order != 0) result = order < 0;
+    if (a.previous == b.previous) break;
+    a = links_[at(a.previous)];
+    b = links_[at(b.previous)];
+  }
+  return result;
+}
+
+int PathTree::reach(const int* first, const int* last) const {
+  const auto better_state = [&](int a, int b) {
+    if (seconds(a) != seconds(b)) return seconds(a) < seconds(b);
+    const auto order = lengths_[at(a)] <=> lengths_[at(b)];
+    if (order != 0) return order < 0;
+    if (peak_bytes(a) != peak_bytes(b)) return peak_bytes(a) < peak_bytes(b);
+    return earlier(links_[at(a)], links_[at(b)]);
+  };
   int best = -1;
   for (const int* target = first; target != last; ++target) {
     if (!graph_->reachable(source_, *target)) continue;
-    settle(*target);
-    if (best < 0 || better(at(*target), seconds(*target), at(best), seconds(best))) best = *target;
+    if (best < 0 || better_state(*target, best)) best = *target;
   }
   return best;
 }
 
 std::vector<int> PathTree::states_to(int state) const {
   std::vector<int> states = {state};
-  while (states.back() != source_) states.push_back(at(states.back()).previous);
+  while (states.back() != source_) states.push_back(links_[at(states.back())].previous);
   std::reverse(states.begin(), states.end());
   return states;
-}
-
-void PathTree::settle_next(int target) {
-  extend();
-  while (!at(target).settled) {
-    AUTOPAR_CHECK(!heap_.empty(), "reshard: a target that should be reachable is not");
-    std::pop_heap(heap_.begin(), heap_.end());
-    const int state = heap_.back().state;
-    heap_.pop_back();
-    if (at(state).settled) continue;
-    labels_[static_cast<std::size_t>(state)].settled = true;
-    relax(state);
-  }
-}
-
-void PathTree::relax(int state) {
-  const auto [first, last] = graph_->edges_of(state);
-  extend();
-  prices_->extend();
-  const Label from = at(state);
-  const Seconds so_far = seconds(state);
-  const Bytes input = state == source_ ? 0 : prices_->bytes_of(state);
-  const Seconds* prices = prices_->data();
-  for (int e = first; e < last; ++e) {
-    const Hop& hop = graph_->hop(e);
-    const Seconds reached = so_far + prices[hop.price];
-    // Also where it is settled: every edge takes more than no time.
-    if (reached > seconds_[static_cast<std::size_t>(hop.to)]) continue;
-    offer(hop.to,
-          {std::max(from.peak, input + prices_->bytes_of(hop.to)), state, e,
-           static_cast<std::int16_t>(from.steps + 1),
-           static_cast<std::int16_t>(from.gaps + graph_->has_gap(hop.to)), false},
-          reached);
-  }
-}
-
-// Takes a label that is no later than the one that is there, where it is better.
-void PathTree::offer(int state, const Label& next, Seconds seconds) {
-  Label& to = labels_[static_cast<std::size_t>(state)];
-  Seconds& to_seconds = seconds_[static_cast<std::size_t>(state)];
-  if (to.settled) return;
-  if (to.steps >= 0 && !better(next, seconds, to, to_seconds)) return;
-  const bool queued = to_seconds == seconds;
-  to = next;
-  to_seconds = seconds;
-  if (queued) return;
-  heap_.push_back({seconds, state});
-  std::push_heap(heap_.begin(), heap_.end());
-}
-
-bool PathTree::better(const Label& a, Seconds a_seconds, const Label& b, Seconds b_seconds) const {
-  if (a_seconds != b_seconds) return a_seconds < b_seconds;
-  if (a.steps != b.steps) return a.steps < b.steps;
-  if (a.gaps != b.gaps) return a.gaps < b.gaps;
-  if (a.peak != b.peak) return a.peak < b.peak;
-  return earlier(a, b);
-}
-
-// Between labels of equally many steps: whose first different collective comes first in the
-// documented order. The paths are walked back to where they part.
-bool PathTree::earlier(const Label& a, const Label& b) const {
-  bool result = false;
-  const Label* x = &a;
-  const Label* y = &b;
-  while (x->previous >= 0) {
-    const auto order = graph_->order(graph_->move(x->edge), graph_->move(y->edge));
-    if (order != 0) result = order < 0;
-    if (x->previous == y->previous) break;
-    x = &at(x->previous);
-    y = &at(y->previous);
-  }
-  return result;
 }
 
 PathTree& PathPool::Family::tree(int source, std::uint32_t wanted) {
   const auto index = static_cast<std::size_t>(source);
   if (trees.size() <= index) trees.resize(static_cast<std::size_t>(graph->state_count()));
-  for (const auto& tree : trees[index]) {
-    if ((wanted & ~tree->wanted()) == 0) return *tree;
-  }
-  trees[index].push_back(std::make_unique<PathTree>(*graph, prices, source, wanted));
-  return *trees[index].back();
+  if (!trees[index]) trees[index] = std::make_unique<PathTree>(*graph, prices, *queue, source);
+  trees[index]->want(wanted);
+  return *trees[index];
 }
 
 PathPool::PathPool(Mesh mesh, Cluster cluster)
@@ -166,7 +214,7 @@ PathPool::Family& PathPool::family(const Shape& extents, Bytes bytes) {
   if (family) return *family;
   auto& graph = graphs_[extents];
   if (!graph) graph = std::make_unique<SpecGraph>(extents, mesh_, blocks_);
-  family.reset(new Family{graph.get(), PriceList(*graph, bytes, mesh_, cluster_), {}});
+  family.reset(new Family{graph.get(), PriceList(*graph, bytes, mesh_, cluster_), &queue_, {}});
   return *family;
 }
 

@@ -1,26 +1,26 @@
 // Shortest paths over a SpecGraph for tensors of one size.
 // E. W. Dijkstra, "A note on two problems in connexion with graphs", Numerische Mathematik 1, 1959.
-// O(edges + states log states) per source, resumed when a further target is asked for.
+// O(edges + states log states) per source, the logarithm being that of how many states are reached
+// in nearly the same time; resumed when a further target is asked for.
 #pragma once
 
 #include <map>
 #include <memory>
 
+#include "comm/settle_queue.hpp"
 #include "comm/spec_graph.hpp"
 
 namespace autopar {
 
-// Seconds of the graph's prices for a tensor of so many bytes (all its parts together).
+// What a graph's prices and states are for a tensor of so many bytes (all its parts together).
 class PriceList {
  public:
   PriceList(const SpecGraph& graph, Bytes bytes, const Mesh& mesh, const Cluster& cluster)
       : graph_(graph), bytes_(bytes), mesh_(mesh), cluster_(cluster) {}
 
-  // Valid specs split evenly, so the parts divide the bytes.
-  Bytes bytes_of(int state) const { return bytes_ / graph_.parts_of(state); }
-  Seconds seconds(int price) const { return seconds_[static_cast<std::size_t>(price)]; }
-  const Seconds* data() const { return seconds_.data(); }
-  // Prices that the graph got since.
+  const Seconds* seconds() const { return seconds_.data(); }        // by price
+  const Bytes* local_bytes() const { return local_bytes_.data(); }  // by state
+  // What the graph got since.
   void extend();
 
  private:
@@ -29,64 +29,68 @@ class PriceList {
   const Mesh& mesh_;
   const Cluster& cluster_;
   std::vector<Seconds> seconds_;
+  std::vector<Bytes> local_bytes_;
 };
 
-// The shortest paths from one source, as far as they were needed. Only the axes of the mask
-// `wanted` are made partial: no path to a target without them would gain by it. What a state's path
-// is does not depend on how many others are wanted.
+// The shortest paths from one source, as far as they were needed.
 class PathTree {
  public:
-  PathTree(SpecGraph& graph, PriceList& prices, int source, std::uint32_t wanted);
+  // The queue is empty between calls, so all trees can have the same.
+  PathTree(SpecGraph& graph, PriceList& prices, SettleQueue& queue, int source);
 
-  std::uint32_t wanted() const { return wanted_; }
+  // Only these axes (a mask) are made partial: no path to a target without them would gain by it.
+  // What a state's path is does not depend on how many others are wanted, so there may be more.
+  void want(std::uint32_t axes);
+
+  // Settles those of the states that can be reached.
+  void settle(const std::vector<int>& states);
   // The best of the states in which a target is reached, -1 for none.
-  int reach(const int* first, const int* last);
-  // Precondition: the state can be reached.
-  void settle(int target) {
-    const auto index = static_cast<std::size_t>(target);
-    if (index >= labels_.size() || !labels_[index].settled) settle_next(target);
-  }
+  int reach(const int* first, const int* last) const;
 
   // Of settled states.
-  Seconds seconds(int state) const { return seconds_[static_cast<std::size_t>(state)]; }
-  Bytes peak_bytes(int state) const { return at(state).peak; }
+  Seconds seconds(int state) const { return seconds_[at(state)]; }
+  ReshardPrice price(int state) const { return {seconds_[at(state)], peaks_[at(state)]}; }
+  Bytes peak_bytes(int state) const { return peaks_[at(state)]; }
   std::vector<int> states_to(int state) const;  // from the source
-  const Move& move_to(int state) const { return graph_->move(at(state).edge); }
+  const Move& move_to(int state) const { return graph_->move(links_[at(state)].edge); }
 
  private:
-  struct Label {
-    Bytes peak = 0;
-    std::int32_t previous = -1;
-    std::int32_t edge = -1;
-    std::int16_t steps = -1;  // -1: not reached
-    std::int16_t gaps = 0;    // steps to layouts with several blocks of a dimension
-    bool settled = false;
+  // The last edge of a path, and the state that it leaves.
+  struct Link {
+    std::int32_t previous;
+    std::int32_t edge;
   };
-  // Ordered so that the heap gives the least first. The order of those that are reached in equally
-  // many seconds does not matter: every edge takes time, so none of them is before another.
-  struct Entry {
-    Seconds seconds;
-    std::int32_t state;
-    bool operator<(const Entry& other) const { return seconds > other.seconds; }
+  // Of a settled path. `steps`: one more than there are, 0: not settled; `gaps`: the steps to
+  // layouts with several blocks of a dimension.
+  struct Length {
+    std::int16_t steps;
+    std::int16_t gaps;
+    auto operator<=>(const Length&) const = default;
   };
 
-  const Label& at(int state) const { return labels_[static_cast<std::size_t>(state)]; }
+  static std::size_t at(int state) { return static_cast<std::size_t>(state); }
+  bool is_settled(int state) const { return lengths_[at(state)].steps > 0; }
   void extend();
+  void fill_queue();
   void settle_next(int target);
+  void finish(int state);
   void relax(int state);
-  void offer(int state, const Label& next, Seconds seconds);
-  bool better(const Label& a, Seconds a_seconds, const Label& b, Seconds b_seconds) const;
-  bool earlier(const Label& a, const Label& b) const;
+  bool better(int state, const Link& a, const Link& b) const;
+  bool earlier(Link a, Link b) const;
+  Bytes peak_over(int state, const Link& last) const;
 
   SpecGraph* graph_;
   PriceList* prices_;
+  SettleQueue* queue_;
   std::uint32_t wanted_ = 0;
   int source_ = -1;
-  std::vector<Label> labels_;
-  // By state; infinite: not reached, -infinite: never to be reached, since it has axes made partial
-  // that are not wanted. So one comparison tells most edges that lead nowhere.
+  // All by state. Seconds are infinite where it is not reached, -infinite where it is never to be
+  // reached, since it has axes made partial that are not wanted: so one comparison tells most edges
+  // that lead nowhere. The links of settled states are final, their lengths and peaks are known.
   std::vector<Seconds> seconds_;
-  std::vector<Entry> heap_;
+  std::vector<Link> links_;
+  std::vector<Length> lengths_;
+  std::vector<Bytes> peaks_;
 };
 
 // With more axes the graph of several blocks would grow beyond what reshards are worth.
@@ -101,7 +105,8 @@ class PathPool {
   struct Family {
     SpecGraph* graph;
     PriceList prices;
-    std::vector<std::vector<std::unique_ptr<PathTree>>> trees;  // by source state
+    SettleQueue* queue;
+    std::vector<std::unique_ptr<PathTree>> trees;  // by source state; null: not yet asked for
 
     // A tree in which at least the axes `wanted` are made partial.
     PathTree& tree(int source, std::uint32_t wanted);
@@ -119,6 +124,7 @@ class PathPool {
   Cluster cluster_;
   std::vector<std::int64_t> products_;  // of sets of axes, ascending
   Blocks blocks_ = Blocks::kOne;
+  SettleQueue queue_;
   std::map<Shape, std::unique_ptr<SpecGraph>> graphs_;
   std::map<std::pair<Shape, Bytes>, std::unique_ptr<Family>> families_;
 };

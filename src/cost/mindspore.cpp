@@ -343,17 +343,17 @@ std::vector<PricedCollective> MindsporeModel::reshard_steps(const Shape& shape, 
   return steps;
 }
 
-std::vector<std::vector<ReshardPrice>> MindsporeModel::reshard_prices(const Shape& shape,
-                                                                      DType dtype,
-                                                                      const std::vector<Spec>& from,
-                                                                      const std::vector<Spec>& to) {
-  std::vector<std::vector<ReshardPrice>> prices(from.size());
-  for (std::size_t i = 0; i < from.size(); ++i) {
+ReshardTable MindsporeModel::reshard_prices(const Shape& shape, DType dtype,
+                                            const std::vector<Spec>& from,
+                                            const std::vector<Spec>& to) {
+  ReshardTable table{to.size()};
+  table.prices.reserve(from.size() * to.size());
+  for (const Spec& origin : from) {
+    const Bytes source = local_bytes(origin, shape, dtype, state_->mesh);
     for (const Spec& target : to) {
       ReshardPrice price;
-      const Bytes source = local_bytes(from[i], shape, dtype, state_->mesh);
       Bytes local = source, input = 0;
-      for (const PricedCollective& step : reshard_steps(shape, dtype, from[i], target)) {
+      for (const PricedCollective& step : reshard_steps(shape, dtype, origin, target)) {
         price.seconds += step.seconds;
         const std::int64_t n = axes_size(state_->mesh, step.collective.axes);
         if (step.collective.kind == CollectiveKind::kAllGather) local *= n;
@@ -361,10 +361,10 @@ std::vector<std::vector<ReshardPrice>> MindsporeModel::reshard_prices(const Shap
         price.peak_bytes = std::max(price.peak_bytes, input + local);
         input = local;
       }
-      prices[i].push_back(price);
+      table.prices.push_back(price);
     }
   }
-  return prices;
+  return table;
 }
 
 }  // namespace autopar

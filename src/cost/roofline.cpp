@@ -189,20 +189,10 @@ Result<OpPrice> RooflineModel::op_price(const Graph& graph, const Op& op, const 
   return price;
 }
 
-std::vector<std::vector<ReshardPrice>> RooflineModel::reshard_prices(const Shape& shape,
-                                                                     DType dtype,
-                                                                     const std::vector<Spec>& from,
-                                                                     const std::vector<Spec>& to) {
-  const ReshardTable table = state_->resharder(shape, dtype).table(from, to);
-  std::vector<std::vector<ReshardPrice>> prices(from.size());
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    prices[i].reserve(to.size());
-    for (std::size_t j = 0; j < to.size(); ++j) {
-      const std::size_t at = i * to.size() + j;
-      prices[i].push_back({table.seconds[at], table.peak_bytes[at]});
-    }
-  }
-  return prices;
+ReshardTable RooflineModel::reshard_prices(const Shape& shape, DType dtype,
+                                           const std::vector<Spec>& from,
+                                           const std::vector<Spec>& to) {
+  return state_->resharder(shape, dtype).table(from, to);
 }
 
 std::vector<PricedCollective> RooflineModel::reshard_steps(const Shape& shape, DType dtype,

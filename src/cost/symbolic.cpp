@@ -190,10 +190,9 @@ double SymbolicModel::reshard_cost(const Shape& shape, const Spec& from, const S
   return cost;
 }
 
-std::vector<std::vector<ReshardPrice>> SymbolicModel::reshard_prices(const Shape& shape,
-                                                                     DType dtype,
-                                                                     const std::vector<Spec>& from,
-                                                                     const std::vector<Spec>& to) {
+ReshardTable SymbolicModel::reshard_prices(const Shape& shape, DType dtype,
+                                           const std::vector<Spec>& from,
+                                           const std::vector<Spec>& to) {
   auto prices = paths_.reshard_prices(shape, dtype, from, to);
   for (std::size_t i = 0; i < from.size(); ++i) {
     for (std::size_t j = 0; j < to.size(); ++j) {

@@ -34,9 +34,8 @@ class SymbolicModel final : public CostModel {
   const Cluster& cluster() const override { return paths_.cluster(); }
   Result<OpPrice> op_price(const Graph& graph, const Op& op, const Rule& rule,
                            const Assignment& assignment, const OpSpecs& specs) override;
-  std::vector<std::vector<ReshardPrice>> reshard_prices(const Shape& shape, DType dtype,
-                                                        const std::vector<Spec>& from,
-                                                        const std::vector<Spec>& to) override;
+  ReshardTable reshard_prices(const Shape& shape, DType dtype, const std::vector<Spec>& from,
+                              const std::vector<Spec>& to) override;
   // The steps of the cheapest real reshard; the first one carries the whole relative cost.
   std::vector<PricedCollective> reshard_steps(const Shape& shape, DType dtype, const Spec& from,
                                               const Spec& to) override;

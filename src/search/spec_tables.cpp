@@ -57,13 +57,14 @@ int SpecTables::list_of(const SpecList& specs) {
   for (const Spec& spec : specs) ids.push_back(spec_id(spec));
   const auto [found, is_new] = list_ids_.try_emplace(ids, static_cast<int>(lists_.size()));
   if (!is_new) return found->second;
-  List list{std::make_shared<const SpecList>(specs), std::move(ids), {}, {}};
+  List list{std::make_shared<const SpecList>(specs), std::move(ids), {}, {}, {}};
   std::vector<int> place_of_id(spec_ids_.size(), -1);
   for (std::size_t i = 0; i < specs.size(); ++i) {
     int& place = place_of_id[static_cast<std::size_t>(list.ids[i])];
     if (place < 0) {
       place = static_cast<int>(list.distinct.size());
       list.distinct.push_back(specs[i]);
+      list.distinct_ids.push_back(list.ids[i]);
     }
     list.place.push_back(place);
   }
@@ -123,7 +124,7 @@ CostTable SpecTables::classes_of(int from, int to) const {
                   rows.place,
                   columns.place,
                   static_cast<int>(columns.distinct.size())};
-  table.values.assign(rows.distinct.size() * columns.distinct.size(), 0.0);
+  table.values.resize(rows.distinct.size() * columns.distinct.size());
   return table;
 }
 
@@ -154,15 +155,22 @@ SpecTables::Edge SpecTables::edge(int type_id, int from, const std::vector<int>&
 
 void SpecTables::add_class_prices(int type_id, int from, int to, CostTable& cost, CostTable& peak) {
   const Type& of = type(type_id);
-  const SpecList& rows = at(from).distinct;
-  const SpecList& columns = at(to).distinct;
-  const auto prices = model_.reshard_prices(of.shape, of.dtype, rows, columns);
-  const std::vector<double>& bytes_to = distinct_bytes(type_id, to);
-  for (std::size_t r = 0, i = 0; r < rows.size(); ++r) {
-    for (std::size_t c = 0; c < columns.size(); ++c, ++i) {
-      cost.values[i] = prices[r][c].seconds;
-      if (!limited_ || rows[r] == columns[c]) continue;
-      peak.values[i] = std::max(static_cast<double>(prices[r][c].peak_bytes), bytes_to[c]);
+  const List& rows = at(from);
+  const List& columns = at(to);
+  const ReshardTable prices =
+      model_.reshard_prices(of.shape, of.dtype, rows.distinct, columns.distinct);
+  const std::size_t width = columns.distinct.size();
+  for (std::size_t i = 0; i < cost.values.size(); ++i) cost.values[i] = prices.prices[i].seconds;
+  if (!limited_) return;
+  const double* bytes_to = distinct_bytes(type_id, to).data();
+  for (std::size_t r = 0; r < rows.distinct.size(); ++r) {
+    const ReshardPrice* price_to = prices[r];
+    double* peak_to = peak.values.data() + r * width;
+    for (std::size_t c = 0; c < width; ++c) {
+      peak_to[c] = std::max(static_cast<double>(price_to[c].peak_bytes), bytes_to[c]);
+    }
+    for (std::size_t c = 0; c < width; ++c) {
+      if (rows.distinct_ids[r] == columns.distinct_ids[c]) peak_to[c] = 0;
     }
   }
 }
@@ -184,7 +192,7 @@ void SpecTables::add_prices(int type_id, int from, const std::vector<int>& to, s
     if (!again) paid.push_back(c);
   }
   for (std::size_t r = 0; r < rows.ids.size(); ++r) {
-    const std::vector<ReshardPrice>& price_to = prices[static_cast<std::size_t>(rows.place[r])];
+    const ReshardPrice* price_to = prices[static_cast<std::size_t>(rows.place[r])];
     for (std::size_t c : paid) {
       const ReshardPrice& price = price_to[static_cast<std::size_t>(columns.place[c])];
       cost.values[r * width + c] += price.seconds;
@@ -198,7 +206,8 @@ SpecTables::Edge SpecTables::equal_only(Edge edge, int from, int to) {
   const auto [found, is_new] = equal_only_.try_emplace({edge.cost, from, to}, edge);
   if (!is_new) return found->second;
   CostTable cost = problem_.tables[static_cast<std::size_t>(edge.cost)];
-  const auto forbid_others = [&cost](const auto& rows, const auto& columns) {
+  const auto forbid_others = [&cost](const std::vector<int>& rows,
+                                     const std::vector<int>& columns) {
     for (std::size_t r = 0; r < rows.size(); ++r) {
       for (std::size_t c = 0; c < columns.size(); ++c) {
         if (rows[r] != columns[c]) cost.values[r * columns.size() + c] = kInfinity;
@@ -208,7 +217,7 @@ SpecTables::Edge SpecTables::equal_only(Edge edge, int from, int to) {
   if (cost.row_class.empty()) {
     forbid_others(at(from).ids, at(to).ids);
   } else {
-    forbid_others(at(from).distinct, at(to).distinct);
+    forbid_others(at(from).distinct_ids, at(to).distinct_ids);
   }
   found->second.cost = problem_.add_table(std::move(cost));
   found->second.free = false;
@@ -218,13 +227,12 @@ SpecTables::Edge SpecTables::equal_only(Edge edge, int from, int to) {
 int SpecTables::copies(int type_id, int from, int to) {
   const auto [found, is_new] = copies_.try_emplace({type_id, from, to}, -1);
   if (!is_new) return found->second;
-  const SpecList& rows = at(from).distinct;
-  const SpecList& columns = at(to).distinct;
   const std::vector<double>& bytes_to = distinct_bytes(type_id, to);
   CostTable table = classes_of(from, to);
-  for (std::size_t r = 0, i = 0; r < rows.size(); ++r) {
-    for (std::size_t c = 0; c < columns.size(); ++c, ++i) {
-      table.values[i] = rows[r] == columns[c] ? 0.0 : bytes_to[c];
+  std::size_t i = 0;
+  for (int row : at(from).distinct_ids) {
+    for (std::size_t c = 0; c < bytes_to.size(); ++c, ++i) {
+      table.values[i] = row == at(to).distinct_ids[c] ? 0.0 : bytes_to[c];
     }
   }
   return found->second = problem_.add_table(std::move(table));

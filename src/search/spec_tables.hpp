@@ -52,8 +52,9 @@ class SpecTables {
  private:
   struct List {
     std::shared_ptr<const SpecList> specs;
-    std::vector<int> ids;    // of the specs
-    SpecList distinct;       // in the order of their first places
+    std::vector<int> ids;  // of the specs
+    SpecList distinct;     // in the order of their first places
+    std::vector<int> distinct_ids;
     std::vector<int> place;  // in `distinct`
   };
   struct Type {
