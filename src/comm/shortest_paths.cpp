@@ -1,6 +1,7 @@
 #include "comm/shortest_paths.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <numeric>
 #include <set>
@@ -109,21 +110,36 @@ void PathTree::finish(int state) {
 void PathTree::relax(int state) {
   const auto [first, last] = graph_->edges_of(state);
   extend();
-  const Seconds so_far = seconds_[at(state)];
+  const Hop* hops = graph_->hops();
   const Seconds* prices = prices_->seconds();
-  Seconds* seconds = seconds_.data();
-  for (int e = first; e < last; ++e) {
-    const Hop hop = graph_->hop(e);
-    const Seconds reached = so_far + prices[hop.price];
-    // Also where it is settled: every edge takes more than no time.
-    if (reached > seconds[at(hop.to)]) continue;
-    const bool sooner = reached < seconds[at(hop.to)];
-    if (!sooner && (is_settled(hop.to) || !better(hop.to, {state, e}, links_[at(hop.to)])))
-      continue;
-    links_[at(hop.to)] = {state, e};
-    if (!sooner) continue;
-    seconds[at(hop.to)] = reached;
-    queue_->push(reached, hop.to);
+  const Seconds* seconds = seconds_.data();
+  const Seconds so_far = seconds_[at(state)];
+  // Which edges may be of use, without a branch: it could not be foreseen.
+  constexpr int kAtOnce = 32;
+  std::array<int, kAtOnce> useful;
+  for (int e = first; e < last;) {
+    std::size_t count = 0;
+    for (const int end = std::min(e + kAtOnce, last); e < end; ++e) {
+      useful[count] = e;
+      // Also where it is settled: every edge takes more than no time.
+      count += so_far + prices[hops[e].price] <= seconds[at(hops[e].to)] ? 1 : 0;
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      const Hop& hop = hops[useful[i]];
+      offer(hop.to, so_far + prices[hop.price], {state, useful[i]});
+    }
+  }
+}
+
+// Takes a path that is no later than the one that is there, where it is better.
+void PathTree::offer(int state, Seconds seconds, const Link& last) {
+  if (seconds < seconds_[at(state)]) {
+    links_[at(state)] = last;
+    seconds_[at(state)] = seconds;
+    queue_->push(seconds, state);
+  } else if (seconds == seconds_[at(state)] && !is_settled(state) &&
+             better(state, last, links_[at(state)])) {
+    links_[at(state)] = last;
   }
 }
 

@@ -75,6 +75,7 @@ class PathTree {
   void settle_next(int target);
   void finish(int state);
   void relax(int state);
+  void offer(int state, Seconds seconds, const Link& last);
   bool better(int state, const Link& a, const Link& b) const;
   bool earlier(Link a, Link b) const;
   Bytes peak_over(int state, const Link& last) const;

@@ -15,18 +15,6 @@ constexpr int kMade = 2;
 constexpr int kFirstDim = 3;
 constexpr int kMaxRank = 250;
 
-std::size_t role_at(int axis) { return 2 * static_cast<std::size_t>(axis); }
-std::size_t place_at(int axis) { return role_at(axis) + 1; }
-int role_of(const std::string& key, int axis) {
-  return static_cast<unsigned char>(key[role_at(axis)]);
-}
-int place_in(const std::string& key, int axis) {
-  return static_cast<unsigned char>(key[place_at(axis)]);
-}
-void set_role(std::string& key, int axis, int role, int place = 0) {
-  key[role_at(axis)] = static_cast<char>(role);
-  key[place_at(axis)] = static_cast<char>(place);
-}
 std::uint32_t bit(int axis) { return std::uint32_t{1} << axis; }
 
 }  // namespace
@@ -36,6 +24,7 @@ SpecGraph::SpecGraph(Shape extents, Mesh mesh, Blocks blocks)
       mesh_(std::move(mesh)),
       blocks_(blocks),
       axes_(mesh_.rank()),
+      state_at_(1024, -1),
       sequences_(1) {
   AUTOPAR_CHECK(axes_ <= kMaxMeshAxes && static_cast<int>(extents_.size()) <= kMaxRank,
                 "reshard: too many mesh axes or dimensions");
@@ -62,28 +51,32 @@ SpecGraph::SpecGraph(Shape extents, Mesh mesh, Blocks blocks)
 
 bool SpecGraph::in_mesh_order(const Key& key) const {
   for (int axis = 0; axis < axes_; ++axis) {
-    if (role_of(key, axis) < kFirstDim) continue;
-    const auto place = static_cast<std::size_t>(place_in(key, axis));
+    if (key.what(axis) < kFirstDim) continue;
+    const auto place = static_cast<std::size_t>(key.place(axis));
     if (ordered_[static_cast<std::size_t>(axis)][place] == 0) return false;
   }
   return true;
 }
 
-bool SpecGraph::has_gap(const Key& key) {
+// The digits of a dimension leave none out where they end with as many parts as they make.
+bool SpecGraph::has_gap(const Key& key) const {
   if (blocks_ == Blocks::kOne) return false;
-  take_apart(key, other_);
-  for (std::size_t d = 0; d < other_.dims.size(); ++d) {
-    std::int64_t end = 1;
-    for (std::size_t i = 0; i < other_.dims[d].size(); ++i) {
-      if (other_.offsets[d][i] != end) return true;
-      end *= size_of(other_.dims[d][i]);
+  for (int axis = 0; axis < axes_; ++axis) {
+    if (key.what(axis) < kFirstDim) continue;
+    std::int64_t parts = 1, end = 1;
+    for (int other = 0; other < axes_; ++other) {
+      if (key.what(other) != key.what(axis)) continue;
+      parts *= size_of(other);
+      end = std::max(end, products_[static_cast<std::size_t>(key.place(other))] * size_of(other));
     }
+    if (end != parts) return true;
   }
   return false;
 }
 
-std::vector<std::int64_t> SpecGraph::places(const Layout& layout, std::size_t d) const {
-  return blocks_ == Blocks::kSeveral ? products_ : std::vector<std::int64_t>{layout.parts[d]};
+std::span<const std::int64_t> SpecGraph::places(const Layout& layout, std::size_t d) const {
+  if (blocks_ == Blocks::kSeveral) return products_;
+  return {&layout.parts[d], 1};
 }
 
 bool SpecGraph::is_free(const Layout& layout, std::size_t d, std::int64_t offset,
@@ -100,54 +93,67 @@ bool SpecGraph::is_free(const Layout& layout, std::size_t d, std::int64_t offset
   return true;
 }
 
-// Of the axis that follows `before` others which the same collective puts there.
-int SpecGraph::place_of(const Layout& layout, std::size_t d, std::int64_t offset,
-                        std::size_t before) const {
-  switch (blocks_) {
-    case Blocks::kOne:
-      return static_cast<int>(layout.dims[d].size() + before);
-    case Blocks::kSeveral:
-      return static_cast<int>(std::lower_bound(products_.begin(), products_.end(), offset) -
-                              products_.begin());
-  }
-  return 0;
+// Of an axis after so many others of its dimension, which make so many parts of it.
+int SpecGraph::place_of(std::size_t before, std::int64_t offset) const {
+  if (blocks_ == Blocks::kOne) return static_cast<int>(before);
+  return static_cast<int>(std::lower_bound(products_.begin(), products_.end(), offset) -
+                          products_.begin());
 }
 
 SpecGraph::Key SpecGraph::key_of(const Spec& spec, const Placing& placing) const {
-  Key key(2 * static_cast<std::size_t>(axes_) + 1, '\0');
-  Layout nothing;
-  nothing.dims.resize(1);
+  Key key;
   for (std::size_t d = 0; d < spec.dims.size(); ++d) {
     std::int64_t offset = 1;
-    for (std::size_t i = 0; i < spec.dims[d].size(); ++i) {
-      const int axis = spec.dims[d][i];
-      set_role(key, axis, kFirstDim + placing.place[d], place_of(nothing, 0, offset, i));
+    std::size_t before = 0;
+    for (int axis : spec.dims[d]) {
+      key.set(axis, kFirstDim + placing.place[d], place_of(before++, offset));
       offset *= size_of(axis);
     }
   }
-  for (int axis : spec.partial) set_role(key, axis, kPartial);
-  key.back() = static_cast<char>(spec.reduction);
+  for (int axis : spec.partial) key.set(axis, kPartial);
+  key.reduction = spec.reduction;
   return key;
 }
 
+// Where a key is, or else the free slot for it.
+std::size_t SpecGraph::slot_of(const Key& key) const {
+  std::uint64_t hash = static_cast<std::uint64_t>(key.reduction);
+  for (int axis = 0; axis < axes_; ++axis) {
+    hash = hash * 0x2545f491 + static_cast<std::uint64_t>(key.what(axis) << 8 | key.place(axis));
+  }
+  hash *= 0x9e3779b97f4a7c15ULL;  // D. E. Knuth, "The art of computer programming", volume 3, 6.4
+  const std::size_t mask = state_at_.size() - 1;
+  std::size_t slot = (hash >> 32) & mask;
+  while (state_at_[slot] >= 0 && !(states_[static_cast<std::size_t>(state_at_[slot])].key == key)) {
+    slot = (slot + 1) & mask;
+  }
+  return slot;
+}
+
 int SpecGraph::intern(const Key& key) {
-  const auto [found, is_new] = state_of_key_.try_emplace(key, state_count());
-  if (!is_new) return found->second;
+  const std::size_t slot = slot_of(key);
+  if (state_at_[slot] >= 0) return state_at_[slot];
+  const int made_state = state_at_[slot] = state_count();
   State state;
   state.key = key;
-  state.reduction = static_cast<Reduction>(key.back());
   std::uint32_t partial = 0, made = 0;
   for (int axis = 0; axis < axes_; ++axis) {
-    const int role = role_of(key, axis);
-    if (role == kPartial) partial |= bit(axis);
-    if (role == kMade) made |= bit(axis);
-    if (role >= kFirstDim) state.parts *= mesh_.axes[static_cast<std::size_t>(axis)].size;
+    const int what = key.what(axis);
+    if (what == kPartial) partial |= bit(axis);
+    if (what == kMade) made |= bit(axis);
+    if (what >= kFirstDim) state.parts *= size_of(axis);
   }
-  states_.push_back(std::move(state));
+  states_.push_back(state);
   partial_.push_back(partial);
   made_.push_back(made);
   gap_.push_back(has_gap(key));
-  return found->second;
+  if (2 * states_.size() > state_at_.size()) {
+    state_at_.assign(2 * state_at_.size(), -1);
+    for (int known = 0; known < state_count(); ++known) {
+      state_at_[slot_of(states_[static_cast<std::size_t>(known)].key)] = known;
+    }
+  }
+  return made_state;
 }
 
 int SpecGraph::source_state(const Spec& spec, const Placing& placing) {
@@ -163,7 +169,7 @@ void SpecGraph::add_target_states(const Spec& spec, const Placing& placing,
   for (std::uint32_t made = 1; made < subsets; ++made) {
     Key other = key;
     for (std::size_t i = 0; i < spec.partial.size(); ++i) {
-      if (made >> i & 1) set_role(other, spec.partial[i], kMade);
+      if (made >> i & 1) other.set(spec.partial[i], kMade);
     }
     states.push_back(intern(other));
   }
@@ -179,7 +185,7 @@ void SpecGraph::take_apart(const Key& key, Layout& layout) const {
   layout.partial.clear();
   layout.made.clear();
   for (int axis = 0; axis < axes_; ++axis) {
-    const int role = role_of(key, axis);
+    const int role = key.what(axis);
     if (role == kIdle) layout.idle.push_back(axis);
     if (role == kPartial) layout.partial.push_back(axis);
     if (role == kMade) layout.made.push_back(axis);
@@ -188,7 +194,7 @@ void SpecGraph::take_apart(const Key& key, Layout& layout) const {
     AxisList& axes = layout.dims[d];
     axes.push_back(axis);
     for (std::size_t i = axes.size() - 1; i > 0; --i) {
-      if (place_in(key, axes[i - 1]) <= place_in(key, axis)) break;
+      if (key.place(axes[i - 1]) <= key.place(axis)) break;
       std::swap(axes[i - 1], axes[i]);
     }
     layout.parts[d] *= size_of(axis);
@@ -196,7 +202,7 @@ void SpecGraph::take_apart(const Key& key, Layout& layout) const {
   if (blocks_ != Blocks::kSeveral) return;
   for (std::size_t d = 0; d < layout.dims.size(); ++d) {
     for (int axis : layout.dims[d]) {
-      layout.offsets[d].push_back(products_[static_cast<std::size_t>(place_in(key, axis))]);
+      layout.offsets[d].push_back(products_[static_cast<std::size_t>(key.place(axis))]);
     }
   }
 }
@@ -218,7 +224,7 @@ DigitSpec SpecGraph::spec_of(int state, const Placing& placing) const {
   spec.partial.append(layout.partial.begin(), layout.partial.end());
   spec.partial.append(layout.made.begin(), layout.made.end());
   std::sort(spec.partial.begin(), spec.partial.end());
-  spec.reduction = states_[static_cast<std::size_t>(state)].reduction;
+  spec.reduction = states_[static_cast<std::size_t>(state)].key.reduction;
   return spec;
 }
 
@@ -278,8 +284,8 @@ std::pair<int, int> SpecGraph::edges_of(int state) {
 void SpecGraph::add_edge(int state, const Move& move, Key key) {
   // Without any source's partial axis left, the reduction has no meaning any more.
   bool partial = false;
-  for (int axis = 0; axis < axes_; ++axis) partial = partial || role_of(key, axis) == kPartial;
-  if (!partial) key.back() = static_cast<char>(Reduction::kSum);
+  for (int axis = 0; axis < axes_; ++axis) partial = partial || key.what(axis) == kPartial;
+  if (!partial) key.reduction = Reduction::kSum;
   if (blocks_ == Blocks::kSeveral && !in_mesh_order(key) && has_gap(key)) return;
   const int to = intern(key);
   hops_.push_back({to, price_of(move, parts_of(state))});
@@ -314,7 +320,7 @@ void SpecGraph::add_gathers(int state, const Layout& layout) {
     add_runs(layout, d, runs_);
     for (const Run& run : runs_) {
       Key key = states_[static_cast<std::size_t>(state)].key;
-      for (int axis : run.axes) set_role(key, axis, kIdle);
+      for (int axis : run.axes) key.set(axis, kIdle);
       add_edge(state,
                {CollectiveKind::kAllGather, static_cast<std::int16_t>(d), -1, 0, run.sequence},
                std::move(key));
@@ -333,15 +339,16 @@ void SpecGraph::add_exchanges(int state, const Layout& layout) {
           Key key = states_[static_cast<std::size_t>(state)].key;
           std::int64_t offset = start;
           for (std::size_t i = 0; i < run.axes.size(); ++i) {
-            set_role(key, run.axes[i], kFirstDim + static_cast<int>(to),
-                     place_of(layout, to, offset, i));
+            key.set(run.axes[i], kFirstDim + static_cast<int>(to),
+                    place_of(layout.dims[to].size() + i, offset));
             offset *= size_of(run.axes[i]);
           }
-          add_edge(state,
-                   {CollectiveKind::kAllToAll, static_cast<std::int16_t>(to),
-                    static_cast<std::int16_t>(from),
-                    static_cast<std::int16_t>(place_of(layout, to, start, 0)), run.sequence},
-                   std::move(key));
+          add_edge(
+              state,
+              {CollectiveKind::kAllToAll, static_cast<std::int16_t>(to),
+               static_cast<std::int16_t>(from),
+               static_cast<std::int16_t>(place_of(layout.dims[to].size(), start)), run.sequence},
+              std::move(key));
         }
       }
     }
@@ -355,7 +362,7 @@ void SpecGraph::add_reductions(int state, const Layout& layout) {
     int sequence = 0;
     for (std::size_t i = 0; i < layout.partial.size(); ++i) {
       if (!(chosen >> i & 1)) continue;
-      set_role(key, layout.partial[i], kIdle);
+      key.set(layout.partial[i], kIdle);
       sequence = longer(sequence, layout.partial[i]);
     }
     add_edge(state, {CollectiveKind::kAllReduce, -1, -1, 0, sequence}, std::move(key));
@@ -363,14 +370,14 @@ void SpecGraph::add_reductions(int state, const Layout& layout) {
 }
 
 void SpecGraph::add_made_partials(int state, const Layout& layout) {
-  if (states_[static_cast<std::size_t>(state)].reduction != Reduction::kSum) return;
+  if (states_[static_cast<std::size_t>(state)].key.reduction != Reduction::kSum) return;
   const std::uint32_t subsets = bit(static_cast<int>(layout.idle.size()));
   for (std::uint32_t chosen = 1; chosen < subsets; ++chosen) {
     Key key = states_[static_cast<std::size_t>(state)].key;
     int sequence = 0;
     for (std::size_t i = 0; i < layout.idle.size(); ++i) {
       if (!(chosen >> i & 1)) continue;
-      set_role(key, layout.idle[i], kMade);
+      key.set(layout.idle[i], kMade);
       sequence = longer(sequence, layout.idle[i]);
     }
     add_edge(state, {CollectiveKind::kMakePartial, -1, -1, 0, sequence}, std::move(key));
@@ -385,7 +392,7 @@ void SpecGraph::add_appends(int state, const Layout& layout, CollectiveKind kind
   for (std::int64_t start : places(layout, at)) {
     append_more(state, layout, axes,
                 {kind, static_cast<std::int16_t>(d), -1,
-                 static_cast<std::int16_t>(place_of(layout, at, start, 0)), 0},
+                 static_cast<std::int16_t>(place_of(layout.dims[at].size(), start)), 0},
                 start, 1, Key(states_[static_cast<std::size_t>(state)].key));
   }
 }
@@ -402,7 +409,8 @@ void SpecGraph::append_more(int state, const Layout& layout, const std::vector<i
     Move next = move;
     next.sequence = longer(move.sequence, axis);
     Key next_key = key;
-    set_role(next_key, axis, kFirstDim + move.axis, place_of(layout, d, start * parts, before));
+    next_key.set(axis, kFirstDim + move.axis,
+                 place_of(layout.dims[d].size() + before, start * parts));
     add_edge(state, next, next_key);
     append_more(state, layout, axes, next, start, parts * size_of(axis), next_key);
   }

@@ -14,7 +14,8 @@
 // several blocks per dimension (see Blocks) some eight times as many.
 #pragma once
 
-#include <string>
+#include <array>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -82,7 +83,7 @@ class SpecGraph {
     if (partial == 0) return true;
     const State& from = states_[static_cast<std::size_t>(source)];
     return (partial & ~partial_[static_cast<std::size_t>(source)]) == 0 &&
-           states_[static_cast<std::size_t>(target)].reduction == from.reduction;
+           states_[static_cast<std::size_t>(target)].key.reduction == from.key.reduction;
   }
 
   // Whether a state is reached from every source.
@@ -98,20 +99,33 @@ class SpecGraph {
   // The documented order of collectives, with dimensions as the graph has them.
   std::strong_ordering order(const Move& a, const Move& b) const;
 
-  // [first, last) into hop() and move(); adds the edges of a state at its first call.
+  // [first, last) into hops() and move(); adds the edges of a state at its first call.
   std::pair<int, int> edges_of(int state);
-  const Hop& hop(int edge) const { return hops_[static_cast<std::size_t>(edge)]; }
+  const Hop* hops() const { return hops_.data(); }
   const Move& move(int edge) const { return moves_[static_cast<std::size_t>(edge)]; }
 
  private:
-  // Two bytes per mesh axis (what it does, its place within a dimension), then the reduction. A
-  // place is, of one block, how many axes are before; of several, which of the products of axis
-  // sizes is the number of parts that the digits before make.
-  using Key = std::string;
+  // What makes a state. A place is, of one block, how many axes are before; of several, which of
+  // the products of axis sizes is the number of parts that the digits before make.
+  struct Key {
+    struct Role {
+      std::uint8_t what = 0;   // an axis does: idle, partial, made partial, or which dimension
+      std::uint8_t place = 0;  // within that dimension
+      bool operator==(const Role&) const = default;
+    };
+    std::array<Role, kMaxMeshAxes> roles = {};
+    Reduction reduction = Reduction::kSum;
+    int what(int axis) const { return roles[static_cast<std::size_t>(axis)].what; }
+    int place(int axis) const { return roles[static_cast<std::size_t>(axis)].place; }
+    void set(int axis, int what, int place = 0) {
+      roles[static_cast<std::size_t>(axis)] = {static_cast<std::uint8_t>(what),
+                                               static_cast<std::uint8_t>(place)};
+    }
+    bool operator==(const Key&) const = default;
+  };
   struct State {
     Key key;
     std::int64_t parts = 1;
-    Reduction reduction = Reduction::kSum;
     int first_edge = -1;
     int last_edge = -1;
   };
@@ -127,11 +141,12 @@ class SpecGraph {
   struct Run {
     int sequence = 0;
     std::int64_t parts = 1;
-    std::vector<int> axes;
+    AxisList axes;
   };
 
   Key key_of(const Spec& spec, const Placing& placing) const;
   int intern(const Key& key);
+  std::size_t slot_of(const Key& key) const;
   void take_apart(const Key& key, Layout& layout) const;
 
   void add_gathers(int state, const Layout& layout);
@@ -146,12 +161,12 @@ class SpecGraph {
 
   void add_runs(const Layout& layout, std::size_t d, std::vector<Run>& runs);
   // Parts before the places of a dimension at which axes can be put.
-  std::vector<std::int64_t> places(const Layout& layout, std::size_t d) const;
+  std::span<const std::int64_t> places(const Layout& layout, std::size_t d) const;
   // Whether axes that make so many parts can be put there.
   bool is_free(const Layout& layout, std::size_t d, std::int64_t offset, std::int64_t parts) const;
-  bool has_gap(const Key& key);
+  bool has_gap(const Key& key) const;
   bool in_mesh_order(const Key& key) const;
-  int place_of(const Layout& layout, std::size_t d, std::int64_t offset, std::size_t before) const;
+  int place_of(std::size_t before, std::int64_t offset) const;
   void extend(Run& run, int axis);
 
   std::int64_t size_of(int axis) const { return mesh_.axes[static_cast<std::size_t>(axis)].size; }
@@ -179,14 +194,14 @@ class SpecGraph {
   // By state, as masks: asked for more often than the rest.
   std::vector<std::uint32_t> partial_, made_;
   std::vector<char> gap_;
-  std::unordered_map<Key, int> state_of_key_;
+  std::vector<std::int32_t> state_at_;  // open addressing by key; -1: free
   std::vector<Hop> hops_;
   std::vector<Move> moves_;
   std::vector<Sequence> sequences_;
   std::vector<PriceKey> prices_;
   std::unordered_map<std::uint64_t, int> price_of_;
   // Scratch of edges_of.
-  Layout layout_, other_;
+  Layout layout_;
   std::vector<Run> runs_;
 };
 
