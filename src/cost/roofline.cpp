@@ -14,7 +14,8 @@ Seconds OpPrice::total() const {
 struct RooflineModel::State {
   Cluster cluster;
   Mesh mesh;
-  std::map<std::pair<Shape, DType>, Resharder> resharders;
+  std::map<std::pair<Shape, DType>, Resharder> resharders = {};
+  OpShapes local_shapes = {};  // scratch of op_price
 
   Resharder& resharder(const Shape& shape, DType dtype) {
     auto it = resharders.find({shape, dtype});
@@ -48,16 +49,22 @@ DType arithmetic_dtype(const OpShapes& shapes) {
   return shapes.output_dtypes.empty() ? DType::kFloat32 : shapes.output_dtypes.front();
 }
 
-OpShapes local_shapes_of(const Graph& graph, const Op& op, const OpSpecs& specs, const Mesh& mesh) {
-  OpShapes shapes = shapes_of(graph, op);
-  for (std::size_t i = 0; i < shapes.inputs.size(); ++i) {
-    if (op.has_input(i)) shapes.inputs[i] = local_shape(specs.inputs[i], shapes.inputs[i], mesh);
+// Into `shapes`, whose memory is used again: it is asked for every choice of every op.
+void find_local_shapes(const Graph& graph, const std::vector<ValueId>& values,
+                       const std::vector<Spec>& specs, const Mesh& mesh, std::vector<Shape>& shapes,
+                       std::vector<DType>& dtypes) {
+  shapes.resize(values.size());
+  dtypes.assign(values.size(), DType::kFloat32);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    shapes[i].clear();
+    if (!values[i].valid()) continue;
+    const Value& value = graph.value(values[i]);
+    dtypes[i] = value.dtype;
+    for (std::size_t d = 0; d < value.shape.size(); ++d) {
+      const AxisList& axes = specs[i].dims[d];
+      shapes[i].push_back(axes.empty() ? value.shape[d] : value.shape[d] / axes_size(mesh, axes));
+    }
   }
-  for (std::size_t i = 0; i < shapes.outputs.size(); ++i) {
-    if (op.has_output(i))
-      shapes.outputs[i] = local_shape(specs.outputs[i], shapes.outputs[i], mesh);
-  }
-  return shapes;
 }
 
 Collective collective_of(const Op& op) {
@@ -156,7 +163,7 @@ Bytes peak_of_temporaries(const Graph& program) {
 }  // namespace
 
 RooflineModel::RooflineModel(Cluster cluster, Mesh mesh)
-    : state_(std::make_unique<State>(State{std::move(cluster), std::move(mesh), {}})) {}
+    : state_(std::make_unique<State>(State{std::move(cluster), std::move(mesh)})) {}
 RooflineModel::~RooflineModel() = default;
 const Mesh& RooflineModel::mesh() const { return state_->mesh; }
 const Cluster& RooflineModel::cluster() const { return state_->cluster; }
@@ -166,7 +173,9 @@ Result<OpPrice> RooflineModel::op_price(const Graph& graph, const Op& op, const 
   OpPrice price;
   const Mesh& mesh = state_->mesh;
   if (is_plain_local(graph, op, rule, assignment)) {
-    const OpShapes shapes = local_shapes_of(graph, op, specs, mesh);
+    OpShapes& shapes = state_->local_shapes;
+    find_local_shapes(graph, op.inputs, specs.inputs, mesh, shapes.inputs, shapes.input_dtypes);
+    find_local_shapes(graph, op.outputs, specs.outputs, mesh, shapes.outputs, shapes.output_dtypes);
     price.compute = state_->roofline(work_of(op, shapes), arithmetic_dtype(shapes));
     return price;
   }

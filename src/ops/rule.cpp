@@ -130,10 +130,11 @@ Result<RuleOf> rule_of(const Graph& graph, const Op& op, const UserRules& user) 
   return RuleOf{std::move(*rule), true};
 }
 
-bool is_operand_constant(const Op& op, std::size_t port) {
-  const OpRow* row = find_row(op);
+bool is_operand(const OpRow* row, std::size_t port) {
   return row != nullptr && port < 32 && (row->operands >> port & 1) != 0;
 }
+
+bool is_operand_constant(const Op& op, std::size_t port) { return is_operand(find_row(op), port); }
 
 bool is_plain_local(const Graph&, const Op& op, const Rule& rule, const Assignment& assignment) {
   const OpRow* row = find_row(op);

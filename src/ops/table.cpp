@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <string_view>
+#include <unordered_map>
 
 namespace autopar {
 namespace {
 
-using Table = std::map<std::string_view, const OpRow*>;
+using Table = std::unordered_map<std::string_view, const OpRow*>;
 
 Table make_table() {
   const std::array families = {elementwise_rows(), contraction_rows(), convolution_rows(),

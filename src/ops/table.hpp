@@ -67,6 +67,8 @@ void set_common_seed(const LocalContext& context, Op& op);
 
 // The row of an op of ONNX's default domain; null for others.
 const OpRow* find_row(const Op& op);
+// is_operand_constant() of an op with this row.
+bool is_operand(const OpRow* row, std::size_t port);
 
 std::span<const OpRow> elementwise_rows();
 std::span<const OpRow> contraction_rows();

@@ -15,9 +15,10 @@ double elements_of(const std::vector<Shape>& shapes, std::size_t i) {
 }
 
 Work streaming_work(const Op& op, const OpShapes& shapes) {
+  const OpRow* row = find_row(op);
   Work work;
   for (std::size_t i = 0; i < shapes.inputs.size(); ++i) {
-    if (!op.has_input(i) || is_operand_constant(op, i)) continue;
+    if (!op.has_input(i) || is_operand(row, i)) continue;
     work.bytes += bytes_of(shapes.inputs[i], shapes.input_dtypes[i]);
   }
   for (std::size_t i = 0; i < shapes.outputs.size(); ++i) {

@@ -104,10 +104,12 @@ class Builder {
   int type_of(ValueId id) const { return types_[id.index()]; }
 
   Status add_ops() {
-    const std::vector<int> batch = batch_factors(graph_, request_.rules);
+    std::vector<int> batch(graph_.ops.size(), -1);
+    if (request_.fill == Fill::kDataParallel) batch = batch_factors(graph_, request_.rules);
     out_.node_of_op.resize(graph_.ops.size());
     out_.choices_of_op.resize(graph_.ops.size());
     table_of_op_.resize(graph_.ops.size());
+    supplier_.resize(graph_.values.size());
     for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
       const OpId id(static_cast<std::int64_t>(o));
       AUTOPAR_TRY(table, table_for(id, batch[o]));
@@ -118,6 +120,10 @@ class Builder {
       out_.op_of_node.back() = id;
       out_.node_of_op[o] = node;
       out_.choices_of_op[o] = table->choices;
+      for (std::size_t j = 0; j < graph_.op(id).outputs.size(); ++j) {
+        const ValueId made = graph_.op(id).outputs[j];
+        if (made.valid()) supplier_[made.index()] = {node, table->output_lists[j]};
+      }
     }
     return Ok{};
   }
@@ -131,10 +137,9 @@ class Builder {
     static const std::vector<Assignment> kAny;
     const std::vector<Assignment>& narrowed =
         request_.narrowing ? request_.narrowing->assignments[id.index()] : kAny;
-    const bool by_batch = !has_pin && request_.fill == Fill::kDataParallel;
     const std::tuple key(request_.rules.class_of_op[id.index()],
                          has_pin || has_read ? static_cast<int>(id.value) : -1,
-                         by_batch ? batch_factor : -1, narrowed);
+                         has_pin ? -1 : batch_factor, narrowed);
     const auto found = tables_of_class_.find(key);
     if (found != tables_of_class_.end()) return found->second;
 
@@ -142,7 +147,7 @@ class Builder {
     std::vector<Assignment> assignments =
         narrowed.empty() ? model_.choices(op, rule, has_pin) : narrowed;
     if (narrowed.empty() && !has_pin && !has_read && request_.fill != Fill::kSearch) {
-      keep_one(assignments, request_.fill == Fill::kDataParallel ? batch_factor : -1);
+      keep_one(assignments, batch_factor);
     }
     for (Assignment& a : assignments) {
       auto specs = specs_of(rule, a, model_.mesh());
@@ -196,7 +201,6 @@ class Builder {
 
   Status add_sources() {
     out_.source_node.assign(graph_.values.size(), -1);
-    source_list_.assign(graph_.values.size(), -1);
     out_.hub_node.assign(graph_.values.size(), -1);
     out_.output_node.assign(graph_.values.size(), -1);
     for (std::size_t v = 0; v < graph_.values.size(); ++v) {
@@ -215,8 +219,8 @@ class Builder {
       AUTOPAR_TRY(list, restricted(all, [&, v = &value](SpecList& specs) {
                     return restrict_source(request_, *v, inputs_.count(id) != 0, out_.mesh, specs);
                   }));
-      out_.source_node[id.index()] = add_value_node(value.name, list).node;
-      source_list_[id.index()] = list;
+      supplier_[v] = add_value_node(value.name, list);
+      out_.source_node[v] = supplier_[v].node;
     }
     return Ok{};
   }
@@ -245,28 +249,13 @@ class Builder {
     return tables_.bytes(type_of(id), list);
   }
 
-  // Who supplies a value: its producer's node or its source node.
-  End supplier(ValueId id) {
-    const Value& value = graph_.value(id);
-    if (value.kind != ValueKind::kActivation) {
-      return {out_.source_node[id.index()], source_list_[id.index()]};
-    }
-    const Op& op = graph_.op(value.producer);
-    for (std::size_t j = 0; j < op.outputs.size(); ++j) {
-      if (op.outputs[j] == id) {
-        return {out_.node_of_op[value.producer.index()],
-                table_of_op_[value.producer.index()]->output_lists[j]};
-      }
-    }
-    fail_bug(__FILE__, __LINE__, "value without producer port: " + value.name);
-  }
-
   Status connect(ValueId id) {
     const Value& value = graph_.value(id);
     if (value.kind == ValueKind::kConstant) return Ok{};
     const Readers& readers = readers_[id.index()];
     Places places;
-    End from = places.spec = supplier(id);
+    End from = places.spec = supplier_[id.index()];
+    AUTOPAR_CHECK(from.node >= 0, "value without producer port: " + value.name);
     if (readers.count() > 1) {
       AUTOPAR_TRY(hub, add_hub(id, from, places.hub_edge));
       from = places.hub = hub;
@@ -366,11 +355,10 @@ class Builder {
     End sink;
     const ValueId updated = updated_[id.index()];
     if (updated.valid()) {
-      sink.node = out_.source_node[updated.index()];
-      sink.list = source_list_[updated.index()];
+      sink = supplier_[updated.index()];
     } else {
       const int all = pinned_producer(value) || !conventions_.any_boundary
-                          ? tables_.list_of(reduced(tables_.specs(supplier(id).list)))
+                          ? tables_.list_of(reduced(tables_.specs(supplier_[id.index()].list)))
                           : tables_.canonical_and(type_of(id), {from.list});
       AUTOPAR_TRY(list, restricted(tables_.united({all}, false), [&](SpecList& specs) {
                     return restrict_output(request_, value, readers.count() == 1, out_.mesh, specs);
@@ -422,8 +410,8 @@ class Builder {
   using ClassKey = std::tuple<int, int, int, std::vector<Assignment>>;
   std::map<ClassKey, std::shared_ptr<const OpTable>> tables_of_class_;
   SpecTables tables_;
-  std::vector<int> types_;        // per value
-  std::vector<int> source_list_;  // per value; -1: not stored
+  std::vector<int> types_;     // per value
+  std::vector<End> supplier_;  // per value: its producer's node or its source node
 };
 
 }  // namespace

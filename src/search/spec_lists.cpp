@@ -17,13 +17,6 @@ SpecList canonical_specs(const Shape& shape, const Mesh& mesh) {
   return specs;
 }
 
-void add_missing(SpecList& list, std::set<Spec>& have, const SpecList& more, bool partial_too) {
-  for (const Spec& spec : more) {
-    if (!partial_too && !spec.partial.empty()) continue;
-    if (have.insert(spec).second) list.push_back(spec);
-  }
-}
-
 SpecList reduced(SpecList specs) {
   for (Spec& spec : specs) {
     spec.partial.clear();

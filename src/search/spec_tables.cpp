@@ -36,25 +36,31 @@ std::size_t SpecTables::KeyHash::operator()(const std::vector<int>& key) const {
 }
 
 int SpecTables::type_of(const Value& value) {
-  std::vector<int> key = {static_cast<int>(value.dtype)};
+  key_.assign({static_cast<int>(value.dtype)});
   for (std::int64_t extent : value.shape) {
-    key.push_back(static_cast<int>(extent & 0xffffffff));
-    key.push_back(static_cast<int>(extent >> 32));
+    key_.push_back(static_cast<int>(extent & 0xffffffff));
+    key_.push_back(static_cast<int>(extent >> 32));
   }
-  const auto [found, is_new] =
-      type_ids_.try_emplace(std::move(key), static_cast<int>(types_.size()));
-  if (is_new) types_.push_back({value.shape, value.dtype});
-  return found->second;
+  const auto found = type_ids_.find(key_);
+  if (found != type_ids_.end()) return found->second;
+  types_.push_back({value.shape, value.dtype});
+  return type_ids_.emplace(key_, static_cast<int>(types_.size()) - 1).first->second;
 }
 
 int SpecTables::spec_id(const Spec& spec) {
-  return spec_ids_.try_emplace(spec, static_cast<int>(spec_ids_.size())).first->second;
+  const int id = spec_ids_.try_emplace(spec, static_cast<int>(spec_ids_.size())).first->second;
+  have_.resize(spec_ids_.size());
+  return id;
 }
 
 int SpecTables::list_of(const SpecList& specs) {
   std::vector<int> ids;
   ids.reserve(specs.size());
   for (const Spec& spec : specs) ids.push_back(spec_id(spec));
+  return list_of(specs, std::move(ids));
+}
+
+int SpecTables::list_of(const SpecList& specs, std::vector<int> ids) {
   const auto [found, is_new] = list_ids_.try_emplace(ids, static_cast<int>(lists_.size()));
   if (!is_new) return found->second;
   List list{std::make_shared<const SpecList>(specs), std::move(ids), {}, {}, {}};
@@ -72,47 +78,53 @@ int SpecTables::list_of(const SpecList& specs) {
   return found->second;
 }
 
+void SpecTables::add_missing(SpecList& specs, std::vector<int>& ids, const List& more,
+                             bool partial_too) {
+  for (int id : ids) have_[static_cast<std::size_t>(id)] = 1;
+  for (std::size_t i = 0; i < more.distinct.size(); ++i) {
+    if (!partial_too && !more.distinct[i].partial.empty()) continue;
+    if (have_[static_cast<std::size_t>(more.distinct_ids[i])] != 0) continue;
+    specs.push_back(more.distinct[i]);
+    ids.push_back(more.distinct_ids[i]);
+  }
+  for (int id : ids) have_[static_cast<std::size_t>(id)] = 0;
+}
+
 int SpecTables::united(const std::vector<int>& lists, bool partial_too) {
-  std::vector<int> key = lists;
-  key.push_back(partial_too ? 1 : 0);
-  const auto [found, is_new] = united_.try_emplace(std::move(key), -1);
-  if (!is_new) return found->second;
+  const auto [list, is_new] = kept(united_, {partial_too ? 1 : 0}, lists);
+  if (!is_new) return list;
   SpecList specs;
-  std::set<Spec> have;
-  for (int list : lists) add_missing(specs, have, at(list).distinct, partial_too);
-  return found->second = list_of(specs);
+  std::vector<int> ids;
+  for (int part : lists) add_missing(specs, ids, at(part), partial_too);
+  return list = list_of(specs, std::move(ids));
 }
 
 int SpecTables::canonical_and(int type_id, const std::vector<int>& lists) {
-  std::vector<int> key = lists;
-  key.push_back(type_id);
-  const auto [found, is_new] = canonical_.try_emplace(std::move(key), -1);
-  if (!is_new) return found->second;
+  const auto [list, is_new] = kept(canonical_, {type_id}, lists);
+  if (!is_new) return list;
   SpecList specs = canonical_specs(type(type_id).shape, model_.mesh());
-  std::set<Spec> have(specs.begin(), specs.end());
-  for (int list : lists) add_missing(specs, have, at(list).distinct, false);
-  return found->second = list_of(specs);
+  std::vector<int> ids;
+  for (const Spec& spec : specs) ids.push_back(spec_id(spec));
+  for (int part : lists) add_missing(specs, ids, at(part), false);
+  return list = list_of(specs, std::move(ids));
 }
 
 const std::vector<double>& SpecTables::bytes(int type_id, int list) {
-  const auto [found, is_new] = bytes_.try_emplace({type_id, list});
-  if (!is_new) return found->second;
+  const auto [bytes, is_new] = kept(bytes_, {type_id, list});
+  if (!is_new) return bytes;
   const std::vector<double>& distinct = distinct_bytes(type_id, list);
-  for (int place : at(list).place) {
-    found->second.push_back(distinct[static_cast<std::size_t>(place)]);
-  }
-  return found->second;
+  for (int place : at(list).place) bytes.push_back(distinct[static_cast<std::size_t>(place)]);
+  return bytes;
 }
 
 const std::vector<double>& SpecTables::distinct_bytes(int type_id, int list) {
-  const auto [found, is_new] = distinct_bytes_.try_emplace({type_id, list});
-  if (!is_new) return found->second;
+  const auto [bytes, is_new] = kept(distinct_bytes_, {type_id, list});
+  if (!is_new) return bytes;
   const Type& of = type(type_id);
   for (const Spec& spec : at(list).distinct) {
-    found->second.push_back(
-        static_cast<double>(local_bytes(spec, of.shape, of.dtype, model_.mesh())));
+    bytes.push_back(static_cast<double>(local_bytes(spec, of.shape, of.dtype, model_.mesh())));
   }
-  return found->second;
+  return bytes;
 }
 
 CostTable SpecTables::classes_of(int from, int to) const {
@@ -129,11 +141,8 @@ CostTable SpecTables::classes_of(int from, int to) const {
 }
 
 SpecTables::Edge SpecTables::edge(int type_id, int from, const std::vector<int>& to) {
-  std::vector<int> key = to;
-  key.push_back(from);
-  key.push_back(type_id);
-  const auto [found, is_new] = edges_.try_emplace(std::move(key));
-  if (!is_new) return found->second;
+  const auto [known, is_new] = kept(edges_, {type_id, from}, to);
+  if (!is_new) return known;
   CostTable cost, peak;
   if (to.size() == 1) {
     cost = classes_of(from, to.front());
@@ -150,7 +159,7 @@ SpecTables::Edge SpecTables::edge(int type_id, int from, const std::vector<int>&
   edge.free = std::all_of(cost.values.begin(), cost.values.end(), [](double c) { return c == 0; });
   edge.cost = problem_.add_table(std::move(cost));
   if (limited_) edge.peak = problem_.add_table(std::move(peak));
-  return found->second = edge;
+  return known = edge;
 }
 
 void SpecTables::add_class_prices(int type_id, int from, int to, CostTable& cost, CostTable& peak) {
@@ -203,8 +212,8 @@ void SpecTables::add_prices(int type_id, int from, const std::vector<int>& to, s
 }
 
 SpecTables::Edge SpecTables::equal_only(Edge edge, int from, int to) {
-  const auto [found, is_new] = equal_only_.try_emplace({edge.cost, from, to}, edge);
-  if (!is_new) return found->second;
+  const auto [known, is_new] = kept(equal_only_, {edge.cost, from, to});
+  if (!is_new) return known;
   CostTable cost = problem_.tables[static_cast<std::size_t>(edge.cost)];
   const auto forbid_others = [&cost](const std::vector<int>& rows,
                                      const std::vector<int>& columns) {
@@ -219,14 +228,14 @@ SpecTables::Edge SpecTables::equal_only(Edge edge, int from, int to) {
   } else {
     forbid_others(at(from).distinct_ids, at(to).distinct_ids);
   }
-  found->second.cost = problem_.add_table(std::move(cost));
-  found->second.free = false;
-  return found->second;
+  edge.cost = problem_.add_table(std::move(cost));
+  edge.free = false;
+  return known = edge;
 }
 
 int SpecTables::copies(int type_id, int from, int to) {
-  const auto [found, is_new] = copies_.try_emplace({type_id, from, to}, -1);
-  if (!is_new) return found->second;
+  const auto [copies, is_new] = kept(copies_, {type_id, from, to});
+  if (!is_new) return copies;
   const std::vector<double>& bytes_to = distinct_bytes(type_id, to);
   CostTable table = classes_of(from, to);
   std::size_t i = 0;
@@ -235,7 +244,7 @@ int SpecTables::copies(int type_id, int from, int to) {
       table.values[i] = row == at(to).distinct_ids[c] ? 0.0 : bytes_to[c];
     }
   }
-  return found->second = problem_.add_table(std::move(table));
+  return copies = problem_.add_table(std::move(table));
 }
 
 }  // namespace autopar

@@ -70,9 +70,24 @@ class SpecTables {
   template <class T>
   using ByKey = std::unordered_map<std::vector<int>, T, KeyHash>;
 
+  // What is kept for a key, and whether it is new. Most keys are known: a look-up allocates
+  // nothing.
+  template <class T>
+  std::pair<T&, bool> kept(ByKey<T>& map, std::initializer_list<int> first,
+                           const std::vector<int>& more = {}) {
+    key_.assign(first);
+    key_.insert(key_.end(), more.begin(), more.end());
+    const auto found = map.find(key_);
+    if (found != map.end()) return {found->second, false};
+    return {map.emplace(key_, T()).first->second, true};
+  }
+
   const List& at(int list) const { return lists_[static_cast<std::size_t>(list)]; }
   const Type& type(int type) const { return types_[static_cast<std::size_t>(type)]; }
   int spec_id(const Spec& spec);
+  int list_of(const SpecList& specs, std::vector<int> ids);
+  // Appends what is not there yet; without specs that have partial sums unless `partial_too`.
+  void add_missing(SpecList& specs, std::vector<int>& ids, const List& more, bool partial_too);
   const std::vector<double>& distinct_bytes(int type, int list);
   // All zero, by the classes of equal specs.
   CostTable classes_of(int from, int to) const;
@@ -89,6 +104,8 @@ class SpecTables {
   ByKey<int> type_ids_, list_ids_, united_, canonical_, copies_;
   ByKey<std::vector<double>> bytes_, distinct_bytes_;
   ByKey<Edge> edges_, equal_only_;
+  std::vector<int> key_;    // scratch of kept()
+  std::vector<char> have_;  // scratch of add_missing(): by spec id; all 0 between calls
 };
 
 }  // namespace autopar
