@@ -110,6 +110,10 @@ class Builder {
     out_.choices_of_op.resize(graph_.ops.size());
     table_of_op_.resize(graph_.ops.size());
     supplier_.resize(graph_.values.size());
+    // About as many nodes as there are: ops, stored values and hubs.
+    out_.problem.nodes.reserve(graph_.values.size());
+    out_.specs_of_node.reserve(graph_.values.size());
+    out_.op_of_node.reserve(graph_.values.size());
     for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
       const OpId id(static_cast<std::int64_t>(o));
       AUTOPAR_TRY(table, table_for(id, batch[o]));
@@ -264,6 +268,7 @@ class Builder {
       AUTOPAR_TRY(output, connect_output(id, from, places.output_edge));
       places.output = output;
     }
+    reader_edges_.clear();
     // The ports of one op that read this value share an edge.
     for (std::size_t u = 0; u < readers.uses.size();) {
       std::vector<int> lists;
@@ -273,8 +278,7 @@ class Builder {
       }
       std::sort(lists.begin(), lists.end());
       lists.erase(std::unique(lists.begin(), lists.end()), lists.end());
-      const int edge = connect_op(id, from, op, lists);
-      if (is_view(graph_.op(op))) places.reader_edges[op] = edge;
+      reader_edges_.emplace_back(op, connect_op(id, from, op, lists));
     }
     if (limited()) charge(id, places);
     return Ok{};
@@ -284,7 +288,6 @@ class Builder {
   struct Places {
     End spec, hub, output;
     int hub_edge = -1, output_edge = -1;
-    std::map<OpId, int> reader_edges;  // of views; -1: no edge
   };
 
   void charge(ValueId id, const Places& places) {
@@ -310,7 +313,7 @@ class Builder {
                       tables_.copies(type_of(id), source.list, places.output.list));
           break;
         case Kind::kToReader: {
-          const int edge = places.reader_edges.at(c.reader);
+          const int edge = reader_edge(c.reader);
           if (edge < 0) break;
           use_of_edge(edge, c,
                       tables_.copies(type_of(id), source.list,
@@ -319,6 +322,13 @@ class Builder {
         }
       }
     }
+  }
+
+  int reader_edge(OpId reader) const {
+    const auto found = std::find_if(reader_edges_.begin(), reader_edges_.end(),
+                                    [&](const auto& edge) { return edge.first == reader; });
+    AUTOPAR_CHECK(found != reader_edges_.end(), "a charge for a reader that does not read");
+    return found->second;
   }
 
   void use_of_edge(int edge, const MemoryCharge& charge, int table) {
@@ -412,6 +422,7 @@ class Builder {
   SpecTables tables_;
   std::vector<int> types_;     // per value
   std::vector<End> supplier_;  // per value: its producer's node or its source node
+  std::vector<std::pair<OpId, int>> reader_edges_;  // of the value at hand; -1: no edge
 };
 
 }  // namespace
