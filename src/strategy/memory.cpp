@@ -131,6 +131,12 @@ class Trees {
 
   // Linear in (number of copies) x (number of their ends), both small.
   void add_charges(const std::vector<int>& tree) {
+    const Copy& first = at(tree.front());
+    if (tree.size() == 1) {
+      if (first.begin >= first.end) return;
+      charges_.push_back({first.in_full, first.value, {}, first.begin, first.end});
+      return;
+    }
     std::vector<int> times;
     for (int c : tree) {
       if (at(c).begin >= at(c).end) continue;
@@ -139,44 +145,44 @@ class Trees {
     }
     std::sort(times.begin(), times.end());
     times.erase(std::unique(times.begin(), times.end()), times.end());
-    std::map<std::pair<int, bool>, std::size_t> open;  // charges that end where the next may begin
+    below_.resize(copies_.size());
+    open_.resize(2 * copies_.size(), -1);
     for (std::size_t t = 0; t + 1 < times.size(); ++t) {
-      charge_alive(tree, times[t], times[t + 1], open);
+      charge_alive(tree, times[t], times[t + 1]);
     }
   }
 
-  void charge_alive(const std::vector<int>& tree, int begin, int end,
-                    std::map<std::pair<int, bool>, std::size_t>& open) {
-    // Copies come after what they are made from. `below`: alive ones in the subtree of each.
-    std::map<int, int> below;
+  void charge_alive(const std::vector<int>& tree, int begin, int end) {
+    for (int c : tree) below_[static_cast<std::size_t>(c)] = 0;
     int alive = 0;
+    // Copies come after what they are made from.
     for (auto c = tree.rbegin(); c != tree.rend(); ++c) {
       const Copy& copy = at(*c);
       const bool lives = copy.begin <= begin && copy.end >= end && copy.begin < copy.end;
       alive += lives;
-      const int count = below[*c] += lives;
-      if (copy.parent >= 0) below[copy.parent] += count;
+      const int count = below_[static_cast<std::size_t>(*c)] += lives;
+      if (copy.parent >= 0) below_[static_cast<std::size_t>(copy.parent)] += count;
     }
     if (alive == 0) return;
     int top = tree.front();
     for (int c : tree) {
-      if (below[c] == alive) top = c;
+      if (below_[static_cast<std::size_t>(c)] == alive) top = c;
     }
     for (int c : tree) {
-      if (c != top && (below[c] == 0 || below[c] == alive)) continue;
-      charge(c, c == top, begin, end, open);
+      const int below = below_[static_cast<std::size_t>(c)];
+      if (c != top && (below == 0 || below == alive)) continue;
+      charge(c, c == top, begin, end);
     }
   }
 
-  void charge(int c, bool in_full, int begin, int end,
-              std::map<std::pair<int, bool>, std::size_t>& open) {
-    const auto found = open.find({c, in_full});
-    if (found != open.end() && charges_[found->second].end == begin) {
-      charges_[found->second].end = end;
+  void charge(int c, bool in_full, int begin, int end) {
+    int& open = open_[2 * static_cast<std::size_t>(c) + (in_full ? 1 : 0)];
+    if (open >= 0 && charges_[static_cast<std::size_t>(open)].end == begin) {
+      charges_[static_cast<std::size_t>(open)].end = end;
       return;
     }
     const Copy& copy = at(c);
-    open[{c, in_full}] = charges_.size();
+    open = static_cast<int>(charges_.size());
     charges_.push_back(in_full ? MemoryCharge{copy.in_full, copy.value, {}, begin, end}
                                : MemoryCharge{copy.by_edge, copy.from, copy.reader, begin, end});
   }
@@ -189,6 +195,10 @@ class Trees {
   std::vector<int> tree_of_;
   std::vector<std::vector<int>> trees_;  // copies in order
   std::vector<MemoryCharge> charges_;
+  std::vector<int> below_;  // per copy the alive ones in its subtree
+  // Per copy, by edge and in full, its last charge, which goes on where the next would begin at its
+  // end; -1: none.
+  std::vector<int> open_;
 };
 
 }  // namespace
