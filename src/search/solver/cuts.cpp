@@ -10,6 +10,7 @@ namespace {
 constexpr int kMostPivots = 5000;
 constexpr int kDantzigPivots = 1000;  // then by Bland's rule, which ends
 constexpr double kZero = 1e-11;
+constexpr double kEntryWork = 0.25;  // entries are read one after the other
 
 constexpr int kSteps = 60;
 constexpr int kPasses = 24;  // of a step
@@ -31,28 +32,35 @@ class Simplex {
       : cuts_(cuts),
         rows_(most.size()),
         columns_(cuts.size() + 2 * rows_),
-        cost_(columns_ + 1, 0.0),
-        basis_(rows_ + 1, 0),
-        table_(rows_ + 1, Vector(columns_ + 1, 0.0)) {
+        cost_(columns_ + 1, 0.0) {
+    std::vector<std::size_t> first;  // of each part
     for (std::size_t i = 0; i < cuts.size(); ++i) {
       cost_[i] = cuts[i].cost;
-      table_[rows_][i] = 1;
+      if (at(cuts[i].part) == first.size()) first.push_back(i);
     }
-    table_[rows_][columns_] = 1;  // the last column is what is on the right
+    basis_.assign(rows_ + first.size(), 0);
+    table_.assign(basis_.size(), Vector(columns_ + 1, 0.0));  // last in a row: what is on the right
+    for (std::size_t i = 0; i < cuts.size(); ++i) table_[rows_ + at(cuts[i].part)][i] = 1;
+    for (std::size_t p = 0; p < first.size(); ++p) {
+      basis_[rows_ + p] = first[p];
+      table_[rows_ + p][columns_] = 1;
+    }
     for (std::size_t r = 0; r < rows_; ++r) {
       cost_[over(r)] = most[r];
-      const bool fits = cuts[0].excess[r] <= 0;
+      double excess = 0;
+      for (std::size_t i : first) excess += cuts[i].excess[r];
+      const bool fits = excess <= 0;
       const double sign = fits ? 1 : -1;
       for (std::size_t i = 0; i < cuts.size(); ++i) {
-        table_[r][i] = sign * (cuts[i].excess[r] - cuts[0].excess[r]);
+        table_[r][i] = sign * (cuts[i].excess[r] - cuts[first[at(cuts[i].part)]].excess[r]);
       }
       table_[r][over(r)] = -sign;
       table_[r][left(r)] = sign;
-      table_[r][columns_] = -sign * cuts[0].excess[r];
+      table_[r][columns_] = -sign * excess;
       basis_[r] = fits ? left(r) : over(r);
     }
     // Costs are kept reduced: 0 in the basis.
-    for (std::size_t r = 0; r <= rows_; ++r) {
+    for (std::size_t r = 0; r < basis_.size(); ++r) {
       const double factor = cost_[basis_[r]];
       for (std::size_t j = 0; j <= columns_ && factor != 0; ++j) cost_[j] -= factor * table_[r][j];
     }
@@ -60,9 +68,13 @@ class Simplex {
 
   Master run() {
     for (int pivots = 0; pivots < kMostPivots && pivot(pivots >= kDantzigPivots);) ++pivots;
-    Master result = {.value = -cost_[columns_]};
+    Master result = {.value = -cost_[columns_], .work = work_};
     for (std::size_t r = 0; r < rows_; ++r) {
       result.multipliers.push_back(std::max(0.0, cost_[left(r)]));
+    }
+    result.shares.assign(cuts_.size(), 0.0);
+    for (std::size_t r = 0; r < basis_.size(); ++r) {
+      if (basis_[r] < cuts_.size()) result.shares[basis_[r]] = table_[r][columns_];
     }
     return result;
   }
@@ -81,19 +93,19 @@ class Simplex {
       least = cost_[j];
     }
     if (in == columns_) return false;
-    std::size_t out = rows_ + 1;
+    std::size_t out = basis_.size();
     double ratio = kInfinity;
-    for (std::size_t r = 0; r <= rows_; ++r) {
+    for (std::size_t r = 0; r < basis_.size(); ++r) {
       if (!(table_[r][in] > kZero)) continue;
       const double its = table_[r][columns_] / table_[r][in];
-      if (its > ratio || (its == ratio && basis_[r] > basis_[out])) continue;
+      if (its > ratio || (its == ratio && out < basis_.size() && basis_[r] > basis_[out])) continue;
       ratio = its;
       out = r;
     }
-    if (out > rows_) return false;
+    if (out == basis_.size()) return false;
     const double by = table_[out][in];
     for (double& value : table_[out]) value /= by;
-    for (std::size_t r = 0; r <= rows_; ++r) {
+    for (std::size_t r = 0; r < basis_.size(); ++r) {
       if (r != out) subtract(table_[r], table_[out], table_[r][in]);
     }
     subtract(cost_, table_[out], cost_[in]);
@@ -101,8 +113,9 @@ class Simplex {
     return true;
   }
 
-  static void subtract(Vector& row, const Vector& other, double factor) {
+  void subtract(Vector& row, const Vector& other, double factor) {
     if (factor == 0) return;
+    work_ += kEntryWork * static_cast<double>(row.size());
     for (std::size_t j = 0; j < row.size(); ++j) row[j] -= factor * other[j];
   }
 
@@ -111,6 +124,7 @@ class Simplex {
   Vector cost_;
   std::vector<std::size_t> basis_;
   std::vector<Vector> table_;
+  double work_ = 0;
 };
 
 class CuttingPlanes {

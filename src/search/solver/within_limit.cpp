@@ -6,15 +6,21 @@
 #include "search/solver/find_prices.hpp"
 #include "search/solver/reduce.hpp"
 #include "search/solver/repair.hpp"
+#include "search/solver/sift.hpp"
 
 namespace autopar::solver {
 namespace {
 
 constexpr int kRounds = 30;
 constexpr std::size_t kManyTimes = 8, kWorstTimes = 4;
-constexpr double kManyEntries = 5e5;  // of all tables; smaller problems need no such beginning
-constexpr double kPricesPart = 0.3;   // of the work that is left, for where to begin
-constexpr double kRoundPart = 0.2;    // of the work that is left, for a round before the last
+constexpr double kManyEntries = 5e5;       // of all tables; smaller problems need no such beginning
+constexpr double kPricesPart = 0.3;        // of the work that is left, for where to begin
+constexpr double kRoundPart = 0.2;         // of the work that is left, for a round before the last
+constexpr double kSiftPart = 0.9;          // of the work that is left
+constexpr std::size_t kNodesToSift = 200;  // fewer are looked through
+// A gap below this part of the value is left, where it took more than that work.
+constexpr double kCloseEnough = 2e-3;
+constexpr double kDearSift = 3e8;
 constexpr double kRepairPart = 0.05;  // of the work that is left, for a repair
 
 class LimitedSearch {
@@ -24,7 +30,8 @@ class LimitedSearch {
         cutoff_(cutoff),
         budget_(budget),
         report_(report),
-        all_(build_network(problem, maximal_times(problem))) {
+        all_(build_network(problem, maximal_times(problem))),
+        to_sift_(!budget.patient && problem.nodes.size() >= kNodesToSift) {
     label_of_.resize(problem.nodes.size());
     for (std::size_t n = 0; n < problem.nodes.size(); ++n) {
       label_of_[n].assign(problem.nodes[n].cost.size(), 0);
@@ -51,6 +58,12 @@ class LimitedSearch {
       {
         const BudgetShare share(budget_, whole ? 1.0 : kRoundPart);
         solve_relaxed();
+      }
+      if (to_sift_ && bound_ < cutoff_) {
+        const double work = budget_.work;
+        sift_met();
+        const bool close = bound_ >= cutoff_ * (1 - kCloseEnough);
+        if (close && budget_.work - work > kDearSift) break;
       }
       // Without further times, the relaxed problem is the whole as far as can be seen.
       if (times_.size() == before && whole) break;
@@ -86,6 +99,20 @@ class LimitedSearch {
     for (const auto& [time, price] : prices_) times_.insert(time);
   }
 
+  // What was met so far differs in parts that choose apart, if anything does.
+  void sift_met() {
+    const BudgetShare share(budget_, kSiftPart);
+    const SiftState state = {
+        .labels_of = [this](const auto& choices) { return labels_of(choices); },
+        .take = [this](std::vector<int> labels) { keep(std::move(labels)); },
+        .raise = [this](double bound) { raise(bound); },
+        .best = best_labels_,
+        .bound = bound_,
+        .cutoff = cutoff_};
+    sift(problem_, *all_, std::move(met_), prices_, budget_, state);
+    to_sift_ = false;
+  }
+
   // Solves with the rows so far, unless the labelling that its multipliers favour does not fit at
   // further times: these come first.
   void solve_relaxed() {
@@ -107,12 +134,23 @@ class LimitedSearch {
         options);
   }
 
+  std::vector<int> labels_of(const std::vector<int>& choices) const {
+    std::vector<int> labels(choices.size());
+    for (std::size_t n = 0; n < choices.size(); ++n) labels[n] = label_of_[n][at(choices[n])];
+    return labels;
+  }
+
   // Rows for where these choices do not fit; then the choices themselves, repaired.
   void take(const std::vector<int>& choices) {
     if (choices.empty()) return;
-    std::vector<int> labels(choices.size());
-    for (std::size_t n = 0; n < choices.size(); ++n) labels[n] = label_of_[n][at(choices[n])];
+    std::vector<int> labels = labels_of(choices);
     add_overfull_times(labels);
+    if (to_sift_) met_.push_back(labels);
+    keep(std::move(labels));
+  }
+
+  // Repaired, where it is better.
+  void keep(std::vector<int> labels) {
     double work = 0;
     const double allowed = kRepairPart * std::min(budget_.work_limit - budget_.work, 1e10);
     const bool fits = repair(*all_, labels, allowed, work);
@@ -124,6 +162,7 @@ class LimitedSearch {
     cutoff_ = std::min(cutoff_, budget_.strictly_below(value));
     best_.value = value;
     best_.labels = lift(*all_, labels);
+    best_labels_ = std::move(labels);
     report_(bound_, best_.labels);
   }
 
@@ -166,6 +205,9 @@ class LimitedSearch {
   Prices prices_;
   double bound_ = 0;
   Found best_;
+  std::vector<int> best_labels_;  // of all_
+  bool to_sift_;
+  std::vector<std::vector<int>> met_;  // until then; labels of all_
 };
 
 }  // namespace

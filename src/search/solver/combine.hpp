@@ -1,0 +1,29 @@
+// The best choice of one variant per part within the capacities: a linear program over mixes of
+// variants, which gives the rows' prices, and a choice close to it.
+//
+// Parts are many and rows that matter few, so nearly all parts have a single variant in the best
+// mix.
+#pragma once
+
+#include <map>
+
+#include "search/solver/explore.hpp"
+#include "search/solver/variants.hpp"
+
+namespace autopar::solver {
+
+struct Combination {
+  double value = kInfinity;           // of the best mix
+  bool fits = false;                  // the mix does
+  std::map<int, double> prices = {};  // per row, where not 0
+  std::vector<int> full_rows = {};    // that the mix nearly fills, a few of each stretch of time
+  std::vector<int> variants = {};     // one per part, within the capacities; or empty
+  double cost = kInfinity;            // theirs
+};
+
+// `rows` are those that the program begins with; it gets those that it needed. `prices`: near the
+// best, to begin with.
+Combination combine(const Parts& parts, const Vector& capacity, const std::map<int, double>& prices,
+                    std::vector<int>& rows, double below, Budget& budget);
+
+}  // namespace autopar::solver

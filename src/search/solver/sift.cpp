@@ -1,0 +1,157 @@
+#include "search/solver/sift.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "search/solver/combine.hpp"
+#include "search/solver/fold.hpp"
+#include "search/solver/reduce.hpp"
+
+namespace autopar::solver {
+namespace {
+
+constexpr int kRounds = 12;
+constexpr double kNodeWork = 20;        // of finding like nodes, per node and edge
+constexpr double kReducingPart = 0.25;  // of its work counts: what it leaves must be looked at too
+constexpr int kPasses = 24;
+constexpr int kFewPasses = 4;
+constexpr double kSettled = 0.02;      // so many passes gain less than this part of the gap
+constexpr double kCloseEnough = 2e-3;  // of the value
+constexpr double kConverged = 2e-4;    // the bound is as good as the mix
+constexpr double kImproved = 1e-4;
+constexpr std::size_t kPoolSize = 24;
+
+class Sift {
+ public:
+  Sift(const Problem& problem, const Network& all, std::vector<std::vector<int>> pool,
+       Budget& budget, const SiftState& state)
+      : problem_(problem),
+        all_(all),
+        like_(fold(all)),
+        pool_(std::move(pool)),
+        budget_(budget),
+        state_(state) {
+    budget.add(kNodeWork * static_cast<double>(all.nodes.size() + all.edges.size()));
+  }
+
+  void run(Prices& prices) {
+    std::map<int, double> by_row;
+    for (std::size_t r = 0; r < all_.row_time.size(); ++r) {
+      const auto price = prices.find(all_.row_time[r]);
+      if (price == prices.end()) continue;
+      by_row[static_cast<int>(r)] = price->second;
+      rows_.push_back(static_cast<int>(r));
+    }
+    int without_news = 0;
+    for (int round = 0; round < kRounds && !budget_.over() && !pool_.empty(); ++round) {
+      const double value = state_.cutoff, bound = state_.bound;
+      const Combination mix = combine_pool(by_row);
+      if (mix.value == kInfinity || state_.bound >= state_.cutoff) break;
+      by_row = mix.prices;
+      full_rows_ = mix.full_rows;
+      price_whole(by_row, prices);
+      if (state_.bound >= state_.cutoff * (1 - kCloseEnough)) break;
+      const bool converged = mix.fits && mix.value - state_.bound <= kConverged * mix.value;
+      const bool better =
+          state_.cutoff < value * (1 - kImproved) || state_.bound > bound * (1 + kImproved);
+      without_news = better || !mix.fits ? 0 : without_news + 1;
+      if (without_news >= (converged ? 1 : 3)) break;
+    }
+  }
+
+ private:
+  void meet(const std::vector<int>& labels) {
+    if (labels.empty()) return;
+    const auto known = std::find(pool_.begin(), pool_.end(), labels);
+    if (known != pool_.end()) {
+      std::rotate(known, known + 1, pool_.end());
+      return;
+    }
+    if (pool_.size() == kPoolSize) pool_.erase(pool_.begin());
+    pool_.push_back(labels);
+  }
+
+  Combination combine_pool(const std::map<int, double>& prices) {
+    meet(state_.best);
+    double work = 0;
+    const Parts parts = split_into_parts(all_, like_, pool_.back(), pool_, work);
+    budget_.add(work);
+    Combination mix = combine(parts, all_.capacity, prices, rows_, state_.cutoff, budget_);
+    if (!mix.variants.empty() && mix.cost < state_.cutoff) {
+      state_.take(labels_of(parts, mix.variants));
+    }
+    return mix;
+  }
+
+  // The whole at these prices: a bound, and what is favoured.
+  void price_whole(const std::map<int, double>& by_row, Prices& prices) {
+    bool known = net_ != nullptr;
+    for (const auto& [row, price] : by_row)
+      known = known && times_.count(all_.row_time[at(row)]) > 0;
+    if (!known) build();
+    if (net_->impossible) return state_.raise(state_.cutoff);
+    Prices now;
+    for (const auto& [row, price] : by_row) now[all_.row_time[at(row)]] = price;
+    Vector multipliers;
+    for (int time : net_->row_time) {
+      const auto price = now.find(time);
+      multipliers.push_back(price == now.end() ? 0.0 : price->second);
+    }
+    dual_->set_multipliers(multipliers);
+    settle();
+    if (dual_->exhausted()) return state_.raise(state_.cutoff);
+    if (dual_->bound() > state_.bound) prices = std::move(now);
+    state_.raise(dual_->bound());
+    std::vector<int> labels = dual_->decode();
+    dual_->improve(labels);
+    meet(state_.labels_of(lift(*net_, labels)));
+  }
+
+  void build() {
+    for (int row : rows_) times_.insert(all_.row_time[at(row)]);
+    for (int row : full_rows_) times_.insert(all_.row_time[at(row)]);
+    dual_.reset();
+    net_ = build_network(problem_, std::vector<int>(times_.begin(), times_.end()));
+    const double before = net_->algebra.work();
+    reduce(*net_);
+    budget_.add(kReducingPart * (net_->algebra.work() - before));
+    forget_unused(*net_);
+    dual_.emplace(*net_);
+  }
+
+  void settle() {
+    double before = -kInfinity;
+    for (int pass = 1; pass <= kPasses && !dual_->exhausted() && !budget_.over(); ++pass) {
+      dual_->pass(kInfinity);
+      budget_.add(dual_->work_per_pass());
+      if (pass % kFewPasses != 0) continue;
+      const double missing = state_.cutoff < kInfinity ? std::abs(state_.cutoff - dual_->bound())
+                                                       : std::abs(dual_->bound());
+      if (dual_->bound() - before < kSettled * missing) return;
+      before = dual_->bound();
+    }
+  }
+
+  const Problem& problem_;
+  const Network& all_;
+  const Fold like_;
+  std::vector<std::vector<int>> pool_;  // the latest last
+  Budget& budget_;
+  const SiftState& state_;
+  std::vector<int> rows_;       // of the linear program
+  std::vector<int> full_rows_;  // of the mix
+  std::set<int> times_;         // of the network
+  std::unique_ptr<Network> net_;
+  std::optional<Dual> dual_;
+};
+
+}  // namespace
+
+void sift(const Problem& problem, const Network& all, std::vector<std::vector<int>> pool,
+          Prices& prices, Budget& budget, const SiftState& state) {
+  Sift(problem, all, std::move(pool), budget, state).run(prices);
+}
+
+}  // namespace autopar::solver
