@@ -3,6 +3,7 @@
 #include <random>
 
 #include "graphs.hpp"
+#include "search/rec/groups.hpp"
 #include "search/rec/level.hpp"
 #include "search/rec/meshes.hpp"
 
@@ -51,10 +52,10 @@ double least_cost(const rec::LevelProblem& problem) {
 }
 
 // Batches of n through two layers, widths that odd counts divide too.
-Graph layers_graph(std::int64_t batch, std::int64_t width) {
+Graph layers_graph(std::int64_t batch, std::int64_t width, int layers = 3) {
   GraphBuilder b;
   ValueId x = b.input("X", {batch, width});
-  for (int l = 0; l < 3; ++l) {
+  for (int l = 0; l < layers; ++l) {
     const std::string name = "l" + std::to_string(l);
     const ValueId w = b.parameter(name + ".w", {width, width});
     const ValueId v = b.parameter(name + ".v", {width, width});
@@ -96,6 +97,45 @@ TEST_CASE("rec: decisions of a level against all choices", "[rec]") {
   }
   INFO(optimal << " of " << wanted << " optimal, mean excess " << excess / wanted);
   CHECK(optimal > wanted * 9 / 10);
+}
+
+TEST_CASE("rec: the layers of a deep model are decided as one", "[rec]") {
+  const Cluster cluster = small_cluster({4, 2, 3});
+  std::size_t groups_before = 0;
+  for (const int layers : {20, 60}) {
+    INFO(layers);
+    const Graph graph = layers_graph(96, 48, layers);
+    const auto rules = rules_of(graph);
+    const SearchRequest request{graph, *rules, cluster};
+    const rec::Wiring wiring = rec::wiring_of(request);
+    const rec::Groups groups = rec::alike(wiring, {});
+    CHECK((groups_before == 0 || groups.ops.size() == groups_before));
+    groups_before = groups.ops.size();
+    double ops = 0;
+    for (const auto& group : groups.ops) ops += group.count;
+    CHECK(ops == static_cast<double>(graph.ops.size()));
+    double touches = 0, alone = 0;
+    for (const auto& port : groups.ports) touches += port.count;
+    for (const auto& port : rec::each_alone(wiring).ports) alone += port.count;
+    CHECK(touches == alone);
+
+    const Mesh mesh = rec::finest_mesh(cluster);
+    const rec::Allowed all(wiring.op_of_class.size());
+    rec::RecursionOptions options;
+    const auto each = rec::recurse(request, wiring, mesh, all, options);
+    options.few_ops = 0;
+    const auto as_one = rec::recurse(request, wiring, mesh, all, options);
+    REQUIRE(each);
+    REQUIRE(as_one);
+    CHECK(as_one->cost <= each->cost * 1.5);
+    REQUIRE(as_one->assignments.size() == graph.ops.size());
+    for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+      CHECK(specs_of(rules->rules[o], as_one->assignments[o], mesh));
+      const auto group = static_cast<std::size_t>(groups.group_of_op[o]);
+      const auto first = static_cast<std::size_t>(groups.ops[group].first);
+      CHECK(as_one->assignments[o] == as_one->assignments[first]);
+    }
+  }
 }
 
 TEST_CASE("rec: cuts of any device count become few axes", "[rec]") {

@@ -99,7 +99,7 @@ Status Attempts::make_joined(const BytePrices& prices, std::vector<Attempt>& mad
   const Mesh finest = finest_mesh(request.cluster);
   const SearchRequest plain = without_names(request);
   const Allowed all(wiring.op_of_class.size());
-  AUTOPAR_TRY(decisions, recurse(plain, wiring, finest, all, {prices, true, kRough}));
+  AUTOPAR_TRY(decisions, recurse(plain, wiring, finest, all, {prices, true, kRough, kFewOps}));
   cuts_seconds += clock.lap();
   const JoinedMeshes meshes(request.cluster, finest, decisions);
   std::map<JoinedMeshes::Joins, double> estimates;
@@ -171,7 +171,7 @@ Status Attempts::recurse_on(Attempt& attempt, BytePrices prices) {
   SearchRequest asked = request;
   asked.pins = kept.pins;
   AUTOPAR_TRY(allowed, allowed_on(kept, *model));
-  AUTOPAR_TRY(found, recurse(asked, wiring, attempt.mesh, allowed, {std::move(prices), true, {}}));
+  AUTOPAR_TRY(found, recurse(asked, wiring, attempt.mesh, allowed, {std::move(prices)}));
   attempt.found = std::move(found);
   attempt.all.resize(attempt.found.assignments.size());
   for (std::size_t o = 0; o < attempt.all.size(); ++o) {

@@ -5,6 +5,7 @@
 
 #include "autopar/cost.hpp"
 #include "search/boundary.hpp"
+#include "search/rec/groups.hpp"
 #include "search/rec/prices.hpp"
 
 namespace autopar::rec {
@@ -24,6 +25,7 @@ struct OpState {
     int kind = -1;   // Touch::kind
     int table = -1;  // RoleTable::id
     double byte_price = 0;
+    double count = 0;
     int prices = -1;
   };
   int op_class = -1;
@@ -32,16 +34,17 @@ struct OpState {
   std::vector<double> elements;  // before the cut
   std::vector<Choice> choices;   // of the level at hand
   std::vector<Port> ports;
-  Row costs;  // per choice
-  int cost = -1;
+  Row costs;      // per choice
+  int cost = -1;  // of so many:
+  double cost_count = 0;
   double weight = 0;
 };
 
 // An input or parameter: how it lies is decided like an op.
 struct Store {
-  int star = -1;
-  Spec spec;    // so far
-  Shape local;  // on a device
+  int star = -1;  // group
+  Spec spec;      // so far
+  Shape local;    // on a device
 };
 
 class Recursion {
@@ -57,19 +60,17 @@ class Recursion {
 
   Result<Decisions> run() {
     AUTOPAR_RETURN_IF_ERROR(fix_layouts());
+    const bool folds = graph_.ops.size() > options_.few_ops;
+    groups_ = folds ? alike(wiring_, marks()) : each_alone(wiring_);
     start();
     Decisions decisions;
     for (int axis = 0; axis < mesh_.rank(); ++axis) {
       AUTOPAR_TRY(cost, cut(axis));
       decisions.cost += cost;
-      if (axis == 0) decisions.weight_of_op = weights_;
+      if (axis == 0) set_weights(decisions);
     }
     decisions.cost += ops_cost_;
-    for (int state : state_of_op_) decisions.assignments.push_back(states_[index(state)].prefix);
-    for (Store& store : stores_) {
-      if (!stored_[index(store.star)].empty()) continue;
-      decisions.stored.emplace_back(wiring_.stars[index(store.star)].value, std::move(store.spec));
-    }
+    spread(decisions);
     return decisions;
   }
 
@@ -113,17 +114,41 @@ class Recursion {
       }
       states_.push_back(std::move(state));
     }
-    state_of_op_ = wiring_.class_of_op;
-    for (std::size_t s = 0; s < wiring_.stars.size(); ++s) {
-      if (!has_store(s)) continue;
-      const Shape& shape = graph_.value(wiring_.stars[s].value).shape;
-      stores_.push_back({static_cast<int>(s), replicated(shape.size()), shape});
+    for (const Groups::OpGroup& group : groups_.ops) {
+      state_of_group_.push_back(wiring_.class_of_op[index(group.first)]);
+    }
+    for (std::size_t g = 0; g < groups_.stars.size(); ++g) {
+      if (!has_store(g)) continue;
+      const Shape& shape = value_of(g).shape;
+      stores_.push_back({static_cast<int>(g), replicated(shape.size()), shape});
     }
   }
 
-  bool has_store(std::size_t s) const {
-    const StarOf& star = wiring_.stars[s];
+  // How the stars of a group are, all of them.
+  std::size_t first_star(std::size_t group) const { return index(groups_.stars[group].first); }
+  const StarOf& star_of(std::size_t group) const { return wiring_.stars[first_star(group)]; }
+  const Value& value_of(std::size_t group) const { return graph_.value(star_of(group).value); }
+
+  bool has_store(std::size_t group) const {
+    const StarOf& star = star_of(group);
     return star.updated_by >= 0 || (star.stored && !options_.byte_prices.empty());
+  }
+
+  // Where the request and the prices of bytes tell stars apart; empty: nowhere.
+  std::vector<int> marks() const {
+    const BytePrices& prices = options_.byte_prices;
+    std::map<std::tuple<std::vector<Spec>, std::vector<Spec>, std::vector<Spec>, double, double>,
+             int>
+        known;
+    std::vector<int> marks;
+    for (std::size_t s = 0; s < wiring_.stars.size(); ++s) {
+      const std::size_t value = wiring_.stars[s].value.index();
+      std::tuple key(stored_[s], hub_[s], output_[s], prices.empty() ? 0.0 : prices.made[value],
+                     prices.empty() ? 0.0 : prices.hub[value]);
+      const auto next = static_cast<int>(known.size());
+      marks.push_back(known.try_emplace(std::move(key), next).first->second);
+    }
+    return marks;
   }
 
   // One level: decides what the axis splits. Returns what the values cost on it.
@@ -136,7 +161,7 @@ class Recursion {
     RolePrices prices(*one_model);
     const std::size_t before = states_.size();
     std::vector<bool> open(before, false);
-    for (int state : state_of_op_) {
+    for (int state : state_of_group_) {
       if (open[index(state)]) continue;
       open[index(state)] = true;
       AUTOPAR_RETURN_IF_ERROR(open_state(states_[index(state)], axis, *model));
@@ -211,30 +236,63 @@ class Recursion {
     LevelProblem problem;
     const Tables tables = tables_of_stars(prices);
     add_stars(axis, tables, problem);
-    weights_.clear();
-    problem.nodes.reserve(graph_.ops.size() + stores_.size());
-    for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
-      OpState& state = states_[index(state_of_op_[o])];
-      if (state.cost < 0) state.cost = problem.add_cost(state.costs);
-      problem.add_node(state.cost, state.weight);
-      for (const Touch& touch : wiring_.touches_of_op[o]) {
-        const int port = port_of(state, touch, *tables[index(touch.star)], problem);
-        problem.add_port(touch.star, port, touch.output >= 0);
-      }
-      weights_.push_back(state.weight);
+    problem.nodes.reserve(groups_.ops.size() + stores_.size());
+    for (std::size_t g = 0; g < groups_.ops.size(); ++g) {
+      OpState& state = states_[index(state_of_group_[g])];
+      problem.add_node(cost_of(state, groups_.ops[g].count, problem), state.weight);
+      if (axis == 0) weights_.push_back(state.weight);
+      add_ports(state, groups_.first_port(g), groups_.first_port(g + 1), tables, problem);
     }
     for (const Store& store : stores_) add_store(store, axis, tables, problem);
     return problem;
   }
 
+  // So often there.
+  static double times(double count, double price) { return std::min(count * price, kNever); }
+
+  static int cost_of(OpState& state, double count, LevelProblem& problem) {
+    if (state.cost >= 0 && state.cost_count == count) return state.cost;
+    Row costs = state.costs;
+    for (double& cost : costs) cost = times(count, cost);
+    state.cost_count = count;
+    return state.cost = problem.add_cost(std::move(costs));
+  }
+
+  // Ports of one op group. A star group that is touched in several ways gets all of them at once.
+  void add_ports(OpState& state, std::size_t begin, std::size_t end, const Tables& tables,
+                 LevelProblem& problem) {
+    for (std::size_t p = begin; p < end;) {
+      const int star = groups_.ports[p].star;
+      std::size_t next = p + 1;
+      while (next < end && groups_.ports[next].star == star) ++next;
+      bool produces = false;
+      for (std::size_t q = p; q < next; ++q) produces |= groups_.ports[q].touch->output >= 0;
+      int prices = port_of(state, groups_.ports[p], *tables[index(star)], problem);
+      if (next > p + 1) {
+        PortPrices all = problem.prices[index(prices)];
+        for (std::size_t q = p + 1; q < next; ++q) {
+          const int other = port_of(state, groups_.ports[q], *tables[index(star)], problem);
+          const PortPrices& more = problem.prices[index(other)];
+          for (std::size_t i = 0; i < all.values.size(); ++i) {
+            all.values[i] = std::min(all.values[i] + more.values[i], kNever);
+          }
+        }
+        prices = problem.add_prices(std::move(all));
+      }
+      problem.add_port(star, prices, produces);
+      p = next;
+    }
+  }
+
   // The part of each value that is moved: as its producer leaves it, or as the reader that needs
   // most of it has it, whichever is less (a partial sum is scattered before it moves on).
   Tables tables_of_stars(RolePrices& prices) {
-    std::vector<double> made(wiring_.stars.size(), 0), read = made;
-    for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
-      const OpState& state = states_[index(state_of_op_[o])];
-      for (const Touch& touch : wiring_.touches_of_op[o]) {
-        const std::size_t s = index(touch.star);
+    std::vector<double> made(groups_.stars.size(), 0), read = made;
+    for (std::size_t g = 0; g < groups_.ops.size(); ++g) {
+      const OpState& state = states_[index(state_of_group_[g])];
+      for (std::size_t p = groups_.first_port(g); p < groups_.first_port(g + 1); ++p) {
+        const Touch& touch = *groups_.ports[p].touch;
+        const std::size_t s = index(groups_.ports[p].star);
         if (touch.output >= 0) {
           made[s] = state.elements[state.inputs + index(touch.output)];
         }
@@ -245,10 +303,10 @@ class Recursion {
       made[index(store.star)] = static_cast<double>(element_count(store.local));
     }
     Tables tables;
-    tables.reserve(wiring_.stars.size());
-    elements_.assign(wiring_.stars.size(), 0);
-    for (std::size_t s = 0; s < wiring_.stars.size(); ++s) {
-      const Value& value = graph_.value(wiring_.stars[s].value);
+    tables.reserve(groups_.stars.size());
+    elements_.assign(groups_.stars.size(), 0);
+    for (std::size_t s = 0; s < groups_.stars.size(); ++s) {
+      const Value& value = value_of(s);
       const double elements =
           made[s] > 0 && read[s] > 0 ? std::min(made[s], read[s]) : std::max(made[s], read[s]);
       const double all = static_cast<double>(element_count(value.shape));
@@ -261,27 +319,27 @@ class Recursion {
   // What a byte of a star's value is worth on a device, times the size of an element.
   double element_price(const std::vector<double>& byte_prices, std::size_t s) const {
     if (byte_prices.empty()) return 0;
-    const ValueId value = wiring_.stars[s].value;
-    return byte_prices[value.index()] * static_cast<double>(size_of(graph_.value(value).dtype));
+    return byte_prices[star_of(s).value.index()] * static_cast<double>(size_of(value_of(s).dtype));
   }
 
   void add_stars(int axis, const Tables& tables, LevelProblem& problem) const {
     const auto size = static_cast<double>(mesh_.axes[index(axis)].size);
-    for (std::size_t s = 0; s < wiring_.stars.size(); ++s) {
-      const StarOf& star = wiring_.stars[s];
+    for (std::size_t s = 0; s < groups_.stars.size(); ++s) {
+      const StarOf& star = star_of(s);
       const RoleTable& table = *tables[s];
       Row base(table.size(), 0.0);
-      if (!stored_[s].empty() && !has_store(s)) {
-        base = table[index(role_on(stored_[s].front(), axis))];
-      }
+      const auto& stored = stored_[first_star(s)];
+      if (!stored.empty() && !has_store(s)) base = table[index(role_on(stored.front(), axis))];
       if (star.is_output && star.update_of < 0) add_output(s, axis, table, base);
       const double held = element_price(options_.byte_prices.hub, s) * elements_[s];
       for (std::size_t role = 0; held > 0 && role < base.size(); ++role) {
         base[role] += role < kSplit ? held : held / size;
       }
+      for (double& price : base) price *= groups_.stars[s].count;
       if (star.stored) base[kPartial] = kForbidden;
-      if (!hub_[s].empty()) {
-        const auto only = index(role_on(hub_[s].front(), axis));
+      const auto& hub = hub_[first_star(s)];
+      if (!hub.empty()) {
+        const auto only = index(role_on(hub.front(), axis));
         for (std::size_t role = 0; role < base.size(); ++role) {
           if (role != only) base[role] = kForbidden;
         }
@@ -291,9 +349,10 @@ class Recursion {
   }
 
   void add_output(std::size_t s, int axis, const RoleTable& table, Row& base) const {
+    const auto& output = output_[first_star(s)];
     for (std::size_t hub = 0; hub < table.size(); ++hub) {
-      if (!output_[s].empty()) {
-        base[hub] += table[hub][index(role_on(output_[s].front(), axis))];
+      if (!output.empty()) {
+        base[hub] += table[hub][index(role_on(output.front(), axis))];
       } else if (hub == kPartial) {
         double least = table[hub][kWhole];  // an output must not leave as a partial sum
         for (std::size_t role = kSplit; role < table.size(); ++role) {
@@ -304,12 +363,15 @@ class Recursion {
     }
   }
 
-  // The prices are made once for all ops of a state that touch alike values alike.
-  int port_of(OpState& state, const Touch& touch, const RoleTable& table, LevelProblem& problem) {
+  // The prices are made once for all ops of a state that touch alike values alike, as often.
+  int port_of(OpState& state, const Groups::Port& group_port, const RoleTable& table,
+              LevelProblem& problem) {
+    const Touch& touch = *group_port.touch;
     const double byte_price =
-        touch.output < 0 ? 0 : element_price(options_.byte_prices.made, index(touch.star));
+        touch.output < 0 ? 0 : element_price(options_.byte_prices.made, index(group_port.star));
     for (const OpState::Port& port : state.ports) {
-      if (port.kind == touch.kind && port.table == table.id && port.byte_price == byte_price) {
+      if (port.kind == touch.kind && port.table == table.id && port.byte_price == byte_price &&
+          port.count == group_port.count) {
         return port.prices;
       }
     }
@@ -317,8 +379,9 @@ class Recursion {
     for (std::size_t c = 0; c < state.choices.size(); ++c) {
       set_row(state, state.choices[c], touch, table, byte_price, prices.row(c));
     }
-    state.ports.push_back(
-        {touch.kind, table.id, byte_price, problem.add_prices(std::move(prices))});
+    for (double& price : prices.values) price = times(group_port.count, price);
+    state.ports.push_back({touch.kind, table.id, byte_price, group_port.count,
+                           problem.add_prices(std::move(prices))});
     return state.ports.back().prices;
   }
 
@@ -342,7 +405,7 @@ class Recursion {
 
   // Roles in which a store may lie after this cut.
   std::vector<int> roles_of(const Store& store, int axis) const {
-    const auto& fixed = stored_[index(store.star)];
+    const auto& fixed = stored_[first_star(index(store.star))];
     if (!fixed.empty()) return {role_on(fixed.front(), axis)};
     std::vector<int> roles = {kWhole};
     for (std::size_t d = 0; d < store.local.size(); ++d) {
@@ -355,27 +418,35 @@ class Recursion {
 
   void add_store(const Store& store, int axis, const Tables& tables, LevelProblem& problem) const {
     const std::size_t star = index(store.star);
-    const int updater = wiring_.stars[star].updated_by;
+    const double count = groups_.stars[star].count;
     const double held = element_price(options_.byte_prices.made, star) *
                         static_cast<double>(element_count(store.local));
     const std::vector<int> roles = roles_of(store, axis);
     PortPrices out(roles.size(), tables[star]->size());
-    PortPrices in(roles.size(), updater < 0 ? 0 : tables[index(updater)]->size());
     Row cost;
     for (std::size_t c = 0; c < roles.size(); ++c) {
-      const std::size_t role = index(roles[c]);
-      const Row& moves = (*tables[star])[role];
-      std::copy(moves.begin(), moves.end(), out.row(c));
-      const std::size_t froms = updater < 0 ? 0 : tables[index(updater)]->size();
-      for (std::size_t from = 0; from < froms; ++from) {
-        in.row(c)[from] = (*tables[index(updater)])[from][role];
+      const Row& moves = (*tables[star])[index(roles[c])];
+      for (std::size_t hub = 0; hub < moves.size(); ++hub) {
+        out.row(c)[hub] = times(count, moves[hub]);
       }
-      const double parts = role == kWhole ? 1 : static_cast<double>(mesh_.axes[index(axis)].size);
-      cost.push_back(held / parts);
+      const double parts =
+          roles[c] == kWhole ? 1 : static_cast<double>(mesh_.axes[index(axis)].size);
+      cost.push_back(times(count, held / parts));
     }
     problem.add_node(problem.add_cost(std::move(cost)), 0);
     problem.add_port(store.star, problem.add_prices(std::move(out)), true);
-    if (updater >= 0) problem.add_port(updater, problem.add_prices(std::move(in)), false);
+    auto update = std::partition_point(groups_.updates.begin(), groups_.updates.end(),
+                                       [&](const auto& u) { return u.star < store.star; });
+    for (; update != groups_.updates.end() && update->star == store.star; ++update) {
+      const RoleTable& table = *tables[index(update->updated_by)];
+      PortPrices in(roles.size(), table.size());
+      for (std::size_t c = 0; c < roles.size(); ++c) {
+        for (std::size_t from = 0; from < table.size(); ++from) {
+          in.row(c)[from] = times(update->count, table[from][index(roles[c])]);
+        }
+      }
+      problem.add_port(update->updated_by, problem.add_prices(std::move(in)), false);
+    }
   }
 
   // Freezes the choices.
@@ -385,13 +456,13 @@ class Recursion {
     for (std::size_t n = 0; n < choices.size(); ++n) {
       const double cost = problem.costs[index(problem.nodes[n].cost)][index(choices[n])];
       nodes += cost;
-      if (n >= graph_.ops.size()) continue;
+      if (n >= groups_.ops.size()) continue;
       ops_cost_ += cost;
-      state_of_op_[n] = next_of(state_of_op_[n], index(choices[n]));
+      state_of_group_[n] = next_of(state_of_group_[n], index(choices[n]));
     }
     for (std::size_t i = 0; i < stores_.size(); ++i) {
       Store& store = stores_[i];
-      const int role = roles_of(store, axis)[index(choices[graph_.ops.size() + i])];
+      const int role = roles_of(store, axis)[index(choices[groups_.ops.size() + i])];
       if (role < kSplit) continue;
       store.local[index(role - kSplit)] /= mesh_.axes[index(axis)].size;
       store.spec.dims[index(role - kSplit)].push_back(axis);
@@ -416,6 +487,30 @@ class Recursion {
     return made;
   }
 
+  void set_weights(Decisions& decisions) const {
+    decisions.weight_of_op.reserve(graph_.ops.size());
+    for (int group : groups_.group_of_op) {
+      decisions.weight_of_op.push_back(weights_[index(group)]);
+    }
+  }
+
+  // From the groups to all that are in them.
+  void spread(Decisions& decisions) const {
+    decisions.assignments.reserve(graph_.ops.size());
+    for (int group : groups_.group_of_op) {
+      decisions.assignments.push_back(states_[index(state_of_group_[index(group)])].prefix);
+    }
+    std::vector<int> store_of_group(groups_.stars.size(), -1);
+    for (std::size_t i = 0; i < stores_.size(); ++i) {
+      store_of_group[index(stores_[i].star)] = static_cast<int>(i);
+    }
+    for (std::size_t s = 0; s < wiring_.stars.size(); ++s) {
+      const int store = store_of_group[index(groups_.group_of_star[s])];
+      if (store < 0 || !stored_[s].empty()) continue;
+      decisions.stored.emplace_back(wiring_.stars[s].value, stores_[index(store)].spec);
+    }
+  }
+
   const SearchRequest& request_;
   const Graph& graph_;
   const Wiring& wiring_;
@@ -423,11 +518,12 @@ class Recursion {
   const Allowed& allowed_;
   RecursionOptions options_;
   std::vector<std::vector<Spec>> stored_, hub_, output_;  // per star, empty: free
+  Groups groups_;
   std::vector<OpState> states_;
-  std::vector<int> state_of_op_;
+  std::vector<int> state_of_group_;
   std::vector<Store> stores_;
-  std::vector<double> weights_;
-  std::vector<double> elements_;  // per star: the part that is moved, before the cut
+  std::vector<double> weights_;   // per group, before any cut
+  std::vector<double> elements_;  // per star group: the part that is moved, before the cut
   double ops_cost_ = 0;
 };
 

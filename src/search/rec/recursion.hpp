@@ -8,7 +8,8 @@
 // Source: the double recursive strategy of the SAPP paper's implementation in MindSpore ("symmetric
 // multi-level abstract machine"); there a level halves the machine, here an axis may have any size,
 // costs are those of the cost model that the request names, and a level is decided in one pass by
-// weight plus passes that reconsider. O(levels * (ops + uses) * choices * roles).
+// weight plus passes that reconsider. O(levels * (ops + uses) * choices * roles); of large graphs
+// only ops that do not look alike count.
 #pragma once
 
 #include "search/rec/level.hpp"
@@ -36,11 +37,15 @@ struct Decisions {
   double cost = 0;  // of the ops, and of the values level by level: an estimate
 };
 
+// In graphs of more ops the equal layers are decided as one.
+inline constexpr std::size_t kFewOps = 20000;
+
 struct RecursionOptions {
   BytePrices byte_prices = {};  // to make plans that need less memory
   // Whether the layouts that the request asks for can be read on this mesh (else they are ignored).
   bool keep_layouts = true;
   DecideOptions decide = {};
+  std::size_t few_ops = kFewOps;
 };
 Result<Decisions> recurse(const SearchRequest& request, const Wiring& wiring, const Mesh& mesh,
                           const Allowed& allowed, const RecursionOptions& options);

@@ -50,7 +50,7 @@ std::vector<int> add_stars(const Graph& graph, Wiring& wiring) {
     if (value.kind == ValueKind::kConstant || readers[v].count() == 0) continue;
     star_of_value[v] = static_cast<int>(wiring.stars.size());
     wiring.stars.push_back({ValueId(static_cast<std::int64_t>(v)),
-                            value.kind != ValueKind::kActivation, readers[v].is_output, -1, -1});
+                            value.kind != ValueKind::kActivation, readers[v].is_output});
   }
   return star_of_value;
 }
@@ -68,6 +68,17 @@ void add_updates(const SearchRequest& request, const std::vector<int>& star_of_v
   }
 }
 
+void set_kinds(const Graph& graph, Wiring& wiring) {
+  std::map<std::tuple<Shape, DType, bool, bool, bool, bool>, int> kinds;
+  for (StarOf& star : wiring.stars) {
+    const Value& value = graph.value(star.value);
+    std::tuple key(value.shape, value.dtype, star.stored, star.is_output, star.update_of >= 0,
+                   star.updated_by >= 0);
+    const auto made = static_cast<int>(kinds.size());
+    star.kind = kinds.try_emplace(std::move(key), made).first->second;
+  }
+}
+
 }  // namespace
 
 Wiring wiring_of(const SearchRequest& request) {
@@ -76,6 +87,7 @@ Wiring wiring_of(const SearchRequest& request) {
   add_classes(request, wiring);
   const std::vector<int> star_of_value = add_stars(graph, wiring);
   add_updates(request, star_of_value, wiring);
+  set_kinds(graph, wiring);
   wiring.touches_of_op.resize(graph.ops.size());
   std::map<std::pair<int, std::vector<int>>, int> kinds;
   for (std::size_t o = 0; o < graph.ops.size(); ++o) {

@@ -22,6 +22,7 @@ struct StarOf {
   bool is_output = false;  // leaves the graph, reduced
   int update_of = -1;      // the star of the input whose next value this is
   int updated_by = -1;     // the other way round
+  int kind = -1;           // the same number where type and what is said above are alike
 };
 
 struct Wiring {
