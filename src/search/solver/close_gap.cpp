@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <utility>
 
 #include "search/solver/cuts.hpp"
 #include "search/solver/fold.hpp"
+#include "search/solver/folded_dual.hpp"
 #include "search/solver/multipliers.hpp"
 #include "search/solver/reduce.hpp"
 #include "search/solver/windows.hpp"
@@ -17,7 +19,15 @@ namespace {
 constexpr double kReducingPart = 0.25;  // of its work counts: what it leaves must be looked at too
 constexpr int kRootPasses = 100;
 constexpr int kRootSteps = 1000;
-constexpr int kLookPasses = 8;      // of a first look
+constexpr int kLookPasses = 8;  // of a first look
+constexpr int kLikeRounds = 5;  // of telling like parts apart for it
+constexpr int kLikePasses = 8;  // between two plans that are made of its messages
+constexpr int kMostLikePasses = 64;
+constexpr double kLikeGain = 0.1;       // eight passes gain less than this part of what is missing
+constexpr double kLikeMoreGain = 0.01;  // where that has to be closed
+constexpr double kQuickly = 1e-6;       // of the bound; quick passes are no more exact
+constexpr int kExactPasses = 2;
+constexpr double kMostAlive = 0.7;  // of the labels, and they are worth taking out
 constexpr double kLookPart = 0.05;  // of the work that is left, for that
 constexpr int kFoldedRounds = 4;
 constexpr int kFoldedPasses = 64;       // of a round
@@ -83,12 +93,13 @@ class GapClosing {
         options_(std::move(options)) {}
 
   Found run() {
-    prepare();
+    if (!look_at_like_parts()) prepare();
     return finish(cutoff_);
   }
 
   // A first bound and, where like parts are one, a first labelling.
   void look() {
+    if (look_at_like_parts()) return;
     prepare();
     if (!dual_) return;
     const BudgetShare share(budget_, kLookPart);
@@ -107,6 +118,14 @@ class GapClosing {
   // What is left to do below the cutoff.
   Found finish(double cutoff) {
     cutoff_ = std::min(cutoff_, cutoff);
+    if (like_ != nullptr && bound_ < cutoff_) {
+      tell_more_apart();
+      settle_like_parts(kLikeMoreGain);
+      if (bound_ < cutoff_) {
+        narrow();
+        prepare();
+      }
+    }
     if (folded_ != nullptr && !dual_ && bound_ < cutoff_) dual_.emplace(net_);
     if (!dual_ || bound_ >= cutoff_) {
       raise(cutoff_);
@@ -156,6 +175,80 @@ class GapClosing {
     std::unique_ptr<GapClosing> closing;
   };
 
+  // The network as it comes, its like parts seen as one.
+  struct Like {
+    Like(const Network& net, Fold parts)
+        : fold(std::move(parts)), quick(net, fold), exact(net, fold) {}
+    Fold fold;
+    FoldedDual<float> quick;
+    FoldedDual<double> exact;
+  };
+
+  // A bound and a labelling without any reduction, where that can be done once for many parts.
+  bool look_at_like_parts() {
+    if (!options_.fold || !net_.capacity.empty() || net_.impossible) return false;
+    Fold parts = fold(net_, kLikeRounds);
+    if (parts.first.empty()) return false;
+    like_ = std::make_unique<Like>(net_, std::move(parts));
+    settle_like_parts(kLikeGain);
+    return true;
+  }
+
+  // The ends of a chain are told from its middle further in, as far as that leaves like parts.
+  void tell_more_apart() {
+    Fold finer = fold(net_, kFoldRounds);
+    if (finer.first.empty()) return;
+    auto made = std::make_unique<Like>(net_, std::move(finer));
+    std::vector<int> edge_of(made->fold.edges_in.size(), -1);
+    for (std::size_t e = 0; e < net_.edges.size(); ++e) {
+      if (made->fold.edge_of[e] >= 0) edge_of[at(made->fold.edge_of[e])] = like_->fold.edge_of[e];
+    }
+    made->quick.take_over(like_->quick, edge_of);
+    like_ = std::move(made);
+  }
+
+  // Quick passes until they gain little, then what is exact about it.
+  void settle_like_parts(double gain) {
+    FoldedDual<float>& quick = like_->quick;
+    double before = 0;
+    for (int pass = 1; pass <= kMostLikePasses && !budget_.over(); ++pass) {
+      quick.pass(kInfinity);
+      budget_.add(quick.work_per_pass());
+      if (pass % kLikePasses != 0) continue;
+      Incumbent best;
+      keep_if_better(net_, unfold(like_->fold, quick.decode()), budget_, cutoff_, best);
+      budget_.add(quick.work_per_pass());
+      take(best);
+      const double missing = cutoff_ < kInfinity ? cutoff_ - quick.bound() : quick.bound();
+      if (quick.bound() - before < gain * missing || missing < kQuickly * quick.bound()) break;
+      before = quick.bound();
+    }
+    FoldedDual<double>& exact = like_->exact;
+    std::vector<int> same(like_->fold.edges_in.size());
+    std::iota(same.begin(), same.end(), 0);
+    exact.take_over(quick, same);
+    for (int pass = 0; pass < kExactPasses && bound_ < cutoff_; ++pass) {
+      exact.pass(cutoff_);
+      budget_.add(exact.work_per_pass());
+      raise(exact.exhausted() ? cutoff_ : exact.bound());
+    }
+  }
+
+  // Leaves what can be part of something below the cutoff, unless that is most of it.
+  void narrow() {
+    const std::unique_ptr<Like> like = std::move(like_);
+    if (like->exact.labels_alive() > kMostAlive * like->exact.labels_total()) return;
+    for (std::size_t n = 0; n < net_.nodes.size() && !net_.impossible; ++n) {
+      const int c = like->fold.class_of[n];
+      if (c < 0) continue;
+      Labels kept;
+      for (int l = 0; l < net_.label_count(static_cast<int>(n)); ++l) {
+        if (like->exact.alive(c, l)) kept.push_back(l);
+      }
+      keep_labels(net_, static_cast<int>(n), kept);
+    }
+  }
+
   void prepare() {
     const double before = net_.algebra.work();
     reduce(net_);
@@ -164,7 +257,7 @@ class GapClosing {
       raise(cutoff_);
       return;
     }
-    bound_ = net_.constant;
+    bound_ = std::max(bound_, net_.constant);
     report_(bound_, {});
     forget_unused(net_);
     dual_.emplace(net_);
@@ -453,6 +546,7 @@ class GapClosing {
   double bound_ = 0;
   double small_ = kInfinity;  // the gap that the work is limited for
   std::optional<Dual> dual_;  // none: nothing is below the cutoff, or it can be made again
+  std::unique_ptr<Like> like_;
   std::unique_ptr<Folded> folded_;
   bool was_folded_ = false;   // the dual began with a folded network's
   double exact_ = kInfinity;  // the best bound that multipliers give, where it is known

@@ -8,7 +8,6 @@
 namespace autopar::solver {
 namespace {
 
-constexpr int kRounds = 8;
 constexpr double kMostLeft = 0.5;  // of the nodes; more is not worth the folding
 
 using Signature = std::vector<int>;
@@ -200,7 +199,7 @@ class Folding {
 
 }  // namespace
 
-Fold fold(const Network& net) {
+Fold fold(const Network& net, int rounds) {
   Fold result;
   Numbers numbers;
   std::size_t left = 0;
@@ -213,9 +212,10 @@ Fold fold(const Network& net) {
     result.class_of[n] = numbers.of(std::move(own));
   }
   std::size_t classes = numbers.size();
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < rounds; ++round) {
     if (static_cast<double>(classes) > kMostLeft * static_cast<double>(left)) return {};
     const std::size_t before = classes;
+    result.class_before = result.class_of;
     classes = refine(net, result.class_of);
     if (classes == before) break;
   }

@@ -17,15 +17,19 @@
 namespace autopar::solver {
 
 struct Fold {
-  std::vector<int> class_of;  // per node of the network; -1: gone
-  std::vector<int> first;     // per class: the first of its nodes
-  std::vector<int> edge_of;   // per edge: its edge in the folded network; -1: none, gone or within
-                              // a class
+  std::vector<int> class_of;      // per node of the network; -1: gone
+  std::vector<int> class_before;  // as class_of, a round of refinement earlier
+  std::vector<int> first;         // per class: the first of its nodes
+  std::vector<int> edge_of;  // per edge: its edge in the folded network; -1: none, gone or within
+                             // a class
   std::vector<double> edges_in;  // per edge of the folded network: of so many
 };
 
-// Empty where it would leave more than a part of the nodes.
-Fold fold(const Network& net);
+inline constexpr int kFoldRounds = 8;
+
+// Nodes are told apart by what is so many edges away. Empty where it would leave more than a part
+// of the nodes.
+Fold fold(const Network& net, int rounds = kFoldRounds);
 // A network with one node per class; nodes, edges and labels are numbered as in `fold`.
 std::unique_ptr<Network> folded_network(const Network& net, const Fold& fold);
 // Labels per class -> labels of the network's nodes.

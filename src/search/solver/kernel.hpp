@@ -42,6 +42,18 @@ inline void min_plus_row(double* best, double add, const double* row, std::size_
   }
 }
 
+// best[j] = min over i of add[i] + table[i][j], of a table of so many rows; what is infinite in add
+// does not count, and entries are not -infinity.
+void min_plus_rows(double* best, const double* add, const double* table, std::size_t rows,
+                   std::size_t columns);
+void min_plus_rows(float* best, const float* add, const float* table, std::size_t rows,
+                   std::size_t columns);
+// best[i] = min over j of table[i][j] + add[j].
+void min_plus_columns(double* best, const double* add, const double* table, std::size_t rows,
+                      std::size_t columns);
+void min_plus_columns(float* best, const float* add, const float* table, std::size_t rows,
+                      std::size_t columns);
+
 // The largest of row[i] - other[i]; entries are finite.
 inline double largest_difference(const double* row, const double* other, std::size_t count) {
   double most = row[0] - other[0];
