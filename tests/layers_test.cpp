@@ -5,11 +5,13 @@
 #include <catch2/catch.hpp>
 #endif
 
+#include <numeric>
 #include <random>
 
 #include "autopar/problem.hpp"
 #include "search/solver/close_gap.hpp"
 #include "search/solver/fold.hpp"
+#include "search/solver/folded_dual.hpp"
 #include "search/solver/reduce.hpp"
 
 namespace autopar {
@@ -118,6 +120,64 @@ std::pair<std::size_t, std::size_t> folded_size(const Problem& problem) {
   std::size_t left = 0;
   for (const Node& node : net->nodes) left += node.gone ? 0 : 1;
   return {left, fold(*net).first.size()};
+}
+
+// Passes over the folded network, each checked: never above the optimum, never falling, made of the
+// terms as they are, and no label of an optimal labelling dies. Returns the last bound.
+double check_folded(const Network& net, const Fold& parts, FoldedDual<double>& dual, double optimum,
+                    const std::vector<int>& labels) {
+  const double slack = 1e-9 * (1 + optimum);
+  double before = -kInfinity;
+  for (int pass = 0; pass < 30; ++pass) {
+    dual.pass(optimum + 1);
+    REQUIRE(!dual.exhausted());
+    CHECK(dual.bound() <= optimum + slack);
+    CHECK(dual.bound() >= before - slack);
+    CHECK(dual.sum_of_terms() >= dual.bound() - slack);
+    before = dual.bound();
+  }
+  for (std::size_t n = 0; n < net.nodes.size(); ++n) {
+    CHECK(dual.alive(parts.class_of[n], labels[n]));
+  }
+  const double value = value_of(net, unfold(parts, dual.decode()));
+  CHECK(value >= optimum - slack);
+  return before;
+}
+
+TEST_CASE("messages of like parts bound the whole", "[solver][layers]") {
+  int folded = 0;
+  double bounds = 0, whole_bounds = 0;
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    Layers layers(seed);
+    const bool chained = seed % 2 == 1;
+    const Problem problem = layers.make(chained ? 30 : 20, 4, 2 + layers.below(2), chained, false);
+    const Closed optimum = close(problem, false);
+    const auto net = build_network(problem, {});
+    Dual whole(*net);
+    for (int pass = 0; pass < 30; ++pass) whole.pass(kInfinity);
+    for (const int rounds : {1, 2, 5, kFoldRounds}) {
+      const Fold parts = fold(*net, rounds);
+      if (parts.first.empty()) continue;
+      ++folded;
+      INFO("seed " << seed << ", " << rounds << " rounds");
+      FoldedDual<double> dual(*net, parts);
+      const double bound = check_folded(*net, parts, dual, optimum.value, optimum.labels);
+      // As many quick passes before it.
+      FoldedDual<float> quick(*net, parts);
+      for (int pass = 0; pass < 30; ++pass) quick.pass(kInfinity);
+      CHECK(quick.bound() == Approx(bound).epsilon(0.05));
+      std::vector<int> same(parts.edges_in.size());
+      std::iota(same.begin(), same.end(), 0);
+      FoldedDual<double> later(*net, parts);
+      later.take_over(quick, same);
+      CHECK(check_folded(*net, parts, later, optimum.value, optimum.labels) >= bound * (1 - 1e-3));
+      bounds += bound;
+      whole_bounds += whole.bound();
+    }
+  }
+  CHECK(folded >= 100);
+  // What the ends of chains cost is little.
+  CHECK(bounds > 0.97 * whole_bounds);
 }
 
 TEST_CASE("folding on and off find the same optimum", "[solver][layers]") {

@@ -318,17 +318,23 @@ auto FoldedDual<Real>::settled_messages() const -> Reals {
   return result;
 }
 
+// Over the pairs that are left.
 template <class Real>
-double FoldedDual<Real>::least_term(const Side& side, const Reals& settled) const {
-  Reals near_least, far_least;
+double FoldedDual<Real>::least_term(const Place& place, const Side& side,
+                                    const Reals& settled) const {
+  const Side& twin = sides_[side.twin];
+  Reals near_least, far_least, near_alive, far_alive;
   const Real* near = incoming_of(side, settled, near_least);
-  const Real* far = incoming_of(sides_[side.twin], settled, far_least);
+  const Real* far = incoming_of(twin, settled, far_least);
+  least_per_class(side, thetas_of(place), near_alive);
+  least_per_class(twin, thetas_of(places_[at(side.far)]), far_alive);
   double least = kInfinity;
-  for (std::size_t i = 0; i < at(side.count); ++i) {
-    for (std::size_t j = 0; j < at(side.far_count); ++j) {
+  for (std::size_t i = 0; i < near_alive.size(); ++i) {
+    for (std::size_t j = 0; j < far_alive.size(); ++j) {
       const double value =
-          side.table[side.by_rows ? i * at(side.far_count) + j : j * at(side.count) + i];
-      if (value < kInfinity) least = std::min(least, value - near[i] - far[j]);
+          side.table[side.by_rows ? i * far_alive.size() + j : j * near_alive.size() + i];
+      const bool counts = near_alive[i] < kInfinity && far_alive[j] < kInfinity;
+      if (counts && value < kInfinity) least = std::min(least, value - near[i] - far[j]);
     }
   }
   return least;
@@ -343,7 +349,7 @@ double FoldedDual<Real>::sum_of_terms() const {
     collect(place, settled, hat);
     sum += place.copies * *std::min_element(hat.begin(), hat.end());
     for (std::size_t s = place.sides; s < middle_of(place); ++s) {
-      sum += place.copies * sides_[s].copies * least_term(sides_[s], settled);
+      sum += place.copies * sides_[s].copies * least_term(place, sides_[s], settled);
     }
   }
   return sum;

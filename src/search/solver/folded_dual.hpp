@@ -92,7 +92,7 @@ class FoldedDual {
   void process(Place& place, bool forward, double cutoff);
   void send(const Side& side);
   Reals settled_messages() const;
-  double least_term(const Side& side, const Reals& settled) const;
+  double least_term(const Place& place, const Side& side, const Reals& settled) const;
   void improve(std::vector<int>& labels) const;
   // Adds what the far labels make of mine, or where they are not known yet (< 0) the messages.
   void add_far(const Place& place, const std::vector<int>& labels, Reals& sum) const;
