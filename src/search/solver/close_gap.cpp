@@ -26,7 +26,10 @@ constexpr int kMostLikePasses = 64;
 constexpr double kLikeGain = 0.1;       // eight passes gain less than this part of what is missing
 constexpr double kLikeMoreGain = 0.01;  // where that has to be closed
 constexpr double kQuickly = 1e-6;       // of the bound; quick passes are no more exact
-constexpr int kExactPasses = 2;
+constexpr int kExactPasses = 16;
+constexpr double kExactGain = 0.1;  // a pass gains less than this part of what is missing
+constexpr double kLikeParts[] = {0, 1.0 / 64, 1.0 / 8};  // of the gap, looked at before the rest
+constexpr double kMostExplored = 0.3;                    // of the labels, for that
 constexpr double kMostAlive = 0.7;  // of the labels, and they are worth taking out
 constexpr double kLookPart = 0.05;  // of the work that is left, for that
 constexpr int kFoldedRounds = 4;
@@ -121,6 +124,7 @@ class GapClosing {
     if (like_ != nullptr && bound_ < cutoff_) {
       tell_more_apart();
       settle_like_parts(kLikeMoreGain);
+      explore_like_parts();
       if (bound_ < cutoff_) {
         narrow();
         prepare();
@@ -228,25 +232,55 @@ class GapClosing {
     std::iota(same.begin(), same.end(), 0);
     exact.take_over(quick, same);
     for (int pass = 0; pass < kExactPasses && bound_ < cutoff_; ++pass) {
+      const double missing = cutoff_ - bound_;
       exact.pass(cutoff_);
       budget_.add(exact.work_per_pass());
       raise(exact.exhausted() ? cutoff_ : exact.bound());
+      if (pass > 0 && cutoff_ - bound_ > (1 - kExactGain) * missing) break;
     }
+  }
+
+  // Below a cutoff so near the bound that few labels are left.
+  void explore_like_parts() {
+    for (const double part : kLikeParts) {
+      if (!(bound_ < cutoff_) || budget_.over()) return;
+      const double below =
+          std::min(cutoff_, bound_ + std::max(kQuickly * bound_, part * (cutoff_ - bound_)));
+      FoldedDual<double> narrowed = like_->exact;
+      narrowed.pass(below);
+      budget_.add(narrowed.work_per_pass());
+      if (narrowed.labels_alive() > kMostExplored * narrowed.labels_total()) return;
+      const BudgetShare share(budget_, kTrialWork);
+      const Found found = narrowed.exhausted()
+                              ? Found{.bound = below}
+                              : explore_restricted(net_, alive(narrowed), below, budget_);
+      take(found);
+      raise(std::min(below, found.bound));
+    }
+  }
+
+  // Per node of the network.
+  std::vector<Labels> alive(const FoldedDual<double>& dual) const {
+    std::vector<Labels> kept(net_.nodes.size());
+    for (std::size_t n = 0; n < kept.size(); ++n) {
+      const int c = like_->fold.class_of[n];
+      for (int l = 0; c >= 0 && l < net_.label_count(static_cast<int>(n)); ++l) {
+        if (dual.alive(c, l)) kept[n].push_back(l);
+      }
+    }
+    return kept;
   }
 
   // Leaves what can be part of something below the cutoff, unless that is most of it.
   void narrow() {
-    const std::unique_ptr<Like> like = std::move(like_);
-    if (like->exact.labels_alive() > kMostAlive * like->exact.labels_total()) return;
-    for (std::size_t n = 0; n < net_.nodes.size() && !net_.impossible; ++n) {
-      const int c = like->fold.class_of[n];
-      if (c < 0) continue;
-      Labels kept;
-      for (int l = 0; l < net_.label_count(static_cast<int>(n)); ++l) {
-        if (like->exact.alive(c, l)) kept.push_back(l);
+    const FoldedDual<double>& exact = like_->exact;
+    if (exact.labels_alive() <= kMostAlive * exact.labels_total()) {
+      const std::vector<Labels> kept = alive(exact);
+      for (std::size_t n = 0; n < kept.size() && !net_.impossible; ++n) {
+        if (!net_.nodes[n].gone) keep_labels(net_, static_cast<int>(n), kept[n]);
       }
-      keep_labels(net_, static_cast<int>(n), kept);
     }
+    like_ = nullptr;
   }
 
   void prepare() {

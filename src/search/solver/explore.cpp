@@ -224,6 +224,15 @@ Found explore_survivors(const Network& net, const Dual& dual, double cutoff, Bud
   return found;
 }
 
+Found explore_restricted(const Network& net, const std::vector<Labels>& kept, double cutoff,
+                         Budget& budget) {
+  const std::unique_ptr<Network> child = restricted(net, kept);
+  budget.add(child->algebra.work());
+  Found found = explore(*child, cutoff, budget);
+  found.labels = from_child(net, *child, found).labels;
+  return found;
+}
+
 Found explore(Network& net, double cutoff, Budget& budget) {
   Incumbent best;
   const double work = net.algebra.work();

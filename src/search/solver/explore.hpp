@@ -55,7 +55,10 @@ struct Found {
 
 // The least value below cutoff. Consumes the network.
 Found explore(Network& net, double cutoff, Budget& budget);
-// The same for a network whose dual has been tightened already; the network stays.
+// The same among those labels, and among what a dual that has been tightened leaves; the network
+// stays.
+Found explore_restricted(const Network& net, const std::vector<Labels>& kept, double cutoff,
+                         Budget& budget);
 Found explore_survivors(const Network& net, const Dual& dual, double cutoff, Budget& budget);
 
 // Passes until the bound reaches the cutoff or stalls. Labellings found on the way are kept in

@@ -138,7 +138,7 @@ class FoldedDual<Real>::Wiring {
     } else {
       auto [known, added] = tables_.try_emplace(core, nullptr);
       if (added) {
-        dual_.tables_.push_back(std::make_unique<Reals>(values.begin(), values.end()));
+        dual_.tables_.push_back(std::make_shared<const Reals>(values.begin(), values.end()));
         known->second = dual_.tables_.back()->data();
       }
       return known->second;

@@ -100,7 +100,7 @@ class FoldedDual {
   std::vector<Place> places_;
   std::vector<Side> sides_;
   std::vector<Role> roles_;
-  std::vector<std::unique_ptr<Reals>> tables_;  // that are not the network's own
+  std::vector<std::shared_ptr<const Reals>> tables_;  // that are not the network's own
   Reals theta_, messages_;
   double constant_ = 0;
   double bound_ = 0;

@@ -114,6 +114,9 @@ void separate_uses(Network& net, Node& node);
 // Drops rows that cannot be exceeded, or not without another; `impossible` if one must be.
 void drop_slack_rows(Network& net);
 
+// The nodes that are left, with those labels only: its origin are they and their labels.
+std::unique_ptr<Network> restricted(const Network& net, const std::vector<Labels>& kept);
+
 // Labels of the nodes that are left (others: anything) -> labels of the nodes that the network was
 // built from, in their own numbering.
 std::vector<int> lift(const Network& net, std::vector<int> labels);

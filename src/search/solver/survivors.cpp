@@ -5,35 +5,140 @@
 #include "search/solver/dual.hpp"
 
 namespace autopar::solver {
+namespace {
+
+// Copies what a network of fewer labels needs of another.
+class Restricting {
+ public:
+  Restricting(const Network& net, const std::vector<Labels>& kept)
+      : net_(net),
+        kept_(kept),
+        made_(std::make_unique<Network>()),
+        algebra_(made_->algebra),
+        number_(net.nodes.size(), -1),
+        kept_ids_(net.nodes.size(), -1),
+        copied_(at(net.algebra.core_count()), -1) {
+    made_->constant = net.constant;
+    made_->impossible = net.impossible;
+    made_->capacity = net.capacity;
+    made_->multiplier = net.multiplier;
+    made_->row_time = net.row_time;
+  }
+
+  std::unique_ptr<Network> run() {
+    for (std::size_t n = 0; n < net_.nodes.size(); ++n) {
+      if (!net_.nodes[n].gone) add_node(static_cast<int>(n));
+    }
+    if (made_->impossible) return std::move(made_);
+    for (const Edge& edge : net_.edges) {
+      if (!edge.gone) add_edge(edge);
+    }
+    for (std::size_t n = 0; n < made_->nodes.size(); ++n) normalise(*made_, static_cast<int>(n));
+    return std::move(made_);
+  }
+
+ private:
+  void add_node(int n) {
+    const Labels& labels = kept_[at(n)];
+    if (labels.empty()) made_->impossible = true;
+    const int kept_id = kept_ids_[at(n)] = algebra_.add_labels(labels);
+    const auto select = [&](int vector) {
+      return algebra_.select_vector(algebra_.add_vector(net_.algebra.vector(vector)), kept_id);
+    };
+    Node made = {.cost = select(net_.node(n).cost)};
+    for (const RowUse& use : net_.node(n).uses) {
+      made.uses.push_back({use.begin, use.end, select(use.bytes)});
+    }
+    number_[at(n)] = static_cast<int>(made_->nodes.size());
+    made_->nodes.push_back(std::move(made));
+    made_->origin.push_back(n);
+    made_->origin_labels.push_back(labels);
+  }
+
+  int copy_core(int id) {
+    int& copy = copied_[at(id)];
+    const Core& core = net_.algebra.core(id);
+    if (copy < 0) copy = algebra_.add_core(core.rows, core.columns, core.values);
+    return copy;
+  }
+
+  int select_classes(int classes, int n) {
+    return algebra_.select_labels(algebra_.add_labels(net_.algebra.labels(classes)),
+                                  kept_ids_[at(n)]);
+  }
+
+  void add_edge(const Edge& old) {
+    Edge made = {.a = number_[at(old.a)], .b = number_[at(old.b)], .table = {}};
+    made.table = {select_classes(old.table.map_a, old.a), select_classes(old.table.map_b, old.b),
+                  copy_core(old.table.core)};
+    if (old.uses.empty()) {
+      made.table = algebra_.tidy(made.table);
+    } else {
+      std::vector<Table> tables = {made.table};
+      for (const RowUse& use : old.uses) {
+        tables.push_back({made.table.map_a, made.table.map_b, copy_core(use.bytes)});
+      }
+      tables = algebra_.align(tables);
+      made.table = tables[0];
+      for (std::size_t u = 0; u < old.uses.size(); ++u) {
+        made.uses.push_back({old.uses[u].begin, old.uses[u].end, tables[u + 1].core});
+      }
+    }
+    const int e = static_cast<int>(made_->edges.size());
+    made_->node(made.a).edges.push_back(e);
+    made_->node(made.b).edges.push_back(e);
+    made_->edges.push_back(std::move(made));
+  }
+
+  const Network& net_;
+  const std::vector<Labels>& kept_;
+  std::unique_ptr<Network> made_;
+  Algebra& algebra_;
+  std::vector<int> number_, kept_ids_, copied_;
+};
+
+}  // namespace
+
+std::unique_ptr<Network> restricted(const Network& net, const std::vector<Labels>& kept) {
+  return Restricting(net, kept).run();
+}
+
 // After a pass, which ends backward, node j has sent its share to the earlier nodes: the term of an
 // edge to an earlier node is table - both messages + j's share, that of the node what is left.
 std::unique_ptr<Network> Dual::survivors(bool plain) const {
-  auto child = std::make_unique<Network>();
-  child->constant = plain ? net_->constant : bound_;
-  child->impossible = exhausted_;
-  child->capacity = net_->capacity;
-  child->multiplier = plain ? net_->multiplier : multipliers_;
-  child->row_time = net_->row_time;
   std::vector<Labels> kept(net_->nodes.size());
+  bool none = exhausted_;
+  for (const Place& place : places_) {
+    for (int l = 0; l < place.count; ++l) {
+      if (alive(place.node, l)) kept[at(place.node)].push_back(l);
+    }
+    none = none || kept[at(place.node)].empty();
+  }
+  if (plain) {
+    std::unique_ptr<Network> child = restricted(*net_, kept);
+    child->impossible = child->impossible || none;
+    return child;
+  }
+  auto child = std::make_unique<Network>();
+  child->constant = bound_;
+  child->impossible = none;
+  child->capacity = net_->capacity;
+  child->multiplier = multipliers_;
+  child->row_time = net_->row_time;
   std::vector<Vector> hats_of(net_->nodes.size());
-  std::vector<int> number(net_->nodes.size(), -1), kept_ids(net_->nodes.size(), -1);
+  std::vector<int> number(net_->nodes.size(), -1);
   Algebra& algebra = child->algebra;
   Vector hat;
   for (const Place& place : places_) {
     const int n = place.node;
-    for (int l = 0; l < place.count; ++l) {
-      if (alive(n, l)) kept[at(n)].push_back(l);
-    }
-    if (kept[at(n)].empty()) child->impossible = true;
     collect(place, hat);
     const double rest = kept_part(place);
     Vector cost;
     for (int l : kept[at(n)]) {
       hats_of[at(n)].push_back(hat[at(l)]);
-      cost.push_back(plain ? net_->cost(n)[at(l)] : std::max(0.0, rest * hat[at(l)]));
+      cost.push_back(std::max(0.0, rest * hat[at(l)]));
     }
     const int kept_id = algebra.add_labels(kept[at(n)]);
-    kept_ids[at(n)] = kept_id;
     Node made = {.cost = algebra.add_vector(std::move(cost))};
     for (const RowUse& use : net_->node(n).uses) {
       const int bytes = algebra.add_vector(net_->algebra.vector(use.bytes));
@@ -51,33 +156,6 @@ std::unique_ptr<Network> Dual::survivors(bool plain) const {
     child->node(made.b).edges.push_back(e);
     child->edges.push_back(std::move(made));
   };
-  std::vector<int> copied(at(net_->algebra.core_count()), -1);
-  const auto copy_core = [&](int id) {
-    int& copy = copied[at(id)];
-    const Core& core = net_->algebra.core(id);
-    if (copy < 0) copy = algebra.add_core(core.rows, core.columns, core.values);
-    return copy;
-  };
-  const auto plain_edge = [&](const Edge& old, int kept_a, int kept_b, Edge& made) {
-    const auto map = [&](int classes, int kept_id) {
-      return algebra.select_labels(algebra.add_labels(net_->algebra.labels(classes)), kept_id);
-    };
-    made.table = {map(old.table.map_a, kept_a), map(old.table.map_b, kept_b),
-                  copy_core(old.table.core)};
-    if (old.uses.empty()) {
-      made.table = algebra.tidy(made.table);
-      return;
-    }
-    std::vector<Table> tables = {made.table};
-    for (const RowUse& use : old.uses) {
-      tables.push_back({made.table.map_a, made.table.map_b, copy_core(use.bytes)});
-    }
-    tables = algebra.align(tables);
-    made.table = tables[0];
-    for (std::size_t u = 0; u < old.uses.size(); ++u) {
-      made.uses.push_back({old.uses[u].begin, old.uses[u].end, tables[u + 1].core});
-    }
-  };
   for (const Place& place : places_) {
     for (int k = 0; k < place.backward; ++k) {
       const Side& side = sides_[place.sides + at(k)];  // from the later node
@@ -87,12 +165,6 @@ std::unique_ptr<Network> Dual::survivors(bool plain) const {
       const Labels& columns = kept[at(place.node)];
       const Vector& hats = hats_of[at(place.node)];
       Edge made = {.a = number[at(side.far)], .b = number[at(place.node)], .table = {}};
-      if (plain) {
-        made = {.a = number[at(old.a)], .b = number[at(old.b)], .table = {}};
-        plain_edge(old, kept_ids[at(old.a)], kept_ids[at(old.b)], made);
-        attach(std::move(made));
-        continue;
-      }
       const auto select = [&](const Core& core, bool turned, bool terms) {
         Vector values;
         values.reserve(rows.size() * columns.size());
