@@ -120,11 +120,11 @@ struct Search {
     return true;
   }
 
-  // The cheapest plan first: it shows what the others have to beat.
+  // The best plan is likely to be where bound and plan together are low.
   bool more_promising(const Begun& one, const Begun& other) const {
     const auto key = [&](const Begun& begun) {
-      return std::tuple(begun.solve.so_far.cost, outcome.trials[begun.mesh].lower_bound,
-                        begun.mesh);
+      const Seconds bound = outcome.trials[begun.mesh].lower_bound;
+      return std::tuple(begun.solve.so_far.cost + bound, bound, begun.mesh);
     };
     return key(one) < key(other);
   }

@@ -1,8 +1,11 @@
 #include "search/solver/fold.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <map>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 
 namespace autopar::solver {
@@ -10,51 +13,76 @@ namespace {
 
 constexpr double kMostLeft = 0.5;  // of the nodes; more is not worth the folding
 
-using Signature = std::vector<int>;
+using Signature = std::vector<std::uint64_t>;
 
-// A number per signature, in the order of first appearance.
+// A number per signature, in the order of first appearance. Looked up without a copy.
 class Numbers {
  public:
-  int of(Signature signature) {
-    return known_.try_emplace(std::move(signature), static_cast<int>(known_.size())).first->second;
+  int of(const Signature& signature) {
+    const auto known = known_.find(signature);
+    if (known != known_.end()) return known->second;
+    return known_.emplace(signature, static_cast<int>(known_.size())).first->second;
   }
   std::size_t size() const { return known_.size(); }
 
  private:
-  std::map<Signature, int> known_;
+  struct Hash {
+    std::size_t operator()(const Signature& signature) const {
+      std::uint64_t hash = 0x9e3779b97f4a7c15;
+      for (std::uint64_t part : signature) hash = (hash ^ part ^ (hash >> 29)) * 0xbf58476d1ce4e5b9;
+      return static_cast<std::size_t>(hash ^ (hash >> 32));
+    }
+  };
+  std::unordered_map<Signature, int, Hash> known_;
 };
+
+std::uint64_t pair_of(int a, int b) {
+  return (static_cast<std::uint64_t>(static_cast<std::uint32_t>(a)) << 32) |
+         static_cast<std::uint32_t>(b);
+}
 
 // What is used, not when: layers differ in that.
 void add_uses(const std::vector<RowUse>& uses, Signature& signature) {
-  for (const RowUse& use : uses) signature.push_back(use.bytes);
+  for (const RowUse& use : uses) signature.push_back(at(use.bytes));
 }
 
-// What node n sees of an edge and, by its class, of the other end.
-Signature seen_from(const Edge& edge, int n, const std::vector<int>& class_of) {
-  const bool is_a = edge.a == n;
-  Signature seen = {edge.table.core, is_a ? 1 : 0, is_a ? edge.table.map_a : edge.table.map_b,
-                    is_a ? edge.table.map_b : edge.table.map_a, class_of[at(other_end(edge, n))]};
-  add_uses(edge.uses, seen);
-  return seen;
+// Per edge, what its a and its b see of it: a number each, as the other end's class is added later.
+std::vector<std::array<int, 2>> edge_ends(const Network& net) {
+  Numbers numbers;
+  std::vector<std::array<int, 2>> ends(net.edges.size());
+  Signature signature;
+  for (std::size_t e = 0; e < net.edges.size(); ++e) {
+    const Edge& edge = net.edges[e];
+    if (edge.gone) continue;
+    for (const bool is_a : {true, false}) {
+      const int mine = is_a ? edge.table.map_a : edge.table.map_b;
+      const int theirs = is_a ? edge.table.map_b : edge.table.map_a;
+      signature = {pair_of(edge.table.core, is_a ? 1 : 0), pair_of(mine, theirs)};
+      add_uses(edge.uses, signature);
+      ends[e][is_a ? 0 : 1] = numbers.of(signature);
+    }
+  }
+  return ends;
 }
 
 // One round: a class is split by what its nodes' edges and neighbours are. Returns the number of
 // classes.
-std::size_t refine(const Network& net, std::vector<int>& class_of) {
+std::size_t refine(const Network& net, const std::vector<std::array<int, 2>>& ends,
+                   std::vector<int>& class_of) {
   Numbers numbers;
   std::vector<int> refined(class_of.size(), -1);
+  Signature signature;
   for (std::size_t i = 0; i < class_of.size(); ++i) {
     if (class_of[i] < 0) continue;
     const int n = static_cast<int>(i);
-    std::vector<Signature> edges;
-    for (int e : net.node(n).edges) edges.push_back(seen_from(net.edge(e), n, class_of));
-    std::sort(edges.begin(), edges.end());
-    Signature all = {class_of[i]};
-    for (const Signature& edge : edges) {
-      all.push_back(-1);
-      all.insert(all.end(), edge.begin(), edge.end());
+    signature = {at(class_of[i])};
+    for (int e : net.node(n).edges) {
+      const Edge& edge = net.edge(e);
+      signature.push_back(
+          pair_of(ends[at(e)][edge.a == n ? 0 : 1], class_of[at(other_end(edge, n))]));
     }
-    refined[i] = numbers.of(std::move(all));
+    std::sort(signature.begin() + 1, signature.end());
+    refined[i] = numbers.of(signature);
   }
   class_of = std::move(refined);
   return numbers.size();
@@ -63,15 +91,16 @@ std::size_t refine(const Network& net, std::vector<int>& class_of) {
 // The edges of the same tables between the same classes are one.
 void fold_edges(const Network& net, Fold& fold) {
   Numbers numbers;
+  Signature signature;
   fold.edge_of.assign(net.edges.size(), -1);
   for (std::size_t e = 0; e < net.edges.size(); ++e) {
     const Edge& edge = net.edges[e];
     if (edge.gone) continue;
     const int a = fold.class_of[at(edge.a)], b = fold.class_of[at(edge.b)];
     if (a == b) continue;
-    Signature signature = {a, b, edge.table.map_a, edge.table.map_b, edge.table.core};
+    signature = {pair_of(a, b), pair_of(edge.table.map_a, edge.table.map_b), at(edge.table.core)};
     add_uses(edge.uses, signature);
-    fold.edge_of[e] = numbers.of(std::move(signature));
+    fold.edge_of[e] = numbers.of(signature);
     fold.edges_in.resize(numbers.size(), 0.0);
     ++fold.edges_in[at(fold.edge_of[e])];
   }
@@ -202,21 +231,23 @@ class Folding {
 Fold fold(const Network& net, int rounds) {
   Fold result;
   Numbers numbers;
+  Signature own;
   std::size_t left = 0;
   result.class_of.assign(net.nodes.size(), -1);
   for (std::size_t n = 0; n < net.nodes.size(); ++n) {
     if (net.nodes[n].gone) continue;
     ++left;
-    Signature own = {net.nodes[n].cost};
+    own = {at(net.nodes[n].cost)};
     add_uses(net.nodes[n].uses, own);
-    result.class_of[n] = numbers.of(std::move(own));
+    result.class_of[n] = numbers.of(own);
   }
+  const std::vector<std::array<int, 2>> ends = edge_ends(net);
   std::size_t classes = numbers.size();
   for (int round = 0; round < rounds; ++round) {
     if (static_cast<double>(classes) > kMostLeft * static_cast<double>(left)) return {};
     const std::size_t before = classes;
     result.class_before = result.class_of;
-    classes = refine(net, result.class_of);
+    classes = refine(net, ends, result.class_of);
     if (classes == before) break;
   }
   if (classes == 0 || static_cast<double>(classes) > kMostLeft * static_cast<double>(left)) {
