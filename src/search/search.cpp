@@ -34,7 +34,7 @@ Result<const Searcher*> find_searcher(const std::string& name) {
 }
 
 // Ops of the meshes that are looked at together.
-constexpr std::size_t kOpsAtOnce = 32768;
+constexpr std::size_t kOpsAtOnce = 98304;
 
 // What a search that was stopped without a plan may take beyond its time.
 constexpr Seconds kFallBackSeconds = 2;

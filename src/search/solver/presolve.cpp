@@ -37,6 +37,22 @@ struct Link {
   int several_a = 0, several_b = 0;
 };
 
+// There is no function where every table allows several partners.
+bool worth_trying(const Problem& problem) {
+  std::vector<char> tight(problem.tables.size(), 0);
+  for (std::size_t t = 0; t < tight.size(); ++t) {
+    const CostTable& table = problem.tables[t];
+    const auto forbidden = std::count(table.values.begin(), table.values.end(), kInfinity);
+    tight[t] = 2 * static_cast<std::size_t>(forbidden) >= table.values.size();
+  }
+  std::size_t count = 0;
+  for (const ProblemEdge& edge : problem.edges) {
+    count += edge.cost_table >= 0 && tight[at(edge.cost_table)] ? 1 : 0;
+  }
+  return static_cast<double>(count) >=
+         (1 - kWorthwhile) * static_cast<double>(problem.nodes.size());
+}
+
 // Source of the propagation: Mohr, Henderson, "Arc and path consistency revisited", Artificial
 // Intelligence 1986 (AC-4): O(entries of the tables). Every merge looks at the tables of the node
 // that goes once more.
@@ -55,7 +71,6 @@ class Presolve {
   }
 
   std::optional<Presolved> run() {
-    if (!worth_trying()) return std::nullopt;
     add_links();
     for (std::size_t n = 0; n < cost_.size(); ++n) {
       for (std::size_t l = 0; l < cost_[n].size(); ++l) {
@@ -78,22 +93,6 @@ class Presolve {
   }
 
  private:
-  // There is no function where every table allows several partners.
-  bool worth_trying() const {
-    std::vector<char> tight(problem_.tables.size(), 0);
-    for (std::size_t t = 0; t < tight.size(); ++t) {
-      const CostTable& table = problem_.tables[t];
-      const auto forbidden = std::count(table.values.begin(), table.values.end(), kInfinity);
-      tight[t] = 2 * static_cast<std::size_t>(forbidden) >= table.values.size();
-    }
-    std::size_t count = 0;
-    for (const ProblemEdge& edge : problem_.edges) {
-      count += edge.cost_table >= 0 && tight[at(edge.cost_table)] ? 1 : 0;
-    }
-    return static_cast<double>(count) >=
-           (1 - kWorthwhile) * static_cast<double>(problem_.nodes.size());
-  }
-
   void add_links() {
     maps_.reserve(1024);
     double entries = 0;
@@ -421,7 +420,10 @@ class Presolve {
 
 }  // namespace
 
-std::optional<Presolved> presolve(const Problem& problem) { return Presolve(problem).run(); }
+std::optional<Presolved> presolve(const Problem& problem) {
+  if (!worth_trying(problem)) return std::nullopt;
+  return Presolve(problem).run();
+}
 
 std::vector<int> lift(const Presolved& presolved, const std::vector<int>& choices) {
   std::vector<int> result(presolved.node_of.size());
