@@ -66,6 +66,8 @@ struct Attempts {
   // interest.
   double cutoff() const { return best ? best->cost.total() : std::numeric_limits<double>::max(); }
   double limit() const;
+  // Then a recursion takes less time than to place the values of its plan.
+  bool is_large() const { return request.graph.ops.size() > kFewOps; }
   // By the time limit or an interrupt.
   bool stopped() const;
 

@@ -14,30 +14,43 @@ constexpr double kFarTooBig = 2;
 // Of the cost of another plan: a plan that is dearer before it is made to fit may be cheaper after.
 constexpr double kSurely = 0.9;
 
-// Where values lie between the ops of the attempt. Without the memory limit first, which is quick
+// Where values lie between the ops of the attempts. Without the memory limit first, which is quick
 // and shows whether it matters. Of interest are plans that cost less than `cutoff`.
-void place_values(rec::Attempts& attempts, rec::Attempt& attempt, Seconds cutoff) {
-  rec::Attempts::ValuesOptions options;
-  options.cutoff = std::min(attempts.cutoff(), cutoff);
-  if (attempts.request.limit_memory) {
-    options.limited = false;
-    Result<SearchOutcome> unlimited = attempts.with_values(attempt, false, options);
-    if (!unlimited) {
-      attempts.keep(std::move(unlimited));
-      return;
+struct Placing {
+  rec::Attempts& attempts;
+  Seconds cutoff = kInfinity;
+  std::vector<rec::Attempt> near = {};  // that may fit, which takes long to find out
+
+  void place(rec::Attempt& attempt) {
+    rec::Attempts::ValuesOptions options;
+    options.cutoff = std::min(attempts.cutoff(), cutoff);
+    if (attempts.request.limit_memory) {
+      options.limited = false;
+      Result<SearchOutcome> unlimited = attempts.with_values(attempt, false, options);
+      if (!unlimited) {
+        attempts.keep(std::move(unlimited));
+        return;
+      }
+      const auto bytes = static_cast<double>(unlimited->cost.memory.total);
+      if (bytes <= attempts.limit()) {
+        attempts.keep(std::move(unlimited));
+        return;
+      }
+      attempt.unlimited = unlimited->cost.total();
+      attempt.peak_time = unlimited->cost.memory.time;
+      if (bytes > kFarTooBig * attempts.limit()) return;
+      options.limited = true;
+      if (attempts.is_large()) {
+        near.push_back(attempt);
+        return;
+      }
     }
-    const auto bytes = static_cast<double>(unlimited->cost.memory.total);
-    if (bytes <= attempts.limit()) {
-      attempts.keep(std::move(unlimited));
-      return;
-    }
-    attempt.unlimited = unlimited->cost.total();
-    attempt.peak_time = unlimited->cost.memory.time;
-    if (bytes > kFarTooBig * attempts.limit()) return;
-    options.limited = true;
+    attempts.keep(attempts.with_values(attempt, false, options));
   }
-  attempts.keep(attempts.with_values(attempt, false, options));
-}
+
+  // Where no plan fits as it is.
+  Status fit(std::vector<rec::Attempt>& made) { return fit_into_memory(attempts, made, near); }
+};
 
 // What was proven of the plans that were looked at last holds for those only.
 Error of_rec(Error error) {
@@ -66,12 +79,13 @@ SearchOutcome outcome_of(rec::Attempts& attempts) {
 
 Result<SearchOutcome> search_rec(const SearchRequest& request) {
   rec::Attempts attempts(request);
+  Placing placing{attempts};
   AUTOPAR_TRY(made, attempts.make({}));
   for (rec::Attempt& attempt : made) {
     if (attempts.stopped() && &attempt != &made.front()) break;
-    place_values(attempts, attempt, kInfinity);
+    placing.place(attempt);
   }
-  if (!attempts.best) AUTOPAR_RETURN_IF_ERROR(rec::fit_into_memory(attempts, made));
+  if (!attempts.best) AUTOPAR_RETURN_IF_ERROR(placing.fit(made));
   if (!attempts.best) return of_rec(*attempts.error);
   return outcome_of(attempts);
 }
@@ -84,15 +98,16 @@ Result<std::optional<SearchOutcome>> search_rec(const SearchRequest& request,
   std::optional<SearchOutcome> none;
   if (request.mesh && is_proven(*request.mesh)) return none;
   rec::Attempts attempts(request);
+  Placing placing{attempts, proven.cost / kSurely};
   AUTOPAR_TRY(made, attempts.make({}));
   bool may_fit = false;
   for (rec::Attempt& attempt : made) {
     if (attempts.stopped()) break;
     if (is_proven(attempt.mesh)) continue;
-    place_values(attempts, attempt, proven.cost / kSurely);
+    placing.place(attempt);
     may_fit |= attempt.unlimited < kInfinity;
   }
-  if (!attempts.best && may_fit) AUTOPAR_RETURN_IF_ERROR(rec::fit_into_memory(attempts, made));
+  if (!attempts.best && may_fit) AUTOPAR_RETURN_IF_ERROR(placing.fit(made));
   if (!attempts.best || attempts.best->cost.total() >= proven.cost) return none;
   return std::optional(outcome_of(attempts));
 }

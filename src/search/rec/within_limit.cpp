@@ -102,6 +102,18 @@ struct Fit {
     return Ok{};
   }
 
+  // Values placed otherwise.
+  void place(const std::vector<Attempt>& near) {
+    for (const Attempt& attempt : near) {
+      if (attempts.stopped()) return;
+      if (attempt.unlimited >= attempts.cutoff()) continue;
+      Attempts::ValuesOptions options;
+      options.gap = kEnough;
+      options.cutoff = attempts.cutoff();
+      attempts.keep(attempts.with_values(attempt, false, options));
+    }
+  }
+
   Status mix(const std::vector<Attempt>& made) {
     for (const Attempt& attempt : made) {
       // One is looked at in any case.
@@ -129,7 +141,8 @@ std::vector<std::vector<Assignment>> united(std::vector<std::vector<Assignment>>
 
 }  // namespace
 
-Status fit_into_memory(Attempts& attempts, std::vector<Attempt>& made) {
+Status fit_into_memory(Attempts& attempts, std::vector<Attempt>& made,
+                       const std::vector<Attempt>& near) {
   Fit fit(attempts);
   if (attempts.stopped()) return fit.mix(made);
   Seconds time = kInfinity;
@@ -158,6 +171,7 @@ Status fit_into_memory(Attempts& attempts, std::vector<Attempt>& made) {
   for (Attempt* attempt : start.fitting) {
     AUTOPAR_RETURN_IF_ERROR(fit.lower(*attempt, start.worth, time));
   }
+  fit.place(near);
   return attempts.best ? Ok{} : fit.mix(made);
 }
 
