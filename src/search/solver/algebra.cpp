@@ -1,6 +1,7 @@
 #include "search/solver/algebra.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -34,9 +35,20 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
   return hash ^ (hash >> 32);
 }
 
+// In four chains, so that one multiplication need not wait for another.
 std::uint64_t hash_values(const double* values, std::size_t count) {
+  std::array<std::uint64_t, 4> hashes = {count, 1, 2, 3};
+  std::size_t i = 0;
+  for (; i + 4 <= count; i += 4) {
+    for (std::size_t k = 0; k < 4; ++k) {
+      const std::uint64_t hash =
+          (hashes[k] ^ std::bit_cast<std::uint64_t>(values[i + k])) * 0xff51afd7ed558ccdULL;
+      hashes[k] = hash ^ (hash >> 32);
+    }
+  }
   std::uint64_t hash = count;
-  for (std::size_t i = 0; i < count; ++i) hash = mix(hash, std::bit_cast<std::uint64_t>(values[i]));
+  for (; i < count; ++i) hash = mix(hash, std::bit_cast<std::uint64_t>(values[i]));
+  for (std::uint64_t part : hashes) hash = mix(hash, part);
   return hash;
 }
 
@@ -147,16 +159,20 @@ int Algebra::add_labels(Labels labels) {
 }
 
 int Algebra::add_core(int rows, int columns, Vector values) {
-  work_ += static_cast<double>(values.size());
-  const std::uint64_t hash =
-      mix(hash_values(values.data(), values.size()), static_cast<std::uint64_t>(rows));
+  Vector transposed = transpose(values, rows, columns);
+  return add_core({rows, columns, std::move(values), std::move(transposed)});
+}
+
+int Algebra::add_core(Core core) {
+  work_ += static_cast<double>(core.values.size());
+  const std::uint64_t hash = mix(hash_values(core.values.data(), core.values.size()),
+                                 static_cast<std::uint64_t>(core.rows));
   std::vector<int>& same_hash = core_index_[hash];
   for (int id : same_hash) {
-    if (core(id).rows == rows && core(id).values == values) return id;
+    if (this->core(id).rows == core.rows && this->core(id).values == core.values) return id;
   }
   same_hash.push_back(static_cast<int>(cores_.size()));
-  Vector transposed = transpose(values, rows, columns);
-  cores_.push_back({rows, columns, std::move(values), std::move(transposed)});
+  cores_.push_back(std::move(core));
   return same_hash.back();
 }
 
@@ -188,15 +204,19 @@ Table Algebra::from_dense(int rows, int columns, const Vector& values, int map_a
   work_ += 2 * static_cast<double>(values.size());
   Labels first_rows, first_columns;
   const Labels row_classes = equal_rows(values.data(), rows, columns, &first_rows);
-  const Vector narrow = select_rows(values, columns, first_rows);
   const int kept_rows = static_cast<int>(first_rows.size());
-  const Vector turned = transpose(narrow, kept_rows, columns);
+  const bool all_rows = kept_rows == rows;
+  Vector narrow = all_rows ? values : select_rows(values, columns, first_rows);
+  Vector turned = transpose(narrow, kept_rows, columns);
   const Labels column_classes = equal_rows(turned.data(), columns, kept_rows, &first_columns);
   const int kept_columns = static_cast<int>(first_columns.size());
-  Vector core = transpose(select_rows(turned, kept_rows, first_columns), kept_columns, kept_rows);
+  if (kept_columns < columns) {
+    turned = select_rows(turned, kept_rows, first_columns);
+    narrow = transpose(turned, kept_columns, kept_rows);
+  }
   const int row_id = add_labels(row_classes), column_id = add_labels(column_classes);
   return {select_labels(row_id, map_a), select_labels(column_id, map_b),
-          add_core(kept_rows, kept_columns, std::move(core))};
+          add_core({kept_rows, kept_columns, std::move(narrow), std::move(turned)})};
 }
 
 Table Algebra::tidy(const Table& table) {

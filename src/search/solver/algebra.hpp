@@ -97,6 +97,7 @@ class Algebra {
   };
   using Index = std::unordered_map<std::uint64_t, std::vector<int>>;
 
+  int add_core(Core core);  // its transposed values as they are
   Table from_dense(int rows, int columns, const Vector& values, int map_a, int map_b);
   const Table* known_table(const Key& key) const;
   const int* known_id(const Key& key) const;
