@@ -219,6 +219,19 @@ Table Algebra::from_dense(int rows, int columns, const Vector& values, int map_a
           add_core({kept_rows, kept_columns, std::move(narrow), std::move(turned)})};
 }
 
+Table Algebra::add_part(const Core& from, const Labels& classes_a, const Labels& classes_b) {
+  Labels rows, columns;
+  const int map_a = add_labels(used_classes(classes_a, &rows));
+  const int map_b = add_labels(used_classes(classes_b, &columns));
+  Vector values;
+  values.reserve(rows.size() * columns.size());
+  for (int r : rows) {
+    for (int c : columns) values.push_back(from.row(r)[c]);
+  }
+  return from_dense(static_cast<int>(rows.size()), static_cast<int>(columns.size()), values, map_a,
+                    map_b);
+}
+
 Table Algebra::tidy(const Table& table) {
   const Key key = {kTidy, table.map_a, table.map_b, table.core, 0, 0, 0, 0};
   if (const Table* known = known_table(key)) return *known;
@@ -230,13 +243,7 @@ Table Algebra::tidy(const Table& table) {
   const bool all_used =
       static_cast<int>(rows.size()) == old.rows && static_cast<int>(columns.size()) == old.columns;
   if (!all_used || map_a != table.map_a || map_b != table.map_b) {
-    Vector values;
-    values.reserve(rows.size() * columns.size());
-    for (int r : rows) {
-      for (int c : columns) values.push_back(old.row(r)[c]);
-    }
-    result = from_dense(static_cast<int>(rows.size()), static_cast<int>(columns.size()), values,
-                        map_a, map_b);
+    result = add_part(old, labels(table.map_a), labels(table.map_b));
   }
   tables_[key] = result;
   return result;

@@ -61,6 +61,8 @@ class Algebra {
 
   // A dense table, its equal rows and columns found.
   Table add_table(int rows, int columns, const Vector& values);
+  // Of a core, perhaps another algebra's, for labels of those classes.
+  Table add_part(const Core& from, const Labels& classes_a, const Labels& classes_b);
   // Drops the rows and columns that no label uses, then joins the equal ones.
   Table tidy(const Table& table);
   Table flip(const Table& table);

@@ -1,5 +1,7 @@
 // The network that a Dual leaves.
 #include <algorithm>
+#include <array>
+#include <map>
 #include <utility>
 
 #include "search/solver/dual.hpp"
@@ -62,6 +64,15 @@ class Restricting {
     return copy;
   }
 
+  Table part_of(int core, int classes_a, int classes_b) {
+    const auto [known, added] = parts_.try_emplace({core, classes_a, classes_b});
+    if (added) {
+      known->second = algebra_.add_part(net_.algebra.core(core), algebra_.labels(classes_a),
+                                        algebra_.labels(classes_b));
+    }
+    return known->second;
+  }
+
   int select_classes(int classes, int n) {
     return algebra_.select_labels(algebra_.add_labels(net_.algebra.labels(classes)),
                                   kept_ids_[at(n)]);
@@ -70,10 +81,11 @@ class Restricting {
   void add_edge(const Edge& old) {
     Edge made = {.a = number_[at(old.a)], .b = number_[at(old.b)], .table = {}};
     made.table = {select_classes(old.table.map_a, old.a), select_classes(old.table.map_b, old.b),
-                  copy_core(old.table.core)};
+                  -1};
     if (old.uses.empty()) {
-      made.table = algebra_.tidy(made.table);
+      made.table = part_of(old.table.core, made.table.map_a, made.table.map_b);
     } else {
+      made.table.core = copy_core(old.table.core);
       std::vector<Table> tables = {made.table};
       for (const RowUse& use : old.uses) {
         tables.push_back({made.table.map_a, made.table.map_b, copy_core(use.bytes)});
@@ -95,6 +107,7 @@ class Restricting {
   std::unique_ptr<Network> made_;
   Algebra& algebra_;
   std::vector<int> number_, kept_ids_, copied_;
+  std::map<std::array<int, 3>, Table> parts_;  // by core and classes of the labels left
 };
 
 }  // namespace
