@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <utility>
 
 #include "search/solver/cuts.hpp"
 #include "search/solver/fold.hpp"
-#include "search/solver/folded_dual.hpp"
+#include "search/solver/like_parts.hpp"
 #include "search/solver/multipliers.hpp"
 #include "search/solver/reduce.hpp"
 #include "search/solver/windows.hpp"
@@ -19,19 +18,14 @@ namespace {
 constexpr double kReducingPart = 0.25;  // of its work counts: what it leaves must be looked at too
 constexpr int kRootPasses = 100;
 constexpr int kRootSteps = 1000;
-constexpr int kLookPasses = 8;  // of a first look
-constexpr int kLikeRounds = 5;  // of telling like parts apart for it
-constexpr int kLikePasses = 8;  // between two plans that are made of its messages
-constexpr int kMostLikePasses = 64;
+constexpr int kLookPasses = 8;          // of a first look
+constexpr double kLookPart = 0.05;      // of the work that is left, for that
+constexpr int kLikeRounds = 5;          // of telling like parts apart, for that
 constexpr double kLikeGain = 0.1;       // eight passes gain less than this part of what is missing
 constexpr double kLikeMoreGain = 0.01;  // where that has to be closed
-constexpr double kQuickly = 1e-6;       // of the bound; quick passes are no more exact
-constexpr int kExactPasses = 16;
-constexpr double kExactGain = 0.1;  // a pass gains less than this part of what is missing
 constexpr double kLikeParts[] = {0, 1.0 / 64, 1.0 / 8};  // of the gap, looked at before the rest
-constexpr double kMostExplored = 0.3;                    // of the labels, for that
-constexpr double kMostAlive = 0.7;  // of the labels, and they are worth taking out
-constexpr double kLookPart = 0.05;  // of the work that is left, for that
+constexpr double kLikeStep = 1e-6;                       // of the bound, at least
+constexpr double kMostAlive = 0.7;  // of the labels, and the others are worth taking out
 constexpr int kFoldedRounds = 4;
 constexpr int kFoldedPasses = 64;       // of a round
 constexpr double kFoldedTrial = 0.2;    // of the work that is left, for exploring after a round
@@ -122,9 +116,7 @@ class GapClosing {
   Found finish(double cutoff) {
     cutoff_ = std::min(cutoff_, cutoff);
     if (like_ != nullptr && bound_ < cutoff_) {
-      tell_more_apart();
-      settle_like_parts(kLikeMoreGain);
-      explore_like_parts();
+      close_like_parts();
       if (bound_ < cutoff_) {
         narrow();
         prepare();
@@ -179,103 +171,44 @@ class GapClosing {
     std::unique_ptr<GapClosing> closing;
   };
 
-  // The network as it comes, its like parts seen as one.
-  struct Like {
-    Like(const Network& net, Fold parts)
-        : fold(std::move(parts)), quick(net, fold), exact(net, fold) {}
-    Fold fold;
-    FoldedDual<float> quick;
-    FoldedDual<double> exact;
-  };
-
   // A bound and a labelling without any reduction, where that can be done once for many parts.
   bool look_at_like_parts() {
     if (!options_.fold || !net_.capacity.empty() || net_.impossible) return false;
-    Fold parts = fold(net_, kLikeRounds);
-    if (parts.first.empty()) return false;
-    like_ = std::make_unique<Like>(net_, std::move(parts));
-    settle_like_parts(kLikeGain);
-    return true;
+    like_ = LikeParts::of(net_, kLikeRounds);
+    if (like_ != nullptr) settle_like_parts(kLikeGain);
+    return like_ != nullptr;
   }
 
-  // The ends of a chain are told from its middle further in, as far as that leaves like parts.
-  void tell_more_apart() {
-    Fold finer = fold(net_, kFoldRounds);
-    if (finer.first.empty()) return;
-    auto made = std::make_unique<Like>(net_, std::move(finer));
-    std::vector<int> edge_of(made->fold.edges_in.size(), -1);
-    for (std::size_t e = 0; e < net_.edges.size(); ++e) {
-      if (made->fold.edge_of[e] >= 0) edge_of[at(made->fold.edge_of[e])] = like_->fold.edge_of[e];
-    }
-    made->quick.take_over(like_->quick, edge_of);
-    like_ = std::move(made);
-  }
-
-  // Quick passes until they gain little, then what is exact about it.
   void settle_like_parts(double gain) {
-    FoldedDual<float>& quick = like_->quick;
-    double before = 0;
-    for (int pass = 1; pass <= kMostLikePasses && !budget_.over(); ++pass) {
-      quick.pass(kInfinity);
-      budget_.add(quick.work_per_pass());
-      if (pass % kLikePasses != 0) continue;
-      Incumbent best;
-      keep_if_better(net_, unfold(like_->fold, quick.decode()), budget_, cutoff_, best);
-      budget_.add(quick.work_per_pass());
-      take(best);
-      const double missing = cutoff_ < kInfinity ? cutoff_ - quick.bound() : quick.bound();
-      if (quick.bound() - before < gain * missing || missing < kQuickly * quick.bound()) break;
-      before = quick.bound();
-    }
-    FoldedDual<double>& exact = like_->exact;
-    std::vector<int> same(like_->fold.edges_in.size());
-    std::iota(same.begin(), same.end(), 0);
-    exact.take_over(quick, same);
-    for (int pass = 0; pass < kExactPasses && bound_ < cutoff_; ++pass) {
-      const double missing = cutoff_ - bound_;
-      exact.pass(cutoff_);
-      budget_.add(exact.work_per_pass());
-      raise(exact.exhausted() ? cutoff_ : exact.bound());
-      if (pass > 0 && cutoff_ - bound_ > (1 - kExactGain) * missing) break;
-    }
+    Incumbent best;
+    like_->settle(gain, cutoff_, best, budget_);
+    take(best);
+    raise(like_->bound());
   }
 
-  // Below a cutoff so near the bound that few labels are left.
-  void explore_like_parts() {
+  // The ends of chains are told from their middle further in; then cutoffs so near the bound that
+  // few labels are left.
+  void close_like_parts() {
+    if (std::unique_ptr<LikeParts> finer = LikeParts::of(net_, kFoldRounds)) {
+      finer->take_over(*like_);
+      like_ = std::move(finer);
+    }
+    settle_like_parts(kLikeMoreGain);
     for (const double part : kLikeParts) {
       if (!(bound_ < cutoff_) || budget_.over()) return;
-      const double below =
-          std::min(cutoff_, bound_ + std::max(kQuickly * bound_, part * (cutoff_ - bound_)));
-      FoldedDual<double> narrowed = like_->exact;
-      narrowed.pass(below);
-      budget_.add(narrowed.work_per_pass());
-      if (narrowed.labels_alive() > kMostExplored * narrowed.labels_total()) return;
+      const double step = std::max(kLikeStep * bound_, part * (cutoff_ - bound_));
+      const double below = std::min(cutoff_, bound_ + step);
       const BudgetShare share(budget_, kTrialWork);
-      const Found found = narrowed.exhausted()
-                              ? Found{.bound = below}
-                              : explore_restricted(net_, alive(narrowed), below, budget_);
+      const Found found = like_->explore(below, budget_);
       take(found);
       raise(std::min(below, found.bound));
     }
   }
 
-  // Per node of the network.
-  std::vector<Labels> alive(const FoldedDual<double>& dual) const {
-    std::vector<Labels> kept(net_.nodes.size());
-    for (std::size_t n = 0; n < kept.size(); ++n) {
-      const int c = like_->fold.class_of[n];
-      for (int l = 0; c >= 0 && l < net_.label_count(static_cast<int>(n)); ++l) {
-        if (dual.alive(c, l)) kept[n].push_back(l);
-      }
-    }
-    return kept;
-  }
-
   // Leaves what can be part of something below the cutoff, unless that is most of it.
   void narrow() {
-    const FoldedDual<double>& exact = like_->exact;
-    if (exact.labels_alive() <= kMostAlive * exact.labels_total()) {
-      const std::vector<Labels> kept = alive(exact);
+    if (like_->part_alive() <= kMostAlive) {
+      const std::vector<Labels> kept = like_->alive();
       for (std::size_t n = 0; n < kept.size() && !net_.impossible; ++n) {
         if (!net_.nodes[n].gone) keep_labels(net_, static_cast<int>(n), kept[n]);
       }
@@ -580,7 +513,7 @@ class GapClosing {
   double bound_ = 0;
   double small_ = kInfinity;  // the gap that the work is limited for
   std::optional<Dual> dual_;  // none: nothing is below the cutoff, or it can be made again
-  std::unique_ptr<Like> like_;
+  std::unique_ptr<LikeParts> like_;
   std::unique_ptr<Folded> folded_;
   bool was_folded_ = false;   // the dual began with a folded network's
   double exact_ = kInfinity;  // the best bound that multipliers give, where it is known

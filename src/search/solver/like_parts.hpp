@@ -1,0 +1,47 @@
+// A network as it comes, its like parts seen as one: where there are many, a bound, labellings and
+// often the proof, without any reduction.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "search/solver/explore.hpp"
+#include "search/solver/folded_dual.hpp"
+
+namespace autopar::solver {
+
+// Refers to the network, which must outlive it unchanged. Without capacities.
+class LikeParts {
+ public:
+  // Null where the network has too few. Parts are told apart by what is so many edges away.
+  static std::unique_ptr<LikeParts> of(const Network& net, int rounds);
+
+  // Goes on from what is known of parts that are told apart less.
+  void take_over(const LikeParts& coarser);
+
+  // Quick passes until eight of them gain less than that part of what is missing, then exact ones.
+  // Labellings on the way are kept in `best` and lower the cutoff. With less than the cutoff left,
+  // labels die for good.
+  void settle(double gain, double& cutoff, Incumbent& best, Budget& budget);
+  // After settling. The cutoff, where nothing is below it.
+  double bound() const { return bound_; }
+
+  // What is below a cutoff, if it leaves few labels.
+  Found explore(double below, Budget& budget) const;
+
+  // The labels that are left, per node of the network.
+  std::vector<Labels> alive() const { return alive(exact_); }
+  double part_alive() const { return exact_.labels_alive() / exact_.labels_total(); }
+
+ private:
+  LikeParts(const Network& net, Fold fold);
+  std::vector<Labels> alive(const FoldedDual<double>& dual) const;
+
+  const Network& net_;
+  const Fold fold_;
+  FoldedDual<float> quick_;
+  FoldedDual<double> exact_;
+  double bound_ = 0;
+};
+
+}  // namespace autopar::solver
