@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <future>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -124,41 +125,65 @@ class OutputFolder {
   std::vector<std::string> made_;  // innermost first
 };
 
-}  // namespace
+// Beside the caller where more threads than one are asked for, else when the result is.
+template <class Work>
+auto beside(const SearchRequest& request, const Work& work) {
+  return std::async(request.solve.threads > 1 ? std::launch::async : std::launch::deferred, work);
+}
 
-Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
-                     const Inputs& inputs, const PlanOptions& options, const CommonOptions& common,
-                     PhaseClock clock) {
-  const std::string folder = output_folder(options);
-  const std::string model_name = fs::path(options.model).filename().string();
-  AUTOPAR_TRY(plan, partition(request.graph, request.rules, outcome.strategy, request.cluster));
-  clock.end("rewrite");
-  AUTOPAR_TRY(strategy, strategy_text_of(request, outcome, inputs, model_name));
+Report report_of(const SearchRequest& request, const SearchOutcome& outcome, const Inputs& inputs,
+                 const PlanOptions& options) {
+  Report report = build_report(request, outcome);
+  report.model = fs::path(options.model).filename().string();
+  report.model_sha256 = inputs.model.sha256;
+  report.model_path =
+      fs::proximate(fs::absolute(options.model), fs::absolute(output_folder(options))).string();
+  report.warnings = inputs.warnings;
+  report.recompute = name_of(inputs.recompute);
+  report.repeated_ops = inputs.repeated_ops;
+  return report;
+}
+
+PlanMetadata metadata_of(const SearchRequest& request, const Inputs& inputs,
+                         const std::string& strategy) {
   PlanMetadata metadata;
   metadata.version = AUTOPAR_VERSION;
   metadata.model_sha256 = inputs.model.sha256;
   metadata.strategy_sha256 = sha256_hex(strategy);
   for (const Tier& tier : request.cluster.tiers) metadata.tier_names.push_back(tier.name);
-  const std::string model_folder = fs::path(options.model).parent_path().string();
-  clock.end("write");
-  Report report = build_report(request, outcome);
-  report.model = model_name;
-  report.model_sha256 = inputs.model.sha256;
-  report.model_path = fs::proximate(fs::absolute(options.model), fs::absolute(folder)).string();
-  report.baselines = run_baselines(request, outcome);
-  report.warnings = inputs.warnings;
-  report.recompute = name_of(inputs.recompute);
-  report.repeated_ops = inputs.repeated_ops;
-  clock.end("baselines");
+  return metadata;
+}
 
+}  // namespace
+
+// The rewriting, with what is told of the plan; then its file, with the baselines.
+Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
+                     const Inputs& inputs, const PlanOptions& options, const CommonOptions& common,
+                     PhaseClock clock) {
+  const std::string folder = output_folder(options);
+  const std::string model_name = fs::path(options.model).filename().string();
+  const std::string model_folder = fs::path(options.model).parent_path().string();
+  auto told = beside(request, [&] {
+    return std::pair(strategy_text_of(request, outcome, inputs, model_name),
+                     report_of(request, outcome, inputs, options));
+  });
+  AUTOPAR_TRY(plan, partition(request.graph, request.rules, outcome.strategy, request.cluster));
+  auto [strategy, report] = told.get();
+  if (!strategy) return strategy.error();
+  clock.end("rewrite");
+
+  auto baselines = beside(request, [&] { return run_baselines(request, outcome); });
   OutputFolder files(folder);
   AUTOPAR_RETURN_IF_ERROR(files.make());
-  AUTOPAR_TRY(plan_warnings, write_plan(plan, metadata, files.add("plan.onnx"),
-                                        model_folder.empty() ? "." : model_folder));
-  AUTOPAR_RETURN_IF_ERROR(write_file_atomically(files.add("strategy.json"), strategy));
+  AUTOPAR_TRY(plan_warnings,
+              write_plan(plan, metadata_of(request, inputs, *strategy), files.add("plan.onnx"),
+                         model_folder.empty() ? "." : model_folder));
+  AUTOPAR_RETURN_IF_ERROR(write_file_atomically(files.add("strategy.json"), *strategy));
   report.warnings.insert(report.warnings.end(), plan_warnings.begin(), plan_warnings.end());
-  const std::string text = to_json(report);
-  AUTOPAR_RETURN_IF_ERROR(write_file_atomically(files.add("report.json"), text));
+  clock.end("write");
+  report.baselines = baselines.get();
+  clock.end("baselines");
+  AUTOPAR_RETURN_IF_ERROR(write_file_atomically(files.add("report.json"), to_json(report)));
   files.keep();
   clock.end("write");
   report.phases = clock.phases();
