@@ -74,6 +74,8 @@ struct SearchRequest {
   SolveOptions solve = {};
   std::shared_ptr<const Narrowing> narrowing = {};  // with `mesh`; stronger than pins of ops
 };
+// Per device: what the request says, else what the cluster's device has.
+Bytes memory_limit(const SearchRequest& request);
 
 // A list of specs that many nodes share.
 class SharedSpecs {
@@ -146,8 +148,8 @@ struct MeshTrial {
 struct SearcherTrial {
   std::string searcher;
   bool found = false;
-  Seconds cost = 0;
-  std::string error;  // why nothing was found
+  Seconds cost = 0;   // not found, and not 0: its plans are no cheaper than this
+  std::string error;  // why nothing was found, or looked for
 };
 struct Picked {
   std::string searcher;  // empty: the searcher was not `auto`

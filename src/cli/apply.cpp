@@ -117,8 +117,7 @@ Result<std::unique_ptr<Applied>> apply(const PlanOptions& options, const CommonO
 
 void warn_if_too_large(Applied& applied) {
   const SearchRequest& request = *applied.request;
-  const Bytes limit =
-      request.memory_limit > 0 ? request.memory_limit : request.cluster.device.memory_bytes;
+  const Bytes limit = memory_limit(request);
   const MemoryPeak& peak = applied.outcome.cost.memory;
   if (peak.total <= limit) return;
   applied.inputs->warnings.push_back(

@@ -141,10 +141,7 @@ Report build_report(const SearchRequest& request, const SearchOutcome& outcome) 
   report.memory = outcome.cost.memory;
   const auto peak = static_cast<std::size_t>(report.memory.time);
   if (peak < request.graph.ops.size()) report.memory_op = request.graph.ops[peak].name;
-  if (request.limit_memory) {
-    report.memory_limit =
-        request.memory_limit > 0 ? request.memory_limit : request.cluster.device.memory_bytes;
-  }
+  if (request.limit_memory) report.memory_limit = memory_limit(request);
   add_collectives(outcome, report);
   add_ops(request, outcome, report);
   add_reshards(request, outcome, report);
@@ -170,13 +167,11 @@ std::vector<Baseline> run_baselines(const SearchRequest& request, const SearchOu
     plain.mesh = outcome.strategy.mesh;
     const auto found = search(plain);
     if (found) {
-      const Bytes limit =
-          request.memory_limit > 0 ? request.memory_limit : request.cluster.device.memory_bytes;
       baseline.found = true;
       baseline.mesh = to_text(found->strategy.mesh);
       baseline.seconds = found->cost.total();
       baseline.memory_bytes = found->cost.memory.total;
-      baseline.fits = !request.limit_memory || baseline.memory_bytes <= limit;
+      baseline.fits = !request.limit_memory || baseline.memory_bytes <= memory_limit(request);
     }
     baselines.push_back(std::move(baseline));
   }

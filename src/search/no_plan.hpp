@@ -16,9 +16,6 @@ struct Tightest {
   bool proven = true;
 };
 
-// What the request says, else what the cluster's device has.
-Bytes memory_limit(const SearchRequest& request);
-
 // Nothing to search where even tensors split over all devices do not fit.
 Status check_memory(const SearchRequest& request);
 // Where every mesh refused the pins: all reasons, each with the meshes that it holds for.
