@@ -326,6 +326,9 @@ class GapClosing {
     closing.take(best);
     for (const std::vector<int>& labels : met.met) pool_.add(unfold(like, labels));
     for (const std::vector<int>& labels : met.fitting) pool_.add_fitting(unfold(like, labels));
+    for (const std::vector<int>& labels : met.met) {
+      if (options_.met != nullptr) options_.met->push_back(lift(net_, unfold(like, labels)));
+    }
     return result;
   }
 

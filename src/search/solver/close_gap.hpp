@@ -18,9 +18,11 @@ using Prices = std::map<int, double>;
 struct GapOptions {
   Prices* prices = nullptr;               // to begin with, and those found
   std::vector<int>* minimiser = nullptr;  // gets the labels that the multipliers favour
-  std::function<bool()> enough = {};      // asked after the bound: no exploring then
-  bool fold = true;                       // like parts first as one
-  bool windows = true;                    // the exact search under a memory limit
+  std::vector<std::vector<int>>* met =
+      nullptr;                        // gets labels met under a limit, of like parts alike
+  std::function<bool()> enough = {};  // asked after the bound: no exploring then
+  bool fold = true;                   // like parts first as one
+  bool windows = true;                // the exact search under a memory limit
 };
 
 // Bounds the whole, then explores below cutoffs that approach the incumbent from the bound: near

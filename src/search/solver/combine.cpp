@@ -13,14 +13,14 @@ namespace {
 constexpr int kRounds = 40;
 constexpr std::size_t kFirstVariants = 4;  // of a part, in the first program
 constexpr std::size_t kMoreVariants = 2;   // in each further one
-constexpr double kMost = 16;               // a capacity's price is at most so many times the cost
+constexpr double kMost = 1;                // a capacity's price is at most so many times the cost
 constexpr double kOver = 1e-7;             // of the capacity, that a mix may use too much
 constexpr double kBetter = 1e-9;           // of the cost, that a variant must be better by
 constexpr int kChain = 6;                  // moves that make up for one that does not fit
 constexpr int kSweeps = 4;
 constexpr std::size_t kFullRows = 384;
 constexpr double kNearlyFull = 0.1;  // of the capacity is left
-constexpr double kChoosingWork = 4e7;
+constexpr double kChoosingWork = 2e7;
 
 // Rows in which all variants use the same are one stretch, of which the fullest row counts.
 class Stretches {
@@ -108,11 +108,12 @@ class Combining {
     rows.clear();
     for (std::size_t k = 0; k < active_.size(); ++k) {
       const int row = stretches_.row(at(active_[k]));
-      rows.push_back(row);
+      result.full_rows.push_back(row);
       if (!(master_.multipliers[k] > 0)) continue;
+      rows.push_back(row);
       result.prices[row] = master_.multipliers[k];
     }
-    result.full_rows = full_rows();
+    for (int row : full_rows()) result.full_rows.push_back(row);
     choose();
     if (use_->most() <= 0) {
       result.variants = chosen_;

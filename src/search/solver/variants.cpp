@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -92,19 +93,53 @@ class Splitting {
       return a.first != b.first ? a.first > b.first : a.second.size() < b.second.size();
     });
     varying_.assign(class_count(), 0);
+    members_.resize(class_count());
+    for (std::size_t n = 0; n < net_.nodes.size(); ++n) {
+      if (!net_.nodes[n].gone)
+        members_[at(class_of(static_cast<int>(n)))].push_back(static_cast<int>(n));
+    }
+    joined_.resize(net_.nodes.size());
+    std::iota(joined_.begin(), joined_.end(), 0);
+    size_.assign(net_.nodes.size(), 1);
     for (const auto& [count, classes] : order) try_classes(classes);
   }
 
   void try_classes(const std::vector<int>& classes) {
-    std::vector<char> more = varying_;
-    for (int c : classes) more[at(c)] = 1;
-    if (more == varying_) return;
-    work_ += static_cast<double>(net_.nodes.size() + net_.edges.size());
-    const std::size_t most = std::max(kSmallPart, net_.nodes.size() / kLargestPart);
-    for (const std::vector<int>& nodes : connected(net_, varying_nodes(more))) {
-      if (nodes.size() > most) return;
+    const std::vector<char> varying = varying_;
+    const std::vector<int> joined = joined_, size = size_;
+    const int most = static_cast<int>(std::max(kSmallPart, net_.nodes.size() / kLargestPart));
+    bool small = true;
+    for (int c : classes) {
+      if (varying_[at(c)]) continue;
+      varying_[at(c)] = 1;
+      for (int n : members_[at(c)]) {
+        for (int e : net_.node(n).edges) {
+          const int other = other_end(net_.edge(e), n);
+          if (varying_[at(class_of(other))]) small = join(n, other) <= most && small;
+          ++work_;
+        }
+        if (!small) break;
+      }
+      if (small) continue;
+      varying_ = varying;
+      joined_ = joined;
+      size_ = size;
+      return;
     }
-    varying_ = std::move(more);
+  }
+
+  int root(int n) {
+    while (joined_[at(n)] != n) n = joined_[at(n)] = joined_[at(joined_[at(n)])];
+    return n;
+  }
+
+  // How many nodes are joined then.
+  int join(int one, int other) {
+    one = root(one);
+    other = root(other);
+    if (one == other) return size_[at(one)];
+    joined_[at(std::max(one, other))] = std::min(one, other);
+    return size_[at(std::min(one, other))] = size_[at(one)] + size_[at(other)];
   }
 
   // Labels of like parts are shared.
@@ -139,10 +174,13 @@ class Splitting {
 
   // Costs and uses; what all variants use goes to the rest. False where the base is not possible.
   bool weigh(Part& part, Parts& whole) {
-    std::map<int, std::size_t> place;
-    for (std::size_t i = 0; i < part.nodes.size(); ++i) place[part.nodes[i]] = i;
+    place_.resize(net_.nodes.size(), -1);
+    for (std::size_t i = 0; i < part.nodes.size(); ++i) {
+      place_[at(part.nodes[i])] = static_cast<int>(i);
+    }
     std::vector<std::vector<Amount>> uses;
-    for (Variant& variant : part.variants) uses.push_back(weigh(part, place, variant));
+    for (Variant& variant : part.variants) uses.push_back(weigh(part, variant));
+    for (int n : part.nodes) place_[at(n)] = -1;
     const double base_cost = part.variants[0].cost;
     if (!(base_cost < kInfinity)) return false;
     std::vector<Vector> profiles;
@@ -226,8 +264,7 @@ class Splitting {
     profiles = std::move(left);
   }
 
-  std::vector<Amount> weigh(const Part& part, const std::map<int, std::size_t>& place,
-                            Variant& variant) {
+  std::vector<Amount> weigh(const Part& part, Variant& variant) {
     std::vector<Amount> uses;
     for (std::size_t i = 0; i < part.nodes.size(); ++i) {
       const int n = part.nodes[i], label = variant.labels[i];
@@ -238,9 +275,9 @@ class Splitting {
       for (int e : net_.node(n).edges) {
         const Edge& edge = net_.edge(e);
         const int other = other_end(edge, n);
-        const auto inside = place.find(other);
-        if (inside != place.end() && edge.a != n) continue;  // the other end adds it
-        const int its = inside != place.end() ? variant.labels[inside->second] : base_[at(other)];
+        const int inside = place_[at(other)];
+        if (inside >= 0 && edge.a != n) continue;  // the other end adds it
+        const int its = inside >= 0 ? variant.labels[at(inside)] : base_[at(other)];
         const int a = edge.a == n ? label : its, b = edge.a == n ? its : label;
         variant.cost += edge_value(net_, edge, a, b);
         const int row = net_.algebra.labels(edge.table.map_a)[at(a)];
@@ -259,7 +296,10 @@ class Splitting {
   const std::vector<int>& base_;
   const std::vector<std::vector<int>>& pool_;
   double& work_;
-  std::vector<char> varying_;  // per class
+  std::vector<char> varying_;              // per class
+  std::vector<std::vector<int>> members_;  // per class
+  std::vector<int> joined_, size_;         // disjoint sets of varying nodes; of roots
+  std::vector<int> place_;                 // per node, in the part being weighed
 };
 
 }  // namespace

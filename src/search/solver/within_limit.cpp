@@ -19,7 +19,7 @@ constexpr double kRoundPart = 0.2;         // of the work that is left, for a ro
 constexpr double kSiftPart = 0.9;          // of the work that is left
 constexpr std::size_t kNodesToSift = 200;  // fewer are looked through
 // A gap below this part of the value is left, where it took more than that work.
-constexpr double kCloseEnough = 2e-3;
+constexpr double kCloseEnough = 2.5e-3;
 constexpr double kDearSift = 3e8;
 constexpr double kRepairPart = 0.05;  // of the work that is left, for a repair
 
@@ -120,7 +120,11 @@ class LimitedSearch {
         build_network(problem_, std::vector<int>(times_.begin(), times_.end()));
     const std::size_t times = times_.size();
     std::vector<int> minimiser;
-    const GapOptions options = {.prices = &prices_, .minimiser = &minimiser, .enough = [&] {
+    std::vector<std::vector<int>> met;
+    const GapOptions options = {.prices = &prices_,
+                                .minimiser = &minimiser,
+                                .met = to_sift_ ? &met : nullptr,
+                                .enough = [&] {
                                   take(minimiser);
                                   return times_.size() > times;
                                 }};
@@ -132,6 +136,7 @@ class LimitedSearch {
           if (!choices.empty()) take(choices);
         },
         options);
+    for (const std::vector<int>& choices : met) met_.push_back(labels_of(choices));
   }
 
   std::vector<int> labels_of(const std::vector<int>& choices) const {
