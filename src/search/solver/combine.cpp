@@ -13,10 +13,11 @@ namespace {
 constexpr int kRounds = 40;
 constexpr std::size_t kFirstVariants = 4;  // of a part, in the first program
 constexpr std::size_t kMoreVariants = 2;   // in each further one
-constexpr double kMost = 1;                // a capacity's price is at most so many times the cost
-constexpr double kOver = 1e-7;             // of the capacity, that a mix may use too much
-constexpr double kBetter = 1e-9;           // of the cost, that a variant must be better by
-constexpr int kChain = 6;                  // moves that make up for one that does not fit
+// A capacity's price is at most so many times the cost.
+constexpr double kMost = 1, kVeryMost = 1e4;
+constexpr double kOver = 1e-7;    // of the capacity, that a mix may use too much
+constexpr double kBetter = 1e-9;  // of the cost, that a variant must be better by
+constexpr int kChain = 6;         // moves that make up for one that does not fit
 constexpr int kSweeps = 4;
 constexpr std::size_t kFullRows = 384;
 constexpr double kNearlyFull = 0.1;  // of the capacity is left
@@ -98,10 +99,13 @@ class Combining {
     for (const auto& [row, price] : prices) prices_[at(stretches_.of_row(row)) + 1] += price;
     sum_prices();
     begin_columns();
-    for (int round = 0; round < kRounds && !budget_.over(); ++round) {
-      solve();
-      const bool more_rows = add_rows(), more_columns = add_columns();
-      if (!more_rows && !more_columns) break;
+    optimise();
+    if (at_most_) {
+      // Where nothing is dear enough, dear prices say little: then those of before are better.
+      reach_ = kVeryMost;
+      optimise();
+      if (at_most_) reach_ = kMost;
+      if (at_most_) optimise();
     }
     result.value = master_.value;
     result.fits = !at_most_;
@@ -126,6 +130,15 @@ class Combining {
   }
 
  private:
+  // With further rows and variants, until there are none.
+  void optimise() {
+    for (int round = 0; round < kRounds; ++round) {
+      solve();
+      const bool more_rows = add_rows(), more_columns = add_columns();
+      if ((!more_rows && !more_columns) || budget_.over()) break;
+    }
+  }
+
   void sum_prices() {
     for (std::size_t s = 1; s < prices_.size(); ++s) prices_[s] += prices_[s - 1];
   }
@@ -197,6 +210,7 @@ class Combining {
       }
     }
     for (std::size_t p = 0; p < columns_.size(); ++p) {
+      if (shares_[p].empty()) shares_[p].emplace_back(1.0, columns_[p][0]);  // by rounding
       std::stable_sort(shares_[p].begin(), shares_[p].end(),
                        [](const auto& a, const auto& b) { return a.first > b.first; });
       const auto first = std::find(columns_[p].begin(), columns_[p].end(), shares_[p][0].second);
