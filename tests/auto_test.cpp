@@ -92,10 +92,14 @@ void check_all(const Graph& graph, const GraphRules& rules, const Cluster& clust
   }
   request.memory_limit = 0;
   for (const double seconds : {1e-4, 0.01, 0.3}) {
-    request.solve.time_limit = seconds;
-    INFO("time limit " << seconds);
-    check_beside(request);
+    for (const int threads : {1, 2}) {
+      request.solve.time_limit = seconds;
+      request.solve.threads = threads;
+      INFO("time limit " << seconds << ", threads " << threads);
+      check_beside(request);
+    }
   }
+  request.solve.threads = 1;
   request.solve.time_limit = kInfinity;
   request.solve.gap = 0.2;
   check_beside(request);

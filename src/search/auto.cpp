@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <future>
 #include <set>
 
 #include "search/no_plan.hpp"
@@ -226,16 +227,37 @@ void run_quick(Auto& state) {
   if (has_seeds(state.request)) state.run("propagate");
 }
 
-// Runs what there is to run; says why just that.
-std::string run_all(Auto& state) {
-  // The quick ones come first where they may take the time of the others.
-  if (state.request.solve.time_limit < kInfinity) {
+// Within a time limit the quick ones come first: on large models only they may have a plan in time.
+// Where there are several threads one is for them, and the exact search need not wait.
+std::string run_in_time(Auto& state) {
+  const SearchRequest& request = state.request;
+  if (request.solve.threads < 2) {
     run_quick(state);
     if (state.stopped()) return "the time limit left none for the exact search";
     state.run_exact();
     state.search_mesh_of_best(true);
     return "the exact search had what was left of the time limit";
   }
+  SearchRequest apart = request, exact = request;
+  apart.solve.progress = nullptr;
+  apart.solve.threads = 1;
+  exact.searcher = "dp";
+  exact.solve.threads -= 1;
+  Auto quick{apart, state.affordable, state.start};
+  const auto ran = std::async(std::launch::async, [&quick] { run_quick(quick); });
+  auto found = search(exact);
+  ran.wait();
+  state.tried = std::move(quick.tried);
+  state.best = std::move(quick.best);
+  state.error = std::move(quick.error);
+  state.keep("dp", std::move(found));
+  state.search_mesh_of_best(true);
+  return "the exact search ran beside the quick ones for the time limit";
+}
+
+// Runs what there is to run; says why just that.
+std::string run_all(Auto& state) {
+  if (state.request.solve.time_limit < kInfinity) return run_in_time(state);
   if (size_of_exact_search(state.request, state.affordable) <= state.affordable) {
     state.run_exact();
     if (const auto proven = state.proven()) {

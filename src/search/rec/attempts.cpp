@@ -17,6 +17,8 @@ constexpr int kMaxAxes = 4;  // where the request does not say
 // the better one, or lead to it.
 constexpr double kDearer = 2, kLeads = 1.25;
 constexpr std::size_t kMostMeshes = 4;
+// What may be taken beyond the time limit where there is no plan yet.
+constexpr Seconds kSecondsOver = 2;
 // The finest cuts only say which of them are alike: a rough answer will do.
 constexpr DecideOptions kRough = {2, 2};
 
@@ -199,7 +201,7 @@ Result<SearchOutcome> Attempts::with_values(const Attempt& attempt, bool all_ass
   values.limit_memory = request.limit_memory && options.limited;
   values.solve.cutoff = std::min(values.solve.cutoff, options.cutoff);
   values.solve.gap = std::max(values.solve.gap, options.gap);
-  values.solve.time_limit = std::max(1e-3, request.solve.time_limit - clock.total());
+  values.solve.time_limit = std::max(1e-3, time_left());
   if (options.stored != nullptr) {
     for (const auto& [value, spec] : options.stored->stored) {
       std::string& pin = values.pins.values[request.graph.value(value).name].spec;
@@ -234,9 +236,12 @@ bool Attempts::keep(Result<SearchOutcome> found) {
 
 double Attempts::limit() const { return static_cast<double>(memory_limit(request)); }
 
+Seconds Attempts::time_left() const {
+  return request.solve.time_limit + (best ? 0 : kSecondsOver) - clock.total();
+}
+
 bool Attempts::stopped() const {
-  return clock.total() >= request.solve.time_limit ||
-         (request.solve.stop != nullptr && request.solve.stop->load());
+  return time_left() <= 0 || (request.solve.stop != nullptr && request.solve.stop->load());
 }
 
 }  // namespace autopar::rec

@@ -68,6 +68,7 @@ struct Attempts {
   double limit() const;
   // Then a recursion takes less time than to place the values of its plan.
   bool is_large() const { return request.graph.ops.size() > kFewOps; }
+  Seconds time_left() const;
   // By the time limit or an interrupt.
   bool stopped() const;
 
