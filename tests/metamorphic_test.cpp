@@ -247,7 +247,7 @@ class Doubled final : public CostModel {
   ReshardTable reshard_prices(const Shape& shape, DType dtype, const std::vector<Spec>& from,
                               const std::vector<Spec>& to) override {
     auto prices = model_.reshard_prices(shape, dtype, from, to);
-    for (ReshardPrice& price : prices.prices) price.seconds *= 2;
+    for (Seconds& seconds : prices.seconds) seconds *= 2;
     return prices;
   }
   std::vector<PricedCollective> reshard_steps(const Shape& shape, DType dtype, const Spec& from,

@@ -81,15 +81,22 @@ Shape input_shape(const Collective& collective, const Shape& output, const Mesh&
 struct ReshardPrice {
   Seconds seconds = 0;
   Bytes peak_bytes = 0;
-  bool operator==(const ReshardPrice&) const = default;
 };
 
-// For all pairs of two lists of specs: table[from][to].
+// For all pairs of two lists of specs, row-major: [from * columns + to], or table[from][to].
 struct ReshardTable {
   std::size_t columns = 0;
-  std::vector<ReshardPrice> prices = {};  // row-major
-  ReshardPrice* operator[](std::size_t from) { return prices.data() + from * columns; }
-  const ReshardPrice* operator[](std::size_t from) const { return prices.data() + from * columns; }
+  std::vector<Seconds> seconds = {};
+  std::vector<Bytes> peak_bytes = {};
+
+  struct Row {
+    const Seconds* seconds;
+    const Bytes* peak_bytes;
+    ReshardPrice operator[](std::size_t to) const { return {seconds[to], peak_bytes[to]}; }
+  };
+  Row operator[](std::size_t from) const {
+    return {seconds.data() + from * columns, peak_bytes.data() + from * columns};
+  }
 };
 
 // Shortest paths over the valid specs of one tensor (Dijkstra; states are specs, edges collectives,

@@ -139,7 +139,8 @@ ReshardTable Resharder::table(const std::vector<Spec>& from, const std::vector<S
   std::uint32_t wanted = 0;
   for (const Spec& spec : to) wanted |= mask_of(spec.partial);
   ReshardTable table{to.size()};
-  table.prices.resize(from.size() * to.size());
+  table.seconds.resize(from.size() * to.size());
+  table.peak_bytes.resize(from.size() * to.size());
   std::map<std::vector<int>, TargetStates> targets_of;  // by placing
   for (std::size_t f = 0; f < from.size(); ++f) {
     const Placing placing = state_->placing_of(from[f]);
@@ -149,15 +150,17 @@ ReshardTable Resharder::table(const std::vector<Spec>& from, const std::vector<S
     }
     const TargetStates& targets = known->second;
     PathTree& tree = state_->family->tree(graph.source_state(from[f], placing), wanted);
-    tree.settle(targets.states);
-    ReshardPrice* prices = table[f];
+    tree.settle_all();
+    Seconds* seconds = table.seconds.data() + f * to.size();
+    Bytes* peak_bytes = table.peak_bytes.data() + f * to.size();
     for (std::size_t t = 0; t < to.size(); ++t) {
       int target = targets.only[t];
       if (target < 0) {
         target = tree.reach(targets.states.data() + targets.first[t],
                             targets.states.data() + targets.first[t + 1]);
       }
-      prices[t] = target < 0 ? ReshardPrice{kNever, 0} : tree.price(target);
+      seconds[t] = target < 0 ? kNever : tree.seconds(target);
+      peak_bytes[t] = target < 0 ? 0 : tree.peak_bytes(target);
     }
   }
   return table;

@@ -53,6 +53,7 @@ void PathTree::extend() {
 void PathTree::want(std::uint32_t axes) {
   if ((axes & ~wanted_) == 0) return;
   wanted_ |= axes;
+  all_settled_ = false;
   for (int state = 0; state < static_cast<int>(seconds_.size()); ++state) {
     if (seconds_[at(state)] == -kNever && (graph_->made_of(state) & ~wanted_) == 0) {
       seconds_[at(state)] = kNever;
@@ -72,9 +73,21 @@ void PathTree::settle(const std::vector<int>& states) {
     if (is_settled(target) || !graph_->reachable(source_, target)) continue;
     if (!filled) fill_queue();
     filled = true;
-    settle_next(target);
+    while (!is_settled(target)) {
+      AUTOPAR_CHECK(!queue_->empty(), "reshard: a target that should be reachable is not");
+      settle_next();
+    }
   }
   if (filled) queue_->clear();
+}
+
+void PathTree::settle_all() {
+  extend();
+  if (all_settled_) return;
+  fill_queue();
+  while (!queue_->empty()) settle_next();
+  queue_->clear();
+  all_settled_ = true;
 }
 
 // With all states that are reached and not settled.
@@ -85,14 +98,11 @@ void PathTree::fill_queue() {
   }
 }
 
-void PathTree::settle_next(int target) {
-  while (!is_settled(target)) {
-    AUTOPAR_CHECK(!queue_->empty(), "reshard: a target that should be reachable is not");
-    const int state = queue_->pop();
-    if (is_settled(state)) continue;
-    finish(state);
-    relax(state);
-  }
+void PathTree::settle_next() {
+  const int state = queue_->pop();
+  if (is_settled(state)) return;
+  finish(state);
+  relax(state);
 }
 
 void PathTree::finish(int state) {

@@ -42,14 +42,14 @@ class PathTree {
   // What a state's path is does not depend on how many others are wanted, so there may be more.
   void want(std::uint32_t axes);
 
-  // Settles those of the states that can be reached.
+  // Settles those of the states that can be reached, or all: some tables have most of them.
   void settle(const std::vector<int>& states);
+  void settle_all();
   // The best of the states in which a target is reached, -1 for none.
   int reach(const int* first, const int* last) const;
 
   // Of settled states.
   Seconds seconds(int state) const { return seconds_[at(state)]; }
-  ReshardPrice price(int state) const { return {seconds_[at(state)], peaks_[at(state)]}; }
   Bytes peak_bytes(int state) const { return peaks_[at(state)]; }
   std::vector<int> states_to(int state) const;  // from the source
   const Move& move_to(int state) const { return graph_->move(links_[at(state)].edge); }
@@ -72,7 +72,7 @@ class PathTree {
   bool is_settled(int state) const { return lengths_[at(state)].steps > 0; }
   void extend();
   void fill_queue();
-  void settle_next(int target);
+  void settle_next();
   void finish(int state);
   void relax(int state);
   void offer(int state, Seconds seconds, const Link& last);
@@ -85,6 +85,7 @@ class PathTree {
   SettleQueue* queue_;
   std::uint32_t wanted_ = 0;
   int source_ = -1;
+  bool all_settled_ = false;
   // All by state. Seconds are infinite where it is not reached, -infinite where it is never to be
   // reached, since it has axes made partial that are not wanted: so one comparison tells most edges
   // that lead nowhere. The links of settled states are final, their lengths and peaks are known.

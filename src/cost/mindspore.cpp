@@ -347,7 +347,8 @@ ReshardTable MindsporeModel::reshard_prices(const Shape& shape, DType dtype,
                                             const std::vector<Spec>& from,
                                             const std::vector<Spec>& to) {
   ReshardTable table{to.size()};
-  table.prices.reserve(from.size() * to.size());
+  table.seconds.reserve(from.size() * to.size());
+  table.peak_bytes.reserve(from.size() * to.size());
   for (const Spec& origin : from) {
     const Bytes source = local_bytes(origin, shape, dtype, state_->mesh);
     for (const Spec& target : to) {
@@ -361,7 +362,8 @@ ReshardTable MindsporeModel::reshard_prices(const Shape& shape, DType dtype,
         price.peak_bytes = std::max(price.peak_bytes, input + local);
         input = local;
       }
-      table.prices.push_back(price);
+      table.seconds.push_back(price.seconds);
+      table.peak_bytes.push_back(price.peak_bytes);
     }
   }
   return table;

@@ -196,8 +196,9 @@ ReshardTable SymbolicModel::reshard_prices(const Shape& shape, DType dtype,
   auto prices = paths_.reshard_prices(shape, dtype, from, to);
   for (std::size_t i = 0; i < from.size(); ++i) {
     for (std::size_t j = 0; j < to.size(); ++j) {
-      if (prices[i][j].seconds == std::numeric_limits<double>::infinity()) continue;
-      prices[i][j].seconds = reshard_cost(shape, from[i], to[j]);
+      Seconds& seconds = prices.seconds[i * to.size() + j];
+      if (seconds == std::numeric_limits<double>::infinity()) continue;
+      seconds = reshard_cost(shape, from[i], to[j]);
     }
   }
   return prices;

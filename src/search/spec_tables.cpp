@@ -136,7 +136,6 @@ CostTable SpecTables::classes_of(int from, int to) const {
                   rows.place,
                   columns.place,
                   static_cast<int>(columns.distinct.size())};
-  table.values.resize(rows.distinct.size() * columns.distinct.size());
   return table;
 }
 
@@ -145,9 +144,7 @@ SpecTables::Edge SpecTables::edge(int type_id, int from, const std::vector<int>&
   if (!is_new) return known;
   CostTable cost, peak;
   if (to.size() == 1) {
-    cost = classes_of(from, to.front());
-    if (limited_) peak = cost;
-    add_class_prices(type_id, from, to.front(), cost, peak);
+    find_class_prices(type_id, from, to.front(), cost, peak);
   } else {
     const std::size_t rows = specs(from).size(), columns = specs(to.front()).size();
     cost = {static_cast<int>(rows), static_cast<int>(columns), {}};
@@ -162,21 +159,24 @@ SpecTables::Edge SpecTables::edge(int type_id, int from, const std::vector<int>&
   return known = edge;
 }
 
-void SpecTables::add_class_prices(int type_id, int from, int to, CostTable& cost, CostTable& peak) {
+void SpecTables::find_class_prices(int type_id, int from, int to, CostTable& cost,
+                                   CostTable& peak) {
   const Type& of = type(type_id);
   const List& rows = at(from);
   const List& columns = at(to);
-  const ReshardTable prices =
-      model_.reshard_prices(of.shape, of.dtype, rows.distinct, columns.distinct);
-  const std::size_t width = columns.distinct.size();
-  for (std::size_t i = 0; i < cost.values.size(); ++i) cost.values[i] = prices.prices[i].seconds;
+  ReshardTable prices = model_.reshard_prices(of.shape, of.dtype, rows.distinct, columns.distinct);
+  cost = classes_of(from, to);
+  cost.values = std::move(prices.seconds);
   if (!limited_) return;
+  peak = classes_of(from, to);
+  peak.values.resize(prices.peak_bytes.size());
+  const std::size_t width = columns.distinct.size();
   const double* bytes_to = distinct_bytes(type_id, to).data();
   for (std::size_t r = 0; r < rows.distinct.size(); ++r) {
-    const ReshardPrice* price_to = prices[r];
+    const Bytes* priced = prices.peak_bytes.data() + r * width;
     double* peak_to = peak.values.data() + r * width;
     for (std::size_t c = 0; c < width; ++c) {
-      peak_to[c] = std::max(static_cast<double>(price_to[c].peak_bytes), bytes_to[c]);
+      peak_to[c] = std::max(static_cast<double>(priced[c]), bytes_to[c]);
     }
     for (std::size_t c = 0; c < width; ++c) {
       if (rows.distinct_ids[r] == columns.distinct_ids[c]) peak_to[c] = 0;
@@ -201,9 +201,9 @@ void SpecTables::add_prices(int type_id, int from, const std::vector<int>& to, s
     if (!again) paid.push_back(c);
   }
   for (std::size_t r = 0; r < rows.ids.size(); ++r) {
-    const ReshardPrice* price_to = prices[static_cast<std::size_t>(rows.place[r])];
+    const ReshardTable::Row price_to = prices[static_cast<std::size_t>(rows.place[r])];
     for (std::size_t c : paid) {
-      const ReshardPrice& price = price_to[static_cast<std::size_t>(columns.place[c])];
+      const ReshardPrice price = price_to[static_cast<std::size_t>(columns.place[c])];
       cost.values[r * width + c] += price.seconds;
       if (!limited_ || rows.ids[r] == columns.ids[c]) continue;
       peak.values[r * width + c] += std::max(static_cast<double>(price.peak_bytes), bytes_to[c]);
@@ -238,10 +238,10 @@ int SpecTables::copies(int type_id, int from, int to) {
   if (!is_new) return copies;
   const std::vector<double>& bytes_to = distinct_bytes(type_id, to);
   CostTable table = classes_of(from, to);
-  std::size_t i = 0;
+  table.values.reserve(at(from).distinct.size() * bytes_to.size());
   for (int row : at(from).distinct_ids) {
-    for (std::size_t c = 0; c < bytes_to.size(); ++c, ++i) {
-      table.values[i] = row == at(to).distinct_ids[c] ? 0.0 : bytes_to[c];
+    for (std::size_t c = 0; c < bytes_to.size(); ++c) {
+      table.values.push_back(row == at(to).distinct_ids[c] ? 0.0 : bytes_to[c]);
     }
   }
   return copies = problem_.add_table(std::move(table));

@@ -89,9 +89,9 @@ class SpecTables {
   // Appends what is not there yet; without specs that have partial sums unless `partial_too`.
   void add_missing(SpecList& specs, std::vector<int>& ids, const List& more, bool partial_too);
   const std::vector<double>& distinct_bytes(int type, int list);
-  // All zero, by the classes of equal specs.
+  // By the classes of equal specs, as yet without values.
   CostTable classes_of(int from, int to) const;
-  void add_class_prices(int type, int from, int to, CostTable& cost, CostTable& peak);
+  void find_class_prices(int type, int from, int to, CostTable& cost, CostTable& peak);
   void add_prices(int type, int from, const std::vector<int>& to, std::size_t t, CostTable& cost,
                   CostTable& peak);
 
