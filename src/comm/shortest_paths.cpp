@@ -27,8 +27,9 @@ void PriceList::extend() {
   }
 }
 
-PathTree::PathTree(SpecGraph& graph, PriceList& prices, SettleQueue& queue, int source)
-    : graph_(&graph), prices_(&prices), queue_(&queue), source_(source) {
+PathTree::PathTree(SpecGraph& graph, PriceList& prices, SettleQueue& queue, int source,
+                   std::uint32_t wanted)
+    : graph_(&graph), prices_(&prices), queue_(&queue), wanted_(wanted), source_(source) {
   extend();
   seconds_[at(source)] = 0;
   links_[at(source)] = {-1, -1};
@@ -208,9 +209,10 @@ std::vector<int> PathTree::states_to(int state) const {
 PathTree& PathPool::Family::tree(int source, std::uint32_t wanted) {
   const auto index = static_cast<std::size_t>(source);
   if (trees.size() <= index) trees.resize(static_cast<std::size_t>(graph->state_count()));
-  if (!trees[index]) trees[index] = std::make_unique<PathTree>(*graph, prices, *queue, source);
-  trees[index]->want(wanted);
-  return *trees[index];
+  auto& tree = trees[index];
+  if (!tree) tree = std::make_unique<PathTree>(*graph, prices, *queue, source, wanted);
+  tree->want(wanted);
+  return *tree;
 }
 
 PathPool::PathPool(Mesh mesh, Cluster cluster)

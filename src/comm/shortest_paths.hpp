@@ -35,10 +35,11 @@ class PriceList {
 // The shortest paths from one source, as far as they were needed.
 class PathTree {
  public:
-  // The queue is empty between calls, so all trees can have the same.
-  PathTree(SpecGraph& graph, PriceList& prices, SettleQueue& queue, int source);
+  // The queue is empty between calls, so all trees can have the same. Only the axes `wanted` (a
+  // mask) are made partial: no path to a target without them would gain by it.
+  PathTree(SpecGraph& graph, PriceList& prices, SettleQueue& queue, int source,
+           std::uint32_t wanted);
 
-  // Only these axes (a mask) are made partial: no path to a target without them would gain by it.
   // What a state's path is does not depend on how many others are wanted, so there may be more.
   void want(std::uint32_t axes);
 

@@ -98,7 +98,7 @@ class Builder {
     if (free) return list;
     SpecList specs = tables_.specs(list);
     AUTOPAR_RETURN_IF_ERROR(restrict(specs));
-    return tables_.list_of(specs);
+    return tables_.list_of(std::move(specs));
   }
 
   int type_of(ValueId id) const { return types_[id.index()]; }
@@ -153,6 +153,8 @@ class Builder {
     if (narrowed.empty() && !has_pin && !has_read && request_.fill != Fill::kSearch) {
       keep_one(assignments, batch_factor);
     }
+    all.assignments.reserve(assignments.size());
+    all.specs.reserve(assignments.size());
     for (Assignment& a : assignments) {
       auto specs = specs_of(rule, a, model_.mesh());
       AUTOPAR_CHECK(specs.has_value(), "candidate without specs: " + op.name);
@@ -182,22 +184,22 @@ class Builder {
   Result<std::shared_ptr<const OpTable>> price(OpId id, MeshProblem::OpChoices choices) {
     const Op& op = graph_.op(id);
     auto table = std::make_shared<OpTable>();
-    for (std::size_t c = 0; c < choices.assignments.size(); ++c) {
+    const std::size_t count = choices.assignments.size();
+    table->cost.reserve(count);
+    for (std::size_t c = 0; c < count; ++c) {
       AUTOPAR_TRY(price, model_.op_price(graph_, op, request_.rules.rules[id.index()],
                                          choices.assignments[c], choices.specs[c]));
       table->cost.push_back(price.total());
-      if (price.temporaries > 0) table->temporaries.resize(choices.assignments.size(), 0);
+      if (price.temporaries > 0) table->temporaries.resize(count, 0);
       if (price.temporaries > 0) table->temporaries[c] = static_cast<double>(price.temporaries);
     }
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
-      SpecList list;
-      for (const OpSpecs& specs : choices.specs) list.push_back(specs.inputs[i]);
-      table->input_lists.push_back(tables_.list_of(list));
+      table->input_lists.push_back(tables_.list_of(
+          count, [&](std::size_t c) -> const Spec& { return choices.specs[c].inputs[i]; }));
     }
     for (std::size_t j = 0; j < op.outputs.size(); ++j) {
-      SpecList list;
-      for (const OpSpecs& specs : choices.specs) list.push_back(specs.outputs[j]);
-      table->output_lists.push_back(tables_.list_of(list));
+      table->output_lists.push_back(tables_.list_of(
+          count, [&](std::size_t c) -> const Spec& { return choices.specs[c].outputs[j]; }));
     }
     table->choices = std::make_shared<const MeshProblem::OpChoices>(std::move(choices));
     return std::shared_ptr<const OpTable>(std::move(table));

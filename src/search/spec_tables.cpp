@@ -53,17 +53,17 @@ int SpecTables::spec_id(const Spec& spec) {
   return id;
 }
 
-int SpecTables::list_of(const SpecList& specs) {
+int SpecTables::list_of(SpecList specs) {
   std::vector<int> ids;
   ids.reserve(specs.size());
   for (const Spec& spec : specs) ids.push_back(spec_id(spec));
-  return list_of(specs, std::move(ids));
+  return list_of(std::move(specs), std::move(ids));
 }
 
-int SpecTables::list_of(const SpecList& specs, std::vector<int> ids) {
+int SpecTables::list_of(SpecList specs, std::vector<int> ids) {
   const auto [found, is_new] = list_ids_.try_emplace(ids, static_cast<int>(lists_.size()));
   if (!is_new) return found->second;
-  List list{std::make_shared<const SpecList>(specs), std::move(ids), {}, {}, {}};
+  List list{nullptr, std::move(ids), {}, {}, {}};
   std::vector<int> place_of_id(spec_ids_.size(), -1);
   for (std::size_t i = 0; i < specs.size(); ++i) {
     int& place = place_of_id[static_cast<std::size_t>(list.ids[i])];
@@ -74,6 +74,7 @@ int SpecTables::list_of(const SpecList& specs, std::vector<int> ids) {
     }
     list.place.push_back(place);
   }
+  list.specs = std::make_shared<const SpecList>(std::move(specs));
   lists_.push_back(std::move(list));
   return found->second;
 }
@@ -96,7 +97,7 @@ int SpecTables::united(const std::vector<int>& lists, bool partial_too) {
   SpecList specs;
   std::vector<int> ids;
   for (int part : lists) add_missing(specs, ids, at(part), partial_too);
-  return list = list_of(specs, std::move(ids));
+  return list = list_of(std::move(specs), std::move(ids));
 }
 
 int SpecTables::canonical_and(int type_id, const std::vector<int>& lists) {
@@ -106,7 +107,7 @@ int SpecTables::canonical_and(int type_id, const std::vector<int>& lists) {
   std::vector<int> ids;
   for (const Spec& spec : specs) ids.push_back(spec_id(spec));
   for (int part : lists) add_missing(specs, ids, at(part), false);
-  return list = list_of(specs, std::move(ids));
+  return list = list_of(std::move(specs), std::move(ids));
 }
 
 const std::vector<double>& SpecTables::bytes(int type_id, int list) {

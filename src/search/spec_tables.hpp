@@ -23,7 +23,20 @@ class SpecTables {
   // A number for the shape and dtype of a value.
   int type_of(const Value& value);
 
-  int list_of(const SpecList& specs);
+  int list_of(SpecList specs);
+  // Of the specs that spec_at(0), spec_at(1), ... give; copies them only where the list is new.
+  template <class SpecAt>
+  int list_of(std::size_t count, const SpecAt& spec_at) {
+    std::vector<int> ids;
+    ids.reserve(count);
+    for (std::size_t i = 0; i < count; ++i) ids.push_back(spec_id(spec_at(i)));
+    const auto found = list_ids_.find(ids);
+    if (found != list_ids_.end()) return found->second;
+    SpecList specs;
+    specs.reserve(count);
+    for (std::size_t i = 0; i < count; ++i) specs.push_back(spec_at(i));
+    return list_of(std::move(specs), std::move(ids));
+  }
   const SpecList& specs(int list) const { return *at(list).specs; }
   const std::shared_ptr<const SpecList>& shared_specs(int list) const { return at(list).specs; }
 
@@ -85,7 +98,7 @@ class SpecTables {
   const List& at(int list) const { return lists_[static_cast<std::size_t>(list)]; }
   const Type& type(int type) const { return types_[static_cast<std::size_t>(type)]; }
   int spec_id(const Spec& spec);
-  int list_of(const SpecList& specs, std::vector<int> ids);
+  int list_of(SpecList specs, std::vector<int> ids);
   // Appends what is not there yet; without specs that have partial sums unless `partial_too`.
   void add_missing(SpecList& specs, std::vector<int>& ids, const List& more, bool partial_too);
   const std::vector<double>& distinct_bytes(int type, int list);
