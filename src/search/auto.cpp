@@ -85,19 +85,21 @@ struct Auto {
   }
 
   // As if it ran alone, within the time that is left.
-  void run(const std::string& name) {
+  void run(const std::string& name, const std::optional<Mesh>& mesh = {}) {
     SearchRequest asked = request;
     asked.searcher = name;
+    if (mesh) asked.mesh = mesh;
     asked.solve.time_limit = time_left();
     keep(name, search(asked));
   }
 
   // To find out what of it fits takes long on large models; so first without the limit, which
   // shows whether that matters.
-  void run_if_it_may_win(const std::string& name) {
-    if (!best || !request.limit_memory) return run(name);
+  void run_if_it_may_win(const std::string& name, const std::optional<Mesh>& mesh = {}) {
+    if (!best || !request.limit_memory) return run(name, mesh);
     SearchRequest asked = request;
     asked.searcher = name;
+    if (mesh) asked.mesh = mesh;
     asked.solve.time_limit = time_left();
     asked.limit_memory = false;
     auto unlimited = search(asked);
@@ -105,7 +107,7 @@ struct Auto {
     if (unlimited->cost.memory.total <= memory_limit(request))
       return keep(name, std::move(unlimited));
     const double least = unlimited->cost.total() * (1 - request.solve.gap) * kSurely;
-    if (best->cost.total() > least) return run(name);
+    if (best->cost.total() > least) return run(name, mesh);
     tried.push_back({name, false, 0, "it does not fit, and is no cheaper without a memory limit"});
   }
 
@@ -114,27 +116,31 @@ struct Auto {
     tried.push_back({name, false, best->cost.total(), std::move(why)});
   }
 
-  // What the exact search has proven about all plans on the meshes that it tried: that none is
-  // cheaper than the best one. Empty: not that.
-  std::optional<Proven> proven() const {
-    if (!best || best->searcher != "dp" || bound < best->cost.total()) return {};
-    Proven found{best->cost.total(), {}};
+  // What the exact search says about the meshes that it tried: on which of them no plan is cheaper
+  // than the best one, and on which one may be.
+  struct Known {
+    Proven proven;
+    std::vector<Mesh> open;
+  };
+  std::optional<Known> known() const {
+    if (!best || best->searcher != "dp" || best->interrupted) return {};
+    Known found{{best->cost.total(), {}}, {}};
     for (const MeshTrial& trial : searched) {
       if (trial.end == TrialEnd::kNotTried) return {};
-      if (trial.end != TrialEnd::kPinsNotKept) found.meshes.push_back(trial.mesh);
+      if (trial.end == TrialEnd::kPinsNotKept) continue;
+      const bool closed = trial.lower_bound >= best->cost.total();
+      (closed ? found.proven.meshes : found.open).push_back(trial.mesh);
     }
     return found;
   }
 
-  // The quick ones after the exact one. Those that try its meshes, and look at a part of its plans,
-  // have nothing to add to what is proven; `rec` has some meshes of its own.
-  void run_beside(Proven known) {
+  void run_rec_beside(Proven proven) {
     SearchRequest asked = request;
     asked.searcher = "rec";
     // Elsewhere inputs may lie as no reader needs them, which only `rec` tries.
-    const auto model = make_cost_model(request.cost_model, request.cluster, known.meshes.front());
-    if (!model || !(*model)->conventions().any_boundary) known.meshes.clear();
-    auto found = search_rec(asked, known);
+    const auto model = make_cost_model(request.cost_model, request.cluster, best->strategy.mesh);
+    if (!model || !(*model)->conventions().any_boundary) proven.meshes.clear();
+    auto found = search_rec(asked, proven);
     if (!found) {
       keep("rec", found.error());
     } else if (*found) {
@@ -142,9 +148,24 @@ struct Auto {
     } else {
       note_no_less("rec", "it has no plan that is cheaper than that of dp");
     }
-    for (const char* name : {"data_parallel", "propagate"}) {
-      if (name == std::string("propagate") && !has_seeds(request)) continue;
-      note_no_less(name, "not run: no plan on the meshes of dp is cheaper than its own, as proven");
+  }
+
+  // The quick ones after the exact one. Those that try its meshes, and look at a part of its plans,
+  // have nothing to add to what is proven; `rec` has some meshes of its own.
+  void run_beside(const Known& known) {
+    run_rec_beside(known.proven);
+    for (const std::string name : {"data_parallel", "propagate"}) {
+      if (name == "propagate" && !has_seeds(request)) continue;
+      if (known.open.empty()) {
+        note_no_less(name,
+                     "not run: no plan on the meshes of dp is cheaper than its own, as proven");
+      } else if (name == "propagate") {
+        run(name);
+      } else if (known.open.size() == 1) {
+        run_if_it_may_win(name, known.open.front());
+      } else {
+        run_if_it_may_win(name);
+      }
     }
   }
 
@@ -260,8 +281,8 @@ std::string run_all(Auto& state) {
   if (state.request.solve.time_limit < kInfinity) return run_in_time(state);
   if (size_of_exact_search(state.request, state.affordable) <= state.affordable) {
     state.run_exact();
-    if (const auto proven = state.proven()) {
-      state.run_beside(*proven);
+    if (const auto known = state.known()) {
+      state.run_beside(*known);
     } else {
       run_quick(state);
     }
