@@ -285,6 +285,7 @@ class GapClosing {
     if (options_.prices != nullptr) note_prices(messages);
     take_unfolded(like, folded_->closing->best_);
     if (!options_.enough()) return false;
+    if (options_.met != nullptr) return true;
     if (priced.exhausted() || !(priced.bound() > bound_ * (1 + kNews))) return true;
     dual.take_over(priced, like.edge_of, like.edges_in);
     settle_known(dual, priced.bound());

@@ -15,6 +15,9 @@ constexpr std::size_t kFirstVariants = 4;  // of a part, in the first program
 constexpr std::size_t kMoreVariants = 2;   // in each further one
 // A capacity's price is at most so many times the cost.
 constexpr double kMost = 1, kVeryMost = 1e4;
+// By higher prices a mix may fit: tried where that is cheap, or so much of the capacity is missing.
+constexpr std::size_t kFewParts = 100;
+constexpr double kLittle = 0.02;
 constexpr double kOver = 1e-7;    // of the capacity, that a mix may use too much
 constexpr double kBetter = 1e-9;  // of the cost, that a variant must be better by
 constexpr int kChain = 6;         // moves that make up for one that does not fit
@@ -100,7 +103,7 @@ class Combining {
     sum_prices();
     begin_columns();
     optimise();
-    if (at_most_) {
+    if (at_most_ && (variants_.size() < kFewParts || overuse() < kLittle * largest_)) {
       // Where nothing is dear enough, dear prices say little: then those of before are better.
       reach_ = kVeryMost;
       optimise();
@@ -237,6 +240,11 @@ class Combining {
     change.pop_back();
     budget_.add(static_cast<double>(stretches_.size()));
     return change;
+  }
+
+  double overuse() {
+    const Vector excess = excess_of_mix();
+    return *std::max_element(excess.begin(), excess.end());
   }
 
   // Of every stretch of time that the mix nearly fills, the fullest row; of a long one several.

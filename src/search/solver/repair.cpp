@@ -33,8 +33,9 @@ class Repair {
     while (count_overfull() > 0) {
       if (work_ > work_limit_ || !shrink()) return false;
     }
+    const double enough = work_ + work_limit_;
     bool changed = true;
-    for (int sweep = 0; sweep < 4 && changed; ++sweep) changed = improve();
+    for (int sweep = 0; sweep < 4 && changed; ++sweep) changed = improve(enough);
     return true;
   }
 
@@ -213,9 +214,10 @@ class Repair {
   }
 
   // The best label that fits, node by node.
-  bool improve() {
+  bool improve(double enough_work) {
     bool changed = false;
     for (int n : nodes_) {
+      if (work_ > enough_work) return false;
       weigh(n);
       for (bool moved = false; !moved;) {
         const int label =

@@ -23,10 +23,11 @@ constexpr double kProgress = 0.5;
 constexpr int kNear = 1000;
 constexpr int kPasses = 24;
 constexpr int kFewPasses = 4;
-constexpr double kSettled = 0.02;        // so many passes gain less than this part of the gap
-constexpr double kCloseEnough = 2.5e-3;  // of the value
-constexpr double kConverged = 2e-4;      // the bound is as good as the mix
-constexpr int kSteps = 40;               // where there is no news
+constexpr double kSettled = 0.02;          // so many passes gain less than this part of the gap
+constexpr double kCloseEnough = 2.5e-3;    // of the value
+constexpr double kConverged = 2e-4;        // the bound is as good as the mix
+constexpr std::size_t kManyNodes = 20000;  // so many are not improved one by one at first
+constexpr int kSteps = 40;                 // where there is no news
 constexpr StepReach kReach = {0.02, 1e-5};
 constexpr int kPatience = 2;    // rounds without news
 constexpr double kNews = 0.05;  // of the gap
@@ -128,7 +129,7 @@ class Sift {
     budget_.add(work);
     Combination mix = combine(parts, all_.capacity, prices, rows_, state_.cutoff, budget_);
     if (!mix.variants.empty() && mix.cost < state_.cutoff) {
-      state_.take(labels_of(parts, mix.variants));
+      state_.take(labels_of(parts, mix.variants), exact_ || all_.nodes.size() < kManyNodes);
     }
     return mix;
   }

@@ -17,9 +17,10 @@ namespace autopar::solver {
 // Where labellings of the network with all rows go, and what is known by then.
 struct SiftState {
   std::function<std::vector<int>(const std::vector<int>&)> labels_of;  // choices of the problem
-  std::function<void(std::vector<int>)> take;  // repairs and keeps it, if it is better
-  std::function<void(double)> raise;           // the bound
-  const std::vector<int>& best;                // empty: none is within the limit so far
+  // A labelling within the limit, to be kept if it is better; improved before, or not.
+  std::function<void(std::vector<int>, bool improve)> take;
+  std::function<void(double)> raise;  // the bound
+  const std::vector<int>& best;       // empty: none is within the limit so far
   const double& bound;
   const double& cutoff;
 };

@@ -13,10 +13,11 @@ namespace {
 
 constexpr int kRounds = 30;
 constexpr std::size_t kManyTimes = 8, kWorstTimes = 4;
-constexpr double kManyEntries = 5e5;       // of all tables; smaller problems need no such beginning
-constexpr double kPricesPart = 0.3;        // of the work that is left, for where to begin
-constexpr double kRoundPart = 0.2;         // of the work that is left, for a round before the last
-constexpr double kSiftPart = 0.9;          // of the work that is left
+constexpr double kManyEntries = 5e5;  // of all tables; smaller problems need no such beginning
+constexpr double kPricesPart = 0.3;   // of the work that is left, for where to begin
+constexpr double kRoundPart = 0.2;    // of the work that is left, for a round before the last
+// Of the work that is left: where that is not enough to converge, nothing else is worth it.
+constexpr double kSiftPart = 1.5, kSiftPartOfTime = 0.9;
 constexpr std::size_t kNodesToSift = 200;  // fewer are looked through
 // A gap below this part of the value is left, where it took more than that work.
 constexpr double kCloseEnough = 2.5e-3;
@@ -101,10 +102,15 @@ class LimitedSearch {
 
   // What was met so far differs in parts that choose apart, if anything does.
   void sift_met() {
-    const BudgetShare share(budget_, kSiftPart);
+    const bool timed = budget_.deadline != Budget::Clock::time_point::max();
+    const BudgetShare share(budget_, timed ? kSiftPartOfTime : kSiftPart);
     const SiftState state = {
         .labels_of = [this](const auto& choices) { return labels_of(choices); },
-        .take = [this](std::vector<int> labels) { keep(std::move(labels)); },
+        .take =
+            [this](std::vector<int> labels, bool improve) {
+              if (improve) return repair_and_keep(std::move(labels));
+              if (fits(labels)) keep(std::move(labels));
+            },
         .raise = [this](double bound) { raise(bound); },
         .best = best_labels_,
         .bound = bound_,
@@ -151,16 +157,27 @@ class LimitedSearch {
     std::vector<int> labels = labels_of(choices);
     add_overfull_times(labels);
     if (to_sift_) met_.push_back(labels);
-    keep(std::move(labels));
+    repair_and_keep(std::move(labels));
   }
 
-  // Repaired, where it is better.
-  void keep(std::vector<int> labels) {
+  void repair_and_keep(std::vector<int> labels) {
     double work = 0;
     const double allowed = kRepairPart * std::min(budget_.work_limit - budget_.work, 1e10);
-    const bool fits = repair(*all_, labels, allowed, work);
+    const bool repaired = repair(*all_, labels, allowed, work);
     budget_.add(work);
-    if (!fits) return;
+    if (repaired) keep(std::move(labels));
+  }
+
+  bool fits(const std::vector<int>& labels) const {
+    const Vector uses = uses_of(*all_, labels);
+    for (std::size_t r = 0; r < uses.size(); ++r) {
+      if (uses[r] > all_->capacity[r]) return false;
+    }
+    return true;
+  }
+
+  // Labels within the limit, where they are better.
+  void keep(std::vector<int> labels) {
     // What rounds to the cutoff ends the search for anything below it, so it must not get lost.
     const double value = value_of(*all_, labels);
     if (!(value < best_.value)) return;
