@@ -1,6 +1,7 @@
 #include "search/solver/combine.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 #include <utility>
 
@@ -22,9 +23,9 @@ constexpr double kOver = 1e-7;    // of the capacity, that a mix may use too muc
 constexpr double kBetter = 1e-9;  // of the cost, that a variant must be better by
 constexpr int kChain = 6;         // moves that make up for one that does not fit
 constexpr int kSweeps = 4;
-constexpr std::size_t kFullRows = 384;
-constexpr double kNearlyFull = 0.1;  // of the capacity is left
-constexpr double kChoosingWork = 2e7;
+constexpr double kChoosingWork = 2e7;   // for all sweeps
+constexpr std::size_t kFullRows = 384;  // told, at most
+constexpr double kNearlyFull = 0.1;     // of the capacity is left
 
 // Rows in which all variants use the same are one stretch, of which the fullest row counts.
 class Stretches {

@@ -21,8 +21,10 @@ struct Combination {
   double cost = kInfinity;            // theirs
 };
 
-// `rows` are those that the program begins with; it gets those that it needed. `prices`: near the
-// best, to begin with.
+// `rows` are those that the program begins with; it gets those that have a price. `prices`: near
+// the best, to begin with. Variants that cannot be part of anything that costs less than `below`
+// are not chosen. Source: Dantzig, Wolfe, "Decomposition principle for linear programs", Operations
+// Research 1960; rows and columns are added as they are needed.
 Combination combine(const Parts& parts, const Vector& capacity, const std::map<int, double>& prices,
                     std::vector<int>& rows, double below, Budget& budget);
 

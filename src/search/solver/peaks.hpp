@@ -1,6 +1,7 @@
 // Sums over ranges of rows, and the fullest row.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "search/solver/algebra.hpp"

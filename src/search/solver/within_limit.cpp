@@ -19,10 +19,17 @@ constexpr double kRoundPart = 0.2;    // of the work that is left, for a round b
 // Of the work that is left: where that is not enough to converge, nothing else is worth it.
 constexpr double kSiftPart = 1.5, kSiftPartOfTime = 0.9;
 constexpr std::size_t kNodesToSift = 200;  // fewer are looked through
+// Where time is there to be used up, only graphs that are too large for anything else.
+constexpr std::size_t kManyNodesToSift = 40000;
 // A gap below this part of the value is left, where it took more than that work.
 constexpr double kCloseEnough = 2.5e-3;
 constexpr double kDearSift = 3e8;
 constexpr double kRepairPart = 0.05;  // of the work that is left, for a repair
+
+bool is_to_sift(const Problem& problem, const Budget& budget) {
+  if (!budget.patient) return problem.nodes.size() >= kNodesToSift;
+  return problem.nodes.size() >= kManyNodesToSift && problem.edges.size() >= problem.nodes.size();
+}
 
 class LimitedSearch {
  public:
@@ -32,7 +39,7 @@ class LimitedSearch {
         budget_(budget),
         report_(report),
         all_(build_network(problem, maximal_times(problem))),
-        to_sift_(!budget.patient && problem.nodes.size() >= kNodesToSift) {
+        to_sift_(is_to_sift(problem, budget)) {
     label_of_.resize(problem.nodes.size());
     for (std::size_t n = 0; n < problem.nodes.size(); ++n) {
       label_of_[n].assign(problem.nodes[n].cost.size(), 0);
@@ -48,7 +55,7 @@ class LimitedSearch {
       raise(cutoff_);
       return finish();
     }
-    if (budget_.patient && entries() > kManyEntries) {
+    if (budget_.patient && entries() > kManyEntries && !to_sift_) {
       begin_with_all_times();
     } else {
       take(start);
