@@ -36,6 +36,9 @@ Result<const Searcher*> find_searcher(const std::string& name) {
 // Ops of the meshes that are looked at together.
 constexpr std::size_t kOpsAtOnce = 98304;
 
+// Of what lies between bound and plan.
+constexpr double kDoubt = 0.1;
+
 // What a search that was stopped without a plan may take beyond its time.
 constexpr Seconds kFallBackSeconds = 2;
 
@@ -120,11 +123,13 @@ struct Search {
     return true;
   }
 
-  // The best plan is likely to be where bound and plan together are low.
+  // The best plan is likely to be where the bound is low, a little less so where what was found is
+  // far above it.
   bool more_promising(const Begun& one, const Begun& other) const {
     const auto key = [&](const Begun& begun) {
       const Seconds bound = outcome.trials[begun.mesh].lower_bound;
-      return std::tuple(begun.solve.so_far.cost + bound, bound, begun.mesh);
+      const Seconds cost = std::min(begun.solve.so_far.cost, 2 * bound);
+      return std::tuple(bound + kDoubt * (cost - bound), begun.mesh);
     };
     return key(one) < key(other);
   }

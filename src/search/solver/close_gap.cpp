@@ -18,14 +18,16 @@ namespace {
 constexpr double kReducingPart = 0.25;  // of its work counts: what it leaves must be looked at too
 constexpr int kRootPasses = 100;
 constexpr int kRootSteps = 1000;
-constexpr int kLookPasses = 8;          // of a first look
-constexpr double kLookPart = 0.05;      // of the work that is left, for that
-constexpr int kLikeRounds = 5;          // of telling like parts apart, for that
-constexpr double kLikeGain = 0.1;       // eight passes gain less than this part of what is missing
-constexpr double kLikeMoreGain = 0.01;  // where that has to be closed
-constexpr double kLikeParts[] = {0, 1.0 / 64, 1.0 / 8};  // of the gap, looked at before the rest
-constexpr double kLikeStep = 1e-6;                       // of the bound, at least
-constexpr double kMostAlive = 0.7;  // of the labels, and the others are worth taking out
+constexpr int kLookPasses = 8;      // of a first look
+constexpr double kLookPart = 0.05;  // of the work that is left, for that
+constexpr int kLikeRounds = 5;      // of telling like parts apart, for that
+constexpr Patience kLikeLook = {64, 0.1, 2e-3};
+constexpr Patience kLikeClosing = {256, 0.01, 1e-6};  // where the gap has to be closed
+constexpr double kLikeParts[] = {0, 1.0 / 256, 1.0 / 64,
+                                 1.0 / 16};  // of the gap, looked at before the rest
+constexpr double kLikeWork = 0.1;            // of the work that is left, for each of them
+constexpr double kLikeStep = 1e-6;           // of the bound, at least
+constexpr double kMostAlive = 0.7;           // of the labels, and the others are worth taking out
 constexpr int kFoldedRounds = 4;
 constexpr int kFoldedPasses = 64;       // of a round
 constexpr double kFoldedTrial = 0.2;    // of the work that is left, for exploring after a round
@@ -175,13 +177,13 @@ class GapClosing {
   bool look_at_like_parts() {
     if (!options_.fold || !net_.capacity.empty() || net_.impossible) return false;
     like_ = LikeParts::of(net_, kLikeRounds);
-    if (like_ != nullptr) settle_like_parts(kLikeGain);
+    if (like_ != nullptr) settle_like_parts(kLikeLook);
     return like_ != nullptr;
   }
 
-  void settle_like_parts(double gain) {
+  void settle_like_parts(const Patience& patience) {
     Incumbent best;
-    like_->settle(gain, cutoff_, best, budget_);
+    like_->settle(patience, cutoff_, best, budget_);
     take(best);
     raise(like_->bound());
   }
@@ -193,12 +195,12 @@ class GapClosing {
       finer->take_over(*like_);
       like_ = std::move(finer);
     }
-    settle_like_parts(kLikeMoreGain);
+    settle_like_parts(kLikeClosing);
     for (const double part : kLikeParts) {
       if (!(bound_ < cutoff_) || budget_.over()) return;
       const double step = std::max(kLikeStep * bound_, part * (cutoff_ - bound_));
       const double below = std::min(cutoff_, bound_ + step);
-      const BudgetShare share(budget_, kTrialWork);
+      const BudgetShare share(budget_, kLikeWork);
       const Found found = like_->explore(below, budget_);
       take(found);
       raise(std::min(below, found.bound));

@@ -16,7 +16,10 @@ namespace autopar::solver {
 namespace {
 
 constexpr double kVisitWork = 20;  // what a visit costs beside the entries
-constexpr int kSweeps = 10;        // of better single labels
+// Half as many bytes, and read in fours.
+template <class Real>
+constexpr double kEntryWork = std::is_same_v<Real, float> ? kRowEntryWork / 4 : kRowEntryWork;
+constexpr int kSweeps = 10;  // of better single labels
 
 // Sides of a class with the same key are in the same role.
 using RoleKey = std::tuple<int, bool, int, int, int>;
@@ -49,7 +52,8 @@ class FoldedDual<Real>::Wiring {
   // Copies count as earlier or later by their class; a role's value goes where most of it is.
   struct Roles {
     std::map<RoleKey, std::vector<Side>> sides;
-    double share = 0;
+    double even = 0;             // of a copy's value, to each edge, the same both ways
+    double back = 0, forth = 0;  // all of it
     static bool mostly_earlier(const std::vector<Side>& sides, int c) {
       double earlier = 0, later = 0;
       for (const Side& side : sides) (side.far < c ? earlier : later) += side.copies;
@@ -69,11 +73,12 @@ class FoldedDual<Real>::Wiring {
     }
     for (const bool earlier : {true, false}) {
       for (const auto& [key, sides] : roles.sides) {
-        const double share = Roles::mostly_earlier(sides, c) == earlier ? roles.share : 0;
+        std::array<double, 2> shares = {roles.even, earlier ? roles.back : roles.forth};
+        if (Roles::mostly_earlier(sides, c) != earlier) shares = {0, 0};
         const auto role = role_of.find(&sides);
         for (const Side& side : sides) {
           if ((side.far < c) != earlier) continue;
-          add_side(side, share, role == role_of.end() ? -1 : role->second);
+          add_side(side, shares, role == role_of.end() ? -1 : role->second);
           ++(earlier ? place.backward : place.forward);
         }
       }
@@ -106,13 +111,15 @@ class FoldedDual<Real>::Wiring {
       double& sum = Roles::mostly_earlier(sides, c) ? backward : forward;
       for (const Side& side : sides) sum += side.copies;
     }
-    roles.share = 1 / std::max({1.0, backward, forward});
+    roles.back = 1 / std::max(1.0, backward);
+    roles.forth = 1 / std::max(1.0, forward);
+    roles.even = std::min(roles.back, roles.forth);
     return roles;
   }
 
-  void add_side(Side side, double share, int role) {
+  void add_side(Side side, const std::array<double, 2>& shares, int role) {
     const std::size_t index = dual_.sides_.size();
-    side.share = static_cast<Real>(share);
+    side.shares = {static_cast<Real>(shares[0]), static_cast<Real>(shares[1])};
     side.role = role;
     side.incoming = messages_;
     messages_ += at(side.count);
@@ -127,7 +134,7 @@ class FoldedDual<Real>::Wiring {
       twin.outgoing = side.incoming;
     }
     if (role >= 0) dual_.roles_[at(role)].push_back(index);
-    dual_.work_per_pass_ += kRowEntryWork * side.count * side.far_count + kVisitWork;
+    dual_.work_per_pass_ += kEntryWork<Real> * side.count * side.far_count + kVisitWork;
     dual_.sides_.push_back(side);
   }
 
@@ -285,6 +292,8 @@ void FoldedDual<Real>::process(Place& place, bool forward, double cutoff) {
 
 template <class Real>
 void FoldedDual<Real>::pass(double cutoff) {
+  const std::size_t turn = turn_++ % 2;
+  for (Side& side : sides_) side.share = side.shares[turn];
   // After messages from elsewhere terms may be negative; the way forward mends that.
   for (std::size_t p = 0; p < places_.size() && !exhausted_; ++p) {
     process(places_[p], true, settled_ ? cutoff : kInfinity);

@@ -7,7 +7,6 @@
 namespace autopar::solver {
 namespace {
 
-constexpr int kMostQuickPasses = 64;
 constexpr int kPassesAtOnce = 8;   // between two labellings that are made of the messages
 constexpr double kQuickly = 1e-6;  // of the bound; quick passes are no more exact
 constexpr int kMostExactPasses = 16;
@@ -33,16 +32,18 @@ void LikeParts::take_over(const LikeParts& coarser) {
   quick_.take_over(coarser.quick_, edge_of);
 }
 
-void LikeParts::settle(double gain, double& cutoff, Incumbent& best, Budget& budget) {
+void LikeParts::settle(const Patience& patience, double& cutoff, Incumbent& best, Budget& budget) {
   double before = 0;
-  for (int pass = 1; pass <= kMostQuickPasses && !budget.over(); ++pass) {
+  for (int pass = 1; pass <= patience.most_passes && !budget.over(); ++pass) {
     quick_.pass(kInfinity);
     budget.add(quick_.work_per_pass());
     if (pass % kPassesAtOnce != 0) continue;
     keep_if_better(net_, unfold(fold_, quick_.decode()), budget, cutoff, best);
     budget.add(quick_.work_per_pass());
     const double missing = cutoff < kInfinity ? cutoff - quick_.bound() : quick_.bound();
-    if (quick_.bound() - before < gain * missing || missing < kQuickly * quick_.bound()) break;
+    const double little =
+        std::min(patience.of_missing * missing, patience.of_bound * quick_.bound());
+    if (quick_.bound() - before < little || missing < kQuickly * quick_.bound()) break;
     before = quick_.bound();
   }
   std::vector<int> same(fold_.edges_in.size());

@@ -10,6 +10,13 @@
 
 namespace autopar::solver {
 
+// When to stop: after so many quick passes, or where eight of them gain less than both parts.
+struct Patience {
+  int most_passes = 64;
+  double of_missing = 0.1;  // of what is missing to the cutoff
+  double of_bound = 1;
+};
+
 // Refers to the network, which must outlive it unchanged. Without capacities.
 class LikeParts {
  public:
@@ -19,10 +26,9 @@ class LikeParts {
   // Goes on from what is known of parts that are told apart less.
   void take_over(const LikeParts& coarser);
 
-  // Quick passes until eight of them gain less than that part of what is missing, then exact ones.
-  // Labellings on the way are kept in `best` and lower the cutoff. With less than the cutoff left,
-  // labels die for good.
-  void settle(double gain, double& cutoff, Incumbent& best, Budget& budget);
+  // Quick passes, then exact ones, in which labels die. Labellings on the way are kept in `best`
+  // and lower the cutoff.
+  void settle(const Patience& patience, double& cutoff, Incumbent& best, Budget& budget);
   // After settling. The cutoff, where nothing is below it.
   double bound() const { return bound_; }
 
