@@ -12,6 +12,8 @@ namespace autopar {
 namespace {
 
 constexpr Seconds kNever = std::numeric_limits<Seconds>::infinity();
+// Where there are so many states for each target, only those on the way are settled.
+constexpr std::size_t kFewTargets = 4;
 
 std::uint32_t mask_of(const AxisList& axes) {
   std::uint32_t mask = 0;
@@ -150,7 +152,11 @@ ReshardTable Resharder::table(const std::vector<Spec>& from, const std::vector<S
     }
     const TargetStates& targets = known->second;
     PathTree& tree = state_->family->tree(graph.source_state(from[f], placing), wanted);
-    tree.settle_all();
+    if (targets.states.size() * kFewTargets < static_cast<std::size_t>(graph.state_count())) {
+      tree.settle(targets.states);
+    } else {
+      tree.settle_all();
+    }
     Seconds* seconds = table.seconds.data() + f * to.size();
     Bytes* peak_bytes = table.peak_bytes.data() + f * to.size();
     for (std::size_t t = 0; t < to.size(); ++t) {
