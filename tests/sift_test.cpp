@@ -1,4 +1,6 @@
 // Parts that choose apart: what they cost and use together, their best mix, and what comes of it.
+#include "search/solver/sift.hpp"
+
 #include "problem_checks.hpp"
 #include "search/solver/combine.hpp"
 #include "search/solver/variants.hpp"
@@ -207,6 +209,46 @@ TEST_CASE("the best mix of variants, held to all combinations", "[solver][sift]"
   CHECK(tried > 60);
   CHECK(fitting > 30);
   CHECK(optimal > fitting / 2);
+}
+
+TEST_CASE("sifting proves and finds nothing that is not there", "[solver][sift][limits]") {
+  int feasible = 0, optimal = 0;
+  for (unsigned seed = 0; seed < 80; ++seed) {
+    INFO("seed " << seed);
+    Generator draw(seed);
+    const Problem problem = training(seed, 5, 1, 0.3 + 0.9 * draw.unit());
+    const Result<Solution> truth = solve_exhaustive(problem);
+    REQUIRE(truth.ok());
+    const auto net = build_network(problem, maximal_times(problem));
+    if (net->impossible) continue;
+    const std::vector<int> base = drawn_labels(*net, draw);
+    std::vector<int> best;
+    double cutoff = kInfinity, bound = 0;
+    const SiftState state = {
+        .labels_of = [](const std::vector<int>& choices) { return choices; },  // all are possible
+        .take =
+            [&](const std::vector<int>& labels, bool) {
+              const Evaluation found = evaluate(problem, lift(*net, labels));
+              CHECK(found.peak_use <= problem.use_limit);
+              CHECK(found.cost >= truth->cost * (1 - 1e-12));
+              if (!(found.cost < cutoff)) return;
+              cutoff = found.cost;
+              best = labels;
+            },
+        .raise = [&](double value) { bound = std::max(bound, std::min(value, cutoff)); },
+        .best = best,
+        .bound = bound,
+        .cutoff = cutoff};
+    Budget budget;
+    budget.work_limit = 1e9;
+    Prices prices;
+    sift(problem, *net, drawn_pool(*net, base, 3, draw), prices, budget, state);
+    CHECK(bound <= truth->cost * (1 + 1e-9));
+    feasible += truth->feasible ? 1 : 0;
+    optimal += truth->feasible && close(cutoff, truth->cost) ? 1 : 0;
+  }
+  CHECK(feasible > 40);
+  CHECK(optimal > feasible / 2);
 }
 
 TEST_CASE("dp under a limit that every layer reaches at its own time", "[solver][sift][limits]") {
