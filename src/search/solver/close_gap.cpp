@@ -92,13 +92,13 @@ class GapClosing {
         options_(std::move(options)) {}
 
   Found run() {
-    if (!look_at_like_parts()) prepare();
+    if (!look_at_like_parts(kFoldRounds)) prepare();
     return finish(cutoff_);
   }
 
   // A first bound and, where like parts are one, a first labelling.
   void look() {
-    if (look_at_like_parts()) return;
+    if (look_at_like_parts(kLikeRounds)) return;
     prepare();
     if (!dual_) return;
     const BudgetShare share(budget_, kLookPart);
@@ -174,9 +174,10 @@ class GapClosing {
   };
 
   // A bound and a labelling without any reduction, where that can be done once for many parts.
-  bool look_at_like_parts() {
+  bool look_at_like_parts(int rounds) {
     if (!options_.fold || !net_.capacity.empty() || net_.impossible) return false;
-    like_ = LikeParts::of(net_, kLikeRounds);
+    like_ = LikeParts::of(net_, rounds);
+    like_rounds_ = rounds;
     if (like_ != nullptr) settle_like_parts(kLikeLook);
     return like_ != nullptr;
   }
@@ -191,9 +192,11 @@ class GapClosing {
   // The ends of chains are told from their middle further in; then cutoffs so near the bound that
   // few labels are left.
   void close_like_parts() {
-    if (std::unique_ptr<LikeParts> finer = LikeParts::of(net_, kFoldRounds)) {
-      finer->take_over(*like_);
-      like_ = std::move(finer);
+    if (like_rounds_ < kFoldRounds) {
+      if (std::unique_ptr<LikeParts> finer = LikeParts::of(net_, kFoldRounds)) {
+        finer->take_over(*like_);
+        like_ = std::move(finer);
+      }
     }
     settle_like_parts(kLikeClosing);
     for (const double part : kLikeParts) {
@@ -520,6 +523,7 @@ class GapClosing {
   double small_ = kInfinity;  // the gap that the work is limited for
   std::optional<Dual> dual_;  // none: nothing is below the cutoff, or it can be made again
   std::unique_ptr<LikeParts> like_;
+  int like_rounds_ = 0;  // of telling them apart
   std::unique_ptr<Folded> folded_;
   bool was_folded_ = false;   // the dual began with a folded network's
   double exact_ = kInfinity;  // the best bound that multipliers give, where it is known
