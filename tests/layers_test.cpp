@@ -12,6 +12,7 @@
 #include "search/solver/close_gap.hpp"
 #include "search/solver/fold.hpp"
 #include "search/solver/folded_dual.hpp"
+#include "search/solver/like_parts.hpp"
 #include "search/solver/reduce.hpp"
 
 namespace autopar {
@@ -197,6 +198,45 @@ TEST_CASE("folding on and off find the same optimum", "[solver][layers]") {
     CHECK(evaluate(problem, with.labels).cost == Approx(with.value).epsilon(1e-9));
   }
   CHECK(folded >= 30);  // otherwise there was nothing to see
+}
+
+// Like nodes that are joined to each other: only those at the ends have other neighbours. What is
+// dear in one step is cheap in several, in the middle of the chain, so the best labelling does not
+// treat like nodes alike.
+TEST_CASE("a chain of like nodes is bounded by no more than its optimum", "[solver][layers]") {
+  constexpr int kLabels = 9, kNodes = 60;
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    std::mt19937 random(seed);
+    Problem problem;
+    CostTable table = {kLabels, kLabels, {}};
+    for (int k = 0; k < kLabels * kLabels; ++k) {
+      const int step = std::abs(k / kLabels - k % kLabels);
+      table.values.push_back(step > 1 ? 1000 : step * static_cast<double>(1 + random() % 3));
+    }
+    const int joint = problem.add_table(table);
+    for (int n = 0; n < kNodes; ++n) {
+      problem.nodes.emplace_back();
+      for (int l = 0; l < kLabels; ++l) {
+        const bool first = n == 0 && l > 0, like = n > 0;
+        problem.nodes.back().cost.push_back(first ? 5000 : like ? 3.0 * (kLabels - l) : 0);
+      }
+      if (n > 0) problem.edges.push_back({n - 1, n, joint, {}});
+    }
+    const Closed with = close(problem, true), without = close(problem, false);
+    INFO("seed " << seed);
+    CHECK(with.value == Approx(without.value).epsilon(1e-9));
+    CHECK(with.bound <= without.value * (1 + 1e-9));
+    const auto net = build_network(problem, {});
+    for (const int rounds : {1, 2, 3}) {
+      const auto parts = LikeParts::of(*net, rounds);
+      if (parts == nullptr) continue;
+      double cutoff = kInfinity;
+      Incumbent best;
+      Budget budget;
+      parts->settle({}, cutoff, best, budget);
+      CHECK(parts->bound() <= without.value * (1 + 1e-9));
+    }
+  }
 }
 
 TEST_CASE("a folded labelling costs what its layers cost", "[solver][layers]") {

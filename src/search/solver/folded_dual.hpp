@@ -22,8 +22,10 @@
 
 namespace autopar::solver {
 
-// Refers to network and fold, which must outlive it unchanged. Without capacities. Real is double
-// or, for passes that take half the time and whose bound is only about right, float.
+// Refers to network and fold, which must outlive it unchanged. Without capacities, and without an
+// edge within a class: the copies at the ends of such a chain would have a message that the others
+// have not, and there would be no bound. Real is double or, for passes that take half the time and
+// whose bound is only about right, float.
 template <class Real>
 class FoldedDual {
  public:

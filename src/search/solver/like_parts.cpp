@@ -13,11 +13,18 @@ constexpr int kMostExactPasses = 16;
 constexpr double kExactGain = 0.1;  // of what is missing; a pass that gains less is the last
 constexpr double kFewAlive = 0.3;   // of the labels
 
+bool joins_like_nodes(const Network& net, const Fold& parts) {
+  for (std::size_t e = 0; e < net.edges.size(); ++e) {
+    if (!net.edges[e].gone && parts.edge_of[e] < 0) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::unique_ptr<LikeParts> LikeParts::of(const Network& net, int rounds) {
   Fold parts = fold(net, rounds);
-  if (parts.first.empty()) return nullptr;
+  if (parts.first.empty() || joins_like_nodes(net, parts)) return nullptr;
   return std::unique_ptr<LikeParts>(new LikeParts(net, std::move(parts)));
 }
 

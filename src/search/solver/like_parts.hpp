@@ -20,7 +20,8 @@ struct Patience {
 // Refers to the network, which must outlive it unchanged. Without capacities.
 class LikeParts {
  public:
-  // Null where the network has too few. Parts are told apart by what is so many edges away.
+  // Null where the network has too few, or where like nodes are joined to each other. Parts are
+  // told apart by what is so many edges away.
   static std::unique_ptr<LikeParts> of(const Network& net, int rounds);
 
   // Goes on from what is known of parts that are told apart less.
