@@ -200,6 +200,80 @@ TEST_CASE("folding on and off find the same optimum", "[solver][layers]") {
   CHECK(folded >= 30);  // otherwise there was nothing to see
 }
 
+// Blocks in a row, joined within, to the next and to the one after that, by few tables that occur
+// again and again.
+Problem repeated(unsigned seed) {
+  std::mt19937 random(seed);
+  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  const int size = 2 + below(2), labels = 2 + below(3), blocks = 16 + below(10);
+  Problem problem;
+  std::vector<int> tables;
+  for (int t = 1 + below(3); t > 0; --t) {
+    CostTable table = {labels, labels, {}};
+    for (int k = 0; k < labels * labels; ++k)
+      table.values.push_back(below(3) == 0 ? 200 : below(6));
+    tables.push_back(problem.add_table(table));
+  }
+  std::vector<std::vector<double>> costs;
+  for (int k = 1 + below(3); k > 0; --k) {
+    costs.emplace_back();
+    for (int l = 0; l < labels; ++l) costs.back().push_back(below(30));
+  }
+  std::vector<std::size_t> cost_of;
+  for (int n = 0; n < size; ++n) cost_of.push_back(random() % costs.size());
+  struct Joint {
+    int from, to, table;
+  };
+  std::vector<Joint> joints;
+  for (int k = size + below(size); k > 0; --k) {
+    const int from = below(size), to = below(size) + size * below(3);
+    if (from != to) joints.push_back({from, to, tables[random() % tables.size()]});
+  }
+  for (int n = 0; n < size * blocks; ++n) {
+    problem.nodes.emplace_back();
+    problem.nodes.back().cost = costs[cost_of[static_cast<std::size_t>(n % size)]];
+    if (n < size || n >= size * (blocks - 1)) {
+      for (double& cost : problem.nodes.back().cost) cost = below(3) == 0 ? 1000 : below(30);
+    }
+  }
+  for (int b = 0; b < blocks; ++b) {
+    for (const Joint& joint : joints) {
+      const int to = b * size + joint.to;
+      if (to < size * blocks) problem.edges.push_back({b * size + joint.from, to, joint.table, {}});
+    }
+  }
+  return problem;
+}
+
+TEST_CASE("like parts of random blocks are bounded by no more than the optimum",
+          "[solver][layers]") {
+  int seen = 0, tight = 0;
+  for (unsigned seed = 0; seed < 400; ++seed) {
+    const Problem problem = repeated(seed);
+    const Closed optimum = close(problem, false);
+    const auto net = build_network(problem, {});
+    INFO("seed " << seed);
+    REQUIRE(optimum.bound == Approx(optimum.value).epsilon(1e-9));
+    for (const int rounds : {1, 2, 3, 5, kFoldRounds}) {
+      const auto parts = LikeParts::of(*net, rounds);
+      if (parts == nullptr) continue;
+      double cutoff = kInfinity;
+      Incumbent best;
+      Budget budget;
+      parts->settle({}, cutoff, best, budget);
+      ++seen;
+      tight += parts->bound() > 0.9 * optimum.value ? 1 : 0;
+      CHECK(parts->bound() <= optimum.value * (1 + 1e-9));
+      CHECK(best.value >= optimum.value * (1 - 1e-9));
+    }
+    const Closed folded = close(problem, true);
+    CHECK(folded.value == Approx(optimum.value).epsilon(1e-9));
+    CHECK(folded.bound <= optimum.value * (1 + 1e-9));
+  }
+  CHECK(seen > 100);
+  CHECK(tight > 50);
+}
+
 // Like nodes that are joined to each other: only those at the ends have other neighbours. What is
 // dear in one step is cheap in several, in the middle of the chain, so the best labelling does not
 // treat like nodes alike.
