@@ -95,25 +95,28 @@ void save(const std::string& path, const std::string& body, const std::string& i
 struct Case {
   Case(const std::vector<std::int64_t>& sizes, const std::vector<Io>& inputs,
        const std::vector<Io>& outputs, const std::string& plan, const std::string& model = "") {
-    request.mesh = mesh_of(sizes);
-    request.inputs = boundary(inputs, request.mesh);
-    request.outputs = boundary(outputs, request.mesh);
-    request.plan_path = folder.file("plan.onnx");
+    request.programs.resize(1);
+    program().mesh = mesh_of(sizes);
+    program().inputs = boundary(inputs, program().mesh);
+    program().outputs = boundary(outputs, program().mesh);
+    program().path = folder.file("plan.onnx");
     request.threads = 2;
-    std::vector<BoundaryValue> all = request.inputs;
-    all.insert(all.end(), request.outputs.begin(), request.outputs.end());
-    save(request.plan_path, plan, io_text(all, request.mesh));
+    std::vector<BoundaryValue> all = program().inputs;
+    all.insert(all.end(), program().outputs.begin(), program().outputs.end());
+    save(program().path, plan, io_text(all, program().mesh));
     if (model.empty()) return;
     request.model_path = folder.file("model.onnx");
     save(request.model_path, model);
   }
+  RunProgram& program() { return request.programs[0]; }
+  const RunProgram& program() const { return request.programs[0]; }
   Folder folder;
   RunRequest request;
 };
 
 // Makes the seeded inputs explicit, to hand them to the other executor too.
 void give_inputs(RunRequest& request) {
-  for (const BoundaryValue& v : request.inputs) {
+  for (const BoundaryValue& v : request.programs[0].inputs) {
     request.data[v.name] = generate(v.name, v.dtype, v.shape, request.seed);
   }
   request.keep_outputs = true;
@@ -172,7 +175,7 @@ bool independent_executor_agrees(const Case& c, const RunReport& report) {
   const char* python = std::getenv("AUTOPAR_PYTHON");
   const std::string command =
       "'" + (python != nullptr ? python : std::string(AUTOPAR_SOURCE) + "/.deps/venv/bin/python") +
-      "' '" + script + "' '" + c.request.plan_path + "' " + std::to_string(c.request.mesh.size()) +
+      "' '" + script + "' '" + c.program().path + "' " + std::to_string(c.program().mesh.size()) +
       " --rtol 1e-5 --atol 1e-6 --data '" + c.folder.file("io.npz") + "' > '" +
       c.folder.file("log") + "' 2>&1";
   if (std::system(command.c_str()) == 0) return true;
@@ -497,16 +500,16 @@ TEST_CASE("run: requests that do not fit are refused", "[exec]") {
     return run_threads(c.request);
   };
   const auto input = ErrorCode::kInput;
-  check_failed(changed([](Case& c) { c.request.plan_path += ".none"; }), input, {"plan.onnx.none"});
+  check_failed(changed([](Case& c) { c.program().path += ".none"; }), input, {"plan.onnx.none"});
   check_failed(changed([](Case& c) { c.request.model_path += ".none"; }), input,
                {"model.onnx.none"});
-  check_failed(changed([](Case& c) { std::ofstream(c.request.plan_path) << "junk"; }), input,
+  check_failed(changed([](Case& c) { std::ofstream(c.program().path) << "junk"; }), input,
                {"plan.onnx"});
   check_failed(changed([](Case& c) { std::ofstream(c.request.model_path) << "junk"; }), input,
                {"model.onnx"});
-  check_failed(changed([](Case& c) { c.request.inputs.pop_back(); }), input, {"V"});
-  check_failed(changed([](Case& c) { c.request.outputs[0].name = "Q"; }), input, {"'Q'"});
-  check_failed(changed([](Case& c) { c.request.outputs[0].spec.partial = {1}; }), input, {"'Z'"});
+  check_failed(changed([](Case& c) { c.program().inputs.pop_back(); }), input, {"V"});
+  check_failed(changed([](Case& c) { c.program().outputs[0].name = "Q"; }), input, {"'Q'"});
+  check_failed(changed([](Case& c) { c.program().outputs[0].spec.partial = {1}; }), input, {"'Z'"});
   check_failed(changed([](Case& c) { c.request.data["X"] = int64_tensor({1}, {1}); }), input,
                {"input 'X'", "float32[12,8]", "int64[1]"});
   check_failed(changed([](Case& c) {

@@ -36,6 +36,7 @@ THIRD_PARTY = {
     "google/protobuf/": {"io"},
     "onnx/": {"io"},
     "onnxruntime": {"exec"},
+    "mpi.h": {"exec"},
     "nlohmann/": {"io", "report", "cli"},
     "zip.h": {"io"},
     "CLI/": {"cli"},

@@ -79,13 +79,8 @@ void run_random_plans(const Subject& subject, int seeds) {
                                       std::filesystem::path(subject.path).parent_path().string());
       INFO((written.ok() ? "" : written.error().message));
       REQUIRE(written.ok());
-      const auto report = run_threads({.plan_path = path,
+      const auto report = run_threads({.programs = {{path, mesh, plan->inputs, plan->outputs}},
                                        .model_path = subject.path,
-                                       .mesh = mesh,
-                                       .inputs = plan->inputs,
-                                       .outputs = plan->outputs,
-                                       .data = {},
-                                       .expected = {},
                                        .weights = seed % 2 == 0 ? weights_of(*plan) : Weights{},
                                        .seed = static_cast<std::uint64_t>(seed),
                                        .threads = 1});
@@ -141,11 +136,8 @@ TEST_CASE("weights that are given are those of all ranks", "[partition]") {
       partition(b.graph, rules, named_strategy(b.graph, rules, mesh, {{"n"}}), cluster).value();
   REQUIRE(write_plan(plan, {"0.1.0", "", "", {}}, folder / "plan.onnx").ok());
   RunRequest request;
-  request.plan_path = folder / "plan.onnx";
   request.model_path = folder / "model.onnx";
-  request.mesh = mesh;
-  request.inputs = plan.inputs;
-  request.outputs = plan.outputs;
+  request.programs = {{folder / "plan.onnx", mesh, plan.inputs, plan.outputs}};
   request.weights = weights_of(plan);
   REQUIRE(request.weights.count("W") == 1);
   CHECK(run_threads(request).value().passed);

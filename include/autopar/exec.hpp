@@ -27,6 +27,16 @@ struct CollectiveCall {
   DType dtype = DType::kFloat32;
   Shape input_shape;
   Shape output_shape;
+  // Where the buffers are on a GPU: the stream on which they are filled and read, and on which the
+  // collective is to be issued. Null: they are in host memory.
+  void* stream = nullptr;
+};
+
+// All groups of one collective: the global ranks of all groups, flattened.
+struct GroupPartition {
+  std::vector<std::int64_t> groups;
+  std::int64_t group_size = 1;
+  bool operator==(const GroupPartition&) const = default;
 };
 
 // One rank's end of the communication. Calls block; every error names rank and op. After one rank
@@ -36,24 +46,44 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  // Makes what the groups need, once and in this order, which all ranks share. Every rank calls it
+  // before its first call of run().
+  virtual Status prepare(const std::vector<GroupPartition>& partitions) {
+    static_cast<void>(partitions);
+    return Ok{};
+  }
   virtual Status run(const CollectiveCall& call, const void* input, void* output) = 0;
   // Tells the other ranks to stop, giving the reason.
   virtual void abort(const std::string& reason) = 0;
 };
 
-struct RunRequest {
-  std::string plan_path;   // plan.onnx
-  std::string model_path;  // the unsharded model; empty: compare with `expected` only
+// One SPMD program and the ranks that run it: all ranks of the world, or those of a pipeline stage.
+struct RunProgram {
+  std::string path;  // plan.onnx
   Mesh mesh;
   std::vector<BoundaryValue> inputs;  // whole shapes and specs, from the plan
   std::vector<BoundaryValue> outputs;
-  std::map<std::string, Tensor> data;      // given inputs; the others come from the seed
-  std::map<std::string, Tensor> expected;  // given outputs
+  // Global ranks in the mesh's order; empty: 0, 1, ... for the only program there is.
+  std::vector<std::int64_t> ranks = {};
+  // Of its collectives, in the order in which they are issued.
+  std::vector<GroupPartition> partitions = {};
+  std::string sha256 = {};  // of the file; all ranks must have the same
+};
+
+struct RunRequest {
+  std::vector<RunProgram> programs;
+  std::string model_path = {};  // the unsharded model; empty: compare with `expected` only
+  std::map<std::string, Tensor> data = {};      // given inputs; the others come from the seed
+  std::map<std::string, Tensor> expected = {};  // given outputs, of the last step
   // Initializers of the plan, held once for all ranks: those of two dimensions and more that are
   // here. The others each rank loads for itself.
   std::map<std::string, Tensor> weights = {};
   std::uint64_t seed = 0;
-  int threads = 0;     // ONNX Runtime's threads over all ranks; 0: one per core
+  int threads = 0;  // ONNX Runtime's threads over all ranks; 0: one per core
+  // So many runs, each with the outputs of the one before as inputs where `updates` names the pair:
+  // `*` in it stands for the input's name. What is compared is what the last step gives.
+  int steps = 1;
+  std::string updates = "new.*";
   double rtol = 2e-4;  // |a-b| <= atol + rtol*|b|, wider for 16-bit types
   double atol = 2e-5;
   // A collective fails and names the ranks that are missing when for so long nothing has happened
@@ -103,6 +133,45 @@ struct RunReport {
 // Errors: ErrorCode::kRuntime naming rank and op; kInput where the plan, model or data do not fit,
 // or where there is no ONNX Runtime library.
 Result<RunReport> run_threads(const RunRequest& request);
+
+// Ranks as processes: this process is one of those that a launcher has started (mpirun, srun,
+// torchrun). Joining is collective, and so is everything else here.
+//
+//   Result<std::unique_ptr<ProcessWorld>> world = ProcessWorld::join("mpi", 60);
+//   Result<RunReport> report = world->run(request);
+//   return world->leave(report.ok() ? Status(Ok{}) : Status(report.error()));
+//
+// The ranks are joined by a TCP connection each to rank 0, over which results come together and by
+// which the end of a process is noticed: then rank 0 says on stderr which rank it was, and every
+// process ends within seconds with exit code 5.
+class ProcessWorld {
+ public:
+  // `ranks_by`: "mpi" or "nccl". Errors: kUsage where no launcher's variables are there; kInput
+  // where the library is missing; kRuntime where the ranks do not find each other within `timeout`.
+  static Result<std::unique_ptr<ProcessWorld>> join(const std::string& ranks_by, Seconds timeout);
+  ~ProcessWorld();
+  ProcessWorld(const ProcessWorld&) = delete;
+  ProcessWorld& operator=(const ProcessWorld&) = delete;
+
+  int rank() const;
+  int size() const;
+  // What ranks are and by which library, for the report: "processes by Open MPI 4.1.4".
+  std::string description() const;
+  // What else is to be done where the process must end at once, from another thread.
+  void on_sudden_end(std::function<void()> action);
+  // As run_threads. The report is whole on rank 0; elsewhere it only says whether all passed.
+  // Errors of any rank are rank 0's error.
+  Result<RunReport> run(const RunRequest& request);
+  // The last call. Gives rank 0 the error of the lowest rank that has one, tells all others to
+  // stop, and waits for them. An error on another rank than 0 has been told to rank 0 and need not
+  // be printed.
+  Status leave(const Status& own);
+
+ private:
+  struct State;
+  explicit ProcessWorld(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
 
 // The version of the ONNX Runtime library that run would use, or why there is none.
 Result<std::string> onnx_runtime_version();

@@ -30,6 +30,8 @@ struct RunOptions {
   double rtol = RunRequest{}.rtol;
   double atol = RunRequest{}.atol;
   double timeout = RunRequest{}.timeout;
+  int steps = RunRequest{}.steps;
+  std::string updates = RunRequest{}.updates;
 };
 
 // The model that the plan was made of: --model, or where report.json beside the plan says it is.
@@ -71,7 +73,8 @@ class ReferenceModel {
   ReferenceModel() = default;
   ReferenceModel(const ReferenceModel&) = delete;
   ReferenceModel& operator=(const ReferenceModel&) = delete;
-  ~ReferenceModel() {
+  ~ReferenceModel() { remove(); }
+  void remove() const {
     std::error_code ignored;
     if (!temporary_.empty()) fs::remove(temporary_, ignored);
   }
@@ -174,42 +177,102 @@ std::string json_of(const RunReport& report) {
   return j.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-Result<int> run(const RunOptions& options, const CommonOptions& common) {
-  if (options.ranks_by != "threads") {
-    return usage_error("--ranks-by " + options.ranks_by +
-                       ": this build runs ranks as threads; use --ranks-by threads");
+// The groups of a program's collectives, each once, in the order of its ops.
+Result<std::vector<GroupPartition>> partitions_of(const Plan& plan) {
+  AUTOPAR_TRY(collectives, collectives_of(plan));
+  std::vector<GroupPartition> partitions;
+  for (ProgramCollective& collective : collectives) {
+    if (!communicates(collective.collective.kind)) continue;
+    GroupPartition partition{std::move(collective.groups), collective.group_size};
+    if (std::find(partitions.begin(), partitions.end(), partition) == partitions.end()) {
+      partitions.push_back(std::move(partition));
+    }
   }
-  if (!(options.rtol >= 0) || !(options.atol >= 0) || !(options.timeout > 0)) {
-    return usage_error("--rtol and --atol must be at least 0, --timeout must be positive");
-  }
+  return partitions;
+}
+
+// What every rank has to know. The unsharded model is rank 0's alone.
+Result<RunRequest> request_of(const RunOptions& options, const CommonOptions& common, bool is_first,
+                              ReferenceModel& reference) {
   fs::path plan = options.plan;
   if (fs::is_directory(plan)) plan /= "plan.onnx";
   AUTOPAR_TRY(file, read_plan(plan.string()));
   RunRequest request;
-  request.plan_path = plan.string();
-  request.mesh = file.plan.mesh;
-  request.inputs = file.plan.inputs;
-  request.outputs = file.plan.outputs;
+  RunProgram program;
+  program.path = plan.string();
+  AUTOPAR_TRY(bytes, read_file(program.path));
+  program.sha256 = sha256_hex(bytes);
+  program.mesh = file.plan.mesh;
+  program.inputs = file.plan.inputs;
+  program.outputs = file.plan.outputs;
+  AUTOPAR_TRY(partitions, partitions_of(file.plan));
+  program.partitions = std::move(partitions);
+  request.programs.push_back(std::move(program));
   request.weights = take_weights(file.plan.program);
   request.seed = common.seed;
   request.threads = common.threads > 1 ? common.threads : 0;
+  request.steps = options.steps;
+  request.updates = options.updates;
   request.rtol = options.rtol;
   request.atol = options.atol;
   request.timeout = options.timeout;
   AUTOPAR_RETURN_IF_ERROR(add_data(options.data, request));
+  if (!is_first) return request;
   const auto model = model_of(options, plan, file.metadata.model_sha256);
-  ReferenceModel reference;
   if (model) {
     AUTOPAR_RETURN_IF_ERROR(reference.prepare(*model));
     request.model_path = reference.path();
   } else if (request.expected.empty() || !options.model.empty()) {
     return model.error();
   }
-  AUTOPAR_TRY(report, run_threads(request));
+  return request;
+}
+
+int print(const RunReport& report, const CommonOptions& common) {
   for (const std::string& warning : report.warnings) spdlog::warn("warning: {}", warning);
   std::cout << (common.json ? json_of(report) : table_of(report));
   if (!common.json) std::cout << (report.passed ? "PASSED" : "FAILED") << "\n";
+  std::cout.flush();
   return report.passed ? 0 : static_cast<int>(ErrorCode::kComparison);
+}
+
+Result<int> run_in_threads(const RunOptions& options, const CommonOptions& common) {
+  ReferenceModel reference;
+  AUTOPAR_TRY(request, request_of(options, common, true, reference));
+  AUTOPAR_TRY(report, run_threads(request));
+  return print(report, common);
+}
+
+Result<int> run_in_world(ProcessWorld& world, const RunOptions& options,
+                         const CommonOptions& common) {
+  const bool is_first = world.rank() == 0;
+  ReferenceModel reference;
+  world.on_sudden_end([&reference] { reference.remove(); });
+  AUTOPAR_TRY(request, request_of(options, common, is_first, reference));
+  AUTOPAR_TRY(report, world.run(request));
+  world.on_sudden_end({});
+  if (is_first) return print(report, common);
+  return report.passed ? 0 : static_cast<int>(ErrorCode::kComparison);
+}
+
+// Only rank 0 prints; what goes wrong elsewhere reaches it.
+Result<int> run_in_processes(const RunOptions& options, const CommonOptions& common) {
+  AUTOPAR_TRY(world, ProcessWorld::join(options.ranks_by, options.timeout));
+  const bool is_first = world->rank() == 0;
+  if (!is_first) spdlog::set_level(spdlog::level::off);
+  const Result<int> code = run_in_world(*world, options, common);
+  const Status left = world->leave(code.ok() ? Status(Ok{}) : Status(code.error()));
+  if (left.ok()) return code;
+  if (is_first) return left.error();
+  return static_cast<int>(left.error().code);
+}
+
+Result<int> run(const RunOptions& options, const CommonOptions& common) {
+  if (!(options.rtol >= 0) || !(options.atol >= 0) || !(options.timeout > 0)) {
+    return usage_error("--rtol and --atol must be at least 0, --timeout must be positive");
+  }
+  if (options.ranks_by == "threads") return run_in_threads(options, common);
+  return run_in_processes(options, common);
 }
 
 }  // namespace
@@ -223,6 +286,11 @@ Run add_run(CLI::App& app, const CommonOptions& common) {
   app.add_option("--data", options->data, "inputs and outputs: .npz with in.NAME and out.NAME");
   app.add_option("--rtol", options->rtol, "relative tolerance");
   app.add_option("--atol", options->atol, "absolute tolerance");
+  app.add_option("--steps", options->steps,
+                 "runs, each fed with the updates (new weights) of the one before")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--updates", options->updates,
+                 "the outputs that are inputs' next values: new.*, * is the input's name");
   app.add_option("--timeout", options->timeout, "seconds that a collective may wait");
   return [options, &common] { return run(*options, common); };
 }

@@ -36,6 +36,8 @@ class CollectiveOps {
 
   void add_to(Ort::SessionOptions& options);
   const CollectiveTimes& times() const { return times_; }
+  // The session is about to run once more.
+  void next_step() { times_.last_seq = -1; }
 
  private:
   CollectiveTimes times_;

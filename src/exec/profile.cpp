@@ -1,5 +1,8 @@
 #include "exec/profile.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <string_view>
@@ -57,7 +60,27 @@ TraceFolder::TraceFolder(bool wanted) {
   if (!error && mkdtemp(name.data()) != nullptr) path_ = name;
 }
 
+void TraceFolder::take_file() {
+  if (path_.empty()) return;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(path_, ignored)) {
+    if (descriptor_ < 0) descriptor_ = open(entry.path().c_str(), O_RDONLY | O_CLOEXEC);
+  }
+  if (descriptor_ >= 0) std::filesystem::remove_all(path_, ignored);
+}
+
+std::string TraceFolder::text_of_file() const {
+  std::string text;
+  char block[1 << 16];
+  off_t at = 0;
+  for (ssize_t got; (got = pread(descriptor_, block, sizeof block, at)) > 0; at += got) {
+    text.append(block, static_cast<std::size_t>(got));
+  }
+  return text;
+}
+
 TraceFolder::~TraceFolder() {
+  if (descriptor_ >= 0) close(descriptor_);
   std::error_code ignored;
   if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
 }

@@ -27,9 +27,15 @@ class TraceFolder {
   TraceFolder& operator=(const TraceFolder&) = delete;
 
   const std::string& path() const { return path_; }  // empty: not wanted, or not possible
+  // Opens the only file that is there and removes it with the folder, so that nothing is left
+  // however the process ends. Its contents can be read as long as this object lives.
+  void take_file();
+  bool has_file() const { return descriptor_ >= 0; }
+  std::string text_of_file() const;
 
  private:
   std::string path_;
+  int descriptor_ = -1;
 };
 
 }  // namespace autopar

@@ -11,30 +11,33 @@
 #include <vector>
 
 #include "exec/collective_ops.hpp"
-#include "exec/profile.hpp"
+#include "exec/record.hpp"
+#include "exec/request.hpp"
 #include "exec/tensors.hpp"
-#include "exec/verdict.hpp"
 
 namespace autopar {
 
 struct Rank {
-  explicit Rank(std::unique_ptr<Communicator> end)
-      : communicator(std::move(end)), collectives(*communicator) {}
+  Rank(std::unique_ptr<Communicator> end, const RunRequest& request)
+      : communicator(std::move(end)),
+        place(program_of(request, communicator->rank())),
+        collectives(*communicator) {}
 
   std::unique_ptr<Communicator> communicator;
+  RankProgram place;
   CollectiveOps collectives;
   std::optional<Ort::Session> session;
   std::vector<Declared> inputs;   // of the file
   std::vector<Declared> outputs;  // of the file
   Ort::RunOptions run_options;
-  std::chrono::steady_clock::time_point finished;  // the run, not the comparison
-  std::vector<RankDifference> differences;         // by output of the request
+  RankRecord record;
 };
 
 // Whole outputs put together from the ranks; any number of threads may add to it.
 class KeptOutputs {
  public:
-  void add(const BoundaryValue& output, const Mesh& mesh, int rank, const Ort::Value& found);
+  void add(const BoundaryValue& output, const Mesh& mesh, std::int64_t position,
+           const Ort::Value& found);
   std::map<std::string, Tensor> take() { return std::move(tensors_); }
 
  private:
@@ -53,12 +56,17 @@ SharedWeights share_weights(const std::map<std::string, Tensor>& weights);
 Status open_session(Rank& rank, Ort::Env& environment, const RunRequest& request,
                     const SharedWeights& weights, const TraceFolder& traces);
 
-// Runs the session on the rank's slices of the whole inputs and compares its slices of the outputs;
-// `after_run` is called in between. Throws Ort::Exception.
-void run_rank(Rank& rank, const RunRequest& request, const std::map<std::string, Tensor>& inputs,
-              const Expected& expected, const std::function<void()>& after_run, KeptOutputs* kept);
+// Runs the session on the rank's slices of the whole inputs, for every step, and gives the outputs
+// of its program in their order. Throws Ort::Exception.
+std::vector<Ort::Value> run_rank(Rank& rank, const RunRequest& request,
+                                 const std::map<std::string, Tensor>& inputs);
 
-// Ends the trace of the run and reads it.
-std::map<std::string, KernelTimes> read_trace(Rank& rank);
+// The record's differences from the outputs of one rank, which are also put into `kept`.
+void compare_rank(const RunRequest& request, const RankProgram& place, int rank,
+                  const std::vector<Ort::Value>& outputs, const Expected& expected,
+                  KeptOutputs* kept, RankRecord& record);
+
+// Ends the trace of the run and reads it: from the file that the folder has taken, if it has.
+std::map<std::string, KernelTimes> read_trace(Rank& rank, const TraceFolder& traces);
 
 }  // namespace autopar

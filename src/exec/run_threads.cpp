@@ -1,11 +1,9 @@
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <functional>
 #include <system_error>
 #include <thread>
 
-#include "exec/generate.hpp"
 #include "exec/rank.hpp"
 #include "exec/session.hpp"
 #include "exec/thread_world.hpp"
@@ -17,62 +15,13 @@ namespace {
 constexpr std::int64_t kMaxRanks = 1024;  // each is a thread
 
 using Ranks = std::vector<std::unique_ptr<Rank>>;
-using Tensors = std::map<std::string, Tensor>;
 
-int thread_count(const RunRequest& request) {
-  if (request.threads > 0) return request.threads;
-  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-}
-
-Status verify(const RunRequest& request) {
-  if (request.mesh.size() < 1 || request.mesh.size() > kMaxRanks) {
-    return input_error(request.plan_path + ": the mesh " + to_text(request.mesh) + " has " +
-                       std::to_string(request.mesh.size()) +
-                       " ranks; as threads of one process 1 to " + std::to_string(kMaxRanks) +
-                       " can run");
-  }
-  for (const auto* values : {&request.inputs, &request.outputs}) {
-    for (const BoundaryValue& value : *values) {
-      if (auto status = verify(value.spec, value.shape, request.mesh); !status) {
-        return input_error(request.plan_path + ": '" + value.name + "': " + status.error().message);
-      }
-      if (value.spec.partial.empty()) continue;
-      return input_error(request.plan_path + ": '" + value.name +
-                         "' is a partial sum; inputs and outputs of a plan must not be");
-    }
-  }
-  return Ok{};
-}
-
-Result<Tensors> whole_inputs(const RunRequest& request) {
-  Tensors tensors;
-  for (const BoundaryValue& input : request.inputs) {
-    const auto given = request.data.find(input.name);
-    if (given == request.data.end()) {
-      tensors[input.name] = generate(input.name, input.dtype, input.shape, request.seed);
-      continue;
-    }
-    const Tensor& tensor = given->second;
-    if (tensor.dtype != input.dtype || tensor.shape != input.shape) {
-      return input_error("data for input '" + input.name + "': expected " + name_of(input.dtype) +
-                         to_text(input.shape) + ", found " + name_of(tensor.dtype) +
-                         to_text(tensor.shape));
-    }
-    tensors[input.name] = tensor;
-  }
-  return tensors;
-}
-
-void warn_of_unknown(const Tensors& tensors, const std::vector<BoundaryValue>& values,
-                     const std::string& what, std::vector<std::string>& warnings) {
-  for (const auto& entry : tensors) {
-    if (std::any_of(values.begin(), values.end(),
-                    [&](const BoundaryValue& v) { return v.name == entry.first; })) {
-      continue;
-    }
-    warnings.push_back("data for '" + entry.first + "' is not used: the plan has no " + what +
-                       " of that name");
-  }
+Status verify_size(const RunRequest& request) {
+  const std::int64_t size = world_size(request);
+  if (size >= 1 && size <= kMaxRanks) return Ok{};
+  return input_error(request.programs[0].path + ": the plan is for " + std::to_string(size) +
+                     " ranks; as threads of one process 1 to " + std::to_string(kMaxRanks) +
+                     " can run");
 }
 
 // Runs work(0) .. work(count-1) on a few threads.
@@ -110,13 +59,12 @@ Status open_sessions(Ranks& ranks, Ort::Env& environment, const RunRequest& requ
 
 // Runs all ranks, each in its thread. A rank that fails tells the others, which then stop: in a
 // collective by the world, between local ops by the terminate flag.
-Status run_ranks(Ranks& ranks, ThreadWorld& world,
-                 const std::function<void(Rank&, const std::function<void()>&)>& run) {
+Status run_ranks(Ranks& ranks, ThreadWorld& world, const std::function<void(Rank&)>& run) {
   std::vector<std::string> failures(ranks.size());  // a rank's own, not because another failed
   const auto body = [&](std::size_t r) {
     Rank& rank = *ranks[r];
     try {
-      run(rank, [&world, r] { world.finish(static_cast<int>(r)); });
+      run(rank);
     } catch (const std::exception& exception) {
       const std::string what = exception.what();
       const bool told = rank.collectives.times().stopped ||
@@ -145,67 +93,28 @@ Status run_ranks(Ranks& ranks, ThreadWorld& world,
   return Ok{};
 }
 
-// By kind, slowest first. Collectives are timed by the ops themselves, so that waiting is seen.
-std::vector<TimedKind> times_of(Ranks& ranks, bool traced) {
-  std::map<std::string, TimedKind> by_kind;
-  const double share = 1.0 / static_cast<double>(ranks.size());
-  for (std::size_t r = 0; r < ranks.size(); ++r) {
-    const auto& collectives = ranks[r]->collectives.times().by_kind;
-    for (const auto& [kind, entry] : collectives) {
-      TimedKind& timed = by_kind[kind];
-      timed.collective = true;
-      if (r == 0) timed.count = entry.count;
-      timed.seconds += share * entry.seconds;
-      timed.bytes += share * entry.bytes;
-    }
-    if (!traced) continue;
-    for (const auto& [kind, entry] : read_trace(*ranks[r])) {
-      if (collectives.count(kind) != 0) continue;
-      TimedKind& timed = by_kind[kind];
-      if (r == 0) timed.count = entry.count;
-      timed.seconds += share * entry.seconds;
-    }
-  }
-  std::vector<TimedKind> times;
-  for (auto& [kind, timed] : by_kind) {
-    timed.kind = kind;
-    times.push_back(timed);
-  }
-  std::stable_sort(times.begin(), times.end(),
-                   [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
-  return times;
-}
-
-void compare_all(const RunRequest& request, const Ranks& ranks, RunReport& report) {
-  report.passed = true;
-  for (std::size_t o = 0; o < request.outputs.size(); ++o) {
-    std::vector<RankDifference> differences;
-    for (const auto& rank : ranks) differences.push_back(rank->differences[o]);
-    report.outputs.push_back(combine(request.outputs[o], differences));
-    report.passed = report.passed && report.outputs.back().matches;
-  }
-}
-
-void warn_of_order(const Ranks& ranks, std::vector<std::string>& warnings) {
+// All ranks' reports; the traces are read here, since their sessions have ended.
+std::vector<RankRecord> take_records(Ranks& ranks, const TraceFolder& traces) {
+  std::vector<RankRecord> records;
   for (const auto& rank : ranks) {
-    const std::string& found = rank->collectives.times().out_of_order;
-    if (found.empty()) continue;
-    warnings.push_back("rank " + std::to_string(rank->communicator->rank()) + ": " + found +
-                       ": the plan does not chain its collectives");
-    return;
+    const CollectiveTimes& collectives = rank->collectives.times();
+    rank->record.out_of_order = collectives.out_of_order;
+    rank->record.times =
+        times_of(collectives, traces.path().empty() ? std::map<std::string, KernelTimes>()
+                                                    : read_trace(*rank, traces));
+    records.push_back(std::move(rank->record));
   }
+  return records;
 }
 
 Result<RunReport> run_checked(const RunRequest& request) {
   RunReport report;
   AUTOPAR_TRY(inputs, whole_inputs(request));
-  warn_of_unknown(request.data, request.inputs, "input", report.warnings);
-  warn_of_unknown(request.expected, request.outputs, "output", report.warnings);
-
+  report.warnings = unknown_data(request);
   Ort::Env environment = make_environment(thread_count(request));
   Reference reference;
   if (!request.model_path.empty()) {
-    AUTOPAR_TRY(result, run_model(environment, request.model_path, inputs, request.optimize));
+    AUTOPAR_TRY(result, run_model(environment, request, inputs));
     reference = std::move(result);
     report.reference_wall = reference.wall;
   }
@@ -218,27 +127,23 @@ Result<RunReport> run_checked(const RunRequest& request) {
         "no times of local ops: the folder for temporary files (TMPDIR) cannot be written");
   }
   const SharedWeights weights = share_weights(request.weights);  // outlives the ranks' sessions
-  ThreadWorld world(static_cast<int>(request.mesh.size()), request.timeout);
+  ThreadWorld world(static_cast<int>(world_size(request)), request.timeout);
   Ranks ranks;
   for (int r = 0; r < world.size(); ++r) {
-    ranks.push_back(std::make_unique<Rank>(std::make_unique<ThreadCommunicator>(world, r)));
+    ranks.push_back(
+        std::make_unique<Rank>(std::make_unique<ThreadCommunicator>(world, r), request));
   }
   AUTOPAR_RETURN_IF_ERROR(open_sessions(ranks, environment, request, weights, traces));
 
   KeptOutputs kept;
-  const auto begin = std::chrono::steady_clock::now();
-  AUTOPAR_RETURN_IF_ERROR(run_ranks(ranks, world, [&](Rank& rank, const auto& after_run) {
-    run_rank(rank, request, inputs, expected, after_run, request.keep_outputs ? &kept : nullptr);
+  AUTOPAR_RETURN_IF_ERROR(run_ranks(ranks, world, [&](Rank& rank) {
+    const std::vector<Ort::Value> outputs = run_rank(rank, request, inputs);
+    world.finish(rank.communicator->rank());
+    compare_rank(request, rank.place, rank.communicator->rank(), outputs, expected,
+                 request.keep_outputs ? &kept : nullptr, rank.record);
   }));
-  for (const auto& rank : ranks) {
-    const std::chrono::duration<double> time = rank->finished - begin;
-    report.wall = std::max(report.wall, time.count());
-  }
-  report.ranks = world.size();
-  compare_all(request, ranks, report);
-  report.times = times_of(ranks, traced);
+  report_ranks(request, take_records(ranks, traces), report);
   report.values = kept.take();
-  warn_of_order(ranks, report.warnings);
   return report;
 }
 
@@ -246,11 +151,12 @@ Result<RunReport> run_checked(const RunRequest& request) {
 
 Result<RunReport> run_threads(const RunRequest& request) {
   AUTOPAR_RETURN_IF_ERROR(verify(request));
+  AUTOPAR_RETURN_IF_ERROR(verify_size(request));
   AUTOPAR_RETURN_IF_ERROR(open_onnx_runtime());
   try {
     return run_checked(request);
   } catch (const std::exception& exception) {
-    return runtime_error(request.plan_path + ": " + exception.what());
+    return runtime_error(request.programs[0].path + ": " + exception.what());
   }
 }
 

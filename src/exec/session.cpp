@@ -4,6 +4,8 @@
 #include <chrono>
 #include <filesystem>
 
+#include "exec/request.hpp"
+
 namespace autopar {
 
 namespace {
@@ -65,15 +67,28 @@ std::vector<Ort::Value> run_session(Ort::Session& session, const Ort::RunOptions
                      output_names.data(), output_names.size());
 }
 
-Result<Reference> run_model(Ort::Env& environment, const std::string& path,
-                            const std::map<std::string, Tensor>& inputs, bool optimize) {
+void feed_back(const std::vector<Declared>& inputs, const std::vector<Declared>& outputs,
+               const std::string& updates, std::vector<Ort::Value>& results,
+               std::vector<Ort::Value>& values) {
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const std::string update = update_of(inputs[i].name, updates);
+    const auto at = std::find_if(outputs.begin(), outputs.end(),
+                                 [&](const Declared& output) { return output.name == update; });
+    if (at == outputs.end()) continue;
+    values[i] = std::move(results[static_cast<std::size_t>(at - outputs.begin())]);
+  }
+}
+
+Result<Reference> run_model(Ort::Env& environment, const RunRequest& request,
+                            const std::map<std::string, Tensor>& inputs) {
+  const std::string& path = request.model_path;
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) {
     return input_error(path + ": there is no such file; it is the model to compare with");
   }
   const char* doing = "load the unsharded model";
   try {
-    Ort::Session session(environment, path.c_str(), session_options(optimize));
+    Ort::Session session(environment, path.c_str(), session_options(request.optimize));
     const std::vector<Declared> declared = inputs_of(session);
     std::vector<Ort::Value> values;
     for (const Declared& input : declared) {
@@ -89,8 +104,11 @@ Result<Reference> run_model(Ort::Env& environment, const std::string& path,
     Reference reference;
     doing = "run the unsharded model on these inputs (given data, else made from the seed)";
     const auto begin = std::chrono::steady_clock::now();
-    std::vector<Ort::Value> results =
-        run_session(session, Ort::RunOptions(), declared, values, outputs);
+    std::vector<Ort::Value> results;
+    for (int step = 0; step < request.steps; ++step) {
+      if (step > 0) feed_back(declared, outputs, request.updates, results, values);
+      results = run_session(session, Ort::RunOptions(), declared, values, outputs);
+    }
     reference.wall =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     for (std::size_t i = 0; i < outputs.size(); ++i) {

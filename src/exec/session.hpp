@@ -18,13 +18,19 @@ Ort::Env make_environment(int threads);
 // second copy of the weights in a packed form.
 Ort::SessionOptions session_options(bool optimize);
 
+// Before the next of several steps: results that `updates` names take the place of their inputs
+// in `values`, which are in the order of `inputs`. The others stay.
+void feed_back(const std::vector<Declared>& inputs, const std::vector<Declared>& outputs,
+               const std::string& updates, std::vector<Ort::Value>& results,
+               std::vector<Ort::Value>& values);
+
 // What the unsharded model gives for these whole inputs. Inputs that it does not know are ignored.
 struct Reference {
   std::map<std::string, Tensor> outputs;
   Seconds wall = 0;
 };
-Result<Reference> run_model(Ort::Env& environment, const std::string& path,
-                            const std::map<std::string, Tensor>& inputs, bool optimize);
+Result<Reference> run_model(Ort::Env& environment, const RunRequest& request,
+                            const std::map<std::string, Tensor>& inputs);
 
 // Runs a session on inputs in its own order and returns its outputs in its own order. Throws
 // Ort::Exception.

@@ -31,12 +31,12 @@ ExpectedTensors expect(const std::map<std::string, Tensor>& tensors) {
   return result;
 }
 
-RankDifference compare_output(const RunRequest& request, const BoundaryValue& output,
-                              std::int64_t rank, const Ort::Value& found,
-                              const Expected& expected) {
+RankDifference compare_output(const RunRequest& request, const RankProgram& place,
+                              const BoundaryValue& output, std::int64_t rank,
+                              const Ort::Value& found, const Expected& expected) {
   RankDifference result;
   const auto type = found.GetTensorTypeAndShapeInfo();
-  const Shape local = local_shape(output.spec, output.shape, request.mesh);
+  const Shape local = local_shape(output.spec, output.shape, place.program->mesh);
   if (dtype_of(type.GetElementType()) != output.dtype || type.GetShape() != local) {
     const auto dtype = dtype_of(type.GetElementType());
     result.problem = "rank " + std::to_string(rank) + " gives " +
@@ -54,7 +54,7 @@ RankDifference compare_output(const RunRequest& request, const BoundaryValue& ou
       result.problem = wrong_type(name, whole, output);
       return;
     }
-    const Slice slice(whole, output.spec, request.mesh, rank);
+    const Slice slice(whole, output.spec, place.program->mesh, place.position);
     difference =
         compare(output.dtype, found.GetTensorRawData(), slice.data(),
                 static_cast<std::size_t>(element_count(local)), tolerance, at->second.largest);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "exec/compare.hpp"
+#include "exec/request.hpp"
 #include "exec/tensors.hpp"
 
 namespace autopar {
@@ -31,8 +32,9 @@ struct RankDifference {
   std::optional<Difference> from_data;
   std::optional<Difference> from_model;
 };
-RankDifference compare_output(const RunRequest& request, const BoundaryValue& output,
-                              std::int64_t rank, const Ort::Value& found, const Expected& expected);
+RankDifference compare_output(const RunRequest& request, const RankProgram& place,
+                              const BoundaryValue& output, std::int64_t rank,
+                              const Ort::Value& found, const Expected& expected);
 
 // The ranks' differences in rank order as one row of the report.
 OutputComparison combine(const BoundaryValue& output, const std::vector<RankDifference>& ranks);

@@ -1,0 +1,58 @@
+// A Communicator between processes of an MPI job. Bytes go by MPI; what a collective computes is
+// the code that ranks as threads run (collective_math), in the same order: the same bits.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "autopar/exec.hpp"
+#include "exec/mpi/mpi_table.h"
+
+namespace autopar {
+
+// What a rank that waits learns about the others.
+struct Surroundings {
+  std::function<bool()> failed;                   // any rank has; cheap
+  std::function<std::optional<Error>()> failure;  // the first one, once failed() says so
+  std::function<void(const std::string&)> abort;  // tells the others
+  Seconds timeout = 60;                           // that a collective may wait
+  bool oversubscribed = false;                    // more ranks than cores: wait by sleeping
+};
+
+class MpiCommunicator : public Communicator {
+ public:
+  MpiCommunicator(const AutoparMpiTable& mpi, int rank, int size, Surroundings surroundings);
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  Status prepare(const std::vector<GroupPartition>& partitions) override;
+  // AllReduce and ReduceScatter: every position gets its part of all inputs (all-to-all), reduces
+  // them in the group's order, and for AllReduce the parts are gathered: as many bytes as a ring
+  // sends. Parts that are not contiguous are packed.
+  Status run(const CollectiveCall& call, const void* input, void* output) override;
+  void abort(const std::string& reason) override { surroundings_.abort(reason); }
+
+ private:
+  Result<AutoparMpiGroup*> group_of(const std::vector<std::int64_t>& ranks);
+  Status wait(AutoparMpiRequest* request, const CollectiveCall& call);
+  Status all_reduce(const CollectiveCall& call, const char* input, char* output);
+  Status reduce_scatter(const CollectiveCall& call, const char* input, char* output);
+  Status all_gather(const CollectiveCall& call, const char* input, char* output);
+  Status all_to_all(const CollectiveCall& call, const char* input, char* output);
+  Status broadcast(const CollectiveCall& call, const char* input, char* output);
+  // Parts for all positions in `sent`, as many in `received_`.
+  Status exchange(const CollectiveCall& call, const std::string& sent, std::size_t part);
+
+  const AutoparMpiTable& mpi_;
+  int rank_;
+  int size_;
+  Surroundings surroundings_;
+  std::map<std::vector<std::int64_t>, AutoparMpiGroup*> groups_;
+  std::string packed_;
+  std::string received_;
+  char error_[AUTOPAR_MPI_ERROR_BYTES] = "";
+};
+
+}  // namespace autopar

@@ -1,0 +1,83 @@
+#include "exec/mpi/mpi_library.hpp"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <sstream>
+
+#ifndef AUTOPAR_MPI_FOLDERS
+#define AUTOPAR_MPI_FOLDERS ""
+#endif
+#ifndef AUTOPAR_MPI_NAMES
+#define AUTOPAR_MPI_NAMES ""
+#endif
+
+namespace autopar {
+
+namespace {
+
+std::vector<std::string> split(const char* text) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, ':');) {
+    if (!part.empty()) parts.push_back(part);
+  }
+  return parts;
+}
+
+bool is_set(const char* name) { return std::getenv(name) != nullptr; }
+
+}  // namespace
+
+Result<std::vector<std::string>> mpi_names() {
+  std::vector<std::string> built = split(AUTOPAR_MPI_NAMES);
+  if (const char* chosen = std::getenv("AUTOPAR_MPI"); chosen != nullptr && *chosen != '\0') {
+    if (std::find(built.begin(), built.end(), chosen) != built.end()) {
+      return std::vector<std::string>{chosen};
+    }
+    std::string known;
+    for (const std::string& name : built) known += (known.empty() ? "" : " or ") + name;
+    return usage_error(std::string("AUTOPAR_MPI is '") + chosen + "'; this build knows " +
+                       (known.empty() ? "no MPI" : known));
+  }
+  const bool open_mpi = is_set("OMPI_COMM_WORLD_SIZE") || is_set("PMIX_RANK");
+  const bool mpich = !open_mpi && is_set("PMI_RANK");
+  const auto wanted = std::find(built.begin(), built.end(), mpich ? "mpich" : "openmpi");
+  if (wanted != built.end()) std::rotate(built.begin(), wanted, wanted + 1);
+  // Another library would start as a world of one rank.
+  if ((open_mpi || mpich) && wanted != built.end()) built.resize(1);
+  return built;
+}
+
+Result<const AutoparMpiTable*> open_mpi_library() {
+  AUTOPAR_TRY(names, mpi_names());
+  if (names.empty()) {
+    return input_error(
+        "this build has no MPI: install libopenmpi-dev or libmpich-dev and build again, or use "
+        "--ranks-by threads");
+  }
+  std::string tried;
+  for (const std::string& name : names) {
+    for (const std::string& folder : split(AUTOPAR_MPI_FOLDERS)) {
+      const std::string path = folder + "/libautopar_" + name + ".so";
+      // Open MPI opens its components itself, which need its symbols.
+      void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);  // stays open
+      if (library == nullptr) {
+        const char* why = dlerror();
+        tried += "\n  " + path + ": " + (why != nullptr ? why : "unknown reason");
+        continue;
+      }
+      const auto table =
+          reinterpret_cast<decltype(&autopar_mpi_table)>(dlsym(library, "autopar_mpi_table"));
+      if (table == nullptr || table()->version != AUTOPAR_MPI_TABLE_VERSION) {
+        return input_error(path + ": of another version of autopar; install autopar again");
+      }
+      return table();
+    }
+  }
+  return input_error("--ranks-by mpi: the MPI library could not be opened:" + tried +
+                     "\ninstall that MPI, or say which one to use by AUTOPAR_MPI");
+}
+
+}  // namespace autopar

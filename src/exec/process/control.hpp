@@ -1,0 +1,123 @@
+// The TCP connections that join the processes of a run: a star round rank 0. Small things go over
+// it (identifiers, times, outputs to be compared), never the collectives of a program.
+//
+//   Result<std::unique_ptr<ControlChannel>> channel = ControlChannel::join({.rank = 1, ...});
+//   Result<std::string> id = channel->broadcast(rank == 0 ? make_id() : "");
+//
+// A thread watches the connections. Where one ends without a word, its process was killed or has
+// crashed: rank 0 says on stderr which rank that was, tells the others, and every process ends with
+// exit code 5. Where a rank reports a failure, the calls of all others return it as their error,
+// and a process that does not come to leave() within kGrace ends too.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "autopar/support.hpp"
+
+namespace autopar {
+
+class ControlChannel {
+ public:
+  static constexpr Seconds kGrace = 5;
+
+  // Where rank 0 listens, to be carried to the others.
+  struct Address {
+    std::vector<std::string> hosts;  // numeric addresses or names, to be tried in order
+    int port = 0;
+    std::string cookie;  // a secret that every connection begins with
+  };
+  // Rank 0's socket, before the others know of it.
+  class Listener {
+   public:
+    // Port 0: any. Errors: kRuntime with the system's reason.
+    static Result<Listener> open(int port, bool only_this_machine);
+    Listener(Listener&& other) noexcept;
+    Listener& operator=(Listener&& other) noexcept;
+    ~Listener();
+    int port() const { return port_; }
+    int descriptor() const { return descriptor_; }
+
+   private:
+    Listener(int descriptor, int port) : descriptor_(descriptor), port_(port) {}
+    int descriptor_ = -1;
+    int port_ = 0;
+  };
+  // The addresses at which this machine can be reached, best first.
+  static std::vector<std::string> own_addresses(bool only_this_machine);
+
+  // Rank 0 waits for all others. Errors (kRuntime): not all came, or rank 0 could not be reached,
+  // within `timeout`; the ranks that are missing are named.
+  static Result<std::unique_ptr<ControlChannel>> accept(Listener listener, int size,
+                                                        const std::string& cookie, Seconds timeout);
+  static Result<std::unique_ptr<ControlChannel>> connect(const Address& address, int rank, int size,
+                                                         Seconds timeout);
+  ~ControlChannel();
+  ControlChannel(const ControlChannel&) = delete;
+  ControlChannel& operator=(const ControlChannel&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  // Collective calls, from one thread, in one order on all ranks. Errors (kRuntime): failure().
+  Result<std::string> broadcast(std::string from_rank_0);
+  Result<std::vector<std::string>> gather(std::string own);  // by rank; empty but on rank 0
+  Status barrier();
+
+  // The first failure that this rank knows of, in words that name the rank.
+  std::optional<Error> failure() const;
+  bool failed() const { return failed_; }
+  // Tells all ranks, unless a failure is known already.
+  void report(const Error& own);
+  // What to do at once when a failure becomes known; called by the watching thread.
+  void on_failure(std::function<void()> action);
+  // Before a process is ended from the watching thread, e.g. to remove temporary files.
+  void on_sudden_end(std::function<void()> action);
+
+  // The last call: waits until all ranks have come here, or have failed.
+  Status leave();
+
+ private:
+  enum class Frame : std::uint8_t { kHello, kData, kFailure, kBye };
+  struct Peer {
+    int descriptor = -1;
+    std::string name;  // "rank 3 (process 17 on host)"
+    std::deque<std::string> received;
+    bool bye = false;
+    std::mutex writing;
+  };
+
+  ControlChannel(int rank, int size) : rank_(rank), size_(size) {}
+  void start();
+  void watch();
+  bool read_frame(std::size_t peer);  // false: the connection has ended
+  void tell_all(const Error& failure);
+  void take_failure(const Error& failure);
+  [[noreturn]] void end_process(const Error& why);
+  void send(Peer& peer, Frame frame, std::string_view payload);
+  Result<std::string> next(Peer& peer);
+
+  int rank_;
+  int size_;
+  // Rank 0: by rank, its own unused. Others: one, rank 0.
+  std::vector<std::unique_ptr<Peer>> peers_;
+  int wake_[2] = {-1, -1};  // a pipe that ends the watching thread
+  std::thread watcher_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<Error> failure_;
+  std::atomic<bool> failed_ = false;
+  bool leaving_ = false;
+  std::function<void()> on_failure_;
+  std::function<void()> on_sudden_end_;
+};
+
+}  // namespace autopar

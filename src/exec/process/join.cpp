@@ -1,0 +1,165 @@
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <sstream>
+#include <thread>
+
+#include "exec/mpi/mpi_communicator.hpp"
+#include "exec/mpi/mpi_library.hpp"
+#include "exec/process/joined.hpp"
+#include "exec/process/wire.hpp"
+
+namespace autopar {
+
+namespace {
+
+constexpr std::size_t kAddressBytes = 4096;
+
+Error mpi_error(const char* error) { return runtime_error(std::string("MPI: ") + error); }
+
+// "Open MPI v4.1.4, package: ..." -> "Open MPI v4.1.4"; "MPICH Version:\t4.0.2\n..." in one line.
+std::string short_name(const std::string& library) {
+  std::string text = library.substr(0, library.find_first_of(",\n"));
+  std::string shown;
+  for (char c : text) {
+    if (c == '\t') c = ' ';
+    if (c != ' ' || (!shown.empty() && shown.back() != ' ')) shown += c;
+  }
+  return shown;
+}
+
+std::string random_cookie() {
+  std::random_device device;
+  std::string cookie;
+  for (int i = 0; i < 4; ++i) {
+    const auto word = device();
+    cookie.append(reinterpret_cast<const char*>(&word), sizeof word);
+  }
+  return cookie;
+}
+
+std::string to_bytes(const ControlChannel::Address& address) {
+  WireWriter writer;
+  writer.put<std::uint64_t>(address.hosts.size());
+  for (const std::string& host : address.hosts) writer.put_text(host);
+  writer.put(address.port);
+  writer.put_text(address.cookie);
+  return writer.take();
+}
+
+ControlChannel::Address address_of(std::string_view bytes) {
+  WireReader reader(bytes);
+  ControlChannel::Address address;
+  const auto hosts = reader.number<std::uint64_t>();
+  for (std::uint64_t h = 0; h < hosts; ++h) address.hosts.push_back(reader.text());
+  address.port = reader.number<int>();
+  address.cookie = reader.text();
+  return address;
+}
+
+// The address of rank 0, over MPI, and the channel at it.
+Result<std::unique_ptr<ControlChannel>> connect_by_mpi(const AutoparMpiTable& mpi, int rank,
+                                                       int size, bool one_machine,
+                                                       Seconds timeout) {
+  char error[AUTOPAR_MPI_ERROR_BYTES] = "";
+  std::string buffer(kAddressBytes, '\0');
+  std::optional<ControlChannel::Listener> listener;
+  std::string problem;  // all ranks learn of it, so that none waits
+  std::string cookie;
+  if (rank == 0) {
+    auto opened = ControlChannel::Listener::open(0, one_machine);
+    if (opened) {
+      listener.emplace(std::move(*opened));
+      cookie = random_cookie();
+      const std::string bytes =
+          to_bytes({ControlChannel::own_addresses(one_machine), listener->port(), cookie});
+      AUTOPAR_CHECK(bytes.size() <= buffer.size(), "too many network addresses");
+      std::memcpy(buffer.data(), bytes.data(), bytes.size());
+    } else {
+      problem = opened.error().message;
+    }
+  }
+  if (mpi.broadcast_world(buffer.data(), buffer.size(), 0, error) != 0) return mpi_error(error);
+  if (rank == 0) {
+    if (!problem.empty()) return runtime_error(problem);
+    return ControlChannel::accept(std::move(*listener), size, cookie, timeout);
+  }
+  const ControlChannel::Address address = address_of(buffer);
+  if (address.port == 0) return runtime_error("rank 0 could not open a socket for the others");
+  return ControlChannel::connect(address, rank, size, timeout);
+}
+
+struct MpiWorld {
+  const AutoparMpiTable* mpi = nullptr;
+  Joined joined;
+};
+
+Result<MpiWorld> open_mpi_world(Seconds timeout) {
+  AUTOPAR_TRY(mpi, open_mpi_library());
+  MpiWorld world;
+  world.mpi = mpi;
+  char error[AUTOPAR_MPI_ERROR_BYTES] = "";
+  int rank = 0;
+  int size = 1;
+  if (mpi->start(&rank, &size, error) != 0) return mpi_error(error);
+  const bool one_machine = mpi->on_one_machine() != 0;
+  AUTOPAR_TRY(control, connect_by_mpi(*mpi, rank, size, one_machine, timeout));
+  world.joined.control = std::move(control);
+  world.joined.description = "processes by " + short_name(mpi->library());
+  world.joined.local_size = one_machine ? size : 0;
+  world.joined.finish = [mpi] { mpi->finish(); };
+  return world;
+}
+
+}  // namespace
+
+Result<Joined> join_control_by_mpi(Seconds timeout) {
+  AUTOPAR_TRY(world, open_mpi_world(timeout));
+  return std::move(world.joined);
+}
+
+Result<Joined> join_mpi(Seconds timeout) {
+  AUTOPAR_TRY(world, open_mpi_world(timeout));
+  Joined joined = std::move(world.joined);
+  ControlChannel* control = joined.control.get();
+  Surroundings surroundings;
+  surroundings.failed = [control] { return control->failed(); };
+  surroundings.failure = [control] { return control->failure(); };
+  surroundings.abort = [control](const std::string& reason) {
+    control->report(runtime_error(reason));
+  };
+  surroundings.timeout = timeout;
+  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+  surroundings.oversubscribed = static_cast<unsigned>(joined.local_size) > cores;
+  joined.communicator =
+      std::make_unique<MpiCommunicator>(*world.mpi, control->rank(), control->size(), surroundings);
+  return joined;
+}
+
+Result<Joined> join_control_at_address(const Launch& launch, Seconds timeout) {
+  Joined joined;
+  joined.local_size = launch.local_size;
+  joined.description = "processes by " + launch.launcher;
+  if (launch.port == 0 && launch.size > 1) {
+    return usage_error(
+        "the environment says " + launch.launcher +
+        " started this process, but not where rank 0 is: set MASTER_ADDR and MASTER_PORT");
+  }
+  const char* job = std::getenv("TORCHELASTIC_RUN_ID");
+  const std::string cookie = std::string("autopar ") + (job != nullptr ? job : "");
+  if (launch.rank == 0) {
+    AUTOPAR_TRY(listener, ControlChannel::Listener::open(launch.port, false));
+    AUTOPAR_TRY(control, ControlChannel::accept(std::move(listener), launch.size, cookie, timeout));
+    joined.control = std::move(control);
+    return joined;
+  }
+  const std::string host = launch.address.empty() ? "127.0.0.1" : launch.address;
+  AUTOPAR_TRY(control, ControlChannel::connect({{host}, launch.port, cookie}, launch.rank,
+                                               launch.size, timeout));
+  joined.control = std::move(control);
+  return joined;
+}
+
+}  // namespace autopar

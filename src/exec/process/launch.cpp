@@ -1,0 +1,83 @@
+#include "exec/process/launch.hpp"
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+namespace autopar {
+
+namespace {
+
+struct Variables {
+  const char* launcher;
+  const char* rank;
+  const char* size;
+  const char* local_rank;
+  const char* local_size;  // null: none
+};
+constexpr Variables kLaunchers[] = {
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr},
+};
+
+const char* variable(const char* name) {
+  const char* text = name == nullptr ? nullptr : std::getenv(name);
+  return text != nullptr && *text != '\0' ? text : nullptr;
+}
+
+// The number in a variable, `fallback` where it is not set.
+Result<int> number(const char* name, int fallback) {
+  const char* text = variable(name);
+  if (text == nullptr) return fallback;
+  int value = 0;
+  const char* end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, value);
+  if (error != std::errc() || stop != end || value < 0) {
+    return usage_error(std::string("the environment variable ") + name + " is '" + text +
+                       "', expected a number of at least 0");
+  }
+  return value;
+}
+
+Status read_address(Launch& launch) {
+  if (const char* address = variable("MASTER_ADDR")) launch.address = address;
+  AUTOPAR_TRY(port, number("AUTOPAR_PORT", 0));
+  launch.port = port;
+  if (port != 0) return Ok{};
+  AUTOPAR_TRY(master, number("MASTER_PORT", 0));
+  launch.port = master;
+  const char* store = variable("TORCHELASTIC_USE_AGENT_STORE");
+  if (master != 0 && store != nullptr && std::string(store) == "True") ++launch.port;
+  return Ok{};
+}
+
+}  // namespace
+
+Result<std::optional<Launch>> launch_of_environment() {
+  for (const Variables& names : kLaunchers) {
+    if (variable(names.rank) == nullptr || variable(names.size) == nullptr) continue;
+    Launch launch;
+    launch.launcher = names.launcher;
+    AUTOPAR_TRY(rank, number(names.rank, 0));
+    AUTOPAR_TRY(size, number(names.size, 1));
+    if (rank >= size) {
+      return usage_error(std::string(names.rank) + " is " + std::to_string(rank) + " and " +
+                         names.size + " is " + std::to_string(size) +
+                         ": a rank must be below the number of ranks");
+    }
+    launch.rank = rank;
+    launch.size = size;
+    AUTOPAR_TRY(local_rank, number(names.local_rank, 0));
+    launch.local_rank = local_rank;
+    AUTOPAR_TRY(local_size, number(names.local_size, 0));
+    launch.local_size = local_size;
+    AUTOPAR_RETURN_IF_ERROR(read_address(launch));
+    return std::optional<Launch>(launch);
+  }
+  return std::optional<Launch>();
+}
+
+}  // namespace autopar

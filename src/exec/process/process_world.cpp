@@ -1,0 +1,208 @@
+#include <algorithm>
+#include <cstdlib>
+#include <thread>
+
+#include "autopar/sha256.hpp"
+#include "exec/process/joined.hpp"
+#include "exec/process/wire.hpp"
+#include "exec/rank.hpp"
+#include "exec/session.hpp"
+
+namespace autopar {
+
+namespace {
+
+struct Way {
+  const char* name;
+  Result<Joined> (*join)(Seconds timeout);
+};
+constexpr Way kWays[] = {
+    {"mpi", join_mpi},
+};
+
+// One output of one rank on its way to rank 0.
+std::string to_bytes(const Ort::Value& value) {
+  const auto type = value.GetTensorTypeAndShapeInfo();
+  const auto dtype = dtype_of(type.GetElementType());
+  AUTOPAR_CHECK(dtype.has_value(), "an output of an unsupported type");
+  const Shape shape = type.GetShape();
+  WireWriter writer;
+  writer.put<int>(static_cast<int>(*dtype));
+  writer.put<std::uint64_t>(shape.size());
+  for (std::int64_t extent : shape) writer.put(extent);
+  writer.put_text({static_cast<const char*>(value.GetTensorRawData()),
+                   static_cast<std::size_t>(element_count(shape) * size_of(*dtype))});
+  return writer.take();
+}
+
+// A view of `bytes`.
+Ort::Value value_of(const std::string& bytes) {
+  WireReader reader(bytes);
+  const auto dtype = static_cast<DType>(reader.number<int>());
+  Shape shape(reader.number<std::uint64_t>());
+  for (std::int64_t& extent : shape) extent = reader.number<std::int64_t>();
+  return view_of(dtype, shape, reader.view().data());
+}
+
+// What all ranks must have alike before they start.
+std::string fingerprint(const RunRequest& request) {
+  std::string text;
+  for (const RunProgram& program : request.programs) {
+    text += program.sha256 + " " + to_text(program.mesh) + "\n";
+  }
+  return text + std::to_string(request.steps) + " " + std::to_string(request.seed);
+}
+
+}  // namespace
+
+struct ProcessWorld::State {
+  Joined joined;
+  std::unique_ptr<Rank> rank;
+
+  ControlChannel& control() { return *joined.control; }
+  bool is_first() { return control().rank() == 0; }
+
+  Status check_alike(const RunRequest& request) {
+    if (world_size(request) != control().size()) {
+      return usage_error(request.programs[0].path + ": the plan is for " +
+                         std::to_string(world_size(request)) + " ranks, but " +
+                         std::to_string(control().size()) + " processes were started");
+    }
+    AUTOPAR_TRY(all, control().gather(fingerprint(request)));
+    for (std::size_t r = 1; r < all.size(); ++r) {
+      if (all[r] == all[0]) continue;
+      return input_error("rank " + std::to_string(r) +
+                         " has another plan, --steps or --seed than "
+                         "rank 0; all must run the same: " +
+                         request.programs[0].path);
+    }
+    return Ok{};
+  }
+
+  int threads(const RunRequest& request) {
+    const int cores = thread_count(request);
+    if (request.threads > 0) return request.threads;
+    return std::max(1, cores / std::max(1, joined.local_size));
+  }
+
+  // Rank 0 gathers every output of every rank, one at a time, and compares.
+  Status compare(const RunRequest& request, const std::vector<Ort::Value>& outputs,
+                 const Expected& expected, KeptOutputs* kept, std::vector<RankRecord>& records) {
+    std::size_t most = 0;
+    for (const RunProgram& program : request.programs) {
+      most = std::max(most, program.outputs.size());
+    }
+    for (std::size_t o = 0; o < most; ++o) {
+      AUTOPAR_TRY(all, control().gather(o < outputs.size() ? to_bytes(outputs[o]) : ""));
+      for (std::size_t r = 0; r < all.size(); ++r) {
+        const RankProgram place = program_of(request, static_cast<int>(r));
+        if (o >= place.program->outputs.size()) continue;
+        const BoundaryValue& output = place.program->outputs[o];
+        const Ort::Value found = value_of(all[r]);
+        records[r].differences.push_back(
+            compare_output(request, place, output, static_cast<int>(r), found, expected));
+        if (kept != nullptr) kept->add(output, place.program->mesh, place.position, found);
+        all[r] = std::string();
+      }
+    }
+    return Ok{};
+  }
+
+  Result<RunReport> run(const RunRequest& request) {
+    RunReport report;
+    AUTOPAR_RETURN_IF_ERROR(check_alike(request));
+    AUTOPAR_TRY(inputs, whole_inputs(request));
+    Ort::Env environment = make_environment(threads(request));
+    Reference reference;
+    if (is_first()) {
+      report.warnings = unknown_data(request);
+      if (!request.model_path.empty()) {
+        AUTOPAR_TRY(result, run_model(environment, request, inputs));
+        reference = std::move(result);
+        report.reference_wall = reference.wall;
+      }
+    }
+    const Expected expected{expect(is_first() ? request.expected : std::map<std::string, Tensor>()),
+                            expect(reference.outputs)};
+    TraceFolder traces(request.profile);
+    const SharedWeights weights = share_weights(request.weights);
+    Rank rank(std::move(joined.communicator), request);
+    AUTOPAR_RETURN_IF_ERROR(open_session(rank, environment, request, weights, traces));
+    traces.take_file();
+    AUTOPAR_RETURN_IF_ERROR(rank.communicator->prepare(rank.place.program->partitions));
+    AUTOPAR_RETURN_IF_ERROR(control().barrier());
+    control().on_failure([&rank] { rank.run_options.SetTerminate(); });
+    std::vector<Ort::Value> outputs;
+    try {
+      outputs = run_rank(rank, request, inputs);
+    } catch (const Ort::Exception& exception) {
+      control().on_failure({});
+      if (const auto failure = control().failure()) return *failure;
+      return runtime_error("rank " + std::to_string(control().rank()) +
+                           " failed: " + exception.what());
+    }
+    control().on_failure({});
+
+    rank.record.out_of_order = rank.collectives.times().out_of_order;
+    rank.record.times = times_of(
+        rank.collectives.times(),
+        traces.path().empty() ? std::map<std::string, KernelTimes>() : read_trace(rank, traces));
+    AUTOPAR_TRY(gathered, control().gather(to_bytes(rank.record)));
+    std::vector<RankRecord> records;
+    for (const std::string& bytes : gathered) records.push_back(record_of(bytes));
+    KeptOutputs kept;
+    AUTOPAR_RETURN_IF_ERROR(
+        compare(request, outputs, expected, request.keep_outputs ? &kept : nullptr, records));
+    if (is_first()) {
+      report_ranks(request, records, report);
+      report.values = kept.take();
+    }
+    AUTOPAR_TRY(passed, control().broadcast(report.passed ? "1" : "0"));
+    report.passed = passed == "1";
+    joined.communicator = std::move(rank.communicator);
+    return report;
+  }
+};
+
+ProcessWorld::ProcessWorld(std::unique_ptr<State> state) : state_(std::move(state)) {}
+ProcessWorld::~ProcessWorld() = default;
+
+Result<std::unique_ptr<ProcessWorld>> ProcessWorld::join(const std::string& ranks_by,
+                                                         Seconds timeout) {
+  for (const Way& way : kWays) {
+    if (ranks_by != way.name) continue;
+    AUTOPAR_TRY(joined, way.join(timeout));
+    auto state = std::make_unique<State>();
+    state->joined = std::move(joined);
+    return std::unique_ptr<ProcessWorld>(new ProcessWorld(std::move(state)));
+  }
+  return usage_error("--ranks-by " + ranks_by + ": this build cannot run ranks that way");
+}
+
+int ProcessWorld::rank() const { return state_->joined.control->rank(); }
+int ProcessWorld::size() const { return state_->joined.control->size(); }
+std::string ProcessWorld::description() const { return state_->joined.description; }
+
+void ProcessWorld::on_sudden_end(std::function<void()> action) {
+  state_->joined.control->on_sudden_end(std::move(action));
+}
+
+Result<RunReport> ProcessWorld::run(const RunRequest& request) {
+  AUTOPAR_RETURN_IF_ERROR(verify(request));
+  AUTOPAR_RETURN_IF_ERROR(open_onnx_runtime());
+  try {
+    return state_->run(request);
+  } catch (const std::exception& exception) {
+    return runtime_error("rank " + std::to_string(rank()) + ": " + exception.what());
+  }
+}
+
+Status ProcessWorld::leave(const Status& own) {
+  ControlChannel& control = *state_->joined.control;
+  if (!own.ok()) control.report(own.error());
+  Status left = control.leave();
+  if (left.ok() && state_->joined.finish) state_->joined.finish();
+  return left;
+}
+
+}  // namespace autopar
