@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,11 +21,19 @@ enum class CollectiveKind : std::uint8_t {
   kBroadcast,
   kShardSlice,   // local: the part at the rank's position in the group
   kMakePartial,  // local: position 0 of the group keeps its input, the others hold zeros
+  // A message from the first to the second of each group of two ranks. Between the programs of
+  // pipeline stages and in graphs that users wrote: no Reshard has them, no search meets them.
+  kSend,  // gives its input back, so that later ops can wait for it
+  kRecv,  // reads no tensor; a rank that is not the second of a group gets zeros
 };
 // The ONNX op type in the domain ai.autopar ("AllReduce"); kMakePartial: "MakePartial", which
 // exists only before lowering (it becomes Where over a ShardSlice of a constant).
 const char* name_of(CollectiveKind kind);
+std::optional<CollectiveKind> parse_collective_kind(const std::string& op_type);
 bool communicates(CollectiveKind kind);
+inline bool is_message(CollectiveKind kind) {
+  return kind == CollectiveKind::kSend || kind == CollectiveKind::kRecv;
+}
 
 // One collective over the groups of devices that differ only along `axes`.
 struct Collective {
@@ -39,8 +48,10 @@ struct Collective {
 std::string to_text(const Collective& collective, const Mesh& mesh);
 
 // Bytes that one device sends, given the local bytes of its input (ring algorithms: AllReduce
-// 2(n-1)/n, AllGather n-1, ReduceScatter, AllToAll, Broadcast (n-1)/n times the input).
+// 2(n-1)/n, AllGather n-1, ReduceScatter, AllToAll, Broadcast (n-1)/n times the input; Send: the
+// input, Recv: nothing).
 double sent_bytes(const Collective& collective, double input_bytes, const Mesh& mesh);
+double sent_bytes(CollectiveKind kind, double input_bytes, std::int64_t group_size);
 
 // Alpha-beta time. A group is split by the tiers that it crosses; every phase runs at its tier's
 // per-device bandwidth on the data that is left for that tier: AllReduce, ReduceScatter and
@@ -54,10 +65,19 @@ double sent_bytes(const Collective& collective, double input_bytes, const Mesh& 
 // the bytes that a device sends in the phase, linear in their logarithm, clamped at both ends.
 // Local steps: what they read and write over the memory bandwidth, plus kLocalStepSeconds. Every
 // step takes more than no time. Joint collectives are never dearer than one axis after the other.
+// Send and Recv: one phase with one latency on the outermost tier that the group crosses; the input
+// of Recv is what arrives.
 // Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in
 // MPICH", IJHPCA 2005, section 3; hierarchy as in NCCL's per-node rings.
 inline constexpr Seconds kLocalStepSeconds = 1e-6;
 Seconds collective_seconds(const Collective& collective, double input_bytes, const Mesh& mesh,
+                           const Cluster& cluster);
+// The same for groups of any ranks, flattened, that run at the same time: the slowest of them.
+// Where a tier holds different numbers of a group's ranks, the most set the phase within it, the
+// fewest what is left to be sent across it. AllToAll: not axis by axis, which groups do not tell.
+// O(ranks in groups * tiers).
+Seconds collective_seconds(CollectiveKind kind, double input_bytes,
+                           const std::vector<std::int64_t>& groups, std::int64_t group_size,
                            const Cluster& cluster);
 
 // The cheapest sequence between two specs of one tensor.

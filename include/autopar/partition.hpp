@@ -34,20 +34,47 @@ Result<Plan> partition(const Graph& graph, const GraphRules& rules, const Strate
 
 // Whether a program is well formed: topological, unique names; every collective's groups partition
 // all ranks in groups of group_size; parts are equal; output shapes are what the op gives; `seq` is
-// strictly increasing in file order; boundary shapes are the local shapes of their specs.
+// strictly increasing in file order; boundary shapes are the local shapes of their specs; the order
+// is proven (below).
 Status verify(const Plan& plan);
+// The same of one program among several: the k-th place of the mesh is `ranks[k]`, groups hold
+// ranks of the whole. What needs the other programs is left to prove_order.
+Status verify(const Plan& plan, const std::vector<std::int64_t>& ranks, std::int64_t world_size);
 
-// The output shape of an op of ai.autopar, given the shape of its first input. `op` needs its
-// attributes for sizes and axes only. Errors: attributes that do not fit the shape.
+// One SPMD program and the ranks that run it, each of which runs no other.
+struct RankProgram {
+  const Graph* program = nullptr;   // with collectives that list their groups
+  std::vector<std::int64_t> ranks;  // of the world
+  std::string name = {};            // for messages: its file
+};
+
+// Proves that the programs, run by the ranks 0 .. world_size-1, cannot stop in each other's way:
+// - every rank runs one program, and stands in exactly one group of each of its collectives (Send,
+//   Recv: at most once as the sender, at most once as the receiver), no group has a rank twice;
+// - within a program each collective is reached from the one before it in the file through data
+//   or order inputs, so that it cannot be run before it, and `seq` grows from one to the next;
+// - all ranks' sequences of collectives, played against each other, come to their ends: the k-th
+//   call that a rank makes for a group meets the k-th call of every other rank of that group. Send
+//   and Recv wait for each other; the k-th message from one rank to another is the k-th received;
+// - the calls that meet are of one kind, axis, reduce_op, root, dtype, shape and, of messages, tag;
+//   the shapes of outputs are what the ops give.
+// ShardSlice exchanges nothing: only its groups and shapes are checked. Needs no mesh_axes.
+// Errors name ranks and ops. Programs whose groups lie within their own ranks and that send no
+// messages are not played: all their ranks do the same, and so does the proof. Otherwise O(ranks *
+// collectives), runs of collectives over the same groups counting once.
+Status prove_order(const std::vector<RankProgram>& programs, std::int64_t world_size);
+
+// The output shape of an op of ai.autopar, given the shape of its first input (Recv: has none).
+// `op` needs its attributes for sizes and axes only. Errors: attributes that do not fit the shape.
 Result<Shape> collective_output_shape(const Op& op, std::int64_t group_size, const Shape& input);
 
 // What a collective of a lowered program does, read back from its attributes.
 struct ProgramCollective {
   OpId op;
-  Collective collective;  // axes resolved against the mesh
+  Collective collective;  // axes resolved against the mesh; none where the op names none
   IntList groups;         // flattened
   std::int64_t group_size = 1;
-  Bytes input_bytes = 0;  // local
+  Bytes input_bytes = 0;  // local; Recv: of what arrives
 };
 Result<std::vector<ProgramCollective>> collectives_of(const Plan& plan);
 

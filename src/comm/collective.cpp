@@ -1,6 +1,16 @@
+#include <array>
+
 #include "autopar/comm.hpp"
 
 namespace autopar {
+namespace {
+
+constexpr std::array kKinds = {
+    CollectiveKind::kAllReduce,   CollectiveKind::kAllGather, CollectiveKind::kReduceScatter,
+    CollectiveKind::kAllToAll,    CollectiveKind::kBroadcast, CollectiveKind::kShardSlice,
+    CollectiveKind::kMakePartial, CollectiveKind::kSend,      CollectiveKind::kRecv};
+
+}  // namespace
 
 const char* name_of(CollectiveKind kind) {
   switch (kind) {
@@ -18,8 +28,19 @@ const char* name_of(CollectiveKind kind) {
       return "ShardSlice";
     case CollectiveKind::kMakePartial:
       return "MakePartial";
+    case CollectiveKind::kSend:
+      return "Send";
+    case CollectiveKind::kRecv:
+      return "Recv";
   }
   return "";
+}
+
+std::optional<CollectiveKind> parse_collective_kind(const std::string& op_type) {
+  for (CollectiveKind kind : kKinds) {
+    if (op_type == name_of(kind)) return kind;
+  }
+  return std::nullopt;
 }
 
 bool communicates(CollectiveKind kind) {
@@ -42,8 +63,12 @@ std::string to_text(const Collective& collective, const Mesh& mesh) {
 }
 
 double sent_bytes(const Collective& collective, double input_bytes, const Mesh& mesh) {
-  const auto n = static_cast<double>(axes_size(mesh, collective.axes));
-  switch (collective.kind) {
+  return sent_bytes(collective.kind, input_bytes, axes_size(mesh, collective.axes));
+}
+
+double sent_bytes(CollectiveKind kind, double input_bytes, std::int64_t group_size) {
+  const auto n = static_cast<double>(group_size);
+  switch (kind) {
     case CollectiveKind::kAllReduce:
       return 2 * (n - 1) / n * input_bytes;
     case CollectiveKind::kAllGather:
@@ -52,8 +77,11 @@ double sent_bytes(const Collective& collective, double input_bytes, const Mesh& 
     case CollectiveKind::kAllToAll:
     case CollectiveKind::kBroadcast:
       return (n - 1) / n * input_bytes;
+    case CollectiveKind::kSend:
+      return input_bytes;
     case CollectiveKind::kShardSlice:
     case CollectiveKind::kMakePartial:
+    case CollectiveKind::kRecv:
       return 0;
   }
   return 0;
@@ -67,6 +95,8 @@ Shape input_shape(const Collective& collective, const Shape& output, const Mesh&
     case CollectiveKind::kAllReduce:
     case CollectiveKind::kBroadcast:
     case CollectiveKind::kMakePartial:
+    case CollectiveKind::kSend:
+    case CollectiveKind::kRecv:
       break;
     case CollectiveKind::kAllGather:
       input[axis] /= n;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <set>
 
 #include "autopar/comm.hpp"
 
@@ -19,9 +20,10 @@ struct TierPart {
 };
 
 // Innermost first; only tiers that the group crosses.
-std::vector<TierPart> tier_parts(const std::vector<int>& axes, const Mesh& mesh,
-                                 const Cluster& cluster) {
-  std::vector<TierPart> parts;
+using TierParts = std::vector<TierPart>;
+
+TierParts tier_parts(const std::vector<int>& axes, const Mesh& mesh, const Cluster& cluster) {
+  TierParts parts;
   std::int64_t begin = 1;  // ranks within one member of the tier
   std::int64_t inner = 1;
   for (std::size_t t = 0; t < cluster.tiers.size(); ++t) {
@@ -37,6 +39,26 @@ std::vector<TierPart> tier_parts(const std::vector<int>& axes, const Mesh& mesh,
       parts.push_back({t, static_cast<double>(members), static_cast<double>(inner)});
     }
     inner *= members;
+    begin = end;
+  }
+  return parts;
+}
+
+// Of the ranks [from, to), ascending: `most` is the largest number of members of a tier that lie
+// within one member of the next, `fewest` the smallest number of ranks within a member of the tier.
+TierParts tier_parts(const std::int64_t* from, const std::int64_t* to, const Cluster& cluster) {
+  TierParts parts;
+  std::int64_t begin = 1;  // ranks within one member of the tier
+  for (std::size_t t = 0; t < cluster.tiers.size(); ++t) {
+    const std::int64_t end = begin * cluster.tiers[t].size;
+    std::int64_t most = 0, fewest = to - from, members = 0, ranks = 0;
+    for (const std::int64_t* rank = from; rank != to; ++rank) {
+      members = rank == from || *rank / end != rank[-1] / end ? 0 : members;
+      ranks = rank == from || *rank / begin != rank[-1] / begin ? 0 : ranks;
+      if (ranks++ == 0) most = std::max(most, ++members);
+      if (rank + 1 == to || rank[1] / begin != *rank / begin) fewest = std::min(fewest, ranks);
+    }
+    if (most > 1) parts.push_back({t, static_cast<double>(most), static_cast<double>(fewest)});
     begin = end;
   }
   return parts;
@@ -83,10 +105,9 @@ double ceil_log2(double n) { return std::bit_width(static_cast<std::uint64_t>(n)
 
 // ReduceScatter of `bytes` per device, and equally AllGather to `bytes` per device: n members
 // within a tier leave 1/n of the data for the next tier outside.
-Seconds scatter_seconds(const Collective& collective, double bytes, const Mesh& mesh,
-                        const Cluster& cluster) {
+Seconds scatter_seconds(const TierParts& parts, double bytes, const Cluster& cluster) {
   Seconds seconds = 0;
-  for (const TierPart& part : tier_parts(collective.axes, mesh, cluster)) {
+  for (const TierPart& part : parts) {
     const double sent = (part.members - 1) / part.members * bytes / part.inner;
     seconds += phase_seconds(cluster, part.tier, sent, ceil_log2(part.members));
   }
@@ -94,11 +115,10 @@ Seconds scatter_seconds(const Collective& collective, double bytes, const Mesh& 
 }
 
 // Every device sends to every peer on its own.
-Seconds direct_exchange_seconds(const std::vector<int>& axes, double bytes, const Mesh& mesh,
+Seconds direct_exchange_seconds(const TierParts& parts, double n, double bytes,
                                 const Cluster& cluster) {
-  const auto n = static_cast<double>(axes_size(mesh, axes));
   Seconds seconds = 0;
-  for (const TierPart& part : tier_parts(axes, mesh, cluster)) {
+  for (const TierPart& part : parts) {
     const double peers = (part.members - 1) * part.inner;
     seconds += phase_seconds(cluster, part.tier, bytes * peers / n, peers);
   }
@@ -108,10 +128,9 @@ Seconds direct_exchange_seconds(const std::vector<int>& axes, double bytes, cons
 // First to the peers across one tier, for all behind them, then across the next. Within a tier the
 // faster of pairwise exchange (long messages) and Bruck's algorithm (short messages: half of the
 // data in every one of log2 n rounds).
-Seconds staged_exchange_seconds(const std::vector<int>& axes, double bytes, const Mesh& mesh,
-                                const Cluster& cluster) {
+Seconds staged_exchange_seconds(const TierParts& parts, double bytes, const Cluster& cluster) {
   Seconds seconds = 0;
-  for (const TierPart& part : tier_parts(axes, mesh, cluster)) {
+  for (const TierPart& part : parts) {
     const double pairwise = bytes * (part.members - 1) / part.members;
     const double rounds = ceil_log2(part.members);
     seconds += std::min(phase_seconds(cluster, part.tier, pairwise, part.members - 1),
@@ -120,38 +139,83 @@ Seconds staged_exchange_seconds(const std::vector<int>& axes, double bytes, cons
   return seconds;
 }
 
+Seconds exchange_seconds(const TierParts& parts, double n, double bytes, const Cluster& cluster) {
+  return std::min(direct_exchange_seconds(parts, n, bytes, cluster),
+                  staged_exchange_seconds(parts, bytes, cluster));
+}
+
 Seconds exchange_seconds(const std::vector<int>& axes, double bytes, const Mesh& mesh,
                          const Cluster& cluster) {
-  const Seconds at_once = std::min(direct_exchange_seconds(axes, bytes, mesh, cluster),
-                                   staged_exchange_seconds(axes, bytes, mesh, cluster));
+  const Seconds at_once = exchange_seconds(
+      tier_parts(axes, mesh, cluster), static_cast<double>(axes_size(mesh, axes)), bytes, cluster);
   if (axes.size() == 1) return at_once;
   Seconds by_axis = 0;
   for (int axis : axes) by_axis += exchange_seconds({axis}, bytes, mesh, cluster);
   return std::min(at_once, by_axis);
 }
 
+Seconds message_seconds(const TierParts& parts, double bytes, const Cluster& cluster) {
+  return parts.empty() ? 0 : phase_seconds(cluster, parts.back().tier, bytes, 1);
+}
+
+// Of all but AllToAll, which may go axis by axis.
+Seconds seconds_over(const TierParts& parts, CollectiveKind kind, double n, double bytes,
+                     const Cluster& cluster) {
+  const double memory = cluster.device.memory_bandwidth_bytes_per_s;
+  switch (kind) {
+    case CollectiveKind::kAllReduce:
+      return std::max(2 * scatter_seconds(parts, bytes, cluster), kLeastSeconds);
+    case CollectiveKind::kAllGather:
+      return std::max(scatter_seconds(parts, bytes * n, cluster), kLeastSeconds);
+    case CollectiveKind::kReduceScatter:
+    case CollectiveKind::kBroadcast:
+      return std::max(scatter_seconds(parts, bytes, cluster), kLeastSeconds);
+    case CollectiveKind::kAllToAll:
+      return std::max(exchange_seconds(parts, n, bytes, cluster), kLeastSeconds);
+    case CollectiveKind::kShardSlice:
+      return 2 * (bytes / n) / memory + kLocalStepSeconds;
+    case CollectiveKind::kMakePartial:
+      return 2 * bytes / memory + kLocalStepSeconds;
+    case CollectiveKind::kSend:
+    case CollectiveKind::kRecv:
+      return std::max(message_seconds(parts, bytes, cluster), kLeastSeconds);
+  }
+  return 0;
+}
+
 }  // namespace
 
 Seconds collective_seconds(const Collective& collective, double input_bytes, const Mesh& mesh,
                            const Cluster& cluster) {
-  const auto n = static_cast<double>(axes_size(mesh, collective.axes));
-  const double memory = cluster.device.memory_bandwidth_bytes_per_s;
-  switch (collective.kind) {
-    case CollectiveKind::kAllReduce:
-      return std::max(2 * scatter_seconds(collective, input_bytes, mesh, cluster), kLeastSeconds);
-    case CollectiveKind::kAllGather:
-      return std::max(scatter_seconds(collective, input_bytes * n, mesh, cluster), kLeastSeconds);
-    case CollectiveKind::kReduceScatter:
-    case CollectiveKind::kBroadcast:
-      return std::max(scatter_seconds(collective, input_bytes, mesh, cluster), kLeastSeconds);
-    case CollectiveKind::kAllToAll:
-      return std::max(exchange_seconds(collective.axes, input_bytes, mesh, cluster), kLeastSeconds);
-    case CollectiveKind::kShardSlice:
-      return 2 * (input_bytes / n) / memory + kLocalStepSeconds;
-    case CollectiveKind::kMakePartial:
-      return 2 * input_bytes / memory + kLocalStepSeconds;
+  if (collective.kind == CollectiveKind::kAllToAll) {
+    return std::max(exchange_seconds(collective.axes, input_bytes, mesh, cluster), kLeastSeconds);
   }
-  return 0;
+  return seconds_over(tier_parts(collective.axes, mesh, cluster), collective.kind,
+                      static_cast<double>(axes_size(mesh, collective.axes)), input_bytes, cluster);
+}
+
+Seconds collective_seconds(CollectiveKind kind, double input_bytes,
+                           const std::vector<std::int64_t>& groups, std::int64_t group_size,
+                           const Cluster& cluster) {
+  AUTOPAR_CHECK(group_size > 0, "a group has at least one rank");
+  const auto size = static_cast<std::size_t>(group_size);
+  Seconds slowest = 0;
+  std::set<std::vector<std::int64_t>> seen;  // groups differ, but mostly lie alike
+  for (std::size_t g = 0; g + size <= groups.size(); g += size) {
+    std::vector<std::int64_t> ranks(groups.data() + g, groups.data() + g + size);
+    std::sort(ranks.begin(), ranks.end());
+    const TierParts parts = tier_parts(ranks.data(), ranks.data() + size, cluster);
+    std::vector<std::int64_t> key;
+    for (const TierPart& part : parts) {
+      for (double number : {static_cast<double>(part.tier), part.members, part.inner}) {
+        key.push_back(static_cast<std::int64_t>(number));
+      }
+    }
+    if (!seen.insert(std::move(key)).second) continue;
+    slowest = std::max(
+        slowest, seconds_over(parts, kind, static_cast<double>(group_size), input_bytes, cluster));
+  }
+  return slowest;
 }
 
 }  // namespace autopar

@@ -144,6 +144,9 @@ Result<Shape> output_shape_of(CollectiveKind kind, const Shape& input, std::int6
       if (output[concat] >= 0) output[concat] *= group_size;
       return output;
     }
+    case CollectiveKind::kSend:
+      return output;
+    case CollectiveKind::kRecv:  // its output's shape is an attribute
     case CollectiveKind::kMakePartial:
       break;
   }
@@ -173,6 +176,8 @@ void perform(const CollectiveCall& call, const std::vector<const void*>& inputs,
     case CollectiveKind::kShardSlice:
       return shard_slice(call, inputs[position], outputs[position]);
     case CollectiveKind::kMakePartial:
+    case CollectiveKind::kSend:
+    case CollectiveKind::kRecv:
       break;
   }
   AUTOPAR_CHECK(false, "no such op in a rewritten graph: " + to_text(call));

@@ -7,20 +7,20 @@
 namespace autopar {
 namespace {
 
-constexpr std::array kKinds = {CollectiveKind::kAllReduce,     CollectiveKind::kAllGather,
-                               CollectiveKind::kReduceScatter, CollectiveKind::kAllToAll,
-                               CollectiveKind::kBroadcast,     CollectiveKind::kShardSlice,
-                               CollectiveKind::kMakePartial};
-
-std::optional<CollectiveKind> kind_of(const Op& op) {
-  for (CollectiveKind kind : kKinds) {
-    if (op.type == name_of(kind)) return kind;
-  }
-  return std::nullopt;
-}
+struct DTypeNumber {
+  DType dtype;
+  std::int64_t number;
+};
+// TensorProto.DataType.
+constexpr DTypeNumber kDTypeNumbers[] = {
+    {DType::kFloat32, 1},  {DType::kUInt8, 2},    {DType::kInt8, 3},    {DType::kUInt16, 4},
+    {DType::kInt16, 5},    {DType::kInt32, 6},    {DType::kInt64, 7},   {DType::kBool, 9},
+    {DType::kFloat16, 10}, {DType::kFloat64, 11}, {DType::kUInt32, 12}, {DType::kUInt64, 13},
+    {DType::kBFloat16, 16}};
 
 std::optional<Reduction> reduction_of(const Op& op) {
   const std::string name = op.string_attribute("reduce_op", "sum");
+  if (name == "avg") return Reduction::kSum;  // the same bytes, the same groups
   for (Reduction reduction :
        {Reduction::kSum, Reduction::kMax, Reduction::kMin, Reduction::kProd}) {
     if (name == name_of(reduction)) return reduction;
@@ -28,20 +28,45 @@ std::optional<Reduction> reduction_of(const Op& op) {
   return std::nullopt;
 }
 
-Error op_error(const Op& op, const std::string& what) {
-  return input_error("op '" + op.name + "' (" + std::string(kCollectiveDomain) + "::" + op.type +
-                     "): " + what);
-}
+Error op_error(const Op& op, const std::string& what) { return collective_error(op, what); }
 
 // Before lowering the split axis of AllToAll is called `axis`, as in AbstractCollective.
 std::int64_t split_axis_of(const Op& op) {
   return op.int_attribute("split_axis", op.int_attribute("axis", -1));
 }
 
+bool names_axes(const Op& op) {
+  const auto names = op.attributes.find("mesh_axes");
+  if (names == op.attributes.end()) return op.attributes.count("axes") > 0;
+  const auto* list = std::get_if<std::vector<std::string>>(&names->second);
+  return list != nullptr && !list->empty();
+}
+
 }  // namespace
 
+std::optional<DType> dtype_of_number(std::int64_t number) {
+  for (const DTypeNumber& row : kDTypeNumbers) {
+    if (row.number == number) return row.dtype;
+  }
+  return std::nullopt;
+}
+
+std::int64_t number_of(DType dtype) {
+  for (const DTypeNumber& row : kDTypeNumbers) {
+    if (row.dtype == dtype) return row.number;
+  }
+  return 0;
+}
+
+Error collective_error(const Op& op, const std::string& what) {
+  return input_error("op '" + op.name + "' (" + std::string(kCollectiveDomain) + "::" + op.type +
+                     "): " + what);
+}
+
+std::string to_text(const TensorType& type) { return name_of(type.dtype) + to_text(type.shape); }
+
 bool exchanges_data(const Op& op) {
-  const std::optional<CollectiveKind> kind = kind_of(op);
+  const std::optional<CollectiveKind> kind = parse_collective_kind(op.type);
   return is_collective(op) && kind && communicates(*kind);
 }
 
@@ -65,7 +90,7 @@ Result<std::vector<int>> axes_of(const Op& op, const Mesh& mesh) {
 }
 
 Result<Shape> collective_output_shape(const Op& op, std::int64_t group_size, const Shape& input) {
-  const std::optional<CollectiveKind> kind = kind_of(op);
+  const std::optional<CollectiveKind> kind = parse_collective_kind(op.type);
   if (!kind) return op_error(op, "is not an op of this domain");
   if (group_size < 1) return op_error(op, "group_size must be at least 1");
   const auto rank = static_cast<std::int64_t>(input.size());
@@ -84,7 +109,14 @@ Result<Shape> collective_output_shape(const Op& op, std::int64_t group_size, con
     case CollectiveKind::kAllReduce:
     case CollectiveKind::kBroadcast:
     case CollectiveKind::kMakePartial:
+    case CollectiveKind::kSend:
       return output;
+    case CollectiveKind::kRecv:
+      output = op.ints_attribute("shape", {-1});
+      if (std::all_of(output.begin(), output.end(), [](auto extent) { return extent >= 0; })) {
+        return output;
+      }
+      return op_error(op, "needs the attribute shape, of static extents");
     case CollectiveKind::kAllGather:
       if (axis < 0 || axis >= rank) return bad_axis("axis", axis);
       dimension(axis) *= group_size;
@@ -107,25 +139,51 @@ Result<Shape> collective_output_shape(const Op& op, std::int64_t group_size, con
   return output;
 }
 
+Result<TensorType> collective_output_type(const Graph& program, const Op& op,
+                                          std::int64_t group_size) {
+  const bool receives = op.type == name_of(CollectiveKind::kRecv);
+  TensorType type;
+  if (receives) {
+    const std::optional<DType> dtype = dtype_of_number(op.int_attribute("dtype", 0));
+    if (!dtype) {
+      return op_error(op,
+                      "needs the attribute dtype, the number of a type in ONNX files (1: "
+                      "float32), found " +
+                          std::to_string(op.int_attribute("dtype", 0)));
+    }
+    type.dtype = *dtype;
+  } else {
+    if (!op.has_input(0)) return op_error(op, "has no input");
+    type.dtype = program.value(op.inputs[0]).dtype;
+  }
+  AUTOPAR_TRY(shape, collective_output_shape(
+                         op, group_size, receives ? Shape{} : program.value(op.inputs[0]).shape));
+  type.shape = shape;
+  return type;
+}
+
 Result<std::vector<ProgramCollective>> collectives_of(const Plan& plan) {
   const Graph& program = plan.program;
   std::vector<ProgramCollective> result;
   for (std::size_t o = 0; o < program.ops.size(); ++o) {
     const Op& op = program.ops[o];
     if (!is_collective(op)) continue;
-    const std::optional<CollectiveKind> kind = kind_of(op);
+    const std::optional<CollectiveKind> kind = parse_collective_kind(op.type);
     const std::optional<Reduction> reduction = reduction_of(op);
-    if (!kind || *kind == CollectiveKind::kMakePartial || !op.has_input(0)) {
+    if (!kind || *kind == CollectiveKind::kMakePartial || !op.has_output(0) ||
+        (*kind != CollectiveKind::kRecv && !op.has_input(0))) {
       return op_error(op, "is not a collective of a lowered program");
     }
     if (!reduction) {
       return op_error(op, "unknown reduce_op '" + op.string_attribute("reduce_op", "") + "'");
     }
-    AUTOPAR_TRY(axes, axes_of(op, plan.mesh));
     ProgramCollective found;
     found.op = OpId(static_cast<std::int64_t>(o));
     found.collective.kind = *kind;
-    found.collective.axes = axes;
+    if (names_axes(op)) {
+      AUTOPAR_TRY(axes, axes_of(op, plan.mesh));
+      found.collective.axes = axes;
+    }
     found.collective.axis = static_cast<int>(
         *kind == CollectiveKind::kAllToAll ? split_axis_of(op) : op.int_attribute("axis", -1));
     found.collective.concat_axis = static_cast<int>(op.int_attribute("concat_axis", -1));
@@ -134,7 +192,8 @@ Result<std::vector<ProgramCollective>> collectives_of(const Plan& plan) {
       if (const auto* list = std::get_if<IntList>(&groups->second)) found.groups = *list;
     }
     found.group_size = op.int_attribute("group_size", 1);
-    found.input_bytes = program.value(op.inputs[0]).bytes();
+    const bool receives = *kind == CollectiveKind::kRecv;
+    found.input_bytes = program.value(receives ? op.outputs[0] : op.inputs[0]).bytes();
     result.push_back(std::move(found));
   }
   return result;

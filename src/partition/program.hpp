@@ -1,6 +1,8 @@
 // The passes from a strategy to a plan and what they hand to each other.
 #pragma once
 
+#include <optional>
+
 #include "autopar/partition.hpp"
 
 namespace autopar {
@@ -17,6 +19,22 @@ struct Draft {
   Names value_names;  // of the program
   Names op_names;
 };
+
+// The number of a dtype in ONNX files, as in the attribute `dtype` of Recv.
+std::optional<DType> dtype_of_number(std::int64_t number);
+std::int64_t number_of(DType dtype);
+// "op 'x' (ai.autopar::AllReduce): what".
+Error collective_error(const Op& op, const std::string& what);
+// Of Recv what its attributes say, of the others what their input is: shape and dtype of the
+// output. `op` has its inputs.
+struct TensorType {
+  DType dtype = DType::kFloat32;
+  Shape shape;
+  bool operator==(const TensorType&) const = default;
+};
+Result<TensorType> collective_output_type(const Graph& program, const Op& op,
+                                          std::int64_t group_size);
+std::string to_text(const TensorType& type);  // "float32[4,8]"
 
 // What is already true of a program.
 enum class Stage {

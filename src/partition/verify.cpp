@@ -1,8 +1,9 @@
 #include <map>
+#include <numeric>
 #include <string>
 #include <vector>
 
-#include "partition/program.hpp"
+#include "partition/calls.hpp"
 
 namespace autopar {
 namespace {
@@ -43,7 +44,9 @@ Status verify_boundary(const Plan& plan, const char* what, const std::vector<Val
 
 class CollectiveCheck {
  public:
-  CollectiveCheck(const Plan& plan, Stage stage) : plan_(plan), stage_(stage) {}
+  // `ranks`: of the world, by place in the mesh.
+  CollectiveCheck(const Plan& plan, Stage stage, const std::vector<std::int64_t>& ranks)
+      : plan_(plan), stage_(stage), ranks_(ranks) {}
 
   Status run() {
     for (const Op& op : plan_.program.ops) {
@@ -54,6 +57,9 @@ class CollectiveCheck {
 
  private:
   Status check(const Op& op) {
+    const bool message =
+        op.type == name_of(CollectiveKind::kSend) || op.type == name_of(CollectiveKind::kRecv);
+    if (message) return check_seq(op);  // it has pairs of ranks, not groups along axes
     if (!op.has_input(0) || op.outputs.size() != 1 || !op.has_output(0)) {
       return op_error(op, "expected an input and one output");
     }
@@ -69,13 +75,12 @@ class CollectiveCheck {
     if (stage_ == Stage::kAbstract) return Ok{};
     if (op.type == name_of(CollectiveKind::kMakePartial)) return op_error(op, "is not lowered");
     AUTOPAR_RETURN_IF_ERROR(check_groups(op, axes));
-    if (stage_ == Stage::kOrdered) AUTOPAR_RETURN_IF_ERROR(check_order(op));
-    return Ok{};
+    return check_seq(op);
   }
 
   Status check_groups(const Op& op, const std::vector<int>& axes) {
     auto [expected, added] = groups_.try_emplace(axes);
-    if (added) expected->second = device_groups(plan_.mesh, axes);
+    if (added) expected->second = groups_along(axes);
     const auto groups = op.attributes.find("groups");
     const auto* found =
         groups == op.attributes.end() ? nullptr : std::get_if<IntList>(&groups->second);
@@ -96,41 +101,66 @@ class CollectiveCheck {
     return Ok{};
   }
 
-  Status check_order(const Op& op) {
+  std::vector<std::int64_t> groups_along(const std::vector<int>& axes) const {
+    std::vector<std::int64_t> groups = device_groups(plan_.mesh, axes);
+    for (std::int64_t& rank : groups) rank = ranks_[static_cast<std::size_t>(rank)];
+    return groups;
+  }
+
+  Status check_seq(const Op& op) {
+    if (stage_ != Stage::kOrdered) return Ok{};
     const std::int64_t seq = op.int_attribute("seq", -1);
     if (seq <= last_seq_) {
       return op_error(op, "seq " + std::to_string(seq) + " must be above " +
                               std::to_string(last_seq_) + ", that of the collective before");
     }
     last_seq_ = seq;
-    if (!exchanges_data(op)) return Ok{};
-    bool waits = !previous_.valid();
-    for (ValueId input : op.inputs) waits |= input.valid() && input == previous_;
-    if (!waits) {
-      return op_error(op, "does not wait for the collective before: '" +
-                              plan_.program.value(previous_).name + "' is not among its inputs");
-    }
-    previous_ = op.outputs[0];
     return Ok{};
   }
 
   const Plan& plan_;
   const Stage stage_;
+  const std::vector<std::int64_t>& ranks_;
   std::int64_t last_seq_ = -1;
-  ValueId previous_;
   // Every collective over the same axes has the same groups.
   std::map<std::vector<int>, IntList> groups_;
 };
 
-}  // namespace
-
-Status verify(const Plan& plan, Stage stage) {
+Status verify_parts(const Plan& plan, Stage stage, const std::vector<std::int64_t>& ranks) {
   AUTOPAR_RETURN_IF_ERROR(verify(plan.program));
   AUTOPAR_RETURN_IF_ERROR(verify_boundary(plan, "input", plan.program.inputs, plan.inputs));
   AUTOPAR_RETURN_IF_ERROR(verify_boundary(plan, "output", plan.program.outputs, plan.outputs));
-  return CollectiveCheck(plan, stage).run();
+  return CollectiveCheck(plan, stage, ranks).run();
+}
+
+std::vector<std::int64_t> all_ranks(const Mesh& mesh) {
+  std::vector<std::int64_t> ranks(static_cast<std::size_t>(mesh.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+}  // namespace
+
+Status verify(const Plan& plan, Stage stage) {
+  const std::vector<std::int64_t> ranks = all_ranks(plan.mesh);
+  AUTOPAR_RETURN_IF_ERROR(verify_parts(plan, stage, ranks));
+  if (stage != Stage::kOrdered) return Ok{};
+  Status proven = prove_order({{&plan.program, ranks}}, plan.mesh.size());
+  return proven ? proven : plan_error(proven.error().message);
 }
 
 Status verify(const Plan& plan) { return verify(plan, Stage::kOrdered); }
+
+Status verify(const Plan& plan, const std::vector<std::int64_t>& ranks, std::int64_t world_size) {
+  if (static_cast<std::int64_t>(ranks.size()) != plan.mesh.size()) {
+    return plan_error("its mesh " + to_text(plan.mesh) + " has " +
+                      std::to_string(plan.mesh.size()) + " places, but " +
+                      std::to_string(ranks.size()) + " ranks are given for them");
+  }
+  AUTOPAR_RETURN_IF_ERROR(verify_parts(plan, Stage::kOrdered, ranks));
+  AUTOPAR_RETURN_IF_ERROR(check_ranks({{&plan.program, ranks}}, world_size, false));
+  const auto calls = calls_of({&plan.program, ranks}, world_size);
+  return calls ? Status(Ok{}) : plan_error(calls.error().message);
+}
 
 }  // namespace autopar

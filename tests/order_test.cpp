@@ -1,0 +1,490 @@
+// The order proof: against a plain simulation of all orders of play, and on damaged programs.
+#include <algorithm>
+#include <array>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <numeric>
+#include <set>
+
+#include "autopar/partition.hpp"
+#include "strategies.hpp"
+
+using namespace autopar;
+using namespace autopar::testing;
+
+namespace {
+
+using Ints = std::vector<std::int64_t>;
+
+Ints up_to(std::int64_t n) {
+  Ints ranks(static_cast<std::size_t>(n));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+// A program line by line: each op waits for the one before.
+class Writer {
+ public:
+  Graph graph;
+
+  Writer() {
+    x_ = graph.add_value({.name = "x", .shape = {4, 6}, .kind = ValueKind::kInput});
+    graph.inputs = {x_};
+  }
+  Writer& add(const std::string& type, const Ints& groups, std::int64_t size,
+              std::map<std::string, Attribute> attributes = {}) {
+    const std::string name = std::string(1, static_cast<char>('a' + graph.ops.size() % 26)) +
+                             (graph.ops.size() < 26 ? "" : std::to_string(graph.ops.size() / 26));
+    const bool receives = type == "Recv";
+    if (type == "AllReduce") attributes.try_emplace("reduce_op", std::string("sum"));
+    if (type == "AllGather") attributes.try_emplace("axis", std::int64_t{0});
+    if (type == "Broadcast") attributes.try_emplace("root", std::int64_t{0});
+    if (receives) {
+      attributes.try_emplace("shape", Ints{4, 6});
+      attributes.try_emplace("dtype", std::int64_t{1});
+    }
+    attributes["groups"] = groups;
+    attributes["group_size"] = size;
+    attributes["seq"] = static_cast<std::int64_t>(graph.ops.size());
+    Shape shape = {4, 6};
+    if (type == "AllGather")
+      shape[static_cast<std::size_t>(std::get<std::int64_t>(attributes["axis"]))] *= size;
+    Op op;
+    op.name = name;
+    op.type = type;
+    op.domain = "ai.autopar";
+    op.attributes = std::move(attributes);
+    if (!receives) op.inputs.push_back(x_);
+    if (last_.valid()) op.inputs.push_back(last_);
+    last_ = graph.add_value({.name = name + "_out", .shape = shape});
+    op.outputs = {last_};
+    graph.add_op(op);
+    graph.outputs = {last_};
+    return *this;
+  }
+
+ private:
+  ValueId x_, last_;
+};
+
+std::string proof(const std::vector<RankProgram>& programs, std::int64_t world) {
+  const Status status = prove_order(programs, world);
+  return status ? "" : status.error().message;
+}
+std::string proof(const Graph& graph, std::int64_t world) {
+  return proof({{&graph, up_to(world)}}, world);
+}
+
+// What a rank does, read from a program that is one line of ops.
+struct Move {
+  std::string type;
+  Ints group;  // Send, Recv: sender, receiver
+  std::string attributes;
+};
+
+std::vector<Move> moves_of(const Graph& graph, std::int64_t rank) {
+  std::vector<Move> moves;
+  for (const Op& op : graph.ops) {
+    const Ints groups = op.ints_attribute("groups");
+    const std::int64_t size = op.int_attribute("group_size", 0);
+    for (std::size_t g = 0; g < groups.size(); g += static_cast<std::size_t>(size)) {
+      const Ints group(groups.begin() + static_cast<std::ptrdiff_t>(g),
+                       groups.begin() + static_cast<std::ptrdiff_t>(g) + size);
+      if (op.type == "Send"   ? group[0] != rank
+          : op.type == "Recv" ? group[1] != rank
+                              : std::count(group.begin(), group.end(), rank) == 0) {
+        continue;
+      }
+      Shape shape = op.inputs.empty() ? Shape{} : graph.value(op.inputs[0]).shape;
+      if (op.type == "Recv") shape = op.ints_attribute("shape");
+      moves.push_back({op.type, group,
+                       to_text(shape) + std::to_string(op.int_attribute("axis", 0)) +
+                           std::to_string(op.int_attribute("tag", 0)) +
+                           std::to_string(op.int_attribute("root", 0)) +
+                           op.string_attribute("reduce_op", "")});
+    }
+  }
+  return moves;
+}
+
+// Whether all orders of play come to the end with calls that fit: looks at every state that can be
+// reached, by where each rank stands.
+class AllOrders {
+ public:
+  explicit AllOrders(std::vector<std::vector<Move>> ranks) : ranks_(std::move(ranks)) {}
+  bool good() { return good_from(std::vector<std::size_t>(ranks_.size())); }
+
+ private:
+  bool good_from(const std::vector<std::size_t>& at) {
+    if (!seen_.insert(at).second) return true;
+    bool moved = false, ended = true;
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      if (at[r] == ranks_[r].size()) continue;
+      ended = false;
+      const Move& move = ranks_[r][at[r]];
+      const bool message = move.type == "Send" || move.type == "Recv";
+      bool all = true, fit = true;
+      for (std::int64_t other : move.group) {
+        const auto o = static_cast<std::size_t>(other);
+        if (at[o] == ranks_[o].size()) {
+          all = false;
+          continue;
+        }
+        const Move& its = ranks_[o][at[o]];
+        const bool its_message = its.type == "Send" || its.type == "Recv";
+        all &= its.group == move.group && message == its_message &&
+               (!message || o == r || its.type != move.type);
+        fit &= its.attributes == move.attributes && (message || its.type == move.type);
+      }
+      if (!all) continue;
+      if (!fit) return false;
+      moved = true;
+      std::vector<std::size_t> next = at;
+      for (std::int64_t other : move.group) ++next[static_cast<std::size_t>(other)];
+      if (!good_from(next)) return false;
+    }
+    return moved || ended;
+  }
+
+  std::vector<std::vector<Move>> ranks_;
+  std::set<std::vector<std::size_t>> seen_;
+};
+
+bool good_by_all_orders(const std::vector<RankProgram>& programs, std::int64_t world) {
+  std::vector<std::vector<Move>> ranks(static_cast<std::size_t>(world));
+  for (const RankProgram& program : programs) {
+    for (std::int64_t rank : program.ranks) {
+      ranks[static_cast<std::size_t>(rank)] = moves_of(*program.program, rank);
+    }
+  }
+  return AllOrders(std::move(ranks)).good();
+}
+
+struct Letter {
+  std::string type;
+  Ints group;
+};
+
+// All programs of up to `length` ops.
+std::vector<Graph> words(const std::vector<Letter>& letters, std::size_t length) {
+  std::vector<std::vector<std::size_t>> spellings = {{}};
+  for (std::size_t begin = 0, l = 0; l < length; ++l) {
+    const std::size_t end = spellings.size();
+    for (; begin < end; ++begin) {
+      for (std::size_t k = 0; k < letters.size(); ++k) {
+        std::vector<std::size_t> longer = spellings[begin];
+        longer.push_back(k);
+        spellings.push_back(std::move(longer));
+      }
+    }
+  }
+  std::vector<Graph> graphs;
+  for (const auto& spelling : spellings) {
+    Writer writer;
+    for (std::size_t k : spelling) {
+      writer.add(letters[k].type, letters[k].group,
+                 static_cast<std::int64_t>(letters[k].group.size()));
+    }
+    graphs.push_back(std::move(writer.graph));
+  }
+  return graphs;
+}
+
+}  // namespace
+
+TEST_CASE("two ranks with programs of up to three ops each, all of them", "[order]") {
+  const std::vector<Letter> letters = {{"AllReduce", {0, 1}}, {"AllGather", {0, 1}},
+                                       {"Send", {0, 1}},      {"Send", {1, 0}},
+                                       {"Recv", {1, 0}},      {"Recv", {0, 1}}};
+  // Rank 0 sends and receives by letters 0, 1, 2, 4; rank 1 by 0, 1, 3, 5.
+  const std::vector<Graph> first = words({letters[0], letters[1], letters[2], letters[4]}, 3);
+  const std::vector<Graph> second = words({letters[0], letters[1], letters[3], letters[5]}, 3);
+  int good = 0, bad = 0, wrong = 0;
+  for (const Graph& a : first) {
+    for (const Graph& b : second) {
+      const std::vector<RankProgram> programs = {{&a, {0}, "a"}, {&b, {1}, "b"}};
+      const bool expected = good_by_all_orders(programs, 2);
+      (expected ? good : bad)++;
+      wrong += prove_order(programs, 2).ok() != expected;
+    }
+  }
+  CHECK(wrong == 0);
+  CHECK(good == 85);  // each program fits exactly one
+  CHECK(bad == 85 * 85 - 85);
+}
+
+TEST_CASE("three ranks with programs of two ops, all that are not alike", "[order]") {
+  std::array<std::vector<Graph>, 3> programs;
+  for (std::int64_t r = 0; r < 3; ++r) {
+    std::vector<Letter> letters;
+    for (const Ints& group : {Ints{0, 1}, Ints{0, 2}, Ints{1, 2}, Ints{0, 1, 2}}) {
+      if (std::count(group.begin(), group.end(), r)) letters.push_back({"AllReduce", group});
+    }
+    for (std::int64_t other = 0; other < 3; ++other) {
+      if (other == r) continue;
+      letters.push_back({"Send", {r, other}});
+      letters.push_back({"Recv", {other, r}});
+    }
+    programs[static_cast<std::size_t>(r)] = words(letters, 2);
+  }
+  int good = 0, wrong = 0;
+  for (std::size_t a = 0; a < programs[0].size(); ++a) {
+    for (std::size_t b = 0; b < programs[1].size(); ++b) {
+      for (std::size_t c = (a + b) % 3; c < programs[2].size(); c += 3) {
+        const std::vector<RankProgram> world = {
+            {&programs[0][a], {0}, "a"}, {&programs[1][b], {1}, "b"}, {&programs[2][c], {2}, "c"}};
+        const bool expected = good_by_all_orders(world, 3);
+        good += expected;
+        wrong += prove_order(world, 3).ok() != expected;
+      }
+    }
+  }
+  CHECK(wrong == 0);
+  CHECK(good > 20);
+}
+
+TEST_CASE("programs at random on several ranks each", "[order]") {
+  Random random(7);
+  const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
+  int good = 0, wrong = 0;
+  constexpr int kWorlds = 4000;
+  for (int i = 0; i < kWorlds; ++i) {
+    const std::int64_t world = 4;
+    const bool two = below(2) == 0;
+    const std::vector<Ints> ranks =
+        two ? std::vector<Ints>{{0, 1}, {2, 3}} : std::vector<Ints>{{0, 1, 2, 3}};
+    std::vector<Writer> writers(ranks.size());
+    const std::size_t steps = 1 + below(4);
+    for (std::size_t s = 0; s < steps; ++s) {
+      if (below(2) == 0) {  // a collective over pairs of all ranks, or the whole world
+        const std::vector<Ints> lists = {{0, 1, 2, 3}, {0, 2, 1, 3}, {0, 3, 1, 2}};
+        const Ints& groups = lists[below(3)];
+        const std::int64_t size = below(4) == 0 ? 4 : 2;
+        const char* types[] = {"AllReduce", "AllGather"};
+        const char* type = types[below(8) == 0];
+        for (Writer& writer : writers) {
+          writer.add(below(16) == 0 ? "Broadcast" : type, groups, size);
+        }
+        continue;
+      }
+      // Messages along a random permutation of the ranks, sometimes a pair of them only.
+      Ints order = up_to(world);
+      std::shuffle(order.begin(), order.end(), random);
+      Ints pairs = {order[0], order[1]};
+      if (below(2)) pairs.insert(pairs.end(), {order[1], order[2]});
+      if (below(3) == 0) pairs.insert(pairs.end(), {order[3], order[0]});
+      const std::size_t first = below(4);
+      for (std::size_t w = 0; w < writers.size(); ++w) {
+        const bool receives_first = first == 3 ? w == 0 : first == 2;
+        writers[w].add(receives_first ? "Recv" : "Send", pairs, 2);
+        if (below(24) != 0) writers[w].add(receives_first ? "Send" : "Recv", pairs, 2);
+      }
+    }
+    std::vector<RankProgram> programs;
+    for (std::size_t w = 0; w < writers.size(); ++w) {
+      programs.push_back({&writers[w].graph, ranks[w], std::to_string(w)});
+    }
+    const bool expected = good_by_all_orders(programs, world);
+    good += expected;
+    const Status status = prove_order(programs, world);
+    if (status.ok() != expected) {
+      ++wrong;
+      UNSCOPED_INFO(i << (status ? " accepted" : ": " + status.error().message));
+    }
+  }
+  CHECK(wrong == 0);
+  CHECK(good > kWorlds / 10);
+  CHECK(good < kWorlds * 9 / 10);
+}
+
+TEST_CASE("errors name ranks, ops and groups", "[order]") {
+  const auto pair = [] {
+    return Writer().add("AllReduce", {0, 1}, 2).add("AllGather", {0, 1}, 2).graph;
+  };
+  const Graph a = pair();
+  const auto refused = [&](const std::function<void(Graph&)>& change, const std::string& what) {
+    Graph b = pair();
+    change(b);
+    const std::string message = proof({{&a, {0}, "one"}, {&b, {1}, "two"}}, 2);
+    INFO(message);
+    CHECK(message.find(what) != std::string::npos);
+  };
+  CHECK(proof({{&a, {0}, "one"}, {&a, {1}, "two"}}, 2).empty());
+  CHECK(proof(a, 2).empty());
+  // A pair swapped in one program of two.
+  const Graph swapped = Writer().add("AllGather", {0, 1}, 2).add("AllReduce", {0, 1}, 2).graph;
+  CHECK(
+      proof({{&a, {0}, "one"}, {&swapped, {1}, "two"}}, 2) ==
+      "rank 1 issues AllGather 'a' (seq 0) where rank 0 issues AllReduce 'a' (seq 0) on the group "
+      "[0,1]");
+  refused([](Graph& g) { std::swap(g.ops[0].attributes["seq"], g.ops[1].attributes["seq"]); },
+          "two: op 'b' (ai.autopar::AllGather): seq 0 must be above that of AllReduce 'a' (seq 1)");
+  refused([](Graph& g) { g.ops[0].attributes.erase("seq"); }, "seq (the order of issue");
+  refused([](Graph& g) { g.ops[1].inputs.pop_back(); },
+          "does not wait for AllReduce 'a' (seq 0), the collective before it");
+  refused([](Graph& g) { g.ops[0].attributes["reduce_op"] = std::string("max"); },
+          "reduce_op max, but rank 0 has reduce_op sum in AllReduce 'a' (seq 0)");
+  refused([](Graph& g) { g.ops[0].attributes["reduce_op"] = std::string("mean"); },
+          "reduce_op 'mean' is none of");
+  refused(
+      [](Graph& g) {
+        g.ops[1].attributes["axis"] = std::int64_t{1};
+        g.values.back().shape = {4, 12};
+      },
+      "axis 1, but rank 0 has axis 0 in AllGather 'b' (seq 1)");
+  refused([](Graph& g) { g.ops[1].attributes["axis"] = std::int64_t{1}; },
+          "gives float32[4,12], but its output 'b_out' is float32[8,6]");
+  refused(
+      [](Graph& g) {
+        for (Value& value : g.values) value.dtype = DType::kFloat16;
+      },
+      "dtype float16, but rank 0 has dtype float32");
+  refused(
+      [](Graph& g) {
+        for (Value& value : g.values) value.shape[1] = 7;
+      },
+      "shape [4,7], but rank 0 has shape [4,6] in AllReduce 'a' (seq 0)");
+  refused(
+      [](Graph& g) {
+        g.ops[0].attributes["groups"] = Ints{1, 0};
+      },
+      "rank 0 issues AllReduce 'a' (seq 0) on the group [0,1] and waits for rank 1; rank 1 "
+      "issues AllReduce 'a' (seq 0) on the group [1,0] and waits for rank 0");
+  refused([](Graph& g) { g.ops[0].type = "AllMix"; }, "is not an op of this domain");
+  refused([](Graph& g) { g.ops[0].type = "MakePartial"; }, "is not lowered");
+  refused([](Graph& g) { g.ops.resize(1); },
+          "rank 0 issues AllGather 'b' (seq 1) on the group [0,1], but rank 1 has no further "
+          "collective");
+  CHECK(proof({{&a, {0}, "one"}}, 2) == "rank 1 of 2 runs no program");
+  CHECK(proof({{&a, {0, 1}, "one"}, {&a, {1}, "two"}}, 2) ==
+        "two: rank 1 already runs one; a rank runs exactly one program");
+  CHECK(proof({{&a, {0, 1}, "one"}}, 0).find("a world of 0 ranks") != std::string::npos);
+}
+
+TEST_CASE("groups that are no partition of the ranks", "[order]") {
+  const auto refused = [](const Ints& groups, std::int64_t size, const std::string& what) {
+    const std::string message = proof(Writer().add("AllReduce", groups, size).graph, 4);
+    INFO(message);
+    CHECK(message.find(what) != std::string::npos);
+  };
+  CHECK(proof(Writer().add("AllReduce", {0, 3, 1, 2}, 2).graph, 4).empty());
+  refused({0, 1, 2}, 3, "rank 3 runs it, but is in none of its groups");
+  refused({0, 1, 1, 2}, 2, "list rank 1 twice, the second time in the group [1,2]");
+  refused({0, 1, 2, 3}, 3, "group_size 3 does not divide the 4 ranks");
+  refused({0, 1, 2, 4}, 2, "list rank 4; expected ranks from 0 to 3");
+  refused({0, 1, 2, -1}, 2, "list rank -1");
+  refused({0, 1, 2, 3}, 0, "group_size is missing or less than 1");
+  refused({}, 2, "rank 0 runs it, but is in none of its groups");
+  CHECK(proof(Writer().add("Broadcast", {0, 1, 2, 3}, 2, {{"root", std::int64_t{2}}}).graph, 4)
+            .find("root 2 is no position in a group of 2") != std::string::npos);
+}
+
+TEST_CASE("messages", "[order]") {
+  const auto message = [](const Graph& graph, std::int64_t world) { return proof(graph, world); };
+  // A shift along a line ends; around a ring all send first and nobody receives.
+  const Ints line = {0, 1, 1, 2, 2, 3}, ring = {0, 1, 1, 2, 2, 3, 3, 0};
+  CHECK(message(Writer().add("Send", line, 2).add("Recv", line, 2).graph, 4).empty());
+  CHECK(
+      message(Writer().add("Send", ring, 2).add("Recv", ring, 2).graph, 4) ==
+      "the ranks stop in a circle: rank 0 issues Send 'a' (seq 0) to rank 1 and waits for rank 1; "
+      "rank 1 issues Send 'a' (seq 0) to rank 2 and waits for rank 2; "
+      "rank 2 issues Send 'a' (seq 0) to rank 3 and waits for rank 3; "
+      "rank 3 issues Send 'a' (seq 0) to rank 0 and waits for rank 0");
+  const Ints even = {0, 1, 2, 3}, odd = {1, 2, 3, 0};
+  CHECK(message(Writer()
+                    .add("Send", even, 2)
+                    .add("Recv", even, 2)
+                    .add("Send", odd, 2)
+                    .add("Recv", odd, 2)
+                    .graph,
+                4)
+            .empty());
+  CHECK(message(Writer().add("Send", even, 2).graph, 4) ==
+        "rank 0 issues Send 'a' (seq 0) to rank 1, but rank 1 has no Recv for it");
+  CHECK(message(Writer().add("Recv", even, 2).graph, 4) ==
+        "rank 1 issues Recv 'a' (seq 0) from rank 0, but rank 0 has no Send for it");
+  CHECK(message(Writer().add("Send", {0, 1, 0, 2}, 2).graph, 4)
+            .find("rank 0 is the sender of two pairs") != std::string::npos);
+  CHECK(message(Writer().add("Recv", {0, 1, 2, 1}, 2).graph, 4)
+            .find("rank 1 is the receiver of two pairs") != std::string::npos);
+  CHECK(message(Writer().add("Send", {1, 1}, 2).graph, 4).find("rank 1 sends to itself") !=
+        std::string::npos);
+  CHECK(message(Writer().add("Send", {0, 1, 2}, 3).graph, 4).find("group_size must be 2") !=
+        std::string::npos);
+  const Graph wide =
+      Writer().add("Send", even, 2).add("Recv", even, 2, {{"shape", Ints{4, 6, 1}}}).graph;
+  CHECK(message(wide, 4).find("gives float32[4,6,1], but its output 'b_out' is float32[4,6]") !=
+        std::string::npos);
+  Graph half =
+      Writer().add("Send", even, 2).add("Recv", even, 2, {{"dtype", std::int64_t{10}}}).graph;
+  half.values.back().dtype = DType::kFloat16;
+  CHECK(
+      message(half, 4) ==
+      "rank 1 issues Recv 'b' (seq 1) with dtype float16, but rank 0 has dtype float32 in Send 'a' "
+      "(seq 0)");
+  CHECK(
+      message(Writer().add("Send", even, 2, {{"tag", std::int64_t{5}}}).add("Recv", even, 2).graph,
+              4) ==
+      "rank 1 issues Recv 'b' (seq 1) with tag 0, but rank 0 has tag 5 in Send 'a' (seq 0)");
+}
+
+TEST_CASE("plans of random strategies are proven, and damaged ones are not", "[order]") {
+  Random random(3);
+  GraphBuilder b;
+  const ValueId x = b.input("X", {12, 24});
+  const ValueId w = b.parameter("W", {24, 36}), v = b.parameter("V", {36, 12});
+  const ValueId h = b.op("Relu", {b.op("MatMul", {x, w}, {12, 36})}, {12, 36});
+  b.graph.outputs = {b.op("MatMul", {h, v}, {12, 12})};
+  const GraphRules rules = rules_of(b.graph).value();
+  const Cluster cluster = cluster_of({2, 3});
+  const Mesh mesh = make_mesh(cluster, {3, 2}).value();
+  int plans = 0, pairs = 0;
+  for (int i = 0; i < 60; ++i) {
+    const auto made =
+        partition(b.graph, rules, random_strategy(b.graph, rules, mesh, random), cluster);
+    if (!made.ok()) continue;
+    ++plans;
+    const Graph& good = made->program;
+    const Ints even = {0, 2, 4}, odd = {1, 3, 5};
+    CHECK(proof(good, 6).empty());
+    std::vector<std::size_t> calls;
+    for (std::size_t o = 0; o < good.ops.size(); ++o) {
+      if (!good.ops[o].domain.empty() && good.ops[o].type != "ShardSlice") calls.push_back(o);
+    }
+    CHECK(proof({{&good, even, "even"}, {&good, odd, "odd"}}, 6).empty());
+    for (std::size_t k = 0; k < calls.size(); ++k) {
+      Graph damaged = good;
+      Op& op = damaged.ops[calls[k]];
+      Ints groups = op.ints_attribute("groups");
+      groups.resize(groups.size() - static_cast<std::size_t>(op.int_attribute("group_size", 1)));
+      op.attributes["groups"] = groups;
+      CHECK(!proof(damaged, 6).empty());
+      damaged = good;
+      damaged.value(damaged.ops[calls[k]].outputs[0]).shape.back() += 1;
+      CHECK(!proof(damaged, 6).empty());
+      if (k == 0) continue;
+      ++pairs;
+      damaged = good;  // as another tool might write it: numbers swapped, in one program of two
+      std::swap(damaged.ops[calls[k - 1]].attributes["seq"],
+                damaged.ops[calls[k]].attributes["seq"]);
+      CHECK(!proof({{&good, even, "even"}, {&damaged, odd, "odd"}}, 6).empty());
+    }
+  }
+  CHECK(plans > 20);
+  CHECK(pairs > 20);
+}
+
+TEST_CASE("thousands of collectives on many ranks are proven at once", "[order]") {
+  constexpr std::int64_t kRanks = 16384;
+  Ints strided;
+  for (std::int64_t r = 0; r < kRanks; ++r) strided.push_back(r % 64 * 256 + r / 64);
+  const IntList lists[] = {up_to(kRanks), strided};
+  Writer writer;
+  for (int i = 0; i < 4000; ++i) {
+    writer.add("AllReduce", {}, 64);
+    writer.graph.ops.back().attributes["groups"] = lists[i % 2];
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  CHECK(proof(writer.graph, kRanks).empty());
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(2));
+}
