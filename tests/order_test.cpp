@@ -67,7 +67,7 @@ class Writer {
   ValueId x_, last_;
 };
 
-std::string proof(const std::vector<RankProgram>& programs, std::int64_t world) {
+std::string proof(const std::vector<ProgramOnRanks>& programs, std::int64_t world) {
   const Status status = prove_order(programs, world);
   return status ? "" : status.error().message;
 }
@@ -150,9 +150,9 @@ class AllOrders {
   std::set<std::vector<std::size_t>> seen_;
 };
 
-bool good_by_all_orders(const std::vector<RankProgram>& programs, std::int64_t world) {
+bool good_by_all_orders(const std::vector<ProgramOnRanks>& programs, std::int64_t world) {
   std::vector<std::vector<Move>> ranks(static_cast<std::size_t>(world));
-  for (const RankProgram& program : programs) {
+  for (const ProgramOnRanks& program : programs) {
     for (std::int64_t rank : program.ranks) {
       ranks[static_cast<std::size_t>(rank)] = moves_of(*program.program, rank);
     }
@@ -202,7 +202,7 @@ TEST_CASE("two ranks with programs of up to three ops each, all of them", "[orde
   int good = 0, bad = 0, wrong = 0;
   for (const Graph& a : first) {
     for (const Graph& b : second) {
-      const std::vector<RankProgram> programs = {{&a, {0}, "a"}, {&b, {1}, "b"}};
+      const std::vector<ProgramOnRanks> programs = {{&a, {0}, "a"}, {&b, {1}, "b"}};
       const bool expected = good_by_all_orders(programs, 2);
       (expected ? good : bad)++;
       wrong += prove_order(programs, 2).ok() != expected;
@@ -231,7 +231,7 @@ TEST_CASE("three ranks with programs of two ops, all that are not alike", "[orde
   for (std::size_t a = 0; a < programs[0].size(); ++a) {
     for (std::size_t b = 0; b < programs[1].size(); ++b) {
       for (std::size_t c = (a + b) % 3; c < programs[2].size(); c += 3) {
-        const std::vector<RankProgram> world = {
+        const std::vector<ProgramOnRanks> world = {
             {&programs[0][a], {0}, "a"}, {&programs[1][b], {1}, "b"}, {&programs[2][c], {2}, "c"}};
         const bool expected = good_by_all_orders(world, 3);
         good += expected;
@@ -280,7 +280,7 @@ TEST_CASE("programs at random on several ranks each", "[order]") {
         if (below(24) != 0) writers[w].add(receives_first ? "Send" : "Recv", pairs, 2);
       }
     }
-    std::vector<RankProgram> programs;
+    std::vector<ProgramOnRanks> programs;
     for (std::size_t w = 0; w < writers.size(); ++w) {
       programs.push_back({&writers[w].graph, ranks[w], std::to_string(w)});
     }

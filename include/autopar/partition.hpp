@@ -42,7 +42,7 @@ Status verify(const Plan& plan);
 Status verify(const Plan& plan, const std::vector<std::int64_t>& ranks, std::int64_t world_size);
 
 // One SPMD program and the ranks that run it, each of which runs no other.
-struct RankProgram {
+struct ProgramOnRanks {
   const Graph* program = nullptr;   // with collectives that list their groups
   std::vector<std::int64_t> ranks;  // of the world
   std::string name = {};            // for messages: its file
@@ -62,7 +62,7 @@ struct RankProgram {
 // Errors name ranks and ops. Programs whose groups lie within their own ranks and that send no
 // messages are not played: all their ranks do the same, and so does the proof. Otherwise O(ranks *
 // collectives), runs of collectives over the same groups counting once.
-Status prove_order(const std::vector<RankProgram>& programs, std::int64_t world_size);
+Status prove_order(const std::vector<ProgramOnRanks>& programs, std::int64_t world_size);
 
 // The output shape of an op of ai.autopar, given the shape of its first input (Recv: has none).
 // `op` needs its attributes for sizes and axes only. Errors: attributes that do not fit the shape.

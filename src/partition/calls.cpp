@@ -13,7 +13,7 @@ bool reduces(CollectiveKind kind) {
   return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter;
 }
 
-std::string in_program(const RankProgram& program, const std::string& message) {
+std::string in_program(const ProgramOnRanks& program, const std::string& message) {
   return program.name.empty() ? message : program.name + ": " + message;
 }
 
@@ -29,7 +29,7 @@ std::string ranks_text(const std::int64_t* begin, std::int64_t count) {
 
 class ProgramCheck {
  public:
-  ProgramCheck(const RankProgram& program, std::int64_t world_size)
+  ProgramCheck(const ProgramOnRanks& program, std::int64_t world_size)
       : program_(program), graph_(*program.program), runs_(static_cast<std::size_t>(world_size)) {
     for (std::int64_t rank : program.ranks) runs_[static_cast<std::size_t>(rank)] = 1;
   }
@@ -231,7 +231,7 @@ class ProgramCheck {
     return Ok{};
   }
 
-  const RankProgram& program_;
+  const ProgramOnRanks& program_;
   const Graph& graph_;
   std::vector<char> runs_;          // by rank of the world
   std::vector<std::int64_t> last_;  // by value: the last collective on the way to it
@@ -242,7 +242,7 @@ class ProgramCheck {
 
 }  // namespace
 
-Result<Calls> calls_of(const RankProgram& program, std::int64_t world_size) {
+Result<Calls> calls_of(const ProgramOnRanks& program, std::int64_t world_size) {
   Result<Calls> calls = ProgramCheck(program, world_size).run();
   if (!calls) return input_error(in_program(program, calls.error().message));
   return calls;

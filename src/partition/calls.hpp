@@ -24,16 +24,16 @@ struct CollectiveOfProgram {
 
 // What the ranks of one program call, in the forced order.
 struct Calls {
-  const RankProgram* program = nullptr;
+  const ProgramOnRanks* program = nullptr;
   std::vector<CollectiveOfProgram> collectives;
 };
 
 // Each rank runs one program at most; `all`: one exactly.
-Status check_ranks(const std::vector<RankProgram>& programs, std::int64_t world_size, bool all);
+Status check_ranks(const std::vector<ProgramOnRanks>& programs, std::int64_t world_size, bool all);
 
 // Checks what can be checked of one program alone, see prove_order(). Errors start with the
 // program's name where it has one. O(values + ops + ranks in different lists of groups).
-Result<Calls> calls_of(const RankProgram& program, std::int64_t world_size);
+Result<Calls> calls_of(const ProgramOnRanks& program, std::int64_t world_size);
 
 // "AllReduce 'a' (seq 3)".
 std::string to_text(const CollectiveOfProgram& collective);

@@ -254,20 +254,20 @@ class Play {
 
 }  // namespace
 
-Status check_ranks(const std::vector<RankProgram>& programs, std::int64_t world_size, bool all) {
+Status check_ranks(const std::vector<ProgramOnRanks>& programs, std::int64_t world_size, bool all) {
   if (world_size < 1 || world_size > std::int64_t{1} << 20) {
     return input_error("a world of " + std::to_string(world_size) +
                        " ranks; expected from 1 to 1048576");
   }
-  std::vector<const RankProgram*> of(static_cast<std::size_t>(world_size));
-  for (const RankProgram& program : programs) {
+  std::vector<const ProgramOnRanks*> of(static_cast<std::size_t>(world_size));
+  for (const ProgramOnRanks& program : programs) {
     const std::string where = program.name.empty() ? "" : program.name + ": ";
     for (std::int64_t rank : program.ranks) {
       if (rank < 0 || rank >= world_size) {
         return input_error(where + "rank " + std::to_string(rank) + " is none of the world's " +
                            std::to_string(world_size));
       }
-      const RankProgram* other = std::exchange(of[static_cast<std::size_t>(rank)], &program);
+      const ProgramOnRanks* other = std::exchange(of[static_cast<std::size_t>(rank)], &program);
       if (other == nullptr) continue;
       return input_error(where + "rank " + std::to_string(rank) + " already runs " +
                          (other == &program ? "it" : other->name) +
@@ -283,11 +283,11 @@ Status check_ranks(const std::vector<RankProgram>& programs, std::int64_t world_
   return Ok{};
 }
 
-Status prove_order(const std::vector<RankProgram>& programs, std::int64_t world_size) {
+Status prove_order(const std::vector<ProgramOnRanks>& programs, std::int64_t world_size) {
   AUTOPAR_RETURN_IF_ERROR(check_ranks(programs, world_size, true));
   std::vector<Calls> calls;
   bool alike = true;  // the ranks of a program, and no program has to do with another
-  for (const RankProgram& program : programs) {
+  for (const ProgramOnRanks& program : programs) {
     AUTOPAR_TRY(found, calls_of(program, world_size));
     for (const CollectiveOfProgram& c : found.collectives) alike &= !c.spans;
     calls.push_back(std::move(found));
