@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,30 @@ struct PlanFile {
 // Errors: not a plan, written by a later minor version of autopar, another version of the ops of
 // ai.autopar, metadata that is missing or contradicts the program.
 Result<PlanFile> read_plan(const std::string& path);
+
+// Other runtimes' words for the collectives of ai.autopar.
+enum class Dialect : std::uint8_t {
+  kTrt,  // TensorRT's DistCollective
+  kOrt,  // ONNX Runtime's com.microsoft
+};
+std::optional<Dialect> parse_dialect(const std::string& name);  // "trt", "ort"
+const char* name_of(Dialect dialect);
+
+// Writes the plan in a dialect into `folder`: plan.<dialect>.onnx, or where ranks have different
+// programs (their groups, their parts of weights) plan.<dialect>.rank<R>.onnx, R being the first
+// rank that runs it; and plan.<dialect>.json, which says which ranks run which file. The files have
+// the inputs and outputs of plan.onnx and the same nodes in the same order. Nothing in them orders
+// collectives that do not depend on each other but their place in the file; a warning says how
+// many these are. External data lie as for write_plan. Errors: kInput naming the op that the
+// dialect has no words for; nothing is written then.
+struct DialectFiles {
+  std::vector<std::string>
+      names;  // in `folder`, in the order of their first ranks; plan.<dialect>.json
+  std::vector<std::string> warnings;
+};
+Result<DialectFiles> write_dialect(const Plan& plan, const PlanMetadata& metadata, Dialect dialect,
+                                   const std::string& folder,
+                                   const std::string& model_folder = ".");
 
 // The unsharded graph as an ONNX file. External data is not moved.
 Status write_graph_onnx(const Graph& graph, const std::string& path);

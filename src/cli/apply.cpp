@@ -160,6 +160,7 @@ void add_strategy_options(CLI::App& app, PlanOptions& options) {
 Run add_apply(CLI::App& app, const CommonOptions& common) {
   auto options = std::make_shared<PlanOptions>();
   add_strategy_options(app, *options);
+  add_export_options(app, *options);
   return [options, &common] { return run_apply(*options, common); };
 }
 

@@ -34,6 +34,7 @@ struct PlanOptions {
   std::string gap;
   std::string time_limit;
   std::size_t rows = 8;
+  std::vector<std::string> dialects;
 };
 void add_model_options(CLI::App& app, PlanOptions& options);   // model, cluster, rules
 void add_layout_options(CLI::App& app, PlanOptions& options);  // inputs, outputs, updates, io

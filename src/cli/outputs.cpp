@@ -7,6 +7,7 @@
 #include <future>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "autopar/export.hpp"
 #include "autopar/sha256.hpp"
@@ -14,6 +15,13 @@
 namespace autopar::cli {
 
 namespace fs = std::filesystem;
+
+void add_export_options(CLI::App& app, PlanOptions& options) {
+  app.add_option("--dialect", options.dialects,
+                 "write the plan for another runtime too: trt (TensorRT's DistCollective), ort "
+                 "(com.microsoft, only among all ranks); may be repeated")
+      ->check(CLI::IsMember({"trt", "ort"}));
+}
 
 std::string output_folder(const PlanOptions& options) {
   if (!options.output_folder.empty()) return options.output_folder;
@@ -114,6 +122,9 @@ class OutputFolder {
     files_.push_back((fs::path(path_) / name).string());
     return files_.back();
   }
+  void add(const std::vector<std::string>& names) {
+    for (const std::string& name : names) files_.push_back((fs::path(path_) / name).string());
+  }
   void keep() {
     files_.clear();
     made_.clear();
@@ -154,6 +165,25 @@ PlanMetadata metadata_of(const SearchRequest& request, const Inputs& inputs,
   return metadata;
 }
 
+// What --dialect asks for. Returns what was written, to be told.
+Result<std::string> write_dialects(const Plan& plan, const PlanMetadata& metadata,
+                                   const PlanOptions& options, const std::string& model_folder,
+                                   OutputFolder& files, Report& report) {
+  std::string told;
+  std::set<std::string> done;
+  for (const std::string& name : options.dialects) {
+    if (!done.insert(name).second) continue;
+    AUTOPAR_TRY(written, write_dialect(plan, metadata, *parse_dialect(name), output_folder(options),
+                                       model_folder));
+    files.add(written.names);
+    report.warnings.insert(report.warnings.end(), written.warnings.begin(), written.warnings.end());
+    told += ", " + written.names.front();
+    if (written.names.size() > 2) told += " to " + written.names[written.names.size() - 2];
+    told += ", " + written.names.back();
+  }
+  return told;
+}
+
 }  // namespace
 
 // The rewriting, with what is told of the plan; then its file, with the baselines.
@@ -175,11 +205,12 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
   auto baselines = beside(request, [&] { return run_baselines(request, outcome); });
   OutputFolder files(folder);
   AUTOPAR_RETURN_IF_ERROR(files.make());
-  AUTOPAR_TRY(plan_warnings,
-              write_plan(plan, metadata_of(request, inputs, *strategy), files.add("plan.onnx"),
-                         model_folder.empty() ? "." : model_folder));
+  const PlanMetadata metadata = metadata_of(request, inputs, *strategy);
+  const std::string data_folder = model_folder.empty() ? "." : model_folder;
+  AUTOPAR_TRY(plan_warnings, write_plan(plan, metadata, files.add("plan.onnx"), data_folder));
   AUTOPAR_RETURN_IF_ERROR(write_file_atomically(files.add("strategy.json"), *strategy));
   report.warnings.insert(report.warnings.end(), plan_warnings.begin(), plan_warnings.end());
+  AUTOPAR_TRY(more, write_dialects(plan, metadata, options, data_folder, files, report));
   clock.end("write");
   report.baselines = baselines.get();
   clock.end("baselines");
@@ -193,7 +224,7 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
   } else if (!common.quiet) {
     report.warnings.clear();
     std::cout << to_table(report, options.rows) << "\nwrote " << folder
-              << "/: strategy.json, plan.onnx, report.json\n";
+              << "/: strategy.json, plan.onnx, report.json" << more << "\n";
   }
   return Ok{};
 }

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "autopar/ir.hpp"
+#include "autopar/partition.hpp"
 
 namespace autopar {
 
@@ -28,6 +28,9 @@ Result<Graph> graph_of(LeanModel& model, const std::string& where);
 
 // Whether a node's attribute is one that a LeanModel sets aside.
 bool lists_groups(const onnx::NodeProto& node, const onnx::AttributeProto& attribute);
+
+// The text of metadata_props["autopar.io"].
+std::string json_io(const Plan& plan);
 
 // Runs ONNX's checker and its strict shape inference, which compares what it infers with every
 // value_info. `model` is the same afterwards. Errors start with `where`.

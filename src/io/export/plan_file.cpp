@@ -18,23 +18,6 @@ std::string folder_of(const std::string& path) {
   return folder.empty() ? "." : folder.string();
 }
 
-// A tensor that comes in and leaves as it is stands there once. Scalar inputs, which can only lie
-// whole, are left out: readers that cut every entry with array tools would turn them into vectors.
-std::string io_json(const Plan& plan) {
-  std::set<std::string> seen;
-  std::string text = "{";
-  for (const auto* boundary : {&plan.inputs, &plan.outputs}) {
-    for (const BoundaryValue& value : *boundary) {
-      if (boundary == &plan.inputs && value.shape.empty()) continue;
-      if (!seen.insert(value.name).second) continue;
-      text += (seen.size() == 1 ? "" : ", ") + json_text(value.name) +
-              ": {\"shape\": " + json_list(value.shape) + ", " +
-              json_tensor_map(value.spec, plan.mesh) + "}";
-    }
-  }
-  return text + "}";
-}
-
 using Properties = std::map<std::string, std::string>;
 
 Result<std::string> property(const Properties& properties, const std::string& key,
@@ -134,6 +117,23 @@ Status check_version(const std::string& found, const std::string& path) {
 
 }  // namespace
 
+// A tensor that comes in and leaves as it is stands there once. Scalar inputs, which can only lie
+// whole, are left out: readers that cut every entry with array tools would turn them into vectors.
+std::string json_io(const Plan& plan) {
+  std::set<std::string> seen;
+  std::string text = "{";
+  for (const auto* boundary : {&plan.inputs, &plan.outputs}) {
+    for (const BoundaryValue& value : *boundary) {
+      if (boundary == &plan.inputs && value.shape.empty()) continue;
+      if (!seen.insert(value.name).second) continue;
+      text += (seen.size() == 1 ? "" : ", ") + json_text(value.name) +
+              ": {\"shape\": " + json_list(value.shape) + ", " +
+              json_tensor_map(value.spec, plan.mesh) + "}";
+    }
+  }
+  return text + "}";
+}
+
 Result<std::vector<std::string>> write_plan(const Plan& plan, const PlanMetadata& metadata,
                                             const std::string& path,
                                             const std::string& model_folder) {
@@ -153,7 +153,7 @@ Result<std::vector<std::string>> write_plan(const Plan& plan, const PlanMetadata
     entry->set_value(value);
   };
   add("autopar.version", metadata.version);
-  add("autopar.io", io_json(plan));
+  add("autopar.io", json_io(plan));
   add("autopar.world_size", std::to_string(plan.mesh.size()));
   add("autopar.mesh", json_mesh(plan.mesh, metadata.tier_names));
   add("autopar.model_sha256", metadata.model_sha256);

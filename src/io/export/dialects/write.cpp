@@ -1,0 +1,187 @@
+#include <filesystem>
+#include <map>
+#include <utility>
+
+#include "autopar/files.hpp"
+#include "autopar/sha256.hpp"
+#include "io/export/dialects/dialect.hpp"
+#include "io/export/external_data.hpp"
+#include "io/export/model_proto.hpp"
+#include "io/files/json.hpp"
+#include "io/onnx_read.hpp"
+
+namespace autopar {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::vector<DialectRow>& rows() {
+  static const std::vector<DialectRow> table = {
+      {Dialect::kTrt, "trt", "TensorRT's DistCollective", say_in_trt, true},
+      {Dialect::kOrt, "ort", "ONNX Runtime's com.microsoft", say_in_ort, false},
+  };
+  return table;
+}
+
+// More engines than anybody builds.
+constexpr std::size_t kMostFiles = 1024;
+
+// Files that go again unless they are kept.
+class Written {
+ public:
+  Written() = default;
+  Written(const Written&) = delete;
+  Written& operator=(const Written&) = delete;
+  ~Written() {
+    std::error_code ignored;
+    for (const std::string& path : paths_) fs::remove(path, ignored);
+  }
+  void add(const std::string& path) { paths_.push_back(path); }
+  void keep() { paths_.clear(); }
+
+ private:
+  std::vector<std::string> paths_;
+};
+
+struct RankFile {
+  std::string name;
+  std::vector<std::int64_t> ranks;
+};
+
+std::string manifest_of(const Plan& plan, const PlanMetadata& metadata, const char* dialect,
+                        const std::vector<RankFile>& files) {
+  std::string text = "{\"format\": \"autopar-dialect\", \"version\": 1, \"dialect\": ";
+  text += json_text(dialect) + ",\n \"world_size\": " + std::to_string(plan.mesh.size());
+  text += ", \"model_sha256\": " + json_text(metadata.model_sha256);
+  text += ", \"strategy_sha256\": " + json_text(metadata.strategy_sha256) + ",\n \"files\": [";
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    text += (i ? ",\n  " : "\n  ") + ("{\"file\": " + json_text(files[i].name)) +
+            ", \"ranks\": " + json_list(files[i].ranks) + "}";
+  }
+  return text + "]}\n";
+}
+
+class Writer {
+ public:
+  Writer(const Plan& plan, const PlanMetadata& metadata, const DialectRow& dialect,
+         std::string folder)
+      : plan_(plan), metadata_(metadata), dialect_(dialect), folder_(std::move(folder)) {}
+
+  Result<DialectFiles> run(const std::string& model_folder) {
+    AUTOPAR_TRY(programs, RankPrograms::of(plan_, dialect_));
+    if (programs.classes().size() > kMostFiles) {
+      return input_error("the dialect " + std::string(dialect_.name) +
+                         " takes a file for each of " + std::to_string(programs.classes().size()) +
+                         " ranks, which is more than " + std::to_string(kMostFiles) +
+                         "; try fewer devices");
+    }
+    AUTOPAR_TRY(warnings, place_external_data(plan_.program, model_folder, folder_, kLinkBytes));
+    const bool one = programs.classes().size() == 1;
+    for (const std::vector<std::int64_t>& ranks : programs.classes()) {
+      AUTOPAR_TRY(program, programs.program(ranks[0]));
+      AUTOPAR_RETURN_IF_ERROR(write(program, one, ranks));
+    }
+    if (!one && files_.size() == 1) AUTOPAR_RETURN_IF_ERROR(rename_only());
+    const std::string manifest = stem() + ".json";
+    written_.add(path_of(manifest));
+    AUTOPAR_RETURN_IF_ERROR(write_file_atomically(
+        path_of(manifest), manifest_of(plan_, metadata_, dialect_.name, files_)));
+    written_.keep();
+    DialectFiles result;
+    for (const RankFile& file : files_) result.names.push_back(file.name);
+    result.names.push_back(manifest);
+    result.warnings = std::move(warnings);
+    warn_of_order(result.warnings);
+    return result;
+  }
+
+ private:
+  std::string stem() const { return "plan." + std::string(dialect_.name); }
+  std::string path_of(const std::string& name) const { return (fs::path(folder_) / name).string(); }
+
+  // Programs that differ only in slices with equal contents give equal files: one is kept.
+  Status write(const Graph& program, bool one, const std::vector<std::int64_t>& ranks) {
+    const std::string name =
+        stem() + (one ? std::string() : ".rank" + std::to_string(ranks[0])) + ".onnx";
+    const std::string path = path_of(name);
+    AUTOPAR_TRY(lean, lean_model_of(program));
+    describe(lean.proto);
+    register_dialect_schemas();
+    AUTOPAR_RETURN_IF_ERROR(check_onnx(lean.proto, path));
+    written_.add(path);
+    AUTOPAR_RETURN_IF_ERROR(write_model(lean, path));
+    AUTOPAR_TRY(file, open_file(path));
+    const auto [same, added] = file_of_.try_emplace(sha256_hex(file.bytes()), files_.size());
+    if (added) {
+      files_.push_back({name, ranks});
+      return Ok{};
+    }
+    std::error_code ignored;
+    fs::remove(path, ignored);
+    std::vector<std::int64_t>& all = files_[same->second].ranks;
+    all.insert(all.end(), ranks.begin(), ranks.end());
+    std::sort(all.begin(), all.end());
+    return Ok{};
+  }
+
+  Status rename_only() {
+    const std::string name = stem() + ".onnx";
+    std::error_code failed;
+    fs::rename(path_of(files_[0].name), path_of(name), failed);
+    if (failed) return input_error(path_of(name) + ": cannot be written: " + failed.message());
+    written_.add(path_of(name));
+    files_[0].name = name;
+    return Ok{};
+  }
+
+  void describe(onnx::ModelProto& model) const {
+    const auto add = [&](const char* key, const std::string& value) {
+      auto* entry = model.add_metadata_props();
+      entry->set_key(key);
+      entry->set_value(value);
+    };
+    add("autopar.version", metadata_.version);
+    add("autopar.dialect", dialect_.name);
+    add("autopar.io", json_io(plan_));
+    add("autopar.world_size", std::to_string(plan_.mesh.size()));
+    add("autopar.mesh", json_mesh(plan_.mesh, metadata_.tier_names));
+    add("autopar.model_sha256", metadata_.model_sha256);
+    add("autopar.strategy_sha256", metadata_.strategy_sha256);
+  }
+
+  void warn_of_order(std::vector<std::string>& warnings) const {
+    const std::int64_t count = unordered_collectives(plan_.program);
+    if (count == 0) return;
+    warnings.push_back(std::to_string(count) +
+                       " collectives do not depend by data on the one before, and " +
+                       dialect_.runtime + " has no inputs that order them: in " + stem() +
+                       " only their places in the file do, which are the same on every rank");
+  }
+
+  const Plan& plan_;
+  const PlanMetadata& metadata_;
+  const DialectRow& dialect_;
+  const std::string folder_;
+  Written written_;
+  std::vector<RankFile> files_;
+  std::map<std::string, std::size_t> file_of_;  // by the hash of its bytes
+};
+
+}  // namespace
+
+const DialectRow& row_of(Dialect dialect) { return rows()[static_cast<std::size_t>(dialect)]; }
+const char* name_of(Dialect dialect) { return row_of(dialect).name; }
+
+std::optional<Dialect> parse_dialect(const std::string& name) {
+  for (const DialectRow& row : rows()) {
+    if (name == row.name) return row.dialect;
+  }
+  return std::nullopt;
+}
+
+Result<DialectFiles> write_dialect(const Plan& plan, const PlanMetadata& metadata, Dialect dialect,
+                                   const std::string& folder, const std::string& model_folder) {
+  return Writer(plan, metadata, row_of(dialect), folder).run(model_folder);
+}
+
+}  // namespace autopar
