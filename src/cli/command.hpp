@@ -39,6 +39,7 @@ Run add_search(CLI::App& app, const CommonOptions& common);
 Run add_apply(CLI::App& app, const CommonOptions& common);
 Run add_price(CLI::App& app, const CommonOptions& common);
 Run add_run(CLI::App& app, const CommonOptions& common);
+Run add_export(CLI::App& app, const CommonOptions& common);
 Run add_show(CLI::App& app, const CommonOptions& common);
 Run add_solve(CLI::App& app, const CommonOptions& common);
 

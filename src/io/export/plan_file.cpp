@@ -171,6 +171,10 @@ Result<PlanFile> read_plan(const std::string& path) {
   Properties properties;
   for (const auto& entry : model.metadata_props()) properties[entry.key()] = entry.value();
   PlanFile file;
+  if (const auto dialect = properties.find("autopar.dialect"); dialect != properties.end()) {
+    return input_error(path + ": is a plan in the dialect " + dialect->second +
+                       ", for another runtime; read the plan.onnx beside it");
+  }
   AUTOPAR_TRY(version, property(properties, "autopar.version", path));
   AUTOPAR_RETURN_IF_ERROR(check_version(version, path));
   AUTOPAR_TRY(io_text, property(properties, "autopar.io", path));

@@ -1,8 +1,9 @@
 // ONNX Runtime: AllReduce, AllGather and AllToAll of the domain com.microsoft, which know only the
 // group of all ranks; the first only sums, the last works along dimension 0. What they lack is said
 // by them and a local reduction, exactly: ReduceScatter is AllToAll and a reduction of what came,
-// AllReduce by another operation is AllGather and that reduction. Source: ONNX Runtime,
-// core/graph/contrib_ops/collective_defs.cc.
+// AllReduce by another operation or of integers is AllGather and that reduction; int32 goes as
+// int64. Source: ONNX
+// Runtime, core/graph/contrib_ops/collective_defs.cc.
 #include <algorithm>
 #include <initializer_list>
 #include <utility>
@@ -36,7 +37,7 @@ class Writer {
       : n_(collective.places.group_size()), steps_(steps) {}
 
   void all_reduce(const std::string& reduce_op) {
-    if (reduce_op == "sum") {
+    if (reduce_op == "sum" && is_reduced(steps_.dtype())) {
       add("AllReduce", {}, steps_.shape());
       return;
     }
@@ -101,7 +102,6 @@ Status say_in_ort(const RankCollective& collective, Steps& steps) {
   };
   const Places& places = collective.places;
   const std::string reduce_op = op.string_attribute("reduce_op", "sum");
-  const bool sums = op.type == "AllReduce" && reduce_op == "sum";
   if (!places.is_world()) {
     return refuse("it runs in groups of " + std::to_string(places.group_size()) +
                       " ranks, com.microsoft's collectives only among all",
@@ -110,10 +110,11 @@ Status say_in_ort(const RankCollective& collective, Steps& steps) {
   if (!places.in_order() && op.type != "AllReduce") {
     return refuse("its group is not in the order of the ranks", "--mesh with one axis");
   }
-  if (!(sums ? is_reduced(steps.dtype()) : is_moved(steps.dtype()))) {
-    return refuse(std::string("com.microsoft::") + (sums ? "AllReduce" : "AllGather and AllToAll") +
-                      " do not take " + name_of(steps.dtype()) + ", but float32, float16, float64" +
-                      (sums ? "" : ", int64 and bool"),
+  const DType dtype = steps.dtype();
+  if (dtype == DType::kInt32) steps.cast(DType::kInt64);
+  if (!is_moved(steps.dtype())) {
+    return refuse(std::string("com.microsoft's collectives do not take ") + name_of(dtype) +
+                      ", but float32, float16, float64, int32, int64 and bool",
                   "a cast in the model, or a strategy that does not split that tensor");
   }
   Writer writer(collective, steps);
@@ -128,6 +129,7 @@ Status say_in_ort(const RankCollective& collective, Steps& steps) {
   } else {
     return refuse("com.microsoft has nothing like it", "--dialect trt");
   }
+  steps.cast(dtype);
   return Ok{};
 }
 

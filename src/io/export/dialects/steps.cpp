@@ -3,6 +3,8 @@
 #include <numeric>
 #include <utility>
 
+#include "io/import/proto_tensor.hpp"
+
 namespace autopar {
 
 Steps::Steps(Graph& program, Names& value_names, Names& op_names, const Op& collective)
@@ -33,6 +35,12 @@ void Steps::reshape(const Shape& to) {
   // A target of 0 means the input's own extent there, unless it is said otherwise.
   add("/reshape", "Reshape", {ints("/shape", to)}, {{"allowzero", std::int64_t{1}}}, to);
   if (program_.opset < 14) program_.ops.back().attributes.clear();
+}
+
+void Steps::cast(DType to) {
+  if (to == dtype()) return;
+  add("/cast", "Cast", {}, {{"to", std::int64_t{onnx_dtype_of(to)}}}, shape());
+  program_.value(at_).dtype = to;
 }
 
 void Steps::move_dimension(std::int64_t from, std::int64_t to) {

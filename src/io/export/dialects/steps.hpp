@@ -22,6 +22,7 @@ class Steps {
                 std::map<std::string, Attribute> attributes, Shape output);
   void transpose(const std::vector<std::int64_t>& perm);  // nothing where it moves nothing
   void reshape(const Shape& shape);                       // nothing where it changes nothing
+  void cast(DType to);                                    // nothing where it is that already
   // Dimension `from` becomes dimension `to`, the others keep their order.
   void move_dimension(std::int64_t from, std::int64_t to);
   // Part `position` of `parts` equal ones.

@@ -11,9 +11,9 @@
 namespace autopar {
 namespace {
 
-// TensorRT's types among those that NCCL sends.
-constexpr std::array kTypes = {DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kInt8,
-                               DType::kUInt8,   DType::kInt32,   DType::kInt64};
+// TensorRT's types among those that NCCL sends; of uint8 it has only inputs and outputs.
+constexpr std::array kTypes = {DType::kFloat32, DType::kFloat16, DType::kBFloat16,
+                               DType::kInt8,    DType::kInt32,   DType::kInt64};
 
 void exchange(const RankCollective& collective, const char* operation, const std::string& reduce_op,
               std::int64_t root, Steps& steps) {
@@ -74,10 +74,13 @@ Status say_in_trt(const RankCollective& collective, Steps& steps) {
   const auto refuse = [&](const std::string& reason, const std::string& hint) {
     return why_not("trt", op, reason, hint);
   };
+  // NCCL has no bool: as numbers, of which 0 is false.
+  const DType dtype = steps.dtype();
+  if (dtype == DType::kBool) steps.cast(DType::kInt32);
   if (!trt_exchanges(steps.dtype())) {
     return refuse(std::string("TensorRT does not exchange ") + name_of(steps.dtype()),
                   "a cast in the model to a type that it does (float32, float16, bfloat16, int8, "
-                  "uint8, int32, int64), or a strategy that does not split that tensor");
+                  "int32, int64), or a strategy that does not split that tensor");
   }
   const std::string reduce_op = op.string_attribute("reduce_op", "sum");
   if (op.type == "AllReduce") {
@@ -98,6 +101,7 @@ Status say_in_trt(const RankCollective& collective, Steps& steps) {
   } else {
     return refuse("DistCollective has nothing like it", "a plan without stages (one program)");
   }
+  steps.cast(dtype);
   return Ok{};
 }
 

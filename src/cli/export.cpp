@@ -1,0 +1,55 @@
+// autopar export: a plan that is there, in the words of another runtime.
+#include "autopar/export.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <filesystem>
+#include <iostream>
+#include <memory>
+
+#include "cli/command.hpp"
+
+namespace autopar::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+struct ExportOptions {
+  std::string plan;
+  std::string dialect;
+  std::string output_folder;
+};
+
+Result<int> run(const ExportOptions& options, const CommonOptions& common) {
+  fs::path plan = options.plan;
+  if (fs::is_directory(plan)) plan /= "plan.onnx";
+  AUTOPAR_TRY(file, read_plan(plan.string()));
+  const fs::path own = plan.has_parent_path() ? plan.parent_path() : fs::path(".");
+  const fs::path folder = options.output_folder.empty() ? own : fs::path(options.output_folder);
+  AUTOPAR_TRY(written, write_dialect(file.plan, file.metadata, *parse_dialect(options.dialect),
+                                     folder.string(), own.string()));
+  for (const std::string& warning : written.warnings) spdlog::warn("warning: {}", warning);
+  if (common.quiet) return 0;
+  std::cout << "wrote " << folder.string() << "/:";
+  for (const std::string& name : written.names) {
+    std::cout << (name == written.names.front() ? " " : ", ") << name;
+  }
+  std::cout << "\n";
+  return 0;
+}
+
+}  // namespace
+
+Run add_export(CLI::App& app, const CommonOptions& common) {
+  auto options = std::make_shared<ExportOptions>();
+  app.add_option("PLAN", options->plan, "folder of a plan, or plan.onnx")->required();
+  app.add_option("--dialect", options->dialect,
+                 "trt (TensorRT's DistCollective), ort (com.microsoft, only among all ranks)")
+      ->required()
+      ->check(CLI::IsMember({"trt", "ort"}));
+  app.add_option("-o,--output", options->output_folder, "folder (default: that of the plan)");
+  return [options, &common] { return run(*options, common); };
+}
+
+}  // namespace autopar::cli
