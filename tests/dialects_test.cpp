@@ -167,7 +167,9 @@ TEST_CASE("what a dialect cannot say is refused with the reason", "[dialects]") 
   refused(halves, Dialect::kOrt, "do not take bfloat16");
   CHECK(said(halves, Dialect::kTrt) == "DistCollective:all_reduce@0123/-1");
   for (Dialect dialect : {Dialect::kTrt, Dialect::kOrt}) {
-    refused({"Send", {}}, dialect, "nothing like it");
+    for (const char* type : {"Send", "Recv"}) {
+      refused({type, {}, {0, 1}, 2}, dialect, "has no messages between two ranks");
+    }
   }
   refused({"Broadcast", {{"root", zero}}, {0, 1, 2, 3}, 2}, Dialect::kTrt,
           "a root is only certain");

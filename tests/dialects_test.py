@@ -307,6 +307,74 @@ def test_refused(folder, model):
     run("search", model, "--cluster", machine, "--dialect", "tensorflow", code=2)
 
 
+def session_of(model):
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    return ort.InferenceSession(model if isinstance(model, str) else model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def check_bodies(functions, opset):
+    """In groups of one rank a body gives what the collective would; in larger ones the shape, and the numbers of equal ranks."""
+    random, n = np.random.default_rng(7), 0
+    for function in functions.values():
+        for size in (1, 2, 4):
+            for a in range(2):
+                for b in range(2):
+                    # Attributes of nodes that the file has no node of are not among the function's.
+                    values = {"axis": a, "split_axis": a, "concat_axis": b, "group_size": size, "groups": list(range(size)), "seq": 0,
+                              "mesh_axes": ["t0"], "reduce_op": "sum", "root": 0}
+                    node = helper.make_node(function.name, ["x", "x"][:len(function.input)], ["y"], domain="ai.autopar",
+                                            **{k: v for k, v in values.items() if k in function.attribute})
+                    x = random.standard_normal((8, 12)).astype(np.float32)
+                    info = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, x.shape)
+                    graph = helper.make_graph([node], "one", [info], [onnx.ValueInfoProto(name="y")])
+                    model = helper.make_model(graph, functions=[function], ir_version=10,
+                                              opset_imports=[helper.make_opsetid("", opset), helper.make_opsetid("ai.autopar", 1)])
+                    y, = session_of(model).run(None, {"x": x})
+                    first = np.split(x, size, a)[0]
+                    expected = {"AllGather": np.concatenate([x] * size, a), "ReduceScatter": first, "ShardSlice": first,
+                                "AllToAll": np.concatenate([first] * size, b)}.get(function.name, x)
+                    assert size > 1 or np.array_equal(expected, x)
+                    assert np.array_equal(y, expected), (function.name, size, a, b)
+                    n += 1
+    print(f"bodies of {sorted(functions)}: {n} calls")
+
+
+def test_fallback(folder, model):
+    """Plans with bodies for the collectives load in a runtime that knows none of them; `autopar run` does not take the bodies."""
+    functions = {}
+    plans = {"whole": ((1,), {}), "sums": ((4,), {"down": {"assignment": {"t0": "k"}}}),
+             "columns": ((4,), {"up": {"in_strategy": [[1, 1], [1, 4]]}}),
+             "both": ((2, 2), {"up": {"assignment": {"t1": "n"}}, "down": {"assignment": {"t1": "m", "t0": "k"}}})}
+    feeds, expected = data_of(model)
+    for name, (tiers, ops) in plans.items():
+        pin, out = folder / f"{name}.json", folder / f"fallback_{name}"
+        mesh = [{"name": f"t{i}", "size": n} for i, n in enumerate(tiers)][::-1]
+        pin.write_text(json.dumps({"format": "autopar-strategy", "version": 1, "mesh": mesh, "ops": ops}))
+        done = run("apply", model, "--cluster", cluster(folder, *tiers, **SLOW), "-o", out, "--strategy", pin, "--fill", "replicate", "--fallback-functions")
+        assert "WRONG RESULTS on more than one rank" in done.stderr, done.stderr
+        path = out / "plan.onnx"
+        plan = onnx.load(path)
+        assert "WRONG on more than one rank" in {p.key: p.value for p in plan.metadata_props}["autopar.fallback_functions"]
+        used = {n.op_type for n in plan.graph.node if n.domain == "ai.autopar"}
+        assert {f.name for f in plan.functions} == used and bool(used) == (name != "whole"), (name, used)
+        onnx.checker.check_model(str(path), full_check=True)
+        onnx.shape_inference.infer_shapes(plan, strict_mode=True, data_prop=True)
+        session = session_of(str(path))
+        io = json.loads({p.key: p.value for p in plan.metadata_props}["autopar.io"])
+        outputs = session.run(None, {k: slice_of(io[k], 0, v) for k, v in feeds.items()})
+        for declared, found in zip(session.get_outputs(), outputs):
+            assert list(found.shape) == declared.shape == list(slice_of(io[declared.name], 0, expected[declared.name]).shape), declared.name
+            assert name != "whole" or np.allclose(found, expected[declared.name], rtol=1e-4, atol=1e-5), declared.name
+        # The kernels win: with the bodies the sums would be wrong.
+        right = all(np.allclose(f, slice_of(io[d.name], 0, expected[d.name]), rtol=1e-3, atol=1e-4) for d, f in zip(session.get_outputs(), outputs))
+        assert right == (name == "whole") or name == "columns", name
+        assert run("run", out).stdout.splitlines()[-1] == "PASSED"
+        functions.update({f.name: f for f in plan.functions})
+    assert set(functions) >= {"AllReduce", "AllGather", "ReduceScatter", "AllToAll", "ShardSlice"}, set(functions)
+    check_bodies(functions, 17)
+
+
 def test_shared(folder):
     for name in ("tiny_llama", "tiny_bert", "tiny_moe_gather", "tiny_train_llama_adamw"):
         model = SHARED / f"{name}.onnx"
@@ -328,6 +396,7 @@ def main():
         test_random(folder, model)
         test_one_file(folder, model)
         test_refused(folder, model)
+        test_fallback(folder, model)
         if SHARED.exists():
             test_shared(folder)
         else:

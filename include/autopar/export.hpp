@@ -19,6 +19,9 @@ struct PlanMetadata {
   std::string model_sha256;
   std::string strategy_sha256;
   std::vector<std::string> tier_names;  // of the cluster, innermost first; Axis::tier is an index
+  // Written with bodies for the ops of ai.autopar, so that any runtime loads it: wrong on more than
+  // one rank, and marked so.
+  bool fallback_functions = false;
 };
 
 // Writes plan.onnx: IR version 10, the graph's opset, `ai.autopar` version 1, a static local shape

@@ -21,6 +21,9 @@ void add_export_options(CLI::App& app, PlanOptions& options) {
                  "write the plan for another runtime too: trt (TensorRT's DistCollective), ort "
                  "(com.microsoft, only among all ranks); may be repeated")
       ->check(CLI::IsMember({"trt", "ort"}));
+  app.add_flag("--fallback-functions", options.fallback_functions,
+               "give the collectives in plan.onnx bodies, so that any runtime loads it; wrong on "
+               "more than one rank");
 }
 
 std::string output_folder(const PlanOptions& options) {
@@ -205,11 +208,17 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
   auto baselines = beside(request, [&] { return run_baselines(request, outcome); });
   OutputFolder files(folder);
   AUTOPAR_RETURN_IF_ERROR(files.make());
-  const PlanMetadata metadata = metadata_of(request, inputs, *strategy);
+  PlanMetadata metadata = metadata_of(request, inputs, *strategy);
+  metadata.fallback_functions = options.fallback_functions;
   const std::string data_folder = model_folder.empty() ? "." : model_folder;
   AUTOPAR_TRY(plan_warnings, write_plan(plan, metadata, files.add("plan.onnx"), data_folder));
   AUTOPAR_RETURN_IF_ERROR(write_file_atomically(files.add("strategy.json"), *strategy));
   report.warnings.insert(report.warnings.end(), plan_warnings.begin(), plan_warnings.end());
+  if (options.fallback_functions) {
+    report.warnings.push_back(
+        "plan.onnx HAS FALLBACK FUNCTIONS: a runtime without kernels for "
+        "ai.autopar loads it, and computes WRONG RESULTS on more than one rank");
+  }
   AUTOPAR_TRY(more, write_dialects(plan, metadata, options, data_folder, files, report));
   clock.end("write");
   report.baselines = baselines.get();

@@ -7,6 +7,7 @@
 
 #include "autopar/export.hpp"
 #include "io/export/external_data.hpp"
+#include "io/export/fallback.hpp"
 #include "io/export/model_proto.hpp"
 #include "io/files/json.hpp"
 
@@ -158,6 +159,7 @@ Result<std::vector<std::string>> write_plan(const Plan& plan, const PlanMetadata
   add("autopar.mesh", json_mesh(plan.mesh, metadata.tier_names));
   add("autopar.model_sha256", metadata.model_sha256);
   add("autopar.strategy_sha256", metadata.strategy_sha256);
+  if (metadata.fallback_functions) add_fallback_functions(model);
   AUTOPAR_RETURN_IF_ERROR(check_onnx(model, path));
   AUTOPAR_TRY(warnings,
               place_external_data(plan.program, model_folder, folder_of(path), kLinkBytes));
@@ -184,6 +186,7 @@ Result<PlanFile> read_plan(const std::string& path) {
   file.metadata.version = version;
   file.metadata.model_sha256 = properties["autopar.model_sha256"];
   file.metadata.strategy_sha256 = properties["autopar.strategy_sha256"];
+  file.metadata.fallback_functions = properties.count("autopar.fallback_functions") != 0;
 
   const std::string where = path + ": metadata_props autopar.";
   AUTOPAR_TRY(mesh_document, parse_json(mesh_text, where + "mesh"));

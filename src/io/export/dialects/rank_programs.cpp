@@ -9,6 +9,7 @@ namespace autopar {
 namespace {
 
 bool is_collective(const Op& op) { return op.domain == "ai.autopar"; }
+bool is_message(const Op& op) { return op.type == "Send" || op.type == "Recv"; }
 bool is_slice(const Op& op) { return is_collective(op) && op.type == "ShardSlice"; }
 
 // Part `position` of `parts` equal ones along `axis`.
@@ -140,6 +141,11 @@ Status RankPrograms::look() {
   bool among_all = true;
   for (const Op& op : program.ops) {
     if (!is_collective(op)) continue;
+    if (is_message(op)) {
+      return why_not(dialect_->name, op,
+                     dialect_->runtime + std::string(" has no messages between two ranks"),
+                     "a plan without stages");
+    }
     AUTOPAR_TRY(places, places_.of(op));
     among_all = among_all && places->is_world();
     add(is_slice(op) ? of_positions : of_groups, places);

@@ -99,7 +99,7 @@ Status say_in_trt(const RankCollective& collective, Steps& steps) {
     }
     exchange(collective, "broadcast", "none", op.int_attribute("root", 0), steps);
   } else {
-    return refuse("DistCollective has nothing like it", "a plan without stages (one program)");
+    return refuse("DistCollective has nothing like it", "another strategy");
   }
   steps.cast(dtype);
   return Ok{};
