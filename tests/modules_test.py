@@ -36,6 +36,8 @@ THIRD_PARTY = {
     "google/protobuf/": {"io"},
     "onnx/": {"io"},
     "onnxruntime": {"exec"},
+    "nccl.h": {"exec"},
+    "cuda": {"exec"},
     "mpi.h": {"exec"},
     "nlohmann/": {"io", "report", "cli"},
     "zip.h": {"io"},
