@@ -28,7 +28,7 @@ const char* const kReduceOps[] = {"sum", "max", "min", "prod", "avg"};
 const std::vector<GroupPartition> kPartitions = {
     {{0, 1, 2, 3}, 4}, {{2, 0, 3, 1}, 4}, {{0, 1, 2, 3}, 2}, {{0, 2, 1, 3}, 2}, {{3, 0, 2, 1}, 2}};
 
-std::size_t bytes_in(const Shape& shape, DType dtype) { return bytes_of(shape, dtype); }
+std::size_t bytes_in(const Shape& shape, DType dtype) { return buffer_bytes(shape, dtype); }
 
 // A call as a rank gets it, of a partition.
 CollectiveCall call_of(CollectiveKind kind, const GroupPartition& partition, int rank,

@@ -107,7 +107,7 @@ Status NcclCommunicator::run(const CollectiveCall& call, const void* input, void
     AUTOPAR_RETURN_IF_ERROR(gpu_.make_current());
     // A Send of before may have failed since.
     if (auto arrived = messages_->all_arrived(); !arrived) return arrived.error();
-    if (bytes_of(call.output_shape, call.dtype) == 0) return Ok{};
+    if (buffer_bytes(call.output_shape, call.dtype) == 0) return Ok{};
     if (is_message(call.kind)) return run_message(call, input, output);
     if (call.stream == nullptr) {
       return needs_widening(call) ? run_widened(call, input, output)
@@ -123,8 +123,8 @@ Status NcclCommunicator::run(const CollectiveCall& call, const void* input, void
 // rank that never comes could not be noticed.
 Status NcclCommunicator::run_in_host_memory(const CollectiveCall& call, const void* input,
                                             void* output) {
-  const std::size_t input_bytes = bytes_of(call.input_shape, call.dtype);
-  const std::size_t output_bytes = bytes_of(call.output_shape, call.dtype);
+  const std::size_t input_bytes = buffer_bytes(call.input_shape, call.dtype);
+  const std::size_t output_bytes = buffer_bytes(call.output_shape, call.dtype);
   if (call.group.size() == 1) {
     std::memcpy(output, input, output_bytes);
   } else {
@@ -166,8 +166,8 @@ Status NcclCommunicator::run_widened(const CollectiveCall& call, const void* inp
 Status NcclCommunicator::run_widened_from_device(const CollectiveCall& call, const void* input,
                                                  void* output) {
   const auto stream = static_cast<cudaStream_t>(call.stream);
-  std::string host_input(bytes_of(call.input_shape, call.dtype), '\0');
-  std::string host_output(bytes_of(call.output_shape, call.dtype), '\0');
+  std::string host_input(buffer_bytes(call.input_shape, call.dtype), '\0');
+  std::string host_output(buffer_bytes(call.output_shape, call.dtype), '\0');
   AUTOPAR_RETURN_IF_ERROR(
       gpu_.copy(host_input.data(), input, host_input.size(), cudaMemcpyDeviceToHost, stream));
   AUTOPAR_RETURN_IF_ERROR(finish(nullptr, stream));
@@ -180,7 +180,7 @@ Status NcclCommunicator::run_widened_from_device(const CollectiveCall& call, con
 Status NcclCommunicator::run_on_device(const CollectiveCall& call, const void* input, void* output,
                                        cudaStream_t stream) {
   if (call.group.size() == 1) {
-    AUTOPAR_RETURN_IF_ERROR(gpu_.copy(output, input, bytes_of(call.output_shape, call.dtype),
+    AUTOPAR_RETURN_IF_ERROR(gpu_.copy(output, input, buffer_bytes(call.output_shape, call.dtype),
                                       cudaMemcpyDeviceToDevice, stream));
     return finish(nullptr, stream);
   }
@@ -205,7 +205,7 @@ Result<ncclComm_t> NcclCommunicator::comm_of_pair(const CollectiveCall& call, in
 Status NcclCommunicator::run_message(const CollectiveCall& call, const void* input, void* output) {
   const bool on_device = call.stream != nullptr;
   const auto stream = on_device ? static_cast<cudaStream_t>(call.stream) : stream_;
-  const std::size_t bytes = bytes_of(call.output_shape, call.dtype);
+  const std::size_t bytes = buffer_bytes(call.output_shape, call.dtype);
   if (call.kind == CollectiveKind::kSend) {
     AUTOPAR_TRY(comm, comm_of_pair(call, 0));
     if (comm != nullptr) {

@@ -195,7 +195,7 @@ Result<Waited> all_to_all(const Issuer& with, const Call& call, const void* inpu
 }
 
 Result<Waited> broadcast(const Issuer& with, const Call& call, const void* input, void* output) {
-  const std::size_t bytes = bytes_of(call.of.input_shape, call.of.dtype);
+  const std::size_t bytes = buffer_bytes(call.of.input_shape, call.of.dtype);
   return with.comms.settle(call.comm,
                            with.libraries.nccl.broadcast(input, output, bytes, kBytes, call.of.root,
                                                          call.comm, call.stream));
@@ -205,7 +205,7 @@ Result<Waited> broadcast(const Issuer& with, const Call& call, const void* input
 
 bool reduces(DType dtype) { return type_of(dtype).has_value(); }
 
-std::size_t bytes_of(const Shape& shape, DType dtype) {
+std::size_t buffer_bytes(const Shape& shape, DType dtype) {
   return static_cast<std::size_t>(element_count(shape)) * static_cast<std::size_t>(size_of(dtype));
 }
 

@@ -29,11 +29,9 @@ struct Issuer {
 Result<Waited> issue(const Issuer& issuer, const CollectiveCall& call, ncclComm_t comm,
                      const void* input, void* output, cudaStream_t stream);
 
-// The type that NCCL reduces; bool as bytes, of which sum, max and avg are the largest and prod and
-// min the smallest. Nothing for 16-bit integers.
+// Whether NCCL reduces the type, bool as bytes. It does not reduce 16-bit integers.
 bool reduces(DType dtype);
 
-// "AllReduce 'layer1/out' (...)" is the call's text; these are for data that is not reduced.
-std::size_t bytes_of(const Shape& shape, DType dtype);
+std::size_t buffer_bytes(const Shape& shape, DType dtype);
 
 }  // namespace autopar
