@@ -74,7 +74,7 @@ Status NcclCommunicator::open() {
 // Communicators go before the memory: cudaFree waits for what is still on the device.
 NcclCommunicator::~NcclCommunicator() {
   static_cast<void>(gpu_.make_current());
-  if (messages_ && !stop_.is_set()) {
+  if (messages_ && !stop_.is_set_anywhere()) {
     const auto waited = wait_until([&] { return messages_->all_arrived(); }, world_.timeout, stop_);
     if (!waited || *waited != Waited::kDone) stop_.set("a message did not arrive");
   }

@@ -18,6 +18,7 @@ struct Way {
 };
 constexpr Way kWays[] = {
     {"mpi", join_mpi},
+    {"nccl", join_nccl},
 };
 
 // One output of one rank on its way to rank 0.
