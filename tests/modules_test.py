@@ -29,7 +29,7 @@ MAY_USE = {
 }
 
 # Public headers that are not named like their module.
-HEADER_OF = {"sha256": "support", "memory": "strategy", "mindspore": "cost", "problem": "search", "import": "io", "export": "io", "files": "io", "npz": "io", "iopddl": "io"}
+HEADER_OF = {"sha256": "support", "memory": "strategy", "mindspore": "cost", "problem": "search", "import": "io", "export": "io", "files": "io", "npz": "io", "iopddl": "io", "timeline": "exec", "calibrate": "exec"}
 
 # Header prefix -> the modules that may include it.
 THIRD_PARTY = {
