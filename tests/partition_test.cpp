@@ -343,7 +343,16 @@ TEST_CASE("a damaged plan is refused", "[partition]") {
   refused([](Plan&, Op& a, Op&) { a.attributes.erase("groups"); }, "groups");
   refused([](Plan&, Op& a, Op& b) { b.attributes["seq"] = a.attributes["seq"]; }, "seq");
   refused([](Plan&, Op& a, Op&) { a.type = "AllMix"; }, "is not an op of this domain");
-  refused([](Plan&, Op& a, Op&) { a.attributes.erase("mesh_axes"); }, "names no mesh axes");
+  refused([](Plan&, Op& a, Op&) { a.attributes["mesh_axes"] = std::vector<std::string>{"pod"}; },
+          "is not one of the mesh");
+  refused(
+      [&](Plan&, Op& a, Op&) {
+        a.attributes.erase("mesh_axes");
+        Ints groups = a.ints_attribute("groups");
+        groups[0] = groups[1];
+        a.attributes["groups"] = groups;
+      },
+      "every rank must be in exactly one group");
   refused([](Plan& p, Op& a, Op&) { p.program.value(a.outputs[0]).shape[0] *= 2; }, "gives");
   refused([](Plan& p, Op&, Op&) { p.inputs[0].spec = replicated(2); }, "input 0 'X'");
   refused([](Plan& p, Op&, Op&) { p.inputs[0].name = "Q"; }, "input 0 'Q' is called 'X'");

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,6 +23,11 @@ struct PlanMetadata {
   // Written with bodies for the ops of ai.autopar, so that any runtime loads it: wrong on more than
   // one rank, and marked so.
   bool fallback_functions = false;
+  // Of one of several programs: its number among them, the global ranks that run it in the order
+  // of the mesh, how many ranks there are in all. A plan that is alone has none of the three.
+  std::int64_t stage = -1;
+  std::vector<std::int64_t> ranks = {};
+  std::int64_t world_size = 0;
 };
 
 // Writes plan.onnx: IR version 10, the graph's opset, `ai.autopar` version 1, a static local shape
@@ -40,11 +46,31 @@ Result<std::vector<std::string>> write_plan(const Plan& plan, const PlanMetadata
 struct PlanFile {
   Plan plan;
   PlanMetadata metadata;
-  std::int64_t world_size = 1;
+  std::int64_t world_size = 1;  // of all programs together
+  // That run it, in the mesh's order: 0, 1, ... where it is alone.
+  std::vector<std::int64_t> ranks = {};
+  std::string path = {};
+  // Written by hand: `plan` is the file's graph normalised and completed. What runs is not the file
+  // but what write_plan(plan, metadata, ..., folder of the file) makes of it.
+  bool by_hand = false;
+  std::vector<std::string> warnings = {};  // what was completed, and those of the import
 };
 // Errors: not a plan, written by a later minor version of autopar, another version of the ops of
-// ai.autopar, metadata that is missing or contradicts the program.
+// ai.autopar, metadata that is missing or contradicts the program. Of one of several programs only
+// what it says itself is checked.
 Result<PlanFile> read_plan(const std::string& path);
+
+// All programs of a run, their order proven (prove_order): of a folder `plan.onnx`, or
+// `plan.stage0.onnx`, `plan.stage1.onnx`, ...; or a file. A file without the metadata of a plan may
+// be a model with collectives of ai.autopar that somebody wrote into it: it is imported as
+// import_model does (`dims` as there) and completed as complete_collectives does. Its ranks are
+// those that its groups list, its mesh one axis "ranks", and its inputs and outputs lie whole on
+// every rank, unless metadata_props say otherwise (autopar.world_size, .mesh, .io, .ranks, .stage).
+// A folder's files are all plans or all by hand.
+Result<std::vector<PlanFile>> read_programs(const std::string& path,
+                                            const std::map<std::string, std::int64_t>& dims = {});
+// Of programs that were read, as prove_order takes them.
+std::vector<ProgramOnRanks> programs_of(const std::vector<PlanFile>& files);
 
 // Other runtimes' words for the collectives of ai.autopar.
 enum class Dialect : std::uint8_t {

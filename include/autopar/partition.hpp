@@ -64,11 +64,24 @@ struct ProgramOnRanks {
 // collectives), runs of collectives over the same groups counting once.
 Status prove_order(const std::vector<ProgramOnRanks>& programs, std::int64_t world_size);
 
+// Fills in what a program that was written by hand may leave out of its collectives: group_size of
+// messages, root, reduce_op, tag; axes counted from the end; `seq` in the order of the ops; inputs
+// that make each wait for the one before; mesh_axes that the mesh does not have are dropped, since
+// groups say all. Returns warnings: what was not told. Errors: an op without groups or axis; `seq`
+// that contradicts the order of the ops.
+Result<std::vector<std::string>> complete_collectives(Graph& program, const Mesh& mesh);
+// One more than the largest rank in groups; 0 where no op has groups.
+std::int64_t listed_ranks(const Graph& program);
+
 // The output shape of an op of ai.autopar, given the shape of its first input (Recv: has none).
 // `op` needs its attributes for sizes and axes only. Errors: attributes that do not fit the shape.
 Result<Shape> collective_output_shape(const Op& op, std::int64_t group_size, const Shape& input);
 
-// What a collective of a lowered program does, read back from its attributes.
+// What a collective of a lowered program does, read back from its attributes. All ops have `groups`
+// (IntList), `group_size` and `seq`. Those of Send and Recv are pairs, a sender and its receiver;
+// a rank that is in no pair as sender (receiver) takes no part, and Recv gives it zeros. Send has
+// one tensor as input and gives it back; Recv has `shape` and `dtype` (ONNX's number) instead. Both
+// may have `tag` (0), which must be the same at both ends. Further inputs only order an op.
 struct ProgramCollective {
   OpId op;
   Collective collective;  // axes resolved against the mesh; none where the op names none

@@ -15,8 +15,6 @@
 #include "autopar/report.hpp"
 #include "autopar/sha256.hpp"
 #include "cli/command.hpp"
-#include "cli/run_table.hpp"
-#include "cli/timeline_json.hpp"
 
 namespace autopar::cli {
 
@@ -34,14 +32,6 @@ struct RunOptions {
   double timeout = RunRequest{}.timeout;
   int steps = RunRequest{}.steps;
   std::string updates = RunRequest{}.updates;
-  int repeat = RunRequest{}.repeat;
-  std::string profile;  // file of the timeline; empty: none
-};
-
-// What is to be run, and what was said of it before.
-struct Job {
-  RunRequest request;
-  std::optional<Prediction> prediction;  // rank 0 only
 };
 
 // The model that the plan was made of: --model, or where report.json beside the plan says it is.
@@ -138,42 +128,28 @@ std::string scientific(double value) {
   return text;
 }
 
-std::string table_of(const RunReport& report, const Job& job) {
+std::string table_of(const RunReport& report) {
   TextTable outputs{{{"output", "largest error", "relative", ""}}, {false, true, true, false}};
   for (const OutputComparison& o : report.outputs) {
     outputs.rows.push_back(
         {o.name, scientific(o.max_absolute_error), scientific(o.max_relative_error),
          o.matches ? "ok" : "WRONG" + (o.problem.empty() ? "" : ": " + o.problem)});
   }
-  const bool repeated = job.request.repeat > 0;
   TextTable times{{{"time by kind", "", "calls/rank", "time/rank", "sent/rank"}},
-                  {false, false, true, true, true, true, true}};
-  if (repeated) times.rows[0].insert(times.rows[0].end(), {"minimum", "mean"});
+                  {false, false, true, true, true}};
   for (const TimedKind& t : report.times) {
     times.rows.push_back({t.kind, t.collective ? "collective" : "local", std::to_string(t.count),
                           format_seconds(t.seconds), t.collective ? format_bytes(t.bytes) : ""});
-    if (!repeated) continue;
-    times.rows.back().push_back(format_seconds(t.spread.minimum));
-    times.rows.back().push_back(format_seconds(t.spread.mean));
   }
-  std::string text = to_text(outputs) + "\n" + to_text(times) + "\n";
-  if (repeated) text += rank_table(report) + "\n";
-  if (job.prediction) {
-    text += prediction_table(*job.prediction, report, job.request.steps) + "\n";
-  }
-  text += "  " + std::to_string(report.ranks) + " ranks: " + format_seconds(report.wall);
-  if (repeated) {
-    text += " (median of " + std::to_string(report.timed_runs) + " runs; minimum " +
-            format_seconds(report.wall_spread.minimum) + ", mean " +
-            format_seconds(report.wall_spread.mean) + ")";
-  }
+  std::string text = to_text(outputs) + "\n" + to_text(times) + "\n  " +
+                     std::to_string(report.ranks) + " ranks: " + format_seconds(report.wall);
   if (report.reference_wall > 0) {
     text += ", unsharded model: " + format_seconds(report.reference_wall);
   }
   return text + "\n";
 }
 
-std::string json_of(const RunReport& report, const Job& job) {
+std::string json_of(const RunReport& report) {
   nlohmann::ordered_json j = {{"format", "autopar-run"},
                               {"version", 1},
                               {"ranks", report.ranks},
@@ -194,13 +170,6 @@ std::string json_of(const RunReport& report, const Job& job) {
                           {"calls_per_rank", t.count},
                           {"seconds_per_rank", t.seconds},
                           {"sent_bytes_per_rank", t.bytes}});
-    if (job.request.repeat > 0) j["times"].back()["seconds_per_run"] = spread_json(t.spread);
-  }
-  j["rank_times"] = rank_json(report);
-  j["timed_runs"] = report.timed_runs;
-  if (job.request.repeat > 0) j["wall_seconds_per_run"] = spread_json(report.wall_spread);
-  if (job.prediction) {
-    j["prediction"] = prediction_json(*job.prediction, report, job.request.steps);
   }
   j["warnings"] = report.warnings;
   j["wall_seconds"] = report.wall;
@@ -223,13 +192,12 @@ Result<std::vector<GroupPartition>> partitions_of(const Plan& plan) {
 }
 
 // What every rank has to know. The unsharded model is rank 0's alone.
-Result<Job> job_of(const RunOptions& options, const CommonOptions& common, bool is_first,
-                   ReferenceModel& reference) {
+Result<RunRequest> request_of(const RunOptions& options, const CommonOptions& common, bool is_first,
+                              ReferenceModel& reference) {
   fs::path plan = options.plan;
   if (fs::is_directory(plan)) plan /= "plan.onnx";
   AUTOPAR_TRY(file, read_plan(plan.string()));
-  Job job;
-  RunRequest& request = job.request;
+  RunRequest request;
   RunProgram program;
   program.path = plan.string();
   AUTOPAR_TRY(bytes, read_file(program.path));
@@ -244,15 +212,12 @@ Result<Job> job_of(const RunOptions& options, const CommonOptions& common, bool 
   request.seed = common.seed;
   request.threads = common.threads > 1 ? common.threads : 0;
   request.steps = options.steps;
-  request.repeat = options.repeat;
-  request.timeline = !options.profile.empty();
   request.updates = options.updates;
   request.rtol = options.rtol;
   request.atol = options.atol;
   request.timeout = options.timeout;
   AUTOPAR_RETURN_IF_ERROR(add_data(options.data, request));
-  if (!is_first) return job;
-  job.prediction = read_prediction(plan.parent_path().string(), file.metadata.strategy_sha256);
+  if (!is_first) return request;
   const auto model = model_of(options, plan, file.metadata.model_sha256);
   if (model) {
     AUTOPAR_RETURN_IF_ERROR(reference.prepare(*model));
@@ -260,18 +225,12 @@ Result<Job> job_of(const RunOptions& options, const CommonOptions& common, bool 
   } else if (request.expected.empty() || !options.model.empty()) {
     return model.error();
   }
-  return job;
+  return request;
 }
 
-Result<int> print(const RunReport& report, const Job& job, const RunOptions& options,
-                  const CommonOptions& common) {
+int print(const RunReport& report, const CommonOptions& common) {
   for (const std::string& warning : report.warnings) spdlog::warn("warning: {}", warning);
-  if (!options.profile.empty()) {
-    const std::string ranks_are = options.ranks_by == "threads" ? "thread" : "process";
-    AUTOPAR_RETURN_IF_ERROR(
-        write_file_atomically(options.profile, timeline_json(report, ranks_are)));
-  }
-  std::cout << (common.json ? json_of(report, job) : table_of(report, job));
+  std::cout << (common.json ? json_of(report) : table_of(report));
   if (!common.json) std::cout << (report.passed ? "PASSED" : "FAILED") << "\n";
   std::cout.flush();
   return report.passed ? 0 : static_cast<int>(ErrorCode::kComparison);
@@ -279,9 +238,9 @@ Result<int> print(const RunReport& report, const Job& job, const RunOptions& opt
 
 Result<int> run_in_threads(const RunOptions& options, const CommonOptions& common) {
   ReferenceModel reference;
-  AUTOPAR_TRY(job, job_of(options, common, true, reference));
-  AUTOPAR_TRY(report, run_threads(job.request));
-  return print(report, job, options, common);
+  AUTOPAR_TRY(request, request_of(options, common, true, reference));
+  AUTOPAR_TRY(report, run_threads(request));
+  return print(report, common);
 }
 
 Result<int> run_in_world(ProcessWorld& world, const RunOptions& options,
@@ -289,10 +248,10 @@ Result<int> run_in_world(ProcessWorld& world, const RunOptions& options,
   const bool is_first = world.rank() == 0;
   ReferenceModel reference;
   world.on_sudden_end([&reference] { reference.remove(); });
-  AUTOPAR_TRY(job, job_of(options, common, is_first, reference));
-  AUTOPAR_TRY(report, world.run(job.request));
+  AUTOPAR_TRY(request, request_of(options, common, is_first, reference));
+  AUTOPAR_TRY(report, world.run(request));
   world.on_sudden_end({});
-  if (is_first) return print(report, job, options, common);
+  if (is_first) return print(report, common);
   return report.passed ? 0 : static_cast<int>(ErrorCode::kComparison);
 }
 
@@ -332,11 +291,6 @@ Run add_run(CLI::App& app, const CommonOptions& common) {
       ->check(CLI::PositiveNumber);
   app.add_option("--updates", options->updates,
                  "the outputs that are inputs' next values: new.*, * is the input's name");
-  app.add_option("--repeat", options->repeat,
-                 "so many runs after a first one are timed, each on the same inputs")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--profile", options->profile,
-                 "writes a timeline of all ranks: Chrome trace JSON, which Perfetto opens");
   app.add_option("--timeout", options->timeout, "seconds that a collective may wait");
   return [options, &common] { return run(*options, common); };
 }

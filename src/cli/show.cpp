@@ -1,5 +1,7 @@
 // autopar show: what a file is shows in its content.
-#include <algorithm>
+#include <spdlog/spdlog.h>
+
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -10,6 +12,7 @@
 #include "autopar/report.hpp"
 #include "cli/inputs.hpp"
 #include "cli/show_json.hpp"
+#include "cli/show_program.hpp"
 
 namespace autopar::cli {
 
@@ -54,35 +57,6 @@ std::string show_strategy_file(const StrategyFile& file) {
   return text + "\n\n" + to_text(ops) + "\n" + to_text(values);
 }
 
-Result<std::string> show_plan(const PlanFile& file, bool all_ops) {
-  const Plan& plan = file.plan;
-  std::string text = "plan for " + std::to_string(file.world_size) + " ranks, mesh " +
-                     to_text(plan.mesh) + ", " + std::to_string(plan.program.ops.size()) +
-                     " ops\n\n";
-  TextTable boundary{{{"boundary", "kind", "type", "shape", "spec", "shape on a rank"}}, {}};
-  const auto add = [&](const std::vector<BoundaryValue>& values, const char* kind) {
-    for (const BoundaryValue& v : values) {
-      boundary.rows.push_back({v.name, kind, name_of(v.dtype), to_text(v.shape),
-                               to_text(v.spec, plan.mesh),
-                               to_text(local_shape(v.spec, v.shape, plan.mesh))});
-    }
-  };
-  add(plan.inputs, "input");
-  add(plan.outputs, "output");
-  AUTOPAR_TRY(collectives, collectives_of(plan));
-  TextTable steps{{{"collective", "what", "on a rank", "sent/rank"}}, {false, false, true, true}};
-  for (const ProgramCollective& c : collectives) {
-    if (!communicates(c.collective.kind) && !all_ops) continue;
-    const double bytes = static_cast<double>(c.input_bytes);
-    steps.rows.push_back({plan.program.op(c.op).name, to_text(c.collective, plan.mesh),
-                          format_bytes(bytes),
-                          format_bytes(sent_bytes(c.collective, bytes, plan.mesh))});
-  }
-  text += to_text(boundary) + "\n" +
-          (steps.rows.size() > 1 ? to_text(steps) : "  no communication between the ranks\n");
-  return all_ops ? text + "\n" + to_text(plan.program) : text;
-}
-
 std::string format_of(const std::string& bytes) {
   const auto document = nlohmann::json::parse(bytes, nullptr, false);
   if (!document.is_object() || !document.contains("format")) return "";
@@ -96,17 +70,25 @@ Result<std::string> read_json(const std::string& path) {
   return read_file(path);
 }
 
-// Piece by piece.
-bool holds(const std::string& path, const std::string& text) {
-  std::ifstream file(path, std::ios::binary);
-  std::string piece;
-  std::vector<char> block(std::size_t{1} << 20);
-  while (file.read(block.data(), static_cast<std::streamsize>(block.size())) || file.gcount() > 0) {
-    piece.append(block.data(), static_cast<std::size_t>(file.gcount()));
-    if (piece.find(text) != std::string::npos) return true;
-    piece.erase(0, piece.size() - std::min(piece.size(), text.size()));
+// Of one file, one of several programs too; of a folder all.
+Result<int> show_programs(const std::string& path, FileKind kind, const ShowOptions& options,
+                          const CommonOptions& common) {
+  AUTOPAR_TRY(dims, parse_dims(common.dims));
+  std::vector<PlanFile> files;
+  if (kind == FileKind::kPlan && !std::filesystem::is_directory(path)) {
+    AUTOPAR_TRY(file, read_plan(path));
+    files.push_back(std::move(file));
+  } else {
+    AUTOPAR_TRY(programs, read_programs(path, dims));
+    files = std::move(programs);
   }
-  return false;
+  for (std::size_t f = 0; f < files.size(); ++f) {
+    AUTOPAR_TRY(text, common.json ? show_plan_json(files[f]) : show_program(files[f], options.ops));
+    std::cout << (f > 0 && !common.json ? "\n" : "") << text;
+    if (common.json) continue;
+    for (const std::string& warning : files[f].warnings) spdlog::warn("warning: {}", warning);
+  }
+  return 0;
 }
 
 Result<int> show(const ShowOptions& options, const CommonOptions& common) {
@@ -132,11 +114,8 @@ Result<int> show(const ShowOptions& options, const CommonOptions& common) {
     std::cout << bytes;
     return 0;
   }
-  if (holds(path, "autopar.world_size")) {
-    AUTOPAR_TRY(plan, read_plan(path));
-    AUTOPAR_TRY(text, common.json ? show_plan_json(plan) : show_plan(plan, options.ops));
-    std::cout << text;
-    return 0;
+  if (const FileKind kind = kind_of_file(path); kind != FileKind::kOther) {
+    return show_programs(path, kind, options, common);
   }
   AUTOPAR_TRY(dims, parse_dims(common.dims));
   ImportOptions import_options;

@@ -59,10 +59,15 @@ Result<std::string> show_plan_json(const PlanFile& file) {
   Json j = {{"format", "autopar-plan-summary"},
             {"version", 1},
             {"world_size", file.world_size},
+            {"by_hand", file.by_hand},
             {"op_count", plan.program.ops.size()}};
   j["mesh"] = Json::array();
   for (const Axis& axis : plan.mesh.axes) {
     j["mesh"].push_back({{"name", axis.name}, {"size", axis.size}});
+  }
+  if (!file.metadata.ranks.empty()) {
+    j["stage"] = file.metadata.stage;
+    j["ranks"] = file.ranks;
   }
   const auto add = [&](const char* key, const std::vector<BoundaryValue>& values) {
     j[key] = Json::array();
@@ -87,9 +92,14 @@ Result<std::string> show_plan_json(const PlanFile& file) {
     j["collectives"].push_back({{"name", plan.program.op(c.op).name},
                                 {"kind", name_of(c.collective.kind)},
                                 {"mesh_axes", axes},
+                                {"group_size", c.group_size},
                                 {"input_bytes", bytes},
-                                {"sent_bytes", sent_bytes(c.collective, bytes, plan.mesh)}});
+                                {"sent_bytes",
+                                 sent_bytes(c.collective.kind, bytes, c.group_size)}});
+    // Where axes do not say it.
+    if (axes.empty()) j["collectives"].back()["groups"] = c.groups.values();
   }
+  if (!file.warnings.empty()) j["warnings"] = file.warnings;
   return j.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -1,14 +1,15 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 
 #include "autopar/export.hpp"
 #include "io/export/external_data.hpp"
 #include "io/export/fallback.hpp"
-#include "io/export/model_proto.hpp"
+#include "io/export/plan_metadata.hpp"
+#include "io/export/programs.hpp"
 #include "io/files/json.hpp"
 
 namespace autopar {
@@ -17,68 +18,6 @@ namespace {
 std::string folder_of(const std::string& path) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   return folder.empty() ? "." : folder.string();
-}
-
-using Properties = std::map<std::string, std::string>;
-
-Result<std::string> property(const Properties& properties, const std::string& key,
-                             const std::string& path) {
-  const auto found = properties.find(key);
-  if (found == properties.end()) {
-    return input_error(path + ": metadata_props has no \"" + key +
-                       "\"; this is not a plan that autopar wrote");
-  }
-  return found->second;
-}
-
-Result<Mesh> mesh_of(const Json& json, std::vector<std::string>& tier_names) {
-  Mesh mesh;
-  AUTOPAR_TRY(axes, json.items());
-  if (axes.empty()) return json.expected("at least one axis");
-  std::int64_t stride = 1;
-  for (auto field = axes.rbegin(); field != axes.rend(); ++field) {
-    AUTOPAR_TRY(name_field, field->at("name"));
-    AUTOPAR_TRY(name, name_field.text());
-    AUTOPAR_TRY(size_field, field->at("size"));
-    AUTOPAR_TRY(size, size_field.integer());
-    AUTOPAR_TRY(tier_field, field->find("tier"));
-    std::string tier_name;
-    if (tier_field) {
-      AUTOPAR_TRY(text, tier_field->text());
-      tier_name = text;
-    }
-    constexpr std::int64_t kMaxDevices = std::int64_t{1} << 20;
-    if (size < 1 || size > kMaxDevices / stride) return size_field.expected("a sensible size");
-    if (mesh.axis_index(name) >= 0) return name_field.expected("a name that is not taken");
-    const auto tier = std::find(tier_names.begin(), tier_names.end(), tier_name);
-    mesh.axes.push_back({name, size, static_cast<int>(tier - tier_names.begin()), stride});
-    if (tier == tier_names.end()) tier_names.push_back(tier_name);
-    stride *= size;
-  }
-  std::reverse(mesh.axes.begin(), mesh.axes.end());
-  return mesh;
-}
-
-Result<std::vector<BoundaryValue>> boundary_of(const std::vector<ValueId>& ids, const Plan& plan,
-                                               const Json& io) {
-  std::vector<BoundaryValue> boundary;
-  for (ValueId id : ids) {
-    const Value& value = plan.program.value(id);
-    AUTOPAR_TRY(given, io.find(value.name));
-    if (!given && value.shape.empty()) {
-      boundary.push_back({value.name, value.dtype, {}, replicated(0)});
-      continue;
-    }
-    AUTOPAR_TRY(entry, io.at(value.name));
-    AUTOPAR_TRY(shape_field, entry.at("shape"));
-    AUTOPAR_TRY(shape, shape_field.integers());
-    AUTOPAR_TRY(spec_field, entry.at("spec"));
-    AUTOPAR_TRY(spec_text, spec_field.text());
-    const Result<Spec> spec = parse_spec(spec_text, plan.mesh);
-    if (!spec) return spec_field.error(spec.error().message);
-    boundary.push_back({value.name, value.dtype, shape, *spec});
-  }
-  return boundary;
 }
 
 Status check_opset(const onnx::ModelProto& model, const std::string& path) {
@@ -135,6 +74,31 @@ std::string json_io(const Plan& plan) {
   return text + "}";
 }
 
+Status set_ranks(const Properties& properties, PlanFile& file) {
+  AUTOPAR_TRY(place, stage_place_of(properties, file.path));
+  const Mesh& mesh = file.plan.mesh;
+  file.metadata.stage = place.stage;
+  file.metadata.ranks = place.ranks;
+  file.ranks = std::move(place.ranks);
+  const bool alone = file.ranks.empty();
+  if (alone) {
+    file.ranks.resize(static_cast<std::size_t>(mesh.size()));
+    std::iota(file.ranks.begin(), file.ranks.end(), 0);
+  }
+  file.world_size = place.world_size > 0 ? place.world_size : mesh.size();
+  if (!alone) file.metadata.world_size = file.world_size;
+  const std::string where = file.path + ": metadata_props autopar.";
+  if (alone && file.world_size != mesh.size()) {
+    return input_error(where + "world_size: expected the product of the mesh " + to_text(mesh) +
+                       ", found '" + std::to_string(file.world_size) + "'");
+  }
+  if (static_cast<std::int64_t>(file.ranks.size()) != mesh.size()) {
+    return input_error(where + "ranks: expected one for each place of the mesh " + to_text(mesh) +
+                       ", found " + std::to_string(file.ranks.size()));
+  }
+  return Ok{};
+}
+
 Result<std::vector<std::string>> write_plan(const Plan& plan, const PlanMetadata& metadata,
                                             const std::string& path,
                                             const std::string& model_folder) {
@@ -155,7 +119,12 @@ Result<std::vector<std::string>> write_plan(const Plan& plan, const PlanMetadata
   };
   add("autopar.version", metadata.version);
   add("autopar.io", json_io(plan));
-  add("autopar.world_size", std::to_string(plan.mesh.size()));
+  const bool alone = metadata.ranks.empty();
+  add("autopar.world_size", std::to_string(alone ? plan.mesh.size() : metadata.world_size));
+  if (!alone) {
+    add("autopar.stage", std::to_string(metadata.stage));
+    add("autopar.ranks", json_list(metadata.ranks));
+  }
   add("autopar.mesh", json_mesh(plan.mesh, metadata.tier_names));
   add("autopar.model_sha256", metadata.model_sha256);
   add("autopar.strategy_sha256", metadata.strategy_sha256);
@@ -167,48 +136,44 @@ Result<std::vector<std::string>> write_plan(const Plan& plan, const PlanMetadata
   return warnings;
 }
 
-Result<PlanFile> read_plan(const std::string& path) {
-  AUTOPAR_TRY(lean, read_model(path));
-  const onnx::ModelProto& model = lean.proto;
-  Properties properties;
-  for (const auto& entry : model.metadata_props()) properties[entry.key()] = entry.value();
+Result<PlanFile> plan_of_model(LeanModel& lean, const std::string& path) {
+  const Properties properties = properties_of(lean.proto);
   PlanFile file;
+  file.path = path;
   if (const auto dialect = properties.find("autopar.dialect"); dialect != properties.end()) {
     return input_error(path + ": is a plan in the dialect " + dialect->second +
                        ", for another runtime; read the plan.onnx beside it");
   }
   AUTOPAR_TRY(version, property(properties, "autopar.version", path));
   AUTOPAR_RETURN_IF_ERROR(check_version(version, path));
-  AUTOPAR_TRY(io_text, property(properties, "autopar.io", path));
-  AUTOPAR_TRY(mesh_text, property(properties, "autopar.mesh", path));
-  AUTOPAR_TRY(world_size, property(properties, "autopar.world_size", path));
-  AUTOPAR_RETURN_IF_ERROR(check_opset(model, path));
-  file.metadata.version = version;
-  file.metadata.model_sha256 = properties["autopar.model_sha256"];
-  file.metadata.strategy_sha256 = properties["autopar.strategy_sha256"];
-  file.metadata.fallback_functions = properties.count("autopar.fallback_functions") != 0;
-
-  const std::string where = path + ": metadata_props autopar.";
-  AUTOPAR_TRY(mesh_document, parse_json(mesh_text, where + "mesh"));
-  AUTOPAR_TRY(mesh, mesh_of(Json(mesh_document, where + "mesh", ""), file.metadata.tier_names));
-  file.plan.mesh = mesh;
-  file.world_size = mesh.size();
-  if (world_size != std::to_string(file.world_size)) {
-    return input_error(where + "world_size: expected the product of the mesh " + to_text(mesh) +
-                       ", found '" + world_size + "'");
+  for (const char* key : {"autopar.io", "autopar.mesh", "autopar.world_size"}) {
+    AUTOPAR_TRY(present, property(properties, key, path));
+    static_cast<void>(present);
   }
+  AUTOPAR_RETURN_IF_ERROR(check_opset(lean.proto, path));
+  file.metadata.version = version;
+  const auto text = [&](const char* key) {
+    const auto found = properties.find(key);
+    return found == properties.end() ? std::string() : found->second;
+  };
+  file.metadata.model_sha256 = text("autopar.model_sha256");
+  file.metadata.strategy_sha256 = text("autopar.strategy_sha256");
+  file.metadata.fallback_functions = properties.count("autopar.fallback_functions") != 0;
+  AUTOPAR_TRY(mesh, mesh_of(properties, path, file.metadata.tier_names));
+  file.plan.mesh = mesh;
+  AUTOPAR_RETURN_IF_ERROR(set_ranks(properties, file));
   AUTOPAR_TRY(program, graph_of(lean, path));
   file.plan.program = std::move(program);
-  AUTOPAR_TRY(io_document, parse_json(io_text, where + "io"));
-  const Json io(io_document, where + "io", "");
-  AUTOPAR_TRY(inputs, boundary_of(file.plan.program.inputs, file.plan, io));
-  AUTOPAR_TRY(outputs, boundary_of(file.plan.program.outputs, file.plan, io));
-  file.plan.inputs = std::move(inputs);
-  file.plan.outputs = std::move(outputs);
-  if (Status valid = verify(file.plan); !valid) {
-    return input_error(path + ": " + valid.error().message);
-  }
+  AUTOPAR_RETURN_IF_ERROR(read_boundary(properties, path, file.plan));
+  const Status valid = file.metadata.ranks.empty() ? verify(file.plan)
+                                                   : verify(file.plan, file.ranks, file.world_size);
+  if (!valid) return input_error(path + ": " + valid.error().message);
   return file;
+}
+
+Result<PlanFile> read_plan(const std::string& path) {
+  AUTOPAR_TRY(lean, read_model(path));
+  return plan_of_model(lean, path);
 }
 
 Status write_graph_onnx(const Graph& graph, const std::string& path) {

@@ -3,6 +3,7 @@
 #include <onnx/defs/shape_inference.h>
 
 #include <mutex>
+#include <string>
 
 #include "autopar/partition.hpp"
 #include "io/export/model_proto.hpp"
@@ -72,7 +73,9 @@ void infer(const Row& row, onnx::InferenceContext& context) {
   op.type = row.type;
   op.domain = kDomain;
   for (const char* name : row.required) {
-    op.attributes[name] = onnx::getAttribute(context, name, std::int64_t{-1});
+    std::int64_t axis = onnx::getAttribute(context, name, std::int64_t{-1});
+    if (axis < 0) axis += static_cast<std::int64_t>(input.size());  // from the end
+    op.attributes[name] = axis;
   }
   const Result<Shape> shape = collective_output_shape(
       op, onnx::getAttribute(context, "group_size", std::int64_t{-1}), input);
@@ -90,15 +93,18 @@ onnx::OpSchema schema_of(const Row& row) {
   OpSchema schema;
   schema.SetName(row.type).SetDomain(kDomain).SinceVersion(1).SetDoc(row.doc);
   schema.Attr("groups", "All groups' ranks, flattened.", AttributeProto::INTS, true);
-  schema.Attr("group_size", "Ranks per group.", AttributeProto::INT, true);
+  // Of what a plan always has, a graph that was written by hand may leave some out.
+  schema.Attr("group_size", "Ranks per group.", AttributeProto::INT, !row.message);
   schema.Attr("mesh_axes", "The mesh axes that a group runs along.", AttributeProto::STRINGS,
-              !row.message);
-  schema.Attr("seq", "Order of issue.", AttributeProto::INT, true);
+              false);
+  schema.Attr("seq", "Order of issue.", AttributeProto::INT, false);
   for (const char* name : row.required) {
-    schema.Attr(name, "A dimension, or a position.", AttributeProto::INT, true);
+    schema.Attr(name, "A dimension, or a position.", AttributeProto::INT,
+                name != std::string("root"));
   }
-  if (row.reduces)
-    schema.Attr("reduce_op", "sum, max, min, prod, avg.", AttributeProto::STRING, true);
+  if (row.reduces) {
+    schema.Attr("reduce_op", "sum, max, min, prod, avg.", AttributeProto::STRING, false);
+  }
   if (row.message) {
     schema.Attr("tag", "The same in the Send and the Recv of a message.", AttributeProto::INT,
                 std::int64_t{0});

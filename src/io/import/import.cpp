@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "autopar/sha256.hpp"
+#include "io/export/programs.hpp"
 #include "io/import/elaborate.hpp"
 #include "io/import/passes.hpp"
 #include "io/onnx_read.hpp"
@@ -68,6 +69,8 @@ Result<ImportedModel> import_bytes(std::string_view bytes, const std::string& pa
   imported.path = path;
   imported.sha256 = sha256_hex(bytes);
   AUTOPAR_TRY(file, read_model(bytes));
+  register_collective_schemas();
+  AUTOPAR_RETURN_IF_ERROR(check_known_collectives(file.model));
   imported.ir_version = file.model.ir_version();
   for (const auto& entry : file.model.metadata_props())
     imported.metadata[entry.key()] = entry.value();

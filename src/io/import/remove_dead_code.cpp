@@ -12,9 +12,11 @@ std::vector<bool> live_ops(const Graph& graph, std::vector<bool>& live_values) {
   std::vector<bool> live(graph.ops.size(), false);
   for (std::size_t i = graph.ops.size(); i-- > 0;) {
     const Op& op = graph.ops[i];
-    live[i] = std::any_of(op.outputs.begin(), op.outputs.end(), [&](ValueId output) {
-      return output.valid() && live_values[output.index()];
-    });
+    // Other ranks wait for what a rank sends, whether or not it reads what it gets.
+    live[i] = (op.domain == "ai.autopar" && op.type != "ShardSlice") ||
+              std::any_of(op.outputs.begin(), op.outputs.end(), [&](ValueId output) {
+                return output.valid() && live_values[output.index()];
+              });
     if (!live[i]) continue;
     for (const auto* ids : {&op.inputs, &op.outputs}) {
       for (const ValueId id : *ids) {

@@ -1,0 +1,131 @@
+#include "cli/show_program.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "autopar/report.hpp"
+
+namespace autopar::cli {
+
+namespace {
+
+// The first groups of a list.
+std::string groups_text(const ProgramCollective& c) {
+  constexpr std::size_t kMostGroups = 4, kMostRanks = 8;
+  const std::vector<std::int64_t>& ranks = c.groups;
+  const auto size = static_cast<std::size_t>(c.group_size);
+  std::string text;
+  for (std::size_t g = 0; g * size < ranks.size() && g < kMostGroups; ++g) {
+    std::string group;
+    for (std::size_t i = 0; i < std::min(size, kMostRanks); ++i) {
+      group += (i ? "," : "") + std::to_string(ranks[g * size + i]);
+    }
+    text += "[" + group + (size > kMostRanks ? ",...]" : "]");
+  }
+  return text + (ranks.size() > kMostGroups * size ? "..." : "");
+}
+
+std::string head(const PlanFile& file) {
+  const Plan& plan = file.plan;
+  std::string text = file.by_hand ? "program" : "plan";
+  text += " for " + std::to_string(plan.mesh.size()) + " ranks";
+  if (!file.metadata.ranks.empty()) {
+    text += " of " + std::to_string(file.world_size) + " (stage " +
+            std::to_string(file.metadata.stage) + ": ranks " + std::to_string(file.ranks.front()) +
+            (file.ranks.size() > 1 ? " to " + std::to_string(file.ranks.back()) : "") + ")";
+  }
+  text += file.by_hand ? ", written by hand" : ", mesh " + to_text(plan.mesh);
+  return text + ", " + std::to_string(plan.program.ops.size()) + " ops\n";
+}
+
+std::string boundary_table(const Plan& plan) {
+  TextTable boundary{{{"boundary", "kind", "type", "shape", "spec", "shape on a rank"}}, {}};
+  const auto add = [&](const std::vector<BoundaryValue>& values, const char* kind) {
+    for (const BoundaryValue& v : values) {
+      boundary.rows.push_back({v.name, kind, name_of(v.dtype), to_text(v.shape),
+                               to_text(v.spec, plan.mesh),
+                               to_text(local_shape(v.spec, v.shape, plan.mesh))});
+    }
+  };
+  add(plan.inputs, "input");
+  add(plan.outputs, "output");
+  return to_text(boundary);
+}
+
+struct Total {
+  int count = 0;
+  double sent = 0;
+};
+
+}  // namespace
+
+std::string collective_text(const Plan& plan, const ProgramCollective& c) {
+  if (!c.collective.axes.empty()) return to_text(c.collective, plan.mesh);
+  std::string text = std::string(name_of(c.collective.kind)) + " " + groups_text(c);
+  if (c.collective.axis >= 0) text += " " + std::to_string(c.collective.axis);
+  if (c.collective.concat_axis >= 0) text += " " + std::to_string(c.collective.concat_axis);
+  const std::string reduce_op = plan.program.op(c.op).string_attribute("reduce_op", "sum");
+  return reduce_op == "sum" ? text : text + " " + reduce_op;
+}
+
+Result<std::string> show_program(const PlanFile& file, bool all_ops) {
+  const Plan& plan = file.plan;
+  AUTOPAR_TRY(collectives, collectives_of(plan));
+  TextTable steps{{{"collective", "what", "on a rank", "sent/rank"}}, {false, false, true, true}};
+  std::map<std::string, Total> totals;
+  for (const ProgramCollective& c : collectives) {
+    if (!communicates(c.collective.kind) && !all_ops) continue;
+    const double bytes = static_cast<double>(c.input_bytes);
+    const double sent = sent_bytes(c.collective.kind, bytes, c.group_size);
+    steps.rows.push_back({plan.program.op(c.op).name, collective_text(plan, c), format_bytes(bytes),
+                          format_bytes(sent)});
+    if (!communicates(c.collective.kind)) continue;
+    for (const char* key : {name_of(c.collective.kind), ""}) {
+      ++totals[key].count;
+      totals[key].sent += sent;
+    }
+  }
+  std::string text = head(file) + "\n" + boundary_table(plan) + "\n";
+  if (totals.empty()) {
+    text += (all_ops ? to_text(steps) : "") + "  no communication between the ranks\n";
+  } else {
+    TextTable sums{{{"in all", "calls/rank", "sent/rank"}}, {false, true, true}};
+    const Total all = totals[""];
+    totals.erase("");
+    for (const auto& [kind, total] : totals) {
+      sums.rows.push_back({kind, std::to_string(total.count), format_bytes(total.sent)});
+    }
+    if (totals.size() > 1) {
+      sums.rows.push_back({"", std::to_string(all.count), format_bytes(all.sent)});
+    }
+    text += to_text(steps) + "\n" + to_text(sums);
+  }
+  return all_ops ? text + "\n" + to_text(plan.program) : text;
+}
+
+namespace {
+
+// Piece by piece, since files can be large: which of the texts come up, of the first if it does.
+bool holds(const std::string& path, const std::string& text) {
+  std::ifstream file(path, std::ios::binary);
+  std::string piece;
+  std::vector<char> block(std::size_t{1} << 20);
+  while (file.read(block.data(), static_cast<std::streamsize>(block.size())) || file.gcount() > 0) {
+    piece.append(block.data(), static_cast<std::size_t>(file.gcount()));
+    if (piece.find(text) != std::string::npos) return true;
+    piece.erase(0, piece.size() - std::min(piece.size(), text.size()));
+  }
+  return false;
+}
+
+}  // namespace
+
+FileKind kind_of_file(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) return FileKind::kPlan;
+  if (holds(path, "autopar.version")) return FileKind::kPlan;
+  return holds(path, "ai.autopar") ? FileKind::kByHand : FileKind::kOther;
+}
+
+}  // namespace autopar::cli

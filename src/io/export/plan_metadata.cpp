@@ -1,0 +1,131 @@
+#include "io/export/plan_metadata.hpp"
+
+#include <algorithm>
+#include <charconv>
+
+#include "io/files/json.hpp"
+
+namespace autopar {
+namespace {
+
+std::string where_of(const std::string& path, const std::string& key) {
+  return path + ": metadata_props " + key;
+}
+
+Result<Mesh> mesh_of_json(const Json& json, std::vector<std::string>& tier_names) {
+  Mesh mesh;
+  AUTOPAR_TRY(axes, json.items());
+  if (axes.empty()) return json.expected("at least one axis");
+  std::int64_t stride = 1;
+  for (auto field = axes.rbegin(); field != axes.rend(); ++field) {
+    AUTOPAR_TRY(name_field, field->at("name"));
+    AUTOPAR_TRY(name, name_field.text());
+    AUTOPAR_TRY(size_field, field->at("size"));
+    AUTOPAR_TRY(size, size_field.integer());
+    AUTOPAR_TRY(tier_field, field->find("tier"));
+    std::string tier_name;
+    if (tier_field) {
+      AUTOPAR_TRY(text, tier_field->text());
+      tier_name = text;
+    }
+    constexpr std::int64_t kMaxDevices = std::int64_t{1} << 20;
+    if (size < 1 || size > kMaxDevices / stride) return size_field.expected("a sensible size");
+    if (mesh.axis_index(name) >= 0) return name_field.expected("a name that is not taken");
+    const auto tier = std::find(tier_names.begin(), tier_names.end(), tier_name);
+    mesh.axes.push_back({name, size, static_cast<int>(tier - tier_names.begin()), stride});
+    if (tier == tier_names.end()) tier_names.push_back(tier_name);
+    stride *= size;
+  }
+  std::reverse(mesh.axes.begin(), mesh.axes.end());
+  return mesh;
+}
+
+Result<std::vector<BoundaryValue>> boundary_of(const std::vector<ValueId>& ids, const Plan& plan,
+                                               const Json& io) {
+  std::vector<BoundaryValue> boundary;
+  for (ValueId id : ids) {
+    const Value& value = plan.program.value(id);
+    AUTOPAR_TRY(given, io.find(value.name));
+    if (!given && value.shape.empty()) {
+      boundary.push_back({value.name, value.dtype, {}, replicated(0)});
+      continue;
+    }
+    AUTOPAR_TRY(entry, io.at(value.name));
+    AUTOPAR_TRY(shape_field, entry.at("shape"));
+    AUTOPAR_TRY(shape, shape_field.integers());
+    AUTOPAR_TRY(spec_field, entry.at("spec"));
+    AUTOPAR_TRY(spec_text, spec_field.text());
+    const Result<Spec> spec = parse_spec(spec_text, plan.mesh);
+    if (!spec) return spec_field.error(spec.error().message);
+    boundary.push_back({value.name, value.dtype, shape, *spec});
+  }
+  return boundary;
+}
+
+// Nothing but digits; -1 where the property is absent.
+Result<std::int64_t> number_of(const Properties& properties, const std::string& key,
+                               const std::string& path) {
+  const auto found = properties.find(key);
+  if (found == properties.end()) return std::int64_t{-1};
+  const std::string& text = found->second;
+  std::int64_t number = -1;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc{} && rest == text.data() + text.size() && number >= 0) return number;
+  return input_error(where_of(path, key) + ": expected a number, found '" + text + "'");
+}
+
+}  // namespace
+
+Properties properties_of(const onnx::ModelProto& model) {
+  Properties properties;
+  for (const auto& entry : model.metadata_props()) properties[entry.key()] = entry.value();
+  return properties;
+}
+
+Result<std::string> property(const Properties& properties, const std::string& key,
+                             const std::string& path) {
+  const auto found = properties.find(key);
+  if (found == properties.end()) {
+    return input_error(path + ": metadata_props has no \"" + key +
+                       "\"; this is not a plan that autopar wrote");
+  }
+  return found->second;
+}
+
+Result<StagePlace> stage_place_of(const Properties& properties, const std::string& path) {
+  StagePlace place;
+  AUTOPAR_TRY(stage, number_of(properties, "autopar.stage", path));
+  AUTOPAR_TRY(world_size, number_of(properties, "autopar.world_size", path));
+  place.stage = stage;
+  place.world_size = std::max<std::int64_t>(world_size, 0);
+  const auto found = properties.find("autopar.ranks");
+  if (found == properties.end()) return place;
+  const std::string where = where_of(path, "autopar.ranks");
+  AUTOPAR_TRY(document, parse_json(found->second, where));
+  AUTOPAR_TRY(ranks, Json(document, where, "").integers());
+  if (ranks.empty()) return input_error(where + ": expected at least one rank");
+  place.ranks = ranks;
+  return place;
+}
+
+Result<Mesh> mesh_of(const Properties& properties, const std::string& path,
+                     std::vector<std::string>& tier_names) {
+  AUTOPAR_TRY(text, property(properties, "autopar.mesh", path));
+  const std::string where = where_of(path, "autopar.mesh");
+  AUTOPAR_TRY(document, parse_json(text, where));
+  return mesh_of_json(Json(document, where, ""), tier_names);
+}
+
+Status read_boundary(const Properties& properties, const std::string& path, Plan& plan) {
+  AUTOPAR_TRY(text, property(properties, "autopar.io", path));
+  const std::string where = where_of(path, "autopar.io");
+  AUTOPAR_TRY(document, parse_json(text, where));
+  const Json io(document, where, "");
+  AUTOPAR_TRY(inputs, boundary_of(plan.program.inputs, plan, io));
+  AUTOPAR_TRY(outputs, boundary_of(plan.program.outputs, plan, io));
+  plan.inputs = std::move(inputs);
+  plan.outputs = std::move(outputs);
+  return Ok{};
+}
+
+}  // namespace autopar

@@ -1,0 +1,80 @@
+#include "io/export/programs.hpp"
+
+#include <algorithm>
+#include <filesystem>
+
+namespace autopar {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string stage_name(std::size_t stage) { return "plan.stage" + std::to_string(stage) + ".onnx"; }
+
+// plan.onnx, or all stages.
+Result<std::vector<std::string>> files_of(const std::string& path) {
+  const fs::path folder(path);
+  if (!fs::is_directory(folder)) return std::vector<std::string>{path};
+  if (fs::exists(folder / "plan.onnx")) {
+    if (!fs::exists(folder / stage_name(0))) return std::vector<std::string>{folder / "plan.onnx"};
+    return input_error(path + ": holds plan.onnx and " + stage_name(0) +
+                       "; which of them is meant is not known: name the file, or remove one");
+  }
+  std::vector<std::string> files;
+  while (fs::exists(folder / stage_name(files.size()))) {
+    files.push_back(folder / stage_name(files.size()));
+  }
+  if (files.empty()) {
+    return input_error(path + ": holds neither plan.onnx nor " + stage_name(0));
+  }
+  return files;
+}
+
+Result<PlanFile> read_program(const std::string& path,
+                              const std::map<std::string, std::int64_t>& dims) {
+  AUTOPAR_TRY(lean, read_model(path));
+  if (properties_of(lean.proto).count("autopar.version") > 0) return plan_of_model(lean, path);
+  lean = {};  // the import reads the file for itself
+  return read_by_hand(path, dims);
+}
+
+Status check_worlds(const std::vector<PlanFile>& files) {
+  for (const PlanFile& file : files) {
+    if (file.world_size == files[0].world_size) continue;
+    return input_error(file.path + ": is for a world of " + std::to_string(file.world_size) +
+                       " ranks, " + files[0].path + " for one of " +
+                       std::to_string(files[0].world_size));
+  }
+  const PlanFile& first = files[0];
+  if (files.size() == 1 && static_cast<std::int64_t>(first.ranks.size()) < first.world_size) {
+    return input_error(first.path + ": is the program of " + std::to_string(first.ranks.size()) +
+                       " of " + std::to_string(first.world_size) +
+                       " ranks; give the folder that holds all programs, " + stage_name(0) +
+                       " and on");
+  }
+  return Ok{};
+}
+
+}  // namespace
+
+std::vector<ProgramOnRanks> programs_of(const std::vector<PlanFile>& files) {
+  std::vector<ProgramOnRanks> programs;
+  for (const PlanFile& file : files) {
+    programs.push_back({&file.plan.program, file.ranks, file.path});
+  }
+  return programs;
+}
+
+Result<std::vector<PlanFile>> read_programs(const std::string& path,
+                                            const std::map<std::string, std::int64_t>& dims) {
+  AUTOPAR_TRY(paths, files_of(path));
+  std::vector<PlanFile> files;
+  for (const std::string& file_path : paths) {
+    AUTOPAR_TRY(file, read_program(file_path, dims));
+    files.push_back(std::move(file));
+  }
+  AUTOPAR_RETURN_IF_ERROR(check_worlds(files));
+  AUTOPAR_RETURN_IF_ERROR(prove_order(programs_of(files), files[0].world_size));
+  return files;
+}
+
+}  // namespace autopar
