@@ -581,23 +581,34 @@ TEST_CASE("compare: tolerances, NaN, infinities, integers", "[exec]") {
 }
 
 TEST_CASE("profile: kernel events of a trace", "[exec]") {
-  const auto times = kernel_times(
+  const Trace trace = parse_trace(
       "[\n"
-      R"({"cat" : "Session","dur" :9,"name" :"model_run","args" : {}},)"
+      R"({"cat" : "Node","dur" :2,"ts" :6,"name" :"x"y_kernel_time","args" : {"op_name" : "Add"}},)"
       "\n"
-      R"({"cat" : "Node","dur" :12,"ts" :5,"name" :"a_kernel_time","args" : {"op_name" : "MatMul"}},)"
+      R"({"cat" : "Node","dur" :12,"ts" :5,"name" :"a_kernel_time","args" : {"op_name" : "If"}},)"
       "\n"
-      R"({"cat" : "Node","dur" :3,"ts" :9,"name" :"b_kernel_time","args" : {"op_name" : "MatMul"}},)"
+      R"({"cat" : "Session","dur" :9,"ts" :4,"name" :"model_run","args" : {}},)"
       "\n"
-      R"({"cat" : "Node","dur" :7,"name" :"b_fence_before","args" : {"op_name" : "MatMul"}},)"
+      R"({"cat" : "Node","dur" :3,"ts" :30,"name" :"b_kernel_time","args" : {"op_name" : "If"}},)"
       "\n"
-      R"({"cat" : "Node","dur" :1,"name" :"c_kernel_time","args" : {"op_name" : "Add"}})"
+      R"({"cat" : "Node","dur" :7,"name" :"b_fence_before","args" : {"op_name" : "If"}},)"
+      "\n"
+      R"({"cat" : "Node","dur" :1,"ts" :34,"name" :"c_kernel_time","args" : {"op_name" : "Add"}})"
       "\n]\n");
+  CHECK(trace.model_runs == 1);
+  REQUIRE(trace.kernels.size() == 4);
+  CHECK(trace.kernels[0].name == "x\"y");
+  CHECK(trace.kernels[0].inner);
+  CHECK(std::abs(trace.kernels[0].begin - 6e-6) < 1e-12);
+  CHECK((!trace.kernels[1].inner && !trace.kernels[2].inner && !trace.kernels[3].inner));
+  CHECK(trace.kernels[3].model_run == 1);
+  const auto times = kernel_times(trace, 0, 2);
   REQUIRE(times.size() == 2);
-  CHECK(times.at("MatMul").count == 2);
-  CHECK(std::abs(times.at("MatMul").seconds - 15e-6) < 1e-12);
-  CHECK(times.at("Add").count == 1);
-  CHECK(kernel_times("").empty());
+  CHECK(times.at("If").count == 2);
+  CHECK(std::abs(times.at("If").seconds - 15e-6) < 1e-12);
+  CHECK(times.at("Add").count == 2);
+  CHECK(kernel_times(trace, 1, 2).at("If").count == 1);
+  CHECK(parse_trace("").kernels.empty());
 }
 
 }  // namespace

@@ -29,13 +29,15 @@ MAY_USE = {
 }
 
 # Public headers that are not named like their module.
-HEADER_OF = {"sha256": "support", "memory": "strategy", "mindspore": "cost", "problem": "search", "import": "io", "export": "io", "files": "io", "npz": "io", "iopddl": "io"}
+HEADER_OF = {"sha256": "support", "memory": "strategy", "mindspore": "cost", "problem": "search", "import": "io", "export": "io", "files": "io", "npz": "io", "iopddl": "io", "timeline": "exec", "calibrate": "exec"}
 
 # Header prefix -> the modules that may include it.
 THIRD_PARTY = {
     "google/protobuf/": {"io"},
     "onnx/": {"io"},
     "onnxruntime": {"exec"},
+    "nccl.h": {"exec"},
+    "cuda": {"exec"},
     "mpi.h": {"exec"},
     "nlohmann/": {"io", "report", "cli"},
     "zip.h": {"io"},

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "autopar/partition.hpp"
+#include "autopar/timeline.hpp"
 
 namespace autopar {
 
@@ -84,6 +85,9 @@ struct RunRequest {
   // `*` in it stands for the input's name. What is compared is what the last step gives.
   int steps = 1;
   std::string updates = "new.*";
+  // Timed runs after the first, each with the same inputs and all steps; what is compared is what
+  // the last one gives. 0: the only run is timed.
+  int repeat = 0;
   double rtol = 2e-4;  // |a-b| <= atol + rtol*|b|, wider for 16-bit types
   double atol = 2e-5;
   // A collective fails and names the ranks that are missing when for so long nothing has happened
@@ -94,6 +98,7 @@ struct RunRequest {
   bool optimize = false;
   bool profile = true;        // fill RunReport::times with the local ops too
   bool keep_outputs = false;  // fill RunReport::values
+  bool timeline = false;      // fill RunReport::events; needs `profile`
 };
 
 // All ranks' slices of one output against the expected tensor, the worst of all.
@@ -109,15 +114,28 @@ struct OutputComparison {
 struct TimedKind {
   std::string kind;  // op type
   bool collective = false;
-  int count = 0;        // calls on rank 0
-  Seconds seconds = 0;  // summed over its calls, mean over the ranks
+  int count = 0;        // calls on rank 0, in one run
+  Seconds seconds = 0;  // summed over its calls, mean over the ranks; of several runs the median
   double bytes = 0;     // sent per rank; collectives only
+  Spread spread = {};   // of `seconds` over the timed runs
+};
+// Where the time of one rank goes, mean over the timed runs. What is left of `wall` is ONNX
+// Runtime's own between the ops.
+struct RankTimes {
+  Seconds wall = 0;
+  Seconds local = 0;        // ops that do not communicate
+  Seconds collectives = 0;  // those that do
+  Seconds waiting = -1;     // of `collectives`: until the last rank came; negative: not known
 };
 struct RunReport {
   int ranks = 0;
   std::vector<OutputComparison> outputs;
-  std::vector<TimedKind> times;  // slowest first
-  Seconds wall = 0;
+  std::vector<TimedKind> times;            // slowest first
+  std::vector<RankTimes> rank_times = {};  // by rank
+  int timed_runs = 1;
+  Seconds wall = 0;         // of a run with all its steps, the slowest rank; the median of several
+  Spread wall_spread = {};  // over the timed runs
+  std::vector<RunEvent> events = {};  // by rank, then by begin; if asked for
   Seconds reference_wall = 0;
   std::map<std::string, Tensor> values;  // whole outputs put together from the ranks, if kept
   std::vector<std::string> warnings;

@@ -15,6 +15,8 @@
 #include "autopar/report.hpp"
 #include "autopar/sha256.hpp"
 #include "cli/command.hpp"
+#include "cli/run_table.hpp"
+#include "cli/timeline_json.hpp"
 
 namespace autopar::cli {
 
@@ -32,6 +34,14 @@ struct RunOptions {
   double timeout = RunRequest{}.timeout;
   int steps = RunRequest{}.steps;
   std::string updates = RunRequest{}.updates;
+  int repeat = RunRequest{}.repeat;
+  std::string profile;  // file of the timeline; empty: none
+};
+
+// What is to be run, and what was said of it before.
+struct Job {
+  RunRequest request;
+  std::optional<Prediction> prediction;  // rank 0 only
 };
 
 // The model that the plan was made of: --model, or where report.json beside the plan says it is.
@@ -128,28 +138,42 @@ std::string scientific(double value) {
   return text;
 }
 
-std::string table_of(const RunReport& report) {
+std::string table_of(const RunReport& report, const Job& job) {
   TextTable outputs{{{"output", "largest error", "relative", ""}}, {false, true, true, false}};
   for (const OutputComparison& o : report.outputs) {
     outputs.rows.push_back(
         {o.name, scientific(o.max_absolute_error), scientific(o.max_relative_error),
          o.matches ? "ok" : "WRONG" + (o.problem.empty() ? "" : ": " + o.problem)});
   }
+  const bool repeated = job.request.repeat > 0;
   TextTable times{{{"time by kind", "", "calls/rank", "time/rank", "sent/rank"}},
-                  {false, false, true, true, true}};
+                  {false, false, true, true, true, true, true}};
+  if (repeated) times.rows[0].insert(times.rows[0].end(), {"minimum", "mean"});
   for (const TimedKind& t : report.times) {
     times.rows.push_back({t.kind, t.collective ? "collective" : "local", std::to_string(t.count),
                           format_seconds(t.seconds), t.collective ? format_bytes(t.bytes) : ""});
+    if (!repeated) continue;
+    times.rows.back().push_back(format_seconds(t.spread.minimum));
+    times.rows.back().push_back(format_seconds(t.spread.mean));
   }
-  std::string text = to_text(outputs) + "\n" + to_text(times) + "\n  " +
-                     std::to_string(report.ranks) + " ranks: " + format_seconds(report.wall);
+  std::string text = to_text(outputs) + "\n" + to_text(times) + "\n";
+  if (repeated) text += rank_table(report) + "\n";
+  if (job.prediction) {
+    text += prediction_table(*job.prediction, report, job.request.steps) + "\n";
+  }
+  text += "  " + std::to_string(report.ranks) + " ranks: " + format_seconds(report.wall);
+  if (repeated) {
+    text += " (median of " + std::to_string(report.timed_runs) + " runs; minimum " +
+            format_seconds(report.wall_spread.minimum) + ", mean " +
+            format_seconds(report.wall_spread.mean) + ")";
+  }
   if (report.reference_wall > 0) {
     text += ", unsharded model: " + format_seconds(report.reference_wall);
   }
   return text + "\n";
 }
 
-std::string json_of(const RunReport& report) {
+std::string json_of(const RunReport& report, const Job& job) {
   nlohmann::ordered_json j = {{"format", "autopar-run"},
                               {"version", 1},
                               {"ranks", report.ranks},
@@ -170,6 +194,13 @@ std::string json_of(const RunReport& report) {
                           {"calls_per_rank", t.count},
                           {"seconds_per_rank", t.seconds},
                           {"sent_bytes_per_rank", t.bytes}});
+    if (job.request.repeat > 0) j["times"].back()["seconds_per_run"] = spread_json(t.spread);
+  }
+  j["rank_times"] = rank_json(report);
+  j["timed_runs"] = report.timed_runs;
+  if (job.request.repeat > 0) j["wall_seconds_per_run"] = spread_json(report.wall_spread);
+  if (job.prediction) {
+    j["prediction"] = prediction_json(*job.prediction, report, job.request.steps);
   }
   j["warnings"] = report.warnings;
   j["wall_seconds"] = report.wall;
@@ -192,12 +223,13 @@ Result<std::vector<GroupPartition>> partitions_of(const Plan& plan) {
 }
 
 // What every rank has to know. The unsharded model is rank 0's alone.
-Result<RunRequest> request_of(const RunOptions& options, const CommonOptions& common, bool is_first,
-                              ReferenceModel& reference) {
+Result<Job> job_of(const RunOptions& options, const CommonOptions& common, bool is_first,
+                   ReferenceModel& reference) {
   fs::path plan = options.plan;
   if (fs::is_directory(plan)) plan /= "plan.onnx";
   AUTOPAR_TRY(file, read_plan(plan.string()));
-  RunRequest request;
+  Job job;
+  RunRequest& request = job.request;
   RunProgram program;
   program.path = plan.string();
   AUTOPAR_TRY(bytes, read_file(program.path));
@@ -212,12 +244,15 @@ Result<RunRequest> request_of(const RunOptions& options, const CommonOptions& co
   request.seed = common.seed;
   request.threads = common.threads > 1 ? common.threads : 0;
   request.steps = options.steps;
+  request.repeat = options.repeat;
+  request.timeline = !options.profile.empty();
   request.updates = options.updates;
   request.rtol = options.rtol;
   request.atol = options.atol;
   request.timeout = options.timeout;
   AUTOPAR_RETURN_IF_ERROR(add_data(options.data, request));
-  if (!is_first) return request;
+  if (!is_first) return job;
+  job.prediction = read_prediction(plan.parent_path().string(), file.metadata.strategy_sha256);
   const auto model = model_of(options, plan, file.metadata.model_sha256);
   if (model) {
     AUTOPAR_RETURN_IF_ERROR(reference.prepare(*model));
@@ -225,12 +260,18 @@ Result<RunRequest> request_of(const RunOptions& options, const CommonOptions& co
   } else if (request.expected.empty() || !options.model.empty()) {
     return model.error();
   }
-  return request;
+  return job;
 }
 
-int print(const RunReport& report, const CommonOptions& common) {
+Result<int> print(const RunReport& report, const Job& job, const RunOptions& options,
+                  const CommonOptions& common) {
   for (const std::string& warning : report.warnings) spdlog::warn("warning: {}", warning);
-  std::cout << (common.json ? json_of(report) : table_of(report));
+  if (!options.profile.empty()) {
+    const std::string ranks_are = options.ranks_by == "threads" ? "thread" : "process";
+    AUTOPAR_RETURN_IF_ERROR(
+        write_file_atomically(options.profile, timeline_json(report, ranks_are)));
+  }
+  std::cout << (common.json ? json_of(report, job) : table_of(report, job));
   if (!common.json) std::cout << (report.passed ? "PASSED" : "FAILED") << "\n";
   std::cout.flush();
   return report.passed ? 0 : static_cast<int>(ErrorCode::kComparison);
@@ -238,9 +279,9 @@ int print(const RunReport& report, const CommonOptions& common) {
 
 Result<int> run_in_threads(const RunOptions& options, const CommonOptions& common) {
   ReferenceModel reference;
-  AUTOPAR_TRY(request, request_of(options, common, true, reference));
-  AUTOPAR_TRY(report, run_threads(request));
-  return print(report, common);
+  AUTOPAR_TRY(job, job_of(options, common, true, reference));
+  AUTOPAR_TRY(report, run_threads(job.request));
+  return print(report, job, options, common);
 }
 
 Result<int> run_in_world(ProcessWorld& world, const RunOptions& options,
@@ -248,10 +289,10 @@ Result<int> run_in_world(ProcessWorld& world, const RunOptions& options,
   const bool is_first = world.rank() == 0;
   ReferenceModel reference;
   world.on_sudden_end([&reference] { reference.remove(); });
-  AUTOPAR_TRY(request, request_of(options, common, is_first, reference));
-  AUTOPAR_TRY(report, world.run(request));
+  AUTOPAR_TRY(job, job_of(options, common, is_first, reference));
+  AUTOPAR_TRY(report, world.run(job.request));
   world.on_sudden_end({});
-  if (is_first) return print(report, common);
+  if (is_first) return print(report, job, options, common);
   return report.passed ? 0 : static_cast<int>(ErrorCode::kComparison);
 }
 
@@ -291,6 +332,11 @@ Run add_run(CLI::App& app, const CommonOptions& common) {
       ->check(CLI::PositiveNumber);
   app.add_option("--updates", options->updates,
                  "the outputs that are inputs' next values: new.*, * is the input's name");
+  app.add_option("--repeat", options->repeat,
+                 "so many runs after a first one are timed, each on the same inputs")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--profile", options->profile,
+                 "writes a timeline of all ranks: Chrome trace JSON, which Perfetto opens");
   app.add_option("--timeout", options->timeout, "seconds that a collective may wait");
   return [options, &common] { return run(*options, common); };
 }

@@ -1,12 +1,12 @@
 #include "exec/collective_ops.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
 
 #include "exec/collective_math.hpp"
 #include "exec/reduce.hpp"
 #include "exec/tensors.hpp"
+#include "exec/timeline.hpp"
 
 namespace autopar {
 
@@ -121,6 +121,7 @@ class CollectiveKernel {
   Status run(Ort::KernelContext& context);
   Status communicate(const void* input, void* output);
   void note_order(const CollectiveCall& call);
+  void note_times(Seconds begin);
 
   Communicator& communicator_;
   CollectiveTimes& times_;
@@ -254,7 +255,7 @@ OrtStatusPtr CollectiveKernel::ComputeV2(OrtKernelContext* context) {
 }
 
 Status CollectiveKernel::run(Ort::KernelContext& context) {
-  const auto begin = std::chrono::steady_clock::now();
+  const Seconds begin = steady_seconds();
   const Ort::ConstValue input = context.GetInput(0);
   const auto type = input.GetTensorTypeAndShapeInfo();
   const auto dtype = dtype_of(type.GetElementType());
@@ -277,11 +278,36 @@ Status CollectiveKernel::run(Ort::KernelContext& context) {
   Ort::UnownedValue output = context.GetOutput(0, call_.output_shape);
   AUTOPAR_RETURN_IF_ERROR(communicate(input.GetTensorRawData(), output.GetTensorMutableRawData()));
 
-  auto& entry = times_.by_kind[name_of(call_.kind)];
+  note_times(begin);
+  return Ok{};
+}
+
+void CollectiveKernel::note_times(Seconds begin) {
+  AUTOPAR_CHECK(!times_.runs.empty(), "a collective before the first run");
+  const Seconds seconds = steady_seconds() - begin;
+  CollectiveTimes::Entry& entry = times_.runs.back()[name_of(call_.kind)];
   ++entry.count;
   entry.bytes += sent_bytes(call_);
-  entry.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  return Ok{};
+  entry.seconds += seconds;
+  if (!communicates(call_.kind)) return;
+  times_.communicating.back() += seconds;
+  if (!times_.wants_events || call_.group.empty()) return;
+  RunEvent event;
+  event.rank = communicator_.rank();
+  event.run = static_cast<int>(times_.runs.size()) - 1;
+  event.step = times_.step;
+  event.name = call_.op_name;
+  event.kind = name_of(call_.kind);
+  event.begin = begin;
+  event.seconds = seconds;
+  event.seq = call_.seq;
+  event.first = call_.group.front();
+  event.group_size = static_cast<std::int64_t>(call_.group.size());
+  if (is_message(call_.kind)) event.peer = static_cast<int>(call_.group[call_.position == 0]);
+  const auto bytes = static_cast<double>(element_count(call_.input_shape) * size_of(call_.dtype));
+  event.total_bytes = total_bytes(call_.kind, bytes, event.group_size);
+  event.bus_factor = bus_factor(call_.kind, event.group_size);
+  times_.events.push_back(std::move(event));
 }
 
 Status CollectiveKernel::communicate(const void* input, void* output) {

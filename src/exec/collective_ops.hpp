@@ -18,7 +18,12 @@ struct CollectiveTimes {
     Seconds seconds = 0;
     double bytes = 0;  // sent
   };
-  std::map<std::string, Entry> by_kind;
+  using ByKind = std::map<std::string, Entry>;
+  std::vector<ByKind> runs;            // the last one is under way
+  bool wants_events = false;           // set before the first run
+  std::vector<RunEvent> events;        // of what communicates; begin by steady_seconds()
+  std::vector<Seconds> communicating;  // by run, in seconds
+  int step = 0;                        // of the run under way
   std::int64_t last_seq = -1;
   std::string out_of_order;  // the first call whose seq is below that of the call before it
   bool stopped = false;      // a call returned the communicator's error
@@ -36,8 +41,20 @@ class CollectiveOps {
 
   void add_to(Ort::SessionOptions& options);
   const CollectiveTimes& times() const { return times_; }
-  // The session is about to run once more.
-  void next_step() { times_.last_seq = -1; }
+  // The session is about to run: the first step of a run, or a further one.
+  void begin_run() {
+    times_.runs.emplace_back();
+    times_.communicating.push_back(0);
+    times_.step = 0;
+    times_.last_seq = -1;
+  }
+  void next_step() {
+    ++times_.step;
+    times_.last_seq = -1;
+  }
+  void want_events() { times_.wants_events = true; }
+  // The communicator has returned an error outside the session.
+  void stop() { times_.stopped = true; }
 
  private:
   CollectiveTimes times_;

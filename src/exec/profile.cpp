@@ -27,27 +27,58 @@ std::string_view string_value(std::string_view line, const std::string& key) {
   return rest.substr(0, rest.find('"'));
 }
 
-bool is_kernel_event(std::string_view line) {
-  return string_value(line, "cat") == "Node" &&
-         line.find("_kernel_time\"") != std::string_view::npos;
+Seconds microseconds(std::string_view number) {
+  return 1e-6 * std::strtod(std::string(number.substr(0, 24)).c_str(), nullptr);
+}
+
+// The node's name in `"name" :"fc1_kernel_time"`, which may have quotation marks in it.
+std::string_view kernel_name(std::string_view line) {
+  std::string_view rest = after_key(line, "name");
+  const std::size_t end = rest.find("_kernel_time\"");
+  if (end == std::string_view::npos || rest.front() != '"') return {};
+  return rest.substr(1, end - 1);
 }
 
 }  // namespace
 
-std::map<std::string, KernelTimes> kernel_times(const std::string& trace) {
-  std::map<std::string, KernelTimes> times;
+Trace parse_trace(const std::string& trace) {
+  Trace parsed;
   std::string_view rest = trace;
   while (!rest.empty()) {
     const std::size_t end = rest.find('\n');
     const std::string_view line = rest.substr(0, end);
     rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
-    if (!is_kernel_event(line)) continue;
+    if (string_value(line, "cat") == "Session") {
+      parsed.model_runs += string_value(line, "name") == "model_run";
+      continue;
+    }
+    const std::string_view name = kernel_name(line);
     const std::string_view type = string_value(line, "op_name");
     const std::string_view duration = after_key(line, "dur");
-    if (type.empty() || duration.empty()) continue;
-    KernelTimes& entry = times[std::string(type)];
+    if (string_value(line, "cat") != "Node" || name.empty() || type.empty() || duration.empty()) {
+      continue;
+    }
+    KernelEvent event{std::string(name),      std::string(type),
+                      parsed.model_runs,      microseconds(after_key(line, "ts")),
+                      microseconds(duration), false};
+    // What an op's body did stands before the op itself.
+    for (std::size_t k = parsed.kernels.size(); k-- > 0;) {
+      KernelEvent& before = parsed.kernels[k];
+      if (before.model_run != event.model_run || before.begin < event.begin) break;
+      before.inner = true;
+    }
+    parsed.kernels.push_back(std::move(event));
+  }
+  return parsed;
+}
+
+std::map<std::string, KernelTimes> kernel_times(const Trace& trace, int first_run, int end_run) {
+  std::map<std::string, KernelTimes> times;
+  for (const KernelEvent& event : trace.kernels) {
+    if (event.model_run < first_run || event.model_run >= end_run) continue;
+    KernelTimes& entry = times[event.type];
     ++entry.count;
-    entry.seconds += 1e-6 * std::strtod(std::string(duration.substr(0, 24)).c_str(), nullptr);
+    entry.seconds += event.seconds;
   }
   return times;
 }

@@ -3,20 +3,37 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "autopar/exec.hpp"
 
 namespace autopar {
 
+// One local op in a trace.
+struct KernelEvent {
+  std::string name;  // of the node
+  std::string type;
+  int model_run = 0;  // how many times the session had run before
+  Seconds begin = 0;  // after the trace's beginning
+  Seconds seconds = 0;
+  bool inner = false;  // within an op that has a body, whose time contains this one's
+};
+
+// The kernel events of a trace in its order. The trace is a list of events, one per line, written
+// by ONNX Runtime itself, so a few fields of each line are searched for by their text; lines that
+// have another form are not counted.
+struct Trace {
+  std::vector<KernelEvent> kernels;
+  int model_runs = 0;  // that it has the end of: it stops at a million events
+};
+Trace parse_trace(const std::string& trace);
+
 struct KernelTimes {
   int count = 0;
   Seconds seconds = 0;
 };
-
-// Adds up the kernel events of a trace by op type. The trace is a list of events, one per line,
-// written by ONNX Runtime itself, so three fields of each line are searched for by their text;
-// lines that have another form are not counted.
-std::map<std::string, KernelTimes> kernel_times(const std::string& trace);
+// By op type, of the runs of the session from `first_run` to before `end_run`.
+std::map<std::string, KernelTimes> kernel_times(const Trace& trace, int first_run, int end_run);
 
 // A folder for the traces, below that for temporary files; removed with its contents.
 class TraceFolder {

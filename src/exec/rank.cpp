@@ -1,11 +1,14 @@
 #include "exec/rank.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 
 #include "exec/blocks.hpp"
 #include "exec/session.hpp"
+#include "exec/timeline.hpp"
 
 namespace autopar {
 
@@ -114,32 +117,89 @@ class RankInputs {
     for (const Declared& input : rank.inputs) {
       const Spec& spec = program.inputs[index_of(program.inputs, input.name)].spec;
       const Tensor& whole = inputs.at(input.name);
+      dtypes_.push_back(whole.dtype);
       slices_.emplace_back(whole, spec, program.mesh, rank.place.position);
-      values.push_back(view_of(whole.dtype, slices_.back().shape(), slices_.back().data()));
     }
   }
-  std::vector<Ort::Value> values;
+  std::vector<Ort::Value> values() const {
+    std::vector<Ort::Value> views;
+    for (std::size_t i = 0; i < slices_.size(); ++i) {
+      views.push_back(view_of(dtypes_[i], slices_[i].shape(), slices_[i].data()));
+    }
+    return views;
+  }
 
  private:
+  std::vector<DType> dtypes_;
   std::vector<Slice> slices_;
 };
 
 }  // namespace
 
-std::vector<Ort::Value> run_rank(Rank& rank, const RunRequest& request,
-                                 const std::map<std::string, Tensor>& inputs) {
-  RankInputs fed(rank, inputs);
+namespace {
+
+// The first output whose bytes are not those of the run before.
+std::string changed_output(const Rank& rank, const std::vector<Ort::Value>& before,
+                           const std::vector<Ort::Value>& after) {
+  for (std::size_t o = 0; o < after.size(); ++o) {
+    const auto dtype = dtype_of(after[o].GetTensorTypeAndShapeInfo().GetElementType());
+    if (!dtype) continue;
+    const auto bytes = static_cast<std::size_t>(
+        static_cast<std::int64_t>(after[o].GetTensorTypeAndShapeInfo().GetElementCount()) *
+        size_of(*dtype));
+    const bool same =
+        before[o].GetTensorTypeAndShapeInfo().GetShape() ==
+            after[o].GetTensorTypeAndShapeInfo().GetShape() &&
+        std::memcmp(before[o].GetTensorRawData(), after[o].GetTensorRawData(), bytes) == 0;
+    if (!same) {
+      return "output '" + rank.outputs[o].name +
+             "' is not the same bit for bit in two runs on the same inputs";
+    }
+  }
+  return "";
+}
+
+// All steps of one run.
+std::vector<Ort::Value> run_steps(Rank& rank, const RunRequest& request,
+                                  std::vector<Ort::Value> values) {
   std::vector<Ort::Value> results;
-  const auto begin = std::chrono::steady_clock::now();
   for (int step = 0; step < request.steps; ++step) {
     if (step > 0) {
-      feed_back(rank.inputs, rank.outputs, request.updates, results, fed.values);
+      feed_back(rank.inputs, rank.outputs, request.updates, results, values);
       rank.collectives.next_step();
     }
-    results = run_session(*rank.session, rank.run_options, rank.inputs, fed.values, rank.outputs);
+    results = run_session(*rank.session, rank.run_options, rank.inputs, values, rank.outputs);
   }
-  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
-  rank.record.wall = time.count();
+  return results;
+}
+
+}  // namespace
+
+std::vector<Ort::Value> run_rank(Rank& rank, const RunRequest& request,
+                                 const std::map<std::string, Tensor>& inputs) {
+  const RankInputs fed(rank, inputs);
+  std::vector<Ort::Value> results;
+  if (request.timeline || request.repeat > 0) rank.collectives.want_events();
+  for (int run = 0; run <= request.repeat; ++run) {
+    if (run > 0 && rank.meet) {
+      if (const Status met = rank.meet(); !met) {
+        rank.collectives.stop();
+        throw Ort::Exception(std::string(met.error().message), ORT_FAIL);
+      }
+    }
+    rank.collectives.begin_run();
+    const std::vector<Ort::Value> before = std::move(results);
+    std::vector<Ort::Value> values = fed.values();
+    const Seconds begin = steady_seconds();
+    results = run_steps(rank, request, std::move(values));
+    RankRun timed;
+    timed.begin = begin;
+    timed.wall = steady_seconds() - begin;
+    rank.record.runs.push_back(timed);
+    if (run > 0 && rank.record.changed.empty()) {
+      rank.record.changed = changed_output(rank, before, results);
+    }
+  }
   std::vector<Ort::Value> ordered;
   for (const BoundaryValue& output : rank.place.program->outputs) {
     ordered.push_back(std::move(results[index_of(rank.outputs, output.name)]));
@@ -158,14 +218,41 @@ void compare_rank(const RunRequest& request, const RankProgram& place, int rank,
   }
 }
 
-std::map<std::string, KernelTimes> read_trace(Rank& rank, const TraceFolder& traces) {
-  Ort::AllocatorWithDefaultOptions allocator;
-  const std::string path = rank.session->EndProfilingAllocated(allocator).get();
-  if (traces.has_file()) return kernel_times(traces.text_of_file());
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return kernel_times(text.str());
+namespace {
+
+// ONNX Runtime counts from this moment, which it tells by the system's clock.
+Seconds trace_begin(const Ort::Session& session) {
+  const Seconds before = steady_seconds();
+  const auto system = std::chrono::system_clock::now().time_since_epoch();
+  const Seconds now = (before + steady_seconds()) / 2;
+  const double since = std::chrono::duration<double>(system).count() -
+                       1e-9 * static_cast<double>(session.GetProfilingStartTimeNs());
+  return now - since;
+}
+
+}  // namespace
+
+void finish_record(Rank& rank, const RunRequest& request, const TraceFolder& traces) {
+  Trace trace;
+  Seconds begin = 0;
+  if (!traces.path().empty()) {
+    begin = trace_begin(*rank.session);
+    Ort::AllocatorWithDefaultOptions allocator;
+    const std::string path = rank.session->EndProfilingAllocated(allocator).get();
+    std::string text;
+    if (traces.has_file()) {
+      text = traces.text_of_file();
+    } else {
+      std::ifstream file(path, std::ios::binary);
+      std::ostringstream stream;
+      stream << file.rdbuf();
+      text = stream.str();
+    }
+    trace = parse_trace(text);
+  }
+  add_times(request, rank.communicator->rank(), rank.collectives.times(), trace, begin,
+            rank.record);
+  if (traces.path().empty()) rank.record.incomplete.clear();  // all is missing, which is said
 }
 
 }  // namespace autopar

@@ -1,7 +1,7 @@
 // One rank: a session over the plan whose collectives call the rank's Communicator.
 #pragma once
 
-#include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -30,6 +30,7 @@ struct Rank {
   std::vector<Declared> inputs;   // of the file
   std::vector<Declared> outputs;  // of the file
   Ort::RunOptions run_options;
+  std::function<Status()> meet;  // waits for all ranks, between runs
   RankRecord record;
 };
 
@@ -56,8 +57,8 @@ SharedWeights share_weights(const std::map<std::string, Tensor>& weights);
 Status open_session(Rank& rank, Ort::Env& environment, const RunRequest& request,
                     const SharedWeights& weights, const TraceFolder& traces);
 
-// Runs the session on the rank's slices of the whole inputs, for every step, and gives the outputs
-// of its program in their order. Throws Ort::Exception.
+// Runs the session on the rank's slices of the whole inputs, for every step, then as often again as
+// is asked for, and gives the last outputs of its program in their order. Throws Ort::Exception.
 std::vector<Ort::Value> run_rank(Rank& rank, const RunRequest& request,
                                  const std::map<std::string, Tensor>& inputs);
 
@@ -66,7 +67,8 @@ void compare_rank(const RunRequest& request, const RankProgram& place, int rank,
                   const std::vector<Ort::Value>& outputs, const Expected& expected,
                   KeptOutputs* kept, RankRecord& record);
 
-// Ends the trace of the run and reads it: from the file that the folder has taken, if it has.
-std::map<std::string, KernelTimes> read_trace(Rank& rank, const TraceFolder& traces);
+// Ends the trace of the runs, reads it (from the file that the folder has taken, if it has) and
+// completes the record.
+void finish_record(Rank& rank, const RunRequest& request, const TraceFolder& traces);
 
 }  // namespace autopar

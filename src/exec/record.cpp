@@ -1,16 +1,20 @@
 #include "exec/record.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "exec/process/wire.hpp"
 #include "exec/request.hpp"
+#include "exec/timeline.hpp"
 
 namespace autopar {
 
-std::map<std::string, TimedKind> times_of(const CollectiveTimes& collectives,
+namespace {
+
+std::map<std::string, TimedKind> times_of(const CollectiveTimes::ByKind& collectives,
                                           const std::map<std::string, KernelTimes>& local) {
   std::map<std::string, TimedKind> times;
-  for (const auto& [kind, entry] : collectives.by_kind) {
+  for (const auto& [kind, entry] : collectives) {
     times[kind] = {kind, true, entry.count, entry.seconds, entry.bytes};
   }
   for (const auto& [kind, entry] : local) {
@@ -19,26 +23,87 @@ std::map<std::string, TimedKind> times_of(const CollectiveTimes& collectives,
   return times;
 }
 
-std::string to_bytes(const RankRecord& record) {
-  WireWriter writer;
-  writer.put(record.wall);
-  writer.put_text(record.out_of_order);
-  writer.put<std::uint64_t>(record.times.size());
-  for (const auto& [kind, timed] : record.times) {
+bool is_communication(const std::string& op_type) {
+  const auto kind = parse_collective_kind(op_type);
+  return kind && communicates(*kind);
+}
+
+RunEvent event_of(const KernelEvent& kernel, int rank, int steps, Seconds trace_begin) {
+  RunEvent event;
+  event.rank = rank;
+  event.run = kernel.model_run / steps;
+  event.step = kernel.model_run % steps;
+  event.name = kernel.name;
+  event.kind = kernel.type;
+  event.begin = trace_begin + kernel.begin;
+  event.seconds = kernel.seconds;
+  return event;
+}
+
+RunEvent event_of(const RankRun& run, int rank, int number) {
+  RunEvent event;
+  event.rank = rank;
+  event.run = number;
+  event.name = "run " + std::to_string(number);
+  event.begin = run.begin;
+  event.seconds = run.wall;
+  return event;
+}
+
+}  // namespace
+
+void add_times(const RunRequest& request, int rank, const CollectiveTimes& collectives,
+               const Trace& trace, Seconds trace_begin, RankRecord& record) {
+  record.out_of_order = collectives.out_of_order;
+  for (std::size_t r = 0; r < record.runs.size(); ++r) {
+    RankRun& run = record.runs[r];
+    const int first = static_cast<int>(r) * request.steps;
+    run.times = times_of(collectives.runs[r], kernel_times(trace, first, first + request.steps));
+    run.collectives = collectives.communicating[r];
+  }
+  record.events = collectives.events;
+  const int runs = static_cast<int>(record.runs.size()) * request.steps;
+  if (trace.model_runs < runs && request.profile) {
+    record.incomplete = "local ops are timed in " + std::to_string(trace.model_runs) + " of " +
+                        std::to_string(runs) + " runs only: ONNX Runtime's trace ends there";
+  }
+  for (const KernelEvent& kernel : trace.kernels) {
+    if (kernel.model_run >= runs || is_communication(kernel.type)) continue;
+    RankRun& run = record.runs[static_cast<std::size_t>(kernel.model_run / request.steps)];
+    if (!kernel.inner) run.local += kernel.seconds;
+    if (request.timeline) {
+      record.events.push_back(event_of(kernel, rank, request.steps, trace_begin));
+    }
+  }
+  if (!request.timeline) return;
+  for (std::size_t r = 0; r < record.runs.size(); ++r) {
+    record.events.push_back(event_of(record.runs[r], rank, static_cast<int>(r)));
+  }
+}
+
+namespace {
+
+void put(WireWriter& writer, const RankRun& run) {
+  writer.put(run.begin);
+  writer.put(run.wall);
+  writer.put(run.local);
+  writer.put(run.collectives);
+  writer.put<std::uint64_t>(run.times.size());
+  for (const auto& [kind, timed] : run.times) {
     writer.put_text(kind);
     writer.put(timed.collective);
     writer.put(timed.count);
     writer.put(timed.seconds);
     writer.put(timed.bytes);
   }
-  return writer.take();
 }
 
-RankRecord record_of(const std::string& bytes) {
-  WireReader reader(bytes);
-  RankRecord record;
-  record.wall = reader.number<Seconds>();
-  record.out_of_order = reader.text();
+RankRun run_of(WireReader& reader) {
+  RankRun run;
+  run.begin = reader.number<Seconds>();
+  run.wall = reader.number<Seconds>();
+  run.local = reader.number<Seconds>();
+  run.collectives = reader.number<Seconds>();
   const auto kinds = reader.number<std::uint64_t>();
   for (std::uint64_t k = 0; k < kinds; ++k) {
     TimedKind timed;
@@ -47,19 +112,84 @@ RankRecord record_of(const std::string& bytes) {
     timed.count = reader.number<int>();
     timed.seconds = reader.number<Seconds>();
     timed.bytes = reader.number<double>();
-    record.times[timed.kind] = timed;
+    run.times[timed.kind] = timed;
   }
+  return run;
+}
+
+void put(WireWriter& writer, const RunEvent& event) {
+  writer.put(event.rank);
+  writer.put(event.run);
+  writer.put(event.step);
+  writer.put_text(event.name);
+  writer.put_text(event.kind);
+  writer.put(event.begin);
+  writer.put(event.seconds);
+  writer.put(event.seq);
+  writer.put(event.first);
+  writer.put(event.group_size);
+  writer.put(event.peer);
+  writer.put(event.total_bytes);
+  writer.put(event.bus_factor);
+}
+
+RunEvent event_of(WireReader& reader) {
+  RunEvent event;
+  event.rank = reader.number<int>();
+  event.run = reader.number<int>();
+  event.step = reader.number<int>();
+  event.name = reader.text();
+  event.kind = reader.text();
+  event.begin = reader.number<Seconds>();
+  event.seconds = reader.number<Seconds>();
+  event.seq = reader.number<std::int64_t>();
+  event.first = reader.number<std::int64_t>();
+  event.group_size = reader.number<std::int64_t>();
+  event.peer = reader.number<int>();
+  event.total_bytes = reader.number<double>();
+  event.bus_factor = reader.number<double>();
+  return event;
+}
+
+}  // namespace
+
+std::string to_bytes(const RankRecord& record) {
+  WireWriter writer;
+  writer.put_text(record.out_of_order);
+  writer.put_text(record.changed);
+  writer.put_text(record.incomplete);
+  writer.put<std::uint64_t>(record.runs.size());
+  for (const RankRun& run : record.runs) put(writer, run);
+  writer.put<std::uint64_t>(record.events.size());
+  for (const RunEvent& event : record.events) put(writer, event);
+  return writer.take();
+}
+
+RankRecord record_of(const std::string& bytes) {
+  WireReader reader(bytes);
+  RankRecord record;
+  record.out_of_order = reader.text();
+  record.changed = reader.text();
+  record.incomplete = reader.text();
+  const auto runs = reader.number<std::uint64_t>();
+  for (std::uint64_t r = 0; r < runs; ++r) record.runs.push_back(run_of(reader));
+  const auto events = reader.number<std::uint64_t>();
+  for (std::uint64_t e = 0; e < events; ++e) record.events.push_back(event_of(reader));
   return record;
 }
 
 namespace {
 
-// By kind, slowest first; means over the ranks.
-std::vector<TimedKind> mean_times(const std::vector<RankRecord>& records) {
+// The runs that count: all but the first where there are others.
+std::size_t first_timed(const RunRequest& request) { return request.repeat > 0 ? 1 : 0; }
+
+// Of one run by kind; means over the ranks.
+std::map<std::string, TimedKind> mean_times(const std::vector<RankRecord>& records,
+                                            std::size_t run) {
   std::map<std::string, TimedKind> by_kind;
   const double share = 1.0 / static_cast<double>(records.size());
-  for (std::size_t r = 0; r < records.size(); ++r) {
-    for (const auto& [kind, entry] : records[r].times) {
+  for (const RankRecord& record : records) {
+    for (const auto& [kind, entry] : record.runs[run].times) {
       TimedKind& timed = by_kind[kind];
       timed.kind = kind;
       timed.collective = entry.collective;
@@ -68,17 +198,106 @@ std::vector<TimedKind> mean_times(const std::vector<RankRecord>& records) {
       timed.bytes += share * entry.bytes;
     }
   }
+  return by_kind;
+}
+
+// Slowest first. A kind that a run lacks took no time in it.
+std::vector<TimedKind> times_by_kind(const RunRequest& request,
+                                     const std::vector<RankRecord>& records) {
+  std::map<std::string, TimedKind> by_kind;
+  std::map<std::string, std::vector<Seconds>> seconds;
+  std::size_t runs = 0;
+  for (std::size_t run = first_timed(request); run < records[0].runs.size(); ++run, ++runs) {
+    for (auto& [kind, timed] : mean_times(records, run)) {
+      seconds[kind].push_back(timed.seconds);
+      by_kind.insert_or_assign(kind, std::move(timed));
+    }
+  }
   std::vector<TimedKind> times;
-  for (const auto& entry : by_kind) times.push_back(entry.second);
+  for (auto& [kind, timed] : by_kind) {
+    seconds[kind].resize(runs, 0);
+    timed.spread = spread_of(seconds[kind]);
+    timed.seconds = timed.spread.median;
+    times.push_back(std::move(timed));
+  }
   std::stable_sort(times.begin(), times.end(),
                    [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
   return times;
 }
 
+Spread walls_of(const RunRequest& request, const std::vector<RankRecord>& records) {
+  std::vector<Seconds> walls;
+  for (std::size_t run = first_timed(request); run < records[0].runs.size(); ++run) {
+    walls.push_back(0);
+    for (const RankRecord& record : records) {
+      walls.back() = std::max(walls.back(), record.runs[run].wall);
+    }
+  }
+  return spread_of(walls);
+}
+
+RankTimes rank_times(const RunRequest& request, const RankRecord& record) {
+  RankTimes times;
+  const std::size_t first = first_timed(request);
+  const double share = 1.0 / static_cast<double>(record.runs.size() - first);
+  for (std::size_t run = first; run < record.runs.size(); ++run) {
+    times.wall += share * record.runs[run].wall;
+    times.local += share * record.runs[run].local;
+    times.collectives += share * record.runs[run].collectives;
+  }
+  return times;
+}
+
+// What each rank's collectives waited for others.
+void add_waiting(const RunRequest& request, const std::vector<RunEvent>& events,
+                 RunReport& report) {
+  const int first = static_cast<int>(first_timed(request));
+  for (const RunEvent& event : events) {
+    if (event.seq >= 0 && event.waiting < 0) return;
+  }
+  for (RankTimes& times : report.rank_times) times.waiting = 0;
+  for (const RunEvent& event : events) {
+    if (event.seq < 0 || event.run < first) continue;
+    report.rank_times[static_cast<std::size_t>(event.rank)].waiting +=
+        event.waiting / report.timed_runs;
+  }
+}
+
+void report_events(const RunRequest& request, std::vector<RankRecord>& records,
+                   const CommonTime& time, RunReport& report) {
+  std::vector<RunEvent> all;
+  for (std::size_t r = 0; r < records.size(); ++r) {
+    for (RunEvent& event : records[r].events) {
+      event.begin -= time.started[r];
+      all.push_back(std::move(event));
+    }
+    records[r].events.clear();
+  }
+  if (time.one_clock) find_waiting(all);
+  if (request.timeline || request.repeat > 0) add_waiting(request, all, report);
+  if (!request.timeline) return;
+  std::vector<std::vector<RunEvent>> by_rank(records.size());
+  for (RunEvent& event : all) by_rank[static_cast<std::size_t>(event.rank)].push_back(event);
+  for (std::vector<RunEvent>& events : by_rank) {
+    nest(events);
+    report.events.insert(report.events.end(), events.begin(), events.end());
+  }
+}
+
+// What a rank has to say that all are likely to say alike, once.
+void warn_once(const std::vector<RankRecord>& records, std::string RankRecord::*what,
+               const std::string& after, RunReport& report) {
+  for (std::size_t r = 0; r < records.size(); ++r) {
+    if ((records[r].*what).empty()) continue;
+    report.warnings.push_back("rank " + std::to_string(r) + ": " + records[r].*what + after);
+    return;
+  }
+}
+
 }  // namespace
 
-void report_ranks(const RunRequest& request, const std::vector<RankRecord>& records,
-                  RunReport& report) {
+void report_ranks(const RunRequest& request, std::vector<RankRecord> records,
+                  const CommonTime& time, RunReport& report) {
   report.ranks = static_cast<int>(records.size());
   report.passed = true;
   for (const RunProgram& program : request.programs) {
@@ -93,14 +312,16 @@ void report_ranks(const RunRequest& request, const std::vector<RankRecord>& reco
       report.passed = report.passed && report.outputs.back().matches;
     }
   }
-  report.times = mean_times(records);
-  for (const RankRecord& record : records) report.wall = std::max(report.wall, record.wall);
-  for (std::size_t r = 0; r < records.size(); ++r) {
-    if (records[r].out_of_order.empty()) continue;
-    report.warnings.push_back("rank " + std::to_string(r) + ": " + records[r].out_of_order +
-                              ": the plan does not chain its collectives");
-    return;
-  }
+  report.timed_runs = static_cast<int>(records[0].runs.size() - first_timed(request));
+  report.times = times_by_kind(request, records);
+  report.wall_spread = walls_of(request, records);
+  report.wall = report.wall_spread.median;
+  for (const RankRecord& record : records) report.rank_times.push_back(rank_times(request, record));
+  report_events(request, records, time, report);
+  warn_once(records, &RankRecord::out_of_order, ": the plan does not chain its collectives",
+            report);
+  warn_once(records, &RankRecord::changed, "", report);
+  warn_once(records, &RankRecord::incomplete, "", report);
 }
 
 }  // namespace autopar

@@ -11,23 +11,41 @@
 
 namespace autopar {
 
-struct RankRecord {
-  std::vector<RankDifference> differences;  // by output of the rank's program
-  std::map<std::string, TimedKind> times;   // by kind, of this rank
-  std::string out_of_order;                 // as CollectiveTimes
+// One run of one rank, all its steps.
+struct RankRun {
+  Seconds begin = 0;  // by steady_seconds()
   Seconds wall = 0;
+  std::map<std::string, TimedKind> times;  // by kind
+  Seconds local = 0;                       // as RankTimes
+  Seconds collectives = 0;                 // as RankTimes
 };
 
-// Of the collectives by the ops themselves, so that waiting is seen; of local ops by the trace.
-std::map<std::string, TimedKind> times_of(const CollectiveTimes& collectives,
-                                          const std::map<std::string, KernelTimes>& local);
+struct RankRecord {
+  std::vector<RankDifference> differences;  // by output of the rank's program
+  std::vector<RankRun> runs;                // the first one first
+  std::vector<RunEvent> events;             // if asked for; begin by steady_seconds()
+  std::string out_of_order;                 // as CollectiveTimes
+  std::string changed;     // which output was not the same in two runs; empty: none
+  std::string incomplete;  // why times or events are missing
+};
+
+// Completes the record's runs, which have begin and wall: of the collectives by the ops themselves,
+// so that waiting is seen; of local ops by the trace. `trace_begin` by steady_seconds().
+void add_times(const RunRequest& request, int rank, const CollectiveTimes& collectives,
+               const Trace& trace, Seconds trace_begin, RankRecord& record);
 
 // Without the differences, between processes.
 std::string to_bytes(const RankRecord& record);
 RankRecord record_of(const std::string& bytes);
 
-// Outputs, times, wall time, warnings and the verdict, from the ranks' records by rank.
-void report_ranks(const RunRequest& request, const std::vector<RankRecord>& records,
-                  RunReport& report);
+// Outputs, times, wall time, events, warnings and the verdict, from the ranks' records by rank.
+// `started`: by rank, by its steady_seconds(), one moment for all. `one_clock`: so exactly that it
+// can be said who waited for whom.
+struct CommonTime {
+  std::vector<Seconds> started;
+  bool one_clock = true;
+};
+void report_ranks(const RunRequest& request, std::vector<RankRecord> records,
+                  const CommonTime& time, RunReport& report);
 
 }  // namespace autopar

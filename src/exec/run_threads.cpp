@@ -1,12 +1,14 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <numeric>
 #include <system_error>
 #include <thread>
 
 #include "exec/rank.hpp"
 #include "exec/session.hpp"
 #include "exec/thread_world.hpp"
+#include "exec/timeline.hpp"
 
 namespace autopar {
 
@@ -93,18 +95,27 @@ Status run_ranks(Ranks& ranks, ThreadWorld& world, const std::function<void(Rank
   return Ok{};
 }
 
-// All ranks' reports; the traces are read here, since their sessions have ended.
-std::vector<RankRecord> take_records(Ranks& ranks, const TraceFolder& traces) {
+// All ranks' records; the traces are read here, since their sessions have ended.
+std::vector<RankRecord> take_records(Ranks& ranks, const RunRequest& request,
+                                     const TraceFolder& traces) {
   std::vector<RankRecord> records;
   for (const auto& rank : ranks) {
-    const CollectiveTimes& collectives = rank->collectives.times();
-    rank->record.out_of_order = collectives.out_of_order;
-    rank->record.times =
-        times_of(collectives, traces.path().empty() ? std::map<std::string, KernelTimes>()
-                                                    : read_trace(*rank, traces));
+    finish_record(*rank, request, traces);
     records.push_back(std::move(rank->record));
   }
   return records;
+}
+
+// An empty Broadcast over all ranks: waits until all have come.
+Status meet(Communicator& communicator) {
+  CollectiveCall call;
+  call.kind = CollectiveKind::kBroadcast;
+  call.op_name = "(between runs)";
+  call.group.resize(static_cast<std::size_t>(communicator.size()));
+  std::iota(call.group.begin(), call.group.end(), 0);
+  call.position = communicator.rank();
+  call.input_shape = call.output_shape = {0};
+  return communicator.run(call, nullptr, nullptr);
 }
 
 Result<RunReport> run_checked(const RunRequest& request) {
@@ -132,17 +143,20 @@ Result<RunReport> run_checked(const RunRequest& request) {
   for (int r = 0; r < world.size(); ++r) {
     ranks.push_back(
         std::make_unique<Rank>(std::make_unique<ThreadCommunicator>(world, r), request));
+    Communicator& communicator = *ranks.back()->communicator;
+    ranks.back()->meet = [&communicator] { return meet(communicator); };
   }
   AUTOPAR_RETURN_IF_ERROR(open_sessions(ranks, environment, request, weights, traces));
 
   KeptOutputs kept;
+  const CommonTime time{std::vector<Seconds>(ranks.size(), steady_seconds()), true};
   AUTOPAR_RETURN_IF_ERROR(run_ranks(ranks, world, [&](Rank& rank) {
     const std::vector<Ort::Value> outputs = run_rank(rank, request, inputs);
     world.finish(rank.communicator->rank());
     compare_rank(request, rank.place, rank.communicator->rank(), outputs, expected,
                  request.keep_outputs ? &kept : nullptr, rank.record);
   }));
-  report_ranks(request, take_records(ranks, traces), report);
+  report_ranks(request, take_records(ranks, request, traces), time, report);
   report.values = kept.take();
   return report;
 }

@@ -22,6 +22,7 @@ struct Joined {
 };
 
 Result<Joined> join_mpi(Seconds timeout);
+Result<Joined> join_nccl(Seconds timeout);
 
 // The control channel alone: over MPI, or at the address of the launcher's variables.
 Result<Joined> join_control_by_mpi(Seconds timeout);

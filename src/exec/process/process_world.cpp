@@ -7,6 +7,7 @@
 #include "exec/process/wire.hpp"
 #include "exec/rank.hpp"
 #include "exec/session.hpp"
+#include "exec/timeline.hpp"
 
 namespace autopar {
 
@@ -18,6 +19,7 @@ struct Way {
 };
 constexpr Way kWays[] = {
     {"mpi", join_mpi},
+    {"nccl", join_nccl},
 };
 
 // One output of one rank on its way to rank 0.
@@ -50,7 +52,8 @@ std::string fingerprint(const RunRequest& request) {
   for (const RunProgram& program : request.programs) {
     text += program.sha256 + " " + to_text(program.mesh) + "\n";
   }
-  return text + std::to_string(request.steps) + " " + std::to_string(request.seed);
+  return text + std::to_string(request.steps) + " " + std::to_string(request.repeat) + " " +
+         std::to_string(request.seed);
 }
 
 }  // namespace
@@ -72,7 +75,7 @@ struct ProcessWorld::State {
     for (std::size_t r = 1; r < all.size(); ++r) {
       if (all[r] == all[0]) continue;
       return input_error("rank " + std::to_string(r) +
-                         " has another plan, --steps or --seed than "
+                         " has another plan, --steps, --repeat or --seed than "
                          "rank 0; all must run the same: " +
                          request.programs[0].path);
     }
@@ -83,6 +86,23 @@ struct ProcessWorld::State {
     const int cores = thread_count(request);
     if (request.threads > 0) return request.threads;
     return std::max(1, cores / std::max(1, joined.local_size));
+  }
+
+  // All ranks have just left a barrier. On one machine they have one clock.
+  Result<CommonTime> common_time() {
+    CommonTime time;
+    const Seconds own = steady_seconds();
+    WireWriter writer;
+    writer.put(own);
+    AUTOPAR_TRY(all, control().gather(writer.take()));
+    for (const std::string& bytes : all)
+      time.started.push_back(WireReader(bytes).number<Seconds>());
+    time.one_clock = joined.local_size == control().size();
+    if (time.one_clock && !all.empty()) {
+      const Seconds first = *std::min_element(time.started.begin(), time.started.end());
+      time.started.assign(time.started.size(), first);
+    }
+    return time;
   }
 
   // Rank 0 gathers every output of every rank, one at a time, and compares.
@@ -131,6 +151,8 @@ struct ProcessWorld::State {
     traces.take_file();
     AUTOPAR_RETURN_IF_ERROR(rank.communicator->prepare(rank.place.program->partitions));
     AUTOPAR_RETURN_IF_ERROR(control().barrier());
+    AUTOPAR_TRY(time, common_time());
+    rank.meet = [this] { return control().barrier(); };
     control().on_failure([&rank] { rank.run_options.SetTerminate(); });
     std::vector<Ort::Value> outputs;
     try {
@@ -143,10 +165,7 @@ struct ProcessWorld::State {
     }
     control().on_failure({});
 
-    rank.record.out_of_order = rank.collectives.times().out_of_order;
-    rank.record.times = times_of(
-        rank.collectives.times(),
-        traces.path().empty() ? std::map<std::string, KernelTimes>() : read_trace(rank, traces));
+    finish_record(rank, request, traces);
     AUTOPAR_TRY(gathered, control().gather(to_bytes(rank.record)));
     std::vector<RankRecord> records;
     for (const std::string& bytes : gathered) records.push_back(record_of(bytes));
@@ -154,7 +173,7 @@ struct ProcessWorld::State {
     AUTOPAR_RETURN_IF_ERROR(
         compare(request, outputs, expected, request.keep_outputs ? &kept : nullptr, records));
     if (is_first()) {
-      report_ranks(request, records, report);
+      report_ranks(request, std::move(records), time, report);
       report.values = kept.take();
     }
     AUTOPAR_TRY(passed, control().broadcast(report.passed ? "1" : "0"));

@@ -1,0 +1,46 @@
+// Ranks on GPUs that communicate by NCCL. This header names no type of CUDA or NCCL: a build
+// without their headers has the same functions, which then say that they are missing.
+//
+//   NcclWorld world;
+//   world.rank = 3, world.size = 8, world.local_rank = 3;
+//   world.exchange = [&](const std::string& own) { return texts_of_all_ranks(own); };
+//   Result<std::unique_ptr<Communicator>> communicator = make_nccl_communicator(world);
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "autopar/exec.hpp"
+
+namespace autopar {
+
+struct NcclWorld {
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;  // on its host; chooses the GPU
+  // Gives every rank the texts of all ranks, by rank. Collective.
+  std::function<Result<std::vector<std::string>>(const std::string& own)> exchange;
+  // A collective fails that takes longer, the wait for the other ranks included.
+  Seconds timeout = 60;
+  // The failure of another rank, as soon as it is known ("rank 2 has ended"); may be left out.
+  std::function<std::optional<std::string>()> failure = {};
+  // Tells the others why this rank gives up; may be left out.
+  std::function<void(const std::string& reason)> tell = {};
+};
+
+// Every rank must call it, and then prepare() with the groups of its program: from those of all
+// ranks come all communicators, up front and in one order. The communicator takes tensors in host
+// memory (through the device, by copies) and in the memory of its GPU. A call returns when the
+// collective is complete; Send when its data is copied. Errors: kInput where there is no GPU for
+// the rank, or where a library is missing or too old (each says which and what to do); kRuntime
+// where ranks do not come together in time. As NCCL has it, float16 and bfloat16 are rounded after
+// every addition, the order of reduction is NCCL's, and a NaN may be lost by max and min.
+Result<std::unique_ptr<Communicator>> make_nccl_communicator(const NcclWorld& world);
+
+// What would be used: "NCCL 2.28.9, CUDA runtime 13.0, 8 GPUs", or why nothing.
+Result<std::string> nccl_version();
+
+}  // namespace autopar
