@@ -77,7 +77,8 @@ Status verify(const CollectiveAttributes& a, CollectiveKind kind, int ranks) {
   }
   if (!partition) {
     return input_error("groups " + to_text(a.groups) + " do not hold each of the ranks 0.." +
-                       std::to_string(ranks - 1) + " exactly once");
+                       std::to_string(ranks - 1) + " exactly once: is the plan for " +
+                       std::to_string(ranks) + " rank" + (ranks == 1 ? "" : "s") + "?");
   }
   if (a.group_size < 1 || ranks % a.group_size != 0) {
     return input_error("group_size " + std::to_string(a.group_size) + " does not divide the " +
@@ -344,6 +345,8 @@ CollectiveOps::CollectiveOps(Communicator& communicator) : domain_(kDomain) {
 
 CollectiveOps::~CollectiveOps() = default;
 
-void CollectiveOps::add_to(Ort::SessionOptions& options) { options.Add(domain_); }
+void CollectiveOps::add_to(OrtSessionOptions* options) {
+  Ort::UnownedSessionOptions(options).Add(domain_);
+}
 
 }  // namespace autopar

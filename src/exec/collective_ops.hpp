@@ -39,7 +39,7 @@ class CollectiveOps {
   CollectiveOps(const CollectiveOps&) = delete;
   CollectiveOps& operator=(const CollectiveOps&) = delete;
 
-  void add_to(Ort::SessionOptions& options);
+  void add_to(OrtSessionOptions* options);
   const CollectiveTimes& times() const { return times_; }
   // The session is about to run: the first step of a run, or a further one.
   void begin_run() {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <sstream>
 
 #ifndef AUTOPAR_MPI_FOLDERS
@@ -24,6 +25,15 @@ std::vector<std::string> split(const char* text) {
     if (!part.empty()) parts.push_back(part);
   }
   return parts;
+}
+
+// The folder of the file that this code is in: beside libautopar_ops.so are the others.
+std::string own_folder() {
+  Dl_info found{};
+  if (dladdr(reinterpret_cast<const void*>(&split), &found) == 0 || found.dli_fname == nullptr) {
+    return ".";
+  }
+  return std::filesystem::path(found.dli_fname).parent_path().string();
 }
 
 bool is_set(const char* name) { return std::getenv(name) != nullptr; }
@@ -59,7 +69,9 @@ Result<const AutoparMpiTable*> open_mpi_library() {
   }
   std::string tried;
   for (const std::string& name : names) {
-    for (const std::string& folder : split(AUTOPAR_MPI_FOLDERS)) {
+    std::vector<std::string> folders = split(AUTOPAR_MPI_FOLDERS);
+    folders.insert(folders.begin(), own_folder());
+    for (const std::string& folder : folders) {
       const std::string path = folder + "/libautopar_" + name + ".so";
       // Open MPI opens its components itself, which need its symbols.
       void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);  // stays open

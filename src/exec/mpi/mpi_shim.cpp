@@ -20,6 +20,8 @@ struct AutoparMpiRequest {
 
 namespace {
 
+bool started_here = false;
+
 bool failed(int code, const char* what, char* error) {
   if (code == MPI_SUCCESS) return false;
   char text[MPI_MAX_ERROR_STRING] = "";
@@ -38,7 +40,11 @@ const char* library() {
 
 int start(int* rank, int* size, char* error) {
   int given = 0;
-  if (failed(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &given), "MPI_Init", error)) {
+  int running = 0;  // in a Python program mpi4py may have come first
+  MPI_Initialized(&running);
+  started_here = running == 0;
+  if (running == 0 &&
+      failed(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &given), "MPI_Init", error)) {
     return 1;
   }
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -168,7 +174,9 @@ int test(AutoparMpiRequest* request, char* error) {
   return failed(code, "MPI_Test", error) ? -1 : 1;
 }
 
-void finish() { MPI_Finalize(); }
+void finish() {
+  if (started_here) MPI_Finalize();
+}
 
 constexpr AutoparMpiTable kTable = {
     AUTOPAR_MPI_TABLE_VERSION,

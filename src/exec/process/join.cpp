@@ -91,6 +91,15 @@ Result<std::unique_ptr<ControlChannel>> connect_by_mpi(const AutoparMpiTable& mp
   return ControlChannel::connect(address, rank, size, timeout);
 }
 
+struct Way {
+  const char* name;
+  Result<Joined> (*join)(Seconds timeout);
+};
+constexpr Way kWays[] = {
+    {"mpi", join_mpi},
+    {"nccl", join_nccl},
+};
+
 struct MpiWorld {
   const AutoparMpiTable* mpi = nullptr;
   Joined joined;
@@ -114,6 +123,13 @@ Result<MpiWorld> open_mpi_world(Seconds timeout) {
 }
 
 }  // namespace
+
+Result<Joined> join_ranks(const std::string& ranks_by, Seconds timeout) {
+  for (const Way& way : kWays) {
+    if (ranks_by == way.name) return way.join(timeout);
+  }
+  return usage_error("--ranks-by " + ranks_by + ": this build cannot run ranks that way");
+}
 
 Result<Joined> join_control_by_mpi(Seconds timeout) {
   AUTOPAR_TRY(world, open_mpi_world(timeout));

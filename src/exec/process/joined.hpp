@@ -21,6 +21,8 @@ struct Joined {
   std::function<void()> finish;  // the end of a run without a failure; may be empty
 };
 
+// `ranks_by` as ProcessWorld::join.
+Result<Joined> join_ranks(const std::string& ranks_by, Seconds timeout);
 Result<Joined> join_mpi(Seconds timeout);
 Result<Joined> join_nccl(Seconds timeout);
 

@@ -13,15 +13,6 @@ namespace autopar {
 
 namespace {
 
-struct Way {
-  const char* name;
-  Result<Joined> (*join)(Seconds timeout);
-};
-constexpr Way kWays[] = {
-    {"mpi", join_mpi},
-    {"nccl", join_nccl},
-};
-
 // One output of one rank on its way to rank 0.
 std::string to_bytes(const Ort::Value& value) {
   const auto type = value.GetTensorTypeAndShapeInfo();
@@ -188,14 +179,10 @@ ProcessWorld::~ProcessWorld() = default;
 
 Result<std::unique_ptr<ProcessWorld>> ProcessWorld::join(const std::string& ranks_by,
                                                          Seconds timeout) {
-  for (const Way& way : kWays) {
-    if (ranks_by != way.name) continue;
-    AUTOPAR_TRY(joined, way.join(timeout));
-    auto state = std::make_unique<State>();
-    state->joined = std::move(joined);
-    return std::unique_ptr<ProcessWorld>(new ProcessWorld(std::move(state)));
-  }
-  return usage_error("--ranks-by " + ranks_by + ": this build cannot run ranks that way");
+  AUTOPAR_TRY(joined, join_ranks(ranks_by, timeout));
+  auto state = std::make_unique<State>();
+  state->joined = std::move(joined);
+  return std::unique_ptr<ProcessWorld>(new ProcessWorld(std::move(state)));
 }
 
 int ProcessWorld::rank() const { return state_->joined.control->rank(); }
