@@ -19,14 +19,16 @@ struct CollectiveCall {
   CollectiveKind kind = CollectiveKind::kAllReduce;
   std::string op_name;
   std::int64_t seq = -1;
-  std::vector<std::int64_t> group;  // ordered global ranks of this rank's group
-  int position = 0;                 // of this rank in the group
-  int axis = 0;                     // AllGather, ReduceScatter; AllToAll: split axis
+  // Ordered global ranks of this rank's group. Send and Recv: the sender and the receiver.
+  std::vector<std::int64_t> group;
+  int position = 0;  // of this rank in the group
+  int axis = 0;      // AllGather, ReduceScatter; AllToAll: split axis
   int concat_axis = 0;
   int root = 0;           // Broadcast: position in the group
   std::string reduce_op;  // "sum", "max", "min", "prod", "avg"
+  std::int64_t tag = 0;   // Send, Recv
   DType dtype = DType::kFloat32;
-  Shape input_shape;
+  Shape input_shape;  // Recv: none, and its input is null
   Shape output_shape;
   // Where the buffers are on a GPU: the stream on which they are filled and read, and on which the
   // collective is to be issued. Null: they are in host memory.

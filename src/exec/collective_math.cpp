@@ -14,6 +14,11 @@ std::size_t element_size(const CollectiveCall& call) {
   return static_cast<std::size_t>(size_of(call.dtype));
 }
 
+// Of the output; where input and output are alike.
+std::size_t buffer_bytes(const CollectiveCall& call) {
+  return static_cast<std::size_t>(element_count(call.output_shape)) * element_size(call);
+}
+
 ReduceOp reduce_op_of(const CollectiveCall& call) {
   const auto op = parse_reduce_op(call.reduce_op);
   AUTOPAR_CHECK(op.has_value(), "unknown reduce_op " + call.reduce_op);
@@ -166,8 +171,7 @@ void perform(const CollectiveCall& call, const std::vector<const void*>& inputs,
     case CollectiveKind::kAllToAll:
       return all_to_all(call, inputs, outputs);
     case CollectiveKind::kBroadcast: {
-      const auto bytes =
-          static_cast<std::size_t>(element_count(call.input_shape)) * element_size(call);
+      const std::size_t bytes = buffer_bytes(call);
       if (bytes > 0) {
         std::memcpy(outputs[position], inputs[static_cast<std::size_t>(call.root)], bytes);
       }
@@ -175,12 +179,26 @@ void perform(const CollectiveCall& call, const std::vector<const void*>& inputs,
     }
     case CollectiveKind::kShardSlice:
       return shard_slice(call, inputs[position], outputs[position]);
-    case CollectiveKind::kMakePartial:
     case CollectiveKind::kSend:
-    case CollectiveKind::kRecv:
+    case CollectiveKind::kRecv: {
+      const std::size_t bytes = buffer_bytes(call);
+      if (bytes > 0) std::memcpy(outputs[position], inputs[0], bytes);
+      return;
+    }
+    case CollectiveKind::kMakePartial:
       break;
   }
   AUTOPAR_CHECK(false, "no such op in a rewritten graph: " + to_text(call));
+}
+
+void leave_alone(const CollectiveCall& call, const void* input, void* output) {
+  const std::size_t bytes = buffer_bytes(call);
+  if (bytes == 0) return;
+  if (input == nullptr) {
+    std::memset(output, 0, bytes);
+  } else {
+    std::memcpy(output, input, bytes);
+  }
 }
 
 double sent_bytes(const CollectiveCall& call) {
@@ -200,7 +218,7 @@ std::string to_text(const CollectiveCall& call) {
   for (std::int64_t rank : call.group) ranks += (ranks.empty() ? "" : ",") + std::to_string(rank);
   return std::string(name_of(call.kind)) + " '" + call.op_name + "' (seq " +
          std::to_string(call.seq) + ", group [" + ranks + "], " + name_of(call.dtype) +
-         to_text(call.input_shape) + ")";
+         to_text(call.kind == CollectiveKind::kRecv ? call.output_shape : call.input_shape) + ")";
 }
 
 }  // namespace autopar

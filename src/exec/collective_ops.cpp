@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "exec/collective_attributes.hpp"
 #include "exec/collective_math.hpp"
-#include "exec/reduce.hpp"
 #include "exec/tensors.hpp"
 #include "exec/timeline.hpp"
 
@@ -16,100 +16,11 @@ constexpr const char* kDomain = "ai.autopar";
 constexpr CollectiveKind kKinds[] = {
     CollectiveKind::kAllReduce, CollectiveKind::kAllGather, CollectiveKind::kReduceScatter,
     CollectiveKind::kAllToAll,  CollectiveKind::kBroadcast, CollectiveKind::kShardSlice,
+    CollectiveKind::kSend,      CollectiveKind::kRecv,
 };
 
 OrtStatus* failed_status(const std::string& message) {
   return Ort::GetApi().CreateStatus(ORT_FAIL, message.c_str());
-}
-
-// The attributes of a node; `groups` is empty where it was not asked for.
-struct CollectiveAttributes {
-  std::vector<std::int64_t> groups;
-  std::int64_t group_size = 0;
-  std::int64_t seq = -1;
-  std::int64_t axis = 0;
-  std::int64_t concat_axis = 0;
-  std::int64_t root = 0;
-  std::string reduce_op;
-};
-
-const char* axis_attribute(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllToAll ? "split_axis" : "axis";
-}
-bool has_axis(CollectiveKind kind) {
-  return kind != CollectiveKind::kAllReduce && kind != CollectiveKind::kBroadcast;
-}
-bool has_reduction(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter;
-}
-
-template <class T>
-T attribute_or(const Ort::ConstKernelInfo& info, const char* name, T fallback) {
-  try {
-    return info.GetAttribute<T>(name);
-  } catch (const Ort::Exception&) {
-    return fallback;
-  }
-}
-
-// Throws Ort::Exception where a needed attribute is missing or has another type.
-CollectiveAttributes read_attributes(CollectiveKind kind, const Ort::ConstKernelInfo& info) {
-  CollectiveAttributes a;
-  a.groups = info.GetAttributes<std::int64_t>("groups");
-  a.group_size = info.GetAttribute<std::int64_t>("group_size");
-  a.seq = attribute_or<std::int64_t>(info, "seq", -1);
-  if (has_axis(kind)) a.axis = info.GetAttribute<std::int64_t>(axis_attribute(kind));
-  if (kind == CollectiveKind::kAllToAll) {
-    a.concat_axis = info.GetAttribute<std::int64_t>("concat_axis");
-  }
-  if (kind == CollectiveKind::kBroadcast) a.root = attribute_or<std::int64_t>(info, "root", 0);
-  if (has_reduction(kind)) a.reduce_op = attribute_or<std::string>(info, "reduce_op", "sum");
-  return a;
-}
-
-// The groups are a partition of all ranks, the root and the reduction exist.
-Status verify(const CollectiveAttributes& a, CollectiveKind kind, int ranks) {
-  std::vector<std::int64_t> sorted = a.groups;
-  std::sort(sorted.begin(), sorted.end());
-  bool partition = static_cast<int>(sorted.size()) == ranks;
-  for (std::size_t i = 0; partition && i < sorted.size(); ++i) {
-    partition = sorted[i] == static_cast<std::int64_t>(i);
-  }
-  if (!partition) {
-    return input_error("groups " + to_text(a.groups) + " do not hold each of the ranks 0.." +
-                       std::to_string(ranks - 1) + " exactly once: is the plan for " +
-                       std::to_string(ranks) + " rank" + (ranks == 1 ? "" : "s") + "?");
-  }
-  if (a.group_size < 1 || ranks % a.group_size != 0) {
-    return input_error("group_size " + std::to_string(a.group_size) + " does not divide the " +
-                       std::to_string(ranks) + " ranks");
-  }
-  if (communicates(kind) && a.seq < 0) {
-    return input_error("the attribute seq (the order of issue, from 0) is missing or negative");
-  }
-  if (kind == CollectiveKind::kBroadcast && (a.root < 0 || a.root >= a.group_size)) {
-    return input_error("root " + std::to_string(a.root) + " is no position in a group of " +
-                       std::to_string(a.group_size));
-  }
-  if (has_reduction(kind) && !parse_reduce_op(a.reduce_op)) {
-    return input_error("reduce_op '" + a.reduce_op + "' is none of sum, max, min, prod, avg");
-  }
-  return Ok{};
-}
-
-CollectiveCall make_call(CollectiveKind kind, const CollectiveAttributes& a, int rank) {
-  CollectiveCall call;
-  call.kind = kind;
-  call.seq = a.seq;
-  call.axis = static_cast<int>(a.axis);
-  call.concat_axis = static_cast<int>(a.concat_axis);
-  call.root = static_cast<int>(a.root);
-  call.reduce_op = a.reduce_op;
-  const auto self = std::find(a.groups.begin(), a.groups.end(), rank) - a.groups.begin();
-  const std::int64_t first = self - self % a.group_size;
-  call.group.assign(a.groups.begin() + first, a.groups.begin() + first + a.group_size);
-  call.position = static_cast<int>(self - first);
-  return call;
 }
 
 class CollectiveKernel {
@@ -133,21 +44,22 @@ class CollectiveKernel {
 
 class CollectiveOp : public Ort::CustomOpBase<CollectiveOp, CollectiveKernel, true> {
  public:
-  CollectiveOp(CollectiveKind kind, Communicator& communicator, CollectiveTimes& times)
-      : kind_(kind), communicator_(communicator), times_(times) {
+  CollectiveOp(CollectiveKind kind, Communicator& communicator,
+               const std::vector<std::int64_t>& ranks, CollectiveTimes& times)
+      : kind_(kind), communicator_(communicator), ranks_(ranks), times_(times) {
     InferOutputShapeFn = [](const OrtCustomOp* op, OrtShapeInferContext* context) {
       return static_cast<const CollectiveOp*>(op)->infer(context);
     };
   }
 
   const char* GetName() const { return name_of(kind_); }
-  // The tensor, then any number of inputs that only order the op.
-  std::size_t GetInputTypeCount() const { return 2; }
+  // The tensor (of all but Recv), then any number of inputs that only order the op.
+  std::size_t GetInputTypeCount() const { return kind_ == CollectiveKind::kRecv ? 1 : 2; }
   ONNXTensorElementDataType GetInputType(std::size_t) const {
     return ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;  // any
   }
   OrtCustomOpInputOutputCharacteristic GetInputCharacteristic(std::size_t index) const {
-    return index == 0 ? INPUT_OUTPUT_REQUIRED : INPUT_OUTPUT_VARIADIC;
+    return index + 1 < GetInputTypeCount() ? INPUT_OUTPUT_REQUIRED : INPUT_OUTPUT_VARIADIC;
   }
   int GetVariadicInputMinArity() const { return 0; }
   bool GetVariadicInputHomogeneity() const { return false; }
@@ -159,9 +71,11 @@ class CollectiveOp : public Ort::CustomOpBase<CollectiveOp, CollectiveKernel, tr
 
  private:
   OrtStatusPtr infer(OrtShapeInferContext* context) const;
+  OrtStatusPtr infer_received(OrtShapeInferContext* context) const;
 
   CollectiveKind kind_;
   Communicator& communicator_;
+  const std::vector<std::int64_t>& ranks_;
   CollectiveTimes& times_;
 };
 
@@ -180,12 +94,25 @@ std::optional<std::int64_t> int_attribute(const OrtShapeInferContext* context, c
   return value;
 }
 
+OrtStatusPtr set_output(OrtShapeInferContext* context, ONNXTensorElementDataType type,
+                        const Shape& shape) {
+  const OrtApi& api = Ort::GetApi();
+  OrtTensorTypeAndShapeInfo* result = nullptr;
+  if (auto* status = api.CreateTensorTypeAndShapeInfo(&result)) return status;
+  OrtStatus* status = api.SetTensorElementType(result, type);
+  if (status == nullptr) status = api.SetDimensions(result, shape.data(), shape.size());
+  if (status == nullptr) status = api.ShapeInferContext_SetOutputTypeShape(context, 0, result);
+  api.ReleaseTensorTypeAndShapeInfo(result);
+  return status;
+}
+
 }  // namespace
 
 // Written against the C interface: the C++ wrapper fixes the output's type to float. Where the
 // attributes are wrong only the number of dimensions is given, since ONNX Runtime ignores (and
 // leaks) an error from here; the kernel's creation then refuses the node.
 OrtStatusPtr CollectiveOp::infer(OrtShapeInferContext* context) const {
+  if (kind_ == CollectiveKind::kRecv) return infer_received(context);
   const OrtApi& api = Ort::GetApi();
   OrtTensorTypeAndShapeInfo* input = nullptr;  // owned by the context
   if (auto* status = api.ShapeInferContext_GetInputTypeShape(context, 0, &input)) return status;
@@ -207,13 +134,26 @@ OrtStatusPtr CollectiveOp::infer(OrtShapeInferContext* context) const {
     if (known) output = *known;
   }
 
-  OrtTensorTypeAndShapeInfo* result = nullptr;
-  if (auto* status = api.CreateTensorTypeAndShapeInfo(&result)) return status;
-  OrtStatus* status = api.SetTensorElementType(result, type);
-  if (status == nullptr) status = api.SetDimensions(result, output.data(), output.size());
-  if (status == nullptr) status = api.ShapeInferContext_SetOutputTypeShape(context, 0, result);
-  api.ReleaseTensorTypeAndShapeInfo(result);
-  return status;
+  return set_output(context, type, output);
+}
+
+OrtStatusPtr CollectiveOp::infer_received(OrtShapeInferContext* context) const {
+  const OrtApi& api = Ort::GetApi();
+  const OrtOpAttr* attribute = nullptr;
+  if (auto* status = api.ShapeInferContext_GetAttribute(context, "shape", &attribute)) {
+    return status;
+  }
+  std::size_t bytes = 0;  // asked for first; that is no error of ours
+  Ort::Status asked(api.ReadOpAttr(attribute, ORT_OP_ATTR_INTS, nullptr, 0, &bytes));
+  Shape shape(bytes / sizeof(std::int64_t));
+  if (bytes > 0) {
+    if (auto* status = api.ReadOpAttr(attribute, ORT_OP_ATTR_INTS, shape.data(), bytes, &bytes)) {
+      return status;
+    }
+  }
+  const auto type = int_attribute(context, "dtype");
+  if (!type) return nullptr;  // the kernel's creation refuses the node
+  return set_output(context, static_cast<ONNXTensorElementDataType>(*type), shape);
 }
 
 OrtStatusPtr CollectiveOp::CreateKernelV2(const OrtApi&, const OrtKernelInfo* info,
@@ -225,15 +165,17 @@ OrtStatusPtr CollectiveOp::CreateKernelV2(const OrtApi&, const OrtKernelInfo* in
     if (name.empty()) name = node.GetOutputName(0);
     where += " '" + name + "'";
     const CollectiveAttributes attributes = read_attributes(kind_, node);
-    if (auto status = verify(attributes, kind_, communicator_.size()); !status) {
+    if (auto status = verify(attributes, kind_, ranks_, communicator_.size()); !status) {
       return failed_status(where + ": " + status.error().message);
     }
     // Known shapes are checked here: shape inference cannot refuse a node.
-    const Ort::TypeInfo type = node.GetInputTypeInfo(0);
-    const auto shape = output_shape_of(kind_, type.GetTensorTypeAndShapeInfo().GetShape(),
-                                       attributes.group_size, static_cast<int>(attributes.axis),
-                                       static_cast<int>(attributes.concat_axis));
-    if (!shape) return failed_status(where + ": " + shape.error().message);
+    if (kind_ != CollectiveKind::kRecv) {
+      const Ort::TypeInfo type = node.GetInputTypeInfo(0);
+      const auto shape = output_shape_of(kind_, type.GetTensorTypeAndShapeInfo().GetShape(),
+                                         attributes.group_size, static_cast<int>(attributes.axis),
+                                         static_cast<int>(attributes.concat_axis));
+      if (!shape) return failed_status(where + ": " + shape.error().message);
+    }
     CollectiveCall call = make_call(kind_, attributes, communicator_.rank());
     call.op_name = name;
     *kernel = new CollectiveKernel(communicator_, times_, std::move(call));
@@ -257,6 +199,12 @@ OrtStatusPtr CollectiveKernel::ComputeV2(OrtKernelContext* context) {
 
 Status CollectiveKernel::run(Ort::KernelContext& context) {
   const Seconds begin = steady_seconds();
+  if (call_.kind == CollectiveKind::kRecv) {
+    Ort::UnownedValue output = context.GetOutput(0, call_.output_shape);
+    AUTOPAR_RETURN_IF_ERROR(communicate(nullptr, output.GetTensorMutableRawData()));
+    note_times(begin);
+    return Ok{};
+  }
   const Ort::ConstValue input = context.GetInput(0);
   const auto type = input.GetTensorTypeAndShapeInfo();
   const auto dtype = dtype_of(type.GetElementType());
@@ -278,7 +226,6 @@ Status CollectiveKernel::run(Ort::KernelContext& context) {
   }
   Ort::UnownedValue output = context.GetOutput(0, call_.output_shape);
   AUTOPAR_RETURN_IF_ERROR(communicate(input.GetTensorRawData(), output.GetTensorMutableRawData()));
-
   note_times(begin);
   return Ok{};
 }
@@ -288,7 +235,7 @@ void CollectiveKernel::note_times(Seconds begin) {
   const Seconds seconds = steady_seconds() - begin;
   CollectiveTimes::Entry& entry = times_.runs.back()[name_of(call_.kind)];
   ++entry.count;
-  entry.bytes += sent_bytes(call_);
+  if (!call_.group.empty()) entry.bytes += sent_bytes(call_);
   entry.seconds += seconds;
   if (!communicates(call_.kind)) return;
   times_.communicating.back() += seconds;
@@ -305,7 +252,9 @@ void CollectiveKernel::note_times(Seconds begin) {
   event.first = call_.group.front();
   event.group_size = static_cast<std::int64_t>(call_.group.size());
   if (is_message(call_.kind)) event.peer = static_cast<int>(call_.group[call_.position == 0]);
-  const auto bytes = static_cast<double>(element_count(call_.input_shape) * size_of(call_.dtype));
+  const Shape& moved =
+      call_.kind == CollectiveKind::kRecv ? call_.output_shape : call_.input_shape;
+  const auto bytes = static_cast<double>(element_count(moved) * size_of(call_.dtype));
   event.total_bytes = total_bytes(call_.kind, bytes, event.group_size);
   event.bus_factor = bus_factor(call_.kind, event.group_size);
   times_.events.push_back(std::move(event));
@@ -321,6 +270,10 @@ Status CollectiveKernel::communicate(const void* input, void* output) {
     return Ok{};
   }
   note_order(call_);
+  if (call_.group.empty()) {  // a message of others
+    leave_alone(call_, input, output);
+    return Ok{};
+  }
   auto status = communicator_.run(call_, input, output);
   if (!status) times_.stopped = true;
   return status;
@@ -336,9 +289,10 @@ void CollectiveKernel::note_order(const CollectiveCall& call) {
 
 }  // namespace
 
-CollectiveOps::CollectiveOps(Communicator& communicator) : domain_(kDomain) {
+CollectiveOps::CollectiveOps(Communicator& communicator, std::vector<std::int64_t> ranks)
+    : ranks_(std::move(ranks)), domain_(kDomain) {
   for (CollectiveKind kind : kKinds) {
-    ops_.push_back(std::make_unique<CollectiveOp>(kind, communicator, times_));
+    ops_.push_back(std::make_unique<CollectiveOp>(kind, communicator, ranks_, times_));
     domain_.Add(ops_.back().get());
   }
 }

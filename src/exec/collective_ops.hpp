@@ -34,7 +34,8 @@ class CollectiveOp;
 // Must outlive the sessions that use it.
 class CollectiveOps {
  public:
-  explicit CollectiveOps(Communicator& communicator);
+  // `ranks`: of the program; empty: all.
+  explicit CollectiveOps(Communicator& communicator, std::vector<std::int64_t> ranks = {});
   ~CollectiveOps();
   CollectiveOps(const CollectiveOps&) = delete;
   CollectiveOps& operator=(const CollectiveOps&) = delete;
@@ -57,6 +58,7 @@ class CollectiveOps {
   void stop() { times_.stopped = true; }
 
  private:
+  std::vector<std::int64_t> ranks_;
   CollectiveTimes times_;
   std::vector<std::unique_ptr<CollectiveOp>> ops_;
   Ort::CustomOpDomain domain_;

@@ -207,7 +207,7 @@ std::vector<Ort::Value> run_rank(Rank& rank, const RunRequest& request,
   return ordered;
 }
 
-void compare_rank(const RunRequest& request, const RankProgram& place, int rank,
+void compare_rank(const RunRequest& request, const RankPlace& place, int rank,
                   const std::vector<Ort::Value>& outputs, const Expected& expected,
                   KeptOutputs* kept, RankRecord& record) {
   for (std::size_t o = 0; o < outputs.size(); ++o) {

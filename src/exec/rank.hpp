@@ -21,10 +21,10 @@ struct Rank {
   Rank(std::unique_ptr<Communicator> end, const RunRequest& request)
       : communicator(std::move(end)),
         place(program_of(request, communicator->rank())),
-        collectives(*communicator) {}
+        collectives(*communicator, place.program->ranks) {}
 
   std::unique_ptr<Communicator> communicator;
-  RankProgram place;
+  RankPlace place;
   CollectiveOps collectives;
   std::optional<Ort::Session> session;
   std::vector<Declared> inputs;   // of the file
@@ -63,7 +63,7 @@ std::vector<Ort::Value> run_rank(Rank& rank, const RunRequest& request,
                                  const std::map<std::string, Tensor>& inputs);
 
 // The record's differences from the outputs of one rank, which are also put into `kept`.
-void compare_rank(const RunRequest& request, const RankProgram& place, int rank,
+void compare_rank(const RunRequest& request, const RankPlace& place, int rank,
                   const std::vector<Ort::Value>& outputs, const Expected& expected,
                   KeptOutputs* kept, RankRecord& record);
 

@@ -304,7 +304,7 @@ void report_ranks(const RunRequest& request, std::vector<RankRecord> records,
     for (std::size_t o = 0; o < program.outputs.size(); ++o) {
       std::vector<RankDifference> differences;
       for (std::size_t r = 0; r < records.size(); ++r) {
-        const RankProgram of = program_of(request, static_cast<int>(r));
+        const RankPlace of = program_of(request, static_cast<int>(r));
         differences.push_back(of.program == &program ? records[r].differences[o]
                                                      : RankDifference{});
       }

@@ -86,7 +86,7 @@ Status verify(const RunRequest& request) {
   return Ok{};
 }
 
-RankProgram program_of(const RunRequest& request, int rank) {
+RankPlace program_of(const RunRequest& request, int rank) {
   for (const RunProgram& program : request.programs) {
     if (program.ranks.empty()) return {&program, rank};
     const auto at = std::find(program.ranks.begin(), program.ranks.end(), rank);

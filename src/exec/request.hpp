@@ -14,11 +14,11 @@ Status verify(const RunRequest& request);
 std::int64_t world_size(const RunRequest& request);
 
 // The program of a rank, and the rank's position in its mesh. Precondition: verified.
-struct RankProgram {
+struct RankPlace {
   const RunProgram* program = nullptr;
   std::int64_t position = 0;
 };
-RankProgram program_of(const RunRequest& request, int rank);
+RankPlace program_of(const RunRequest& request, int rank);
 
 // Every input of any program: given, else from the seed.
 Result<std::map<std::string, Tensor>> whole_inputs(const RunRequest& request);

@@ -24,6 +24,10 @@ std::string list_ranks(const std::vector<std::int64_t>& ranks) {
 
 // What must be equal in all calls of a meeting (the group is, or they would not meet).
 bool same_call(const CollectiveCall& a, const CollectiveCall& b) {
+  if (a.kind == CollectiveKind::kSend && b.kind == CollectiveKind::kRecv) {
+    return a.tag == b.tag && a.dtype == b.dtype && a.input_shape == b.output_shape;
+  }
+  if (b.kind == CollectiveKind::kSend && a.kind == CollectiveKind::kRecv) return same_call(b, a);
   return a.kind == b.kind && a.op_name == b.op_name && a.seq == b.seq && a.axis == b.axis &&
          a.concat_axis == b.concat_axis && a.root == b.root && a.reduce_op == b.reduce_op &&
          a.dtype == b.dtype && a.input_shape == b.input_shape;

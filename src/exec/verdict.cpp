@@ -31,7 +31,7 @@ ExpectedTensors expect(const std::map<std::string, Tensor>& tensors) {
   return result;
 }
 
-RankDifference compare_output(const RunRequest& request, const RankProgram& place,
+RankDifference compare_output(const RunRequest& request, const RankPlace& place,
                               const BoundaryValue& output, std::int64_t rank,
                               const Ort::Value& found, const Expected& expected) {
   RankDifference result;

@@ -32,7 +32,7 @@ struct RankDifference {
   std::optional<Difference> from_data;
   std::optional<Difference> from_model;
 };
-RankDifference compare_output(const RunRequest& request, const RankProgram& place,
+RankDifference compare_output(const RunRequest& request, const RankPlace& place,
                               const BoundaryValue& output, std::int64_t rank,
                               const Ort::Value& found, const Expected& expected);
 

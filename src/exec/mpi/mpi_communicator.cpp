@@ -16,7 +16,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kSpins = 2000;  // polls before sleeping between them
+constexpr int kMessageTag = 1;  // messages between two ranks meet in their order
+constexpr int kSpins = 2000;    // polls before sleeping between them
 constexpr auto kSleep = std::chrono::microseconds(50);
 
 std::size_t element_size(const CollectiveCall& call) {
@@ -155,10 +156,17 @@ Status MpiCommunicator::run(const CollectiveCall& call, const void* input, void*
       return all_to_all(call, from, to);
     case CollectiveKind::kBroadcast:
       return broadcast(call, from, to);
+    case CollectiveKind::kSend:
+      std::memcpy(to, from, bytes_of(call, call.output_shape));
+      return wait(mpi_.send(static_cast<int>(call.group[1]), from, bytes_of(call, call.input_shape),
+                            kMessageTag, error_),
+                  call);
+    case CollectiveKind::kRecv:
+      return wait(mpi_.receive(static_cast<int>(call.group[0]), to,
+                               bytes_of(call, call.output_shape), kMessageTag, error_),
+                  call);
     case CollectiveKind::kShardSlice:
     case CollectiveKind::kMakePartial:
-    case CollectiveKind::kSend:
-    case CollectiveKind::kRecv:
       break;
   }
   AUTOPAR_CHECK(false, "no communication: " + to_text(call));

@@ -106,7 +106,7 @@ struct ProcessWorld::State {
     for (std::size_t o = 0; o < most; ++o) {
       AUTOPAR_TRY(all, control().gather(o < outputs.size() ? to_bytes(outputs[o]) : ""));
       for (std::size_t r = 0; r < all.size(); ++r) {
-        const RankProgram place = program_of(request, static_cast<int>(r));
+        const RankPlace place = program_of(request, static_cast<int>(r));
         if (o >= place.program->outputs.size()) continue;
         const BoundaryValue& output = place.program->outputs[o];
         const Ort::Value found = value_of(all[r]);
@@ -133,7 +133,8 @@ struct ProcessWorld::State {
         report.reference_wall = reference.wall;
       }
     }
-    const Expected expected{expect(is_first() ? request.expected : std::map<std::string, Tensor>()),
+    const std::map<std::string, Tensor> none;
+    const Expected expected{expect(is_first() ? request.expected : none),
                             expect(reference.outputs)};
     TraceFolder traces(request.profile);
     const SharedWeights weights = share_weights(request.weights);
