@@ -71,6 +71,8 @@ def main():
     rank = rank_of_environment()
     proto = onnx.load(options.plan, load_external_data=False)
     layouts = json.loads({p.key: p.value for p in proto.metadata_props}["autopar.io"])
+    for value in proto.graph.input:  # a number is whole everywhere
+        layouts.setdefault(value.name, {"shape": [], "device_matrix": [1], "tensor_map": []})
     data = dict(np.load(options.data)) if options.data else {}
     inputs = {v.name: data.get("in." + v.name, data.get(v.name)) for v in proto.graph.input}
     for value in proto.graph.input:

@@ -159,7 +159,7 @@ Result<RunReport> run_threads(const RunRequest& request);
 //
 //   Result<std::unique_ptr<ProcessWorld>> world = ProcessWorld::join("mpi", 60);
 //   Result<RunReport> report = world->run(request);
-//   return world->leave(report.ok() ? Status(Ok{}) : Status(report.error()));
+//   return world->leave(report.ok() ? Status(Ok{}) : Status(report.error()), print);
 //
 // The ranks are joined by a TCP connection each to rank 0, over which results come together and by
 // which the end of a process is noticed: then rank 0 says on stderr which rank it was, and every
@@ -182,10 +182,9 @@ class ProcessWorld {
   // As run_threads. The report is whole on rank 0; elsewhere it only says whether all passed.
   // Errors of any rank are rank 0's error.
   Result<RunReport> run(const RunRequest& request);
-  // The last call. Gives rank 0 the error of the lowest rank that has one, tells all others to
-  // stop, and waits for them. An error on another rank than 0 has been told to rank 0 and need not
-  // be printed.
-  Status leave(const Status& own);
+  // The last call. Where a rank has an error, rank 0 says the first that it learnt of; then all
+  // end. The error has been said, or told to rank 0, and need not be said again.
+  Status leave(const Status& own, const std::function<void(const Error&)>& say);
 
  private:
   struct State;

@@ -29,6 +29,7 @@ struct RunOptions {
   std::string ranks_by = "threads";
   std::string model;
   std::string data;
+  std::string save;
   double rtol = RunRequest{}.rtol;
   double atol = RunRequest{}.atol;
   double timeout = RunRequest{}.timeout;
@@ -250,6 +251,7 @@ Result<Job> job_of(const RunOptions& options, const CommonOptions& common, bool 
   request.rtol = options.rtol;
   request.atol = options.atol;
   request.timeout = options.timeout;
+  request.keep_outputs = !options.save.empty();
   AUTOPAR_RETURN_IF_ERROR(add_data(options.data, request));
   if (!is_first) return job;
   job.prediction = read_prediction(plan.parent_path().string(), file.metadata.strategy_sha256);
@@ -263,8 +265,17 @@ Result<Job> job_of(const RunOptions& options, const CommonOptions& common, bool 
   return job;
 }
 
+// Whole outputs, named so that --data takes them as the expected ones.
+Status save(const RunReport& report, const std::string& path) {
+  if (path.empty()) return Ok{};
+  std::map<std::string, Tensor> arrays;
+  for (const auto& [name, tensor] : report.values) arrays["out." + name] = tensor;
+  return write_npz(path, arrays);
+}
+
 Result<int> print(const RunReport& report, const Job& job, const RunOptions& options,
                   const CommonOptions& common) {
+  AUTOPAR_RETURN_IF_ERROR(save(report, options.save));
   for (const std::string& warning : report.warnings) spdlog::warn("warning: {}", warning);
   if (!options.profile.empty()) {
     const std::string ranks_are = options.ranks_by == "threads" ? "thread" : "process";
@@ -302,9 +313,10 @@ Result<int> run_in_processes(const RunOptions& options, const CommonOptions& com
   const bool is_first = world->rank() == 0;
   if (!is_first) spdlog::set_level(spdlog::level::off);
   const Result<int> code = run_in_world(*world, options, common);
-  const Status left = world->leave(code.ok() ? Status(Ok{}) : Status(code.error()));
+  const Status left =
+      world->leave(code.ok() ? Status(Ok{}) : Status(code.error()),
+                   [](const Error& error) { spdlog::error("error: {}", error.message); });
   if (left.ok()) return code;
-  if (is_first) return left.error();
   return static_cast<int>(left.error().code);
 }
 
@@ -325,6 +337,7 @@ Run add_run(CLI::App& app, const CommonOptions& common) {
       ->check(CLI::IsMember({"threads", "mpi", "nccl"}));
   app.add_option("--model", options->model, "the unsharded model (default: as the report says)");
   app.add_option("--data", options->data, "inputs and outputs: .npz with in.NAME and out.NAME");
+  app.add_option("--save", options->save, "write the outputs: .npz with out.NAME");
   app.add_option("--rtol", options->rtol, "relative tolerance");
   app.add_option("--atol", options->atol, "absolute tolerance");
   app.add_option("--steps", options->steps,

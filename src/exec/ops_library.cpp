@@ -79,7 +79,8 @@ class Membership {
 
   ~Membership() {
     if (joined_.control == nullptr) return;
-    if (joined_.control->leave().ok() && joined_.finish) joined_.finish();
+    const Status left = joined_.control->leave([](const Error&) {});
+    if (left.ok() && joined_.finish) joined_.finish();
   }
 
  private:

@@ -178,6 +178,8 @@ void finish() {
   if (started_here) MPI_Finalize();
 }
 
+void stop(int code) { MPI_Abort(MPI_COMM_WORLD, code); }
+
 constexpr AutoparMpiTable kTable = {
     AUTOPAR_MPI_TABLE_VERSION,
     library,
@@ -192,6 +194,7 @@ constexpr AutoparMpiTable kTable = {
     receive,
     test,
     finish,
+    stop,
 };
 
 }  // namespace

@@ -34,6 +34,7 @@ struct AutoparMpiTable {
   /* 1: done, and the request is gone; 0: not yet; -1: an error, and the request is gone. */
   int (*test)(struct AutoparMpiRequest*, char* error);
   void (*finish)(void); /* MPI_Finalize; all ranks */
+  void (*stop)(int code); /* MPI_Abort: ends all ranks, the launcher too, with this exit code */
 };
 
 #ifdef __cplusplus

@@ -473,33 +473,38 @@ void ControlChannel::on_sudden_end(std::function<void()> action) {
   on_sudden_end_ = std::move(action);
 }
 
-Status ControlChannel::leave() {
-  const auto all_gone = [this] {
-    return std::all_of(peers_.begin(), peers_.end(),
-                       [](const auto& peer) { return peer->descriptor < 0 || peer->bye; });
-  };
-  {
-    const std::lock_guard lock(mutex_);
-    leaving_ = true;
-  }
-  if (rank_ != 0 && !failed_) send(*peers_[0], Frame::kBye, "");
+bool ControlChannel::all_gone() const {
+  return std::all_of(peers_.begin(), peers_.end(),
+                     [](const auto& peer) { return peer->descriptor < 0 || peer->bye; });
+}
+
+Status ControlChannel::leave(const std::function<void(const Error&)>& say) {
   std::unique_lock lock(mutex_);
-  if (rank_ == 0) changed_.wait(lock, [&] { return failure_.has_value() || all_gone(); });
-  if (rank_ == 0 && !failure_) {
-    lock.unlock();
-    for (const auto& peer : peers_) {
-      if (peer->descriptor >= 0) send(*peer, Frame::kBye, "");
+  leaving_ = true;
+  if (rank_ != 0) {
+    if (!failure_) {
+      lock.unlock();
+      send(*peers_[0], Frame::kBye, "");
+      lock.lock();
     }
-    return Ok{};
+    // Rank 0 ends the run, so that its message is out before a launcher sees a process end.
+    const auto ended = [this] { return peers_[0]->bye; };
+    changed_.wait(lock, [&] { return failure_.has_value() || ended(); });
+    if (!failure_) return Ok{};
+    changed_.wait_for(lock, std::chrono::duration<double>(kGrace), ended);
+    return *failure_;
   }
-  // Rank 0 ends last, so that nobody takes its end for a failure of its own.
-  if (!failure_) changed_.wait(lock, [&] { return failure_.has_value() || all_gone(); });
-  if (!failure_) return Ok{};
+  changed_.wait(lock, [&] { return failure_.has_value() || all_gone(); });
+  const std::optional<Error> failure = failure_;
+  lock.unlock();
+  if (failure) say(*failure);
   for (const auto& peer : peers_) {
-    if (peer->descriptor >= 0) shutdown(peer->descriptor, SHUT_WR);
+    if (peer->descriptor >= 0) send(*peer, Frame::kBye, "");
   }
-  changed_.wait_for(lock, std::chrono::duration<double>(kGrace), all_gone);
-  return *failure_;
+  if (!failure) return Ok{};
+  lock.lock();
+  changed_.wait_for(lock, std::chrono::duration<double>(kGrace), [this] { return all_gone(); });
+  return *failure;
 }
 
 }  // namespace autopar

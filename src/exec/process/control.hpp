@@ -82,8 +82,9 @@ class ControlChannel {
   // Before a process is ended from the watching thread, e.g. to remove temporary files.
   void on_sudden_end(std::function<void()> action);
 
-  // The last call: waits until all ranks have come here, or have failed.
-  Status leave();
+  // The last call: waits until all ranks have come here, or have failed. Rank 0 says why before it
+  // lets the others go.
+  Status leave(const std::function<void(const Error&)>& say);
 
  private:
   enum class Frame : std::uint8_t { kHello, kData, kFailure, kBye };
@@ -104,6 +105,7 @@ class ControlChannel {
   [[noreturn]] void end_process(const Error& why);
   void send(Peer& peer, Frame frame, std::string_view payload);
   Result<std::string> next(Peer& peer);
+  bool all_gone() const;
 
   int rank_;
   int size_;

@@ -119,6 +119,7 @@ Result<MpiWorld> open_mpi_world(Seconds timeout) {
   world.joined.description = "processes by " + short_name(mpi->library());
   world.joined.local_size = one_machine ? size : 0;
   world.joined.finish = [mpi] { mpi->finish(); };
+  world.joined.stop = [mpi](int code) { mpi->stop(code); };
   return world;
 }
 

@@ -19,6 +19,8 @@ struct Joined {
   std::string description;       // "processes by Open MPI 4.1.4"
   int local_size = 0;            // ranks on this machine; 0: not known
   std::function<void()> finish;  // the end of a run without a failure; may be empty
+  // Ends all processes after a failure, with this exit code; may be empty.
+  std::function<void(int)> stop;
 };
 
 // `ranks_by` as ProcessWorld::join.

@@ -4,6 +4,7 @@
 
 #include "autopar/sha256.hpp"
 #include "exec/process/joined.hpp"
+#include "exec/process/last_words.hpp"
 #include "exec/process/wire.hpp"
 #include "exec/rank.hpp"
 #include "exec/session.hpp"
@@ -180,6 +181,7 @@ ProcessWorld::~ProcessWorld() = default;
 
 Result<std::unique_ptr<ProcessWorld>> ProcessWorld::join(const std::string& ranks_by,
                                                          Seconds timeout) {
+  keep_launcher_waiting();
   AUTOPAR_TRY(joined, join_ranks(ranks_by, timeout));
   auto state = std::make_unique<State>();
   state->joined = std::move(joined);
@@ -204,10 +206,15 @@ Result<RunReport> ProcessWorld::run(const RunRequest& request) {
   }
 }
 
-Status ProcessWorld::leave(const Status& own) {
+Status ProcessWorld::leave(const Status& own, const std::function<void(const Error&)>& say) {
   ControlChannel& control = *state_->joined.control;
   if (!own.ok()) control.report(own.error());
-  Status left = control.leave();
+  Status left = control.leave([&](const Error& error) {
+    say(error);
+    // Launchers drop what they have not passed on when they are told to stop.
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    if (state_->joined.stop) state_->joined.stop(static_cast<int>(error.code));
+  });
   if (left.ok() && state_->joined.finish) state_->joined.finish();
   return left;
 }
