@@ -252,8 +252,7 @@ void CollectiveKernel::note_times(Seconds begin) {
   event.first = call_.group.front();
   event.group_size = static_cast<std::int64_t>(call_.group.size());
   if (is_message(call_.kind)) event.peer = static_cast<int>(call_.group[call_.position == 0]);
-  const Shape& moved =
-      call_.kind == CollectiveKind::kRecv ? call_.output_shape : call_.input_shape;
+  const Shape& moved = call_.kind == CollectiveKind::kRecv ? call_.output_shape : call_.input_shape;
   const auto bytes = static_cast<double>(element_count(moved) * size_of(call_.dtype));
   event.total_bytes = total_bytes(call_.kind, bytes, event.group_size);
   event.bus_factor = bus_factor(call_.kind, event.group_size);

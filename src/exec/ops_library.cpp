@@ -74,6 +74,7 @@ class Membership {
   void add_ops_to(OrtSessionOptions* options) {
     const std::lock_guard lock(mutex_);
     ops_.push_back(std::make_unique<CollectiveOps>(*joined_.communicator));
+    ops_.back()->begin_run();  // all that its sessions do counts as one
     ops_.back()->add_to(options);
   }
 
