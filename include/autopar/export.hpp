@@ -96,6 +96,17 @@ Result<DialectFiles> write_dialect(const Plan& plan, const PlanMetadata& metadat
                                    const std::string& folder,
                                    const std::string& model_folder = ".");
 
+// The model's own file, with what the strategy says in ONNX's sharding metadata (IR 11 or the
+// model's, where that is later): every node of the main graph that became ops of `graph` has the
+// layouts in which it reads its inputs and leaves its outputs; replicas are groups of devices with
+// negative keys. Partial sums cannot be said: they are written as they lie once reduced, with a
+// warning. `graph` is the import of `model_path`. External data as for write_plan. Returns
+// warnings. Errors: kInput where the file is no ONNX model or would be too large.
+Result<std::vector<std::string>> write_annotated(const std::string& model_path, const Graph& graph,
+                                                 const GraphRules& rules, const Strategy& strategy,
+                                                 const PlanMetadata& metadata,
+                                                 const std::string& path);
+
 // The unsharded graph as an ONNX file. External data is not moved.
 Status write_graph_onnx(const Graph& graph, const std::string& path);
 

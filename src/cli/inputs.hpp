@@ -36,6 +36,7 @@ struct PlanOptions {
   std::size_t rows = 8;
   std::vector<std::string> dialects;
   bool fallback_functions = false;
+  bool annotate = false;
 };
 void add_model_options(CLI::App& app, PlanOptions& options);   // model, cluster, rules
 void add_layout_options(CLI::App& app, PlanOptions& options);  // inputs, outputs, updates, io

@@ -21,6 +21,8 @@ void add_export_options(CLI::App& app, PlanOptions& options) {
                  "write the plan for another runtime too: trt (TensorRT's DistCollective), ort "
                  "(com.microsoft, only among all ranks); may be repeated")
       ->check(CLI::IsMember({"trt", "ort"}));
+  app.add_flag("--annotate", options.annotate,
+               "write the model itself with ONNX's sharding metadata: <model stem>.annotated.onnx");
   app.add_flag("--fallback-functions", options.fallback_functions,
                "give the collectives in plan.onnx bodies, so that any runtime loads it; wrong on "
                "more than one rank");
@@ -187,6 +189,22 @@ Result<std::string> write_dialects(const Plan& plan, const PlanMetadata& metadat
   return told;
 }
 
+// --annotate; the same.
+Result<std::string> annotate(const SearchRequest& request, const SearchOutcome& outcome,
+                             const PlanMetadata& metadata, const PlanOptions& options,
+                             OutputFolder& files, Report& report) {
+  if (!options.annotate) return std::string();
+  const std::string name = fs::path(options.model).stem().string() + ".annotated.onnx";
+  AUTOPAR_TRY(warnings, write_annotated(options.model, request.graph, request.rules,
+                                        outcome.strategy, metadata, files.add(name.c_str())));
+  for (const std::string& warning : warnings) {
+    const auto& told = report.warnings;
+    if (std::find(told.begin(), told.end(), warning) != told.end()) continue;
+    report.warnings.push_back(warning);
+  }
+  return ", " + name;
+}
+
 }  // namespace
 
 // The rewriting, with what is told of the plan; then its file, with the baselines.
@@ -220,6 +238,7 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
         "ai.autopar loads it, and computes WRONG RESULTS on more than one rank");
   }
   AUTOPAR_TRY(more, write_dialects(plan, metadata, options, data_folder, files, report));
+  AUTOPAR_TRY(annotated, annotate(request, outcome, metadata, options, files, report));
   clock.end("write");
   report.baselines = baselines.get();
   clock.end("baselines");
@@ -233,7 +252,7 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
   } else if (!common.quiet) {
     report.warnings.clear();
     std::cout << to_table(report, options.rows) << "\nwrote " << folder
-              << "/: strategy.json, plan.onnx, report.json" << more << "\n";
+              << "/: strategy.json, plan.onnx, report.json" << more << annotated << "\n";
   }
   return Ok{};
 }
