@@ -240,3 +240,28 @@ TEST_CASE("ranks have their parts of the weights and share equal files", "[diale
     CHECK(has(read.error().message, "dialect ort"));
   }
 }
+
+TEST_CASE("bodies for collectives do not change what a plan reads back as", "[dialects]") {
+  Case c = {.type = "AllGather", .attributes = {{"axis", std::int64_t{1}}}, .output = {8, 32}};
+  Plan plan = plan_of(c);
+  plan.program.op(OpId(0)).attributes["mesh_axes"] = std::vector<std::string>{"t1", "t0"};
+  const Folder folder;
+  PlanMetadata metadata = kMetadata;
+  for (const bool fallback : {false, true}) {
+    metadata.fallback_functions = fallback;
+    const auto written = write_plan(plan, metadata, folder / "plan.onnx");
+    INFO((written.ok() ? "" : written.error().message));
+    REQUIRE(written.ok());
+    const onnx::ModelProto model = parse(folder / "plan.onnx");
+    REQUIRE(model.functions_size() == (fallback ? 1 : 0));
+    if (fallback) {
+      CHECK(model.functions(0).name() == "AllGather");
+      CHECK(model.functions(0).domain() == "ai.autopar");
+    }
+    const auto read = read_plan(folder / "plan.onnx");
+    INFO((read.ok() ? "" : read.error().message));
+    REQUIRE(read.ok());
+    CHECK(to_text(read->plan.program) == to_text(plan.program));
+    CHECK(read->metadata.fallback_functions == fallback);
+  }
+}
