@@ -3,6 +3,7 @@ DistCollective and ONNX Runtime's com.microsoft define them, and compared with t
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -88,6 +89,16 @@ def microsoft(nodes, arrays):
     return out
 
 
+def know_dist_collective():
+    """So that ONNX's checker takes the files of TensorRT's dialect for what they are."""
+    op, option = onnx.defs.OpSchema, onnx.defs.OpSchema.FormalParameterOption.Single
+    kinds = {"collective_operation": "STRING", "reduce_op": "STRING", "root": "INT", "groups": "INTS", "group_size": "INT", "nb_rank": "INT"}
+    onnx.defs.register_schema(op(
+        "DistCollective", "", 1, inputs=[op.FormalParameter("x", "T", param_option=option)], outputs=[op.FormalParameter("y", "T", param_option=option)],
+        type_constraints=[("T", [f"tensor({t})" for t in ("float", "float16", "bfloat16", "int8", "int32", "int64")], "")],
+        attributes=[op.Attribute(k, getattr(op.AttrType, v), "", required=True) for k, v in kinds.items()]))
+
+
 DIALECTS = {"trt": (("", "DistCollective"), dist_collective), "ort": (("com.microsoft", None), microsoft)}
 
 
@@ -137,6 +148,8 @@ def load(folder, dialect):
     assert sorted(ranks) == list(range(manifest["world_size"])), manifest
     on_disk = sorted(p.name for p in folder.glob(f"plan.{dialect}.*onnx"))
     assert on_disk == sorted(files), (on_disk, sorted(files))
+    for name in files:
+        onnx.checker.check_model(str(folder / name))
     texts = [model.SerializeToString() for model, _ in files.values()]
     assert len(set(texts)) == len(texts), "two files are the same"
     return manifest, [ranks[r] for r in range(manifest["world_size"])]
@@ -307,10 +320,61 @@ def test_refused(folder, model):
     run("search", model, "--cluster", machine, "--dialect", "tensorflow", code=2)
 
 
+def test_again(folder, model):
+    """Files of an earlier plan go where they are not of this one."""
+    out = folder / "again"
+    for tiers, searcher in (((4,), "dp"), ((2,), "dp"), ((2,), "data_parallel")):
+        run("search", model, "--cluster", cluster(folder, *tiers, **SLOW), "-o", out, "--searcher", searcher, "--dialect", "trt")
+        check(f"again, {searcher} on {tiers}", model, out, "trt")  # no other files are there
+    assert [p.name for p in out.glob("plan.trt.*onnx")] == ["plan.trt.onnx"]
+
+
+def test_by_hand(folder):
+    """Collectives that somebody wrote into a model."""
+    f = onnx.TensorProto.FLOAT
+    info = [helper.make_tensor_value_info(n, f, [4, 4]) for n in ("x", "y")]
+
+    def write(name, nodes):
+        graph = helper.make_graph(nodes, name, info[:1], info[1:])
+        model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("ai.autopar", 1)])
+        (folder / name).mkdir()
+        onnx.save(model, folder / name / "plan.onnx")
+        return folder / name
+
+    out = write("hybrid", [helper.make_node("Relu", ["x"], ["r"], name="relu"),
+                           helper.make_node("AllReduce", ["r"], ["y"], name="sum", domain="ai.autopar", groups=[0, 2, 1, 3], group_size=2, reduce_op="sum")])
+    run("export", out, "--dialect", "trt")
+    x = np.random.default_rng(1).standard_normal((4, 4)).astype(np.float32)
+    results, *_, counts = execute(out, "trt", {"x": x})
+    assert counts == {"all_reduce": 1} and all(np.array_equal(y, 2 * np.maximum(x, 0)) for y, in results), counts
+    manifest, _ = load(out, "trt")
+    assert [entry["ranks"] for entry in manifest["files"]] == [[0, 2], [1, 3]], manifest
+    out = write("messages", [helper.make_node("Send", ["x"], ["s"], name="send", domain="ai.autopar", groups=[0, 1], group_size=2),
+                             helper.make_node("Recv", [], ["r"], name="receive", domain="ai.autopar", groups=[0, 1], group_size=2, shape=[4, 4], dtype=1),
+                             helper.make_node("Add", ["s", "r"], ["y"], name="add")])
+    for dialect in ("trt", "ort"):
+        done = run("export", out, "--dialect", dialect, "-o", folder / "nowhere", code=4)
+        assert "op 'send' (Send) is not representable" in done.stderr and "messages between two ranks" in done.stderr, done.stderr
+        assert not (folder / "nowhere").exists()
+
+
 def session_of(model):
     options = ort.SessionOptions()
     options.log_severity_level = 3
     return ort.InferenceSession(model if isinstance(model, str) else model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def check_library(plan, model):
+    """Where the ops come as a library for ONNX Runtime, its kernels win over the bodies as well."""
+    library, launcher = pathlib.Path(os.environ["AUTOPAR_BUILD"]) / "src" / "libautopar_ops.so", shutil.which("mpirun.openmpi")
+    if launcher is None or not library.exists():
+        print("libautopar_ops.so or Open MPI is not there: skipped")
+        return
+    command = [launcher, "--oversubscribe", "-n", "4"] + (["--allow-run-as-root"] if os.getuid() == 0 else [])
+    done = subprocess.run([*command, sys.executable, SOURCE / "scripts" / "run_with_onnxruntime.py", "--library", library, plan, "--model", model],
+                          capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and done.stdout.strip().splitlines()[-1] == "PASSED", (done.stdout, done.stderr)
+    print("libautopar_ops.so: its kernels win over the bodies")
 
 
 def check_bodies(functions, opset):
@@ -371,6 +435,7 @@ def test_fallback(folder, model):
         assert right == (name == "whole") or name == "columns", name
         assert run("run", out).stdout.splitlines()[-1] == "PASSED"
         functions.update({f.name: f for f in plan.functions})
+    check_library(folder / "fallback_both" / "plan.onnx", model)
     assert set(functions) >= {"AllReduce", "AllGather", "ReduceScatter", "AllToAll", "ShardSlice"}, set(functions)
     check_bodies(functions, 17)
 
@@ -391,11 +456,14 @@ def test_shared(folder):
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
+        know_dist_collective()
         (folder / "world").mkdir()
         model = net(folder)
         test_random(folder, model)
         test_one_file(folder, model)
         test_refused(folder, model)
+        test_again(folder, model)
+        test_by_hand(folder)
         test_fallback(folder, model)
         if SHARED.exists():
             test_shared(folder)

@@ -22,13 +22,19 @@ struct ExportOptions {
 };
 
 Result<int> run(const ExportOptions& options, const CommonOptions& common) {
-  fs::path plan = options.plan;
-  if (fs::is_directory(plan)) plan /= "plan.onnx";
-  AUTOPAR_TRY(file, read_plan(plan.string()));
-  const fs::path own = plan.has_parent_path() ? plan.parent_path() : fs::path(".");
+  AUTOPAR_TRY(programs, read_programs(options.plan));
+  if (programs.size() > 1) {
+    return input_error(options.plan + ": has " + std::to_string(programs.size()) +
+                       " programs, which send each other messages; other runtimes' dialects have "
+                       "no words for these; try a plan without stages");
+  }
+  const PlanFile& file = programs[0];
+  const fs::path own =
+      fs::path(file.path).has_parent_path() ? fs::path(file.path).parent_path() : fs::path(".");
   const fs::path folder = options.output_folder.empty() ? own : fs::path(options.output_folder);
   AUTOPAR_TRY(written, write_dialect(file.plan, file.metadata, *parse_dialect(options.dialect),
                                      folder.string(), own.string()));
+  for (const std::string& warning : file.warnings) spdlog::warn("warning: {}", warning);
   for (const std::string& warning : written.warnings) spdlog::warn("warning: {}", warning);
   if (common.quiet) return 0;
   std::cout << "wrote " << folder.string() << "/:";

@@ -75,18 +75,24 @@ class Writer {
                          " ranks, which is more than " + std::to_string(kMostFiles) +
                          "; try fewer devices");
     }
-    AUTOPAR_TRY(warnings, place_external_data(plan_.program, model_folder, folder_, kLinkBytes));
     const bool one = programs.classes().size() == 1;
+    std::vector<std::string> warnings;
     for (const std::vector<std::int64_t>& ranks : programs.classes()) {
       AUTOPAR_TRY(program, programs.program(ranks[0]));
+      if (files_.empty()) {  // nothing is written for what cannot be said
+        AUTOPAR_TRY(placed, place_external_data(plan_.program, model_folder, folder_, kLinkBytes));
+        warnings = std::move(placed);
+      }
       AUTOPAR_RETURN_IF_ERROR(write(program, one, ranks));
     }
     if (!one && files_.size() == 1) AUTOPAR_RETURN_IF_ERROR(rename_only());
     const std::string manifest = stem() + ".json";
+    const std::vector<std::string> earlier = listed_in(path_of(manifest));
     written_.add(path_of(manifest));
     AUTOPAR_RETURN_IF_ERROR(write_file_atomically(
         path_of(manifest), manifest_of(plan_, metadata_, dialect_.name, files_)));
     written_.keep();
+    remove_those_of(earlier);
     DialectFiles result;
     for (const RankFile& file : files_) result.names.push_back(file.name);
     result.names.push_back(manifest);
@@ -122,6 +128,31 @@ class Writer {
     all.insert(all.end(), ranks.begin(), ranks.end());
     std::sort(all.begin(), all.end());
     return Ok{};
+  }
+
+  // The files that a manifest from before names, which would be taken for this plan's.
+  std::vector<std::string> listed_in(const std::string& manifest) const {
+    std::vector<std::string> names;
+    const auto text = read_file(manifest);
+    if (!text) return names;
+    const auto document = nlohmann::json::parse(*text, nullptr, false);
+    if (!document.is_object() || !document.contains("files")) return names;
+    for (const auto& file : document["files"]) {
+      if (!file.is_object() || !file.contains("file") || !file["file"].is_string()) continue;
+      const std::string name = file["file"];
+      const bool ours = name.rfind(stem() + ".", 0) == 0 && name.find('/') == std::string::npos;
+      if (ours) names.push_back(name);
+    }
+    return names;
+  }
+
+  void remove_those_of(const std::vector<std::string>& earlier) const {
+    for (const std::string& name : earlier) {
+      const bool is_new = std::any_of(files_.begin(), files_.end(),
+                                      [&](const RankFile& file) { return file.name == name; });
+      std::error_code ignored;
+      if (!is_new) fs::remove(path_of(name), ignored);
+    }
   }
 
   Status rename_only() {
