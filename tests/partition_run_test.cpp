@@ -79,11 +79,15 @@ void run_random_plans(const Subject& subject, int seeds) {
                                       std::filesystem::path(subject.path).parent_path().string());
       INFO((written.ok() ? "" : written.error().message));
       REQUIRE(written.ok());
-      const auto report = run_threads({.programs = {{path, mesh, plan->inputs, plan->outputs}},
-                                       .model_path = subject.path,
-                                       .weights = seed % 2 == 0 ? weights_of(*plan) : Weights{},
-                                       .seed = static_cast<std::uint64_t>(seed),
-                                       .threads = 1});
+      const auto report =
+          run_threads({.programs = {{.path = path,
+                                     .mesh = mesh,
+                                     .inputs = plan->inputs,
+                                     .outputs = plan->outputs,
+                                     .weights = seed % 2 == 0 ? weights_of(*plan) : Weights{}}},
+                       .model_path = subject.path,
+                       .seed = static_cast<std::uint64_t>(seed),
+                       .threads = 1});
       INFO((report.ok() ? "" : report.error().message));
       REQUIRE(report.ok());
       CHECK(report->outputs.size() == subject.graph.outputs.size());
@@ -137,11 +141,12 @@ TEST_CASE("weights that are given are those of all ranks", "[partition]") {
   REQUIRE(write_plan(plan, {"0.1.0", "", "", {}}, folder / "plan.onnx").ok());
   RunRequest request;
   request.model_path = folder / "model.onnx";
-  request.programs = {{folder / "plan.onnx", mesh, plan.inputs, plan.outputs}};
-  request.weights = weights_of(plan);
-  REQUIRE(request.weights.count("W") == 1);
+  request.programs = {
+      {.path = folder / "plan.onnx", .mesh = mesh, .inputs = plan.inputs, .outputs = plan.outputs}};
+  request.programs[0].weights = weights_of(plan);
+  REQUIRE(request.programs[0].weights.count("W") == 1);
   CHECK(run_threads(request).value().passed);
   // Others than those of the file: they are what the ranks compute with.
-  request.weights["W"].bytes.assign(request.weights["W"].bytes.size(), 0);
+  request.programs[0].weights["W"].bytes.assign(request.programs[0].weights["W"].bytes.size(), 0);
   CHECK(!run_threads(request).value().passed);
 }

@@ -71,16 +71,17 @@ struct RunProgram {
   // Of its collectives, in the order in which they are issued.
   std::vector<GroupPartition> partitions = {};
   std::string sha256 = {};  // of the file; all ranks must have the same
+  // Initializers of the program, held once for all ranks: those of two dimensions and more that are
+  // here. The others each rank loads for itself.
+  std::map<std::string, Tensor> weights = {};
 };
 
 struct RunRequest {
   std::vector<RunProgram> programs;
-  std::string model_path = {};  // the unsharded model; empty: compare with `expected` only
+  std::string model_path = {};     // the unsharded model; empty: compare with `expected` only
+  bool may_lack_expected = false;  // outputs that neither has are no failure
   std::map<std::string, Tensor> data = {};      // given inputs; the others come from the seed
   std::map<std::string, Tensor> expected = {};  // given outputs, of the last step
-  // Initializers of the plan, held once for all ranks: those of two dimensions and more that are
-  // here. The others each rank loads for itself.
-  std::map<std::string, Tensor> weights = {};
   std::uint64_t seed = 0;
   int threads = 0;  // ONNX Runtime's threads over all ranks; 0: one per core
   // So many runs, each with the outputs of the one before as inputs where `updates` names the pair:

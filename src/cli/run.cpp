@@ -78,35 +78,39 @@ Result<std::string> model_of(const RunOptions& options, const fs::path& plan,
   return path;
 }
 
-// A graph.json runs as the ONNX file that it stands for, which lives as long as this object.
-class ReferenceModel {
+// Files that go with this object.
+class TemporaryFiles {
  public:
-  ReferenceModel() = default;
-  ReferenceModel(const ReferenceModel&) = delete;
-  ReferenceModel& operator=(const ReferenceModel&) = delete;
-  ~ReferenceModel() { remove(); }
+  TemporaryFiles() = default;
+  TemporaryFiles(const TemporaryFiles&) = delete;
+  TemporaryFiles& operator=(const TemporaryFiles&) = delete;
+  ~TemporaryFiles() { remove(); }
+  // An .onnx file that stands for `path`, to be written; its external data may come beside it.
+  std::string add(const std::string& path) {
+    const std::string name = "autopar-" + std::to_string(getpid()) + "-" + sha256_hex(path);
+    paths_.push_back(fs::temp_directory_path() / name);
+    return (paths_.back() / "plan.onnx").string();
+  }
+  // From any thread.
   void remove() const {
     std::error_code ignored;
-    if (!temporary_.empty()) fs::remove(temporary_, ignored);
+    for (const fs::path& path : paths_) fs::remove_all(path, ignored);
   }
-
-  Status prepare(const std::string& path) {
-    path_ = path;
-    AUTOPAR_TRY(bytes, read_file(path));
-    const std::size_t first = bytes.find_first_not_of(" \t\r\n");
-    if (first == std::string::npos || bytes[first] != '{') return Ok{};
-    AUTOPAR_TRY(model, import_model(path, {}));
-    temporary_ = fs::temp_directory_path() /
-                 ("autopar-" + std::to_string(getpid()) + "-" + sha256_hex(path) + ".onnx");
-    path_ = temporary_.string();
-    return write_graph_onnx(model.graph, path_);
-  }
-  const std::string& path() const { return path_; }
 
  private:
-  std::string path_;
-  fs::path temporary_;
+  std::vector<fs::path> paths_;
 };
+
+// A graph.json runs as the ONNX file that it stands for.
+Result<std::string> reference_of(const std::string& path, TemporaryFiles& temporaries) {
+  AUTOPAR_TRY(bytes, read_file(path));
+  const std::size_t first = bytes.find_first_not_of(" \t\r\n");
+  if (first == std::string::npos || bytes[first] != '{') return path;
+  AUTOPAR_TRY(model, import_model(path, {}));
+  const std::string temporary = temporaries.add(path);
+  AUTOPAR_RETURN_IF_ERROR(write_graph_onnx(model.graph, temporary));
+  return temporary;
+}
 
 // The weights of the program, which then has them no longer.
 std::map<std::string, Tensor> take_weights(Graph& program) {
@@ -142,9 +146,10 @@ std::string scientific(double value) {
 std::string table_of(const RunReport& report, const Job& job) {
   TextTable outputs{{{"output", "largest error", "relative", ""}}, {false, true, true, false}};
   for (const OutputComparison& o : report.outputs) {
-    outputs.rows.push_back(
-        {o.name, scientific(o.max_absolute_error), scientific(o.max_relative_error),
-         o.matches ? "ok" : "WRONG" + (o.problem.empty() ? "" : ": " + o.problem)});
+    outputs.rows.push_back({o.name, scientific(o.max_absolute_error),
+                            scientific(o.max_relative_error),
+                            o.matches ? (o.against.empty() ? "not compared" : "ok")
+                                      : "WRONG" + (o.problem.empty() ? "" : ": " + o.problem)});
   }
   const bool repeated = job.request.repeat > 0;
   TextTable times{{{"time by kind", "", "calls/rank", "time/rank", "sent/rank"}},
@@ -223,25 +228,66 @@ Result<std::vector<GroupPartition>> partitions_of(const Plan& plan) {
   return partitions;
 }
 
-// What every rank has to know. The unsharded model is rank 0's alone.
-Result<Job> job_of(const RunOptions& options, const CommonOptions& common, bool is_first,
-                   ReferenceModel& reference) {
-  fs::path plan = options.plan;
-  if (fs::is_directory(plan)) plan /= "plan.onnx";
-  AUTOPAR_TRY(file, read_plan(plan.string()));
-  Job job;
-  RunRequest& request = job.request;
+// The program as it runs. One that was written by hand runs as it was completed, from a file of
+// its own.
+Result<RunProgram> program_of(PlanFile& file, TemporaryFiles& temporaries) {
   RunProgram program;
-  program.path = plan.string();
-  AUTOPAR_TRY(bytes, read_file(program.path));
+  program.path = file.path;
+  if (file.by_hand) {
+    program.path = temporaries.add(file.path);
+    const std::string folder = fs::path(file.path).parent_path().string();
+    AUTOPAR_TRY(warnings,
+                write_plan(file.plan, file.metadata, program.path, folder.empty() ? "." : folder));
+    for (const std::string& warning : warnings) spdlog::warn("warning: {}", warning);
+  }
+  AUTOPAR_TRY(bytes, read_file(file.path));
   program.sha256 = sha256_hex(bytes);
   program.mesh = file.plan.mesh;
   program.inputs = file.plan.inputs;
   program.outputs = file.plan.outputs;
+  program.ranks = file.ranks;
   AUTOPAR_TRY(partitions, partitions_of(file.plan));
   program.partitions = std::move(partitions);
-  request.programs.push_back(std::move(program));
-  request.weights = take_weights(file.plan.program);
+  program.weights = take_weights(file.plan.program);
+  return program;
+}
+
+// The model to compare with. A program that somebody wrote may have none.
+Result<Job> add_model(const RunOptions& options, const PlanFile& file, TemporaryFiles& temporaries,
+                      Job job) {
+  RunRequest& request = job.request;
+  request.may_lack_expected = file.by_hand;
+  if (file.by_hand && options.model.empty()) {
+    if (request.expected.empty()) {
+      spdlog::warn("warning: nothing to compare the outputs with; say --model or --data");
+    }
+    return job;
+  }
+  const auto model = model_of(options, file.path, file.metadata.model_sha256);
+  if (model) {
+    AUTOPAR_TRY(path, reference_of(*model, temporaries));
+    request.model_path = path;
+  } else if (request.expected.empty() || !options.model.empty()) {
+    return model.error();
+  }
+  return job;
+}
+
+// What every rank has to know. The unsharded model is rank 0's alone.
+Result<Job> job_of(const RunOptions& options, const CommonOptions& common, bool is_first,
+                   TemporaryFiles& temporaries) {
+  AUTOPAR_TRY(dims, parse_dims(common.dims));
+  AUTOPAR_TRY(files, read_programs(options.plan, dims));
+  const fs::path plan = files[0].path;
+  Job job;
+  RunRequest& request = job.request;
+  for (PlanFile& file : files) {
+    if (is_first) {
+      for (const std::string& warning : file.warnings) spdlog::warn("warning: {}", warning);
+    }
+    AUTOPAR_TRY(program, program_of(file, temporaries));
+    request.programs.push_back(std::move(program));
+  }
   request.seed = common.seed;
   request.threads = common.threads > 1 ? common.threads : 0;
   request.steps = options.steps;
@@ -254,15 +300,8 @@ Result<Job> job_of(const RunOptions& options, const CommonOptions& common, bool 
   request.keep_outputs = !options.save.empty();
   AUTOPAR_RETURN_IF_ERROR(add_data(options.data, request));
   if (!is_first) return job;
-  job.prediction = read_prediction(plan.parent_path().string(), file.metadata.strategy_sha256);
-  const auto model = model_of(options, plan, file.metadata.model_sha256);
-  if (model) {
-    AUTOPAR_RETURN_IF_ERROR(reference.prepare(*model));
-    request.model_path = reference.path();
-  } else if (request.expected.empty() || !options.model.empty()) {
-    return model.error();
-  }
-  return job;
+  job.prediction = read_prediction(plan.parent_path().string(), files[0].metadata.strategy_sha256);
+  return add_model(options, files[0], temporaries, std::move(job));
 }
 
 // Whole outputs, named so that --data takes them as the expected ones.
@@ -289,8 +328,8 @@ Result<int> print(const RunReport& report, const Job& job, const RunOptions& opt
 }
 
 Result<int> run_in_threads(const RunOptions& options, const CommonOptions& common) {
-  ReferenceModel reference;
-  AUTOPAR_TRY(job, job_of(options, common, true, reference));
+  TemporaryFiles temporaries;
+  AUTOPAR_TRY(job, job_of(options, common, true, temporaries));
   AUTOPAR_TRY(report, run_threads(job.request));
   return print(report, job, options, common);
 }
@@ -298,9 +337,9 @@ Result<int> run_in_threads(const RunOptions& options, const CommonOptions& commo
 Result<int> run_in_world(ProcessWorld& world, const RunOptions& options,
                          const CommonOptions& common) {
   const bool is_first = world.rank() == 0;
-  ReferenceModel reference;
-  world.on_sudden_end([&reference] { reference.remove(); });
-  AUTOPAR_TRY(job, job_of(options, common, is_first, reference));
+  TemporaryFiles temporaries;
+  world.on_sudden_end([&temporaries] { temporaries.remove(); });
+  AUTOPAR_TRY(job, job_of(options, common, is_first, temporaries));
   AUTOPAR_TRY(report, world.run(job.request));
   world.on_sudden_end({});
   if (is_first) return print(report, job, options, common);

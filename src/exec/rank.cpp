@@ -75,6 +75,8 @@ void KeptOutputs::add(const BoundaryValue& output, const Mesh& mesh, std::int64_
   put_slice(found.GetTensorRawData(), output.spec, mesh, position, whole);
 }
 
+namespace {
+
 SharedWeights share_weights(const std::map<std::string, Tensor>& weights) {
   SharedWeights shared;
   for (const auto& [name, tensor] : weights) {
@@ -84,13 +86,16 @@ SharedWeights share_weights(const std::map<std::string, Tensor>& weights) {
   return shared;
 }
 
+}  // namespace
+
 Status open_session(Rank& rank, Ort::Env& environment, const RunRequest& request,
-                    const SharedWeights& weights, const TraceFolder& traces) {
+                    const TraceFolder& traces) {
   const std::string number = std::to_string(rank.communicator->rank());
   try {
     Ort::SessionOptions options = session_options(request.optimize);
     rank.collectives.add_to(options);
-    for (const auto& [name, value] : weights) options.AddInitializer(name.c_str(), value);
+    rank.weights = share_weights(rank.place.program->weights);
+    for (const auto& [name, value] : rank.weights) options.AddInitializer(name.c_str(), value);
     if (!traces.path().empty()) {
       options.EnableProfiling((traces.path() + "/rank" + number).c_str());
     }

@@ -17,6 +17,10 @@
 
 namespace autopar {
 
+// Views of a program's weights, to be handed to its sessions. Not of vectors: ONNX Runtime's
+// BatchNormalization in training mode writes over the statistics that it is given.
+using SharedWeights = std::vector<std::pair<std::string, Ort::Value>>;
+
 struct Rank {
   Rank(std::unique_ptr<Communicator> end, const RunRequest& request)
       : communicator(std::move(end)),
@@ -26,6 +30,7 @@ struct Rank {
   std::unique_ptr<Communicator> communicator;
   RankPlace place;
   CollectiveOps collectives;
+  SharedWeights weights;
   std::optional<Ort::Session> session;
   std::vector<Declared> inputs;   // of the file
   std::vector<Declared> outputs;  // of the file
@@ -46,16 +51,10 @@ class KeptOutputs {
   std::map<std::string, Tensor> tensors_;
 };
 
-// Views of the request's weights, to be handed to all sessions. Not of vectors: ONNX Runtime's
-// BatchNormalization in training mode writes over the statistics that it is given.
-using SharedWeights = std::vector<std::pair<std::string, Ort::Value>>;
-SharedWeights share_weights(const std::map<std::string, Tensor>& weights);
-
-// Makes the rank's session, with a trace of its run in `traces` unless that has no path; the
-// weights must outlive it. Errors (kInput): ONNX Runtime refuses the plan; its inputs or outputs
-// are not the request's.
+// Makes the rank's session, with a trace of its run in `traces` unless that has no path. Errors
+// (kInput): ONNX Runtime refuses the plan; its inputs or outputs are not the request's.
 Status open_session(Rank& rank, Ort::Env& environment, const RunRequest& request,
-                    const SharedWeights& weights, const TraceFolder& traces);
+                    const TraceFolder& traces);
 
 // Runs the session on the rank's slices of the whole inputs, for every step, then as often again as
 // is asked for, and gives the last outputs of its program in their order. Throws Ort::Exception.

@@ -308,7 +308,7 @@ void report_ranks(const RunRequest& request, std::vector<RankRecord> records,
         differences.push_back(of.program == &program ? records[r].differences[o]
                                                      : RankDifference{});
       }
-      report.outputs.push_back(combine(program.outputs[o], differences));
+      report.outputs.push_back(combine(request, program.outputs[o], differences));
       report.passed = report.passed && report.outputs.back().matches;
     }
   }

@@ -44,13 +44,13 @@ void for_each_index(std::size_t count, std::size_t threads,
 }
 
 Status open_sessions(Ranks& ranks, Ort::Env& environment, const RunRequest& request,
-                     const SharedWeights& weights, const TraceFolder& traces) {
+                     const TraceFolder& traces) {
   // The first alone, so that a file that is refused is refused once.
-  AUTOPAR_RETURN_IF_ERROR(open_session(*ranks[0], environment, request, weights, traces));
+  AUTOPAR_RETURN_IF_ERROR(open_session(*ranks[0], environment, request, traces));
   std::vector<std::optional<Error>> errors(ranks.size());
   for_each_index(ranks.size() - 1, static_cast<std::size_t>(thread_count(request)),
                  [&](std::size_t i) {
-                   auto status = open_session(*ranks[i + 1], environment, request, weights, traces);
+                   auto status = open_session(*ranks[i + 1], environment, request, traces);
                    if (!status) errors[i + 1] = status.error();
                  });
   for (const auto& error : errors) {
@@ -137,7 +137,6 @@ Result<RunReport> run_checked(const RunRequest& request) {
     report.warnings.push_back(
         "no times of local ops: the folder for temporary files (TMPDIR) cannot be written");
   }
-  const SharedWeights weights = share_weights(request.weights);  // outlives the ranks' sessions
   ThreadWorld world(static_cast<int>(world_size(request)), request.timeout);
   Ranks ranks;
   for (int r = 0; r < world.size(); ++r) {
@@ -146,7 +145,7 @@ Result<RunReport> run_checked(const RunRequest& request) {
     Communicator& communicator = *ranks.back()->communicator;
     ranks.back()->meet = [&communicator] { return meet(communicator); };
   }
-  AUTOPAR_RETURN_IF_ERROR(open_sessions(ranks, environment, request, weights, traces));
+  AUTOPAR_RETURN_IF_ERROR(open_sessions(ranks, environment, request, traces));
 
   KeptOutputs kept;
   const CommonTime time{std::vector<Seconds>(ranks.size(), steady_seconds()), true};

@@ -37,6 +37,7 @@ RankDifference compare_output(const RunRequest& request, const RankPlace& place,
                               const Ort::Value& found, const Expected& expected);
 
 // The ranks' differences in rank order as one row of the report.
-OutputComparison combine(const BoundaryValue& output, const std::vector<RankDifference>& ranks);
+OutputComparison combine(const RunRequest& request, const BoundaryValue& output,
+                         const std::vector<RankDifference>& ranks);
 
 }  // namespace autopar

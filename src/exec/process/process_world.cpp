@@ -138,9 +138,8 @@ struct ProcessWorld::State {
     const Expected expected{expect(is_first() ? request.expected : none),
                             expect(reference.outputs)};
     TraceFolder traces(request.profile);
-    const SharedWeights weights = share_weights(request.weights);
     Rank rank(std::move(joined.communicator), request);
-    AUTOPAR_RETURN_IF_ERROR(open_session(rank, environment, request, weights, traces));
+    AUTOPAR_RETURN_IF_ERROR(open_session(rank, environment, request, traces));
     traces.take_file();
     AUTOPAR_RETURN_IF_ERROR(rank.communicator->prepare(rank.place.program->partitions));
     AUTOPAR_RETURN_IF_ERROR(control().barrier());
