@@ -89,13 +89,13 @@ Result<std::string> show_plan_json(const PlanFile& file) {
       axes.push_back(plan.mesh.axes[static_cast<std::size_t>(axis)].name);
     }
     const double bytes = static_cast<double>(c.input_bytes);
-    j["collectives"].push_back({{"name", plan.program.op(c.op).name},
-                                {"kind", name_of(c.collective.kind)},
-                                {"mesh_axes", axes},
-                                {"group_size", c.group_size},
-                                {"input_bytes", bytes},
-                                {"sent_bytes",
-                                 sent_bytes(c.collective.kind, bytes, c.group_size)}});
+    j["collectives"].push_back(
+        {{"name", plan.program.op(c.op).name},
+         {"kind", name_of(c.collective.kind)},
+         {"mesh_axes", axes},
+         {"group_size", c.group_size},
+         {"input_bytes", bytes},
+         {"sent_bytes", sent_bytes(c.collective.kind, bytes, c.group_size)}});
     // Where axes do not say it.
     if (axes.empty()) j["collectives"].back()["groups"] = c.groups.values();
   }
