@@ -247,6 +247,27 @@ def test_net(folder):
     assert check("net, one device", model, folder / "one", {"rows": 16})["split"] == 0
 
 
+def test_again(folder):
+    """A model that is annotated already gets the new annotations in the place of the old ones; others' stay."""
+    source = folder / "again.onnx"
+    model = onnx.load(SOURCE / "models" / "mlp.onnx")
+    model.ir_version = 12
+    model.configuration.add(name="theirs", num_devices=1)
+    model.graph.node[0].device_configurations.add(configuration_id="theirs", pipeline_stage=0)
+    onnx.save(model, source)
+    run("search", source, "--cluster", cluster(folder, 2, 2, **SLOW), "-o", folder / "first", "--annotate")
+    once = folder / "first" / "again.annotated.onnx"
+    found = onnx.load(once)
+    assert found.ir_version == 12 and [c.name for c in found.configuration] == ["theirs", "autopar"]
+    run("search", once, "--cluster", cluster(folder, 2, **SLOW), "-o", folder / "second", "--annotate")
+    twice = onnx.load(folder / "second" / "again.annotated.annotated.onnx")
+    onnx.checker.check_model(twice)
+    assert [(c.name, c.num_devices) for c in twice.configuration] == [("theirs", 1), ("autopar", 2)]
+    assert [c.configuration_id for c in twice.graph.node[0].device_configurations] == ["theirs", "autopar"]
+    keys = [p.key for p in twice.metadata_props]
+    assert len(set(keys)) == len(keys), keys
+
+
 def test_graph_json(folder):
     path = folder / "graph.json"
     path.write_text(json.dumps({"format": "autopar-graph", "version": 1, "name": "g", "inputs": [{"name": "x", "dtype": "float32", "shape": [4, 4]}],
@@ -271,6 +292,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         test_net(folder)
+        test_again(folder)
         test_graph_json(folder)
         total = test_models(folder, [SOURCE / "models" / "mlp.onnx", SOURCE / "models" / "llama_tiny.onnx"], ("4", "2x2"))
         assert total["split"] and total["inputs"], total

@@ -3,6 +3,7 @@
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <filesystem>
@@ -25,8 +26,24 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kShardingIrVersion = 11;
+constexpr const char* kConfiguration = "autopar";
 // Every tensor of every node lists all devices. In memory eight bytes each.
 constexpr std::int64_t kMostEntries = std::int64_t{1} << 27;
+
+template <class List, class Test>
+void erase_if(List& list, const Test& test) {
+  list.erase(std::remove_if(list.begin(), list.end(), test), list.end());
+}
+
+// A key may stand there once.
+void set_property(onnx::ModelProto& model, const char* key, const std::string& value) {
+  for (auto& entry : *model.mutable_metadata_props()) {
+    if (entry.key() == key) return entry.set_value(value);
+  }
+  auto* entry = model.add_metadata_props();
+  entry->set_key(key);
+  entry->set_value(value);
+}
 
 // Ops that import takes out where they change nothing: what goes in and comes out is one value.
 bool may_be_identity(const onnx::NodeProto& node) {
@@ -181,12 +198,16 @@ class Annotator {
   }
 
  private:
+  // In the place of one from before, on a model that was annotated already.
   void add_configuration() {
-    Names names;
-    for (const auto& other : model_.configuration()) names.take(other.name());
-    configuration_ = names.unique("autopar");
+    erase_if(*model_.mutable_configuration(),
+             [](const auto& other) { return other.name() == kConfiguration; });
+    for (auto& node : *model_.mutable_graph()->mutable_node()) {
+      erase_if(*node.mutable_device_configurations(),
+               [](const auto& other) { return other.configuration_id() == kConfiguration; });
+    }
     auto* configuration = model_.add_configuration();
-    configuration->set_name(configuration_);
+    configuration->set_name(kConfiguration);
     configuration->set_num_devices(static_cast<std::int32_t>(strategy_.mesh.size()));
   }
 
@@ -212,7 +233,7 @@ class Annotator {
       if (makes) add(output, v, left_in(v), proto);
     }
     if (proto.sharding_spec_size() == 0) return;
-    proto.set_configuration_id(configuration_);
+    proto.set_configuration_id(kConfiguration);
     *node.add_device_configurations() = std::move(proto);
   }
 
@@ -280,7 +301,6 @@ class Annotator {
   const Strategy& strategy_;
   const FileNames names_;
   Placements placements_;
-  std::string configuration_;
   std::int64_t entries_ = 0;
   std::vector<ValueId> partial_;
   std::unordered_set<std::int64_t> noted_;
@@ -342,13 +362,8 @@ Result<std::vector<std::string>> write_annotated(const std::string& model_path, 
   Annotator annotator(model, graph, op_specs, strategy);
   if (Status done = annotator.run(); !done) return in_file(done.error());
   model.set_ir_version(std::max<std::int64_t>(model.ir_version(), kShardingIrVersion));
-  const auto add = [&](const char* key, const std::string& value) {
-    auto* entry = model.add_metadata_props();
-    entry->set_key(key);
-    entry->set_value(value);
-  };
-  add("autopar.mesh", json_mesh(strategy.mesh, metadata.tier_names));
-  add("autopar.strategy_sha256", metadata.strategy_sha256);
+  set_property(model, "autopar.mesh", json_mesh(strategy.mesh, metadata.tier_names));
+  set_property(model, "autopar.strategy_sha256", metadata.strategy_sha256);
 
   Graph external;
   external_values(model.graph(), external);
