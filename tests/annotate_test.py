@@ -276,13 +276,13 @@ def test_graph_json(folder):
     assert "sharding metadata is for ONNX models" in done.stderr and not (folder / "json").exists(), done.stderr
 
 
-def test_models(folder, models, meshes):
+def test_models(folder, models, meshes, *options):
     total = {}
     for model in models:
         for mesh in meshes:
             out = folder / f"{model.stem}_{mesh}"
             machine = cluster(folder, *reversed([int(n) for n in mesh.split("x")]), **SLOW)
-            run("search", model, "--cluster", machine, "--mesh", mesh, "-o", out, "--annotate")
+            run("search", model, "--cluster", machine, "--mesh", mesh, "-o", out, "--annotate", *options)
             for key, count in check(f"{model.stem} on {mesh}", model, out).items():
                 total[key] = total.get(key, 0) + count
     return total
@@ -299,6 +299,8 @@ def main():
         if SHARED.exists():
             names = ("tiny_llama", "tiny_bert", "tiny_moe_gather", "tiny_train_llama_adamw", "functions_local")
             total = test_models(folder, [SHARED / f"{n}.onnx" for n in names], ("2x2",))
+            repeated = test_models(folder, [SHARED / "tiny_train_llama_adamw.onnx"], ("4",), "--recompute", "products")
+            assert repeated["split"] and repeated["inputs"], repeated
             assert total["split"] and total["inputs"] and total["partial"], total
         else:
             print("models outside the repository are not there: skipped")

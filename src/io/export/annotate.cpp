@@ -75,10 +75,12 @@ class FileNames {
     }
   }
 
+  const std::string& of(int node) const { return node_names_[static_cast<std::size_t>(node)]; }
+
   // The ops that a node of the file became.
   const std::vector<OpId>& ops_of(int node) const {
     static const std::vector<OpId> none;
-    const auto found = ops_of_.find(node_names_[static_cast<std::size_t>(node)]);
+    const auto found = ops_of_.find(of(node));
     return found == ops_of_.end() ? none : found->second;
   }
 
@@ -243,24 +245,30 @@ class Annotator {
   }
 
   // Who of what the node became reads its input `i`, first. Constants may go by another name, that
-  // of one with the same contents: then by the place of the input, where the op is still the node.
+  // of one with the same contents, and what is computed again is a copy: then by the place of the
+  // input, where the op is still the node.
   Use reader_of(int n, const onnx::NodeProto& node, int i) const {
-    const std::vector<OpId>& ops = names_.ops_of(n);
     const ValueId v = names_.value(node.input(i));
-    for (OpId id : ops) {
+    for (OpId id : names_.ops_of(n)) {
       const std::vector<ValueId>& inputs = graph_.op(id).inputs;
       const auto found = std::find(inputs.begin(), inputs.end(), v);
       if (v.valid() && found != inputs.end()) {
         return {id, static_cast<int>(found - inputs.begin())};
       }
     }
-    if (v.valid() || ops.size() != 1) return {};
-    const Op& op = graph_.op(ops[0]);
     const auto port = static_cast<std::size_t>(i);
-    const bool same = op.type == node.op_type() && op.has_input(port) &&
-                      graph_.value(op.inputs[port]).kind == ValueKind::kConstant &&
-                      !is_operand_constant(op, port);
-    return same ? Use{ops[0], i} : Use{};
+    for (OpId id : names_.ops_of(n)) {
+      const Op& op = graph_.op(id);
+      if (op.name != names_.of(n) || !op.has_input(port)) continue;
+      if (op.type != node.op_type() && !is_view(op)) continue;
+      if (is_operand_constant(op, port)) continue;
+      const Value& read = graph_.value(op.inputs[port]);
+      const bool same =
+          v.valid() ? read.shape == graph_.value(v).shape && read.dtype == graph_.value(v).dtype
+                    : read.kind == ValueKind::kConstant;
+      if (same) return {id, i};
+    }
+    return {};
   }
 
   // How a value lies when its op is through with it: reduced, if its readers want it so.
