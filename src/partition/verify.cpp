@@ -128,11 +128,10 @@ class CollectiveCheck {
   std::map<std::vector<int>, IntList> groups_;
 };
 
-Status verify_parts(const Plan& plan, Stage stage, const std::vector<std::int64_t>& ranks) {
+Status verify_graph(const Plan& plan) {
   AUTOPAR_RETURN_IF_ERROR(verify(plan.program));
   AUTOPAR_RETURN_IF_ERROR(verify_boundary(plan, "input", plan.program.inputs, plan.inputs));
-  AUTOPAR_RETURN_IF_ERROR(verify_boundary(plan, "output", plan.program.outputs, plan.outputs));
-  return CollectiveCheck(plan, stage, ranks).run();
+  return verify_boundary(plan, "output", plan.program.outputs, plan.outputs);
 }
 
 std::vector<std::int64_t> all_ranks(const Mesh& mesh) {
@@ -145,10 +144,13 @@ std::vector<std::int64_t> all_ranks(const Mesh& mesh) {
 
 Status verify(const Plan& plan, Stage stage) {
   const std::vector<std::int64_t> ranks = all_ranks(plan.mesh);
-  AUTOPAR_RETURN_IF_ERROR(verify_parts(plan, stage, ranks));
-  if (stage != Stage::kOrdered) return Ok{};
-  Status proven = prove_order({{&plan.program, ranks}}, plan.mesh.size());
-  return proven ? proven : plan_error(proven.error().message);
+  AUTOPAR_RETURN_IF_ERROR(verify_graph(plan));
+  // First the proof: it says more exactly what is wrong with groups.
+  if (stage == Stage::kOrdered) {
+    const Status proven = prove_order({{&plan.program, ranks}}, plan.mesh.size());
+    if (!proven) return plan_error(proven.error().message);
+  }
+  return CollectiveCheck(plan, stage, ranks).run();
 }
 
 Status verify(const Plan& plan) { return verify(plan, Stage::kOrdered); }
@@ -159,10 +161,11 @@ Status verify(const Plan& plan, const std::vector<std::int64_t>& ranks, std::int
                       std::to_string(plan.mesh.size()) + " places, but " +
                       std::to_string(ranks.size()) + " ranks are given for them");
   }
-  AUTOPAR_RETURN_IF_ERROR(verify_parts(plan, Stage::kOrdered, ranks));
+  AUTOPAR_RETURN_IF_ERROR(verify_graph(plan));
   AUTOPAR_RETURN_IF_ERROR(check_ranks({{&plan.program, ranks}}, world_size, false));
   const auto calls = calls_of({&plan.program, ranks}, world_size);
-  return calls ? Status(Ok{}) : plan_error(calls.error().message);
+  if (!calls) return plan_error(calls.error().message);
+  return CollectiveCheck(plan, Stage::kOrdered, ranks).run();
 }
 
 }  // namespace autopar
