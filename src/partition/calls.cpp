@@ -203,7 +203,8 @@ class ProgramCheck {
     const Value& output = graph_.value(c.op->outputs[0]);
     const TensorType found{output.dtype, output.shape};
     if (type != found) {
-      return collective_error(*c.op, "gives " + to_text(type) + ", but its output '" + output.name +
+      return collective_error(*c.op, "with group_size " + std::to_string(c.group_size) + " gives " +
+                                         to_text(type) + ", but its output '" + output.name +
                                          "' is " + to_text(found));
     }
     c.input = type;
