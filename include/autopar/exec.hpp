@@ -155,6 +155,9 @@ struct RunReport {
 // or where there is no ONNX Runtime library.
 Result<RunReport> run_threads(const RunRequest& request);
 
+struct MeasureRequest;  // autopar/calibrate.hpp
+struct Measurements;
+
 // Ranks as processes: this process is one of those that a launcher has started (mpirun, srun,
 // torchrun). Joining is collective, and so is everything else here.
 //
@@ -183,6 +186,8 @@ class ProcessWorld {
   // As run_threads. The report is whole on rank 0; elsewhere it only says whether all passed.
   // Errors of any rank are rank 0's error.
   Result<RunReport> run(const RunRequest& request);
+  // As measure_threads; every rank gets the whole.
+  Result<Measurements> measure(const MeasureRequest& request);
   // The last call. Where a rank has an error, rank 0 says the first that it learnt of; then all
   // end. The error has been said, or told to rank 0, and need not be said again.
   Status leave(const Status& own, const std::function<void(const Error&)>& say);

@@ -22,6 +22,7 @@ const std::vector<Command>& commands() {
       {"price", "what a strategy costs, term by term", add_price},
       {"run", "execute a plan on all its ranks and compare with the unsharded model", add_run},
       {"export", "write a plan in the words of another runtime", add_export},
+      {"calibrate", "time the machine at hand and write its cluster file", add_calibrate},
       {"show", "a readable picture of a model, cluster, strategy or plan", add_show},
       {"solve", "solve a bare search problem (IOPDDL JSON)", add_solve},
   };

@@ -40,6 +40,7 @@ Run add_apply(CLI::App& app, const CommonOptions& common);
 Run add_price(CLI::App& app, const CommonOptions& common);
 Run add_run(CLI::App& app, const CommonOptions& common);
 Run add_export(CLI::App& app, const CommonOptions& common);
+Run add_calibrate(CLI::App& app, const CommonOptions& common);
 Run add_show(CLI::App& app, const CommonOptions& common);
 Run add_solve(CLI::App& app, const CommonOptions& common);
 

@@ -2,7 +2,9 @@
 #include <cstdlib>
 #include <thread>
 
+#include "autopar/calibrate.hpp"
 #include "autopar/sha256.hpp"
+#include "exec/measure.hpp"
 #include "exec/process/joined.hpp"
 #include "exec/process/last_words.hpp"
 #include "exec/process/wire.hpp"
@@ -120,6 +122,25 @@ struct ProcessWorld::State {
     return Ok{};
   }
 
+  Result<Measurements> measure(const MeasureRequest& request) {
+    if (control().size() < 2) {
+      return usage_error("links can be measured between 2 processes or more");
+    }
+    RunRequest cores;
+    cores.threads = request.threads;
+    Ort::Env environment = make_environment(threads(cores));
+    AUTOPAR_TRY(gathered, control().gather(host_name()));
+    WireWriter writer;
+    for (const std::string& host : gathered) writer.put_text(host);
+    AUTOPAR_TRY(bytes, control().broadcast(writer.take()));
+    WireReader reader(bytes);
+    std::vector<std::string> hosts;
+    for (int r = 0; r < control().size(); ++r) hosts.push_back(reader.text());
+    AUTOPAR_TRY(measured, measure_rank(*joined.communicator, environment, request, hosts));
+    AUTOPAR_RETURN_IF_ERROR(control().barrier());
+    return std::move(measured);
+  }
+
   Result<RunReport> run(const RunRequest& request) {
     RunReport report;
     AUTOPAR_RETURN_IF_ERROR(check_alike(request));
@@ -200,6 +221,15 @@ Result<RunReport> ProcessWorld::run(const RunRequest& request) {
   AUTOPAR_RETURN_IF_ERROR(open_onnx_runtime());
   try {
     return state_->run(request);
+  } catch (const std::exception& exception) {
+    return runtime_error("rank " + std::to_string(rank()) + ": " + exception.what());
+  }
+}
+
+Result<Measurements> ProcessWorld::measure(const MeasureRequest& request) {
+  AUTOPAR_RETURN_IF_ERROR(open_onnx_runtime());
+  try {
+    return state_->measure(request);
   } catch (const std::exception& exception) {
     return runtime_error("rank " + std::to_string(rank()) + ": " + exception.what());
   }

@@ -1,0 +1,83 @@
+// Times what the machine at hand can do and makes a Cluster of it.
+//
+//   Result<Measurements> measured = measure_threads(4, request);  // or ProcessWorld::measure
+//   Calibration calibration = fit_cluster(*measured);
+//   write_file_atomically(path, cluster_to_json(calibration.cluster));
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "autopar/exec.hpp"
+
+namespace autopar {
+
+// A model of one op, timed on every rank at the same time, as the ranks of a plan run their ops.
+struct TimedOp {
+  std::string type;   // "MatMul", "Add"
+  std::string model;  // an ONNX file's bytes: two inputs of the shapes below, one output
+  DType dtype = DType::kFloat32;
+  Shape left, right;
+  Flops flops = 0;   // 0: only memory counts
+  double bytes = 0;  // read and written
+};
+
+struct MeasureRequest {
+  std::vector<Bytes> sizes;  // of the collectives: whole tensors, as total_bytes()
+  std::vector<TimedOp> ops;
+  int rounds = 7;             // the median of so many counts
+  Seconds round_time = 2e-3;  // calls are repeated within a round until it takes about so long
+  int threads = 0;            // ONNX Runtime's over all ranks of a process; 0: one per core
+  Seconds timeout = 60;
+};
+
+// Spreads are over the rounds, of the mean time of a call; a round is as long as its slowest rank.
+struct CollectiveSample {
+  CollectiveKind kind = CollectiveKind::kAllReduce;
+  std::vector<std::int64_t> groups;  // flattened; all at the same time
+  std::int64_t group_size = 1;
+  double input_bytes = 0;
+  Spread seconds;
+};
+struct OpSample {
+  std::size_t op = 0;  // index into MeasureRequest::ops
+  Spread seconds;
+  std::string problem;  // why ONNX Runtime cannot run it; then there are no seconds
+};
+struct Measurements {
+  std::vector<std::string> hosts;  // by rank
+  Bytes memory_bytes = 0;          // of a rank: its share of its machine, the least of all
+  std::vector<CollectiveSample> collectives;
+  std::vector<OpSample> ops;
+};
+
+// `ranks` threads of this process. Errors: kUsage for fewer than 2 ranks; kInput without ONNX
+// Runtime; kRuntime naming rank and op.
+Result<Measurements> measure_threads(int ranks, const MeasureRequest& request);
+
+// The tiers that the ranks' machines make: "node" within one, "network" between them. Where ranks
+// do not lie in equal runs on the machines, one tier, and the reason why.
+struct Machines {
+  std::vector<Tier> tiers;  // names and sizes only
+  std::string problem;
+};
+Machines machines_of(const std::vector<std::string>& hosts);
+
+struct Calibration {
+  Cluster cluster;                   // without names
+  std::vector<Seconds> collectives;  // what the cost model says with it, by sample
+  std::vector<Seconds> ops;          // by sample
+  double residual = 0;               // root of the mean squared relative error of the collectives
+  std::string problem;               // of the machines, as above
+};
+
+// Latency and bandwidth of every tier: those that minimise the squared relative errors of the cost
+// model (collective_seconds, which is linear in both as long as it takes the same way) over the
+// samples, none negative. Gauss-Newton with the non-negative least squares by trying all sets of
+// zeros (Lawson, Hanson, "Solving Least Squares Problems", 1974, chapter 23); O(samples * 2^(2 *
+// tiers)) for each of at most 40 rounds. Peaks: of each dtype the fastest op of its flops. Memory
+// bandwidth: of the largest op without flops. Four digits.
+Calibration fit_cluster(const Measurements& measurements, const std::vector<TimedOp>& ops);
+
+}  // namespace autopar

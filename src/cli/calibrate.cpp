@@ -1,0 +1,311 @@
+// autopar calibrate.
+#include "autopar/calibrate.hpp"
+
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "autopar/export.hpp"
+#include "autopar/files.hpp"
+#include "autopar/report.hpp"
+#include "autopar/sha256.hpp"
+#include "cli/command.hpp"
+
+namespace autopar::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+struct CalibrateOptions {
+  std::string output = "cluster.json";
+  std::string ranks_by = "threads";
+  int ranks = 0;  // threads only; 0: one per core
+  std::string name;
+  bool quick = false;
+  double timeout = MeasureRequest{}.timeout;
+};
+
+constexpr std::int64_t kKiB = 1024;
+
+// The bytes of a model of one op on two inputs.
+Result<std::string> model_of(const TimedOp& op, const Shape& output) {
+  Graph graph;
+  graph.name = "calibrate";
+  const ValueId left = graph.add_value({"A", op.dtype, op.left, ValueKind::kInput, {}, {}});
+  const ValueId right = graph.add_value({"B", op.dtype, op.right, ValueKind::kInput, {}, {}});
+  const ValueId result = graph.add_value({"Y", op.dtype, output, ValueKind::kActivation, {}, {}});
+  graph.inputs = {left, right};
+  graph.outputs = {result};
+  Op added;
+  added.name = added.origin_name = "op";
+  added.type = added.origin_type = op.type;
+  added.inputs = {left, right};
+  added.outputs = {result};
+  graph.add_op(std::move(added));
+  const fs::path path = fs::temp_directory_path() / ("autopar-" + std::to_string(getpid()) + "-" +
+                                                     sha256_hex(op.type) + ".onnx");
+  const Status written = write_graph_onnx(graph, path.string());
+  Result<std::string> bytes =
+      written ? read_file(path.string()) : Result<std::string>(written.error());
+  std::error_code ignored;
+  fs::remove(path, ignored);
+  return bytes;
+}
+
+Status add_matmuls(const std::vector<DType>& dtypes, const std::vector<std::int64_t>& sizes,
+                   MeasureRequest& request) {
+  for (DType dtype : dtypes) {
+    for (std::int64_t n : sizes) {
+      TimedOp op{"MatMul", "", dtype, {n, n}, {n, n}, 0, 0};
+      op.flops = 2.0 * static_cast<double>(n * n * n);
+      op.bytes = 3.0 * static_cast<double>(n * n * size_of(dtype));
+      AUTOPAR_TRY(model, model_of(op, {n, n}));
+      op.model = std::move(model);
+      request.ops.push_back(std::move(op));
+    }
+  }
+  return Ok{};
+}
+
+// Sums of vectors, which are as fast as memory is.
+Status add_sums(const std::vector<Bytes>& sizes, MeasureRequest& request) {
+  for (Bytes size : sizes) {
+    const Shape shape = {size / 4};
+    TimedOp op{"Add", "", DType::kFloat32, shape, shape, 0, 3.0 * static_cast<double>(size)};
+    AUTOPAR_TRY(model, model_of(op, shape));
+    op.model = std::move(model);
+    request.ops.push_back(std::move(op));
+  }
+  return Ok{};
+}
+
+Result<MeasureRequest> request_of(const CalibrateOptions& options, const CommonOptions& common) {
+  MeasureRequest request;
+  request.threads = common.threads > 1 ? common.threads : 0;
+  request.timeout = options.timeout;
+  if (options.quick) {
+    request.sizes = {kKiB, 16 * kKiB, 256 * kKiB};
+    request.rounds = 3;
+    request.round_time = 2e-4;
+    AUTOPAR_RETURN_IF_ERROR(add_matmuls({DType::kFloat32}, {64, 128}, request));
+    AUTOPAR_RETURN_IF_ERROR(add_sums({256 * kKiB, 1024 * kKiB}, request));
+    return request;
+  }
+  request.sizes = {kKiB, 8 * kKiB, 64 * kKiB, 512 * kKiB, 4096 * kKiB, 16384 * kKiB};
+  const std::vector<DType> dtypes = {DType::kFloat32, DType::kFloat64, DType::kFloat16,
+                                     DType::kBFloat16};
+  AUTOPAR_RETURN_IF_ERROR(add_matmuls(dtypes, {64, 128, 256, 512}, request));
+  AUTOPAR_RETURN_IF_ERROR(add_sums({64 * kKiB, 1024 * kKiB, 16384 * kKiB}, request));
+  return request;
+}
+
+std::string ratio_text(Seconds predicted, Seconds measured) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%+.0f %%", 100 * (predicted / measured - 1));
+  return text;
+}
+
+std::string rate_text(double per_second, const char* unit) {
+  char text[48];
+  std::snprintf(text, sizeof text, "%.3g %s", per_second / 1e9, unit);
+  return text;
+}
+
+RunEvent bandwidths_of(const CollectiveSample& sample) {
+  RunEvent event;
+  event.seconds = sample.seconds.median;
+  event.total_bytes = total_bytes(sample.kind, sample.input_bytes, sample.group_size);
+  event.bus_factor = bus_factor(sample.kind, sample.group_size);
+  return event;
+}
+
+std::string size_text(const TimedOp& op) {
+  return name_of(op.dtype) + to_text(op.left) + (op.flops > 0 ? " " + to_text(op.right) : "");
+}
+
+std::string collectives_table(const Measurements& measured, const Calibration& calibration) {
+  TextTable table{
+      {{"collective", "ranks", "bytes", "median", "minimum", "fitted", "", "algbw", "busbw"}},
+      {false, true, true, true, true, true, true, true, true}};
+  for (std::size_t s = 0; s < measured.collectives.size(); ++s) {
+    const CollectiveSample& sample = measured.collectives[s];
+    const RunEvent event = bandwidths_of(sample);
+    table.rows.push_back(
+        {name_of(sample.kind),
+         std::to_string(sample.group_size) + " of " + std::to_string(sample.groups.size()),
+         format_bytes(event.total_bytes), format_seconds(sample.seconds.median),
+         format_seconds(sample.seconds.minimum), format_seconds(calibration.collectives[s]),
+         ratio_text(calibration.collectives[s], sample.seconds.median),
+         rate_text(event.algorithm_bandwidth(), "GB/s"), rate_text(event.bus_bandwidth(), "GB/s")});
+  }
+  return to_text(table);
+}
+
+std::string ops_table(const MeasureRequest& request, const Measurements& measured,
+                      const Calibration& calibration) {
+  TextTable table{{{"op", "", "median", "minimum", "fitted", "", "rate"}},
+                  {false, false, true, true, true, true, true}};
+  for (std::size_t s = 0; s < measured.ops.size(); ++s) {
+    const OpSample& sample = measured.ops[s];
+    const TimedOp& op = request.ops[sample.op];
+    if (!sample.problem.empty()) {
+      table.rows.push_back({op.type, size_text(op), "cannot be run"});
+      continue;
+    }
+    const Seconds median = sample.seconds.median;
+    table.rows.push_back(
+        {op.type, size_text(op), format_seconds(median), format_seconds(sample.seconds.minimum),
+         format_seconds(calibration.ops[s]), ratio_text(calibration.ops[s], median),
+         op.flops > 0 ? rate_text(op.flops / median, "GFLOP/s")
+                      : rate_text(op.bytes / median, "GB/s")});
+  }
+  return to_text(table);
+}
+
+std::string tiers_table(const Cluster& cluster) {
+  TextTable table{{{"tier", "size", "latency", "bandwidth"}}, {false, true, true, true}};
+  for (const Tier& tier : cluster.tiers) {
+    table.rows.push_back({tier.name, std::to_string(tier.size), format_seconds(tier.latency_s),
+                          rate_text(tier.bandwidth_bytes_per_s, "GB/s")});
+  }
+  return to_text(table);
+}
+
+std::string table_of(const MeasureRequest& request, const Measurements& measured,
+                     const Calibration& calibration) {
+  char residual[32];
+  std::snprintf(residual, sizeof residual, "%.0f %%", 100 * calibration.residual);
+  return collectives_table(measured, calibration) + "\n" +
+         ops_table(request, measured, calibration) + "\n" + tiers_table(calibration.cluster) +
+         "\n  fitted and measured collectives differ by " + residual +
+         " (root mean square); medians of " + std::to_string(request.rounds) + " rounds\n";
+}
+
+nlohmann::ordered_json spread_of(const Spread& spread) {
+  return {{"minimum", spread.minimum}, {"median", spread.median}, {"mean", spread.mean}};
+}
+
+std::string json_of(const MeasureRequest& request, const Measurements& measured,
+                    const Calibration& calibration) {
+  nlohmann::ordered_json j = {{"format", "autopar-calibration"}, {"version", 1}};
+  j["hosts"] = measured.hosts;
+  j["collectives"] = nlohmann::ordered_json::array();
+  for (std::size_t s = 0; s < measured.collectives.size(); ++s) {
+    const CollectiveSample& sample = measured.collectives[s];
+    const RunEvent event = bandwidths_of(sample);
+    j["collectives"].push_back({{"kind", name_of(sample.kind)},
+                                {"group_size", sample.group_size},
+                                {"ranks", sample.groups.size()},
+                                {"bytes", event.total_bytes},
+                                {"seconds", spread_of(sample.seconds)},
+                                {"fitted_seconds", calibration.collectives[s]},
+                                {"algorithm_bandwidth_bytes_per_s", event.algorithm_bandwidth()},
+                                {"bus_bandwidth_bytes_per_s", event.bus_bandwidth()}});
+  }
+  j["ops"] = nlohmann::ordered_json::array();
+  for (std::size_t s = 0; s < measured.ops.size(); ++s) {
+    const TimedOp& op = request.ops[measured.ops[s].op];
+    nlohmann::ordered_json row = {{"type", op.type},
+                                  {"dtype", name_of(op.dtype)},
+                                  {"left", op.left},
+                                  {"right", op.right},
+                                  {"flops", op.flops},
+                                  {"bytes", op.bytes},
+                                  {"problem", measured.ops[s].problem}};
+    if (measured.ops[s].problem.empty()) {
+      row["seconds"] = spread_of(measured.ops[s].seconds);
+      row["fitted_seconds"] = calibration.ops[s];
+    }
+    j["ops"].push_back(std::move(row));
+  }
+  j["residual"] = calibration.residual;
+  j["cluster"] = nlohmann::ordered_json::parse(cluster_to_json(calibration.cluster));
+  return j.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+std::string default_name(const Measurements& measured, const std::string& ranks_are) {
+  const std::set<std::string> machines(measured.hosts.begin(), measured.hosts.end());
+  return std::to_string(measured.hosts.size()) + " " + ranks_are + " on " +
+         (machines.size() == 1 ? *machines.begin() : std::to_string(machines.size()) + " machines");
+}
+
+// The rank that prints writes the cluster.
+Result<int> finish(const CalibrateOptions& options, const CommonOptions& common,
+                   const MeasureRequest& request, const Measurements& measured,
+                   const std::string& ranks_are) {
+  Calibration calibration = fit_cluster(measured, request.ops);
+  Cluster& cluster = calibration.cluster;
+  cluster.name = options.name.empty() ? default_name(measured, ranks_are) : options.name;
+  cluster.device.name = "one of " + default_name(measured, ranks_are);
+  if (!calibration.problem.empty()) spdlog::warn("warning: {}", calibration.problem);
+  if (const Status valid = verify(cluster); !valid) {
+    return runtime_error("what was measured makes no cluster: " + valid.error().message);
+  }
+  AUTOPAR_RETURN_IF_ERROR(write_file_atomically(options.output, cluster_to_json(cluster)));
+  std::cout << (common.json ? json_of(request, measured, calibration)
+                            : table_of(request, measured, calibration));
+  std::cout.flush();
+  if (!common.json) spdlog::info("wrote {}", options.output);
+  return 0;
+}
+
+Result<int> calibrate_threads(const CalibrateOptions& options, const CommonOptions& common) {
+  AUTOPAR_TRY(request, request_of(options, common));
+  const auto cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  const int ranks = options.ranks > 0 ? options.ranks : std::max(2, cores);
+  AUTOPAR_TRY(measured, measure_threads(ranks, request));
+  return finish(options, common, request, measured, "threads");
+}
+
+Result<int> calibrate_in_world(ProcessWorld& world, const CalibrateOptions& options,
+                               const CommonOptions& common) {
+  if (options.ranks != 0 && options.ranks != world.size()) {
+    return usage_error("--ranks " + std::to_string(options.ranks) + ": but " +
+                       std::to_string(world.size()) +
+                       " processes were started; the launcher says how many there are");
+  }
+  AUTOPAR_TRY(request, request_of(options, common));
+  AUTOPAR_TRY(measured, world.measure(request));
+  if (world.rank() != 0) return 0;
+  return finish(options, common, request, measured, world.description());
+}
+
+Result<int> calibrate_processes(const CalibrateOptions& options, const CommonOptions& common) {
+  AUTOPAR_TRY(world, ProcessWorld::join(options.ranks_by, options.timeout));
+  const bool is_first = world->rank() == 0;
+  if (!is_first) spdlog::set_level(spdlog::level::off);
+  const Result<int> code = calibrate_in_world(*world, options, common);
+  const Status left = world->leave(code.ok() ? Status(Ok{}) : Status(code.error()));
+  if (left.ok()) return code;
+  if (is_first) return left.error();
+  return static_cast<int>(left.error().code);
+}
+
+Result<int> run(const CalibrateOptions& options, const CommonOptions& common) {
+  if (!(options.timeout > 0)) return usage_error("--timeout must be positive");
+  if (options.ranks_by == "threads") return calibrate_threads(options, common);
+  return calibrate_processes(options, common);
+}
+
+}  // namespace
+
+Run add_calibrate(CLI::App& app, const CommonOptions& common) {
+  auto options = std::make_shared<CalibrateOptions>();
+  app.add_option("-o,--output", options->output, "the cluster file to write (cluster.json)");
+  app.add_option("--ranks-by", options->ranks_by, "what a rank is")
+      ->check(CLI::IsMember({"threads", "mpi", "nccl"}));
+  app.add_option("--ranks", options->ranks, "threads: how many (default: one per core, at least 2)")
+      ->check(CLI::Range(2, 1024));
+  app.add_option("--name", options->name, "the cluster's name (default: what was measured)");
+  app.add_flag("--quick", options->quick, "fewer and smaller sizes: seconds, but less exact");
+  app.add_option("--timeout", options->timeout, "seconds that a collective may wait");
+  return [options, &common] { return run(*options, common); };
+}
+
+}  // namespace autopar::cli

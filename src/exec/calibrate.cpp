@@ -1,0 +1,238 @@
+#include "autopar/calibrate.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+namespace autopar {
+
+namespace {
+
+constexpr int kFitRounds = 40;
+constexpr double kLeastInverse = 1e-15;  // seconds per byte: a bandwidth must be a number
+constexpr double kStep = 1e-3;           // relative, to find how the cost depends on a parameter
+
+// Latency and time per byte of each tier, one after the other.
+using Parameters = std::vector<double>;
+
+Cluster cluster_of(const std::vector<Tier>& tiers, const Parameters& parameters) {
+  Cluster cluster;
+  cluster.tiers = tiers;
+  for (std::size_t t = 0; t < tiers.size(); ++t) {
+    cluster.tiers[t].latency_s = parameters[2 * t];
+    cluster.tiers[t].bandwidth_bytes_per_s = 1 / std::max(parameters[2 * t + 1], kLeastInverse);
+  }
+  cluster.device.memory_bandwidth_bytes_per_s = 1;
+  return cluster;
+}
+
+Seconds cost_of(const CollectiveSample& sample, const Cluster& cluster) {
+  return collective_seconds(sample.kind, sample.input_bytes, sample.groups, sample.group_size,
+                            cluster);
+}
+
+// Solves a symmetric system by Gauss's elimination; nothing where it is singular.
+std::optional<std::vector<double>> solve(std::vector<std::vector<double>> a,
+                                         std::vector<double> b) {
+  const std::size_t n = b.size();
+  for (std::size_t k = 0; k < n; ++k) {
+    std::size_t pivot = k;
+    for (std::size_t i = k + 1; i < n; ++i) {
+      if (std::abs(a[i][k]) > std::abs(a[pivot][k])) pivot = i;
+    }
+    if (!(std::abs(a[pivot][k]) > 1e-12)) return std::nullopt;
+    std::swap(a[k], a[pivot]);
+    std::swap(b[k], b[pivot]);
+    for (std::size_t i = k + 1; i < n; ++i) {
+      const double factor = a[i][k] / a[k][k];
+      for (std::size_t j = k; j < n; ++j) a[i][j] -= factor * a[k][j];
+      b[i] -= factor * b[k];
+    }
+  }
+  for (std::size_t k = n; k-- > 0;) {
+    for (std::size_t j = k + 1; j < n; ++j) b[k] -= a[k][j] * b[j];
+    b[k] /= a[k][k];
+  }
+  return b;
+}
+
+double squared_error(const std::vector<std::vector<double>>& rows, const std::vector<double>& x) {
+  double sum = 0;
+  for (const auto& row : rows) {
+    double error = -1;
+    for (std::size_t p = 0; p < x.size(); ++p) error += row[p] * x[p];
+    sum += error * error;
+  }
+  return sum;
+}
+
+// The x >= 0 for which all rows come nearest to 1. Columns are scaled to length 1 first.
+std::vector<double> nearest_to_one(const std::vector<std::vector<double>>& rows) {
+  const std::size_t n = rows.empty() ? 0 : rows[0].size();
+  std::vector<double> scale(n, 0);
+  for (std::size_t p = 0; p < n; ++p) {
+    for (const auto& row : rows) scale[p] += row[p] * row[p];
+    scale[p] = scale[p] > 0 ? 1 / std::sqrt(scale[p]) : 0;
+  }
+  std::vector<double> best(n, 0);
+  double least = squared_error(rows, best);
+  for (std::size_t set = 1; set < (std::size_t{1} << n); ++set) {
+    std::vector<std::size_t> used;
+    for (std::size_t p = 0; p < n; ++p) {
+      if ((set >> p & 1) != 0 && scale[p] > 0) used.push_back(p);
+    }
+    std::vector<std::vector<double>> a(used.size(), std::vector<double>(used.size(), 0));
+    std::vector<double> b(used.size(), 0);
+    for (const auto& row : rows) {
+      for (std::size_t i = 0; i < used.size(); ++i) {
+        b[i] += row[used[i]] * scale[used[i]];
+        for (std::size_t j = 0; j < used.size(); ++j) {
+          a[i][j] += row[used[i]] * scale[used[i]] * row[used[j]] * scale[used[j]];
+        }
+      }
+    }
+    const auto solved = solve(a, b);
+    if (!solved) continue;
+    std::vector<double> x(n, 0);
+    for (std::size_t i = 0; i < used.size(); ++i) x[used[i]] = (*solved)[i] * scale[used[i]];
+    if (std::any_of(x.begin(), x.end(), [](double v) { return v < 0; })) continue;
+    const double error = squared_error(rows, x);
+    if (error < least) {
+      least = error;
+      best = x;
+    }
+  }
+  return best;
+}
+
+double relative_error(const std::vector<CollectiveSample>& samples, const Cluster& cluster) {
+  double sum = 0;
+  for (const CollectiveSample& sample : samples) {
+    const double error = cost_of(sample, cluster) / sample.seconds.median - 1;
+    sum += error * error;
+  }
+  return samples.empty() ? 0 : std::sqrt(sum / static_cast<double>(samples.size()));
+}
+
+// How the cost of each sample, over its measured time, depends on each parameter.
+std::vector<std::vector<double>> slopes_of(const std::vector<CollectiveSample>& samples,
+                                           const std::vector<Tier>& tiers, const Parameters& at) {
+  std::vector<std::vector<double>> rows(samples.size(), std::vector<double>(at.size()));
+  const Cluster here = cluster_of(tiers, at);
+  for (std::size_t p = 0; p < at.size(); ++p) {
+    Parameters moved = at;
+    moved[p] *= 1 + kStep;
+    const Cluster there = cluster_of(tiers, moved);
+    for (std::size_t s = 0; s < samples.size(); ++s) {
+      const double change = cost_of(samples[s], there) - cost_of(samples[s], here);
+      rows[s][p] = std::max(0.0, change / (moved[p] - at[p]) / samples[s].seconds.median);
+    }
+  }
+  return rows;
+}
+
+// Which way the cost model takes depends on the parameters, and they on the way: in rounds, the
+// best of which counts.
+Parameters fit_tiers(const std::vector<CollectiveSample>& samples, const std::vector<Tier>& tiers) {
+  Parameters at;
+  for (std::size_t t = 0; t < tiers.size(); ++t) at.insert(at.end(), {1e-5, 1e-9});
+  Parameters best = at;
+  double least = relative_error(samples, cluster_of(tiers, at));
+  for (int round = 0; round < kFitRounds; ++round) {
+    const Parameters found = nearest_to_one(slopes_of(samples, tiers, at));
+    const double error = relative_error(samples, cluster_of(tiers, found));
+    if (error < least) {
+      least = error;
+      best = found;
+    }
+    // Zeros would hide how the cost depends on them.
+    for (std::size_t p = 0; p < at.size(); ++p) {
+      at[p] = std::max({(at[p] + found[p]) / 2, 1e-3 * at[p], kLeastInverse});
+    }
+  }
+  return best;
+}
+
+double four_digits(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3e", value);
+  return std::strtod(text, nullptr);
+}
+
+// Peaks and memory bandwidth, rounded.
+void fit_device(const Measurements& measurements, const std::vector<TimedOp>& ops, Device& device) {
+  device.memory_bytes = measurements.memory_bytes;
+  double largest = 0;
+  for (const OpSample& sample : measurements.ops) {
+    const TimedOp& op = ops[sample.op];
+    if (!sample.problem.empty() || !(sample.seconds.median > 0)) continue;
+    if (op.flops > 0) {
+      double& peak = device.peak_flops_per_s[name_of(op.dtype)];
+      peak = std::max(peak, four_digits(op.flops / sample.seconds.median));
+    } else if (op.bytes > largest) {
+      largest = op.bytes;
+      device.memory_bandwidth_bytes_per_s = four_digits(op.bytes / sample.seconds.median);
+    }
+  }
+}
+
+// As the cost model's roofline.
+Seconds op_seconds(const TimedOp& op, const Device& device) {
+  Seconds seconds = op.bytes / device.memory_bandwidth_bytes_per_s;
+  const auto peak = device.peak_flops_per_s.find(name_of(op.dtype));
+  if (peak != device.peak_flops_per_s.end()) seconds = std::max(seconds, op.flops / peak->second);
+  return seconds;
+}
+
+}  // namespace
+
+Machines machines_of(const std::vector<std::string>& hosts) {
+  const auto ranks = static_cast<std::int64_t>(hosts.size());
+  std::int64_t inner = 0;
+  while (inner < ranks && hosts[static_cast<std::size_t>(inner)] == hosts[0]) ++inner;
+  if (inner == ranks) return {{Tier{"node", ranks, 0, 0, {}}}, ""};
+  std::vector<std::string> machines;
+  for (std::int64_t r = 0; r < ranks; ++r) {
+    const std::string& host = hosts[static_cast<std::size_t>(r)];
+    if (r % inner == 0) {
+      const bool known = std::find(machines.begin(), machines.end(), host) != machines.end();
+      if (known) inner = 0;
+      machines.push_back(host);
+    } else if (host != machines.back()) {
+      inner = 0;
+    }
+    if (inner == 0 || ranks % inner != 0) {
+      return {{Tier{"network", ranks, 0, 0, {}}},
+              "the ranks do not lie in equal runs on the machines (rank " + std::to_string(r) +
+                  " is on " + host + "): all links are taken as one tier"};
+    }
+  }
+  if (inner == 1) return {{Tier{"network", ranks, 0, 0, {}}}, ""};
+  return {{Tier{"node", inner, 0, 0, {}}, Tier{"network", ranks / inner, 0, 0, {}}}, ""};
+}
+
+Calibration fit_cluster(const Measurements& measurements, const std::vector<TimedOp>& ops) {
+  Calibration calibration;
+  Machines machines = machines_of(measurements.hosts);
+  calibration.problem = machines.problem;
+  const Parameters found = fit_tiers(measurements.collectives, machines.tiers);
+  calibration.cluster = cluster_of(machines.tiers, found);
+  for (Tier& tier : calibration.cluster.tiers) {
+    tier.latency_s = four_digits(tier.latency_s);
+    tier.bandwidth_bytes_per_s = four_digits(tier.bandwidth_bytes_per_s);
+  }
+  Device& device = calibration.cluster.device;
+  fit_device(measurements, ops, device);
+  calibration.cluster.host_link_bandwidth_bytes_per_s = device.memory_bandwidth_bytes_per_s;
+  for (const CollectiveSample& sample : measurements.collectives) {
+    calibration.collectives.push_back(cost_of(sample, calibration.cluster));
+  }
+  calibration.residual = relative_error(measurements.collectives, calibration.cluster);
+  for (const OpSample& sample : measurements.ops) {
+    calibration.ops.push_back(op_seconds(ops[sample.op], device));
+  }
+  return calibration;
+}
+
+}  // namespace autopar

@@ -1,0 +1,89 @@
+"""autopar calibrate: what it writes is a cluster that search reads and that its own table says; on threads, and on each MPI that is here."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+AUTOPAR = os.environ["AUTOPAR"]
+SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
+RANKS = 4
+KINDS = {"AllReduce", "AllGather", "ReduceScatter", "AllToAll", "Broadcast"}
+FACTOR = {"AllReduce": lambda n: 2 * (n - 1) / n, "AllGather": lambda n: (n - 1) / n, "ReduceScatter": lambda n: (n - 1) / n,
+          "AllToAll": lambda n: (n - 1) / n, "Broadcast": lambda n: 1}
+# What a rank that is a process needs besides mpirun: Open MPI refuses to run for root or on fewer cores than ranks.
+ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+
+
+def run(*command, expect=0):
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=300, env=ENVIRONMENT)
+    assert done.returncode == expect, f"{command}: exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def launchers():
+    """Command prefixes: threads, then each MPI that this build and machine have."""
+    yield "threads", []
+    build = pathlib.Path(os.environ["AUTOPAR_BUILD"]) / "src"
+    for name in ("openmpi", "mpich"):
+        mpirun = shutil.which(f"mpirun.{name}")
+        if mpirun is None or not (build / f"libautopar_{name}.so").exists():
+            print(f"{name}: not here, skipped")
+            continue
+        yield "mpi", [mpirun, "-n", str(RANKS)]
+
+
+def check(document, cluster, what):
+    assert document["cluster"]["tiers"] == cluster["tiers"] and document["cluster"]["device"] == cluster["device"], what
+    assert len(document["hosts"]) == RANKS
+    assert [t["size"] for t in cluster["tiers"]] == [RANKS], what
+    seen = set()
+    for row in document["collectives"]:
+        n = row["group_size"]
+        seen.add((row["kind"], n, row["bytes"]))
+        seconds = row["seconds"]
+        assert 0 < seconds["minimum"] <= seconds["median"], row
+        assert abs(row["algorithm_bandwidth_bytes_per_s"] * seconds["median"] - row["bytes"]) <= 1e-9 * row["bytes"], row
+        assert abs(row["bus_bandwidth_bytes_per_s"] - FACTOR[row["kind"]](n) * row["algorithm_bandwidth_bytes_per_s"]) <= 1e-6 * row["bus_bandwidth_bytes_per_s"], row
+        assert row["fitted_seconds"] > 0
+    assert seen == {(k, n, s) for k in KINDS for n in (RANKS, 2) for s in (1024, 16384, 262144)}, f"{what}: {sorted(seen)}"
+    # The root mean square of what the table says.
+    errors = [row["fitted_seconds"] / row["seconds"]["median"] - 1 for row in document["collectives"]]
+    assert abs((sum(e * e for e in errors) / len(errors)) ** 0.5 - document["residual"]) < 1e-9
+    assert document["residual"] < 1, "worse than saying that everything takes no time"
+    products = [row for row in document["ops"] if row["type"] == "MatMul"]
+    fastest = max(row["flops"] / row["seconds"]["median"] for row in products)
+    assert abs(cluster["device"]["peak_flops_per_s"]["float32"] / fastest - 1) < 1e-3
+    sums = max((row for row in document["ops"] if row["type"] == "Add"), key=lambda row: row["bytes"])
+    assert abs(cluster["device"]["memory_bandwidth_bytes_per_s"] * sums["seconds"]["median"] / sums["bytes"] - 1) < 1e-3
+    assert cluster["device"]["memory_bytes"] > 1 << 20
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        for ranks_by, prefix in launchers():
+            path = folder / f"{ranks_by}.json"
+            done = run(*prefix, AUTOPAR, "calibrate", "--ranks-by", ranks_by, *([] if prefix else ["--ranks", RANKS]), "--quick", "-o", path, "--json",
+                       "--name", "here")
+            cluster = json.loads(path.read_text())
+            assert cluster["name"] == "here"
+            check(json.loads(done.stdout), cluster, ranks_by)
+            plan = folder / f"{ranks_by}.plan"
+            run(AUTOPAR, "search", SOURCE / "models/mlp.onnx", "--cluster", path, "-o", plan)
+            result = json.loads(run(*prefix, AUTOPAR, "run", plan, "--ranks-by", ranks_by, "--repeat", 1, "--json").stdout)
+            assert result["passed"] and result["prediction"]["cluster"] == "here"
+        table = run(AUTOPAR, "calibrate", "--ranks", 2, "--quick", "-o", folder / "two.json").stdout
+        assert "busbw" in table and "2 of 2" in table and "node" in table, table
+        assert "threads" in json.loads((folder / "two.json").read_text())["name"]
+        assert not list(folder.glob("*.tmp*")), "a temporary file is left"
+        run(AUTOPAR, "calibrate", "--ranks", 1, "-o", folder / "no.json", expect=2)
+        failed = run(AUTOPAR, "calibrate", "--ranks", 2, "--quick", "-o", "/dev/null/no.json", expect=4)
+        assert "/dev/null" in failed.stderr
+    print("ok")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
