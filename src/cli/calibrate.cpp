@@ -281,9 +281,10 @@ Result<int> calibrate_processes(const CalibrateOptions& options, const CommonOpt
   const bool is_first = world->rank() == 0;
   if (!is_first) spdlog::set_level(spdlog::level::off);
   const Result<int> code = calibrate_in_world(*world, options, common);
-  const Status left = world->leave(code.ok() ? Status(Ok{}) : Status(code.error()));
+  const Status left =
+      world->leave(code.ok() ? Status(Ok{}) : Status(code.error()),
+                   [](const Error& error) { spdlog::error("error: {}", error.message); });
   if (left.ok()) return code;
-  if (is_first) return left.error();
   return static_cast<int>(left.error().code);
 }
 
