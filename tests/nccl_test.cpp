@@ -2,6 +2,7 @@
 // is what the threads give, and what goes wrong is said and ends.
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <future>
 
 #include "exec/collective_math.hpp"
 #include "exec/nccl/splits.hpp"
@@ -474,19 +475,20 @@ TEST_CASE("a group that was not prepared is refused", "[nccl]") {
 
 TEST_CASE("a rank that never comes ends in a time-out", "[nccl]") {
   const Libraries libraries;
-  std::mutex busy;
-  busy.lock();
+  std::promise<void> given_up;
+  const std::shared_future<void> wait(given_up.get_future());
+  Status again = Ok{};
   const auto results = run_ranks({2, 0.3, {}}, [&](NcclCommunicator& communicator) -> Status {
     if (communicator.rank() == 1) {
-      busy.lock();  // until rank 0 has given up
+      wait.wait();
       return Ok{};
     }
     auto status = run_and_compare(communicator, all_reduce_of(0, 7));
-    const auto again = run_and_compare(communicator, all_reduce_of(0, 8));
-    busy.unlock();
-    CHECK(!again.ok());
+    again = run_and_compare(communicator, all_reduce_of(0, 8));
+    given_up.set_value();
     return status;
   });
+  CHECK(!again.ok());
   REQUIRE(!results[0].ok());
   CHECK_THAT(results[0].error().message,
              Contains("rank 0: AllReduce 'op' (seq 7, group [0,1], float32[4]): not complete after "
