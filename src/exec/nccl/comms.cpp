@@ -102,10 +102,20 @@ Status NcclComms::open_groups(const Groups& own) {
     const ncclResult_t issued = nccl_.split(world_, color >= 0 ? color : NCCL_SPLIT_NOCOLOR,
                                             split.key_of(rank_), made, nullptr);
     AUTOPAR_RETURN_IF_ERROR(come_together(world_, issued, doing));
-    // The new one then comes into its own.
-    if (color >= 0) AUTOPAR_RETURN_IF_ERROR(come_together(*made, ncclInProgress, doing));
+    if (color >= 0) AUTOPAR_RETURN_IF_ERROR(come_into_being(*made, doing));
   }
   return Ok{};
+}
+
+// A communicator that a split makes: assigned by another thread, then in progress like any other.
+Status NcclComms::come_into_being(ncclComm_t& comm, const std::string& doing) const {
+  AUTOPAR_TRY(assigned, wait_until(
+                            [&]() -> Result<bool> {
+                              return __atomic_load_n(&comm, __ATOMIC_ACQUIRE) != nullptr;
+                            },
+                            timeout_, stop_));
+  if (assigned == Waited::kDone) return come_together(comm, ncclInProgress, doing);
+  return runtime_error("rank " + std::to_string(rank_) + ": NCCL did not make " + doing);
 }
 
 Status NcclComms::come_together(ncclComm_t comm, ncclResult_t issued,

@@ -48,6 +48,7 @@ class NcclComms {
   Status open_world();
   Result<std::vector<std::vector<std::int64_t>>> groups_of_all(
       const std::vector<std::vector<std::int64_t>>& own) const;
+  Status come_into_being(ncclComm_t& comm, const std::string& doing) const;
   Status come_together(ncclComm_t comm, ncclResult_t issued, const std::string& doing) const;
   Error error_of(ncclComm_t comm, ncclResult_t result) const;
   void close(ncclComm_t comm) const;

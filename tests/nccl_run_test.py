@@ -1,0 +1,195 @@
+"""Ranks as processes that communicate by NCCL, against the stand-in for CUDA and NCCL (tests/stand_in): the same bits as ranks
+as threads, and what happens when something is missing, a rank is killed, or one does not come.
+
+The processes are started with torchrun's variables, and by the MPI launchers that are here. The program is autopar_stand_in,
+which is autopar with NCCL's communicator compiled against the stand-in's headers; autopar itself says what it lacks.
+"""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+AUTOPAR = os.environ["AUTOPAR"]
+PROGRAM = os.environ["AUTOPAR_STAND_IN"]
+SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
+MODELS = pathlib.Path(os.environ.get("AUTOPAR_SHARED") or SOURCE.parent / "shared") / "data" / "models"
+STAND_IN = {"AUTOPAR_NCCL": os.environ["AUTOPAR_STAND_IN_NCCL"], "AUTOPAR_CUDART": os.environ["AUTOPAR_STAND_IN_CUDART"]}
+RANKS = 4
+
+
+def run(*arguments, code=0, **options):
+    done = subprocess.run([str(a) for a in arguments], capture_output=True, text=True, timeout=300, **options)
+    assert done.returncode == code, f"{arguments}: exit {done.returncode}, expected {code}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def start(*arguments, program=PROGRAM, ranks=RANKS, **variables):
+    """One process per rank, as torchrun starts them; by rank."""
+    port = free_port()
+    common = os.environ | STAND_IN | {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
+                                      "MASTER_PORT": str(port)} | variables
+    return [subprocess.Popen([program, *map(str, arguments), "--ranks-by", "nccl"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                             text=True, env=common | {"RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(ranks)]
+
+
+def finish(processes, timeout=120):
+    """Exit code, output and errors by rank."""
+    try:
+        return [(p.returncode, *texts) for p in processes for texts in [p.communicate(timeout=timeout)]]
+    finally:
+        for process in processes:
+            process.kill()
+
+
+def cluster(folder):
+    """Slow devices, so that small models are worth cutting."""
+    path = folder / "cluster.json"
+    path.write_text(json.dumps({
+        "format": "autopar-cluster", "version": 1, "name": f"{RANKS} slow devices",
+        "device": {"name": "slow", "memory_bytes": 1 << 34, "memory_bandwidth_bytes_per_s": 2e9, "peak_flops_per_s": {"float32": 1e9}},
+        "tiers": [{"name": "near", "size": RANKS // 2, "bandwidth_bytes_per_s": 3e11, "latency_s": 2e-6},
+                  {"name": "far", "size": 2, "bandwidth_bytes_per_s": 2.5e10, "latency_s": 5e-6}]}))
+    return path
+
+
+def plan_of(folder, model):
+    plan = folder / model.stem
+    if not plan.exists():
+        run(AUTOPAR, "search", model, "--cluster", cluster(folder), "--mesh", f"2x{RANKS // 2}", "-o", plan, "-q")
+    return plan
+
+
+def kinds_of(report):
+    return {t["kind"]: t["calls_per_rank"] for t in report["times"] if t["sent_bytes_per_rank"] > 0}
+
+
+def same_as_threads(folder, model, *options, **variables):
+    plan = plan_of(folder, model)
+    data = model.with_suffix(".npz")
+    arguments = ["run", plan, *options] + (["--data", data] if data.exists() and not options else [])
+    threads, saved = folder / "threads.npz", folder / "nccl.npz"
+    kinds = kinds_of(json.loads(run(AUTOPAR, *arguments, "--json", "--save", threads).stdout))
+    results = finish(start(*arguments, "--json", "--save", saved, **variables))
+    assert [code for code, _, _ in results] == [0] * RANKS, results
+    report = json.loads(results[0][1])
+    assert report["passed"] and kinds_of(report) == kinds, report
+    assert all(not output for _, output, _ in results[1:]), "only rank 0 prints"
+    assert not any("stand-in:" in errors for _, _, errors in results), results
+    expected, found = dict(np.load(threads)), dict(np.load(saved))
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        assert found[name].tobytes() == array.tobytes(), f"{model.stem}: {name} differs from threads"
+    print(f"{model.stem} {' '.join(options)}{variables or ''}: {len(expected)} outputs, the same bits as threads; {kinds}")
+    return set(kinds)
+
+
+def under_mpi(plan):
+    for mpi, launch in (("openmpi", ["--oversubscribe", "-n", str(RANKS)]), ("mpich", ["-n", str(RANKS)])):
+        launcher = shutil.which(f"mpirun.{mpi}")
+        library = pathlib.Path(os.environ["AUTOPAR_BUILD"]) / "src" / f"libautopar_{mpi}.so"
+        if launcher is None or not library.exists():
+            print(f"skipped: {mpi}, which is not here")
+            continue
+        root = ["--allow-run-as-root"] if mpi == "openmpi" and os.getuid() == 0 else []
+        done = run(launcher, *root, *launch, PROGRAM, "run", plan, "--ranks-by", "nccl", env=os.environ | STAND_IN)
+        assert done.stdout.splitlines()[-1] == "PASSED", done.stdout
+        print(f"started by {mpi}: PASSED")
+
+
+def errors_of(results):
+    return [line for _, _, errors in results for line in errors.splitlines() if "autopar: error" in line]
+
+
+def missing(folder, plan):
+    """What is missing is said once, by rank 0 or by the rank that misses it."""
+    alone = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")}
+    done = run(PROGRAM, "run", plan, "--ranks-by", "nccl", code=2, env=alone | STAND_IN)
+    assert "no launcher has started this process" in done.stderr and "torchrun" in done.stderr, done.stderr
+
+    for variables, told in (({"AUTOPAR_STAND_IN_GPUS": "2"}, "there is no GPU for local rank"),
+                            ({"AUTOPAR_STAND_IN_GPUS": "0"}, "there is no GPU for this rank"),
+                            ({"AUTOPAR_STAND_IN_NCCL_VERSION": "21000"}, "is NCCL 2.10.0; at least 2.18.1 is needed"),
+                            ({"AUTOPAR_NCCL": str(folder / "libnccl.so.2")}, "need NCCL, which could not be opened")):
+        results = finish(start("run", plan, **variables))
+        errors = errors_of(results)
+        assert all(code == 4 for code, _, _ in results), results
+        assert len(errors) == 1 and told in errors[0], (variables, errors)
+    print("no launcher, too few GPUs, none, an old NCCL, none: said")
+
+
+def without_stand_in(plan):
+    """autopar itself, with what this machine has."""
+    own = {name: "" for name in STAND_IN}
+    code, output, errors = finish(start("run", plan, "--timeout", "20", program=AUTOPAR, ranks=1, **own))[0]
+    if code == 0:
+        print("there is a GPU here")
+        return
+    known = ("this build has no NCCL", "need the CUDA runtime, which could not be opened", "need NCCL, which could not be opened",
+             "there is no GPU for this rank", "the plan is for 4 ranks")
+    assert code in (2, 4) and any(text in errors for text in known), errors
+    print(f"autopar here: {errors.splitlines()[0]}")
+
+
+def rank_that_stops(folder, plan, how, told, seconds):
+    """A rank is killed, or does not come any more, among many steps."""
+    saved = folder / "never.npz"
+    processes = start("run", plan, "--steps", "1000000", "--timeout", "3", "--save", saved)
+    time.sleep(4)
+    assert all(p.poll() is None for p in processes), finish(processes)
+    began = time.monotonic()
+    os.kill(processes[2].pid, how)
+    others = [p for rank, p in enumerate(processes) if rank != 2]
+    try:
+        for process in others:
+            process.wait(timeout=60)
+        ended = time.monotonic() - began
+    finally:
+        processes[2].kill()
+    results = finish(processes)
+    errors = "\n".join(errors_of(results))
+    assert all(results[rank][0] == 5 for rank in (0, 1, 3)), results
+    assert any(text in errors for text in told), errors
+    assert ended < seconds and not saved.exists(), ended
+    print(f"rank 2 gets {how.name}: over after {ended:.1f} s: {errors.splitlines()[0]}")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        repository = SOURCE / "models" / "gpt2_tiny.onnx"
+        kinds = same_as_threads(folder, repository)
+        kinds |= same_as_threads(folder, repository, AUTOPAR_STAND_IN_NCCL_VERSION="22705")
+        assert "AllToAll" in kinds, kinds
+        plan = plan_of(folder, repository)
+        under_mpi(plan)
+        missing(folder, plan)
+        without_stand_in(plan)
+        if not (MODELS / "tiny_llama.onnx").exists():
+            print(f"skipped: everything else, there is no {MODELS}")
+            return 0
+        for model in ("tiny_llama", "tiny_moe_gather", "tiny_resnet", "tiny_train_llama_adamw"):
+            kinds |= same_as_threads(folder, MODELS / f"{model}.onnx")
+        kinds |= same_as_threads(folder, MODELS / "tiny_train_llama_adamw.onnx", "--steps", "3")
+        assert {"AllReduce", "AllGather", "ReduceScatter"} <= kinds, kinds
+        training = plan_of(folder, MODELS / "tiny_train_llama_adamw.onnx")
+        rank_that_stops(folder, training, signal.SIGKILL, ("rank 2 ended without a word",), 10)
+        rank_that_stops(folder, training, signal.SIGSTOP, ("not complete after 3 s",), 20)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
