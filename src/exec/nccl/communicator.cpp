@@ -10,6 +10,8 @@ namespace autopar {
 
 namespace {
 
+constexpr Seconds kForBetterWords = 0.5;
+
 bool has_reduction(CollectiveKind kind) {
   return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter;
 }
@@ -267,10 +269,17 @@ Status NcclCommunicator::ended_well(Waited waited) const {
   return runtime_error(text.str());
 }
 
-// Nothing more can be said to the other ranks: NCCL's order of calls is broken.
+// Nothing more can be done with NCCL: the ranks' calls no longer match. Where another rank has
+// ended, its own words or those of who noticed it say more than NCCL does, but may come a little
+// later.
 Status NcclCommunicator::give_up(const CollectiveCall& call, const Error& error) {
+  std::string why = error.message;
+  if (!stop_.is_set()) {
+    const auto waited = wait_until([] { return Result<bool>(false); }, kForBetterWords, stop_);
+    if (waited && *waited == Waited::kStopped) why = "stopped: " + stop_.reason();
+  }
   const Error told{error.code,
-                   "rank " + std::to_string(rank()) + ": " + to_text(call) + ": " + error.message};
+                   "rank " + std::to_string(rank()) + ": " + to_text(call) + ": " + why};
   stop_.set(told.message);
   if (world_.tell) world_.tell(told.message);
   static_cast<void>(gpu_.make_current());
