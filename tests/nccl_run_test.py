@@ -89,6 +89,7 @@ def same_as_threads(folder, model, *options, **variables):
     assert [code for code, _, _ in results] == [0] * RANKS, results
     report = json.loads(results[0][1])
     assert report["passed"] and kinds_of(report) == kinds, report
+    assert any("local ops run on the CPU" in warning for warning in report["warnings"]), report
     assert all(not output for _, output, _ in results[1:]), "only rank 0 prints"
     assert not any("stand-in:" in errors for _, _, errors in results), results
     expected, found = dict(np.load(threads)), dict(np.load(saved))
@@ -101,14 +102,14 @@ def same_as_threads(folder, model, *options, **variables):
 
 def every_collective():
     """The programs of collectives_run_test, whose outputs are computed by numpy."""
-    def check(program, what):
+    def check(what, save, names):
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
-            program.save(folder)
-            results = finish(start("run", folder, "--data", folder / "io.npz", "--rtol", "1e-6", "--atol", "1e-6", "--json"))
+            save(folder)
+            results = finish(start("run", folder, "--data", folder / "io.npz", "--rtol", "1e-6", "--atol", "2e-6", "--json"))
             assert [code for code, _, _ in results] == [0] * RANKS, results
             rows = json.loads(results[0][1])["outputs"]
-            assert {r["name"] for r in rows} == {v.name for v in program.outputs} and all(r["matches"] for r in rows), rows
+            assert {r["name"] for r in rows} == set(names) and all(r["matches"] for r in rows), rows
             print(f"{what}: {len(rows)} outputs as expected")
 
     collectives_run_test.check = check

@@ -25,8 +25,9 @@ OrtStatus* failed_status(const std::string& message) {
 
 class CollectiveKernel {
  public:
-  CollectiveKernel(Communicator& communicator, CollectiveTimes& times, CollectiveCall call)
-      : communicator_(communicator), times_(times), call_(std::move(call)) {}
+  CollectiveKernel(Communicator& communicator, CollectiveTimes& times, CollectiveCall call,
+                   bool on_gpu)
+      : communicator_(communicator), times_(times), call_(std::move(call)), on_gpu_(on_gpu) {}
   OrtStatusPtr ComputeV2(OrtKernelContext* context);
 
  private:
@@ -38,6 +39,7 @@ class CollectiveKernel {
   Communicator& communicator_;
   CollectiveTimes& times_;
   CollectiveCall call_;
+  bool on_gpu_;
 };
 
 }  // namespace
@@ -53,6 +55,11 @@ class CollectiveOp : public Ort::CustomOpBase<CollectiveOp, CollectiveKernel, tr
   }
 
   const char* GetName() const { return name_of(kind_); }
+  // ShardSlice stays on the CPU.
+  void use_gpu() { on_gpu_ = communicates(kind_); }
+  const char* GetExecutionProviderType() const {
+    return on_gpu_ ? "CUDAExecutionProvider" : nullptr;
+  }
   // The tensor (of all but Recv), then any number of inputs that only order the op.
   std::size_t GetInputTypeCount() const { return kind_ == CollectiveKind::kRecv ? 1 : 2; }
   ONNXTensorElementDataType GetInputType(std::size_t) const {
@@ -74,6 +81,7 @@ class CollectiveOp : public Ort::CustomOpBase<CollectiveOp, CollectiveKernel, tr
   OrtStatusPtr infer_received(OrtShapeInferContext* context) const;
 
   CollectiveKind kind_;
+  bool on_gpu_ = false;
   Communicator& communicator_;
   const std::vector<std::int64_t>& ranks_;
   CollectiveTimes& times_;
@@ -178,7 +186,7 @@ OrtStatusPtr CollectiveOp::CreateKernelV2(const OrtApi&, const OrtKernelInfo* in
     }
     CollectiveCall call = make_call(kind_, attributes, communicator_.rank());
     call.op_name = name;
-    *kernel = new CollectiveKernel(communicator_, times_, std::move(call));
+    *kernel = new CollectiveKernel(communicator_, times_, std::move(call), on_gpu_);
     return nullptr;
   } catch (const std::exception& error) {
     return failed_status(where + ": " + error.what());
@@ -199,6 +207,12 @@ OrtStatusPtr CollectiveKernel::ComputeV2(OrtKernelContext* context) {
 
 Status CollectiveKernel::run(Ort::KernelContext& context) {
   const Seconds begin = steady_seconds();
+  if (on_gpu_) {
+    call_.stream = context.GetGPUComputeStream();
+    if (call_.stream == nullptr) {
+      return runtime_error(to_text(call_) + ": ONNX Runtime's CUDA provider names no stream");
+    }
+  }
   if (call_.kind == CollectiveKind::kRecv) {
     Ort::UnownedValue output = context.GetOutput(0, call_.output_shape);
     AUTOPAR_RETURN_IF_ERROR(communicate(nullptr, output.GetTensorMutableRawData()));
@@ -297,6 +311,10 @@ CollectiveOps::CollectiveOps(Communicator& communicator, std::vector<std::int64_
 }
 
 CollectiveOps::~CollectiveOps() = default;
+
+void CollectiveOps::use_gpu() {
+  for (const auto& op : ops_) op->use_gpu();
+}
 
 void CollectiveOps::add_to(OrtSessionOptions* options) {
   Ort::UnownedSessionOptions(options).Add(domain_);

@@ -40,6 +40,8 @@ class CollectiveOps {
   CollectiveOps(const CollectiveOps&) = delete;
   CollectiveOps& operator=(const CollectiveOps&) = delete;
 
+  // The collectives take tensors where the CUDA provider has them. Before add_to().
+  void use_gpu();
   void add_to(OrtSessionOptions* options);
   const CollectiveTimes& times() const { return times_; }
   // The session is about to run: the first step of a run, or a further one.

@@ -7,6 +7,8 @@
 #include <sstream>
 
 #include "exec/blocks.hpp"
+#include "exec/cuda_provider.hpp"
+#include "exec/nccl/nccl.hpp"
 #include "exec/session.hpp"
 #include "exec/timeline.hpp"
 
@@ -93,8 +95,13 @@ Status open_session(Rank& rank, Ort::Env& environment, const RunRequest& request
   const std::string number = std::to_string(rank.communicator->rank());
   try {
     Ort::SessionOptions options = session_options(request.optimize);
+    const auto* with_gpu = dynamic_cast<GpuCommunicator*>(rank.communicator.get());
+    if (with_gpu != nullptr) rank.why_no_gpu = add_cuda_provider(options, with_gpu->gpu());
+    const bool on_gpu = with_gpu != nullptr && rank.why_no_gpu.empty();
+    if (on_gpu) rank.collectives.use_gpu();
     rank.collectives.add_to(options);
-    rank.weights = share_weights(rank.place.program->weights);
+    // A GPU needs its own copy of the weights, which the session makes from the file.
+    if (!on_gpu) rank.weights = share_weights(rank.place.program->weights);
     for (const auto& [name, value] : rank.weights) options.AddInitializer(name.c_str(), value);
     if (!traces.path().empty()) {
       options.EnableProfiling((traces.path() + "/rank" + number).c_str());

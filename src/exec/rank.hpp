@@ -30,6 +30,7 @@ struct Rank {
   std::unique_ptr<Communicator> communicator;
   RankPlace place;
   CollectiveOps collectives;
+  std::string why_no_gpu;  // where the communicator has a GPU that local ops do not run on
   SharedWeights weights;
   std::optional<Ort::Session> session;
   std::vector<Declared> inputs;   // of the file

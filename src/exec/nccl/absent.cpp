@@ -18,6 +18,8 @@ Error absent() {
 
 Result<std::unique_ptr<Communicator>> make_nccl_communicator(const NcclWorld&) { return absent(); }
 
+Result<int> nccl_gpu(int) { return absent(); }
+
 Result<std::string> nccl_version() { return absent(); }
 
 }  // namespace autopar

@@ -297,6 +297,12 @@ Result<std::unique_ptr<Communicator>> make_nccl_communicator(const NcclWorld& wo
   return std::unique_ptr<Communicator>(std::move(communicator));
 }
 
+Result<int> nccl_gpu(int local_rank) {
+  AUTOPAR_TRY(libraries, open_gpu_libraries());
+  AUTOPAR_TRY(gpu, Gpu::open(libraries, local_rank));
+  return gpu.index();
+}
+
 Result<std::string> nccl_version() {
   AUTOPAR_TRY(libraries, open_gpu_libraries());
   int gpus = 0;

@@ -40,6 +40,15 @@ struct NcclWorld {
 // every addition, the order of reduction is NCCL's, and a NaN may be lost by max and min.
 Result<std::unique_ptr<Communicator>> make_nccl_communicator(const NcclWorld& world);
 
+// A communicator whose run() also takes tensors in the memory of a GPU (CollectiveCall::stream).
+class GpuCommunicator : public Communicator {
+ public:
+  virtual int gpu() const = 0;  // its number in the CUDA runtime
+};
+
+// The GPU of a rank, by its number on its host. Errors as make_nccl_communicator.
+Result<int> nccl_gpu(int local_rank);
+
 // What would be used: "NCCL 2.28.9, CUDA runtime 13.0, 8 GPUs", or why nothing.
 Result<std::string> nccl_version();
 

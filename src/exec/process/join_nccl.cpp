@@ -30,9 +30,10 @@ Result<Joined> join_control(const Launch& launch, Seconds timeout) {
 
 // Opens NCCL with the first groups, so that what goes wrong is an error of the run: rank 0 tells
 // it.
-class NcclRank : public Communicator {
+class NcclRank : public GpuCommunicator {
  public:
-  explicit NcclRank(NcclWorld world) : world_(std::move(world)) {}
+  NcclRank(NcclWorld world, int gpu) : world_(std::move(world)), gpu_(gpu) {}
+  int gpu() const override { return gpu_; }
   int rank() const override { return world_.rank; }
   int size() const override { return world_.size; }
   Status prepare(const std::vector<GroupPartition>& partitions) override {
@@ -50,6 +51,7 @@ class NcclRank : public Communicator {
 
  private:
   NcclWorld world_;
+  int gpu_;
   std::unique_ptr<Communicator> nccl_;
 };
 
@@ -75,7 +77,9 @@ Result<Joined> join_nccl(Seconds timeout) {
     return control->failure()->message;
   };
   world.tell = [control](const std::string& reason) { control->report(runtime_error(reason)); };
-  joined.communicator = std::make_unique<NcclRank>(std::move(world));
+  // Without a GPU prepare() says why.
+  const auto gpu = nccl_gpu(world.local_rank);
+  joined.communicator = std::make_unique<NcclRank>(std::move(world), gpu ? *gpu : -1);
   if (const auto library = nccl_version()) joined.description += ", " + *library;
   return std::move(joined);
 }

@@ -161,6 +161,12 @@ struct ProcessWorld::State {
     TraceFolder traces(request.profile);
     Rank rank(std::move(joined.communicator), request);
     AUTOPAR_RETURN_IF_ERROR(open_session(rank, environment, request, traces));
+    if (is_first() && !rank.why_no_gpu.empty()) {
+      report.warnings.push_back(
+          "local ops run on the CPU, so that every collective copies to the GPU "
+          "and back: " +
+          rank.why_no_gpu);
+    }
     traces.take_file();
     AUTOPAR_RETURN_IF_ERROR(rank.communicator->prepare(rank.place.program->partitions));
     AUTOPAR_RETURN_IF_ERROR(control().barrier());
