@@ -132,6 +132,7 @@ struct RankTimes {
 };
 struct RunReport {
   int ranks = 0;
+  std::string ranks_are = "threads";  // "processes by Open MPI v4.1.4"
   std::vector<OutputComparison> outputs;
   std::vector<TimedKind> times;            // slowest first
   std::vector<RankTimes> rank_times = {};  // by rank
@@ -179,8 +180,6 @@ class ProcessWorld {
 
   int rank() const;
   int size() const;
-  // What ranks are and by which library, for the report: "processes by Open MPI 4.1.4".
-  std::string description() const;
   // What else is to be done where the process must end at once, from another thread.
   void on_sudden_end(std::function<void()> action);
   // As run_threads. The report is whole on rank 0; elsewhere it only says whether all passed.

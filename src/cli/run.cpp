@@ -167,7 +167,8 @@ std::string table_of(const RunReport& report, const Job& job) {
   if (job.prediction) {
     text += prediction_table(*job.prediction, report, job.request.steps) + "\n";
   }
-  text += "  " + std::to_string(report.ranks) + " ranks: " + format_seconds(report.wall);
+  text += "  " + std::to_string(report.ranks) + " ranks (" + report.ranks_are +
+          "): " + format_seconds(report.wall);
   if (repeated) {
     text += " (median of " + std::to_string(report.timed_runs) + " runs; minimum " +
             format_seconds(report.wall_spread.minimum) + ", mean " +
@@ -183,6 +184,7 @@ std::string json_of(const RunReport& report, const Job& job) {
   nlohmann::ordered_json j = {{"format", "autopar-run"},
                               {"version", 1},
                               {"ranks", report.ranks},
+                              {"ranks_are", report.ranks_are},
                               {"passed", report.passed}};
   j["outputs"] = nlohmann::ordered_json::array();
   for (const OutputComparison& o : report.outputs) {

@@ -61,9 +61,11 @@ struct ProcessWorld::State {
 
   Status check_alike(const RunRequest& request) {
     if (world_size(request) != control().size()) {
-      return usage_error(request.programs[0].path + ": the plan is for " +
-                         std::to_string(world_size(request)) + " ranks, but " +
-                         std::to_string(control().size()) + " processes were started");
+      return usage_error(
+          request.programs[0].path + ": the plan is for " + std::to_string(world_size(request)) +
+          " ranks, but " + std::to_string(control().size()) +
+          (control().size() == 1 ? " process was" : " processes were") + " started: mpirun -n " +
+          std::to_string(world_size(request)) + " autopar run ... (or srun, torchrun)");
     }
     AUTOPAR_TRY(all, control().gather(fingerprint(request)));
     for (std::size_t r = 1; r < all.size(); ++r) {
@@ -192,6 +194,7 @@ struct ProcessWorld::State {
     AUTOPAR_RETURN_IF_ERROR(
         compare(request, outputs, expected, request.keep_outputs ? &kept : nullptr, records));
     if (is_first()) {
+      report.ranks_are = joined.description;
       report_ranks(request, std::move(records), time, report);
       report.values = kept.take();
     }
@@ -216,7 +219,6 @@ Result<std::unique_ptr<ProcessWorld>> ProcessWorld::join(const std::string& rank
 
 int ProcessWorld::rank() const { return state_->joined.control->rank(); }
 int ProcessWorld::size() const { return state_->joined.control->size(); }
-std::string ProcessWorld::description() const { return state_->joined.description; }
 
 void ProcessWorld::on_sudden_end(std::function<void()> action) {
   state_->joined.control->on_sudden_end(std::move(action));
@@ -246,6 +248,7 @@ Status ProcessWorld::leave(const Status& own, const std::function<void(const Err
   if (!own.ok()) control.report(own.error());
   Status left = control.leave([&](const Error& error) {
     say(error);
+    if (control.size() == 1) return;
     // Launchers drop what they have not passed on when they are told to stop.
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     if (state_->joined.stop) state_->joined.stop(static_cast<int>(error.code));
