@@ -67,7 +67,7 @@ TEST_CASE("calibrate: the fit finds the tiers that made the times", "[calibrate]
     REQUIRE(one.cluster.tiers.size() == 1);
     CHECK(near(one.cluster.tiers[0].latency_s, 3e-6, allowed));
     CHECK(near(one.cluster.tiers[0].bandwidth_bytes_per_s, 2e10, allowed));
-    CHECK(one.residual <= disturbance + 2e-3);
+    CHECK(one.residual <= disturbance + 3e-3);
     CHECK((one.collectives.size() == 40 && one.problem.empty()));
 
     const Tier network{"network", 2, 1e9, 4e-5, {}};

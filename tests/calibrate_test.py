@@ -1,5 +1,6 @@
 """autopar calibrate: what it writes is a cluster that search reads and that its own table says; on threads, and on each MPI that is here."""
 import json
+import math
 import os
 import pathlib
 import shutil
@@ -50,9 +51,8 @@ def check(document, cluster, what):
         assert row["fitted_seconds"] > 0
     assert seen == {(k, n, s) for k in KINDS for n in (RANKS, 2) for s in (1024, 16384, 262144)}, f"{what}: {sorted(seen)}"
     # The root mean square of what the table says.
-    errors = [row["fitted_seconds"] / row["seconds"]["median"] - 1 for row in document["collectives"]]
+    errors = [math.log(row["fitted_seconds"] / row["seconds"]["median"]) for row in document["collectives"]]
     assert abs((sum(e * e for e in errors) / len(errors)) ** 0.5 - document["residual"]) < 1e-9
-    assert document["residual"] < 1, "worse than saying that everything takes no time"
     products = [row for row in document["ops"] if row["type"] == "MatMul"]
     fastest = max(row["flops"] / row["seconds"]["median"] for row in products)
     assert abs(cluster["device"]["peak_flops_per_s"]["float32"] / fastest - 1) < 1e-3

@@ -68,16 +68,17 @@ struct Calibration {
   Cluster cluster;                   // without names
   std::vector<Seconds> collectives;  // what the cost model says with it, by sample
   std::vector<Seconds> ops;          // by sample
-  double residual = 0;               // root of the mean squared relative error of the collectives
-  std::string problem;               // of the machines, as above
+  // Of the collectives: root of the mean squared logarithm of fitted over measured time.
+  double residual = 0;
+  std::string problem;  // of the machines, as above
 };
 
-// Latency and bandwidth of every tier: those that minimise the squared relative errors of the cost
-// model (collective_seconds, which is linear in both as long as it takes the same way) over the
-// samples, none negative. Gauss-Newton with the non-negative least squares by trying all sets of
-// zeros (Lawson, Hanson, "Solving Least Squares Problems", 1974, chapter 23); O(samples * 2^(2 *
-// tiers)) for each of at most 40 rounds. Peaks: of each dtype the fastest op of its flops. Memory
-// bandwidth: of the largest op without flops. Four digits.
+// Latency and bandwidth of every tier: those that minimise the squared logarithms of cost
+// (collective_seconds) over measured time, none negative, so that half and double are as wrong.
+// Gauss-Newton, in each round non-negative least squares by trying all sets of zeros (Lawson,
+// Hanson, "Solving Least Squares Problems", 1974, chapter 23); O(samples * 2^(2 * tiers)) for each
+// of 40 rounds. Peaks: of each dtype the fastest op of its flops. Memory bandwidth: of the
+// largest op without flops. Four digits.
 Calibration fit_cluster(const Measurements& measurements, const std::vector<TimedOp>& ops);
 
 }  // namespace autopar

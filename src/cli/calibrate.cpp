@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -73,10 +74,10 @@ Status add_matmuls(const std::vector<DType>& dtypes, const std::vector<std::int6
   return Ok{};
 }
 
-// Sums of vectors, which are as fast as memory is.
+// Sums of matrices, which are as fast as memory is. (Vectors are copied before they are fed.)
 Status add_sums(const std::vector<Bytes>& sizes, MeasureRequest& request) {
   for (Bytes size : sizes) {
-    const Shape shape = {size / 4};
+    const Shape shape = {size / kKiB, kKiB / 4};
     TimedOp op{"Add", "", DType::kFloat32, shape, shape, 0, 3.0 * static_cast<double>(size)};
     AUTOPAR_TRY(model, model_of(op, shape));
     op.model = std::move(model);
@@ -180,11 +181,12 @@ std::string tiers_table(const Cluster& cluster) {
 std::string table_of(const MeasureRequest& request, const Measurements& measured,
                      const Calibration& calibration) {
   char residual[32];
-  std::snprintf(residual, sizeof residual, "%.0f %%", 100 * calibration.residual);
+  std::snprintf(residual, sizeof residual, "%.2f", std::exp(calibration.residual));
   return collectives_table(measured, calibration) + "\n" +
          ops_table(request, measured, calibration) + "\n" + tiers_table(calibration.cluster) +
-         "\n  fitted and measured collectives differ by " + residual +
-         " (root mean square); medians of " + std::to_string(request.rounds) + " rounds\n";
+         "\n  fitted and measured collectives differ by a factor of " + residual +
+         " (root mean square of its logarithm); medians of " + std::to_string(request.rounds) +
+         " rounds\n";
 }
 
 nlohmann::ordered_json spread_of(const Spread& spread) {

@@ -12,6 +12,7 @@ namespace {
 constexpr int kFitRounds = 40;
 constexpr double kLeastInverse = 1e-15;  // seconds per byte: a bandwidth must be a number
 constexpr double kStep = 1e-3;           // relative, to find how the cost depends on a parameter
+constexpr double kMostAway = 2;          // that a logarithm is taken as linear for
 
 // Latency and time per byte of each tier, one after the other.
 using Parameters = std::vector<double>;
@@ -57,18 +58,25 @@ std::optional<std::vector<double>> solve(std::vector<std::vector<double>> a,
   return b;
 }
 
-double squared_error(const std::vector<std::vector<double>>& rows, const std::vector<double>& x) {
+// Linear equations that are to hold as nearly as possible.
+struct Equations {
+  std::vector<std::vector<double>> rows;
+  std::vector<double> targets;
+};
+
+double squared_error(const Equations& equations, const std::vector<double>& x) {
   double sum = 0;
-  for (const auto& row : rows) {
-    double error = -1;
-    for (std::size_t p = 0; p < x.size(); ++p) error += row[p] * x[p];
+  for (std::size_t r = 0; r < equations.rows.size(); ++r) {
+    double error = -equations.targets[r];
+    for (std::size_t p = 0; p < x.size(); ++p) error += equations.rows[r][p] * x[p];
     sum += error * error;
   }
   return sum;
 }
 
-// The x >= 0 for which all rows come nearest to 1. Columns are scaled to length 1 first.
-std::vector<double> nearest_to_one(const std::vector<std::vector<double>>& rows) {
+// The x >= 0 of the least squared error. Columns are scaled to length 1 first.
+std::vector<double> least_squares(const Equations& equations) {
+  const auto& rows = equations.rows;
   const std::size_t n = rows.empty() ? 0 : rows[0].size();
   std::vector<double> scale(n, 0);
   for (std::size_t p = 0; p < n; ++p) {
@@ -76,7 +84,7 @@ std::vector<double> nearest_to_one(const std::vector<std::vector<double>>& rows)
     scale[p] = scale[p] > 0 ? 1 / std::sqrt(scale[p]) : 0;
   }
   std::vector<double> best(n, 0);
-  double least = squared_error(rows, best);
+  double least = squared_error(equations, best);
   for (std::size_t set = 1; set < (std::size_t{1} << n); ++set) {
     std::vector<std::size_t> used;
     for (std::size_t p = 0; p < n; ++p) {
@@ -84,9 +92,10 @@ std::vector<double> nearest_to_one(const std::vector<std::vector<double>>& rows)
     }
     std::vector<std::vector<double>> a(used.size(), std::vector<double>(used.size(), 0));
     std::vector<double> b(used.size(), 0);
-    for (const auto& row : rows) {
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      const auto& row = rows[r];
       for (std::size_t i = 0; i < used.size(); ++i) {
-        b[i] += row[used[i]] * scale[used[i]];
+        b[i] += row[used[i]] * scale[used[i]] * equations.targets[r];
         for (std::size_t j = 0; j < used.size(); ++j) {
           a[i][j] += row[used[i]] * scale[used[i]] * row[used[j]] * scale[used[j]];
         }
@@ -97,7 +106,7 @@ std::vector<double> nearest_to_one(const std::vector<std::vector<double>>& rows)
     std::vector<double> x(n, 0);
     for (std::size_t i = 0; i < used.size(); ++i) x[used[i]] = (*solved)[i] * scale[used[i]];
     if (std::any_of(x.begin(), x.end(), [](double v) { return v < 0; })) continue;
-    const double error = squared_error(rows, x);
+    const double error = squared_error(equations, x);
     if (error < least) {
       least = error;
       best = x;
@@ -106,30 +115,40 @@ std::vector<double> nearest_to_one(const std::vector<std::vector<double>>& rows)
   return best;
 }
 
-double relative_error(const std::vector<CollectiveSample>& samples, const Cluster& cluster) {
+// Root of the mean squared logarithm of cost over measured time.
+double log_error(const std::vector<CollectiveSample>& samples, const Cluster& cluster) {
   double sum = 0;
   for (const CollectiveSample& sample : samples) {
-    const double error = cost_of(sample, cluster) / sample.seconds.median - 1;
+    const double error = std::log(cost_of(sample, cluster) / sample.seconds.median);
     sum += error * error;
   }
   return samples.empty() ? 0 : std::sqrt(sum / static_cast<double>(samples.size()));
 }
 
-// How the cost of each sample, over its measured time, depends on each parameter.
-std::vector<std::vector<double>> slopes_of(const std::vector<CollectiveSample>& samples,
-                                           const std::vector<Tier>& tiers, const Parameters& at) {
-  std::vector<std::vector<double>> rows(samples.size(), std::vector<double>(at.size()));
+// That each sample costs what was measured, near the parameters `at`: the cost is linear there, and
+// so is its logarithm about its own value.
+Equations equations_at(const std::vector<CollectiveSample>& samples, const std::vector<Tier>& tiers,
+                       const Parameters& at) {
+  Equations equations;
   const Cluster here = cluster_of(tiers, at);
+  std::vector<Cluster> there;
   for (std::size_t p = 0; p < at.size(); ++p) {
     Parameters moved = at;
     moved[p] *= 1 + kStep;
-    const Cluster there = cluster_of(tiers, moved);
-    for (std::size_t s = 0; s < samples.size(); ++s) {
-      const double change = cost_of(samples[s], there) - cost_of(samples[s], here);
-      rows[s][p] = std::max(0.0, change / (moved[p] - at[p]) / samples[s].seconds.median);
-    }
+    there.push_back(cluster_of(tiers, moved));
   }
-  return rows;
+  for (const CollectiveSample& sample : samples) {
+    const Seconds cost = cost_of(sample, here);
+    std::vector<double> row;
+    for (std::size_t p = 0; p < at.size(); ++p) {
+      const double slope = (cost_of(sample, there[p]) - cost) / (kStep * at[p]);
+      row.push_back(std::max(0.0, slope / cost));
+    }
+    equations.rows.push_back(std::move(row));
+    const double away = std::log(sample.seconds.median / cost);
+    equations.targets.push_back(1 + std::clamp(away, -kMostAway, kMostAway));
+  }
+  return equations;
 }
 
 // Which way the cost model takes depends on the parameters, and they on the way: in rounds, the
@@ -138,10 +157,10 @@ Parameters fit_tiers(const std::vector<CollectiveSample>& samples, const std::ve
   Parameters at;
   for (std::size_t t = 0; t < tiers.size(); ++t) at.insert(at.end(), {1e-5, 1e-9});
   Parameters best = at;
-  double least = relative_error(samples, cluster_of(tiers, at));
+  double least = log_error(samples, cluster_of(tiers, at));
   for (int round = 0; round < kFitRounds; ++round) {
-    const Parameters found = nearest_to_one(slopes_of(samples, tiers, at));
-    const double error = relative_error(samples, cluster_of(tiers, found));
+    const Parameters found = least_squares(equations_at(samples, tiers, at));
+    const double error = log_error(samples, cluster_of(tiers, found));
     if (error < least) {
       least = error;
       best = found;
@@ -228,7 +247,7 @@ Calibration fit_cluster(const Measurements& measurements, const std::vector<Time
   for (const CollectiveSample& sample : measurements.collectives) {
     calibration.collectives.push_back(cost_of(sample, calibration.cluster));
   }
-  calibration.residual = relative_error(measurements.collectives, calibration.cluster);
+  calibration.residual = log_error(measurements.collectives, calibration.cluster);
   for (const OpSample& sample : measurements.ops) {
     calibration.ops.push_back(op_seconds(ops[sample.op], device));
   }
