@@ -46,8 +46,9 @@ struct OpSample {
   std::string problem;  // why ONNX Runtime cannot run it; then there are no seconds
 };
 struct Measurements {
-  std::vector<std::string> hosts;  // by rank
-  Bytes memory_bytes = 0;          // of a rank: its share of its machine, the least of all
+  std::string ranks_are = "threads";  // as RunReport
+  std::vector<std::string> hosts;     // by rank
+  Bytes memory_bytes = 0;             // of a rank: its share of its machine, the least of all
   std::vector<CollectiveSample> collectives;
   std::vector<OpSample> ops;
 };

@@ -231,20 +231,19 @@ std::string json_of(const MeasureRequest& request, const Measurements& measured,
   return j.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-std::string default_name(const Measurements& measured, const std::string& ranks_are) {
+std::string default_name(const Measurements& measured) {
   const std::set<std::string> machines(measured.hosts.begin(), measured.hosts.end());
-  return std::to_string(measured.hosts.size()) + " " + ranks_are + " on " +
+  return std::to_string(measured.hosts.size()) + " " + measured.ranks_are + " on " +
          (machines.size() == 1 ? *machines.begin() : std::to_string(machines.size()) + " machines");
 }
 
 // The rank that prints writes the cluster.
 Result<int> finish(const CalibrateOptions& options, const CommonOptions& common,
-                   const MeasureRequest& request, const Measurements& measured,
-                   const std::string& ranks_are) {
+                   const MeasureRequest& request, const Measurements& measured) {
   Calibration calibration = fit_cluster(measured, request.ops);
   Cluster& cluster = calibration.cluster;
-  cluster.name = options.name.empty() ? default_name(measured, ranks_are) : options.name;
-  cluster.device.name = "one of " + default_name(measured, ranks_are);
+  cluster.name = options.name.empty() ? default_name(measured) : options.name;
+  cluster.device.name = "one of " + default_name(measured);
   if (!calibration.problem.empty()) spdlog::warn("warning: {}", calibration.problem);
   if (const Status valid = verify(cluster); !valid) {
     return runtime_error("what was measured makes no cluster: " + valid.error().message);
@@ -262,7 +261,7 @@ Result<int> calibrate_threads(const CalibrateOptions& options, const CommonOptio
   const auto cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   const int ranks = options.ranks > 0 ? options.ranks : std::max(2, cores);
   AUTOPAR_TRY(measured, measure_threads(ranks, request));
-  return finish(options, common, request, measured, "threads");
+  return finish(options, common, request, measured);
 }
 
 Result<int> calibrate_in_world(ProcessWorld& world, const CalibrateOptions& options,
@@ -275,7 +274,7 @@ Result<int> calibrate_in_world(ProcessWorld& world, const CalibrateOptions& opti
   AUTOPAR_TRY(request, request_of(options, common));
   AUTOPAR_TRY(measured, world.measure(request));
   if (world.rank() != 0) return 0;
-  return finish(options, common, request, measured, world.description());
+  return finish(options, common, request, measured);
 }
 
 Result<int> calibrate_processes(const CalibrateOptions& options, const CommonOptions& common) {

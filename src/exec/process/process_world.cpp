@@ -139,6 +139,7 @@ struct ProcessWorld::State {
     std::vector<std::string> hosts;
     for (int r = 0; r < control().size(); ++r) hosts.push_back(reader.text());
     AUTOPAR_TRY(measured, measure_rank(*joined.communicator, environment, request, hosts));
+    measured.ranks_are = joined.description;
     AUTOPAR_RETURN_IF_ERROR(control().barrier());
     return std::move(measured);
   }
