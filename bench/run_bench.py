@@ -3,7 +3,7 @@
 
   scripts/build && bench/run_bench.py
 
-Prints a Markdown table, medians over --repeat runs after a first one, of the rank whose run is the slowest: the run, its local ops
+Prints a Markdown table, of the median of --repeat runs after a first one the rank that took longest: the run, its local ops
 alone (from ONNX Runtime's own trace), its collectives (waiting for the last rank, moving data), and the run over its local ops. The
 models are those of AUTOPAR_SHARED, else of this repository. With more ranks than cores local ops are stretched by each other.
 --calibrated: `autopar calibrate` times this machine first, and plans are made for it; else for a made-up one on which computing is
@@ -86,7 +86,7 @@ def main():
                     assert report["passed"]
                     slowest = max(report["rank_times"], key=lambda r: r["wall_seconds"])
                     prediction = report["prediction"]["kinds"][0]["predicted_seconds"]
-                    print(f"| {model.stem} | {ranks} | {shown} | {milliseconds(report['wall_seconds'])} | {milliseconds(slowest['local_seconds'])} | "
+                    print(f"| {model.stem} | {ranks} | {shown} | {milliseconds(slowest['wall_seconds'])} | {milliseconds(slowest['local_seconds'])} | "
                           f"{milliseconds(slowest['collective_seconds'])} | {milliseconds(slowest['waiting_seconds'])} | "
                           f"{milliseconds(slowest['moving_seconds'])} | {slowest['wall_seconds'] / slowest['local_seconds']:.2f} | "
                           f"{milliseconds(prediction)} |", flush=True)

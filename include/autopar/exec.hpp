@@ -122,8 +122,8 @@ struct TimedKind {
   double bytes = 0;     // sent per rank; collectives only
   Spread spread = {};   // of `seconds` over the timed runs
 };
-// Where the time of one rank goes, mean over the timed runs. What is left of `wall` is ONNX
-// Runtime's own between the ops.
+// Where the time of one rank goes, in the run whose wall time is the median (of an even number the
+// lower of the two). What is left of `wall` is ONNX Runtime's own between the ops.
 struct RankTimes {
   Seconds wall = 0;
   Seconds local = 0;        // ops that do not communicate

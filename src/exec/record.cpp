@@ -236,30 +236,28 @@ Spread walls_of(const RunRequest& request, const std::vector<RankRecord>& record
   return spread_of(walls);
 }
 
-RankTimes rank_times(const RunRequest& request, const RankRecord& record) {
-  RankTimes times;
-  const std::size_t first = first_timed(request);
-  const double share = 1.0 / static_cast<double>(record.runs.size() - first);
-  for (std::size_t run = first; run < record.runs.size(); ++run) {
-    times.wall += share * record.runs[run].wall;
-    times.local += share * record.runs[run].local;
-    times.collectives += share * record.runs[run].collectives;
+// The timed run whose wall time is the median.
+std::size_t median_run(const RunRequest& request, const std::vector<RankRecord>& records) {
+  std::vector<std::pair<Seconds, std::size_t>> walls;
+  for (std::size_t run = first_timed(request); run < records[0].runs.size(); ++run) {
+    walls.emplace_back(0, run);
+    for (const RankRecord& record : records) {
+      walls.back().first = std::max(walls.back().first, record.runs[run].wall);
+    }
   }
-  return times;
+  std::sort(walls.begin(), walls.end());
+  return walls[(walls.size() - 1) / 2].second;
 }
 
-// What each rank's collectives waited for others.
-void add_waiting(const RunRequest& request, const std::vector<RunEvent>& events,
-                 RunReport& report) {
-  const int first = static_cast<int>(first_timed(request));
+// What each rank's collectives waited for others in a run.
+void add_waiting(std::size_t run, const std::vector<RunEvent>& events, RunReport& report) {
   for (const RunEvent& event : events) {
     if (event.seq >= 0 && event.waiting < 0) return;
   }
   for (RankTimes& times : report.rank_times) times.waiting = 0;
   for (const RunEvent& event : events) {
-    if (event.seq < 0 || event.run < first) continue;
-    report.rank_times[static_cast<std::size_t>(event.rank)].waiting +=
-        event.waiting / report.timed_runs;
+    if (event.seq < 0 || event.run != static_cast<int>(run)) continue;
+    report.rank_times[static_cast<std::size_t>(event.rank)].waiting += event.waiting;
   }
 }
 
@@ -274,7 +272,8 @@ void report_events(const RunRequest& request, std::vector<RankRecord>& records,
     records[r].events.clear();
   }
   if (time.one_clock) find_waiting(all);
-  if (request.timeline || request.repeat > 0) add_waiting(request, all, report);
+  if (request.timeline || request.repeat > 0)
+    add_waiting(median_run(request, records), all, report);
   if (!request.timeline) return;
   std::vector<std::vector<RunEvent>> by_rank(records.size());
   for (RunEvent& event : all) by_rank[static_cast<std::size_t>(event.rank)].push_back(event);
@@ -316,7 +315,11 @@ void report_ranks(const RunRequest& request, std::vector<RankRecord> records,
   report.times = times_by_kind(request, records);
   report.wall_spread = walls_of(request, records);
   report.wall = report.wall_spread.median;
-  for (const RankRecord& record : records) report.rank_times.push_back(rank_times(request, record));
+  const std::size_t middle = median_run(request, records);
+  for (const RankRecord& record : records) {
+    const RankRun& run = record.runs[middle];
+    report.rank_times.push_back({run.wall, run.local, run.collectives, -1});
+  }
   report_events(request, records, time, report);
   warn_once(records, &RankRecord::out_of_order, ": the plan does not chain its collectives",
             report);
