@@ -243,8 +243,13 @@ Result<int> finish(const CalibrateOptions& options, const CommonOptions& common,
   Calibration calibration = fit_cluster(measured, request.ops);
   Cluster& cluster = calibration.cluster;
   cluster.name = options.name.empty() ? default_name(measured) : options.name;
-  cluster.device.name = "one of " + default_name(measured);
+  cluster.device.name = "one of " + std::to_string(measured.hosts.size()) + " ranks";
   if (!calibration.problem.empty()) spdlog::warn("warning: {}", calibration.problem);
+  if (options.ranks_by == "nccl") {
+    spdlog::warn(
+        "warning: collectives are timed with their copies from host memory to the GPU and back, "
+        "ops and memory on the CPU: as a run is whose local ops ONNX Runtime has on the CPU");
+  }
   if (const Status valid = verify(cluster); !valid) {
     return runtime_error("what was measured makes no cluster: " + valid.error().message);
   }
