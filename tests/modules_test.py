@@ -24,8 +24,9 @@ MAY_USE = {
     "exec": ["partition"],
     "io": ["ir", "mesh", "layout", "ops", "grad", "comm", "strategy", "cost", "search",
            "partition"],
+    "weights": ["partition", "io"],
     "report": ["cost", "search"],
-    "cli": ["grad", "recompute", "search", "partition", "exec", "io", "report"],
+    "cli": ["grad", "recompute", "search", "partition", "exec", "io", "weights", "report"],
 }
 
 # Public headers that are not named like their module.
@@ -39,7 +40,7 @@ THIRD_PARTY = {
     "nccl.h": {"exec"},
     "cuda": {"exec"},
     "mpi.h": {"exec"},
-    "nlohmann/": {"io", "report", "cli"},
+    "nlohmann/": {"io", "weights", "report", "cli"},
     "zip.h": {"io"},
     "CLI/": {"cli"},
     "spdlog/": {"cli"},

@@ -71,6 +71,8 @@ struct RunProgram {
   // Of its collectives, in the order in which they are issued.
   std::vector<GroupPartition> partitions = {};
   std::string sha256 = {};  // of the file; all ranks must have the same
+  // By position in `ranks`: the same program beside the rank's own weights; empty: `path` for all.
+  std::vector<std::string> rank_paths = {};
   // Initializers of the program, held once for all ranks: those of two dimensions and more that are
   // here. The others each rank loads for itself.
   std::map<std::string, Tensor> weights = {};

@@ -28,12 +28,18 @@ struct PlanMetadata {
   std::int64_t stage = -1;
   std::vector<std::int64_t> ranks = {};
   std::int64_t world_size = 0;
+  // "referenced": whole initializers, cut by ShardSlice; "sharded": a rank's slices, one file per
+  // rank (see weights.hpp). Empty: not said.
+  std::string weights = {};
+  // Which initializers are weights: whole shapes and the specs of the slices.
+  std::vector<BoundaryValue> weights_io = {};
 };
 
 // Writes plan.onnx: IR version 10, the graph's opset, `ai.autopar` version 1, a static local shape
 // for every value. ONNX's checker and strict shape inference run on what is written. External data
 // is put beside the plan, from `model_folder`: as a clone or a copy, since ONNX's checker refuses
-// links; above kLinkBytes as a hard link, with a warning. The file appears whole or not at all.
+// links; above kLinkBytes, where the file system has no clones, as a hard link, with a warning. An
+// empty `model_folder`: the data lies where the plan says. The file appears whole or not at all.
 // Returns warnings. Errors: kInput naming the op or value that ONNX refuses, or the file that
 // cannot be written.
 inline constexpr Bytes kLinkBytes = Bytes{4} << 30;
@@ -106,6 +112,12 @@ Result<std::vector<std::string>> write_annotated(const std::string& model_path, 
                                                  const GraphRules& rules, const Strategy& strategy,
                                                  const PlanMetadata& metadata,
                                                  const std::string& path);
+
+// The model at `model_path` with other data for some initializers of its main graph, by name:
+// inline or external. What else it has stays. Errors: a name that is no initializer, another shape
+// or type.
+Status write_model_with(const std::string& model_path, const std::vector<Value>& initializers,
+                        const std::string& path);
 
 // The unsharded graph as an ONNX file. External data is not moved.
 Status write_graph_onnx(const Graph& graph, const std::string& path);

@@ -41,4 +41,9 @@ struct ImportedModel {
 // the op and what to try.
 Result<ImportedModel> import_model(const std::string& path, const ImportOptions& options = {});
 
+// The initializers of an ONNX file's main graph, in its order, without their data: what the file
+// holds as raw bytes is told as ExternalData in the file itself. Other forms are converted. Errors
+// name the file and the initializer.
+Result<std::vector<Value>> initializers_of(const std::string& path);
+
 }  // namespace autopar

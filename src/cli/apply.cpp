@@ -161,6 +161,7 @@ Run add_apply(CLI::App& app, const CommonOptions& common) {
   auto options = std::make_shared<PlanOptions>();
   add_strategy_options(app, *options);
   add_export_options(app, *options);
+  add_weights_option(app, *options);
   return [options, &common] { return run_apply(*options, common); };
 }
 

@@ -23,6 +23,9 @@ const std::vector<Command>& commands() {
       {"run", "execute a plan on all its ranks and compare with the unsharded model", add_run},
       {"export", "write a plan in the words of another runtime", add_export},
       {"calibrate", "time the machine at hand and write its cluster file", add_calibrate},
+      {"merge", "put the ranks' weights together in one file", add_merge},
+      {"reshard-weights", "the weights of one plan, or a whole model, as another plan wants them",
+       add_reshard_weights},
       {"show", "a readable picture of a model, cluster, strategy or plan", add_show},
       {"solve", "solve a bare search problem (IOPDDL JSON)", add_solve},
   };

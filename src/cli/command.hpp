@@ -41,6 +41,8 @@ Run add_price(CLI::App& app, const CommonOptions& common);
 Run add_run(CLI::App& app, const CommonOptions& common);
 Run add_export(CLI::App& app, const CommonOptions& common);
 Run add_calibrate(CLI::App& app, const CommonOptions& common);
+Run add_merge(CLI::App& app, const CommonOptions& common);
+Run add_reshard_weights(CLI::App& app, const CommonOptions& common);
 Run add_show(CLI::App& app, const CommonOptions& common);
 Run add_solve(CLI::App& app, const CommonOptions& common);
 

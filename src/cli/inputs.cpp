@@ -172,6 +172,10 @@ Result<std::string> find_cluster(const std::string& name) {
 
 Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
                                             const CommonOptions& common) {
+  if (options.weights == "sharded" && !options.dialects.empty()) {
+    return usage_error(
+        "--dialect goes with --weights referenced: its files have the whole weights");
+  }
   auto inputs = std::make_unique<Inputs>();
   ImportOptions import_options;
   AUTOPAR_TRY(dims, parse_dims(common.dims));

@@ -28,6 +28,7 @@ struct PlanOptions {
   std::string outputs = "free";
   std::string updates = "new.*";
   std::string io = "local";
+  std::string weights = "referenced";
   std::string recompute = "auto";
   int max_axes = 0;  // 0: the default of the searcher
   double gap_percent = 0;

@@ -11,6 +11,7 @@
 
 #include "autopar/export.hpp"
 #include "autopar/sha256.hpp"
+#include "autopar/weights.hpp"
 
 namespace autopar::cli {
 
@@ -31,6 +32,13 @@ void add_export_options(CLI::App& app, PlanOptions& options) {
 std::string output_folder(const PlanOptions& options) {
   if (!options.output_folder.empty()) return options.output_folder;
   return fs::path(options.model).stem().string() + ".autopar";
+}
+
+void add_weights_option(CLI::App& app, PlanOptions& options) {
+  app.add_option("--weights", options.weights,
+                 "referenced: whole, in the model's own files; sharded: a folder per rank with its "
+                 "slices only (safetensors, and ONNX external data)")
+      ->check(CLI::IsMember({"referenced", "sharded"}));
 }
 
 Seconds PhaseClock::lap() {
@@ -130,6 +138,11 @@ class OutputFolder {
   void add(const std::vector<std::string>& names) {
     for (const std::string& name : names) files_.push_back((fs::path(path_) / name).string());
   }
+  // Written already.
+  void add(const RankFolders& ranks) {
+    files_.insert(files_.end(), ranks.files.begin(), ranks.files.end());
+    made_.insert(made_.begin(), ranks.folders.begin(), ranks.folders.end());
+  }
   void keep() {
     files_.clear();
     made_.clear();
@@ -205,6 +218,21 @@ Result<std::string> annotate(const SearchRequest& request, const SearchOutcome& 
   return ", " + name;
 }
 
+// plan.onnx, and with --weights sharded the folders of the ranks. Returns warnings.
+Result<std::vector<std::string>> write_program(const Plan& plan, PlanMetadata metadata,
+                                               const PlanOptions& options,
+                                               const std::string& model_folder,
+                                               OutputFolder& files) {
+  if (options.weights == "sharded") {
+    AUTOPAR_TRY(ranks, write_sharded_plan(plan, metadata, output_folder(options), model_folder));
+    files.add(ranks);
+    return ranks.warnings;
+  }
+  metadata.weights = "referenced";
+  metadata.weights_io = weights_of(plan);
+  return write_plan(plan, metadata, files.add("plan.onnx"), model_folder);
+}
+
 }  // namespace
 
 // The rewriting, with what is told of the plan; then its file, with the baselines.
@@ -213,7 +241,6 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
                      PhaseClock clock) {
   const std::string folder = output_folder(options);
   const std::string model_name = fs::path(options.model).filename().string();
-  const std::string model_folder = fs::path(options.model).parent_path().string();
   auto told = beside(request, [&] {
     return std::pair(strategy_text_of(request, outcome, inputs, model_name),
                      report_of(request, outcome, inputs, options));
@@ -228,8 +255,9 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
   AUTOPAR_RETURN_IF_ERROR(files.make());
   PlanMetadata metadata = metadata_of(request, inputs, *strategy);
   metadata.fallback_functions = options.fallback_functions;
+  const std::string model_folder = fs::path(options.model).parent_path().string();
   const std::string data_folder = model_folder.empty() ? "." : model_folder;
-  AUTOPAR_TRY(plan_warnings, write_plan(plan, metadata, files.add("plan.onnx"), data_folder));
+  AUTOPAR_TRY(plan_warnings, write_program(plan, metadata, options, data_folder, files));
   AUTOPAR_RETURN_IF_ERROR(write_file_atomically(files.add("strategy.json"), *strategy));
   report.warnings.insert(report.warnings.end(), plan_warnings.begin(), plan_warnings.end());
   if (options.fallback_functions) {
@@ -252,7 +280,11 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
   } else if (!common.quiet) {
     report.warnings.clear();
     std::cout << to_table(report, options.rows) << "\nwrote " << folder
-              << "/: strategy.json, plan.onnx, report.json" << more << annotated << "\n";
+              << "/: strategy.json, plan.onnx, report.json" << more << annotated
+              << (options.weights == "sharded"
+                      ? ", a folder per rank with its " + std::string(kWeightsFile)
+                      : "")
+              << "\n";
   }
   return Ok{};
 }

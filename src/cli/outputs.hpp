@@ -12,6 +12,9 @@ void add_export_options(CLI::App& app, PlanOptions& options);  // what is writte
 // Where files go: -o, or "<model stem>.autopar" in the working folder.
 std::string output_folder(const PlanOptions& options);
 
+// --weights.
+void add_weights_option(CLI::App& app, PlanOptions& options);
+
 // Wall time by phase, in their order. `search`'s own are those of its meshes.
 class PhaseClock {
  public:

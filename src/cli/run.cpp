@@ -14,7 +14,9 @@
 #include "autopar/npz.hpp"
 #include "autopar/report.hpp"
 #include "autopar/sha256.hpp"
+#include "autopar/weights.hpp"
 #include "cli/command.hpp"
+#include "cli/model_path.hpp"
 #include "cli/run_table.hpp"
 #include "cli/timeline_json.hpp"
 
@@ -44,39 +46,6 @@ struct Job {
   RunRequest request;
   std::optional<Prediction> prediction;  // rank 0 only
 };
-
-// The model that the plan was made of: --model, or where report.json beside the plan says it is.
-Result<std::string> model_of(const RunOptions& options, const fs::path& plan,
-                             const std::string& sha256) {
-  std::string path = options.model;
-  if (path.empty()) {
-    const fs::path report = plan.parent_path() / "report.json";
-    if (!fs::exists(report)) {
-      return input_error(plan.string() + ": which model it was made of is not known since " +
-                         report.string() + " is missing; say --model FILE");
-    }
-    AUTOPAR_TRY(text, read_file(report.string()));
-    auto document = nlohmann::json::parse(text, nullptr, false);
-    if (!document.is_object() || document["format"] != "autopar-report" ||
-        document["version"] != 1) {
-      return input_error(report.string() +
-                         ": is no report of version 1, so which model the plan was made of is not "
-                         "known; say --model FILE");
-    }
-    const auto pointer = nlohmann::json::json_pointer("/model/path");
-    if (!document.contains(pointer) || !document[pointer].is_string()) {
-      return input_error(report.string() + ": no model.path; say --model FILE");
-    }
-    path = (plan.parent_path() / document[pointer].get<std::string>()).lexically_normal().string();
-  }
-  AUTOPAR_TRY(bytes, read_file(path));
-  if (!sha256.empty() && sha256_hex(bytes) != sha256) {
-    return input_error(path +
-                       ": not the model that the plan was made of (SHA-256 differs); make "
-                       "the plan again, or say --model FILE");
-  }
-  return path;
-}
 
 // Files that go with this object.
 class TemporaryFiles {
@@ -250,6 +219,11 @@ Result<RunProgram> program_of(PlanFile& file, TemporaryFiles& temporaries) {
   program.ranks = file.ranks;
   AUTOPAR_TRY(partitions, partitions_of(file.plan));
   program.partitions = std::move(partitions);
+  if (file.metadata.weights == "sharded") {
+    for (std::int64_t rank = 0; rank < file.world_size; ++rank) {
+      program.rank_paths.push_back(rank_plan_path(file, file.path, rank));
+    }
+  }
   program.weights = take_weights(file.plan.program);
   return program;
 }
@@ -265,7 +239,7 @@ Result<Job> add_model(const RunOptions& options, const PlanFile& file, Temporary
     }
     return job;
   }
-  const auto model = model_of(options, file.path, file.metadata.model_sha256);
+  const auto model = model_of_plan(options.model, file.path, file.metadata.model_sha256);
   if (model) {
     AUTOPAR_TRY(path, reference_of(*model, temporaries));
     request.model_path = path;

@@ -181,6 +181,7 @@ Run add_search(CLI::App& app, const CommonOptions& common) {
   add_layout_options(app, *options);
   add_solve_options(app, *options);
   add_export_options(app, *options);
+  add_weights_option(app, *options);
   app.add_option("--searcher", options->searcher,
                  "auto (default), dp, rec, propagate, exhaustive, data_parallel, replicate");
   app.add_option("--pin", options->pin_file, "strategy file whose ops and tensors are kept");

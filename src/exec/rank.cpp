@@ -93,6 +93,10 @@ SharedWeights share_weights(const std::map<std::string, Tensor>& weights) {
 Status open_session(Rank& rank, Ort::Env& environment, const RunRequest& request,
                     const TraceFolder& traces) {
   const std::string number = std::to_string(rank.communicator->rank());
+  const RunProgram& program = *rank.place.program;
+  const std::string& path = program.rank_paths.empty()
+                                ? program.path
+                                : program.rank_paths[static_cast<std::size_t>(rank.place.position)];
   try {
     Ort::SessionOptions options = session_options(request.optimize);
     const auto* with_gpu = dynamic_cast<GpuCommunicator*>(rank.communicator.get());
@@ -106,12 +110,12 @@ Status open_session(Rank& rank, Ort::Env& environment, const RunRequest& request
     if (!traces.path().empty()) {
       options.EnableProfiling((traces.path() + "/rank" + number).c_str());
     }
-    rank.session.emplace(environment, rank.place.program->path.c_str(), options);
+    rank.session.emplace(environment, path.c_str(), options);
     rank.inputs = inputs_of(*rank.session);
     rank.outputs = outputs_of(*rank.session);
   } catch (const Ort::Exception& exception) {
-    return input_error(rank.place.program->path + ": ONNX Runtime refuses the plan (rank " +
-                       number + "): " + exception.what());
+    return input_error(path + ": ONNX Runtime refuses the plan (rank " + number +
+                       "): " + exception.what());
   }
   AUTOPAR_RETURN_IF_ERROR(
       check_boundary(*rank.place.program, rank.inputs, rank.place.program->inputs, "input"));

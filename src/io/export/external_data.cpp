@@ -19,6 +19,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Copies above this are told.
+constexpr Bytes kTellBytes = Bytes{64} << 20;
+
 class OpenFile {
  public:
   explicit OpenFile(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
@@ -50,22 +53,31 @@ int copy_by_blocks(int from, int to) {
   }
 }
 
-// A clone shares its blocks with the original until one of them is written to; where the file
-// system has no clones, the kernel copies, and where it cannot, we do. Returns 0 or an errno.
-int copy_contents(int from, int to, const struct stat& status) {
-  if (::ioctl(to, FICLONE, from) != 0) {
-    ssize_t copied = 0;
-    do {
-      copied = ::copy_file_range(from, nullptr, to, nullptr, std::size_t{1} << 30, 0);
-    } while (copied > 0);
-    // Whatever it has copied, reading goes on from there.
-    if (copied < 0) {
-      if (const int error = copy_by_blocks(from, to); error != 0) return error;
-    }
-  }
-  // Tells a later run that this copy is up to date.
+// A later run sees by the times that this copy is up to date.
+void keep_times(int to, const struct stat& status) {
   const struct timespec times[2] = {status.st_atim, status.st_mtim};
   ::futimens(to, times);
+}
+
+// A clone shares its blocks with the original until one of them is written to; not every file
+// system has clones. Returns 0 or an errno.
+int clone_contents(int from, int to, const struct stat& status) {
+  if (::ioctl(to, FICLONE, from) != 0) return errno;
+  keep_times(to, status);
+  return 0;
+}
+
+// The kernel copies, and where it cannot, we do. Returns 0 or an errno.
+int copy_contents(int from, int to, const struct stat& status) {
+  ssize_t copied = 0;
+  do {
+    copied = ::copy_file_range(from, nullptr, to, nullptr, std::size_t{1} << 30, 0);
+  } while (copied > 0);
+  // Whatever it has copied, reading goes on from there.
+  if (copied < 0) {
+    if (const int error = copy_by_blocks(from, to); error != 0) return error;
+  }
+  keep_times(to, status);
   return 0;
 }
 
@@ -88,18 +100,28 @@ Status link_or_copy(const std::string& source, const std::string& target, Bytes 
       up_to_date(status, existing)) {
     return Ok{};
   }
+  if (write_file_atomically(target,
+                            [&](int to) { return clone_contents(file.fd(), to, status); })) {
+    return Ok{};
+  }
+  const std::string bytes = std::to_string(status.st_size) + " bytes";
   if (status.st_size > link_bytes) {
     std::error_code failed;
     fs::create_directories(fs::path(target).parent_path(), failed);
     fs::remove(target, failed);
     fs::create_hard_link(source, target, failed);
     if (!failed) {
-      warnings.push_back(target + " is a hard link to " + source + " (" +
-                         std::to_string(status.st_size) +
-                         " bytes), which ONNX Runtime reads but ONNX's checker refuses; a copy "
-                         "would suit both");
+      warnings.push_back(target + " is a hard link to " + source + " (" + bytes +
+                         "): ONNX Runtime reads it, but ONNX's Python package refuses files with "
+                         "two names, the model's own too; a copy would suit both, --weights "
+                         "sharded needs neither");
       return Ok{};
     }
+  }
+  if (status.st_size > kTellBytes) {
+    warnings.push_back(target + " is a copy of " + source + " (" + bytes +
+                       "): this file system has no clones; --weights sharded writes every rank's "
+                       "slices instead");
   }
   return write_file_atomically(target,
                                [&](int to) { return copy_contents(file.fd(), to, status); });

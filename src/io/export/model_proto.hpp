@@ -22,6 +22,9 @@ struct LeanModel {
 // inline data exceed what a protobuf file can hold.
 Result<LeanModel> lean_model_of(const Graph& graph);
 
+// A value with data as an initializer.
+onnx::TensorProto initializer_of(const Value& value);
+
 // Takes the data out of `model`. Initializers become constants (external ones: parameters). Errors
 // start with `where`.
 Result<Graph> graph_of(LeanModel& model, const std::string& where);

@@ -128,10 +128,18 @@ Result<std::vector<std::string>> write_plan(const Plan& plan, const PlanMetadata
   add("autopar.mesh", json_mesh(plan.mesh, metadata.tier_names));
   add("autopar.model_sha256", metadata.model_sha256);
   add("autopar.strategy_sha256", metadata.strategy_sha256);
+  if (!metadata.weights.empty()) {
+    add("autopar.weights", metadata.weights);
+    add("autopar.weights_io", json_weights(metadata.weights_io, plan.mesh));
+  }
   if (metadata.fallback_functions) add_fallback_functions(model);
   AUTOPAR_RETURN_IF_ERROR(check_onnx(model, path));
-  AUTOPAR_TRY(warnings,
-              place_external_data(plan.program, model_folder, folder_of(path), kLinkBytes));
+  std::vector<std::string> warnings;
+  if (!model_folder.empty()) {
+    AUTOPAR_TRY(placed,
+                place_external_data(plan.program, model_folder, folder_of(path), kLinkBytes));
+    warnings = std::move(placed);
+  }
   AUTOPAR_RETURN_IF_ERROR(write_model(*lean, path));
   return warnings;
 }
@@ -165,6 +173,7 @@ Result<PlanFile> plan_of_model(LeanModel& lean, const std::string& path) {
   AUTOPAR_TRY(program, graph_of(lean, path));
   file.plan.program = std::move(program);
   AUTOPAR_RETURN_IF_ERROR(read_boundary(properties, path, file.plan));
+  AUTOPAR_RETURN_IF_ERROR(read_weights(properties, path, file.plan, file.metadata));
   const Status valid = file.metadata.ranks.empty() ? verify(file.plan)
                                                    : verify(file.plan, file.ranks, file.world_size);
   if (!valid) return input_error(path + ": " + valid.error().message);

@@ -30,4 +30,9 @@ Result<Mesh> mesh_of(const Properties& properties, const std::string& path,
 // Sets the boundary of `plan`, which has its program and mesh, from `autopar.io`.
 Status read_boundary(const Properties& properties, const std::string& path, Plan& plan);
 
+// `autopar.weights_io`, and back: weights become parameters of the plan's program.
+std::string json_weights(const std::vector<BoundaryValue>& weights, const Mesh& mesh);
+Status read_weights(const Properties& properties, const std::string& path, Plan& plan,
+                    PlanMetadata& metadata);
+
 }  // namespace autopar

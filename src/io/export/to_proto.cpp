@@ -15,28 +15,6 @@ void set_type(const Value& value, onnx::ValueInfoProto& proto) {
   for (std::int64_t extent : value.shape) shape->add_dim()->set_dim_value(extent);
 }
 
-onnx::TensorProto initializer_of(const Value& value) {
-  onnx::TensorProto proto;
-  if (const Tensor* tensor = value.tensor()) {
-    proto = to_proto(*tensor);
-  } else {
-    const auto& external = std::get<ExternalData>(value.data);
-    proto.set_data_type(onnx_dtype_of(value.dtype));
-    for (std::int64_t extent : value.shape) proto.add_dims(extent);
-    proto.set_data_location(onnx::TensorProto::EXTERNAL);
-    const auto add = [&](const char* key, const std::string& text) {
-      auto* entry = proto.add_external_data();
-      entry->set_key(key);
-      entry->set_value(text);
-    };
-    add("location", external.location);
-    add("offset", std::to_string(external.offset));
-    if (external.length >= 0) add("length", std::to_string(external.length));
-  }
-  proto.set_name(value.name);
-  return proto;
-}
-
 struct AttributeWriter {
   onnx::AttributeProto& proto;
 
@@ -111,6 +89,28 @@ Status check_size(const Graph& graph) {
 bool lists_groups(const onnx::NodeProto& node, const onnx::AttributeProto& attribute) {
   return node.domain() == "ai.autopar" && attribute.name() == "groups" &&
          attribute.type() == onnx::AttributeProto::INTS;
+}
+
+onnx::TensorProto initializer_of(const Value& value) {
+  onnx::TensorProto proto;
+  if (const Tensor* tensor = value.tensor()) {
+    proto = to_proto(*tensor);
+  } else {
+    const auto& external = std::get<ExternalData>(value.data);
+    proto.set_data_type(onnx_dtype_of(value.dtype));
+    for (std::int64_t extent : value.shape) proto.add_dims(extent);
+    proto.set_data_location(onnx::TensorProto::EXTERNAL);
+    const auto add = [&](const char* key, const std::string& text) {
+      auto* entry = proto.add_external_data();
+      entry->set_key(key);
+      entry->set_value(text);
+    };
+    add("location", external.location);
+    add("offset", std::to_string(external.offset));
+    if (external.length >= 0) add("length", std::to_string(external.length));
+  }
+  proto.set_name(value.name);
+  return proto;
 }
 
 Result<LeanModel> lean_model_of(const Graph& graph) {

@@ -1,0 +1,71 @@
+// autopar merge.
+#include <spdlog/spdlog.h>
+
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "autopar/report.hpp"
+#include "autopar/weights.hpp"
+#include "cli/command.hpp"
+#include "cli/model_path.hpp"
+
+namespace autopar::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+struct MergeOptions {
+  std::string folder;
+  std::string file;
+  std::string model;
+};
+
+Result<int> merge(const MergeOptions& options, const CommonOptions& common) {
+  const std::string extension = fs::path(options.file).extension().string();
+  if (extension != ".safetensors" && extension != ".onnx") {
+    return usage_error("-o " + options.file + ": expected a .safetensors or an .onnx file");
+  }
+  std::string model;
+  if (extension == ".onnx") {
+    const std::string plan = (fs::path(options.folder) / "plan.onnx").string();
+    AUTOPAR_TRY(file, read_plan(plan));
+    AUTOPAR_TRY(found, model_of_plan(options.model, plan, file.metadata.model_sha256));
+    model = found;
+  } else if (!options.model.empty()) {
+    return usage_error("--model goes with an .onnx file; a .safetensors file needs no model");
+  }
+  AUTOPAR_TRY(moved, merge_weights(options.folder, options.file, model));
+  for (const std::string& warning : moved.warnings) spdlog::warn("warning: {}", warning);
+  if (common.json) {
+    std::cout << nlohmann::ordered_json({{"format", "autopar-merge"},
+                                         {"version", 1},
+                                         {"weights", moved.weights},
+                                         {"bytes", moved.bytes},
+                                         {"files", moved.files},
+                                         {"warnings", moved.warnings}})
+                     .dump(1)
+              << "\n";
+  } else if (!common.quiet) {
+    std::cout << moved.weights << " weights, " << format_bytes(static_cast<double>(moved.bytes));
+    for (const std::string& file : moved.files) std::cout << "\nwrote " << file;
+    std::cout << "\n";
+  }
+  return 0;
+}
+
+}  // namespace
+
+Run add_merge(CLI::App& app, const CommonOptions& common) {
+  auto options = std::make_shared<MergeOptions>();
+  app.add_option("DIR", options->folder, "folder of a plan with sharded weights")->required();
+  app.add_option("-o,--output", options->file,
+                 ".safetensors: the whole weights; .onnx: the model, the weights beside it")
+      ->required();
+  app.add_option("--model", options->model,
+                 "the model to put them in (default: as the report says)");
+  return [options, &common] { return merge(*options, common); };
+}
+
+}  // namespace autopar::cli

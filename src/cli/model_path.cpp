@@ -1,0 +1,46 @@
+#include "cli/model_path.hpp"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "autopar/files.hpp"
+#include "autopar/sha256.hpp"
+
+namespace autopar::cli {
+
+namespace fs = std::filesystem;
+
+Result<std::string> model_of_plan(const std::string& given, const std::string& plan,
+                                  const std::string& sha256) {
+  std::string path = given;
+  if (path.empty()) {
+    const fs::path folder = fs::path(plan).parent_path();
+    const std::string report = (folder / "report.json").string();
+    if (!fs::exists(report)) {
+      return input_error(plan + ": which model it was made of is not known since " + report +
+                         " is missing; say --model FILE");
+    }
+    AUTOPAR_TRY(text, read_file(report));
+    auto document = nlohmann::json::parse(text, nullptr, false);
+    if (!document.is_object() || document["format"] != "autopar-report" ||
+        document["version"] != 1) {
+      return input_error(report +
+                         ": is no report of version 1, so which model the plan was made of is not "
+                         "known; say --model FILE");
+    }
+    const auto pointer = nlohmann::json::json_pointer("/model/path");
+    if (!document.contains(pointer) || !document[pointer].is_string()) {
+      return input_error(report + ": no model.path; say --model FILE");
+    }
+    path = (folder / document[pointer].get<std::string>()).lexically_normal().string();
+  }
+  AUTOPAR_TRY(bytes, read_file(path));
+  if (!sha256.empty() && sha256_hex(bytes) != sha256) {
+    return input_error(path +
+                       ": not the model that the plan was made of (SHA-256 differs); make the plan "
+                       "again, or say --model FILE");
+  }
+  return path;
+}
+
+}  // namespace autopar::cli

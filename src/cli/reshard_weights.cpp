@@ -1,0 +1,87 @@
+// autopar reshard-weights.
+#include <spdlog/spdlog.h>
+
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "autopar/files.hpp"
+#include "autopar/report.hpp"
+#include "autopar/weights.hpp"
+#include "cli/command.hpp"
+
+namespace autopar::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+struct ReshardOptions {
+  std::string from;
+  std::string to;
+  std::string folder;
+  bool keep_missing = false;
+};
+
+// The other files of the plan's folder; the report says where the model is, seen from itself.
+Status copy_strategy_and_report(const std::string& from, const std::string& to) {
+  const fs::path strategy = fs::path(from) / "strategy.json",
+                 report = fs::path(from) / "report.json";
+  if (fs::exists(strategy)) {
+    AUTOPAR_TRY(text, read_file(strategy.string()));
+    AUTOPAR_RETURN_IF_ERROR(write_file_atomically((fs::path(to) / "strategy.json").string(), text));
+  }
+  if (!fs::exists(report)) return Ok{};
+  AUTOPAR_TRY(text, read_file(report.string()));
+  auto document = nlohmann::ordered_json::parse(text, nullptr, false);
+  const auto pointer = nlohmann::ordered_json::json_pointer("/model/path");
+  if (document.is_object() && document.contains(pointer) && document[pointer].is_string()) {
+    const fs::path model = fs::absolute(fs::path(from) / document[pointer].get<std::string>());
+    document[pointer] = fs::proximate(model.lexically_normal(), fs::absolute(to)).string();
+    text = document.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  }
+  return write_file_atomically((fs::path(to) / "report.json").string(), text);
+}
+
+Result<int> reshard(ReshardOptions options, const CommonOptions& common) {
+  if (options.folder.empty()) options.folder = options.to;
+  AUTOPAR_TRY(moved,
+              reshard_weights(options.from, options.to, options.folder, options.keep_missing));
+  std::error_code ignored;
+  if (!fs::equivalent(options.folder, options.to, ignored)) {
+    AUTOPAR_RETURN_IF_ERROR(copy_strategy_and_report(options.to, options.folder));
+  }
+  for (const std::string& warning : moved.warnings) spdlog::warn("warning: {}", warning);
+  if (common.json) {
+    std::cout << nlohmann::ordered_json({{"format", "autopar-reshard-weights"},
+                                         {"version", 1},
+                                         {"weights", moved.weights},
+                                         {"bytes", moved.bytes},
+                                         {"files", moved.files},
+                                         {"warnings", moved.warnings}})
+                     .dump(1)
+              << "\n";
+  } else if (!common.quiet) {
+    std::cout << moved.weights << " weights, " << format_bytes(static_cast<double>(moved.bytes))
+              << "\nwrote " << options.folder << "/: plan.onnx, a folder per rank with its "
+              << kWeightsFile << "\n";
+  }
+  return 0;
+}
+
+}  // namespace
+
+Run add_reshard_weights(CLI::App& app, const CommonOptions& common) {
+  auto options = std::make_shared<ReshardOptions>();
+  app.add_option("--from", options->from,
+                 "folder of a plan with its weights, or a .safetensors or .onnx file")
+      ->required();
+  app.add_option("--to", options->to, "folder of the plan that the weights are for")->required();
+  app.add_option("-o,--output", options->folder,
+                 "folder for the plan and its ranks (default: that of --to)");
+  app.add_flag("--keep-missing", options->keep_missing,
+               "weights that --from does not have stay as --to has them");
+  return [options, &common] { return reshard(*options, common); };
+}
+
+}  // namespace autopar::cli

@@ -1,0 +1,126 @@
+// A sharded plan's weights in one file again.
+#include <algorithm>
+#include <filesystem>
+
+#include "autopar/import.hpp"
+#include "weights/rank_files.hpp"
+#include "weights/safetensors.hpp"
+#include "weights/stores.hpp"
+
+namespace autopar {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Writes whole tensors; the file is complete, under its temporary name.
+Result<SafetensorsLayout> write_whole(const StoredTensors& tensors, const std::string& path,
+                                      PendingFiles& files) {
+  std::vector<SafetensorsEntry> entries;
+  for (const auto& [name, tensor] : tensors) entries.push_back({name, tensor.dtype, tensor.shape});
+  AUTOPAR_TRY(layout, layout_safetensors(std::move(entries), {}));
+  AUTOPAR_TRY(temporary, files.add(path, layout.size));
+  AUTOPAR_RETURN_IF_ERROR(write_bytes(temporary, 0, layout.head));
+  for (const SafetensorsEntry& entry : layout.entries) {
+    const StoredTensor& tensor = tensors.at(entry.name);
+    AUTOPAR_RETURN_IF_ERROR(check_places(tensor));
+    AUTOPAR_RETURN_IF_ERROR(
+        cut(tensor, {whole_box(tensor.shape)}, [&](std::size_t, Bytes at, std::string_view bytes) {
+          return write_bytes(temporary, entry.offset + at, bytes);
+        }));
+  }
+  return layout;
+}
+
+// The merged tensors that are initializers of the model, and what else it keeps beside it. Small
+// ones go into the model.
+struct ModelWeights {
+  StoredTensors beside;
+  std::vector<Value> initializers;  // those beside have no data yet
+};
+
+Result<ModelWeights> weights_of_model(StoredTensors tensors, const std::string& model,
+                                      std::vector<std::string>& warnings) {
+  AUTOPAR_TRY(initializers, initializers_of(model));
+  const std::string folder = fs::path(model).parent_path().string();
+  ModelWeights weights;
+  for (Value& value : initializers) {
+    StoredTensor tensor;
+    if (auto merged = tensors.extract(value.name)) {
+      tensor = std::move(merged.mapped());
+    } else {
+      const auto* external = std::get_if<ExternalData>(&value.data);
+      const bool beside =
+          external != nullptr && external->location != fs::path(model).filename().string();
+      if (!beside) continue;  // what the model itself holds stays there
+      AUTOPAR_TRY(stored, stored_in_model({&value}, folder.empty() ? "." : folder));
+      tensor = std::move(stored.at(value.name));
+    }
+    if (tensor.bytes() <= kInlineWeightBytes) {
+      AUTOPAR_TRY(data, read_tensor(tensor));
+      value.data = std::move(data);
+    } else {
+      value.data = {};
+      weights.beside[value.name] = std::move(tensor);
+    }
+    weights.initializers.push_back(std::move(value));
+  }
+  std::string left;
+  for (const auto& entry : tensors) left += (left.empty() ? "'" : ", '") + entry.first + "'";
+  if (!left.empty()) {
+    warnings.push_back("left out, since they are no initializers of the main graph of " + model +
+                       " (a .safetensors file takes them): " + left);
+  }
+  return weights;
+}
+
+Status merge_into_model(StoredTensors tensors, const std::string& model, const std::string& file,
+                        MovedWeights& moved) {
+  const fs::path beside = fs::path(file).replace_extension(".safetensors");
+  std::error_code ignored;
+  if (fs::equivalent(model, file, ignored)) {
+    return usage_error(file + ": is the model itself; merge into another file");
+  }
+  AUTOPAR_TRY(weights, weights_of_model(std::move(tensors), model, moved.warnings));
+  PendingFiles files;
+  AUTOPAR_TRY(layout, write_whole(weights.beside, beside.string(), files));
+  std::map<std::string, const SafetensorsEntry*> entries;
+  for (const SafetensorsEntry& entry : layout.entries) entries[entry.name] = &entry;
+  for (Value& value : weights.initializers) {
+    if (value.has_data()) continue;
+    const SafetensorsEntry& entry = *entries.at(value.name);
+    value.data = ExternalData{beside.filename().string(), entry.offset, entry.bytes()};
+  }
+  AUTOPAR_TRY(temporary, files.add(file, 0));
+  AUTOPAR_RETURN_IF_ERROR(write_model_with(model, weights.initializers, temporary));
+  AUTOPAR_RETURN_IF_ERROR(files.keep());
+  moved.files = {file, beside.string()};
+  return Ok{};
+}
+
+}  // namespace
+
+Result<MovedWeights> merge_weights(const std::string& folder, const std::string& file,
+                                   const std::string& model_path) {
+  AUTOPAR_TRY(plan, read_folder_plan(folder));
+  if (!plan.sharded()) {
+    return input_error(plan.path +
+                       ": its weights are whole: there is nothing to merge (--weights sharded "
+                       "writes a file per rank)");
+  }
+  MovedWeights moved;
+  AUTOPAR_TRY(tensors, stored_in_ranks(plan, folder, moved.warnings));
+  moved.weights = tensors.size();
+  for (const auto& entry : tensors) moved.bytes += entry.second.bytes();
+  if (fs::path(file).extension() == ".onnx") {
+    AUTOPAR_RETURN_IF_ERROR(merge_into_model(std::move(tensors), model_path, file, moved));
+    return moved;
+  }
+  PendingFiles files;
+  AUTOPAR_TRY(layout, write_whole(tensors, file, files));
+  static_cast<void>(layout);
+  AUTOPAR_RETURN_IF_ERROR(files.keep());
+  moved.files = {file};
+  return moved;
+}
+
+}  // namespace autopar

@@ -1,0 +1,266 @@
+#include "weights/rank_files.hpp"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+
+#include "weights/safetensors.hpp"
+#include "weights/stores.hpp"
+
+namespace autopar {
+
+namespace fs = std::filesystem;
+
+std::string rank_folder(std::int64_t rank) {
+  const std::string number = std::to_string(rank);
+  return "rank" + std::string(number.size() < 5 ? 5 - number.size() : 0, '0') + number;
+}
+
+PendingFiles::~PendingFiles() {
+  std::error_code ignored;
+  for (const auto& [temporary, path] : files_) fs::remove(temporary, ignored);
+  for (auto folder = made_.rbegin(); folder != made_.rend(); ++folder) fs::remove(*folder, ignored);
+}
+
+Result<std::string> PendingFiles::add_name(const std::string& path) {
+  const fs::path folder = fs::path(path).parent_path();
+  std::vector<std::string> missing;
+  std::error_code failed;
+  for (fs::path p = folder; !p.empty() && !fs::exists(p, failed); p = p.parent_path()) {
+    missing.push_back(p.string());
+  }
+  made_.insert(made_.end(), missing.rbegin(), missing.rend());
+  if (!folder.empty()) fs::create_directories(folder, failed);
+  if (failed) return input_error(folder.string() + ": cannot be made: " + failed.message());
+  std::string temporary = path + ".part" + std::to_string(::getpid());
+  files_.emplace_back(temporary, path);
+  return temporary;
+}
+
+Result<std::string> PendingFiles::add(const std::string& path, Bytes size) {
+  AUTOPAR_TRY(temporary, add_name(path));
+  AUTOPAR_RETURN_IF_ERROR(reserve_file(temporary, size));
+  return temporary;
+}
+
+Status PendingFiles::add_link(const std::string& path, const std::string& temporary) {
+  AUTOPAR_TRY(link, add_name(path));
+  std::error_code failed;
+  fs::remove(link, failed);
+  fs::create_hard_link(temporary, link, failed);
+  if (failed) fs::copy_file(temporary, link, failed);
+  if (failed) return input_error(path + ": cannot be written: " + failed.message());
+  return Ok{};
+}
+
+Status PendingFiles::keep() {
+  for (const auto& [temporary, path] : files_) {
+    std::error_code failed;
+    fs::rename(temporary, path, failed);
+    if (failed) return input_error(path + ": cannot be written: " + failed.message());
+  }
+  files_.clear();
+  made_.clear();
+  return Ok{};
+}
+
+namespace {
+
+// What of the tensors goes to the ranks' files.
+struct Sharded {
+  BoundaryValue whole;
+  ValueId initializer;  // invalid: a graph input
+};
+
+// Slices of a tensor by box; every rank holds one.
+struct Slices {
+  std::vector<Box> boxes;
+  std::vector<std::vector<std::int64_t>> ranks;  // by box
+};
+
+Slices slices_of(const BoundaryValue& whole, const Mesh& mesh) {
+  std::map<Box, std::size_t> known;
+  Slices slices;
+  for (std::int64_t rank = 0; rank < mesh.size(); ++rank) {
+    Box box = box_of(whole, mesh, rank);
+    const auto [at, added] = known.try_emplace(box, slices.boxes.size());
+    if (added) {
+      slices.boxes.push_back(std::move(box));
+      slices.ranks.emplace_back();
+    }
+    slices.ranks[at->second].push_back(rank);
+  }
+  return slices;
+}
+
+std::string five_digits(std::int64_t rank) { return rank_folder(rank).substr(4); }
+
+// All heads have one length.
+Result<SafetensorsLayout> layout_of(const std::vector<Sharded>& tensors, const Mesh& mesh,
+                                    std::int64_t rank) {
+  std::vector<SafetensorsEntry> entries;
+  for (const Sharded& tensor : tensors) {
+    const BoundaryValue& whole = tensor.whole;
+    entries.push_back({whole.name, whole.dtype, local_shape(whole.spec, whole.shape, mesh)});
+  }
+  return layout_safetensors(std::move(entries), {{"autopar.rank", five_digits(rank)},
+                                                 {"autopar.world_size", five_digits(mesh.size())}});
+}
+
+class FolderWriter {
+ public:
+  FolderWriter(ShardedProgram program, PlanMetadata metadata, const StoredTensors& stored,
+               std::string folder)
+      : program_(std::move(program)),
+        mesh_(program_.plan.mesh),
+        metadata_(std::move(metadata)),
+        stored_(stored),
+        folder_(std::move(folder)) {
+    metadata_.weights = "sharded";
+    metadata_.weights_io = program_.weights;
+  }
+
+  Result<RankFolders> run(const std::vector<BoundaryValue>& inputs) {
+    AUTOPAR_RETURN_IF_ERROR(place_weights());
+    for (const BoundaryValue& input : inputs) sharded_.push_back({input, ValueId()});
+    AUTOPAR_TRY(layout, layout_of(sharded_, mesh_, 0));
+    for (const SafetensorsEntry& entry : layout.entries) entries_[entry.name] = &entry;
+    AUTOPAR_RETURN_IF_ERROR(reserve(layout));
+    for (const Sharded& tensor : sharded_) AUTOPAR_RETURN_IF_ERROR(write(tensor));
+    written_.bytes_per_rank = layout.size;
+    AUTOPAR_RETURN_IF_ERROR(write_plans());
+    AUTOPAR_RETURN_IF_ERROR(keep());
+    warn_of_others();
+    return std::move(written_);
+  }
+
+ private:
+  std::string in_rank(std::int64_t rank, const char* name) const {
+    return (fs::path(folder_) / rank_folder(rank) / name).string();
+  }
+
+  // Small weights into the program, the others into the ranks' files.
+  Status place_weights() {
+    for (std::size_t w = 0; w < program_.weights.size(); ++w) {
+      const BoundaryValue& whole = program_.weights[w];
+      Value& value = program_.plan.program.value(program_.initializers[w]);
+      value.shape = local_shape(whole.spec, whole.shape, mesh_);
+      const bool small = is_replicated(whole.spec) && value.bytes() <= kInlineWeightBytes;
+      if (value.bytes() == 0) {
+        value.data = Tensor{value.dtype, value.shape, ""};
+      } else if (small) {
+        AUTOPAR_TRY(tensor, read_tensor(stored_.at(whole.name)));
+        value.data = std::move(tensor);
+      } else {
+        sharded_.push_back({whole, program_.initializers[w]});
+      }
+    }
+    return Ok{};
+  }
+
+  Status reserve(const SafetensorsLayout& first) {
+    for (std::int64_t rank = 0; rank < mesh_.size(); ++rank) {
+      AUTOPAR_TRY(path, pending_.add(in_rank(rank, kWeightsFile), first.size));
+      AUTOPAR_TRY(layout, layout_of(sharded_, mesh_, rank));
+      AUTOPAR_CHECK(layout.head.size() == first.head.size(), "heads of one length");
+      AUTOPAR_RETURN_IF_ERROR(write_bytes(path, 0, layout.head));
+      temporary_.push_back(path);
+      written_.folders.push_back((fs::path(folder_) / rank_folder(rank)).string());
+      written_.files.push_back(in_rank(rank, kWeightsFile));
+    }
+    return Ok{};
+  }
+
+  Status write(const Sharded& tensor) {
+    const Slices slices = slices_of(tensor.whole, mesh_);
+    const Bytes start = entries_.at(tensor.whole.name)->offset;
+    return cut(stored_.at(tensor.whole.name), slices.boxes,
+               [&](std::size_t box, Bytes at, std::string_view bytes) -> Status {
+                 for (std::int64_t rank : slices.ranks[box]) {
+                   AUTOPAR_RETURN_IF_ERROR(
+                       write_bytes(temporary_[static_cast<std::size_t>(rank)], start + at, bytes));
+                 }
+                 return Ok{};
+               });
+  }
+
+  Status write_plans() {
+    const std::string whole = (fs::path(folder_) / "plan.onnx").string();
+    AUTOPAR_TRY(first, pending_.add(in_rank(0, "plan.onnx"), 0));
+    AUTOPAR_RETURN_IF_ERROR(write_plan_at(first, kWeightsFile));
+    written_.files.push_back(in_rank(0, "plan.onnx"));
+    for (std::int64_t rank = 1; rank < mesh_.size(); ++rank) {
+      AUTOPAR_RETURN_IF_ERROR(pending_.add_link(in_rank(rank, "plan.onnx"), first));
+      written_.files.push_back(in_rank(rank, "plan.onnx"));
+    }
+    AUTOPAR_TRY(last, pending_.add(whole, 0));
+    AUTOPAR_RETURN_IF_ERROR(write_plan_at(last, rank_folder(0) + "/" + kWeightsFile));
+    written_.files.push_back(whole);
+    return Ok{};
+  }
+
+  Status write_plan_at(const std::string& path, const std::string& location) {
+    for (const Sharded& tensor : sharded_) {
+      if (!tensor.initializer.valid()) continue;
+      const SafetensorsEntry& entry = *entries_.at(tensor.whole.name);
+      program_.plan.program.value(tensor.initializer).data =
+          ExternalData{location, entry.offset, entry.bytes()};
+    }
+    const auto warnings = write_plan(program_.plan, metadata_, path, "");
+    if (!warnings) return warnings.error();
+    return Ok{};
+  }
+
+  // A plan of before would find weights that are not its own: it goes first.
+  Status keep() {
+    std::error_code ignored;
+    fs::remove(fs::path(folder_) / "plan.onnx", ignored);
+    for (std::int64_t rank = 0; rank < mesh_.size(); ++rank) {
+      fs::remove(in_rank(rank, "plan.onnx"), ignored);
+    }
+    return pending_.keep();
+  }
+
+  void warn_of_others() {
+    std::error_code ignored;
+    const std::string other =
+        (fs::path(folder_) / rank_folder(mesh_.size()) / kWeightsFile).string();
+    if (!fs::exists(other, ignored)) return;
+    written_.warnings.push_back(other + " and those after it are of another plan: this one has " +
+                                std::to_string(mesh_.size()) + " ranks");
+  }
+
+  ShardedProgram program_;
+  const Mesh mesh_;
+  PlanMetadata metadata_;
+  const StoredTensors& stored_;
+  const std::string folder_;
+  std::vector<Sharded> sharded_;
+  std::map<std::string, const SafetensorsEntry*> entries_;
+  PendingFiles pending_;
+  std::vector<std::string> temporary_;  // by rank
+  RankFolders written_;
+};
+
+}  // namespace
+
+Result<RankFolders> write_rank_folders(ShardedProgram program,
+                                       const std::vector<BoundaryValue>& inputs,
+                                       PlanMetadata metadata, const StoredTensors& stored,
+                                       const std::string& folder) {
+  FolderWriter writer(std::move(program), std::move(metadata), stored, folder);
+  return writer.run(inputs);
+}
+
+Result<RankFolders> write_sharded_plan(const Plan& plan, const PlanMetadata& metadata,
+                                       const std::string& folder, const std::string& model_folder) {
+  std::vector<const Value*> values;
+  for (const CutWeight& weight : cut_weights(plan)) {
+    values.push_back(&plan.program.value(weight.initializer));
+  }
+  AUTOPAR_TRY(tensors, stored_in_model(values, model_folder));
+  return write_rank_folders(shard_program(plan, {}), {}, metadata, tensors, folder);
+}
+
+}  // namespace autopar

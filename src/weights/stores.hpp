@@ -1,0 +1,32 @@
+// Where weights are read from: models, safetensors files, the rank folders of a plan.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "weights/tensors.hpp"
+
+namespace autopar {
+
+// Initializers with data; external data lies below `folder`. Errors: a file that is missing or too
+// short.
+Result<StoredTensors> stored_in_model(const std::vector<const Value*>& initializers,
+                                      const std::string& folder);
+Result<StoredTensors> stored_in_onnx(const std::string& path);
+Result<StoredTensors> stored_in_safetensors(const std::string& path);
+
+// The plan of a folder, in the folder itself or in that of rank 0; and its path.
+struct FolderPlan {
+  PlanFile file;
+  std::string path;
+  bool sharded() const { return file.metadata.weights == "sharded"; }
+};
+Result<FolderPlan> read_folder_plan(const std::string& folder);
+
+// The slices of all ranks, with all ranks that hold one. `small`: weights that the plan has inline
+// live in `plan`, which must outlive what is returned. Warnings: tensors that the plan does not
+// know.
+Result<StoredTensors> stored_in_ranks(const FolderPlan& plan, const std::string& folder,
+                                      std::vector<std::string>& warnings);
+
+}  // namespace autopar
