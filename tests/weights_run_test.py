@@ -110,6 +110,8 @@ def test_models_run_from_their_ranks(folder):
         merged = load_file(whole)
         assert set(merged) == set(layouts) and all(equal(merged[n], weights[n]) for n in merged)
         assert whole.read_bytes() == save(merged)  # byte for byte what the package writes
+        told = run("reshard-weights", "--from", model, "--to", out, "-o", folder / f"{name}_again").stderr
+        assert not told, told
         again = folder / f"{name}_again.onnx"
         run("merge", out, "-o", again)
         onnx.checker.check_model(again)

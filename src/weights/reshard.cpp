@@ -66,6 +66,13 @@ void name_weights(PlanFile& plan, const StoredTensors& stored) {
   }
 }
 
+// Integers, flags and single numbers in a model describe shapes, axes and masks; the import makes
+// constants of them.
+bool may_be_constant(const StoredTensor& tensor) {
+  return tensor.shape.empty() || tensor.dtype == DType::kInt64 || tensor.dtype == DType::kInt32 ||
+         tensor.dtype == DType::kBool;
+}
+
 // What the plan has: weights, then the graph inputs that `from` has.
 struct Wanted {
   std::vector<BoundaryValue> inputs;
@@ -104,14 +111,18 @@ Result<Wanted> match(const ShardedProgram& program, const StoredTensors& stored,
   }
   if (used == stored.size()) return wanted;
   std::vector<std::string> left;
+  const bool is_model = fs::path(from).extension() == ".onnx";
   for (const auto& entry : stored) {
+    if (is_model && may_be_constant(entry.second)) continue;
     const auto same = [&](const BoundaryValue& value) { return value.name == entry.first; };
     if (std::none_of(program.weights.begin(), program.weights.end(), same) &&
         std::none_of(wanted.inputs.begin(), wanted.inputs.end(), same)) {
       left.push_back(entry.first);
     }
   }
-  moved.warnings.push_back("left out, since the plan does not have them: " + listed(left));
+  if (!left.empty()) {
+    moved.warnings.push_back("left out, since the plan does not have them: " + listed(left));
+  }
   return wanted;
 }
 
