@@ -41,34 +41,37 @@ bool is_outermost(const Shape& shape, int axis) {
   return true;
 }
 
-// The blocks of one dimension, one after the other, each dense. `count` blocks.
+// Calls visit(p, first index) for each of the blocks of `extent` that lie along `axis`.
+template <class Visit>
+void for_each_block(const Shape& extent, int axis, std::size_t count, const Visit& visit) {
+  const auto d = static_cast<std::size_t>(axis);
+  Shape offset(extent.size(), 0);
+  for (std::size_t p = 0; p < count; ++p) {
+    visit(p, offset);
+    offset[d] += extent[d];
+  }
+}
+
+// The `count` blocks of one dimension, one after the other, each dense.
 void pack(const CollectiveCall& call, const Shape& shape, int axis, std::size_t count,
-          const void* from, void* to) {
+          const void* from, char* to) {
   Shape extent = shape;
   extent[static_cast<std::size_t>(axis)] /= static_cast<std::int64_t>(count);
   const std::size_t part = bytes_of(call, extent);
   const Shape zero(shape.size(), 0);
-  for (std::size_t p = 0; p < count; ++p) {
-    Shape offset = zero;
-    offset[static_cast<std::size_t>(axis)] =
-        static_cast<std::int64_t>(p) * extent[static_cast<std::size_t>(axis)];
-    copy_block(extent, element_size(call), from, {shape, offset}, static_cast<char*>(to) + p * part,
-               {extent, zero});
-  }
+  for_each_block(extent, axis, count, [&](std::size_t p, const Shape& offset) {
+    copy_block(extent, element_size(call), from, {shape, offset}, to + p * part, {extent, zero});
+  });
 }
 
 // The inverse: blocks of `extent`, to be put together along `axis`.
 void unpack(const CollectiveCall& call, const Shape& extent, int axis, std::size_t count,
-            const void* from, void* to, const Shape& shape) {
+            const char* from, void* to, const Shape& shape) {
   const std::size_t part = bytes_of(call, extent);
   const Shape zero(shape.size(), 0);
-  for (std::size_t p = 0; p < count; ++p) {
-    Shape offset = zero;
-    offset[static_cast<std::size_t>(axis)] =
-        static_cast<std::int64_t>(p) * extent[static_cast<std::size_t>(axis)];
-    copy_block(extent, element_size(call), static_cast<const char*>(from) + p * part,
-               {extent, zero}, to, {shape, offset});
-  }
+  for_each_block(extent, axis, count, [&](std::size_t p, const Shape& offset) {
+    copy_block(extent, element_size(call), from + p * part, {extent, zero}, to, {shape, offset});
+  });
 }
 
 std::vector<const void*> parts_of(const std::string& bytes, std::size_t count, std::size_t part) {
