@@ -24,6 +24,8 @@ namespace stand_in {
 
 namespace {
 
+constexpr int kPatience = 500;  // milliseconds
+
 using autopar::DType;
 using autopar::ReduceOp;
 
@@ -143,7 +145,7 @@ class Referee {
   void pass_on(Comm& comm, std::pair<int, int> pair);
   void complete(Connection& of);
   void fail(Comm& comm, ncclResult_t code, const std::string& why);
-  void look_for_deadlock();
+  bool ranks_wait_for_each_other(std::string& text, std::set<std::uint64_t>& where);
 
   int listener_;
   std::map<int, std::unique_ptr<Connection>> connections_;
@@ -158,13 +160,23 @@ void Referee::accept() {
   connections_[socket]->socket = socket;
 }
 
-// Until all that have come are gone.
+// Until all that have come are gone. That all wait for each other counts only when for a while
+// nothing more arrives: what a rank has put on another stream may still be on its way.
 void Referee::run() {
   while (!connections_.empty()) {
     std::vector<pollfd> sockets;
     sockets.push_back({listener_, POLLIN, 0});
     for (const auto& [socket, connection] : connections_) sockets.push_back({socket, POLLIN, 0});
-    if (::poll(sockets.data(), sockets.size(), -1) < 0) continue;
+    std::string text;
+    std::set<std::uint64_t> where;
+    const bool stuck = ranks_wait_for_each_other(text, where);
+    const int ready = ::poll(sockets.data(), sockets.size(), stuck ? kPatience : -1);
+    if (ready < 0) continue;
+    if (ready == 0) {
+      for (std::uint64_t comm : where) {
+        fail(*comms_[comm], ncclInvalidUsage, "the ranks wait for each other: " + text);
+      }
+    }
     if (sockets[0].revents != 0) accept();
     for (std::size_t i = 1; i < sockets.size(); ++i) {
       const auto found = connections_.find(sockets[i].fd);
@@ -179,7 +191,6 @@ void Referee::run() {
         connections_.erase(sockets[i].fd);
       }
     }
-    look_for_deadlock();
   }
   ::close(listener_);
 }
@@ -458,11 +469,10 @@ void Referee::leave(Connection& from, const std::string& how) {
   }
 }
 
-void Referee::look_for_deadlock() {
+bool Referee::ranks_wait_for_each_other(std::string& text, std::set<std::uint64_t>& where) {
   const auto found = comms_.find(0);
-  if (found == comms_.end() || found->second->joined < found->second->world.size()) return;
+  if (found == comms_.end() || found->second->joined < found->second->world.size()) return false;
   std::map<int, std::string> waiting;  // by rank of the world
-  std::set<std::uint64_t> where;
   for (const auto& [socket, connection] : connections_) {
     const Pending* pending = connection->rank < 0 ? nullptr : connection->waits_for();
     if (pending == nullptr) continue;
@@ -473,12 +483,8 @@ void Referee::look_for_deadlock() {
   }
   std::size_t present = 0;
   for (const Connection* member : found->second->members) present += member != nullptr ? 1 : 0;
-  if (waiting.empty() || waiting.size() < present) return;
-  std::string text;
   for (const auto& [rank, state] : waiting) text += (text.empty() ? "" : ", ") + state;
-  for (std::uint64_t comm : where) {
-    fail(*comms_[comm], ncclInvalidUsage, "the ranks wait for each other: " + text);
-  }
+  return !waiting.empty() && waiting.size() >= present;
 }
 
 // The referees of this process that have ranks.

@@ -10,7 +10,7 @@
 // - ranks come to it with different calls: another op, type, count, reduction or root;
 // - a Recv takes another size or type than its Send has;
 // - a rank has left it, was killed or gave it up, and others still wait for that rank;
-// - all ranks of the world wait for each other. A rank that only sends does not count as waiting.
+// - all ranks of the world wait for each other for half a second. Who only sends does not wait.
 #pragma once
 
 #include <string>
