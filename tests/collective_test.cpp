@@ -127,3 +127,46 @@ TEST_CASE("efficiency tables", "[comm]") {
   CHECK(seconds(2e4) >= seconds(1e4));  // more bytes never take less time
   for (double bytes = 1e3; bytes < 1e8; bytes *= 1.3) CHECK(seconds(bytes * 1.3) >= seconds(bytes));
 }
+
+TEST_CASE("groups of ranks are priced as the axes that they run along", "[comm]") {
+  for (const Cluster& cluster : {cluster_of({8, 2}), cluster_of({2, 3, 2}), cluster_of({6})}) {
+    for (const Mesh& mesh : mesh_candidates(cluster, 4, true)) {
+      for (unsigned subset = 1; subset < 1U << mesh.axes.size(); ++subset) {
+        AxisList axes;
+        for (int a = 0; a < mesh.rank(); ++a) {
+          if (subset >> a & 1U) axes.push_back(a);
+        }
+        const auto groups = device_groups(mesh, axes);
+        const std::int64_t size = axes_size(mesh, axes);
+        for (double bytes : {64., 1e6}) {
+          for (CollectiveKind kind : {CollectiveKind::kAllReduce, CollectiveKind::kAllGather,
+                                      CollectiveKind::kReduceScatter, CollectiveKind::kBroadcast,
+                                      CollectiveKind::kShardSlice, CollectiveKind::kAllToAll}) {
+            if (kind == CollectiveKind::kAllToAll && axes.size() > 1) continue;  // by axes, too
+            CHECK(collective_seconds(kind, bytes, groups, size, cluster) ==
+                  Approx(collective_seconds({kind, axes, 0, 1, Reduction::kSum}, bytes, mesh,
+                                            cluster)));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("groups that lie unevenly, and messages", "[comm]") {
+  const Cluster cluster = cluster_of({8, 2});  // 3e11 B/s, 2e-6 s; 2.5e10 B/s, 5e-6 s
+  const auto seconds = [&](CollectiveKind kind, const std::vector<std::int64_t>& groups,
+                           std::int64_t size) {
+    return collective_seconds(kind, 8e6, groups, size, cluster);
+  };
+  // Three ranks on one node and one on the other, whose half of all crosses.
+  CHECK(seconds(CollectiveKind::kReduceScatter, {0, 9, 2, 1}, 4) ==
+        Approx(2. / 3 * 8e6 / 3e11 + 2 * 2e-6 + 8e6 / 2 / 2.5e10 + 5e-6));
+  // The slowest group counts.
+  CHECK(seconds(CollectiveKind::kAllReduce, {0, 1, 2, 8}, 2) ==
+        Approx(seconds(CollectiveKind::kAllReduce, {2, 8}, 2)));
+  CHECK(seconds(CollectiveKind::kSend, {0, 1}, 2) == Approx(8e6 / 3e11 + 2e-6));
+  CHECK(seconds(CollectiveKind::kRecv, {0, 1, 8, 7}, 2) == Approx(8e6 / 2.5e10 + 5e-6));
+  CHECK(sent_bytes(CollectiveKind::kSend, 8e6, 2) == 8e6);
+  CHECK(sent_bytes(CollectiveKind::kRecv, 8e6, 2) == 0);
+}

@@ -6,7 +6,8 @@
 #include <numeric>
 #include <set>
 
-#include "autopar/partition.hpp"
+#include "autopar/export.hpp"
+#include "folder.hpp"
 #include "strategies.hpp"
 
 using namespace autopar;
@@ -487,4 +488,114 @@ TEST_CASE("thousands of collectives on many ranks are proven at once", "[order]"
   const auto begin = std::chrono::steady_clock::now();
   CHECK(proof(writer.graph, kRanks).empty());
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(2));
+}
+
+TEST_CASE("every meeting is told after those before it on its ranks", "[order]") {
+  const Ints all = {0, 1, 2, 3}, pair = {1, 2};
+  const Graph graph = Writer()
+                          .add("AllReduce", all, 2)
+                          .add("Send", pair, 2)
+                          .add("Recv", pair, 2)
+                          .add("AllReduce", all, 4)
+                          .graph;
+  std::vector<std::int64_t> last(4, -1);
+  std::vector<std::string> met;
+  const Status proven =
+      prove_order({{&graph, up_to(4)}}, 4, [&](const std::vector<Caller>& callers) {
+        std::string text;
+        for (const Caller& caller : callers) {
+          CHECK(caller.op.value > last[static_cast<std::size_t>(caller.rank)]);
+          last[static_cast<std::size_t>(caller.rank)] = caller.op.value;
+          text += graph.op(caller.op).name + std::to_string(caller.rank);
+        }
+        met.push_back(text);
+      });
+  CHECK(proven.ok());
+  std::sort(met.begin(), met.end());
+  CHECK(met == std::vector<std::string>{"a0a1", "a2a3", "b1c2", "d0d1d2d3"});
+}
+
+TEST_CASE("what a program by hand leaves out is filled in", "[order]") {
+  Graph graph = Writer()
+                    .add("AllReduce", {0, 1, 2, 3}, 2)
+                    .add("AllGather", {0, 1, 2, 3}, 2)
+                    .add("Send", {0, 1}, 2)
+                    .add("Recv", {0, 1}, 2)
+                    .graph;
+  const Graph good = graph;
+  for (Op& op : graph.ops) {
+    op.attributes.erase("seq");
+    op.inputs.resize(op.type == "Recv" ? 0 : 1);
+  }
+  graph.ops[0].attributes.erase("reduce_op");
+  graph.ops[1].attributes["axis"] = std::int64_t{-2};
+  graph.ops[2].attributes.erase("group_size");
+  const Mesh mesh{{{"ranks", 4, 0, 1}}};
+  const auto warnings = complete_collectives(graph, mesh);
+  REQUIRE(warnings.ok());
+  REQUIRE(warnings->size() == 2);
+  CHECK((*warnings)[0] == "4 of 4 collectives had no seq: numbered in the order of the file");
+  CHECK((*warnings)[1].find(
+            "3 of 4 collectives did not wait for the one before, the first AllGather 'b'") == 0);
+  CHECK(to_text(graph) == to_text(good));
+  CHECK(proof(graph, 4).empty());
+  CHECK(listed_ranks(graph) == 4);
+  // What is whole stays as it is.
+  const auto again = complete_collectives(graph, mesh);
+  REQUIRE(again.ok());
+  CHECK(again->empty());
+  CHECK(to_text(graph) == to_text(good));
+  graph.ops[0].attributes.erase("groups");
+  CHECK(complete_collectives(graph, mesh).error().message.find("needs the attribute groups") !=
+        std::string::npos);
+}
+
+TEST_CASE("programs of two stages are written and read back", "[order]") {
+  const Folder folder;
+  const auto plan_of = [](const Graph& graph) {
+    Plan plan;
+    plan.program = graph;
+    plan.program.name = "stage";
+    plan.mesh = {{{"ranks", 2, 0, 1}}};
+    const auto whole = [&](const std::vector<ValueId>& ids) {
+      std::vector<BoundaryValue> values;
+      for (ValueId id : ids) {
+        const Value& v = graph.value(id);
+        values.push_back({v.name, v.dtype, v.shape, replicated(v.shape.size())});
+      }
+      return values;
+    };
+    plan.inputs = whole(graph.inputs);
+    plan.outputs = whole(graph.outputs);
+    return plan;
+  };
+  const Ints pairs = {0, 2, 1, 3};
+  const auto write = [&](const Graph& graph, std::int64_t stage) {
+    PlanMetadata metadata;
+    metadata.version = AUTOPAR_VERSION;
+    metadata.stage = stage;
+    metadata.ranks = stage == 0 ? Ints{0, 1} : Ints{2, 3};
+    metadata.world_size = 4;
+    const auto written = write_plan(plan_of(graph), metadata,
+                                    folder / ("plan.stage" + std::to_string(stage) + ".onnx"));
+    INFO((written.ok() ? "" : written.error().message));
+    REQUIRE(written.ok());
+  };
+  write(Writer().add("AllReduce", {0, 1}, 2).add("Send", pairs, 2).graph, 0);
+  write(Writer().add("Recv", pairs, 2).add("AllReduce", {2, 3}, 2).graph, 1);
+  const std::string path = folder / "";
+  const auto files = read_programs(path);
+  INFO((files.ok() ? "" : files.error().message));
+  REQUIRE(files.ok());
+  REQUIRE(files->size() == 2);
+  CHECK((*files)[1].ranks == Ints{2, 3});
+  CHECK((*files)[1].world_size == 4);
+  CHECK(!(*files)[1].by_hand);
+  const auto alone = read_programs(folder / "plan.stage1.onnx");
+  REQUIRE(!alone.ok());
+  CHECK(alone.error().message.find("is the program of 2 of 4 ranks") != std::string::npos);
+  write(Writer().add("Recv", {2, 3}, 2).graph, 1);  // from a rank that does not send
+  const auto wrong = read_programs(path);
+  REQUIRE(!wrong.ok());
+  CHECK(wrong.error().message.find("rank 2") != std::string::npos);
 }

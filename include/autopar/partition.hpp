@@ -6,6 +6,7 @@
 // > simplify (dead code, equal slices of one constant shared).
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,17 @@ struct ProgramOnRanks {
 // messages are not played: all their ranks do the same, and so does the proof. Otherwise O(ranks *
 // collectives), runs of collectives over the same groups counting once.
 Status prove_order(const std::vector<ProgramOnRanks>& programs, std::int64_t world_size);
+
+// One rank's part in a call that ranks make together.
+struct Caller {
+  std::int64_t rank = 0;
+  std::size_t program = 0;  // index into the list
+  OpId op;
+};
+// The same, telling of every meeting in turn, each after those before it on any of its ranks.
+// Always plays all calls of all ranks.
+Status prove_order(const std::vector<ProgramOnRanks>& programs, std::int64_t world_size,
+                   const std::function<void(const std::vector<Caller>&)>& met);
 
 // Fills in what a program that was written by hand may leave out of its collectives: group_size of
 // messages, root, reduce_op, tag; axes counted from the end; `seq` in the order of the ops; inputs

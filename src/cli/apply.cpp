@@ -1,7 +1,10 @@
 // autopar apply and autopar price: a given strategy, complete or partial.
+#include <spdlog/spdlog.h>
+
 #include <iostream>
 
 #include "cli/outputs.hpp"
+#include "cli/show_program.hpp"
 
 namespace autopar::cli {
 
@@ -135,7 +138,26 @@ Result<int> run_apply(const PlanOptions& options, const CommonOptions& common) {
   return 0;
 }
 
+// A program with collectives is priced as it stands.
+Result<int> run_price_program(const PlanOptions& options, const CommonOptions& common) {
+  AUTOPAR_TRY(dims, parse_dims(common.dims));
+  AUTOPAR_TRY(files, read_programs(options.model, dims));
+  AUTOPAR_TRY(cluster_path, find_cluster(options.cluster));
+  AUTOPAR_TRY(cluster, read_cluster(cluster_path));
+  AUTOPAR_TRY(price, price_programs(files, cluster.cluster));
+  std::cout << (common.json ? price_json(files, price) : price_table(files, price));
+  for (const PlanFile& file : files) {
+    for (const std::string& warning : file.warnings) spdlog::warn("warning: {}", warning);
+  }
+  return 0;
+}
+
 Result<int> run_price(const PlanOptions& options, const CommonOptions& common) {
+  if (options.strategy_file.empty()) {
+    if (kind_of_file(options.model) != FileKind::kOther) return run_price_program(options, common);
+    return usage_error("--strategy is required, since " + options.model +
+                       " is a model; only a program with collectives has a price without it");
+  }
   AUTOPAR_TRY(applied, apply(options, common));
   const Graph& graph = applied->request->graph;
   const SearchOutcome& outcome = applied->outcome;
@@ -145,21 +167,22 @@ Result<int> run_price(const PlanOptions& options, const CommonOptions& common) {
   return 0;
 }
 
-void add_strategy_options(CLI::App& app, PlanOptions& options) {
+CLI::Option* add_strategy_options(CLI::App& app, PlanOptions& options) {
   add_model_options(app, options);
   add_layout_options(app, options);
   add_solve_options(app, options);
-  app.add_option("--strategy", options.strategy_file, "strategy file, complete or partial")
-      ->required();
+  CLI::Option* strategy =
+      app.add_option("--strategy", options.strategy_file, "strategy file, complete or partial");
   app.add_option("--fill", options.fill,
                  "what ops get that the file does not name: data_parallel, replicate, search");
+  return strategy;
 }
 
 }  // namespace
 
 Run add_apply(CLI::App& app, const CommonOptions& common) {
   auto options = std::make_shared<PlanOptions>();
-  add_strategy_options(app, *options);
+  add_strategy_options(app, *options)->required();
   add_export_options(app, *options);
   add_weights_option(app, *options);
   return [options, &common] { return run_apply(*options, common); };
@@ -167,7 +190,8 @@ Run add_apply(CLI::App& app, const CommonOptions& common) {
 
 Run add_price(CLI::App& app, const CommonOptions& common) {
   auto options = std::make_shared<PlanOptions>();
-  add_strategy_options(app, *options);
+  add_strategy_options(app, *options)
+      ->description("strategy file, complete or partial; not for a program with collectives");
   return [options, &common] { return run_price(*options, common); };
 }
 

@@ -8,6 +8,8 @@
 #include <set>
 #include <thread>
 
+#include "autopar/partition.hpp"
+
 namespace autopar::cli {
 
 namespace fs = std::filesystem;
@@ -170,6 +172,23 @@ Result<std::string> find_cluster(const std::string& name) {
   return input_error(name + ": no such file, and no ready-made cluster of that name" + known);
 }
 
+namespace {
+
+// What somebody has distributed already is not distributed anew.
+Status check_is_model(const ImportedModel& model) {
+  for (const Op& op : model.graph.ops) {
+    if (op.domain != "ai.autopar") continue;
+    return input_error(model.path + ": is already a program for " +
+                       std::to_string(listed_ranks(model.graph)) + " ranks, since op '" + op.name +
+                       "' is " + op.domain + "::" + op.type +
+                       "; `autopar show`, `run` and `price` without --strategy take it as it is, "
+                       "search and apply need the model without collectives");
+  }
+  return Ok{};
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
                                             const CommonOptions& common) {
   if (options.weights == "sharded" && !options.dialects.empty()) {
@@ -184,6 +203,7 @@ Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
   AUTOPAR_TRY(model, import_model(options.model, import_options));
   inputs->model = std::move(model);
   inputs->warnings = inputs->model.warnings;
+  AUTOPAR_RETURN_IF_ERROR(check_is_model(inputs->model));
   AUTOPAR_TRY(cluster_path, find_cluster(options.cluster));
   AUTOPAR_TRY(cluster, read_cluster(cluster_path));
   inputs->cluster = std::move(cluster.cluster);

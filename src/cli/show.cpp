@@ -82,10 +82,14 @@ Result<int> show_programs(const std::string& path, FileKind kind, const ShowOpti
     AUTOPAR_TRY(programs, read_programs(path, dims));
     files = std::move(programs);
   }
+  if (common.json) {
+    AUTOPAR_TRY(text, show_programs_json(files));
+    std::cout << text;
+    return 0;
+  }
   for (std::size_t f = 0; f < files.size(); ++f) {
-    AUTOPAR_TRY(text, common.json ? show_plan_json(files[f]) : show_program(files[f], options.ops));
-    std::cout << (f > 0 && !common.json ? "\n" : "") << text;
-    if (common.json) continue;
+    AUTOPAR_TRY(text, show_program(files[f], options.ops));
+    std::cout << (f > 0 ? "\n" : "") << text;
     for (const std::string& warning : files[f].warnings) spdlog::warn("warning: {}", warning);
   }
   return 0;
@@ -93,6 +97,9 @@ Result<int> show_programs(const std::string& path, FileKind kind, const ShowOpti
 
 Result<int> show(const ShowOptions& options, const CommonOptions& common) {
   AUTOPAR_TRY(path, find_cluster(options.file));
+  if (std::filesystem::is_directory(path)) {
+    return show_programs(path, FileKind::kPlan, options, common);
+  }
   AUTOPAR_TRY(bytes, read_json(path));
   const std::string format = format_of(bytes);
   if (format == "autopar-cluster") {

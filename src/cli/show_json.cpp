@@ -54,7 +54,9 @@ std::string show_model_json(const ImportedModel& model, bool all_ops) {
   return j.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-Result<std::string> show_plan_json(const PlanFile& file) {
+namespace {
+
+Result<Json> plan_json(const PlanFile& file) {
   const Plan& plan = file.plan;
   Json j = {{"format", "autopar-plan-summary"},
             {"version", 1},
@@ -100,7 +102,19 @@ Result<std::string> show_plan_json(const PlanFile& file) {
     if (axes.empty()) j["collectives"].back()["groups"] = c.groups.values();
   }
   if (!file.warnings.empty()) j["warnings"] = file.warnings;
-  return j.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return j;
+}
+
+}  // namespace
+
+Result<std::string> show_programs_json(const std::vector<PlanFile>& files) {
+  Json all = Json::array();
+  for (const PlanFile& file : files) {
+    AUTOPAR_TRY(j, plan_json(file));
+    all.push_back(std::move(j));
+  }
+  const Json& document = all.size() == 1 ? all[0] : all;
+  return document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace autopar::cli

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "autopar/export.hpp"
 #include "autopar/import.hpp"
@@ -10,7 +11,8 @@ namespace autopar::cli {
 
 // {"format": "autopar-model-summary", ...}: boundary, op types, FLOPs; `all_ops`: every op too.
 std::string show_model_json(const ImportedModel& model, bool all_ops);
-// {"format": "autopar-plan-summary", ...}: mesh, boundary, collectives in order.
-Result<std::string> show_plan_json(const PlanFile& file);
+// {"format": "autopar-plan-summary", ...}: mesh, boundary, collectives in order. Of several
+// programs a list of such.
+Result<std::string> show_programs_json(const std::vector<PlanFile>& files);
 
 }  // namespace autopar::cli

@@ -13,10 +13,14 @@ namespace {
 // first: one order of play stands for all.
 class Play {
  public:
-  Play(std::vector<Calls> programs, std::int64_t world_size)
-      : programs_(std::move(programs)), ranks_(static_cast<std::size_t>(world_size)) {
+  using Met = std::function<void(const std::vector<Caller>&)>;
+
+  Play(std::vector<Calls> programs, std::int64_t world_size, Met met)
+      : programs_(std::move(programs)),
+        ranks_(static_cast<std::size_t>(world_size)),
+        met_(std::move(met)) {
     for (std::size_t p = 0; p < programs_.size(); ++p) {
-      drop_repeats(programs_[p].collectives);
+      if (!met_) drop_repeats(programs_[p].collectives);
       for (std::int64_t rank : programs_[p].program->ranks) state(rank).program = p;
       places_.push_back(places_of(programs_[p]));
     }
@@ -148,8 +152,20 @@ class Play {
     }
     if (group.waiting < group.ranks.size()) return Ok{};
     group.waiting = 0;
+    tell(group.ranks);
     for (std::int64_t member : group.ranks) go_on(member);
     return Ok{};
+  }
+
+  void tell(const std::vector<std::int64_t>& ranks) const {
+    if (!met_) return;
+    std::vector<Caller> callers;
+    for (std::int64_t rank : ranks) {
+      const std::size_t p = state(rank).program;
+      const Op* first = programs_[p].program->program->ops.data();
+      callers.push_back({rank, p, OpId(next(rank).op - first)});
+    }
+    met_(callers);
   }
 
   Status check_alike(std::int64_t came, const Group& group) const {
@@ -179,6 +195,7 @@ class Play {
       return input_error("rank " + std::to_string(receiver) + " issues " + to_text(next(receiver)) +
                          " with " + difference);
     }
+    tell({sender, receiver});
     go_on(receiver);
     go_on(sender);
     return Ok{};
@@ -250,6 +267,7 @@ class Play {
   std::map<std::vector<std::int64_t>, std::int32_t> shared_groups_;
   std::vector<Rank> ranks_;
   std::vector<std::int64_t> ready_;
+  Met met_;
 };
 
 }  // namespace
@@ -284,6 +302,11 @@ Status check_ranks(const std::vector<ProgramOnRanks>& programs, std::int64_t wor
 }
 
 Status prove_order(const std::vector<ProgramOnRanks>& programs, std::int64_t world_size) {
+  return prove_order(programs, world_size, {});
+}
+
+Status prove_order(const std::vector<ProgramOnRanks>& programs, std::int64_t world_size,
+                   const std::function<void(const std::vector<Caller>&)>& met) {
   AUTOPAR_RETURN_IF_ERROR(check_ranks(programs, world_size, true));
   std::vector<Calls> calls;
   bool alike = true;  // the ranks of a program, and no program has to do with another
@@ -292,8 +315,8 @@ Status prove_order(const std::vector<ProgramOnRanks>& programs, std::int64_t wor
     for (const CollectiveOfProgram& c : found.collectives) alike &= !c.spans;
     calls.push_back(std::move(found));
   }
-  if (alike) return Ok{};
-  return Play(std::move(calls), world_size).run();
+  if (alike && !met) return Ok{};
+  return Play(std::move(calls), world_size, met).run();
 }
 
 }  // namespace autopar
