@@ -60,6 +60,13 @@ class Communicator {
   virtual void abort(const std::string& reason) = 0;
 };
 
+// A tensor in memory of somebody else.
+struct WeightView {
+  DType dtype = DType::kFloat32;
+  Shape shape;
+  const void* data = nullptr;
+};
+
 // One SPMD program and the ranks that run it: all ranks of the world, or those of a pipeline stage.
 struct RunProgram {
   std::string path;  // plan.onnx
@@ -76,6 +83,9 @@ struct RunProgram {
   // Initializers of the program, held once for all ranks: those of two dimensions and more that are
   // here. The others each rank loads for itself.
   std::map<std::string, Tensor> weights = {};
+  // The same of initializers that are elsewhere in memory, such as in mapped files.
+  std::map<std::string, WeightView> weight_views = {};
+  std::vector<std::shared_ptr<const void>> weight_owners = {};
 };
 
 struct RunRequest {

@@ -224,6 +224,14 @@ Result<RunProgram> program_of(PlanFile& file, TemporaryFiles& temporaries) {
       program.rank_paths.push_back(rank_plan_path(file, file.path, rank));
     }
   }
+  // Of external data that all ranks read: one mapping for all sessions of this process.
+  if (program.rank_paths.empty() && !file.by_hand) {
+    AUTOPAR_TRY(mapped, map_weights(file, file.path, 0));
+    for (const auto& [name, tensor] : mapped.initializers) {
+      program.weight_views[name] = {tensor.dtype, tensor.shape, tensor.data};
+    }
+    program.weight_owners = std::move(mapped.files);
+  }
   program.weights = take_weights(file.plan.program);
   return program;
 }

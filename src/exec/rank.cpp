@@ -79,11 +79,15 @@ void KeptOutputs::add(const BoundaryValue& output, const Mesh& mesh, std::int64_
 
 namespace {
 
-SharedWeights share_weights(const std::map<std::string, Tensor>& weights) {
+SharedWeights share_weights(const RunProgram& program) {
   SharedWeights shared;
-  for (const auto& [name, tensor] : weights) {
+  for (const auto& [name, tensor] : program.weights) {
     if (tensor.shape.size() < 2) continue;
     shared.emplace_back(name, view_of(tensor.dtype, tensor.shape, tensor.bytes.data()));
+  }
+  for (const auto& [name, view] : program.weight_views) {
+    if (view.shape.size() < 2) continue;
+    shared.emplace_back(name, view_of(view.dtype, view.shape, view.data));
   }
   return shared;
 }
@@ -105,7 +109,7 @@ Status open_session(Rank& rank, Ort::Env& environment, const RunRequest& request
     if (on_gpu) rank.collectives.use_gpu();
     rank.collectives.add_to(options);
     // A GPU needs its own copy of the weights, which the session makes from the file.
-    if (!on_gpu) rank.weights = share_weights(rank.place.program->weights);
+    if (!on_gpu) rank.weights = share_weights(*rank.place.program);
     for (const auto& [name, value] : rank.weights) options.AddInitializer(name.c_str(), value);
     if (!traces.path().empty()) {
       options.EnableProfiling((traces.path() + "/rank" + number).c_str());
