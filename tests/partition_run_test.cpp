@@ -111,6 +111,22 @@ TEST_CASE("random strategies compute what the model computes", "[partition]") {
   run_random_plans(subject, 12);
 }
 
+TEST_CASE("random strategies of tensors without elements", "[partition]") {
+  GraphBuilder b;
+  const ValueId x = b.input("x", {16, 24});
+  const ValueId none = b.weight("none", {16, 0});
+  const ValueId less = b.weight("less", {0, 48});
+  const ValueId joined = b.op("Concat", {x, none}, {16, 24}, {{"axis", std::int64_t{1}}}, "joined");
+  const ValueId y = b.op("MatMul", {joined, b.weight("w", {24, 48})}, {16, 48}, {}, "fc");
+  const ValueId zeros = b.op("MatMul", {none, less}, {16, 48}, {}, "nothing");
+  b.graph.outputs = {b.op("Add", {y, zeros}, {16, 48}, {}, "sum"), none};
+  b.graph.name = "empty";
+  const Folder folder;
+  const Subject subject{folder / "model.onnx", b.graph};
+  REQUIRE(write_graph_onnx(subject.graph, subject.path).ok());
+  run_random_plans(subject, 8);
+}
+
 TEST_CASE("random strategies of real models compute what the models compute", "[partition]") {
   const char* shared = std::getenv("AUTOPAR_SHARED");
   const std::string models = std::string(shared == nullptr ? "" : shared) + "/data/models/";

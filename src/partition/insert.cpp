@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -160,12 +161,16 @@ ValueId Inserter::viewed(ValueId from, const Shape& shape, const std::string& st
                                             .shape = shape,
                                             .producer = {},
                                             .data = {}});
+  std::map<std::string, Attribute> attributes;
+  // Else an extent of 0 would stand for the input's.
+  const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
+  if (empty && program().opset >= 14) attributes["allowzero"] = std::int64_t{1};
   program().add_op({.name = draft_.op_names.unique(stem + "/Reshape"),
                     .type = "Reshape",
                     .domain = "",
                     .inputs = {from, target},
                     .outputs = {view},
-                    .attributes = {},
+                    .attributes = attributes,
                     .origin_name = "",
                     .origin_type = ""});
   return view;
