@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "autopar/support.hpp"
+#include "exec/process/sockets.hpp"
 
 namespace autopar {
 
@@ -35,25 +36,6 @@ class ControlChannel {
     int port = 0;
     std::string cookie;  // a secret that every connection begins with
   };
-  // Rank 0's socket, before the others know of it.
-  class Listener {
-   public:
-    // Port 0: any. Errors: kRuntime with the system's reason.
-    static Result<Listener> open(int port, bool only_this_machine);
-    Listener(Listener&& other) noexcept;
-    Listener& operator=(Listener&& other) noexcept;
-    ~Listener();
-    int port() const { return port_; }
-    int descriptor() const { return descriptor_; }
-
-   private:
-    Listener(int descriptor, int port) : descriptor_(descriptor), port_(port) {}
-    int descriptor_ = -1;
-    int port_ = 0;
-  };
-  // The addresses at which this machine can be reached, best first.
-  static std::vector<std::string> own_addresses(bool only_this_machine);
-
   // Rank 0 waits for all others. Errors (kRuntime): not all came, or rank 0 could not be reached,
   // within `timeout`; the ranks that are missing are named.
   static Result<std::unique_ptr<ControlChannel>> accept(Listener listener, int size,
@@ -77,7 +59,8 @@ class ControlChannel {
   bool failed() const { return failed_; }
   // Tells all ranks, unless a failure is known already.
   void report(const Error& own);
-  // What to do at once when a failure becomes known; called by the watching thread.
+  // What to do at once when a failure becomes known: in the watching thread, or here where one is
+  // known already.
   void on_failure(std::function<void()> action);
   // Before a process is ended from the watching thread, e.g. to remove temporary files.
   void on_sudden_end(std::function<void()> action);

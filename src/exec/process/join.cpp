@@ -65,16 +65,15 @@ Result<std::unique_ptr<ControlChannel>> connect_by_mpi(const AutoparMpiTable& mp
                                                        Seconds timeout) {
   char error[AUTOPAR_MPI_ERROR_BYTES] = "";
   std::string buffer(kAddressBytes, '\0');
-  std::optional<ControlChannel::Listener> listener;
+  std::optional<Listener> listener;
   std::string problem;  // all ranks learn of it, so that none waits
   std::string cookie;
   if (rank == 0) {
-    auto opened = ControlChannel::Listener::open(0, one_machine);
+    auto opened = Listener::open(0, one_machine);
     if (opened) {
       listener.emplace(std::move(*opened));
       cookie = random_cookie();
-      const std::string bytes =
-          to_bytes({ControlChannel::own_addresses(one_machine), listener->port(), cookie});
+      const std::string bytes = to_bytes({own_addresses(one_machine), listener->port(), cookie});
       AUTOPAR_CHECK(bytes.size() <= buffer.size(), "too many network addresses");
       std::memcpy(buffer.data(), bytes.data(), bytes.size());
     } else {
@@ -167,7 +166,7 @@ Result<Joined> join_control_at_address(const Launch& launch, Seconds timeout) {
   const char* job = std::getenv("TORCHELASTIC_RUN_ID");
   const std::string cookie = std::string("autopar ") + (job != nullptr ? job : "");
   if (launch.rank == 0) {
-    AUTOPAR_TRY(listener, ControlChannel::Listener::open(launch.port, false));
+    AUTOPAR_TRY(listener, Listener::open(launch.port, false));
     AUTOPAR_TRY(control, ControlChannel::accept(std::move(listener), launch.size, cookie, timeout));
     joined.control = std::move(control);
     return joined;

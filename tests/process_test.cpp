@@ -1,0 +1,210 @@
+// What joins the processes of a run: the launchers' variables, and the control channel, here
+// between threads. How processes end is what mpi_run_test.py shows.
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "exec/process/control.hpp"
+#include "exec/process/launch.hpp"
+
+using namespace autopar;
+
+namespace {
+
+// These variables and no other launcher's, until the end of the scope.
+class Environment {
+ public:
+  explicit Environment(const std::map<std::string, std::string>& variables) {
+    for (const char* name : kNames) {
+      if (const char* value = std::getenv(name)) before_[name] = value;
+      unsetenv(name);
+    }
+    for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
+  }
+  ~Environment() {
+    for (const char* name : kNames) unsetenv(name);
+    for (const auto& [name, value] : before_) setenv(name.c_str(), value.c_str(), 1);
+  }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  static constexpr const char* kNames[] = {"RANK",
+                                           "WORLD_SIZE",
+                                           "LOCAL_RANK",
+                                           "LOCAL_WORLD_SIZE",
+                                           "MASTER_ADDR",
+                                           "MASTER_PORT",
+                                           "AUTOPAR_PORT",
+                                           "TORCHELASTIC_USE_AGENT_STORE",
+                                           "OMPI_COMM_WORLD_RANK",
+                                           "OMPI_COMM_WORLD_SIZE",
+                                           "OMPI_COMM_WORLD_LOCAL_RANK",
+                                           "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                           "PMI_RANK",
+                                           "PMI_SIZE",
+                                           "MPI_LOCALRANKID",
+                                           "MPI_LOCALNRANKS",
+                                           "SLURM_PROCID",
+                                           "SLURM_NTASKS",
+                                           "SLURM_LOCALID"};
+  std::map<std::string, std::string> before_;
+};
+
+// Runs `body(channel)` on all ranks, each in a thread.
+void on_ranks(int size, const std::function<void(ControlChannel&)>& body) {
+  Listener listener = Listener::open(0, true).value();
+  const ControlChannel::Address address{own_addresses(true), listener.port(), "secret"};
+  std::vector<std::thread> threads;
+  for (int rank = 1; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      auto channel = ControlChannel::connect(address, rank, size, 20);
+      if (channel) body(**channel);
+    });
+  }
+  auto first = ControlChannel::accept(std::move(listener), size, "secret", 20);
+  if (first) body(**first);
+  for (std::thread& thread : threads) thread.join();
+  REQUIRE(first.ok());
+}
+
+}  // namespace
+
+TEST_CASE("the launchers' variables", "[process]") {
+  {
+    const Environment none({});
+    CHECK(!launch_of_environment().value());
+  }
+  {
+    const Environment torch({{"RANK", "5"},
+                             {"WORLD_SIZE", "8"},
+                             {"LOCAL_RANK", "1"},
+                             {"LOCAL_WORLD_SIZE", "4"},
+                             {"MASTER_ADDR", "node0"},
+                             {"MASTER_PORT", "29500"},
+                             {"OMPI_COMM_WORLD_RANK", "0"},
+                             {"OMPI_COMM_WORLD_SIZE", "1"}});
+    const Launch launch = *launch_of_environment().value();
+    CHECK(launch.launcher == "torchrun");
+    CHECK(launch.rank == 5);
+    CHECK(launch.size == 8);
+    CHECK(launch.local_rank == 1);
+    CHECK(launch.local_size == 4);
+    CHECK(launch.address == "node0");
+    CHECK(launch.port == 29500);
+  }
+  {
+    // torchrun's own store listens at the master's port.
+    const Environment store({{"RANK", "0"},
+                             {"WORLD_SIZE", "2"},
+                             {"MASTER_PORT", "29500"},
+                             {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+    CHECK(launch_of_environment().value()->port == 29501);
+  }
+  {
+    const Environment chosen(
+        {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "29500"}, {"AUTOPAR_PORT", "7000"}});
+    CHECK(launch_of_environment().value()->port == 7000);
+  }
+  {
+    const Environment open_mpi({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}});
+    CHECK(launch_of_environment().value()->launcher == "Open MPI");
+  }
+  {
+    const Environment slurm({{"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "1"}});
+    const Launch launch = *launch_of_environment().value();
+    CHECK(launch.launcher == "Slurm");
+    CHECK(launch.rank == 3);
+    CHECK(launch.local_size == 0);
+  }
+  for (const char* rank : {"x", "-1", "2", "1 ", "99999999999"}) {
+    const Environment wrong({{"RANK", rank}, {"WORLD_SIZE", "2"}});
+    const auto launch = launch_of_environment();
+    CAPTURE(rank);
+    REQUIRE(!launch);
+    CHECK(launch.error().code == ErrorCode::kUsage);
+    CHECK(launch.error().message.find("RANK") != std::string::npos);
+  }
+}
+
+TEST_CASE("the control channel carries texts of any length, in order", "[process]") {
+  constexpr int kRanks = 4;
+  const std::string longest(3'000'000, 'y');
+  std::vector<std::string> got(kRanks);
+  std::vector<int> left(kRanks, 0);
+  on_ranks(kRanks, [&](ControlChannel& channel) {
+    const auto rank = static_cast<std::size_t>(channel.rank());
+    for (const std::string& text : {std::string("a"), std::string(), longest}) {
+      const auto sent = channel.broadcast(channel.rank() == 0 ? text : "");
+      got[rank] += sent ? std::to_string(sent->size()) + " " : "failed ";
+    }
+    for (int round = 0; round < 3; ++round) {
+      const auto all = channel.gather(std::string(rank + 1, 'g'));
+      if (!all) got[rank] += "failed ";
+      for (std::size_t r = 0; all && r < all->size(); ++r) {
+        if ((*all)[r] != std::string(r + 1, 'g')) got[rank] += "wrong ";
+      }
+      if (all && all->size() != (rank == 0 ? kRanks : 0u)) got[rank] += "size ";
+    }
+    if (!channel.barrier()) got[rank] += "failed ";
+    left[rank] = channel.leave([](const Error&) {}).ok() ? 1 : 2;
+  });
+  for (const std::string& text : got) CHECK(text == "1 0 3000000 ");
+  CHECK(left == std::vector<int>(kRanks, 1));
+}
+
+TEST_CASE("a failure of one rank is the failure of all", "[process]") {
+  for (int failing : {0, 2}) {
+    constexpr int kRanks = 3;
+    std::vector<std::string> errors(kRanks);
+    std::vector<int> actions(kRanks, 0);
+    std::string said;
+    on_ranks(kRanks, [&](ControlChannel& channel) {
+      const auto rank = static_cast<std::size_t>(channel.rank());
+      channel.on_failure([&actions, rank] { ++actions[rank]; });
+      if (channel.rank() == failing) {
+        channel.report({ErrorCode::kRuntime, "rank " + std::to_string(failing) + " broke"});
+      } else {
+        // Waits for what does not come.
+        const Status waited = channel.barrier();
+        errors[rank] = waited ? "" : waited.error().message;
+      }
+      const Status left = channel.leave([&](const Error& error) { said += error.message; });
+      CHECK(!left.ok());
+    });
+    const std::string expected = "rank " + std::to_string(failing) + " broke";
+    CAPTURE(failing);
+    CHECK(said == expected);  // by rank 0, once
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const auto r = static_cast<std::size_t>(rank);
+      if (rank != failing) CHECK(errors[r] == expected);
+      CHECK(actions[r] == (rank == failing && rank != 0 ? 0 : 1));
+    }
+  }
+}
+
+TEST_CASE("ranks that do not come are named; strangers are not let in", "[process]") {
+  Listener listener = Listener::open(0, true).value();
+  const int port = listener.port();
+  std::vector<std::thread> threads;
+  const auto come = [&](int rank, const std::string& cookie) {
+    threads.emplace_back([&, rank, cookie] {
+      const auto channel = ControlChannel::connect({{"127.0.0.1"}, port, cookie}, rank, 4, 5);
+      static_cast<void>(channel);
+    });
+    threads.back().join();  // before the others
+    threads.pop_back();
+  };
+  come(3, "another");
+  const auto channel = ControlChannel::accept(std::move(listener), 4, "secret", 0.3);
+  REQUIRE(!channel);
+  CHECK(channel.error().code == ErrorCode::kRuntime);
+  CHECK(channel.error().message.find("ranks 1, 2, 3 of 4") != std::string::npos);
+
+  const auto unreachable = ControlChannel::connect({{"127.0.0.1"}, port, ""}, 1, 2, 0.2);
+  REQUIRE(!unreachable);
+  CHECK(unreachable.error().message.find("rank 1 cannot reach rank 0") != std::string::npos);
+}
