@@ -1,4 +1,5 @@
-// Reshards: executed on data for all pairs of specs of small tensors, and their prices.
+// Reshards: executed on data for all pairs of specs of small tensors, and their prices. In one file
+// because both go through the same enumeration of specs and meshes.
 #include "autopar/comm.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Plans written by hand, run on ranks that are threads and compared with the unsharded model.
+// Plans written by hand, run on ranks that are threads and compared with the unsharded model. In
+// one file because every case is made and checked by the same few functions.
 #include <onnx/defs/parser.h>
 #include <onnx/onnx_pb.h>
 #include <unistd.h>

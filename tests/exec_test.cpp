@@ -1,4 +1,5 @@
-// The parts of exec that need no ONNX Runtime: what collectives compute, how threads meet.
+// The parts of exec that need no ONNX Runtime: what collectives compute, how threads meet. In one
+// file because all are held to one plain implementation of the collectives.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>

@@ -1,6 +1,7 @@
 // MindSpore's cost model: the plans and totals of its own tests (facts of its public sources, M10 =
 // r1.0, M20 = 2.0.0a0, M27 = 2.7.0; every second case of the project's tables T-DP and T-SP; totals
 // are those of an independent re-computation), its strategies and its redistribution lists.
+// One file, since it is mostly tables of facts beside the functions that read them.
 #include "autopar/mindspore.hpp"
 
 #include <algorithm>

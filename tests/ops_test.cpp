@@ -1,5 +1,5 @@
 // Rules and their text, assignments, specs, work, local forms. That the rules are right is what
-// rule_oracle_test.py shows.
+// rule_oracle_test.py shows. In one file because its cases are rows of tables over the same rules.
 #include "autopar/ops.hpp"
 
 #include <catch2/catch.hpp>

@@ -1,4 +1,5 @@
 // The order proof: against a plain simulation of all orders of play, and on damaged programs.
+// One file, since the proof and the simulation that it is held to share the worlds that they play.
 #include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>

@@ -1,5 +1,6 @@
 // The stand-in for NCCL: a rank's end. Calls are checked here as far as one rank can tell, put on
 // the stream, and brought to the referee when the stream comes to them.
+// One file, since it is one entry of the library after the other.
 #include <nccl.h>
 #include <sys/un.h>
 
