@@ -26,6 +26,8 @@ def rank_of_environment():
 
 def slice_of(whole, layout, rank):
     """What `rank` holds of a whole array: rank is row-major in the device matrix, -1 in the tensor map is no axis."""
+    if not layout["tensor_map"]:
+        return whole
     matrix = layout["device_matrix"]
     place = np.unravel_index(rank, matrix)
     for dimension, entry in enumerate(layout["tensor_map"]):

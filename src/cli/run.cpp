@@ -161,6 +161,7 @@ std::string json_of(const RunReport& report, const Job& job) {
                             {"max_absolute_error", o.max_absolute_error},
                             {"max_relative_error", o.max_relative_error},
                             {"nan_elements", o.nan_elements},
+                            {"against", o.against},
                             {"matches", o.matches},
                             {"problem", o.problem}});
   }
@@ -306,7 +307,15 @@ Result<int> print(const RunReport& report, const Job& job, const RunOptions& opt
         write_file_atomically(options.profile, timeline_json(report, ranks_are)));
   }
   std::cout << (common.json ? json_of(report, job) : table_of(report, job));
-  if (!common.json) std::cout << (report.passed ? "PASSED" : "FAILED") << "\n";
+  const bool compared =
+      std::any_of(report.outputs.begin(), report.outputs.end(),
+                  [](const OutputComparison& output) { return !output.against.empty(); });
+  if (!common.json) {
+    std::cout << (!report.passed ? "FAILED"
+                  : compared     ? "PASSED"
+                                 : "PASSED (nothing compared)")
+              << "\n";
+  }
   std::cout.flush();
   return report.passed ? 0 : static_cast<int>(ErrorCode::kComparison);
 }

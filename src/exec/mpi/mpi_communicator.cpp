@@ -18,6 +18,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kMessageTag = 1;  // messages between two ranks meet in their order
 constexpr int kSpins = 2000;    // polls before sleeping between them
+constexpr auto kOnItsWay = std::chrono::seconds(2);
 constexpr auto kSleep = std::chrono::microseconds(50);
 
 std::size_t element_size(const CollectiveCall& call) {
@@ -117,6 +118,7 @@ Status MpiCommunicator::wait(AutoparMpiRequest* request, const CollectiveCall& c
   };
   if (request == nullptr) return failed(error_);
   const Clock::time_point begin = Clock::now();
+  std::optional<Clock::time_point> left;  // when a rank of the group was found to have left
   const int spins = surroundings_.oversubscribed ? 0 : kSpins;
   for (int polls = 0;; ++polls) {
     const int state = mpi_.test(request, error_);
@@ -125,6 +127,13 @@ Status MpiCommunicator::wait(AutoparMpiRequest* request, const CollectiveCall& c
     if (polls < spins) continue;
     if (surroundings_.failed()) return *surroundings_.failure();
     const std::chrono::duration<double> waited = Clock::now() - begin;
+    if (const std::int64_t gone = surroundings_.left_of(call.group); gone >= 0 && gone != rank_) {
+      // What it has sent before may still be on its way.
+      if (!left) left = Clock::now();
+      if (Clock::now() - *left > kOnItsWay) {
+        return failed("rank " + std::to_string(gone) + " has left the run");
+      }
+    }
     if (waited.count() > surroundings_.timeout) {
       std::ostringstream why;
       why << "nothing has happened for " << surroundings_.timeout

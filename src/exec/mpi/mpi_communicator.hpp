@@ -17,6 +17,8 @@ namespace autopar {
 struct Surroundings {
   std::function<bool()> failed;                   // any rank has; cheap
   std::function<std::optional<Error>()> failure;  // the first one, once failed() says so
+  // The first of some ranks that has left the run; -1: none.
+  std::function<std::int64_t(const std::vector<std::int64_t>&)> left_of;
   std::function<void(const std::string&)> abort;  // tells the others
   Seconds timeout = 60;                           // that a collective may wait
   bool oversubscribed = false;                    // more ranks than cores: wait by sleeping

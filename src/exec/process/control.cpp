@@ -210,9 +210,16 @@ bool ControlChannel::read_frame(std::size_t index) {
       return true;
     }
     case Frame::kBye: {
+      if (rank_ == 0) tell_left(static_cast<int>(index));
       const std::lock_guard lock(mutex_);
       peer.bye = true;
       changed_.notify_all();
+      return true;
+    }
+    case Frame::kLeft: {
+      const std::lock_guard lock(mutex_);
+      left_.insert(WireReader(payload).number<std::int32_t>());
+      some_left_ = true;
       return true;
     }
     case Frame::kHello:
@@ -229,6 +236,30 @@ void ControlChannel::tell_all(const Error& failure) {
   for (const auto& peer : peers_) {
     if (peer->descriptor >= 0) send(*peer, Frame::kFailure, bytes);
   }
+}
+
+// Whoever waits for a rank that has left would wait for ever.
+void ControlChannel::tell_left(int rank) {
+  WireWriter payload;
+  payload.put<std::int32_t>(rank);
+  const std::string bytes = payload.take();
+  for (std::size_t p = 0; p < peers_.size(); ++p) {
+    if (peers_[p]->descriptor >= 0 && static_cast<int>(p) != rank) {
+      send(*peers_[p], Frame::kLeft, bytes);
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  left_.insert(rank);
+  some_left_ = true;
+}
+
+std::int64_t ControlChannel::left_of(const std::vector<std::int64_t>& ranks) const {
+  if (!some_left_) return -1;
+  const std::lock_guard lock(mutex_);
+  for (std::int64_t rank : ranks) {
+    if (left_.count(rank) != 0) return rank;
+  }
+  return -1;
 }
 
 void ControlChannel::take_failure(const Error& failure) {
@@ -349,6 +380,7 @@ bool ControlChannel::all_gone() const {
 }
 
 Status ControlChannel::leave(const std::function<void(const Error&)>& say) {
+  if (rank_ == 0) tell_left(0);
   std::unique_lock lock(mutex_);
   leaving_ = true;
   if (rank_ != 0) {

@@ -17,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -57,6 +58,8 @@ class ControlChannel {
   // The first failure that this rank knows of, in words that name the rank.
   std::optional<Error> failure() const;
   bool failed() const { return failed_; }
+  // The first of these ranks that has come to leave(); none: -1. Cheap where nobody has.
+  std::int64_t left_of(const std::vector<std::int64_t>& ranks) const;
   // Tells all ranks, unless a failure is known already.
   void report(const Error& own);
   // What to do at once when a failure becomes known: in the watching thread, or here where one is
@@ -70,7 +73,7 @@ class ControlChannel {
   Status leave(const std::function<void(const Error&)>& say);
 
  private:
-  enum class Frame : std::uint8_t { kHello, kData, kFailure, kBye };
+  enum class Frame : std::uint8_t { kHello, kData, kFailure, kBye, kLeft };
   struct Peer {
     int descriptor = -1;
     std::string name;  // "rank 3 (process 17 on host)"
@@ -84,6 +87,7 @@ class ControlChannel {
   void watch();
   bool read_frame(std::size_t peer);  // false: the connection has ended
   void tell_all(const Error& failure);
+  void tell_left(int rank);
   void take_failure(const Error& failure);
   [[noreturn]] void end_process(const Error& why);
   void send(Peer& peer, Frame frame, std::string_view payload);
@@ -100,6 +104,8 @@ class ControlChannel {
   std::condition_variable changed_;
   std::optional<Error> failure_;
   std::atomic<bool> failed_ = false;
+  std::atomic<bool> some_left_ = false;
+  std::set<std::int64_t> left_;
   bool leaving_ = false;
   std::function<void()> on_failure_;
   std::function<void()> on_sudden_end_;

@@ -143,6 +143,9 @@ Result<Joined> join_mpi(Seconds timeout) {
   Surroundings surroundings;
   surroundings.failed = [control] { return control->failed(); };
   surroundings.failure = [control] { return control->failure(); };
+  surroundings.left_of = [control](const std::vector<std::int64_t>& ranks) {
+    return control->left_of(ranks);
+  };
   surroundings.abort = [control](const std::string& reason) {
     control->report(runtime_error(reason));
   };

@@ -159,6 +159,8 @@ Result<PlanFile> plan_of_model(LeanModel& lean, const std::string& path) {
     static_cast<void>(present);
   }
   AUTOPAR_RETURN_IF_ERROR(check_opset(lean.proto, path));
+  // Shapes of local ops too: what does not fit would fail in the middle of a run.
+  AUTOPAR_RETURN_IF_ERROR(check_onnx(lean.proto, path));
   file.metadata.version = version;
   const auto text = [&](const char* key) {
     const auto found = properties.find(key);

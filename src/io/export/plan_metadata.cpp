@@ -40,6 +40,27 @@ Result<Mesh> mesh_of_json(const Json& json, std::vector<std::string>& tier_names
   return mesh;
 }
 
+// Others read the layout from tensor_map: it must say what the spec says, where it is there.
+Status check_tensor_map(const Json& entry, const Spec& spec, const Mesh& mesh) {
+  AUTOPAR_TRY(given, entry.find("tensor_map"));
+  if (!given) return Ok{};
+  AUTOPAR_TRY(items, given->items());
+  const auto expected = tensor_map(spec, mesh);
+  bool same = items.size() == expected.size();
+  for (std::size_t d = 0; same && d < items.size(); ++d) {
+    std::vector<std::int64_t> axes;
+    if (const auto list = items[d].integers()) {
+      axes = *list;
+    } else {
+      AUTOPAR_TRY(axis, items[d].integer());
+      if (axis != -1) axes.push_back(axis);
+    }
+    same = std::equal(axes.begin(), axes.end(), expected[d].begin(), expected[d].end());
+  }
+  return same ? Status(Ok{})
+              : given->error("does not say what the spec " + to_text(spec, mesh) + " says");
+}
+
 Result<std::vector<BoundaryValue>> boundary_of(const std::vector<ValueId>& ids, const Plan& plan,
                                                const Json& io) {
   std::vector<BoundaryValue> boundary;
@@ -57,6 +78,7 @@ Result<std::vector<BoundaryValue>> boundary_of(const std::vector<ValueId>& ids, 
     AUTOPAR_TRY(spec_text, spec_field.text());
     const Result<Spec> spec = parse_spec(spec_text, plan.mesh);
     if (!spec) return spec_field.error(spec.error().message);
+    AUTOPAR_RETURN_IF_ERROR(check_tensor_map(entry, *spec, plan.mesh));
     boundary.push_back({value.name, value.dtype, shape, *spec});
   }
   return boundary;

@@ -60,6 +60,16 @@ Status write_file_atomically(const std::string& path, const std::function<int(in
   std::error_code made;
   if (!folder.empty()) std::filesystem::create_directories(folder, made);
   if (made) return input_error(folder.string() + ": cannot be made: " + made.message());
+  // A device or a pipe takes the bytes as they come: a rename would put a file in its place.
+  std::error_code ignored;
+  const std::filesystem::file_status status = std::filesystem::status(path, ignored);
+  if (std::filesystem::exists(status) && std::filesystem::is_other(status)) {
+    const int device = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    if (device < 0) return file_error(path, "cannot be written", errno);
+    int error = write(device);
+    if (::close(device) != 0 && error == 0) error = errno;
+    return error == 0 ? Status(Ok{}) : file_error(path, "cannot be written", error);
+  }
   const std::string temporary = path + ".part" + std::to_string(::getpid());
   const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (file < 0) return file_error(path, "cannot be written", errno);
