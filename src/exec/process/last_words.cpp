@@ -30,14 +30,20 @@ void rename_process(const char* name) {
   std::strncpy(first, name, words.size() - 1);
 }
 
+pid_t passed_on_to = 0;
+void pass_on(int number) { kill(passed_on_to, number); }
+
 [[noreturn]] void end_as(pid_t child) {
-  signal(SIGINT, SIG_IGN);  // the child gets them too
-  signal(SIGTERM, SIG_IGN);
+  passed_on_to = child;
+  signal(SIGINT, pass_on);
+  signal(SIGTERM, pass_on);
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (WIFEXITED(status)) _exit(WEXITSTATUS(status));
-  sleep(kSecondsLonger);
+  if (WTERMSIG(status) == SIGKILL || WTERMSIG(status) == SIGSEGV || WTERMSIG(status) == SIGABRT) {
+    sleep(kSecondsLonger);
+  }
   signal(WTERMSIG(status), SIG_DFL);
   raise(WTERMSIG(status));
   _exit(128 + WTERMSIG(status));
@@ -46,7 +52,7 @@ void rename_process(const char* name) {
 }  // namespace
 
 void keep_launcher_waiting() {
-  if (std::getenv("PMI_FD") == nullptr) return;
+  if (std::getenv("PMI_FD") == nullptr && std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) return;
   const pid_t parent = getpid();
   const pid_t child = fork();
   if (child < 0) return;
