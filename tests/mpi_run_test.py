@@ -111,6 +111,15 @@ def processes_of(plan):
     return found
 
 
+def has_nameless_trace(process):
+    """Whether its session is made, whose trace has lost its name (for a moment before, a kill leaves that file)."""
+    try:
+        targets = [os.readlink(entry) for entry in pathlib.Path(f"/proc/{process}/fd").iterdir()]
+    except OSError:
+        return False
+    return any("autopar-trace-" in target and target.endswith("(deleted)") for target in targets)
+
+
 def killed_rank(folder, mpi, plan, ranks, victim):
     """Names the rank, ends, leaves nothing behind. A launcher may still be faster than the message on a busy machine, though
     hardly three times."""
@@ -125,12 +134,13 @@ def kill_one(folder, mpi, plan, ranks, victim, attempt):
     temporary = folder / f"tmp.{mpi}.{victim}.{attempt}"
     temporary.mkdir()
     saved = folder / f"never.{mpi}.{victim}.npz"
-    running = subprocess.Popen(command(mpi, ranks, "run", plan, "--ranks-by", "mpi", "--steps", "1000000", "--save", saved),
+    running = subprocess.Popen(command(mpi, ranks, "run", plan, "--ranks-by", "mpi", "--repeat", "1000000", "--save", saved),
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"TMPDIR": str(temporary)})
-    deadline = time.monotonic() + 120
-    while len(processes_of(plan)) < ranks and time.monotonic() < deadline:
+    deadline = time.monotonic() + 240
+    while sum(has_nameless_trace(process) for process in processes_of(plan).values()) < ranks:
+        assert time.monotonic() < deadline and running.poll() is None, processes_of(plan)
         time.sleep(0.1)
-    time.sleep(2)  # most often among the steps
+    time.sleep(1)  # most often among the steps
     os.kill(processes_of(plan)[victim], signal.SIGKILL)
     began = time.monotonic()
     output, errors = running.communicate(timeout=120)

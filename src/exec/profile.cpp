@@ -1,11 +1,20 @@
 #include "exec/profile.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <random>
 #include <string_view>
+#include <system_error>
+#include <thread>
+#include <utility>
 
 namespace autopar {
 
@@ -83,24 +92,95 @@ std::map<std::string, KernelTimes> kernel_times(const Trace& trace, int first_ru
   return times;
 }
 
-TraceFolder::TraceFolder(bool wanted) {
-  if (!wanted) return;
-  std::error_code error;
-  std::string name =
-      (std::filesystem::temp_directory_path(error) / "autopar-trace-XXXXXX").string();
-  if (!error && mkdtemp(name.data()) != nullptr) path_ = name;
-}
+namespace {
 
-void TraceFolder::take_file() {
-  if (path_.empty()) return;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(path_, ignored)) {
-    if (descriptor_ < 0) descriptor_ = open(entry.path().c_str(), O_RDONLY | O_CLOEXEC);
+// Takes a file whose name has the given beginning from its folder: opens it and removes its name,
+// from a thread of its own as soon as the file is made, at the latest when this object ends.
+class Taker {
+ public:
+  Taker(std::string folder, std::string beginning, int& descriptor)
+      : folder_(std::move(folder)), beginning_(std::move(beginning)), descriptor_(descriptor) {
+    if (inotify_add_watch(notified_.fd, folder_.c_str(), IN_CREATE) < 0 || ended_.fd < 0) return;
+    try {
+      thread_ = std::thread([this] { watch(); });
+    } catch (const std::system_error&) {
+      // The end is soon enough.
+    }
   }
-  if (descriptor_ >= 0) std::filesystem::remove_all(path_, ignored);
+  ~Taker() {
+    if (thread_.joinable()) {
+      eventfd_write(ended_.fd, 1);
+      thread_.join();
+    }
+    if (descriptor_ < 0) search();
+  }
+  Taker(const Taker&) = delete;
+  Taker& operator=(const Taker&) = delete;
+
+ private:
+  struct Descriptor {
+    ~Descriptor() {
+      if (fd >= 0) close(fd);
+    }
+    int fd;
+  };
+
+  void take_if_ours(const std::string& name) {
+    if (descriptor_ >= 0 || name.rfind(beginning_, 0) != 0) return;
+    const std::string path = folder_ + "/" + name;
+    descriptor_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    unlink(path.c_str());
+  }
+
+  void watch() {
+    pollfd waited[] = {{notified_.fd, POLLIN, 0}, {ended_.fd, POLLIN, 0}};
+    while (descriptor_ < 0 && waited[1].revents == 0) {
+      if (poll(waited, 2, -1) < 0 && errno != EINTR) return;
+      alignas(inotify_event) char events[1 << 12];
+      const ssize_t size = read(notified_.fd, events, sizeof events);
+      for (ssize_t at = 0; at < size;) {
+        const auto* event = reinterpret_cast<const inotify_event*>(events + at);
+        if (event->len > 0) take_if_ours(event->name);
+        at += static_cast<ssize_t>(sizeof(inotify_event) + event->len);
+      }
+    }
+  }
+
+  void search() {
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_, ignored)) {
+      take_if_ours(entry.path().filename().string());
+    }
+  }
+
+  std::string folder_;
+  std::string beginning_;
+  int& descriptor_;
+  Descriptor notified_{inotify_init1(IN_CLOEXEC | IN_NONBLOCK)};
+  Descriptor ended_{eventfd(0, EFD_CLOEXEC)};
+  std::thread thread_;
+};
+
+// A name that nobody can guess, so that nobody else's file of that name is written to.
+std::string new_name() {
+  std::random_device random;
+  char digits[33];
+  std::snprintf(digits, sizeof digits, "%08x%08x%08x%08x", random(), random(), random(), random());
+  return std::string("autopar-trace-") + digits;
 }
 
-std::string TraceFolder::text_of_file() const {
+}  // namespace
+
+void TraceFile::take(const std::function<void(const std::string& prefix)>& make) {
+  std::error_code error;
+  const std::string folder = std::filesystem::temp_directory_path(error).string();
+  if (error || access(folder.c_str(), W_OK | X_OK) != 0) return make("");
+  const std::string name = new_name();
+  const Taker taker(folder, name, descriptor_);
+  make(folder + "/" + name);
+}
+
+std::string TraceFile::text() const {
   std::string text;
   char block[1 << 16];
   off_t at = 0;
@@ -110,10 +190,8 @@ std::string TraceFolder::text_of_file() const {
   return text;
 }
 
-TraceFolder::~TraceFolder() {
+TraceFile::~TraceFile() {
   if (descriptor_ >= 0) close(descriptor_);
-  std::error_code ignored;
-  if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
 }
 
 }  // namespace autopar

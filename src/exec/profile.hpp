@@ -1,6 +1,7 @@
 // Times of local ops, from the traces that ONNX Runtime writes.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -35,23 +36,22 @@ struct KernelTimes {
 // By op type, of the runs of the session from `first_run` to before `end_run`.
 std::map<std::string, KernelTimes> kernel_times(const Trace& trace, int first_run, int end_run);
 
-// A folder for the traces, below that for temporary files; removed with its contents.
-class TraceFolder {
+// The file that ONNX Runtime writes a trace to. It loses its name as soon as it is made, so that
+// nothing is left however the process ends.
+class TraceFile {
  public:
-  explicit TraceFolder(bool wanted);
-  ~TraceFolder();
-  TraceFolder(const TraceFolder&) = delete;
-  TraceFolder& operator=(const TraceFolder&) = delete;
+  TraceFile() = default;
+  ~TraceFile();
+  TraceFile(const TraceFile&) = delete;
+  TraceFile& operator=(const TraceFile&) = delete;
 
-  const std::string& path() const { return path_; }  // empty: not wanted, or not possible
-  // Opens the only file that is there and removes it with the folder, so that nothing is left
-  // however the process ends. Its contents can be read as long as this object lives.
-  void take_file();
-  bool has_file() const { return descriptor_ >= 0; }
-  std::string text_of_file() const;
+  // Calls `make` with the beginning of a path, in the folder for temporary files, which it makes
+  // one file of; empty: nothing can be made there. Passes on what `make` throws.
+  void take(const std::function<void(const std::string& prefix)>& make);
+  bool is_open() const { return descriptor_ >= 0; }
+  std::string text() const;
 
  private:
-  std::string path_;
   int descriptor_ = -1;
 };
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 
 #include "exec/blocks.hpp"
 #include "exec/cuda_provider.hpp"
@@ -94,8 +92,7 @@ SharedWeights share_weights(const RunProgram& program) {
 
 }  // namespace
 
-Status open_session(Rank& rank, Ort::Env& environment, const RunRequest& request,
-                    const TraceFolder& traces) {
+Status open_session(Rank& rank, Ort::Env& environment, const RunRequest& request) {
   const std::string number = std::to_string(rank.communicator->rank());
   const RunProgram& program = *rank.place.program;
   const std::string& path = program.rank_paths.empty()
@@ -111,10 +108,11 @@ Status open_session(Rank& rank, Ort::Env& environment, const RunRequest& request
     // A GPU needs its own copy of the weights, which the session makes from the file.
     if (!on_gpu) rank.weights = share_weights(*rank.place.program);
     for (const auto& [name, value] : rank.weights) options.AddInitializer(name.c_str(), value);
-    if (!traces.path().empty()) {
-      options.EnableProfiling((traces.path() + "/rank" + number).c_str());
-    }
-    rank.session.emplace(environment, path.c_str(), options);
+    const auto open = [&](const std::string& trace) {
+      if (!trace.empty()) options.EnableProfiling(trace.c_str());
+      rank.session.emplace(environment, path.c_str(), options);
+    };
+    request.profile ? rank.trace.take(open) : open("");
     rank.inputs = inputs_of(*rank.session);
     rank.outputs = outputs_of(*rank.session);
   } catch (const Ort::Exception& exception) {
@@ -252,27 +250,22 @@ Seconds trace_begin(const Ort::Session& session) {
 
 }  // namespace
 
-void finish_record(Rank& rank, const RunRequest& request, const TraceFolder& traces) {
+void finish_record(Rank& rank, const RunRequest& request) {
   Trace trace;
   Seconds begin = 0;
-  if (!traces.path().empty()) {
+  if (rank.trace.is_open()) {
     begin = trace_begin(*rank.session);
     Ort::AllocatorWithDefaultOptions allocator;
-    const std::string path = rank.session->EndProfilingAllocated(allocator).get();
-    std::string text;
-    if (traces.has_file()) {
-      text = traces.text_of_file();
-    } else {
-      std::ifstream file(path, std::ios::binary);
-      std::ostringstream stream;
-      stream << file.rdbuf();
-      text = stream.str();
-    }
-    trace = parse_trace(text);
+    rank.session->EndProfilingAllocated(allocator);
+    trace = parse_trace(rank.trace.text());
   }
   add_times(request, rank.communicator->rank(), rank.collectives.times(), trace, begin,
             rank.record);
-  if (traces.path().empty()) rank.record.incomplete.clear();  // all is missing, which is said
+  if (request.profile && !rank.trace.is_open()) {
+    rank.record.incomplete =
+        "no times of local ops: no file for ONNX Runtime's trace could be made in the folder for "
+        "temporary files (TMPDIR)";
+  }
 }
 
 }  // namespace autopar

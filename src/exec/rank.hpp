@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "exec/collective_ops.hpp"
+#include "exec/profile.hpp"
 #include "exec/record.hpp"
 #include "exec/request.hpp"
 #include "exec/tensors.hpp"
@@ -32,6 +33,7 @@ struct Rank {
   CollectiveOps collectives;
   std::string why_no_gpu;  // where the communicator has a GPU that local ops do not run on
   SharedWeights weights;
+  TraceFile trace;
   std::optional<Ort::Session> session;
   std::vector<Declared> inputs;   // of the file
   std::vector<Declared> outputs;  // of the file
@@ -52,10 +54,9 @@ class KeptOutputs {
   std::map<std::string, Tensor> tensors_;
 };
 
-// Makes the rank's session, with a trace of its run in `traces` unless that has no path. Errors
-// (kInput): ONNX Runtime refuses the plan; its inputs or outputs are not the request's.
-Status open_session(Rank& rank, Ort::Env& environment, const RunRequest& request,
-                    const TraceFolder& traces);
+// Makes the rank's session, with a trace of its run if the request wants one. Errors (kInput): ONNX
+// Runtime refuses the plan; its inputs or outputs are not the request's.
+Status open_session(Rank& rank, Ort::Env& environment, const RunRequest& request);
 
 // Runs the session on the rank's slices of the whole inputs, for every step, then as often again as
 // is asked for, and gives the last outputs of its program in their order. Throws Ort::Exception.
@@ -67,8 +68,7 @@ void compare_rank(const RunRequest& request, const RankPlace& place, int rank,
                   const std::vector<Ort::Value>& outputs, const Expected& expected,
                   KeptOutputs* kept, RankRecord& record);
 
-// Ends the trace of the runs, reads it (from the file that the folder has taken, if it has) and
-// completes the record.
-void finish_record(Rank& rank, const RunRequest& request, const TraceFolder& traces);
+// Ends the trace of the runs, reads it and completes the record.
+void finish_record(Rank& rank, const RunRequest& request);
 
 }  // namespace autopar

@@ -43,14 +43,13 @@ void for_each_index(std::size_t count, std::size_t threads,
   for (std::thread& worker : workers) worker.join();
 }
 
-Status open_sessions(Ranks& ranks, Ort::Env& environment, const RunRequest& request,
-                     const TraceFolder& traces) {
+Status open_sessions(Ranks& ranks, Ort::Env& environment, const RunRequest& request) {
   // The first alone, so that a file that is refused is refused once.
-  AUTOPAR_RETURN_IF_ERROR(open_session(*ranks[0], environment, request, traces));
+  AUTOPAR_RETURN_IF_ERROR(open_session(*ranks[0], environment, request));
   std::vector<std::optional<Error>> errors(ranks.size());
   for_each_index(ranks.size() - 1, static_cast<std::size_t>(thread_count(request)),
                  [&](std::size_t i) {
-                   auto status = open_session(*ranks[i + 1], environment, request, traces);
+                   auto status = open_session(*ranks[i + 1], environment, request);
                    if (!status) errors[i + 1] = status.error();
                  });
   for (const auto& error : errors) {
@@ -96,11 +95,10 @@ Status run_ranks(Ranks& ranks, ThreadWorld& world, const std::function<void(Rank
 }
 
 // All ranks' records; the traces are read here, since their sessions have ended.
-std::vector<RankRecord> take_records(Ranks& ranks, const RunRequest& request,
-                                     const TraceFolder& traces) {
+std::vector<RankRecord> take_records(Ranks& ranks, const RunRequest& request) {
   std::vector<RankRecord> records;
   for (const auto& rank : ranks) {
-    finish_record(*rank, request, traces);
+    finish_record(*rank, request);
     records.push_back(std::move(rank->record));
   }
   return records;
@@ -131,12 +129,6 @@ Result<RunReport> run_checked(const RunRequest& request) {
   }
   const Expected expected{expect(request.expected), expect(reference.outputs)};
 
-  const TraceFolder traces(request.profile);
-  const bool traced = !traces.path().empty();
-  if (request.profile && !traced) {
-    report.warnings.push_back(
-        "no times of local ops: the folder for temporary files (TMPDIR) cannot be written");
-  }
   ThreadWorld world(static_cast<int>(world_size(request)), request.timeout);
   Ranks ranks;
   for (int r = 0; r < world.size(); ++r) {
@@ -145,7 +137,7 @@ Result<RunReport> run_checked(const RunRequest& request) {
     Communicator& communicator = *ranks.back()->communicator;
     ranks.back()->meet = [&communicator] { return meet(communicator); };
   }
-  AUTOPAR_RETURN_IF_ERROR(open_sessions(ranks, environment, request, traces));
+  AUTOPAR_RETURN_IF_ERROR(open_sessions(ranks, environment, request));
 
   KeptOutputs kept;
   const CommonTime time{std::vector<Seconds>(ranks.size(), steady_seconds()), true};
@@ -155,7 +147,7 @@ Result<RunReport> run_checked(const RunRequest& request) {
     compare_rank(request, rank.place, rank.communicator->rank(), outputs, expected,
                  request.keep_outputs ? &kept : nullptr, rank.record);
   }));
-  report_ranks(request, take_records(ranks, request, traces), time, report);
+  report_ranks(request, take_records(ranks, request), time, report);
   report.values = kept.take();
   return report;
 }

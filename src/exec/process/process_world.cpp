@@ -161,16 +161,14 @@ struct ProcessWorld::State {
     const std::map<std::string, Tensor> none;
     const Expected expected{expect(is_first() ? request.expected : none),
                             expect(reference.outputs)};
-    TraceFolder traces(request.profile);
     Rank rank(std::move(joined.communicator), request);
-    AUTOPAR_RETURN_IF_ERROR(open_session(rank, environment, request, traces));
+    AUTOPAR_RETURN_IF_ERROR(open_session(rank, environment, request));
     if (is_first() && !rank.why_no_gpu.empty()) {
       report.warnings.push_back(
           "local ops run on the CPU, so that every collective copies to the GPU "
           "and back: " +
           rank.why_no_gpu);
     }
-    traces.take_file();
     AUTOPAR_RETURN_IF_ERROR(rank.communicator->prepare(rank.place.program->partitions));
     AUTOPAR_RETURN_IF_ERROR(control().barrier());
     AUTOPAR_TRY(time, common_time());
@@ -187,7 +185,7 @@ struct ProcessWorld::State {
     }
     control().on_failure({});
 
-    finish_record(rank, request, traces);
+    finish_record(rank, request);
     AUTOPAR_TRY(gathered, control().gather(to_bytes(rank.record)));
     std::vector<RankRecord> records;
     for (const std::string& bytes : gathered) records.push_back(record_of(bytes));
