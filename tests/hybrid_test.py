@@ -116,12 +116,6 @@ def test_refused(folder):
     refused("seq 0 is not above that of AllReduce 'first', 1", "show",
             save(folder / "seq.onnx", [collective("AllReduce", ["x"], "a", [0, 1], "first", seq=1), collective("AllReduce", ["a"], "y", [0, 1], "then", seq=0)],
                  [("x", [4])], [("y", [4])]))
-    for domain, op_type in (("com.microsoft", "AllReduce"), ("", "DistCollective")):
-        nodes = [helper.make_node(op_type, ["x"], ["y"], name="foreign", domain=domain)]
-        model = helper.make_model(helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", FLOAT, [4])], [helper.make_tensor_value_info("y", FLOAT, [4])]),
-                                  opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)], ir_version=10)
-        onnx.save(model, folder / "foreign.onnx")
-        refused("write it as an op of the domain ai.autopar", "show", folder / "foreign.onnx")
 
 
 def stages(folder, first_seq=0, receive_shape=(4, 8)):

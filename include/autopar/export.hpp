@@ -59,6 +59,8 @@ struct PlanFile {
   // Written by hand: `plan` is the file's graph normalised and completed. What runs is not the file
   // but what write_plan(plan, metadata, ..., folder of the file) makes of it.
   bool by_hand = false;
+  // The other runtime's in whose words its collectives were: "trt", "ort"; empty: ai.autopar's.
+  std::string dialect = {};
   std::vector<std::string> warnings = {};  // what was completed, and those of the import
 };
 // Errors: not a plan, written by a later minor version of autopar, another version of the ops of
@@ -72,9 +74,15 @@ Result<PlanFile> read_plan(const std::string& path);
 // import_model does (`dims` as there) and completed as complete_collectives does. Its ranks are
 // those that its groups list, its mesh one axis "ranks", and its inputs and outputs lie whole on
 // every rank, unless metadata_props say otherwise (autopar.world_size, .mesh, .io, .ranks, .stage).
-// A folder's files are all plans or all by hand.
+// A folder's files are all plans or all by hand. Collectives may be in the words of TensorRT or
+// ONNX Runtime, too: those that ai.autopar can say exactly become its. A JSON file (plan.trt.json,
+// plan.ort.json; in a folder, where it holds no other program) lists the files of ranks whose
+// groups or weights differ; these are read as one program.
 Result<std::vector<PlanFile>> read_programs(const std::string& path,
                                             const std::map<std::string, std::int64_t>& dims = {});
+// Whether a file holds communication in the words of TensorRT or ONNX Runtime, or is a list of such
+// files; false for what cannot be read.
+bool speaks_dialect(const std::string& path);
 // Of programs that were read, as prove_order takes them.
 std::vector<ProgramOnRanks> programs_of(const std::vector<PlanFile>& files);
 

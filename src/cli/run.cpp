@@ -242,7 +242,7 @@ Result<Job> add_model(const RunOptions& options, const PlanFile& file, Temporary
                       Job job) {
   RunRequest& request = job.request;
   request.may_lack_expected = file.by_hand;
-  if (file.by_hand && options.model.empty()) {
+  if (file.by_hand && options.model.empty() && file.metadata.model_sha256.empty()) {
     if (request.expected.empty()) {
       spdlog::warn("warning: nothing to compare the outputs with; say --model or --data");
     }

@@ -121,6 +121,7 @@ Result<int> show(const ShowOptions& options, const CommonOptions& common) {
     std::cout << bytes;
     return 0;
   }
+  if (format == "autopar-dialect") return show_programs(path, FileKind::kByHand, options, common);
   if (const FileKind kind = kind_of_file(path); kind != FileKind::kOther) {
     return show_programs(path, kind, options, common);
   }

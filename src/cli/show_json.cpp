@@ -63,6 +63,7 @@ Result<Json> plan_json(const PlanFile& file) {
             {"world_size", file.world_size},
             {"by_hand", file.by_hand},
             {"op_count", plan.program.ops.size()}};
+  if (!file.dialect.empty()) j["dialect"] = file.dialect;
   j["mesh"] = Json::array();
   for (const Axis& axis : plan.mesh.axes) {
     j["mesh"].push_back({{"name", axis.name}, {"size", axis.size}});

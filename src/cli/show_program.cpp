@@ -35,7 +35,11 @@ std::string head(const PlanFile& file) {
             std::to_string(file.metadata.stage) + ": ranks " + std::to_string(file.ranks.front()) +
             (file.ranks.size() > 1 ? " to " + std::to_string(file.ranks.back()) : "") + ")";
   }
-  text += file.by_hand ? ", written by hand" : ", mesh " + to_text(plan.mesh);
+  if (!file.dialect.empty()) {
+    text += ", in the dialect " + file.dialect;
+  } else {
+    text += file.by_hand ? ", written by hand" : ", mesh " + to_text(plan.mesh);
+  }
   return text + ", " + std::to_string(plan.program.ops.size()) + " ops\n";
 }
 
@@ -106,17 +110,21 @@ Result<std::string> show_program(const PlanFile& file, bool all_ops) {
 
 namespace {
 
-// Piece by piece, since files can be large: which of the texts come up, of the first if it does.
-bool holds(const std::string& path, const std::string& text) {
+// Which of the texts come up; piece by piece, since files can be large.
+std::vector<bool> held_by(const std::string& path, const std::vector<std::string>& texts) {
   std::ifstream file(path, std::ios::binary);
+  constexpr std::size_t kOverlap = 32;  // longer than any of the texts
+  std::vector<bool> held(texts.size());
   std::string piece;
   std::vector<char> block(std::size_t{1} << 20);
   while (file.read(block.data(), static_cast<std::streamsize>(block.size())) || file.gcount() > 0) {
     piece.append(block.data(), static_cast<std::size_t>(file.gcount()));
-    if (piece.find(text) != std::string::npos) return true;
-    piece.erase(0, piece.size() - std::min(piece.size(), text.size()));
+    for (std::size_t t = 0; t < texts.size(); ++t) {
+      if (!held[t]) held[t] = piece.find(texts[t]) != std::string::npos;
+    }
+    piece.erase(0, piece.size() - std::min(piece.size(), kOverlap));
   }
-  return false;
+  return held;
 }
 
 }  // namespace
@@ -124,8 +132,13 @@ bool holds(const std::string& path, const std::string& text) {
 FileKind kind_of_file(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) return FileKind::kPlan;
-  if (holds(path, "autopar.version")) return FileKind::kPlan;
-  return holds(path, "ai.autopar") ? FileKind::kByHand : FileKind::kOther;
+  const std::vector<bool> held =
+      held_by(path, {"autopar.version", "autopar.dialect", "ai.autopar", "autopar-dialect",
+                     "DistCollective", "com.microsoft"});
+  if (held[0] && !held[1]) return FileKind::kPlan;
+  if (held[2]) return FileKind::kByHand;
+  return (held[1] || held[3] || held[4] || held[5]) && speaks_dialect(path) ? FileKind::kByHand
+                                                                            : FileKind::kOther;
 }
 
 }  // namespace autopar::cli

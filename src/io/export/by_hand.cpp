@@ -1,10 +1,10 @@
 // Models into which somebody wrote collectives.
 #include <algorithm>
-#include <array>
-#include <set>
+#include <utility>
 
-#include "autopar/import.hpp"
+#include "io/dialects/dialects.hpp"
 #include "io/export/programs.hpp"
+#include "io/import/import_file.hpp"
 
 namespace autopar {
 namespace {
@@ -25,6 +25,18 @@ bool has_collectives(const Graph& program) {
   return std::any_of(program.ops.begin(), program.ops.end(), [](const Op& op) {
     return op.domain == "ai.autopar" && op.type != "ShardSlice";
   });
+}
+
+// Other runtimes have no seq: theirs is the order of the file.
+void number_in_file_order(Graph& program) {
+  const bool any = std::any_of(program.ops.begin(), program.ops.end(), [](const Op& op) {
+    return op.domain == "ai.autopar" && op.attributes.count("seq") > 0;
+  });
+  if (any) return;
+  std::int64_t seq = 0;
+  for (Op& op : program.ops) {
+    if (op.domain == "ai.autopar") op.attributes["seq"] = seq++;
+  }
 }
 
 Status set_mesh(const Properties& properties, PlanFile& file) {
@@ -49,60 +61,35 @@ Status set_mesh(const Properties& properties, PlanFile& file) {
 
 }  // namespace
 
-Status check_known_collectives(const onnx::ModelProto& model) {
-  static const std::set<std::string> microsoft = {"AllReduce",
-                                                  "AllGather",
-                                                  "AllToAll",
-                                                  "NcclAllReduce",
-                                                  "NcclAllGather",
-                                                  "NcclReduceScatter",
-                                                  "Send",
-                                                  "Recv",
-                                                  "DistributedMatMul",
-                                                  "DistributedSlice",
-                                                  "DistributedReshape",
-                                                  "DistributedExpand",
-                                                  "DistributedReduceSum",
-                                                  "DistributedReduceMax",
-                                                  "DistributedReduceMean",
-                                                  "DistributedSqueeze",
-                                                  "DistributedUnsqueeze"};
-  static const std::set<std::string> anywhere = {"DistCollective"};
-  for (const auto& node : model.graph().node()) {
-    const bool foreign = anywhere.count(node.op_type()) > 0 ||
-                         (node.domain() == "com.microsoft" && microsoft.count(node.op_type()) > 0);
-    if (!foreign) continue;
-    const std::string domain = node.domain().empty() ? "" : node.domain() + "::";
-    const std::string output = node.output_size() > 0 ? node.output(0) : "";
-    return input_error(
-        "op '" + (node.name().empty() ? output : node.name()) + "' (" + domain + node.op_type() +
-        ") exchanges data between ranks in a way that is not read; write it as an "
-        "op of the domain ai.autopar (AllReduce, AllGather, ReduceScatter, AllToAll, "
-        "Broadcast, ShardSlice, Send, Recv) with the attributes groups and "
-        "group_size");
-  }
-  return Ok{};
-}
-
-Result<PlanFile> read_by_hand(const std::string& path,
-                              const std::map<std::string, std::int64_t>& dims) {
+Result<PlanFile> by_hand_of(ModelFile read, const std::string& path, const std::string& dialect,
+                            const std::map<std::string, std::int64_t>& dims) {
   ImportOptions options;
   options.dims = dims;
-  AUTOPAR_TRY(model, import_model(path, options));
+  AUTOPAR_TRY(model, import_file(std::move(read), path, options));
   PlanFile file;
   file.path = path;
   file.by_hand = true;
+  file.dialect = dialect;
   file.warnings = std::move(model.warnings);
   file.metadata.version = AUTOPAR_VERSION;
   file.plan.program = std::move(model.graph);
-  if (!has_collectives(file.plan.program)) {
-    return input_error(path +
-                       ": has neither the metadata of a plan nor collectives of ai.autopar; "
-                       "`autopar search` or `apply` makes a plan of a model");
-  }
   const Properties& properties = model.metadata;
+  if (!has_collectives(file.plan.program) && properties.count("autopar.world_size") == 0) {
+    return input_error(path +
+                       ": has neither the metadata of a plan nor collectives of ai.autopar, "
+                       "TensorRT (DistCollective) or ONNX Runtime (com.microsoft); `autopar "
+                       "search` or `apply` makes a plan of a model");
+  }
+  const auto told = [&](const char* key) {
+    const auto found = properties.find(key);
+    return found == properties.end() ? std::string() : found->second;
+  };
+  file.metadata.model_sha256 = told("autopar.model_sha256");
+  file.metadata.strategy_sha256 = told("autopar.strategy_sha256");
+  if (dialect.empty()) file.dialect = told("autopar.dialect");
   AUTOPAR_RETURN_IF_ERROR(set_mesh(properties, file));
   AUTOPAR_RETURN_IF_ERROR(set_ranks(properties, file));
+  if (!file.dialect.empty()) number_in_file_order(file.plan.program);
   auto completed = complete_collectives(file.plan.program, file.plan.mesh);
   if (!completed) return input_error(path + ": " + completed.error().message);
   file.warnings.insert(file.warnings.end(), completed->begin(), completed->end());
@@ -115,6 +102,18 @@ Result<PlanFile> read_by_hand(const std::string& path,
   const Status valid = verify(file.plan, file.ranks, file.world_size);
   if (!valid) return input_error(path + ": " + valid.error().message);
   return file;
+}
+
+Result<PlanFile> read_by_hand(const std::string& path,
+                              const std::map<std::string, std::int64_t>& dims) {
+  const auto in_file = [&](const Error& error) { return input_error(path + ": " + error.message); };
+  const auto mapped = open_file(path);
+  if (!mapped) return in_file(mapped.error());
+  auto file = read_model(mapped->bytes());
+  if (!file) return in_file(file.error());
+  const auto dialect = translate_collectives(file->model, 0);
+  if (!dialect) return in_file(dialect.error());
+  return by_hand_of(std::move(*file), path, *dialect, dims);
 }
 
 }  // namespace autopar

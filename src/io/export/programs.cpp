@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "io/dialects/dialects.hpp"
+
 namespace autopar {
 namespace {
 
@@ -10,7 +12,7 @@ namespace fs = std::filesystem;
 
 std::string stage_name(std::size_t stage) { return "plan.stage" + std::to_string(stage) + ".onnx"; }
 
-// plan.onnx, or all stages.
+// plan.onnx, or all stages, or the only list of ranks' files.
 Result<std::vector<std::string>> files_of(const std::string& path) {
   const fs::path folder(path);
   if (!fs::is_directory(folder)) return std::vector<std::string>{path};
@@ -23,16 +25,27 @@ Result<std::vector<std::string>> files_of(const std::string& path) {
   while (fs::exists(folder / stage_name(files.size()))) {
     files.push_back(folder / stage_name(files.size()));
   }
-  if (files.empty()) {
-    return input_error(path + ": holds neither plan.onnx nor " + stage_name(0));
+  if (!files.empty()) return files;
+  for (const char* dialect : {"trt", "ort"}) {
+    const fs::path list = folder / (std::string("plan.") + dialect + ".json");
+    if (fs::exists(list)) files.push_back(list);
   }
-  return files;
+  if (files.size() == 1) return files;
+  return input_error(
+      path + ": holds " +
+      (files.empty()
+           ? "neither plan.onnx nor " + stage_name(0) + " nor plan.trt.json or plan.ort.json"
+           : "plan.trt.json and plan.ort.json; name the one that is meant"));
 }
 
 Result<PlanFile> read_program(const std::string& path,
                               const std::map<std::string, std::int64_t>& dims) {
+  if (lists_rank_files(path)) return read_rank_files(path, dims);
   AUTOPAR_TRY(lean, read_model(path));
-  if (properties_of(lean.proto).count("autopar.version") > 0) return plan_of_model(lean, path);
+  const Properties properties = properties_of(lean.proto);
+  const bool in_dialect = properties.count("autopar.dialect") > 0;
+  if (properties.count("autopar.version") > 0 && !in_dialect) return plan_of_model(lean, path);
+  if (in_dialect) AUTOPAR_RETURN_IF_ERROR(check_is_for_all_ranks(path, properties));
   lean = {};  // the import reads the file for itself
   return read_by_hand(path, dims);
 }
@@ -55,6 +68,14 @@ Status check_worlds(const std::vector<PlanFile>& files) {
 }
 
 }  // namespace
+
+bool speaks_dialect(const std::string& path) {
+  if (lists_rank_files(path)) return true;
+  auto lean = read_model(path);
+  if (!lean) return false;
+  return properties_of(lean->proto).count("autopar.dialect") > 0 ||
+         foreign_collective(lean->proto).has_value();
+}
 
 std::vector<ProgramOnRanks> programs_of(const std::vector<PlanFile>& files) {
   std::vector<ProgramOnRanks> programs;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "io/export/plan_metadata.hpp"
+#include "io/onnx_read.hpp"
 
 namespace autopar {
 
@@ -9,11 +10,18 @@ namespace autopar {
 Result<PlanFile> plan_of_model(LeanModel& model, const std::string& path);
 // Sets ranks and world size, of a file whose path and mesh are there.
 Status set_ranks(const Properties& properties, PlanFile& file);
-// Of a model into which somebody wrote collectives.
+// Of a model into which somebody wrote collectives, in the words of ai.autopar or another runtime.
 Result<PlanFile> read_by_hand(const std::string& path,
                               const std::map<std::string, std::int64_t>& dims);
+// Of one that has been read from `path`, its collectives being those of ai.autopar already.
+Result<PlanFile> by_hand_of(ModelFile read, const std::string& path, const std::string& dialect,
+                            const std::map<std::string, std::int64_t>& dims);
 
-// Collectives of other domains; the error says what is accepted in their place.
-Status check_known_collectives(const onnx::ModelProto& model);
+// A list of the files that the ranks of a world run (plan.trt.json), one program of all of them.
+bool lists_rank_files(const std::string& path);
+Result<PlanFile> read_rank_files(const std::string& path,
+                                 const std::map<std::string, std::int64_t>& dims);
+// A file of some of the ranks only is refused.
+Status check_is_for_all_ranks(const std::string& path, const Properties& properties);
 
 }  // namespace autopar

@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "autopar/sha256.hpp"
-#include "io/export/programs.hpp"
+#include "io/dialects/dialects.hpp"
+#include "io/export/model_proto.hpp"
 #include "io/import/elaborate.hpp"
+#include "io/import/import_file.hpp"
 #include "io/import/passes.hpp"
 #include "io/onnx_read.hpp"
 
@@ -63,14 +65,11 @@ Status check_names(const Graph& graph) {
   return Ok{};
 }
 
-Result<ImportedModel> import_bytes(std::string_view bytes, const std::string& path,
-                                   const ImportOptions& options) {
+Result<ImportedModel> import_parsed(ModelFile& file, const std::string& path,
+                                    const ImportOptions& options) {
   ImportedModel imported;
   imported.path = path;
-  imported.sha256 = sha256_hex(bytes);
-  AUTOPAR_TRY(file, read_model(bytes));
   register_collective_schemas();
-  AUTOPAR_RETURN_IF_ERROR(check_known_collectives(file.model));
   imported.ir_version = file.model.ir_version();
   for (const auto& entry : file.model.metadata_props())
     imported.metadata[entry.key()] = entry.value();
@@ -87,24 +86,50 @@ Result<ImportedModel> import_bytes(std::string_view bytes, const std::string& pa
   return imported;
 }
 
-}  // namespace
-
-Result<ImportedModel> import_model(const std::string& path, const ImportOptions& options) {
-  const auto in_file = [&](Error error) {
+// `import` with the file's name before whatever goes wrong.
+template <class Import>
+Result<ImportedModel> in_file(const std::string& path, Import import) {
+  const auto named = [&](Error error) {
     error.message = path + ": " + error.message;
     return error;
   };
   try {
-    auto file = open_file(path);
-    if (!file) return in_file(file.error());
-    auto imported = import_bytes(file->bytes(), path, options);
-    if (!imported && imported.error().code == ErrorCode::kInput) return in_file(imported.error());
+    Result<ImportedModel> imported = import();
+    if (!imported && imported.error().code == ErrorCode::kInput) return named(imported.error());
     return imported;
   } catch (const std::bad_alloc&) {
-    return in_file(input_error("there is not enough memory to read it"));
+    return named(input_error("there is not enough memory to read it"));
   } catch (const std::exception& error) {
-    return in_file(input_error(error.what()));
+    return named(input_error(error.what()));
   }
+}
+
+// What somebody has distributed in the words of another runtime is a program, not a model.
+Status check_is_model(ModelFile& file) {
+  const auto collective = foreign_collective(file.model);
+  if (!collective) return Ok{};
+  return input_error("is already a program for several ranks, since " + *collective +
+                     " exchanges data between them; `autopar show`, `run` and `price` without "
+                     "--strategy take it as it is, search and apply need the model without "
+                     "collectives");
+}
+
+}  // namespace
+
+Result<ImportedModel> import_model(const std::string& path, const ImportOptions& options) {
+  return in_file(path, [&]() -> Result<ImportedModel> {
+    AUTOPAR_TRY(mapped, open_file(path));
+    AUTOPAR_TRY(file, read_model(mapped.bytes()));
+    AUTOPAR_RETURN_IF_ERROR(check_is_model(file));
+    AUTOPAR_TRY(imported, import_parsed(file, path, options));
+    imported.sha256 = sha256_hex(mapped.bytes());
+    return std::move(imported);
+  });
+}
+
+Result<ImportedModel> import_file(ModelFile file, const std::string& path,
+                                  const ImportOptions& options) {
+  return in_file(path, [&] { return import_parsed(file, path, options); });
 }
 
 }  // namespace autopar
