@@ -343,7 +343,9 @@ def test_by_hand(folder):
 
     out = write("hybrid", [helper.make_node("Relu", ["x"], ["r"], name="relu"),
                            helper.make_node("AllReduce", ["r"], ["y"], name="sum", domain="ai.autopar", groups=[0, 2, 1, 3], group_size=2, reduce_op="sum")])
-    run("export", out, "--dialect", "trt")
+    listed = json.loads(run("export", out, "--dialect", "trt", "--json").stdout)
+    assert listed["format"] == "autopar-export" and listed["folder"] == str(out) and listed["files"][-1] == "plan.trt.json", listed
+    assert all((out / name).exists() for name in listed["files"]), listed
     x = np.random.default_rng(1).standard_normal((4, 4)).astype(np.float32)
     results, *_, counts = execute(out, "trt", {"x": x})
     assert counts == {"all_reduce": 1} and all(np.array_equal(y, 2 * np.maximum(x, 0)) for y, in results), counts

@@ -118,6 +118,39 @@ def test_refused(folder):
                  [("x", [4])], [("y", [4])]))
 
 
+def test_unknown_domain(folder):
+    """An op of a domain that says nothing may well communicate: it is taken for local, and that is said."""
+    nodes = [helper.make_node("Exchange", ["x"], ["h"], name="first", domain="my.own"), helper.make_node("Exchange", ["h"], ["s"], name="second", domain="my.own"),
+             collective("AllReduce", ["s"], "y", [0, 1], "sum")]
+    for last, what in ((nodes[2], "program for 2 ranks"), (helper.make_node("Relu", ["s"], ["y"]), "3 ops")):
+        graph = helper.make_graph([*nodes[:2], last], "g", [helper.make_tensor_value_info("x", FLOAT, [4])], [helper.make_tensor_value_info("y", FLOAT, [4])],
+                                  value_info=[helper.make_tensor_value_info(n, FLOAT, [4]) for n in "hs"])
+        opsets = [helper.make_opsetid("", 18), helper.make_opsetid("my.own", 1), helper.make_opsetid(last.domain or "my.other", 1)]
+        path = folder / f"unknown_{what.split()[0]}.onnx"
+        onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
+        warning = "op 'first' and 1 more are my.own::Exchange, of a domain that is not known: taken for local"
+        shown = run("show", path)
+        assert what in shown.stdout and warning in shown.stderr, (shown.stdout, shown.stderr)
+        assert any(warning in w for w in json.loads(run("show", path, "--json").stdout)["warnings"])
+    cluster = folder / "cluster.json"
+    cluster.write_text(json.dumps(CLUSTER))
+    assert warning in run("price", folder / "unknown_program.onnx", "--cluster", cluster).stderr
+    # What runs is a file that was made of it; the messages name the user's.
+    refused("unknown_program.onnx: ONNX refuses the graph", "run", folder / "unknown_program.onnx")
+
+
+def test_messages_name_the_file(folder):
+    """An op that ONNX knows and ONNX Runtime has no kernel for is refused when the session opens."""
+    save(folder / "det.onnx", [helper.make_node("Identity", ["x"], ["a"]), helper.make_node("Det", ["a"], ["d"], name="det"),
+                               collective("AllReduce", ["d"], "y", [0, 1], "sum")], [("x", [4, 4])], [("y", [])])
+    model = onnx.load(folder / "det.onnx")
+    for info in (model.graph.input[0], model.graph.output[0]):
+        info.type.tensor_type.elem_type = TensorProto.DOUBLE
+    onnx.save(model, folder / "det.onnx")
+    message = run("run", folder / "det.onnx", code=4).stderr
+    assert str(folder / "det.onnx") in message and "/plan.onnx" not in message and "autopar-" not in message, message
+
+
 def stages(folder, first_seq=0, receive_shape=(4, 8)):
     """Two stages of two ranks each, data parallel; rank r of the first sends to rank r + 2."""
     pairs = [0, 2, 1, 3]

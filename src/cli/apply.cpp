@@ -148,6 +148,9 @@ Result<int> run_price_program(const PlanOptions& options, const CommonOptions& c
   std::cout << (common.json ? price_json(files, price) : price_table(files, price));
   for (const PlanFile& file : files) {
     for (const std::string& warning : file.warnings) spdlog::warn("warning: {}", warning);
+    for (const std::string& warning : warn_of_unknown_ops(file.plan.program)) {
+      spdlog::warn("warning: {}", warning);
+    }
   }
   return 0;
 }

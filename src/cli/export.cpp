@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "cli/command.hpp"
 
@@ -34,8 +35,16 @@ Result<int> run(const ExportOptions& options, const CommonOptions& common) {
   const fs::path folder = options.output_folder.empty() ? own : fs::path(options.output_folder);
   AUTOPAR_TRY(written, write_dialect(file.plan, file.metadata, *parse_dialect(options.dialect),
                                      folder.string(), own.string()));
-  for (const std::string& warning : file.warnings) spdlog::warn("warning: {}", warning);
-  for (const std::string& warning : written.warnings) spdlog::warn("warning: {}", warning);
+  std::vector<std::string> warnings = file.warnings;
+  warnings.insert(warnings.end(), written.warnings.begin(), written.warnings.end());
+  for (const std::string& warning : warnings) spdlog::warn("warning: {}", warning);
+  if (common.json) {
+    const nlohmann::ordered_json j = {{"format", "autopar-export"}, {"version", 1},
+                                      {"dialect", options.dialect}, {"folder", folder.string()},
+                                      {"files", written.names},     {"warnings", warnings}};
+    std::cout << j.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+    return 0;
+  }
   if (common.quiet) return 0;
   std::cout << "wrote " << folder.string() << "/:";
   for (const std::string& name : written.names) {
@@ -49,7 +58,10 @@ Result<int> run(const ExportOptions& options, const CommonOptions& common) {
 
 Run add_export(CLI::App& app, const CommonOptions& common) {
   auto options = std::make_shared<ExportOptions>();
-  app.add_option("PLAN", options->plan, "folder of a plan, or plan.onnx")->required();
+  app.add_option(
+         "PLAN", options->plan,
+         "a plan or a program with collectives: folder, plan.onnx, model, or list of ranks' files")
+      ->required();
   app.add_option("--dialect", options->dialect,
                  "trt (TensorRT's DistCollective), ort (com.microsoft, only among all ranks)")
       ->required()

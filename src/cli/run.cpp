@@ -56,9 +56,26 @@ class TemporaryFiles {
   ~TemporaryFiles() { remove(); }
   // An .onnx file that stands for `path`, to be written; its external data may come beside it.
   std::string add(const std::string& path) {
-    const std::string name = "autopar-" + std::to_string(getpid()) + "-" + sha256_hex(path);
-    paths_.push_back(fs::temp_directory_path() / name);
-    return (paths_.back() / "plan.onnx").string();
+    const std::string key = "-" + sha256_hex(path) + "/" + kFile;
+    sources_[key] = path;
+    const std::string name = "autopar-" + std::to_string(getpid()) + key;
+    paths_.push_back((fs::temp_directory_path() / name).parent_path());
+    return (paths_.back() / kFile).string();
+  }
+  // A message in which the files that these stand for are named, also by other processes.
+  std::string with_sources(std::string text) const {
+    for (const auto& [key, path] : sources_) {
+      for (std::size_t at = text.find(key); at != std::string::npos; at = text.find(key)) {
+        const std::size_t before = text.find_last_of(" \t\n'\"(", at);
+        const std::size_t begin = before == std::string::npos ? 0 : before + 1;
+        text.replace(begin, at + key.size() - begin, path);
+      }
+    }
+    return text;
+  }
+  Error with_sources(Error error) const {
+    error.message = with_sources(std::move(error.message));
+    return error;
   }
   // From any thread.
   void remove() const {
@@ -67,7 +84,9 @@ class TemporaryFiles {
   }
 
  private:
+  static constexpr const char* kFile = "plan.onnx";
   std::vector<fs::path> paths_;
+  std::map<std::string, std::string> sources_;  // by what is the same in every process
 };
 
 // A graph.json runs as the ONNX file that it stands for.
@@ -208,9 +227,10 @@ Result<RunProgram> program_of(PlanFile& file, TemporaryFiles& temporaries) {
   if (file.by_hand) {
     program.path = temporaries.add(file.path);
     const std::string folder = fs::path(file.path).parent_path().string();
-    AUTOPAR_TRY(warnings,
-                write_plan(file.plan, file.metadata, program.path, folder.empty() ? "." : folder));
-    for (const std::string& warning : warnings) spdlog::warn("warning: {}", warning);
+    const auto warnings =
+        write_plan(file.plan, file.metadata, program.path, folder.empty() ? "." : folder);
+    if (!warnings) return temporaries.with_sources(warnings.error());
+    for (const std::string& warning : *warnings) spdlog::warn("warning: {}", warning);
   }
   AUTOPAR_TRY(bytes, read_file(file.path));
   program.sha256 = sha256_hex(bytes);
@@ -323,14 +343,14 @@ Result<int> print(const RunReport& report, const Job& job, const RunOptions& opt
 Result<int> run_in_threads(const RunOptions& options, const CommonOptions& common) {
   TemporaryFiles temporaries;
   AUTOPAR_TRY(job, job_of(options, common, true, temporaries));
-  AUTOPAR_TRY(report, run_threads(job.request));
-  return print(report, job, options, common);
+  const auto report = run_threads(job.request);
+  if (!report) return temporaries.with_sources(report.error());
+  return print(*report, job, options, common);
 }
 
 Result<int> run_in_world(ProcessWorld& world, const RunOptions& options,
-                         const CommonOptions& common) {
+                         const CommonOptions& common, TemporaryFiles& temporaries) {
   const bool is_first = world.rank() == 0;
-  TemporaryFiles temporaries;
   world.on_sudden_end([&temporaries] { temporaries.remove(); });
   AUTOPAR_TRY(job, job_of(options, common, is_first, temporaries));
   AUTOPAR_TRY(report, world.run(job.request));
@@ -341,13 +361,15 @@ Result<int> run_in_world(ProcessWorld& world, const RunOptions& options,
 
 // Only rank 0 prints; what goes wrong elsewhere reaches it.
 Result<int> run_in_processes(const RunOptions& options, const CommonOptions& common) {
+  TemporaryFiles temporaries;  // the world may remove them while it ends
   AUTOPAR_TRY(world, ProcessWorld::join(options.ranks_by, options.timeout));
   const bool is_first = world->rank() == 0;
   if (!is_first) spdlog::set_level(spdlog::level::off);
-  const Result<int> code = run_in_world(*world, options, common);
+  const Result<int> code = run_in_world(*world, options, common, temporaries);
   const Status left =
-      world->leave(code.ok() ? Status(Ok{}) : Status(code.error()),
-                   [](const Error& error) { spdlog::error("error: {}", error.message); });
+      world->leave(code.ok() ? Status(Ok{}) : Status(code.error()), [&](const Error& error) {
+        spdlog::error("error: {}", temporaries.with_sources(error.message));
+      });
   if (left.ok()) return code;
   return static_cast<int>(left.error().code);
 }
@@ -364,7 +386,10 @@ Result<int> run(const RunOptions& options, const CommonOptions& common) {
 
 Run add_run(CLI::App& app, const CommonOptions& common) {
   auto options = std::make_shared<RunOptions>();
-  app.add_option("PLAN", options->plan, "folder of a plan, or plan.onnx")->required();
+  app.add_option(
+         "PLAN", options->plan,
+         "a plan or a program with collectives: folder, plan.onnx, model, or list of ranks' files")
+      ->required();
   app.add_option("--ranks-by", options->ranks_by, "what a rank is")
       ->check(CLI::IsMember({"threads", "mpi", "nccl"}));
   app.add_option("--model", options->model, "the unsharded model (default: as the report says)");

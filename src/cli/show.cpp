@@ -82,6 +82,11 @@ Result<int> show_programs(const std::string& path, FileKind kind, const ShowOpti
     AUTOPAR_TRY(programs, read_programs(path, dims));
     files = std::move(programs);
   }
+  for (PlanFile& file : files) {
+    for (std::string& warning : warn_of_unknown_ops(file.plan.program)) {
+      file.warnings.push_back(std::move(warning));
+    }
+  }
   if (common.json) {
     AUTOPAR_TRY(text, show_programs_json(files));
     std::cout << text;
@@ -129,6 +134,10 @@ Result<int> show(const ShowOptions& options, const CommonOptions& common) {
   ImportOptions import_options;
   import_options.dims = dims;
   AUTOPAR_TRY(model, import_model(path, import_options));
+  for (std::string& warning : warn_of_unknown_ops(model.graph)) {
+    spdlog::warn("warning: {}", warning);
+    model.warnings.push_back(std::move(warning));
+  }
   std::cout << (common.json ? show_model_json(model, options.ops)
                             : show_graph(model.graph, options.ops));
   return 0;
@@ -138,7 +147,9 @@ Result<int> show(const ShowOptions& options, const CommonOptions& common) {
 
 Run add_show(CLI::App& app, const CommonOptions& common) {
   auto options = std::make_shared<ShowOptions>();
-  app.add_option("FILE", options->file, "model, cluster, strategy, plan or report")->required();
+  app.add_option("FILE", options->file,
+                 "model, cluster, strategy, plan, program with collectives or report")
+      ->required();
   app.add_flag("--ops", options->ops, "every op");
   app.add_option("--rows", options->rows, "costliest ops and reshards of a report to list");
   return [options, &common] { return show(*options, common); };

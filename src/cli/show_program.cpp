@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "autopar/report.hpp"
 
@@ -106,6 +107,29 @@ Result<std::string> show_program(const PlanFile& file, bool all_ops) {
     text += to_text(steps) + "\n" + to_text(sums);
   }
   return all_ops ? text + "\n" + to_text(plan.program) : text;
+}
+
+std::vector<std::string> warn_of_unknown_ops(const Graph& program) {
+  const auto is_known = [](const std::string& domain) {
+    // Of ONNX Runtime's, those that communicate are known.
+    for (const char* known : {"ai.autopar", "ai.onnx.ml", "ai.onnx.preview.training"}) {
+      if (domain == known) return true;
+    }
+    return domain.empty() || domain.rfind("com.microsoft", 0) == 0;
+  };
+  std::map<std::string, std::vector<std::string>> ops;  // by type
+  for (const Op& op : program.ops) {
+    if (!is_known(op.domain)) ops[op.domain + "::" + op.type].push_back(op.name);
+  }
+  std::vector<std::string> warnings;
+  for (const auto& [type, names] : ops) {
+    const std::size_t more = names.size() - 1;
+    warnings.push_back("op '" + names[0] + "'" +
+                       (more > 0 ? " and " + std::to_string(more) + " more are " : " is ") + type +
+                       ", of a domain that is not known: taken for local, exchanging nothing "
+                       "between ranks");
+  }
+  return warnings;
 }
 
 namespace {
