@@ -1,7 +1,7 @@
 """Ranks as processes of every MPI that is here: the same results as ranks as threads, and what happens when a rank ends.
 
 Tiny models on 4 and 8 processes, outputs compared bit for bit; a training step three times over; the plan in Python's
-onnxruntime with libautopar_ops.so; a rank that is killed, a rank whose op fails, a disk that is full, wrong numbers of
+onnxruntime with libautopar_ops.so; a rank that is killed, stopped, late or has left, a rank whose op fails, a disk that is full, wrong numbers of
 processes.
 """
 import json
@@ -154,6 +154,51 @@ def kill_one(folder, mpi, plan, ranks, victim, attempt):
     return errors
 
 
+def stopped_rank(folder, mpi, model, victim, told):
+    """A rank that is stopped among the steps: the time-out names it. On a busy machine it may not be there yet."""
+    alone = folder / f"alone.{mpi}"  # without the report that names the model, which rank 0 would run as often
+    alone.mkdir()
+    shutil.copy(plan_of(folder, model, 4) / "plan.onnx", alone)
+    for patience in (3, 10, 30):
+        running = subprocess.Popen(command(mpi, 4, "run", alone, "--data", model.with_suffix(".npz"), "--ranks-by", "mpi", "--steps", "1000000",
+                                           "--timeout", "3"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        time.sleep(patience)
+        processes = processes_of(alone)
+        if len(processes) < 4:
+            running.terminate()
+            running.communicate(timeout=60)
+            continue
+        os.kill(processes[victim], signal.SIGSTOP)
+        began = time.monotonic()
+        try:
+            output, errors = running.communicate(timeout=40)
+        except subprocess.TimeoutExpired:
+            running.terminate()
+            running.communicate(timeout=60)
+            continue
+        finally:
+            if processes_of(alone).get(victim) == processes[victim]:
+                os.kill(processes[victim], signal.SIGKILL)
+        assert running.returncode != 0 and "PASSED" not in output
+        assert all(text in errors for text in ("nothing has happened for 3 s: ", *told)), errors
+        print(f"{mpi}: rank {victim} of 4 stopped; over after {time.monotonic() - began:.1f} s")
+        return
+    assert False, f"{mpi}: the run does not end when rank {victim} is stopped"
+
+
+def late_rank(libraries):
+    """Who waits for a rank that does something else, or has left, says what that one is doing."""
+    waits = "AllReduce 'sum' (seq 0, group [0,1,2,3], float32[4]): ranks 0, 1, 3 wait for rank 2; rank 2 "
+    for mpi in libraries:
+        for instead, limit, told in (("sleeps", 4, f"nothing has happened for 4 s: {waits}is busy with local ops after AllReduce 'sum'"),
+                                     ("exits", 60, f"rank 2 has left the run: {waits}has finished after AllReduce 'sum'"),
+                                     ("throws", 60, f"rank 2 has left the run: {waits}has finished after AllReduce 'sum'")):
+            done = subprocess.run([*launcher(mpi, 4), sys.executable, str(SOURCE / "tests" / "late_rank.py"), str(LIBRARY), instead],
+                                  capture_output=True, text=True, timeout=120, env=os.environ | {"AUTOPAR_TIMEOUT": str(limit)})
+            assert done.returncode != 0 and told in done.stderr, (mpi, instead, done.returncode, done.stderr)
+    print(f"rank 2 sleeps, exits or throws in Python: the others say so, by {', '.join(libraries)}")
+
+
 def failing_rank(folder, libraries):
     """Rank 2's slice holds an index that does not exist: its Gather throws, the others wait in the AllReduce."""
     import onnx
@@ -219,6 +264,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         failing_rank(folder, libraries)
+        late_rank(libraries)
         if not (MODELS / "tiny_llama.onnx").exists():
             print(f"skipped: everything else, there is no {MODELS}")
             return 0
@@ -235,6 +281,7 @@ def main():
         for mpi in libraries:
             for victim in (0, 2):
                 killed_rank(folder, mpi, training, 4, victim)
+            stopped_rank(folder, mpi, MODELS / "tiny_train_llama_adamw.onnx", 2, ("rank 2 (process ", "does not answer"))
     return 0
 
 

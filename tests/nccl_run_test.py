@@ -164,30 +164,41 @@ def without_stand_in(plan):
     print(f"autopar itself: {errors[0]}")
 
 
-def rank_that_stops(folder, model, how, told, seconds):
-    """A rank is killed, or does not come any more, among many steps."""
+def rank_that_stops(folder, model, how, victim, told, seconds):
+    """A rank is killed, or does not come any more, among many steps; on a busy machine it may not be there yet."""
     saved = folder / "never.npz"
-    alone = folder / how.name  # without the report that names the model, which rank 0 would run as often
+    alone = folder / f"{how.name}.{victim}"  # without the report that names the model, which rank 0 would run as often
     alone.mkdir()
     shutil.copy(plan_of(folder, model) / "plan.onnx", alone)
-    processes = start("run", alone, "--data", model.with_suffix(".npz"), "--steps", "1000000", "--timeout", "3", "--save", saved)
-    time.sleep(6)  # most often among the steps
-    assert all(p.poll() is None for p in processes), finish(processes)
-    began = time.monotonic()
-    os.kill(processes[2].pid, how)
-    others = [p for rank, p in enumerate(processes) if rank != 2]
-    try:
-        for process in others:
-            process.wait(timeout=60)
+    for patience in (6, 20, 60):
+        processes = start("run", alone, "--data", model.with_suffix(".npz"), "--steps", "1000000", "--timeout", "3", "--save", saved)
+        time.sleep(patience)
+        assert all(p.poll() is None for p in processes), finish(processes)
+        began = time.monotonic()
+        os.kill(processes[victim].pid, how)
+        others = [rank for rank in range(RANKS) if rank != victim]
+        try:
+            for rank in others:
+                processes[rank].wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            finish_at_once(processes)
+            continue
         ended = time.monotonic() - began
-    finally:
-        processes[2].kill()
-    results = finish(processes)
-    errors = "\n".join(errors_of(results))
-    assert all(results[rank][0] == 5 for rank in (0, 1, 3)), results
-    assert all(text in errors for text in told), errors
-    assert ended < seconds and not saved.exists(), ended
-    print(f"rank 2 gets {how.name}: over after {ended:.1f} s: {errors.splitlines()[0]}")
+        processes[victim].kill()
+        results = finish(processes)
+        errors = "\n".join(errors_of(results))
+        assert all(results[rank][0] == 5 for rank in others), results
+        assert all(text in errors for text in told), errors
+        assert ended < seconds and not saved.exists(), ended
+        print(f"rank {victim} gets {how.name}: over after {ended:.1f} s: {errors.splitlines()[0]}")
+        return
+    assert False, f"the run does not end when rank {victim} gets {how.name}"
+
+
+def finish_at_once(processes):
+    for process in processes:
+        process.kill()
+    finish(processes)
 
 
 def main():
@@ -210,8 +221,9 @@ def main():
         kinds |= same_as_threads(folder, MODELS / "tiny_train_llama_adamw.onnx", "--steps", "3")
         assert {"AllToAll", "AllGather", "ReduceScatter"} <= kinds, kinds
         training = MODELS / "tiny_train_llama_adamw.onnx"
-        rank_that_stops(folder, training, signal.SIGKILL, ("rank 2 (process", "ended without a word"), 30)
-        rank_that_stops(folder, training, signal.SIGSTOP, ("not complete after 3 s",), 60)
+        rank_that_stops(folder, training, signal.SIGKILL, 2, ("rank 2 (process", "ended without a word"), 30)
+        rank_that_stops(folder, training, signal.SIGSTOP, 2, ("nothing has happened for 3 s: ", "wait", "rank 2 (process ", "does not answer"), 60)
+        rank_that_stops(folder, training, signal.SIGSTOP, 0, ("nothing has happened for 3 s: ", " waits in ", "rank 0, which would know for whom, does not answer"), 60)
     return 0
 
 

@@ -1,7 +1,12 @@
 // What joins the processes of a run: the launchers' variables, and the control channel, here
 // between threads. How processes end is what mpi_run_test.py shows.
+#include <unistd.h>
+
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <string>
 #include <thread>
@@ -9,6 +14,7 @@
 
 #include "exec/process/control.hpp"
 #include "exec/process/launch.hpp"
+#include "exec/whereabouts.hpp"
 
 using namespace autopar;
 
@@ -162,6 +168,7 @@ TEST_CASE("a failure of one rank is the failure of all", "[process]") {
     std::vector<std::string> errors(kRanks);
     std::vector<int> actions(kRanks, 0);
     std::string said;
+    std::atomic<int> well = 0;  // of ranks that have left without an error
     on_ranks(kRanks, [&](ControlChannel& channel) {
       const auto rank = static_cast<std::size_t>(channel.rank());
       channel.on_failure([&actions, rank] { ++actions[rank]; });
@@ -172,12 +179,12 @@ TEST_CASE("a failure of one rank is the failure of all", "[process]") {
         const Status waited = channel.barrier();
         errors[rank] = waited ? "" : waited.error().message;
       }
-      const Status left = channel.leave([&](const Error& error) { said += error.message; });
-      CHECK(!left.ok());
+      if (channel.leave([&](const Error& error) { said += error.message; })) ++well;
     });
     const std::string expected = "rank " + std::to_string(failing) + " broke";
     CAPTURE(failing);
     CHECK(said == expected);  // by rank 0, once
+    CHECK(well == 0);
     for (int rank = 0; rank < kRanks; ++rank) {
       const auto r = static_cast<std::size_t>(rank);
       if (rank != failing) CHECK(errors[r] == expected);
@@ -207,4 +214,171 @@ TEST_CASE("ranks that do not come are named; strangers are not let in", "[proces
   const auto unreachable = ControlChannel::connect({{"127.0.0.1"}, port, ""}, 1, 2, 0.2);
   REQUIRE(!unreachable);
   CHECK(unreachable.error().message.find("rank 1 cannot reach rank 0") != std::string::npos);
+}
+
+namespace {
+
+// A rank that waits in a call of the group, its k-th one.
+Whereabouts waiting(const std::string& call, const RankGroup& group, std::uint64_t k) {
+  Whereabouts where;
+  where.waits_in = call;
+  where.group = group;
+  where.meetings[group] = k;
+  return where;
+}
+
+}  // namespace
+
+TEST_CASE("who waits for whom", "[process]") {
+  const RankGroup all{0, 1, 2, 3};
+  const RankGroup pair{2, 3};
+  std::vector<Whereabouts> ranks(4, waiting("AllReduce 'a'", all, 5));
+  CHECK(who_waits(ranks, 0) == "AllReduce 'a': all its ranks have come");
+
+  // Rank 1 is past it already, such as the root of a Broadcast.
+  ranks[1] = waiting("AllGather 'c'", {0, 1}, 1);
+  ranks[1].meetings[all] = 6;
+  ranks[2] = {};
+  ranks[2].last_call = "AllGather 'b'";
+  ranks[2].meetings[all] = 4;
+  CHECK(who_waits(ranks, 0) ==
+        "AllReduce 'a': ranks 0, 1, 3 wait for rank 2; rank 2 is busy with local ops after "
+        "AllGather 'b'");
+
+  // Rank 2 waits for rank 3, which does not answer.
+  ranks[2] = waiting("AllToAll 'd'", pair, 2);
+  ranks[3] = {};
+  ranks[3].answers = false;
+  ranks[3].name = "process 7 on node1";
+  CHECK(who_waits(ranks, 0) ==
+        "AllReduce 'a': ranks 0, 1 wait for ranks 2, 3; AllToAll 'd': rank 2 waits for rank 3; "
+        "rank 3 (process 7 on node1) does not answer: it is stopped, "
+        "or its machine cannot be reached");
+
+  // In a circle.
+  ranks[3] = waiting("AllReduce 'a'", all, 5);
+  ranks[3].meetings[pair] = 1;
+  CHECK(who_waits(ranks, 3) ==
+        "AllReduce 'a': ranks 0, 1, 3 wait for rank 2; AllToAll 'd': rank 2 waits for rank 3");
+
+  ranks.assign(4, waiting("AllReduce 'a'", all, 5));
+  ranks[2].waits_in = "AllGather 'x'";
+  CHECK(who_waits(ranks, 0) ==
+        "AllReduce 'a': all its ranks have come; but rank 2 calls AllGather 'x' where rank 0 calls "
+        "AllReduce 'a'");
+
+  ranks.assign(2, waiting("Send 'x'", {0, 1}, 1));
+  ranks[1].waits_in = "Recv 'x'";
+  CHECK(who_waits(ranks, 0) == "Send 'x': all its ranks have come");
+  ranks[1] = {};
+  ranks[1].finished = true;
+  CHECK(who_waits(ranks, 0) ==
+        "Send 'x': rank 0 waits for rank 1; rank 1 has finished before its first collective");
+}
+
+namespace {
+
+CollectiveCall call_of(const std::string& name, const RankGroup& group) {
+  CollectiveCall call;
+  call.op_name = name;
+  call.seq = 0;
+  call.group = group;
+  call.input_shape = {4};
+  return call;
+}
+
+// What rank 2 of 4 does while the others are in a call, which ends when a failure is known; what
+// that is, by rank.
+std::vector<std::string> while_others_wait(Seconds limit,
+                                           const std::function<void(ControlChannel&)>& instead) {
+  constexpr int kRanks = 4;
+  std::vector<std::string> errors(kRanks);
+  std::atomic<int> inside = 0;
+  on_ranks(kRanks, [&](ControlChannel& channel) {
+    const CollectiveCall first = call_of("first", {0, 1, 2, 3});
+    const CollectiveCall second = call_of("second", {0, 1, 2, 3});
+    { const CallLog::Inside before(channel.calls(), first); }
+    const auto wait = [&](const std::function<bool()>& done) {
+      while (!done()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    };
+    if (channel.rank() == 2) {
+      instead(channel);
+      wait([&] { return channel.failed(); });
+    } else {
+      const CallLog::Inside waits(channel.calls(), second);
+      ++inside;
+      wait([&] { return inside == kRanks - 1; });
+      channel.limit_calls(limit);
+      wait([&] { return channel.failed(); });
+    }
+    std::string& error = errors[static_cast<std::size_t>(channel.rank())];
+    error = channel.failure()->message;
+    if (channel.leave([](const Error&) {})) error += ", but it leaves well";
+  });
+  return errors;
+}
+
+const std::string kWaits =
+    "AllReduce 'second' (seq 0, group [0,1,2,3], float32[4]): ranks 0, 1, 3 wait for rank 2; ";
+
+}  // namespace
+
+TEST_CASE("a call that takes too long names who is missing, and what it does", "[process]") {
+  const std::string advice = "; if the local ops need longer, raise the time limit";
+  for (const std::string& error : while_others_wait(0.1, [](ControlChannel&) {})) {
+    CHECK(error == "nothing has happened for 0.1 s: " + kWaits +
+                       "rank 2 is busy with local ops after AllReduce 'first'" + advice);
+  }
+  const CollectiveCall other = call_of("other", {2});
+  const auto errors = while_others_wait(0.1, [&](ControlChannel& channel) {
+    const CallLog::Inside waits(channel.calls(), other);
+    while (!channel.failed()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  });
+  for (const std::string& error : errors)
+    CHECK(error == "nothing has happened for 0.1 s: " + kWaits +
+                       "AllReduce 'other' (seq 0, group [2], float32[4]): all its ranks have "
+                       "come" +
+                       advice);
+}
+
+TEST_CASE("a rank that leaves is missed by those who wait for it", "[process]") {
+  const auto errors = while_others_wait(
+      1e8, [](ControlChannel& channel) { CHECK(!channel.leave([](const Error&) {}).ok()); });
+  for (const std::string& error : errors) {
+    CHECK(error ==
+          "rank 2 has left the run: " + kWaits + "rank 2 has finished after AllReduce 'first'");
+  }
+}
+
+TEST_CASE("calls that end in time are no failures", "[process]") {
+  std::atomic<int> failures = 0;
+  on_ranks(3, [&](ControlChannel& channel) {
+    channel.limit_calls(1);
+    const CollectiveCall call = call_of("often", {0, 1, 2});
+    for (int i = 0; i < 30; ++i) {
+      const CallLog::Inside inside(channel.calls(), call);
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    if (!channel.barrier()) ++failures;
+    if (!channel.leave([](const Error&) {})) ++failures;
+  });
+  CHECK(failures == 0);
+}
+
+TEST_CASE("rank 0 can be reached by IPv4 and by IPv6", "[process]") {
+  for (const bool only_this_machine : {false, true}) {
+    const Listener listener = Listener::open(0, only_this_machine).value();
+    CHECK(listener.port() > 0);
+    int reached = 0;
+    for (const char* host : {"127.0.0.1", "::1"}) {
+      const int descriptor = connect_to(host, listener.port());
+      if (descriptor < 0) continue;
+      ++reached;
+      close(descriptor);
+    }
+    CAPTURE(only_this_machine);
+    const bool has_ipv6 = std::ifstream("/proc/net/if_inet6").peek() != EOF;
+    if (!has_ipv6) WARN("this machine has no IPv6: not tried");
+    CHECK(reached == (!only_this_machine && has_ipv6 ? 2 : 1));
+  }
 }

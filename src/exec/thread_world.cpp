@@ -4,23 +4,13 @@
 #include <sstream>
 
 #include "exec/collective_math.hpp"
+#include "exec/whereabouts.hpp"
 
 namespace autopar {
 
 namespace {
 
 constexpr std::size_t kListedRanks = 8;  // in a message; a world may have many more
-
-std::string list_ranks(const std::vector<std::int64_t>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size() && i < kListedRanks; ++i) {
-    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  }
-  if (ranks.size() > kListedRanks) {
-    text += " and " + std::to_string(ranks.size() - kListedRanks) + " more";
-  }
-  return text;
-}
 
 // What must be equal in all calls of a meeting (the group is, or they would not meet).
 bool same_call(const CollectiveCall& a, const CollectiveCall& b) {
@@ -139,11 +129,11 @@ std::optional<std::string> ThreadWorld::deadlock() const {
 
 std::string ThreadWorld::state_of(std::int64_t rank) const {
   const Rank& state = ranks_[static_cast<std::size_t>(rank)];
-  const std::string name = "rank " + std::to_string(rank);
-  if (state.waiting_in != nullptr) return name + " waits in " + to_text(*state.waiting_in);
-  const std::string after =
-      state.last_call.empty() ? "before its first collective" : "after " + state.last_call;
-  return name + (state.finished ? " has finished " : " is busy with local ops ") + after;
+  Whereabouts where;
+  if (state.waiting_in != nullptr) where.waits_in = to_text(*state.waiting_in);
+  where.last_call = state.last_call;
+  where.finished = state.finished;
+  return state_text(rank, where);
 }
 
 // "AllReduce 'a' (...): ranks 0, 2 wait for rank 1; rank 1 has finished after AllGather 'b'".

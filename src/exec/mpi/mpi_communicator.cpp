@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <sstream>
 #include <thread>
 
 #include "exec/blocks.hpp"
@@ -14,11 +13,9 @@ namespace autopar {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int kMessageTag = 1;  // messages between two ranks meet in their order
 constexpr int kSpins = 2000;    // polls before sleeping between them
-constexpr auto kOnItsWay = std::chrono::seconds(2);
+constexpr const char* kMakesCommunicator = "the making of its group's communicator";
 constexpr auto kSleep = std::chrono::microseconds(50);
 
 std::size_t element_size(const CollectiveCall& call) {
@@ -93,7 +90,9 @@ Status MpiCommunicator::prepare(const std::vector<GroupPartition>& partitions) {
     if (at == partition.groups.end()) continue;  // of another program
     const std::int64_t position = at - partition.groups.begin();
     const auto first = partition.groups.begin() + (position - position % partition.group_size);
-    AUTOPAR_TRY(group, group_of({first, first + partition.group_size}));
+    const RankGroup ranks(first, first + partition.group_size);
+    const CallLog::Inside inside(*surroundings_.calls, ranks, kMakesCommunicator);
+    AUTOPAR_TRY(group, group_of(ranks));
     static_cast<void>(group);
   }
   return Ok{};
@@ -117,8 +116,6 @@ Status MpiCommunicator::wait(AutoparMpiRequest* request, const CollectiveCall& c
     return runtime_error("rank " + std::to_string(rank_) + " in " + to_text(call) + ": " + why);
   };
   if (request == nullptr) return failed(error_);
-  const Clock::time_point begin = Clock::now();
-  std::optional<Clock::time_point> left;  // when a rank of the group was found to have left
   const int spins = surroundings_.oversubscribed ? 0 : kSpins;
   for (int polls = 0;; ++polls) {
     const int state = mpi_.test(request, error_);
@@ -126,21 +123,6 @@ Status MpiCommunicator::wait(AutoparMpiRequest* request, const CollectiveCall& c
     if (state > 0) return Ok{};
     if (polls < spins) continue;
     if (surroundings_.failed()) return *surroundings_.failure();
-    const std::chrono::duration<double> waited = Clock::now() - begin;
-    if (const std::int64_t gone = surroundings_.left_of(call.group); gone >= 0 && gone != rank_) {
-      // What it has sent before may still be on its way.
-      if (!left) left = Clock::now();
-      if (Clock::now() - *left > kOnItsWay) {
-        return failed("rank " + std::to_string(gone) + " has left the run");
-      }
-    }
-    if (waited.count() > surroundings_.timeout) {
-      std::ostringstream why;
-      why << "nothing has happened for " << surroundings_.timeout
-          << " s; a rank of its group has not come: if its local ops need longer, raise the time "
-             "limit";
-      return failed(why.str());
-    }
     if (polls < spins + 20) {
       std::this_thread::yield();
     } else {
@@ -157,6 +139,7 @@ Status MpiCommunicator::run(const CollectiveCall& call, const void* input, void*
     perform(call, {input}, {output});
     return Ok{};
   }
+  const CallLog::Inside inside(*surroundings_.calls, call);
   switch (call.kind) {
     case CollectiveKind::kAllReduce:
       return all_reduce(call, from, to);

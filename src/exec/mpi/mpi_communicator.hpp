@@ -10,6 +10,7 @@
 
 #include "autopar/exec.hpp"
 #include "exec/mpi/mpi_table.h"
+#include "exec/process/call_log.hpp"
 
 namespace autopar {
 
@@ -17,11 +18,9 @@ namespace autopar {
 struct Surroundings {
   std::function<bool()> failed;                   // any rank has; cheap
   std::function<std::optional<Error>()> failure;  // the first one, once failed() says so
-  // The first of some ranks that has left the run; -1: none.
-  std::function<std::int64_t(const std::vector<std::int64_t>&)> left_of;
   std::function<void(const std::string&)> abort;  // tells the others
-  Seconds timeout = 60;                           // that a collective may wait
-  bool oversubscribed = false;                    // more ranks than cores: wait by sleeping
+  CallLog* calls = nullptr;     // to be kept; who watches it sees calls that take too long
+  bool oversubscribed = false;  // more ranks than cores: wait by sleeping
 };
 
 class MpiCommunicator : public Communicator {

@@ -19,6 +19,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kHelloMilliseconds = 5000;  // to wait for a connection's first words
 constexpr std::size_t kListedRanks = 8;   // in a message
+constexpr Seconds kAfterRank0 = 1;
 
 Clock::time_point after(Seconds seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(
@@ -101,6 +102,7 @@ Result<std::unique_ptr<ControlChannel>> ControlChannel::accept(Listener listener
     ++count;
     set_no_delay(descriptor);
     channel->peers_[rank]->descriptor = descriptor;
+    channel->peers_[rank]->process = process;
     channel->peers_[rank]->name = "rank " + std::to_string(rank) + " (" + process + ")";
   }
   channel->start();
@@ -182,10 +184,13 @@ void ControlChannel::watch() {
       if (failed_) continue;  // the rank has said why before it went
       end_process(runtime_error(peer.name + " ended without a word: it was killed or crashed"));
     }
+    go_on_with_inquiry();
+    watch_own_call();
     if (!failed_) continue;
     const std::lock_guard lock(mutex_);
     if (leaving_) continue;
-    if (!deadline) deadline = after(kGrace);
+    // Rank 0 goes first, since a launcher ends the others with whichever ends first.
+    if (!deadline) deadline = after(kGrace + (rank_ == 0 ? 0 : kAfterRank0));
     if (Clock::now() >= *deadline) end_process(*failure_);  // the main thread is in a long local op
   }
 }
@@ -213,15 +218,24 @@ bool ControlChannel::read_frame(std::size_t index) {
       if (rank_ == 0) tell_left(static_cast<int>(index));
       const std::lock_guard lock(mutex_);
       peer.bye = true;
+      if (!payload.empty()) peer.last = whereabouts_of(payload);
       changed_.notify_all();
       return true;
     }
     case Frame::kLeft: {
       const std::lock_guard lock(mutex_);
-      left_.insert(WireReader(payload).number<std::int32_t>());
-      some_left_ = true;
+      left_.emplace(WireReader(payload).number<std::int32_t>(), Clock::now());
       return true;
     }
+    case Frame::kAsk:
+      begin_inquiry(static_cast<int>(index), payload);
+      return true;
+    case Frame::kWhere:
+      tell_whereabouts(payload);
+      return true;
+    case Frame::kHere:
+      take_answer(index, payload);
+      return true;
     case Frame::kHello:
       break;
   }
@@ -249,17 +263,7 @@ void ControlChannel::tell_left(int rank) {
     }
   }
   const std::lock_guard lock(mutex_);
-  left_.insert(rank);
-  some_left_ = true;
-}
-
-std::int64_t ControlChannel::left_of(const std::vector<std::int64_t>& ranks) const {
-  if (!some_left_) return -1;
-  const std::lock_guard lock(mutex_);
-  for (std::int64_t rank : ranks) {
-    if (left_.count(rank) != 0) return rank;
-  }
-  return -1;
+  left_.emplace(rank, Clock::now());
 }
 
 void ControlChannel::take_failure(const Error& failure) {
@@ -276,12 +280,16 @@ void ControlChannel::take_failure(const Error& failure) {
   if (action) action();
 }
 
+void ControlChannel::say_at_once(const Error& why) {
+  const std::string text = "autopar: error: " + why.message + "\n";
+  static_cast<void>(!write(STDERR_FILENO, text.data(), text.size()));
+}
+
 // Nothing of this program may run after it: the main thread can be anywhere. The message goes out
 // first, since a launcher may be about to end this process too.
 void ControlChannel::end_process(const Error& why) {
   if (rank_ == 0 || (rank_ == 1 && peers_[0]->bye)) {
-    const std::string text = "autopar: error: " + why.message + "\n";
-    static_cast<void>(!write(STDERR_FILENO, text.data(), text.size()));
+    say_at_once(why);
   }
   if (rank_ == 0) tell_all(why);
   if (on_sudden_end_) on_sudden_end_();
@@ -386,7 +394,7 @@ Status ControlChannel::leave(const std::function<void(const Error&)>& say) {
   if (rank_ != 0) {
     if (!failure_) {
       lock.unlock();
-      send(*peers_[0], Frame::kBye, "");
+      send(*peers_[0], Frame::kBye, to_bytes(own_whereabouts()));
       lock.lock();
     }
     // Rank 0 ends the run, so that its message is out before a launcher sees a process end.

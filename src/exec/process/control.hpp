@@ -8,21 +8,27 @@
 // crashed: rank 0 says on stderr which rank that was, tells the others, and every process ends with
 // exit code 5. Where a rank reports a failure, the calls of all others return it as their error,
 // and a process that does not come to leave() within kGrace ends too.
+//
+// The thread also watches the calls in calls(): where one takes too long, or waits for a rank that
+// has left, rank 0 asks all ranks what they are doing, which their watching threads answer whatever
+// their main threads do, and the answer to who waits for whom is the failure of all.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "autopar/support.hpp"
+#include "exec/process/call_log.hpp"
 #include "exec/process/sockets.hpp"
 
 namespace autopar {
@@ -58,8 +64,10 @@ class ControlChannel {
   // The first failure that this rank knows of, in words that name the rank.
   std::optional<Error> failure() const;
   bool failed() const { return failed_; }
-  // The first of these ranks that has come to leave(); none: -1. Cheap where nobody has.
-  std::int64_t left_of(const std::vector<std::int64_t>& ranks) const;
+  // Where this rank is among its collectives, to be kept by the thread that issues them.
+  CallLog& calls() { return calls_; }
+  // From now on a call fails that takes longer, or for whose group a rank has come to leave().
+  void limit_calls(Seconds timeout) { call_limit_ = timeout; }
   // Tells all ranks, unless a failure is known already.
   void report(const Error& own);
   // What to do at once when a failure becomes known: in the watching thread, or here where one is
@@ -73,13 +81,30 @@ class ControlChannel {
   Status leave(const std::function<void(const Error&)>& say);
 
  private:
-  enum class Frame : std::uint8_t { kHello, kData, kFailure, kBye, kLeft };
+  enum class Frame : std::uint8_t { kHello, kData, kFailure, kBye, kLeft, kAsk, kWhere, kHere };
   struct Peer {
     int descriptor = -1;
-    std::string name;  // "rank 3 (process 17 on host)"
+    std::string name;     // "rank 3 (process 17 on host)"
+    std::string process;  // "process 17 on host"
     std::deque<std::string> received;
     bool bye = false;
+    Whereabouts last;  // of a rank that has come to leave()
     std::mutex writing;
+  };
+  // Rank 0 has asked all ranks what they are doing.
+  struct Inquiry {
+    int asker = 0;
+    std::string why;
+    std::string advice;  // what to try; may be empty
+    Whereabouts asked;   // where the asker was
+    std::chrono::steady_clock::time_point deadline;
+    std::vector<Whereabouts> answers;  // by rank
+    std::vector<bool> has_answered;
+  };
+  struct Asked {
+    std::uint64_t call = 0;  // its number
+    std::chrono::steady_clock::time_point first;
+    std::chrono::steady_clock::time_point last;
   };
 
   ControlChannel(int rank, int size) : rank_(rank), size_(size) {}
@@ -89,6 +114,16 @@ class ControlChannel {
   void tell_all(const Error& failure);
   void tell_left(int rank);
   void take_failure(const Error& failure);
+  // Of the watching thread, in inquiry.cpp.
+  void watch_own_call();
+  void ask(const std::string& why, const std::string& advice);
+  void begin_inquiry(int asker, std::string_view question);
+  void tell_whereabouts(std::string_view number);
+  void take_answer(std::size_t rank, std::string_view answer);
+  void go_on_with_inquiry();
+  void rank_0_is_silent(const std::string& why, const RankGroup& group);
+  Whereabouts own_whereabouts() const;
+  static void say_at_once(const Error& why);  // whatever the main thread does
   [[noreturn]] void end_process(const Error& why);
   void send(Peer& peer, Frame frame, std::string_view payload);
   Result<std::string> next(Peer& peer);
@@ -104,9 +139,14 @@ class ControlChannel {
   std::condition_variable changed_;
   std::optional<Error> failure_;
   std::atomic<bool> failed_ = false;
-  std::atomic<bool> some_left_ = false;
-  std::set<std::int64_t> left_;
+  std::map<std::int64_t, std::chrono::steady_clock::time_point> left_;  // when it was learnt
   bool leaving_ = false;
+  CallLog calls_;
+  std::atomic<Seconds> call_limit_ = 1e8;
+  // Of the watching thread.
+  std::optional<Asked> asked_;
+  std::optional<Inquiry> inquiry_;
+  std::uint64_t inquiries_ = 0;
   std::function<void()> on_failure_;
   std::function<void()> on_sudden_end_;
 };

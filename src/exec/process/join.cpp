@@ -143,13 +143,11 @@ Result<Joined> join_mpi(Seconds timeout) {
   Surroundings surroundings;
   surroundings.failed = [control] { return control->failed(); };
   surroundings.failure = [control] { return control->failure(); };
-  surroundings.left_of = [control](const std::vector<std::int64_t>& ranks) {
-    return control->left_of(ranks);
-  };
   surroundings.abort = [control](const std::string& reason) {
     control->report(runtime_error(reason));
   };
-  surroundings.timeout = timeout;
+  surroundings.calls = &control->calls();
+  control->limit_calls(timeout);
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   surroundings.oversubscribed = static_cast<unsigned>(joined.local_size) > cores;
   joined.communicator =

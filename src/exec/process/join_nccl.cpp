@@ -1,5 +1,7 @@
 // Processes whose collectives go by NCCL. The control channel comes first: over it go NCCL's
 // identifier and the failures of other ranks.
+#include <numeric>
+
 #include "exec/nccl/nccl.hpp"
 #include "exec/process/joined.hpp"
 #include "exec/process/wire.hpp"
@@ -7,6 +9,8 @@
 namespace autopar {
 
 namespace {
+
+constexpr Seconds kForItsWords = 20;
 
 // All ranks' texts on all ranks: gathered on rank 0, then handed out.
 Result<std::vector<std::string>> exchange(ControlChannel& control, const std::string& own) {
@@ -32,17 +36,22 @@ Result<Joined> join_control(const Launch& launch, Seconds timeout) {
 // it.
 class NcclRank : public GpuCommunicator {
  public:
-  NcclRank(NcclWorld world, int gpu) : world_(std::move(world)), gpu_(gpu) {}
+  NcclRank(NcclWorld world, int gpu, CallLog& calls)
+      : world_(std::move(world)), gpu_(gpu), calls_(calls) {}
   int gpu() const override { return gpu_; }
   int rank() const override { return world_.rank; }
   int size() const override { return world_.size; }
   Status prepare(const std::vector<GroupPartition>& partitions) override {
+    RankGroup all(static_cast<std::size_t>(size()));
+    std::iota(all.begin(), all.end(), 0);
+    const CallLog::Inside inside(calls_, all, "the making of NCCL's communicators");
     AUTOPAR_TRY(opened, make_nccl_communicator(world_));
     nccl_ = std::move(opened);
     return nccl_->prepare(partitions);
   }
   Status run(const CollectiveCall& call, const void* input, void* output) override {
     AUTOPAR_CHECK(nccl_ != nullptr, "a collective before prepare()");
+    const CallLog::Inside inside(calls_, call);
     return nccl_->run(call, input, output);
   }
   void abort(const std::string& reason) override {
@@ -52,6 +61,7 @@ class NcclRank : public GpuCommunicator {
  private:
   NcclWorld world_;
   int gpu_;
+  CallLog& calls_;
   std::unique_ptr<Communicator> nccl_;
 };
 
@@ -71,7 +81,10 @@ Result<Joined> join_nccl(Seconds timeout) {
   world.size = control->size();
   world.local_rank = launch->local_rank;
   world.exchange = [control](const std::string& own) { return exchange(*control, own); };
-  world.timeout = timeout;
+  // What the control channel says of calls that take too long comes first, and names who is
+  // missing.
+  control->limit_calls(timeout);
+  world.timeout = timeout + kForItsWords;
   world.failure = [control]() -> std::optional<std::string> {
     if (!control->failed()) return std::nullopt;
     return control->failure()->message;
@@ -79,7 +92,8 @@ Result<Joined> join_nccl(Seconds timeout) {
   world.tell = [control](const std::string& reason) { control->report(runtime_error(reason)); };
   // Without a GPU prepare() says why.
   const auto gpu = nccl_gpu(world.local_rank);
-  joined.communicator = std::make_unique<NcclRank>(std::move(world), gpu ? *gpu : -1);
+  joined.communicator =
+      std::make_unique<NcclRank>(std::move(world), gpu ? *gpu : -1, control->calls());
   if (const auto library = nccl_version()) joined.description += ", " + *library;
   return std::move(joined);
 }

@@ -169,6 +169,8 @@ struct ProcessWorld::State {
           "and back: " +
           rank.why_no_gpu);
     }
+    // Without a time limit: rank 0 has run the model too.
+    AUTOPAR_RETURN_IF_ERROR(control().barrier());
     AUTOPAR_RETURN_IF_ERROR(rank.communicator->prepare(rank.place.program->partitions));
     AUTOPAR_RETURN_IF_ERROR(control().barrier());
     AUTOPAR_TRY(time, common_time());
