@@ -20,12 +20,15 @@ AUTOPAR = os.environ["AUTOPAR"]
 SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
 LIBRARY = pathlib.Path(os.environ["AUTOPAR_BUILD"]) / "src" / "libautopar_ops.so"
 MODELS = pathlib.Path(os.environ.get("AUTOPAR_SHARED") or SOURCE.parent / "shared") / "data" / "models"
-RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK=", "PMI_RANK=")
+RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK=", "PMI_RANK=", "PMIX_RANK=")
+BY_SRUN = {"none": None, "pmi2": "mpich", "pmix": "openmpi"}  # srun's ways to start an MPI
 
 
 def launcher(mpi, ranks):
     if mpi == "openmpi":
         return ["mpirun.openmpi", "--oversubscribe", "-n", str(ranks)] + (["--allow-run-as-root"] if os.getuid() == 0 else [])
+    if mpi in BY_SRUN:
+        return ["srun", f"--mpi={mpi}", "--overcommit", "--quiet", "-n", str(ranks)]
     return ["mpirun.mpich", "-n", str(ranks)]
 
 
@@ -256,6 +259,30 @@ def full_disk(folder, libraries, plan):
     print(f"a full disk: said, nothing half-written, by {', '.join(libraries)}")
 
 
+def ways_of_srun(libraries):
+    """Those that can start an MPI that is here, where this machine is a node of a Slurm that runs."""
+    answers = shutil.which("srun") and shutil.which("timeout") and subprocess.run(["timeout", "20", "sinfo"], capture_output=True).returncode == 0
+    if not answers:
+        print("skipped: srun, there is no Slurm that runs")
+        return []
+    listed = subprocess.run(["srun", "--mpi=list"], capture_output=True, text=True, timeout=60)
+    return [way for way, mpi in BY_SRUN.items() if mpi in libraries and way in (listed.stdout + listed.stderr).split()]
+
+
+def by_srun(folder, ways, model):
+    plan = plan_of(folder, model, 4)
+    for way in ways:
+        assert run(*command(way, 4, "run", plan, "--ranks-by", "mpi")).stdout.splitlines()[-1] == "PASSED"
+        killed_rank(folder, way, plan, 4, 2)
+        stopped_rank(folder, way, model, 2, ("rank 2 (process ", "does not answer"))
+        done = subprocess.run(command(way, 3, "run", plan, "--ranks-by", "mpi"), capture_output=True, text=True, timeout=120)
+        assert done.returncode != 0 and "is for 4 ranks, but 3 processes were started" in done.stderr, done.stderr
+    if ways:
+        done = subprocess.run(command("none", 4, "run", plan, "--ranks-by", "mpi"), capture_output=True, text=True, timeout=120)
+        assert done.returncode == 2 and "srun --mpi=pmi2 for MPICH, --mpi=pmix for Open MPI" in done.stderr, done.stderr
+        print(f"by srun --mpi={', '.join(ways)}: PASSED; killed, stopped and too few ranks are named")
+
+
 def main():
     libraries = [mpi for mpi in ("openmpi", "mpich") if shutil.which(f"mpirun.{mpi}")]
     if not libraries:
@@ -282,6 +309,7 @@ def main():
             for victim in (0, 2):
                 killed_rank(folder, mpi, training, 4, victim)
             stopped_rank(folder, mpi, MODELS / "tiny_train_llama_adamw.onnx", 2, ("rank 2 (process ", "does not answer"))
+        by_srun(folder, ways_of_srun(libraries), MODELS / "tiny_train_llama_adamw.onnx")
     return 0
 
 

@@ -56,6 +56,8 @@ class Environment {
                                            "MPI_LOCALNRANKS",
                                            "SLURM_PROCID",
                                            "SLURM_NTASKS",
+                                           "SLURM_STEP_NUM_TASKS",
+                                           "SLURM_STEP_TASKS_PER_NODE",
                                            "SLURM_LOCALID"};
   std::map<std::string, std::string> before_;
 };
@@ -120,11 +122,46 @@ TEST_CASE("the launchers' variables", "[process]") {
     CHECK(launch_of_environment().value()->launcher == "Open MPI");
   }
   {
-    const Environment slurm({{"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "1"}});
+    // A batch script, which is no rank.
+    const Environment batch({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "0"}});
+    CHECK(!launch_of_environment().value());
+    CHECK(tasks_of_srun() == 0);
+  }
+  for (const auto& [per_node, local_size] :
+       std::map<std::string, int>{{"2(x4)", 2}, {"8", 8}, {"3,2", 0}, {"3(x2),2", 0}, {"", 0}}) {
+    std::map<std::string, std::string> variables{{"SLURM_PROCID", "3"},
+                                                 {"SLURM_NTASKS", "9"},
+                                                 {"SLURM_STEP_NUM_TASKS", "8"},
+                                                 {"SLURM_STEP_TASKS_PER_NODE", per_node},
+                                                 {"SLURM_LOCALID", "1"}};
+    const auto check = [&, per_node = per_node, local_size = local_size](const char* launcher) {
+      const Environment srun(variables);
+      const Launch launch = *launch_of_environment().value();
+      CAPTURE(per_node, launcher);
+      CHECK(launch.launcher == launcher);
+      CHECK(launch.rank == 3);
+      CHECK(launch.size == 8);
+      CHECK(launch.local_rank == 1);
+      CHECK(launch.local_size == local_size);
+      CHECK(tasks_of_srun() == 8);
+    };
+    check("Slurm");
+    variables["PMI_RANK"] = "3";  // srun --mpi=pmi2
+    variables["PMI_SIZE"] = "8";
+    check("PMI");
+  }
+  {
+    // mpirun in a batch script.
+    const Environment mpirun({{"SLURM_PROCID", "0"},
+                              {"SLURM_LOCALID", "0"},
+                              {"SLURM_NTASKS", "4"},
+                              {"PMI_RANK", "3"},
+                              {"PMI_SIZE", "4"},
+                              {"MPI_LOCALRANKID", "3"},
+                              {"MPI_LOCALNRANKS", "4"}});
     const Launch launch = *launch_of_environment().value();
-    CHECK(launch.launcher == "Slurm");
-    CHECK(launch.rank == 3);
-    CHECK(launch.local_size == 0);
+    CHECK(launch.local_rank == 3);
+    CHECK(launch.local_size == 4);
   }
   for (const char* rank : {"x", "-1", "2", "1 ", "99999999999"}) {
     const Environment wrong({{"RANK", rank}, {"WORLD_SIZE", "2"}});

@@ -104,7 +104,20 @@ struct MpiWorld {
   Joined joined;
 };
 
+// srun lets the processes of an MPI find each other only where it is told how.
+Error srun_error(const std::string& what) {
+  return usage_error(
+      "srun has started " + std::to_string(tasks_of_srun()) + " processes, but " + what +
+      ": srun --mpi=pmi2 for MPICH, --mpi=pmix for Open MPI (AUTOPAR_MPI " +
+      "chooses between them); for --ranks-by nccl MASTER_ADDR and MASTER_PORT do too");
+}
+
+bool has_variable(const char* name) { return std::getenv(name) != nullptr; }
+
 Result<MpiWorld> open_mpi_world(Seconds timeout) {
+  const bool found_out =
+      has_variable("PMI_RANK") || has_variable("PMIX_RANK") || has_variable("OMPI_COMM_WORLD_RANK");
+  if (tasks_of_srun() > 1 && !found_out) return srun_error("without telling MPI of the others");
   AUTOPAR_TRY(mpi, open_mpi_library());
   MpiWorld world;
   world.mpi = mpi;
@@ -112,6 +125,9 @@ Result<MpiWorld> open_mpi_world(Seconds timeout) {
   int rank = 0;
   int size = 1;
   if (mpi->start(&rank, &size, error) != 0) return mpi_error(error);
+  if (size == 1 && tasks_of_srun() > 1) {
+    return srun_error(short_name(mpi->library()) + " finds this one only");
+  }
   const bool one_machine = mpi->on_one_machine() != 0;
   AUTOPAR_TRY(control, connect_by_mpi(*mpi, rank, size, one_machine, timeout));
   world.joined.control = std::move(control);

@@ -20,7 +20,8 @@ constexpr Variables kLaunchers[] = {
     {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE"},
     {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
-    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr},
+    // Not SLURM_NTASKS, which a batch script has too.
+    {"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr},
 };
 
 const char* variable(const char* name) {
@@ -42,6 +43,29 @@ Result<int> number(const char* name, int fallback) {
   return value;
 }
 
+// Of "4" or "4(x2)"; 0 where the nodes have different numbers, "4,3".
+int tasks_per_node() {
+  const char* text = variable("SLURM_STEP_TASKS_PER_NODE");
+  if (text == nullptr) return 0;
+  int value = 0;
+  const char* end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, value);
+  const bool alike =
+      stop == end || (*stop == '(' && end[-1] == ')' && std::strchr(text, ',') == nullptr);
+  return error == std::errc() && alike ? value : 0;
+}
+
+// srun's PMI says nothing of the machine, but srun itself does.
+Status read_local(const Variables& names, Launch& launch) {
+  const bool by_srun = variable("SLURM_STEP_NUM_TASKS") != nullptr;
+  const bool ask_srun = by_srun && variable(names.local_rank) == nullptr;
+  AUTOPAR_TRY(local_rank, number(ask_srun ? "SLURM_LOCALID" : names.local_rank, 0));
+  launch.local_rank = local_rank;
+  AUTOPAR_TRY(local_size, number(names.local_size, by_srun ? tasks_per_node() : 0));
+  launch.local_size = local_size;
+  return Ok{};
+}
+
 Status read_address(Launch& launch) {
   if (const char* address = variable("MASTER_ADDR")) launch.address = address;
   AUTOPAR_TRY(port, number("AUTOPAR_PORT", 0));
@@ -55,6 +79,11 @@ Status read_address(Launch& launch) {
 }
 
 }  // namespace
+
+int tasks_of_srun() {
+  const auto tasks = number("SLURM_STEP_NUM_TASKS", 0);
+  return tasks ? *tasks : 0;
+}
 
 Result<std::optional<Launch>> launch_of_environment() {
   for (const Variables& names : kLaunchers) {
@@ -70,10 +99,7 @@ Result<std::optional<Launch>> launch_of_environment() {
     }
     launch.rank = rank;
     launch.size = size;
-    AUTOPAR_TRY(local_rank, number(names.local_rank, 0));
-    launch.local_rank = local_rank;
-    AUTOPAR_TRY(local_size, number(names.local_size, 0));
-    launch.local_size = local_size;
+    AUTOPAR_RETURN_IF_ERROR(read_local(names, launch));
     AUTOPAR_RETURN_IF_ERROR(read_address(launch));
     return std::optional<Launch>(launch);
   }

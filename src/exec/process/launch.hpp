@@ -19,11 +19,13 @@ struct Launch {
 };
 
 // From, in this order: RANK and WORLD_SIZE (torchrun), OMPI_COMM_WORLD_RANK (Open MPI), PMI_RANK
-// (MPICH, srun), SLURM_PROCID. The port is AUTOPAR_PORT, else MASTER_PORT, else, where torchrun's
-// own store occupies that (TORCHELASTIC_USE_AGENT_STORE), the port after it. Nothing where no
-// launcher has started this process. Errors (kUsage): a variable that is no number, a rank that is
-// not below the size.
-// Sources: the manuals of torchrun, Open MPI, MPICH's Hydra and Slurm.
+// (MPICH, srun), SLURM_PROCID (srun). The port is AUTOPAR_PORT, else MASTER_PORT, else, where
+// torchrun's own store occupies that (TORCHELASTIC_USE_AGENT_STORE), the port after it. Nothing
+// where no launcher has started this process. Errors (kUsage): a variable that is no number, a rank
+// that is not below the size. Sources: the manuals of torchrun, Open MPI, MPICH's Hydra and Slurm.
 Result<std::optional<Launch>> launch_of_environment();
+
+// How many processes srun has started with this one; 0: it was not srun.
+int tasks_of_srun();
 
 }  // namespace autopar
