@@ -211,6 +211,13 @@ def test_files_of_ranks(folder):
             shown = json.loads(run("show", folder, "--json").stdout)
             kinds = [c["kind"] for c in shown["collectives"]]
             assert kinds.count("ShardSlice") == 3 and kinds.count("AllReduce") == 1 and shown["world_size"] == 4, kinds
+    # The same with constants for what goes by the rank.
+    def constants(rank, nodes):
+        begin = begins[rank]
+        return [helper.make_node("Constant", [], ["from"], value_ints=[begin]), helper.make_node("Constant", [], ["to"], value=numpy_helper.from_array(np.array([begin + 2]))),
+                helper.make_node("Slice", ["x", "from", "to", "axis"], ["p"], name="part"), *nodes[1:]]
+    path = files_of_ranks(folder, [whole[b:b + 2] for b in begins], begins, groups, constants)
+    assert np.array_equal(execute(path, x), expected)
     # Ranks that share weights: two parts for four ranks.
     begins = [0, 4, 0, 4]
     path = files_of_ranks(folder, [whole[b:b + 4] for b in begins], begins, [[0, 1], [2, 3]])
@@ -247,6 +254,59 @@ def test_files_refused(folder):
     path.write_text(json.dumps(listing))
     (folder / "plan.ort.json").write_text(json.dumps(listing))
     check(folder, "name the one that is meant")
+
+
+def test_external_data(folder):
+    """Parts of one external file, one after the other, are told by their place; others are read."""
+    random = np.random.default_rng(3)
+    whole = random.integers(-4, 4, (8, 6)).astype(np.float32)
+    x = random.integers(-4, 4, (4, 8)).astype(np.float32)
+    for order in ([0, 1, 2, 3], [2, 0, 3, 1]):
+        for places in (range(4), [3, 1, 0, 2]):  # in the file
+            begins = [2 * p for p in order]
+            parts = [whole[b:b + 2] for b in begins]
+            path = files_of_ranks(folder, parts, begins, [[0, 1, 2, 3]])
+            (folder / "w.bin").write_bytes(b"".join(parts[r].tobytes() for r in sorted(range(4), key=lambda r: places[r])))
+            for rank in range(4):
+                model = onnx.load(folder / f"r{rank}.onnx")
+                w = next(t for t in model.graph.initializer if t.name == "w")
+                onnx.external_data_helper.set_external_data(w, "w.bin", places[rank] * 48, 48)
+                w.ClearField("raw_data")
+                onnx.save(model, folder / f"r{rank}.onnx")
+            partial = [2.0 ** r * (x[:, b:b + 2] @ whole[b:b + 2]) for r, b in enumerate(begins)]
+            assert np.array_equal(execute(path, x), np.tile(sum(partial), (4, 1))), (order, list(places))
+    (folder / "w.bin").unlink()
+    assert "AllReduce" in run("show", path).stdout  # nothing of it is needed
+    model = onnx.load(folder / "r1.onnx", load_external_data=False)
+    w = next(t for t in model.graph.initializer if t.name == "w")
+    next(e for e in w.external_data if e.key == "offset").value = "4"
+    onnx.save(model, folder / "r1.onnx")
+    message = run("show", path, code=4).stderr
+    assert "initializer 'w' goes by the rank, so that it must be read, but its file 'w.bin' is missing" in message, message
+
+
+def test_stages(folder):
+    """Programs of two stages, different from each other, in one world."""
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+
+    def write(stage, nodes):
+        metadata = {"autopar.world_size": "4", "autopar.ranks": [2 * stage, 2 * stage + 1], "autopar.stage": str(stage)}
+        save(folder / f"plan.stage{stage}.onnx", nodes, [("x", x)], [(f"y{stage}", (2, 4))], metadata=metadata)
+
+    for stage, local in enumerate(("Relu", "Neg")):
+        write(stage, [helper.make_node(local, ["x"], ["l"], name="local"), trt("all_reduce", "l", f"y{stage}", [2 * stage, 2 * stage + 1], "sum", name="sum")])
+    np.savez(folder / "data.npz", **{"in.x": x})
+    run("run", folder, "--data", folder / "data.npz", "--save", folder / "out.npz")
+    out = np.load(folder / "out.npz")
+    assert np.array_equal(out["out.y0"], 2 * x) and np.array_equal(out["out.y1"], -2 * x), dict(out)
+    shown = run("show", folder).stdout
+    assert "in the dialect trt" in shown and "AllReduce [0,1]" in shown and "AllReduce [2,3]" in shown, shown
+    # Among all ranks, and in the same order: proven over both programs.
+    for operation, code in (("max", 0), ("min", 4)):
+        for stage, op in enumerate(("max", operation)):
+            write(stage, [trt("all_reduce", "x", "m", reduce_op=op, without=("groups", "group_size"), name=f"all{stage}"), helper.make_node("Neg", ["m"], [f"y{stage}"])])
+        done = run("show", folder, code=code)
+        assert code == 0 or ("all0" in done.stderr and "all1" in done.stderr), done.stderr
 
 
 def same_bits(folder, out, dialect, model):

@@ -80,8 +80,8 @@ Result<PlanFile> read_plan(const std::string& path);
 // groups or weights differ; these are read as one program.
 Result<std::vector<PlanFile>> read_programs(const std::string& path,
                                             const std::map<std::string, std::int64_t>& dims = {});
-// Whether a file holds communication in the words of TensorRT or ONNX Runtime, or is a list of such
-// files; false for what cannot be read.
+// Whether a file holds communication in the words of TensorRT or ONNX Runtime, or was written in
+// them; false for what cannot be read.
 bool speaks_dialect(const std::string& path);
 // Of programs that were read, as prove_order takes them.
 std::vector<ProgramOnRanks> programs_of(const std::vector<PlanFile>& files);

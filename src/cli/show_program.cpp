@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "autopar/report.hpp"
 
@@ -134,6 +135,15 @@ std::vector<std::string> warn_of_unknown_ops(const Graph& program) {
 
 namespace {
 
+bool lists_files_of_ranks(const std::string& path) {
+  std::ifstream file(path);
+  char first = 0;
+  if (!(file >> first) || first != '{') return false;
+  file.seekg(0);
+  const auto document = nlohmann::json::parse(file, nullptr, false);
+  return document.is_object() && document.value("format", nlohmann::json()) == "autopar-dialect";
+}
+
 // Which of the texts come up; piece by piece, since files can be large.
 std::vector<bool> held_by(const std::string& path, const std::vector<std::string>& texts) {
   std::ifstream file(path, std::ios::binary);
@@ -156,13 +166,12 @@ std::vector<bool> held_by(const std::string& path, const std::vector<std::string
 FileKind kind_of_file(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) return FileKind::kPlan;
-  const std::vector<bool> held =
-      held_by(path, {"autopar.version", "autopar.dialect", "ai.autopar", "autopar-dialect",
-                     "DistCollective", "com.microsoft"});
+  const std::vector<bool> held = held_by(path, {"autopar.version", "autopar.dialect", "ai.autopar",
+                                                "DistCollective", "com.microsoft"});
   if (held[0] && !held[1]) return FileKind::kPlan;
-  if (held[2]) return FileKind::kByHand;
-  return (held[1] || held[3] || held[4] || held[5]) && speaks_dialect(path) ? FileKind::kByHand
-                                                                            : FileKind::kOther;
+  if (held[2] || lists_files_of_ranks(path)) return FileKind::kByHand;
+  const bool perhaps = held[1] || held[3] || held[4];
+  return perhaps && speaks_dialect(path) ? FileKind::kByHand : FileKind::kOther;
 }
 
 }  // namespace autopar::cli

@@ -8,6 +8,7 @@
 
 #include "io/dialects/rank_parts.hpp"
 #include "io/import/proto_op.hpp"
+#include "io/import/proto_tensor.hpp"
 
 namespace autopar {
 namespace {
@@ -46,6 +47,36 @@ class Merge {
       return differs(models_[m], models_[0],
                      "the number of ops, " + std::to_string(graph(m).node_size()) + ", not " +
                          std::to_string(graph(0).node_size()) + ",");
+    }
+    return Ok{};
+  }
+
+  // A Constant that goes by the rank is an initializer like any other.
+  Status hoist_constants() {
+    std::vector<int> hoisted;
+    for (int i = 0; i < graph(0).node_size(); ++i) {
+      const onnx::NodeProto& first = graph(0).node(i);
+      if (first.op_type() != "Constant" || !domain_of(first).empty()) continue;
+      const std::string text = first.SerializeAsString();
+      bool differ = false, alike = first.output_size() == 1;
+      for (std::size_t m = 1; m < models_.size(); ++m) {
+        const onnx::NodeProto& other = graph(m).node(i);
+        differ |= other.SerializeAsString() != text;
+        alike = alike && other.op_type() == "Constant" && domain_of(other).empty() &&
+                other.output_size() == 1 && other.output(0) == first.output(0);
+      }
+      if (!differ || !alike) continue;
+      for (std::size_t m = 0; m < models_.size(); ++m) {
+        AUTOPAR_TRY(tensor, constant_of_node(*graph(m).mutable_node(i)));
+        *graph(m).add_initializer() = to_proto(tensor);
+        graph(m).mutable_initializer()->rbegin()->set_name(graph(m).node(i).output(0));
+      }
+      hoisted.push_back(i);
+    }
+    for (auto i = hoisted.rbegin(); i != hoisted.rend(); ++i) {
+      for (std::size_t m = 0; m < models_.size(); ++m) {
+        graph(m).mutable_node()->DeleteSubrange(*i, 1);
+      }
     }
     return Ok{};
   }
@@ -198,6 +229,7 @@ Result<ModelFile> merge_ranks(std::vector<RankModel> models, std::int64_t ranks,
                               const std::string& folder) {
   Merge merge(models, ranks);
   AUTOPAR_RETURN_IF_ERROR(merge.check_heads());
+  AUTOPAR_RETURN_IF_ERROR(merge.hoist_constants());
   AUTOPAR_RETURN_IF_ERROR(merge.merge_nodes());
   AUTOPAR_TRY(parts, RankParts::of(models, ranks, folder));
   AUTOPAR_RETURN_IF_ERROR(merge.replace_slices(parts));

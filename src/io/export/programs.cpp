@@ -40,7 +40,7 @@ Result<std::vector<std::string>> files_of(const std::string& path) {
 
 Result<PlanFile> read_program(const std::string& path,
                               const std::map<std::string, std::int64_t>& dims) {
-  if (lists_rank_files(path)) return read_rank_files(path, dims);
+  if (is_json(path)) return read_rank_files(path, dims);
   AUTOPAR_TRY(lean, read_model(path));
   const Properties properties = properties_of(lean.proto);
   const bool in_dialect = properties.count("autopar.dialect") > 0;
@@ -70,7 +70,6 @@ Status check_worlds(const std::vector<PlanFile>& files) {
 }  // namespace
 
 bool speaks_dialect(const std::string& path) {
-  if (lists_rank_files(path)) return true;
   auto lean = read_model(path);
   if (!lean) return false;
   return properties_of(lean->proto).count("autopar.dialect") > 0 ||

@@ -88,13 +88,10 @@ void set_property(onnx::ModelProto& model, const std::string& key, const std::st
 
 }  // namespace
 
-bool lists_rank_files(const std::string& path) {
+bool is_json(const std::string& path) {
   char first = 0;
-  if (std::ifstream file(path); !(file >> first) || first != '{') return false;
-  const auto text = read_file(path);
-  if (!text) return false;
-  const auto document = nlohmann::json::parse(*text, nullptr, false);
-  return document.is_object() && document.value("format", nlohmann::json()) == kFormat;
+  std::ifstream file(path);
+  return file >> first && first == '{';
 }
 
 Result<PlanFile> read_rank_files(const std::string& path,
