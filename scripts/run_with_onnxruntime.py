@@ -42,8 +42,8 @@ def random_array(value, layout, seed):
     dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
     generator = np.random.default_rng([seed, *value.name.encode()])
     if np.issubdtype(dtype, np.floating):
-        return (0.1 * generator.standard_normal(layout["shape"])).astype(dtype)
-    return generator.integers(0, 2, layout["shape"]).astype(dtype)
+        return np.asarray(0.1 * generator.standard_normal(layout["shape"]), dtype)
+    return np.asarray(generator.integers(0, 2, layout["shape"]), dtype)
 
 
 def session_options(library=None):

@@ -11,7 +11,7 @@ import onnxruntime
 from onnx import TensorProto, helper
 
 library, instead = sys.argv[1:]
-rank = int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["PMI_RANK"])
+rank = int(os.environ.get("RANK") or os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["PMI_RANK"])
 info = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, [4])
 node = helper.make_node("AllReduce", ["X"], ["Y"], name="sum", domain="ai.autopar", reduce_op="sum", seq=0, groups=[0, 1, 2, 3], group_size=4,
                         mesh_axes=["a"])

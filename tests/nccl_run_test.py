@@ -21,6 +21,7 @@ import collectives_run_test
 
 AUTOPAR = os.environ["AUTOPAR"]
 PROGRAM = os.environ["AUTOPAR_STAND_IN"]
+OPS = os.environ["AUTOPAR_STAND_IN_OPS"]
 SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
 MODELS = pathlib.Path(os.environ.get("AUTOPAR_SHARED") or SOURCE.parent / "shared") / "data" / "models"
 STAND_IN = {"AUTOPAR_NCCL": os.environ["AUTOPAR_STAND_IN_NCCL"], "AUTOPAR_CUDART": os.environ["AUTOPAR_STAND_IN_CUDART"]}
@@ -40,12 +41,16 @@ def free_port():
 
 
 def start(*arguments, program=PROGRAM, ranks=RANKS, **variables):
+    return start_processes([program, *map(str, arguments), "--ranks-by", "nccl"], ranks, **variables)
+
+
+def start_processes(command, ranks=RANKS, **variables):
     """One process per rank, as torchrun starts them; by rank."""
     port = free_port()
     common = os.environ | STAND_IN | {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
                                       "MASTER_PORT": str(port)} | variables
-    return [subprocess.Popen([program, *map(str, arguments), "--ranks-by", "nccl"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                             text=True, env=common | {"RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(ranks)]
+    return [subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                             env=common | {"RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(ranks)]
 
 
 def finish(processes, timeout=120):
@@ -164,6 +169,23 @@ def without_stand_in(plan):
     print(f"autopar itself: {errors[0]}")
 
 
+def in_python(folder, model):
+    """The plan in Python's onnxruntime, then ranks that do not come to a second collective."""
+    script = [sys.executable, SOURCE / "scripts" / "run_with_onnxruntime.py", "--library", OPS, plan_of(folder, model) / "plan.onnx", "--model", model]
+    results = finish(start_processes(script))
+    assert [code for code, _, _ in results] == [0] * RANKS and results[0][1].splitlines()[-1] == "PASSED", results
+    waits = "AllReduce 'sum' (seq 0, group [0,1,2,3], float32[4]): ranks 0, 1, 3 wait for rank 2; rank 2 "
+    for instead, limit, told in (("sleeps", 4, f"nothing has happened for 4 s: {waits}is busy with local ops after AllReduce 'sum'"),
+                                 ("exits", 60, f"rank 2 has left the run: {waits}has finished after AllReduce 'sum'"),
+                                 ("throws", 60, f"rank 2 has left the run: {waits}has finished after AllReduce 'sum'")):
+        began = time.monotonic()
+        processes = start_processes([sys.executable, SOURCE / "tests" / "late_rank.py", OPS, instead], AUTOPAR_TIMEOUT=str(limit))
+        results = finish([processes[rank] for rank in (0, 1, 3)] + [processes[2]])
+        assert time.monotonic() - began < 50, "the end of the time limit was waited for"
+        assert all(code != 0 and told in errors for code, _, errors in results[:3]), (instead, results)
+    print(f"{model.stem} in Python: PASSED; a rank that sleeps, exits or throws is named")
+
+
 def rank_that_stops(folder, model, how, victim, told, seconds):
     """A rank is killed, or does not come any more, among many steps; on a busy machine it may not be there yet."""
     saved = folder / "never.npz"
@@ -221,6 +243,7 @@ def main():
         kinds |= same_as_threads(folder, MODELS / "tiny_train_llama_adamw.onnx", "--steps", "3")
         assert {"AllToAll", "AllGather", "ReduceScatter"} <= kinds, kinds
         training = MODELS / "tiny_train_llama_adamw.onnx"
+        in_python(folder, training)
         rank_that_stops(folder, training, signal.SIGKILL, 2, ("rank 2 (process", "ended without a word"), 30)
         rank_that_stops(folder, training, signal.SIGSTOP, 2, ("nothing has happened for 3 s: ", "wait", "rank 2 (process ", "does not answer"), 60)
         rank_that_stops(folder, training, signal.SIGSTOP, 0, ("nothing has happened for 3 s: ", " waits in ", "rank 0, which would know for whom, does not answer"), 60)

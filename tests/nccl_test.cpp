@@ -338,6 +338,23 @@ TEST_CASE("programs of stages have different groups", "[nccl]") {
   require_clean(libraries);
 }
 
+TEST_CASE("groups may also be made after something has run, each once", "[nccl]") {
+  const Libraries libraries;
+  const GroupPartition near{{0, 1, 2, 3}, 2};
+  const GroupPartition far{{0, 2, 1, 3}, 2};
+  require_ok(run_ranks({4, 20, {near}}, [&](NcclCommunicator& communicator) -> Status {
+    for (const GroupPartition& partition : {near, far, near}) {
+      AUTOPAR_RETURN_IF_ERROR(communicator.prepare({near, partition}));
+      CollectiveCall call =
+          call_of(CollectiveKind::kAllReduce, partition, communicator.rank(), {5});
+      call.reduce_op = "sum";
+      AUTOPAR_RETURN_IF_ERROR(run_and_compare(communicator, call));
+    }
+    return Ok{};
+  }));
+  require_clean(libraries);
+}
+
 // The error of a rank that makes no communicator.
 std::string refusal() {
   NcclWorld world;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "exec/collective_attributes.hpp"
 #include "exec/collective_math.hpp"
@@ -25,9 +26,13 @@ OrtStatus* failed_status(const std::string& message) {
 
 class CollectiveKernel {
  public:
-  CollectiveKernel(Communicator& communicator, CollectiveTimes& times, CollectiveCall call,
-                   bool on_gpu)
-      : communicator_(communicator), times_(times), call_(std::move(call)), on_gpu_(on_gpu) {}
+  CollectiveKernel(Communicator& communicator, CollectiveTimes& times, UnpreparedGroups& unprepared,
+                   CollectiveCall call, bool on_gpu)
+      : communicator_(communicator),
+        times_(times),
+        unprepared_(unprepared),
+        call_(std::move(call)),
+        on_gpu_(on_gpu) {}
   OrtStatusPtr ComputeV2(OrtKernelContext* context);
 
  private:
@@ -38,6 +43,7 @@ class CollectiveKernel {
 
   Communicator& communicator_;
   CollectiveTimes& times_;
+  UnpreparedGroups& unprepared_;
   CollectiveCall call_;
   bool on_gpu_;
 };
@@ -47,8 +53,13 @@ class CollectiveKernel {
 class CollectiveOp : public Ort::CustomOpBase<CollectiveOp, CollectiveKernel, true> {
  public:
   CollectiveOp(CollectiveKind kind, Communicator& communicator,
-               const std::vector<std::int64_t>& ranks, CollectiveTimes& times)
-      : kind_(kind), communicator_(communicator), ranks_(ranks), times_(times) {
+               const std::vector<std::int64_t>& ranks, CollectiveTimes& times,
+               UnpreparedGroups& unprepared)
+      : kind_(kind),
+        communicator_(communicator),
+        ranks_(ranks),
+        times_(times),
+        unprepared_(unprepared) {
     InferOutputShapeFn = [](const OrtCustomOp* op, OrtShapeInferContext* context) {
       return static_cast<const CollectiveOp*>(op)->infer(context);
     };
@@ -85,6 +96,7 @@ class CollectiveOp : public Ort::CustomOpBase<CollectiveOp, CollectiveKernel, tr
   Communicator& communicator_;
   const std::vector<std::int64_t>& ranks_;
   CollectiveTimes& times_;
+  UnpreparedGroups& unprepared_;
 };
 
 namespace {
@@ -186,7 +198,10 @@ OrtStatusPtr CollectiveOp::CreateKernelV2(const OrtApi&, const OrtKernelInfo* in
     }
     CollectiveCall call = make_call(kind_, attributes, communicator_.rank());
     call.op_name = name;
-    *kernel = new CollectiveKernel(communicator_, times_, std::move(call), on_gpu_);
+    if (unprepared_.noted && communicates(kind_)) {
+      unprepared_.partitions.push_back({attributes.groups, attributes.group_size});
+    }
+    *kernel = new CollectiveKernel(communicator_, times_, unprepared_, std::move(call), on_gpu_);
     return nullptr;
   } catch (const std::exception& error) {
     return failed_status(where + ": " + error.what());
@@ -282,6 +297,13 @@ Status CollectiveKernel::communicate(const void* input, void* output) {
     perform(call_, inputs, outputs);
     return Ok{};
   }
+  if (!unprepared_.partitions.empty()) {
+    const std::vector<GroupPartition> partitions = std::exchange(unprepared_.partitions, {});
+    if (auto prepared = communicator_.prepare(partitions); !prepared) {
+      times_.stopped = true;
+      return prepared;
+    }
+  }
   note_order(call_);
   if (call_.group.empty()) {  // a message of others
     leave_alone(call_, input, output);
@@ -305,7 +327,7 @@ void CollectiveKernel::note_order(const CollectiveCall& call) {
 CollectiveOps::CollectiveOps(Communicator& communicator, std::vector<std::int64_t> ranks)
     : ranks_(std::move(ranks)), domain_(kDomain) {
   for (CollectiveKind kind : kKinds) {
-    ops_.push_back(std::make_unique<CollectiveOp>(kind, communicator, ranks_, times_));
+    ops_.push_back(std::make_unique<CollectiveOp>(kind, communicator, ranks_, times_, unprepared_));
     domain_.Add(ops_.back().get());
   }
 }

@@ -29,6 +29,12 @@ struct CollectiveTimes {
   bool stopped = false;      // a call returned the communicator's error
 };
 
+// Groups of collectives that sessions have and the communicator does not know yet.
+struct UnpreparedGroups {
+  bool noted = false;  // else somebody prepares the communicator before the session runs
+  std::vector<GroupPartition> partitions;
+};
+
 class CollectiveOp;
 
 // Must outlive the sessions that use it.
@@ -42,6 +48,9 @@ class CollectiveOps {
 
   // The collectives take tensors where the CUDA provider has them. Before add_to().
   void use_gpu();
+  // The communicator is prepared for a session's groups at its first collective, to which all ranks
+  // of the world must come. Before add_to().
+  void prepare_at_first_call() { unprepared_.noted = true; }
   void add_to(OrtSessionOptions* options);
   const CollectiveTimes& times() const { return times_; }
   // The session is about to run: the first step of a run, or a further one.
@@ -62,6 +71,7 @@ class CollectiveOps {
  private:
   std::vector<std::int64_t> ranks_;
   CollectiveTimes times_;
+  UnpreparedGroups unprepared_;
   std::vector<std::unique_ptr<CollectiveOp>> ops_;
   Ort::CustomOpDomain domain_;
 };

@@ -8,7 +8,8 @@
 // AUTOPAR_RANKS_BY says "mpi", "nccl" or "none" where this is not to be found out from the
 // launcher's variables; without a launcher there is one rank. The process joins the others when the
 // library is first registered and leaves them when it ends; groups are made when they are first
-// used, in the order of the collectives, which is the same on all ranks.
+// used, in the order of the collectives, which is the same on all ranks; under NCCL all groups of a
+// session at its first collective, to which all ranks must come.
 #include <cstdlib>
 #include <list>
 #include <memory>
@@ -65,6 +66,7 @@ class Membership {
       } else {
         AUTOPAR_TRY(joined, join_ranks(ranks_by, timeout()));
         membership.joined_ = std::move(joined);
+        membership.makes_groups_together_ = ranks_by == "nccl";
       }
     }
     return &membership;
@@ -75,6 +77,7 @@ class Membership {
     const std::lock_guard lock(mutex_);
     ops_.push_back(std::make_unique<CollectiveOps>(*joined_.communicator));
     ops_.back()->begin_run();  // all that its sessions do counts as one
+    if (makes_groups_together_) ops_.back()->prepare_at_first_call();
     ops_.back()->add_to(options);
   }
 
@@ -87,6 +90,7 @@ class Membership {
  private:
   std::mutex mutex_;
   Joined joined_;
+  bool makes_groups_together_ = false;
   std::list<std::unique_ptr<CollectiveOps>> ops_;
 };
 

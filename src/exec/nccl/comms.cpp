@@ -88,7 +88,11 @@ Result<Groups> NcclComms::groups_of_all(const Groups& own) const {
 // All ranks take part in all splits, in one order, before anything else runs on the world. NCCL
 // assigns the new communicator some time after the call: its variable has to stay where it is.
 Status NcclComms::open_groups(const Groups& own) {
-  AUTOPAR_TRY(groups, groups_of_all(own));
+  Groups wanted;  // all ranks of a group know whether it is there
+  for (const auto& group : own) {
+    if (groups_.count(group) == 0) wanted.push_back(group);
+  }
+  AUTOPAR_TRY(groups, groups_of_all(wanted));
   AUTOPAR_TRY(splits, plan_splits(groups, size_));
   for (const CommSplit& split : splits) {
     const int color = split.color_of(rank_);

@@ -23,8 +23,8 @@ class NcclComms {
   NcclComms(const NcclComms&) = delete;
   NcclComms& operator=(const NcclComms&) = delete;
 
-  // A communicator for each group of any rank. Every rank calls it once, with the groups of its own
-  // program, before anything has run on the world.
+  // A communicator for each group of any rank that is not there yet. Every rank calls it, with the
+  // groups of its own program, while nothing is under way on the world.
   Status open_groups(const std::vector<std::vector<std::int64_t>>& groups);
   // The communicator of the group, whose order is the group's; null where there is none.
   ncclComm_t find(const std::vector<std::int64_t>& group) const;

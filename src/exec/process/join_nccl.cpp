@@ -45,8 +45,10 @@ class NcclRank : public GpuCommunicator {
     RankGroup all(static_cast<std::size_t>(size()));
     std::iota(all.begin(), all.end(), 0);
     const CallLog::Inside inside(calls_, all, "the making of NCCL's communicators");
-    AUTOPAR_TRY(opened, make_nccl_communicator(world_));
-    nccl_ = std::move(opened);
+    if (nccl_ == nullptr) {
+      AUTOPAR_TRY(opened, make_nccl_communicator(world_));
+      nccl_ = std::move(opened);
+    }
     return nccl_->prepare(partitions);
   }
   Status run(const CollectiveCall& call, const void* input, void* output) override {
