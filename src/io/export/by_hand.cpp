@@ -39,6 +39,42 @@ void number_in_file_order(Graph& program) {
   }
 }
 
+struct NamedGroups {
+  std::vector<std::int64_t> groups;
+  std::int64_t group_size = 1;
+  std::vector<std::string> axes;
+};
+
+// Of all lists of axes, in any order, that begin with `first`.
+void add_groups(const Mesh& mesh, const AxisList& first, std::vector<NamedGroups>& named) {
+  for (std::size_t axis = 0; axis < mesh.axes.size(); ++axis) {
+    const bool taken = std::find(first.begin(), first.end(), static_cast<int>(axis)) != first.end();
+    if (taken || mesh.axes[axis].size == 1) continue;
+    AxisList list = first;
+    list.push_back(static_cast<int>(axis));
+    named.push_back({device_groups(mesh, list), axes_size(mesh, list), {}});
+    for (int a : list) named.back().axes.push_back(mesh.axes[static_cast<std::size_t>(a)].name);
+    add_groups(mesh, list, named);
+  }
+}
+
+// Along which axes of the mesh groups run, as a plan would say; other groups have no name.
+void name_axes(Graph& program, const Mesh& mesh) {
+  constexpr std::size_t kMostAxes = 5;  // 325 lists
+  if (mesh.axes.size() > kMostAxes) return;
+  std::vector<NamedGroups> named;
+  add_groups(mesh, {}, named);
+  for (Op& op : program.ops) {
+    if (op.domain != "ai.autopar" || op.attributes.count("mesh_axes") > 0) continue;
+    const auto groups = op.ints_attribute("groups");
+    const std::int64_t size = op.int_attribute("group_size", 0);
+    const auto found = std::find_if(named.begin(), named.end(), [&](const NamedGroups& entry) {
+      return entry.group_size == size && entry.groups == groups;
+    });
+    if (found != named.end()) op.attributes["mesh_axes"] = found->axes;
+  }
+}
+
 Status set_mesh(const Properties& properties, PlanFile& file) {
   if (properties.count("autopar.mesh") > 0) {
     AUTOPAR_TRY(mesh, mesh_of(properties, file.path, file.metadata.tier_names));
@@ -90,6 +126,9 @@ Result<PlanFile> by_hand_of(ModelFile read, const std::string& path, const std::
   AUTOPAR_RETURN_IF_ERROR(set_mesh(properties, file));
   AUTOPAR_RETURN_IF_ERROR(set_ranks(properties, file));
   if (!file.dialect.empty()) number_in_file_order(file.plan.program);
+  if (properties.count("autopar.mesh") > 0 && file.metadata.ranks.empty()) {
+    name_axes(file.plan.program, file.plan.mesh);
+  }
   auto completed = complete_collectives(file.plan.program, file.plan.mesh);
   if (!completed) return input_error(path + ": " + completed.error().message);
   file.warnings.insert(file.warnings.end(), completed->begin(), completed->end());
