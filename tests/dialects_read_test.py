@@ -304,9 +304,21 @@ def test_stages(folder):
     # Among all ranks, and in the same order: proven over both programs.
     for operation, code in (("max", 0), ("min", 4)):
         for stage, op in enumerate(("max", operation)):
-            write(stage, [trt("all_reduce", "x", "m", reduce_op=op, without=("groups", "group_size"), name=f"all{stage}"), helper.make_node("Neg", ["m"], [f"y{stage}"])])
+            write(stage, [helper.make_node(("Identity", "Neg")[stage], ["x"], ["l"]), trt("all_reduce", "l", f"m", reduce_op=op, without=("groups", "group_size"), name=f"all{stage}"),
+                          *([helper.make_node("Exp", ["m"], ["y0"])] if stage == 0 else [trt("all_reduce", "m", "y1", [3, 2], "sum", name="two")])])
         done = run("show", folder, code=code)
         assert code == 0 or ("all0" in done.stderr and "all1" in done.stderr), done.stderr
+        if code != 0:
+            continue
+        commands = [[]]
+        if shutil.which("mpirun.openmpi"):
+            commands.append(["mpirun.openmpi", "--oversubscribe", "-n", "4"] + (["--allow-run-as-root"] if os.getuid() == 0 else []))
+        for launcher in commands:
+            done = subprocess.run([*launcher, AUTOPAR, "run", folder, "--data", folder / "data.npz", "--save", folder / "out.npz", *(["--ranks-by", "mpi"] if launcher else [])],
+                                  capture_output=True, text=True, timeout=120)
+            assert done.returncode == 0, done.stderr
+            out = np.load(folder / "out.npz")
+            assert np.allclose(out["out.y0"], np.exp(np.abs(x))) and np.array_equal(out["out.y1"], 2 * np.abs(x)), dict(out)
 
 
 def same_bits(folder, out, dialect, model):

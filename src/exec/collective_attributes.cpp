@@ -99,26 +99,30 @@ Status verify_all(const CollectiveAttributes& a, int ranks) {
   return Ok{};
 }
 
+// Groups may have ranks of other programs too.
+Status verify_own(const CollectiveAttributes& a, const std::vector<std::int64_t>& program,
+                  int world) {
+  const std::set<std::int64_t> listed(a.groups.begin(), a.groups.end());
+  const bool good = listed.size() == a.groups.size() && !listed.empty() && *listed.begin() >= 0 &&
+                    *listed.rbegin() < world &&
+                    std::all_of(program.begin(), program.end(),
+                                [&](std::int64_t rank) { return listed.count(rank) > 0; });
+  if (good) return Ok{};
+  return input_error("groups " + to_text(a.groups) + " do not hold each of the program's ranks " +
+                     to_text(program) + " and of the others at most once");
+}
+
 }  // namespace
 
 Status verify(const CollectiveAttributes& a, CollectiveKind kind,
               const std::vector<std::int64_t>& program, int world) {
   if (is_message(kind)) return verify_pairs(a, kind, world);
-  const int ranks =
-      static_cast<int>(program.empty() ? static_cast<std::size_t>(world) : program.size());
   if (!program.empty()) {
-    std::vector<std::int64_t> own = program;
-    std::vector<std::int64_t> found = a.groups;
-    std::sort(own.begin(), own.end());
-    std::sort(found.begin(), found.end());
-    if (own != found) {
-      return input_error("groups " + to_text(a.groups) +
-                         " do not hold each of the program's ranks " + to_text(own) +
-                         " exactly once");
-    }
-  } else if (auto status = verify_all(a, ranks); !status) {
+    AUTOPAR_RETURN_IF_ERROR(verify_own(a, program, world));
+  } else if (auto status = verify_all(a, world); !status) {
     return status;
   }
+  const auto ranks = static_cast<std::int64_t>(a.groups.size());
   if (a.group_size < 1 || ranks % a.group_size != 0) {
     return input_error("group_size " + std::to_string(a.group_size) + " does not divide the " +
                        std::to_string(ranks) + " ranks");

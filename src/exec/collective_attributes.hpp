@@ -31,7 +31,7 @@ bool has_axis(CollectiveKind kind);
 // Throws Ort::Exception where a needed attribute is missing or has another type.
 CollectiveAttributes read_attributes(CollectiveKind kind, const Ort::ConstKernelInfo& info);
 
-// Errors (kInput): groups are not a partition of the program's ranks (empty: all of the world), or
+// Errors (kInput): groups do not hold every rank of the program (empty: of the world) once, or
 // of messages no pairs; the root or the reduction do not exist.
 Status verify(const CollectiveAttributes& attributes, CollectiveKind kind,
               const std::vector<std::int64_t>& program, int world);

@@ -58,6 +58,15 @@ Status open_sessions(Ranks& ranks, Ort::Env& environment, const RunRequest& requ
   return Ok{};
 }
 
+std::vector<std::size_t> programs_by_rank(const RunRequest& request) {
+  std::vector<std::size_t> programs;
+  for (int rank = 0; rank < world_size(request); ++rank) {
+    programs.push_back(
+        static_cast<std::size_t>(program_of(request, rank).program - request.programs.data()));
+  }
+  return programs;
+}
+
 // Runs all ranks, each in its thread. A rank that fails tells the others, which then stop: in a
 // collective by the world, between local ops by the terminate flag.
 Status run_ranks(Ranks& ranks, ThreadWorld& world, const std::function<void(Rank&)>& run) {
@@ -129,7 +138,8 @@ Result<RunReport> run_checked(const RunRequest& request) {
   }
   const Expected expected{expect(request.expected), expect(reference.outputs)};
 
-  ThreadWorld world(static_cast<int>(world_size(request)), request.timeout);
+  ThreadWorld world(static_cast<int>(world_size(request)), request.timeout,
+                    programs_by_rank(request));
   Ranks ranks;
   for (int r = 0; r < world.size(); ++r) {
     ranks.push_back(

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <utility>
 
 #include "exec/collective_math.hpp"
 #include "exec/whereabouts.hpp"
@@ -13,20 +14,31 @@ namespace {
 constexpr std::size_t kListedRanks = 8;  // in a message; a world may have many more
 
 // What must be equal in all calls of a meeting (the group is, or they would not meet).
-bool same_call(const CollectiveCall& a, const CollectiveCall& b) {
+bool same_call(const CollectiveCall& a, const CollectiveCall& b, bool one_program) {
   if (a.kind == CollectiveKind::kSend && b.kind == CollectiveKind::kRecv) {
     return a.tag == b.tag && a.dtype == b.dtype && a.input_shape == b.output_shape;
   }
-  if (b.kind == CollectiveKind::kSend && a.kind == CollectiveKind::kRecv) return same_call(b, a);
-  return a.kind == b.kind && a.op_name == b.op_name && a.seq == b.seq && a.axis == b.axis &&
-         a.concat_axis == b.concat_axis && a.root == b.root && a.reduce_op == b.reduce_op &&
-         a.dtype == b.dtype && a.input_shape == b.input_shape;
+  if (b.kind == CollectiveKind::kSend && a.kind == CollectiveKind::kRecv) {
+    return same_call(b, a, one_program);
+  }
+  if (one_program && (a.op_name != b.op_name || a.seq != b.seq)) return false;
+  return a.kind == b.kind && a.axis == b.axis && a.concat_axis == b.concat_axis &&
+         a.root == b.root && a.reduce_op == b.reduce_op && a.dtype == b.dtype &&
+         a.input_shape == b.input_shape;
 }
 
 }  // namespace
 
-ThreadWorld::ThreadWorld(int size, Seconds timeout)
-    : ranks_(static_cast<std::size_t>(size)), last_event_(Clock::now()), timeout_(timeout) {}
+ThreadWorld::ThreadWorld(int size, Seconds timeout, std::vector<std::size_t> programs)
+    : ranks_(static_cast<std::size_t>(size)),
+      programs_(std::move(programs)),
+      last_event_(Clock::now()),
+      timeout_(timeout) {}
+
+bool ThreadWorld::run_one_program(std::int64_t a, std::int64_t b) const {
+  return programs_.empty() ||
+         programs_[static_cast<std::size_t>(a)] == programs_[static_cast<std::size_t>(b)];
+}
 
 Status ThreadWorld::run(int rank, const CollectiveCall& call, const void* input, void* output) {
   const auto position = static_cast<std::size_t>(call.position);
@@ -40,7 +52,8 @@ Status ThreadWorld::run(int rank, const CollectiveCall& call, const void* input,
   const std::shared_ptr<Meeting> meeting = open;
   for (std::size_t p = 0; p < call.group.size(); ++p) {
     const CollectiveCall* other = meeting->calls[p];
-    if (other == nullptr || same_call(*other, call)) continue;
+    if (other == nullptr) continue;
+    if (same_call(*other, call, run_one_program(rank, call.group[p]))) continue;
     return stop("rank " + std::to_string(rank) + " calls " + to_text(call) + " where rank " +
                 std::to_string(call.group[p]) + " calls " + to_text(*other) +
                 ": the ranks of a group must issue the same collectives in the same order");

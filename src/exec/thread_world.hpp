@@ -32,7 +32,9 @@ namespace autopar {
 
 class ThreadWorld {
  public:
-  ThreadWorld(int size, Seconds timeout);
+  // `programs`: which one each rank runs; empty: all the same. In ranks of one program the calls
+  // that meet are of one op, too.
+  ThreadWorld(int size, Seconds timeout, std::vector<std::size_t> programs = {});
   ThreadWorld(const ThreadWorld&) = delete;
   ThreadWorld& operator=(const ThreadWorld&) = delete;
 
@@ -63,6 +65,7 @@ class ThreadWorld {
   };
 
   Error stop(std::string reason);
+  bool run_one_program(std::int64_t a, std::int64_t b) const;
   void wait_for_all(Meeting& meeting, std::unique_lock<std::mutex>& lock);
   std::optional<std::string> deadlock() const;
   std::string who_waits() const;
@@ -71,6 +74,7 @@ class ThreadWorld {
   using Clock = std::chrono::steady_clock;
   mutable std::mutex mutex_;
   std::vector<Rank> ranks_;
+  std::vector<std::size_t> programs_;
   std::map<std::vector<std::int64_t>, std::shared_ptr<Meeting>> open_;  // not yet complete
   std::optional<std::string> failure_;
   Clock::time_point last_event_;
