@@ -369,6 +369,12 @@ def test_round_trip(folder):
     assert {"AllReduce", "AllGather", "AllToAll", "ShardSlice"} <= set(counts["ort"]), counts
     # One dialect to another, and back.
     first = folder / "net_4" / "trt_alone"
+    # One rank's file is not taken for that of all.
+    part = first / "plan.trt.rank1.onnx"
+    assert "is the file of 1 of 4 ranks, in the dialect trt; give" in run("show", part, code=4).stderr
+    (folder / "part").mkdir()
+    shutil.copy(part, folder / "part")
+    assert "which lists the files of all, is not there" in run("run", folder / "part" / part.name, code=4).stderr
     run("export", first, "--dialect", "ort", "-o", folder / "other")
     assert json.loads(run("show", folder / "other", "--json").stdout)["dialect"] == "ort"
     run("run", folder / "other", "--model", models[0], "--seed", "7", "--save", folder / "other.npz")

@@ -124,8 +124,13 @@ Status check_is_for_all_ranks(const std::string& path, const Properties& propert
   const auto dialect = properties.find("autopar.dialect");
   if (dialect == properties.end()) return Ok{};
   const fs::path file(path);
-  const fs::path manifest = file.parent_path() / ("plan." + dialect->second + ".json");
-  if (!fs::exists(manifest)) return Ok{};
+  const std::string stem = "plan." + dialect->second;
+  const fs::path manifest = file.parent_path() / (stem + ".json");
+  if (!fs::exists(manifest)) {
+    if (file.filename().string().rfind(stem + ".rank", 0) != 0) return Ok{};
+    return input_error(path + ": is the file of some ranks, in the dialect " + dialect->second +
+                       "; " + manifest.string() + ", which lists the files of all, is not there");
+  }
   AUTOPAR_TRY(list, read_list(manifest.string()));
   for (const RankModel& model : list.models) {
     const auto ranks = static_cast<std::int64_t>(model.ranks.size());
