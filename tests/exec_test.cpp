@@ -547,6 +547,12 @@ TEST_CASE("generate: the same everywhere, about normal, by seed and name", "[exe
     CHECK(ones > 400);
     CHECK(ones < 600);
   }
+  const auto drawn = int_values(generate("i", DType::kInt64, {5000}, 0, {.indices = 50}));
+  CHECK(*std::min_element(drawn->begin(), drawn->end()) == 0);
+  CHECK(*std::max_element(drawn->begin(), drawn->end()) == 49);
+  const auto small = int_values(generate("i", DType::kInt8, {5000}, 0, {.indices = 1000}));
+  CHECK(*std::min_element(small->begin(), small->end()) == 0);
+  CHECK(*std::max_element(small->begin(), small->end()) == 127);
 }
 
 Difference differ(DType dtype, const std::vector<double>& found,
@@ -579,6 +585,133 @@ TEST_CASE("compare: tolerances, NaN, infinities, integers", "[exec]") {
   CHECK(differ(DType::kFloat16, {1.05}, {1}).disagreeing == 1);
   CHECK(differ(DType::kBFloat16, {1.05}, {1}).disagreeing == 0);
   CHECK(differ(DType::kBFloat16, {1.2}, {1}).disagreeing == 1);
+}
+
+TEST_CASE("compare: an updated tensor agrees in its change", "[exec]") {
+  const auto whole = [](const std::vector<double>& values) {
+    return Tensor{DType::kFloat32,
+                  {static_cast<std::int64_t>(values.size())},
+                  encode(DType::kFloat32, values)};
+  };
+  const Tensor before = whole({1, 1, 1, 1});
+  const Tensor after = whole({1.001, 0.999, 1.002, 1});
+  CHECK(largest_change(before, after) == Approx(0.002).epsilon(1e-4));
+  const auto differences = [&](const std::vector<double>& found, bool updated) {
+    return compare(DType::kFloat32, whole(found).bytes.data(), after.bytes.data(), 4, {2e-4, 2e-5},
+                   largest_magnitude(after),
+                   {updated ? before.bytes.data() : nullptr, largest_change(before, after)});
+  };
+  const std::vector<double> wrong = {1.0008, 0.9988, 1.0018, 1};
+  CHECK(differences(wrong, false).disagreeing == 0);  // 2e-4 of a weight of 1
+  CHECK(differences(wrong, true).disagreeing == 3);
+  CHECK_FALSE(only_kinks(differences(wrong, true), 2e-4));
+  CHECK(differences({1.001, 0.999, 1.002 + 1e-5, 1}, true).disagreeing == 0);
+  // Never laxer than without: a change that is much larger than the weight that is left.
+  const Tensor large = whole({100, 100, 100, 100});
+  CHECK(compare(DType::kFloat32, whole({1.01, 1, 1, 1}).bytes.data(), before.bytes.data(), 4,
+                {2e-4, 2e-5}, 1, {large.bytes.data(), largest_change(large, before)})
+            .disagreeing == 1);
+}
+
+TEST_CASE("compare: kinks are few and small", "[exec]") {
+  std::vector<double> expected(10000, 0.1);
+  for (std::size_t i = 0; i < expected.size(); i += 2) expected[i] = -1;
+  std::vector<double> found = expected;
+  found[17] = 0.11;
+  CHECK(differ(DType::kFloat32, found, expected).disagreeing == 1);
+  CHECK(only_kinks(differ(DType::kFloat32, found, expected), 2e-4));
+  CHECK_FALSE(only_kinks(differ(DType::kFloat32, found, expected), 0));
+  found[17] = 0.2;  // too large
+  CHECK_FALSE(only_kinks(differ(DType::kFloat32, found, expected), 2e-4));
+  found = expected;
+  for (double& element : found) element *= 1.002;  // too many
+  CHECK_FALSE(only_kinks(differ(DType::kFloat32, found, expected), 2e-4));
+  found = expected;
+  for (std::size_t i = 0; i < 1000; ++i) found[i] *= 1.045;  // too much as a whole
+  CHECK_FALSE(only_kinks(differ(DType::kFloat32, found, expected), 2e-4));
+  found = expected;
+  found[3] = std::nan("");
+  CHECK_FALSE(only_kinks(differ(DType::kFloat32, found, expected), 2e-4));
+}
+
+Distribution distribution_for(const std::string& type, std::size_t port, const Shape& shape,
+                              DType dtype = DType::kFloat32) {
+  Graph graph;
+  Op op{.name = "op", .type = type};
+  for (std::size_t i = 0; i < 5; ++i) {
+    const bool own = i == port;
+    const ValueId value = graph.add_value({.name = "in" + std::to_string(i),
+                                           .dtype = own ? dtype : DType::kFloat32,
+                                           .shape = own ? shape : Shape{7, 5},
+                                           .kind = ValueKind::kInput});
+    graph.inputs.push_back(value);
+    op.inputs.push_back(value);
+  }
+  op.outputs = {graph.add_value({.name = "out", .shape = {7, 5}})};
+  graph.outputs = op.outputs;
+  graph.add_op(op);
+  return distributions_of(graph).at("in" + std::to_string(port));
+}
+
+TEST_CASE("distributions: by what reads the input", "[exec]") {
+  const Distribution unit{0, 1};
+  const Distribution around_one{1, 0.1};
+  CHECK((distribution_for("MatMul", 0, {4, 7}) == unit));
+  CHECK((distribution_for("MatMul", 1, {30, 20}) == Distribution{0, 0.2}));
+  CHECK((distribution_for("Conv", 1, {4, 1, 5, 2}) == Distribution{0, 0.2}));
+  CHECK((distribution_for("LayerNormalization", 1, {7}) == around_one));
+  CHECK((distribution_for("BatchNormalization", 4, {7}) == around_one));
+  CHECK((distribution_for("Sqrt", 0, {7}) == around_one));
+  CHECK((distribution_for("Div", 1, {7}) == around_one));
+  CHECK((distribution_for("Add", 1, {7}) == Distribution{}));
+  CHECK(distribution_for("Gather", 1, {9}, DType::kInt64).indices == 7);
+  CHECK(distribution_for("SoftmaxCrossEntropyLoss", 1, {9}, DType::kInt32).indices == 5);
+  CHECK(distribution_for("Add", 1, {9}, DType::kInt64).indices == 2);
+  CHECK(distribution_for("Equal", 1, {9}, DType::kInt64).indices == 2);
+  CHECK(distribution_for("Where", 0, {9}, DType::kBool).indices == 2);
+}
+
+TEST_CASE("distributions: through ops in between", "[exec]") {
+  // Adam's second moment: Sqrt(v * 0.99 + g) is the next value; the weight is transposed first.
+  Graph graph;
+  const auto value = [&graph](const char* name, const Shape& shape) {
+    return graph.add_value({.name = name, .shape = shape, .kind = ValueKind::kInput});
+  };
+  const ValueId v = value("v", {8, 8});
+  const ValueId g = value("g", {8, 8});
+  const ValueId w = value("w", {8, 8});
+  const ValueId b = value("b", {});
+  const auto add = [&](const char* type, const std::vector<ValueId>& inputs) {
+    const std::string name = "op" + std::to_string(graph.ops.size());
+    const ValueId output = graph.add_value({.name = name, .shape = {8, 8}});
+    graph.add_op({.name = name, .type = type, .inputs = inputs, .outputs = {output}});
+    return output;
+  };
+  graph.inputs = {v, g, w, b};
+  const ValueId root = add("Sqrt", {add("Add", {add("Mul", {v, b}), add("Mul", {g, g})})});
+  graph.outputs = {add("MatMul", {root, add("Transpose", {w})})};
+  const auto distributions = distributions_of(graph);
+  CHECK((distributions.at("v") == Distribution{1, 0.1}));
+  CHECK((distributions.at("g") == Distribution{}));
+  CHECK((distributions.at("w") == Distribution{0, std::sqrt(2.0 / 16)}));
+  CHECK((distributions.at("b") == Distribution{}));
+  CHECK_FALSE(has_kinks(graph));
+  add("Relu", {root});
+  CHECK(has_kinks(graph));
+}
+
+TEST_CASE("distributions: a moving average is no larger than gradients", "[exec]") {
+  Graph graph;
+  const auto value = [&graph](const char* name, const Shape& shape) {
+    return graph.add_value({.name = name, .shape = shape, .kind = ValueKind::kInput});
+  };
+  const ValueId m = value("m", {8});
+  const ValueId decay = value("decay", {});
+  graph.inputs = {m, decay};
+  graph.outputs = {graph.add_value({.name = "new.m", .shape = {8}})};
+  graph.add_op({.name = "op", .type = "Mul", .inputs = {m, decay}, .outputs = graph.outputs});
+  CHECK((distributions_of(graph).at("m") == Distribution{0, 1e-3}));
+  CHECK((distributions_of(graph).at("decay") == Distribution{}));
 }
 
 TEST_CASE("profile: kernel events of a trace", "[exec]") {

@@ -57,11 +57,29 @@ def test_repeats_where_nothing_fits(folder):
     assert "--recompute products" in run("search", model, "--cluster", cluster(folder, 2, **MACHINE), "-o", out, "--memory", "1MiB", code=3).stderr
 
 
+def test_wrong_sums_fail(folder):
+    """A plan in which one sum over ranks is the largest of the summands is found out, whichever sum it is."""
+    import onnx
+    model, machine, out = MODELS / "tiny_train_llama_adamw.onnx", cluster(folder, 2, 2, **MACHINE), folder / "sums"
+    run("search", model, "--cluster", machine, "-o", out)
+    report = json.loads(run("run", out, "--json", "--steps", 2).stdout)
+    assert report["passed"] and all(output["nan_elements"] == 0 for output in report["outputs"]), report["outputs"]
+    plan = onnx.load(out / "plan.onnx")
+    sums = [n for n in plan.graph.node for a in n.attribute if n.domain == "ai.autopar" and a.name == "reduce_op" and a.s == b"sum"]
+    assert len(sums) >= 10, len(sums)
+    for node in sums:
+        attribute = next(a for a in node.attribute if a.name == "reduce_op")
+        attribute.s = b"max"
+        onnx.save(plan, folder / "plan.onnx")
+        attribute.s = b"sum"
+        assert run("run", folder / "plan.onnx", "--model", model, code=1).stdout.splitlines()[-1] == "FAILED", node.name
+
+
 def main():
     if not (MODELS / "train_gpt_sgd.onnx").exists():
         print(f"skipped: no training steps in {MODELS} (set AUTOPAR_SHARED)")
         return 77
-    for test in (test_repeated_ops_run, test_repeats_where_nothing_fits):
+    for test in (test_repeated_ops_run, test_repeats_where_nothing_fits, test_wrong_sums_fail):
         with tempfile.TemporaryDirectory() as folder:
             test(pathlib.Path(folder))
         print("ok", test.__name__)

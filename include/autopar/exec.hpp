@@ -88,12 +88,31 @@ struct RunProgram {
   std::vector<std::shared_ptr<const void>> weight_owners = {};
 };
 
+// How data are drawn: real numbers from the normal distribution, integers and bool evenly from 0 to
+// before `indices`.
+struct Distribution {
+  double mean = 0;
+  double deviation = 0.1;
+  std::int64_t indices = 2;
+  bool operator==(const Distribution&) const = default;
+};
+// For every input of a model a distribution with which its outputs are finite and depend on all of
+// them, as far as the ops that read the input tell: unit variance for what is multiplied with
+// weights, Glorot's for weights, round 1 for scales and for what must be positive (a variance, a
+// second moment), little for other moving averages, all of a table's indices for what indexes it.
+// O(inputs * ops) at worst.
+std::map<std::string, Distribution> distributions_of(const Graph& model);
+// Whether an op of real numbers jumps, or its gradient does (ReLU, MaxPool, a comparison): rounding
+// may then change single elements by more than rounding.
+bool has_kinks(const Graph& model);
+
 struct RunRequest {
   std::vector<RunProgram> programs;
   std::string model_path = {};     // the unsharded model; empty: compare with `expected` only
   bool may_lack_expected = false;  // outputs that neither has are no failure
-  std::map<std::string, Tensor> data = {};      // given inputs; the others come from the seed
-  std::map<std::string, Tensor> expected = {};  // given outputs, of the last step
+  std::map<std::string, Tensor> data = {};  // given inputs; the others come from the seed
+  std::map<std::string, Distribution> distributions = {};  // of the others; rank 0's count
+  std::map<std::string, Tensor> expected = {};             // given outputs, of the last step
   std::uint64_t seed = 0;
   int threads = 0;  // ONNX Runtime's threads over all ranks; 0: one per core
   // So many runs, each with the outputs of the one before as inputs where `updates` names the pair:
@@ -103,8 +122,11 @@ struct RunRequest {
   // Timed runs after the first, each with the same inputs and all steps; what is compared is what
   // the last one gives. 0: the only run is timed.
   int repeat = 0;
-  double rtol = 2e-4;  // |a-b| <= atol + rtol*|b|, wider for 16-bit types
+  // |a-b| <= atol + rtol*|b|, wider for 16-bit types; for the next value of an input relative to
+  // its change instead of |b|, where that is less.
+  double rtol = 2e-4;
   double atol = 2e-5;
+  bool kinks = false;  // elements that OutputComparison::kink_elements counts are no failure
   // A collective fails and names the ranks that are missing when for so long nothing has happened
   // on any rank. Ranks that wait for each other are found at once.
   Seconds timeout = 60;
@@ -123,6 +145,9 @@ struct OutputComparison {
   double max_absolute_error = 0;
   double max_relative_error = 0;  // an expected value counts as >= 1/1000 of the largest
   std::size_t nan_elements = 0;   // NaN on both sides: they agree, but show nothing
+  // Beyond the tolerance, but no more than rounding does where a ReLU or a maximum has its kink;
+  // only where the model has one.
+  std::size_t kink_elements = 0;
   bool matches = false;
   std::string problem;  // why it does not match: shape, type, first element, nothing to compare
 };
@@ -159,13 +184,13 @@ struct RunReport {
 };
 
 // N ranks as threads of this process. Reductions go in the order of the group: bit-reproducible.
-// Inputs that are not given come from the seed, about 0.1 * N(0,1) or, for integers and bool, 0 and
-// 1; every rank gets its slice of the same whole tensor. The expected outputs are `expected` and
-// what the model at `model_path` gives in ONNX Runtime; where both are there, both must agree. The
-// tolerance is wider for 16-bit types (at least 8 units in the last place relative, 2 units of 1.0
-// absolute); integers and bool must be equal; NaN and infinities must stand at the same places.
-// Errors: ErrorCode::kRuntime naming rank and op; kInput where the plan, model or data do not fit,
-// or where there is no ONNX Runtime library.
+// Inputs that are not given come from the seed, by their distribution (where there is none: 0.1 *
+// N(0,1) or, for integers and bool, 0 and 1); every rank gets its slice of the same whole tensor.
+// The expected outputs are `expected` and what the model at `model_path` gives in ONNX Runtime;
+// where both are there, both must agree. The tolerance is wider for 16-bit types (at least 8 units
+// in the last place relative, 2 units of 1.0 absolute); integers and bool must be equal; NaN and
+// infinities must stand at the same places. Errors: ErrorCode::kRuntime naming rank and op; kInput
+// where the plan, model or data do not fit, or where there is no ONNX Runtime library.
 Result<RunReport> run_threads(const RunRequest& request);
 
 struct MeasureRequest;  // autopar/calibrate.hpp

@@ -131,13 +131,22 @@ std::string scientific(double value) {
   return text;
 }
 
+std::string verdict_of(const OutputComparison& output) {
+  if (!output.matches) return "WRONG" + (output.problem.empty() ? "" : ": " + output.problem);
+  if (output.against.empty()) return "not compared";
+  std::string text = "ok";
+  if (output.kink_elements > 0) {
+    text += ", " + std::to_string(output.kink_elements) + " elements at kinks";
+  }
+  if (output.nan_elements > 0) text += ", " + std::to_string(output.nan_elements) + " NaN";
+  return text;
+}
+
 std::string table_of(const RunReport& report, const Job& job) {
   TextTable outputs{{{"output", "largest error", "relative", ""}}, {false, true, true, false}};
   for (const OutputComparison& o : report.outputs) {
     outputs.rows.push_back({o.name, scientific(o.max_absolute_error),
-                            scientific(o.max_relative_error),
-                            o.matches ? (o.against.empty() ? "not compared" : "ok")
-                                      : "WRONG" + (o.problem.empty() ? "" : ": " + o.problem)});
+                            scientific(o.max_relative_error), verdict_of(o)});
   }
   const bool repeated = job.request.repeat > 0;
   TextTable times{{{"time by kind", "", "calls/rank", "time/rank", "sent/rank"}},
@@ -180,6 +189,7 @@ std::string json_of(const RunReport& report, const Job& job) {
                             {"max_absolute_error", o.max_absolute_error},
                             {"max_relative_error", o.max_relative_error},
                             {"nan_elements", o.nan_elements},
+                            {"kink_elements", o.kink_elements},
                             {"against", o.against},
                             {"matches", o.matches},
                             {"problem", o.problem}});
@@ -278,6 +288,23 @@ Result<Job> add_model(const RunOptions& options, const PlanFile& file, Temporary
   return job;
 }
 
+// From the unsharded model; where that cannot be read, from the programs.
+void add_properties(const std::vector<PlanFile>& files, const ImportOptions& import,
+                    RunRequest& request) {
+  if (!request.model_path.empty()) {
+    const auto model = import_model(request.model_path, import);
+    if (model) {
+      request.distributions = distributions_of(model->graph);
+      request.kinks = has_kinks(model->graph);
+      return;
+    }
+  }
+  for (const PlanFile& file : files) {
+    request.distributions.merge(distributions_of(file.plan.program));
+    request.kinks = request.kinks || has_kinks(file.plan.program);
+  }
+}
+
 // What every rank has to know. The unsharded model is rank 0's alone.
 Result<Job> job_of(const RunOptions& options, const CommonOptions& common, bool is_first,
                    TemporaryFiles& temporaries) {
@@ -306,7 +333,9 @@ Result<Job> job_of(const RunOptions& options, const CommonOptions& common, bool 
   AUTOPAR_RETURN_IF_ERROR(add_data(options.data, request));
   if (!is_first) return job;
   job.prediction = read_prediction(plan.parent_path().string(), files[0].metadata.strategy_sha256);
-  return add_model(options, files[0], temporaries, std::move(job));
+  AUTOPAR_TRY(complete, add_model(options, files[0], temporaries, std::move(job)));
+  add_properties(files, {.dims = dims, .updates = options.updates}, complete.request);
+  return complete;
 }
 
 // Whole outputs, named so that --data takes them as the expected ones.

@@ -67,8 +67,30 @@ std::string describe(std::size_t i, T found, T expected) {
   return text.str();
 }
 
+constexpr double kRoundings = 16;  // units in the last place that an updated element may be off
+
+// The relative spacing of a type's numbers.
+double unit_of(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return 0x1p-10;
+    case DType::kBFloat16:
+      return 0x1p-7;
+    case DType::kFloat64:
+      return 0x1p-52;
+    default:
+      return 0x1p-23;
+  }
+}
+
+double allowed_change(double expected, double before, double largest, double unit,
+                      Tolerance tolerance) {
+  const double change = std::max(std::abs(expected - before), largest / 16);
+  return tolerance.atol + tolerance.rtol * change + kRoundings * unit * std::abs(expected);
+}
+
 template <class T>
-void compare_element(std::size_t i, T found, T expected, Tolerance tolerance, double floor,
+void compare_element(std::size_t i, T found, T expected, double allowed, double floor,
                      Difference& result) {
   double absolute = 0;
   bool agrees = true;
@@ -79,8 +101,7 @@ void compare_element(std::size_t i, T found, T expected, Tolerance tolerance, do
     }
     if (std::isfinite(found) && std::isfinite(expected)) {
       absolute = std::abs(static_cast<double>(found) - static_cast<double>(expected));
-      agrees =
-          absolute <= tolerance.atol + tolerance.rtol * std::abs(static_cast<double>(expected));
+      agrees = absolute <= allowed;
     } else {
       agrees = found == expected;
       absolute = agrees ? 0 : std::numeric_limits<double>::infinity();
@@ -106,21 +127,54 @@ void compare_element(std::size_t i, T found, T expected, Tolerance tolerance, do
 
 Tolerance tolerance_for(DType dtype, Tolerance given) {
   if (!is_floating(dtype)) return {0, 0};
-  double unit = 0;
-  if (dtype == DType::kFloat16) unit = 0x1p-10;
-  if (dtype == DType::kBFloat16) unit = 0x1p-7;
+  if (dtype != DType::kFloat16 && dtype != DType::kBFloat16) return given;
+  const double unit = unit_of(dtype);
   return {std::max(given.rtol, 8 * unit), std::max(given.atol, 2 * unit)};
 }
 
 Difference compare(DType dtype, const void* found, const void* expected, std::size_t count,
-                   Tolerance tolerance, double largest) {
+                   Tolerance tolerance, double largest, const Before& before) {
   return with_reader(dtype, [&](auto read) {
     Difference result;
     const double floor = 1e-3 * largest;
+    const double unit = unit_of(dtype);
+    result.elements = count;
+    result.largest_scale = before.data != nullptr ? before.largest_change : largest;
     for (std::size_t i = 0; i < count; ++i) {
-      compare_element(i, read(found, i), read(expected, i), tolerance, floor, result);
+      const auto element = static_cast<double>(read(expected, i));
+      double allowed = tolerance.atol + tolerance.rtol * std::abs(element);
+      double was = 0;
+      if (before.data != nullptr) {
+        was = static_cast<double>(read(before.data, i));
+        const double changed = allowed_change(element, was, before.largest_change, unit, tolerance);
+        if (changed < allowed) allowed = changed;
+      }
+      compare_element(i, read(found, i), read(expected, i), allowed, floor, result);
+      const double difference = element - static_cast<double>(read(found, i));
+      const double scale = element - was;
+      if (std::isfinite(difference)) result.squares += difference * difference;
+      if (std::isfinite(scale)) result.scale_squares += scale * scale;
     }
     return result;
+  });
+}
+
+bool only_kinks(const Difference& difference, double rtol) {
+  return difference.max_absolute <= difference.largest_scale / 20 &&
+         4 * difference.disagreeing <= difference.elements &&
+         difference.squares <= 2500 * rtol * rtol * difference.scale_squares;
+}
+
+double largest_change(const Tensor& before, const Tensor& after) {
+  const auto count = static_cast<std::size_t>(element_count(after.shape));
+  return with_reader(after.dtype, [&](auto read) {
+    double largest = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const double change = std::abs(static_cast<double>(read(after.bytes.data(), i)) -
+                                     static_cast<double>(read(before.bytes.data(), i)));
+      if (std::isfinite(change)) largest = std::max(largest, change);
+    }
+    return largest;
   });
 }
 
@@ -139,8 +193,12 @@ double largest_magnitude(const Tensor& tensor) {
 void merge(Difference& into, const Difference& other) {
   into.max_absolute = std::max(into.max_absolute, other.max_absolute);
   into.max_relative = std::max(into.max_relative, other.max_relative);
+  into.elements += other.elements;
   into.disagreeing += other.disagreeing;
   into.nans += other.nans;
+  into.squares += other.squares;
+  into.scale_squares += other.scale_squares;
+  into.largest_scale = std::max(into.largest_scale, other.largest_scale);
   if (into.first.empty()) into.first = other.first;
 }
 

@@ -19,20 +19,39 @@ struct Tolerance {
 // 1.6e-2), since a sharded sum rounds in another order; none for integers and bool.
 Tolerance tolerance_for(DType dtype, Tolerance given);
 
+// What the expected tensor was before a training step. Then an element must also agree in its
+// change: |found - expected| <= atol + rtol * max(|change|, largest change / 16) and some rounding
+// of the element itself, so that a wrong gradient is seen beside a weight that is much larger.
+struct Before {
+  const void* data = nullptr;  // null: it is no such tensor
+  double largest_change = 0;   // of the whole tensor
+};
+double largest_change(const Tensor& before, const Tensor& after);  // both are alike; finite ones
+
 struct Difference {
   double max_absolute = 0;
   // |found - expected| / |expected|, where |expected| counts as at least a thousandth of the
   // largest finite |expected|: near zero only the absolute error means something.
   double max_relative = 0;
+  std::size_t elements = 0;
   std::size_t disagreeing = 0;  // elements beyond the tolerance
   std::size_t nans = 0;         // elements that are NaN on both sides; these agree
   std::string first;            // the first disagreement: "element 17 is 0.5, expected 0.25"
+  double squares = 0;           // sum of |found - expected|^2
+  double scale_squares = 0;     // sum of |expected|^2, or of |change|^2
+  double largest_scale = 0;     // the largest |expected| or |change| of the whole tensor
 };
+
+// Where rounding puts a value on the other side of a kink (a ReLU, a maximum), single gradients
+// change by more than rounding. Whether no more than this can be seen: as a whole (root mean
+// square) the tensors agree within 50 * rtol, no element is off by more than a twentieth of the
+// largest expected one (or change), and at most one in four is beyond the tolerance.
+bool only_kinks(const Difference& difference, double rtol);
 
 // `largest` is largest_magnitude() of the whole expected tensor. A NaN agrees only with a NaN, an
 // infinity only with the same infinity.
 Difference compare(DType dtype, const void* found, const void* expected, std::size_t count,
-                   Tolerance tolerance, double largest);
+                   Tolerance tolerance, double largest, const Before& before = {});
 double largest_magnitude(const Tensor& tensor);  // of the finite elements
 
 // The worst of both; `first` of the earlier one that has one.

@@ -1,5 +1,6 @@
 #include "exec/generate.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "exec/half.hpp"
@@ -36,19 +37,26 @@ template <class T, class Element>
 void fill(std::string& bytes, Element element) {
   const std::size_t count = bytes.size() / sizeof(T);
   for (std::size_t i = 0; i < count; ++i) {
-    const T value = element(i);
+    const T value = static_cast<T>(element(i));
     std::memcpy(bytes.data() + i * sizeof(T), &value, sizeof(T));
   }
 }
 
 }  // namespace
 
-Tensor generate(const std::string& name, DType dtype, const Shape& shape, std::uint64_t seed) {
+Tensor generate(const std::string& name, DType dtype, const Shape& shape, std::uint64_t seed,
+                const Distribution& distribution) {
   Tensor tensor{dtype, shape, {}};
   tensor.bytes.resize(static_cast<std::size_t>(element_count(shape) * size_of(dtype)));
   const std::uint64_t stream = mix(mix(seed + kGolden) ^ fnv1a(name));
-  const auto real = [stream](std::size_t i) { return 0.1 * normal(stream, i); };
-  const auto bit = [stream](std::size_t i) { return mix(stream + (i + 1) * kGolden) >> 63; };
+  const auto real = [&](std::size_t i) {
+    return distribution.mean + distribution.deviation * normal(stream, i);
+  };
+  // The upper half of the product with a 32-bit fraction; of two indices its first bit.
+  const auto index = [&](std::size_t i, std::uint64_t most) {
+    const auto count = std::min(static_cast<std::uint64_t>(distribution.indices), most);
+    return ((mix(stream + (i + 1) * kGolden) >> 32) * count) >> 32;
+  };
   switch (dtype) {
     case DType::kFloat32:
       fill<float>(tensor.bytes, [&](std::size_t i) { return static_cast<float>(real(i)); });
@@ -66,25 +74,24 @@ Tensor generate(const std::string& name, DType dtype, const Shape& shape, std::u
         return bfloat16_of_float(static_cast<float>(real(i)));
       });
       break;
+    case DType::kBool:
+      fill<std::uint8_t>(tensor.bytes, [&](std::size_t i) { return index(i, 2); });
+      break;
     case DType::kInt8:
     case DType::kUInt8:
-    case DType::kBool:
-      fill<std::uint8_t>(tensor.bytes,
-                         [&](std::size_t i) { return static_cast<std::uint8_t>(bit(i)); });
+      fill<std::uint8_t>(tensor.bytes, [&](std::size_t i) { return index(i, 1 << 7); });
       break;
     case DType::kInt16:
     case DType::kUInt16:
-      fill<std::uint16_t>(tensor.bytes,
-                          [&](std::size_t i) { return static_cast<std::uint16_t>(bit(i)); });
+      fill<std::uint16_t>(tensor.bytes, [&](std::size_t i) { return index(i, 1 << 15); });
       break;
     case DType::kInt32:
     case DType::kUInt32:
-      fill<std::uint32_t>(tensor.bytes,
-                          [&](std::size_t i) { return static_cast<std::uint32_t>(bit(i)); });
+      fill<std::uint32_t>(tensor.bytes, [&](std::size_t i) { return index(i, 1u << 31); });
       break;
     case DType::kInt64:
     case DType::kUInt64:
-      fill<std::uint64_t>(tensor.bytes, bit);
+      fill<std::uint64_t>(tensor.bytes, [&](std::size_t i) { return index(i, 1u << 31); });
       break;
   }
   return tensor;

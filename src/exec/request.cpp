@@ -26,10 +26,15 @@ Status verify(const RunProgram& program) {
   return Ok{};
 }
 
-Result<Tensor> whole_input(const BoundaryValue& input, const RunRequest& request) {
+using Distributions = std::map<std::string, Distribution>;
+
+Result<Tensor> whole_input(const BoundaryValue& input, const RunRequest& request,
+                           const Distributions& distributions) {
   const auto given = request.data.find(input.name);
   if (given == request.data.end()) {
-    return generate(input.name, input.dtype, input.shape, request.seed);
+    const auto known = distributions.find(input.name);
+    return generate(input.name, input.dtype, input.shape, request.seed,
+                    known == distributions.end() ? Distribution{} : known->second);
   }
   const Tensor& tensor = given->second;
   if (tensor.dtype != input.dtype || tensor.shape != input.shape) {
@@ -95,12 +100,12 @@ RankPlace program_of(const RunRequest& request, int rank) {
   AUTOPAR_CHECK(false, "no program has rank " + std::to_string(rank));
 }
 
-Result<Tensors> whole_inputs(const RunRequest& request) {
+Result<Tensors> whole_inputs(const RunRequest& request, const Distributions& distributions) {
   Tensors tensors;
   for (const RunProgram& program : request.programs) {
     for (const BoundaryValue& input : program.inputs) {
       if (tensors.count(input.name) != 0) continue;
-      AUTOPAR_TRY(tensor, whole_input(input, request));
+      AUTOPAR_TRY(tensor, whole_input(input, request, distributions));
       tensors[input.name] = std::move(tensor);
     }
   }

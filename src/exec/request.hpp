@@ -20,8 +20,10 @@ struct RankPlace {
 };
 RankPlace program_of(const RunRequest& request, int rank);
 
-// Every input of any program: given, else from the seed.
-Result<std::map<std::string, Tensor>> whole_inputs(const RunRequest& request);
+// Every input of any program: given, else from the seed, by these distributions and not by the
+// request's own.
+Result<std::map<std::string, Tensor>> whole_inputs(
+    const RunRequest& request, const std::map<std::string, Distribution>& distributions);
 
 // The name of the output that is the input's next value.
 std::string update_of(const std::string& input, const std::string& pattern);

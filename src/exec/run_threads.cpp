@@ -127,7 +127,7 @@ Status meet(Communicator& communicator) {
 
 Result<RunReport> run_checked(const RunRequest& request) {
   RunReport report;
-  AUTOPAR_TRY(inputs, whole_inputs(request));
+  AUTOPAR_TRY(inputs, whole_inputs(request, request.distributions));
   report.warnings = unknown_data(request);
   Ort::Env environment = make_environment(thread_count(request));
   Reference reference;
@@ -136,7 +136,8 @@ Result<RunReport> run_checked(const RunRequest& request) {
     reference = std::move(result);
     report.reference_wall = reference.wall;
   }
-  const Expected expected{expect(request.expected), expect(reference.outputs)};
+  const Expected expected{expect(request.expected, inputs, request.updates),
+                          expect(reference.outputs, inputs, request.updates)};
 
   ThreadWorld world(static_cast<int>(world_size(request)), request.timeout,
                     programs_by_rank(request));

@@ -25,9 +25,21 @@ constexpr Source kSources[] = {{"model", &RankDifference::from_model},
 
 }  // namespace
 
-ExpectedTensors expect(const std::map<std::string, Tensor>& tensors) {
+ExpectedTensors expect(const std::map<std::string, Tensor>& tensors,
+                       const std::map<std::string, Tensor>& inputs, const std::string& updates) {
   ExpectedTensors result;
-  for (const auto& [name, tensor] : tensors) result[name] = {&tensor, largest_magnitude(tensor)};
+  for (const auto& [name, tensor] : tensors) {
+    result[name].tensor = &tensor;
+    result[name].largest = largest_magnitude(tensor);
+  }
+  for (const auto& [name, tensor] : inputs) {
+    const auto updated = result.find(update_of(name, updates));
+    if (updated == result.end()) continue;
+    ExpectedTensor& expected = updated->second;
+    if (expected.tensor->dtype != tensor.dtype || expected.tensor->shape != tensor.shape) continue;
+    expected.before = &tensor;
+    expected.largest_change = largest_change(tensor, *expected.tensor);
+  }
   return result;
 }
 
@@ -55,9 +67,14 @@ RankDifference compare_output(const RunRequest& request, const RankPlace& place,
       return;
     }
     const Slice slice(whole, output.spec, place.program->mesh, place.position);
+    std::optional<Slice> before;
+    if (at->second.before != nullptr) {
+      before.emplace(*at->second.before, output.spec, place.program->mesh, place.position);
+    }
     difference =
         compare(output.dtype, found.GetTensorRawData(), slice.data(),
-                static_cast<std::size_t>(element_count(local)), tolerance, at->second.largest);
+                static_cast<std::size_t>(element_count(local)), tolerance, at->second.largest,
+                {before ? before->data() : nullptr, at->second.largest_change});
   };
   against(expected.model, "model", result.from_model);
   against(expected.data, "data", result.from_data);
@@ -76,20 +93,28 @@ OutputComparison combine(const RunRequest& request, const BoundaryValue& output,
   }
   for (const Source& source : kSources) {
     bool compared = false;
-    std::size_t nans = 0;
-    for (std::size_t r = 0; r < ranks.size(); ++r) {
-      const auto& difference = ranks[r].*source.difference;
+    Difference all;
+    for (const RankDifference& rank : ranks) {
+      const auto& difference = rank.*source.difference;
       if (!difference) continue;
       compared = true;
-      nans += difference->nans;
-      row.max_absolute_error = std::max(row.max_absolute_error, difference->max_absolute);
-      row.max_relative_error = std::max(row.max_relative_error, difference->max_relative);
-      if (difference->disagreeing == 0) continue;
+      merge(all, *difference);
+    }
+    row.max_absolute_error = std::max(row.max_absolute_error, all.max_absolute);
+    row.max_relative_error = std::max(row.max_relative_error, all.max_relative);
+    row.nan_elements = std::max(row.nan_elements, all.nans);
+    if (compared) row.against += (row.against.empty() ? "" : " and ") + std::string(source.name);
+    if (all.disagreeing == 0) continue;
+    if (request.kinks && is_floating(output.dtype) && only_kinks(all, request.rtol)) {
+      row.kink_elements = std::max(row.kink_elements, all.disagreeing);
+      continue;
+    }
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      const auto& difference = ranks[r].*source.difference;
+      if (!difference || difference->disagreeing == 0) continue;
       note("rank " + std::to_string(r) + " differs from the " + source.name + " in " +
            std::to_string(difference->disagreeing) + " elements; " + difference->first);
     }
-    row.nan_elements = std::max(row.nan_elements, nans);
-    if (compared) row.against += (row.against.empty() ? "" : " and ") + std::string(source.name);
   }
   if (row.against.empty() && !request.may_lack_expected)
     note("neither the model nor the data has this output");

@@ -16,9 +16,14 @@ namespace autopar {
 struct ExpectedTensor {
   const Tensor* tensor = nullptr;
   double largest = 0;  // largest_magnitude()
+  // The input whose next value it is; null: there is none. It outlives this.
+  const Tensor* before = nullptr;
+  double largest_change = 0;
 };
 using ExpectedTensors = std::map<std::string, ExpectedTensor>;
-ExpectedTensors expect(const std::map<std::string, Tensor>& tensors);
+// `updates` as in RunRequest.
+ExpectedTensors expect(const std::map<std::string, Tensor>& tensors,
+                       const std::map<std::string, Tensor>& inputs, const std::string& updates);
 
 // The expected tensors by their source.
 struct Expected {

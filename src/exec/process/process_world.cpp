@@ -78,6 +78,29 @@ struct ProcessWorld::State {
     return Ok{};
   }
 
+  // Rank 0 alone has the model that they come from.
+  Result<std::map<std::string, Distribution>> common_distributions(const RunRequest& request) {
+    WireWriter writer;
+    writer.put<std::uint64_t>(request.distributions.size());
+    for (const auto& [name, distribution] : request.distributions) {
+      writer.put_text(name);
+      writer.put(distribution.mean);
+      writer.put(distribution.deviation);
+      writer.put(distribution.indices);
+    }
+    AUTOPAR_TRY(bytes, control().broadcast(writer.take()));
+    WireReader reader(bytes);
+    std::map<std::string, Distribution> distributions;
+    for (auto left = reader.number<std::uint64_t>(); left > 0; --left) {
+      const std::string name = reader.text();
+      Distribution& distribution = distributions[name];
+      distribution.mean = reader.number<double>();
+      distribution.deviation = reader.number<double>();
+      distribution.indices = reader.number<std::int64_t>();
+    }
+    return distributions;
+  }
+
   int threads(const RunRequest& request) {
     const int cores = thread_count(request);
     if (request.threads > 0) return request.threads;
@@ -147,7 +170,8 @@ struct ProcessWorld::State {
   Result<RunReport> run(const RunRequest& request) {
     RunReport report;
     AUTOPAR_RETURN_IF_ERROR(check_alike(request));
-    AUTOPAR_TRY(inputs, whole_inputs(request));
+    AUTOPAR_TRY(distributions, common_distributions(request));
+    AUTOPAR_TRY(inputs, whole_inputs(request, distributions));
     Ort::Env environment = make_environment(threads(request));
     Reference reference;
     if (is_first()) {
@@ -159,8 +183,8 @@ struct ProcessWorld::State {
       }
     }
     const std::map<std::string, Tensor> none;
-    const Expected expected{expect(is_first() ? request.expected : none),
-                            expect(reference.outputs)};
+    const Expected expected{expect(is_first() ? request.expected : none, inputs, request.updates),
+                            expect(reference.outputs, inputs, request.updates)};
     Rank rank(std::move(joined.communicator), request);
     AUTOPAR_RETURN_IF_ERROR(open_session(rank, environment, request));
     if (is_first() && !rank.why_no_gpu.empty()) {
