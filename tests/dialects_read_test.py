@@ -159,6 +159,9 @@ def test_refused(folder):
     refused(folder, microsoft("AllGather", group_size=4), "attribute axis: expected a dimension, since ONNX Runtime has two defaults for it, found none")
     refused(folder, microsoft("AllGather", group_size=4, axis=-1), "attribute axis: expected a dimension counted from 0, found -1")
     refused(folder, microsoft("AllGather", axis=0), "attribute group_size: expected 4, the number of ranks, found none")
+    refused(folder, microsoft("AllGather", axis=0, group_size="4"), "attribute group_size: expected an integer, found STRING")
+    refused(folder, microsoft("AllGather", axis=0, group_size=-4), "attribute group_size: expected a number of ranks, found -4")
+    refused(folder, trt("all_reduce", reduce_op="sum", groups=[0, 2 ** 63 - 1]), "found [0,9223372036854775807]")
     refused(folder, microsoft("AllToAll", group_size=2), "attribute group_size: expected 4, the number of ranks, since", "found 2")
     refused(folder, microsoft("NcclAllReduce"), "its group_type names a group", "so it is not read; try")
     refused(folder, microsoft("DistributedMatMul", ["x", "x"]), "it computes and communicates in one")
@@ -243,6 +246,31 @@ def test_files_refused(folder):
     check(files_of_ranks(folder, parts, begins, groups, lambda rank, nodes: nodes if rank < 3 else nodes[:2] + [helper.make_node("Identity", ["h"], ["i"])] + [helper.make_node("Mul", ["i", "scale"], ["s"], name="scaled"), nodes[3]]),
           "r3.onnx: the number of ops, 5, not 4")
     check(files_of_ranks(folder, parts[:3] + [whole[:4]], [0, 2, 4, 4], groups), "r3.onnx: the type or shape of initializer 'w'")
+
+    def change_all(change, path):
+        for rank in range(4):
+            model = onnx.load(folder / f"r{rank}.onnx")
+            change(rank, model.graph)
+            onnx.save(model, folder / f"r{rank}.onnx")
+        return path
+
+    def axis(of_rank):
+        def change(rank, graph):
+            graph.initializer[3].CopyFrom(numpy_helper.from_array(np.array([of_rank(rank)], np.int64), "axis"))
+        return change
+
+    def extent(rank, graph):
+        graph.input[0].type.tensor_type.shape.dim[1].dim_value = 2 ** 62
+
+    def twice(rank, graph):
+        graph.initializer[4].CopyFrom(graph.initializer[0])
+
+    check(change_all(axis(lambda rank: rank // 2), files_of_ranks(folder, parts, begins, groups)), "op 'part' (Slice)", "not one and the same on all ranks")
+    check(change_all(axis(lambda rank: 2), files_of_ranks(folder, parts, begins, groups)), "op 'part' (Slice)", "its axis 2 is no dimension of its input [4,8]")
+    check(change_all(extent, files_of_ranks(folder, parts, begins, groups)), "r0.onnx: op 'part' (Slice)", "some parts are taken by no rank")
+    check(files_of_ranks(folder, parts, begins, groups, lambda rank, nodes: [helper.make_node("Constant", [], ["text"], value_strings=[str(rank)])] + nodes),
+          "r0.onnx: op 'text' (Constant) goes by the rank, and its value is of a kind that is not supported")
+    check(change_all(twice, files_of_ranks(folder, parts, begins, groups)), "r0.onnx: initializer 'w' is there twice")
     path = files_of_ranks(folder, parts, begins, groups)
     listing = json.loads(path.read_text())
     for change, what in (({"world_size": 5}, "a file for each of 5 ranks"), ({"world_size": 3}, "ranks of the world that run no other file"),
@@ -398,6 +426,13 @@ def test_mpi(folder):
                           capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and done.stdout.splitlines()[-1] == "PASSED", (done.stdout, done.stderr)
     assert (folder / "mpi.npz").read_bytes() == (folder / "read.npz").read_bytes()
+    # What stands for the files while they run goes, however the run ends.
+    temporaries = folder / "temporaries"
+    temporaries.mkdir()
+    done = subprocess.run([*command, AUTOPAR, "run", alone, "--ranks-by", "mpi", "--model", folder / "none.onnx"],
+                          capture_output=True, text=True, timeout=120, env={**os.environ, "TMPDIR": str(temporaries)})
+    left = [str(path) for path in temporaries.rglob("plan.onnx")]
+    assert done.returncode != 0 and "none.onnx" in done.stderr and not left, (done.stderr, left)
 
 
 def main():

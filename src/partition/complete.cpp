@@ -1,5 +1,6 @@
 // What a program that was written by hand leaves out of its collectives.
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "partition/program.hpp"
@@ -174,10 +175,13 @@ Result<std::vector<std::string>> complete_collectives(Graph& program, const Mesh
 }
 
 std::int64_t listed_ranks(const Graph& program) {
+  constexpr std::int64_t kLast = std::numeric_limits<std::int64_t>::max() - 1;  // a file's number
   std::int64_t most = 0;
   for (const Op& op : program.ops) {
     if (!is_collective(op)) continue;
-    for (std::int64_t rank : op.ints_attribute("groups")) most = std::max(most, rank + 1);
+    for (std::int64_t rank : op.ints_attribute("groups")) {
+      most = std::max(most, std::min(rank, kLast) + 1);
+    }
   }
   return most;
 }

@@ -67,9 +67,14 @@ class Merge {
       }
       if (!differ || !alike) continue;
       for (std::size_t m = 0; m < models_.size(); ++m) {
-        AUTOPAR_TRY(tensor, constant_of_node(*graph(m).mutable_node(i)));
-        *graph(m).add_initializer() = to_proto(tensor);
-        graph(m).mutable_initializer()->rbegin()->set_name(graph(m).node(i).output(0));
+        onnx::NodeProto& node = *graph(m).mutable_node(i);
+        const auto tensor = constant_of_node(node);
+        if (!tensor) {
+          return input_error(models_[m].name + ": " + foreign_label(node) +
+                             " goes by the rank, and " + tensor.error().message);
+        }
+        *graph(m).add_initializer() = to_proto(*tensor);
+        graph(m).mutable_initializer()->rbegin()->set_name(node.output(0));
       }
       hoisted.push_back(i);
     }
@@ -171,20 +176,22 @@ class Merge {
                          "; expected that each rank takes one of equal parts of one dimension; try "
                          "AllToAll or a ShardSlice of ai.autopar");
     };
-    const auto constant = [&](int input, std::int64_t absent) {
-      return node.input_size() > input && !node.input(input).empty()
-                 ? parts.integer_on(node.input(input), 0)
-                 : std::optional(absent);
-    };
-    const auto axis = constant(3, 0);
-    if (!axis || constant(4, 1) != 1) return refuse("its axes or steps are not of one dimension");
+    const auto axis = integer_of_all(node, 3, 0, parts);
+    if (!axis || integer_of_all(node, 4, 1, parts) != 1) {
+      return refuse(
+          "its axes or steps are not one and the same on all ranks, or the step is not 1");
+    }
     const auto dimensions = static_cast<std::int64_t>(shape.size());
+    if (dimensions == 0) return refuse("its input's shape is not told");
     const std::int64_t dimension = *axis < 0 ? *axis + dimensions : *axis;
-    if (dimension < 0 || dimension >= dimensions) return refuse("its input's shape is not told");
+    if (dimension < 0 || dimension >= dimensions) {
+      return refuse("its axis " + std::to_string(*axis) + " is no dimension of its input " +
+                    to_text(shape));
+    }
     AUTOPAR_TRY(owners,
                 owners_of_slice(node, shape[static_cast<std::size_t>(dimension)], parts, refuse));
     const auto groups = groups_over(owners);
-    if (!groups) return refuse("some parts are taken more often than others");
+    if (!groups) return refuse("some parts are taken more often than others, or by no rank");
     onnx::NodeProto slice = shard_slice(node.input(0), node.output(0), dimension, *groups,
                                         static_cast<std::int64_t>(owners.size()));
     if (!node.name().empty()) slice.set_name(node.name());
@@ -193,11 +200,23 @@ class Merge {
     return Ok{};
   }
 
+  // Of an op's input, where it is one integer and the same on all ranks.
+  std::optional<std::int64_t> integer_of_all(const onnx::NodeProto& node, int input,
+                                             std::int64_t absent, const RankParts& parts) const {
+    if (node.input_size() <= input || node.input(input).empty()) return absent;
+    const std::string& name = node.input(input);
+    const auto value = parts.integer_on(name, 0);
+    for (std::int64_t rank = 1; parts.has(name) && rank < ranks_; ++rank) {
+      if (parts.integer_on(name, rank) != value) return std::nullopt;
+    }
+    return value;
+  }
+
   // By part of a dimension: the ranks that take it.
   template <class Refuse>
   Result<std::vector<Ranks>> owners_of_slice(const onnx::NodeProto& node, std::int64_t extent,
                                              const RankParts& parts, const Refuse& refuse) const {
-    if (extent < 1) return refuse("its input's shape is not told");
+    if (extent < 0) return refuse("its input's shape is not told");
     std::vector<Ranks> owners;
     std::int64_t length = -1;
     for (std::int64_t rank = 0; rank < ranks_; ++rank) {
@@ -213,6 +232,8 @@ class Merge {
         return refuse("rank " + std::to_string(rank) + " takes " + std::to_string(begin) + " to " +
                       std::to_string(end) + " of " + std::to_string(extent));
       }
+      // A dimension can have any size in a file.
+      if (extent / length > ranks_) return refuse("some parts are taken by no rank");
       owners.resize(static_cast<std::size_t>(extent / length));
       owners[static_cast<std::size_t>(begin / length)].push_back(rank);
     }

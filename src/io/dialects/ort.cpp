@@ -56,6 +56,8 @@ Status translate_ort(onnx::NodeProto& proto, std::int64_t ranks) {
     return no_words_for(proto, type);
   }
   AUTOPAR_TRY(node, ForeignNode::of(proto, known));
+  AUTOPAR_TRY(size, node.integer("group_size", 1));
+  if (size < 1) return node.expected("group_size", "a number of ranks", std::to_string(size));
   if (ranks < 1) return ranks_unknown(node);
   if (type != "AllReduce") AUTOPAR_RETURN_IF_ERROR(check_size(node, ranks));
   if (type == "AllGather" && !node.has("axis")) {

@@ -83,6 +83,14 @@ Result<RankParts> RankParts::of(std::vector<RankModel>& models, std::int64_t ran
   const auto initializers = [](RankModel& model) {
     return model.file.model.mutable_graph()->mutable_initializer();
   };
+  for (RankModel& model : models) {
+    std::set<std::string> names;
+    for (const auto& tensor : *initializers(model)) {
+      if (names.insert(tensor.name()).second) continue;
+      return input_error(model.name + ": initializer '" + tensor.name() +
+                         "' is there twice; expected one of each name");
+    }
+  }
   for (auto& tensor : *initializers(models[0])) {
     parts.first_[tensor.name()] = &tensor;
     parts.parts_[tensor.name()] = {{&tensor, models[0].ranks}};
@@ -205,11 +213,18 @@ Status RankParts::stack(onnx::TensorProto& initializer, Names& names,
     parts = std::move(of_ranks);
     groups = all_ranks(ranks_);
   }
+  const auto count = static_cast<std::int64_t>(parts.size());
+  const Shape shape(initializer.dims().begin(), initializer.dims().end());
+  std::int64_t extent = shape.empty() ? 1 : shape[0];
+  if (__builtin_mul_overflow(extent, count, &extent) ||
+      element_count(shape) > kMaxElements / count) {
+    return input_error("initializer '" + name + "' goes by the rank: " + std::to_string(count) +
+                       " parts of the shape " + to_text(shape) + " have too many elements");
+  }
   AUTOPAR_TRY(all, stacked(parts, name));
   const std::string whole = names.unique(name + "/of_ranks");
-  const auto count = static_cast<std::int64_t>(parts.size());
   if (all.dims_size() > 0) {
-    all.set_dims(0, all.dims(0) * count);
+    all.set_dims(0, extent);
     slices.push_back(shard_slice(whole, name, 0, *groups, count));
   } else {
     all.add_dims(count);
@@ -233,7 +248,7 @@ Result<onnx::TensorProto> RankParts::stacked(const std::vector<Part>& parts,
   for (std::size_t i = 1; piece && i < parts.size(); ++i) {
     const auto next = place_of(*parts[i].tensor);
     const bool follows = next && next->location == piece->location && piece->length > 0 &&
-                         next->offset == piece->offset + piece->length &&
+                         next->offset - piece->offset == piece->length &&
                          next->length * static_cast<std::int64_t>(i) == piece->length;
     if (!follows) {
       piece.reset();

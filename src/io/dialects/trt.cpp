@@ -3,6 +3,7 @@
 // graphs of `polygraphy multi-device shard`.
 #include <algorithm>
 #include <cctype>
+#include <limits>
 #include <set>
 
 #include "io/dialects/dialects.hpp"
@@ -91,7 +92,8 @@ std::int64_t ranks_said_by_trt(const onnx::NodeProto& node) {
     if (name == "nb_rank" || name == "group_size")
       ranks = std::max<std::int64_t>(ranks, attribute.i());
     if (name != "groups") continue;
-    for (std::int64_t rank : attribute.ints()) ranks = std::max(ranks, rank + 1);
+    constexpr std::int64_t kLast = std::numeric_limits<std::int64_t>::max() - 1;
+    for (std::int64_t rank : attribute.ints()) ranks = std::max(ranks, std::min(rank, kLast) + 1);
   }
   return ranks;
 }

@@ -39,40 +39,36 @@ void number_in_file_order(Graph& program) {
   }
 }
 
-struct NamedGroups {
-  std::vector<std::int64_t> groups;
-  std::int64_t group_size = 1;
-  std::vector<std::string> axes;
-};
+// Names the ops without names whose groups run along these axes.
+void name_axes(Graph& program, const Mesh& mesh, const AxisList& list) {
+  std::vector<std::int64_t> groups;  // as many numbers as there are ranks: made where needed
+  const std::int64_t size = axes_size(mesh, list);
+  std::vector<std::string> names;
+  for (int axis : list) names.push_back(mesh.axes[static_cast<std::size_t>(axis)].name);
+  for (Op& op : program.ops) {
+    if (op.domain != "ai.autopar" || op.attributes.count("mesh_axes") > 0) continue;
+    if (op.int_attribute("group_size", 0) != size) continue;
+    if (groups.empty()) groups = device_groups(mesh, list);
+    if (op.ints_attribute("groups") == groups) op.attributes["mesh_axes"] = names;
+  }
+}
 
-// Of all lists of axes, in any order, that begin with `first`.
-void add_groups(const Mesh& mesh, const AxisList& first, std::vector<NamedGroups>& named) {
+// The same for all lists of axes, in any order, that begin with `first`.
+void name_axes_after(Graph& program, const Mesh& mesh, const AxisList& first) {
   for (std::size_t axis = 0; axis < mesh.axes.size(); ++axis) {
     const bool taken = std::find(first.begin(), first.end(), static_cast<int>(axis)) != first.end();
     if (taken || mesh.axes[axis].size == 1) continue;
     AxisList list = first;
     list.push_back(static_cast<int>(axis));
-    named.push_back({device_groups(mesh, list), axes_size(mesh, list), {}});
-    for (int a : list) named.back().axes.push_back(mesh.axes[static_cast<std::size_t>(a)].name);
-    add_groups(mesh, list, named);
+    name_axes(program, mesh, list);
+    name_axes_after(program, mesh, list);
   }
 }
 
 // Along which axes of the mesh groups run, as a plan would say; other groups have no name.
 void name_axes(Graph& program, const Mesh& mesh) {
   constexpr std::size_t kMostAxes = 5;  // 325 lists
-  if (mesh.axes.size() > kMostAxes) return;
-  std::vector<NamedGroups> named;
-  add_groups(mesh, {}, named);
-  for (Op& op : program.ops) {
-    if (op.domain != "ai.autopar" || op.attributes.count("mesh_axes") > 0) continue;
-    const auto groups = op.ints_attribute("groups");
-    const std::int64_t size = op.int_attribute("group_size", 0);
-    const auto found = std::find_if(named.begin(), named.end(), [&](const NamedGroups& entry) {
-      return entry.group_size == size && entry.groups == groups;
-    });
-    if (found != named.end()) op.attributes["mesh_axes"] = found->axes;
-  }
+  if (mesh.axes.size() <= kMostAxes) name_axes_after(program, mesh, {});
 }
 
 Status set_mesh(const Properties& properties, PlanFile& file) {

@@ -172,8 +172,13 @@ onnx::TensorProto to_proto(const Tensor& tensor) {
 std::optional<Tensor> read_external(const TensorData& tensor, const std::string& folder) {
   const auto* external = std::get_if<ExternalData>(&tensor.data);
   if (!external) return std::nullopt;
-  std::ifstream file(std::filesystem::path(folder) / external->location, std::ios::binary);
+  const std::filesystem::path path = std::filesystem::path(folder) / external->location;
   const Bytes bytes = element_count(tensor.shape) * size_of(tensor.dtype);
+  std::error_code missing;
+  const std::uintmax_t size = std::filesystem::file_size(path, missing);
+  // Before memory is taken for what a shape may only say.
+  if (missing || static_cast<std::uintmax_t>(bytes) > size) return std::nullopt;
+  std::ifstream file(path, std::ios::binary);
   Tensor result{tensor.dtype, tensor.shape, std::string(static_cast<std::size_t>(bytes), '\0')};
   if (!file || !file.seekg(external->offset) || !file.read(result.bytes.data(), bytes)) {
     return std::nullopt;
