@@ -700,6 +700,43 @@ TEST_CASE("distributions: through ops in between", "[exec]") {
   CHECK(has_kinks(graph));
 }
 
+TEST_CASE("distributions: indices of inputs that meet", "[exec]") {
+  Graph graph;
+  const auto indices = [&graph](const char* name, const Shape& shape) {
+    return graph.add_value({.name = name, .dtype = DType::kInt64, .shape = shape});
+  };
+  const auto look_up = [&graph](std::int64_t rows, ValueId index) {
+    const std::string name = "rows" + std::to_string(rows);
+    const ValueId table = graph.add_value({.name = "table of " + name, .shape = {rows}});
+    const ValueId found = graph.add_value({.name = name, .shape = {4}});
+    graph.add_op({.name = name, .type = "Gather", .inputs = {table, index}, .outputs = {found}});
+    return found;
+  };
+  const ValueId a = indices("a", {2}), b = indices("b", {2}), both = indices("both", {4});
+  graph.inputs = {a, b};
+  graph.add_op({.name = "join", .type = "Concat", .inputs = {a, b}, .outputs = {both}});
+  graph.outputs = {look_up(10, both), look_up(100, b)};
+  CHECK(distributions_of(graph).at("a").indices == 10);
+  CHECK(distributions_of(graph).at("b").indices == 10);
+}
+
+TEST_CASE("distributions: a chain of ops longer than a stack is deep", "[exec]") {
+  Graph graph;
+  graph.inputs = {graph.add_value({.name = "x", .shape = {2}, .kind = ValueKind::kInput})};
+  ValueId last = graph.inputs[0];
+  for (int i = 0; i < 200000; ++i) {
+    const bool is_last = i == 199999;
+    const ValueId next = graph.add_value({.name = "v" + std::to_string(i), .shape = {2}});
+    graph.add_op({.name = "op" + std::to_string(i),
+                  .type = is_last ? "Sqrt" : "Identity",
+                  .inputs = {last},
+                  .outputs = {next}});
+    last = next;
+  }
+  graph.outputs = {last};
+  CHECK((distributions_of(graph).at("x") == Distribution{1, 0.1}));
+}
+
 TEST_CASE("distributions: a moving average is no larger than gradients", "[exec]") {
   Graph graph;
   const auto value = [&graph](const char* name, const Shape& shape) {

@@ -6,7 +6,6 @@
 #include <optional>
 #include <set>
 #include <string_view>
-#include <utility>
 
 #include "autopar/exec.hpp"
 
@@ -132,51 +131,59 @@ class InputReader {
   InputReader(const Graph& graph, const std::vector<std::vector<Use>>& uses)
       : graph_(graph), uses_(uses) {}
 
-  Distribution read(ValueId input) {
+  Distribution read(ValueId input) const {
     const Value& value = graph_.value(input);
-    if (!is_floating(value.dtype)) {
-      bool sunk = false;
-      const std::int64_t least = least_indices(input, sunk);
-      return {.indices = sunk ? std::max<std::int64_t>(1, least) : 2};
-    }
-    seen_.clear();
+    if (!is_floating(value.dtype)) return {.indices = indices_of(input)};
     if (reaches_positive(input)) return kAroundOne;
-    seen_.clear();
-    // The first op that cares, in the graph's order: a training step's backward part comes later.
-    std::optional<std::pair<OpId, Distribution>> first;
-    find_first(input, value.shape, first);
-    if (first) return first->second;
+    if (const auto first = first_wanted(input)) return *first;
     return is_moment(input) ? kMoment : Distribution{};
   }
 
  private:
-  bool reaches_positive(ValueId from) {
-    if (!seen_.insert(from).second) return false;
-    for (const Use& use : uses_[from.index()]) {
-      const Op& op = graph_.op(use.op);
-      if (must_be_positive(op, use.port)) return true;
-      if (!moves_elements(op, use.port) && !keeps_sign(graph_, op, use.port)) continue;
-      for (const ValueId output : op.outputs) {
-        if (output.valid() && reaches_positive(output)) return true;
+  // Calls `goes_on` with every use of the value, and of the outputs of the ops of which it says
+  // that the data go on through them. Chains of ops can be longer than a stack is deep.
+  template <class GoesOn>
+  void follow(ValueId from, const GoesOn& goes_on) const {
+    std::set<ValueId> seen{from};
+    std::vector<ValueId> waiting{from};
+    while (!waiting.empty()) {
+      const ValueId value = waiting.back();
+      waiting.pop_back();
+      for (const Use& use : uses_[value.index()]) {
+        if (!goes_on(value, use)) continue;
+        for (const ValueId output : graph_.op(use.op).outputs) {
+          if (output.valid() && seen.insert(output).second) waiting.push_back(output);
+        }
       }
     }
-    return false;
   }
 
-  void find_first(ValueId from, const Shape& shape,
-                  std::optional<std::pair<OpId, Distribution>>& first) {
-    if (!seen_.insert(from).second) return;
-    for (const Use& use : uses_[from.index()]) {
+  bool reaches_positive(ValueId from) const {
+    bool reached = false;
+    follow(from, [&](ValueId, const Use& use) {
       const Op& op = graph_.op(use.op);
-      if (moves_elements(op, use.port)) {
-        for (const ValueId output : op.outputs) {
-          if (output.valid()) find_first(output, shape, first);
-        }
-        continue;
-      }
+      reached = reached || must_be_positive(op, use.port);
+      return !reached && (moves_elements(op, use.port) || keeps_sign(graph_, op, use.port));
+    });
+    return reached;
+  }
+
+  // Of the first op that cares, in the graph's order: a training step's backward part comes later.
+  std::optional<Distribution> first_wanted(ValueId from) const {
+    const Shape& shape = graph_.value(from).shape;
+    std::optional<OpId> first;
+    std::optional<Distribution> distribution;
+    follow(from, [&](ValueId, const Use& use) {
+      const Op& op = graph_.op(use.op);
+      if (moves_elements(op, use.port)) return true;
       const auto found = wanted(graph_, op, use.port, shape);
-      if (found && (!first || use.op < first->first)) first = {use.op, *found};
-    }
+      if (found && (!first || use.op < *first)) {
+        first = use.op;
+        distribution = found;
+      }
+      return false;
+    });
+    return distribution;
   }
 
   // An optimizer's moving average decays by a factor before the gradient is added.
@@ -188,35 +195,27 @@ class InputReader {
     });
   }
 
-  std::int64_t least_indices(ValueId from, bool& sunk) {
-    if (!seen_.insert(from).second) return kAnyIndex;
+  std::int64_t indices_of(ValueId input) const {
     std::int64_t least = kAnyIndex;
-    for (const Use& use : uses_[from.index()]) {
+    follow(input, [&](ValueId value, const Use& use) {
       const Op& op = graph_.op(use.op);
-      if (moves_elements(op, use.port)) {
-        for (const ValueId output : op.outputs) {
-          if (!output.valid() || is_floating(graph_.value(output).dtype)) continue;
-          least = std::min(least, least_indices(output, sunk));
-        }
-        continue;
-      }
-      const std::int64_t allowed = allowed_indices(graph_, op, use.port);
-      sunk = sunk || allowed != kAnyIndex;
-      least = std::min(least, allowed);
-    }
-    return least;
+      if (is_floating(graph_.value(value).dtype)) return false;  // after a Cast
+      if (moves_elements(op, use.port)) return true;
+      least = std::min(least, allowed_indices(graph_, op, use.port));
+      return false;
+    });
+    return least == kAnyIndex ? 2 : std::max<std::int64_t>(1, least);
   }
 
   const Graph& graph_;
   const std::vector<std::vector<Use>>& uses_;
-  std::set<ValueId> seen_;
 };
 
 }  // namespace
 
 std::map<std::string, Distribution> distributions_of(const Graph& graph) {
   const auto uses = uses_of(graph);
-  InputReader reader(graph, uses);
+  const InputReader reader(graph, uses);
   std::map<std::string, Distribution> distributions;
   for (const ValueId input : graph.inputs) {
     distributions[graph.value(input).name] = reader.read(input);
