@@ -395,6 +395,7 @@ Result<int> run_in_processes(const RunOptions& options, const CommonOptions& com
   const bool is_first = world->rank() == 0;
   if (!is_first) spdlog::set_level(spdlog::level::off);
   const Result<int> code = run_in_world(*world, options, common, temporaries);
+  temporaries.remove();  // after a failure the launcher may end this process in leave()
   const Status left =
       world->leave(code.ok() ? Status(Ok{}) : Status(code.error()), [&](const Error& error) {
         spdlog::error("error: {}", temporaries.with_sources(error.message));
