@@ -147,9 +147,10 @@ class Taker {
   }
 
   void search() {
-    std::error_code ignored;
-    for (const auto& entry : std::filesystem::directory_iterator(folder_, ignored)) {
-      take_if_ours(entry.path().filename().string());
+    std::error_code error;
+    std::filesystem::directory_iterator entry(folder_, error);
+    for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+      take_if_ours(entry->path().filename().string());
     }
   }
 

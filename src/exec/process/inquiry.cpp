@@ -53,7 +53,7 @@ void ControlChannel::watch_own_call() {
     asked_ = Asked{stay->number, now, now};
     return ask(why, advice);
   }
-  if (now - asked_->first > kForRank0) return rank_0_is_silent(why, stay->group);
+  if (rank_ != 0 && now - asked_->first > kForRank0) return rank_0_is_silent(why, stay->group);
   if (now - asked_->last < kAskAgain) return;
   asked_->last = now;
   ask(why, advice);
