@@ -91,6 +91,8 @@ Status MpiCommunicator::prepare(const std::vector<GroupPartition>& partitions) {
     const std::int64_t position = at - partition.groups.begin();
     const auto first = partition.groups.begin() + (position - position % partition.group_size);
     const RankGroup ranks(first, first + partition.group_size);
+    // Programs list a group more or less often; what is not done together is no meeting.
+    if (groups_.count(ranks) != 0) continue;
     const CallLog::Inside inside(*surroundings_.calls, ranks, kMakesCommunicator);
     AUTOPAR_TRY(group, group_of(ranks));
     static_cast<void>(group);
