@@ -243,7 +243,10 @@ TEST_CASE("ranks that do not come are named; strangers are not let in", "[proces
     threads.pop_back();
   };
   come(3, "another");
+  const int silent = connect_to("127.0.0.1", port);
+  REQUIRE(write_all(silent, "?", 1));
   const auto channel = ControlChannel::accept(std::move(listener), 4, "secret", 0.3);
+  close(silent);
   REQUIRE(!channel);
   CHECK(channel.error().code == ErrorCode::kRuntime);
   CHECK(channel.error().message.find("ranks 1, 2, 3 of 4") != std::string::npos);

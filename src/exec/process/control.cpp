@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "exec/process/wire.hpp"
+#include "exec/whereabouts.hpp"
 
 namespace autopar {
 
@@ -18,7 +19,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kHelloMilliseconds = 5000;  // to wait for a connection's first words
-constexpr std::size_t kListedRanks = 8;   // in a message
+constexpr int kLeastHello = 100;          // where the time is nearly over
 constexpr Seconds kAfterRank0 = 1;
 
 Clock::time_point after(Seconds seconds) {
@@ -26,9 +27,9 @@ Clock::time_point after(Seconds seconds) {
                             std::chrono::duration<double>(std::min(seconds, 1e8)));
 }
 
-int milliseconds_to(Clock::time_point deadline) {
+int milliseconds_to(Clock::time_point deadline, int most) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1000));
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, most));
 }
 
 struct Header {
@@ -46,15 +47,27 @@ bool read_header(int descriptor, Header& header) {
   return true;
 }
 
+// The first words of a connection after its cookie; nothing where a stranger has come, who may
+// also begin and say no more.
+std::optional<std::string> read_hello(int descriptor, std::uint8_t frame, const std::string& cookie,
+                                      int milliseconds) {
+  limit_reading(descriptor, milliseconds);
+  Header header;
+  if (!read_header(descriptor, header)) return std::nullopt;
+  if (header.frame != frame || header.size > kMaxHello) return std::nullopt;
+  std::string hello(header.size, '\0');
+  if (!read_all(descriptor, hello.data(), hello.size())) return std::nullopt;
+  if (hello.compare(0, cookie.size(), cookie) != 0) return std::nullopt;
+  limit_reading(descriptor, 0);
+  return hello.substr(cookie.size());
+}
+
 std::string list_missing(const std::vector<bool>& here) {
-  std::string text;
-  std::size_t missing = 0;
+  std::vector<std::int64_t> missing;
   for (std::size_t r = 1; r < here.size(); ++r) {
-    if (here[r]) continue;
-    if (++missing <= kListedRanks) text += (text.empty() ? "" : ", ") + std::to_string(r);
+    if (!here[r]) missing.push_back(static_cast<std::int64_t>(r));
   }
-  if (missing > kListedRanks) text += " and " + std::to_string(missing - kListedRanks) + " more";
-  return text;
+  return list_ranks(missing);
 }
 
 }  // namespace
@@ -68,29 +81,22 @@ Result<std::unique_ptr<ControlChannel>> ControlChannel::accept(Listener listener
   std::vector<bool> here(static_cast<std::size_t>(size), false);
   const Clock::time_point deadline = after(timeout);
   for (int count = 1; count < size;) {
-    if (!wait_readable(listener.descriptor(), milliseconds_to(deadline))) {
+    if (!wait_readable(listener.descriptor(), milliseconds_to(deadline, 1000))) {
       if (Clock::now() < deadline) continue;
-      return runtime_error("ranks " + list_missing(here) + " of " + std::to_string(size) +
-                           " have not come to rank 0 on port " + std::to_string(listener.port()) +
+      return runtime_error(list_missing(here) + " of " + std::to_string(size) +
+                           " did not come to rank 0 on port " + std::to_string(listener.port()) +
                            " in time");
     }
     const int descriptor = accept4(listener.descriptor(), nullptr, nullptr, SOCK_CLOEXEC);
     if (descriptor < 0) continue;
-    Header header;
-    std::string hello;
-    bool good = wait_readable(descriptor, kHelloMilliseconds) && read_header(descriptor, header) &&
-                header.frame == static_cast<std::uint8_t>(Frame::kHello) &&
-                header.size <= kMaxHello;
-    if (good) {
-      hello.resize(header.size);
-      good = read_all(descriptor, hello.data(), hello.size());
-    }
-    if (good) good = hello.size() >= cookie.size() && hello.compare(0, cookie.size(), cookie) == 0;
-    if (!good) {
+    const int patience = std::max(kLeastHello, milliseconds_to(deadline, kHelloMilliseconds));
+    const auto hello =
+        read_hello(descriptor, static_cast<std::uint8_t>(Frame::kHello), cookie, patience);
+    if (!hello) {
       close(descriptor);
       continue;
     }
-    WireReader reader(std::string_view(hello).substr(cookie.size()));
+    WireReader reader(*hello);
     const auto rank = static_cast<std::size_t>(reader.number<std::int32_t>());
     const std::string process = reader.text();
     if (rank == 0 || rank >= here.size() || here[rank]) {

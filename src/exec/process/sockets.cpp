@@ -8,6 +8,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -31,7 +32,11 @@ bool wait_readable(int descriptor, int milliseconds) {
   return poll(&entry, 1, milliseconds) > 0;
 }
 
-// False: the connection has ended.
+void limit_reading(int descriptor, int milliseconds) {
+  const timeval limit{milliseconds / 1000, milliseconds % 1000 * 1000};
+  setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+}
+
 bool read_all(int descriptor, void* to, std::size_t size) {
   char* at = static_cast<char*>(to);
   while (size > 0) {

@@ -9,7 +9,9 @@
 namespace autopar {
 
 bool wait_readable(int descriptor, int milliseconds);
-// Block until all is there. False: the connection has ended.
+// How long read_all may wait for the next bytes; 0: as long as it takes.
+void limit_reading(int descriptor, int milliseconds);
+// Block until all is there. False: the connection has ended, or nothing has come for too long.
 bool read_all(int descriptor, void* to, std::size_t size);
 bool write_all(int descriptor, const void* from, std::size_t size);
 
