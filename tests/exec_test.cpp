@@ -16,6 +16,7 @@
 #include "exec/profile.hpp"
 #include "exec/reduce.hpp"
 #include "exec/thread_world.hpp"
+#include "exec/verdict.hpp"
 
 namespace autopar {
 namespace {
@@ -550,6 +551,9 @@ TEST_CASE("generate: the same everywhere, about normal, by seed and name", "[exe
   const auto drawn = int_values(generate("i", DType::kInt64, {5000}, 0, {.indices = 50}));
   CHECK(*std::min_element(drawn->begin(), drawn->end()) == 0);
   CHECK(*std::max_element(drawn->begin(), drawn->end()) == 49);
+  const auto counts = int_values(generate("i", DType::kInt64, {100}, 0, {.mean = 1}));
+  CHECK(*std::min_element(counts->begin(), counts->end()) == 1);
+  CHECK(*std::max_element(counts->begin(), counts->end()) == 2);
   const auto small = int_values(generate("i", DType::kInt8, {5000}, 0, {.indices = 1000}));
   CHECK(*std::min_element(small->begin(), small->end()) == 0);
   CHECK(*std::max_element(small->begin(), small->end()) == 127);
@@ -613,6 +617,45 @@ TEST_CASE("compare: an updated tensor agrees in its change", "[exec]") {
             .disagreeing == 1);
 }
 
+TEST_CASE("compare: small changes are not lost in the absolute tolerance", "[exec]") {
+  const auto whole = [](const std::vector<double>& values) {
+    return Tensor{DType::kFloat32, {2}, encode(DType::kFloat32, values)};
+  };
+  const Tensor before = whole({0.001, 0.002});
+  const Tensor after = whole({0.001003, 0.001997});
+  const auto disagreeing = [&](double found, double rounding) {
+    return compare(DType::kFloat32, whole({found, 0.001997}).bytes.data(), after.bytes.data(), 2,
+                   {2e-4, 2e-5}, largest_magnitude(after),
+                   {before.bytes.data(), largest_change(before, after), rounding})
+        .disagreeing;
+  };
+  CHECK(disagreeing(0.0010025, 0) == 1);
+  CHECK(disagreeing(0.0010025, 1e-6) == 0);  // all are rounded so
+  CHECK(disagreeing(0.00100301, 0) == 0);
+}
+
+TEST_CASE("expect: absolute tolerances go by what the model computes", "[exec]") {
+  const auto tensor = [](DType dtype, const std::vector<double>& values) {
+    return Tensor{dtype, {static_cast<std::int64_t>(values.size())}, encode(dtype, values)};
+  };
+  const std::map<std::string, Tensor> outputs = {
+      {"tiny", tensor(DType::kFloat32, {1e-9, 2e-9, 0})},
+      {"new.w", tensor(DType::kFloat32, {30, 20, 10})},
+      {"new.b", tensor(DType::kFloat32, {1e-6, 1e-6, 1e-6})}};
+  const std::map<std::string, Tensor> inputs = {{"w", tensor(DType::kFloat32, {20, 20, 30})},
+                                                {"b", tensor(DType::kFloat32, {0, 0, 0})}};
+  const ExpectedTensors expected = expect(outputs, inputs, "new.*");
+  CHECK(expected.at("tiny").atol == Approx(4e-11));
+  CHECK(std::isinf(expected.at("new.w").atol));
+  // The median change of w is 10: what is left of b may be no more than rounding.
+  CHECK(expected.at("new.b").rounding == Approx(12 * 10 * 0x1p-23));
+  CHECK(expected.at("tiny").rounding == Approx(12 * 1e-9 * 0x1p-23));
+  // Half of it masked: by what is not.
+  const Tensor masked = tensor(DType::kFloat16, {-60000, 2, -3, 2, -60000});
+  CHECK(typical_magnitude(masked) == 3);
+  CHECK(rounding_of(DType::kFloat16, 3) == Approx(36 * 0x1p-10));
+}
+
 TEST_CASE("compare: kinks are few and small", "[exec]") {
   std::vector<double> expected(10000, 0.1);
   for (std::size_t i = 0; i < expected.size(); i += 2) expected[i] = -1;
@@ -663,6 +706,10 @@ TEST_CASE("distributions: by what reads the input", "[exec]") {
   CHECK((distribution_for("BatchNormalization", 4, {7}) == around_one));
   CHECK((distribution_for("Sqrt", 0, {7}) == around_one));
   CHECK((distribution_for("Div", 1, {7}) == around_one));
+  CHECK((distribution_for("Pow", 0, {7}) == around_one));
+  CHECK((distribution_for("Acosh", 0, {7}) == Distribution{2, 0.1}));
+  CHECK((distribution_for("Mul", 0, {1, 7, 1, 1}) == around_one));
+  CHECK((distribution_for("Div", 1, {7}, DType::kInt64) == Distribution{.mean = 1, .indices = 1}));
   CHECK((distribution_for("Add", 1, {7}) == Distribution{}));
   CHECK(distribution_for("Gather", 1, {9}, DType::kInt64).indices == 7);
   CHECK(distribution_for("SoftmaxCrossEntropyLoss", 1, {9}, DType::kInt32).indices == 5);
@@ -691,13 +738,46 @@ TEST_CASE("distributions: through ops in between", "[exec]") {
   const ValueId root = add("Sqrt", {add("Add", {add("Mul", {v, b}), add("Mul", {g, g})})});
   graph.outputs = {add("MatMul", {root, add("Transpose", {w})})};
   const auto distributions = distributions_of(graph);
-  CHECK((distributions.at("v") == Distribution{1, 0.1}));
+  CHECK((distributions.at("v") == Distribution{1e-6, 1e-7}));
   CHECK((distributions.at("g") == Distribution{}));
   CHECK((distributions.at("w") == Distribution{0, std::sqrt(2.0 / 16)}));
   CHECK((distributions.at("b") == Distribution{}));
   CHECK_FALSE(has_kinks(graph));
   add("Relu", {root});
+  CHECK_FALSE(has_kinks(graph));  // only its gradient jumps
+  add("Greater", {root, b});
   CHECK(has_kinks(graph));
+}
+
+TEST_CASE("distributions: sides of products, steps", "[exec]") {
+  Graph graph;
+  const auto value = [&graph](const char* name, const Shape& shape, DType dtype = DType::kFloat32) {
+    graph.inputs.push_back(
+        graph.add_value({.name = name, .dtype = dtype, .shape = shape, .kind = ValueKind::kInput}));
+    return graph.inputs.back();
+  };
+  const auto add = [&](const char* type, const std::vector<ValueId>& inputs,
+                       DType dtype = DType::kFloat32) {
+    const std::string name = "op" + std::to_string(graph.ops.size());
+    const ValueId output = graph.add_value({.name = name, .dtype = dtype, .shape = {8, 8}});
+    graph.add_op({.name = name, .type = type, .inputs = inputs, .outputs = {output}});
+    return output;
+  };
+  const ValueId base = graph.add_value({.name = "base",
+                                        .shape = {},
+                                        .kind = ValueKind::kConstant,
+                                        .data = Tensor{DType::kFloat32, {}, std::string(4, 0)}});
+  const ValueId x = value("x", {8, 8});
+  const ValueId left = value("left", {8, 8});
+  const ValueId right = value("right", {8, 8});
+  const ValueId step = value("step", {}, DType::kInt64);
+  const ValueId relu = add("Relu", {x});
+  add("MatMul", {left, add("MatMul", {relu, right})});
+  graph.outputs = {add("Pow", {base, add("Cast", {step})})};
+  const auto distributions = distributions_of(graph);
+  CHECK((distributions.at("left") == Distribution{0, std::sqrt(2.0 / 16)}));
+  CHECK((distributions.at("right") == Distribution{0, std::sqrt(4.0 / 16)}));  // of a ReLU
+  CHECK((distributions.at("step") == Distribution{.mean = 1}));  // 1 - 0.9^0 would be 0
 }
 
 TEST_CASE("distributions: indices of inputs that meet", "[exec]") {

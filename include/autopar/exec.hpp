@@ -88,8 +88,8 @@ struct RunProgram {
   std::vector<std::shared_ptr<const void>> weight_owners = {};
 };
 
-// How data are drawn: real numbers from the normal distribution, integers and bool evenly from 0 to
-// before `indices`.
+// How data are drawn: real numbers from the normal distribution, integers and bool evenly from the
+// `indices` numbers from the mean on.
 struct Distribution {
   double mean = 0;
   double deviation = 0.1;
@@ -98,12 +98,12 @@ struct Distribution {
 };
 // For every input of a model a distribution with which its outputs are finite and depend on all of
 // them, as far as the ops that read the input tell: unit variance for what is multiplied with
-// weights, Glorot's for weights, round 1 for scales and for what must be positive (a variance, a
-// second moment), little for other moving averages, all of a table's indices for what indexes it.
-// O(inputs * ops) at worst.
+// weights, Glorot's for weights, round 1 for scales and for what must be positive (a variance),
+// little for moving averages, all of a table's indices for what indexes it, no 0 among integers
+// that are divided by. O(inputs * ops) at worst.
 std::map<std::string, Distribution> distributions_of(const Graph& model);
-// Whether an op of real numbers jumps, or its gradient does (ReLU, MaxPool, a comparison): rounding
-// may then change single elements by more than rounding.
+// Whether an op of real numbers jumps, such as the comparison in the gradient of a ReLU or of a
+// maximum: rounding may then change single elements by more than rounding. A ReLU itself does not.
 bool has_kinks(const Graph& model);
 
 struct RunRequest {

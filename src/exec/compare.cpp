@@ -83,10 +83,13 @@ double unit_of(DType dtype) {
   }
 }
 
-double allowed_change(double expected, double before, double largest, double unit,
+double allowed_change(double expected, double was, const Before& before, double unit,
                       Tolerance tolerance) {
-  const double change = std::max(std::abs(expected - before), largest / 16);
-  return tolerance.atol + tolerance.rtol * change + kRoundings * unit * std::abs(expected);
+  const double largest = before.largest_change;
+  const double change = std::max(std::abs(expected - was), largest / 16);
+  const double atol = std::clamp(largest / 50, tolerance.atol / 100, tolerance.atol);
+  return std::max(atol, before.rounding) + tolerance.rtol * change +
+         kRoundings * unit * std::abs(expected);
 }
 
 template <class T>
@@ -132,6 +135,10 @@ Tolerance tolerance_for(DType dtype, Tolerance given) {
   return {std::max(given.rtol, 8 * unit), std::max(given.atol, 2 * unit)};
 }
 
+double rounding_of(DType dtype, double typical) {
+  return is_floating(dtype) ? 12 * unit_of(dtype) * typical : 0;
+}
+
 Difference compare(DType dtype, const void* found, const void* expected, std::size_t count,
                    Tolerance tolerance, double largest, const Before& before) {
   return with_reader(dtype, [&](auto read) {
@@ -146,7 +153,7 @@ Difference compare(DType dtype, const void* found, const void* expected, std::si
       double was = 0;
       if (before.data != nullptr) {
         was = static_cast<double>(read(before.data, i));
-        const double changed = allowed_change(element, was, before.largest_change, unit, tolerance);
+        const double changed = allowed_change(element, was, before, unit, tolerance);
         if (changed < allowed) allowed = changed;
       }
       compare_element(i, read(found, i), read(expected, i), allowed, floor, result);
@@ -175,6 +182,35 @@ double largest_change(const Tensor& before, const Tensor& after) {
       if (std::isfinite(change)) largest = std::max(largest, change);
     }
     return largest;
+  });
+}
+
+std::vector<double> elements_of(const Tensor& tensor) {
+  const auto count = static_cast<std::size_t>(element_count(tensor.shape));
+  return with_reader(tensor.dtype, [&](auto read) {
+    std::vector<double> elements;
+    for (std::size_t i = 0; i < count; ++i) {
+      elements.push_back(static_cast<double>(read(tensor.bytes.data(), i)));
+    }
+    return elements;
+  });
+}
+
+double typical_magnitude(const Tensor& tensor, const Tensor* before) {
+  constexpr std::size_t kSamples = 1 << 16;
+  const auto count = static_cast<std::size_t>(element_count(tensor.shape));
+  const std::size_t step = (count + kSamples - 1) / kSamples;
+  return with_reader(tensor.dtype, [&](auto read) {
+    std::vector<double> magnitudes;
+    for (std::size_t i = 0; i < count; i += step) {
+      const double was = before == nullptr ? 0 : static_cast<double>(read(before->bytes.data(), i));
+      const double magnitude = std::abs(static_cast<double>(read(tensor.bytes.data(), i)) - was);
+      if (std::isfinite(magnitude)) magnitudes.push_back(magnitude);
+    }
+    if (magnitudes.empty()) return 0.0;
+    const auto middle = magnitudes.begin() + static_cast<std::ptrdiff_t>(magnitudes.size() / 2);
+    std::nth_element(magnitudes.begin(), middle, magnitudes.end());
+    return *middle;
   });
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "autopar/ir.hpp"
 
@@ -19,12 +20,19 @@ struct Tolerance {
 // 1.6e-2), since a sharded sum rounds in another order; none for integers and bool.
 Tolerance tolerance_for(DType dtype, Tolerance given);
 
+// What sums whose results are about so large may be off by rounding: 12 units in the last place. A
+// sum rounds by its terms, of which little may be left.
+double rounding_of(DType dtype, double typical);
+
 // What the expected tensor was before a training step. Then an element must also agree in its
 // change: |found - expected| <= atol + rtol * max(|change|, largest change / 16) and some rounding
-// of the element itself, so that a wrong gradient is seen beside a weight that is much larger.
+// of the element itself, so that a wrong gradient is seen beside a weight that is much larger. The
+// atol is at most a fiftieth of the largest change, but at least a hundredth of what is given: a
+// gradient that should be zero is nothing but rounding.
 struct Before {
   const void* data = nullptr;  // null: it is no such tensor
   double largest_change = 0;   // of the whole tensor
+  double rounding = 0;         // may be overlooked in any case
 };
 double largest_change(const Tensor& before, const Tensor& after);  // both are alike; finite ones
 
@@ -53,6 +61,10 @@ bool only_kinks(const Difference& difference, double rtol);
 Difference compare(DType dtype, const void* found, const void* expected, std::size_t count,
                    Tolerance tolerance, double largest, const Before& before = {});
 double largest_magnitude(const Tensor& tensor);  // of the finite elements
+// Median of the magnitudes, or of those of the change from `before`; of at most 65,536 elements at
+// even distances.
+double typical_magnitude(const Tensor& tensor, const Tensor* before = nullptr);
+std::vector<double> elements_of(const Tensor& tensor);
 
 // The worst of both; `first` of the earlier one that has one.
 void merge(Difference& into, const Difference& other);

@@ -6,8 +6,10 @@
 #include <optional>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "autopar/exec.hpp"
+#include "exec/compare.hpp"
 
 namespace autopar {
 
@@ -15,7 +17,12 @@ namespace {
 
 constexpr Distribution kUnit{0, 1};         // data, rows of tables
 constexpr Distribution kAroundOne{1, 0.1};  // scales, and what must not be negative
-constexpr Distribution kMoment{0, 1e-3};    // no larger than gradients
+constexpr Distribution kAboveOne{2, 0.1};
+constexpr Distribution kSmall{};
+constexpr Distribution kMoment{0, 1e-3};  // no larger than gradients
+// A mean of squares of such gradients: at 1 it would round off what a step adds to it, and an
+// update divided by its root would be lost in the weight.
+constexpr Distribution kSecondMoment{1e-6, 1e-7};
 constexpr std::int64_t kAnyIndex = std::numeric_limits<std::int64_t>::max();
 
 template <std::size_t N>
@@ -39,25 +46,46 @@ bool is_single(const Graph& graph, const Op& op, std::size_t port) {
   return op.has_input(port) && element_count(graph.value(op.inputs[port]).shape) == 1;
 }
 
-// Whether a negative input can make an output negative that would not be so otherwise: sums,
-// products with single numbers, moments.
-bool keeps_sign(const Graph& graph, const Op& op, int port) {
-  if (op.type == "Add" || op.type == "Sum") return true;
+bool is_scaled(const Graph& graph, const Op& op, int port) {
   if (op.type == "Mul") return is_single(graph, op, 1 - static_cast<std::size_t>(port));
   return op.type == "Div" && port == 0 && is_single(graph, op, 1);
 }
 
-// Functions that are not defined, or not bounded, at zero and below.
-bool must_be_positive(const Op& op, int port) {
-  if (op.type == "Sqrt" || op.type == "Log" || op.type == "Reciprocal") return true;
-  if (op.type == "Div" || op.type == "Pow" || op.type == "Mod") return port == 1;
-  return op.type == "BatchNormalization" && port == 4;
+// Whether a negative input can make an output negative that would not be so otherwise: sums,
+// products with single numbers, moments.
+bool keeps_sign(const Graph& graph, const Op& op, int port) {
+  static constexpr std::array<std::string_view, 3> kMany = {"Add", "Sum", "Min"};
+  static constexpr std::array<std::string_view, 6> kReductions = {
+      "ReduceSum", "ReduceMean", "ReduceMin", "ReduceMax", "CumSum", "Gather"};
+  return is_one_of(op.type, kMany) || (port == 0 && is_one_of(op.type, kReductions)) ||
+         is_scaled(graph, op, port);
+}
+
+// Where functions are defined and bounded: not at zero and below, or not beyond one.
+std::optional<Distribution> domain_of(const Graph& graph, const Op& op, int port) {
+  static constexpr std::array<std::string_view, 3> kWithinOne = {"Acos", "Asin", "Atanh"};
+  if (op.type == "Sqrt" || op.type == "Log" || op.type == "Reciprocal") return kAroundOne;
+  if ((op.type == "Div" || op.type == "Mod") && port == 1) return kAroundOne;
+  if (op.type == "BatchNormalization" && port == 4) return kAroundOne;
+  if (op.type == "Acosh") return kAboveOne;
+  if (is_one_of(op.type, kWithinOne)) return kSmall;
+  if (op.type != "Pow") return std::nullopt;
+  if (port == 1) return kAroundOne;
+  // Only natural powers take any base.
+  const Tensor* exponent = op.has_input(1) ? graph.value(op.inputs[1]).tensor() : nullptr;
+  if (exponent == nullptr) return kAroundOne;
+  const std::vector<double> powers = elements_of(*exponent);
+  const bool natural = std::all_of(powers.begin(), powers.end(), [](double power) {
+    return power >= 0 && power == std::floor(power);
+  });
+  return natural ? std::nullopt : std::optional(kAroundOne);
 }
 
 // A sample of the variance 2 / (inputs + outputs) of a layer keeps the size of what goes through
 // it in either direction (Glorot and Bengio, "Understanding the difficulty of training deep
-// feedforward neural networks", AISTATS 2010, eq. 12).
-Distribution weight(const Op& op, const Shape& shape) {
+// feedforward neural networks", AISTATS 2010, eq. 12); twice that makes up for the half that a ReLU
+// takes away (He et al., "Delving deep into rectifiers", ICCV 2015, eq. 10).
+Distribution weight(const Op& op, const Shape& shape, double gain) {
   const bool is_kernel = op.type == "Conv" || op.type == "ConvTranspose";
   if (shape.size() < 2) return {};
   double field = 1;
@@ -66,7 +94,26 @@ Distribution weight(const Op& op, const Shape& shape) {
   }
   const std::size_t first = is_kernel ? 0 : shape.size() - 2;
   const auto both = static_cast<double>(shape[first] + shape[first + 1]);
-  return {0, std::sqrt(2 / std::max(1.0, field * both))};
+  return {0, std::sqrt(gain * 2 / std::max(1.0, field * both))};
+}
+
+// The op whose output this is, before it was moved; null: a value that is none's.
+const Op* maker_of(const Graph& graph, ValueId value) {
+  while (graph.value(value).producer.valid()) {
+    const Op& op = graph.op(graph.value(value).producer);
+    if (op.type != "MaxPool" && (op.inputs.empty() || !moves_elements(op, 0))) return &op;
+    value = op.inputs[0];
+  }
+  return nullptr;
+}
+
+// What one factor of a product wants. A weight may stand on either side of what is computed.
+Distribution factor(const Graph& graph, const Op& op, int port, const Shape& shape) {
+  static constexpr std::array<std::string_view, 3> kHalving = {"Relu", "LeakyRelu", "Gelu"};
+  const auto other = static_cast<std::size_t>(1 - port);
+  const Op* maker = op.has_input(other) ? maker_of(graph, op.inputs[other]) : nullptr;
+  if (port == 0 && (maker == nullptr || shape.size() < 2)) return kUnit;
+  return weight(op, shape, maker != nullptr && is_one_of(maker->type, kHalving) ? 2 : 1);
 }
 
 // What one op wants of real numbers; nothing: it does not care.
@@ -78,15 +125,13 @@ std::optional<Distribution> wanted(const Graph& graph, const Op& op, int port, c
       "LayerNormalization", "RMSNormalization", "GroupNormalization", "InstanceNormalization",
       "BatchNormalization"};
   const bool recurrent = is_one_of(op.type, kRecurrent);
-  if (is_one_of(op.type, kProducts) || recurrent) {
-    if (port == 0) return kUnit;
-    if (port == 1 || (recurrent && port == 2)) return weight(op, shape);
-    return std::nullopt;
-  }
+  if (is_one_of(op.type, kProducts) && port <= 1) return factor(graph, op, port, shape);
+  if (recurrent && port <= 2) return port == 0 ? kUnit : weight(op, shape, 1);
   if (op.type == "Gather" && port == 0) return kUnit;
   if (is_one_of(op.type, kNormalisations) && port <= 1) return port == 0 ? kUnit : kAroundOne;
-  const bool scales = op.type == "Mul" && shape.size() <= 1 && element_count(shape) > 1 &&
-                      !is_single(graph, op, 1 - static_cast<std::size_t>(port));
+  const auto wide = std::count_if(shape.begin(), shape.end(), [](auto size) { return size != 1; });
+  const bool scales =
+      op.type == "Mul" && wide == 1 && !is_single(graph, op, 1 - static_cast<std::size_t>(port));
   return scales ? std::optional(kAroundOne) : std::nullopt;
 }
 
@@ -126,89 +171,113 @@ std::int64_t allowed_indices(const Graph& graph, const Op& op, int port) {
   return is_one_of(op.type, kComparisons) ? kAnyIndex : 2;
 }
 
+// What an op or those behind it want of a value.
+struct Wish {
+  std::optional<Distribution> domain;  // the narrowest
+  std::int64_t indices = kAnyIndex;    // the fewest
+  bool indexes = false;
+  void add(const Wish& other) {
+    if (other.domain && (!domain || other.domain->mean > domain->mean)) domain = other.domain;
+    indices = std::min(indices, other.indices);
+    indexes = indexes || other.indexes;
+  }
+};
+
 class InputReader {
  public:
   InputReader(const Graph& graph, const std::vector<std::vector<Use>>& uses)
-      : graph_(graph), uses_(uses) {}
-
-  Distribution read(ValueId input) const {
-    const Value& value = graph_.value(input);
-    if (!is_floating(value.dtype)) return {.indices = indices_of(input)};
-    if (reaches_positive(input)) return kAroundOne;
-    if (const auto first = first_wanted(input)) return *first;
-    return is_moment(input) ? kMoment : Distribution{};
-  }
-
- private:
-  // Calls `goes_on` with every use of the value, and of the outputs of the ops of which it says
-  // that the data go on through them. Chains of ops can be longer than a stack is deep.
-  template <class GoesOn>
-  void follow(ValueId from, const GoesOn& goes_on) const {
-    std::set<ValueId> seen{from};
-    std::vector<ValueId> waiting{from};
-    while (!waiting.empty()) {
-      const ValueId value = waiting.back();
-      waiting.pop_back();
-      for (const Use& use : uses_[value.index()]) {
-        if (!goes_on(value, use)) continue;
-        for (const ValueId output : graph_.op(use.op).outputs) {
-          if (output.valid() && seen.insert(output).second) waiting.push_back(output);
-        }
+      : graph_(graph), uses_(uses), wishes_(graph.values.size()) {
+    for (std::size_t i = graph.ops.size(); i-- > 0;) {
+      const Op& op = graph.ops[i];
+      for (std::size_t port = 0; port < op.inputs.size(); ++port) {
+        if (!op.has_input(port)) continue;
+        wishes_[op.inputs[port].index()].add(wish(op, static_cast<int>(port)));
       }
     }
   }
 
-  bool reaches_positive(ValueId from) const {
-    bool reached = false;
-    follow(from, [&](ValueId, const Use& use) {
-      const Op& op = graph_.op(use.op);
-      reached = reached || must_be_positive(op, use.port);
-      return !reached && (moves_elements(op, use.port) || keeps_sign(graph_, op, use.port));
-    });
-    return reached;
+  Distribution read(ValueId input) const {
+    const Value& value = graph_.value(input);
+    const Wish& behind = wishes_[input.index()];
+    if (!is_floating(value.dtype)) {
+      const std::int64_t count = behind.indexes ? std::max<std::int64_t>(1, behind.indices) : 2;
+      // Numbers that something is divided by: not 0 either.
+      if (behind.domain && value.dtype != DType::kBool && count > 1) {
+        return {.mean = 1, .indices = behind.indexes ? count - 1 : count};
+      }
+      return {.indices = count};
+    }
+    if (behind.domain) return is_second_moment(input) ? kSecondMoment : *behind.domain;
+    if (const auto first = first_wanted(input)) return *first;
+    return is_scaled_input(input) ? kMoment : Distribution{};
+  }
+
+ private:
+  Wish wish(const Op& op, int port) const {
+    const ValueId input = op.inputs[static_cast<std::size_t>(port)];
+    const bool moved = moves_elements(op, port);
+    Wish result;
+    if (!is_floating(graph_.value(input).dtype) && !moved) {
+      result.indices = allowed_indices(graph_, op, port);
+      result.indexes = result.indices != kAnyIndex;
+    }
+    result.domain = domain_of(graph_, op, port);
+    if (!moved && !keeps_sign(graph_, op, port)) return result;
+    for (const ValueId output : op.outputs) {
+      if (!output.valid()) continue;
+      const Wish& behind = wishes_[output.index()];
+      result.add(moved && !is_floating(graph_.value(output).dtype) ? behind
+                                                                   : Wish{.domain = behind.domain});
+    }
+    return result;
   }
 
   // Of the first op that cares, in the graph's order: a training step's backward part comes later.
-  std::optional<Distribution> first_wanted(ValueId from) const {
-    const Shape& shape = graph_.value(from).shape;
-    std::optional<OpId> first;
-    std::optional<Distribution> distribution;
-    follow(from, [&](ValueId, const Use& use) {
-      const Op& op = graph_.op(use.op);
-      if (moves_elements(op, use.port)) return true;
-      const auto found = wanted(graph_, op, use.port, shape);
-      if (found && (!first || use.op < *first)) {
-        first = use.op;
-        distribution = found;
+  std::optional<Distribution> first_wanted(ValueId input) const {
+    std::optional<std::pair<OpId, Distribution>> first;
+    std::set<ValueId> seen = {input};
+    std::vector<ValueId> left = {input};
+    while (!left.empty()) {
+      const ValueId from = left.back();
+      left.pop_back();
+      for (const Use& use : uses_[from.index()]) {
+        const Op& op = graph_.op(use.op);
+        if (moves_elements(op, use.port) || is_scaled(graph_, op, use.port)) {
+          for (const ValueId output : op.outputs) {
+            if (output.valid() && seen.insert(output).second) left.push_back(output);
+          }
+          continue;
+        }
+        const auto found = wanted(graph_, op, use.port, graph_.value(input).shape);
+        if (found && (!first || use.op < first->first)) first = {use.op, *found};
       }
-      return false;
-    });
-    return distribution;
+    }
+    return first ? std::optional(first->second) : std::nullopt;
   }
 
   // An optimizer's moving average decays by a factor before the gradient is added.
-  bool is_moment(ValueId input) const {
+  bool is_scaled_input(ValueId input) const {
     const auto& uses = uses_[input.index()];
     return std::any_of(uses.begin(), uses.end(), [&](const Use& use) {
-      const Op& op = graph_.op(use.op);
-      return op.type == "Mul" && is_single(graph_, op, 1 - static_cast<std::size_t>(use.port));
+      return graph_.op(use.op).type == "Mul" && is_scaled(graph_, graph_.op(use.op), use.port);
     });
   }
 
-  std::int64_t indices_of(ValueId input) const {
-    std::int64_t least = kAnyIndex;
-    follow(input, [&](ValueId value, const Use& use) {
+  // That of squares is nowhere read before it has decayed and something is added.
+  bool is_second_moment(ValueId input) const {
+    const auto& uses = uses_[input.index()];
+    return std::all_of(uses.begin(), uses.end(), [&](const Use& use) {
       const Op& op = graph_.op(use.op);
-      if (is_floating(graph_.value(value).dtype)) return false;  // after a Cast
-      if (moves_elements(op, use.port)) return true;
-      least = std::min(least, allowed_indices(graph_, op, use.port));
-      return false;
+      if (op.type != "Mul" || !is_scaled(graph_, op, use.port)) return false;
+      const auto& readers = uses_[op.outputs[0].index()];
+      return std::all_of(readers.begin(), readers.end(),
+                         [&](const Use& reader) { return graph_.op(reader.op).type == "Add"; });
     });
-    return least == kAnyIndex ? 2 : std::max<std::int64_t>(1, least);
   }
 
   const Graph& graph_;
   const std::vector<std::vector<Use>>& uses_;
+  std::vector<Wish> wishes_;  // by value
 };
 
 }  // namespace
@@ -224,14 +293,16 @@ std::map<std::string, Distribution> distributions_of(const Graph& graph) {
 }
 
 bool has_kinks(const Graph& model) {
-  static const std::set<std::string_view> kinked = {
-      "Relu",    "LeakyRelu", "PRelu", "ThresholdedRelu", "HardSwish",  "HardSigmoid",
-      "Clip",    "MaxPool",   "Abs",   "GlobalMaxPool",   "Sign",       "TopK",
-      "ArgMax",  "ArgMin",    "Round", "QuantizeLinear",  "Floor",      "Ceil",
-      "Greater", "Less",      "Mod",   "GreaterOrEqual",  "LessOrEqual"};
+  static const std::set<std::string_view> jumps = {
+      "Sign",    "TopK",  "ArgMax",         "ArgMin",
+      "Round",   "Floor", "Ceil",           "QuantizeLinear",
+      "Greater", "Less",  "GreaterOrEqual", "LessOrEqual",
+      "Equal",   "Mod",   "NonZero",        "DynamicQuantizeLinear"};
   return std::any_of(model.ops.begin(), model.ops.end(), [&](const Op& op) {
     const bool real = op.has_input(0) && is_floating(model.value(op.inputs[0]).dtype);
-    return real && kinked.count(op.type) != 0;
+    const bool places = op.type == "MaxPool" && op.has_output(1);
+    return real && (places || jumps.count(op.type) != 0 || op.type.ends_with("Grad") ||
+                    op.type == "ThresholdedRelu");
   });
 }
 

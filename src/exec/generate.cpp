@@ -52,10 +52,11 @@ Tensor generate(const std::string& name, DType dtype, const Shape& shape, std::u
   const auto real = [&](std::size_t i) {
     return distribution.mean + distribution.deviation * normal(stream, i);
   };
+  const auto lowest = static_cast<std::uint64_t>(distribution.mean);
   // The upper half of the product with a 32-bit fraction; of two indices its first bit.
   const auto index = [&](std::size_t i, std::uint64_t most) {
-    const auto count = std::min(static_cast<std::uint64_t>(distribution.indices), most);
-    return ((mix(stream + (i + 1) * kGolden) >> 32) * count) >> 32;
+    const auto count = std::min(static_cast<std::uint64_t>(distribution.indices), most - lowest);
+    return lowest + (((mix(stream + (i + 1) * kGolden) >> 32) * count) >> 32);
   };
   switch (dtype) {
     case DType::kFloat32:

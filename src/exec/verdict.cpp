@@ -23,6 +23,32 @@ struct Source {
 constexpr Source kSources[] = {{"model", &RankDifference::from_model},
                                {"data", &RankDifference::from_data}};
 
+void add_scales(ExpectedTensors& tensors) {
+  double largest = 0;
+  double typical_result = 0;
+  double typical_change = 0;
+  for (auto& [name, expected] : tensors) {
+    const Tensor& tensor = *expected.tensor;
+    if (!is_floating(tensor.dtype)) continue;
+    const double typical = typical_magnitude(tensor);
+    expected.rounding = rounding_of(tensor.dtype, typical);
+    if (expected.before == nullptr) largest = std::max(largest, expected.largest);
+    if (element_count(tensor.shape) == 1) continue;
+    if (expected.before == nullptr) {
+      typical_result = std::max(typical_result, typical);
+    } else {
+      typical_change = std::max(typical_change, typical_magnitude(tensor, expected.before));
+    }
+  }
+  for (auto& [name, expected] : tensors) {
+    const bool updated = expected.before != nullptr;
+    if (!updated && largest > 0) expected.atol = largest / 50;
+    if (!is_floating(expected.tensor->dtype) || expected.tensor->dtype == DType::kFloat64) continue;
+    const double all = rounding_of(DType::kFloat32, updated ? typical_change : typical_result);
+    expected.rounding = std::max(expected.rounding, all);
+  }
+}
+
 }  // namespace
 
 ExpectedTensors expect(const std::map<std::string, Tensor>& tensors,
@@ -40,6 +66,7 @@ ExpectedTensors expect(const std::map<std::string, Tensor>& tensors,
     expected.before = &tensor;
     expected.largest_change = largest_change(tensor, *expected.tensor);
   }
+  add_scales(result);
   return result;
 }
 
@@ -56,7 +83,6 @@ RankDifference compare_output(const RunRequest& request, const RankPlace& place,
                      ", its slice is " + type_text(output.dtype, local);
     return result;
   }
-  const Tolerance tolerance = tolerance_for(output.dtype, {request.rtol, request.atol});
   const auto against = [&](const ExpectedTensors& source, const char* name,
                            std::optional<Difference>& difference) {
     const auto at = source.find(output.name);
@@ -66,6 +92,10 @@ RankDifference compare_output(const RunRequest& request, const RankPlace& place,
       result.problem = wrong_type(name, whole, output);
       return;
     }
+    Tolerance tolerance =
+        tolerance_for(output.dtype, {request.rtol, std::min(request.atol, at->second.atol)});
+    const double rounding = request.rtol > 0 ? at->second.rounding : 0;
+    tolerance.atol = std::max(tolerance.atol, rounding);
     const Slice slice(whole, output.spec, place.program->mesh, place.position);
     std::optional<Slice> before;
     if (at->second.before != nullptr) {
@@ -74,7 +104,7 @@ RankDifference compare_output(const RunRequest& request, const RankPlace& place,
     difference =
         compare(output.dtype, found.GetTensorRawData(), slice.data(),
                 static_cast<std::size_t>(element_count(local)), tolerance, at->second.largest,
-                {before ? before->data() : nullptr, at->second.largest_change});
+                {before ? before->data() : nullptr, at->second.largest_change, rounding});
   };
   against(expected.model, "model", result.from_model);
   against(expected.data, "data", result.from_data);

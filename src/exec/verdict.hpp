@@ -1,6 +1,7 @@
 // Whether the ranks' outputs are the expected ones.
 #pragma once
 
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -16,12 +17,18 @@ namespace autopar {
 struct ExpectedTensor {
   const Tensor* tensor = nullptr;
   double largest = 0;  // largest_magnitude()
+  // The absolute tolerance is at most this and at least `rounding`.
+  double atol = std::numeric_limits<double>::infinity();
+  double rounding = 0;
   // The input whose next value it is; null: there is none. It outlives this.
   const Tensor* before = nullptr;
   double largest_change = 0;
 };
 using ExpectedTensors = std::map<std::string, ExpectedTensor>;
-// `updates` as in RunRequest.
+// `updates` as in RunRequest. Where all results are small, so is what may be overlooked: `atol` is
+// a fiftieth of the largest element of all tensors that are not next values. One that should be
+// zero is rounded as the others are: `rounding` goes by the typical element of the tensor, and in
+// float32 by that of the tensor where it is largest, next values by the typical change.
 ExpectedTensors expect(const std::map<std::string, Tensor>& tensors,
                        const std::map<std::string, Tensor>& inputs, const std::string& updates);
 
