@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "autopar/import.hpp"
+#include "cases.hpp"
 #include "graphs.hpp"
 
 using namespace autopar;
@@ -115,7 +116,7 @@ void check_all(const Graph& graph, const GraphRules& rules, const Cluster& clust
 }  // namespace
 
 TEST_CASE("auto: no dearer than rec, propagate and data_parallel on random graphs", "[auto]") {
-  for (std::uint64_t seed = 0; seed < 24; ++seed) {
+  for (std::uint64_t seed = 0; seed < cases(24u); ++seed) {
     const Graph graph = random_graph(seed, 2 + static_cast<int>(seed % 9));
     const auto rules = rules_of(graph);
     INFO("seed " << seed);
@@ -189,7 +190,7 @@ TEST_CASE("auto: with a gap what is not proven is tried", "[auto]") {
 
 TEST_CASE("auto: what is too large for the exact search is improved", "[auto]") {
   int improved = 0, cheaper = 0;
-  for (std::uint64_t seed = 0; seed < 16; ++seed) {
+  for (std::uint64_t seed = 0; seed < cases(16u); ++seed) {
     const Graph graph = random_graph(seed, 4 + static_cast<int>(seed % 9));
     const auto rules = rules_of(graph);
     const Cluster cluster = small_cluster({4, 2});
@@ -219,6 +220,6 @@ TEST_CASE("auto: what is too large for the exact search is improved", "[auto]") 
     }
   }
   INFO(improved << " improved, " << cheaper << " of them cheaper");
-  CHECK(improved > 20);
+  CHECK(improved > cases(20));
   CHECK(cheaper > 3);
 }

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "autopar/problem.hpp"
+#include "cases.hpp"
 #include "search/solver/close_gap.hpp"
 #include "search/solver/fold.hpp"
 #include "search/solver/folded_dual.hpp"
@@ -148,7 +149,7 @@ double check_folded(const Network& net, const Fold& parts, FoldedDual<double>& d
 TEST_CASE("messages of like parts bound the whole", "[solver][layers]") {
   int folded = 0;
   double bounds = 0, whole_bounds = 0;
-  for (unsigned seed = 0; seed < 60; ++seed) {
+  for (unsigned seed = 0; seed < cases(60u); ++seed) {
     Layers layers(seed);
     const bool chained = seed % 2 == 1;
     const Problem problem = layers.make(chained ? 30 : 20, 4, 2 + layers.below(2), chained, false);
@@ -176,14 +177,14 @@ TEST_CASE("messages of like parts bound the whole", "[solver][layers]") {
       whole_bounds += whole.bound();
     }
   }
-  CHECK(folded >= 100);
+  CHECK(folded >= cases(100));
   // What the ends of chains cost is little.
   CHECK(bounds > 0.97 * whole_bounds);
 }
 
 TEST_CASE("folding on and off find the same optimum", "[solver][layers]") {
   int folded = 0;
-  for (unsigned seed = 0; seed < 60; ++seed) {
+  for (unsigned seed = 0; seed < cases(60u); ++seed) {
     Layers layers(seed);
     const bool chained = seed % 2 == 1;
     const Problem problem = layers.make(chained ? 40 : 25, 4, 2 + layers.below(2), chained, false);
@@ -197,7 +198,7 @@ TEST_CASE("folding on and off find the same optimum", "[solver][layers]") {
     CHECK(without.bound <= with.value * (1 + 1e-9));
     CHECK(evaluate(problem, with.labels).cost == Approx(with.value).epsilon(1e-9));
   }
-  CHECK(folded >= 30);  // otherwise there was nothing to see
+  CHECK(folded >= cases(30));  // otherwise there was nothing to see
 }
 
 // Blocks in a row, joined within, to the next and to the one after that, by few tables that occur
@@ -248,7 +249,7 @@ Problem repeated(unsigned seed) {
 TEST_CASE("like parts of random blocks are bounded by no more than the optimum",
           "[solver][layers]") {
   int seen = 0, tight = 0;
-  for (unsigned seed = 0; seed < 400; ++seed) {
+  for (unsigned seed = 0; seed < cases(400u); ++seed) {
     const Problem problem = repeated(seed);
     const Closed optimum = close(problem, false);
     const auto net = build_network(problem, {});
@@ -270,8 +271,8 @@ TEST_CASE("like parts of random blocks are bounded by no more than the optimum",
     CHECK(folded.value == Approx(optimum.value).epsilon(1e-9));
     CHECK(folded.bound <= optimum.value * (1 + 1e-9));
   }
-  CHECK(seen > 100);
-  CHECK(tight > 50);
+  CHECK(seen > cases(100));
+  CHECK(tight > cases(50));
 }
 
 // Like nodes that are joined to each other: only those at the ends have other neighbours. What is
@@ -314,7 +315,7 @@ TEST_CASE("a chain of like nodes is bounded by no more than its optimum", "[solv
 }
 
 TEST_CASE("a folded labelling costs what its layers cost", "[solver][layers]") {
-  for (unsigned seed = 0; seed < 50; ++seed) {
+  for (unsigned seed = 0; seed < cases(50u); ++seed) {
     Layers layers(seed);
     const Problem problem = layers.make(30, 4, 3, seed % 2 == 1, true);
     const auto net = build_network(problem, maximal_times(problem));
@@ -333,7 +334,7 @@ TEST_CASE("a folded labelling costs what its layers cost", "[solver][layers]") {
 }
 
 TEST_CASE("like parts within a memory limit, against all combinations", "[solver][layers]") {
-  for (unsigned seed = 0; seed < 120; ++seed) {
+  for (unsigned seed = 0; seed < cases(120u); ++seed) {
     Layers layers(seed);
     const Problem problem = layers.make(5, 3, 2, seed % 3 == 1, seed % 4 != 0);
     const auto tried = solve_exhaustive(problem);

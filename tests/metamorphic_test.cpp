@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <numeric>
 
+#include "cases.hpp"
 #include "graphs.hpp"
 #include "problem_checks.hpp"
 
@@ -280,7 +281,7 @@ bool is_output(const Graph& graph, ValueId value) {
 }  // namespace
 
 TEST_CASE("problems written otherwise have the same optimum", "[property]") {
-  for (unsigned seed = 0; seed < 1200; ++seed) {
+  for (unsigned seed = 0; seed < cases(1200u); ++seed) {
     Generator generator(seed + 2000000);
     const Problem problem = generator.make(recipe_of(generator, seed));
     const Solution found = solve_dp(problem, {});
@@ -300,7 +301,7 @@ TEST_CASE("problems written otherwise have the same optimum", "[property]") {
 }
 
 TEST_CASE("names and units of a problem change no choice", "[property]") {
-  for (unsigned seed = 0; seed < 600; ++seed) {
+  for (unsigned seed = 0; seed < cases(600u); ++seed) {
     INFO("seed " << seed);
     Generator generator(seed + 3000000);
     Problem problem = generator.make(recipe_of(generator, seed));
@@ -330,7 +331,7 @@ TEST_CASE("names and units of a problem change no choice", "[property]") {
 }
 
 TEST_CASE("more memory is never worse", "[property]") {
-  for (unsigned seed = 0; seed < 400; ++seed) {
+  for (unsigned seed = 0; seed < cases(400u); ++seed) {
     INFO("seed " << seed);
     Generator generator(seed + 4000000);
     Recipe recipe = recipe_of(generator, seed);
@@ -348,7 +349,7 @@ TEST_CASE("more memory is never worse", "[property]") {
 }
 
 TEST_CASE("graphs written otherwise have the same optimum", "[property]") {
-  for (std::uint64_t seed = 0; seed < 240; ++seed) {
+  for (std::uint64_t seed = 0; seed < cases(240u); ++seed) {
     INFO("seed " << seed);
     const auto [graph, cluster] = random_case(seed);
     Draw draw{std::mt19937_64(seed)};
@@ -362,7 +363,7 @@ TEST_CASE("graphs written otherwise have the same optimum", "[property]") {
 }
 
 TEST_CASE("doubled costs double the optimum and change no choice", "[property]") {
-  for (std::uint64_t seed = 0; seed < 160; ++seed) {
+  for (std::uint64_t seed = 0; seed < cases(160u); ++seed) {
     INFO("seed " << seed);
     const auto [graph, cluster] = random_case(seed);
     const GraphRules rules = rules_of(graph).value();
@@ -384,7 +385,7 @@ TEST_CASE("doubled costs double the optimum and change no choice", "[property]")
 }
 
 TEST_CASE("graphs side by side on one mesh cost what they cost apart", "[property]") {
-  for (std::uint64_t seed = 0; seed < 120; ++seed) {
+  for (std::uint64_t seed = 0; seed < cases(120u); ++seed) {
     INFO("seed " << seed);
     const auto [one, cluster] = random_case(seed);
     const Graph other = random_case(seed + 1).graph;
@@ -404,7 +405,7 @@ TEST_CASE("graphs side by side on one mesh cost what they cost apart", "[propert
 
 TEST_CASE("ops that cost nothing change nothing", "[property]") {
   int between = 0, apart = 0;
-  for (std::uint64_t seed = 0; seed < 160; ++seed) {
+  for (std::uint64_t seed = 0; seed < cases(160u); ++seed) {
     INFO("seed " << seed);
     const auto [graph, cluster] = random_case(seed);
     const SearchOutcome found = best_of(graph, cluster);
@@ -425,12 +426,12 @@ TEST_CASE("ops that cost nothing change nothing", "[property]") {
       }
     }
   }
-  CHECK(between > 100);
-  CHECK(apart > 20);
+  CHECK(between > cases(100));
+  CHECK(apart > cases(20));
 }
 
 TEST_CASE("faster links are never worse", "[property]") {
-  for (std::uint64_t seed = 0; seed < 120; ++seed) {
+  for (std::uint64_t seed = 0; seed < cases(120u); ++seed) {
     INFO("seed " << seed);
     auto [graph, cluster] = random_case(seed);
     const Seconds before = best_of(graph, cluster).cost.total();

@@ -6,6 +6,7 @@
 using Catch::Approx;
 #endif
 
+#include "cases.hpp"
 #include "graphs.hpp"
 
 using namespace autopar;
@@ -13,7 +14,7 @@ using namespace autopar::testing;
 
 TEST_CASE("dp equals exhaustive search on random graphs", "[search]") {
   int compared = 0, limited = 0, infeasible = 0;
-  for (std::uint64_t seed = 0; seed < 240; ++seed) {
+  for (std::uint64_t seed = 0; seed < cases(240u); ++seed) {
     const Graph graph = random_graph(seed, 1 + static_cast<int>(seed % 4));
     REQUIRE(verify(graph).ok());
     const Cluster cluster = small_cluster(seed % 3 == 0 ? std::vector<std::int64_t>{2, 2}
@@ -54,9 +55,9 @@ TEST_CASE("dp equals exhaustive search on random graphs", "[search]") {
       }
     }
   }
-  CHECK(compared > 100);
-  CHECK(limited > 20);
-  CHECK(infeasible > 10);
+  CHECK(compared > cases(100));
+  CHECK(limited > cases(20));
+  CHECK(infeasible > cases(10));
 }
 
 TEST_CASE("evaluator and problem agree on random choices", "[search]") {
