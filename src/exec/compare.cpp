@@ -126,6 +126,19 @@ void compare_element(std::size_t i, T found, T expected, double allowed, double 
   if (result.disagreeing++ == 0) result.first = describe(i, found, expected);
 }
 
+// Calls `use` with the finite magnitudes of every step-th element, or of its change from `before`.
+template <class Use>
+void for_each_magnitude(const Tensor& tensor, const Tensor* before, std::size_t step, Use use) {
+  const auto count = static_cast<std::size_t>(element_count(tensor.shape));
+  with_reader(tensor.dtype, [&](auto read) {
+    for (std::size_t i = 0; i < count; i += step) {
+      const double was = before == nullptr ? 0 : static_cast<double>(read(before->bytes.data(), i));
+      const double magnitude = std::abs(static_cast<double>(read(tensor.bytes.data(), i)) - was);
+      if (std::isfinite(magnitude)) use(magnitude);
+    }
+  });
+}
+
 }  // namespace
 
 Tolerance tolerance_for(DType dtype, Tolerance given) {
@@ -172,20 +185,7 @@ bool only_kinks(const Difference& difference, double rtol) {
          difference.squares <= 2500 * rtol * rtol * difference.scale_squares;
 }
 
-double largest_change(const Tensor& before, const Tensor& after) {
-  const auto count = static_cast<std::size_t>(element_count(after.shape));
-  return with_reader(after.dtype, [&](auto read) {
-    double largest = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      const double change = std::abs(static_cast<double>(read(after.bytes.data(), i)) -
-                                     static_cast<double>(read(before.bytes.data(), i)));
-      if (std::isfinite(change)) largest = std::max(largest, change);
-    }
-    return largest;
-  });
-}
-
-std::vector<double> elements_of(const Tensor& tensor) {
+std::vector<double> reals_of(const Tensor& tensor) {
   const auto count = static_cast<std::size_t>(element_count(tensor.shape));
   return with_reader(tensor.dtype, [&](auto read) {
     std::vector<double> elements;
@@ -199,31 +199,19 @@ std::vector<double> elements_of(const Tensor& tensor) {
 double typical_magnitude(const Tensor& tensor, const Tensor* before) {
   constexpr std::size_t kSamples = 1 << 16;
   const auto count = static_cast<std::size_t>(element_count(tensor.shape));
-  const std::size_t step = (count + kSamples - 1) / kSamples;
-  return with_reader(tensor.dtype, [&](auto read) {
-    std::vector<double> magnitudes;
-    for (std::size_t i = 0; i < count; i += step) {
-      const double was = before == nullptr ? 0 : static_cast<double>(read(before->bytes.data(), i));
-      const double magnitude = std::abs(static_cast<double>(read(tensor.bytes.data(), i)) - was);
-      if (std::isfinite(magnitude)) magnitudes.push_back(magnitude);
-    }
-    if (magnitudes.empty()) return 0.0;
-    const auto middle = magnitudes.begin() + static_cast<std::ptrdiff_t>(magnitudes.size() / 2);
-    std::nth_element(magnitudes.begin(), middle, magnitudes.end());
-    return *middle;
-  });
+  const std::size_t step = std::max<std::size_t>(1, (count + kSamples - 1) / kSamples);
+  std::vector<double> magnitudes;
+  for_each_magnitude(tensor, before, step, [&](double found) { magnitudes.push_back(found); });
+  if (magnitudes.empty()) return 0;
+  const auto middle = magnitudes.begin() + static_cast<std::ptrdiff_t>(magnitudes.size() / 2);
+  std::nth_element(magnitudes.begin(), middle, magnitudes.end());
+  return *middle;
 }
 
-double largest_magnitude(const Tensor& tensor) {
-  const auto count = static_cast<std::size_t>(element_count(tensor.shape));
-  return with_reader(tensor.dtype, [&](auto read) {
-    double largest = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      const double magnitude = std::abs(static_cast<double>(read(tensor.bytes.data(), i)));
-      if (std::isfinite(magnitude)) largest = std::max(largest, magnitude);
-    }
-    return largest;
-  });
+double largest_magnitude(const Tensor& tensor, const Tensor* before) {
+  double largest = 0;
+  for_each_magnitude(tensor, before, 1, [&](double found) { largest = std::max(largest, found); });
+  return largest;
 }
 
 void merge(Difference& into, const Difference& other) {

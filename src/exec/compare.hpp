@@ -34,7 +34,6 @@ struct Before {
   double largest_change = 0;   // of the whole tensor
   double rounding = 0;         // may be overlooked in any case
 };
-double largest_change(const Tensor& before, const Tensor& after);  // both are alike; finite ones
 
 struct Difference {
   double max_absolute = 0;
@@ -60,11 +59,11 @@ bool only_kinks(const Difference& difference, double rtol);
 // infinity only with the same infinity.
 Difference compare(DType dtype, const void* found, const void* expected, std::size_t count,
                    Tolerance tolerance, double largest, const Before& before = {});
-double largest_magnitude(const Tensor& tensor);  // of the finite elements
-// Median of the magnitudes, or of those of the change from `before`; of at most 65,536 elements at
-// even distances.
+// The largest and the median magnitude of the finite elements, or of their changes from `before`,
+// which is alike; the median of at most 65,536 elements at even distances.
+double largest_magnitude(const Tensor& tensor, const Tensor* before = nullptr);
 double typical_magnitude(const Tensor& tensor, const Tensor* before = nullptr);
-std::vector<double> elements_of(const Tensor& tensor);
+std::vector<double> reals_of(const Tensor& tensor);  // its elements, of any type
 
 // The worst of both; `first` of the earlier one that has one.
 void merge(Difference& into, const Difference& other);

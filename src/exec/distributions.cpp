@@ -74,7 +74,7 @@ std::optional<Distribution> domain_of(const Graph& graph, const Op& op, int port
   // Only natural powers take any base.
   const Tensor* exponent = op.has_input(1) ? graph.value(op.inputs[1]).tensor() : nullptr;
   if (exponent == nullptr) return kAroundOne;
-  const std::vector<double> powers = elements_of(*exponent);
+  const std::vector<double> powers = reals_of(*exponent);
   const bool natural = std::all_of(powers.begin(), powers.end(), [](double power) {
     return power >= 0 && power == std::floor(power);
   });

@@ -64,7 +64,7 @@ ExpectedTensors expect(const std::map<std::string, Tensor>& tensors,
     ExpectedTensor& expected = updated->second;
     if (expected.tensor->dtype != tensor.dtype || expected.tensor->shape != tensor.shape) continue;
     expected.before = &tensor;
-    expected.largest_change = largest_change(tensor, *expected.tensor);
+    expected.largest_change = largest_magnitude(*expected.tensor, &tensor);
   }
   add_scales(result);
   return result;
