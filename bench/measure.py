@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every measurement that the README shows, as JSON lines; bench/table.py makes its tables from them.
+"""Every measurement that docs/benchmarks.md and docs/mindspore.md show, as JSON lines; bench/table.py makes its tables from them.
 
   scripts/build bench/search_bench && bench/measure.py > bench.jsonl && bench/table.py bench.jsonl
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The tables of the README from the JSON lines of bench/measure.py.
+"""The tables of docs/benchmarks.md and docs/mindspore.md from the JSON lines of bench/measure.py.
 
   bench/table.py bench.jsonl [MORE.jsonl...]
 
