@@ -223,3 +223,42 @@ TEST_CASE("auto: what is too large for the exact search is improved", "[auto]") 
   CHECK(improved > cases(20));
   CHECK(cheaper > cases(3));
 }
+
+// Four tiers: rec cuts along each, the exact search joins two of them.
+TEST_CASE("auto: the bound outlives a plan on a mesh of rec's own", "[auto]") {
+  int tried = 0, left_out = 0;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    const Graph graph = random_graph(seed, 2 + static_cast<int>(seed % 7));
+    const auto rules = rules_of(graph);
+    Cluster cluster = small_cluster({2, 2, 2, 2});
+    SearchRequest request{graph, *rules, cluster};
+    const auto exact = outcome_of(request, "dp");
+    REQUIRE(exact.has_value());
+    for (const double affordable : {1e4, 3e4, 1e5, 3e5, 1e6, 1e9}) {
+      INFO("seed " << seed << ", affordable " << affordable);
+      const auto found = search_auto(request, affordable);
+      REQUIRE(found.ok());
+      const bool ran = found->picked.tried.front().searcher == "dp";
+      if (!ran || found->cost.total() >= exact->cost.total()) continue;
+      CHECK(found->lower_bound > 0);
+      const auto own =
+          std::find_if(found->trials.begin(), found->trials.end(),
+                       [&](const MeshTrial& trial) { return trial.mesh == found->strategy.mesh; });
+      REQUIRE(own != found->trials.end());
+      CHECK(found->bounds_own_mesh() == (own->end != TrialEnd::kNotTried));
+      CHECK(found->trials.size() == exact->trials.size() + 1);
+      (found->bounds_own_mesh() ? tried : left_out) += 1;
+      if (found->bounds_own_mesh()) {
+        SearchRequest on_own = request;
+        on_own.mesh = found->strategy.mesh;
+        const auto alone = outcome_of(on_own, "dp");
+        REQUIRE(alone.has_value());
+        CHECK(found->cost.total() == alone->cost.total());
+        CHECK(found->lower_bound == std::min(alone->lower_bound, exact->lower_bound));
+      }
+    }
+  }
+  INFO(tried << " tried, " << left_out << " left out");
+  CHECK(tried > 0);
+  CHECK(left_out > 0);
+}

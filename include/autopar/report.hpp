@@ -82,6 +82,7 @@ struct Report {
   bool bounded = true;  // the searcher proves a bound at all
   bool interrupted = false;
   std::size_t meshes_not_tried = 0;  // the bound says nothing about these
+  bool bounds_own_mesh = true;       // the plan's own mesh is none of these
   MemoryPeak memory;
   std::string memory_op;   // during which the peak is reached
   Bytes memory_limit = 0;  // 0: none

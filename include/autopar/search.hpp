@@ -203,6 +203,9 @@ struct SearchOutcome {
   Seconds unlimited_lower_bound = 0;
   double gap() const { return cost.total() > 0 ? (cost.total() - lower_bound) / cost.total() : 0; }
   bool interrupted = false;
+  // Whether the bound is one for the plan's own mesh as well: another searcher, or a baseline in
+  // place of a plan, may have found it where the exact search did not look.
+  bool bounds_own_mesh() const;
   std::string searcher;
   Picked picked;
   std::vector<MeshTrial> trials;

@@ -85,8 +85,10 @@ namespace {
 // In seconds, whatever the search priced plans with.
 Result<StrategyFile::Cost> cost_of(const SearchRequest& request, const SearchOutcome& outcome) {
   if (request.cost_model == "roofline") {
-    return StrategyFile::Cost{outcome.cost.total(), outcome.lower_bound, outcome.gap(),
-                              outcome.cost.memory.total};
+    // What is proven about other meshes only is no proof for who reads the plan alone.
+    const bool bounded = outcome.bounds_own_mesh();
+    return StrategyFile::Cost{outcome.cost.total(), bounded ? outcome.lower_bound : 0,
+                              bounded ? outcome.gap() : 1, outcome.cost.memory.total};
   }
   RooflineModel model(request.cluster, outcome.strategy.mesh);
   AUTOPAR_TRY(cost,

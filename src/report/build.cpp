@@ -132,6 +132,7 @@ Report build_report(const SearchRequest& request, const SearchOutcome& outcome) 
   const auto left = std::count_if(outcome.trials.begin(), outcome.trials.end(),
                                   [](const auto& t) { return t.end == TrialEnd::kNotTried; });
   report.meshes_not_tried = static_cast<std::size_t>(left);
+  report.bounds_own_mesh = outcome.bounds_own_mesh();
   report.proven = report.gap == 0 && left == 0;
   report.interrupted = outcome.interrupted;
   for (const Searcher& s : searchers()) {

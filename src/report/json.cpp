@@ -123,7 +123,8 @@ std::string to_json(const Report& r, std::size_t rows) {
                {"gap", r.gap},
                {"proven_optimal", r.proven && r.bounded},
                {"interrupted", r.interrupted},
-               {"meshes_not_tried", r.meshes_not_tried}};
+               {"meshes_not_tried", r.meshes_not_tried},
+               {"bounds_own_mesh", r.bounds_own_mesh}};
   j["memory"] = memory_json(r);
   j["collectives"] = Json::array();
   for (const CollectiveSummary& c : r.collectives) {

@@ -59,6 +59,7 @@ void read_cost(const Json& j, Report& r) {
   r.proven = cost.at("proven_optimal").get<bool>();
   r.bounded = r.lower_bound > 0 || r.seconds == 0;
   r.interrupted = cost.at("interrupted").get<bool>();
+  r.bounds_own_mesh = cost.value("bounds_own_mesh", true);
   const Json& memory = j.at("memory");
   r.memory.total = memory.at("peak_bytes").get<Bytes>();
   r.memory.parameters = memory.at("parameters_bytes").get<Bytes>();

@@ -45,11 +45,21 @@ std::string head(const Report& r) {
   return text + "\n";
 }
 
+// The bound is one over other meshes than the plan's own.
+std::string verdict_on_others(const Report& r) {
+  const std::string least = price(r, r.lower_bound);
+  return (r.gap > 0 ? "no plan on the meshes tried is below " + least
+                    : "below every plan on the meshes tried") +
+         "; not proven on its own mesh " + to_text(r.mesh) +
+         (r.interrupted ? "; stopped early" : "");
+}
+
 std::string verdict(const Report& r) {
   if (!r.bounded && r.interrupted) return "stopped early, no bound";
   if (!r.bounded && r.propagation) return "propagated, no bound";
   if (!r.bounded) return r.searcher == "given" ? "as given, no bound" : "no bound";
   if (r.proven) return "proven optimal over the meshes tried";
+  if (!r.bounds_own_mesh) return verdict_on_others(r);
   // The gap is a part of the cost: a large one means a multiple of the optimum.
   const double times = 1 / (1 - std::min(r.gap, 1.0));
   return "at most " + (times < 1.1 ? percent(times - 1) + " above the optimum" : multiple(times)) +

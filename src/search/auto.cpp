@@ -15,7 +15,6 @@ namespace {
 constexpr double kAffordable = 2e10;  // a minute or so of one core
 constexpr double kTooLate = 0.02;     // of the time limit: with less left nothing more is begun
 constexpr double kSurely = 0.9;       // of what a quick searcher found: a better one there may be
-constexpr int kMaxProvenAxes = 3;
 constexpr int kMaxImprovedAxes = 4;
 constexpr int kMaxAxes = 6;  // of a mesh on which candidates are counted at all
 
@@ -186,27 +185,36 @@ struct Auto {
            time_left() <= kTooLate * std::min(request.solve.time_limit, 1e9);
   }
 
-  // The best plan may live on a mesh that the exact search did not try. Then it is tried, or
-  // nothing is proven.
-  void search_mesh_of_best(bool timed) {
+  // The best plan may live on a mesh that the exact search did not try. Then it is tried too, if
+  // there is the time and the problem is small enough; else the bound is one over the other meshes,
+  // and this one is listed as not tried.
+  void search_mesh_of_best() {
     if (!best || bound == 0) return;
     const Mesh mesh = best->strategy.mesh;
     for (const MeshTrial& trial : searched) {
       if (trial.mesh == mesh) return;
     }
     const double others = bound, unlimited_others = unlimited_bound;
-    bound = unlimited_bound = 0;
     SearchRequest asked = request;
     asked.searcher = "dp";
     asked.mesh = mesh;
     asked.solve.time_limit = time_left();
-    if (timed || stopped() || mesh.rank() > kMaxProvenAxes ||
-        size_of_exact_search(asked, affordable) > affordable) {
+    const std::size_t before = searched.size();
+    if (!stopped() && size_of_exact_search(asked, affordable) <= affordable) {
+      bound = unlimited_bound = 0;
+      keep("dp on mesh " + to_text(mesh), search(asked));
+    }
+    if (searched.size() > before && searched.back().lower_bound > 0) {
+      bound = std::min(bound, others);
+      unlimited_bound = std::min(unlimited_bound, unlimited_others);
       return;
     }
-    keep("dp on mesh " + to_text(mesh), search(asked));
-    bound = std::min(bound, others);
-    unlimited_bound = std::min(unlimited_bound, unlimited_others);
+    searched.resize(before);
+    MeshTrial not_tried;
+    not_tried.mesh = mesh;
+    searched.push_back(not_tried);
+    bound = others;
+    unlimited_bound = unlimited_others;
   }
 
   // All plans that differ from the best one in one mesh axis per op, searched exactly.
@@ -256,7 +264,7 @@ std::string run_in_time(Auto& state) {
     run_quick(state);
     if (state.stopped()) return "the time limit left none for the exact search";
     state.run_exact();
-    state.search_mesh_of_best(true);
+    state.search_mesh_of_best();
     return "the exact search had what was left of the time limit";
   }
   SearchRequest apart = request, exact = request;
@@ -272,7 +280,7 @@ std::string run_in_time(Auto& state) {
   state.best = std::move(quick.best);
   state.error = std::move(quick.error);
   state.keep("dp", std::move(found));
-  state.search_mesh_of_best(true);
+  state.search_mesh_of_best();
   return "the exact search ran beside the quick ones for the time limit";
 }
 
@@ -286,7 +294,7 @@ std::string run_all(Auto& state) {
     } else {
       run_quick(state);
     }
-    state.search_mesh_of_best(false);
+    state.search_mesh_of_best();
     return "the problem is small enough for the exact search";
   }
   run_quick(state);

@@ -442,3 +442,9 @@ const char* name_of(TrialEnd end) {
 }
 
 }  // namespace autopar
+bool SearchOutcome::bounds_own_mesh() const {
+  return std::none_of(trials.begin(), trials.end(), [&](const MeshTrial& trial) {
+    return trial.mesh == strategy.mesh && trial.end == TrialEnd::kNotTried;
+  });
+}
+
