@@ -2,7 +2,7 @@
 //
 //   Result<ImportedModel> model = import_model("gpt2.onnx", {.dims = {{"batch", 32}}});
 //   model->graph                         // ops in topological order, Gemm split, shapes folded
-//   model->ops_of_user_op.at("fc1")      // {"fc1/transpose", "fc1", "fc1/add"}
+//   model->ops_of_user_op.at("fc1")      // {"fc1", "fc1/add"}
 #pragma once
 
 #include <cstdint>

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "autopar/partition.hpp"
+#include "cli/gemm_pins.hpp"
 
 namespace autopar::cli {
 
@@ -298,21 +299,6 @@ Result<Fill> parse_fill(const std::string& name) {
 
 namespace {
 
-using SplitCounts = std::vector<std::vector<std::int64_t>>;
-
-// A Gemm with transB became Transpose + MatMul under the same name. Its user may write the counts
-// of the Gemm's own second input [N,K], and of its bias; which is meant shows in the contraction,
-// which must be cut alike in both.
-SplitCounts as_matmul(SplitCounts counts, const Op& op) {
-  if (op.type != "MatMul" || op.origin_type != "Gemm") return counts;
-  if (counts.size() > 2) counts.resize(2);
-  if (counts.size() == 2 && counts[0].size() == 2 && counts[1].size() == 2 &&
-      counts[0][1] != counts[1][0] && counts[0][1] == counts[1][1]) {
-    std::swap(counts[1][0], counts[1][1]);
-  }
-  return counts;
-}
-
 // A pin that says of which type its op is, must say the model's: it may be of another model.
 Status check_type(const StrategyFile& file, const std::string& name, const Op* op) {
   const auto said = file.op_types.find(name);
@@ -329,8 +315,12 @@ Status add_pins(const StrategyFile& file, const Inputs& inputs, SearchRequest& r
     AUTOPAR_TRY(mesh, mesh_of(file, inputs.cluster));
     request.mesh = std::move(mesh);
   }
-  std::map<std::string, const Op*> op_of;
-  for (const Op& op : inputs.model.graph.ops) op_of[op.name] = &op;
+  const Graph& graph = inputs.model.graph;
+  std::map<std::string, OpId> op_of;
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    op_of[graph.ops[o].name] = OpId(static_cast<std::int64_t>(o));
+  }
+  std::map<std::string, OpPin> implied;
   for (const auto& [name, pin] : file.pins.ops) {
     std::string target = name;
     if (!op_of.count(name)) {
@@ -343,11 +333,14 @@ Status add_pins(const StrategyFile& file, const Inputs& inputs, SearchRequest& r
         target = it->second.front();
       }
     }
-    AUTOPAR_RETURN_IF_ERROR(check_type(file, name, op_of.count(target) ? op_of[target] : nullptr));
-    OpPin& kept = request.pins.ops[target];
-    kept = pin;
-    if (kept.in_strategy && op_of.count(target)) {
-      kept.in_strategy = as_matmul(*kept.in_strategy, *op_of[target]);
+    const auto found = op_of.find(target);
+    const Op* op = found == op_of.end() ? nullptr : &graph.op(found->second);
+    AUTOPAR_RETURN_IF_ERROR(check_type(file, name, op));
+    OpPin kept = pin;
+    if (op != nullptr && op->type == "Gemm") {
+      auto of_gemm = pin_gemm(std::move(kept), graph, inputs.rules, found->second, implied);
+      if (!of_gemm) return input_error(file.path + ": " + of_gemm.error().message);
+      kept = std::move(*of_gemm);
     }
   }
   request.pins.values = file.pins.values;
@@ -362,3 +355,6 @@ Error with_pin_file(Error error, const std::string& path) {
 }
 
 }  // namespace autopar::cli
+    request.pins.ops[target] = std::move(kept);
+  // What the file says of an op itself comes before what follows from another's pin.
+  request.pins.ops.merge(implied);

@@ -67,10 +67,10 @@ std::int64_t parts_of(const Spec& spec, const Mesh& mesh) {
   return parts;
 }
 
-// The gradient of a parameter is reduced over the devices that hold the same slice. MatMul: of the
-// second input only.
+// The gradient of a parameter is reduced over the devices that hold the same slice. Products: of
+// the second input only.
 bool has_gradient(const Graph& graph, const Op& op, std::size_t port) {
-  if (op.type == "MatMul" && port != 1) return false;
+  if ((op.type == "MatMul" || op.type == "Gemm") && port != 1) return false;
   return graph.value(op.inputs[port]).kind == ValueKind::kParameter;
 }
 

@@ -156,7 +156,8 @@ Result<OpPrice> SymbolicModel::op_price(const Graph& graph, const Op& op, const 
                                         const Assignment& assignment, const OpSpecs&) {
   OpPrice price;
   const bool conv = op.type == "Conv";
-  if ((op.type != "MatMul" && !conv) || !op.domain.empty()) return price;
+  const bool product_op = op.type == "MatMul" || op.type == "Gemm";
+  if ((!product_op && !conv) || !op.domain.empty()) return price;
   Product product(rule, shapes_of(graph, op));
   bool was_cut = false;
   for (std::size_t a = 0; a < assignment.factor_of_axis.size(); ++a) {

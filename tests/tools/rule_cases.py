@@ -128,6 +128,8 @@ def add_contractions():
     add("Gemm", [normal(4, 6), normal(6, 4), normal(4)], "m k n partial0 partial1", alpha=0.5, beta=2.0)
     add("Gemm", [normal(6, 4), normal(4, 6), normal(4, 1)], "m k n partial0 partial1", "transposed", transA=1, transB=1)
     add("Gemm", [normal(4, 6), normal(6, 4)], "m k n partial0 partial1", "no-bias")
+    add("Gemm", [normal(6, 4), normal(6, 4)], "m k n partial0 partial1", "a-transposed", transA=1, alpha=0.5)
+    add("Gemm", [normal(4, 6), normal(8, 6)], "m k n partial0 partial1", "b-transposed", transB=1)
     add("Einsum", [normal(2, 4, 6), normal(2, 6, 4)], "b i j k partial0 partial1", equation="bij,bjk->bik")
     add("Einsum", [normal(2, 4, 6), normal(6, 4)], "b i j k partial0 partial1", "ellipsis", equation="...ij,jk->...ik")
     add("Einsum", [normal(4, 6, 2), normal(4, 2)], "g s e c partial0 partial1", "moe", equation="gse,gc->egsc")

@@ -26,8 +26,8 @@ void produce_outputs(Normalisation& n);
 // Identity, inference-mode Dropout, and reshapes, casts, ... that change nothing. A graph output
 // keeps its name.
 void remove_identities(Normalisation& n);
-// Gemm -> [Transpose] MatMul [Mul] [Mul Add]. The MatMul has the user's name; the others are
-// "<name>/transpose", "<name>/scale", "<name>/add".
+// Gemm -> Gemm [Mul] [Add]: the product alone, with the operands as the user stores them, then what
+// is added. The product has the user's name; the others are "<name>/scale", "<name>/add".
 void split_gemms(Normalisation& n);
 // Squeeze, Unsqueeze, Flatten and Reshape -> Reshape; its target and that of Expand are constants
 // without 0 or -1.

@@ -5,26 +5,21 @@
 namespace autopar {
 namespace {
 
-// The ops that one Gemm becomes, in order.
+// The ops that one Gemm becomes, in order. What is added is added by an op of its own, once the
+// product is whole or as it is scattered: within the product, parts of a contraction that several
+// devices share would each add it.
 class Split {
  public:
   Split(Normalisation& n, const Op& gemm, std::vector<Op>& ops) : n_(n), gemm_(gemm), ops_(ops) {}
 
   void run() {
     const ValueId y = gemm_.outputs[0];
-    const double alpha = gemm_.float_attribute("alpha", 1);
     const double beta = gemm_.float_attribute("beta", 1);
     const bool adds = gemm_.has_input(2) && beta != 0;
-    const ValueId a = operand(0, gemm_.int_attribute("transA", 0) != 0);
-    const ValueId b = operand(1, gemm_.int_attribute("transB", 0) != 0);
-    const bool scales = alpha != 1;
-    const ValueId product = adds || scales ? like(y, "/product") : y;
-    add("MatMul", gemm_.name, {a, b}, product, {});
-    ValueId sum = product;
-    if (scales) {
-      sum = adds ? like(y, "/scaled") : y;
-      add("Mul", n_.op_names.unique(gemm_.name + "/scale"), {product, number(alpha)}, sum, {});
-    }
+    std::map<std::string, Attribute> attributes = gemm_.attributes;
+    attributes.erase("beta");
+    const ValueId product = adds ? like(y, "/product") : y;
+    add("Gemm", gemm_.name, {gemm_.inputs[0], gemm_.inputs[1]}, product, std::move(attributes));
     if (!adds) return;
     ValueId c = gemm_.inputs[2];
     if (beta != 1) {
@@ -33,23 +28,10 @@ class Split {
       add("Mul", n_.op_names.unique(gemm_.name + "/scale"), {c, number(beta)}, scaled, {});
       c = scaled;
     }
-    add("Add", n_.op_names.unique(gemm_.name + "/add"), {sum, c}, y, {});
+    add("Add", n_.op_names.unique(gemm_.name + "/add"), {product, c}, y, {});
   }
 
  private:
-  ValueId operand(std::size_t port, bool transposed) {
-    const ValueId id = gemm_.inputs[port];
-    if (!transposed) return id;
-    const Value value = {.name = n_.graph.value(id).name,
-                         .dtype = n_.graph.value(id).dtype,
-                         .shape = n_.graph.value(id).shape};
-    const ValueId result = n_.add_activation(value.dtype, {value.shape[1], value.shape[0]},
-                                             value.name + "/transposed");
-    add("Transpose", n_.op_names.unique(gemm_.name + "/transpose"), {id}, result,
-        {{"perm", std::vector<std::int64_t>{1, 0}}});
-    return result;
-  }
-
   ValueId like(ValueId y, const std::string& suffix) {
     const Value& value = n_.graph.value(y);
     const DType dtype = value.dtype;
