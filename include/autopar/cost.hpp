@@ -51,6 +51,8 @@ class CostModel {
   // What an op may choose from, never empty; with none, if it is there, last. `pinned`: for a pin
   // to pick from.
   virtual std::vector<Assignment> choices(const Op& op, const Rule& rule, bool pinned);
+  // Whether a pin picks from fewer assignments than the op has, since there are too many.
+  virtual bool leaves_out(const Rule& rule) const;
   // Whether `reader` must need a value as it lies. `shared`: others read it, too.
   virtual bool keeps_layout(const Graph& graph, const Value& value, const Op& reader,
                             bool shared) const;
@@ -85,6 +87,15 @@ class RooflineModel final : public CostModel {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// Dtypes in which ops of the graph calculate and for which the device has no peak, so that theirs
+// is taken to be that of another dtype. Integers only where that peak decides the time of an op.
+struct BorrowedPeak {
+  DType dtype = DType::kFloat32;
+  std::string of;  // the dtype whose peak is taken: float32's, or any where there is none
+  std::string op;  // the first op that calculates so
+};
+std::vector<BorrowedPeak> borrowed_peaks(const Graph& graph, const Device& device);
 
 // The cost models by name, as --cost-model takes them.
 struct CostModelRow {

@@ -20,7 +20,7 @@ struct ImportOptions {
   // Results of constant folding above this size stay ops.
   std::int64_t fold_limit_bytes = std::int64_t{1} << 20;
   // Which output holds the next value of which input: `*` stands for the input's name. Such inputs
-  // are parameters (weights, optimizer state).
+  // are parameters (weights, optimizer state), unless the file says that they are data.
   std::string updates = "new.*";
 };
 
@@ -31,6 +31,7 @@ struct ImportedModel {
   std::vector<std::string> warnings;            // in the order in which they arose
   std::map<std::string, std::string> metadata;  // the file's metadata_props
   std::int64_t ir_version = 0;                  // 0: the file is graph.json
+  bool tells_data = false;  // the file says which of its inputs are data, the others parameters
   // For every op of the file, the ops of `graph` that it became, in graph order; none where it was
   // folded into a constant, was an identity, or did not contribute to an output.
   std::map<std::string, std::vector<std::string>> ops_of_user_op;

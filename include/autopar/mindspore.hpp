@@ -62,6 +62,7 @@ class MindsporeModel final : public CostModel {
   const Cluster& cluster() const override;
   Conventions conventions() const override;
   std::vector<Assignment> choices(const Op& op, const Rule& rule, bool pinned) override;
+  bool leaves_out(const Rule& rule) const override;
   bool keeps_layout(const Graph& graph, const Value& value, const Op& reader,
                     bool shared) const override;
   Result<OpPrice> op_price(const Graph& graph, const Op& op, const Rule& rule,

@@ -136,8 +136,9 @@ const char* name_of(TrialEnd end);  // "plan", "pruned", "nothing fits", ...
 struct MeshTrial {
   Mesh mesh;
   TrialEnd end = TrialEnd::kNotTried;
-  bool stopped = false;  // early, by the time limit or an interrupt
-  std::string why;       // kPinsNotKept: which, and why not
+  bool stopped = false;    // early, by the time limit or an interrupt
+  bool ties_left = false;  // see first_of_equals: whether others that cost the same come first
+  std::string why;         // kPinsNotKept: which, and why not
   Seconds cost = kInfinity;
   Seconds lower_bound = 0;
   std::size_t nodes = 0, edges = 0, candidates = 0;
@@ -202,13 +203,14 @@ struct SearchOutcome {
   Seconds lower_bound = 0;  // over the meshes that were tried
   Seconds unlimited_lower_bound = 0;
   double gap() const { return cost.total() > 0 ? (cost.total() - lower_bound) / cost.total() : 0; }
-  bool interrupted = false;
   // Whether the bound is one for the plan's own mesh as well: another searcher, or a baseline in
   // place of a plan, may have found it where the exact search did not look.
   bool bounds_own_mesh() const;
+  bool interrupted = false;
   std::string searcher;
   Picked picked;
   std::vector<MeshTrial> trials;
+  std::vector<std::string> notes;  // what was left undone that the cost model or a pin asks for
   std::vector<std::pair<std::string, Seconds>> phases;  // wall time, for benches
   std::optional<Propagation> propagation;
 };
@@ -222,9 +224,9 @@ struct SearchOutcome {
 Result<SearchOutcome> search(const SearchRequest& request);
 
 // Among the plans that cost what an optimal one costs, the one whose ops have, one after the other,
-// the first choices. One solve per earlier choice; problems that would need more than 500 stay as
-// they are.
-Solution first_of_equals(const MeshProblem& problem, Solution optimal, SolveOptions options);
+// the first choices. One solve per earlier choice; nothing where that would be more than 500.
+std::optional<Solution> first_of_equals(const MeshProblem& problem, Solution optimal,
+                                        SolveOptions options);
 
 // One row of the searchers' table.
 struct Searcher {
@@ -248,5 +250,10 @@ const std::vector<Searcher>& searchers();
 // Data parallelism: per op the factor that runs along the batch (dimension 0 of the data inputs,
 // followed through the graph), -1 where there is none.
 std::vector<int> batch_factors(const Graph& graph, const GraphRules& rules);
+// Of the inputs whose next value is an output by `updates` (see updated_inputs), those whose next
+// value runs along the batch: the caches of a decoding step are data, a training step's weights and
+// optimizer states are not.
+std::vector<ValueId> carried_data(const Graph& graph, const GraphRules& rules,
+                                  const std::string& updates);
 
 }  // namespace autopar

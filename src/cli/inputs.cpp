@@ -220,6 +220,20 @@ Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
   }
   AUTOPAR_TRY(rules, rules_of(inputs->model.graph, inputs->user_rules));
   inputs->rules = std::move(rules);
+  // Where the file does not say what is data: what a step hands to the next one along the batch.
+  if (!inputs->model.tells_data) {
+    Graph& graph = inputs->model.graph;
+    for (ValueId id : carried_data(graph, inputs->rules, options.updates)) {
+      graph.values[id.index()].kind = ValueKind::kInput;
+    }
+  }
+  for (const BorrowedPeak& peak : borrowed_peaks(inputs->model.graph, inputs->cluster.device)) {
+    const std::string dtype = name_of(peak.dtype);
+    inputs->warnings.push_back(cluster_path + ": peak_flops_per_s has nothing for " + dtype +
+                               ", in which op '" + peak.op + "' calculates: the peak of " +
+                               peak.of + " is taken for it; add \"" + dtype +
+                               "\" where the device has another");
+  }
   if (!inputs->rules.without_rule.empty()) {
     inputs->warnings.push_back("no rule for " +
                                join_names(inputs->model.graph, inputs->rules.without_rule, 5) +
@@ -342,7 +356,10 @@ Status add_pins(const StrategyFile& file, const Inputs& inputs, SearchRequest& r
       if (!of_gemm) return input_error(file.path + ": " + of_gemm.error().message);
       kept = std::move(*of_gemm);
     }
+    request.pins.ops[target] = std::move(kept);
   }
+  // What the file says of an op itself comes before what follows from another's pin.
+  request.pins.ops.merge(implied);
   request.pins.values = file.pins.values;
   return Ok{};
 }
@@ -355,6 +372,3 @@ Error with_pin_file(Error error, const std::string& path) {
 }
 
 }  // namespace autopar::cli
-    request.pins.ops[target] = std::move(kept);
-  // What the file says of an op itself comes before what follows from another's pin.
-  request.pins.ops.merge(implied);

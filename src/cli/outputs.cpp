@@ -170,6 +170,7 @@ Report report_of(const SearchRequest& request, const SearchOutcome& outcome, con
   report.model_path =
       fs::proximate(fs::absolute(options.model), fs::absolute(output_folder(options))).string();
   report.warnings = inputs.warnings;
+  report.warnings.insert(report.warnings.end(), outcome.notes.begin(), outcome.notes.end());
   report.recompute = name_of(inputs.recompute);
   report.repeated_ops = inputs.repeated_ops;
   return report;

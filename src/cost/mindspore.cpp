@@ -164,6 +164,8 @@ std::vector<Assignment> CostModel::choices(const Op&, const Rule& rule, bool) {
   return candidates(rule, mesh());
 }
 
+bool CostModel::leaves_out(const Rule&) const { return false; }
+
 bool CostModel::keeps_layout(const Graph&, const Value&, const Op&, bool) const { return false; }
 
 std::vector<Mesh> prime_meshes(const Cluster& cluster) {
@@ -215,6 +217,10 @@ bool MindsporeModel::keeps_layout(const Graph& graph, const Value& value, const 
          is_elementwise(graph.op(value.producer));
 }
 
+bool MindsporeModel::leaves_out(const Rule& rule) const {
+  return std::pow(rule.factors.size() + 1.0, state_->mesh.rank()) > kMostOnAnyAxes;
+}
+
 std::vector<Assignment> MindsporeModel::choices(const Op& op, const Rule& rule, bool pinned) {
   const Mesh& mesh = state_->mesh;
   const DeviceUse asked = state_->weights.devices;
@@ -241,8 +247,7 @@ std::vector<Assignment> MindsporeModel::choices(const Op& op, const Rule& rule, 
   std::sort(ranked.begin(), ranked.end());
   std::vector<Assignment> result;
   for (Ranked& entry : ranked) result.push_back(std::move(entry.second));
-  if ((pinned || use == DeviceUse::kAnyAxes) &&
-      std::pow(rule.factors.size() + 1.0, mesh.rank()) <= kMostOnAnyAxes) {
+  if ((pinned || use == DeviceUse::kAnyAxes) && !leaves_out(rule)) {
     const auto unknown = [&](int factor) {
       return factor >= 0 && stays_whole(op, rule, factor, asked);
     };

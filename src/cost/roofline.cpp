@@ -11,6 +11,51 @@ Seconds OpPrice::total() const {
   return sum;
 }
 
+namespace {
+
+// A device that has none for a dtype is taken to be as fast as with float32, else as with any.
+using Peak = std::pair<const std::string, double>;  // the dtype whose peak it is, FLOP/s
+const Peak& peak_of(const Device& device, DType dtype) {
+  const auto& peaks = device.peak_flops_per_s;
+  auto peak = peaks.find(name_of(dtype));
+  if (peak == peaks.end()) peak = peaks.find("float32");
+  if (peak == peaks.end()) peak = peaks.begin();
+  return *peak;
+}
+
+// An integer index or a bool mask says nothing about the arithmetic: the widest floating operand
+// or result does (the first of equals), and without one the first output.
+DType arithmetic_dtype(const OpShapes& shapes) {
+  std::optional<DType> widest;
+  for (const auto* dtypes : {&shapes.output_dtypes, &shapes.input_dtypes}) {
+    for (DType d : *dtypes) {
+      if (is_floating(d) && (!widest || size_of(d) > size_of(*widest))) widest = d;
+    }
+  }
+  if (widest) return *widest;
+  return shapes.output_dtypes.empty() ? DType::kFloat32 : shapes.output_dtypes.front();
+}
+
+}  // namespace
+
+std::vector<BorrowedPeak> borrowed_peaks(const Graph& graph, const Device& device) {
+  std::map<DType, BorrowedPeak> found;
+  for (const Op& op : graph.ops) {
+    const OpShapes shapes = shapes_of(graph, op);
+    const DType dtype = arithmetic_dtype(shapes);
+    const auto& [of, flops_per_s] = peak_of(device, dtype);
+    if (of == name_of(dtype) || found.count(dtype) != 0) continue;
+    const Work work = work_of(op, shapes);
+    const bool matters = is_floating(dtype) ? work.flops > 0
+                                            : work.flops / flops_per_s >
+                                                  work.bytes / device.memory_bandwidth_bytes_per_s;
+    if (matters) found[dtype] = {dtype, of, op.name};
+  }
+  std::vector<BorrowedPeak> peaks;
+  for (auto& [dtype, peak] : found) peaks.push_back(std::move(peak));
+  return peaks;
+}
+
 struct RooflineModel::State {
   Cluster cluster;
   Mesh mesh;
@@ -26,28 +71,12 @@ struct RooflineModel::State {
   }
 
   Seconds roofline(const Work& work, DType dtype) const {
-    const auto& peaks = cluster.device.peak_flops_per_s;
-    auto peak = peaks.find(name_of(dtype));
-    if (peak == peaks.end()) peak = peaks.find("float32");
-    if (peak == peaks.end()) peak = peaks.begin();
-    return std::max(work.flops / peak->second,
+    return std::max(work.flops / peak_of(cluster.device, dtype).second,
                     work.bytes / cluster.device.memory_bandwidth_bytes_per_s);
   }
 };
 
 namespace {
-
-// An integer index or a bool mask says nothing about the arithmetic: the widest floating operand
-// does, and without one the first output.
-DType arithmetic_dtype(const OpShapes& shapes) {
-  for (DType d : shapes.output_dtypes) {
-    if (is_floating(d)) return d;
-  }
-  for (DType d : shapes.input_dtypes) {
-    if (is_floating(d)) return d;
-  }
-  return shapes.output_dtypes.empty() ? DType::kFloat32 : shapes.output_dtypes.front();
-}
 
 // Into `shapes`, whose memory is used again: it is asked for every choice of every op.
 void find_local_shapes(const Graph& graph, const std::vector<ValueId>& values,

@@ -102,17 +102,26 @@ std::string picked(const Report& r) {
          r.picked.why + "\n\n";
 }
 
+// What a step does that sends nothing, since its name is no collective's that users know.
+std::string local_step(const std::string& kind) {
+  if (kind == name_of(CollectiveKind::kShardSlice)) return "keeps a rank's own part";
+  if (kind == name_of(CollectiveKind::kMakePartial)) {
+    return "starts a partial sum: one rank of a group keeps its values, the others put zeros";
+  }
+  return "";
+}
+
 std::string parts(const Report& r) {
   TextTable table;
-  table.right_aligned = {false, false, true, true, true};
+  table.right_aligned = {false, false, true, true, true, false};
   table.rows = {{"where the " + price_word(r.cost_model) + " goes", "axes", "count",
-                 price_word(r.cost_model), "sent/device"}};
-  table.rows.push_back({"compute", "", std::to_string(r.ops), price(r, r.compute), ""});
+                 price_word(r.cost_model), "sent/device", ""}};
+  table.rows.push_back({"compute", "", std::to_string(r.ops), price(r, r.compute), "", ""});
   for (const CollectiveSummary& c : r.collectives) {
     table.rows.push_back({c.kind, c.axes, std::to_string(c.count), price(r, c.seconds),
-                          c.sent_bytes > 0 ? format_bytes(c.sent_bytes) : ""});
+                          c.sent_bytes > 0 ? format_bytes(c.sent_bytes) : "", local_step(c.kind)});
   }
-  table.rows.push_back({"total", "", "", price(r, r.seconds), ""});
+  table.rows.push_back({"total", "", "", price(r, r.seconds), "", ""});
   return to_text(table) + "\n";
 }
 

@@ -37,30 +37,52 @@ Mark output_mark(const TensorFactors& dims, int factor) {
   return {};
 }
 
-}  // namespace
+// Follows the batch from dimension 0 of the data inputs through the graph: the factors of the ops,
+// and what it marks.
+struct Batch {
+  std::vector<int> factors;  // by op; -1: none
+  std::vector<Mark> marks;   // by value
+};
 
-std::vector<int> batch_factors(const Graph& graph, const GraphRules& rules) {
-  std::vector<Mark> marks(graph.values.size());
+Batch batch_of(const Graph& graph, const GraphRules& rules) {
+  Batch batch{std::vector<int>(graph.ops.size(), -1), std::vector<Mark>(graph.values.size())};
   for (ValueId id : graph.inputs) {
     const Value& value = graph.value(id);
-    if (value.kind == ValueKind::kInput && !value.shape.empty()) marks[id.index()].dim = 0;
+    if (value.kind == ValueKind::kInput && !value.shape.empty()) batch.marks[id.index()].dim = 0;
   }
-  std::vector<int> factors(graph.ops.size(), -1);
   for (std::size_t o = 0; o < graph.ops.size(); ++o) {
     const Op& op = graph.ops[o];
     const Rule& rule = rules.rules[o];
     Choice best;
     for (std::size_t i = 0; i < op.inputs.size() && i < rule.inputs.size(); ++i) {
-      if (op.has_input(i)) consider(rule, i, marks[op.inputs[i].index()], best);
+      if (op.has_input(i)) consider(rule, i, batch.marks[op.inputs[i].index()], best);
     }
-    factors[o] = best.factor;
+    batch.factors[o] = best.factor;
     if (best.factor < 0) continue;
     for (std::size_t j = 0; j < op.outputs.size() && j < rule.outputs.size(); ++j) {
       if (!op.has_output(j)) continue;
-      marks[op.outputs[j].index()] = output_mark(rule.outputs[j], best.factor);
+      batch.marks[op.outputs[j].index()] = output_mark(rule.outputs[j], best.factor);
     }
   }
-  return factors;
+  return batch;
+}
+
+}  // namespace
+
+std::vector<int> batch_factors(const Graph& graph, const GraphRules& rules) {
+  return batch_of(graph, rules).factors;
+}
+
+std::vector<ValueId> carried_data(const Graph& graph, const GraphRules& rules,
+                                  const std::string& updates) {
+  const Batch batch = batch_of(graph, rules);
+  const std::vector<ValueId> updated = updated_inputs(graph, updates);
+  std::vector<ValueId> carried;
+  for (ValueId id : graph.outputs) {
+    const ValueId input = updated[id.index()];
+    if (input.valid() && batch.marks[id.index()].from_activation) carried.push_back(input);
+  }
+  return carried;
 }
 
 std::size_t data_parallel_choice(const std::vector<Assignment>& assignments, int factor,

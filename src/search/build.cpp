@@ -163,8 +163,12 @@ class Builder {
     }
     // What is narrowed was chosen by a searcher that knows the pins.
     if (narrowed.empty() && has_pin) {
-      AUTOPAR_TRY(kept, pinned(all, pin->second, graph_, id, rule, model_.mesh()));
-      all = std::move(kept);
+      auto kept = pinned(all, pin->second, graph_, id, rule, model_.mesh());
+      if (!kept && kept.error().code == ErrorCode::kInput && model_.leaves_out(rule)) {
+        return input_error(kept.error().message + "; " + picked_from_a_part(op, model_.mesh()));
+      }
+      if (!kept) return kept.error();
+      all = std::move(*kept);
     }
     if (has_read && narrowed.empty()) {
       AUTOPAR_TRY(kept, reading(all, reads_, graph_, id, model_.mesh()));

@@ -301,6 +301,12 @@ Result<MeshProblem::OpChoices> pinned(const MeshProblem::OpChoices& all, const O
                      "; the rule is \"" + autopar::to_text(rule) + "\" with " + factor_names(rule));
 }
 
+std::string picked_from_a_part(const Op& op, const Mesh& mesh) {
+  return where(op) + " has too many assignments on mesh " + autopar::to_text(mesh) +
+         " for a pin to pick from: the cost model offered those that split each dimension over "
+         "neighbouring axes only";
+}
+
 Status check_names(const Pins& pins, const Graph& graph) {
   if (pins.ops.empty() && pins.values.empty()) return Ok{};
   std::set<std::string> ops, values;

@@ -11,6 +11,9 @@ Result<MeshProblem::OpChoices> pinned(const MeshProblem::OpChoices& all, const O
                                       const Graph& graph, OpId op, const Rule& rule,
                                       const Mesh& mesh);
 
+// Said of a pin that picked from a part of the op's assignments (CostModel::leaves_out).
+std::string picked_from_a_part(const Op& op, const Mesh& mesh);
+
 // Pins that name no op or value of the graph, with the nearest name.
 Status check_names(const Pins& pins, const Graph& graph);
 

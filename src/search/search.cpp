@@ -255,7 +255,9 @@ struct Search {
       solution = std::move(found);
     }
     if (solution.feasible && searcher.proves_bound && begun->model->conventions().first_of_equals) {
-      solution = first_of_equals(begun->built, std::move(solution), options);
+      auto first = first_of_equals(begun->built, solution, options);
+      trial.ties_left = !first;
+      if (first) solution = std::move(*first);
     }
     trial.solve_seconds += seconds_since(solving);
     AUTOPAR_TRY(deferred, take(m, *begun, solution, options.cutoff));
@@ -402,6 +404,30 @@ Result<MeshProblem> build_problem(const SearchRequest& request, const Mesh& mesh
   return build_problem(request, *model);
 }
 
+namespace {
+
+// What the plan may owe to a limit that no bound and no gap shows.
+Status add_notes(const SearchRequest& request, SearchOutcome& outcome) {
+  const Mesh& mesh = outcome.strategy.mesh;
+  for (const MeshTrial& trial : outcome.trials) {
+    if (!(trial.mesh == mesh) || !trial.ties_left) continue;
+    outcome.notes.emplace_back(
+        "cost model " + request.cost_model +
+        ": of the plans that cost the same, this one need not be the one whose ops have the first "
+        "choices: finding it takes more than 500 searches");
+  }
+  AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, mesh));
+  for (std::size_t o = 0; o < request.graph.ops.size(); ++o) {
+    const Op& op = request.graph.ops[o];
+    if (request.pins.ops.count(op.name) == 0 || !model->leaves_out(request.rules.rules[o]))
+      continue;
+    outcome.notes.push_back(picked_from_a_part(op, mesh));
+  }
+  return Ok{};
+}
+
+}  // namespace
+
 Result<SearchOutcome> search(const SearchRequest& request) {
   AUTOPAR_TRY(searcher, find_searcher(request.searcher));
   AUTOPAR_RETURN_IF_ERROR(check_names(request.pins, request.graph));
@@ -420,7 +446,14 @@ Result<SearchOutcome> search(const SearchRequest& request) {
   }
   state.outcome.searcher = searcher->name;
   state.bound();
+  AUTOPAR_RETURN_IF_ERROR(add_notes(narrowed, state.outcome));
   return std::move(state.outcome);
+}
+
+bool SearchOutcome::bounds_own_mesh() const {
+  return std::none_of(trials.begin(), trials.end(), [&](const MeshTrial& trial) {
+    return trial.mesh == strategy.mesh && trial.end == TrialEnd::kNotTried;
+  });
 }
 
 const char* name_of(TrialEnd end) {
@@ -442,9 +475,3 @@ const char* name_of(TrialEnd end) {
 }
 
 }  // namespace autopar
-bool SearchOutcome::bounds_own_mesh() const {
-  return std::none_of(trials.begin(), trials.end(), [&](const MeshTrial& trial) {
-    return trial.mesh == strategy.mesh && trial.end == TrialEnd::kNotTried;
-  });
-}
-

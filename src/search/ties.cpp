@@ -9,10 +9,11 @@ constexpr double kEqual = 1e-12;  // relative
 
 }  // namespace
 
-Solution first_of_equals(const MeshProblem& problem, Solution optimal, SolveOptions options) {
+std::optional<Solution> first_of_equals(const MeshProblem& problem, Solution optimal,
+                                        SolveOptions options) {
   int earlier = 0;
   for (int node : problem.node_of_op) earlier += optimal.choices[static_cast<std::size_t>(node)];
-  if (earlier > kMostSolves) return optimal;
+  if (earlier > kMostSolves) return {};
   options.cutoff = kInfinity;
   options.progress = nullptr;
   std::vector<std::vector<int>> allowed(problem.problem.nodes.size());

@@ -140,7 +140,7 @@ Status Elaborator::check_dims_used() const {
 }
 
 ValueKind Elaborator::input_kind(const std::string& name) const {
-  if (data_inputs_ && !data_inputs_->count(name)) return ValueKind::kParameter;
+  if (data_inputs_) return data_inputs_->count(name) ? ValueKind::kInput : ValueKind::kParameter;
   const auto star = options_.updates.find('*');
   if (star == std::string::npos) return ValueKind::kInput;
   std::string updated = options_.updates;

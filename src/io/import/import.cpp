@@ -71,6 +71,7 @@ Result<ImportedModel> import_parsed(ModelFile& file, const std::string& path,
   imported.path = path;
   register_collective_schemas();
   imported.ir_version = file.model.ir_version();
+  imported.tells_data = file.data_inputs.has_value();
   for (const auto& entry : file.model.metadata_props())
     imported.metadata[entry.key()] = entry.value();
   const std::string folder = std::filesystem::path(path).parent_path().string();
