@@ -78,15 +78,6 @@ void check_stopped(const Problem& problem, const Solution& truth) {
   CHECK((found.lower_bound < kInfinity || !truth.feasible));
 }
 
-void check_threads(const Problem& problem) {
-  SolveOptions options;
-  options.threads = 2;
-  const Solution one = solve_dp(problem, {}), two = solve_dp(problem, options);
-  CHECK(one.choices == two.choices);
-  CHECK(one.lower_bound == two.lower_bound);
-  CHECK(one.unlimited_lower_bound == two.unlimited_lower_bound);
-}
-
 // Narrowed choices are the same as forbidden ones.
 void check_restricted(const Problem& problem, Generator& generator) {
   Problem forbidden = problem;
@@ -216,7 +207,6 @@ TEST_CASE("random problems: dp against the exhaustive search, under all options"
     check_cutoff(problem, truth);
     check_gap(problem, truth);
     check_stopped(problem, truth);
-    check_threads(problem);
     check_restricted(problem, generator);
     if (only_seed() >= 0) return;
   }

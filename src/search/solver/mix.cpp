@@ -90,7 +90,7 @@ class Mixing {
         keep_if_better(net_, std::move(labels), budget_, cutoff_, best_);
         break;
       }
-      if (repairs++ == kRepairs) continue;
+      if (repairs++ >= kRepairs) continue;
       double work = 0;
       const bool fits = repair(net_, labels, kRepairWork, work);
       budget_.add(work);

@@ -50,18 +50,22 @@ class NeighbourhoodSearch {
       std::vector<Part> parts;
       for (int k = 0; k < kRound; ++k) parts.push_back(make_part(draw_nodes(k % 2 == 0)));
       std::vector<Found> found(parts.size());
+      std::vector<double> cutoffs;
+      for (const Part& part : parts) {
+        cutoffs.push_back(budget_.strictly_below(evaluate(part.problem, part.choices).cost));
+      }
       std::vector<Budget> budgets(parts.size(), budget_);
-      solve(parts, found, budgets);
+      solve(parts, cutoffs, found, budgets);
       for (std::size_t k = 0; k < parts.size(); ++k) {
-        budget_.work += budgets[k].work - budget_.work > 0 ? kWork : 0;
-        take(parts[k], found[k]);
+        budget_.add(budgets[k].work);
+        take(parts[k], found[k], cutoffs[k]);
       }
     }
   }
 
  private:
-  void solve(const std::vector<Part>& parts, std::vector<Found>& found,
-             std::vector<Budget>& budgets) {
+  void solve(const std::vector<Part>& parts, const std::vector<double>& cutoffs,
+             std::vector<Found>& found, std::vector<Budget>& budgets) {
     const auto work = [&](std::size_t first) {
       for (std::size_t k = first; k < parts.size(); k += at(threads_)) {
         const Part& part = parts[k];
@@ -69,8 +73,7 @@ class NeighbourhoodSearch {
         budget.work = 0;
         budget.work_limit = kWork;
         budget.patient = false;
-        const double cutoff = budget.strictly_below(evaluate(part.problem, part.choices).cost);
-        found[k] = search_within_limit(part.problem, part.choices, cutoff, budget,
+        found[k] = search_within_limit(part.problem, part.choices, cutoffs[k], budget,
                                        [](double, const std::vector<int>&) {});
       }
     };
@@ -81,10 +84,8 @@ class NeighbourhoodSearch {
   }
 
   // Parts of one round may free the same nodes or the same memory, so each is looked at again.
-  void take(const Part& part, const Found& found) {
-    const bool closed = found.labels.empty() ? found.bound == kInfinity || found.bound > 0 : true;
-    size_ =
-        std::clamp(size_ * (closed ? 1.02 : 0.9), kLeastSize, static_cast<double>(open_.size()));
+  void take(const Part& part, const Found& found, double cutoff) {
+    size_ = next_size(size_, found, cutoff, static_cast<double>(open_.size()));
     if (found.labels.empty()) return;
     std::vector<int> choices = choices_;
     for (std::size_t n = 0; n < part.nodes.size(); ++n)
@@ -287,6 +288,11 @@ class NeighbourhoodSearch {
 };
 
 }  // namespace
+
+double next_size(double size, const Found& found, double cutoff, double most) {
+  const bool closed = !found.labels.empty() || found.bound >= cutoff;
+  return std::clamp(size * (closed ? 1.02 : 0.9), kLeastSize, std::max(kLeastSize, most));
+}
 
 void search_neighbourhoods(const Problem& problem, std::vector<int> choices, double lower_bound,
                            int threads, Budget& budget, const Report& report) {

@@ -14,4 +14,8 @@ namespace autopar::solver {
 void search_neighbourhoods(const Problem& problem, std::vector<int> choices, double lower_bound,
                            int threads, Budget& budget, const Report& report);
 
+// How many nodes the next neighbourhood frees after one of `size`: more where nothing was left open
+// below the cutoff, fewer where the work did not suffice for that.
+double next_size(double size, const Found& found, double cutoff, double most);
+
 }  // namespace autopar::solver

@@ -160,6 +160,8 @@ class Search {
     budget.work_limit = budget.work + kPeakPart * budget_.work_limit;
     const double enough = found.bound < kInfinity ? problem_.use_limit : 0;
     peak = find_least_peak(problem_, std::move(peak), enough, budget);
+    budget_.work = budget.work;
+    budget_.interrupted |= budget.interrupted;
     if (!peak.choices.empty()) offer(peak.choices);
     result_.least_peak_use = peak.use;
     result_.tightest_time = peak.time;
