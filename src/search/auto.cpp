@@ -16,6 +16,9 @@ constexpr double kAffordable = 2e10;  // a minute or so of one core
 constexpr double kTooLate = 0.02;     // of the time limit: with less left nothing more is begun
 constexpr double kSurely = 0.9;       // of what a quick searcher found: a better one there may be
 constexpr int kMaxImprovedAxes = 4;
+// With more axes than the exact search tries by itself, tables are what a search takes: 8 to 30
+// bytes for each of these (measured on four axes), so about a GiB at most.
+constexpr double kAffordableOnManyAxes = 3e7;
 constexpr int kMaxAxes = 6;  // of a mesh on which candidates are counted at all
 
 // About what the exact search has to look at: per op the squares of its number of candidates, over
@@ -200,7 +203,9 @@ struct Auto {
     asked.mesh = mesh;
     asked.solve.time_limit = time_left();
     const std::size_t before = searched.size();
-    if (!stopped() && size_of_exact_search(asked, affordable) <= affordable) {
+    const bool many = mesh.rank() > std::max(request.max_axes, kDefaultAxes);
+    const double most = many ? std::min(affordable, kAffordableOnManyAxes) : affordable;
+    if (!stopped() && size_of_exact_search(asked, most) <= most) {
       bound = unlimited_bound = 0;
       keep("dp on mesh " + to_text(mesh), search(asked));
     }
