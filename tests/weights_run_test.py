@@ -67,9 +67,19 @@ def typed_model(path, external):
     return weights
 
 
+def program(path):
+    return onnx.load(path, load_external_data=False)
+
+
 def check_ranks(folder, weights):
     """Every rank's folder is safetensors and ONNX at once; put together by what the plan says it is the weights."""
-    plan = onnx.load(folder / "plan.onnx")
+    plan = program(folder / "plan.onnx")
+    if any(t.data_location == TensorProto.EXTERNAL for t in plan.graph.initializer):
+        try:
+            onnx.load(folder / "plan.onnx")
+            raise AssertionError("the program of all ranks loads with the weights of one")
+        except (FileNotFoundError, onnx.checker.ValidationError) as error:
+            assert "#rankNNNNN" in str(error), error
     said = {p.key: p.value for p in plan.metadata_props}
     assert said["autopar.weights"] == "sharded"
     layouts = json.loads(said["autopar.weights_io"])
@@ -151,7 +161,7 @@ def test_states_of_a_training_step(folder):
     a, b = folder / "a", folder / "b"
     run("search", model, "--cluster", machine, "-o", a, "--mesh", "2x2", "--memory", "2MiB")
     run("search", model, "--cluster", cluster(folder, 6, **SLOW), "-o", b, "--mesh", "6", "--searcher", "rec")
-    said = {p.key: p.value for p in onnx.load(a / "plan.onnx").metadata_props}
+    said = {p.key: p.value for p in program(a / "plan.onnx").metadata_props}
     layouts = json.loads(said["autopar.io"])
     random = np.random.default_rng(2)
     states = {i: random.normal(size=layouts[i]["shape"]).astype(np.float32) for i in layouts if f"new.{i}" in layouts}
@@ -164,10 +174,10 @@ def test_states_of_a_training_step(folder):
     told = run("reshard-weights", "--from", folder / "states.safetensors", "--to", a, "--keep-missing").stderr
     assert "'stranger'" in told and "nothing for these inputs" in told and "kept as they are" in told, told
     states.update(tables)
-    said = {p.key: p.value for p in onnx.load(a / "plan.onnx").metadata_props}
+    said = {p.key: p.value for p in program(a / "plan.onnx").metadata_props}
     layouts.update(json.loads(said["autopar.weights_io"]))
     held = load_file(a / "rank00003" / "weights.safetensors")
-    shapes = {i.name: [d.dim_value for d in i.type.tensor_type.shape.dim] for i in onnx.load(a / "plan.onnx").graph.input}
+    shapes = {i.name: [d.dim_value for d in i.type.tensor_type.shape.dim] for i in program(a / "plan.onnx").graph.input}
     assert set(held) <= set(states) and all(list(held[n].shape) == shapes[n] for n in held if n in shapes)
     assert run("run", a).stdout.splitlines()[-1] == "PASSED"
     run("reshard-weights", "--from", a, "--to", b)
@@ -184,6 +194,54 @@ def test_states_of_a_training_step(folder):
     told = run("merge", folder / "c", "-o", folder / "diverged.safetensors", code=1).stderr
     assert f"'{name}'" in told and "ranks 0 and 3" in told, told
     assert not list(folder.glob("diverged*"))
+
+
+def rewritten(path, change):
+    """Another file of that name: the other ranks keep theirs."""
+    model = program(path)
+    change(model)
+    path.unlink()
+    onnx.save(model, path)
+
+
+def test_what_runs_is_what_was_proven(folder):
+    typed_model(folder / "typed.onnx", False)
+    machine = cluster(folder, 2, 2, **SLOW)
+    out, other = folder / "out", folder / "other"
+    for where, mesh in ((out, "2x2"), (other, "4")):
+        run("search", folder / "typed.onnx", "--cluster", machine, "-o", where, "--weights", "sharded", "--mesh", mesh, "--searcher", "rec")
+    assert run("run", out).stdout.splitlines()[-1] == "PASSED"
+    plan = out / "rank00002" / "plan.onnx"
+    kept = plan.read_bytes()
+
+    def refused(what, path):
+        told = run("run", out, code=4).stderr
+        assert str(path) in told and what in told and "reshard-weights" in told, told
+
+    # A rank's program that somebody has edited: the others have it as it was.
+    def edit(model):
+        op = next(n for n in model.graph.node if n.op_type == "Where")
+        op.input[1], op.input[2] = op.input[2], op.input[1]
+    rewritten(plan, edit)
+    refused("Where 'where' differs", plan)
+    # That of another plan, with its weights or without.
+    plan.write_bytes((other / "rank00002" / "plan.onnx").read_bytes())
+    refused("is not the program of", plan)
+    plan.write_bytes(kept)
+    weights = plan.with_name("weights.safetensors")
+    slices = weights.read_bytes()
+    weights.write_bytes((other / "rank00002" / "weights.safetensors").read_bytes())
+    refused("weight '", weights)
+    weights.write_bytes(slices)
+    plan.unlink()
+    refused("rank 2 runs it", plan)
+    # A copy instead of a hard link, and a plan above it whose weights lie in the folder of rank 0, as they once did.
+    plan.write_bytes(kept)
+    def of_rank_0(model):
+        for entry in (e for t in model.graph.initializer for e in t.external_data if e.key == "location"):
+            entry.value = entry.value.replace("#rankNNNNN", "rank00000")
+    rewritten(out / "plan.onnx", of_rank_0)
+    assert run("run", out).stdout.splitlines()[-1] == "PASSED"
 
 
 def test_full_disk_and_wrong_use(folder):
@@ -214,7 +272,7 @@ def test_full_disk_and_wrong_use(folder):
 
 
 def main():
-    for test in (test_types_and_external_data, test_full_disk_and_wrong_use, test_models_run_from_their_ranks, test_states_of_a_training_step):
+    for test in (test_types_and_external_data, test_what_runs_is_what_was_proven, test_full_disk_and_wrong_use, test_models_run_from_their_ranks, test_states_of_a_training_step):
         if "model" in test.__name__ or "training" in test.__name__:
             if not (MODELS / "tiny_llama.onnx").exists():
                 print(f"skipped {test.__name__}: no models in {MODELS} (set AUTOPAR_SHARED)")

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,9 @@ struct WeightView {
 // One SPMD program and the ranks that run it: all ranks of the world, or those of a pipeline stage.
 struct RunProgram {
   std::string path;  // plan.onnx
+  // What runs where it is not the file at `path`: an ONNX model in memory, whose external data lies
+  // in the folder of `path`.
+  std::shared_ptr<const std::string> bytes = {};
   Mesh mesh;
   std::vector<BoundaryValue> inputs;  // whole shapes and specs, from the plan
   std::vector<BoundaryValue> outputs;
@@ -102,15 +106,24 @@ struct Distribution {
 // little for moving averages, all of a table's indices for what indexes it, no 0 among integers
 // that are divided by. O(inputs * ops) at worst.
 std::map<std::string, Distribution> distributions_of(const Graph& model);
-// Whether an op of real numbers jumps, such as the comparison in the gradient of a ReLU or of a
-// maximum: rounding may then change single elements by more than rounding. A ReLU itself does not.
-bool has_kinks(const Graph& model);
+// A jump is an op whose result leaps where its real input changes by no more than rounding: it
+// compares, rounds or takes an index. ReLU itself is none, the comparison in its gradient is. By
+// floating-point output of a model the nearest jump upstream of it that reads what was computed, as
+// "Greater 'relu.grad'"; an output without one is not there. What is the same on every rank to the
+// last bit (given inputs, and sums and products of single elements of them) crosses no jump. In
+// several steps outputs are inputs' next values, as `updates` in RunRequest says. O(ops) per step
+// until nothing changes.
+std::map<std::string, std::string> jumps_of(const Graph& model, int steps,
+                                            const std::string& updates);
 
 struct RunRequest {
   std::vector<RunProgram> programs;
-  std::string model_path = {};     // the unsharded model; empty: compare with `expected` only
-  bool may_lack_expected = false;  // outputs that neither has are no failure
+  std::string model_path = {};  // the unsharded model; empty: compare with `expected` only
+  std::shared_ptr<const std::string> model_bytes = {};  // as RunProgram::bytes
+  bool may_lack_expected = false;                       // outputs that neither has are no failure
   std::map<std::string, Tensor> data = {};  // given inputs; the others come from the seed
+  // Reads a given input that is not in `data`; nothing: it is not given. May be empty.
+  std::function<Result<std::optional<Tensor>>(const std::string&)> read_data = {};
   std::map<std::string, Distribution> distributions = {};  // of the others; rank 0's count
   std::map<std::string, Tensor> expected = {};             // given outputs, of the last step
   std::uint64_t seed = 0;
@@ -126,7 +139,9 @@ struct RunRequest {
   // its change instead of |b|, where that is less.
   double rtol = 2e-4;
   double atol = 2e-5;
-  bool kinks = false;  // elements that OutputComparison::kink_elements counts are no failure
+  // As jumps_of gives them: elements that OutputComparison::excused_elements counts are no failure.
+  // Outputs that are not here have no excuse.
+  std::map<std::string, std::string> jumps = {};
   // A collective fails and names the ranks that are missing when for so long nothing has happened
   // on any rank. Ranks that wait for each other are found at once.
   Seconds timeout = 60;
@@ -145,9 +160,10 @@ struct OutputComparison {
   double max_absolute_error = 0;
   double max_relative_error = 0;  // an expected value counts as >= 1/1000 of the largest
   std::size_t nan_elements = 0;   // NaN on both sides: they agree, but show nothing
-  // Beyond the tolerance, but no more than rounding does where a ReLU or a maximum has its kink;
-  // only where the model has one.
-  std::size_t kink_elements = 0;
+  // Beyond the tolerance, but no more than rounding does behind `jump`.
+  std::size_t excused_elements = 0;
+  std::string jump;       // at which op; empty: nothing is excused
+  std::string criterion;  // what agreeing means here: "|difference| <= 2e-05 + 0.0002 |expected|"
   bool matches = false;
   std::string problem;  // why it does not match: shape, type, first element, nothing to compare
 };

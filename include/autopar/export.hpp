@@ -57,7 +57,7 @@ struct PlanFile {
   std::vector<std::int64_t> ranks = {};
   std::string path = {};
   // Written by hand: `plan` is the file's graph normalised and completed. What runs is not the file
-  // but what write_plan(plan, metadata, ..., folder of the file) makes of it.
+  // but plan_bytes(plan, metadata, ...), with external data from the folder of the file.
   bool by_hand = false;
   // The other runtime's in whose words its collectives were: "trt", "ort"; empty: ai.autopar's.
   std::string dialect = {};

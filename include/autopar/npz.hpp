@@ -9,6 +9,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "autopar/ir.hpp"
@@ -19,6 +20,8 @@ namespace autopar {
 // array: no zip archive, damaged or truncated data, a type that has no counterpart, two arrays of
 // one name.
 Result<std::map<std::string, Tensor>> read_npz(const std::string& path);
+// One array, the others unread; nothing where the file has none of that name.
+Result<std::optional<Tensor>> read_npz_array(const std::string& path, const std::string& name);
 
 // Writes the arrays uncompressed, by name; the same arrays give the same bytes. The file is
 // complete or not there. At least one array.

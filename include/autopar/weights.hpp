@@ -2,7 +2,7 @@
 // from one plan's slices to another's. Everything is streamed: memory stays at a few buffers of
 // kBufferBytes, whatever the size of the model.
 //
-//   gpt2.autopar/plan.onnx                        location rank00000/weights.safetensors
+//   gpt2.autopar/plan.onnx                        location #rankNNNNN/weights.safetensors
 //   gpt2.autopar/rank00000/plan.onnx              the same program for every rank: location
 //   gpt2.autopar/rank00000/weights.safetensors      weights.safetensors
 //   gpt2.autopar/rank00001/plan.onnx              a hard link where the file system has them

@@ -6,20 +6,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "autopar/export.hpp"
 #include "autopar/files.hpp"
+#include "autopar/program_bytes.hpp"
 #include "autopar/report.hpp"
-#include "autopar/sha256.hpp"
 #include "cli/command.hpp"
 
 namespace autopar::cli {
-
-namespace fs = std::filesystem;
 
 namespace {
 
@@ -49,14 +45,7 @@ Result<std::string> model_of(const TimedOp& op, const Shape& output) {
   added.inputs = {left, right};
   added.outputs = {result};
   graph.add_op(std::move(added));
-  const fs::path path = fs::temp_directory_path() / ("autopar-" + std::to_string(getpid()) + "-" +
-                                                     sha256_hex(op.type) + ".onnx");
-  const Status written = write_graph_onnx(graph, path.string());
-  Result<std::string> bytes =
-      written ? read_file(path.string()) : Result<std::string>(written.error());
-  std::error_code ignored;
-  fs::remove(path, ignored);
-  return bytes;
+  return graph_bytes(graph, op.type);
 }
 
 Status add_matmuls(const std::vector<DType>& dtypes, const std::vector<std::int64_t>& sizes,

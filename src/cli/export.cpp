@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.hpp"
+#include "cli/interrupt.hpp"
 
 namespace autopar::cli {
 
@@ -23,6 +24,7 @@ struct ExportOptions {
 };
 
 Result<int> run(const ExportOptions& options, const CommonOptions& common) {
+  end_on_interrupt();
   AUTOPAR_TRY(programs, read_programs(options.plan));
   if (programs.size() > 1) {
     return input_error(options.plan + ": has " + std::to_string(programs.size()) +

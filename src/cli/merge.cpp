@@ -8,6 +8,7 @@
 #include "autopar/report.hpp"
 #include "autopar/weights.hpp"
 #include "cli/command.hpp"
+#include "cli/interrupt.hpp"
 #include "cli/model_path.hpp"
 
 namespace autopar::cli {
@@ -23,6 +24,7 @@ struct MergeOptions {
 };
 
 Result<int> merge(const MergeOptions& options, const CommonOptions& common) {
+  end_on_interrupt();
   const std::string extension = fs::path(options.file).extension().string();
   if (extension != ".safetensors" && extension != ".onnx") {
     return usage_error("-o " + options.file + ": expected a .safetensors or an .onnx file");

@@ -3,15 +3,14 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "autopar/file_facts.hpp"
 #include "autopar/files.hpp"
-#include "autopar/sha256.hpp"
 
 namespace autopar::cli {
 
 namespace fs = std::filesystem;
 
-Result<std::string> model_of_plan(const std::string& given, const std::string& plan,
-                                  const std::string& sha256) {
+Result<std::string> model_path_of_plan(const std::string& given, const std::string& plan) {
   std::string path = given;
   if (path.empty()) {
     const fs::path folder = fs::path(plan).parent_path();
@@ -34,13 +33,23 @@ Result<std::string> model_of_plan(const std::string& given, const std::string& p
     }
     path = (folder / document[pointer].get<std::string>()).lexically_normal().string();
   }
-  AUTOPAR_TRY(bytes, read_file(path));
-  if (!sha256.empty() && sha256_hex(bytes) != sha256) {
-    return input_error(path +
-                       ": not the model that the plan was made of (SHA-256 differs); make the plan "
-                       "again, or say --model FILE");
-  }
   return path;
+}
+
+Status check_model_sha256(const std::string& path, const std::string& found,
+                          const std::string& expected) {
+  if (expected.empty() || found == expected) return Ok{};
+  return input_error(path +
+                     ": not the model that the plan was made of (SHA-256 differs); make the plan "
+                     "again, or say --model FILE");
+}
+
+Result<std::string> model_of_plan(const std::string& given, const std::string& plan,
+                                  const std::string& sha256) {
+  AUTOPAR_TRY(path, model_path_of_plan(given, plan));
+  AUTOPAR_TRY(found, sha256_of_file(path));
+  AUTOPAR_RETURN_IF_ERROR(check_model_sha256(path, found, sha256));
+  return std::move(path);
 }
 
 }  // namespace autopar::cli

@@ -11,7 +11,9 @@
 
 #include "autopar/export.hpp"
 #include "autopar/sha256.hpp"
+#include "autopar/unfinished.hpp"
 #include "autopar/weights.hpp"
+#include "cli/interrupt.hpp"
 
 namespace autopar::cli {
 
@@ -115,45 +117,33 @@ Result<std::string> strategy_text_of(const SearchRequest& request, const SearchO
 class OutputFolder {
  public:
   explicit OutputFolder(std::string path) : path_(std::move(path)) {}
-  OutputFolder(const OutputFolder&) = delete;
-  OutputFolder& operator=(const OutputFolder&) = delete;
-  ~OutputFolder() {
-    std::error_code ignored;
-    for (const std::string& file : files_) fs::remove(file, ignored);
-    for (const std::string& folder : made_) fs::remove(folder, ignored);
-  }
 
   Status make() {
-    std::error_code failed;
-    for (fs::path p = path_; !p.empty() && !fs::exists(p, failed); p = p.parent_path()) {
-      made_.push_back(p.string());
-    }
-    fs::create_directories(path_, failed);
-    if (!failed && fs::is_directory(path_, failed)) return Ok{};
-    return input_error(path_ + ": cannot make this folder: " +
-                       (failed ? failed.message() : "it is a file") + "; try -o with another one");
+    const Status made = files_.make_folder(path_);
+    std::error_code ignored;
+    if (made && fs::is_directory(path_, ignored)) return Ok{};
+    return input_error(
+        (made ? path_ + ": cannot make this folder: it is a file" : made.error().message) +
+        "; try -o with another one");
   }
   std::string add(const char* name) {
-    files_.push_back((fs::path(path_) / name).string());
-    return files_.back();
+    std::string path = (fs::path(path_) / name).string();
+    files_.add_complete(path);
+    return path;
   }
   void add(const std::vector<std::string>& names) {
-    for (const std::string& name : names) files_.push_back((fs::path(path_) / name).string());
+    for (const std::string& name : names) add(name.c_str());
   }
   // Written already.
   void add(const RankFolders& ranks) {
-    files_.insert(files_.end(), ranks.files.begin(), ranks.files.end());
-    made_.insert(made_.begin(), ranks.folders.begin(), ranks.folders.end());
+    for (const std::string& folder : ranks.folders) files_.add_complete(folder);
+    for (const std::string& file : ranks.files) files_.add_complete(file);
   }
-  void keep() {
-    files_.clear();
-    made_.clear();
-  }
+  Status keep() { return files_.keep(); }
 
  private:
   std::string path_;
-  std::vector<std::string> files_;
-  std::vector<std::string> made_;  // innermost first
+  UnfinishedFiles files_;
 };
 
 // Beside the caller where more threads than one are asked for, else when the result is.
@@ -242,6 +232,7 @@ Result<std::vector<std::string>> write_program(const Plan& plan, PlanMetadata me
 Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
                      const Inputs& inputs, const PlanOptions& options, const CommonOptions& common,
                      PhaseClock clock) {
+  end_on_interrupt();
   const std::string folder = output_folder(options);
   const std::string model_name = fs::path(options.model).filename().string();
   auto told = beside(request, [&] {
@@ -274,7 +265,7 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
   report.baselines = baselines.get();
   clock.end("baselines");
   AUTOPAR_RETURN_IF_ERROR(write_file_atomically(files.add("report.json"), to_json(report)));
-  files.keep();
+  AUTOPAR_RETURN_IF_ERROR(files.keep());
   clock.end("write");
   report.phases = clock.phases();
   for (const std::string& warning : report.warnings) spdlog::warn("warning: {}", warning);

@@ -9,6 +9,7 @@
 #include "autopar/report.hpp"
 #include "autopar/weights.hpp"
 #include "cli/command.hpp"
+#include "cli/interrupt.hpp"
 
 namespace autopar::cli {
 
@@ -44,6 +45,7 @@ Status copy_strategy_and_report(const std::string& from, const std::string& to) 
 }
 
 Result<int> reshard(ReshardOptions options, const CommonOptions& common) {
+  end_on_interrupt();
   if (options.folder.empty()) options.folder = options.to;
   AUTOPAR_TRY(moved,
               reshard_weights(options.from, options.to, options.folder, options.keep_missing));

@@ -67,31 +67,6 @@ std::string describe(std::size_t i, T found, T expected) {
   return text.str();
 }
 
-constexpr double kRoundings = 16;  // units in the last place that an updated element may be off
-
-// The relative spacing of a type's numbers.
-double unit_of(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16:
-      return 0x1p-10;
-    case DType::kBFloat16:
-      return 0x1p-7;
-    case DType::kFloat64:
-      return 0x1p-52;
-    default:
-      return 0x1p-23;
-  }
-}
-
-double allowed_change(double expected, double was, const Before& before, double unit,
-                      Tolerance tolerance) {
-  const double largest = before.largest_change;
-  const double change = std::max(std::abs(expected - was), largest / 16);
-  const double atol = std::clamp(largest / 50, tolerance.atol / 100, tolerance.atol);
-  return std::max(atol, before.rounding) + tolerance.rtol * change +
-         kRoundings * unit * std::abs(expected);
-}
-
 template <class T>
 void compare_element(std::size_t i, T found, T expected, double allowed, double floor,
                      Difference& result) {
@@ -141,35 +116,17 @@ void for_each_magnitude(const Tensor& tensor, const Tensor* before, std::size_t 
 
 }  // namespace
 
-Tolerance tolerance_for(DType dtype, Tolerance given) {
-  if (!is_floating(dtype)) return {0, 0};
-  if (dtype != DType::kFloat16 && dtype != DType::kBFloat16) return given;
-  const double unit = unit_of(dtype);
-  return {std::max(given.rtol, 8 * unit), std::max(given.atol, 2 * unit)};
-}
-
-double rounding_of(DType dtype, double typical) {
-  return is_floating(dtype) ? 12 * unit_of(dtype) * typical : 0;
-}
-
-Difference compare(DType dtype, const void* found, const void* expected, std::size_t count,
-                   Tolerance tolerance, double largest, const Before& before) {
-  return with_reader(dtype, [&](auto read) {
+Difference compare(const void* found, const void* expected, std::size_t count,
+                   const Criterion& criterion, const void* before) {
+  return with_reader(criterion.dtype, [&](auto read) {
     Difference result;
-    const double floor = 1e-3 * largest;
-    const double unit = unit_of(dtype);
+    const double floor = kLeastOfLargest * criterion.largest;
     result.elements = count;
-    result.largest_scale = before.data != nullptr ? before.largest_change : largest;
     for (std::size_t i = 0; i < count; ++i) {
       const auto element = static_cast<double>(read(expected, i));
-      double allowed = tolerance.atol + tolerance.rtol * std::abs(element);
-      double was = 0;
-      if (before.data != nullptr) {
-        was = static_cast<double>(read(before.data, i));
-        const double changed = allowed_change(element, was, before, unit, tolerance);
-        if (changed < allowed) allowed = changed;
-      }
-      compare_element(i, read(found, i), read(expected, i), allowed, floor, result);
+      const double was = before == nullptr ? 0 : static_cast<double>(read(before, i));
+      compare_element(i, read(found, i), read(expected, i), criterion.allowed(element, was), floor,
+                      result);
       const double difference = element - static_cast<double>(read(found, i));
       const double scale = element - was;
       if (std::isfinite(difference)) result.squares += difference * difference;
@@ -179,10 +136,13 @@ Difference compare(DType dtype, const void* found, const void* expected, std::si
   });
 }
 
-bool only_kinks(const Difference& difference, double rtol) {
-  return difference.max_absolute <= difference.largest_scale / 20 &&
-         4 * difference.disagreeing <= difference.elements &&
-         difference.squares <= 2500 * rtol * rtol * difference.scale_squares;
+bool is_excused(const Difference& difference, const Criterion& criterion) {
+  if (criterion.jump.empty() || !is_floating(criterion.dtype)) return false;
+  const double most = criterion.excused_part;
+  return difference.max_absolute <= kJumpOfLargest * criterion.scale &&
+         static_cast<double>(difference.disagreeing) <=
+             kJumpOfElements * static_cast<double>(difference.elements) &&
+         difference.squares <= most * most * difference.scale_squares;
 }
 
 std::vector<double> reals_of(const Tensor& tensor) {
@@ -197,9 +157,8 @@ std::vector<double> reals_of(const Tensor& tensor) {
 }
 
 double typical_magnitude(const Tensor& tensor, const Tensor* before) {
-  constexpr std::size_t kSamples = 1 << 16;
   const auto count = static_cast<std::size_t>(element_count(tensor.shape));
-  const std::size_t step = std::max<std::size_t>(1, (count + kSamples - 1) / kSamples);
+  const std::size_t step = std::max<std::size_t>(1, (count + kMedianSamples - 1) / kMedianSamples);
   std::vector<double> magnitudes;
   for_each_magnitude(tensor, before, step, [&](double found) { magnitudes.push_back(found); });
   if (magnitudes.empty()) return 0;
@@ -222,7 +181,6 @@ void merge(Difference& into, const Difference& other) {
   into.nans += other.nans;
   into.squares += other.squares;
   into.scale_squares += other.scale_squares;
-  into.largest_scale = std::max(into.largest_scale, other.largest_scale);
   if (into.first.empty()) into.first = other.first;
 }
 

@@ -292,18 +292,4 @@ std::map<std::string, Distribution> distributions_of(const Graph& graph) {
   return distributions;
 }
 
-bool has_kinks(const Graph& model) {
-  static const std::set<std::string_view> jumps = {
-      "Sign",    "TopK",  "ArgMax",         "ArgMin",
-      "Round",   "Floor", "Ceil",           "QuantizeLinear",
-      "Greater", "Less",  "GreaterOrEqual", "LessOrEqual",
-      "Equal",   "Mod",   "NonZero",        "DynamicQuantizeLinear"};
-  return std::any_of(model.ops.begin(), model.ops.end(), [&](const Op& op) {
-    const bool real = op.has_input(0) && is_floating(model.value(op.inputs[0]).dtype);
-    const bool places = op.type == "MaxPool" && op.has_output(1);
-    return real && (places || jumps.count(op.type) != 0 || op.type.ends_with("Grad") ||
-                    op.type == "ThresholdedRelu");
-  });
-}
-
 }  // namespace autopar

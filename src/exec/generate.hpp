@@ -12,5 +12,8 @@ namespace autopar {
 // twelve 16-bit uniforms (Irwin-Hall), which needs no libm. O(elements).
 Tensor generate(const std::string& name, DType dtype, const Shape& shape, std::uint64_t seed,
                 const Distribution& distribution = {});
+// The block of that tensor which begins at `offset`; nothing else is made.
+Tensor generate_block(const std::string& name, DType dtype, const Shape& shape, std::uint64_t seed,
+                      const Distribution& distribution, const Shape& offset, const Shape& extent);
 
 }  // namespace autopar

@@ -48,6 +48,29 @@ std::string_view kernel_name(std::string_view line) {
   return rest.substr(1, end - 1);
 }
 
+void add_line(std::string_view line, Trace& parsed) {
+  if (string_value(line, "cat") == "Session") {
+    parsed.model_runs += string_value(line, "name") == "model_run";
+    return;
+  }
+  const std::string_view name = kernel_name(line);
+  const std::string_view type = string_value(line, "op_name");
+  const std::string_view duration = after_key(line, "dur");
+  if (string_value(line, "cat") != "Node" || name.empty() || type.empty() || duration.empty()) {
+    return;
+  }
+  KernelEvent event{std::string(name),      std::string(type),
+                    parsed.model_runs,      microseconds(after_key(line, "ts")),
+                    microseconds(duration), false};
+  // What an op's body did stands before the op itself.
+  for (std::size_t k = parsed.kernels.size(); k-- > 0;) {
+    KernelEvent& before = parsed.kernels[k];
+    if (before.model_run != event.model_run || before.begin < event.begin) break;
+    before.inner = true;
+  }
+  parsed.kernels.push_back(std::move(event));
+}
+
 }  // namespace
 
 Trace parse_trace(const std::string& trace) {
@@ -55,29 +78,20 @@ Trace parse_trace(const std::string& trace) {
   std::string_view rest = trace;
   while (!rest.empty()) {
     const std::size_t end = rest.find('\n');
-    const std::string_view line = rest.substr(0, end);
+    add_line(rest.substr(0, end), parsed);
     rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
-    if (string_value(line, "cat") == "Session") {
-      parsed.model_runs += string_value(line, "name") == "model_run";
-      continue;
-    }
-    const std::string_view name = kernel_name(line);
-    const std::string_view type = string_value(line, "op_name");
-    const std::string_view duration = after_key(line, "dur");
-    if (string_value(line, "cat") != "Node" || name.empty() || type.empty() || duration.empty()) {
-      continue;
-    }
-    KernelEvent event{std::string(name),      std::string(type),
-                      parsed.model_runs,      microseconds(after_key(line, "ts")),
-                      microseconds(duration), false};
-    // What an op's body did stands before the op itself.
-    for (std::size_t k = parsed.kernels.size(); k-- > 0;) {
-      KernelEvent& before = parsed.kernels[k];
-      if (before.model_run != event.model_run || before.begin < event.begin) break;
-      before.inner = true;
-    }
-    parsed.kernels.push_back(std::move(event));
   }
+  return parsed;
+}
+
+Trace parse_trace(std::FILE* file) {
+  Trace parsed;
+  char* line = nullptr;
+  std::size_t capacity = 0;
+  for (ssize_t size; (size = getline(&line, &capacity, file)) > 0;) {
+    add_line({line, static_cast<std::size_t>(size)}, parsed);
+  }
+  std::free(line);
   return parsed;
 }
 
@@ -181,14 +195,16 @@ void TraceFile::take(const std::function<void(const std::string& prefix)>& make)
   make(folder + "/" + name);
 }
 
-std::string TraceFile::text() const {
-  std::string text;
-  char block[1 << 16];
-  off_t at = 0;
-  for (ssize_t got; (got = pread(descriptor_, block, sizeof block, at)) > 0; at += got) {
-    text.append(block, static_cast<std::size_t>(got));
+Trace TraceFile::read() const {
+  const int descriptor = fcntl(descriptor_, F_DUPFD_CLOEXEC, 0);
+  std::FILE* file = descriptor < 0 ? nullptr : fdopen(descriptor, "r");
+  if (file == nullptr) {
+    if (descriptor >= 0) close(descriptor);
+    return {};
   }
-  return text;
+  Trace trace = parse_trace(file);
+  std::fclose(file);
+  return trace;
 }
 
 TraceFile::~TraceFile() {

@@ -1,6 +1,7 @@
 // Times of local ops, from the traces that ONNX Runtime writes.
 #pragma once
 
+#include <cstdio>
 #include <functional>
 #include <map>
 #include <string>
@@ -28,6 +29,8 @@ struct Trace {
   int model_runs = 0;  // that it has the end of: it stops at a million events
 };
 Trace parse_trace(const std::string& trace);
+// One line at a time: a trace may have a million of them.
+Trace parse_trace(std::FILE* file);
 
 struct KernelTimes {
   int count = 0;
@@ -49,7 +52,7 @@ class TraceFile {
   // one file of; empty: nothing can be made there. Passes on what `make` throws.
   void take(const std::function<void(const std::string& prefix)>& make);
   bool is_open() const { return descriptor_ >= 0; }
-  std::string text() const;
+  Trace read() const;
 
  private:
   int descriptor_ = -1;

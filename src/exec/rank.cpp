@@ -110,7 +110,7 @@ Status open_session(Rank& rank, Ort::Env& environment, const RunRequest& request
     for (const auto& [name, value] : rank.weights) options.AddInitializer(name.c_str(), value);
     const auto open = [&](const std::string& trace) {
       if (!trace.empty()) options.EnableProfiling(trace.c_str());
-      rank.session.emplace(environment, path.c_str(), options);
+      rank.session = open_model(environment, path, program.bytes.get(), options);
     };
     request.profile ? rank.trace.take(open) : open("");
     rank.inputs = inputs_of(*rank.session);
@@ -126,17 +126,23 @@ Status open_session(Rank& rank, Ort::Env& environment, const RunRequest& request
 
 namespace {
 
-// The rank's slices of the whole inputs, as its session wants them.
+// The rank's slices of its inputs, as its session wants them. Of whole inputs they are views where
+// they lie in one piece.
 class RankInputs {
  public:
-  RankInputs(const Rank& rank, const std::map<std::string, Tensor>& inputs) {
+  RankInputs(const Rank& rank, const InputTensors& inputs) {
     const RunProgram& program = *rank.place.program;
+    const Mesh alone;
     slices_.reserve(rank.inputs.size());  // values point into them
     for (const Declared& input : rank.inputs) {
       const Spec& spec = program.inputs[index_of(program.inputs, input.name)].spec;
-      const Tensor& whole = inputs.at(input.name);
-      dtypes_.push_back(whole.dtype);
-      slices_.emplace_back(whole, spec, program.mesh, rank.place.position);
+      const Tensor& tensor = inputs.tensors.at(input.name);
+      dtypes_.push_back(tensor.dtype);
+      if (inputs.whole) {
+        slices_.emplace_back(tensor, spec, program.mesh, rank.place.position);
+      } else {
+        slices_.emplace_back(tensor, replicated(tensor.shape.size()), alone, 0);
+      }
     }
   }
   std::vector<Ort::Value> values() const {
@@ -194,7 +200,7 @@ std::vector<Ort::Value> run_steps(Rank& rank, const RunRequest& request,
 }  // namespace
 
 std::vector<Ort::Value> run_rank(Rank& rank, const RunRequest& request,
-                                 const std::map<std::string, Tensor>& inputs) {
+                                 const InputTensors& inputs) {
   const RankInputs fed(rank, inputs);
   std::vector<Ort::Value> results;
   if (request.timeline || request.repeat > 0) rank.collectives.want_events();
@@ -225,13 +231,11 @@ std::vector<Ort::Value> run_rank(Rank& rank, const RunRequest& request,
   return ordered;
 }
 
-void compare_rank(const RunRequest& request, const RankPlace& place, int rank,
-                  const std::vector<Ort::Value>& outputs, const Expected& expected,
-                  KeptOutputs* kept, RankRecord& record) {
+void compare_rank(const RankPlace& place, int rank, const std::vector<Ort::Value>& outputs,
+                  const Expected& expected, KeptOutputs* kept, RankRecord& record) {
   for (std::size_t o = 0; o < outputs.size(); ++o) {
     const BoundaryValue& output = place.program->outputs[o];
-    record.differences.push_back(
-        compare_output(request, place, output, rank, outputs[o], expected));
+    record.differences.push_back(compare_output(place, output, rank, outputs[o], expected));
     if (kept != nullptr) kept->add(output, place.program->mesh, place.position, outputs[o]);
   }
 }
@@ -257,7 +261,7 @@ void finish_record(Rank& rank, const RunRequest& request) {
     begin = trace_begin(*rank.session);
     Ort::AllocatorWithDefaultOptions allocator;
     rank.session->EndProfilingAllocated(allocator);
-    trace = parse_trace(rank.trace.text());
+    trace = rank.trace.read();
   }
   add_times(request, rank.communicator->rank(), rank.collectives.times(), trace, begin,
             rank.record);

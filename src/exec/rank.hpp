@@ -58,15 +58,13 @@ class KeptOutputs {
 // Runtime refuses the plan; its inputs or outputs are not the request's.
 Status open_session(Rank& rank, Ort::Env& environment, const RunRequest& request);
 
-// Runs the session on the rank's slices of the whole inputs, for every step, then as often again as
+// Runs the session on the rank's slices of the inputs, for every step, then as often again as
 // is asked for, and gives the last outputs of its program in their order. Throws Ort::Exception.
-std::vector<Ort::Value> run_rank(Rank& rank, const RunRequest& request,
-                                 const std::map<std::string, Tensor>& inputs);
+std::vector<Ort::Value> run_rank(Rank& rank, const RunRequest& request, const InputTensors& inputs);
 
 // The record's differences from the outputs of one rank, which are also put into `kept`.
-void compare_rank(const RunRequest& request, const RankPlace& place, int rank,
-                  const std::vector<Ort::Value>& outputs, const Expected& expected,
-                  KeptOutputs* kept, RankRecord& record);
+void compare_rank(const RankPlace& place, int rank, const std::vector<Ort::Value>& outputs,
+                  const Expected& expected, KeptOutputs* kept, RankRecord& record);
 
 // Ends the trace of the runs, reads it and completes the record.
 void finish_record(Rank& rank, const RunRequest& request);

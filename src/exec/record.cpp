@@ -296,18 +296,18 @@ void warn_once(const std::vector<RankRecord>& records, std::string RankRecord::*
 }  // namespace
 
 void report_ranks(const RunRequest& request, std::vector<RankRecord> records,
-                  const CommonTime& time, RunReport& report) {
+                  const Expected& expected, const CommonTime& time, RunReport& report) {
   report.ranks = static_cast<int>(records.size());
   report.passed = true;
+  const std::vector<RankPlace> places = places_of(request);
   for (const RunProgram& program : request.programs) {
     for (std::size_t o = 0; o < program.outputs.size(); ++o) {
       std::vector<RankDifference> differences;
       for (std::size_t r = 0; r < records.size(); ++r) {
-        const RankPlace of = program_of(request, static_cast<int>(r));
-        differences.push_back(of.program == &program ? records[r].differences[o]
-                                                     : RankDifference{});
+        differences.push_back(places[r].program == &program ? records[r].differences[o]
+                                                            : RankDifference{});
       }
-      report.outputs.push_back(combine(request, program.outputs[o], differences));
+      report.outputs.push_back(combine(request, program.outputs[o], expected, differences));
       report.passed = report.passed && report.outputs.back().matches;
     }
   }

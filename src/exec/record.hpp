@@ -46,6 +46,6 @@ struct CommonTime {
   bool one_clock = true;
 };
 void report_ranks(const RunRequest& request, std::vector<RankRecord> records,
-                  const CommonTime& time, RunReport& report);
+                  const Expected& expected, const CommonTime& time, RunReport& report);
 
 }  // namespace autopar

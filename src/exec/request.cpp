@@ -1,9 +1,11 @@
 #include "exec/request.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <thread>
 
+#include "exec/blocks.hpp"
 #include "exec/generate.hpp"
 
 namespace autopar {
@@ -28,21 +30,52 @@ Status verify(const RunProgram& program) {
 
 using Distributions = std::map<std::string, Distribution>;
 
+Distribution distribution_of(const BoundaryValue& input, const Distributions& distributions) {
+  const auto known = distributions.find(input.name);
+  return known == distributions.end() ? Distribution{} : known->second;
+}
+
+Status check_given(const BoundaryValue& input, const Tensor& tensor) {
+  if (tensor.dtype == input.dtype && tensor.shape == input.shape) return Ok{};
+  return input_error("data for input '" + input.name + "': expected " + name_of(input.dtype) +
+                     to_text(input.shape) + ", found " + name_of(tensor.dtype) +
+                     to_text(tensor.shape));
+}
+
+// Nothing: it is not given.
+Result<std::optional<Tensor>> given_input(const BoundaryValue& input, const RunRequest& request) {
+  std::optional<Tensor> tensor;
+  const auto given = request.data.find(input.name);
+  if (given != request.data.end()) {
+    tensor = given->second;
+  } else if (request.read_data) {
+    AUTOPAR_TRY(read, request.read_data(input.name));
+    tensor = std::move(read);
+  }
+  if (tensor) AUTOPAR_RETURN_IF_ERROR(check_given(input, *tensor));
+  return tensor;
+}
+
 Result<Tensor> whole_input(const BoundaryValue& input, const RunRequest& request,
                            const Distributions& distributions) {
-  const auto given = request.data.find(input.name);
-  if (given == request.data.end()) {
-    const auto known = distributions.find(input.name);
-    return generate(input.name, input.dtype, input.shape, request.seed,
-                    known == distributions.end() ? Distribution{} : known->second);
+  AUTOPAR_TRY(given, given_input(input, request));
+  if (given) return std::move(*given);
+  return generate(input.name, input.dtype, input.shape, request.seed,
+                  distribution_of(input, distributions));
+}
+
+Result<Tensor> input_slice(const BoundaryValue& input, const RunRequest& request,
+                           const Distributions& distributions, const RankPlace& place) {
+  const Mesh& mesh = place.program->mesh;
+  const Shape extent = local_shape(input.spec, input.shape, mesh);
+  AUTOPAR_TRY(given, given_input(input, request));
+  if (given) {
+    const Slice slice(*given, input.spec, mesh, place.position);
+    return Tensor{input.dtype, extent, {static_cast<const char*>(slice.data()), slice.size()}};
   }
-  const Tensor& tensor = given->second;
-  if (tensor.dtype != input.dtype || tensor.shape != input.shape) {
-    return input_error("data for input '" + input.name + "': expected " + name_of(input.dtype) +
-                       to_text(input.shape) + ", found " + name_of(tensor.dtype) +
-                       to_text(tensor.shape));
-  }
-  return tensor;
+  return generate_block(input.name, input.dtype, input.shape, request.seed,
+                        distribution_of(input, distributions),
+                        slice_offsets(input.spec, input.shape, mesh, place.position), extent);
 }
 
 void note_unknown(const RunRequest& request, const Tensors& tensors,
@@ -100,16 +133,39 @@ RankPlace program_of(const RunRequest& request, int rank) {
   AUTOPAR_CHECK(false, "no program has rank " + std::to_string(rank));
 }
 
-Result<Tensors> whole_inputs(const RunRequest& request, const Distributions& distributions) {
-  Tensors tensors;
+std::vector<RankPlace> places_of(const RunRequest& request) {
+  std::vector<RankPlace> places(static_cast<std::size_t>(world_size(request)));
   for (const RunProgram& program : request.programs) {
-    for (const BoundaryValue& input : program.inputs) {
-      if (tensors.count(input.name) != 0) continue;
-      AUTOPAR_TRY(tensor, whole_input(input, request, distributions));
-      tensors[input.name] = std::move(tensor);
+    for (std::int64_t position = 0; position < program.mesh.size(); ++position) {
+      const auto at = static_cast<std::size_t>(position);
+      const std::int64_t rank = program.ranks.empty() ? position : program.ranks[at];
+      places[static_cast<std::size_t>(rank)] = {&program, position};
     }
   }
-  return tensors;
+  return places;
+}
+
+Result<InputTensors> whole_inputs(const RunRequest& request, const Distributions& distributions) {
+  InputTensors inputs;
+  for (const RunProgram& program : request.programs) {
+    for (const BoundaryValue& input : program.inputs) {
+      if (inputs.tensors.count(input.name) != 0) continue;
+      AUTOPAR_TRY(tensor, whole_input(input, request, distributions));
+      inputs.tensors[input.name] = std::move(tensor);
+    }
+  }
+  return inputs;
+}
+
+Result<InputTensors> rank_inputs(const RunRequest& request, const Distributions& distributions,
+                                 const RankPlace& place) {
+  InputTensors inputs;
+  inputs.whole = false;
+  for (const BoundaryValue& input : place.program->inputs) {
+    AUTOPAR_TRY(slice, input_slice(input, request, distributions, place));
+    inputs.tensors[input.name] = std::move(slice);
+  }
+  return inputs;
 }
 
 std::string update_of(const std::string& input, const std::string& pattern) {

@@ -19,11 +19,21 @@ struct RankPlace {
   std::int64_t position = 0;
 };
 RankPlace program_of(const RunRequest& request, int rank);
+std::vector<RankPlace> places_of(const RunRequest& request);  // by rank, O(ranks)
 
+// Inputs by name: whole, or a rank's slices of its own program's.
+struct InputTensors {
+  std::map<std::string, Tensor> tensors;
+  bool whole = true;
+};
 // Every input of any program: given, else from the seed, by these distributions and not by the
 // request's own.
-Result<std::map<std::string, Tensor>> whole_inputs(
-    const RunRequest& request, const std::map<std::string, Distribution>& distributions);
+Result<InputTensors> whole_inputs(const RunRequest& request,
+                                  const std::map<std::string, Distribution>& distributions);
+// What one rank is fed, and no more: in memory are its slices and one given tensor.
+Result<InputTensors> rank_inputs(const RunRequest& request,
+                                 const std::map<std::string, Distribution>& distributions,
+                                 const RankPlace& place);
 
 // The name of the output that is the input's next value.
 std::string update_of(const std::string& input, const std::string& pattern);

@@ -60,27 +60,27 @@ Status open_sessions(Ranks& ranks, Ort::Env& environment, const RunRequest& requ
 
 std::vector<std::size_t> programs_by_rank(const RunRequest& request) {
   std::vector<std::size_t> programs;
-  for (int rank = 0; rank < world_size(request); ++rank) {
-    programs.push_back(
-        static_cast<std::size_t>(program_of(request, rank).program - request.programs.data()));
+  for (const RankPlace& place : places_of(request)) {
+    programs.push_back(static_cast<std::size_t>(place.program - request.programs.data()));
   }
   return programs;
 }
 
 // Runs all ranks, each in its thread. A rank that fails tells the others, which then stop: in a
-// collective by the world, between local ops by the terminate flag.
+// collective by the world, between local ops by the terminate flag. What a rank that has been told
+// says is not its own failure.
 Status run_ranks(Ranks& ranks, ThreadWorld& world, const std::function<void(Rank&)>& run) {
   std::vector<std::string> failures(ranks.size());  // a rank's own, not because another failed
+  std::atomic<bool> all_told = false;               // by the terminate flag
   const auto body = [&](std::size_t r) {
     Rank& rank = *ranks[r];
     try {
       run(rank);
     } catch (const std::exception& exception) {
-      const std::string what = exception.what();
-      const bool told = rank.collectives.times().stopped ||
-                        (world.failure() && what.find("terminate flag") != std::string::npos);
-      if (!told) failures[r] = "rank " + std::to_string(r) + " failed: " + what;
+      const bool told = rank.collectives.times().stopped || all_told;
+      if (!told) failures[r] = "rank " + std::to_string(r) + " failed: " + exception.what();
       rank.communicator->abort(failures[r]);
+      all_told = true;
       for (const auto& other : ranks) other->run_options.SetTerminate();
     }
   };
@@ -132,12 +132,12 @@ Result<RunReport> run_checked(const RunRequest& request) {
   Ort::Env environment = make_environment(thread_count(request));
   Reference reference;
   if (!request.model_path.empty()) {
-    AUTOPAR_TRY(result, run_model(environment, request, inputs));
+    AUTOPAR_TRY(result, run_model(environment, request, inputs.tensors));
     reference = std::move(result);
     report.reference_wall = reference.wall;
   }
-  const Expected expected{expect(request.expected, inputs, request.updates),
-                          expect(reference.outputs, inputs, request.updates)};
+  const Expected expected{expect(request, request.expected, inputs.tensors),
+                          expect(request, reference.outputs, inputs.tensors)};
 
   ThreadWorld world(static_cast<int>(world_size(request)), request.timeout,
                     programs_by_rank(request));
@@ -155,10 +155,10 @@ Result<RunReport> run_checked(const RunRequest& request) {
   AUTOPAR_RETURN_IF_ERROR(run_ranks(ranks, world, [&](Rank& rank) {
     const std::vector<Ort::Value> outputs = run_rank(rank, request, inputs);
     world.finish(rank.communicator->rank());
-    compare_rank(request, rank.place, rank.communicator->rank(), outputs, expected,
+    compare_rank(rank.place, rank.communicator->rank(), outputs, expected,
                  request.keep_outputs ? &kept : nullptr, rank.record);
   }));
-  report_ranks(request, take_records(ranks, request), time, report);
+  report_ranks(request, take_records(ranks, request), expected, time, report);
   report.values = kept.take();
   return report;
 }

@@ -1,5 +1,7 @@
 #include "exec/session.hpp"
 
+#include <onnxruntime_session_options_config_keys.h>
+
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -54,6 +56,15 @@ Ort::SessionOptions session_options(bool optimize) {
   return options;
 }
 
+Ort::Session open_model(Ort::Env& environment, const std::string& path, const std::string* bytes,
+                        Ort::SessionOptions& options) {
+  if (bytes == nullptr) return Ort::Session(environment, path.c_str(), options);
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  options.AddConfigEntry(kOrtSessionOptionsModelExternalInitializersFileFolderPath,
+                         folder.empty() ? "." : folder.c_str());
+  return Ort::Session(environment, bytes->data(), bytes->size(), options);
+}
+
 std::vector<Ort::Value> run_session(Ort::Session& session, const Ort::RunOptions& options,
                                     const std::vector<Declared>& inputs,
                                     const std::vector<Ort::Value>& values,
@@ -88,7 +99,8 @@ Result<Reference> run_model(Ort::Env& environment, const RunRequest& request,
   }
   const char* doing = "load the unsharded model";
   try {
-    Ort::Session session(environment, path.c_str(), session_options(request.optimize));
+    Ort::SessionOptions options = session_options(request.optimize);
+    Ort::Session session = open_model(environment, path, request.model_bytes.get(), options);
     const std::vector<Declared> declared = inputs_of(session);
     std::vector<Ort::Value> values;
     for (const Declared& input : declared) {

@@ -18,13 +18,17 @@ Ort::Env make_environment(int threads);
 // second copy of the weights in a packed form.
 Ort::SessionOptions session_options(bool optimize);
 
+// The session of an ONNX file, or of a model in memory that stands for it. Throws Ort::Exception.
+Ort::Session open_model(Ort::Env& environment, const std::string& path, const std::string* bytes,
+                        Ort::SessionOptions& options);
+
 // Before the next of several steps: results that `updates` names take the place of their inputs
 // in `values`, which are in the order of `inputs`. The others stay.
 void feed_back(const std::vector<Declared>& inputs, const std::vector<Declared>& outputs,
                const std::string& updates, std::vector<Ort::Value>& results,
                std::vector<Ort::Value>& values);
 
-// What the unsharded model gives for these whole inputs. Inputs that it does not know are ignored.
+// What the unsharded model gives for whole inputs. Inputs that it does not know are ignored.
 struct Reference {
   std::map<std::string, Tensor> outputs;
   Seconds wall = 0;

@@ -19,60 +19,73 @@ std::string wrong_type(const char* source, const Tensor& tensor, const BoundaryV
 struct Source {
   const char* name;
   std::optional<Difference> RankDifference::*difference;
+  ExpectedTensors Expected::*tensors;
 };
-constexpr Source kSources[] = {{"model", &RankDifference::from_model},
-                               {"data", &RankDifference::from_data}};
+constexpr Source kSources[] = {{"model", &RankDifference::from_model, &Expected::model},
+                               {"data", &RankDifference::from_data, &Expected::data}};
 
-void add_scales(ExpectedTensors& tensors) {
-  double largest = 0;
+// Of each tensor by itself.
+Scales scales_of(const ExpectedTensor& expected) {
+  Scales scales;
+  scales.largest = largest_magnitude(*expected.tensor);
+  if (expected.before != nullptr) {
+    scales.is_next_value = true;
+    scales.largest_change = largest_magnitude(*expected.tensor, expected.before);
+  }
+  if (is_floating(expected.tensor->dtype)) scales.typical = typical_magnitude(*expected.tensor);
+  return scales;
+}
+
+// Of each tensor beside the others.
+std::map<std::string, Scales> scales_of(const ExpectedTensors& tensors) {
+  std::map<std::string, Scales> all;
+  double largest_result = 0;
   double typical_result = 0;
   double typical_change = 0;
-  for (auto& [name, expected] : tensors) {
+  for (const auto& [name, expected] : tensors) {
+    const Scales& scales = all[name] = scales_of(expected);
     const Tensor& tensor = *expected.tensor;
     if (!is_floating(tensor.dtype)) continue;
-    const double typical = typical_magnitude(tensor);
-    expected.rounding = rounding_of(tensor.dtype, typical);
-    if (expected.before == nullptr) largest = std::max(largest, expected.largest);
+    if (!scales.is_next_value) largest_result = std::max(largest_result, scales.largest);
     if (element_count(tensor.shape) == 1) continue;
-    if (expected.before == nullptr) {
-      typical_result = std::max(typical_result, typical);
-    } else {
+    if (scales.is_next_value) {
       typical_change = std::max(typical_change, typical_magnitude(tensor, expected.before));
+    } else {
+      typical_result = std::max(typical_result, scales.typical);
     }
   }
-  for (auto& [name, expected] : tensors) {
-    const bool updated = expected.before != nullptr;
-    if (!updated && largest > 0) expected.atol = largest / 50;
-    if (!is_floating(expected.tensor->dtype) || expected.tensor->dtype == DType::kFloat64) continue;
-    const double all = rounding_of(DType::kFloat32, updated ? typical_change : typical_result);
-    expected.rounding = std::max(expected.rounding, all);
+  for (auto& [name, scales] : all) {
+    scales.largest_result = largest_result;
+    scales.typical_of_all = scales.is_next_value ? typical_change : typical_result;
   }
+  return all;
 }
 
 }  // namespace
 
-ExpectedTensors expect(const std::map<std::string, Tensor>& tensors,
-                       const std::map<std::string, Tensor>& inputs, const std::string& updates) {
+ExpectedTensors expect(const RunRequest& request, const std::map<std::string, Tensor>& tensors,
+                       const std::map<std::string, Tensor>& inputs) {
   ExpectedTensors result;
-  for (const auto& [name, tensor] : tensors) {
-    result[name].tensor = &tensor;
-    result[name].largest = largest_magnitude(tensor);
-  }
+  for (const auto& [name, tensor] : tensors) result[name].tensor = &tensor;
   for (const auto& [name, tensor] : inputs) {
-    const auto updated = result.find(update_of(name, updates));
+    const auto updated = result.find(update_of(name, request.updates));
     if (updated == result.end()) continue;
     ExpectedTensor& expected = updated->second;
     if (expected.tensor->dtype != tensor.dtype || expected.tensor->shape != tensor.shape) continue;
     expected.before = &tensor;
-    expected.largest_change = largest_magnitude(*expected.tensor, &tensor);
   }
-  add_scales(result);
+  for (const auto& [name, scales] : scales_of(result)) {
+    ExpectedTensor& expected = result[name];
+    expected.criterion = criterion_of(expected.tensor->dtype, {request.rtol, request.atol}, scales);
+    const auto jump = request.jumps.find(name);
+    if (jump != request.jumps.end()) expected.criterion.jump = jump->second;
+  }
   return result;
 }
 
-RankDifference compare_output(const RunRequest& request, const RankPlace& place,
-                              const BoundaryValue& output, std::int64_t rank,
-                              const Ort::Value& found, const Expected& expected) {
+RankDifference compare_output(const RankPlace& place, const BoundaryValue& output,
+                              std::int64_t rank, const Ort::Value& found,
+                              const Expected& expected) {
   RankDifference result;
   const auto type = found.GetTensorTypeAndShapeInfo();
   const Shape local = local_shape(output.spec, output.shape, place.program->mesh);
@@ -92,19 +105,14 @@ RankDifference compare_output(const RunRequest& request, const RankPlace& place,
       result.problem = wrong_type(name, whole, output);
       return;
     }
-    Tolerance tolerance =
-        tolerance_for(output.dtype, {request.rtol, std::min(request.atol, at->second.atol)});
-    const double rounding = request.rtol > 0 ? at->second.rounding : 0;
-    tolerance.atol = std::max(tolerance.atol, rounding);
     const Slice slice(whole, output.spec, place.program->mesh, place.position);
     std::optional<Slice> before;
     if (at->second.before != nullptr) {
       before.emplace(*at->second.before, output.spec, place.program->mesh, place.position);
     }
-    difference =
-        compare(output.dtype, found.GetTensorRawData(), slice.data(),
-                static_cast<std::size_t>(element_count(local)), tolerance, at->second.largest,
-                {before ? before->data() : nullptr, at->second.largest_change, rounding});
+    difference = compare(found.GetTensorRawData(), slice.data(),
+                         static_cast<std::size_t>(element_count(local)), at->second.criterion,
+                         before ? before->data() : nullptr);
   };
   against(expected.model, "model", result.from_model);
   against(expected.data, "data", result.from_data);
@@ -112,7 +120,7 @@ RankDifference compare_output(const RunRequest& request, const RankPlace& place,
 }
 
 OutputComparison combine(const RunRequest& request, const BoundaryValue& output,
-                         const std::vector<RankDifference>& ranks) {
+                         const Expected& expected, const std::vector<RankDifference>& ranks) {
   OutputComparison row;
   row.name = output.name;
   const auto note = [&row](const std::string& problem) {
@@ -133,17 +141,22 @@ OutputComparison combine(const RunRequest& request, const BoundaryValue& output,
     row.max_absolute_error = std::max(row.max_absolute_error, all.max_absolute);
     row.max_relative_error = std::max(row.max_relative_error, all.max_relative);
     row.nan_elements = std::max(row.nan_elements, all.nans);
-    if (compared) row.against += (row.against.empty() ? "" : " and ") + std::string(source.name);
+    if (!compared) continue;
+    const Criterion& criterion = (expected.*source.tensors).at(output.name).criterion;
+    row.against += (row.against.empty() ? "" : " and ") + std::string(source.name);
+    if (row.criterion.empty()) row.criterion = criterion.reason();
     if (all.disagreeing == 0) continue;
-    if (request.kinks && is_floating(output.dtype) && only_kinks(all, request.rtol)) {
-      row.kink_elements = std::max(row.kink_elements, all.disagreeing);
+    if (is_excused(all, criterion)) {
+      row.excused_elements = std::max(row.excused_elements, all.disagreeing);
+      row.jump = criterion.jump;
       continue;
     }
     for (std::size_t r = 0; r < ranks.size(); ++r) {
       const auto& difference = ranks[r].*source.difference;
       if (!difference || difference->disagreeing == 0) continue;
       note("rank " + std::to_string(r) + " differs from the " + source.name + " in " +
-           std::to_string(difference->disagreeing) + " elements; " + difference->first);
+           std::to_string(difference->disagreeing) + " elements; " + difference->first + " (" +
+           criterion.reason() + ")");
     }
   }
   if (row.against.empty() && !request.may_lack_expected)

@@ -54,13 +54,30 @@ Result<std::string> read_entry(zip_t* archive, zip_uint64_t index, const zip_sta
 
 }  // namespace
 
-Result<std::map<std::string, Tensor>> read_npz(const std::string& path) {
+namespace {
+
+Result<Archive> open_archive(const std::string& path) {
   int code = 0;
-  const Archive archive(zip_open(path.c_str(), ZIP_RDONLY | ZIP_CHECKCONS, &code));
-  if (!archive) {
-    return input_error(
-        path + ": cannot be read as an .npz file (a zip archive of arrays): " + open_failure(code));
-  }
+  Archive archive(zip_open(path.c_str(), ZIP_RDONLY | ZIP_CHECKCONS, &code));
+  if (archive) return archive;
+  return input_error(
+      path + ": cannot be read as an .npz file (a zip archive of arrays): " + open_failure(code));
+}
+
+// An entry whose name is there. Errors start with `where`.
+Result<Tensor> read_array(zip_t* archive, zip_uint64_t index, const zip_stat_t& stat,
+                          const std::string& where) {
+  const auto bytes = read_entry(archive, index, stat);
+  if (!bytes) return input_error(where + bytes.error().message);
+  auto tensor = parse_npy(*bytes);
+  if (!tensor) return input_error(where + tensor.error().message);
+  return tensor;
+}
+
+}  // namespace
+
+Result<std::map<std::string, Tensor>> read_npz(const std::string& path) {
+  AUTOPAR_TRY(archive, open_archive(path));
   std::map<std::string, Tensor> arrays;
   const zip_int64_t count = zip_get_num_entries(archive.get(), 0);
   for (zip_int64_t i = 0; i < count; ++i) {
@@ -77,15 +94,26 @@ Result<std::map<std::string, Tensor>> read_npz(const std::string& path) {
     }
     name.resize(name.size() - std::string(kSuffix).size());
     const std::string where = path + ": array '" + name + "': ";
-    const auto bytes = read_entry(archive.get(), index, stat);
-    if (!bytes) return input_error(where + bytes.error().message);
-    auto tensor = parse_npy(*bytes);
-    if (!tensor) return input_error(where + tensor.error().message);
-    if (!arrays.emplace(name, std::move(*tensor)).second) {
+    AUTOPAR_TRY(tensor, read_array(archive.get(), index, stat, where));
+    if (!arrays.emplace(name, std::move(tensor)).second) {
       return input_error(where + "the archive has two arrays of that name");
     }
   }
   return arrays;
+}
+
+Result<std::optional<Tensor>> read_npz_array(const std::string& path, const std::string& name) {
+  AUTOPAR_TRY(archive, open_archive(path));
+  const zip_int64_t index = zip_name_locate(archive.get(), (name + kSuffix).c_str(), 0);
+  if (index < 0) return std::optional<Tensor>();
+  zip_stat_t stat;
+  zip_stat_init(&stat);
+  const std::string where = path + ": array '" + name + "': ";
+  if (zip_stat_index(archive.get(), static_cast<zip_uint64_t>(index), 0, &stat) != 0) {
+    return input_error(where + "its entry in the archive is damaged");
+  }
+  AUTOPAR_TRY(tensor, read_array(archive.get(), static_cast<zip_uint64_t>(index), stat, where));
+  return std::optional<Tensor>(std::move(tensor));
 }
 
 Status write_npz(const std::string& path, const std::map<std::string, Tensor>& arrays) {

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "autopar/unfinished.hpp"
 #include "weights/tensors.hpp"
 
 namespace autopar {
@@ -63,7 +64,7 @@ Status write_bytes(const std::string& path, Bytes offset, std::string_view bytes
 }
 
 Status reserve_file(const std::string& path, Bytes size) {
-  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  const int file = open_new(path);
   if (file < 0) return file_error(path, "written", errno);
   int error = 0;
   if (size > 0 && ::fallocate(file, 0, 0, size) != 0) {

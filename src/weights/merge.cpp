@@ -14,11 +14,11 @@ namespace fs = std::filesystem;
 
 // Writes whole tensors; the file is complete, under its temporary name.
 Result<SafetensorsLayout> write_whole(const StoredTensors& tensors, const std::string& path,
-                                      PendingFiles& files) {
+                                      UnfinishedFiles& files) {
   std::vector<SafetensorsEntry> entries;
   for (const auto& [name, tensor] : tensors) entries.push_back({name, tensor.dtype, tensor.shape});
   AUTOPAR_TRY(layout, layout_safetensors(std::move(entries), {}));
-  AUTOPAR_TRY(temporary, files.add(path, layout.size));
+  AUTOPAR_TRY(temporary, add_reserved(files, path, layout.size));
   AUTOPAR_RETURN_IF_ERROR(write_bytes(temporary, 0, layout.head));
   for (const SafetensorsEntry& entry : layout.entries) {
     const StoredTensor& tensor = tensors.at(entry.name);
@@ -81,7 +81,7 @@ Status merge_into_model(StoredTensors tensors, const std::string& model, const s
     return usage_error(file + ": is the model itself; merge into another file");
   }
   AUTOPAR_TRY(weights, weights_of_model(std::move(tensors), model, moved.warnings));
-  PendingFiles files;
+  UnfinishedFiles files;
   AUTOPAR_TRY(layout, write_whole(weights.beside, beside.string(), files));
   std::map<std::string, const SafetensorsEntry*> entries;
   for (const SafetensorsEntry& entry : layout.entries) entries[entry.name] = &entry;
@@ -90,7 +90,7 @@ Status merge_into_model(StoredTensors tensors, const std::string& model, const s
     const SafetensorsEntry& entry = *entries.at(value.name);
     value.data = ExternalData{beside.filename().string(), entry.offset, entry.bytes()};
   }
-  AUTOPAR_TRY(temporary, files.add(file, 0));
+  AUTOPAR_TRY(temporary, files.add(file));
   AUTOPAR_RETURN_IF_ERROR(write_model_with(model, weights.initializers, temporary));
   AUTOPAR_RETURN_IF_ERROR(files.keep());
   moved.files = {file, beside.string()};
@@ -115,7 +115,7 @@ Result<MovedWeights> merge_weights(const std::string& folder, const std::string&
     AUTOPAR_RETURN_IF_ERROR(merge_into_model(std::move(tensors), model_path, file, moved));
     return moved;
   }
-  PendingFiles files;
+  UnfinishedFiles files;
   AUTOPAR_TRY(layout, write_whole(tensors, file, files));
   static_cast<void>(layout);
   AUTOPAR_RETURN_IF_ERROR(files.keep());

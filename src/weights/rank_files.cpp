@@ -1,7 +1,5 @@
 #include "weights/rank_files.hpp"
 
-#include <unistd.h>
-
 #include <filesystem>
 #include <map>
 
@@ -17,55 +15,25 @@ std::string rank_folder(std::int64_t rank) {
   return "rank" + std::string(number.size() < 5 ? 5 - number.size() : 0, '0') + number;
 }
 
-PendingFiles::~PendingFiles() {
-  std::error_code ignored;
-  for (const auto& [temporary, path] : files_) fs::remove(temporary, ignored);
-  for (auto folder = made_.rbegin(); folder != made_.rend(); ++folder) fs::remove(*folder, ignored);
+Result<std::string> add_reserved(UnfinishedFiles& files, const std::string& path, Bytes size) {
+  AUTOPAR_TRY(part, files.add(path));
+  AUTOPAR_RETURN_IF_ERROR(reserve_file(part, size));
+  return std::move(part);
 }
 
-Result<std::string> PendingFiles::add_name(const std::string& path) {
-  const fs::path folder = fs::path(path).parent_path();
-  std::vector<std::string> missing;
+Status add_link(UnfinishedFiles& files, const std::string& path, const std::string& part) {
+  AUTOPAR_TRY(link, files.add(path));
   std::error_code failed;
-  for (fs::path p = folder; !p.empty() && !fs::exists(p, failed); p = p.parent_path()) {
-    missing.push_back(p.string());
-  }
-  made_.insert(made_.end(), missing.rbegin(), missing.rend());
-  if (!folder.empty()) fs::create_directories(folder, failed);
-  if (failed) return input_error(folder.string() + ": cannot be made: " + failed.message());
-  std::string temporary = path + ".part" + std::to_string(::getpid());
-  files_.emplace_back(temporary, path);
-  return temporary;
-}
-
-Result<std::string> PendingFiles::add(const std::string& path, Bytes size) {
-  AUTOPAR_TRY(temporary, add_name(path));
-  AUTOPAR_RETURN_IF_ERROR(reserve_file(temporary, size));
-  return temporary;
-}
-
-Status PendingFiles::add_link(const std::string& path, const std::string& temporary) {
-  AUTOPAR_TRY(link, add_name(path));
-  std::error_code failed;
-  fs::remove(link, failed);
-  fs::create_hard_link(temporary, link, failed);
-  if (failed) fs::copy_file(temporary, link, failed);
+  fs::create_hard_link(part, link, failed);
+  if (failed) fs::copy_file(part, link, failed);
   if (failed) return input_error(path + ": cannot be written: " + failed.message());
   return Ok{};
 }
 
-Status PendingFiles::keep() {
-  for (const auto& [temporary, path] : files_) {
-    std::error_code failed;
-    fs::rename(temporary, path, failed);
-    if (failed) return input_error(path + ": cannot be written: " + failed.message());
-  }
-  files_.clear();
-  made_.clear();
-  return Ok{};
-}
-
 namespace {
+
+// No rank's folder is called so. ONNX's checker does not look for files whose name begins with #.
+constexpr const char* kAnyRankFolder = "#rankNNNNN";
 
 // What of the tensors goes to the ranks' files.
 struct Sharded {
@@ -161,7 +129,7 @@ class FolderWriter {
 
   Status reserve(const SafetensorsLayout& first) {
     for (std::int64_t rank = 0; rank < mesh_.size(); ++rank) {
-      AUTOPAR_TRY(path, pending_.add(in_rank(rank, kWeightsFile), first.size));
+      AUTOPAR_TRY(path, add_reserved(pending_, in_rank(rank, kWeightsFile), first.size));
       AUTOPAR_TRY(layout, layout_of(sharded_, mesh_, rank));
       AUTOPAR_CHECK(layout.head.size() == first.head.size(), "heads of one length");
       AUTOPAR_RETURN_IF_ERROR(write_bytes(path, 0, layout.head));
@@ -187,15 +155,15 @@ class FolderWriter {
 
   Status write_plans() {
     const std::string whole = (fs::path(folder_) / "plan.onnx").string();
-    AUTOPAR_TRY(first, pending_.add(in_rank(0, "plan.onnx"), 0));
+    AUTOPAR_TRY(first, pending_.add(in_rank(0, "plan.onnx")));
     AUTOPAR_RETURN_IF_ERROR(write_plan_at(first, kWeightsFile));
     written_.files.push_back(in_rank(0, "plan.onnx"));
     for (std::int64_t rank = 1; rank < mesh_.size(); ++rank) {
-      AUTOPAR_RETURN_IF_ERROR(pending_.add_link(in_rank(rank, "plan.onnx"), first));
+      AUTOPAR_RETURN_IF_ERROR(add_link(pending_, in_rank(rank, "plan.onnx"), first));
       written_.files.push_back(in_rank(rank, "plan.onnx"));
     }
-    AUTOPAR_TRY(last, pending_.add(whole, 0));
-    AUTOPAR_RETURN_IF_ERROR(write_plan_at(last, rank_folder(0) + "/" + kWeightsFile));
+    AUTOPAR_TRY(last, pending_.add(whole));
+    AUTOPAR_RETURN_IF_ERROR(write_plan_at(last, std::string(kAnyRankFolder) + "/" + kWeightsFile));
     written_.files.push_back(whole);
     return Ok{};
   }
@@ -238,7 +206,7 @@ class FolderWriter {
   const std::string folder_;
   std::vector<Sharded> sharded_;
   std::map<std::string, const SafetensorsEntry*> entries_;
-  PendingFiles pending_;
+  UnfinishedFiles pending_;
   std::vector<std::string> temporary_;  // by rank
   RankFolders written_;
 };

@@ -131,15 +131,16 @@ struct ProcessWorld::State {
     for (const RunProgram& program : request.programs) {
       most = std::max(most, program.outputs.size());
     }
+    const std::vector<RankPlace> places = places_of(request);
     for (std::size_t o = 0; o < most; ++o) {
       AUTOPAR_TRY(all, control().gather(o < outputs.size() ? to_bytes(outputs[o]) : ""));
       for (std::size_t r = 0; r < all.size(); ++r) {
-        const RankPlace place = program_of(request, static_cast<int>(r));
+        const RankPlace& place = places[r];
         if (o >= place.program->outputs.size()) continue;
         const BoundaryValue& output = place.program->outputs[o];
         const Ort::Value found = value_of(all[r]);
         records[r].differences.push_back(
-            compare_output(request, place, output, static_cast<int>(r), found, expected));
+            compare_output(place, output, static_cast<int>(r), found, expected));
         if (kept != nullptr) kept->add(output, place.program->mesh, place.position, found);
         all[r] = std::string();
       }
@@ -171,20 +172,24 @@ struct ProcessWorld::State {
     RunReport report;
     AUTOPAR_RETURN_IF_ERROR(check_alike(request));
     AUTOPAR_TRY(distributions, common_distributions(request));
-    AUTOPAR_TRY(inputs, whole_inputs(request, distributions));
+    // Whole inputs are for the unsharded model, and for what next values are compared with.
+    const bool whole = is_first() && !(request.model_path.empty() && request.expected.empty());
+    AUTOPAR_TRY(inputs,
+                whole ? whole_inputs(request, distributions)
+                      : rank_inputs(request, distributions, program_of(request, control().rank())));
     Ort::Env environment = make_environment(threads(request));
     Reference reference;
     if (is_first()) {
       report.warnings = unknown_data(request);
       if (!request.model_path.empty()) {
-        AUTOPAR_TRY(result, run_model(environment, request, inputs));
+        AUTOPAR_TRY(result, run_model(environment, request, inputs.tensors));
         reference = std::move(result);
         report.reference_wall = reference.wall;
       }
     }
     const std::map<std::string, Tensor> none;
-    const Expected expected{expect(is_first() ? request.expected : none, inputs, request.updates),
-                            expect(reference.outputs, inputs, request.updates)};
+    const Expected expected{expect(request, is_first() ? request.expected : none, inputs.tensors),
+                            expect(request, reference.outputs, inputs.tensors)};
     Rank rank(std::move(joined.communicator), request);
     AUTOPAR_RETURN_IF_ERROR(open_session(rank, environment, request));
     if (is_first() && !rank.why_no_gpu.empty()) {
@@ -220,7 +225,7 @@ struct ProcessWorld::State {
         compare(request, outputs, expected, request.keep_outputs ? &kept : nullptr, records));
     if (is_first()) {
       report.ranks_are = joined.description;
-      report_ranks(request, std::move(records), time, report);
+      report_ranks(request, std::move(records), expected, time, report);
       report.values = kept.take();
     }
     AUTOPAR_TRY(passed, control().broadcast(report.passed ? "1" : "0"));

@@ -6,8 +6,10 @@
 #include <set>
 
 #include "autopar/export.hpp"
+#include "autopar/program_bytes.hpp"
 #include "io/export/external_data.hpp"
 #include "io/export/fallback.hpp"
+#include "io/export/model_bytes.hpp"
 #include "io/export/plan_metadata.hpp"
 #include "io/export/programs.hpp"
 #include "io/files/json.hpp"
@@ -99,11 +101,13 @@ Status set_ranks(const Properties& properties, PlanFile& file) {
   return Ok{};
 }
 
-Result<std::vector<std::string>> write_plan(const Plan& plan, const PlanMetadata& metadata,
-                                            const std::string& path,
-                                            const std::string& model_folder) {
+namespace {
+
+// What plan.onnx holds, as ONNX's checker has seen it. Errors start with `where`.
+Result<LeanModel> model_of_plan(const Plan& plan, const PlanMetadata& metadata,
+                                const std::string& where) {
   Result<LeanModel> lean = lean_model_of(plan.program);
-  if (!lean) return input_error(path + ": " + lean.error().message);
+  if (!lean) return input_error(where + ": " + lean.error().message);
   onnx::ModelProto& model = lean->proto;
   const bool has_collectives = std::any_of(plan.program.ops.begin(), plan.program.ops.end(),
                                            [](const Op& op) { return op.domain == "ai.autopar"; });
@@ -133,15 +137,37 @@ Result<std::vector<std::string>> write_plan(const Plan& plan, const PlanMetadata
     add("autopar.weights_io", json_weights(metadata.weights_io, plan.mesh));
   }
   if (metadata.fallback_functions) add_fallback_functions(model);
-  AUTOPAR_RETURN_IF_ERROR(check_onnx(model, path));
+  AUTOPAR_RETURN_IF_ERROR(check_onnx(model, where));
+  return lean;
+}
+
+Result<LeanModel> model_of_graph(const Graph& graph, const std::string& where) {
+  Result<LeanModel> lean = lean_model_of(graph);
+  if (!lean) return input_error(where + ": " + lean.error().message);
+  AUTOPAR_RETURN_IF_ERROR(check_onnx(lean->proto, where));
+  return lean;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> write_plan(const Plan& plan, const PlanMetadata& metadata,
+                                            const std::string& path,
+                                            const std::string& model_folder) {
+  AUTOPAR_TRY(model, model_of_plan(plan, metadata, path));
   std::vector<std::string> warnings;
   if (!model_folder.empty()) {
     AUTOPAR_TRY(placed,
                 place_external_data(plan.program, model_folder, folder_of(path), kLinkBytes));
     warnings = std::move(placed);
   }
-  AUTOPAR_RETURN_IF_ERROR(write_model(*lean, path));
+  AUTOPAR_RETURN_IF_ERROR(write_model(model, path));
   return warnings;
+}
+
+Result<std::string> plan_bytes(const Plan& plan, const PlanMetadata& metadata,
+                               const std::string& where) {
+  AUTOPAR_TRY(model, model_of_plan(plan, metadata, where));
+  return model_bytes(model, where);
 }
 
 Result<PlanFile> plan_of_model(LeanModel& lean, const std::string& path) {
@@ -188,10 +214,13 @@ Result<PlanFile> read_plan(const std::string& path) {
 }
 
 Status write_graph_onnx(const Graph& graph, const std::string& path) {
-  Result<LeanModel> model = lean_model_of(graph);
-  if (!model) return input_error(path + ": " + model.error().message);
-  AUTOPAR_RETURN_IF_ERROR(check_onnx(model->proto, path));
-  return write_model(*model, path);
+  AUTOPAR_TRY(model, model_of_graph(graph, path));
+  return write_model(model, path);
+}
+
+Result<std::string> graph_bytes(const Graph& graph, const std::string& where) {
+  AUTOPAR_TRY(model, model_of_graph(graph, where));
+  return model_bytes(model, where);
 }
 
 }  // namespace autopar

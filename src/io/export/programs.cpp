@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "autopar/file_facts.hpp"
 #include "io/dialects/dialects.hpp"
 
 namespace autopar {

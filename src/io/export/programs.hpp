@@ -18,8 +18,7 @@ Result<PlanFile> by_hand_of(ModelFile read, const std::string& path, const std::
                             const std::map<std::string, std::int64_t>& dims);
 
 // A list of the files that the ranks of a world run (plan.trt.json), one program of all of them.
-// Nothing else that is read here is JSON.
-bool is_json(const std::string& path);
+// Nothing else that is read here is JSON (is_json).
 Result<PlanFile> read_rank_files(const std::string& path,
                                  const std::map<std::string, std::int64_t>& dims);
 // A file of some of the ranks only is refused.

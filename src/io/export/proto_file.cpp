@@ -15,7 +15,7 @@
 #include <unordered_map>
 
 #include "autopar/files.hpp"
-#include "io/export/model_proto.hpp"
+#include "io/export/model_bytes.hpp"
 
 namespace autopar {
 namespace {
@@ -230,6 +230,22 @@ Error too_large(const std::string& path, std::size_t bytes, std::size_t bytes_of
 }
 
 }  // namespace
+
+Result<std::string> model_bytes(LeanModel& model, const std::string& where) {
+  const ModelWriter writer(model);
+  if (writer.bytes() > kMostBytes) {
+    return too_large(where, writer.bytes(), writer.bytes_of_groups());
+  }
+  std::string bytes;
+  bytes.reserve(writer.bytes());
+  pb::StringOutputStream stream(&bytes);
+  {
+    pb::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);
+    AUTOPAR_CHECK(writer.write(coded), "a string takes what is written");
+  }
+  return bytes;
+}
 
 Status write_model(LeanModel& model, const std::string& path) {
   const ModelWriter writer(model);

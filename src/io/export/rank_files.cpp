@@ -8,7 +8,6 @@
 // form of metadata_props autopar.mesh and autopar.io.
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <utility>
 
@@ -87,12 +86,6 @@ void set_property(onnx::ModelProto& model, const std::string& key, const std::st
 }
 
 }  // namespace
-
-bool is_json(const std::string& path) {
-  char first = 0;
-  std::ifstream file(path);
-  return file >> first && first == '{';
-}
 
 Result<PlanFile> read_rank_files(const std::string& path,
                                  const std::map<std::string, std::int64_t>& dims) {

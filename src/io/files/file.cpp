@@ -5,8 +5,13 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 
+#include "autopar/file_facts.hpp"
 #include "autopar/files.hpp"
+#include "autopar/sha256.hpp"
+#include "autopar/unfinished.hpp"
+#include "io/onnx_read.hpp"
 
 namespace autopar {
 namespace {
@@ -51,15 +56,23 @@ Result<std::string> read_file(const std::string& path) {
   return bytes;
 }
 
+Result<std::string> sha256_of_file(const std::string& path) {
+  const auto file = open_file(path);
+  if (!file) return input_error(path + ": " + file.error().message);
+  return sha256_hex(file->bytes());
+}
+
+bool is_json(const std::string& path) {
+  char first = 0;
+  std::ifstream file(path);
+  return file >> first && first == '{';
+}
+
 Status write_file_atomically(const std::string& path, std::string_view bytes) {
   return write_file_atomically(path, [&](int file) { return write_all(file, bytes); });
 }
 
 Status write_file_atomically(const std::string& path, const std::function<int(int)>& write) {
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  std::error_code made;
-  if (!folder.empty()) std::filesystem::create_directories(folder, made);
-  if (made) return input_error(folder.string() + ": cannot be made: " + made.message());
   // A device or a pipe takes the bytes as they come: a rename would put a file in its place.
   std::error_code ignored;
   const std::filesystem::file_status status = std::filesystem::status(path, ignored);
@@ -70,15 +83,14 @@ Status write_file_atomically(const std::string& path, const std::function<int(in
     if (::close(device) != 0 && error == 0) error = errno;
     return error == 0 ? Status(Ok{}) : file_error(path, "cannot be written", error);
   }
-  const std::string temporary = path + ".part" + std::to_string(::getpid());
-  const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  UnfinishedFiles unfinished;
+  AUTOPAR_TRY(part, unfinished.add(path));
+  const int file = open_new(part);
   if (file < 0) return file_error(path, "cannot be written", errno);
   int error = write(file);
   if (::close(file) != 0 && error == 0) error = errno;
-  if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
-  if (error == 0) return Ok{};
-  ::unlink(temporary.c_str());
-  return file_error(path, "cannot be written", error);
+  if (error != 0) return file_error(path, "cannot be written", error);
+  return unfinished.keep();
 }
 
 }  // namespace autopar

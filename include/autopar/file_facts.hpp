@@ -1,0 +1,15 @@
+// What a file is, without reading it into memory.
+#pragma once
+
+#include <string>
+
+#include "autopar/support.hpp"
+
+namespace autopar {
+
+// Of a regular file's bytes, which are mapped.
+Result<std::string> sha256_of_file(const std::string& path);
+// Whether a file begins as a JSON object does; false for what cannot be read.
+bool is_json(const std::string& path);
+
+}  // namespace autopar

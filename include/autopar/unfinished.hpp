@@ -1,0 +1,56 @@
+// Files that are not complete yet: they have another name, and go unless they are kept.
+//
+//   UnfinishedFiles files;
+//   Result<std::string> part = files.add("out/plan.onnx");   // "out/plan.onnx.part-1a2b3c4d-..."
+//   ...                                                      // open_new(*part), write, close
+//   return files.keep();                                     // fsync, rename
+//
+// What is not kept goes when the object ends, and in any other thread's remove_unfinished(), which
+// a program calls when it is interrupted. What a killed process or a machine without power has left
+// goes when the same file is written again.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "autopar/support.hpp"
+
+namespace autopar {
+
+class UnfinishedFiles {
+ public:
+  UnfinishedFiles();
+  ~UnfinishedFiles();
+  UnfinishedFiles(const UnfinishedFiles&) = delete;
+  UnfinishedFiles& operator=(const UnfinishedFiles&) = delete;
+
+  // The name under which the file at `path` is to be written, which nobody can guess; makes the
+  // folder. Errors (kInput): the folder cannot be made.
+  Result<std::string> add(const std::string& path);
+  // Folders that are missing, which go if they are empty then.
+  Status make_folder(const std::string& folder);
+  // A file or an empty folder that is complete by itself, but not without the others.
+  void add_complete(const std::string& path);
+  // Writes everything to the disk and gives the files their names, in the order in which they were
+  // added: of each the whole file appears or nothing, also where the machine ends. Errors: a name
+  // that cannot be given; then the rest goes.
+  Status keep();
+
+ private:
+  friend void remove_unfinished();
+  void remove();  // under the lock
+
+  std::vector<std::pair<std::string, std::string>> parts_;  // name now, name to be
+  std::vector<std::string> complete_;
+  std::vector<std::string> folders_;  // that were made, outermost first
+};
+
+// Removes what is unfinished in this process, of all threads; nothing can be added or kept from
+// then on, who tries waits for ever: the process is about to end.
+void remove_unfinished();
+
+// A new file, for writing; refuses one that is there, and links. The descriptor, or -1 with errno.
+int open_new(const std::string& path);
+
+}  // namespace autopar

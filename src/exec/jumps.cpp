@@ -1,0 +1,195 @@
+// Where a number that rounding has moved a little comes out far away.
+#include <algorithm>
+#include <set>
+#include <string_view>
+
+#include "autopar/exec.hpp"
+#include "exec/request.hpp"
+
+namespace autopar {
+
+namespace {
+
+using Types = std::set<std::string_view>;
+
+// Leap in every output where a real input is at the edge.
+bool is_jump_type(const Op& op) {
+  static const Types kTypes = {
+      "Sign",        "Round",        "Floor",          "Ceil",
+      "Greater",     "Less",         "GreaterOrEqual", "LessOrEqual",
+      "Equal",       "Mod",          "ArgMax",         "ArgMin",
+      "NonZero",     "Hardmax",      "QuantizeLinear", "DynamicQuantizeLinear",
+      "Shrink",      "Multinomial",  "Bernoulli",      "ThresholdedRelu",
+      "Unique",      "MaxRoiPool",   "RoiAlign",       "NonMaxSuppression",
+      "If",          "Loop",         "Scan",           "SequenceMap",
+      "QLinearConv", "QLinearMatMul"};
+  return kTypes.count(op.type) != 0 || op.type.ends_with("Grad") ||
+         (op.type == "GridSample" && op.string_attribute("mode", "") == "nearest");
+}
+
+// Whether this output leaps. The values of a TopK or MaxPool are continuous, their indices leap.
+bool leaps(const Graph& graph, const Op& op, std::size_t output) {
+  if (op.type == "TopK" || op.type == "MaxPool") return output == 1;
+  if (op.type == "Cast" || op.type == "CastLike") {
+    return !is_floating(graph.value(op.outputs[output]).dtype);
+  }
+  return is_jump_type(op);
+}
+
+// Gives the same bits for the same elements however they are split: it moves them, compares them,
+// or does what IEEE 754 rounds correctly, element by element.
+bool is_exact(const Op& op) {
+  static const Types kTypes = {"Identity",
+                               "Reshape",
+                               "Transpose",
+                               "Squeeze",
+                               "Unsqueeze",
+                               "Flatten",
+                               "Cast",
+                               "CastLike",
+                               "Expand",
+                               "Tile",
+                               "Slice",
+                               "Split",
+                               "Pad",
+                               "Concat",
+                               "Where",
+                               "Gather",
+                               "GatherElements",
+                               "GatherND",
+                               "DepthToSpace",
+                               "SpaceToDepth",
+                               "Trilu",
+                               "ReverseSequence",
+                               "Compress",
+                               "OneHot",
+                               "Add",
+                               "Sub",
+                               "Mul",
+                               "Div",
+                               "Neg",
+                               "Abs",
+
+                               "Min",
+                               "Max",
+                               "Relu",
+                               "LeakyRelu",
+                               "PRelu",
+                               "Clip",
+                               "Sign",
+                               "Round",
+                               "Floor",
+                               "Ceil",
+                               "Mod",
+                               "Greater",
+                               "Less",
+                               "GreaterOrEqual",
+                               "LessOrEqual",
+                               "Equal",
+                               "IsNaN",
+                               "IsInf",
+                               "ArgMax",
+                               "ArgMin",
+                               "TopK",
+                               "NonZero",
+                               "ReduceMax",
+                               "ReduceMin",
+                               "MaxPool",
+                               "GlobalMaxPool",
+                               "Hardmax",
+                               "ThresholdedRelu",
+                               "Unique"};
+  static const Types kCommunication = {"AllGather", "Broadcast", "AllToAll", "ShardSlice",
+                                       "Permute",   "Send",      "Recv"};
+  if (op.domain == "ai.autopar") {
+    const std::string reduced = op.string_attribute("reduce_op", "");
+    return kCommunication.count(op.type) != 0 || reduced == "max" || reduced == "min";
+  }
+  return kTypes.count(op.type) != 0;
+}
+
+// What is known of a value.
+struct Rounded {
+  bool computed = false;  // may differ from rank to rank by rounding
+  OpId jump;              // the nearest upstream; invalid: none
+  bool operator==(const Rounded&) const = default;
+  void add(const Rounded& other) {
+    computed = computed || other.computed;
+    if (!jump.valid() || (other.jump.valid() && jump < other.jump)) jump = other.jump;
+  }
+};
+
+class Rounding {
+ public:
+  explicit Rounding(const Graph& graph) : graph_(graph), values_(graph.values.size()) {}
+
+  void walk() {
+    for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
+      const Op& op = graph_.ops[o];
+      if (op.type == "Shape" || op.type == "Size") continue;  // the same whatever the elements are
+      Rounded behind;
+      bool reads_computed = false;  // real numbers
+      bool reads_real = false;
+      for (std::size_t port = 0; port < op.inputs.size(); ++port) {
+        if (!op.has_input(port)) continue;
+        const Rounded& input = values_[op.inputs[port].index()];
+        const bool real = is_floating(graph_.value(op.inputs[port]).dtype);
+        behind.add(input);
+        reads_real = reads_real || real;
+        reads_computed = reads_computed || (real && input.computed);
+      }
+      for (std::size_t output = 0; output < op.outputs.size(); ++output) {
+        if (!op.has_output(output)) continue;
+        Rounded& value = values_[op.outputs[output].index()];
+        value = behind;
+        value.computed = value.computed || (reads_real && !is_exact(op));
+        if (reads_computed && leaps(graph_, op, output)) {
+          value.jump = OpId(static_cast<std::int64_t>(o));
+        }
+      }
+    }
+  }
+
+  // Outputs take the place of inputs; whether anything is known of these that was not.
+  bool feed_back(const std::string& updates) {
+    bool more = false;
+    for (const ValueId input : graph_.inputs) {
+      const std::string update = update_of(graph_.value(input).name, updates);
+      for (const ValueId output : graph_.outputs) {
+        if (graph_.value(output).name != update) continue;
+        Rounded& known = values_[input.index()];
+        const Rounded before = known;
+        known.add(values_[output.index()]);
+        more = more || !(known == before);
+      }
+    }
+    return more;
+  }
+
+  std::map<std::string, std::string> outputs() const {
+    std::map<std::string, std::string> jumps;
+    for (const ValueId output : graph_.outputs) {
+      const OpId jump = values_[output.index()].jump;
+      if (!jump.valid() || !is_floating(graph_.value(output).dtype)) continue;
+      const Op& op = graph_.op(jump);
+      jumps[graph_.value(output).name] = op.type + " '" + op.name + "'";
+    }
+    return jumps;
+  }
+
+ private:
+  const Graph& graph_;
+  std::vector<Rounded> values_;
+};
+
+}  // namespace
+
+std::map<std::string, std::string> jumps_of(const Graph& model, int steps,
+                                            const std::string& updates) {
+  Rounding rounding(model);
+  rounding.walk();
+  for (int step = 1; step < steps && rounding.feed_back(updates); ++step) rounding.walk();
+  return rounding.outputs();
+}
+
+}  // namespace autopar

@@ -1,0 +1,164 @@
+#include "autopar/unfinished.hpp"
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <mutex>
+#include <set>
+
+namespace autopar {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kMark = ".part-";
+constexpr std::size_t kDigits = 16;
+constexpr const char* kHex = "0123456789abcdef";
+// Nobody writes one file for so long without adding to it.
+constexpr auto kAbandoned = std::chrono::hours(24);
+
+// Of all objects; the lock also holds while files get their names.
+std::mutex& lock_of_all() {
+  static auto* mutex = new std::mutex;  // outlives every thread
+  return *mutex;
+}
+std::set<UnfinishedFiles*>& all_objects() {
+  static auto* objects = new std::set<UnfinishedFiles*>;
+  return *objects;
+}
+
+std::string random_digits() {
+  std::array<unsigned char, kDigits / 2> bytes;
+  AUTOPAR_CHECK(::getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()),
+                "the kernel has random bytes");
+  std::string digits;
+  for (const unsigned char byte : bytes) {
+    digits += kHex[byte >> 4];
+    digits += kHex[byte & 15];
+  }
+  return digits;
+}
+
+// Parts of a file of this name that nobody will finish.
+void remove_abandoned(const fs::path& path) {
+  const std::string start = path.filename().string() + kMark;
+  const fs::path folder = path.parent_path().empty() ? fs::path(".") : path.parent_path();
+  std::error_code error;
+  fs::directory_iterator entry(folder, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.rfind(start, 0) != 0 || name.size() != start.size() + kDigits) continue;
+    if (name.find_first_not_of(kHex, start.size()) != std::string::npos) continue;
+    std::error_code ignored;
+    const auto written = fs::last_write_time(entry->path(), ignored);
+    if (ignored || fs::file_time_type::clock::now() - written < kAbandoned) continue;
+    fs::remove(entry->path(), ignored);
+  }
+}
+
+Error cannot(const std::string& path, const char* what, int error) {
+  return input_error(path + ": cannot be " + what + ": " + std::strerror(error));
+}
+
+// What was written under any descriptor. Returns 0 or an errno.
+int sync_to_disk(const std::string& path, int flags) {
+  const int file = ::open(path.c_str(), flags | O_CLOEXEC);
+  if (file < 0) return errno;
+  // Some file systems have nothing to sync.
+  const int error = ::fsync(file) == 0 || errno == EINVAL || errno == EROFS ? 0 : errno;
+  ::close(file);
+  return error;
+}
+
+}  // namespace
+
+UnfinishedFiles::UnfinishedFiles() {
+  const std::lock_guard lock(lock_of_all());
+  all_objects().insert(this);
+}
+
+UnfinishedFiles::~UnfinishedFiles() {
+  const std::lock_guard lock(lock_of_all());
+  all_objects().erase(this);
+  remove();
+}
+
+void UnfinishedFiles::remove() {
+  std::error_code ignored;
+  for (const auto& [part, path] : parts_) fs::remove(part, ignored);
+  for (auto path = complete_.rbegin(); path != complete_.rend(); ++path) fs::remove(*path, ignored);
+  for (auto folder = folders_.rbegin(); folder != folders_.rend(); ++folder) {
+    fs::remove(*folder, ignored);
+  }
+}
+
+Status UnfinishedFiles::make_folder(const std::string& folder) {
+  const std::lock_guard lock(lock_of_all());
+  std::vector<std::string> missing;
+  std::error_code failed;
+  for (fs::path p = folder; !p.empty() && !fs::exists(p, failed); p = p.parent_path()) {
+    missing.push_back(p.string());
+  }
+  folders_.insert(folders_.end(), missing.rbegin(), missing.rend());
+  if (!folder.empty()) fs::create_directories(folder, failed);
+  if (failed) return input_error(folder + ": cannot be made: " + failed.message());
+  return Ok{};
+}
+
+Result<std::string> UnfinishedFiles::add(const std::string& path) {
+  AUTOPAR_RETURN_IF_ERROR(make_folder(fs::path(path).parent_path().string()));
+  remove_abandoned(path);
+  std::string part = path + kMark + random_digits();
+  const std::lock_guard lock(lock_of_all());
+  parts_.emplace_back(part, path);
+  return part;
+}
+
+void UnfinishedFiles::add_complete(const std::string& path) {
+  const std::lock_guard lock(lock_of_all());
+  complete_.push_back(path);
+}
+
+Status UnfinishedFiles::keep() {
+  std::set<std::string> folders;
+  for (const auto& [part, path] : parts_) {
+    if (const int error = sync_to_disk(part, O_RDONLY); error != 0) {
+      return cannot(path, "written", error);
+    }
+    const std::string folder = fs::path(path).parent_path().string();
+    folders.insert(folder.empty() ? "." : folder);
+  }
+  {
+    const std::lock_guard lock(lock_of_all());
+    for (const auto& [part, path] : parts_) {
+      if (::rename(part.c_str(), path.c_str()) != 0) return cannot(path, "written", errno);
+    }
+    parts_.clear();
+    complete_.clear();
+    folders_.clear();
+  }
+  for (const std::string& folder : folders) {
+    if (const int error = sync_to_disk(folder, O_RDONLY | O_DIRECTORY); error != 0) {
+      return cannot(folder, "written", error);
+    }
+  }
+  return Ok{};
+}
+
+void remove_unfinished() {
+  lock_of_all().lock();  // for good
+  for (UnfinishedFiles* files : all_objects()) files->remove();
+}
+
+int open_new(const std::string& path) {
+  return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+}
+
+}  // namespace autopar
