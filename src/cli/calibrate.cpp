@@ -25,7 +25,7 @@ struct CalibrateOptions {
   int ranks = 0;  // threads only; 0: one per core
   std::string name;
   bool quick = false;
-  double timeout = MeasureRequest{}.timeout;
+  Seconds timeout = MeasureRequest{}.timeout;
 };
 
 constexpr std::int64_t kKiB = 1024;
@@ -284,7 +284,6 @@ Result<int> calibrate_processes(const CalibrateOptions& options, const CommonOpt
 }
 
 Result<int> run(const CalibrateOptions& options, const CommonOptions& common) {
-  if (!(options.timeout > 0)) return usage_error("--timeout must be positive");
   if (options.ranks_by == "threads") return calibrate_threads(options, common);
   return calibrate_processes(options, common);
 }
@@ -300,7 +299,7 @@ Run add_calibrate(CLI::App& app, const CommonOptions& common) {
       ->check(CLI::Range(2, 1024));
   app.add_option("--name", options->name, "the cluster's name (default: what was measured)");
   app.add_flag("--quick", options->quick, "fewer and smaller sizes: seconds, but less exact");
-  app.add_option("--timeout", options->timeout, "seconds that a collective may wait");
+  add_duration(app, "--timeout", options->timeout, "how long a collective may wait: 60s");
   return [options, &common] { return run(*options, common); };
 }
 

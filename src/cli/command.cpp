@@ -1,6 +1,7 @@
 #include "cli/command.hpp"
 
 #include <charconv>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 
@@ -70,6 +71,29 @@ Result<Bytes> parse_bytes(const std::string& text) {
     return usage_error("--memory '" + text + "': expected a size such as 80GiB, 512MiB or 24GB");
   }
   return static_cast<Bytes>(number * it->second);
+}
+
+Result<Seconds> parse_duration(const std::string& text) {
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  const std::string unit = end;
+  static const std::map<std::string, double> units = {{"", 1}, {"s", 1}, {"ms", 1e-3}, {"m", 60}};
+  const auto it = units.find(unit);
+  const double seconds = it == units.end() ? 0 : number * it->second;
+  if (end == text.c_str() || !(seconds > 0) || !std::isfinite(seconds)) {
+    return usage_error("'" + text + "': expected a time such as 30s, 500ms or 2m");
+  }
+  return seconds;
+}
+
+void add_duration(CLI::App& app, const std::string& name, Seconds& seconds,
+                  const std::string& what) {
+  const auto read = [&seconds, name](const std::string& text) {
+    const Result<Seconds> found = parse_duration(text);
+    if (!found) throw CLI::ValidationError(name, found.error().message);
+    seconds = *found;
+  };
+  app.add_option_function<std::string>(name, read, what)->type_name("DURATION");
 }
 
 }  // namespace autopar::cli

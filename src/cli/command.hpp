@@ -49,6 +49,11 @@ Run add_solve(CLI::App& app, const CommonOptions& common);
 Result<std::map<std::string, std::int64_t>> parse_dims(const std::vector<std::string>& dims);
 // "80GiB", "512MiB", "16G" (binary units), "1000000".
 Result<Bytes> parse_bytes(const std::string& text);
+// "30s", "500ms", "2m"; a bare number is seconds. Finite and more than nothing.
+Result<Seconds> parse_duration(const std::string& text);
+// An option that takes a duration, e.g. `--time-limit`: all commands read them alike.
+void add_duration(CLI::App& app, const std::string& name, Seconds& seconds,
+                  const std::string& what);
 
 // Set by the first SIGINT: searches return the best plan so far. A second one ends the program.
 const std::atomic<bool>& interrupt_requested();

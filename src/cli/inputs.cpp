@@ -49,7 +49,7 @@ void add_solve_options(CLI::App& app, PlanOptions& options) {
   app.add_option("--cost-model", options.cost_model, "what prices plans (default roofline)")
       ->check(CLI::IsMember(models));
   app.add_option("--gap", options.gap, "stop when the plan is this close to the bound: 0.5%");
-  app.add_option("--time-limit", options.time_limit, "stop after this long with the best: 30s");
+  add_duration(app, "--time-limit", options.time_limit, "stop after this long with the best: 30s");
 }
 
 namespace {
@@ -71,19 +71,6 @@ constexpr int kMostThreads = 4;
 int threads_of(const CommonOptions& common) {
   if (common.threads > 0) return common.threads;
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMostThreads);
-}
-
-Result<double> parse_time(const std::string& text) {
-  if (text.empty()) return kInfinity;
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  const std::string unit = end;
-  const std::map<std::string, double> units = {{"", 1}, {"s", 1}, {"ms", 1e-3}, {"m", 60}};
-  const auto it = units.find(unit);
-  if (end == text.c_str() || it == units.end() || !(value > 0)) {
-    return usage_error("--time-limit '" + text + "': expected a time such as 30s or 500ms");
-  }
-  return value * it->second;
 }
 
 // "free", "full", "data_parallel", or a JSON file {"X": "[{ib},{}]"} or {"X": {"spec": "..."}}.
@@ -296,9 +283,8 @@ Result<SearchRequest> make_request(const Inputs& inputs, const PlanOptions& opti
   request.inputs = in;
   request.outputs = out;
   AUTOPAR_TRY(gap, parse_gap(options.gap));
-  AUTOPAR_TRY(time_limit, parse_time(options.time_limit));
   request.solve.gap = gap;
-  request.solve.time_limit = time_limit;
+  request.solve.time_limit = options.time_limit;
   request.solve.threads = threads_of(common);
   request.solve.stop = &interrupt_requested();
   return request;

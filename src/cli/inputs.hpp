@@ -33,7 +33,7 @@ struct PlanOptions {
   int max_axes = 0;  // 0: the default of the searcher
   double gap_percent = 0;
   std::string gap;
-  std::string time_limit;
+  Seconds time_limit = kInfinity;
   std::size_t rows = 8;
   std::vector<std::string> dialects;
   bool fallback_functions = false;

@@ -29,7 +29,7 @@ struct RunOptions {
   std::string save;
   double rtol = RunRequest{}.rtol;
   double atol = RunRequest{}.atol;
-  double timeout = RunRequest{}.timeout;
+  Seconds timeout = RunRequest{}.timeout;
   int steps = RunRequest{}.steps;
   std::string updates = RunRequest{}.updates;
   int repeat = RunRequest{}.repeat;
@@ -159,8 +159,8 @@ Result<int> run_in_processes(const RunOptions& options, const CommonOptions& com
 }
 
 Result<int> run(const RunOptions& options, const CommonOptions& common) {
-  if (!(options.rtol >= 0) || !(options.atol >= 0) || !(options.timeout > 0)) {
-    return usage_error("--rtol and --atol must be at least 0, --timeout must be positive");
+  if (!(options.rtol >= 0) || !(options.atol >= 0)) {
+    return usage_error("--rtol and --atol must be at least 0");
   }
   if (options.ranks_by == "threads") return run_in_threads(options, common);
   return run_in_processes(options, common);
@@ -193,7 +193,7 @@ Run add_run(CLI::App& app, const CommonOptions& common) {
       ->check(CLI::NonNegativeNumber);
   app.add_option("--profile", options->profile,
                  "writes a timeline of all ranks: Chrome trace JSON, which Perfetto opens");
-  app.add_option("--timeout", options->timeout, "seconds that a collective may wait");
+  add_duration(app, "--timeout", options->timeout, "how long a collective may wait: 60s");
   return [options, &common] { return run(*options, common); };
 }
 

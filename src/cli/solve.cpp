@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 struct SolveFileOptions {
   std::string problem;
   std::string output;
-  double time_limit = 60;
+  Seconds time_limit = 60;
 };
 
 double seconds_since(Clock::time_point start) {
@@ -132,8 +132,8 @@ Run add_solve(CLI::App& app, const CommonOptions& common) {
   auto options = std::make_shared<SolveFileOptions>();
   app.add_option("PROBLEM", options->problem, "problem in the JSON of the IOPDDL contest")
       ->required();
-  app.add_option("--time-limit", options->time_limit,
-                 "seconds for the whole program; the best answer found by then (60)");
+  add_duration(app, "--time-limit", options->time_limit,
+               "for the whole program: the best answer found by then (60s)");
   app.add_option("-o,--output", options->output,
                  "file that always holds the best choices found so far; -v prints their costs");
   return [options, &common] { return run(*options, common); };
