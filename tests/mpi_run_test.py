@@ -252,7 +252,7 @@ def full_disk(folder, libraries, plan):
     try:
         for mpi in libraries:
             done = subprocess.run(command(mpi, 4, "run", plan, "--ranks-by", "mpi", "--save", small / "out.npz"), capture_output=True, text=True, timeout=120)
-            assert done.returncode == 4 and "out.npz" in done.stderr and "No space left" in done.stderr, (done.returncode, done.stderr)
+            assert done.returncode == 6 and "out.npz" in done.stderr and "No space left" in done.stderr, (done.returncode, done.stderr)
             assert not list(small.iterdir()), list(small.iterdir())
     finally:
         subprocess.run(["umount", small])

@@ -255,7 +255,7 @@ def test_full_disk_and_wrong_use(folder):
     before = entries(folder)
     limited = subprocess.run([AUTOPAR, "search", folder / "typed.onnx", "--cluster", machine, "-o", folder / "full", "--weights", "sharded"],
                              capture_output=True, text=True, preexec_fn=limit)
-    assert limited.returncode == 4 and "weights.safetensors" in limited.stderr, limited
+    assert limited.returncode == 6 and "weights.safetensors" in limited.stderr, limited
     assert entries(folder) == before
     run("search", folder / "typed.onnx", "--cluster", machine, "-o", folder / "whole")
     assert "nothing to merge" in run("merge", folder / "whole", "-o", folder / "x.safetensors", code=4).stderr

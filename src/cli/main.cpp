@@ -3,10 +3,12 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <iostream>
 
+#include "autopar/errors.hpp"
 #include "cli/command.hpp"
 #include "search/pins.hpp"
 
@@ -102,7 +104,7 @@ int run(int argc, char** argv) {
     }
     if (!std::cout.flush()) {
       spdlog::error("error: writing to standard output failed");
-      return exit_code(ErrorCode::kInput);
+      return exit_code(kResource);
     }
     return *result;
   }
@@ -113,12 +115,12 @@ int run(int argc, char** argv) {
 }  // namespace autopar::cli
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` fails and is told
   try {
     return autopar::cli::run(argc, argv);
-  } catch (const std::bad_alloc&) {
-    std::fprintf(stderr, "autopar: error: out of memory\n");
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "autopar: error: %s\n", error.what());
+  } catch (const std::exception& exception) {
+    const autopar::Error error = autopar::error_of(exception);
+    std::fprintf(stderr, "autopar: error: %s\n", error.message.c_str());
+    return static_cast<int>(error.code);
   }
-  return static_cast<int>(autopar::ErrorCode::kInput);
 }

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <thread>
 
+#include "autopar/errors.hpp"
 #include "exec/collective_math.hpp"
 #include "exec/request.hpp"
 #include "exec/session.hpp"
@@ -244,7 +245,7 @@ Result<Measurements> measure_threads(int ranks, const MeasureRequest& request) {
     try {
       result = measure_rank(communicator, environment, request, hosts);
     } catch (const std::exception& exception) {
-      result = runtime_error("rank " + std::to_string(rank) + ": " + exception.what());
+      result = failure_of("rank " + std::to_string(rank) + ": ", exception, ErrorCode::kRuntime);
     }
     if (!result) world.abort(result.error().message);
     world.finish(rank);
@@ -261,7 +262,7 @@ Result<Measurements> measure_threads(int ranks, const MeasureRequest& request) {
     }
   }
   for (std::thread& thread : threads) thread.join();
-  if (!not_started.empty()) return runtime_error(not_started);
+  if (!not_started.empty()) return resource_error(not_started);
   for (Result<Measurements>& result : results) {
     if (!result) return result.error();
   }

@@ -116,8 +116,8 @@ Status open_session(Rank& rank, Ort::Env& environment, const RunRequest& request
     rank.inputs = inputs_of(*rank.session);
     rank.outputs = outputs_of(*rank.session);
   } catch (const Ort::Exception& exception) {
-    return input_error(path + ": ONNX Runtime refuses the plan (rank " + number +
-                       "): " + exception.what());
+    return failure_of(path + ": ONNX Runtime refuses the plan (rank " + number + "): ", exception,
+                      ErrorCode::kInput);
   }
   AUTOPAR_RETURN_IF_ERROR(
       check_boundary(*rank.place.program, rank.inputs, rank.place.program->inputs, "input"));

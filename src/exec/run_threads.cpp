@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <future>
 #include <numeric>
 #include <system_error>
 #include <thread>
 
+#include "autopar/errors.hpp"
 #include "exec/rank.hpp"
 #include "exec/session.hpp"
 #include "exec/thread_world.hpp"
@@ -33,14 +35,16 @@ void for_each_index(std::size_t count, std::size_t threads,
   const auto loop = [&] {
     for (std::size_t i = next++; i < count; i = next++) work(i);
   };
-  std::vector<std::thread> workers;
+  std::vector<std::future<void>> workers;
   try {
-    for (std::size_t t = 1; t < std::min(count, threads); ++t) workers.emplace_back(loop);
+    for (std::size_t t = 1; t < std::min(count, threads); ++t) {
+      workers.push_back(std::async(std::launch::async, loop));
+    }
   } catch (const std::system_error&) {
     // Fewer threads do the work too.
   }
   loop();
-  for (std::thread& worker : workers) worker.join();
+  for (std::future<void>& worker : workers) worker.get();
 }
 
 Status open_sessions(Ranks& ranks, Ort::Env& environment, const RunRequest& request) {
@@ -70,16 +74,17 @@ std::vector<std::size_t> programs_by_rank(const RunRequest& request) {
 // collective by the world, between local ops by the terminate flag. What a rank that has been told
 // says is not its own failure.
 Status run_ranks(Ranks& ranks, ThreadWorld& world, const std::function<void(Rank&)>& run) {
-  std::vector<std::string> failures(ranks.size());  // a rank's own, not because another failed
-  std::atomic<bool> all_told = false;               // by the terminate flag
+  std::vector<std::optional<Error>> failures(ranks.size());  // own ones, not because another failed
+  std::atomic<bool> all_told = false;                       // by the terminate flag
   const auto body = [&](std::size_t r) {
     Rank& rank = *ranks[r];
     try {
       run(rank);
     } catch (const std::exception& exception) {
       const bool told = rank.collectives.times().stopped || all_told;
-      if (!told) failures[r] = "rank " + std::to_string(r) + " failed: " + exception.what();
-      rank.communicator->abort(failures[r]);
+      const std::string rank_failed = "rank " + std::to_string(r) + " failed: ";
+      if (!told) failures[r] = failure_of(rank_failed, exception, ErrorCode::kRuntime);
+      rank.communicator->abort(told ? "" : failures[r]->message);
       all_told = true;
       for (const auto& other : ranks) other->run_options.SetTerminate();
     }
@@ -89,15 +94,16 @@ Status run_ranks(Ranks& ranks, ThreadWorld& world, const std::function<void(Rank
     try {
       threads.emplace_back(body, r);
     } catch (const std::system_error& error) {
-      failures[r] = "rank " + std::to_string(r) + " cannot be started as a thread (" +
-                    error.what() + "); use fewer ranks or allow more threads (ulimit -u)";
-      world.abort(failures[r]);
+      failures[r] =
+          resource_error("rank " + std::to_string(r) + " cannot be started as a thread (" +
+                         error.what() + "); use fewer ranks or allow more threads (ulimit -u)");
+      world.abort(failures[r]->message);
       break;
     }
   }
   for (std::thread& thread : threads) thread.join();
-  for (const std::string& failure : failures) {
-    if (!failure.empty()) return runtime_error(failure);
+  for (const auto& failure : failures) {
+    if (failure) return *failure;
   }
   if (auto failure = world.failure()) return runtime_error(*failure);
   return Ok{};
@@ -172,7 +178,7 @@ Result<RunReport> run_threads(const RunRequest& request) {
   try {
     return run_checked(request);
   } catch (const std::exception& exception) {
-    return runtime_error(request.programs[0].path + ": " + exception.what());
+    return failure_of(request.programs[0].path + ": ", exception, ErrorCode::kRuntime);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 
+#include "autopar/errors.hpp"
 #include "exec/request.hpp"
 
 namespace autopar {
@@ -38,7 +39,22 @@ class OwnVectors {
   std::vector<Ort::Value> values_;
 };
 
+// ONNX Runtime's codes do not tell what its words do; the last two are the system's.
+bool is_out_of_memory(const std::string& message) {
+  for (const char* words : {"bad_alloc", "bad allocation", "Failed to allocate memory",
+                            "Cannot allocate memory", "No space left on device"}) {
+    if (message.find(words) != std::string::npos) return true;
+  }
+  return false;
+}
+
 }  // namespace
+
+Error failure_of(const std::string& what, const std::exception& exception, ErrorCode otherwise) {
+  const std::string message = exception.what();
+  const bool is_memory = error_of(exception).code == kResource || is_out_of_memory(message);
+  return {is_memory ? kResource : otherwise, what + message};
+}
 
 Ort::Env make_environment(int threads) {
   Ort::ThreadingOptions options;
@@ -133,7 +149,7 @@ Result<Reference> run_model(Ort::Env& environment, const RunRequest& request,
     }
     return reference;
   } catch (const Ort::Exception& exception) {
-    return input_error(path + ": ONNX Runtime cannot " + doing + ": " + exception.what());
+    return failure_of(path + ": ONNX Runtime cannot " + doing + ": ", exception, ErrorCode::kInput);
   }
 }
 

@@ -9,6 +9,9 @@
 
 namespace autopar {
 
+// "what" and what the exception says: kResource where memory or the disk did not suffice.
+Error failure_of(const std::string& what, const std::exception& exception, ErrorCode otherwise);
+
 // One thread pool for all sessions of the environment, whose threads sleep when idle: sessions
 // with pools of their own would be several times slower when they outnumber the cores.
 // Precondition: open_onnx_runtime() succeeded.

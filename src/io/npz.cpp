@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "autopar/errors.hpp"
 #include "io/npy.hpp"
 
 namespace autopar {
@@ -28,6 +29,12 @@ std::string open_failure(int code) {
   std::string text = zip_error_strerror(&error);
   zip_error_fini(&error);
   return text;
+}
+
+// Memory and, once the archive is open, what stops the bytes on their way.
+bool is_used_up(int code) {
+  return code == ZIP_ER_MEMORY || code == ZIP_ER_WRITE || code == ZIP_ER_CLOSE ||
+         code == ZIP_ER_SEEK;
 }
 
 Result<std::string> read_entry(zip_t* archive, zip_uint64_t index, const zip_stat_t& stat) {
@@ -141,7 +148,9 @@ Status write_npz(const std::string& path, const std::map<std::string, Tensor>& a
     zip_file_set_dostime(archive.get(), added, 0, (1 << 5) | 1, 0);  // 1980-01-01
   }
   if (zip_close(archive.get()) != 0) {
-    return input_error(path + ": cannot be written: " + zip_strerror(archive.get()));
+    const std::string message = path + ": cannot be written: " + zip_strerror(archive.get());
+    const int code = zip_error_code_zip(zip_get_error(archive.get()));
+    return is_used_up(code) ? resource_error(message) : input_error(message);
   }
   archive.release();  // closing has freed it
   return Ok{};

@@ -9,10 +9,11 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <sstream>
 #include <utility>
+
+#include "autopar/errors.hpp"
 
 namespace autopar {
 namespace {
@@ -42,7 +43,7 @@ MappedFile::~MappedFile() {
 
 Result<MappedFile> open_file(const std::string& path) {
   const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return input_error(std::string("cannot be opened: ") + std::strerror(errno));
+  if (descriptor < 0) return system_error("cannot be opened", errno);
   struct stat status = {};
   const bool known = fstat(descriptor, &status) == 0;
   if (!known || !S_ISREG(status.st_mode) || status.st_size == 0) {
@@ -53,9 +54,7 @@ Result<MappedFile> open_file(const std::string& path) {
   void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
   const int error = errno;
   close(descriptor);
-  if (data == MAP_FAILED) {
-    return input_error(std::string("cannot be read: ") + std::strerror(error));
-  }
+  if (data == MAP_FAILED) return system_error("cannot be read", error);
   return MappedFile(data, size);
 }
 

@@ -278,9 +278,9 @@ std::string run_in_time(Auto& state) {
   exact.searcher = "dp";
   exact.solve.threads -= 1;
   Auto quick{apart, state.affordable, state.start};
-  const auto ran = std::async(std::launch::async, [&quick] { run_quick(quick); });
+  auto ran = std::async(std::launch::async, [&quick] { run_quick(quick); });
   auto found = search(exact);
-  ran.wait();
+  ran.get();
   state.tried = std::move(quick.tried);
   state.best = std::move(quick.best);
   state.error = std::move(quick.error);

@@ -104,7 +104,7 @@ struct Search {
       others.push_back(std::async(std::launch::async, work));
     }
     work();
-    for (const std::future<void>& other : others) other.wait();
+    for (std::future<void>& other : others) other.get();  // with what stopped it
     if (!errors.empty()) return errors.begin()->second;
     return Ok{};
   }

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
+#include "autopar/errors.hpp"
 #include "autopar/unfinished.hpp"
 #include "weights/tensors.hpp"
 
@@ -14,7 +14,7 @@ namespace autopar {
 namespace {
 
 Error file_error(const std::string& path, const char* what, int error) {
-  return input_error(path + ": cannot be " + what + ": " + std::strerror(error));
+  return system_error(path + ": cannot be " + what, error);
 }
 
 constexpr Bytes kMostAtOnce = Bytes{1} << 30;  // the kernel moves less than 2 GiB per call

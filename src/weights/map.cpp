@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <optional>
 
+#include "autopar/errors.hpp"
 #include "weights/safetensors.hpp"
 #include "weights/tensors.hpp"
 
@@ -23,9 +23,7 @@ struct MappedBytes {
 };
 
 Result<MappedBytes> map_file(const std::string& path) {
-  const auto error = [&](int number) {
-    return input_error(path + ": cannot be read: " + std::strerror(number));
-  };
+  const auto error = [&](int number) { return system_error(path + ": cannot be read", number); };
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return error(errno);
   struct stat status {};

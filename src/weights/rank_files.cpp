@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <map>
 
+#include "autopar/errors.hpp"
 #include "weights/safetensors.hpp"
 #include "weights/stores.hpp"
 
@@ -26,7 +27,7 @@ Status add_link(UnfinishedFiles& files, const std::string& path, const std::stri
   std::error_code failed;
   fs::create_hard_link(part, link, failed);
   if (failed) fs::copy_file(part, link, failed);
-  if (failed) return input_error(path + ": cannot be written: " + failed.message());
+  if (failed) return system_error(path + ": cannot be written", failed.value());
   return Ok{};
 }
 

@@ -48,6 +48,8 @@ Status check_onnx(onnx::ModelProto& model, const std::string& where) {
     const onnx::ShapeInferenceOptions strict{/*check_type=*/true, /*strict_mode=*/1,
                                              /*data_prop=*/false};
     onnx::shape_inference::InferShapes(model, onnx::OpSchemaRegistry::Instance(), strict);
+  } catch (const std::bad_alloc&) {
+    throw;  // no fault of the model
   } catch (const std::exception& exception) {
     return input_error(where + ": ONNX refuses the graph: " + exception.what());
   }

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "autopar/errors.hpp"
 #include "autopar/file_facts.hpp"
 #include "autopar/files.hpp"
 #include "autopar/sha256.hpp"
@@ -17,7 +18,12 @@ namespace autopar {
 namespace {
 
 Error file_error(const std::string& path, const std::string& what, int error) {
-  return input_error(path + ": " + what + ": " + std::strerror(error));
+  return system_error(path + ": " + what, error);
+}
+
+// Of bytes that were on their way: whatever stops them, the disk is at fault and not the path.
+Error write_error(const std::string& path, int error) {
+  return resource_error(path + ": cannot be written: " + std::strerror(error));
 }
 
 int write_all(int file, std::string_view bytes) {
@@ -81,7 +87,7 @@ Status write_file_atomically(const std::string& path, const std::function<int(in
     if (device < 0) return file_error(path, "cannot be written", errno);
     int error = write(device);
     if (::close(device) != 0 && error == 0) error = errno;
-    return error == 0 ? Status(Ok{}) : file_error(path, "cannot be written", error);
+    return error == 0 ? Status(Ok{}) : write_error(path, error);
   }
   UnfinishedFiles unfinished;
   AUTOPAR_TRY(part, unfinished.add(path));
@@ -89,7 +95,7 @@ Status write_file_atomically(const std::string& path, const std::function<int(in
   if (file < 0) return file_error(path, "cannot be written", errno);
   int error = write(file);
   if (::close(file) != 0 && error == 0) error = errno;
-  if (error != 0) return file_error(path, "cannot be written", error);
+  if (error != 0) return write_error(path, error);
   return unfinished.keep();
 }
 

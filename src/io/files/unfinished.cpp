@@ -1,3 +1,4 @@
+#include "autopar/errors.hpp"
 #include "autopar/unfinished.hpp"
 
 #include <fcntl.h>
@@ -64,7 +65,7 @@ void remove_abandoned(const fs::path& path) {
 }
 
 Error cannot(const std::string& path, const char* what, int error) {
-  return input_error(path + ": cannot be " + what + ": " + std::strerror(error));
+  return system_error(path + ": cannot be " + what, error);
 }
 
 // What was written under any descriptor. Returns 0 or an errno.
@@ -108,7 +109,7 @@ Status UnfinishedFiles::make_folder(const std::string& folder) {
   }
   folders_.insert(folders_.end(), missing.rbegin(), missing.rend());
   if (!folder.empty()) fs::create_directories(folder, failed);
-  if (failed) return input_error(folder + ": cannot be made: " + failed.message());
+  if (failed) return system_error(folder + ": cannot be made", failed.value());
   return Ok{};
 }
 

@@ -153,6 +153,8 @@ Status Elaborator::run_op(onnx::NodeProto& node, Scope& scope, const std::string
   if (is_constant) {
     try {
       schema->Verify(node);
+    } catch (const std::bad_alloc&) {
+      throw;  // no fault of the model
     } catch (const std::exception& error) {
       return input_error(error.what());
     }

@@ -182,6 +182,8 @@ Result<std::vector<onnx::TypeProto>> infer_types(const onnx::OpSchema& schema,
     AUTOPAR_RETURN_IF_ERROR(check_positive(node));
     AUTOPAR_RETURN_IF_ERROR(check_input_types(schema, inputs));
     run_inference(schema, context);
+  } catch (const std::bad_alloc&) {
+    throw;  // no fault of the model
   } catch (const std::exception& error) {
     return input_error(plain(error.what()));
   }

@@ -1,8 +1,8 @@
 #include "search/solver/neighbourhood.hpp"
 
 #include <algorithm>
+#include <future>
 #include <random>
-#include <thread>
 
 #include "search/solver/within_limit.hpp"
 
@@ -77,10 +77,12 @@ class NeighbourhoodSearch {
                                        [](double, const std::vector<int>&) {});
       }
     };
-    std::vector<std::thread> others;
-    for (int t = 1; t < threads_; ++t) others.emplace_back(work, at(t));
+    std::vector<std::future<void>> others;
+    for (int t = 1; t < threads_; ++t) {
+      others.push_back(std::async(std::launch::async, work, at(t)));
+    }
     work(0);
-    for (std::thread& other : others) other.join();
+    for (std::future<void>& other : others) other.get();
   }
 
   // Parts of one round may free the same nodes or the same memory, so each is looked at again.

@@ -1,0 +1,24 @@
+// Errors that are the machine's, or this program's own: beside those of support.hpp, which are of
+// what the user gave.
+#pragma once
+
+#include <exception>
+#include <string>
+
+#include "autopar/support.hpp"
+
+namespace autopar {
+
+// Further exit codes.
+inline constexpr auto kResource = static_cast<ErrorCode>(6);  // memory or disk does not suffice
+inline constexpr auto kBug = static_cast<ErrorCode>(70);      // EX_SOFTWARE of sysexits.h
+
+inline Error resource_error(std::string message) { return {kResource, std::move(message)}; }
+// "what: the system's reason" of a call that failed with this errno: kResource where memory, disk
+// or handles are used up, kInput else.
+Error system_error(const std::string& what, int number);
+// What an exception means that nobody nearer has caught: no memory, a refusal of the system, or a
+// bug.
+Error error_of(const std::exception& exception);
+
+}  // namespace autopar
