@@ -270,11 +270,15 @@ TEST_CASE("collectives: shapes that do not fit are refused", "[exec]") {
   CHECK(*output_shape_of(Kind::kAllGather, {2, 3}, 4, -1, 0) == Shape{2, 12});
   CHECK(*output_shape_of(Kind::kAllToAll, {8, 3}, 4, -2, -1) == Shape{2, 12});
   CHECK(*output_shape_of(Kind::kShardSlice, {-1, 8}, 4, 0, 0) == Shape{-1, 8});
-  for (const auto& bad : {output_shape_of(Kind::kAllGather, {2, 3}, 2, 2, 0),
-                          output_shape_of(Kind::kReduceScatter, {2, 3}, 2, 1, 0),
-                          output_shape_of(Kind::kAllToAll, {2, 3}, 2, 0, 5),
-                          output_shape_of(Kind::kShardSlice, {}, 2, 0, 0),
-                          output_shape_of(Kind::kMakePartial, {2}, 2, 0, 0)}) {
+  for (const auto& bad :
+       {output_shape_of(Kind::kAllGather, {2, 3}, 2, 2, 0),
+        output_shape_of(Kind::kReduceScatter, {2, 3}, 2, 1, 0),
+        output_shape_of(Kind::kAllToAll, {2, 3}, 2, 0, 5),
+        output_shape_of(Kind::kShardSlice, {}, 2, 0, 0),
+        output_shape_of(Kind::kAllGather, {2, 3}, 2, std::int64_t{1} << 32, 0),
+        output_shape_of(Kind::kAllGather, {std::int64_t{1} << 40, 3}, std::int64_t{1} << 40, 0, 0),
+        output_shape_of(Kind::kAllToAll, {2, std::int64_t{1} << 62}, 2, 0, 1),
+        output_shape_of(Kind::kMakePartial, {2}, 2, 0, 0)}) {
     REQUIRE(!bad);
     CHECK(bad.error().code == ErrorCode::kInput);
   }

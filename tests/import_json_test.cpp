@@ -110,7 +110,7 @@ TEST_CASE("graph.json: messages name the place", "[import]") {
       "graph output 'Q' is produced by nothing",
       "ops[1].type: expected a string, found number",
       "op 'Softmac_P' (Softmac): unknown op type",
-      "is not valid JSON",
+      "is not JSON",
   };
   for (std::size_t i = 0; i < std::size(kMessages); ++i) {
     const auto imported =

@@ -10,6 +10,7 @@ import sys
 
 MAY_USE = {
     "support": [],
+    "json": ["support"],
     "ir": ["support"],
     "mesh": ["support"],
     "layout": ["ir", "mesh"],
@@ -22,15 +23,15 @@ MAY_USE = {
     "search": ["cost"],
     "partition": ["strategy"],
     "exec": ["partition"],
-    "io": ["ir", "mesh", "layout", "ops", "grad", "comm", "strategy", "cost", "search",
+    "io": ["json", "ir", "mesh", "layout", "ops", "grad", "comm", "strategy", "cost", "search",
            "partition"],
-    "weights": ["partition", "io"],
-    "report": ["cost", "search"],
-    "cli": ["grad", "recompute", "search", "partition", "exec", "io", "weights", "report"],
+    "weights": ["json", "partition", "io"],
+    "report": ["json", "cost", "search"],
+    "cli": ["json", "grad", "recompute", "search", "partition", "exec", "io", "weights", "report"],
 }
 
 # Public headers that are not named like their module.
-HEADER_OF = {"sha256": "support", "memory": "strategy", "mindspore": "cost", "problem": "search", "import": "io", "export": "io", "files": "io", "npz": "io", "unfinished": "io", "program_bytes": "io", "file_facts": "io", "rank_plans": "weights", "iopddl": "io", "timeline": "exec", "calibrate": "exec"}
+HEADER_OF = {"sha256": "support", "errors": "support", "memory": "strategy", "mindspore": "cost", "problem": "search", "import": "io", "export": "io", "files": "io", "npz": "io", "unfinished": "io", "program_bytes": "io", "file_facts": "io", "rank_plans": "weights", "iopddl": "io", "timeline": "exec", "calibrate": "exec"}
 
 # Header prefix -> the modules that may include it.
 THIRD_PARTY = {
@@ -40,7 +41,7 @@ THIRD_PARTY = {
     "nccl.h": {"exec"},
     "cuda": {"exec"},
     "mpi.h": {"exec"},
-    "nlohmann/": {"io", "weights", "report", "cli"},
+    "nlohmann/": {"json", "io", "weights", "report", "cli"},
     "zip.h": {"io"},
     "CLI/": {"cli"},
     "spdlog/": {"cli"},

@@ -149,7 +149,14 @@ TEST_CASE("safetensors heads") {
       {R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", "expected a shape"},
       {R"({"a":{"shape":[1],"data_offsets":[0,4]}})", "no dtype"},
       {R"({"a":1})", "no dtype"},
-      {R"([1])", "not JSON"}};
+      {R"([1])", "not a JSON object"},
+      {R"({"a":{"dtype":"F32","shape":[2305843009213693952],"data_offsets":[0,4]}})", "takes"},
+      {R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", "takes"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[2305843009213693948,2305843009213693952]}})",
+       "behind the end"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[9223372036854775804,9223372036854775808]}})",
+       "expected a shape"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})", "its data_offsets give -4"}};
   for (const auto& [header, message] : bad) {
     const auto refused = with(header);
     INFO(header);

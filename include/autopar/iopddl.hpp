@@ -6,6 +6,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "autopar/problem.hpp"
 
@@ -17,8 +18,11 @@ inline constexpr double kIopddlForbidden = 1e18;
 struct IopddlProblem {
   std::string name;
   Problem problem;
+  // A file's times may be any numbers, where the problem's are counted: from one at which an
+  // interval begins or ends to the next, nothing changes, so that is one time of the problem.
+  std::vector<int> times;  // of the file, by the problem's
 };
-// Not compressed. Errors name the file and the field: "p.json: problem.edges.costs[3]: ...".
+// Errors name the file and the field: "p.json: problem.edges.costs[3]: ...".
 Result<IopddlProblem> read_iopddl(const std::string& path);
 Result<IopddlProblem> parse_iopddl(const std::string& text, const std::string& file);
 

@@ -132,6 +132,7 @@ Result<int> run_apply(const PlanOptions& options, const CommonOptions& common) {
   PhaseClock clock;
   AUTOPAR_TRY(applied, apply(options, common));
   clock.end("import and price");
+  AUTOPAR_RETURN_IF_ERROR(check_data_names(applied->request->graph, options));
   warn_if_too_large(*applied);
   AUTOPAR_RETURN_IF_ERROR(write_outputs(*applied->request, applied->outcome, *applied->inputs,
                                         options, common, std::move(clock)));

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 
 #include "autopar/partition.hpp"
 #include "cli/gemm_pins.hpp"
+#include "json/parse.hpp"
 
 namespace autopar::cli {
 
@@ -86,23 +86,17 @@ Result<BoundaryLayout> parse_layout(const std::string& text, const char* option)
   AUTOPAR_TRY(bytes, read_file(text));
   layout.kind = BoundaryLayout::Kind::kGiven;
   layout.file = text;
-  try {
-    nlohmann::json document = nlohmann::json::parse(bytes);
-    if (document.is_object() && document.contains("tensors")) document = document["tensors"];
-    if (!document.is_object()) return input_error(text + ": expected an object of tensor names");
-    for (const auto& [name, entry] : document.items()) {
-      const nlohmann::json& spec =
-          entry.is_object() && entry.contains("spec") ? entry["spec"] : entry;
-      if (!spec.is_string()) {
-        return input_error(text + ": tensor '" + name + "': expected a spec such as \"[{ib},{}]\"");
-      }
-      layout.spec_of[name] = spec.get<std::string>();
+  AUTOPAR_TRY(parsed, parse_json(bytes, text));
+  nlohmann::json document = std::move(parsed);
+  if (document.is_object() && document.contains("tensors")) document = document["tensors"];
+  if (!document.is_object()) return input_error(text + ": expected an object of tensor names");
+  for (const auto& [name, entry] : document.items()) {
+    const nlohmann::json& spec =
+        entry.is_object() && entry.contains("spec") ? entry["spec"] : entry;
+    if (!spec.is_string()) {
+      return input_error(text + ": tensor '" + name + "': expected a spec such as \"[{ib},{}]\"");
     }
-  } catch (const nlohmann::json::exception& error) {
-    std::string what = error.what();
-    // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
-    if (const auto end = what.find("] "); end != std::string::npos) what = what.substr(end + 2);
-    return input_error(text + ": is not JSON: " + what);
+    layout.spec_of[name] = spec.get<std::string>();
   }
   return layout;
 }

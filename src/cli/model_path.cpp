@@ -1,10 +1,11 @@
 #include "cli/model_path.hpp"
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "autopar/file_facts.hpp"
 #include "autopar/files.hpp"
+#include "autopar/sha256.hpp"
+#include "json/parse.hpp"
 
 namespace autopar::cli {
 
@@ -20,7 +21,7 @@ Result<std::string> model_path_of_plan(const std::string& given, const std::stri
                          " is missing; say --model FILE");
     }
     AUTOPAR_TRY(text, read_file(report));
-    auto document = nlohmann::json::parse(text, nullptr, false);
+    AUTOPAR_TRY(document, parse_json(text, report));
     if (!document.is_object() || document["format"] != "autopar-report" ||
         document["version"] != 1) {
       return input_error(report +

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "autopar/errors.hpp"
 #include "autopar/export.hpp"
 #include "autopar/sha256.hpp"
 #include "autopar/unfinished.hpp"
@@ -122,9 +123,10 @@ class OutputFolder {
     const Status made = files_.make_folder(path_);
     std::error_code ignored;
     if (made && fs::is_directory(path_, ignored)) return Ok{};
-    return input_error(
-        (made ? path_ + ": cannot make this folder: it is a file" : made.error().message) +
-        "; try -o with another one");
+    Error error =
+        made ? input_error(path_ + ": cannot make this folder: it is a file") : made.error();
+    error.message += "; try -o with another one";
+    return error;
   }
   std::string add(const char* name) {
     std::string path = (fs::path(path_) / name).string();
@@ -195,12 +197,16 @@ Result<std::string> write_dialects(const Plan& plan, const PlanMetadata& metadat
   return told;
 }
 
+std::string annotated_name(const PlanOptions& options) {
+  return fs::path(options.model).stem().string() + ".annotated.onnx";
+}
+
 // --annotate; the same.
 Result<std::string> annotate(const SearchRequest& request, const SearchOutcome& outcome,
                              const PlanMetadata& metadata, const PlanOptions& options,
                              OutputFolder& files, Report& report) {
   if (!options.annotate) return std::string();
-  const std::string name = fs::path(options.model).stem().string() + ".annotated.onnx";
+  const std::string name = annotated_name(options);
   AUTOPAR_TRY(warnings, write_annotated(options.model, request.graph, request.rules,
                                         outcome.strategy, metadata, files.add(name.c_str())));
   for (const std::string& warning : warnings) {
@@ -227,6 +233,28 @@ Result<std::vector<std::string>> write_program(const Plan& plan, PlanMetadata me
 }
 
 }  // namespace
+
+Status check_data_names(const Graph& graph, const PlanOptions& options) {
+  const auto is_ours = [&](const fs::path& location) {
+    const std::string name = location.begin()->string();
+    const bool of_ranks = name.rfind("plan.", 0) == 0 &&
+                          (name.ends_with(".onnx") || name.ends_with(".json"));  // dialects
+    const bool of_a_rank =
+        name.rfind("rank", 0) == 0 && name.size() > 4 &&
+        std::all_of(name.begin() + 4, name.end(), [](char c) { return c >= '0' && c <= '9'; });
+    return name == "strategy.json" || name == "report.json" || of_ranks || of_a_rank ||
+           (options.annotate && name == annotated_name(options));
+  };
+  for (const Value& value : graph.values) {
+    const auto* external = std::get_if<ExternalData>(&value.data);
+    if (external == nullptr || !is_ours(fs::path(external->location).lexically_normal())) continue;
+    return input_error(options.model + ": the external data '" + external->location +
+                       "' of initializer '" + value.name + "' has the name of a file that is " +
+                       "written beside the plan; rename it in the model "
+                       "(onnx.save_model with location=...)");
+  }
+  return Ok{};
+}
 
 // The rewriting, with what is told of the plan; then its file, with the baselines.
 Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,

@@ -28,6 +28,10 @@ class PhaseClock {
   std::vector<std::pair<std::string, Seconds>> phases_;
 };
 
+// The model's external data lies beside the plan under the names that the model says: none of them
+// may be that of a file which is written there.
+Status check_data_names(const Graph& graph, const PlanOptions& options);
+
 // Writes all three files, each whole or not at all, and prints table or JSON. Where one of them
 // cannot be written, none is there.
 Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,

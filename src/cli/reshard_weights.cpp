@@ -3,13 +3,13 @@
 
 #include <filesystem>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "autopar/files.hpp"
 #include "autopar/report.hpp"
 #include "autopar/weights.hpp"
 #include "cli/command.hpp"
 #include "cli/interrupt.hpp"
+#include "json/parse.hpp"
 
 namespace autopar::cli {
 
@@ -34,12 +34,15 @@ Status copy_strategy_and_report(const std::string& from, const std::string& to) 
   }
   if (!fs::exists(report)) return Ok{};
   AUTOPAR_TRY(text, read_file(report.string()));
-  auto document = nlohmann::ordered_json::parse(text, nullptr, false);
+  auto document = parse_ordered_json(text, report.string());
   const auto pointer = nlohmann::ordered_json::json_pointer("/model/path");
-  if (document.is_object() && document.contains(pointer) && document[pointer].is_string()) {
-    const fs::path model = fs::absolute(fs::path(from) / document[pointer].get<std::string>());
-    document[pointer] = fs::proximate(model.lexically_normal(), fs::absolute(to)).string();
-    text = document.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  const bool names_model = document && document->is_object() && document->contains(pointer) &&
+                           (*document)[pointer].is_string();
+  if (names_model) {
+    auto& path = (*document)[pointer];
+    const fs::path model = fs::absolute(fs::path(from) / path.get<std::string>());
+    path = fs::proximate(model.lexically_normal(), fs::absolute(to)).string();
+    text = document->dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   }
   return write_file_atomically((fs::path(to) / "report.json").string(), text);
 }

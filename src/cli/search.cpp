@@ -138,6 +138,7 @@ Result<int> run(const PlanOptions& options, const CommonOptions& common) {
   PhaseClock clock;
   std::optional<StrategyFile> pins;
   AUTOPAR_TRY(inputs, load_inputs(options, common));
+  AUTOPAR_RETURN_IF_ERROR(check_data_names(inputs->model.graph, options));
   if (!options.pin_file.empty()) {
     AUTOPAR_TRY(file, read_strategy(options.pin_file));
     pins.emplace(std::move(file));

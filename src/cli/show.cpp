@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "autopar/export.hpp"
 #include "autopar/files.hpp"
@@ -13,6 +12,7 @@
 #include "cli/inputs.hpp"
 #include "cli/show_json.hpp"
 #include "cli/show_program.hpp"
+#include "json/parse.hpp"
 
 namespace autopar::cli {
 
@@ -58,9 +58,10 @@ std::string show_strategy_file(const StrategyFile& file) {
 }
 
 std::string format_of(const std::string& bytes) {
-  const auto document = nlohmann::json::parse(bytes, nullptr, false);
-  if (!document.is_object() || !document.contains("format")) return "";
-  return document["format"].is_string() ? document["format"].get<std::string>() : "";
+  const auto document = parse_json(bytes, "");
+  if (!document || !document->is_object()) return "";
+  const auto format = document->find("format");
+  return format != document->end() && format->is_string() ? format->get<std::string>() : "";
 }
 
 // Where a file is JSON, all of it; of any other file nothing, since plans can be large.

@@ -4,9 +4,10 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 
+#include "autopar/files.hpp"
 #include "autopar/report.hpp"
+#include "json/parse.hpp"
 
 namespace autopar::cli {
 
@@ -139,9 +140,11 @@ bool lists_files_of_ranks(const std::string& path) {
   std::ifstream file(path);
   char first = 0;
   if (!(file >> first) || first != '{') return false;
-  file.seekg(0);
-  const auto document = nlohmann::json::parse(file, nullptr, false);
-  return document.is_object() && document.value("format", nlohmann::json()) == "autopar-dialect";
+  const auto text = read_file(path);
+  const auto document = text ? parse_json(*text, path) : text.error();
+  if (!document || !document->is_object()) return false;
+  const auto format = document->find("format");
+  return format != document->end() && *format == "autopar-dialect";
 }
 
 // Which of the texts come up; piece by piece, since files can be large.

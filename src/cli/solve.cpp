@@ -70,14 +70,15 @@ class Answers {
   Status status_ = Ok{};
 };
 
-Error no_answer(const std::string& path, const Problem& problem, const Solution& solution) {
+Error no_answer(const std::string& path, const IopddlProblem& file, const Solution& solution) {
   const bool proven = solution.lower_bound == kInfinity;
   std::string text = path + ": " + (proven ? "no choices are feasible" : "none were found");
   if (solution.least_peak_use < kInfinity) {
     text += "; the smallest use of memory " +
             std::string(solution.least_peak_proven ? "is " : "found is ") +
             number(solution.least_peak_use) + " (at time " +
-            std::to_string(solution.tightest_time) + "), the limit is " + number(problem.use_limit);
+            std::to_string(file.times.at(static_cast<std::size_t>(solution.tightest_time))) +
+            "), the limit is " + number(file.problem.use_limit);
   }
   return infeasible_error(text + (proven ? "" : "; try a longer --time-limit"));
 }
@@ -113,7 +114,7 @@ Result<int> run(const SolveFileOptions& options, const CommonOptions& common) {
   solve.stop = &interrupt_requested();
   solve.progress = [&answers](const SolveProgress& progress) { answers.take(progress); };
   const Solution solution = solve_dp(file.problem, solve);
-  if (!solution.feasible) return no_answer(options.problem, file.problem, solution);
+  if (!solution.feasible) return no_answer(options.problem, file, solution);
   answers.write(solution.choices);
   if (!answers.status()) return answers.status().error();
   spdlog::info("cost {:.0f}, lower bound {:.0f}, gap {:.4g} %, peak use {:.0f}", solution.cost,

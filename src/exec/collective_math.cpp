@@ -102,8 +102,8 @@ void shard_slice(const CollectiveCall& call, const void* input, void* output) {
              {call.output_shape, Shape(from.size(), 0)});
 }
 
-Result<std::size_t> dimension(const char* attribute, int axis, const Shape& shape) {
-  const int rank = static_cast<int>(shape.size());
+Result<std::size_t> dimension(const char* attribute, std::int64_t axis, const Shape& shape) {
+  const auto rank = static_cast<std::int64_t>(shape.size());
   if (axis < -rank || axis >= rank) {
     return input_error(std::string(attribute) + " " + std::to_string(axis) +
                        " is no dimension of its input " + to_text(shape));
@@ -122,10 +122,19 @@ Status divide_dimension(Shape& shape, std::size_t d, std::int64_t group_size) {
   return Ok{};
 }
 
+// A dimension below 0 is not known yet.
+Status multiply_dimension(Shape& shape, std::size_t d, std::int64_t group_size) {
+  const std::int64_t extent = shape[d];
+  if (extent < 0 || !__builtin_mul_overflow(extent, group_size, &shape[d])) return Ok{};
+  return input_error("dimension " + std::to_string(d) + " of " + std::to_string(extent) +
+                     ", in each of " + std::to_string(group_size) +
+                     " ranks, is more than a tensor can have in all");
+}
+
 }  // namespace
 
 Result<Shape> output_shape_of(CollectiveKind kind, const Shape& input, std::int64_t group_size,
-                              int axis, int concat_axis) {
+                              std::int64_t axis, std::int64_t concat_axis) {
   Shape output = input;
   switch (kind) {
     case CollectiveKind::kAllReduce:
@@ -133,7 +142,7 @@ Result<Shape> output_shape_of(CollectiveKind kind, const Shape& input, std::int6
       return output;
     case CollectiveKind::kAllGather: {
       AUTOPAR_TRY(d, dimension("axis", axis, input));
-      if (output[d] >= 0) output[d] *= group_size;
+      AUTOPAR_RETURN_IF_ERROR(multiply_dimension(output, d, group_size));
       return output;
     }
     case CollectiveKind::kReduceScatter:
@@ -146,7 +155,7 @@ Result<Shape> output_shape_of(CollectiveKind kind, const Shape& input, std::int6
       AUTOPAR_TRY(split, dimension("split_axis", axis, input));
       AUTOPAR_TRY(concat, dimension("concat_axis", concat_axis, input));
       AUTOPAR_RETURN_IF_ERROR(divide_dimension(output, split, group_size));
-      if (output[concat] >= 0) output[concat] *= group_size;
+      AUTOPAR_RETURN_IF_ERROR(multiply_dimension(output, concat, group_size));
       return output;
     }
     case CollectiveKind::kSend:

@@ -10,7 +10,7 @@ namespace autopar {
 // The output shape of a collective, or what is wrong with its attributes for this input: an axis
 // that does not exist, a dimension that the group does not divide. Axes may be negative.
 Result<Shape> output_shape_of(CollectiveKind kind, const Shape& input, std::int64_t group_size,
-                              int axis, int concat_axis);
+                              std::int64_t axis, std::int64_t concat_axis);
 
 // The work of one position once all inputs are there. Inputs and outputs are those of the whole
 // group, in its order. AllReduce: the position reduces its part of the elements and writes it to

@@ -149,8 +149,7 @@ OrtStatusPtr CollectiveOp::infer(OrtShapeInferContext* context) const {
       kind_ == CollectiveKind::kAllToAll ? int_attribute(context, "concat_axis") : 0;
   Shape output(rank, -1);
   if (group_size && *group_size > 0 && axis && concat_axis) {
-    auto known = output_shape_of(kind_, shape, *group_size, static_cast<int>(*axis),
-                                 static_cast<int>(*concat_axis));
+    auto known = output_shape_of(kind_, shape, *group_size, *axis, *concat_axis);
     if (known) output = *known;
   }
 
@@ -191,9 +190,9 @@ OrtStatusPtr CollectiveOp::CreateKernelV2(const OrtApi&, const OrtKernelInfo* in
     // Known shapes are checked here: shape inference cannot refuse a node.
     if (kind_ != CollectiveKind::kRecv) {
       const Ort::TypeInfo type = node.GetInputTypeInfo(0);
-      const auto shape = output_shape_of(kind_, type.GetTensorTypeAndShapeInfo().GetShape(),
-                                         attributes.group_size, static_cast<int>(attributes.axis),
-                                         static_cast<int>(attributes.concat_axis));
+      const auto shape =
+          output_shape_of(kind_, type.GetTensorTypeAndShapeInfo().GetShape(), attributes.group_size,
+                          attributes.axis, attributes.concat_axis);
       if (!shape) return failed_status(where + ": " + shape.error().message);
     }
     CollectiveCall call = make_call(kind_, attributes, communicator_.rank());

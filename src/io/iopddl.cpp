@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "autopar/files.hpp"
 #include "io/gzip.hpp"
+#include "json/parse.hpp"
 
 namespace autopar {
 namespace {
@@ -27,6 +27,7 @@ class Reader {
     }
     AUTOPAR_RETURN_IF_ERROR(read_nodes(body));
     AUTOPAR_RETURN_IF_ERROR(read_edges(body));
+    count_times();
     const auto limit = body.find("usage_limit");
     if (limit != body.end()) {
       AUTOPAR_TRY(bytes, number(*limit, "problem.usage_limit"));
@@ -40,9 +41,8 @@ class Reader {
 
  private:
   Error expected(const std::string& where, const std::string& what, const JsonValue& found) const {
-    std::string text = found.dump(-1, ' ', false, JsonValue::error_handler_t::replace);
-    if (text.size() > 60) text = text.substr(0, 60) + "...";
-    return input_error(file_ + ": " + where + ": expected " + what + ", found " + text);
+    return input_error(file_ + ": " + where + ": expected " + what + ", found " +
+                       found_text(found));
   }
 
   Result<const JsonValue*> member(const JsonValue& parent, const std::string& key,
@@ -115,10 +115,26 @@ class Reader {
       node.cost = std::move(cost);
       const auto [begin, end] = interval;
       if (begin < end) node.uses.push_back({begin, end, std::move(bytes)});
-      result_.problem.horizon = std::max(result_.problem.horizon, end);
       result_.problem.nodes.push_back(std::move(node));
     }
     return Ok{};
+  }
+
+  void count_times() {
+    std::vector<int>& times = result_.times;
+    const auto count = [&times](int time) {
+      return static_cast<int>(std::lower_bound(times.begin(), times.end(), time) - times.begin());
+    };
+    for (const ProblemNode& node : result_.problem.nodes) {
+      for (const NodeUse& use : node.uses) times.insert(times.end(), {use.begin, use.end});
+    }
+    std::sort(times.begin(), times.end());
+    times.erase(std::unique(times.begin(), times.end()), times.end());
+    for (ProblemNode& node : result_.problem.nodes) {
+      for (NodeUse& use : node.uses) use = {count(use.begin), count(use.end), std::move(use.bytes)};
+    }
+    if (!times.empty()) times.pop_back();  // where the last interval ends
+    result_.problem.horizon = static_cast<int>(times.size());
   }
 
   Status read_edges(const JsonValue& body) {
@@ -163,15 +179,7 @@ class Reader {
 }  // namespace
 
 Result<IopddlProblem> parse_iopddl(const std::string& text, const std::string& file) {
-  JsonValue document;
-  try {
-    document = JsonValue::parse(text);
-  } catch (const JsonValue::exception& exception) {
-    std::string what = exception.what();
-    // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
-    if (const auto end = what.find("] "); end != std::string::npos) what = what.substr(end + 2);
-    return input_error(file + ": is not JSON: " + what);
-  }
+  AUTOPAR_TRY(document, parse_json(text, file));
   return Reader(file).read(document);
 }
 

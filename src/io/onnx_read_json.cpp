@@ -4,12 +4,12 @@
 
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "io/import/arrays.hpp"
 #include "io/import/proto_tensor.hpp"
 #include "io/onnx_read.hpp"
+#include "json/parse.hpp"
 
 namespace autopar {
 namespace {
@@ -243,11 +243,11 @@ Status check_header(const Json& json) {
   if (!json.is_object()) return expected("the file", "an object", json);
   if (member(json, "format") != "autopar-graph") {
     return input_error("format: expected \"autopar-graph\", found " +
-                       member(json, "format").dump());
+                       found_text(member(json, "format")));
   }
   if (member(json, "version") != kVersion) {
     return input_error("version: expected " + std::to_string(kVersion) + ", found " +
-                       member(json, "version").dump());
+                       found_text(member(json, "version")));
   }
   for (const char* key : {"inputs", "ops", "outputs"}) {
     if (!member(json, key).is_array()) return expected(key, "a list", member(json, key));
@@ -301,14 +301,8 @@ Result<ModelFile> read_graph(const Json& json) {
 }  // namespace
 
 Result<ModelFile> read_graph_json(std::string_view bytes) {
-  try {
-    return read_graph(Json::parse(bytes));
-  } catch (const Json::exception& error) {
-    std::string what = error.what();
-    // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
-    if (const auto end = what.find("] "); end != std::string::npos) what = what.substr(end + 2);
-    return input_error("is not valid JSON: " + what);
-  }
+  AUTOPAR_TRY(document, parse_json(bytes, ""));
+  return read_graph(document);
 }
 
 }  // namespace autopar

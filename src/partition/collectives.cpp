@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <optional>
 
 #include "partition/program.hpp"
@@ -26,6 +27,11 @@ std::optional<Reduction> reduction_of(const Op& op) {
     if (name == name_of(reduction)) return reduction;
   }
   return std::nullopt;
+}
+
+// -1 where it is none, which is refused where an axis is needed: 2^32 is no axis 0.
+int small(std::int64_t axis) {
+  return axis >= 0 && axis <= std::numeric_limits<int>::max() ? static_cast<int>(axis) : -1;
 }
 
 Error op_error(const Op& op, const std::string& what) { return collective_error(op, what); }
@@ -74,7 +80,7 @@ Result<std::vector<int>> axes_of(const Op& op, const Mesh& mesh) {
   std::vector<int> axes;
   const auto names = op.attributes.find("mesh_axes");
   if (names == op.attributes.end()) {
-    for (std::int64_t axis : op.ints_attribute("axes")) axes.push_back(static_cast<int>(axis));
+    for (std::int64_t axis : op.ints_attribute("axes")) axes.push_back(small(axis));
   } else if (const auto* list = std::get_if<std::vector<std::string>>(&names->second)) {
     for (const std::string& name : *list) axes.push_back(mesh.axis_index(name));
   }
@@ -101,6 +107,13 @@ Result<Shape> collective_output_shape(const Op& op, std::int64_t group_size, con
   const auto dimension = [&](std::int64_t index) -> std::int64_t& {
     return output[static_cast<std::size_t>(index)];
   };
+  const auto multiply = [&](std::int64_t index) -> Status {
+    const std::int64_t extent = dimension(index);
+    if (!__builtin_mul_overflow(extent, group_size, &dimension(index))) return Ok{};
+    return op_error(op, "dimension " + std::to_string(index) + " of its input " + to_text(input) +
+                            " times the group's " + std::to_string(group_size) +
+                            " ranks is more than a tensor can have");
+  };
   const auto bad_axis = [&](const char* name, std::int64_t found) {
     return op_error(op, std::string(name) + " " + std::to_string(found) +
                             " is no dimension of its input " + to_text(input));
@@ -119,7 +132,7 @@ Result<Shape> collective_output_shape(const Op& op, std::int64_t group_size, con
       return op_error(op, "needs the attribute shape, of static extents");
     case CollectiveKind::kAllGather:
       if (axis < 0 || axis >= rank) return bad_axis("axis", axis);
-      dimension(axis) *= group_size;
+      AUTOPAR_RETURN_IF_ERROR(multiply(axis));
       return output;
     case CollectiveKind::kAllToAll:
       if (concat_axis < 0 || concat_axis >= rank) return bad_axis("concat_axis", concat_axis);
@@ -133,7 +146,7 @@ Result<Shape> collective_output_shape(const Op& op, std::int64_t group_size, con
                                 std::to_string(group_size) + " ranks");
       }
       dimension(axis) /= group_size;
-      if (to_all) dimension(concat_axis) *= group_size;
+      if (to_all) AUTOPAR_RETURN_IF_ERROR(multiply(concat_axis));
       return output;
   }
   return output;
@@ -184,9 +197,9 @@ Result<std::vector<ProgramCollective>> collectives_of(const Plan& plan) {
       AUTOPAR_TRY(axes, axes_of(op, plan.mesh));
       found.collective.axes = axes;
     }
-    found.collective.axis = static_cast<int>(
+    found.collective.axis = small(
         *kind == CollectiveKind::kAllToAll ? split_axis_of(op) : op.int_attribute("axis", -1));
-    found.collective.concat_axis = static_cast<int>(op.int_attribute("concat_axis", -1));
+    found.collective.concat_axis = small(op.int_attribute("concat_axis", -1));
     found.collective.reduction = *reduction;
     if (const auto groups = op.attributes.find("groups"); groups != op.attributes.end()) {
       if (const auto* list = std::get_if<IntList>(&groups->second)) found.groups = *list;

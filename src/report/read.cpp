@@ -1,6 +1,5 @@
-#include <nlohmann/json.hpp>
-
 #include "autopar/report.hpp"
+#include "json/parse.hpp"
 #include "report/propagation.hpp"
 
 namespace autopar {
@@ -9,7 +8,15 @@ namespace {
 
 using Json = nlohmann::json;
 
+// For tables only; thrown as nlohmann's own, so that all that a report lacks is told in one way.
 Mesh mesh_of(const Json& list) {
+  if (!list.is_array() || list.size() > static_cast<std::size_t>(kMaxMeshAxes)) {
+    throw Json::type_error::create(302,
+                                   "a mesh must be a list of at most " +
+                                       std::to_string(kMaxMeshAxes) + " axes, but is " +
+                                       found_text(list),
+                                   &list);
+  }
   Mesh mesh;
   for (const Json& axis : list) {
     Axis a;
@@ -125,8 +132,8 @@ void read_details(const Json& j, Report& r) {
 }  // namespace
 
 Result<Report> report_of_json(const std::string& text, const std::string& path) {
+  AUTOPAR_TRY(j, parse_json(text, path));
   try {
-    const Json j = Json::parse(text);
     if (j.at("format") != "autopar-report" || j.at("version") != 1) {
       return input_error(path + ": expected format autopar-report, version 1");
     }
@@ -138,10 +145,7 @@ Result<Report> report_of_json(const std::string& text, const std::string& path) 
     report.propagation = propagation_of(j);
     return report;
   } catch (const Json::exception& error) {
-    std::string what = error.what();
-    // "[json.exception.out_of_range.403] key 'ops' not found"
-    if (const auto end = what.find("] "); end != std::string::npos) what = what.substr(end + 2);
-    return input_error(path + ": is not a report: " + what);
+    return input_error(path + ": is not a report: " + message_of(error));
   }
 }
 

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <tuple>
 
+#include "json/parse.hpp"
 #include "weights/tensors.hpp"
 
 namespace autopar {
@@ -85,7 +85,7 @@ Result<SafetensorsEntry> entry_of(const std::string& name, const ordered_json& j
     return wrong("its entry in the header has no dtype");
   }
   const std::optional<DType> dtype = type_of(json["dtype"].get<std::string>());
-  if (!dtype) return wrong("element type " + json["dtype"].dump() + " is not supported");
+  if (!dtype) return wrong("element type " + found_text(json["dtype"]) + " is not supported");
   const std::optional<Shape> shape = integers("shape"), offsets = integers("data_offsets");
   if (!shape || !offsets || offsets->size() != 2) {
     return wrong("expected a shape and two data_offsets");
@@ -101,8 +101,8 @@ Result<SafetensorsEntry> entry_of(const std::string& name, const ordered_json& j
 }
 
 Result<SafetensorsFile> parse(const std::string& header, Bytes start, Bytes size) {
-  const ordered_json json = ordered_json::parse(header, nullptr, false);
-  if (!json.is_object()) return input_error("its header is not JSON");
+  AUTOPAR_TRY(json, parse_ordered_json(header, "its header"));
+  if (!json.is_object()) return input_error("its header is not a JSON object");
   SafetensorsFile file;
   std::set<std::string> names;
   for (const auto& [name, value] : json.items()) {

@@ -4,6 +4,7 @@
 
 #include "io/dialects/dialects.hpp"
 #include "io/export/programs.hpp"
+#include "io/import/external_locations.hpp"
 #include "io/import/import_file.hpp"
 
 namespace autopar {
@@ -146,6 +147,8 @@ Result<PlanFile> read_by_hand(const std::string& path,
   if (!mapped) return in_file(mapped.error());
   auto file = read_model(mapped->bytes());
   if (!file) return in_file(file.error());
+  const Status located = check_external_locations(file->model, path);
+  if (!located) return in_file(located.error());
   const auto dialect = translate_collectives(file->model, 0);
   if (!dialect) return in_file(dialect.error());
   return by_hand_of(std::move(*file), path, *dialect, dims);

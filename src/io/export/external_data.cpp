@@ -6,13 +6,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <set>
 
+#include "autopar/errors.hpp"
 #include "autopar/files.hpp"
+#include "io/import/external_locations.hpp"
 
 namespace autopar {
 namespace {
@@ -93,7 +93,7 @@ Status link_or_copy(const std::string& source, const std::string& target, Bytes 
   const OpenFile file(source);
   struct stat status {};
   if (file.fd() < 0 || ::fstat(file.fd(), &status) != 0) {
-    return input_error(source + ": cannot be read: " + std::strerror(errno));
+    return system_error(source + ": cannot be read", errno);
   }
   struct stat existing {};
   if (::lstat(target.c_str(), &existing) == 0 && S_ISREG(existing.st_mode) &&
@@ -140,12 +140,11 @@ Result<std::vector<std::string>> place_external_data(const Graph& graph,
   }
   std::vector<std::string> warnings;
   for (const std::string& location : locations) {
-    const fs::path relative(location);
-    if (relative.is_absolute() ||
-        std::find(relative.begin(), relative.end(), "..") != relative.end()) {
+    if (!is_below_folder(location)) {
       return input_error("external data '" + location +
                          "' lies outside the model's folder; move it beside the model");
     }
+    const fs::path relative(location);
     const fs::path source = fs::path(from_folder) / relative;
     std::error_code ignored;
     if (!fs::exists(source, ignored)) {

@@ -15,7 +15,9 @@ std::string where_of(const std::string& path, const std::string& key) {
 Result<Mesh> mesh_of_json(const Json& json, std::vector<std::string>& tier_names) {
   Mesh mesh;
   AUTOPAR_TRY(axes, json.items());
-  if (axes.empty()) return json.expected("at least one axis");
+  if (axes.empty() || axes.size() > static_cast<std::size_t>(kMaxMeshAxes)) {
+    return json.expected("1 to " + std::to_string(kMaxMeshAxes) + " axes");
+  }
   std::int64_t stride = 1;
   for (auto field = axes.rbegin(); field != axes.rend(); ++field) {
     AUTOPAR_TRY(name_field, field->at("name"));

@@ -9,13 +9,15 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <limits>
 #include <map>
 #include <unordered_map>
 
+#include "autopar/errors.hpp"
 #include "autopar/files.hpp"
 #include "io/export/model_bytes.hpp"
+#include "io/export/model_proto.hpp"
+#include "io/import/external_locations.hpp"
 
 namespace autopar {
 namespace {
@@ -267,7 +269,7 @@ Status write_model(LeanModel& model, const std::string& path) {
 
 Result<LeanModel> read_model(const std::string& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return input_error(path + ": cannot be read: " + std::strerror(errno));
+  if (file < 0) return system_error(path + ": cannot be read", errno);
   pb::FileInputStream stream(file, 1 << 20);
   stream.SetCloseOnDelete(true);
   struct stat status {};
@@ -283,9 +285,11 @@ Result<LeanModel> read_model(const std::string& path) {
   }
   if (!good) {
     const int error = stream.GetErrno();
-    return input_error(path + (error != 0 ? std::string(": cannot be read: ") + std::strerror(error)
-                                          : std::string(": is not an ONNX file")));
+    if (error != 0) return system_error(path + ": cannot be read", error);
+    return input_error(path + ": is not an ONNX file");
   }
+  const Status located = check_external_locations(model.proto, path);
+  if (!located) return input_error(path + ": " + located.error().message);
   return model;
 }
 

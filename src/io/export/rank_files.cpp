@@ -15,6 +15,7 @@
 #include "io/dialects/dialects.hpp"
 #include "io/export/programs.hpp"
 #include "io/files/json.hpp"
+#include "io/import/external_locations.hpp"
 
 namespace autopar {
 namespace {
@@ -101,6 +102,8 @@ Result<PlanFile> read_rank_files(const std::string& path,
     if (!mapped) return in_file(mapped.error());
     auto file = read_onnx(mapped->bytes());
     if (!file) return in_file(file.error());
+    const Status located = check_external_locations(file->model, name);
+    if (!located) return in_file(located.error());
     const auto words = translate_collectives(file->model, list.world_size);
     if (!words) return in_file(words.error());
     if (!words->empty()) dialect = *words;

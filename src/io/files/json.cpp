@@ -25,10 +25,7 @@ Error Json::error(const std::string& what) const {
 }
 
 Error Json::expected(const std::string& what) const {
-  constexpr std::size_t kShown = 60;
-  std::string found = value_->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  if (found.size() > kShown) found = found.substr(0, kShown) + "...";
-  return error("expected " + what + ", found " + found);
+  return error("expected " + what + ", found " + found_text(*value_));
 }
 
 Result<std::optional<Json>> Json::find(const std::string& key) const {
@@ -97,17 +94,6 @@ Result<std::vector<std::int64_t>> Json::integers() const {
     numbers.push_back(number);
   }
   return numbers;
-}
-
-Result<nlohmann::json> parse_json(const std::string& text, const std::string& file) {
-  try {
-    return nlohmann::json::parse(text);
-  } catch (const nlohmann::json::exception& exception) {
-    std::string what = exception.what();
-    // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
-    if (const auto end = what.find("] "); end != std::string::npos) what = what.substr(end + 2);
-    return input_error(file + ": is not JSON: " + what);
-  }
 }
 
 Status check_format(const Json& document, const std::string& format, std::int64_t version) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "autopar/layout.hpp"
+#include "json/parse.hpp"
 
 namespace autopar {
 
@@ -37,7 +38,6 @@ class Json {
   std::string file_;
   std::string path_;
 };
-Result<nlohmann::json> parse_json(const std::string& text, const std::string& file);
 // The document's format and version must be these.
 Status check_format(const Json& document, const std::string& format, std::int64_t version);
 

@@ -72,7 +72,9 @@ Status read_mesh(const Json& document, StrategyFile& file) {
   AUTOPAR_TRY(field, document.find("mesh"));
   if (!field) return Ok{};
   AUTOPAR_TRY(axes, field->items());
-  if (axes.empty()) return field->expected("at least one axis");
+  if (axes.empty() || axes.size() > static_cast<std::size_t>(kMaxMeshAxes)) {
+    return field->expected("1 to " + std::to_string(kMaxMeshAxes) + " axes");
+  }
   std::set<std::string> names;
   for (const Json& json : axes) {
     StrategyFile::MeshAxis axis;

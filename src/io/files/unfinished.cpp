@@ -1,4 +1,3 @@
-#include "autopar/errors.hpp"
 #include "autopar/unfinished.hpp"
 
 #include <fcntl.h>
@@ -13,6 +12,8 @@
 #include <filesystem>
 #include <mutex>
 #include <set>
+
+#include "autopar/errors.hpp"
 
 namespace autopar {
 namespace {

@@ -5,10 +5,12 @@
 #include <filesystem>
 #include <utility>
 
+#include "autopar/errors.hpp"
 #include "autopar/sha256.hpp"
 #include "io/dialects/dialects.hpp"
 #include "io/export/model_proto.hpp"
 #include "io/import/elaborate.hpp"
+#include "io/import/external_locations.hpp"
 #include "io/import/import_file.hpp"
 #include "io/import/passes.hpp"
 #include "io/onnx_read.hpp"
@@ -99,7 +101,7 @@ Result<ImportedModel> in_file(const std::string& path, Import import) {
     if (!imported && imported.error().code == ErrorCode::kInput) return named(imported.error());
     return imported;
   } catch (const std::bad_alloc&) {
-    return named(input_error("there is not enough memory to read it"));
+    return named(resource_error("there is not enough memory to read it"));
   } catch (const std::exception& error) {
     return named(input_error(error.what()));
   }
@@ -121,6 +123,7 @@ Result<ImportedModel> import_model(const std::string& path, const ImportOptions&
   return in_file(path, [&]() -> Result<ImportedModel> {
     AUTOPAR_TRY(mapped, open_file(path));
     AUTOPAR_TRY(file, read_model(mapped.bytes()));
+    AUTOPAR_RETURN_IF_ERROR(check_external_locations(file.model, path));
     AUTOPAR_RETURN_IF_ERROR(check_is_model(file));
     AUTOPAR_TRY(imported, import_parsed(file, path, options));
     imported.sha256 = sha256_hex(mapped.bytes());

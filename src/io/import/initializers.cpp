@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "autopar/import.hpp"
+#include "io/import/external_locations.hpp"
 #include "io/import/proto_tensor.hpp"
 #include "io/onnx_read.hpp"
 
@@ -125,6 +126,12 @@ Result<std::vector<Value>> initializers_of(const std::string& path) {
   const google::protobuf::LogSilencer silencer;
   auto values = Scan(file->bytes(), path).run();
   if (!values) return in_file(values.error());
+  for (const Value& value : *values) {
+    const auto* external = std::get_if<ExternalData>(&value.data);
+    if (external == nullptr) continue;
+    const Status located = check_location(external->location, path);
+    if (!located) return in_file(located.error());
+  }
   return values;
 }
 

@@ -1,12 +1,14 @@
 #include "io/import/proto_tensor.hpp"
 
-#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <utility>
+
+#include "io/import/external_locations.hpp"
 
 namespace autopar {
 namespace {
@@ -90,13 +92,13 @@ Result<ExternalData> external_data(const onnx::TensorProto& proto, Bytes bytes,
       (entry.key() == "offset" ? data.offset : data.length) = *count;
     }
   }
-  const std::filesystem::path path(data.location);
-  const bool leaves =
-      std::any_of(path.begin(), path.end(), [](const auto& p) { return p == ".."; });
-  if (data.location.empty() || path.is_absolute() || leaves ||
-      data.location.find('\0') != std::string::npos) {
+  if (!is_below_folder(data.location)) {
     return input_error(where + ": external data location '" + data.location +
                        "' is not a path below the model's folder");
+  }
+  if (data.offset > std::numeric_limits<Bytes>::max() - bytes) {
+    return input_error(where + ": external data at byte " + std::to_string(data.offset) +
+                       ", where no file of " + std::to_string(bytes) + " bytes more can be");
   }
   if (data.length >= 0 && data.length != bytes) {
     return input_error(where + ": external data of " + std::to_string(data.length) +

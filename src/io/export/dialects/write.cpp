@@ -2,6 +2,7 @@
 #include <map>
 #include <utility>
 
+#include "autopar/errors.hpp"
 #include "autopar/files.hpp"
 #include "autopar/sha256.hpp"
 #include "io/export/dialects/dialect.hpp"
@@ -135,9 +136,9 @@ class Writer {
     std::vector<std::string> names;
     const auto text = read_file(manifest);
     if (!text) return names;
-    const auto document = nlohmann::json::parse(*text, nullptr, false);
-    if (!document.is_object() || !document.contains("files")) return names;
-    for (const auto& file : document["files"]) {
+    const auto document = parse_json(*text, manifest);
+    if (!document || !document->is_object() || !document->contains("files")) return names;
+    for (const auto& file : (*document)["files"]) {
       if (!file.is_object() || !file.contains("file") || !file["file"].is_string()) continue;
       const std::string name = file["file"];
       const bool ours = name.rfind(stem() + ".", 0) == 0 && name.find('/') == std::string::npos;
@@ -159,7 +160,7 @@ class Writer {
     const std::string name = stem() + ".onnx";
     std::error_code failed;
     fs::rename(path_of(files_[0].name), path_of(name), failed);
-    if (failed) return input_error(path_of(name) + ": cannot be written: " + failed.message());
+    if (failed) return system_error(path_of(name) + ": cannot be written", failed.value());
     written_.add(path_of(name));
     files_[0].name = name;
     return Ok{};

@@ -1,0 +1,79 @@
+#include "json/parse.hpp"
+
+#include <algorithm>
+
+namespace autopar {
+namespace {
+
+// The lists and objects in one another; what stands in strings does not count.
+int levels_of(std::string_view text) {
+  int level = 0, most = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      in_string = c != '"';
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      most = std::max(most, ++level);
+    } else if (c == ']' || c == '}') {
+      --level;
+    }
+  }
+  return most;
+}
+
+template <class Document>
+Result<Document> parse(std::string_view text, const std::string& file) {
+  const std::string where = file.empty() ? "" : file + ": ";
+  if (const int levels = levels_of(text); levels > kMaxJsonLevels) {
+    return input_error(where + "has " + std::to_string(levels) +
+                       " levels of lists and objects in one another, expected at most " +
+                       std::to_string(kMaxJsonLevels));
+  }
+  try {
+    return Document::parse(text);
+  } catch (const nlohmann::json::exception& exception) {
+    return input_error(where + "is not JSON: " + message_of(exception));
+  }
+}
+
+std::string counted(std::size_t count, const std::string& what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+bool is_short_and_flat(const nlohmann::json& list) {
+  constexpr std::size_t kMostItems = 8;
+  return list.size() <= kMostItems &&
+         std::none_of(list.begin(), list.end(), [](const auto& i) { return i.is_structured(); });
+}
+
+}  // namespace
+
+Result<nlohmann::json> parse_json(std::string_view text, const std::string& file) {
+  return parse<nlohmann::json>(text, file);
+}
+
+Result<nlohmann::ordered_json> parse_ordered_json(std::string_view text, const std::string& file) {
+  return parse<nlohmann::ordered_json>(text, file);
+}
+
+std::string message_of(const nlohmann::json::exception& exception) {
+  const std::string what = exception.what();
+  // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
+  const auto end = what.find("] ");
+  return end == std::string::npos ? what : what.substr(end + 2);
+}
+
+std::string found_text(const nlohmann::json& value) {
+  constexpr std::size_t kShown = 60;
+  if (value.is_array() && !is_short_and_flat(value))
+    return "a list of " + counted(value.size(), "item");
+  if (value.is_object()) return "an object of " + counted(value.size(), "member");
+  const std::string text = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return text.size() <= kShown ? text : text.substr(0, kShown) + "...";
+}
+
+}  // namespace autopar
