@@ -122,9 +122,9 @@ TEST_CASE("rec: the layers of a deep model are decided as one", "[rec]") {
     const Mesh mesh = rec::finest_mesh(cluster);
     const rec::Allowed all(wiring.op_of_class.size());
     rec::RecursionOptions options;
-    const auto each = rec::recurse(request, wiring, mesh, all, options);
+    const auto each = rec::recurse(request, {}, wiring, mesh, all, options);
     options.few_ops = 0;
-    const auto as_one = rec::recurse(request, wiring, mesh, all, options);
+    const auto as_one = rec::recurse(request, {}, wiring, mesh, all, options);
     REQUIRE(each);
     REQUIRE(as_one);
     CHECK(as_one->cost <= each->cost * 1.5);
@@ -152,7 +152,7 @@ TEST_CASE("rec: cuts of any device count become few axes", "[rec]") {
       SearchRequest request{graph, *rules, cluster};
       const rec::Wiring wiring = rec::wiring_of(request);
       const rec::Allowed all(wiring.op_of_class.size());
-      const auto decisions = rec::recurse(request, wiring, finest, all, {});
+      const auto decisions = rec::recurse(request, {}, wiring, finest, all, {});
       REQUIRE(decisions.ok());
       const rec::JoinedMeshes meshes(cluster, finest, *decisions);
       for (int most : {1, 2, 3}) {

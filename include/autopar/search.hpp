@@ -23,6 +23,8 @@ struct BoundaryLayout {
   Kind kind = Kind::kFree;
   std::map<std::string, std::string> spec_of;  // kGiven: value name -> spec text
   std::string file = {};                       // kGiven: where they are from, for messages
+  // kFull, kDataParallel: inputs that are parameters lie so too, not only data.
+  bool parameters_too = false;
 };
 
 // What the user fixed for one op: mesh axis name -> factor name, or split counts.
@@ -31,13 +33,23 @@ struct OpPin {
   std::optional<std::vector<std::vector<std::int64_t>>> in_strategy;
   std::optional<std::vector<std::vector<std::int64_t>>> out_strategy;
 };
+// How a tensor lies; what is empty is free.
 struct ValuePin {
-  std::string spec, hub_spec, output_spec;  // empty: free
+  std::string spec;      // as it is produced; an input or parameter: as it is stored
+  std::string hub_spec;  // as its readers get it
+  std::string output_spec;
+  // `spec` once more, or in its place, in MindSpore's notation, which does not tell whether a
+  // tensor is a partial sum: see src/layout/tensor_map.hpp.
+  std::vector<std::int64_t> device_matrix = {};
+  std::vector<std::vector<int>> tensor_map = {};
 };
 struct Pins {
   std::map<std::string, OpPin> ops;        // by op name
   std::map<std::string, ValuePin> values;  // by value name
 };
+
+// Errors (kInput): a pin that names no op or value of the graph, with the nearest name.
+Status check_names(const Pins& pins, const Graph& graph);
 
 // What ops get that no pin names.
 enum class Fill { kSearch, kDataParallel, kReplicate };
@@ -45,6 +57,7 @@ enum class Fill { kSearch, kDataParallel, kReplicate };
 // What a searcher that proposes plans leaves of the candidates on one mesh.
 struct Narrowing {
   std::vector<std::vector<Assignment>> assignments;  // per op: valid on the mesh; empty: all
+  std::map<ValueId, Spec> stored = {};  // inputs and parameters that no pin or layout fixes
   // Whether inputs and parameters may lie in any way, or only as a reader needs them, or whole.
   bool all_stored_specs = true;
 };
@@ -58,7 +71,7 @@ struct SearchRequest {
   const Cluster& cluster;
   std::string searcher = "dp";
   std::string cost_model = "roofline";  // a row of cost_models()
-  std::optional<Mesh> mesh = {};        // fixed; else mesh_candidates up to max_axes
+  std::optional<Mesh> mesh = {};        // fixed; else those of src/search/meshes.hpp
   int max_axes = 0;                     // 0: the default of the searcher
   Bytes memory_limit = 0;               // 0: the device's memory
   bool limit_memory = true;
@@ -72,7 +85,7 @@ struct SearchRequest {
   Fill unreached = Fill::kDataParallel;
   bool propagate_exact = false;
   SolveOptions solve = {};
-  std::shared_ptr<const Narrowing> narrowing = {};  // with `mesh`; stronger than pins of ops
+  std::shared_ptr<const Narrowing> narrowing = {};  // with `mesh`
 };
 // Per device: what the request says, else what the cluster's device has.
 Bytes memory_limit(const SearchRequest& request);

@@ -1,6 +1,7 @@
 // autopar apply and autopar price: a given strategy, complete or partial.
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <iostream>
 
 #include "cli/outputs.hpp"
@@ -35,9 +36,12 @@ Pins pins_of(const StrategyFile& file, const Graph& graph, const Strategy& strat
   for (std::size_t v = 0; v < graph.values.size(); ++v) {
     if (graph.values[v].kind == ValueKind::kConstant) continue;
     const ValueSpecs& specs = strategy.values[v];
-    pins.values[graph.values[v].name] = {to_text(specs.spec, strategy.mesh),
-                                         to_text(specs.hub, strategy.mesh),
-                                         to_text(specs.output, strategy.mesh)};
+    const ValueId id(static_cast<std::int64_t>(v));
+    const bool is_output =
+        std::find(graph.outputs.begin(), graph.outputs.end(), id) != graph.outputs.end();
+    pins.values[graph.values[v].name] = {
+        to_text(specs.spec, strategy.mesh), to_text(specs.hub, strategy.mesh),
+        is_output ? to_text(specs.output, strategy.mesh) : std::string()};
   }
   return pins;
 }
@@ -99,6 +103,9 @@ Result<std::unique_ptr<Applied>> apply(const PlanOptions& options, const CommonO
   applied->request.emplace(request);
   SearchRequest& asked = *applied->request;
   AUTOPAR_RETURN_IF_ERROR(add_pins(file, *applied->inputs, asked));
+  if (Status known = check_names(asked.pins, asked.graph); !known) {
+    return with_pin_file(known.error(), options.strategy_file);
+  }
   if (common.mesh.empty() && is_complete(asked.graph, file)) {
     AUTOPAR_TRY(taken, price_complete(file, *applied));
     if (taken) return applied;

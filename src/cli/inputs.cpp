@@ -275,6 +275,7 @@ Result<SearchRequest> make_request(const Inputs& inputs, const PlanOptions& opti
   AUTOPAR_RETURN_IF_ERROR(
       check_layout_names(out, inputs.model.graph.outputs, inputs.model.graph, "--outputs"));
   request.inputs = in;
+  request.inputs.parameters_too = options.io == "full";
   request.outputs = out;
   AUTOPAR_TRY(gap, parse_gap(options.gap));
   request.solve.gap = gap;
@@ -345,8 +346,9 @@ Status add_pins(const StrategyFile& file, const Inputs& inputs, SearchRequest& r
 }
 
 Error with_pin_file(Error error, const std::string& path) {
-  const bool of_pins =
-      error.message.rfind("op '", 0) == 0 || error.message.rfind("pin of ", 0) == 0;
+  const bool of_pins = error.message.rfind("op '", 0) == 0 ||
+                       error.message.rfind("tensor '", 0) == 0 ||
+                       error.message.rfind("pin of ", 0) == 0;
   if (of_pins && error.code == ErrorCode::kInput) error.message = path + ": " + error.message;
   return error;
 }

@@ -5,6 +5,7 @@
 #include <future>
 #include <set>
 
+#include "search/meshes.hpp"
 #include "search/no_plan.hpp"
 #include "search/rec/rec.hpp"
 
@@ -25,12 +26,7 @@ constexpr int kMaxAxes = 6;  // of a mesh on which candidates are counted at all
 // all meshes. Counts no clock, so that the same input gives the same plan anywhere.
 // No more than just above `affordable`.
 double size_of_exact_search(const SearchRequest& request, double affordable) {
-  const int max_axes = request.max_axes > 0 ? request.max_axes : kDefaultAxes;
-  std::vector<Mesh> meshes = mesh_candidates(request.cluster, max_axes);
-  for (const CostModelRow& row : cost_models()) {
-    if (request.cost_model == row.name && row.meshes) meshes = row.meshes(request.cluster);
-  }
-  if (request.mesh) meshes = {*request.mesh};
+  const std::vector<Mesh> meshes = meshes_of(request);
   std::map<std::string, double> uses;  // by rule
   std::map<std::string, const Rule*> rule_of_text;
   for (const Rule& rule : request.rules.rules) {

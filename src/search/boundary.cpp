@@ -23,7 +23,7 @@ Status keep(const std::string& text, const char* what, const Value& value, const
   return Ok{};
 }
 
-Status keep_layout(const BoundaryLayout& layout, bool batched, const char* what, const Value& value,
+Status keep_layout(const BoundaryLayout& layout, const char* what, const Value& value,
                    const Mesh& mesh, std::vector<Spec>& specs) {
   switch (layout.kind) {
     case BoundaryLayout::Kind::kFree:
@@ -32,12 +32,10 @@ Status keep_layout(const BoundaryLayout& layout, bool batched, const char* what,
       specs = {replicated(value.shape.size())};
       return Ok{};
     case BoundaryLayout::Kind::kDataParallel:
-      specs = {batched ? data_parallel_spec(value.shape, mesh) : replicated(value.shape.size())};
+      specs = {data_parallel_spec(value.shape, mesh)};
       return Ok{};
     case BoundaryLayout::Kind::kGiven: {
-      const auto it = layout.spec_of.find(value.name);
-      if (it == layout.spec_of.end()) return Ok{};
-      Status kept = keep(it->second, what, value, mesh, specs);
+      Status kept = keep(layout.spec_of.at(value.name), what, value, mesh, specs);
       if (kept || layout.file.empty()) return kept;
       return input_error(layout.file + ": " + kept.error().message);
     }
@@ -45,26 +43,18 @@ Status keep_layout(const BoundaryLayout& layout, bool batched, const char* what,
   return Ok{};
 }
 
-// Whether the layout, not the search, says how this value lies.
-bool is_fixed(const BoundaryLayout& layout, const Value& value) {
-  if (layout.kind == BoundaryLayout::Kind::kGiven) return layout.spec_of.count(value.name) != 0;
-  return layout.kind != BoundaryLayout::Kind::kFree;
-}
-
 // A pin of a value whose layout is fixed must be that layout.
-Status keep_both(const std::string& text, const char* what, const BoundaryLayout& layout,
-                 const Value& value, const Mesh& mesh, std::vector<Spec>& specs) {
-  const std::vector<Spec> fixed = specs;
-  AUTOPAR_RETURN_IF_ERROR(keep(text, what, value, mesh, specs));
-  if (!is_fixed(layout, value) || specs == fixed) return Ok{};
-  return input_error("pin of tensor '" + value.name + "': its " + what + " " + text +
-                     " is not the layout " + to_text(fixed.front(), mesh) +
+Status keep_pin(const std::map<ValueId, SpecPin>& pins, ValueId id, bool is_fixed, const Mesh& mesh,
+                std::vector<Spec>& specs) {
+  const auto pin = pins.find(id);
+  if (pin == pins.end()) return Ok{};
+  if (!is_fixed) {
+    specs = pin->second.specs;
+    return Ok{};
+  }
+  if (pin->second.keeps(specs.front())) return Ok{};
+  return input_error(pin->second.wish + " is not the layout " + to_text(specs.front(), mesh) +
                      " that is asked for the model's inputs and outputs; leave one of them out");
-}
-
-const ValuePin* pin_of(const SearchRequest& request, const Value& value) {
-  const auto it = request.pins.values.find(value.name);
-  return it == request.pins.values.end() ? nullptr : &it->second;
 }
 
 Status no_partial(const std::vector<Spec>& specs, const char* what, const Value& value) {
@@ -77,42 +67,50 @@ Status no_partial(const std::vector<Spec>& specs, const char* what, const Value&
 
 }  // namespace
 
-Status restrict_source(const SearchRequest& request, const Value& value, bool is_input,
-                       const Mesh& mesh, std::vector<Spec>& specs) {
-  if (is_input) {
-    AUTOPAR_RETURN_IF_ERROR(keep_layout(request.inputs, value.kind == ValueKind::kInput,
-                                        "layout of the input", value, mesh, specs));
+bool is_fixed_input(const BoundaryLayout& layout, const Value& value) {
+  const bool of_all = layout.kind != BoundaryLayout::Kind::kGiven;
+  if (of_all && value.kind == ValueKind::kParameter && !layout.parameters_too) return false;
+  return is_fixed_output(layout, value);
+}
+
+bool is_fixed_output(const BoundaryLayout& layout, const Value& value) {
+  switch (layout.kind) {
+    case BoundaryLayout::Kind::kFree:
+      return false;
+    case BoundaryLayout::Kind::kFull:
+    case BoundaryLayout::Kind::kDataParallel:
+      return true;
+    case BoundaryLayout::Kind::kGiven:
+      return layout.spec_of.count(value.name) != 0;
   }
-  const ValuePin* pin = pin_of(request, value);
-  if (pin && !pin->spec.empty()) {
-    const BoundaryLayout layout = is_input ? request.inputs : BoundaryLayout{};
-    AUTOPAR_RETURN_IF_ERROR(keep_both(pin->spec, "spec", layout, value, mesh, specs));
+  return false;
+}
+
+Status restrict_source(const SearchRequest& request, const KeptPins& pins, ValueId id,
+                       bool is_input, const Mesh& mesh, std::vector<Spec>& specs) {
+  const Value& value = request.graph.value(id);
+  const bool is_fixed = is_input && is_fixed_input(request.inputs, value);
+  if (is_fixed) {
+    AUTOPAR_RETURN_IF_ERROR(keep_layout(request.inputs, "layout of the input", value, mesh, specs));
   }
+  AUTOPAR_RETURN_IF_ERROR(keep_pin(pins.stored, id, is_fixed, mesh, specs));
   return no_partial(specs, "spec", value);
 }
 
-Status restrict_hub(const SearchRequest& request, const Value& value, const Mesh& mesh,
-                    std::vector<Spec>& specs) {
-  const ValuePin* pin = pin_of(request, value);
-  if (pin && !pin->hub_spec.empty()) {
-    AUTOPAR_RETURN_IF_ERROR(keep(pin->hub_spec, "hub_spec", value, mesh, specs));
-    if (value.kind != ValueKind::kActivation) return no_partial(specs, "hub_spec", value);
-  }
-  return Ok{};
+void restrict_hub(const KeptPins& pins, ValueId id, std::vector<Spec>& specs) {
+  const auto pin = pins.hub.find(id);
+  if (pin != pins.hub.end()) specs = pin->second.specs;
 }
 
-Status restrict_output(const SearchRequest& request, const Value& value, bool only_reader,
+Status restrict_output(const SearchRequest& request, const KeptPins& pins, ValueId id,
                        const Mesh& mesh, std::vector<Spec>& specs) {
-  AUTOPAR_RETURN_IF_ERROR(
-      keep_layout(request.outputs, true, "layout of the output", value, mesh, specs));
-  const ValuePin* pin = pin_of(request, value);
-  if (pin && !pin->output_spec.empty()) {
+  const Value& value = request.graph.value(id);
+  const bool is_fixed = is_fixed_output(request.outputs, value);
+  if (is_fixed) {
     AUTOPAR_RETURN_IF_ERROR(
-        keep_both(pin->output_spec, "output_spec", request.outputs, value, mesh, specs));
-  } else if (pin && only_reader && !pin->hub_spec.empty()) {
-    AUTOPAR_RETURN_IF_ERROR(
-        keep_both(pin->hub_spec, "hub_spec", request.outputs, value, mesh, specs));
+        keep_layout(request.outputs, "layout of the output", value, mesh, specs));
   }
+  AUTOPAR_RETURN_IF_ERROR(keep_pin(pins.output, id, is_fixed, mesh, specs));
   return no_partial(specs, "output_spec", value);
 }
 

@@ -28,9 +28,9 @@ struct OpTable {
 
 class Builder {
  public:
-  Builder(const SearchRequest& request, CostModel& model, std::vector<FixedRead> reads)
+  Builder(const SearchRequest& request, CostModel& model, KeptPins pins)
       : request_(request),
-        reads_(std::move(reads)),
+        pins_(std::move(pins)),
         graph_(request.graph),
         model_(model),
         readers_(readers_of(graph_)),
@@ -93,8 +93,7 @@ class Builder {
   template <class Restrict>
   Result<int> restricted(int list, const Restrict& restrict) {
     const bool free = request_.inputs.kind == BoundaryLayout::Kind::kFree &&
-                      request_.outputs.kind == BoundaryLayout::Kind::kFree &&
-                      request_.pins.values.empty();
+                      request_.outputs.kind == BoundaryLayout::Kind::kFree && !pins_.has_values();
     if (free) return list;
     SpecList specs = tables_.specs(list);
     AUTOPAR_RETURN_IF_ERROR(restrict(specs));
@@ -135,22 +134,20 @@ class Builder {
   Result<std::shared_ptr<const OpTable>> table_for(OpId id, int batch_factor) {
     const Op& op = graph_.op(id);
     const Rule& rule = request_.rules.rules[id.index()];
-    const auto pin = request_.pins.ops.find(op.name);
-    const bool has_pin = pin != request_.pins.ops.end();
-    const bool has_read = is_fixed_reader(reads_, id);
+    const bool has_pin = pins_.concerns(graph_, id);
     static const std::vector<Assignment> kAny;
     const std::vector<Assignment>& narrowed =
         request_.narrowing ? request_.narrowing->assignments[id.index()] : kAny;
     const std::tuple key(request_.rules.class_of_op[id.index()],
-                         has_pin || has_read ? static_cast<int>(id.value) : -1,
-                         has_pin ? -1 : batch_factor, narrowed);
+                         has_pin ? static_cast<int>(id.value) : -1, has_pin ? -1 : batch_factor,
+                         narrowed);
     const auto found = tables_of_class_.find(key);
     if (found != tables_of_class_.end()) return found->second;
 
     MeshProblem::OpChoices all;
     std::vector<Assignment> assignments =
         narrowed.empty() ? model_.choices(op, rule, has_pin) : narrowed;
-    if (narrowed.empty() && !has_pin && !has_read && request_.fill != Fill::kSearch) {
+    if (narrowed.empty() && !has_pin && request_.fill != Fill::kSearch) {
       keep_one(assignments, batch_factor);
     }
     all.assignments.reserve(assignments.size());
@@ -161,18 +158,13 @@ class Builder {
       all.assignments.push_back(std::move(a));
       all.specs.push_back(std::move(*specs));
     }
-    // What is narrowed was chosen by a searcher that knows the pins.
-    if (narrowed.empty() && has_pin) {
-      auto kept = pinned(all, pin->second, graph_, id, rule, model_.mesh());
+    if (has_pin) {
+      auto kept = left_by(pins_, std::move(all), graph_, id, rule, model_.mesh());
       if (!kept && kept.error().code == ErrorCode::kInput && model_.leaves_out(rule)) {
         return input_error(kept.error().message + "; " + picked_from_a_part(op, model_.mesh()));
       }
       if (!kept) return kept.error();
       all = std::move(*kept);
-    }
-    if (has_read && narrowed.empty()) {
-      AUTOPAR_TRY(kept, reading(all, reads_, graph_, id, model_.mesh()));
-      all = std::move(kept);
     }
     AUTOPAR_TRY(table, price(id, std::move(all)));
     tables_of_class_[key] = table;
@@ -220,19 +212,29 @@ class Builder {
       const bool any = conventions_.any_boundary || readers_[v].uses.empty();
       std::vector<int> lists = needed_lists(id);
       int all = -1;
-      if (request_.narrowing && !request_.narrowing->all_stored_specs) {
+      const Spec* stored = narrowed_stored(id);
+      if (stored != nullptr) {
+        all = tables_.list_of({*stored});
+      } else if (request_.narrowing && !request_.narrowing->all_stored_specs) {
         lists.insert(lists.begin(), tables_.list_of({replicated(value.shape.size())}));
         all = tables_.united(lists, false);
       } else {
         all = any ? tables_.canonical_and(type_of(id), lists) : tables_.united(lists, false);
       }
-      AUTOPAR_TRY(list, restricted(all, [&, v = &value](SpecList& specs) {
-                    return restrict_source(request_, *v, inputs_.count(id) != 0, out_.mesh, specs);
+      AUTOPAR_TRY(list, restricted(all, [&](SpecList& specs) {
+                    return restrict_source(request_, pins_, id, inputs_.count(id) != 0, out_.mesh,
+                                           specs);
                   }));
       supplier_[v] = add_value_node(value.name, list);
       out_.source_node[v] = supplier_[v].node;
     }
     return Ok{};
+  }
+
+  const Spec* narrowed_stored(ValueId id) const {
+    if (!request_.narrowing) return nullptr;
+    const auto found = request_.narrowing->stored.find(id);
+    return found == request_.narrowing->stored.end() ? nullptr : &found->second;
   }
 
   int needed_list(const Use& use) const {
@@ -350,7 +352,8 @@ class Builder {
     if (conventions_.shared_reshards) lists = needed_lists(id);
     lists.push_back(from.list);
     AUTOPAR_TRY(list, restricted(tables_.united(lists, !stored), [&](SpecList& specs) {
-                  return restrict_hub(request_, value, out_.mesh, specs);
+                  restrict_hub(pins_, id, specs);
+                  return Status(Ok{});
                 }));
     const End hub = add_value_node(value.name + " (hub)", list);
     out_.hub_node[id.index()] = hub.node;
@@ -367,7 +370,6 @@ class Builder {
 
   Result<End> connect_output(ValueId id, const End& from, int& edge_index) {
     const Value& value = graph_.value(id);
-    const Readers& readers = readers_[id.index()];
     End sink;
     const ValueId updated = updated_[id.index()];
     if (updated.valid()) {
@@ -377,20 +379,20 @@ class Builder {
                           ? tables_.list_of(reduced(tables_.specs(supplier_[id.index()].list)))
                           : tables_.canonical_and(type_of(id), {from.list});
       AUTOPAR_TRY(list, restricted(tables_.united({all}, false), [&](SpecList& specs) {
-                    return restrict_output(request_, value, readers.count() == 1, out_.mesh, specs);
+                    return restrict_output(request_, pins_, id, out_.mesh, specs);
                   }));
       sink = add_value_node(value.name + " (output)", list);
     }
     out_.output_node[id.index()] = sink.node;
     edge_index = add_edge(from.node, sink.node, tables_.edge(type_of(id), from.list, {sink.list}),
-                          readers.produced);
+                          readers_[id.index()].produced);
     return sink;
   }
 
   // Who pins an op says how its outputs lie: they leave as it makes them, partial sums reduced.
   bool pinned_producer(const Value& value) const {
     return request_.outputs.kind == BoundaryLayout::Kind::kFree && value.producer.valid() &&
-           request_.pins.ops.count(graph_.op(value.producer).name) != 0;
+           pins_.ops.count(graph_.op(value.producer).name) != 0;
   }
 
   // -1: nothing is ever resharded, so there is no edge.
@@ -412,7 +414,7 @@ class Builder {
   }
 
   const SearchRequest& request_;
-  const std::vector<FixedRead> reads_;
+  const KeptPins pins_;
   const Graph& graph_;
   CostModel& model_;
   std::vector<Readers> readers_;
@@ -435,10 +437,8 @@ class Builder {
 
 Result<MeshProblem> build_problem(const SearchRequest& request, CostModel& model) {
   AUTOPAR_RETURN_IF_ERROR(check_names(request.pins, request.graph));
-  KeptPins pins = with_scattered_outputs(request, model);
-  SearchRequest kept = request;
-  kept.pins = std::move(pins.pins);
-  return Builder(kept, model, std::move(pins.reads)).build();
+  AUTOPAR_TRY(pins, keep_pins(request, model));
+  return Builder(request, model, std::move(pins)).build();
 }
 
 Strategy strategy_of(const Graph& graph, const MeshProblem& problem,

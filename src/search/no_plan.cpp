@@ -46,23 +46,23 @@ Status check_memory(const SearchRequest& request) {
       " of each. Try more devices, --memory with a larger size, or a smaller batch");
 }
 
-std::optional<Error> pins_not_kept(const SearchRequest& request,
-                                   const std::vector<MeshTrial>& trials) {
-  std::string text;
-  std::map<std::string, std::string> meshes_of;
+// One sentence; of reasons that equally many meshes have, that of the first mesh.
+std::optional<Error> pins_not_kept(const std::vector<MeshTrial>& trials) {
+  std::map<std::string, std::size_t> meshes_of;  // by the reason
+  int most_axes = 0;
   for (const MeshTrial& trial : trials) {
     if (trial.end != TrialEnd::kPinsNotKept) return std::nullopt;
-    std::string& meshes = meshes_of[trial.why];
-    meshes += (meshes.empty() ? "" : ", ") + to_text(trial.mesh);
+    ++meshes_of[trial.why];
+    most_axes = std::max(most_axes, trial.mesh.rank());
   }
-  if (trials.size() == 1) return input_error(trials.front().why);
-  const std::string& first = trials.front().why;
-  text = first + " (on mesh " + meshes_of[first] + ")";
-  for (const auto& [why, meshes] : meshes_of) {
-    if (why != first) text += "; " + why + " (on mesh " + meshes + ")";
-  }
-  return input_error(text + ". None of the meshes of up to " + std::to_string(request.max_axes) +
-                     " axes can keep this; --mesh fixes one, --max-axes tries more");
+  if (meshes_of.size() == 1) return input_error(trials.front().why);
+  const auto usual = std::max_element(
+      trials.begin(), trials.end(),
+      [&](const MeshTrial& a, const MeshTrial& b) { return meshes_of[a.why] < meshes_of[b.why]; });
+  return input_error(usual->why + " (on mesh " + to_text(usual->mesh) + "; none of the " +
+                     std::to_string(trials.size()) + " meshes of up to " +
+                     std::to_string(most_axes) +
+                     " axes keeps all pins; --mesh fixes one, --max-axes tries more)");
 }
 
 Error no_plan(const SearchRequest& request, const Tightest& tightest, bool interrupted) {

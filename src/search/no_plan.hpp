@@ -18,9 +18,8 @@ struct Tightest {
 
 // Nothing to search where even tensors split over all devices do not fit.
 Status check_memory(const SearchRequest& request);
-// Where every mesh refused the pins: all reasons, each with the meshes that it holds for.
-std::optional<Error> pins_not_kept(const SearchRequest& request,
-                                   const std::vector<MeshTrial>& trials);
+// Where every mesh refused the pins: why most of them did.
+std::optional<Error> pins_not_kept(const std::vector<MeshTrial>& trials);
 Error no_plan(const SearchRequest& request, const Tightest& tightest, bool interrupted);
 
 }  // namespace autopar

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <tuple>
 
+#include "search/meshes.hpp"
 #include "search/no_plan.hpp"
 #include "search/pins.hpp"
 
@@ -386,17 +387,6 @@ struct Search {
   }
 };
 
-std::vector<Mesh> meshes_of(const SearchRequest& request) {
-  if (request.mesh) return {*request.mesh};
-  for (const CostModelRow& row : cost_models()) {
-    if (request.cost_model == row.name && row.meshes) return row.meshes(request.cluster);
-  }
-  // Split counts in a pin name no axes: which of two axes of one tier is which then matters.
-  bool by_counts = false;
-  for (const auto& [name, pin] : request.pins.ops) by_counts |= !pin.assignment.has_value();
-  return mesh_candidates(request.cluster, request.max_axes, by_counts);
-}
-
 }  // namespace
 
 Result<MeshProblem> build_problem(const SearchRequest& request, const Mesh& mesh) {
@@ -436,12 +426,11 @@ Result<SearchOutcome> search(const SearchRequest& request) {
   // A baseline looks at one candidate per op: no need to price the others.
   SearchRequest narrowed = request;
   if (narrowed.fill == Fill::kSearch) narrowed.fill = searcher->fill;
-  if (narrowed.max_axes == 0) narrowed.max_axes = kDefaultAxes;
   Search state{narrowed, *searcher};
   AUTOPAR_RETURN_IF_ERROR(state.try_all(meshes_of(narrowed)));
   if (state.best == kInfinity && state.outcome.interrupted) state.fall_back();
   if (state.best == kInfinity) {
-    const std::optional<Error> pins = pins_not_kept(narrowed, state.outcome.trials);
+    const std::optional<Error> pins = pins_not_kept(state.outcome.trials);
     return pins ? *pins : no_plan(narrowed, state.tightest, state.outcome.interrupted);
   }
   state.outcome.searcher = searcher->name;

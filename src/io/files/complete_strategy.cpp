@@ -1,4 +1,5 @@
 #include "autopar/files.hpp"
+#include "layout/tensor_map.hpp"
 
 namespace autopar {
 namespace {
@@ -51,6 +52,18 @@ Result<Spec> spec_of(const StrategyFile& file, const Value& value, const char* f
   return spec;
 }
 
+// What stands beside a spec in other words must be the same.
+Status check_tensor_map(const StrategyFile& file, const Value& value, const ValuePin& pin,
+                        const Spec& spec, const Mesh& mesh) {
+  if (pin.device_matrix.empty()) return Ok{};
+  const auto dims = read_tensor_map(pin.device_matrix, pin.tensor_map, mesh);
+  const std::string where = "tensors." + value.name + ".";
+  if (!dims) return file_error(file, where + dims.error().message);
+  if (*dims == spec.dims) return Ok{};
+  return file_error(file, where + "spec: " + pin.spec + " and the tensor_map, which is " +
+                              to_text(Spec{*dims, {}, Reduction::kSum}, mesh) + ", disagree");
+}
+
 Result<ValueSpecs> value_specs_of(const StrategyFile& file, const Value& value, const Mesh& mesh) {
   const auto pin = file.pins.values.find(value.name);
   if (pin == file.pins.values.end() || pin->second.spec.empty()) {
@@ -63,6 +76,7 @@ Result<ValueSpecs> value_specs_of(const StrategyFile& file, const Value& value, 
   const ValuePin& texts = pin->second;
   ValueSpecs specs;
   AUTOPAR_TRY(spec, spec_of(file, value, "spec", texts.spec, mesh));
+  AUTOPAR_RETURN_IF_ERROR(check_tensor_map(file, value, texts, spec, mesh));
   specs.spec = specs.hub = spec;
   if (!texts.hub_spec.empty()) {
     AUTOPAR_TRY(hub, spec_of(file, value, "hub_spec", texts.hub_spec, mesh));

@@ -60,11 +60,47 @@ Result<OpPin> op_of(const Json& json) {
   return pin;
 }
 
+// For each dimension an axis from the right, -1 for none, or a list of axes.
+Status read_tensor_map_of(const Json& json, ValuePin& pin) {
+  AUTOPAR_TRY(matrix, json.find("device_matrix"));
+  AUTOPAR_TRY(map, json.find("tensor_map"));
+  if (!matrix && !map) return Ok{};
+  if (!matrix || !map) return json.expected("device_matrix and tensor_map together");
+  AUTOPAR_TRY(sizes, matrix->integers());
+  if (sizes.empty()) return matrix->expected("at least one axis");
+  pin.device_matrix = sizes;
+  AUTOPAR_TRY(dims, map->items());
+  for (const Json& dim : dims) {
+    std::vector<std::int64_t> axes;
+    if (dim.is_list()) {
+      AUTOPAR_TRY(several, dim.integers());
+      axes = several;
+    } else {
+      AUTOPAR_TRY(one, dim.integer());
+      if (one != -1) axes = {one};
+    }
+    pin.tensor_map.emplace_back();
+    for (std::int64_t axis : axes) {
+      if (axis < 0 || axis >= static_cast<std::int64_t>(sizes.size())) {
+        return dim.expected("-1, or axes of the device_matrix counted from the right, from 0 to " +
+                            std::to_string(sizes.size() - 1));
+      }
+      pin.tensor_map.back().push_back(static_cast<int>(axis));
+    }
+  }
+  return Ok{};
+}
+
 Result<ValuePin> tensor_of(const Json& json) {
   ValuePin pin;
   AUTOPAR_RETURN_IF_ERROR(read_text(json, "spec", pin.spec));
   AUTOPAR_RETURN_IF_ERROR(read_text(json, "hub_spec", pin.hub_spec));
   AUTOPAR_RETURN_IF_ERROR(read_text(json, "output_spec", pin.output_spec));
+  AUTOPAR_RETURN_IF_ERROR(read_tensor_map_of(json, pin));
+  if (pin.spec.empty() && pin.hub_spec.empty() && pin.output_spec.empty() &&
+      pin.device_matrix.empty()) {
+    return json.expected("a spec, a hub_spec, an output_spec, or a device_matrix with tensor_map");
+  }
   return pin;
 }
 

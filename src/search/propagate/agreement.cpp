@@ -26,8 +26,14 @@ class Agreement {
       if (seeds_.of_op[o] >= 0) assign(OpId(static_cast<std::int64_t>(o)), seeds_.of_op[o]);
     }
     for (std::size_t v = 0; v < graph_.values.size(); ++v) {
+      const OpId producer = graph_.values[v].producer;
+      if (producer.valid()) assign(producer, seeds_.of_made[v]);
+      if (problem_.hub_node[v] >= 0 || uses_[v].size() != 1) continue;
+      assign(uses_[v][0].op, seeds_.of_hub[v]);
+    }
+    for (std::size_t v = 0; v < graph_.values.size(); ++v) {
       flood_fixed(v, seeds_.of_source[v], problem_.source_node[v]);
-      flood_fixed(v, seeds_.of_hub[v], problem_.hub_node[v]);
+      if (problem_.hub_node[v] >= 0) flood_fixed(v, seeds_.of_hub[v], problem_.hub_node[v]);
       flood_fixed(v, seeds_.of_output[v], problem_.output_node[v]);
     }
     drain();

@@ -93,7 +93,8 @@ class BreadthFirst {
     const int level = last_level_ + 1;
     for (std::size_t v = 0; v < graph_.values.size(); ++v) {
       const bool read = matches(seeds_.of_source[v]) || matches(seeds_.of_hub[v]);
-      const bool left = matches(seeds_.of_hub[v]) || matches(seeds_.of_output[v]);
+      const bool left =
+          matches(seeds_.of_made[v]) || matches(seeds_.of_hub[v]) || matches(seeds_.of_output[v]);
       const OpId producer = graph_.values[v].producer;
       if (left && producer.valid()) reach(producer, level, true);
       for (const Use& use : uses_[v]) {

@@ -73,15 +73,20 @@ void Origins::vote_stored(ValueId value, const Spec& spec, Vote& vote) const {
   }
 }
 
+// Where one op reads the value there is no node: that op needs it as it is pinned.
+void Origins::vote_hub(ValueId value, const Spec& spec, Vote& vote) const {
+  const int seed = seeds_.of_hub[value.index()];
+  const int node = problem_.hub_node[value.index()];
+  if (seed < 0) return;
+  vote.cast(seed, spec, node < 0 ? spec : problem_.specs_of_node[at(node)][0]);
+}
+
 void Origins::vote_input(OpId id, std::size_t port, const Spec& spec, Vote& vote) const {
   const ValueId value = graph_.op(id).inputs[port];
   const Value& read = graph_.value(value);
   if (read.kind == ValueKind::kConstant) return;
   vote_op(read.producer, value, false, spec, vote);
-  const int hub = seeds_.of_hub[value.index()];
-  if (hub >= 0) {
-    vote.cast(hub, spec, problem_.specs_of_node[at(problem_.hub_node[value.index()])][0]);
-  }
+  vote_hub(value, spec, vote);
   if (!read.producer.valid()) vote_stored(value, spec, vote);
 }
 
@@ -91,7 +96,8 @@ void Origins::vote_output(OpId id, std::size_t port, const Spec& spec, Vote& vot
   const auto vote_fixed = [&](int seed, int node) {
     if (seed >= 0) vote.cast(seed, spec, problem_.specs_of_node[at(node)][0]);
   };
-  vote_fixed(seeds_.of_hub[value.index()], problem_.hub_node[value.index()]);
+  if (seeds_.of_made[value.index()] >= 0) vote.cast(seeds_.of_made[value.index()], spec, spec);
+  vote_hub(value, spec, vote);
   vote_fixed(seeds_.of_output[value.index()], problem_.output_node[value.index()]);
   const ValueId updated = updated_by(value);
   if (updated.valid()) vote_stored(updated, spec, vote);

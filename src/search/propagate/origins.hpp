@@ -26,6 +26,7 @@ class Origins {
 
  private:
   struct Vote;
+  void vote_hub(ValueId value, const Spec& spec, Vote& vote) const;
   void vote_input(OpId op, std::size_t port, const Spec& spec, Vote& vote) const;
   void vote_output(OpId op, std::size_t port, const Spec& spec, Vote& vote) const;
   void vote_stored(ValueId value, const Spec& spec, Vote& vote) const;

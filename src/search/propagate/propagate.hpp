@@ -59,6 +59,7 @@ struct Seeds {
   std::vector<Seed> seeds;
   std::vector<int> of_op;      // per op its index in `seeds`; -1: none
   std::vector<int> of_source;  // per value, for the spec in which it is stored
+  std::vector<int> of_made;    // per value, for the spec in which an op leaves it
   std::vector<int> of_hub;     // per value, for the spec in which it is read
   std::vector<int> of_output;
 };

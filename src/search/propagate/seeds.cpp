@@ -1,22 +1,9 @@
+#include "search/boundary.hpp"
 #include "search/propagate/propagate.hpp"
 
 namespace autopar {
 
 namespace {
-
-// A layout that is asked for all inputs (or outputs), or for this one.
-bool is_fixed(const BoundaryLayout& layout, const std::string& name) {
-  switch (layout.kind) {
-    case BoundaryLayout::Kind::kFree:
-      return false;
-    case BoundaryLayout::Kind::kFull:
-    case BoundaryLayout::Kind::kDataParallel:
-      return true;
-    case BoundaryLayout::Kind::kGiven:
-      return layout.spec_of.count(name) != 0;
-  }
-  return false;
-}
 
 class Finder {
  public:
@@ -24,6 +11,7 @@ class Finder {
       : request_(request), graph_(request.graph), problem_(problem) {
     found_.of_op.assign(graph_.ops.size(), -1);
     found_.of_source.assign(graph_.values.size(), -1);
+    found_.of_made = found_.of_source;
     found_.of_hub = found_.of_source;
     found_.of_output = found_.of_source;
   }
@@ -35,8 +23,14 @@ class Finder {
           add({"op '" + graph_.ops[o].name + "'", OpId(static_cast<std::int64_t>(o)), {}, false});
     }
     for (std::size_t v = 0; v < graph_.values.size(); ++v) add_pinned(v);
-    for (ValueId id : graph_.inputs) add_layout(id, "input", request_.inputs, found_.of_source);
-    for (ValueId id : graph_.outputs) add_layout(id, "output", request_.outputs, found_.of_output);
+    for (ValueId id : graph_.inputs) {
+      if (!is_fixed_input(request_.inputs, graph_.value(id))) continue;
+      add_layout(id, "input", found_.of_source);
+    }
+    for (ValueId id : graph_.outputs) {
+      if (!is_fixed_output(request_.outputs, graph_.value(id))) continue;
+      add_layout(id, "output", found_.of_output);
+    }
     return std::move(found_);
   }
 
@@ -50,23 +44,25 @@ class Finder {
     const auto pin = request_.pins.values.find(graph_.values[v].name);
     if (pin == request_.pins.values.end()) return;
     const ValuePin& specs = pin->second;
-    const bool stored = !specs.spec.empty() && problem_.source_node[v] >= 0;
-    const bool read = !specs.hub_spec.empty() && problem_.hub_node[v] >= 0;
+    const bool has_spec = !specs.spec.empty() || !specs.device_matrix.empty();
+    const bool stored = has_spec && problem_.source_node[v] >= 0;
+    const bool made = has_spec && graph_.values[v].producer.valid();
     const bool output = !specs.output_spec.empty() && problem_.output_node[v] >= 0;
-    if (!stored && !read && !output) return;
+    const bool read = !specs.hub_spec.empty() && graph_.values[v].kind != ValueKind::kConstant;
+    if (!stored && !made && !read && !output) return;
     const int seed = add({"tensor '" + graph_.values[v].name + "'",
                           {},
                           ValueId(static_cast<std::int64_t>(v)),
                           false});
     if (stored) found_.of_source[v] = seed;
+    if (made) found_.of_made[v] = seed;
     if (read) found_.of_hub[v] = seed;
     if (output) found_.of_output[v] = seed;
   }
 
-  void add_layout(ValueId id, const char* what, const BoundaryLayout& layout,
-                  std::vector<int>& of_value) {
+  void add_layout(ValueId id, const char* what, std::vector<int>& of_value) {
     const std::string& name = graph_.value(id).name;
-    if (!is_fixed(layout, name) || of_value[id.index()] >= 0) return;
+    if (of_value[id.index()] >= 0) return;
     of_value[id.index()] = add({std::string(what) + " '" + name + "'", {}, id, true});
   }
 

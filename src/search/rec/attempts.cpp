@@ -4,6 +4,7 @@
 #include <map>
 
 #include "search/batch.hpp"
+#include "search/meshes.hpp"
 #include "search/no_plan.hpp"
 #include "search/pins.hpp"
 #include "search/rec/meshes.hpp"
@@ -36,12 +37,19 @@ SearchRequest without_names(const SearchRequest& request) {
   return plain;
 }
 
-// The meshes that a cost model insists on; empty: any. Such a model also has its own candidates.
-std::vector<Mesh> meshes_of_model(const SearchRequest& request) {
-  for (const CostModelRow& row : cost_models()) {
-    if (request.cost_model == row.name && row.meshes) return row.meshes(request.cluster);
-  }
-  return {};
+// Whether the cost model insists on meshes. Such a model also has its own candidates.
+bool has_own_meshes(const SearchRequest& request) {
+  return std::any_of(cost_models().begin(), cost_models().end(), [&](const CostModelRow& row) {
+    return request.cost_model == row.name && row.meshes != nullptr;
+  });
+}
+
+// Those that the cuts of the machine do not lead to: what is fixed, or pins may need. Of more than
+// the axes of the exact search there are many.
+std::vector<Mesh> given_meshes(const SearchRequest& request) {
+  SearchRequest asked = request;
+  if (asked.max_axes > kDefaultAxes) asked.max_axes = 0;
+  return meshes_of(asked);
 }
 
 }  // namespace
@@ -61,14 +69,12 @@ Seconds Stopwatch::total() const {
 Result<Allowed> Attempts::allowed_on(const KeptPins& kept, CostModel& model) const {
   Allowed allowed(wiring.op_of_class.size());
   const Mesh& mesh = model.mesh();
-  const bool any = meshes_of_model(request).empty();
+  const bool any = !has_own_meshes(request);
   for (std::size_t c = 0; c < allowed.size(); ++c) {
     const OpId id = wiring.op_of_class[c];
     const Rule& rule = request.rules.rules[id.index()];
-    const auto pin = kept.pins.ops.find(request.graph.op(id).name);
-    const bool has_pin = pin != kept.pins.ops.end();
-    const bool has_read = is_fixed_reader(kept.reads, id);
-    const bool pick = has_pin || has_read || request.fill != Fill::kSearch;
+    const bool has_pin = kept.concerns(request.graph, id);
+    const bool pick = has_pin || request.fill != Fill::kSearch;
     if (!pick && any) continue;
     MeshProblem::OpChoices all;
     for (Assignment& a : model.choices(request.graph.op(id), rule, pick)) {
@@ -76,11 +82,7 @@ Result<Allowed> Attempts::allowed_on(const KeptPins& kept, CostModel& model) con
       all.assignments.push_back(std::move(a));
     }
     if (has_pin) {
-      AUTOPAR_TRY(left, pinned(all, pin->second, request.graph, id, rule, mesh));
-      all = std::move(left);
-    }
-    if (has_pin || has_read) {
-      AUTOPAR_TRY(left, reading(all, kept.reads, request.graph, id, mesh));
+      AUTOPAR_TRY(left, left_by(kept, std::move(all), request.graph, id, rule, mesh));
       allowed[c] = std::move(left.assignments);
       continue;
     }
@@ -101,7 +103,7 @@ Status Attempts::make_joined(const BytePrices& prices, std::vector<Attempt>& mad
   const Mesh finest = finest_mesh(request.cluster);
   const SearchRequest plain = without_names(request);
   const Allowed all(wiring.op_of_class.size());
-  AUTOPAR_TRY(decisions, recurse(plain, wiring, finest, all, {prices, true, kRough, kFewOps}));
+  AUTOPAR_TRY(decisions, recurse(plain, {}, wiring, finest, all, {prices, true, kRough, kFewOps}));
   cuts_seconds += clock.lap();
   const JoinedMeshes meshes(request.cluster, finest, decisions);
   std::map<JoinedMeshes::Joins, double> estimates;
@@ -136,13 +138,11 @@ Status Attempts::make_joined(const BytePrices& prices, std::vector<Attempt>& mad
 
 Result<std::vector<Attempt>> Attempts::make(const BytePrices& prices) {
   std::vector<Attempt> made;
-  std::vector<Mesh> others = meshes_of_model(request);
-  if (request.mesh) others = {*request.mesh};
-  if (others.empty()) {
-    AUTOPAR_RETURN_IF_ERROR(make_joined(prices, made));
-    const bool pinned = !request.pins.ops.empty() || !request.pins.values.empty();
-    if (pinned) others = mesh_candidates(request.cluster, std::min(max_axes(request), 3), true);
-  }
+  const bool is_given = request.mesh || has_own_meshes(request);
+  if (!is_given) AUTOPAR_RETURN_IF_ERROR(make_joined(prices, made));
+  const bool is_pinned = !request.pins.ops.empty() || !request.pins.values.empty();
+  std::vector<Mesh> others;
+  if (is_given || is_pinned) others = given_meshes(request);
   for (const Mesh& mesh : others) {
     const auto same = [&](const Attempt& attempt) { return attempt.mesh == mesh; };
     if (std::any_of(made.begin(), made.end(), same)) continue;
@@ -169,11 +169,9 @@ Result<std::vector<Attempt>> Attempts::make(const BytePrices& prices) {
 Status Attempts::recurse_on(Attempt& attempt, BytePrices prices) {
   clock.lap();
   AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, attempt.mesh));
-  const KeptPins kept = with_scattered_outputs(request, *model);
-  SearchRequest asked = request;
-  asked.pins = kept.pins;
+  AUTOPAR_TRY(kept, keep_pins(request, *model));
   AUTOPAR_TRY(allowed, allowed_on(kept, *model));
-  AUTOPAR_TRY(found, recurse(asked, wiring, attempt.mesh, allowed, {std::move(prices)}));
+  AUTOPAR_TRY(found, recurse(request, kept, wiring, attempt.mesh, allowed, {std::move(prices)}));
   attempt.found = std::move(found);
   attempt.all.resize(attempt.found.assignments.size());
   for (std::size_t o = 0; o < attempt.all.size(); ++o) {
@@ -194,6 +192,9 @@ Result<SearchOutcome> Attempts::with_values(const Attempt& attempt, bool all_ass
   } else {
     for (const Assignment& a : attempt.found.assignments) narrowing.assignments.push_back({a});
   }
+  if (options.stored != nullptr) {
+    narrowing.stored = {options.stored->stored.begin(), options.stored->stored.end()};
+  }
   SearchRequest values = request;
   values.searcher = "dp";
   values.mesh = attempt.mesh;
@@ -202,12 +203,6 @@ Result<SearchOutcome> Attempts::with_values(const Attempt& attempt, bool all_ass
   values.solve.cutoff = std::min(values.solve.cutoff, options.cutoff);
   values.solve.gap = std::max(values.solve.gap, options.gap);
   values.solve.time_limit = std::max(1e-3, time_left());
-  if (options.stored != nullptr) {
-    for (const auto& [value, spec] : options.stored->stored) {
-      std::string& pin = values.pins.values[request.graph.value(value).name].spec;
-      if (pin.empty()) pin = to_text(spec, attempt.mesh);
-    }
-  }
   clock.lap();
   auto outcome = search(values);
   values_seconds += clock.lap();

@@ -49,9 +49,10 @@ struct Store {
 
 class Recursion {
  public:
-  Recursion(const SearchRequest& request, const Wiring& wiring, const Mesh& mesh,
-            const Allowed& allowed, const RecursionOptions& options)
+  Recursion(const SearchRequest& request, const KeptPins& pins, const Wiring& wiring,
+            const Mesh& mesh, const Allowed& allowed, const RecursionOptions& options)
       : request_(request),
+        pins_(pins),
         graph_(request.graph),
         wiring_(wiring),
         mesh_(mesh),
@@ -77,26 +78,23 @@ class Recursion {
  private:
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
-  // What the request says about how values lie: one spec at most, by star.
+  // What the request says about how values lie, by star.
   Status fix_layouts() {
     stored_.resize(wiring_.stars.size());
     hub_.resize(wiring_.stars.size());
     output_.resize(wiring_.stars.size());
     if (!options_.keep_layouts) return Ok{};
-    const std::vector<Readers> readers = readers_of(graph_);
     std::vector<bool> is_input(graph_.values.size(), false);
     for (ValueId id : graph_.inputs) is_input[id.index()] = true;
     for (std::size_t s = 0; s < wiring_.stars.size(); ++s) {
       const StarOf& star = wiring_.stars[s];
-      const Value& value = graph_.value(star.value);
       if (star.stored) {
-        AUTOPAR_RETURN_IF_ERROR(
-            restrict_source(request_, value, is_input[star.value.index()], mesh_, stored_[s]));
+        AUTOPAR_RETURN_IF_ERROR(restrict_source(request_, pins_, star.value,
+                                                is_input[star.value.index()], mesh_, stored_[s]));
       }
-      AUTOPAR_RETURN_IF_ERROR(restrict_hub(request_, value, mesh_, hub_[s]));
+      restrict_hub(pins_, star.value, hub_[s]);
       if (!star.is_output || star.update_of >= 0) continue;
-      const bool only = readers[star.value.index()].count() == 1;
-      AUTOPAR_RETURN_IF_ERROR(restrict_output(request_, value, only, mesh_, output_[s]));
+      AUTOPAR_RETURN_IF_ERROR(restrict_output(request_, pins_, star.value, mesh_, output_[s]));
     }
     return Ok{};
   }
@@ -338,11 +336,11 @@ class Recursion {
       for (double& price : base) price *= groups_.stars[s].count;
       if (star.stored) base[kPartial] = kForbidden;
       const auto& hub = hub_[first_star(s)];
-      if (!hub.empty()) {
-        const auto only = index(role_on(hub.front(), axis));
-        for (std::size_t role = 0; role < base.size(); ++role) {
-          if (role != only) base[role] = kForbidden;
-        }
+      for (std::size_t role = 0; !hub.empty() && role < base.size(); ++role) {
+        const bool is_possible = std::any_of(hub.begin(), hub.end(), [&](const Spec& spec) {
+          return index(role_on(spec, axis)) == role;
+        });
+        if (!is_possible) base[role] = kForbidden;
       }
       problem.add_star(base);
     }
@@ -352,7 +350,11 @@ class Recursion {
     const auto& output = output_[first_star(s)];
     for (std::size_t hub = 0; hub < table.size(); ++hub) {
       if (!output.empty()) {
-        base[hub] += table[hub][index(role_on(output.front(), axis))];
+        double least = kForbidden;
+        for (const Spec& spec : output) {
+          least = std::min(least, table[hub][index(role_on(spec, axis))]);
+        }
+        base[hub] += least;
       } else if (hub == kPartial) {
         double least = table[hub][kWhole];  // an output must not leave as a partial sum
         for (std::size_t role = kSplit; role < table.size(); ++role) {
@@ -512,12 +514,13 @@ class Recursion {
   }
 
   const SearchRequest& request_;
+  const KeptPins& pins_;
   const Graph& graph_;
   const Wiring& wiring_;
   const Mesh& mesh_;
   const Allowed& allowed_;
   RecursionOptions options_;
-  std::vector<std::vector<Spec>> stored_, hub_, output_;  // per star, empty: free
+  std::vector<std::vector<Spec>> stored_, hub_, output_;  // per star; empty: any
   Groups groups_;
   std::vector<OpState> states_;
   std::vector<int> state_of_group_;
@@ -529,9 +532,10 @@ class Recursion {
 
 }  // namespace
 
-Result<Decisions> recurse(const SearchRequest& request, const Wiring& wiring, const Mesh& mesh,
-                          const Allowed& allowed, const RecursionOptions& options) {
-  return Recursion(request, wiring, mesh, allowed, options).run();
+Result<Decisions> recurse(const SearchRequest& request, const KeptPins& pins, const Wiring& wiring,
+                          const Mesh& mesh, const Allowed& allowed,
+                          const RecursionOptions& options) {
+  return Recursion(request, pins, wiring, mesh, allowed, options).run();
 }
 
 }  // namespace autopar::rec

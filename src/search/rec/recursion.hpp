@@ -12,6 +12,7 @@
 // only ops that do not look alike count.
 #pragma once
 
+#include "search/pins.hpp"
 #include "search/rec/level.hpp"
 #include "search/rec/wiring.hpp"
 
@@ -47,7 +48,8 @@ struct RecursionOptions {
   DecideOptions decide = {};
   std::size_t few_ops = kFewOps;
 };
-Result<Decisions> recurse(const SearchRequest& request, const Wiring& wiring, const Mesh& mesh,
-                          const Allowed& allowed, const RecursionOptions& options);
+Result<Decisions> recurse(const SearchRequest& request, const KeptPins& pins, const Wiring& wiring,
+                          const Mesh& mesh, const Allowed& allowed,
+                          const RecursionOptions& options);
 
 }  // namespace autopar::rec

@@ -1,5 +1,6 @@
 #include "search/rec/wiring.hpp"
 
+#include <algorithm>
 #include <map>
 #include <tuple>
 
@@ -9,18 +10,27 @@ namespace autopar::rec {
 
 namespace {
 
-// Ops that are pinned, or that read what an op with a pinned output makes.
+// How the value lies is pinned, or what the op that makes it leaves.
+bool is_pinned(const SearchRequest& request, ValueId id) {
+  if (!id.valid()) return false;
+  const Value& value = request.graph.value(id);
+  if (request.pins.values.count(value.name) != 0) return true;
+  if (!value.producer.valid()) return false;
+  const auto pin = request.pins.ops.find(request.graph.op(value.producer).name);
+  return pin != request.pins.ops.end() && pin->second.out_strategy;
+}
+
+// Ops that are pinned, or that make or read something pinned.
 std::vector<bool> special_ops(const SearchRequest& request) {
   const Graph& graph = request.graph;
   std::vector<bool> special(graph.ops.size(), false);
-  for (std::size_t o = 0; !request.pins.ops.empty() && o < graph.ops.size(); ++o) {
+  if (request.pins.ops.empty() && request.pins.values.empty()) return special;
+  const auto pinned = [&](ValueId id) { return is_pinned(request, id); };
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
     const Op& op = graph.ops[o];
-    special[o] = request.pins.ops.count(op.name) != 0;
-    for (ValueId input : op.inputs) {
-      if (!input.valid() || !graph.value(input).producer.valid()) continue;
-      const auto pin = request.pins.ops.find(graph.op(graph.value(input).producer).name);
-      if (pin != request.pins.ops.end() && pin->second.out_strategy) special[o] = true;
-    }
+    special[o] = request.pins.ops.count(op.name) != 0 ||
+                 std::any_of(op.inputs.begin(), op.inputs.end(), pinned) ||
+                 std::any_of(op.outputs.begin(), op.outputs.end(), pinned);
   }
   return special;
 }

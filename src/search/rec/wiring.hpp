@@ -32,7 +32,8 @@ struct Wiring {
   std::vector<std::vector<Touch>> touches_of_op;
   std::vector<StarOf> stars;
 };
-// Ops with a pin are classes of their own. O(size of the graph).
+// Ops that are pinned, or make or read something pinned, are classes of their own. O(size of the
+// graph).
 Wiring wiring_of(const SearchRequest& request);
 
 }  // namespace autopar::rec

@@ -1,0 +1,129 @@
+"""Pins of tensors as a user writes them: kept by search, apply and price in plans that run, or refused in one sentence."""
+import json
+import os
+import pathlib
+import random
+import sys
+import tempfile
+
+from tools.program import cluster, run
+
+SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
+LLAMA, MLP = SOURCE / "models" / "llama_tiny.onnx", SOURCE / "models" / "mlp.onnx"
+
+
+def pins(folder, tensors, ops=(), **more):
+    path = folder / "pins.json"
+    path.write_text(json.dumps({"format": "autopar-strategy", "version": 1, "ops": dict(ops), "tensors": tensors, **more}))
+    return path
+
+
+def read(out):
+    return json.loads((out / "strategy.json").read_text())
+
+
+def refused(*args):
+    done = run(*args, code=4)
+    assert len(done.stderr.strip().splitlines()) == 1 and len(done.stderr) < 500, done.stderr
+    return done.stderr
+
+
+def some_of(strategy, seed):
+    """A few tensors of a strategy, each by its spec, by MindSpore's notation, or as its readers get it."""
+    draw, tensors = random.Random(seed), {}
+    for name in draw.sample(sorted(strategy["tensors"]), 6):
+        tensor, kind = strategy["tensors"][name], draw.randrange(3)
+        keys = (("spec",), ("device_matrix", "tensor_map"), ("spec", "hub_spec"))[kind]
+        tensors[name] = {key: tensor.get(key, tensor["spec"]) for key in keys}
+    return tensors
+
+
+def check_kept(strategy, tensors):
+    for name, pin in tensors.items():
+        found = strategy["tensors"][name]
+        assert pin.get("spec", found["spec"]) == found["spec"], (name, pin, found)
+        assert pin.get("tensor_map", found["tensor_map"]) == found["tensor_map"], (name, pin, found)
+        assert pin.get("hub_spec", found.get("hub_spec", found["spec"])) == found.get("hub_spec", found["spec"]), (name, pin, found)
+
+
+def test_kept_and_run(folder):
+    machine = cluster(folder, 2, 2)
+    for seed, source in enumerate(("data_parallel", "replicate", "rec", "dp")):
+        given, out = folder / f"given{seed}", folder / f"out{seed}"
+        run("search", LLAMA, "--cluster", machine, "--mesh", "2x2", "-o", given, "--searcher", source)
+        tensors, mesh = some_of(read(given), seed), read(given)["mesh"]
+        for searcher in ("dp", "rec", "propagate"):
+            run("search", LLAMA, "--cluster", machine, "-o", out, "--searcher", searcher, "--pin", pins(folder, tensors, mesh=mesh))
+            check_kept(read(out), tensors)
+            assert run("run", out).stdout.splitlines()[-1] == "PASSED", (seed, searcher)
+        best = read(out)["cost"]["seconds"]
+        for fill in ("data_parallel", "search"):
+            file = pins(folder, tensors, mesh=mesh)
+            run("apply", LLAMA, "--cluster", machine, "-o", folder / "applied", "--fill", fill, "--strategy", file)
+            check_kept(read(folder / "applied"), tensors)
+            assert run("run", folder / "applied").stdout.splitlines()[-1] == "PASSED", (seed, fill)
+            price = json.loads(run("price", LLAMA, "--cluster", machine, "--fill", fill, "--strategy", file, "--json").stdout)
+            assert price["seconds"] == read(folder / "applied")["cost"]["seconds"]
+        assert price["seconds"] <= best * (1 + 1e-9)
+
+
+def test_refused(folder):
+    machine, out = cluster(folder, 4), folder / "refused"
+    whole = folder / "whole"
+    run("search", MLP, "--cluster", machine, "-o", whole)
+    strategy = read(whole)
+    activation = "fc1_out"
+    for tensor, pin, expected in (
+            (activation, {"spec": "nonsense"}, "expected '['"),
+            (activation, {"hub_spec": "[{elsewhere},{}]"}, "no mesh axis 'elsewhere'"),
+            (activation, {"output_spec": "[{},{}]"}, "not an output of the model"),
+            (activation, {"device_matrix": [4]}, "device_matrix and tensor_map together"),
+            (activation, {"device_matrix": [4], "tensor_map": [1, -1]}, "tensor_map"),
+            (activation, {"device_matrix": [8], "tensor_map": [0, -1]}, "8 devices"),
+            (activation, {"layout": "[{},{}]"}, "expected a spec"),
+            ("nowhere", {"spec": "[{},{}]"}, "no such tensor")):
+        file = pins(folder, {tensor: pin})
+        for command in (("search", "--pin"), ("apply", "--strategy"), ("price", "--strategy")):
+            where = () if command[0] == "price" else ("-o", out)
+            message = refused(command[0], MLP, "--cluster", machine, *where, command[1], file)
+            assert expected in message and "pins.json" in message and tensor in message, message
+    # A complete strategy, in which a tensor is said twice, or one is not the model's.
+    strategy["tensors"][activation]["tensor_map"] = [0, -1] if strategy["tensors"][activation]["tensor_map"] != [0, -1] else [-1, 0]
+    (folder / "changed.json").write_text(json.dumps(strategy))
+    assert "disagree" in refused("apply", MLP, "--cluster", machine, "-o", out, "--strategy", folder / "changed.json")
+    strategy = read(whole)
+    strategy["tensors"]["nowhere"] = {"spec": "nonsense"}
+    (folder / "changed.json").write_text(json.dumps(strategy))
+    assert "nowhere" in refused("price", MLP, "--cluster", machine, "--strategy", folder / "changed.json")
+    assert not out.exists()
+
+
+def test_parameters_are_free(folder):
+    model = folder / "graph.json"
+    model.write_text(json.dumps({
+        "format": "autopar-graph", "version": 1, "name": "wide",
+        "inputs": [{"name": "X", "dtype": "float32", "shape": [8, 512]}],
+        "parameters": [{"name": "W", "dtype": "float32", "shape": [512, 512]}],
+        "ops": [{"name": "mm", "type": "MatMul", "inputs": ["X", "W"], "outputs": ["Y"], "attributes": {}}],
+        "outputs": ["Y"]}))
+    for layout, whole in (("full", True), ("data_parallel", False)):
+        out = folder / layout
+        run("search", model, "--cluster", cluster(folder, 4), "-o", out, "--inputs", layout)
+        tensors = read(out)["tensors"]
+        assert (tensors["X"]["local_shape"] == [8, 512]) == whole, tensors
+        assert tensors["W"]["local_shape"] != [512, 512], tensors
+        assert run("run", out).stdout.splitlines()[-1] == "PASSED"
+    run("search", model, "--cluster", cluster(folder, 4), "-o", folder / "io", "--io", "full")
+    assert read(folder / "io")["tensors"]["W"]["local_shape"] == [512, 512]
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        for test in (test_kept_and_run, test_refused, test_parameters_are_free):
+            test(folder)
+            print(f"{test.__name__}: ok")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
