@@ -1,5 +1,6 @@
 // What joins the processes of a run: the launchers' variables, and the control channel, here
 // between threads. How processes end is what mpi_run_test.py shows.
+#include <poll.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -12,11 +13,14 @@
 #include <thread>
 #include <vector>
 
+#include "exec/mpi/mpi_library.hpp"
 #include "exec/process/control.hpp"
 #include "exec/process/launch.hpp"
 #include "exec/whereabouts.hpp"
+#include "folder.hpp"
 
 using namespace autopar;
+using autopar::testing::Folder;
 
 namespace {
 
@@ -65,7 +69,7 @@ class Environment {
 // Runs `body(channel)` on all ranks, each in a thread.
 void on_ranks(int size, const std::function<void(ControlChannel&)>& body) {
   Listener listener = Listener::open(0, true).value();
-  const ControlChannel::Address address{own_addresses(true), listener.port(), "secret"};
+  const Rank0Address address{own_addresses(true), listener.port(), "secret"};
   std::vector<std::thread> threads;
   for (int rank = 1; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
@@ -181,18 +185,18 @@ TEST_CASE("the control channel carries texts of any length, in order", "[process
   on_ranks(kRanks, [&](ControlChannel& channel) {
     const auto rank = static_cast<std::size_t>(channel.rank());
     for (const std::string& text : {std::string("a"), std::string(), longest}) {
-      const auto sent = channel.broadcast(channel.rank() == 0 ? text : "");
+      const auto sent = channel.bus().broadcast(channel.rank() == 0 ? text : "");
       got[rank] += sent ? std::to_string(sent->size()) + " " : "failed ";
     }
     for (int round = 0; round < 3; ++round) {
-      const auto all = channel.gather(std::string(rank + 1, 'g'));
+      const auto all = channel.bus().gather(std::string(rank + 1, 'g'));
       if (!all) got[rank] += "failed ";
       for (std::size_t r = 0; all && r < all->size(); ++r) {
         if ((*all)[r] != std::string(r + 1, 'g')) got[rank] += "wrong ";
       }
       if (all && all->size() != (rank == 0 ? kRanks : 0u)) got[rank] += "size ";
     }
-    if (!channel.barrier()) got[rank] += "failed ";
+    if (!channel.bus().barrier()) got[rank] += "failed ";
     left[rank] = channel.leave([](const Error&) {}).ok() ? 1 : 2;
   });
   for (const std::string& text : got) CHECK(text == "1 0 3000000 ");
@@ -208,12 +212,12 @@ TEST_CASE("a failure of one rank is the failure of all", "[process]") {
     std::atomic<int> well = 0;  // of ranks that have left without an error
     on_ranks(kRanks, [&](ControlChannel& channel) {
       const auto rank = static_cast<std::size_t>(channel.rank());
-      channel.on_failure([&actions, rank] { ++actions[rank]; });
+      const auto action = channel.on_failure([&actions, rank] { ++actions[rank]; });
       if (channel.rank() == failing) {
         channel.report({ErrorCode::kRuntime, "rank " + std::to_string(failing) + " broke"});
       } else {
         // Waits for what does not come.
-        const Status waited = channel.barrier();
+        const Status waited = channel.bus().barrier();
         errors[rank] = waited ? "" : waited.error().message;
       }
       if (channel.leave([&](const Error& error) { said += error.message; })) ++well;
@@ -225,35 +229,9 @@ TEST_CASE("a failure of one rank is the failure of all", "[process]") {
     for (int rank = 0; rank < kRanks; ++rank) {
       const auto r = static_cast<std::size_t>(rank);
       if (rank != failing) CHECK(errors[r] == expected);
-      CHECK(actions[r] == (rank == failing && rank != 0 ? 0 : 1));
+      CHECK(actions[r] == 1);
     }
   }
-}
-
-TEST_CASE("ranks that do not come are named; strangers are not let in", "[process]") {
-  Listener listener = Listener::open(0, true).value();
-  const int port = listener.port();
-  std::vector<std::thread> threads;
-  const auto come = [&](int rank, const std::string& cookie) {
-    threads.emplace_back([&, rank, cookie] {
-      const auto channel = ControlChannel::connect({{"127.0.0.1"}, port, cookie}, rank, 4, 5);
-      static_cast<void>(channel);
-    });
-    threads.back().join();  // before the others
-    threads.pop_back();
-  };
-  come(3, "another");
-  const int silent = connect_to("127.0.0.1", port);
-  REQUIRE(write_all(silent, "?", 1));
-  const auto channel = ControlChannel::accept(std::move(listener), 4, "secret", 0.3);
-  close(silent);
-  REQUIRE(!channel);
-  CHECK(channel.error().code == ErrorCode::kRuntime);
-  CHECK(channel.error().message.find("ranks 1, 2, 3 of 4") != std::string::npos);
-
-  const auto unreachable = ControlChannel::connect({{"127.0.0.1"}, port, ""}, 1, 2, 0.2);
-  REQUIRE(!unreachable);
-  CHECK(unreachable.error().message.find("rank 1 cannot reach rank 0") != std::string::npos);
 }
 
 namespace {
@@ -390,20 +368,74 @@ TEST_CASE("a rank that leaves is missed by those who wait for it", "[process]") 
   }
 }
 
-TEST_CASE("calls that end in time are no failures", "[process]") {
-  std::atomic<int> failures = 0;
-  on_ranks(3, [&](ControlChannel& channel) {
-    channel.limit_calls(1);
-    const CollectiveCall call = call_of("often", {0, 1, 2});
-    for (int i = 0; i < 30; ++i) {
-      const CallLog::Inside inside(channel.calls(), call);
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    }
-    if (!channel.barrier()) ++failures;
-    if (!channel.leave([](const Error&) {})) ++failures;
-  });
-  CHECK(failures == 0);
+TEST_CASE("a rank asks when one call takes too long, and again, but not when many are short",
+          "[process]") {
+  using Time = CallWatch::Time;
+  const auto at = [](double seconds) {
+    return Time() +
+           std::chrono::duration_cast<Time::duration>(std::chrono::duration<double>(seconds));
+  };
+  const RankGroup group{0, 1, 2};
+  CallWatch watch;
+  for (int i = 0; i < 30; ++i) {
+    const CallLog::Stay call{static_cast<std::uint64_t>(i), at(0.5 * i), group};
+    CHECK(!watch.look(1, call, {}, 1, at(0.5 * i + 0.4)));
+    CHECK(!watch.look(1, std::nullopt, {}, 1, at(0.5 * i + 0.45)));
+  }
+  const CallLog::Stay call{30, at(100), group};
+  CHECK(!watch.look(1, call, {}, 1, at(100.9)));
+  const auto first = watch.look(1, call, {}, 1, at(101.1));
+  REQUIRE(first);
+  CHECK(first->why == "nothing has happened for 1 s");
+  CHECK(!first->rank_0_is_silent);
+  CHECK(!watch.look(1, call, {}, 1, at(101.2)));
+  CHECK(watch.look(1, call, {}, 1, at(102.3)));
+  CHECK(watch.look(1, call, {}, 1, at(120))->rank_0_is_silent);
+  CHECK(watch.look(0, call, {}, 1, at(140))->rank_0_is_silent == false);
+
+  // A rank that has left is waited for in vain, but what it sent before may be on its way.
+  const CallLog::Stay next{31, at(200), group};
+  CHECK(!watch.look(1, next, {{2, at(200.5)}}, 60, at(201)));
+  CHECK(watch.look(1, next, {{2, at(200.5)}}, 60, at(203))->why == "rank 2 has left the run");
+  CHECK(!watch.look(1, next, {{1, at(0)}, {7, at(0)}}, 60, at(203)));
 }
+
+TEST_CASE("an inquiry ends with all answers, or without those that do not come", "[process]") {
+  using Time = Inquiry::Time;
+  const RankGroup all{0, 1, 2};
+  const Whereabouts asker = waiting("AllReduce 'a'", all, 1);
+  const std::vector<std::string> processes{"", "process 5 on x", "process 6 on y"};
+  Inquiry inquiry(3);
+  const std::uint64_t number = inquiry.begin(1, {"why", "advice", asker}, Time());
+  inquiry.answer(2, number + 1, {});  // of another inquiry
+  inquiry.answer(0, number, asker);
+  CHECK(!inquiry.conclude(processes, Time()));
+  const auto text = inquiry.conclude(processes, Time() + std::chrono::hours(1));
+  REQUIRE(text);
+  CHECK(*text ==
+        "why: AllReduce 'a': ranks 0, 1 wait for rank 2; rank 2 (process 6 on y) does not answer: "
+        "it is stopped, or its machine cannot be reached; advice");
+  CHECK(!inquiry.is_under_way());
+
+  const std::uint64_t second = inquiry.begin(0, {"why", "", asker}, Time());
+  inquiry.answer(0, second, waiting("AllReduce 'b'", all, 2));  // it has come on
+  for (int rank : {1, 2}) inquiry.answer(rank, second, {});
+  CHECK(inquiry.conclude(processes, Time()) == "");
+}
+
+namespace {
+
+bool can_connect(const std::string& host, int port) {
+  for (const Endpoint& endpoint : endpoints_of(host, port)) {
+    const Socket socket = begin_connection(endpoint);
+    if (!socket.is_open()) continue;
+    pollfd entry{socket.descriptor(), POLLOUT, 0};
+    if (poll(&entry, 1, 5000) > 0 && connection_error(socket) == 0) return true;
+  }
+  return false;
+}
+
+}  // namespace
 
 TEST_CASE("rank 0 can be reached by IPv4 and by IPv6", "[process]") {
   for (const bool only_this_machine : {false, true}) {
@@ -411,14 +443,66 @@ TEST_CASE("rank 0 can be reached by IPv4 and by IPv6", "[process]") {
     CHECK(listener.port() > 0);
     int reached = 0;
     for (const char* host : {"127.0.0.1", "::1"}) {
-      const int descriptor = connect_to(host, listener.port());
-      if (descriptor < 0) continue;
-      ++reached;
-      close(descriptor);
+      if (can_connect(host, listener.port())) ++reached;
     }
     CAPTURE(only_this_machine);
     const bool has_ipv6 = std::ifstream("/proc/net/if_inet6").peek() != EOF;
     if (!has_ipv6) WARN("this machine has no IPv6: not tried");
     CHECK(reached == (!only_this_machine && has_ipv6 ? 2 : 1));
   }
+}
+
+TEST_CASE("what lacks where MPI cannot be opened", "[process]") {
+  const Folder folder;
+  const std::vector<std::string> names{"openmpi", "mpich"};
+  const auto absent = open_shim(names, {folder / "here", folder / "there"});
+  REQUIRE(!absent);
+  CHECK(absent.error().code == ErrorCode::kInput);
+  // Nothing of MPI is missing, but a part of this program.
+  CHECK(absent.error().message.find("install that MPI") == std::string::npos);
+  for (const std::string& text :
+       {std::string("libautopar_openmpi.so or libautopar_mpich.so"), folder / "here",
+        folder / "there", std::string("scripts/build")}) {
+    CHECK(absent.error().message.find(text) != std::string::npos);
+  }
+  folder.write("libautopar_mpich.so", "no library");
+  const auto refused = open_shim(names, {folder / "here", folder / "."});
+  REQUIRE(!refused);
+  CHECK(refused.error().message.find("install that MPI") != std::string::npos);
+  CHECK(refused.error().message.find("libautopar_mpich.so") != std::string::npos);
+}
+
+TEST_CASE("what is done about a failure has ended when its registration ends", "[process]") {
+  FirstFailure failure;
+  std::atomic<bool> begun = false;
+  std::atomic<bool> may_end = false;
+  std::atomic<bool> has_ended = false;
+  std::atomic<bool> outlived = false;
+  std::thread takes;
+  {
+    const auto registration = failure.on_first([&] {
+      begun = true;
+      while (!may_end) std::this_thread::yield();
+      has_ended = true;
+    });
+    takes = std::thread([&] { failure.take({ErrorCode::kRuntime, "first"}); });
+    while (!begun) std::this_thread::yield();
+    // The main thread sees the failure while the action is still running.
+    CHECK(failure.has_happened());
+    takes.detach();
+    takes = std::thread([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      may_end = true;
+    });
+  }
+  outlived = has_ended.load();
+  takes.join();
+  CHECK(outlived);
+  CHECK(!failure.take({ErrorCode::kRuntime, "second"}));
+  CHECK(failure.known()->message == "first");
+  int late = 0;
+  {
+    const auto registration = failure.on_first([&] { ++late; });
+  }
+  CHECK(late == 1);
 }

@@ -131,7 +131,7 @@ TEST_CASE("timeline: records of ranks become one report", "[timeline]") {
     }
   }
   records[1].changed = "output 'y' changed";
-  RankRecord copy = record_of(to_bytes(records[1]));
+  RankRecord copy = record_of(to_bytes(records[1])).value();
   CHECK(copy.changed == records[1].changed);
   REQUIRE(copy.events.size() == 3);
   CHECK(copy.events[2].begin == records[1].events[2].begin);

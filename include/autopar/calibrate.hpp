@@ -28,7 +28,7 @@ struct MeasureRequest {
   std::vector<TimedOp> ops;
   int rounds = 7;             // the median of so many counts
   Seconds round_time = 2e-3;  // calls are repeated within a round until it takes about so long
-  int threads = 0;            // ONNX Runtime's over all ranks of a process; 0: one per core
+  int threads = 0;            // as RunRequest's
   Seconds timeout = 60;
 };
 

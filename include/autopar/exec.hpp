@@ -127,7 +127,7 @@ struct RunRequest {
   std::map<std::string, Distribution> distributions = {};  // of the others; rank 0's count
   std::map<std::string, Tensor> expected = {};             // given outputs, of the last step
   std::uint64_t seed = 0;
-  int threads = 0;  // ONNX Runtime's threads over all ranks; 0: one per core
+  int threads = 0;  // ONNX Runtime's on each machine, shared by its ranks; 0: one per core
   // So many runs, each with the outputs of the one before as inputs where `updates` names the pair:
   // `*` in it stands for the input's name. What is compared is what the last step gives.
   int steps = 1;
@@ -227,6 +227,10 @@ class ProcessWorld {
   // `ranks_by`: "mpi" or "nccl". Errors: kUsage where no launcher's variables are there; kInput
   // where the library is missing; kRuntime where the ranks do not find each other within `timeout`.
   static Result<std::unique_ptr<ProcessWorld>> join(const std::string& ranks_by, Seconds timeout);
+  // Whether this process is to say why join() failed. The ranks do not know each other then, so
+  // that it is one on each machine: rank 0 at once, the others a second later, since a launcher has
+  // most often ended them by then. Blocks until then.
+  static bool says_why_not_joined();
   ~ProcessWorld();
   ProcessWorld(const ProcessWorld&) = delete;
   ProcessWorld& operator=(const ProcessWorld&) = delete;

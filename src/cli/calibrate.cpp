@@ -77,7 +77,7 @@ Status add_sums(const std::vector<Bytes>& sizes, MeasureRequest& request) {
 
 Result<MeasureRequest> request_of(const CalibrateOptions& options, const CommonOptions& common) {
   MeasureRequest request;
-  request.threads = common.threads > 1 ? common.threads : 0;
+  request.threads = common.threads;
   request.timeout = options.timeout;
   if (options.quick) {
     request.sizes = {kKiB, 16 * kKiB, 256 * kKiB};
@@ -272,7 +272,11 @@ Result<int> calibrate_in_world(ProcessWorld& world, const CalibrateOptions& opti
 }
 
 Result<int> calibrate_processes(const CalibrateOptions& options, const CommonOptions& common) {
-  AUTOPAR_TRY(world, ProcessWorld::join(options.ranks_by, options.timeout));
+  auto joined = ProcessWorld::join(options.ranks_by, options.timeout);
+  if (!joined && !ProcessWorld::says_why_not_joined()) {
+    return static_cast<int>(joined.error().code);
+  }
+  AUTOPAR_TRY(world, std::move(joined));
   const bool is_first = world->rank() == 0;
   if (!is_first) spdlog::set_level(spdlog::level::off);
   const Result<int> code = calibrate_in_world(*world, options, common);

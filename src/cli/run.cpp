@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "autopar/exec.hpp"
 #include "autopar/export.hpp"
@@ -88,7 +89,7 @@ Result<RunJob> job_of(const RunOptions& options, const CommonOptions& common,
     request.programs.push_back(std::move(program));
   }
   request.seed = common.seed;
-  request.threads = common.threads > 1 ? common.threads : 0;
+  request.threads = common.threads;
   request.steps = options.steps;
   request.repeat = options.repeat;
   request.timeline = !options.profile.empty();
@@ -147,7 +148,11 @@ Result<int> run_in_world(ProcessWorld& world, const RunOptions& options,
 
 // Only rank 0 prints; what goes wrong elsewhere reaches it.
 Result<int> run_in_processes(const RunOptions& options, const CommonOptions& common) {
-  AUTOPAR_TRY(world, ProcessWorld::join(options.ranks_by, options.timeout));
+  auto joined = ProcessWorld::join(options.ranks_by, options.timeout);
+  if (!joined && !ProcessWorld::says_why_not_joined()) {
+    return static_cast<int>(joined.error().code);
+  }
+  AUTOPAR_TRY(world, std::move(joined));
   const bool is_first = world->rank() == 0;
   if (!is_first) spdlog::set_level(spdlog::level::off);
   const Result<int> code = run_in_world(*world, options, common);

@@ -10,6 +10,7 @@
 
 #include "autopar/errors.hpp"
 #include "exec/collective_math.hpp"
+#include "exec/machine.hpp"
 #include "exec/request.hpp"
 #include "exec/session.hpp"
 #include "exec/tensors.hpp"
@@ -20,7 +21,6 @@ namespace autopar {
 
 namespace {
 
-constexpr std::size_t kHostBytes = 64;
 constexpr int kMostCalls = 1000;  // in a round
 constexpr CollectiveKind kTimedKinds[] = {
     CollectiveKind::kAllReduce, CollectiveKind::kAllGather, CollectiveKind::kReduceScatter,
@@ -204,12 +204,6 @@ Status time_op(Meter& meter, Ort::Env& environment, const TimedOp& op, OpSample&
 
 }  // namespace
 
-std::string host_name() {
-  char name[kHostBytes] = "";
-  gethostname(name, sizeof name - 1);
-  return name;
-}
-
 Result<Measurements> measure_rank(Communicator& communicator, Ort::Env& environment,
                                   const MeasureRequest& request,
                                   const std::vector<std::string>& hosts) {
@@ -236,7 +230,7 @@ Result<Measurements> measure_threads(int ranks, const MeasureRequest& request) {
   cores.threads = request.threads;
   Ort::Env environment = make_environment(thread_count(cores));
   ThreadWorld world(ranks, request.timeout);
-  const std::vector<std::string> hosts(static_cast<std::size_t>(ranks), host_name());
+  const std::vector<std::string> hosts(static_cast<std::size_t>(ranks), machine_name());
   std::vector<Result<Measurements>> results(static_cast<std::size_t>(ranks),
                                             runtime_error("did not run"));
   const auto body = [&](int rank) {

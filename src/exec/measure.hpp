@@ -9,8 +9,6 @@
 
 namespace autopar {
 
-std::string host_name();
-
 // All ranks at the same time; all get the same result. `environment`: of this process's sessions;
 // `hosts`: by rank.
 Result<Measurements> measure_rank(Communicator& communicator, Ort::Env& environment,

@@ -14,6 +14,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "exec/collective_math.hpp"
 #include "exec/collective_ops.hpp"
@@ -59,16 +60,9 @@ class Membership {
   static Result<Membership*> join() {
     static Membership membership;
     const std::lock_guard lock(membership.mutex_);
-    if (membership.joined_.communicator == nullptr) {
-      AUTOPAR_TRY(ranks_by, wanted_ranks());
-      if (ranks_by == "none") {
-        membership.joined_.communicator = std::make_unique<LoneCommunicator>();
-      } else {
-        AUTOPAR_TRY(joined, join_ranks(ranks_by, timeout()));
-        membership.joined_ = std::move(joined);
-        membership.makes_groups_together_ = ranks_by == "nccl";
-      }
-    }
+    // Once: after a join that failed the launcher's library may be half initialised.
+    if (!membership.is_member_) membership.is_member_ = membership.become_member();
+    if (!*membership.is_member_) return membership.is_member_->error();
     return &membership;
   }
 
@@ -88,7 +82,20 @@ class Membership {
   }
 
  private:
+  Status become_member() {
+    AUTOPAR_TRY(ranks_by, wanted_ranks());
+    if (ranks_by == "none") {
+      joined_.communicator = std::make_unique<LoneCommunicator>();
+      return Ok{};
+    }
+    AUTOPAR_TRY(joined, join_ranks(ranks_by, timeout()));
+    joined_ = std::move(joined);
+    makes_groups_together_ = ranks_by == "nccl";
+    return Ok{};
+  }
+
   std::mutex mutex_;
+  std::optional<Status> is_member_;  // of the join; nothing before it
   Joined joined_;
   bool makes_groups_together_ = false;
   std::list<std::unique_ptr<CollectiveOps>> ops_;

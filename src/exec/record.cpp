@@ -104,8 +104,7 @@ RankRun run_of(WireReader& reader) {
   run.wall = reader.number<Seconds>();
   run.local = reader.number<Seconds>();
   run.collectives = reader.number<Seconds>();
-  const auto kinds = reader.number<std::uint64_t>();
-  for (std::uint64_t k = 0; k < kinds; ++k) {
+  for (std::size_t left = reader.count(sizeof(std::uint64_t)); left > 0; --left) {
     TimedKind timed;
     timed.kind = reader.text();
     timed.collective = reader.number<bool>();
@@ -165,16 +164,19 @@ std::string to_bytes(const RankRecord& record) {
   return writer.take();
 }
 
-RankRecord record_of(const std::string& bytes) {
+Result<RankRecord> record_of(const std::string& bytes) {
   WireReader reader(bytes);
   RankRecord record;
   record.out_of_order = reader.text();
   record.changed = reader.text();
   record.incomplete = reader.text();
-  const auto runs = reader.number<std::uint64_t>();
-  for (std::uint64_t r = 0; r < runs; ++r) record.runs.push_back(run_of(reader));
-  const auto events = reader.number<std::uint64_t>();
-  for (std::uint64_t e = 0; e < events; ++e) record.events.push_back(event_of(reader));
+  for (std::size_t left = reader.count(4 * sizeof(Seconds)); left > 0; --left) {
+    record.runs.push_back(run_of(reader));
+  }
+  for (std::size_t left = reader.count(4 * sizeof(Seconds)); left > 0; --left) {
+    record.events.push_back(event_of(reader));
+  }
+  AUTOPAR_RETURN_IF_ERROR(reader.finish());
   return record;
 }
 

@@ -36,7 +36,7 @@ void add_times(const RunRequest& request, int rank, const CollectiveTimes& colle
 
 // Without the differences, between processes.
 std::string to_bytes(const RankRecord& record);
-RankRecord record_of(const std::string& bytes);
+Result<RankRecord> record_of(const std::string& bytes);
 
 // Outputs, times, wall time, events, warnings and the verdict, from the ranks' records by rank.
 // `started`: by rank, by its steady_seconds(), one moment for all. `one_clock`: so exactly that it

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "exec/blocks.hpp"
 #include "exec/collective_math.hpp"
@@ -124,13 +125,22 @@ Status MpiCommunicator::wait(AutoparMpiRequest* request, const CollectiveCall& c
     if (state < 0) return failed(error_);
     if (state > 0) return Ok{};
     if (polls < spins) continue;
-    if (surroundings_.failed()) return *surroundings_.failure();
+    if (surroundings_.failed()) {
+      give_up_buffers();
+      return *surroundings_.failure();
+    }
     if (polls < spins + 20) {
       std::this_thread::yield();
     } else {
       std::this_thread::sleep_for(kSleep);
     }
   }
+}
+
+void MpiCommunicator::give_up_buffers() {
+  static std::vector<std::unique_ptr<Buffers>>& given_up =
+      *new std::vector<std::unique_ptr<Buffers>>();  // also while the process ends
+  given_up.push_back(std::exchange(buffers_, std::make_unique<Buffers>()));
 }
 
 Status MpiCommunicator::run(const CollectiveCall& call, const void* input, void* output) {
@@ -154,14 +164,9 @@ Status MpiCommunicator::run(const CollectiveCall& call, const void* input, void*
     case CollectiveKind::kBroadcast:
       return broadcast(call, from, to);
     case CollectiveKind::kSend:
-      std::memcpy(to, from, bytes_of(call, call.output_shape));
-      return wait(mpi_.send(static_cast<int>(call.group[1]), from, bytes_of(call, call.input_shape),
-                            kMessageTag, error_),
-                  call);
+      return send(call, from, to);
     case CollectiveKind::kRecv:
-      return wait(mpi_.receive(static_cast<int>(call.group[0]), to,
-                               bytes_of(call, call.output_shape), kMessageTag, error_),
-                  call);
+      return receive(call, to);
     case CollectiveKind::kShardSlice:
     case CollectiveKind::kMakePartial:
       break;
@@ -169,11 +174,19 @@ Status MpiCommunicator::run(const CollectiveCall& call, const void* input, void*
   AUTOPAR_CHECK(false, "no communication: " + to_text(call));
 }
 
-Status MpiCommunicator::exchange(const CollectiveCall& call, const std::string& sent,
-                                 std::size_t part) {
+Status MpiCommunicator::exchange(const CollectiveCall& call, std::size_t part) {
   AUTOPAR_TRY(group, group_of(call.group));
-  received_.resize(part * call.group.size());
-  return wait(mpi_.all_to_all(group, sent.data(), received_.data(), part, error_), call);
+  buffers_->received.resize(part * call.group.size());
+  return wait(
+      mpi_.all_to_all(group, buffers_->packed.data(), buffers_->received.data(), part, error_),
+      call);
+}
+
+Status MpiCommunicator::gather(const CollectiveCall& call, const std::string& part) {
+  AUTOPAR_TRY(group, group_of(call.group));
+  buffers_->received.resize(part.size() * call.group.size());
+  return wait(mpi_.all_gather(group, part.data(), buffers_->received.data(), part.size(), error_),
+              call);
 }
 
 Status MpiCommunicator::all_reduce(const CollectiveCall& call, const char* input, char* output) {
@@ -183,15 +196,14 @@ Status MpiCommunicator::all_reduce(const CollectiveCall& call, const char* input
   const std::size_t own = (count + ranks - 1) / ranks;  // the last parts are filled up with zeros
   const std::size_t part = own * size;
   if (count == 0) return Ok{};
-  packed_.assign(part * ranks, '\0');
-  std::memcpy(packed_.data(), input, count * size);
-  AUTOPAR_RETURN_IF_ERROR(exchange(call, packed_, part));
-  std::string reduced(part, '\0');
-  reduce(reduce_op_of(call), call.dtype, parts_of(received_, ranks, part), own, reduced.data());
-  AUTOPAR_TRY(group, group_of(call.group));
-  AUTOPAR_RETURN_IF_ERROR(
-      wait(mpi_.all_gather(group, reduced.data(), packed_.data(), part, error_), call));
-  std::memcpy(output, packed_.data(), count * size);
+  buffers_->packed.assign(part * ranks, '\0');
+  std::memcpy(buffers_->packed.data(), input, count * size);
+  AUTOPAR_RETURN_IF_ERROR(exchange(call, part));
+  buffers_->reduced.resize(part);
+  reduce(reduce_op_of(call), call.dtype, parts_of(buffers_->received, ranks, part), own,
+         buffers_->reduced.data());
+  AUTOPAR_RETURN_IF_ERROR(gather(call, buffers_->reduced));
+  std::memcpy(output, buffers_->received.data(), count * size);
   return Ok{};
 }
 
@@ -200,10 +212,10 @@ Status MpiCommunicator::reduce_scatter(const CollectiveCall& call, const char* i
   const std::size_t ranks = call.group.size();
   const std::size_t part = bytes_of(call, call.output_shape);
   if (part == 0) return Ok{};
-  packed_.resize(part * ranks);
-  pack(call, call.input_shape, call.axis, ranks, input, packed_.data());
-  AUTOPAR_RETURN_IF_ERROR(exchange(call, packed_, part));
-  reduce(reduce_op_of(call), call.dtype, parts_of(received_, ranks, part),
+  buffers_->packed.resize(part * ranks);
+  pack(call, call.input_shape, call.axis, ranks, input, buffers_->packed.data());
+  AUTOPAR_RETURN_IF_ERROR(exchange(call, part));
+  reduce(reduce_op_of(call), call.dtype, parts_of(buffers_->received, ranks, part),
          part / element_size(call), output);
   return Ok{};
 }
@@ -212,14 +224,14 @@ Status MpiCommunicator::all_gather(const CollectiveCall& call, const char* input
   const std::size_t ranks = call.group.size();
   const std::size_t part = bytes_of(call, call.input_shape);
   if (part == 0) return Ok{};
-  AUTOPAR_TRY(group, group_of(call.group));
+  buffers_->packed.assign(input, part);
+  AUTOPAR_RETURN_IF_ERROR(gather(call, buffers_->packed));
   if (is_outermost(call.output_shape, call.axis)) {
-    return wait(mpi_.all_gather(group, input, output, part, error_), call);
+    std::memcpy(output, buffers_->received.data(), part * ranks);
+  } else {
+    unpack(call, call.input_shape, call.axis, ranks, buffers_->received.data(), output,
+           call.output_shape);
   }
-  received_.resize(part * ranks);
-  AUTOPAR_RETURN_IF_ERROR(
-      wait(mpi_.all_gather(group, input, received_.data(), part, error_), call));
-  unpack(call, call.input_shape, call.axis, ranks, received_.data(), output, call.output_shape);
   return Ok{};
 }
 
@@ -227,12 +239,13 @@ Status MpiCommunicator::all_to_all(const CollectiveCall& call, const char* input
   const std::size_t ranks = call.group.size();
   const std::size_t part = bytes_of(call, call.input_shape) / ranks;
   if (part == 0) return Ok{};
-  packed_.resize(part * ranks);
-  pack(call, call.input_shape, call.axis, ranks, input, packed_.data());
-  AUTOPAR_RETURN_IF_ERROR(exchange(call, packed_, part));
+  buffers_->packed.resize(part * ranks);
+  pack(call, call.input_shape, call.axis, ranks, input, buffers_->packed.data());
+  AUTOPAR_RETURN_IF_ERROR(exchange(call, part));
   Shape extent = call.input_shape;
   extent[static_cast<std::size_t>(call.axis)] /= static_cast<std::int64_t>(ranks);
-  unpack(call, extent, call.concat_axis, ranks, received_.data(), output, call.output_shape);
+  unpack(call, extent, call.concat_axis, ranks, buffers_->received.data(), output,
+         call.output_shape);
   return Ok{};
 }
 
@@ -240,8 +253,31 @@ Status MpiCommunicator::broadcast(const CollectiveCall& call, const char* input,
   const std::size_t bytes = bytes_of(call, call.input_shape);
   if (bytes == 0) return Ok{};
   AUTOPAR_TRY(group, group_of(call.group));
-  if (call.position == call.root) std::memcpy(output, input, bytes);
-  return wait(mpi_.broadcast(group, output, bytes, call.root, error_), call);
+  buffers_->received.resize(bytes);
+  if (call.position == call.root) std::memcpy(buffers_->received.data(), input, bytes);
+  AUTOPAR_RETURN_IF_ERROR(
+      wait(mpi_.broadcast(group, buffers_->received.data(), bytes, call.root, error_), call));
+  std::memcpy(output, buffers_->received.data(), bytes);
+  return Ok{};
+}
+
+// What is sent is the output as well, so that who needs it comes after.
+Status MpiCommunicator::send(const CollectiveCall& call, const char* input, char* output) {
+  std::memcpy(output, input, bytes_of(call, call.output_shape));
+  buffers_->packed.assign(input, bytes_of(call, call.input_shape));
+  return wait(mpi_.send(static_cast<int>(call.group[1]), buffers_->packed.data(),
+                        buffers_->packed.size(), kMessageTag, error_),
+              call);
+}
+
+Status MpiCommunicator::receive(const CollectiveCall& call, char* output) {
+  buffers_->received.resize(bytes_of(call, call.output_shape));
+  AUTOPAR_RETURN_IF_ERROR(
+      wait(mpi_.receive(static_cast<int>(call.group[0]), buffers_->received.data(),
+                        buffers_->received.size(), kMessageTag, error_),
+           call));
+  std::memcpy(output, buffers_->received.data(), buffers_->received.size());
+  return Ok{};
 }
 
 }  // namespace autopar

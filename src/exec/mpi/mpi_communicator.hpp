@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,16 +44,28 @@ class MpiCommunicator : public Communicator {
   Status all_gather(const CollectiveCall& call, const char* input, char* output);
   Status all_to_all(const CollectiveCall& call, const char* input, char* output);
   Status broadcast(const CollectiveCall& call, const char* input, char* output);
-  // Parts for all positions in `sent`, as many in `received_`.
-  Status exchange(const CollectiveCall& call, const std::string& sent, std::size_t part);
+  Status send(const CollectiveCall& call, const char* input, char* output);
+  Status receive(const CollectiveCall& call, char* output);
+  // Parts for all positions in `packed`, as many in `received`.
+  Status exchange(const CollectiveCall& call, std::size_t part);
+  // From `part`, one of `packed` and `reduced`, to all in `received`.
+  Status gather(const CollectiveCall& call, const std::string& part);
 
   const AutoparMpiTable& mpi_;
   int rank_;
   int size_;
   Surroundings surroundings_;
   std::map<std::vector<std::int64_t>, AutoparMpiGroup*> groups_;
-  std::string packed_;
-  std::string received_;
+  // All that MPI is given to read or write. A request that is given up, since another rank has
+  // failed, stays under way, and peers may go on with it: its buffers then live as long as the
+  // process.
+  struct Buffers {
+    std::string packed;
+    std::string reduced;
+    std::string received;
+  };
+  void give_up_buffers();
+  std::unique_ptr<Buffers> buffers_ = std::make_unique<Buffers>();
   char error_[AUTOPAR_MPI_ERROR_BYTES] = "";
 };
 

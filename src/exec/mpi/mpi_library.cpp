@@ -60,6 +60,46 @@ Result<std::vector<std::string>> mpi_names() {
   return built;
 }
 
+namespace {
+
+std::string shim_file(const std::string& name) { return "libautopar_" + name + ".so"; }
+
+// Nothing could be opened: either no file is there, or what it needs is not.
+Error not_opened(const std::vector<std::string>& names, const std::vector<std::string>& folders,
+                 const std::string& refused) {
+  const std::string asked = "--ranks-by mpi: ";
+  if (!refused.empty()) {
+    return input_error(asked + "the MPI library could not be opened: " + refused +
+                       "; install that MPI, or say which one to use by AUTOPAR_MPI");
+  }
+  std::string files;
+  for (const std::string& name : names) files += (files.empty() ? "" : " or ") + shim_file(name);
+  std::string places;
+  for (const std::string& folder : folders) places += (places.empty() ? "" : ", ") + folder;
+  return input_error(asked + files + ", by which autopar calls MPI, is not in " + places +
+                     ": it belongs beside the program; build it with scripts/build, or install "
+                     "autopar again");
+}
+
+}  // namespace
+
+Result<void*> open_shim(const std::vector<std::string>& names,
+                        const std::vector<std::string>& folders) {
+  std::string refused;
+  for (const std::string& name : names) {
+    for (const std::string& folder : folders) {
+      const std::string path = folder + "/" + shim_file(name);
+      if (!std::filesystem::exists(path)) continue;
+      // Open MPI opens its components itself, which need its symbols.
+      void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);  // stays open
+      if (library != nullptr) return library;
+      const char* why = dlerror();
+      refused += (refused.empty() ? "" : "; ") + std::string(why != nullptr ? why : path);
+    }
+  }
+  return not_opened(names, folders, refused);
+}
+
 Result<const AutoparMpiTable*> open_mpi_library() {
   AUTOPAR_TRY(names, mpi_names());
   if (names.empty()) {
@@ -67,29 +107,21 @@ Result<const AutoparMpiTable*> open_mpi_library() {
         "this build has no MPI: install libopenmpi-dev or libmpich-dev and build again, or use "
         "--ranks-by threads");
   }
-  std::string tried;
-  for (const std::string& name : names) {
-    std::vector<std::string> folders = split(AUTOPAR_MPI_FOLDERS);
-    folders.insert(folders.begin(), own_folder());
-    for (const std::string& folder : folders) {
-      const std::string path = folder + "/libautopar_" + name + ".so";
-      // Open MPI opens its components itself, which need its symbols.
-      void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);  // stays open
-      if (library == nullptr) {
-        const char* why = dlerror();
-        tried += "\n  " + path + ": " + (why != nullptr ? why : "unknown reason");
-        continue;
-      }
-      const auto table =
-          reinterpret_cast<decltype(&autopar_mpi_table)>(dlsym(library, "autopar_mpi_table"));
-      if (table == nullptr || table()->version != AUTOPAR_MPI_TABLE_VERSION) {
-        return input_error(path + ": of another version of autopar; install autopar again");
-      }
-      return table();
+  std::vector<std::string> folders{own_folder()};
+  for (const std::string& folder : split(AUTOPAR_MPI_FOLDERS)) {
+    if (std::find(folders.begin(), folders.end(), folder) == folders.end()) {
+      folders.push_back(folder);
     }
   }
-  return input_error("--ranks-by mpi: the MPI library could not be opened:" + tried +
-                     "\ninstall that MPI, or say which one to use by AUTOPAR_MPI");
+  AUTOPAR_TRY(library, open_shim(names, folders));
+  const auto table =
+      reinterpret_cast<decltype(&autopar_mpi_table)>(dlsym(library, "autopar_mpi_table"));
+  if (table == nullptr || table()->version != AUTOPAR_MPI_TABLE_VERSION) {
+    return input_error(
+        "libautopar_*.so beside autopar, by which it calls MPI, are of another "
+        "version: build or install autopar again");
+  }
+  return table();
 }
 
 }  // namespace autopar

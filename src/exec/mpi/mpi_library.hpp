@@ -14,7 +14,12 @@ namespace autopar {
 // AUTOPAR_MPI names something else.
 Result<std::vector<std::string>> mpi_names();
 
-// Errors: kInput naming every file that was tried and what to do.
+// Opens the first of libautopar_NAME.so in these folders that can be opened. Errors (kInput): none
+// is there, with the places where it was looked for; or why those that are there cannot be opened.
+Result<void*> open_shim(const std::vector<std::string>& names,
+                        const std::vector<std::string>& folders);
+
+// Errors: kInput as open_shim(); kUsage as mpi_names().
 Result<const AutoparMpiTable*> open_mpi_library();
 
 }  // namespace autopar

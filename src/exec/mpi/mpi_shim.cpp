@@ -53,18 +53,16 @@ int start(int* rank, int* size, char* error) {
   return failed(MPI_Comm_size(MPI_COMM_WORLD, size), "MPI_Comm_size", error) ? 1 : 0;
 }
 
-int on_one_machine() {
+int local_size() {
   MPI_Comm machine = MPI_COMM_NULL;
   if (MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine) !=
       MPI_SUCCESS) {
     return 0;
   }
   int here = 0;
-  int all = 0;
   MPI_Comm_size(machine, &here);
-  MPI_Comm_size(MPI_COMM_WORLD, &all);
   MPI_Comm_free(&machine);
-  return here == all ? 1 : 0;
+  return here;
 }
 
 int broadcast_world(void* data, size_t size, int root, char* error) {
@@ -184,7 +182,7 @@ constexpr AutoparMpiTable kTable = {
     AUTOPAR_MPI_TABLE_VERSION,
     library,
     start,
-    on_one_machine,
+    local_size,
     broadcast_world,
     make_group,
     all_to_all,

@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#define AUTOPAR_MPI_TABLE_VERSION 1
+#define AUTOPAR_MPI_TABLE_VERSION 2
 #define AUTOPAR_MPI_ERROR_BYTES 512
 
 struct AutoparMpiGroup;   /* a communicator of a group of ranks */
@@ -16,7 +16,7 @@ struct AutoparMpiTable {
   const char* (*library)(void); /* name and version of the MPI library */
   /* Initialises MPI. Returns 0, or 1 with a text in error. */
   int (*start)(int* rank, int* size, char* error);
-  int (*on_one_machine)(void); /* whether all ranks run on one machine */
+  int (*local_size)(void); /* how many ranks run on this machine; 0: not known. Collective. */
   /* Of the world; blocks. */
   int (*broadcast_world)(void* data, size_t size, int root, char* error);
   /* Collective over the group's ranks only, in the given order. Null: an error. */

@@ -50,7 +50,7 @@ void put_group(WireWriter& writer, const RankGroup& group) {
 }
 
 RankGroup take_group(WireReader& reader) {
-  RankGroup group(reader.number<std::uint64_t>());
+  RankGroup group(reader.count(sizeof(std::int64_t)));
   for (std::int64_t& rank : group) rank = reader.number<std::int64_t>();
   return group;
 }
@@ -71,18 +71,18 @@ std::string to_bytes(const Whereabouts& where) {
   return writer.take();
 }
 
-Whereabouts whereabouts_of(std::string_view bytes) {
+Result<Whereabouts> whereabouts_of(std::string_view bytes) {
   WireReader reader(bytes);
   Whereabouts where;
   where.waits_in = reader.text();
   where.group = take_group(reader);
   where.last_call = reader.text();
   where.finished = reader.number<bool>();
-  const auto meetings = reader.number<std::uint64_t>();
-  for (std::uint64_t m = 0; m < meetings; ++m) {
+  for (std::size_t left = reader.count(2 * sizeof(std::uint64_t)); left > 0; --left) {
     RankGroup group = take_group(reader);
     where.meetings[std::move(group)] = reader.number<std::uint64_t>();
   }
+  AUTOPAR_RETURN_IF_ERROR(reader.finish());
   return where;
 }
 

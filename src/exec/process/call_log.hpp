@@ -59,7 +59,7 @@ class CallLog {
 };
 
 std::string to_bytes(const Whereabouts& where);
-// Precondition: bytes of to_bytes().
-Whereabouts whereabouts_of(std::string_view bytes);
+// Errors (kRuntime): the bytes are not of to_bytes().
+Result<Whereabouts> whereabouts_of(std::string_view bytes);
 
 }  // namespace autopar

@@ -1,23 +1,28 @@
-// The TCP connections that join the processes of a run: a star round rank 0. Small things go over
-// it (identifiers, times, outputs to be compared), never the collectives of a program.
+// What joins the processes of a run: a TCP connection between rank 0 and each of the others. Small
+// things go over it (identifiers, times, outputs to be compared), never the collectives of a
+// program.
 //
-//   Result<std::unique_ptr<ControlChannel>> channel = ControlChannel::join({.rank = 1, ...});
-//   Result<std::string> id = channel->broadcast(rank == 0 ? make_id() : "");
+//   Result<std::unique_ptr<ControlChannel>> channel = ControlChannel::connect(address, 1, 4, 60);
+//   Result<std::string> id = channel->bus().broadcast(rank == 0 ? make_id() : "");
 //
-// A thread watches the connections. Where one ends without a word, its process was killed or has
+// How processes find and know each other is in handshake.hpp, the bytes in frames.hpp and link.hpp,
+// messages in bus.hpp, failures in failure.hpp, who waits for whom in inquiry.hpp. Here is the
+// thread that watches the connections. Where one ends without a word, its process was killed or has
 // crashed: rank 0 says on stderr which rank that was, tells the others, and every process ends with
-// exit code 5. Where a rank reports a failure, the calls of all others return it as their error,
-// and a process that does not come to leave() within kGrace ends too.
+// exit code
+// 5. Where a rank reports a failure, the calls of all others return it as their error, and a
+// process that does not come to leave() within kGrace ends too. A rank of which nothing is heard
+// for too long is stopped or out of reach, which is a failure as well: watching threads say
+// something now and then, whatever their main threads do.
 //
 // The thread also watches the calls in calls(): where one takes too long, or waits for a rank that
-// has left, rank 0 asks all ranks what they are doing, which their watching threads answer whatever
-// their main threads do, and the answer to who waits for whom is the failure of all.
+// has left, rank 0 asks all ranks what they are doing, which their watching threads answer, and the
+// answer to who waits for whom is the failure of all.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -28,7 +33,12 @@
 #include <vector>
 
 #include "autopar/support.hpp"
+#include "exec/process/bus.hpp"
 #include "exec/process/call_log.hpp"
+#include "exec/process/failure.hpp"
+#include "exec/process/handshake.hpp"
+#include "exec/process/inquiry.hpp"
+#include "exec/process/link.hpp"
 #include "exec/process/sockets.hpp"
 
 namespace autopar {
@@ -37,118 +47,113 @@ class ControlChannel {
  public:
   static constexpr Seconds kGrace = 5;
 
-  // Where rank 0 listens, to be carried to the others.
-  struct Address {
-    std::vector<std::string> hosts;  // numeric addresses or names, to be tried in order
-    int port = 0;
-    std::string cookie;  // a secret that every connection begins with
-  };
-  // Rank 0 waits for all others. Errors (kRuntime): not all came, or rank 0 could not be reached,
-  // within `timeout`; the ranks that are missing are named.
+  // Rank 0 waits for all others. Errors: as accept_ranks() and reach_rank_0(). After joining, a
+  // rank may be silent for `timeout` and a little more.
   static Result<std::unique_ptr<ControlChannel>> accept(Listener listener, int size,
-                                                        const std::string& cookie, Seconds timeout);
-  static Result<std::unique_ptr<ControlChannel>> connect(const Address& address, int rank, int size,
-                                                         Seconds timeout);
+                                                        const std::string& secret, Seconds timeout);
+  static Result<std::unique_ptr<ControlChannel>> connect(const Rank0Address& address, int rank,
+                                                         int size, Seconds timeout);
   ~ControlChannel();
   ControlChannel(const ControlChannel&) = delete;
   ControlChannel& operator=(const ControlChannel&) = delete;
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-
-  // Collective calls, from one thread, in one order on all ranks. Errors (kRuntime): failure().
-  Result<std::string> broadcast(std::string from_rank_0);
-  Result<std::vector<std::string>> gather(std::string own);  // by rank; empty but on rank 0
-  Status barrier();
+  // Its calls end with failure().
+  Bus& bus() { return *bus_; }
 
   // The first failure that this rank knows of, in words that name the rank.
-  std::optional<Error> failure() const;
-  bool failed() const { return failed_; }
+  std::optional<Error> failure() const { return failure_.known(); }
+  bool failed() const { return failure_.has_happened(); }
+  // Tells all ranks, unless a failure is known already.
+  void report(const Error& own);
+  // What to do at once when a failure becomes known, by any thread, while the result lives.
+  [[nodiscard]] FirstFailure::Registration on_failure(std::function<void()> action) {
+    return failure_.on_first(std::move(action));
+  }
+  // Before a process is ended from the watching thread, e.g. to remove temporary files. Waits for
+  // an action that is running.
+  void on_sudden_end(std::function<void()> action) { on_sudden_end_.set(std::move(action)); }
+
   // Where this rank is among its collectives, to be kept by the thread that issues them.
   CallLog& calls() { return calls_; }
   // From now on a call fails that takes longer, or for whose group a rank has come to leave().
   void limit_calls(Seconds timeout) { call_limit_ = timeout; }
-  // Tells all ranks, unless a failure is known already.
-  void report(const Error& own);
-  // What to do at once when a failure becomes known: in the watching thread, or here where one is
-  // known already.
-  void on_failure(std::function<void()> action);
-  // Before a process is ended from the watching thread, e.g. to remove temporary files.
-  void on_sudden_end(std::function<void()> action);
+  // From now on a rank that is silent for so long counts as stopped. All ranks must say the same,
+  // since each speaks a few times in that time.
+  void limit_silence(Seconds timeout) { silence_limit_ = timeout; }
 
   // The last call: waits until all ranks have come here, or have failed. Rank 0 says why before it
   // lets the others go.
   Status leave(const std::function<void(const Error&)>& say);
 
  private:
-  enum class Frame : std::uint8_t { kHello, kData, kFailure, kBye, kLeft, kAsk, kWhere, kHere };
+  using Time = std::chrono::steady_clock::time_point;
   struct Peer {
-    int descriptor = -1;
-    std::string name;     // "rank 3 (process 17 on host)"
-    std::string process;  // "process 17 on host"
-    std::deque<std::string> received;
-    bool bye = false;
-    Whereabouts last;  // of a rank that has come to leave()
-    std::mutex writing;
-  };
-  // Rank 0 has asked all ranks what they are doing.
-  struct Inquiry {
-    int asker = 0;
-    std::string why;
-    std::string advice;  // what to try; may be empty
-    Whereabouts asked;   // where the asker was
-    std::chrono::steady_clock::time_point deadline;
-    std::vector<Whereabouts> answers;  // by rank
-    std::vector<bool> has_answered;
-  };
-  struct Asked {
-    std::uint64_t call = 0;  // its number
-    std::chrono::steady_clock::time_point first;
-    std::chrono::steady_clock::time_point last;
+    std::unique_ptr<Link> link;  // null: rank 0's own
+    std::string name;            // "rank 3 (process 17 on host)"
+    std::string process;         // "process 17 on host"
+    // Of the watching thread.
+    bool has_ended = false;
+    Time heard;
+    Time spoke;
+    std::optional<Whereabouts> last;  // of a rank that has come to leave()
   };
 
-  ControlChannel(int rank, int size) : rank_(rank), size_(size) {}
+  ControlChannel(int rank, std::vector<JoinedRank> joined, Seconds timeout);
   void start();
+  void wake();
+
+  // Of the watching thread.
   void watch();
-  bool read_frame(std::size_t peer);  // false: the connection has ended
-  void tell_all(const Error& failure);
-  void tell_left(int rank);
-  void take_failure(const Error& failure);
-  // Of the watching thread, in inquiry.cpp.
+  bool wait_for_peers(std::vector<std::size_t>& readable);  // false: this object goes
+  void hear(std::size_t peer);
+  Status understand(std::size_t peer, const Frame& frame);
+  Status take_bye(std::size_t peer, const std::string& payload);
+  void keep_in_touch();
   void watch_own_call();
-  void ask(const std::string& why, const std::string& advice);
-  void begin_inquiry(int asker, std::string_view question);
-  void tell_whereabouts(std::string_view number);
-  void take_answer(std::size_t rank, std::string_view answer);
   void go_on_with_inquiry();
+  void end_where_stuck();
+  void begin_inquiry(int asker, Question question);
   void rank_0_is_silent(const std::string& why, const RankGroup& group);
-  Whereabouts own_whereabouts() const;
-  static void say_at_once(const Error& why);  // whatever the main thread does
   [[noreturn]] void end_process(const Error& why);
-  void send(Peer& peer, Frame frame, std::string_view payload);
-  Result<std::string> next(Peer& peer);
-  bool all_gone() const;
+
+  // Of any thread.
+  bool take_failure(const Error& failure);
+  void tell_failure(const Error& failure);
+  void note_left(int rank);
+  void tell_left(int rank);
+  bool all_gone() const;  // with the lock
+  void wait_until_sent(Seconds at_most) const;
+  Whereabouts own_whereabouts() const;
+  int rank_of(std::size_t peer) const { return rank_ == 0 ? static_cast<int>(peer) : 0; }
 
   int rank_;
   int size_;
-  // Rank 0: by rank, its own unused. Others: one, rank 0.
-  std::vector<std::unique_ptr<Peer>> peers_;
-  int wake_[2] = {-1, -1};  // a pipe that ends the watching thread
-  std::thread watcher_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::optional<Error> failure_;
-  std::atomic<bool> failed_ = false;
-  std::map<std::int64_t, std::chrono::steady_clock::time_point> left_;  // when it was learnt
-  bool leaving_ = false;
+  std::vector<Peer> peers_;  // rank 0: by rank, its own unused; others: one, rank 0
+  int wake_[2] = {-1, -1};   // a pipe to the watching thread
+  std::unique_ptr<Bus> bus_;
+  FirstFailure failure_;
+  ActionSlot on_sudden_end_;
   CallLog calls_;
   std::atomic<Seconds> call_limit_ = 1e8;
+  std::atomic<Seconds> silence_limit_;
+  std::atomic<bool> is_over_ = false;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<bool> gone_;             // as peers_: it has come to leave(), or has ended
+  std::map<std::int64_t, Time> left_;  // when it was learnt
+  bool leaving_ = false;
+
   // Of the watching thread.
-  std::optional<Asked> asked_;
-  std::optional<Inquiry> inquiry_;
-  std::uint64_t inquiries_ = 0;
-  std::function<void()> on_failure_;
-  std::function<void()> on_sudden_end_;
+  CallWatch call_watch_;
+  Inquiry inquiry_;
+  std::uint64_t inquiry_number_ = 0;
+  Time looked_;                 // at the peers, the last time
+  std::optional<Time> end_at_;  // of a process that does not leave after a failure
+
+  std::thread watcher_;
 };
 
 }  // namespace autopar

@@ -1,15 +1,14 @@
-// The part of the control channel that finds out who waits for whom.
+#include "exec/process/inquiry.hpp"
+
 #include <algorithm>
 #include <sstream>
+#include <utility>
 
-#include "exec/process/control.hpp"
 #include "exec/process/wire.hpp"
 
 namespace autopar {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr auto kForAnswers = std::chrono::seconds(3);  // a busy machine may need them
 constexpr auto kAskAgain = std::chrono::seconds(1);    // rank 0 may have been asked by another
@@ -25,147 +24,94 @@ std::string nothing_for(Seconds limit) {
 
 }  // namespace
 
-// Also where the main thread is in a call of a library that it does not come out of.
-void ControlChannel::watch_own_call() {
-  if (failed_) return;
-  const std::optional<CallLog::Stay> stay = calls_.stay();
-  if (!stay) return asked_.reset();
-  const Clock::time_point now = Clock::now();
-  std::string why;
-  std::string advice;
-  {
-    const std::lock_guard lock(mutex_);
-    for (std::int64_t rank : stay->group) {
-      const auto gone = left_.find(rank);
-      if (rank == rank_ || gone == left_.end()) continue;
-      if (now - std::max(gone->second, stay->since) < kOnItsWay) continue;
-      why = "rank " + std::to_string(rank) + " has left the run";
-      break;
-    }
+std::string to_bytes(const Question& question) {
+  WireWriter writer;
+  writer.put_text(question.why);
+  writer.put_text(question.advice);
+  writer.put_text(to_bytes(question.asked));
+  return writer.take();
+}
+
+Result<Question> question_of(std::string_view bytes) {
+  WireReader reader(bytes);
+  Question question;
+  question.why = reader.text();
+  question.advice = reader.text();
+  const std::string_view asked = reader.view();
+  AUTOPAR_RETURN_IF_ERROR(reader.finish());
+  AUTOPAR_TRY(where, whereabouts_of(asked));
+  question.asked = std::move(where);
+  return question;
+}
+
+std::optional<CallWatch::Finding> CallWatch::look(int rank,
+                                                  const std::optional<CallLog::Stay>& stay,
+                                                  const std::map<std::int64_t, Time>& left,
+                                                  Seconds limit, Time now) {
+  if (!stay) {
+    asked_.reset();
+    return std::nullopt;
   }
-  const Seconds limit = call_limit_;
-  if (why.empty()) {
-    if (std::chrono::duration<double>(now - stay->since).count() <= limit) return;
-    why = nothing_for(limit);
-    advice = "if the local ops need longer, raise the time limit";
+  Finding finding;
+  for (std::int64_t other : stay->group) {
+    const auto gone = left.find(other);
+    if (other == rank || gone == left.end()) continue;
+    if (now - std::max(gone->second, stay->since) < kOnItsWay) continue;
+    finding.why = "rank " + std::to_string(other) + " has left the run";
+    break;
+  }
+  if (finding.why.empty()) {
+    if (std::chrono::duration<double>(now - stay->since).count() <= limit) return std::nullopt;
+    finding.why = nothing_for(limit);
+    finding.advice = "if the local ops need longer, raise the time limit";
   }
   if (!asked_ || asked_->call != stay->number) {
     asked_ = Asked{stay->number, now, now};
-    return ask(why, advice);
+    return finding;
   }
-  if (rank_ != 0 && now - asked_->first > kForRank0) return rank_0_is_silent(why, stay->group);
-  if (now - asked_->last < kAskAgain) return;
+  finding.rank_0_is_silent = rank != 0 && now - asked_->first > kForRank0;
+  if (!finding.rank_0_is_silent && now - asked_->last < kAskAgain) return std::nullopt;
   asked_->last = now;
-  ask(why, advice);
+  return finding;
 }
 
-void ControlChannel::ask(const std::string& why, const std::string& advice) {
-  WireWriter question;
-  question.put_text(why);
-  question.put_text(advice);
-  question.put_text(to_bytes(own_whereabouts()));
-  const std::string bytes = question.take();
-  if (rank_ == 0) return begin_inquiry(0, bytes);
-  send(*peers_[0], Frame::kAsk, bytes);
+std::uint64_t Inquiry::begin(int asker, Question question, Time now) {
+  Open open;
+  open.asker = asker;
+  open.deadline = now + kForAnswers;
+  open.answers.resize(size_);
+  open.has_answered.assign(size_, false);
+  open.answers[static_cast<std::size_t>(asker)] = question.asked;
+  open.question = std::move(question);
+  open_ = std::move(open);
+  return ++number_;
 }
 
-// Then what this rank knows must do. One rank of the group says it, before any of them ends.
-void ControlChannel::rank_0_is_silent(const std::string& why, const RankGroup& group) {
-  std::int64_t first = rank_;
-  for (std::int64_t rank : group) {
-    if (rank != 0) first = std::min(first, rank);
-  }
-  const Error failure = runtime_error(
-      why + ": rank " + std::to_string(rank_) + " waits in " + own_whereabouts().waits_in +
-      "; rank 0, which would know for whom, does not answer: it is stopped, or its machine "
-      "cannot be reached");
-  if (first == rank_) say_at_once(failure);
-  take_failure(failure);
-  WireWriter payload;
-  payload.put<std::int32_t>(static_cast<int>(failure.code));
-  payload.put_text(failure.message);
-  send(*peers_[0], Frame::kFailure, payload.take());
+void Inquiry::answer(int rank, std::uint64_t number, Whereabouts where) {
+  if (!open_ || number != number_) return;
+  open_->answers[static_cast<std::size_t>(rank)] = std::move(where);
+  open_->has_answered[static_cast<std::size_t>(rank)] = true;
 }
 
-Whereabouts ControlChannel::own_whereabouts() const {
-  Whereabouts where = calls_.whereabouts();
-  const std::lock_guard lock(mutex_);
-  where.finished = leaving_;
-  return where;
-}
-
-// One at a time: what it finds is the failure of all, and who asks in vain asks again.
-void ControlChannel::begin_inquiry(int asker, std::string_view question) {
-  if (failed_ || inquiry_) return;
-  WireReader reader(question);
-  Inquiry inquiry;
-  inquiry.asker = asker;
-  inquiry.why = reader.text();
-  inquiry.advice = reader.text();
-  inquiry.deadline = Clock::now() + kForAnswers;
-  inquiry.answers.resize(static_cast<std::size_t>(size_));
-  inquiry.has_answered.assign(static_cast<std::size_t>(size_), false);
-  inquiry.asked = whereabouts_of(reader.view());
-  inquiry.answers[static_cast<std::size_t>(asker)] = inquiry.asked;
-  WireWriter number;
-  number.put(++inquiries_);
-  const std::string bytes = number.take();
-  std::vector<Peer*> here;
-  {
-    const std::lock_guard lock(mutex_);
-    for (std::size_t r = 1; r < peers_.size(); ++r) {
-      if (!peers_[r]->bye) {
-        here.push_back(peers_[r].get());
-        continue;
-      }
-      inquiry.answers[r] = peers_[r]->last;
-      inquiry.has_answered[r] = true;
-    }
-  }
-  inquiry_ = std::move(inquiry);
-  for (Peer* peer : here) send(*peer, Frame::kWhere, bytes);
-}
-
-void ControlChannel::tell_whereabouts(std::string_view number) {
-  WireWriter answer;
-  answer.put(WireReader(number).number<std::uint64_t>());
-  answer.put_text(to_bytes(own_whereabouts()));
-  send(*peers_[0], Frame::kHere, answer.take());
-}
-
-void ControlChannel::take_answer(std::size_t rank, std::string_view answer) {
-  WireReader reader(answer);
-  if (!inquiry_ || reader.number<std::uint64_t>() != inquiries_) return;  // too late
-  inquiry_->answers[rank] = whereabouts_of(reader.view());
-  inquiry_->has_answered[rank] = true;
-}
-
-// The end of an inquiry: all have answered, or will not.
-void ControlChannel::go_on_with_inquiry() {
-  if (!inquiry_) return;
-  if (failed_) return inquiry_.reset();
-  Inquiry& inquiry = *inquiry_;
-  inquiry.answers[0] = own_whereabouts();
-  inquiry.has_answered[0] = true;
-  const auto& has_answered = inquiry.has_answered;
+std::optional<std::string> Inquiry::conclude(const std::vector<std::string>& processes, Time now) {
+  if (!open_) return std::nullopt;
+  const auto& has_answered = open_->has_answered;
   const bool all = std::find(has_answered.begin(), has_answered.end(), false) == has_answered.end();
-  if (!all && Clock::now() < inquiry.deadline) return;
-  for (std::size_t r = 1; r < inquiry.answers.size(); ++r) {
+  if (!all && now < open_->deadline) return std::nullopt;
+  const Open open = *std::exchange(open_, std::nullopt);
+  std::vector<Whereabouts> answers = open.answers;
+  for (std::size_t r = 0; r < size_; ++r) {
     // The asker has told where it is.
-    if (has_answered[r] || static_cast<int>(r) == inquiry.asker) continue;
-    inquiry.answers[r].answers = false;
-    inquiry.answers[r].name = peers_[r]->process;
+    if (open.has_answered[r] || static_cast<int>(r) == open.asker) continue;
+    answers[r].answers = false;
+    answers[r].name = processes[r];
   }
-  const Whereabouts& asker = inquiry.answers[static_cast<std::size_t>(inquiry.asker)];
-  std::string text;
-  const bool still_waits =
-      asker.waits_in == inquiry.asked.waits_in && asker.meetings == inquiry.asked.meetings;
-  if (still_waits) {
-    text = inquiry.why + ": " + who_waits(inquiry.answers, inquiry.asker);
-    if (!inquiry.advice.empty()) text += "; " + inquiry.advice;
-  }
-  inquiry_.reset();
-  if (!text.empty()) take_failure(runtime_error(text));
+  const Whereabouts& asker = answers[static_cast<std::size_t>(open.asker)];
+  const Whereabouts& asked = open.question.asked;
+  if (asker.waits_in != asked.waits_in || asker.meetings != asked.meetings) return std::string();
+  std::string text = open.question.why + ": " + who_waits(answers, open.asker);
+  if (!open.question.advice.empty()) text += "; " + open.question.advice;
+  return text;
 }
 
 }  // namespace autopar

@@ -2,7 +2,6 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <random>
 #include <sstream>
 #include <thread>
 
@@ -15,7 +14,8 @@ namespace autopar {
 
 namespace {
 
-constexpr std::size_t kAddressBytes = 4096;
+constexpr std::size_t kAddressBytes = 8192;
+constexpr std::size_t kSecretBytes = 16;
 
 Error mpi_error(const char* error) { return runtime_error(std::string("MPI: ") + error); }
 
@@ -30,32 +30,26 @@ std::string short_name(const std::string& library) {
   return shown;
 }
 
-std::string random_cookie() {
-  std::random_device device;
-  std::string cookie;
-  for (int i = 0; i < 4; ++i) {
-    const auto word = device();
-    cookie.append(reinterpret_cast<const char*>(&word), sizeof word);
-  }
-  return cookie;
-}
-
-std::string to_bytes(const ControlChannel::Address& address) {
+std::string to_bytes(const Rank0Address& address) {
   WireWriter writer;
   writer.put<std::uint64_t>(address.hosts.size());
   for (const std::string& host : address.hosts) writer.put_text(host);
   writer.put(address.port);
-  writer.put_text(address.cookie);
+  writer.put_text(address.secret);
   return writer.take();
 }
 
-ControlChannel::Address address_of(std::string_view bytes) {
+Result<Rank0Address> address_of(std::string_view bytes) {
   WireReader reader(bytes);
-  ControlChannel::Address address;
-  const auto hosts = reader.number<std::uint64_t>();
-  for (std::uint64_t h = 0; h < hosts; ++h) address.hosts.push_back(reader.text());
+  Rank0Address address;
+  for (std::size_t left = reader.count(sizeof(std::uint64_t)); left > 0; --left) {
+    address.hosts.push_back(reader.text());
+  }
   address.port = reader.number<int>();
-  address.cookie = reader.text();
+  address.secret = reader.text();
+  if (reader.failed() || address.port == 0) {
+    return runtime_error("rank 0 could not open a socket for the others");
+  }
   return address;
 }
 
@@ -67,13 +61,13 @@ Result<std::unique_ptr<ControlChannel>> connect_by_mpi(const AutoparMpiTable& mp
   std::string buffer(kAddressBytes, '\0');
   std::optional<Listener> listener;
   std::string problem;  // all ranks learn of it, so that none waits
-  std::string cookie;
+  std::string secret;
   if (rank == 0) {
     auto opened = Listener::open(0, one_machine);
     if (opened) {
       listener.emplace(std::move(*opened));
-      cookie = random_cookie();
-      const std::string bytes = to_bytes({own_addresses(one_machine), listener->port(), cookie});
+      secret = random_bytes(kSecretBytes);
+      const std::string bytes = to_bytes({own_addresses(one_machine), listener->port(), secret});
       AUTOPAR_CHECK(bytes.size() <= buffer.size(), "too many network addresses");
       std::memcpy(buffer.data(), bytes.data(), bytes.size());
     } else {
@@ -83,10 +77,9 @@ Result<std::unique_ptr<ControlChannel>> connect_by_mpi(const AutoparMpiTable& mp
   if (mpi.broadcast_world(buffer.data(), buffer.size(), 0, error) != 0) return mpi_error(error);
   if (rank == 0) {
     if (!problem.empty()) return runtime_error(problem);
-    return ControlChannel::accept(std::move(*listener), size, cookie, timeout);
+    return ControlChannel::accept(std::move(*listener), size, secret, timeout);
   }
-  const ControlChannel::Address address = address_of(buffer);
-  if (address.port == 0) return runtime_error("rank 0 could not open a socket for the others");
+  AUTOPAR_TRY(address, address_of(buffer));
   return ControlChannel::connect(address, rank, size, timeout);
 }
 
@@ -128,11 +121,11 @@ Result<MpiWorld> open_mpi_world(Seconds timeout) {
   if (size == 1 && tasks_of_srun() > 1) {
     return srun_error(short_name(mpi->library()) + " finds this one only");
   }
-  const bool one_machine = mpi->on_one_machine() != 0;
+  world.joined.local_size = mpi->local_size();
+  const bool one_machine = world.joined.local_size == size;
   AUTOPAR_TRY(control, connect_by_mpi(*mpi, rank, size, one_machine, timeout));
   world.joined.control = std::move(control);
   world.joined.description = "processes by " + short_name(mpi->library());
-  world.joined.local_size = one_machine ? size : 0;
   world.joined.finish = [mpi] { mpi->finish(); };
   world.joined.stop = [mpi](int code) { mpi->stop(code); };
   return world;
@@ -180,17 +173,27 @@ Result<Joined> join_control_at_address(const Launch& launch, Seconds timeout) {
         "the environment says " + launch.launcher +
         " started this process, but not where rank 0 is: set MASTER_ADDR and MASTER_PORT");
   }
+  AUTOPAR_TRY(own_secret, secret_of_environment());
+  const bool one_machine = launch.local_size == launch.size;
+  if (launch.address.empty() && !one_machine && launch.local_size != 0) {
+    return usage_error("the ranks run on several machines: set MASTER_ADDR to that of rank 0");
+  }
+  const std::string host = launch.address.empty() ? "127.0.0.1" : launch.address;
+  Rank0Address address;
+  address.hosts = one_machine ? own_addresses(true) : std::vector<std::string>{host};
+  address.port = launch.port;
   const char* job = std::getenv("TORCHELASTIC_RUN_ID");
-  const std::string cookie = std::string("autopar ") + (job != nullptr ? job : "");
+  address.secret = std::string("autopar ") + (job != nullptr ? job : "") + "\n" + own_secret;
   if (launch.rank == 0) {
-    AUTOPAR_TRY(listener, Listener::open(launch.port, false));
-    AUTOPAR_TRY(control, ControlChannel::accept(std::move(listener), launch.size, cookie, timeout));
+    AUTOPAR_TRY(listener, one_machine || !own_secret.empty()
+                              ? Listener::open(launch.port, one_machine)
+                              : Listener::open_at(launch.port, host));
+    AUTOPAR_TRY(control,
+                ControlChannel::accept(std::move(listener), launch.size, address.secret, timeout));
     joined.control = std::move(control);
     return joined;
   }
-  const std::string host = launch.address.empty() ? "127.0.0.1" : launch.address;
-  AUTOPAR_TRY(control, ControlChannel::connect({{host}, launch.port, cookie}, launch.rank,
-                                               launch.size, timeout));
+  AUTOPAR_TRY(control, ControlChannel::connect(address, launch.rank, launch.size, timeout));
   joined.control = std::move(control);
   return joined;
 }

@@ -14,13 +14,14 @@ constexpr Seconds kForItsWords = 20;
 
 // All ranks' texts on all ranks: gathered on rank 0, then handed out.
 Result<std::vector<std::string>> exchange(ControlChannel& control, const std::string& own) {
-  AUTOPAR_TRY(gathered, control.gather(own));
+  AUTOPAR_TRY(gathered, control.bus().gather(own));
   WireWriter writer;
   for (const std::string& text : gathered) writer.put_text(text);
-  AUTOPAR_TRY(bytes, control.broadcast(writer.take()));
+  AUTOPAR_TRY(bytes, control.bus().broadcast(writer.take()));
   std::vector<std::string> all;
   WireReader reader(bytes);
   for (int rank = 0; rank < control.size(); ++rank) all.push_back(reader.text());
+  AUTOPAR_RETURN_IF_ERROR(reader.finish());
   return all;
 }
 

@@ -28,7 +28,9 @@ Result<Joined> join_ranks(const std::string& ranks_by, Seconds timeout);
 Result<Joined> join_mpi(Seconds timeout);
 Result<Joined> join_nccl(Seconds timeout);
 
-// The control channel alone: over MPI, or at the address of the launcher's variables.
+// The control channel alone: over MPI, or at the address of the launcher's variables. There rank 0
+// listens only for its own machine where all ranks are on it, else on all interfaces where the
+// ranks have a secret of their own, and on that of MASTER_ADDR where they have none.
 Result<Joined> join_control_by_mpi(Seconds timeout);
 Result<Joined> join_control_at_address(const Launch& launch, Seconds timeout);
 

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 
 namespace autopar {
 
@@ -79,6 +80,22 @@ Status read_address(Launch& launch) {
 }
 
 }  // namespace
+
+Result<std::string> secret_of_environment() {
+  if (const char* secret = std::getenv("AUTOPAR_SECRET")) {
+    if (*secret == '\0') return usage_error("AUTOPAR_SECRET is set, but empty");
+    return std::string(secret);
+  }
+  const char* path = std::getenv("AUTOPAR_SECRET_FILE");
+  if (path == nullptr) return std::string();
+  std::ifstream file(path);
+  std::string secret;
+  if (!std::getline(file, secret) || secret.empty()) {
+    return usage_error(
+        std::string("AUTOPAR_SECRET_FILE: there is no secret in the first line of ") + path);
+  }
+  return secret;
+}
 
 int tasks_of_srun() {
   const auto tasks = number("SLURM_STEP_NUM_TASKS", 0);

@@ -25,6 +25,10 @@ struct Launch {
 // that is not below the size. Sources: the manuals of torchrun, Open MPI, MPICH's Hydra and Slurm.
 Result<std::optional<Launch>> launch_of_environment();
 
+// AUTOPAR_SECRET, or what is in the file that AUTOPAR_SECRET_FILE names; empty where neither is
+// set. Errors (kUsage): one is set and there is no secret in it.
+Result<std::string> secret_of_environment();
+
 // How many processes srun has started with this one; 0: it was not srun.
 int tasks_of_srun();
 

@@ -4,6 +4,7 @@
 
 #include "autopar/calibrate.hpp"
 #include "autopar/sha256.hpp"
+#include "exec/machine.hpp"
 #include "exec/measure.hpp"
 #include "exec/process/joined.hpp"
 #include "exec/process/last_words.hpp"
@@ -16,6 +17,10 @@ namespace autopar {
 
 namespace {
 
+// Bytes of outputs that rank 0 asks for before the first of them is compared; one is always asked
+// for.
+constexpr std::size_t kAskedAtOnce = 64 << 20;
+
 // One output of one rank on its way to rank 0.
 std::string to_bytes(const Ort::Value& value) {
   const auto type = value.GetTensorTypeAndShapeInfo();
@@ -23,7 +28,7 @@ std::string to_bytes(const Ort::Value& value) {
   AUTOPAR_CHECK(dtype.has_value(), "an output of an unsupported type");
   const Shape shape = type.GetShape();
   WireWriter writer;
-  writer.put<int>(static_cast<int>(*dtype));
+  writer.put_text(name_of(*dtype));
   writer.put<std::uint64_t>(shape.size());
   for (std::int64_t extent : shape) writer.put(extent);
   writer.put_text({static_cast<const char*>(value.GetTensorRawData()),
@@ -31,13 +36,44 @@ std::string to_bytes(const Ort::Value& value) {
   return writer.take();
 }
 
-// A view of `bytes`.
-Ort::Value value_of(const std::string& bytes) {
+// A view of `bytes`, which are one output.
+Result<Ort::Value> value_of(const std::string& bytes, const BoundaryValue& output) {
   WireReader reader(bytes);
-  const auto dtype = static_cast<DType>(reader.number<int>());
-  Shape shape(reader.number<std::uint64_t>());
+  const auto dtype = parse_dtype(reader.text());
+  Shape shape(reader.count(sizeof(std::int64_t)));
   for (std::int64_t& extent : shape) extent = reader.number<std::int64_t>();
-  return view_of(dtype, shape, reader.view().data());
+  const std::string_view data = reader.view();
+  AUTOPAR_RETURN_IF_ERROR(reader.finish());
+  // One of another type or shape than the plan says is for compare_output to tell.
+  const bool is_shape = std::all_of(shape.begin(), shape.end(), [](auto n) { return n >= 0; });
+  if (!dtype || !is_shape || element_count(shape) * size_of(*dtype) != std::ssize(data)) {
+    return runtime_error("a rank has sent no tensor for output '" + output.name + "'");
+  }
+  return view_of(*dtype, shape, data.data());
+}
+
+// One output of one rank, which rank 0 asks for.
+struct AskedOutput {
+  std::size_t output = 0;  // of the rank's program
+  int rank = 0;
+  std::size_t bytes = 0;
+};
+
+// Of all ranks but rank 0, output by output.
+std::vector<AskedOutput> outputs_of_others(const std::vector<RankPlace>& places) {
+  std::vector<AskedOutput> all;
+  for (int rank = 1; rank < static_cast<int>(places.size()); ++rank) {
+    const RunProgram& program = *places[static_cast<std::size_t>(rank)].program;
+    for (std::size_t o = 0; o < program.outputs.size(); ++o) {
+      const BoundaryValue& output = program.outputs[o];
+      const Shape local = local_shape(output.spec, output.shape, program.mesh);
+      all.push_back(
+          {o, rank, static_cast<std::size_t>(element_count(local) * size_of(output.dtype))});
+    }
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const auto& a, const auto& b) { return a.output < b.output; });
+  return all;
 }
 
 // What all ranks must have alike before they start.
@@ -67,7 +103,7 @@ struct ProcessWorld::State {
           (control().size() == 1 ? " process was" : " processes were") + " started: mpirun -n " +
           std::to_string(world_size(request)) + " autopar run ... (or srun, torchrun)");
     }
-    AUTOPAR_TRY(all, control().gather(fingerprint(request)));
+    AUTOPAR_TRY(all, control().bus().gather(fingerprint(request)));
     for (std::size_t r = 1; r < all.size(); ++r) {
       if (all[r] == all[0]) continue;
       return input_error("rank " + std::to_string(r) +
@@ -88,23 +124,23 @@ struct ProcessWorld::State {
       writer.put(distribution.deviation);
       writer.put(distribution.indices);
     }
-    AUTOPAR_TRY(bytes, control().broadcast(writer.take()));
+    AUTOPAR_TRY(bytes, control().bus().broadcast(writer.take()));
     WireReader reader(bytes);
     std::map<std::string, Distribution> distributions;
-    for (auto left = reader.number<std::uint64_t>(); left > 0; --left) {
+    for (std::size_t left = reader.count(sizeof(Distribution)); left > 0; --left) {
       const std::string name = reader.text();
       Distribution& distribution = distributions[name];
       distribution.mean = reader.number<double>();
       distribution.deviation = reader.number<double>();
       distribution.indices = reader.number<std::int64_t>();
     }
+    AUTOPAR_RETURN_IF_ERROR(reader.finish());
     return distributions;
   }
 
+  // Of this rank: its share of those of its machine.
   int threads(const RunRequest& request) {
-    const int cores = thread_count(request);
-    if (request.threads > 0) return request.threads;
-    return std::max(1, cores / std::max(1, joined.local_size));
+    return std::max(1, thread_count(request) / std::max(1, joined.local_size));
   }
 
   // All ranks have just left a barrier. On one machine they have one clock.
@@ -113,9 +149,12 @@ struct ProcessWorld::State {
     const Seconds own = steady_seconds();
     WireWriter writer;
     writer.put(own);
-    AUTOPAR_TRY(all, control().gather(writer.take()));
-    for (const std::string& bytes : all)
-      time.started.push_back(WireReader(bytes).number<Seconds>());
+    AUTOPAR_TRY(all, control().bus().gather(writer.take()));
+    for (const std::string& bytes : all) {
+      WireReader reader(bytes);
+      time.started.push_back(reader.number<Seconds>());
+      AUTOPAR_RETURN_IF_ERROR(reader.finish());
+    }
     time.one_clock = joined.local_size == control().size();
     if (time.one_clock && !all.empty()) {
       const Seconds first = *std::min_element(time.started.begin(), time.started.end());
@@ -124,26 +163,42 @@ struct ProcessWorld::State {
     return time;
   }
 
-  // Rank 0 gathers every output of every rank, one at a time, and compares.
+  // Rank 0 asks for every output of every rank, so that few of them are in its memory at a time.
   Status compare(const RunRequest& request, const std::vector<Ort::Value>& outputs,
                  const Expected& expected, KeptOutputs* kept, std::vector<RankRecord>& records) {
-    std::size_t most = 0;
-    for (const RunProgram& program : request.programs) {
-      most = std::max(most, program.outputs.size());
-    }
+    if (!is_first()) return hand_over(outputs);
     const std::vector<RankPlace> places = places_of(request);
-    for (std::size_t o = 0; o < most; ++o) {
-      AUTOPAR_TRY(all, control().gather(o < outputs.size() ? to_bytes(outputs[o]) : ""));
-      for (std::size_t r = 0; r < all.size(); ++r) {
-        const RankPlace& place = places[r];
-        if (o >= place.program->outputs.size()) continue;
-        const BoundaryValue& output = place.program->outputs[o];
-        const Ort::Value found = value_of(all[r]);
-        records[r].differences.push_back(
-            compare_output(place, output, static_cast<int>(r), found, expected));
-        if (kept != nullptr) kept->add(output, place.program->mesh, place.position, found);
-        all[r] = std::string();
+    compare_rank(places[0], 0, outputs, expected, kept, records[0]);
+    const std::vector<AskedOutput> all = outputs_of_others(places);
+    std::size_t most = 0;
+    for (const AskedOutput& asked : all) most = std::max(most, asked.bytes);
+    control().bus().allow_unreceived(2 * (kAskedAtOnce + most));
+    std::size_t ahead = 0;  // has been asked for
+    std::size_t bytes = 0;  // on their way
+    for (std::size_t next = 0; next < all.size(); ++next) {
+      for (; ahead < all.size() && (ahead == next || bytes + all[ahead].bytes <= kAskedAtOnce);
+           ++ahead) {
+        AUTOPAR_RETURN_IF_ERROR(control().bus().send(all[ahead].rank, ""));
+        bytes += all[ahead].bytes;
       }
+      AUTOPAR_TRY(received, control().bus().receive(all[next].rank));
+      bytes -= all[next].bytes;
+      const RankPlace& place = places[static_cast<std::size_t>(all[next].rank)];
+      const BoundaryValue& output = place.program->outputs[all[next].output];
+      AUTOPAR_TRY(found, value_of(received, output));
+      records[static_cast<std::size_t>(all[next].rank)].differences.push_back(
+          compare_output(place, output, all[next].rank, found, expected));
+      if (kept != nullptr) kept->add(output, place.program->mesh, place.position, found);
+    }
+    return Ok{};
+  }
+
+  // The other side: each output when it is asked for.
+  Status hand_over(const std::vector<Ort::Value>& outputs) {
+    for (const Ort::Value& output : outputs) {
+      AUTOPAR_TRY(asked, control().bus().receive(0));
+      static_cast<void>(asked);
+      AUTOPAR_RETURN_IF_ERROR(control().bus().send(0, to_bytes(output)));
     }
     return Ok{};
   }
@@ -155,17 +210,31 @@ struct ProcessWorld::State {
     RunRequest cores;
     cores.threads = request.threads;
     Ort::Env environment = make_environment(threads(cores));
-    AUTOPAR_TRY(gathered, control().gather(host_name()));
+    AUTOPAR_TRY(gathered, control().bus().gather(machine_name()));
     WireWriter writer;
     for (const std::string& host : gathered) writer.put_text(host);
-    AUTOPAR_TRY(bytes, control().broadcast(writer.take()));
+    AUTOPAR_TRY(bytes, control().bus().broadcast(writer.take()));
     WireReader reader(bytes);
     std::vector<std::string> hosts;
     for (int r = 0; r < control().size(); ++r) hosts.push_back(reader.text());
+    AUTOPAR_RETURN_IF_ERROR(reader.finish());
     AUTOPAR_TRY(measured, measure_rank(*joined.communicator, environment, request, hosts));
     measured.ranks_are = joined.description;
-    AUTOPAR_RETURN_IF_ERROR(control().barrier());
+    AUTOPAR_RETURN_IF_ERROR(control().bus().barrier());
     return std::move(measured);
+  }
+
+  // The failure of another rank ends the session's run, and is then this one's error.
+  Result<std::vector<Ort::Value>> run_steps(Rank& rank, const RunRequest& request,
+                                            const InputTensors& inputs) {
+    const auto terminate = control().on_failure([&rank] { rank.run_options.SetTerminate(); });
+    try {
+      return run_rank(rank, request, inputs);
+    } catch (const Ort::Exception& exception) {
+      if (const auto failure = control().failure()) return *failure;
+      return runtime_error("rank " + std::to_string(control().rank()) +
+                           " failed: " + exception.what());
+    }
   }
 
   Result<RunReport> run(const RunRequest& request) {
@@ -199,27 +268,19 @@ struct ProcessWorld::State {
           rank.why_no_gpu);
     }
     // Without a time limit: rank 0 has run the model too.
-    AUTOPAR_RETURN_IF_ERROR(control().barrier());
+    AUTOPAR_RETURN_IF_ERROR(control().bus().barrier());
     AUTOPAR_RETURN_IF_ERROR(rank.communicator->prepare(rank.place.program->partitions));
-    AUTOPAR_RETURN_IF_ERROR(control().barrier());
+    AUTOPAR_RETURN_IF_ERROR(control().bus().barrier());
     AUTOPAR_TRY(time, common_time());
-    rank.meet = [this] { return control().barrier(); };
-    control().on_failure([&rank] { rank.run_options.SetTerminate(); });
-    std::vector<Ort::Value> outputs;
-    try {
-      outputs = run_rank(rank, request, inputs);
-    } catch (const Ort::Exception& exception) {
-      control().on_failure({});
-      if (const auto failure = control().failure()) return *failure;
-      return runtime_error("rank " + std::to_string(control().rank()) +
-                           " failed: " + exception.what());
-    }
-    control().on_failure({});
-
+    rank.meet = [this] { return control().bus().barrier(); };
+    AUTOPAR_TRY(outputs, run_steps(rank, request, inputs));
     finish_record(rank, request);
-    AUTOPAR_TRY(gathered, control().gather(to_bytes(rank.record)));
+    AUTOPAR_TRY(gathered, control().bus().gather(to_bytes(rank.record)));
     std::vector<RankRecord> records;
-    for (const std::string& bytes : gathered) records.push_back(record_of(bytes));
+    for (const std::string& bytes : gathered) {
+      AUTOPAR_TRY(record, record_of(bytes));
+      records.push_back(std::move(record));
+    }
     KeptOutputs kept;
     AUTOPAR_RETURN_IF_ERROR(
         compare(request, outputs, expected, request.keep_outputs ? &kept : nullptr, records));
@@ -228,7 +289,7 @@ struct ProcessWorld::State {
       report_ranks(request, std::move(records), expected, time, report);
       report.values = kept.take();
     }
-    AUTOPAR_TRY(passed, control().broadcast(report.passed ? "1" : "0"));
+    AUTOPAR_TRY(passed, control().bus().broadcast(report.passed ? "1" : "0"));
     report.passed = passed == "1";
     joined.communicator = std::move(rank.communicator);
     return report;
@@ -245,6 +306,14 @@ Result<std::unique_ptr<ProcessWorld>> ProcessWorld::join(const std::string& rank
   auto state = std::make_unique<State>();
   state->joined = std::move(joined);
   return std::unique_ptr<ProcessWorld>(new ProcessWorld(std::move(state)));
+}
+
+bool ProcessWorld::says_why_not_joined() {
+  const auto launch = launch_of_environment();
+  if (!launch || !*launch || (*launch)->rank == 0) return true;
+  // A rank of the same machine that has not yet said it is ended with the first that ends.
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  return (*launch)->local_rank == 0;
 }
 
 int ProcessWorld::rank() const { return state_->joined.control->rank(); }

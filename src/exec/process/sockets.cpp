@@ -6,14 +6,16 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
+
+#include "exec/machine.hpp"
 
 namespace autopar {
 
@@ -27,130 +29,150 @@ Error system_error(const std::string& what) {
 
 }  // namespace
 
-bool wait_readable(int descriptor, int milliseconds) {
-  pollfd entry{descriptor, POLLIN, 0};
-  return poll(&entry, 1, milliseconds) > 0;
+Socket::Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+Socket& Socket::operator=(Socket&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
 }
 
-void limit_reading(int descriptor, int milliseconds) {
-  const timeval limit{milliseconds / 1000, milliseconds % 1000 * 1000};
-  setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+Socket::~Socket() {
+  if (descriptor_ >= 0) close(descriptor_);
 }
 
-bool read_all(int descriptor, void* to, std::size_t size) {
-  char* at = static_cast<char*>(to);
-  while (size > 0) {
-    const ssize_t got = recv(descriptor, at, size, 0);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    at += got;
-    size -= static_cast<std::size_t>(got);
+std::int64_t Socket::send_some(std::string_view bytes) const {
+  while (true) {
+    const ssize_t put =
+        ::send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (put >= 0) return put;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return 0;
+    if (errno != EINTR) return -1;
   }
-  return true;
 }
 
-bool write_all(int descriptor, const void* from, std::size_t size) {
-  const char* at = static_cast<const char*>(from);
-  while (size > 0) {
-    const ssize_t put = ::send(descriptor, at, size, MSG_NOSIGNAL);
-    if (put < 0 && errno == EINTR) continue;
-    if (put <= 0) return false;
-    at += put;
-    size -= static_cast<std::size_t>(put);
-  }
-  return true;
+std::int64_t Socket::receive_some(std::string& bytes, std::size_t most) const {
+  const std::size_t before = bytes.size();
+  bytes.resize(before + most);
+  ssize_t got = 0;
+  do {
+    got = recv(descriptor_, bytes.data() + before, most, MSG_DONTWAIT);
+  } while (got < 0 && errno == EINTR);
+  bytes.resize(before + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+  if (got > 0) return got;
+  return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) ? 0 : -1;
 }
 
-std::string machine_name() {
-  char name[256] = "";
-  if (gethostname(name, sizeof name - 1) != 0) return "?";
-  return name;
+void Socket::use_for_frames(Seconds silence) const {
+  const auto set = [this](int level, int option, int value) {
+    setsockopt(descriptor_, level, option, &value, sizeof value);
+  };
+  const int seconds = static_cast<int>(std::clamp(silence, 4.0, 3600.0));
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, seconds / 2);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, seconds / 4);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 2);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, seconds * 1000);  // of what is sent and not acknowledged
 }
 
-void set_no_delay(int descriptor) {
-  const int on = 1;
-  setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+void allow_descriptors(std::size_t count) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= count) return;
+  limit.rlim_cur = std::min<rlim_t>(count, limit.rlim_max);
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// A connected socket, or -1 with errno.
-int connect_to(const std::string& host, int port) {
+std::vector<Endpoint> endpoints_of(const std::string& host, int port, bool numbers_only) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = numbers_only ? AI_NUMERICHOST : 0;
   addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) {
-    errno = EHOSTUNREACH;
-    return -1;
-  }
-  int descriptor = -1;
-  for (const addrinfo* a = found; a != nullptr && descriptor < 0; a = a->ai_next) {
-    descriptor = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
-    if (descriptor < 0) continue;
-    timeval limit{2, 0};  // of connect() too
-    setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-    if (::connect(descriptor, a->ai_addr, a->ai_addrlen) != 0) {
-      const int why = errno;
-      close(descriptor);
-      errno = why;
-      descriptor = -1;
-    }
+  if (getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return {};
+  std::vector<Endpoint> endpoints;
+  for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
+    endpoints.push_back(
+        {host, std::string(reinterpret_cast<const char*>(a->ai_addr), a->ai_addrlen)});
   }
   freeaddrinfo(found);
-  if (descriptor < 0) return -1;
-  const timeval none{0, 0};
-  setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof none);
-  set_no_delay(descriptor);
-  return descriptor;
+  return endpoints;
 }
 
 namespace {
 
-// Where to listen, as the system knows it.
-struct Place {
+sockaddr_storage system_address(const Endpoint& endpoint) {
   sockaddr_storage address{};
-  socklen_t size = 0;
-};
+  std::memcpy(&address, endpoint.address.data(), std::min(endpoint.address.size(), sizeof address));
+  return address;
+}
 
-Place place_of(const in6_addr& host, int port) {
+Socket system_socket(int family) {
+  return Socket(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+}  // namespace
+
+Socket begin_connection(const Endpoint& endpoint) {
+  const sockaddr_storage address = system_address(endpoint);
+  Socket socket = system_socket(address.ss_family);
+  if (!socket.is_open()) return socket;
+  if (connect(socket.descriptor(), reinterpret_cast<const sockaddr*>(&address),
+              static_cast<socklen_t>(endpoint.address.size())) == 0 ||
+      errno == EINPROGRESS) {
+    return socket;
+  }
+  const int why = errno;
+  socket = Socket();
+  errno = why;
+  return Socket();
+}
+
+int connection_error(const Socket& socket) {
+  int error = 0;
+  socklen_t size = sizeof error;
+  if (getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) return errno;
+  return error;
+}
+
+namespace {
+
+// Of one address family; with IPv6's a socket takes IPv4 too.
+Endpoint endpoint_of(const in6_addr& host, int port) {
   sockaddr_in6 address{};
   address.sin6_family = AF_INET6;
   address.sin6_addr = host;
   address.sin6_port = htons(static_cast<std::uint16_t>(port));
-  Place place;
-  std::memcpy(&place.address, &address, sizeof address);
-  place.size = sizeof address;
-  return place;
+  return {"", std::string(reinterpret_cast<const char*>(&address), sizeof address)};
 }
 
-Place place_of(in_addr_t host, int port) {
+Endpoint endpoint_of(in_addr_t host, int port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(host);
   address.sin_port = htons(static_cast<std::uint16_t>(port));
-  Place place;
-  std::memcpy(&place.address, &address, sizeof address);
-  place.size = sizeof address;
-  return place;
+  return {"", std::string(reinterpret_cast<const char*>(&address), sizeof address)};
 }
 
-// A socket that listens there, or -1 with errno. One of IPv6 takes IPv4 too.
-int listen_at(const Place& place) {
-  const int descriptor = socket(place.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (descriptor < 0) return -1;
+// A socket that listens there; not open: errno says why.
+Socket listen_at(const Endpoint& endpoint) {
+  const sockaddr_storage address = system_address(endpoint);
+  Socket socket = system_socket(address.ss_family);
+  if (!socket.is_open()) return socket;
   const int on = 1;
   const int off = 0;
-  setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (place.address.ss_family == AF_INET6) {
-    setsockopt(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  setsockopt(socket.descriptor(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (address.ss_family == AF_INET6) {
+    setsockopt(socket.descriptor(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   }
-  if (bind(descriptor, reinterpret_cast<const sockaddr*>(&place.address), place.size) == 0 &&
-      listen(descriptor, SOMAXCONN) == 0) {
-    return descriptor;
+  if (bind(socket.descriptor(), reinterpret_cast<const sockaddr*>(&address),
+           static_cast<socklen_t>(endpoint.address.size())) == 0 &&
+      listen(socket.descriptor(), SOMAXCONN) == 0) {
+    return socket;
   }
   const int why = errno;
-  close(descriptor);
+  socket = Socket();
   errno = why;
-  return -1;
+  return Socket();
 }
 
 int port_of(int descriptor) {
@@ -166,13 +188,16 @@ int port_of(int descriptor) {
 }  // namespace
 
 Result<Listener> Listener::open(int port, bool only_this_machine) {
-  const Place places[] = {
-      only_this_machine ? place_of(INADDR_LOOPBACK, port) : place_of(in6addr_any, port),
-      only_this_machine ? place_of(in6addr_loopback, port) : place_of(INADDR_ANY, port),
+  const Endpoint endpoints[] = {
+      only_this_machine ? endpoint_of(INADDR_LOOPBACK, port) : endpoint_of(in6addr_any, port),
+      only_this_machine ? endpoint_of(in6addr_loopback, port) : endpoint_of(INADDR_ANY, port),
   };
-  for (const Place& place : places) {
-    const int descriptor = listen_at(place);
-    if (descriptor >= 0) return Listener(descriptor, port_of(descriptor));
+  for (const Endpoint& endpoint : endpoints) {
+    Socket socket = listen_at(endpoint);
+    if (socket.is_open()) {
+      const int opened = port_of(socket.descriptor());
+      return Listener(std::move(socket), opened);
+    }
     // The machine may have one kind of addresses only.
     if (errno != EAFNOSUPPORT && errno != EADDRNOTAVAIL) break;
   }
@@ -180,15 +205,22 @@ Result<Listener> Listener::open(int port, bool only_this_machine) {
                       " for the other ranks (set AUTOPAR_PORT to a free one on all ranks)");
 }
 
-Listener::Listener(Listener&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)), port_(other.port_) {}
-Listener& Listener::operator=(Listener&& other) noexcept {
-  std::swap(descriptor_, other.descriptor_);
-  port_ = other.port_;
-  return *this;
+Result<Listener> Listener::open_at(int port, const std::string& host) {
+  errno = EADDRNOTAVAIL;
+  for (const Endpoint& endpoint : endpoints_of(host, port)) {
+    Socket socket = listen_at(endpoint);
+    if (!socket.is_open()) continue;
+    const int opened = port_of(socket.descriptor());
+    return Listener(std::move(socket), opened);
+  }
+  return system_error(
+      "rank 0 cannot listen on port " + std::to_string(port) + " of " + host +
+      ", which is where it listens without a secret (set AUTOPAR_SECRET to the same random text on "
+      "all ranks and it listens on all interfaces; AUTOPAR_PORT says another port)");
 }
-Listener::~Listener() {
-  if (descriptor_ >= 0) close(descriptor_);
+
+Socket Listener::accept() const {
+  return Socket(accept4(socket_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
 }
 
 namespace {

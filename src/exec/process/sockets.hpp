@@ -2,41 +2,71 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "autopar/support.hpp"
 
 namespace autopar {
 
-bool wait_readable(int descriptor, int milliseconds);
-// How long read_all may wait for the next bytes; 0: as long as it takes.
-void limit_reading(int descriptor, int milliseconds);
-// Block until all is there. False: the connection has ended, or nothing has come for too long.
-bool read_all(int descriptor, void* to, std::size_t size);
-bool write_all(int descriptor, const void* from, std::size_t size);
+// A descriptor that is closed with this object; -1: none.
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(int descriptor) : descriptor_(descriptor) {}
+  Socket(Socket&& other) noexcept;
+  Socket& operator=(Socket&& other) noexcept;
+  ~Socket();
+  int descriptor() const { return descriptor_; }
+  bool is_open() const { return descriptor_ >= 0; }
 
-// A connected socket without delays, or -1 with errno.
-int connect_to(const std::string& host, int port);
-void set_no_delay(int descriptor);
+  // Neither waits. How many bytes were sent or appended to `bytes`; 0: none now, but there may be
+  // later; negative: the other end has ended, or cannot be reached.
+  std::int64_t send_some(std::string_view bytes) const;
+  std::int64_t receive_some(std::string& bytes, std::size_t most) const;
+  // Small things go at once, and the other end counts as ended when its machine has not answered
+  // for so long.
+  void use_for_frames(Seconds silence) const;
 
-std::string machine_name();
+ private:
+  int descriptor_ = -1;
+};
+
+// Where to connect to, as the system knows it.
+struct Endpoint {
+  std::string name;     // for messages
+  std::string address;  // bytes of a sockaddr
+};
+// Of a name or number; empty: there is none. Asks the name service for names, which may take it
+// seconds, unless only numbers are wanted.
+std::vector<Endpoint> endpoints_of(const std::string& host, int port, bool numbers_only = false);
+// A connection that is being made: the socket becomes writable, and connection_error() is then 0 or
+// the reason why not. Not open: errno says why.
+Socket begin_connection(const Endpoint& endpoint);
+int connection_error(const Socket& socket);
+
 // The addresses at which this machine can be reached, best first.
 std::vector<std::string> own_addresses(bool only_this_machine);
+
+// Allows this process so many descriptors, as far as the system lets it.
+void allow_descriptors(std::size_t count);
 
 // Rank 0's socket, before the others know of it.
 class Listener {
  public:
-  // Port 0: any. Errors: kRuntime with the system's reason.
+  // On all interfaces, or only for processes of this machine. Port 0: any. Errors: kRuntime with
+  // the system's reason.
   static Result<Listener> open(int port, bool only_this_machine);
-  Listener(Listener&& other) noexcept;
-  Listener& operator=(Listener&& other) noexcept;
-  ~Listener();
+  // On the interface with the host's address only. Errors: also where this machine has none.
+  static Result<Listener> open_at(int port, const std::string& host);
   int port() const { return port_; }
-  int descriptor() const { return descriptor_; }
+  int descriptor() const { return socket_.descriptor(); }
+  // The next connection, not open where there is none now: errno says why. Does not wait.
+  Socket accept() const;
 
  private:
-  Listener(int descriptor, int port) : descriptor_(descriptor), port_(port) {}
-  int descriptor_ = -1;
+  Listener(Socket socket, int port) : socket_(std::move(socket)), port_(port) {}
+  Socket socket_;
   int port_ = 0;
 };
 
