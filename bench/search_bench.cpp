@@ -236,8 +236,10 @@ int main(int argc, char** argv) {
       job.solve.threads = std::max(1, std::atoi(argv[++i]));
     } else if (more && argument == "--gap") {
       job.solve.gap = std::atof(argv[++i]);
+      job.solve.most_effort = std::max(job.solve.most_effort, kEffortForGap);
     } else if (more && argument == "--time-limit") {
       job.solve.time_limit = std::atof(argv[++i]);
+      job.solve.most_effort = kEffortForTime;
     } else if (more && argument == "--pin") {
       job.pins = argv[++i];
     } else if (more && argument == "--inputs" && std::string(argv[i + 1]) == "data_parallel") {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "autopar/allowance.hpp"
 #include "autopar/layout.hpp"
 
 namespace autopar {
@@ -142,6 +143,9 @@ class Resharder {
   ReshardTable table(const std::vector<Spec>& from, const std::vector<Spec>& to);
   const Shape& shape() const;
   DType dtype() const;
+  // From now on table() counts what it takes, for the siblings too, and where that is over returns
+  // at once: the rows that are left are zeros. Null: no limit. It must live as long.
+  void limit(Allowance* allowance);
 
  private:
   struct State;

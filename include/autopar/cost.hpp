@@ -65,6 +65,9 @@ class CostModel {
                                       const std::vector<Spec>& to) = 0;
   virtual std::vector<PricedCollective> reshard_steps(const Shape& shape, DType dtype,
                                                       const Spec& from, const Spec& to) = 0;
+  // From now on reshard_prices() counts what it takes, where that may be much, and once it is over
+  // answers at once with anything. Null: no limit. It must live as long.
+  virtual void limit(Allowance* allowance);
 };
 
 // Time of an op: the larger of FLOPs over peak and bytes over memory bandwidth, on local shapes
@@ -82,6 +85,7 @@ class RooflineModel final : public CostModel {
                               const std::vector<Spec>& to) override;
   std::vector<PricedCollective> reshard_steps(const Shape& shape, DType dtype, const Spec& from,
                                               const Spec& to) override;
+  void limit(Allowance* allowance) override;
 
  private:
   struct State;

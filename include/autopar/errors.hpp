@@ -9,11 +9,9 @@
 
 namespace autopar {
 
-// Further exit codes.
-inline constexpr auto kResource = static_cast<ErrorCode>(6);  // memory or disk does not suffice
-inline constexpr auto kBug = static_cast<ErrorCode>(70);      // EX_SOFTWARE of sysexits.h
-
-inline Error resource_error(std::string message) { return {kResource, std::move(message)}; }
+inline Error resource_error(std::string message) {
+  return {ErrorCode::kResource, std::move(message)};
+}
 // "what: the system's reason" of a call that failed with this errno: kResource where memory, disk
 // or handles are used up, kInput else.
 Error system_error(const std::string& what, int number);

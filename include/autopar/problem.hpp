@@ -94,7 +94,8 @@ struct SolveProgress {
   const std::vector<int>* best_choices = nullptr;  // null: nothing feasible yet, or not at hand
 };
 struct SolveOptions {
-  double gap = 0;                  // stop when (cost - bound) / cost is at most this
+  // Stop when (cost - bound) / cost is at most this. What is done until then does not depend on it.
+  double gap = 0;
   Seconds time_limit = kInfinity;  // the only thing that makes a result depend on the machine
   // The time limit is there to be used up for small gaps. What is tried follows from the work that
   // this time is worth, which is counted; the clock only ends it.
@@ -103,12 +104,24 @@ struct SolveOptions {
   int threads = 1;          // the result is the same for the same number
   // A plan is worth nothing unless cheaper than this: lets the search over meshes stop early.
   double cutoff = kInfinity;
+  // How many times the work of a default search may be spent, also on gaps that are too small to be
+  // worth the default's.
+  double effort = 1;
+  // Of a search over meshes: where a default search ends without a proof, and short of the gap, it
+  // goes on with more and more effort, up to this.
+  double most_effort = 1;
+  double known_bound = 0;  // of the cost, from an earlier search with less effort
   // Where what was found without the memory limit is not within it, stop before the limit is looked
   // at (`deferred`): another mesh may be cheaper than this one is even without the limit.
   bool defer_limit = false;
   const std::atomic<bool>* stop = nullptr;  // set from outside: return the best so far
   std::function<void(const SolveProgress&)> progress;
 };
+
+// For searches that are to go on until the gap is reached, or for as long as there is time: the
+// first must end where the gap is out of reach, the second ends by the clock.
+inline constexpr double kEffortForGap = 64;
+inline constexpr double kEffortForTime = 65536;
 
 // Invariants: feasible => evaluate(choices).cost == cost and its peak_use <= use_limit;
 // lower_bound <= optimal cost; lower_bound <= cost.

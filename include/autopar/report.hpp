@@ -82,7 +82,11 @@ struct Report {
   bool bounded = true;  // the searcher proves a bound at all
   bool interrupted = false;
   std::size_t meshes_not_tried = 0;  // the bound says nothing about these
-  bool bounds_own_mesh = true;       // the plan's own mesh is none of these
+  std::size_t meshes_left_out = 0;   // nor about these, which are too large
+  // Why the search did not go on: "proof", "gap", "effort", "time limit" or "interrupt"; empty
+  // where no bound was looked for.
+  std::string ended_by;
+  bool bounds_own_mesh = true;  // the plan's own mesh is none of these
   MemoryPeak memory;
   std::string memory_op;   // during which the peak is reached
   Bytes memory_limit = 0;  // 0: none

@@ -113,6 +113,7 @@ class SharedSpecs {
 
 // The Problem of one mesh and how its nodes and choices map to the graph.
 struct MeshProblem {
+  bool whole = true;  // false: the allowance was over before it was built; the rest is worthless
   Mesh mesh;
   Problem problem;
   std::vector<OpId> op_of_node;  // invalid: a value's node
@@ -127,7 +128,8 @@ struct MeshProblem {
   std::vector<int> source_node, hub_node, output_node;
   std::vector<SharedSpecs> specs_of_node;  // per node; empty for ops
 };
-Result<MeshProblem> build_problem(const SearchRequest& request, CostModel& model);
+Result<MeshProblem> build_problem(const SearchRequest& request, CostModel& model,
+                                  Allowance* allowance = nullptr);
 // The same with the request's own cost model of that mesh: what search() solves for it.
 Result<MeshProblem> build_problem(const SearchRequest& request, const Mesh& mesh);
 // Choices (one per node) to the strategy that they stand for.
@@ -142,6 +144,8 @@ enum class TrialEnd {
   kNothingFits,  // proven that no plan fits into the memory
   kNothingFound,
   kPinsNotKept,  // the pins or the given layouts are not possible on it
+  kLookedAt,     // bounded, and not searched: the time was up, or the search interrupted
+  kTooLarge,     // its problem would take more than a search may; nothing is said about its plans
   kNotTried,     // the time was up, or the search interrupted
 };
 const char* name_of(TrialEnd end);  // "plan", "pruned", "nothing fits", ...
@@ -151,7 +155,7 @@ struct MeshTrial {
   TrialEnd end = TrialEnd::kNotTried;
   bool stopped = false;    // early, by the time limit or an interrupt
   bool ties_left = false;  // see first_of_equals: whether others that cost the same come first
-  std::string why;         // kPinsNotKept: which, and why not
+  std::string why;         // kPinsNotKept: which, and why not; kTooLarge: of what
   Seconds cost = kInfinity;
   Seconds lower_bound = 0;
   std::size_t nodes = 0, edges = 0, candidates = 0;

@@ -22,6 +22,8 @@ enum class ErrorCode {
   kInfeasible = 3,  // no plan fits; the message names the tightest constraint
   kInput = 4,       // bad or unsupported input
   kRuntime = 5,     // a rank or its communication failed
+  kResource = 6,    // memory or disk of this machine do not suffice
+  kBug = 70,        // of this program (EX_SOFTWARE of sysexits.h)
 };
 
 // A message says where (file, op, dimension), what was expected, what was found and what to try.

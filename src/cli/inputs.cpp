@@ -48,12 +48,15 @@ void add_solve_options(CLI::App& app, PlanOptions& options) {
   for (const CostModelRow& row : cost_models()) models.emplace_back(row.name);
   app.add_option("--cost-model", options.cost_model, "what prices plans (default roofline)")
       ->check(CLI::IsMember(models));
-  app.add_option("--gap", options.gap, "stop when the plan is this close to the bound: 0.5%");
+  app.add_option(
+      "--gap", options.gap,
+      "go on until the plan costs at most this much more than the bound, then stop: 0.5%");
   add_duration(app, "--time-limit", options.time_limit, "stop after this long with the best: 30s");
 }
 
 namespace {
 
+// What a plan may cost above the bound, as a share of the bound; returns it as a share of the cost.
 Result<double> parse_gap(const std::string& text) {
   if (text.empty()) return 0.0;
   char* end = nullptr;
@@ -62,7 +65,8 @@ Result<double> parse_gap(const std::string& text) {
   if (end == text.c_str() || !(value >= 0) || (unit != "%" && !unit.empty())) {
     return usage_error("--gap '" + text + "': expected a share such as 0.5% or 0.005");
   }
-  return unit == "%" ? value / 100 : value;
+  const double share = unit == "%" ? value / 100 : value;
+  return share / (1 + share);
 }
 
 // Each thread holds a mesh's problem, so more of them would take memory for little.
@@ -280,6 +284,8 @@ Result<SearchRequest> make_request(const Inputs& inputs, const PlanOptions& opti
   AUTOPAR_TRY(gap, parse_gap(options.gap));
   request.solve.gap = gap;
   request.solve.time_limit = options.time_limit;
+  if (gap > 0) request.solve.most_effort = kEffortForGap;
+  if (options.time_limit < kInfinity) request.solve.most_effort = kEffortForTime;
   request.solve.threads = threads_of(common);
   request.solve.stop = &interrupt_requested();
   return request;

@@ -104,7 +104,7 @@ int run(int argc, char** argv) {
     }
     if (!std::cout.flush()) {
       spdlog::error("error: writing to standard output failed");
-      return exit_code(kResource);
+      return exit_code(ErrorCode::kResource);
     }
     return *result;
   }

@@ -82,6 +82,8 @@ Resharder::~Resharder() = default;
 Resharder::Resharder(Resharder&&) noexcept = default;
 Resharder& Resharder::operator=(Resharder&&) noexcept = default;
 
+void Resharder::limit(Allowance* allowance) { state_->pool->allowance = allowance; }
+
 const Shape& Resharder::shape() const { return state_->shape; }
 DType Resharder::dtype() const { return state_->dtype; }
 
@@ -156,6 +158,10 @@ ReshardTable Resharder::table(const std::vector<Spec>& from, const std::vector<S
       tree.settle(targets.states);
     } else {
       tree.settle_all();
+    }
+    if (Allowance* allowance = state_->pool->allowance) {
+      allowance->add(tree.take_work() + static_cast<double>(to.size()), tree.take_bytes());
+      if (allowance->over()) break;
     }
     Seconds* seconds = table.seconds.data() + f * to.size();
     Bytes* peak_bytes = table.peak_bytes.data() + f * to.size();

@@ -118,8 +118,15 @@ void PathTree::finish(int state) {
   peaks_[at(state)] = peak_over(state, last);
 }
 
+double PathTree::take_bytes() {
+  const double bytes = static_cast<double>(seconds_.size()) *
+                       (sizeof(Seconds) + sizeof(Link) + sizeof(Length) + sizeof(Bytes));
+  return bytes - std::exchange(counted_bytes_, bytes) + graph_->take_bytes();
+}
+
 void PathTree::relax(int state) {
   const auto [first, last] = graph_->edges_of(state);
+  work_ += last - first;
   extend();
   const Hop* hops = graph_->hops();
   const Seconds* prices = prices_->seconds();

@@ -6,7 +6,9 @@
 
 #include <map>
 #include <memory>
+#include <utility>
 
+#include "autopar/allowance.hpp"
 #include "comm/settle_queue.hpp"
 #include "comm/spec_graph.hpp"
 
@@ -55,6 +57,10 @@ class PathTree {
   std::vector<int> states_to(int state) const;  // from the source
   const Move& move_to(int state) const { return graph_->move(links_[at(state)].edge); }
 
+  // Edges that were looked at, and bytes that came to be kept, since it was last asked.
+  double take_work() { return std::exchange(work_, 0); }
+  double take_bytes();
+
  private:
   // The last edge of a path, and the state that it leaves.
   struct Link {
@@ -87,6 +93,8 @@ class PathTree {
   std::uint32_t wanted_ = 0;
   int source_ = -1;
   bool all_settled_ = false;
+  double work_ = 0;
+  double counted_bytes_ = 0;
   // All by state. Seconds are infinite where it is not reached, -infinite where it is never to be
   // reached, since it has axes made partial that are not wanted: so one comparison tells most edges
   // that lead nowhere. The links of settled states are final, their lengths and peaks are known.
@@ -121,6 +129,8 @@ class PathPool {
   // multiple. 1: nothing splits it.
   std::int64_t extent_of(std::int64_t extent) const;
   bool splits() const { return products_.size() > 1; }  // false: one device
+
+  Allowance* allowance = nullptr;  // of bulk answers; null: as much as it takes
 
  private:
   Mesh mesh_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 namespace autopar {
 
@@ -262,6 +263,12 @@ int SpecGraph::price_of(const Move& move, std::int64_t parts) {
   }
   prices_.push_back(price);
   return found->second;
+}
+
+double SpecGraph::take_bytes() {
+  const double bytes = static_cast<double>(states_.size() * (sizeof(State) + 3 * sizeof(int)) +
+                                           hops_.size() * (sizeof(Hop) + sizeof(Move)));
+  return bytes - std::exchange(counted_bytes_, bytes);
 }
 
 std::pair<int, int> SpecGraph::edges_of(int state) {

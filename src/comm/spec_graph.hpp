@@ -104,6 +104,9 @@ class SpecGraph {
   const Hop* hops() const { return hops_.data(); }
   const Move& move(int edge) const { return moves_[static_cast<std::size_t>(edge)]; }
 
+  // Bytes that came to be kept since it was last asked.
+  double take_bytes();
+
  private:
   // What makes a state. A place is, of one block, how many axes are before; of several, which of
   // the products of axis sizes is the number of parts that the digits before make.
@@ -169,6 +172,7 @@ class SpecGraph {
   int place_of(std::size_t before, std::int64_t offset) const;
   void extend(Run& run, int axis);
 
+  double counted_bytes_ = 0;
   std::int64_t size_of(int axis) const { return mesh_.axes[static_cast<std::size_t>(axis)].size; }
 
   // Ordered lists of distinct mesh axes as a trie; 0 is the empty one.

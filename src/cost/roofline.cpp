@@ -5,6 +5,8 @@
 
 namespace autopar {
 
+void CostModel::limit(Allowance*) {}
+
 Seconds OpPrice::total() const {
   Seconds sum = compute;
   for (const PricedCollective& c : collectives) sum += c.seconds;
@@ -61,12 +63,14 @@ struct RooflineModel::State {
   Mesh mesh;
   std::map<std::pair<Shape, DType>, Resharder> resharders = {};
   OpShapes local_shapes = {};  // scratch of op_price
+  Allowance* allowance = nullptr;
 
   Resharder& resharder(const Shape& shape, DType dtype) {
     auto it = resharders.find({shape, dtype});
     if (it != resharders.end()) return it->second;
     Resharder made = resharders.empty() ? Resharder(shape, dtype, mesh, cluster)
                                         : Resharder(shape, dtype, resharders.begin()->second);
+    made.limit(allowance);
     return resharders.emplace(std::pair(shape, dtype), std::move(made)).first->second;
   }
 
@@ -246,6 +250,11 @@ std::vector<PricedCollective> RooflineModel::reshard_steps(const Shape& shape, D
                      sent_bytes(path.steps[i], bytes, state_->mesh)});
   }
   return steps;
+}
+
+void RooflineModel::limit(Allowance* allowance) {
+  state_->allowance = allowance;
+  if (!state_->resharders.empty()) state_->resharders.begin()->second.limit(allowance);
 }
 
 }  // namespace autopar

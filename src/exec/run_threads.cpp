@@ -75,7 +75,7 @@ std::vector<std::size_t> programs_by_rank(const RunRequest& request) {
 // says is not its own failure.
 Status run_ranks(Ranks& ranks, ThreadWorld& world, const std::function<void(Rank&)>& run) {
   std::vector<std::optional<Error>> failures(ranks.size());  // own ones, not because another failed
-  std::atomic<bool> all_told = false;                       // by the terminate flag
+  std::atomic<bool> all_told = false;                        // by the terminate flag
   const auto body = [&](std::size_t r) {
     Rank& rank = *ranks[r];
     try {

@@ -52,8 +52,9 @@ bool is_out_of_memory(const std::string& message) {
 
 Error failure_of(const std::string& what, const std::exception& exception, ErrorCode otherwise) {
   const std::string message = exception.what();
-  const bool is_memory = error_of(exception).code == kResource || is_out_of_memory(message);
-  return {is_memory ? kResource : otherwise, what + message};
+  const bool is_memory =
+      error_of(exception).code == ErrorCode::kResource || is_out_of_memory(message);
+  return {is_memory ? ErrorCode::kResource : otherwise, what + message};
 }
 
 Ort::Env make_environment(int threads) {

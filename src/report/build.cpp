@@ -109,6 +109,18 @@ void add_reshards(const SearchRequest& request, const SearchOutcome& outcome, Re
 
 }  // namespace
 
+namespace {
+
+std::string end_of_search(const SearchRequest& request, const Report& report) {
+  const SolveOptions& asked = request.solve;
+  if (report.proven) return "proof";
+  if (asked.gap > 0 && report.gap <= asked.gap && report.meshes_not_tried == 0) return "gap";
+  if (!report.interrupted) return "effort";
+  return asked.stop != nullptr && asked.stop->load() ? "interrupt" : "time limit";
+}
+
+}  // namespace
+
 Report build_report(const SearchRequest& request, const SearchOutcome& outcome) {
   Report report;
   report.ops = request.graph.ops.size();
@@ -132,6 +144,9 @@ Report build_report(const SearchRequest& request, const SearchOutcome& outcome) 
   const auto left = std::count_if(outcome.trials.begin(), outcome.trials.end(),
                                   [](const auto& t) { return t.end == TrialEnd::kNotTried; });
   report.meshes_not_tried = static_cast<std::size_t>(left);
+  const auto out = std::count_if(outcome.trials.begin(), outcome.trials.end(),
+                                 [](const auto& t) { return t.end == TrialEnd::kTooLarge; });
+  report.meshes_left_out = static_cast<std::size_t>(out);
   report.bounds_own_mesh = outcome.bounds_own_mesh();
   report.proven = report.gap == 0 && left == 0;
   report.interrupted = outcome.interrupted;
@@ -139,6 +154,7 @@ Report build_report(const SearchRequest& request, const SearchOutcome& outcome) 
     if (outcome.searcher == s.name) report.bounded = s.proves_bound;
   }
   if (report.lower_bound <= 0 && report.seconds > 0) report.bounded = false;
+  if (report.bounded) report.ended_by = end_of_search(request, report);
   report.memory = outcome.cost.memory;
   const auto peak = static_cast<std::size_t>(report.memory.time);
   if (peak < request.graph.ops.size()) report.memory_op = request.graph.ops[peak].name;

@@ -124,7 +124,9 @@ std::string to_json(const Report& r, std::size_t rows) {
                {"proven_optimal", r.proven && r.bounded},
                {"interrupted", r.interrupted},
                {"meshes_not_tried", r.meshes_not_tried},
-               {"bounds_own_mesh", r.bounds_own_mesh}};
+               {"bounds_own_mesh", r.bounds_own_mesh},
+               {"meshes_left_out", r.meshes_left_out},
+               {"ended_by", r.ended_by}};
   j["memory"] = memory_json(r);
   j["collectives"] = Json::array();
   for (const CollectiveSummary& c : r.collectives) {

@@ -67,6 +67,7 @@ void read_cost(const Json& j, Report& r) {
   r.bounded = r.lower_bound > 0 || r.seconds == 0;
   r.interrupted = cost.at("interrupted").get<bool>();
   r.bounds_own_mesh = cost.value("bounds_own_mesh", true);
+  r.ended_by = cost.value("ended_by", "");
   const Json& memory = j.at("memory");
   r.memory.total = memory.at("peak_bytes").get<Bytes>();
   r.memory.parameters = memory.at("parameters_bytes").get<Bytes>();
@@ -96,11 +97,13 @@ void read_alternatives(const Json& j, Report& r) {
     MeshTrial trial;
     trial.mesh = mesh_of(t.at("mesh"));
     const std::string end = t.at("end").get<std::string>();
-    for (TrialEnd e : {TrialEnd::kPlan, TrialEnd::kPruned, TrialEnd::kNothingFits,
-                       TrialEnd::kNothingFound, TrialEnd::kPinsNotKept, TrialEnd::kNotTried}) {
+    for (TrialEnd e :
+         {TrialEnd::kPlan, TrialEnd::kPruned, TrialEnd::kNothingFits, TrialEnd::kNothingFound,
+          TrialEnd::kPinsNotKept, TrialEnd::kLookedAt, TrialEnd::kTooLarge, TrialEnd::kNotTried}) {
       if (end == name_of(e)) trial.end = e;
     }
     r.meshes_not_tried += trial.end == TrialEnd::kNotTried;
+    r.meshes_left_out += trial.end == TrialEnd::kTooLarge;
     trial.stopped = t.at("stopped_early").get<bool>();
     trial.why = t.value("why", "");
     trial.cost = number(t.at("seconds"));

@@ -58,7 +58,10 @@ std::string verdict(const Report& r) {
   if (!r.bounded && r.interrupted) return "stopped early, no bound";
   if (!r.bounded && r.propagation) return "propagated, no bound";
   if (!r.bounded) return r.searcher == "given" ? "as given, no bound" : "no bound";
-  if (r.proven) return "proven optimal over the meshes tried";
+  if (r.proven) {
+    return std::string("proven optimal over the meshes tried") +
+           (r.meshes_left_out > 0 ? ", " + std::to_string(r.meshes_left_out) + " left out" : "");
+  }
   if (!r.bounds_own_mesh) return verdict_on_others(r);
   // The gap is a part of the cost: a large one means a multiple of the optimum.
   const double times = 1 / (1 - std::min(r.gap, 1.0));
@@ -66,7 +69,23 @@ std::string verdict(const Report& r) {
          " (lower bound " + price(r, r.lower_bound) + ")" +
          (r.interrupted ? "; stopped early" : "") +
          (r.meshes_not_tried > 0 ? ", " + std::to_string(r.meshes_not_tried) + " meshes not tried"
-                                 : "");
+                                 : "") +
+         (r.meshes_left_out > 0 ? ", " + std::to_string(r.meshes_left_out) + " meshes left out"
+                                : "");
+}
+
+// What would help, where the search ended without a proof.
+std::string end_of_search(const Report& r) {
+  std::string text;
+  if (r.ended_by == "gap") text = "the gap that was asked for is reached";
+  if (r.ended_by == "interrupt") text = "it was interrupted";
+  if (r.ended_by == "time limit") text = "the time limit was reached; a longer one may find more";
+  if (r.ended_by == "effort") {
+    text =
+        "the effort of the search is spent; --time-limit 2m goes on for so long, --gap 0.5% until "
+        "the plan is so close to the bound";
+  }
+  return text.empty() ? "" : "  ended: " + text + "\n\n";
 }
 
 std::string plans(const Report& r) {
@@ -201,9 +220,10 @@ std::string costliest_reshards(const Report& r, std::size_t rows) {
 }
 
 std::string end_of(const MeshTrial& t) {
-  std::string text = t.end == TrialEnd::kPlan     ? ""
-                     : t.end == TrialEnd::kPruned ? "pruned: cannot beat the best by enough"
-                                                  : name_of(t.end);
+  std::string text = t.end == TrialEnd::kPlan       ? ""
+                     : t.end == TrialEnd::kPruned   ? "pruned: cannot beat the best by enough"
+                     : t.end == TrialEnd::kTooLarge ? "left out"
+                                                    : name_of(t.end);
   if (!t.why.empty()) text += ": " + t.why;
   if (t.stopped) text += text.empty() ? "stopped early" : "; stopped early";
   return text;
@@ -215,7 +235,8 @@ std::string meshes(const Report& r) {
   table.right_aligned = {false, true, true, false};
   table.rows = {{"mesh", price_word(r.cost_model), "lower bound", ""}};
   for (const MeshTrial& t : r.trials) {
-    const bool has_bound = t.end != TrialEnd::kNotTried && t.end != TrialEnd::kPinsNotKept;
+    const bool has_bound = t.end != TrialEnd::kNotTried && t.end != TrialEnd::kPinsNotKept &&
+                           t.end != TrialEnd::kTooLarge;
     table.rows.push_back({to_text(t.mesh), t.end == TrialEnd::kPlan ? price(r, t.cost) : "-",
                           has_bound ? price(r, t.lower_bound) : "-", end_of(t)});
   }
@@ -236,8 +257,8 @@ std::string phases(const Report& r) {
 }  // namespace
 
 std::string to_table(const Report& report, std::size_t rows) {
-  std::string text = head(report) + plans(report) + picked(report) + parts(report) +
-                     memory(report) + propagation_table(report, rows) +
+  std::string text = head(report) + plans(report) + end_of_search(report) + picked(report) +
+                     parts(report) + memory(report) + propagation_table(report, rows) +
                      costliest_ops(report, rows) + costliest_reshards(report, rows) +
                      meshes(report);
   text += phases(report);

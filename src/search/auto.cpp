@@ -115,18 +115,20 @@ struct Auto {
   }
 
   // What the exact search says about the meshes that it tried: on which of them no plan is cheaper
-  // than the best one, and on which one may be.
+  // than the best one by more than the gap, and on which one may be.
   struct Known {
     Proven proven;
     std::vector<Mesh> open;
   };
   std::optional<Known> known() const {
     if (!best || best->searcher != "dp" || best->interrupted) return {};
-    Known found{{best->cost.total(), {}}, {}};
+    const Seconds enough = best->cost.total() * (1 - request.solve.gap);
+    Known found{{enough, {}}, {}};
     for (const MeshTrial& trial : searched) {
       if (trial.end == TrialEnd::kNotTried) return {};
-      if (trial.end == TrialEnd::kPinsNotKept) continue;
-      const bool closed = trial.lower_bound >= best->cost.total();
+      const bool silent = trial.end == TrialEnd::kPinsNotKept || trial.end == TrialEnd::kTooLarge;
+      if (silent) continue;
+      const bool closed = trial.lower_bound >= enough;
       (closed ? found.proven.meshes : found.open).push_back(trial.mesh);
     }
     return found;
@@ -243,6 +245,7 @@ struct Auto {
     asked.mesh = strategy.mesh;
     asked.narrowing = std::make_shared<const Narrowing>(std::move(narrowing));
     asked.solve.gap = std::max(asked.solve.gap, 0.01);
+    asked.solve.most_effort = 1;
     asked.solve.time_limit = time_left();
     auto found = search(asked);
     if (found) found->lower_bound = found->unlimited_lower_bound = 0;
@@ -288,7 +291,8 @@ std::string run_in_time(Auto& state) {
 // Runs what there is to run; says why just that.
 std::string run_all(Auto& state) {
   if (state.request.solve.time_limit < kInfinity) return run_in_time(state);
-  if (size_of_exact_search(state.request, state.affordable) <= state.affordable) {
+  const bool small = size_of_exact_search(state.request, state.affordable) <= state.affordable;
+  if (small || state.request.solve.gap > 0) {
     state.run_exact();
     if (const auto known = state.known()) {
       state.run_beside(*known);
@@ -296,7 +300,8 @@ std::string run_all(Auto& state) {
       run_quick(state);
     }
     state.search_mesh_of_best();
-    return "the problem is small enough for the exact search";
+    return small ? "the problem is small enough for the exact search"
+                 : "a gap was asked for, which only the exact search can tell";
   }
   run_quick(state);
   std::string why =

@@ -2,6 +2,7 @@
 // and parameters lie), per value with several readers (its hub) and per graph output (how it
 // leaves). Ops of one class share their candidates and cost tables.
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -17,6 +18,10 @@ namespace autopar {
 
 namespace {
 
+// Of pricing a candidate of an op: as much as so many entries of a table, and what it takes.
+constexpr double kCandidateWork = 200;
+constexpr double kCandidateBytes = 200;
+
 // Everything that ops of one class have in common.
 struct OpTable {
   std::shared_ptr<const MeshProblem::OpChoices> choices;
@@ -28,14 +33,15 @@ struct OpTable {
 
 class Builder {
  public:
-  Builder(const SearchRequest& request, CostModel& model, KeptPins pins)
+  Builder(const SearchRequest& request, CostModel& model, KeptPins pins, Allowance& allowance)
       : request_(request),
         pins_(std::move(pins)),
+        allowance_(allowance),
         graph_(request.graph),
         model_(model),
         readers_(readers_of(graph_)),
         conventions_(model.conventions()),
-        tables_(out_.problem, model, request.limit_memory) {
+        tables_(out_.problem, model, request.limit_memory, allowance) {
     out_.mesh = model.mesh();
     for (const Value& value : graph_.values) types_.push_back(tables_.type_of(value));
     inputs_.insert(graph_.inputs.begin(), graph_.inputs.end());
@@ -58,10 +64,12 @@ class Builder {
       }
     }
     AUTOPAR_RETURN_IF_ERROR(add_ops());
-    AUTOPAR_RETURN_IF_ERROR(add_sources());
-    for (std::size_t v = 0; v < graph_.values.size(); ++v) {
+    if (out_.whole) AUTOPAR_RETURN_IF_ERROR(add_sources());
+    for (std::size_t v = 0; out_.whole && v < graph_.values.size(); ++v) {
       AUTOPAR_RETURN_IF_ERROR(connect(ValueId(static_cast<std::int64_t>(v))));
+      out_.whole = !allowance_.over();
     }
+    if (!out_.whole) return std::move(out_);
     number_in_execution_order(graph_, readers_, out_);
     return std::move(out_);
   }
@@ -116,6 +124,8 @@ class Builder {
     for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
       const OpId id(static_cast<std::int64_t>(o));
       AUTOPAR_TRY(table, table_for(id, batch[o]));
+      out_.whole = !allowance_.over();
+      if (!out_.whole) return Ok{};
       table_of_op_[o] = table;
       const int node = add_node(graph_.op(id).name, table->cost);
       const int time = static_cast<int>(o);
@@ -145,6 +155,8 @@ class Builder {
     if (found != tables_of_class_.end()) return found->second;
 
     MeshProblem::OpChoices all;
+    count_candidates(rule);
+    if (allowance_.over()) return std::shared_ptr<const OpTable>();
     std::vector<Assignment> assignments =
         narrowed.empty() ? model_.choices(op, rule, has_pin) : narrowed;
     if (narrowed.empty() && !has_pin && request_.fill != Fill::kSearch) {
@@ -169,6 +181,12 @@ class Builder {
     AUTOPAR_TRY(table, price(id, std::move(all)));
     tables_of_class_[key] = table;
     return table;
+  }
+
+  // At most so many are there, and each has its price.
+  void count_candidates(const Rule& rule) {
+    const double count = std::pow(rule.factors.size() + 1, model_.mesh().rank());
+    allowance_.add(kCandidateWork * count, kCandidateBytes * count);
   }
 
   void keep_one(std::vector<Assignment>& assignments, int factor) const {
@@ -415,6 +433,7 @@ class Builder {
 
   const SearchRequest& request_;
   const KeptPins pins_;
+  Allowance& allowance_;
   const Graph& graph_;
   CostModel& model_;
   std::vector<Readers> readers_;
@@ -435,10 +454,16 @@ class Builder {
 
 }  // namespace
 
-Result<MeshProblem> build_problem(const SearchRequest& request, CostModel& model) {
+Result<MeshProblem> build_problem(const SearchRequest& request, CostModel& model,
+                                  Allowance* allowance) {
   AUTOPAR_RETURN_IF_ERROR(check_names(request.pins, request.graph));
   AUTOPAR_TRY(pins, keep_pins(request, model));
-  return Builder(request, model, std::move(pins)).build();
+  Allowance unlimited;
+  if (allowance == nullptr) allowance = &unlimited;
+  model.limit(allowance);
+  auto built = Builder(request, model, std::move(pins), *allowance).build();
+  model.limit(nullptr);
+  return built;
 }
 
 Strategy strategy_of(const Graph& graph, const MeshProblem& problem,

@@ -65,6 +65,20 @@ std::optional<Error> pins_not_kept(const std::vector<MeshTrial>& trials) {
                      " axes keeps all pins; --mesh fixes one, --max-axes tries more)");
 }
 
+std::optional<Error> too_large(const std::vector<MeshTrial>& trials) {
+  const MeshTrial* first = nullptr;
+  for (const MeshTrial& trial : trials) {
+    if (trial.end == TrialEnd::kTooLarge && first == nullptr) first = &trial;
+    if (trial.end != TrialEnd::kTooLarge && trial.end != TrialEnd::kPinsNotKept) {
+      return std::nullopt;
+    }
+  }
+  if (first == nullptr) return std::nullopt;
+  return input_error("no mesh is small enough for the exact search: on mesh " +
+                     to_text(first->mesh) + " " + first->why +
+                     ". Try --searcher rec, or a mesh of fewer axes (--mesh, --max-axes)");
+}
+
 Error no_plan(const SearchRequest& request, const Tightest& tightest, bool interrupted) {
   const auto limit = static_cast<double>(memory_limit(request));
   if (tightest.peak == kInfinity && interrupted) {

@@ -20,6 +20,8 @@ struct Tightest {
 Status check_memory(const SearchRequest& request);
 // Where every mesh refused the pins: why most of them did.
 std::optional<Error> pins_not_kept(const std::vector<MeshTrial>& trials);
+// Where every mesh that could have kept the pins was left out.
+std::optional<Error> too_large(const std::vector<MeshTrial>& trials);
 Error no_plan(const SearchRequest& request, const Tightest& tightest, bool interrupted);
 
 }  // namespace autopar

@@ -37,11 +37,27 @@ Result<const Searcher*> find_searcher(const std::string& name) {
 // Ops of the meshes that are looked at together.
 constexpr std::size_t kOpsAtOnce = 98304;
 
+// Of the time, where it is limited, for looking at all meshes before one is searched.
+constexpr double kLookingPart = 0.5;
+
 // Of what lies between bound and plan.
 constexpr double kDoubt = 0.1;
 
 // What a search that was stopped without a plan may take beyond its time.
 constexpr Seconds kFallBackSeconds = 2;
+
+// Where more was asked for than a default search finds, so many times the effort in each further
+// round; and so many rounds that change nothing are the last.
+constexpr double kMoreEffort = 4;
+constexpr int kIdleRounds = 2;
+// A bound that is as close to the best plan is no other number than its cost.
+constexpr double kRounding = 4e-12;
+
+// What building problems may take, in counted steps (Allowance): of all meshes together, and of one
+// where there are many; and estimated bytes of one, since several may be there at once.
+constexpr double kBuildingWork = 4e9;
+constexpr double kBuildingWorkOfMesh = 2e8;
+constexpr double kBuildingBytesOfMesh = 5e8;
 
 // A mesh's problem and, where the searcher works in two parts, what it has seen of it.
 struct Begun {
@@ -60,6 +76,7 @@ struct Search {
   std::vector<double> unlimited_bounds = {};  // per mesh
   Tightest tightest = {};
   std::unique_ptr<Begun> kept = nullptr;
+  double effort = 1;  // of the round at hand
 
   Status try_all(const std::vector<Mesh>& meshes) {
     outcome.trials.resize(meshes.size());
@@ -79,7 +96,48 @@ struct Search {
       // cheap a plan has to be.
       AUTOPAR_RETURN_IF_ERROR(search_all(left, true));
     }
-    return search_all(left, false);
+    AUTOPAR_RETURN_IF_ERROR(search_all(left, false));
+    return go_on();
+  }
+
+  // A default search spends a fixed effort. Where a gap was asked for that it leaves open, or a
+  // time that it leaves over, rounds of more effort follow; each begins with the best plan and the
+  // bounds of those before it, so that what is found is never worse than what less effort finds.
+  Status go_on() {
+    int idle = 0;
+    while (may_go_on() && idle < kIdleRounds) {
+      effort *= kMoreEffort;
+      const std::pair before(best, bound_of_open());
+      std::vector<std::size_t> open;
+      for (std::size_t m = 0; m < outcome.trials.size(); ++m) {
+        if (is_open(outcome.trials[m])) open.push_back(m);
+      }
+      AUTOPAR_RETURN_IF_ERROR(search_all(open, false));
+      idle = std::pair(best, bound_of_open()) == before ? idle + 1 : 0;
+    }
+    return Ok{};
+  }
+
+  bool may_go_on() const {
+    const bool more = effort * kMoreEffort <= request.solve.most_effort;
+    return more && searcher.begin != nullptr && !stopped() && bound_of_open() < kInfinity;
+  }
+
+  // The best plan on it may be better than the best so far by more than the gap.
+  bool is_open(const MeshTrial& trial) const {
+    const bool closed = trial.end == TrialEnd::kPinsNotKept ||
+                        trial.end == TrialEnd::kNothingFits || trial.end == TrialEnd::kTooLarge;
+    const Seconds enough = best * (1 - std::max(request.solve.gap, kRounding));
+    return !closed && !(trial.lower_bound >= enough);
+  }
+
+  // Infinite: nothing is open.
+  Seconds bound_of_open() const {
+    Seconds least = kInfinity;
+    for (const MeshTrial& trial : outcome.trials) {
+      if (is_open(trial)) least = std::min(least, trial.lower_bound);
+    }
+    return least;
   }
 
   // A bound, and perhaps a plan, of every mesh. The most promising one's problem is kept.
@@ -91,7 +149,7 @@ struct Search {
       std::unique_lock lock(mutex);
       while (next < meshes.size() && !stopped()) {
         const std::size_t m = meshes[next];
-        const Seconds left = request.solve.time_limit - seconds_since(start);
+        const Seconds left = kLookingPart * request.solve.time_limit - seconds_since(start);
         const Seconds time = left / static_cast<double>(meshes.size() - next++);
         lock.unlock();
         Result<std::unique_ptr<Begun>> look = begin(m, time);
@@ -119,6 +177,7 @@ struct Search {
 
   Result<bool> take(Result<std::unique_ptr<Begun>> look) {
     if (!look) return look.error();
+    if (*look == nullptr) return false;
     outcome.interrupted |= (*look)->solve.so_far.interrupted;
     if (kept == nullptr || more_promising(**look, *kept)) kept = std::move(*look);
     return true;
@@ -145,7 +204,7 @@ struct Search {
     std::vector<std::size_t> waiting;
     for (std::size_t i = 0; i < meshes.size(); ++i) {
       MeshTrial& trial = outcome.trials[meshes[i]];
-      if (trial.end == TrialEnd::kPinsNotKept) continue;
+      if (trial.end == TrialEnd::kPinsNotKept || trial.end == TrialEnd::kTooLarge) continue;
       if (best < kInfinity && trial.lower_bound >= best * (1 - request.solve.gap)) {
         if (trial.end != TrialEnd::kPlan) trial.end = TrialEnd::kPruned;
         continue;
@@ -190,16 +249,39 @@ struct Search {
            request.outputs.kind == BoundaryLayout::Kind::kGiven;
   }
 
-  // Errors are pins that this mesh cannot keep, or bugs of an op's rule.
-  Result<std::unique_ptr<Begun>> price(MeshTrial& trial) const {
+  // Of all meshes together, in equal parts: so a part depends on no other mesh, and on no thread.
+  Allowance allowance_of_mesh(Seconds time) const {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto meshes = static_cast<double>(std::max<std::size_t>(1, outcome.trials.size()));
+    return {.most_work = std::max(kBuildingWorkOfMesh, kBuildingWork / meshes),
+            .most_bytes = kBuildingBytesOfMesh,
+            .stopped = [=, this] { return stopped() || seconds_since(begin) > time; }};
+  }
+
+  static void note_too_large(MeshTrial& trial, const Allowance& allowance) {
+    trial.end = TrialEnd::kTooLarge;
+    const bool bytes = allowance.bytes > allowance.most_bytes;
+    trial.why = bytes ? "the tables of its problem would take more than " +
+                            std::to_string(std::llround(allowance.most_bytes / 0x1p20)) + " MiB"
+                      : "pricing all its layouts would take too long";
+  }
+
+  // Null: it was not built, for want of time or since it is too large. Errors are pins that this
+  // mesh cannot keep, or bugs of an op's rule.
+  Result<std::unique_ptr<Begun>> price(MeshTrial& trial, Seconds time) const {
     const auto begin = std::chrono::steady_clock::now();
     auto begun = std::make_unique<Begun>();
     AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, trial.mesh));
-    AUTOPAR_TRY(built, build_problem(request, *model));
+    Allowance allowance = allowance_of_mesh(time);
+    AUTOPAR_TRY(built, build_problem(request, *model, &allowance));
+    trial.build_seconds += seconds_since(begin);
+    if (!built.whole) {
+      if (allowance.spent()) note_too_large(trial, allowance);
+      return std::unique_ptr<Begun>();
+    }
     begun->model = std::move(model);
     begun->built = std::move(built);
     const Problem& problem = begun->built.problem;
-    trial.build_seconds += seconds_since(begin);
     trial.candidates = 0;
     trial.nodes = problem.nodes.size();
     trial.edges = problem.edges.size();
@@ -210,6 +292,7 @@ struct Search {
   SolveOptions options_within(Seconds time) const {
     SolveOptions options = request.solve;
     options.time_limit = std::max(1e-3, time);
+    options.effort = effort;
     return options;
   }
 
@@ -217,7 +300,8 @@ struct Search {
   Result<std::unique_ptr<Begun>> begin(std::size_t m, Seconds time) {
     MeshTrial& trial = outcome.trials[m];
     const auto before = std::chrono::steady_clock::now();
-    AUTOPAR_TRY(begun, price(trial));
+    AUTOPAR_TRY(begun, price(trial, time));
+    if (begun == nullptr) return std::move(begun);
     begun->mesh = m;
     const auto solving = std::chrono::steady_clock::now();
     SolveOptions options = options_within(time - seconds_since(before));
@@ -225,6 +309,7 @@ struct Search {
     begun->solve = searcher.begin(begun->built.problem, options);
     trial.solve_seconds += seconds_since(solving);
     note_bounds(m, begun->solve.so_far);
+    if (trial.end == TrialEnd::kNotTried) trial.end = TrialEnd::kLookedAt;
     return std::move(begun);
   }
 
@@ -240,14 +325,15 @@ struct Search {
       AUTOPAR_TRY(again, begin(m, time));
       begun = std::move(again);
     } else {
-      AUTOPAR_TRY(priced, price(trial));
+      AUTOPAR_TRY(priced, price(trial, time));
       begun = std::move(priced);
     }
+    if (begun == nullptr) return false;
     const auto solving = std::chrono::steady_clock::now();
     SolveOptions options = options_within(time - seconds_since(before));
     options.defer_limit = may_defer;
-    // A plan that is better by less than the gap is not worth the time.
-    options.cutoff = std::min(options.cutoff, best * (1 - request.solve.gap));
+    options.cutoff = std::min(options.cutoff, best);
+    options.known_bound = trial.lower_bound;
     Solution solution;
     if (begun->solve.finish) {
       solution = begun->solve.finish(options);
@@ -327,18 +413,25 @@ struct Search {
     tightest.proven = tightest.proven && solution.lower_bound == kInfinity;
   }
 
+  // Whether a mesh is one of those that the bound is about.
+  static bool says_something(TrialEnd end) {
+    return end != TrialEnd::kNotTried && end != TrialEnd::kPinsNotKept &&
+           end != TrialEnd::kTooLarge;
+  }
+
   // A searcher that looks at a part of the plans only proves nothing about the others.
   void bound() {
     outcome.lower_bound = kInfinity;
     double unlimited = kInfinity;
     for (std::size_t m = 0; m < outcome.trials.size(); ++m) {
       const MeshTrial& trial = outcome.trials[m];
-      if (trial.end == TrialEnd::kNotTried || trial.end == TrialEnd::kPinsNotKept) continue;
+      if (!says_something(trial.end)) continue;
       outcome.lower_bound = std::min(outcome.lower_bound, trial.lower_bound);
       unlimited = std::min(unlimited, unlimited_bounds[m]);
     }
     if (outcome.lower_bound == kInfinity || !searcher.proves_bound) outcome.lower_bound = 0;
-    outcome.lower_bound = std::min(outcome.lower_bound, outcome.cost.total());
+    const Seconds cost = outcome.cost.total();
+    if (outcome.lower_bound >= cost * (1 - kRounding)) outcome.lower_bound = cost;
     if (!searcher.proves_bound) {
       for (MeshTrial& trial : outcome.trials) trial.lower_bound = 0;
     }
@@ -431,7 +524,10 @@ Result<SearchOutcome> search(const SearchRequest& request) {
   if (state.best == kInfinity && state.outcome.interrupted) state.fall_back();
   if (state.best == kInfinity) {
     const std::optional<Error> pins = pins_not_kept(state.outcome.trials);
-    return pins ? *pins : no_plan(narrowed, state.tightest, state.outcome.interrupted);
+    const std::optional<Error> large = too_large(state.outcome.trials);
+    return pins    ? *pins
+           : large ? *large
+                   : no_plan(narrowed, state.tightest, state.outcome.interrupted);
   }
   state.outcome.searcher = searcher->name;
   state.bound();
@@ -457,6 +553,10 @@ const char* name_of(TrialEnd end) {
       return "nothing found";
     case TrialEnd::kPinsNotKept:
       return "pins not kept";
+    case TrialEnd::kLookedAt:
+      return "looked at";
+    case TrialEnd::kTooLarge:
+      return "too large";
     case TrialEnd::kNotTried:
       return "not tried";
   }

@@ -155,9 +155,16 @@ SpecTables::Edge SpecTables::edge(int type_id, int from, const std::vector<int>&
   }
   Edge edge;
   edge.free = std::all_of(cost.values.begin(), cost.values.end(), [](double c) { return c == 0; });
+  count(cost);
+  count(peak);
   edge.cost = problem_.add_table(std::move(cost));
   if (limited_) edge.peak = problem_.add_table(std::move(peak));
   return known = edge;
+}
+
+void SpecTables::count(const CostTable& table) {
+  const double entries = static_cast<double>(table.values.size());
+  allowance_.add(entries, entries * sizeof(double));
 }
 
 void SpecTables::find_class_prices(int type_id, int from, int to, CostTable& cost,
@@ -245,6 +252,7 @@ int SpecTables::copies(int type_id, int from, int to) {
       table.values.push_back(row == at(to).distinct_ids[c] ? 0.0 : bytes_to[c]);
     }
   }
+  count(table);
   return copies = problem_.add_table(std::move(table));
 }
 

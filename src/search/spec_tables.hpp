@@ -17,8 +17,8 @@ namespace autopar {
 class SpecTables {
  public:
   // With `limited`, edges have tables of their temporaries too.
-  SpecTables(Problem& problem, CostModel& model, bool limited)
-      : problem_(problem), model_(model), limited_(limited) {}
+  SpecTables(Problem& problem, CostModel& model, bool limited, Allowance& allowance)
+      : problem_(problem), model_(model), limited_(limited), allowance_(allowance) {}
 
   // A number for the shape and dtype of a value.
   int type_of(const Value& value);
@@ -102,6 +102,7 @@ class SpecTables {
   // Appends what is not there yet; without specs that have partial sums unless `partial_too`.
   void add_missing(SpecList& specs, std::vector<int>& ids, const List& more, bool partial_too);
   const std::vector<double>& distinct_bytes(int type, int list);
+  void count(const CostTable& table);
   // By the classes of equal specs, as yet without values.
   CostTable classes_of(int from, int to) const;
   void find_class_prices(int type, int from, int to, CostTable& cost, CostTable& peak);
@@ -111,6 +112,7 @@ class SpecTables {
   Problem& problem_;
   CostModel& model_;
   bool limited_;
+  Allowance& allowance_;
   std::vector<Type> types_;
   std::vector<List> lists_;
   std::unordered_map<Spec, int, SpecHash> spec_ids_;

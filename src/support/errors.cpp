@@ -41,7 +41,7 @@ Error error_of(const std::exception& exception) {
     const std::string what = failed->what();
     return is_used_up(number) ? resource_error(what) : input_error(what);
   }
-  return {kBug, std::string("this is a bug of autopar, please report it with the "
+  return {ErrorCode::kBug, std::string("this is a bug of autopar, please report it with the "
                             "command and its files: ") +
                     exception.what()};
 }

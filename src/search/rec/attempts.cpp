@@ -202,6 +202,7 @@ Result<SearchOutcome> Attempts::with_values(const Attempt& attempt, bool all_ass
   values.limit_memory = request.limit_memory && options.limited;
   values.solve.cutoff = std::min(values.solve.cutoff, options.cutoff);
   values.solve.gap = std::max(values.solve.gap, options.gap);
+  values.solve.most_effort = 1;
   values.solve.time_limit = std::max(1e-3, time_left());
   clock.lap();
   auto outcome = search(values);

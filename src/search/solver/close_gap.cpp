@@ -237,14 +237,13 @@ class GapClosing {
     Fold like = fold(net_);
     if (!like.first.empty()) folded_ = std::make_unique<Folded>(*this, std::move(like));
   }
-  // From when a gap is first small, so much work is left. Without a limit of work, only the least
-  // counts.
+  // From when a gap is first small, so much work is left.
   void limit_small_gap(double limit) {
     if (budget_.patient) return;
     for (const SmallGap& small : kSmallGaps) {
-      if (limit == kInfinity && small.gap > kSmallGaps[0].gap) return;
       if (cutoff_ - bound_ >= small.gap * cutoff_ || small_ <= small.gap) continue;
-      budget_.work_limit = std::min({limit, budget_.work_limit, budget_.work + small.work});
+      budget_.work_limit =
+          std::min({limit, budget_.work_limit, budget_.work + budget_.effort * small.work});
       small_ = small.gap;
       return;
     }
@@ -420,7 +419,8 @@ class GapClosing {
       const bool last = &reach != kReaches;
       if (!last && was_folded_) continue;
       if (dual.exhausted() || dual.bound() >= cutoff_) break;
-      if (last && missing < kCloseEnough && budget_.work - before > kCheapWork) break;
+      const bool dear = budget_.work - before > budget_.effort * kCheapWork;
+      if (last && missing < kCloseEnough && dear) break;
       if (last && dual.bound() >= exact_ * (1 - kExact)) break;
       {
         const BudgetShare share(budget_, kRowsPart);

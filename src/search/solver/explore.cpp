@@ -144,7 +144,7 @@ void keep_if_better(const Network& net, std::vector<int> labels, const Budget& b
 }
 
 bool Budget::over() {
-  if (work >= work_limit) return true;
+  if (enough || work >= work_limit) return true;
   if (stop != nullptr && stop->load()) interrupted = true;
   if (interrupted || deadline == Clock::time_point::max()) return interrupted;
   const Clock::time_point now = Clock::now();

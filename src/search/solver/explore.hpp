@@ -22,8 +22,10 @@ struct Budget {
   bool interrupted = false;                                // by the clock or the caller
   bool patient = false;  // the time is there to be used: small gaps are worth it too
   bool counted = false;  // shares are of the work alone: the clock only ends it all
-  double tolerance =
-      1e-12;  // values below a cutoff by less than this part of it are not looked for
+  bool enough = false;   // the gap that was asked for is reached
+  double effort = 1;     // of a default search; with more, smaller gaps are worth the work
+  // Values below a cutoff by less than this part of it are not looked for.
+  double tolerance = 1e-12;
 
   void add(double entries) { work += entries; }
   bool over();

@@ -65,7 +65,7 @@ class Sift {
       by_row = mix.prices;
       full_rows_ = mix.full_rows;
       price_whole(by_row, prices);
-      if (state_.bound >= state_.cutoff * (1 - kCloseEnough)) break;
+      if (state_.bound >= state_.cutoff * (1 - kCloseEnough / budget_.effort)) break;
       const bool converged = mix.fits && mix.value - state_.bound <= kConverged * mix.value;
       const double gap = value < kInfinity ? value - bound : kInfinity;
       const bool better = state_.cutoff - state_.bound < gap * (1 - kNews);

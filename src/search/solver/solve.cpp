@@ -49,7 +49,6 @@ class Search {
         presolved_(presolve(problem)),
         problem_(presolved_ ? presolved_->problem : problem),
         limited_(problem_.use_limit < kInfinity) {
-    budget_.work_limit = kWorkLimit + kPasses * pass_work(problem);
     set(options);
   }
 
@@ -78,7 +77,7 @@ class Search {
       if (unlimited.bound == kInfinity) return so_far();
     }
     if (result_.lower_bound >= options_.cutoff) result_.cut_off = true;
-    if (result_.cut_off) return so_far();
+    if (result_.cut_off || budget_.enough) return so_far();
     if (limited_ && !proven() && !close_enough() && !unlimited_fits_) {
       result_.deferred = options_.defer_limit;
       if (!options_.defer_limit) solve_with_limit();
@@ -102,13 +101,25 @@ class Search {
   void set(const SolveOptions& options) {
     options_ = options;
     budget_.stop = options.stop;
-    budget_.tolerance = std::max(budget_.tolerance, options.gap);
+    budget_.effort = options.effort;
+    budget_.work_limit = options.effort * (kWorkLimit + kPasses * pass_work(whole_));
+    result_.lower_bound = std::max(result_.lower_bound, options.known_bound);
     if (options.time_limit < kInfinity) {
       budget_.deadline = Budget::after(options.time_limit - options.used_before);
-      budget_.work_limit = options.patient ? kWorkPerSecond * options.time_limit : kInfinity;
+      if (options.patient) budget_.work_limit = kWorkPerSecond * options.time_limit;
       budget_.counted = options.patient;
       budget_.patient = options.patient && presolved_;
     }
+    stop_at_gap();
+  }
+
+  // What was asked for is there: the best plan, of this problem or of another one, is as close to
+  // the bound as that.
+  void stop_at_gap() {
+    const double best = std::min(result_.cost, options_.cutoff);
+    budget_.enough =
+        options_.gap > 0 && best < kInfinity && result_.lower_bound >= best * (1 - options_.gap);
+    if (budget_.enough && !(result_.cost < options_.cutoff)) result_.cut_off = true;
   }
 
   GapOptions gap_options() {
@@ -173,6 +184,7 @@ class Search {
       if (!choices.empty()) offer(choices);
       if (bound >= options_.cutoff && options_.cutoff < kInfinity) result_.cut_off = true;
       result_.lower_bound = std::max(result_.lower_bound, bound);
+      stop_at_gap();
       if (options_.progress) {
         options_.progress({result_.cost, std::min(result_.lower_bound, result_.cost),
                            result_.feasible ? &result_.choices : nullptr});
@@ -197,8 +209,8 @@ class Search {
   }
 
   bool close_enough() const {
-    return result_.feasible && options_.time_limit == kInfinity && budget_.work > kCheapWork &&
-           result_.cost - result_.lower_bound <= kCloseEnough * result_.cost;
+    return result_.feasible && !options_.patient && budget_.work > options_.effort * kCheapWork &&
+           result_.cost - result_.lower_bound <= kCloseEnough / options_.effort * result_.cost;
   }
 
   // What is left below the cost is less than the sums' rounding.

@@ -71,7 +71,7 @@ class LimitedSearch {
         const double work = budget_.work;
         sift_met();
         const bool close = bound_ >= cutoff_ * (1 - kCloseEnough);
-        if (close && budget_.work - work > kDearSift) break;
+        if (close && budget_.work - work > budget_.effort * kDearSift) break;
       }
       // Without further times, the relaxed problem is the whole as far as can be seen.
       if (times_.size() == before && whole) break;
