@@ -222,6 +222,163 @@ def test_words(folder):
     assert not (folder / "out").exists()
 
 
+def refused(*command, because, cwd=None):
+    message = run(*command, code=2, cwd=cwd).stderr
+    assert because in message, message
+    return message
+
+
+def test_options_that_are_not_read(folder):
+    """Every command refuses what it does not read, and what only goes with something else."""
+    machine, out = cluster(folder, 4), folder / "out"
+    run("search", MODEL, "--cluster", machine, "-o", out)
+    given = ("--cluster", machine, "--strategy", out / "strategy.json")
+    for *command, option, value in (
+            ("run", out, "--memory", "1GiB"), ("run", out, "--mesh", "4"), ("price", MODEL, *given, "-o", "x"), ("price", MODEL, *given, "--rows", 3),
+            ("show", machine, "--threads", 2), ("show", MODEL, "--mesh", "4"), ("export", out, "--dialect", "ort", "--seed", 1),
+            ("merge", out, "-o", "w.onnx", "--dim", "a=1"), ("reshard-weights", "--from", out, "--to", out, "--threads", 2),
+            ("calibrate", "--memory", "1GiB"), ("solve", "none.json", "--mesh", "4"), ("search", MODEL, "--cluster", machine, "--strategy", "x")):
+        refused(*command, option, value, because=f"{command[0]} does not read '{option}', which is an option of ")
+    search = ("search", MODEL, "--cluster", machine, "-o", folder / "again")
+    refused(*search, "--fill", "data_parallel", because="--fill says what ops get that sharding propagation does not reach")
+    refused(*search, "--mesh", "4", "--max-axes", 2, because="--mesh fixes the mesh")
+    for option, value in (("--gap", "1%"), ("--time-limit", "3s")):
+        refused("apply", MODEL, *given, "-o", folder / "again", option, value, because=f"{option} says when a search stops")
+        refused("price", MODEL, *given, option, value, because=f"{option} says when a search stops")
+    refused("price", MODEL, *given, "--memory", "1GiB", because="--fill search")
+    for option, value in (("--io", "full"), ("--gap", "1%"), ("--mesh", "4"), ("--memory", "1GiB"), ("--threads", 2), ("--inputs", "full"),
+                          ("--fill", "search"), ("--cost-model", "roofline"), ("--max-axes", 2)):
+        refused("price", out, "--cluster", machine, option, value, because=f"{option} goes with --strategy")
+    refused("show", machine, "--rows", 3, because="--rows goes with a report")
+    refused("show", out / "report.json", "--ops", because="--ops goes with a model or a plan")
+    refused("show", out / "strategy.json", "--dim", "a=1", because="--dim goes with a model or a plan")
+    assert not (folder / "again").exists()
+
+
+def test_options_before_the_command(folder):
+    machine, out = cluster(folder, 4), folder / "out"
+    search = ("search", MODEL, "-o", out)
+    run("--json", "--threads", 1, "--memory=1GiB", "-q", "--cluster", machine, *search)
+    assert json.loads(run("--json", "show", out / "plan.onnx").stdout)["format"] == "autopar-plan-summary"
+    refused("--memory", "1GiB", "--json", "run", out, because="run does not read '--memory'")
+    refused("--nothing", "4", *search, because="unknown command '4'")
+    refused("--threds", *search, because="unknown option '--threds'; did you mean '--threads'?")
+    # Values that look like commands or options.
+    (folder / "search").write_text(machine.read_text())
+    run("--cluster", "search", *search, cwd=folder)
+    assert run("--help", "search").stdout.startswith("autopar search: ")
+    # What is said before and after the command comes together.
+    model = onnx.load(MLP)
+    dims = model.graph.input[0].type.tensor_type.shape.dim
+    columns = dims[1].dim_value
+    dims[0].dim_param, dims[1].dim_param = "rows", "columns"
+    model.graph.output[0].type.tensor_type.shape.dim[0].dim_param = "rows"
+    del model.graph.value_info[:]
+    onnx.save(model, folder / "open.onnx")
+    run("--dim", "rows=16", "show", folder / "open.onnx", "--dim", f"columns={columns}")
+
+
+def test_what_is_replaced_is_told(folder):
+    machine, out = cluster(folder, 4), folder / "out"
+    search = ("search", MODEL, "--cluster", machine, "-o", out)
+    assert not run(*search, "--weights", "sharded").stderr
+    run(*search, "--dialect", "trt", "-q")
+    (out / "notes.txt").write_text("mine")
+    again = run(*search)
+    assert f"{out}: the plan of '{MODEL.name}' for '{machine.stem}' that lay there is replaced" in again.stderr, again.stderr
+    assert "of an earlier plan, and left as they are: plan.trt.json, plan.trt.rank0.onnx, " in again.stderr, again.stderr
+    assert "rank00003; remove them" in again.stderr and (out / "notes.txt").read_text() == "mine" and (out / "rank00003").is_dir()
+    assert run(*search, "-q").stderr == ""
+    # What autopar did not write is not replaced: another tool's report, pins by hand, a model.
+    for name, text in (("report.json", '{"format": "other"}'), ("strategy.json", '{"format": "autopar-strategy", "version": 1, "ops": {}}'),
+                       ("plan.onnx", MLP.read_bytes())):
+        own = folder / ("own_" + name)
+        own.mkdir()
+        (own / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+        done = run("search", MODEL, "--cluster", machine, "-o", own, code=4)
+        assert str(own / name) in done.stderr and "not replaced" in done.stderr, done.stderr
+        assert [p.name for p in own.iterdir()] == [name]
+
+
+def test_calibrate_says_what_it_replaces(folder):
+    def calibrate(*options, code=0):
+        return run("calibrate", "--ranks", 2, "--quick", "--name", "here", *options, code=code, cwd=folder)
+
+    assert calibrate("-q").stdout == ""
+    assert "cluster.json: the cluster 'here' that lay there is replaced" in calibrate().stderr
+    (folder / "notes.json").write_text("{}")
+    assert "notes.json: is there and was not written by autopar" in calibrate("-o", "notes.json", code=4).stderr
+    assert (folder / "notes.json").read_text() == "{}"
+
+
+def test_clusters(folder):
+    listed = json.loads(run("show", "clusters", "--json").stdout)["clusters"]
+    names = [path.stem for path in sorted((SOURCE / "models" / "clusters").glob("*.json"))]
+    assert [c["name"] for c in listed] == names
+    table = run("show", "clusters").stdout
+    assert all(name in table for name in names)
+    for message in (run("search", MODEL, code=2).stderr, run("search", MODEL, "--cluster", "nosuch", "-o", folder / "x", code=4).stderr):
+        assert ", ".join(names) in message, message
+    assert run("show", folder / "nosuch.onnx", code=4).stderr == f"autopar: error: {folder / 'nosuch.onnx'}: no such file\n"
+    assert "did you mean 'dgx-a100-1x8'" in run("show", "dgx-a100-1x9", code=4).stderr
+
+
+def test_pictures_of_documents(folder):
+    """show has tables for what --json of the commands prints."""
+    machine, out = cluster(folder, 4), folder / "out"
+    run("search", MODEL, "--cluster", machine, "-o", out, "-q")
+    commands = {"price": ("price", MODEL, "--cluster", machine, "--strategy", out / "strategy.json"), "program": ("price", out, "--cluster", machine),
+                "run": ("run", out), "verify": ("verify", out), "doctor": ("doctor",), "plan": ("show", out / "plan.onnx"), "clusters": ("show", "clusters")}
+    for name, command in commands.items():
+        document = run(*command, "--json").stdout
+        (folder / f"{name}.json").write_text(document)
+        shown = run("show", folder / f"{name}.json").stdout
+        assert "{" not in shown.splitlines()[0] and shown.startswith("autopar-") and '": ' not in shown, (name, shown)
+        assert run("show", folder / f"{name}.json", "--json").stdout == document
+    price = json.loads((folder / "price.json").read_text())
+    shown = run("show", folder / "price.json").stdout
+    assert price["terms"][0]["op"] in shown and " us" in shown and "memory_bytes" in shown
+
+
+def test_quiet_and_verbose(folder):
+    machine, out = cluster(folder, 4), folder / "out"
+    search = run("search", MODEL, "--cluster", machine, "-o", out, "-v").stderr
+    for what in (f"{MODEL}: opset", "cluster '", "rules: ", "mesh 4: ", "rewrite: ", f"wrote {out / 'plan.onnx'}"):
+        assert what in search, (what, search)
+    assert run("run", out, "-q").stdout == "PASSED\n"
+    assert json.loads(run("run", out, "-q", "--json").stdout)["passed"]
+    assert run("show", machine, "-q").stdout == run("show", machine).stdout
+    for command, what in ((("run", out), "compared with the unsharded model"), (("show", out), "a plan for 4 ranks of 4"),
+                          (("verify", out), "a plan for 4 ranks of 4"), (("export", out, "--dialect", "trt"), "a plan for 4 ranks of 4"),
+                          (("price", out, "--cluster", machine), "a plan for 4 ranks of 4"), (("show", MODEL), "opset"),
+                          (("price", MODEL, "--cluster", machine, "--strategy", out / "strategy.json"), "ops and ")):
+        assert what in run(*command, "-v").stderr, command
+        assert what not in run(*command).stderr, command
+
+
+def test_durations(folder):
+    machine, out = cluster(folder, 4), folder / "out"
+    for limit in ("20s", "20000ms", "1m", "20"):
+        run("search", MLP, "--cluster", machine, "-o", out, "--time-limit", limit, "-q")
+    for time in ("20s", "2m", "5000ms", "7"):
+        run("run", out, "--timeout", time, "-q")
+    problem = folder / "problem.json"
+    run("search", MLP, "--cluster", machine, "-o", out, "--dump-problem", problem, "-q")
+    answers = {run("solve", problem, "--time-limit", limit, "--threads", threads).stdout for limit in ("10s", "10", "10000ms") for threads in (0, 1, 3)}
+    assert len(answers) == 1, answers
+    for command in (("search", MLP, "--cluster", machine, "-o", out, "--time-limit"), ("run", out, "--timeout"), ("solve", problem, "--time-limit"),
+                    ("calibrate", "--timeout")):
+        for wrong in ("x", "0", "-1", "3 parsecs", "1e30s"):
+            assert "a bare number is seconds" in run(*command, wrong, code=2).stderr, (command, wrong)
+
+
+def test_version(folder):
+    assert len(run("--version").stdout.splitlines()) == 1
+    full = run("--version", "-v").stdout
+    assert full.startswith(run("--version").stdout) and "\nMPI: " in full and "\ncompiler: " in full and "\nNCCL: " in full
+    assert "a command is required" in run(code=2).stderr
+
+
 def main():
     tests = [f for name, f in sorted(globals().items()) if name.startswith("test_")]
     for test in tests:

@@ -92,6 +92,7 @@ Result<bool> price_complete(const StrategyFile& file, Applied& applied) {
 Result<std::unique_ptr<Applied>> apply(const PlanOptions& options, const CommonOptions& common) {
   auto applied = std::make_unique<Applied>();
   AUTOPAR_TRY(file, read_strategy(options.strategy_file));
+  tell_of_strategy(file);
   AUTOPAR_TRY(inputs, load_inputs(options, common));
   applied->inputs = std::move(inputs);
   AUTOPAR_TRY(repeated, parse_recompute_option(options.recompute, &file));
@@ -150,8 +151,8 @@ Result<int> run_apply(const PlanOptions& options, const CommonOptions& common) {
 Result<int> run_price_program(const PlanOptions& options, const CommonOptions& common) {
   AUTOPAR_TRY(dims, parse_dims(common.dims));
   AUTOPAR_TRY(files, read_programs(options.model, dims));
-  AUTOPAR_TRY(cluster_path, find_cluster(options.cluster));
-  AUTOPAR_TRY(cluster, read_cluster(cluster_path));
+  tell_of_programs(files);
+  AUTOPAR_TRY(cluster, cluster_of_option(options.cluster));
   AUTOPAR_TRY(price, price_programs(files, cluster.cluster));
   std::cout << (common.json ? price_json(files, price) : price_table(files, price));
   for (const PlanFile& file : files) {
@@ -163,11 +164,38 @@ Result<int> run_price_program(const PlanOptions& options, const CommonOptions& c
   return 0;
 }
 
-Result<int> run_price(const PlanOptions& options, const CommonOptions& common) {
+// What is given must be read.
+Status check_options(const CLI::App& app, const PlanOptions& options, const CommonOptions& common) {
+  AUTOPAR_RETURN_IF_ERROR(check_mesh_options(app, common));
+  if (options.fill == "search") return Ok{};
+  return refuse_options(app, {"--gap", "--time-limit"},
+                        "says when a search stops, and --fill " + options.fill +
+                            " searches for nothing; --fill search does");
+}
+
+// Of what price reads for a strategy, all that a program has settled.
+Status check_program_options(const CLI::App& app) {
+  return refuse_options(
+      app,
+      {"--mesh", "--memory", "--threads", "--rules", "--inputs", "--outputs", "--updates", "--io",
+       "--recompute", "--max-axes", "--cost-model", "--gap", "--time-limit", "--fill"},
+      "goes with --strategy; a program with collectives is priced as it stands");
+}
+
+Result<int> run_price(const CLI::App& app, const PlanOptions& options,
+                      const CommonOptions& common) {
   if (options.strategy_file.empty()) {
-    if (kind_of_file(options.model) != FileKind::kOther) return run_price_program(options, common);
+    if (kind_of_file(options.model) != FileKind::kOther) {
+      AUTOPAR_RETURN_IF_ERROR(check_program_options(app));
+      return run_price_program(options, common);
+    }
     return usage_error("--strategy is required, since " + options.model +
                        " is a model; only a program with collectives has a price without it");
+  }
+  AUTOPAR_RETURN_IF_ERROR(check_options(app, options, common));
+  if (options.fill != "search") {
+    AUTOPAR_RETURN_IF_ERROR(refuse_options(
+        app, {"--memory"}, "limits what --fill search may find; a price has no limit"));
   }
   AUTOPAR_TRY(applied, apply(options, common));
   const Graph& graph = applied->request->graph;
@@ -183,9 +211,13 @@ CLI::Option* add_strategy_options(CLI::App& app, PlanOptions& options) {
   add_layout_options(app, options);
   add_solve_options(app, options);
   CLI::Option* strategy =
-      app.add_option("--strategy", options.strategy_file, "strategy file, complete or partial");
+      app.add_option("--strategy", options.strategy_file, "strategy file, complete or partial")
+          ->group(group::kReading)
+          ->type_name("FILE");
   app.add_option("--fill", options.fill,
-                 "what ops get that the file does not name: data_parallel, replicate, search");
+                 "what ops get that the file does not name: data_parallel (default), replicate, "
+                 "search")
+      ->type_name("HOW");
   return strategy;
 }
 
@@ -194,16 +226,19 @@ CLI::Option* add_strategy_options(CLI::App& app, PlanOptions& options) {
 Run add_apply(CLI::App& app, const CommonOptions& common) {
   auto options = std::make_shared<PlanOptions>();
   add_strategy_options(app, *options)->required();
-  add_export_options(app, *options);
+  add_output_options(app, *options);
   add_weights_option(app, *options);
-  return [options, &common] { return run_apply(*options, common); };
+  return [options, &common, &app]() -> Result<int> {
+    AUTOPAR_RETURN_IF_ERROR(check_options(app, *options, common));
+    return run_apply(*options, common);
+  };
 }
 
 Run add_price(CLI::App& app, const CommonOptions& common) {
   auto options = std::make_shared<PlanOptions>();
   add_strategy_options(app, *options)
       ->description("strategy file, complete or partial; not for a program with collectives");
-  return [options, &common] { return run_price(*options, common); };
+  return [options, &common, &app] { return run_price(app, *options, common); };
 }
 
 }  // namespace autopar::cli

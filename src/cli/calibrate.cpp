@@ -14,6 +14,7 @@
 #include "autopar/program_bytes.hpp"
 #include "autopar/report.hpp"
 #include "cli/command.hpp"
+#include "cli/earlier_plan.hpp"
 
 namespace autopar::cli {
 
@@ -229,6 +230,8 @@ std::string default_name(const Measurements& measured) {
 // The rank that prints writes the cluster.
 Result<int> finish(const CalibrateOptions& options, const CommonOptions& common,
                    const MeasureRequest& request, const Measurements& measured) {
+  spdlog::debug("{} collectives and {} ops timed on {} {}", measured.collectives.size(),
+                measured.ops.size(), measured.hosts.size(), measured.ranks_are);
   Calibration calibration = fit_cluster(measured, request.ops);
   Cluster& cluster = calibration.cluster;
   cluster.name = options.name.empty() ? default_name(measured) : options.name;
@@ -242,15 +245,21 @@ Result<int> finish(const CalibrateOptions& options, const CommonOptions& common,
   if (const Status valid = verify(cluster); !valid) {
     return runtime_error("what was measured makes no cluster: " + valid.error().message);
   }
+  AUTOPAR_TRY(earlier, earlier_cluster(options.output));
   AUTOPAR_RETURN_IF_ERROR(write_file_atomically(options.output, cluster_to_json(cluster)));
-  std::cout << (common.json ? json_of(request, measured, calibration)
-                            : table_of(request, measured, calibration));
+  if (!earlier.empty()) spdlog::info("{}: {} that lay there is replaced", options.output, earlier);
+  if (common.json || !common.quiet) {
+    std::cout << (common.json ? json_of(request, measured, calibration)
+                              : table_of(request, measured, calibration));
+  }
   std::cout.flush();
   if (!common.json) spdlog::info("wrote {}", options.output);
   return 0;
 }
 
 Result<int> calibrate_threads(const CalibrateOptions& options, const CommonOptions& common) {
+  // What must not be replaced is told before anything is measured.
+  if (const auto earlier = earlier_cluster(options.output); !earlier) return earlier.error();
   AUTOPAR_TRY(request, request_of(options, common));
   const auto cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   const int ranks = options.ranks > 0 ? options.ranks : std::max(2, cores);
@@ -264,6 +273,9 @@ Result<int> calibrate_in_world(ProcessWorld& world, const CalibrateOptions& opti
     return usage_error("--ranks " + std::to_string(options.ranks) + ": but " +
                        std::to_string(world.size()) +
                        " processes were started; the launcher says how many there are");
+  }
+  if (world.rank() == 0) {
+    if (const auto earlier = earlier_cluster(options.output); !earlier) return earlier.error();
   }
   AUTOPAR_TRY(request, request_of(options, common));
   AUTOPAR_TRY(measured, world.measure(request));
@@ -296,14 +308,21 @@ Result<int> run(const CalibrateOptions& options, const CommonOptions& common) {
 
 Run add_calibrate(CLI::App& app, const CommonOptions& common) {
   auto options = std::make_shared<CalibrateOptions>();
-  app.add_option("-o,--output", options->output, "the cluster file to write (cluster.json)");
-  app.add_option("--ranks-by", options->ranks_by, "what a rank is")
+  app.option_defaults()->group(group::kOutput);
+  app.add_option("-o,--output", options->output, "the cluster file to write (default cluster.json)")
+      ->type_name("FILE");
+  app.add_option("--name", options->name, "the cluster's name (default: what was measured)");
+  app.option_defaults()->group(group::kRanks);
+  app.add_option("--ranks-by", options->ranks_by, "what a rank is (default threads)")
       ->check(CLI::IsMember({"threads", "mpi", "nccl"}));
   app.add_option("--ranks", options->ranks, "threads: how many (default: one per core, at least 2)")
       ->check(CLI::Range(2, 1024));
-  app.add_option("--name", options->name, "the cluster's name (default: what was measured)");
+  app.add_option("--timeout", options->timeout,
+                 "how long a collective may wait for other ranks: 90s, 2m (default 60s)")
+      ->transform(duration())
+      ->type_name("TIME");
+  app.option_defaults()->group(group::kTimes);
   app.add_flag("--quick", options->quick, "fewer and smaller sizes: seconds, but less exact");
-  add_duration(app, "--timeout", options->timeout, "how long a collective may wait: 60s");
   return [options, &common] { return run(*options, common); };
 }
 

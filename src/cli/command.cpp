@@ -1,9 +1,12 @@
 #include "cli/command.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <thread>
 
 namespace autopar::cli {
 
@@ -18,19 +21,38 @@ extern "C" void on_interrupt(int signal) {
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
-      {"search", "find a plan for a model on a cluster", add_search},
-      {"apply", "write the plan of a given strategy, complete or partial", add_apply},
-      {"price", "what a strategy costs, term by term", add_price},
-      {"run", "execute a plan on all its ranks and compare with the unsharded model", add_run},
-      {"export", "write a plan in the words of another runtime", add_export},
-      {"calibrate", "time the machine at hand and write its cluster file", add_calibrate},
-      {"merge", "put the ranks' weights together in one file", add_merge},
+      {"search", "find a plan for a model on a cluster", kJson | kDims | kMesh | kMemory | kThreads,
+       add_search},
+      {"apply", "write the plan of a given strategy, complete or partial",
+       kJson | kDims | kMesh | kMemory | kThreads, add_apply},
+      {"price", "what a strategy costs, term by term", kJson | kDims | kMesh | kMemory | kThreads,
+       add_price},
+      {"run", "execute a plan on all its ranks and compare with the unsharded model",
+       kJson | kDims | kSeed | kThreads, add_run},
+      {"verify", "the proofs of a plan, without running it", kJson | kDims, add_verify},
+      {"export", "write a plan in the words of another runtime", kJson | kDims, add_export},
+      {"calibrate", "time the machine at hand and write its cluster file", kJson | kThreads,
+       add_calibrate},
+      {"merge", "put the ranks' weights together in one file", kJson, add_merge},
       {"reshard-weights", "the weights of one plan, or a whole model, as another plan wants them",
-       add_reshard_weights},
-      {"show", "a readable picture of a model, cluster, strategy or plan", add_show},
-      {"solve", "solve a bare search problem (IOPDDL JSON)", add_solve},
+       kJson, add_reshard_weights},
+      {"show", "a readable picture of a model, cluster, strategy, plan or report", kJson | kDims,
+       add_show},
+      {"solve", "solve a bare search problem (IOPDDL JSON)", kJson | kThreads, add_solve},
+      {"doctor", "what this program and this machine have, and what is then not possible", kJson,
+       add_doctor},
+      {"manual", "the whole manual, as a man page or as Markdown", 0, add_manual},
   };
   return table;
+}
+
+Status refuse_options(const CLI::App& app, const std::vector<std::string>& names,
+                      const std::string& because) {
+  for (const std::string& name : names) {
+    const CLI::Option* option = app.get_option_no_throw(name);
+    if (option != nullptr && option->count() > 0) return usage_error(name + " " + because);
+  }
+  return Ok{};
 }
 
 const std::atomic<bool>& interrupt_requested() {
@@ -75,25 +97,35 @@ Result<Bytes> parse_bytes(const std::string& text) {
 
 Result<Seconds> parse_duration(const std::string& text) {
   char* end = nullptr;
-  const double number = std::strtod(text.c_str(), &end);
+  const double value = std::strtod(text.c_str(), &end);
   const std::string unit = end;
-  static const std::map<std::string, double> units = {{"", 1}, {"s", 1}, {"ms", 1e-3}, {"m", 60}};
+  static const std::map<std::string, double> units = {
+      {"", 1}, {"s", 1}, {"ms", 1e-3}, {"m", 60}, {"h", 3600}};
   const auto it = units.find(unit);
-  const double seconds = it == units.end() ? 0 : number * it->second;
-  if (end == text.c_str() || !(seconds > 0) || !std::isfinite(seconds)) {
-    return usage_error("'" + text + "': expected a time such as 30s, 500ms or 2m");
+  if (end == text.c_str() || it == units.end() || !(value > 0) || !(value < 1e9)) {
+    return usage_error("'" + text +
+                       "': expected a time such as 30s, 500ms or 2m; a bare number is seconds");
   }
-  return seconds;
+  return value * it->second;
 }
 
-void add_duration(CLI::App& app, const std::string& name, Seconds& seconds,
-                  const std::string& what) {
-  const auto read = [&seconds, name](const std::string& text) {
-    const Result<Seconds> found = parse_duration(text);
-    if (!found) throw CLI::ValidationError(name, found.error().message);
-    seconds = *found;
-  };
-  app.add_option_function<std::string>(name, read, what)->type_name("DURATION");
+CLI::Validator duration() {
+  return {[](std::string& text) -> std::string {
+            const auto seconds = parse_duration(text);
+            if (!seconds) return seconds.error().message;
+            char number[40];
+            std::snprintf(number, sizeof number, "%.17g", *seconds);
+            text = number;
+            return "";
+          },
+          ""};
+}
+
+int threads_of_search(const CommonOptions& common) {
+  // Each thread holds a mesh's problem, so more of them would take memory for little.
+  constexpr int kMostThreads = 4;
+  if (common.threads > 0) return common.threads;
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMostThreads);
 }
 
 }  // namespace autopar::cli

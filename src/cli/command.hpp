@@ -13,7 +13,7 @@
 
 namespace autopar::cli {
 
-// Options that every command takes; commands ignore what does not concern them.
+// Options that several commands take, with one meaning everywhere.
 struct CommonOptions {
   bool json = false;
   std::vector<std::string> dims;  // "name=value"
@@ -25,15 +25,30 @@ struct CommonOptions {
   bool quiet = false;
 };
 
+// Which of them a command reads; the others are refused. -v and -q are every command's.
+enum CommonOption : unsigned {
+  kJson = 1,
+  kDims = 2,
+  kMesh = 4,
+  kMemory = 8,
+  kSeed = 16,
+  kThreads = 32,
+};
+
 // A sub-command adds its options to `app` and returns what runs it: the exit code, or an Error
 // whose code is the exit code.
 using Run = std::function<Result<int>()>;
 struct Command {
   const char* name;
   const char* what;
+  unsigned reads;  // of the common options
   Run (*add)(CLI::App& app, const CommonOptions& common);
 };
 const std::vector<Command>& commands();
+
+// An error of usage where one of the options was given: "--gap goes with --fill search".
+Status refuse_options(const CLI::App& app, const std::vector<std::string>& names,
+                      const std::string& because);
 
 Run add_search(CLI::App& app, const CommonOptions& common);
 Run add_apply(CLI::App& app, const CommonOptions& common);
@@ -43,17 +58,33 @@ Run add_export(CLI::App& app, const CommonOptions& common);
 Run add_calibrate(CLI::App& app, const CommonOptions& common);
 Run add_merge(CLI::App& app, const CommonOptions& common);
 Run add_reshard_weights(CLI::App& app, const CommonOptions& common);
+Run add_doctor(CLI::App& app, const CommonOptions& common);
+Run add_manual(CLI::App& app, const CommonOptions& common);
 Run add_show(CLI::App& app, const CommonOptions& common);
 Run add_solve(CLI::App& app, const CommonOptions& common);
+Run add_verify(CLI::App& app, const CommonOptions& common);
 
 Result<std::map<std::string, std::int64_t>> parse_dims(const std::vector<std::string>& dims);
 // "80GiB", "512MiB", "16G" (binary units), "1000000".
 Result<Bytes> parse_bytes(const std::string& text);
-// "30s", "500ms", "2m"; a bare number is seconds. Finite and more than nothing.
+// "30s", "500ms", "2m"; a bare number is seconds. More than nothing.
 Result<Seconds> parse_duration(const std::string& text);
-// An option that takes a duration, e.g. `--time-limit`: all commands read them alike.
-void add_duration(CLI::App& app, const std::string& name, Seconds& seconds,
-                  const std::string& what);
+// An option of seconds that is written so: app.add_option("--timeout", seconds)->transform(...).
+CLI::Validator duration();
+// --threads of the commands that search: 0 is as many as there are, up to 4.
+int threads_of_search(const CommonOptions& common);
+
+// Groups of options in --help and in the manual.
+namespace group {
+inline constexpr const char* kReading = "What to read";
+inline constexpr const char* kLayout = "Layout";
+inline constexpr const char* kSearch = "Search";
+inline constexpr const char* kOutput = "Output";
+inline constexpr const char* kRanks = "Ranks";
+inline constexpr const char* kComparison = "Comparison";
+inline constexpr const char* kTimes = "Times";
+inline constexpr const char* kCommon = "Common";
+}  // namespace group
 
 // Set by the first SIGINT: searches return the best plan so far. A second one ends the program.
 const std::atomic<bool>& interrupt_requested();

@@ -10,6 +10,7 @@
 
 #include "cli/command.hpp"
 #include "cli/interrupt.hpp"
+#include "cli/show_program.hpp"
 
 namespace autopar::cli {
 
@@ -25,12 +26,14 @@ struct ExportOptions {
 
 Result<int> run(const ExportOptions& options, const CommonOptions& common) {
   end_on_interrupt();
-  AUTOPAR_TRY(programs, read_programs(options.plan));
+  AUTOPAR_TRY(dims, parse_dims(common.dims));
+  AUTOPAR_TRY(programs, read_programs(options.plan, dims));
   if (programs.size() > 1) {
     return input_error(options.plan + ": has " + std::to_string(programs.size()) +
                        " programs, which send each other messages; other runtimes' dialects have "
                        "no words for these; try a plan without stages");
   }
+  tell_of_programs(programs);
   const PlanFile& file = programs[0];
   const fs::path own =
       fs::path(file.path).has_parent_path() ? fs::path(file.path).parent_path() : fs::path(".");
@@ -67,8 +70,11 @@ Run add_export(CLI::App& app, const CommonOptions& common) {
   app.add_option("--dialect", options->dialect,
                  "trt (TensorRT's DistCollective), ort (com.microsoft, only among all ranks)")
       ->required()
+      ->group(group::kOutput)
       ->check(CLI::IsMember({"trt", "ort"}));
-  app.add_option("-o,--output", options->output_folder, "folder (default: that of the plan)");
+  app.add_option("-o,--output", options->output_folder, "folder (default: that of the plan)")
+      ->type_name("DIR")
+      ->group(group::kOutput);
   return [options, &common] { return run(*options, common); };
 }
 

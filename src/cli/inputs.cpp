@@ -5,53 +5,83 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
-#include <thread>
 
 #include "autopar/partition.hpp"
 #include "cli/gemm_pins.hpp"
 #include "json/parse.hpp"
+#include "search/pins.hpp"
 
 namespace autopar::cli {
 
 namespace fs = std::filesystem;
 
 void add_model_options(CLI::App& app, PlanOptions& options) {
+  app.option_defaults()->group(group::kReading);
   app.add_option("MODEL", options.model, "model.onnx or graph.json")->required();
-  app.add_option("--cluster", options.cluster, "cluster.json, or the name of a ready-made cluster")
+  app.add_option("--cluster", options.cluster,
+                 "cluster.json, or the name of a ready-made cluster (`autopar show clusters`)\n"
+                 "The devices, their memory and speed, and the tiers of links between them.")
       ->required();
-  app.add_option("--rules", options.rules_file, "rules for ops that have none: OpType \"rule\"");
+  app.add_option("--rules", options.rules_file, "rules for ops that have none: OpType \"rule\"")
+      ->type_name("FILE");
 }
 
 void add_layout_options(CLI::App& app, PlanOptions& options) {
-  app.add_option("-o,--output", options.output_folder, "folder (default: <model stem>.autopar)");
+  app.option_defaults()->group(group::kLayout);
   app.add_option("--inputs", options.inputs,
-                 "layout of the inputs: free, full, data_parallel, FILE");
+                 "layout of the inputs: free, full, data_parallel, or a file of specs")
+      ->type_name("HOW");
   app.add_option("--outputs", options.outputs,
-                 "layout of the outputs: free, full, data_parallel, FILE");
+                 "layout of the outputs: free, full, data_parallel, or a file of specs")
+      ->type_name("HOW");
   app.add_option("--updates", options.updates,
-                 "outputs so named hold the next value of the input `*`");
-  app.add_option("--io", options.io, "local: ranks get and return slices; full: whole tensors")
+                 "outputs so named hold the next value of the input `*` (default new.*)")
+      ->type_name("PATTERN");
+  app.add_option("--io", options.io,
+                 "local: ranks get and return slices (default); full: whole tensors")
       ->check(CLI::IsMember({"local", "full"}));
-  app.add_option("--recompute", options.recompute,
-                 "repeat forward ops in the backward pass to keep fewer activations: none, cheap, "
-                 "products, auto (where nothing fits)")
+  app.add_option(
+         "--recompute", options.recompute,
+         "repeat forward ops in the backward pass to keep fewer activations (default auto)\n"
+         "`cheap`: those without contractions; `products`: also products of activations, "
+         "such as attention scores; `auto`: only where nothing fits otherwise.")
       ->check(CLI::IsMember({"auto", "none", "cheap", "products"}));
-  app.add_option("--rows", options.rows, "costliest ops and reshards to list");
 }
 
 void add_solve_options(CLI::App& app, PlanOptions& options) {
+  app.option_defaults()->group(group::kSearch);
   app.add_option(
          "--max-axes", options.max_axes,
          "mesh axes to try at most (default 3, of rec 4; a cluster of more tiers has one per tier)")
       ->check(CLI::Range(1, 6));
   std::vector<std::string> models;
   for (const CostModelRow& row : cost_models()) models.emplace_back(row.name);
-  app.add_option("--cost-model", options.cost_model, "what prices plans (default roofline)")
+  app.add_option(
+         "--cost-model", options.cost_model,
+         "what prices plans (default roofline)\n"
+         "`roofline`: seconds; `mindspore`: MindSpore's cost model for its dynamic programming and "
+         "propagation, in bytes of computation (the mesh then has axes of prime size); "
+         "`mindspore_any`: the same for strategies on any of the devices, as its propagation has "
+         "them; `mindspore_all`: the same where every operator uses all devices, its option "
+         "fully_use_devices; `mindspore_follow`: that with its option "
+         "elementwise_op_strategy_follow too; `symbolic`: the relative costs of SAPP, for `rec`. "
+         "Memory is always autopar's own account.")
       ->check(CLI::IsMember(models));
   app.add_option(
-      "--gap", options.gap,
-      "go on until the plan costs at most this much more than the bound, then stop: 0.5%");
-  add_duration(app, "--time-limit", options.time_limit, "stop after this long with the best: 30s");
+         "--gap", options.gap,
+         "go on until the plan costs at most this much more than the bound, then stop: 0.5%")
+      ->type_name("SHARE");
+  app.add_option("--time-limit", options.time_limit,
+                 "stop after this long with the best: 30s, 2m; until then the search goes on where "
+                 "it would end without a proof")
+      ->transform(duration())
+      ->type_name("TIME");
+}
+
+Status check_mesh_options(const CLI::App& app, const CommonOptions& common) {
+  if (common.mesh.empty()) return Ok{};
+  return refuse_options(app, {"--max-axes"},
+                        "is for meshes that the search chooses; --mesh fixes the mesh");
 }
 
 namespace {
@@ -67,14 +97,6 @@ Result<double> parse_gap(const std::string& text) {
   }
   const double share = unit == "%" ? value / 100 : value;
   return share / (1 + share);
-}
-
-// Each thread holds a mesh's problem, so more of them would take memory for little.
-constexpr int kMostThreads = 4;
-
-int threads_of(const CommonOptions& common) {
-  if (common.threads > 0) return common.threads;
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMostThreads);
 }
 
 // "free", "full", "data_parallel", or a JSON file {"X": "[{ib},{}]"} or {"X": {"spec": "..."}}.
@@ -141,21 +163,48 @@ std::string join_names(const Graph& graph, const std::vector<OpId>& ops, std::si
 
 }  // namespace
 
-Result<std::string> find_cluster(const std::string& name) {
-  if (fs::exists(name)) return name;
+Result<ClusterFile> cluster_of_option(const std::string& name) {
+  const auto path = find_cluster(name);
+  if (path) return read_cluster(*path);
+  return input_error(path.error().message + "; ready-made clusters are: " + names_of_clusters());
+}
+
+std::vector<std::string> ready_made_clusters() {
   std::error_code ignored;
   const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
-  std::string known;
+  std::set<std::string> paths;
   for (const char* folder : {"../share/autopar/models/clusters", "../../models/clusters"}) {
-    const fs::path path = program.parent_path() / folder / (name + ".json");
-    if (name.find('/') == std::string::npos && fs::exists(path)) return path.string();
-    std::set<std::string> names;
-    for (const auto& entry : fs::directory_iterator(path.parent_path(), ignored)) {
-      names.insert(entry.path().stem().string());
+    const fs::path path = program.parent_path() / folder;
+    for (const auto& entry : fs::directory_iterator(path, ignored)) {
+      if (entry.path().extension() == ".json") paths.insert(entry.path().string());
     }
-    for (const std::string& n : names) known += (known.empty() ? "; these are: " : ", ") + n;
+    if (!paths.empty()) break;
   }
-  return input_error(name + ": no such file, and no ready-made cluster of that name" + known);
+  return {paths.begin(), paths.end()};
+}
+
+std::string names_of_clusters() {
+  std::string text;
+  for (const std::string& path : ready_made_clusters()) {
+    text += (text.empty() ? "" : ", ") + fs::path(path).stem().string();
+  }
+  return text.empty() ? "none was found beside this program" : text;
+}
+
+Result<std::string> find_cluster(const std::string& name) {
+  if (fs::exists(name)) return name;
+  std::vector<std::string> known;
+  for (const std::string& path : ready_made_clusters()) {
+    known.push_back(fs::path(path).stem().string());
+    if (known.back() == name) return path;
+  }
+  // What has a folder or an extension is meant as a file.
+  const bool is_file = name.find('/') != std::string::npos || fs::path(name).has_extension();
+  if (is_file) return input_error(name + ": no such file");
+  const std::string near = nearest_name(name, known);
+  return input_error(name + ": no such file, and no ready-made cluster of that name" +
+                     (near.empty() ? "" : "; did you mean '" + near + "'?") +
+                     " (`autopar show clusters` lists them)");
 }
 
 namespace {
@@ -175,6 +224,32 @@ Status check_is_model(const ImportedModel& model) {
 
 }  // namespace
 
+void tell_of_strategy(const StrategyFile& file) {
+  spdlog::debug("{}: {} ops and {} tensors, {} mesh axes", file.path, file.pins.ops.size(),
+                file.pins.values.size(), file.mesh.size());
+}
+
+void tell_of_import(const ImportedModel& model) {
+  const Graph& graph = model.graph;
+  std::size_t gone = 0, several = 0;
+  for (const auto& [name, ops] : model.ops_of_user_op) {
+    gone += ops.empty();
+    several += ops.size() > 1;
+  }
+  double bytes = 0;
+  std::size_t parameters = 0;
+  for (const Value& value : graph.values) {
+    if (value.kind != ValueKind::kParameter) continue;
+    ++parameters;
+    bytes += static_cast<double>(value.bytes());
+  }
+  spdlog::debug(
+      "{}: opset {}, {} ops; of those in the file {} were folded or removed and {} became several; "
+      "{} inputs, {} outputs, {} parameters of {}",
+      model.path, graph.opset, graph.ops.size(), gone, several, graph.inputs.size(),
+      graph.outputs.size(), parameters, format_bytes(bytes));
+}
+
 Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
                                             const CommonOptions& common) {
   if (options.weights == "sharded" && !options.dialects.empty()) {
@@ -189,11 +264,14 @@ Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
   AUTOPAR_TRY(model, import_model(options.model, import_options));
   inputs->model = std::move(model);
   inputs->warnings = inputs->model.warnings;
+  tell_of_import(inputs->model);
   AUTOPAR_RETURN_IF_ERROR(check_is_model(inputs->model));
-  AUTOPAR_TRY(cluster_path, find_cluster(options.cluster));
-  AUTOPAR_TRY(cluster, read_cluster(cluster_path));
+  AUTOPAR_TRY(cluster, cluster_of_option(options.cluster));
   inputs->cluster = std::move(cluster.cluster);
   inputs->cluster_sha256 = std::move(cluster.sha256);
+  spdlog::debug("cluster '{}': {} devices in {} tiers, {} each", inputs->cluster.name,
+                inputs->cluster.device_count(), inputs->cluster.tiers.size(),
+                format_bytes(static_cast<double>(inputs->cluster.device.memory_bytes)));
   AUTOPAR_TRY(user_rules, load_rules(options.rules_file));
   inputs->user_rules = std::move(user_rules);
   for (const auto& [type, text] : inputs->user_rules.text_of_type) {
@@ -214,11 +292,14 @@ Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
   }
   for (const BorrowedPeak& peak : borrowed_peaks(inputs->model.graph, inputs->cluster.device)) {
     const std::string dtype = name_of(peak.dtype);
-    inputs->warnings.push_back(cluster_path + ": peak_flops_per_s has nothing for " + dtype +
+    inputs->warnings.push_back("cluster '" + inputs->cluster.name + "': peak_flops_per_s has nothing for " + dtype +
                                ", in which op '" + peak.op + "' calculates: the peak of " +
                                peak.of + " is taken for it; add \"" + dtype +
                                "\" where the device has another");
   }
+  spdlog::debug("rules: {} ops have one, {} have none",
+                inputs->rules.rules.size() - inputs->rules.without_rule.size(),
+                inputs->rules.without_rule.size());
   if (!inputs->rules.without_rule.empty()) {
     inputs->warnings.push_back("no rule for " +
                                join_names(inputs->model.graph, inputs->rules.without_rule, 5) +
@@ -286,7 +367,7 @@ Result<SearchRequest> make_request(const Inputs& inputs, const PlanOptions& opti
   request.solve.time_limit = options.time_limit;
   if (gap > 0) request.solve.most_effort = kEffortForGap;
   if (options.time_limit < kInfinity) request.solve.most_effort = kEffortForTime;
-  request.solve.threads = threads_of(common);
+  request.solve.threads = threads_of_search(common);
   request.solve.stop = &interrupt_requested();
   return request;
 }

@@ -43,6 +43,9 @@ void add_model_options(CLI::App& app, PlanOptions& options);   // model, cluster
 void add_layout_options(CLI::App& app, PlanOptions& options);  // inputs, outputs, updates, io
 void add_solve_options(CLI::App& app, PlanOptions& options);   // gap, time limit, axes
 
+// Refuses what says how to choose a mesh where --mesh does.
+Status check_mesh_options(const CLI::App& app, const CommonOptions& common);
+
 // Everything that a search request refers to; lives as long as the request.
 struct Inputs {
   ImportedModel model;
@@ -54,6 +57,9 @@ struct Inputs {
   Recompute recompute = Recompute::kNone;  // how `model.graph` differs from what was imported
   std::size_t repeated_ops = 0;
 };
+// With -v: what a strategy file says, and what came of a model's file.
+void tell_of_strategy(const StrategyFile& file);
+void tell_of_import(const ImportedModel& model);
 Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
                                             const CommonOptions& common);
 
@@ -78,5 +84,10 @@ Error with_pin_file(Error error, const std::string& path);
 
 // Where a cluster lies: a file, or the name of a ready-made one.
 Result<std::string> find_cluster(const std::string& name);
+// What --cluster names. Errors: also which ready-made ones there are.
+Result<ClusterFile> cluster_of_option(const std::string& name);
+// Their files, by name, and their names as a sentence has them.
+std::vector<std::string> ready_made_clusters();
+std::string names_of_clusters();
 
 }  // namespace autopar::cli

@@ -9,86 +9,101 @@
 #include <iostream>
 
 #include "autopar/errors.hpp"
+#include "autopar/machine.hpp"
 #include "cli/command.hpp"
-#include "search/pins.hpp"
+#include "cli/command_line.hpp"
+#include "cli/inputs.hpp"
+#include "cli/manual.hpp"
 
 namespace autopar::cli {
 namespace {
 
-void add_common(CLI::App& app, CommonOptions& common) {
-  app.add_flag("--json", common.json, "one JSON document on stdout");
-  app.add_option("--dim", common.dims, "bind a symbolic dimension: NAME=VALUE")
-      ->allow_extra_args(false);
-  app.add_option("--mesh", common.mesh, "fix the logical mesh, outermost axis first: 4x2");
-  app.add_option("--memory", common.memory, "memory per device: 80GiB (default: the cluster's)");
-  app.add_option("--seed", common.seed, "seed of everything random")->check(CLI::NonNegativeNumber);
-  app.add_option("--threads", common.threads,
-                 "threads; never changes a result (default 0: the machine's)")
-      ->check(CLI::Range(0, 4096));
-  app.add_flag("-v,--verbose", common.verbose, "more on stderr");
-  app.add_flag("-q,--quiet", common.quiet, "errors only on stderr");
+void add_common(CLI::App& app, unsigned reads, CommonOptions& common) {
+  app.get_help_ptr()->description("this help")->group(group::kCommon);
+  if (reads & kDims) {
+    app.add_option("--dim", common.dims, "bind a symbolic dimension: NAME=VALUE; may be repeated")
+        ->type_name("NAME=VALUE")
+        ->group(group::kReading)
+        ->allow_extra_args(false);
+  }
+  if (reads & kMesh) {
+    app.add_option("--mesh", common.mesh, "fix the logical mesh, outermost axis first: 4x2")
+        ->group(group::kLayout);
+  }
+  if (reads & kMemory) {
+    app.add_option("--memory", common.memory, "memory per device: 80GiB (default: the cluster's)")
+        ->type_name("SIZE")
+        ->group(group::kLayout);
+  }
+  app.option_defaults()->group(group::kCommon);
+  if (reads & kJson) app.add_flag("--json", common.json, "one JSON document on stdout");
+  if (reads & kSeed) {
+    app.add_option("--seed", common.seed,
+                   "seed of everything random; the same input and seed give the same output")
+        ->check(CLI::NonNegativeNumber);
+  }
+  if (reads & kThreads) {
+    app.add_option("--threads", common.threads,
+                   "threads; never changes a result (default 0: as many as the machine has; of "
+                   "those that search at most 4)")
+        ->check(CLI::Range(0, 4096));
+  }
+  app.add_flag("-v,--verbose", common.verbose, "more on stderr: what was read, phases, progress");
+  app.add_flag("-q,--quiet", common.quiet,
+               "errors only on stderr, no table; what was asked for is printed: --json, the "
+               "picture of show, prices, the answer of solve, PASSED or FAILED");
+  app.option_defaults()->group("Options");
+}
+
+// "autopar 0.1.0", and with -v what it was built with.
+std::string version_text(bool verbose) {
+  std::string text = std::string("autopar ") + AUTOPAR_VERSION + "\n";
+  if (!verbose) return text;
+  for (const auto& [name, value] : build_options()) text += name + ": " + value + "\n";
+  return text;
+}
+
+// What a command line lacks, with what helps.
+std::string remedy(const CLI::ParseError& error) {
+  const std::string what = error.what();
+  if (what.rfind("--cluster is required", 0) != 0) return "";
+  return "It takes a cluster.json (autopar calibrate writes one of this machine), or a ready-made "
+         "cluster: " +
+         names_of_clusters() + "\n";
 }
 
 int exit_code(ErrorCode code) { return static_cast<int>(code); }
 
-// What a word of the command line may have meant, as " (did you mean 'x'?)".
-std::string suggestion(const std::string& word, const std::vector<std::string>& names) {
-  const std::string near = nearest_name(word, names);
-  return near.empty() ? "" : "; did you mean '" + near + "'?";
-}
-
-// Names the unknown word, where there is one; CLI11 would name what is missing without it.
-std::string unknown_word(const CLI::App& app, int argc, char** argv) {
-  std::vector<std::string> options;
-  const auto add_options = [&options](const CLI::App& of) {
-    for (const CLI::Option* option : of.get_options()) {
-      for (const std::string& name : option->get_lnames()) options.push_back("--" + name);
-    }
-  };
-  add_options(app);
-  const auto all = app.get_subcommands([](const CLI::App*) { return true; });
-  const auto named = std::find_first_of(
-      argv + 1, argv + argc, all.begin(), all.end(),
-      [](const char* word, const CLI::App* sub) { return sub->get_name() == word; });
-  if (named != argv + argc) {
-    add_options(*app.get_subcommand(*named));
-  } else if (argc > 1 && argv[1][0] != '-') {
-    std::vector<std::string> names;
-    for (const Command& command : commands()) names.emplace_back(command.name);
-    return "unknown command '" + std::string(argv[1]) + "'" + suggestion(argv[1], names);
-  }
-  for (int i = 1; i < argc; ++i) {
-    std::string word = argv[i];
-    if (word == "--") break;
-    if (word.rfind("--", 0) != 0) continue;
-    word = word.substr(0, word.find('='));
-    if (std::find(options.begin(), options.end(), word) != options.end()) continue;
-    return "unknown option '" + word + "'" + suggestion(word, options);
-  }
-  return "";
-}
-
 int run(int argc, char** argv) {
   CLI::App app("Finds how to run a neural network on a cluster.", "autopar");
-  app.set_version_flag("--version", std::string("autopar ") + AUTOPAR_VERSION);
-  app.require_subcommand(1);
+  bool version = false;
   CommonOptions common;
-  add_common(app, common);  // before the command or after it
+  app.add_flag("--version", version, "the version; with -v what it was built with");
+  app.add_flag("-v,--verbose", common.verbose, "more on stderr");
+  app.formatter_fn(
+      [](const CLI::App* of, std::string, CLI::AppFormatMode) { return help_text(*of); });
   std::vector<std::pair<CLI::App*, Run>> runs;
   for (const Command& command : commands()) {
     CLI::App* sub = app.add_subcommand(command.name, command.what);
-    add_common(*sub, common);
+    add_common(*sub, command.reads, common);
     runs.emplace_back(sub, command.add(*sub, common));
   }
+  const std::vector<std::string> words = command_first(app, {argv + 1, argv + argc});
   try {
-    app.parse(argc, argv);
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // as CLI11 wants them
   } catch (const CLI::ParseError& error) {
-    const std::string unknown = error.get_exit_code() == 0 ? "" : unknown_word(app, argc, argv);
+    const std::string unknown = error.get_exit_code() == 0 ? "" : unknown_word(app, words);
     if (!unknown.empty()) {
       std::cerr << "autopar: error: " << unknown << "\nRun with --help for more information.\n";
       return exit_code(ErrorCode::kUsage);
     }
-    return app.exit(error, std::cout, std::cerr) == 0 ? 0 : exit_code(ErrorCode::kUsage);
+    const int code = app.exit(error, std::cout, std::cerr);
+    if (code != 0) std::cerr << remedy(error);
+    return code == 0 ? 0 : exit_code(ErrorCode::kUsage);
+  }
+  if (version) {
+    std::cout << version_text(common.verbose);
+    return 0;
   }
   spdlog::set_default_logger(spdlog::stderr_color_mt("autopar"));
   spdlog::set_pattern("autopar: %v");
@@ -108,6 +123,7 @@ int run(int argc, char** argv) {
     }
     return *result;
   }
+  std::cerr << "autopar: error: a command is required\nRun with --help for more information.\n";
   return exit_code(ErrorCode::kUsage);
 }
 

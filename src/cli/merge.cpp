@@ -40,6 +40,7 @@ Result<int> merge(const MergeOptions& options, const CommonOptions& common) {
   }
   AUTOPAR_TRY(moved, merge_weights(options.folder, options.file, model));
   for (const std::string& warning : moved.warnings) spdlog::warn("warning: {}", warning);
+  for (const std::string& file : moved.files) spdlog::debug("wrote {}", file);
   if (common.json) {
     std::cout << nlohmann::ordered_json({{"format", "autopar-merge"},
                                          {"version", 1},
@@ -64,9 +65,13 @@ Run add_merge(CLI::App& app, const CommonOptions& common) {
   app.add_option("DIR", options->folder, "folder of a plan with sharded weights")->required();
   app.add_option("-o,--output", options->file,
                  ".safetensors: the whole weights; .onnx: the model, the weights beside it")
+      ->type_name("FILE")
+      ->group(group::kOutput)
       ->required();
   app.add_option("--model", options->model,
-                 "the model to put them in (default: as the report says)");
+                 "the model to put them in (default: as the report says)")
+      ->type_name("FILE")
+      ->group(group::kReading);
   return [options, &common] { return merge(*options, common); };
 }
 

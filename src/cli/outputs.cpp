@@ -14,22 +14,35 @@
 #include "autopar/sha256.hpp"
 #include "autopar/unfinished.hpp"
 #include "autopar/weights.hpp"
+#include "cli/earlier_plan.hpp"
 #include "cli/interrupt.hpp"
 
 namespace autopar::cli {
 
 namespace fs = std::filesystem;
 
-void add_export_options(CLI::App& app, PlanOptions& options) {
-  app.add_option("--dialect", options.dialects,
-                 "write the plan for another runtime too: trt (TensorRT's DistCollective), ort "
-                 "(com.microsoft, only among all ranks); may be repeated")
+void add_output_options(CLI::App& app, PlanOptions& options) {
+  app.option_defaults()->group(group::kOutput);
+  app.add_option("-o,--output", options.output_folder, "folder (default: <model stem>.autopar)")
+      ->type_name("DIR");
+  app.add_option("--rows", options.rows, "costliest ops and reshards to list (default 8)");
+  app.add_option(
+         "--dialect", options.dialects,
+         "write the plan for another runtime too: trt (TensorRT's DistCollective), ort "
+         "(com.microsoft, only among all ranks); may be repeated\n"
+         "`trt` has TensorRT's `DistCollective` nodes (10.16, for all_to_all 11), `ort` the "
+         "collectives of ONNX Runtime's domain `com.microsoft`, which know only the group "
+         "of all ranks. Where ranks have different programs (their groups, their parts of "
+         "weights) each gets its own file.")
       ->check(CLI::IsMember({"trt", "ort"}));
   app.add_flag("--annotate", options.annotate,
-               "write the model itself with ONNX's sharding metadata: <model stem>.annotated.onnx");
+               "write the model itself with ONNX's sharding metadata: <model stem>.annotated.onnx\n"
+               "The model as it is with the plan's layouts (IR version 11). Partial sums, which "
+               "the metadata cannot say, are written as they lie once reduced.");
   app.add_flag("--fallback-functions", options.fallback_functions,
                "give the collectives in plan.onnx bodies, so that any runtime loads it; wrong on "
-               "more than one rank");
+               "more than one rank\n"
+               "The bodies are model-local functions. `run` does not use them.");
 }
 
 std::string output_folder(const PlanOptions& options) {
@@ -38,9 +51,15 @@ std::string output_folder(const PlanOptions& options) {
 }
 
 void add_weights_option(CLI::App& app, PlanOptions& options) {
-  app.add_option("--weights", options.weights,
-                 "referenced: whole, in the model's own files; sharded: a folder per rank with its "
-                 "slices only (safetensors, and ONNX external data)")
+  app.add_option(
+         "--weights", options.weights,
+         "referenced (default): whole, in the model's own files; sharded: a folder per rank "
+         "with its slices only (safetensors, and ONNX external data)\n"
+         "External data of whole weights is cloned into the folder where the file system can "
+         "do that, else copied, or linked where it is large. The folders of ranks are "
+         "`rank00000` and on; the slices are in a file that is both safetensors and ONNX "
+         "external data.")
+      ->group(group::kOutput)
       ->check(CLI::IsMember({"referenced", "sharded"}));
 }
 
@@ -131,6 +150,7 @@ class OutputFolder {
   std::string add(const char* name) {
     std::string path = (fs::path(path_) / name).string();
     files_.add_complete(path);
+    written_.push_back(path);
     return path;
   }
   void add(const std::vector<std::string>& names) {
@@ -140,12 +160,15 @@ class OutputFolder {
   void add(const RankFolders& ranks) {
     for (const std::string& folder : ranks.folders) files_.add_complete(folder);
     for (const std::string& file : ranks.files) files_.add_complete(file);
+    written_.insert(written_.end(), ranks.files.begin(), ranks.files.end());
   }
+  const std::vector<std::string>& written() const { return written_; }
   Status keep() { return files_.keep(); }
 
  private:
   std::string path_;
   UnfinishedFiles files_;
+  std::vector<std::string> written_;
 };
 
 // Beside the caller where more threads than one are asked for, else when the result is.
@@ -217,6 +240,21 @@ Result<std::string> annotate(const SearchRequest& request, const SearchOutcome& 
   return ", " + name;
 }
 
+// What was in the folder before, on stderr: a plan that is replaced, and what stays of it.
+void tell_of_earlier(const std::string& folder, const std::string& earlier,
+                     const std::vector<std::string>& written) {
+  if (!earlier.empty()) spdlog::info("{}: {} that lay there is replaced", folder, earlier);
+  std::string left;
+  for (const std::string& name : left_of_earlier_plan(folder, written)) {
+    left += (left.empty() ? "" : ", ") + name;
+  }
+  if (left.empty()) return;
+  spdlog::warn(
+      "warning: {}: of an earlier plan, and left as they are: {}; remove them, or write to "
+      "another folder with -o",
+      folder, left);
+}
+
 // plan.onnx, and with --weights sharded the folders of the ranks. Returns warnings.
 Result<std::vector<std::string>> write_program(const Plan& plan, PlanMetadata metadata,
                                                const PlanOptions& options,
@@ -273,6 +311,7 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
   clock.end("rewrite");
 
   auto baselines = beside(request, [&] { return run_baselines(request, outcome); });
+  AUTOPAR_TRY(earlier, earlier_plan(folder));
   OutputFolder files(folder);
   AUTOPAR_RETURN_IF_ERROR(files.make());
   PlanMetadata metadata = metadata_of(request, inputs, *strategy);
@@ -294,8 +333,13 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
   clock.end("baselines");
   AUTOPAR_RETURN_IF_ERROR(write_file_atomically(files.add("report.json"), to_json(report)));
   AUTOPAR_RETURN_IF_ERROR(files.keep());
+  tell_of_earlier(folder, earlier, files.written());
   clock.end("write");
   report.phases = clock.phases();
+  for (const auto& [phase, seconds] : report.phases) {
+    spdlog::debug("{}: {}", phase, format_seconds(seconds));
+  }
+  for (const std::string& file : files.written()) spdlog::debug("wrote {}", file);
   for (const std::string& warning : report.warnings) spdlog::warn("warning: {}", warning);
   if (common.json) {
     std::cout << to_json(report);

@@ -7,7 +7,8 @@
 
 namespace autopar::cli {
 
-void add_export_options(CLI::App& app, PlanOptions& options);  // what is written beside plan.onnx
+// Where files go, what is written beside plan.onnx, what the table has.
+void add_output_options(CLI::App& app, PlanOptions& options);
 
 // Where files go: -o, or "<model stem>.autopar" in the working folder.
 std::string output_folder(const PlanOptions& options);

@@ -57,6 +57,7 @@ Result<int> reshard(ReshardOptions options, const CommonOptions& common) {
     AUTOPAR_RETURN_IF_ERROR(copy_strategy_and_report(options.to, options.folder));
   }
   for (const std::string& warning : moved.warnings) spdlog::warn("warning: {}", warning);
+  for (const std::string& file : moved.files) spdlog::debug("wrote {}", file);
   if (common.json) {
     std::cout << nlohmann::ordered_json({{"format", "autopar-reshard-weights"},
                                          {"version", 1},
@@ -80,12 +81,20 @@ Run add_reshard_weights(CLI::App& app, const CommonOptions& common) {
   auto options = std::make_shared<ReshardOptions>();
   app.add_option("--from", options->from,
                  "folder of a plan with its weights, or a .safetensors or .onnx file")
+      ->type_name("PATH")
+      ->group(group::kReading)
       ->required();
-  app.add_option("--to", options->to, "folder of the plan that the weights are for")->required();
+  app.add_option("--to", options->to, "folder of the plan that the weights are for")
+      ->type_name("DIR")
+      ->group(group::kReading)
+      ->required();
   app.add_option("-o,--output", options->folder,
-                 "folder for the plan and its ranks (default: that of --to)");
+                 "folder for the plan and its ranks (default: that of --to)")
+      ->type_name("DIR")
+      ->group(group::kOutput);
   app.add_flag("--keep-missing", options->keep_missing,
-               "weights that --from does not have stay as --to has them");
+               "weights that --from does not have stay as --to has them")
+      ->group(group::kReading);
   return [options, &common] { return reshard(*options, common); };
 }
 

@@ -12,8 +12,11 @@
 #include "autopar/import.hpp"
 #include "autopar/npz.hpp"
 #include "cli/command.hpp"
+#include "cli/model_path.hpp"
 #include "cli/run_program.hpp"
 #include "cli/run_report.hpp"
+#include "cli/run_table.hpp"
+#include "cli/show_program.hpp"
 #include "cli/timeline_json.hpp"
 
 namespace autopar::cli {
@@ -61,6 +64,7 @@ Status add_model(const RunOptions& options, const std::vector<PlanFile>& files,
   const auto model = unsharded_model(options.model, file, import);
   if (!model && (request.expected.empty() || !options.model.empty())) return model.error();
   if (model) {
+    spdlog::debug("compared with the unsharded model {}", model->path);
     request.model_path = model->path;
     request.model_bytes = model->bytes;
   }
@@ -79,6 +83,7 @@ Result<RunJob> job_of(const RunOptions& options, const CommonOptions& common,
   const bool is_first = own.value_or(0) == 0;
   AUTOPAR_TRY(dims, parse_dims(common.dims));
   AUTOPAR_TRY(files, read_programs(options.plan, dims));
+  tell_of_programs(files);
   RunJob job;
   RunRequest& request = job.request;
   for (PlanFile& file : files) {
@@ -124,7 +129,9 @@ Result<int> print(const RunReport& report, const RunJob& job, const RunOptions& 
     AUTOPAR_RETURN_IF_ERROR(
         write_file_atomically(options.profile, timeline_json(report, ranks_are)));
   }
-  std::cout << (common.json ? run_json(report, job) : run_table(report, job));
+  std::cout << (common.json    ? run_json(report, job)
+                : common.quiet ? run_verdict(report) + "\n"
+                               : run_table(report, job));
   for (const OutputComparison& output : report.outputs) {
     if (!output.criterion.empty()) spdlog::debug("{}: {}", output.name, output.criterion);
   }
@@ -179,26 +186,57 @@ Run add_run(CLI::App& app, const CommonOptions& common) {
          "PLAN", options->plan,
          "a plan or a program with collectives: folder, plan.onnx, model, or list of ranks' files")
       ->required();
-  app.add_option("--ranks-by", options->ranks_by, "what a rank is")
+  app.option_defaults()->group(group::kRanks);
+  app.add_option("--ranks-by", options->ranks_by,
+                 "what a rank is (default threads)\n"
+                 "A thread of this process, a process under an MPI launcher, or a GPU.")
       ->check(CLI::IsMember({"threads", "mpi", "nccl"}));
-  app.add_option("--model", options->model, "the unsharded model (default: as the report says)");
-  app.add_option("--data", options->data, "inputs and outputs: .npz with in.NAME and out.NAME");
-  app.add_option("--save", options->save, "write the outputs: .npz with out.NAME");
+  app.add_option("--timeout", options->timeout,
+                 "how long a collective may wait for other ranks: 90s, 2m (default 60s)\n"
+                 "Then the run fails, and the message says which ranks wait for which in which op, "
+                 "and what "
+                 "those who are missing are doing.")
+      ->transform(duration())
+      ->type_name("TIME");
+  app.option_defaults()->group(group::kReading);
+  app.add_option("--model", options->model, "the unsharded model (default: as the report says)")
+      ->type_name("FILE");
+  app.add_option("--data", options->data, "inputs and outputs: .npz with in.NAME and out.NAME")
+      ->type_name("FILE");
+  app.option_defaults()->group(group::kOutput);
+  app.add_option("--save", options->save,
+                 "write the outputs: .npz with out.NAME\n"
+                 "The whole outputs, which `--data` takes as the expected ones.")
+      ->type_name("FILE");
+  app.option_defaults()->group(group::kComparison);
   app.add_option("--rtol", options->rtol, "relative tolerance");
   app.add_option("--atol", options->atol, "absolute tolerance");
   app.add_flag("--strict", options->strict,
                "excuse no element: also not behind an op that compares or rounds real numbers");
   app.add_option("--steps", options->steps,
-                 "runs, each fed with the updates (new weights) of the one before")
+                 "runs, each fed with the updates (new weights) of the one before\n"
+                 "Each run has the outputs that are inputs' next values in place of those inputs; "
+                 "what is compared is what the last one gives.")
       ->check(CLI::PositiveNumber);
   app.add_option("--updates", options->updates,
                  "the outputs that are inputs' next values: new.*, * is the input's name");
-  app.add_option("--repeat", options->repeat,
-                 "so many runs after a first one are timed, each on the same inputs")
+  app.option_defaults()->group(group::kTimes);
+  app.add_option(
+         "--repeat", options->repeat,
+         "so many runs after a first one are timed, each on the same inputs\n"
+         "Prints minimum, median and mean, and for each rank how long it was in local ops, waited "
+         "for others and moved data in the median run. Outputs that are not the same bit for bit "
+         "in "
+         "all runs are warned of. Where the report beside the plan has a predicted time, predicted "
+         "and measured time stand side by side, with the name of the cluster that the prediction "
+         "is "
+         "about.")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--profile", options->profile,
-                 "writes a timeline of all ranks: Chrome trace JSON, which Perfetto opens");
-  add_duration(app, "--timeout", options->timeout, "how long a collective may wait: 60s");
+                 "writes a timeline of all ranks: Chrome trace JSON, which Perfetto opens\n"
+                 "Runs, local ops, and collectives with their bytes, the time that they waited for "
+                 "the last rank, and algorithm and bus bandwidth in the convention of nccl-tests.")
+      ->type_name("FILE");
   return [options, &common] { return run(*options, common); };
 }
 

@@ -42,15 +42,15 @@ std::string excuse_of(const RunReport& report) {
          "': " + first->jump + "); --strict excuses none\n";
 }
 
-std::string verdict_of(const RunReport& report) {
+}  // namespace
+
+std::string run_verdict(const RunReport& report) {
   if (!report.passed) return "FAILED";
   const bool compared =
       std::any_of(report.outputs.begin(), report.outputs.end(),
                   [](const OutputComparison& output) { return !output.against.empty(); });
   return compared ? "PASSED" : "PASSED (nothing compared)";
 }
-
-}  // namespace
 
 std::string run_table(const RunReport& report, const RunJob& job) {
   TextTable outputs{{{"output", "largest error", "relative", ""}}, {false, true, true, false}};
@@ -84,7 +84,7 @@ std::string run_table(const RunReport& report, const RunJob& job) {
   if (report.reference_wall > 0) {
     text += ", unsharded model: " + format_seconds(report.reference_wall);
   }
-  return text + "\n" + excuse_of(report) + verdict_of(report) + "\n";
+  return text + "\n" + excuse_of(report) + run_verdict(report) + "\n";
 }
 
 std::string run_json(const RunReport& report, const RunJob& job) {

@@ -18,6 +18,8 @@ struct RunJob {
 // Outputs and times; before the last line, which is PASSED or FAILED, how many elements are excused
 // behind which op, if any are.
 std::string run_table(const RunReport& report, const RunJob& job);
+// That last line alone.
+std::string run_verdict(const RunReport& report);
 std::string run_json(const RunReport& report, const RunJob& job);
 
 }  // namespace autopar::cli

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "autopar/iopddl.hpp"
+#include "cli/earlier_plan.hpp"
 #include "cli/outputs.hpp"
 
 namespace autopar::cli {
@@ -68,35 +69,49 @@ bool propagates(const std::string& searcher) {
   return searcher == "propagate" || searcher == "sharding_propagation";
 }
 
-Status set_propagation(const PlanOptions& options, SearchRequest& request) {
-  AUTOPAR_TRY(fill, parse_fill(options.fill));
-  request.unreached = fill;
-  request.propagate_exact = options.propagate_exact;
-  if (propagates(request.searcher)) return Ok{};
-  if (options.propagate_exact) {
-    return usage_error("--propagate-exact goes with --searcher propagate, not with " +
-                       request.searcher);
-  }
-  if (options.fill != PlanOptions().fill) {
-    return usage_error("--fill says what ops get that sharding propagation does not reach; " +
-                       request.searcher + " decides all ops (`autopar apply --fill` fills a file)");
-  }
-  return Ok{};
+// What is given must be read.
+Status check_options(const CLI::App& app, const PlanOptions& options, const CommonOptions& common) {
+  AUTOPAR_RETURN_IF_ERROR(check_mesh_options(app, common));
+  if (propagates(options.searcher)) return Ok{};
+  AUTOPAR_RETURN_IF_ERROR(refuse_options(
+      app, {"--propagate-exact"}, "goes with --searcher propagate, not with " + options.searcher));
+  return refuse_options(app, {"--fill"},
+                        "says what ops get that sharding propagation does not reach; " +
+                            options.searcher +
+                            " decides all ops (`autopar apply --fill` fills a file)");
 }
 
 // The request for the model as it is now, ops repeated or not.
 Result<SearchRequest> request_of(const Inputs& inputs, const std::optional<StrategyFile>& pins,
                                  const PlanOptions& options, const CommonOptions& common) {
   AUTOPAR_TRY(request, make_request(inputs, options, common));
-  AUTOPAR_RETURN_IF_ERROR(set_propagation(options, request));
+  AUTOPAR_TRY(fill, parse_fill(options.fill));
+  request.unreached = fill;
+  request.propagate_exact = options.propagate_exact;
   if (pins) AUTOPAR_RETURN_IF_ERROR(add_pins(*pins, inputs, request));
   return request;
+}
+
+// With -v: what became of each mesh.
+void tell_of_trials(const SearchOutcome& outcome, const std::string& cost_model) {
+  for (const MeshTrial& trial : outcome.trials) {
+    const bool found = trial.cost < kInfinity;
+    spdlog::debug(
+        "mesh {}: {}{}, bound {}; {} nodes, {} edges, {} candidates; built in {}, solved "
+        "in {}",
+        to_text(trial.mesh), name_of(trial.end),
+        found ? " " + format_price(trial.cost, cost_model) : "",
+        format_price(trial.lower_bound, cost_model), trial.nodes, trial.edges, trial.candidates,
+        format_seconds(trial.build_seconds), format_seconds(trial.solve_seconds));
+  }
 }
 
 Result<SearchOutcome> search_shown(SearchRequest& request, bool quiet) {
   ProgressLine line(quiet, request.cost_model);
   request.solve.progress = [&line](const SolveProgress& p) { line.draw(p); };
-  return search(request);
+  auto outcome = search(request);
+  if (outcome) tell_of_trials(*outcome, request.cost_model);
+  return outcome;
 }
 
 // None after an interrupt.
@@ -137,10 +152,13 @@ Result<SearchOutcome> search_recomputing(std::unique_ptr<Inputs>& inputs,
 Result<int> run(const PlanOptions& options, const CommonOptions& common) {
   PhaseClock clock;
   std::optional<StrategyFile> pins;
+  // What must not be replaced is told before the search.
+  if (const auto earlier = earlier_plan(output_folder(options)); !earlier) return earlier.error();
   AUTOPAR_TRY(inputs, load_inputs(options, common));
   AUTOPAR_RETURN_IF_ERROR(check_data_names(inputs->model.graph, options));
   if (!options.pin_file.empty()) {
     AUTOPAR_TRY(file, read_strategy(options.pin_file));
+    tell_of_strategy(file);
     pins.emplace(std::move(file));
   }
   AUTOPAR_TRY(recompute, parse_recompute_option(options.recompute, pins ? &*pins : nullptr));
@@ -181,21 +199,39 @@ Run add_search(CLI::App& app, const CommonOptions& common) {
   add_model_options(app, *options);
   add_layout_options(app, *options);
   add_solve_options(app, *options);
-  add_export_options(app, *options);
+  add_output_options(app, *options);
   add_weights_option(app, *options);
-  app.add_option("--searcher", options->searcher,
-                 "auto (default), dp, rec, propagate, exhaustive, data_parallel, replicate");
-  app.add_option("--pin", options->pin_file, "strategy file whose ops and tensors are kept");
+  app.option_defaults()->group(group::kSearch);
   app.add_option(
-      "--dump-problem", options->dump_file,
-      "write the search problem as well (see solve): of the mesh given by --mesh, else "
-      "of the plan's mesh; costs in picoseconds (in thousandths, of a cost model in other "
-      "units), uses in bytes");
-  app.add_option("--fill", options->fill,
-                 "propagate: what ops get that no pin reaches: data_parallel, replicate, search");
+         "--searcher", options->searcher,
+         "auto (default), dp, rec, propagate, exhaustive, data_parallel, replicate\n"
+         "`dp`: exact, with a lower bound (also `dynamic_programming`); `rec`: recursive halving, "
+         "near instant (also `recursive_programming`); `propagate`: from the configured operators "
+         "to the rest (also `sharding_propagation`); `exhaustive`: small problems only; "
+         "`data_parallel` and `replicate`: the baselines; `auto`: the quick ones, and the exact "
+         "one "
+         "where the problem is small enough or a time limit is given; the cheapest plan is taken, "
+         "and the report says whose it is.")
+      ->type_name("NAME");
+  app.add_option("--pin", options->pin_file, "strategy file whose ops and tensors are kept")
+      ->type_name("FILE");
+  app.add_option(
+         "--dump-problem", options->dump_file,
+         "write the search problem as well, as `solve` reads it\n"
+         "That of the mesh given by `--mesh`, else of the plan's mesh; costs in picoseconds (in "
+         "thousandths, of a cost model in other units), rounded one by one; uses in bytes.")
+      ->type_name("FILE");
+  app.add_option(
+         "--fill", options->fill,
+         "propagate: what ops get that no pin reaches: data_parallel (default), replicate, search")
+      ->type_name("HOW");
   app.add_flag("--propagate-exact", options->propagate_exact,
-               "propagate: the least redistribution exactly, beside the breadth-first answer");
-  return [options, &common] { return run(*options, common); };
+               "propagate: the least redistribution exactly, beside the breadth-first answer\n"
+               "The report says how far the breadth-first answer was from it.");
+  return [options, &common, &app]() -> Result<int> {
+    AUTOPAR_RETURN_IF_ERROR(check_options(app, *options, common));
+    return run(*options, common);
+  };
 }
 
 }  // namespace autopar::cli

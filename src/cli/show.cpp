@@ -10,6 +10,8 @@
 #include "autopar/import.hpp"
 #include "autopar/report.hpp"
 #include "cli/inputs.hpp"
+#include "cli/show_clusters.hpp"
+#include "cli/show_document.hpp"
 #include "cli/show_json.hpp"
 #include "cli/show_program.hpp"
 #include "json/parse.hpp"
@@ -83,6 +85,7 @@ Result<int> show_programs(const std::string& path, FileKind kind, const ShowOpti
     AUTOPAR_TRY(programs, read_programs(path, dims));
     files = std::move(programs);
   }
+  tell_of_programs(files);
   for (PlanFile& file : files) {
     for (std::string& warning : warn_of_unknown_ops(file.plan.program)) {
       file.warnings.push_back(std::move(warning));
@@ -101,13 +104,34 @@ Result<int> show_programs(const std::string& path, FileKind kind, const ShowOpti
   return 0;
 }
 
-Result<int> show(const ShowOptions& options, const CommonOptions& common) {
+// What is given must be read.
+Status check_options(const CLI::App& app, const std::string& path, const std::string& format) {
+  const bool report = format == "autopar-report";
+  const bool has_ops = format.empty() || format == "autopar-graph" || format == "autopar-dialect";
+  if (!report) {
+    AUTOPAR_RETURN_IF_ERROR(
+        refuse_options(app, {"--rows"}, "goes with a report, which " + path + " is not"));
+  }
+  if (has_ops) return Ok{};
+  return refuse_options(app, {"--ops", "--dim"},
+                        "goes with a model or a plan; " + path + " is of the format " + format);
+}
+
+Result<int> show(const CLI::App& app, const ShowOptions& options, const CommonOptions& common) {
+  if (options.file == "clusters" && !std::filesystem::exists(options.file)) {
+    AUTOPAR_RETURN_IF_ERROR(check_options(app, options.file, "autopar-clusters"));
+    AUTOPAR_TRY(clusters, show_clusters(common.json));
+    std::cout << clusters;
+    return 0;
+  }
   AUTOPAR_TRY(path, find_cluster(options.file));
   if (std::filesystem::is_directory(path)) {
+    AUTOPAR_RETURN_IF_ERROR(check_options(app, path, ""));
     return show_programs(path, FileKind::kPlan, options, common);
   }
   AUTOPAR_TRY(bytes, read_json(path));
   const std::string format = format_of(bytes);
+  AUTOPAR_RETURN_IF_ERROR(check_options(app, path, format));
   if (format == "autopar-cluster") {
     AUTOPAR_TRY(file, read_cluster(path));
     std::cout << (common.json ? bytes : show_cluster(file.cluster));
@@ -123,11 +147,11 @@ Result<int> show(const ShowOptions& options, const CommonOptions& common) {
     std::cout << (common.json ? bytes : to_table(report, options.rows));
     return 0;
   }
-  if (format == "autopar-price" || format == "autopar-run") {
-    std::cout << bytes;
+  if (format == "autopar-dialect") return show_programs(path, FileKind::kByHand, options, common);
+  if (!format.empty() && format != "autopar-graph") {
+    std::cout << (common.json ? bytes : show_document(bytes));
     return 0;
   }
-  if (format == "autopar-dialect") return show_programs(path, FileKind::kByHand, options, common);
   if (const FileKind kind = kind_of_file(path); kind != FileKind::kOther) {
     return show_programs(path, kind, options, common);
   }
@@ -135,6 +159,7 @@ Result<int> show(const ShowOptions& options, const CommonOptions& common) {
   ImportOptions import_options;
   import_options.dims = dims;
   AUTOPAR_TRY(model, import_model(path, import_options));
+  tell_of_import(model);
   for (std::string& warning : warn_of_unknown_ops(model.graph)) {
     spdlog::warn("warning: {}", warning);
     model.warnings.push_back(std::move(warning));
@@ -148,12 +173,14 @@ Result<int> show(const ShowOptions& options, const CommonOptions& common) {
 
 Run add_show(CLI::App& app, const CommonOptions& common) {
   auto options = std::make_shared<ShowOptions>();
+  app.option_defaults()->group(group::kOutput);
   app.add_option("FILE", options->file,
-                 "model, cluster, strategy, plan, program with collectives or report")
+                 "model, cluster, strategy, plan, program with collectives, report or other JSON "
+                 "file of this program; `clusters`: the ready-made ones")
       ->required();
   app.add_flag("--ops", options->ops, "every op");
   app.add_option("--rows", options->rows, "costliest ops and reshards of a report to list");
-  return [options, &common] { return show(*options, common); };
+  return [options, &common, &app] { return show(app, *options, common); };
 }
 
 }  // namespace autopar::cli

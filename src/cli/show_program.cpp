@@ -1,5 +1,7 @@
 #include "cli/show_program.hpp"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -74,6 +76,16 @@ std::string collective_text(const Plan& plan, const ProgramCollective& c) {
   if (c.collective.concat_axis >= 0) text += " " + std::to_string(c.collective.concat_axis);
   const std::string reduce_op = plan.program.op(c.op).string_attribute("reduce_op", "sum");
   return reduce_op == "sum" ? text : text + " " + reduce_op;
+}
+
+void tell_of_programs(const std::vector<PlanFile>& files) {
+  for (const PlanFile& file : files) {
+    spdlog::debug("{}: {} for {} ranks of {}, {} ops{}, written by autopar {}", file.path,
+                  file.by_hand ? "a program" : "a plan", file.ranks.size(), file.world_size,
+                  file.plan.program.ops.size(),
+                  file.metadata.weights.empty() ? "" : ", weights " + file.metadata.weights,
+                  file.metadata.version.empty() ? "(not said)" : file.metadata.version);
+  }
 }
 
 Result<std::string> show_program(const PlanFile& file, bool all_ops) {

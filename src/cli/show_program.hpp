@@ -38,6 +38,9 @@ Result<ProgramPrice> price_programs(const std::vector<PlanFile>& files, const Cl
 std::string price_table(const std::vector<PlanFile>& files, const ProgramPrice& price);
 std::string price_json(const std::vector<PlanFile>& files, const ProgramPrice& price);
 
+// With -v: what was read.
+void tell_of_programs(const std::vector<PlanFile>& files);
+
 // A warning for each type of op whose domain says nothing about it: it is taken for local.
 std::vector<std::string> warn_of_unknown_ops(const Graph& program);
 

@@ -105,12 +105,15 @@ std::string as_json(const IopddlProblem& file, const Solution& solution, double 
 Result<int> run(const SolveFileOptions& options, const CommonOptions& common) {
   const Clock::time_point start = Clock::now();
   AUTOPAR_TRY(file, read_iopddl(options.problem));
+  spdlog::debug("{}: read in {:.2f} s: {} nodes, {} edges, {} threads", options.problem,
+                seconds_since(start), file.problem.nodes.size(), file.problem.edges.size(),
+                threads_of_search(common));
   Answers answers(options.output, start);
   SolveOptions solve;
   solve.patient = true;
   solve.time_limit = options.time_limit;
   solve.used_before = seconds_since(start);
-  solve.threads = std::max(1, common.threads);
+  solve.threads = threads_of_search(common);
   solve.stop = &interrupt_requested();
   solve.progress = [&answers](const SolveProgress& progress) { answers.take(progress); };
   const Solution solution = solve_dp(file.problem, solve);
@@ -133,10 +136,15 @@ Run add_solve(CLI::App& app, const CommonOptions& common) {
   auto options = std::make_shared<SolveFileOptions>();
   app.add_option("PROBLEM", options->problem, "problem in the JSON of the IOPDDL contest")
       ->required();
-  add_duration(app, "--time-limit", options->time_limit,
-               "for the whole program: the best answer found by then (60s)");
+  app.add_option("--time-limit", options->time_limit,
+                 "stop after this long with the best answer found by then: 30s (default 60s)")
+      ->transform(duration())
+      ->type_name("TIME")
+      ->group(group::kSearch);
   app.add_option("-o,--output", options->output,
-                 "file that always holds the best choices found so far; -v prints their costs");
+                 "file that always holds the best choices found so far; -v prints their costs")
+      ->type_name("FILE")
+      ->group(group::kOutput);
   return [options, &common] { return run(*options, common); };
 }
 

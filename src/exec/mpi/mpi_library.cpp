@@ -36,12 +36,32 @@ std::string own_folder() {
   return std::filesystem::path(found.dli_fname).parent_path().string();
 }
 
+std::vector<std::string> shim_folders() {
+  std::vector<std::string> folders{own_folder()};
+  for (const std::string& folder : split(AUTOPAR_MPI_FOLDERS)) {
+    if (std::find(folders.begin(), folders.end(), folder) == folders.end()) {
+      folders.push_back(folder);
+    }
+  }
+  return folders;
+}
+
+std::string shim_file(const std::string& name) { return "libautopar_" + name + ".so"; }
+
 bool is_set(const char* name) { return std::getenv(name) != nullptr; }
 
 }  // namespace
 
+std::vector<std::string> built_mpi_names() { return split(AUTOPAR_MPI_NAMES); }
+
+std::vector<std::string> mpi_shim_candidates(const std::string& name) {
+  std::vector<std::string> paths;
+  for (const std::string& folder : shim_folders()) paths.push_back(folder + "/" + shim_file(name));
+  return paths;
+}
+
 Result<std::vector<std::string>> mpi_names() {
-  std::vector<std::string> built = split(AUTOPAR_MPI_NAMES);
+  std::vector<std::string> built = built_mpi_names();
   if (const char* chosen = std::getenv("AUTOPAR_MPI"); chosen != nullptr && *chosen != '\0') {
     if (std::find(built.begin(), built.end(), chosen) != built.end()) {
       return std::vector<std::string>{chosen};
@@ -61,8 +81,6 @@ Result<std::vector<std::string>> mpi_names() {
 }
 
 namespace {
-
-std::string shim_file(const std::string& name) { return "libautopar_" + name + ".so"; }
 
 // Nothing could be opened: either no file is there, or what it needs is not.
 Error not_opened(const std::vector<std::string>& names, const std::vector<std::string>& folders,
@@ -107,13 +125,7 @@ Result<const AutoparMpiTable*> open_mpi_library() {
         "this build has no MPI: install libopenmpi-dev or libmpich-dev and build again, or use "
         "--ranks-by threads");
   }
-  std::vector<std::string> folders{own_folder()};
-  for (const std::string& folder : split(AUTOPAR_MPI_FOLDERS)) {
-    if (std::find(folders.begin(), folders.end(), folder) == folders.end()) {
-      folders.push_back(folder);
-    }
-  }
-  AUTOPAR_TRY(library, open_shim(names, folders));
+  AUTOPAR_TRY(library, open_shim(names, shim_folders()));
   const auto table =
       reinterpret_cast<decltype(&autopar_mpi_table)>(dlsym(library, "autopar_mpi_table"));
   if (table == nullptr || table()->version != AUTOPAR_MPI_TABLE_VERSION) {

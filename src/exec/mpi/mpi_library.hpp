@@ -14,6 +14,11 @@ namespace autopar {
 // AUTOPAR_MPI names something else.
 Result<std::vector<std::string>> mpi_names();
 
+// The MPIs that there is a shared library for: "openmpi", "mpich".
+std::vector<std::string> built_mpi_names();
+// Where that library is looked for, in this order.
+std::vector<std::string> mpi_shim_candidates(const std::string& name);
+
 // Opens the first of libautopar_NAME.so in these folders that can be opened. Errors (kInput): none
 // is there, with the places where it was looked for; or why those that are there cannot be opened.
 Result<void*> open_shim(const std::vector<std::string>& names,

@@ -1,4 +1,5 @@
 // A build without the headers of CUDA and NCCL.
+#include "exec/nccl/candidates.hpp"
 #include "exec/nccl/nccl.hpp"
 
 namespace autopar {
@@ -21,5 +22,15 @@ Result<std::unique_ptr<Communicator>> make_nccl_communicator(const NcclWorld&) {
 Result<int> nccl_gpu(int) { return absent(); }
 
 Result<std::string> nccl_version() { return absent(); }
+
+std::string nccl_headers() { return ""; }
+
+std::vector<std::string> cuda_runtime_candidates() {
+  return library_paths("AUTOPAR_CUDART", {"libcudart.so.13", "libcudart.so.12"}, "");
+}
+
+std::vector<std::string> nccl_candidates() {
+  return library_paths("AUTOPAR_NCCL", {"libnccl.so.2"}, "");
+}
 
 }  // namespace autopar

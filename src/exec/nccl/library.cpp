@@ -2,8 +2,11 @@
 
 #include <dlfcn.h>
 
-#include <cstdlib>
+#include <utility>
 #include <vector>
+
+#include "exec/nccl/candidates.hpp"
+#include "exec/nccl/nccl.hpp"
 
 // Where the headers were found when this was compiled, for toolkits that the loader does not know.
 #ifndef AUTOPAR_CUDA_LIBRARIES
@@ -19,15 +22,8 @@ constexpr int kNativeAllToAll = 22803;
 
 class Library {
  public:
-  static Result<Library> open(const char* variable, const std::vector<std::string>& names,
+  static Result<Library> open(const char* variable, const std::vector<std::string>& candidates,
                               const std::string& what, const std::string& remedy) {
-    std::vector<std::string> candidates = names;
-    const std::string folder = AUTOPAR_CUDA_LIBRARIES;
-    for (const std::string& name : names) {
-      if (!folder.empty()) candidates.push_back(folder + "/" + name);
-    }
-    const char* chosen = std::getenv(variable);
-    if (chosen != nullptr && *chosen != '\0') candidates = {chosen};
     std::string tried;
     for (const std::string& path : candidates) {
       if (void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return Library(handle, path);
@@ -134,16 +130,29 @@ std::string nccl_version_text(int version) {
          std::to_string(version % 100);
 }
 
+std::string nccl_headers() {
+  return nccl_version_text(NCCL_VERSION_CODE) + ", CUDA " + std::to_string(CUDART_VERSION / 1000) +
+         "." + std::to_string(CUDART_VERSION % 1000 / 10);
+}
+
+std::vector<std::string> cuda_runtime_candidates() {
+  // The one that this was compiled for first.
+  std::vector<std::string> names = {"libcudart.so.13", "libcudart.so.12"};
+  if (CUDART_VERSION < 13000) std::swap(names[0], names[1]);
+  return library_paths("AUTOPAR_CUDART", names, AUTOPAR_CUDA_LIBRARIES);
+}
+
+std::vector<std::string> nccl_candidates() {
+  return library_paths("AUTOPAR_NCCL", {"libnccl.so.2"}, AUTOPAR_CUDA_LIBRARIES);
+}
+
 Result<GpuLibraries> open_gpu_libraries() {
   GpuLibraries libraries{};
-  // The one that this was compiled for first.
-  std::vector<std::string> runtimes = {"libcudart.so.13", "libcudart.so.12"};
-  if (CUDART_VERSION < 13000) runtimes = {"libcudart.so.12", "libcudart.so.13"};
-  AUTOPAR_TRY(cudart, Library::open("AUTOPAR_CUDART", runtimes, "the CUDA runtime",
+  AUTOPAR_TRY(cudart, Library::open("AUTOPAR_CUDART", cuda_runtime_candidates(), "the CUDA runtime",
                                     "install the CUDA toolkit or the Python package "
                                     "nvidia-cuda-runtime"));
   AUTOPAR_RETURN_IF_ERROR(read_cuda(cudart, libraries));
-  AUTOPAR_TRY(nccl, Library::open("AUTOPAR_NCCL", {"libnccl.so.2"}, "NCCL",
+  AUTOPAR_TRY(nccl, Library::open("AUTOPAR_NCCL", nccl_candidates(), "NCCL",
                                   "install the package libnccl2 or the Python package "
                                   "nvidia-nccl-cu13"));
   AUTOPAR_RETURN_IF_ERROR(read_nccl(nccl, libraries));

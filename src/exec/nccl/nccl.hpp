@@ -51,5 +51,10 @@ Result<int> nccl_gpu(int local_rank);
 
 // What would be used: "NCCL 2.28.9, CUDA runtime 13.0, 8 GPUs", or why nothing.
 Result<std::string> nccl_version();
+// "2.28.9, CUDA 13.0": the headers that this was compiled with; empty: none.
+std::string nccl_headers();
+// Where their libraries are looked for, in this order.
+std::vector<std::string> cuda_runtime_candidates();
+std::vector<std::string> nccl_candidates();
 
 }  // namespace autopar

@@ -1,0 +1,18 @@
+// The words of the command line: where the command stands among them, and which word is wrong.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+namespace autopar::cli {
+
+// `autopar --json search m.onnx` is `autopar search --json m.onnx`: options that a command reads
+// may stand before it. What no command reads stays where it is.
+std::vector<std::string> command_first(const CLI::App& app, std::vector<std::string> words);
+
+// The first option that the command does not read, or the command that there is not, with what may
+// have been meant; empty where every word is known. CLI11 would name what is missing first.
+std::string unknown_word(const CLI::App& app, const std::vector<std::string>& words);
+
+}  // namespace autopar::cli

@@ -1,0 +1,97 @@
+#include "cli/earlier_plan.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "autopar/files.hpp"
+#include "cli/show_program.hpp"
+
+namespace autopar::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// What a file of that name has when a search has written it.
+struct Owned {
+  const char* name;
+  const char* format;
+  const char* origin;  // a field that nobody writes by hand
+};
+constexpr Owned kDocuments[] = {{"report.json", "autopar-report", "/model/sha256"},
+                                {"strategy.json", "autopar-strategy", "/model/sha256"}};
+
+Error not_ours(const std::string& path) {
+  return input_error(path +
+                     ": is there and was not written by autopar, so it is not replaced; move it "
+                     "away, or try -o with another place");
+}
+
+bool has_format(const nlohmann::json& document, const std::string& format) {
+  return document.is_object() && document.value("format", nlohmann::json()) == format;
+}
+
+std::string text_at(const nlohmann::json& document, const char* pointer) {
+  const nlohmann::json::json_pointer at(pointer);
+  return document.contains(at) && document[at].is_string() ? document[at].get<std::string>() : "";
+}
+
+}  // namespace
+
+Result<std::string> earlier_plan(const std::string& folder) {
+  std::string described;
+  std::size_t owned = 0;
+  for (const Owned& document : kDocuments) {
+    const fs::path path = fs::path(folder) / document.name;
+    if (!fs::is_regular_file(path)) continue;
+    AUTOPAR_TRY(text, read_file(path.string()));
+    const auto json = nlohmann::json::parse(text, nullptr, false);
+    const bool ours = has_format(json, document.format) && !text_at(json, document.origin).empty();
+    if (!ours) return not_ours(path.string());
+    ++owned;
+    const std::string model = text_at(json, "/model/name");
+    const std::string cluster = text_at(json, "/cluster/name");
+    if (!model.empty()) {
+      described = "the plan of '" + model + "'" + (cluster.empty() ? "" : " for '" + cluster + "'");
+    }
+  }
+  const fs::path plan = fs::path(folder) / "plan.onnx";
+  if (!fs::is_regular_file(plan)) return owned > 0 ? described : "";
+  // Both documents beside it show whose it is; else the file must be read.
+  if (owned < std::size(kDocuments) && kind_of_file(plan.string()) != FileKind::kPlan) {
+    return not_ours(plan.string());
+  }
+  return described.empty() ? "a plan" : described;
+}
+
+std::vector<std::string> left_of_earlier_plan(const std::string& folder,
+                                              const std::vector<std::string>& written) {
+  static const std::regex names(
+      R"(rank\d{5}|plan\.stage\d+\.onnx|plan\.(trt|ort)(\.rank\d+)?\.onnx|plan\.(trt|ort)\.json|.*\.annotated\.onnx)");
+  std::vector<std::string> left;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (!std::regex_match(name, names)) continue;
+    const bool is_new = std::any_of(written.begin(), written.end(), [&](const std::string& path) {
+      const fs::path relative = fs::path(path).lexically_relative(folder);
+      return !relative.empty() && relative.begin()->string() == name;
+    });
+    if (!is_new) left.push_back(name);
+  }
+  std::sort(left.begin(), left.end());
+  return left;
+}
+
+Result<std::string> earlier_cluster(const std::string& path) {
+  if (!fs::is_regular_file(path)) return std::string();
+  AUTOPAR_TRY(text, read_file(path));
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!has_format(json, "autopar-cluster")) return not_ours(path);
+  const std::string name = text_at(json, "/name");
+  return name.empty() ? "a cluster" : "the cluster '" + name + "'";
+}
+
+}  // namespace autopar::cli

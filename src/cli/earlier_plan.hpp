@@ -1,0 +1,23 @@
+// What lies where a plan, or a cluster, is to be written.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "autopar/support.hpp"
+
+namespace autopar::cli {
+
+// The plan that lies in the folder, in words: "the plan of 'm.onnx' for 'c'"; empty: none. Errors:
+// a file of the name of one of a plan's that is none of this program's and must not be replaced.
+Result<std::string> earlier_plan(const std::string& folder);
+
+// What of an earlier plan is in the folder besides the files that were written now: folders of
+// ranks, dialects, stages.
+std::vector<std::string> left_of_earlier_plan(const std::string& folder,
+                                              const std::vector<std::string>& written);
+
+// The same of one cluster file.
+Result<std::string> earlier_cluster(const std::string& path);
+
+}  // namespace autopar::cli
