@@ -212,7 +212,9 @@ Run add_run(CLI::App& app, const CommonOptions& common) {
   app.add_option("--rtol", options->rtol, "relative tolerance");
   app.add_option("--atol", options->atol, "absolute tolerance");
   app.add_flag("--strict", options->strict,
-               "excuse no element: also not behind an op that compares or rounds real numbers");
+               "excuse no element\n"
+               "Else a few elements beyond the tolerance are excused in outputs behind an op that "
+               "compares or rounds what was computed; the line before PASSED says how many.");
   app.add_option("--steps", options->steps,
                  "runs, each fed with the updates (new weights) of the one before\n"
                  "Each run has the outputs that are inputs' next values in place of those inputs; "
