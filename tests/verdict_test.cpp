@@ -1,5 +1,7 @@
 // Which outputs of a model have a jump upstream.
 #include <catch2/catch.hpp>
+#include <cstring>
+#include <limits>
 
 #include "autopar/exec.hpp"
 
@@ -70,6 +72,20 @@ TEST_CASE("jumps: what is not computed crosses none", "[exec]") {
   CHECK(model.jumps().empty());
   model.output(sign, "sign");
   CHECK(model.jumps() == Jumps{{"sign", "Sign '" + model.graph.ops[7].name + "'"}});
+}
+
+TEST_CASE("jumps: nothing is carried across infinity", "[exec]") {
+  for (const float bound : {0.0f, -std::numeric_limits<float>::infinity()}) {
+    Model model;
+    const ValueId x = model.add("Exp", {model.input("x")});
+    std::string bytes(sizeof bound, 0);
+    std::memcpy(bytes.data(), &bound, sizeof bound);
+    const ValueId known = model.graph.add_value({.name = "bound",
+                                                 .kind = ValueKind::kConstant,
+                                                 .data = Tensor{DType::kFloat32, {}, bytes}});
+    model.output(model.add("Where", {model.add("Equal", {x, known}, DType::kBool), x, known}), "y");
+    CHECK(model.jumps().count("y") == (bound == 0 ? 1 : 0));
+  }
 }
 
 TEST_CASE("jumps: indices leap where values do not; the nearest is named", "[exec]") {

@@ -1,9 +1,11 @@
 // Where a number that rounding has moved a little comes out far away.
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <string_view>
 
 #include "autopar/exec.hpp"
+#include "exec/compare.hpp"
 #include "exec/request.hpp"
 
 namespace autopar {
@@ -27,13 +29,23 @@ bool is_jump_type(const Op& op) {
          (op.type == "GridSample" && op.string_attribute("mode", "") == "nearest");
 }
 
+// Whether an operand is known to be infinite: no number is carried across that by rounding.
+bool compares_with_infinity(const Graph& graph, const Op& op) {
+  return std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId input) {
+    const Tensor* known = input.valid() ? graph.value(input).tensor() : nullptr;
+    if (known == nullptr || !is_floating(known->dtype)) return false;
+    const std::vector<double> elements = reals_of(*known);
+    return std::all_of(elements.begin(), elements.end(), [](double e) { return std::isinf(e); });
+  });
+}
+
 // Whether this output leaps. The values of a TopK or MaxPool are continuous, their indices leap.
 bool leaps(const Graph& graph, const Op& op, std::size_t output) {
   if (op.type == "TopK" || op.type == "MaxPool") return output == 1;
   if (op.type == "Cast" || op.type == "CastLike") {
     return !is_floating(graph.value(op.outputs[output]).dtype);
   }
-  return is_jump_type(op);
+  return is_jump_type(op) && !compares_with_infinity(graph, op);
 }
 
 // Gives the same bits for the same elements however they are split: it moves them, compares them,
