@@ -47,6 +47,7 @@ def test_a_library_that_is_not_there(folder):
     assert found["onnx_runtime"]["state"] == "absent" and str(folder / "none.so") in found["onnx_runtime"]["what"]
     assert "run and calibrate" in found["onnx_runtime"]["without"] and found["cuda_provider"]["state"] == "absent"
     assert json.loads(doctor("--json", AUTOPAR_ORT="x"))["environment"] == {"AUTOPAR_ORT": "x"}
+    assert "hush" not in doctor("-v", AUTOPAR_SECRET="hush") and "AUTOPAR_SECRET: (set, not shown)" in doctor(AUTOPAR_SECRET="hush")
 
 
 def test_broken_libraries(folder):

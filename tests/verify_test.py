@@ -66,7 +66,29 @@ def test_what_is_right_passes(folder):
 def test_sharded_weights(folder):
     plan = plan_of(folder, "--weights", "sharded")
     for path in (plan, plan / "rank00001", plan / "rank00001" / "plan.onnx"):
-        assert states(path)[0]["order"]["state"] == "ok", path
+        checks, _ = states(path)
+        assert checks["order"]["state"] == checks["ranks"]["state"] == "ok" and "4 folders" in checks["ranks"]["what"], (path, checks)
+
+
+def test_ranks_that_run_something_else(folder):
+    """The ranks run the files of their folders, not the one that is proven above them."""
+    plan = plan_of(folder, "--weights", "sharded")
+    own = plan / "rank00002" / "plan.onnx"
+    model = onnx.load(own, load_external_data=False)
+    node = next(n for n in model.graph.node if n.op_type in ("Add", "Mul"))
+    node.op_type = "Sub"
+    good = own.read_bytes()
+    own.unlink()  # a hard link of the other ranks' otherwise
+    own.write_bytes(model.SerializeToString())
+    checks, message = states(plan, code=4)
+    assert checks["order"]["state"] == "ok" and checks["ranks"]["state"] == "wrong" and str(own) in message, (checks, message)
+    own.write_bytes(good)
+    assert states(plan)[0]["ranks"]["state"] == "ok"
+    weights = plan / "rank00001" / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4])
+    assert "rank00001" in states(plan, code=4)[1]
+    own.unlink()
+    assert "rank" in states(plan, code=4)[1]
 
 
 def test_other_files_than_the_plan_was_made_of(folder):

@@ -210,6 +210,10 @@ CLI::Option* add_strategy_options(CLI::App& app, PlanOptions& options) {
   add_model_options(app, options);
   add_layout_options(app, options);
   add_solve_options(app, options);
+  for (const char* name : {"--gap", "--time-limit"}) {
+    CLI::Option* option = app.get_option(name);
+    option->description("--fill search: " + option->get_description());
+  }
   CLI::Option* strategy =
       app.add_option("--strategy", options.strategy_file, "strategy file, complete or partial")
           ->group(group::kReading)

@@ -2,7 +2,7 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
-#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -112,7 +112,10 @@ int run(int argc, char** argv) {
                                      : spdlog::level::info);
   for (auto& [sub, command] : runs) {
     if (!sub->parsed()) continue;
+    const auto start = std::chrono::steady_clock::now();
     const Result<int> result = command();
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+    spdlog::debug("{} took {:.2f} s", sub->get_name(), taken.count());
     if (!result) {
       spdlog::error("error: {}", result.error().message);
       return exit_code(result.error().code);

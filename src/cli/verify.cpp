@@ -8,6 +8,7 @@
 
 #include "autopar/export.hpp"
 #include "autopar/files.hpp"
+#include "autopar/rank_plans.hpp"
 #include "autopar/report.hpp"
 #include "autopar/sha256.hpp"
 #include "cli/command.hpp"
@@ -96,6 +97,14 @@ Check model_check(const PlanFile& file, const std::string& given) {
   return hash_check("model", read_file(*path), *path, file.metadata.model_sha256);
 }
 
+Check rank_check(const PlanFile& file, const std::string& prefix) {
+  const Status checked = check_rank_plans(file, file.path, file.ranks);
+  if (!checked) return {prefix + "ranks", Verdict::kWrong, checked.error().message};
+  return {prefix + "ranks", Verdict::kProven,
+          count(static_cast<std::size_t>(file.world_size), "folder", "folders") +
+              " with this program, and weights as long as it reads them"};
+}
+
 // Everything that can be said; the first that is wrong ends it only where nothing can be read.
 Result<std::vector<Check>> all_checks(const std::string& path, const std::string& model,
                                       const std::map<std::string, std::int64_t>& dims) {
@@ -107,6 +116,8 @@ Result<std::vector<Check>> all_checks(const std::string& path, const std::string
     const std::string prefix = files->size() > 1 ? "stage " + std::to_string(f) + " " : "";
     AUTOPAR_TRY(of_file, checks_of((*files)[f], prefix));
     checks.insert(checks.end(), of_file.begin(), of_file.end());
+    const PlanFile& file = (*files)[f];
+    if (file.metadata.weights == "sharded") checks.push_back(rank_check(file, prefix));
     for (const std::string& warning : (*files)[f].warnings) spdlog::warn("warning: {}", warning);
   }
   const PlanFile& first = files->front();

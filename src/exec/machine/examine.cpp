@@ -7,6 +7,16 @@
 
 namespace autopar {
 
+namespace {
+
+#ifdef __clang__
+constexpr const char* kCompiler = __VERSION__;
+#else
+constexpr const char* kCompiler = "GCC " __VERSION__;
+#endif
+
+}  // namespace
+
 std::vector<Finding> examine_machine() {
   std::vector<Finding> findings;
   examine_libraries(findings);
@@ -21,7 +31,7 @@ std::vector<std::pair<std::string, std::string>> build_options() {
   for (const std::string& name : built_mpi_names()) mpi += (mpi.empty() ? "" : ", ") + name;
   const std::string nccl = nccl_headers();
   std::vector<std::pair<std::string, std::string>> options = {
-      {"compiler", __VERSION__},
+      {"compiler", kCompiler},
       {"ONNX Runtime", "1." + std::to_string(ORT_API_VERSION) + " or newer, opened at run time"},
       {"MPI", mpi.empty() ? "none" : mpi},
       {"NCCL", nccl.empty() ? "none: built without its headers" : nccl},
