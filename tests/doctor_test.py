@@ -81,6 +81,11 @@ def test_launchers(folder):
     with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) if socket.has_dualstack_ipv6() else socket.create_server(("", 0)) as taken:
         found = findings(**torchrun | {"AUTOPAR_PORT": str(taken.getsockname()[1])})
         assert found["port"]["state"] == "broken" and "AUTOPAR_PORT" in found["port"]["without"], found["port"]
+    assert found["secret"]["state"] == "absent" and "MASTER_ADDR" in found["secret"]["without"], found["secret"]
+    assert findings(**torchrun | {"AUTOPAR_SECRET": "hush"})["secret"]["state"] == "ok"
+    assert findings(**torchrun | {"AUTOPAR_SECRET_FILE": str(folder / "none")})["secret"]["state"] == "broken"
+    elsewhere = findings(**torchrun | {"MASTER_ADDR": "203.0.113.77"})["port"]  # an address of no machine
+    assert elsewhere["state"] == "broken" and "203.0.113.77" in elsewhere["what"], elsewhere
     found = findings(OMPI_COMM_WORLD_RANK="2", OMPI_COMM_WORLD_SIZE="4")
     assert "Open MPI: this is rank 2 of 4" in found["launcher"]["what"] and "MPI carries it" in found["address"]["without"]
     found = findings(RANK="9", WORLD_SIZE="8")

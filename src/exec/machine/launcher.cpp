@@ -3,7 +3,7 @@
 
 #include "exec/machine/look.hpp"
 #include "exec/process/launch.hpp"
-#include "exec/process/sockets.hpp"
+#include "exec/process/listen.hpp"
 
 namespace autopar {
 
@@ -81,24 +81,49 @@ Finding address(const Launch& launch) {
   return finding;
 }
 
-// Whether rank 0 could listen: at the port that was said, where this is rank 0, else at any.
+// Without MPI; MPI's own ranks get a random one.
+Finding secret(const Launch& launch) {
+  Finding finding{"launcher", "secret", "secret of the run"};
+  const auto found = secret_of_environment();
+  if (!found) {
+    finding.state = Found::kBroken;
+    finding.what = found.error().message;
+    finding.without = "the ranks cannot join";
+  } else if (!found->empty()) {
+    finding.what = "there is one, which processes must know to join";
+  } else {
+    finding.state = Found::kAbsent;
+    finding.what = "neither AUTOPAR_SECRET nor AUTOPAR_SECRET_FILE is set";
+    finding.without = launch.local_size == launch.size
+                          ? "any process of this machine may join"
+                          : "whoever reaches the port of rank 0 may join; it is open only on the "
+                            "interface with the address of MASTER_ADDR";
+  }
+  return finding;
+}
+
+// Whether rank 0 could listen: where it would, if this is rank 0, else at any port.
 Finding port(const Result<std::optional<Launch>>& launch) {
   Finding finding{"launcher", "port", "listening for other ranks"};
-  int wanted = 0;
-  if (launch.ok() && launch->has_value() && (*launch)->rank == 0) wanted = (*launch)->port;
-  const auto listener = Listener::open(wanted, false);
+  const bool is_said =
+      launch.ok() && launch->has_value() && (*launch)->rank == 0 && (*launch)->port != 0;
+  const auto own_secret = secret_of_environment();
+  const auto listener = is_said ? listen_as_rank_0(**launch, own_secret ? *own_secret : "")
+                                : Listener::open(0, false);
   if (!listener) {
     finding.state = Found::kBroken;
     finding.what = listener.error().message;
-    finding.without = "ranks in other processes cannot join: set AUTOPAR_PORT to a free port";
+    finding.without =
+        "ranks in other processes cannot join: set AUTOPAR_PORT to a free port, MASTER_ADDR to the "
+        "address of this machine";
     return finding;
   }
   std::string addresses;
   for (const std::string& own : own_addresses(false)) {
     addresses += (addresses.empty() ? "" : ", ") + own;
   }
-  finding.what = (wanted != 0 ? "port " + std::to_string(wanted) + " is free"
-                              : std::string("a port can be had")) +
+  finding.what = (is_said ? "port " + std::to_string((*launch)->port) + " is free"
+                          : std::string("a port can be had")) +
                  "; this machine is " + addresses;
   finding.facts.emplace_back("addresses", addresses);
   return finding;
@@ -109,7 +134,11 @@ Finding port(const Result<std::optional<Launch>>& launch) {
 void examine_launcher(std::vector<Finding>& findings) {
   const auto launch = launch_of_environment();
   findings.push_back(launcher(launch));
-  if (launch.ok() && launch->has_value()) findings.push_back(address(**launch));
+  if (launch.ok() && launch->has_value()) {
+    findings.push_back(address(**launch));
+    const bool by_address = (*launch)->launcher == "torchrun" || (*launch)->port != 0;
+    if (by_address) findings.push_back(secret(**launch));
+  }
   findings.push_back(port(launch));
 }
 

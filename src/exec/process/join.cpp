@@ -8,6 +8,7 @@
 #include "exec/mpi/mpi_communicator.hpp"
 #include "exec/mpi/mpi_library.hpp"
 #include "exec/process/joined.hpp"
+#include "exec/process/listen.hpp"
 #include "exec/process/wire.hpp"
 
 namespace autopar {
@@ -185,9 +186,7 @@ Result<Joined> join_control_at_address(const Launch& launch, Seconds timeout) {
   const char* job = std::getenv("TORCHELASTIC_RUN_ID");
   address.secret = std::string("autopar ") + (job != nullptr ? job : "") + "\n" + own_secret;
   if (launch.rank == 0) {
-    AUTOPAR_TRY(listener, one_machine || !own_secret.empty()
-                              ? Listener::open(launch.port, one_machine)
-                              : Listener::open_at(launch.port, host));
+    AUTOPAR_TRY(listener, listen_as_rank_0(launch, own_secret));
     AUTOPAR_TRY(control,
                 ControlChannel::accept(std::move(listener), launch.size, address.secret, timeout));
     joined.control = std::move(control);
