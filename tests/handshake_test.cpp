@@ -22,71 +22,12 @@
 #include "exec/process/joined.hpp"
 #include "exec/process/wire.hpp"
 #include "folder.hpp"
+#include "strangers.hpp"
 
 using namespace autopar;
-using autopar::testing::Folder;
+using namespace autopar::testing;
 
 namespace {
-
-const std::string kSecret = "the run's secret";
-constexpr Seconds kLong = 60;  // for what comes to an end well
-
-std::string frame(FrameKind kind, const std::string& payload) {
-  return frame_header(kind, payload) + payload;
-}
-
-// Catch2's own macros are for one thread at a time.
-void must(bool holds) {
-  if (!holds) throw std::logic_error("a stranger could not do its part");
-}
-
-template <class Work>
-auto beside(Work work) {
-  return std::async(std::launch::async, std::move(work));
-}
-
-// Somebody who has reached the port of rank 0.
-class Stranger {
- public:
-  explicit Stranger(int port) : socket_(begin_connection(endpoints_of("127.0.0.1", port)[0])) {
-    pollfd entry{socket_.descriptor(), POLLOUT, 0};
-    must(poll(&entry, 1, 10000) == 1);
-    must(connection_error(socket_) == 0);
-  }
-  explicit Stranger(Socket socket) : socket_(std::move(socket)) {}
-  void say(const std::string& bytes) const { socket_.send_some(bytes); }
-  // Until the next frame; nothing where rank 0 ends the connection.
-  std::optional<Frame> listen() {
-    while (true) {
-      auto next = reader_.next();
-      must(next.ok());
-      if (*next) return **next;
-      pollfd entry{socket_.descriptor(), POLLIN, 0};
-      must(poll(&entry, 1, 20000) == 1);
-      std::string bytes;
-      if (socket_.receive_some(bytes, 4096) < 0) return std::nullopt;
-      reader_.add(bytes);
-    }
-  }
-  // As a process does that knows that secret.
-  void join(const Hello& hello, const std::string& secret) {
-    say(frame(FrameKind::kHello, to_bytes(hello)));
-    const auto challenge = listen();
-    must(challenge.has_value());
-    WireReader reader(challenge->payload);
-    const std::string number = reader.text();
-    say(frame(FrameKind::kProof, proof_of_rank(secret, hello, number)));
-  }
-  int descriptor() const { return socket_.descriptor(); }
-
- private:
-  Socket socket_;
-  FrameReader reader_{kMostFrameBytes};
-};
-
-Hello hello_of_rank(int rank, int size) {
-  return {size, rank, "process 0 on nowhere", random_bytes(16)};
-}
 
 // What rank 0 of `size` gets while `visit` is done by somebody else, after which all other ranks
 // come.
@@ -335,109 +276,6 @@ TEST_CASE("the soft limit of descriptors is raised where that is allowed", "[pro
 
 namespace {
 
-// Rank 0 of 3 with a rank 1 that does its part until its calls fail, and a rank 2 that only has a
-// connection, on which `says` sends. The failure as rank 0 learns of it.
-std::string failure_with_odd_rank(const std::string& says,
-                                  const std::function<void(ControlChannel&)>& waits) {
-  Listener listener = Listener::open(0, true).value();
-  const Rank0Address address{{"127.0.0.1"}, listener.port(), kSecret};
-  auto rank = beside([&] {
-    auto channel = ControlChannel::connect(address, 1, 3, kLong);
-    must(channel.ok());
-    (*channel)->limit_silence(3);
-    while (!(*channel)->failed()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    static_cast<void>((*channel)->leave([](const Error&) {}));
-  });
-  std::atomic<bool> over = false;
-  auto odd = beside([&] {
-    const auto joined = reach_rank_0(address, 2, 3, kLong);
-    must(joined.ok());
-    joined->socket.send_some(says);
-    while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  });
-  auto channel = ControlChannel::accept(std::move(listener), 3, kSecret, kLong);
-  REQUIRE(channel);
-  (*channel)->limit_silence(3);
-  waits(**channel);
-  while (!(*channel)->failed()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  over = true;
-  odd.get();
-  static_cast<void>((*channel)->leave([](const Error&) {}));
-  rank.get();
-  return (*channel)->failure()->message;
-}
-
-bool starts_with(const std::string& text, const std::string& start) {
-  return text.compare(0, start.size(), start) == 0;
-}
-
-}  // namespace
-
-TEST_CASE("a rank that stops in the middle of a frame is missed by those who wait", "[process]") {
-  const std::string half = frame_header(FrameKind::kLastPiece, std::string(1 << 20, 'x')) + "half";
-  const std::string silent = "nothing was heard of rank 2 (process ";
-  CHECK(starts_with(failure_with_odd_rank(
-                        half, [](ControlChannel& channel) { CHECK(!channel.bus().gather("")); }),
-                    silent));
-  CHECK(starts_with(
-      failure_with_odd_rank(
-          half, [](ControlChannel& channel) { CHECK(!channel.leave([](const Error&) {})); }),
-      silent));
-  // One that does not read either, so that what is sent to it does not go.
-  CHECK(starts_with(
-      failure_with_odd_rank("",
-                            [](ControlChannel& channel) {
-                              CHECK(!channel.bus().broadcast(std::string(100 << 20, 'x')));
-                            }),
-      silent));
-}
-
-TEST_CASE("what comes together with the welcome is heard", "[process]") {
-  const Listener listener = Listener::open(0, true).value();
-  auto rank = beside([&] {
-    const auto channel =
-        ControlChannel::connect({{"127.0.0.1"}, listener.port(), kSecret}, 1, 2, 5);
-    must(channel.ok());
-    while (!(*channel)->failed()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    static_cast<void>((*channel)->leave([](const Error&) {}));
-    return (*channel)->failure()->message;
-  });
-  pollfd entry{listener.descriptor(), POLLIN, 0};
-  REQUIRE(poll(&entry, 1, 60000) == 1);
-  Stranger rank_0(listener.accept());
-  const Hello hello = hello_of(rank_0.listen()->payload).value();
-  const std::string number = random_bytes(16);
-  WireWriter challenge;
-  challenge.put_text(number);
-  challenge.put_text(proof_of_rank_0(kSecret, hello, number));
-  rank_0.say(frame(FrameKind::kChallenge, challenge.take()));
-  CHECK(rank_0.listen()->payload == proof_of_rank(kSecret, hello, number));
-  WireWriter failure;
-  failure.put<std::int32_t>(static_cast<int>(ErrorCode::kRuntime));
-  failure.put_text("rank 0 broke");
-  rank_0.say(frame(FrameKind::kWelcome, "") + frame(FrameKind::kFailure, failure.take()) +
-             frame(FrameKind::kBye, ""));
-  CHECK(rank.get() == "rank 0 broke");
-}
-
-TEST_CASE("a rank that sends what is no message is named", "[process]") {
-  const std::string told = "has sent what is no message between ranks: ";
-  const std::vector<std::pair<std::string, std::string>> cases = {
-      {std::string("\x05\xff\xff\xff\xff", 5), "a frame says that it has 4294967295 bytes"},
-      {std::string("\x77\x00\x00\x00\x00", 5), "there is no frame of kind 119"},
-      {frame(FrameKind::kBye, "x"), "a message between ranks ends too early"},
-      {frame(FrameKind::kFailure, ""), "a message between ranks ends too early"},
-      {frame(FrameKind::kHello, to_bytes(hello_of_rank(2, 3))), "a word of the handshake after it"},
-  };
-  for (const auto& [says, why] : cases) {
-    const std::string failure = failure_with_odd_rank(says, [](ControlChannel&) {});
-    CHECK(starts_with(failure, "rank 2 (process "));
-    CHECK(failure.find(told + why) != std::string::npos);
-  }
-}
-
-namespace {
-
 // Of the same machine, by torchrun.
 Launch launch_of(int rank, int port, int local_size) {
   Launch launch;
@@ -506,7 +344,10 @@ TEST_CASE("rank 0 listens no wider than it must", "[process]") {
       pollfd entry{socket.descriptor(), POLLOUT, 0};
       return socket.is_open() && poll(&entry, 1, 5000) == 1 && connection_error(socket) == 0;
     };
-    while (!connects("127.0.0.1")) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    // Until it listens, or could not.
+    while (!connects("127.0.0.1") &&
+           rank_0.wait_for(std::chrono::milliseconds(5)) != std::future_status::ready) {
+    }
     if (!outside.empty()) CHECK(connects(outside[0]) == is.is_open);
     CHECK(joins_and_leaves(launch_of(1, port, is.local_size)));
     CHECK(rank_0.get());

@@ -471,38 +471,3 @@ TEST_CASE("what lacks where MPI cannot be opened", "[process]") {
   CHECK(refused.error().message.find("install that MPI") != std::string::npos);
   CHECK(refused.error().message.find("libautopar_mpich.so") != std::string::npos);
 }
-
-TEST_CASE("what is done about a failure has ended when its registration ends", "[process]") {
-  FirstFailure failure;
-  std::atomic<bool> begun = false;
-  std::atomic<bool> may_end = false;
-  std::atomic<bool> has_ended = false;
-  std::atomic<bool> outlived = false;
-  std::thread takes;
-  {
-    const auto registration = failure.on_first([&] {
-      begun = true;
-      while (!may_end) std::this_thread::yield();
-      has_ended = true;
-    });
-    takes = std::thread([&] { failure.take({ErrorCode::kRuntime, "first"}); });
-    while (!begun) std::this_thread::yield();
-    // The main thread sees the failure while the action is still running.
-    CHECK(failure.has_happened());
-    takes.detach();
-    takes = std::thread([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      may_end = true;
-    });
-  }
-  outlived = has_ended.load();
-  takes.join();
-  CHECK(outlived);
-  CHECK(!failure.take({ErrorCode::kRuntime, "second"}));
-  CHECK(failure.known()->message == "first");
-  int late = 0;
-  {
-    const auto registration = failure.on_first([&] { ++late; });
-  }
-  CHECK(late == 1);
-}

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <list>
 
+#include "exec/process/failure.hpp"
 #include "exec/process/handshake.hpp"
 #include "exec/process/wire.hpp"
 #include "exec/whereabouts.hpp"
@@ -59,6 +60,15 @@ class Door {
       }
     }
     return std::move(joined_);
+  }
+
+  // Those who have come, so that they do not take rank 0 for one that crashed.
+  void tell(const Error& failure) const {
+    const std::string payload = to_bytes(failure);
+    for (const JoinedRank& rank : joined_) {
+      if (!rank.socket.is_open()) continue;
+      rank.socket.send_some(frame_header(FrameKind::kFailure, payload) + payload);
+    }
   }
 
  private:
@@ -228,7 +238,9 @@ Result<std::vector<JoinedRank>> accept_ranks(const Listener& listener, int size,
                                              const std::string& secret, Seconds timeout) {
   allow_descriptors(static_cast<std::size_t>(size) + kSpareDescriptors);
   Door door(listener, size, secret);
-  return door.wait_for_all(timeout);
+  auto all = door.wait_for_all(timeout);
+  if (!all) door.tell(all.error());
+  return all;
 }
 
 }  // namespace autopar

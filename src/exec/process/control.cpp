@@ -13,13 +13,6 @@ namespace {
 
 constexpr Seconds kLonger = 15;  // than a call may take: those who wait in it say more
 
-std::string failure_bytes(const Error& failure) {
-  WireWriter writer;
-  writer.put<std::int32_t>(static_cast<int>(failure.code));
-  writer.put_text(failure.message);
-  return writer.take();
-}
-
 }  // namespace
 
 Result<std::unique_ptr<ControlChannel>> ControlChannel::accept(Listener listener, int size,
@@ -89,7 +82,7 @@ ControlChannel::~ControlChannel() {
 }
 
 void ControlChannel::tell_failure(const Error& failure) {
-  const std::string bytes = failure_bytes(failure);
+  const std::string bytes = to_bytes(failure);
   for (const Peer& peer : peers_) {
     if (peer.link) peer.link->post(FrameKind::kFailure, bytes);
   }

@@ -8,11 +8,17 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "autopar/support.hpp"
 
 namespace autopar {
+
+// What a frame of the kind kFailure holds.
+std::string to_bytes(const Error& failure);
+Status read_failure(std::string_view bytes, Error& failure);
 
 // One action that another thread may run at any time. Whoever replaces it waits until it has ended,
 // so that what it uses may go then.

@@ -18,7 +18,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kLookAgain = 200;  // milliseconds
-constexpr int kMostErrorCode = 6;
 constexpr Seconds kAfterRank0 = 1;
 constexpr Seconds kMostBetweenWords = 5;
 constexpr Seconds kForLastWords = 1;
@@ -27,10 +26,6 @@ constexpr Seconds kOwnPause = 2;
 
 double seconds_between(SteadyTime from, SteadyTime to) {
   return std::chrono::duration<double>(to - from).count();
-}
-
-ErrorCode error_code_of(int code) {
-  return code >= 1 && code <= kMostErrorCode ? static_cast<ErrorCode>(code) : ErrorCode::kRuntime;
 }
 
 void say_at_once(const Error& why) {  // whatever the main thread does
@@ -118,10 +113,9 @@ Status ControlChannel::understand(std::size_t index, const Frame& frame) {
     case FrameKind::kLastPiece:
       return bus_->take(rank_of(index), frame.payload, frame.kind == FrameKind::kLastPiece);
     case FrameKind::kFailure: {
-      const auto code = error_code_of(reader.number<std::int32_t>());
-      const std::string message = reader.text();
-      AUTOPAR_RETURN_IF_ERROR(reader.finish());
-      take_failure({code, message});
+      Error failure;
+      AUTOPAR_RETURN_IF_ERROR(read_failure(frame.payload, failure));
+      take_failure(failure);
       return Ok{};
     }
     case FrameKind::kBye:
