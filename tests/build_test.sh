@@ -7,16 +7,18 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 ninja=$(command -v ninja)
 
-# In place of ninja: answers questions, and writes down what it would have to build.
+# In place of ninja: writes down what it would have to build, and answers questions.
 cat >"$folder/ninja" <<END
 #!/bin/bash
-case " \$* " in *" -t "*) exec "$ninja" "\$@" ;; esac
-printf '%s\n' "\$@" >"$folder/asked"
+case " \$* " in
+  *" --quiet "*) printf '%s\n' "\$@" >"$folder/asked" ;;
+  *) exec "$ninja" "\$@" ;;
+esac
 END
 chmod +x "$folder/ninja"
 PATH=$folder:$PATH "$AUTOPAR_SOURCE/scripts/build"
 
-targets=$(grep -v -e '^-' -e "^$AUTOPAR_BUILD\$" "$folder/asked")
+targets=$(grep -v -e '^-' -e "^$AUTOPAR_BUILD\$" "$folder/asked" || true)
 grep -qx src/autopar <<<"$targets" || { echo "the program is not among: $targets"; exit 1; }
 # shellcheck disable=SC2086  # one word per target
 if "$ninja" -C "$AUTOPAR_BUILD" -t inputs $targets | grep -E '^(\.\./)?tests/|_asan|_tsan'; then
