@@ -42,8 +42,8 @@ Error error_of(const std::exception& exception) {
     return is_used_up(number) ? resource_error(what) : input_error(what);
   }
   return {ErrorCode::kBug, std::string("this is a bug of autopar, please report it with the "
-                            "command and its files: ") +
-                    exception.what()};
+                                       "command and its files: ") +
+                               exception.what()};
 }
 
 }  // namespace autopar
