@@ -81,7 +81,7 @@ struct RunProgram {
   std::vector<std::int64_t> ranks = {};
   // Of its collectives, in the order in which they are issued.
   std::vector<GroupPartition> partitions = {};
-  std::string sha256 = {};  // of the file; all ranks must have the same
+  std::string sha256 = {};  // of what runs; all ranks must have the same
   // By position in `ranks`: the same program beside the rank's own weights; empty: `path` for all.
   std::vector<std::string> rank_paths = {};
   // Initializers of the program, held once for all ranks: those of two dimensions and more that are

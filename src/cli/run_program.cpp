@@ -6,6 +6,7 @@
 #include "autopar/npz.hpp"
 #include "autopar/program_bytes.hpp"
 #include "autopar/rank_plans.hpp"
+#include "autopar/sha256.hpp"
 #include "cli/model_path.hpp"
 
 namespace autopar::cli {
@@ -63,10 +64,12 @@ Result<RunProgram> run_program(PlanFile& file, std::optional<std::int64_t> own) 
   program.path = file.path;
   if (file.by_hand) {
     AUTOPAR_TRY(bytes, plan_bytes(file.plan, file.metadata, file.path));
+    program.sha256 = sha256_hex(bytes);  // a list of ranks' files says nothing of these
     program.bytes = std::make_shared<const std::string>(std::move(bytes));
+  } else {
+    AUTOPAR_TRY(sha256, sha256_of_file(file.path));
+    program.sha256 = sha256;
   }
-  AUTOPAR_TRY(sha256, sha256_of_file(file.path));
-  program.sha256 = sha256;
   program.mesh = file.plan.mesh;
   program.inputs = file.plan.inputs;
   program.outputs = file.plan.outputs;

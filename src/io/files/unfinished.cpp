@@ -72,7 +72,8 @@ Error cannot(const std::string& path, const char* what, int error) {
 // What was written under any descriptor. Returns 0 or an errno.
 int sync_to_disk(const std::string& path, int flags) {
   const int file = ::open(path.c_str(), flags | O_CLOEXEC);
-  if (file < 0) return errno;
+  // A folder that may be written to, but not read, cannot be opened.
+  if (file < 0) return (flags & O_DIRECTORY) != 0 && errno == EACCES ? 0 : errno;
   // Some file systems have nothing to sync.
   const int error = ::fsync(file) == 0 || errno == EINVAL || errno == EROFS ? 0 : errno;
   ::close(file);
