@@ -100,21 +100,20 @@ def test_mpi(folder):
         built = (pathlib.Path(os.environ["AUTOPAR_BUILD"]) / "src" / f"libautopar_{name}.so").exists()
         assert (finding["state"] == "ok") == built, finding
         if built:
-            assert ("MPI" in finding["facts"]["version"]) and finding["facts"]["path"].endswith(f"libautopar_{name}.so"), finding
+            assert ("MPI" in finding["facts"]["version"]) and "libmpi" in finding["facts"]["path"], finding
+    nowhere = findings(AUTOPAR_MPI_LIBRARY=str(folder / "libmpi.so.40"))
+    for name in ("openmpi", "mpich"):
+        assert nowhere["mpi_" + name]["state"] == "absent", nowhere["mpi_" + name]
 
 
 def test_gpus_by_the_stand_in(folder):
-    """A build with NCCL, and what takes the place of its libraries."""
-    program = os.environ["AUTOPAR_STAND_IN"]
-    if not pathlib.Path(program).exists():
-        print("the program with the stand-in for NCCL is not built: not tried")
-        return
+    """What takes the place of the libraries of CUDA and NCCL."""
     variables = {"AUTOPAR_CUDART": os.environ["AUTOPAR_STAND_IN_CUDART"], "AUTOPAR_NCCL": os.environ["AUTOPAR_STAND_IN_NCCL"]}
-    found = json.loads(doctor("--json", program=program, **variables))["findings"]
+    found = json.loads(doctor("--json", **variables))["findings"]
     assert found["cuda_runtime"]["state"] == "ok" and found["cuda_runtime"]["facts"]["path"] == variables["AUTOPAR_CUDART"]
     assert found["nccl"]["state"] == "ok" and re.fullmatch(r"\d+\.\d+\.\d+", found["nccl"]["facts"]["version"]), found["nccl"]
     assert found["nccl_ranks"]["state"] == "ok" and found["nccl_ranks"]["what"].startswith("NCCL "), found["nccl_ranks"]
-    lacking = json.loads(doctor("--json", program=program, AUTOPAR_CUDART=variables["AUTOPAR_CUDART"], AUTOPAR_NCCL=variables["AUTOPAR_CUDART"]))["findings"]
+    lacking = json.loads(doctor("--json", AUTOPAR_CUDART=variables["AUTOPAR_CUDART"], AUTOPAR_NCCL=variables["AUTOPAR_CUDART"]))["findings"]
     assert lacking["nccl"]["state"] == "broken" and "has no entry ncclGetVersion" in lacking["nccl"]["what"], lacking["nccl"]
     assert lacking["nccl_ranks"]["state"] == "broken"
 

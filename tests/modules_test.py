@@ -38,11 +38,10 @@ THIRD_PARTY = {
     "google/protobuf/": {"io"},
     "onnx/": {"io"},
     "onnxruntime": {"exec"},
-    "nccl.h": {"exec"},
-    "cuda": {"exec"},
     "mpi.h": {"exec"},
     "nlohmann/": {"json", "io", "weights", "report", "cli"},
     "zip.h": {"io"},
+    "unzip.h": {"io"},
     "CLI/": {"cli"},
     "spdlog/": {"cli"},
 }

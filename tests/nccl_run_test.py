@@ -1,8 +1,8 @@
 """Ranks as processes that communicate by NCCL, against the stand-in for CUDA and NCCL (tests/stand_in): the same bits as ranks
 as threads, and what happens when something is missing, a rank is killed, or one does not come.
 
-The processes are started with torchrun's variables, and by the MPI launchers that are here. The program is autopar_stand_in,
-which is autopar with NCCL's communicator compiled against the stand-in's headers; autopar itself says what it lacks.
+The processes are started with torchrun's variables, and by the MPI launchers that are here. Without the stand-in autopar says
+what this machine lacks.
 """
 import json
 import os
@@ -20,8 +20,7 @@ import numpy as np
 import collectives_run_test
 
 AUTOPAR = os.environ["AUTOPAR"]
-PROGRAM = os.environ["AUTOPAR_STAND_IN"]
-OPS = os.environ["AUTOPAR_STAND_IN_OPS"]
+OPS = pathlib.Path(os.environ["AUTOPAR_BUILD"]) / "src" / "libautopar_ops.so"
 SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
 MODELS = pathlib.Path(os.environ.get("AUTOPAR_SHARED") or SOURCE.parent / "shared") / "data" / "models"
 STAND_IN = {"AUTOPAR_NCCL": os.environ["AUTOPAR_STAND_IN_NCCL"], "AUTOPAR_CUDART": os.environ["AUTOPAR_STAND_IN_CUDART"]}
@@ -40,8 +39,8 @@ def free_port():
         return listener.getsockname()[1]
 
 
-def start(*arguments, program=PROGRAM, ranks=RANKS, **variables):
-    return start_processes([program, *map(str, arguments), "--ranks-by", "nccl"], ranks, **variables)
+def start(*arguments, ranks=RANKS, **variables):
+    return start_processes([AUTOPAR, *map(str, arguments), "--ranks-by", "nccl"], ranks, **variables)
 
 
 def start_processes(command, ranks=RANKS, **variables):
@@ -129,7 +128,7 @@ def under_mpi(plan):
             print(f"skipped: {mpi}, which is not here")
             continue
         root = ["--allow-run-as-root"] if mpi == "openmpi" and os.getuid() == 0 else []
-        done = run(launcher, *root, *launch, PROGRAM, "run", plan, "--ranks-by", "nccl", env=os.environ | STAND_IN)
+        done = run(launcher, *root, *launch, AUTOPAR, "run", plan, "--ranks-by", "nccl", env=os.environ | STAND_IN)
         assert done.stdout.splitlines()[-1] == "PASSED", done.stdout
         print(f"started by {mpi}: PASSED")
 
@@ -141,7 +140,7 @@ def errors_of(results):
 def missing(folder, plan):
     """What is missing is said once, by rank 0 or by the rank that misses it."""
     alone = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")}
-    done = run(PROGRAM, "run", plan, "--ranks-by", "nccl", code=2, env=alone | STAND_IN)
+    done = run(AUTOPAR, "run", plan, "--ranks-by", "nccl", code=2, env=alone | STAND_IN)
     assert "no launcher has started this process" in done.stderr and "torchrun" in done.stderr, done.stderr
 
     for variables, told in (({"AUTOPAR_STAND_IN_GPUS": "2"}, "there is no GPU for local rank"),
@@ -158,12 +157,12 @@ def missing(folder, plan):
 def without_stand_in(plan):
     """autopar itself, with what this machine has."""
     own = {name: "" for name in STAND_IN}
-    results = finish(start("run", plan, "--timeout", "30", program=AUTOPAR, **own))
+    results = finish(start("run", plan, "--timeout", "30", **own))
     if results[0][0] == 0:
         print("autopar itself: PASSED, there are enough GPUs here")
         return
     errors = errors_of(results)
-    known = ("this build has no NCCL", "need the CUDA runtime, which could not be opened", "need NCCL, which could not be opened",
+    known = ("need the CUDA runtime, which could not be opened", "need NCCL, which could not be opened",
              "there is no GPU for", "Duplicate GPU detected", "is no CUDA runtime", "is no NCCL library", "is needed")
     assert errors and any(text in errors[0] for text in known), results
     print(f"autopar itself: {errors[0]}")

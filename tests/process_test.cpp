@@ -455,7 +455,7 @@ TEST_CASE("rank 0 can be reached by IPv4 and by IPv6", "[process]") {
 TEST_CASE("what lacks where MPI cannot be opened", "[process]") {
   const Folder folder;
   const std::vector<std::string> names{"openmpi", "mpich"};
-  const auto absent = open_shim(names, {folder / "here", folder / "there"});
+  const auto absent = open_mpi(names, {folder / "here", folder / "there"});
   REQUIRE(!absent);
   CHECK(absent.error().code == ErrorCode::kInput);
   // Nothing of MPI is missing, but a part of this program.
@@ -466,8 +466,11 @@ TEST_CASE("what lacks where MPI cannot be opened", "[process]") {
     CHECK(absent.error().message.find(text) != std::string::npos);
   }
   folder.write("libautopar_mpich.so", "no library");
-  const auto refused = open_shim(names, {folder / "here", folder / "."});
+  // What is between is there, MPI is not.
+  setenv("AUTOPAR_MPI_LIBRARY", (folder / "libmpi.so.12").c_str(), 1);
+  const auto refused = open_mpi(names, {folder / "here", folder / "."});
+  unsetenv("AUTOPAR_MPI_LIBRARY");
   REQUIRE(!refused);
-  CHECK(refused.error().message.find("install that MPI") != std::string::npos);
-  CHECK(refused.error().message.find("libautopar_mpich.so") != std::string::npos);
+  CHECK(refused.error().message.find(folder / "libmpi.so.12") != std::string::npos);
+  CHECK(refused.error().message.find("AUTOPAR_MPI_LIBRARY") != std::string::npos);
 }

@@ -12,6 +12,10 @@ const std::vector<EnvironmentVariable>& environment_variables() {
        "`openmpi` or `mpich`: which MPI `--ranks-by mpi` uses, where the launcher's variables do "
        "not "
        "tell."},
+      {"AUTOPAR_MPI_LIBRARY",
+       "Path of the MPI library, where neither the dynamic linker finds it nor it lies beside the "
+       "`mpirun` on the path: libmpi.so.40 of Open MPI, libmpi.so.12 of MPICH and those like it "
+       "(Intel MPI, MVAPICH)."},
       {"AUTOPAR_NCCL",
        "Path of the library libnccl.so.2 that `--ranks-by nccl` opens, where the dynamic linker "
        "does "

@@ -4,11 +4,8 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <sstream>
 
-#ifndef AUTOPAR_ORT_PATHS
-#define AUTOPAR_ORT_PATHS ""
-#endif
+#include "exec/own_files.hpp"
 
 namespace autopar {
 
@@ -18,22 +15,28 @@ constexpr const char* kLibrary = "libonnxruntime.so.1";
 
 }  // namespace
 
+void provide_cxx_library() {
+  if (dlopen("libstdc++.so.6", RTLD_NOW | RTLD_LOCAL) != nullptr) return;
+  for (const char* name : {"cxx/libgcc_s.so.1", "cxx/libstdc++.so.6"}) {
+    for (const std::string& file : own_files(name)) {
+      if (dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL) != nullptr) break;  // stays open
+    }
+  }
+}
+
 std::vector<std::string> library_candidates() {
   if (const char* chosen = std::getenv("AUTOPAR_ORT"); chosen != nullptr && *chosen != '\0') {
     std::error_code ignored;
     const std::filesystem::path path(chosen);
     return {std::filesystem::is_directory(path, ignored) ? (path / kLibrary).string() : chosen};
   }
-  std::vector<std::string> paths;
-  std::istringstream known(AUTOPAR_ORT_PATHS);
-  for (std::string path; std::getline(known, path, ':');) {
-    if (!path.empty()) paths.push_back(path);
-  }
-  if (paths.empty() || paths.back() != kLibrary) paths.push_back(kLibrary);
+  std::vector<std::string> paths = own_files(kLibrary);
+  paths.push_back(kLibrary);
   return paths;
 }
 
 Result<const OrtApiBase*> open_first(const std::vector<std::string>& candidates) {
+  provide_cxx_library();
   std::string tried;
   for (const std::string& path : candidates) {
     void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);  // stays open

@@ -1,9 +1,18 @@
 #include "autopar/npz.hpp"
 
+#include <unistd.h>
+#include <unzip.h>
 #include <zip.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <memory>
-#include <vector>
+#include <optional>
+#include <utility>
 
 #include "autopar/errors.hpp"
 #include "io/npy.hpp"
@@ -12,69 +21,153 @@ namespace autopar {
 
 namespace {
 
-struct Discard {
-  void operator()(zip_t* archive) const { zip_discard(archive); }
-  void operator()(zip_file_t* file) const { zip_fclose(file); }
-};
-using Archive = std::unique_ptr<zip_t, Discard>;
-using Entry = std::unique_ptr<zip_file_t, Discard>;
-
 constexpr const char* kSuffix = ".npy";
 // Deflate cannot do better than 1032 to 1, so a larger claim is a lie that would only cost memory.
 constexpr std::uint64_t kMaxRatio = 1032;
+// The library counts what is read or written at once in 32 bits.
+constexpr std::size_t kAtOnce = std::size_t{1} << 30;
 
-std::string open_failure(int code) {
-  zip_error_t error;
-  zip_error_init_with_code(&error, code);
-  std::string text = zip_error_strerror(&error);
-  zip_error_fini(&error);
-  return text;
+struct CloseReader {
+  void operator()(void* archive) const { unzClose(archive); }
+};
+using Reader = std::unique_ptr<void, CloseReader>;
+
+std::string failure(int code) {
+  switch (code) {
+    case UNZ_ERRNO:
+      return std::strerror(errno);
+    case UNZ_CRCERROR:
+      return "its checksum is wrong";
+    case Z_DATA_ERROR:
+      return "its compressed data are damaged";
+    case Z_MEM_ERROR:
+    case UNZ_INTERNALERROR:
+      return "the zip library cannot go on";
+    default:
+      return "the archive is damaged";
+  }
 }
 
-// Memory and, once the archive is open, what stops the bytes on their way.
-bool is_used_up(int code) {
-  return code == ZIP_ER_MEMORY || code == ZIP_ER_WRITE || code == ZIP_ER_CLOSE ||
-         code == ZIP_ER_SEEK;
+// Of a call that writes to a file that is open: what stops it is the machine. The library does not
+// tell what it was.
+Error write_error(const std::string& what) {
+  return errno != 0 ? system_error(what, errno) : resource_error(what);
 }
 
-Result<std::string> read_entry(zip_t* archive, zip_uint64_t index, const zip_stat_t& stat) {
-  if ((stat.valid & ZIP_STAT_SIZE) == 0 || (stat.valid & ZIP_STAT_COMP_SIZE) == 0 ||
-      stat.size / kMaxRatio > stat.comp_size) {
+// Of the entry at which the archive stands.
+Result<std::string> read_entry(void* archive, const unz_file_info64& info) {
+  if (info.uncompressed_size / kMaxRatio > info.compressed_size) {
     return input_error("its size in the archive is not believable");
   }
-  const Entry entry(zip_fopen_index(archive, index, 0));
-  if (!entry) return input_error(zip_strerror(archive));
-  std::string bytes(stat.size, '\0');
+  if ((info.flag & 1) != 0) return input_error("it is encrypted");
+  if (const int code = unzOpenCurrentFile(archive); code != UNZ_OK) {
+    return input_error(failure(code));
+  }
+  std::string bytes(info.uncompressed_size, '\0');
   std::size_t have = 0;
   while (have < bytes.size()) {
-    const zip_int64_t got = zip_fread(entry.get(), bytes.data() + have, bytes.size() - have);
-    if (got < 0) return input_error(zip_file_strerror(entry.get()));
+    const std::size_t wanted = std::min(kAtOnce, bytes.size() - have);
+    const int got = unzReadCurrentFile(archive, bytes.data() + have, static_cast<unsigned>(wanted));
+    if (got < 0) return input_error(failure(got));
     if (got == 0) return input_error("it is truncated");
     have += static_cast<std::size_t>(got);
   }
-  char more = 0;  // the checksum is compared at the end of the data
-  const zip_int64_t rest = zip_fread(entry.get(), &more, 1);
-  if (rest < 0) return input_error(zip_file_strerror(entry.get()));
-  if (rest > 0) return input_error("it is longer than the archive says");
+  char more = 0;
+  if (unzReadCurrentFile(archive, &more, 1) != 0) {
+    return input_error("it is longer than the archive says");
+  }
+  // This compares the checksum.
+  if (const int code = unzCloseCurrentFile(archive); code != UNZ_OK) {
+    return input_error(failure(code));
+  }
   return bytes;
 }
 
-}  // namespace
-
-namespace {
-
-Result<Archive> open_archive(const std::string& path) {
-  int code = 0;
-  Archive archive(zip_open(path.c_str(), ZIP_RDONLY | ZIP_CHECKCONS, &code));
-  if (archive) return archive;
-  return input_error(
-      path + ": cannot be read as an .npz file (a zip archive of arrays): " + open_failure(code));
+// Whether the record that ends an archive ends the file: the library reads on where it is cut off.
+bool is_whole(const std::string& path, const unz_global_info64& info) {
+  constexpr std::streamoff kEndRecord = 22;
+  std::ifstream file(path, std::ios::binary);
+  file.seekg(-(kEndRecord + static_cast<std::streamoff>(info.size_comment)), std::ios::end);
+  char signature[4] = "";
+  return file.read(signature, 4) && std::memcmp(signature, "PK\5\6", 4) == 0;
 }
 
-// An entry whose name is there. Errors start with `where`.
-Result<Tensor> read_array(zip_t* archive, zip_uint64_t index, const zip_stat_t& stat,
-                          const std::string& where) {
-  const auto bytes = read_entry(archive, index, stat);
+// Nothing where the archive is damaged there.
+std::optional<std::string> name_of_entry(void* archive, unz_file_info64& info) {
+  const auto read = [&](char* name, uLong size) {
+    return unzGetCurrentFileInfo64(archive, &info, name, size, nullptr, 0, nullptr, 0) == UNZ_OK;
+  };
+  if (!read(nullptr, 0)) return std::nullopt;
+  std::string name(info.size_filename, '\0');
+  if (!read(name.data(), info.size_filename)) return std::nullopt;
+  return name;
+}
+
+// Writes beside the file, which is there as a whole when close() has said so.
+class Writer {
+ public:
+  explicit Writer(const std::string& path)
+      : path_(path),
+        part_(path + ".part" + std::to_string(getpid())),
+        archive_(zipOpen64(part_.c_str(), APPEND_STATUS_CREATE)) {}
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
+  ~Writer() {
+    if (archive_ != nullptr) zipClose(archive_, nullptr);
+    std::error_code ignored;
+    std::filesystem::remove(part_, ignored);
+  }
+
+  bool is_open() const { return archive_ != nullptr; }
+
+  bool add(const std::string& name, const std::string& bytes) {
+    zip_fileinfo info{};
+    info.dosDate = (1u << 21) | (1u << 16);  // 1980-01-01
+    constexpr unsigned long kUtf8 = 1u << 11;
+    if (zipOpenNewFileInZip4_64(archive_, name.c_str(), &info, nullptr, 0, nullptr, 0, nullptr, 0,
+                                0, 0, -MAX_WBITS, DEF_MEM_LEVEL, Z_DEFAULT_STRATEGY, nullptr, 0, 0,
+                                kUtf8, bytes.size() > 0xfffffffe ? 1 : 0) != ZIP_OK) {
+      return false;
+    }
+    for (std::size_t done = 0; done < bytes.size();) {
+      const std::size_t size = std::min(kAtOnce, bytes.size() - done);
+      if (zipWriteInFileInZip(archive_, bytes.data() + done, static_cast<unsigned>(size)) !=
+          ZIP_OK) {
+        return false;
+      }
+      done += size;
+    }
+    return zipCloseFileInZip(archive_) == ZIP_OK;
+  }
+
+  bool close() {
+    return zipClose(std::exchange(archive_, nullptr), nullptr) == ZIP_OK &&
+           std::rename(part_.c_str(), path_.c_str()) == 0;
+  }
+
+ private:
+  std::string path_;
+  std::string part_;
+  zipFile archive_;
+};
+
+Result<Reader> open_archive(const std::string& path) {
+  errno = 0;
+  Reader archive(unzOpen64(path.c_str()));
+  const int number = errno;
+  const std::string what = path + ": cannot be read as an .npz file (a zip archive of arrays)";
+  if (!archive && number != 0) return system_error(what, number);
+  if (!archive) return input_error(what + ": it is no zip archive");
+  unz_global_info64 all{};
+  if (unzGetGlobalInfo64(archive.get(), &all) != UNZ_OK || !is_whole(path, all)) {
+    return input_error(what + ": it is damaged or cut off");
+  }
+  return archive;
+}
+
+// Of the entry at which the archive stands. Errors start with `where`.
+Result<Tensor> read_array(void* archive, const unz_file_info64& info, const std::string& where) {
+  const auto bytes = read_entry(archive, info);
   if (!bytes) return input_error(where + bytes.error().message);
   auto tensor = parse_npy(*bytes);
   if (!tensor) return input_error(where + tensor.error().message);
@@ -86,22 +179,23 @@ Result<Tensor> read_array(zip_t* archive, zip_uint64_t index, const zip_stat_t& 
 Result<std::map<std::string, Tensor>> read_npz(const std::string& path) {
   AUTOPAR_TRY(archive, open_archive(path));
   std::map<std::string, Tensor> arrays;
-  const zip_int64_t count = zip_get_num_entries(archive.get(), 0);
-  for (zip_int64_t i = 0; i < count; ++i) {
-    zip_stat_t stat;
-    zip_stat_init(&stat);
-    const auto index = static_cast<zip_uint64_t>(i);
-    if (zip_stat_index(archive.get(), index, 0, &stat) != 0 || stat.name == nullptr) {
+  unz_global_info64 all{};
+  unzGetGlobalInfo64(archive.get(), &all);
+  for (std::uint64_t i = 0; i < all.number_entry; ++i) {
+    const int code = i == 0 ? unzGoToFirstFile(archive.get()) : unzGoToNextFile(archive.get());
+    unz_file_info64 info{};
+    const auto found = code == UNZ_OK ? name_of_entry(archive.get(), info) : std::nullopt;
+    if (!found) {
       return input_error(path + ": entry " + std::to_string(i) + " of the archive is damaged");
     }
-    std::string name = stat.name;
+    std::string name = *found;
     if (!name.ends_with(kSuffix)) {
       return input_error(path + ": entry '" + name + "' is no array (expected a name in " +
                          kSuffix + "); is it a file made by numpy.savez?");
     }
     name.resize(name.size() - std::string(kSuffix).size());
     const std::string where = path + ": array '" + name + "': ";
-    AUTOPAR_TRY(tensor, read_array(archive.get(), index, stat, where));
+    AUTOPAR_TRY(tensor, read_array(archive.get(), info, where));
     if (!arrays.emplace(name, std::move(tensor)).second) {
       return input_error(where + "the archive has two arrays of that name");
     }
@@ -111,48 +205,32 @@ Result<std::map<std::string, Tensor>> read_npz(const std::string& path) {
 
 Result<std::optional<Tensor>> read_npz_array(const std::string& path, const std::string& name) {
   AUTOPAR_TRY(archive, open_archive(path));
-  const zip_int64_t index = zip_name_locate(archive.get(), (name + kSuffix).c_str(), 0);
-  if (index < 0) return std::optional<Tensor>();
-  zip_stat_t stat;
-  zip_stat_init(&stat);
+  constexpr int kCaseCounts = 1;
+  if (unzLocateFile(archive.get(), (name + kSuffix).c_str(), kCaseCounts) != UNZ_OK) {
+    return std::optional<Tensor>();
+  }
   const std::string where = path + ": array '" + name + "': ";
-  if (zip_stat_index(archive.get(), static_cast<zip_uint64_t>(index), 0, &stat) != 0) {
+  unz_file_info64 info{};
+  if (!name_of_entry(archive.get(), info)) {
     return input_error(where + "its entry in the archive is damaged");
   }
-  AUTOPAR_TRY(tensor, read_array(archive.get(), static_cast<zip_uint64_t>(index), stat, where));
+  AUTOPAR_TRY(tensor, read_array(archive.get(), info, where));
   return std::optional<Tensor>(std::move(tensor));
 }
 
 Status write_npz(const std::string& path, const std::map<std::string, Tensor>& arrays) {
-  // The library writes no file for an archive without entries.
   if (arrays.empty()) return input_error(path + ": there are no arrays to write");
-  int code = 0;
-  Archive archive(zip_open(path.c_str(), ZIP_CREATE | ZIP_TRUNCATE, &code));
-  if (!archive) return input_error(path + ": cannot be written: " + open_failure(code));
-  std::vector<std::string> entries;  // must live until the archive is closed
-  entries.reserve(arrays.size());
+  errno = 0;
+  Writer writer(path);
+  if (!writer.is_open()) {
+    return system_error(path + ": cannot be written", errno);
+  }
   for (const auto& [name, tensor] : arrays) {
-    const std::string& bytes = entries.emplace_back(npy_bytes(tensor));
-    zip_source_t* source = zip_source_buffer(archive.get(), bytes.data(), bytes.size(), 0);
-    const zip_int64_t index =
-        source == nullptr
-            ? -1
-            : zip_file_add(archive.get(), (name + kSuffix).c_str(), source, ZIP_FL_ENC_UTF_8);
-    if (index < 0) {
-      if (source != nullptr) zip_source_free(source);
-      return input_error(path + ": array '" + name +
-                         "' cannot be added: " + zip_strerror(archive.get()));
+    if (!writer.add(name + kSuffix, npy_bytes(tensor))) {
+      return write_error(path + ": array '" + name + "' cannot be written");
     }
-    const auto added = static_cast<zip_uint64_t>(index);
-    zip_set_file_compression(archive.get(), added, ZIP_CM_STORE, 0);
-    zip_file_set_dostime(archive.get(), added, 0, (1 << 5) | 1, 0);  // 1980-01-01
   }
-  if (zip_close(archive.get()) != 0) {
-    const std::string message = path + ": cannot be written: " + zip_strerror(archive.get());
-    const int code = zip_error_code_zip(zip_get_error(archive.get()));
-    return is_used_up(code) ? resource_error(message) : input_error(message);
-  }
-  archive.release();  // closing has freed it
+  if (!writer.close()) return write_error(path + ": cannot be written");
   return Ok{};
 }
 

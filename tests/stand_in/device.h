@@ -1,7 +1,7 @@
 /* What the two stand-in libraries share beyond the entries of the real ones, and what tests ask. */
 #pragma once
 
-#include <cuda_runtime.h>
+#include "exec/nccl/cuda_api.h"
 
 #ifdef __cplusplus
 extern "C" {

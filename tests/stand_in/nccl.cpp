@@ -1,7 +1,6 @@
 // The stand-in for NCCL: a rank's end. Calls are checked here as far as one rank can tell, put on
 // the stream, and brought to the referee when the stream comes to them.
 // One file, since it is one entry of the library after the other.
-#include <nccl.h>
 #include <sys/un.h>
 
 #include <atomic>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "device.h"
+#include "exec/nccl/nccl_api.h"
 #include "frames.hpp"
 #include "referee.hpp"
 

@@ -1,6 +1,5 @@
 #include "referee.hpp"
 
-#include <nccl.h>
 #include <sys/un.h>
 
 #include <algorithm>
@@ -17,6 +16,7 @@
 #include <thread>
 #include <tuple>
 
+#include "exec/nccl/nccl_api.h"
 #include "exec/reduce.hpp"
 #include "frames.hpp"
 

@@ -3,7 +3,6 @@
 #include "autopar/machine.hpp"
 #include "exec/machine/look.hpp"
 #include "exec/mpi/mpi_library.hpp"
-#include "exec/nccl/nccl.hpp"
 
 namespace autopar {
 
@@ -29,12 +28,11 @@ std::vector<Finding> examine_machine() {
 std::vector<std::pair<std::string, std::string>> build_options() {
   std::string mpi;
   for (const std::string& name : built_mpi_names()) mpi += (mpi.empty() ? "" : ", ") + name;
-  const std::string nccl = nccl_headers();
   std::vector<std::pair<std::string, std::string>> options = {
       {"compiler", kCompiler},
       {"ONNX Runtime", "1." + std::to_string(ORT_API_VERSION) + " or newer, opened at run time"},
       {"MPI", mpi.empty() ? "none" : mpi},
-      {"NCCL", nccl.empty() ? "none: built without its headers" : nccl},
+      {"NCCL", "2.18.1 or newer, opened at run time"},
   };
 #if defined(__SANITIZE_ADDRESS__)
   options.emplace_back("sanitizer", "address");

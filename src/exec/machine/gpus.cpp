@@ -112,7 +112,7 @@ Facts look_at_nccl() {
 // All together, by what `run --ranks-by nccl` itself does.
 Facts look_at_nccl_ranks() {
   const auto version = nccl_version();
-  if (!version) return {{nccl_headers().empty() ? "absent" : "broken", version.error().message}};
+  if (!version) return {{"broken", version.error().message}};
   const auto gpu = nccl_gpu(0);
   if (!gpu) return {{"absent", gpu.error().message}, {"version", *version}};
   return {{"version", *version}};

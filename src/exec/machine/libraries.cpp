@@ -5,6 +5,7 @@
 #include "exec/library.hpp"
 #include "exec/machine/look.hpp"
 #include "exec/mpi/mpi_library.hpp"
+#include "exec/own_files.hpp"
 #include "exec/runtime.hpp"
 
 namespace autopar {
@@ -25,6 +26,7 @@ constexpr KnownMpi kMpis[] = {
 
 Facts look_at_onnx_runtime() {
   Facts facts;
+  provide_cxx_library();
   if (open_library(library_candidates(), facts) == nullptr) return facts;
   const auto version = open_onnx_runtime();  // the same candidates
   if (!version) return {{"broken", version.error().message}};
@@ -39,15 +41,10 @@ Facts look_at_onnx_runtime() {
 
 Facts look_at_mpi(const std::string& name) {
   Facts facts;
-  void* shim = open_library(mpi_shim_candidates(name), facts);
-  if (shim == nullptr) return facts;
-  const auto table = entry_of<decltype(&autopar_mpi_table)>(shim, "autopar_mpi_table", facts);
-  if (table == nullptr) return facts;
-  if (table()->version != AUTOPAR_MPI_TABLE_VERSION) {
-    facts.emplace_back("broken", fact(facts, "path") + ": of another version of autopar");
-    return facts;
-  }
-  const std::string library = table()->library();
+  const auto opened = open_mpi({name}, own_folders());
+  if (!opened) return {{"absent", opened.error().message}};
+  facts.emplace_back("path", opened->path);
+  const std::string library = opened->table->library();
   facts.emplace_back("version", library.substr(0, library.find('\n')));
   return facts;
 }

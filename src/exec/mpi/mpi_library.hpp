@@ -1,4 +1,5 @@
-// Finds and opens the shared library for the MPI that has started this process.
+// Finds and opens the MPI library that has started this process, and the small library between it
+// and this program (mpi_shim.cpp), which is compiled for each kind of MPI and linked to none.
 #pragma once
 
 #include <string>
@@ -9,22 +10,27 @@
 
 namespace autopar {
 
+// The kinds of MPI that this program was built for: "openmpi", "mpich".
+std::vector<std::string> built_mpi_names();
+
 // "openmpi" or "mpich": what AUTOPAR_MPI says, else whose launcher's variables are there (Open MPI
 // and PMIx: openmpi; PMI: mpich), then those that were built, in their order. Errors (kUsage):
 // AUTOPAR_MPI names something else.
 Result<std::vector<std::string>> mpi_names();
 
-// The MPIs that there is a shared library for: "openmpi", "mpich".
-std::vector<std::string> built_mpi_names();
-// Where that library is looked for, in this order.
-std::vector<std::string> mpi_shim_candidates(const std::string& name);
+struct MpiLibrary {
+  const AutoparMpiTable* table = nullptr;
+  std::string path;  // of the MPI library itself
+};
 
-// Opens the first of libautopar_NAME.so in these folders that can be opened. Errors (kInput): none
-// is there, with the places where it was looked for; or why those that are there cannot be opened.
-Result<void*> open_shim(const std::vector<std::string>& names,
-                        const std::vector<std::string>& folders);
+// The first of these kinds of MPI that is here and for which libautopar_NAME.so is in one of the
+// folders. AUTOPAR_MPI_LIBRARY names the file of the MPI library where it is not found. A process
+// can have one MPI only. Errors (kInput): no libautopar_NAME.so, no MPI library, or one of another
+// kind, with all files that were tried and what to do.
+Result<MpiLibrary> open_mpi(const std::vector<std::string>& names,
+                            const std::vector<std::string>& folders);
 
-// Errors: kInput as open_shim(); kUsage as mpi_names().
+// That of this process. Errors: as open_mpi() and mpi_names().
 Result<const AutoparMpiTable*> open_mpi_library();
 
 }  // namespace autopar

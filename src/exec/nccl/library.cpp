@@ -2,16 +2,10 @@
 
 #include <dlfcn.h>
 
-#include <utility>
+#include <cstdlib>
 #include <vector>
 
-#include "exec/nccl/candidates.hpp"
 #include "exec/nccl/nccl.hpp"
-
-// Where the headers were found when this was compiled, for toolkits that the loader does not know.
-#ifndef AUTOPAR_CUDA_LIBRARIES
-#define AUTOPAR_CUDA_LIBRARIES ""
-#endif
 
 namespace autopar {
 
@@ -19,6 +13,22 @@ namespace {
 
 constexpr int kOldestNccl = 21801;
 constexpr int kNativeAllToAll = 22803;
+
+// The file that the variable names, alone; else each name as the dynamic linker finds it, then in
+// the toolkit's folder, which the linker often does not know.
+std::vector<std::string> candidates_of(const char* variable,
+                                       const std::vector<std::string>& names) {
+  const auto value_of = [](const char* name) {
+    const char* text = std::getenv(name);
+    return std::string(text != nullptr ? text : "");
+  };
+  if (const std::string chosen = value_of(variable); !chosen.empty()) return {chosen};
+  std::vector<std::string> candidates = names;
+  const std::string home = value_of("CUDA_HOME");
+  const std::string folder = (home.empty() ? "/usr/local/cuda" : home) + "/lib64/";
+  for (const std::string& name : names) candidates.push_back(folder + name);
+  return candidates;
+}
 
 class Library {
  public:
@@ -130,20 +140,12 @@ std::string nccl_version_text(int version) {
          std::to_string(version % 100);
 }
 
-std::string nccl_headers() {
-  return nccl_version_text(NCCL_VERSION_CODE) + ", CUDA " + std::to_string(CUDART_VERSION / 1000) +
-         "." + std::to_string(CUDART_VERSION % 1000 / 10);
-}
-
 std::vector<std::string> cuda_runtime_candidates() {
-  // The one that this was compiled for first.
-  std::vector<std::string> names = {"libcudart.so.13", "libcudart.so.12"};
-  if (CUDART_VERSION < 13000) std::swap(names[0], names[1]);
-  return library_paths("AUTOPAR_CUDART", names, AUTOPAR_CUDA_LIBRARIES);
+  return candidates_of("AUTOPAR_CUDART", {"libcudart.so.13", "libcudart.so.12"});
 }
 
 std::vector<std::string> nccl_candidates() {
-  return library_paths("AUTOPAR_NCCL", {"libnccl.so.2"}, AUTOPAR_CUDA_LIBRARIES);
+  return candidates_of("AUTOPAR_NCCL", {"libnccl.so.2"});
 }
 
 Result<GpuLibraries> open_gpu_libraries() {

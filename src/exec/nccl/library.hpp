@@ -1,16 +1,14 @@
 // The entries of the CUDA runtime and of NCCL that are used, from libraries opened at run time: a
-// program compiled against their headers also starts where they are not installed.
+// program is built and starts where they are not installed.
 #pragma once
-
-#include <nccl.h>
 
 #include <string>
 
 #include "autopar/support.hpp"
+#include "exec/nccl/nccl_api.h"
 
 namespace autopar {
 
-// Written out where the header has overloads of the same name.
 struct CudaEntries {
   const char* (*error_string)(cudaError_t);
   decltype(&cudaRuntimeGetVersion) runtime_version;
@@ -58,7 +56,8 @@ struct GpuLibraries {
   int nccl_version = 0;  // 22809 for 2.28.9
 };
 
-// Opens libcudart.so.13 or .12 and libnccl.so.2, or the files that the environment variables
+// Opens libcudart.so.13 or .12 and libnccl.so.2, where the dynamic linker looks, then in the
+// toolkit (CUDA_HOME, else /usr/local/cuda), or the files that the environment variables
 // AUTOPAR_CUDART and AUTOPAR_NCCL name. They stay open. Errors (kInput): a library that cannot be
 // opened, lacks an entry or is older than NCCL 2.18.1, which brought ncclCommSplit.
 Result<GpuLibraries> open_gpu_libraries();

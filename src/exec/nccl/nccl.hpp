@@ -1,5 +1,5 @@
-// Ranks on GPUs that communicate by NCCL. This header names no type of CUDA or NCCL: a build
-// without their headers has the same functions, which then say that they are missing.
+// Ranks on GPUs that communicate by NCCL. CUDA and NCCL are opened when they are asked for; where
+// they are not installed, these functions say what is missing.
 //
 //   NcclWorld world;
 //   world.rank = 3, world.size = 8, world.local_rank = 3;
@@ -51,8 +51,6 @@ Result<int> nccl_gpu(int local_rank);
 
 // What would be used: "NCCL 2.28.9, CUDA runtime 13.0, 8 GPUs", or why nothing.
 Result<std::string> nccl_version();
-// "2.28.9, CUDA 13.0": the headers that this was compiled with; empty: none.
-std::string nccl_headers();
 // Where their libraries are looked for, in this order.
 std::vector<std::string> cuda_runtime_candidates();
 std::vector<std::string> nccl_candidates();

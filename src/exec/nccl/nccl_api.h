@@ -1,11 +1,10 @@
-// A stand-in for NCCL, for tests on machines without a GPU: the entries that autopar uses, between
-// threads or processes of one machine. It is no NCCL; see tests/stand_in/README.md. The numbers and
-// the layout are those of NCCL 2.28, so that a program compiled against the real header can be run
-// with it too.
+// The types, numbers and entries of NCCL that are used, as of 2.28. The library is opened at run
+// time, so that a program is built without NCCL; older and newer libraries have the same ones.
 #pragma once
 
-#include <cuda_runtime.h>
 #include <limits.h>
+
+#include "exec/nccl/cuda_api.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -32,16 +31,28 @@ typedef enum {
   ncclInProgress = 7,
 } ncclResult_t;
 
-// The beginning of the real one; the stand-in reads no further than `blocking`.
+// The members that NCCL 2.18 to 2.28 have first. A library copies `size` bytes over its own
+// defaults, so that members which came later keep theirs; there is no padding at the end, which
+// would be taken for one of them.
 typedef struct {
   size_t size;
   unsigned int magic;
   unsigned int version;
   int blocking;
+  int cgaClusterSize;
+  int minCTAs;
+  int maxCTAs;
+  const char* netName;
+  int splitShare;
+  int trafficClass;
 } ncclConfig_t;
 #define NCCL_CONFIG_MAGIC 0xcafebeef
-#define NCCL_CONFIG_INITIALIZER \
-  { sizeof(ncclConfig_t), NCCL_CONFIG_MAGIC, NCCL_VERSION_CODE, NCCL_CONFIG_UNDEF_INT }
+#define NCCL_CONFIG_INITIALIZER                                                        \
+  {                                                                                    \
+    sizeof(ncclConfig_t), NCCL_CONFIG_MAGIC, NCCL_VERSION_CODE, NCCL_CONFIG_UNDEF_INT, \
+        NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NULL,     \
+        NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT                                   \
+  }
 
 typedef enum { ncclSum = 0, ncclProd = 1, ncclMax = 2, ncclMin = 3, ncclAvg = 4 } ncclRedOp_t;
 

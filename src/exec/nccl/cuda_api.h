@@ -1,7 +1,6 @@
-// A stand-in for the CUDA runtime, for tests on machines without a GPU: the entries that autopar
-// uses, on host memory. It is no CUDA and computes nothing; see tests/stand_in/README.md. The
-// numbers are those of the CUDA 13 runtime, so that a program compiled against the real header can
-// be run with it too.
+// The types, numbers and entries of the CUDA runtime that are used. The library is opened at run
+// time, so that a program is built without the toolkit; what is here has been the same since CUDA
+// 11.
 #pragma once
 
 #include <stddef.h>
@@ -9,8 +8,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-#define CUDART_VERSION 13000
 
 typedef enum cudaError {
   cudaSuccess = 0,
