@@ -143,9 +143,10 @@ TEST_CASE("pins that name axes: every mesh says why it cannot keep them", "[oute
   const auto refused = search(request);
   REQUIRE(!refused.ok());
   CHECK(refused.error().code == ErrorCode::kInput);
-  for (const Mesh& mesh : mesh_candidates(c.cluster, 3)) {
-    CHECK(refused.error().message.find("mesh " + to_text(mesh)) != std::string::npos);
-  }
+  // One sentence for all of them.
+  CHECK(refused.error().message.find("'nowhere'") != std::string::npos);
+  CHECK(refused.error().message.find("none of the 2 meshes") != std::string::npos);
+  CHECK(refused.error().message.size() < 300);
 }
 
 TEST_CASE("a layout that cannot be kept names its file", "[outer]") {

@@ -46,7 +46,7 @@ Status check_memory(const SearchRequest& request) {
       " of each. Try more devices, --memory with a larger size, or a smaller batch");
 }
 
-// One sentence; of reasons that equally many meshes have, that of the first mesh.
+// One sentence; of reasons that equally many meshes have, that of the mesh with the fewest axes.
 std::optional<Error> pins_not_kept(const std::vector<MeshTrial>& trials) {
   std::map<std::string, std::size_t> meshes_of;  // by the reason
   int most_axes = 0;
@@ -56,9 +56,12 @@ std::optional<Error> pins_not_kept(const std::vector<MeshTrial>& trials) {
     most_axes = std::max(most_axes, trial.mesh.rank());
   }
   if (meshes_of.size() == 1) return input_error(trials.front().why);
+  const auto weight = [&](const MeshTrial& trial) {
+    return std::pair(meshes_of[trial.why], -trial.mesh.rank());
+  };
   const auto usual = std::max_element(
       trials.begin(), trials.end(),
-      [&](const MeshTrial& a, const MeshTrial& b) { return meshes_of[a.why] < meshes_of[b.why]; });
+      [&](const MeshTrial& a, const MeshTrial& b) { return weight(a) < weight(b); });
   return input_error(usual->why + " (on mesh " + to_text(usual->mesh) + "; none of the " +
                      std::to_string(trials.size()) + " meshes of up to " +
                      std::to_string(most_axes) +

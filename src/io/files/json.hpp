@@ -22,7 +22,6 @@ class Json {
 
   Result<Json> at(const std::string& key) const;  // error where it is missing
   Result<std::optional<Json>> find(const std::string& key) const;
-  bool is_list() const { return value_->is_array(); }
   Result<std::vector<Json>> items() const;
   Result<std::vector<std::pair<std::string, Json>>> members() const;
   Result<std::string> text() const;

@@ -72,12 +72,11 @@ Status read_tensor_map_of(const Json& json, ValuePin& pin) {
   AUTOPAR_TRY(dims, map->items());
   for (const Json& dim : dims) {
     std::vector<std::int64_t> axes;
-    if (dim.is_list()) {
+    if (const auto one = dim.integer()) {
+      if (*one != -1) axes = {*one};
+    } else {
       AUTOPAR_TRY(several, dim.integers());
       axes = several;
-    } else {
-      AUTOPAR_TRY(one, dim.integer());
-      if (one != -1) axes = {one};
     }
     pin.tensor_map.emplace_back();
     for (std::int64_t axis : axes) {

@@ -128,7 +128,7 @@ Status Attempts::make_joined(const BytePrices& prices, std::vector<Attempt>& mad
       best_estimate = std::min(best_estimate, attempt.found.cost);
       made.push_back(std::move(attempt));
     } else if (done.error().code == ErrorCode::kInput) {
-      error = done.error();  // another mesh may keep the pins that this one cannot
+      refuse(attempt.mesh, done.error());
     } else {
       return done;
     }
@@ -144,26 +144,36 @@ Result<std::vector<Attempt>> Attempts::make(const BytePrices& prices) {
   std::vector<Mesh> others;
   if (is_given || is_pinned) others = given_meshes(request);
   for (const Mesh& mesh : others) {
-    const auto same = [&](const Attempt& attempt) { return attempt.mesh == mesh; };
+    const auto same = [&](const auto& tried) { return tried.mesh == mesh; };
     if (std::any_of(made.begin(), made.end(), same)) continue;
+    if (std::any_of(refused.begin(), refused.end(), same)) continue;
     if (!made.empty() && stopped()) break;
     Attempt attempt{mesh};
     const Status done = recurse_on(attempt, prices);
     if (done) {
       made.push_back(std::move(attempt));
     } else if (done.error().code == ErrorCode::kInput) {
-      error = done.error();
+      refuse(mesh, done.error());
     } else {
       return done.error();
     }
   }
-  if (made.empty()) return *error;
+  if (made.empty()) return *pins_not_kept(refused);
   std::stable_sort(made.begin(), made.end(),
                    [](const Attempt& a, const Attempt& b) { return a.found.cost < b.found.cost; });
   const double most = kDearer * made.front().found.cost;
   std::erase_if(made, [&](const Attempt& attempt) { return attempt.found.cost > most; });
   if (made.size() > kMostMeshes) made.resize(kMostMeshes);
   return made;
+}
+
+// Another mesh may keep the pins that this one cannot.
+void Attempts::refuse(const Mesh& mesh, const Error& why) {
+  MeshTrial trial;
+  trial.mesh = mesh;
+  trial.end = TrialEnd::kPinsNotKept;
+  trial.why = why.message;
+  refused.push_back(std::move(trial));
 }
 
 Status Attempts::recurse_on(Attempt& attempt, BytePrices prices) {

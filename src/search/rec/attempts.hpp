@@ -37,6 +37,7 @@ struct Attempts {
   std::optional<SearchOutcome> best = {};
   std::optional<Error> error = {};
   std::vector<MeshTrial> trials = {};
+  std::vector<MeshTrial> refused = {};  // meshes that cannot keep the pins
 
   explicit Attempts(const SearchRequest& r) : request(r), wiring(wiring_of(r)) {}
 
@@ -74,6 +75,7 @@ struct Attempts {
 
  private:
   Result<Allowed> allowed_on(const KeptPins& kept, CostModel& model) const;
+  void refuse(const Mesh& mesh, const Error& why);
   Status make_joined(const BytePrices& prices, std::vector<Attempt>& made);
 };
 
