@@ -108,7 +108,8 @@ def test_parameters_are_free(folder):
         "outputs": ["Y"]}))
     for layout, whole in (("full", True), ("data_parallel", False)):
         out = folder / layout
-        run("search", model, "--cluster", cluster(folder, 4), "-o", out, "--inputs", layout)
+        run("search", model, "--cluster", cluster(folder, 4), "-o", out, "--inputs", layout,
+            *(() if whole else ("--pin", pins(folder, {"W": {"spec": "[{t0},{}]"}}))))
         tensors = read(out)["tensors"]
         assert (tensors["X"]["local_shape"] == [8, 512]) == whole, tensors
         assert tensors["W"]["local_shape"] != [512, 512], tensors

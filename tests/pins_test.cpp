@@ -434,3 +434,10 @@ TEST_CASE("split counts that cannot be kept say which loop dimension disagrees",
     }
   }
 }
+
+TEST_CASE("what no mesh can keep is said before what some cannot", "[pins]") {
+  Chain chain;
+  chain.request.pins.ops["fc1"].in_strategy = {{2, 2}, {2, 2}};  // needs three axes
+  chain.request.pins.ops["fc2"].in_strategy = {{1, 1}, {1, 7}};
+  CHECK(chain.refusal().find("op 'fc2' (MatMul)") == 0);
+}

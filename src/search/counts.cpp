@@ -234,6 +234,19 @@ class Objection {
   std::vector<Cut> parts_;  // per factor
 };
 
+// Of the inputs; "" where there is none.
+std::string objection_to(Objection& objection, const OpPin& pin, const Op& op, const Rule& rule,
+                         std::int64_t all_devices) {
+  if (pin.in_strategy) {
+    std::string text = objection.of("input", *pin.in_strategy, op.inputs, rule.inputs);
+    if (!text.empty()) return text;
+  }
+  const std::int64_t devices = objection.devices();
+  if (all_devices % devices == 0) return "";
+  return objection.cuts() + " takes " + number(devices) + " devices, and the cluster has " +
+         number(all_devices) + (devices < all_devices ? ", which that does not divide" : "");
+}
+
 }  // namespace
 
 std::string to_text(const SplitCounts& counts) {
@@ -242,6 +255,13 @@ std::string to_text(const SplitCounts& counts) {
     text += (i ? "," : "") + autopar::to_text(counts[i]);
   }
   return text + "]";
+}
+
+std::string counts_text(const Op& op, const OpPin& pin) {
+  std::string text = "op '" + op.name + "' (" + op.type + "):";
+  if (pin.in_strategy) text += " in_strategy " + to_text(*pin.in_strategy);
+  if (pin.out_strategy) text += " out_strategy " + to_text(*pin.out_strategy);
+  return text;
 }
 
 bool agrees(const SplitCounts& asked, const SplitCounts& have) {
@@ -277,23 +297,32 @@ bool gives_counts(const OpPin& pin, const Graph& graph, const Op& op, const Rule
   return CountSearch(pin, graph, op, rule, mesh).run();
 }
 
+Status check_counts(const SearchRequest& request) {
+  if (request.pins.ops.empty()) return Ok{};
+  for (std::size_t o = 0; o < request.graph.ops.size(); ++o) {
+    const Op& op = request.graph.ops[o];
+    const auto pin = request.pins.ops.find(op.name);
+    if (pin == request.pins.ops.end() || pin->second.assignment) continue;
+    const Rule& rule = request.rules.rules[o];
+    Objection objection(request.graph, op, rule);
+    const std::string text =
+        objection_to(objection, pin->second, op, rule, request.cluster.device_count());
+    if (text.empty()) continue;
+    return input_error(counts_text(op, pin->second) + " cannot be kept: " + text);
+  }
+  return Ok{};
+}
+
 std::string why_not(const OpPin& pin, const Graph& graph, const Op& op, const Rule& rule,
                     const Mesh& mesh) {
   Objection objection(graph, op, rule);
-  if (pin.in_strategy) {
-    const std::string text = objection.of("input", *pin.in_strategy, op.inputs, rule.inputs);
-    if (!text.empty()) return text;
-  }
-  const std::int64_t devices = objection.devices();
-  if (mesh.size() % devices != 0) {
-    return objection.cuts() + " takes " + number(devices) + " devices, and the cluster has " +
-           number(mesh.size()) + (devices < mesh.size() ? ", which that does not divide" : "");
-  }
+  const std::string text = objection_to(objection, pin, op, rule, mesh.size());
+  if (!text.empty()) return text;
   const OpPin inputs{std::nullopt, pin.in_strategy, std::nullopt};
   if (pin.out_strategy && gives_counts(inputs, graph, op, rule, mesh)) {
     Objection of_outputs(graph, op, rule);
-    const std::string text = of_outputs.of("output", *pin.out_strategy, op.outputs, rule.outputs);
-    if (!text.empty()) return text;
+    const std::string wrong = of_outputs.of("output", *pin.out_strategy, op.outputs, rule.outputs);
+    if (!wrong.empty()) return wrong;
     return pin.in_strategy
                ? "with that in_strategy no output comes out so on the mesh " +
                      autopar::to_text(mesh) + ", not by a ReduceScatter of partial sums either"

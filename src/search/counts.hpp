@@ -9,6 +9,8 @@ namespace autopar {
 using SplitCounts = std::vector<std::vector<std::int64_t>>;
 
 std::string to_text(const SplitCounts& counts);  // "[[2,1],[1,4]]"
+// "op 'fc1' (MatMul): in_strategy [[2,1],[1,4]]"
+std::string counts_text(const Op& op, const OpPin& pin);
 
 // Missing trailing inputs (constants such as axes, absent biases) may be left out of a pin, and so
 // may the dimensions of such constants.
@@ -27,9 +29,13 @@ std::vector<Spec> scattered(const Spec& spec, const std::vector<std::int64_t>& c
 bool gives_counts(const OpPin& pin, const Graph& graph, const Op& op, const Rule& rule,
                   const Mesh& mesh);
 
-// Why no assignment gives the split counts of a pin: a wrong number of inputs or dimensions, a
-// dimension that does not divide or whose parts are thinner than their halos, a loop dimension that
-// stays whole or is cut in two ways, too few devices; the mesh where it is none of these.
+// Why no assignment gives the split counts of a pin, whatever the mesh: a wrong number of inputs or
+// dimensions, a dimension that does not divide or whose parts are thinner than their halos, a loop
+// dimension that stays whole or is cut in two ways, too few devices. The first of the pins of a
+// request that this holds for is an error (kInput).
+Status check_counts(const SearchRequest& request);
+
+// The same, or what on this mesh stands in the way.
 std::string why_not(const OpPin& pin, const Graph& graph, const Op& op, const Rule& rule,
                     const Mesh& mesh);
 

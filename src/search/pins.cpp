@@ -11,13 +11,6 @@ namespace {
 
 std::string where(const Op& op) { return "op '" + op.name + "' (" + op.type + ")"; }
 
-std::string counts_wish(const Op& op, const OpPin& pin) {
-  std::string text = where(op) + ":";
-  if (pin.in_strategy) text += " in_strategy " + to_text(*pin.in_strategy);
-  if (pin.out_strategy) text += " out_strategy " + to_text(*pin.out_strategy);
-  return text;
-}
-
 std::string factor_names(const Rule& rule) {
   std::string names;
   for (const Factor& f : rule.factors) {
@@ -160,7 +153,7 @@ Result<MeshProblem::OpChoices> pinned(const MeshProblem::OpChoices& all, const O
                        " (every factor must be divisible by the axes that split it, no part "
                        "smaller than its halo)");
   }
-  return input_error(counts_wish(op, pin) +
+  return input_error(counts_text(op, pin) +
                      " cannot be kept: " + why_not(pin, graph, op, rule, mesh));
 }
 

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <tuple>
 
+#include "search/counts.hpp"
 #include "search/meshes.hpp"
 #include "search/no_plan.hpp"
 #include "search/pins.hpp"
@@ -514,6 +515,7 @@ Status add_notes(const SearchRequest& request, SearchOutcome& outcome) {
 Result<SearchOutcome> search(const SearchRequest& request) {
   AUTOPAR_TRY(searcher, find_searcher(request.searcher));
   AUTOPAR_RETURN_IF_ERROR(check_names(request.pins, request.graph));
+  AUTOPAR_RETURN_IF_ERROR(check_counts(request));
   AUTOPAR_RETURN_IF_ERROR(check_memory(request));
   if (searcher->search != nullptr) return searcher->search(request);
   // A baseline looks at one candidate per op: no need to price the others.
