@@ -82,7 +82,9 @@ class Keeper {
     }
     if (pin.spec.empty()) return SpecPin{{std::move(spec)}, true, named(value) + ": " + text};
     AUTOPAR_TRY(named_spec, read(value, "spec", pin.spec));
-    if (named_spec.specs[0].dims == spec.dims) return std::move(named_spec);
+    // The one axis of one device splits nothing.
+    const bool agree = named_spec.specs[0].dims == spec.dims || mesh_.size() == 1;
+    if (agree) return std::move(named_spec);
     return input_error(named_spec.wish + " and its " + text + ", which is " +
                        autopar::to_text(spec, mesh_) + ", disagree; give one of them");
   }
