@@ -46,7 +46,8 @@ Plan plan_of(const Graph& graph) {
   const Cluster cluster = cluster_of({2});
   const Mesh mesh = make_mesh(cluster, {2}).value();
   const GraphRules rules = rules_of(graph).value();
-  return partition(graph, rules, named_strategy(graph, rules, mesh, {{"k"}}), cluster).value();
+  const std::vector<std::vector<std::string>> split(graph.ops.size(), {"k"});
+  return partition(graph, rules, named_strategy(graph, rules, mesh, split), cluster).value();
 }
 
 const PlanMetadata kMetadata = {AUTOPAR_VERSION, "m-sha", "s-sha", {"nvlink"}};

