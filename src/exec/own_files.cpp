@@ -16,6 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Of the program, or of the shared library that this code is in. Empty where the system does not
+// say.
 fs::path own_folder() {
   Dl_info found{};
   void* extra = nullptr;
