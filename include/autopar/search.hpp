@@ -65,6 +65,8 @@ struct Narrowing {
 // Axes of the meshes that are tried where nothing is said about it; rec tries 4.
 inline constexpr int kDefaultAxes = 3;
 
+struct SearchFindings;
+
 struct SearchRequest {
   const Graph& graph;
   const GraphRules& rules;
@@ -86,6 +88,9 @@ struct SearchRequest {
   bool propagate_exact = false;
   SolveOptions solve = {};
   std::shared_ptr<const Narrowing> narrowing = {};  // with `mesh`
+  // Gets what a search finds out, also one that ends without a plan. The caller has others to turn
+  // to: a search that is stopped without a plan then asks no baseline for one.
+  SearchFindings* findings = nullptr;
 };
 // Per device: what the request says, else what the cluster's device has.
 Bytes memory_limit(const SearchRequest& request);
@@ -160,6 +165,12 @@ struct MeshTrial {
   Seconds lower_bound = 0;
   std::size_t nodes = 0, edges = 0, candidates = 0;
   Seconds build_seconds = 0, solve_seconds = 0, evaluate_seconds = 0;  // wall
+};
+
+struct SearchFindings {
+  std::vector<MeshTrial> trials;
+  Seconds lower_bound = 0;  // over the meshes that were tried
+  Seconds unlimited_lower_bound = 0;
 };
 
 // What `auto` ran, and whose plan it took.

@@ -150,6 +150,7 @@ Result<SearchOutcome> search_recomputing(std::unique_ptr<Inputs>& inputs,
 }
 
 Result<int> run(const PlanOptions& options, const CommonOptions& common) {
+  const auto begin = std::chrono::steady_clock::now();
   PhaseClock clock;
   std::optional<StrategyFile> pins;
   // What must not be replaced is told before the search.
@@ -174,6 +175,8 @@ Result<int> run(const PlanOptions& options, const CommonOptions& common) {
         dump_problem(options.dump_file, *request, *request->mesh, options.model));
   }
   clock.end("import");
+  // The limit is for all that comes before the plan is written.
+  request->solve.time_limit = time_left(request->solve, begin);
   const auto start = std::chrono::steady_clock::now();
   Result<SearchOutcome> outcome = search_shown(*request, common.quiet);
   if (!outcome && outcome.error().code == ErrorCode::kInfeasible && !recompute) {

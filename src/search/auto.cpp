@@ -15,7 +15,11 @@ namespace {
 
 constexpr double kAffordable = 2e10;  // a minute or so of one core
 constexpr double kTooLate = 0.02;     // of the time limit: with less left nothing more is begun
-constexpr double kSurely = 0.9;       // of what a quick searcher found: a better one there may be
+// Of the time limit: what may be taken beyond it for a baseline, where there is no plan.
+constexpr double kPartOver = 0.08;
+constexpr Seconds kLeastOver = 0.25;
+constexpr Seconds kInterruptedSeconds = 1;  // for each of them after an interrupt
+constexpr double kSurely = 0.9;  // of what a quick searcher found: a better one there may be
 constexpr int kMaxImprovedAxes = 4;
 // With more axes than the exact search tries by itself, tables are what a search takes: 8 to 30
 // bytes for each of these (measured on four axes), so about a GiB at most.
@@ -62,6 +66,7 @@ struct Auto {
   std::optional<Error> error = {};
   double bound = 0, unlimited_bound = 0;
   std::vector<MeshTrial> searched = {};  // exactly
+  bool cut_short = false;                // the exact search was stopped without a plan
 
   void keep(const std::string& name, Result<SearchOutcome> found) {
     if (!found) {
@@ -80,6 +85,18 @@ struct Auto {
     const bool interrupted = found->interrupted || (best && best->interrupted);
     if (better) best = std::move(*found);
     best->interrupted = interrupted;
+  }
+
+  // What the exact search found out holds where it has no plan, too.
+  void keep_exact(const std::string& name, Result<SearchOutcome> found,
+                  const SearchFindings& findings) {
+    if (!found) {
+      searched.insert(searched.end(), findings.trials.begin(), findings.trials.end());
+      bound = std::max(bound, findings.lower_bound);
+      unlimited_bound = std::max(unlimited_bound, findings.unlimited_lower_bound);
+      cut_short = cut_short || stopped();
+    }
+    keep(name, std::move(found));
   }
 
   // As if it ran alone, within the time that is left.
@@ -172,9 +189,31 @@ struct Auto {
   // Within the time that is left.
   void run_exact() {
     SearchRequest asked = request;
+    SearchFindings findings;
     asked.searcher = "dp";
     asked.solve.time_limit = time_left();
-    keep("dp", search(asked));
+    asked.findings = &findings;
+    auto found = search(asked);
+    keep_exact("dp", std::move(found), findings);
+  }
+
+  Seconds over() const {
+    const std::chrono::duration<double> used = std::chrono::steady_clock::now() - start;
+    const Seconds limit = request.solve.time_limit;
+    return limit + std::max(kPartOver * limit, kLeastOver) - used.count();
+  }
+
+  // Stopped before anything had a plan: better a baseline than nothing, but soon.
+  void fall_back() {
+    for (const char* name : {"data_parallel", "replicate"}) {
+      if (best) return;
+      SearchRequest asked = request;
+      asked.searcher = name;
+      asked.solve.stop = nullptr;
+      asked.solve.time_limit = request.solve.time_limit < kInfinity ? over() : kInterruptedSeconds;
+      if (asked.solve.time_limit <= 0) return;
+      keep(name, search(asked));
+    }
   }
 
   Seconds time_left() const {
@@ -272,6 +311,8 @@ std::string run_in_time(Auto& state) {
     return "the exact search had what was left of the time limit";
   }
   SearchRequest apart = request, exact = request;
+  SearchFindings findings;
+  exact.findings = &findings;
   apart.solve.progress = nullptr;
   apart.solve.threads = 1;
   exact.searcher = "dp";
@@ -283,7 +324,7 @@ std::string run_in_time(Auto& state) {
   state.tried = std::move(quick.tried);
   state.best = std::move(quick.best);
   state.error = std::move(quick.error);
-  state.keep("dp", std::move(found));
+  state.keep_exact("dp", std::move(found), findings);
   state.search_mesh_of_best();
   return "the exact search ran beside the quick ones for the time limit";
 }
@@ -323,8 +364,10 @@ Result<SearchOutcome> search_auto(const SearchRequest& request) {
 Result<SearchOutcome> search_auto(const SearchRequest& request, double affordable) {
   Auto state{request, affordable};
   std::string why = run_all(state);
+  if (!state.best && state.cut_short) state.fall_back();
   if (!state.best) return *state.error;
   SearchOutcome outcome = std::move(*state.best);
+  outcome.interrupted = outcome.interrupted || state.cut_short;
   outcome.lower_bound = std::min(state.bound, outcome.cost.total());
   outcome.unlimited_lower_bound = std::min(state.unlimited_bound, outcome.lower_bound);
   if (!state.searched.empty()) outcome.trials = std::move(state.searched);

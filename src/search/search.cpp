@@ -44,7 +44,10 @@ constexpr double kLookingPart = 0.5;
 // Of what lies between bound and plan.
 constexpr double kDoubt = 0.1;
 
-// What a search that was stopped without a plan may take beyond its time.
+// What a search that was stopped without a plan may take for a baseline: beyond its time limit, as
+// a part of that; after an interrupt.
+constexpr double kPartOver = 0.08;
+constexpr Seconds kLeastOver = 0.25;
 constexpr Seconds kFallBackSeconds = 2;
 
 // Where more was asked for than a default search finds, so many times the effort in each further
@@ -414,6 +417,17 @@ struct Search {
     tightest.proven = tightest.proven && solution.lower_bound == kInfinity;
   }
 
+  SearchFindings findings() const {
+    Seconds bound = kInfinity, unlimited = kInfinity;
+    for (std::size_t m = 0; m < outcome.trials.size(); ++m) {
+      if (!says_something(outcome.trials[m].end)) continue;
+      bound = std::min(bound, outcome.trials[m].lower_bound);
+      unlimited = std::min(unlimited, unlimited_bounds[m]);
+    }
+    if (bound == kInfinity || !searcher.proves_bound) bound = unlimited = 0;
+    return {outcome.trials, bound, std::min(unlimited, bound)};
+  }
+
   // Whether a mesh is one of those that the bound is about.
   static bool says_something(TrialEnd end) {
     return end != TrialEnd::kNotTried && end != TrialEnd::kPinsNotKept &&
@@ -422,21 +436,13 @@ struct Search {
 
   // A searcher that looks at a part of the plans only proves nothing about the others.
   void bound() {
-    outcome.lower_bound = kInfinity;
-    double unlimited = kInfinity;
-    for (std::size_t m = 0; m < outcome.trials.size(); ++m) {
-      const MeshTrial& trial = outcome.trials[m];
-      if (!says_something(trial.end)) continue;
-      outcome.lower_bound = std::min(outcome.lower_bound, trial.lower_bound);
-      unlimited = std::min(unlimited, unlimited_bounds[m]);
-    }
-    if (outcome.lower_bound == kInfinity || !searcher.proves_bound) outcome.lower_bound = 0;
+    const SearchFindings found = findings();
     const Seconds cost = outcome.cost.total();
-    if (outcome.lower_bound >= cost * (1 - kRounding)) outcome.lower_bound = cost;
+    outcome.lower_bound = found.lower_bound >= cost * (1 - kRounding) ? cost : found.lower_bound;
+    outcome.unlimited_lower_bound = std::min(found.unlimited_lower_bound, outcome.lower_bound);
     if (!searcher.proves_bound) {
       for (MeshTrial& trial : outcome.trials) trial.lower_bound = 0;
     }
-    outcome.unlimited_lower_bound = std::min(unlimited, outcome.lower_bound);
   }
 
   void note_bounds(std::size_t m, const Solution& solution) {
@@ -453,7 +459,10 @@ struct Search {
       if (limited && !request.limit_memory) return;
       for (const char* name : {"data_parallel", "replicate"}) {
         for (const MeshTrial& trial : outcome.trials) {
-          const Seconds left = kFallBackSeconds - seconds_since(begin);
+          const Seconds limit = request.solve.time_limit;
+          const Seconds over = std::max(kPartOver * limit, kLeastOver);
+          const Seconds left = limit < kInfinity ? limit + over - seconds_since(start)
+                                                 : kFallBackSeconds - seconds_since(begin);
           if (best < kInfinity || left <= 0) return;
           if (trial.end != TrialEnd::kPinsNotKept) try_baseline(name, trial.mesh, limited, left);
         }
@@ -523,7 +532,11 @@ Result<SearchOutcome> search(const SearchRequest& request) {
   if (narrowed.fill == Fill::kSearch) narrowed.fill = searcher->fill;
   Search state{narrowed, *searcher};
   AUTOPAR_RETURN_IF_ERROR(state.try_all(meshes_of(narrowed)));
-  if (state.best == kInfinity && state.outcome.interrupted) state.fall_back();
+  if (narrowed.findings != nullptr) {
+    *narrowed.findings = state.findings();
+  } else if (state.best == kInfinity && state.outcome.interrupted) {
+    state.fall_back();
+  }
   if (state.best == kInfinity) {
     const std::optional<Error> pins = pins_not_kept(state.outcome.trials);
     const std::optional<Error> large = too_large(state.outcome.trials);
