@@ -292,10 +292,10 @@ Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
   }
   for (const BorrowedPeak& peak : borrowed_peaks(inputs->model.graph, inputs->cluster.device)) {
     const std::string dtype = name_of(peak.dtype);
-    inputs->warnings.push_back(
-        "cluster '" + inputs->cluster.name + "': peak_flops_per_s has nothing for " + dtype +
-        ", in which op '" + peak.op + "' calculates: the peak of " + peak.of +
-        " is taken for it; add \"" + dtype + "\" where the device has another");
+    inputs->warnings.push_back(options.cluster + ": peak_flops_per_s has nothing for " + dtype +
+                               ", in which op '" + peak.op + "' calculates: the peak of " +
+                               peak.of + " is taken for it; add \"" + dtype +
+                               "\" where the device has another");
   }
   spdlog::debug("rules: {} ops have one, {} have none",
                 inputs->rules.rules.size() - inputs->rules.without_rule.size(),
