@@ -15,8 +15,7 @@ constexpr std::size_t kPoolSize = 20;
 constexpr std::size_t kFittingSize = 3;
 constexpr int kSweeps = 6;
 constexpr std::size_t kChecks = 32;  // of a sweep's labellings
-constexpr int kRepairs = 2;
-constexpr double kRepairWork = 1e7;
+constexpr double kRepairWork = 1e7;  // of each labelling; plans were found with no fewer repairs
 
 // The part of the dual's network in which nodes have only the labels of the pool, as far as they
 // are alive, and of the labelling that the dual favours now. Its terms are those of the dual: what
@@ -80,7 +79,7 @@ class Mixing {
  private:
   // Keeps the first labelling that fits. The row that the first one exceeds most; -1 if it fits.
   int check(const std::vector<std::vector<int>>& found) {
-    int overfull = -1, repairs = 0;
+    int overfull = -1;
     for (std::size_t i = 0; i < found.size(); ++i) {
       std::vector<int> labels = in_parent(found[i]);
       budget_.add(static_cast<double>(net_.nodes.size() + net_.edges.size()));
@@ -90,7 +89,6 @@ class Mixing {
         keep_if_better(net_, std::move(labels), budget_, cutoff_, best_);
         break;
       }
-      if (repairs++ >= kRepairs) continue;
       double work = 0;
       const bool fits = repair(net_, labels, kRepairWork, work);
       budget_.add(work);
