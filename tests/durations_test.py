@@ -21,7 +21,8 @@ def main():
         folder = pathlib.Path(name)
         problem = folder / "problem.json"
         problem.write_text(json.dumps(PROBLEM))
-        search = ("search", MODELS / "mlp.onnx", "--cluster", MODELS / "clusters" / "pcie-8.json", "--mesh", "2x4", "-o", folder / "out")
+        search = ("search", MODELS / "mlp.onnx", "--cluster", MODELS / "clusters" / "pcie-8.json", "--mesh", "2x4", "--inputs", "data_parallel", "--outputs", "full",
+                  "-o", folder / "out")
         commands = {search: "--time-limit", ("solve", problem): "--time-limit", ("run", folder / "out"): "--timeout",
                     ("calibrate", "--quick", "--ranks", 2, "-o", folder / "here.json"): "--timeout"}
         for command, option in commands.items():
@@ -36,7 +37,7 @@ def main():
                 assert option in done.stderr and "30s, 500ms or 2m" in done.stderr, (command, text, done.stderr)
         # The limit holds in the unit that was said: a millisecond is not a minute.
         limited = run("run", folder / "out", "--timeout", "0.001ms")
-        assert limited.returncode == 5 and "waits" in limited.stdout + limited.stderr, (limited.returncode, limited.stdout, limited.stderr)
+        assert limited.returncode == 5 and "1e-06 s" in limited.stderr, (limited.returncode, limited.stdout, limited.stderr)
 
 
 if __name__ == "__main__":

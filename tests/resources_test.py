@@ -94,7 +94,7 @@ def check_file_sizes(folder, plan, model, sharded):
                 assert not (folder / "out").exists() or not contents(folder / "out"), (command, size, contents(folder / "out"))
             subprocess.run(["rm", "-rf", folder / "out"], check=True)
     for name, command in {"io.npz": ("run", plan, "--save"), "trace.json": ("run", plan, "--profile"),
-                          "problem.json": ("search", MODEL, "--cluster", CLUSTER, "--mesh", "8", "-o", folder / "out", "--dump-problem")}.items():
+                          "dump.json": ("search", MODEL, "--cluster", CLUSTER, "--mesh", "8", "-o", folder / "out", "--dump-problem")}.items():
         done = run(*command, folder / name, limit=(resource.RLIMIT_FSIZE, 100))
         assert done.returncode == RESOURCE and name in done.stderr, (command, done.returncode, done.stderr)
         assert not (folder / name).exists(), name
@@ -109,6 +109,7 @@ def check_full_devices(folder, plan, problem):
                         ("search", MODEL, "--cluster", CLUSTER, "-o", folder / "out", "--json")):
             done = run(*command, stdout=full)
             assert done.returncode == RESOURCE and "standard output" in done.stderr, (command, done.returncode, done.stderr)
+    subprocess.run(["rm", "-rf", folder / "out"], check=True)  # written before the output was
     done = run("solve", problem, "-o", "/dev/full")
     assert done.returncode == RESOURCE and "No space left" in done.stderr, (done.returncode, done.stderr)
     small = folder / "small"

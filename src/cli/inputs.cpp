@@ -390,6 +390,18 @@ Status check_type(const StrategyFile& file, const std::string& name, const Op* o
                      ", found \"" + said->second + "\"");
 }
 
+// MindSpore's OneHot has the counts of its output in the place of those of the indices, which have
+// a dimension less: [2,4] cuts the indices [N] in 2 and the depth in 4.
+void take_depth(OpPin& pin, const Op& op, const Graph& graph) {
+  if (!pin.in_strategy || pin.in_strategy->empty() || pin.out_strategy) return;
+  std::vector<std::int64_t>& counts = pin.in_strategy->front();
+  const auto rank = static_cast<std::int64_t>(graph.value(op.inputs[0]).shape.size()) + 1;
+  if (static_cast<std::int64_t>(counts.size()) != rank) return;
+  pin.out_strategy.emplace(1, counts);
+  const std::int64_t axis = op.int_attribute("axis", -1);
+  counts.erase(counts.begin() + (axis < 0 ? axis + rank : axis));
+}
+
 }  // namespace
 
 Status add_pins(const StrategyFile& file, const Inputs& inputs, SearchRequest& request) {
@@ -419,6 +431,7 @@ Status add_pins(const StrategyFile& file, const Inputs& inputs, SearchRequest& r
     const Op* op = found == op_of.end() ? nullptr : &graph.op(found->second);
     AUTOPAR_RETURN_IF_ERROR(check_type(file, name, op));
     OpPin kept = pin;
+    if (op != nullptr && op->type == "OneHot") take_depth(kept, *op, graph);
     if (op != nullptr && op->type == "Gemm") {
       auto of_gemm = pin_gemm(std::move(kept), graph, inputs.rules, found->second, implied);
       if (!of_gemm) return input_error(file.path + ": " + of_gemm.error().message);

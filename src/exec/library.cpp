@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "autopar/errors.hpp"
 #include "exec/own_files.hpp"
 
 namespace autopar {
@@ -54,8 +55,14 @@ Result<const OrtApiBase*> open_first(const std::vector<std::string>& candidates)
     }
     return api_base();
   }
+  const std::string what =
+      "running a plan needs the ONNX Runtime library, which could not be opened:" + tried;
+  // What the loader says where the file is there, but no room for it in memory.
+  for (const char* words : {"failed to map segment", "annot allocate memory"}) {
+    if (tried.find(words) != std::string::npos) return resource_error(what);
+  }
   return input_error(
-      "running a plan needs the ONNX Runtime library, which could not be opened:" + tried +
+      what +
       "\nrun scripts/setup in the source tree, or install the Python package onnxruntime and set "
       "AUTOPAR_ORT to its libonnxruntime.so file");
 }

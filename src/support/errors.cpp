@@ -39,7 +39,9 @@ Error error_of(const std::exception& exception) {
   if (const auto* failed = dynamic_cast<const std::system_error*>(&exception)) {
     const int number = failed->code().default_error_condition().value();
     const std::string what = failed->what();
-    return is_used_up(number) ? resource_error(what) : input_error(what);
+    if (!is_used_up(number)) return input_error(what);
+    return resource_error("the memory, threads, files or disk of this machine do not suffice: " +
+                          what);
   }
   return {ErrorCode::kBug, std::string("this is a bug of autopar, please report it with the "
                                        "command and its files: ") +

@@ -232,8 +232,8 @@ struct ProcessWorld::State {
       return run_rank(rank, request, inputs);
     } catch (const Ort::Exception& exception) {
       if (const auto failure = control().failure()) return *failure;
-      return runtime_error("rank " + std::to_string(control().rank()) +
-                           " failed: " + exception.what());
+      return failure_of("rank " + std::to_string(control().rank()) + " failed: ", exception,
+                        ErrorCode::kRuntime);
     }
   }
 
@@ -329,7 +329,7 @@ Result<RunReport> ProcessWorld::run(const RunRequest& request) {
   try {
     return state_->run(request);
   } catch (const std::exception& exception) {
-    return runtime_error("rank " + std::to_string(rank()) + ": " + exception.what());
+    return failure_of("rank " + std::to_string(rank()) + ": ", exception, ErrorCode::kRuntime);
   }
 }
 
@@ -338,7 +338,7 @@ Result<Measurements> ProcessWorld::measure(const MeasureRequest& request) {
   try {
     return state_->measure(request);
   } catch (const std::exception& exception) {
-    return runtime_error("rank " + std::to_string(rank()) + ": " + exception.what());
+    return failure_of("rank " + std::to_string(rank()) + ": ", exception, ErrorCode::kRuntime);
   }
 }
 
