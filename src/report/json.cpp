@@ -33,14 +33,14 @@ Json memory_json(const Report& r) {
   return memory;
 }
 
-Json picked_json(const Picked& picked) {
+Json picked_json(const Picked& picked, const std::string& cost_model) {
   Json tried = Json::array();
   for (const SearcherTrial& t : picked.tried) {
     Json entry = {{"searcher", t.searcher}, {"found", t.found}};
     if (t.found) {
-      entry["seconds"] = t.cost;
+      entry[price_key("", cost_model)] = t.cost;
     } else {
-      if (t.cost > 0) entry["no_less_than_seconds"] = t.cost;
+      if (t.cost > 0) entry[price_key("no_less_than", cost_model)] = t.cost;
       entry["error"] = t.error;
     }
     tried.push_back(std::move(entry));
@@ -56,8 +56,8 @@ Json ops_json(const Report& r, std::size_t rows) {
                     {"type", op.type},
                     {"assignment", op.assignment},
                     {"in_strategy", Json::parse(op.in_strategy)},
-                    {"compute_seconds", op.compute},
-                    {"communication_seconds", op.communication}});
+                    {price_key("compute", r.cost_model), op.compute},
+                    {price_key("communication", r.cost_model), op.communication}});
   }
   return list;
 }
@@ -71,7 +71,7 @@ Json reshards_json(const Report& r, std::size_t rows) {
                     {"from", s.from},
                     {"to", s.to},
                     {"steps", s.steps},
-                    {"seconds", s.seconds},
+                    {price_key("", r.cost_model), s.seconds},
                     {"sent_bytes", s.sent_bytes}});
   }
   return list;
@@ -83,7 +83,7 @@ Json collective_json(const Collective& c, const Mesh& mesh) {
   return {{"kind", name_of(c.kind)}, {"mesh_axes", axes}};
 }
 
-Json trial_json(const MeshTrial& t) {
+Json trial_json(const MeshTrial& t, const std::string& cost_model) {
   Json entry = {{"mesh", mesh_json(t.mesh)}, {"end", name_of(t.end)}};
   // Whether any plan fits is not known of a mesh that was left before one was found.
   const bool known = t.end == TrialEnd::kPlan || t.end == TrialEnd::kNothingFits;
@@ -91,8 +91,8 @@ Json trial_json(const MeshTrial& t) {
   entry["pruned"] = t.end == TrialEnd::kPruned;
   entry["stopped_early"] = t.stopped;
   if (!t.why.empty()) entry["why"] = t.why;
-  entry["seconds"] = number(t.cost);
-  entry["lower_bound_seconds"] = number(t.lower_bound);
+  entry[price_key("", cost_model)] = number(t.cost);
+  entry[price_key("lower_bound", cost_model)] = number(t.lower_bound);
   entry["nodes"] = t.nodes;
   entry["edges"] = t.edges;
   entry["candidates"] = t.candidates;
@@ -111,15 +111,16 @@ std::string to_json(const Report& r, std::size_t rows) {
   if (!r.model_path.empty()) j["model"]["path"] = r.model_path;
   j["cluster"] = {{"name", r.cluster}, {"devices", r.devices}};
   j["searcher"] = r.searcher;
-  if (!r.picked.searcher.empty()) j["picked"] = picked_json(r.picked);
+  if (!r.picked.searcher.empty()) j["picked"] = picked_json(r.picked, r.cost_model);
   j["cost_model"] = r.cost_model;
-  j["cost_unit"] = unit_of(r.cost_model);  // of everything below whose key says seconds
+  j["cost_unit"] = unit_of(r.cost_model);  // of prices, see price_key()
+  const auto key = [&](const std::string& of) { return price_key(of, r.cost_model); };
   j["mesh"] = mesh_json(r.mesh);
-  j["cost"] = {{"seconds", r.seconds},
-               {"compute_seconds", r.compute},
-               {"communication_seconds", r.communication},
-               {"lower_bound_seconds", r.lower_bound},
-               {"unlimited_lower_bound_seconds", number(r.unlimited_lower_bound)},
+  j["cost"] = {{key(""), r.seconds},
+               {key("compute"), r.compute},
+               {key("communication"), r.communication},
+               {key("lower_bound"), r.lower_bound},
+               {key("unlimited_lower_bound"), number(r.unlimited_lower_bound)},
                {"gap", r.gap},
                {"proven_optimal", r.proven && r.bounded},
                {"interrupted", r.interrupted},
@@ -133,14 +134,14 @@ std::string to_json(const Report& r, std::size_t rows) {
     j["collectives"].push_back({{"kind", c.kind},
                                 {"mesh_axes", c.axes},
                                 {"count", c.count},
-                                {"seconds", c.seconds},
+                                {key(""), c.seconds},
                                 {"sent_bytes", c.sent_bytes}});
   }
   j["baselines"] = Json::array();
   for (const Baseline& b : r.baselines) {
     Json entry = {{"name", b.name}, {"found", b.found}};
     if (b.found) {
-      entry["seconds"] = b.seconds;
+      entry[key("")] = b.seconds;
       entry["memory_bytes"] = b.memory_bytes;
       entry["fits"] = b.fits;
       entry["mesh"] = b.mesh;
@@ -148,7 +149,7 @@ std::string to_json(const Report& r, std::size_t rows) {
     j["baselines"].push_back(entry);
   }
   j["meshes"] = Json::array();
-  for (const MeshTrial& t : r.trials) j["meshes"].push_back(trial_json(t));
+  for (const MeshTrial& t : r.trials) j["meshes"].push_back(trial_json(t, r.cost_model));
   j["ops"] = ops_json(r, rows);
   j["reshards"] = reshards_json(r, rows);
   add_propagation(r, rows, j);
@@ -172,16 +173,16 @@ std::string terms_json(const Graph& graph, const Mesh& mesh, const StrategyCost&
       entry["collective"] = collective_json(term.collective, mesh);
       entry["sent_bytes"] = term.sent_bytes;
     }
-    entry["seconds"] = term.seconds;
+    entry[price_key("", cost_model)] = term.seconds;
     terms.push_back(std::move(entry));
   }
   Json j = {{"format", "autopar-price"},
             {"version", 1},
             {"cost_model", cost_model},
             {"cost_unit", unit_of(cost_model)},
-            {"seconds", cost.total()},
-            {"compute_seconds", cost.compute()},
-            {"communication_seconds", cost.communication()},
+            {price_key("", cost_model), cost.total()},
+            {price_key("compute", cost_model), cost.compute()},
+            {price_key("communication", cost_model), cost.communication()},
             {"memory_bytes", cost.memory.total}};
   j["memory"] = {
       {"peak_op", graph.ops.empty()

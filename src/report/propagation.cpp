@@ -11,12 +11,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json redistribution_json(const Redistribution& r) {
-  return {{"seconds", r.seconds}, {"sent_bytes", r.sent_bytes}, {"reshards", r.reshards}};
+Json redistribution_json(const Redistribution& r, const std::string& cost_model) {
+  return {{price_key("", cost_model), r.seconds},
+          {"sent_bytes", r.sent_bytes},
+          {"reshards", r.reshards}};
 }
 
-Redistribution redistribution_of(const nlohmann::json& j) {
-  return {j.at("seconds").get<double>(), j.at("sent_bytes").get<double>(),
+Redistribution redistribution_of(const nlohmann::json& j, const std::string& cost_model) {
+  return {price_at(j, "", cost_model), j.at("sent_bytes").get<double>(),
           j.at("reshards").get<int>()};
 }
 
@@ -131,9 +133,9 @@ void add_propagation(const Report& report, std::size_t rows, Json& document) {
   const Propagation& p = *report.propagation;
   Json& j = document["propagation"];
   j = {{"seeds", p.seeds}, {"reached", p.reached}, {"unreached", p.unreached}};
-  j["breadth_first"] = redistribution_json(p.breadth_first);
+  j["breadth_first"] = redistribution_json(p.breadth_first, report.cost_model);
   if (p.exact) {
-    j["exact"] = redistribution_json(*p.exact);
+    j["exact"] = redistribution_json(*p.exact, report.cost_model);
     j["exact_gap"] = p.exact_gap;
   }
   Json& list = document["conflicts"];
@@ -146,21 +148,22 @@ void add_propagation(const Report& report, std::size_t rows, Json& document) {
                     {"to", end_json(c.to)},
                     {"via", c.via.empty() ? Json() : Json(c.via)},
                     {"steps", c.steps},
-                    {"seconds", c.seconds},
+                    {price_key("", report.cost_model), c.seconds},
                     {"sent_bytes", c.sent_bytes}});
   }
 }
 
-std::optional<Propagation> propagation_of(const nlohmann::json& document) {
+std::optional<Propagation> propagation_of(const nlohmann::json& document,
+                                          const std::string& cost_model) {
   if (!document.contains("propagation")) return std::nullopt;
   const nlohmann::json& j = document.at("propagation");
   Propagation p;
   p.seeds = j.at("seeds").get<std::vector<std::string>>();
   p.reached = j.at("reached").get<std::size_t>();
   p.unreached = j.at("unreached").get<std::size_t>();
-  p.breadth_first = redistribution_of(j.at("breadth_first"));
+  p.breadth_first = redistribution_of(j.at("breadth_first"), cost_model);
   if (j.contains("exact")) {
-    p.exact = redistribution_of(j.at("exact"));
+    p.exact = redistribution_of(j.at("exact"), cost_model);
     p.exact_gap = j.at("exact_gap").get<double>();
   }
   for (const nlohmann::json& c : document.at("conflicts")) {
@@ -174,7 +177,7 @@ std::optional<Propagation> propagation_of(const nlohmann::json& document) {
     conflict.to = end_of(c.at("to"));
     if (!c.at("via").is_null()) conflict.via = c.at("via").get<std::string>();
     conflict.steps = c.at("steps").get<std::vector<std::string>>();
-    conflict.seconds = c.at("seconds").get<double>();
+    conflict.seconds = price_at(c, "", cost_model);
     conflict.sent_bytes = c.at("sent_bytes").get<double>();
     p.conflicts.push_back(std::move(conflict));
   }

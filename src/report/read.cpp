@@ -1,6 +1,7 @@
 #include "autopar/report.hpp"
 #include "json/parse.hpp"
 #include "report/propagation.hpp"
+#include "report/unit.hpp"
 
 namespace autopar {
 
@@ -27,15 +28,14 @@ Mesh mesh_of(const Json& list) {
   return mesh;
 }
 
-double number(const Json& value) { return value.is_null() ? kInfinity : value.get<double>(); }
-
-void read_picked(const Json& j, Picked& picked) {
+void read_picked(const Json& j, const std::string& cost_model, Picked& picked) {
   picked.searcher = j.at("searcher").get<std::string>();
   picked.why = j.at("why").get<std::string>();
   for (const Json& t : j.at("tried")) {
-    picked.tried.push_back({t.at("searcher").get<std::string>(), t.at("found").get<bool>(),
-                            t.value("seconds", t.value("no_less_than_seconds", 0.0)),
-                            t.value("error", std::string())});
+    picked.tried.push_back(
+        {t.at("searcher").get<std::string>(), t.at("found").get<bool>(),
+         t.value(price_key("", cost_model), t.value(price_key("no_less_than", cost_model), 0.0)),
+         t.value("error", std::string())});
   }
 }
 
@@ -49,19 +49,19 @@ void read_facts(const Json& j, Report& r) {
   r.cluster = j.at("cluster").at("name").get<std::string>();
   r.devices = j.at("cluster").at("devices").get<std::int64_t>();
   r.searcher = j.at("searcher").get<std::string>();
-  if (j.contains("picked")) read_picked(j.at("picked"), r.picked);
   r.cost_model = j.value("cost_model", r.cost_model);
+  if (j.contains("picked")) read_picked(j.at("picked"), r.cost_model, r.picked);
   r.mesh = mesh_of(j.at("mesh"));
   r.warnings = j.at("warnings").get<std::vector<std::string>>();
 }
 
 void read_cost(const Json& j, Report& r) {
   const Json& cost = j.at("cost");
-  r.seconds = cost.at("seconds").get<double>();
-  r.compute = cost.at("compute_seconds").get<double>();
-  r.communication = cost.at("communication_seconds").get<double>();
-  r.lower_bound = cost.at("lower_bound_seconds").get<double>();
-  r.unlimited_lower_bound = number(cost.at("unlimited_lower_bound_seconds"));
+  r.seconds = price_at(cost, "", r.cost_model);
+  r.compute = price_at(cost, "compute", r.cost_model);
+  r.communication = price_at(cost, "communication", r.cost_model);
+  r.lower_bound = price_at(cost, "lower_bound", r.cost_model);
+  r.unlimited_lower_bound = price_at(cost, "unlimited_lower_bound", r.cost_model);
   r.gap = cost.at("gap").get<double>();
   r.proven = cost.at("proven_optimal").get<bool>();
   r.bounded = r.lower_bound > 0 || r.seconds == 0;
@@ -88,7 +88,7 @@ void read_alternatives(const Json& j, Report& r) {
     if (baseline.found) {
       baseline.fits = b.at("fits").get<bool>();
       baseline.mesh = b.at("mesh").get<std::string>();
-      baseline.seconds = b.at("seconds").get<double>();
+      baseline.seconds = price_at(b, "", r.cost_model);
       baseline.memory_bytes = b.at("memory_bytes").get<Bytes>();
     }
     r.baselines.push_back(std::move(baseline));
@@ -106,8 +106,8 @@ void read_alternatives(const Json& j, Report& r) {
     r.meshes_left_out += trial.end == TrialEnd::kTooLarge;
     trial.stopped = t.at("stopped_early").get<bool>();
     trial.why = t.value("why", "");
-    trial.cost = number(t.at("seconds"));
-    trial.lower_bound = number(t.at("lower_bound_seconds"));
+    trial.cost = price_at(t, "", r.cost_model);
+    trial.lower_bound = price_at(t, "lower_bound", r.cost_model);
     r.trials.push_back(std::move(trial));
   }
 }
@@ -115,24 +115,29 @@ void read_alternatives(const Json& j, Report& r) {
 void read_details(const Json& j, Report& r) {
   for (const Json& c : j.at("collectives")) {
     r.collectives.push_back({c.at("kind").get<std::string>(), c.at("mesh_axes").get<std::string>(),
-                             c.at("count").get<int>(), c.at("seconds").get<double>(),
+                             c.at("count").get<int>(), price_at(c, "", r.cost_model),
                              c.at("sent_bytes").get<double>()});
   }
   for (const Json& op : j.at("ops")) {
     r.op_costs.push_back({op.at("name").get<std::string>(), op.at("type").get<std::string>(),
                           op.at("assignment").get<std::string>(), op.at("in_strategy").dump(),
-                          op.at("compute_seconds").get<double>(),
-                          op.at("communication_seconds").get<double>()});
+                          price_at(op, "compute", r.cost_model),
+                          price_at(op, "communication", r.cost_model)});
   }
   for (const Json& s : j.at("reshards")) {
     r.reshards.push_back({s.at("tensor").get<std::string>(), s.at("reader").get<std::string>(),
                           s.at("from").get<std::string>(), s.at("to").get<std::string>(),
                           s.at("steps").get<std::vector<std::string>>(),
-                          s.at("seconds").get<double>(), s.at("sent_bytes").get<double>()});
+                          price_at(s, "", r.cost_model), s.at("sent_bytes").get<double>()});
   }
 }
 
 }  // namespace
+
+double price_at(const Json& j, const std::string& of, const std::string& cost_model) {
+  const Json& price = j.at(price_key(of, cost_model));
+  return price.is_null() ? kInfinity : price.get<double>();
+}
 
 Result<Report> report_of_json(const std::string& text, const std::string& path) {
   AUTOPAR_TRY(j, parse_json(text, path));
@@ -145,7 +150,7 @@ Result<Report> report_of_json(const std::string& text, const std::string& path) 
     read_cost(j, report);
     read_alternatives(j, report);
     read_details(j, report);
-    report.propagation = propagation_of(j);
+    report.propagation = propagation_of(j, report.cost_model);
     return report;
   } catch (const Json::exception& error) {
     return input_error(path + ": is not a report: " + message_of(error));

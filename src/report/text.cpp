@@ -34,6 +34,11 @@ std::string price_word(const std::string& cost_model) {
   return unit_of(cost_model) == "seconds" ? "time" : "cost";
 }
 
+std::string price_key(const std::string& of, const std::string& cost_model) {
+  const std::string word = unit_of(cost_model) == "seconds" ? "seconds" : "cost";
+  return of.empty() ? word : of + "_" + word;
+}
+
 std::string format_bytes(double bytes) {
   const char* units[] = {" B", " KiB", " MiB", " GiB", " TiB", " PiB"};
   std::size_t unit = 0;

@@ -9,4 +9,8 @@ std::string unit_of(const std::string& cost_model);  // "seconds" for a name tha
 std::string price_word(
     const std::string& cost_model);  // "time" or "cost": heads a column of prices
 
+// The key of a price in JSON: "compute_seconds" of "compute", or where the unit is another one
+// "compute_cost"; of "" the last word alone.
+std::string price_key(const std::string& of, const std::string& cost_model);
+
 }  // namespace autopar
