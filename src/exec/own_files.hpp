@@ -14,7 +14,7 @@ namespace autopar {
 //   own_files("libautopar_mpich.so")      of /opt/autopar/bin/autopar
 //   -> {"/opt/autopar/bin/libautopar_mpich.so", "/opt/autopar/lib/autopar/libautopar_mpich.so"}
 std::vector<std::string> own_files(const std::string& name);
-// The folders of those, in the same order, whether they are there or not.
+// The folders of those, in the same order, whether they exist or not.
 std::vector<std::string> own_folders();
 
 }  // namespace autopar
