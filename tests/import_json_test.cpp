@@ -48,10 +48,8 @@ TEST_CASE("graph.json", "[import]") {
         "graph mlp opset 26\n"
         "input X: float32[64,128]\n"
         "parameter W: float32[128,256]\n"
-        "constant fc1/factor: float32[] = <4 bytes>\n"
         "constant Z/shape: int64[3] = [8, 8, 256]\n"
-        "Y/product: float32[64,256] = MatMul(X, W) # fc1\n"
-        "Y: float32[64,256] = Mul(Y/product, fc1/factor) # fc1/scale\n"
+        "Y: float32[64,256] = Gemm(X, W) alpha=2.0 transA=0 # fc1\n"
         "P: float32[64,256] = Softmax(Y) axis=1 # Softmax_P\n"
         "Z: float32[8,8,256] = Reshape(P, Z/shape) # r\n"
         "output Z\n");

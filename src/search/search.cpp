@@ -475,13 +475,14 @@ struct Search {
     AUTOPAR_CHECK(baseline.ok(), "a baseline is not among the searchers");
     SearchRequest plain = request;
     plain.solve.stop = nullptr;
+    plain.solve.time_limit = time;
     plain.limit_memory = limited;
     plain.fill = (*baseline)->fill;
     Search attempt{plain, **baseline};
     attempt.outcome.trials.resize(1);
     attempt.outcome.trials[0].mesh = mesh;
     attempt.unlimited_bounds.assign(1, 0);
-    const auto tried = attempt.search_mesh(0, limited ? time : kInfinity, false);
+    const auto tried = attempt.search_mesh(0, time, false);
     if (!tried || attempt.best == kInfinity) return;
     if (request.limit_memory && attempt.outcome.cost.memory.total > memory_limit(request)) return;
     best = attempt.best;
