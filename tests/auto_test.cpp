@@ -229,17 +229,17 @@ TEST_CASE("auto: what is too large for the exact search is improved", "[auto]") 
   CHECK(cheaper > cases(3));
 }
 
-// One tier of 16: rec cuts it into four axes, the exact search into three at most.
+// Cut to the end, the machine has four axes; the exact search tries three.
 TEST_CASE("auto: the bound outlives a plan on a mesh of rec's own", "[auto]") {
   int tried = 0, left_out = 0;
-  for (std::uint64_t seed = 0; seed < 40; ++seed) {
-    const Graph graph = random_graph(seed, 2 + static_cast<int>(seed % 7));
+  for (const std::uint64_t seed : {31, 33, 42, 52, 55}) {
+    const Graph graph = random_graph(seed, 4 + static_cast<int>(seed % 9));
     const auto rules = rules_of(graph);
-    const Cluster cluster = small_cluster({16});
+    Cluster cluster = small_cluster({4, 2, 2});
     SearchRequest request{graph, *rules, cluster};
     const auto exact = outcome_of(request, "dp");
     REQUIRE(exact.has_value());
-    for (const double affordable : {1e4, 3e4, 1e5, 3e5, 1e6, 1e9}) {
+    for (const double affordable : {1e5, 2e5, 3e5, 4e5, 6e5, 8e5, 1e6, 2e6, 1e9}) {
       INFO("seed " << seed << ", affordable " << affordable);
       const auto found = search_auto(request, affordable);
       REQUIRE(found.ok());
