@@ -66,7 +66,7 @@ def check_memory(folder, plan, strategy, problem):
             assert done.returncode in (0, RESOURCE), (command, least, more, done.returncode, done.stdout[-2000:], done.stderr)
             if done.returncode == RESOURCE:
                 refused += 1
-                assert "memory" in done.stderr or "thread" in done.stderr, (command, more, done.stderr)
+                assert any(word in done.stderr for word in ("memory", "thread", "map segment", "bad_alloc")), (command, more, done.stderr)
                 assert not (folder / "m").exists() or not contents(folder / "m"), (command, more, contents(folder / "m"))
             else:
                 for out in ("m", "e"):
