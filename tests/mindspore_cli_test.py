@@ -70,10 +70,31 @@ def check(model, cluster, folder):
     for document in (price, report):
         assert not list(keys_with_seconds(document)), list(keys_with_seconds(document))
     json.loads(run("show", folder / "report.json", "--json").stdout)
+    check_strategy(model, cluster, folder, report)
     text = run("price", model, *common, "--strategy", folder / "strategy.json").stdout
     assert " us" not in text and " ms" not in text, text
     assert run("run", folder).stdout.splitlines()[-1].startswith("PASSED")
     print(f"{pathlib.Path(model).name}: {report['cost']['cost']:.10g} {UNIT}, mesh {report['mesh']}")
+
+
+def check_strategy(model, cluster, folder, report):
+    """strategy.json has the proven price in its unit, beside the seconds of the roofline model, and every reader takes it."""
+    strategy = folder / "strategy.json"
+    cost = json.loads(strategy.read_text())["cost"]
+    assert cost["cost_model"] == "mindspore" and cost["cost_unit"] == UNIT, cost
+    assert cost["cost"] == cost["lower_bound_cost"] == report["cost"]["cost"] and cost["gap"] == 0, (cost, report["cost"])
+    price = json.loads(run("price", model, "--cluster", cluster, "--strategy", strategy, "--json").stdout)
+    assert cost["seconds"] == price["seconds"] and "lower_bound_seconds" not in cost, (cost, price["seconds"])
+    shown = run("show", strategy).stdout
+    assert f"{cost['cost']:.10g} {UNIT} (mindspore), lower bound {cost['cost']:.10g}; " in shown, shown
+    again = folder.parent / (folder.name + "_applied")
+    run("apply", model, "--cluster", cluster, "--cost-model", "mindspore", "--strategy", strategy, "-o", again)
+    for name in FILES[:2]:
+        assert (folder / name).read_bytes() == (again / name).read_bytes(), name
+    assert json.loads((again / "report.json").read_text())["cost"]["gap"] == 0
+    # In seconds nothing is proven of it.
+    run("apply", model, "--cluster", cluster, "--strategy", strategy, "-o", again)
+    assert json.loads((again / "strategy.json").read_text())["cost"]["lower_bound_seconds"] == 0
 
 
 def keys_with_seconds(document):

@@ -41,11 +41,19 @@ struct StrategyFile {
     std::string tier;  // empty: not said
     bool operator==(const MeshAxis&) const = default;
   };
+  // Where plans were not priced in seconds: the price and its bound in the cost model's own unit,
+  // beside the seconds that the plan takes by the roofline model, which have no bound.
+  struct Price {
+    std::string cost_model, unit;
+    double cost = 0;
+    double lower_bound = 0;
+  };
   struct Cost {
     Seconds seconds = 0;
     Seconds lower_bound_seconds = 0;
-    double gap = 0;
+    double gap = 0;  // of the price, where there is one
     Bytes memory_bytes = 0;
+    std::optional<Price> price = {};
   };
   std::string path;
   std::string sha256;                           // of the file's bytes

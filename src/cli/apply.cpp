@@ -65,6 +65,17 @@ bool keeps_layouts(const StrategyFile& file, const SearchRequest& request,
   return outcome && outcome->strategy == strategy;
 }
 
+// The file's bound, where it was proven of this model on this cluster, priced alike; else 0.
+double proven_bound(const StrategyFile& file, const std::string& cost_model, const Inputs& inputs) {
+  if (!file.cost || file.model_sha256 != inputs.model.sha256 ||
+      file.cluster_sha256 != inputs.cluster_sha256) {
+    return 0;
+  }
+  const auto& price = file.cost->price;
+  if ((price ? price->cost_model : "roofline") != cost_model) return 0;
+  return price ? price->lower_bound : file.cost->lower_bound_seconds;
+}
+
 // False where the file is not one to be taken as it is: as pins it then says why not, or what else
 // is asked for leaves its boundary free.
 Result<bool> price_complete(const StrategyFile& file, Applied& applied) {
@@ -78,13 +89,8 @@ Result<bool> price_complete(const StrategyFile& file, Applied& applied) {
   applied.outcome.strategy = std::move(strategy);
   applied.outcome.cost = std::move(cost);
   applied.outcome.searcher = file.searcher.empty() ? "given" : file.searcher;
-  // A bound that was proven for this model on this cluster.
-  if (file.cost && request.cost_model == "roofline" &&
-      file.model_sha256 == applied.inputs->model.sha256 &&
-      file.cluster_sha256 == applied.inputs->cluster_sha256) {
-    applied.outcome.lower_bound =
-        std::min(file.cost->lower_bound_seconds, applied.outcome.cost.total());
-  }
+  const double bound = proven_bound(file, request.cost_model, *applied.inputs);
+  applied.outcome.lower_bound = std::min(bound, applied.outcome.cost.total());
   applied.outcome.unlimited_lower_bound = applied.outcome.lower_bound;
   return true;
 }

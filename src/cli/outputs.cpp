@@ -16,6 +16,7 @@
 #include "autopar/weights.hpp"
 #include "cli/earlier_plan.hpp"
 #include "cli/interrupt.hpp"
+#include "report/unit.hpp"
 
 namespace autopar::cli {
 
@@ -104,18 +105,21 @@ void PhaseClock::end_search(const SearchOutcome& outcome) {
 
 namespace {
 
-// In seconds, whatever the search priced plans with.
+// What the search priced plans with; in seconds, which a plan takes in any case, too.
 Result<StrategyFile::Cost> cost_of(const SearchRequest& request, const SearchOutcome& outcome) {
+  // What is proven about other meshes only is no proof for who reads the plan alone.
+  const bool bounded = outcome.bounds_own_mesh();
   if (request.cost_model == "roofline") {
-    // What is proven about other meshes only is no proof for who reads the plan alone.
-    const bool bounded = outcome.bounds_own_mesh();
     return StrategyFile::Cost{outcome.cost.total(), bounded ? outcome.lower_bound : 0,
                               bounded ? outcome.gap() : 1, outcome.cost.memory.total};
   }
   RooflineModel model(request.cluster, outcome.strategy.mesh);
   AUTOPAR_TRY(cost,
               evaluate(request.graph, request.rules, outcome.strategy, model, request.updates));
-  return StrategyFile::Cost{cost.total(), 0, 1, cost.memory.total};
+  return StrategyFile::Cost{
+      cost.total(), 0, bounded ? outcome.gap() : 1, cost.memory.total,
+      StrategyFile::Price{request.cost_model, unit_of(request.cost_model), outcome.cost.total(),
+                          bounded ? outcome.lower_bound : 0}};
 }
 
 Result<std::string> strategy_text_of(const SearchRequest& request, const SearchOutcome& outcome,

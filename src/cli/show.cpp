@@ -32,13 +32,23 @@ std::string joined(const std::vector<std::vector<std::int64_t>>& counts) {
   return text + "]";
 }
 
+std::string cost_text(const StrategyFile::Cost& cost) {
+  if (!cost.price) {
+    return format_seconds(cost.seconds) + ", lower bound " +
+           format_seconds(cost.lower_bound_seconds);
+  }
+  const StrategyFile::Price& price = *cost.price;
+  return format_price(price.cost, price.cost_model) + " " + price.unit + " (" + price.cost_model +
+         "), lower bound " + format_price(price.lower_bound, price.cost_model) + "; " +
+         format_seconds(cost.seconds) + " by the roofline model";
+}
+
 std::string show_strategy_file(const StrategyFile& file) {
   std::string text = "strategy of " + file.model_name + " on " + file.cluster_name + ", searcher " +
                      file.searcher + "\nmesh";
   for (const auto& axis : file.mesh) text += " " + axis.name + "=" + std::to_string(axis.size);
   if (file.cost) {
-    text += "\n" + format_seconds(file.cost->seconds) + ", lower bound " +
-            format_seconds(file.cost->lower_bound_seconds) + ", " +
+    text += "\n" + cost_text(*file.cost) + ", " +
             format_bytes(static_cast<double>(file.cost->memory_bytes)) + " per device";
   }
   TextTable ops{{{"op", "assignment", "in_strategy", "out_strategy"}}, {}};

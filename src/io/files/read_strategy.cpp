@@ -130,6 +130,19 @@ Status read_mesh(const Json& document, StrategyFile& file) {
   return Ok{};
 }
 
+Result<StrategyFile::Price> price_of(const Json& json) {
+  StrategyFile::Price price;
+  AUTOPAR_RETURN_IF_ERROR(read_text(json, "cost_model", price.cost_model));
+  AUTOPAR_RETURN_IF_ERROR(read_text(json, "cost_unit", price.unit));
+  AUTOPAR_TRY(cost_field, json.at("cost"));
+  AUTOPAR_TRY(cost, cost_field.number());
+  AUTOPAR_TRY(bound_field, json.at("lower_bound_cost"));
+  AUTOPAR_TRY(bound, bound_field.number());
+  price.cost = cost;
+  price.lower_bound = bound;
+  return price;
+}
+
 Status read_cost(const Json& document, StrategyFile& file) {
   AUTOPAR_TRY(field, document.find("cost"));
   if (!field) return Ok{};
@@ -147,6 +160,11 @@ Status read_cost(const Json& document, StrategyFile& file) {
       AUTOPAR_TRY(found, value.integer());
       cost.memory_bytes = found;
     }
+  }
+  AUTOPAR_TRY(model, field->find("cost_model"));
+  if (model) {
+    AUTOPAR_TRY(price, price_of(*field));
+    cost.price = price;
   }
   file.cost = cost;
   return Ok{};

@@ -52,10 +52,17 @@ bool is_plain_constant(const Value& value, const ValueSpecs& specs) {
 }
 
 std::string cost_json(const StrategyFile::Cost& cost) {
-  return "{\"seconds\": " + json_number(cost.seconds) +
-         ", \"lower_bound_seconds\": " + json_number(cost.lower_bound_seconds) +
-         ", \"gap\": " + json_number(cost.gap) +
-         ", \"memory_bytes\": " + std::to_string(cost.memory_bytes) + "}";
+  const std::string rest = ", \"gap\": " + json_number(cost.gap) +
+                           ", \"memory_bytes\": " + std::to_string(cost.memory_bytes) + "}";
+  const std::string seconds = "\"seconds\": " + json_number(cost.seconds);
+  if (!cost.price) {
+    return "{" + seconds + ", \"lower_bound_seconds\": " + json_number(cost.lower_bound_seconds) +
+           rest;
+  }
+  return "{\"cost_model\": " + json_text(cost.price->cost_model) +
+         ", \"cost_unit\": " + json_text(cost.price->unit) +
+         ", \"cost\": " + json_number(cost.price->cost) +
+         ", \"lower_bound_cost\": " + json_number(cost.price->lower_bound) + ", " + seconds + rest;
 }
 
 }  // namespace
