@@ -15,10 +15,7 @@ namespace {
 
 constexpr double kAffordable = 2e10;  // a minute or so of one core
 constexpr double kTooLate = 0.02;     // of the time limit: with less left nothing more is begun
-// Of the time limit: what may be taken beyond it for a baseline, where there is no plan.
-constexpr double kPartOver = 0.08;
-constexpr Seconds kLeastOver = 0.25;
-constexpr Seconds kInterruptedSeconds = 1;  // for each of them after an interrupt
+constexpr Seconds kInterruptedSeconds = 1;  // for each baseline after an interrupt without a plan
 constexpr double kSurely = 0.9;  // of what a quick searcher found: a better one there may be
 constexpr int kMaxImprovedAxes = 4;
 // With more axes than the exact search tries by itself, tables are what a search takes: 8 to 30
@@ -200,7 +197,7 @@ struct Auto {
   Seconds over() const {
     const std::chrono::duration<double> used = std::chrono::steady_clock::now() - start;
     const Seconds limit = request.solve.time_limit;
-    return limit + std::max(kPartOver * limit, kLeastOver) - used.count();
+    return limit + beyond(limit) - used.count();
   }
 
   // Stopped before anything had a plan: better a baseline than nothing, but soon.

@@ -26,6 +26,12 @@ std::string size_text(double bytes) {
 
 }  // namespace
 
+Seconds beyond(Seconds time_limit) {
+  constexpr double kPart = 0.08;    // a limit is kept to a tenth, and other things take time, too
+  constexpr Seconds kLeast = 0.25;  // a baseline of some thousand ops
+  return std::max(kPart * time_limit, kLeast);
+}
+
 Bytes memory_limit(const SearchRequest& request) {
   return request.memory_limit > 0 ? request.memory_limit : request.cluster.device.memory_bytes;
 }

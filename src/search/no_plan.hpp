@@ -16,6 +16,9 @@ struct Tightest {
   bool proven = true;
 };
 
+// What a search that has no plan when its time is up may take beyond it, for a plan of any kind.
+Seconds beyond(Seconds time_limit);
+
 // Nothing to search where even tensors split over all devices do not fit.
 Status check_memory(const SearchRequest& request);
 // Where every mesh refused the pins: why most of them did.

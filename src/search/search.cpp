@@ -44,10 +44,7 @@ constexpr double kLookingPart = 0.5;
 // Of what lies between bound and plan.
 constexpr double kDoubt = 0.1;
 
-// What a search that was stopped without a plan may take for a baseline: beyond its time limit, as
-// a part of that; after an interrupt.
-constexpr double kPartOver = 0.08;
-constexpr Seconds kLeastOver = 0.25;
+// What a search that was interrupted without a plan may take for a baseline.
 constexpr Seconds kFallBackSeconds = 2;
 
 // Where more was asked for than a default search finds, so many times the effort in each further
@@ -460,8 +457,7 @@ struct Search {
       for (const char* name : {"data_parallel", "replicate"}) {
         for (const MeshTrial& trial : outcome.trials) {
           const Seconds limit = request.solve.time_limit;
-          const Seconds over = std::max(kPartOver * limit, kLeastOver);
-          const Seconds left = limit < kInfinity ? limit + over - seconds_since(start)
+          const Seconds left = limit < kInfinity ? limit + beyond(limit) - seconds_since(start)
                                                  : kFallBackSeconds - seconds_since(begin);
           if (best < kInfinity || left <= 0) return;
           if (trial.end != TrialEnd::kPinsNotKept) try_baseline(name, trial.mesh, limited, left);

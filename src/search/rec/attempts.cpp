@@ -18,8 +18,6 @@ constexpr int kMaxAxes = 4;  // where the request does not say
 // the better one, or lead to it.
 constexpr double kDearer = 2, kLeads = 1.25;
 constexpr std::size_t kMostMeshes = 4;
-// The part of the time limit that may be taken beyond it where there is no plan yet.
-constexpr double kPartOver = 0.08;
 // The finest cuts only say which of them are alike: a rough answer will do.
 constexpr DecideOptions kRough = {2, 2};
 
@@ -243,7 +241,8 @@ bool Attempts::keep(Result<SearchOutcome> found) {
 double Attempts::limit() const { return static_cast<double>(memory_limit(request)); }
 
 Seconds Attempts::time_left() const {
-  return request.solve.time_limit * (best ? 1 : 1 + kPartOver) - clock.total();
+  const Seconds limit = request.solve.time_limit;
+  return limit + (best ? 0 : beyond(limit)) - clock.total();
 }
 
 bool Attempts::stopped() const {
