@@ -56,8 +56,8 @@ def check_memory(folder, plan, strategy, problem):
                 ("search", MODEL, "--cluster", CLUSTER, "-o", folder / "m", "--threads", 4, "--time-limit", "20s"),
                 ("apply", MODEL, "--cluster", CLUSTER, "--strategy", strategy, "-o", folder / "m"),
                 ("price", MODEL, "--cluster", CLUSTER, "--strategy", strategy),
-                ("show", MODEL), ("show", plan), ("solve", problem), ("export", plan, "--dialect", "trt", "-o", folder / "e"),
-                ("run", plan)]
+                ("show", MODEL), ("show", plan), ("solve", problem), ("export", plan, "--dialect", "trt", "-o", folder / "e")]
+    # Not run: where the C library has no memory for a thread of ONNX Runtime's, it ends the process itself.
     least = next(size for size in range(16, 4096, 4) if run("--version", limit=(resource.RLIMIT_AS, size * MIB)).returncode == 0)
     refused = 0
     for command in commands:

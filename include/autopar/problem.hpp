@@ -165,8 +165,8 @@ struct BegunSolve {
 };
 BegunSolve begin_dp(const Problem& problem, const SolveOptions& options);
 
-// Tries every combination that a sum of what its choices cost at least does not rule out, by code of
-// its own: the oracle of the tests. The least peak is looked for where nothing fits. Refuses
+// Tries every combination that a sum of what its choices cost at least does not rule out, by code
+// of its own: the oracle of the tests. The least peak is looked for where nothing fits. Refuses
 // (kInput) problems that are not through after looking at choices `limit` times: counted work, so
 // the same answer on every machine.
 Result<Solution> solve_exhaustive(const Problem& problem, double limit = 1e9);
