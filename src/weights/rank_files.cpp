@@ -33,7 +33,8 @@ Status add_link(UnfinishedFiles& files, const std::string& path, const std::stri
 
 namespace {
 
-// No rank's folder is called so. ONNX's checker does not look for files whose name begins with #.
+// No rank's folder is called so. ONNX's checker does not look for files whose name begins with #
+// where it checks a program in memory.
 constexpr const char* kAnyRankFolder = "#rankNNNNN";
 
 // What of the tensors goes to the ranks' files.
