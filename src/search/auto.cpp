@@ -200,17 +200,29 @@ struct Auto {
     return limit + beyond(limit) - used.count();
   }
 
-  // Stopped before anything had a plan: better a baseline than nothing, but soon.
+  // Stopped before anything had a plan: better a baseline than nothing, but soon. The cheapest of
+  // its kind is found at once, and often fits; what fits is looked for in the time left.
   void fall_back() {
-    for (const char* name : {"data_parallel", "replicate"}) {
-      if (best) return;
-      SearchRequest asked = request;
-      asked.searcher = name;
-      asked.solve.stop = nullptr;
-      asked.solve.time_limit = request.solve.time_limit < kInfinity ? over() : kInterruptedSeconds;
-      if (asked.solve.time_limit <= 0) return;
-      keep(name, search(asked));
+    for (const bool limited : {false, true}) {
+      for (const char* name : {"data_parallel", "replicate"}) {
+        if (best || (limited && !request.limit_memory)) return;
+        SearchRequest asked = request;
+        asked.searcher = name;
+        if (!searched.empty()) asked.mesh = searched.front().mesh;
+        asked.solve.stop = nullptr;
+        asked.limit_memory = limited;
+        asked.solve.time_limit = limited ? time_for_baseline() : kInfinity;
+        if (asked.solve.time_limit <= 0) return;
+        auto found = search(asked);
+        const bool fits =
+            !found || !request.limit_memory || found->cost.memory.total <= memory_limit(request);
+        if (fits) keep(name, std::move(found));
+      }
     }
+  }
+
+  Seconds time_for_baseline() const {
+    return request.solve.time_limit < kInfinity ? over() : kInterruptedSeconds;
   }
 
   Seconds time_left() const {
@@ -302,7 +314,8 @@ std::string run_in_time(Auto& state) {
   const SearchRequest& request = state.request;
   if (request.solve.threads < 2) {
     run_quick(state);
-    if (state.stopped()) return "the time limit left none for the exact search";
+    state.cut_short = state.stopped();
+    if (state.cut_short) return "the time limit left none for the exact search";
     state.run_exact();
     state.search_mesh_of_best();
     return "the exact search had what was left of the time limit";

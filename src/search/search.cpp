@@ -452,6 +452,7 @@ struct Search {
   // cheapest baseline is found quickly, and often fits; what fits is looked for in the time left.
   void fall_back() {
     const auto begin = std::chrono::steady_clock::now();
+    bool tried = false;  // one is, however late it is
     for (const bool limited : {false, true}) {
       if (limited && !request.limit_memory) return;
       for (const char* name : {"data_parallel", "replicate"}) {
@@ -459,7 +460,8 @@ struct Search {
           const Seconds limit = request.solve.time_limit;
           const Seconds left = limit < kInfinity ? limit + beyond(limit) - seconds_since(start)
                                                  : kFallBackSeconds - seconds_since(begin);
-          if (best < kInfinity || left <= 0) return;
+          if (best < kInfinity || (left <= 0 && tried)) return;
+          tried = true;
           if (trial.end != TrialEnd::kPinsNotKept) try_baseline(name, trial.mesh, limited, left);
         }
       }
@@ -471,14 +473,14 @@ struct Search {
     AUTOPAR_CHECK(baseline.ok(), "a baseline is not among the searchers");
     SearchRequest plain = request;
     plain.solve.stop = nullptr;
-    plain.solve.time_limit = time;
+    plain.solve.time_limit = limited ? time : kInfinity;
     plain.limit_memory = limited;
     plain.fill = (*baseline)->fill;
     Search attempt{plain, **baseline};
     attempt.outcome.trials.resize(1);
     attempt.outcome.trials[0].mesh = mesh;
     attempt.unlimited_bounds.assign(1, 0);
-    const auto tried = attempt.search_mesh(0, time, false);
+    const auto tried = attempt.search_mesh(0, limited ? time : kInfinity, false);
     if (!tried || attempt.best == kInfinity) return;
     if (request.limit_memory && attempt.outcome.cost.memory.total > memory_limit(request)) return;
     best = attempt.best;
