@@ -169,7 +169,7 @@ BegunSolve begin_dp(const Problem& problem, const SolveOptions& options);
 // of its own: the oracle of the tests. The least peak is looked for where nothing fits. Refuses
 // (kInput) problems that are not through after looking at choices `limit` times: counted work, so
 // the same answer on every machine.
-Result<Solution> solve_exhaustive(const Problem& problem, double limit = 1e9);
+Result<Solution> solve_exhaustive(const Problem& problem, double limit = 5e7);
 
 // The same problem with the choices of some nodes narrowed: `allowed[n]` empty = all. The returned
 // solution has the indices of the full problem.
