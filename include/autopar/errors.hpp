@@ -1,5 +1,9 @@
 // Errors that are the machine's, or this program's own: beside those of support.hpp, which are of
 // what the user gave.
+//
+//   if (::fsync(file) != 0) return system_error(path + ": cannot be written", errno);
+//   // "out/plan.onnx: cannot be written: No space left on device", kResource
+//   try { ... } catch (const std::exception& exception) { return error_of(exception); }
 #pragma once
 
 #include <exception>

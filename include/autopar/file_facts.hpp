@@ -1,4 +1,7 @@
 // What a file is, without reading it into memory.
+//
+//   Result<std::string> hash = sha256_of_file("model.onnx");   // "9f86d081884c7d65..."
+//   if (is_json("plan.trt.json")) ...                          // no ONNX file
 #pragma once
 
 #include <string>

@@ -2,6 +2,10 @@
 // That is the program of no rank: the location that it names, #rankNNNNN/weights.safetensors, is no
 // file, so that a tool that does not know of the folders refuses it, and does not run all ranks on
 // the weights of one.
+//
+//   Result<PlanFile> plan = read_plan("gpt2.autopar/plan.onnx");
+//   Status same = check_rank_plans(*plan, plan->path, plan->ranks);
+//   // "gpt2.autopar/rank00003/plan.onnx: ...": the first one that differs
 #pragma once
 
 #include <string>
