@@ -1,0 +1,229 @@
+#include "search/mesh_search.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace autopar {
+
+namespace {
+
+// What building problems may take, in counted steps (Allowance): of all meshes together, and of one
+// where there are many; and estimated bytes of one, since several may be there at once.
+constexpr double kBuildingWork = 4e9;
+constexpr double kBuildingWorkOfMesh = 2e8;
+constexpr double kBuildingBytesOfMesh = 5e8;
+
+void note_too_large(MeshTrial& trial, const Allowance& allowance) {
+  trial.end = TrialEnd::kTooLarge;
+  const bool bytes = allowance.bytes > allowance.most_bytes;
+  trial.why = bytes ? "the tables of its problem would take more than " +
+                          std::to_string(std::llround(allowance.most_bytes / 0x1p20)) + " MiB"
+                    : "pricing all its layouts would take too long";
+}
+
+// Whether a mesh is one of those that the bound is about.
+bool says_something(TrialEnd end) {
+  return end != TrialEnd::kNotTried && end != TrialEnd::kPinsNotKept && end != TrialEnd::kTooLarge;
+}
+
+}  // namespace
+
+Seconds seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+MeshSearch::MeshSearch(const SearchRequest& request, const Searcher& searcher,
+                       const std::vector<Mesh>& meshes)
+    : request(request), searcher(searcher), unlimited_bounds_(meshes.size(), 0) {
+  outcome.trials.resize(meshes.size());
+  for (std::size_t m = 0; m < meshes.size(); ++m) outcome.trials[m].mesh = meshes[m];
+}
+
+bool MeshSearch::stopped() const {
+  return (request.solve.stop && request.solve.stop->load()) ||
+         seconds_since(start) >= request.solve.time_limit;
+}
+
+// Of all meshes together, in equal parts: so a part depends on no other mesh, and on no thread.
+Allowance MeshSearch::allowance_of_mesh(Seconds time) const {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto meshes = static_cast<double>(std::max<std::size_t>(1, outcome.trials.size()));
+  return {.most_work = std::max(kBuildingWorkOfMesh, kBuildingWork / meshes),
+          .most_bytes = kBuildingBytesOfMesh,
+          .stopped = [=, this] { return stopped() || seconds_since(begin) > time; }};
+}
+
+// Null: it was not built, for want of time or since it is too large. Errors are pins that this
+// mesh cannot keep, or bugs of an op's rule.
+Result<std::unique_ptr<Begun>> MeshSearch::price(MeshTrial& trial, Seconds time) const {
+  const auto begin = std::chrono::steady_clock::now();
+  auto begun = std::make_unique<Begun>();
+  AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, trial.mesh));
+  Allowance allowance = allowance_of_mesh(time);
+  AUTOPAR_TRY(built, build_problem(request, *model, &allowance));
+  trial.build_seconds += seconds_since(begin);
+  if (!built.whole) {
+    if (allowance.spent()) note_too_large(trial, allowance);
+    return std::unique_ptr<Begun>();
+  }
+  begun->model = std::move(model);
+  begun->built = std::move(built);
+  const Problem& problem = begun->built.problem;
+  trial.candidates = 0;
+  trial.nodes = problem.nodes.size();
+  trial.edges = problem.edges.size();
+  for (const ProblemNode& node : problem.nodes) trial.candidates += node.cost.size();
+  return begun;
+}
+
+SolveOptions MeshSearch::options_within(Seconds time) const {
+  SolveOptions options = request.solve;
+  options.time_limit = std::max(1e-3, time);
+  options.effort = effort;
+  return options;
+}
+
+Result<std::unique_ptr<Begun>> MeshSearch::begin(std::size_t m, Seconds time) {
+  MeshTrial& trial = outcome.trials[m];
+  const auto before = std::chrono::steady_clock::now();
+  AUTOPAR_TRY(begun, price(trial, time));
+  if (begun == nullptr) return std::move(begun);
+  begun->mesh = m;
+  const auto solving = std::chrono::steady_clock::now();
+  SolveOptions options = options_within(time - seconds_since(before));
+  options.progress = nullptr;
+  begun->solve = searcher.begin(begun->built.problem, options);
+  trial.solve_seconds += seconds_since(solving);
+  note_bounds(m, begun->solve.so_far);
+  if (trial.end == TrialEnd::kNotTried) trial.end = TrialEnd::kLookedAt;
+  return std::move(begun);
+}
+
+Result<bool> MeshSearch::search_mesh(std::size_t m, Seconds time, bool may_defer) {
+  MeshTrial& trial = outcome.trials[m];
+  const auto before = std::chrono::steady_clock::now();
+  std::unique_ptr<Begun> begun;
+  if (kept != nullptr && kept->mesh == m) {
+    begun = std::move(kept);
+  } else if (searcher.begin != nullptr && outcome.trials.size() > 1) {
+    AUTOPAR_TRY(again, begin(m, time));
+    begun = std::move(again);
+  } else {
+    AUTOPAR_TRY(priced, price(trial, time));
+    begun = std::move(priced);
+  }
+  if (begun == nullptr) return false;
+  const auto solving = std::chrono::steady_clock::now();
+  SolveOptions options = options_within(time - seconds_since(before));
+  options.defer_limit = may_defer;
+  options.cutoff = std::min(options.cutoff, best);
+  options.known_bound = trial.lower_bound;
+  Solution solution;
+  if (begun->solve.finish) {
+    solution = begun->solve.finish(options);
+  } else {
+    AUTOPAR_TRY(found, searcher.solve(request, begun->built, options));
+    solution = std::move(found);
+  }
+  if (solution.feasible && searcher.proves_bound && begun->model->conventions().first_of_equals) {
+    auto first = first_of_equals(begun->built, solution, options);
+    trial.ties_left = !first;
+    if (first) solution = std::move(*first);
+  }
+  trial.solve_seconds += seconds_since(solving);
+  AUTOPAR_TRY(deferred, take(m, *begun, solution, options.cutoff));
+  if (deferred && kept == nullptr) kept = std::move(begun);
+  return deferred;
+}
+
+// Keeps the better plan.
+Result<bool> MeshSearch::take(std::size_t m, const Begun& begun, const Solution& solution,
+                              double cutoff) {
+  MeshTrial& trial = outcome.trials[m];
+  note_bounds(m, solution);
+  trial.stopped = solution.interrupted;
+  outcome.interrupted |= solution.interrupted;
+  if (solution.feasible) {
+    AUTOPAR_RETURN_IF_ERROR(keep_better(begun.built, solution, *begun.model, trial));
+    return solution.deferred;
+  }
+  if (solution.deferred) {
+    if (trial.end != TrialEnd::kPlan) trial.end = TrialEnd::kNothingFound;
+    return true;
+  }
+  if (trial.end == TrialEnd::kPlan) return false;
+  if (solution.lower_bound == kInfinity) {
+    trial.end = TrialEnd::kNothingFits;
+  } else if (solution.cut_off || solution.lower_bound >= cutoff) {
+    trial.end = TrialEnd::kPruned;
+    return false;
+  } else {
+    trial.end = TrialEnd::kNothingFound;
+  }
+  note_infeasible(trial.mesh, solution);
+  return false;
+}
+
+Status MeshSearch::keep_better(const MeshProblem& built, const Solution& solution, CostModel& model,
+                               MeshTrial& trial) {
+  const auto before = std::chrono::steady_clock::now();
+  trial.end = TrialEnd::kPlan;
+  Strategy strategy = strategy_of(request.graph, built, solution.choices);
+  AUTOPAR_TRY(cost, evaluate(request.graph, request.rules, strategy, model, request.updates));
+  trial.evaluate_seconds += seconds_since(before);
+  trial.cost = std::min(trial.cost, cost.total());
+  const double tolerance = 1e-9 * std::max(1e-9, solution.cost);
+  AUTOPAR_CHECK(std::abs(cost.total() - solution.cost) <= tolerance,
+                "the evaluator prices the plan at " + std::to_string(cost.total()) +
+                    " s, the searcher at " + std::to_string(solution.cost) + " s");
+  if (solution.lower_bound >= solution.cost) trial.lower_bound = trial.cost;
+  trial.lower_bound = std::min(trial.lower_bound, trial.cost);
+  if (cost.total() < best) {
+    best = cost.total();
+    outcome.strategy = std::move(strategy);
+    outcome.cost = std::move(cost);
+    if (searcher.explain) {
+      AUTOPAR_RETURN_IF_ERROR(searcher.explain(request, built, solution, model, outcome));
+    }
+  }
+  return Ok{};
+}
+
+void MeshSearch::note_infeasible(const Mesh& mesh, const Solution& solution) {
+  if (solution.least_peak_use < tightest.peak) {
+    tightest.peak = solution.least_peak_use;
+    tightest.mesh = mesh;
+    tightest.time = solution.tightest_time;
+  }
+  tightest.proven = tightest.proven && solution.lower_bound == kInfinity;
+}
+
+SearchFindings MeshSearch::findings() const {
+  Seconds bound = kInfinity, unlimited = kInfinity;
+  for (std::size_t m = 0; m < outcome.trials.size(); ++m) {
+    if (!says_something(outcome.trials[m].end)) continue;
+    bound = std::min(bound, outcome.trials[m].lower_bound);
+    unlimited = std::min(unlimited, unlimited_bounds_[m]);
+  }
+  if (bound == kInfinity || !searcher.proves_bound) bound = unlimited = 0;
+  return {outcome.trials, bound, std::min(unlimited, bound)};
+}
+
+// A searcher that looks at a part of the plans only proves nothing about the others.
+void MeshSearch::note_bound() {
+  const SearchFindings found = findings();
+  const Seconds cost = outcome.cost.total();
+  outcome.lower_bound = found.lower_bound >= cost * (1 - kBoundRounding) ? cost : found.lower_bound;
+  outcome.unlimited_lower_bound = std::min(found.unlimited_lower_bound, outcome.lower_bound);
+  if (!searcher.proves_bound) {
+    for (MeshTrial& trial : outcome.trials) trial.lower_bound = 0;
+  }
+}
+
+void MeshSearch::note_bounds(std::size_t m, const Solution& solution) {
+  Seconds& bound = outcome.trials[m].lower_bound;
+  bound = std::max(bound, solution.lower_bound);
+  unlimited_bounds_[m] = std::max(unlimited_bounds_[m], solution.unlimited_lower_bound);
+}
+
+}  // namespace autopar

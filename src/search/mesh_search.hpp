@@ -1,0 +1,71 @@
+// What a search has found so far, and the search on one of its meshes: the problem is built and
+// solved, its plan priced again, and the better plan kept.
+//
+//   MeshSearch search(request, searcher, {mesh});
+//   Result<bool> deferred = search.search_mesh(0, kInfinity, false);
+//   search.best, search.outcome.strategy, search.outcome.trials[0].lower_bound
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "autopar/search.hpp"
+#include "search/no_plan.hpp"
+
+namespace autopar {
+
+// A bound that is as close to the best plan is no other number than its cost.
+inline constexpr double kBoundRounding = 4e-12;
+
+Seconds seconds_since(std::chrono::steady_clock::time_point start);
+
+// A mesh's problem and, where the searcher works in two parts, what it has seen of it.
+struct Begun {
+  std::size_t mesh = 0;
+  std::unique_ptr<CostModel> model;
+  MeshProblem built;
+  BegunSolve solve;
+};
+
+struct MeshSearch {
+  MeshSearch(const SearchRequest& request, const Searcher& searcher,
+             const std::vector<Mesh>& meshes);
+
+  const SearchRequest& request;
+  const Searcher& searcher;
+  const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  SearchOutcome outcome = {};  // a trial per mesh; bounds after note_bound()
+  double best = kInfinity;
+  Tightest tightest = {};
+  std::unique_ptr<Begun> kept = nullptr;  // of the most promising mesh, to go on with
+  double effort = 1;                      // of the round at hand
+
+  // By the time limit or an interrupt.
+  bool stopped() const;
+  // A first look at a mesh, which bounds it and perhaps has a plan: several threads look at
+  // several. Null: its problem was not built, for want of time or since it is too large. Errors are
+  // pins that this mesh cannot keep, or bugs of an op's rule.
+  Result<std::unique_ptr<Begun>> begin(std::size_t m, Seconds time);
+  // In whole, where the searcher does not work in two parts. True where the memory limit has not
+  // been looked at, which only happens with `may_defer`. Errors as of begin().
+  Result<bool> search_mesh(std::size_t m, Seconds time, bool may_defer);
+  // Prices a plan again, and takes it if it is the best so far.
+  Status keep_better(const MeshProblem& built, const Solution& solution, CostModel& model,
+                     MeshTrial& trial);
+  SearchFindings findings() const;
+  // The outcome's bounds over all meshes.
+  void note_bound();
+
+ private:
+  Allowance allowance_of_mesh(Seconds time) const;
+  Result<std::unique_ptr<Begun>> price(MeshTrial& trial, Seconds time) const;
+  SolveOptions options_within(Seconds time) const;
+  Result<bool> take(std::size_t m, const Begun& begun, const Solution& solution, double cutoff);
+  void note_infeasible(const Mesh& mesh, const Solution& solution);
+  void note_bounds(std::size_t m, const Solution& solution);
+
+  std::vector<double> unlimited_bounds_;  // per mesh
+};
+
+}  // namespace autopar

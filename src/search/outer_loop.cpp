@@ -1,0 +1,210 @@
+#include "search/outer_loop.hpp"
+
+#include <algorithm>
+#include <future>
+#include <map>
+#include <mutex>
+#include <tuple>
+
+namespace autopar {
+
+namespace {
+
+// Ops of the meshes that are looked at together.
+constexpr std::size_t kOpsAtOnce = 98304;
+
+// Of the time, where it is limited, for looking at all meshes before one is searched.
+constexpr double kLookingPart = 0.5;
+
+// Of what lies between bound and plan.
+constexpr double kDoubt = 0.1;
+
+// Where more was asked for than a default search finds, so many times the effort in each further
+// round; and so many rounds that change nothing are the last.
+constexpr double kMoreEffort = 4;
+constexpr int kIdleRounds = 2;
+
+class OuterLoop {
+ public:
+  explicit OuterLoop(MeshSearch& search) : search_(search) {}
+
+  Status run() {
+    std::vector<std::size_t> left;
+    for (std::size_t m = 0; m < search_.outcome.trials.size(); ++m) left.push_back(m);
+    if (search_.searcher.begin != nullptr && left.size() > 1) {
+      AUTOPAR_RETURN_IF_ERROR(look_at_all(left));
+      // Stopped by now, what was seen is what there is.
+      if (search_.kept != nullptr && search_.kept->solve.so_far.feasible && search_.stopped()) {
+        search_.outcome.interrupted = true;
+        return search_.keep_better(search_.kept->built, search_.kept->solve.so_far,
+                                   *search_.kept->model,
+                                   search_.outcome.trials[search_.kept->mesh]);
+      }
+      // Meshes whose best plan is not within the memory limit wait until the others have shown how
+      // cheap a plan has to be.
+      AUTOPAR_RETURN_IF_ERROR(search_all(left, true));
+    }
+    AUTOPAR_RETURN_IF_ERROR(search_all(left, false));
+    return go_on();
+  }
+
+ private:
+  // A default search spends a fixed effort. Where a gap was asked for that it leaves open, or a
+  // time that it leaves over, rounds of more effort follow; each begins with the best plan and the
+  // bounds of those before it, so that what is found is never worse than what less effort finds.
+  Status go_on() {
+    int idle = 0;
+    while (may_go_on() && idle < kIdleRounds) {
+      search_.effort *= kMoreEffort;
+      const std::pair before(search_.best, bound_of_open());
+      std::vector<std::size_t> open;
+      for (std::size_t m = 0; m < search_.outcome.trials.size(); ++m) {
+        if (is_open(search_.outcome.trials[m])) open.push_back(m);
+      }
+      AUTOPAR_RETURN_IF_ERROR(search_all(open, false));
+      idle = std::pair(search_.best, bound_of_open()) == before ? idle + 1 : 0;
+    }
+    return Ok{};
+  }
+
+  bool may_go_on() const {
+    const bool more = search_.effort * kMoreEffort <= search_.request.solve.most_effort;
+    return more && search_.searcher.begin != nullptr && !search_.stopped() &&
+           bound_of_open() < kInfinity;
+  }
+
+  // The best plan on it may be better than the best so far by more than the gap.
+  bool is_open(const MeshTrial& trial) const {
+    const bool closed = trial.end == TrialEnd::kPinsNotKept ||
+                        trial.end == TrialEnd::kNothingFits || trial.end == TrialEnd::kTooLarge;
+    const Seconds enough = search_.best * (1 - std::max(search_.request.solve.gap, kBoundRounding));
+    return !closed && !(trial.lower_bound >= enough);
+  }
+
+  // Infinite: nothing is open.
+  Seconds bound_of_open() const {
+    Seconds least = kInfinity;
+    for (const MeshTrial& trial : search_.outcome.trials) {
+      if (is_open(trial)) least = std::min(least, trial.lower_bound);
+    }
+    return least;
+  }
+
+  // A bound, and perhaps a plan, of every mesh. The most promising one's problem is kept.
+  Status look_at_all(const std::vector<std::size_t>& meshes) {
+    std::mutex mutex;
+    std::size_t next = 0;
+    std::map<std::size_t, Error> errors;
+    const auto work = [&] {
+      std::unique_lock lock(mutex);
+      while (next < meshes.size() && !search_.stopped()) {
+        const std::size_t m = meshes[next];
+        const Seconds left =
+            kLookingPart * search_.request.solve.time_limit - seconds_since(search_.start);
+        const Seconds time = left / static_cast<double>(meshes.size() - next++);
+        lock.unlock();
+        Result<std::unique_ptr<Begun>> look = search_.begin(m, time);
+        lock.lock();
+        const auto taken = unless_pins_refuse(search_.outcome.trials[m], take(std::move(look)));
+        if (!taken) errors.emplace(m, taken.error());
+      }
+    };
+    std::vector<std::future<void>> others;
+    for (std::size_t t = 1; t < threads_at_once(); ++t) {
+      others.push_back(std::async(std::launch::async, work));
+    }
+    work();
+    for (std::future<void>& other : others) other.get();  // with what stopped it
+    if (!errors.empty()) return errors.begin()->second;
+    return Ok{};
+  }
+
+  // Each thread holds a problem, and large ones take much memory.
+  std::size_t threads_at_once() const {
+    const auto asked = static_cast<std::size_t>(std::max(1, search_.request.solve.threads));
+    const std::size_t ops = std::max<std::size_t>(1, search_.request.graph.ops.size());
+    return std::clamp<std::size_t>(kOpsAtOnce / ops, 1, asked);
+  }
+
+  Result<bool> take(Result<std::unique_ptr<Begun>> look) {
+    if (!look) return look.error();
+    if (*look == nullptr) return false;
+    search_.outcome.interrupted |= (*look)->solve.so_far.interrupted;
+    if (search_.kept == nullptr || more_promising(**look, *search_.kept))
+      search_.kept = std::move(*look);
+    return true;
+  }
+
+  // The best plan is likely to be where the bound is low, a little less so where what was found is
+  // far above it.
+  bool more_promising(const Begun& one, const Begun& other) const {
+    const auto key = [&](const Begun& begun) {
+      const Seconds bound = search_.outcome.trials[begun.mesh].lower_bound;
+      const Seconds cost = std::min(begun.solve.so_far.cost, 2 * bound);
+      return std::tuple(bound + kDoubt * (cost - bound), begun.mesh);
+    };
+    return key(one) < key(other);
+  }
+
+  // The most promising one first, then those with the least bound. Leaves those that were deferred.
+  Status search_all(std::vector<std::size_t>& meshes, bool may_defer) {
+    const auto key = [&](std::size_t m) {
+      return std::pair(search_.kept == nullptr || search_.kept->mesh != m,
+                       search_.outcome.trials[m].lower_bound);
+    };
+    std::stable_sort(meshes.begin(), meshes.end(),
+                     [&](std::size_t a, std::size_t b) { return key(a) < key(b); });
+    std::vector<std::size_t> waiting;
+    for (std::size_t i = 0; i < meshes.size(); ++i) {
+      MeshTrial& trial = search_.outcome.trials[meshes[i]];
+      if (trial.end == TrialEnd::kPinsNotKept || trial.end == TrialEnd::kTooLarge) continue;
+      if (search_.best < kInfinity &&
+          trial.lower_bound >= search_.best * (1 - search_.request.solve.gap)) {
+        if (trial.end != TrialEnd::kPlan) trial.end = TrialEnd::kPruned;
+        continue;
+      }
+      const auto search = [&](Seconds time) {
+        return search_.search_mesh(meshes[i], time, may_defer);
+      };
+      AUTOPAR_TRY(deferred, in_time(trial, meshes.size() - i, search));
+      AUTOPAR_CHECK(may_defer || !deferred, "a search was deferred again");
+      if (deferred) waiting.push_back(meshes[i]);
+    }
+    meshes = std::move(waiting);
+    return Ok{};
+  }
+
+  // Within a part of the time that is left.
+  template <class Try>
+  Result<bool> in_time(MeshTrial& trial, std::size_t meshes_left, const Try& attempt) {
+    if (search_.stopped()) {
+      search_.outcome.interrupted = true;
+      return false;
+    }
+    const Seconds left = search_.request.solve.time_limit - seconds_since(search_.start);
+    return unless_pins_refuse(trial, attempt(left / static_cast<double>(meshes_left)));
+  }
+
+  // Another mesh may keep what this one cannot.
+  Result<bool> unless_pins_refuse(MeshTrial& trial, Result<bool> result) const {
+    if (result || !has_wishes() || result.error().code != ErrorCode::kInput) return result;
+    trial.end = TrialEnd::kPinsNotKept;
+    trial.why = result.error().message;
+    return false;
+  }
+
+  // What the user fixed may name axes that not every mesh has.
+  bool has_wishes() const {
+    return !search_.request.pins.ops.empty() || !search_.request.pins.values.empty() ||
+           search_.request.inputs.kind == BoundaryLayout::Kind::kGiven ||
+           search_.request.outputs.kind == BoundaryLayout::Kind::kGiven;
+  }
+
+  MeshSearch& search_;
+};
+
+}  // namespace
+
+Status search_meshes(MeshSearch& search) { return OuterLoop(search).run(); }
+
+}  // namespace autopar
