@@ -53,7 +53,7 @@ def test_example(folder):
         assert "gzip data" in run("solve", zipped, code=4).stderr
     problem["problem"]["usage_limit"] = 49
     path.write_text(json.dumps(problem))
-    assert "the smallest use of memory is 50" in run("solve", path, code=3).stderr
+    assert "the smallest use of memory is 50 (at time 50)" in run("solve", path, code=3).stderr
 
 
 def test_dumped_problem_has_the_same_optimum(folder):
