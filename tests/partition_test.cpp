@@ -361,6 +361,46 @@ TEST_CASE("a damaged plan is refused", "[partition]") {
   refused([](Plan& p, Op&, Op&) { std::swap(p.program.ops[0], p.program.ops[1]); }, "");
 }
 
+TEST_CASE("shapes and axes of more bits than there are are refused", "[partition]") {
+  const auto power = [](int bits) { return std::int64_t{1} << bits; };
+  const auto op = [](const std::string& type, std::int64_t axis, std::int64_t concat_axis = 0) {
+    return Op{.name = "c",
+              .type = type,
+              .domain = "ai.autopar",
+              .attributes = {{"axis", axis}, {"concat_axis", concat_axis}}};
+  };
+  struct Row {
+    Result<Shape> found;
+    std::string why;
+  };
+  const std::vector<Row> rows = {
+      {collective_output_shape(op("AllGather", 0), power(40), {power(40), 3}), "dimension 0"},
+      {collective_output_shape(op("AllGather", 1), 2, {3, power(62)}), "dimension 1"},
+      {collective_output_shape(op("AllToAll", 0, 1), 2, {2, power(62)}), "dimension 1"},
+      {collective_output_shape(op("AllGather", power(32)), 2, {2, 4}), "axis 4294967296"},
+      {collective_output_shape(op("ShardSlice", power(32)), 2, {2, 4}), "axis 4294967296"},
+      {collective_output_shape(op("AllToAll", 0, power(32)), 2, {2, 4}), "concat_axis 4294967296"},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.why);
+    if (row.found) FAIL_CHECK("gives " + to_text(*row.found));
+    if (!row.found) CHECK(row.found.error().message.find(row.why) != std::string::npos);
+  }
+  CHECK(*collective_output_shape(op("AllGather", 1), 2, {3, power(61)}) == Shape{3, power(62)});
+
+  // What is read back says of such an axis that it is none.
+  Plan plan = plan_of(two_matmuls(), cluster_of({4}), {4}, {{"m"}, {"n"}});
+  for (Op& each : plan.program.ops) {
+    if (each.type == "AllGather") each.attributes["axis"] = power(32);
+  }
+  const auto read = collectives_of(plan).value();
+  const auto is_gather = [](const auto& c) {
+    return c.collective.kind == CollectiveKind::kAllGather;
+  };
+  REQUIRE(std::count_if(read.begin(), read.end(), is_gather) == 1);
+  CHECK(std::find_if(read.begin(), read.end(), is_gather)->collective.axis == -1);
+}
+
 TEST_CASE("the same strategy gives the same program", "[partition]") {
   const Graph graph = two_matmuls();
   const GraphRules rules = rules_of(graph).value();
