@@ -1,0 +1,75 @@
+"""The folder that a plan is written to: what may not be lost there, whatever is refused or fails."""
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+AUTOPAR = os.environ["AUTOPAR"]
+SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
+CLUSTER = SOURCE / "models" / "clusters" / "pcie-8.json"
+
+
+def run(*args, code=0, **options):
+    done = subprocess.run([AUTOPAR, *map(str, args)], capture_output=True, text=True, timeout=300, **options)
+    assert done.returncode == code, f"{args}: exit {done.returncode}, expected {code}\n{done.stdout[-2000:]}\n{done.stderr}"
+    return done
+
+
+def model_with_data(folder, location, columns=256):
+    """A model whose weights are a file of a few hundred KiB beside it."""
+    folder.mkdir(exist_ok=True)
+    weight = numpy_helper.from_array(np.ones((256, columns), np.float32), "w")
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"], name="fc")], "g",
+                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, [64, 256])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, [64, columns])], [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    data = folder / location
+    data.parent.mkdir(parents=True, exist_ok=True)
+    data.write_bytes(weight.raw_data)
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=location)
+    path = folder / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_names_that_the_data_may_not_have(folder):
+    """A model's data keep their name beside the plan, so that it may not be that of a file which autopar writes there."""
+    good = ["weights.bin", "plan.bin", "plan.onnx.data", "planes.onnx", "strategy.json.bin", "rank.bin", "rank0.bin", "ranks/0", "data/plan.onnx",
+            "model.annotated.onnx"]
+    taken = ["plan.onnx", "strategy.json", "report.json", "plan.trt.onnx", "plan.trt.rank0.onnx", "plan.trt.json", "plan.ort.onnx",
+             "plan.stage0.onnx", "rank00000", "rank00001/weights.safetensors", "./plan.onnx"]
+    for i, location in enumerate(good):
+        model, out = model_with_data(folder / f"good{i}", location), folder / f"out{i}"
+        run("search", model, "--cluster", CLUSTER, "-o", out, "-q")
+        assert (out / location).read_bytes() == (model.parent / location).read_bytes(), location
+        assert json.loads((out / "strategy.json").read_text())["format"] == "autopar-strategy", location
+        onnx.load(out / "plan.onnx", load_external_data=False)
+    for i, location in enumerate(taken):
+        model, out = model_with_data(folder / f"taken{i}", location), folder / "none"
+        for command in (("search",), ("search", "--weights", "sharded"), ("apply", "--strategy", folder / "out0" / "strategy.json")):
+            said = run(command[0], model, "--cluster", CLUSTER, "-o", out, *command[1:], code=4).stderr
+            assert f"the external data '{location}' of initializer 'w' has the name of a file that is written beside the plan" in said, said
+            assert not out.exists(), (location, command)
+    # Only where it is written.
+    model = model_with_data(folder / "annotated", "model.annotated.onnx")
+    said = run("search", model, "--cluster", CLUSTER, "-o", folder / "none", "--annotate", code=4).stderr
+    assert "'model.annotated.onnx' of initializer 'w' has the name of a file" in said and not (folder / "none").exists(), said
+
+
+def main():
+    for name, test in list(globals().items()):
+        if name.startswith("test_"):
+            with tempfile.TemporaryDirectory() as temporary:
+                test(pathlib.Path(temporary))
+
+
+if __name__ == "__main__":
+    main()
