@@ -10,6 +10,7 @@
 
 #include "autopar/files.hpp"
 #include "folder.hpp"
+#include "io/export/external_data.hpp"
 #include "strategies.hpp"
 
 using namespace autopar;
@@ -218,6 +219,31 @@ TEST_CASE("external data lies beside the plan", "[export]") {
   CHECK(read_file(folder / "out/data/w.bin").value() == std::string(96, 'v'));
   REQUIRE(write_plan(plan, kMetadata, folder / "model/plan.onnx", folder / "model").ok());
   CHECK(read_file(folder / "model/data/w.bin").value() == std::string(96, 'v'));
+}
+
+TEST_CASE("large external data is linked, not what links to it", "[export]") {
+  const Folder folder;
+  GraphBuilder b;
+  const ValueId w = b.weight("w", {4, 4});
+  b.graph.value(w).data = ExternalData{"w.bin", 0, 64};
+  // As hubs of models keep them; a link to that link would lead nowhere.
+  REQUIRE(write_file_atomically(folder / "blobs/aa", std::string(64, 'w')).ok());
+  std::filesystem::create_directories(folder / "model");
+  std::filesystem::create_symlink("../blobs/aa", folder / "model/w.bin");
+  UnfinishedFiles files;
+  // Twice, as where several programs refer to it: it is there once.
+  for (int time = 0; time < 2; ++time) {
+    const auto placed =
+        place_external_data(b.graph, folder / "model", folder / "a/b/out", 0, files);
+    REQUIRE(placed.ok());
+    CHECK(placed->size() <= 1);  // no warning where the file system has clones
+  }
+  CHECK_FALSE(std::filesystem::exists(folder / "a/b/out/w.bin"));
+  REQUIRE(files.keep().ok());
+  CHECK(std::filesystem::symlink_status(folder / "a/b/out/w.bin").type() ==
+        std::filesystem::file_type::regular);
+  CHECK(read_file(folder / "a/b/out/w.bin").value() == std::string(64, 'w'));
+  CHECK(std::distance(std::filesystem::directory_iterator(folder / "a/b/out"), {}) == 1);
 }
 
 TEST_CASE("files that are no plans are refused", "[export]") {

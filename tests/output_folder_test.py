@@ -1,7 +1,11 @@
 """The folder that a plan is written to: what may not be lost there, whatever is refused or fails."""
+import functools
+import hashlib
 import json
 import os
 import pathlib
+import resource
+import shutil
 import subprocess
 import tempfile
 
@@ -12,12 +16,20 @@ from onnx import TensorProto, helper, numpy_helper
 AUTOPAR = os.environ["AUTOPAR"]
 SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
 CLUSTER = SOURCE / "models" / "clusters" / "pcie-8.json"
+NO_ROOM = 6
 
 
-def run(*args, code=0, **options):
-    done = subprocess.run([AUTOPAR, *map(str, args)], capture_output=True, text=True, timeout=300, **options)
+def run(*args, code=0, largest_file=None):
+    """`largest_file`: in bytes; a limit that stands for a disk which is full."""
+    limit = largest_file is not None and functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (largest_file, largest_file))
+    done = subprocess.run([AUTOPAR, *map(str, args)], capture_output=True, text=True, timeout=300, preexec_fn=limit or None)
     assert done.returncode == code, f"{args}: exit {done.returncode}, expected {code}\n{done.stdout[-2000:]}\n{done.stderr}"
     return done
+
+
+def contents(folder):
+    return {str(p.relative_to(folder)): p.is_dir() or (p.stat().st_mtime_ns, hashlib.sha256(p.read_bytes()).hexdigest())
+            for p in folder.rglob("*")}
 
 
 def model_with_data(folder, location, columns=256):
@@ -62,6 +74,56 @@ def test_names_that_the_data_may_not_have(folder):
     model = model_with_data(folder / "annotated", "model.annotated.onnx")
     said = run("search", model, "--cluster", CLUSTER, "-o", folder / "none", "--annotate", code=4).stderr
     assert "'model.annotated.onnx' of initializer 'w' has the name of a file" in said and not (folder / "none").exists(), said
+
+
+def test_a_search_that_fails_leaves_the_earlier_plan(folder):
+    """Whichever of the new files cannot be written, the folder is as before: every file of the earlier plan, and nothing else."""
+    out, new = folder / "out", folder / "new"
+    model = model_with_data(folder / "model", "weights.bin")
+    variants = {"plain": [], "dialects": ["--dialect", "trt", "--dialect", "ort", "--annotate"], "sharded": ["--weights", "sharded"]}
+    failed = 0
+    for first in variants.values():
+        run("search", model, "--cluster", CLUSTER, "-o", out, "-q", "--mesh", "8", *first)
+        (out / "notes.txt").write_text("mine")
+        before = contents(out)
+        # A model of another size under the same name: all that is written differs, the data too.
+        model_with_data(folder / "model", "weights.bin", columns=512)
+        for then in variants.values():
+            for command in ("search", "apply"):
+                search = (model, "--cluster", CLUSTER, "-q", *then)
+                if command == "apply":
+                    search += ("--strategy", new / "strategy.json")
+                else:
+                    run(command, *search, "-o", new)
+                for size in sorted({p.stat().st_size for p in new.rglob("*") if p.is_file()}):
+                    said = run(command, *search, "-o", out, code=NO_ROOM, largest_file=size - 1).stderr
+                    assert contents(out) == before, (first, then, size, said, contents(out).keys() ^ before.keys())
+                    failed += 1
+            shutil.rmtree(new)
+        # No plan, or a name that is taken: nothing is touched, either.
+        run("search", model, "--cluster", CLUSTER, "-o", out, "--memory", "1KiB", code=3)
+        assert contents(out) == before
+        (out / "strategy.json").rename(folder / "strategy.json")
+        (out / "strategy.json").mkdir()
+        said = run("search", model, "--cluster", CLUSTER, "-o", out, code=4).stderr
+        assert f"{out / 'strategy.json'}: cannot be written" in said, said
+        (out / "strategy.json").rmdir()
+        (folder / "strategy.json").rename(out / "strategy.json")
+        assert contents(out) == before
+        # The earlier plan is still one, of the earlier model.
+        model_with_data(folder / "model", "weights.bin")
+        run("verify", out)
+        # And a search that succeeds replaces all of it that it writes.
+        run("search", model, "--cluster", CLUSTER, "-o", out, "-q", *first)
+        run("search", model, "--cluster", CLUSTER, "-o", new, "-q", *first)
+        assert not [name for name in contents(out) if ".part-" in name], contents(out).keys()
+        for path in new.rglob("*"):
+            same = path.relative_to(new)
+            assert path.is_dir() or path.name == "report.json" or (out / same).read_bytes() == path.read_bytes(), same
+        run("verify", out)
+        shutil.rmtree(out)
+        shutil.rmtree(new)
+    assert failed > 50, failed
 
 
 def main():

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "autopar/files.hpp"
@@ -54,9 +55,64 @@ TEST_CASE("unfinished files are kept together or go with their folders", "[files
   {
     UnfinishedFiles files;
     REQUIRE(files.make_folder(folder / "other").ok());
-    files.add_complete(folder.write("other/c.txt", "c"));
+    REQUIRE(write_file(files, folder / "other/c.txt", "c").ok());
+    CHECK(names_in(folder / "other").size() == 1);
   }
   CHECK_FALSE(fs::exists(folder / "other"));
+}
+
+TEST_CASE("what was there stays until all files that come in its place are kept", "[files]") {
+  const Folder folder;
+  const auto texts = [&] {
+    std::map<std::string, std::string> found;
+    for (const std::string& name : names_in(folder / "")) found[name] = *read_file(folder / name);
+    return found;
+  };
+  const auto write_new = [&](UnfinishedFiles& files) {
+    for (const char* name : {"a", "b", "d", "e"}) {
+      REQUIRE(write_file(files, folder / name, "new").ok());
+    }
+    files.replace(folder / "c");
+    files.replace(folder / "absent");
+    files.take_back(folder / "d");
+    files.rename(folder / "e", folder / "f");
+    CHECK(*read_file(files.part_of(folder / "a")) == "new");
+    CHECK(files.part_of(folder / "d").empty());
+    CHECK(files.part_of(folder / "e").empty());
+    CHECK(*read_file(files.part_of(folder / "f")) == "new");
+  };
+  for (const char* name : {"a", "c", "d"}) folder.write(name, "old");
+  const auto before = texts();
+  {
+    UnfinishedFiles files;
+    write_new(files);
+    // One that cannot be written leaves nothing behind, and the others as they are.
+    const std::size_t count = names_in(folder / "").size();
+    const auto fail = [](int) { return ENOSPC; };
+    const Status failed = write_file(files, folder / "c", fail);
+    REQUIRE(!failed.ok());
+    CHECK(failed.error().message.find(folder / "c: cannot be written") == 0);
+    CHECK(names_in(folder / "").size() == count);
+    CHECK(*read_file(folder / "a") == "old");
+  }
+  CHECK(texts() == before);
+  // A name that a folder has: no other file is given its own.
+  {
+    UnfinishedFiles files;
+    write_new(files);
+    fs::create_directories(folder / "g");
+    REQUIRE(write_file(files, folder / "g", "new").ok());
+    const Status kept = files.keep();
+    REQUIRE(!kept.ok());
+    CHECK(kept.error().message.find(folder / "g: cannot be written") == 0);
+  }
+  fs::remove(folder / "g");
+  CHECK(texts() == before);
+  UnfinishedFiles files;
+  write_new(files);
+  REQUIRE(files.keep().ok());
+  CHECK(texts() ==
+        std::map<std::string, std::string>{{"a", "new"}, {"b", "new"}, {"d", "old"}, {"f", "new"}});
 }
 
 TEST_CASE("a file that waits under a known name is not written to", "[files]") {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "autopar/partition.hpp"
+#include "autopar/unfinished.hpp"
 
 namespace autopar {
 
@@ -46,6 +47,11 @@ inline constexpr Bytes kLinkBytes = Bytes{4} << 30;
 Result<std::vector<std::string>> write_plan(const Plan& plan, const PlanMetadata& metadata,
                                             const std::string& path,
                                             const std::string& model_folder = ".");
+// The same as one of several files: what is written appears with the others.
+Result<std::vector<std::string>> write_plan(const Plan& plan, const PlanMetadata& metadata,
+                                            const std::string& path,
+                                            const std::string& model_folder,
+                                            UnfinishedFiles& files);
 
 // A plan as its file has it. Initializers are constants of the program; the tiers of the mesh are
 // those that its axes name, numbered from the innermost axis.
@@ -109,17 +115,21 @@ struct DialectFiles {
 Result<DialectFiles> write_dialect(const Plan& plan, const PlanMetadata& metadata, Dialect dialect,
                                    const std::string& folder,
                                    const std::string& model_folder = ".");
+Result<DialectFiles> write_dialect(const Plan& plan, const PlanMetadata& metadata, Dialect dialect,
+                                   const std::string& folder, const std::string& model_folder,
+                                   UnfinishedFiles& files);
 
 // The model's own file, with what the strategy says in ONNX's sharding metadata (IR 11 or the
 // model's, where that is later): every node of the main graph that became ops of `graph` has the
 // layouts in which it reads its inputs and leaves its outputs; replicas are groups of devices with
 // negative keys. Partial sums cannot be said: they are written as they lie once reduced, with a
-// warning. `graph` is the import of `model_path`. External data as for write_plan. Returns
-// warnings. Errors: kInput where the file is no ONNX model or would be too large.
+// warning. `graph` is the import of `model_path`. External data as for write_plan. What is
+// written appears with `files`. Returns warnings. Errors: kInput where the file is no ONNX model or
+// would be too large.
 Result<std::vector<std::string>> write_annotated(const std::string& model_path, const Graph& graph,
                                                  const GraphRules& rules, const Strategy& strategy,
                                                  const PlanMetadata& metadata,
-                                                 const std::string& path);
+                                                 const std::string& path, UnfinishedFiles& files);
 
 // The model at `model_path` with other data for some initializers of its main graph, by name:
 // inline or external. What else it has stays. Errors: a name that is no initializer, another shape

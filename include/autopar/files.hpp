@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "autopar/search.hpp"
+#include "autopar/unfinished.hpp"
 
 namespace autopar {
 
@@ -22,7 +23,11 @@ Result<std::string> read_file(const std::string& path);
 // the folder where it is missing.
 Status write_file_atomically(const std::string& path, std::string_view bytes);
 // `write` gets an open file descriptor and returns 0 or an errno.
-Status write_file_atomically(const std::string& path, const std::function<int(int)>& write);
+using WriteFile = std::function<int(int)>;
+Status write_file_atomically(const std::string& path, const WriteFile& write);
+// The same as one of several files: it appears with the others.
+Status write_file(UnfinishedFiles& files, const std::string& path, std::string_view bytes);
+Status write_file(UnfinishedFiles& files, const std::string& path, const WriteFile& write);
 
 struct ClusterFile {
   Cluster cluster;

@@ -28,21 +28,30 @@ class UnfinishedFiles {
   // The name under which the file at `path` is to be written, which nobody can guess; makes the
   // folder. Errors (kInput): the folder cannot be made.
   Result<std::string> add(const std::string& path);
+  // The name under which the file that was added for `path` is now; empty: none was.
+  std::string part_of(const std::string& path);
+  // The file that was added for `path` is none of them any more, or is to be at `other`.
+  void take_back(const std::string& path);
+  void rename(const std::string& path, const std::string& other);
+  // What is at `path` now goes before the others get their names.
+  void replace(const std::string& path);
   // Folders that are missing, which go if they are empty then.
   Status make_folder(const std::string& folder);
-  // A file or an empty folder that is complete by itself, but not without the others.
-  void add_complete(const std::string& path);
   // Writes everything to the disk and gives the files their names, in the order in which they were
   // added: of each the whole file appears or nothing, also where the machine ends. Errors: a name
-  // that cannot be given; then the rest goes.
+  // that is a folder's, for which nothing is given a name; one that cannot be given, when the rest
+  // goes.
   Status keep();
 
  private:
-  friend void remove_unfinished();
-  void remove();  // under the lock
+  using Parts = std::vector<std::pair<std::string, std::string>>;  // name now, name to be
 
-  std::vector<std::pair<std::string, std::string>> parts_;  // name now, name to be
-  std::vector<std::string> complete_;
+  friend void remove_unfinished();
+  void remove();                                  // under the lock, as the next
+  Parts::iterator find(const std::string& path);  // the latest
+
+  Parts parts_;
+  std::vector<std::string> replaced_;
   std::vector<std::string> folders_;  // that were made, outermost first
 };
 

@@ -37,9 +37,8 @@ std::vector<BoundaryValue> weights_of(const Plan& plan);
 
 // What was written.
 struct RankFolders {
-  std::vector<std::string> files;    // all of them, plan.onnx of `folder` too
-  std::vector<std::string> folders;  // of the ranks
-  Bytes bytes_per_rank = 0;          // of weights.safetensors
+  std::vector<std::string> files;  // all of them, plan.onnx of `folder` too
+  Bytes bytes_per_rank = 0;        // of weights.safetensors
   std::vector<std::string> warnings;
 };
 
@@ -48,6 +47,10 @@ struct RankFolders {
 // read or written, with the reason; data that is shorter than the plan says.
 Result<RankFolders> write_sharded_plan(const Plan& plan, const PlanMetadata& metadata,
                                        const std::string& folder, const std::string& model_folder);
+// The same as some of several files: they appear with the others.
+Result<RankFolders> write_sharded_plan(const Plan& plan, const PlanMetadata& metadata,
+                                       const std::string& folder, const std::string& model_folder,
+                                       UnfinishedFiles& files);
 
 struct MovedWeights {
   std::size_t weights = 0;

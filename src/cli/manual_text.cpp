@@ -51,7 +51,7 @@ namespace {
 
 constexpr ManualSection kCommands[] = {
     {"search",
-     R"(Finds a plan. Writes `strategy.json`, `plan.onnx` and `report.json` into the folder of `--output` and prints a table of what the plan costs and why. A plan that lies there already is replaced, which is said on standard error; files that no search writes stay.)"},
+     R"(Finds a plan. Writes `strategy.json`, `plan.onnx` and `report.json` into the folder of `--output` and prints a table of what the plan costs and why. A plan that lies there already is replaced once the new one is written in whole, which is said on standard error, and stays as it is where the search fails; files that no search writes stay in any case.)"},
     {"apply",
      R"(Writes the same files from a given strategy, complete or partial, without a search.)"},
     {"price",
@@ -64,7 +64,8 @@ Inputs that are not given are made by what reads them: weights by Glorot's rule,
      R"(Proves what `run` needs, and runs nothing: every program passes ONNX's checker, every collective's groups hold each rank once, all ranks issue matching collectives in one order and none waits for itself in a circle, inputs and outputs have the shapes of their layouts; and where strategy.json and the model are there, that they are what the plan was made of. The last line is `PASSED` or `FAILED` (exit code 4, with what is wrong and where).)"},
     {"export",
      R"(Writes a plan that is there in the words of another runtime, as `--dialect` of `search` does.)"},
-    {"calibrate", R"(Times the collectives on all ranks and on parts of them, products of matrices and sums on all ranks at the same time, and writes the cluster file whose latency and bandwidth for each tier of links come nearest to the times, with the peaks and the memory bandwidth that were reached. Under a launcher (`--ranks-by mpi`, `nccl`) machines and what lies between them are two tiers; by `nccl` collectives are timed with their copies from host memory and back, ops on the CPU. Prints measured and fitted times with algorithm and bus bandwidth in the convention of nccl-tests.)"},
+    {"calibrate",
+     R"(Times the collectives on all ranks and on parts of them, products of matrices and sums on all ranks at the same time, and writes the cluster file whose latency and bandwidth for each tier of links come nearest to the times, with the peaks and the memory bandwidth that were reached. Under a launcher (`--ranks-by mpi`, `nccl`) machines and what lies between them are two tiers; by `nccl` collectives are timed with their copies from host memory and back, ops on the CPU. Prints measured and fitted times with algorithm and bus bandwidth in the convention of nccl-tests.)"},
     {"merge",
      R"(Puts the weights of a plan written with `--weights sharded` together. Ranks that hold the same slice must agree.)"},
     {"reshard-weights",

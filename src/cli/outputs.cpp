@@ -136,8 +136,8 @@ Result<std::string> strategy_text_of(const SearchRequest& request, const SearchO
   return strategy_to_json(request.graph, request.rules, outcome.strategy, request.cluster, origin);
 }
 
-// The folder and its files stay together: where one of them cannot be written, those written
-// before it go again, and so does the folder if it was made for them.
+// The folder and its files stay together: where one of them cannot be written, none is, an earlier
+// plan stays as it was, and the folder goes if it was made for them.
 class OutputFolder {
  public:
   explicit OutputFolder(std::string path) : path_(std::move(path)) {}
@@ -151,21 +151,21 @@ class OutputFolder {
     error.message += "; try -o with another one";
     return error;
   }
-  std::string add(const char* name) {
-    std::string path = (fs::path(path_) / name).string();
-    files_.add_complete(path);
-    written_.push_back(path);
-    return path;
+  // Where the file is to be, and is once it is kept; `files` has it until then.
+  std::string add(const std::string& name) {
+    written_.push_back((fs::path(path_) / name).string());
+    return written_.back();
   }
   void add(const std::vector<std::string>& names) {
-    for (const std::string& name : names) add(name.c_str());
+    for (const std::string& name : names) add(name);
   }
-  // Written already.
   void add(const RankFolders& ranks) {
-    for (const std::string& folder : ranks.folders) files_.add_complete(folder);
-    for (const std::string& file : ranks.files) files_.add_complete(file);
     written_.insert(written_.end(), ranks.files.begin(), ranks.files.end());
   }
+  Status write(const char* name, const std::string& text) {
+    return write_file(files_, add(name), text);
+  }
+  UnfinishedFiles& files() { return files_; }
   const std::vector<std::string>& written() const { return written_; }
   Status keep() { return files_.keep(); }
 
@@ -214,7 +214,7 @@ Result<std::string> write_dialects(const Plan& plan, const PlanMetadata& metadat
   for (const std::string& name : options.dialects) {
     if (!done.insert(name).second) continue;
     AUTOPAR_TRY(written, write_dialect(plan, metadata, *parse_dialect(name), output_folder(options),
-                                       model_folder));
+                                       model_folder, files.files()));
     files.add(written.names);
     report.warnings.insert(report.warnings.end(), written.warnings.begin(), written.warnings.end());
     told += ", " + written.names.front();
@@ -234,8 +234,9 @@ Result<std::string> annotate(const SearchRequest& request, const SearchOutcome& 
                              OutputFolder& files, Report& report) {
   if (!options.annotate) return std::string();
   const std::string name = annotated_name(options);
-  AUTOPAR_TRY(warnings, write_annotated(options.model, request.graph, request.rules,
-                                        outcome.strategy, metadata, files.add(name.c_str())));
+  AUTOPAR_TRY(warnings,
+              write_annotated(options.model, request.graph, request.rules, outcome.strategy,
+                              metadata, files.add(name), files.files()));
   for (const std::string& warning : warnings) {
     const auto& told = report.warnings;
     if (std::find(told.begin(), told.end(), warning) != told.end()) continue;
@@ -265,13 +266,14 @@ Result<std::vector<std::string>> write_program(const Plan& plan, PlanMetadata me
                                                const std::string& model_folder,
                                                OutputFolder& files) {
   if (options.weights == "sharded") {
-    AUTOPAR_TRY(ranks, write_sharded_plan(plan, metadata, output_folder(options), model_folder));
+    AUTOPAR_TRY(ranks, write_sharded_plan(plan, metadata, output_folder(options), model_folder,
+                                          files.files()));
     files.add(ranks);
     return ranks.warnings;
   }
   metadata.weights = "referenced";
   metadata.weights_io = weights_of(plan);
-  return write_plan(plan, metadata, files.add("plan.onnx"), model_folder);
+  return write_plan(plan, metadata, files.add("plan.onnx"), model_folder, files.files());
 }
 
 }  // namespace
@@ -323,7 +325,7 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
   const std::string model_folder = fs::path(options.model).parent_path().string();
   const std::string data_folder = model_folder.empty() ? "." : model_folder;
   AUTOPAR_TRY(plan_warnings, write_program(plan, metadata, options, data_folder, files));
-  AUTOPAR_RETURN_IF_ERROR(write_file_atomically(files.add("strategy.json"), *strategy));
+  AUTOPAR_RETURN_IF_ERROR(files.write("strategy.json", *strategy));
   report.warnings.insert(report.warnings.end(), plan_warnings.begin(), plan_warnings.end());
   if (options.fallback_functions) {
     report.warnings.push_back(
@@ -335,7 +337,7 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
   clock.end("write");
   report.baselines = baselines.get();
   clock.end("baselines");
-  AUTOPAR_RETURN_IF_ERROR(write_file_atomically(files.add("report.json"), to_json(report)));
+  AUTOPAR_RETURN_IF_ERROR(files.write("report.json", to_json(report)));
   AUTOPAR_RETURN_IF_ERROR(files.keep());
   tell_of_earlier(folder, earlier, files.written());
   clock.end("write");

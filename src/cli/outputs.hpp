@@ -33,8 +33,8 @@ class PhaseClock {
 // may be that of a file which is written there.
 Status check_data_names(const Graph& graph, const PlanOptions& options);
 
-// Writes all three files, each whole or not at all, and prints table or JSON. Where one of them
-// cannot be written, none is there.
+// Writes all three files and prints table or JSON. Where one of them cannot be written, none is,
+// and an earlier plan in the folder stays as it was.
 Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
                      const Inputs& inputs, const PlanOptions& options, const CommonOptions& common,
                      PhaseClock clock);

@@ -81,12 +81,13 @@ Result<SafetensorsLayout> layout_of(const std::vector<Sharded>& tensors, const M
 class FolderWriter {
  public:
   FolderWriter(ShardedProgram program, PlanMetadata metadata, const StoredTensors& stored,
-               std::string folder)
+               std::string folder, UnfinishedFiles& files)
       : program_(std::move(program)),
         mesh_(program_.plan.mesh),
         metadata_(std::move(metadata)),
         stored_(stored),
-        folder_(std::move(folder)) {
+        folder_(std::move(folder)),
+        files_(files) {
     metadata_.weights = "sharded";
     metadata_.weights_io = program_.weights;
   }
@@ -100,7 +101,7 @@ class FolderWriter {
     for (const Sharded& tensor : sharded_) AUTOPAR_RETURN_IF_ERROR(write(tensor));
     written_.bytes_per_rank = layout.size;
     AUTOPAR_RETURN_IF_ERROR(write_plans());
-    AUTOPAR_RETURN_IF_ERROR(keep());
+    replace_plans();
     warn_of_others();
     return std::move(written_);
   }
@@ -131,12 +132,11 @@ class FolderWriter {
 
   Status reserve(const SafetensorsLayout& first) {
     for (std::int64_t rank = 0; rank < mesh_.size(); ++rank) {
-      AUTOPAR_TRY(path, add_reserved(pending_, in_rank(rank, kWeightsFile), first.size));
+      AUTOPAR_TRY(path, add_reserved(files_, in_rank(rank, kWeightsFile), first.size));
       AUTOPAR_TRY(layout, layout_of(sharded_, mesh_, rank));
       AUTOPAR_CHECK(layout.head.size() == first.head.size(), "heads of one length");
       AUTOPAR_RETURN_IF_ERROR(write_bytes(path, 0, layout.head));
       temporary_.push_back(path);
-      written_.folders.push_back((fs::path(folder_) / rank_folder(rank)).string());
       written_.files.push_back(in_rank(rank, kWeightsFile));
     }
     return Ok{};
@@ -157,15 +157,15 @@ class FolderWriter {
 
   Status write_plans() {
     const std::string whole = (fs::path(folder_) / "plan.onnx").string();
-    AUTOPAR_TRY(first, pending_.add(in_rank(0, "plan.onnx")));
+    const std::string first = in_rank(0, "plan.onnx");
     AUTOPAR_RETURN_IF_ERROR(write_plan_at(first, kWeightsFile));
-    written_.files.push_back(in_rank(0, "plan.onnx"));
+    written_.files.push_back(first);
     for (std::int64_t rank = 1; rank < mesh_.size(); ++rank) {
-      AUTOPAR_RETURN_IF_ERROR(add_link(pending_, in_rank(rank, "plan.onnx"), first));
-      written_.files.push_back(in_rank(rank, "plan.onnx"));
+      const std::string path = in_rank(rank, "plan.onnx");
+      AUTOPAR_RETURN_IF_ERROR(add_link(files_, path, files_.part_of(first)));
+      written_.files.push_back(path);
     }
-    AUTOPAR_TRY(last, pending_.add(whole));
-    AUTOPAR_RETURN_IF_ERROR(write_plan_at(last, std::string(kAnyRankFolder) + "/" + kWeightsFile));
+    AUTOPAR_RETURN_IF_ERROR(write_plan_at(whole, std::string(kAnyRankFolder) + "/" + kWeightsFile));
     written_.files.push_back(whole);
     return Ok{};
   }
@@ -177,19 +177,17 @@ class FolderWriter {
       program_.plan.program.value(tensor.initializer).data =
           ExternalData{location, entry.offset, entry.bytes()};
     }
-    const auto warnings = write_plan(program_.plan, metadata_, path, "");
+    const auto warnings = write_plan(program_.plan, metadata_, path, "", files_);
     if (!warnings) return warnings.error();
     return Ok{};
   }
 
   // A plan of before would find weights that are not its own: it goes first.
-  Status keep() {
-    std::error_code ignored;
-    fs::remove(fs::path(folder_) / "plan.onnx", ignored);
+  void replace_plans() {
+    files_.replace((fs::path(folder_) / "plan.onnx").string());
     for (std::int64_t rank = 0; rank < mesh_.size(); ++rank) {
-      fs::remove(in_rank(rank, "plan.onnx"), ignored);
+      files_.replace(in_rank(rank, "plan.onnx"));
     }
-    return pending_.keep();
   }
 
   void warn_of_others() {
@@ -208,7 +206,7 @@ class FolderWriter {
   const std::string folder_;
   std::vector<Sharded> sharded_;
   std::map<std::string, const SafetensorsEntry*> entries_;
-  UnfinishedFiles pending_;
+  UnfinishedFiles& files_;
   std::vector<std::string> temporary_;  // by rank
   RankFolders written_;
 };
@@ -218,19 +216,28 @@ class FolderWriter {
 Result<RankFolders> write_rank_folders(ShardedProgram program,
                                        const std::vector<BoundaryValue>& inputs,
                                        PlanMetadata metadata, const StoredTensors& stored,
-                                       const std::string& folder) {
-  FolderWriter writer(std::move(program), std::move(metadata), stored, folder);
+                                       const std::string& folder, UnfinishedFiles& files) {
+  FolderWriter writer(std::move(program), std::move(metadata), stored, folder, files);
   return writer.run(inputs);
 }
 
 Result<RankFolders> write_sharded_plan(const Plan& plan, const PlanMetadata& metadata,
                                        const std::string& folder, const std::string& model_folder) {
+  UnfinishedFiles files;
+  AUTOPAR_TRY(written, write_sharded_plan(plan, metadata, folder, model_folder, files));
+  AUTOPAR_RETURN_IF_ERROR(files.keep());
+  return std::move(written);
+}
+
+Result<RankFolders> write_sharded_plan(const Plan& plan, const PlanMetadata& metadata,
+                                       const std::string& folder, const std::string& model_folder,
+                                       UnfinishedFiles& files) {
   std::vector<const Value*> values;
   for (const CutWeight& weight : cut_weights(plan)) {
     values.push_back(&plan.program.value(weight.initializer));
   }
   AUTOPAR_TRY(tensors, stored_in_model(values, model_folder));
-  return write_rank_folders(shard_program(plan, {}), {}, metadata, tensors, folder);
+  return write_rank_folders(shard_program(plan, {}), {}, metadata, tensors, folder, files);
 }
 
 }  // namespace autopar

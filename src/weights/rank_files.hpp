@@ -16,11 +16,11 @@ Result<std::string> add_reserved(UnfinishedFiles& files, const std::string& path
 // links.
 Status add_link(UnfinishedFiles& files, const std::string& path, const std::string& part);
 
-// Writes the rank folders of a program, and its plan.onnx, below `folder`; `inputs` are graph
-// inputs that the ranks' files hold as well. `stored` has them all.
+// Writes the rank folders of a program, and its plan.onnx, below `folder`, with `files`; `inputs`
+// are graph inputs that the ranks' files hold as well. `stored` has them all.
 Result<RankFolders> write_rank_folders(ShardedProgram program,
                                        const std::vector<BoundaryValue>& inputs,
                                        PlanMetadata metadata, const StoredTensors& stored,
-                                       const std::string& folder);
+                                       const std::string& folder, UnfinishedFiles& files);
 
 }  // namespace autopar

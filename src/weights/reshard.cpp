@@ -157,8 +157,10 @@ Result<MovedWeights> reshard_weights(const std::string& from, const std::string&
     moved.warnings.push_back("kept as they are in " + to + ", since " + from +
                              " does not have them: " + listed(wanted.missing));
   }
+  UnfinishedFiles files;
   AUTOPAR_TRY(written, write_rank_folders(std::move(program), wanted.inputs, plan.file.metadata,
-                                          stored, folder));
+                                          stored, folder, files));
+  AUTOPAR_RETURN_IF_ERROR(files.keep());
   moved.files = std::move(written.files);
   moved.warnings.insert(moved.warnings.end(), written.warnings.begin(), written.warnings.end());
   return moved;

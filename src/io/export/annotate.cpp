@@ -329,13 +329,13 @@ void external_values(const onnx::GraphProto& graph, Graph& found) {
   }
 }
 
-Status write_proto(const onnx::ModelProto& model, const std::string& path) {
+Status write_proto(const onnx::ModelProto& model, const std::string& path, UnfinishedFiles& files) {
   if (model.ByteSizeLong() > std::numeric_limits<std::int32_t>::max()) {
     return input_error(path + ": takes " + std::to_string(model.ByteSizeLong()) +
                        " bytes, an ONNX file can hold less than 2147483648; store the model's "
                        "weights as external data, or try fewer devices");
   }
-  return write_file_atomically(path, [&](int file) -> int {
+  return write_file(files, path, [&](int file) -> int {
     google::protobuf::io::FileOutputStream stream(file, 1 << 20);
     bool good = true;
     {
@@ -354,7 +354,7 @@ Status write_proto(const onnx::ModelProto& model, const std::string& path) {
 Result<std::vector<std::string>> write_annotated(const std::string& model_path, const Graph& graph,
                                                  const GraphRules& rules, const Strategy& strategy,
                                                  const PlanMetadata& metadata,
-                                                 const std::string& path) {
+                                                 const std::string& path, UnfinishedFiles& files) {
   const auto in_file = [&](const Error& error) {
     return input_error(model_path + ": " + error.message);
   };
@@ -379,9 +379,9 @@ Result<std::vector<std::string>> write_annotated(const std::string& model_path, 
     const fs::path folder = fs::path(name).parent_path();
     return folder.empty() ? std::string(".") : folder.string();
   };
-  AUTOPAR_TRY(warnings,
-              place_external_data(external, folder_of(model_path), folder_of(path), kLinkBytes));
-  AUTOPAR_RETURN_IF_ERROR(write_proto(model, path));
+  AUTOPAR_TRY(warnings, place_external_data(external, folder_of(model_path), folder_of(path),
+                                            kLinkBytes, files));
+  AUTOPAR_RETURN_IF_ERROR(write_proto(model, path, files));
   for (const std::string& warning : annotator.warnings()) warnings.push_back(warning);
   return warnings;
 }

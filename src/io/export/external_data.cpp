@@ -88,29 +88,34 @@ bool up_to_date(const struct stat& source, const struct stat& target) {
           source.st_mtim.tv_nsec == target.st_mtim.tv_nsec);
 }
 
+bool link_file(const std::string& source, const std::string& target, UnfinishedFiles& files) {
+  const Result<std::string> part = files.add(target);
+  if (part && ::linkat(AT_FDCWD, source.c_str(), AT_FDCWD, part->c_str(), AT_SYMLINK_FOLLOW) == 0) {
+    return true;
+  }
+  files.take_back(target);
+  return false;
+}
+
 Status link_or_copy(const std::string& source, const std::string& target, Bytes link_bytes,
-                    std::vector<std::string>& warnings) {
+                    std::vector<std::string>& warnings, UnfinishedFiles& files) {
   const OpenFile file(source);
   struct stat status {};
   if (file.fd() < 0 || ::fstat(file.fd(), &status) != 0) {
     return system_error(source + ": cannot be read", errno);
   }
+  if (!files.part_of(target).empty()) return Ok{};  // for another program
   struct stat existing {};
   if (::lstat(target.c_str(), &existing) == 0 && S_ISREG(existing.st_mode) &&
       up_to_date(status, existing)) {
     return Ok{};
   }
-  if (write_file_atomically(target,
-                            [&](int to) { return clone_contents(file.fd(), to, status); })) {
+  if (write_file(files, target, [&](int to) { return clone_contents(file.fd(), to, status); })) {
     return Ok{};
   }
   const std::string bytes = std::to_string(status.st_size) + " bytes";
   if (status.st_size > link_bytes) {
-    std::error_code failed;
-    fs::create_directories(fs::path(target).parent_path(), failed);
-    fs::remove(target, failed);
-    fs::create_hard_link(source, target, failed);
-    if (!failed) {
+    if (link_file(source, target, files)) {
       warnings.push_back(target + " is a hard link to " + source + " (" + bytes +
                          "): ONNX Runtime reads it, but ONNX's Python package refuses files with "
                          "two names, the model's own too; a copy would suit both, --weights "
@@ -123,15 +128,15 @@ Status link_or_copy(const std::string& source, const std::string& target, Bytes 
                        "): this file system has no clones; --weights sharded writes every rank's "
                        "slices instead");
   }
-  return write_file_atomically(target,
-                               [&](int to) { return copy_contents(file.fd(), to, status); });
+  return write_file(files, target, [&](int to) { return copy_contents(file.fd(), to, status); });
 }
 
 }  // namespace
 
 Result<std::vector<std::string>> place_external_data(const Graph& graph,
                                                      const std::string& from_folder,
-                                                     const std::string& folder, Bytes link_bytes) {
+                                                     const std::string& folder, Bytes link_bytes,
+                                                     UnfinishedFiles& files) {
   std::set<std::string> locations;
   for (const Value& value : graph.values) {
     if (const auto* external = std::get_if<ExternalData>(&value.data)) {
@@ -153,7 +158,7 @@ Result<std::vector<std::string>> place_external_data(const Graph& graph,
       continue;
     }
     AUTOPAR_RETURN_IF_ERROR(link_or_copy(source.string(), (fs::path(folder) / relative).string(),
-                                         link_bytes, warnings));
+                                         link_bytes, warnings, files));
   }
   return warnings;
 }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "autopar/partition.hpp"
+#include "autopar/unfinished.hpp"
 
 namespace autopar {
 
@@ -43,8 +44,9 @@ Status check_onnx(onnx::ModelProto& model, const std::string& where);
 void register_collective_schemas();
 
 // Node by node, so that what is in memory is a LeanModel and one node. A protobuf file may have at
-// most 2 GB. Writes to a temporary name first, the same bytes as protobuf would for the whole
-// model. Takes the graph out of `model`.
+// most 2 GB. The same bytes as protobuf would write for the whole model. Takes the graph out of
+// `model`.
+Status write_model(LeanModel& model, const std::string& path, UnfinishedFiles& files);
 Status write_model(LeanModel& model, const std::string& path);
 Result<LeanModel> read_model(const std::string& path);
 

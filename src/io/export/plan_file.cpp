@@ -153,14 +153,24 @@ Result<LeanModel> model_of_graph(const Graph& graph, const std::string& where) {
 Result<std::vector<std::string>> write_plan(const Plan& plan, const PlanMetadata& metadata,
                                             const std::string& path,
                                             const std::string& model_folder) {
+  UnfinishedFiles files;
+  AUTOPAR_TRY(warnings, write_plan(plan, metadata, path, model_folder, files));
+  AUTOPAR_RETURN_IF_ERROR(files.keep());
+  return std::move(warnings);
+}
+
+Result<std::vector<std::string>> write_plan(const Plan& plan, const PlanMetadata& metadata,
+                                            const std::string& path,
+                                            const std::string& model_folder,
+                                            UnfinishedFiles& files) {
   AUTOPAR_TRY(model, model_of_plan(plan, metadata, path));
   std::vector<std::string> warnings;
   if (!model_folder.empty()) {
-    AUTOPAR_TRY(placed,
-                place_external_data(plan.program, model_folder, folder_of(path), kLinkBytes));
+    AUTOPAR_TRY(placed, place_external_data(plan.program, model_folder, folder_of(path), kLinkBytes,
+                                            files));
     warnings = std::move(placed);
   }
-  AUTOPAR_RETURN_IF_ERROR(write_model(model, path));
+  AUTOPAR_RETURN_IF_ERROR(write_model(model, path, files));
   return warnings;
 }
 

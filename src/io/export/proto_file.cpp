@@ -250,11 +250,17 @@ Result<std::string> model_bytes(LeanModel& model, const std::string& where) {
 }
 
 Status write_model(LeanModel& model, const std::string& path) {
+  UnfinishedFiles files;
+  AUTOPAR_RETURN_IF_ERROR(write_model(model, path, files));
+  return files.keep();
+}
+
+Status write_model(LeanModel& model, const std::string& path, UnfinishedFiles& files) {
   const ModelWriter writer(model);
   if (writer.bytes() > kMostBytes) {
     return too_large(path, writer.bytes(), writer.bytes_of_groups());
   }
-  return write_file_atomically(path, [&](int file) -> int {
+  return write_file(files, path, [&](int file) -> int {
     pb::FileOutputStream stream(file, 1 << 20);
     bool good = true;
     {

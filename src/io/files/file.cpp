@@ -78,7 +78,17 @@ Status write_file_atomically(const std::string& path, std::string_view bytes) {
   return write_file_atomically(path, [&](int file) { return write_all(file, bytes); });
 }
 
-Status write_file_atomically(const std::string& path, const std::function<int(int)>& write) {
+Status write_file_atomically(const std::string& path, const WriteFile& write) {
+  UnfinishedFiles files;
+  AUTOPAR_RETURN_IF_ERROR(write_file(files, path, write));
+  return files.keep();
+}
+
+Status write_file(UnfinishedFiles& files, const std::string& path, std::string_view bytes) {
+  return write_file(files, path, [&](int file) { return write_all(file, bytes); });
+}
+
+Status write_file(UnfinishedFiles& files, const std::string& path, const WriteFile& write) {
   // A device or a pipe takes the bytes as they come: a rename would put a file in its place.
   std::error_code ignored;
   const std::filesystem::file_status status = std::filesystem::status(path, ignored);
@@ -89,14 +99,14 @@ Status write_file_atomically(const std::string& path, const std::function<int(in
     if (::close(device) != 0 && error == 0) error = errno;
     return error == 0 ? Status(Ok{}) : write_error(path, error);
   }
-  UnfinishedFiles unfinished;
-  AUTOPAR_TRY(part, unfinished.add(path));
+  AUTOPAR_TRY(part, files.add(path));
   const int file = open_new(part);
   if (file < 0) return file_error(path, "cannot be written", errno);
   int error = write(file);
   if (::close(file) != 0 && error == 0) error = errno;
-  if (error != 0) return write_error(path, error);
-  return unfinished.keep();
+  if (error == 0) return Ok{};
+  files.take_back(path);
+  return write_error(path, error);
 }
 
 }  // namespace autopar

@@ -5,11 +5,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <mutex>
 #include <set>
 
@@ -96,7 +98,6 @@ UnfinishedFiles::~UnfinishedFiles() {
 void UnfinishedFiles::remove() {
   std::error_code ignored;
   for (const auto& [part, path] : parts_) fs::remove(part, ignored);
-  for (auto path = complete_.rbegin(); path != complete_.rend(); ++path) fs::remove(*path, ignored);
   for (auto folder = folders_.rbegin(); folder != folders_.rend(); ++folder) {
     fs::remove(*folder, ignored);
   }
@@ -124,9 +125,37 @@ Result<std::string> UnfinishedFiles::add(const std::string& path) {
   return part;
 }
 
-void UnfinishedFiles::add_complete(const std::string& path) {
+std::string UnfinishedFiles::part_of(const std::string& path) {
   const std::lock_guard lock(lock_of_all());
-  complete_.push_back(path);
+  const auto found = find(path);
+  return found == parts_.end() ? std::string() : found->first;
+}
+
+void UnfinishedFiles::take_back(const std::string& path) {
+  const std::lock_guard lock(lock_of_all());
+  const auto found = find(path);
+  if (found == parts_.end()) return;
+  std::error_code ignored;
+  fs::remove(found->first, ignored);
+  parts_.erase(found);
+}
+
+void UnfinishedFiles::rename(const std::string& path, const std::string& other) {
+  const std::lock_guard lock(lock_of_all());
+  const auto found = find(path);
+  AUTOPAR_CHECK(found != parts_.end(), "a file is renamed that was not added");
+  found->second = other;
+}
+
+void UnfinishedFiles::replace(const std::string& path) {
+  const std::lock_guard lock(lock_of_all());
+  replaced_.push_back(path);
+}
+
+UnfinishedFiles::Parts::iterator UnfinishedFiles::find(const std::string& path) {
+  const auto found = std::find_if(parts_.rbegin(), parts_.rend(),
+                                  [&](const auto& part) { return part.second == path; });
+  return found == parts_.rend() ? parts_.end() : std::prev(found.base());
 }
 
 Status UnfinishedFiles::keep() {
@@ -135,16 +164,22 @@ Status UnfinishedFiles::keep() {
     if (const int error = sync_to_disk(part, O_RDONLY); error != 0) {
       return cannot(path, "written", error);
     }
+    std::error_code ignored;
+    if (fs::is_directory(fs::symlink_status(path, ignored))) {
+      return cannot(path, "written", EISDIR);
+    }
     const std::string folder = fs::path(path).parent_path().string();
     folders.insert(folder.empty() ? "." : folder);
   }
   {
     const std::lock_guard lock(lock_of_all());
+    std::error_code ignored;
+    for (const std::string& path : replaced_) fs::remove(path, ignored);
     for (const auto& [part, path] : parts_) {
       if (::rename(part.c_str(), path.c_str()) != 0) return cannot(path, "written", errno);
     }
     parts_.clear();
-    complete_.clear();
+    replaced_.clear();
     folders_.clear();
   }
   for (const std::string& folder : folders) {

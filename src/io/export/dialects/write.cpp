@@ -27,23 +27,6 @@ const std::vector<DialectRow>& rows() {
 // More engines than anybody builds.
 constexpr std::size_t kMostFiles = 1024;
 
-// Files that go again unless they are kept.
-class Written {
- public:
-  Written() = default;
-  Written(const Written&) = delete;
-  Written& operator=(const Written&) = delete;
-  ~Written() {
-    std::error_code ignored;
-    for (const std::string& path : paths_) fs::remove(path, ignored);
-  }
-  void add(const std::string& path) { paths_.push_back(path); }
-  void keep() { paths_.clear(); }
-
- private:
-  std::vector<std::string> paths_;
-};
-
 struct RankFile {
   std::string name;
   std::vector<std::int64_t> ranks;
@@ -65,8 +48,12 @@ std::string manifest_of(const Plan& plan, const PlanMetadata& metadata, const ch
 class Writer {
  public:
   Writer(const Plan& plan, const PlanMetadata& metadata, const DialectRow& dialect,
-         std::string folder)
-      : plan_(plan), metadata_(metadata), dialect_(dialect), folder_(std::move(folder)) {}
+         std::string folder, UnfinishedFiles& unfinished)
+      : plan_(plan),
+        metadata_(metadata),
+        dialect_(dialect),
+        folder_(std::move(folder)),
+        unfinished_(unfinished) {}
 
   Result<DialectFiles> run(const std::string& model_folder) {
     AUTOPAR_TRY(programs, RankPrograms::of(plan_, dialect_));
@@ -81,19 +68,18 @@ class Writer {
     for (const std::vector<std::int64_t>& ranks : programs.classes()) {
       AUTOPAR_TRY(program, programs.program(ranks[0]));
       if (files_.empty()) {  // nothing is written for what cannot be said
-        AUTOPAR_TRY(placed, place_external_data(plan_.program, model_folder, folder_, kLinkBytes));
+        AUTOPAR_TRY(placed, place_external_data(plan_.program, model_folder, folder_, kLinkBytes,
+                                                unfinished_));
         warnings = std::move(placed);
       }
       AUTOPAR_RETURN_IF_ERROR(write(program, one, ranks));
     }
-    if (!one && files_.size() == 1) AUTOPAR_RETURN_IF_ERROR(rename_only());
+    if (!one && files_.size() == 1) rename_only();
     const std::string manifest = stem() + ".json";
     const std::vector<std::string> earlier = listed_in(path_of(manifest));
-    written_.add(path_of(manifest));
-    AUTOPAR_RETURN_IF_ERROR(write_file_atomically(
-        path_of(manifest), manifest_of(plan_, metadata_, dialect_.name, files_)));
-    written_.keep();
-    remove_those_of(earlier);
+    AUTOPAR_RETURN_IF_ERROR(write_file(unfinished_, path_of(manifest),
+                                       manifest_of(plan_, metadata_, dialect_.name, files_)));
+    replace_those_of(earlier);
     DialectFiles result;
     for (const RankFile& file : files_) result.names.push_back(file.name);
     result.names.push_back(manifest);
@@ -115,16 +101,14 @@ class Writer {
     describe(lean.proto);
     register_dialect_schemas();
     AUTOPAR_RETURN_IF_ERROR(check_onnx(lean.proto, path));
-    written_.add(path);
-    AUTOPAR_RETURN_IF_ERROR(write_model(lean, path));
-    AUTOPAR_TRY(file, open_file(path));
+    AUTOPAR_RETURN_IF_ERROR(write_model(lean, path, unfinished_));
+    AUTOPAR_TRY(file, open_file(unfinished_.part_of(path)));
     const auto [same, added] = file_of_.try_emplace(sha256_hex(file.bytes()), files_.size());
     if (added) {
       files_.push_back({name, ranks});
       return Ok{};
     }
-    std::error_code ignored;
-    fs::remove(path, ignored);
+    unfinished_.take_back(path);
     std::vector<std::int64_t>& all = files_[same->second].ranks;
     all.insert(all.end(), ranks.begin(), ranks.end());
     std::sort(all.begin(), all.end());
@@ -147,23 +131,18 @@ class Writer {
     return names;
   }
 
-  void remove_those_of(const std::vector<std::string>& earlier) const {
+  void replace_those_of(const std::vector<std::string>& earlier) const {
     for (const std::string& name : earlier) {
       const bool is_new = std::any_of(files_.begin(), files_.end(),
                                       [&](const RankFile& file) { return file.name == name; });
-      std::error_code ignored;
-      if (!is_new) fs::remove(path_of(name), ignored);
+      if (!is_new) unfinished_.replace(path_of(name));
     }
   }
 
-  Status rename_only() {
+  void rename_only() {
     const std::string name = stem() + ".onnx";
-    std::error_code failed;
-    fs::rename(path_of(files_[0].name), path_of(name), failed);
-    if (failed) return system_error(path_of(name) + ": cannot be written", failed.value());
-    written_.add(path_of(name));
+    unfinished_.rename(path_of(files_[0].name), path_of(name));
     files_[0].name = name;
-    return Ok{};
   }
 
   void describe(onnx::ModelProto& model) const {
@@ -194,7 +173,7 @@ class Writer {
   const PlanMetadata& metadata_;
   const DialectRow& dialect_;
   const std::string folder_;
-  Written written_;
+  UnfinishedFiles& unfinished_;
   std::vector<RankFile> files_;
   std::map<std::string, std::size_t> file_of_;  // by the hash of its bytes
 };
@@ -213,7 +192,16 @@ std::optional<Dialect> parse_dialect(const std::string& name) {
 
 Result<DialectFiles> write_dialect(const Plan& plan, const PlanMetadata& metadata, Dialect dialect,
                                    const std::string& folder, const std::string& model_folder) {
-  return Writer(plan, metadata, row_of(dialect), folder).run(model_folder);
+  UnfinishedFiles files;
+  AUTOPAR_TRY(written, write_dialect(plan, metadata, dialect, folder, model_folder, files));
+  AUTOPAR_RETURN_IF_ERROR(files.keep());
+  return std::move(written);
+}
+
+Result<DialectFiles> write_dialect(const Plan& plan, const PlanMetadata& metadata, Dialect dialect,
+                                   const std::string& folder, const std::string& model_folder,
+                                   UnfinishedFiles& files) {
+  return Writer(plan, metadata, row_of(dialect), folder, files).run(model_folder);
 }
 
 }  // namespace autopar
