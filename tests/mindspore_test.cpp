@@ -694,3 +694,42 @@ TEST_CASE("redistributions cost what MindSpore says", "[mindspore]") {
   partial.partial = {2};
   CHECK(price(partial, four) == 0);
 }
+
+TEST_CASE("only products with parameters pay for gradients, whatever else is like them",
+          "[mindspore]") {
+  const Cluster cluster = devices(4);
+  Net net;
+  const ValueId x = net.input("x", {64, 64});
+  const ValueId h = net.matmul("weighted", x, net.parameter("w", {64, 64}));
+  net.graph.outputs = {net.matmul("square", h, h)};
+  const GraphRules rules = rules_of(net.graph).value();
+  CHECK(rules.class_of_op[0] != rules.class_of_op[1]);
+  // A pinned op is priced by itself in a search, and as its class is in the claim.
+  for (const char* pinned : {"weighted", "square"}) {
+    SearchRequest request{net.graph, rules, cluster};
+    request.cost_model = "mindspore";
+    request.pins.ops[pinned].in_strategy = Counts{{4, 1}, {1, 1}};
+    const auto found = search(request);
+    REQUIRE(found.ok());
+    CHECK(found->lower_bound == Approx(found->cost.total()));
+  }
+
+  // Through an Identity a product has the price that it has without.
+  Net behind;
+  const ValueId w = behind.parameter("w", {64, 64});
+  const ValueId y = behind.input("y", {64, 64});
+  behind.graph.outputs = {behind.matmul("product", y, behind.same("handed", "Identity", {w}))};
+  const GraphRules its_rules = rules_of(behind.graph).value();
+  const Mesh mesh = prime_meshes(cluster).front();
+  MindsporeModel model(cluster, mesh);
+  const auto price = [&](const Graph& graph, const GraphRules& of, std::size_t o, int factor) {
+    const Assignment split{std::vector<int>(mesh.axes.size(), factor)};
+    const OpSpecs specs = specs_of(of.rules[o], split, mesh).value();
+    return model.op_price(graph, graph.ops[o], of.rules[o], split, specs)->total();
+  };
+  for (int factor = 0; factor < 3; ++factor) {
+    CHECK(price(behind.graph, its_rules, 1, factor) == price(net.graph, rules, 0, factor));
+  }
+  CHECK(price(net.graph, rules, 0, 0) > price(net.graph, rules, 1, 0));
+  for (int factor = -1; factor < 2; ++factor) CHECK(price(behind.graph, its_rules, 0, factor) == 0);
+}

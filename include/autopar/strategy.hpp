@@ -50,6 +50,9 @@ struct Readers {
   int count() const { return static_cast<int>(uses.size()) + (is_output ? 1 : 0); }
 };
 std::vector<Readers> readers_of(const Graph& graph);
+bool is_identity(const Op& op);
+// What an Identity, or several one after the other, hand on as the value; of others the value.
+ValueId handed_on(const Graph& graph, ValueId value);
 
 // Outputs that hold the next value of an input (a training step's weights and optimizer state): for
 // each value the graph input of the same shape and dtype whose name takes the place of `*` in
@@ -95,8 +98,9 @@ struct GraphRules {
   std::vector<Rule> rules;
   std::vector<OpId> without_rule;  // replicated, to be named in a warning
   // Ops of one class are the same but for their names, and so have the same candidates, specs and
-  // prices: type, rule, attributes, shapes and types of all operands, and the contents of the
-  // constants that describe the op. Numbered from 0 in the order of their first ops.
+  // prices: type, rule, attributes, shapes and types of all operands, which of them are parameters
+  // (also behind an Identity), and the contents of the constants that describe the op. Numbered
+  // from 0 in the order of their first ops.
   std::vector<int> class_of_op;
 };
 Result<GraphRules> rules_of(const Graph& graph, const UserRules& user = {});

@@ -71,12 +71,14 @@ std::int64_t parts_of(const Spec& spec, const Mesh& mesh) {
 // the second input only.
 bool has_gradient(const Graph& graph, const Op& op, std::size_t port) {
   if ((op.type == "MatMul" || op.type == "Gemm") && port != 1) return false;
-  return graph.value(op.inputs[port]).kind == ValueKind::kParameter;
+  return graph.value(handed_on(graph, op.inputs[port])).kind == ValueKind::kParameter;
 }
 
 Bill bill_of(const Graph& graph, const Op& op, const OpSpecs& specs, const Mesh& mesh) {
   Bill bill;
   const Counted what = counted(op);
+  // Its readers are charged for what it hands on, and the maker for a sum.
+  if (is_identity(op)) return bill;
   const bool split_table = op.has_output(0) && !specs.outputs[0].partial.empty();
   for (std::size_t i = 0; i < op.inputs.size(); ++i) {
     if (!op.has_input(i) || is_operand_constant(op, i)) continue;

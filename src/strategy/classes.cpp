@@ -84,6 +84,7 @@ void add(OpBytes& out, const Graph& graph, ValueId id) {
   out.number(value.dtype);
   out.list(value.shape);
   out.number(value.kind == ValueKind::kConstant);
+  out.number(graph.value(handed_on(graph, id)).kind == ValueKind::kParameter);
 }
 
 void add(OpBytes& out, const Graph& graph, const Op& op, const Rule& rule) {

@@ -23,4 +23,15 @@ std::vector<Readers> readers_of(const Graph& graph) {
   return readers;
 }
 
+bool is_identity(const Op& op) { return op.type == "Identity" && op.domain.empty(); }
+
+ValueId handed_on(const Graph& graph, ValueId value) {
+  OpId producer = graph.value(value).producer;
+  while (producer.valid() && is_identity(graph.op(producer))) {
+    value = graph.op(producer).inputs[0];
+    producer = graph.value(value).producer;
+  }
+  return value;
+}
+
 }  // namespace autopar
