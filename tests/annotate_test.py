@@ -276,6 +276,27 @@ def test_graph_json(folder):
     assert "sharding metadata is for ONNX models" in done.stderr and not (folder / "json").exists(), done.stderr
 
 
+def test_pinned_hub(folder):
+    """The op that shares what is resharded from a pinned hub is not in the user's model: its reader's layout is that of the tensor."""
+    shapes = {"x": [8, 8], "w": [8, 8], "v": [8, 8], "b": [8]}
+    inputs = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in shapes.items()]
+    outputs = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [8, 8]) for n in ("y", "z", "t")]
+    nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["y"], name="fc1"), helper.make_node("Gemm", ["x", "v", "b"], ["z"], name="fc2"),
+             helper.make_node("Tanh", ["x"], ["t"], name="tanh")]
+    model = helper.make_model(helper.make_graph(nodes, "hubs", inputs, outputs), opset_imports=[helper.make_opsetid("", 18)])
+    model.ir_version = 10
+    source = folder / "hubs.onnx"
+    onnx.save(model, source)
+    pin = folder / "hubs.json"
+    pin.write_text(json.dumps({"format": "autopar-strategy", "version": 1,
+                               "ops": {"fc1": {"in_strategy": [[1, 1], [1, 4]]}, "fc2": {"in_strategy": [[1, 1], [1, 4]]}},
+                               "tensors": {"b": {"hub_spec": "[{}]"}, "x": {"hub_spec": "[{},{t0}]"}}}))
+    run("search", source, "--cluster", cluster(folder, 4, **SLOW), "-o", folder / "hubs", "--pin", pin, "--annotate")
+    assert {"b.hub", "x.hub"} <= set(json.loads((folder / "hubs" / "strategy.json").read_text())["ops"])
+    met = check("pinned hubs", source, folder / "hubs")
+    assert met["nodes"] == 3 and met["specs"] == 10, met
+
+
 def test_models(folder, models, meshes, *options):
     total = {}
     for model in models:
@@ -294,6 +315,7 @@ def main():
         test_net(folder)
         test_again(folder)
         test_graph_json(folder)
+        test_pinned_hub(folder)
         total = test_models(folder, [SOURCE / "models" / "mlp.onnx", SOURCE / "models" / "llama_tiny.onnx"], ("4", "2x2"))
         assert total["split"] and total["inputs"], total
         if SHARED.exists():

@@ -6,6 +6,8 @@ import random
 import sys
 import tempfile
 
+import onnx
+
 from tools.program import cluster, run
 
 SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
@@ -118,10 +120,97 @@ def test_parameters_are_free(folder):
     assert read(folder / "io")["tensors"]["W"]["local_shape"] == [512, 512]
 
 
+def gathers(plan):
+    return sum(node.op_type == "AllGather" for node in onnx.load(plan, load_external_data=False).graph.node)
+
+
+def three_readers(folder, name="three", op="shared", value="Z"):
+    """H, read by three ops that give outputs, and one more reader of X, whose op and value are called as the caller likes."""
+    model = folder / f"{name}.json"
+    unary = [("a", "Relu", "H", "A"), ("b", "Tanh", "H", "B"), ("c", "Sigmoid", "H", "C"), (op, "Relu", "X", value)]
+    model.write_text(json.dumps({
+        "format": "autopar-graph", "version": 1, "name": name,
+        "inputs": [{"name": "X", "dtype": "float32", "shape": [64, 64]}],
+        "parameters": [{"name": "W", "dtype": "float32", "shape": [64, 64]}],
+        "ops": [{"name": "mm", "type": "MatMul", "inputs": ["X", "W"], "outputs": ["H"], "attributes": {}}]
+               + [{"name": n, "type": t, "inputs": [x], "outputs": [y], "attributes": {}} for n, t, x, y in unary],
+        "outputs": ["A", "B", "C", value]}))
+    return model
+
+
+def check_same(folder, model, machine, out, *more):
+    """A strategy file stands for the plan that it was written with, to apply, price and search, and for what that costs."""
+    strategy, again = out / "strategy.json", folder / "again"
+    run("apply", model, "--cluster", machine, "-o", again, "--strategy", strategy, *more)
+    assert (again / "plan.onnx").read_bytes() == (out / "plan.onnx").read_bytes()
+    assert (again / "strategy.json").read_bytes() == strategy.read_bytes()
+    searched = folder / "searched"
+    run("search", model, "--cluster", machine, "-o", searched, "--pin", strategy, "--searcher", "dp", *more)
+    assert {k: read(searched)[k] for k in ("ops", "tensors")} == {k: read(out)[k] for k in ("ops", "tensors")}
+    for priced in (("price", model, "--strategy", strategy, *more), ("price", out)):
+        seconds = json.loads(run(*priced, "--cluster", machine, "--json").stdout)["seconds"]
+        assert abs(seconds - read(out)["cost"]["seconds"]) <= 1e-12 * seconds, (priced, seconds)
+
+
+def test_readers_share_a_pinned_hub(folder):
+    machine, whole = cluster(folder, 4), {name: {"in_strategy": [[1, 1]]} for name in "abc"}
+    scattered = dict(whole, mm={"in_strategy": [[1, 4], [4, 1]], "out_strategy": [[4, 1]]})
+    model = three_readers(folder)
+    for tensors, ops in (({"H": {"hub_spec": "[{t0},{}]"}}, whole), ({}, scattered)):
+        for searcher in ("dp", "rec", "auto", "propagate"):
+            out, file = folder / "shared", pins(folder, tensors, ops)
+            run("search", model, "--cluster", machine, "-o", out, "--searcher", searcher, "--pin", file)
+            found = read(out)
+            assert gathers(out / "plan.onnx") == 1 and found["ops"]["H.hub"]["type"] == "Identity", found
+            assert found["tensors"]["H"].get("hub_spec", found["tensors"]["H"]["spec"]) == "[{t0},{}]", found
+            assert run("run", out).stdout.splitlines()[-1] == "PASSED", searcher
+            assert run("verify", out).stdout.splitlines()[-1] == "PASSED", searcher
+            check_same(folder, model, machine, out)
+        run("apply", model, "--cluster", machine, "-o", folder / "applied", "--strategy", file)
+        assert gathers(folder / "applied" / "plan.onnx") == 1
+    # The hub itself is an output, too, and that goes its own way; ranks' own weights; whole inputs and outputs.
+    document = json.loads(model.read_text())
+    document["outputs"].append("H")
+    model.write_text(json.dumps(document))
+    for more in ((), ("--weights", "sharded"), ("--io", "full")):
+        run("search", model, "--cluster", machine, "-o", out, "--pin", pins(folder, {"H": {"hub_spec": "[{t0},{}]"}}, whole), *more)
+        assert "H.hub" in read(out)["ops"] and read(out)["tensors"]["H.hub"]["hub_spec"] == "[{},{}]" or more, read(out)
+        assert run("run", out).stdout.splitlines()[-1] == "PASSED", more
+        if more[:1] != ("--weights",):
+            check_same(folder, model, machine, out, *more)
+
+
+def test_hub_ops_and_names(folder):
+    machine, whole = cluster(folder, 4), {name: {"in_strategy": [[1, 1]]} for name in "abc"}
+    hub, out = {"H": {"hub_spec": "[{t0},{}]"}}, folder / "named"
+    # Ops and tensors of the user's that are called so.
+    model = three_readers(folder, "taken", "H.hub", "H.hub")
+    run("search", model, "--cluster", machine, "-o", out, "--pin", pins(folder, dict(hub, **{"H.hub": {"spec": "[{},{t0}]"}}), whole))
+    found = read(out)
+    assert found["ops"]["H.hub"]["type"] == "Relu" and found["ops"]["H.hub/1"]["type"] == "Identity", found
+    assert found["tensors"]["H.hub"]["spec"] == "[{},{t0}]" and gathers(out / "plan.onnx") == 1, found
+    check_same(folder, model, machine, out)
+    # Where nothing pins the hub there is no such op to pin; any part of a file that names it brings it along.
+    model = three_readers(folder)
+    assert "no such op" in refused("search", model, "--cluster", machine, "-o", out, "--pin", pins(folder, {}, {"H.hub": {"type": "Relu", "in_strategy": [[1, 1]]}}))
+    run("search", model, "--cluster", machine, "-o", out, "--pin", pins(folder, hub, whole))
+    found = read(out)
+    for part in ({"ops": found["ops"]}, {"tensors": {"H.hub": found["tensors"]["H.hub"]}}):
+        file = pins(folder, part.get("tensors", {}), part.get("ops", {}), mesh=found["mesh"])
+        run("search", model, "--cluster", machine, "-o", folder / "part", "--pin", file)
+        assert "H.hub" in read(folder / "part")["ops"]
+    # A complete file says where hubs are that the search chose: it adds no op.
+    machine = cluster(folder, 4, memory=1 << 31, flops=1e9, memory_bandwidth=1e9)
+    run("search", LLAMA, "--cluster", machine, "-o", out, "--searcher", "dp")
+    assert any("hub_spec" in tensor for tensor in read(out)["tensors"].values())
+    check_same(folder, LLAMA, machine, out)
+    assert not any(name.endswith(".hub") for name in read(folder / "again")["ops"])
+
+
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        for test in (test_kept_and_run, test_refused, test_parameters_are_free):
+        for test in (test_kept_and_run, test_refused, test_parameters_are_free, test_readers_share_a_pinned_hub, test_hub_ops_and_names):
             test(folder)
             print(f"{test.__name__}: ok")
 

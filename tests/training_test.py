@@ -36,6 +36,25 @@ def test_repeated_ops_run(folder):
         assert ops["none"] < ops["cheap"] < ops["products"], ops
 
 
+def check_pinned_hubs(folder, model, out, memory):
+    """Ops are repeated first, then readers of pinned hubs share: in the search that finds out that they must be, and in apply."""
+    import onnx
+    machine, readers, pin = cluster(folder, 2, **MACHINE), {}, folder / "hubs.json"
+    for node in onnx.load(model).graph.node:
+        for name in set(node.input):
+            readers[name] = readers.get(name, 0) + 1
+    strategy = json.loads((out / "strategy.json").read_text())
+    tensors = {name: {"hub_spec": tensor.get("hub_spec", tensor["spec"])} for name, tensor in strategy["tensors"].items() if readers.get(name, 0) > 1}
+    pin.write_text(json.dumps({"format": "autopar-strategy", "version": 1, "mesh": strategy["mesh"], "tensors": tensors}))
+    run("search", model, "--cluster", machine, "-o", out, "--memory", memory, "--pin", pin)
+    strategy = json.loads((out / "strategy.json").read_text())
+    assert strategy["recompute"] != "none" and sum(name.endswith(".hub") for name in strategy["ops"]) > 5, list(strategy["ops"])
+    run("apply", model, "--cluster", machine, "-o", folder / "given", "--strategy", out / "strategy.json")
+    for name in ("plan.onnx", "strategy.json"):
+        assert (folder / "given" / name).read_bytes() == (out / name).read_bytes(), name
+    assert run("run", out).stdout.splitlines()[-1] == "PASSED"
+
+
 def test_repeats_where_nothing_fits(folder):
     model, out = MODELS / "train_gpt_sgd.onnx", folder / "out"
     kept = {}
@@ -54,6 +73,7 @@ def test_repeats_where_nothing_fits(folder):
     memory = found(out)["memory"]
     assert memory["recompute"] != "none" and memory["repeated_ops"] > 0 and memory["peak_bytes"] <= low, memory
     assert run("run", out).stdout.splitlines()[-1] == "PASSED"
+    check_pinned_hubs(folder, model, out, low)
     assert "--recompute products" in run("search", model, "--cluster", cluster(folder, 2, **MACHINE), "-o", out, "--memory", "1MiB", code=3).stderr
 
 

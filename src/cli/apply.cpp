@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iostream>
 
+#include "cli/hub_ops.hpp"
 #include "cli/outputs.hpp"
 #include "cli/show_program.hpp"
 
@@ -110,6 +111,7 @@ Result<std::unique_ptr<Applied>> apply(const PlanOptions& options, const CommonO
   applied->request.emplace(request);
   SearchRequest& asked = *applied->request;
   AUTOPAR_RETURN_IF_ERROR(add_pins(file, *applied->inputs, asked));
+  AUTOPAR_RETURN_IF_ERROR(share_pinned_hubs(file, *applied->inputs, asked));
   if (Status known = check_names(asked.pins, asked.graph); !known) {
     return with_pin_file(known.error(), options.strategy_file);
   }

@@ -5,8 +5,10 @@
 #include <chrono>
 #include <cstdio>
 
+#include "autopar/hub_ops.hpp"
 #include "autopar/iopddl.hpp"
 #include "cli/earlier_plan.hpp"
+#include "cli/hub_ops.hpp"
 #include "cli/outputs.hpp"
 
 namespace autopar::cli {
@@ -81,14 +83,17 @@ Status check_options(const CLI::App& app, const PlanOptions& options, const Comm
                             " decides all ops (`autopar apply --fill` fills a file)");
 }
 
-// The request for the model as it is now, ops repeated or not.
-Result<SearchRequest> request_of(const Inputs& inputs, const std::optional<StrategyFile>& pins,
+// The request for the model as it is now, ops repeated or not, with the hub ops for its pins.
+Result<SearchRequest> request_of(Inputs& inputs, const std::optional<StrategyFile>& pins,
                                  const PlanOptions& options, const CommonOptions& common) {
   AUTOPAR_TRY(request, make_request(inputs, options, common));
   AUTOPAR_TRY(fill, parse_fill(options.fill));
   request.unreached = fill;
   request.propagate_exact = options.propagate_exact;
-  if (pins) AUTOPAR_RETURN_IF_ERROR(add_pins(*pins, inputs, request));
+  if (pins) {
+    AUTOPAR_RETURN_IF_ERROR(add_pins(*pins, inputs, request));
+    AUTOPAR_RETURN_IF_ERROR(share_pinned_hubs(*pins, inputs, request));
+  }
   return request;
 }
 
@@ -132,6 +137,7 @@ Result<SearchOutcome> search_recomputing(std::unique_ptr<Inputs>& inputs,
   for (Recompute recompute : {Recompute::kCheap, Recompute::kProducts}) {
     if (time_left(request->solve, start) == 0) break;
     auto fresh = std::make_unique<Inputs>(*inputs);
+    remove_hub_ops(fresh->model.graph);
     AUTOPAR_TRY(repeated, repeat_ops(*fresh, recompute));
     if (!repeated) continue;
     AUTOPAR_TRY(smaller, request_of(*fresh, pins, options, common));

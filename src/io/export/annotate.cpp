@@ -15,6 +15,7 @@
 
 #include "autopar/export.hpp"
 #include "autopar/files.hpp"
+#include "autopar/hub_ops.hpp"
 #include "io/export/external_data.hpp"
 #include "io/files/json.hpp"
 #include "io/import/proto_op.hpp"
@@ -251,7 +252,8 @@ class Annotator {
     const ValueId v = names_.value(node.input(i));
     for (OpId id : names_.ops_of(n)) {
       const std::vector<ValueId>& inputs = graph_.op(id).inputs;
-      const auto found = std::find(inputs.begin(), inputs.end(), v);
+      const auto found = std::find_if(inputs.begin(), inputs.end(),
+                                      [&](ValueId input) { return in_file(input) == v; });
       if (v.valid() && found != inputs.end()) {
         return {id, static_cast<int>(found - inputs.begin())};
       }
@@ -269,6 +271,13 @@ class Annotator {
       if (same) return {id, i};
     }
     return {};
+  }
+
+  // The file has no hub ops.
+  ValueId in_file(ValueId input) const {
+    const OpId producer = input.valid() ? graph_.value(input).producer : OpId();
+    const bool added = producer.valid() && is_hub_op(graph_.op(producer));
+    return added ? graph_.op(producer).inputs[0] : input;
   }
 
   // How a value lies when its op is through with it: reduced, if its readers want it so.
