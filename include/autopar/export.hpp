@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "autopar/grad.hpp"
 #include "autopar/partition.hpp"
 #include "autopar/unfinished.hpp"
 
@@ -136,6 +137,14 @@ Result<std::vector<std::string>> write_annotated(const std::string& model_path, 
 // or type.
 Status write_model_with(const std::string& model_path, const std::vector<Value>& initializers,
                         const std::string& path);
+
+// A training step as an ONNX file: metadata_props say which inputs are data (`data_inputs`) and
+// what the others are (`autopar.training`). Weights that stay in the model's external data are
+// referred to where they are: `path` is in the model's folder, or they are brought there as by
+// write_plan. Returns warnings.
+Result<std::vector<std::string>> write_training_step(const TrainingStep& step,
+                                                     const std::string& path,
+                                                     const std::string& model_folder);
 
 // The unsharded graph as an ONNX file. External data is not moved.
 Status write_graph_onnx(const Graph& graph, const std::string& path);

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,9 @@ struct ImportOptions {
   // Which output holds the next value of which input: `*` stands for the input's name. Such inputs
   // are parameters (weights, optimizer state), unless the file says that they are data.
   std::string updates = "new.*";
+  // Which graph inputs are data, where the caller says so; the others are parameters. Wins over
+  // what the file says. A name that is no input is an error.
+  std::optional<std::vector<std::string>> data_inputs = {};
 };
 
 struct ImportedModel {

@@ -171,7 +171,7 @@ class Graph {
 // Hands out names that are not taken yet: `stem`, `stem/1`, `stem/2`, ... Deterministic.
 class Names {
  public:
-  std::string unique(const std::string& stem);
+  std::string unique(const std::string& stem, const char* separator = "/");
   void take(const std::string& name) { next_.try_emplace(name, 1); }
   bool taken(const std::string& name) const { return next_.count(name) != 0; }
 

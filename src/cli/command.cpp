@@ -25,6 +25,8 @@ const std::vector<Command>& commands() {
        add_search},
       {"apply", "write the plan of a given strategy, complete or partial",
        kJson | kDims | kMesh | kMemory | kThreads, add_apply},
+      {"grad", "the training step of a forward graph: loss, backward pass and update",
+       kJson | kDims, add_grad},
       {"price", "what a strategy costs, term by term", kJson | kDims | kMesh | kMemory | kThreads,
        add_price},
       {"run", "execute a plan on all its ranks and compare with the unsharded model",

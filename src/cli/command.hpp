@@ -59,6 +59,7 @@ Run add_calibrate(CLI::App& app, const CommonOptions& common);
 Run add_merge(CLI::App& app, const CommonOptions& common);
 Run add_reshard_weights(CLI::App& app, const CommonOptions& common);
 Run add_doctor(CLI::App& app, const CommonOptions& common);
+Run add_grad(CLI::App& app, const CommonOptions& common);
 Run add_manual(CLI::App& app, const CommonOptions& common);
 Run add_show(CLI::App& app, const CommonOptions& common);
 Run add_solve(CLI::App& app, const CommonOptions& common);
@@ -77,6 +78,7 @@ int threads_of_search(const CommonOptions& common);
 // Groups of options in --help and in the manual.
 namespace group {
 inline constexpr const char* kReading = "What to read";
+inline constexpr const char* kTraining = "Training";
 inline constexpr const char* kLayout = "Layout";
 inline constexpr const char* kSearch = "Search";
 inline constexpr const char* kOutput = "Output";

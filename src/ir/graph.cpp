@@ -49,7 +49,7 @@ OpId Graph::add_op(Op op) {
   return id;
 }
 
-std::string Names::unique(const std::string& stem) {
+std::string Names::unique(const std::string& stem, const char* separator) {
   if (!taken(stem)) {
     take(stem);
     return stem;
@@ -57,7 +57,7 @@ std::string Names::unique(const std::string& stem) {
   int& next = next_[stem];  // stays where it is when names are added
   std::string name;
   do {
-    name = stem + "/" + std::to_string(next++);
+    name = stem + separator + std::to_string(next++);
   } while (taken(name));
   take(name);
   return name;

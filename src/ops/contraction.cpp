@@ -4,6 +4,8 @@
 #include <set>
 #include <vector>
 
+#include "ops/equation.hpp"
+#include "ops/grads/grads.hpp"
 #include "ops/table.hpp"
 
 namespace autopar {
@@ -41,53 +43,6 @@ Work gemm_work(const Op& op, const OpShapes& shapes) {
   if (left.size() != 2) return work;
   work.flops = 2 * static_cast<double>(left[contracted]) * elements_of(shapes.outputs, 0);
   return work;
-}
-
-struct Equation {
-  std::vector<std::string> inputs;  // letters; an ellipsis is '.'
-  std::string output;
-};
-
-std::optional<Equation> parse_equation(const std::string& text, std::size_t input_count) {
-  Equation equation;
-  std::string current;
-  bool in_output = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (c == ' ') continue;
-    if (c == '-' && i + 1 < text.size() && text[i + 1] == '>' && !in_output) {
-      equation.inputs.push_back(current);
-      current.clear();
-      in_output = true;
-      ++i;
-    } else if (c == ',' && !in_output) {
-      equation.inputs.push_back(current);
-      current.clear();
-    } else if (text.compare(i, 3, "...") == 0 && current.find('.') == std::string::npos) {
-      current += '.';
-      i += 2;
-    } else if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) {
-      current += c;
-    } else {
-      return std::nullopt;
-    }
-  }
-  if (in_output) {
-    equation.output = current;
-  } else {
-    equation.inputs.push_back(current);
-    // Implicit form: the ellipsis, then the letters that occur once, in the order of their codes.
-    std::map<char, int> count;
-    for (const std::string& input : equation.inputs) {
-      for (char letter : input) ++count[letter];
-    }
-    if (count.count('.') != 0) equation.output = ".";
-    for (const auto& [letter, times] : count) {
-      if (letter != '.' && times == 1) equation.output += letter;
-    }
-  }
-  if (equation.inputs.size() != input_count) return std::nullopt;
-  return equation;
 }
 
 std::string einsum_dims(const std::string& letters, const std::set<char>& summed,
@@ -155,9 +110,21 @@ Work einsum_work(const Op& op, const OpShapes& shapes) {
 
 std::span<const OpRow> contraction_rows() {
   static const std::vector<OpRow> rows = {
-      {.type = "MatMul", .rule = matmul_rule, .work = matmul_work, .exact_on_integers = true},
-      {.type = "Gemm", .rule = gemm_rule, .work = gemm_work, .exact_on_integers = true},
-      {.type = "Einsum", .rule = einsum_rule, .work = einsum_work, .exact_on_integers = true},
+      {.type = "MatMul",
+       .rule = matmul_rule,
+       .work = matmul_work,
+       .grad = matmul_grad,
+       .exact_on_integers = true},
+      {.type = "Gemm",
+       .rule = gemm_rule,
+       .work = gemm_work,
+       .grad = gemm_grad,
+       .exact_on_integers = true},
+      {.type = "Einsum",
+       .rule = einsum_rule,
+       .work = einsum_work,
+       .grad = einsum_grad,
+       .exact_on_integers = true},
   };
   return rows;
 }

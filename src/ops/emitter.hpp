@@ -1,47 +1,25 @@
 // Builds the small local graph that an op becomes on a rank.
 #pragma once
 
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "autopar/builder.hpp"
 #include "autopar/ops.hpp"
 
 namespace autopar {
 
-// ONNX's number of a type (TensorProto.DataType), as in the attribute `to` of Cast.
-std::int64_t onnx_number(DType dtype);
-
-using Attributes = std::map<std::string, Attribute>;
-
-class Emitter {
+class Emitter : public GraphBuilder {
  public:
-  explicit Emitter(const LocalContext& context) : context_(context) {}
+  explicit Emitter(const LocalContext& context)
+      : GraphBuilder(context.program, context.value_names, context.op_names), context_(context) {
+    name_after(context.op.name, Naming::kByType);
+  }
 
-  const Value& value(ValueId id) const { return context_.program.value(id); }
   ValueId input(std::size_t port) const { return context_.inputs[port]; }
   bool has_input(std::size_t port) const { return context_.op.has_input(port); }
   bool has_output(std::size_t port) const { return context_.op.has_output(port); }
-
-  ValueId constant(Tensor tensor);
-  ValueId ints(const std::vector<std::int64_t>& values);  // rank 1
-  ValueId scalar(DType dtype, double number);             // rank 0
-
-  // One op with one output that stays inside.
-  ValueId add(const std::string& type, const std::vector<ValueId>& inputs, DType dtype, Shape shape,
-              Attributes attributes = {});
-  // An elementwise op: the shape is broadcast from the inputs, the type that of the first one
-  // (the second one of a Where).
-  ValueId pointwise(const std::string& type, const std::vector<ValueId>& inputs);
-  ValueId test(const std::string& type, const std::vector<ValueId>& inputs);  // gives bool
-  ValueId cast(ValueId from, DType to);
-  // A reduction that keeps its dimensions; `type` is the ONNX op.
-  ValueId reduce(const std::string& type, ValueId from, const std::vector<std::size_t>& axes);
-  ValueId reshape(ValueId from, const Shape& shape);
-
-  ValueId slice(ValueId from, std::size_t dimension, std::int64_t begin, std::int64_t end);
-  ValueId concat(const std::vector<ValueId>& parts, std::size_t dimension);
 
   // No op where there are no axes.
   ValueId all_gather(ValueId from, const std::vector<int>& axes, std::size_t dimension);
@@ -71,7 +49,6 @@ class Emitter {
   std::int64_t parts(const std::vector<int>& axes) const { return axes_size(context_.mesh, axes); }
 
  private:
-  ValueId add_value(Value value);
   ValueId add_output(std::size_t port);
   std::string stem(const std::string& type) const;
 

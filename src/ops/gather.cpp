@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "ops/emitter.hpp"
+#include "ops/grads/grads.hpp"
 #include "ops/index.hpp"
 #include "ops/table.hpp"
 
@@ -140,11 +141,13 @@ std::span<const OpRow> gather_rows() {
       {.type = "Gather",
        .rule = gather_rule,
        .work = gather_work,
+       .grad = gather_grad,
        .split = split_gather,
        .exact_on_integers = true},
       {.type = "GatherElements",
        .rule = gather_elements_rule,
        .work = gather_work,
+       .grad = gather_elements_grad,
        .split = split_gather_elements,
        .exact_on_integers = true},
       {.type = "GatherND",

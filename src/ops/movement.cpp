@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "ops/emitter.hpp"
+#include "ops/grads/grads.hpp"
 #include "ops/table.hpp"
 
 namespace autopar {
@@ -228,12 +229,14 @@ RuleText reverse_sequence_rule(const OpView& view) {
 
 Work slice_work(const Op& op, const OpShapes& shapes) { return gather_work(op, shapes); }
 
-OpRow mover(const char* type, RuleFunction rule, std::initializer_list<int> operands,
-            RewriteFunction rewrite = nullptr, WorkFunction work = nullptr) {
+OpRow mover(const char* type, RuleFunction rule, GradFunction grad,
+            std::initializer_list<int> operands, RewriteFunction rewrite = nullptr,
+            WorkFunction work = nullptr) {
   return {.type = type,
           .rule = rule,
           .flops_per_element = 0,
           .work = work,
+          .grad = grad,
           .operands = operand_bits(operands),
           .rewrite = rewrite,
           .exact_on_integers = true};
@@ -243,15 +246,15 @@ OpRow mover(const char* type, RuleFunction rule, std::initializer_list<int> oper
 
 std::span<const OpRow> movement_rows() {
   static const std::vector<OpRow> rows = {
-      mover("Transpose", transpose_rule, {}),
-      mover("Slice", slice_rule, {1, 2, 3, 4}, widen_bounds, slice_work),
-      mover("Concat", concat_rule, {}),
-      mover("Split", split_rule, {1}),
-      mover("Expand", expand_rule, {1}, set_shape_input),
-      mover("Tile", tile_rule, {1}, set_repeats),
-      mover("Pad", pad_rule, {1, 3}),
-      mover("Trilu", trilu_rule, {1}),
-      mover("ReverseSequence", reverse_sequence_rule, {}),
+      mover("Transpose", transpose_rule, transpose_grad, {}),
+      mover("Slice", slice_rule, slice_grad, {1, 2, 3, 4}, widen_bounds, slice_work),
+      mover("Concat", concat_rule, concat_grad, {}),
+      mover("Split", split_rule, split_grad, {1}),
+      mover("Expand", expand_rule, expand_grad, {1}, set_shape_input),
+      mover("Tile", tile_rule, nullptr, {1}, set_repeats),
+      mover("Pad", pad_rule, nullptr, {1, 3}),
+      mover("Trilu", trilu_rule, nullptr, {1}),
+      mover("ReverseSequence", reverse_sequence_rule, nullptr, {}),
       {.type = "Resize",
        .rule = resize_rule,
        .flops_per_element = 8,

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ops/emitter.hpp"
+#include "ops/grads/grads.hpp"
 #include "ops/table.hpp"
 
 namespace autopar {
@@ -173,10 +174,12 @@ Result<std::vector<ValueId>> split_arg(const LocalContext& context) {
   return only_output(context, emitter.finish(0, "Reshape", {found, shape}));
 }
 
-OpRow reduction(const char* type, RuleFunction rule, double flops, LocaliseFunction split) {
+OpRow reduction(const char* type, RuleFunction rule, double flops, GradFunction grad,
+                LocaliseFunction split) {
   return {.type = type,
           .rule = rule,
           .flops_per_element = flops,
+          .grad = grad,
           .operands = operand_bits({1}),
           .split = split,
           .exact_on_integers = std::string(type) == "ReduceSum"};
@@ -186,16 +189,16 @@ OpRow reduction(const char* type, RuleFunction rule, double flops, LocaliseFunct
 
 std::span<const OpRow> reduction_rows() {
   static const std::vector<OpRow> rows = {
-      reduction("ReduceSum", sum_rule, 1, nullptr),
-      reduction("ReduceMean", mean_rule, 1, split_mean),
-      reduction("ReduceSumSquare", positive_sum_rule, 2, nullptr),
-      reduction("ReduceL1", positive_sum_rule, 2, nullptr),
-      reduction("ReduceMax", max_rule, 1, nullptr),
-      reduction("ReduceMin", min_rule, 1, nullptr),
-      reduction("ReduceProd", exchange_rule, 1, split_product),
-      reduction("ReduceL2", exchange_rule, 2, split_l2),
-      reduction("ReduceLogSum", exchange_rule, 1, split_log_sum),
-      reduction("ReduceLogSumExp", exchange_rule, 10, split_log_sum_exp),
+      reduction("ReduceSum", sum_rule, 1, reduce_sum_grad, nullptr),
+      reduction("ReduceMean", mean_rule, 1, reduce_mean_grad, split_mean),
+      reduction("ReduceSumSquare", positive_sum_rule, 2, reduce_square_grad, nullptr),
+      reduction("ReduceL1", positive_sum_rule, 2, reduce_l1_grad, nullptr),
+      reduction("ReduceMax", max_rule, 1, reduce_extremum_grad, nullptr),
+      reduction("ReduceMin", min_rule, 1, reduce_extremum_grad, nullptr),
+      reduction("ReduceProd", exchange_rule, 1, reduce_product_grad, split_product),
+      reduction("ReduceL2", exchange_rule, 2, reduce_l2_grad, split_l2),
+      reduction("ReduceLogSum", exchange_rule, 1, reduce_log_sum_grad, split_log_sum),
+      reduction("ReduceLogSumExp", exchange_rule, 10, reduce_log_sum_exp_grad, split_log_sum_exp),
       {.type = "ArgMax", .rule = arg_rule, .split = split_arg},
       {.type = "ArgMin", .rule = arg_rule, .split = split_arg},
   };

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "ops/emitter.hpp"
+#include "ops/grads/grads.hpp"
 #include "ops/table.hpp"
 
 namespace autopar {
@@ -142,24 +143,32 @@ std::span<const OpRow> reshape_rows() {
       {.type = "Reshape",
        .rule = reshape_rule,
        .work = view_work,
+       .grad = reshape_grad,
        .operands = operand_bits({1}),
        .rewrite = set_target,
        .exact_on_integers = true},
-      {.type = "Flatten", .rule = reshape_rule, .work = view_work, .exact_on_integers = true},
+      {.type = "Flatten",
+       .rule = reshape_rule,
+       .work = view_work,
+       .grad = reshape_grad,
+       .exact_on_integers = true},
       {.type = "Squeeze",
        .rule = reshape_rule,
        .work = view_work,
+       .grad = reshape_grad,
        .operands = operand_bits({1}),
        .rewrite = set_squeezed_axes,
        .exact_on_integers = true},
       {.type = "Unsqueeze",
        .rule = reshape_rule,
        .work = view_work,
+       .grad = reshape_grad,
        .operands = operand_bits({1}),
        .exact_on_integers = true},
       {.type = "Identity",
        .text = "... -> ... | partial: 0",
        .work = view_work,
+       .grad_text = "g",
        .exact_on_integers = true},
       {.type = "DepthToSpace",
        .rule = depth_to_space_rule,

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ops/emitter.hpp"
+#include "ops/grads/grads.hpp"
 #include "ops/table.hpp"
 
 namespace autopar {
@@ -59,10 +60,15 @@ SoftmaxParts softmax_parts(Emitter& emitter, ValueId from, std::size_t axis,
 
 std::span<const OpRow> softmax_rows() {
   static const std::vector<OpRow> rows = {
-      {.type = "Softmax", .rule = exchanging_rule, .flops_per_element = 12, .split = split_softmax},
+      {.type = "Softmax",
+       .rule = exchanging_rule,
+       .flops_per_element = 12,
+       .grad = softmax_grad,
+       .split = split_softmax},
       {.type = "LogSoftmax",
        .rule = exchanging_rule,
        .flops_per_element = 12,
+       .grad = log_softmax_grad,
        .split = split_log_softmax},
       {.type = "Hardmax", .rule = whole_rule, .flops_per_element = 2},
   };

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "autopar/gradient.hpp"
 #include "autopar/ops.hpp"
 
 namespace autopar {
@@ -37,6 +38,9 @@ struct OpRow {
   RuleFunction rule = nullptr;
   double flops_per_element = 1;  // of the largest tensor, where `work` is not set
   WorkFunction work = nullptr;
+  // The gradient: a formula per input (see ops/grads/grads.hpp), or a function; neither: none.
+  const char* grad_text = nullptr;
+  GradFunction grad = nullptr;
   std::uint32_t operands = 0;  // bit i: input i only describes the op (axes, shapes, k)
   RewriteFunction rewrite = nullptr;
   // Where a kSum, kMax, kMin or kExchange factor is split, this makes the local form.

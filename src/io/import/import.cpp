@@ -3,6 +3,7 @@
 
 #include <exception>
 #include <filesystem>
+#include <set>
 #include <utility>
 
 #include "autopar/errors.hpp"
@@ -67,12 +68,30 @@ Status check_names(const Graph& graph) {
   return Ok{};
 }
 
+// The caller's word on what is data.
+Status take_data_inputs(ModelFile& file, const ImportOptions& options) {
+  if (!options.data_inputs) return Ok{};
+  std::set<std::string> inputs;
+  std::string names;
+  for (const auto& input : file.model.graph().input()) {
+    inputs.insert(input.name());
+    names += (names.empty() ? "" : ", ") + input.name();
+  }
+  for (const std::string& name : *options.data_inputs) {
+    if (inputs.count(name) != 0) continue;
+    return input_error("--data-inputs: the model has no input '" + name + "'; it has " + names);
+  }
+  file.data_inputs.emplace(options.data_inputs->begin(), options.data_inputs->end());
+  return Ok{};
+}
+
 Result<ImportedModel> import_parsed(ModelFile& file, const std::string& path,
                                     const ImportOptions& options) {
   ImportedModel imported;
   imported.path = path;
   register_collective_schemas();
   imported.ir_version = file.model.ir_version();
+  AUTOPAR_RETURN_IF_ERROR(take_data_inputs(file, options));
   imported.tells_data = file.data_inputs.has_value();
   for (const auto& entry : file.model.metadata_props())
     imported.metadata[entry.key()] = entry.value();

@@ -1,0 +1,70 @@
+// From a forward graph to a training step: loss, backward pass and update as one graph of standard
+// ONNX ops.
+//
+//   TrainingOptions options{.loss = "cross_entropy", .optimizer = Optimizer::kAdamW};
+//   Result<TrainingStep> step = training_step(model.graph, options);
+//   step->graph        // inputs: data, labels, parameters, states; outputs: loss, new.<name>, ...
+//   step->facts        // which of them is what
+//
+// The backward pass is reverse accumulation: the ops of the forward graph in reverse, each asked
+// for its vector-Jacobian product (autopar/gradient.hpp); gradients that reach a value by several
+// ways are added. Names of ops, inputs and outputs: docs/training.md.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "autopar/gradient.hpp"
+
+namespace autopar {
+
+enum class Optimizer : std::uint8_t { kNone, kSgd, kMomentum, kAdam, kAdamW };
+const char* name_of(Optimizer optimizer);  // "none", "sgd", "momentum", "adam", "adamw"
+std::optional<Optimizer> parse_optimizer(const std::string& name);
+
+struct TrainingOptions {
+  // The name of a scalar output; or "cross_entropy[:OUTPUT]", "mse[:OUTPUT]", "sum[:OUTPUT]" of an
+  // output of the model, the first one where it is not named. Empty: the model's only output where
+  // that is a scalar, or the one called "loss".
+  std::string loss;
+  Optimizer optimizer = Optimizer::kSgd;
+  double learning_rate = 1e-3;  // said in the facts; the step reads it as an input
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.01, momentum = 0.9;
+  double clip_norm = 0;                 // 0: gradients are not clipped
+  std::vector<std::string> parameters;  // patterns with `*` and `?`; empty: all that may be
+  std::vector<std::string> freeze;      // patterns of what stays as it is
+  bool dropout = true;                  // false: dropout is removed
+};
+
+// What the inputs of a step are, by name, in the order of the graph's inputs.
+struct TrainingFacts {
+  std::string loss;  // the output
+  std::vector<std::string> data, parameters, states, statistics;
+  std::vector<std::string> frozen;     // would be parameters, were they not left out by an option
+  std::vector<std::string> unreached;  // would be parameters, but no gradient reaches them
+};
+
+struct TrainingStep {
+  Graph graph;
+  TrainingOptions options;
+  TrainingFacts facts;
+  std::vector<std::string> warnings;
+};
+
+// Errors (kInput, kUsage): a loss that is no output, no scalar, or that no parameter reaches; an op
+// on the way without a gradient, with that way; a pattern that matches nothing; a name that the
+// step needs and the model has; ScatterND before opset 16.
+Result<TrainingStep> training_step(Graph forward, const TrainingOptions& options);
+
+// The reverse walk alone: appends the gradients of `loss` by the values `wanted` to `to`'s graph.
+// `seeds` are values on the way and their gradients, such as the loss itself and 1. Returns one per
+// wanted value, of its shape and type; invalid where the gradient is zero. Errors as above.
+struct Seed {
+  ValueId value;
+  ValueId grad;
+};
+Result<std::vector<ValueId>> backward(GraphBuilder& to, std::size_t forward_ops,
+                                      const std::vector<Seed>& seeds,
+                                      const std::vector<ValueId>& wanted);
+
+}  // namespace autopar

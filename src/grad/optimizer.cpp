@@ -1,0 +1,187 @@
+#include "grad/optimizer.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace autopar {
+namespace {
+
+struct OptimizerName {
+  Optimizer optimizer;
+  const char* name;
+};
+constexpr std::array<OptimizerName, 5> kNames = {{{Optimizer::kNone, "none"},
+                                                  {Optimizer::kSgd, "sgd"},
+                                                  {Optimizer::kMomentum, "momentum"},
+                                                  {Optimizer::kAdam, "adam"},
+                                                  {Optimizer::kAdamW, "adamw"}}};
+
+class Update {
+ public:
+  Update(GraphBuilder& to, Graph& graph, const TrainingOptions& options)
+      : to_(to), graph_(graph), options_(options) {
+    for (const Value& value : graph.values) taken_.take(value.name);
+  }
+
+  Result<Updated> run(std::vector<Trained> trained) {
+    AUTOPAR_TRY(rate, add_state("learning_rate", {}));
+    rate_ = rate;
+    const bool adaptive =
+        options_.optimizer == Optimizer::kAdam || options_.optimizer == Optimizer::kAdamW;
+    if (adaptive) AUTOPAR_RETURN_IF_ERROR(begin_adaptive());
+    for (Trained& one : trained) {
+      name_update(one.parameter);
+      one.grad = to_.cast(one.grad, DType::kFloat32);
+    }
+    if (options_.clip_norm > 0) clip(trained);
+    for (const Trained& one : trained) AUTOPAR_RETURN_IF_ERROR(update(one));
+    std::vector<std::string> owners;
+    for (const Trained& one : trained) owners.push_back(graph_.value(one.parameter).name);
+    updated_.next_of.insert(updated_.next_of.begin(), owners.begin(), owners.end());
+    updated_.next.insert(updated_.next.begin(), parameters_.begin(), parameters_.end());
+    return std::move(updated_);
+  }
+
+ private:
+  ValueId number(double value) { return to_.scalar(DType::kFloat32, value); }
+  ValueId times(ValueId a, ValueId b) { return to_.pointwise("Mul", {a, b}); }
+
+  void name_update(ValueId parameter) {
+    to_.name_after(graph_.value(parameter).name + ".update", GraphBuilder::Naming::kCounted);
+  }
+
+  Result<ValueId> add_state(const std::string& name, const Shape& shape) {
+    if (taken_.taken(name)) {
+      return input_error("the optimizer needs an input '" + name +
+                         "', but the model has a value of that name; rename it");
+    }
+    taken_.take(name);
+    to_.name_after(name, GraphBuilder::Naming::kCounted);
+    updated_.states.push_back(to_.input(DType::kFloat32, shape, ValueKind::kParameter));
+    return updated_.states.back();
+  }
+
+  void set_next(ValueId state, ValueId next) {
+    updated_.next.push_back(next);
+    updated_.next_of.push_back(graph_.value(state).name);
+  }
+
+  Status begin_adaptive() {
+    AUTOPAR_TRY(step, add_state("adam.step", {}));
+    to_.name_after("adam.step.update", GraphBuilder::Naming::kCounted);
+    const ValueId t = to_.pointwise("Add", {step, number(1)});
+    set_next(step, t);
+    const auto correction = [&](double beta) {
+      return to_.pointwise("Sub", {number(1), to_.pointwise("Pow", {number(beta), t})});
+    };
+    // lr m / c1 = m * (lr / c1)
+    step_size_ = to_.pointwise("Div", {rate_, correction(options_.beta1)});
+    correction2_ = correction(options_.beta2);
+    if (options_.optimizer == Optimizer::kAdamW && options_.weight_decay != 0) {
+      keep_ = to_.pointwise("Sub", {number(1), to_.scaled(rate_, options_.weight_decay)});
+    }
+    return Ok{};
+  }
+
+  // g min(1, C / (norm + 1e-6)), the norm being that of all gradients together.
+  void clip(std::vector<Trained>& trained) {
+    ValueId sum;
+    to_.name_after("clip.update", GraphBuilder::Naming::kCounted);
+    for (const Trained& one : trained) {
+      std::vector<std::size_t> dims(to_.rank(one.grad));
+      for (std::size_t d = 0; d < dims.size(); ++d) dims[d] = d;
+      const ValueId square = to_.reduce("ReduceSumSquare", one.grad, dims, false);
+      sum = sum.valid() ? to_.pointwise("Add", {sum, square}) : square;
+    }
+    const ValueId norm = to_.pointwise("Add", {to_.pointwise("Sqrt", {sum}), number(1e-6)});
+    const ValueId share = to_.pointwise("Div", {number(options_.clip_norm), norm});
+    const ValueId factor = to_.pointwise("Min", {share, number(1)});
+    for (Trained& one : trained) {
+      name_update(one.parameter);
+      one.grad = times(one.grad, factor);
+    }
+  }
+
+  Status update(const Trained& one) {
+    const std::string name = graph_.value(one.parameter).name;
+    const DType dtype = to_.dtype(one.parameter);
+    name_update(one.parameter);
+    const ValueId p = to_.cast(one.parameter, DType::kFloat32);
+    ValueId next;
+    switch (options_.optimizer) {
+      case Optimizer::kNone:
+        return Ok{};
+      case Optimizer::kSgd:
+        next = to_.pointwise("Sub", {p, times(one.grad, rate_)});
+        break;
+      case Optimizer::kMomentum: {
+        AUTOPAR_TRY(state, add_state("sgd.m." + name, to_.shape(p)));
+        name_update(one.parameter);
+        const ValueId m = to_.pointwise("Add", {to_.scaled(state, options_.momentum), one.grad});
+        set_next(state, m);
+        next = to_.pointwise("Sub", {p, times(m, rate_)});
+        break;
+      }
+      case Optimizer::kAdam:
+      case Optimizer::kAdamW: {
+        AUTOPAR_TRY(stepped, adaptive_step(one, p, name));
+        next = stepped;
+        break;
+      }
+    }
+    parameters_.push_back(to_.cast(next, dtype));
+    return Ok{};
+  }
+
+  Result<ValueId> adaptive_step(const Trained& one, ValueId p, const std::string& name) {
+    const Shape shape = to_.shape(p);
+    AUTOPAR_TRY(m, add_state("adam.m." + name, shape));
+    AUTOPAR_TRY(v, add_state("adam.v." + name, shape));
+    name_update(one.parameter);
+    ValueId g = one.grad;
+    if (options_.optimizer == Optimizer::kAdam && options_.weight_decay != 0) {
+      g = to_.pointwise("Add", {g, to_.scaled(p, options_.weight_decay)});
+    }
+    const ValueId m1 =
+        to_.pointwise("Add", {to_.scaled(m, options_.beta1), to_.scaled(g, 1 - options_.beta1)});
+    const ValueId v1 = to_.pointwise(
+        "Add", {to_.scaled(v, options_.beta2), to_.scaled(times(g, g), 1 - options_.beta2)});
+    set_next(m, m1);
+    set_next(v, v1);
+    const ValueId root = to_.pointwise("Sqrt", {to_.pointwise("Div", {v1, correction2_})});
+    const ValueId divisor = to_.pointwise("Add", {root, number(options_.epsilon)});
+    const ValueId change = to_.pointwise("Div", {times(m1, step_size_), divisor});
+    return to_.pointwise("Sub", {keep_.valid() ? times(p, keep_) : p, change});
+  }
+
+  GraphBuilder& to_;
+  Graph& graph_;
+  const TrainingOptions& options_;
+  Names taken_;
+  Updated updated_;
+  std::vector<ValueId> parameters_;
+  ValueId rate_, step_size_, correction2_, keep_;
+};
+
+}  // namespace
+
+const char* name_of(Optimizer optimizer) {
+  for (const OptimizerName& row : kNames) {
+    if (row.optimizer == optimizer) return row.name;
+  }
+  return "none";
+}
+
+std::optional<Optimizer> parse_optimizer(const std::string& name) {
+  for (const OptimizerName& row : kNames) {
+    if (name == row.name) return row.optimizer;
+  }
+  return std::nullopt;
+}
+
+Result<Updated> add_update(GraphBuilder& to, Graph& graph, const TrainingOptions& options,
+                           std::vector<Trained> trained) {
+  return Update(to, graph, options).run(std::move(trained));
+}
+
+}  // namespace autopar

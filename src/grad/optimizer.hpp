@@ -1,0 +1,30 @@
+// The update of parameters: one small graph per parameter.
+//
+//   sgd:      p' = p - lr g
+//   momentum: m' = mu m + g; p' = p - lr m'
+//   adam:     g + wd p in place of g, then as adamw without decay
+//   adamw:    m' = b1 m + (1 - b1) g; v' = b2 v + (1 - b2) g^2; t = step + 1
+//             p' = p (1 - lr wd) - lr (m' / (1 - b1^t)) / (sqrt(v' / (1 - b2^t)) + eps)
+// (Kingma and Ba, "Adam", 2015; Loshchilov and Hutter, "Decoupled weight decay", 2019.) All in
+// float32, whatever the parameter is stored in.
+#pragma once
+
+#include "autopar/grad.hpp"
+
+namespace autopar {
+
+struct Trained {
+  ValueId parameter;
+  ValueId grad;
+};
+// What an update leaves: the next values, in the order of the facts' parameters and states.
+struct Updated {
+  std::vector<ValueId> states;       // inputs that were added
+  std::vector<ValueId> next;         // of parameters, then of states but for the learning rate
+  std::vector<std::string> next_of;  // whose next value it is
+};
+// Errors (kInput): a name of a state that the model has.
+Result<Updated> add_update(GraphBuilder& to, Graph& graph, const TrainingOptions& options,
+                           std::vector<Trained> trained);
+
+}  // namespace autopar

@@ -1,0 +1,330 @@
+// A forward graph becomes a training step: roles of the inputs, loss, backward pass, update,
+// outputs.
+#include <algorithm>
+#include <set>
+
+#include "autopar/grad.hpp"
+#include "grad/loss.hpp"
+#include "grad/optimizer.hpp"
+
+namespace autopar {
+namespace {
+
+// `*` is any text, `?` any character.
+bool matches(const std::string& pattern, const std::string& text) {
+  std::size_t p = 0, t = 0, star = std::string::npos, mark = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t]) && pattern[p] != '*') {
+      ++p, ++t;
+    } else if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      mark = t;
+    } else if (star != std::string::npos) {
+      p = star + 1;
+      t = ++mark;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+bool any_matches(const std::vector<std::string>& patterns, const std::string& text) {
+  return std::any_of(patterns.begin(), patterns.end(),
+                     [&](const std::string& pattern) { return matches(pattern, text); });
+}
+
+class Training {
+ public:
+  Training(Graph forward, const TrainingOptions& options) : options_(options) {
+    step_.graph = std::move(forward);
+    step_.options = options;
+    for (const Value& value : step_.graph.values) value_names_.take(value.name);
+    for (const Op& op : step_.graph.ops) op_names_.take(op.name);
+  }
+
+  Result<TrainingStep> run() {
+    Graph& graph = step_.graph;
+    GraphBuilder to(graph, value_names_, op_names_);
+    if (!options_.dropout) remove_dropout();
+    find_statistics();
+    AUTOPAR_RETURN_IF_ERROR(check_patterns("--parameters", options_.parameters));
+    AUTOPAR_RETURN_IF_ERROR(check_patterns("--freeze", options_.freeze));
+    const std::vector<ValueId> candidates = find_candidates();
+    // Gradients of what the model computes; the loss's own is told beside it.
+    const std::size_t forward_ops = graph.ops.size();
+    AUTOPAR_TRY(loss, add_loss(to, graph, options_.loss));
+    AUTOPAR_TRY(grads, backward(to, forward_ops, {loss.seed}, candidates));
+    AUTOPAR_TRY(trained, take_reached(candidates, grads));
+    begin_outputs(loss);
+    if (options_.optimizer == Optimizer::kNone) {
+      for (const Trained& one : trained) {
+        add_output(to, one.grad, "grad." + graph.value(one.parameter).name);
+      }
+    } else {
+      AUTOPAR_TRY(updated, add_update(to, graph, options_, trained));
+      for (ValueId state : updated.states) {
+        step_.facts.states.push_back(graph.value(state).name);
+      }
+      for (std::size_t i = 0; i < updated.next.size(); ++i) {
+        add_output(to, updated.next[i], "new." + updated.next_of[i]);
+      }
+    }
+    AUTOPAR_RETURN_IF_ERROR(add_statistics(to));
+    set_inputs();
+    remove_dead_ops();
+    AUTOPAR_RETURN_IF_ERROR(check_scatters());
+    AUTOPAR_RETURN_IF_ERROR(verify(graph));
+    return std::move(step_);
+  }
+
+ private:
+  void remove_dropout() {
+    for (Op& op : step_.graph.ops) {
+      if (op.type != "Dropout" || !op.domain.empty()) continue;
+      op.type = "Identity";
+      op.inputs.resize(1);
+      op.attributes.clear();
+      AUTOPAR_CHECK(!op.has_output(1) || uses_of(step_.graph)[op.outputs[1].index()].empty(),
+                    "the mask of a Dropout is read");
+      op.outputs.resize(1);
+    }
+  }
+
+  // Means and variances that batch normalisation keeps: never trained, and where it trains, it
+  // says what they are next.
+  void find_statistics() {
+    const Graph& graph = step_.graph;
+    for (std::size_t i = 0; i < graph.ops.size(); ++i) {
+      const Op& op = graph.ops[i];
+      if (op.type != "BatchNormalization" || !op.domain.empty()) continue;
+      const bool trains = op.int_attribute("training_mode", 0) != 0;
+      for (std::size_t port : {std::size_t{3}, std::size_t{4}}) {
+        if (!op.has_input(port)) continue;
+        const ValueId value = op.inputs[port];
+        statistics_.insert(value);
+        if (trains && graph.value(value).kind != ValueKind::kActivation) {
+          kept_.push_back({OpId(std::int64_t(i)), port, value});
+        }
+      }
+    }
+  }
+
+  bool may_be_parameter(const Value& value, ValueId id) const {
+    const bool named = !options_.parameters.empty() && any_matches(options_.parameters, value.name);
+    const bool holds = value.kind == ValueKind::kParameter ||
+                       (named && (value.kind == ValueKind::kInput ||
+                                  (value.kind == ValueKind::kConstant && value.has_data())));
+    return holds && is_floating(value.dtype) && !value.shape.empty() &&
+           statistics_.count(id) == 0 && (options_.parameters.empty() || named);
+  }
+
+  std::vector<ValueId> find_candidates() {
+    std::vector<ValueId> found;
+    for (std::size_t v = 0; v < step_.graph.values.size(); ++v) {
+      const ValueId id(static_cast<std::int64_t>(v));
+      const Value& value = step_.graph.value(id);
+      if (!may_be_parameter(value, id)) continue;
+      if (any_matches(options_.freeze, value.name)) {
+        step_.facts.frozen.push_back(value.name);
+      } else {
+        found.push_back(id);
+      }
+    }
+    return found;
+  }
+
+  Status check_patterns(const char* option, const std::vector<std::string>& patterns) const {
+    for (const std::string& pattern : patterns) {
+      bool found = false;
+      std::string some;
+      int told = 0;
+      for (const Value& value : step_.graph.values) {
+        if (value.kind == ValueKind::kActivation || !is_floating(value.dtype)) continue;
+        found = found || matches(pattern, value.name);
+        if (value.kind == ValueKind::kParameter && told++ < 5) {
+          some += (some.empty() ? "'" : ", '") + value.name + "'";
+        }
+      }
+      if (found) continue;
+      return usage_error(std::string(option) + ": no input or initializer is called '" + pattern +
+                         "'; there are " + (some.empty() ? "none" : some) +
+                         (told > 5 ? ", ..." : ""));
+    }
+    return Ok{};
+  }
+
+  Result<std::vector<Trained>> take_reached(const std::vector<ValueId>& candidates,
+                                            const std::vector<ValueId>& grads) {
+    std::vector<Trained> trained;
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+      const std::string& name = step_.graph.value(candidates[i]).name;
+      if (grads[i].valid()) {
+        trained.push_back({candidates[i], grads[i]});
+        step_.facts.parameters.push_back(name);
+      } else {
+        step_.facts.unreached.push_back(name);
+      }
+    }
+    if (!trained.empty()) return trained;
+    if (candidates.empty()) {
+      return input_error(
+          "there is nothing to train: the model has no floating-point parameter that is not "
+          "frozen (weights that are graph inputs: --data-inputs names the others, or --parameters "
+          "names them)");
+    }
+    std::string some;
+    for (std::size_t i = 0; i < std::min<std::size_t>(candidates.size(), 5); ++i) {
+      some += (i > 0 ? ", '" : "'") + step_.facts.unreached[i] + "'";
+    }
+    return input_error("no gradient of the loss reaches a parameter (" + some +
+                       (candidates.size() > 5 ? ", ..." : "") +
+                       "): it does not depend on them, or through integers alone");
+  }
+
+  void begin_outputs(const Loss& loss) {
+    Graph& graph = step_.graph;
+    graph.outputs = {loss.value};
+    step_.facts.loss = graph.value(loss.value).name;
+  }
+
+  // Values of the step's own are renamed, others get a copy of that name.
+  void add_output(GraphBuilder& to, ValueId value, const std::string& name) {
+    Graph& graph = step_.graph;
+    const bool own =
+        graph.value(value).kind == ValueKind::kActivation &&
+        std::find(graph.outputs.begin(), graph.outputs.end(), value) == graph.outputs.end();
+    if (!own) {
+      to.name_after(name + ".update", GraphBuilder::Naming::kCounted);
+      value = to.add("Identity", {value}, to.dtype(value), to.shape(value));
+    }
+    graph.value(value).name = name;
+    graph.outputs.push_back(value);
+  }
+
+  Status add_statistics(GraphBuilder& to) {
+    std::set<ValueId> seen;
+    for (const Kept& kept : kept_) {
+      const Value before = step_.graph.value(kept.value);
+      if (!seen.insert(kept.value).second) {
+        return input_error("op '" + step_.graph.op(kept.op).name + "': the running statistic '" +
+                           before.name + "' belongs to two batch normalisations");
+      }
+      const ValueId next = to.output_of(kept.op, kept.port - 2, before.dtype, before.shape);
+      add_output(to, next, "new." + before.name);
+      step_.facts.statistics.push_back(before.name);
+    }
+    return Ok{};
+  }
+
+  // Data, labels, what else was an input, parameters, running statistics, states.
+  void set_inputs() {
+    Graph& graph = step_.graph;
+    std::set<std::string> moved(step_.facts.parameters.begin(), step_.facts.parameters.end());
+    moved.insert(step_.facts.statistics.begin(), step_.facts.statistics.end());
+    moved.insert(step_.facts.states.begin(), step_.facts.states.end());
+    std::vector<ValueId> inputs;
+    for (ValueId input : graph.inputs) {
+      const Value& value = graph.value(input);
+      if (moved.count(value.name) != 0) continue;
+      inputs.push_back(input);
+      if (value.kind == ValueKind::kInput) step_.facts.data.push_back(value.name);
+    }
+    const auto append = [&](const std::vector<std::string>& names) {
+      for (const std::string& name : names) {
+        for (std::size_t v = 0; v < graph.values.size(); ++v) {
+          Value& value = graph.values[v];
+          if (value.name != name) continue;
+          value.kind = ValueKind::kParameter;
+          value.data = std::monostate();
+          inputs.push_back(ValueId(static_cast<std::int64_t>(v)));
+          break;
+        }
+      }
+    };
+    append(step_.facts.parameters);
+    append(step_.facts.statistics);
+    append(step_.facts.states);
+    graph.inputs = std::move(inputs);
+  }
+
+  // Ops that no output needs, and values that nothing makes or reads.
+  void remove_dead_ops() {
+    Graph& graph = step_.graph;
+    std::vector<char> needed(graph.values.size());
+    for (ValueId input : graph.inputs) needed[input.index()] = 1;
+    for (ValueId output : graph.outputs) needed[output.index()] = 1;
+    std::vector<char> alive(graph.ops.size());
+    for (std::size_t i = graph.ops.size(); i-- > 0;) {
+      const Op& op = graph.ops[i];
+      alive[i] = std::any_of(op.outputs.begin(), op.outputs.end(), [&](ValueId output) {
+        return output.valid() && needed[output.index()] != 0;
+      });
+      if (!alive[i]) continue;
+      for (ValueId input : op.inputs) {
+        if (input.valid()) needed[input.index()] = 1;
+      }
+      for (ValueId output : op.outputs) {
+        if (output.valid()) needed[output.index()] = 1;
+      }
+    }
+    Graph lean;
+    lean.name = graph.name;
+    lean.opset = graph.opset;
+    std::vector<ValueId> now(graph.values.size());
+    for (std::size_t v = 0; v < graph.values.size(); ++v) {
+      if (needed[v] == 0) continue;
+      graph.values[v].producer = OpId();
+      now[v] = lean.add_value(std::move(graph.values[v]));
+    }
+    const auto renumber = [&](std::vector<ValueId>& ids) {
+      for (ValueId& id : ids) {
+        if (id.valid()) id = now[id.index()];
+      }
+    };
+    for (std::size_t i = 0; i < graph.ops.size(); ++i) {
+      if (alive[i] == 0) continue;
+      renumber(graph.ops[i].inputs);
+      renumber(graph.ops[i].outputs);
+      lean.add_op(std::move(graph.ops[i]));
+    }
+    lean.inputs = graph.inputs;
+    lean.outputs = graph.outputs;
+    renumber(lean.inputs);
+    renumber(lean.outputs);
+    graph = std::move(lean);
+  }
+
+  Status check_scatters() const {
+    if (step_.graph.opset >= 16) return Ok{};
+    for (const Op& op : step_.graph.ops) {
+      if (op.string_attribute("reduction", "none") == "none") continue;
+      if (op.type != "ScatterND" && op.type != "ScatterElements") continue;
+      return input_error("op '" + op.name + "' adds up gradients by " + op.type +
+                         ", which can add since opset 16; the model has opset " +
+                         std::to_string(step_.graph.opset) + ": convert it");
+    }
+    return Ok{};
+  }
+
+  struct Kept {
+    OpId op;
+    std::size_t port;
+    ValueId value;
+  };
+
+  const TrainingOptions& options_;
+  TrainingStep step_;
+  Names value_names_, op_names_;
+  std::set<ValueId> statistics_;
+  std::vector<Kept> kept_;
+};
+
+}  // namespace
+
+Result<TrainingStep> training_step(Graph forward, const TrainingOptions& options) {
+  return Training(std::move(forward), options).run();
+}
+
+}  // namespace autopar

@@ -1,0 +1,67 @@
+// The gradients that the op table refers to, by family.
+#pragma once
+
+#include <utility>
+
+#include "autopar/gradient.hpp"
+
+namespace autopar {
+
+// Gradients that are told by a formula per input, separated by ';': `g` is the gradient of the
+// output, `x` (or `x0`, `x1`, ...) the inputs, `y` the output. +, -, *, /, <, <=, >, >=, ==,
+// numbers, parentheses, elementwise ops of ONNX by their names, `@alpha=0.01` a float attribute and
+// what it is where it is not given. An empty formula: the gradient is zero. `*` as the last input's
+// formula is that of all further inputs; `x` there is each of them. What broadcasting repeated is
+// summed afterwards.
+//   "g * x1; g * x0"    "Where(x > 0, g, g * @alpha=0.01)"
+Result<InputGrads> formula_gradients(const GradContext& context, const char* text);
+
+// Errors for forms of ops without a gradient: "a Resize of mode 'cubic' has no gradient".
+Error no_gradient(const GradContext& context, const std::string& because);
+
+// What a gradient is made of: one valid value for the only input that has one.
+Result<InputGrads> only_input(const GradContext& context, std::size_t port, ValueId grad);
+// The gradient of output 0, zeros where nothing depends on it.
+ValueId grad_or_zero(const GradContext& context, std::size_t port = 0);
+
+// elementwise.cpp
+Result<InputGrads> gelu_grad(const GradContext& context);
+Result<InputGrads> pow_grad(const GradContext& context);
+Result<InputGrads> extremum_grad(const GradContext& context);  // Max, Min
+Result<InputGrads> clip_grad(const GradContext& context);
+Result<InputGrads> cast_grad(const GradContext& context);
+Result<InputGrads> mean_grad(const GradContext& context);
+
+// contraction.cpp
+Result<InputGrads> matmul_grad(const GradContext& context);
+Result<InputGrads> gemm_grad(const GradContext& context);
+Result<InputGrads> einsum_grad(const GradContext& context);
+
+// movement.cpp
+Result<InputGrads> reshape_grad(const GradContext& context);  // Reshape and its kin, Identity
+Result<InputGrads> transpose_grad(const GradContext& context);
+Result<InputGrads> slice_grad(const GradContext& context);
+Result<InputGrads> concat_grad(const GradContext& context);
+Result<InputGrads> split_grad(const GradContext& context);
+Result<InputGrads> expand_grad(const GradContext& context);
+
+// reduction.cpp
+Result<InputGrads> reduce_sum_grad(const GradContext& context);
+Result<InputGrads> reduce_mean_grad(const GradContext& context);
+Result<InputGrads> reduce_square_grad(const GradContext& context);
+Result<InputGrads> reduce_l1_grad(const GradContext& context);
+Result<InputGrads> reduce_l2_grad(const GradContext& context);
+Result<InputGrads> reduce_log_sum_grad(const GradContext& context);
+Result<InputGrads> reduce_log_sum_exp_grad(const GradContext& context);
+Result<InputGrads> reduce_extremum_grad(const GradContext& context);
+Result<InputGrads> reduce_product_grad(const GradContext& context);
+
+// softmax.cpp
+Result<InputGrads> softmax_grad(const GradContext& context);
+Result<InputGrads> log_softmax_grad(const GradContext& context);
+
+// gather.cpp
+Result<InputGrads> gather_grad(const GradContext& context);
+Result<InputGrads> gather_elements_grad(const GradContext& context);
+
+}  // namespace autopar
