@@ -146,6 +146,9 @@ Result<std::vector<std::string>> write_training_step(const TrainingStep& step,
                                                      const std::string& path,
                                                      const std::string& model_folder);
 
+// What it writes, in memory. Errors start with `where`.
+Result<std::string> training_step_bytes(const TrainingStep& step, const std::string& where);
+
 // The unsharded graph as an ONNX file. External data is not moved.
 Status write_graph_onnx(const Graph& graph, const std::string& path);
 

@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "autopar/ir.hpp"
@@ -26,6 +27,10 @@ struct ImportOptions {
   // Which graph inputs are data, where the caller says so; the others are parameters. Wins over
   // what the file says. A name that is no input is an error.
   std::optional<std::vector<std::string>> data_inputs = {};
+  // The extent of dimension `batch_dim` of every data input that has so many dimensions, whether
+  // the file says another one or none; 0: as the file says.
+  std::int64_t batch = 0;
+  std::size_t batch_dim = 0;
 };
 
 struct ImportedModel {
@@ -45,6 +50,11 @@ struct ImportedModel {
 // Weights may be inline, external (the file need not exist) or graph inputs. Errors name the file,
 // the op and what to try.
 Result<ImportedModel> import_model(const std::string& path, const ImportOptions& options = {});
+
+// The same of a file's bytes that are in memory; `path`: where external data lies, and for
+// messages.
+Result<ImportedModel> import_model_bytes(std::string_view bytes, const std::string& path,
+                                         const ImportOptions& options = {});
 
 // The initializers of an ONNX file's main graph, in its order, without their data: what the file
 // holds as raw bytes is told as ExternalData in the file itself. Other forms are converted. Errors

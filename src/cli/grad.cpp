@@ -17,35 +17,20 @@ namespace {
 struct GradOptions {
   std::string model;
   std::string output;
-  std::vector<std::string> data_inputs;
   TrainingChoice training;
 };
 
 Result<int> run(const GradOptions& options, const CommonOptions& common) {
-  AUTOPAR_TRY(training, training_options_of(options.training));
-  ImportOptions import_options;
-  AUTOPAR_TRY(dims, parse_dims(common.dims));
-  import_options.dims = dims;
-  const std::vector<std::string> data = split_list(options.data_inputs);
-  if (!data.empty()) import_options.data_inputs = data;
-  AUTOPAR_TRY(model, import_model(options.model, import_options));
-  tell_of_import(model);
-  for (const std::string& warning : model.warnings) spdlog::warn("warning: {}", warning);
-  Result<TrainingStep> step = training_step(std::move(model.graph), training);
-  if (!step && step.error().code == ErrorCode::kInput) {
-    return input_error(options.model + ": " + step.error().message);
-  }
-  if (!step) return step.error();
-  tell_of_training(*step);
+  AUTOPAR_TRY(step, make_training_step(options.model, options.training, common));
   const std::string folder = std::filesystem::path(options.model).parent_path().string();
-  AUTOPAR_TRY(warnings, write_training_step(*step, options.output, folder.empty() ? "." : folder));
+  AUTOPAR_TRY(warnings, write_training_step(step, options.output, folder.empty() ? "." : folder));
   for (const std::string& warning : warnings) spdlog::warn("warning: {}", warning);
   if (common.json) {
-    const TrainingFacts& facts = step->facts;
+    const TrainingFacts& facts = step.facts;
     const nlohmann::ordered_json j = {{"format", "autopar-grad"},
                                       {"version", 1},
                                       {"file", options.output},
-                                      {"ops", step->graph.ops.size()},
+                                      {"ops", step.graph.ops.size()},
                                       {"loss", facts.loss},
                                       {"data", facts.data},
                                       {"parameters", facts.parameters},
@@ -66,9 +51,6 @@ Run add_grad(CLI::App& app, const CommonOptions& common) {
   auto options = std::make_shared<GradOptions>();
   app.option_defaults()->group(group::kReading);
   app.add_option("MODEL", options->model, "model.onnx or graph.json, a forward graph")->required();
-  app.add_option("--data-inputs", options->data_inputs,
-                 "which inputs are data, where the file does not say; the others are parameters")
-      ->type_name("NAME,...");
   add_training_options(app, options->training);
   app.add_option("-o,--output", options->output, "the training step, an ONNX file")
       ->required()

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <set>
 
+#include "autopar/export.hpp"
 #include "autopar/partition.hpp"
 #include "cli/gemm_pins.hpp"
 #include "json/parse.hpp"
@@ -250,6 +251,26 @@ void tell_of_import(const ImportedModel& model) {
       graph.outputs.size(), parameters, format_bytes(bytes));
 }
 
+// The model, or the training step that is made of it.
+Result<ImportedModel> import_planned(const PlanOptions& options, const CommonOptions& common,
+                                     Inputs& inputs) {
+  ImportOptions import_options;
+  import_options.updates = options.updates;
+  if (options.train) {
+    AUTOPAR_TRY(step, make_training_step(options.model, options.training, common));
+    AUTOPAR_TRY(bytes, training_step_bytes(step, options.model));
+    inputs.training_bytes = std::move(bytes);
+    return import_model_bytes(inputs.training_bytes, options.model, import_options);
+  }
+  AUTOPAR_TRY(dims, parse_dims(common.dims));
+  import_options.dims = dims;
+  import_options.batch = options.training.batch;
+  import_options.batch_dim = options.training.batch_dim;
+  const std::vector<std::string> data = split_list(options.training.data_inputs);
+  if (!data.empty()) import_options.data_inputs = data;
+  return import_model(options.model, import_options);
+}
+
 Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
                                             const CommonOptions& common) {
   if (options.weights == "sharded" && !options.dialects.empty()) {
@@ -257,11 +278,9 @@ Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
         "--dialect goes with --weights referenced: its files have the whole weights");
   }
   auto inputs = std::make_unique<Inputs>();
-  ImportOptions import_options;
-  AUTOPAR_TRY(dims, parse_dims(common.dims));
-  import_options.dims = dims;
-  import_options.updates = options.updates;
-  AUTOPAR_TRY(model, import_model(options.model, import_options));
+  const std::string folder = fs::path(options.model).parent_path().string();
+  inputs->data_folder = folder.empty() ? "." : folder;
+  AUTOPAR_TRY(model, import_planned(options, common, *inputs));
   inputs->model = std::move(model);
   inputs->warnings = inputs->model.warnings;
   tell_of_import(inputs->model);

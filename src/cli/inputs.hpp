@@ -9,6 +9,7 @@
 #include "autopar/recompute.hpp"
 #include "autopar/report.hpp"
 #include "cli/command.hpp"
+#include "cli/training_options.hpp"
 
 namespace autopar::cli {
 
@@ -38,6 +39,8 @@ struct PlanOptions {
   std::vector<std::string> dialects;
   bool fallback_functions = false;
   bool annotate = false;
+  bool train = false;  // the model is a forward graph, and what is planned is its training step
+  TrainingChoice training;
 };
 void add_model_options(CLI::App& app, PlanOptions& options);   // model, cluster, rules
 void add_layout_options(CLI::App& app, PlanOptions& options);  // inputs, outputs, updates, io
@@ -56,6 +59,8 @@ struct Inputs {
   std::vector<std::string> warnings;
   Recompute recompute = Recompute::kNone;  // how `model.graph` differs from what was imported
   std::size_t repeated_ops = 0;
+  std::string data_folder;     // where the model's external data lies
+  std::string training_bytes;  // of train.onnx, which is what is planned; empty: the model itself
 };
 // With -v: what a strategy file says, and what came of a model's file.
 void tell_of_strategy(const StrategyFile& file);

@@ -286,8 +286,8 @@ Status check_data_names(const Graph& graph, const PlanOptions& options) {
     const bool of_a_rank =
         name.rfind("rank", 0) == 0 && name.size() > 4 &&
         std::all_of(name.begin() + 4, name.end(), [](char c) { return c >= '0' && c <= '9'; });
-    return name == "strategy.json" || name == "report.json" || of_ranks || of_a_rank ||
-           (options.annotate && name == annotated_name(options));
+    return name == "strategy.json" || name == "report.json" || name == kTrainingFile || of_ranks ||
+           of_a_rank || (options.annotate && name == annotated_name(options));
   };
   for (const Value& value : graph.values) {
     const auto* external = std::get_if<ExternalData>(&value.data);
@@ -322,8 +322,10 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
   AUTOPAR_RETURN_IF_ERROR(files.make());
   PlanMetadata metadata = metadata_of(request, inputs, *strategy);
   metadata.fallback_functions = options.fallback_functions;
-  const std::string model_folder = fs::path(options.model).parent_path().string();
-  const std::string data_folder = model_folder.empty() ? "." : model_folder;
+  const std::string& data_folder = inputs.data_folder;
+  if (!inputs.training_bytes.empty()) {
+    AUTOPAR_RETURN_IF_ERROR(write_file_atomically(files.add(kTrainingFile), inputs.training_bytes));
+  }
   AUTOPAR_TRY(plan_warnings, write_program(plan, metadata, options, data_folder, files));
   AUTOPAR_RETURN_IF_ERROR(files.write("strategy.json", *strategy));
   report.warnings.insert(report.warnings.end(), plan_warnings.begin(), plan_warnings.end());
@@ -352,7 +354,8 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
   } else if (!common.quiet) {
     report.warnings.clear();
     std::cout << to_table(report, options.rows) << "\nwrote " << folder
-              << "/: strategy.json, plan.onnx, report.json" << more << annotated
+              << "/: " << (inputs.training_bytes.empty() ? "" : "train.onnx, ")
+              << "strategy.json, plan.onnx, report.json" << more << annotated
               << (options.weights == "sharded"
                       ? ", a folder per rank with its " + std::string(kWeightsFile)
                       : "")

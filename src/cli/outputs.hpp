@@ -10,6 +10,9 @@ namespace autopar::cli {
 // Where files go, what is written beside plan.onnx, what the table has.
 void add_output_options(CLI::App& app, PlanOptions& options);
 
+// The training step that --train makes, in the folder of its plan.
+inline constexpr const char* kTrainingFile = "train.onnx";
+
 // Where files go: -o, or "<model stem>.autopar" in the working folder.
 std::string output_folder(const PlanOptions& options);
 

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 
 #include "autopar/hub_ops.hpp"
 #include "autopar/iopddl.hpp"
@@ -74,6 +75,13 @@ bool propagates(const std::string& searcher) {
 // What is given must be read.
 Status check_options(const CLI::App& app, const PlanOptions& options, const CommonOptions& common) {
   AUTOPAR_RETURN_IF_ERROR(check_mesh_options(app, common));
+  if (!options.train) {
+    AUTOPAR_RETURN_IF_ERROR(
+        refuse_options(app,
+                       {"--loss", "--optimizer", "--parameters", "--freeze", "--lr", "--betas",
+                        "--eps", "--weight-decay", "--momentum", "--clip-norm", "--dropout"},
+                       "goes with --train: a model is planned as it is otherwise"));
+  }
   if (propagates(options.searcher)) return Ok{};
   AUTOPAR_RETURN_IF_ERROR(refuse_options(
       app, {"--propagate-exact"}, "goes with --searcher propagate, not with " + options.searcher));
@@ -155,13 +163,18 @@ Result<SearchOutcome> search_recomputing(std::unique_ptr<Inputs>& inputs,
   return infeasible_error(told);
 }
 
-Result<int> run(const PlanOptions& options, const CommonOptions& common) {
+Result<int> run(const PlanOptions& given, const CommonOptions& common) {
+  PlanOptions options = given;
   const auto begin = std::chrono::steady_clock::now();
   PhaseClock clock;
   std::optional<StrategyFile> pins;
   // What must not be replaced is told before the search.
   if (const auto earlier = earlier_plan(output_folder(options)); !earlier) return earlier.error();
   AUTOPAR_TRY(inputs, load_inputs(options, common));
+  if (options.train) {
+    options.output_folder = output_folder(options);
+    options.model = (std::filesystem::path(options.output_folder) / kTrainingFile).string();
+  }
   AUTOPAR_RETURN_IF_ERROR(check_data_names(inputs->model.graph, options));
   if (!options.pin_file.empty()) {
     AUTOPAR_TRY(file, read_strategy(options.pin_file));
@@ -209,6 +222,11 @@ Run add_search(CLI::App& app, const CommonOptions& common) {
   add_layout_options(app, *options);
   add_solve_options(app, *options);
   add_output_options(app, *options);
+  add_training_options(app, options->training);
+  app.add_flag("--train", options->train,
+               "plan a training step of the model, which is a forward graph\n"
+               "Loss, backward pass and update are added as `grad` does, and the step is written "
+               "beside the plan as train.onnx.");
   add_weights_option(app, *options);
   app.option_defaults()->group(group::kSearch);
   app.add_option(

@@ -4,6 +4,9 @@
 
 #include <charconv>
 
+#include "autopar/import.hpp"
+#include "cli/inputs.hpp"
+
 namespace autopar::cli {
 
 namespace {
@@ -46,6 +49,17 @@ std::vector<std::string> split_list(const std::vector<std::string>& texts) {
 
 void add_training_options(CLI::App& app, TrainingChoice& choice) {
   TrainingOptions& options = choice.options;
+  app.option_defaults()->group(group::kReading);
+  app.add_option("--data-inputs", choice.data_inputs,
+                 "which inputs are data, where the file does not say; the others are parameters")
+      ->type_name("NAME,...");
+  app.add_option("--batch", choice.batch,
+                 "samples of a step: the size of the data inputs' batch dimension, symbolic or not")
+      ->check(CLI::PositiveNumber)
+      ->type_name("NUMBER");
+  app.add_option("--batch-dim", choice.batch_dim, "which dimension is the batch (default 0)")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("NUMBER");
   app.option_defaults()->group(group::kTraining);
   app.add_option("--loss", options.loss,
                  "a scalar output by its name; or of an output (the first where it is not named) "
@@ -92,6 +106,27 @@ Result<TrainingOptions> training_options_of(const TrainingChoice& choice) {
   options.freeze = split_list(options.freeze);
   if (!choice.betas.empty()) AUTOPAR_RETURN_IF_ERROR(read_betas(choice.betas, options));
   return options;
+}
+
+Result<TrainingStep> make_training_step(const std::string& model, const TrainingChoice& choice,
+                                        const CommonOptions& common) {
+  AUTOPAR_TRY(options, training_options_of(choice));
+  ImportOptions import_options;
+  AUTOPAR_TRY(dims, parse_dims(common.dims));
+  import_options.dims = dims;
+  import_options.batch = choice.batch;
+  import_options.batch_dim = choice.batch_dim;
+  const std::vector<std::string> data = split_list(choice.data_inputs);
+  if (!data.empty()) import_options.data_inputs = data;
+  AUTOPAR_TRY(forward, import_model(model, import_options));
+  tell_of_import(forward);
+  for (const std::string& warning : forward.warnings) spdlog::warn("warning: {}", warning);
+  Result<TrainingStep> step = training_step(std::move(forward.graph), options);
+  if (!step && step.error().code == ErrorCode::kInput) {
+    return input_error(model + ": " + step.error().message);
+  }
+  if (step) tell_of_training(*step);
+  return step;
 }
 
 void tell_of_training(const TrainingStep& step) {

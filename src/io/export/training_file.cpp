@@ -2,7 +2,9 @@
 #include <nlohmann/json.hpp>
 
 #include "autopar/export.hpp"
+#include "autopar/files.hpp"
 #include "io/export/external_data.hpp"
+#include "io/export/model_bytes.hpp"
 #include "io/export/model_proto.hpp"
 #include "io/export/programs.hpp"
 
@@ -42,11 +44,9 @@ std::string joined(const std::vector<std::string>& names) {
 
 }  // namespace
 
-Result<std::vector<std::string>> write_training_step(const TrainingStep& step,
-                                                     const std::string& path,
-                                                     const std::string& model_folder) {
+Result<std::string> training_step_bytes(const TrainingStep& step, const std::string& where) {
   Result<LeanModel> lean = lean_model_of(step.graph);
-  if (!lean) return input_error(path + ": " + lean.error().message);
+  if (!lean) return input_error(where + ": " + lean.error().message);
   const auto add = [&](const char* key, const std::string& value) {
     auto* entry = lean->proto.add_metadata_props();
     entry->set_key(key);
@@ -54,11 +54,18 @@ Result<std::vector<std::string>> write_training_step(const TrainingStep& step,
   };
   add("data_inputs", joined(step.facts.data));
   add("autopar.training", training_json(step));
-  AUTOPAR_RETURN_IF_ERROR(check_onnx(lean->proto, path));
+  AUTOPAR_RETURN_IF_ERROR(check_onnx(lean->proto, where));
+  return model_bytes(*lean, where);
+}
+
+Result<std::vector<std::string>> write_training_step(const TrainingStep& step,
+                                                     const std::string& path,
+                                                     const std::string& model_folder) {
+  AUTOPAR_TRY(bytes, training_step_bytes(step, path));
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   AUTOPAR_TRY(warnings, place_external_data(step.graph, model_folder,
                                             folder.empty() ? "." : folder.string(), kLinkBytes));
-  AUTOPAR_RETURN_IF_ERROR(write_model(*lean, path));
+  AUTOPAR_RETURN_IF_ERROR(write_file_atomically(path, bytes));
   return std::move(warnings);
 }
 

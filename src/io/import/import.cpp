@@ -85,6 +85,75 @@ Status take_data_inputs(ModelFile& file, const ImportOptions& options) {
   return Ok{};
 }
 
+// The batch is one for all data inputs: where it is symbolic, the symbol is bound, also where else
+// it stands.
+Result<ImportOptions> with_batch(ModelFile& file, const ImportOptions& options) {
+  ImportOptions batched = options;
+  if (options.batch == 0) return batched;
+  onnx::GraphProto& graph = *file.model.mutable_graph();
+  std::set<std::string> held;
+  for (const auto& initializer : graph.initializer()) held.insert(initializer.name());
+  std::int64_t before = 0;
+  std::string of;
+  bool any = false;
+  for (auto& input : *graph.mutable_input()) {
+    const bool is_data = file.data_inputs ? file.data_inputs->count(input.name()) != 0
+                                          : held.count(input.name()) == 0;
+    if (!is_data || !input.type().has_tensor_type()) continue;
+    auto& shape = *input.mutable_type()->mutable_tensor_type()->mutable_shape();
+    if (shape.dim_size() <= static_cast<int>(options.batch_dim)) continue;
+    auto& dim = *shape.mutable_dim(static_cast<int>(options.batch_dim));
+    any = true;
+    if (!dim.has_dim_value()) {
+      const std::string positional = input.name() + "." + std::to_string(options.batch_dim);
+      const std::string name = dim.dim_param().empty() ? positional : dim.dim_param();
+      const auto [at, fresh] = batched.dims.emplace(name, options.batch);
+      if (fresh || at->second == options.batch) continue;
+      return usage_error("--batch " + std::to_string(options.batch) + " and --dim " + name + "=" +
+                         std::to_string(at->second) + " say different sizes of dimension " +
+                         std::to_string(options.batch_dim) + " of input '" + input.name() + "'");
+    }
+    if (before != 0 && dim.dim_value() != before) {
+      return usage_error(
+          "--batch: dimension " + std::to_string(options.batch_dim) + " is " +
+          std::to_string(before) + " in data input '" + of + "' and " +
+          std::to_string(dim.dim_value()) + " in '" + input.name() +
+          "', so it is not the batch of both; --data-inputs says which inputs are data, "
+          "--batch-dim which dimension is the batch");
+    }
+    before = dim.dim_value();
+    of = input.name();
+    dim.set_dim_value(options.batch);
+  }
+  if (!any) {
+    return usage_error("--batch: no data input has a dimension " +
+                       std::to_string(options.batch_dim));
+  }
+  // What the file says of shapes holds for the old size.
+  if (before != 0 && before != options.batch) {
+    graph.clear_value_info();
+    for (auto& output : *graph.mutable_output()) {
+      if (output.type().has_tensor_type()) {
+        output.mutable_type()->mutable_tensor_type()->clear_shape();
+      }
+    }
+  }
+  return batched;
+}
+
+Result<Elaboration> elaborate_batched(ModelFile& file, const std::string& folder,
+                                      const ImportOptions& options) {
+  Result<Elaboration> elaboration = elaborate(file, folder, options);
+  if (elaboration || options.batch == 0) return elaboration;
+  Error error = elaboration.error();
+  if (error.code == ErrorCode::kInput) {
+    error.message += "; with --batch " + std::to_string(options.batch) +
+                     " in place of the model's own batch: a constant of this op, or of one before "
+                     "it, may say the old size; export the model with a symbolic batch";
+  }
+  return error;
+}
+
 Result<ImportedModel> import_parsed(ModelFile& file, const std::string& path,
                                     const ImportOptions& options) {
   ImportedModel imported;
@@ -96,7 +165,8 @@ Result<ImportedModel> import_parsed(ModelFile& file, const std::string& path,
   for (const auto& entry : file.model.metadata_props())
     imported.metadata[entry.key()] = entry.value();
   const std::string folder = std::filesystem::path(path).parent_path().string();
-  AUTOPAR_TRY(elaboration, elaborate(file, folder, options));
+  AUTOPAR_TRY(batched, with_batch(file, options));
+  AUTOPAR_TRY(elaboration, elaborate_batched(file, folder, batched));
   imported.graph = std::move(elaboration.graph);
   imported.warnings = std::move(elaboration.warnings);
   for (auto& warning : normalise(imported.graph)) imported.warnings.push_back(std::move(warning));
@@ -146,6 +216,16 @@ Result<ImportedModel> import_model(const std::string& path, const ImportOptions&
     AUTOPAR_RETURN_IF_ERROR(check_is_model(file));
     AUTOPAR_TRY(imported, import_parsed(file, path, options));
     imported.sha256 = sha256_hex(mapped.bytes());
+    return std::move(imported);
+  });
+}
+
+Result<ImportedModel> import_model_bytes(std::string_view bytes, const std::string& path,
+                                         const ImportOptions& options) {
+  return in_file(path, [&]() -> Result<ImportedModel> {
+    AUTOPAR_TRY(file, read_model(bytes));
+    AUTOPAR_TRY(imported, import_parsed(file, path, options));
+    imported.sha256 = sha256_hex(bytes);
     return std::move(imported);
   });
 }
