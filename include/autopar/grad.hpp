@@ -22,6 +22,12 @@ enum class Optimizer : std::uint8_t { kNone, kSgd, kMomentum, kAdam, kAdamW };
 const char* name_of(Optimizer optimizer);  // "none", "sgd", "momentum", "adam", "adamw"
 std::optional<Optimizer> parse_optimizer(const std::string& name);
 
+enum class Precision : std::uint8_t { kFp32, kBf16, kFp16, kMixedBf16, kMixedFp16 };
+const char* name_of(Precision precision);  // "fp32", "bf16", "fp16", "mixed-bf16", "mixed-fp16"
+std::optional<Precision> parse_precision(const std::string& name);
+bool is_mixed(Precision precision);
+DType narrow_of(Precision precision);  // what contractions calculate in
+
 struct TrainingOptions {
   // The name of a scalar output; or "cross_entropy[:OUTPUT]", "mse[:OUTPUT]", "sum[:OUTPUT]" of an
   // output of the model, the first one where it is not named. Empty: the model's only output where
@@ -30,6 +36,9 @@ struct TrainingOptions {
   Optimizer optimizer = Optimizer::kSgd;
   double learning_rate = 1e-3;  // said in the facts; the step reads it as an input
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.01, momentum = 0.9;
+  // kFp32: the types of the model. kBf16, kFp16: all in 16 bits but the loss, the update and the
+  // optimizer's states. Mixed: masters in float32, contractions in 16 bits; fp16 scales the loss.
+  Precision precision = Precision::kFp32;
   double clip_norm = 0;                 // 0: gradients are not clipped
   std::vector<std::string> parameters;  // patterns with `*` and `?`; empty: all that may be
   std::vector<std::string> freeze;      // patterns of what stays as it is

@@ -64,6 +64,8 @@ struct Tensor {
 };
 Tensor int64_tensor(const Shape& shape, const std::vector<std::int64_t>& values);
 Tensor scalar_tensor(DType dtype, double value);  // rank 0
+// Elements of a float32, float64, float16 or bfloat16 tensor; of any other dtype: nothing.
+std::optional<std::vector<double>> float_values(const Tensor& tensor);
 // Elements of an integer or bool tensor; of any other dtype: nothing.
 std::optional<std::vector<std::int64_t>> int_values(const Tensor& tensor);
 

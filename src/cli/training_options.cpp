@@ -93,6 +93,13 @@ void add_training_options(CLI::App& app, TrainingChoice& choice) {
                  "scale all gradients where their common norm is above this")
       ->check(CLI::PositiveNumber)
       ->type_name("NUMBER");
+  app.add_option(
+         "--precision", choice.precision,
+         "fp32: the model's own types (default); bf16, fp16: weights and passes in 16 bits; "
+         "mixed-bf16, mixed-fp16: masters in float32, passes on 16-bit copies\n"
+         "Updates and optimizer states are float32 in any case. fp16 scales the loss and "
+         "leaves out steps with gradients that are not finite.")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16", "mixed-bf16", "mixed-fp16"}));
   app.add_option("--dropout", choice.dropout,
                  "on: as the model has it, with one mask for both passes (default); off: removed")
       ->check(CLI::IsMember({"on", "off"}));
@@ -101,6 +108,7 @@ void add_training_options(CLI::App& app, TrainingChoice& choice) {
 Result<TrainingOptions> training_options_of(const TrainingChoice& choice) {
   TrainingOptions options = choice.options;
   options.optimizer = *parse_optimizer(choice.optimizer);
+  options.precision = *parse_precision(choice.precision);
   options.dropout = choice.dropout == "on";
   options.parameters = split_list(options.parameters);
   options.freeze = split_list(options.freeze);

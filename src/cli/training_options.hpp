@@ -9,6 +9,7 @@ namespace autopar::cli {
 struct TrainingChoice {
   TrainingOptions options;
   std::string optimizer = "sgd";
+  std::string precision = "fp32";
   std::string dropout = "on";
   std::string betas;
   std::vector<std::string> data_inputs;

@@ -29,7 +29,7 @@ Status check_floating(const Graph& graph, ValueId value) {
 
 class Adder {
  public:
-  Adder(GraphBuilder& to, Graph& graph) : to_(to), graph_(graph) {}
+  Adder(GraphBuilder& to, Graph& graph, ValueId scale) : to_(to), graph_(graph), scale_(scale) {}
 
   // An output as it is.
   Result<Loss> as_it_is(ValueId value) {
@@ -42,8 +42,8 @@ class Adder {
     }
     AUTOPAR_RETURN_IF_ERROR(check_floating(graph_, value));
     to_.name_after("loss.grad", GraphBuilder::Naming::kCounted);
-    const ValueId one = to_.filled(output.dtype, output.shape, 1);
-    return Loss{value, ValueId(), {value, one}};
+    const ValueId one = to_.filled(DType::kFloat32, output.shape, 1);
+    return Loss{value, ValueId(), {value, to_.cast(times_scale(one), output.dtype)}};
   }
 
   // Minus the logarithm of the probability of the label, averaged over the labels that count.
@@ -73,7 +73,8 @@ class Adder {
     const ValueId value = finish(to_.pointwise("Div", {sum_of(counted), divisor}));
     // d(loss)/d(x) = (softmax(x) - one at the label) * weight / divisor
     to_.name_after("loss.grad", GraphBuilder::Naming::kCounted);
-    const ValueId scale = to_.unsqueeze(to_.pointwise("Div", {weights, divisor}), classes);
+    const ValueId scale =
+        to_.unsqueeze(times_scale(to_.pointwise("Div", {weights, divisor})), classes);
     const ValueId shares = to_.pointwise("Exp", {to_.pointwise("Sub", {x, norm})});
     const ValueId weighted = to_.pointwise("Mul", {shares, scale});
     const ValueId less = to_.pointwise("Neg", {scale});
@@ -93,7 +94,7 @@ class Adder {
     const ValueId squares = to_.pointwise("Mul", {apart, apart});
     const ValueId value = finish(to_.scaled(sum_of(squares), 1 / count));
     to_.name_after("loss.grad", GraphBuilder::Naming::kCounted);
-    const ValueId grad = to_.scaled(apart, 2 / count);
+    const ValueId grad = times_scale(to_.scaled(apart, 2 / count));
     return Loss{value, labels, {output, to_.cast(grad, to_.dtype(output))}};
   }
 
@@ -102,10 +103,15 @@ class Adder {
     begin();
     const ValueId value = finish(sum_of(to_.cast(output, DType::kFloat32)));
     to_.name_after("loss.grad", GraphBuilder::Naming::kCounted);
-    return Loss{value, ValueId(), {output, to_.filled(to_.dtype(output), to_.shape(output), 1)}};
+    const ValueId ones = times_scale(to_.filled(DType::kFloat32, to_.shape(output), 1));
+    return Loss{value, ValueId(), {output, to_.cast(ones, to_.dtype(output))}};
   }
 
  private:
+  ValueId times_scale(ValueId grad) {
+    return scale_.valid() ? to_.pointwise("Mul", {grad, scale_}) : grad;
+  }
+
   void begin() { to_.name_after("loss", GraphBuilder::Naming::kByType); }
 
   ValueId sum_of(ValueId value) {
@@ -133,12 +139,13 @@ class Adder {
 
   GraphBuilder& to_;
   Graph& graph_;
+  ValueId scale_;
 };
 
 }  // namespace
 
-Result<Loss> add_loss(GraphBuilder& to, Graph& graph, const std::string& text) {
-  Adder adder(to, graph);
+Result<Loss> add_loss(GraphBuilder& to, Graph& graph, const std::string& text, ValueId scale) {
+  Adder adder(to, graph, scale);
   std::string name = text;
   // An output of that very name is meant, whatever it is called.
   const bool is_output = std::any_of(graph.outputs.begin(), graph.outputs.end(),

@@ -12,6 +12,7 @@ struct Loss {
 };
 
 // Errors (kUsage): no such output, a form that does not fit it; a name that is taken.
-Result<Loss> add_loss(GraphBuilder& to, Graph& graph, const std::string& text);
+// `scale`: a float32 scalar that all gradients are multiplied by; invalid: 1.
+Result<Loss> add_loss(GraphBuilder& to, Graph& graph, const std::string& text, ValueId scale);
 
 }  // namespace autopar

@@ -18,8 +18,8 @@ constexpr std::array<OptimizerName, 5> kNames = {{{Optimizer::kNone, "none"},
 
 class Update {
  public:
-  Update(GraphBuilder& to, Graph& graph, const TrainingOptions& options)
-      : to_(to), graph_(graph), options_(options) {
+  Update(GraphBuilder& to, Graph& graph, const TrainingOptions& options, const Scaler& scaler)
+      : to_(to), graph_(graph), options_(options), scaler_(scaler) {
     for (const Value& value : graph.values) taken_.take(value.name);
   }
 
@@ -28,11 +28,12 @@ class Update {
     rate_ = rate;
     const bool adaptive =
         options_.optimizer == Optimizer::kAdam || options_.optimizer == Optimizer::kAdamW;
-    if (adaptive) AUTOPAR_RETURN_IF_ERROR(begin_adaptive());
     for (Trained& one : trained) {
       name_update(one.parameter);
-      one.grad = to_.cast(one.grad, DType::kFloat32);
+      one.grad = whole_grad(to_, one, scaler_);
     }
+    if (scaler_.scale.valid()) begin_scaler(trained);
+    if (adaptive) AUTOPAR_RETURN_IF_ERROR(begin_adaptive());
     if (options_.clip_norm > 0) clip(trained);
     for (const Trained& one : trained) AUTOPAR_RETURN_IF_ERROR(update(one));
     std::vector<std::string> owners;
@@ -61,7 +62,37 @@ class Update {
     return updated_.states.back();
   }
 
+  // Nothing changes in a step with a gradient that is not finite.
+  ValueId if_good(ValueId next, ValueId before) {
+    return good_.valid() ? to_.pointwise("Where", {good_, next, before}) : next;
+  }
+
+  void begin_scaler(const std::vector<Trained>& trained) {
+    to_.name_after("scaler.update", GraphBuilder::Naming::kCounted);
+    const ValueId zero = number(0);
+    ValueId sum;  // 0, or not a number
+    for (const Trained& one : trained) {
+      std::vector<std::size_t> dims(to_.rank(one.grad));
+      for (std::size_t d = 0; d < dims.size(); ++d) dims[d] = d;
+      const ValueId part = to_.reduce("ReduceSum", times(one.grad, zero), dims, false);
+      sum = sum.valid() ? to_.pointwise("Add", {sum, part}) : part;
+    }
+    good_ = to_.test("Equal", {sum, zero});
+    const ValueId steps = to_.pointwise("Add", {scaler_.good_steps, number(1)});
+    const ValueId grows = to_.test("GreaterOrEqual", {steps, number(kGoodStepsToGrow)});
+    const ValueId larger =
+        to_.pointwise("Where", {grows, to_.scaled(scaler_.scale, 2), scaler_.scale});
+    const ValueId scale = to_.pointwise("Where", {good_, larger, to_.scaled(scaler_.scale, 0.5)});
+    const ValueId counted = to_.pointwise("Where", {grows, zero, steps});
+    updated_.states.insert(updated_.states.begin() + 1, {scaler_.scale, scaler_.good_steps});
+    updated_.next.push_back(scale);
+    updated_.next_of.push_back(graph_.value(scaler_.scale).name);
+    updated_.next.push_back(to_.pointwise("Where", {good_, counted, zero}));
+    updated_.next_of.push_back(graph_.value(scaler_.good_steps).name);
+  }
+
   void set_next(ValueId state, ValueId next) {
+    next = if_good(next, state);
     updated_.next.push_back(next);
     updated_.next_of.push_back(graph_.value(state).name);
   }
@@ -129,7 +160,13 @@ class Update {
         break;
       }
     }
-    parameters_.push_back(to_.cast(next, dtype));
+    next = to_.cast(if_good(next, p), dtype);
+    parameters_.push_back(next);
+    if (one.copy.valid()) {
+      updated_.states.push_back(one.copy);
+      updated_.next.push_back(to_.cast(next, to_.dtype(one.copy)));
+      updated_.next_of.push_back(graph_.value(one.copy).name);
+    }
     return Ok{};
   }
 
@@ -157,10 +194,12 @@ class Update {
   GraphBuilder& to_;
   Graph& graph_;
   const TrainingOptions& options_;
+  const Scaler scaler_;
   Names taken_;
   Updated updated_;
   std::vector<ValueId> parameters_;
   ValueId rate_, step_size_, correction2_, keep_;
+  ValueId good_;  // bool; invalid: no step is left out
 };
 
 }  // namespace
@@ -179,9 +218,19 @@ std::optional<Optimizer> parse_optimizer(const std::string& name) {
   return std::nullopt;
 }
 
+ValueId whole_grad(GraphBuilder& to, const Trained& one, const Scaler& scaler) {
+  ValueId grad = one.grad;
+  if (grad.valid()) grad = to.cast(grad, DType::kFloat32);
+  if (one.copy_grad.valid()) {
+    const ValueId of_copy = to.cast(one.copy_grad, DType::kFloat32);
+    grad = grad.valid() ? to.pointwise("Add", {grad, of_copy}) : of_copy;
+  }
+  return scaler.scale.valid() ? to.pointwise("Div", {grad, scaler.scale}) : grad;
+}
+
 Result<Updated> add_update(GraphBuilder& to, Graph& graph, const TrainingOptions& options,
-                           std::vector<Trained> trained) {
-  return Update(to, graph, options).run(std::move(trained));
+                           const Scaler& scaler, std::vector<Trained> trained) {
+  return Update(to, graph, options, scaler).run(std::move(trained));
 }
 
 }  // namespace autopar

@@ -15,8 +15,15 @@ namespace autopar {
 
 struct Trained {
   ValueId parameter;
-  ValueId grad;
+  ValueId grad;       // by the parameter itself; invalid: it is read as its copy alone
+  ValueId copy;       // in 16 bits, which the passes read; invalid: none
+  ValueId copy_grad;  // by the copy
 };
+// Loss scaling (Micikevicius et al., 2018): inputs that are there before the loss is.
+struct Scaler {
+  ValueId scale, good_steps;  // float32, rank 0; invalid: none
+};
+inline constexpr double kGoodStepsToGrow = 2000;
 // What an update leaves: the next values, in the order of the facts' parameters and states.
 struct Updated {
   std::vector<ValueId> states;       // inputs that were added
@@ -25,6 +32,8 @@ struct Updated {
 };
 // Errors (kInput): a name of a state that the model has.
 Result<Updated> add_update(GraphBuilder& to, Graph& graph, const TrainingOptions& options,
-                           std::vector<Trained> trained);
+                           const Scaler& scaler, std::vector<Trained> trained);
+// The gradient in float32, of the master and its copy together, and not scaled.
+ValueId whole_grad(GraphBuilder& to, const Trained& one, const Scaler& scaler);
 
 }  // namespace autopar

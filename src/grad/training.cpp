@@ -6,6 +6,7 @@
 #include "autopar/grad.hpp"
 #include "grad/loss.hpp"
 #include "grad/optimizer.hpp"
+#include "grad/precision.hpp"
 
 namespace autopar {
 namespace {
@@ -52,18 +53,25 @@ class Training {
     AUTOPAR_RETURN_IF_ERROR(check_patterns("--parameters", options_.parameters));
     AUTOPAR_RETURN_IF_ERROR(check_patterns("--freeze", options_.freeze));
     const std::vector<ValueId> candidates = find_candidates();
+    AUTOPAR_TRY(scaler, add_scaler(to));
+    AUTOPAR_TRY(copies, set_precision(to, graph, options_.precision, candidates));
+    std::vector<ValueId> wanted = candidates;
+    for (const auto& [parameter, copy] : copies) wanted.push_back(copy);
     // Gradients of what the model computes; the loss's own is told beside it.
     const std::size_t forward_ops = graph.ops.size();
-    AUTOPAR_TRY(loss, add_loss(to, graph, options_.loss));
-    AUTOPAR_TRY(grads, backward(to, forward_ops, {loss.seed}, candidates));
-    AUTOPAR_TRY(trained, take_reached(candidates, grads));
+    AUTOPAR_TRY(loss, add_loss(to, graph, options_.loss, scaler.scale));
+    AUTOPAR_TRY(grads, backward(to, forward_ops, {loss.seed}, wanted));
+    AUTOPAR_TRY(trained, take_reached(candidates, copies, grads));
     begin_outputs(loss);
     if (options_.optimizer == Optimizer::kNone) {
       for (const Trained& one : trained) {
-        add_output(to, one.grad, "grad." + graph.value(one.parameter).name);
+        const std::string name = graph.value(one.parameter).name;
+        to.name_after(name + ".update", GraphBuilder::Naming::kCounted);
+        const ValueId grad = whole_grad(to, one, scaler);
+        add_output(to, to.cast(grad, to.dtype(one.parameter)), "grad." + name);
       }
     } else {
-      AUTOPAR_TRY(updated, add_update(to, graph, options_, trained));
+      AUTOPAR_TRY(updated, add_update(to, graph, options_, scaler, trained));
       for (ValueId state : updated.states) {
         step_.facts.states.push_back(graph.value(state).name);
       }
@@ -80,6 +88,24 @@ class Training {
   }
 
  private:
+  Result<Scaler> add_scaler(GraphBuilder& to) {
+    const bool scales =
+        options_.precision == Precision::kFp16 || options_.precision == Precision::kMixedFp16;
+    if (!scales) return Scaler{};
+    Scaler scaler;
+    for (auto [value, name] : {std::pair(&scaler.scale, "scaler.scale"),
+                               std::pair(&scaler.good_steps, "scaler.good_steps")}) {
+      if (value_names_.taken(name)) {
+        return input_error(std::string("loss scaling needs an input '") + name +
+                           "', but the model has a value of that name; rename it");
+      }
+      to.name_after(name, GraphBuilder::Naming::kCounted);
+      *value = to.input(DType::kFloat32, {}, ValueKind::kParameter);
+    }
+    if (options_.optimizer == Optimizer::kNone) step_.facts.states.push_back("scaler.scale");
+    return scaler;
+  }
+
   void remove_dropout() {
     for (Op& op : step_.graph.ops) {
       if (op.type != "Dropout" || !op.domain.empty()) continue;
@@ -156,12 +182,21 @@ class Training {
   }
 
   Result<std::vector<Trained>> take_reached(const std::vector<ValueId>& candidates,
+                                            const Copies& copies,
                                             const std::vector<ValueId>& grads) {
     std::vector<Trained> trained;
+    std::map<ValueId, ValueId> grad_of_copy;
+    std::size_t next = candidates.size();
+    for (const auto& [parameter, copy] : copies) grad_of_copy[copy] = grads[next++];
     for (std::size_t i = 0; i < candidates.size(); ++i) {
       const std::string& name = step_.graph.value(candidates[i]).name;
-      if (grads[i].valid()) {
-        trained.push_back({candidates[i], grads[i]});
+      Trained one{candidates[i], grads[i], ValueId(), ValueId()};
+      if (const auto copy = copies.find(candidates[i]); copy != copies.end()) {
+        one.copy = copy->second;
+        one.copy_grad = grad_of_copy[copy->second];
+      }
+      if (one.grad.valid() || one.copy_grad.valid()) {
+        trained.push_back(one);
         step_.facts.parameters.push_back(name);
       } else {
         step_.facts.unreached.push_back(name);

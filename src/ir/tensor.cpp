@@ -69,6 +69,20 @@ T saturate(double value) {
   return static_cast<T>(value);
 }
 
+// The number that the bits of a 16-bit IEEE-like format say.
+double decode_16_bit(std::uint16_t bits, int exponent_bits, int mantissa_bits) {
+  const int bias = (1 << (exponent_bits - 1)) - 1;
+  const int exponent = (bits >> mantissa_bits) & ((1 << exponent_bits) - 1);
+  const int mantissa = bits & ((1 << mantissa_bits) - 1);
+  const double sign = (bits & 0x8000) != 0 ? -1 : 1;
+  if (exponent == (1 << exponent_bits) - 1) {
+    return mantissa == 0 ? sign * std::numeric_limits<double>::infinity()
+                         : std::numeric_limits<double>::quiet_NaN();
+  }
+  if (exponent == 0) return sign * std::ldexp(mantissa, 1 - bias - mantissa_bits);
+  return sign * std::ldexp(mantissa + (1 << mantissa_bits), exponent - bias - mantissa_bits);
+}
+
 // Bits of a 16-bit IEEE-like format, rounded once from the double to nearest, ties to even.
 std::uint16_t encode_16_bit(double value, int exponent_bits, int mantissa_bits) {
   const std::uint32_t sign = std::signbit(value) ? 0x8000u : 0u;
@@ -174,6 +188,28 @@ Tensor scalar_tensor(DType dtype, double value) {
       break;
   }
   return tensor;
+}
+
+std::optional<std::vector<double>> float_values(const Tensor& tensor) {
+  if (!is_floating(tensor.dtype)) return std::nullopt;
+  const std::size_t size = static_cast<std::size_t>(size_of(tensor.dtype));
+  std::vector<double> values(tensor.bytes.size() / size);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const char* at = tensor.bytes.data() + i * size;
+    if (tensor.dtype == DType::kFloat64) {
+      std::memcpy(&values[i], at, sizeof(double));
+    } else if (tensor.dtype == DType::kFloat32) {
+      float number = 0;
+      std::memcpy(&number, at, sizeof number);
+      values[i] = static_cast<double>(number);
+    } else {
+      std::uint16_t bits = 0;
+      std::memcpy(&bits, at, sizeof bits);
+      values[i] =
+          tensor.dtype == DType::kFloat16 ? decode_16_bit(bits, 5, 10) : decode_16_bit(bits, 8, 7);
+    }
+  }
+  return values;
 }
 
 std::optional<std::vector<std::int64_t>> int_values(const Tensor& tensor) {

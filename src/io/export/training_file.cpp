@@ -27,12 +27,16 @@ nlohmann::ordered_json numbers_of(const TrainingOptions& options) {
 
 std::string training_json(const TrainingStep& step) {
   const TrainingFacts& facts = step.facts;
-  const nlohmann::ordered_json document = {
-      {"version", 1},           {"optimizer", numbers_of(step.options)},
-      {"precision", "fp32"},    {"loss", facts.loss},
-      {"data", facts.data},     {"parameters", facts.parameters},
-      {"states", facts.states}, {"statistics", facts.statistics},
-      {"frozen", facts.frozen}, {"unreached", facts.unreached}};
+  const nlohmann::ordered_json document = {{"version", 1},
+                                           {"optimizer", numbers_of(step.options)},
+                                           {"precision", name_of(step.options.precision)},
+                                           {"loss", facts.loss},
+                                           {"data", facts.data},
+                                           {"parameters", facts.parameters},
+                                           {"states", facts.states},
+                                           {"statistics", facts.statistics},
+                                           {"frozen", facts.frozen},
+                                           {"unreached", facts.unreached}};
   return document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

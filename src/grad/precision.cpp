@@ -1,0 +1,255 @@
+#include "grad/precision.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+
+#include "autopar/ops.hpp"
+
+namespace autopar {
+namespace {
+
+struct PrecisionName {
+  Precision precision;
+  const char* name;
+  DType narrow;
+};
+constexpr std::array<PrecisionName, 5> kNames = {
+    {{Precision::kFp32, "fp32", DType::kFloat32},
+     {Precision::kBf16, "bf16", DType::kBFloat16},
+     {Precision::kFp16, "fp16", DType::kFloat16},
+     {Precision::kMixedBf16, "mixed-bf16", DType::kBFloat16},
+     {Precision::kMixedFp16, "mixed-fp16", DType::kFloat16}}};
+
+bool in_list(const std::set<std::string>& list, const Op& op) {
+  return op.domain.empty() && list.count(op.type) != 0;
+}
+
+bool is_narrow_op(const Op& op) {
+  static const std::set<std::string> list = {"MatMul",        "Gemm",       "Einsum",    "Conv",
+                                             "ConvTranspose", "DeformConv", "Attention", "LSTM",
+                                             "GRU",           "RNN"};
+  return in_list(list, op);
+}
+
+bool is_wide_op(const Op& op) {
+  static const std::set<std::string> list = {"Acos",
+                                             "Asin",
+                                             "Cosh",
+                                             "CumProd",
+                                             "CumSum",
+                                             "Det",
+                                             "Exp",
+                                             "Log",
+                                             "LogSoftmax",
+                                             "LpNormalization",
+                                             "LRN",
+                                             "Pow",
+                                             "Reciprocal",
+                                             "ReduceL1",
+                                             "ReduceL2",
+                                             "ReduceLogSum",
+                                             "ReduceLogSumExp",
+                                             "ReduceMean",
+                                             "ReduceProd",
+                                             "ReduceSum",
+                                             "ReduceSumSquare",
+                                             "Sinh",
+                                             "Softplus",
+                                             "Sqrt",
+                                             "Tan",
+                                             "NegativeLogLikelihoodLoss",
+                                             "SoftmaxCrossEntropyLoss",
+                                             "MeanVarianceNormalization"};
+  return in_list(list, op);
+}
+
+// Inputs and outputs that keep float32 whatever the others are.
+bool input_stays(const Op& op, std::size_t port) {
+  return op.type == "BatchNormalization" && port > 0;
+}
+bool output_stays(const Op& op, std::size_t port) {
+  return port > 0 && (op.type == "BatchNormalization" || op.type == "LayerNormalization");
+}
+
+bool is_float_type(std::int64_t number) {
+  return number == onnx_number(DType::kFloat32) || number == onnx_number(DType::kFloat16) ||
+         number == onnx_number(DType::kBFloat16);
+}
+
+Tensor converted(const Tensor& tensor, DType to) {
+  const std::vector<double> numbers = *float_values(tensor);
+  const double most = to == DType::kFloat16 ? 65504 : to == DType::kBFloat16 ? 3.38953139e38 : 0;
+  Tensor narrow{to, tensor.shape, {}};
+  for (double number : numbers) {
+    // A mask's lowest float32 stays finite.
+    if (most > 0 && std::isfinite(number)) number = std::clamp(number, -most, most);
+    narrow.bytes += scalar_tensor(to, number).bytes;
+  }
+  return narrow;
+}
+
+class Rewrite {
+ public:
+  Rewrite(GraphBuilder& to, Graph& graph, DType narrow, bool mixed,
+          const std::vector<ValueId>& parameters)
+      : to_(to),
+        graph_(graph),
+        narrow_(narrow),
+        mixed_(mixed),
+        parameters_(parameters.begin(), parameters.end()) {}
+
+  Result<Copies> run() {
+    std::vector<Op> ops = std::move(graph_.ops);
+    graph_.ops.clear();
+    outputs_.insert(graph_.outputs.begin(), graph_.outputs.end());
+    for (Op& op : ops) AUTOPAR_RETURN_IF_ERROR(visit(std::move(op)));
+    return std::move(copies_);
+  }
+
+ private:
+  bool is_float(ValueId id) const {
+    const DType dtype = graph_.value(id).dtype;
+    return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+  }
+
+  Status visit(Op op) {
+    const DType type = type_of(op);
+    for (std::size_t port = 0; port < op.inputs.size(); ++port) {
+      const ValueId input = op.inputs[port];
+      if (!input.valid() || is_operand_constant(op, port) || !is_float(input)) continue;
+      op.inputs[port] = as(input, mixed_ && input_stays(op, port) ? DType::kFloat32 : type, op);
+    }
+    if (op.type == "Cast" && is_float_type(op.int_attribute("to", 0)) && !mixed_) {
+      op.attributes["to"] = onnx_number(narrow_);
+    }
+    if (op.type == "ConstantOfShape" && !mixed_) {
+      const auto value = op.attributes.find("value");
+      if (value == op.attributes.end()) {
+        op.attributes["value"] = Tensor{narrow_, {1}, scalar_tensor(narrow_, 0).bytes};
+      } else if (const auto* tensor = std::get_if<Tensor>(&value->second);
+                 tensor != nullptr && is_float_type(onnx_number(tensor->dtype))) {
+        value->second = converted(*tensor, narrow_);
+      }
+    }
+    for (std::size_t port = 0; port < op.outputs.size(); ++port) {
+      if (!op.outputs[port].valid() || !is_float(op.outputs[port])) continue;
+      const bool keeps = mixed_ && output_stays(op, port);
+      graph_.value(op.outputs[port]).dtype = keeps ? DType::kFloat32 : output_type(op, type);
+    }
+    graph_.add_op(std::move(op));
+    return Ok{};
+  }
+
+  // Of an op that makes floats of other things, or says itself what it makes.
+  DType output_type(const Op& op, DType type) const {
+    if (op.type == "Cast") {
+      return op.int_attribute("to", 0) == onnx_number(narrow_) ? narrow_ : DType::kFloat32;
+    }
+    if (!mixed_) return type;
+    const bool reads = std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId input) {
+      return input.valid() && is_float(input) && graph_.value(input).kind != ValueKind::kConstant;
+    });
+    return reads ? type : DType::kFloat32;
+  }
+
+  DType type_of(const Op& op) const {
+    if (!mixed_) return narrow_;
+    if (is_narrow_op(op)) return narrow_;
+    if (is_wide_op(op)) return DType::kFloat32;
+    // Parameters take the type of what they meet.
+    bool any = false, wide = false;
+    for (std::size_t port = 0; port < op.inputs.size(); ++port) {
+      const ValueId input = op.inputs[port];
+      if (!input.valid() || is_operand_constant(op, port) || !is_float(input)) continue;
+      const Value& value = graph_.value(input);
+      if (value.kind == ValueKind::kConstant || parameters_.count(input) != 0) continue;
+      if (value.kind == ValueKind::kParameter) continue;
+      any = true;
+      wide = wide || (value.dtype == DType::kFloat32 && !input_stays(op, port));
+    }
+    if (any) return wide ? DType::kFloat32 : narrow_;
+    // Parameters alone, such as a table that is looked up.
+    return narrow_;
+  }
+
+  ValueId as(ValueId id, DType type, const Op& op) {
+    const Value value = graph_.value(id);
+    const auto key = std::pair(id, type);
+    if (const auto known = made_.find(key); known != made_.end()) return known->second;
+    if (value.kind == ValueKind::kActivation || value.kind == ValueKind::kInput ||
+        (mixed_ && parameters_.count(id) == 0 && value.kind == ValueKind::kParameter)) {
+      if (value.dtype == type) return id;
+      to_.name_after(op.name + ".cast", GraphBuilder::Naming::kCounted);
+      return made_[key] = to_.cast(id, type);
+    }
+    if (value.dtype == type) return id;
+    if (value.kind == ValueKind::kConstant) {
+      const Tensor* tensor = value.tensor();
+      if (tensor == nullptr) {
+        to_.name_after(op.name + ".cast", GraphBuilder::Naming::kCounted);
+        return made_[key] = to_.cast(id, type);
+      }
+      to_.name_after(value.name, GraphBuilder::Naming::kByType);
+      return made_[key] = to_.constant(converted(*tensor, type));
+    }
+    if (!mixed_) {
+      // The parameter itself is stored in 16 bits.
+      graph_.value(id).dtype = type;
+      if (const Tensor* tensor = value.tensor()) graph_.value(id).data = converted(*tensor, type);
+      return id;
+    }
+    to_.name_after((type == DType::kFloat16 ? "fp16." : "bf16.") + value.name,
+                   GraphBuilder::Naming::kCounted);
+    return copies_[id] = made_[key] = to_.input(type, value.shape, ValueKind::kParameter);
+  }
+
+  GraphBuilder& to_;
+  Graph& graph_;
+  DType narrow_;
+  bool mixed_;
+  std::set<ValueId> parameters_, outputs_;
+  std::map<std::pair<ValueId, DType>, ValueId> made_;
+  Copies copies_;
+};
+
+}  // namespace
+
+const char* name_of(Precision precision) {
+  for (const PrecisionName& row : kNames) {
+    if (row.precision == precision) return row.name;
+  }
+  return "fp32";
+}
+
+std::optional<Precision> parse_precision(const std::string& name) {
+  for (const PrecisionName& row : kNames) {
+    if (name == row.name) return row.precision;
+  }
+  return std::nullopt;
+}
+
+bool is_mixed(Precision precision) {
+  return precision == Precision::kMixedBf16 || precision == Precision::kMixedFp16;
+}
+
+DType narrow_of(Precision precision) {
+  for (const PrecisionName& row : kNames) {
+    if (row.precision == precision) return row.narrow;
+  }
+  return DType::kFloat32;
+}
+
+Result<Copies> set_precision(GraphBuilder& to, Graph& graph, Precision precision,
+                             const std::vector<ValueId>& parameters) {
+  if (precision == Precision::kFp32) return Copies{};
+  // Masters are float32, whatever the model is stored in.
+  if (is_mixed(precision)) {
+    AUTOPAR_TRY(none, Rewrite(to, graph, DType::kFloat32, false, parameters).run());
+    static_cast<void>(none);
+  }
+  return Rewrite(to, graph, narrow_of(precision), is_mixed(precision), parameters).run();
+}
+
+}  // namespace autopar
