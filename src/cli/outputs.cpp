@@ -324,7 +324,7 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
   metadata.fallback_functions = options.fallback_functions;
   const std::string& data_folder = inputs.data_folder;
   if (!inputs.training_bytes.empty()) {
-    AUTOPAR_RETURN_IF_ERROR(write_file_atomically(files.add(kTrainingFile), inputs.training_bytes));
+    AUTOPAR_RETURN_IF_ERROR(files.write(kTrainingFile, inputs.training_bytes));
   }
   AUTOPAR_TRY(plan_warnings, write_program(plan, metadata, options, data_folder, files));
   AUTOPAR_RETURN_IF_ERROR(files.write("strategy.json", *strategy));

@@ -82,6 +82,12 @@ Status check_options(const CLI::App& app, const PlanOptions& options, const Comm
          "--weight-decay", "--momentum", "--clip-norm", "--precision", "--dropout"},
         "goes with --train: a model is planned as it is otherwise"));
   }
+  if (options.train) {
+    AUTOPAR_RETURN_IF_ERROR(refuse_options(
+        app, {"--annotate"},
+        "writes the model itself, not its training step; `autopar apply DIR/train.onnx --strategy "
+        "DIR/strategy.json --annotate` annotates that"));
+  }
   if (propagates(options.searcher)) return Ok{};
   AUTOPAR_RETURN_IF_ERROR(refuse_options(
       app, {"--propagate-exact"}, "goes with --searcher propagate, not with " + options.searcher));

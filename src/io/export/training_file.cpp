@@ -66,10 +66,13 @@ Result<std::vector<std::string>> write_training_step(const TrainingStep& step,
                                                      const std::string& path,
                                                      const std::string& model_folder) {
   AUTOPAR_TRY(bytes, training_step_bytes(step, path));
+  UnfinishedFiles files;
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  AUTOPAR_TRY(warnings, place_external_data(step.graph, model_folder,
-                                            folder.empty() ? "." : folder.string(), kLinkBytes));
-  AUTOPAR_RETURN_IF_ERROR(write_file_atomically(path, bytes));
+  AUTOPAR_TRY(warnings,
+              place_external_data(step.graph, model_folder, folder.empty() ? "." : folder.string(),
+                                  kLinkBytes, files));
+  AUTOPAR_RETURN_IF_ERROR(write_file(files, path, bytes));
+  AUTOPAR_RETURN_IF_ERROR(files.keep());
   return std::move(warnings);
 }
 
