@@ -1,91 +1,25 @@
 #!/usr/bin/env python3
-"""Writes the model files in models/: real architectures whose weights are graph inputs, so that the files are small.
+"""Writes model files whose weights are graph inputs, so that the files are small.
 
-  scripts/make_models.py [FOLDER]        (needs the onnx package: .deps/venv/bin/python after scripts/setup)
+  scripts/make_models.py [FOLDER]                    the files in models/, or in FOLDER
+  scripts/make_models.py --preset NAME -o FILE       a published transformer; its numbers can be changed by options
+  scripts/make_models.py --family llama|gpt --layers N --hidden N ... -o FILE
+                                                     another one
+  scripts/make_models.py --list                      the presets
 
-metadata_props.data_inputs names the inputs that are data; the others are parameters.
+Needs the onnx package: .deps/venv/bin/python after scripts/setup. metadata_props.data_inputs names the inputs that are data;
+the others are parameters. What the options make is in scripts/transformer.py: the batch is the symbolic dimension `batch`.
 """
+import argparse
+import dataclasses
 import pathlib
 import sys
 
 import numpy as np
-from onnx import TensorProto, checker, helper, numpy_helper, save
+from onnx import save
 
-F32, I64 = TensorProto.FLOAT, TensorProto.INT64
-
-
-class Builder:
-    """Collects nodes and inputs; every method returns the name of what it made."""
-
-    def __init__(self, name, opset=18):
-        self.name, self.opset = name, opset
-        self.nodes, self.inputs, self.initializers, self.data = [], [], [], []
-        self.scope = ""
-
-    def input(self, name, shape, dtype=F32):
-        self.inputs.append(helper.make_tensor_value_info(name, dtype, shape))
-        self.data.append(name)
-        return name
-
-    def parameter(self, name, shape):
-        self.inputs.append(helper.make_tensor_value_info(self.scope + name, F32, shape))
-        return self.scope + name
-
-    def constant(self, array):
-        array = np.asarray(array)
-        name = f"const_{len(self.initializers)}"
-        self.initializers.append(numpy_helper.from_array(array, name))
-        return name
-
-    def op(self, op_type, inputs, name, outputs=1, **attributes):
-        name = self.scope + name
-        outs = [f"{name}_out"] if outputs == 1 else [f"{name}_out{i}" for i in range(outputs)]
-        self.nodes.append(helper.make_node(op_type, inputs, outs, name=name, **attributes))
-        return outs[0] if outputs == 1 else outs
-
-    def ints(self, values):
-        return self.constant(np.array(values, dtype=np.int64))
-
-    def scalar(self, value):
-        return self.constant(np.array(value, dtype=np.float32))
-
-    def linear(self, x, name, fan_in, fan_out, bias=True):
-        y = self.op("MatMul", [x, self.parameter(f"{name}.weight", [fan_in, fan_out])], name)
-        return self.op("Add", [y, self.parameter(f"{name}.bias", [fan_out])], f"{name}.add") if bias else y
-
-    def heads(self, x, name, batch, seq, count, dim):
-        y = self.op("Reshape", [x, self.ints([batch, seq, count, dim])], f"{name}.split")
-        return self.op("Transpose", [y], f"{name}.heads", perm=[0, 2, 1, 3])
-
-    def attention(self, q, k, v, mask, batch, seq, heads, dim):
-        kt = self.op("Transpose", [k], "attn.k_t", perm=[0, 1, 3, 2])
-        scores = self.op("MatMul", [q, kt], "attn.scores")
-        scaled = self.op("Mul", [scores, self.scalar(dim ** -0.5)], "attn.scale")
-        masked = self.op("Where", [mask, scaled, self.scalar(-1e9)], "attn.mask")
-        probabilities = self.op("Softmax", [masked], "attn.softmax", axis=-1)
-        mixed = self.op("MatMul", [probabilities, v], "attn.mix")
-        merged = self.op("Transpose", [mixed], "attn.merge", perm=[0, 2, 1, 3])
-        return self.op("Reshape", [merged, self.ints([batch, seq, heads * dim])], "attn.join")
-
-    def causal_mask(self, seq):
-        rows, columns = np.arange(seq)[:, None], np.arange(seq)[None, :]
-        return self.op("GreaterOrEqual", [self.constant(rows), self.constant(columns)], "causal_mask")
-
-    def rotary_tables(self, seq, dim, base):
-        frequencies = self.constant((base ** (-np.arange(0, dim, 2) / dim)).astype(np.float32)[None, :])
-        positions = self.constant(np.arange(seq, dtype=np.float32)[:, None])
-        half = self.op("MatMul", [positions, frequencies], "rotary.angle")
-        angle = self.op("Concat", [half, half], "rotary.angles", axis=1)
-        return self.op("Cos", [angle], "rotary.cos"), self.op("Sin", [angle], "rotary.sin")
-
-    def model(self, outputs):
-        self.nodes += [helper.make_node("Identity", [value], [name]) for name, value, _ in outputs]
-        outs = [helper.make_tensor_value_info(name, F32, shape) for name, _, shape in outputs]
-        graph = helper.make_graph(self.nodes, self.name, self.inputs, outs, self.initializers)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=9)
-        helper.set_model_props(model, {"data_inputs": ",".join(self.data)})
-        checker.check_model(model, full_check=True)
-        return model
+from graph_builder import I64, Builder
+from transformer import FAMILIES, PRESETS, Config, Unsuitable, option, transformer
 
 
 def mlp(batch=64, width=128, hidden=256, classes=32):
@@ -168,8 +102,7 @@ def llama(layers=32, width=4096, hidden=14336, heads=32, kv_heads=8, vocabulary=
     return b.model([("logits", b.linear(norm(x, "norm"), "lm_head", width, vocabulary, False), [batch, seq, vocabulary])])
 
 
-def main():
-    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent / "models")
+def files_of_models(root):
     made = {
         "mlp.onnx": mlp(),
         "gpt2.onnx": gpt2(),
@@ -180,6 +113,54 @@ def main():
     for name, model in made.items():
         save(model, root / name)
         print(root / name, (root / name).stat().st_size)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=pathlib.Path, help="where to write the files of models/")
+    parser.add_argument("-o", "--output", type=pathlib.Path, metavar="FILE", help="the one model to write")
+    parser.add_argument("--preset", choices=PRESETS, metavar="NAME", help=", ".join(PRESETS))
+    parser.add_argument("--list", action="store_true", help="say what the presets are")
+    numbers = parser.add_argument_group("configuration (in place of the preset's)")
+    for f in dataclasses.fields(Config):
+        if f.type is bool:
+            numbers.add_argument(option(f.name), action=argparse.BooleanOptionalAction, help=f.metadata["help"])
+        else:
+            numbers.add_argument(option(f.name), type=f.type, choices=f.metadata.get("choices"), help=f.metadata["help"],
+                                 metavar=None if "choices" in f.metadata else "N")
+    return parser
+
+
+def listed():
+    for name, preset in PRESETS.items():
+        c = Config(**preset).completed()
+        experts = f", {c.experts} experts, top {c.top_k}" if c.experts else ""
+        print(f"{name:13} {c.layers:3} layers, hidden {c.hidden:5}, {c.heads:3} heads, {c.kv_heads:2} key/value heads, "
+              f"feed-forward {c.feed_forward:5}, vocabulary {c.vocabulary:6}, sequence {c.sequence}{experts}")
+
+
+def main():
+    parser = arguments()
+    options = parser.parse_args()
+    given = {f.name: getattr(options, f.name) for f in dataclasses.fields(Config) if getattr(options, f.name) is not None}
+    if options.list:
+        return listed()
+    if not (options.preset or options.output or given):
+        return files_of_models(options.folder or pathlib.Path(__file__).parent.parent / "models")
+    if options.folder:
+        parser.error("a folder is for the files of models/; --output FILE is for the model that options describe")
+    if not (options.preset or "family" in given):
+        parser.error("--preset NAME or --family llama|gpt is missing")
+    if not options.output:
+        parser.error("--output FILE is missing")
+    base = PRESETS[options.preset] if options.preset else FAMILIES[given["family"]]
+    try:
+        model = transformer(Config(**{**base, **given}))
+    except Unsuitable as error:
+        parser.error(str(error))
+    save(model, options.output)
+    count = next(int(p.value) for p in model.metadata_props if p.key == "parameters")
+    print(f"{options.output}: {count:,} parameters, {len(model.graph.node):,} ops, {options.output.stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":
