@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "ops/grads/grads.hpp"
 #include "ops/halo.hpp"
 #include "ops/table.hpp"
 
@@ -95,11 +96,13 @@ std::span<const OpRow> convolution_rows() {
       {.type = "Conv",
        .rule = conv_rule,
        .work = conv_work,
+       .grad = convolution_grad,
        .rewrite = adapt,
        .halo = convolve_with_halos},
       {.type = "ConvTranspose",
        .rule = conv_transpose_rule,
        .work = conv_transpose_work,
+       .grad = convolution_grad,
        .rewrite = adapt,
        .halo = convolve_with_halos},
   };

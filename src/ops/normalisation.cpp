@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "ops/emitter.hpp"
+#include "ops/grads/grads.hpp"
 #include "ops/table.hpp"
 
 namespace autopar {
@@ -256,23 +257,40 @@ std::span<const OpRow> normalisation_rows() {
       {.type = "LayerNormalization",
        .rule = layer_rule,
        .flops_per_element = 8,
+       .grad = layer_norm_grad,
        .split = split_layer},
-      {.type = "RMSNormalization", .rule = layer_rule, .flops_per_element = 5, .split = split_rms},
+      {.type = "RMSNormalization",
+       .rule = layer_rule,
+       .flops_per_element = 5,
+       .grad = rms_norm_grad,
+       .split = split_rms},
       {.type = "BatchNormalization",
        .rule = batch_rule,
        .flops_per_element = 4,
+       .grad = batch_norm_grad,
        .split = split_batch},
       {.type = "InstanceNormalization",
        .rule = instance_rule,
        .flops_per_element = 8,
+       .grad = instance_norm_grad,
        .split = split_instance},
       {.type = "GroupNormalization",
        .rule = group_rule,
        .flops_per_element = 8,
+       .grad = group_norm_grad,
        .rewrite = set_groups},
-      {.type = "LpNormalization", .rule = whole_axis_rule, .flops_per_element = 4},
-      {.type = "MeanVarianceNormalization", .rule = mean_variance_rule, .flops_per_element = 8},
-      {.type = "LRN", .text = "n _ ... -> n _ ...", .flops_per_element = 16},
+      {.type = "LpNormalization",
+       .rule = whole_axis_rule,
+       .flops_per_element = 4,
+       .grad = lp_norm_grad},
+      {.type = "MeanVarianceNormalization",
+       .rule = mean_variance_rule,
+       .flops_per_element = 8,
+       .grad = mean_variance_grad},
+      {.type = "LRN",
+       .text = "n _ ... -> n _ ...",
+       .flops_per_element = 16,
+       .grad = local_response_grad},
   };
   return rows;
 }

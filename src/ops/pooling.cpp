@@ -2,6 +2,7 @@
 #include <limits>
 #include <vector>
 
+#include "ops/grads/grads.hpp"
 #include "ops/halo.hpp"
 #include "ops/table.hpp"
 
@@ -172,17 +173,26 @@ std::span<const OpRow> pooling_rows() {
       {.type = "AveragePool",
        .rule = linear_window_rule,
        .flops_per_element = 9,
+       .grad = average_pool_grad,
        .halo = average_pool_with_halos},
-      {.type = "GlobalAveragePool", .rule = image_mean_rule, .split = split_image_mean},
-      {.type = "GlobalLpPool", .rule = image_norm_rule, .flops_per_element = 2},
-      {.type = "GlobalMaxPool", .rule = image_maximum_rule},
+      {.type = "GlobalAveragePool",
+       .rule = image_mean_rule,
+       .grad = global_average_pool_grad,
+       .split = split_image_mean},
+      {.type = "GlobalLpPool",
+       .rule = image_norm_rule,
+       .flops_per_element = 2,
+       .grad = global_lp_pool_grad},
+      {.type = "GlobalMaxPool", .rule = image_maximum_rule, .grad = global_max_pool_grad},
       {.type = "LpPool",
        .rule = window_rule,
        .flops_per_element = 18,
+       .grad = lp_pool_grad,
        .halo = norm_pool_with_halos},
       {.type = "MaxPool",
        .rule = max_pool_rule,
        .flops_per_element = 9,
+       .grad = max_pool_grad,
        .split = split_indexed_max_pool,
        .halo = max_pool_with_halos},
       {.type = "MaxRoiPool", .text = "_ c _ _, r _ -> r c _ _"},

@@ -64,4 +64,25 @@ Result<InputGrads> log_softmax_grad(const GradContext& context);
 Result<InputGrads> gather_grad(const GradContext& context);
 Result<InputGrads> gather_elements_grad(const GradContext& context);
 
+// convolution.cpp
+Result<InputGrads> convolution_grad(const GradContext& context);  // Conv, ConvTranspose
+
+// pooling.cpp
+Result<InputGrads> average_pool_grad(const GradContext& context);
+Result<InputGrads> max_pool_grad(const GradContext& context);
+Result<InputGrads> lp_pool_grad(const GradContext& context);
+Result<InputGrads> global_average_pool_grad(const GradContext& context);
+Result<InputGrads> global_max_pool_grad(const GradContext& context);
+Result<InputGrads> global_lp_pool_grad(const GradContext& context);
+
+// normalisation.cpp
+Result<InputGrads> layer_norm_grad(const GradContext& context);
+Result<InputGrads> rms_norm_grad(const GradContext& context);
+Result<InputGrads> batch_norm_grad(const GradContext& context);
+Result<InputGrads> instance_norm_grad(const GradContext& context);
+Result<InputGrads> group_norm_grad(const GradContext& context);
+Result<InputGrads> lp_norm_grad(const GradContext& context);
+Result<InputGrads> mean_variance_grad(const GradContext& context);
+Result<InputGrads> local_response_grad(const GradContext& context);
+
 }  // namespace autopar
