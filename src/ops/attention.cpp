@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ops/emitter.hpp"
+#include "ops/grads/grads.hpp"
 #include "ops/table.hpp"
 
 namespace autopar {
@@ -167,11 +168,13 @@ std::span<const OpRow> attention_rows() {
       {.type = "Attention",
        .rule = attention_rule,
        .work = attention_work,
+       .grad = attention_grad,
        .rewrite = set_head_counts,
        .split = split_attention},
       {.type = "RotaryEmbedding",
        .rule = rotary_rule,
        .flops_per_element = 4,
+       .grad = rotary_grad,
        .rewrite = set_rotary_heads},
   };
   return rows;

@@ -100,7 +100,7 @@ std::span<const OpRow> elementwise_rows() {
       binary("GreaterOrEqual"),
       binary("Less"),
       binary("LessOrEqual"),
-      binary("Mod", 4),
+      binary("Mod", 4, "g; -g * Sign(x0 / x1) * Floor(Abs(x0 / x1))"),
       binary("Or"),
       binary("PRelu", 2, "Where(x0 > 0, g, g * x1); Where(x0 > 0, 0, g * x0)"),
       {.type = "Pow", .text = kBinary, .flops_per_element = 16, .grad = pow_grad},
@@ -145,6 +145,7 @@ std::span<const OpRow> elementwise_rows() {
        .operands = operand_bits({1})},
       {.type = "Dropout",
        .rule = dropout_rule,
+       .grad = dropout_grad,
        .operands = operand_bits({1, 2}),
        .rewrite = set_common_seed},
   };

@@ -153,6 +153,7 @@ std::span<const OpRow> gather_rows() {
       {.type = "GatherND",
        .rule = gather_nd_rule,
        .work = gather_work,
+       .grad = gather_nd_grad,
        .split = split_gather_nd,
        .exact_on_integers = true},
   };

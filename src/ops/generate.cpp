@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "ops/emitter.hpp"
+#include "ops/grads/grads.hpp"
 #include "ops/table.hpp"
 
 namespace autopar {
@@ -56,6 +57,11 @@ OpRow random(const char* type) {
 
 OpRow whole(const char* type) { return {.type = type, .rule = whole_rule}; }
 
+// The input only tells a shape or a type.
+OpRow flat(const char* type, RewriteFunction rewrite = nullptr) {
+  return {.type = type, .rule = whole_rule, .grad_text = "", .rewrite = rewrite};
+}
+
 }  // namespace
 
 // Devices that hold the same tensor must draw the same numbers: without a seed of its own the op
@@ -84,21 +90,22 @@ std::span<const OpRow> generator_rows() {
        .exact_on_integers = true},
       {.type = "AffineGrid",
        .rule = affine_grid_rule,
+       .grad = affine_grid_grad,
        .operands = operand_bits({1}),
        .rewrite = set_grid_batch},
       random("Bernoulli"),
       whole("BlackmanWindow"),
       whole("Constant"),
-      whole("MaxUnpool"),
-      whole("EyeLike"),
+      {.type = "MaxUnpool", .rule = whole_rule, .grad = max_unpool_grad},
+      flat("EyeLike"),
       whole("HammingWindow"),
       whole("HannWindow"),
       whole("MelWeightMatrix"),
       random("Multinomial"),
       random("RandomNormal"),
-      random("RandomNormalLike"),
+      flat("RandomNormalLike", set_common_seed),
       random("RandomUniform"),
-      random("RandomUniformLike"),
+      flat("RandomUniformLike", set_common_seed),
       whole("Range"),
       whole("Shape"),
       whole("Size"),

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "ops/emitter.hpp"
+#include "ops/grads/grads.hpp"
 #include "ops/index.hpp"
 #include "ops/softmax.hpp"
 #include "ops/table.hpp"
@@ -179,10 +180,12 @@ std::span<const OpRow> loss_rows() {
       {.type = "SoftmaxCrossEntropyLoss",
        .rule = loss_rule,
        .flops_per_element = 12,
+       .grad = cross_entropy_grad,
        .split = split_cross_entropy},
       {.type = "NegativeLogLikelihoodLoss",
        .rule = loss_rule,
        .flops_per_element = 1,
+       .grad = likelihood_grad,
        .split = split_likelihood},
   };
   return rows;

@@ -2,6 +2,7 @@
 // dimensions, can be split.
 #include <vector>
 
+#include "ops/grads/grads.hpp"
 #include "ops/table.hpp"
 
 namespace autopar {
@@ -83,24 +84,30 @@ RuleText deformable_rule(const OpView& view) {
 
 std::span<const OpRow> recurrent_rows() {
   static const std::vector<OpRow> rows = {
-      {.type = "LSTM", .rule = recurrent_rule, .work = recurrent_work},
-      {.type = "GRU", .rule = recurrent_rule, .work = recurrent_work},
-      {.type = "RNN", .rule = recurrent_rule, .work = recurrent_work},
+      {.type = "LSTM", .rule = recurrent_rule, .work = recurrent_work, .grad = lstm_grad},
+      {.type = "GRU", .rule = recurrent_rule, .work = recurrent_work, .grad = gru_grad},
+      {.type = "RNN", .rule = recurrent_rule, .work = recurrent_work, .grad = rnn_grad},
       {.type = "DFT",
        .rule = fourier_rule,
        .flops_per_element = 50,
+       .grad = fourier_grad,
        .operands = operand_bits({1, 2})},
       {.type = "STFT",
        .rule = short_fourier_rule,
        .flops_per_element = 50,
+       .grad = short_fourier_grad,
        .operands = operand_bits({1, 3})},
-      {.type = "Col2Im", .rule = column_to_image_rule, .operands = operand_bits({1, 2})},
+      {.type = "Col2Im",
+       .rule = column_to_image_rule,
+       .grad = column_to_image_grad,
+       .operands = operand_bits({1, 2})},
       {.type = "CenterCropPad",
        .rule = center_crop_rule,
        .flops_per_element = 0,
+       .grad = center_crop_pad_grad,
        .operands = operand_bits({1})},
       {.type = "DeformConv", .rule = deformable_rule, .flops_per_element = 100},
-      {.type = "Det", .text = "... _ _ -> ...", .flops_per_element = 100},
+      {.type = "Det", .text = "... _ _ -> ...", .flops_per_element = 100, .grad = determinant_grad},
   };
   return rows;
 }

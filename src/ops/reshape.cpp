@@ -173,10 +173,12 @@ std::span<const OpRow> reshape_rows() {
       {.type = "DepthToSpace",
        .rule = depth_to_space_rule,
        .flops_per_element = 0,
+       .grad = depth_to_space_grad,
        .exact_on_integers = true},
       {.type = "SpaceToDepth",
        .rule = space_to_depth_rule,
        .flops_per_element = 0,
+       .grad = space_to_depth_grad,
        .exact_on_integers = true},
   };
   return rows;

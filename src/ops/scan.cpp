@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "ops/emitter.hpp"
+#include "ops/grads/grads.hpp"
 #include "ops/index.hpp"
 #include "ops/table.hpp"
 
@@ -112,14 +113,23 @@ std::span<const OpRow> scan_rows() {
   static const std::vector<OpRow> rows = {
       {.type = "CumSum",
        .rule = cumulative_sum_rule,
+       .grad = cumulative_sum_grad,
        .operands = operand_bits({1}),
        .split = split_cumulative_sum,
        .exact_on_integers = true},
-      {.type = "CumProd", .rule = cumulative_product_rule, .operands = operand_bits({1})},
-      {.type = "TopK", .rule = top_k_rule, .flops_per_element = 8, .operands = operand_bits({1})},
+      {.type = "CumProd",
+       .rule = cumulative_product_rule,
+       .grad = cumulative_product_grad,
+       .operands = operand_bits({1})},
+      {.type = "TopK",
+       .rule = top_k_rule,
+       .flops_per_element = 8,
+       .grad = top_k_grad,
+       .operands = operand_bits({1})},
       {.type = "OneHot",
        .rule = one_hot_rule,
        .work = output_work,
+       .grad = one_hot_grad,
        .operands = operand_bits({1}),
        .split = split_one_hot},
   };

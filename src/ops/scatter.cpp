@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ops/emitter.hpp"
+#include "ops/grads/grads.hpp"
 #include "ops/index.hpp"
 #include "ops/table.hpp"
 
@@ -155,14 +156,19 @@ std::span<const OpRow> scatter_rows() {
       {.type = "ScatterElements",
        .rule = scatter_elements_rule,
        .work = scatter_work,
+       .grad = scatter_elements_grad,
        .split = split_scatter_elements,
        .exact_on_integers = true},
       {.type = "ScatterND",
        .rule = scatter_nd_rule,
        .work = scatter_work,
+       .grad = scatter_nd_grad,
        .split = split_scatter_nd,
        .exact_on_integers = true},
-      {.type = "TensorScatter", .rule = tensor_scatter_rule, .work = scatter_work},
+      {.type = "TensorScatter",
+       .rule = tensor_scatter_rule,
+       .work = scatter_work,
+       .grad = tensor_scatter_grad},
   };
   return rows;
 }

@@ -70,7 +70,7 @@ std::span<const OpRow> softmax_rows() {
        .flops_per_element = 12,
        .grad = log_softmax_grad,
        .split = split_log_softmax},
-      {.type = "Hardmax", .rule = whole_rule, .flops_per_element = 2},
+      {.type = "Hardmax", .rule = whole_rule, .flops_per_element = 2, .grad_text = ""},
   };
   return rows;
 }

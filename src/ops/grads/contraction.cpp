@@ -1,6 +1,7 @@
 // Gradients of sums of products: of each operand the sum of products of the output's gradient with
 // the other operands, over what that operand lacks.
 #include <algorithm>
+#include <numeric>
 
 #include "ops/equation.hpp"
 #include "ops/grads/contract.hpp"
@@ -23,6 +24,61 @@ void measure(Lettering& lettering, const std::string& letters, const Shape& shap
   }
 }
 
+// The diagonal of what has a letter several times, with each letter once; other things as they are.
+Lettered diagonal(GraphBuilder& to, const Lettered& operand) {
+  Lettered once = operand;
+  once.letters.clear();
+  Shape shape;
+  const Shape whole = to.shape(operand.value);
+  for (std::size_t d = 0; d < operand.letters.size(); ++d) {
+    if (once.letters.find(operand.letters[d]) != std::string::npos) continue;
+    once.letters += operand.letters[d];
+    shape.push_back(whole[d]);
+  }
+  if (once.letters.size() == operand.letters.size()) return operand;
+  once.value = to.einsum(operand.letters + "->" + once.letters, {operand.value}, shape);
+  return once;
+}
+
+// 1 where the places of all dimensions with the same letter are equal, to be multiplied with what
+// is broadcast over them.
+ValueId on_diagonal(GraphBuilder& to, ValueId value, const std::string& letters,
+                    const Shape& shape) {
+  for (std::size_t d = 0; d < letters.size(); ++d) {
+    const std::size_t first = letters.find(letters[d]);
+    if (first == d || shape[d] == 1) continue;
+    const auto counted = [&](std::size_t at) {
+      std::vector<std::int64_t> numbers(static_cast<std::size_t>(shape[at]));
+      std::iota(numbers.begin(), numbers.end(), 0);
+      Shape along(shape.size(), 1);
+      along[at] = shape[at];
+      return to.constant(int64_tensor(along, numbers));
+    };
+    const ValueId hit = to.test("Equal", {counted(first), counted(d)});
+    value = to.pointwise("Where", {hit, value, to.scalar(to.dtype(value), 0)});
+  }
+  return value;
+}
+
+ValueId operand_grad(const GradContext& context, std::vector<Lettered> operands,
+                     const Lettering& lettering, std::size_t i) {
+  GraphBuilder& to = context.to;
+  for (Lettered& operand : operands) operand = diagonal(to, operand);
+  const std::string& letters = lettering.inputs[i];
+  const Shape whole = context.in_shape(i);
+  std::string once;
+  Shape target, spread(whole.size(), 1);
+  for (std::size_t d = 0; d < letters.size(); ++d) {
+    if (once.find(letters[d]) != std::string::npos) continue;
+    once += letters[d];
+    target.push_back(whole[d]);
+    spread[d] = whole[d];
+  }
+  const ValueId grad = contract(to, operands, once, lettering.extents, target);
+  if (once == letters) return grad;
+  return on_diagonal(to, to.reshape(grad, spread), letters, whole);
+}
+
 Result<InputGrads> product_grads(const GradContext& context, Lettering lettering, double factor) {
   InputGrads grads(context.op.inputs.size());
   if (!context.grad().valid()) return grads;
@@ -39,9 +95,7 @@ Result<InputGrads> product_grads(const GradContext& context, Lettering lettering
       const Lettered operand = {context.in(other), lettering.inputs[other]};
       operands.insert(other < i ? operands.end() - 1 : operands.end(), operand);
     }
-    const ValueId grad =
-        contract(context.to, operands, lettering.inputs[i], lettering.extents, context.in_shape(i));
-    grads[i] = context.to.scaled(grad, factor);
+    grads[i] = context.to.scaled(operand_grad(context, operands, lettering, i), factor);
   }
   return grads;
 }
@@ -110,12 +164,6 @@ Result<InputGrads> einsum_grad(const GradContext& context) {
   Lettering lettering;
   for (std::size_t i = 0; i < equation->inputs.size(); ++i) {
     lettering.inputs.push_back(spelt(equation->inputs[i], context.in_shape(i).size()));
-    std::string sorted = lettering.inputs.back();
-    std::sort(sorted.begin(), sorted.end());
-    if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) {
-      return no_gradient(context,
-                         "of a diagonal (a letter twice in '" + equation->inputs[i] + "')");
-    }
   }
   lettering.output = spelt(equation->output, context.out_shape(0).size());
   return product_grads(context, lettering, 1);

@@ -63,6 +63,50 @@ Result<InputGrads> log_softmax_grad(const GradContext& context);
 // gather.cpp
 Result<InputGrads> gather_grad(const GradContext& context);
 Result<InputGrads> gather_elements_grad(const GradContext& context);
+Result<InputGrads> gather_nd_grad(const GradContext& context);
+Result<InputGrads> max_unpool_grad(const GradContext& context);
+Result<InputGrads> top_k_grad(const GradContext& context);
+Result<InputGrads> one_hot_grad(const GradContext& context);
+
+// scatter.cpp
+Result<InputGrads> scatter_elements_grad(const GradContext& context);
+Result<InputGrads> scatter_nd_grad(const GradContext& context);
+Result<InputGrads> tensor_scatter_grad(const GradContext& context);
+
+// padding.cpp
+Result<InputGrads> pad_grad(const GradContext& context);
+Result<InputGrads> center_crop_pad_grad(const GradContext& context);
+
+// rearrangement.cpp
+Result<InputGrads> tile_grad(const GradContext& context);
+Result<InputGrads> same_op_grad(const GradContext& context);  // Trilu, ReverseSequence
+Result<InputGrads> depth_to_space_grad(const GradContext& context);
+Result<InputGrads> space_to_depth_grad(const GradContext& context);
+Result<InputGrads> column_to_image_grad(const GradContext& context);
+Result<InputGrads> affine_grid_grad(const GradContext& context);
+
+// scan.cpp
+Result<InputGrads> cumulative_sum_grad(const GradContext& context);
+Result<InputGrads> cumulative_product_grad(const GradContext& context);
+
+// losses.cpp
+Result<InputGrads> cross_entropy_grad(const GradContext& context);
+Result<InputGrads> likelihood_grad(const GradContext& context);
+
+// attention.cpp
+Result<InputGrads> attention_grad(const GradContext& context);
+Result<InputGrads> rotary_grad(const GradContext& context);
+
+// lstm.cpp, gru.cpp, recurrent.cpp
+Result<InputGrads> lstm_grad(const GradContext& context);
+Result<InputGrads> gru_grad(const GradContext& context);
+Result<InputGrads> rnn_grad(const GradContext& context);
+
+// dropout.cpp, determinant.cpp, fourier.cpp
+Result<InputGrads> dropout_grad(const GradContext& context);
+Result<InputGrads> determinant_grad(const GradContext& context);
+Result<InputGrads> fourier_grad(const GradContext& context);
+Result<InputGrads> short_fourier_grad(const GradContext& context);
 
 // convolution.cpp
 Result<InputGrads> convolution_grad(const GradContext& context);  // Conv, ConvTranspose

@@ -35,15 +35,26 @@ Result<InputGrads> concat_grad(const GradContext& context) {
   return grads;
 }
 
+// Parts that the op does not name have no gradient.
 Result<InputGrads> split_grad(const GradContext& context) {
-  const std::size_t axis = context.axis("axis", 0, context.in_shape(0).size());
+  GraphBuilder& to = context.to;
+  const Shape whole = context.in_shape(0);
+  const std::size_t axis = context.axis("axis", 0, whole.size());
+  const auto given = context.ints(1);
+  const std::size_t count = given ? given->size() : context.op.outputs.size();
   std::vector<ValueId> parts;
-  for (std::size_t i = 0; i < context.op.outputs.size(); ++i) {
-    if (!context.op.has_output(i))
-      return no_gradient(context, "where one of its parts is not named");
-    parts.push_back(grad_or_zero(context, i));
+  std::int64_t left = whole[axis];
+  for (std::size_t i = 0; i < count; ++i) {
+    Shape part = whole;
+    // Equal parts, the last one perhaps smaller.
+    const std::int64_t equal =
+        (whole[axis] + static_cast<std::int64_t>(count) - 1) / static_cast<std::int64_t>(count);
+    part[axis] = given ? (*given)[i] : std::min(equal, left);
+    left -= part[axis];
+    parts.push_back(context.grad(i).valid() ? context.grad(i)
+                                            : to.filled(to.dtype(context.in(0)), part, 0));
   }
-  return only_input(context, 0, context.to.concat(parts, axis));
+  return only_input(context, 0, to.concat(parts, axis));
 }
 
 Result<InputGrads> expand_grad(const GradContext& context) {
