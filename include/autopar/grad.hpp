@@ -11,6 +11,7 @@
 // ways are added. Names of ops, inputs and outputs: docs/training.md.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -35,10 +36,14 @@ struct TrainingOptions {
   std::string loss;
   Optimizer optimizer = Optimizer::kSgd;
   double learning_rate = 1e-3;  // said in the facts; the step reads it as an input
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.01, momentum = 0.9;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, momentum = 0.9;
+  std::optional<double> weight_decay;  // not said: 0.01 of adamw, else 0
   // kFp32: the types of the model. kBf16, kFp16: all in 16 bits but the loss, the update and the
   // optimizer's states. Mixed: masters in float32, contractions in 16 bits; fp16 scales the loss.
   Precision precision = Precision::kFp32;
+  // Whether ONNX has the op for a type at an opset; ops that it has not calculate in float32.
+  // Empty: it has all.
+  std::function<bool(const Op& op, std::int64_t opset, DType dtype)> op_takes = {};
   double clip_norm = 0;                 // 0: gradients are not clipped
   std::vector<std::string> parameters;  // patterns with `*` and `?`; empty: all that may be
   std::vector<std::string> freeze;      // patterns of what stays as it is

@@ -51,6 +51,10 @@ struct ImportedModel {
 // the op and what to try.
 Result<ImportedModel> import_model(const std::string& path, const ImportOptions& options = {});
 
+// Whether ONNX's schema of the op, of its default domain at that opset, allows the type where it
+// allows floating-point inputs; true for other domains and for ops that take none.
+bool op_takes(const Op& op, std::int64_t opset, DType dtype);
+
 // The same of a file's bytes that are in memory; `path`: where external data lies, and for
 // messages.
 Result<ImportedModel> import_model_bytes(std::string_view bytes, const std::string& path,

@@ -83,7 +83,8 @@ void add_training_options(CLI::App& app, TrainingChoice& choice) {
   app.add_option("--eps", options.epsilon, "of adam and adamw (default 1e-8)")
       ->check(CLI::PositiveNumber)
       ->type_name("NUMBER");
-  app.add_option("--weight-decay", options.weight_decay, "of adam and adamw (default 0.01)")
+  app.add_option("--weight-decay", options.weight_decay,
+                 "default 0.01 of adamw, else 0; added to the gradient but for adamw")
       ->check(CLI::NonNegativeNumber)
       ->type_name("NUMBER");
   app.add_option("--momentum", options.momentum, "of momentum (default 0.9)")
@@ -109,6 +110,7 @@ Result<TrainingOptions> training_options_of(const TrainingChoice& choice) {
   TrainingOptions options = choice.options;
   options.optimizer = *parse_optimizer(choice.optimizer);
   options.precision = *parse_precision(choice.precision);
+  options.op_takes = op_takes;
   options.dropout = choice.dropout == "on";
   options.parameters = split_list(options.parameters);
   options.freeze = split_list(options.freeze);

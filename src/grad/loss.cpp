@@ -122,8 +122,14 @@ class Adder {
 
   // The value leaves as `loss`.
   ValueId finish(ValueId value) {
+    // The model's other outputs go; one of that name is an activation like others.
+    for (Value& other : graph_.values) {
+      if (other.name == "loss") other.name = "loss.of.model";
+    }
     to_.name_after("loss", GraphBuilder::Naming::kCounted);
-    return to_.add("Identity", {value}, to_.dtype(value), to_.shape(value));
+    const ValueId loss = to_.add("Identity", {value}, to_.dtype(value), to_.shape(value));
+    graph_.value(loss).name = "loss";
+    return loss;
   }
 
   Result<ValueId> add_input(const std::string& name, DType dtype, Shape shape) {

@@ -24,6 +24,7 @@ class Update {
   }
 
   Result<Updated> run(std::vector<Trained> trained) {
+    decay_ = options_.weight_decay.value_or(options_.optimizer == Optimizer::kAdamW ? 0.01 : 0);
     AUTOPAR_TRY(rate, add_state("learning_rate", {}));
     rate_ = rate;
     const bool adaptive =
@@ -108,8 +109,8 @@ class Update {
     // lr m / c1 = m * (lr / c1)
     step_size_ = to_.pointwise("Div", {rate_, correction(options_.beta1)});
     correction2_ = correction(options_.beta2);
-    if (options_.optimizer == Optimizer::kAdamW && options_.weight_decay != 0) {
-      keep_ = to_.pointwise("Sub", {number(1), to_.scaled(rate_, options_.weight_decay)});
+    if (options_.optimizer == Optimizer::kAdamW && decay_ != 0) {
+      keep_ = to_.pointwise("Sub", {number(1), to_.scaled(rate_, decay_)});
     }
     return Ok{};
   }
@@ -133,11 +134,14 @@ class Update {
     }
   }
 
-  Status update(const Trained& one) {
+  Status update(Trained one) {
     const std::string name = graph_.value(one.parameter).name;
     const DType dtype = to_.dtype(one.parameter);
     name_update(one.parameter);
     const ValueId p = to_.cast(one.parameter, DType::kFloat32);
+    if (options_.optimizer != Optimizer::kAdamW && decay_ != 0) {
+      one.grad = to_.pointwise("Add", {one.grad, to_.scaled(p, decay_)});
+    }
     ValueId next;
     switch (options_.optimizer) {
       case Optimizer::kNone:
@@ -175,10 +179,7 @@ class Update {
     AUTOPAR_TRY(m, add_state("adam.m." + name, shape));
     AUTOPAR_TRY(v, add_state("adam.v." + name, shape));
     name_update(one.parameter);
-    ValueId g = one.grad;
-    if (options_.optimizer == Optimizer::kAdam && options_.weight_decay != 0) {
-      g = to_.pointwise("Add", {g, to_.scaled(p, options_.weight_decay)});
-    }
+    const ValueId g = one.grad;
     const ValueId m1 =
         to_.pointwise("Add", {to_.scaled(m, options_.beta1), to_.scaled(g, 1 - options_.beta1)});
     const ValueId v1 = to_.pointwise(
@@ -199,6 +200,7 @@ class Update {
   Updated updated_;
   std::vector<ValueId> parameters_;
   ValueId rate_, step_size_, correction2_, keep_;
+  double decay_ = 0;
   ValueId good_;  // bool; invalid: no step is left out
 };
 

@@ -1,8 +1,9 @@
 // The update of parameters: one small graph per parameter.
 //
+//   wd p is added to g, but for adamw
 //   sgd:      p' = p - lr g
 //   momentum: m' = mu m + g; p' = p - lr m'
-//   adam:     g + wd p in place of g, then as adamw without decay
+//   adam:     as adamw without decay
 //   adamw:    m' = b1 m + (1 - b1) g; v' = b2 v + (1 - b2) g^2; t = step + 1
 //             p' = p (1 - lr wd) - lr (m' / (1 - b1^t)) / (sqrt(v' / (1 - b2^t)) + eps)
 // (Kingma and Ba, "Adam", 2015; Loshchilov and Hutter, "Decoupled weight decay", 2019.) All in

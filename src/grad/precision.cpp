@@ -90,15 +90,18 @@ Tensor converted(const Tensor& tensor, DType to) {
   return narrow;
 }
 
+using OpTakes = std::function<bool(const Op& op, std::int64_t opset, DType dtype)>;
+
 class Rewrite {
  public:
   Rewrite(GraphBuilder& to, Graph& graph, DType narrow, bool mixed,
-          const std::vector<ValueId>& parameters)
+          const std::vector<ValueId>& parameters, OpTakes takes)
       : to_(to),
         graph_(graph),
         narrow_(narrow),
         mixed_(mixed),
-        parameters_(parameters.begin(), parameters.end()) {}
+        parameters_(parameters.begin(), parameters.end()),
+        takes_(std::move(takes)) {}
 
   Result<Copies> run() {
     std::vector<Op> ops = std::move(graph_.ops);
@@ -155,8 +158,9 @@ class Rewrite {
   }
 
   DType type_of(const Op& op) const {
-    if (!mixed_) return narrow_;
-    if (is_narrow_op(op)) return narrow_;
+    if (narrow_ == DType::kFloat32) return narrow_;
+    if (takes_ && !takes_(op, graph_.opset, DType::kBFloat16)) return DType::kFloat32;
+    if (!mixed_ || is_narrow_op(op)) return narrow_;
     if (is_wide_op(op)) return DType::kFloat32;
     // Parameters take the type of what they meet.
     bool any = false, wide = false;
@@ -196,9 +200,13 @@ class Rewrite {
     }
     if (!mixed_) {
       // The parameter itself is stored in 16 bits.
-      graph_.value(id).dtype = type;
-      if (const Tensor* tensor = value.tensor()) graph_.value(id).data = converted(*tensor, type);
-      return id;
+      graph_.value(id).dtype = narrow_;
+      if (const Tensor* tensor = value.tensor()) {
+        graph_.value(id).data = converted(*tensor, narrow_);
+      }
+      if (type == narrow_) return id;
+      to_.name_after(op.name + ".cast", GraphBuilder::Naming::kCounted);
+      return made_[key] = to_.cast(id, type);
     }
     to_.name_after((type == DType::kFloat16 ? "fp16." : "bf16.") + value.name,
                    GraphBuilder::Naming::kCounted);
@@ -208,9 +216,10 @@ class Rewrite {
   GraphBuilder& to_;
   Graph& graph_;
   DType narrow_;
-  bool mixed_;
+  bool mixed_;  // some ops stay in float32, and parameters have copies
   std::set<ValueId> parameters_, outputs_;
   std::map<std::pair<ValueId, DType>, ValueId> made_;
+  OpTakes takes_;
   Copies copies_;
 };
 
@@ -241,15 +250,17 @@ DType narrow_of(Precision precision) {
   return DType::kFloat32;
 }
 
-Result<Copies> set_precision(GraphBuilder& to, Graph& graph, Precision precision,
+Result<Copies> set_precision(GraphBuilder& to, Graph& graph, const TrainingOptions& options,
                              const std::vector<ValueId>& parameters) {
+  const Precision precision = options.precision;
   if (precision == Precision::kFp32) return Copies{};
   // Masters are float32, whatever the model is stored in.
   if (is_mixed(precision)) {
-    AUTOPAR_TRY(none, Rewrite(to, graph, DType::kFloat32, false, parameters).run());
+    AUTOPAR_TRY(none, Rewrite(to, graph, DType::kFloat32, false, parameters, {}).run());
     static_cast<void>(none);
   }
-  return Rewrite(to, graph, narrow_of(precision), is_mixed(precision), parameters).run();
+  return Rewrite(to, graph, narrow_of(precision), is_mixed(precision), parameters, options.op_takes)
+      .run();
 }
 
 }  // namespace autopar

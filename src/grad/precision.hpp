@@ -16,9 +16,10 @@ namespace autopar {
 // The 16-bit copies that contractions read, by the parameter.
 using Copies = std::map<ValueId, ValueId>;
 
+// Ops that ONNX lacks for bfloat16 calculate in float32, under fp16 too: it is the same graph.
 // Rewrites all ops of the graph, types and casts, for `precision`. Copies of parameters are graph
 // inputs that are added. Errors (kInput): an op whose type is in an attribute that is not known.
-Result<Copies> set_precision(GraphBuilder& to, Graph& graph, Precision precision,
+Result<Copies> set_precision(GraphBuilder& to, Graph& graph, const TrainingOptions& options,
                              const std::vector<ValueId>& parameters);
 
 }  // namespace autopar

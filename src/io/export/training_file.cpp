@@ -19,8 +19,9 @@ nlohmann::ordered_json numbers_of(const TrainingOptions& options) {
   if (options.optimizer == Optimizer::kAdam || options.optimizer == Optimizer::kAdamW) {
     numbers["betas"] = {options.beta1, options.beta2};
     numbers["eps"] = options.epsilon;
-    numbers["weight_decay"] = options.weight_decay;
   }
+  const double decay = options.optimizer == Optimizer::kAdamW ? 0.01 : 0;
+  numbers["weight_decay"] = options.weight_decay.value_or(decay);
   if (options.clip_norm > 0) numbers["clip_norm"] = options.clip_norm;
   return numbers;
 }
