@@ -258,6 +258,7 @@ std::span<const OpRow> movement_rows() {
       {.type = "Resize",
        .rule = resize_rule,
        .flops_per_element = 8,
+       .grad = resize_grad,
        .operands = operand_bits({1, 2, 3}),
        .rewrite = set_sizes},
   };

@@ -1,4 +1,6 @@
 """Further instances of ops for the test of gradients, beside those of rule_cases.py."""
+import numpy as np
+
 from rule_cases import Case, Constant, const, ints, normal, positive, scalar, unit  # noqa: F401
 
 # Types without a derivative, or whose derivative nobody takes: asking for one is an error that says so.
@@ -134,6 +136,35 @@ def add_normalisations():
         add(f"lrn {size}", "LRN", [normal(2, 5, 3, 2)], size=size, alpha=0.4, beta=0.6, bias=1.5)
 
 
+def add_resizes():
+    def scales(*values):
+        return const(values, np.float32)
+
+    for mode in "nearest linear cubic".split():
+        for how in ("half_pixel half_pixel_symmetric pytorch_half_pixel align_corners asymmetric").split():
+            for form, factors in ("grows", (1.6, 2.5)), ("shrinks", (0.6, 0.4)):
+                add(f"resize {mode} {how} {form}", "Resize", [normal(2, 2, 5, 8), None, scales(1, 1, *factors)], mode=mode,
+                    coordinate_transformation_mode=how)
+        add(f"resize {mode} crop", "Resize",
+            [normal(2, 2, 5, 8), const([0, 0, 0.2, -0.1, 1, 1, 0.7, 1.2], np.float32), None, const([2, 2, 4, 6])], mode=mode,
+            coordinate_transformation_mode="tf_crop_and_resize", extrapolation_value=3.0)
+        add(f"resize {mode} axes", "Resize", [normal(2, 5, 8, 2), None, None, const([9, 6])], mode=mode, axes=[2, 1])
+        for policy in "not_larger not_smaller".split():
+            add(f"resize {mode} {policy}", "Resize", [normal(2, 2, 5, 8), None, None, const([9, 11])], mode=mode,
+                axes=[2, 3], keep_aspect_ratio_policy=policy)
+        add(f"resize {mode} opset 13", "Resize", [normal(2, 2, 5), const([], np.float32), scales(1, 1, 2)], mode=mode,
+            opset=13)
+        add(f"resize {mode} twice", "Resize", [normal(2, 2, 4, 5), None, scales(1, 1, 2, 3)], mode=mode,
+            coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+    for rounds in "round_prefer_floor round_prefer_ceil floor ceil".split():
+        add(f"resize nearest {rounds}", "Resize", [normal(2, 2, 6, 4), None, scales(1, 1, 0.5, 1.5)], nearest_mode=rounds)
+    for how in ({}, {"exclude_outside": 1}, {"cubic_coeff_a": -0.5}):
+        add(f"resize cubic {how}", "Resize", [normal(2, 2, 5, 8), None, scales(1, 1, 1.6, 0.7)], mode="cubic", **how)
+    for mode in "linear cubic".split():
+        add(f"resize {mode} antialias", "Resize", [normal(2, 2, 9, 8), None, scales(1, 1, 0.4, 0.6)], mode=mode, antialias=1)
+
+
 add_convolutions()
+add_resizes()
 add_pools()
 add_normalisations()

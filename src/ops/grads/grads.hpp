@@ -129,4 +129,7 @@ Result<InputGrads> lp_norm_grad(const GradContext& context);
 Result<InputGrads> mean_variance_grad(const GradContext& context);
 Result<InputGrads> local_response_grad(const GradContext& context);
 
+// resize.cpp
+Result<InputGrads> resize_grad(const GradContext& context);
+
 }  // namespace autopar
