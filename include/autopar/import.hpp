@@ -31,6 +31,9 @@ struct ImportOptions {
   // the file says another one or none; 0: as the file says.
   std::int64_t batch = 0;
   std::size_t batch_dim = 0;
+  // A file of an older opset is taken as one of this opset, with a warning (up to 16; an op that
+  // means another thing there is an error).
+  std::int64_t least_opset = 0;
 };
 
 struct ImportedModel {

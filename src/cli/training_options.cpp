@@ -124,6 +124,7 @@ Result<TrainingStep> make_training_step(const std::string& model, const Training
   ImportOptions import_options;
   AUTOPAR_TRY(dims, parse_dims(common.dims));
   import_options.dims = dims;
+  import_options.least_opset = 16;  // since when what is scattered can be added up
   import_options.batch = choice.batch;
   import_options.batch_dim = choice.batch_dim;
   const std::vector<std::string> data = split_list(choice.data_inputs);

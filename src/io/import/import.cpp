@@ -14,6 +14,7 @@
 #include "io/import/external_locations.hpp"
 #include "io/import/import_file.hpp"
 #include "io/import/passes.hpp"
+#include "io/import/raise_opset.hpp"
 #include "io/onnx_read.hpp"
 
 namespace autopar {
@@ -164,11 +165,14 @@ Result<ImportedModel> import_parsed(ModelFile& file, const std::string& path,
   imported.tells_data = file.data_inputs.has_value();
   for (const auto& entry : file.model.metadata_props())
     imported.metadata[entry.key()] = entry.value();
+  std::vector<std::string> warnings;
+  AUTOPAR_RETURN_IF_ERROR(raise_opset(file.model, options.least_opset, warnings));
   const std::string folder = std::filesystem::path(path).parent_path().string();
   AUTOPAR_TRY(batched, with_batch(file, options));
   AUTOPAR_TRY(elaboration, elaborate_batched(file, folder, batched));
   imported.graph = std::move(elaboration.graph);
-  imported.warnings = std::move(elaboration.warnings);
+  imported.warnings = std::move(warnings);
+  for (auto& warning : elaboration.warnings) imported.warnings.push_back(std::move(warning));
   for (auto& warning : normalise(imported.graph)) imported.warnings.push_back(std::move(warning));
   AUTOPAR_RETURN_IF_ERROR(verify(imported.graph));
   AUTOPAR_RETURN_IF_ERROR(check_names(imported.graph));

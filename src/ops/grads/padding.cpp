@@ -28,12 +28,17 @@ std::int64_t source_of(const std::string& mode, std::int64_t i, std::int64_t ext
 }
 
 // The sum, along one dimension, of the runs of places that show the input forwards, backwards, or
-// one place of it again and again.
+// one place of it again and again. What is cut off is so before the rest is padded.
 ValueId folded(GraphBuilder& to, ValueId grad, std::size_t d, std::int64_t before,
-               std::int64_t extent, const std::string& mode) {
+               std::int64_t after, std::int64_t extent, const std::string& mode) {
   const std::int64_t count = to.shape(grad)[d];
+  const std::int64_t cut = std::max<std::int64_t>(-before, 0);
+  const std::int64_t left_over = extent - cut - std::max<std::int64_t>(-after, 0);
+  before = std::max<std::int64_t>(before, 0);
   std::vector<std::int64_t> sources;
-  for (std::int64_t j = 0; j < count; ++j) sources.push_back(source_of(mode, j - before, extent));
+  for (std::int64_t j = 0; j < count; ++j) {
+    sources.push_back(cut + source_of(mode, j - before, left_over));
+  }
   ValueId sum;
   for (std::size_t begin = 0; begin < sources.size();) {
     std::size_t end = begin + 1;
@@ -86,7 +91,7 @@ Result<InputGrads> pad_grad(const GradContext& context) {
     ValueId grad = g;
     for (std::size_t d = 0; d < from.size(); ++d) {
       if (all.before[d] == 0 && all.after[d] == 0) continue;
-      grad = folded(to, grad, d, all.before[d], from[d], mode);
+      grad = folded(to, grad, d, all.before[d], all.after[d], from[d], mode);
     }
     return only_input(context, 0, grad);
   }
