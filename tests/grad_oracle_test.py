@@ -22,6 +22,7 @@ from onnx.reference.op_run import OpRun
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "tools"))
 from grad_cases import GRAD_CASES, SINGLE_ONLY, SINGLE_TOO, STATISTICS, WITHOUT_GRADIENT  # noqa: E402
+from recurrent_ops import RECURRENT_OPS  # noqa: E402
 from rule_cases import CASES, Constant  # noqa: E402
 
 
@@ -120,15 +121,15 @@ class GlobalMaxPool(OpRun):
         return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
 
 
-EVALUATORS = [Erf, Shrink, Conv, ConvTranspose, LRN, GlobalMaxPool]
+EVALUATORS = [Erf, Shrink, Conv, ConvTranspose, LRN, GlobalMaxPool, *RECURRENT_OPS]
 
 
 class Unable(Exception):
     """Neither evaluator runs the model."""
 
 
-# ONNX Runtime calculates this in float32, or draws other numbers at every run.
-REFERENCE_FIRST = {"Shrink", "Dropout"}
+# ONNX Runtime calculates these in float32, or draws other numbers at every run.
+REFERENCE_FIRST = {"Shrink", "Dropout", "RNN", "GRU", "LSTM"}
 
 
 def avoids_runtime(node):
@@ -141,7 +142,7 @@ def runner_of(model):
     errors = []
     try:
         if any(avoids_runtime(node) for node in model.graph.node):
-            reference = ReferenceEvaluator(model, new_ops=[Erf, Shrink])
+            reference = ReferenceEvaluator(model, new_ops=NEW_OPS)
             return lambda feeds: reference.run(None, feeds)
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4

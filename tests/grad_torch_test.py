@@ -4,6 +4,7 @@ Of each case `autopar grad` makes a step without an optimizer, with plain SGD an
 with the case's inputs, states zero, and the folder's own check.py compares loss, gradients and new parameters. Skipped
 where the folder is absent. Arguments: names of cases (default: all)."""
 import importlib.util
+import json
 import os
 import pathlib
 import subprocess
@@ -16,7 +17,8 @@ import onnxruntime
 
 
 AUTOPAR = os.environ["AUTOPAR"]
-FOLDER = pathlib.Path(os.environ.get("AUTOPAR_SHARED", "/work/shared")) / "data" / "grad"
+SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
+FOLDER = pathlib.Path(os.environ.get("AUTOPAR_SHARED", SOURCE / ".." / "shared")) / "data" / "grad"
 OPTIMIZERS = {"none": [], "sgd": ["--lr", "0.1"], "adamw": []}
 KINDS = {"none": "grad", "sgd": "new.sgd", "adamw": "new.adamw"}
 
@@ -43,10 +45,14 @@ def execute(path, case):
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    feeds = {}
+    training = next(json.loads(p.value) for p in model.metadata_props if p.key == "autopar.training")
+    feeds = {"learning_rate": np.array(training["optimizer"].get("learning_rate", 0), np.float32)}
+    feeds = {name: x for name, x in feeds.items() if name in [i.name for i in model.graph.input]}
     for value in model.graph.input:
         if "in." + value.name in case.files:
             feeds[value.name] = case["in." + value.name]
+            continue
+        if value.name in feeds:
             continue
         tensor = value.type.tensor_type
         shape = [d.dim_value for d in tensor.shape.dim]

@@ -328,11 +328,8 @@ struct Rotation {
   ValueId of_cache(ValueId slope) const {
     const ValueId sum = to.reduce("ReduceSum", slope, {flat ? std::size_t{2} : 1}, false);
     if (!context.in(3).valid()) return to.reshape(sum, context.in_shape(1));
-    const DType dtype = to.dtype(sum);
-    const Shape cache = context.in_shape(1);
     const ValueId places = to.unsqueeze(context.in(3), 2);
-    return to.add("ScatterND", {to.filled(dtype, cache, 0), places, sum}, dtype, cache,
-                  {{"reduction", std::string("add")}});
+    return scattered_sum(to, "ScatterND", context.in_shape(1), places, sum);
   }
 };
 

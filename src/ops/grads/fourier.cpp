@@ -89,8 +89,7 @@ Result<InputGrads> short_fourier_grad(const GradContext& context) {
     const ValueId rows = to.reshape(to.transpose(values, {1, 2, 0, 3}), {frames * n, batch, parts});
     const Shape table = {signal[1], batch, parts};
     const ValueId index = to.constant(int64_tensor({frames * n, 1}, places));
-    const ValueId sum = to.add("ScatterND", {to.filled(dtype, table, 0), index, rows}, dtype, table,
-                               {{"reduction", std::string("add")}});
+    const ValueId sum = scattered_sum(to, "ScatterND", table, index, rows);
     grads[0] = to.reshape(to.transpose(sum, {1, 0, 2}), signal);
   }
   if (context.wants(2)) {

@@ -26,6 +26,16 @@ ValueId joined_indices(GraphBuilder& to, ValueId indices, const Shape& extents) 
 
 }  // namespace
 
+ValueId scattered_sum(GraphBuilder& to, const std::string& type, const Shape& shape,
+                      ValueId indices, ValueId updates, Attributes attributes) {
+  const DType dtype = to.dtype(updates);
+  const DType wide = size_of(dtype) == 2 ? DType::kFloat32 : dtype;
+  attributes["reduction"] = std::string("add");
+  const ValueId sum = to.add(type, {to.filled(wide, shape, 0), indices, to.cast(updates, wide)},
+                             wide, shape, std::move(attributes));
+  return to.cast(sum, dtype);
+}
+
 Result<InputGrads> gather_grad(const GradContext& context) {
   GraphBuilder& to = context.to;
   if (!context.grad().valid() || !context.wants(0)) return InputGrads(2);
@@ -47,9 +57,7 @@ Result<InputGrads> gather_grad(const GradContext& context) {
     back.push_back(d == axis ? 0 : d < axis ? d + 1 : d);
   const ValueId rows = to.transpose(context.grad(), forth);
   const ValueId places = to.unsqueeze(to.cast(context.in(1), DType::kInt64), indices.size());
-  const DType dtype = to.dtype(context.grad());
-  const ValueId sum = to.add("ScatterND", {to.filled(dtype, table, 0), places, rows}, dtype, table,
-                             {{"reduction", std::string("add")}});
+  const ValueId sum = scattered_sum(to, "ScatterND", table, places, rows);
   return only_input(context, 0, to.transpose(sum, back));
 }
 
@@ -58,12 +66,9 @@ Result<InputGrads> gather_elements_grad(const GradContext& context) {
   if (!context.grad().valid() || !context.wants(0)) return InputGrads(2);
   const Shape data = context.in_shape(0);
   const std::size_t axis = context.axis("axis", 0, data.size());
-  const DType dtype = to.dtype(context.grad());
-  const ValueId zeros = to.filled(dtype, data, 0);
-  return only_input(
-      context, 0,
-      to.add("ScatterElements", {zeros, context.in(1), context.grad()}, dtype, data,
-             {{"axis", static_cast<std::int64_t>(axis)}, {"reduction", std::string("add")}}));
+  return only_input(context, 0,
+                    scattered_sum(to, "ScatterElements", data, context.in(1), context.grad(),
+                                  {{"axis", static_cast<std::int64_t>(axis)}}));
 }
 
 // ScatterND knows no batches. There the indices are those of one dimension, the same for what lies
@@ -72,13 +77,10 @@ Result<InputGrads> gather_nd_grad(const GradContext& context) {
   GraphBuilder& to = context.to;
   if (!context.grad().valid() || !context.wants(0)) return InputGrads(2);
   const Shape data = context.in_shape(0), indices = context.in_shape(1);
-  const DType dtype = to.dtype(context.grad());
   const auto batch = static_cast<std::ptrdiff_t>(context.op.int_attribute("batch_dims", 0));
   if (batch == 0) {
-    const ValueId zeros = to.filled(dtype, data, 0);
     return only_input(context, 0,
-                      to.add("ScatterND", {zeros, context.in(1), context.grad()}, dtype, data,
-                             {{"reduction", std::string("add")}}));
+                      scattered_sum(to, "ScatterND", data, context.in(1), context.grad()));
   }
   const auto depth = static_cast<std::ptrdiff_t>(indices.back());
   const Shape batches(data.begin(), data.begin() + batch);
@@ -95,9 +97,8 @@ Result<InputGrads> gather_nd_grad(const GradContext& context) {
   const ValueId one = joined_indices(to, context.in(1), looked_up);
   const ValueId index = to.broadcast_to(to.reshape(one, with(places, Shape(rest.size(), 1))), read);
   const ValueId sum =
-      to.add("ScatterElements",
-             {to.filled(dtype, table, 0), index, to.reshape(context.grad(), read)}, dtype, table,
-             {{"axis", static_cast<std::int64_t>(batch)}, {"reduction", std::string("add")}});
+      scattered_sum(to, "ScatterElements", table, index, to.reshape(context.grad(), read),
+                    {{"axis", static_cast<std::int64_t>(batch)}});
   return only_input(context, 0, to.reshape(sum, data));
 }
 

@@ -20,9 +20,14 @@ struct Writing {
     if (reduction != nullptr) attributes["reduction"] = std::string(reduction);
     return attributes;
   }
+  // Counts of 16-bit floats are made in float32, as sums are.
   ValueId write(ValueId data, ValueId updates, const char* reduction) const {
-    return to.add(context.op.type, {data, context.in(1), updates}, to.dtype(data), to.shape(data),
-                  attributes(reduction));
+    const DType dtype = to.dtype(data);
+    const DType wide = reduction != nullptr && size_of(dtype) == 2 ? DType::kFloat32 : dtype;
+    const ValueId written =
+        to.add(context.op.type, {to.cast(data, wide), context.in(1), to.cast(updates, wide)}, wide,
+               to.shape(data), attributes(reduction));
+    return to.cast(written, dtype);
   }
   ValueId read(ValueId data) const {
     return to.add(reader, {data, context.in(1)}, to.dtype(data), context.in_shape(2),
