@@ -276,10 +276,9 @@ def add_recurrent():
             for name in "Relu", "LeakyRelu", "Sigmoid", "Elu", "Softsign", "Softplus", "ThresholdedRelu":
                 case(name, activations=[name], **({"activation_alpha": [0.3]} if "Relu" in name[1:] else {}))
         if kind == "GRU":
-            for linear in (2,):
-                case("linear", linear_before_reset=linear)
-                case("linear both ways lengths", 2, lens=lengths, direction="bidirectional", linear_before_reset=1)
-                case("linear clip", linear_before_reset=1, clip=0.6)
+            case("linear", linear_before_reset=1)
+            case("linear both ways lengths", 2, lens=lengths, direction="bidirectional", linear_before_reset=1)
+            case("linear clip", linear_before_reset=1, clip=0.6)
         if kind == "LSTM":
             case("peepholes", peepholes=True)
             case("peepholes both ways lengths", 2, lens=lengths, peepholes=True, direction="bidirectional")
