@@ -19,6 +19,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops import op_grid_sample
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "tools"))
 from grad_cases import GRAD_CASES, SINGLE_ONLY, SINGLE_TOO, STATISTICS, WITHOUT_GRADIENT  # noqa: E402
@@ -121,6 +122,12 @@ class GlobalMaxPool(OpRun):
         return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
 
 
+def exact_places(self, n, dims, align_corners):
+    """The evaluator's own ones are float32."""
+    return np.array([self._gs_denormalize(n=v, length=dim, align_corners=align_corners) for v, dim in zip(n, dims)])
+
+
+op_grid_sample.GridSample._gs_denormalize_coordinates = exact_places
 EVALUATORS = [Erf, Shrink, Conv, ConvTranspose, LRN, GlobalMaxPool, *RECURRENT_OPS]
 
 

@@ -196,8 +196,14 @@ std::span<const OpRow> pooling_rows() {
        .split = split_indexed_max_pool,
        .halo = max_pool_with_halos},
       {.type = "MaxRoiPool", .text = "_ c _ _, r _ -> r c _ _"},
-      {.type = "RoiAlign", .text = "_ c _ _, r _, r -> r c _ _", .flops_per_element = 8},
-      {.type = "GridSample", .rule = grid_sample_rule, .flops_per_element = 16},
+      {.type = "RoiAlign",
+       .text = "_ c _ _, r _, r -> r c _ _",
+       .flops_per_element = 8,
+       .grad = roi_align_grad},
+      {.type = "GridSample",
+       .rule = grid_sample_rule,
+       .flops_per_element = 16,
+       .grad = grid_sample_grad},
   };
   return rows;
 }

@@ -106,7 +106,10 @@ std::span<const OpRow> recurrent_rows() {
        .flops_per_element = 0,
        .grad = center_crop_pad_grad,
        .operands = operand_bits({1})},
-      {.type = "DeformConv", .rule = deformable_rule, .flops_per_element = 100},
+      {.type = "DeformConv",
+       .rule = deformable_rule,
+       .flops_per_element = 100,
+       .grad = deformable_grad},
       {.type = "Det", .text = "... _ _ -> ...", .flops_per_element = 100, .grad = determinant_grad},
   };
   return rows;

@@ -166,8 +166,37 @@ def add_resizes():
         add(f"resize {mode} antialias", "Resize", [normal(2, 2, 9, 8), None, scales(1, 1, 0.4, 0.6)], mode=mode, antialias=1)
 
 
+def add_samplings():
+    def wide(*shape):
+        return unit(*shape) * np.float32(2)
+
+    for mode in "linear nearest cubic".split():
+        for padding in "zeros border reflection".split():
+            for align in 0, 1:
+                add(f"grid sample {mode} {padding} {align}", "GridSample", [normal(2, 3, 4, 5), wide(2, 3, 4, 2)], mode=mode,
+                    padding_mode=padding, align_corners=align)
+    add("grid sample volume", "GridSample", [normal(2, 2, 3, 4, 5), wide(2, 2, 3, 2, 3)])
+    middles = ((2 * ints(0, 3, 2, 3, 4, 2) + 2) / np.array([5, 4]) - 1).astype(np.float32)
+    add("grid sample opset 16", "GridSample", [normal(2, 3, 4, 5), middles], opset=16, mode="bilinear")
+    add("grid sample opset 16 cubic", "GridSample", [normal(2, 3, 4, 5), wide(2, 3, 4, 2)], opset=16, mode="bicubic")
+    add("deform conv", "DeformConv", [normal(2, 4, 5, 6), normal(3, 4, 2, 3), normal(2, 12, 4, 4), normal(3),
+                                      normal(2, 6, 4, 4)])
+    add("deform conv groups", "DeformConv", [normal(2, 4, 6, 5), normal(6, 2, 2, 2), normal(2, 16, 3, 3), normal(6),
+                                             normal(2, 8, 3, 3)], group=2, offset_group=2, strides=[2, 1], pads=[1, 0, 0, 0],
+        dilations=[1, 2])
+    boxes = np.array([[0.3, 0.6, 3.1, 4.2], [-1.2, 1.1, 2.7, 9.3], [2.2, 0.4, 7.9, 1.3], [1.3, 1.4, 1.6, 1.7]], np.float32)
+    for how in "half_pixel output_half_pixel".split():
+        for ratio in 0, 1, 2, 3:
+            add(f"roi align {how} {ratio}", "RoiAlign", [normal(2, 3, 5, 6), boxes, np.array([1, 0, 1, 1])],
+                coordinate_transformation_mode=how, sampling_ratio=ratio, output_height=2, output_width=3, spatial_scale=0.9)
+    add("roi align opset 13", "RoiAlign", [normal(2, 3, 5, 6), boxes, np.array([1, 0, 1, 1])], opset=13, output_height=2,
+        output_width=2)
+    add("deform conv no mask", "DeformConv", [normal(1, 2, 5, 5), normal(2, 2, 2, 2), normal(1, 8, 4, 4)], opset=19)
+
+
 add_convolutions()
 add_resizes()
+add_samplings()
 add_pools()
 add_normalisations()
 

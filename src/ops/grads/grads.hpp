@@ -136,4 +136,9 @@ Result<InputGrads> local_response_grad(const GradContext& context);
 // resize.cpp
 Result<InputGrads> resize_grad(const GradContext& context);
 
+// sampling.cpp, deformable.cpp, roi_align.cpp
+Result<InputGrads> grid_sample_grad(const GradContext& context);
+Result<InputGrads> deformable_grad(const GradContext& context);
+Result<InputGrads> roi_align_grad(const GradContext& context);
+
 }  // namespace autopar
