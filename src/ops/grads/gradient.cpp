@@ -28,6 +28,10 @@ ValueId grad_or_zero(const GradContext& context, std::size_t port) {
   return context.to.filled(context.to.dtype(output), context.to.shape(output), 0);
 }
 
+DType widened(DType dtype) {
+  return dtype == DType::kFloat16 || dtype == DType::kBFloat16 ? DType::kFloat32 : dtype;
+}
+
 bool has_gradient(const Op& op) {
   const OpRow* row = find_row(op);
   return row != nullptr && (row->grad != nullptr || row->grad_text != nullptr);

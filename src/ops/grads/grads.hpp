@@ -24,6 +24,9 @@ Result<InputGrads> only_input(const GradContext& context, std::size_t port, Valu
 // The gradient of output 0, zeros where nothing depends on it.
 ValueId grad_or_zero(const GradContext& context, std::size_t port = 0);
 
+// float32 for 16-bit floats: what sums and places are told in.
+DType widened(DType dtype);
+
 // elementwise.cpp
 Result<InputGrads> gelu_grad(const GradContext& context);
 Result<InputGrads> pow_grad(const GradContext& context);

@@ -9,10 +9,6 @@
 namespace autopar {
 namespace {
 
-DType widened(DType dtype) {
-  return dtype == DType::kFloat16 || dtype == DType::kBFloat16 ? DType::kFloat32 : dtype;
-}
-
 using Dims = std::vector<std::size_t>;
 
 Dims dims_from(std::size_t first, std::size_t rank) {

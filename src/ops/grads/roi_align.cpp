@@ -123,9 +123,10 @@ Result<InputGrads> roi_align_grad(const GradContext& context) {
                                                to.graph().opset >= 16 ? "half_pixel" : "");
   const Manner how = {op.float_attribute("spatial_scale", 1), mode == "half_pixel" ? 0.5 : 0.0,
                       op.int_attribute("sampling_ratio", 0)};
-  const DType dtype = to.dtype(context.in(0));
-  Bins rows(to, context.in(1), 1, y[2], x[2], how), columns(to, context.in(1), 0, y[3], x[3], how);
-  const ValueId high = rows.matrix(), wide = columns.matrix(), g = context.grad();
+  const DType own_dtype = to.dtype(context.in(0)), dtype = widened(own_dtype);
+  const ValueId boxes = to.cast(context.in(1), dtype), g = to.cast(context.grad(), dtype);
+  Bins rows(to, boxes, 1, y[2], x[2], how), columns(to, boxes, 0, y[3], x[3], how);
+  const ValueId high = rows.matrix(), wide = columns.matrix();
   const ValueId batch = to.cast(context.in(2), DType::kInt64);
   const ValueId by_rows = to.einsum("rcpq,rph->rchq", {g, high}, {y[0], y[1], x[2], y[3]});
   if (context.wants(0)) {
@@ -134,18 +135,18 @@ Result<InputGrads> roi_align_grad(const GradContext& context) {
     for (std::int64_t n = 0; n < x[0]; ++n) numbers.push_back(n);
     const ValueId image = to.constant(int64_tensor({1, x[0]}, numbers));
     const ValueId own = to.cast(to.test("Equal", {to.unsqueeze(batch, 1), image}), dtype);
-    grads[0] = to.einsum("rn,rchw->nchw", {own, whole}, x);
+    grads[0] = to.cast(to.einsum("rn,rchw->nchw", {own, whole}, x), own_dtype);
   }
   if (!context.wants(1)) return grads;
   const Shape each = {y[0], x[1], x[2], x[3]};
-  const ValueId image =
-      to.add("Gather", {context.in(0), batch}, dtype, each, {{"axis", std::int64_t{0}}});
+  const ValueId image = to.add("Gather", {to.cast(context.in(0), dtype), batch}, dtype, each,
+                               {{"axis", std::int64_t{0}}});
   const ValueId by_columns = to.einsum("rchw,rqw->rchq", {image, wide}, {y[0], y[1], x[2], y[3]});
   const ValueId by_high = to.einsum("rcpq,rchq->rph", {g, by_columns}, to.shape(high));
   const ValueId by_wide = to.einsum("rchq,rchw->rqw", {by_rows, image}, to.shape(wide));
   const auto [y1, y2] = rows.edge_grads(by_high);
   const auto [x1, x2] = columns.edge_grads(by_wide);
-  grads[1] = to.concat({x1, y1, x2, y2}, 1);
+  grads[1] = to.cast(to.concat({x1, y1, x2, y2}, 1), own_dtype);
   return grads;
 }
 

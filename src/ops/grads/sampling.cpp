@@ -157,8 +157,11 @@ ValueId Sampler::read() {
 }
 
 ValueId Sampler::values() {
-  const ValueId weighted = to_.pointwise("Mul", {read(), weights(kNone)});
-  return to_.reduce("ReduceSum", weighted, {2}, false);
+  if (!values_.valid()) {
+    const ValueId weighted = to_.pointwise("Mul", {read(), weights(kNone)});
+    values_ = to_.reduce("ReduceSum", weighted, {2}, false);
+  }
+  return values_;
 }
 
 ValueId Sampler::image_grad(ValueId grad) {
@@ -196,7 +199,7 @@ Result<InputGrads> grid_sample_grad(const GradContext& context) {
   how.align_corners = context.op.int_attribute("align_corners", 0) != 0;
   const std::size_t dims = image.size() - 2;
   const std::int64_t n = image[0], places = element_count(grid) / n / grid.back();
-  const DType dtype = to.dtype(context.in(0));
+  const DType dtype = widened(to.dtype(context.in(0)));
   const ValueId rows =
       to.reshape(to.cast(context.in(1), dtype), {n, places, static_cast<std::int64_t>(dims)});
   std::vector<ValueId> coordinates;
@@ -209,9 +212,9 @@ Result<InputGrads> grid_sample_grad(const GradContext& context) {
     const ValueId middle = to.scalar(dtype, (extent - 1) / 2);
     coordinates.push_back(to.pointwise("Add", {to.scaled(told, factors[d]), middle}));
   }
-  Sampler sampler(to, context.in(0), coordinates, how);
-  const ValueId g = to.reshape(context.grad(), {n, image[1], places});
-  if (context.wants(0)) grads[0] = sampler.image_grad(g);
+  Sampler sampler(to, to.cast(context.in(0), dtype), coordinates, how);
+  const ValueId g = to.reshape(to.cast(context.grad(), dtype), {n, image[1], places});
+  if (context.wants(0)) grads[0] = to.cast(sampler.image_grad(g), to.dtype(context.in(0)));
   if (context.wants(1)) {
     std::vector<ValueId> parts;
     for (std::size_t d = dims; d-- > 0;) {

@@ -49,8 +49,8 @@ class Sampler {
   Sampling how_;
   std::int64_t places_ = 0, all_ = 1;
   std::vector<Taps> taps_;
-  ValueId indices_;  // [n, c, all taps * places] into the flattened image
-  ValueId read_;
+  ValueId indices_;        // [n, c, all taps * places] into the flattened image
+  ValueId read_, values_;  // once they are there
 };
 
 }  // namespace autopar
