@@ -22,7 +22,7 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops import op_grid_sample
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "tools"))
-from grad_cases import GRAD_CASES, SINGLE_ONLY, SINGLE_TOO, STATISTICS, WITHOUT_GRADIENT  # noqa: E402
+from grad_cases import GRAD_CASES, OPERANDS, SINGLE_ONLY, SINGLE_TOO, STATISTICS, WITHOUT_GRADIENT  # noqa: E402
 from recurrent_ops import RECURRENT_OPS  # noqa: E402
 from rule_cases import CASES, Constant  # noqa: E402
 
@@ -176,7 +176,8 @@ def forward_model(case, rng, precision):
             continue
         name = f"i{k}"
         names.append(name)
-        array = wide(item.array if isinstance(item, Constant) else item, precision)
+        array = np.asarray(item.array if isinstance(item, Constant) else item)
+        array = array if (case.type, k) in OPERANDS else wide(array, precision)
         if isinstance(item, Constant):
             initializers.append(numpy_helper.from_array(array, name))
             continue
