@@ -288,6 +288,8 @@ def compared(case, precision):
         return f"the gradients do not run: {str(error)[:400]}"
     forward = runner_of(model)
     loss = float(forward(feeds)[0])
+    if not np.isfinite(loss):
+        return "[the loss is not finite]"
     if not np.isclose(float(found["loss"]), loss, rtol=precision.allowed * 1e-2, atol=precision.allowed * 1e-2):
         return f"loss {found['loss']}, expected {loss}"
     for name in wanted:

@@ -116,6 +116,11 @@ std::map<std::string, Distribution> distributions_of(const Graph& model);
 std::map<std::string, std::string> jumps_of(const Graph& model, int steps,
                                             const std::string& updates);
 
+// By output the floating-point type with the fewest digits in which something upstream of it is
+// calculated, where that is coarser than its own: float32 gradients of passes in float16.
+std::map<std::string, DType> coarser_types_of(const Graph& model, int steps,
+                                              const std::string& updates);
+
 struct RunRequest {
   std::vector<RunProgram> programs;
   std::string model_path = {};  // the unsharded model; empty: compare with `expected` only
@@ -142,6 +147,8 @@ struct RunRequest {
   // As jumps_of gives them: elements that OutputComparison::excused_elements counts are no failure.
   // Outputs that are not here have no excuse.
   std::map<std::string, std::string> jumps = {};
+  // As coarser_types_of gives them: these outputs agree as what is calculated in that type does.
+  std::map<std::string, DType> coarser_types = {};
   // A collective fails and names the ranks that are missing when for so long nothing has happened
   // on any rank. Ranks that wait for each other are found at once.
   Seconds timeout = 60;

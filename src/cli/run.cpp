@@ -48,6 +48,7 @@ Status add_model(const RunOptions& options, const std::vector<PlanFile>& files,
   const PlanFile& file = files[0];
   const auto add_properties = [&](const Graph& graph) {
     request.distributions.merge(distributions_of(graph));
+    request.coarser_types.merge(coarser_types_of(graph, request.steps, request.updates));
     if (!options.strict) request.jumps.merge(jumps_of(graph, request.steps, request.updates));
   };
   const auto add_all_properties = [&] {

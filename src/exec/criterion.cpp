@@ -6,9 +6,7 @@
 
 namespace autopar {
 
-namespace {
-
-double unit_of(DType dtype) {
+double relative_unit(DType dtype) {
   switch (dtype) {
     case DType::kFloat16:
       return 0x1p-10;
@@ -21,6 +19,8 @@ double unit_of(DType dtype) {
   }
 }
 
+namespace {
+
 bool is_half(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
 
 Tolerance tolerance_of(DType dtype, Tolerance given, const Scales& scales) {
@@ -28,17 +28,20 @@ Tolerance tolerance_of(DType dtype, Tolerance given, const Scales& scales) {
     given.atol = std::min(given.atol, kPartOfResults * scales.largest_result);
   }
   if (!is_half(dtype)) return given;
-  const double unit = unit_of(dtype);
+  const double unit = relative_unit(dtype);
   return {std::max(given.rtol, kHalfRelativeUnits * unit),
           std::max(given.atol, kHalfAbsoluteUnits * unit)};
 }
 
 // A sum that should be zero is rounded as the others are: in float32 as that whose terms are the
 // largest.
-double rounding_of(DType dtype, const Scales& scales) {
-  const double own = unit_of(dtype) * scales.typical;
-  const double all =
-      dtype == DType::kFloat64 ? 0 : unit_of(DType::kFloat32) * scales.typical_of_all;
+double rounding_of(DType dtype, const Scales& scales, DType calculated_in) {
+  const double unit = std::max(relative_unit(dtype), relative_unit(calculated_in));
+  const double own = unit * scales.typical;
+  const double all = dtype == DType::kFloat64
+                         ? 0
+                         : std::max(relative_unit(DType::kFloat32), relative_unit(calculated_in)) *
+                               scales.typical_of_all;
   return kSumUnits * std::max(own, all);
 }
 
@@ -50,18 +53,22 @@ std::string number(double value) {
 
 }  // namespace
 
-Criterion criterion_of(DType dtype, Tolerance given, const Scales& scales) {
+Criterion criterion_of(DType dtype, Tolerance given, const Scales& scales, DType calculated_in) {
   Criterion criterion;
   criterion.dtype = dtype;
   criterion.largest = scales.largest;
   criterion.is_next_value = scales.is_next_value;
   criterion.scale = scales.is_next_value ? scales.largest_change : scales.largest;
   if (!is_floating(dtype)) return criterion;
-  const double rounding = given.rtol > 0 ? rounding_of(dtype, scales) : 0;
-  criterion.unit = unit_of(dtype);
+  const double rounding = given.rtol > 0 ? rounding_of(dtype, scales, calculated_in) : 0;
+  criterion.unit = relative_unit(dtype);
   criterion.excused_part = kJumpTolerances * given.rtol;
   criterion.tolerance = tolerance_of(dtype, given, scales);
   criterion.tolerance.atol = std::max(criterion.tolerance.atol, rounding);
+  if (given.rtol > 0 && is_half(calculated_in)) {
+    criterion.tolerance.rtol =
+        std::max(criterion.tolerance.rtol, kHalfRelativeUnits * relative_unit(calculated_in));
+  }
   const double atol = criterion.tolerance.atol;
   criterion.least_change = kLeastChange * scales.largest_change;
   criterion.change_atol = std::max(

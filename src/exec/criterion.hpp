@@ -97,6 +97,12 @@ struct Criterion {
 
 // For float32 and float64 the tolerance as given, for 16-bit types at least kHalf...Units, none for
 // integers and bool; with no relative tolerance no rounding is allowed for either.
-Criterion criterion_of(DType dtype, Tolerance given, const Scales& scales);
+// `calculated_in`: the coarsest type upstream, whose rounding stays in what is made of it. The
+// absolute tolerance is then that of sums in that type.
+Criterion criterion_of(DType dtype, Tolerance given, const Scales& scales,
+                       DType calculated_in = DType::kFloat64);
+
+// The relative spacing of a floating-point type's numbers.
+double relative_unit(DType dtype);
 
 }  // namespace autopar

@@ -6,6 +6,7 @@
 
 #include "autopar/exec.hpp"
 #include "exec/compare.hpp"
+#include "exec/criterion.hpp"
 #include "exec/request.hpp"
 
 namespace autopar {
@@ -124,10 +125,13 @@ bool is_exact(const Op& op) {
 struct Rounded {
   bool computed = false;  // may differ from rank to rank by rounding
   OpId jump;              // the nearest upstream; invalid: none
+  // The type with the fewest digits upstream; float64: none.
+  DType coarsest = DType::kFloat64;
   bool operator==(const Rounded&) const = default;
   void add(const Rounded& other) {
     computed = computed || other.computed;
     if (!jump.valid() || (other.jump.valid() && jump < other.jump)) jump = other.jump;
+    if (relative_unit(other.coarsest) > relative_unit(coarsest)) coarsest = other.coarsest;
   }
 };
 
@@ -155,6 +159,8 @@ class Rounding {
         Rounded& value = values_[op.outputs[output].index()];
         value = behind;
         value.computed = value.computed || (reads_real && !is_exact(op));
+        const DType dtype = graph_.value(op.outputs[output]).dtype;
+        if (is_floating(dtype)) value.add({.computed = false, .jump = OpId(), .coarsest = dtype});
         if (reads_computed && leaps(graph_, op, output)) {
           value.jump = OpId(static_cast<std::int64_t>(o));
         }
@@ -176,6 +182,19 @@ class Rounding {
       }
     }
     return more;
+  }
+
+  std::map<std::string, DType> coarsest() const {
+    std::map<std::string, DType> types;
+    for (const ValueId output : graph_.outputs) {
+      const Value& value = graph_.value(output);
+      const DType coarsest = values_[output.index()].coarsest;
+      if (!is_floating(value.dtype) || relative_unit(coarsest) <= relative_unit(value.dtype)) {
+        continue;
+      }
+      types[value.name] = coarsest;
+    }
+    return types;
   }
 
   std::map<std::string, std::string> outputs() const {
@@ -202,6 +221,14 @@ std::map<std::string, std::string> jumps_of(const Graph& model, int steps,
   rounding.walk();
   for (int step = 1; step < steps && rounding.feed_back(updates); ++step) rounding.walk();
   return rounding.outputs();
+}
+
+std::map<std::string, DType> coarser_types_of(const Graph& model, int steps,
+                                              const std::string& updates) {
+  Rounding rounding(model);
+  rounding.walk();
+  for (int step = 1; step < steps && rounding.feed_back(updates); ++step) rounding.walk();
+  return rounding.coarsest();
 }
 
 }  // namespace autopar

@@ -76,7 +76,11 @@ ExpectedTensors expect(const RunRequest& request, const std::map<std::string, Te
   }
   for (const auto& [name, scales] : scales_of(result)) {
     ExpectedTensor& expected = result[name];
-    expected.criterion = criterion_of(expected.tensor->dtype, {request.rtol, request.atol}, scales);
+    const DType dtype = expected.tensor->dtype;
+    const auto coarser = request.coarser_types.find(name);
+    expected.criterion =
+        criterion_of(dtype, {request.rtol, request.atol}, scales,
+                     coarser == request.coarser_types.end() ? dtype : coarser->second);
     const auto jump = request.jumps.find(name);
     if (jump != request.jumps.end()) expected.criterion.jump = jump->second;
   }

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "autopar/grad.hpp"
+#include "autopar/ops.hpp"
 #include "grad/loss.hpp"
 #include "grad/optimizer.hpp"
 #include "grad/precision.hpp"
@@ -146,12 +147,25 @@ class Training {
            statistics_.count(id) == 0 && (options_.parameters.empty() || named);
   }
 
+  // Inputs that only describe an op, such as the scales of a Resize.
+  std::set<ValueId> find_operands() const {
+    std::set<ValueId> operands, read;
+    for (const Op& op : step_.graph.ops) {
+      for (std::size_t port = 0; port < op.inputs.size(); ++port) {
+        (is_operand_constant(op, port) ? operands : read).insert(op.inputs[port]);
+      }
+    }
+    for (ValueId value : read) operands.erase(value);
+    return operands;
+  }
+
   std::vector<ValueId> find_candidates() {
     std::vector<ValueId> found;
+    const std::set<ValueId> operands = find_operands();
     for (std::size_t v = 0; v < step_.graph.values.size(); ++v) {
       const ValueId id(static_cast<std::int64_t>(v));
       const Value& value = step_.graph.value(id);
-      if (!may_be_parameter(value, id)) continue;
+      if (!may_be_parameter(value, id) || operands.count(id) != 0) continue;
       if (any_matches(options_.freeze, value.name)) {
         step_.facts.frozen.push_back(value.name);
       } else {

@@ -170,6 +170,25 @@ void run_inference(const onnx::OpSchema& schema, onnx::InferenceContext& context
   }
 }
 
+// ONNX lets a Reshape pass whose constant target holds another number of elements.
+Status check_reshape(const onnx::NodeProto& node, const std::vector<NodeInput>& inputs,
+                     const onnx::TypeProto& output) {
+  if (node.op_type() != "Reshape" || inputs.empty() || !inputs[0].type) return Ok{};
+  const auto shape_of = [](const onnx::TypeProto& type) -> std::optional<Shape> {
+    if (!type.tensor_type().has_shape()) return std::nullopt;
+    Shape shape;
+    for (const auto& dim : type.tensor_type().shape().dim()) {
+      if (!dim.has_dim_value()) return std::nullopt;
+      shape.push_back(dim.dim_value());
+    }
+    return shape;
+  };
+  const auto from = shape_of(*inputs[0].type), to = shape_of(output);
+  if (!from || !to || element_count(*from) == element_count(*to)) return Ok{};
+  return input_error("cannot give " + to_text(*from) + " the shape " + to_text(*to) +
+                     ", which has another number of elements");
+}
+
 }  // namespace
 
 Result<std::vector<onnx::TypeProto>> infer_types(const onnx::OpSchema& schema,
@@ -182,6 +201,9 @@ Result<std::vector<onnx::TypeProto>> infer_types(const onnx::OpSchema& schema,
     AUTOPAR_RETURN_IF_ERROR(check_positive(node));
     AUTOPAR_RETURN_IF_ERROR(check_input_types(schema, inputs));
     run_inference(schema, context);
+    if (!context.outputs.empty()) {
+      AUTOPAR_RETURN_IF_ERROR(check_reshape(node, inputs, context.outputs[0]));
+    }
   } catch (const std::bad_alloc&) {
     throw;  // no fault of the model
   } catch (const std::exception& error) {

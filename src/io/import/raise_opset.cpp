@@ -73,7 +73,10 @@ class Raising {
         before->since_version() == after->since_version() || means_the_same(node.op_type())) {
       return Ok{};
     }
-    if (node.op_type() == "BatchNormalization" && node.output_size() == 1) return Ok{};
+    // Since 14 it says whether it trains; before, its other outputs said so.
+    if (node.op_type() == "BatchNormalization" && (node.output_size() == 1 || from_ >= 14)) {
+      return Ok{};
+    }
     if (node.op_type() == "RoiAlign") {
       auto& attribute = *node.add_attribute();
       attribute.set_name("coordinate_transformation_mode");
