@@ -78,9 +78,11 @@ bool is_float_type(std::int64_t number) {
          number == onnx_number(DType::kBFloat16);
 }
 
+double largest_of(DType dtype) { return dtype == DType::kFloat16 ? 65504 : 3.38953139e38; }
+
 Tensor converted(const Tensor& tensor, DType to) {
   const std::vector<double> numbers = *float_values(tensor);
-  const double most = to == DType::kFloat16 ? 65504 : to == DType::kBFloat16 ? 3.38953139e38 : 0;
+  const double most = to == DType::kFloat32 ? 0 : largest_of(to);
   Tensor narrow{to, tensor.shape, {}};
   for (double number : numbers) {
     // A mask's lowest float32 stays finite.
@@ -106,7 +108,6 @@ class Rewrite {
   Result<Copies> run() {
     std::vector<Op> ops = std::move(graph_.ops);
     graph_.ops.clear();
-    outputs_.insert(graph_.outputs.begin(), graph_.outputs.end());
     for (Op& op : ops) AUTOPAR_RETURN_IF_ERROR(visit(std::move(op)));
     return std::move(copies_);
   }
@@ -117,7 +118,28 @@ class Rewrite {
     return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBFloat16;
   }
 
+  // What depends on no parameter and no floating-point data, such as positions and masks: computed
+  // in float32, and read in the type of what it meets.
+  bool is_weak(ValueId id) const {
+    return graph_.value(id).kind == ValueKind::kConstant || weak_.count(id) != 0;
+  }
+  bool reads_weak_alone(const Op& op) const {
+    for (std::size_t port = 0; port < op.inputs.size(); ++port) {
+      const ValueId input = op.inputs[port];
+      if (!input.valid() || is_operand_constant(op, port) || !is_float(input)) continue;
+      if (!is_weak(input)) return false;
+    }
+    return true;
+  }
+
   Status visit(Op op) {
+    if (narrow_ != DType::kFloat32 && reads_weak_alone(op)) {
+      for (ValueId output : op.outputs) {
+        if (output.valid() && is_float(output)) weak_.insert(output);
+      }
+      graph_.add_op(std::move(op));
+      return Ok{};
+    }
     const DType type = type_of(op);
     for (std::size_t port = 0; port < op.inputs.size(); ++port) {
       const ValueId input = op.inputs[port];
@@ -127,7 +149,7 @@ class Rewrite {
     if (op.type == "Cast" && is_float_type(op.int_attribute("to", 0)) && !mixed_) {
       op.attributes["to"] = onnx_number(narrow_);
     }
-    if (op.type == "ConstantOfShape" && !mixed_) {
+    if (op.type == "ConstantOfShape" && narrow_ == DType::kFloat32) {
       const auto value = op.attributes.find("value");
       if (value == op.attributes.end()) {
         op.attributes["value"] = Tensor{narrow_, {1}, scalar_tensor(narrow_, 0).bytes};
@@ -150,11 +172,7 @@ class Rewrite {
     if (op.type == "Cast") {
       return op.int_attribute("to", 0) == onnx_number(narrow_) ? narrow_ : DType::kFloat32;
     }
-    if (!mixed_) return type;
-    const bool reads = std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId input) {
-      return input.valid() && is_float(input) && graph_.value(input).kind != ValueKind::kConstant;
-    });
-    return reads ? type : DType::kFloat32;
+    return type;
   }
 
   DType type_of(const Op& op) const {
@@ -168,7 +186,7 @@ class Rewrite {
       const ValueId input = op.inputs[port];
       if (!input.valid() || is_operand_constant(op, port) || !is_float(input)) continue;
       const Value& value = graph_.value(input);
-      if (value.kind == ValueKind::kConstant || parameters_.count(input) != 0) continue;
+      if (is_weak(input) || parameters_.count(input) != 0) continue;
       if (value.kind == ValueKind::kParameter) continue;
       any = true;
       wide = wide || (value.dtype == DType::kFloat32 && !input_stays(op, port));
@@ -176,6 +194,14 @@ class Rewrite {
     if (any) return wide ? DType::kFloat32 : narrow_;
     // Parameters alone, such as a table that is looked up.
     return narrow_;
+  }
+
+  // A mask's lowest float32 stays finite.
+  ValueId within(ValueId id, DType type) {
+    if (type == DType::kFloat32) return id;
+    const double most = largest_of(type);
+    const DType dtype = graph_.value(id).dtype;
+    return to_.pointwise("Clip", {id, to_.scalar(dtype, -most), to_.scalar(dtype, most)});
   }
 
   ValueId as(ValueId id, DType type, const Op& op) {
@@ -186,7 +212,7 @@ class Rewrite {
         (mixed_ && parameters_.count(id) == 0 && value.kind == ValueKind::kParameter)) {
       if (value.dtype == type) return id;
       to_.name_after(op.name + ".cast", GraphBuilder::Naming::kCounted);
-      return made_[key] = to_.cast(id, type);
+      return made_[key] = to_.cast(weak_.count(id) != 0 ? within(id, type) : id, type);
     }
     if (value.dtype == type) return id;
     if (value.kind == ValueKind::kConstant) {
@@ -217,7 +243,7 @@ class Rewrite {
   Graph& graph_;
   DType narrow_;
   bool mixed_;  // some ops stay in float32, and parameters have copies
-  std::set<ValueId> parameters_, outputs_;
+  std::set<ValueId> parameters_, weak_;
   std::map<std::pair<ValueId, DType>, ValueId> made_;
   OpTakes takes_;
   Copies copies_;

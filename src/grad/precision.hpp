@@ -4,7 +4,8 @@
 // precision training", 2018; PyTorch's torch.amp): contractions read 16-bit numbers; what loses too
 // much in them (sums, powers, exponentials, losses) reads float32; normalisations, Softmax and
 // pooling keep the type of their input, since they sum in float32 inside; everything else takes the
-// widest type of its inputs. Constants take the type of their op.
+// widest type of its inputs. Constants, and what depends on no
+// parameter and no floating-point data (positions, masks), take the type of what they meet.
 #pragma once
 
 #include <map>
