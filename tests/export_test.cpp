@@ -20,7 +20,7 @@ namespace {
 
 // Every kind of collective that inference knows, constants, initializers, partial sums.
 Graph mixed_graph() {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("x", {24, 48});
   const ValueId w = b.weight("w", {48, 24});
   const ValueId bias = b.parameter("bias", {24});
@@ -175,7 +175,7 @@ TEST_CASE("a plan that cannot be written leaves nothing behind", "[export]") {
 }
 
 TEST_CASE("external data lies beside the plan", "[export]") {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("x", {4, 4});
   const ValueId w = b.weight("w", {4, 4});
   b.graph.value(w).data = ExternalData{"data/w.bin", 16, 64};
@@ -223,7 +223,7 @@ TEST_CASE("external data lies beside the plan", "[export]") {
 
 TEST_CASE("large external data is linked, not what links to it", "[export]") {
   const Folder folder;
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId w = b.weight("w", {4, 4});
   b.graph.value(w).data = ExternalData{"w.bin", 0, 64};
   // As hubs of models keep them; a link to that link would lead nowhere.
@@ -329,7 +329,7 @@ TEST_CASE("what an ONNX file cannot hold is refused", "[export]") {
   std::vector<std::int64_t> all;
   for (std::int64_t rank = 0; rank < ranks; ++rank) all.push_back(rank);
   const IntList groups(all);
-  GraphBuilder b;
+  GraphWriter b;
   ValueId x = b.input("x", {4});
   for (int i = 0; i < 600; ++i) {
     x = b.op("AllReduce", {x}, {4},

@@ -94,7 +94,7 @@ TEST_CASE("a bad cluster file is refused by field", "[files]") {
 }
 
 TEST_CASE("strategies read back exactly", "[files]") {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("in \"quoted\" \xC3\xA9", {24, 48});
   const ValueId w = b.weight("w", {48, 24});
   const ValueId k = b.constant("k", {24});

@@ -92,7 +92,7 @@ inline Graph mixed_graph(std::uint64_t seed, int op_count) {
   const auto pick = [&](std::initializer_list<std::int64_t> sizes) {
     return *(sizes.begin() + draw.below(sizes.size()));
   };
-  GraphBuilder b;
+  GraphWriter b;
   b.graph.name = "mixed";
   std::vector<ValueId> values = {b.input("X", {pick({4, 6, 12}), pick({4, 8, 12})})};
   std::vector<ValueId> weights;

@@ -34,7 +34,7 @@ void write(const onnx::ModelProto& model, const std::string& path) {
 
 // y = x w, with the weight in `location` at `offset`.
 Graph graph_with_data(const std::string& location, std::int64_t offset) {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("x", {4, 4});
   const ValueId w = b.weight("w", {4, 4});
   b.graph.value(w).data = ExternalData{location, offset, 64};

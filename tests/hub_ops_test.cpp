@@ -17,7 +17,7 @@ constexpr double kMostPlans = 2e4;
 
 // X [64,64] x W -> H, read by three ops, each of which is pinned to take it whole.
 struct Readers3 {
-  GraphBuilder b;
+  GraphWriter b;
   GraphRules rules;
   Cluster cluster = small_cluster({4});
   Pins pins;
@@ -104,7 +104,7 @@ namespace {
 
 // A value H, made of X, that three or four ops read, some of them twice, and what becomes of it.
 Graph fan(Draw& draw) {
-  GraphBuilder b;
+  GraphWriter b;
   ValueId h = b.input("H", {8, 12});
   if (draw.below(2) == 0) h = b.op("MatMul", {h, b.parameter("W", {12, 8})}, {8, 8}, {}, "make");
   const Shape shape = b.shape(h);
@@ -363,7 +363,7 @@ TEST_CASE("a plan takes as much time with a hub op, and no more memory", "[hub_o
 }
 
 TEST_CASE("hub ops get names that nobody has", "[hub_ops]") {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("X", {8, 8});
   b.graph.values[x.index()].name = "X";
   const ValueId a = b.op("Relu", {x}, {8, 8}, {}, "X.hub");

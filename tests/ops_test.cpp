@@ -7,7 +7,7 @@
 #include "strategies.hpp"
 
 using namespace autopar;
-using testing::GraphBuilder;
+using testing::GraphWriter;
 
 namespace {
 
@@ -43,7 +43,7 @@ struct Instance {
 };
 
 Graph graph_of(const Instance& instance) {
-  GraphBuilder b;
+  GraphWriter b;
   std::vector<ValueId> inputs;
   for (const Shape& shape : instance.inputs) {
     inputs.push_back(b.input("x" + std::to_string(inputs.size()), shape));
@@ -214,7 +214,7 @@ TEST_CASE("rules of ops", "[ops]") {
 }
 
 TEST_CASE("partial sums pass only where the type can be summed", "[ops]") {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId flags = b.input("flags", {4, 6}, DType::kBool);
   const ValueId counts = b.input("counts", {4, 6}, DType::kInt64);
   b.op("Transpose", {flags}, {6, 4});
@@ -590,7 +590,7 @@ TEST_CASE("rules of senseless ops", "[ops]") {
   };
   int with_rule = 0;
   for (int round = 0; round < 20000; ++round) {
-    GraphBuilder b;
+    GraphWriter b;
     const std::string& type = types[static_cast<std::size_t>(round) % types.size()];
     std::vector<ValueId> inputs(testing::below(random, 9));
     for (ValueId& id : inputs) {

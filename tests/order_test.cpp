@@ -432,7 +432,7 @@ TEST_CASE("messages", "[order]") {
 
 TEST_CASE("plans of random strategies are proven, and damaged ones are not", "[order]") {
   Random random(3);
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("X", {12, 24});
   const ValueId w = b.parameter("W", {24, 36}), v = b.parameter("V", {36, 12});
   const ValueId h = b.op("Relu", {b.op("MatMul", {x, w}, {12, 36})}, {12, 36});

@@ -18,7 +18,7 @@ namespace {
 // What only some graphs have: scalars, several outputs, an output that is also read, a value read
 // twice by one op, constants that leave, integers, merged and split dimensions.
 Graph odd_graph() {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("x", {12, 4, 12});
   const ValueId w = b.weight("w", {12, 24});
   const ValueId bias = b.parameter("bias", {24});
@@ -112,7 +112,7 @@ TEST_CASE("random strategies compute what the model computes", "[partition]") {
 }
 
 TEST_CASE("random strategies of tensors without elements", "[partition]") {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("x", {16, 24});
   const ValueId none = b.weight("none", {16, 0});
   const ValueId less = b.weight("less", {0, 48});
@@ -144,7 +144,7 @@ TEST_CASE("random strategies of real models compute what the models compute", "[
 }
 
 TEST_CASE("weights that are given are those of all ranks", "[partition]") {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("X", {4, 6});
   b.graph.outputs = {b.op("MatMul", {x, b.weight("W", {6, 8})}, {4, 8}, {}, "fc")};
   const Folder folder;

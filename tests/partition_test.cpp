@@ -76,7 +76,7 @@ TEST_CASE("two matrix products: the collectives of the textbook", "[partition]")
 }
 
 TEST_CASE("a split image: the rows between the parts are gathered", "[partition]") {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("x", {1, 2, 12, 6});
   b.graph.outputs = {b.op("Conv", {x, b.parameter("w", {4, 2, 3, 3})}, {1, 4, 12, 6},
                           {{"pads", std::vector<std::int64_t>{1, 1, 1, 1}}})};
@@ -141,7 +141,7 @@ TEST_CASE("groups need not be neighbours", "[partition]") {
 }
 
 TEST_CASE("an initializer stays whole and is sliced", "[partition]") {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("x", {8, 16});
   const ValueId w = b.weight("w", {16, 8});
   b.graph.outputs = {b.op("MatMul", {x, w}, {8, 8}, {}, "fc")};
@@ -155,7 +155,7 @@ TEST_CASE("an initializer stays whole and is sliced", "[partition]") {
 }
 
 TEST_CASE("equal slices of equal constants are made once", "[partition]") {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("x", {8, 16});
   const ValueId k = b.constant("k", {8, 16});
   const ValueId same = b.constant("k", {8, 16});
@@ -171,7 +171,7 @@ TEST_CASE("equal slices of equal constants are made once", "[partition]") {
 }
 
 TEST_CASE("a value that every reader needs whole is gathered once", "[partition]") {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("x", {8, 16});
   const ValueId h = b.op("Relu", {x}, {8, 16});
   const ValueId p = b.op("Relu", {h}, {8, 16});
@@ -183,7 +183,7 @@ TEST_CASE("a value that every reader needs whole is gathered once", "[partition]
 }
 
 TEST_CASE("a summand becomes a partial sum at its reader", "[partition]") {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("x", {8, 16});
   const ValueId w = b.parameter("w", {16, 8});
   const ValueId bias = b.parameter("bias", {8});
@@ -205,7 +205,7 @@ TEST_CASE("a summand becomes a partial sum at its reader", "[partition]") {
 }
 
 TEST_CASE("a summand of a type without Where is selected in a wider one", "[partition]") {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("x", {8, 16}, DType::kBFloat16);
   const ValueId w = b.input("w", {16, 8}, DType::kBFloat16);
   const ValueId bias = b.input("bias", {8}, DType::kBFloat16);
@@ -250,7 +250,7 @@ TEST_CASE("a reshard sees a dimension cut where a rank holds several blocks of i
 }
 
 TEST_CASE("a scalar is reduced as a vector of one", "[partition]") {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("x", {8});
   b.graph.outputs = {b.op("ReduceSum", {x}, {}, {{"keepdims", std::int64_t{0}}}, "sum")};
   const std::string factor = rules_of(b.graph).value().rules[0].factors[0].name;
@@ -268,7 +268,7 @@ TEST_CASE("on one device nothing is inserted", "[partition]") {
 }
 
 TEST_CASE("a value may leave as it came", "[partition]") {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("x", {8});
   const ValueId k = b.constant("k", {8});
   const ValueId w = b.weight("w", {8});
@@ -414,7 +414,7 @@ TEST_CASE("the same strategy gives the same program", "[partition]") {
 }
 
 TEST_CASE("an assignment that does not divide is refused by name", "[partition]") {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("x", {6, 16});
   const ValueId w = b.parameter("w", {16, 8});
   b.graph.outputs = {b.op("MatMul", {x, w}, {6, 8}, {}, "fc")};

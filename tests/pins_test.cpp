@@ -118,7 +118,7 @@ const ValueSpecs& specs_of(const Graph& graph, const Strategy& plan, const std::
 
 // X [8,16] x W [16,32] -> H -> Relu -> R x V [32,8] -> Y, with R read by an Add as well.
 Graph chain() {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("X", {8, 16});
   const ValueId h = b.op("MatMul", {x, b.parameter("W", {16, 32})}, {8, 32}, {}, "fc1");
   const ValueId r = b.op("Relu", {h}, {8, 32}, {}, "relu");
@@ -273,7 +273,7 @@ TEST_CASE("pins that go against each other are refused", "[pins]") {
 }
 
 TEST_CASE("the next value of an input leaves as that is pinned", "[pins]") {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId w = b.parameter("W", {8, 8});
   const ValueId next = b.op("Relu", {w}, {8, 8}, {}, "update");
   b.graph.values[next.index()].name = "new.W";
@@ -299,7 +299,7 @@ TEST_CASE("the next value of an input leaves as that is pinned", "[pins]") {
 TEST_CASE("of the ways to an out_strategy the search takes the cheapest", "[pins]") {
   // The product is asked for in 4 x 2 parts. Splitting m by 4 and n by 2 needs no sums; with m by 2
   // in the pin a sum over two devices must be scattered, and the other axis is free.
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("X", {256, 64});
   const ValueId h = b.op("MatMul", {x, b.parameter("W", {64, 256})}, {256, 256}, {}, "mm");
   b.graph.outputs = {b.op("Relu", {h}, {256, 256}, {}, "relu")};
@@ -332,7 +332,7 @@ TEST_CASE("of the ways to an out_strategy the search takes the cheapest", "[pins
 }
 
 TEST_CASE("pins imply meshes of more axes", "[pins]") {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("X", {4, 4, 8, 8}), y = b.input("Y", {4, 4, 8, 8});
   b.graph.outputs = {b.op("MatMul", {x, y}, {4, 4, 8, 8}, {}, "mm")};
   const auto rules = rules_of(b.graph);
@@ -389,7 +389,7 @@ TEST_CASE("every searcher asks for the same meshes", "[pins]") {
 }
 
 TEST_CASE("a layout of all inputs is about data, not parameters", "[pins]") {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("X", {8, 4096});
   b.graph.outputs = {b.op("MatMul", {x, b.parameter("W", {4096, 4096})}, {8, 4096}, {}, "mm")};
   const auto rules = rules_of(b.graph);

@@ -81,7 +81,7 @@ std::map<std::string, Attribute> perm(const std::vector<std::int64_t>& order) {
 
 // Large enough for bytes to count more than latencies.
 Graph mlp() {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("X", {8192, 1024});
   const ValueId w = b.parameter("W", {1024, 4096});
   const ValueId v = b.parameter("V", {4096, 1024});
@@ -156,7 +156,7 @@ TEST_CASE("Z = (X W) V", "[propagate]") {
 }
 
 TEST_CASE("an op with several inputs waits for those that are to come", "[propagate]") {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("x", {128, 96});
   const ValueId y = b.input("y", {128, 96});
   const ValueId alpha = b.input("alpha", {128, 96});
@@ -176,7 +176,7 @@ TEST_CASE("an op with several inputs waits for those that are to come", "[propag
 }
 
 TEST_CASE("producers follow their readers", "[propagate]") {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("x", {128, 96});
   const ValueId y = b.op("Relu", {b.input("y", {96, 96})}, {96, 96}, {}, "relu");
   b.graph.outputs = {b.op("MatMul", {x, y}, {128, 96}, {}, "matmul")};
@@ -186,7 +186,7 @@ TEST_CASE("producers follow their readers", "[propagate]") {
 }
 
 TEST_CASE("a diamond follows one pin; two pins meet in it", "[propagate]") {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("x", {64, 64});
   const ValueId h = b.op("Relu", {x}, {64, 64}, {}, "top");
   const ValueId left = b.op("Tanh", {h}, {64, 64}, {}, "left");
@@ -213,7 +213,7 @@ TEST_CASE("a diamond follows one pin; two pins meet in it", "[propagate]") {
 }
 
 TEST_CASE("heads of a reshape follow, or the reshape says that it cannot", "[propagate]") {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("x", {8, 16, 64});
   const ValueId q = b.op("MatMul", {x, b.parameter("W", {64, 64})}, {8, 16, 64}, {}, "q");
   const ValueId heads =
@@ -244,7 +244,7 @@ TEST_CASE("heads of a reshape follow, or the reshape says that it cannot", "[pro
 }
 
 TEST_CASE("readers of one parameter agree on it", "[propagate]") {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId table = b.parameter("E", {128, 512});
   b.graph.outputs.push_back(
       b.op("MatMul", {b.input("a", {64, 128}), table}, {64, 512}, {}, "first"));
@@ -270,7 +270,7 @@ TEST_CASE("readers of one parameter agree on it", "[propagate]") {
 }
 
 TEST_CASE("a shared embedding table", "[propagate]") {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId table = b.parameter("E", {32768, 1024});
   const ValueId ids = b.input("ids", {64}, DType::kInt64);
   const ValueId h = b.op("Gather", {table, ids}, {64, 1024}, {}, "embed");
@@ -287,7 +287,7 @@ TEST_CASE("a shared embedding table", "[propagate]") {
 
 TEST_CASE("a chain of convolutions follows the batch", "[propagate]") {
   const std::vector<std::int64_t> pads = {1, 1, 1, 1}, kernel = {3, 3}, two = {2, 2};
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("x", {32, 16, 64, 64});
   const ValueId r = b.op("Relu", {x}, {32, 16, 64, 64}, {}, "relu");
   const ValueId c = b.op("Conv", {r, b.parameter("k", {8, 16, 3, 3})}, {32, 8, 64, 64},
@@ -307,7 +307,7 @@ TEST_CASE("a chain of convolutions follows the batch", "[propagate]") {
 }
 
 TEST_CASE("what no pin reaches", "[propagate]") {
-  GraphBuilder b;
+  GraphWriter b;
   b.graph.outputs.push_back(b.op("Relu", {b.input("x", {64, 64})}, {64, 64}, {}, "here"));
   b.graph.outputs.push_back(b.op("Relu", {b.input("y", {64, 64})}, {64, 64}, {}, "there"));
   Propagated p(b.graph, {4});
@@ -361,7 +361,7 @@ TEST_CASE("an out_strategy that a ReduceScatter gives", "[propagate]") {
   // The contraction is split, so that the product is a partial sum: read by one op, by two, or by
   // none but the caller.
   for (int readers : {0, 1, 2}) {
-    GraphBuilder b;
+    GraphWriter b;
     const ValueId x = b.input("X", {512, 256});
     const ValueId w = b.parameter("W", {256, 512});
     const ValueId h = b.op("MatMul", {x, w}, {512, 512}, {}, "mm");

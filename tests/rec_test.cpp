@@ -53,7 +53,7 @@ double least_cost(const rec::LevelProblem& problem) {
 
 // Batches of n through two layers, widths that odd counts divide too.
 Graph layers_graph(std::int64_t batch, std::int64_t width, int layers = 3) {
-  GraphBuilder b;
+  GraphWriter b;
   ValueId x = b.input("X", {batch, width});
   for (int l = 0; l < layers; ++l) {
     const std::string name = "l" + std::to_string(l);
@@ -287,7 +287,7 @@ TEST_CASE("rec: never over the memory limit", "[rec]") {
 TEST_CASE("rec: tables that are too big for a device are split early", "[rec]") {
   // Embeddings that take 9 times what a device has, and hardly any work: gathering them whole is
   // what a plan that is repaired only afterwards does.
-  GraphBuilder b;
+  GraphWriter b;
   const std::int64_t batch = 64, rows = 100000, width = 16;
   std::vector<ValueId> found;
   for (int t = 0; t < 6; ++t) {
@@ -352,7 +352,7 @@ TEST_CASE("auto: as good as the best of those that it runs", "[rec]") {
 TEST_CASE("rec: relative costs of SAPP give its textbook plans", "[rec]") {
   // MatMuls of the published tests of the original: the cheapest cut three times over.
   const auto counts_of = [](std::int64_t m, std::int64_t k, std::int64_t n) {
-    GraphBuilder b;
+    GraphWriter b;
     const ValueId x = b.input("X", {m, k});
     const ValueId w = b.parameter("W", {k, n});
     b.graph.outputs = {b.op("MatMul", {x, w}, {m, n}, {}, "mm")};

@@ -17,7 +17,7 @@ namespace {
 
 // Four layers whose exponentials and sines are read again in reverse order.
 Graph exponentials() {
-  GraphBuilder b;
+  GraphWriter b;
   ValueId x = b.input("x", {64, 128});
   std::vector<ValueId> kept;
   for (int layer = 0; layer < 4; ++layer) {
@@ -66,7 +66,7 @@ TEST_CASE("cheap ops are repeated where that keeps fewer bytes", "[recompute]") 
 
 TEST_CASE("products are repeated only when asked for, those with parameters never", "[recompute]") {
   // Scores of all pairs of rows are larger than the rows, and read again in reverse order.
-  GraphBuilder b;
+  GraphWriter b;
   ValueId x = b.input("x", {256, 8});
   std::vector<ValueId> probabilities;
   for (int layer = 0; layer < 4; ++layer) {
@@ -101,7 +101,7 @@ TEST_CASE("products are repeated only when asked for, those with parameters neve
 }
 
 TEST_CASE("random ops and graphs without gain stay as they are", "[recompute]") {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("x", {64, 64});
   const ValueId y = b.op("Bernoulli", {x}, {64, 64}, {}, "mask");
   const ValueId z = b.op("ReduceMax", {y}, {1, 1}, {}, "small");

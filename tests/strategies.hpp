@@ -25,7 +25,7 @@ inline Cluster cluster_of(const std::vector<std::int64_t>& sizes) {
   return cluster;
 }
 
-class GraphBuilder {
+class GraphWriter {
  public:
   Graph graph;
 
@@ -90,7 +90,7 @@ class GraphBuilder {
 
 // Z = (X x W) x V of the documentation: X [64,128], W [128,256], V [256,32].
 inline Graph two_matmuls() {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("X", {64, 128});
   const ValueId w = b.parameter("W", {128, 256});
   const ValueId v = b.parameter("V", {256, 32});

@@ -17,7 +17,7 @@ bool says(const Status& status, const std::string& what) {
 
 // x is read at 0 and twice at 2; h is read at 1 and leaves; d is read by nobody.
 Graph diamond() {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("x", {4, 4});
   const ValueId h = b.op("Relu", {x}, {4, 4}, {}, "a");
   const ValueId y = b.op("Neg", {h}, {4, 4}, {}, "b");
@@ -66,7 +66,7 @@ TEST_CASE("readers know when a value is read", "[strategy]") {
 }
 
 TEST_CASE("a graph without ops has readers", "[strategy]") {
-  GraphBuilder b;
+  GraphWriter b;
   b.graph.outputs = {b.input("x", {2})};
   const std::vector<Readers> readers = readers_of(b.graph);
   CHECK(readers[0].is_output);
@@ -121,7 +121,7 @@ TEST_CASE("the verifier names what is wrong", "[strategy]") {
 }
 
 TEST_CASE("a constant cannot be stored in slices", "[strategy]") {
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("x", {4});
   const ValueId k = b.constant("k", {4});
   b.graph.outputs = {b.op("Add", {x, k}, {4})};

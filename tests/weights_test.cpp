@@ -171,7 +171,7 @@ namespace {
 
 // Every tensor through an op of its own; one is read twice.
 Graph weights_graph(std::map<std::string, Tensor>& tensors, bool with_empty, Random& random) {
-  GraphBuilder b;
+  GraphWriter b;
   b.graph.name = "weights";
   b.input("x", {4});
   std::vector<ValueId> outputs;
@@ -342,7 +342,7 @@ TEST_CASE("what is resharded is what would have been written at once, and merges
 TEST_CASE("ranks that differ, files that are missing, weights that do not fit") {
   const Folder folder;
   Random random(11);
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("x", {8, 64});
   const ValueId w = b.weight("w", {64, 64});
   b.graph.outputs = {b.op("MatMul", {x, w}, {8, 64}, {}, "fc")};
@@ -401,7 +401,7 @@ TEST_CASE("ranks that differ, files that are missing, weights that do not fit") 
 TEST_CASE("weights that cannot be read leave no folder behind") {
   const Folder folder;
   Random random(2);
-  GraphBuilder b;
+  GraphWriter b;
   const ValueId x = b.input("x", {8, 64});
   const ValueId w = b.weight("w", {64, 64});
   b.graph.value(w).data = ExternalData{"data.bin", 0, 64 * 64 * 4};

@@ -195,6 +195,12 @@ Result<InputGrads> formula_gradients(const GradContext& context, const char* tex
     if (i >= formulas.size() && !all_alike) continue;
     const std::string formula = all_alike ? formulas.back().substr(1) : formulas[i];
     if (formula.empty()) continue;
+    if (formula == "-g") {
+      // The sign of the sum, which may be much smaller.
+      const ValueId sum = context.to.sum_to(context.grad(), context.in_shape(i));
+      grads[i] = context.to.pointwise("Neg", {sum});
+      continue;
+    }
     const ValueId grad = Formula(context, formula, i).run();
     // A gradient that does not depend on the input's shape is that of the output.
     const Shape whole = broadcast_shape({context.to.shape(grad), context.in_shape(i)});
