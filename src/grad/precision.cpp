@@ -112,6 +112,17 @@ class Rewrite {
     return std::move(copies_);
   }
 
+  // Contractions that calculate in float32 all the same.
+  std::vector<std::string> warnings() const {
+    std::vector<std::string> told;
+    for (const auto& [type, count] : kept_wide_) {
+      told.push_back(std::to_string(count) + " ops of type " + type +
+                     " calculate in float32: ONNX does not have them for bfloat16 at opset " +
+                     std::to_string(graph_.opset) + "; a model of a later opset may have");
+    }
+    return told;
+  }
+
  private:
   bool is_float(ValueId id) const {
     const DType dtype = graph_.value(id).dtype;
@@ -141,6 +152,7 @@ class Rewrite {
       return Ok{};
     }
     const DType type = type_of(op);
+    if (is_narrow_op(op) && type == DType::kFloat32 && narrow_ != type) ++kept_wide_[op.type];
     for (std::size_t port = 0; port < op.inputs.size(); ++port) {
       const ValueId input = op.inputs[port];
       if (!input.valid() || is_operand_constant(op, port) || !is_float(input)) continue;
@@ -246,6 +258,7 @@ class Rewrite {
   std::set<ValueId> parameters_, weak_;
   std::map<std::pair<ValueId, DType>, ValueId> made_;
   OpTakes takes_;
+  std::map<std::string, int> kept_wide_;
   Copies copies_;
 };
 
@@ -277,7 +290,8 @@ DType narrow_of(Precision precision) {
 }
 
 Result<Copies> set_precision(GraphBuilder& to, Graph& graph, const TrainingOptions& options,
-                             const std::vector<ValueId>& parameters) {
+                             const std::vector<ValueId>& parameters,
+                             std::vector<std::string>& warnings) {
   const Precision precision = options.precision;
   if (precision == Precision::kFp32) return Copies{};
   // Masters are float32, whatever the model is stored in.
@@ -285,8 +299,11 @@ Result<Copies> set_precision(GraphBuilder& to, Graph& graph, const TrainingOptio
     AUTOPAR_TRY(none, Rewrite(to, graph, DType::kFloat32, false, parameters, {}).run());
     static_cast<void>(none);
   }
-  return Rewrite(to, graph, narrow_of(precision), is_mixed(precision), parameters, options.op_takes)
-      .run();
+  Rewrite rewrite(to, graph, narrow_of(precision), is_mixed(precision), parameters,
+                  options.op_takes);
+  AUTOPAR_TRY(copies, rewrite.run());
+  warnings = rewrite.warnings();
+  return std::move(copies);
 }
 
 }  // namespace autopar

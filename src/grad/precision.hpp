@@ -21,6 +21,7 @@ using Copies = std::map<ValueId, ValueId>;
 // Rewrites all ops of the graph, types and casts, for `precision`. Copies of parameters are graph
 // inputs that are added. Errors (kInput): an op whose type is in an attribute that is not known.
 Result<Copies> set_precision(GraphBuilder& to, Graph& graph, const TrainingOptions& options,
-                             const std::vector<ValueId>& parameters);
+                             const std::vector<ValueId>& parameters,
+                             std::vector<std::string>& warnings);
 
 }  // namespace autopar

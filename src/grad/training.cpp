@@ -55,7 +55,7 @@ class Training {
     AUTOPAR_RETURN_IF_ERROR(check_patterns("--freeze", options_.freeze));
     const std::vector<ValueId> candidates = find_candidates();
     AUTOPAR_TRY(scaler, add_scaler(to));
-    AUTOPAR_TRY(copies, set_precision(to, graph, options_, candidates));
+    AUTOPAR_TRY(copies, set_precision(to, graph, options_, candidates, step_.warnings));
     std::vector<ValueId> wanted = candidates;
     for (const auto& [parameter, copy] : copies) wanted.push_back(copy);
     // Gradients of what the model computes; the loss's own is told beside it.

@@ -17,17 +17,6 @@ onnx::TypeProto tensor_type(DType dtype, const Shape& shape) {
   return type;
 }
 
-// Nothing where a dimension is not a number.
-std::optional<Shape> static_shape(const onnx::TypeProto& type) {
-  if (!type.tensor_type().has_shape()) return std::nullopt;
-  Shape shape;
-  for (const auto& dim : type.tensor_type().shape().dim()) {
-    if (!dim.has_dim_value()) return std::nullopt;
-    shape.push_back(dim.dim_value());
-  }
-  return shape;
-}
-
 // Checks what inference (or value_info) says about the output `name`.
 Result<OutputType> output_type(const onnx::TypeProto& type, const std::string& name) {
   if (!type.has_tensor_type()) {

@@ -174,22 +174,23 @@ void run_inference(const onnx::OpSchema& schema, onnx::InferenceContext& context
 Status check_reshape(const onnx::NodeProto& node, const std::vector<NodeInput>& inputs,
                      const onnx::TypeProto& output) {
   if (node.op_type() != "Reshape" || inputs.empty() || !inputs[0].type) return Ok{};
-  const auto shape_of = [](const onnx::TypeProto& type) -> std::optional<Shape> {
-    if (!type.tensor_type().has_shape()) return std::nullopt;
-    Shape shape;
-    for (const auto& dim : type.tensor_type().shape().dim()) {
-      if (!dim.has_dim_value()) return std::nullopt;
-      shape.push_back(dim.dim_value());
-    }
-    return shape;
-  };
-  const auto from = shape_of(*inputs[0].type), to = shape_of(output);
+  const auto from = static_shape(*inputs[0].type), to = static_shape(output);
   if (!from || !to || element_count(*from) == element_count(*to)) return Ok{};
   return input_error("cannot give " + to_text(*from) + " the shape " + to_text(*to) +
                      ", which has another number of elements");
 }
 
 }  // namespace
+
+std::optional<Shape> static_shape(const onnx::TypeProto& type) {
+  if (!type.tensor_type().has_shape()) return std::nullopt;
+  Shape shape;
+  for (const auto& dim : type.tensor_type().shape().dim()) {
+    if (!dim.has_dim_value()) return std::nullopt;
+    shape.push_back(dim.dim_value());
+  }
+  return shape;
+}
 
 Result<std::vector<onnx::TypeProto>> infer_types(const onnx::OpSchema& schema,
                                                  const onnx::NodeProto& node,

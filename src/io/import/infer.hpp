@@ -4,6 +4,7 @@
 #include <onnx/defs/schema.h>
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "autopar/ir.hpp"
@@ -22,5 +23,8 @@ struct NodeInput {
 Result<std::vector<onnx::TypeProto>> infer_types(const onnx::OpSchema& schema,
                                                  const onnx::NodeProto& node,
                                                  const std::vector<NodeInput>& inputs);
+
+// Nothing where a dimension is not a number.
+std::optional<Shape> static_shape(const onnx::TypeProto& type);
 
 }  // namespace autopar
