@@ -61,7 +61,7 @@ def test_help_is_readable():
         assert max(map(len, text.splitlines())) <= 100, command
         assert text.startswith(f"autopar {command}: ") and f"Usage: autopar {command}" in text
     groups = re.findall(r"^([A-Z][\w ]*):$", output("search", "--help"), re.MULTILINE)
-    assert groups == ["What to read", "Layout", "Search", "Output", "Common"], groups
+    assert groups == ["What to read", "Layout", "Search", "Output", "Training", "Common"], groups
 
 
 def test_the_man_page_is_troff():

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -50,8 +51,17 @@ struct TrainingOptions {
   bool dropout = true;                  // false: dropout is removed
 };
 
+// What the forward pass of a step multiplies and adds.
+struct ForwardWork {
+  double samples = 0;  // dimension 0 of the first data input
+  double tokens = 0;   // elements of the labels, or of the first integer data input,
+                       // where they have a second dimension; else 0
+  std::map<DType, Flops> contractions;  // by the type they calculate in
+};
+
 // What the inputs of a step are, by name, in the order of the graph's inputs.
 struct TrainingFacts {
+  ForwardWork forward;
   std::string loss;  // the output
   std::vector<std::string> data, parameters, states, statistics;
   std::vector<std::string> frozen;     // would be parameters, were they not left out by an option

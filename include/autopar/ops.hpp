@@ -144,6 +144,9 @@ Result<std::vector<ValueId>> localise(const LocalContext& context);
 bool is_plain_local(const Graph& graph, const Op& op, const Rule& rule,
                     const Assignment& assignment);
 
+// Whether the op sums products: MatMul, Conv, Attention and their kin.
+bool is_contraction(const Op& op);
+
 // Whether the op's output is its first input in the same memory (Reshape and its kin).
 bool is_view(const Op& op);
 

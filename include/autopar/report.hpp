@@ -4,6 +4,7 @@
 //   std::cout << to_table(report);        // or to_json(report)
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,14 @@ struct ReshardSummary {
   double sent_bytes = 0;
 };
 
+// What a training step does in its time.
+struct TrainingWork {
+  double samples = 0;     // of its batch
+  double tokens = 0;      // 0: not known
+  Flops model_flops = 0;  // three times the contractions of the forward graph, nothing repeated
+  Seconds at_peak = 0;    // that they take on all devices at the peaks of the types they are in
+};
+
 // Everything deterministic but the times of the search itself, which are no part of a report that
 // is kept: the same input gives the same file.
 struct Report {
@@ -92,6 +101,7 @@ struct Report {
   Bytes memory_limit = 0;  // 0: none
   std::string recompute = "none";
   std::size_t repeated_ops = 0;  // in the backward pass, to keep fewer activations
+  std::optional<TrainingWork> training;
   std::vector<CollectiveSummary> collectives;
   std::vector<Baseline> baselines;
   std::vector<OpSummary> op_costs;       // costliest first

@@ -260,6 +260,7 @@ Result<ImportedModel> import_planned(const PlanOptions& options, const CommonOpt
     AUTOPAR_TRY(step, make_training_step(options.model, options.training, common));
     AUTOPAR_TRY(bytes, training_step_bytes(step, options.model));
     inputs.training_bytes = std::move(bytes);
+    inputs.forward = step.facts.forward;
     return import_model_bytes(inputs.training_bytes, options.model, import_options);
   }
   AUTOPAR_TRY(dims, parse_dims(common.dims));

@@ -60,6 +60,7 @@ struct Inputs {
   Recompute recompute = Recompute::kNone;  // how `model.graph` differs from what was imported
   std::size_t repeated_ops = 0;
   std::string data_folder;     // where the model's external data lies
+  ForwardWork forward;         // of the model that --train trains
   std::string training_bytes;  // of train.onnx, which is what is planned; empty: the model itself
 };
 // With -v: what a strategy file says, and what came of a model's file.

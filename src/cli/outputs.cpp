@@ -181,6 +181,21 @@ auto beside(const SearchRequest& request, const Work& work) {
   return std::async(request.solve.threads > 1 ? std::launch::async : std::launch::deferred, work);
 }
 
+// Three times the forward contractions: once forward, twice backward.
+TrainingWork training_work(const ForwardWork& forward, const Cluster& cluster) {
+  TrainingWork work{.samples = forward.samples, .tokens = forward.tokens};
+  const auto& peaks = cluster.device.peak_flops_per_s;
+  for (const auto& [dtype, flops] : forward.contractions) {
+    auto peak = peaks.find(name_of(dtype));
+    if (peak == peaks.end()) peak = peaks.find("float32");
+    if (peak == peaks.end()) peak = peaks.begin();
+    work.model_flops += 3 * flops;
+    if (peak == peaks.end()) continue;
+    work.at_peak += 3 * flops / (peak->second * static_cast<double>(cluster.device_count()));
+  }
+  return work;
+}
+
 Report report_of(const SearchRequest& request, const SearchOutcome& outcome, const Inputs& inputs,
                  const PlanOptions& options) {
   Report report = build_report(request, outcome);
@@ -191,6 +206,9 @@ Report report_of(const SearchRequest& request, const SearchOutcome& outcome, con
   report.warnings = inputs.warnings;
   report.warnings.insert(report.warnings.end(), outcome.notes.begin(), outcome.notes.end());
   report.recompute = name_of(inputs.recompute);
+  if (!inputs.training_bytes.empty() && unit_of(request.cost_model) == std::string("seconds")) {
+    report.training = training_work(inputs.forward, inputs.cluster);
+  }
   report.repeated_ops = inputs.repeated_ops;
   return report;
 }

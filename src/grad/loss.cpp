@@ -33,7 +33,7 @@ class Adder {
 
   // An output as it is.
   Result<Loss> as_it_is(ValueId value) {
-    const Value& output = graph_.value(value);
+    const Value output = graph_.value(value);
     if (element_count(output.shape) != 1) {
       return usage_error("--loss: output '" + output.name + "' has the shape " +
                          to_text(output.shape) + ", a loss is one number; name another output, " +

@@ -26,13 +26,6 @@ bool in_list(const std::set<std::string>& list, const Op& op) {
   return op.domain.empty() && list.count(op.type) != 0;
 }
 
-bool is_narrow_op(const Op& op) {
-  static const std::set<std::string> list = {"MatMul",        "Gemm",       "Einsum",    "Conv",
-                                             "ConvTranspose", "DeformConv", "Attention", "LSTM",
-                                             "GRU",           "RNN"};
-  return in_list(list, op);
-}
-
 bool is_wide_op(const Op& op) {
   static const std::set<std::string> list = {"Acos",
                                              "Asin",
@@ -152,7 +145,7 @@ class Rewrite {
       return Ok{};
     }
     const DType type = type_of(op);
-    if (is_narrow_op(op) && type == DType::kFloat32 && narrow_ != type) ++kept_wide_[op.type];
+    if (is_contraction(op) && type == DType::kFloat32 && narrow_ != type) ++kept_wide_[op.type];
     for (std::size_t port = 0; port < op.inputs.size(); ++port) {
       const ValueId input = op.inputs[port];
       if (!input.valid() || is_operand_constant(op, port) || !is_float(input)) continue;
@@ -190,7 +183,7 @@ class Rewrite {
   DType type_of(const Op& op) const {
     if (narrow_ == DType::kFloat32) return narrow_;
     if (takes_ && !takes_(op, graph_.opset, DType::kBFloat16)) return DType::kFloat32;
-    if (!mixed_ || is_narrow_op(op)) return narrow_;
+    if (!mixed_ || is_contraction(op)) return narrow_;
     if (is_wide_op(op)) return DType::kFloat32;
     // Parameters take the type of what they meet.
     bool any = false, wide = false;

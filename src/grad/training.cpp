@@ -60,9 +60,11 @@ class Training {
     for (const auto& [parameter, copy] : copies) wanted.push_back(copy);
     // Gradients of what the model computes; the loss's own is told beside it.
     const std::size_t forward_ops = graph.ops.size();
+    measure_forward();
     AUTOPAR_TRY(loss, add_loss(to, graph, options_.loss, scaler.scale));
     AUTOPAR_TRY(grads, backward(to, forward_ops, {loss.seed}, wanted));
     AUTOPAR_TRY(trained, take_reached(candidates, copies, grads));
+    if (loss.labels.valid()) count_tokens(loss.labels);
     begin_outputs(loss);
     if (options_.optimizer == Optimizer::kNone) {
       for (const Trained& one : trained) {
@@ -173,6 +175,28 @@ class Training {
       }
     }
     return found;
+  }
+
+  void measure_forward() {
+    const Graph& graph = step_.graph;
+    ForwardWork& work = step_.facts.forward;
+    for (const Op& op : graph.ops) {
+      if (!is_contraction(op) || !op.has_input(0)) continue;
+      work.contractions[graph.value(op.inputs[0]).dtype] += work_of(op, shapes_of(graph, op)).flops;
+    }
+    for (ValueId input : graph.inputs) {
+      const Value& value = graph.value(input);
+      if (value.kind != ValueKind::kInput || value.shape.empty()) continue;
+      if (work.samples == 0) work.samples = static_cast<double>(value.shape[0]);
+      if (!is_floating(value.dtype)) count_tokens(input);
+    }
+  }
+
+  // Of the first of them that has a second dimension.
+  void count_tokens(ValueId value) {
+    const Shape shape = step_.graph.value(value).shape;
+    double& tokens = step_.facts.forward.tokens;
+    if (tokens == 0 && shape.size() == 2) tokens = static_cast<double>(element_count(shape));
   }
 
   Status check_patterns(const char* option, const std::vector<std::string>& patterns) const {

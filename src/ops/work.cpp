@@ -1,6 +1,7 @@
 // Arithmetic and memory traffic. FLOPs of transcendental functions are rough counts of the
 // operations of common implementations; they only matter beside the memory traffic on slow devices.
 #include <algorithm>
+#include <set>
 
 #include "ops/table.hpp"
 
@@ -35,6 +36,14 @@ Work gather_work(const Op& op, const OpShapes& shapes) {
     if (op.has_output(i)) work.bytes += 2 * bytes_of(shapes.outputs[i], shapes.output_dtypes[i]);
   }
   return work;
+}
+
+bool is_contraction(const Op& op) {
+  static const std::set<std::string> types = {
+      "MatMul",      "Gemm",          "Einsum",        "Conv",        "ConvTranspose",
+      "ConvInteger", "MatMulInteger", "QLinearMatMul", "QLinearConv", "DeformConv",
+      "Attention",   "LSTM",          "GRU",           "RNN"};
+  return types.count(op.type) != 0;
 }
 
 bool is_view(const Op& op) {

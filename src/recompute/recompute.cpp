@@ -15,14 +15,6 @@ constexpr std::array kNames = {std::pair(Recompute::kNone, "none"),
                                std::pair(Recompute::kCheap, "cheap"),
                                std::pair(Recompute::kProducts, "products")};
 
-// Sums over products, in one op type or another.
-bool contracts(const Op& op) {
-  static const std::set<std::string> types = {
-      "MatMul",      "Gemm",          "Einsum",        "Conv",        "ConvTranspose",
-      "ConvInteger", "MatMulInteger", "QLinearMatMul", "QLinearConv", "DeformConv",
-      "Attention",   "LSTM",          "GRU",           "RNN"};
-  return types.count(op.type) != 0;
-}
 bool looks_up(const Op& op) {
   return op.type == "Gather" || op.type == "GatherND" || op.type == "GatherElements";
 }
@@ -125,7 +117,7 @@ class Rewrite {
           input.valid() && weight_[input.index()] && graph_.value(input).shape.size() >= 2;
     }
     if (looks_up(op)) return !reads_weight;
-    if (!contracts(op)) return true;
+    if (!is_contraction(op)) return true;
     return what_ == Recompute::kProducts && !reads_weight;
   }
 

@@ -33,6 +33,19 @@ Json memory_json(const Report& r) {
   return memory;
 }
 
+Json training_json(const Report& r) {
+  const TrainingWork& work = *r.training;
+  return {{"samples", work.samples},
+          {"tokens", work.tokens > 0 ? Json(work.tokens) : Json()},
+          {"model_flops", work.model_flops},
+          {"seconds_at_peak", work.at_peak},
+          {"samples_per_second", number(work.samples / r.seconds)},
+          {"tokens_per_second", work.tokens > 0 ? number(work.tokens / r.seconds) : Json()},
+          {"tokens_per_second_per_device",
+           work.tokens > 0 ? number(work.tokens / r.seconds / double(r.devices)) : Json()},
+          {"model_flops_utilisation", number(work.at_peak / r.seconds)}};
+}
+
 Json picked_json(const Picked& picked, const std::string& cost_model) {
   Json tried = Json::array();
   for (const SearcherTrial& t : picked.tried) {
@@ -129,6 +142,7 @@ std::string to_json(const Report& r, std::size_t rows) {
                {"meshes_left_out", r.meshes_left_out},
                {"ended_by", r.ended_by}};
   j["memory"] = memory_json(r);
+  if (r.training) j["training"] = training_json(r);
   j["collectives"] = Json::array();
   for (const CollectiveSummary& c : r.collectives) {
     j["collectives"].push_back({{"kind", c.kind},

@@ -68,6 +68,15 @@ void read_cost(const Json& j, Report& r) {
   r.interrupted = cost.at("interrupted").get<bool>();
   r.bounds_own_mesh = cost.value("bounds_own_mesh", true);
   r.ended_by = cost.value("ended_by", "");
+  if (j.contains("training")) {
+    const Json& training = j.at("training");
+    TrainingWork work;
+    work.samples = training.at("samples").get<double>();
+    if (!training.at("tokens").is_null()) work.tokens = training.at("tokens").get<double>();
+    work.model_flops = training.at("model_flops").get<double>();
+    work.at_peak = training.at("seconds_at_peak").get<double>();
+    r.training = work;
+  }
   const Json& memory = j.at("memory");
   r.memory.total = memory.at("peak_bytes").get<Bytes>();
   r.memory.parameters = memory.at("parameters_bytes").get<Bytes>();

@@ -159,6 +159,21 @@ std::string memory(const Report& r) {
          "\n";
 }
 
+// Samples and tokens in a second, and how much of the devices' peak the model itself uses.
+std::string training(const Report& r) {
+  if (!r.training || !(r.seconds > 0)) return "";
+  const TrainingWork& work = *r.training;
+  const auto rate = [&](double count) { return format_count(count / r.seconds); };
+  std::string text = "  a step of " + format_count(work.samples) + " samples";
+  if (work.tokens > 0) text += ", " + format_count(work.tokens) + " tokens";
+  text += ": " + rate(work.samples) + " samples/s";
+  if (work.tokens > 0) {
+    text += ", " + rate(work.tokens) + " tokens/s, " +
+            rate(work.tokens / static_cast<double>(r.devices)) + " tokens/s per device";
+  }
+  return text + "; model FLOPs utilisation " + percent(work.at_peak / r.seconds) + "\n\n";
+}
+
 // Layers repeat: rows that differ in their names only become one, under the name of the first, with
 // the number of them.
 template <class Row, class KeyOf>
@@ -258,9 +273,9 @@ std::string phases(const Report& r) {
 
 std::string to_table(const Report& report, std::size_t rows) {
   std::string text = head(report) + plans(report) + end_of_search(report) + picked(report) +
-                     parts(report) + memory(report) + propagation_table(report, rows) +
-                     costliest_ops(report, rows) + costliest_reshards(report, rows) +
-                     meshes(report);
+                     parts(report) + memory(report) + training(report) +
+                     propagation_table(report, rows) + costliest_ops(report, rows) +
+                     costliest_reshards(report, rows) + meshes(report);
   text += phases(report);
   for (const std::string& warning : report.warnings) text += "\nwarning: " + warning;
   return report.warnings.empty() ? text : text + "\n";
