@@ -1,4 +1,5 @@
 // autopar: reads the command line, runs one sub-command, turns errors into messages and exit codes.
+#include <execinfo.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
@@ -134,6 +135,10 @@ int run(int argc, char** argv) {
 }  // namespace autopar::cli
 
 int main(int argc, char** argv) {
+  // The C library opens libgcc_s the first time that an exception passes through it, and ends the
+  // process where it has no memory for that: better now.
+  void* frame = nullptr;
+  static_cast<void>(backtrace(&frame, 1));
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` fails and is told
   try {
     return autopar::cli::run(argc, argv);
