@@ -39,6 +39,8 @@ class GraphBuilder {
     stem_ = std::move(stem);
     naming_ = naming;
   }
+  // Of what part of a training step is what is added from now on.
+  void set_phase(Phase phase) { phase_ = phase; }
 
   const Graph& graph() const { return graph_; }
   const Value& value(ValueId id) const { return graph_.value(id); }
@@ -106,6 +108,7 @@ class GraphBuilder {
   Names& op_names_;
   std::string stem_;
   Naming naming_ = Naming::kByType;
+  Phase phase_ = Phase::kForward;
 };
 
 // The shape that numpy's rules broadcast these to.

@@ -11,7 +11,8 @@
 // Invariants (verify() checks them):
 // - ops are in topological order; every value has one producer or none;
 // - names of values are unique and not empty, so are names of ops;
-// - every shape is static; a missing optional input or output is an invalid ValueId.
+// - every shape is static; a missing optional input or output is an invalid ValueId;
+// - of a graph of several passes, ops of the update come last and read no activation of a pass.
 #pragma once
 
 #include <map>
@@ -122,6 +123,11 @@ class IntList {
 using Attribute = std::variant<std::int64_t, double, std::string, IntList, std::vector<double>,
                                std::vector<std::string>, Tensor>;
 
+// The part of a training step that an op is of. What is not a training step has forward ops only.
+enum class Phase : std::uint8_t { kForward, kBackward, kUpdate };
+const char* name_of(Phase phase);  // "forward", "backward", "update"
+std::optional<Phase> parse_phase(const std::string& name);
+
 // An op with the semantics of ONNX (`domain` empty) at the graph's opset, or of `ai.autopar`.
 struct Op {
   std::string name;         // the user's name where the op is the user's own
@@ -133,6 +139,7 @@ struct Op {
   // The user's op that this one was normalised from (equal to name/type where unchanged).
   std::string origin_name = {};
   std::string origin_type = {};
+  Phase phase = Phase::kForward;
 
   bool has_input(std::size_t i) const { return i < inputs.size() && inputs[i].valid(); }
   bool has_output(std::size_t i) const { return i < outputs.size() && outputs[i].valid(); }
@@ -159,6 +166,12 @@ class Graph {
   std::vector<Value> values;
   std::vector<ValueId> inputs;   // in the model's order
   std::vector<ValueId> outputs;  // in the model's order
+  // How often a step runs the forward and backward ops, each time on another micro-batch, before it
+  // runs the update once. The graph has one of these passes. From 2 on, the update
+  // reads no activation of a pass: what it needs goes through inputs and their next values.
+  std::int64_t passes = 1;
+  // How often a step runs an op.
+  std::int64_t times(const Op& op) const { return op.phase == Phase::kUpdate ? 1 : passes; }
 
   // Appends; for add_op also sets the producer of its outputs.
   ValueId add_value(Value value);

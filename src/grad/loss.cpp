@@ -41,7 +41,7 @@ class Adder {
                          ", sum:" + output.name);
     }
     AUTOPAR_RETURN_IF_ERROR(check_floating(graph_, value));
-    to_.name_after("loss.grad", GraphBuilder::Naming::kCounted);
+    begin_backward();
     const ValueId one = to_.filled(DType::kFloat32, output.shape, 1);
     return Loss{value, ValueId(), {value, to_.cast(times_scale(one), output.dtype)}};
   }
@@ -72,7 +72,7 @@ class Adder {
     const ValueId counted = to_.pointwise("Mul", {minus_log, weights});
     const ValueId value = finish(to_.pointwise("Div", {sum_of(counted), divisor}));
     // d(loss)/d(x) = (softmax(x) - one at the label) * weight / divisor
-    to_.name_after("loss.grad", GraphBuilder::Naming::kCounted);
+    begin_backward();
     const ValueId scale =
         to_.unsqueeze(times_scale(to_.pointwise("Div", {weights, divisor})), classes);
     const ValueId shares = to_.pointwise("Exp", {to_.pointwise("Sub", {x, norm})});
@@ -93,7 +93,7 @@ class Adder {
     const double count = static_cast<double>(element_count(to_.shape(output)));
     const ValueId squares = to_.pointwise("Mul", {apart, apart});
     const ValueId value = finish(to_.scaled(sum_of(squares), 1 / count));
-    to_.name_after("loss.grad", GraphBuilder::Naming::kCounted);
+    begin_backward();
     const ValueId grad = times_scale(to_.scaled(apart, 2 / count));
     return Loss{value, labels, {output, to_.cast(grad, to_.dtype(output))}};
   }
@@ -102,7 +102,7 @@ class Adder {
     AUTOPAR_RETURN_IF_ERROR(check_floating(graph_, output));
     begin();
     const ValueId value = finish(sum_of(to_.cast(output, DType::kFloat32)));
-    to_.name_after("loss.grad", GraphBuilder::Naming::kCounted);
+    begin_backward();
     const ValueId ones = times_scale(to_.filled(DType::kFloat32, to_.shape(output), 1));
     return Loss{value, ValueId(), {output, to_.cast(ones, to_.dtype(output))}};
   }
@@ -110,6 +110,11 @@ class Adder {
  private:
   ValueId times_scale(ValueId grad) {
     return scale_.valid() ? to_.pointwise("Mul", {grad, scale_}) : grad;
+  }
+
+  void begin_backward() {
+    to_.set_phase(Phase::kBackward);
+    to_.name_after("loss.grad", GraphBuilder::Naming::kCounted);
   }
 
   void begin() { to_.name_after("loss", GraphBuilder::Naming::kByType); }

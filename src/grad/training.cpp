@@ -66,6 +66,7 @@ class Training {
     AUTOPAR_TRY(trained, take_reached(candidates, copies, grads));
     if (loss.labels.valid()) count_tokens(loss.labels);
     begin_outputs(loss);
+    to.set_phase(Phase::kUpdate);
     if (options_.optimizer == Optimizer::kNone) {
       for (const Trained& one : trained) {
         const std::string name = graph.value(one.parameter).name;
@@ -345,6 +346,7 @@ class Training {
     Graph lean;
     lean.name = graph.name;
     lean.opset = graph.opset;
+    lean.passes = graph.passes;
     std::vector<ValueId> now(graph.values.size());
     for (std::size_t v = 0; v < graph.values.size(); ++v) {
       if (needed[v] == 0) continue;

@@ -103,6 +103,7 @@ std::vector<ValueId> GraphBuilder::add_all(const std::string& type,
   Op op;
   op.name = fresh(op_names_, type);
   op.type = type;
+  op.phase = phase_;
   op.inputs = inputs;
   op.attributes = std::move(attributes);
   for (const Output& output : outputs) {

@@ -1,3 +1,4 @@
+#include <array>
 #include <utility>
 
 #include "autopar/ir.hpp"
@@ -13,6 +14,18 @@ const T* attribute(const Op& op, const std::string& name) {
 }
 
 }  // namespace
+
+const char* name_of(Phase phase) {
+  static constexpr std::array kNames = {"forward", "backward", "update"};
+  return kNames[static_cast<std::size_t>(phase)];
+}
+
+std::optional<Phase> parse_phase(const std::string& name) {
+  for (Phase phase : {Phase::kForward, Phase::kBackward, Phase::kUpdate}) {
+    if (name == name_of(phase)) return phase;
+  }
+  return std::nullopt;
+}
 
 std::int64_t Op::int_attribute(const std::string& name, std::int64_t fallback) const {
   const auto* value = attribute<std::int64_t>(*this, name);

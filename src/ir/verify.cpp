@@ -138,6 +138,24 @@ Status verify_boundary(const Graph& graph) {
   return Ok{};
 }
 
+// Of several passes, each makes its own activations: none of them is the update's.
+Status verify_phases(const Graph& graph) {
+  if (graph.passes == 1) return Ok{};
+  bool updates = false;
+  for (const Op& op : graph.ops) {
+    const bool is_update = op.phase == Phase::kUpdate;
+    if (updates && !is_update) return input_error(label(op) + " of a pass comes after the update");
+    updates = is_update;
+    for (ValueId input : op.inputs) {
+      if (!is_update || !input.valid() || !graph.value(input).producer.valid()) continue;
+      if (graph.op(graph.value(input).producer).phase == Phase::kUpdate) continue;
+      return input_error(label(op) + " of the update reads '" + graph.value(input).name +
+                         "', which each of the " + std::to_string(graph.passes) + " passes makes");
+    }
+  }
+  return Ok{};
+}
+
 }  // namespace
 
 Status verify(const Graph& graph) {
@@ -162,6 +180,7 @@ Status verify(const Graph& graph) {
                          " as its producer, which does not produce it");
     }
   }
+  AUTOPAR_RETURN_IF_ERROR(verify_phases(graph));
   return verify_boundary(graph);
 }
 

@@ -84,6 +84,7 @@ ValueId Emitter::finish(std::size_t port, const std::string& type,
   op.attributes = std::move(attributes);
   op.origin_name = context_.op.origin_name;
   op.origin_type = context_.op.origin_type;
+  op.phase = context_.op.phase;
   context_.op_names.take(op.name);
   context_.program.add_op(std::move(op));
   return output;

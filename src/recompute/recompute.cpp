@@ -222,6 +222,7 @@ class Rewrite {
     }
     again_.name = graph_.name;
     again_.opset = graph_.opset;
+    again_.passes = graph_.passes;
     std::vector<ValueId> moved(values_.size());
     for (std::size_t v = 0; v < graph_.values.size(); ++v) {
       if (graph_.values[v].producer.valid()) continue;
@@ -235,6 +236,7 @@ class Rewrite {
           original >= 0 &&
           kept[static_cast<std::size_t>(place_[static_cast<std::size_t>(original)])];
       if (repeats) op.name = op_names_.unique(op.name + "/again");
+      if (original >= 0) op.phase = Phase::kBackward;
       for (ValueId& input : op.inputs) {
         if (input.valid()) input = moved[input.index()];
       }

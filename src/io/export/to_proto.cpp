@@ -68,6 +68,10 @@ void add_node(const Graph& graph, const Op& op, LeanModel& model) {
     }
     std::visit(AttributeWriter{*attribute}, value);
   }
+  if (op.phase == Phase::kForward || !op.domain.empty()) return;
+  auto* phase = node->add_metadata_props();
+  phase->set_key(kPhaseKey);
+  phase->set_value(name_of(op.phase));
 }
 
 // Inline data beyond this cannot be written: protobuf counts bytes with 31 bits.

@@ -1,6 +1,7 @@
 // From a file's bytes to an ImportedModel: read, elaborate, normalise, verify.
 #include "autopar/import.hpp"
 
+#include <charconv>
 #include <exception>
 #include <filesystem>
 #include <set>
@@ -155,6 +156,45 @@ Result<Elaboration> elaborate_batched(ModelFile& file, const std::string& folder
   return error;
 }
 
+// What a training step's file says of its nodes and of how often they run.
+struct Phases {
+  std::map<std::string, Phase> of_node;
+  std::int64_t passes = 1;
+};
+
+Result<Phases> phases_of(const onnx::ModelProto& model) {
+  Phases phases;
+  for (const auto& node : model.graph().node()) {
+    for (const auto& entry : node.metadata_props()) {
+      if (entry.key() != kPhaseKey) continue;
+      const auto phase = parse_phase(entry.value());
+      if (!phase) {
+        return input_error("node '" + node.name() + "': " + kPhaseKey + " is '" + entry.value() +
+                           "', expected forward, backward or update");
+      }
+      phases.of_node[node.name()] = *phase;
+    }
+  }
+  for (const auto& entry : model.metadata_props()) {
+    if (entry.key() != kPassesKey) continue;
+    const char* end = entry.value().data() + entry.value().size();
+    const auto [at, error] = std::from_chars(entry.value().data(), end, phases.passes);
+    if (error == std::errc() && at == end && phases.passes > 0) continue;
+    return input_error(std::string(kPassesKey) + " is '" + entry.value() +
+                       "', expected how often a step runs its passes");
+  }
+  return phases;
+}
+
+// Before normalisation, whose ops are of the phase of those they are made of.
+void set_phases(const Phases& phases, Graph& graph) {
+  graph.passes = phases.passes;
+  for (Op& op : graph.ops) {
+    const auto found = phases.of_node.find(op.origin_name);
+    if (found != phases.of_node.end()) op.phase = found->second;
+  }
+}
+
 Result<ImportedModel> import_parsed(ModelFile& file, const std::string& path,
                                     const ImportOptions& options) {
   ImportedModel imported;
@@ -169,7 +209,9 @@ Result<ImportedModel> import_parsed(ModelFile& file, const std::string& path,
   AUTOPAR_RETURN_IF_ERROR(raise_opset(file.model, options.least_opset, warnings));
   const std::string folder = std::filesystem::path(path).parent_path().string();
   AUTOPAR_TRY(batched, with_batch(file, options));
+  AUTOPAR_TRY(phases, phases_of(file.model));
   AUTOPAR_TRY(elaboration, elaborate_batched(file, folder, batched));
+  set_phases(phases, elaboration.graph);
   imported.graph = std::move(elaboration.graph);
   imported.warnings = std::move(warnings);
   for (auto& warning : elaboration.warnings) imported.warnings.push_back(std::move(warning));

@@ -54,6 +54,7 @@ class Split {
     op.attributes = std::move(attributes);
     op.origin_name = gemm_.origin_name;
     op.origin_type = gemm_.origin_type;
+    op.phase = gemm_.phase;
     ops_.push_back(std::move(op));
   }
 
