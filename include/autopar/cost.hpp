@@ -123,8 +123,9 @@ struct CostTerm {
   ValueId value;  // the resharded value; invalid for what happens inside an op
   bool to_hub = false;
   Collective collective;
-  Seconds seconds = 0;
-  double sent_bytes = 0;
+  Seconds seconds = 0;     // of a step: what happens in every pass counts as often
+  double sent_bytes = 0;   // of a step
+  std::int64_t times = 1;  // in a step
 };
 
 // The peak of the memory per device, at the op during which it is reached, and what lives then.

@@ -148,6 +148,11 @@ Result<std::vector<std::string>> write_training_step(const TrainingStep& step,
 
 // What it writes, in memory. Errors start with `where`.
 Result<std::string> training_step_bytes(const TrainingStep& step, const std::string& where);
+// Its metadata_props["autopar.training"], one line of JSON: optimizer and its numbers, precision,
+// loss, what the inputs are, and under "asked" what else was chosen.
+std::string training_json(const TrainingStep& step);
+// What was chosen, read back from that. Errors start with `where`.
+Result<TrainingOptions> read_training(const std::string& text, const std::string& where);
 
 // The unsharded graph as an ONNX file. External data is not moved.
 Status write_graph_onnx(const Graph& graph, const std::string& path);

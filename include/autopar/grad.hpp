@@ -49,11 +49,25 @@ struct TrainingOptions {
   std::vector<std::string> parameters;  // patterns with `*` and `?`; empty: all that may be
   std::vector<std::string> freeze;      // patterns of what stays as it is
   bool dropout = true;                  // false: dropout is removed
+  // Passes of a step: the graph that is given is the model on one micro-batch, gradients are summed
+  // in `acc.<parameter>`, and the update is of the whole batch.
+  std::int64_t micro_batches = 1;
+  // Gradients of the loss as it is told, averaged over the batch. False: summed over what a loss
+  // that is added is averaged over, and over the micro-batches.
+  bool mean_gradients = true;
 };
+
+// How the losses that the passes tell become the step's.
+enum class LossCombining : std::uint8_t {
+  kMean,
+  kSum,
+  kLast,  // the update tells it
+};
+const char* name_of(LossCombining combining);  // "mean", "sum", "last"
 
 // What the forward pass of a step multiplies and adds.
 struct ForwardWork {
-  double samples = 0;  // dimension 0 of the first data input
+  double samples = 0;  // in all passes: dimension 0 of the first data input
   double tokens = 0;   // elements of the labels, or of the first integer data input,
                        // where they have a second dimension; else 0
   std::map<DType, Flops> contractions;  // by the type they calculate in
@@ -66,6 +80,8 @@ struct TrainingFacts {
   std::vector<std::string> data, parameters, states, statistics;
   std::vector<std::string> frozen;     // would be parameters, were they not left out by an option
   std::vector<std::string> unreached;  // would be parameters, but no gradient reaches them
+  std::vector<std::string> accumulators = {};  // with several passes: "acc.<parameter>", ...
+  LossCombining loss_combining = LossCombining::kMean;
 };
 
 struct TrainingStep {

@@ -93,6 +93,9 @@ struct Value {
   OpId producer = {};  // invalid for inputs, parameters, constants
   // Data of a constant or of a parameter that the model's file holds.
   std::variant<std::monostate, Tensor, ExternalData> data = {};
+  // Of an input that is zero before the first of several passes and that each adds to, and of its
+  // next value: both may lie as partial sums, since sums of those are partial sums too.
+  bool accumulates = false;
 
   Bytes bytes() const { return element_count(shape) * size_of(dtype); }
   const Tensor* tensor() const { return std::get_if<Tensor>(&data); }

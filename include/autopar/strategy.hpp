@@ -23,7 +23,8 @@
 namespace autopar {
 
 // For graph outputs `output` is meaningful, else it equals `hub`. Of inputs and parameters `spec`
-// is never partial, and `hub` only where their one reader needs it so; `output` never is.
+// is never partial, and `hub` only where their one reader needs it so; `output` never is. But for
+// accumulators and their next values (Value::accumulates), which may be.
 struct ValueSpecs {
   Spec spec;
   Spec hub;
@@ -50,6 +51,10 @@ struct Readers {
   int count() const { return static_cast<int>(uses.size()) + (is_output ? 1 : 0); }
 };
 std::vector<Readers> readers_of(const Graph& graph);
+// Whether the passes of a step and its update both read a stored value. Where there are several
+// passes, what is made in one is gone in the update, so each part reads what is stored, and the hub
+// is the spec.
+bool meets_phases(const Graph& graph, const Readers& readers);
 bool is_identity(const Op& op);
 // What an Identity, or several one after the other, hand on as the value; of others the value.
 ValueId handed_on(const Graph& graph, ValueId value);
@@ -98,9 +103,9 @@ struct GraphRules {
   std::vector<Rule> rules;
   std::vector<OpId> without_rule;  // replicated, to be named in a warning
   // Ops of one class are the same but for their names, and so have the same candidates, specs and
-  // prices: type, rule, attributes, shapes and types of all operands, which of them are parameters
-  // (also behind an Identity), and the contents of the constants that describe the op. Numbered
-  // from 0 in the order of their first ops.
+  // prices: type, rule, how often a step runs them, attributes, shapes and types of all operands,
+  // which of them are parameters (also behind an Identity), and the contents of the constants that
+  // describe the op. Numbered from 0 in the order of their first ops.
   std::vector<int> class_of_op;
 };
 Result<GraphRules> rules_of(const Graph& graph, const UserRules& user = {});

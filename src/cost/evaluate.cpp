@@ -62,13 +62,23 @@ struct Evaluator {
     return known.back();
   }
 
+  void add(CostTerm term, OpId when) {
+    term.times = graph.times(graph.op(when));
+    term.seconds *= static_cast<double>(term.times);
+    term.sent_bytes *= static_cast<double>(term.times);
+    cost.terms.push_back(std::move(term));
+  }
+
   // Adds the steps of a reshard to the terms and returns its peak of temporaries.
   Bytes reshard(ValueId id, const Spec& from, const Spec& to, OpId reader, bool to_hub) {
     if (from == to) return 0;
     const PricedReshard& reshard = priced_reshard(graph.value(id), from, to);
+    // An output is made where its value is.
+    const OpId when = reader.valid() ? reader : graph.value(id).producer;
     for (const PricedCollective& step : reshard.steps) {
-      cost.terms.push_back({CostTerm::Kind::kCollective, reader, id, to_hub, step.collective,
-                            step.seconds, step.sent_bytes});
+      add({CostTerm::Kind::kCollective, reader, id, to_hub, step.collective, step.seconds,
+           step.sent_bytes},
+          when);
     }
     return reshard.peak;
   }
@@ -160,10 +170,9 @@ struct Evaluator {
           found, model.op_price(graph, op, rules.rules[id.index()], assignment, specs[id.index()]));
       price = &op_prices.add(rules.class_of_op[id.index()], assignment, std::move(found));
     }
-    cost.terms.push_back({CostTerm::Kind::kCompute, id, {}, false, {}, price->compute, 0});
+    add({CostTerm::Kind::kCompute, id, {}, false, {}, price->compute, 0}, id);
     for (const PricedCollective& c : price->collectives) {
-      cost.terms.push_back(
-          {CostTerm::Kind::kCollective, id, {}, false, c.collective, c.seconds, c.sent_bytes});
+      add({CostTerm::Kind::kCollective, id, {}, false, c.collective, c.seconds, c.sent_bytes}, id);
     }
     temporaries.add(time, time + 1, price->temporaries);
     for (ValueId output : op.outputs) {

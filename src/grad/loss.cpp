@@ -29,7 +29,8 @@ Status check_floating(const Graph& graph, ValueId value) {
 
 class Adder {
  public:
-  Adder(GraphBuilder& to, Graph& graph, ValueId scale) : to_(to), graph_(graph), scale_(scale) {}
+  Adder(GraphBuilder& to, Graph& graph, const TrainingOptions& options, ValueId scale)
+      : to_(to), graph_(graph), options_(options), scale_(scale) {}
 
   // An output as it is.
   Result<Loss> as_it_is(ValueId value) {
@@ -62,7 +63,9 @@ class Adder {
     const ValueId places = to_.unsqueeze(safe, classes);
     const ValueId weights = to_.cast(counts, DType::kFloat32);
     const ValueId total = sum_of(weights);
-    const ValueId divisor = to_.pointwise("Max", {total, to_.scalar(DType::kFloat32, 1)});
+    const ValueId divisor = options_.micro_batches > 1
+                                ? ValueId()
+                                : to_.pointwise("Max", {total, to_.scalar(DType::kFloat32, 1)});
     const ValueId norm = to_.reduce("ReduceLogSumExp", x, {classes});
     Shape column = samples;
     column.push_back(1);
@@ -70,18 +73,35 @@ class Adder {
                                    {{"axis", static_cast<std::int64_t>(classes)}});
     const ValueId minus_log = to_.reshape(to_.pointwise("Sub", {norm, picked}), samples);
     const ValueId counted = to_.pointwise("Mul", {minus_log, weights});
-    const ValueId value = finish(to_.pointwise("Div", {sum_of(counted), divisor}));
+    const ValueId sum = sum_of(counted);
+    Loss loss{ValueId(), labels, {}};
     // d(loss)/d(x) = (softmax(x) - one at the label) * weight / divisor
-    begin_backward();
-    const ValueId scale =
-        to_.unsqueeze(times_scale(to_.pointwise("Div", {weights, divisor})), classes);
+    ValueId share = weights;
+    if (options_.micro_batches > 1) {
+      // How many count in the whole batch is known after the last pass. Until then: all.
+      loss.combining = LossCombining::kLast;
+      loss.sum = sum;
+      loss.count = total;
+      begin_backward();
+      if (options_.mean_gradients) {
+        loss.grads_divided_by = static_cast<double>(element_count(samples)) *
+                                static_cast<double>(options_.micro_batches);
+        share = to_.scaled(weights, 1 / loss.grads_divided_by);
+      }
+    } else {
+      loss.value = finish(to_.pointwise("Div", {sum, divisor}));
+      begin_backward();
+      if (options_.mean_gradients) share = to_.pointwise("Div", {weights, divisor});
+    }
+    const ValueId scale = to_.unsqueeze(times_scale(share), classes);
     const ValueId shares = to_.pointwise("Exp", {to_.pointwise("Sub", {x, norm})});
     const ValueId weighted = to_.pointwise("Mul", {shares, scale});
     const ValueId less = to_.pointwise("Neg", {scale});
     const ValueId grad =
         to_.add("ScatterElements", {weighted, places, less}, DType::kFloat32, shape,
                 {{"axis", static_cast<std::int64_t>(classes)}, {"reduction", std::string("add")}});
-    return Loss{value, labels, {logits, to_.cast(grad, to_.dtype(logits))}};
+    loss.seed = {logits, to_.cast(grad, to_.dtype(logits))};
+    return loss;
   }
 
   Result<Loss> mean_square(ValueId output) {
@@ -94,7 +114,7 @@ class Adder {
     const ValueId squares = to_.pointwise("Mul", {apart, apart});
     const ValueId value = finish(to_.scaled(sum_of(squares), 1 / count));
     begin_backward();
-    const ValueId grad = times_scale(to_.scaled(apart, 2 / count));
+    const ValueId grad = times_scale(to_.scaled(apart, options_.mean_gradients ? 2 / count : 2));
     return Loss{value, labels, {output, to_.cast(grad, to_.dtype(output))}};
   }
 
@@ -104,7 +124,7 @@ class Adder {
     const ValueId value = finish(sum_of(to_.cast(output, DType::kFloat32)));
     begin_backward();
     const ValueId ones = times_scale(to_.filled(DType::kFloat32, to_.shape(output), 1));
-    return Loss{value, ValueId(), {output, to_.cast(ones, to_.dtype(output))}};
+    return Loss{value, ValueId(), {output, to_.cast(ones, to_.dtype(output))}, LossCombining::kSum};
   }
 
  private:
@@ -125,17 +145,7 @@ class Adder {
     return dims.empty() ? value : to_.reduce("ReduceSum", value, dims, false);
   }
 
-  // The value leaves as `loss`.
-  ValueId finish(ValueId value) {
-    // The model's other outputs go; one of that name is an activation like others.
-    for (Value& other : graph_.values) {
-      if (other.name == "loss") other.name = "loss.of.model";
-    }
-    to_.name_after("loss", GraphBuilder::Naming::kCounted);
-    const ValueId loss = to_.add("Identity", {value}, to_.dtype(value), to_.shape(value));
-    graph_.value(loss).name = "loss";
-    return loss;
-  }
+  ValueId finish(ValueId value) { return add_loss_output(to_, graph_, value); }
 
   Result<ValueId> add_input(const std::string& name, DType dtype, Shape shape) {
     for (const Value& value : graph_.values) {
@@ -150,14 +160,39 @@ class Adder {
 
   GraphBuilder& to_;
   Graph& graph_;
+  const TrainingOptions& options_;
   ValueId scale_;
 };
 
 }  // namespace
 
-Result<Loss> add_loss(GraphBuilder& to, Graph& graph, const std::string& text, ValueId scale) {
-  Adder adder(to, graph, scale);
-  std::string name = text;
+ValueId add_loss_output(GraphBuilder& to, Graph& graph, ValueId value) {
+  // The model's other outputs go; one of that name is an activation like others.
+  for (Value& other : graph.values) {
+    if (other.name == "loss") other.name = "loss.of.model";
+  }
+  to.name_after("loss", GraphBuilder::Naming::kCounted);
+  const ValueId loss = to.add("Identity", {value}, to.dtype(value), to.shape(value));
+  graph.value(loss).name = "loss";
+  return loss;
+}
+
+const char* name_of(LossCombining combining) {
+  switch (combining) {
+    case LossCombining::kSum:
+      return "sum";
+    case LossCombining::kLast:
+      return "last";
+    case LossCombining::kMean:
+      break;
+  }
+  return "mean";
+}
+
+Result<Loss> add_loss(GraphBuilder& to, Graph& graph, const TrainingOptions& options,
+                      ValueId scale) {
+  Adder adder(to, graph, options, scale);
+  const std::string& text = options.loss;
   // An output of that very name is meant, whatever it is called.
   const bool is_output = std::any_of(graph.outputs.begin(), graph.outputs.end(),
                                      [&](ValueId v) { return graph.value(v).name == text; });

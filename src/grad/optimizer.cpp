@@ -227,6 +227,7 @@ ValueId whole_grad(GraphBuilder& to, const Trained& one, const Scaler& scaler) {
     const ValueId of_copy = to.cast(one.copy_grad, DType::kFloat32);
     grad = grad.valid() ? to.pointwise("Add", {grad, of_copy}) : of_copy;
   }
+  if (scaler.factor.valid()) return to.pointwise("Mul", {grad, scaler.factor});
   return scaler.scale.valid() ? to.pointwise("Div", {grad, scaler.scale}) : grad;
 }
 

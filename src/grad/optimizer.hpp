@@ -23,6 +23,8 @@ struct Trained {
 // Loss scaling (Micikevicius et al., 2018): inputs that are there before the loss is.
 struct Scaler {
   ValueId scale, good_steps;  // float32, rank 0; invalid: none
+  // What the sums of several passes are multiplied by, the scale among it; invalid: one pass, or 1.
+  ValueId factor = {};
 };
 inline constexpr double kGoodStepsToGrow = 2000;
 // What an update leaves: the next values, in the order of the facts' parameters and states.
@@ -34,7 +36,7 @@ struct Updated {
 // Errors (kInput): a name of a state that the model has.
 Result<Updated> add_update(GraphBuilder& to, Graph& graph, const TrainingOptions& options,
                            const Scaler& scaler, std::vector<Trained> trained);
-// The gradient in float32, of the master and its copy together, and not scaled.
+// The gradient in float32, of the master and its copy together, and not scaled any more.
 ValueId whole_grad(GraphBuilder& to, const Trained& one, const Scaler& scaler);
 
 }  // namespace autopar

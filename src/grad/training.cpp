@@ -5,6 +5,7 @@
 
 #include "autopar/grad.hpp"
 #include "autopar/ops.hpp"
+#include "grad/accumulate.hpp"
 #include "grad/loss.hpp"
 #include "grad/optimizer.hpp"
 #include "grad/precision.hpp"
@@ -61,12 +62,17 @@ class Training {
     // Gradients of what the model computes; the loss's own is told beside it.
     const std::size_t forward_ops = graph.ops.size();
     measure_forward();
-    AUTOPAR_TRY(loss, add_loss(to, graph, options_.loss, scaler.scale));
+    AUTOPAR_TRY(loss, add_loss(to, graph, options_, scaler.scale));
     AUTOPAR_TRY(grads, backward(to, forward_ops, {loss.seed}, wanted));
     AUTOPAR_TRY(trained, take_reached(candidates, copies, grads));
     if (loss.labels.valid()) count_tokens(loss.labels);
-    begin_outputs(loss);
+    Accumulators accumulators(to, graph);
+    if (options_.micro_batches > 1) {
+      AUTOPAR_RETURN_IF_ERROR(accumulators.add(trained, loss));
+      accumulators.finish(options_, loss, scaler);
+    }
     to.set_phase(Phase::kUpdate);
+    begin_outputs(loss);
     if (options_.optimizer == Optimizer::kNone) {
       for (const Trained& one : trained) {
         const std::string name = graph.value(one.parameter).name;
@@ -83,7 +89,9 @@ class Training {
         add_output(to, updated.next[i], "new." + updated.next_of[i]);
       }
     }
+    to.set_phase(Phase::kForward);
     AUTOPAR_RETURN_IF_ERROR(add_statistics(to));
+    add_accumulators(accumulators);
     set_inputs();
     remove_dead_ops();
     AUTOPAR_RETURN_IF_ERROR(check_scatters());
@@ -261,6 +269,21 @@ class Training {
     Graph& graph = step_.graph;
     graph.outputs = {loss.value};
     step_.facts.loss = graph.value(loss.value).name;
+    step_.facts.loss_combining = loss.combining;
+  }
+
+  void add_accumulators(const Accumulators& accumulators) {
+    Graph& graph = step_.graph;
+    graph.passes = options_.micro_batches;
+    for (const Accumulators::Sum& sum : accumulators.sums()) {
+      graph.outputs.push_back(sum.next);
+      step_.facts.accumulators.push_back(sum.name);
+    }
+    ForwardWork& work = step_.facts.forward;
+    const auto passes = static_cast<double>(graph.passes);
+    work.samples *= passes;
+    work.tokens *= passes;
+    for (auto& [dtype, flops] : work.contractions) flops *= passes;
   }
 
   // Values of the step's own are renamed, others get a copy of that name.
@@ -298,6 +321,7 @@ class Training {
     std::set<std::string> moved(step_.facts.parameters.begin(), step_.facts.parameters.end());
     moved.insert(step_.facts.statistics.begin(), step_.facts.statistics.end());
     moved.insert(step_.facts.states.begin(), step_.facts.states.end());
+    moved.insert(step_.facts.accumulators.begin(), step_.facts.accumulators.end());
     std::vector<ValueId> inputs;
     for (ValueId input : graph.inputs) {
       const Value& value = graph.value(input);
@@ -320,10 +344,12 @@ class Training {
     append(step_.facts.parameters);
     append(step_.facts.statistics);
     append(step_.facts.states);
+    append(step_.facts.accumulators);
     graph.inputs = std::move(inputs);
   }
 
-  // Ops that no output needs, and values that nothing makes or reads.
+  // Without ops that no output needs, and values that nothing makes or reads; the update comes
+  // last.
   void remove_dead_ops() {
     Graph& graph = step_.graph;
     std::vector<char> needed(graph.values.size());
@@ -358,11 +384,13 @@ class Training {
         if (id.valid()) id = now[id.index()];
       }
     };
-    for (std::size_t i = 0; i < graph.ops.size(); ++i) {
-      if (alive[i] == 0) continue;
-      renumber(graph.ops[i].inputs);
-      renumber(graph.ops[i].outputs);
-      lean.add_op(std::move(graph.ops[i]));
+    for (const bool update : {false, true}) {
+      for (std::size_t i = 0; i < graph.ops.size(); ++i) {
+        if (alive[i] == 0 || (graph.ops[i].phase == Phase::kUpdate) != update) continue;
+        renumber(graph.ops[i].inputs);
+        renumber(graph.ops[i].outputs);
+        lean.add_op(std::move(graph.ops[i]));
+      }
     }
     lean.inputs = graph.inputs;
     lean.outputs = graph.outputs;

@@ -44,6 +44,10 @@ class Builder {
         tables_(out_.problem, model, request.limit_memory, allowance) {
     out_.mesh = model.mesh();
     for (const Value& value : graph_.values) types_.push_back(tables_.type_of(value));
+    types_in_passes_ = types_;
+    for (std::size_t v = 0; graph_.passes > 1 && v < types_.size(); ++v) {
+      types_in_passes_[v] = tables_.type_of(graph_.values[v], graph_.passes);
+    }
     inputs_.insert(graph_.inputs.begin(), graph_.inputs.end());
     updated_ = updated_inputs(graph_, request.updates);
     charges_.resize(graph_.values.size());
@@ -109,6 +113,11 @@ class Builder {
   }
 
   int type_of(ValueId id) const { return types_[id.index()]; }
+  // The same of reshards that happen when the op runs.
+  int type_of(ValueId id, OpId when) const {
+    const bool once = !when.valid() || graph_.times(graph_.op(when)) == 1;
+    return once ? types_[id.index()] : types_in_passes_[id.index()];
+  }
 
   Status add_ops() {
     std::vector<int> batch(graph_.ops.size(), -1);
@@ -203,7 +212,7 @@ class Builder {
     for (std::size_t c = 0; c < count; ++c) {
       AUTOPAR_TRY(price, model_.op_price(graph_, op, request_.rules.rules[id.index()],
                                          choices.assignments[c], choices.specs[c]));
-      table->cost.push_back(price.total());
+      table->cost.push_back(price.total() * static_cast<double>(graph_.times(op)));
       if (price.temporaries > 0) table->temporaries.resize(count, 0);
       if (price.temporaries > 0) table->temporaries[c] = static_cast<double>(price.temporaries);
     }
@@ -237,7 +246,8 @@ class Builder {
         lists.insert(lists.begin(), tables_.list_of({replicated(value.shape.size())}));
         all = tables_.united(lists, false);
       } else {
-        all = any ? tables_.canonical_and(type_of(id), lists) : tables_.united(lists, false);
+        all = any ? tables_.canonical_and(type_of(id), lists, value.accumulates)
+                  : tables_.united(lists, value.accumulates);
       }
       AUTOPAR_TRY(list, restricted(all, [&](SpecList& specs) {
                     return restrict_source(request_, pins_, id, inputs_.count(id) != 0, out_.mesh,
@@ -366,17 +376,20 @@ class Builder {
     const Value& value = graph_.value(id);
     const Readers& readers = readers_[id.index()];
     const bool stored = value.kind != ValueKind::kActivation;
+    const bool shared = conventions_.shared_reshards && !meets_phases(graph_, readers);
     std::vector<int> lists;
-    if (conventions_.shared_reshards) lists = needed_lists(id);
+    if (shared) lists = needed_lists(id);
     lists.push_back(from.list);
-    AUTOPAR_TRY(list, restricted(tables_.united(lists, !stored), [&](SpecList& specs) {
+    const bool partial_too = !stored || value.accumulates;
+    AUTOPAR_TRY(list, restricted(tables_.united(lists, partial_too), [&](SpecList& specs) {
                   restrict_hub(pins_, id, specs);
                   return Status(Ok{});
                 }));
     const End hub = add_value_node(value.name + " (hub)", list);
     out_.hub_node[id.index()] = hub.node;
-    Edge edge = tables_.edge(type_of(id), from.list, {hub.list});
-    if (!conventions_.shared_reshards) edge = tables_.equal_only(edge, from.list, hub.list);
+    const OpId first(static_cast<std::int64_t>(readers.first));
+    Edge edge = tables_.edge(type_of(id, first), from.list, {hub.list});
+    if (!shared) edge = tables_.equal_only(edge, from.list, hub.list);
     edge_index = add_edge(from.node, hub.node, edge, readers.first);
     return hub;
   }
@@ -402,8 +415,8 @@ class Builder {
       sink = add_value_node(value.name + " (output)", list);
     }
     out_.output_node[id.index()] = sink.node;
-    edge_index = add_edge(from.node, sink.node, tables_.edge(type_of(id), from.list, {sink.list}),
-                          readers_[id.index()].produced);
+    const Edge edge = tables_.edge(type_of(id, value.producer), from.list, {sink.list});
+    edge_index = add_edge(from.node, sink.node, edge, readers_[id.index()].produced);
     return sink;
   }
 
@@ -415,7 +428,7 @@ class Builder {
 
   // -1: nothing is ever resharded, so there is no edge.
   int connect_op(ValueId id, const End& from, OpId op, const std::vector<int>& lists) {
-    Edge edge = tables_.edge(type_of(id), from.list, lists);
+    Edge edge = tables_.edge(type_of(id, op), from.list, lists);
     const bool shared = readers_[id.index()].count() > 1;
     if (model_.keeps_layout(graph_, graph_.value(id), graph_.op(op), shared)) {
       for (int list : lists) edge = tables_.equal_only(edge, from.list, list);
@@ -447,8 +460,8 @@ class Builder {
   using ClassKey = std::tuple<int, int, int, std::vector<Assignment>>;
   std::map<ClassKey, std::shared_ptr<const OpTable>> tables_of_class_;
   SpecTables tables_;
-  std::vector<int> types_;     // per value
-  std::vector<End> supplier_;  // per value: its producer's node or its source node
+  std::vector<int> types_, types_in_passes_;  // per value
+  std::vector<End> supplier_;                 // per value: its producer's node or its source node
   std::vector<std::pair<OpId, int>> reader_edges_;  // of the value at hand; -1: no edge
 };
 

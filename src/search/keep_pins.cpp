@@ -135,8 +135,10 @@ class Keeper {
     if (value.kind == ValueKind::kConstant) return keep_constant(pin);
     if (readers.count() == 0) return keep_spec(id, pin);
     if (readers.count() == 1) return keep_readers(id, pin);
-    if (!shared_reshards_) return keep_spec(id, pin);
-    if (value.kind != ValueKind::kActivation) AUTOPAR_RETURN_IF_ERROR(not_partial(pin));
+    if (!shared_reshards_ || meets_phases(graph_, readers)) return keep_spec(id, pin);
+    if (value.kind != ValueKind::kActivation && !value.accumulates) {
+      AUTOPAR_RETURN_IF_ERROR(not_partial(pin));
+    }
     return meet(kept_.hub, id, pin, false);
   }
 

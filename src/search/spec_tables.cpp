@@ -35,15 +35,15 @@ std::size_t SpecTables::KeyHash::operator()(const std::vector<int>& key) const {
   return hash.value();
 }
 
-int SpecTables::type_of(const Value& value) {
-  key_.assign({static_cast<int>(value.dtype)});
+int SpecTables::type_of(const Value& value, std::int64_t times) {
+  key_.assign({static_cast<int>(value.dtype), static_cast<int>(times)});
   for (std::int64_t extent : value.shape) {
     key_.push_back(static_cast<int>(extent & 0xffffffff));
     key_.push_back(static_cast<int>(extent >> 32));
   }
   const auto found = type_ids_.find(key_);
   if (found != type_ids_.end()) return found->second;
-  types_.push_back({value.shape, value.dtype});
+  types_.push_back({value.shape, value.dtype, static_cast<double>(times)});
   return type_ids_.emplace(key_, static_cast<int>(types_.size()) - 1).first->second;
 }
 
@@ -100,13 +100,13 @@ int SpecTables::united(const std::vector<int>& lists, bool partial_too) {
   return list = list_of(std::move(specs), std::move(ids));
 }
 
-int SpecTables::canonical_and(int type_id, const std::vector<int>& lists) {
-  const auto [list, is_new] = kept(canonical_, {type_id}, lists);
+int SpecTables::canonical_and(int type_id, const std::vector<int>& lists, bool partial_too) {
+  const auto [list, is_new] = kept(canonical_, {type_id, partial_too ? 1 : 0}, lists);
   if (!is_new) return list;
   SpecList specs = canonical_specs(type(type_id).shape, model_.mesh());
   std::vector<int> ids;
   for (const Spec& spec : specs) ids.push_back(spec_id(spec));
-  for (int part : lists) add_missing(specs, ids, at(part), false);
+  for (int part : lists) add_missing(specs, ids, at(part), partial_too);
   return list = list_of(std::move(specs), std::move(ids));
 }
 
@@ -153,6 +153,7 @@ SpecTables::Edge SpecTables::edge(int type_id, int from, const std::vector<int>&
     if (limited_) peak = cost;
     for (std::size_t t = 0; t < to.size(); ++t) add_prices(type_id, from, to, t, cost, peak);
   }
+  for (double& seconds : cost.values) seconds *= type(type_id).times;
   Edge edge;
   edge.free = std::all_of(cost.values.begin(), cost.values.end(), [](double c) { return c == 0; });
   count(cost);

@@ -20,8 +20,8 @@ class SpecTables {
   SpecTables(Problem& problem, CostModel& model, bool limited, Allowance& allowance)
       : problem_(problem), model_(model), limited_(limited), allowance_(allowance) {}
 
-  // A number for the shape and dtype of a value.
-  int type_of(const Value& value);
+  // A number for the shape and dtype of a value, and for how often its reshards happen in a step.
+  int type_of(const Value& value, std::int64_t times = 1);
 
   int list_of(SpecList specs);
   // Of the specs that spec_at(0), spec_at(1), ... give; copies them only where the list is new.
@@ -43,8 +43,9 @@ class SpecTables {
   // The union of lists in the order of their first places; without specs that have partial sums
   // unless `partial_too`.
   int united(const std::vector<int>& lists, bool partial_too);
-  // The lists with all specs of a type without partial sums first (canonical_specs).
-  int canonical_and(int type, const std::vector<int>& lists);
+  // The lists with all specs of a type without partial sums first (canonical_specs); without specs
+  // that have partial sums unless `partial_too`.
+  int canonical_and(int type, const std::vector<int>& lists, bool partial_too = false);
 
   // Local bytes of each spec.
   const std::vector<double>& bytes(int type, int list);
@@ -73,6 +74,7 @@ class SpecTables {
   struct Type {
     Shape shape;
     DType dtype = DType::kFloat32;
+    double times = 1;
   };
   struct SpecHash {
     std::size_t operator()(const Spec& spec) const;

@@ -90,6 +90,7 @@ void add(OpBytes& out, const Graph& graph, ValueId id) {
 void add(OpBytes& out, const Graph& graph, const Op& op, const Rule& rule) {
   out.words(op.domain);
   out.words(op.type);
+  out.number(graph.times(op));
   add(out, rule);
   out.number(op.attributes.size());
   for (const auto& [name, attribute] : op.attributes) {

@@ -50,7 +50,12 @@ class Trees {
     for (std::size_t v = 0; v < updated.size(); ++v) {
       if (!updated[v].valid() || first_[v] < 0) continue;
       const int output = output_copy(v);
-      if (output >= 0) ends.emplace_back(output, last_read(updated[v]));
+      if (output < 0) continue;
+      // What the update reads of it is the next value already, where a pass makes that.
+      const OpId maker = graph_.values[v].producer;
+      const bool of_pass = maker.valid() && graph_.op(maker).phase != Phase::kUpdate;
+      const int end = last_read(updated[v]);
+      ends.emplace_back(output, of_pass ? std::min(end, begin_of_update()) : end);
     }
     for (const auto& [output, end] : ends) {
       Copy& copy = at(output);
@@ -117,6 +122,13 @@ class Trees {
     }
     if (!r.is_output) return;
     add({source, Kind::kOutput, Kind::kToOutput, id, id, {}, r.produced + 1, horizon_});
+  }
+
+  int begin_of_update() const {
+    if (graph_.passes == 1) return horizon_;
+    const auto first = std::find_if(graph_.ops.begin(), graph_.ops.end(),
+                                    [](const Op& op) { return op.phase == Phase::kUpdate; });
+    return static_cast<int>(first - graph_.ops.begin());
   }
 
   // When the last copy that may be the input's own memory goes.

@@ -23,6 +23,13 @@ std::vector<Readers> readers_of(const Graph& graph) {
   return readers;
 }
 
+bool meets_phases(const Graph& graph, const Readers& readers) {
+  if (graph.passes == 1 || readers.uses.empty()) return false;
+  // The update's ops come last.
+  return graph.op(readers.uses.front().op).phase != Phase::kUpdate &&
+         graph.op(readers.uses.back().op).phase == Phase::kUpdate;
+}
+
 bool is_identity(const Op& op) { return op.type == "Identity" && op.domain.empty(); }
 
 ValueId handed_on(const Graph& graph, ValueId value) {

@@ -27,7 +27,7 @@ Status verify_specs(const Value& value, const ValueSpecs& specs, bool is_output,
   AUTOPAR_RETURN_IF_ERROR(verify_placement(value, "spec", specs.spec, mesh));
   AUTOPAR_RETURN_IF_ERROR(verify_placement(value, "hub spec", specs.hub, mesh));
   AUTOPAR_RETURN_IF_ERROR(verify_placement(value, "output spec", specs.output, mesh));
-  if (is_stored(value) && !specs.spec.partial.empty()) {
+  if (is_stored(value) && !value.accumulates && !specs.spec.partial.empty()) {
     return value_error(value, "an input or parameter cannot be stored as a partial sum, found " +
                                   to_text(specs.spec, mesh));
   }
@@ -35,7 +35,7 @@ Status verify_specs(const Value& value, const ValueSpecs& specs, bool is_output,
     return value_error(
         value, "a constant lies whole on every device, found spec " + to_text(specs.spec, mesh));
   }
-  if (is_output && !specs.output.partial.empty()) {
+  if (is_output && !value.accumulates && !specs.output.partial.empty()) {
     return value_error(
         value, "an output cannot leave as a partial sum, found " + to_text(specs.output, mesh));
   }
@@ -58,7 +58,7 @@ Status verify_hub(const Value& value, const ValueSpecs& specs, const Readers& re
                                     .inputs[static_cast<std::size_t>(readers.uses[0].port)];
     if (specs.hub == *need) return Ok{};
   }
-  if (is_stored(value) && !specs.hub.partial.empty()) {
+  if (is_stored(value) && !value.accumulates && !specs.hub.partial.empty()) {
     return value_error(value,
                        "an input or parameter with several readers cannot have the partial "
                        "hub spec " +
@@ -107,6 +107,12 @@ Status verify(const Graph& graph, const std::vector<OpSpecs>& op_specs,
     const ValueSpecs& specs = strategy.values[v];
     AUTOPAR_RETURN_IF_ERROR(verify_specs(value, specs, readers[v].is_output, strategy.mesh));
     AUTOPAR_RETURN_IF_ERROR(verify_hub(value, specs, readers[v], op_specs, strategy.mesh));
+    if (meets_phases(graph, readers[v]) && specs.hub != specs.spec) {
+      return value_error(value, "the passes and the update read it as it is stored, " +
+                                    to_text(specs.spec, strategy.mesh) +
+                                    ", so its hub spec cannot be " +
+                                    to_text(specs.hub, strategy.mesh));
+    }
   }
   return verify_produced(graph, op_specs, strategy);
 }

@@ -7,6 +7,7 @@
 #include "io/export/model_bytes.hpp"
 #include "io/export/model_proto.hpp"
 #include "io/export/programs.hpp"
+#include "json/parse.hpp"
 
 namespace autopar {
 namespace {
@@ -26,20 +27,40 @@ nlohmann::ordered_json numbers_of(const TrainingOptions& options) {
   return numbers;
 }
 
+// Where it is not what goes without saying.
+nlohmann::ordered_json asked_for(const TrainingOptions& options) {
+  nlohmann::ordered_json asked = nlohmann::ordered_json::object();
+  if (!options.loss.empty()) asked["loss"] = options.loss;
+  if (!options.parameters.empty()) asked["parameters"] = options.parameters;
+  if (!options.freeze.empty()) asked["freeze"] = options.freeze;
+  if (!options.dropout) asked["dropout"] = "off";
+  if (!options.mean_gradients) asked["gradients"] = "sum";
+  return asked;
+}
+
+}  // namespace
+
 std::string training_json(const TrainingStep& step) {
   const TrainingFacts& facts = step.facts;
-  const nlohmann::ordered_json document = {{"version", 1},
-                                           {"optimizer", numbers_of(step.options)},
-                                           {"precision", name_of(step.options.precision)},
-                                           {"loss", facts.loss},
-                                           {"data", facts.data},
-                                           {"parameters", facts.parameters},
-                                           {"states", facts.states},
-                                           {"statistics", facts.statistics},
-                                           {"frozen", facts.frozen},
-                                           {"unreached", facts.unreached}};
+  nlohmann::ordered_json document = {{"version", 1},
+                                     {"optimizer", numbers_of(step.options)},
+                                     {"precision", name_of(step.options.precision)},
+                                     {"loss", facts.loss},
+                                     {"data", facts.data},
+                                     {"parameters", facts.parameters},
+                                     {"states", facts.states},
+                                     {"statistics", facts.statistics},
+                                     {"frozen", facts.frozen},
+                                     {"unreached", facts.unreached}};
+  if (step.graph.passes > 1) {
+    document["micro_batches"] = step.graph.passes;
+    document["accumulators"] = facts.accumulators;
+    document["loss_combining"] = name_of(facts.loss_combining);
+  }
   return document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
+
+namespace {
 
 std::string joined(const std::vector<std::string>& names) {
   std::string text;
@@ -48,6 +69,38 @@ std::string joined(const std::vector<std::string>& names) {
 }
 
 }  // namespace
+
+Result<TrainingOptions> read_training(const std::string& text, const std::string& where) {
+  AUTOPAR_TRY(document, parse_json(text, where));
+  TrainingOptions options;
+  try {
+    const nlohmann::json& numbers = document.at("optimizer");
+    const auto optimizer = parse_optimizer(numbers.at("name").get<std::string>());
+    const auto precision = parse_precision(document.at("precision").get<std::string>());
+    if (!optimizer || !precision) return input_error(where + ": an unknown optimizer or precision");
+    options.optimizer = *optimizer;
+    options.precision = *precision;
+    options.learning_rate = numbers.value("learning_rate", options.learning_rate);
+    options.momentum = numbers.value("momentum", options.momentum);
+    if (numbers.contains("betas")) {
+      options.beta1 = numbers["betas"].at(0);
+      options.beta2 = numbers["betas"].at(1);
+    }
+    options.epsilon = numbers.value("eps", options.epsilon);
+    if (numbers.contains("weight_decay")) options.weight_decay = numbers["weight_decay"];
+    options.clip_norm = numbers.value("clip_norm", options.clip_norm);
+    const nlohmann::json asked = document.value("asked", nlohmann::json::object());
+    options.loss = asked.value("loss", std::string());
+    options.parameters = asked.value("parameters", options.parameters);
+    options.freeze = asked.value("freeze", options.freeze);
+    options.dropout = asked.value("dropout", std::string("on")) == "on";
+    options.mean_gradients = asked.value("gradients", std::string("mean")) == "mean";
+  } catch (const nlohmann::json::exception& error) {
+    return input_error(where + ": " + error.what() +
+                       "; expected what `search --train` writes as \"training\"");
+  }
+  return options;
+}
 
 Result<std::string> training_step_bytes(const TrainingStep& step, const std::string& where) {
   Result<LeanModel> lean = lean_model_of(step.graph);
@@ -58,7 +111,7 @@ Result<std::string> training_step_bytes(const TrainingStep& step, const std::str
     entry->set_value(value);
   };
   add("data_inputs", joined(step.facts.data));
-  add("autopar.training", training_json(step));
+  add(kTrainingKey, training_json(step));
   AUTOPAR_RETURN_IF_ERROR(check_onnx(lean->proto, where));
   return model_bytes(*lean, where);
 }

@@ -17,9 +17,12 @@
 #include "io/import/passes.hpp"
 #include "io/import/raise_opset.hpp"
 #include "io/onnx_read.hpp"
+#include "json/parse.hpp"
 
 namespace autopar {
 namespace {
+
+constexpr std::int64_t kMostPasses = 1 << 20;
 
 // Of the lead byte of a code point: how many bytes follow; -1 for none.
 int followers(unsigned char lead) {
@@ -160,6 +163,7 @@ Result<Elaboration> elaborate_batched(ModelFile& file, const std::string& folder
 struct Phases {
   std::map<std::string, Phase> of_node;
   std::int64_t passes = 1;
+  std::set<std::string> accumulators;  // inputs that the passes add to
 };
 
 Result<Phases> phases_of(const onnx::ModelProto& model) {
@@ -176,12 +180,19 @@ Result<Phases> phases_of(const onnx::ModelProto& model) {
     }
   }
   for (const auto& entry : model.metadata_props()) {
-    if (entry.key() != kPassesKey) continue;
-    const char* end = entry.value().data() + entry.value().size();
-    const auto [at, error] = std::from_chars(entry.value().data(), end, phases.passes);
-    if (error == std::errc() && at == end && phases.passes > 0) continue;
-    return input_error(std::string(kPassesKey) + " is '" + entry.value() +
-                       "', expected how often a step runs its passes");
+    if (entry.key() != kTrainingKey) continue;
+    AUTOPAR_TRY(training, parse_json(entry.value(), kTrainingKey));
+    if (!training.is_object()) continue;
+    const auto passes = training.find("micro_batches");
+    if (passes == training.end()) continue;
+    if (!passes->is_number_integer() || *passes < 1 || *passes > kMostPasses) {
+      return input_error(std::string(kTrainingKey) + ": micro_batches is " + passes->dump() +
+                         ", expected how often a step runs its passes");
+    }
+    phases.passes = passes->get<std::int64_t>();
+    for (const auto& name : training.value("accumulators", nlohmann::json::array())) {
+      if (name.is_string()) phases.accumulators.insert(name.get<std::string>());
+    }
   }
   return phases;
 }
@@ -192,6 +203,13 @@ void set_phases(const Phases& phases, Graph& graph) {
   for (Op& op : graph.ops) {
     const auto found = phases.of_node.find(op.origin_name);
     if (found != phases.of_node.end()) op.phase = found->second;
+  }
+  const std::string next = "new.";
+  for (Value& value : graph.values) {
+    const std::string& name = value.name;
+    value.accumulates =
+        phases.accumulators.count(name) != 0 ||
+        (name.rfind(next, 0) == 0 && phases.accumulators.count(name.substr(next.size())) != 0);
   }
 }
 

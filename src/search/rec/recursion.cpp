@@ -219,7 +219,8 @@ class Recursion {
       };
       for (std::size_t i = 0; i < op.inputs.size(); ++i) add(specs->inputs[i], op.inputs[i]);
       for (std::size_t j = 0; j < op.outputs.size(); ++j) add(specs->outputs[j], op.outputs[j]);
-      const double total = std::min(price.total(), kNever);
+      const double seconds = price.total() * static_cast<double>(graph_.times(op));
+      const double total = std::min(seconds, kNever);
       state.costs.push_back(total);
       state.weight = std::max(state.weight, total);
       state.choices.push_back(std::move(choice));
@@ -381,7 +382,9 @@ class Recursion {
     for (std::size_t c = 0; c < state.choices.size(); ++c) {
       set_row(state, state.choices[c], touch, table, byte_price, prices.row(c));
     }
-    for (double& price : prices.values) price = times(group_port.count, price);
+    const Op& op = graph_.op(wiring_.op_of_class[index(state.op_class)]);
+    const double count = group_port.count * static_cast<double>(graph_.times(op));
+    for (double& price : prices.values) price = times(count, price);
     state.ports.push_back({touch.kind, table.id, byte_price, group_port.count,
                            problem.add_prices(std::move(prices))});
     return state.ports.back().prices;
