@@ -35,6 +35,7 @@ struct PlanMetadata {
   std::string weights = {};
   // Which initializers are weights: whole shapes and the specs of the slices.
   std::vector<BoundaryValue> weights_io = {};
+  bool of_step = false;  // one of the programs of a step.json
 };
 
 // Writes plan.onnx: IR version 10, the graph's opset, `ai.autopar` version 1, a static local shape

@@ -69,6 +69,9 @@ struct StrategyFile {
   std::string searcher;
   std::string recompute;  // what of the graph was repeated first; empty: not said
   std::optional<Cost> cost;
+  std::int64_t micro_batches = 1;  // passes of a step
+  // Of the training step of a forward model: what it is made of, as a JSON object; empty: not said.
+  std::string training;
 };
 Result<StrategyFile> read_strategy(const std::string& path);
 
@@ -78,6 +81,7 @@ struct StrategyOrigin {
   std::string searcher;
   std::string recompute;  // "none" is not written
   StrategyFile::Cost cost;
+  std::string training = {};  // what a step is made of, a JSON object; empty: not written
 };
 // FORMATS' strategy.json: fixed key order, an op or tensor per line. Precondition: the strategy is
 // verified.

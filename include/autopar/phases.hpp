@@ -17,7 +17,7 @@ struct StepPart {
   Strategy strategy;
 };
 struct StepParts {
-  StepPart pass;    // with all inputs that the update alone does not read
+  StepPart pass;  // with all inputs that the update alone does not read
   StepPart update;
 };
 

@@ -96,11 +96,32 @@ Result<bool> price_complete(const StrategyFile& file, Applied& applied) {
   return true;
 }
 
-Result<std::unique_ptr<Applied>> apply(const PlanOptions& options, const CommonOptions& common) {
+// A strategy of a training step that was made of this model: the step is made again.
+Status take_training(const StrategyFile& file, const Inputs& inputs, PlanOptions& options) {
+  if (file.training.empty()) return Ok{};
+  if (inputs.model.metadata.count("autopar.training") != 0) {
+    if (file.micro_batches == 1) return Ok{};
+    return usage_error(options.model + " is a training step on the whole batch, and " + file.path +
+                       " is of one of " + std::to_string(file.micro_batches) +
+                       " passes; give the forward model that the step was made of");
+  }
+  AUTOPAR_TRY(training, training_choice_of(file));
+  options.training = std::move(training);
+  options.train = true;
+  return Ok{};
+}
+
+Result<std::unique_ptr<Applied>> apply(PlanOptions& options, const CommonOptions& common) {
   auto applied = std::make_unique<Applied>();
   AUTOPAR_TRY(file, read_strategy(options.strategy_file));
   tell_of_strategy(file);
   AUTOPAR_TRY(inputs, load_inputs(options, common));
+  AUTOPAR_RETURN_IF_ERROR(take_training(file, *inputs, options));
+  if (options.train) {
+    AUTOPAR_TRY(step, load_inputs(options, common));
+    inputs = std::move(step);
+    name_training_step(options);
+  }
   applied->inputs = std::move(inputs);
   AUTOPAR_TRY(repeated, parse_recompute_option(options.recompute, &file));
   if (repeated && *repeated != Recompute::kNone) {
@@ -144,7 +165,7 @@ void warn_if_too_large(Applied& applied) {
       " per device, more than its " + format_bytes(static_cast<double>(limit)));
 }
 
-Result<int> run_apply(const PlanOptions& options, const CommonOptions& common) {
+Result<int> run_apply(PlanOptions options, const CommonOptions& common) {
   PhaseClock clock;
   AUTOPAR_TRY(applied, apply(options, common));
   clock.end("import and price");
@@ -190,8 +211,7 @@ Status check_program_options(const CLI::App& app) {
       "goes with --strategy; a program with collectives is priced as it stands");
 }
 
-Result<int> run_price(const CLI::App& app, const PlanOptions& options,
-                      const CommonOptions& common) {
+Result<int> run_price(const CLI::App& app, PlanOptions options, const CommonOptions& common) {
   if (options.strategy_file.empty()) {
     if (kind_of_file(options.model) != FileKind::kOther) {
       AUTOPAR_RETURN_IF_ERROR(check_program_options(app));

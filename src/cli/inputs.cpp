@@ -8,6 +8,7 @@
 
 #include "autopar/export.hpp"
 #include "autopar/partition.hpp"
+#include "autopar/sha256.hpp"
 #include "cli/gemm_pins.hpp"
 #include "json/parse.hpp"
 #include "search/pins.hpp"
@@ -251,18 +252,39 @@ void tell_of_import(const ImportedModel& model) {
       graph.outputs.size(), parameters, format_bytes(bytes));
 }
 
+// The training step of the model: of one pass, or of as many as are asked for.
+Result<ImportedModel> import_step(const PlanOptions& options, const CommonOptions& common,
+                                  const ImportOptions& import_options, Inputs& inputs) {
+  AUTOPAR_TRY(whole, make_training_step(options.model, options.training, common));
+  AUTOPAR_TRY(bytes, training_step_bytes(whole, options.model));
+  inputs.training_bytes = std::move(bytes);
+  inputs.training = training_text(whole, options.training);
+  inputs.forward = whole.facts.forward;
+  inputs.loss = whole.facts.loss;
+  if (options.training.micro_batches == "1") {
+    return import_model_bytes(inputs.training_bytes, options.model, import_options);
+  }
+  AUTOPAR_TRY(batch, batch_of(whole, options.training.batch_dim));
+  inputs.batch = batch;
+  AUTOPAR_TRY(counts, micro_batches_of(options.training.micro_batches, batch));
+  if (counts.front() == 1) {
+    return import_model_bytes(inputs.training_bytes, options.model, import_options);
+  }
+  AUTOPAR_TRY(split, split_step(options.model, options.training, common, whole, counts.front()));
+  inputs.micro_inputs = std::move(split.inputs);
+  inputs.loss_combining = split.step.facts.loss_combining;
+  AUTOPAR_TRY(pass_bytes, training_step_bytes(split.step, options.model));
+  AUTOPAR_TRY(imported, import_model_bytes(pass_bytes, options.model, import_options));
+  imported.sha256 = sha256_hex(inputs.training_bytes);
+  return std::move(imported);
+}
+
 // The model, or the training step that is made of it.
 Result<ImportedModel> import_planned(const PlanOptions& options, const CommonOptions& common,
                                      Inputs& inputs) {
   ImportOptions import_options;
   import_options.updates = options.updates;
-  if (options.train) {
-    AUTOPAR_TRY(step, make_training_step(options.model, options.training, common));
-    AUTOPAR_TRY(bytes, training_step_bytes(step, options.model));
-    inputs.training_bytes = std::move(bytes);
-    inputs.forward = step.facts.forward;
-    return import_model_bytes(inputs.training_bytes, options.model, import_options);
-  }
+  if (options.train) return import_step(options, common, import_options, inputs);
   AUTOPAR_TRY(dims, parse_dims(common.dims));
   import_options.dims = dims;
   import_options.batch = options.training.batch;

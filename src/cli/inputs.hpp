@@ -59,9 +59,17 @@ struct Inputs {
   std::vector<std::string> warnings;
   Recompute recompute = Recompute::kNone;  // how `model.graph` differs from what was imported
   std::size_t repeated_ops = 0;
-  std::string data_folder;     // where the model's external data lies
-  ForwardWork forward;         // of the model that --train trains
-  std::string training_bytes;  // of train.onnx, which is what is planned; empty: the model itself
+  std::string data_folder;  // where the model's external data lies
+  ForwardWork forward;      // of the model that --train trains
+  // With --train: train.onnx, the step on the whole batch. It is what is planned, but for a step of
+  // several passes.
+  std::string training_bytes;
+  std::string training;  // what it is made of: see training_json()
+  std::int64_t batch = 0;
+  std::string micro_batches_tried = {};       // --micro-batches auto: "1: 3.2 s, 2: 3.3 s"
+  std::vector<MicroInput> micro_inputs = {};  // of several passes: what is cut, and where
+  LossCombining loss_combining = LossCombining::kMean;
+  std::string loss;
 };
 // With -v: what a strategy file says, and what came of a model's file.
 void tell_of_strategy(const StrategyFile& file);

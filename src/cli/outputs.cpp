@@ -7,11 +7,14 @@
 #include <future>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 
 #include "autopar/errors.hpp"
 #include "autopar/export.hpp"
+#include "autopar/phases.hpp"
 #include "autopar/sha256.hpp"
+#include "autopar/step_file.hpp"
 #include "autopar/unfinished.hpp"
 #include "autopar/weights.hpp"
 #include "cli/earlier_plan.hpp"
@@ -49,6 +52,11 @@ void add_output_options(CLI::App& app, PlanOptions& options) {
 std::string output_folder(const PlanOptions& options) {
   if (!options.output_folder.empty()) return options.output_folder;
   return fs::path(options.model).stem().string() + ".autopar";
+}
+
+void name_training_step(PlanOptions& options) {
+  options.output_folder = output_folder(options);
+  options.model = (fs::path(options.output_folder) / kTrainingFile).string();
 }
 
 void add_weights_option(CLI::App& app, PlanOptions& options) {
@@ -131,6 +139,7 @@ Result<std::string> strategy_text_of(const SearchRequest& request, const SearchO
   origin.cluster_sha256 = inputs.cluster_sha256;
   origin.searcher = outcome.searcher;
   origin.recompute = name_of(inputs.recompute);
+  origin.training = inputs.training;
   AUTOPAR_TRY(cost, cost_of(request, outcome));
   origin.cost = cost;
   return strategy_to_json(request.graph, request.rules, outcome.strategy, request.cluster, origin);
@@ -278,6 +287,44 @@ void tell_of_earlier(const std::string& folder, const std::string& earlier,
       folder, left);
 }
 
+// What becomes of a model's plan: one program, or those of a step of several passes.
+struct Programs {
+  std::vector<Plan> plans;
+  Step step;  // of several passes
+};
+
+Result<Programs> programs_of(const SearchRequest& request, const SearchOutcome& outcome,
+                             const Inputs& inputs) {
+  const Graph& graph = request.graph;
+  Programs programs;
+  if (graph.passes == 1) {
+    AUTOPAR_TRY(plan, partition(graph, request.rules, outcome.strategy, request.cluster));
+    programs.plans.push_back(std::move(plan));
+    return programs;
+  }
+  AUTOPAR_TRY(parts, parts_of(graph, request.rules, outcome.strategy));
+  Step& step = programs.step;
+  step.world_size = outcome.strategy.mesh.size();
+  step.micro_batches = graph.passes;
+  step.micro_inputs = inputs.micro_inputs;
+  step.outputs = {{inputs.loss, inputs.loss_combining == LossCombining::kSum ? Combining::kSum
+                                : inputs.loss_combining == LossCombining::kLast
+                                    ? Combining::kLast
+                                    : Combining::kMean}};
+  std::vector<std::int64_t> ranks(static_cast<std::size_t>(step.world_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  for (const StepPart* part : {&parts.pass, &parts.update}) {
+    AUTOPAR_TRY(plan, partition(part->graph, part->rules, part->strategy, request.cluster));
+    programs.plans.push_back(std::move(plan));
+    const StepPhase phase = part == &parts.pass ? StepPhase::kForwardBackward : StepPhase::kUpdate;
+    const std::string file = std::string("plan.c0.") + name_of(phase) + ".onnx";
+    step.programs.push_back({file, 0, phase, ranks});
+  }
+  step.lines = plain_schedule(step.programs, step.micro_batches);
+  AUTOPAR_RETURN_IF_ERROR(verify(step));
+  return programs;
+}
+
 // plan.onnx, and with --weights sharded the folders of the ranks. Returns warnings.
 Result<std::vector<std::string>> write_program(const Plan& plan, PlanMetadata metadata,
                                                const PlanOptions& options,
@@ -294,6 +341,50 @@ Result<std::vector<std::string>> write_program(const Plan& plan, PlanMetadata me
   return write_plan(plan, metadata, files.add("plan.onnx"), model_folder, files.files());
 }
 
+Result<std::vector<std::string>> write_programs(const Programs& programs, PlanMetadata metadata,
+                                                const PlanOptions& options,
+                                                const std::string& model_folder,
+                                                OutputFolder& files) {
+  if (programs.step.programs.empty()) {
+    return write_program(programs.plans.front(), std::move(metadata), options, model_folder, files);
+  }
+  std::vector<std::string> warnings;
+  for (std::size_t p = 0; p < programs.plans.size(); ++p) {
+    const std::string path = files.add(programs.step.programs[p].file);
+    metadata.weights = "referenced";
+    metadata.weights_io = weights_of(programs.plans[p]);
+    metadata.of_step = true;
+    AUTOPAR_TRY(more, write_plan(programs.plans[p], metadata, path, model_folder, files.files()));
+    for (std::string& warning : more) {
+      if (std::find(warnings.begin(), warnings.end(), warning) != warnings.end()) continue;
+      warnings.push_back(std::move(warning));
+    }
+  }
+  files.add({"step.json", programs.step.schedule});
+  AUTOPAR_RETURN_IF_ERROR(write_step(programs.step, output_folder(options), files.files()));
+  return warnings;
+}
+
+std::string names_of(const Programs& programs) {
+  if (programs.step.programs.empty()) return "plan.onnx";
+  std::string text = "step.json, " + programs.step.schedule;
+  for (const StepProgram& program : programs.step.programs) text += ", " + program.file;
+  return text;
+}
+
+// What of a step of several programs cannot be written.
+Status check_step_options(const SearchRequest& request, const PlanOptions& options) {
+  if (request.graph.passes == 1) return Ok{};
+  const char* option = options.weights == "sharded" ? "--weights sharded"
+                       : !options.dialects.empty()  ? "--dialect"
+                       : options.fallback_functions ? "--fallback-functions"
+                       : options.io == "full"       ? "--io full"
+                                                    : nullptr;
+  if (option == nullptr) return Ok{};
+  return usage_error(std::string(option) +
+                     " goes with a plan of one program; a step of several micro-batches is two");
+}
+
 }  // namespace
 
 Status check_data_names(const Graph& graph, const PlanOptions& options) {
@@ -304,8 +395,9 @@ Status check_data_names(const Graph& graph, const PlanOptions& options) {
     const bool of_a_rank =
         name.rfind("rank", 0) == 0 && name.size() > 4 &&
         std::all_of(name.begin() + 4, name.end(), [](char c) { return c >= '0' && c <= '9'; });
-    return name == "strategy.json" || name == "report.json" || name == kTrainingFile || of_ranks ||
-           of_a_rank || (options.annotate && name == annotated_name(options));
+    return name == "strategy.json" || name == "report.json" || name == "step.json" ||
+           name == "schedule.csv" || name == kTrainingFile || of_ranks || of_a_rank ||
+           (options.annotate && name == annotated_name(options));
   };
   for (const Value& value : graph.values) {
     const auto* external = std::get_if<ExternalData>(&value.data);
@@ -322,6 +414,7 @@ Status check_data_names(const Graph& graph, const PlanOptions& options) {
 Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
                      const Inputs& inputs, const PlanOptions& options, const CommonOptions& common,
                      PhaseClock clock) {
+  AUTOPAR_RETURN_IF_ERROR(check_step_options(request, options));
   end_on_interrupt();
   const std::string folder = output_folder(options);
   const std::string model_name = fs::path(options.model).filename().string();
@@ -329,7 +422,7 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
     return std::pair(strategy_text_of(request, outcome, inputs, model_name),
                      report_of(request, outcome, inputs, options));
   });
-  AUTOPAR_TRY(plan, partition(request.graph, request.rules, outcome.strategy, request.cluster));
+  AUTOPAR_TRY(programs, programs_of(request, outcome, inputs));
   auto [strategy, report] = told.get();
   if (!strategy) return strategy.error();
   clock.end("rewrite");
@@ -344,7 +437,7 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
   if (!inputs.training_bytes.empty()) {
     AUTOPAR_RETURN_IF_ERROR(files.write(kTrainingFile, inputs.training_bytes));
   }
-  AUTOPAR_TRY(plan_warnings, write_program(plan, metadata, options, data_folder, files));
+  AUTOPAR_TRY(plan_warnings, write_programs(programs, metadata, options, data_folder, files));
   AUTOPAR_RETURN_IF_ERROR(files.write("strategy.json", *strategy));
   report.warnings.insert(report.warnings.end(), plan_warnings.begin(), plan_warnings.end());
   if (options.fallback_functions) {
@@ -352,7 +445,8 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
         "plan.onnx HAS FALLBACK FUNCTIONS: a runtime without kernels for "
         "ai.autopar loads it, and computes WRONG RESULTS on more than one rank");
   }
-  AUTOPAR_TRY(more, write_dialects(plan, metadata, options, data_folder, files, report));
+  AUTOPAR_TRY(
+      more, write_dialects(programs.plans.front(), metadata, options, data_folder, files, report));
   AUTOPAR_TRY(annotated, annotate(request, outcome, metadata, options, files, report));
   clock.end("write");
   report.baselines = baselines.get();
@@ -372,8 +466,8 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
   } else if (!common.quiet) {
     report.warnings.clear();
     std::cout << to_table(report, options.rows) << "\nwrote " << folder
-              << "/: " << (inputs.training_bytes.empty() ? "" : "train.onnx, ")
-              << "strategy.json, plan.onnx, report.json" << more << annotated
+              << "/: " << (inputs.training_bytes.empty() ? "" : "train.onnx, ") << "strategy.json, "
+              << names_of(programs) << ", report.json" << more << annotated
               << (options.weights == "sharded"
                       ? ", a folder per rank with its " + std::string(kWeightsFile)
                       : "")

@@ -16,6 +16,9 @@ inline constexpr const char* kTrainingFile = "train.onnx";
 // Where files go: -o, or "<model stem>.autopar" in the working folder.
 std::string output_folder(const PlanOptions& options);
 
+// From now on the model is the training step that is written into the folder of its plan.
+void name_training_step(PlanOptions& options);
+
 // --weights.
 void add_weights_option(CLI::App& app, PlanOptions& options);
 

@@ -76,11 +76,12 @@ bool propagates(const std::string& searcher) {
 Status check_options(const CLI::App& app, const PlanOptions& options, const CommonOptions& common) {
   AUTOPAR_RETURN_IF_ERROR(check_mesh_options(app, common));
   if (!options.train) {
-    AUTOPAR_RETURN_IF_ERROR(refuse_options(
-        app,
-        {"--loss", "--optimizer", "--parameters", "--freeze", "--lr", "--betas", "--eps",
-         "--weight-decay", "--momentum", "--clip-norm", "--precision", "--dropout"},
-        "goes with --train: a model is planned as it is otherwise"));
+    AUTOPAR_RETURN_IF_ERROR(
+        refuse_options(app,
+                       {"--loss", "--optimizer", "--parameters", "--freeze", "--lr", "--betas",
+                        "--eps", "--weight-decay", "--momentum", "--clip-norm", "--precision",
+                        "--dropout", "--micro-batches", "--gradients"},
+                       "goes with --train: a model is planned as it is otherwise"));
   }
   if (options.train) {
     AUTOPAR_RETURN_IF_ERROR(refuse_options(
@@ -169,24 +170,16 @@ Result<SearchOutcome> search_recomputing(std::unique_ptr<Inputs>& inputs,
   return infeasible_error(told);
 }
 
-Result<int> run(const PlanOptions& given, const CommonOptions& common) {
-  PlanOptions options = given;
-  const auto begin = std::chrono::steady_clock::now();
-  PhaseClock clock;
-  std::optional<StrategyFile> pins;
-  // What must not be replaced is told before the search.
-  if (const auto earlier = earlier_plan(output_folder(options)); !earlier) return earlier.error();
-  AUTOPAR_TRY(inputs, load_inputs(options, common));
-  if (options.train) {
-    options.output_folder = output_folder(options);
-    options.model = (std::filesystem::path(options.output_folder) / kTrainingFile).string();
-  }
-  AUTOPAR_RETURN_IF_ERROR(check_data_names(inputs->model.graph, options));
-  if (!options.pin_file.empty()) {
-    AUTOPAR_TRY(file, read_strategy(options.pin_file));
-    tell_of_strategy(file);
-    pins.emplace(std::move(file));
-  }
+// The best plan for what was read, and the request that it answers.
+struct Planned {
+  std::unique_ptr<Inputs> inputs;
+  std::optional<SearchRequest> request;
+  SearchOutcome outcome;
+};
+
+Result<Planned> plan_inputs(std::unique_ptr<Inputs> inputs, const std::optional<StrategyFile>& pins,
+                            const PlanOptions& options, const CommonOptions& common,
+                            std::chrono::steady_clock::time_point begin, PhaseClock& clock) {
   AUTOPAR_TRY(recompute, parse_recompute_option(options.recompute, pins ? &*pins : nullptr));
   if (recompute && *recompute != Recompute::kNone) {
     AUTOPAR_TRY(repeated, repeat_ops(*inputs, *recompute));
@@ -214,8 +207,74 @@ Result<int> run(const PlanOptions& given, const CommonOptions& common) {
     AUTOPAR_RETURN_IF_ERROR(
         dump_problem(options.dump_file, *request, outcome->strategy.mesh, options.model));
   }
-  AUTOPAR_RETURN_IF_ERROR(
-      write_outputs(*request, *outcome, *inputs, options, common, std::move(clock)));
+  return Planned{std::move(inputs), std::move(request), std::move(*outcome)};
+}
+
+// --micro-batches auto: from one pass on, each number that divides the batch. More passes cost more
+// by this account unless they save memory, so two in a row that are no better are the last.
+Result<Planned> plan_best_micro_batches(std::unique_ptr<Inputs> inputs,
+                                        const std::optional<StrategyFile>& pins,
+                                        const PlanOptions& options, const PlanOptions& given,
+                                        const CommonOptions& common,
+                                        std::chrono::steady_clock::time_point begin,
+                                        PhaseClock& clock) {
+  AUTOPAR_TRY(counts, micro_batches_of("auto", inputs->batch));
+  std::optional<Planned> best;
+  std::optional<Error> error;
+  std::string tried;
+  int worse = 0;
+  for (std::size_t c = 0; c < counts.size() && worse < 2; ++c) {
+    const std::string count = std::to_string(counts[c]);
+    if (c > 0) {
+      if (best && time_left(best->request->solve, begin) == 0) break;
+      PlanOptions of_count = given;
+      of_count.training.micro_batches = count;
+      auto loaded = load_inputs(of_count, common);
+      if (!loaded) return loaded.error();
+      inputs = std::move(*loaded);
+    }
+    auto planned = plan_inputs(std::move(inputs), pins, options, common, begin, clock);
+    if (!planned && planned.error().code != ErrorCode::kInfeasible) return planned.error();
+    tried += (tried.empty() ? "" : ", ") + count + ": " +
+             (planned ? format_price(planned->outcome.cost.total(), options.cost_model)
+                      : std::string("does not fit"));
+    if (!planned) {
+      error = planned.error();
+      continue;
+    }
+    const bool better = !best || planned->outcome.cost.total() < best->outcome.cost.total();
+    worse = better ? 0 : worse + 1;
+    if (better) best.emplace(std::move(*planned));
+  }
+  if (!best) return *error;
+  spdlog::info("micro-batches: {}", tried);
+  best->inputs->micro_batches_tried = tried;
+  return std::move(*best);
+}
+
+Result<int> run(const PlanOptions& given, const CommonOptions& common) {
+  PlanOptions options = given;
+  const auto begin = std::chrono::steady_clock::now();
+  PhaseClock clock;
+  std::optional<StrategyFile> pins;
+  // What must not be replaced is told before the search.
+  if (const auto earlier = earlier_plan(output_folder(options)); !earlier) return earlier.error();
+  AUTOPAR_TRY(inputs, load_inputs(options, common));
+  if (options.train) name_training_step(options);
+  AUTOPAR_RETURN_IF_ERROR(check_data_names(inputs->model.graph, options));
+  if (!options.pin_file.empty()) {
+    AUTOPAR_TRY(file, read_strategy(options.pin_file));
+    tell_of_strategy(file);
+    pins.emplace(std::move(file));
+  }
+  const bool tries_counts = options.train && options.training.micro_batches == "auto";
+  Result<Planned> planned =
+      tries_counts
+          ? plan_best_micro_batches(std::move(inputs), pins, options, given, common, begin, clock)
+          : plan_inputs(std::move(inputs), pins, options, common, begin, clock);
+  if (!planned) return planned.error();
+  AUTOPAR_RETURN_IF_ERROR(write_outputs(*planned->request, planned->outcome, *planned->inputs,
+                                        options, common, std::move(clock)));
   return 0;
 }
 
@@ -229,6 +288,7 @@ Run add_search(CLI::App& app, const CommonOptions& common) {
   add_solve_options(app, *options);
   add_output_options(app, *options);
   add_training_options(app, options->training);
+  add_micro_batches_option(app, options->training);
   app.add_flag("--train", options->train,
                "plan a training step of the model, which is a forward graph\n"
                "Loss, backward pass and update are added as `grad` does, and the step is written "

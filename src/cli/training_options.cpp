@@ -3,9 +3,13 @@
 #include <spdlog/spdlog.h>
 
 #include <charconv>
+#include <map>
+#include <nlohmann/json.hpp>
 
+#include "autopar/export.hpp"
 #include "autopar/import.hpp"
 #include "cli/inputs.hpp"
+#include "json/parse.hpp"
 
 namespace autopar::cli {
 
@@ -104,6 +108,20 @@ void add_training_options(CLI::App& app, TrainingChoice& choice) {
   app.add_option("--dropout", choice.dropout,
                  "on: as the model has it, with one mask for both passes (default); off: removed")
       ->check(CLI::IsMember({"on", "off"}));
+  app.add_option("--gradients", choice.gradients,
+                 "mean: of the loss as it is told (default); sum: not divided by what a loss that "
+                 "is added is averaged over, nor by the number of micro-batches")
+      ->check(CLI::IsMember({"mean", "sum"}));
+}
+
+void add_micro_batches_option(CLI::App& app, TrainingChoice& choice) {
+  app.option_defaults()->group(group::kTraining);
+  app.add_option("--micro-batches", choice.micro_batches,
+                 "passes of a step, each on so many parts of the batch: a number (default 1), or "
+                 "auto\n"
+                 "Gradients are summed over the passes, and the update is one. `auto` plans all "
+                 "numbers that divide the batch, and takes the one whose plan is fastest.")
+      ->type_name("NUMBER");
 }
 
 Result<TrainingOptions> training_options_of(const TrainingChoice& choice) {
@@ -112,15 +130,17 @@ Result<TrainingOptions> training_options_of(const TrainingChoice& choice) {
   options.precision = *parse_precision(choice.precision);
   options.op_takes = op_takes;
   options.dropout = choice.dropout == "on";
+  options.mean_gradients = choice.gradients == "mean";
   options.parameters = split_list(options.parameters);
   options.freeze = split_list(options.freeze);
   if (!choice.betas.empty()) AUTOPAR_RETURN_IF_ERROR(read_betas(choice.betas, options));
   return options;
 }
 
-Result<TrainingStep> make_training_step(const std::string& model, const TrainingChoice& choice,
-                                        const CommonOptions& common) {
-  AUTOPAR_TRY(options, training_options_of(choice));
+namespace {
+
+Result<ImportedModel> import_forward(const std::string& model, const TrainingChoice& choice,
+                                     const CommonOptions& common) {
   ImportOptions import_options;
   AUTOPAR_TRY(dims, parse_dims(common.dims));
   import_options.dims = dims;
@@ -129,15 +149,125 @@ Result<TrainingStep> make_training_step(const std::string& model, const Training
   import_options.batch_dim = choice.batch_dim;
   const std::vector<std::string> data = split_list(choice.data_inputs);
   if (!data.empty()) import_options.data_inputs = data;
-  AUTOPAR_TRY(forward, import_model(model, import_options));
+  return import_model(model, import_options);
+}
+
+Result<TrainingStep> step_of(ImportedModel forward, const TrainingOptions& options) {
+  const std::string path = forward.path;
+  Result<TrainingStep> step = training_step(std::move(forward.graph), options);
+  if (step || step.error().code != ErrorCode::kInput) return step;
+  return input_error(path + ": " + step.error().message);
+}
+
+}  // namespace
+
+Result<TrainingStep> make_training_step(const std::string& model, const TrainingChoice& choice,
+                                        const CommonOptions& common) {
+  AUTOPAR_TRY(options, training_options_of(choice));
+  AUTOPAR_TRY(forward, import_forward(model, choice, common));
   tell_of_import(forward);
   for (const std::string& warning : forward.warnings) spdlog::warn("warning: {}", warning);
-  Result<TrainingStep> step = training_step(std::move(forward.graph), options);
-  if (!step && step.error().code == ErrorCode::kInput) {
-    return input_error(model + ": " + step.error().message);
+  AUTOPAR_TRY(step, step_of(std::move(forward), options));
+  tell_of_training(step);
+  return std::move(step);
+}
+
+Result<std::int64_t> batch_of(const TrainingStep& step, std::size_t batch_dim) {
+  for (ValueId input : step.graph.inputs) {
+    const Value& value = step.graph.value(input);
+    if (value.kind == ValueKind::kInput && value.shape.size() > batch_dim) {
+      return value.shape[batch_dim];
+    }
   }
-  if (step) tell_of_training(*step);
-  return step;
+  return usage_error("--micro-batches: no data input has a dimension " + std::to_string(batch_dim) +
+                     " that could be cut");
+}
+
+Result<std::vector<std::int64_t>> micro_batches_of(const std::string& option, std::int64_t batch) {
+  std::vector<std::int64_t> divisors;
+  for (std::int64_t d = 1; d <= batch; ++d) {
+    if (batch % d == 0) divisors.push_back(d);
+  }
+  if (option == "auto") return divisors;
+  std::int64_t count = 0;
+  const char* end = option.data() + option.size();
+  const auto [at, error] = std::from_chars(option.data(), end, count);
+  if (error != std::errc() || at != end || count < 1) {
+    return usage_error("--micro-batches '" + option + "': expected a number, or auto");
+  }
+  if (batch % count == 0) return std::vector{count};
+  std::string list;
+  for (std::int64_t d : divisors) list += (list.empty() ? "" : ", ") + std::to_string(d);
+  return usage_error("--micro-batches " + option + " does not divide the batch of " +
+                     std::to_string(batch) + "; what does: " + list);
+}
+
+Result<SplitStep> split_step(const std::string& model, const TrainingChoice& choice,
+                             const CommonOptions& common, const TrainingStep& whole,
+                             std::int64_t micro_batches) {
+  AUTOPAR_TRY(options, training_options_of(choice));
+  AUTOPAR_TRY(batch, batch_of(whole, choice.batch_dim));
+  options.micro_batches = micro_batches;
+  TrainingChoice part = choice;
+  part.batch = batch / micro_batches;
+  AUTOPAR_TRY(forward, import_forward(model, part, common));
+  AUTOPAR_TRY(step, step_of(std::move(forward), options));
+  SplitStep split{std::move(step), {}};
+  std::map<std::string, Shape> shapes;
+  for (ValueId input : whole.graph.inputs) {
+    shapes[whole.graph.value(input).name] = whole.graph.value(input).shape;
+  }
+  for (const std::string& name : split.step.facts.data) {
+    for (ValueId input : split.step.graph.inputs) {
+      const Value& value = split.step.graph.value(input);
+      if (value.name != name) continue;
+      const Shape& full = shapes[name];
+      for (std::size_t d = 0; d < full.size(); ++d) {
+        if (full[d] == value.shape[d]) continue;
+        if (full[d] != value.shape[d] * micro_batches) {
+          return usage_error("--micro-batches: dimension " + std::to_string(d) + " of input '" +
+                             name + "' is " + std::to_string(full[d]) + " of the whole batch and " +
+                             std::to_string(value.shape[d]) + " of one of " +
+                             std::to_string(micro_batches) + " parts of it");
+        }
+        split.inputs.push_back({name, static_cast<std::int64_t>(d)});
+        break;
+      }
+    }
+  }
+  return split;
+}
+
+std::string training_text(const TrainingStep& step, const TrainingChoice& choice) {
+  auto document = nlohmann::ordered_json::parse(training_json(step));
+  auto& asked = document["asked"];
+  const std::vector<std::string> data = split_list(choice.data_inputs);
+  if (!data.empty()) asked["data_inputs"] = data;
+  if (choice.batch > 0) asked["batch"] = choice.batch;
+  if (choice.batch_dim > 0) asked["batch_dim"] = choice.batch_dim;
+  return document.dump();
+}
+
+Result<TrainingChoice> training_choice_of(const StrategyFile& file) {
+  const std::string where = file.path + ": training";
+  TrainingChoice choice;
+  AUTOPAR_TRY(options, read_training(file.training, where));
+  choice.options = std::move(options);
+  choice.optimizer = name_of(choice.options.optimizer);
+  choice.precision = name_of(choice.options.precision);
+  choice.dropout = choice.options.dropout ? "on" : "off";
+  choice.gradients = choice.options.mean_gradients ? "mean" : "sum";
+  choice.micro_batches = std::to_string(file.micro_batches);
+  AUTOPAR_TRY(document, parse_json(file.training, where));
+  try {
+    const nlohmann::json asked = document.value("asked", nlohmann::json::object());
+    choice.data_inputs = asked.value("data_inputs", choice.data_inputs);
+    choice.batch = asked.value("batch", choice.batch);
+    choice.batch_dim = asked.value("batch_dim", choice.batch_dim);
+  } catch (const nlohmann::json::exception& error) {
+    return input_error(where + ": " + error.what());
+  }
+  return choice;
 }
 
 void tell_of_training(const TrainingStep& step) {

@@ -1,7 +1,9 @@
 // Options of everything that makes a training step.
 #pragma once
 
+#include "autopar/files.hpp"
 #include "autopar/grad.hpp"
+#include "autopar/step.hpp"
 #include "cli/command.hpp"
 
 namespace autopar::cli {
@@ -15,6 +17,8 @@ struct TrainingChoice {
   std::vector<std::string> data_inputs;
   std::int64_t batch = 0;
   std::size_t batch_dim = 0;
+  std::string micro_batches = "1";  // of `search`: a number, or auto
+  std::string gradients = "mean";
 };
 void add_training_options(CLI::App& app, TrainingChoice& choice);
 // What was chosen; errors say what was expected.
@@ -26,6 +30,28 @@ std::vector<std::string> split_list(const std::vector<std::string>& texts);
 // The step of a forward model, with what was found told on stderr.
 Result<TrainingStep> make_training_step(const std::string& model, const TrainingChoice& choice,
                                         const CommonOptions& common);
+
+// --micro-batches, of a plan alone.
+void add_micro_batches_option(CLI::App& app, TrainingChoice& choice);
+// Extent of the batch dimension of the first data input that has one.
+Result<std::int64_t> batch_of(const TrainingStep& step, std::size_t batch_dim);
+// What --micro-batches asks for: one number, or for `auto` all that divide the batch.
+Result<std::vector<std::int64_t>> micro_batches_of(const std::string& option, std::int64_t batch);
+
+// The step of so many passes that is `whole` on the whole batch; and which dimension of each data
+// input is cut.
+struct SplitStep {
+  TrainingStep step;
+  std::vector<MicroInput> inputs;
+};
+Result<SplitStep> split_step(const std::string& model, const TrainingChoice& choice,
+                             const CommonOptions& common, const TrainingStep& whole,
+                             std::int64_t micro_batches);
+
+// What the file's training step was made with.
+Result<TrainingChoice> training_choice_of(const StrategyFile& file);
+// The same of a choice, with the batch: what strategy.json says of the step.
+std::string training_text(const TrainingStep& step, const TrainingChoice& choice);
 
 // Counts and, with -v, names of what the step's inputs are.
 void tell_of_training(const TrainingStep& step);

@@ -58,6 +58,7 @@ Status keep_pin(const std::map<ValueId, SpecPin>& pins, ValueId id, bool is_fixe
 }
 
 Status no_partial(const std::vector<Spec>& specs, const char* what, const Value& value) {
+  if (value.accumulates) return Ok{};
   if (std::any_of(specs.begin(), specs.end(), [](const Spec& s) { return !s.partial.empty(); })) {
     return input_error(std::string(what) + " of tensor '" + value.name +
                        "' must not be a partial sum");

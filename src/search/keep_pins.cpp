@@ -167,7 +167,8 @@ class Keeper {
   // What is left of two pins of one thing.
   Status meet(std::map<ValueId, SpecPin>& pins, ValueId id, const SpecPin& pin,
               bool reduced = true) {
-    if (reduced) AUTOPAR_RETURN_IF_ERROR(not_partial(pin));
+    const bool may_be_partial = !reduced || graph_.value(id).accumulates;
+    if (!may_be_partial) AUTOPAR_RETURN_IF_ERROR(not_partial(pin));
     const auto [found, is_new] = pins.try_emplace(id, pin);
     if (is_new) return Ok{};
     SpecPin& other = found->second;

@@ -118,7 +118,7 @@ Result<StepParts> parts_of(const Graph& graph, const GraphRules& rules, const St
     AUTOPAR_RETURN_IF_ERROR(verify(part->graph));
     AUTOPAR_RETURN_IF_ERROR(verify(part->graph, part->rules, part->strategy));
   }
-  return std::move(parts);
+  return parts;
 }
 
 }  // namespace autopar

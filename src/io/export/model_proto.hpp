@@ -37,8 +37,8 @@ Result<Graph> graph_of(LeanModel& model, const std::string& where);
 // Whether a node's attribute is one that a LeanModel sets aside.
 bool lists_groups(const onnx::NodeProto& node, const onnx::AttributeProto& attribute);
 
-// The text of metadata_props["autopar.io"].
-std::string json_io(const Plan& plan);
+// The text of metadata_props["autopar.io"]; of one program of a step, or of one that stands alone.
+std::string json_io(const Plan& plan, bool of_step = false);
 
 // Runs ONNX's checker and its strict shape inference, which compares what it infers with every
 // value_info. `model` is the same afterwards. Errors start with `where`.

@@ -60,13 +60,14 @@ Status check_version(const std::string& found, const std::string& path) {
 }  // namespace
 
 // A tensor that comes in and leaves as it is stands there once. Scalar inputs, which can only lie
-// whole, are left out: readers that cut every entry with array tools would turn them into vectors.
-std::string json_io(const Plan& plan) {
+// whole unless they are partial sums, are left out of a program that stands alone: readers that cut
+// every entry with array tools would turn them into vectors.
+std::string json_io(const Plan& plan, bool of_step) {
   std::set<std::string> seen;
   std::string text = "{";
   for (const auto* boundary : {&plan.inputs, &plan.outputs}) {
     for (const BoundaryValue& value : *boundary) {
-      if (boundary == &plan.inputs && value.shape.empty()) continue;
+      if (!of_step && boundary == &plan.inputs && value.shape.empty()) continue;
       if (!seen.insert(value.name).second) continue;
       text += (seen.size() == 1 ? "" : ", ") + json_text(value.name) +
               ": {\"shape\": " + json_list(value.shape) + ", " +
@@ -122,7 +123,7 @@ Result<LeanModel> model_of_plan(const Plan& plan, const PlanMetadata& metadata,
     entry->set_value(value);
   };
   add("autopar.version", metadata.version);
-  add("autopar.io", json_io(plan));
+  add("autopar.io", json_io(plan, metadata.of_step));
   const bool alone = metadata.ranks.empty();
   add("autopar.world_size", std::to_string(alone ? plan.mesh.size() : metadata.world_size));
   if (!alone) {

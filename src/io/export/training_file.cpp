@@ -52,6 +52,7 @@ std::string training_json(const TrainingStep& step) {
                                      {"statistics", facts.statistics},
                                      {"frozen", facts.frozen},
                                      {"unreached", facts.unreached}};
+  if (auto asked = asked_for(step.options); !asked.empty()) document["asked"] = std::move(asked);
   if (step.graph.passes > 1) {
     document["micro_batches"] = step.graph.passes;
     document["accumulators"] = facts.accumulators;

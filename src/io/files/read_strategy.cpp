@@ -170,6 +170,21 @@ Status read_cost(const Json& document, StrategyFile& file) {
   return Ok{};
 }
 
+// Of the one stage that all ranks are.
+Status read_step(const Json& document, StrategyFile& file) {
+  AUTOPAR_TRY(step, document.find("step"));
+  if (!step) return Ok{};
+  AUTOPAR_TRY(count, step->find("micro_batches"));
+  if (!count) return Ok{};
+  AUTOPAR_TRY(micro_batches, count->integer());
+  if (micro_batches < 1) {
+    return input_error(file.path + ": step.micro_batches: expected at least 1, found " +
+                       std::to_string(micro_batches));
+  }
+  file.micro_batches = micro_batches;
+  return Ok{};
+}
+
 }  // namespace
 
 Result<StrategyFile> read_strategy(const std::string& path) {
@@ -185,6 +200,11 @@ Result<StrategyFile> read_strategy(const std::string& path) {
   AUTOPAR_RETURN_IF_ERROR(read_mesh(document, file));
   AUTOPAR_RETURN_IF_ERROR(read_text(document, "searcher", file.searcher));
   AUTOPAR_RETURN_IF_ERROR(read_text(document, "recompute", file.recompute));
+  AUTOPAR_RETURN_IF_ERROR(read_step(document, file));
+  if (const auto training = parsed.find("training"); training != parsed.end()) {
+    if (!training->is_object()) return input_error(path + ": training: expected an object");
+    file.training = training->dump();
+  }
   AUTOPAR_RETURN_IF_ERROR(read_cost(document, file));
   AUTOPAR_TRY(ops, document.find("ops"));
   if (ops) {

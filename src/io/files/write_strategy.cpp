@@ -65,6 +65,21 @@ std::string cost_json(const StrategyFile::Cost& cost) {
          ", \"lower_bound_cost\": " + json_number(cost.price->lower_bound) + ", " + seconds + rest;
 }
 
+// All ranks hold all of the model: one stage, one chunk.
+std::string step_json(const Graph& graph, const Mesh& mesh, const Cluster& cluster) {
+  const Op* last = nullptr;
+  for (const Op& op : graph.ops) {
+    if (op.phase == Phase::kForward) last = &op;
+  }
+  const std::string ops = last == nullptr ? "[]"
+                                          : "[" + json_text(graph.ops.front().name) + ", " +
+                                                json_text(last->name) + "]";
+  return "{\"micro_batches\": " + std::to_string(graph.passes) +
+         ", \"schedule\": \"1f1b\", \"stages\": [{\"first_rank\": 0, \"ranks\": " +
+         std::to_string(mesh.size()) + ", \"mesh\": " + json_mesh(mesh, tier_names(cluster)) +
+         ", \"chunks\": [{\"chunk\": 0, \"ops\": " + ops + "}]}]}";
+}
+
 }  // namespace
 
 std::string strategy_to_json(const Graph& graph, const GraphRules& rules, const Strategy& strategy,
@@ -80,6 +95,8 @@ std::string strategy_to_json(const Graph& graph, const GraphRules& rules, const 
   if (!origin.recompute.empty() && origin.recompute != "none") {
     text += " \"recompute\": " + json_text(origin.recompute) + ",\n";
   }
+  if (graph.passes > 1) text += " \"step\": " + step_json(graph, mesh, cluster) + ",\n";
+  if (!origin.training.empty()) text += " \"training\": " + origin.training + ",\n";
   text += " \"cost\": " + cost_json(origin.cost) + ",\n";
   text += " \"ops\": {";
   const char* separator = "\n  ";
