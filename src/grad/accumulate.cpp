@@ -25,7 +25,7 @@ Status Accumulators::add(std::vector<Trained>& trained, Loss& loss) {
   to_.set_phase(Phase::kBackward);
   for (Trained& one : trained) {
     const std::string name = graph_.value(one.parameter).name;
-    to_.name_after("acc." + name, GraphBuilder::Naming::kCounted);
+    to_.name_after(name + ".grad", GraphBuilder::Naming::kCounted);
     AUTOPAR_TRY(before, sum(name, whole_grad(to_, one, Scaler{})));
     one.grad = before;
     one.copy_grad = ValueId();

@@ -29,7 +29,7 @@ Status verify_boundary(const Plan& plan, const char* what, const std::vector<Val
     if (Status valid = verify(whole.spec, whole.shape, plan.mesh); !valid) {
       return plan_error(where + ": " + valid.error().message);
     }
-    if (!whole.spec.partial.empty() && !value.accumulates) {
+    if (!whole.spec.partial.empty()) {
       return plan_error(where + " is a partial sum, " + to_text(whole.spec, plan.mesh));
     }
     const Shape expected = local_shape(whole.spec, whole.shape, plan.mesh);
