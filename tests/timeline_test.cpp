@@ -138,7 +138,7 @@ TEST_CASE("timeline: records of ranks become one report", "[timeline]") {
   records[1] = copy;
 
   RunReport report;
-  report_ranks(request, records, {}, {{100, 200}, true}, report);
+  report_ranks(request, {}, records, {}, {{100, 200}, true}, report);
   CHECK(report.timed_runs == 2);
   CHECK(near(report.wall, 4.5));  // of 4 and 5: the slower rank of the two runs that count
   CHECK(near(report.wall_spread.minimum, 4));
@@ -157,6 +157,6 @@ TEST_CASE("timeline: records of ranks become one report", "[timeline]") {
   CHECK(report.warnings[0] == "rank 1: output 'y' changed");
 
   RunReport several;  // clocks of several machines do not say who waited
-  report_ranks(request, records, {}, {{100, 200}, false}, several);
+  report_ranks(request, {}, records, {}, {{100, 200}, false}, several);
   CHECK(several.rank_times[0].waiting < 0);
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "autopar/partition.hpp"
+#include "autopar/step.hpp"
 #include "autopar/timeline.hpp"
 
 namespace autopar {
@@ -57,6 +58,24 @@ class Communicator {
     return Ok{};
   }
   virtual Status run(const CollectiveCall& call, const void* input, void* output) = 0;
+  // Messages between the programs of a step. Makes what these pairs of a sender and a receiver
+  // need, once and in this order, which all ranks share.
+  virtual Status prepare_messages(const std::vector<std::vector<std::int64_t>>& pairs) {
+    static_cast<void>(pairs);
+    return Ok{};
+  }
+  // Sends (a call of kSend) without waiting for the receiver; `input` may go when it returns. As
+  // run(), where that does not wait.
+  virtual Status post(const CollectiveCall& call, const void* input) {
+    return run(call, input, const_cast<void*>(input));
+  }
+  // Waits for what was posted (a call of kRecv): the k-th from one rank to another is the k-th
+  // taken.
+  virtual Status take(const CollectiveCall& call, void* output) {
+    return run(call, nullptr, output);
+  }
+  // Waits until all that was posted has been taken.
+  virtual Status settle() { return Ok{}; }
   // Tells the other ranks to stop, giving the reason.
   virtual void abort(const std::string& reason) = 0;
 };
@@ -116,13 +135,29 @@ std::map<std::string, Distribution> distributions_of(const Graph& model);
 std::map<std::string, std::string> jumps_of(const Graph& model, int steps,
                                             const std::string& updates);
 
+// The same of the programs of a step, which pass values by name.
+struct GraphOfStep {
+  const Graph* graph = nullptr;
+  bool is_pass = false;  // what it gives as `new.X`, it reads as X in the same step
+};
+std::map<std::string, std::string> jumps_of(const std::vector<GraphOfStep>& programs, int steps,
+                                            const std::string& updates);
+
 // By output the floating-point type with the fewest digits in which something upstream of it is
 // calculated, where that is coarser than its own: float32 gradients of passes in float16.
 std::map<std::string, DType> coarser_types_of(const Graph& model, int steps,
                                               const std::string& updates);
+std::map<std::string, DType> coarser_types_of(const std::vector<GraphOfStep>& programs, int steps,
+                                              const std::string& updates);
 
 struct RunRequest {
   std::vector<RunProgram> programs;
+  // How the programs, which are those of the step in its order, make a step of several actions.
+  // Nothing: every rank runs its one program once, and no value passes from one to another.
+  std::optional<Step> step = {};
+  // The step whose results are expected in place of a model's: the passes of the unsharded model on
+  // one rank. Its data are this request's.
+  std::shared_ptr<const RunRequest> passes = {};
   std::string model_path = {};  // the unsharded model; empty: compare with `expected` only
   std::shared_ptr<const std::string> model_bytes = {};  // as RunProgram::bytes
   bool may_lack_expected = false;                       // outputs that neither has are no failure

@@ -35,8 +35,8 @@ Result<Plan> partition(const Graph& graph, const GraphRules& rules, const Strate
 
 // Whether a program is well formed: topological, unique names; every collective's groups partition
 // all ranks in groups of group_size; parts are equal; output shapes are what the op gives; `seq` is
-// strictly increasing in file order; boundary shapes are the local shapes of their specs; the order
-// is proven (below).
+// strictly increasing in file order; boundary shapes are the local shapes of their specs, which are
+// no partial sums but of accumulators (step.hpp); the order is proven (below).
 Status verify(const Plan& plan);
 // The same of one program among several: the k-th place of the mesh is `ranks[k]`, groups hold
 // ranks of the whole. What needs the other programs is left to prove_order.

@@ -95,6 +95,11 @@ const StepProgram* program_of(const Step& step, const StepAction& action);
 // rank in two lines; an action without a program, or that does not stand exactly once.
 Status verify(const Step& step);
 
+// Names of values. `acc.<parameter>` is the gradient that passes add to, and what one gives is
+// `new.acc.<parameter>`; these alone may lie as partial sums.
+bool is_accumulator(std::string_view name);
+bool is_next_accumulator(std::string_view name);
+
 // schedule.csv: a line of cells per StepLine.
 std::string schedule_text(const std::vector<StepLine>& lines);
 // Reads it back, and PyTorch's schedule tables: messages (`1SEND_F0`) and what belongs to sharded

@@ -3,8 +3,11 @@
 //   if (is_step_folder("gpt2.autopar")) Result<Step> step = read_step("gpt2.autopar");
 #pragma once
 
+#include <map>
 #include <string>
+#include <vector>
 
+#include "autopar/export.hpp"
 #include "autopar/step.hpp"
 #include "autopar/unfinished.hpp"
 
@@ -22,5 +25,12 @@ bool is_step_folder(const std::string& path);
 // Inputs and outputs in the order of their names. Errors name file and field, or line and cell; as
 // verify().
 Result<Step> read_step(const std::string& folder);
+
+// The programs of a step that was read, in its order, each proven by itself. As read_programs(),
+// but that step.json says the ranks; a program may come without any metadata: its values then lie
+// whole. Errors: a file that is missing; ranks that differ; Send and Recv.
+Result<std::vector<PlanFile>> read_step_programs(
+    const std::string& folder, const Step& step,
+    const std::map<std::string, std::int64_t>& dims = {});
 
 }  // namespace autopar

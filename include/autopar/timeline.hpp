@@ -16,6 +16,7 @@ struct RunEvent {
   int rank = 0;
   int run = 0;        // 0: the first; the others are those of --repeat
   int step = 0;       // within the run
+  int call = 0;       // of the rank's programs within the step
   std::string name;   // of the node
   std::string kind;   // op type
   Seconds begin = 0;  // one time for all ranks, which have begun at about 0

@@ -15,6 +15,7 @@
 #include "cli/model_path.hpp"
 #include "cli/run_program.hpp"
 #include "cli/run_report.hpp"
+#include "cli/run_step.hpp"
 #include "cli/run_table.hpp"
 #include "cli/show_program.hpp"
 #include "cli/timeline_json.hpp"
@@ -41,40 +42,86 @@ struct RunOptions {
   bool strict = false;  // no element is excused at a jump
 };
 
+// What graphs tell of inputs and outputs: of the model, else of the programs.
+void add_properties(const RunOptions& options, const std::vector<GraphOfStep>& graphs,
+                    RunRequest& request) {
+  for (const GraphOfStep& program : graphs) {
+    request.distributions.merge(distributions_of(*program.graph));
+  }
+  request.coarser_types.merge(coarser_types_of(graphs, request.steps, request.updates));
+  if (!options.strict) request.jumps.merge(jumps_of(graphs, request.steps, request.updates));
+}
+
+// Of the programs of a plan each by itself: their values have nothing to do with each other.
+void add_properties(const RunOptions& options, const std::vector<PlanFile>& files,
+                    RunRequest& request) {
+  if (request.step) return add_properties(options, graphs_of(files, *request.step), request);
+  for (const PlanFile& file : files) {
+    add_properties(options, {{&file.plan.program}}, request);
+  }
+}
+
 // The model to compare with, and what it tells of inputs and outputs; where there is none or it
 // cannot be read, the programs tell. A program that somebody wrote may have no model.
-Status add_model(const RunOptions& options, const std::vector<PlanFile>& files,
-                 const ImportOptions& import, RunRequest& request) {
+Status add_model(const RunOptions& options, const std::string& given,
+                 const std::vector<PlanFile>& files, const ImportOptions& import,
+                 RunRequest& request) {
   const PlanFile& file = files[0];
-  const auto add_properties = [&](const Graph& graph) {
-    request.distributions.merge(distributions_of(graph));
-    request.coarser_types.merge(coarser_types_of(graph, request.steps, request.updates));
-    if (!options.strict) request.jumps.merge(jumps_of(graph, request.steps, request.updates));
-  };
-  const auto add_all_properties = [&] {
-    for (const PlanFile& program : files) add_properties(program.plan.program);
-  };
-  request.may_lack_expected = file.by_hand;
-  if (file.by_hand && options.model.empty() && file.metadata.model_sha256.empty()) {
+  request.may_lack_expected = file.by_hand && !(request.step && !given.empty());
+  if (file.by_hand && given.empty() && file.metadata.model_sha256.empty()) {
     if (request.expected.empty()) {
       spdlog::warn("warning: nothing to compare the outputs with; say --model or --data");
     }
-    add_all_properties();
+    add_properties(options, files, request);
     return Ok{};
   }
-  const auto model = unsharded_model(options.model, file, import);
-  if (!model && (request.expected.empty() || !options.model.empty())) return model.error();
+  const auto model = unsharded_model(given, file, import);
+  if (!model && (request.expected.empty() || !given.empty())) return model.error();
   if (model) {
     spdlog::debug("compared with the unsharded model {}", model->path);
     request.model_path = model->path;
     request.model_bytes = model->bytes;
   }
   if (model && model->graph) {
-    add_properties(*model->graph);
+    add_properties(options, {{&*model->graph}}, request);
   } else {
-    add_all_properties();
+    add_properties(options, files, request);
   }
   return Ok{};
+}
+
+// What the results are compared with. Rank 0 alone has it.
+Status add_reference(const RunOptions& options, const std::vector<PlanFile>& files,
+                     const std::map<std::string, std::int64_t>& dims, RunRequest& request) {
+  const ImportOptions import{.dims = dims, .updates = options.updates};
+  const std::string folder = step_folder_of(options.plan);
+  if (folder.empty() || !options.model.empty()) {
+    return add_model(options, options.model, files, import, request);
+  }
+  if (request.step->reference == StepReference::kWholeBatch) {
+    return add_model(options, whole_step_in(folder), files, import, request);
+  }
+  AUTOPAR_TRY(passes, passes_of(folder, *request.step, dims));
+  spdlog::debug("compared with {} unsharded passes, one for each micro-batch",
+                request.step->micro_batches);
+  add_properties(options, graphs_of(passes.files, *passes.request->step), request);
+  request.passes = std::move(passes.request);
+  return Ok{};
+}
+
+// The programs of a plan, or of a step.
+Result<std::vector<PlanFile>> read_files(const RunOptions& options,
+                                         const std::map<std::string, std::int64_t>& dims,
+                                         RunRequest& request) {
+  const std::string folder = step_folder_of(options.plan);
+  if (folder.empty()) return read_programs(options.plan, dims);
+  if (options.updates != RunOptions{}.updates) {
+    return usage_error("--updates goes with a plan; in a step the next value of X is new.X");
+  }
+  AUTOPAR_TRY(step, read_step(folder));
+  AUTOPAR_TRY(files, read_step_programs(folder, step, dims));
+  request.step = std::move(step);
+  return std::move(files);
 }
 
 // What every rank has to know, and what is rank 0's alone: the unsharded model and given outputs.
@@ -83,10 +130,10 @@ Result<RunJob> job_of(const RunOptions& options, const CommonOptions& common,
                       std::optional<std::int64_t> own) {
   const bool is_first = own.value_or(0) == 0;
   AUTOPAR_TRY(dims, parse_dims(common.dims));
-  AUTOPAR_TRY(files, read_programs(options.plan, dims));
-  tell_of_programs(files);
   RunJob job;
   RunRequest& request = job.request;
+  AUTOPAR_TRY(files, read_files(options, dims, request));
+  tell_of_programs(files);
   for (PlanFile& file : files) {
     if (is_first) {
       for (const std::string& warning : file.warnings) spdlog::warn("warning: {}", warning);
@@ -108,8 +155,7 @@ Result<RunJob> job_of(const RunOptions& options, const CommonOptions& common,
   if (!is_first) return job;
   const fs::path plan = files[0].path;
   job.prediction = read_prediction(plan.parent_path().string(), files[0].metadata.strategy_sha256);
-  AUTOPAR_RETURN_IF_ERROR(
-      add_model(options, files, {.dims = dims, .updates = options.updates}, request));
+  AUTOPAR_RETURN_IF_ERROR(add_reference(options, files, dims, request));
   return job;
 }
 
@@ -185,7 +231,8 @@ Run add_run(CLI::App& app, const CommonOptions& common) {
   auto options = std::make_shared<RunOptions>();
   app.add_option(
          "PLAN", options->plan,
-         "a plan or a program with collectives: folder, plan.onnx, model, or list of ranks' files")
+         "a plan, a step or a program with collectives: folder, plan.onnx, step.json, model, or "
+         "list of ranks' files")
       ->required();
   app.option_defaults()->group(group::kRanks);
   app.add_option("--ranks-by", options->ranks_by,

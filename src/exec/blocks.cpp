@@ -65,20 +65,23 @@ void copy_block(const Shape& extent, std::size_t element_size, const void* from,
 }
 
 Slice::Slice(const Tensor& whole, const Spec& spec, const Mesh& mesh, std::int64_t rank)
-    : shape_(local_shape(spec, whole.shape, mesh)) {
+    : Slice(whole, whole.shape, spec, mesh, rank) {}
+
+Slice::Slice(const Tensor& whole, const Shape& shape, const Spec& spec, const Mesh& mesh,
+             std::int64_t rank)
+    : shape_(local_shape(spec, shape, mesh)) {
   const auto element_size = static_cast<std::size_t>(size_of(whole.dtype));
   size_ = static_cast<std::size_t>(element_count(shape_)) * element_size;
-  const Shape offset = slice_offsets(spec, whole.shape, mesh, rank);
-  const std::size_t run = run_begin(shape_, whole.shape);
+  const Shape offset = slice_offsets(spec, shape, mesh, rank);
+  const std::size_t run = run_begin(shape_, shape);
   bool contiguous = true;
   for (std::size_t d = 0; d < run; ++d) contiguous = contiguous && shape_[d] == 1;
   if (contiguous) {
-    view_ = whole.bytes.data() +
-            start_of({whole.shape, offset}, byte_strides(whole.shape, element_size));
+    view_ = whole.bytes.data() + start_of({shape, offset}, byte_strides(shape, element_size));
     return;
   }
   copy_.resize(size_);
-  copy_block(shape_, element_size, whole.bytes.data(), {whole.shape, offset}, copy_.data(),
+  copy_block(shape_, element_size, whole.bytes.data(), {shape, offset}, copy_.data(),
              {shape_, Shape(shape_.size(), 0)});
 }
 

@@ -22,6 +22,9 @@ void copy_block(const Shape& extent, std::size_t element_size, const void* from,
 class Slice {
  public:
   Slice(const Tensor& whole, const Spec& spec, const Mesh& mesh, std::int64_t rank);
+  // The same of a tensor whose bytes are taken as of this shape.
+  Slice(const Tensor& whole, const Shape& shape, const Spec& spec, const Mesh& mesh,
+        std::int64_t rank);
   const Shape& shape() const { return shape_; }
   const void* data() const { return view_ != nullptr ? view_ : copy_.data(); }
   std::size_t size() const { return size_; }  // bytes

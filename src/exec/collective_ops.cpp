@@ -39,7 +39,6 @@ class CollectiveKernel {
   Status run(Ort::KernelContext& context);
   Status communicate(const void* input, void* output);
   void note_order(const CollectiveCall& call);
-  void note_times(Seconds begin);
 
   Communicator& communicator_;
   CollectiveTimes& times_;
@@ -49,6 +48,36 @@ class CollectiveKernel {
 };
 
 }  // namespace
+
+void note_call(CollectiveTimes& times, const CollectiveCall& call, int rank, Seconds begin) {
+  AUTOPAR_CHECK(!times.runs.empty(), "a collective before the first run");
+  const Seconds seconds = steady_seconds() - begin;
+  CollectiveTimes::Entry& entry = times.runs.back()[name_of(call.kind)];
+  ++entry.count;
+  if (!call.group.empty()) entry.bytes += sent_bytes(call);
+  entry.seconds += seconds;
+  if (!communicates(call.kind)) return;
+  times.communicating.back() += seconds;
+  if (!times.wants_events || call.group.empty()) return;
+  RunEvent event;
+  event.rank = rank;
+  event.run = static_cast<int>(times.runs.size()) - 1;
+  event.step = times.step;
+  event.call = times.call;
+  event.name = call.op_name;
+  event.kind = name_of(call.kind);
+  event.begin = begin;
+  event.seconds = seconds;
+  event.seq = call.seq;
+  event.first = call.group.front();
+  event.group_size = static_cast<std::int64_t>(call.group.size());
+  if (is_message(call.kind)) event.peer = static_cast<int>(call.group[call.position == 0]);
+  const Shape& moved = call.kind == CollectiveKind::kRecv ? call.output_shape : call.input_shape;
+  const auto bytes = static_cast<double>(element_count(moved) * size_of(call.dtype));
+  event.total_bytes = total_bytes(call.kind, bytes, event.group_size);
+  event.bus_factor = bus_factor(call.kind, event.group_size);
+  times.events.push_back(std::move(event));
+}
 
 class CollectiveOp : public Ort::CustomOpBase<CollectiveOp, CollectiveKernel, true> {
  public:
@@ -230,7 +259,7 @@ Status CollectiveKernel::run(Ort::KernelContext& context) {
   if (call_.kind == CollectiveKind::kRecv) {
     Ort::UnownedValue output = context.GetOutput(0, call_.output_shape);
     AUTOPAR_RETURN_IF_ERROR(communicate(nullptr, output.GetTensorMutableRawData()));
-    note_times(begin);
+    note_call(times_, call_, communicator_.rank(), begin);
     return Ok{};
   }
   const Ort::ConstValue input = context.GetInput(0);
@@ -254,37 +283,8 @@ Status CollectiveKernel::run(Ort::KernelContext& context) {
   }
   Ort::UnownedValue output = context.GetOutput(0, call_.output_shape);
   AUTOPAR_RETURN_IF_ERROR(communicate(input.GetTensorRawData(), output.GetTensorMutableRawData()));
-  note_times(begin);
+  note_call(times_, call_, communicator_.rank(), begin);
   return Ok{};
-}
-
-void CollectiveKernel::note_times(Seconds begin) {
-  AUTOPAR_CHECK(!times_.runs.empty(), "a collective before the first run");
-  const Seconds seconds = steady_seconds() - begin;
-  CollectiveTimes::Entry& entry = times_.runs.back()[name_of(call_.kind)];
-  ++entry.count;
-  if (!call_.group.empty()) entry.bytes += sent_bytes(call_);
-  entry.seconds += seconds;
-  if (!communicates(call_.kind)) return;
-  times_.communicating.back() += seconds;
-  if (!times_.wants_events || call_.group.empty()) return;
-  RunEvent event;
-  event.rank = communicator_.rank();
-  event.run = static_cast<int>(times_.runs.size()) - 1;
-  event.step = times_.step;
-  event.name = call_.op_name;
-  event.kind = name_of(call_.kind);
-  event.begin = begin;
-  event.seconds = seconds;
-  event.seq = call_.seq;
-  event.first = call_.group.front();
-  event.group_size = static_cast<std::int64_t>(call_.group.size());
-  if (is_message(call_.kind)) event.peer = static_cast<int>(call_.group[call_.position == 0]);
-  const Shape& moved = call_.kind == CollectiveKind::kRecv ? call_.output_shape : call_.input_shape;
-  const auto bytes = static_cast<double>(element_count(moved) * size_of(call_.dtype));
-  event.total_bytes = total_bytes(call_.kind, bytes, event.group_size);
-  event.bus_factor = bus_factor(call_.kind, event.group_size);
-  times_.events.push_back(std::move(event));
 }
 
 Status CollectiveKernel::communicate(const void* input, void* output) {

@@ -24,10 +24,14 @@ struct CollectiveTimes {
   std::vector<RunEvent> events;        // of what communicates; begin by steady_seconds()
   std::vector<Seconds> communicating;  // by run, in seconds
   int step = 0;                        // of the run under way
+  int call = 0;                        // of the rank's programs in the step
   std::int64_t last_seq = -1;
   std::string out_of_order;  // the first call whose seq is below that of the call before it
   bool stopped = false;      // a call returned the communicator's error
 };
+
+// Adds a call that has just ended, of the rank whose times these are.
+void note_call(CollectiveTimes& times, const CollectiveCall& call, int rank, Seconds begin);
 
 // Groups of collectives that sessions have and the communicator does not know yet.
 struct UnpreparedGroups {
@@ -53,16 +57,21 @@ class CollectiveOps {
   void prepare_at_first_call() { unprepared_.noted = true; }
   void add_to(OrtSessionOptions* options);
   const CollectiveTimes& times() const { return times_; }
-  // The session is about to run: the first step of a run, or a further one.
+  // A run begins, of all steps.
   void begin_run() {
     times_.runs.emplace_back();
     times_.communicating.push_back(0);
-    times_.step = 0;
+    begin_call(0, 0);
+  }
+  // One of the sessions is about to run: the k-th call of a step.
+  void begin_call(int step, int call) {
+    times_.step = step;
+    times_.call = call;
     times_.last_seq = -1;
   }
-  void next_step() {
-    ++times_.step;
-    times_.last_seq = -1;
+  // A message between programs that began at `begin` has ended.
+  void note_message(const CollectiveCall& call, int rank, Seconds begin) {
+    note_call(times_, call, rank, begin);
   }
   void want_events() { times_.wants_events = true; }
   // The communicator has returned an error outside the session.

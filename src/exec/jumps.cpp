@@ -1,6 +1,7 @@
 // Where a number that rounding has moved a little comes out far away.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <set>
 #include <string_view>
 
@@ -123,17 +124,28 @@ bool is_exact(const Op& op) {
 
 // What is known of a value.
 struct Rounded {
-  bool computed = false;  // may differ from rank to rank by rounding
-  OpId jump;              // the nearest upstream; invalid: none
+  bool computed = false;              // may differ from rank to rank by rounding
+  OpId jump;                          // the nearest upstream; invalid: none
+  const Graph* jump_graph = nullptr;  // the program that it is in
   // The type with the fewest digits upstream; float64: none.
   DType coarsest = DType::kFloat64;
   bool operator==(const Rounded&) const = default;
   void add(const Rounded& other) {
     computed = computed || other.computed;
-    if (!jump.valid() || (other.jump.valid() && jump < other.jump)) jump = other.jump;
+    const bool nearer = jump_graph == other.jump_graph && jump < other.jump;
+    if (other.jump.valid() && (!jump.valid() || nearer)) {
+      jump = other.jump;
+      jump_graph = other.jump_graph;
+    }
     if (relative_unit(other.coarsest) > relative_unit(coarsest)) coarsest = other.coarsest;
   }
 };
+
+Rounded of_type(DType dtype) {
+  Rounded rounded;
+  rounded.coarsest = dtype;
+  return rounded;
+}
 
 class Rounding {
  public:
@@ -160,26 +172,33 @@ class Rounding {
         value = behind;
         value.computed = value.computed || (reads_real && !is_exact(op));
         const DType dtype = graph_.value(op.outputs[output]).dtype;
-        if (is_floating(dtype)) value.add({.computed = false, .jump = OpId(), .coarsest = dtype});
+        if (is_floating(dtype)) value.add(of_type(dtype));
         if (reads_computed && leaps(graph_, op, output)) {
           value.jump = OpId(static_cast<std::int64_t>(o));
+          value.jump_graph = &graph_;
         }
       }
     }
   }
 
-  // Outputs take the place of inputs; whether anything is known of these that was not.
-  bool feed_back(const std::string& updates) {
+  // What is known of outputs by name.
+  void tell(std::map<std::string, Rounded>& known) const {
+    for (const ValueId output : graph_.outputs) {
+      known[graph_.value(output).name].add(values_[output.index()]);
+    }
+  }
+
+  // Inputs are what outputs of these names were; whether anything is known of them that was not.
+  bool learn(const std::map<std::string, Rounded>& known,
+             const std::function<std::string(const std::string&)>& name_of) {
     bool more = false;
     for (const ValueId input : graph_.inputs) {
-      const std::string update = update_of(graph_.value(input).name, updates);
-      for (const ValueId output : graph_.outputs) {
-        if (graph_.value(output).name != update) continue;
-        Rounded& known = values_[input.index()];
-        const Rounded before = known;
-        known.add(values_[output.index()]);
-        more = more || !(known == before);
-      }
+      const auto at = known.find(name_of(graph_.value(input).name));
+      if (at == known.end()) continue;
+      Rounded& rounded = values_[input.index()];
+      const Rounded before = rounded;
+      rounded.add(at->second);
+      more = more || !(rounded == before);
     }
     return more;
   }
@@ -200,9 +219,9 @@ class Rounding {
   std::map<std::string, std::string> outputs() const {
     std::map<std::string, std::string> jumps;
     for (const ValueId output : graph_.outputs) {
-      const OpId jump = values_[output.index()].jump;
-      if (!jump.valid() || !is_floating(graph_.value(output).dtype)) continue;
-      const Op& op = graph_.op(jump);
+      const Rounded& rounded = values_[output.index()];
+      if (!rounded.jump.valid() || !is_floating(graph_.value(output).dtype)) continue;
+      const Op& op = rounded.jump_graph->op(rounded.jump);
       jumps[graph_.value(output).name] = op.type + " '" + op.name + "'";
     }
     return jumps;
@@ -213,22 +232,74 @@ class Rounding {
   std::vector<Rounded> values_;
 };
 
+// Programs that pass values by name, in one step and from one step to the next.
+class StepRounding {
+ public:
+  StepRounding(const std::vector<GraphOfStep>& programs, int steps, const std::string& updates)
+      : programs_(programs) {
+    for (const GraphOfStep& program : programs) roundings_.emplace_back(*program.graph);
+    for (int step = 0; step < steps; ++step) {
+      do {
+        for (Rounding& rounding : roundings_) rounding.walk();
+      } while (pass_within_step());
+      const auto next = [&](const std::string& name) { return update_of(name, updates); };
+      if (step + 1 < steps && !learn(known(false), next)) break;
+    }
+  }
+  const std::vector<Rounding>& programs() const { return roundings_; }
+
+ private:
+  std::map<std::string, Rounded> known(bool only_passes) const {
+    std::map<std::string, Rounded> known;
+    for (std::size_t p = 0; p < programs_.size(); ++p) {
+      if (programs_[p].is_pass || !only_passes) roundings_[p].tell(known);
+    }
+    return known;
+  }
+
+  bool learn(const std::map<std::string, Rounded>& known,
+             const std::function<std::string(const std::string&)>& name_of) {
+    bool more = false;
+    for (Rounding& rounding : roundings_) more = rounding.learn(known, name_of) || more;
+    return more;
+  }
+
+  bool pass_within_step() {
+    const bool made = learn(known(false), [](const std::string& name) { return name; });
+    const bool next = learn(known(true), [](const std::string& name) { return "new." + name; });
+    return made || next;
+  }
+
+  const std::vector<GraphOfStep>& programs_;
+  std::vector<Rounding> roundings_;
+};
+
 }  // namespace
+
+std::map<std::string, std::string> jumps_of(const std::vector<GraphOfStep>& programs, int steps,
+                                            const std::string& updates) {
+  const StepRounding step(programs, steps, updates);
+  std::map<std::string, std::string> jumps;
+  for (const Rounding& program : step.programs()) jumps.merge(program.outputs());
+  return jumps;
+}
 
 std::map<std::string, std::string> jumps_of(const Graph& model, int steps,
                                             const std::string& updates) {
-  Rounding rounding(model);
-  rounding.walk();
-  for (int step = 1; step < steps && rounding.feed_back(updates); ++step) rounding.walk();
-  return rounding.outputs();
+  return jumps_of({{&model}}, steps, updates);
+}
+
+std::map<std::string, DType> coarser_types_of(const std::vector<GraphOfStep>& programs, int steps,
+                                              const std::string& updates) {
+  const StepRounding step(programs, steps, updates);
+  std::map<std::string, DType> types;
+  for (const Rounding& program : step.programs()) types.merge(program.coarsest());
+  return types;
 }
 
 std::map<std::string, DType> coarser_types_of(const Graph& model, int steps,
                                               const std::string& updates) {
-  Rounding rounding(model);
-  rounding.walk();
-  for (int step = 1; step < steps && rounding.feed_back(updates); ++step) rounding.walk();
-  return rounding.coarsest();
+  return coarser_types_of({{&model}}, steps, updates);
 }
 
 }  // namespace autopar

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "exec/blocks.hpp"
+#include "exec/calls.hpp"
 #include "exec/cuda_provider.hpp"
 #include "exec/nccl/nccl.hpp"
 #include "exec/session.hpp"
@@ -57,7 +58,28 @@ Status check_boundary(const RunProgram& program, const std::vector<Declared>& de
   return Ok{};
 }
 
+// Of the ranks that run the rank's programs, which are the same of all.
+std::vector<std::int64_t> ranks_beside(const RunRequest& request, int rank) {
+  for (const RunProgram& program : request.programs) {
+    if (position_of(program, rank)) return program.ranks;
+  }
+  return {};
+}
+
 }  // namespace
+
+Rank::Rank(std::unique_ptr<Communicator> end, const RunRequest& request, const Wiring& wiring)
+    : communicator(std::move(end)),
+      results(results_of(request, wiring, communicator->rank())),
+      collectives(*communicator, ranks_beside(request, communicator->rank())) {
+  for (const RunProgram& program : request.programs) {
+    programs.emplace_back();
+    const auto position = position_of(program, communicator->rank());
+    if (!position) continue;
+    programs.back() = std::make_unique<RankProgram>();
+    programs.back()->place = {&program, *position};
+  }
+}
 
 void KeptOutputs::add(const BoundaryValue& output, const Mesh& mesh, std::int64_t position,
                       const Ort::Value& found) {
@@ -92,12 +114,15 @@ SharedWeights share_weights(const RunProgram& program) {
 
 }  // namespace
 
-Status open_session(Rank& rank, Ort::Env& environment, const RunRequest& request) {
+namespace {
+
+Status open_session(Rank& rank, RankProgram& own, Ort::Env& environment,
+                    const RunRequest& request) {
   const std::string number = std::to_string(rank.communicator->rank());
-  const RunProgram& program = *rank.place.program;
+  const RunProgram& program = *own.place.program;
   const std::string& path = program.rank_paths.empty()
                                 ? program.path
-                                : program.rank_paths[static_cast<std::size_t>(rank.place.position)];
+                                : program.rank_paths[static_cast<std::size_t>(own.place.position)];
   try {
     Ort::SessionOptions options = session_options(request.optimize);
     const auto* with_gpu = dynamic_cast<GpuCommunicator*>(rank.communicator.get());
@@ -106,64 +131,59 @@ Status open_session(Rank& rank, Ort::Env& environment, const RunRequest& request
     if (on_gpu) rank.collectives.use_gpu();
     rank.collectives.add_to(options);
     // A GPU needs its own copy of the weights, which the session makes from the file.
-    if (!on_gpu) rank.weights = share_weights(*rank.place.program);
-    for (const auto& [name, value] : rank.weights) options.AddInitializer(name.c_str(), value);
+    if (!on_gpu) own.weights = share_weights(program);
+    for (const auto& [name, value] : own.weights) options.AddInitializer(name.c_str(), value);
     const auto open = [&](const std::string& trace) {
       if (!trace.empty()) options.EnableProfiling(trace.c_str());
-      rank.session = open_model(environment, path, program.bytes.get(), options);
+      own.session = open_model(environment, path, program.bytes.get(), options);
     };
-    request.profile ? rank.trace.take(open) : open("");
-    rank.inputs = inputs_of(*rank.session);
-    rank.outputs = outputs_of(*rank.session);
+    request.profile ? own.trace.take(open) : open("");
+    own.inputs = inputs_of(*own.session);
+    own.outputs = outputs_of(*own.session);
   } catch (const Ort::Exception& exception) {
     return failure_of(path + ": ONNX Runtime refuses the plan (rank " + number + "): ", exception,
                       ErrorCode::kInput);
   }
-  AUTOPAR_RETURN_IF_ERROR(
-      check_boundary(*rank.place.program, rank.inputs, rank.place.program->inputs, "input"));
-  return check_boundary(*rank.place.program, rank.outputs, rank.place.program->outputs, "output");
+  AUTOPAR_RETURN_IF_ERROR(check_boundary(program, own.inputs, program.inputs, "input"));
+  AUTOPAR_RETURN_IF_ERROR(check_boundary(program, own.outputs, program.outputs, "output"));
+  for (const Declared& input : own.inputs) {
+    own.input_index.push_back(index_of(program.inputs, input.name));
+  }
+  for (const Declared& output : own.outputs) {
+    own.output_index.push_back(index_of(program.outputs, output.name));
+  }
+  return Ok{};
+}
+
+}  // namespace
+
+Status open_sessions(Rank& rank, Ort::Env& environment, const RunRequest& request) {
+  for (const auto& program : rank.programs) {
+    if (program) AUTOPAR_RETURN_IF_ERROR(open_session(rank, *program, environment, request));
+  }
+  return Ok{};
+}
+
+Status prepare(Rank& rank, const RunRequest& request, const Wiring& wiring) {
+  std::vector<GroupPartition> partitions;
+  for (const auto& program : rank.programs) {
+    if (!program) continue;
+    for (const GroupPartition& partition : program->place.program->partitions) {
+      if (std::find(partitions.begin(), partitions.end(), partition) == partitions.end()) {
+        partitions.push_back(partition);
+      }
+    }
+  }
+  AUTOPAR_RETURN_IF_ERROR(rank.communicator->prepare(partitions));
+  const auto pairs = message_pairs(request, wiring);
+  return pairs.empty() ? Status(Ok{}) : rank.communicator->prepare_messages(pairs);
 }
 
 namespace {
 
-// The rank's slices of its inputs, as its session wants them. Of whole inputs they are views where
-// they lie in one piece.
-class RankInputs {
- public:
-  RankInputs(const Rank& rank, const InputTensors& inputs) {
-    const RunProgram& program = *rank.place.program;
-    const Mesh alone;
-    slices_.reserve(rank.inputs.size());  // values point into them
-    for (const Declared& input : rank.inputs) {
-      const Spec& spec = program.inputs[index_of(program.inputs, input.name)].spec;
-      const Tensor& tensor = inputs.tensors.at(input.name);
-      dtypes_.push_back(tensor.dtype);
-      if (inputs.whole) {
-        slices_.emplace_back(tensor, spec, program.mesh, rank.place.position);
-      } else {
-        slices_.emplace_back(tensor, replicated(tensor.shape.size()), alone, 0);
-      }
-    }
-  }
-  std::vector<Ort::Value> values() const {
-    std::vector<Ort::Value> views;
-    for (std::size_t i = 0; i < slices_.size(); ++i) {
-      views.push_back(view_of(dtypes_[i], slices_[i].shape(), slices_[i].data()));
-    }
-    return views;
-  }
-
- private:
-  std::vector<DType> dtypes_;
-  std::vector<Slice> slices_;
-};
-
-}  // namespace
-
-namespace {
-
-// The first output whose bytes are not those of the run before.
-std::string changed_output(const Rank& rank, const std::vector<Ort::Value>& before,
+// The first result whose bytes are not those of the run before.
+std::string changed_result(const Rank& rank, const Wiring& wiring,
+                           const std::vector<Ort::Value>& before,
                            const std::vector<Ort::Value>& after) {
   for (std::size_t o = 0; o < after.size(); ++o) {
     const auto dtype = dtype_of(after[o].GetTensorTypeAndShapeInfo().GetElementType());
@@ -176,32 +196,17 @@ std::string changed_output(const Rank& rank, const std::vector<Ort::Value>& befo
             after[o].GetTensorTypeAndShapeInfo().GetShape() &&
         std::memcmp(before[o].GetTensorRawData(), after[o].GetTensorRawData(), bytes) == 0;
     if (!same) {
-      return "output '" + rank.outputs[o].name +
+      return "output '" + wiring.results[rank.results[o].result].value.name +
              "' is not the same bit for bit in two runs on the same inputs";
     }
   }
   return "";
 }
 
-// All steps of one run.
-std::vector<Ort::Value> run_steps(Rank& rank, const RunRequest& request,
-                                  std::vector<Ort::Value> values) {
-  std::vector<Ort::Value> results;
-  for (int step = 0; step < request.steps; ++step) {
-    if (step > 0) {
-      feed_back(rank.inputs, rank.outputs, request.updates, results, values);
-      rank.collectives.next_step();
-    }
-    results = run_session(*rank.session, rank.run_options, rank.inputs, values, rank.outputs);
-  }
-  return results;
-}
-
 }  // namespace
 
-std::vector<Ort::Value> run_rank(Rank& rank, const RunRequest& request,
-                                 const InputTensors& inputs) {
-  const RankInputs fed(rank, inputs);
+std::vector<Ort::Value> run_rank(Rank& rank, const RunRequest& request, const Wiring& wiring,
+                                 const RankFeeds& feeds) {
   std::vector<Ort::Value> results;
   if (request.timeline || request.repeat > 0) rank.collectives.want_events();
   for (int run = 0; run <= request.repeat; ++run) {
@@ -213,30 +218,28 @@ std::vector<Ort::Value> run_rank(Rank& rank, const RunRequest& request,
     }
     rank.collectives.begin_run();
     const std::vector<Ort::Value> before = std::move(results);
-    std::vector<Ort::Value> values = fed.values();
     const Seconds begin = steady_seconds();
-    results = run_steps(rank, request, std::move(values));
+    RankCalls calls(rank, request, wiring, feeds);
+    results = calls.run();
     RankRun timed;
     timed.begin = begin;
     timed.wall = steady_seconds() - begin;
     rank.record.runs.push_back(timed);
     if (run > 0 && rank.record.changed.empty()) {
-      rank.record.changed = changed_output(rank, before, results);
+      rank.record.changed = changed_result(rank, wiring, before, results);
     }
   }
-  std::vector<Ort::Value> ordered;
-  for (const BoundaryValue& output : rank.place.program->outputs) {
-    ordered.push_back(std::move(results[index_of(rank.outputs, output.name)]));
-  }
-  return ordered;
+  return results;
 }
 
-void compare_rank(const RankPlace& place, int rank, const std::vector<Ort::Value>& outputs,
+void compare_rank(const Rank& rank, const Wiring& wiring, const std::vector<Ort::Value>& results,
                   const Expected& expected, KeptOutputs* kept, RankRecord& record) {
-  for (std::size_t o = 0; o < outputs.size(); ++o) {
-    const BoundaryValue& output = place.program->outputs[o];
-    record.differences.push_back(compare_output(place, output, rank, outputs[o], expected));
-    if (kept != nullptr) kept->add(output, place.program->mesh, place.position, outputs[o]);
+  for (std::size_t r = 0; r < results.size(); ++r) {
+    const ResultPlace& at = rank.results[r];
+    const BoundaryValue& value = wiring.results[at.result].value;
+    record.differences.push_back(
+        compare_output(at.place, value, rank.communicator->rank(), results[r], expected));
+    if (kept != nullptr) kept->add(value, at.place.program->mesh, at.place.position, results[r]);
   }
 }
 
@@ -254,18 +257,26 @@ Seconds trace_begin(const Ort::Session& session) {
 
 }  // namespace
 
-void finish_record(Rank& rank, const RunRequest& request) {
-  Trace trace;
-  Seconds begin = 0;
-  if (rank.trace.is_open()) {
-    begin = trace_begin(*rank.session);
+void finish_record(Rank& rank, const RunRequest& request, const Wiring& wiring) {
+  std::vector<ProgramTrace> traces;
+  bool lacks_trace = false;
+  const int self = rank.communicator->rank();
+  const auto& line = wiring.lines[wiring.line_of_rank[static_cast<std::size_t>(self)]];
+  for (std::size_t p = 0; p < rank.programs.size(); ++p) {
+    if (!rank.programs[p]) continue;
+    RankProgram& program = *rank.programs[p];
+    ProgramTrace& trace = traces.emplace_back();
+    trace.calls_per_step = static_cast<int>(std::count_if(
+        line.begin(), line.end(), [p](const ProgramCall& call) { return call.program == p; }));
+    lacks_trace = lacks_trace || !program.trace.is_open();
+    if (!program.trace.is_open()) continue;
+    trace.begin = trace_begin(*program.session);
     Ort::AllocatorWithDefaultOptions allocator;
-    rank.session->EndProfilingAllocated(allocator);
-    trace = rank.trace.read();
+    program.session->EndProfilingAllocated(allocator);
+    trace.trace = program.trace.read();
   }
-  add_times(request, rank.communicator->rank(), rank.collectives.times(), trace, begin,
-            rank.record);
-  if (request.profile && !rank.trace.is_open()) {
+  add_times(request, self, rank.collectives.times(), traces, rank.record);
+  if (request.profile && lacks_trace) {
     rank.record.incomplete =
         "no times of local ops: no file for ONNX Runtime's trace could be made in the folder for "
         "temporary files (TMPDIR)";

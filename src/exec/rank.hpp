@@ -1,4 +1,4 @@
-// One rank: a session over the plan whose collectives call the rank's Communicator.
+// One rank: a session over each of its programs, whose collectives call the rank's Communicator.
 #pragma once
 
 #include <functional>
@@ -11,10 +11,12 @@
 #include <vector>
 
 #include "exec/collective_ops.hpp"
+#include "exec/feeds.hpp"
 #include "exec/profile.hpp"
 #include "exec/record.hpp"
 #include "exec/request.hpp"
 #include "exec/tensors.hpp"
+#include "exec/wiring.hpp"
 
 namespace autopar {
 
@@ -22,21 +24,26 @@ namespace autopar {
 // BatchNormalization in training mode writes over the statistics that it is given.
 using SharedWeights = std::vector<std::pair<std::string, Ort::Value>>;
 
-struct Rank {
-  Rank(std::unique_ptr<Communicator> end, const RunRequest& request)
-      : communicator(std::move(end)),
-        place(program_of(request, communicator->rank())),
-        collectives(*communicator, place.program->ranks) {}
-
-  std::unique_ptr<Communicator> communicator;
+// One program of a rank.
+struct RankProgram {
   RankPlace place;
-  CollectiveOps collectives;
-  std::string why_no_gpu;  // where the communicator has a GPU that local ops do not run on
   SharedWeights weights;
   TraceFile trace;
   std::optional<Ort::Session> session;
-  std::vector<Declared> inputs;   // of the file
-  std::vector<Declared> outputs;  // of the file
+  std::vector<Declared> inputs;          // of the file
+  std::vector<Declared> outputs;         // of the file
+  std::vector<std::size_t> input_index;  // into the program's inputs, by input of the file
+  std::vector<std::size_t> output_index;
+};
+
+struct Rank {
+  Rank(std::unique_ptr<Communicator> end, const RunRequest& request, const Wiring& wiring);
+
+  std::unique_ptr<Communicator> communicator;
+  std::vector<ResultPlace> results;  // what it has a slice of when the run ends
+  CollectiveOps collectives;
+  std::string why_no_gpu;  // where the communicator has a GPU that local ops do not run on
+  std::vector<std::unique_ptr<RankProgram>> programs;  // of the request; null: another rank's
   Ort::RunOptions run_options;
   std::function<Status()> meet;  // waits for all ranks, between runs
   RankRecord record;
@@ -54,19 +61,23 @@ class KeptOutputs {
   std::map<std::string, Tensor> tensors_;
 };
 
-// Makes the rank's session, with a trace of its run if the request wants one. Errors (kInput): ONNX
-// Runtime refuses the plan; its inputs or outputs are not the request's.
-Status open_session(Rank& rank, Ort::Env& environment, const RunRequest& request);
+// Makes the rank's sessions, with traces of their runs if the request wants them. Errors (kInput):
+// ONNX Runtime refuses a program; its inputs or outputs are not the request's.
+Status open_sessions(Rank& rank, Ort::Env& environment, const RunRequest& request);
 
-// Runs the session on the rank's slices of the inputs, for every step, then as often again as
-// is asked for, and gives the last outputs of its program in their order. Throws Ort::Exception.
-std::vector<Ort::Value> run_rank(Rank& rank, const RunRequest& request, const InputTensors& inputs);
+// The groups of all of the rank's programs, and all messages of the world.
+Status prepare(Rank& rank, const RunRequest& request, const Wiring& wiring);
 
-// The record's differences from the outputs of one rank, which are also put into `kept`.
-void compare_rank(const RankPlace& place, int rank, const std::vector<Ort::Value>& outputs,
+// Makes the rank's calls on what it is fed, for every step, then as often again as is asked for,
+// and gives the slices of the rank's results in their order. Throws Ort::Exception.
+std::vector<Ort::Value> run_rank(Rank& rank, const RunRequest& request, const Wiring& wiring,
+                                 const RankFeeds& feeds);
+
+// The record's differences from the results of one rank, which are also put into `kept`.
+void compare_rank(const Rank& rank, const Wiring& wiring, const std::vector<Ort::Value>& results,
                   const Expected& expected, KeptOutputs* kept, RankRecord& record);
 
-// Ends the trace of the runs, reads it and completes the record.
-void finish_record(Rank& rank, const RunRequest& request);
+// Ends the traces of the runs, reads them and completes the record.
+void finish_record(Rank& rank, const RunRequest& request, const Wiring& wiring);
 
 }  // namespace autopar

@@ -11,16 +11,25 @@ namespace autopar {
 
 namespace {
 
-std::map<std::string, TimedKind> times_of(const CollectiveTimes::ByKind& collectives,
-                                          const std::map<std::string, KernelTimes>& local) {
+std::map<std::string, TimedKind> times_of(const CollectiveTimes::ByKind& collectives) {
   std::map<std::string, TimedKind> times;
   for (const auto& [kind, entry] : collectives) {
     times[kind] = {kind, true, entry.count, entry.seconds, entry.bytes};
   }
-  for (const auto& [kind, entry] : local) {
-    times.try_emplace(kind, TimedKind{kind, false, entry.count, entry.seconds, 0});
-  }
   return times;
+}
+
+// What collectives took is told by themselves.
+void add_local(const CollectiveTimes::ByKind& collectives,
+               const std::map<std::string, KernelTimes>& local,
+               std::map<std::string, TimedKind>& times) {
+  for (const auto& [kind, entry] : local) {
+    if (collectives.count(kind) != 0) continue;
+    TimedKind& timed = times[kind];
+    timed.kind = kind;
+    timed.count += entry.count;
+    timed.seconds += entry.seconds;
+  }
 }
 
 bool is_communication(const std::string& op_type) {
@@ -28,14 +37,14 @@ bool is_communication(const std::string& op_type) {
   return kind && communicates(*kind);
 }
 
-RunEvent event_of(const KernelEvent& kernel, int rank, int steps, Seconds trace_begin) {
+RunEvent event_of(const KernelEvent& kernel, int rank, int steps, const ProgramTrace& trace) {
   RunEvent event;
   event.rank = rank;
-  event.run = kernel.model_run / steps;
-  event.step = kernel.model_run % steps;
+  event.run = kernel.model_run / trace.calls_per_step / steps;
+  event.step = kernel.model_run / trace.calls_per_step % steps;
   event.name = kernel.name;
   event.kind = kernel.type;
-  event.begin = trace_begin + kernel.begin;
+  event.begin = trace.begin + kernel.begin;
   event.seconds = kernel.seconds;
   return event;
 }
@@ -52,28 +61,45 @@ RunEvent event_of(const RankRun& run, int rank, int number) {
 
 }  // namespace
 
-void add_times(const RunRequest& request, int rank, const CollectiveTimes& collectives,
-               const Trace& trace, Seconds trace_begin, RankRecord& record) {
-  record.out_of_order = collectives.out_of_order;
+namespace {
+
+// Of one program.
+void add_trace(const RunRequest& request, int rank, const CollectiveTimes& collectives,
+               const ProgramTrace& program, RankRecord& record) {
+  const int calls = program.calls_per_step * request.steps;  // in a run
   for (std::size_t r = 0; r < record.runs.size(); ++r) {
-    RankRun& run = record.runs[r];
-    const int first = static_cast<int>(r) * request.steps;
-    run.times = times_of(collectives.runs[r], kernel_times(trace, first, first + request.steps));
-    run.collectives = collectives.communicating[r];
+    const int first = static_cast<int>(r) * calls;
+    add_local(collectives.runs[r], kernel_times(program.trace, first, first + calls),
+              record.runs[r].times);
   }
-  record.events = collectives.events;
-  const int runs = static_cast<int>(record.runs.size()) * request.steps;
-  if (trace.model_runs < runs && request.profile) {
-    record.incomplete = "local ops are timed in " + std::to_string(trace.model_runs) + " of " +
-                        std::to_string(runs) + " runs only: ONNX Runtime's trace ends there";
+  const int all = static_cast<int>(record.runs.size()) * calls;
+  if (program.trace.model_runs < all && request.profile) {
+    record.incomplete = "local ops are timed in " + std::to_string(program.trace.model_runs) +
+                        " of " + std::to_string(all) +
+                        " runs only: ONNX Runtime's trace ends there";
   }
-  for (const KernelEvent& kernel : trace.kernels) {
-    if (kernel.model_run >= runs || is_communication(kernel.type)) continue;
-    RankRun& run = record.runs[static_cast<std::size_t>(kernel.model_run / request.steps)];
+  for (const KernelEvent& kernel : program.trace.kernels) {
+    if (kernel.model_run >= all || is_communication(kernel.type)) continue;
+    RankRun& run = record.runs[static_cast<std::size_t>(kernel.model_run / calls)];
     if (!kernel.inner) run.local += kernel.seconds;
     if (request.timeline) {
-      record.events.push_back(event_of(kernel, rank, request.steps, trace_begin));
+      record.events.push_back(event_of(kernel, rank, request.steps, program));
     }
+  }
+}
+
+}  // namespace
+
+void add_times(const RunRequest& request, int rank, const CollectiveTimes& collectives,
+               const std::vector<ProgramTrace>& traces, RankRecord& record) {
+  record.out_of_order = collectives.out_of_order;
+  for (std::size_t r = 0; r < record.runs.size(); ++r) {
+    record.runs[r].times = times_of(collectives.runs[r]);
+    record.runs[r].collectives = collectives.communicating[r];
+  }
+  record.events = collectives.events;
+  for (const ProgramTrace& trace : traces) {
+    if (trace.calls_per_step > 0) add_trace(request, rank, collectives, trace, record);
   }
   if (!request.timeline) return;
   for (std::size_t r = 0; r < record.runs.size(); ++r) {
@@ -120,6 +146,7 @@ void put(WireWriter& writer, const RunEvent& event) {
   writer.put(event.rank);
   writer.put(event.run);
   writer.put(event.step);
+  writer.put(event.call);
   writer.put_text(event.name);
   writer.put_text(event.kind);
   writer.put(event.begin);
@@ -137,6 +164,7 @@ RunEvent event_of(WireReader& reader) {
   event.rank = reader.number<int>();
   event.run = reader.number<int>();
   event.step = reader.number<int>();
+  event.call = reader.number<int>();
   event.name = reader.text();
   event.kind = reader.text();
   event.begin = reader.number<Seconds>();
@@ -295,24 +323,39 @@ void warn_once(const std::vector<RankRecord>& records, std::string RankRecord::*
   }
 }
 
+// Outputs of the reference that no program of a step makes.
+void add_missing(const ExpectedTensors& expected, RunReport& report) {
+  for (const auto& [name, tensor] : expected) {
+    const bool made = std::any_of(report.outputs.begin(), report.outputs.end(),
+                                  [&](const OutputComparison& o) { return o.name == name; });
+    if (made) continue;
+    OutputComparison& missing = report.outputs.emplace_back();
+    missing.name = name;
+    missing.against = "model";
+    missing.problem = "no program of the step makes it, or step.json does not say how";
+    report.passed = false;
+  }
+}
+
 }  // namespace
 
-void report_ranks(const RunRequest& request, std::vector<RankRecord> records,
+void report_ranks(const RunRequest& request, const Wiring& wiring, std::vector<RankRecord> records,
                   const Expected& expected, const CommonTime& time, RunReport& report) {
   report.ranks = static_cast<int>(records.size());
   report.passed = true;
-  const std::vector<RankPlace> places = places_of(request);
-  for (const RunProgram& program : request.programs) {
-    for (std::size_t o = 0; o < program.outputs.size(); ++o) {
-      std::vector<RankDifference> differences;
-      for (std::size_t r = 0; r < records.size(); ++r) {
-        differences.push_back(places[r].program == &program ? records[r].differences[o]
-                                                            : RankDifference{});
-      }
-      report.outputs.push_back(combine(request, program.outputs[o], expected, differences));
-      report.passed = report.passed && report.outputs.back().matches;
+  std::vector<std::vector<RankDifference>> differences(wiring.results.size(),
+                                                       std::vector<RankDifference>(records.size()));
+  for (std::size_t rank = 0; rank < records.size(); ++rank) {
+    const auto places = results_of(request, wiring, static_cast<int>(rank));
+    for (std::size_t r = 0; r < places.size(); ++r) {
+      differences[places[r].result][rank] = std::move(records[rank].differences[r]);
     }
   }
+  for (std::size_t r = 0; r < wiring.results.size(); ++r) {
+    report.outputs.push_back(combine(request, wiring.results[r].value, expected, differences[r]));
+    report.passed = report.passed && report.outputs.back().matches;
+  }
+  if (request.step) add_missing(expected.model, report);
   report.timed_runs = static_cast<int>(records[0].runs.size() - first_timed(request));
   report.times = times_by_kind(request, records);
   report.wall_spread = walls_of(request, records);

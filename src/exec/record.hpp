@@ -8,6 +8,7 @@
 #include "exec/collective_ops.hpp"
 #include "exec/profile.hpp"
 #include "exec/verdict.hpp"
+#include "exec/wiring.hpp"
 
 namespace autopar {
 
@@ -21,7 +22,7 @@ struct RankRun {
 };
 
 struct RankRecord {
-  std::vector<RankDifference> differences;  // by output of the rank's program
+  std::vector<RankDifference> differences;  // by result of the rank
   std::vector<RankRun> runs;                // the first one first
   std::vector<RunEvent> events;             // if asked for; begin by steady_seconds()
   std::string out_of_order;                 // as CollectiveTimes
@@ -29,10 +30,16 @@ struct RankRecord {
   std::string incomplete;  // why times or events are missing
 };
 
+// The trace of one of the rank's programs.
+struct ProgramTrace {
+  Trace trace;
+  Seconds begin = 0;  // by steady_seconds()
+  int calls_per_step = 1;
+};
 // Completes the record's runs, which have begin and wall: of the collectives by the ops themselves,
-// so that waiting is seen; of local ops by the trace. `trace_begin` by steady_seconds().
+// so that waiting is seen; of local ops by the traces.
 void add_times(const RunRequest& request, int rank, const CollectiveTimes& collectives,
-               const Trace& trace, Seconds trace_begin, RankRecord& record);
+               const std::vector<ProgramTrace>& traces, RankRecord& record);
 
 // Without the differences, between processes.
 std::string to_bytes(const RankRecord& record);
@@ -45,7 +52,7 @@ struct CommonTime {
   std::vector<Seconds> started;
   bool one_clock = true;
 };
-void report_ranks(const RunRequest& request, std::vector<RankRecord> records,
+void report_ranks(const RunRequest& request, const Wiring& wiring, std::vector<RankRecord> records,
                   const Expected& expected, const CommonTime& time, RunReport& report);
 
 }  // namespace autopar

@@ -7,6 +7,7 @@
 
 #include "exec/blocks.hpp"
 #include "exec/generate.hpp"
+#include "exec/wiring.hpp"
 
 namespace autopar {
 
@@ -14,13 +15,13 @@ namespace {
 
 using Tensors = std::map<std::string, Tensor>;
 
-Status verify(const RunProgram& program) {
+Status verify(const RunProgram& program, bool of_step) {
   for (const auto* values : {&program.inputs, &program.outputs}) {
     for (const BoundaryValue& value : *values) {
       if (auto status = verify(value.spec, value.shape, program.mesh); !status) {
         return input_error(program.path + ": '" + value.name + "': " + status.error().message);
       }
-      if (value.spec.partial.empty()) continue;
+      if (value.spec.partial.empty() || of_step) continue;  // the wiring says which may be
       return input_error(program.path + ": '" + value.name +
                          "' is a partial sum; inputs and outputs of a plan must not be");
     }
@@ -64,20 +65,6 @@ Result<Tensor> whole_input(const BoundaryValue& input, const RunRequest& request
                   distribution_of(input, distributions));
 }
 
-Result<Tensor> input_slice(const BoundaryValue& input, const RunRequest& request,
-                           const Distributions& distributions, const RankPlace& place) {
-  const Mesh& mesh = place.program->mesh;
-  const Shape extent = local_shape(input.spec, input.shape, mesh);
-  AUTOPAR_TRY(given, given_input(input, request));
-  if (given) {
-    const Slice slice(*given, input.spec, mesh, place.position);
-    return Tensor{input.dtype, extent, {static_cast<const char*>(slice.data()), slice.size()}};
-  }
-  return generate_block(input.name, input.dtype, input.shape, request.seed,
-                        distribution_of(input, distributions),
-                        slice_offsets(input.spec, input.shape, mesh, place.position), extent);
-}
-
 void note_unknown(const RunRequest& request, const Tensors& tensors,
                   std::vector<BoundaryValue> RunProgram::*values, const char* what,
                   std::vector<std::string>& warnings) {
@@ -97,17 +84,43 @@ void note_unknown(const RunRequest& request, const Tensors& tensors,
 }  // namespace
 
 std::int64_t world_size(const RunRequest& request) {
+  if (request.step) return request.step->world_size;
   std::int64_t size = 0;
   for (const RunProgram& program : request.programs) size += program.mesh.size();
   return size;
 }
+
+namespace {
+
+// The programs are those of the step.
+Status verify_step(const RunRequest& request) {
+  AUTOPAR_RETURN_IF_ERROR(verify(*request.step));
+  AUTOPAR_CHECK(request.programs.size() == request.step->programs.size(),
+                "a step has other programs than its request");
+  for (std::size_t p = 0; p < request.programs.size(); ++p) {
+    const RunProgram& program = request.programs[p];
+    const std::vector<std::int64_t>& ranks = request.step->programs[p].ranks;
+    if (program.ranks == ranks && static_cast<std::int64_t>(ranks.size()) == program.mesh.size()) {
+      continue;
+    }
+    return input_error(program.path + ": its mesh " + to_text(program.mesh) + " is for " +
+                       std::to_string(program.mesh.size()) + " ranks, step.json lists " +
+                       std::to_string(ranks.size()));
+  }
+  return Ok{};
+}
+
+}  // namespace
 
 Status verify(const RunRequest& request) {
   if (request.programs.empty()) return input_error("there is no program to run");
   const std::int64_t size = world_size(request);
   std::set<std::int64_t> seen;
   for (const RunProgram& program : request.programs) {
-    AUTOPAR_RETURN_IF_ERROR(verify(program));
+    AUTOPAR_RETURN_IF_ERROR(verify(program, request.step.has_value()));
+  }
+  if (request.step) return verify_step(request);
+  for (const RunProgram& program : request.programs) {
     if (program.ranks.empty() && request.programs.size() == 1) return Ok{};
     if (static_cast<std::int64_t>(program.ranks.size()) != program.mesh.size()) {
       return input_error(program.path + ": lists " + std::to_string(program.ranks.size()) +
@@ -124,48 +137,46 @@ Status verify(const RunRequest& request) {
   return Ok{};
 }
 
-RankPlace program_of(const RunRequest& request, int rank) {
-  for (const RunProgram& program : request.programs) {
-    if (program.ranks.empty()) return {&program, rank};
-    const auto at = std::find(program.ranks.begin(), program.ranks.end(), rank);
-    if (at != program.ranks.end()) return {&program, at - program.ranks.begin()};
-  }
-  AUTOPAR_CHECK(false, "no program has rank " + std::to_string(rank));
+namespace {
+
+bool is_given(const InputSource& source) {
+  return source.kind == InputSource::Kind::kGiven || source.kind == InputSource::Kind::kState;
 }
 
-std::vector<RankPlace> places_of(const RunRequest& request) {
-  std::vector<RankPlace> places(static_cast<std::size_t>(world_size(request)));
-  for (const RunProgram& program : request.programs) {
-    for (std::int64_t position = 0; position < program.mesh.size(); ++position) {
-      const auto at = static_cast<std::size_t>(position);
-      const std::int64_t rank = program.ranks.empty() ? position : program.ranks[at];
-      places[static_cast<std::size_t>(rank)] = {&program, position};
-    }
-  }
-  return places;
-}
+}  // namespace
 
-Result<InputTensors> whole_inputs(const RunRequest& request, const Distributions& distributions) {
+Result<InputTensors> whole_inputs(const RunRequest& request, const Wiring& wiring,
+                                  const Distributions& distributions) {
   InputTensors inputs;
-  for (const RunProgram& program : request.programs) {
-    for (const BoundaryValue& input : program.inputs) {
-      if (inputs.tensors.count(input.name) != 0) continue;
-      AUTOPAR_TRY(tensor, whole_input(input, request, distributions));
-      inputs.tensors[input.name] = std::move(tensor);
+  for (std::size_t p = 0; p < request.programs.size(); ++p) {
+    for (std::size_t i = 0; i < request.programs[p].inputs.size(); ++i) {
+      const BoundaryValue& input = request.programs[p].inputs[i];
+      const InputSource& source = wiring.inputs[p][i];
+      if (!is_given(source) || inputs.count(input.name) != 0) continue;
+      AUTOPAR_TRY(tensor, whole_input(whole_of(input, source, wiring.micro_batches), request,
+                                      distributions));
+      inputs[input.name] = std::move(tensor);
     }
   }
   return inputs;
 }
 
-Result<InputTensors> rank_inputs(const RunRequest& request, const Distributions& distributions,
-                                 const RankPlace& place) {
-  InputTensors inputs;
-  inputs.whole = false;
-  for (const BoundaryValue& input : place.program->inputs) {
-    AUTOPAR_TRY(slice, input_slice(input, request, distributions, place));
-    inputs.tensors[input.name] = std::move(slice);
+Result<Tensor> slice_of_input(const RunRequest& request, const BoundaryValue& input,
+                              const InputSource& source, std::int64_t micro_batches,
+                              const Distributions& distributions, const RankPlace& place) {
+  const Mesh& mesh = place.program->mesh;
+  const BoundaryValue value =
+      source.cut ? with_micro_batches(input, *source.cut, micro_batches) : input;
+  const Shape extent = local_shape(value.spec, value.shape, mesh);
+  AUTOPAR_TRY(given, given_input(whole_of(input, source, micro_batches), request));
+  if (given) {
+    given->shape = value.shape;
+    const Slice slice(*given, value.spec, mesh, place.position);
+    return Tensor{value.dtype, extent, {static_cast<const char*>(slice.data()), slice.size()}};
   }
-  return inputs;
+  return generate_block(value.name, value.dtype, value.shape, request.seed,
+                        distribution_of(value, distributions),
+                        slice_offsets(value.spec, value.shape, mesh, place.position), extent);
 }
 
 std::string update_of(const std::string& input, const std::string& pattern) {

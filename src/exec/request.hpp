@@ -9,31 +9,32 @@
 
 namespace autopar {
 
-// Errors (kInput): no program; specs that do not fit; ranks that no program or several have.
+// Errors (kInput): no program; specs that do not fit; ranks that no program or several have, but
+// those of a step.
 Status verify(const RunRequest& request);
 std::int64_t world_size(const RunRequest& request);
 
-// The program of a rank, and the rank's position in its mesh. Precondition: verified.
+// A program of a rank, and the rank's position in its mesh.
 struct RankPlace {
   const RunProgram* program = nullptr;
   std::int64_t position = 0;
 };
-RankPlace program_of(const RunRequest& request, int rank);
-std::vector<RankPlace> places_of(const RunRequest& request);  // by rank, O(ranks)
 
-// Inputs by name: whole, or a rank's slices of its own program's.
-struct InputTensors {
-  std::map<std::string, Tensor> tensors;
-  bool whole = true;
-};
-// Every input of any program: given, else from the seed, by these distributions and not by the
-// request's own.
-Result<InputTensors> whole_inputs(const RunRequest& request,
+struct Wiring;
+struct InputSource;
+
+// Whole inputs by name, as the unsharded model reads them.
+using InputTensors = std::map<std::string, Tensor>;
+// Every input of any program that no program makes before it is read: given, else from the seed, by
+// these distributions and not by the request's own.
+Result<InputTensors> whole_inputs(const RunRequest& request, const Wiring& wiring,
                                   const std::map<std::string, Distribution>& distributions);
-// What one rank is fed, and no more: in memory are its slices and one given tensor.
-Result<InputTensors> rank_inputs(const RunRequest& request,
-                                 const std::map<std::string, Distribution>& distributions,
-                                 const RankPlace& place);
+// A rank's slice of one of them, and no more: in memory are the slice and one given tensor. Of an
+// input of which micro-batches read parts it is as with_micro_batches() has it.
+Result<Tensor> slice_of_input(const RunRequest& request, const BoundaryValue& input,
+                              const InputSource& source, std::int64_t micro_batches,
+                              const std::map<std::string, Distribution>& distributions,
+                              const RankPlace& place);
 
 // The name of the output that is the input's next value.
 std::string update_of(const std::string& input, const std::string& pattern);

@@ -8,6 +8,7 @@
 
 #include "autopar/errors.hpp"
 #include "exec/rank.hpp"
+#include "exec/reference.hpp"
 #include "exec/session.hpp"
 #include "exec/thread_world.hpp"
 #include "exec/timeline.hpp"
@@ -49,25 +50,17 @@ void for_each_index(std::size_t count, std::size_t threads,
 
 Status open_sessions(Ranks& ranks, Ort::Env& environment, const RunRequest& request) {
   // The first alone, so that a file that is refused is refused once.
-  AUTOPAR_RETURN_IF_ERROR(open_session(*ranks[0], environment, request));
+  AUTOPAR_RETURN_IF_ERROR(open_sessions(*ranks[0], environment, request));
   std::vector<std::optional<Error>> errors(ranks.size());
   for_each_index(ranks.size() - 1, static_cast<std::size_t>(thread_count(request)),
                  [&](std::size_t i) {
-                   auto status = open_session(*ranks[i + 1], environment, request);
+                   auto status = open_sessions(*ranks[i + 1], environment, request);
                    if (!status) errors[i + 1] = status.error();
                  });
   for (const auto& error : errors) {
     if (error) return *error;
   }
   return Ok{};
-}
-
-std::vector<std::size_t> programs_by_rank(const RunRequest& request) {
-  std::vector<std::size_t> programs;
-  for (const RankPlace& place : places_of(request)) {
-    programs.push_back(static_cast<std::size_t>(place.program - request.programs.data()));
-  }
-  return programs;
 }
 
 // Runs all ranks, each in its thread. A rank that fails tells the others, which then stop: in a
@@ -110,10 +103,11 @@ Status run_ranks(Ranks& ranks, ThreadWorld& world, const std::function<void(Rank
 }
 
 // All ranks' records; the traces are read here, since their sessions have ended.
-std::vector<RankRecord> take_records(Ranks& ranks, const RunRequest& request) {
+std::vector<RankRecord> take_records(Ranks& ranks, const RunRequest& request,
+                                     const Wiring& wiring) {
   std::vector<RankRecord> records;
   for (const auto& rank : ranks) {
-    finish_record(*rank, request);
+    finish_record(*rank, request, wiring);
     records.push_back(std::move(rank->record));
   }
   return records;
@@ -131,41 +125,44 @@ Status meet(Communicator& communicator) {
   return communicator.run(call, nullptr, nullptr);
 }
 
-Result<RunReport> run_checked(const RunRequest& request) {
+Result<RunReport> run_checked(const RunRequest& request, const Wiring& wiring) {
   RunReport report;
-  AUTOPAR_TRY(inputs, whole_inputs(request, request.distributions));
+  AUTOPAR_TRY(inputs, whole_inputs(request, wiring, request.distributions));
   report.warnings = unknown_data(request);
   Ort::Env environment = make_environment(thread_count(request));
-  Reference reference;
-  if (!request.model_path.empty()) {
-    AUTOPAR_TRY(result, run_model(environment, request, inputs.tensors));
-    reference = std::move(result);
-    report.reference_wall = reference.wall;
-  }
-  const Expected expected{expect(request, request.expected, inputs.tensors),
-                          expect(request, reference.outputs, inputs.tensors)};
+  AUTOPAR_TRY(reference, run_reference(environment, request, wiring, inputs));
+  report.reference_wall = reference.wall;
+  std::map<std::string, Tensor> given = request.expected;
+  to_result_form(wiring, given);
+  const Expected expected{expect(request, given, inputs),
+                          expect(request, reference.outputs, inputs)};
 
-  ThreadWorld world(static_cast<int>(world_size(request)), request.timeout,
-                    programs_by_rank(request));
+  ThreadWorld world(static_cast<int>(world_size(request)), request.timeout, wiring.line_of_rank);
   Ranks ranks;
+  std::vector<RankFeeds> feeds;
   for (int r = 0; r < world.size(); ++r) {
     ranks.push_back(
-        std::make_unique<Rank>(std::make_unique<ThreadCommunicator>(world, r), request));
+        std::make_unique<Rank>(std::make_unique<ThreadCommunicator>(world, r), request, wiring));
     Communicator& communicator = *ranks.back()->communicator;
     ranks.back()->meet = [&communicator] { return meet(communicator); };
+    AUTOPAR_TRY(fed, RankFeeds::make(request, wiring, {}, r, &inputs));
+    feeds.push_back(std::move(fed));
   }
   AUTOPAR_RETURN_IF_ERROR(open_sessions(ranks, environment, request));
 
   KeptOutputs kept;
   const CommonTime time{std::vector<Seconds>(ranks.size(), steady_seconds()), true};
   AUTOPAR_RETURN_IF_ERROR(run_ranks(ranks, world, [&](Rank& rank) {
-    const std::vector<Ort::Value> outputs = run_rank(rank, request, inputs);
-    world.finish(rank.communicator->rank());
-    compare_rank(rank.place, rank.communicator->rank(), outputs, expected,
-                 request.keep_outputs ? &kept : nullptr, rank.record);
+    const int self = rank.communicator->rank();
+    const std::vector<Ort::Value> results =
+        run_rank(rank, request, wiring, feeds[static_cast<std::size_t>(self)]);
+    world.finish(self);
+    compare_rank(rank, wiring, results, expected, request.keep_outputs ? &kept : nullptr,
+                 rank.record);
   }));
-  report_ranks(request, take_records(ranks, request), expected, time, report);
+  report_ranks(request, wiring, take_records(ranks, request, wiring), expected, time, report);
   report.values = kept.take();
+  from_result_form(wiring, report.values);
   return report;
 }
 
@@ -174,9 +171,10 @@ Result<RunReport> run_checked(const RunRequest& request) {
 Result<RunReport> run_threads(const RunRequest& request) {
   AUTOPAR_RETURN_IF_ERROR(verify(request));
   AUTOPAR_RETURN_IF_ERROR(verify_size(request));
+  AUTOPAR_TRY(wiring, wiring_of(request));
   AUTOPAR_RETURN_IF_ERROR(open_onnx_runtime());
   try {
-    return run_checked(request);
+    return run_checked(request, wiring);
   } catch (const std::exception& exception) {
     return failure_of(request.programs[0].path + ": ", exception, ErrorCode::kRuntime);
   }

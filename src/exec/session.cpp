@@ -95,6 +95,10 @@ std::vector<Ort::Value> run_session(Ort::Session& session, const Ort::RunOptions
                      output_names.data(), output_names.size());
 }
 
+namespace {
+
+// Before the next of several steps: results that `updates` names take the place of their inputs
+// in `values`, which are in the order of `inputs`. The others stay.
 void feed_back(const std::vector<Declared>& inputs, const std::vector<Declared>& outputs,
                const std::string& updates, std::vector<Ort::Value>& results,
                std::vector<Ort::Value>& values) {
@@ -106,6 +110,8 @@ void feed_back(const std::vector<Declared>& inputs, const std::vector<Declared>&
     values[i] = std::move(results[static_cast<std::size_t>(at - outputs.begin())]);
   }
 }
+
+}  // namespace
 
 Result<Reference> run_model(Ort::Env& environment, const RunRequest& request,
                             const std::map<std::string, Tensor>& inputs) {

@@ -25,12 +25,6 @@ Ort::SessionOptions session_options(bool optimize);
 Ort::Session open_model(Ort::Env& environment, const std::string& path, const std::string* bytes,
                         Ort::SessionOptions& options);
 
-// Before the next of several steps: results that `updates` names take the place of their inputs
-// in `values`, which are in the order of `inputs`. The others stay.
-void feed_back(const std::vector<Declared>& inputs, const std::vector<Declared>& outputs,
-               const std::string& updates, std::vector<Ort::Value>& results,
-               std::vector<Ort::Value>& values);
-
 // What the unsharded model gives for whole inputs. Inputs that it does not know are ignored.
 struct Reference {
   std::map<std::string, Tensor> outputs;

@@ -1,6 +1,7 @@
 #include "exec/thread_world.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <sstream>
 #include <utility>
 
@@ -88,13 +89,17 @@ Status ThreadWorld::run(int rank, const CollectiveCall& call, const void* input,
 }
 
 void ThreadWorld::wait_for_all(Meeting& meeting, std::unique_lock<std::mutex>& lock) {
+  wait_until(meeting.changed, lock, [&] { return meeting.arrived == meeting.calls.size(); });
+}
+
+void ThreadWorld::wait_until(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
+                             const std::function<bool()>& done) {
   const auto timeout = std::chrono::duration_cast<Clock::duration>(
       std::chrono::duration<double>(std::min(timeout_, 1e8)));
-  while (meeting.arrived < meeting.calls.size() && !failure_) {
+  while (!done() && !failure_) {
     const Clock::time_point deadline = last_event_ + timeout;
-    meeting.changed.wait_until(lock, deadline);
-    if (meeting.arrived < meeting.calls.size() && !failure_ &&
-        Clock::now() >= last_event_ + timeout) {
+    changed.wait_until(lock, deadline);
+    if (!done() && !failure_ && Clock::now() >= last_event_ + timeout) {
       std::ostringstream reason;
       reason << "nothing has happened for " << timeout_ << " s: " << who_waits()
              << "; if the local ops need longer, raise the time limit";
@@ -103,11 +108,55 @@ void ThreadWorld::wait_for_all(Meeting& meeting, std::unique_lock<std::mutex>& l
   }
 }
 
+Status ThreadWorld::post(int rank, const CollectiveCall& call, const void* input) {
+  const auto bytes =
+      static_cast<std::size_t>(element_count(call.input_shape) * size_of(call.dtype));
+  std::string message(static_cast<const char*>(input), bytes);
+  const std::lock_guard lock(mutex_);
+  if (failure_) return runtime_error(*failure_);
+  last_event_ = Clock::now();
+  Mailbox& mailbox = mail_[call.group];
+  mailbox.messages.push_back(std::move(message));
+  if (mailbox.awaited != nullptr) {
+    mailbox.awaited = nullptr;
+    ranks_[static_cast<std::size_t>(call.group[1])].waiting_in = nullptr;
+    mailbox.changed.notify_all();
+  }
+  ranks_[static_cast<std::size_t>(rank)].last_call =
+      std::string(name_of(call.kind)) + " '" + call.op_name + "'";
+  return Ok{};
+}
+
+Status ThreadWorld::take(int rank, const CollectiveCall& call, void* output) {
+  const auto bytes =
+      static_cast<std::size_t>(element_count(call.output_shape) * size_of(call.dtype));
+  Rank& self = ranks_[static_cast<std::size_t>(rank)];
+  std::unique_lock lock(mutex_);
+  if (failure_) return runtime_error(*failure_);
+  last_event_ = Clock::now();
+  Mailbox& mailbox = mail_[call.group];
+  if (mailbox.messages.empty()) {
+    self.waiting_in = mailbox.awaited = &call;
+    if (auto reason = deadlock()) return stop(*reason);
+    wait_until(mailbox.changed, lock, [&] { return !mailbox.messages.empty(); });
+    self.waiting_in = mailbox.awaited = nullptr;
+    if (mailbox.messages.empty()) return runtime_error(*failure_);
+  }
+  const std::string message = std::move(mailbox.messages.front());
+  mailbox.messages.pop_front();
+  self.last_call = std::string(name_of(call.kind)) + " '" + call.op_name + "'";
+  AUTOPAR_CHECK(message.size() == bytes, "a message of another size: " + to_text(call));
+  lock.unlock();
+  std::memcpy(output, message.data(), bytes);
+  return Ok{};
+}
+
 Error ThreadWorld::stop(std::string reason) {
   if (!failure_) failure_ = std::move(reason);
   for (auto& [group, meeting] : open_) {
     if (meeting) meeting->changed.notify_all();
   }
+  for (auto& [pair, mailbox] : mail_) mailbox.changed.notify_all();
   return runtime_error(*failure_);
 }
 
@@ -167,6 +216,13 @@ std::string ThreadWorld::who_waits() const {
     if (++listed > kListedRanks) continue;
     text += (text.empty() ? "" : "; ") + to_text(*call) + ": " + list_ranks(present) +
             (present.size() == 1 ? " waits for " : " wait for ") + list_ranks(others);
+  }
+  for (const auto& [pair, mailbox] : mail_) {
+    if (mailbox.awaited == nullptr) continue;
+    absent.push_back(pair[0]);
+    if (++listed > kListedRanks) continue;
+    text += (text.empty() ? "" : "; ") + to_text(*mailbox.awaited) + ": " + list_ranks({pair[1]}) +
+            " waits for " + list_ranks({pair[0]});
   }
   std::sort(absent.begin(), absent.end());
   absent.erase(std::unique(absent.begin(), absent.end()), absent.end());

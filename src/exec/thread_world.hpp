@@ -19,6 +19,8 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -41,6 +43,9 @@ class ThreadWorld {
   int size() const { return static_cast<int>(ranks_.size()); }
   // Precondition: call.group[call.position] == rank, and every rank calls from one thread.
   Status run(int rank, const CollectiveCall& call, const void* input, void* output);
+  // As those of Communicator.
+  Status post(int rank, const CollectiveCall& call, const void* input);
+  Status take(int rank, const CollectiveCall& call, void* output);
   // The rank makes no further calls; whoever waits for it learns so at once.
   void finish(int rank);
   void abort(const std::string& reason);
@@ -58,6 +63,12 @@ class ThreadWorld {
     std::size_t done = 0;
     std::condition_variable changed;
   };
+  // What one rank has posted to another and that one has not taken.
+  struct Mailbox {
+    std::deque<std::string> messages;
+    const CollectiveCall* awaited = nullptr;  // the receiver waits in this call
+    std::condition_variable changed;
+  };
   struct Rank {
     const CollectiveCall* waiting_in = nullptr;  // the call that waits for others to come
     std::string last_call;                       // the one it came out of
@@ -67,6 +78,9 @@ class ThreadWorld {
   Error stop(std::string reason);
   bool run_one_program(std::int64_t a, std::int64_t b) const;
   void wait_for_all(Meeting& meeting, std::unique_lock<std::mutex>& lock);
+  // Until `done`, or until the world has stopped, which it does after the time limit.
+  void wait_until(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
+                  const std::function<bool()>& done);
   std::optional<std::string> deadlock() const;
   std::string who_waits() const;
   std::string state_of(std::int64_t rank) const;
@@ -76,6 +90,7 @@ class ThreadWorld {
   std::vector<Rank> ranks_;
   std::vector<std::size_t> programs_;
   std::map<std::vector<std::int64_t>, std::shared_ptr<Meeting>> open_;  // not yet complete
+  std::map<std::vector<std::int64_t>, Mailbox> mail_;                   // by sender and receiver
   std::optional<std::string> failure_;
   Clock::time_point last_event_;
   Seconds timeout_;
@@ -88,6 +103,12 @@ class ThreadCommunicator : public Communicator {
   int size() const override { return world_.size(); }
   Status run(const CollectiveCall& call, const void* input, void* output) override {
     return world_.run(rank_, call, input, output);
+  }
+  Status post(const CollectiveCall& call, const void* input) override {
+    return world_.post(rank_, call, input);
+  }
+  Status take(const CollectiveCall& call, void* output) override {
+    return world_.take(rank_, call, output);
   }
   void abort(const std::string& reason) override { world_.abort(reason); }
 

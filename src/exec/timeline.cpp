@@ -69,9 +69,9 @@ void nest(std::vector<RunEvent>& events) {
 
 namespace {
 
-// What the calls of one meeting share: run, step, seq, the group's first rank; messages: run, the
-// message's number among those between the two ranks, and these.
-using Meeting = std::tuple<int, int, bool, std::int64_t, std::int64_t, std::int64_t>;
+// What the calls of one meeting share: run, step, call, seq, the group's first rank; messages: run,
+// the message's number among those between the two ranks, and these.
+using Meeting = std::tuple<int, int, int, bool, std::int64_t, std::int64_t, std::int64_t>;
 
 // By event; nothing where it does not communicate. Precondition: of one rank in its order.
 std::vector<std::optional<Meeting>> meetings_of(const std::vector<RunEvent>& events) {
@@ -81,14 +81,14 @@ std::vector<std::optional<Meeting>> meetings_of(const std::vector<RunEvent>& eve
     meetings.emplace_back();
     if (e.seq < 0) continue;
     if (e.peer < 0) {
-      meetings.back() = Meeting(e.run, e.step, false, e.seq, e.first, 0);
+      meetings.back() = Meeting(e.run, e.step, e.call, false, e.seq, e.first, 0);
       continue;
     }
     const bool sends = e.first == e.rank;
     const int from = sends ? e.rank : e.peer;
     const int to = sends ? e.peer : e.rank;
     const std::int64_t number = messages[{e.run, sends, from, to}]++;
-    meetings.back() = Meeting(e.run, 0, true, number, from, to);
+    meetings.back() = Meeting(e.run, 0, 0, true, number, from, to);
   }
   return meetings;
 }

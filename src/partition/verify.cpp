@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "autopar/step.hpp"
 #include "partition/calls.hpp"
 
 namespace autopar {
@@ -29,7 +30,8 @@ Status verify_boundary(const Plan& plan, const char* what, const std::vector<Val
     if (Status valid = verify(whole.spec, whole.shape, plan.mesh); !valid) {
       return plan_error(where + ": " + valid.error().message);
     }
-    if (!whole.spec.partial.empty()) {
+    const bool may_be_partial = is_accumulator(whole.name) || is_next_accumulator(whole.name);
+    if (!whole.spec.partial.empty() && !may_be_partial) {
       return plan_error(where + " is a partial sum, " + to_text(whole.spec, plan.mesh));
     }
     const Shape expected = local_shape(whole.spec, whole.shape, plan.mesh);

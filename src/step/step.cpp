@@ -193,6 +193,10 @@ std::string to_text(const StepOutput& output) {
   AUTOPAR_CHECK(false, "an output that is not combined");
 }
 
+bool is_accumulator(std::string_view name) { return name.substr(0, 4) == "acc."; }
+
+bool is_next_accumulator(std::string_view name) { return name.substr(0, 8) == "new.acc."; }
+
 const StepProgram* program_of(const Step& step, const StepAction& action) {
   for (const StepProgram& program : step.programs) {
     if (program.chunk == action.chunk && program.phase == action.phase) return &program;

@@ -15,6 +15,7 @@ namespace autopar {
 namespace {
 
 constexpr int kMessageTag = 1;  // messages between two ranks meet in their order
+constexpr int kPostedTag = 2;   // and so do those that nobody waits for
 constexpr int kSpins = 2000;    // polls before sleeping between them
 constexpr const char* kMakesCommunicator = "the making of its group's communicator";
 constexpr auto kSleep = std::chrono::microseconds(50);
@@ -85,6 +86,10 @@ MpiCommunicator::MpiCommunicator(const AutoparMpiTable& mpi, int rank, int size,
                                  Surroundings surroundings)
     : mpi_(mpi), rank_(rank), size_(size), surroundings_(std::move(surroundings)) {}
 
+MpiCommunicator::~MpiCommunicator() {
+  if (!posted_.empty()) give_up_buffers();
+}
+
 Status MpiCommunicator::prepare(const std::vector<GroupPartition>& partitions) {
   for (const GroupPartition& partition : partitions) {
     const auto at = std::find(partition.groups.begin(), partition.groups.end(), rank_);
@@ -140,6 +145,8 @@ Status MpiCommunicator::wait(AutoparMpiRequest* request, const CollectiveCall& c
 void MpiCommunicator::give_up_buffers() {
   static std::vector<std::unique_ptr<Buffers>>& given_up =
       *new std::vector<std::unique_ptr<Buffers>>();  // also while the process ends
+  for (Posted& posted : posted_) given_up.push_back(std::move(posted.buffers));
+  posted_.clear();
   given_up.push_back(std::exchange(buffers_, std::make_unique<Buffers>()));
 }
 
@@ -166,7 +173,7 @@ Status MpiCommunicator::run(const CollectiveCall& call, const void* input, void*
     case CollectiveKind::kSend:
       return send(call, from, to);
     case CollectiveKind::kRecv:
-      return receive(call, to);
+      return receive(call, to, kMessageTag);
     case CollectiveKind::kShardSlice:
     case CollectiveKind::kMakePartial:
       break;
@@ -270,13 +277,58 @@ Status MpiCommunicator::send(const CollectiveCall& call, const char* input, char
               call);
 }
 
-Status MpiCommunicator::receive(const CollectiveCall& call, char* output) {
+Status MpiCommunicator::receive(const CollectiveCall& call, char* output, int tag) {
   buffers_->received.resize(bytes_of(call, call.output_shape));
   AUTOPAR_RETURN_IF_ERROR(
       wait(mpi_.receive(static_cast<int>(call.group[0]), buffers_->received.data(),
-                        buffers_->received.size(), kMessageTag, error_),
+                        buffers_->received.size(), tag, error_),
            call));
   std::memcpy(output, buffers_->received.data(), buffers_->received.size());
+  return Ok{};
+}
+
+// A message that has been taken goes when the next one is posted.
+Status MpiCommunicator::post(const CollectiveCall& call, const void* input) {
+  if (surroundings_.failed()) return *surroundings_.failure();
+  const CallLog::Inside inside(*surroundings_.calls, call);
+  for (std::size_t i = 0; i < posted_.size();) {
+    const int state = mpi_.test(posted_[i].request, error_);
+    if (state == 0) {
+      ++i;
+      continue;
+    }
+    const std::unique_ptr<Buffers> gone = std::move(posted_[i].buffers);
+    const std::string call_text = to_text(posted_[i].call);
+    posted_.erase(posted_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (state < 0) {
+      return runtime_error("rank " + std::to_string(rank_) + " in " + call_text + ": " + error_);
+    }
+  }
+  Posted& message = posted_.emplace_back();
+  message.call = call;
+  message.buffers = std::make_unique<Buffers>();
+  std::string& bytes = message.buffers->packed;
+  bytes.assign(static_cast<const char*>(input), bytes_of(call, call.input_shape));
+  message.request =
+      mpi_.send(static_cast<int>(call.group[1]), bytes.data(), bytes.size(), kPostedTag, error_);
+  if (message.request != nullptr) return Ok{};
+  posted_.pop_back();
+  return runtime_error("rank " + std::to_string(rank_) + " in " + to_text(call) + ": " + error_);
+}
+
+Status MpiCommunicator::take(const CollectiveCall& call, void* output) {
+  if (surroundings_.failed()) return *surroundings_.failure();
+  const CallLog::Inside inside(*surroundings_.calls, call);
+  return receive(call, static_cast<char*>(output), kPostedTag);
+}
+
+Status MpiCommunicator::settle() {
+  while (!posted_.empty()) {
+    const CollectiveCall call = posted_.front().call;
+    const CallLog::Inside inside(*surroundings_.calls, call);
+    AUTOPAR_RETURN_IF_ERROR(wait(posted_.front().request, call));
+    posted_.erase(posted_.begin());
+  }
   return Ok{};
 }
 

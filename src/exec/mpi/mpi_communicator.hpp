@@ -27,6 +27,7 @@ struct Surroundings {
 class MpiCommunicator : public Communicator {
  public:
   MpiCommunicator(const AutoparMpiTable& mpi, int rank, int size, Surroundings surroundings);
+  ~MpiCommunicator() override;
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   Status prepare(const std::vector<GroupPartition>& partitions) override;
@@ -34,6 +35,9 @@ class MpiCommunicator : public Communicator {
   // them in the group's order, and for AllReduce the parts are gathered: as many bytes as a ring
   // sends. Parts that are not contiguous are packed.
   Status run(const CollectiveCall& call, const void* input, void* output) override;
+  Status post(const CollectiveCall& call, const void* input) override;
+  Status take(const CollectiveCall& call, void* output) override;
+  Status settle() override;
   void abort(const std::string& reason) override { surroundings_.abort(reason); }
 
  private:
@@ -45,7 +49,7 @@ class MpiCommunicator : public Communicator {
   Status all_to_all(const CollectiveCall& call, const char* input, char* output);
   Status broadcast(const CollectiveCall& call, const char* input, char* output);
   Status send(const CollectiveCall& call, const char* input, char* output);
-  Status receive(const CollectiveCall& call, char* output);
+  Status receive(const CollectiveCall& call, char* output, int tag);
   // Parts for all positions in `packed`, as many in `received`.
   Status exchange(const CollectiveCall& call, std::size_t part);
   // From `part`, one of `packed` and `reduced`, to all in `received`.
@@ -65,6 +69,13 @@ class MpiCommunicator : public Communicator {
     std::string received;
   };
   void give_up_buffers();
+  // Messages under way, in the order of their posting.
+  struct Posted {
+    CollectiveCall call;
+    std::unique_ptr<Buffers> buffers;  // `packed`
+    AutoparMpiRequest* request = nullptr;
+  };
+  std::vector<Posted> posted_;
   std::unique_ptr<Buffers> buffers_ = std::make_unique<Buffers>();
   char error_[AUTOPAR_MPI_ERROR_BYTES] = "";
 };

@@ -94,6 +94,15 @@ Status NcclCommunicator::prepare(const std::vector<GroupPartition>& partitions) 
       groups.emplace_back(first, first + partition.group_size);
     }
   }
+  return open_groups(groups);
+}
+
+// A communicator for each pair: what one rank posts to another comes in order, whatever others do.
+Status NcclCommunicator::prepare_messages(const std::vector<std::vector<std::int64_t>>& pairs) {
+  return open_groups(pairs);
+}
+
+Status NcclCommunicator::open_groups(const std::vector<std::vector<std::int64_t>>& groups) {
   AUTOPAR_RETURN_IF_ERROR(gpu_.make_current());
   auto status = comms_->open_groups(groups);
   if (!status) {

@@ -21,12 +21,14 @@ class NcclCommunicator : public Communicator {
   int rank() const override { return world_.rank; }
   int size() const override { return world_.size; }
   Status prepare(const std::vector<GroupPartition>& partitions) override;
+  Status prepare_messages(const std::vector<std::vector<std::int64_t>>& pairs) override;
   Status run(const CollectiveCall& call, const void* input, void* output) override;
   void abort(const std::string& reason) override;
 
  private:
   NcclCommunicator(const NcclWorld& world, const GpuLibraries& libraries, const Gpu& gpu);
   Status open();
+  Status open_groups(const std::vector<std::vector<std::int64_t>>& groups);
 
   Status run_in_host_memory(const CollectiveCall& call, const void* input, void* output);
   Status run_widened(const CollectiveCall& call, const void* input, void* output);

@@ -10,6 +10,7 @@
 #include "exec/process/last_words.hpp"
 #include "exec/process/wire.hpp"
 #include "exec/rank.hpp"
+#include "exec/reference.hpp"
 #include "exec/session.hpp"
 #include "exec/timeline.hpp"
 
@@ -52,27 +53,26 @@ Result<Ort::Value> value_of(const std::string& bytes, const BoundaryValue& outpu
   return view_of(*dtype, shape, data.data());
 }
 
-// One output of one rank, which rank 0 asks for.
-struct AskedOutput {
-  std::size_t output = 0;  // of the rank's program
+// One result of one rank, which rank 0 asks for.
+struct AskedResult {
+  ResultPlace at;
   int rank = 0;
   std::size_t bytes = 0;
 };
 
-// Of all ranks but rank 0, output by output.
-std::vector<AskedOutput> outputs_of_others(const std::vector<RankPlace>& places) {
-  std::vector<AskedOutput> all;
-  for (int rank = 1; rank < static_cast<int>(places.size()); ++rank) {
-    const RunProgram& program = *places[static_cast<std::size_t>(rank)].program;
-    for (std::size_t o = 0; o < program.outputs.size(); ++o) {
-      const BoundaryValue& output = program.outputs[o];
-      const Shape local = local_shape(output.spec, output.shape, program.mesh);
+// Of all ranks but rank 0, result by result.
+std::vector<AskedResult> results_of_others(const RunRequest& request, const Wiring& wiring) {
+  std::vector<AskedResult> all;
+  for (int rank = 1; rank < static_cast<int>(wiring.world_size); ++rank) {
+    for (const ResultPlace& at : results_of(request, wiring, rank)) {
+      const BoundaryValue& value = wiring.results[at.result].value;
+      const Shape local = local_shape(value.spec, value.shape, at.place.program->mesh);
       all.push_back(
-          {o, rank, static_cast<std::size_t>(element_count(local) * size_of(output.dtype))});
+          {at, rank, static_cast<std::size_t>(element_count(local) * size_of(value.dtype))});
     }
   }
   std::stable_sort(all.begin(), all.end(),
-                   [](const auto& a, const auto& b) { return a.output < b.output; });
+                   [](const auto& a, const auto& b) { return a.at.result < b.at.result; });
   return all;
 }
 
@@ -82,6 +82,16 @@ std::string fingerprint(const RunRequest& request) {
   for (const RunProgram& program : request.programs) {
     text += program.sha256 + " " + to_text(program.mesh) + "\n";
   }
+  if (request.step) {
+    text += std::to_string(request.step->micro_batches) + "\n" + schedule_text(request.step->lines);
+    for (const StepProgram& program : request.step->programs) text += to_text(program.ranks);
+    for (const MicroInput& input : request.step->micro_inputs) {
+      text += input.name + std::to_string(input.dimension) + "\n";
+    }
+    for (const StepOutput& output : request.step->outputs) {
+      text += output.name + to_text(output) + "\n";
+    }
+  }
   return text + std::to_string(request.steps) + " " + std::to_string(request.repeat) + " " +
          std::to_string(request.seed);
 }
@@ -90,7 +100,6 @@ std::string fingerprint(const RunRequest& request) {
 
 struct ProcessWorld::State {
   Joined joined;
-  std::unique_ptr<Rank> rank;
 
   ControlChannel& control() { return *joined.control; }
   bool is_first() { return control().rank() == 0; }
@@ -163,15 +172,15 @@ struct ProcessWorld::State {
     return time;
   }
 
-  // Rank 0 asks for every output of every rank, so that few of them are in its memory at a time.
-  Status compare(const RunRequest& request, const std::vector<Ort::Value>& outputs,
-                 const Expected& expected, KeptOutputs* kept, std::vector<RankRecord>& records) {
-    if (!is_first()) return hand_over(outputs);
-    const std::vector<RankPlace> places = places_of(request);
-    compare_rank(places[0], 0, outputs, expected, kept, records[0]);
-    const std::vector<AskedOutput> all = outputs_of_others(places);
+  // Rank 0 asks for every result of every rank, so that few of them are in its memory at a time.
+  Status compare(const RunRequest& request, const Wiring& wiring, const Rank& own,
+                 const std::vector<Ort::Value>& results, const Expected& expected,
+                 KeptOutputs* kept, std::vector<RankRecord>& records) {
+    if (!is_first()) return hand_over(results);
+    compare_rank(own, wiring, results, expected, kept, records[0]);
+    const std::vector<AskedResult> all = results_of_others(request, wiring);
     std::size_t most = 0;
-    for (const AskedOutput& asked : all) most = std::max(most, asked.bytes);
+    for (const AskedResult& asked : all) most = std::max(most, asked.bytes);
     control().bus().allow_unreceived(2 * (kAskedAtOnce + most));
     std::size_t ahead = 0;  // has been asked for
     std::size_t bytes = 0;  // on their way
@@ -183,22 +192,22 @@ struct ProcessWorld::State {
       }
       AUTOPAR_TRY(received, control().bus().receive(all[next].rank));
       bytes -= all[next].bytes;
-      const RankPlace& place = places[static_cast<std::size_t>(all[next].rank)];
-      const BoundaryValue& output = place.program->outputs[all[next].output];
-      AUTOPAR_TRY(found, value_of(received, output));
+      const RankPlace& place = all[next].at.place;
+      const BoundaryValue& value = wiring.results[all[next].at.result].value;
+      AUTOPAR_TRY(found, value_of(received, value));
       records[static_cast<std::size_t>(all[next].rank)].differences.push_back(
-          compare_output(place, output, all[next].rank, found, expected));
-      if (kept != nullptr) kept->add(output, place.program->mesh, place.position, found);
+          compare_output(place, value, all[next].rank, found, expected));
+      if (kept != nullptr) kept->add(value, place.program->mesh, place.position, found);
     }
     return Ok{};
   }
 
-  // The other side: each output when it is asked for.
-  Status hand_over(const std::vector<Ort::Value>& outputs) {
-    for (const Ort::Value& output : outputs) {
+  // The other side: each result when it is asked for.
+  Status hand_over(const std::vector<Ort::Value>& results) {
+    for (const Ort::Value& result : results) {
       AUTOPAR_TRY(asked, control().bus().receive(0));
       static_cast<void>(asked);
-      AUTOPAR_RETURN_IF_ERROR(control().bus().send(0, to_bytes(output)));
+      AUTOPAR_RETURN_IF_ERROR(control().bus().send(0, to_bytes(result)));
     }
     return Ok{};
   }
@@ -226,10 +235,10 @@ struct ProcessWorld::State {
 
   // The failure of another rank ends the session's run, and is then this one's error.
   Result<std::vector<Ort::Value>> run_steps(Rank& rank, const RunRequest& request,
-                                            const InputTensors& inputs) {
+                                            const Wiring& wiring, const RankFeeds& feeds) {
     const auto terminate = control().on_failure([&rank] { rank.run_options.SetTerminate(); });
     try {
-      return run_rank(rank, request, inputs);
+      return run_rank(rank, request, wiring, feeds);
     } catch (const Ort::Exception& exception) {
       if (const auto failure = control().failure()) return *failure;
       return failure_of("rank " + std::to_string(control().rank()) + " failed: ", exception,
@@ -237,30 +246,35 @@ struct ProcessWorld::State {
     }
   }
 
-  Result<RunReport> run(const RunRequest& request) {
+  Result<RunReport> run(const RunRequest& request, const Wiring& wiring) {
     RunReport report;
     AUTOPAR_RETURN_IF_ERROR(check_alike(request));
     AUTOPAR_TRY(distributions, common_distributions(request));
-    // Whole inputs are for the unsharded model, and for what next values are compared with.
-    const bool whole = is_first() && !(request.model_path.empty() && request.expected.empty());
-    AUTOPAR_TRY(inputs,
-                whole ? whole_inputs(request, distributions)
-                      : rank_inputs(request, distributions, program_of(request, control().rank())));
+    // Whole inputs are for the reference, and for what next values are compared with.
+    const bool compares =
+        !request.model_path.empty() || request.passes || !request.expected.empty();
+    InputTensors inputs;
+    if (is_first() && compares) {
+      AUTOPAR_TRY(made, whole_inputs(request, wiring, distributions));
+      inputs = std::move(made);
+    }
+    AUTOPAR_TRY(feeds, RankFeeds::make(request, wiring, distributions, control().rank(),
+                                       is_first() && compares ? &inputs : nullptr));
     Ort::Env environment = make_environment(threads(request));
     Reference reference;
+    std::map<std::string, Tensor> given;
     if (is_first()) {
       report.warnings = unknown_data(request);
-      if (!request.model_path.empty()) {
-        AUTOPAR_TRY(result, run_model(environment, request, inputs.tensors));
-        reference = std::move(result);
-        report.reference_wall = reference.wall;
-      }
+      AUTOPAR_TRY(result, run_reference(environment, request, wiring, inputs));
+      reference = std::move(result);
+      report.reference_wall = reference.wall;
+      given = request.expected;
+      to_result_form(wiring, given);
     }
-    const std::map<std::string, Tensor> none;
-    const Expected expected{expect(request, is_first() ? request.expected : none, inputs.tensors),
-                            expect(request, reference.outputs, inputs.tensors)};
-    Rank rank(std::move(joined.communicator), request);
-    AUTOPAR_RETURN_IF_ERROR(open_session(rank, environment, request));
+    const Expected expected{expect(request, given, inputs),
+                            expect(request, reference.outputs, inputs)};
+    Rank rank(std::move(joined.communicator), request, wiring);
+    AUTOPAR_RETURN_IF_ERROR(open_sessions(rank, environment, request));
     if (is_first() && !rank.why_no_gpu.empty()) {
       report.warnings.push_back(
           "local ops run on the CPU, so that every collective copies to the GPU "
@@ -269,12 +283,12 @@ struct ProcessWorld::State {
     }
     // Without a time limit: rank 0 has run the model too.
     AUTOPAR_RETURN_IF_ERROR(control().bus().barrier());
-    AUTOPAR_RETURN_IF_ERROR(rank.communicator->prepare(rank.place.program->partitions));
+    AUTOPAR_RETURN_IF_ERROR(prepare(rank, request, wiring));
     AUTOPAR_RETURN_IF_ERROR(control().bus().barrier());
     AUTOPAR_TRY(time, common_time());
     rank.meet = [this] { return control().bus().barrier(); };
-    AUTOPAR_TRY(outputs, run_steps(rank, request, inputs));
-    finish_record(rank, request);
+    AUTOPAR_TRY(results, run_steps(rank, request, wiring, feeds));
+    finish_record(rank, request, wiring);
     AUTOPAR_TRY(gathered, control().bus().gather(to_bytes(rank.record)));
     std::vector<RankRecord> records;
     for (const std::string& bytes : gathered) {
@@ -282,12 +296,13 @@ struct ProcessWorld::State {
       records.push_back(std::move(record));
     }
     KeptOutputs kept;
-    AUTOPAR_RETURN_IF_ERROR(
-        compare(request, outputs, expected, request.keep_outputs ? &kept : nullptr, records));
+    AUTOPAR_RETURN_IF_ERROR(compare(request, wiring, rank, results, expected,
+                                    request.keep_outputs ? &kept : nullptr, records));
     if (is_first()) {
       report.ranks_are = joined.description;
-      report_ranks(request, std::move(records), expected, time, report);
+      report_ranks(request, wiring, std::move(records), expected, time, report);
       report.values = kept.take();
+      from_result_form(wiring, report.values);
     }
     AUTOPAR_TRY(passed, control().bus().broadcast(report.passed ? "1" : "0"));
     report.passed = passed == "1";
@@ -325,9 +340,10 @@ void ProcessWorld::on_sudden_end(std::function<void()> action) {
 
 Result<RunReport> ProcessWorld::run(const RunRequest& request) {
   AUTOPAR_RETURN_IF_ERROR(verify(request));
+  AUTOPAR_TRY(wiring, wiring_of(request));
   AUTOPAR_RETURN_IF_ERROR(open_onnx_runtime());
   try {
-    return state_->run(request);
+    return state_->run(request, wiring);
   } catch (const std::exception& exception) {
     return failure_of("rank " + std::to_string(rank()) + ": ", exception, ErrorCode::kRuntime);
   }

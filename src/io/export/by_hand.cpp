@@ -72,7 +72,7 @@ void name_axes(Graph& program, const Mesh& mesh) {
   if (mesh.axes.size() <= kMostAxes) name_axes_after(program, mesh, {});
 }
 
-Status set_mesh(const Properties& properties, PlanFile& file) {
+Status set_mesh(const Properties& properties, PlanFile& file, const GivenRanks* given) {
   if (properties.count("autopar.mesh") > 0) {
     AUTOPAR_TRY(mesh, mesh_of(properties, file.path, file.metadata.tier_names));
     file.plan.mesh = mesh;
@@ -80,6 +80,7 @@ Status set_mesh(const Properties& properties, PlanFile& file) {
   }
   AUTOPAR_TRY(place, stage_place_of(properties, file.path));
   std::int64_t ranks = static_cast<std::int64_t>(place.ranks.size());
+  if (given != nullptr) ranks = static_cast<std::int64_t>(given->ranks.size());
   if (ranks == 0) ranks = place.world_size;
   if (ranks == 0) ranks = listed_ranks(file.plan.program);
   constexpr std::int64_t kMostRanks = std::int64_t{1} << 20;
@@ -95,7 +96,8 @@ Status set_mesh(const Properties& properties, PlanFile& file) {
 }  // namespace
 
 Result<PlanFile> by_hand_of(ModelFile read, const std::string& path, const std::string& dialect,
-                            const std::map<std::string, std::int64_t>& dims) {
+                            const std::map<std::string, std::int64_t>& dims,
+                            const GivenRanks* given) {
   ImportOptions options;
   options.dims = dims;
   AUTOPAR_TRY(model, import_file(std::move(read), path, options));
@@ -107,7 +109,8 @@ Result<PlanFile> by_hand_of(ModelFile read, const std::string& path, const std::
   file.metadata.version = AUTOPAR_VERSION;
   file.plan.program = std::move(model.graph);
   const Properties& properties = model.metadata;
-  if (!has_collectives(file.plan.program) && properties.count("autopar.world_size") == 0) {
+  const bool told_ranks = given != nullptr || properties.count("autopar.world_size") > 0;
+  if (!has_collectives(file.plan.program) && !told_ranks) {
     return input_error(path +
                        ": has neither the metadata of a plan nor collectives of ai.autopar, "
                        "TensorRT (DistCollective) or ONNX Runtime (com.microsoft); `autopar "
@@ -120,8 +123,8 @@ Result<PlanFile> by_hand_of(ModelFile read, const std::string& path, const std::
   file.metadata.model_sha256 = told("autopar.model_sha256");
   file.metadata.strategy_sha256 = told("autopar.strategy_sha256");
   if (dialect.empty()) file.dialect = told("autopar.dialect");
-  AUTOPAR_RETURN_IF_ERROR(set_mesh(properties, file));
-  AUTOPAR_RETURN_IF_ERROR(set_ranks(properties, file));
+  AUTOPAR_RETURN_IF_ERROR(set_mesh(properties, file, given));
+  AUTOPAR_RETURN_IF_ERROR(set_ranks(properties, file, given));
   if (!file.dialect.empty()) number_in_file_order(file.plan.program);
   if (properties.count("autopar.mesh") > 0 && file.metadata.ranks.empty()) {
     name_axes(file.plan.program, file.plan.mesh);
@@ -141,7 +144,8 @@ Result<PlanFile> by_hand_of(ModelFile read, const std::string& path, const std::
 }
 
 Result<PlanFile> read_by_hand(const std::string& path,
-                              const std::map<std::string, std::int64_t>& dims) {
+                              const std::map<std::string, std::int64_t>& dims,
+                              const GivenRanks* given) {
   const auto in_file = [&](const Error& error) { return input_error(path + ": " + error.message); };
   const auto mapped = open_file(path);
   if (!mapped) return in_file(mapped.error());
@@ -151,7 +155,7 @@ Result<PlanFile> read_by_hand(const std::string& path,
   if (!located) return in_file(located.error());
   const auto dialect = translate_collectives(file->model, 0);
   if (!dialect) return in_file(dialect.error());
-  return by_hand_of(std::move(*file), path, *dialect, dims);
+  return by_hand_of(std::move(*file), path, *dialect, dims, given);
 }
 
 }  // namespace autopar

@@ -77,9 +77,18 @@ std::string json_io(const Plan& plan, bool of_step) {
   return text + "}";
 }
 
-Status set_ranks(const Properties& properties, PlanFile& file) {
+Status set_ranks(const Properties& properties, PlanFile& file, const GivenRanks* given) {
   AUTOPAR_TRY(place, stage_place_of(properties, file.path));
   const Mesh& mesh = file.plan.mesh;
+  if (given != nullptr) {
+    if (!place.ranks.empty() && place.ranks != given->ranks) {
+      return input_error(file.path + ": metadata_props autopar.ranks: expected " +
+                         json_list(given->ranks) + " as step.json says, found " +
+                         json_list(place.ranks));
+    }
+    place.ranks = given->ranks;
+    place.world_size = given->world_size;
+  }
   file.metadata.stage = place.stage;
   file.metadata.ranks = place.ranks;
   file.ranks = std::move(place.ranks);
@@ -127,7 +136,7 @@ Result<LeanModel> model_of_plan(const Plan& plan, const PlanMetadata& metadata,
   const bool alone = metadata.ranks.empty();
   add("autopar.world_size", std::to_string(alone ? plan.mesh.size() : metadata.world_size));
   if (!alone) {
-    add("autopar.stage", std::to_string(metadata.stage));
+    if (metadata.stage >= 0) add("autopar.stage", std::to_string(metadata.stage));
     add("autopar.ranks", json_list(metadata.ranks));
   }
   add("autopar.mesh", json_mesh(plan.mesh, metadata.tier_names));
@@ -181,7 +190,7 @@ Result<std::string> plan_bytes(const Plan& plan, const PlanMetadata& metadata,
   return model_bytes(model, where);
 }
 
-Result<PlanFile> plan_of_model(LeanModel& lean, const std::string& path) {
+Result<PlanFile> plan_of_model(LeanModel& lean, const std::string& path, const GivenRanks* given) {
   const Properties properties = properties_of(lean.proto);
   PlanFile file;
   file.path = path;
@@ -208,7 +217,7 @@ Result<PlanFile> plan_of_model(LeanModel& lean, const std::string& path) {
   file.metadata.fallback_functions = properties.count("autopar.fallback_functions") != 0;
   AUTOPAR_TRY(mesh, mesh_of(properties, path, file.metadata.tier_names));
   file.plan.mesh = mesh;
-  AUTOPAR_RETURN_IF_ERROR(set_ranks(properties, file));
+  AUTOPAR_RETURN_IF_ERROR(set_ranks(properties, file, given));
   AUTOPAR_TRY(program, graph_of(lean, path));
   file.plan.program = std::move(program);
   AUTOPAR_RETURN_IF_ERROR(read_boundary(properties, path, file.plan));

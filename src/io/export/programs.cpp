@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "autopar/file_facts.hpp"
+#include "autopar/step_file.hpp"
 #include "io/dialects/dialects.hpp"
 
 namespace autopar {
@@ -40,15 +42,21 @@ Result<std::vector<std::string>> files_of(const std::string& path) {
 }
 
 Result<PlanFile> read_program(const std::string& path,
-                              const std::map<std::string, std::int64_t>& dims) {
-  if (is_json(path)) return read_rank_files(path, dims);
+                              const std::map<std::string, std::int64_t>& dims,
+                              const GivenRanks* given = nullptr) {
+  if (is_json(path)) {
+    if (given == nullptr) return read_rank_files(path, dims);
+    return input_error(path + ": expected an ONNX file, the program of a step");
+  }
   AUTOPAR_TRY(lean, read_model(path));
   const Properties properties = properties_of(lean.proto);
   const bool in_dialect = properties.count("autopar.dialect") > 0;
-  if (properties.count("autopar.version") > 0 && !in_dialect) return plan_of_model(lean, path);
+  if (properties.count("autopar.version") > 0 && !in_dialect) {
+    return plan_of_model(lean, path, given);
+  }
   if (in_dialect) AUTOPAR_RETURN_IF_ERROR(check_is_for_all_ranks(path, properties));
   lean = {};  // the import reads the file for itself
-  return read_by_hand(path, dims);
+  return read_by_hand(path, dims, given);
 }
 
 Status check_worlds(const std::vector<PlanFile>& files) {
@@ -95,6 +103,46 @@ Result<std::vector<PlanFile>> read_programs(const std::string& path,
   }
   AUTOPAR_RETURN_IF_ERROR(check_worlds(files));
   AUTOPAR_RETURN_IF_ERROR(prove_order(programs_of(files), files[0].world_size));
+  return files;
+}
+
+namespace {
+
+// Each program by itself: its ranks do nothing else meanwhile, and all of them run the same actions
+// in the same order.
+Status prove_program(const PlanFile& file) {
+  for (const Op& op : file.plan.program.ops) {
+    if (op.domain == "ai.autopar" && (op.type == "Send" || op.type == "Recv")) {
+      return input_error(file.path + ": op '" + op.name + "' is a " + op.type +
+                         "; programs of a step pass values by name");
+    }
+  }
+  std::set<std::int64_t> own(file.ranks.begin(), file.ranks.end());
+  std::vector<std::int64_t> others;
+  for (std::int64_t rank = 0; rank < file.world_size; ++rank) {
+    if (own.count(rank) == 0) others.push_back(rank);
+  }
+  const Graph idle;
+  std::vector<ProgramOnRanks> programs = {{&file.plan.program, file.ranks, file.path}};
+  if (!others.empty()) programs.push_back({&idle, others, "the other ranks"});
+  if (auto proven = prove_order(programs, file.world_size); !proven) {
+    return input_error(file.path + ": " + proven.error().message);
+  }
+  return Ok{};
+}
+
+}  // namespace
+
+Result<std::vector<PlanFile>> read_step_programs(const std::string& folder, const Step& step,
+                                                 const std::map<std::string, std::int64_t>& dims) {
+  std::vector<PlanFile> files;
+  for (const StepProgram& program : step.programs) {
+    const std::string path = (fs::path(folder) / program.file).string();
+    const GivenRanks given{program.ranks, step.world_size};
+    AUTOPAR_TRY(file, read_program(path, dims, &given));
+    AUTOPAR_RETURN_IF_ERROR(prove_program(file));
+    files.push_back(std::move(file));
+  }
   return files;
 }
 
