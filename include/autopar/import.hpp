@@ -63,6 +63,11 @@ bool op_takes(const Op& op, std::int64_t opset, DType dtype);
 Result<ImportedModel> import_model_bytes(std::string_view bytes, const std::string& path,
                                          const ImportOptions& options = {});
 
+// A graph that was changed since it was imported, once more from the start: written as a file in
+// memory, held to ONNX's shape inference with the shapes that it has, and imported. `path` as
+// above.
+Result<ImportedModel> import_graph(const Graph& graph, const std::string& path);
+
 // The initializers of an ONNX file's main graph, in its order, without their data: what the file
 // holds as raw bytes is told as ExternalData in the file itself. Other forms are converted. Errors
 // name the file and the initializer.

@@ -8,6 +8,7 @@
 
 #include "autopar/export.hpp"
 #include "autopar/import.hpp"
+#include "autopar/rebatch.hpp"
 #include "cli/inputs.hpp"
 #include "json/parse.hpp"
 
@@ -139,6 +140,32 @@ Result<TrainingOptions> training_options_of(const TrainingChoice& choice) {
 
 namespace {
 
+// A model whose constants say its own batch, with another.
+Result<ImportedModel> import_rebatched(const std::string& model, const TrainingChoice& choice,
+                                       ImportOptions import_options, const Error& first) {
+  import_options.batch = 0;
+  AUTOPAR_TRY(forward, import_model(model, import_options));
+  AUTOPAR_TRY(rules, rules_of(forward.graph));
+  auto rebatched = rebatch(std::move(forward.graph), rules, choice.batch_dim, choice.batch);
+  const auto why = [&](const Error& error) {
+    return input_error(first.message + " (following the batch through its ops: " + error.message +
+                       ")");
+  };
+  if (!rebatched) return why(rebatched.error());
+  auto imported = import_graph(rebatched->graph, model);
+  if (!imported) return why(imported.error());
+  std::string some;
+  for (std::size_t i = 0; i < std::min<std::size_t>(rebatched->restated.size(), 3); ++i) {
+    some += (i > 0 ? ", '" : "'") + rebatched->restated[i] + "'";
+  }
+  imported->warnings = forward.warnings;
+  imported->warnings.push_back(model + ": constants say its own batch; with --batch " +
+                               std::to_string(choice.batch) + " those of " +
+                               std::to_string(rebatched->restated.size()) + " ops say that (" +
+                               some + (rebatched->restated.size() > 3 ? ", ..." : "") + ")");
+  return imported;
+}
+
 Result<ImportedModel> import_forward(const std::string& model, const TrainingChoice& choice,
                                      const CommonOptions& common) {
   ImportOptions import_options;
@@ -149,7 +176,9 @@ Result<ImportedModel> import_forward(const std::string& model, const TrainingCho
   import_options.batch_dim = choice.batch_dim;
   const std::vector<std::string> data = split_list(choice.data_inputs);
   if (!data.empty()) import_options.data_inputs = data;
-  return import_model(model, import_options);
+  Result<ImportedModel> imported = import_model(model, import_options);
+  if (imported || choice.batch == 0 || imported.error().code != ErrorCode::kInput) return imported;
+  return import_rebatched(model, choice, std::move(import_options), imported.error());
 }
 
 Result<TrainingStep> step_of(ImportedModel forward, const TrainingOptions& options) {

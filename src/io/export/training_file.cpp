@@ -3,6 +3,7 @@
 
 #include "autopar/export.hpp"
 #include "autopar/files.hpp"
+#include "autopar/import.hpp"
 #include "io/export/external_data.hpp"
 #include "io/export/model_bytes.hpp"
 #include "io/export/model_proto.hpp"
@@ -115,6 +116,21 @@ Result<std::string> training_step_bytes(const TrainingStep& step, const std::str
   add(kTrainingKey, training_json(step));
   AUTOPAR_RETURN_IF_ERROR(check_onnx(lean->proto, where));
   return model_bytes(*lean, where);
+}
+
+Result<ImportedModel> import_graph(const Graph& graph, const std::string& path) {
+  Result<LeanModel> lean = lean_model_of(graph);
+  if (!lean) return input_error(path + ": " + lean.error().message);
+  std::vector<std::string> data;
+  for (ValueId input : graph.inputs) {
+    if (graph.value(input).kind == ValueKind::kInput) data.push_back(graph.value(input).name);
+  }
+  auto* entry = lean->proto.add_metadata_props();
+  entry->set_key("data_inputs");
+  entry->set_value(joined(data));
+  AUTOPAR_RETURN_IF_ERROR(check_onnx(lean->proto, path));
+  AUTOPAR_TRY(bytes, model_bytes(*lean, path));
+  return import_model_bytes(bytes, path);
 }
 
 Result<std::vector<std::string>> write_training_step(const TrainingStep& step,

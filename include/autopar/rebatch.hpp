@@ -1,0 +1,30 @@
+// A model whose exporter wrote the batch into its constants, for another batch.
+//
+//   Result<Rebatched> other = rebatch(graph, rules, 0, 16);   // of dimension 0 of the data inputs
+//
+// The batch is followed from the data inputs through the rules of the ops: a dimension that an op
+// runs over together with the batch is of the batch. Where the target of a Reshape, an Expand or a
+// Resize states such a dimension, it is stated anew; where a constant is as long as the batch and
+// repeats one slice, it gets as many of them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "autopar/strategy.hpp"
+
+namespace autopar {
+
+struct Rebatched {
+  Graph graph;
+  std::vector<std::string> restated;  // ops one of whose constants says the batch
+};
+
+// The data inputs with more dimensions than `batch_dim` all have one batch there. Errors (kInput)
+// name the op: a constant along the batch whose slices differ, a weight along it, an extent that
+// does not divide, a dimension inside which the batch lies. What the rules do not show is for shape
+// inference to find: the graph's shapes are as they would be.
+Result<Rebatched> rebatch(Graph graph, const GraphRules& rules, std::size_t batch_dim,
+                          std::int64_t batch);
+
+}  // namespace autopar

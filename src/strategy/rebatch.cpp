@@ -1,0 +1,253 @@
+#include "autopar/rebatch.hpp"
+
+#include <algorithm>
+#include <set>
+
+namespace autopar {
+namespace {
+
+class Rebatch {
+ public:
+  Rebatch(Graph graph, const GraphRules& rules, std::size_t batch_dim, std::int64_t batch)
+      : rules_(rules), dim_(batch_dim), batch_(batch) {
+    result_.graph = std::move(graph);
+    for (const Value& value : result_.graph.values) {
+      of_batch_.emplace_back(value.shape.size(), false);
+    }
+  }
+
+  Result<Rebatched> run() {
+    AUTOPAR_RETURN_IF_ERROR(begin());
+    // Forward first; what only a constant made as long as the batch is found from its reader.
+    for (changed_ = true; changed_;) {
+      changed_ = false;
+      for (std::size_t o = 0; o < result_.graph.ops.size(); ++o) {
+        AUTOPAR_RETURN_IF_ERROR(follow(o));
+      }
+    }
+    for (std::size_t o = 0; o < result_.graph.ops.size(); ++o) {
+      AUTOPAR_RETURN_IF_ERROR(restate(OpId(static_cast<std::int64_t>(o))));
+    }
+    for (std::size_t v = 0; v < of_batch_.size(); ++v) {
+      const ValueId id(static_cast<std::int64_t>(v));
+      AUTOPAR_TRY(shape, scaled(id));
+      result_.graph.value(id).shape = std::move(shape);
+    }
+    return std::move(result_);
+  }
+
+ private:
+  const Graph& graph() const { return result_.graph; }
+
+  Status begin() {
+    for (ValueId id : graph().inputs) {
+      const Value& value = graph().value(id);
+      if (value.kind != ValueKind::kInput || value.shape.size() <= dim_) continue;
+      if (before_ != 0 && before_ != value.shape[dim_]) {
+        return input_error("data input '" + value.name + "' has " +
+                           std::to_string(value.shape[dim_]) + " in dimension " +
+                           std::to_string(dim_) + ", others have " + std::to_string(before_));
+      }
+      before_ = value.shape[dim_];
+      of_batch_[id.index()][dim_] = true;
+    }
+    if (before_ > 0) return Ok{};
+    return input_error("no data input has a dimension " + std::to_string(dim_));
+  }
+
+  // The loop dimension that a dimension begins with; -1: none.
+  static int outermost(const TensorFactors& dims, std::size_t d) {
+    return d < dims.size() && !dims[d].empty() ? dims[d].front() : -1;
+  }
+
+  template <class Visit>
+  void each_dim(std::size_t o, const Visit& visit) const {
+    const Op& op = graph().ops[o];
+    const Rule& rule = rules_.rules[o];
+    const auto all = [&](const std::vector<ValueId>& ids, const std::vector<TensorFactors>& dims) {
+      for (std::size_t i = 0; i < ids.size() && i < dims.size(); ++i) {
+        if (!ids[i].valid()) continue;
+        for (std::size_t d = 0; d < of_batch_[ids[i].index()].size(); ++d) {
+          visit(ids[i], d, dims[i]);
+        }
+      }
+    };
+    all(op.inputs, rule.inputs);
+    all(op.outputs, rule.outputs);
+  }
+
+  bool is_constant(ValueId id) const { return graph().value(id).kind == ValueKind::kConstant; }
+
+  // Loop dimensions of an op that run over the batch.
+  std::set<int> factors_of(std::size_t o) const {
+    std::set<int> factors;
+    each_dim(o, [&](ValueId id, std::size_t d, const TensorFactors& dims) {
+      if (of_batch_[id.index()][d] && outermost(dims, d) >= 0) factors.insert(outermost(dims, d));
+    });
+    return factors;
+  }
+
+  // Constants are no way from one op to another: ops that have nothing in common share them.
+  Status follow(std::size_t o) {
+    const std::set<int> factors = factors_of(o);
+    if (factors.empty()) return Ok{};
+    Status status = Ok{};
+    each_dim(o, [&](ValueId id, std::size_t d, const TensorFactors& dims) {
+      if (d >= dims.size() || is_constant(id)) return;
+      const bool leads = factors.count(outermost(dims, d)) != 0;
+      const bool inside = !leads && std::any_of(dims[d].begin(), dims[d].end(), [&](int factor) {
+        return factors.count(factor) != 0;
+      });
+      if (inside && status) {
+        status = input_error(label(o) + ": dimension " + std::to_string(d) + " of '" +
+                             graph().value(id).name + "' has the batch inside it");
+      }
+      if (!leads || of_batch_[id.index()][d]) return;
+      of_batch_[id.index()][d] = true;
+      changed_ = true;
+    });
+    return status;
+  }
+
+  std::string label(std::size_t o) const {
+    const Op& op = graph().ops[o];
+    return "op '" + op.name + "' (" + op.type + ")";
+  }
+
+  bool is_of_batch(ValueId id) const {
+    const auto& dims = of_batch_[id.index()];
+    return std::find(dims.begin(), dims.end(), true) != dims.end();
+  }
+
+  Result<Shape> scaled(ValueId id) const {
+    Shape shape = graph().value(id).shape;
+    for (std::size_t d = 0; d < shape.size(); ++d) {
+      if (!of_batch_[id.index()][d]) continue;
+      if (shape[d] * batch_ % before_ != 0) {
+        return input_error("dimension " + std::to_string(d) + " of '" + graph().value(id).name +
+                           "' is " + std::to_string(shape[d]) + " for a batch of " +
+                           std::to_string(before_) + ", and has no whole size for one of " +
+                           std::to_string(batch_));
+      }
+      shape[d] = shape[d] * batch_ / before_;
+    }
+    return shape;
+  }
+
+  // The constants of an op that say how long the batch is.
+  Status restate(OpId id) {
+    const std::size_t o = id.index();
+    bool restated = false;
+    for (std::size_t port = 0; port < graph().op(id).inputs.size(); ++port) {
+      if (!graph().op(id).has_input(port)) continue;
+      const ValueId input = graph().op(id).inputs[port];
+      const Value& value = graph().value(input);
+      if (is_operand_constant(graph().op(id), port)) {
+        AUTOPAR_TRY(done, restate_target(id, port));
+        restated = restated || done;
+      } else if (value.kind == ValueKind::kConstant) {
+        AUTOPAR_TRY(done, repeat(id, port));
+        restated = restated || done;
+      } else if (value.kind == ValueKind::kParameter && is_of_batch(input)) {
+        return input_error(label(o) + ": the weight '" + value.name + "' is as long as the batch");
+      }
+    }
+    if (restated) result_.restated.push_back(graph().op(id).name);
+    return Ok{};
+  }
+
+  // Whole shapes that ops are told.
+  Result<bool> restate_target(OpId id, std::size_t port) {
+    const Op op = graph().op(id);
+    const bool tells = ((op.type == "Reshape" || op.type == "Expand") && port == 1) ||
+                       (op.type == "Resize" && port == 3);
+    const ValueId output = op.outputs[0];
+    if (!tells || !is_of_batch(output)) return false;
+    const auto target = constant_ints(graph(), op, port);
+    if (!target) return false;
+    AUTOPAR_TRY(shape, scaled(output));
+    std::vector<std::int64_t> stated = *target;
+    const std::size_t skipped = shape.size() - std::min(shape.size(), stated.size());
+    for (std::size_t d = 0; d < stated.size(); ++d) {
+      if (of_batch_[output.index()][d + skipped] && stated[d] > 1) stated[d] = shape[d + skipped];
+    }
+    if (stated == *target) return false;
+    give(id, port, int64_tensor({static_cast<std::int64_t>(stated.size())}, stated));
+    return true;
+  }
+
+  // A constant that is one slice over and over, along the batch of the op that reads it.
+  Result<bool> repeat(OpId op, std::size_t port) {
+    const Rule& rule = rules_.rules[op.index()];
+    const ValueId id = graph().op(op).inputs[port];
+    const Value value = graph().value(id);
+    const std::set<int> factors = factors_of(op.index());
+    Shape shape = value.shape, slice = value.shape;
+    for (std::size_t d = 0; port < rule.inputs.size() && d < shape.size(); ++d) {
+      if (shape[d] == 1 || factors.count(outermost(rule.inputs[port], d)) == 0) continue;
+      if (shape[d] % before_ != 0) return error_of(op, value, "has no whole part of the batch");
+      slice[d] = shape[d] / before_;
+      shape[d] = slice[d] * batch_;
+    }
+    if (slice == value.shape) return false;
+    if (value.tensor() == nullptr) return error_of(op, value, "is not at hand");
+    // Where the first slice has the element.
+    const auto in_slice = [&](std::size_t element, const Shape& of) {
+      std::size_t at = 0, stride = 1;
+      for (std::size_t d = of.size(); d-- > 0;) {
+        const std::size_t index = element % static_cast<std::size_t>(of[d]);
+        element /= static_cast<std::size_t>(of[d]);
+        at += index % static_cast<std::size_t>(slice[d]) * stride;
+        stride *= static_cast<std::size_t>(value.shape[d]);
+      }
+      return at;
+    };
+    const auto size = static_cast<std::size_t>(size_of(value.dtype));
+    const std::string& old = value.tensor()->bytes;
+    for (std::size_t e = 0; e < old.size() / size; ++e) {
+      if (old.compare(e * size, size, old, in_slice(e, value.shape) * size, size) != 0) {
+        return error_of(op, value, "has slices that differ");
+      }
+    }
+    Tensor made{value.dtype, shape, {}};
+    for (std::int64_t e = 0; e < element_count(shape); ++e) {
+      made.bytes.append(old, in_slice(static_cast<std::size_t>(e), shape) * size, size);
+    }
+    give(op, port, std::move(made));
+    return true;
+  }
+
+  Error error_of(OpId op, const Value& value, const std::string& what) const {
+    return input_error(label(op.index()) + ": the constant '" + value.name +
+                       "' is as long as the batch, and " + what);
+  }
+
+  void give(OpId op, std::size_t port, Tensor tensor) {
+    const std::string name = graph().value(graph().op(op).inputs[port]).name + "/batch/" +
+                             graph().op(op).name + "/" + std::to_string(port);
+    const ValueId added = result_.graph.add_value({.name = name,
+                                                   .dtype = tensor.dtype,
+                                                   .shape = tensor.shape,
+                                                   .kind = ValueKind::kConstant,
+                                                   .data = tensor});
+    of_batch_.emplace_back(tensor.shape.size(), false);
+    result_.graph.op(op).inputs[port] = added;
+  }
+
+  Rebatched result_;
+  const GraphRules& rules_;
+  const std::size_t dim_;
+  const std::int64_t batch_;
+  std::int64_t before_ = 0;
+  std::vector<std::vector<bool>> of_batch_;  // per value and dimension
+  bool changed_ = false;
+};
+
+}  // namespace
+
+Result<Rebatched> rebatch(Graph graph, const GraphRules& rules, std::size_t batch_dim,
+                          std::int64_t batch) {
+  return Rebatch(std::move(graph), rules, batch_dim, batch).run();
+}
+
+}  // namespace autopar
