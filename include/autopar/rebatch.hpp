@@ -8,6 +8,7 @@
 // repeats one slice, it gets as many of them.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,5 +27,12 @@ struct Rebatched {
 // inference to find: the graph's shapes are as they would be.
 Result<Rebatched> rebatch(Graph graph, const GraphRules& rules, std::size_t batch_dim,
                           std::int64_t batch);
+
+// The first op of the forward pass by which one sample's values depend on another's: statistics of
+// the batch that its samples are compared with, sorting or counting along it; also an op that does
+// not show. Passes over parts of the batch then compute something else than one over the whole.
+// Sums over the batch that no sample reads again, as of a loss, do not count.
+std::optional<std::string> batch_mixing_op(const Graph& graph, const GraphRules& rules,
+                                           std::size_t batch_dim);
 
 }  // namespace autopar

@@ -64,9 +64,11 @@ struct Inputs {
   // With --train: train.onnx, the step on the whole batch. It is what is planned, but for a step of
   // several passes.
   std::string training_bytes;
-  std::string training;  // what it is made of: see training_json()
+  bool has_whole_batch = false;  // training_bytes are of that, not of one pass
+  std::string training;          // what it is made of: see training_json()
   std::int64_t batch = 0;
-  std::string micro_batches_tried = {};       // --micro-batches auto: "1: 3.2 s, 2: 3.3 s"
+  std::string micro_batches_tried = {};  // --micro-batches auto: "1: 3.2 s, 2: 3.3 s"
+  std::string mixing_op = {};  // of several passes: why they are not a pass over the whole batch
   std::vector<MicroInput> micro_inputs = {};  // of several passes: what is cut, and where
   LossCombining loss_combining = LossCombining::kMean;
   std::string loss;

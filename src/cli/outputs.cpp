@@ -214,6 +214,14 @@ Report report_of(const SearchRequest& request, const SearchOutcome& outcome, con
       fs::proximate(fs::absolute(options.model), fs::absolute(output_folder(options))).string();
   report.warnings = inputs.warnings;
   report.warnings.insert(report.warnings.end(), outcome.notes.begin(), outcome.notes.end());
+  if (!inputs.mixing_op.empty()) {
+    report.warnings.push_back(
+        "the passes are not one pass over the whole batch, since " +
+        (inputs.has_whole_batch
+             ? inputs.mixing_op + " makes a sample depend on others of its micro-batch"
+             : "the model cannot be had with that batch") +
+        "; `run` compares with the unsharded passes");
+  }
   report.recompute = name_of(inputs.recompute);
   if (!inputs.training_bytes.empty() && unit_of(request.cost_model) == std::string("seconds")) {
     report.training = training_work(inputs.forward, inputs.cluster);
@@ -290,8 +298,22 @@ void tell_of_earlier(const std::string& folder, const std::string& earlier,
 // What becomes of a model's plan: one program, or those of a step of several passes.
 struct Programs {
   std::vector<Plan> plans;
-  Step step;  // of several passes
+  Step step;                    // of several passes
+  std::vector<Plan> unsharded;  // what its results are compared with, where that is its passes
 };
+
+// A graph as the program of one rank.
+Plan unsharded(const Graph& graph) {
+  Plan plan{graph, Mesh{{{"device", 1, 0, 1}}}, {}, {}};
+  for (const auto& [ids, boundary] :
+       {std::pair(&graph.inputs, &plan.inputs), std::pair(&graph.outputs, &plan.outputs)}) {
+    for (ValueId id : *ids) {
+      const Value& value = graph.value(id);
+      boundary->push_back({value.name, value.dtype, value.shape, replicated(value.shape.size())});
+    }
+  }
+  return plan;
+}
 
 Result<Programs> programs_of(const SearchRequest& request, const SearchOutcome& outcome,
                              const Inputs& inputs) {
@@ -316,10 +338,12 @@ Result<Programs> programs_of(const SearchRequest& request, const SearchOutcome& 
   for (const StepPart* part : {&parts.pass, &parts.update}) {
     AUTOPAR_TRY(plan, partition(part->graph, part->rules, part->strategy, request.cluster));
     programs.plans.push_back(std::move(plan));
+    if (!inputs.mixing_op.empty()) programs.unsharded.push_back(unsharded(part->graph));
     const StepPhase phase = part == &parts.pass ? StepPhase::kForwardBackward : StepPhase::kUpdate;
     const std::string file = std::string("plan.c0.") + name_of(phase) + ".onnx";
     step.programs.push_back({file, 0, phase, ranks});
   }
+  if (!inputs.mixing_op.empty()) step.reference = StepReference::kPasses;
   step.lines = plain_schedule(step.programs, step.micro_batches);
   AUTOPAR_RETURN_IF_ERROR(verify(step));
   return programs;
@@ -359,6 +383,17 @@ Result<std::vector<std::string>> write_programs(const Programs& programs, PlanMe
       if (std::find(warnings.begin(), warnings.end(), warning) != warnings.end()) continue;
       warnings.push_back(std::move(warning));
     }
+  }
+  for (std::size_t p = 0; p < programs.unsharded.size(); ++p) {
+    const std::string name =
+        std::string("train.") + name_of(programs.step.programs[p].phase) + ".onnx";
+    PlanMetadata alone;
+    alone.version = AUTOPAR_VERSION;
+    alone.of_step = true;
+    alone.tier_names = metadata.tier_names;
+    AUTOPAR_TRY(told, write_plan(programs.unsharded[p], alone, files.add(name), model_folder,
+                                 files.files()));
+    warnings.insert(warnings.end(), told.begin(), told.end());
   }
   files.add({"step.json", programs.step.schedule});
   AUTOPAR_RETURN_IF_ERROR(write_step(programs.step, output_folder(options), files.files()));
@@ -434,7 +469,7 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
   PlanMetadata metadata = metadata_of(request, inputs, *strategy);
   metadata.fallback_functions = options.fallback_functions;
   const std::string& data_folder = inputs.data_folder;
-  if (!inputs.training_bytes.empty()) {
+  if (inputs.has_whole_batch) {
     AUTOPAR_RETURN_IF_ERROR(files.write(kTrainingFile, inputs.training_bytes));
   }
   AUTOPAR_TRY(plan_warnings, write_programs(programs, metadata, options, data_folder, files));
@@ -466,7 +501,7 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
   } else if (!common.quiet) {
     report.warnings.clear();
     std::cout << to_table(report, options.rows) << "\nwrote " << folder
-              << "/: " << (inputs.training_bytes.empty() ? "" : "train.onnx, ") << "strategy.json, "
+              << "/: " << (inputs.has_whole_batch ? "train.onnx, " : "") << "strategy.json, "
               << names_of(programs) << ", report.json" << more << annotated
               << (options.weights == "sharded"
                       ? ", a folder per rank with its " + std::string(kWeightsFile)

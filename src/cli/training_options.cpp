@@ -231,17 +231,33 @@ Result<std::vector<std::int64_t>> micro_batches_of(const std::string& option, st
                      std::to_string(batch) + "; what does: " + list);
 }
 
+Result<SplitStep> split_passes(const std::string& model, const TrainingChoice& choice,
+                               const CommonOptions& common, std::int64_t micro_batches) {
+  AUTOPAR_TRY(options, training_options_of(choice));
+  options.micro_batches = micro_batches;
+  TrainingChoice part = choice;
+  part.batch = choice.batch / micro_batches;
+  AUTOPAR_TRY(forward, import_forward(model, part, common));
+  AUTOPAR_TRY(rules, rules_of(forward.graph));
+  auto mixing_op = batch_mixing_op(forward.graph, rules, choice.batch_dim);
+  AUTOPAR_TRY(step, step_of(std::move(forward), options));
+  SplitStep split{std::move(step), {}, std::move(mixing_op)};
+  for (ValueId input : split.step.graph.inputs) {
+    const Value& value = split.step.graph.value(input);
+    const bool cut = value.kind == ValueKind::kInput && value.shape.size() > choice.batch_dim;
+    if (cut) split.inputs.push_back({value.name, static_cast<std::int64_t>(choice.batch_dim)});
+  }
+  return split;
+}
+
 Result<SplitStep> split_step(const std::string& model, const TrainingChoice& choice,
                              const CommonOptions& common, const TrainingStep& whole,
                              std::int64_t micro_batches) {
-  AUTOPAR_TRY(options, training_options_of(choice));
   AUTOPAR_TRY(batch, batch_of(whole, choice.batch_dim));
-  options.micro_batches = micro_batches;
-  TrainingChoice part = choice;
-  part.batch = batch / micro_batches;
-  AUTOPAR_TRY(forward, import_forward(model, part, common));
-  AUTOPAR_TRY(step, step_of(std::move(forward), options));
-  SplitStep split{std::move(step), {}};
+  TrainingChoice of_batch = choice;
+  of_batch.batch = batch;
+  AUTOPAR_TRY(split, split_passes(model, of_batch, common, micro_batches));
+  split.inputs.clear();
   std::map<std::string, Shape> shapes;
   for (ValueId input : whole.graph.inputs) {
     shapes[whole.graph.value(input).name] = whole.graph.value(input).shape;

@@ -43,7 +43,11 @@ Result<std::vector<std::int64_t>> micro_batches_of(const std::string& option, st
 struct SplitStep {
   TrainingStep step;
   std::vector<MicroInput> inputs;
+  std::optional<std::string> mixing_op;  // see batch_mixing_op()
 };
+// The same where there is no step on the whole batch: all data inputs are cut along the batch.
+Result<SplitStep> split_passes(const std::string& model, const TrainingChoice& choice,
+                               const CommonOptions& common, std::int64_t micro_batches);
 Result<SplitStep> split_step(const std::string& model, const TrainingChoice& choice,
                              const CommonOptions& common, const TrainingStep& whole,
                              std::int64_t micro_batches);

@@ -16,6 +16,37 @@ class Rebatch {
     }
   }
 
+  // See batch_mixing_op().
+  std::optional<std::string> mixing_op() {
+    if (!begin()) return std::nullopt;
+    std::vector<bool> of_statistics(graph().values.size());
+    for (std::size_t o = 0; o < graph().ops.size(); ++o) {
+      const Op& op = graph().ops[o];
+      if (op.phase != Phase::kForward) continue;
+      bool reads_statistics = false;
+      for (ValueId input : op.inputs) {
+        reads_statistics = reads_statistics || (input.valid() && of_statistics[input.index()]);
+      }
+      const std::set<int> factors = factors_of(o);
+      const bool lost = !follow(o);
+      bool reduces = false;
+      for (int factor : factors) {
+        const FactorKind kind = rules_.rules[o].factors[static_cast<std::size_t>(factor)].kind;
+        reduces = reduces || kind == FactorKind::kSum;
+        if (kind != FactorKind::kSum && kind != FactorKind::kParallel) return op.name;
+      }
+      if (lost || (reads_statistics && !factors.empty())) return op.name;
+      for (ValueId output : op.outputs) {
+        if (output.valid()) of_statistics[output.index()] = reduces || reads_statistics;
+      }
+      // What it makes of every sample and what it makes of all of them, in one op.
+      bool keeps = false;
+      for (ValueId output : op.outputs) keeps = keeps || (output.valid() && is_of_batch(output));
+      if (reduces && keeps) return op.name;
+    }
+    return std::nullopt;
+  }
+
   Result<Rebatched> run() {
     AUTOPAR_RETURN_IF_ERROR(begin());
     // Forward first; what only a constant made as long as the batch is found from its reader.
@@ -90,8 +121,15 @@ class Rebatch {
   // Constants are no way from one op to another: ops that have nothing in common share them.
   Status follow(std::size_t o) {
     const std::set<int> factors = factors_of(o);
-    if (factors.empty()) return Ok{};
     Status status = Ok{};
+    each_dim(o, [&](ValueId id, std::size_t d, const TensorFactors& dims) {
+      const bool lost =
+          of_batch_[id.index()][d] && outermost(dims, d) < 0 && graph().value(id).shape[d] > 1;
+      if (!lost || !status) return;
+      status = input_error(label(o) + " does not run over dimension " + std::to_string(d) +
+                           " of '" + graph().value(id).name + "', which is of the batch");
+    });
+    if (factors.empty() || !status) return status;
     each_dim(o, [&](ValueId id, std::size_t d, const TensorFactors& dims) {
       if (d >= dims.size() || is_constant(id)) return;
       const bool leads = factors.count(outermost(dims, d)) != 0;
@@ -244,6 +282,11 @@ class Rebatch {
 };
 
 }  // namespace
+
+std::optional<std::string> batch_mixing_op(const Graph& graph, const GraphRules& rules,
+                                           std::size_t batch_dim) {
+  return Rebatch(graph, rules, batch_dim, 1).mixing_op();
+}
 
 Result<Rebatched> rebatch(Graph graph, const GraphRules& rules, std::size_t batch_dim,
                           std::int64_t batch) {
