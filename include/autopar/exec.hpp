@@ -195,6 +195,10 @@ struct RunRequest {
   bool timeline = false;      // fill RunReport::events; needs `profile`
 };
 
+// Whether the programs fit together, as every run finds out first: ranks, layouts and, in a step,
+// the values that pass from one to another and the order in which they do. Errors: kInput.
+Status verify_request(const RunRequest& request);
+
 // All ranks' slices of one output against the expected tensor, the worst of all.
 struct OutputComparison {
   std::string name;

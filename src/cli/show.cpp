@@ -10,10 +10,12 @@
 #include "autopar/import.hpp"
 #include "autopar/report.hpp"
 #include "cli/inputs.hpp"
+#include "cli/run_step.hpp"
 #include "cli/show_clusters.hpp"
 #include "cli/show_document.hpp"
 #include "cli/show_json.hpp"
 #include "cli/show_program.hpp"
+#include "cli/show_step.hpp"
 #include "json/parse.hpp"
 
 namespace autopar::cli {
@@ -114,6 +116,22 @@ Result<int> show_programs(const std::string& path, FileKind kind, const ShowOpti
   return 0;
 }
 
+// A folder with step.json, or that file.
+Result<int> show_step_folder(const std::string& folder, const ShowOptions& options,
+                             const CommonOptions& common) {
+  AUTOPAR_TRY(dims, parse_dims(common.dims));
+  AUTOPAR_TRY(step, read_step(folder));
+  AUTOPAR_TRY(files, read_step_programs(folder, step, dims));
+  tell_of_programs(files);
+  AUTOPAR_TRY(text,
+              common.json ? show_step_json(step, files) : show_step(step, files, options.ops));
+  std::cout << text;
+  for (const PlanFile& file : files) {
+    for (const std::string& warning : file.warnings) spdlog::warn("warning: {}", warning);
+  }
+  return 0;
+}
+
 // What is given must be read.
 Status check_options(const CLI::App& app, const std::string& path, const std::string& format) {
   const bool report = format == "autopar-report";
@@ -135,6 +153,10 @@ Result<int> show(const CLI::App& app, const ShowOptions& options, const CommonOp
     return 0;
   }
   AUTOPAR_TRY(path, find_cluster(options.file));
+  if (const std::string folder = step_folder_of(path); !folder.empty()) {
+    AUTOPAR_RETURN_IF_ERROR(check_options(app, path, ""));
+    return show_step_folder(folder, options, common);
+  }
   if (std::filesystem::is_directory(path)) {
     AUTOPAR_RETURN_IF_ERROR(check_options(app, path, ""));
     return show_programs(path, FileKind::kPlan, options, common);
@@ -184,9 +206,10 @@ Result<int> show(const CLI::App& app, const ShowOptions& options, const CommonOp
 Run add_show(CLI::App& app, const CommonOptions& common) {
   auto options = std::make_shared<ShowOptions>();
   app.option_defaults()->group(group::kOutput);
-  app.add_option("FILE", options->file,
-                 "model, cluster, strategy, plan, program with collectives, report or other JSON "
-                 "file of this program; `clusters`: the ready-made ones")
+  app.add_option(
+         "FILE", options->file,
+         "model, cluster, strategy, plan, step, program with collectives, report or other JSON "
+         "file of this program; `clusters`: the ready-made ones")
       ->required();
   app.add_flag("--ops", options->ops, "every op");
   app.add_option("--rows", options->rows, "costliest ops and reshards of a report to list");

@@ -54,9 +54,9 @@ std::string show_model_json(const ImportedModel& model, bool all_ops) {
   return j.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-namespace {
+namespace {}  // namespace
 
-Result<Json> plan_json(const PlanFile& file) {
+Result<Json> program_json(const PlanFile& file) {
   const Plan& plan = file.plan;
   Json j = {{"format", "autopar-plan-summary"},
             {"version", 1},
@@ -69,7 +69,7 @@ Result<Json> plan_json(const PlanFile& file) {
     j["mesh"].push_back({{"name", axis.name}, {"size", axis.size}});
   }
   if (!file.metadata.ranks.empty()) {
-    j["stage"] = file.metadata.stage;
+    if (file.metadata.stage >= 0) j["stage"] = file.metadata.stage;
     j["ranks"] = file.ranks;
   }
   const auto add = [&](const char* key, const std::vector<BoundaryValue>& values) {
@@ -106,12 +106,10 @@ Result<Json> plan_json(const PlanFile& file) {
   return j;
 }
 
-}  // namespace
-
 Result<std::string> show_programs_json(const std::vector<PlanFile>& files) {
   Json all = Json::array();
   for (const PlanFile& file : files) {
-    AUTOPAR_TRY(j, plan_json(file));
+    AUTOPAR_TRY(j, program_json(file));
     all.push_back(std::move(j));
   }
   const Json& document = all.size() == 1 ? all[0] : all;

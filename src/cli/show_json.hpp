@@ -1,6 +1,7 @@
 // What `show --json` prints of files that are not JSON themselves.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@ namespace autopar::cli {
 std::string show_model_json(const ImportedModel& model, bool all_ops);
 // {"format": "autopar-plan-summary", ...}: mesh, boundary, collectives in order. Of several
 // programs a list of such.
+Result<nlohmann::ordered_json> program_json(const PlanFile& file);
 Result<std::string> show_programs_json(const std::vector<PlanFile>& files);
 
 }  // namespace autopar::cli

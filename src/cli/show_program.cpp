@@ -36,8 +36,10 @@ std::string head(const PlanFile& file) {
   std::string text = file.by_hand ? "program" : "plan";
   text += " for " + std::to_string(plan.mesh.size()) + " ranks";
   if (!file.metadata.ranks.empty()) {
-    text += " of " + std::to_string(file.world_size) + " (stage " +
-            std::to_string(file.metadata.stage) + ": ranks " + std::to_string(file.ranks.front()) +
+    const std::int64_t stage = file.metadata.stage;
+    text += " of " + std::to_string(file.world_size) + " (" +
+            (stage >= 0 ? "stage " + std::to_string(stage) + ": " : "") + "ranks " +
+            std::to_string(file.ranks.front()) +
             (file.ranks.size() > 1 ? " to " + std::to_string(file.ranks.back()) : "") + ")";
   }
   if (!file.dialect.empty()) {

@@ -13,7 +13,9 @@
 #include "autopar/sha256.hpp"
 #include "cli/command.hpp"
 #include "cli/model_path.hpp"
+#include "cli/run_step.hpp"
 #include "cli/show_program.hpp"
+#include "cli/show_step.hpp"
 
 namespace autopar::cli {
 
@@ -105,9 +107,52 @@ Check rank_check(const PlanFile& file, const std::string& prefix) {
               " with this program, and weights as long as it reads them"};
 }
 
+// What stands beside the programs.
+void check_origin(const PlanFile& first, const std::string& model, std::vector<Check>& checks) {
+  checks.push_back(strategy_check(first));
+  checks.push_back(model_check(first, model));
+}
+
+// A step of several programs: each, and then what passes between them.
+Result<std::vector<Check>> step_checks(const std::string& folder, const std::string& model,
+                                       const std::map<std::string, std::int64_t>& dims) {
+  const auto step = read_step(folder);
+  if (!step) return std::vector<Check>{{"step", Verdict::kWrong, step.error().message}};
+  const auto files = read_step_programs(folder, *step, dims);
+  if (!files) return std::vector<Check>{{"programs", Verdict::kWrong, files.error().message}};
+  tell_of_programs(*files);
+  std::vector<Check> checks;
+  std::size_t actions = 0;
+  for (const StepLine& line : step->lines) actions += line.size();
+  checks.push_back(
+      {"schedule", Verdict::kProven,
+       count(actions, "action", "actions") + " of " +
+           count(step->lines.size(), "set of ranks", "sets of ranks") + ", each once, for " +
+           count(static_cast<std::size_t>(step->micro_batches), "micro-batch", "micro-batches")});
+  for (std::size_t p = 0; p < files->size(); ++p) {
+    const StepProgram& program = step->programs[p];
+    const std::string prefix = std::to_string(program.chunk) + name_of(program.phase) + " ";
+    AUTOPAR_TRY(of_file, checks_of((*files)[p], prefix));
+    checks.insert(checks.end(), of_file.begin(), of_file.end());
+    if ((*files)[p].metadata.weights == "sharded")
+      checks.push_back(rank_check((*files)[p], prefix));
+    for (const std::string& warning : (*files)[p].warnings) spdlog::warn("warning: {}", warning);
+  }
+  const Status values = check_values(*step, *files);
+  checks.push_back({"values", values ? Verdict::kProven : Verdict::kWrong,
+                    values ? "every value that a program reads is given or made before it is read"
+                           : values.error().message});
+  const std::string whole = model.empty() ? whole_step_in(folder) : model;
+  check_origin(files->front(), whole, checks);
+  return checks;
+}
+
 // Everything that can be said; the first that is wrong ends it only where nothing can be read.
 Result<std::vector<Check>> all_checks(const std::string& path, const std::string& model,
                                       const std::map<std::string, std::int64_t>& dims) {
+  if (const std::string folder = step_folder_of(path); !folder.empty()) {
+    return step_checks(folder, model, dims);
+  }
   const auto files = read_programs(path, dims);
   if (!files) return std::vector<Check>{{"programs", Verdict::kWrong, files.error().message}};
   tell_of_programs(*files);
@@ -125,8 +170,7 @@ Result<std::vector<Check>> all_checks(const std::string& path, const std::string
       {"order", Verdict::kProven,
        count(static_cast<std::size_t>(first.world_size), "rank issues", "ranks issue") +
            " matching collectives in one order, none waits for itself in a circle"});
-  checks.push_back(strategy_check(first));
-  checks.push_back(model_check(first, model));
+  check_origin(first, model, checks);
   return checks;
 }
 
@@ -176,7 +220,8 @@ Run add_verify(CLI::App& app, const CommonOptions& common) {
   auto options = std::make_shared<VerifyOptions>();
   app.add_option(
          "PLAN", options->plan,
-         "a plan or a program with collectives: folder, plan.onnx, model, or list of ranks' files")
+         "a plan, a step or a program with collectives: folder, plan.onnx, step.json, model, or "
+         "list of ranks' files")
       ->required();
   app.add_option("--model", options->model, "the unsharded model (default: as the report says)")
       ->type_name("FILE")

@@ -359,6 +359,13 @@ Result<Wiring> wiring_of(const RunRequest& request) {
   return StepWiring(request).build();
 }
 
+Status verify_request(const RunRequest& request) {
+  AUTOPAR_RETURN_IF_ERROR(verify(request));
+  AUTOPAR_TRY(wiring, wiring_of(request));
+  static_cast<void>(wiring);
+  return Ok{};
+}
+
 BoundaryValue whole_of(const BoundaryValue& input, const InputSource& source,
                        std::int64_t micro_batches) {
   BoundaryValue whole = input;

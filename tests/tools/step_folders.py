@@ -352,3 +352,52 @@ def running_statistics(path, micro_batches, reference="passes"):
     for name, program in (("train.FB.onnx", of_pass(Program(), ())), ("train.U.onnx", of_update(Program(), ()))):
         onnx.save(program.model(metadata=False), str(path / name))
     return folder.write(",".join([f"0FB{m}" for m in range(micro_batches)] + ["0U"]), reference=reference)
+
+
+def tied(path, micro_batches):
+    """Both chunks multiply by the same weights, which the first one updates with what the second one tells it (R)."""
+    rows, shape = BATCH // micro_batches, (OUTPUTS,)
+    folder = StepFolder(path, 4, micro_batches)
+    dp, tp = (("dp", 2),), (("tp", 2),)
+    first, second = [0, 1], [2, 3]
+    scale = np.float32(1 / (rows * OUTPUTS))
+
+    def summed(p, value):
+        return p.op("ReduceSum", value, p.number(np.array([0], np.int64)), keepdims=0)
+
+    p = Program(dp, first)
+    p.output(p.op("Mul", p.input("X", (rows, OUTPUTS), (("dp",), ())), p.input("w", shape)), "h", (rows, OUTPUTS), (("dp",), ()))
+    folder.add("c0.F.onnx", 0, "F", p)
+    p = Program(dp, first)
+    g = summed(p, p.op("Mul", p.input("dh", (rows, OUTPUTS), (("dp",), ())), p.input("X", (rows, OUTPUTS), (("dp",), ()))))
+    p.output(p.op("Add", p.input("acc.w", shape, None, ("dp",)), g), "new.acc.w", shape, None, ("dp",))
+    folder.add("c0.B.onnx", 0, "B", p)
+    p = Program(tp, second)
+    h, w = p.input("h", (rows, OUTPUTS), ((), ("tp",))), p.input("w", shape, (("tp",),))
+    d = p.op("Sub", p.op("Mul", h, w), p.input("T", (rows, OUTPUTS), ((), ("tp",))))
+    loss = p.op("ReduceSum", p.op("Mul", d, d), keepdims=0)
+    p.output(p.op("Mul", p.sum_over(loss, ["tp"]), p.number(scale)), "loss", ())
+    dy = p.op("Mul", d, p.number(np.float32(2) * scale))
+    p.output(p.op("Add", p.input("acc.w", shape, (("tp",),)), summed(p, p.op("Mul", dy, h))), "new.acc.w", shape, (("tp",),))
+    p.output(p.op("Mul", dy, w), "dh", (rows, OUTPUTS), ((), ("tp",)))
+    folder.add("c1.FB.onnx", 1, "FB", p)
+    p = Program(tp, second)
+    p.output(p.input("acc.w", shape, (("tp",),)), "told", shape, (("tp",),))
+    folder.add("c1.R.onnx", 1, "R", p)
+    p = Program(dp, first)
+    g = p.op("Add", p.sum_over(p.input("acc.w", shape, None, ("dp",)), ["dp"]), p.input("told", shape))
+    step = p.op("Mul", p.op("Mul", g, p.number(np.float32(1 / micro_batches))), p.input("learning_rate", ()))
+    p.output(p.op("Sub", p.input("w", shape), step), "new.w", shape)
+    folder.add("c0.U.onnx", 0, "U", p)
+
+    p = Program()
+    x, t, w = p.input("X", (BATCH, OUTPUTS)), p.input("T", (BATCH, OUTPUTS)), p.input("w", shape)
+    h, scale = p.op("Mul", x, w), np.float32(1 / (BATCH * OUTPUTS))
+    d = p.op("Sub", p.op("Mul", h, w), t)
+    p.output(p.op("Mul", p.op("ReduceSum", p.op("Mul", d, d), keepdims=0), p.number(scale)), "loss", ())
+    dy = p.op("Mul", d, p.number(np.float32(2) * scale))
+    g = p.op("Add", summed(p, p.op("Mul", dy, h)), summed(p, p.op("Mul", p.op("Mul", dy, w), x)))
+    p.output(p.op("Sub", w, p.op("Mul", g, p.input("learning_rate", ()))), "new.w", shape)
+    onnx.save(p.model(metadata=False), str(path / "train.onnx"))
+    passes = [",".join(f"0F{m}" for m in range(micro_batches)), ",".join(f"0B{m}" for m in reversed(range(micro_batches)))]
+    return folder.write(",".join(passes) + ",0U\n" + ",".join(f"1FB{m}" for m in range(micro_batches)) + ",1R")

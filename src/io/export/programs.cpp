@@ -34,6 +34,11 @@ Result<std::vector<std::string>> files_of(const std::string& path) {
     if (fs::exists(list)) files.push_back(list);
   }
   if (files.size() == 1) return files;
+  if (is_step_folder(path)) {
+    return input_error(path +
+                       ": holds a step of several programs (step.json), which run, show and "
+                       "verify read; name one of its files to read that alone");
+  }
   return input_error(
       path + ": holds " +
       (files.empty()
