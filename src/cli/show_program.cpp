@@ -31,6 +31,23 @@ std::string groups_text(const ProgramCollective& c) {
   return text + (ranks.size() > kMostGroups * size ? "..." : "");
 }
 
+// "4 to 7", or where they do not follow each other "3, 2".
+std::string ranks_text(const std::vector<std::int64_t>& ranks) {
+  constexpr std::size_t kMost = 8;
+  bool run = true;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    run = run && ranks[i] == ranks[0] + static_cast<std::int64_t>(i);
+  }
+  if (run && ranks.size() > 1) {
+    return std::to_string(ranks.front()) + " to " + std::to_string(ranks.back());
+  }
+  std::string text;
+  for (std::size_t i = 0; i < std::min(ranks.size(), kMost); ++i) {
+    text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
+  }
+  return text + (ranks.size() > kMost ? ", ..." : "");
+}
+
 std::string head(const PlanFile& file) {
   const Plan& plan = file.plan;
   std::string text = file.by_hand ? "program" : "plan";
@@ -39,8 +56,7 @@ std::string head(const PlanFile& file) {
     const std::int64_t stage = file.metadata.stage;
     text += " of " + std::to_string(file.world_size) + " (" +
             (stage >= 0 ? "stage " + std::to_string(stage) + ": " : "") + "ranks " +
-            std::to_string(file.ranks.front()) +
-            (file.ranks.size() > 1 ? " to " + std::to_string(file.ranks.back()) : "") + ")";
+            ranks_text(file.ranks) + ")";
   }
   if (!file.dialect.empty()) {
     text += ", in the dialect " + file.dialect;

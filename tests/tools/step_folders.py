@@ -92,24 +92,47 @@ class Program:
     def sum_over(self, value, axes):
         return self.collective("AllReduce", value, axes, reduce_op="sum")
 
-    def model(self, metadata=True):
+    def local_values(self):
+        """Type and shape of every value, by ordinary ops that give what the collectives give."""
+        nodes = []
+        for node in self.nodes:
+            if node.domain:
+                of = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+                out, size, axis = node.output[0], of["group_size"], of.get("axis", 0)
+                kind = {"AllReduce": "Identity", "AllGather": "Concat"}.get(node.op_type, "Split")
+                inputs = [node.input[0]] * (size if kind == "Concat" else 1)
+                outputs = [out] + ([f"{out}.{k}" for k in range(1, size)] if kind == "Split" else [])
+                more = {"Identity": {}, "Concat": {"axis": axis}, "Split": {"axis": axis, "num_outputs": size}}[kind]
+                node = helper.make_node(kind, inputs, outputs, **more)
+            nodes.append(node)
+        graph = helper.make_graph(nodes, "local", self.inputs, self.outputs, self.constants)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+        real = {n for node in self.nodes for n in node.output} - {o.name for o in self.outputs}
+        return [v for v in onnx.shape_inference.infer_shapes(model, strict_mode=True).graph.value_info if v.name in real]
+
+    def model(self, metadata=True, version=None):
         graph = helper.make_graph(self.nodes, "program", self.inputs, self.outputs, self.constants)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("ai.autopar", 1)],
                                   ir_version=10)
         if metadata:
             props = {"autopar.io": json.dumps(self.io), "autopar.world_size": str(len(self.ranks)),
                      "autopar.mesh": json.dumps([{"name": a, "size": n} for a, n in self.mesh])}
+            if version:  # as a plan that autopar wrote
+                props |= {"autopar.version": version, "autopar.model_sha256": "", "autopar.strategy_sha256": ""}
+                model.graph.value_info.extend(self.local_values())
             helper.set_model_props(model, props)
         return model
 
 
 class StepFolder:
+    version = None  # of autopar, whose plans the programs then are; else they are written by hand
+
     def __init__(self, path, world, micro_batches):
         self.path, self.world, self.micro_batches, self.programs = path, world, micro_batches, []
         path.mkdir(parents=True, exist_ok=True)
 
     def add(self, name, chunk, phase, program, metadata=True):
-        onnx.save(program.model(metadata), str(self.path / name))
+        onnx.save(program.model(metadata, self.version), str(self.path / name))
         self.programs.append({"file": name, "chunk": chunk, "phase": phase, "ranks": program.ranks})
 
     def write(self, schedule, outputs=None, micro_inputs=None, **more):

@@ -52,6 +52,13 @@ class NcclRank : public GpuCommunicator {
     }
     return nccl_->prepare(partitions);
   }
+  Status prepare_messages(const std::vector<std::vector<std::int64_t>>& pairs) override {
+    AUTOPAR_CHECK(nccl_ != nullptr, "messages before prepare()");
+    RankGroup all(static_cast<std::size_t>(size()));
+    std::iota(all.begin(), all.end(), 0);
+    const CallLog::Inside inside(calls_, all, "the making of NCCL's communicators of pairs");
+    return nccl_->prepare_messages(pairs);
+  }
   Status run(const CollectiveCall& call, const void* input, void* output) override {
     AUTOPAR_CHECK(nccl_ != nullptr, "a collective before prepare()");
     const CallLog::Inside inside(calls_, call);
