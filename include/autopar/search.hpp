@@ -36,12 +36,17 @@ struct OpPin {
 // How a tensor lies; what is empty is free.
 struct ValuePin {
   std::string spec;      // as it is produced; an input or parameter: as it is stored
-  std::string hub_spec;  // as its readers get it
+  std::string hub_spec;  // as its readers get it; beside a kept_spec: the forward pass
   std::string output_spec;
   // `spec` once more, or in its place, in MindSpore's notation, which does not tell whether a
   // tensor is a partial sum: see src/layout/tensor_map.hpp.
   std::vector<std::int64_t> device_matrix = {};
   std::vector<std::vector<int>> tensor_map = {};
+  // Of what several passes of a training step read (pass_ops.hpp): its hub, in which it waits from
+  // one pass to the next, and how a later pass gets it.
+  std::string kept_spec = {};
+  std::string backward_hub_spec = {};
+  std::string update_hub_spec = {};
 };
 struct Pins {
   std::map<std::string, OpPin> ops;        // by op name

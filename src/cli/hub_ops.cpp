@@ -5,15 +5,28 @@
 #include <algorithm>
 
 #include "autopar/hub_ops.hpp"
+#include "autopar/pass_ops.hpp"
 
 namespace autopar::cli {
 
 namespace {
 
-std::vector<HubOp> possible_in(const Inputs& inputs) {
-  std::set<std::string> names;  // of the user's ops, also of those that import removed
+// Also of ops that import removed.
+std::set<std::string> names_of_user_ops(const Inputs& inputs) {
+  std::set<std::string> names;
   for (const auto& [name, ops] : inputs.model.ops_of_user_op) names.insert(name);
-  return possible_hub_ops(inputs.model.graph, names);
+  return names;
+}
+
+// Who states a rule for Identity would state it for those that are added.
+bool may_add_ops(const Inputs& inputs) {
+  return inputs.user_rules.text_of_type.count("Identity") == 0;
+}
+
+Status find_rules_again(Inputs& inputs) {
+  AUTOPAR_TRY(rules, rules_of(inputs.model.graph, inputs.user_rules));
+  inputs.rules = std::move(rules);
+  return Ok{};
 }
 
 bool is_named(const HubOp& hub_op, const StrategyFile& file) {
@@ -24,18 +37,32 @@ bool is_named(const HubOp& hub_op, const StrategyFile& file) {
 
 }  // namespace
 
+std::string cost_model_of(const StrategyFile& file, const PlanOptions& options) {
+  if (!file.cost) return options.cost_model;
+  return file.cost->price ? file.cost->price->cost_model : "roofline";
+}
+
+Status share_in_passes(Inputs& inputs, const std::string& cost_model) {
+  if (cost_model != "roofline" || !may_add_ops(inputs)) return Ok{};
+  if (!PassOps(inputs.model.graph).empty()) return Ok{};
+  const std::size_t added = add_pass_ops(inputs.model.graph, names_of_user_ops(inputs));
+  if (added == 0) return Ok{};
+  spdlog::debug("passes: {} times several ops of a pass share how they get a value", added);
+  return find_rules_again(inputs);
+}
+
 Status share_pinned_hubs(const StrategyFile& file, Inputs& inputs, const SearchRequest& request) {
-  // Who states a rule for Identity would state it for these.
-  if (inputs.user_rules.text_of_type.count("Identity") != 0) return Ok{};
+  if (!may_add_ops(inputs)) return Ok{};
   Graph& graph = inputs.model.graph;
-  std::vector<HubOp> possible = possible_in(inputs);
+  std::vector<HubOp> possible = possible_hub_ops(graph, names_of_user_ops(inputs));
+  const std::size_t values = graph.values.size();
   const auto others =
       std::stable_partition(possible.begin(), possible.end(),
                             [&](const HubOp& hub_op) { return is_named(hub_op, file); });
   std::vector<HubOp> wanted(possible.begin(), others);
   add_hub_ops(graph, wanted);
   if (!is_complete(graph, file)) {
-    remove_hub_ops(graph);
+    remove_hub_ops(graph, values);
     for (HubOp& hub_op : pinned_hub_ops(request, {others, possible.end()})) {
       wanted.push_back(std::move(hub_op));
     }
@@ -48,9 +75,7 @@ Status share_pinned_hubs(const StrategyFile& file, Inputs& inputs, const SearchR
                   graph.value(hub_op.value).name, hub_op.name);
   }
   if (wanted.empty()) return Ok{};
-  AUTOPAR_TRY(rules, rules_of(graph, inputs.user_rules));
-  inputs.rules = std::move(rules);
-  return Ok{};
+  return find_rules_again(inputs);
 }
 
 }  // namespace autopar::cli

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "autopar/pass_ops.hpp"
 #include "autopar/search.hpp"
 #include "search/batch.hpp"
 #include "search/boundary.hpp"
@@ -21,6 +22,8 @@ namespace {
 // Of pricing a candidate of an op: as much as so many entries of a table, and what it takes.
 constexpr double kCandidateWork = 200;
 constexpr double kCandidateBytes = 200;
+// In place of an op's batch factor.
+constexpr int kFollows = -2;
 
 // Everything that ops of one class have in common.
 struct OpTable {
@@ -40,6 +43,7 @@ class Builder {
         graph_(request.graph),
         model_(model),
         readers_(readers_of(graph_)),
+        pass_ops_(graph_),
         conventions_(model.conventions()),
         tables_(out_.problem, model, request.limit_memory, allowance) {
     out_.mesh = model.mesh();
@@ -155,8 +159,11 @@ class Builder {
     const Rule& rule = request_.rules.rules[id.index()];
     const bool has_pin = pins_.concerns(graph_, id);
     static const std::vector<Assignment> kAny;
+    // A pass op follows the hub that it hands on, whatever is filled in for others.
+    const bool follows = pass_ops_.contains(id);
     const std::vector<Assignment>& narrowed =
-        request_.narrowing ? request_.narrowing->assignments[id.index()] : kAny;
+        request_.narrowing && !follows ? request_.narrowing->assignments[id.index()] : kAny;
+    if (follows) batch_factor = kFollows;
     const std::tuple key(request_.rules.class_of_op[id.index()],
                          has_pin ? static_cast<int>(id.value) : -1, has_pin ? -1 : batch_factor,
                          narrowed);
@@ -168,7 +175,7 @@ class Builder {
     if (allowance_.over()) return std::shared_ptr<const OpTable>();
     std::vector<Assignment> assignments =
         narrowed.empty() ? model_.choices(op, rule, has_pin) : narrowed;
-    if (narrowed.empty() && !has_pin && request_.fill != Fill::kSearch) {
+    if (narrowed.empty() && !has_pin && !follows && request_.fill != Fill::kSearch) {
       keep_one(assignments, batch_factor);
     }
     all.assignments.reserve(assignments.size());
@@ -430,7 +437,8 @@ class Builder {
   int connect_op(ValueId id, const End& from, OpId op, const std::vector<int>& lists) {
     Edge edge = tables_.edge(type_of(id, op), from.list, lists);
     const bool shared = readers_[id.index()].count() > 1;
-    if (model_.keeps_layout(graph_, graph_.value(id), graph_.op(op), shared)) {
+    if (pass_ops_.contains(op) ||
+        model_.keeps_layout(graph_, graph_.value(id), graph_.op(op), shared)) {
       for (int list : lists) edge = tables_.equal_only(edge, from.list, list);
     }
     if (edge.free) return -1;
@@ -450,13 +458,14 @@ class Builder {
   const Graph& graph_;
   CostModel& model_;
   std::vector<Readers> readers_;
+  const PassOps pass_ops_;
   std::set<ValueId> inputs_;
   std::vector<ValueId> updated_;                    // per value the input whose next value it is
   std::vector<std::vector<MemoryCharge>> charges_;  // per value
   Conventions conventions_;
   MeshProblem out_;
   std::vector<std::shared_ptr<const OpTable>> table_of_op_;
-  // By class, pinned op (-1: none), batch factor (-1: of no matter) and narrowed assignments.
+  // By class, pinned op (-1: none), batch factor (-1: of no matter, kFollows) and narrowed ones.
   using ClassKey = std::tuple<int, int, int, std::vector<Assignment>>;
   std::map<ClassKey, std::shared_ptr<const OpTable>> tables_of_class_;
   SpecTables tables_;

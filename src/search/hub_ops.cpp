@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "autopar/pass_ops.hpp"
 #include "search/meshes.hpp"
 #include "search/pins.hpp"
 
@@ -15,9 +16,15 @@ namespace {
 // Where the request does not say how many axes: those that a search tries at most.
 constexpr int kMostAxes = 4;
 
-bool read_by_several(const std::vector<Use>& uses) {
-  return std::any_of(uses.begin(), uses.end(),
-                     [&](const Use& use) { return use.op != uses.front().op; });
+// Readers in several passes do not share: what they read is kept in the hub between the passes.
+bool read_by_several(const Graph& graph, const std::vector<Use>& uses) {
+  const auto all = [&](const auto& alike) {
+    return std::all_of(uses.begin(), uses.end(), [&](const Use& use) { return alike(use.op); });
+  };
+  if (uses.empty()) return false;
+  const OpId first = uses.front().op;
+  return all([&](OpId op) { return graph.op(op).phase == graph.op(first).phase; }) &&
+         !all([&](OpId op) { return op == first; });
 }
 
 // Whether an Identity can read and leave a value so.
@@ -59,10 +66,13 @@ std::vector<HubOp> possible_hub_ops(const Graph& graph, const std::set<std::stri
   for (const Op& op : graph.ops) op_names.take(op.name);
   for (const Value& value : graph.values) value_names.take(value.name);
   const std::vector<std::vector<Use>> uses = uses_of(graph);
+  const PassOps pass_ops(graph);
   std::vector<HubOp> found;
   for (std::size_t v = 0; v < graph.values.size(); ++v) {
     const Value& value = graph.values[v];
-    if (value.kind == ValueKind::kConstant || !read_by_several(uses[v])) continue;
+    const bool of_pass = value.producer.valid() && pass_ops.contains(value.producer);
+    const bool is_shared = !of_pass && read_by_several(graph, uses[v]);
+    if (value.kind == ValueKind::kConstant || !is_shared) continue;
     const std::string name = value.name + ".hub";
     found.push_back(
         {ValueId(static_cast<std::int64_t>(v)), op_names.unique(name), value_names.unique(name)});
@@ -101,8 +111,12 @@ void add_hub_ops(Graph& graph, const std::vector<HubOp>& hub_ops) {
     const Shape shape = value.shape;
     const ValueId output = graph.add_value({.name = hub_op.output, .dtype = dtype, .shape = shape});
     read[hub_op.value.index()] = output;
-    before[uses[hub_op.value.index()].front().op].push_back(
-        {.name = hub_op.name, .type = "Identity", .inputs = {hub_op.value}, .outputs = {output}});
+    const OpId first = uses[hub_op.value.index()].front().op;
+    before[first].push_back({.name = hub_op.name,
+                             .type = "Identity",
+                             .inputs = {hub_op.value},
+                             .outputs = {output},
+                             .phase = graph.op(first).phase});
   }
   std::vector<Op> ops;
   for (std::size_t o = 0; o < graph.ops.size(); ++o) {
@@ -118,18 +132,23 @@ void add_hub_ops(Graph& graph, const std::vector<HubOp>& hub_ops) {
   replace_ops(graph, std::move(ops));
 }
 
-void remove_hub_ops(Graph& graph) {
-  if (std::none_of(graph.ops.begin(), graph.ops.end(), is_hub_op)) return;
+void remove_hub_ops(Graph& graph, std::size_t values) {
+  const auto is_later = [&](const Op& op) {
+    return is_hub_op(op) && op.outputs[0].index() >= values;
+  };
+  if (std::none_of(graph.ops.begin(), graph.ops.end(), is_later)) return;
   std::map<ValueId, ValueId> stands_for;
   std::vector<Op> ops;
   for (Op& op : graph.ops) {
-    if (is_hub_op(op)) {
+    if (is_later(op)) {
       stands_for[op.outputs[0]] = op.inputs[0];
       continue;
     }
     for (ValueId& input : op.inputs) {
-      const auto found = stands_for.find(input);
-      if (found != stands_for.end()) input = found->second;
+      for (auto found = stands_for.find(input); found != stands_for.end();
+           found = stands_for.find(input)) {
+        input = found->second;
+      }
     }
     ops.push_back(std::move(op));
   }

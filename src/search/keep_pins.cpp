@@ -1,6 +1,8 @@
 // Pins of tensors, and the out_strategy that a ReduceScatter reaches, on one mesh.
 #include <algorithm>
+#include <optional>
 
+#include "autopar/pass_ops.hpp"
 #include "layout/tensor_map.hpp"
 #include "search/counts.hpp"
 #include "search/pins.hpp"
@@ -28,6 +30,7 @@ class Keeper {
         graph_(request.graph),
         model_(model),
         mesh_(model.mesh()),
+        pass_ops_(graph_),
         shared_reshards_(model.conventions().shared_reshards) {
     kept_.ops = request.pins.ops;
   }
@@ -98,16 +101,49 @@ class Keeper {
       AUTOPAR_TRY(spec, read(value, "spec", pin.spec));
       AUTOPAR_RETURN_IF_ERROR(keep_spec(id, spec));
     }
-    if (!pin.hub_spec.empty()) {
-      AUTOPAR_TRY(hub, read(value, "hub_spec", pin.hub_spec));
-      AUTOPAR_RETURN_IF_ERROR(keep_hub(id, hub));
-    }
+    AUTOPAR_RETURN_IF_ERROR(keep_hubs(id, pin));
     if (pin.output_spec.empty()) return Ok{};
     AUTOPAR_TRY(output, read(value, "output_spec", pin.output_spec));
     if (!readers_[id.index()].is_output) {
       return input_error(output.wish + " cannot be kept: it is not an output of the model");
     }
     return keep_output(id, output);
+  }
+
+  // Beside a kept_spec the hub_spec is of the forward pass.
+  Status keep_hubs(ValueId id, const ValuePin& pin) {
+    const Value& value = graph_.value(id);
+    struct Field {
+      const char* name;
+      const std::string& text;
+      std::optional<Phase> phase;  // none: the hub itself
+    };
+    std::optional<Phase> of_hub;
+    if (!pin.kept_spec.empty()) of_hub = Phase::kForward;
+    for (const Field& field :
+         {Field{"kept_spec", pin.kept_spec, {}}, Field{"hub_spec", pin.hub_spec, of_hub},
+          Field{"backward_hub_spec", pin.backward_hub_spec, Phase::kBackward},
+          Field{"update_hub_spec", pin.update_hub_spec, Phase::kUpdate}}) {
+      if (field.text.empty()) continue;
+      AUTOPAR_TRY(wanted, read(value, field.name, field.text));
+      AUTOPAR_RETURN_IF_ERROR(field.phase ? keep_in_pass(id, *field.phase, wanted)
+                                          : keep_hub(id, wanted));
+    }
+    return Ok{};
+  }
+
+  // By the pass op, or what the readers of a pass need, which are one where there is none.
+  Status keep_in_pass(ValueId id, Phase phase, const SpecPin& pin) {
+    const OpId pass_op = pass_ops_.of(id, phase);
+    if (pass_op.valid()) return keep_hub(graph_.op(pass_op).outputs[0], pin);
+    bool found = false;
+    for (const Use& use : readers_[id.index()].uses) {
+      if (pass_ops_.contains(use.op) || graph_.op(use.op).phase != phase) continue;
+      kept_.ports[use.op].push_back({true, static_cast<std::size_t>(use.port), pin});
+      found = true;
+    }
+    if (found) return Ok{};
+    return input_error(pin.wish + " cannot be kept: no op of that pass reads it");
   }
 
   // Constants lie whole on every device.
@@ -120,7 +156,11 @@ class Keeper {
   Status keep_spec(ValueId id, const SpecPin& pin) {
     const Value& value = graph_.value(id);
     if (value.kind == ValueKind::kConstant) return keep_constant(pin);
-    if (value.kind != ValueKind::kActivation) return meet(kept_.stored, id, pin);
+    if (value.kind != ValueKind::kActivation) {
+      const Readers& readers = readers_[id.index()];
+      if (meets_phases(graph_, readers)) hand_on(readers, pin);
+      return meet(kept_.stored, id, pin);
+    }
     const Op& producer = graph_.op(value.producer);
     for (std::size_t j = 0; j < producer.outputs.size(); ++j) {
       if (producer.outputs[j] == id) kept_.ports[value.producer].push_back({false, j, pin});
@@ -139,7 +179,15 @@ class Keeper {
     if (value.kind != ValueKind::kActivation && !value.accumulates) {
       AUTOPAR_RETURN_IF_ERROR(not_partial(pin));
     }
+    hand_on(readers, pin);
     return meet(kept_.hub, id, pin, false);
+  }
+
+  // Pass ops leave the hub as it is.
+  void hand_on(const Readers& readers, const SpecPin& pin) {
+    for (const Use& use : readers.uses) {
+      if (pass_ops_.contains(use.op)) kept_.ports[use.op].push_back({true, 0, pin});
+    }
   }
 
   // What every reader needs.
@@ -249,6 +297,7 @@ class Keeper {
   const Graph& graph_;
   CostModel& model_;
   const Mesh& mesh_;
+  const PassOps pass_ops_;
   const bool shared_reshards_;
   std::vector<Readers> readers_;
   std::vector<ValueId> updated_;  // per value the input whose next value it is

@@ -273,11 +273,13 @@ class Annotator {
     return {};
   }
 
-  // The file has no hub ops.
+  // The file has no hub ops, nor pass ops.
   ValueId in_file(ValueId input) const {
-    const OpId producer = input.valid() ? graph_.value(input).producer : OpId();
-    const bool added = producer.valid() && is_hub_op(graph_.op(producer));
-    return added ? graph_.op(producer).inputs[0] : input;
+    const auto producer = [&] { return input.valid() ? graph_.value(input).producer : OpId(); };
+    while (producer().valid() && is_hub_op(graph_.op(producer()))) {
+      input = graph_.op(producer()).inputs[0];
+    }
+    return input;
   }
 
   // How a value lies when its op is through with it: reduced, if its readers want it so.

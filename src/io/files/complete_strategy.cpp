@@ -1,4 +1,5 @@
 #include "autopar/files.hpp"
+#include "autopar/pass_ops.hpp"
 #include "layout/tensor_map.hpp"
 
 namespace autopar {
@@ -79,7 +80,10 @@ Result<ValueSpecs> value_specs_of(const StrategyFile& file, const Value& value, 
   AUTOPAR_TRY(spec, spec_of(file, value, "spec", texts.spec, mesh));
   AUTOPAR_RETURN_IF_ERROR(check_tensor_map(file, value, texts, spec, mesh));
   specs.spec = specs.hub = spec;
-  if (!texts.hub_spec.empty()) {
+  if (!texts.kept_spec.empty()) {
+    AUTOPAR_TRY(kept, spec_of(file, value, "kept_spec", texts.kept_spec, mesh));
+    specs.hub = kept;
+  } else if (!texts.hub_spec.empty()) {
     AUTOPAR_TRY(hub, spec_of(file, value, "hub_spec", texts.hub_spec, mesh));
     specs.hub = hub;
   }
@@ -89,6 +93,44 @@ Result<ValueSpecs> value_specs_of(const StrategyFile& file, const Value& value, 
     specs.output = output;
   }
   return specs;
+}
+
+// What a pass gets, where the file does not say: what the forward pass gets.
+struct HubText {
+  const char* field;
+  std::string text;
+};
+HubText hub_of_pass(const ValuePin& pin, Phase phase) {
+  const HubText forward =
+      pin.hub_spec.empty() ? HubText{"spec", pin.spec} : HubText{"hub_spec", pin.hub_spec};
+  switch (phase) {
+    case Phase::kForward:
+      return forward;
+    case Phase::kBackward:
+      if (pin.backward_hub_spec.empty()) return forward;
+      return {"backward_hub_spec", pin.backward_hub_spec};
+    case Phase::kUpdate:
+      if (pin.update_hub_spec.empty()) return forward;
+      return {"update_hub_spec", pin.update_hub_spec};
+  }
+  return forward;
+}
+
+// A pass op: hands on the hub of the value that it reads, and says what its pass gets.
+Result<Assignment> hand_on(const StrategyFile& file, const Graph& graph, OpId id, const Rule& rule,
+                           Strategy& strategy) {
+  const Op& op = graph.op(id);
+  const Value& value = graph.value(op.inputs[0]);
+  const Spec& kept = strategy.values[op.inputs[0].index()].hub;
+  const auto assignment = handing_on(kept, rule, strategy.mesh);
+  if (!assignment) {
+    return file_error(file, "tensors." + value.name + ": op '" + op.name +
+                                "' cannot hand it on as " + to_text(kept, strategy.mesh));
+  }
+  const HubText text = hub_of_pass(file.pins.values.at(value.name), op.phase);
+  AUTOPAR_TRY(hub, spec_of(file, value, text.field, text.text, strategy.mesh));
+  strategy.values[op.outputs[0].index()] = {kept, hub, hub};
+  return *assignment;
 }
 
 }  // namespace
@@ -126,12 +168,15 @@ Result<std::optional<Mesh>> mesh_of(const StrategyFile& file, const Cluster& clu
 
 bool is_complete(const Graph& graph, const StrategyFile& file) {
   if (file.mesh.empty()) return false;
-  for (const Op& op : graph.ops) {
-    const auto pin = file.pins.ops.find(op.name);
+  const PassOps pass_ops(graph);
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    if (pass_ops.contains(OpId(static_cast<std::int64_t>(o)))) continue;
+    const auto pin = file.pins.ops.find(graph.ops[o].name);
     if (pin == file.pins.ops.end() || !pin->second.assignment) return false;
   }
   for (const Value& value : graph.values) {
     if (value.kind == ValueKind::kConstant) continue;
+    if (value.producer.valid() && pass_ops.contains(value.producer)) continue;
     const auto pin = file.pins.values.find(value.name);
     if (pin == file.pins.values.end() || pin->second.spec.empty()) return false;
   }
@@ -145,15 +190,24 @@ Result<Strategy> complete_strategy(const Graph& graph, const GraphRules& rules,
   if (!mesh) return file_error(file, "the field \"mesh\" is missing");
   Strategy strategy;
   strategy.mesh = *mesh;
-  strategy.assignments.reserve(graph.ops.size());
-  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
-    AUTOPAR_TRY(assignment, assignment_of(file, graph.ops[o], rules.rules[o], strategy.mesh));
-    strategy.assignments.push_back(std::move(assignment));
-  }
+  const PassOps pass_ops(graph);
   strategy.values.reserve(graph.values.size());
   for (const Value& value : graph.values) {
+    if (value.producer.valid() && pass_ops.contains(value.producer)) {
+      strategy.values.emplace_back();  // follows below
+      continue;
+    }
     AUTOPAR_TRY(specs, value_specs_of(file, value, strategy.mesh));
     strategy.values.push_back(std::move(specs));
+  }
+  strategy.assignments.reserve(graph.ops.size());
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    const OpId id(static_cast<std::int64_t>(o));
+    const bool is_pass_op = pass_ops.contains(id);
+    AUTOPAR_TRY(assignment, is_pass_op
+                                ? hand_on(file, graph, id, rules.rules[o], strategy)
+                                : assignment_of(file, graph.ops[o], rules.rules[o], strategy.mesh));
+    strategy.assignments.push_back(std::move(assignment));
   }
   if (Status valid = verify(graph, rules, strategy); !valid) {
     return file_error(file, valid.error().message);

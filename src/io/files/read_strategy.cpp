@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <set>
 
 #include "autopar/files.hpp"
@@ -95,10 +96,17 @@ Result<ValuePin> tensor_of(const Json& json) {
   AUTOPAR_RETURN_IF_ERROR(read_text(json, "spec", pin.spec));
   AUTOPAR_RETURN_IF_ERROR(read_text(json, "hub_spec", pin.hub_spec));
   AUTOPAR_RETURN_IF_ERROR(read_text(json, "output_spec", pin.output_spec));
+  AUTOPAR_RETURN_IF_ERROR(read_text(json, "kept_spec", pin.kept_spec));
+  AUTOPAR_RETURN_IF_ERROR(read_text(json, "backward_hub_spec", pin.backward_hub_spec));
+  AUTOPAR_RETURN_IF_ERROR(read_text(json, "update_hub_spec", pin.update_hub_spec));
   AUTOPAR_RETURN_IF_ERROR(read_tensor_map_of(json, pin));
-  if (pin.spec.empty() && pin.hub_spec.empty() && pin.output_spec.empty() &&
-      pin.device_matrix.empty()) {
-    return json.expected("a spec, a hub_spec, an output_spec, or a device_matrix with tensor_map");
+  const auto said = {&pin.spec,      &pin.hub_spec,          &pin.output_spec,
+                     &pin.kept_spec, &pin.backward_hub_spec, &pin.update_hub_spec};
+  if (pin.device_matrix.empty() &&
+      std::all_of(said.begin(), said.end(), [](const auto* text) { return text->empty(); })) {
+    return json.expected(
+        "a spec, a hub_spec, an output_spec, a kept_spec, a backward_hub_spec, an "
+        "update_hub_spec, or a device_matrix with tensor_map");
   }
   return pin;
 }

@@ -1,4 +1,5 @@
 #include "autopar/files.hpp"
+#include "autopar/pass_ops.hpp"
 #include "io/files/json.hpp"
 
 namespace autopar {
@@ -34,11 +35,35 @@ std::string op_json(const Op& op, const Rule& rule, const Assignment& assignment
          ", \"out_strategy\": " + json_list(strategy_of(specs.outputs, mesh)) + "}";
 }
 
-std::string tensor_json(const Value& value, const ValueSpecs& specs, const Mesh& mesh) {
+// How the ops of one pass get a value; null: each reshards it from its hub for itself.
+struct HubsOfPasses {
+  const Spec* forward = nullptr;
+  const Spec* backward = nullptr;
+  const Spec* update = nullptr;
+};
+HubsOfPasses hubs_of_passes(const Graph& graph, const PassOps& pass_ops, ValueId id,
+                            const Strategy& strategy) {
+  const auto hub = [&](Phase phase) -> const Spec* {
+    const OpId op = pass_ops.of(id, phase);
+    return op.valid() ? &strategy.values[graph.op(op).outputs[0].index()].hub : nullptr;
+  };
+  return {hub(Phase::kForward), hub(Phase::kBackward), hub(Phase::kUpdate)};
+}
+
+std::string tensor_json(const Value& value, const ValueSpecs& specs, const HubsOfPasses& hubs,
+                        const Mesh& mesh) {
   std::string text = json_text(value.name) + ": {\"shape\": " + json_list(value.shape) +
                      ", \"local_shape\": " + json_list(local_shape(specs.spec, value.shape, mesh)) +
                      ", " + json_tensor_map(specs.spec, mesh);
-  if (specs.hub != specs.spec) text += ", \"hub_spec\": " + json_text(to_text(specs.hub, mesh));
+  const Spec& hub = hubs.forward != nullptr ? *hubs.forward : specs.hub;
+  const auto add = [&](const char* field, const Spec& spec, const Spec& otherwise) {
+    if (spec == otherwise) return;
+    text += ", " + json_text(field) + ": " + json_text(to_text(spec, mesh));
+  };
+  add("hub_spec", hub, specs.spec);
+  add("kept_spec", specs.hub, hub);
+  if (hubs.backward != nullptr) add("backward_hub_spec", *hubs.backward, hub);
+  if (hubs.update != nullptr) add("update_hub_spec", *hubs.update, hub);
   if (specs.output != specs.hub) {
     text += ", \"output_spec\": " + json_text(to_text(specs.output, mesh));
   }
@@ -99,8 +124,10 @@ std::string strategy_to_json(const Graph& graph, const GraphRules& rules, const 
   if (!origin.training.empty()) text += " \"training\": " + origin.training + ",\n";
   text += " \"cost\": " + cost_json(origin.cost) + ",\n";
   text += " \"ops\": {";
+  const PassOps pass_ops(graph);
   const char* separator = "\n  ";
   for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    if (pass_ops.contains(OpId(static_cast<std::int64_t>(o)))) continue;
     text += separator +
             op_json(graph.ops[o], rules.rules[o], strategy.assignments[o], (*specs)[o], mesh);
     separator = ",\n  ";
@@ -108,8 +135,12 @@ std::string strategy_to_json(const Graph& graph, const GraphRules& rules, const 
   text += "},\n \"tensors\": {";
   separator = "\n  ";
   for (std::size_t v = 0; v < graph.values.size(); ++v) {
-    if (is_plain_constant(graph.values[v], strategy.values[v])) continue;
-    text += separator + tensor_json(graph.values[v], strategy.values[v], mesh);
+    const Value& value = graph.values[v];
+    if (is_plain_constant(value, strategy.values[v])) continue;
+    if (value.producer.valid() && pass_ops.contains(value.producer)) continue;
+    const ValueId id(static_cast<std::int64_t>(v));
+    text += separator + tensor_json(value, strategy.values[v],
+                                    hubs_of_passes(graph, pass_ops, id, strategy), mesh);
     separator = ",\n  ";
   }
   return text + "}}\n";

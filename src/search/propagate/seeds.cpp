@@ -48,7 +48,8 @@ class Finder {
     const bool stored = has_spec && problem_.source_node[v] >= 0;
     const bool made = has_spec && graph_.values[v].producer.valid();
     const bool output = !specs.output_spec.empty() && problem_.output_node[v] >= 0;
-    const bool read = !specs.hub_spec.empty() && graph_.values[v].kind != ValueKind::kConstant;
+    const bool read = (!specs.hub_spec.empty() || !specs.kept_spec.empty()) &&
+                      graph_.values[v].kind != ValueKind::kConstant;
     if (!stored && !made && !read && !output) return;
     const int seed = add({"tensor '" + graph_.values[v].name + "'",
                           {},
