@@ -216,6 +216,31 @@ def rank_that_stops(folder, model, how, victim, told, seconds):
     assert False, f"the run does not end when rank {victim} gets {how.name}"
 
 
+def rank_that_stops_between_runs(folder):
+    """Of a plan without collectives: the others can only wait for it where all meet between two runs."""
+    plan = folder / "replicated"
+    run(AUTOPAR, "search", SOURCE / "models" / "mlp.onnx", "--cluster", cluster(folder), "--mesh", str(RANKS), "--searcher", "replicate", "-o", plan, "-q")
+    told = "nothing has happened for 3 s: the meeting between two runs: "
+    for patience in (2, 20, 60):  # on a busy machine it may not be there yet
+        processes = start("run", plan, "--repeat", "1000000000", "--timeout", "3")
+        time.sleep(patience)
+        os.kill(processes[2].pid, signal.SIGSTOP)
+        try:
+            for rank in (0, 1, 3):
+                processes[rank].wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            pass
+        processes[2].kill()
+        results = finish(processes)
+        errors = "\n".join(errors_of(results))
+        if told in errors:
+            break
+    assert all(results[rank][0] == 5 for rank in (0, 1, 3)), results
+    assert told in errors, errors
+    assert "rank 2" in errors.split(told)[1] and "rank 2 (process " in errors and "does not answer" in errors, errors
+    print(f"rank 2 stops between two runs: {errors.splitlines()[0]}")
+
+
 def finish_at_once(processes):
     for process in processes:
         process.kill()
@@ -234,6 +259,7 @@ def main():
         under_mpi(plan)
         missing(folder, plan)
         without_stand_in(plan)
+        rank_that_stops_between_runs(folder)
         if not (MODELS / "tiny_llama.onnx").exists():
             print(f"skipped: everything else, there is no {MODELS}")
             return 0

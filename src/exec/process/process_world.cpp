@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdlib>
+#include <numeric>
 #include <thread>
 
 #include "autopar/calibrate.hpp"
@@ -233,6 +234,14 @@ struct ProcessWorld::State {
     return std::move(measured);
   }
 
+  // Counts as a call of all ranks: who does not come is named as fast as in any other.
+  Status meet_between_runs() {
+    RankGroup all(static_cast<std::size_t>(control().size()));
+    std::iota(all.begin(), all.end(), 0);
+    const CallLog::Inside inside(control().calls(), all, "the meeting between two runs");
+    return control().bus().barrier();
+  }
+
   // The failure of another rank ends the session's run, and is then this one's error.
   Result<std::vector<Ort::Value>> run_steps(Rank& rank, const RunRequest& request,
                                             const Wiring& wiring, const RankFeeds& feeds) {
@@ -286,7 +295,7 @@ struct ProcessWorld::State {
     AUTOPAR_RETURN_IF_ERROR(prepare(rank, request, wiring));
     AUTOPAR_RETURN_IF_ERROR(control().bus().barrier());
     AUTOPAR_TRY(time, common_time());
-    rank.meet = [this] { return control().bus().barrier(); };
+    rank.meet = [this] { return meet_between_runs(); };
     AUTOPAR_TRY(results, run_steps(rank, request, wiring, feeds));
     finish_record(rank, request, wiring);
     AUTOPAR_TRY(gathered, control().bus().gather(to_bytes(rank.record)));
