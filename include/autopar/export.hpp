@@ -30,6 +30,8 @@ struct PlanMetadata {
   std::int64_t stage = -1;
   std::vector<std::int64_t> ranks = {};
   std::int64_t world_size = 0;
+  // Of a training step: metadata_props["autopar.training"] of the step's file, as it stands there.
+  std::string training = {};
   // "referenced": whole initializers, cut by ShardSlice; "sharded": a rank's slices, one file per
   // rank (see weights.hpp). Empty: not said.
   std::string weights = {};

@@ -15,6 +15,7 @@
 #include "autopar/phases.hpp"
 #include "autopar/sha256.hpp"
 #include "autopar/step_file.hpp"
+#include "autopar/training_roles.hpp"
 #include "autopar/unfinished.hpp"
 #include "autopar/weights.hpp"
 #include "cli/earlier_plan.hpp"
@@ -236,6 +237,8 @@ PlanMetadata metadata_of(const SearchRequest& request, const Inputs& inputs,
   metadata.version = AUTOPAR_VERSION;
   metadata.model_sha256 = inputs.model.sha256;
   metadata.strategy_sha256 = sha256_hex(strategy);
+  const auto training = inputs.model.metadata.find(kTrainingKey);
+  if (training != inputs.model.metadata.end()) metadata.training = training->second;
   for (const Tier& tier : request.cluster.tiers) metadata.tier_names.push_back(tier.name);
   return metadata;
 }

@@ -19,6 +19,7 @@
 #include "cli/run_table.hpp"
 #include "cli/show_program.hpp"
 #include "cli/timeline_json.hpp"
+#include "cli/weights_from.hpp"
 
 namespace autopar::cli {
 
@@ -31,6 +32,7 @@ struct RunOptions {
   std::string ranks_by = "threads";
   std::string model;
   std::string data;
+  std::string weights_from;
   std::string save;
   double rtol = RunRequest{}.rtol;
   double atol = RunRequest{}.atol;
@@ -152,10 +154,15 @@ Result<RunJob> job_of(const RunOptions& options, const CommonOptions& common,
   request.timeout = options.timeout;
   request.keep_outputs = !options.save.empty();
   AUTOPAR_RETURN_IF_ERROR(add_data(options.data, is_first, request));
+  AUTOPAR_RETURN_IF_ERROR(add_weights_from(options.weights_from, files, is_first, request));
   if (!is_first) return job;
   const fs::path plan = files[0].path;
   job.prediction = read_prediction(plan.parent_path().string(), files[0].metadata.strategy_sha256);
   AUTOPAR_RETURN_IF_ERROR(add_reference(options, files, dims, request));
+  AUTOPAR_TRY(roles, roles_of(files, options.updates));
+  if (roles.learning_rate != 0) {
+    request.distributions["learning_rate"] = {.mean = roles.learning_rate, .deviation = 0};
+  }
   return job;
 }
 
@@ -250,6 +257,12 @@ Run add_run(CLI::App& app, const CommonOptions& common) {
   app.add_option("--model", options->model, "the unsharded model (default: as the report says)")
       ->type_name("FILE");
   app.add_option("--data", options->data, "inputs and outputs: .npz with in.NAME and out.NAME")
+      ->type_name("FILE");
+  app.add_option(kWeightsFrom, options->weights_from,
+                 "weights and optimizer states of a training step: .npz, .safetensors or .onnx\n"
+                 "By the names of the inputs; of an .npz also in.NAME, and out.new.NAME as --save "
+                 "writes. The file must have all parameters, and all states or none. What is not "
+                 "there comes from the seed, as every input that is not given.")
       ->type_name("FILE");
   app.option_defaults()->group(group::kOutput);
   app.add_option("--save", options->save,

@@ -11,6 +11,7 @@
 #include "cli/earlier_plan.hpp"
 #include "cli/hub_ops.hpp"
 #include "cli/outputs.hpp"
+#include "cli/weights_from.hpp"
 
 namespace autopar::cli {
 
@@ -80,7 +81,7 @@ Status check_options(const CLI::App& app, const PlanOptions& options, const Comm
         refuse_options(app,
                        {"--loss", "--optimizer", "--parameters", "--freeze", "--lr", "--betas",
                         "--eps", "--weight-decay", "--momentum", "--clip-norm", "--precision",
-                        "--dropout", "--micro-batches", "--gradients"},
+                        "--dropout", "--micro-batches", "--gradients", kWeightsFrom},
                        "goes with --train: a model is planned as it is otherwise"));
   }
   if (options.train) {

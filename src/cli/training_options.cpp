@@ -10,6 +10,7 @@
 #include "autopar/import.hpp"
 #include "autopar/rebatch.hpp"
 #include "cli/inputs.hpp"
+#include "cli/weights_from.hpp"
 #include "json/parse.hpp"
 
 namespace autopar::cli {
@@ -66,6 +67,10 @@ void add_training_options(CLI::App& app, TrainingChoice& choice) {
       ->check(CLI::NonNegativeNumber)
       ->type_name("NUMBER");
   app.option_defaults()->group(group::kTraining);
+  app.add_option(kWeightsFrom, choice.weights_from,
+                 "weights and states that must fit the step: .npz, .safetensors or .onnx\n"
+                 "They are not written into the step; `run --weights-from` feeds them to it.")
+      ->type_name("FILE");
   app.add_option("--loss", options.loss,
                  "a scalar output by its name; or of an output (the first where it is not named) "
                  "cross_entropy[:OUTPUT], mse[:OUTPUT], sum[:OUTPUT]\n"
@@ -197,6 +202,7 @@ Result<TrainingStep> make_training_step(const std::string& model, const Training
   tell_of_import(forward);
   for (const std::string& warning : forward.warnings) spdlog::warn("warning: {}", warning);
   AUTOPAR_TRY(step, step_of(std::move(forward), options));
+  AUTOPAR_RETURN_IF_ERROR(check_weights_from(choice.weights_from, step, model));
   tell_of_training(step);
   return std::move(step);
 }

@@ -14,6 +14,7 @@ struct TrainingChoice {
   std::string precision = "fp32";
   std::string dropout = "on";
   std::string betas;
+  std::string weights_from;
   std::vector<std::string> data_inputs;
   std::int64_t batch = 0;
   std::size_t batch_dim = 0;

@@ -7,6 +7,7 @@
 
 #include "autopar/export.hpp"
 #include "autopar/program_bytes.hpp"
+#include "autopar/training_roles.hpp"
 #include "io/export/external_data.hpp"
 #include "io/export/fallback.hpp"
 #include "io/export/model_bytes.hpp"
@@ -142,6 +143,7 @@ Result<LeanModel> model_of_plan(const Plan& plan, const PlanMetadata& metadata,
   add("autopar.mesh", json_mesh(plan.mesh, metadata.tier_names));
   add("autopar.model_sha256", metadata.model_sha256);
   add("autopar.strategy_sha256", metadata.strategy_sha256);
+  if (!metadata.training.empty()) add(kTrainingKey, metadata.training);
   if (!metadata.weights.empty()) {
     add("autopar.weights", metadata.weights);
     add("autopar.weights_io", json_weights(metadata.weights_io, plan.mesh));
@@ -214,6 +216,7 @@ Result<PlanFile> plan_of_model(LeanModel& lean, const std::string& path, const G
   };
   file.metadata.model_sha256 = text("autopar.model_sha256");
   file.metadata.strategy_sha256 = text("autopar.strategy_sha256");
+  file.metadata.training = text(kTrainingKey);
   file.metadata.fallback_functions = properties.count("autopar.fallback_functions") != 0;
   AUTOPAR_TRY(mesh, mesh_of(properties, path, file.metadata.tier_names));
   file.plan.mesh = mesh;

@@ -4,6 +4,7 @@
 #include "autopar/export.hpp"
 #include "autopar/files.hpp"
 #include "autopar/import.hpp"
+#include "autopar/training_roles.hpp"
 #include "io/export/external_data.hpp"
 #include "io/export/model_bytes.hpp"
 #include "io/export/model_proto.hpp"

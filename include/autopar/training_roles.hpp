@@ -1,0 +1,31 @@
+// What a training step's file says of its inputs: metadata_props["autopar.training"].
+//
+//   AUTOPAR_TRY(roles, parse_training_roles(model.metadata.at(kTrainingKey), model.path));
+//   roles.states   // {"learning_rate", "adam.step", "adam.m.w", ...}
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "autopar/support.hpp"
+
+namespace autopar {
+
+inline constexpr const char* kTrainingKey = "autopar.training";
+
+struct TrainingRoles {
+  std::string optimizer;     // "adamw"
+  double learning_rate = 0;  // what the input `learning_rate` is fed with; 0: not said
+  std::string precision;     // "mixed-bf16"
+  // By name, in the order of the step's inputs.
+  std::vector<std::string> data, parameters, states, statistics;
+  // Would be parameters, but are constants of the step.
+  std::vector<std::string> frozen, unreached;
+
+  // The parameter that a state is the 16-bit copy of; empty: it is none.
+  std::string copied_by(const std::string& state) const;
+};
+// Errors (kInput) start with `where`.
+Result<TrainingRoles> parse_training_roles(const std::string& text, const std::string& where);
+
+}  // namespace autopar

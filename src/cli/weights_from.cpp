@@ -1,0 +1,134 @@
+#include "cli/weights_from.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <set>
+
+#include "exec/half.hpp"
+#include "exec/request.hpp"
+
+namespace autopar::cli {
+
+namespace {
+
+using Types = std::map<std::string, GivenType>;
+
+Tensor rounded(const Tensor& tensor, DType dtype) {
+  Tensor result{dtype, tensor.shape, {}};
+  const std::size_t count = tensor.bytes.size() / sizeof(float);
+  result.bytes.resize(count * sizeof(std::uint16_t));
+  for (std::size_t i = 0; i < count; ++i) {
+    float value = 0;
+    std::memcpy(&value, tensor.bytes.data() + i * sizeof value, sizeof value);
+    const std::uint16_t bits =
+        dtype == DType::kBFloat16 ? bfloat16_of_float(value) : float16_of_float(value);
+    std::memcpy(result.bytes.data() + i * sizeof bits, &bits, sizeof bits);
+  }
+  return result;
+}
+
+// The value of one input: from the file; of a 16-bit copy that is not there, the parameter rounded.
+Result<std::optional<Tensor>> value_of(const GivenWeights& given, const std::string& input,
+                                       const Types& step, const TrainingRoles& roles) {
+  if (given.types().count(input) != 0) return given.read(input);
+  const std::string parameter = roles.copied_by(input);
+  const auto type = step.find(input);
+  if (parameter.empty() || type == step.end()) return std::optional<Tensor>();
+  AUTOPAR_TRY(master, given.read(parameter));
+  if (!master) return std::optional<Tensor>();
+  return std::optional(rounded(*master, type->second.dtype));
+}
+
+Types inputs_of(const std::vector<PlanFile>& files) {
+  Types types;
+  for (const PlanFile& file : files) {
+    for (const BoundaryValue& input : file.plan.inputs) {
+      types[input.name] = {input.dtype, input.shape};
+    }
+  }
+  return types;
+}
+
+void tell_missing_states(const GivenWeights& given) {
+  spdlog::warn(
+      "warning: {}: has no optimizer states: theirs come from the seed; to begin a training, give "
+      "them too (zeros)",
+      given.path());
+}
+
+}  // namespace
+
+Result<TrainingRoles> roles_of(const std::vector<PlanFile>& files, const std::string& updates) {
+  for (const PlanFile& file : files) {
+    if (file.metadata.training.empty()) continue;
+    return parse_training_roles(file.metadata.training, file.path);
+  }
+  TrainingRoles roles;
+  std::set<std::string> outputs;
+  for (const PlanFile& file : files) {
+    for (const BoundaryValue& output : file.plan.outputs) outputs.insert(output.name);
+  }
+  for (const auto& [name, type] : inputs_of(files)) {
+    const bool is_next = outputs.count(update_of(name, updates)) != 0;
+    (is_next ? roles.parameters : roles.data).push_back(name);
+  }
+  return roles;
+}
+
+Status add_weights_from(const std::string& path, const std::vector<PlanFile>& files, bool tells,
+                        RunRequest& request) {
+  if (path.empty()) return Ok{};
+  AUTOPAR_TRY(roles, roles_of(files, request.updates));
+  if (roles.parameters.empty()) {
+    return usage_error(files[0].path + ": " + kWeightsFrom +
+                       " feeds a training step; this plan has its weights itself, which `autopar "
+                       "reshard-weights` replaces");
+  }
+  AUTOPAR_TRY(opened, GivenWeights::open(path));
+  const auto given = std::make_shared<const GivenWeights>(std::move(opened));
+  const Types step = inputs_of(files);
+  AUTOPAR_TRY(has_states, check_fit(*given, step, roles, files[0].path));
+  if (!has_states && tells) tell_missing_states(*given);
+  // What --data has for the same inputs does not count.
+  for (auto data = request.data.begin(); data != request.data.end();) {
+    AUTOPAR_TRY(value, value_of(*given, data->first, step, roles));
+    data = value ? request.data.erase(data) : std::next(data);
+  }
+  const auto others = request.read_data;
+  request.read_data = [given, step, roles = std::move(roles),
+                       others](const std::string& name) -> Result<std::optional<Tensor>> {
+    AUTOPAR_TRY(value, value_of(*given, name, step, roles));
+    if (value || !others) return std::move(value);
+    return others(name);
+  };
+  return Ok{};
+}
+
+Status check_weights_from(const std::string& path, const TrainingStep& step,
+                          const std::string& model) {
+  if (path.empty()) return Ok{};
+  AUTOPAR_TRY(given, GivenWeights::open(path));
+  const TrainingFacts& facts = step.facts;
+  const TrainingRoles roles{.optimizer = name_of(step.options.optimizer),
+                            .learning_rate = step.options.learning_rate,
+                            .precision = name_of(step.options.precision),
+                            .data = facts.data,
+                            .parameters = facts.parameters,
+                            .states = facts.states,
+                            .statistics = facts.statistics,
+                            .frozen = facts.frozen,
+                            .unreached = facts.unreached};
+  Types types;
+  for (ValueId input : step.graph.inputs) {
+    const Value& value = step.graph.value(input);
+    types[value.name] = {value.dtype, value.shape};
+  }
+  AUTOPAR_TRY(has_states, check_fit(given, types, roles, "of " + model));
+  if (!has_states) tell_missing_states(given);
+  return Ok{};
+}
+
+}  // namespace autopar::cli

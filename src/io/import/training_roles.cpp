@@ -1,0 +1,67 @@
+#include "autopar/training_roles.hpp"
+
+#include <algorithm>
+
+#include "io/files/json.hpp"
+
+namespace autopar {
+namespace {
+
+Status read_names(const Json& document, const char* key, std::vector<std::string>& names) {
+  AUTOPAR_TRY(field, document.find(key));
+  if (!field) return Ok{};
+  AUTOPAR_TRY(items, field->items());
+  for (const Json& item : items) {
+    AUTOPAR_TRY(name, item.text());
+    names.push_back(name);
+  }
+  return Ok{};
+}
+
+bool has(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace
+
+std::string TrainingRoles::copied_by(const std::string& state) const {
+  constexpr const char* kMixed = "mixed-";
+  if (precision.rfind(kMixed, 0) != 0 || !has(states, state)) return "";
+  const std::string prefix = precision.substr(std::string(kMixed).size()) + ".";
+  if (state.rfind(prefix, 0) != 0) return "";
+  const std::string name = state.substr(prefix.size());
+  return has(parameters, name) ? name : "";
+}
+
+Result<TrainingRoles> parse_training_roles(const std::string& text, const std::string& where) {
+  const std::string at = where + ": metadata_props " + kTrainingKey;
+  AUTOPAR_TRY(parsed, parse_json(text, at));
+  const Json document(parsed, at, "");
+  AUTOPAR_TRY(version_field, document.at("version"));
+  AUTOPAR_TRY(version, version_field.integer());
+  if (version != 1) return version_field.expected("version 1");
+  TrainingRoles roles;
+  AUTOPAR_TRY(optimizer, document.at("optimizer"));
+  AUTOPAR_TRY(name_field, optimizer.at("name"));
+  AUTOPAR_TRY(name, name_field.text());
+  roles.optimizer = name;
+  AUTOPAR_TRY(rate_field, optimizer.find("learning_rate"));
+  if (rate_field) {
+    AUTOPAR_TRY(rate, rate_field->number());
+    roles.learning_rate = rate;
+  }
+  AUTOPAR_TRY(precision_field, document.at("precision"));
+  AUTOPAR_TRY(precision, precision_field.text());
+  roles.precision = precision;
+  for (auto [key, names] : {std::pair("data", &roles.data),
+                            {"parameters", &roles.parameters},
+                            {"states", &roles.states},
+                            {"statistics", &roles.statistics},
+                            {"frozen", &roles.frozen},
+                            {"unreached", &roles.unreached}}) {
+    AUTOPAR_RETURN_IF_ERROR(read_names(document, key, *names));
+  }
+  return roles;
+}
+
+}  // namespace autopar

@@ -1,0 +1,129 @@
+#include "autopar/given_weights.hpp"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "autopar/npz.hpp"
+#include "weights/stores.hpp"
+
+namespace autopar {
+
+struct GivenWeights::Contents {
+  StoredTensors stored;
+  std::map<std::string, Tensor> arrays;  // of .npz
+};
+
+namespace {
+
+constexpr std::size_t kListedNames = 5;
+
+// The arrays of an .npz by the inputs they are for; of several for one the first in this order.
+std::map<std::string, Tensor> by_input(std::map<std::string, Tensor> arrays) {
+  std::map<std::string, Tensor> inputs;
+  for (const std::string prefix : {"", "in.", "out.new."}) {
+    for (auto& [name, tensor] : arrays) {
+      if (prefix.empty() && (name.rfind("in.", 0) == 0 || name.rfind("out.", 0) == 0)) continue;
+      if (name.rfind(prefix, 0) != 0) continue;
+      inputs.try_emplace(name.substr(prefix.size()), std::move(tensor));
+    }
+  }
+  return inputs;
+}
+
+// "'a', 'b' and 3 more".
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), kListedNames); ++i) {
+    text += (i == 0 ? "'" : ", '") + names[i] + "'";
+  }
+  if (names.size() > kListedNames) {
+    text += " and " + std::to_string(names.size() - kListedNames) + " more";
+  }
+  return text;
+}
+
+bool has(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// What the update of a step makes of the others when it begins.
+bool follows(const TrainingRoles& roles, const std::string& state) {
+  return state == "learning_rate" || !roles.copied_by(state).empty();
+}
+
+}  // namespace
+
+std::string to_text(const GivenType& type) { return name_of(type.dtype) + to_text(type.shape); }
+
+Result<GivenWeights> GivenWeights::open(const std::string& path) {
+  GivenWeights given;
+  given.path_ = path;
+  given.is_model_ = std::filesystem::path(path).extension() == ".onnx";
+  auto contents = std::make_shared<Contents>();
+  const std::string kind = std::filesystem::path(path).extension().string();
+  if (kind == ".npz") {
+    AUTOPAR_TRY(arrays, read_npz(path));
+    contents->arrays = by_input(std::move(arrays));
+    for (const auto& [name, tensor] : contents->arrays) {
+      given.types_[name] = {tensor.dtype, tensor.shape};
+    }
+  } else if (kind == ".safetensors" || kind == ".onnx") {
+    AUTOPAR_TRY(stored, kind == ".onnx" ? stored_in_onnx(path) : stored_in_safetensors(path));
+    contents->stored = std::move(stored);
+    for (const auto& [name, tensor] : contents->stored) {
+      given.types_[name] = {tensor.dtype, tensor.shape};
+    }
+  } else {
+    return usage_error("--weights-from " + path + ": expected a file .npz, .safetensors or .onnx");
+  }
+  given.contents_ = std::move(contents);
+  return given;
+}
+
+Result<std::optional<Tensor>> GivenWeights::read(const std::string& name) const {
+  if (const auto array = contents_->arrays.find(name); array != contents_->arrays.end()) {
+    return std::optional(array->second);
+  }
+  const auto stored = contents_->stored.find(name);
+  if (stored == contents_->stored.end()) return std::optional<Tensor>();
+  AUTOPAR_TRY(tensor, read_tensor(stored->second));
+  return std::optional(std::move(tensor));
+}
+
+Result<bool> check_fit(const GivenWeights& given, const std::map<std::string, GivenType>& step,
+                       const TrainingRoles& roles, const std::string& where) {
+  std::vector<std::string> unknown, missing, differing, missing_states;
+  bool has_states = false;
+  for (const auto& [name, type] : given.types()) {
+    const auto input = step.find(name);
+    has_states = has_states || (has(roles.states, name) && !follows(roles, name));
+    if (input == step.end()) {
+      const bool known = has(roles.frozen, name) || has(roles.unreached, name);
+      if (!known && !given.is_model()) unknown.push_back(name);
+    } else if (type != input->second && !has(roles.data, name)) {
+      differing.push_back("'" + name + "' is " + to_text(type) + " and not " +
+                          to_text(input->second));
+    }
+  }
+  for (const auto* names : {&roles.parameters, &roles.statistics, &roles.states}) {
+    for (const std::string& name : *names) {
+      if (given.types().count(name) != 0 || follows(roles, name)) continue;
+      (names == &roles.states ? missing_states : missing).push_back(name);
+    }
+  }
+  if (has_states) missing.insert(missing.end(), missing_states.begin(), missing_states.end());
+  std::string text;
+  const auto tell = [&](const std::string& told) { text += (text.empty() ? "" : "; ") + told; };
+  if (!missing.empty()) tell("the file lacks " + listed(missing));
+  if (!unknown.empty()) tell("the step has no " + listed(unknown));
+  for (std::size_t i = 0; i < std::min(differing.size(), kListedNames); ++i) tell(differing[i]);
+  if (text.empty()) return has_states || missing_states.empty();
+  return input_error(
+      given.path() + ": does not fit the training step " + where +
+      (roles.optimizer.empty() ? "" : " (" + roles.optimizer + ", " + roles.precision + ")") +
+      ": " + text +
+      "; is it the state of another optimizer, precision or list of parameters? "
+      "--optimizer, --precision, --parameters and --freeze make another step");
+}
+
+}  // namespace autopar
