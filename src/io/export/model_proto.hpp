@@ -13,8 +13,6 @@ namespace autopar {
 inline constexpr std::int64_t kIrVersion = 10;
 // Of a node: the phase of its op, where that is not the forward pass.
 inline constexpr const char* kPhaseKey = "autopar.phase";
-// Of a model: what a training step is made of.
-inline constexpr const char* kTrainingKey = "autopar.training";
 
 // An ONNX model whose collectives do not list their ranks: a plan for 16,384 ranks has thousands of
 // collectives that list them all, but only a few different lists. Files have the lists in place.

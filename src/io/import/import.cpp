@@ -9,6 +9,7 @@
 
 #include "autopar/errors.hpp"
 #include "autopar/sha256.hpp"
+#include "autopar/training_roles.hpp"
 #include "io/dialects/dialects.hpp"
 #include "io/export/model_proto.hpp"
 #include "io/import/elaborate.hpp"
