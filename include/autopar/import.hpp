@@ -63,6 +63,10 @@ bool op_takes(const Op& op, std::int64_t opset, DType dtype);
 Result<ImportedModel> import_model_bytes(std::string_view bytes, const std::string& path,
                                          const ImportOptions& options = {});
 
+// Whether a file is a training step, by its metadata_props["autopar.training"]. Reads no more than
+// the file itself. Errors as above.
+Result<bool> is_training_step(const std::string& path);
+
 // A graph that was changed since it was imported, once more from the start: written as a file in
 // memory, held to ONNX's shape inference with the shapes that it has, and imported. `path` as
 // above.

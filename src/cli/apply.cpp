@@ -97,9 +97,10 @@ Result<bool> price_complete(const StrategyFile& file, Applied& applied) {
 }
 
 // A strategy of a training step that was made of this model: the step is made again.
-Status take_training(const StrategyFile& file, const Inputs& inputs, PlanOptions& options) {
+Status take_training(const StrategyFile& file, PlanOptions& options) {
   if (file.training.empty()) return Ok{};
-  if (inputs.model.metadata.count("autopar.training") != 0) {
+  AUTOPAR_TRY(is_step, is_training_step(options.model));
+  if (is_step) {
     if (file.micro_batches == 1) return Ok{};
     return usage_error(options.model + " is a training step on the whole batch, and " + file.path +
                        " is of one of " + std::to_string(file.micro_batches) +
@@ -115,13 +116,9 @@ Result<std::unique_ptr<Applied>> apply(PlanOptions& options, const CommonOptions
   auto applied = std::make_unique<Applied>();
   AUTOPAR_TRY(file, read_strategy(options.strategy_file));
   tell_of_strategy(file);
+  AUTOPAR_RETURN_IF_ERROR(take_training(file, options));
   AUTOPAR_TRY(inputs, load_inputs(options, common));
-  AUTOPAR_RETURN_IF_ERROR(take_training(file, *inputs, options));
-  if (options.train) {
-    AUTOPAR_TRY(step, load_inputs(options, common));
-    inputs = std::move(step);
-    name_training_step(options);
-  }
+  if (options.train) name_training_step(options);
   applied->inputs = std::move(inputs);
   AUTOPAR_TRY(repeated, parse_recompute_option(options.recompute, &file));
   if (repeated && *repeated != Recompute::kNone) {

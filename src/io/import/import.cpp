@@ -1,6 +1,7 @@
 // From a file's bytes to an ImportedModel: read, elaborate, normalise, verify.
 #include "autopar/import.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <exception>
 #include <filesystem>
@@ -283,6 +284,20 @@ Result<ImportedModel> import_model(const std::string& path, const ImportOptions&
     imported.sha256 = sha256_hex(mapped.bytes());
     return std::move(imported);
   });
+}
+
+Result<bool> is_training_step(const std::string& path) {
+  const auto named = [&](Error error) {
+    if (error.message.rfind(path, 0) != 0) error.message = path + ": " + error.message;
+    return error;
+  };
+  const auto mapped = open_file(path);
+  if (!mapped) return named(mapped.error());
+  const auto file = read_model(mapped->bytes());
+  if (!file) return named(file.error());
+  const auto& properties = file->model.metadata_props();
+  return std::any_of(properties.begin(), properties.end(),
+                     [](const auto& entry) { return entry.key() == kTrainingKey; });
 }
 
 Result<ImportedModel> import_model_bytes(std::string_view bytes, const std::string& path,
