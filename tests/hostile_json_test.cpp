@@ -1,6 +1,7 @@
 // JSON files that somebody made to do harm, or by mistake: an Error that names the file, or what
 // they say; never a crash, and no message as long as the file.
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
 
@@ -9,6 +10,7 @@
 #include "autopar/import.hpp"
 #include "autopar/iopddl.hpp"
 #include "autopar/report.hpp"
+#include "autopar/step_file.hpp"
 #include "folder.hpp"
 #include "json/parse.hpp"
 #include "strategies.hpp"
@@ -73,6 +75,12 @@ const char* const kRankList = R"({"format": "autopar-dialect", "version": 1, "di
  "files": [{"file": "plan.trt.rank0.onnx", "ranks": [0]},
            {"file": "plan.trt.rank1.onnx", "ranks": [1]}]})";
 
+const char* const kStep = R"({"format": "autopar-step", "version": 1, "world_size": 2,
+ "micro_batches": 2, "schedule": "schedule.csv",
+ "programs": [{"file": "fb.onnx", "chunk": 0, "phase": "FB", "ranks": [0, 1]},
+              {"file": "u.onnx", "chunk": 0, "phase": "U", "ranks": [0, 1]}],
+ "micro_inputs": {"x": 0}, "outputs": {"loss": "mean", "y": "concat:0"}, "reference": "passes"})";
+
 std::string strategy_text() {
   const Graph graph = two_matmuls();
   const GraphRules rules = rules_of(graph).value();
@@ -114,6 +122,13 @@ std::vector<Reader> readers() {
        }},
       {"plan.trt.json", kRankList,
        [](const auto& path) { return status_of(read_programs(path, {})); }},
+      {"step.json", kStep,
+       [](const auto& path) {
+         const std::string folder = std::filesystem::path(path).parent_path().string();
+         const Status written = write_file_atomically(folder + "/schedule.csv", "0FB0,0FB1,0U\n");
+         REQUIRE(written.ok());
+         return status_of(read_step(folder));
+       }},
   };
 }
 

@@ -94,6 +94,8 @@ const StepProgram* program_of(const Step& step, const StepAction& action);
 // different ranks or phases that exclude each other; a line whose chunks have different ranks; a
 // rank in two lines; an action without a program, or that does not stand exactly once.
 Status verify(const Step& step);
+// The same of all but its lines.
+Status verify_programs(const Step& step);
 
 // Names of values. `acc.<parameter>` is the gradient that passes add to, and what one gives is
 // `new.acc.<parameter>`; these alone may lie as partial sums.

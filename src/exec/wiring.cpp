@@ -249,7 +249,10 @@ class StepWiring {
                          type_text(made));
     }
     if (!made.spec.partial.empty() || !input.spec.partial.empty()) return Ok{};  // refused later
-    Movement slices = movement_of(made, program(source.maker.program), input, program(p));
+    const RunProgram& from = program(source.maker.program);
+    const RunProgram& to = program(p);
+    if (from.ranks == to.ranks && from.mesh == to.mesh && made.spec == input.spec) return Ok{};
+    Movement slices = movement_of(made, from, input, to);
     if (!slices.is_needed()) return Ok{};
     const bool of_pass = is_pass_of(source.maker.program);
     if (source.kind == InputSource::Kind::kState && of_pass) {
@@ -416,12 +419,14 @@ std::optional<std::int64_t> position_of(const RunProgram& program, std::int64_t 
 }
 
 std::vector<ResultPlace> results_of(const RunRequest& request, const Wiring& wiring, int rank) {
+  std::vector<std::optional<std::int64_t>> positions;  // by program
+  for (const RunProgram& program : request.programs) {
+    positions.push_back(position_of(program, rank));
+  }
   std::vector<ResultPlace> places;
   for (std::size_t r = 0; r < wiring.results.size(); ++r) {
-    const RunProgram& program = request.programs[wiring.results[r].program];
-    if (const auto position = position_of(program, rank)) {
-      places.push_back({r, {&program, *position}});
-    }
+    const std::size_t p = wiring.results[r].program;
+    if (positions[p]) places.push_back({r, {&request.programs[p], *positions[p]}});
   }
   return places;
 }

@@ -204,7 +204,7 @@ const StepProgram* program_of(const Step& step, const StepAction& action) {
   return nullptr;
 }
 
-Status verify(const Step& step) {
+Status verify_programs(const Step& step) {
   if (step.world_size < 1 || step.world_size > kMostRanks) {
     return input_error("world_size: expected 1 to " + std::to_string(kMostRanks) + ", found " +
                        std::to_string(step.world_size));
@@ -246,6 +246,11 @@ Status verify(const Step& step) {
     if (names.insert(output.name).second) continue;
     return input_error("outputs: " + quoted(output.name) + " stands there twice");
   }
+  return Ok{};
+}
+
+Status verify(const Step& step) {
+  AUTOPAR_RETURN_IF_ERROR(verify_programs(step));
   return verify_lines(step);
 }
 

@@ -153,11 +153,9 @@ Result<Step> read_step(const std::string& folder) {
   AUTOPAR_TRY(text, read_file(path));
   AUTOPAR_TRY(document, parse_json(text, path));
   AUTOPAR_TRY(step, step_of_json(Json(document, path, "")));
-  // Before the schedule is read: its name must not lead out of the folder.
-  Step without_lines = step;
-  without_lines.lines = plain_schedule(step.programs, step.micro_batches);
   const auto in_file = [&](const Error& error) { return input_error(path + ": " + error.message); };
-  if (auto valid = verify(without_lines); !valid) return in_file(valid.error());
+  // Before the schedule is read: its name must not lead out of the folder.
+  if (auto valid = verify_programs(step); !valid) return in_file(valid.error());
   const std::string schedule = (fs::path(folder) / step.schedule).string();
   AUTOPAR_TRY(table, read_file(schedule));
   AUTOPAR_TRY(lines, parse_schedule(table, step.programs, schedule));
