@@ -30,8 +30,8 @@ struct HubOp {
   std::string output;
 };
 
-// Of all values that two or more ops of one pass read, and none of another, in their order; not of
-// constants, nor of what a pass op makes. `reserved`: names that no op may get.
+// Of all values that two or more ops of one phase read, and none of another, in their order; not of
+// constants, nor of what a phase op makes. `reserved`: names that no op may get.
 std::vector<HubOp> possible_hub_ops(const Graph& graph, const std::set<std::string>& reserved = {});
 // Those of values whose hub the pins of a request fix, on one of its meshes at least: by a
 // hub_spec, or by an out_strategy that a ReduceScatter reaches. Not of hubs that no Identity can
@@ -43,9 +43,9 @@ std::vector<HubOp> pinned_hub_ops(const SearchRequest& request, std::vector<HubO
 // Rules have to be found again.
 void add_hub_ops(Graph& graph, const std::vector<HubOp>& hub_ops);
 // The graph as it was before, when it had so many values. Precondition: nothing else was added to
-// it since. Without a number: no pass op (pass_ops.hpp) is left either.
+// it since. Without a number: no phase op (phase_ops.hpp) is left either.
 void remove_hub_ops(Graph& graph, std::size_t values = 0);
-// Whether the op was added here, or is a pass op: none of the user's.
+// Whether the op was added here, or is a phase op: none of the user's.
 bool is_hub_op(const Op& op);
 
 }  // namespace autopar

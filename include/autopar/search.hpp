@@ -42,7 +42,7 @@ struct ValuePin {
   // tensor is a partial sum: see src/layout/tensor_map.hpp.
   std::vector<std::int64_t> device_matrix = {};
   std::vector<std::vector<int>> tensor_map = {};
-  // Of what several passes of a training step read (pass_ops.hpp): its hub, in which it waits from
+  // Of what several passes of a training step read (phase_ops.hpp): its hub, in which it waits from
   // one pass to the next, and how a later pass gets it.
   std::string kept_spec = {};
   std::string backward_hub_spec = {};

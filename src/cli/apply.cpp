@@ -125,7 +125,7 @@ Result<std::unique_ptr<Applied>> apply(PlanOptions& options, const CommonOptions
     AUTOPAR_TRY(done, repeat_ops(*applied->inputs, *repeated));
     static_cast<void>(done);
   }
-  AUTOPAR_RETURN_IF_ERROR(share_in_passes(*applied->inputs, cost_model_of(file, options)));
+  AUTOPAR_RETURN_IF_ERROR(share_in_phases(*applied->inputs, cost_model_of(file, options)));
   AUTOPAR_TRY(request, make_request(*applied->inputs, options, common));
   applied->request.emplace(request);
   SearchRequest& asked = *applied->request;

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "autopar/hub_ops.hpp"
-#include "autopar/pass_ops.hpp"
+#include "autopar/phase_ops.hpp"
 
 namespace autopar::cli {
 
@@ -42,12 +42,12 @@ std::string cost_model_of(const StrategyFile& file, const PlanOptions& options) 
   return file.cost->price ? file.cost->price->cost_model : "roofline";
 }
 
-Status share_in_passes(Inputs& inputs, const std::string& cost_model) {
+Status share_in_phases(Inputs& inputs, const std::string& cost_model) {
   if (cost_model != "roofline" || !may_add_ops(inputs)) return Ok{};
-  if (!PassOps(inputs.model.graph).empty()) return Ok{};
-  const std::size_t added = add_pass_ops(inputs.model.graph, names_of_user_ops(inputs));
+  if (!PhaseOps(inputs.model.graph).empty()) return Ok{};
+  const std::size_t added = add_phase_ops(inputs.model.graph, names_of_user_ops(inputs));
   if (added == 0) return Ok{};
-  spdlog::debug("passes: {} times several ops of a pass share how they get a value", added);
+  spdlog::debug("passes: {} times several ops of a phase share how they get a value", added);
   return find_rules_again(inputs);
 }
 

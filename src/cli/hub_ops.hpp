@@ -1,14 +1,14 @@
-// Pass ops of a training step, and hub ops of the model that a strategy file asks for.
+// Phase ops of a training step, and hub ops of the model that a strategy file asks for.
 #pragma once
 
 #include "cli/inputs.hpp"
 
 namespace autopar::cli {
 
-// Adds pass ops to a model that has several passes, unless it has them: for plans that the roofline
-// model chooses, since the others repeat what other programs count, and those know of no such op.
-// Before the request is made.
-Status share_in_passes(Inputs& inputs, const std::string& cost_model);
+// Adds phase ops to a model that has several phases, unless it has them: for plans that the
+// roofline model chooses, since the others repeat what other programs count, and those know of no
+// such op. Before the request is made.
+Status share_in_phases(Inputs& inputs, const std::string& cost_model);
 // By which model the plan of a file was chosen; what is asked for, where it does not say.
 std::string cost_model_of(const StrategyFile& file, const PlanOptions& options);
 

@@ -102,7 +102,7 @@ Status check_options(const CLI::App& app, const PlanOptions& options, const Comm
 // The request for the model as it is now, ops repeated or not, with the hub ops for its pins.
 Result<SearchRequest> request_of(Inputs& inputs, const std::optional<StrategyFile>& pins,
                                  const PlanOptions& options, const CommonOptions& common) {
-  AUTOPAR_RETURN_IF_ERROR(share_in_passes(inputs, options.cost_model));
+  AUTOPAR_RETURN_IF_ERROR(share_in_phases(inputs, options.cost_model));
   AUTOPAR_TRY(request, make_request(inputs, options, common));
   AUTOPAR_TRY(fill, parse_fill(options.fill));
   request.unreached = fill;

@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "autopar/pass_ops.hpp"
+#include "autopar/phase_ops.hpp"
 #include "autopar/search.hpp"
 #include "search/batch.hpp"
 #include "search/boundary.hpp"
@@ -43,7 +43,7 @@ class Builder {
         graph_(request.graph),
         model_(model),
         readers_(readers_of(graph_)),
-        pass_ops_(graph_),
+        phase_ops_(graph_),
         conventions_(model.conventions()),
         tables_(out_.problem, model, request.limit_memory, allowance) {
     out_.mesh = model.mesh();
@@ -159,8 +159,8 @@ class Builder {
     const Rule& rule = request_.rules.rules[id.index()];
     const bool has_pin = pins_.concerns(graph_, id);
     static const std::vector<Assignment> kAny;
-    // A pass op follows the hub that it hands on, whatever is filled in for others.
-    const bool follows = pass_ops_.contains(id);
+    // A phase op follows the hub that it hands on, whatever is filled in for others.
+    const bool follows = phase_ops_.contains(id);
     const std::vector<Assignment>& narrowed =
         request_.narrowing && !follows ? request_.narrowing->assignments[id.index()] : kAny;
     if (follows) batch_factor = kFollows;
@@ -437,7 +437,7 @@ class Builder {
   int connect_op(ValueId id, const End& from, OpId op, const std::vector<int>& lists) {
     Edge edge = tables_.edge(type_of(id, op), from.list, lists);
     const bool shared = readers_[id.index()].count() > 1;
-    if (pass_ops_.contains(op) ||
+    if (phase_ops_.contains(op) ||
         model_.keeps_layout(graph_, graph_.value(id), graph_.op(op), shared)) {
       for (int list : lists) edge = tables_.equal_only(edge, from.list, list);
     }
@@ -458,7 +458,7 @@ class Builder {
   const Graph& graph_;
   CostModel& model_;
   std::vector<Readers> readers_;
-  const PassOps pass_ops_;
+  const PhaseOps phase_ops_;
   std::set<ValueId> inputs_;
   std::vector<ValueId> updated_;                    // per value the input whose next value it is
   std::vector<std::vector<MemoryCharge>> charges_;  // per value

@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-#include "autopar/pass_ops.hpp"
+#include "autopar/phase_ops.hpp"
 #include "search/meshes.hpp"
 #include "search/pins.hpp"
 
@@ -16,7 +16,7 @@ namespace {
 // Where the request does not say how many axes: those that a search tries at most.
 constexpr int kMostAxes = 4;
 
-// Readers in several passes do not share: what they read is kept in the hub between the passes.
+// Readers in several phases do not share: what they read is kept in the hub between the phases.
 bool read_by_several(const Graph& graph, const std::vector<Use>& uses) {
   const auto all = [&](const auto& alike) {
     return std::all_of(uses.begin(), uses.end(), [&](const Use& use) { return alike(use.op); });
@@ -66,12 +66,12 @@ std::vector<HubOp> possible_hub_ops(const Graph& graph, const std::set<std::stri
   for (const Op& op : graph.ops) op_names.take(op.name);
   for (const Value& value : graph.values) value_names.take(value.name);
   const std::vector<std::vector<Use>> uses = uses_of(graph);
-  const PassOps pass_ops(graph);
+  const PhaseOps phase_ops(graph);
   std::vector<HubOp> found;
   for (std::size_t v = 0; v < graph.values.size(); ++v) {
     const Value& value = graph.values[v];
-    const bool of_pass = value.producer.valid() && pass_ops.contains(value.producer);
-    const bool is_shared = !of_pass && read_by_several(graph, uses[v]);
+    const bool of_phase = value.producer.valid() && phase_ops.contains(value.producer);
+    const bool is_shared = !of_phase && read_by_several(graph, uses[v]);
     if (value.kind == ValueKind::kConstant || !is_shared) continue;
     const std::string name = value.name + ".hub";
     found.push_back(

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "autopar/pass_ops.hpp"
+#include "autopar/phase_ops.hpp"
 #include "layout/tensor_map.hpp"
 #include "search/counts.hpp"
 #include "search/pins.hpp"
@@ -30,7 +30,7 @@ class Keeper {
         graph_(request.graph),
         model_(model),
         mesh_(model.mesh()),
-        pass_ops_(graph_),
+        phase_ops_(graph_),
         shared_reshards_(model.conventions().shared_reshards) {
     kept_.ops = request.pins.ops;
   }
@@ -126,24 +126,24 @@ class Keeper {
           Field{"update_hub_spec", pin.update_hub_spec, Phase::kUpdate}}) {
       if (field.text.empty()) continue;
       AUTOPAR_TRY(wanted, read(value, field.name, field.text));
-      AUTOPAR_RETURN_IF_ERROR(field.phase ? keep_in_pass(id, *field.phase, wanted)
+      AUTOPAR_RETURN_IF_ERROR(field.phase ? keep_in_phase(id, *field.phase, wanted)
                                           : keep_hub(id, wanted));
     }
     return Ok{};
   }
 
-  // By the pass op, or what the readers of a pass need, which are one where there is none.
-  Status keep_in_pass(ValueId id, Phase phase, const SpecPin& pin) {
-    const OpId pass_op = pass_ops_.of(id, phase);
-    if (pass_op.valid()) return keep_hub(graph_.op(pass_op).outputs[0], pin);
+  // By the phase op, or what the readers of a phase need, which are one where there is none.
+  Status keep_in_phase(ValueId id, Phase phase, const SpecPin& pin) {
+    const OpId phase_op = phase_ops_.of(id, phase);
+    if (phase_op.valid()) return keep_hub(graph_.op(phase_op).outputs[0], pin);
     bool found = false;
     for (const Use& use : readers_[id.index()].uses) {
-      if (pass_ops_.contains(use.op) || graph_.op(use.op).phase != phase) continue;
+      if (phase_ops_.contains(use.op) || graph_.op(use.op).phase != phase) continue;
       kept_.ports[use.op].push_back({true, static_cast<std::size_t>(use.port), pin});
       found = true;
     }
     if (found) return Ok{};
-    return input_error(pin.wish + " cannot be kept: no op of that pass reads it");
+    return input_error(pin.wish + " cannot be kept: no op of that phase reads it");
   }
 
   // Constants lie whole on every device.
@@ -183,10 +183,10 @@ class Keeper {
     return meet(kept_.hub, id, pin, false);
   }
 
-  // Pass ops leave the hub as it is.
+  // Phase ops leave the hub as it is.
   void hand_on(const Readers& readers, const SpecPin& pin) {
     for (const Use& use : readers.uses) {
-      if (pass_ops_.contains(use.op)) kept_.ports[use.op].push_back({true, 0, pin});
+      if (phase_ops_.contains(use.op)) kept_.ports[use.op].push_back({true, 0, pin});
     }
   }
 
@@ -297,7 +297,7 @@ class Keeper {
   const Graph& graph_;
   CostModel& model_;
   const Mesh& mesh_;
-  const PassOps pass_ops_;
+  const PhaseOps phase_ops_;
   const bool shared_reshards_;
   std::vector<Readers> readers_;
   std::vector<ValueId> updated_;  // per value the input whose next value it is

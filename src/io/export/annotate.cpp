@@ -273,7 +273,7 @@ class Annotator {
     return {};
   }
 
-  // The file has no hub ops, nor pass ops.
+  // The file has no hub ops, nor phase ops.
   ValueId in_file(ValueId input) const {
     const auto producer = [&] { return input.valid() ? graph_.value(input).producer : OpId(); };
     while (producer().valid() && is_hub_op(graph_.op(producer()))) {

@@ -1,5 +1,5 @@
 #include "autopar/files.hpp"
-#include "autopar/pass_ops.hpp"
+#include "autopar/phase_ops.hpp"
 #include "layout/tensor_map.hpp"
 
 namespace autopar {
@@ -95,12 +95,12 @@ Result<ValueSpecs> value_specs_of(const StrategyFile& file, const Value& value, 
   return specs;
 }
 
-// What a pass gets, where the file does not say: what the forward pass gets.
+// What a phase gets, where the file does not say: what the forward pass gets.
 struct HubText {
   const char* field;
   std::string text;
 };
-HubText hub_of_pass(const ValuePin& pin, Phase phase) {
+HubText hub_of_phase(const ValuePin& pin, Phase phase) {
   const HubText forward =
       pin.hub_spec.empty() ? HubText{"spec", pin.spec} : HubText{"hub_spec", pin.hub_spec};
   switch (phase) {
@@ -116,7 +116,7 @@ HubText hub_of_pass(const ValuePin& pin, Phase phase) {
   return forward;
 }
 
-// A pass op: hands on the hub of the value that it reads, and says what its pass gets.
+// A phase op: hands on the hub of the value that it reads, and says what its phase gets.
 Result<Assignment> hand_on(const StrategyFile& file, const Graph& graph, OpId id, const Rule& rule,
                            Strategy& strategy) {
   const Op& op = graph.op(id);
@@ -127,7 +127,7 @@ Result<Assignment> hand_on(const StrategyFile& file, const Graph& graph, OpId id
     return file_error(file, "tensors." + value.name + ": op '" + op.name +
                                 "' cannot hand it on as " + to_text(kept, strategy.mesh));
   }
-  const HubText text = hub_of_pass(file.pins.values.at(value.name), op.phase);
+  const HubText text = hub_of_phase(file.pins.values.at(value.name), op.phase);
   AUTOPAR_TRY(hub, spec_of(file, value, text.field, text.text, strategy.mesh));
   strategy.values[op.outputs[0].index()] = {kept, hub, hub};
   return *assignment;
@@ -168,15 +168,15 @@ Result<std::optional<Mesh>> mesh_of(const StrategyFile& file, const Cluster& clu
 
 bool is_complete(const Graph& graph, const StrategyFile& file) {
   if (file.mesh.empty()) return false;
-  const PassOps pass_ops(graph);
+  const PhaseOps phase_ops(graph);
   for (std::size_t o = 0; o < graph.ops.size(); ++o) {
-    if (pass_ops.contains(OpId(static_cast<std::int64_t>(o)))) continue;
+    if (phase_ops.contains(OpId(static_cast<std::int64_t>(o)))) continue;
     const auto pin = file.pins.ops.find(graph.ops[o].name);
     if (pin == file.pins.ops.end() || !pin->second.assignment) return false;
   }
   for (const Value& value : graph.values) {
     if (value.kind == ValueKind::kConstant) continue;
-    if (value.producer.valid() && pass_ops.contains(value.producer)) continue;
+    if (value.producer.valid() && phase_ops.contains(value.producer)) continue;
     const auto pin = file.pins.values.find(value.name);
     if (pin == file.pins.values.end() || pin->second.spec.empty()) return false;
   }
@@ -190,10 +190,10 @@ Result<Strategy> complete_strategy(const Graph& graph, const GraphRules& rules,
   if (!mesh) return file_error(file, "the field \"mesh\" is missing");
   Strategy strategy;
   strategy.mesh = *mesh;
-  const PassOps pass_ops(graph);
+  const PhaseOps phase_ops(graph);
   strategy.values.reserve(graph.values.size());
   for (const Value& value : graph.values) {
-    if (value.producer.valid() && pass_ops.contains(value.producer)) {
+    if (value.producer.valid() && phase_ops.contains(value.producer)) {
       strategy.values.emplace_back();  // follows below
       continue;
     }
@@ -203,8 +203,8 @@ Result<Strategy> complete_strategy(const Graph& graph, const GraphRules& rules,
   strategy.assignments.reserve(graph.ops.size());
   for (std::size_t o = 0; o < graph.ops.size(); ++o) {
     const OpId id(static_cast<std::int64_t>(o));
-    const bool is_pass_op = pass_ops.contains(id);
-    AUTOPAR_TRY(assignment, is_pass_op
+    const bool is_phase_op = phase_ops.contains(id);
+    AUTOPAR_TRY(assignment, is_phase_op
                                 ? hand_on(file, graph, id, rules.rules[o], strategy)
                                 : assignment_of(file, graph.ops[o], rules.rules[o], strategy.mesh));
     strategy.assignments.push_back(std::move(assignment));

@@ -1,5 +1,5 @@
 #include "autopar/files.hpp"
-#include "autopar/pass_ops.hpp"
+#include "autopar/phase_ops.hpp"
 #include "io/files/json.hpp"
 
 namespace autopar {
@@ -35,22 +35,22 @@ std::string op_json(const Op& op, const Rule& rule, const Assignment& assignment
          ", \"out_strategy\": " + json_list(strategy_of(specs.outputs, mesh)) + "}";
 }
 
-// How the ops of one pass get a value; null: each reshards it from its hub for itself.
-struct HubsOfPasses {
+// How the ops of one phase get a value; null: each reshards it from its hub for itself.
+struct HubsOfPhases {
   const Spec* forward = nullptr;
   const Spec* backward = nullptr;
   const Spec* update = nullptr;
 };
-HubsOfPasses hubs_of_passes(const Graph& graph, const PassOps& pass_ops, ValueId id,
+HubsOfPhases hubs_of_phases(const Graph& graph, const PhaseOps& phase_ops, ValueId id,
                             const Strategy& strategy) {
   const auto hub = [&](Phase phase) -> const Spec* {
-    const OpId op = pass_ops.of(id, phase);
+    const OpId op = phase_ops.of(id, phase);
     return op.valid() ? &strategy.values[graph.op(op).outputs[0].index()].hub : nullptr;
   };
   return {hub(Phase::kForward), hub(Phase::kBackward), hub(Phase::kUpdate)};
 }
 
-std::string tensor_json(const Value& value, const ValueSpecs& specs, const HubsOfPasses& hubs,
+std::string tensor_json(const Value& value, const ValueSpecs& specs, const HubsOfPhases& hubs,
                         const Mesh& mesh) {
   std::string text = json_text(value.name) + ": {\"shape\": " + json_list(value.shape) +
                      ", \"local_shape\": " + json_list(local_shape(specs.spec, value.shape, mesh)) +
@@ -124,10 +124,10 @@ std::string strategy_to_json(const Graph& graph, const GraphRules& rules, const 
   if (!origin.training.empty()) text += " \"training\": " + origin.training + ",\n";
   text += " \"cost\": " + cost_json(origin.cost) + ",\n";
   text += " \"ops\": {";
-  const PassOps pass_ops(graph);
+  const PhaseOps phase_ops(graph);
   const char* separator = "\n  ";
   for (std::size_t o = 0; o < graph.ops.size(); ++o) {
-    if (pass_ops.contains(OpId(static_cast<std::int64_t>(o)))) continue;
+    if (phase_ops.contains(OpId(static_cast<std::int64_t>(o)))) continue;
     text += separator +
             op_json(graph.ops[o], rules.rules[o], strategy.assignments[o], (*specs)[o], mesh);
     separator = ",\n  ";
@@ -137,10 +137,10 @@ std::string strategy_to_json(const Graph& graph, const GraphRules& rules, const 
   for (std::size_t v = 0; v < graph.values.size(); ++v) {
     const Value& value = graph.values[v];
     if (is_plain_constant(value, strategy.values[v])) continue;
-    if (value.producer.valid() && pass_ops.contains(value.producer)) continue;
+    if (value.producer.valid() && phase_ops.contains(value.producer)) continue;
     const ValueId id(static_cast<std::int64_t>(v));
     text += separator + tensor_json(value, strategy.values[v],
-                                    hubs_of_passes(graph, pass_ops, id, strategy), mesh);
+                                    hubs_of_phases(graph, phase_ops, id, strategy), mesh);
     separator = ",\n  ";
   }
   return text + "}}\n";

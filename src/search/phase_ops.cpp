@@ -1,4 +1,4 @@
-#include "autopar/pass_ops.hpp"
+#include "autopar/phase_ops.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -9,7 +9,7 @@ namespace autopar {
 
 namespace {
 
-// The first reader in a pass, and whether there is another one.
+// The first reader in a phase, and whether there is another one.
 struct Reading {
   OpId first;
   bool several = false;
@@ -24,7 +24,7 @@ std::map<Phase, Reading> readings_of(const Graph& graph, const std::vector<Use>&
   return readings;
 }
 
-// Adds the pass ops of all values and tells every op's inputs.
+// Adds the phase ops of all values and tells every op's inputs.
 class Adder {
  public:
   Adder(Graph& graph, const std::set<std::string>& reserved) : graph_(graph) {
@@ -88,7 +88,7 @@ class Adder {
 
 }  // namespace
 
-std::size_t add_pass_ops(Graph& graph, const std::set<std::string>& reserved) {
+std::size_t add_phase_ops(Graph& graph, const std::set<std::string>& reserved) {
   return Adder(graph, reserved).run();
 }
 
@@ -110,24 +110,19 @@ std::optional<Assignment> handing_on(const Spec& spec, const Rule& rule, const M
 }
 
 // A hub op, by contrast, is the only one that reads its value.
-PassOps::PassOps(const Graph& graph) : is_pass_op_(graph.ops.size(), false) {
+PhaseOps::PhaseOps(const Graph& graph) : is_phase_op_(graph.ops.size(), false) {
   std::vector<std::vector<Use>> uses;
   for (std::size_t o = 0; o < graph.ops.size(); ++o) {
     if (!is_hub_op(graph.ops[o])) continue;
     if (uses.empty()) uses = uses_of(graph);
     const ValueId value = graph.ops[o].inputs[0];
     if (uses[value.index()].size() == 1) continue;
-    is_pass_op_[o] = true;
+    is_phase_op_[o] = true;
     op_of_[{value, graph.ops[o].phase}] = OpId(static_cast<std::int64_t>(o));
   }
 }
 
-bool PassOps::reads(ValueId value) const {
-  const auto found = op_of_.lower_bound({value, Phase::kForward});
-  return found != op_of_.end() && found->first.first == value;
-}
-
-OpId PassOps::of(ValueId value, Phase phase) const {
+OpId PhaseOps::of(ValueId value, Phase phase) const {
   const auto found = op_of_.find({value, phase});
   return found == op_of_.end() ? OpId() : found->second;
 }

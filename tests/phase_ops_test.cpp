@@ -1,6 +1,6 @@
-// Pass ops: the readers of one pass share what they reshard from what is kept for the next; plans
+// Phase ops: the readers of one phase share what they reshard from what is kept for the next; plans
 // are those of the graph without them or better; files say them in the entry of the value.
-#include "autopar/pass_ops.hpp"
+#include "autopar/phase_ops.hpp"
 
 #include <array>
 #include <catch2/catch.hpp>
@@ -39,7 +39,7 @@ struct TwoPasses {
   }
 
   void add() {
-    REQUIRE(add_pass_ops(b.graph) == 2);
+    REQUIRE(add_phase_ops(b.graph) == 2);
     rules = rules_of(b.graph).value();
   }
   SearchRequest request(const std::string& searcher = "dp") {
@@ -105,7 +105,7 @@ Graph two_values(std::uint64_t seed) {
 
 }  // namespace
 
-TEST_CASE("a pass op stands before the first reader of its pass", "[pass_ops]") {
+TEST_CASE("a phase op stands before the first reader of its phase", "[phase_ops]") {
   TwoPasses graph;
   const std::string before = to_text(graph.b.graph);
   graph.add();
@@ -114,19 +114,20 @@ TEST_CASE("a pass op stands before the first reader of its pass", "[pass_ops]") 
   CHECK(with.ops[1].name == "mm_out.forward");
   CHECK(with.ops[5].name == "mm_out.backward");
   CHECK(with.ops[5].phase == Phase::kBackward);
-  const PassOps pass_ops(with);
-  CHECK(pass_ops.of(with.ops[1].inputs[0], Phase::kForward) == OpId(1));
-  CHECK(pass_ops.of(with.ops[1].inputs[0], Phase::kBackward) == OpId(5));
-  CHECK(!pass_ops.of(with.ops[1].inputs[0], Phase::kUpdate).valid());
-  CHECK(pass_ops.contains(OpId(5)));
-  CHECK(!pass_ops.contains(OpId(0)));
-  // What a pass shares is shared: no hub op comes on top.
+  const PhaseOps phase_ops(with);
+  CHECK(phase_ops.of(with.ops[1].inputs[0], Phase::kForward) == OpId(1));
+  CHECK(phase_ops.of(with.ops[1].inputs[0], Phase::kBackward) == OpId(5));
+  CHECK(!phase_ops.of(with.ops[1].inputs[0], Phase::kUpdate).valid());
+  CHECK(phase_ops.contains(OpId(5)));
+  CHECK(!phase_ops.contains(OpId(0)));
+  // What a phase shares is shared: no hub op comes on top.
   CHECK(possible_hub_ops(with).empty());
   remove_hub_ops(graph.b.graph);
   CHECK(to_text(graph.b.graph) == before);
 }
 
-TEST_CASE("pass ops are for values that several passes and several ops of one read", "[pass_ops]") {
+TEST_CASE("phase ops are for values that several phases and several ops of one read",
+          "[phase_ops]") {
   GraphWriter b;
   const ValueId x = b.input("X", {8, 8});
   const ValueId one = b.op("ReduceSum", {x, b.ints("axes", {0, 1})}, {1, 1}, {}, "one");
@@ -140,19 +141,19 @@ TEST_CASE("pass ops are for values that several passes and several ops of one re
     b.graph.outputs.push_back(b.op("Exp", {v}, b.shape(v)));
   }
   Graph& graph = b.graph;
-  CHECK(add_pass_ops(graph) == 0);
+  CHECK(add_phase_ops(graph) == 0);
   for (std::size_t o = forward; o < graph.ops.size(); ++o) graph.ops[o].phase = Phase::kBackward;
-  // `alone` is read by one op in the forward pass; `one` is a number, X is read in one pass only,
+  // `alone` is read by one op in the forward pass; `one` is a number, X is read in one phase only,
   // and `again` too, since an output is no op.
   Graph with = graph;
-  CHECK(add_pass_ops(with, {"alone_out.backward"}) == 1);
+  CHECK(add_phase_ops(with, {"alone_out.backward"}) == 1);
   CHECK(count(with, "Identity") == 1);
   const auto added = std::find_if(with.ops.begin(), with.ops.end(), is_hub_op);
   CHECK(added->name == "alone_out.backward/1");
   CHECK(with.value(added->outputs[0]).name == "alone_out.backward");
 }
 
-TEST_CASE("what is kept split is gathered once in each pass", "[pass_ops]") {
+TEST_CASE("what is kept split is gathered once in each phase", "[phase_ops]") {
   for (const char* searcher : {"dp", "rec", "auto", "propagate"}) {
     CAPTURE(searcher);
     TwoPasses graph;
@@ -185,12 +186,12 @@ TEST_CASE("what is kept split is gathered once in each pass", "[pass_ops]") {
   }
 }
 
-TEST_CASE("pins of passes that cannot be kept are refused", "[pass_ops]") {
+TEST_CASE("pins of passes that cannot be kept are refused", "[phase_ops]") {
   TwoPasses graph;
   graph.pins.values["mm_out"].update_hub_spec = "[{},{}]";
   graph.add();
   CHECK(error_of(graph.request()) ==
-        "tensor 'mm_out': update_hub_spec [{},{}] cannot be kept: no op of that pass reads it");
+        "tensor 'mm_out': update_hub_spec [{},{}] cannot be kept: no op of that phase reads it");
   graph.pins.values["mm_out"] = {};
   graph.pins.values["mm_out"].backward_hub_spec = "[{t1},{}]";
   CHECK(error_of(graph.request()).rfind("tensor 'mm_out' [64,64]: backward_hub_spec: ", 0) == 0);
@@ -198,13 +199,13 @@ TEST_CASE("pins of passes that cannot be kept are refused", "[pass_ops]") {
   CHECK(error_of(graph.request()).empty());
 }
 
-TEST_CASE("a pass with one reader is pinned by what that reads", "[pass_ops]") {
+TEST_CASE("a phase with one reader is pinned by what that reads", "[phase_ops]") {
   GraphWriter b;
   const ValueId x = b.input("X", {8, 8});
   const ValueId h = b.op("Relu", {x}, {8, 8}, {}, "h");
   b.graph.outputs = {b.op("Tanh", {h}, {8, 8}, {}, "f"), b.op("Exp", {h}, {8, 8}, {}, "g")};
   b.graph.ops.back().phase = Phase::kBackward;
-  CHECK(add_pass_ops(b.graph) == 0);
+  CHECK(add_phase_ops(b.graph) == 0);
   const GraphRules rules = rules_of(b.graph).value();
   const Cluster cluster = small_cluster({4});
   SearchRequest request{b.graph, rules, cluster};
@@ -222,13 +223,13 @@ TEST_CASE("a pass with one reader is pinned by what that reads", "[pass_ops]") {
   CHECK(to_text(op_specs[2].inputs[0], *request.mesh) == "[{},{}]");
 }
 
-TEST_CASE("a plan takes as much time with pass ops, and no more memory", "[pass_ops]") {
+TEST_CASE("a plan takes as much time with phase ops, and no more memory", "[phase_ops]") {
   int compared = 0;
   for (std::uint64_t seed = 0; seed < 400; ++seed) {
     Random random(seed);
     const Graph graph = two_values(seed);
     Graph with = graph;
-    if (add_pass_ops(with) == 0) continue;
+    if (add_phase_ops(with) == 0) continue;
     REQUIRE(verify(with).ok());
     CAPTURE(seed, to_text(graph));
     const GraphRules rules = rules_of(graph).value(), with_rules = rules_of(with).value();
@@ -263,13 +264,13 @@ TEST_CASE("a plan takes as much time with pass ops, and no more memory", "[pass_
   CHECK(compared >= 50);
 }
 
-TEST_CASE("the best plan with pass ops is no worse, and files bring it back", "[pass_ops]") {
+TEST_CASE("the best plan with phase ops is no worse, and files bring it back", "[phase_ops]") {
   const Folder folder;
   int compared = 0, better = 0;
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     const Graph graph = two_values(seed);
     Graph with = graph;
-    if (add_pass_ops(with) == 0) continue;
+    if (add_phase_ops(with) == 0) continue;
     CAPTURE(seed, to_text(graph));
     const GraphRules rules = rules_of(graph).value(), with_rules = rules_of(with).value();
     const Cluster cluster = small_cluster({2, 2});
