@@ -9,6 +9,7 @@
 #include "grad/loss.hpp"
 #include "grad/optimizer.hpp"
 #include "grad/precision.hpp"
+#include "grad/tables.hpp"
 
 namespace autopar {
 namespace {
@@ -173,6 +174,7 @@ class Training {
   std::vector<ValueId> find_candidates() {
     std::vector<ValueId> found;
     const std::set<ValueId> operands = find_operands();
+    const auto uses = uses_of(step_.graph);
     for (std::size_t v = 0; v < step_.graph.values.size(); ++v) {
       const ValueId id(static_cast<std::int64_t>(v));
       const Value& value = step_.graph.value(id);
@@ -181,6 +183,11 @@ class Training {
         step_.facts.frozen.push_back(value.name);
       } else {
         found.push_back(id);
+        // Who names what is trained knows.
+        if (!options_.parameters.empty()) continue;
+        if (const std::string why = why_computed(step_.graph, uses, id); !why.empty()) {
+          why_computed_[value.name] = why;
+        }
       }
     }
     return found;
@@ -206,6 +213,19 @@ class Training {
     const Shape shape = step_.graph.value(value).shape;
     double& tokens = step_.facts.forward.tokens;
     if (tokens == 0 && shape.size() == 2) tokens = static_cast<double>(element_count(shape));
+  }
+
+  void warn_of_computed() {
+    std::string told, names;
+    for (const std::string& name : step_.facts.parameters) {
+      const auto why = why_computed_.find(name);
+      if (why == why_computed_.end()) continue;
+      told += (told.empty() ? "'" : ", '") + name + "' (" + why->second + ")";
+      names += (names.empty() ? "" : ",") + name;
+    }
+    if (told.empty()) return;
+    step_.warnings.push_back("trained like weights, though it looks as if they were computed: " +
+                             told + "; --freeze " + names + " leaves them as they are");
   }
 
   Status check_patterns(const char* option, const std::vector<std::string>& patterns) const {
@@ -249,7 +269,10 @@ class Training {
         step_.facts.unreached.push_back(name);
       }
     }
-    if (!trained.empty()) return trained;
+    if (!trained.empty()) {
+      warn_of_computed();
+      return trained;
+    }
     if (candidates.empty()) {
       return input_error(
           "there is nothing to train: the model has no floating-point parameter that is not "
@@ -421,6 +444,7 @@ class Training {
   TrainingStep step_;
   Names value_names_, op_names_;
   std::set<ValueId> statistics_;
+  std::map<std::string, std::string> why_computed_;  // candidates that look like no weights
   std::vector<Kept> kept_;
 };
 
