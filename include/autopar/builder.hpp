@@ -42,6 +42,9 @@ class GraphBuilder {
   // Of what part of a training step is what is added from now on.
   void set_phase(Phase phase) { phase_ = phase; }
 
+  // Where partial sums that come to an op are added up.
+  void set_sums(OpId op, SumsAt sums) { graph_.ops[op.index()].sums = sums; }
+
   const Graph& graph() const { return graph_; }
   const Value& value(ValueId id) const { return graph_.value(id); }
   // By value: what is added moves the values of the graph.

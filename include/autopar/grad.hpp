@@ -45,6 +45,8 @@ struct TrainingOptions {
   // Whether ONNX has the op for a type at an opset; ops that it has not calculate in float32.
   // Empty: it has all.
   std::function<bool(const Op& op, std::int64_t opset, DType dtype)> op_takes = {};
+  // What gradients are in when they are added up across devices; nothing: as the search likes.
+  std::optional<DType> reduce = {};
   double clip_norm = 0;                 // 0: gradients are not clipped
   std::vector<std::string> parameters;  // patterns with `*` and `?`; empty: all that may be
   std::vector<std::string> freeze;      // patterns of what stays as it is

@@ -131,6 +131,15 @@ enum class Phase : std::uint8_t { kForward, kBackward, kUpdate };
 const char* name_of(Phase phase);  // "forward", "backward", "update"
 std::optional<Phase> parse_phase(const std::string& name);
 
+// Where partial sums that come to an op are added up across devices.
+enum class SumsAt : std::uint8_t {
+  kAnywhere,
+  kBefore,  // what it reads is no partial sum
+  kAfter,   // what it reads is not reduced on the way to it
+};
+const char* name_of(SumsAt sums);  // "anywhere", "before", "after"
+std::optional<SumsAt> parse_sums_at(const std::string& name);
+
 // An op with the semantics of ONNX (`domain` empty) at the graph's opset, or of `ai.autopar`.
 struct Op {
   std::string name;         // the user's name where the op is the user's own
@@ -143,6 +152,7 @@ struct Op {
   std::string origin_name = {};
   std::string origin_type = {};
   Phase phase = Phase::kForward;
+  SumsAt sums = SumsAt::kAnywhere;
 
   bool has_input(std::size_t i) const { return i < inputs.size() && inputs[i].valid(); }
   bool has_output(std::size_t i) const { return i < outputs.size() && outputs[i].valid(); }

@@ -77,12 +77,12 @@ bool propagates(const std::string& searcher) {
 Status check_options(const CLI::App& app, const PlanOptions& options, const CommonOptions& common) {
   AUTOPAR_RETURN_IF_ERROR(check_mesh_options(app, common));
   if (!options.train) {
-    AUTOPAR_RETURN_IF_ERROR(
-        refuse_options(app,
-                       {"--loss", "--optimizer", "--parameters", "--freeze", "--lr", "--betas",
-                        "--eps", "--weight-decay", "--momentum", "--clip-norm", "--precision",
-                        "--dropout", "--micro-batches", "--gradients", kWeightsFrom},
-                       "goes with --train: a model is planned as it is otherwise"));
+    AUTOPAR_RETURN_IF_ERROR(refuse_options(
+        app,
+        {"--loss", "--optimizer", "--parameters", "--freeze", "--lr", "--betas", "--eps",
+         "--weight-decay", "--momentum", "--clip-norm", "--precision", "--reduce-precision",
+         "--dropout", "--micro-batches", "--gradients", kWeightsFrom},
+        "goes with --train: a model is planned as it is otherwise"));
   }
   if (options.train) {
     AUTOPAR_RETURN_IF_ERROR(refuse_options(

@@ -111,6 +111,12 @@ void add_training_options(CLI::App& app, TrainingChoice& choice) {
          "Updates and optimizer states are float32 in any case. fp16 scales the loss and "
          "leaves out steps with gradients that are not finite.")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16", "mixed-bf16", "mixed-fp16"}));
+  app.add_option(
+         "--reduce-precision", choice.reduce_precision,
+         "what gradients are in when devices add them up: auto (default), fp32, bf16, fp16\n"
+         "`auto`: before or after a 16-bit gradient becomes float32, as it costs less; "
+         "`fp32`: after; `bf16`, `fp16`: in 16 bits, gradients that are not are rounded.")
+      ->check(CLI::IsMember({"auto", "fp32", "bf16", "fp16"}));
   app.add_option("--dropout", choice.dropout,
                  "on: as the model has it, with one mask for both passes (default); off: removed")
       ->check(CLI::IsMember({"on", "off"}));
@@ -134,6 +140,11 @@ Result<TrainingOptions> training_options_of(const TrainingChoice& choice) {
   TrainingOptions options = choice.options;
   options.optimizer = *parse_optimizer(choice.optimizer);
   options.precision = *parse_precision(choice.precision);
+  if (choice.reduce_precision != "auto") {
+    options.reduce = choice.reduce_precision == "fp32"   ? DType::kFloat32
+                     : choice.reduce_precision == "bf16" ? DType::kBFloat16
+                                                         : DType::kFloat16;
+  }
   options.op_takes = op_takes;
   options.dropout = choice.dropout == "on";
   options.mean_gradients = choice.gradients == "mean";

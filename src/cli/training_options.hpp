@@ -12,6 +12,7 @@ struct TrainingChoice {
   TrainingOptions options;
   std::string optimizer = "sgd";
   std::string precision = "fp32";
+  std::string reduce_precision = "auto";
   std::string dropout = "on";
   std::string betas;
   std::string weights_from;

@@ -21,12 +21,16 @@ Result<ValueId> Accumulators::sum(const std::string& of, ValueId addend) {
   return before;
 }
 
-Status Accumulators::add(std::vector<Trained>& trained, Loss& loss) {
+Status Accumulators::add(const TrainingOptions& options, std::vector<Trained>& trained,
+                         Loss& loss) {
+  // What is to be reduced in 16 bits is so in the update, from the float32 sum of all passes.
+  const bool in_float32 = options.reduce == DType::kFloat32;
+  const std::optional<DType> reduce = in_float32 ? options.reduce : std::nullopt;
   to_.set_phase(Phase::kBackward);
   for (Trained& one : trained) {
     const std::string name = graph_.value(one.parameter).name;
     to_.name_after(name + ".grad", GraphBuilder::Naming::kCounted);
-    AUTOPAR_TRY(before, sum(name, whole_grad(to_, one, Scaler{})));
+    AUTOPAR_TRY(before, sum(name, whole_grad(to_, one, Scaler{}, reduce)));
     one.grad = before;
     one.copy_grad = ValueId();
   }

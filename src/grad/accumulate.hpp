@@ -21,7 +21,7 @@ class Accumulators {
   // Appends to what the pass does; the gradients are then those of all passes together, times the
   // scale of the loss and the number that unscale() divides by.
   // Errors (kInput): a name of an accumulator that the model has.
-  Status add(std::vector<Trained>& trained, Loss& loss);
+  Status add(const TrainingOptions& options, std::vector<Trained>& trained, Loss& loss);
   // In the update: the loss where it is made of sums, and what every gradient is multiplied by.
   void finish(const TrainingOptions& options, Loss& loss, Scaler& scaler);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 namespace autopar {
 namespace {
@@ -31,7 +32,7 @@ class Update {
         options_.optimizer == Optimizer::kAdam || options_.optimizer == Optimizer::kAdamW;
     for (Trained& one : trained) {
       name_update(one.parameter);
-      one.grad = whole_grad(to_, one, scaler_);
+      one.grad = whole_grad(to_, one, scaler_, options_.reduce);
     }
     if (scaler_.scale.valid()) begin_scaler(trained);
     if (adaptive) AUTOPAR_RETURN_IF_ERROR(begin_adaptive());
@@ -220,11 +221,56 @@ std::optional<Optimizer> parse_optimizer(const std::string& name) {
   return std::nullopt;
 }
 
-ValueId whole_grad(GraphBuilder& to, const Trained& one, const Scaler& scaler) {
+namespace {
+
+// Through which a partial sum passes, in one of the inputs or in all of them.
+bool hands_sums_on(const Op& op) {
+  static constexpr std::array<const char*, 14> kTypes = {
+      "Add",     "Cast",    "Concat", "Div", "Identity",  "Mul",       "Neg",
+      "Reshape", "Squeeze", "Sub",    "Sum", "Transpose", "Unsqueeze", "Where"};
+  return op.domain.empty() && std::find(kTypes.begin(), kTypes.end(), op.type) != kTypes.end();
+}
+
+// A sum that comes to `grad` is not reduced on its way there while it is of another type.
+void reduce_in(GraphBuilder& to, ValueId grad, DType reduce) {
+  std::vector<ValueId> left = {grad};
+  std::set<OpId> seen;
+  while (!left.empty()) {
+    const OpId id = to.value(left.back()).producer;
+    left.pop_back();
+    if (!id.valid() || !seen.insert(id).second) continue;
+    const Op& op = to.graph().op(id);
+    if (op.phase == Phase::kForward || !hands_sums_on(op)) continue;
+    bool reads_another = false;
+    for (const ValueId input : op.inputs) {
+      if (!input.valid() || !to.value(input).producer.valid()) continue;
+      const DType dtype = to.dtype(input);
+      reads_another = reads_another || (is_floating(dtype) && dtype != reduce);
+      left.push_back(input);
+    }
+    if (reads_another) to.set_sums(id, SumsAt::kAfter);
+  }
+}
+
+// In float32, and added up across devices in `reduce`.
+ValueId reduced_in(GraphBuilder& to, ValueId grad, std::optional<DType> reduce) {
+  if (!reduce) return to.cast(grad, DType::kFloat32);
+  const ValueId narrow = to.cast(grad, *reduce);
+  reduce_in(to, narrow, *reduce);
+  if (*reduce == DType::kFloat32) return narrow;
+  const ValueId whole = to.cast(narrow, DType::kFloat32);
+  to.set_sums(to.value(whole).producer, SumsAt::kBefore);
+  return whole;
+}
+
+}  // namespace
+
+ValueId whole_grad(GraphBuilder& to, const Trained& one, const Scaler& scaler,
+                   std::optional<DType> reduce) {
   ValueId grad = one.grad;
-  if (grad.valid()) grad = to.cast(grad, DType::kFloat32);
+  if (grad.valid()) grad = reduced_in(to, grad, reduce);
   if (one.copy_grad.valid()) {
-    const ValueId of_copy = to.cast(one.copy_grad, DType::kFloat32);
+    const ValueId of_copy = reduced_in(to, one.copy_grad, reduce);
     grad = grad.valid() ? to.pointwise("Add", {grad, of_copy}) : of_copy;
   }
   if (scaler.factor.valid()) return to.pointwise("Mul", {grad, scaler.factor});

@@ -37,6 +37,8 @@ struct Updated {
 Result<Updated> add_update(GraphBuilder& to, Graph& graph, const TrainingOptions& options,
                            const Scaler& scaler, std::vector<Trained> trained);
 // The gradient in float32, of the master and its copy together, and not scaled any more.
-ValueId whole_grad(GraphBuilder& to, const Trained& one, const Scaler& scaler);
+// `reduce`: the type in which it is added up across devices, here or before; nothing: any.
+ValueId whole_grad(GraphBuilder& to, const Trained& one, const Scaler& scaler,
+                   std::optional<DType> reduce);
 
 }  // namespace autopar

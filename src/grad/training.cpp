@@ -69,7 +69,7 @@ class Training {
     if (loss.labels.valid()) count_tokens(loss.labels);
     Accumulators accumulators(to, graph);
     if (options_.micro_batches > 1) {
-      AUTOPAR_RETURN_IF_ERROR(accumulators.add(trained, loss));
+      AUTOPAR_RETURN_IF_ERROR(accumulators.add(options_, trained, loss));
       accumulators.finish(options_, loss, scaler);
     }
     to.set_phase(Phase::kUpdate);
@@ -78,7 +78,7 @@ class Training {
       for (const Trained& one : trained) {
         const std::string name = graph.value(one.parameter).name;
         to.name_after(name + ".update", GraphBuilder::Naming::kCounted);
-        const ValueId grad = whole_grad(to, one, scaler);
+        const ValueId grad = whole_grad(to, one, scaler, options_.reduce);
         add_output(to, to.cast(grad, to.dtype(one.parameter)), "grad." + name);
       }
     } else {

@@ -27,6 +27,18 @@ std::optional<Phase> parse_phase(const std::string& name) {
   return std::nullopt;
 }
 
+const char* name_of(SumsAt sums) {
+  static constexpr std::array<const char*, 3> kNames = {"anywhere", "before", "after"};
+  return kNames[static_cast<std::size_t>(sums)];
+}
+
+std::optional<SumsAt> parse_sums_at(const std::string& name) {
+  for (SumsAt sums : {SumsAt::kAnywhere, SumsAt::kBefore, SumsAt::kAfter}) {
+    if (name == name_of(sums)) return sums;
+  }
+  return std::nullopt;
+}
+
 std::int64_t Op::int_attribute(const std::string& name, std::int64_t fallback) const {
   const auto* value = attribute<std::int64_t>(*this, name);
   return value ? *value : fallback;

@@ -10,6 +10,7 @@ namespace {
 struct Mark {
   int dim = -1;
   bool from_activation = false;
+  bool summed = false;  // over the batch, which it does not have any more
 };
 
 // A better factor replaces a worse one; the first of equals stays.
@@ -30,11 +31,24 @@ void consider(const Rule& rule, std::size_t port, const Mark& mark, Choice& best
   if (rank > best.rank) best = {factors.front(), rank};
 }
 
+// What passes a sum over the batch on, where it must not become whole before the op.
+int handed_on(const Op& op, const Rule& rule, const std::vector<Mark>& marks) {
+  if (op.sums != SumsAt::kAfter) return -1;
+  for (std::size_t f = 0; f < rule.factors.size(); ++f) {
+    if (rule.factors[f].kind != FactorKind::kPartial) continue;
+    for (int input : rule.factors[f].partial_inputs) {
+      const auto port = static_cast<std::size_t>(input);
+      if (op.has_input(port) && marks[op.inputs[port].index()].summed) return static_cast<int>(f);
+    }
+  }
+  return -1;
+}
+
 Mark output_mark(const TensorFactors& dims, int factor) {
   for (std::size_t d = 0; d < dims.size(); ++d) {
     if (!dims[d].empty() && dims[d].front() == factor) return {static_cast<int>(d), true};
   }
-  return {};
+  return {.summed = true};
 }
 
 // Follows the batch from dimension 0 of the data inputs through the graph: the factors of the ops,
@@ -57,6 +71,7 @@ Batch batch_of(const Graph& graph, const GraphRules& rules) {
     for (std::size_t i = 0; i < op.inputs.size() && i < rule.inputs.size(); ++i) {
       if (op.has_input(i)) consider(rule, i, batch.marks[op.inputs[i].index()], best);
     }
+    if (best.factor < 0) best.factor = handed_on(op, rule, batch.marks);
     batch.factors[o] = best.factor;
     if (best.factor < 0) continue;
     for (std::size_t j = 0; j < op.outputs.size() && j < rule.outputs.size(); ++j) {

@@ -397,6 +397,10 @@ class Builder {
     const OpId first(static_cast<std::int64_t>(readers.first));
     Edge edge = tables_.edge(type_of(id, first), from.list, {hub.list});
     if (!shared) edge = tables_.equal_only(edge, from.list, hub.list);
+    const bool unreduced =
+        std::any_of(readers.uses.begin(), readers.uses.end(),
+                    [&](const Use& use) { return graph_.op(use.op).sums == SumsAt::kAfter; });
+    if (unreduced) edge = tables_.unreduced_only(edge, from.list, hub.list);
     edge_index = add_edge(from.node, hub.node, edge, readers.first);
     return hub;
   }
@@ -440,6 +444,9 @@ class Builder {
     if (phase_ops_.contains(op) ||
         model_.keeps_layout(graph_, graph_.value(id), graph_.op(op), shared)) {
       for (int list : lists) edge = tables_.equal_only(edge, from.list, list);
+    }
+    if (graph_.op(op).sums == SumsAt::kAfter) {
+      for (int list : lists) edge = tables_.unreduced_only(edge, from.list, list);
     }
     if (edge.free) return -1;
     return add_edge(from.node, out_.node_of_op[op.index()], edge, static_cast<int>(op.value));

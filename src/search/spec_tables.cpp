@@ -220,26 +220,35 @@ void SpecTables::add_prices(int type_id, int from, const std::vector<int>& to, s
   }
 }
 
-SpecTables::Edge SpecTables::equal_only(Edge edge, int from, int to) {
-  const auto [known, is_new] = kept(equal_only_, {edge.cost, from, to});
-  if (!is_new) return known;
+template <class May>
+SpecTables::Edge SpecTables::only(Edge edge, int from, int to, const May& may) {
   CostTable cost = problem_.tables[static_cast<std::size_t>(edge.cost)];
-  const auto forbid_others = [&cost](const std::vector<int>& rows,
-                                     const std::vector<int>& columns) {
-    for (std::size_t r = 0; r < rows.size(); ++r) {
-      for (std::size_t c = 0; c < columns.size(); ++c) {
-        if (rows[r] != columns[c]) cost.values[r * columns.size() + c] = kInfinity;
-      }
+  const bool by_class = !cost.row_class.empty();
+  const SpecList& rows = by_class ? at(from).distinct : *at(from).specs;
+  const SpecList& columns = by_class ? at(to).distinct : *at(to).specs;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    for (std::size_t c = 0; c < columns.size(); ++c) {
+      if (!may(rows[r], columns[c])) cost.values[r * columns.size() + c] = kInfinity;
     }
-  };
-  if (cost.row_class.empty()) {
-    forbid_others(at(from).ids, at(to).ids);
-  } else {
-    forbid_others(at(from).distinct_ids, at(to).distinct_ids);
   }
   edge.cost = problem_.add_table(std::move(cost));
   edge.free = false;
-  return known = edge;
+  return edge;
+}
+
+SpecTables::Edge SpecTables::equal_only(Edge edge, int from, int to) {
+  const auto [known, is_new] = kept(equal_only_, {edge.cost, from, to});
+  if (!is_new) return known;
+  return known = only(edge, from, to, [](const Spec& a, const Spec& b) { return a == b; });
+}
+
+SpecTables::Edge SpecTables::unreduced_only(Edge edge, int from, int to) {
+  const auto [known, is_new] = kept(unreduced_only_, {edge.cost, from, to});
+  if (!is_new) return known;
+  return known = only(edge, from, to, [](const Spec& a, const Spec& b) {
+           return std::includes(b.partial.begin(), b.partial.end(), a.partial.begin(),
+                                a.partial.end());
+         });
 }
 
 int SpecTables::copies(int type_id, int from, int to) {

@@ -60,6 +60,8 @@ class SpecTables {
   Edge edge(int type, int from, const std::vector<int>& to);
   // The same edge where both ends have the same spec, otherwise never.
   Edge equal_only(Edge edge, int from, int to);
+  // The same edge where no partial sum is reduced on the way, otherwise never.
+  Edge unreduced_only(Edge edge, int from, int to);
   // Bytes of the target where it is a copy of its own.
   int copies(int type, int from, int to);
 
@@ -99,6 +101,9 @@ class SpecTables {
 
   const List& at(int list) const { return lists_[static_cast<std::size_t>(list)]; }
   const Type& type(int type) const { return types_[static_cast<std::size_t>(type)]; }
+  // The edge with `may(row, column)` only, by places in the lists, or in their distinct specs.
+  template <class May>
+  Edge only(Edge edge, int from, int to, const May& may);
   int spec_id(const Spec& spec);
   int list_of(SpecList specs, std::vector<int> ids);
   // Appends what is not there yet; without specs that have partial sums unless `partial_too`.
@@ -120,7 +125,7 @@ class SpecTables {
   std::unordered_map<Spec, int, SpecHash> spec_ids_;
   ByKey<int> type_ids_, list_ids_, united_, canonical_, copies_;
   ByKey<std::vector<double>> bytes_, distinct_bytes_;
-  ByKey<Edge> edges_, equal_only_;
+  ByKey<Edge> edges_, equal_only_, unreduced_only_;
   std::vector<int> key_;    // scratch of kept()
   std::vector<char> have_;  // scratch of add_missing(): by spec id; all 0 between calls
 };

@@ -13,6 +13,8 @@ namespace autopar {
 inline constexpr std::int64_t kIrVersion = 10;
 // Of a node: the phase of its op, where that is not the forward pass.
 inline constexpr const char* kPhaseKey = "autopar.phase";
+// Of a node: where sums across devices are added up, where that is not free.
+inline constexpr const char* kSumsKey = "autopar.sums";
 
 // An ONNX model whose collectives do not list their ranks: a plan for 16,384 ranks has thousands of
 // collectives that list them all, but only a few different lists. Files have the lists in place.

@@ -68,10 +68,14 @@ void add_node(const Graph& graph, const Op& op, LeanModel& model) {
     }
     std::visit(AttributeWriter{*attribute}, value);
   }
-  if (op.phase == Phase::kForward || !op.domain.empty()) return;
-  auto* phase = node->add_metadata_props();
-  phase->set_key(kPhaseKey);
-  phase->set_value(name_of(op.phase));
+  if (!op.domain.empty()) return;
+  const auto tell = [node](const char* key, const char* value) {
+    auto* entry = node->add_metadata_props();
+    entry->set_key(key);
+    entry->set_value(value);
+  };
+  if (op.phase != Phase::kForward) tell(kPhaseKey, name_of(op.phase));
+  if (op.sums != SumsAt::kAnywhere) tell(kSumsKey, name_of(op.sums));
 }
 
 // Inline data beyond this cannot be written: protobuf counts bytes with 31 bits.

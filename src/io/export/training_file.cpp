@@ -35,6 +35,7 @@ nlohmann::ordered_json asked_for(const TrainingOptions& options) {
   if (!options.loss.empty()) asked["loss"] = options.loss;
   if (!options.parameters.empty()) asked["parameters"] = options.parameters;
   if (!options.freeze.empty()) asked["freeze"] = options.freeze;
+  if (options.reduce) asked["reduce_precision"] = name_of(*options.reduce);
   if (!options.dropout) asked["dropout"] = "off";
   if (!options.mean_gradients) asked["gradients"] = "sum";
   return asked;
@@ -96,6 +97,7 @@ Result<TrainingOptions> read_training(const std::string& text, const std::string
     options.loss = asked.value("loss", std::string());
     options.parameters = asked.value("parameters", options.parameters);
     options.freeze = asked.value("freeze", options.freeze);
+    options.reduce = parse_dtype(asked.value("reduce_precision", std::string()));
     options.dropout = asked.value("dropout", std::string("on")) == "on";
     options.mean_gradients = asked.value("gradients", std::string("mean")) == "mean";
   } catch (const nlohmann::json::exception& error) {

@@ -164,6 +164,7 @@ Result<Elaboration> elaborate_batched(ModelFile& file, const std::string& folder
 // What a training step's file says of its nodes and of how often they run.
 struct Phases {
   std::map<std::string, Phase> of_node;
+  std::map<std::string, SumsAt> sums_of_node;
   std::int64_t passes = 1;
   std::set<std::string> accumulators;  // inputs that the passes add to
 };
@@ -172,6 +173,14 @@ Result<Phases> phases_of(const onnx::ModelProto& model) {
   Phases phases;
   for (const auto& node : model.graph().node()) {
     for (const auto& entry : node.metadata_props()) {
+      if (entry.key() == kSumsKey) {
+        const auto sums = parse_sums_at(entry.value());
+        if (!sums) {
+          return input_error("node '" + node.name() + "': " + kSumsKey + " is '" + entry.value() +
+                             "', expected anywhere, before or after");
+        }
+        phases.sums_of_node[node.name()] = *sums;
+      }
       if (entry.key() != kPhaseKey) continue;
       const auto phase = parse_phase(entry.value());
       if (!phase) {
@@ -205,6 +214,8 @@ void set_phases(const Phases& phases, Graph& graph) {
   for (Op& op : graph.ops) {
     const auto found = phases.of_node.find(op.origin_name);
     if (found != phases.of_node.end()) op.phase = found->second;
+    const auto sums = phases.sums_of_node.find(op.origin_name);
+    if (sums != phases.sums_of_node.end()) op.sums = sums->second;
   }
   const std::string next = "new.";
   for (Value& value : graph.values) {
