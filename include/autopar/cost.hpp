@@ -137,6 +137,8 @@ struct MemoryPeak {
   Bytes constants = 0;
   Bytes activations = 0;  // produced, hub and output copies
   Bytes reshards = 0;     // temporaries of reshards and of exchanges of halos
+  // Whose `parameters` and `activations` are, all copies of a value together; in the graph's order.
+  std::vector<std::pair<ValueId, Bytes>> values = {};
 };
 
 struct StrategyCost {

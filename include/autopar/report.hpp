@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "autopar/memory_parts.hpp"
 #include "autopar/search.hpp"
 
 namespace autopar {
@@ -97,6 +98,7 @@ struct Report {
   std::string ended_by;
   bool bounds_own_mesh = true;  // the plan's own mesh is none of these
   MemoryPeak memory;
+  std::optional<MemoryParts> memory_parts;  // of a training step
   std::string memory_op;   // during which the peak is reached
   Bytes memory_limit = 0;  // 0: none
   std::string recompute = "none";

@@ -19,6 +19,7 @@ struct TrainingRoles {
   std::string precision;     // "mixed-bf16"
   // By name, in the order of the step's inputs.
   std::vector<std::string> data, parameters, states, statistics;
+  std::vector<std::string> accumulators;  // zero at the start of a step
   // Would be parameters, but are constants of the step.
   std::vector<std::string> frozen, unreached;
 

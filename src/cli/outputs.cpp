@@ -212,6 +212,25 @@ Report report_of(const SearchRequest& request, const SearchOutcome& outcome, con
   report.model = fs::path(options.model).filename().string();
   report.model_sha256 = inputs.model.sha256;
   report.model_path =
+// Of the inputs of a training step; empty: it is none, or its file does not say.
+MemoryRoles memory_roles(const ImportedModel& model) {
+  const auto training = model.metadata.find(kTrainingKey);
+  if (training == model.metadata.end()) return {};
+  const auto roles = parse_training_roles(training->second, model.path);
+  if (!roles) return {};
+  MemoryRoles found;
+  const auto add = [&found](const std::vector<std::string>& names, MemoryRole role) {
+    for (const std::string& name : names) found[name] = role;
+  };
+  add(roles->parameters, MemoryRole::kParameter);
+  add(roles->accumulators, MemoryRole::kAccumulator);
+  add(roles->statistics, MemoryRole::kState);
+  for (const std::string& state : roles->states) {
+    found[state] = roles->copied_by(state).empty() ? MemoryRole::kState : MemoryRole::kParameter;
+  }
+  return found;
+}
+
       fs::proximate(fs::absolute(options.model), fs::absolute(output_folder(options))).string();
   report.warnings = inputs.warnings;
   report.warnings.insert(report.warnings.end(), outcome.notes.begin(), outcome.notes.end());
@@ -234,6 +253,10 @@ Report report_of(const SearchRequest& request, const SearchOutcome& outcome, con
 PlanMetadata metadata_of(const SearchRequest& request, const Inputs& inputs,
                          const std::string& strategy) {
   PlanMetadata metadata;
+  const MemoryRoles roles = memory_roles(inputs.model);
+  if (!roles.empty()) {
+    report.memory_parts = memory_parts(request.graph, report.memory, roles);
+  }
   metadata.version = AUTOPAR_VERSION;
   metadata.model_sha256 = inputs.model.sha256;
   metadata.strategy_sha256 = sha256_hex(strategy);

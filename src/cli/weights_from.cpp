@@ -119,6 +119,7 @@ Status check_weights_from(const std::string& path, const TrainingStep& step,
                             .parameters = facts.parameters,
                             .states = facts.states,
                             .statistics = facts.statistics,
+                            .accumulators = facts.accumulators,
                             .frozen = facts.frozen,
                             .unreached = facts.unreached};
   Types types;

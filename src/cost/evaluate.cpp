@@ -37,6 +37,7 @@ struct Evaluator {
   StrategyCost cost;
   int horizon;
   Timeline stored, copies, temporaries;
+  std::vector<MemoryCharge> charges = {};
 
   Bytes bytes_of(const Value& value, const Spec& spec) const {
     return local_bytes(spec, value.shape, value.dtype, model.mesh());
@@ -154,6 +155,7 @@ struct Evaluator {
       const bool is_stored = charge.kind == MemoryCharge::Kind::kSpec &&
                              graph.value(charge.value).kind != ValueKind::kActivation;
       (is_stored ? stored : copies).add(charge.begin, charge.end, charged(charge));
+      charges.push_back(charge);
     }
   }
 
@@ -197,6 +199,12 @@ struct Evaluator {
       if (i > 0 && total <= cost.memory.total) continue;
       cost.memory = {total, i, s[at], constants, c[at], t[at]};
     }
+    std::map<ValueId, Bytes> held;
+    for (const MemoryCharge& charge : charges) {
+      if (charge.begin > cost.memory.time || cost.memory.time >= charge.end) continue;
+      if (const Bytes bytes = charged(charge); bytes > 0) held[charge.value] += bytes;
+    }
+    cost.memory.values.assign(held.begin(), held.end());
   }
 };
 

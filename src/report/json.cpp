@@ -27,6 +27,16 @@ Json memory_json(const Report& r) {
                  {"constants_bytes", r.memory.constants},
                  {"activations_bytes", r.memory.activations},
                  {"reshards_bytes", r.memory.reshards}};
+  if (r.memory_parts) {
+    const MemoryParts& parts = *r.memory_parts;
+    memory["parts"] = {{"data_bytes", parts.data},
+                       {"parameters_bytes", parts.parameters},
+                       {"accumulators_bytes", parts.accumulators},
+                       {"states_bytes", parts.states},
+                       {"kept_activations_bytes", parts.kept},
+                       {"temporaries_bytes", parts.temporaries},
+                       {"constants_bytes", parts.constants}};
+  }
   memory["recompute"] = r.recompute;
   memory["repeated_ops"] = r.repeated_ops;
   memory["limit_bytes"] = r.memory_limit > 0 ? Json(r.memory_limit) : Json();

@@ -83,6 +83,17 @@ void read_cost(const Json& j, Report& r) {
   r.memory.constants = memory.at("constants_bytes").get<Bytes>();
   r.memory.activations = memory.at("activations_bytes").get<Bytes>();
   r.memory.reshards = memory.at("reshards_bytes").get<Bytes>();
+  if (memory.contains("parts")) {
+    const Json& parts = memory.at("parts");
+    const auto bytes = [&parts](const char* key) { return parts.at(key).get<Bytes>(); };
+    r.memory_parts = MemoryParts{.data = bytes("data_bytes"),
+                                 .parameters = bytes("parameters_bytes"),
+                                 .accumulators = bytes("accumulators_bytes"),
+                                 .states = bytes("states_bytes"),
+                                 .kept = bytes("kept_activations_bytes"),
+                                 .temporaries = bytes("temporaries_bytes"),
+                                 .constants = bytes("constants_bytes")};
+  }
   r.memory_op = memory.at("peak_op").get<std::string>();
   r.recompute = memory.value("recompute", r.recompute);
   r.repeated_ops = memory.value("repeated_ops", r.repeated_ops);

@@ -149,9 +149,19 @@ std::string memory(const Report& r) {
   std::string text = "  memory peak " + bytes(r.memory.total) + " per device";
   if (r.memory_limit > 0) text += " of " + bytes(r.memory_limit);
   if (!r.memory_op.empty()) text += ", during " + r.memory_op;
-  return text + "\n    inputs and parameters " + bytes(r.memory.parameters) + ", activations " +
-         bytes(r.memory.activations) + ", constants " + bytes(r.memory.constants) + ", reshards " +
-         bytes(r.memory.reshards) + "\n" +
+  if (r.memory_parts) {
+    const MemoryParts& parts = *r.memory_parts;
+    text += "\n    parameters " + bytes(parts.parameters) +
+            (parts.accumulators > 0 ? ", accumulators " + bytes(parts.accumulators) : "") +
+            ", optimizer states " + bytes(parts.states) + ", kept activations " +
+            bytes(parts.kept) + ",\n    temporaries " + bytes(parts.temporaries) + ", data " +
+            bytes(parts.data) + ", constants " + bytes(parts.constants) + "\n";
+  } else {
+    text += "\n    inputs and parameters " + bytes(r.memory.parameters) + ", activations " +
+            bytes(r.memory.activations) + ", constants " + bytes(r.memory.constants) +
+            ", reshards " + bytes(r.memory.reshards) + "\n";
+  }
+  return text +
          (r.repeated_ops == 0 ? ""
                               : "    " + std::to_string(r.repeated_ops) +
                                     " ops repeated in the backward pass (recompute " + r.recompute +

@@ -57,6 +57,7 @@ Result<TrainingRoles> parse_training_roles(const std::string& text, const std::s
                             {"parameters", &roles.parameters},
                             {"states", &roles.states},
                             {"statistics", &roles.statistics},
+                            {"accumulators", &roles.accumulators},
                             {"frozen", &roles.frozen},
                             {"unreached", &roles.unreached}}) {
     AUTOPAR_RETURN_IF_ERROR(read_names(document, key, *names));
