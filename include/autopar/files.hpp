@@ -67,7 +67,8 @@ struct StrategyFile {
   std::map<std::string, std::string> op_types;  // by op name, where said
   std::string model_name, model_sha256, cluster_name, cluster_sha256;
   std::string searcher;
-  std::string recompute;  // what of the graph was repeated first; empty: not said
+  std::string recompute;      // what of the graph was repeated first; empty: not said
+  Bytes gradient_bucket = 0;  // as partition() takes it
   std::optional<Cost> cost;
   std::int64_t micro_batches = 1;  // passes of a step
   // Of the training step of a forward model: what it is made of, as a JSON object; empty: not said.
@@ -79,7 +80,8 @@ Result<StrategyFile> read_strategy(const std::string& path);
 struct StrategyOrigin {
   std::string model_name, model_sha256, cluster_name, cluster_sha256;
   std::string searcher;
-  std::string recompute;  // "none" is not written
+  std::string recompute;      // "none" is not written
+  Bytes gradient_bucket = 0;  // 0 is not written
   StrategyFile::Cost cost;
   std::string training = {};  // what a step is made of, a JSON object; empty: not written
 };

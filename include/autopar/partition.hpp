@@ -3,7 +3,8 @@
 //
 // Passes, the verifier after each: annotate (specs of every op and value) > insert reshards and
 // localise ops (abstract collectives with mesh axes) > lower (groups, group_size, seq, MakePartial)
-// > simplify (dead code, equal slices of one constant shared).
+// > simplify (dead code, equal slices of one constant shared) > join small collectives of the
+// update.
 #pragma once
 
 #include <functional>
@@ -29,9 +30,11 @@ struct Plan {
   std::vector<BoundaryValue> outputs;
 };
 
-// Errors: an op that cannot be localised (named, with the dimension).
+// `bucket_bytes`: collectives of a training step's gradients and next values that are smaller are
+// joined, up to so many bytes of input each; 0: none are. Errors: an op that cannot be localised
+// (named, with the dimension).
 Result<Plan> partition(const Graph& graph, const GraphRules& rules, const Strategy& strategy,
-                       const Cluster& cluster);
+                       const Cluster& cluster, Bytes bucket_bytes = 0);
 
 // Whether a program is well formed: topological, unique names; every collective's groups partition
 // all ranks in groups of group_size; parts are equal; output shapes are what the op gives; `seq` is

@@ -120,6 +120,7 @@ Result<std::unique_ptr<Applied>> apply(PlanOptions& options, const CommonOptions
   AUTOPAR_TRY(inputs, load_inputs(options, common));
   if (options.train) name_training_step(options);
   applied->inputs = std::move(inputs);
+  if (options.gradient_bucket.empty()) applied->inputs->gradient_bucket = file.gradient_bucket;
   AUTOPAR_TRY(repeated, parse_recompute_option(options.recompute, &file));
   if (repeated && *repeated != Recompute::kNone) {
     AUTOPAR_TRY(done, repeat_ops(*applied->inputs, *repeated));

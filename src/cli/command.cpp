@@ -82,7 +82,7 @@ Result<std::map<std::string, std::int64_t>> parse_dims(const std::vector<std::st
   return values;
 }
 
-Result<Bytes> parse_bytes(const std::string& text) {
+Result<Bytes> parse_bytes(const std::string& text, const char* option) {
   char* end = nullptr;
   const double number = std::strtod(text.c_str(), &end);
   std::string unit = end == nullptr ? "" : end;
@@ -92,7 +92,8 @@ Result<Bytes> parse_bytes(const std::string& text) {
       {"KB", 1e3},     {"MB", 1e6},   {"GB", 1e9},     {"TB", 1e12}};
   const auto it = units.find(unit);
   if (end == text.c_str() || it == units.end() || !(number > 0) || number * it->second > 9e18) {
-    return usage_error("--memory '" + text + "': expected a size such as 80GiB, 512MiB or 24GB");
+    return usage_error(std::string(option) + " '" + text +
+                       "': expected a size such as 80GiB, 512MiB or 24GB");
   }
   return static_cast<Bytes>(number * it->second);
 }

@@ -67,7 +67,7 @@ Run add_verify(CLI::App& app, const CommonOptions& common);
 
 Result<std::map<std::string, std::int64_t>> parse_dims(const std::vector<std::string>& dims);
 // "80GiB", "512MiB", "16G" (binary units), "1000000".
-Result<Bytes> parse_bytes(const std::string& text);
+Result<Bytes> parse_bytes(const std::string& text, const char* option = "--memory");
 // "30s", "500ms", "2m"; a bare number is seconds. More than nothing.
 Result<Seconds> parse_duration(const std::string& text);
 // An option of seconds that is written so: app.add_option("--timeout", seconds)->transform(...).

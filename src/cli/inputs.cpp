@@ -340,6 +340,10 @@ Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
         "--dialect goes with --weights referenced: its files have the whole weights");
   }
   auto inputs = std::make_unique<Inputs>();
+  if (!options.gradient_bucket.empty()) {
+    AUTOPAR_TRY(bytes, parse_bytes(options.gradient_bucket, "--gradient-bucket"));
+    inputs->gradient_bucket = bytes;
+  }
   const std::string folder = fs::path(options.model).parent_path().string();
   inputs->data_folder = folder.empty() ? "." : folder;
   AUTOPAR_TRY(model, import_planned(options, common, *inputs));

@@ -31,6 +31,7 @@ struct PlanOptions {
   std::string io = "local";
   std::string weights = "referenced";
   std::string recompute = "auto";
+  std::string gradient_bucket;
   int max_axes = 0;  // 0: the default of the searcher
   double gap_percent = 0;
   std::string gap;
@@ -59,6 +60,7 @@ struct Inputs {
   std::vector<std::string> warnings;
   Recompute recompute = Recompute::kNone;  // how `model.graph` differs from what was imported
   std::size_t repeated_ops = 0;
+  Bytes gradient_bucket = 0;  // as partition() takes it
   std::string data_folder;  // where the model's external data lies
   ForwardWork forward;      // of the model that --train trains
   // With --train: train.onnx, the step on the whole batch. It is what is planned, but for a step of

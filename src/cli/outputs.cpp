@@ -30,6 +30,11 @@ void add_output_options(CLI::App& app, PlanOptions& options) {
   app.option_defaults()->group(group::kOutput);
   app.add_option("-o,--output", options.output_folder, "folder (default: <model stem>.autopar)")
       ->type_name("DIR");
+  app.add_option("--gradient-bucket", options.gradient_bucket,
+                 "join small collectives of gradients and new weights up to this size: 25MiB\n"
+                 "For the written program, whose results stay the same bit for bit; the predicted "
+                 "time is that without (`autopar price DIR` prices the program).")
+      ->type_name("SIZE");
   app.add_option("--rows", options.rows, "costliest ops and reshards to list (default 8)");
   app.add_option(
          "--dialect", options.dialects,
@@ -141,6 +146,7 @@ Result<std::string> strategy_text_of(const SearchRequest& request, const SearchO
   origin.searcher = outcome.searcher;
   origin.recompute = name_of(inputs.recompute);
   origin.training = inputs.training;
+  origin.gradient_bucket = inputs.gradient_bucket;
   AUTOPAR_TRY(cost, cost_of(request, outcome));
   origin.cost = cost;
   return strategy_to_json(request.graph, request.rules, outcome.strategy, request.cluster, origin);
@@ -206,12 +212,6 @@ TrainingWork training_work(const ForwardWork& forward, const Cluster& cluster) {
   return work;
 }
 
-Report report_of(const SearchRequest& request, const SearchOutcome& outcome, const Inputs& inputs,
-                 const PlanOptions& options) {
-  Report report = build_report(request, outcome);
-  report.model = fs::path(options.model).filename().string();
-  report.model_sha256 = inputs.model.sha256;
-  report.model_path =
 // Of the inputs of a training step; empty: it is none, or its file does not say.
 MemoryRoles memory_roles(const ImportedModel& model) {
   const auto training = model.metadata.find(kTrainingKey);
@@ -231,6 +231,12 @@ MemoryRoles memory_roles(const ImportedModel& model) {
   return found;
 }
 
+Report report_of(const SearchRequest& request, const SearchOutcome& outcome, const Inputs& inputs,
+                 const PlanOptions& options) {
+  Report report = build_report(request, outcome);
+  report.model = fs::path(options.model).filename().string();
+  report.model_sha256 = inputs.model.sha256;
+  report.model_path =
       fs::proximate(fs::absolute(options.model), fs::absolute(output_folder(options))).string();
   report.warnings = inputs.warnings;
   report.warnings.insert(report.warnings.end(), outcome.notes.begin(), outcome.notes.end());
@@ -247,16 +253,16 @@ MemoryRoles memory_roles(const ImportedModel& model) {
     report.training = training_work(inputs.forward, inputs.cluster);
   }
   report.repeated_ops = inputs.repeated_ops;
+  const MemoryRoles roles = memory_roles(inputs.model);
+  if (!roles.empty()) {
+    report.memory_parts = memory_parts(request.graph, report.memory, roles);
+  }
   return report;
 }
 
 PlanMetadata metadata_of(const SearchRequest& request, const Inputs& inputs,
                          const std::string& strategy) {
   PlanMetadata metadata;
-  const MemoryRoles roles = memory_roles(inputs.model);
-  if (!roles.empty()) {
-    report.memory_parts = memory_parts(request.graph, report.memory, roles);
-  }
   metadata.version = AUTOPAR_VERSION;
   metadata.model_sha256 = inputs.model.sha256;
   metadata.strategy_sha256 = sha256_hex(strategy);
@@ -346,7 +352,8 @@ Result<Programs> programs_of(const SearchRequest& request, const SearchOutcome& 
   const Graph& graph = request.graph;
   Programs programs;
   if (graph.passes == 1) {
-    AUTOPAR_TRY(plan, partition(graph, request.rules, outcome.strategy, request.cluster));
+    AUTOPAR_TRY(plan, partition(graph, request.rules, outcome.strategy, request.cluster,
+                                inputs.gradient_bucket));
     programs.plans.push_back(std::move(plan));
     return programs;
   }
@@ -362,7 +369,8 @@ Result<Programs> programs_of(const SearchRequest& request, const SearchOutcome& 
   std::vector<std::int64_t> ranks(static_cast<std::size_t>(step.world_size));
   std::iota(ranks.begin(), ranks.end(), 0);
   for (const StepPart* part : {&parts.pass, &parts.update}) {
-    AUTOPAR_TRY(plan, partition(part->graph, part->rules, part->strategy, request.cluster));
+    AUTOPAR_TRY(plan, partition(part->graph, part->rules, part->strategy, request.cluster,
+                                inputs.gradient_bucket));
     programs.plans.push_back(std::move(plan));
     if (!inputs.mixing_op.empty()) programs.unsharded.push_back(unsharded(part->graph));
     const StepPhase phase = part == &parts.pass ? StepPhase::kForwardBackward : StepPhase::kUpdate;

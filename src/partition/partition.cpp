@@ -5,7 +5,7 @@
 namespace autopar {
 
 Result<Plan> partition(const Graph& graph, const GraphRules& rules, const Strategy& strategy,
-                       const Cluster& cluster) {
+                       const Cluster& cluster, Bytes bucket_bytes) {
   AUTOPAR_TRY(op_specs, op_specs_of(graph, rules, strategy));
   AUTOPAR_RETURN_IF_ERROR(verify(graph, op_specs, readers_of(graph), strategy));
   AUTOPAR_TRY(draft, insert_reshards(graph, rules, strategy, op_specs, cluster));
@@ -14,6 +14,7 @@ Result<Plan> partition(const Graph& graph, const GraphRules& rules, const Strate
   AUTOPAR_RETURN_IF_ERROR(verify(draft.plan, Stage::kLowered));
   simplify(draft);
   AUTOPAR_RETURN_IF_ERROR(verify(draft.plan, Stage::kLowered));
+  join_collectives(draft, bucket_bytes);
   order_collectives(draft);
   AUTOPAR_RETURN_IF_ERROR(verify(draft.plan, Stage::kOrdered));
   return std::move(draft.plan);

@@ -51,6 +51,10 @@ Result<Draft> insert_reshards(const Graph& graph, const GraphRules& rules, const
 Status lower(Draft& draft);
 // Shares equal constants and equal slices of constants; removes what nobody reads.
 void simplify(Draft& draft);
+// AllReduce, ReduceScatter and AllGather (along dimension 0) whose results only the update reads,
+// or nobody: those of one type and over the same axes become one, up to so many bytes each. 0: none
+// do.
+void join_collectives(Draft& draft, Bytes bucket_bytes);
 // Numbers the collectives and makes each wait for the one before, because ONNX Runtime does not run
 // independent nodes in file order.
 void order_collectives(Draft& draft);

@@ -213,6 +213,12 @@ Result<StrategyFile> read_strategy(const std::string& path) {
     if (!training->is_object()) return input_error(path + ": training: expected an object");
     file.training = training->dump();
   }
+  AUTOPAR_TRY(bucket, document.find("gradient_bucket"));
+  if (bucket) {
+    AUTOPAR_TRY(bytes, bucket->integer());
+    if (bytes < 0) return bucket->expected("bytes");
+    file.gradient_bucket = bytes;
+  }
   AUTOPAR_RETURN_IF_ERROR(read_cost(document, file));
   AUTOPAR_TRY(ops, document.find("ops"));
   if (ops) {

@@ -122,6 +122,9 @@ std::string strategy_to_json(const Graph& graph, const GraphRules& rules, const 
   }
   if (graph.passes > 1) text += " \"step\": " + step_json(graph, mesh, cluster) + ",\n";
   if (!origin.training.empty()) text += " \"training\": " + origin.training + ",\n";
+  if (origin.gradient_bucket > 0) {
+    text += " \"gradient_bucket\": " + std::to_string(origin.gradient_bucket) + ",\n";
+  }
   text += " \"cost\": " + cost_json(origin.cost) + ",\n";
   text += " \"ops\": {";
   const PhaseOps phase_ops(graph);
