@@ -110,13 +110,9 @@ TEST_CASE("strategies read back exactly", "[files]") {
     for (const Mesh& mesh : mesh_candidates(cluster, 3)) {
       for (int i = 0; i < 10; ++i) {
         const Strategy strategy = random_strategy(b.graph, rules, mesh, random);
-        const StrategyOrigin origin{"m.onnx",
-                                    "abc",
-                                    cluster.name,
-                                    "def",
-                                    "dp",
-                                    "cheap",
-                                    {0.1 + 1.0 / 3, 1e-300, 0.25, Bytes{1} << 40}};
+        const StrategyOrigin origin{
+            "m.onnx", "abc",   cluster.name,   "def",
+            "dp",     "cheap", Bytes{1} << 20, {0.1 + 1.0 / 3, 1e-300, 0.25, Bytes{1} << 40}};
         const std::string text = strategy_to_json(b.graph, rules, strategy, cluster, origin);
         const Result<StrategyFile> file = read_strategy(folder.write("s.json", text));
         INFO(text);

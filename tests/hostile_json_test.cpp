@@ -89,7 +89,7 @@ std::string strategy_text() {
   const Strategy strategy = random_strategy(graph, rules, make_mesh(cluster, {4}).value(), random);
   const StrategyFile::Cost cost{1, 0, 0, 5};
   return strategy_to_json(graph, rules, strategy, cluster,
-                          {"m.onnx", "abc", cluster.name, "def", "dp", "cheap", cost});
+                          {"m.onnx", "abc", cluster.name, "def", "dp", "cheap", 0, cost});
 }
 
 // Every reader of JSON, with a text that it takes.

@@ -99,8 +99,8 @@ struct Report {
   bool bounds_own_mesh = true;  // the plan's own mesh is none of these
   MemoryPeak memory;
   std::optional<MemoryParts> memory_parts;  // of a training step
-  std::string memory_op;   // during which the peak is reached
-  Bytes memory_limit = 0;  // 0: none
+  std::string memory_op;                    // during which the peak is reached
+  Bytes memory_limit = 0;                   // 0: none
   std::string recompute = "none";
   std::size_t repeated_ops = 0;  // in the backward pass, to keep fewer activations
   std::optional<TrainingWork> training;

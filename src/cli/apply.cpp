@@ -119,6 +119,7 @@ Result<std::unique_ptr<Applied>> apply(PlanOptions& options, const CommonOptions
   AUTOPAR_RETURN_IF_ERROR(take_training(file, options));
   AUTOPAR_TRY(inputs, load_inputs(options, common));
   if (options.train) name_training_step(options);
+  if (inputs->training.empty()) inputs->training = file.training;
   applied->inputs = std::move(inputs);
   if (options.gradient_bucket.empty()) applied->inputs->gradient_bucket = file.gradient_bucket;
   AUTOPAR_TRY(repeated, parse_recompute_option(options.recompute, &file));

@@ -61,8 +61,8 @@ struct Inputs {
   Recompute recompute = Recompute::kNone;  // how `model.graph` differs from what was imported
   std::size_t repeated_ops = 0;
   Bytes gradient_bucket = 0;  // as partition() takes it
-  std::string data_folder;  // where the model's external data lies
-  ForwardWork forward;      // of the model that --train trains
+  std::string data_folder;    // where the model's external data lies
+  ForwardWork forward;        // of the model that --train trains
   // With --train: train.onnx, the step on the whole batch. It is what is planned, but for a step of
   // several passes.
   std::string training_bytes;

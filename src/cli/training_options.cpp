@@ -193,7 +193,11 @@ Result<ImportedModel> import_forward(const std::string& model, const TrainingCho
   const std::vector<std::string> data = split_list(choice.data_inputs);
   if (!data.empty()) import_options.data_inputs = data;
   Result<ImportedModel> imported = import_model(model, import_options);
-  if (imported || choice.batch == 0 || imported.error().code != ErrorCode::kInput) return imported;
+  // A batch that the file does not have is refused, but for passes on parts of one that it has.
+  const bool in_passes = choice.micro_batches != "1";
+  if (imported || !in_passes || choice.batch == 0 || imported.error().code != ErrorCode::kInput) {
+    return imported;
+  }
   return import_rebatched(model, choice, std::move(import_options), imported.error());
 }
 

@@ -211,7 +211,8 @@ Result<StrategyFile> read_strategy(const std::string& path) {
   AUTOPAR_RETURN_IF_ERROR(read_step(document, file));
   if (const auto training = parsed.find("training"); training != parsed.end()) {
     if (!training->is_object()) return input_error(path + ": training: expected an object");
-    file.training = training->dump();
+    // With its keys in their order, so that it can be written as it was.
+    file.training = nlohmann::ordered_json::parse(text)["training"].dump();
   }
   AUTOPAR_TRY(bucket, document.find("gradient_bucket"));
   if (bucket) {
