@@ -1,4 +1,4 @@
-"""Checks that a module includes only modules that it may use, and third-party headers only where they belong.
+"""Checks that a module includes only modules that it may use, third-party headers only where they belong, and that no two types share a name.
 
 A module's code is src/<module>/ and include/autopar/<module>.hpp (and the headers in HEADER_OF). It may include the modules in its row below, what those
 may include, and itself.
@@ -81,9 +81,37 @@ def errors_of(module, name, text):
             yield f"{where}: {module} may not include {used} ({header}); it may use {', '.join(sorted(closure(module)))}"
 
 
+TYPE = re.compile(r"(?:template <.*> ?)?(?:struct|class|enum class) (\w+)(?: final)?(?: :.*)?(?: \{.*)?$")
+
+
+def types_of(text):
+    """The types that a file defines in named namespaces, with the innermost namespace."""
+    spaces = []
+    for line in text.splitlines():
+        if line.startswith("namespace"):
+            spaces.append(line.strip(" {"))
+        elif line.startswith("}  // namespace"):
+            spaces.pop()
+        elif spaces and "namespace" not in spaces and (found := TYPE.match(line)):
+            yield spaces[-1].removeprefix("namespace ") + "::" + found[1]
+
+
+def twice_defined(files):
+    """Two types of one name in one program are undefined behaviour that no compiler tells."""
+    first = {}
+    for name, text in files:
+        for defined in types_of(text):
+            if first.setdefault(defined, name) != name:
+                yield f"{name}: {defined} is defined in {first[defined]} too; in a program a name is one type"
+
+
 def check_the_checker():
     def refused(module, include):
         return bool(list(errors_of(module, "x", f"#include {include}\n")))
+
+    one, other = "namespace a {\nstruct S {\n};\n}  // namespace a\n", "namespace a {\nnamespace {\nstruct S {\n};\n}  // namespace\n}  // namespace a\n"
+    assert list(twice_defined([("x", one), ("y", one)])) and not list(twice_defined([("x", one), ("y", other)]))
+    assert not list(twice_defined([("x", one), ("y", one.replace(" {\n};", ";")), ("z", one.replace("struct S", "struct S::T"))]))
 
     assert refused("layout", '"autopar/ops.hpp"') and refused("partition", '"cost/model.hpp"')
     assert refused("report", '"autopar/io.hpp"') and refused("ir", "<onnx/onnx_pb.h>")
@@ -94,18 +122,19 @@ def check_the_checker():
 def main():
     check_the_checker()
     root = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
-    errors, count = [], 0
+    errors, files = [], []
     for folder in (root / "src", root / "include"):
         for path in sorted(p for p in folder.rglob("*") if p.suffix in (".hpp", ".cpp", ".h", ".inc")):
-            count += 1
             module = module_of(path.relative_to(folder).as_posix())
             name = path.relative_to(root).as_posix()
             if module not in MAY_USE:
                 errors.append(f"{name}: belongs to no module; the modules are {', '.join(MAY_USE)}")
             else:
-                errors += errors_of(module, name, path.read_text(encoding="utf-8"))
-    print("\n".join(errors) or f"{count} files, every include is allowed")
-    return 1 if errors or count == 0 else 0
+                files.append((name, path.read_text(encoding="utf-8")))
+                errors += errors_of(module, *files[-1])
+    errors += twice_defined(files)
+    print("\n".join(errors) or f"{len(files)} files, every include is allowed, every type has a name of its own")
+    return 1 if errors or not files else 0
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ std::string moved(const Movement& movement, const Tensor& whole, const BoundaryV
   if (pieces.empty()) return slice_of(whole, made.spec, maker, position_of_rank(rank));
   const Block slice = block_of(read, reader, position);
   std::string result(static_cast<std::size_t>(element_count(slice.extent)) * 4, '\xff');
-  for (const Piece& piece : pieces) {
+  for (const MovedPiece& piece : pieces) {
     const std::int64_t from = position_of_rank(piece.from);
     const std::string held = slice_of(whole, made.spec, maker, from);
     std::string packed(static_cast<std::size_t>(element_count(piece.block.extent)) * 4, '\0');

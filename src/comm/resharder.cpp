@@ -103,7 +103,7 @@ Reshard Resharder::path(const Spec& from, const Spec& to) {
   const std::vector<int> states = tree->states_to(target);
   for (std::size_t i = 1; i < states.size(); ++i) {
     const Move& move = tree->move_to(states[i]);
-    Step step =
+    CollectiveStep step =
         step_between(graph.spec_of(states[i - 1], placing), graph.spec_of(states[i], placing),
                      move.kind, graph.axes_of(move), shape());
     reshard.steps.push_back(std::move(step.collective));

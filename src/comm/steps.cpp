@@ -50,15 +50,15 @@ void add_place(const DigitSpec& spec, const Place& place, Cuts& cuts) {
 
 }  // namespace
 
-Step step_between(const DigitSpec& from, const DigitSpec& to, CollectiveKind kind,
-                  const AxisList& axes, const Shape& shape) {
+CollectiveStep step_between(const DigitSpec& from, const DigitSpec& to, CollectiveKind kind,
+                            const AxisList& axes, const Shape& shape) {
   const std::optional<Place> source = place_of(from, axes), target = place_of(to, axes);
   Cuts cuts(shape.size());
   add_gaps(from, cuts);
   add_gaps(to, cuts);
   if (source) add_place(from, *source, cuts);
   if (target) add_place(to, *target, cuts);
-  Step step;
+  CollectiveStep step;
   std::vector<std::size_t> first;  // piece of each dimension
   std::vector<std::vector<std::int64_t>> starts(shape.size());
   for (std::size_t d = 0; d < shape.size(); ++d) {

@@ -28,7 +28,7 @@ struct DigitSpec {
   Reduction reduction = Reduction::kSum;
 };
 
-struct Step {
+struct CollectiveStep {
   Collective collective;
   // What the collective's dimensions are: the tensor's own, or with some cut into several. Then the
   // spec after the step over these dimensions.
@@ -38,7 +38,7 @@ struct Step {
 
 // The step of this kind over `axes` between two specs of a tensor. Precondition: they differ by
 // what one collective does.
-Step step_between(const DigitSpec& from, const DigitSpec& to, CollectiveKind kind,
+CollectiveStep step_between(const DigitSpec& from, const DigitSpec& to, CollectiveKind kind,
                   const AxisList& axes, const Shape& shape);
 
 }  // namespace autopar

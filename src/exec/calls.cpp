@@ -130,7 +130,7 @@ void RankCalls::expect_messages(const std::vector<std::size_t>& movements,
     const auto position = position_of(request_.programs[movement.reader], self_);
     if (!position) continue;
     std::vector<std::int64_t> told;
-    for (const Piece& piece : movement.slices.pieces[static_cast<std::size_t>(*position)]) {
+    for (const MovedPiece& piece : movement.slices.pieces[static_cast<std::size_t>(*position)]) {
       if (piece.from == self_) continue;
       if (std::find(told.begin(), told.end(), piece.from) != told.end()) continue;
       told.push_back(piece.from);
@@ -290,7 +290,7 @@ RankCalls::Value RankCalls::moved(std::size_t movement, std::int64_t micro_batch
   Ort::Value whole = new_value(value.dtype, slice.extent);
   void* to = whole.GetTensorMutableRawData();
   std::map<std::int64_t, std::pair<std::string, std::size_t>> received;  // bytes, how far read
-  for (const Piece& piece : pieces) {
+  for (const MovedPiece& piece : pieces) {
     const std::size_t bytes = bytes_in(value.dtype, piece.block.extent);
     if (piece.from == self_) {
       const Block held =
@@ -316,7 +316,7 @@ std::size_t RankCalls::bytes_of(std::size_t movement, std::int64_t from, std::in
   const ValueMovement& moving = wiring_.movements[movement];
   const RunProgram& reader = request_.programs[moving.reader];
   std::size_t bytes = 0;
-  for (const Piece& piece :
+  for (const MovedPiece& piece :
        moving.slices.pieces[static_cast<std::size_t>(*position_of(reader, to))]) {
     if (piece.from == from) {
       bytes += bytes_in(reader.inputs[moving.input].dtype, piece.block.extent);
@@ -352,7 +352,7 @@ void RankCalls::send(std::size_t movement, const Ort::Value& value) {
     if (to == self_) continue;
     std::string packed;
     bool any = false;
-    for (const Piece& piece : moving.slices.pieces[p]) {
+    for (const MovedPiece& piece : moving.slices.pieces[p]) {
       if (piece.from != self_) continue;
       any = true;
       const std::size_t at = packed.size();

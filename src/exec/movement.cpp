@@ -55,7 +55,7 @@ Movement movement_of(const BoundaryValue& made, const RunProgram& maker, const B
   }
   Movement movement;
   for (std::int64_t p = 0; p < reader.mesh.size(); ++p) {
-    std::vector<Piece>& pieces = movement.pieces.emplace_back();
+    std::vector<MovedPiece>& pieces = movement.pieces.emplace_back();
     const Block wanted = block_of(read, reader, p);
     const std::int64_t rank = rank_at(reader, p);
     const auto held = own.find(rank);

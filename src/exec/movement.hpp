@@ -18,13 +18,13 @@ struct Block {
 Block block_of(const BoundaryValue& value, const RunProgram& program, std::int64_t position);
 
 // One block that a reader gets from a rank (of the world, perhaps itself).
-struct Piece {
+struct MovedPiece {
   std::int64_t from = 0;
   Block block;
 };
 struct Movement {
   // By the reader's position. Empty: the rank holds just this slice itself.
-  std::vector<std::vector<Piece>> pieces;
+  std::vector<std::vector<MovedPiece>> pieces;
   bool is_needed() const;
 };
 // Every block comes from the reading rank itself where it can, else of the ranks that hold it from

@@ -438,7 +438,7 @@ std::vector<std::vector<std::int64_t>> message_pairs(const RunRequest& request,
     for (std::size_t p = 0; p < movement.slices.pieces.size(); ++p) {
       const std::int64_t to =
           rank_at(request.programs[movement.reader], static_cast<std::int64_t>(p));
-      for (const Piece& piece : movement.slices.pieces[p]) {
+      for (const MovedPiece& piece : movement.slices.pieces[p]) {
         if (piece.from != to) pairs.insert({piece.from, to});
       }
     }

@@ -3,7 +3,7 @@
 namespace autopar {
 namespace {
 
-bool within(const Evaluation& evaluation, Bytes limit) {
+bool within(const OpEvaluation& evaluation, Bytes limit) {
   for (const OutputType& output : evaluation.outputs) {
     if (output.shape && element_count(*output.shape) > limit / size_of(output.dtype)) return false;
   }
@@ -14,7 +14,7 @@ bool within(const Evaluation& evaluation, Bytes limit) {
   return true;
 }
 
-bool as_inferred(const Tensors& results, const Evaluation& evaluation, Bytes limit) {
+bool as_inferred(const Tensors& results, const OpEvaluation& evaluation, Bytes limit) {
   if (results.size() != evaluation.outputs.size()) return false;
   for (std::size_t i = 0; i < results.size(); ++i) {
     const OutputType& output = evaluation.outputs[i];
@@ -28,7 +28,7 @@ bool as_inferred(const Tensors& results, const Evaluation& evaluation, Bytes lim
 
 }  // namespace
 
-std::optional<Tensors> evaluate(const Evaluation& evaluation, Bytes limit) {
+std::optional<Tensors> evaluate(const OpEvaluation& evaluation, Bytes limit) {
   if (!evaluation.op.domain.empty() || !within(evaluation, limit)) return std::nullopt;
   for (const auto family :
        {evaluate_elementwise, evaluate_movement, evaluate_indexing, evaluate_reduction}) {

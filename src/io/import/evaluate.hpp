@@ -15,7 +15,7 @@ struct OutputType {
   std::optional<Shape> shape;
 };
 
-struct Evaluation {
+struct OpEvaluation {
   const Op& op;                              // attributes; the ids are not read
   const std::vector<const Tensor*>& inputs;  // null: absent
   const std::vector<OutputType>& outputs;
@@ -27,12 +27,12 @@ using Tensors = std::vector<Tensor>;
 // Nothing where the op is not covered, an operand is out of range, or an output has more than
 // `limit` bytes. Time and memory are linear in inputs and outputs (MatMul: in its products).
 // Floating point is computed in double and rounded once per op.
-std::optional<Tensors> evaluate(const Evaluation& evaluation, Bytes limit);
+std::optional<Tensors> evaluate(const OpEvaluation& evaluation, Bytes limit);
 
 // The families; each returns nothing for an op type that is not its own.
-std::optional<Tensors> evaluate_elementwise(const Evaluation& evaluation);
-std::optional<Tensors> evaluate_movement(const Evaluation& evaluation);
-std::optional<Tensors> evaluate_indexing(const Evaluation& evaluation);
-std::optional<Tensors> evaluate_reduction(const Evaluation& evaluation);
+std::optional<Tensors> evaluate_elementwise(const OpEvaluation& evaluation);
+std::optional<Tensors> evaluate_movement(const OpEvaluation& evaluation);
+std::optional<Tensors> evaluate_indexing(const OpEvaluation& evaluation);
+std::optional<Tensors> evaluate_reduction(const OpEvaluation& evaluation);
 
 }  // namespace autopar

@@ -162,7 +162,7 @@ Ints spread_ints(const Tensor& tensor, const Shape& to) {
   return spread(int_values(tensor).value_or(Ints{}), tensor.shape, to);
 }
 
-std::optional<Tensors> unary(const Evaluation& e, Unary function) {
+std::optional<Tensors> unary(const OpEvaluation& e, Unary function) {
   const Tensor& x = *e.inputs[0];
   if (is_floating(x.dtype)) {
     Doubles values = doubles_of(x);
@@ -183,7 +183,7 @@ std::optional<Tensors> unary(const Evaluation& e, Unary function) {
 }
 
 // Variadic ops (Min, Max) fold from the left.
-std::optional<Tensors> binary(const Evaluation& e, const Binary& function) {
+std::optional<Tensors> binary(const OpEvaluation& e, const Binary& function) {
   const auto shape = broadcast_shape(e.inputs);
   if (!shape) return std::nullopt;
   const DType dtype = e.inputs[0]->dtype;
@@ -215,7 +215,7 @@ std::optional<Tensors> binary(const Evaluation& e, const Binary& function) {
   return Tensors{tensor_of(dtype, *shape, result)};
 }
 
-std::optional<Tensors> compare(const Evaluation& e, const Compare& function) {
+std::optional<Tensors> compare(const OpEvaluation& e, const Compare& function) {
   const auto shape = broadcast_shape(e.inputs);
   if (!shape || e.inputs.size() != 2) return std::nullopt;
   const DType dtype = e.inputs[0]->dtype;
@@ -234,7 +234,7 @@ std::optional<Tensors> compare(const Evaluation& e, const Compare& function) {
   return Tensors{tensor_of(DType::kBool, *shape, result)};
 }
 
-std::optional<Tensors> cast(const Evaluation& e) {
+std::optional<Tensors> cast(const OpEvaluation& e) {
   const Tensor& x = *e.inputs[0];
   const DType to = e.outputs[0].dtype;
   if (x.dtype == DType::kUInt64 || to == DType::kUInt64) return std::nullopt;
@@ -258,7 +258,7 @@ std::optional<Tensors> cast(const Evaluation& e) {
   return Tensors{tensor_of(to, x.shape, result)};
 }
 
-std::optional<Tensors> where(const Evaluation& e) {
+std::optional<Tensors> where(const OpEvaluation& e) {
   const auto shape = broadcast_shape(e.inputs);
   if (!shape || e.inputs.size() != 3 || e.inputs[1]->dtype != e.inputs[2]->dtype) {
     return std::nullopt;
@@ -275,13 +275,13 @@ std::optional<Tensors> where(const Evaluation& e) {
   return Tensors{std::move(result)};
 }
 
-std::optional<Tensors> logical_not(const Evaluation& e) {
+std::optional<Tensors> logical_not(const OpEvaluation& e) {
   Ints values = int_values(*e.inputs[0]).value_or(Ints{});
   for (std::int64_t& value : values) value = value == 0;
   return Tensors{tensor_of(DType::kBool, e.inputs[0]->shape, values)};
 }
 
-std::optional<Tensors> classify(const Evaluation& e, bool (*test)(double)) {
+std::optional<Tensors> classify(const OpEvaluation& e, bool (*test)(double)) {
   const Doubles values = doubles_of(*e.inputs[0]);
   Ints result(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) result[i] = test(values[i]);
@@ -289,7 +289,7 @@ std::optional<Tensors> classify(const Evaluation& e, bool (*test)(double)) {
 }
 
 // Clip(x, low, high) = min(max(x, low), high).
-std::optional<Tensors> clip(const Evaluation& e) {
+std::optional<Tensors> clip(const OpEvaluation& e) {
   Tensor result = *e.inputs[0];
   for (const std::size_t i : {std::size_t{1}, std::size_t{2}}) {
     if (!e.has_input(i)) continue;
@@ -303,7 +303,7 @@ std::optional<Tensors> clip(const Evaluation& e) {
 
 }  // namespace
 
-std::optional<Tensors> evaluate_elementwise(const Evaluation& e) {
+std::optional<Tensors> evaluate_elementwise(const OpEvaluation& e) {
   const std::string& type = e.op.type;
   if (!e.has_input(0)) return std::nullopt;
   if (auto found = unaries().find(type); found != unaries().end()) return unary(e, found->second);

@@ -20,7 +20,7 @@ std::optional<std::int64_t> wrap(std::int64_t index, std::int64_t extent) {
   return index < 0 ? index + extent : index;
 }
 
-std::optional<Tensors> gather(const Evaluation& e) {
+std::optional<Tensors> gather(const OpEvaluation& e) {
   const Tensor& x = *e.inputs[0];
   const auto indices = int_values(*e.inputs[1]);
   const auto axis = axis_of(e.op.int_attribute("axis", 0), x.shape.size());
@@ -64,7 +64,7 @@ std::optional<Ints> element_positions(const Shape& data, const Tensor& indices, 
   return at;
 }
 
-std::optional<Tensors> gather_elements(const Evaluation& e) {
+std::optional<Tensors> gather_elements(const OpEvaluation& e) {
   const auto at =
       element_positions(e.inputs[0]->shape, *e.inputs[1], e.op.int_attribute("axis", 0));
   if (!at) return std::nullopt;
@@ -85,7 +85,7 @@ std::optional<Tensors> scatter(const Tensor& data, const Tensor& updates, const 
   return Tensors{std::move(result)};
 }
 
-std::optional<Tensors> scatter_elements(const Evaluation& e) {
+std::optional<Tensors> scatter_elements(const OpEvaluation& e) {
   if (!e.has_input(2) || e.op.string_attribute("reduction", "none") != "none") return std::nullopt;
   const auto at =
       element_positions(e.inputs[0]->shape, *e.inputs[1], e.op.int_attribute("axis", 0));
@@ -124,7 +124,7 @@ std::optional<Ints> tuple_positions(const Shape& data, const Tensor& indices, st
   return at;
 }
 
-std::optional<Tensors> gather_nd(const Evaluation& e) {
+std::optional<Tensors> gather_nd(const OpEvaluation& e) {
   const std::int64_t batch = e.op.int_attribute("batch_dims", 0);
   if (batch < 0) return std::nullopt;
   Shape slice;
@@ -136,7 +136,7 @@ std::optional<Tensors> gather_nd(const Evaluation& e) {
   return Tensors{take(*e.inputs[0], shape, *at)};
 }
 
-std::optional<Tensors> scatter_nd(const Evaluation& e) {
+std::optional<Tensors> scatter_nd(const OpEvaluation& e) {
   if (!e.has_input(2) || e.op.string_attribute("reduction", "none") != "none") return std::nullopt;
   Shape slice;
   const auto at = tuple_positions(e.inputs[0]->shape, *e.inputs[1], 0, slice);
@@ -145,7 +145,7 @@ std::optional<Tensors> scatter_nd(const Evaluation& e) {
 }
 
 // Row d of the result: the index along dimension d of every non-zero element.
-std::optional<Tensors> non_zero(const Evaluation& e) {
+std::optional<Tensors> non_zero(const OpEvaluation& e) {
   const Tensor& x = *e.inputs[0];
   const Doubles values = doubles_of(x);
   const Ints strides = strides_of(x.shape);
@@ -164,10 +164,10 @@ std::optional<Tensors> non_zero(const Evaluation& e) {
 
 }  // namespace
 
-std::optional<Tensors> evaluate_indexing(const Evaluation& e) {
+std::optional<Tensors> evaluate_indexing(const OpEvaluation& e) {
   if (!e.has_input(0)) return std::nullopt;
   if (e.op.type == "NonZero") return non_zero(e);
-  using Function = std::optional<Tensors> (*)(const Evaluation&);
+  using Function = std::optional<Tensors> (*)(const OpEvaluation&);
   static const std::map<std::string, Function> kTable = {{"Gather", gather},
                                                          {"GatherElements", gather_elements},
                                                          {"GatherND", gather_nd},

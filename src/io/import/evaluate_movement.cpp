@@ -10,16 +10,16 @@
 namespace autopar {
 namespace {
 
-std::optional<Ints> ints_at(const Evaluation& e, std::size_t i) {
+std::optional<Ints> ints_at(const OpEvaluation& e, std::size_t i) {
   return e.has_input(i) ? int_values(*e.inputs[i]) : std::nullopt;
 }
 
-const Shape* output_shape(const Evaluation& e) {
+const Shape* output_shape(const OpEvaluation& e) {
   return e.outputs[0].shape ? &*e.outputs[0].shape : nullptr;
 }
 
 // The same bytes under the inferred shape.
-std::optional<Tensors> reshape(const Evaluation& e) {
+std::optional<Tensors> reshape(const OpEvaluation& e) {
   const Shape* shape = output_shape(e);
   if (!e.has_input(0) || !shape || element_count(*shape) != element_count(e.inputs[0]->shape)) {
     return std::nullopt;
@@ -27,7 +27,7 @@ std::optional<Tensors> reshape(const Evaluation& e) {
   return Tensors{{e.inputs[0]->dtype, *shape, e.inputs[0]->bytes}};
 }
 
-std::optional<Tensors> transpose(const Evaluation& e) {
+std::optional<Tensors> transpose(const OpEvaluation& e) {
   if (!e.has_input(0)) return std::nullopt;
   const Tensor& x = *e.inputs[0];
   const std::size_t rank = x.shape.size();
@@ -48,7 +48,7 @@ std::optional<Tensors> transpose(const Evaluation& e) {
   return Tensors{take(x, shape, positions(shape, strides))};
 }
 
-std::optional<Tensors> expand(const Evaluation& e) {
+std::optional<Tensors> expand(const OpEvaluation& e) {
   const Shape* shape = output_shape(e);
   if (!e.has_input(0) || !shape) return std::nullopt;
   const auto strides = broadcast_strides(e.inputs[0]->shape, *shape);
@@ -57,7 +57,7 @@ std::optional<Tensors> expand(const Evaluation& e) {
 }
 
 // A view of [r0, d0, r1, d1, ...] with stride 0 along the repeats.
-std::optional<Tensors> tile(const Evaluation& e) {
+std::optional<Tensors> tile(const OpEvaluation& e) {
   const Shape* shape = output_shape(e);
   const auto repeats = ints_at(e, 1);
   if (!e.has_input(0) || !shape || !repeats) return std::nullopt;
@@ -74,7 +74,7 @@ std::optional<Tensors> tile(const Evaluation& e) {
   return Tensors{take(x, *shape, positions(view, strides))};
 }
 
-std::optional<Tensors> slice(const Evaluation& e) {
+std::optional<Tensors> slice(const OpEvaluation& e) {
   const auto starts = ints_at(e, 1);
   const auto ends = ints_at(e, 2);
   if (!e.has_input(0) || !starts || !ends) return std::nullopt;
@@ -113,7 +113,7 @@ std::optional<Tensors> slice(const Evaluation& e) {
   return Tensors{take(x, shape, positions(shape, strides, offset))};
 }
 
-std::optional<Tensors> concat(const Evaluation& e) {
+std::optional<Tensors> concat(const OpEvaluation& e) {
   if (!e.has_input(0)) return std::nullopt;
   Shape shape = e.inputs[0]->shape;
   const auto axis = axis_of(e.op.int_attribute("axis", 0), shape.size());
@@ -139,7 +139,7 @@ std::optional<Tensors> concat(const Evaluation& e) {
   return Tensors{std::move(result)};
 }
 
-std::optional<Tensors> split(const Evaluation& e) {
+std::optional<Tensors> split(const OpEvaluation& e) {
   if (!e.has_input(0)) return std::nullopt;
   const Tensor& x = *e.inputs[0];
   const auto axis = axis_of(e.op.int_attribute("axis", 0), x.shape.size());
@@ -160,7 +160,7 @@ std::optional<Tensors> split(const Evaluation& e) {
 }
 
 // Constant padding; negative pads (cropping) stay an op.
-std::optional<Tensors> pad(const Evaluation& e) {
+std::optional<Tensors> pad(const OpEvaluation& e) {
   const auto pads = ints_at(e, 1);
   if (!e.has_input(0) || !pads || e.op.string_attribute("mode", "constant") != "constant") {
     return std::nullopt;
@@ -197,7 +197,7 @@ std::optional<Tensors> pad(const Evaluation& e) {
   return Tensors{std::move(result)};
 }
 
-std::optional<Tensors> trilu(const Evaluation& e) {
+std::optional<Tensors> trilu(const OpEvaluation& e) {
   if (!e.has_input(0) || e.inputs[0]->shape.size() < 2) return std::nullopt;
   Tensor result = *e.inputs[0];
   std::int64_t k = 0;
@@ -221,7 +221,7 @@ std::optional<Tensors> trilu(const Evaluation& e) {
   return Tensors{std::move(result)};
 }
 
-std::optional<Tensors> constant_of_shape(const Evaluation& e) {
+std::optional<Tensors> constant_of_shape(const OpEvaluation& e) {
   const Shape* shape = output_shape(e);
   if (!shape) return std::nullopt;
   Tensor fill = scalar_tensor(e.outputs[0].dtype, 0);
@@ -233,7 +233,7 @@ std::optional<Tensors> constant_of_shape(const Evaluation& e) {
   return Tensors{take(fill, *shape, Ints(static_cast<std::size_t>(element_count(*shape)), 0))};
 }
 
-std::optional<Tensors> range(const Evaluation& e) {
+std::optional<Tensors> range(const OpEvaluation& e) {
   const Shape* shape = output_shape(e);
   if (!shape || !e.has_input(0) || !e.has_input(1) || !e.has_input(2)) return std::nullopt;
   const DType dtype = e.inputs[0]->dtype;
@@ -258,8 +258,8 @@ std::optional<Tensors> range(const Evaluation& e) {
 
 }  // namespace
 
-std::optional<Tensors> evaluate_movement(const Evaluation& e) {
-  using Function = std::optional<Tensors> (*)(const Evaluation&);
+std::optional<Tensors> evaluate_movement(const OpEvaluation& e) {
+  using Function = std::optional<Tensors> (*)(const OpEvaluation&);
   static const std::map<std::string, Function> kTable = {
       {"Concat", concat},       {"ConstantOfShape", constant_of_shape},
       {"Expand", expand},       {"Flatten", reshape},

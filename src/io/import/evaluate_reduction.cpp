@@ -34,7 +34,7 @@ const std::map<std::string, Fold>& reductions() {
 }
 
 // Which dimensions an op reduces, from the attribute or the operand; nothing on a bad axis.
-std::optional<std::vector<bool>> reduced_dims(const Evaluation& e, std::size_t rank) {
+std::optional<std::vector<bool>> reduced_dims(const OpEvaluation& e, std::size_t rank) {
   Ints axes = e.op.ints_attribute("axes");
   if (e.has_input(1)) axes = int_values(*e.inputs[1]).value_or(Ints{});
   if (axes.empty())
@@ -60,7 +60,7 @@ bool exact(const Doubles& values) {
   return true;
 }
 
-std::optional<Tensors> reduce(const Evaluation& e, const Fold& reduction) {
+std::optional<Tensors> reduce(const OpEvaluation& e, const Fold& reduction) {
   const Tensor& x = *e.inputs[0];
   const auto reduced = reduced_dims(e, x.shape.size());
   if (!reduced || !e.outputs[0].shape) return std::nullopt;
@@ -86,7 +86,7 @@ std::optional<Tensors> reduce(const Evaluation& e, const Fold& reduction) {
   return Tensors{narrowed(x.dtype, *e.outputs[0].shape, result)};
 }
 
-std::optional<Tensors> cum_sum(const Evaluation& e) {
+std::optional<Tensors> cum_sum(const OpEvaluation& e) {
   if (!e.has_input(1)) return std::nullopt;
   const Tensor& x = *e.inputs[0];
   const auto raw = int_values(*e.inputs[1]);
@@ -115,7 +115,7 @@ std::optional<Tensors> cum_sum(const Evaluation& e) {
 }
 
 // [..., m, k] x [..., k, n] with broadcast leading dimensions; vectors stay an op.
-std::optional<Tensors> mat_mul(const Evaluation& e) {
+std::optional<Tensors> mat_mul(const OpEvaluation& e) {
   if (!e.has_input(1) || !e.outputs[0].shape) return std::nullopt;
   const Tensor& a = *e.inputs[0];
   const Tensor& b = *e.inputs[1];
@@ -161,7 +161,7 @@ std::optional<Tensors> mat_mul(const Evaluation& e) {
 
 }  // namespace
 
-std::optional<Tensors> evaluate_reduction(const Evaluation& e) {
+std::optional<Tensors> evaluate_reduction(const OpEvaluation& e) {
   if (!e.has_input(0) || e.inputs[0]->dtype == DType::kUInt64) return std::nullopt;
   if (auto found = reductions().find(e.op.type); found != reductions().end()) {
     return reduce(e, found->second);
