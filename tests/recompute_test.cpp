@@ -6,8 +6,10 @@
 #endif
 
 #include <algorithm>
+#include <random>
 
 #include "autopar/recompute.hpp"
+#include "recompute/checkpoints.hpp"
 #include "strategies.hpp"
 
 using namespace autopar;
@@ -57,11 +59,11 @@ TEST_CASE("cheap ops are repeated where that keeps fewer bytes", "[recompute]") 
   const auto place = [&](const std::string& name) {
     return std::find(names.begin(), names.end(), name) - names.begin();
   };
-  CHECK(place("sin0/again") > place("late_exp1"));
-  CHECK(place("sin0/again") < place("late_sin0"));
-  CHECK(place("fc0/again") == static_cast<std::ptrdiff_t>(names.size()));
+  CHECK(place("sin0.again") > place("late_exp1"));
+  CHECK(place("sin0.again") < place("late_sin0"));
+  CHECK(place("fc0.again") == static_cast<std::ptrdiff_t>(names.size()));
   const Op& late = again.graph.ops[static_cast<std::size_t>(place("late_sin0"))];
-  CHECK(again.graph.value(late.inputs[1]).name == "sin0_out/again");
+  CHECK(again.graph.value(late.inputs[1]).name == "sin0_out.again");
 }
 
 TEST_CASE("products are repeated only when asked for, those with parameters never", "[recompute]") {
@@ -91,12 +93,12 @@ TEST_CASE("products are repeated only when asked for, those with parameters neve
     return std::find(names.begin(), names.end(), name) - names.begin();
   };
   const auto count = static_cast<std::ptrdiff_t>(names.size());
-  for (const char* name : {"scores0/again", "softmax0/again", "softmax2/again"}) {
+  for (const char* name : {"scores0.again", "softmax0.again", "softmax2.again"}) {
     CHECK(place(name) < count);
   }
-  CHECK(place("softmax0/again") > place("late1"));
-  CHECK(place("softmax0/again") < place("late0"));
-  CHECK(place("q0/again") == count);
+  CHECK(place("softmax0.again") > place("late1"));
+  CHECK(place("softmax0.again") < place("late0"));
+  CHECK(place("q0.again") == count);
   CHECK(again.kept_after * 3 / 2 < again.kept);
 }
 
@@ -112,4 +114,107 @@ TEST_CASE("random ops and graphs without gain stay as they are", "[recompute]") 
   CHECK(names_of(same.graph) == names_of(b.graph));
   CHECK(parse_recompute("cheap") == Recompute::kCheap);
   CHECK_FALSE(parse_recompute("auto").has_value());
+}
+
+namespace {
+
+// What is kept and the largest segment, of a given set of places.
+Bytes cost_of(const std::vector<Bytes>& across, const std::vector<Bytes>& made,
+              const std::vector<std::size_t>& places) {
+  Bytes kept = 0, segment = 0, largest = 0;
+  std::size_t next = 0;
+  for (std::size_t t = 0; t < made.size(); ++t) {
+    segment += made[t];
+    if (next == places.size() || places[next] != t) continue;
+    kept += across[t];
+    largest = std::max(largest, segment);
+    segment = 0;
+    ++next;
+  }
+  return kept + std::max(largest, segment);
+}
+
+// Of all sets of places at which less is handed on than before and after.
+Bytes least_cost(const std::vector<Bytes>& across, const std::vector<Bytes>& made) {
+  std::vector<std::size_t> narrow;
+  for (std::size_t t = 0; t + 1 < across.size(); ++t) {
+    if ((t == 0 || across[t] <= across[t - 1]) && across[t] < across[t + 1]) narrow.push_back(t);
+  }
+  Bytes least = cost_of(across, made, {});
+  for (std::size_t set = 1; set < std::size_t{1} << narrow.size(); ++set) {
+    std::vector<std::size_t> places;
+    for (std::size_t i = 0; i < narrow.size(); ++i) {
+      if ((set >> i & 1) != 0) places.push_back(narrow[i]);
+    }
+    least = std::min(least, cost_of(across, made, places));
+  }
+  return least;
+}
+
+}  // namespace
+
+TEST_CASE("checkpoints keep little and leave short segments", "[recompute]") {
+  // Layers that hand on one and make eight: of sixteen, segments of one or two.
+  std::vector<Bytes> across, made;
+  for (int layer = 0; layer < 16; ++layer) {
+    for (Bytes handed : {2, 3, 3, 1}) {
+      across.push_back(handed);
+      made.push_back(2);
+    }
+  }
+  const std::vector<std::size_t> cut = checkpoints(across, made);
+  CHECK(cut.size() >= 3);
+  for (std::size_t t : cut) CHECK(across[t] == 1);
+  // Segments are made shorter by an eighth at a time: beside the best of all sets no worse than
+  // that.
+  std::mt19937 random(5);
+  for (int trial = 0; trial < 200; ++trial) {
+    across.clear();
+    made.clear();
+    const std::size_t ops = 4 + random() % 20;
+    for (std::size_t t = 0; t < ops; ++t) {
+      across.push_back(static_cast<Bytes>(random() % 50));
+      made.push_back(static_cast<Bytes>(random() % 100));
+    }
+    const Bytes found = cost_of(across, made, checkpoints(across, made));
+    const Bytes best = least_cost(across, made);
+    CHECK(found <= cost_of(across, made, {}));
+    CHECK(static_cast<double>(found) <= 1.15 * static_cast<double>(best));
+  }
+}
+
+TEST_CASE("full repeats products with parameters, segment by segment", "[recompute]") {
+  // Eight layers of a residual network: each hands on its sum, and the backward pass wants the
+  // wide product inside.
+  GraphWriter b;
+  ValueId x = b.input("x", {64, 32});
+  std::vector<ValueId> wide, weights;
+  for (int layer = 0; layer < 8; ++layer) {
+    const std::string l = std::to_string(layer);
+    weights.push_back(b.parameter("w" + l, {32, 256}));
+    const ValueId h = b.op("MatMul", {x, weights.back()}, {64, 256}, {}, "up" + l);
+    wide.push_back(h);
+    const ValueId d =
+        b.op("MatMul", {h, b.parameter("d" + l, {256, 32})}, {64, 32}, {}, "down" + l);
+    x = b.op("Add", {x, d}, {64, 32}, {}, "sum" + l);
+  }
+  for (int layer = 7; layer >= 0; --layer) {
+    const std::string l = std::to_string(layer);
+    const ValueId t =
+        b.op("Transpose", {wide[static_cast<std::size_t>(layer)]}, {256, 64}, {}, "turned" + l);
+    const ValueId g = b.op("MatMul", {t, x}, {256, 32}, {}, "grad" + l);
+    x = b.op("MatMul", {wide[static_cast<std::size_t>(layer)], g}, {64, 32}, {}, "late" + l);
+  }
+  b.graph.outputs = {x};
+  REQUIRE(recompute(b.graph, Recompute::kProducts).repeated == 0);
+  const Recomputed again = recompute(b.graph, Recompute::kFull);
+  REQUIRE(verify(again.graph).ok());
+  CHECK(again.kept_after * 2 < again.kept);
+  const auto names = names_of(again.graph);
+  const auto place = [&](const std::string& name) {
+    return std::find(names.begin(), names.end(), name) - names.begin();
+  };
+  // The first layers are repeated last, just before what reads them.
+  CHECK(place("up0.again") > place("late4"));
+  CHECK(place("up0.again") < place("turned0"));
 }

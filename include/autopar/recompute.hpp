@@ -1,7 +1,7 @@
 // Recomputation: ops of the forward pass are repeated in the backward pass, so that what they made
 // need not be kept between (Chen, Xu, Zhang, Guestrin, "Training Deep Nets with Sublinear Memory
 // Cost", 2016). Here it is a rewrite of the graph before anything is searched: the repeated ops are
-// ordinary ops, named "<op>/again", with assignments of their own.
+// ordinary ops, named "<op>.again", with assignments of their own.
 //
 //   y = Exp(x); z = MatMul(y, w); ... dw = MatMul(Transpose(y), dz)      y kept for dw
 //   y = Exp(x); z = MatMul(y, w); ... y' = Exp(x); dw = MatMul(Transpose(y'), dz)     x kept
@@ -18,8 +18,9 @@ enum class Recompute {
   kNone,
   kCheap,     // ops without contractions: elementwise, softmax, normalisations, movements
   kProducts,  // also products of activations with each other: attention scores and what follows
+  kFull,      // all but look-ups of weights and what is random, from checkpoints on
 };
-const char* name_of(Recompute recompute);  // "none", "cheap", "products"
+const char* name_of(Recompute recompute);  // "none", "cheap", "products", "full"
 std::optional<Recompute> parse_recompute(const std::string& name);
 
 struct Recomputed {
@@ -32,9 +33,10 @@ struct Recomputed {
 // is kept over the turn is a minimum cut between what is there anyway (inputs, parameters and what
 // only they decide) and the readers after the turn, with the bytes of a value as its weight; of the
 // minimum cuts the one that repeats least (Jain et al., "Checkmate", 2020, states the problem;
-// torch's partitioner of ahead-of-time graphs solves it by the same cut). Products with parameters,
-// lookups and random ops are never repeated. A repeated op stands just before its first reader.
-// Deterministic. Time: one maximum flow (Dinic), nearly linear on such graphs.
+// torch's partitioner of ahead-of-time graphs solves it by the same cut). Look-ups of
+// weights and random ops are never repeated, products with parameters only by kFull, which keeps
+// checkpoints between segments of the forward pass. A repeated op stands just before its first
+// reader. Deterministic. Time: one maximum flow (Dinic), nearly linear on such graphs.
 Recomputed recompute(const Graph& graph, Recompute what);
 
 }  // namespace autopar

@@ -63,12 +63,21 @@ struct ReshardSummary {
   double sent_bytes = 0;
 };
 
+// A plan that the search made for a number of passes and a recomputation.
+struct PlanTrial {
+  std::int64_t micro_batches = 1;
+  std::string recompute = "none";
+  Seconds cost = 0;  // 0: nothing fits
+};
+
 // What a training step does in its time.
 struct TrainingWork {
   double samples = 0;     // of its batch
   double tokens = 0;      // 0: not known
   Flops model_flops = 0;  // three times the contractions of the forward graph, nothing repeated
   Seconds at_peak = 0;    // that they take on all devices at the peaks of the types they are in
+  std::int64_t micro_batches = 1;
+  std::string zero = "auto";  // how what is stored was asked to be
 };
 
 // Everything deterministic but the times of the search itself, which are no part of a report that
@@ -104,6 +113,7 @@ struct Report {
   std::string recompute = "none";
   std::size_t repeated_ops = 0;  // in the backward pass, to keep fewer activations
   std::optional<TrainingWork> training;
+  std::vector<PlanTrial> tried;  // where there was more than one
   std::vector<CollectiveSummary> collectives;
   std::vector<Baseline> baselines;
   std::vector<OpSummary> op_costs;       // costliest first

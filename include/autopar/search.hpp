@@ -56,6 +56,17 @@ struct Pins {
 // Errors (kInput): a pin that names no op or value of the graph, with the nearest name.
 Status check_names(const Pins& pins, const Graph& graph);
 
+// What is said of how an input or parameter is stored; a pin or layout of its own comes before it.
+struct StoredRule {
+  enum class Kind : std::uint8_t {
+    kAsRead,  // as the passes read it: nothing that is made of it alone is resharded in them
+    kSplit,   // in as many parts as its shape and the mesh allow
+    kLike,    // cut like another input or parameter
+  };
+  Kind kind = Kind::kSplit;
+  ValueId like = {};
+};
+
 // What ops get that no pin names.
 enum class Fill { kSearch, kDataParallel, kReplicate };
 
@@ -86,6 +97,7 @@ struct SearchRequest {
   BoundaryLayout outputs = {};
   std::string updates = "new.*";  // outputs so named hold the next value of input `*`
   Pins pins = {};
+  std::map<ValueId, StoredRule> stored_rules = {};
   Fill fill = Fill::kSearch;
   // Sharding propagation: what ops get that no pin reaches, and whether the redistribution is
   // minimised exactly instead of breadth first.

@@ -25,6 +25,8 @@ struct TrainingRoles {
 
   // The parameter that a state is the 16-bit copy of; empty: it is none.
   std::string copied_by(const std::string& state) const;
+  // The parameter whose a state or accumulator is; empty: nobody's, as the learning rate is.
+  std::string parameter_of(const std::string& state) const;
 };
 // Errors (kInput) start with `where`.
 Result<TrainingRoles> parse_training_roles(const std::string& text, const std::string& where);

@@ -46,8 +46,11 @@ void add_layout_options(CLI::App& app, PlanOptions& options) {
          "--recompute", options.recompute,
          "repeat forward ops in the backward pass to keep fewer activations (default auto)\n"
          "`cheap`: those without contractions; `products`: also products of activations, "
-         "such as attention scores; `auto`: only where nothing fits otherwise.")
-      ->check(CLI::IsMember({"auto", "none", "cheap", "products"}));
+         "such as attention scores; `full`: whole segments of the forward pass, from checkpoints "
+         "on; "
+         "`auto`: none, or of a training step that the memory limit binds what makes the fastest "
+         "plan.")
+      ->check(CLI::IsMember({"auto", "none", "cheap", "products", "full"}));
 }
 
 void add_solve_options(CLI::App& app, PlanOptions& options) {
@@ -409,13 +412,14 @@ Result<std::optional<Recompute>> parse_recompute_option(const std::string& optio
   if (option == "auto" && file != nullptr && !file->recompute.empty()) {
     const auto found = parse_recompute(file->recompute);
     if (found) return found;
-    return input_error(file->path + ": recompute: expected none, cheap or products, found \"" +
+    return input_error(file->path +
+                       ": recompute: expected none, cheap, products or full, found \"" +
                        file->recompute + "\"");
   }
   if (option == "auto") return std::optional<Recompute>();
   const auto found = parse_recompute(option);
   if (found) return found;
-  return usage_error("--recompute '" + option + "': expected auto, none, cheap or products");
+  return usage_error("--recompute '" + option + "': expected auto, none, cheap, products or full");
 }
 
 Result<SearchRequest> make_request(const Inputs& inputs, const PlanOptions& options,

@@ -32,6 +32,7 @@ struct PlanOptions {
   std::string weights = "referenced";
   std::string recompute = "auto";
   std::string gradient_bucket;
+  std::string zero = "auto";
   int max_axes = 0;  // 0: the default of the searcher
   double gap_percent = 0;
   std::string gap;
@@ -69,7 +70,7 @@ struct Inputs {
   bool has_whole_batch = false;  // training_bytes are of that, not of one pass
   std::string training;          // what it is made of: see training_json()
   std::int64_t batch = 0;
-  std::string micro_batches_tried = {};  // --micro-batches auto: "1: 3.2 s, 2: 3.3 s"
+  std::vector<PlanTrial> tried = {};  // where several numbers of passes, or recomputations, were
   std::string mixing_op = {};  // of several passes: why they are not a pass over the whole batch
   std::vector<MicroInput> micro_inputs = {};  // of several passes: what is cut, and where
   LossCombining loss_combining = LossCombining::kMean;

@@ -251,7 +251,10 @@ Report report_of(const SearchRequest& request, const SearchOutcome& outcome, con
   report.recompute = name_of(inputs.recompute);
   if (!inputs.training_bytes.empty() && unit_of(request.cost_model) == std::string("seconds")) {
     report.training = training_work(inputs.forward, inputs.cluster);
+    report.training->micro_batches = request.graph.passes;
+    report.training->zero = options.zero;
   }
+  report.tried = inputs.tried;
   report.repeated_ops = inputs.repeated_ops;
   const MemoryRoles roles = memory_roles(inputs.model);
   if (!roles.empty()) {

@@ -2,6 +2,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -12,6 +13,7 @@
 #include "cli/hub_ops.hpp"
 #include "cli/outputs.hpp"
 #include "cli/weights_from.hpp"
+#include "cli/zero.hpp"
 
 namespace autopar::cli {
 
@@ -104,6 +106,8 @@ Result<SearchRequest> request_of(Inputs& inputs, const std::optional<StrategyFil
                                  const PlanOptions& options, const CommonOptions& common) {
   AUTOPAR_RETURN_IF_ERROR(share_in_phases(inputs, options.cost_model));
   AUTOPAR_TRY(request, make_request(inputs, options, common));
+  AUTOPAR_TRY(stored, stored_rules(*parse_zero(options.zero), inputs.model));
+  request.stored_rules = std::move(stored);
   AUTOPAR_TRY(fill, parse_fill(options.fill));
   request.unreached = fill;
   request.propagate_exact = options.propagate_exact;
@@ -143,40 +147,92 @@ Seconds time_left(const SolveOptions& options, std::chrono::steady_clock::time_p
   return std::max(0.0, options.time_limit - used.count());
 }
 
-// Nothing fits: with fewer activations kept it may. The first error is the one to tell, with what
-// was tried.
-Result<SearchOutcome> search_recomputing(std::unique_ptr<Inputs>& inputs,
-                                         std::optional<SearchRequest>& request,
-                                         const std::optional<StrategyFile>& pins, const Error& full,
-                                         const PlanOptions& options, const CommonOptions& common,
-                                         std::chrono::steady_clock::time_point start) {
-  std::string told = full.message;
-  for (Recompute recompute : {Recompute::kCheap, Recompute::kProducts}) {
-    if (time_left(request->solve, start) == 0) break;
-    auto fresh = std::make_unique<Inputs>(*inputs);
-    remove_hub_ops(fresh->model.graph);
-    AUTOPAR_TRY(repeated, repeat_ops(*fresh, recompute));
-    if (!repeated) continue;
-    AUTOPAR_TRY(smaller, request_of(*fresh, pins, options, common));
-    smaller.solve.time_limit = time_left(smaller.solve, start);
-    auto outcome = search_shown(smaller, common.quiet);
-    if (outcome) {
-      inputs = std::move(fresh);
-      request.emplace(smaller);
-      return outcome;
-    }
-    if (outcome.error().code != ErrorCode::kInfeasible) return outcome.error();
-    told +=
-        ". With --recompute " + std::string(name_of(recompute)) + ": " + outcome.error().message;
-  }
-  return infeasible_error(told);
-}
-
 // The best plan for what was read, and the request that it answers.
 struct Planned {
   std::unique_ptr<Inputs> inputs;
   std::optional<SearchRequest> request;
   SearchOutcome outcome;
+};
+
+// By how much of a cost without a limit of memory one with it must be above that: more than
+// rounding and proofs up to a rest.
+constexpr double kLimitBinds = 1e-3;
+// What part of the memory a plan takes that others, which take more, may be cheaper than.
+constexpr double kNearlyFull = 0.9;
+
+// Whether keeping less could make a plan cheaper.
+bool limit_binds(const SearchRequest& request, const SearchOutcome& outcome) {
+  const Seconds without = outcome.unlimited_lower_bound * (1 + kLimitBinds);
+  if (!request.limit_memory || outcome.cost.total() <= without) return false;
+  const bool is_proven = outcome.unlimited_lower_bound > 0 && outcome.lower_bound > without;
+  return is_proven || static_cast<double>(outcome.cost.memory.total) >
+                          kNearlyFull * static_cast<double>(memory_limit(request));
+}
+
+// Whether it updates parameters.
+bool is_training_step(const SearchRequest& request) {
+  const std::vector<ValueId> updated = updated_inputs(request.graph, request.updates);
+  return std::any_of(updated.begin(), updated.end(), [&](ValueId input) {
+    return input.valid() && request.graph.value(input).kind == ValueKind::kParameter;
+  });
+}
+
+std::int64_t passes_of(const Inputs& inputs) { return inputs.model.graph.passes; }
+
+// With fewer activations kept a plan may fit, or do without what another pays to fit. Repeating
+// more costs more where nothing binds, so the last to try is what costs more without a limit than
+// the best with it.
+class RecomputeChoice {
+ public:
+  RecomputeChoice(const std::optional<StrategyFile>& pins, const PlanOptions& options,
+                  const CommonOptions& common, std::chrono::steady_clock::time_point begin)
+      : pins_(pins), options_(options), common_(common), begin_(begin) {}
+
+  // `first`: the inputs and what came of planning them as they are.
+  Result<Planned> best(std::unique_ptr<Inputs> inputs, SearchRequest request,
+                       Result<SearchOutcome> first) {
+    const Inputs whole = *inputs;
+    tell(whole, Recompute::kNone, first);
+    std::string told = first ? "" : first.error().message;
+    std::optional<Planned> best;
+    if (first) best.emplace(Planned{std::move(inputs), std::move(request), std::move(*first)});
+    for (Recompute recompute : {Recompute::kCheap, Recompute::kProducts, Recompute::kFull}) {
+      if (best && !limit_binds(*best->request, best->outcome)) break;
+      auto fresh = std::make_unique<Inputs>(whole);
+      remove_hub_ops(fresh->model.graph);
+      AUTOPAR_TRY(repeated, repeat_ops(*fresh, recompute));
+      if (!repeated) continue;
+      AUTOPAR_TRY(asked, request_of(*fresh, pins_, options_, common_));
+      asked.solve.time_limit = time_left(asked.solve, begin_);
+      if (asked.solve.time_limit == 0) break;
+      auto outcome = search_shown(asked, common_.quiet);
+      tell(whole, recompute, outcome);
+      if (!outcome && outcome.error().code != ErrorCode::kInfeasible) return outcome.error();
+      if (!outcome) {
+        told += ". With --recompute " + std::string(name_of(recompute)) + ": " +
+                outcome.error().message;
+        continue;
+      }
+      const Seconds without_limit = outcome->unlimited_lower_bound;
+      const bool better = !best || outcome->cost.total() < best->outcome.cost.total();
+      if (better) best.emplace(Planned{std::move(fresh), std::move(asked), std::move(*outcome)});
+      if (without_limit >= best->outcome.cost.total()) break;
+    }
+    if (!best) return infeasible_error(told);
+    if (tried_.size() > 1) best->inputs->tried = std::move(tried_);
+    return std::move(*best);
+  }
+
+ private:
+  void tell(const Inputs& inputs, Recompute recompute, const Result<SearchOutcome>& outcome) {
+    tried_.push_back({passes_of(inputs), name_of(recompute), outcome ? outcome->cost.total() : 0});
+  }
+
+  const std::optional<StrategyFile>& pins_;
+  const PlanOptions& options_;
+  const CommonOptions& common_;
+  const std::chrono::steady_clock::time_point begin_;
+  std::vector<PlanTrial> tried_;
 };
 
 Result<Planned> plan_inputs(std::unique_ptr<Inputs> inputs, const std::optional<StrategyFile>& pins,
@@ -187,27 +243,31 @@ Result<Planned> plan_inputs(std::unique_ptr<Inputs> inputs, const std::optional<
     AUTOPAR_TRY(repeated, repeat_ops(*inputs, *recompute));
     if (!repeated) spdlog::warn("warning: --recompute: nothing to gain, no op is repeated");
   }
-  AUTOPAR_TRY(first, request_of(*inputs, pins, options, common));
-  std::optional<SearchRequest> request(first);
+  AUTOPAR_TRY(request, request_of(*inputs, pins, options, common));
   const bool dump = !options.dump_file.empty();
-  if (dump && request->mesh) {
-    AUTOPAR_RETURN_IF_ERROR(
-        dump_problem(options.dump_file, *request, *request->mesh, options.model));
+  if (dump && request.mesh) {
+    AUTOPAR_RETURN_IF_ERROR(dump_problem(options.dump_file, request, *request.mesh, options.model));
   }
   clock.end("import");
   // The limit is for all that comes before the plan is written.
-  request->solve.time_limit = time_left(request->solve, begin);
-  const auto start = std::chrono::steady_clock::now();
-  Result<SearchOutcome> outcome = search_shown(*request, common.quiet);
-  if (!outcome && outcome.error().code == ErrorCode::kInfeasible && !recompute) {
-    outcome = search_recomputing(inputs, request, pins, outcome.error(), options, common, start);
+  request.solve.time_limit = time_left(request.solve, begin);
+  Result<SearchOutcome> outcome = search_shown(request, common.quiet);
+  const bool nothing_fits = !outcome && outcome.error().code == ErrorCode::kInfeasible;
+  const bool may_be_faster = outcome && is_training_step(request) && limit_binds(request, *outcome);
+  if (!recompute && (nothing_fits || may_be_faster)) {
+    RecomputeChoice choice(pins, options, common, begin);
+    auto best = choice.best(std::move(inputs), request, std::move(outcome));
+    if (!best && pins) return with_pin_file(best.error(), options.pin_file);
+    if (!best) return best.error();
+    clock.end_search(best->outcome);
+    return best;
   }
   if (!outcome && pins) return with_pin_file(outcome.error(), options.pin_file);
   if (!outcome) return outcome.error();
   clock.end_search(*outcome);
-  if (dump && !request->mesh) {
+  if (dump && !request.mesh) {
     AUTOPAR_RETURN_IF_ERROR(
-        dump_problem(options.dump_file, *request, outcome->strategy.mesh, options.model));
+        dump_problem(options.dump_file, request, outcome->strategy.mesh, options.model));
   }
   return Planned{std::move(inputs), std::move(request), std::move(*outcome)};
 }
@@ -223,23 +283,26 @@ Result<Planned> plan_best_micro_batches(std::unique_ptr<Inputs> inputs,
   AUTOPAR_TRY(counts, micro_batches_of("auto", inputs->batch));
   std::optional<Planned> best;
   std::optional<Error> error;
-  std::string tried;
+  std::vector<PlanTrial> tried;
   int worse = 0;
   for (std::size_t c = 0; c < counts.size() && worse < 2; ++c) {
-    const std::string count = std::to_string(counts[c]);
     if (c > 0) {
       if (best && time_left(best->request->solve, begin) == 0) break;
       PlanOptions of_count = given;
-      of_count.training.micro_batches = count;
+      of_count.training.micro_batches = std::to_string(counts[c]);
       auto loaded = load_inputs(of_count, common);
       if (!loaded) return loaded.error();
       inputs = std::move(*loaded);
     }
     auto planned = plan_inputs(std::move(inputs), pins, options, common, begin, clock);
     if (!planned && planned.error().code != ErrorCode::kInfeasible) return planned.error();
-    tried += (tried.empty() ? "" : ", ") + count + ": " +
-             (planned ? format_price(planned->outcome.cost.total(), options.cost_model)
-                      : std::string("does not fit"));
+    const std::vector<PlanTrial> own =
+        planned && !planned->inputs->tried.empty()
+            ? planned->inputs->tried
+            : std::vector{PlanTrial{
+                  counts[c], planned ? name_of(planned->inputs->recompute) : options.recompute,
+                  planned ? planned->outcome.cost.total() : 0}};
+    tried.insert(tried.end(), own.begin(), own.end());
     if (!planned) {
       error = planned.error();
       continue;
@@ -249,8 +312,7 @@ Result<Planned> plan_best_micro_batches(std::unique_ptr<Inputs> inputs,
     if (better) best.emplace(std::move(*planned));
   }
   if (!best) return *error;
-  spdlog::info("micro-batches: {}", tried);
-  best->inputs->micro_batches_tried = tried;
+  best->inputs->tried = std::move(tried);
   return std::move(*best);
 }
 
@@ -295,6 +357,15 @@ Run add_search(CLI::App& app, const CommonOptions& common) {
                "plan a training step of the model, which is a forward graph\n"
                "Loss, backward pass and update are added as `grad` does, and the step is written "
                "beside the plan as train.onnx.");
+  app.option_defaults()->group(group::kTraining);
+  app.add_option(
+         "--zero", options->zero,
+         "how parameters, gradient accumulators and optimizer states are stored: auto (default), "
+         "off, 1, 2, 3\n"
+         "`auto`: each as is best; `off`: all as the passes read the parameter; `1`: optimizer "
+         "states and masters of mixed precision in as many parts as possible; `2`: accumulators "
+         "too; `3`: parameters too.")
+      ->check(CLI::IsMember({"auto", "off", "1", "2", "3"}));
   add_weights_option(app, *options);
   app.option_defaults()->group(group::kSearch);
   app.add_option(

@@ -6,14 +6,15 @@
 #include <utility>
 #include <vector>
 
+#include "recompute/checkpoints.hpp"
 #include "recompute/cut.hpp"
 
 namespace autopar {
 namespace {
 
-constexpr std::array kNames = {std::pair(Recompute::kNone, "none"),
-                               std::pair(Recompute::kCheap, "cheap"),
-                               std::pair(Recompute::kProducts, "products")};
+constexpr std::array kNames = {
+    std::pair(Recompute::kNone, "none"), std::pair(Recompute::kCheap, "cheap"),
+    std::pair(Recompute::kProducts, "products"), std::pair(Recompute::kFull, "full")};
 
 bool looks_up(const Op& op) {
   return op.type == "Gather" || op.type == "GatherND" || op.type == "GatherElements";
@@ -34,6 +35,7 @@ class Rewrite {
     Recomputed result;
     result.kept = find_turn(graph_);
     find_ready();
+    if (what_ == Recompute::kFull) find_checkpoints();
     cut();
     rebuild();
     result.kept_after = Rewrite(again_, what_).find_turn(again_);
@@ -109,8 +111,46 @@ class Rewrite {
     }
   }
 
+  // What is handed on between segments of the forward pass is kept; the rest can be repeated.
+  void find_checkpoints() {
+    std::vector<std::size_t> last(graph_.values.size(), 0);  // forward op that reads it
+    std::vector<bool> read_later(graph_.values.size(), false);
+    for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
+      for (ValueId input : graph_.ops[o].inputs) {
+        if (!in_network(input)) continue;
+        if (o <= turn_) last[input.index()] = o;
+        if (o > turn_) read_later[input.index()] = true;
+      }
+    }
+    std::vector<Bytes> across(turn_ + 1, 0), made(turn_ + 1, 0);
+    for (std::size_t v = 0; v < graph_.values.size(); ++v) {
+      if (!in_network(ValueId(static_cast<std::int64_t>(v)))) continue;
+      const std::size_t begin = graph_.values[v].producer.index();
+      const Bytes bytes = graph_.values[v].bytes();
+      if (read_later[v]) made[begin] += bytes;
+      if (last[v] <= begin) continue;
+      across[begin] += bytes;
+      across[last[v]] -= bytes;
+    }
+    for (std::size_t t = 1; t <= turn_; ++t) across[t] += across[t - 1];
+    is_checkpoint_.assign(graph_.values.size(), false);
+    for (const std::size_t t : checkpoints(across, made)) {
+      for (std::size_t v = 0; v < graph_.values.size(); ++v) {
+        if (!in_network(ValueId(static_cast<std::int64_t>(v)))) continue;
+        if (graph_.values[v].producer.index() <= t && last[v] > t) is_checkpoint_[v] = true;
+      }
+    }
+  }
+
+  bool makes_checkpoint(const Op& op) const {
+    return std::any_of(op.outputs.begin(), op.outputs.end(), [this](ValueId output) {
+      return output.valid() && is_checkpoint_[output.index()];
+    });
+  }
+
   bool repeatable(const Op& op) const {
     if (is_random(op)) return false;
+    if (what_ == Recompute::kFull && makes_checkpoint(op)) return false;
     bool reads_weight = false;
     for (ValueId input : op.inputs) {
       reads_weight |=
@@ -118,6 +158,7 @@ class Rewrite {
     }
     if (looks_up(op)) return !reads_weight;
     if (!is_contraction(op)) return true;
+    if (what_ == Recompute::kFull) return true;
     return what_ == Recompute::kProducts && !reads_weight;
   }
 
@@ -235,7 +276,7 @@ class Rewrite {
       const bool repeats =
           original >= 0 &&
           kept[static_cast<std::size_t>(place_[static_cast<std::size_t>(original)])];
-      if (repeats) op.name = op_names_.unique(op.name + "/again");
+      if (repeats) op.name = op_names_.unique(op.name + ".again");
       if (original >= 0) op.phase = Phase::kBackward;
       for (ValueId& input : op.inputs) {
         if (input.valid()) input = moved[input.index()];
@@ -243,7 +284,7 @@ class Rewrite {
       for (ValueId& output : op.outputs) {
         if (!output.valid()) continue;
         Value value = values_[output.index()];
-        if (repeats) value.name = value_names_.unique(value.name + "/again");
+        if (repeats) value.name = value_names_.unique(value.name + ".again");
         value.producer = {};
         output = moved[output.index()] = again_.add_value(std::move(value));
       }
@@ -259,6 +300,7 @@ class Rewrite {
   std::size_t turn_ = 0;
   std::vector<bool> ready_;
   std::vector<bool> weight_;  // a parameter, or made of parameters alone
+  std::vector<bool> is_checkpoint_;
   std::vector<bool> repeat_;  // readers after the turn read a copy
   struct Placed {
     Op op;

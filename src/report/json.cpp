@@ -47,6 +47,8 @@ Json training_json(const Report& r) {
   const TrainingWork& work = *r.training;
   return {{"samples", work.samples},
           {"tokens", work.tokens > 0 ? Json(work.tokens) : Json()},
+          {"micro_batches", work.micro_batches},
+          {"zero", work.zero},
           {"model_flops", work.model_flops},
           {"seconds_at_peak", work.at_peak},
           {"samples_per_second", number(work.samples / r.seconds)},
@@ -153,6 +155,12 @@ std::string to_json(const Report& r, std::size_t rows) {
                {"ended_by", r.ended_by}};
   j["memory"] = memory_json(r);
   if (r.training) j["training"] = training_json(r);
+  for (const PlanTrial& trial : r.tried) {
+    j["plans_tried"].push_back(
+        {{"micro_batches", trial.micro_batches},
+         {"recompute", trial.recompute},
+         {unit_of(r.cost_model), trial.cost > 0 ? Json(trial.cost) : Json()}});
+  }
   j["collectives"] = Json::array();
   for (const CollectiveSummary& c : r.collectives) {
     j["collectives"].push_back({{"kind", c.kind},

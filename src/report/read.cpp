@@ -75,7 +75,15 @@ void read_cost(const Json& j, Report& r) {
     if (!training.at("tokens").is_null()) work.tokens = training.at("tokens").get<double>();
     work.model_flops = training.at("model_flops").get<double>();
     work.at_peak = training.at("seconds_at_peak").get<double>();
+    work.micro_batches = training.value("micro_batches", std::int64_t{1});
+    work.zero = training.value("zero", "auto");
     r.training = work;
+  }
+  for (const Json& trial : j.value("plans_tried", Json::array())) {
+    const Json& cost = trial.at(unit_of(r.cost_model));
+    r.tried.push_back({trial.at("micro_batches").get<std::int64_t>(),
+                       trial.at("recompute").get<std::string>(),
+                       cost.is_null() ? 0 : cost.get<double>()});
   }
   const Json& memory = j.at("memory");
   r.memory.total = memory.at("peak_bytes").get<Bytes>();

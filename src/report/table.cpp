@@ -181,7 +181,27 @@ std::string training(const Report& r) {
     text += ", " + rate(work.tokens) + " tokens/s, " +
             rate(work.tokens / static_cast<double>(r.devices)) + " tokens/s per device";
   }
-  return text + "; model FLOPs utilisation " + percent(work.at_peak / r.seconds) + "\n\n";
+  text += "; model FLOPs utilisation " + percent(work.at_peak / r.seconds) + "\n";
+  if (work.micro_batches > 1) {
+    text += "    in " + std::to_string(work.micro_batches) +
+            " micro-batches: one pass over each, gradients summed, one update\n";
+  }
+  if (work.zero != "auto") text += "    parameters and states as --zero " + work.zero + " asks\n";
+  return text + "\n";
+}
+
+// What else was planned: passes and recomputation, and what came of each.
+std::string tried(const Report& r) {
+  if (r.tried.size() < 2) return "";
+  std::string text = "  planned as";
+  for (const PlanTrial& trial : r.tried) {
+    const bool first = &trial == &r.tried.front();
+    text += (first ? " " : ", ") + std::to_string(trial.micro_batches) +
+            (trial.micro_batches == 1 ? " pass" : " passes") +
+            (trial.recompute == "none" ? "" : ", recompute " + trial.recompute) + ": " +
+            (trial.cost > 0 ? format_price(trial.cost, r.cost_model) : "nothing fits");
+  }
+  return text + "\n\n";
 }
 
 // Layers repeat: rows that differ in their names only become one, under the name of the first, with
@@ -283,7 +303,7 @@ std::string phases(const Report& r) {
 
 std::string to_table(const Report& report, std::size_t rows) {
   std::string text = head(report) + plans(report) + end_of_search(report) + picked(report) +
-                     parts(report) + memory(report) + training(report) +
+                     parts(report) + memory(report) + training(report) + tried(report) +
                      propagation_table(report, rows) + costliest_ops(report, rows) +
                      costliest_reshards(report, rows) + meshes(report);
   text += phases(report);

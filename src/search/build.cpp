@@ -14,6 +14,7 @@
 #include "search/no_plan.hpp"
 #include "search/pins.hpp"
 #include "search/spec_tables.hpp"
+#include "search/stored_rules.hpp"
 
 namespace autopar {
 
@@ -71,8 +72,10 @@ class Builder {
         out_.problem.base_use += static_cast<double>(value.bytes());
       }
     }
+    as_read_ = as_read_values(request_, [&](ValueId id) { return stored_rule(id) != nullptr; });
     AUTOPAR_RETURN_IF_ERROR(add_ops());
     if (out_.whole) AUTOPAR_RETURN_IF_ERROR(add_sources());
+    if (out_.whole) link_alike();
     for (std::size_t v = 0; out_.whole && v < graph_.values.size(); ++v) {
       AUTOPAR_RETURN_IF_ERROR(connect(ValueId(static_cast<std::int64_t>(v))));
       out_.whole = !allowance_.over();
@@ -246,8 +249,14 @@ class Builder {
       const bool any = conventions_.any_boundary || readers_[v].uses.empty();
       std::vector<int> lists = needed_lists(id);
       int all = -1;
-      const Spec* stored = narrowed_stored(id);
-      if (stored != nullptr) {
+      const StoredRule* rule = stored_rule(id);
+      const Spec* stored = rule == nullptr ? narrowed_stored(id) : nullptr;
+      if (rule != nullptr && rule->kind == StoredRule::Kind::kSplit) {
+        const int any_spec = tables_.canonical_and(type_of(id), {});
+        all = tables_.list_of(most_parts(tables_.specs(any_spec), out_.mesh));
+      } else if (rule != nullptr) {
+        all = tables_.canonical_and(type_of(id), lists, value.accumulates);
+      } else if (stored != nullptr) {
         all = tables_.list_of({*stored});
       } else if (request_.narrowing && !request_.narrowing->all_stored_specs) {
         lists.insert(lists.begin(), tables_.list_of({replicated(value.shape.size())}));
@@ -264,6 +273,26 @@ class Builder {
       out_.source_node[v] = supplier_[v].node;
     }
     return Ok{};
+  }
+
+  // What a pin or a layout says comes before it.
+  const StoredRule* stored_rule(ValueId id) const {
+    const auto found = request_.stored_rules.find(id);
+    if (found == request_.stored_rules.end() || pins_.stored.count(id) != 0) return nullptr;
+    const bool is_fixed =
+        inputs_.count(id) != 0 && is_fixed_input(request_.inputs, graph_.value(id));
+    return is_fixed ? nullptr : &found->second;
+  }
+
+  void link_alike() {
+    for (const auto& [id, rule] : request_.stored_rules) {
+      if (rule.kind != StoredRule::Kind::kLike || stored_rule(id) == nullptr) continue;
+      const End& from = supplier_[rule.like.index()];
+      const End& to = supplier_[id.index()];
+      AUTOPAR_CHECK(from.node >= 0 && to.node >= 0, "stored like what is not stored");
+      out_.problem.edges.push_back(
+          {from.node, to.node, tables_.alike(from.list, to.list).cost, {}});
+    }
   }
 
   const Spec* narrowed_stored(ValueId id) const {
@@ -396,7 +425,7 @@ class Builder {
     out_.hub_node[id.index()] = hub.node;
     const OpId first(static_cast<std::int64_t>(readers.first));
     Edge edge = tables_.edge(type_of(id, first), from.list, {hub.list});
-    if (!shared) edge = tables_.equal_only(edge, from.list, hub.list);
+    if (!shared || as_read_[id.index()]) edge = tables_.equal_only(edge, from.list, hub.list);
     const bool unreduced =
         std::any_of(readers.uses.begin(), readers.uses.end(),
                     [&](const Use& use) { return graph_.op(use.op).sums == SumsAt::kAfter; });
@@ -441,7 +470,8 @@ class Builder {
   int connect_op(ValueId id, const End& from, OpId op, const std::vector<int>& lists) {
     Edge edge = tables_.edge(type_of(id, op), from.list, lists);
     const bool shared = readers_[id.index()].count() > 1;
-    if (phase_ops_.contains(op) ||
+    const bool as_read = as_read_[id.index()] && graph_.op(op).phase != Phase::kUpdate;
+    if (as_read || phase_ops_.contains(op) ||
         model_.keeps_layout(graph_, graph_.value(id), graph_.op(op), shared)) {
       for (int list : lists) edge = tables_.equal_only(edge, from.list, list);
     }
@@ -467,6 +497,7 @@ class Builder {
   std::vector<Readers> readers_;
   const PhaseOps phase_ops_;
   std::set<ValueId> inputs_;
+  std::vector<bool> as_read_;                       // per value
   std::vector<ValueId> updated_;                    // per value the input whose next value it is
   std::vector<std::vector<MemoryCharge>> charges_;  // per value
   Conventions conventions_;

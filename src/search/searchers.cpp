@@ -1,3 +1,4 @@
+#include "autopar/phase_ops.hpp"
 #include "autopar/search.hpp"
 #include "search/auto.hpp"
 #include "search/batch.hpp"
@@ -46,7 +47,11 @@ Result<Solution> run_data_parallel(const SearchRequest& request, const MeshProbl
                                    const SolveOptions& options) {
   std::vector<std::vector<int>> allowed(problem.problem.nodes.size());
   const std::vector<int> factors = batch_factors(request.graph, request.rules);
-  for (std::size_t o = 0; o < factors.size(); ++o) narrow_op(problem, o, factors[o], allowed);
+  const PhaseOps phase_ops(request.graph);
+  for (std::size_t o = 0; o < factors.size(); ++o) {
+    const OpId op(static_cast<std::int64_t>(o));
+    if (!phase_ops.contains(op)) narrow_op(problem, o, factors[o], allowed);
+  }
   for (std::size_t v = 0; v < problem.source_node.size(); ++v) {
     if (problem.source_node[v] >= 0 && request.graph.values[v].kind == ValueKind::kParameter) {
       narrow_to_whole(problem, problem.source_node[v], allowed);
@@ -58,7 +63,10 @@ Result<Solution> run_data_parallel(const SearchRequest& request, const MeshProbl
 Result<Solution> run_replicate(const SearchRequest& request, const MeshProblem& problem,
                                const SolveOptions& options) {
   std::vector<std::vector<int>> allowed(problem.problem.nodes.size());
-  for (std::size_t o = 0; o < request.graph.ops.size(); ++o) narrow_op(problem, o, -1, allowed);
+  const PhaseOps phase_ops(request.graph);
+  for (std::size_t o = 0; o < request.graph.ops.size(); ++o) {
+    if (!phase_ops.contains(OpId(static_cast<std::int64_t>(o)))) narrow_op(problem, o, -1, allowed);
+  }
   for (std::size_t v = 0; v < problem.source_node.size(); ++v) {
     for (int node : {problem.source_node[v], problem.hub_node[v], problem.output_node[v]}) {
       if (node >= 0) narrow_to_whole(problem, node, allowed);

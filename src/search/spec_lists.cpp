@@ -1,5 +1,7 @@
 #include "search/spec_lists.hpp"
 
+#include <algorithm>
+
 namespace autopar {
 
 SpecList canonical_specs(const Shape& shape, const Mesh& mesh) {
@@ -23,6 +25,21 @@ SpecList reduced(SpecList specs) {
     spec.reduction = Reduction::kSum;
   }
   return specs;
+}
+
+SpecList most_parts(const SpecList& specs, const Mesh& mesh) {
+  const auto parts_of = [&](const Spec& spec) {
+    std::int64_t parts = 1;
+    for (const AxisList& axes : spec.dims) parts *= axes_size(mesh, axes);
+    return parts;
+  };
+  std::int64_t most = 1;
+  for (const Spec& spec : specs) most = std::max(most, parts_of(spec));
+  SpecList kept;
+  for (const Spec& spec : specs) {
+    if (parts_of(spec) == most) kept.push_back(spec);
+  }
+  return kept;
 }
 
 }  // namespace autopar

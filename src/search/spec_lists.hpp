@@ -13,5 +13,7 @@ using SpecList = std::vector<Spec>;
 SpecList canonical_specs(const Shape& shape, const Mesh& mesh);
 // The same specs with their partial sums reduced.
 SpecList reduced(SpecList specs);
+// Those that cut a tensor into the most parts.
+SpecList most_parts(const SpecList& specs, const Mesh& mesh);
 
 }  // namespace autopar

@@ -251,6 +251,20 @@ SpecTables::Edge SpecTables::unreduced_only(Edge edge, int from, int to) {
          });
 }
 
+SpecTables::Edge SpecTables::alike(int from, int to) {
+  const auto [known, is_new] = kept(alike_, {from, to});
+  if (!is_new) return known;
+  CostTable table = classes_of(from, to);
+  table.values.reserve(at(from).distinct.size() * at(to).distinct.size());
+  for (const Spec& row : at(from).distinct) {
+    for (const Spec& column : at(to).distinct) {
+      table.values.push_back(row.dims == column.dims ? 0.0 : kInfinity);
+    }
+  }
+  count(table);
+  return known = {problem_.add_table(std::move(table)), -1, false};
+}
+
 int SpecTables::copies(int type_id, int from, int to) {
   const auto [copies, is_new] = kept(copies_, {type_id, from, to});
   if (!is_new) return copies;

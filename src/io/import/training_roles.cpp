@@ -33,6 +33,15 @@ std::string TrainingRoles::copied_by(const std::string& state) const {
   return has(parameters, name) ? name : "";
 }
 
+std::string TrainingRoles::parameter_of(const std::string& state) const {
+  for (const char* prefix : {"acc.", "sgd.m.", "adam.m.", "adam.v."}) {
+    if (state.rfind(prefix, 0) != 0) continue;
+    const std::string name = state.substr(std::string(prefix).size());
+    if (has(parameters, name)) return name;
+  }
+  return copied_by(state);
+}
+
 Result<TrainingRoles> parse_training_roles(const std::string& text, const std::string& where) {
   const std::string at = where + ": metadata_props " + kTrainingKey;
   AUTOPAR_TRY(parsed, parse_json(text, at));

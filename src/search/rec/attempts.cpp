@@ -8,6 +8,7 @@
 #include "search/no_plan.hpp"
 #include "search/pins.hpp"
 #include "search/rec/meshes.hpp"
+#include "search/stored_rules.hpp"
 
 namespace autopar::rec {
 
@@ -199,6 +200,15 @@ Result<SearchOutcome> Attempts::with_values(const Attempt& attempt, bool all_ass
     narrowing.assignments = attempt.all;
   } else {
     for (const Assignment& a : attempt.found.assignments) narrowing.assignments.push_back({a});
+  }
+  // The recursion does not know of rules about what is stored: what reads it is decided here.
+  const std::vector<bool> as_read = as_read_values(request, [](ValueId) { return true; });
+  for (std::size_t o = 0; o < narrowing.assignments.size(); ++o) {
+    const std::vector<ValueId>& inputs = request.graph.ops[o].inputs;
+    const bool reads = std::any_of(inputs.begin(), inputs.end(), [&](ValueId input) {
+      return input.valid() && as_read[input.index()];
+    });
+    if (reads) narrowing.assignments[o].clear();
   }
   if (options.stored != nullptr) {
     narrowing.stored = {options.stored->stored.begin(), options.stored->stored.end()};
