@@ -39,6 +39,6 @@ struct CollectiveStep {
 // The step of this kind over `axes` between two specs of a tensor. Precondition: they differ by
 // what one collective does.
 CollectiveStep step_between(const DigitSpec& from, const DigitSpec& to, CollectiveKind kind,
-                  const AxisList& axes, const Shape& shape);
+                            const AxisList& axes, const Shape& shape);
 
 }  // namespace autopar
