@@ -85,8 +85,9 @@ Seconds PhaseClock::lap() {
   return seconds;
 }
 
-void PhaseClock::end(const std::string& phase) {
-  const Seconds seconds = lap();
+void PhaseClock::end(const std::string& phase) { add(phase, lap()); }
+
+void PhaseClock::add(const std::string& phase, Seconds seconds) {
   const auto known =
       std::find_if(phases_.begin(), phases_.end(), [&](const auto& p) { return p.first == phase; });
   if (known != phases_.end()) {
@@ -109,12 +110,12 @@ void PhaseClock::end_search(const SearchOutcome& outcome) {
     for (Seconds* phase : {&build, &solve, &evaluate}) *phase *= passed / sum;
   }
   const Seconds other = passed - build - solve - evaluate;
-  phases_.emplace_back("build", build);
-  phases_.emplace_back("solve", solve);
-  phases_.emplace_back("evaluate", evaluate);
+  add("build", build);
+  add("solve", solve);
+  add("evaluate", evaluate);
   // Searches that found nothing, baselines in place of a plan, what `auto` tried beside it.
   constexpr Seconds kWorthSaying = 1e-3;
-  if (other > kWorthSaying) phases_.emplace_back("other searching", other);
+  if (other > kWorthSaying) add("other searching", other);
 }
 
 namespace {

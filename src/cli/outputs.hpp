@@ -31,6 +31,7 @@ class PhaseClock {
 
  private:
   Seconds lap();
+  void add(const std::string& phase, Seconds seconds);
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
   std::vector<std::pair<std::string, Seconds>> phases_;
 };
