@@ -333,7 +333,7 @@ Result<ImportedModel> import_planned(const PlanOptions& options, const CommonOpt
   import_options.batch_dim = options.training.batch_dim;
   const std::vector<std::string> data = split_list(options.training.data_inputs);
   if (!data.empty()) import_options.data_inputs = data;
-  return import_model(options.model, import_options);
+  return import_on_batch(options.model, import_options);
 }
 
 Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,

@@ -370,6 +370,12 @@ Result<Programs> programs_of(const SearchRequest& request, const SearchOutcome& 
                                 : inputs.loss_combining == LossCombining::kLast
                                     ? Combining::kLast
                                     : Combining::kMean}};
+  // Without an optimizer the update tells the gradients.
+  for (ValueId output : parts.update.graph.outputs) {
+    const std::string& name = parts.update.graph.value(output).name;
+    const bool is_next = name.rfind("new.", 0) == 0;
+    if (!is_next && name != inputs.loss) step.outputs.push_back({name, Combining::kLast});
+  }
   std::vector<std::int64_t> ranks(static_cast<std::size_t>(step.world_size));
   std::iota(ranks.begin(), ranks.end(), 0);
   for (const StepPart* part : {&parts.pass, &parts.update}) {

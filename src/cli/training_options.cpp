@@ -182,6 +182,25 @@ Result<ImportedModel> import_rebatched(const std::string& model, const TrainingC
   return imported;
 }
 
+}  // namespace
+
+Result<ImportedModel> import_on_batch(const std::string& model, const ImportOptions& options) {
+  Result<ImportedModel> imported = import_model(model, options);
+  if (!imported || options.batch == 0) return imported;
+  ImportOptions as_it_is = options;
+  as_it_is.batch = 0;
+  const auto own = import_model(model, as_it_is);
+  if (!own) return imported;  // a symbol says the batch
+  AUTOPAR_TRY(op, op_of_own_batch(own->graph, imported->graph, options.batch_dim));
+  if (!op) return imported;
+  return input_error(model + ": op '" + *op +
+                     "' (Reshape): its constant says the model's own batch, which mixes samples "
+                     "with --batch " +
+                     std::to_string(options.batch) + "; export the model with a symbolic batch");
+}
+
+namespace {
+
 Result<ImportedModel> import_forward(const std::string& model, const TrainingChoice& choice,
                                      const CommonOptions& common) {
   ImportOptions import_options;
@@ -192,10 +211,10 @@ Result<ImportedModel> import_forward(const std::string& model, const TrainingCho
   import_options.batch_dim = choice.batch_dim;
   const std::vector<std::string> data = split_list(choice.data_inputs);
   if (!data.empty()) import_options.data_inputs = data;
-  Result<ImportedModel> imported = import_model(model, import_options);
+  Result<ImportedModel> imported = import_on_batch(model, import_options);
   // A batch that the file does not have is refused, but for passes on parts of one that it has.
-  const bool in_passes = choice.micro_batches != "1";
-  if (imported || !in_passes || choice.batch == 0 || imported.error().code != ErrorCode::kInput) {
+  const bool may_follow = choice.micro_batches != "1" || choice.follows_batch;
+  if (imported || !may_follow || choice.batch == 0 || imported.error().code != ErrorCode::kInput) {
     return imported;
   }
   return import_rebatched(model, choice, std::move(import_options), imported.error());
@@ -330,6 +349,7 @@ Result<TrainingChoice> training_choice_of(const StrategyFile& file) {
     choice.data_inputs = asked.value("data_inputs", choice.data_inputs);
     choice.batch = asked.value("batch", choice.batch);
     choice.batch_dim = asked.value("batch_dim", choice.batch_dim);
+    choice.follows_batch = true;
   } catch (const nlohmann::json::exception& error) {
     return input_error(where + ": " + error.what());
   }

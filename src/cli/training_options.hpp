@@ -3,6 +3,7 @@
 
 #include "autopar/files.hpp"
 #include "autopar/grad.hpp"
+#include "autopar/import.hpp"
 #include "autopar/step.hpp"
 #include "cli/command.hpp"
 
@@ -19,6 +20,9 @@ struct TrainingChoice {
   std::vector<std::string> data_inputs;
   std::int64_t batch = 0;
   std::size_t batch_dim = 0;
+  // One pass, too, may be on a batch that the model's constants do not say: what was planned of
+  // several numbers of passes may be one.
+  bool follows_batch = false;
   std::string micro_batches = "1";  // of `search`: a number, or auto
   std::string gradients = "mean";
 };
@@ -28,6 +32,10 @@ Result<TrainingOptions> training_options_of(const TrainingChoice& choice);
 
 // "name,other" or several options.
 std::vector<std::string> split_list(const std::vector<std::string>& texts);
+
+// A model on the batch that the options say. Errors as of import_model(); a constant of the file's
+// own batch that shape inference lets pass.
+Result<ImportedModel> import_on_batch(const std::string& model, const ImportOptions& options);
 
 // The step of a forward model, with what was found told on stderr.
 Result<TrainingStep> make_training_step(const std::string& model, const TrainingChoice& choice,

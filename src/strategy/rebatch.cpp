@@ -1,6 +1,7 @@
 #include "autopar/rebatch.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 namespace autopar {
@@ -28,6 +29,8 @@ class Rebatch {
         reads_statistics = reads_statistics || (input.valid() && of_statistics[input.index()]);
       }
       const std::set<int> factors = factors_of(o);
+      // Of several, it pairs every sample with every other.
+      if (factors.size() > 1) return op.name;
       const bool lost = !follow(o);
       bool reduces = false;
       for (int factor : factors) {
@@ -47,8 +50,63 @@ class Rebatch {
     return std::nullopt;
   }
 
+  // See op_of_own_batch(). `twin` is the same model on another batch. Ops that this one alone has
+  // are told by `alone`, others with the same constant by `alike`.
+  using Test = bool (Rebatch::*)(const Op&, const std::vector<std::int64_t>&) const;
+  std::optional<std::string> find_reshape(const Graph& twin, Test alone, Test alike) {
+    if (!begin()) return std::nullopt;
+    for (changed_ = true; changed_;) {
+      changed_ = false;
+      for (std::size_t o = 0; o < graph().ops.size(); ++o) static_cast<void>(follow(o));
+    }
+    std::map<std::string, const Op*> twins;
+    for (const Op& op : twin.ops) twins[op.name] = &op;
+    for (const Op& op : graph().ops) {
+      const auto target = constant_ints(graph(), op, 1);
+      if (op.type != "Reshape" || !target) continue;
+      const auto other = twins.find(op.name);
+      const bool is_alone = other == twins.end();
+      if (!is_alone && target != constant_ints(twin, *other->second, 1)) continue;
+      if ((this->*(is_alone ? alone : alike))(op, *target)) return op.name;
+    }
+    return std::nullopt;
+  }
+
+  bool never(const Op&, const std::vector<std::int64_t>&) const { return false; }
+
+  // What changes nothing on the own batch is not in the graph of it.
+  bool reshapes_batch(const Op& op, const std::vector<std::int64_t>&) const {
+    return is_of_batch(op.inputs[0]);
+  }
+
+  bool states_batch(const Op& op, const std::vector<std::int64_t>& target) const {
+    const std::vector<bool>& of_batch = of_batch_[op.outputs[0].index()];
+    for (std::size_t d = 0; d < std::min(target.size(), of_batch.size()); ++d) {
+      if (of_batch[d] && target[d] > 1) return true;
+    }
+    return false;
+  }
+
+  // Whether the batch leaves the dimension in which it is, where there shall be 1, for another one
+  // that had something else in it.
+  bool folds_batch(const Op& op, const std::vector<std::int64_t>& target) const {
+    const std::vector<bool>&in = of_batch_[op.inputs[0].index()],
+          &out = of_batch_[op.outputs[0].index()];
+    const Shape &from = graph().value(op.inputs[0]).shape, &to = graph().value(op.outputs[0]).shape;
+    for (std::size_t d = 0; d < std::min({in.size(), out.size(), target.size()}); ++d) {
+      if (!in[d] || target[d] != 1) continue;
+      for (std::size_t other = 0; other < out.size(); ++other) {
+        if (out[other] && to[other] > from[d]) return true;
+      }
+    }
+    return false;
+  }
+
   Result<Rebatched> run() {
     AUTOPAR_RETURN_IF_ERROR(begin());
+    if (before_ == 1 && batch_ != 1) {
+      return input_error("its batch of 1 cannot be told from other dimensions of 1");
+    }
     // Forward first; what only a constant made as long as the batch is found from its reader.
     for (changed_ = true; changed_;) {
       changed_ = false;
@@ -286,6 +344,24 @@ class Rebatch {
 std::optional<std::string> batch_mixing_op(const Graph& graph, const GraphRules& rules,
                                            std::size_t batch_dim) {
   return Rebatch(graph, rules, batch_dim, 1).mixing_op();
+}
+
+Result<std::optional<std::string>> op_of_own_batch(const Graph& own, const Graph& other,
+                                                   std::size_t batch_dim) {
+  // What runs over a batch of 1 its rules do not show.
+  const bool of_one = std::any_of(own.inputs.begin(), own.inputs.end(), [&](ValueId id) {
+    const Value& value = own.value(id);
+    return value.kind == ValueKind::kInput && value.shape.size() > batch_dim &&
+           value.shape[batch_dim] == 1;
+  });
+  AUTOPAR_TRY(other_rules, rules_of(other));
+  Rebatch of_other(other, other_rules, batch_dim, 1);
+  if (of_one) return of_other.find_reshape(own, &Rebatch::folds_batch, &Rebatch::folds_batch);
+  const auto alone = of_other.find_reshape(own, &Rebatch::reshapes_batch, &Rebatch::never);
+  if (alone) return alone;
+  AUTOPAR_TRY(own_rules, rules_of(own));
+  return Rebatch(own, own_rules, batch_dim, 1)
+      .find_reshape(other, &Rebatch::never, &Rebatch::states_batch);
 }
 
 Result<Rebatched> rebatch(Graph graph, const GraphRules& rules, std::size_t batch_dim,
