@@ -313,12 +313,18 @@ TEST_CASE("a Reshape that says the own batch is found on another one", "[rebatch
   CHECK(stale(on(4, {4, -1, 8}, {4, 6, 8}), on(2, {4, -1, 8}, {4, 3, 8})) == "fold");
   CHECK(stale(on(4, {4, -1}, {4, 48}), on(1, {4, -1}, {4, 12})) == "fold");
   CHECK(stale(on(1, {1, -1, 8}, {1, 6, 8}), on(8, {1, -1, 8}, {1, 48, 8})) == "fold");
+  // The import tells the numbers that -1 stands for.
+  CHECK(stale(on(4, {4, 12, 4}, {4, 12, 4}), on(8, {4, 24, 4}, {4, 24, 4})) == "fold");
+  CHECK(stale(on(1, {1, 12, 4}, {1, 12, 4}), on(8, {1, 96, 4}, {1, 96, 4})) == "fold");
+  CHECK(stale(on(4, {4, 12, 4}, {4, 12, 4}), on(8, {8, 12, 4}, {8, 12, 4})).empty());
+  CHECK(stale(on(4, {48, 4}, {48, 4}), on(8, {96, 4}, {96, 4})).empty());
   // What changes nothing on the own batch is not there.
   Graph none = on(4, {4, -1, 8}, {4, 6, 8});
   none.outputs = none.ops[0].outputs;
   none.ops.pop_back();
   none.values.pop_back();
   CHECK(stale(none, on(8, {4, -1, 8}, {4, 12, 8})) == "fold");
+  CHECK(stale(on(4, {4, -1}, {4, 48}), on(4, {4, -1}, {4, 48})).empty());
   // What is told from the input, or all samples in one dimension.
   CHECK(stale(on(4, {4, -1, 8}, {4, 6, 8}), on(8, {8, -1, 8}, {8, 6, 8})).empty());
   CHECK(stale(on(4, {0, -1, 8}, {4, 6, 8}), on(8, {0, -1, 8}, {8, 6, 8})).empty());

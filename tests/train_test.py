@@ -3,18 +3,22 @@ import itertools
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
+import mpi_run_test
 from tools.program import AUTOPAR, cluster, run
 
 SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
 SHARED = pathlib.Path(os.environ.get("AUTOPAR_SHARED") or SOURCE.parent / "shared")
+CHECK = SHARED / "tools" / "step_check.py"
 MACHINE = {"flops": 1e9, "memory_bandwidth": 1e9, "link": 1e9, "slower": 4}
 OWN = {"mlp": "mse", "gpt2_tiny": "cross_entropy", "llama_tiny": "cross_entropy"}
 OTHERS = {"tiny_llama": "cross_entropy", "tiny_bert": "cross_entropy:logits", "tiny_resnet": "cross_entropy", "tiny_unet3d": "mse",
@@ -46,27 +50,131 @@ def model_of(name):
     return SOURCE / "models" / f"{name}.onnx" if name in OWN else SHARED / "data" / "models" / f"{name}.onnx"
 
 
+def batch_of(name):
+    """As its file says."""
+    return onnx.load(model_of(name), load_external_data=False).graph.input[0].type.tensor_type.shape.dim[0].dim_value
+
+
+def samples_of(name, passes, number):
+    """A batch for so many passes: of the file's own size each, or of fewer samples. Experts have room for the tokens of one of its own."""
+    own = batch_of(name)
+    return own * passes if number % 2 == 0 or name == "tiny_moe_gather" else max(own, passes)
+
+
+def inputs_of(out):
+    """Values for all inputs of the unsharded step on the whole batch; some labels do not count."""
+    random, arrays = np.random.default_rng(3), {}
+    step = json.loads((out / "step.json").read_text())
+    whole = (out / "train.onnx").exists()
+    values = [v for name in (["train.onnx"] if whole else ["train.FB.onnx", "train.U.onnx"]) for v in onnx.load(out / name).graph.input]
+    for value in values:
+        if value.name.startswith("acc.") or value.name in arrays:
+            continue
+        shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
+        if not whole and value.name in step["micro_inputs"]:
+            shape[step["micro_inputs"][value.name]] *= step["micro_batches"]
+        dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        if dtype == np.int64:
+            array = random.integers(0, 2, size=shape)
+            if value.name == "labels":
+                array[random.random(shape) < 0.2] = -100
+        else:
+            # Second moments that are not near 0.
+            array = np.abs(random.normal(scale=0.1, size=shape)) + 0.01 if value.name.startswith("adam.v.") else random.normal(scale=0.1, size=shape)
+        arrays[value.name] = np.asarray(array, dtype)
+    arrays["learning_rate"] = np.array(0.01, np.float32)
+    if "adam.step" in arrays:
+        arrays["adam.step"] = np.array(5, np.float32)
+    return arrays
+
+
+def by_passes(out, arrays):
+    """What the unsharded passes and their update give, for steps whose passes are not one over the whole batch."""
+    step = json.loads((out / "step.json").read_text())
+    count, sessions = step["micro_batches"], [ort.InferenceSession(out / f"train.{p}.onnx") for p in ("FB", "U")]
+    now, losses = dict(arrays), []
+    for value in sessions[0].get_inputs():
+        if value.name.startswith("acc."):
+            now[value.name] = np.zeros(value.shape, np.float32)
+    for part in range(count):
+        for name, axis in step["micro_inputs"].items():
+            now[name] = np.split(arrays[name], count, axis)[part]
+        made = dict(zip([o.name for o in sessions[0].get_outputs()], sessions[0].run(None, {i.name: now[i.name] for i in sessions[0].get_inputs()})))
+        now.update({name.removeprefix("new."): array for name, array in made.items() if name.startswith("new.")})
+        losses.append(made.get("loss"))
+    outputs = {name: array for name, array in made.items() if name.startswith("new.") and not name.startswith("new.acc.")}
+    outputs.update(zip([o.name for o in sessions[1].get_outputs()], sessions[1].run(None, {i.name: now[i.name] for i in sessions[1].get_inputs()})))
+    return {"loss": np.mean(losses, 0), **outputs} if "loss" not in outputs else outputs
+
+
+def check_independently(out):
+    """By the executor that shares no code with autopar; False where it is not here."""
+    if not CHECK.exists():
+        return False
+    arrays = inputs_of(out)
+    data, reference = {"in." + n: a for n, a in arrays.items()}, ["--model", out / "train.onnx", "--steps", "3"]
+    if json.loads((out / "step.json").read_text()).get("reference") == "passes":
+        data.update({"out." + n: a for n, a in by_passes(out, arrays).items()})
+        reference = []
+    np.savez(out / "io.npz", **data)
+    done = subprocess.run([sys.executable, CHECK, out, "--data", out / "io.npz", *reference], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.splitlines()[-1].endswith("PASSED"), (out, done.stdout, done.stderr)
+    return True
+
+
+def by_processes(out, ranks):
+    """The MPIs by which the same step passes."""
+    libraries = [mpi for mpi in ("openmpi", "mpich") if shutil.which(f"mpirun.{mpi}")]
+    for mpi in libraries:
+        done = subprocess.run(mpi_run_test.command(mpi, ranks, "run", out, "--steps", 3, "--ranks-by", "mpi"), capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0 and done.stdout.splitlines()[-1] == "PASSED", (out, mpi, done.stdout, done.stderr)
+    return libraries
+
+
+def same_files(out, given):
+    """Programs, their order, and what was decided."""
+    names = sorted(p.name for p in out.iterdir() if p.suffix in (".onnx", ".csv") or p.name in ("step.json", "strategy.json"))
+    assert "strategy.json" in names and "train.onnx" in names or "train.FB.onnx" in names, names
+    for name in names:
+        assert (given / name).read_bytes() == (out / name).read_bytes(), (given, name)
+
+
+OPTIMIZERS = {"first": ("sgd", "momentum"), "second": ("adam", "adamw"), "none": ("none",)}
+
+
 def test_plans_run(folder):
     names = list(OWN) + [n for n in OTHERS if model_of(n).exists()]
     if len(names) == len(OWN):
         print(f"models outside the repository are not there: skipped ({SHARED}/data/models)")
-    rows = pairwise(names, ("sgd", "momentum", "adam", "adamw", "none"), ("fp32", "mixed-fp16", "fp16"),
-                    ((4,), (2, 2), (4, 2)), ("auto", "data_parallel", "rec"), ("", "--clip-norm"), ("none", "cheap"))
-    for number, (name, optimizer, precision, mesh, searcher, clip, recompute) in enumerate(rows):
+    rows = pairwise(names, (4, 1, 2), tuple(OPTIMIZERS), ("fp32", "mixed-fp16", "fp16"), ((4,), (2, 2), (4, 2)),
+                    ("auto", "data_parallel", "rec"), ((), ("--clip-norm", "0.5"), ("--gradients", "sum")), ("none", "cheap"))
+    checked, libraries, told = 0, [], 0
+    for number, (name, passes, optimizer, precision, mesh, searcher, options, recompute) in enumerate(rows):
         if name == "tiny_dlrm" and precision == "fp16":
             precision = "mixed-fp16"  # in float16 one unit in a twentieth of its weights moves its gradients by up to a fifth
-        out = folder / f"plan{number}"
-        arguments = ["--loss", {**OWN, **OTHERS}[name], "--optimizer", optimizer, "--precision", precision]
-        arguments += [clip, "0.5"] if clip else []
-        machine = cluster(folder, *mesh, **MACHINE)
+        out, kinds = folder / f"plan{number}", OPTIMIZERS[optimizer]
+        arguments = ["--loss", {**OWN, **OTHERS}[name], "--optimizer", kinds[number % len(kinds)], "--precision", precision, *options]
+        if passes > 1:
+            arguments += ["--micro-batches", passes, "--batch", samples_of(name, passes, number)]
+        machine, what = cluster(folder, *mesh, **MACHINE), (name, mesh, searcher, recompute, *arguments)
         run("search", model_of(name), "--cluster", machine, "--train", *arguments, "--searcher", searcher,
             "--recompute", recompute, "-o", out, "-q")
-        last = run("run", out).stdout.splitlines()[-1]
-        assert last == "PASSED", (name, optimizer, precision, mesh, searcher, clip, recompute, last)
+        assert (out / "step.json").exists() == (passes > 1) == (not (out / "plan.onnx").exists()), what
+        done = subprocess.run([AUTOPAR, "run", out, "--steps", "3"], capture_output=True, text=True)
+        assert done.returncode == 0 and done.stdout.splitlines()[-1] == "PASSED", (what, done.stdout, done.stderr)
         given = folder / f"given{number}"
-        run("apply", out / "train.onnx", "--cluster", machine, "--strategy", out / "strategy.json", "-o", given, "-q")
-        assert (given / "plan.onnx").read_bytes() == (out / "plan.onnx").read_bytes(), (name, searcher)
-    print(f"{len(rows)} combinations")
+        run("apply", model_of(name), "--cluster", machine, "--strategy", out / "strategy.json", "-o", given, "-q")
+        same_files(out, given)
+        if passes == 1:
+            continue
+        told += json.loads((out / "step.json").read_text()).get("reference") == "passes"
+        if precision == "fp32":
+            checked += check_independently(out)
+        if number % 6 == 0:
+            libraries = by_processes(out, int(np.prod(mesh)))
+    print(f"{len(rows)} combinations, {told} of them compared with their unsharded passes; "
+          + (f"{checked} by step_check.py too; " if checked else "skipped: step_check.py is not here; ")
+          + (f"some by {', '.join(libraries)}" if libraries else "skipped: there is no mpirun.openmpi and no mpirun.mpich"))
 
 
 def test_the_step_is_what_is_planned(folder):
@@ -140,6 +248,13 @@ def test_refusals(folder):
     refused(2, "--betas", arguments=[plain, "--loss", "sum", "--betas", "0.9"])
     refused(4, "nothing to train", arguments=[plain, "--loss", "sum", "--freeze", "w"])
     refused(4, "no input 'q'", arguments=[plain, "--loss", "sum", "--data-inputs", "q"])
+    refused(2, "--parameters", "'v*'", "'w'", arguments=[plain, "--loss", "sum", "--parameters", "v*"])
+    refused(2, "no data input has a dimension 2", arguments=[plain, "--loss", "sum", "--batch", 8, "--batch-dim", 2])
+    # A loss that depends on no parameter.
+    apart = model(folder, [helper.make_node("MatMul", ["x", "w"], ["y"], name="product"),
+                           helper.make_node("ReduceSum", ["x"], ["loss"], keepdims=0, name="sum")],
+                  [("x", TensorProto.FLOAT, [4, 3])], [("y", TensorProto.FLOAT, [4, 2]), ("loss", TensorProto.FLOAT, [])], [("w", np.ones((3, 2), np.float32))])
+    refused(4, "no gradient", "'w'", arguments=[apart])
     # Through integers no gradient comes.
     integers = model(folder, [helper.make_node("Cast", ["w"], ["i"], to=TensorProto.INT64, name="whole"),
                               helper.make_node("Cast", ["i"], ["f"], to=TensorProto.FLOAT, name="back"),
@@ -192,6 +307,106 @@ def test_batch(folder):
     assert code == 2 and "'x'" in message and "'b'" in message, message
 
 
+def test_parameters_without_a_gradient(folder):
+    """They are listed, stay as they are, and the others are trained."""
+    path = model(folder, [helper.make_node("MatMul", ["x", "w"], ["y"], name="product"), helper.make_node("MatMul", ["x", "v"], ["z"], name="other")],
+                 [("x", TensorProto.FLOAT, [4, 3])], [("y", TensorProto.FLOAT, [4, 2]), ("z", TensorProto.FLOAT, [4, 2])],
+                 [("w", np.ones((3, 2), np.float32)), ("v", np.ones((3, 2), np.float32))])
+    done = run("grad", path, "--loss", "sum:y", "-o", folder / "step.onnx", "--json")
+    assert "no gradient reaches v" in done.stderr and json.loads(done.stdout)["unreached"] == ["v"], done
+    assert [o.name for o in onnx.load(folder / "step.onnx").graph.output] == ["loss", "new.w"]
+
+
+def test_micro_batches_refused(folder):
+    machine, out = cluster(folder, 2, **MACHINE), folder / "none"
+
+    def refused(code, *words, arguments):
+        found, message = failed("search", *arguments, "--cluster", machine, "-o", out)
+        assert found == code and all(word in message for word in words), (found, message)
+        assert not out.exists()
+
+    plain = linear(folder)
+    train = [plain, "--train", "--loss", "mse"]
+    refused(2, "--micro-batches 3", "batch of 4", "1, 2, 4", arguments=[*train, "--micro-batches", 3])
+    refused(2, "--micro-batches 5", "batch of 12", "1, 2, 3, 4, 6, 12", arguments=[*train, "--micro-batches", 5, "--batch", 12])
+    for count in ("0", "-1", "2.5", "many"):
+        refused(2, f"'{count}'", "a number, or auto", arguments=[*train, "--micro-batches=" + count])
+    refused(2, "--micro-batches", "--train", arguments=[plain, "--micro-batches", 2])
+    for option, value in (("--weights", "sharded"), ("--io", "full"), ("--dialect", "ort")):
+        refused(2, f"{option} {value}" if option != "--dialect" else option, "several micro-batches", arguments=[*train, "--micro-batches", 2, option, value])
+    refused(2, "no data input has a dimension 2", arguments=[*train, "--micro-batches", 2, "--batch-dim", 2])
+    taken = model(folder, [helper.make_node("MatMul", ["x", "acc.w"], ["y"], name="product"), helper.make_node("MatMul", ["y", "w"], ["z"], name="second")],
+                  [("x", TensorProto.FLOAT, [4, 3])], [("z", TensorProto.FLOAT, [4, 2])], [("acc.w", np.ones((3, 3), np.float32)), ("w", np.ones((3, 2), np.float32))])
+    refused(4, "'acc.w'", "rename", arguments=[taken, "--train", "--loss", "mse", "--micro-batches", 2])
+    # What was planned of the whole step and of parts of it are not the same.
+    linear(folder)
+    run("search", *train, "--cluster", machine, "--micro-batches", 2, "-o", folder / "plan", "-q")
+    code, message = failed("apply", folder / "plan" / "train.onnx", "--cluster", machine, "--strategy", folder / "plan" / "strategy.json", "-o", out)
+    assert code == 2 and "2 passes" in message and "forward model" in message, message
+    # The state of another optimizer, or of other parameters.
+    for name, arrays, told in (("momentum", {"w": np.ones((3, 2)), "sgd.m.w": np.ones((3, 2))}, "the step has no 'sgd.m.w'"),
+                               ("other", {"weight": np.ones((3, 2))}, "the file lacks 'w'")):
+        np.savez(folder / f"{name}.npz", **{n: a.astype(np.float32) for n, a in arrays.items()})
+        code, message = failed("run", folder / "plan", "--weights-from", folder / f"{name}.npz")
+        assert code == 4 and told in message, message
+
+
+def test_own_batch_in_a_shape(folder):
+    """Where another dimension would take up the difference, samples would lie among others: an error, or passes of the own batch."""
+    def folded(own, target):
+        return model(folder, [helper.make_node("Reshape", ["x", "shape"], ["r"], name="fold"), helper.make_node("MatMul", ["r", "w"], ["h"], name="product"),
+                              helper.make_node("Softmax", ["h"], ["y"], axis=1, name="among")],
+                     [("x", TensorProto.FLOAT, [own, 6, 4])], [("y", TensorProto.FLOAT, None)],
+                     [("w", np.ones((2, 2), np.float32)), ("shape", np.array(target, np.int64))])
+
+    machine, out = cluster(folder, 2, **MACHINE), folder / "none"
+    for own, target in ((4, [4, -1, 2]), (1, [1, -1, 2])):
+        for batch in (8, 2):
+            path = folded(own, target)
+            code, message = failed("grad", path, "--loss", "mse", "--batch", batch, "-o", folder / "none.onnx")
+            assert code == 4 and "'fold'" in message and f"--batch {batch}" in message, message
+            assert not (folder / "none.onnx").exists()
+    code, message = failed("search", folded(4, [4, -1, 2]), "--cluster", machine, "--batch", 8, "-o", out)
+    assert code == 4 and "'fold'" in message, message
+    # In passes the shape is stated anew; what is told by the input stays.
+    for number, (own, target, passes) in enumerate(((4, [4, -1, 2], 2), (4, [4, -1, 2], 4), (4, [0, -1, 2], 2), (1, [-1, 12, 2], 4))):
+        run("search", folded(own, target), "--train", "--loss", "mse", "--cluster", machine, "--batch", 8, "--micro-batches", passes, "-o", folder / f"plan{number}", "-q")
+        assert run("run", folder / f"plan{number}", "--steps", "3").stdout.splitlines()[-1] == "PASSED", (own, target)
+
+
+def test_one_pass_chosen_of_several(folder):
+    """--micro-batches auto may find one pass best, on a batch that the constants do not say; apply follows it there."""
+    machine = cluster(folder, 2, **MACHINE)
+    run("search", model_of("llama_tiny"), "--cluster", machine, "--train", "--loss", "cross_entropy", "--batch", 8, "--micro-batches", "auto",
+        "--searcher", "data_parallel", "-o", folder / "out", "-q")
+    assert (folder / "out" / "plan.onnx").exists(), "more passes only cost more where all fits"
+    run("apply", model_of("llama_tiny"), "--cluster", machine, "--strategy", folder / "out" / "strategy.json", "-o", folder / "given", "-q")
+    same_files(folder / "out", folder / "given")
+
+
+def test_labels_that_do_not_count(folder):
+    """The mean is over those of the whole batch that count, however they lie in its parts; without any it is 0."""
+    out = folder / "out"
+    run("search", model_of("gpt2_tiny"), "--cluster", cluster(folder, 2, **MACHINE), "--train", "--loss", "cross_entropy", "--optimizer", "sgd",
+        "--micro-batches", 4, "--searcher", "data_parallel", "-o", out, "-q")
+    arrays = inputs_of(out)
+    labels = np.random.default_rng(4).integers(0, 128, arrays["labels"].shape)
+    for case in "one part", "one label", "none":
+        arrays["labels"] = np.full_like(labels, -100)
+        if case == "one part":
+            arrays["labels"][2] = labels[2]
+            arrays["labels"][3, :5] = labels[3, :5]
+        elif case == "one label":
+            arrays["labels"][1, 3] = labels[1, 3]
+        np.savez(folder / "io.npz", **{"in." + n: a for n, a in arrays.items()})
+        done = run("run", out, "--data", folder / "io.npz", "--save", folder / "out.npz")
+        saved = np.load(folder / "out.npz")
+        assert done.stdout.splitlines()[-1] == "PASSED", (case, done.stdout)
+        assert (saved["out.loss"] == 0) == (case == "none"), (case, saved["out.loss"])
+        moved = np.abs(saved["out.new.wte.weight"] - arrays["wte.weight"]).max()
+        assert (moved == 0) == (case == "none"), (case, moved)
+
+
 def test_opset(folder):
     """Gradients of a look-up are added, which ONNX can since opset 16."""
     table = model(folder, [helper.make_node("Gather", ["w", "i"], ["y"], name="look")], [("i", TensorProto.INT64, [5])],
@@ -201,7 +416,8 @@ def test_opset(folder):
 
 
 def main():
-    for test in (test_refusals, test_batch, test_opset, test_the_step_is_what_is_planned, test_bfloat16_is_float16_with_another_type, test_plans_run):
+    for test in (test_refusals, test_batch, test_opset, test_parameters_without_a_gradient, test_micro_batches_refused, test_own_batch_in_a_shape,
+                 test_one_pass_chosen_of_several, test_labels_that_do_not_count, test_the_step_is_what_is_planned, test_bfloat16_is_float16_with_another_type, test_plans_run):
         with tempfile.TemporaryDirectory() as folder:
             test(pathlib.Path(folder))
         print(f"{test.__name__}: ok", flush=True)

@@ -57,6 +57,9 @@ struct TrainingOptions {
   // Gradients of the loss as it is told, averaged over the batch. False: summed over what a loss
   // that is added is averaged over, and over the micro-batches.
   bool mean_gradients = true;
+  // Of a step of one pass: as many passes as this would give the same. The gradients of a loss that
+  // is the model's own, where they are summed, are so many times those of the whole batch.
+  std::int64_t stands_for_passes = 1;
 };
 
 // How the losses that the passes tell become the step's.

@@ -232,6 +232,8 @@ Result<TrainingStep> step_of(ImportedModel forward, const TrainingOptions& optio
 Result<TrainingStep> make_training_step(const std::string& model, const TrainingChoice& choice,
                                         const CommonOptions& common) {
   AUTOPAR_TRY(options, training_options_of(choice));
+  const std::string& passes = choice.micro_batches;
+  std::from_chars(passes.data(), passes.data() + passes.size(), options.stands_for_passes);
   AUTOPAR_TRY(forward, import_forward(model, choice, common));
   tell_of_import(forward);
   for (const std::string& warning : forward.warnings) spdlog::warn("warning: {}", warning);

@@ -43,7 +43,9 @@ class Adder {
     }
     AUTOPAR_RETURN_IF_ERROR(check_floating(graph_, value));
     begin_backward();
-    const ValueId one = to_.filled(DType::kFloat32, output.shape, 1);
+    const double passes =
+        options_.mean_gradients ? 1 : static_cast<double>(options_.stands_for_passes);
+    const ValueId one = to_.filled(DType::kFloat32, output.shape, passes);
     return Loss{value, ValueId(), {value, to_.cast(times_scale(one), output.dtype)}};
   }
 

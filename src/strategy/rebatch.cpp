@@ -51,7 +51,7 @@ class Rebatch {
   }
 
   // See op_of_own_batch(). `twin` is the same model on another batch. Ops that this one alone has
-  // are told by `alone`, others with the same constant by `alike`.
+  // are told by `alone`, others by `alike` from what their constants have in common.
   using Test = bool (Rebatch::*)(const Op&, const std::vector<std::int64_t>&) const;
   std::optional<std::string> find_reshape(const Graph& twin, Test alone, Test alike) {
     if (!begin()) return std::nullopt;
@@ -65,9 +65,17 @@ class Rebatch {
       const auto target = constant_ints(graph(), op, 1);
       if (op.type != "Reshape" || !target) continue;
       const auto other = twins.find(op.name);
-      const bool is_alone = other == twins.end();
-      if (!is_alone && target != constant_ints(twin, *other->second, 1)) continue;
-      if ((this->*(is_alone ? alone : alike))(op, *target)) return op.name;
+      if (other == twins.end()) {
+        if ((this->*alone)(op, *target)) return op.name;
+        continue;
+      }
+      // What the import has found out for -1 and 0 is another number there.
+      auto same = constant_ints(twin, *other->second, 1);
+      if (!same || same->size() != target->size()) continue;
+      for (std::size_t d = 0; d < same->size(); ++d) {
+        if ((*same)[d] != (*target)[d]) (*same)[d] = -1;
+      }
+      if ((this->*alike)(op, *same)) return op.name;
     }
     return std::nullopt;
   }
@@ -346,17 +354,30 @@ std::optional<std::string> batch_mixing_op(const Graph& graph, const GraphRules&
   return Rebatch(graph, rules, batch_dim, 1).mixing_op();
 }
 
+namespace {
+
+// Of the first data input that has such a dimension; 0: none has.
+std::int64_t batch_of(const Graph& graph, std::size_t batch_dim) {
+  for (ValueId input : graph.inputs) {
+    const Value& value = graph.value(input);
+    if (value.kind == ValueKind::kInput && value.shape.size() > batch_dim) {
+      return value.shape[batch_dim];
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
 Result<std::optional<std::string>> op_of_own_batch(const Graph& own, const Graph& other,
                                                    std::size_t batch_dim) {
-  // What runs over a batch of 1 its rules do not show.
-  const bool of_one = std::any_of(own.inputs.begin(), own.inputs.end(), [&](ValueId id) {
-    const Value& value = own.value(id);
-    return value.kind == ValueKind::kInput && value.shape.size() > batch_dim &&
-           value.shape[batch_dim] == 1;
-  });
+  const std::int64_t own_batch = batch_of(own, batch_dim), other_batch = batch_of(other, batch_dim);
+  if (own_batch == other_batch) return std::optional<std::string>();
   AUTOPAR_TRY(other_rules, rules_of(other));
   Rebatch of_other(other, other_rules, batch_dim, 1);
-  if (of_one) return of_other.find_reshape(own, &Rebatch::folds_batch, &Rebatch::folds_batch);
+  // What runs over a batch of 1 its rules do not show.
+  if (own_batch == 1)
+    return of_other.find_reshape(own, &Rebatch::folds_batch, &Rebatch::folds_batch);
   const auto alone = of_other.find_reshape(own, &Rebatch::reshapes_batch, &Rebatch::never);
   if (alone) return alone;
   AUTOPAR_TRY(own_rules, rules_of(own));
