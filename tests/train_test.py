@@ -32,17 +32,19 @@ def failed(*arguments):
 
 
 def pairwise(*columns):
-    """Rows so that every pair of values of two columns stands in one of them."""
-    left = {(i, a, j, b) for i, j in itertools.combinations(range(len(columns)), 2) for a in columns[i] for b in columns[j]}
+    """Rows so that every pair of values of two columns stands in one of them: each begins with a pair that is left."""
+    left = dict.fromkeys((i, a, j, b) for i, j in itertools.combinations(range(len(columns)), 2) for a in columns[i] for b in columns[j])
     rows = []
     while left:
-        best, most = None, -1
-        for row in itertools.product(*columns):
-            new = sum((i, row[i], j, row[j]) in left for i, j in itertools.combinations(range(len(columns)), 2))
-            if new > most:
-                best, most = row, new
-        rows.append(best)
-        left -= {(i, best[i], j, best[j]) for i, j in itertools.combinations(range(len(columns)), 2)}
+        i, a, j, b = next(iter(left))
+        row = {i: a, j: b}
+        for k in sorted(set(range(len(columns))) - row.keys(), key=lambda k: -len(columns[k])):
+            # The value with most of what is left; of equals another one in each row.
+            turned = columns[k][len(rows) % len(columns[k]):] + columns[k][:len(rows) % len(columns[k])]
+            row[k] = max(turned, key=lambda value: sum(((c, row[c], k, value) if c < k else (k, value, c, row[c])) in left for c in row))
+        rows.append(tuple(row[k] for k in range(len(columns))))
+        for c, d in itertools.combinations(range(len(columns)), 2):
+            left.pop((c, rows[-1][c], d, rows[-1][d]), None)
     return rows
 
 
@@ -140,20 +142,22 @@ def same_files(out, given):
 
 
 OPTIMIZERS = {"first": ("sgd", "momentum"), "second": ("adam", "adamw"), "none": ("none",)}
+STORED = {"as read": ("auto", "off"), "states cut": ("1", "2"), "cut": ("3",)}
 
 
 def test_plans_run(folder):
-    names = list(OWN) + [n for n in OTHERS if model_of(n).exists()]
+    names = (*OWN, *(n for n in OTHERS if model_of(n).exists()))
     if len(names) == len(OWN):
         print(f"models outside the repository are not there: skipped ({SHARED}/data/models)")
     rows = pairwise(names, (4, 1, 2), tuple(OPTIMIZERS), ("fp32", "mixed-fp16", "fp16"), ((4,), (2, 2), (4, 2)),
-                    ("auto", "data_parallel", "rec"), ((), ("--clip-norm", "0.5"), ("--gradients", "sum")), ("none", "cheap"))
+                    ("auto", "data_parallel", "rec"), ((), ("--clip-norm", "0.5"), ("--gradients", "sum")), ("none", "cheap"),
+                    tuple(STORED))
     checked, libraries, told = 0, [], 0
-    for number, (name, passes, optimizer, precision, mesh, searcher, options, recompute) in enumerate(rows):
+    for number, (name, passes, optimizer, precision, mesh, searcher, options, recompute, stored) in enumerate(rows):
         if name == "tiny_dlrm" and precision == "fp16":
             precision = "mixed-fp16"  # in float16 one unit in a twentieth of its weights moves its gradients by up to a fifth
         out, kinds = folder / f"plan{number}", OPTIMIZERS[optimizer]
-        arguments = ["--loss", {**OWN, **OTHERS}[name], "--optimizer", kinds[number % len(kinds)], "--precision", precision, *options]
+        arguments = ["--loss", {**OWN, **OTHERS}[name], "--optimizer", kinds[number % len(kinds)], "--precision", precision, "--zero", STORED[stored][number // 2 % len(STORED[stored])], *options]
         if passes > 1:
             arguments += ["--micro-batches", passes, "--batch", samples_of(name, passes, number)]
         machine, what = cluster(folder, *mesh, **MACHINE), (name, mesh, searcher, recompute, *arguments)
