@@ -1,0 +1,333 @@
+#!/usr/bin/env python3
+"""Is the plan that the search finds for a training step never worse than the plans that people write by hand?
+
+  bench/training.py                      a small case, some seconds (.deps/venv/bin/python; AUTOPAR names the program)
+  bench/training.py --full               8B on 64 H100, 70B on 512 and 405B on 16,384
+  bench/training.py --held-out           other families, batches and clusters
+  bench/training.py --case NAME,...      some of all of them (--list names them); --json LINES as well
+
+Templates are data parallelism and tensor parallelism inside a machine (dp x tp), after Megatron-LM, with what is stored whole
+("plain"), optimizer states and masters split over the data axes ("ZeRO-1"), or the weights that passes read as well
+("ZeRO-3"); "+seq" splits the sequence between the products (Korthikanti et al. 2022). A template says how every product
+with a weight is split, how what is stored lies and how residuals lie. All else, its number of micro-batches and what is
+computed again too, is searched, which can only help it, and priced by the same cost model. A row with a ratio below 1
+that fits is a plan that the search should have found: exit status 1.
+"""
+import argparse
+import dataclasses
+import json
+import math
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+import onnx
+
+import inputs
+
+ROOT = inputs.ROOT
+COLUMN = re.compile(r"(q_proj|k_proj|v_proj|qkv_proj|c_attn|gate_proj|up_proj|c_gate|c_fc|w1|w3|lm_head)\.weight$")
+ROW = re.compile(r"(o_proj|c_proj|down_proj|w2)\.weight$")
+EMBEDDING = re.compile(r"(embed_tokens|wte)\.weight$")
+TOLERANCE = 5e-4
+# A template that does not fit is priced once more with this much, to say how much it would need.
+UNLIMITED = "1000TiB"
+
+
+@dataclasses.dataclass
+class Case:
+    """`model`: options of scripts/make_models.py, or a file of the folder in AUTOPAR_SHARED."""
+    model: str
+    cluster: str
+    batch: int
+    tensor: tuple = (1, 2, 4, 8, 16)
+    precision: str = "mixed-bf16"
+
+
+SMALL = {"small": Case("--family llama --layers 2 --hidden 1024 --heads 16 --kv-heads 8 --feed-forward 2816 --vocabulary 32000 "
+                       "--sequence 1024", "dgx-a100-2x8", 32, (1, 2, 8))}
+FULL = {
+    "8b": Case("--preset llama3-8b", "dgx-h100-8x8", 128),
+    "8b-export": Case("llama3_8b.onnx", "dgx-h100-8x8", 128),
+    "70b": Case("--preset llama3-70b", "dgx-h100-64x8", 1024),
+    "405b": Case("--preset llama3-405b", "dgx-h100-2048x8", 2048, (4, 8, 16)),
+}
+HELD_OUT = {
+    "gpt3-6.7b": Case("--preset gpt3-6.7b --no-fused-qkv --vocabulary 50304", "dgx-a100-8x8", 512),
+    "gpt3-13b-fused": Case("--preset gpt3-13b --vocabulary 50304", "dgx-a100-8x8", 256, (1, 2, 4, 8)),
+    "mixtral": Case("--preset mixtral-8x7b --layers 8", "dgx-a100-8x8", 64, (1, 2, 4, 8)),
+    "8b-few": Case("--preset llama3-8b", "dgx-a100-8x8", 16),
+    "8b-512": Case("--preset llama3-8b", "dgx-h100-64x8", 512),
+    "2-wide": Case("--family llama --layers 2 --hidden 8192 --heads 64 --kv-heads 8 --feed-forward 28672 --vocabulary 128256 "
+                   "--sequence 4096", "dgx-a100-8x8", 64),
+    "gpt2-fp32": Case("--preset gpt2-medium --no-fused-qkv --vocabulary 50304", "dgx-a100-2x8", 64, (1, 2, 4, 8), "fp32"),
+}
+
+
+class Step:
+    """The training step of a case: which ops multiply with a weight and how, what is stored."""
+
+    def __init__(self, path):
+        graph = onnx.load(path, load_external_data=False).graph
+        self.shapes = {i.name: [d.dim_value for d in i.type.tensor_type.shape.dim] for i in graph.input}
+        self.products = {}  # op -> "n" or "k", the dimension of the weight that tensor parallelism splits
+        self.split = {}  # weight -> its dimension that is split
+        self.gathered, self.residuals = set(), set()  # what column products read; what row products are added to
+        self.data = [n for n in ("input_ids", "labels") if n in self.shapes]
+        made_by = {o: n for n in graph.node for o in n.output}
+        readers = {}
+        for node in graph.node:
+            for name in node.input:
+                readers.setdefault(name, []).append(node)
+        for node in graph.node:
+            if node.op_type != "MatMul" or ".grad" in node.name:
+                continue
+            weight, turned = node.input[1], False
+            while weight in made_by and made_by[weight].op_type in ("Transpose", "Cast"):
+                turned ^= made_by[weight].op_type == "Transpose"
+                weight = made_by[weight].input[0]
+            if weight not in self.shapes or len(self.shapes[weight]) != 2:
+                continue
+            if COLUMN.search(weight):
+                self.products[node.name], self.split[weight] = "n", 0 if turned else 1
+                self.gathered.add(node.input[0])
+            elif ROW.search(weight) and not weight.endswith("attn.c_attn.weight"):
+                self.products[node.name], self.split[weight] = "k", 1 if turned else 0
+                self.residuals.update(self.added(node.output[0], readers))
+        for name in self.shapes:
+            if EMBEDDING.search(name) and name not in self.split:
+                self.split[name] = 0
+
+    def added(self, name, readers):
+        """The sum of residual and product: behind casts, and behind the sum with a bias."""
+        forward = [n for n in readers.get(name, []) if ".grad" not in n.name]
+        if len(forward) != 1 or forward[0].op_type not in ("Add", "Cast"):
+            return []
+        node = forward[0]
+        return [node.output[0]] if node.op_type == "Add" and not set(node.input) & set(self.shapes) else self.added(node.output[0], readers)
+
+    def stored(self):
+        """(name, weight that it belongs to, whether the passes read it)."""
+        weights = {n for n in self.shapes if f"adam.m.{n}" in self.shapes}
+        for name in weights:
+            copies = [c for c in (f"bf16.{name}", f"fp16.{name}") if c in self.shapes]
+            yield name, name, not copies
+            yield from ((c, name, True) for c in copies)
+            yield from ((f"adam.{s}.{name}", name, False) for s in ("m", "v"))
+
+    def role(self, name):
+        return next((self.split[n] for n in (name, f"bf16.{name}", f"fp16.{name}") if n in self.split), None)
+
+
+@dataclasses.dataclass
+class Template:
+    tensor: int
+    data: int
+    stored: str
+    sequence: bool
+    mesh: list  # (name, size, tier), outermost first
+    tensor_axes: list
+    data_axes: list
+
+    def __str__(self):
+        return f"dp={self.data} tp={self.tensor}{' +seq' if self.sequence else ''} {self.stored}"
+
+
+def axes_of(tiers, tensor):
+    """The mesh of data and tensor axes, tensor parallelism innermost; None where it does not divide."""
+    mesh, left = [], tensor
+    for tier in tiers:
+        inner = math.gcd(left, tier["size"])
+        if left > 1 and inner > 1:
+            mesh.insert(0, (f"{tier['name']}_t", inner, tier["name"], True))
+            left //= inner
+        else:
+            inner = 1
+        if tier["size"] > inner:
+            mesh.insert(0, (f"{tier['name']}_d", tier["size"] // inner, tier["name"], False))
+    return None if left > 1 else mesh
+
+
+def templates(case, tiers):
+    for tensor in case.tensor:
+        mesh = axes_of(tiers, tensor)
+        if mesh is None:
+            continue
+        data = math.prod(size for _, size, _, is_tensor in mesh if not is_tensor)
+        for sequence in ((False,) if tensor == 1 else (False, True)):
+            for stored in ("plain", "ZeRO-1", "ZeRO-3") if tensor == 1 else ("ZeRO-1", "ZeRO-3"):
+                yield Template(tensor, data, stored, sequence, [a[:3] for a in mesh], [a[0] for a in mesh if a[3]], [a[0] for a in mesh if not a[3]])
+
+
+def spec_text(dimensions):
+    return "[" + ",".join("{" + ",".join(axes) + "}" for axes in dimensions) + "]"
+
+
+def pins(step, template):
+    """The template as a strategy file."""
+    size = {name: count for name, count, _ in template.mesh}
+    t, d = template.tensor_axes, template.data_axes
+    ops = {op: {"assignment": {**{a: "b" for a in d}, **{a: factor for a in t}}} for op, factor in step.products.items()}
+    tensors = {name: {"spec": spec_text([d] + [[]] * (len(step.shapes[name]) - 1))} for name in step.data}
+    for name, weight, is_read in step.stored():
+        shape, dimensions = step.shapes[name], [[] for _ in step.shapes[name]]
+        left = list(shape)
+        role = step.role(weight)
+        if role is not None and t and shape[role] % template.tensor == 0:
+            dimensions[role] = list(t)
+            left[role] //= template.tensor
+        if template.stored == "ZeRO-3" or (template.stored == "ZeRO-1" and not is_read):
+            fitting = [i for i in range(len(shape)) if left[i] % template.data == 0]
+            if fitting:
+                dimensions[max(fitting, key=lambda i: (not dimensions[i], left[i]))] += d
+            else:  # over several dimensions, axis by axis
+                for axis in d:
+                    for i in range(len(shape)):
+                        if left[i] % size[axis] == 0:
+                            dimensions[i].append(axis)
+                            left[i] //= size[axis]
+                            break
+        tensors[name] = {"spec": spec_text(dimensions)}
+    if t:
+        between = spec_text([d, t if template.sequence else [], []])
+        tensors.update({name: {"spec": between} for name in step.residuals | step.gathered})
+    mesh = [{"name": name, "size": count, "tier": tier} for name, count, tier in template.mesh]
+    return {"format": "autopar-strategy", "version": 1, "mesh": mesh, "ops": ops, "tensors": tensors}
+
+
+class Searches:
+    def __init__(self, program, model, cluster, case, folder):
+        self.program, self.folder = program, folder
+        self.training = ["--optimizer", "adamw", "--precision", case.precision, "--loss", "cross_entropy", "--batch", str(case.batch)]
+        self.model, self.cluster = str(model), str(cluster)
+
+    def step(self):
+        path = self.folder / "step.onnx"
+        subprocess.run([self.program, "grad", self.model, *self.training, "-q", "-o", path], check=True)
+        return Step(path)
+
+    def search(self, *options):
+        begin = time.monotonic()
+        command = [self.program, "search", self.model, "--cluster", self.cluster, "--train", *self.training, "-o", str(self.folder / "plan"), "--json", *options]
+        done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
+        row = {"wall_seconds": time.monotonic() - begin, "command": " ".join(str(c) for c in command)}
+        if done.returncode:
+            return {**row, "error": done.stderr.strip().splitlines()[-1]}
+        report = json.loads(done.stdout)
+        tried = re.search(r"micro-batches: (.*)", done.stderr)
+        strategy = json.loads((self.folder / "plan" / "strategy.json").read_text())
+        return {**row, "mesh": "x".join(str(a["size"]) for a in report["mesh"]), "seconds": report["cost"]["seconds"], "gap": report["cost"]["gap"],
+                "unlimited": report["cost"]["unlimited_lower_bound_seconds"], "memory_bytes": report["memory"]["peak_bytes"],
+                "recompute": report["memory"]["recompute"], "devices": report["cluster"]["devices"], "micro_batches": micro_batches(strategy),
+                "tried": tried[1] if tried else "", **{k: report["training"][k] for k in ("tokens_per_second_per_device", "model_flops_utilisation")}}
+
+
+def micro_batches(strategy):
+    return strategy.get("step", {}).get("micro_batches", 1)
+
+
+def priced(searches, step, template, batch):
+    """The template with the number of micro-batches that suits it best."""
+    if batch % template.data:
+        return {"error": f"the batch does not divide into {template.data}"}
+    path = searches.folder / "pins.json"
+    path.write_text(json.dumps(pins(step, template)))
+    best, last = None, None
+    for passes in (m for m in range(1, batch // template.data + 1) if batch % (m * template.data) == 0):
+        last = searches.search("--pin", path, "--micro-batches", passes)
+        if "error" in last and "fit" not in last["error"]:
+            return last
+        if "seconds" in last:
+            last["micro_batches"] = passes
+            if best is None or last["seconds"] < best["seconds"]:
+                best = last
+            # Memory is no hindrance any more: what more passes could save is nothing, and they send more.
+            if last["recompute"] == "none" and last["seconds"] <= last["unlimited"] * (1 + TOLERANCE):
+                break
+    if best is not None:
+        return best
+    unlimited = searches.search("--pin", path, "--micro-batches", batch // template.data, "--memory", UNLIMITED, "--recompute", "products")
+    return {**unlimited, "too_large": last["error"], "micro_batches": batch // template.data}
+
+
+def line(name, row, found):
+    if "seconds" not in row:
+        return [name, "-", "-", "-", "-", "-", "-", "-", "-", f"{row.get('wall_seconds', 0):.1f}", row["error"]]
+    fits = "too_large" not in row
+    ratio = row["seconds"] / found["seconds"] if "seconds" in found else math.nan
+    note = "does not fit" if not fits else "CHEAPER than what was searched" if ratio < 1 - TOLERANCE else ""
+    return [name, row["mesh"], str(row["micro_batches"]), row["recompute"], f"{row['seconds']:.4g}", f"{row['tokens_per_second_per_device']:,.0f}",
+            f"{row['model_flops_utilisation'] * 100:.1f} %", f"{row['memory_bytes'] / 2**30:.1f}", f"{ratio:.4f}" if fits else f"({ratio:.4f})",
+            f"{row['wall_seconds']:.1f}", note or (f"gap {row['gap'] * 100:.2g} %" if row["gap"] else "")]
+
+
+def shown(name, case, program, folder, lines, each):
+    """Prints the table of a case. Returns whether no template is cheaper."""
+    clusters = ROOT / "models" / "clusters"
+    cluster = clusters / f"{case.cluster}.json"
+    model = folder / f"{name}.onnx"
+    if case.model.startswith("--"):
+        subprocess.run([sys.executable, ROOT / "scripts" / "make_models.py", *case.model.split(), "-o", model], check=True, stdout=subprocess.DEVNULL)
+    else:
+        model = pathlib.Path(os.environ.get("AUTOPAR_SHARED", ROOT.parent / "shared")) / "data" / "models" / case.model
+        if not model.exists():
+            print(f"skipped: {model} does not exist", file=sys.stderr)
+            return True
+    searches = Searches(program, model, cluster, case, folder)
+    step = searches.step()
+    tiers = json.loads(cluster.read_text())["tiers"]
+    print(f"\n{name}: {case.model} on {case.cluster}, batch {case.batch}, {case.precision}\n", flush=True)
+    heads = ["plan", "mesh", "M", "recompute", "s/step", "tokens/s/device", "MFU", "GiB", "ratio", "search s", ""]
+    print("| " + " | ".join(heads) + " |\n|" + "---|" * len(heads))
+    good, found = True, {}
+
+    def show(label, row):
+        nonlocal good
+        cells = line(label, row, found)
+        good = good and not cells[-1].startswith("CHEAPER")
+        print("| " + " | ".join(cells) + " |", flush=True)
+        lines and print(json.dumps({"case": name, "plan": label, **row}), file=lines, flush=True)
+
+    found = searches.search("--micro-batches", "auto")
+    show("searched", found)
+    for passes in (m for m in range(1, case.batch + 1) if case.batch % m == 0) if each else ():
+        show(f"searched, M={passes}", searches.search("--micro-batches", passes))
+    for template in templates(case, tiers):
+        show(str(template), priced(searches, step, template, case.batch))
+    return good
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--held-out", action="store_true")
+    parser.add_argument("--case", metavar="NAME,...")
+    parser.add_argument("--tensor", metavar="N,...", help="only these sizes of tensor parallelism")
+    parser.add_argument("--each", action="store_true", help="also what the search finds for each number of micro-batches")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--json", metavar="FILE", help="every row as a JSON line, with its command")
+    options = parser.parse_args()
+    known = {**SMALL, **FULL, **HELD_OUT}
+    if options.list:
+        return print("\n".join(f"{n}: {c.model} on {c.cluster}, batch {c.batch}, {c.precision}" for n, c in known.items()))
+    names = options.case.split(",") if options.case else [*(FULL if options.full else ()), *(HELD_OUT if options.held_out else ())] or [*SMALL]
+    if unknown := set(names) - set(known):
+        parser.error(f"unknown cases {', '.join(sorted(unknown))}; known: {', '.join(known)}")
+    program = os.environ.get("AUTOPAR", str(ROOT / "build" / "src" / "autopar"))
+    good = True
+    for name in names:
+        case = known[name]
+        if options.tensor:
+            case = dataclasses.replace(case, tensor=tuple(map(int, options.tensor.split(","))))
+        with tempfile.TemporaryDirectory() as folder:
+            lines = open(options.json, "a") if options.json else None
+            good = shown(name, case, program, pathlib.Path(folder), lines, options.each) and good
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
