@@ -272,8 +272,20 @@ Result<Planned> plan_inputs(std::unique_ptr<Inputs> inputs, const std::optional<
   return Planned{std::move(inputs), std::move(request), std::move(*outcome)};
 }
 
-// --micro-batches auto: from one pass on, each number that divides the batch. More passes cost more
-// by this account unless they save memory, so two in a row that are no better are the last.
+// By how much of the best plan's cost a bound may lie below it to say that nothing is to be gained.
+constexpr double kNoGain = 1e-3;
+
+// Whether more passes than those of `planned` cannot be better than `best`. By this account they
+// only save memory. So what this many would cost with all memory and nothing repeated, more would
+// cost at least; where ops are repeated it is not known.
+bool more_passes_are_vain(const Planned& planned, const Planned& best,
+                          std::optional<Recompute> asked) {
+  return planned.inputs->recompute == asked.value_or(Recompute::kNone) &&
+         planned.outcome.unlimited_lower_bound >= best.outcome.cost.total() * (1 - kNoGain);
+}
+
+// --micro-batches auto: from one pass on, each number that divides the batch, as long as more may
+// be better.
 Result<Planned> plan_best_micro_batches(std::unique_ptr<Inputs> inputs,
                                         const std::optional<StrategyFile>& pins,
                                         const PlanOptions& options, const PlanOptions& given,
@@ -284,8 +296,8 @@ Result<Planned> plan_best_micro_batches(std::unique_ptr<Inputs> inputs,
   std::optional<Planned> best;
   std::optional<Error> error;
   std::vector<PlanTrial> tried;
-  int worse = 0;
-  for (std::size_t c = 0; c < counts.size() && worse < 2; ++c) {
+  AUTOPAR_TRY(asked, parse_recompute_option(options.recompute, pins ? &*pins : nullptr));
+  for (std::size_t c = 0; c < counts.size(); ++c) {
     if (c > 0) {
       if (best && time_left(best->request->solve, begin) == 0) break;
       PlanOptions of_count = given;
@@ -308,8 +320,9 @@ Result<Planned> plan_best_micro_batches(std::unique_ptr<Inputs> inputs,
       continue;
     }
     const bool better = !best || planned->outcome.cost.total() < best->outcome.cost.total();
-    worse = better ? 0 : worse + 1;
+    const bool last = more_passes_are_vain(*planned, better ? *planned : *best, asked);
     if (better) best.emplace(std::move(*planned));
+    if (last) break;
   }
   if (!best) return *error;
   best->inputs->tried = std::move(tried);
