@@ -20,6 +20,13 @@ bool name_no_axes(const Pins& pins) {
                      [](const auto& pin) { return !pin.second.device_matrix.empty(); });
 }
 
+// Backward passes flatten batch and sequence for the gradients of weights. What is split along both
+// passes that only where the axes of the batch come first in the mesh.
+bool has_backward_pass(const Graph& graph) {
+  return std::any_of(graph.ops.begin(), graph.ops.end(),
+                     [](const Op& op) { return op.phase == Phase::kBackward; });
+}
+
 // The coarsest mesh on which all device matrices lie; none where they cut the devices in ways that
 // do not go together, or not as the cluster has its tiers.
 std::optional<Mesh> mesh_of_matrices(const SearchRequest& request) {
@@ -112,7 +119,7 @@ std::vector<Mesh> meshes_of(const SearchRequest& request) {
     if (request.cost_model == row.name && row.meshes) return row.meshes(request.cluster);
   }
   const int max_axes = request.max_axes > 0 ? request.max_axes : kDefaultAxes;
-  const bool ordered = name_no_axes(request.pins);
+  const bool ordered = name_no_axes(request.pins) || has_backward_pass(request.graph);
   std::vector<Mesh> meshes = mesh_candidates(request.cluster, max_axes, ordered);
   if (const auto mesh = mesh_of_matrices(request)) add(*mesh, meshes);
   if (request.max_axes == 0) add_finer(request, max_axes, ordered, meshes);
