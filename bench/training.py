@@ -49,7 +49,7 @@ class Case:
 
 
 SMALL = {"small": Case("--family llama --layers 2 --hidden 1024 --heads 16 --kv-heads 8 --feed-forward 2816 --vocabulary 32000 "
-                       "--sequence 1024", "dgx-a100-2x8", 32, (1, 2, 8))}
+                       "--sequence 1024", "dgx-a100-1x8", 32, (1, 2, 8))}
 FULL = {
     "8b": Case("--preset llama3-8b", "dgx-h100-8x8", 128),
     "8b-export": Case("llama3_8b.onnx", "dgx-h100-8x8", 128),
