@@ -155,7 +155,7 @@ def test_plans_run(folder):
     checked, libraries, told = 0, [], 0
     for number, (name, passes, optimizer, precision, mesh, searcher, options, recompute, stored) in enumerate(rows):
         if name == "tiny_dlrm" and precision == "fp16":
-            precision = "mixed-fp16"  # in float16 one unit in a twentieth of its weights moves its gradients by up to a fifth
+            precision = "fp32"  # in float16 one unit in a twentieth of its weights moves its gradients by up to a fifth
         out, kinds = folder / f"plan{number}", OPTIMIZERS[optimizer]
         arguments = ["--loss", {**OWN, **OTHERS}[name], "--optimizer", kinds[number % len(kinds)], "--precision", precision, "--zero", STORED[stored][number // 2 % len(STORED[stored])], *options]
         if passes > 1:
