@@ -218,12 +218,11 @@ class Searches:
         if done.returncode:
             return {**row, "error": done.stderr.strip().splitlines()[-1]}
         report = json.loads(done.stdout)
-        tried = re.search(r"micro-batches: (.*)", done.stderr)
         strategy = json.loads((self.folder / "plan" / "strategy.json").read_text())
         return {**row, "mesh": "x".join(str(a["size"]) for a in report["mesh"]), "seconds": report["cost"]["seconds"], "gap": report["cost"]["gap"],
                 "unlimited": report["cost"]["unlimited_lower_bound_seconds"], "memory_bytes": report["memory"]["peak_bytes"],
                 "recompute": report["memory"]["recompute"], "devices": report["cluster"]["devices"], "micro_batches": micro_batches(strategy),
-                "tried": tried[1] if tried else "", **{k: report["training"][k] for k in ("tokens_per_second_per_device", "model_flops_utilisation")}}
+                **{k: report["training"][k] for k in ("tokens_per_second_per_device", "model_flops_utilisation")}}
 
 
 def micro_batches(strategy):
@@ -290,7 +289,7 @@ def shown(name, case, program, folder, lines, each):
         cells = line(label, row, found)
         good = good and not cells[-1].startswith("CHEAPER")
         print("| " + " | ".join(cells) + " |", flush=True)
-        lines and print(json.dumps({"case": name, "plan": label, **row}), file=lines, flush=True)
+        print(json.dumps({"case": name, "plan": label, **row}), file=lines, flush=True)
 
     found = searches.search("--micro-batches", "auto")
     show("searched", found)
@@ -323,8 +322,7 @@ def main():
         case = known[name]
         if options.tensor:
             case = dataclasses.replace(case, tensor=tuple(map(int, options.tensor.split(","))))
-        with tempfile.TemporaryDirectory() as folder:
-            lines = open(options.json, "a") if options.json else None
+        with tempfile.TemporaryDirectory() as folder, open(options.json or os.devnull, "a") as lines:
             good = shown(name, case, program, pathlib.Path(folder), lines, options.each) and good
     return 0 if good else 1
 
