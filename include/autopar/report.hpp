@@ -67,7 +67,8 @@ struct ReshardSummary {
 struct PlanTrial {
   std::int64_t micro_batches = 1;
   std::string recompute = "none";
-  Seconds cost = 0;  // 0: nothing fits
+  Seconds cost = 0;                // 0: nothing that was looked for fits
+  bool only_cheaper_ones = false;  // than the best so far were looked for
 };
 
 // What a training step does in its time.

@@ -136,6 +136,7 @@ Result<SearchOutcome> search_shown(SearchRequest& request, bool quiet) {
   ProgressLine line(quiet, request.cost_model);
   request.solve.progress = [&line](const SolveProgress& p) { line.draw(p); };
   auto outcome = search(request);
+  request.solve.progress = nullptr;
   if (outcome) tell_of_trials(*outcome, request.cost_model);
   return outcome;
 }
@@ -159,6 +160,8 @@ struct Planned {
 constexpr double kLimitBinds = 1e-3;
 // What part of the memory a plan takes that others, which take more, may be cheaper than.
 constexpr double kNearlyFull = 0.9;
+// By how much of the best plan's cost a bound may lie below it to say that nothing is to be gained.
+constexpr double kNoGain = 1e-3;
 
 // Whether keeping less could make a plan cheaper.
 bool limit_binds(const SearchRequest& request, const SearchOutcome& outcome) {
@@ -177,157 +180,150 @@ bool is_training_step(const SearchRequest& request) {
   });
 }
 
-std::int64_t passes_of(const Inputs& inputs) { return inputs.model.graph.passes; }
-
-// With fewer activations kept a plan may fit, or do without what another pays to fit. Repeating
-// more costs more where nothing binds, so the last to try is what costs more without a limit than
-// the best with it.
-class RecomputeChoice {
+// A model may be planned in several forms: with ops repeated or not, and a training step in several
+// numbers of passes. The best plan of all is taken. Once there is one, the search of another form
+// ends where it is proven to be no cheaper.
+class Forms {
  public:
-  RecomputeChoice(const std::optional<StrategyFile>& pins, const PlanOptions& options,
-                  const CommonOptions& common, std::chrono::steady_clock::time_point begin)
-      : pins_(pins), options_(options), common_(common), begin_(begin) {}
+  Forms(const std::optional<StrategyFile>& pins, const PlanOptions& options,
+        const CommonOptions& common, std::chrono::steady_clock::time_point begin, PhaseClock& clock)
+      : pins_(pins), options_(options), common_(common), begin_(begin), clock_(clock) {}
 
-  // `first`: the inputs and what came of planning them as they are.
-  Result<Planned> best(std::unique_ptr<Inputs> inputs, SearchRequest request,
-                       Result<SearchOutcome> first) {
-    const Inputs whole = *inputs;
-    tell(whole, Recompute::kNone, first);
-    std::string told = first ? "" : first.error().message;
-    std::optional<Planned> best;
-    if (first) best.emplace(Planned{std::move(inputs), std::move(request), std::move(*first)});
-    for (Recompute recompute : {Recompute::kCheap, Recompute::kProducts, Recompute::kFull}) {
-      if (best && !limit_binds(*best->request, best->outcome)) break;
-      auto fresh = std::make_unique<Inputs>(whole);
-      remove_hub_ops(fresh->model.graph);
-      AUTOPAR_TRY(repeated, repeat_ops(*fresh, recompute));
-      if (!repeated) continue;
-      AUTOPAR_TRY(asked, request_of(*fresh, pins_, options_, common_));
-      asked.solve.time_limit = time_left(asked.solve, begin_);
-      if (asked.solve.time_limit == 0) break;
-      auto outcome = search_shown(asked, common_.quiet);
-      tell(whole, recompute, outcome);
-      if (!outcome && outcome.error().code != ErrorCode::kInfeasible) return outcome.error();
-      if (!outcome) {
-        told += ". With --recompute " + std::string(name_of(recompute)) + ": " +
-                outcome.error().message;
-        continue;
-      }
-      const Seconds without_limit = outcome->unlimited_lower_bound;
-      const bool better = !best || outcome->cost.total() < best->outcome.cost.total();
-      if (better) best.emplace(Planned{std::move(fresh), std::move(asked), std::move(*outcome)});
-      if (without_limit >= best->outcome.cost.total()) break;
+  // `given`: the options by which to read the model again, for other numbers of passes.
+  Result<Planned> best(std::unique_ptr<Inputs> inputs, const PlanOptions& given) {
+    AUTOPAR_TRY(asked, parse_recompute_option(options_.recompute, pins_ ? &*pins_ : nullptr));
+    asked_ = asked;
+    if (options_.train && options_.training.micro_batches == "auto") {
+      AUTOPAR_RETURN_IF_ERROR(plan_counts(std::move(inputs), given));
+    } else {
+      AUTOPAR_RETURN_IF_ERROR(plan_recomputed(std::move(inputs)));
     }
-    if (!best) return infeasible_error(told);
-    if (tried_.size() > 1) best->inputs->tried = std::move(tried_);
-    return std::move(*best);
+    if (!best_) return pins_ ? with_pin_file(*error_, options_.pin_file) : *error_;
+    if (tried_.size() > 1) best_->inputs->tried = std::move(tried_);
+    return std::move(*best_);
   }
 
  private:
-  void tell(const Inputs& inputs, Recompute recompute, const Result<SearchOutcome>& outcome) {
-    tried_.push_back({passes_of(inputs), name_of(recompute), outcome ? outcome->cost.total() : 0});
+  // From one pass on, each number that divides the batch. More of them only save memory, by this
+  // account: what so many cost with all memory and nothing repeated, more cost at least.
+  Status plan_counts(std::unique_ptr<Inputs> inputs, const PlanOptions& given) {
+    AUTOPAR_TRY(counts, micro_batches_of("auto", inputs->batch));
+    for (std::size_t c = 0; c < counts.size(); ++c) {
+      if (c > 0) {
+        if (best_ && time_is_up()) break;
+        PlanOptions of_count = given;
+        of_count.training.micro_batches = std::to_string(counts[c]);
+        auto loaded = load_inputs(of_count, common_);
+        if (!loaded) return loaded.error();
+        inputs = std::move(*loaded);
+      }
+      AUTOPAR_RETURN_IF_ERROR(plan_recomputed(std::move(inputs)));
+      if (best_ && bound_of_count_ >= best_cost() * (1 - kNoGain)) break;
+    }
+    return Ok{};
   }
+
+  // With fewer activations kept a plan may fit, or do without what another pays to fit. Repeating
+  // more costs more where nothing binds, so the last to try is what costs more without a limit than
+  // the best plan with it.
+  Status plan_recomputed(std::unique_ptr<Inputs> inputs) {
+    error_.reset();
+    bound_of_count_ = 0;
+    if (asked_) {
+      AUTOPAR_TRY(repeated, repeat_ops(*inputs, *asked_));
+      if (!repeated && *asked_ != Recompute::kNone) {
+        spdlog::warn("warning: --recompute: nothing to gain, no op is repeated");
+      }
+      AUTOPAR_TRY(form, plan(std::move(inputs), *asked_));
+      bound_of_count_ = form.without_limit;
+      return Ok{};
+    }
+    const Inputs whole = *inputs;
+    AUTOPAR_TRY(first, plan(std::move(inputs), Recompute::kNone));
+    bound_of_count_ = first.without_limit;
+    Form last = first;
+    for (Recompute recompute : {Recompute::kCheap, Recompute::kProducts, Recompute::kFull}) {
+      const bool is_vain = best_ && last.without_limit >= best_cost() * (1 - kNoGain);
+      if (!last.may_gain || is_vain || (best_ && time_is_up())) break;
+      auto fresh = std::make_unique<Inputs>(whole);
+      AUTOPAR_TRY(repeated, repeat_ops(*fresh, recompute));
+      if (!repeated) continue;
+      AUTOPAR_TRY(form, plan(std::move(fresh), recompute));
+      last = form;
+    }
+    return Ok{};
+  }
+
+  // What is known of a form.
+  struct Form {
+    bool may_gain = true;       // by keeping less
+    Seconds without_limit = 0;  // a bound on what it costs with all memory
+  };
+
+  Result<Form> plan(std::unique_ptr<Inputs> inputs, Recompute recompute) {
+    AUTOPAR_TRY(request, request_of(*inputs, pins_, options_, common_));
+    const bool dumps = !options_.dump_file.empty() && tried_.empty() && request.mesh;
+    if (dumps) {
+      AUTOPAR_RETURN_IF_ERROR(
+          dump_problem(options_.dump_file, request, *request.mesh, options_.model));
+    }
+    clock_.end("import");
+    // The limit is for all that comes before the plan is written.
+    request.solve.time_limit = time_left(request.solve, begin_);
+    SearchFindings findings;
+    if (best_) request.solve.cutoff = best_cost();
+    if (best_) request.findings = &findings;
+    auto outcome = search_shown(request, common_.quiet);
+    request.findings = nullptr;
+    request.solve.cutoff = kInfinity;
+    PlanTrial trial{inputs->model.graph.passes, name_of(recompute), 0, best_.has_value()};
+    if (!outcome) {
+      clock_.end("other searching");
+      // A pin may be of what a repeated op reads in place of it.
+      const bool is_unpinned = !asked_ && recompute != Recompute::kNone && pins_ &&
+                               outcome.error().code == ErrorCode::kInput;
+      if (outcome.error().code != ErrorCode::kInfeasible && !is_unpinned) {
+        return pins_ ? with_pin_file(outcome.error(), options_.pin_file) : outcome.error();
+      }
+      tried_.push_back(std::move(trial));
+      note(recompute, outcome.error());
+      return Form{true, findings.unlimited_lower_bound};
+    }
+    clock_.end_search(*outcome);
+    trial.cost = outcome->cost.total();
+    tried_.push_back(std::move(trial));
+    const Form form{is_training_step(request) && limit_binds(request, *outcome),
+                    outcome->unlimited_lower_bound};
+    if (!best_ || outcome->cost.total() < best_cost()) {
+      best_.emplace(Planned{std::move(inputs), std::move(request), std::move(*outcome)});
+    }
+    return form;
+  }
+
+  // The first error is the one to tell, with what was tried.
+  void note(Recompute recompute, const Error& error) {
+    if (!error_) {
+      error_ = error;
+    } else {
+      error_->message +=
+          ". With --recompute " + std::string(name_of(recompute)) + ": " + error.message;
+    }
+  }
+
+  Seconds best_cost() const { return best_->outcome.cost.total(); }
+  bool time_is_up() const { return time_left(best_->request->solve, begin_) == 0; }
 
   const std::optional<StrategyFile>& pins_;
   const PlanOptions& options_;
   const CommonOptions& common_;
   const std::chrono::steady_clock::time_point begin_;
+  PhaseClock& clock_;
+  std::optional<Recompute> asked_;
+  std::optional<Planned> best_;
+  std::optional<Error> error_;  // of the last number of passes
   std::vector<PlanTrial> tried_;
+  Seconds bound_of_count_ = 0;
 };
-
-Result<Planned> plan_inputs(std::unique_ptr<Inputs> inputs, const std::optional<StrategyFile>& pins,
-                            const PlanOptions& options, const CommonOptions& common,
-                            std::chrono::steady_clock::time_point begin, PhaseClock& clock) {
-  AUTOPAR_TRY(recompute, parse_recompute_option(options.recompute, pins ? &*pins : nullptr));
-  if (recompute && *recompute != Recompute::kNone) {
-    AUTOPAR_TRY(repeated, repeat_ops(*inputs, *recompute));
-    if (!repeated) spdlog::warn("warning: --recompute: nothing to gain, no op is repeated");
-  }
-  AUTOPAR_TRY(request, request_of(*inputs, pins, options, common));
-  const bool dump = !options.dump_file.empty();
-  if (dump && request.mesh) {
-    AUTOPAR_RETURN_IF_ERROR(dump_problem(options.dump_file, request, *request.mesh, options.model));
-  }
-  clock.end("import");
-  // The limit is for all that comes before the plan is written.
-  request.solve.time_limit = time_left(request.solve, begin);
-  Result<SearchOutcome> outcome = search_shown(request, common.quiet);
-  const bool nothing_fits = !outcome && outcome.error().code == ErrorCode::kInfeasible;
-  const bool may_be_faster = outcome && is_training_step(request) && limit_binds(request, *outcome);
-  if (!recompute && (nothing_fits || may_be_faster)) {
-    RecomputeChoice choice(pins, options, common, begin);
-    auto best = choice.best(std::move(inputs), request, std::move(outcome));
-    if (!best && pins) return with_pin_file(best.error(), options.pin_file);
-    if (!best) return best.error();
-    clock.end_search(best->outcome);
-    return best;
-  }
-  if (!outcome && pins) return with_pin_file(outcome.error(), options.pin_file);
-  if (!outcome) return outcome.error();
-  clock.end_search(*outcome);
-  if (dump && !request.mesh) {
-    AUTOPAR_RETURN_IF_ERROR(
-        dump_problem(options.dump_file, request, outcome->strategy.mesh, options.model));
-  }
-  return Planned{std::move(inputs), std::move(request), std::move(*outcome)};
-}
-
-// By how much of the best plan's cost a bound may lie below it to say that nothing is to be gained.
-constexpr double kNoGain = 1e-3;
-
-// Whether more passes than those of `planned` cannot be better than `best`. By this account they
-// only save memory. So what this many would cost with all memory and nothing repeated, more would
-// cost at least; where ops are repeated it is not known.
-bool more_passes_are_vain(const Planned& planned, const Planned& best,
-                          std::optional<Recompute> asked) {
-  return planned.inputs->recompute == asked.value_or(Recompute::kNone) &&
-         planned.outcome.unlimited_lower_bound >= best.outcome.cost.total() * (1 - kNoGain);
-}
-
-// --micro-batches auto: from one pass on, each number that divides the batch, as long as more may
-// be better.
-Result<Planned> plan_best_micro_batches(std::unique_ptr<Inputs> inputs,
-                                        const std::optional<StrategyFile>& pins,
-                                        const PlanOptions& options, const PlanOptions& given,
-                                        const CommonOptions& common,
-                                        std::chrono::steady_clock::time_point begin,
-                                        PhaseClock& clock) {
-  AUTOPAR_TRY(counts, micro_batches_of("auto", inputs->batch));
-  std::optional<Planned> best;
-  std::optional<Error> error;
-  std::vector<PlanTrial> tried;
-  AUTOPAR_TRY(asked, parse_recompute_option(options.recompute, pins ? &*pins : nullptr));
-  for (std::size_t c = 0; c < counts.size(); ++c) {
-    if (c > 0) {
-      if (best && time_left(best->request->solve, begin) == 0) break;
-      PlanOptions of_count = given;
-      of_count.training.micro_batches = std::to_string(counts[c]);
-      auto loaded = load_inputs(of_count, common);
-      if (!loaded) return loaded.error();
-      inputs = std::move(*loaded);
-    }
-    auto planned = plan_inputs(std::move(inputs), pins, options, common, begin, clock);
-    if (!planned && planned.error().code != ErrorCode::kInfeasible) return planned.error();
-    const std::vector<PlanTrial> own =
-        planned && !planned->inputs->tried.empty()
-            ? planned->inputs->tried
-            : std::vector{PlanTrial{
-                  counts[c], planned ? name_of(planned->inputs->recompute) : options.recompute,
-                  planned ? planned->outcome.cost.total() : 0}};
-    tried.insert(tried.end(), own.begin(), own.end());
-    if (!planned) {
-      error = planned.error();
-      continue;
-    }
-    const bool better = !best || planned->outcome.cost.total() < best->outcome.cost.total();
-    const bool last = more_passes_are_vain(*planned, better ? *planned : *best, asked);
-    if (better) best.emplace(std::move(*planned));
-    if (last) break;
-  }
-  if (!best) return *error;
-  best->inputs->tried = std::move(tried);
-  return std::move(*best);
-}
 
 Result<int> run(const PlanOptions& given, const CommonOptions& common) {
   PlanOptions options = given;
@@ -344,14 +340,13 @@ Result<int> run(const PlanOptions& given, const CommonOptions& common) {
     tell_of_strategy(file);
     pins.emplace(std::move(file));
   }
-  const bool tries_counts = options.train && options.training.micro_batches == "auto";
-  Result<Planned> planned =
-      tries_counts
-          ? plan_best_micro_batches(std::move(inputs), pins, options, given, common, begin, clock)
-          : plan_inputs(std::move(inputs), pins, options, common, begin, clock);
-  if (!planned) return planned.error();
-  AUTOPAR_RETURN_IF_ERROR(write_outputs(*planned->request, planned->outcome, *planned->inputs,
-                                        options, common, std::move(clock)));
+  AUTOPAR_TRY(planned, Forms(pins, options, common, begin, clock).best(std::move(inputs), given));
+  if (!options.dump_file.empty() && !planned.request->mesh) {
+    AUTOPAR_RETURN_IF_ERROR(dump_problem(options.dump_file, *planned.request,
+                                         planned.outcome.strategy.mesh, options.model));
+  }
+  AUTOPAR_RETURN_IF_ERROR(write_outputs(*planned.request, planned.outcome, *planned.inputs, options,
+                                        common, std::move(clock)));
   return 0;
 }
 

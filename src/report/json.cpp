@@ -156,10 +156,12 @@ std::string to_json(const Report& r, std::size_t rows) {
   j["memory"] = memory_json(r);
   if (r.training) j["training"] = training_json(r);
   for (const PlanTrial& trial : r.tried) {
-    j["plans_tried"].push_back(
-        {{"micro_batches", trial.micro_batches},
-         {"recompute", trial.recompute},
-         {unit_of(r.cost_model), trial.cost > 0 ? Json(trial.cost) : Json()}});
+    j["plans_tried"].push_back({{"micro_batches", trial.micro_batches},
+                                {"recompute", trial.recompute},
+                                {unit_of(r.cost_model), trial.cost > 0 ? Json(trial.cost) : Json()},
+                                {"outcome", trial.cost > 0            ? "plan"
+                                            : trial.only_cheaper_ones ? "nothing cheaper"
+                                                                      : "nothing fits"}});
   }
   j["collectives"] = Json::array();
   for (const CollectiveSummary& c : r.collectives) {

@@ -345,6 +345,8 @@ std::string run_all(Auto& state) {
   const bool small = size_of_exact_search(state.request, state.affordable) <= state.affordable;
   if (small || state.request.solve.gap > 0) {
     state.run_exact();
+    const bool none_is_cheaper = !state.best && state.request.solve.cutoff < kInfinity;
+    if (none_is_cheaper) return "the exact search found nothing cheaper than what is known";
     if (const auto known = state.known()) {
       state.run_beside(*known);
     } else {
@@ -375,6 +377,9 @@ Result<SearchOutcome> search_auto(const SearchRequest& request, double affordabl
   Auto state{request, affordable};
   std::string why = run_all(state);
   if (!state.best && state.cut_short) state.fall_back();
+  if (request.findings != nullptr) {
+    *request.findings = {state.searched, state.bound, state.unlimited_bound};
+  }
   if (!state.best) return *state.error;
   SearchOutcome outcome = std::move(*state.best);
   outcome.interrupted = outcome.interrupted || state.cut_short;
