@@ -232,6 +232,23 @@ MemoryRoles memory_roles(const ImportedModel& model) {
   return found;
 }
 
+// Of a training step: what is trained, without optimizer states and 16-bit copies.
+void count_trained(const ImportedModel& model, Report& report) {
+  const auto training = model.metadata.find(kTrainingKey);
+  if (training == model.metadata.end()) return;
+  const auto roles = parse_training_roles(training->second, model.path);
+  if (!roles) return;
+  const std::set<std::string> trained(roles->parameters.begin(), roles->parameters.end());
+  report.parameter_count = 0;
+  report.parameter_bytes = 0;
+  for (ValueId input : model.graph.inputs) {
+    const Value& value = model.graph.value(input);
+    if (trained.count(value.name) == 0) continue;
+    report.parameter_count += static_cast<double>(element_count(value.shape));
+    report.parameter_bytes += value.bytes();
+  }
+}
+
 Report report_of(const SearchRequest& request, const SearchOutcome& outcome, const Inputs& inputs,
                  const PlanOptions& options) {
   Report report = build_report(request, outcome);
@@ -257,6 +274,7 @@ Report report_of(const SearchRequest& request, const SearchOutcome& outcome, con
   }
   report.tried = inputs.tried;
   report.repeated_ops = inputs.repeated_ops;
+  count_trained(inputs.model, report);
   const MemoryRoles roles = memory_roles(inputs.model);
   if (!roles.empty()) {
     report.memory_parts = memory_parts(request.graph, report.memory, roles);
