@@ -166,7 +166,9 @@ class Builder {
     const bool follows = phase_ops_.contains(id);
     const std::vector<Assignment>& narrowed =
         request_.narrowing && !follows ? request_.narrowing->assignments[id.index()] : kAny;
-    if (follows) batch_factor = kFollows;
+    const bool is_filled =
+        request_.fill != Fill::kSearch && !follows && !updates_what_is_stored(request_, op);
+    if (!is_filled) batch_factor = kFollows;
     const std::tuple key(request_.rules.class_of_op[id.index()],
                          has_pin ? static_cast<int>(id.value) : -1, has_pin ? -1 : batch_factor,
                          narrowed);
@@ -178,7 +180,7 @@ class Builder {
     if (allowance_.over()) return std::shared_ptr<const OpTable>();
     std::vector<Assignment> assignments =
         narrowed.empty() ? model_.choices(op, rule, has_pin) : narrowed;
-    if (narrowed.empty() && !has_pin && !follows && request_.fill != Fill::kSearch) {
+    if (narrowed.empty() && !has_pin && is_filled) {
       keep_one(assignments, batch_factor);
     }
     all.assignments.reserve(assignments.size());

@@ -4,6 +4,7 @@
 #include "search/batch.hpp"
 #include "search/propagate/propagate.hpp"
 #include "search/rec/rec.hpp"
+#include "search/stored_rules.hpp"
 
 namespace autopar {
 
@@ -50,7 +51,8 @@ Result<Solution> run_data_parallel(const SearchRequest& request, const MeshProbl
   const PhaseOps phase_ops(request.graph);
   for (std::size_t o = 0; o < factors.size(); ++o) {
     const OpId op(static_cast<std::int64_t>(o));
-    if (!phase_ops.contains(op)) narrow_op(problem, o, factors[o], allowed);
+    if (phase_ops.contains(op) || updates_what_is_stored(request, request.graph.op(op))) continue;
+    narrow_op(problem, o, factors[o], allowed);
   }
   for (std::size_t v = 0; v < problem.source_node.size(); ++v) {
     if (problem.source_node[v] >= 0 && request.graph.values[v].kind == ValueKind::kParameter) {
@@ -65,7 +67,9 @@ Result<Solution> run_replicate(const SearchRequest& request, const MeshProblem& 
   std::vector<std::vector<int>> allowed(problem.problem.nodes.size());
   const PhaseOps phase_ops(request.graph);
   for (std::size_t o = 0; o < request.graph.ops.size(); ++o) {
-    if (!phase_ops.contains(OpId(static_cast<std::int64_t>(o)))) narrow_op(problem, o, -1, allowed);
+    const OpId op(static_cast<std::int64_t>(o));
+    if (phase_ops.contains(op) || updates_what_is_stored(request, request.graph.op(op))) continue;
+    narrow_op(problem, o, -1, allowed);
   }
   for (std::size_t v = 0; v < problem.source_node.size(); ++v) {
     for (int node : {problem.source_node[v], problem.hub_node[v], problem.output_node[v]}) {

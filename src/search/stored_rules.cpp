@@ -25,4 +25,8 @@ std::vector<bool> as_read_values(const SearchRequest& request,
   return as_read;
 }
 
+bool updates_what_is_stored(const SearchRequest& request, const Op& op) {
+  return op.phase == Phase::kUpdate && !request.stored_rules.empty();
+}
+
 }  // namespace autopar

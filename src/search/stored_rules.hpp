@@ -13,4 +13,8 @@ namespace autopar {
 std::vector<bool> as_read_values(const SearchRequest& request,
                                  const std::function<bool(ValueId)>& holds);
 
+// Whether an op is left free where others are filled in (Fill): it updates what lies by rules, and
+// goes by how that lies.
+bool updates_what_is_stored(const SearchRequest& request, const Op& op);
+
 }  // namespace autopar
