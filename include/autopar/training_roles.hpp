@@ -4,10 +4,11 @@
 //   roles.states   // {"learning_rate", "adam.step", "adam.m.w", ...}
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "autopar/support.hpp"
+#include "autopar/import.hpp"
 
 namespace autopar {
 
@@ -30,5 +31,8 @@ struct TrainingRoles {
 };
 // Errors (kInput) start with `where`.
 Result<TrainingRoles> parse_training_roles(const std::string& text, const std::string& where);
+
+// Those of an imported model; nothing where its file does not say them.
+Result<std::optional<TrainingRoles>> training_roles_of(const ImportedModel& model);
 
 }  // namespace autopar

@@ -26,18 +26,15 @@ Result<int> run(const GradOptions& options, const CommonOptions& common) {
   AUTOPAR_TRY(warnings, write_training_step(step, options.output, folder.empty() ? "." : folder));
   for (const std::string& warning : warnings) spdlog::warn("warning: {}", warning);
   if (common.json) {
-    const TrainingFacts& facts = step.facts;
-    const nlohmann::ordered_json j = {{"format", "autopar-grad"},
-                                      {"version", 1},
-                                      {"file", options.output},
-                                      {"ops", step.graph.ops.size()},
-                                      {"loss", facts.loss},
-                                      {"data", facts.data},
-                                      {"parameters", facts.parameters},
-                                      {"states", facts.states},
-                                      {"statistics", facts.statistics},
-                                      {"frozen", facts.frozen},
-                                      {"unreached", facts.unreached}};
+    nlohmann::ordered_json j = {{"format", "autopar-grad"},
+                                {"version", 1},
+                                {"file", options.output},
+                                {"ops", step.graph.ops.size()}};
+    const auto facts = nlohmann::ordered_json::parse(training_json(step));
+    for (const char* key :
+         {"loss", "data", "parameters", "states", "statistics", "frozen", "unreached"}) {
+      j[key] = facts.at(key);
+    }
     std::cout << j.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
   } else if (!common.quiet) {
     std::cout << "wrote " << options.output << "\n";

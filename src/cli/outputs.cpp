@@ -213,36 +213,28 @@ TrainingWork training_work(const ForwardWork& forward, const Cluster& cluster) {
   return work;
 }
 
-// Of the inputs of a training step; empty: it is none, or its file does not say.
-MemoryRoles memory_roles(const ImportedModel& model) {
-  const auto training = model.metadata.find(kTrainingKey);
-  if (training == model.metadata.end()) return {};
-  const auto roles = parse_training_roles(training->second, model.path);
-  if (!roles) return {};
+// Of the inputs of a training step.
+MemoryRoles memory_roles(const TrainingRoles& roles) {
   MemoryRoles found;
   const auto add = [&found](const std::vector<std::string>& names, MemoryRole role) {
     for (const std::string& name : names) found[name] = role;
   };
-  add(roles->parameters, MemoryRole::kParameter);
-  add(roles->accumulators, MemoryRole::kAccumulator);
-  add(roles->statistics, MemoryRole::kState);
-  for (const std::string& state : roles->states) {
-    found[state] = roles->copied_by(state).empty() ? MemoryRole::kState : MemoryRole::kParameter;
+  add(roles.parameters, MemoryRole::kParameter);
+  add(roles.accumulators, MemoryRole::kAccumulator);
+  add(roles.statistics, MemoryRole::kState);
+  for (const std::string& state : roles.states) {
+    found[state] = roles.copied_by(state).empty() ? MemoryRole::kState : MemoryRole::kParameter;
   }
   return found;
 }
 
 // Of a training step: what is trained, without optimizer states and 16-bit copies.
-void count_trained(const ImportedModel& model, Report& report) {
-  const auto training = model.metadata.find(kTrainingKey);
-  if (training == model.metadata.end()) return;
-  const auto roles = parse_training_roles(training->second, model.path);
-  if (!roles) return;
-  const std::set<std::string> trained(roles->parameters.begin(), roles->parameters.end());
+void count_trained(const Graph& graph, const TrainingRoles& roles, Report& report) {
+  const std::set<std::string> trained(roles.parameters.begin(), roles.parameters.end());
   report.parameter_count = 0;
   report.parameter_bytes = 0;
-  for (ValueId input : model.graph.inputs) {
-    const Value& value = model.graph.value(input);
+  for (ValueId input : graph.inputs) {
+    const Value& value = graph.value(input);
     if (trained.count(value.name) == 0) continue;
     report.parameter_count += static_cast<double>(element_count(value.shape));
     report.parameter_bytes += value.bytes();
@@ -274,10 +266,10 @@ Report report_of(const SearchRequest& request, const SearchOutcome& outcome, con
   }
   report.tried = inputs.tried;
   report.repeated_ops = inputs.repeated_ops;
-  count_trained(inputs.model, report);
-  const MemoryRoles roles = memory_roles(inputs.model);
-  if (!roles.empty()) {
-    report.memory_parts = memory_parts(request.graph, report.memory, roles);
+  // A file that says it wrongly is planned all the same.
+  if (const auto roles = training_roles_of(inputs.model); roles && *roles) {
+    count_trained(request.graph, **roles, report);
+    report.memory_parts = memory_parts(request.graph, report.memory, memory_roles(**roles));
   }
   return report;
 }

@@ -93,14 +93,13 @@ std::optional<Zero> parse_zero(const std::string& text) {
 
 Result<std::map<ValueId, StoredRule>> stored_rules(Zero zero, const ImportedModel& model) {
   if (zero == Zero::kAuto) return std::map<ValueId, StoredRule>();
-  const auto training = model.metadata.find(kTrainingKey);
-  if (training == model.metadata.end()) {
+  AUTOPAR_TRY(roles, training_roles_of(model));
+  if (!roles) {
     return input_error(model.path +
                        ": --zero: the file does not say which of its inputs are parameters and "
                        "optimizer states; `--train` makes a step that does");
   }
-  AUTOPAR_TRY(roles, parse_training_roles(training->second, model.path));
-  return Rules(zero, model, roles).run();
+  return Rules(zero, model, *roles).run();
 }
 
 }  // namespace autopar::cli

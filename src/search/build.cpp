@@ -167,7 +167,7 @@ class Builder {
     const std::vector<Assignment>& narrowed =
         request_.narrowing && !follows ? request_.narrowing->assignments[id.index()] : kAny;
     const bool is_filled =
-        request_.fill != Fill::kSearch && !follows && !updates_what_is_stored(request_, op);
+        request_.fill != Fill::kSearch && !is_never_filled(request_, phase_ops_, id);
     if (!is_filled) batch_factor = kFollows;
     const std::tuple key(request_.rules.class_of_op[id.index()],
                          has_pin ? static_cast<int>(id.value) : -1, has_pin ? -1 : batch_factor,

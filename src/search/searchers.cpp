@@ -37,6 +37,15 @@ void narrow_op(const MeshProblem& problem, std::size_t op, int factor,
   }
 }
 
+void narrow_ops(const SearchRequest& request, const MeshProblem& problem,
+                const std::vector<int>& factors, std::vector<std::vector<int>>& allowed) {
+  const PhaseOps phase_ops(request.graph);
+  for (std::size_t o = 0; o < factors.size(); ++o) {
+    const OpId op(static_cast<std::int64_t>(o));
+    if (!is_never_filled(request, phase_ops, op)) narrow_op(problem, o, factors[o], allowed);
+  }
+}
+
 void narrow_to_whole(const MeshProblem& problem, int node, std::vector<std::vector<int>>& allowed) {
   const auto n = static_cast<std::size_t>(node);
   for (std::size_t c = 0; c < problem.specs_of_node[n].size(); ++c) {
@@ -48,12 +57,7 @@ Result<Solution> run_data_parallel(const SearchRequest& request, const MeshProbl
                                    const SolveOptions& options) {
   std::vector<std::vector<int>> allowed(problem.problem.nodes.size());
   const std::vector<int> factors = batch_factors(request.graph, request.rules);
-  const PhaseOps phase_ops(request.graph);
-  for (std::size_t o = 0; o < factors.size(); ++o) {
-    const OpId op(static_cast<std::int64_t>(o));
-    if (phase_ops.contains(op) || updates_what_is_stored(request, request.graph.op(op))) continue;
-    narrow_op(problem, o, factors[o], allowed);
-  }
+  narrow_ops(request, problem, factors, allowed);
   for (std::size_t v = 0; v < problem.source_node.size(); ++v) {
     if (problem.source_node[v] >= 0 && request.graph.values[v].kind == ValueKind::kParameter) {
       narrow_to_whole(problem, problem.source_node[v], allowed);
@@ -65,12 +69,7 @@ Result<Solution> run_data_parallel(const SearchRequest& request, const MeshProbl
 Result<Solution> run_replicate(const SearchRequest& request, const MeshProblem& problem,
                                const SolveOptions& options) {
   std::vector<std::vector<int>> allowed(problem.problem.nodes.size());
-  const PhaseOps phase_ops(request.graph);
-  for (std::size_t o = 0; o < request.graph.ops.size(); ++o) {
-    const OpId op(static_cast<std::int64_t>(o));
-    if (phase_ops.contains(op) || updates_what_is_stored(request, request.graph.op(op))) continue;
-    narrow_op(problem, o, -1, allowed);
-  }
+  narrow_ops(request, problem, std::vector<int>(request.graph.ops.size(), -1), allowed);
   for (std::size_t v = 0; v < problem.source_node.size(); ++v) {
     for (int node : {problem.source_node[v], problem.hub_node[v], problem.output_node[v]}) {
       if (node >= 0) narrow_to_whole(problem, node, allowed);

@@ -25,8 +25,9 @@ std::vector<bool> as_read_values(const SearchRequest& request,
   return as_read;
 }
 
-bool updates_what_is_stored(const SearchRequest& request, const Op& op) {
-  return op.phase == Phase::kUpdate && !request.stored_rules.empty();
+bool is_never_filled(const SearchRequest& request, const PhaseOps& phase_ops, OpId op) {
+  const bool updates = request.graph.op(op).phase == Phase::kUpdate;
+  return phase_ops.contains(op) || (updates && !request.stored_rules.empty());
 }
 
 }  // namespace autopar

@@ -4,6 +4,7 @@
 #include <functional>
 #include <vector>
 
+#include "autopar/phase_ops.hpp"
 #include "autopar/search.hpp"
 
 namespace autopar {
@@ -13,8 +14,8 @@ namespace autopar {
 std::vector<bool> as_read_values(const SearchRequest& request,
                                  const std::function<bool(ValueId)>& holds);
 
-// Whether an op is left free where others are filled in (Fill): it updates what lies by rules, and
-// goes by how that lies.
-bool updates_what_is_stored(const SearchRequest& request, const Op& op);
+// Whether an op is left free where others are filled in (Fill): a phase op follows what it hands
+// on, and what updates values that lie by rules goes by how they lie.
+bool is_never_filled(const SearchRequest& request, const PhaseOps& phase_ops, OpId op);
 
 }  // namespace autopar

@@ -74,4 +74,11 @@ Result<TrainingRoles> parse_training_roles(const std::string& text, const std::s
   return roles;
 }
 
+Result<std::optional<TrainingRoles>> training_roles_of(const ImportedModel& model) {
+  const auto training = model.metadata.find(kTrainingKey);
+  if (training == model.metadata.end()) return std::optional<TrainingRoles>();
+  AUTOPAR_TRY(roles, parse_training_roles(training->second, model.path));
+  return std::optional<TrainingRoles>(std::move(roles));
+}
+
 }  // namespace autopar

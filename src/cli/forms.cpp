@@ -1,0 +1,299 @@
+#include "cli/forms.hpp"
+
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "autopar/iopddl.hpp"
+#include "cli/hub_ops.hpp"
+#include "cli/zero.hpp"
+
+namespace autopar::cli {
+
+namespace {
+
+// One line that is drawn over, on a terminal only and not before the search has taken a while.
+class ProgressLine {
+ public:
+  ProgressLine(bool quiet, std::string cost_model)
+      : shown_(!quiet && isatty(STDERR_FILENO) != 0), cost_model_(std::move(cost_model)) {}
+  ~ProgressLine() {
+    if (drawn_) std::fprintf(stderr, "\r\033[K");
+  }
+  void draw(const SolveProgress& progress) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!shown_ || now - last_ < std::chrono::milliseconds(300)) return;
+    last_ = now;
+    drawn_ = true;
+    std::fprintf(stderr, "\r\033[Ksearching: best %s, lower bound %s",
+                 format_price(progress.best_cost, cost_model_).c_str(),
+                 format_price(progress.lower_bound, cost_model_).c_str());
+    std::fflush(stderr);
+  }
+
+ private:
+  bool shown_;
+  std::string cost_model_;
+  bool drawn_ = false;
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+// Bare problems have whole numbers: of what, for the prices of a cost model.
+struct SmallUnit {
+  std::string name;
+  double factor = 1;
+};
+SmallUnit small_unit(const std::string& cost_model) {
+  for (const CostModelRow& row : cost_models()) {
+    if (cost_model != row.name || row.unit == std::string("seconds")) continue;
+    return {"thousandths of " + std::string(row.unit), 1e3};
+  }
+  return {"picoseconds", 1e12};
+}
+
+// The search problem of one mesh, as a bare problem.
+Status dump_problem(const std::string& path, const SearchRequest& request, const Mesh& mesh,
+                    const std::string& model) {
+  AUTOPAR_TRY(built, build_problem(request, mesh));
+  const std::string name = model + " on mesh " + to_text(mesh);
+  const SmallUnit unit = small_unit(request.cost_model);
+  AUTOPAR_RETURN_IF_ERROR(
+      write_file_atomically(path, problem_to_iopddl(built.problem, name, unit.factor)));
+  spdlog::info("{}: the search problem of mesh {}, {} nodes, costs in {}", path, to_text(mesh),
+               built.problem.nodes.size(), unit.name);
+  return Ok{};
+}
+
+// The request for the model as it is now, ops repeated or not, with the hub ops for its pins.
+Result<SearchRequest> request_of(Inputs& inputs, const std::optional<StrategyFile>& pins,
+                                 const PlanOptions& options, const CommonOptions& common) {
+  AUTOPAR_RETURN_IF_ERROR(share_in_phases(inputs, options.cost_model));
+  AUTOPAR_TRY(request, make_request(inputs, options, common));
+  AUTOPAR_TRY(stored, stored_rules(*parse_zero(options.zero), inputs.model));
+  request.stored_rules = std::move(stored);
+  AUTOPAR_TRY(fill, parse_fill(options.fill));
+  request.unreached = fill;
+  request.propagate_exact = options.propagate_exact;
+  if (pins) {
+    AUTOPAR_RETURN_IF_ERROR(add_pins(*pins, inputs, request));
+    AUTOPAR_RETURN_IF_ERROR(share_pinned_hubs(*pins, inputs, request));
+  }
+  return request;
+}
+
+// With -v: what became of each mesh.
+void tell_of_trials(const SearchOutcome& outcome, const std::string& cost_model) {
+  for (const MeshTrial& trial : outcome.trials) {
+    const bool found = trial.cost < kInfinity;
+    spdlog::debug(
+        "mesh {}: {}{}, bound {}; {} nodes, {} edges, {} candidates; built in {}, solved "
+        "in {}",
+        to_text(trial.mesh), name_of(trial.end),
+        found ? " " + format_price(trial.cost, cost_model) : "",
+        format_price(trial.lower_bound, cost_model), trial.nodes, trial.edges, trial.candidates,
+        format_seconds(trial.build_seconds), format_seconds(trial.solve_seconds));
+  }
+}
+
+Result<SearchOutcome> search_shown(SearchRequest& request, bool quiet) {
+  ProgressLine line(quiet, request.cost_model);
+  request.solve.progress = [&line](const SolveProgress& p) { line.draw(p); };
+  auto outcome = search(request);
+  request.solve.progress = nullptr;
+  if (outcome) tell_of_trials(*outcome, request.cost_model);
+  return outcome;
+}
+
+// None after an interrupt.
+Seconds time_left(const SolveOptions& options, std::chrono::steady_clock::time_point start) {
+  if (options.stop != nullptr && options.stop->load()) return 0;
+  const std::chrono::duration<double> used = std::chrono::steady_clock::now() - start;
+  return std::max(0.0, options.time_limit - used.count());
+}
+
+// Costs and bounds that differ by less than this part count as equal. Measured on 8B to 405B steps:
+// where memory is ample, searches end within 0.0013 % of their bound; it is no use to search for
+// minutes for less than this.
+constexpr double kNoGain = 1e-3;
+// What part of the memory a plan takes that the limit may have shaped. Measured on the same: those
+// that it has shaped take at least 0.999.
+constexpr double kNearlyFull = 0.9;
+
+// Whether keeping less could make a plan cheaper.
+bool limit_binds(const SearchRequest& request, const SearchOutcome& outcome) {
+  const Seconds without = outcome.unlimited_lower_bound * (1 + kNoGain);
+  if (!request.limit_memory || outcome.cost.total() <= without) return false;
+  const bool is_proven = outcome.unlimited_lower_bound > 0 && outcome.lower_bound > without;
+  return is_proven || static_cast<double>(outcome.cost.memory.total) >
+                          kNearlyFull * static_cast<double>(memory_limit(request));
+}
+
+// Whether it updates parameters.
+bool is_training_step(const SearchRequest& request) {
+  const std::vector<ValueId> updated = updated_inputs(request.graph, request.updates);
+  return std::any_of(updated.begin(), updated.end(), [&](ValueId input) {
+    return input.valid() && request.graph.value(input).kind == ValueKind::kParameter;
+  });
+}
+
+// A model may be planned in several forms: with ops repeated or not, and a training step in several
+// numbers of passes. The best plan of all is taken. Once there is one, the search of another form
+// ends where it is proven to be no cheaper.
+class Forms {
+ public:
+  Forms(const std::optional<StrategyFile>& pins, const PlanOptions& options,
+        const CommonOptions& common, std::chrono::steady_clock::time_point begin, PhaseClock& clock)
+      : pins_(pins), options_(options), common_(common), begin_(begin), clock_(clock) {}
+
+  // `given`: the options by which to read the model again, for other numbers of passes.
+  Result<Planned> best(std::unique_ptr<Inputs> inputs, const PlanOptions& given) {
+    AUTOPAR_TRY(asked, parse_recompute_option(options_.recompute, pins_ ? &*pins_ : nullptr));
+    asked_ = asked;
+    if (options_.train && options_.training.micro_batches == "auto") {
+      AUTOPAR_RETURN_IF_ERROR(plan_counts(std::move(inputs), given));
+    } else {
+      AUTOPAR_RETURN_IF_ERROR(plan_recomputed(std::move(inputs)));
+    }
+    if (!best_) return pins_ ? with_pin_file(*error_, options_.pin_file) : *error_;
+    if (!options_.dump_file.empty() && !best_->request->mesh) {
+      AUTOPAR_RETURN_IF_ERROR(dump_problem(options_.dump_file, *best_->request,
+                                           best_->outcome.strategy.mesh, options_.model));
+    }
+    if (tried_.size() > 1) best_->inputs->tried = std::move(tried_);
+    return std::move(*best_);
+  }
+
+ private:
+  // From one pass on, each number that divides the batch. More of them only save memory, by this
+  // account: what so many cost with all memory and nothing repeated, more cost at least.
+  Status plan_counts(std::unique_ptr<Inputs> inputs, const PlanOptions& given) {
+    AUTOPAR_TRY(counts, micro_batches_of("auto", inputs->batch));
+    for (std::size_t c = 0; c < counts.size(); ++c) {
+      if (c > 0) {
+        if (best_ && time_is_up()) break;
+        PlanOptions of_count = given;
+        of_count.training.micro_batches = std::to_string(counts[c]);
+        auto loaded = load_inputs(of_count, common_);
+        if (!loaded) return loaded.error();
+        inputs = std::move(*loaded);
+      }
+      AUTOPAR_RETURN_IF_ERROR(plan_recomputed(std::move(inputs)));
+      if (best_ && bound_of_count_ >= best_cost() * (1 - kNoGain)) break;
+    }
+    return Ok{};
+  }
+
+  // With fewer activations kept a plan may fit, or do without what another pays to fit. Repeating
+  // more costs more where nothing binds, so the last to try is what costs more without a limit than
+  // the best plan with it.
+  Status plan_recomputed(std::unique_ptr<Inputs> inputs) {
+    error_.reset();
+    bound_of_count_ = 0;
+    if (asked_) {
+      AUTOPAR_TRY(repeated, repeat_ops(*inputs, *asked_));
+      if (!repeated && *asked_ != Recompute::kNone) {
+        spdlog::warn("warning: --recompute: nothing to gain, no op is repeated");
+      }
+      AUTOPAR_TRY(form, plan(std::move(inputs), *asked_));
+      bound_of_count_ = form.without_limit;
+      return Ok{};
+    }
+    const Inputs whole = *inputs;
+    AUTOPAR_TRY(first, plan(std::move(inputs), Recompute::kNone));
+    bound_of_count_ = first.without_limit;
+    Form last = first;
+    for (Recompute recompute : {Recompute::kCheap, Recompute::kProducts, Recompute::kFull}) {
+      const bool is_vain = best_ && last.without_limit >= best_cost() * (1 - kNoGain);
+      if (!last.may_gain || is_vain || (best_ && time_is_up())) break;
+      auto fresh = std::make_unique<Inputs>(whole);
+      AUTOPAR_TRY(repeated, repeat_ops(*fresh, recompute));
+      if (!repeated) continue;
+      AUTOPAR_TRY(form, plan(std::move(fresh), recompute));
+      last = form;
+    }
+    return Ok{};
+  }
+
+  // What is known of a form.
+  struct Form {
+    bool may_gain = true;       // by keeping less
+    Seconds without_limit = 0;  // a bound on what it costs with all memory
+  };
+
+  Result<Form> plan(std::unique_ptr<Inputs> inputs, Recompute recompute) {
+    AUTOPAR_TRY(request, request_of(*inputs, pins_, options_, common_));
+    const bool dumps = !options_.dump_file.empty() && tried_.empty() && request.mesh;
+    if (dumps) {
+      AUTOPAR_RETURN_IF_ERROR(
+          dump_problem(options_.dump_file, request, *request.mesh, options_.model));
+    }
+    clock_.end("import");
+    // The limit is for all that comes before the plan is written.
+    request.solve.time_limit = time_left(request.solve, begin_);
+    SearchFindings findings;
+    if (best_) request.solve.cutoff = best_cost();
+    if (best_) request.findings = &findings;
+    auto outcome = search_shown(request, common_.quiet);
+    request.findings = nullptr;
+    request.solve.cutoff = kInfinity;
+    PlanTrial trial{inputs->model.graph.passes, name_of(recompute), 0, best_.has_value()};
+    if (!outcome) {
+      clock_.end("other searching");
+      // A pin may be of what a repeated op reads in place of it.
+      const bool is_unpinned = !asked_ && recompute != Recompute::kNone && pins_ &&
+                               outcome.error().code == ErrorCode::kInput;
+      if (outcome.error().code != ErrorCode::kInfeasible && !is_unpinned) {
+        return pins_ ? with_pin_file(outcome.error(), options_.pin_file) : outcome.error();
+      }
+      tried_.push_back(std::move(trial));
+      note(recompute, outcome.error());
+      return Form{true, findings.unlimited_lower_bound};
+    }
+    clock_.end_search(*outcome);
+    trial.cost = outcome->cost.total();
+    tried_.push_back(std::move(trial));
+    const Form form{is_training_step(request) && limit_binds(request, *outcome),
+                    outcome->unlimited_lower_bound};
+    if (!best_ || outcome->cost.total() < best_cost()) {
+      best_.emplace(Planned{std::move(inputs), std::move(request), std::move(*outcome)});
+    }
+    return form;
+  }
+
+  // The first error is the one to tell, with what was tried.
+  void note(Recompute recompute, const Error& error) {
+    if (!error_) {
+      error_ = error;
+    } else {
+      error_->message +=
+          ". With --recompute " + std::string(name_of(recompute)) + ": " + error.message;
+    }
+  }
+
+  Seconds best_cost() const { return best_->outcome.cost.total(); }
+  bool time_is_up() const { return time_left(best_->request->solve, begin_) == 0; }
+
+  const std::optional<StrategyFile>& pins_;
+  const PlanOptions& options_;
+  const CommonOptions& common_;
+  const std::chrono::steady_clock::time_point begin_;
+  PhaseClock& clock_;
+  std::optional<Recompute> asked_;
+  std::optional<Planned> best_;
+  std::optional<Error> error_;  // of the last number of passes
+  std::vector<PlanTrial> tried_;
+  Seconds bound_of_count_ = 0;
+};
+
+}  // namespace
+
+Result<Planned> best_of_forms(std::unique_ptr<Inputs> inputs, const PlanOptions& given,
+                              const PlanOptions& options, const std::optional<StrategyFile>& pins,
+                              const CommonOptions& common,
+                              std::chrono::steady_clock::time_point begin, PhaseClock& clock) {
+  return Forms(pins, options, common, begin, clock).best(std::move(inputs), given);
+}
+
+}  // namespace autopar::cli

@@ -1,0 +1,29 @@
+// The outer loop of a search: a model may be planned in several forms, with ops repeated or not,
+// and a training step in several numbers of passes. Which are tried say --recompute and
+// --micro-batches.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+
+#include "cli/outputs.hpp"
+
+namespace autopar::cli {
+
+// The best plan for what was read, and the request that it answers.
+struct Planned {
+  std::unique_ptr<Inputs> inputs;
+  std::optional<SearchRequest> request;
+  SearchOutcome outcome;
+};
+
+// `inputs` in the first form to try; `given`: by which it is read again in others, `options` the
+// same with the names of what is written. The time limit counts from `begin`.
+// Errors: of the search; where nothing fits, what was tried.
+Result<Planned> best_of_forms(std::unique_ptr<Inputs> inputs, const PlanOptions& given,
+                              const PlanOptions& options, const std::optional<StrategyFile>& pins,
+                              const CommonOptions& common,
+                              std::chrono::steady_clock::time_point begin, PhaseClock& clock);
+
+}  // namespace autopar::cli
