@@ -1,5 +1,5 @@
 // The best multipliers, held to what all labellings together allow.
-#include "search/solver/cuts.hpp"
+#include "solve/bound/cuts.hpp"
 
 #include "problem_checks.hpp"
 

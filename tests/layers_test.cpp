@@ -10,11 +10,11 @@
 
 #include "autopar/problem.hpp"
 #include "cases.hpp"
-#include "search/solver/close_gap.hpp"
-#include "search/solver/fold.hpp"
-#include "search/solver/folded_dual.hpp"
-#include "search/solver/like_parts.hpp"
-#include "search/solver/reduce.hpp"
+#include "solve/bound/fold.hpp"
+#include "solve/bound/folded_dual.hpp"
+#include "solve/bound/like_parts.hpp"
+#include "solve/close_gap.hpp"
+#include "solve/network/reduce.hpp"
 
 namespace autopar {
 namespace {

@@ -1,11 +1,11 @@
 // Labellings under the memory limit that take each node's label from one of those met before.
-#include "search/solver/mix.hpp"
+#include "solve/plans/mix.hpp"
 
 #include "problem_checks.hpp"
-#include "search/solver/arrangement.hpp"
-#include "search/solver/reduce.hpp"
-#include "search/solver/repair.hpp"
-#include "search/solver/sweep.hpp"
+#include "solve/network/arrangement.hpp"
+#include "solve/network/reduce.hpp"
+#include "solve/plans/repair.hpp"
+#include "solve/plans/sweep.hpp"
 
 namespace autopar::testing {
 namespace {

@@ -3,8 +3,8 @@
 #include <thread>
 
 #include "problem_checks.hpp"
-#include "search/solver/least_peak.hpp"
-#include "search/solver/neighbourhood.hpp"
+#include "solve/limit/least_peak.hpp"
+#include "solve/patient/neighbourhood.hpp"
 
 namespace autopar::testing {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "autopar/iopddl.hpp"
 #include "autopar/problem.hpp"
-#include "search/solver/presolve.hpp"
+#include "solve/network/presolve.hpp"
 
 namespace autopar {
 namespace {

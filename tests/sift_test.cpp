@@ -1,9 +1,9 @@
 // Parts that choose apart: what they cost and use together, their best mix, and what comes of it.
-#include "search/solver/sift.hpp"
+#include "solve/plans/sift.hpp"
 
 #include "problem_checks.hpp"
-#include "search/solver/combine.hpp"
-#include "search/solver/variants.hpp"
+#include "solve/plans/combine.hpp"
+#include "solve/plans/variants.hpp"
 
 namespace autopar::testing {
 namespace {

@@ -1,8 +1,8 @@
 // The exact search under a memory limit for narrow networks, held to trying all labellings.
-#include "search/solver/windows.hpp"
+#include "solve/windows/windows.hpp"
 
 #include "problem_checks.hpp"
-#include "search/solver/row_plan.hpp"
+#include "solve/windows/row_plan.hpp"
 
 namespace autopar::testing {
 namespace {

@@ -1,0 +1,264 @@
+#include "solve/bound/cuts.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace autopar::solver {
+namespace {
+
+constexpr int kMostPivots = 5000;
+constexpr int kDantzigPivots = 1000;  // then by Bland's rule, which ends
+constexpr double kZero = 1e-11;
+constexpr double kEntryWork = 0.25;  // entries are read one after the other
+
+constexpr int kSteps = 60;
+constexpr int kPasses = 24;  // of a step
+constexpr int kFewPasses = 4;
+constexpr double kSettled = 0.02;      // so many passes gain less than this part of what is missing
+constexpr double kCloseEnough = 2e-5;  // of the bound
+constexpr double kExact = 1e-7;
+constexpr double kLittle = 1e-7;  // or this part of the bound
+constexpr double kMostReach = 4096;
+constexpr double kInwards = 0.3;  // how far the steps stay behind, towards the best so far
+constexpr std::size_t kMostRows = 12;
+constexpr int kRepeats = 2;
+constexpr double kGained = 0.1;  // of what is missing
+
+// Columns: the cuts; per row, what is too much at the price `most`; per row, what is left.
+class Simplex {
+ public:
+  Simplex(const std::vector<Cut>& cuts, const Vector& most)
+      : cuts_(cuts),
+        rows_(most.size()),
+        columns_(cuts.size() + 2 * rows_),
+        cost_(columns_ + 1, 0.0) {
+    std::vector<std::size_t> first;  // of each part
+    for (std::size_t i = 0; i < cuts.size(); ++i) {
+      cost_[i] = cuts[i].cost;
+      if (at(cuts[i].part) == first.size()) first.push_back(i);
+    }
+    basis_.assign(rows_ + first.size(), 0);
+    table_.assign(basis_.size(), Vector(columns_ + 1, 0.0));  // last in a row: what is on the right
+    for (std::size_t i = 0; i < cuts.size(); ++i) table_[rows_ + at(cuts[i].part)][i] = 1;
+    for (std::size_t p = 0; p < first.size(); ++p) {
+      basis_[rows_ + p] = first[p];
+      table_[rows_ + p][columns_] = 1;
+    }
+    for (std::size_t r = 0; r < rows_; ++r) {
+      cost_[over(r)] = most[r];
+      double excess = 0;
+      for (std::size_t i : first) excess += cuts[i].excess[r];
+      const bool fits = excess <= 0;
+      const double sign = fits ? 1 : -1;
+      for (std::size_t i = 0; i < cuts.size(); ++i) {
+        table_[r][i] = sign * (cuts[i].excess[r] - cuts[first[at(cuts[i].part)]].excess[r]);
+      }
+      table_[r][over(r)] = -sign;
+      table_[r][left(r)] = sign;
+      table_[r][columns_] = -sign * excess;
+      basis_[r] = fits ? left(r) : over(r);
+    }
+    // Costs are kept reduced: 0 in the basis.
+    for (std::size_t r = 0; r < basis_.size(); ++r) {
+      const double factor = cost_[basis_[r]];
+      for (std::size_t j = 0; j <= columns_ && factor != 0; ++j) cost_[j] -= factor * table_[r][j];
+    }
+  }
+
+  Master run() {
+    for (int pivots = 0; pivots < kMostPivots && pivot(pivots >= kDantzigPivots);) ++pivots;
+    Master result = {.value = -cost_[columns_], .work = work_};
+    for (std::size_t r = 0; r < rows_; ++r) {
+      result.multipliers.push_back(std::max(0.0, cost_[left(r)]));
+    }
+    result.shares.assign(cuts_.size(), 0.0);
+    for (std::size_t r = 0; r < basis_.size(); ++r) {
+      if (basis_[r] < cuts_.size()) result.shares[basis_[r]] = table_[r][columns_];
+    }
+    return result;
+  }
+
+ private:
+  std::size_t over(std::size_t r) const { return cuts_.size() + r; }
+  std::size_t left(std::size_t r) const { return cuts_.size() + rows_ + r; }
+
+  bool pivot(bool first) {
+    std::size_t in = columns_;
+    double least = -kZero;
+    for (std::size_t j = 0; j < columns_; ++j) {
+      if (!(cost_[j] < least)) continue;
+      in = j;
+      if (first) break;
+      least = cost_[j];
+    }
+    if (in == columns_) return false;
+    std::size_t out = basis_.size();
+    double ratio = kInfinity;
+    for (std::size_t r = 0; r < basis_.size(); ++r) {
+      if (!(table_[r][in] > kZero)) continue;
+      const double its = table_[r][columns_] / table_[r][in];
+      if (its > ratio || (its == ratio && out < basis_.size() && basis_[r] > basis_[out])) continue;
+      ratio = its;
+      out = r;
+    }
+    if (out == basis_.size()) return false;
+    const double by = table_[out][in];
+    for (double& value : table_[out]) value /= by;
+    for (std::size_t r = 0; r < basis_.size(); ++r) {
+      if (r != out) subtract(table_[r], table_[out], table_[r][in]);
+    }
+    subtract(cost_, table_[out], cost_[in]);
+    basis_[out] = in;
+    return true;
+  }
+
+  void subtract(Vector& row, const Vector& other, double factor) {
+    if (factor == 0) return;
+    work_ += kEntryWork * static_cast<double>(row.size());
+    for (std::size_t j = 0; j < row.size(); ++j) row[j] -= factor * other[j];
+  }
+
+  const std::vector<Cut>& cuts_;
+  std::size_t rows_, columns_;
+  Vector cost_;
+  std::vector<std::size_t> basis_;
+  std::vector<Vector> table_;
+  double work_ = 0;
+};
+
+class CuttingPlanes {
+ public:
+  CuttingPlanes(const Network& net, Dual& dual, Budget& budget, std::vector<std::vector<int>>& met)
+      : net_(net), dual_(dual), top_(dual), budget_(budget), met_(met) {}
+
+  bool run() {
+    settle();
+    add(decoded());
+    top_ = dual_;
+    double last = -kInfinity;
+    int repeats = 0;
+    for (int step = 0; step < kSteps && repeats < kRepeats && !budget_.over(); ++step) {
+      const Master master = solve();
+      const double missing = master.value - top_.bound();
+      reached_ = missing < kCloseEnough * std::abs(top_.bound());
+      if (reached_ && missing < kExact * std::abs(top_.bound())) break;
+      move_to(master.multipliers, repeats == 0 ? kInwards : 0);
+      settle();
+      if (dual_.exhausted()) break;
+      const bool gained = dual_.bound() - last > kGained * missing;
+      last = dual_.bound();
+      repeats = add(decoded()) || gained ? 0 : repeats + 1;
+      if (dual_.bound() > top_.bound()) top_ = dual_;
+    }
+    dual_ = std::move(top_);
+    return reached_;
+  }
+
+ private:
+  // Multipliers that high make up for any cost; if they are not, they may be higher.
+  Master solve() {
+    double value = 0;
+    Vector largest(net_.capacity.size(), 0.0);
+    for (const Cut& cut : cuts_) {
+      value = std::max(value, std::abs(cut.cost));
+      for (std::size_t r = 0; r < largest.size(); ++r) {
+        largest[r] = std::max(largest[r], std::abs(cut.excess[r]));
+      }
+    }
+    Vector most;
+    for (double its : largest) most.push_back(its > 0 ? reach_ * value / its : 0);
+    Master master = solve_master(cuts_, most);
+    bool at_most = false;
+    for (std::size_t r = 0; r < most.size(); ++r) {
+      at_most = at_most || (most[r] > 0 && master.multipliers[r] > 0.99 * most[r]);
+    }
+    if (at_most && reach_ < kMostReach) reach_ *= 2;
+    return master;
+  }
+
+  void move_to(const Vector& multipliers, double inwards) {
+    Vector moved = top_.multipliers();
+    for (std::size_t r = 0; r < moved.size(); ++r) {
+      moved[r] = inwards * moved[r] + (1 - inwards) * multipliers[r];
+    }
+    dual_.set_multipliers(moved);
+  }
+
+  void settle() {
+    double before = -kInfinity;
+    for (int pass = 1; pass <= kPasses && !dual_.exhausted() && !budget_.over(); ++pass) {
+      dual_.pass(kInfinity);
+      budget_.add(dual_.work_per_pass());
+      if (pass % kFewPasses != 0) continue;
+      const double gain = dual_.bound() - before;
+      if (gain < kSettled * std::abs(top_.bound() - dual_.bound())) return;
+      if (gain < kLittle * std::abs(dual_.bound())) return;
+      before = dual_.bound();
+    }
+  }
+
+  std::vector<int> decoded() {
+    std::vector<int> labels = dual_.decode();
+    dual_.improve(labels);
+    budget_.add(2 * dual_.work_per_pass());
+    return labels;
+  }
+
+  // False if it was known.
+  bool add(std::vector<int> labels) {
+    if (std::find(met_.begin(), met_.end(), labels) != met_.end()) return false;
+    Cut cut = {.cost = value_of(net_, labels), .excess = uses_of(net_, labels)};
+    if (!(cut.cost < kInfinity)) return false;
+    for (std::size_t r = 0; r < cut.excess.size(); ++r) cut.excess[r] -= net_.capacity[r];
+    met_.push_back(std::move(labels));
+    cuts_.push_back(std::move(cut));
+    return true;
+  }
+
+  const Network& net_;
+  Dual& dual_;
+  Dual top_;
+  Budget& budget_;
+  std::vector<std::vector<int>>& met_;
+  std::vector<Cut> cuts_;
+  double reach_ = 4;
+  bool reached_ = false;
+};
+
+}  // namespace
+
+Master solve_master(const std::vector<Cut>& cuts, const Vector& most) {
+  // Rows in comparable units.
+  Vector scale(most.size(), 0.0);
+  for (const Cut& cut : cuts) {
+    for (std::size_t r = 0; r < scale.size(); ++r) {
+      scale[r] = std::max(scale[r], std::abs(cut.excess[r]));
+    }
+  }
+  double value = 0;
+  for (const Cut& cut : cuts) value = std::max(value, std::abs(cut.cost));
+  if (value == 0) value = 1;
+  std::vector<Cut> scaled = cuts;
+  Vector scaled_most = most;
+  for (std::size_t r = 0; r < scale.size(); ++r) {
+    if (scale[r] == 0) scale[r] = 1;
+    for (Cut& cut : scaled) cut.excess[r] /= scale[r];
+    scaled_most[r] *= scale[r] / value;
+  }
+  for (Cut& cut : scaled) cut.cost /= value;
+  Master master = Simplex(scaled, scaled_most).run();
+  master.value *= value;
+  for (std::size_t r = 0; r < scale.size(); ++r) master.multipliers[r] *= value / scale[r];
+  return master;
+}
+
+bool find_best_multipliers(const Network& net, Dual& dual, Budget& budget,
+                           std::vector<std::vector<int>>& met) {
+  const bool plain = std::all_of(net.multiplier.begin(), net.multiplier.end(),
+                                 [](double multiplier) { return multiplier == 0; });
+  if (!plain || net.capacity.size() > kMostRows || dual.exhausted()) return false;
+  return CuttingPlanes(net, dual, budget, met).run();
+}
+
+}  // namespace autopar::solver

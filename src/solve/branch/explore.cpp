@@ -1,0 +1,276 @@
+#include "solve/branch/explore.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "solve/bound/multipliers.hpp"
+#include "solve/branch/merge.hpp"
+#include "solve/branch/pairs.hpp"
+#include "solve/network/reduce.hpp"
+
+namespace autopar::solver {
+namespace {
+
+constexpr double kDenseEntries = 4e6;  // more than this stays in shared tables
+constexpr int kPasses = 40;
+constexpr int kSteps = 30;
+constexpr double kNodeWork = 2000;  // of building and reducing, per node
+
+// A labelling of the network's remaining nodes as one of its origin.
+Found as_found(const Network& net, const Incumbent& best, double bound) {
+  Found found = {.value = best.value, .bound = bound};
+  if (best.value < kInfinity) found.labels = lift(net, best.labels);
+  return found;
+}
+
+// A solution of a child, in the labels of the parent's remaining nodes.
+Incumbent from_child(const Network& parent, const Network& child, const Found& found) {
+  Incumbent best = {.value = found.value, .labels = std::vector<int>(parent.nodes.size(), 0)};
+  for (std::size_t n = 0; n < child.origin.size() && !found.labels.empty(); ++n) {
+    best.labels[at(child.origin[n])] = found.labels[n];
+  }
+  return best;
+}
+
+bool within_capacity(const Network& net, const std::vector<int>& labels) {
+  if (net.capacity.empty()) return true;
+  const Vector uses = uses_of(net, labels);
+  for (std::size_t r = 0; r < uses.size(); ++r) {
+    if (uses[r] > net.capacity[r]) return false;
+  }
+  return true;
+}
+
+// The value by the multipliers, back to cost: what the slack of the rows was credited.
+double cost_of(const Network& net, const std::vector<int>& labels) {
+  double value = value_of(net, labels);
+  if (net.capacity.empty()) return value;
+  const Vector uses = uses_of(net, labels);
+  for (std::size_t r = 0; r < uses.size(); ++r) {
+    if (net.multiplier[r] > 0) value += net.multiplier[r] * (net.capacity[r] - uses[r]);
+  }
+  return value;
+}
+
+// What the dual left, if that is much less, or else with some of its nodes merged; null where only
+// branching helps.
+std::unique_ptr<Network> smaller_network(const Dual& dual, double cutoff, Budget& budget) {
+  const bool shrunk = dual.labels_alive() < 0.8 * static_cast<double>(dual.labels_total());
+  const double entries = dual.surviving_entries();
+  const bool plain = entries > kDenseEntries;
+  if (plain && !shrunk) return nullptr;
+  budget.add(plain ? dual.work_per_pass() : 4 * entries);
+  std::unique_ptr<Network> child = dual.survivors(plain);
+  if (shrunk) return child;
+  const bool merged = merge_nodes(*child, cutoff);
+  budget.add(child->algebra.work());
+  return merged ? std::move(child) : nullptr;
+}
+
+// The node at which most of the gap lies, and its label in the present labelling.
+int branching_node(const Network& net, const Dual& dual, const std::vector<int>& labels) {
+  const Vector excess = dual.excess(labels);
+  int best = -1;
+  for (std::size_t n = 0; n < net.nodes.size(); ++n) {
+    if (net.nodes[n].gone) continue;
+    int alive = 0;
+    for (int l = 0; l < net.label_count(static_cast<int>(n)); ++l) {
+      alive += dual.alive(static_cast<int>(n), l) ? 1 : 0;
+    }
+    if (alive > 1 && (best < 0 || excess[n] > excess[at(best)])) best = static_cast<int>(n);
+  }
+  return best;
+}
+
+// Labels of node n in the order in which they are split: by what they add to the bound; where that
+// says little, since their memory's price makes up for their cost, by the cost itself.
+Labels splitting_order(const Network& net, const Dual& dual, int n, double room) {
+  const Vector excess = dual.label_excess(n);
+  Labels order;
+  double most = 0;
+  for (int l = 0; l < net.label_count(n); ++l) {
+    if (!dual.alive(n, l)) continue;
+    order.push_back(l);
+    most = std::max(most, excess[at(l)]);
+  }
+  Vector key = excess;
+  if (most < 0.5 * room && !net.node(n).uses.empty()) {
+    const Vector& multipliers = dual.multipliers();
+    for (const RowUse& use : net.node(n).uses) {
+      double price = 0;
+      for (int r = use.begin; r < use.end; ++r) price += multipliers[at(r)];
+      const Vector& bytes = net.algebra.vector(use.bytes);
+      for (std::size_t l = 0; l < key.size(); ++l) key[l] -= price * bytes[l];
+    }
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return key[at(a)] < key[at(b)]; });
+  return order;
+}
+
+// Two halves of a node's labels; that with the present label first.
+Found branch(const Network& net, const Dual& dual, double cutoff, Budget& budget) {
+  const std::vector<int> labels = dual.decode();
+  const int n = branching_node(net, dual, labels);
+  AUTOPAR_CHECK(n >= 0, "nothing to branch on");
+  const Labels order = splitting_order(net, dual, n, cutoff - dual.bound());
+  const std::size_t middle = (order.size() + 1) / 2;
+  const auto present = std::find(order.begin(), order.end(), labels[at(n)]) - order.begin();
+  const bool lower_first = present < static_cast<std::ptrdiff_t>(middle);
+  Found all = {.bound = kInfinity};
+  for (const bool lower : {lower_first, !lower_first}) {
+    Dual half = dual;
+    for (std::size_t k = 0; k < order.size(); ++k) {
+      if ((k < middle) != lower) half.kill(n, order[k]);
+    }
+    half.pass(cutoff);
+    Found found = explore_survivors(net, half, cutoff, budget);
+    if (found.value < cutoff) cutoff = budget.strictly_below(found.value);
+    all.keep_better(std::move(found));
+  }
+  return all;
+}
+
+}  // namespace
+
+void keep_if_better(const Network& net, std::vector<int> labels, const Budget& budget,
+                    double& cutoff, Incumbent& best) {
+  if (!within_capacity(net, labels)) return;
+  const double value = cost_of(net, labels);
+  if (!(value < cutoff)) return;
+  best = {value, std::move(labels)};
+  cutoff = budget.strictly_below(value);
+}
+
+bool Budget::over() {
+  if (enough || work >= work_limit) return true;
+  if (stop != nullptr && stop->load()) interrupted = true;
+  if (interrupted || deadline == Clock::time_point::max()) return interrupted;
+  const Clock::time_point now = Clock::now();
+  interrupted = now >= deadline;
+  return interrupted || now >= phase_end;
+}
+
+Budget::Clock::time_point Budget::after(double seconds) {
+  if (!(seconds < 1e9)) return Clock::time_point::max();
+  return Clock::now() +
+         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+BudgetShare::BudgetShare(Budget& budget, double part, double part_of_time)
+    : budget_(budget), work_limit_(budget.work_limit), phase_end_(budget.phase_end) {
+  budget.work_limit = budget.work + part * (work_limit_ - budget.work);
+  const Budget::Clock::time_point end = std::min(budget.deadline, phase_end_);
+  if (budget.counted || end == Budget::Clock::time_point::max()) return;
+  const auto now = Budget::Clock::now();
+  const double time = part_of_time > 0 ? part_of_time : part;
+  budget.phase_end = now + std::chrono::duration_cast<Budget::Clock::duration>(time * (end - now));
+}
+
+BudgetShare::~BudgetShare() {
+  budget_.work_limit = work_limit_;
+  budget_.phase_end = phase_end_;
+}
+
+void Found::keep_better(Found other) {
+  bound = std::min(bound, other.bound);
+  if (other.value < value) {
+    value = other.value;
+    labels = std::move(other.labels);
+  }
+}
+
+double Budget::strictly_below(double value) const {
+  return value < kInfinity ? value - tolerance * std::abs(value) : value;
+}
+
+void tighten(const Network& net, Dual& dual, double& cutoff, Incumbent& best, Budget& budget,
+             int most_passes) {
+  double before = dual.bound();
+  for (int pass = 1; pass <= most_passes; ++pass) {
+    if (budget.over()) return;
+    dual.pass(cutoff);
+    budget.add(dual.work_per_pass());
+    if (dual.exhausted() || dual.bound() >= cutoff) return;
+    if (pass == 1 || pass % 4 == 0) {
+      std::vector<int> labels = dual.decode();
+      dual.improve(labels);
+      budget.add(dual.work_per_pass());
+      keep_if_better(net, std::move(labels), budget, cutoff, best);
+      if (dual.bound() >= cutoff) return;
+      // What four passes gained is little of what is missing.
+      const double missing = cutoff < kInfinity ? cutoff - dual.bound() : dual.bound();
+      if (pass > 1 && dual.bound() - before < 0.02 * missing) return;
+      before = dual.bound();
+    }
+  }
+}
+
+Found explore_survivors(const Network& net, const Dual& dual, double cutoff, Budget& budget) {
+  Found found = {.bound = cutoff};
+  if (dual.exhausted() || dual.bound() >= cutoff) return found;
+  found.bound = dual.bound();
+  if (budget.over()) return found;
+  const double entries = dual.surviving_entries();
+  const bool plain = entries > kDenseEntries;
+  budget.add(plain ? dual.work_per_pass() : 4 * entries);
+  const std::unique_ptr<Network> child = dual.survivors(plain);
+  Found below = explore(*child, cutoff, budget);
+  const Incumbent best = from_child(net, *child, below);
+  found.value = best.value;
+  found.labels = best.labels;
+  found.bound = std::max(found.bound, below.bound);
+  return found;
+}
+
+Found explore_restricted(const Network& net, const std::vector<Labels>& kept, double cutoff,
+                         Budget& budget) {
+  const std::unique_ptr<Network> child = restricted(net, kept);
+  budget.add(child->algebra.work());
+  Found found = explore(*child, cutoff, budget);
+  found.labels = from_child(net, *child, found).labels;
+  return found;
+}
+
+Found explore(Network& net, double cutoff, Budget& budget) {
+  Incumbent best;
+  const double work = net.algebra.work();
+  reduce(net);
+  budget.add(net.algebra.work() - work);
+  budget.add(kNodeWork * static_cast<double>(net.nodes.size() + 10));
+  if (net.impossible || net.constant >= cutoff) return {.bound = cutoff};
+  if (enumerate_pairs(net, cutoff, budget, best)) {
+    return as_found(net, best, best.value < kInfinity ? best.value : cutoff);
+  }
+  const bool empty =
+      std::all_of(net.nodes.begin(), net.nodes.end(), [](const Node& n) { return n.gone; });
+  if (empty) {
+    keep_if_better(net, std::vector<int>(net.nodes.size(), 0), budget, cutoff, best);
+    return as_found(net, best, best.value < kInfinity ? best.value : cutoff);
+  }
+  auto dual = std::make_unique<Dual>(net);
+  if (net.capacity.empty()) {
+    tighten(net, *dual, cutoff, best, budget, kPasses);
+  } else {
+    tighten_rows(net, *dual, cutoff, best, budget, kSteps);
+  }
+  const double bound = dual->bound();
+  if (dual->exhausted() || bound >= cutoff) return as_found(net, best, cutoff);
+  if (budget.over()) return as_found(net, best, bound);
+  std::unique_ptr<Network> child = smaller_network(*dual, cutoff, budget);
+  Found below;
+  if (child == nullptr) {
+    below = branch(net, *dual, cutoff, budget);
+  } else {
+    // There can be many levels; what is no longer needed must not wait for the end of the search.
+    dual.reset();
+    forget_tables(net);
+    below = explore(*child, cutoff, budget);
+    below.labels = from_child(net, *child, below).labels;
+  }
+  if (below.value < cutoff) best = {below.value, below.labels};
+  return as_found(net, best, std::max(bound, std::min(below.bound, cutoff)));
+}
+
+}  // namespace autopar::solver

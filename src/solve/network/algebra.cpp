@@ -1,0 +1,492 @@
+#include "solve/network/algebra.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "solve/bound/kernel.hpp"
+
+namespace autopar::solver {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+enum Operation {
+  kTidy,
+  kFlip,
+  kSum,
+  kSelectVector,
+  kSelectLabels,
+  kAddToLabels,
+  kLeaf,
+  kPath,
+  kSeparable,
+  kWorseBy,
+  kFinitePairs,
+};
+
+std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
+  hash ^= value + 0x9e3779b97f4a7c15ULL + (hash << 6) + (hash >> 2);
+  hash *= 0xff51afd7ed558ccdULL;
+  return hash ^ (hash >> 32);
+}
+
+// In four chains, so that one multiplication need not wait for another.
+std::uint64_t hash_values(const double* values, std::size_t count) {
+  std::array<std::uint64_t, 4> hashes = {count, 1, 2, 3};
+  std::size_t i = 0;
+  for (; i + 4 <= count; i += 4) {
+    for (std::size_t k = 0; k < 4; ++k) {
+      const std::uint64_t hash =
+          (hashes[k] ^ std::bit_cast<std::uint64_t>(values[i + k])) * 0xff51afd7ed558ccdULL;
+      hashes[k] = hash ^ (hash >> 32);
+    }
+  }
+  std::uint64_t hash = count;
+  for (; i < count; ++i) hash = mix(hash, std::bit_cast<std::uint64_t>(values[i]));
+  for (std::uint64_t part : hashes) hash = mix(hash, part);
+  return hash;
+}
+
+// Classes of equal rows in order of first appearance; `first` gets one row per class.
+Labels equal_rows(const double* values, int rows, int columns, Labels* first) {
+  Labels classes(static_cast<std::size_t>(rows));
+  std::unordered_map<std::uint64_t, Labels> seen;
+  const std::size_t width = static_cast<std::size_t>(columns);
+  for (int r = 0; r < rows; ++r) {
+    const double* row = values + static_cast<std::size_t>(r) * width;
+    Labels& same_hash = seen[hash_values(row, width)];
+    int found = -1;
+    for (int c : same_hash) {
+      const double* other =
+          values + static_cast<std::size_t>((*first)[static_cast<std::size_t>(c)]) * width;
+      if (std::equal(row, row + width, other)) found = c;
+    }
+    if (found < 0) {
+      found = static_cast<int>(first->size());
+      first->push_back(r);
+      same_hash.push_back(found);
+    }
+    classes[static_cast<std::size_t>(r)] = found;
+  }
+  return classes;
+}
+
+// In tiles, so that neither side runs through all of memory for each line of the other.
+Vector transpose(const Vector& values, int rows, int columns) {
+  constexpr std::size_t kTile = 16;
+  const auto height = static_cast<std::size_t>(rows), width = static_cast<std::size_t>(columns);
+  Vector result(values.size());
+  for (std::size_t top = 0; top < height; top += kTile) {
+    const std::size_t bottom = std::min(height, top + kTile);
+    for (std::size_t left = 0; left < width; left += kTile) {
+      const std::size_t right = std::min(width, left + kTile);
+      for (std::size_t c = left; c < right; ++c) {
+        for (std::size_t r = top; r < bottom; ++r) result[c * height + r] = values[r * width + c];
+      }
+    }
+  }
+  return result;
+}
+
+Vector select_rows(const Vector& values, int columns, const Labels& rows) {
+  Vector result;
+  result.reserve(rows.size() * static_cast<std::size_t>(columns));
+  for (int r : rows) {
+    const auto begin = values.begin() + static_cast<std::ptrdiff_t>(r) * columns;
+    result.insert(result.end(), begin, begin + columns);
+  }
+  return result;
+}
+
+// The classes in use, renumbered from 0 in order of first use.
+Labels used_classes(const Labels& map, Labels* used) {
+  Labels renumbered(map.size()), number;
+  for (std::size_t i = 0; i < map.size(); ++i) {
+    const std::size_t c = static_cast<std::size_t>(map[i]);
+    if (c >= number.size()) number.resize(c + 1, -1);
+    if (number[c] < 0) {
+      number[c] = static_cast<int>(used->size());
+      used->push_back(map[i]);
+    }
+    renumbered[i] = number[c];
+  }
+  return renumbered;
+}
+
+}  // namespace
+
+std::size_t Algebra::KeyHash::operator()(const Key& key) const {
+  std::uint64_t hash = 0;
+  for (int part : key) hash = mix(hash, static_cast<std::uint64_t>(static_cast<unsigned>(part)));
+  return static_cast<std::size_t>(hash);
+}
+
+const Table* Algebra::known_table(const Key& key) const {
+  const auto found = tables_.find(key);
+  return found == tables_.end() ? nullptr : &found->second;
+}
+
+const int* Algebra::known_id(const Key& key) const {
+  const auto found = ids_.find(key);
+  return found == ids_.end() ? nullptr : &found->second;
+}
+
+int Algebra::add_vector(Vector values) {
+  std::vector<int>& same_hash = vector_index_[hash_values(values.data(), values.size())];
+  for (int id : same_hash) {
+    if (vector(id) == values) return id;
+  }
+  same_hash.push_back(static_cast<int>(vectors_.size()));
+  vectors_.push_back(std::move(values));
+  return same_hash.back();
+}
+
+int Algebra::add_labels(Labels labels) {
+  std::uint64_t hash = labels.size();
+  for (int label : labels) hash = mix(hash, static_cast<std::uint64_t>(label));
+  std::vector<int>& same_hash = labels_index_[hash];
+  for (int id : same_hash) {
+    if (this->labels(id) == labels) return id;
+  }
+  same_hash.push_back(static_cast<int>(labels_.size()));
+  labels_.push_back(std::move(labels));
+  return same_hash.back();
+}
+
+int Algebra::add_core(int rows, int columns, Vector values) {
+  Vector transposed = transpose(values, rows, columns);
+  return add_core({rows, columns, std::move(values), std::move(transposed)});
+}
+
+int Algebra::add_core(Core core) {
+  work_ += static_cast<double>(core.values.size());
+  const std::uint64_t hash = mix(hash_values(core.values.data(), core.values.size()),
+                                 static_cast<std::uint64_t>(core.rows));
+  std::vector<int>& same_hash = core_index_[hash];
+  for (int id : same_hash) {
+    if (this->core(id).rows == core.rows && this->core(id).values == core.values) return id;
+  }
+  same_hash.push_back(static_cast<int>(cores_.size()));
+  cores_.push_back(std::move(core));
+  return same_hash.back();
+}
+
+void Algebra::forget_cores(const std::vector<char>& used, const std::vector<char>& by_columns) {
+  for (std::size_t c = 0; c < cores_.size(); ++c) {
+    if (used[c]) continue;
+    cores_[c].values = {};
+    if (!by_columns[c]) cores_[c] = {};
+  }
+  vector_index_ = labels_index_ = core_index_ = {};
+  tables_ = {};
+  ids_ = {};
+  parts_ = {};
+  differences_ = {};
+  aligned_ = {};
+}
+
+int Algebra::identity(int count) {
+  Labels labels(static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) labels[static_cast<std::size_t>(i)] = i;
+  return add_labels(std::move(labels));
+}
+
+Table Algebra::add_table(int rows, int columns, const Vector& values) {
+  return from_dense(rows, columns, values, identity(rows), identity(columns));
+}
+
+Table Algebra::from_dense(int rows, int columns, const Vector& values, int map_a, int map_b) {
+  work_ += 2 * static_cast<double>(values.size());
+  Labels first_rows, first_columns;
+  const Labels row_classes = equal_rows(values.data(), rows, columns, &first_rows);
+  const int kept_rows = static_cast<int>(first_rows.size());
+  const bool all_rows = kept_rows == rows;
+  Vector narrow = all_rows ? values : select_rows(values, columns, first_rows);
+  Vector turned = transpose(narrow, kept_rows, columns);
+  const Labels column_classes = equal_rows(turned.data(), columns, kept_rows, &first_columns);
+  const int kept_columns = static_cast<int>(first_columns.size());
+  if (kept_columns < columns) {
+    turned = select_rows(turned, kept_rows, first_columns);
+    narrow = transpose(turned, kept_columns, kept_rows);
+  }
+  const int row_id = add_labels(row_classes), column_id = add_labels(column_classes);
+  return {select_labels(row_id, map_a), select_labels(column_id, map_b),
+          add_core({kept_rows, kept_columns, std::move(narrow), std::move(turned)})};
+}
+
+Table Algebra::add_part(const Core& from, const Labels& classes_a, const Labels& classes_b) {
+  Labels rows, columns;
+  const int map_a = add_labels(used_classes(classes_a, &rows));
+  const int map_b = add_labels(used_classes(classes_b, &columns));
+  Vector values;
+  values.reserve(rows.size() * columns.size());
+  for (int r : rows) {
+    for (int c : columns) values.push_back(from.row(r)[c]);
+  }
+  return from_dense(static_cast<int>(rows.size()), static_cast<int>(columns.size()), values, map_a,
+                    map_b);
+}
+
+Table Algebra::tidy(const Table& table) {
+  const Key key = {kTidy, table.map_a, table.map_b, table.core, 0, 0, 0, 0};
+  if (const Table* known = known_table(key)) return *known;
+  Labels rows, columns;
+  const int map_a = add_labels(used_classes(labels(table.map_a), &rows));
+  const int map_b = add_labels(used_classes(labels(table.map_b), &columns));
+  const Core& old = core(table.core);
+  Table result = {map_a, map_b, table.core};
+  const bool all_used =
+      static_cast<int>(rows.size()) == old.rows && static_cast<int>(columns.size()) == old.columns;
+  if (!all_used || map_a != table.map_a || map_b != table.map_b) {
+    result = add_part(old, labels(table.map_a), labels(table.map_b));
+  }
+  tables_[key] = result;
+  return result;
+}
+
+Table Algebra::flip(const Table& table) {
+  const Key key = {kFlip, table.core, 0, 0, 0, 0, 0, 0};
+  if (const int* known = known_id(key)) return {table.map_b, table.map_a, *known};
+  const Core& old = core(table.core);
+  const int flipped = add_core(old.columns, old.rows, old.transposed);
+  ids_[key] = flipped;
+  return {table.map_b, table.map_a, flipped};
+}
+
+std::vector<Table> Algebra::align(const std::vector<Table>& tables) {
+  std::vector<int> key;
+  for (const Table& table : tables) {
+    key.insert(key.end(), {table.map_a, table.map_b, table.core});
+  }
+  const auto known = aligned_.find(key);
+  if (known != aligned_.end()) return known->second;
+  // Labels are in one class if they are so in every table.
+  const auto joint = [&](int Table::*map, std::vector<std::vector<int>>* members) {
+    const std::size_t count = labels(tables[0].*map).size();
+    Labels classes(count);
+    std::map<std::vector<int>, int> known;
+    for (std::size_t i = 0; i < count; ++i) {
+      std::vector<int> each;
+      for (const Table& table : tables) each.push_back(labels(table.*map)[i]);
+      const auto [found, added] = known.emplace(each, static_cast<int>(members->size()));
+      if (added) members->push_back(each);
+      classes[i] = found->second;
+    }
+    return add_labels(std::move(classes));
+  };
+  std::vector<std::vector<int>> rows, columns;
+  const int map_a = joint(&Table::map_a, &rows), map_b = joint(&Table::map_b, &columns);
+  std::vector<Table> result;
+  for (std::size_t t = 0; t < tables.size(); ++t) {
+    const Core& old = core(tables[t].core);
+    Vector values;
+    values.reserve(rows.size() * columns.size());
+    for (const std::vector<int>& row : rows) {
+      const double* from = old.row(row[t]);
+      for (const std::vector<int>& column : columns) {
+        values.push_back(from[static_cast<std::size_t>(column[t])]);
+      }
+    }
+    result.push_back({map_a, map_b,
+                      add_core(static_cast<int>(rows.size()), static_cast<int>(columns.size()),
+                               std::move(values))});
+  }
+  aligned_.emplace(std::move(key), result);
+  return result;
+}
+
+Table Algebra::sum(const Table& first, const Table& second) {
+  const Key key = {kSum,         first.map_a,  first.map_b, first.core,
+                   second.map_a, second.map_b, second.core, 0};
+  if (const Table* known = known_table(key)) return *known;
+  const std::vector<Table> both = align({first, second});
+  const Core& a = core(both[0].core);
+  const Core& b = core(both[1].core);
+  Vector values(a.values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = a.values[i] + b.values[i];
+  const Table result = from_dense(a.rows, a.columns, values, both[0].map_a, both[0].map_b);
+  tables_[key] = result;
+  return result;
+}
+
+int Algebra::select_vector(int vector, int kept) {
+  const Key key = {kSelectVector, vector, kept, 0, 0, 0, 0, 0};
+  if (const int* known = known_id(key)) return *known;
+  Vector values;
+  for (int label : labels(kept)) {
+    values.push_back(this->vector(vector)[static_cast<std::size_t>(label)]);
+  }
+  return ids_[key] = add_vector(std::move(values));
+}
+
+int Algebra::select_labels(int labels, int kept) {
+  const Key key = {kSelectLabels, labels, kept, 0, 0, 0, 0, 0};
+  if (const int* known = known_id(key)) return *known;
+  Labels values;
+  for (int label : this->labels(kept)) {
+    values.push_back(this->labels(labels)[static_cast<std::size_t>(label)]);
+  }
+  return ids_[key] = add_labels(std::move(values));
+}
+
+int Algebra::add_to_labels(int vector, int classes, int addend) {
+  const Key key = {kAddToLabels, vector, classes, addend, 0, 0, 0, 0};
+  if (const int* known = known_id(key)) return *known;
+  Vector values = this->vector(vector);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] += this->vector(addend)[static_cast<std::size_t>(labels(classes)[i])];
+  }
+  return ids_[key] = add_vector(std::move(values));
+}
+
+int Algebra::subtract_min(int vector, double* minimum) {
+  Vector values = this->vector(vector);
+  *minimum = *std::min_element(values.begin(), values.end());
+  if (*minimum == 0 || *minimum == kInf) return vector;
+  for (double& value : values) value -= *minimum;
+  return add_vector(std::move(values));
+}
+
+int Algebra::leaf_message(int vector, const Table& table) {
+  const Key key = {kLeaf, vector, table.map_a, table.core, 0, 0, 0, 0};
+  if (const int* known = known_id(key)) return *known;
+  const Core& c = core(table.core);
+  const Labels& classes = labels(table.map_a);
+  Vector per_class(static_cast<std::size_t>(c.rows), kInf);
+  for (std::size_t k = 0; k < classes.size(); ++k) {
+    double& best = per_class[static_cast<std::size_t>(classes[k])];
+    best = std::min(best, this->vector(vector)[k]);
+  }
+  Vector message(static_cast<std::size_t>(c.columns), kInf);
+  for (int r = 0; r < c.rows; ++r) {
+    min_plus_row(message.data(), per_class[static_cast<std::size_t>(r)], c.row(r), message.size());
+  }
+  work_ += kRowEntryWork * static_cast<double>(c.values.size());
+  return ids_[key] = add_vector(std::move(message));
+}
+
+Table Algebra::eliminate_path(int vector, const Table& first, const Table& second) {
+  const Key key = {kPath, vector, first.map_a, first.core, second.map_a, second.core, 0, 0};
+  const Table* known = known_table(key);
+  Table classes;
+  if (known != nullptr) {
+    classes = *known;
+  } else {
+    const Core& one = core(first.core);
+    const Core& two = core(second.core);
+    const std::size_t rows = static_cast<std::size_t>(one.columns);
+    const std::size_t columns = static_cast<std::size_t>(two.columns);
+    Vector values(rows * columns, kInf);
+    const Vector& cost = this->vector(vector);
+    for (std::size_t k = 0; k < cost.size(); ++k) {
+      const double* to_a = one.row(labels(first.map_a)[k]);
+      const double* to_b = two.row(labels(second.map_a)[k]);
+      for (std::size_t r = 0; r < rows; ++r) {
+        const double add = cost[k] + to_a[r];
+        if (add < kInf) min_plus_row(values.data() + r * columns, add, to_b, columns);
+      }
+    }
+    work_ += kRowEntryWork * static_cast<double>(cost.size() * values.size());
+    classes = add_table(one.columns, two.columns, values);
+    tables_[key] = classes;
+  }
+  return {select_labels(classes.map_a, first.map_b), select_labels(classes.map_b, second.map_b),
+          classes.core};
+}
+
+bool Algebra::separable(int id, int* rows, int* columns) {
+  const Key key = {kSeparable, id, 0, 0, 0, 0, 0, 0};
+  const auto known = parts_.find(key);
+  if (known != parts_.end()) {
+    *rows = known->second[0];
+    *columns = known->second[1];
+    return known->second[2] != 0;
+  }
+  const Core& c = core(id);
+  double largest = 0;
+  for (double value : c.values) largest = std::max(largest, value);
+  bool found = largest < kInf;
+  // Sums that are equal in exact arithmetic differ in their last bits.
+  const double tolerance = 1e-15 * largest;
+  Vector f(static_cast<std::size_t>(c.rows), 0.0), g(static_cast<std::size_t>(c.columns), 0.0);
+  if (found) {
+    g.assign(c.row(0), c.row(0) + c.columns);
+    for (int r = 0; r < c.rows && found; ++r) {
+      f[static_cast<std::size_t>(r)] = c.row(r)[0] - g[0];
+      for (int k = 1; k < c.columns && found; ++k) {
+        found = std::abs(c.row(r)[k] - g[static_cast<std::size_t>(k)] -
+                         f[static_cast<std::size_t>(r)]) <= tolerance;
+      }
+    }
+  }
+  if (found) {  // both parts >= 0
+    const double shift = *std::min_element(f.begin(), f.end());
+    for (double& value : f) value -= shift;
+    for (double& value : g) value = std::max(0.0, value + shift);
+  }
+  *rows = found ? add_vector(std::move(f)) : -1;
+  *columns = found ? add_vector(std::move(g)) : -1;
+  parts_[key] = {*rows, *columns, found ? 1 : 0};
+  return found;
+}
+
+const Vector& Algebra::worse_by(int id, bool by_columns) {
+  const Key key = {kWorseBy, id, by_columns ? 1 : 0, 0, 0, 0, 0, 0};
+  if (const int* known = known_id(key)) return differences_[static_cast<std::size_t>(*known)];
+  const Core& c = core(id);
+  const int rows = by_columns ? c.columns : c.rows;
+  const int columns = by_columns ? c.rows : c.columns;
+  const bool finite = *std::max_element(c.values.begin(), c.values.end()) < kInf;
+  Vector worst(static_cast<std::size_t>(rows) * static_cast<std::size_t>(rows), -kInf);
+  for (int s = 0; s < rows; ++s) {
+    const double* other = by_columns ? c.column(s) : c.row(s);
+    for (int r = 0; r < rows; ++r) {
+      const double* mine = by_columns ? c.column(r) : c.row(r);
+      double& most = worst[static_cast<std::size_t>(s) * static_cast<std::size_t>(rows) +
+                           static_cast<std::size_t>(r)];
+      if (finite) {
+        most = largest_difference(mine, other, static_cast<std::size_t>(columns));
+        continue;
+      }
+      for (int k = 0; k < columns; ++k) {
+        if (other[k] < kInf) most = std::max(most, mine[k] - other[k]);
+      }
+    }
+  }
+  work_ += kRowEntryWork * static_cast<double>(worst.size()) * columns;
+  ids_[key] = static_cast<int>(differences_.size());
+  differences_.push_back(std::move(worst));
+  return differences_.back();
+}
+
+double Algebra::finite_pairs(const Table& table) {
+  const Key key = {kFinitePairs, table.map_a, table.map_b, table.core, 0, 0, 0, 0};
+  if (const int* known = known_id(key)) return vector(*known)[0];
+  const Core& c = core(table.core);
+  Vector rows(static_cast<std::size_t>(c.rows), 0.0),
+      columns(static_cast<std::size_t>(c.columns), 0.0);
+  for (int r : labels(table.map_a)) ++rows[static_cast<std::size_t>(r)];
+  for (int k : labels(table.map_b)) ++columns[static_cast<std::size_t>(k)];
+  double pairs = 0;
+  for (int r = 0; r < c.rows; ++r) {
+    for (int k = 0; k < c.columns; ++k) {
+      if (c.row(r)[k] < kInf) {
+        pairs += rows[static_cast<std::size_t>(r)] * columns[static_cast<std::size_t>(k)];
+      }
+    }
+  }
+  ids_[key] = add_vector({pairs});
+  return pairs;
+}
+
+double Algebra::smallest(int id) {
+  const Vector& values = core(id).values;
+  return *std::min_element(values.begin(), values.end());
+}
+
+}  // namespace autopar::solver

@@ -1,0 +1,447 @@
+#include "solve/network/network.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace autopar::solver {
+namespace {
+
+constexpr std::size_t kSeparatedUses = 16;  // a node that only takes up others waits with more
+
+void detach(Network& net, int n, int e) {
+  std::vector<int>& list = net.node(n).edges;
+  list.erase(std::find(list.begin(), list.end(), e));
+}
+
+void drop_edge(Network& net, int e) {
+  net.edge(e).gone = true;
+  detach(net, net.edge(e).a, e);
+  detach(net, net.edge(e).b, e);
+}
+
+// Selected classes on both sides, the unused ones gone.
+void tidy_edge(Network& net, Edge& edge) {
+  if (edge.uses.empty()) {
+    edge.table = net.algebra.tidy(edge.table);
+    return;
+  }
+  std::vector<Table> tables = {edge.table};
+  for (const RowUse& use : edge.uses) {
+    tables.push_back({edge.table.map_a, edge.table.map_b, use.bytes});
+  }
+  tables = net.algebra.align(tables);
+  edge.table = tables[0];
+  for (std::size_t u = 0; u < edge.uses.size(); ++u) edge.uses[u].bytes = tables[u + 1].core;
+}
+
+// Moves what all pairs use at least to the capacities; uses of zero go.
+void normalise_edge_uses(Network& net, Edge& edge) {
+  std::erase_if(edge.uses, [&](RowUse& use) {
+    const Core& core = net.algebra.core(use.bytes);
+    const double least = net.algebra.smallest(use.bytes);
+    const double most = *std::max_element(core.values.begin(), core.values.end());
+    if (least > 0) {
+      for (int r = use.begin; r < use.end; ++r) net.capacity[at(r)] -= least;
+      Vector values = core.values;
+      for (double& value : values) value -= least;
+      use.bytes = net.algebra.add_core(core.rows, core.columns, std::move(values));
+    }
+    return most == least || use.begin >= use.end;
+  });
+}
+
+Vector row_for(const Core& core, int row) {
+  return Vector(core.row(row), core.row(row) + core.columns);
+}
+
+}  // namespace
+
+int other_end(const Edge& edge, int n) { return edge.a == n ? edge.b : edge.a; }
+
+Table table_from(Network& net, const Edge& edge, int n) {
+  return edge.a == n ? edge.table : net.algebra.flip(edge.table);
+}
+
+double edge_value(const Network& net, const Edge& edge, int label_a, int label_b) {
+  const int row = net.algebra.labels(edge.table.map_a)[at(label_a)];
+  const int column = net.algebra.labels(edge.table.map_b)[at(label_b)];
+  return net.algebra.core(edge.table.core).row(row)[column];
+}
+
+void keep_labels(Network& net, int n, const Labels& kept) {
+  Node& node = net.node(n);
+  if (kept.size() == at(net.label_count(n))) return;
+  net.steps.push_back({.kind = Step::Kind::kRelabel, .node = n, .first = kept});
+  if (kept.empty()) {
+    net.impossible = true;
+    return;
+  }
+  Algebra& algebra = net.algebra;
+  const int kept_id = algebra.add_labels(kept);
+  node.cost = algebra.select_vector(node.cost, kept_id);
+  for (RowUse& use : node.uses) use.bytes = algebra.select_vector(use.bytes, kept_id);
+  for (int e : node.edges) {
+    Edge& edge = net.edge(e);
+    int& map = edge.a == n ? edge.table.map_a : edge.table.map_b;
+    map = algebra.select_labels(map, kept_id);
+    tidy_edge(net, edge);
+    normalise_edge_uses(net, edge);
+  }
+  normalise(net, n);
+}
+
+void normalise(Network& net, int n, std::size_t first_use) {
+  Node& node = net.node(n);
+  double least = 0;
+  node.cost = net.algebra.subtract_min(node.cost, &least);
+  if (least == kInfinity) {
+    net.impossible = true;
+    return;
+  }
+  net.constant += least;
+  const auto begin = node.uses.begin() + static_cast<std::ptrdiff_t>(first_use);
+  const auto end = std::remove_if(begin, node.uses.end(), [&](RowUse& use) {
+    double bytes = 0;
+    use.bytes = net.algebra.subtract_min(use.bytes, &bytes);
+    if (bytes > 0) {
+      for (int r = use.begin; r < use.end; ++r) net.capacity[at(r)] -= bytes;
+    }
+    const Vector& left = net.algebra.vector(use.bytes);
+    return use.begin >= use.end || *std::max_element(left.begin(), left.end()) == 0;
+  });
+  node.uses.erase(end, node.uses.end());
+}
+
+void remove_edge(Network& net, int e) {
+  Edge& edge = net.edge(e);
+  int rows = -1, columns = -1;
+  AUTOPAR_CHECK(net.algebra.separable(edge.table.core, &rows, &columns), "edge is not separable");
+  Node& a = net.node(edge.a);
+  Node& b = net.node(edge.b);
+  a.cost = net.algebra.add_to_labels(a.cost, edge.table.map_a, rows);
+  b.cost = net.algebra.add_to_labels(b.cost, edge.table.map_b, columns);
+  drop_edge(net, e);
+  normalise(net, edge.a);
+  normalise(net, edge.b);
+}
+
+bool join_parallel(Network& net, int n) {
+  bool changed = false;
+  std::vector<int> edges = net.node(n).edges;
+  std::stable_sort(edges.begin(), edges.end(), [&](int x, int y) {
+    return other_end(net.edge(x), n) < other_end(net.edge(y), n);
+  });
+  for (std::size_t i = 1; i < edges.size(); ++i) {
+    Edge& kept = net.edge(edges[i - 1]);
+    Edge& extra = net.edge(edges[i]);
+    if (other_end(kept, n) != other_end(extra, n)) continue;
+    changed = true;
+    Algebra& algebra = net.algebra;
+    const bool turned = kept.a != extra.a;
+    const Table second = turned ? algebra.flip(extra.table) : extra.table;
+    if (kept.uses.empty() && extra.uses.empty()) {
+      kept.table = algebra.sum(kept.table, second);
+    } else {
+      std::vector<Table> tables = {kept.table, second};
+      for (const RowUse& use : kept.uses) {
+        tables.push_back({kept.table.map_a, kept.table.map_b, use.bytes});
+      }
+      for (const RowUse& use : extra.uses) {
+        const Table bytes = {extra.table.map_a, extra.table.map_b, use.bytes};
+        tables.push_back(turned ? algebra.flip(bytes) : bytes);
+        kept.uses.push_back(use);
+      }
+      tables = algebra.align(tables);
+      Vector values = algebra.core(tables[0].core).values;
+      const Core& addend = algebra.core(tables[1].core);
+      for (std::size_t k = 0; k < values.size(); ++k) values[k] += addend.values[k];
+      kept.table = tables[0];
+      kept.table.core = algebra.add_core(addend.rows, addend.columns, std::move(values));
+      for (std::size_t u = 0; u < kept.uses.size(); ++u) kept.uses[u].bytes = tables[u + 2].core;
+    }
+    drop_edge(net, edges[i]);
+    edges[i] = edges[i - 1];
+  }
+  return changed;
+}
+
+void eliminate(Network& net, int n) {
+  Node& node = net.node(n);
+  Algebra& algebra = net.algebra;
+  Step step = {.kind = Step::Kind::kEliminate, .node = n, .cost = node.cost};
+  const std::vector<int> edges = node.edges;
+  for (int e : edges) {
+    step.arcs.push_back({other_end(net.edge(e), n), table_from(net, net.edge(e), n)});
+  }
+  if (net.label_count(n) == 1) {
+    // Its label is given: rows of its tables join the neighbours' costs and uses.
+    for (std::size_t i = 0; i < edges.size(); ++i) {
+      const Arc& arc = step.arcs[i];
+      const Edge& edge = net.edge(edges[i]);
+      Node& other = net.node(arc.other);
+      const int row = algebra.labels(arc.table.map_a)[0];
+      const int addend = algebra.add_vector(row_for(algebra.core(arc.table.core), row));
+      other.cost = algebra.add_to_labels(other.cost, arc.table.map_b, addend);
+      for (const RowUse& use : edge.uses) {
+        Table bytes = {edge.table.map_a, edge.table.map_b, use.bytes};
+        if (edge.a != n) bytes = algebra.flip(bytes);
+        const int values = algebra.add_vector(row_for(algebra.core(bytes.core), row));
+        other.uses.push_back({use.begin, use.end, algebra.select_vector(values, bytes.map_b)});
+      }
+    }
+    for (const RowUse& use : node.uses) {
+      for (int r = use.begin; r < use.end; ++r) {
+        net.capacity[at(r)] -= algebra.vector(use.bytes)[0];
+      }
+    }
+    net.constant += algebra.vector(node.cost)[0];
+  } else if (edges.size() == 1) {
+    const Arc& arc = step.arcs[0];
+    Node& other = net.node(arc.other);
+    const int message = algebra.leaf_message(node.cost, arc.table);
+    other.cost = algebra.add_to_labels(other.cost, arc.table.map_b, message);
+  } else if (edges.size() == 2) {
+    const int e = static_cast<int>(net.edges.size());
+    const int a = step.arcs[0].other, b = step.arcs[1].other;
+    net.edges.push_back(
+        {a, b, algebra.eliminate_path(node.cost, step.arcs[0].table, step.arcs[1].table), {}});
+    net.node(a).edges.push_back(e);
+    net.node(b).edges.push_back(e);
+  } else {
+    AUTOPAR_CHECK(edges.empty(), "only nodes with up to two edges are eliminated");
+    net.constant += *std::min_element(net.cost(n).begin(), net.cost(n).end());
+  }
+  for (int e : edges) drop_edge(net, e);
+  node.gone = true;
+  for (const Arc& arc : step.arcs) {
+    if (!net.node(arc.other).gone) normalise(net, arc.other);
+  }
+  net.steps.push_back(std::move(step));
+}
+
+namespace {
+
+// Which label of either end a merged label stands for, its cost, and its classes in the edge.
+struct Pairs {
+  Labels kept, gone, kept_classes, gone_classes;
+  Vector cost;
+};
+
+Pairs affordable_pairs(Network& net, const Table& table, int kept, int gone, double cutoff) {
+  const Vector& kept_cost = net.cost(kept);
+  const Vector& gone_cost = net.cost(gone);
+  const Labels& rows = net.algebra.labels(table.map_a);
+  const Labels& columns = net.algebra.labels(table.map_b);
+  const Core& core = net.algebra.core(table.core);
+  Pairs pairs;
+  for (std::size_t i = 0; i < kept_cost.size(); ++i) {
+    for (std::size_t j = 0; j < gone_cost.size(); ++j) {
+      const double sum = kept_cost[i] + gone_cost[j] + core.row(rows[i])[columns[j]];
+      if (!(net.constant + sum < cutoff)) continue;
+      pairs.kept.push_back(static_cast<int>(i));
+      pairs.gone.push_back(static_cast<int>(j));
+      pairs.kept_classes.push_back(rows[i]);
+      pairs.gone_classes.push_back(columns[j]);
+      pairs.cost.push_back(sum);
+    }
+  }
+  return pairs;
+}
+
+int edge_between(const Network& net, int one, int other) {
+  for (int e : net.node(one).edges) {
+    if (other_end(net.edge(e), one) == other) return e;
+  }
+  return -1;
+}
+
+// Their edge's table, or one that says nothing.
+Table table_between(Network& net, int e, int one, int other) {
+  if (e >= 0) return table_from(net, net.edge(e), one);
+  const auto one_class = [&](int n) {
+    return net.algebra.add_labels(Labels(at(net.label_count(n)), 0));
+  };
+  return {one_class(one), one_class(other), net.algebra.add_core(1, 1, {0.0})};
+}
+
+bool is_identity(const Labels& labels, int count) {
+  if (labels.size() != at(count)) return false;
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    if (labels[i] != static_cast<int>(i)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void merge(Network& net, int one, int other, double cutoff) {
+  Algebra& algebra = net.algebra;
+  const auto weight = [&](int n) { return net.node(n).edges.size() + net.node(n).uses.size(); };
+  const int kept_end = weight(one) >= weight(other) ? one : other;
+  const int gone_end = kept_end == one ? other : one;
+  const int e = edge_between(net, gone_end, kept_end);
+  const Table table = table_between(net, e, kept_end, gone_end);
+  std::vector<RowUse> edge_uses;
+  if (e >= 0) {
+    const Edge& edge = net.edge(e);
+    for (const RowUse& use : edge.uses) {
+      Table bytes = {edge.table.map_a, edge.table.map_b, use.bytes};
+      if (edge.a != kept_end) bytes = algebra.flip(bytes);
+      edge_uses.push_back({use.begin, use.end, bytes.core});
+    }
+    drop_edge(net, e);
+  }
+  Pairs pairs = affordable_pairs(net, table, kept_end, gone_end, cutoff);
+  Node& kept = net.node(kept_end);
+  Node& gone = net.node(gone_end);
+  gone.gone = true;
+  if (pairs.cost.empty()) {
+    net.impossible = true;
+    return;
+  }
+  // Where the merged labels are those of one end, nothing changes on its side.
+  const bool kept_same = is_identity(pairs.kept, net.label_count(kept_end));
+  const bool gone_same = is_identity(pairs.gone, net.label_count(gone_end));
+  kept.cost = algebra.add_vector(std::move(pairs.cost));
+  const int kept_id = algebra.add_labels(pairs.kept), gone_id = algebra.add_labels(pairs.gone);
+  if (!kept_same) {
+    for (RowUse& use : kept.uses) use.bytes = algebra.select_vector(use.bytes, kept_id);
+  }
+  const std::size_t first_new_use = kept_same ? kept.uses.size() : 0;
+  for (RowUse use : gone.uses) {
+    use.bytes = algebra.select_vector(use.bytes, gone_id);
+    kept.uses.push_back(use);
+  }
+  for (const RowUse& use : edge_uses) {
+    Vector values;
+    for (std::size_t l = 0; l < pairs.kept_classes.size(); ++l) {
+      values.push_back(algebra.core(use.bytes).row(pairs.kept_classes[l])[pairs.gone_classes[l]]);
+    }
+    kept.uses.push_back({use.begin, use.end, algebra.add_vector(std::move(values))});
+  }
+  const auto select = [&](int f, int end, int labels) {
+    Edge& moved = net.edge(f);
+    int& map = moved.a == end ? moved.table.map_a : moved.table.map_b;
+    map = algebra.select_labels(map, labels);
+    tidy_edge(net, moved);
+    normalise_edge_uses(net, moved);
+  };
+  if (!kept_same) {
+    for (int f : kept.edges) select(f, kept_end, kept_id);
+  }
+  for (int f : gone.edges) {
+    if (!gone_same) select(f, gone_end, gone_id);
+    Edge& moved = net.edge(f);
+    (moved.a == gone_end ? moved.a : moved.b) = kept_end;
+    kept.edges.push_back(f);
+  }
+  gone.edges.clear();
+  net.steps.push_back({.kind = Step::Kind::kMerge,
+                       .node = kept_end,
+                       .other = gone_end,
+                       .first = std::move(pairs.kept),
+                       .second = std::move(pairs.gone)});
+  if (!kept_same || kept.uses.size() <= kSeparatedUses) {
+    separate_uses(net, kept);
+    normalise(net, kept_end);
+  } else {
+    normalise(net, kept_end, first_new_use);
+  }
+}
+
+double merged_labels(Network& net, int one, int other, double cutoff) {
+  const Table table = table_between(net, edge_between(net, one, other), one, other);
+  const Vector& first = net.cost(one);
+  const Vector& second = net.cost(other);
+  const Labels& rows = net.algebra.labels(table.map_a);
+  const Labels& columns = net.algebra.labels(table.map_b);
+  const Core& core = net.algebra.core(table.core);
+  double count = 0;
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    const double* row = core.row(rows[i]);
+    const double room = cutoff - net.constant - first[i];
+    for (std::size_t j = 0; j < second.size(); ++j) {
+      count += second[j] + row[columns[j]] < room ? 1 : 0;
+    }
+  }
+  return count;
+}
+
+std::vector<int> lift(const Network& net, std::vector<int> labels) {
+  for (auto step = net.steps.rbegin(); step != net.steps.rend(); ++step) {
+    int& label = labels[at(step->node)];
+    if (step->kind == Step::Kind::kRelabel) {
+      label = step->first[at(label)];
+    } else if (step->kind == Step::Kind::kMerge) {
+      labels[at(step->other)] = step->second[at(label)];
+      label = step->first[at(label)];
+    } else {
+      Vector sum = net.algebra.vector(step->cost);
+      for (const Arc& arc : step->arcs) {
+        const Labels& rows = net.algebra.labels(arc.table.map_a);
+        const int column = net.algebra.labels(arc.table.map_b)[at(labels[at(arc.other)])];
+        const double* values = net.algebra.core(arc.table.core).column(column);
+        for (std::size_t k = 0; k < sum.size(); ++k) sum[k] += values[rows[k]];
+      }
+      label = static_cast<int>(std::min_element(sum.begin(), sum.end()) - sum.begin());
+    }
+  }
+  for (std::size_t n = 0; n < labels.size(); ++n) labels[n] = net.origin_labels[n][at(labels[n])];
+  return labels;
+}
+
+void forget_unused(Network& net) {
+  std::vector<char> used(at(net.algebra.core_count()), 0), by_columns = used;
+  for (const Edge& edge : net.edges) {
+    if (edge.gone) continue;
+    used[at(edge.table.core)] = 1;
+    for (const RowUse& use : edge.uses) used[at(use.bytes)] = 1;
+  }
+  for (const Step& step : net.steps) {
+    for (const Arc& arc : step.arcs) by_columns[at(arc.table.core)] = 1;
+  }
+  net.algebra.forget_cores(used, by_columns);
+}
+
+void forget_tables(Network& net) {
+  net.edges.clear();
+  forget_unused(net);
+  net.nodes.assign(net.nodes.size(), Node{});
+}
+
+double value_of(const Network& net, const std::vector<int>& labels) {
+  double value = net.constant;
+  for (std::size_t n = 0; n < net.nodes.size(); ++n) {
+    if (!net.nodes[n].gone) value += net.algebra.vector(net.nodes[n].cost)[at(labels[n])];
+  }
+  for (const Edge& edge : net.edges) {
+    if (!edge.gone) value += edge_value(net, edge, labels[at(edge.a)], labels[at(edge.b)]);
+  }
+  return value;
+}
+
+Vector uses_of(const Network& net, const std::vector<int>& labels) {
+  Vector change(net.capacity.size() + 1, 0.0);
+  const auto add = [&](const RowUse& use, double bytes) {
+    change[at(use.begin)] += bytes;
+    change[at(use.end)] -= bytes;
+  };
+  for (std::size_t n = 0; n < net.nodes.size(); ++n) {
+    if (net.nodes[n].gone) continue;
+    for (const RowUse& use : net.nodes[n].uses) {
+      add(use, net.algebra.vector(use.bytes)[at(labels[n])]);
+    }
+  }
+  for (const Edge& edge : net.edges) {
+    if (edge.gone || edge.uses.empty()) continue;
+    const int row = net.algebra.labels(edge.table.map_a)[at(labels[at(edge.a)])];
+    const int column = net.algebra.labels(edge.table.map_b)[at(labels[at(edge.b)])];
+    for (const RowUse& use : edge.uses) add(use, net.algebra.core(use.bytes).row(row)[column]);
+  }
+  double sum = 0;
+  for (double& value : change) value = sum += value;
+  change.pop_back();
+  return change;
+}
+
+}  // namespace autopar::solver

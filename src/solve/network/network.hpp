@@ -1,0 +1,131 @@
+// The working form of a Problem: what reductions, bounds and branching operate on, and how a
+// solution of what is left becomes one of the whole.
+//
+// The value of a labelling is constant + node costs + edge tables; per row the uses must not exceed
+// the capacity. Rows stand for times; what every labelling uses is taken off the capacity. All
+// costs and uses are >= 0, so `constant` is a lower bound. With multipliers, the costs already
+// include multiplier * use and the constant -multiplier * capacity.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "autopar/problem.hpp"
+#include "solve/network/algebra.hpp"
+
+namespace autopar::solver {
+
+struct RowUse {  // of rows [begin, end)
+  int begin = 0;
+  int end = 0;
+  int bytes = -1;  // node: vector per label; edge: core over the edge's classes
+};
+
+struct Node {
+  int cost = -1;  // vector per label
+  std::vector<int> edges = {};
+  std::vector<RowUse> uses = {};
+  bool gone = false;
+};
+
+struct Edge {
+  int a = -1;
+  int b = -1;
+  Table table;
+  std::vector<RowUse> uses = {};
+  bool gone = false;
+};
+
+// The table from node's side: its labels are the rows.
+struct Arc {
+  int other = -1;
+  Table table;
+};
+
+// What was done to a node, to be undone from the last to the first.
+struct Step {
+  enum class Kind {
+    kRelabel,    // label l was `first[l]` before
+    kEliminate,  // the best label follows from the neighbours
+    kMerge,      // label l stands for first[l] of node and second[l] of `other`
+  };
+  Kind kind = Kind::kRelabel;
+  int node = -1;
+  int other = -1;
+  Labels first = {}, second = {};
+  int cost = -1;
+  std::vector<Arc> arcs = {};
+};
+
+struct Network {
+  Algebra algebra;
+  std::vector<Node> nodes;
+  std::vector<Edge> edges;
+  std::vector<Step> steps;
+  double constant = 0;
+  bool impossible = false;  // no labelling at all, or none within the capacities
+  Vector capacity;          // per row
+  Vector multiplier;        // per row
+  std::vector<int> row_time;
+
+  // Where the nodes and labels come from.
+  std::vector<int> origin;
+  std::vector<Labels> origin_labels;
+
+  int label_count(int n) const {
+    return static_cast<int>(algebra.vector(nodes[static_cast<std::size_t>(n)].cost).size());
+  }
+  Node& node(int n) { return nodes[static_cast<std::size_t>(n)]; }
+  const Node& node(int n) const { return nodes[static_cast<std::size_t>(n)]; }
+  Edge& edge(int e) { return edges[static_cast<std::size_t>(e)]; }
+  const Edge& edge(int e) const { return edges[static_cast<std::size_t>(e)]; }
+  const Vector& cost(int n) const { return algebra.vector(node(n).cost); }
+};
+
+// Only these times can be the tightest: those at which something begins and before whose end
+// nothing else begins (maximal sets of what is live). Ascending.
+std::vector<int> maximal_times(const Problem& problem);
+// With rows for the given times, ascending; without any, the problem has no memory limit.
+std::unique_ptr<Network> build_network(const Problem& problem, const std::vector<int>& times);
+
+// Both sides of an edge, seen from n.
+int other_end(const Edge& edge, int n);
+Table table_from(Network& net, const Edge& edge, int n);
+double edge_value(const Network& net, const Edge& edge, int label_a, int label_b);
+
+// Changes that keep the optimum and note the step.
+void keep_labels(Network& net, int n, const Labels& kept);
+// The edge's cost moves to its ends, the edge goes.
+void remove_edge(Network& net, int e);
+// A node without uses (of its own or of its edges) and with at most two edges, or with one label.
+void eliminate(Network& net, int n);
+// Joins two nodes into the one with more edges; labels are those pairs that cost less than cutoff.
+// There may be one edge between the two, not several.
+void merge(Network& net, int one, int other, double cutoff);
+// How many labels that would make.
+double merged_labels(Network& net, int one, int other, double cutoff);
+// One edge where there were several between the same nodes; true if anything changed.
+bool join_parallel(Network& net, int n);
+// Takes the least of a node's costs and of its uses from first_use on to the constant and the
+// capacities.
+void normalise(Network& net, int n, std::size_t first_use = 0);
+// The uses of the same rows become one, so that labels can be compared use by use.
+void separate_uses(Network& net, Node& node);
+// Drops rows that cannot be exceeded, or not without another; `impossible` if one must be.
+void drop_slack_rows(Network& net);
+
+// The nodes that are left, with those labels only: its origin are they and their labels.
+std::unique_ptr<Network> restricted(const Network& net, const std::vector<Labels>& kept);
+
+// Labels of the nodes that are left (others: anything) -> labels of the nodes that the network was
+// built from, in their own numbering.
+std::vector<int> lift(const Network& net, std::vector<int> labels);
+// Frees what neither the edges that are left nor lift() need: nothing is reduced after that.
+void forget_unused(Network& net);
+// Frees what lift() does not need.
+void forget_tables(Network& net);
+// Value and row uses of labels, counted over the nodes that are left.
+double value_of(const Network& net, const std::vector<int>& labels);
+Vector uses_of(const Network& net, const std::vector<int>& labels);
+
+}  // namespace autopar::solver

@@ -1,0 +1,382 @@
+#include "solve/network/reduce.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+namespace autopar::solver {
+namespace {
+
+constexpr double kPathWork = 6e7;       // entries tried when a node between two others goes
+constexpr double kPathTable = 1 << 19;  // entries of the table that takes its place
+constexpr double kDominanceWork = 3e5;  // per table; beyond, its rows are not compared
+constexpr int kDominanceLabels = 512;
+constexpr double kGroupWork = 4e6;   // comparisons within the classes of one node
+constexpr double kRounding = 1e-12;  // of sums of uses; never drops what fits
+
+class Reduction {
+ public:
+  explicit Reduction(Network& net)
+      : net_(net), queued_(net.nodes.size(), 1), touched_(net.nodes.size(), 0) {
+    for (std::size_t n = 0; n < net.nodes.size(); ++n) next_.push_back(static_cast<int>(n));
+    prices_.assign(net.multiplier.size() + 1, 0.0);
+    for (std::size_t r = 0; r < net.multiplier.size(); ++r) {
+      prices_[r + 1] = prices_[r] + net.multiplier[r];
+    }
+  }
+
+  // In rounds: in each, only nodes whose neighbourhood has not changed in it are eliminated. So a
+  // chain shrinks by halves, and the same way in every layer, instead of from one end.
+  void run() {
+    for (int round = 1; !next_.empty() && !net_.impossible; ++round) {
+      std::vector<int> current;
+      current.swap(next_);
+      std::sort(current.begin(), current.end());
+      for (int n : current) {
+        queued_[at(n)] = 0;
+        if (!net_.node(n).gone) visit(n, round);
+        if (net_.impossible) return;
+      }
+    }
+  }
+
+ private:
+  void push(int n) {
+    if (queued_[at(n)] || net_.node(n).gone) return;
+    queued_[at(n)] = 1;
+    next_.push_back(n);
+  }
+
+  void push_neighbours(int n) {
+    for (int e : net_.node(n).edges) push(other_end(net_.edge(e), n));
+  }
+
+  void visit(int n, int round) {
+    if (join_parallel(net_, n)) push_neighbours(n);
+    drop_additive_edges(n);
+    remove_labels(n);
+    if (net_.impossible) return;
+    if (merge_function(n)) return;
+    const Node& node = net_.node(n);
+    if (!may_eliminate(n)) return;
+    if (touched_[at(n)] == round) {
+      push(n);
+      return;
+    }
+    std::vector<int> others;
+    for (int e : node.edges) others.push_back(other_end(net_.edge(e), n));
+    eliminate(net_, n);
+    for (int other : others) {
+      touched_[at(other)] = round;
+      push(other);
+    }
+  }
+
+  void drop_additive_edges(int n) {
+    const std::vector<int> edges = net_.node(n).edges;
+    for (int e : edges) {
+      const Edge& edge = net_.edge(e);
+      int rows = -1, columns = -1;
+      if (!edge.uses.empty() || !net_.algebra.separable(edge.table.core, &rows, &columns)) continue;
+      const int other = other_end(edge, n);
+      remove_edge(net_, e);
+      push(other);
+    }
+  }
+
+  // Where one end of an edge follows from the other (all further pairs are forbidden), the two are
+  // one node with no more labels than before.
+  bool merge_function(int n) {
+    for (int e : net_.node(n).edges) {
+      const Edge& edge = net_.edge(e);
+      const double most = std::max(net_.label_count(edge.a), net_.label_count(edge.b));
+      if (net_.algebra.finite_pairs(edge.table) > most) continue;
+      const int other = other_end(edge, n);
+      merge(net_, edge.a, edge.b, kInfinity);
+      if (net_.impossible) return true;
+      const int kept = net_.node(n).gone ? other : n;
+      push(kept);
+      push_neighbours(kept);
+      return true;
+    }
+    return false;
+  }
+
+  bool may_eliminate(int n) {
+    const Node& node = net_.node(n);
+    if (net_.label_count(n) == 1) return true;
+    if (!node.uses.empty() || node.edges.size() > 2) return false;
+    for (int e : node.edges) {
+      if (!net_.edge(e).uses.empty()) return false;
+    }
+    if (node.edges.size() < 2) return true;
+    double entries = 1;
+    for (int e : node.edges) {
+      const Core& core = net_.algebra.core(net_.edge(e).table.core);
+      entries *= net_.edge(e).a == n ? core.columns : core.rows;
+    }
+    return entries <= kPathTable && entries * net_.label_count(n) <= kPathWork;
+  }
+
+  void remove_labels(int n) {
+    const std::vector<int> key = signature(n);
+    auto found = kept_.find(key);
+    if (found == kept_.end()) found = kept_.emplace(key, labels_to_keep(n)).first;
+    Labels kept = found->second;
+    if (!net_.node(n).uses.empty()) {
+      const std::vector<char> large = too_large(n);
+      std::erase_if(kept, [&](int l) { return large[at(l)] != 0; });
+    }
+    if (kept.size() == at(net_.label_count(n))) return;
+    keep_labels(net_, n, kept);
+    if (net_.impossible) return;
+    push_neighbours(n);
+    push(n);
+  }
+
+  // Everything that labels_to_keep() looks at.
+  std::vector<int> signature(int n) {
+    const Node& node = net_.node(n);
+    std::vector<int> key = {node.cost};
+    // What a use is priced at matters, not when it is.
+    const auto add_use = [&](const RowUse& use) {
+      key.push_back(use.bytes);
+      key.push_back(net_.algebra.add_vector({price(use)}));
+    };
+    for (const RowUse& use : node.uses) add_use(use);
+    for (int e : node.edges) {
+      const Edge& edge = net_.edge(e);
+      key.push_back(-1);
+      key.push_back(edge.a == n ? edge.table.map_a : edge.table.map_b);
+      key.push_back(edge.a == n ? edge.table.core : -2 - edge.table.core);
+      for (const RowUse& use : edge.uses) add_use(use);
+    }
+    return key;
+  }
+
+  // One table as node n sees it: how much worse its label a can be than its label b.
+  struct View {
+    const Labels* classes;
+    const Vector* worse;  // entry (class of b, class of a); null: not compared, then only labels of
+                          // one class are equal
+    std::size_t count;
+    bool bytes;
+    double price;  // of bytes
+    // How much worse label a can be than each of the others.
+    void add_worse_than(const Labels& labels, int a, double factor, Vector& sum) const {
+      const Labels& of = *classes;
+      for (std::size_t i = 0; i < labels.size(); ++i) {
+        sum[i] += factor * (*worse)[at(of[at(labels[i])]) * count + at(of[at(a)])];
+      }
+    }
+    // How much worse each of the others can be than label a.
+    void add_others_worse(const Labels& labels, int a, Vector& sum) const {
+      const Labels& of = *classes;
+      if (worse == nullptr) {
+        for (std::size_t i = 0; i < labels.size(); ++i) {
+          sum[i] += of[at(labels[i])] == of[at(a)] ? 0 : kInfinity;
+        }
+        return;
+      }
+      const double* row = worse->data() + at(of[at(a)]) * count;
+      for (std::size_t i = 0; i < labels.size(); ++i) sum[i] += row[of[at(labels[i])]];
+    }
+    // Those that can be worse at all are out of the question.
+    void forbid_worse(const Labels& labels, int a, Vector& sum) const {
+      Vector difference(labels.size(), 0.0);
+      add_others_worse(labels, a, difference);
+      for (std::size_t i = 0; i < labels.size(); ++i) {
+        if (difference[i] > 0) sum[i] = kInfinity;
+      }
+    }
+  };
+
+  double price(const RowUse& use) const { return prices_[at(use.end)] - prices_[at(use.begin)]; }
+
+  std::vector<View> views(int n) {
+    std::vector<View> result;
+    for (int e : net_.node(n).edges) {
+      const Edge& edge = net_.edge(e);
+      const bool is_a = edge.a == n;
+      const Labels* classes = &net_.algebra.labels(is_a ? edge.table.map_a : edge.table.map_b);
+      const auto add = [&](int core_id, bool bytes, double price) {
+        const Core& core = net_.algebra.core(core_id);
+        const double mine = is_a ? core.rows : core.columns;
+        const double work = mine * static_cast<double>(core.values.size());
+        const Vector* worse =
+            work <= kDominanceWork ? &net_.algebra.worse_by(core_id, !is_a) : nullptr;
+        result.push_back({classes, worse, static_cast<std::size_t>(mine), bytes, price});
+      };
+      add(edge.table.core, false, 0);
+      for (const RowUse& use : edge.uses) add(use.bytes, true, price(use));
+    }
+    return result;
+  }
+
+  // Whether another of the labels can take a's place whatever the neighbours do. Costs are compared
+  // as they are without the rows' prices: what is used less is worth something only where the row
+  // is full.
+  bool is_dominated(int n, const std::vector<View>& tables, const Labels& labels,
+                    const std::vector<char>& alive, int a) {
+    const Vector& cost = net_.cost(n);
+    Vector& worse = worse_;
+    worse.resize(labels.size());
+    for (std::size_t i = 0; i < labels.size(); ++i) worse[i] = cost[at(labels[i])] - cost[at(a)];
+    for (const RowUse& use : net_.node(n).uses) {
+      const Vector& bytes = net_.algebra.vector(use.bytes);
+      const double most = bytes[at(a)], each = price(use);
+      for (std::size_t i = 0; i < labels.size(); ++i) {
+        const double mine = bytes[at(labels[i])];
+        worse[i] = mine > most ? kInfinity : worse[i] + each * (most - mine);
+      }
+    }
+    for (const View& table : tables) {
+      if (table.bytes) table.forbid_worse(labels, a, worse);
+      if (table.price > 0 && table.worse != nullptr) {
+        table.add_worse_than(labels, a, table.price, worse);
+      }
+      if (!table.bytes) table.add_others_worse(labels, a, worse);
+    }
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+      if (worse[i] <= 0 && labels[i] != a && alive[at(labels[i])]) return true;
+    }
+    return false;
+  }
+
+  Labels labels_to_keep(int n) {
+    const int count = net_.label_count(n);
+    std::vector<char> alive(at(count), 1);
+    for (int l = 0; l < count; ++l) alive[at(l)] = net_.cost(n)[at(l)] < kInfinity;
+    for (int e : net_.node(n).edges) forbid(n, net_.edge(e), &alive);
+    if (count <= kDominanceLabels) {
+      const std::vector<View> tables = views(n);
+      const Labels labels = living(alive);
+      for (auto a = labels.rbegin(); a != labels.rend(); ++a) {
+        if (is_dominated(n, tables, labels, alive, *a)) alive[at(*a)] = 0;
+      }
+    } else {
+      compare_within_classes(n, alive);
+    }
+    return living(alive);
+  }
+
+  static Labels living(const std::vector<char>& alive) {
+    Labels labels;
+    for (std::size_t l = 0; l < alive.size(); ++l) {
+      if (alive[l]) labels.push_back(static_cast<int>(l));
+    }
+    return labels;
+  }
+
+  // Where labels are many, only those that are the same to all neighbours.
+  void compare_within_classes(int n, std::vector<char>& alive) {
+    const std::vector<View> tables = views(n);
+    std::map<std::vector<int>, Labels> groups;
+    for (std::size_t l = 0; l < alive.size(); ++l) {
+      if (!alive[l]) continue;
+      std::vector<int> classes;
+      for (const View& table : tables) classes.push_back((*table.classes)[l]);
+      groups[classes].push_back(static_cast<int>(l));
+    }
+    // Cheapest first: only a cheaper label can dominate, so each is held against the front so far.
+    const Vector cost = unpriced_cost(n);
+    double comparisons = kGroupWork;
+    for (auto& [classes, labels] : groups) {
+      std::stable_sort(labels.begin(), labels.end(),
+                       [&](int a, int b) { return cost[at(a)] < cost[at(b)]; });
+      Labels front;
+      for (int a : labels) {
+        if (comparisons < 0) return;
+        const bool dominated = std::any_of(front.begin(), front.end(), [&](int b) {
+          --comparisons;
+          return uses_no_more(n, b, a);
+        });
+        if (dominated) {
+          alive[at(a)] = 0;
+        } else {
+          front.push_back(a);
+        }
+      }
+    }
+  }
+
+  Vector unpriced_cost(int n) const {
+    Vector cost = net_.cost(n);
+    for (const RowUse& use : net_.node(n).uses) {
+      const Vector& bytes = net_.algebra.vector(use.bytes);
+      for (std::size_t l = 0; l < cost.size(); ++l) cost[l] -= price(use) * bytes[l];
+    }
+    return cost;
+  }
+
+  bool uses_no_more(int n, int b, int a) const {
+    for (const RowUse& use : net_.node(n).uses) {
+      const Vector& bytes = net_.algebra.vector(use.bytes);
+      if (bytes[at(b)] > bytes[at(a)]) return false;
+    }
+    return true;
+  }
+
+  // Labels without any possible partner.
+  void forbid(int n, const Edge& edge, std::vector<char>* alive) {
+    const bool is_a = edge.a == n;
+    const Core& core = net_.algebra.core(edge.table.core);
+    const int rows = is_a ? core.rows : core.columns;
+    const int columns = is_a ? core.columns : core.rows;
+    std::vector<char> possible(at(rows), 0);
+    for (int r = 0; r < rows; ++r) {
+      const double* row = is_a ? core.row(r) : core.column(r);
+      possible[at(r)] = *std::min_element(row, row + columns) < kInfinity;
+    }
+    const Labels& classes = net_.algebra.labels(is_a ? edge.table.map_a : edge.table.map_b);
+    for (std::size_t l = 0; l < alive->size(); ++l) {
+      if (!possible[at(classes[l])]) (*alive)[l] = 0;
+    }
+  }
+
+  // Labels whose uses alone exceed a capacity.
+  std::vector<char> too_large(int n) {
+    std::vector<char> result(at(net_.label_count(n)), 0);
+    const std::vector<RowUse>& uses = net_.node(n).uses;
+    std::vector<int> breaks;
+    for (const RowUse& use : uses) {
+      breaks.push_back(use.begin);
+      breaks.push_back(use.end);
+    }
+    std::sort(breaks.begin(), breaks.end());
+    breaks.erase(std::unique(breaks.begin(), breaks.end()), breaks.end());
+    Vector sum;
+    for (std::size_t k = 0; k + 1 < breaks.size(); ++k) {
+      double least = kInfinity;
+      for (int r = breaks[k]; r < breaks[k + 1]; ++r) least = std::min(least, net_.capacity[at(r)]);
+      sum.assign(result.size(), 0.0);
+      for (const RowUse& use : uses) {
+        if (use.begin > breaks[k] || use.end <= breaks[k]) continue;
+        const Vector& bytes = net_.algebra.vector(use.bytes);
+        for (std::size_t l = 0; l < sum.size(); ++l) sum[l] += bytes[l];
+      }
+      for (std::size_t l = 0; l < sum.size(); ++l) {
+        if (sum[l] > least + kRounding * std::abs(least)) result[l] = 1;
+      }
+    }
+    return result;
+  }
+
+  Network& net_;
+  std::vector<char> queued_;
+  std::vector<int> touched_;
+  std::vector<int> next_;
+  Vector prices_;  // sums of the multipliers before each row
+  Vector worse_;
+  std::map<std::vector<int>, Labels> kept_;
+};
+
+}  // namespace
+
+void reduce(Network& net) {
+  if (!net.impossible) drop_slack_rows(net);
+  if (!net.impossible) Reduction(net).run();
+}
+
+}  // namespace autopar::solver

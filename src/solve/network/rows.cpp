@@ -1,0 +1,160 @@
+// Fewer rows: those that cannot be exceeded, and those that cannot be exceeded unless a
+// neighbouring row is.
+#include <algorithm>
+#include <utility>
+
+#include "solve/network/network.hpp"
+
+namespace autopar::solver {
+namespace {
+
+double largest(const Vector& values) { return *std::max_element(values.begin(), values.end()); }
+
+// Calls visit(uses, values of a use) for all nodes and edges that are left.
+template <class Visit>
+void for_each_owner(const Network& net, Visit visit) {
+  for (const Node& node : net.nodes) {
+    if (node.gone || node.uses.empty()) continue;
+    visit(node.uses,
+          [&](const RowUse& use) -> const Vector& { return net.algebra.vector(use.bytes); });
+  }
+  for (const Edge& edge : net.edges) {
+    if (edge.gone || edge.uses.empty()) continue;
+    visit(edge.uses,
+          [&](const RowUse& use) -> const Vector& { return net.algebra.core(use.bytes).values; });
+  }
+}
+
+// By how much the uses of row r + 1 can at most exceed those of row r (up), and the other way.
+struct Steps {
+  Vector up, down;
+};
+Steps steps_between(const Network& net) {
+  const std::size_t rows = net.capacity.size();
+  Steps steps = {Vector(rows, 0.0), Vector(rows, 0.0)};
+  for_each_owner(net, [&](const std::vector<RowUse>& uses, auto values_of) {
+    std::vector<std::pair<int, int>> events;  // first row after the change, index of the use
+    for (std::size_t u = 0; u < uses.size(); ++u) {
+      events.emplace_back(uses[u].begin, static_cast<int>(u));
+      events.emplace_back(uses[u].end, static_cast<int>(u));
+    }
+    std::sort(events.begin(), events.end());
+    for (std::size_t i = 0; i < events.size();) {
+      const int row = events[i].first;
+      Vector change(values_of(uses[0]).size(), 0.0);
+      for (; i < events.size() && events[i].first == row; ++i) {
+        const RowUse& use = uses[at(events[i].second)];
+        if (use.begin == use.end) continue;
+        const Vector& values = values_of(use);
+        const double sign = use.begin == row ? 1.0 : -1.0;
+        for (std::size_t l = 0; l < change.size(); ++l) change[l] += sign * values[l];
+      }
+      if (row == 0 || at(row) >= rows) continue;
+      steps.up[at(row) - 1] += largest(change);
+      for (double& value : change) value = -value;
+      steps.down[at(row) - 1] += largest(change);
+    }
+  });
+  return steps;
+}
+
+// A priced row stays: the constant accounts for its whole capacity.
+std::vector<char> rows_to_drop(const Network& net) {
+  const std::size_t rows = net.capacity.size();
+  std::vector<char> drop(rows, 0);
+  Vector most(rows + 1, 0.0);
+  for_each_owner(net, [&](const std::vector<RowUse>& uses, auto values_of) {
+    for (const RowUse& use : uses) {
+      const double bytes = largest(values_of(use));
+      most[at(use.begin)] += bytes;
+      most[at(use.end)] -= bytes;
+    }
+  });
+  double sum = 0;
+  for (std::size_t r = 0; r < rows; ++r) {
+    sum += most[r];
+    drop[r] = net.multiplier[r] == 0 && sum <= net.capacity[r];
+  }
+  const Steps steps = steps_between(net);
+  for (std::size_t r = 0; r + 1 < rows; ++r) {
+    const double more = net.capacity[r + 1] - net.capacity[r];
+    if (net.multiplier[r] == 0 && steps.down[r] <= -more) {
+      drop[r] = 1;
+    } else if (net.multiplier[r + 1] == 0 && steps.up[r] <= more) {
+      drop[r + 1] = 1;
+    }
+  }
+  return drop;
+}
+
+void remove_rows(Network& net, const std::vector<char>& drop) {
+  std::vector<int> position(drop.size() + 1, 0);
+  Vector capacity, multiplier;
+  std::vector<int> times;
+  for (std::size_t r = 0; r < drop.size(); ++r) {
+    position[r] = static_cast<int>(capacity.size());
+    if (drop[r]) continue;
+    capacity.push_back(net.capacity[r]);
+    multiplier.push_back(net.multiplier[r]);
+    times.push_back(net.row_time[r]);
+  }
+  position[drop.size()] = static_cast<int>(capacity.size());
+  const auto move = [&](std::vector<RowUse>& uses) {
+    std::erase_if(uses, [&](RowUse& use) {
+      use.begin = position[at(use.begin)];
+      use.end = position[at(use.end)];
+      return use.begin == use.end;
+    });
+  };
+  for (Node& node : net.nodes) {
+    move(node.uses);
+    if (!node.gone) separate_uses(net, node);
+  }
+  for (Edge& edge : net.edges) move(edge.uses);
+  net.capacity = std::move(capacity);
+  net.multiplier = std::move(multiplier);
+  net.row_time = std::move(times);
+}
+
+}  // namespace
+
+// Source: sweep over the ends of the intervals; O(uses x intervals x labels).
+void separate_uses(Network& net, Node& node) {
+  if (node.uses.size() < 2) return;
+  std::vector<int> ends;
+  for (const RowUse& use : node.uses) {
+    ends.push_back(use.begin);
+    ends.push_back(use.end);
+  }
+  std::sort(ends.begin(), ends.end());
+  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+  std::vector<RowUse> separate;
+  for (std::size_t k = 0; k + 1 < ends.size(); ++k) {
+    Vector sum;
+    for (const RowUse& use : node.uses) {
+      if (use.begin > ends[k] || use.end <= ends[k]) continue;
+      const Vector& bytes = net.algebra.vector(use.bytes);
+      if (sum.empty()) sum.assign(bytes.size(), 0.0);
+      for (std::size_t l = 0; l < bytes.size(); ++l) sum[l] += bytes[l];
+    }
+    if (sum.empty() || largest(sum) == 0) continue;
+    const int bytes = net.algebra.add_vector(std::move(sum));
+    if (!separate.empty() && separate.back().bytes == bytes && separate.back().end == ends[k]) {
+      separate.back().end = ends[k + 1];
+    } else {
+      separate.push_back({ends[k], ends[k + 1], bytes});
+    }
+  }
+  node.uses = std::move(separate);
+}
+
+void drop_slack_rows(Network& net) {
+  for (double capacity : net.capacity) net.impossible = net.impossible || capacity < 0;
+  while (!net.impossible && !net.capacity.empty()) {
+    const std::vector<char> drop = rows_to_drop(net);
+    if (std::count(drop.begin(), drop.end(), 1) == 0) return;
+    remove_rows(net, drop);
+  }
+}
+
+}  // namespace autopar::solver

@@ -1,0 +1,458 @@
+#include "solve/plans/combine.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <utility>
+
+#include "solve/bound/cuts.hpp"
+#include "solve/plans/peaks.hpp"
+
+namespace autopar::solver {
+namespace {
+
+constexpr int kRounds = 40;
+constexpr std::size_t kFirstVariants = 4;  // of a part, in the first program
+constexpr std::size_t kMoreVariants = 2;   // in each further one
+// A capacity's price is at most so many times the cost.
+constexpr double kMost = 1, kVeryMost = 1e4;
+// By higher prices a mix may fit: tried where that is cheap, or so much of the capacity is missing.
+constexpr std::size_t kFewParts = 100;
+constexpr double kLittle = 0.02;
+constexpr double kOver = 1e-7;    // of the capacity, that a mix may use too much
+constexpr double kBetter = 1e-9;  // of the cost, that a variant must be better by
+constexpr int kChain = 6;         // moves that make up for one that does not fit
+constexpr int kSweeps = 4;
+constexpr double kChoosingWork = 2e7;   // for all sweeps
+constexpr std::size_t kFullRows = 384;  // told, at most
+constexpr double kNearlyFull = 0.1;     // of the capacity is left
+
+// Rows in which all variants use the same are one stretch, of which the fullest row counts.
+class Stretches {
+ public:
+  Stretches(const Parts& parts, const Vector& capacity) {
+    for (const Part& part : parts.parts) {
+      for (const Variant& variant : part.variants) {
+        for (const Amount& use : variant.uses) {
+          ends_.push_back(use.begin);
+          ends_.push_back(use.end);
+        }
+      }
+    }
+    ends_.push_back(0);
+    ends_.push_back(static_cast<int>(capacity.size()));
+    std::sort(ends_.begin(), ends_.end());
+    ends_.erase(std::unique(ends_.begin(), ends_.end()), ends_.end());
+    for (std::size_t k = 0; k + 1 < ends_.size(); ++k) {
+      int fullest = ends_[k];
+      double least = kInfinity;
+      for (int r = ends_[k]; r < ends_[k + 1]; ++r) {
+        const double left = capacity[at(r)] - parts.used[at(r)];
+        if (!(left < least)) continue;
+        least = left;
+        fullest = r;
+      }
+      row_.push_back(fullest);
+      room_.push_back(least);
+    }
+  }
+
+  int of_row(int row) const {
+    return static_cast<int>(std::upper_bound(ends_.begin(), ends_.end(), row) - ends_.begin()) - 1;
+  }
+  std::size_t size() const { return row_.size(); }
+  int row(std::size_t s) const { return row_[s]; }
+  const Vector& room() const { return room_; }
+
+ private:
+  std::vector<int> ends_, row_;
+  Vector room_;
+};
+
+double use_at(const Variant& variant, int stretch) {
+  const auto behind = std::upper_bound(variant.uses.begin(), variant.uses.end(), stretch,
+                                       [](int s, const Amount& use) { return s < use.begin; });
+  if (behind == variant.uses.begin() || stretch >= (behind - 1)->end) return 0;
+  return (behind - 1)->bytes;
+}
+
+class Combining {
+ public:
+  Combining(const Parts& parts, const Vector& capacity, double below, Budget& budget)
+      : stretches_(parts, capacity), budget_(budget), cost_(parts.cost), below_(below) {
+    for (const Part& part : parts.parts) {
+      variants_.push_back(part.variants);
+      for (Variant& variant : variants_.back()) {
+        for (Amount& use : variant.uses) {
+          use.begin = stretches_.of_row(use.begin);
+          use.end = use.end == static_cast<int>(capacity.size())
+                        ? static_cast<int>(stretches_.size())
+                        : stretches_.of_row(use.end);
+        }
+      }
+    }
+    largest_ = *std::max_element(capacity.begin(), capacity.end());
+  }
+
+  Combination run(const std::map<int, double>& prices, std::vector<int>& rows) {
+    Combination result;
+    for (int row : rows) active_.push_back(stretches_.of_row(row));
+    std::sort(active_.begin(), active_.end());
+    active_.erase(std::unique(active_.begin(), active_.end()), active_.end());
+    prices_.assign(stretches_.size() + 1, 0.0);
+    for (const auto& [row, price] : prices) prices_[at(stretches_.of_row(row)) + 1] += price;
+    sum_prices();
+    begin_columns();
+    optimise();
+    if (at_most_ && (variants_.size() < kFewParts || overuse() < kLittle * largest_)) {
+      // Where nothing is dear enough, dear prices say little: then those of before are better.
+      reach_ = kVeryMost;
+      optimise();
+      if (at_most_) reach_ = kMost;
+      if (at_most_) optimise();
+    }
+    result.value = master_.value;
+    result.fits = !at_most_;
+    rows.clear();
+    for (std::size_t k = 0; k < active_.size(); ++k) {
+      const int row = stretches_.row(at(active_[k]));
+      result.full_rows.push_back(row);
+      if (!(master_.multipliers[k] > 0)) continue;
+      rows.push_back(row);
+      result.prices[row] = master_.multipliers[k];
+    }
+    for (int row : full_rows()) result.full_rows.push_back(row);
+    choose();
+    if (use_->most() <= 0) {
+      result.variants = chosen_;
+      result.cost = cost_;
+      for (std::size_t p = 0; p < chosen_.size(); ++p) {
+        result.cost += variants_[p][at(chosen_[p])].cost;
+      }
+    }
+    return result;
+  }
+
+ private:
+  // With further rows and variants, until there are none.
+  void optimise() {
+    for (int round = 0; round < kRounds; ++round) {
+      solve();
+      const bool more_rows = add_rows(), more_columns = add_columns();
+      if ((!more_rows && !more_columns) || budget_.over()) break;
+    }
+  }
+
+  void sum_prices() {
+    for (std::size_t s = 1; s < prices_.size(); ++s) prices_[s] += prices_[s - 1];
+  }
+
+  double priced(const Variant& variant) const {
+    double value = variant.cost;
+    for (const Amount& use : variant.uses) {
+      value += (prices_[at(use.end)] - prices_[at(use.begin)]) * use.bytes;
+    }
+    return value;
+  }
+
+  std::vector<std::size_t> by_value(std::size_t p, Vector& values) {
+    values.clear();
+    for (const Variant& variant : variants_[p]) {
+      values.push_back(priced(variant));
+      budget_.add(static_cast<double>(variant.uses.size() + 1));
+    }
+    std::vector<std::size_t> order(values.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return values[a] < values[b]; });
+    return order;
+  }
+
+  void begin_columns() {
+    Vector values;
+    for (std::size_t p = 0; p < variants_.size(); ++p) {
+      std::vector<std::size_t> order = by_value(p, values);
+      if (order.size() > kFirstVariants) order.resize(kFirstVariants);
+      columns_.push_back(std::move(order));
+    }
+  }
+
+  // The first column of each part is the one that it has most of: from there it is not far.
+  void solve() {
+    std::vector<Cut> cuts;
+    std::vector<std::pair<std::size_t, std::size_t>> of_cut;  // part, variant
+    double value = std::abs(cost_);
+    for (std::size_t p = 0; p < columns_.size(); ++p) {
+      double most = 0;
+      for (std::size_t v : columns_[p]) {
+        const Variant& variant = variants_[p][v];
+        most = std::max(most, variant.cost);
+        Cut cut = {.cost = variant.cost, .part = static_cast<int>(p)};
+        for (int s : active_) {
+          cut.excess.push_back(use_at(variant, s) - (p == 0 ? stretches_.room()[at(s)] : 0));
+        }
+        cuts.push_back(std::move(cut));
+        of_cut.emplace_back(p, v);
+      }
+      value += most;
+    }
+    const Vector most(active_.size(), reach_ * value / largest_);
+    master_ = solve_master(cuts, most);
+    budget_.add(master_.work + static_cast<double>(cuts.size() * (active_.size() + 20)));
+    master_.value += cost_;
+    at_most_ = false;
+    prices_.assign(stretches_.size() + 1, 0.0);
+    for (std::size_t k = 0; k < active_.size(); ++k) {
+      prices_[at(active_[k]) + 1] = master_.multipliers[k];
+      at_most_ = at_most_ || master_.multipliers[k] > 0.99 * most[k];
+    }
+    sum_prices();
+    shares_.assign(columns_.size(), {});
+    for (std::size_t i = 0; i < cuts.size(); ++i) {
+      if (master_.shares[i] > 1e-9) {
+        shares_[of_cut[i].first].emplace_back(master_.shares[i], of_cut[i].second);
+      }
+    }
+    for (std::size_t p = 0; p < columns_.size(); ++p) {
+      if (shares_[p].empty()) shares_[p].emplace_back(1.0, columns_[p][0]);  // by rounding
+      std::stable_sort(shares_[p].begin(), shares_[p].end(),
+                       [](const auto& a, const auto& b) { return a.first > b.first; });
+      const auto first = std::find(columns_[p].begin(), columns_[p].end(), shares_[p][0].second);
+      std::rotate(columns_[p].begin(), first, first + 1);
+    }
+  }
+
+  // What the mix uses above the room, per stretch.
+  Vector excess_of_mix() {
+    Vector change(stretches_.size() + 1, 0.0);
+    for (std::size_t p = 0; p < shares_.size(); ++p) {
+      for (const auto& [share, v] : shares_[p]) {
+        for (const Amount& use : variants_[p][v].uses) {
+          change[at(use.begin)] += share * use.bytes;
+          change[at(use.end)] -= share * use.bytes;
+        }
+      }
+    }
+    double sum = 0;
+    for (std::size_t s = 0; s < stretches_.size(); ++s) {
+      sum += change[s];
+      change[s] = sum - stretches_.room()[s];
+    }
+    change.pop_back();
+    budget_.add(static_cast<double>(stretches_.size()));
+    return change;
+  }
+
+  double overuse() {
+    const Vector excess = excess_of_mix();
+    return *std::max_element(excess.begin(), excess.end());
+  }
+
+  // Of every stretch of time that the mix nearly fills, the fullest row; of a long one several.
+  std::vector<int> full_rows() {
+    const Vector excess = excess_of_mix();
+    const std::size_t width = excess.size() / kFullRows + 1;
+    std::vector<int> result;
+    for (std::size_t begin = 0; begin < excess.size(); begin += width) {
+      const auto first = excess.begin() + static_cast<std::ptrdiff_t>(begin);
+      const auto last =
+          excess.begin() + static_cast<std::ptrdiff_t>(std::min(begin + width, excess.size()));
+      const auto fullest = std::max_element(first, last);
+      if (*fullest < -kNearlyFull * largest_) continue;
+      result.push_back(stretches_.row(static_cast<std::size_t>(fullest - excess.begin())));
+    }
+    return result;
+  }
+
+  // Of every stretch of time that the mix exceeds, the worst row.
+  bool add_rows() {
+    const Vector excess = excess_of_mix();
+    const std::size_t before = active_.size();
+    double most = 0;
+    int worst = -1;
+    for (std::size_t s = 0; s <= excess.size(); ++s) {
+      const double over = s < excess.size() ? excess[s] : -kInfinity;
+      if (over > kOver * largest_) {
+        if (over > most) {
+          most = over;
+          worst = static_cast<int>(s);
+        }
+        continue;
+      }
+      if (worst >= 0 &&
+          !std::binary_search(active_.begin(),
+                              active_.begin() + static_cast<std::ptrdiff_t>(before), worst))
+        active_.push_back(worst);
+      worst = -1;
+      most = 0;
+    }
+    std::sort(active_.begin(), active_.end());
+    return active_.size() > before;
+  }
+
+  bool add_columns() {
+    bool added = false;
+    Vector values;
+    for (std::size_t p = 0; p < variants_.size(); ++p) {
+      const std::vector<std::size_t> order = by_value(p, values);
+      double least = kInfinity;
+      for (std::size_t v : columns_[p]) least = std::min(least, values[v]);
+      for (std::size_t k = 0; k < std::min(kMoreVariants, order.size()); ++k) {
+        if (!(values[order[k]] < least - kBetter * std::abs(master_.value))) break;
+        columns_[p].push_back(order[k]);
+        added = true;
+      }
+    }
+    return added;
+  }
+
+  // What each part has most of; what is too much is taken back where it costs least.
+  void choose() {
+    Vector over = stretches_.room();
+    for (double& value : over) value = -value;
+    use_ = std::make_unique<Peaks>(over);
+    chosen_.clear();
+    entered_.clear();
+    values_.clear();
+    for (std::size_t p = 0; p < variants_.size(); ++p) {
+      chosen_.push_back(static_cast<int>(shares_[p][0].second));
+      apply(p, at(chosen_[p]), 1);
+      entered_.emplace_back(variants_[p].size(), 0);
+      values_.emplace_back();
+      by_value(p, values_.back());
+    }
+    keep_worthy();
+    std::vector<std::pair<std::size_t, int>> undo;
+    if (!shrink(kInfinity, 100000, undo)) return;
+    const double limit = budget_.work_limit;
+    budget_.work_limit = std::min(limit, budget_.work + kChoosingWork);
+    for (int sweep = 0; sweep < kSweeps && !budget_.over() && improve();) ++sweep;
+    budget_.work_limit = limit;
+  }
+
+  // What is above the mix's value adds up over the parts, so only variants with less of it than
+  // what is to be beaten can be part of anything better.
+  void keep_worthy() {
+    const double room = below_ - master_.value;
+    worthy_.assign(variants_.size(), {});
+    for (std::size_t p = 0; p < variants_.size(); ++p) {
+      const double least = *std::min_element(values_[p].begin(), values_[p].end());
+      for (std::size_t v = 0; v < values_[p].size(); ++v) {
+        if (values_[p][v] - least < room) worthy_[p].push_back(v);
+      }
+    }
+  }
+
+  void apply(std::size_t p, std::size_t v, double sign) {
+    for (const Amount& use : variants_[p][v].uses) use_->add(use.begin, use.end, sign * use.bytes);
+    budget_.add(10.0 * static_cast<double>(variants_[p][v].uses.size()));
+  }
+
+  double move(std::size_t p, std::size_t v) {
+    const double change = variants_[p][v].cost - variants_[p][at(chosen_[p])].cost;
+    apply(p, at(chosen_[p]), -1);
+    apply(p, v, 1);
+    chosen_[p] = static_cast<int>(v);
+    return change;
+  }
+
+  // Moves until nothing is exceeded, that cost less than `worth` and are at most so many; noted in
+  // `undo`. False: not within that.
+  bool shrink(double worth, int most_moves, std::vector<std::pair<std::size_t, int>>& undo) {
+    ++turn_;
+    for (int moves = 0; use_->most() > 0; ++moves) {
+      if (moves == most_moves || budget_.over()) return false;
+      const int worst = use_->fullest();
+      const double over = use_->most();
+      std::size_t best_part = 0, best = SIZE_MAX;
+      double best_worth = kInfinity, best_less = 0;
+      for (std::size_t p = 0; p < variants_.size(); ++p) {
+        const Variant& now = variants_[p][at(chosen_[p])];
+        const double used = use_at(now, worst);
+        if (used == 0) continue;
+        for (std::size_t v : worthy_[p]) {
+          const double less = std::min(over, used - use_at(variants_[p][v], worst));
+          if (!(less > 0)) continue;
+          if (entered_[p][v] == turn_ || !(variants_[p][v].cost - now.cost < worth)) continue;
+          // By the prices: what is freed in other rows counts too.
+          const double each = std::max(0.0, values_[p][v] - values_[p][at(chosen_[p])]) / less;
+          if (each > best_worth || (each == best_worth && less <= best_less)) continue;
+          best_worth = each;
+          best_less = less;
+          best_part = p;
+          best = v;
+        }
+        budget_.add(static_cast<double>(3 * worthy_[p].size() + 3));
+      }
+      if (best == SIZE_MAX) return false;
+      entered_[best_part][best] = turn_;
+      undo.emplace_back(best_part, chosen_[best_part]);
+      worth -= move(best_part, best);
+      if (!(worth > 0)) return false;
+    }
+    return true;
+  }
+
+  // Cheaper variants, also where others must make up for them.
+  bool improve() {
+    bool improved = false;
+    struct Candidate {
+      double gain;  // by the prices
+      std::size_t part, variant;
+    };
+    std::vector<Candidate> candidates;
+    for (std::size_t p = 0; p < variants_.size(); ++p) {
+      const std::size_t now = at(chosen_[p]);
+      for (std::size_t v : worthy_[p]) {
+        if (!(variants_[p][v].cost < variants_[p][now].cost)) continue;
+        candidates.push_back({values_[p][now] - values_[p][v], p, v});
+      }
+    }
+    std::stable_sort(candidates.begin(), candidates.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.gain > b.gain; });
+    for (const Candidate& candidate : candidates) {
+      if (budget_.over()) break;
+      const std::size_t p = candidate.part;
+      if (!(variants_[p][candidate.variant].cost < variants_[p][at(chosen_[p])].cost)) continue;
+      std::vector<std::pair<std::size_t, int>> undo = {{p, chosen_[p]}};
+      const double worth = -move(p, candidate.variant);
+      if (shrink(worth, kChain, undo)) {
+        improved = true;
+        continue;
+      }
+      for (auto step = undo.rbegin(); step != undo.rend(); ++step)
+        move(step->first, at(step->second));
+    }
+    return improved;
+  }
+
+  const Stretches stretches_;
+  Budget& budget_;
+  double cost_;
+  double largest_ = 0;
+  double reach_ = kMost;
+  std::vector<std::vector<Variant>> variants_;     // per part; uses of stretches
+  std::vector<std::vector<std::size_t>> columns_;  // per part, the variants in the program
+  std::vector<int> active_;                        // stretches with a row, ascending
+  Vector prices_;                                  // sums before each stretch
+  Master master_;
+  bool at_most_ = false;
+  std::vector<std::vector<std::pair<double, std::size_t>>> shares_;  // per part, most first
+  std::unique_ptr<Peaks> use_;                                       // above the room
+  std::vector<int> chosen_;
+  std::vector<std::vector<int>> entered_;         // per part and variant, the last turn
+  std::vector<Vector> values_;                    // by the prices
+  std::vector<std::vector<std::size_t>> worthy_;  // per part
+  double below_;                                  // what is chosen is to cost less
+  int turn_ = 0;
+};
+
+}  // namespace
+
+Combination combine(const Parts& parts, const Vector& capacity, const std::map<int, double>& prices,
+                    std::vector<int>& rows, double below, Budget& budget) {
+  if (parts.parts.empty() || capacity.empty()) return {};
+  return Combining(parts, capacity, below, budget).run(prices, rows);
+}
+
+}  // namespace autopar::solver

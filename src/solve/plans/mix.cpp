@@ -1,0 +1,145 @@
+#include "solve/plans/mix.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "solve/network/arrangement.hpp"
+#include "solve/network/reduce.hpp"
+#include "solve/plans/repair.hpp"
+#include "solve/plans/sweep.hpp"
+
+namespace autopar::solver {
+namespace {
+
+constexpr std::size_t kPoolSize = 20;
+constexpr std::size_t kFittingSize = 3;
+constexpr int kSweeps = 6;
+constexpr std::size_t kChecks = 32;  // of a sweep's labellings
+// Of each labelling that a sweep gives: all are repaired, as in the plans of the benchmarks.
+constexpr double kRepairWork = 1e7;
+
+// The part of the dual's network in which nodes have only the labels of the pool, as far as they
+// are alive, and of the labelling that the dual favours now. Its terms are those of the dual: what
+// a mix costs above the bound shows where it does.
+std::unique_ptr<Network> pooled(const Network& net, const Dual& dual, const Pool& pool) {
+  Dual narrowed = dual;
+  std::vector<int> best = dual.decode();
+  dual.improve(best);
+  for (std::size_t i = 0; i < net.nodes.size(); ++i) {
+    if (net.nodes[i].gone) continue;
+    const int n = static_cast<int>(i);
+    std::vector<char> wanted(at(net.label_count(n)), 0);
+    for (const auto* labellings : {&pool.met, &pool.fitting}) {
+      for (const std::vector<int>& labels : *labellings) wanted[at(labels[i])] = 1;
+    }
+    wanted[at(best[i])] = 1;
+    for (std::size_t l = 0; l < wanted.size(); ++l) {
+      if (!wanted[l]) narrowed.kill(n, static_cast<int>(l));
+    }
+  }
+  return narrowed.survivors(false);
+}
+
+void add_latest(std::vector<std::vector<int>>& list, const std::vector<int>& labels,
+                std::size_t most) {
+  const auto same = std::find(list.begin(), list.end(), labels);
+  if (same != list.end()) {
+    std::rotate(same, same + 1, list.end());
+    return;
+  }
+  if (list.size() == most) list.erase(list.begin());
+  list.push_back(labels);
+}
+
+class Mixing {
+ public:
+  Mixing(const Network& net, Network& child, double cutoff, Budget& budget)
+      : net_(net), child_(child), cutoff_(cutoff), budget_(budget) {}
+
+  // A sweep knows one weighted sum of the rows: rows that its labellings exceed get more weight in
+  // the next.
+  Incumbent run() {
+    const std::vector<int> order = narrow_order(child_);
+    Vector weights = child_.multiplier;
+    for (int k = 1; k <= kSweeps && !budget_.over(); ++k) {
+      double total = 0;
+      for (double weight : weights) total += weight;
+      double work = 0;
+      const auto found = sweep(child_, order, weights, cutoff_, kChecks, work);
+      budget_.add(work);
+      if (found.empty()) break;
+      const int overfull = check(found);
+      if (overfull < 0) break;
+      const double part = 1.0 / (k + 1);
+      for (double& weight : weights) weight *= 1 - part;
+      weights[at(overfull)] += part * total;
+    }
+    return std::move(best_);
+  }
+
+ private:
+  // Keeps the first labelling that fits. The row that the first one exceeds most; -1 if it fits.
+  int check(const std::vector<std::vector<int>>& found) {
+    int overfull = -1;
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      std::vector<int> labels = in_parent(found[i]);
+      budget_.add(static_cast<double>(net_.nodes.size() + net_.edges.size()));
+      const int row = fullest_row(found[i]);
+      if (i == 0) overfull = row;
+      if (row < 0) {
+        keep_if_better(net_, std::move(labels), budget_, cutoff_, best_);
+        break;
+      }
+      double work = 0;
+      const bool fits = repair(net_, labels, kRepairWork, work);
+      budget_.add(work);
+      if (fits) keep_if_better(net_, std::move(labels), budget_, cutoff_, best_);
+    }
+    return overfull;
+  }
+
+  std::vector<int> in_parent(const std::vector<int>& found) const {
+    const std::vector<int> lifted = lift(child_, found);
+    std::vector<int> labels(net_.nodes.size(), 0);
+    for (std::size_t n = 0; n < lifted.size(); ++n) labels[at(child_.origin[n])] = lifted[n];
+    return labels;
+  }
+
+  int fullest_row(const std::vector<int>& labels) const {
+    const Vector uses = uses_of(child_, labels);
+    int fullest = -1;
+    double most = 0;
+    for (std::size_t r = 0; r < uses.size(); ++r) {
+      if (!(uses[r] - child_.capacity[r] > most)) continue;
+      most = uses[r] - child_.capacity[r];
+      fullest = static_cast<int>(r);
+    }
+    return fullest;
+  }
+
+  const Network& net_;
+  Network& child_;
+  double cutoff_;
+  Budget& budget_;
+  Incumbent best_;
+};
+
+}  // namespace
+
+void Pool::add(const std::vector<int>& labels) { add_latest(met, labels, kPoolSize); }
+
+void Pool::add_fitting(const std::vector<int>& labels) {
+  add_latest(fitting, labels, kFittingSize);
+}
+
+Incumbent best_mix(const Network& net, const Dual& dual, const Pool& pool, double cutoff,
+                   Budget& budget) {
+  const std::unique_ptr<Network> child = pooled(net, dual, pool);
+  if (child->impossible) return {};
+  reduce(*child);
+  budget.add(child->algebra.work());
+  if (child->impossible || child->constant >= cutoff) return {};
+  return Mixing(net, *child, cutoff, budget).run();
+}
+
+}  // namespace autopar::solver

@@ -1,0 +1,252 @@
+#include "solve/plans/repair.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "solve/bound/kernel.hpp"
+
+namespace autopar::solver {
+namespace {
+
+constexpr double kWorthWhile = 0.7;  // of the best move's worth
+
+class Repair {
+ public:
+  Repair(const Network& net, std::vector<int>& labels, double& work, double work_limit)
+      : net_(net),
+        labels_(labels),
+        work_(work),
+        work_limit_(work_limit),
+        uses_(uses_of(net, labels)) {
+    for (std::size_t n = 0; n < net.nodes.size(); ++n) {
+      if (net.nodes[n].gone || net.label_count(static_cast<int>(n)) == 1) continue;
+      nodes_.push_back(static_cast<int>(n));
+    }
+    prices_.assign(uses_.size() + 1, 0.0);
+    for (std::size_t r = 0; r < uses_.size(); ++r) {
+      prices_[r + 1] = prices_[r] + net.multiplier[r];
+    }
+  }
+
+  bool run() {
+    while (count_overfull() > 0) {
+      if (work_ > work_limit_ || !shrink()) return false;
+    }
+    const double enough = work_ + work_limit_;
+    bool changed = true;
+    for (int sweep = 0; sweep < 4 && changed; ++sweep) changed = improve(enough);
+    return true;
+  }
+
+ private:
+  struct Change {
+    int begin, end;
+    double bytes;
+  };
+  struct Move {
+    int node, label;
+    double cost, less;  // less: overflow taken away
+    double worth() const { return cost > 0 ? less / cost : kInfinity; }
+    bool before(const Move& other) const {
+      return worth() != other.worth() ? worth() > other.worth() : less > other.less;
+    }
+  };
+
+  // Rows over their capacity, as counts before each row.
+  int count_overfull() {
+    overfull_.assign(uses_.size() + 1, 0.0);
+    for (std::size_t r = 0; r < uses_.size(); ++r) {
+      overfull_[r + 1] = overfull_[r] + (uses_[r] > net_.capacity[r] ? 1 : 0);
+    }
+    work_ += static_cast<double>(uses_.size());
+    return static_cast<int>(overfull_.back());
+  }
+
+  // What changing node n does to the cost (without the rows' prices), and to the overflow in the
+  // rows that overflow now, at first sight; per label.
+  void weigh(int n) {
+    const Node& node = net_.node(n);
+    const std::size_t present = at(labels_[at(n)]);
+    cost_ = net_.cost(n);
+    less_.assign(cost_.size(), 0.0);
+    const auto weigh_use = [&](const RowUse& use, const Vector& bytes) {
+      const double rows = overfull_[at(use.end)] - overfull_[at(use.begin)];
+      const double price = prices_[at(use.end)] - prices_[at(use.begin)];
+      for (std::size_t l = 0; l < cost_.size() && rows > 0; ++l) {
+        less_[l] += (bytes[present] - bytes[l]) * rows;
+      }
+      for (std::size_t l = 0; l < cost_.size() && price > 0; ++l) cost_[l] -= price * bytes[l];
+    };
+    for (const RowUse& use : node.uses) weigh_use(use, net_.algebra.vector(use.bytes));
+    for (int e : node.edges) {
+      const Edge& edge = net_.edge(e);
+      const Labels& classes =
+          net_.algebra.labels(edge.a == n ? edge.table.map_a : edge.table.map_b);
+      const double* values = seen_from(edge, n, edge.table.core);
+      for (std::size_t l = 0; l < cost_.size(); ++l) cost_[l] += values[classes[l]];
+      for (const RowUse& use : edge.uses) {
+        const double* bytes = seen_from(edge, n, use.bytes);
+        bytes_.resize(cost_.size());
+        for (std::size_t l = 0; l < cost_.size(); ++l) bytes_[l] = bytes[classes[l]];
+        weigh_use(use, bytes_);
+      }
+    }
+    const double now = cost_[present];
+    for (double& cost : cost_) cost = cost == kInfinity ? kInfinity : cost - now;
+    work_ += kRowEntryWork * static_cast<double>(cost_.size() * (node.edges.size() + 1));
+    work_ += static_cast<double>(node.edges.size() + node.uses.size() + 1);
+  }
+
+  // One of the edge's cores, for the other end's label: values per class of n's labels.
+  const double* seen_from(const Edge& edge, int n, int core) const {
+    const bool is_a = edge.a == n;
+    const int other = labels_[at(is_a ? edge.b : edge.a)];
+    const int c = net_.algebra.labels(is_a ? edge.table.map_b : edge.table.map_a)[at(other)];
+    return is_a ? net_.algebra.core(core).column(c) : net_.algebra.core(core).row(c);
+  }
+
+  // What changing node n to `label` does to the rows.
+  void list_changes(int n, int label) {
+    changes_.clear();
+    const Node& node = net_.node(n);
+    const int present = labels_[at(n)];
+    for (const RowUse& use : node.uses) {
+      const Vector& bytes = net_.algebra.vector(use.bytes);
+      add({use.begin, use.end, bytes[at(label)] - bytes[at(present)]});
+    }
+    for (int e : node.edges) {
+      const Edge& edge = net_.edge(e);
+      const Labels& classes =
+          net_.algebra.labels(edge.a == n ? edge.table.map_a : edge.table.map_b);
+      for (const RowUse& use : edge.uses) {
+        const double* bytes = seen_from(edge, n, use.bytes);
+        add({use.begin, use.end, bytes[classes[at(label)]] - bytes[classes[at(present)]]});
+      }
+    }
+    work_ += static_cast<double>(node.edges.size() + node.uses.size() + 1);
+  }
+
+  void add(Change change) {
+    if (change.bytes != 0 && change.begin < change.end) changes_.push_back(change);
+  }
+
+  // What the changes listed take away of the overflow, less what overflows anew.
+  double exact_relief() {
+    std::vector<std::pair<int, int>> touched;
+    for (const Change& change : changes_) touched.emplace_back(change.begin, change.end);
+    std::sort(touched.begin(), touched.end());
+    double less = 0;
+    for (const double sign : {1.0, -1.0}) {
+      int from = 0;
+      for (const auto& [begin, end] : touched) {
+        for (int r = std::max(from, begin); r < end; ++r) {
+          less += sign * std::max(0.0, uses_[at(r)] - net_.capacity[at(r)]);
+        }
+        from = std::max(from, end);
+      }
+      for (const Change& change : changes_) apply(change, sign);
+    }
+    return less;
+  }
+
+  void apply(const Change& change, double sign) {
+    for (int r = change.begin; r < change.end; ++r) uses_[at(r)] += sign * change.bytes;
+    work_ += change.end - change.begin;
+  }
+
+  void move(int n, int label) {
+    list_changes(n, label);
+    for (const Change& change : changes_) apply(change, 1);
+    labels_[at(n)] = label;
+  }
+
+  // The move of node n that takes away most overflow for what it costs.
+  std::optional<Move> best_move(int n) {
+    weigh(n);
+    std::optional<Move> best;
+    for (int l = 0; l < static_cast<int>(cost_.size()); ++l) {
+      if (l == labels_[at(n)] || cost_[at(l)] == kInfinity || !(less_[at(l)] > 0)) continue;
+      const Move move = {n, l, cost_[at(l)], less_[at(l)]};
+      if (!best || move.before(*best)) best = move;
+    }
+    return best;
+  }
+
+  // Moves that take away most overflow for what they cost; many at once while they are about as
+  // good as the best. False if there is none.
+  bool shrink() {
+    std::vector<Move> moves;
+    for (int n : nodes_) {
+      if (const std::optional<Move> best = best_move(n)) moves.push_back(*best);
+    }
+    std::stable_sort(moves.begin(), moves.end(),
+                     [](const Move& a, const Move& b) { return a.before(b); });
+    bool moved = false;
+    double first = 0;
+    for (const Move& candidate : moves) {
+      if (moved && candidate.worth() < kWorthWhile * first) break;
+      Move now = candidate;
+      weigh(now.node);
+      now.cost = cost_[at(now.label)];
+      list_changes(now.node, now.label);
+      now.less = exact_relief();
+      if (!(now.less > 0) || now.cost == kInfinity) continue;
+      if (moved && now.worth() < kWorthWhile * first) continue;
+      if (!moved) first = now.worth();
+      moved = true;
+      move(now.node, now.label);
+      if (count_overfull() == 0) break;
+    }
+    return moved;
+  }
+
+  bool fits() {
+    for (const Change& change : changes_) apply(change, 1);
+    bool result = true;
+    for (const Change& change : changes_) {
+      for (int r = change.begin; r < change.end && result; ++r) {
+        result = uses_[at(r)] <= net_.capacity[at(r)];
+      }
+    }
+    for (const Change& change : changes_) apply(change, -1);
+    return result;
+  }
+
+  // The best label that fits, node by node.
+  bool improve(double enough_work) {
+    bool changed = false;
+    for (int n : nodes_) {
+      if (work_ > enough_work) return false;
+      weigh(n);
+      for (bool moved = false; !moved;) {
+        const int label =
+            static_cast<int>(std::min_element(cost_.begin(), cost_.end()) - cost_.begin());
+        if (!(cost_[at(label)] < 0)) break;
+        list_changes(n, label);
+        moved = fits();
+        if (moved) move(n, label);
+        cost_[at(label)] = kInfinity;
+        changed = changed || moved;
+      }
+    }
+    return changed;
+  }
+
+  const Network& net_;
+  std::vector<int>& labels_;
+  double& work_;
+  double work_limit_;
+  Vector uses_, overfull_, prices_;
+  Vector cost_, less_, bytes_;  // of the node weighed last
+  std::vector<int> nodes_;
+  std::vector<Change> changes_;
+};
+
+}  // namespace
+
+bool repair(const Network& net, std::vector<int>& labels, double work_limit, double& work) {
+  return Repair(net, labels, work, work_limit).run();
+}
+
+}  // namespace autopar::solver

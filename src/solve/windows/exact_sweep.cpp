@@ -1,0 +1,296 @@
+#include "solve/windows/exact_sweep.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "solve/windows/completions.hpp"
+#include "solve/windows/front.hpp"
+#include "solve/windows/row_plan.hpp"
+#include "solve/windows/runs.hpp"
+
+namespace autopar::solver {
+namespace {
+
+constexpr double kStateWork = 2.5, kCompareWork = 0.5;
+constexpr std::size_t kMostStates = 200000;    // of a layer
+constexpr std::size_t kMostTraces = 40000000;  // of all layers
+constexpr std::size_t kCompletions = 1024;     // per frontier
+// Least and most that a variable must leave, as far as the layers to come can tell.
+struct Limits {
+  double least = 0;  // below this nothing fits
+  double most = 0;   // more than this cannot be used
+  double price = 0;  // of what is not used, in units per use
+};
+
+// States of a layer, grouped by frontier.
+struct States {
+  std::vector<std::size_t> begins = {0};
+  std::vector<Units> value, cost, use;
+  Vector room;  // [state * variables + variable]
+  std::size_t variables = 1;
+  std::size_t size() const { return value.size(); }
+};
+
+struct Trace {
+  int from = 0;
+  int label = 0;
+};
+
+// A state is what the nodes so far can be: the frontier, the value by the multipliers, the cost
+// without prices, and the room left per variable of the rows. It goes if even the best rest leads
+// to the cutoff or above, and if another of the same frontier costs no more and leaves no less.
+// Source: label setting for shortest paths with resource constraints; Desrochers, Soumis, "A
+// generalized permanent labelling algorithm", INFOR 1988.
+class ExactSweep {
+ public:
+  ExactSweep(const Network& net, const Trellis& trellis, Budget& budget)
+      : net_(net), trellis_(trellis), budget_(budget) {
+    std::vector<std::vector<RowsUsed>> uses;
+    for (const TrellisLayer& layer : trellis.layers) uses.push_back(layer.uses);
+    plan_ = plan_rows(uses, net.capacity, net.multiplier);
+    find_limits();
+    completions_ = find_completions(trellis, kCompletions, budget);
+    left_out_ = trellis.room;
+  }
+
+  Swept run() {
+    states_.begins = {0, 1};
+    states_.value = {0};
+    states_.cost = {0};
+    states_.use = {0};
+    states_.room = {0};
+    std::size_t traces = 0;
+    for (std::size_t i = 0; i < trellis_.layers.size(); ++i) {
+      if (budget_.over() || traces > kMostTraces) return {.left_out = trellis_.least};
+      step(i);
+      traces += traces_.back().size();
+    }
+    return {best_labels(), left_out_};
+  }
+
+ private:
+  struct Candidates {
+    struct Place {
+      Units cost;
+      double room;  // of the first variable
+      int number;
+    };
+    std::vector<Place> order;       // as they came: by rising cost in each run
+    std::vector<std::size_t> runs;  // one per arc
+    std::vector<Units> value, cost, use;
+    std::vector<Trace> trace;
+    Vector room;
+    void clear() {
+      order.clear();
+      runs.clear();
+      value.clear();
+      cost.clear();
+      use.clear();
+      trace.clear();
+      room.clear();
+    }
+  };
+
+  std::vector<int> best_labels() const {
+    if (states_.size() == 0) return {};
+    const auto best = std::min_element(states_.cost.begin(), states_.cost.end());
+    std::vector<int> labels(net_.nodes.size(), 0);
+    int state = static_cast<int>(best - states_.cost.begin());
+    for (std::size_t i = traces_.size(); i-- > 0;) {
+      const Trace& trace = traces_[i][at(state)];
+      const TrellisLayer& layer = trellis_.layers[i];
+      const std::size_t count = layer.nodes.size();
+      for (std::size_t k = 0; k < count; ++k) {
+        labels[at(layer.nodes[k])] =
+            count == 1 ? trace.label : layer.labels[at(trace.label) * count + k];
+      }
+      state = trace.from;
+    }
+    return labels;
+  }
+
+  // What part p of the step takes off on an arc.
+  double taken(std::size_t i, std::size_t arc, std::size_t p) const {
+    const TrellisLayer& layer = trellis_.layers[i];
+    const double* bytes = layer.bytes.data() + arc * layer.uses.size();
+    double sum = 0;
+    for (int use : plan_.steps[i].parts[p].uses) sum += bytes[use];
+    return sum;
+  }
+
+  // Backward: least and most use of the layers to come, per class of rows.
+  void find_limits() {
+    limits_.resize(trellis_.layers.size());
+    taken_.resize(trellis_.layers.size());
+    Vector least(1, 0.0), most(1, 0.0);
+    for (std::size_t i = trellis_.layers.size(); i-- > 0;) {
+      const RowPlan::Step& step = plan_.steps[i];
+      limits_[i].assign(step.variables.size(), {.least = -kInfinity, .most = -kInfinity});
+      for (std::size_t c = 0; c < step.variable_of.size(); ++c) {
+        Limits& its = limits_[i][at(step.variable_of[c])];
+        its.least = std::max(its.least, least[c] - step.offset[c]);
+        its.most = std::max(its.most, most[c] - step.offset[c]);
+        its.price += step.price[c] * trellis_.scale;
+      }
+      Vector part_least(step.parts.size(), kInfinity), part_most(step.parts.size(), 0.0);
+      const std::size_t arcs = trellis_.layers[i].arcs.size();
+      taken_[i].resize(arcs * step.parts.size());
+      for (std::size_t a = 0; a < arcs; ++a) {
+        for (std::size_t p = 0; p < step.parts.size(); ++p) {
+          const double bytes = taken(i, a, p);
+          taken_[i][a * step.parts.size() + p] = bytes;
+          part_least[p] = std::min(part_least[p], bytes);
+          part_most[p] = std::max(part_most[p], bytes);
+        }
+      }
+      Vector least_before, most_before;
+      for (std::size_t c = 0; c < step.part_of.size(); ++c) {
+        least_before.push_back(part_least[at(step.part_of[c])] + least[at(step.class_after[c])]);
+        most_before.push_back(part_most[at(step.part_of[c])] + most[at(step.class_after[c])]);
+      }
+      least = std::move(least_before);
+      most = std::move(most_before);
+    }
+  }
+
+  void step(std::size_t i) {
+    const TrellisLayer& layer = trellis_.layers[i];
+    States next;
+    next.variables = plan_.steps[i].variables.size();
+    std::vector<Trace> traces;
+    for (std::size_t f = 0; f < layer.frontiers(); ++f) {
+      found_.clear();
+      for (std::size_t a = layer.begins[f]; a < layer.begins[f + 1]; ++a) extend(i, a);
+      keep_best(next, traces);
+      next.begins.push_back(next.size());
+    }
+    states_ = std::move(next);
+    if (states_.size() > kMostStates) thin(layer, traces);
+    traces_.push_back(std::move(traces));
+  }
+
+  void extend(std::size_t i, std::size_t a) {
+    const TrellisLayer& layer = trellis_.layers[i];
+    const RowPlan::Step& step = plan_.steps[i];
+    const TrellisArc& arc = layer.arcs[a];
+    const Units most = trellis_.room - layer.to_go[at(arc.to)];
+    const double* taken = taken_[i].data() + a * step.parts.size();
+    const std::size_t begin = states_.begins[at(arc.from)];
+    const std::size_t end = states_.begins[at(arc.from) + 1];
+    budget_.add(static_cast<double>(end - begin) * kStateWork);
+    std::size_t hint = 0;
+    found_.runs.push_back(found_.order.size());
+    for (std::size_t s = begin; s < end; ++s) {
+      Units value = states_.value[s] + arc.value;
+      if (value >= most) continue;
+      const Units cost = states_.cost[s] + arc.cost;
+      const Units use = states_.use[s] + arc.value - arc.cost;
+      const Units rest =
+          completions_[i].least_cost(at(arc.to), trellis_.credit - use + trellis_.slop, hint);
+      if (cost + rest + trellis_.credit >= trellis_.room + trellis_.slop) continue;
+      const double* before = states_.room.data() + s * states_.variables;
+      const std::size_t room = found_.room.size();
+      bool fits = true;
+      for (std::size_t v = 0; v < step.variables.size() && fits; ++v) {
+        double left = kInfinity;
+        for (const auto& [p, offset] : step.variables[v].least_of) {
+          left = std::min(left, before[step.parts[at(p)].from] - taken[p] + offset);
+        }
+        const Limits& limits = limits_[i][v];
+        fits = left >= limits.least;
+        if (left > limits.most) {  // what cannot be used was paid for
+          value += static_cast<Units>((left - limits.most) * limits.price);
+          left = limits.most;
+        }
+        found_.room.push_back(left);
+      }
+      if (!fits || value >= most) {
+        found_.room.resize(room);
+        continue;
+      }
+      found_.order.push_back({cost, found_.room[room], static_cast<int>(found_.cost.size())});
+      found_.value.push_back(value);
+      found_.cost.push_back(cost);
+      found_.use.push_back(use);
+      found_.trace.push_back({static_cast<int>(s), arc.label});
+    }
+  }
+
+  // Of the candidates for one frontier, those that no other is at least as good as.
+  void keep_best(States& next, std::vector<Trace>& traces) {
+    const std::size_t width = next.variables;
+    const auto room = [&](int s) { return found_.room.data() + at(s) * width; };
+    merge_runs(found_.order, found_.runs, buffer_,
+               [](const Candidates::Place& a, const Candidates::Place& b) {
+                 return a.cost != b.cost ? a.cost < b.cost : a.room > b.room;
+               });
+    Front front(width);
+    for (const Candidates::Place& place : found_.order) {
+      const int s = place.number;
+      if (!front.add(room(s))) continue;
+      next.value.push_back(found_.value[at(s)]);
+      next.cost.push_back(found_.cost[at(s)]);
+      next.use.push_back(found_.use[at(s)]);
+      next.room.insert(next.room.end(), room(s), room(s) + width);
+      traces.push_back(found_.trace[at(s)]);
+    }
+    budget_.add(static_cast<double>(found_.order.size()) * kStateWork +
+                front.work() * kCompareWork);
+  }
+
+  // Too many: those go that promise least, and what they promise is noted.
+  void thin(const TrellisLayer& layer, std::vector<Trace>& traces) {
+    std::vector<std::pair<Units, int>> promise;
+    for (std::size_t f = 0; f < layer.frontiers(); ++f) {
+      for (std::size_t s = states_.begins[f]; s < states_.begins[f + 1]; ++s) {
+        promise.emplace_back(states_.value[s] + layer.to_go[f], static_cast<int>(s));
+      }
+    }
+    const auto limit = promise.begin() + static_cast<std::ptrdiff_t>(kMostStates);
+    std::nth_element(promise.begin(), limit, promise.end());
+    left_out_ = std::min(left_out_, limit->first);
+    const std::pair<Units, int> first_gone = *limit;
+    States kept;
+    kept.variables = states_.variables;
+    std::vector<Trace> kept_traces;
+    for (std::size_t f = 0; f < layer.frontiers(); ++f) {
+      for (std::size_t s = states_.begins[f]; s < states_.begins[f + 1]; ++s) {
+        if (!(std::pair(states_.value[s] + layer.to_go[f], static_cast<int>(s)) < first_gone)) {
+          continue;
+        }
+        kept.value.push_back(states_.value[s]);
+        kept.cost.push_back(states_.cost[s]);
+        kept.use.push_back(states_.use[s]);
+        const auto room = states_.room.begin() + static_cast<std::ptrdiff_t>(s * kept.variables);
+        kept.room.insert(kept.room.end(), room, room + static_cast<std::ptrdiff_t>(kept.variables));
+        kept_traces.push_back(traces[s]);
+      }
+      kept.begins.push_back(kept.size());
+    }
+    states_ = std::move(kept);
+    traces = std::move(kept_traces);
+  }
+
+  const Network& net_;
+  const Trellis& trellis_;
+  Budget& budget_;
+  RowPlan plan_;
+  std::vector<Completions> completions_;
+  std::vector<std::vector<Limits>> limits_;  // per layer and variable after it
+  std::vector<Vector> taken_;                // per layer: [arc * parts + part]
+  States states_;
+  std::vector<std::vector<Trace>> traces_;  // per layer and state after it
+  Candidates found_;
+  std::vector<Candidates::Place> buffer_;
+  Units left_out_ = 0;
+};
+
+}  // namespace
+
+Swept sweep_exactly(const Network& net, const Trellis& trellis, Budget& budget) {
+  return ExactSweep(net, trellis, budget).run();
+}
+
+}  // namespace autopar::solver

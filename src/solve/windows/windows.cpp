@@ -1,0 +1,110 @@
+#include "solve/windows/windows.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "solve/network/arrangement.hpp"
+#include "solve/network/reduce.hpp"
+#include "solve/windows/contract.hpp"
+#include "solve/windows/exact_sweep.hpp"
+
+namespace autopar::solver {
+namespace {
+
+constexpr double kMostArcs = 4e6;
+// The first window, as a part of the gap and of the cutoff.
+constexpr double kFirstPart = 1.0 / 16;
+constexpr double kFirst = 2e-4;
+constexpr double kNarrow = 5e-4;
+constexpr double kFarAway = 1e6;  // bounds so far below the cutoff are none
+// Windows are doubled while they are cheap and narrow, then widened less: work grows much faster.
+constexpr double kWidening = 1.25;
+constexpr double kAlmostAll = 0.9;  // then all of it at once
+constexpr double kCheap = 3;        // times the work of the first
+
+// Labels of a network made by Dual::survivors(), as labels of the network that the dual is of.
+std::vector<int> in_parent(const Network& parent, const Network& child,
+                           const std::vector<int>& labels) {
+  const std::vector<int> lifted = lift(child, labels);
+  std::vector<int> result(parent.nodes.size(), 0);
+  for (std::size_t n = 0; n < lifted.size(); ++n) result[at(child.origin[n])] = lifted[n];
+  return result;
+}
+
+bool is_whole(double value) { return value == std::floor(value) && std::abs(value) < 0x1p52; }
+
+// In any order.
+bool adds_up_exactly(const Network& net) {
+  for (const Node& node : net.nodes) {
+    for (const RowUse& use : node.uses) {
+      const Vector& bytes = net.algebra.vector(use.bytes);
+      if (!node.gone && !std::all_of(bytes.begin(), bytes.end(), is_whole)) return false;
+    }
+  }
+  for (const Edge& edge : net.edges) {
+    for (const RowUse& use : edge.uses) {
+      const Vector& bytes = net.algebra.core(use.bytes).values;
+      if (!edge.gone && !std::all_of(bytes.begin(), bytes.end(), is_whole)) return false;
+    }
+  }
+  return std::all_of(net.capacity.begin(), net.capacity.end(), is_whole);
+}
+
+// Everything below the cutoff. The bound stays below it where that was too much.
+Found search_window(const Network& net, const Dual& dual, double cutoff, Budget& budget) {
+  if (dual.exhausted() || dual.bound() >= cutoff) return {.bound = cutoff};
+  budget.add(4 * dual.surviving_entries());
+  const std::unique_ptr<Network> child = dual.survivors(false);
+  if (!child->impossible) reduce(*child);
+  budget.add(child->algebra.work());
+  if (child->impossible || child->constant >= cutoff) return {.bound = cutoff};
+  Found found = {.bound = child->constant};
+  const std::vector<int> order = narrow_order(*child);
+  std::optional<Trellis> trellis = build_trellis(*child, order, cutoff, kMostArcs, budget);
+  if (!trellis) return found;
+  if (trellis->least >= trellis->room) return {.bound = cutoff};
+  contract(*trellis, budget);
+  const Swept swept = sweep_exactly(*child, *trellis, budget);
+  const double left_out = child->constant + static_cast<double>(swept.left_out) / trellis->scale;
+  found.bound = swept.left_out < trellis->room ? std::max(found.bound, left_out) : cutoff;
+  if (swept.labels.empty()) return found;
+  Incumbent best;
+  keep_if_better(net, in_parent(net, *child, swept.labels), budget, cutoff, best);
+  found.value = best.value;
+  found.labels = std::move(best.labels);
+  found.bound = std::min(found.bound, found.value);
+  return found;
+}
+
+}  // namespace
+
+Found search_windows(const Network& net, const Dual& dual, double cutoff, Budget& budget) {
+  Found all = {.bound = dual.bound()};
+  const double gap = cutoff - dual.bound();
+  if (!(gap < kFarAway * std::abs(cutoff)) || !adds_up_exactly(net)) return all;
+  double part = std::min(kFirstPart, kFirst * std::abs(cutoff) / gap);
+  double least_work = 0;  // of a window
+  while (all.bound < cutoff && !budget.over()) {
+    const double below = part < 1 ? dual.bound() + part * (cutoff - dual.bound()) : cutoff;
+    const double work = budget.work;
+    Dual narrowed = dual;
+    narrowed.pass(below);
+    budget.add(narrowed.work_per_pass());
+    Found found = search_window(net, narrowed, below, budget);
+    all.bound = std::max(all.bound, found.bound);
+    if (found.value < all.value) {
+      all.value = found.value;
+      all.labels = std::move(found.labels);
+      cutoff = budget.strictly_below(found.value);
+    }
+    if (all.bound < std::min(below, cutoff) || part >= 1) break;
+    const bool narrow = below - dual.bound() < kNarrow * std::abs(cutoff);
+    if (least_work == 0) least_work = budget.work - work;
+    part *= narrow && budget.work - work < kCheap * least_work ? 2.0 : kWidening;
+    if (part > kAlmostAll) part = 1;
+  }
+  return all;
+}
+
+}  // namespace autopar::solver
