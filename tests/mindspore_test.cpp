@@ -311,7 +311,9 @@ TEST_CASE("dp and exhaustive search find MindSpore's plans", "[mindspore]") {
     MindsporeModel model(cluster, prime_meshes(cluster).front(), c.weights);
     const auto built = build_problem(request, model);
     REQUIRE(built.ok());
-    const Solution solved = first_of_equals(*built, solve_dp(built->problem, {}), {}).value();
+    const Solution solved =
+        first_of_equals(built->problem, built->node_of_op, solve_dp(built->problem, {}), {})
+            .value();
     const Found dp = found_by(c, c.graph, request, solved, *built, model);
     const bool same = dp.strategies == c.expected && (c.total < 0 || dp.total == c.total);
     ++cases;
@@ -332,7 +334,7 @@ TEST_CASE("dp and exhaustive search find MindSpore's plans", "[mindspore]") {
     const auto all = solve_exhaustive(built->problem, 2e8);
     if (!all.ok()) continue;
     ++exhaustive;
-    const Solution first = first_of_equals(*built, *all, {}).value();
+    const Solution first = first_of_equals(built->problem, built->node_of_op, *all, {}).value();
     const Found oracle = found_by(c, c.graph, request, first, *built, model);
     CHECK(oracle.total == Approx(dp.total).epsilon(1e-12));
     CHECK(oracle.strategies == dp.strategies);
@@ -618,7 +620,7 @@ TEST_CASE("as many strategies as MindSpore enumerates", "[mindspore]") {
     weights.devices = use;
     const auto rule = rule_of(graph, graph.ops[0]);
     REQUIRE(rule.ok());
-    return MindsporeModel(cluster, mesh, weights).choices(graph.ops[0], rule->rule, false).size();
+    return MindsporeModel(cluster, mesh, weights).choices(graph.ops[0], rule->rule).size();
   };
   Net relu, matmul;
   relu.same("r", "Relu", {relu.input("x", {64, 32})});

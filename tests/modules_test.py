@@ -20,9 +20,11 @@ MAY_USE = {
     "recompute": ["ops"],
     "comm": ["layout", "mesh"],
     "strategy": ["ops", "comm"],
-    "cost": ["strategy"],
     "solve": ["support"],
-    "search": ["cost", "solve"],
+    "cost": ["strategy", "solve"],
+    "mindspore": ["cost"],
+    "cost_models": ["mindspore"],
+    "search": ["cost_models", "solve"],
     "partition": ["strategy", "step"],
     "exec": ["partition"],
     "io": ["json", "ir", "mesh", "layout", "ops", "grad", "comm", "strategy", "cost", "search",
@@ -32,8 +34,11 @@ MAY_USE = {
     "cli": ["json", "grad", "recompute", "search", "partition", "exec", "io", "weights", "report"],
 }
 
+# Modules that only these may include, whatever they build on.
+ONLY_FOR = {"mindspore": {"cost_models"}}
+
 # Public headers that are not named like their module.
-HEADER_OF = {"sha256": "support", "allowance": "support", "errors": "support", "builder": "ir", "gradient": "ops", "memory": "strategy", "mindspore": "cost", "problem": "solve", "hub_ops": "search", "phase_ops": "search", "import": "io", "export": "io", "files": "io", "npz": "io", "unfinished": "io", "program_bytes": "io", "step_file": "io", "file_facts": "io", "rank_plans": "weights", "iopddl": "io", "timeline": "exec", "calibrate": "exec", "machine": "exec", "given_weights": "weights", "training_roles": "io", "memory_parts": "report", "phases": "strategy", "rebatch": "strategy"}
+HEADER_OF = {"sha256": "support", "allowance": "support", "errors": "support", "builder": "ir", "gradient": "ops", "memory": "strategy", "problem": "solve", "hub_ops": "search", "phase_ops": "search", "import": "io", "export": "io", "files": "io", "npz": "io", "unfinished": "io", "program_bytes": "io", "step_file": "io", "file_facts": "io", "rank_plans": "weights", "iopddl": "io", "timeline": "exec", "calibrate": "exec", "machine": "exec", "given_weights": "weights", "training_roles": "io", "memory_parts": "report", "phases": "strategy", "rebatch": "strategy"}
 
 # Header prefix -> the modules that may include it.
 THIRD_PARTY = {
@@ -80,6 +85,8 @@ def errors_of(module, name, text):
         used = module_of(header)
         if used is not None and used not in closure(module):
             yield f"{where}: {module} may not include {used} ({header}); it may use {', '.join(sorted(closure(module)))}"
+        if used in ONLY_FOR and module != used and module not in ONLY_FOR[used]:
+            yield f"{where}: {module} may not include {used} ({header}); only {', '.join(sorted(ONLY_FOR[used]))} may"
 
 
 TYPE = re.compile(r"(?:template <.*> ?)?(?:struct|class|enum class) (\w+)(?: final)?(?: :.*)?(?: \{.*)?$")
@@ -115,6 +122,8 @@ def check_the_checker():
     assert not list(twice_defined([("x", one), ("y", one.replace(" {\n};", ";")), ("z", one.replace("struct S", "struct S::T"))]))
 
     assert refused("layout", '"autopar/ops.hpp"') and refused("partition", '"cost/model.hpp"')
+    assert refused("search", '"autopar/mindspore.hpp"') and refused("cost", '"mindspore/ops.hpp"')
+    assert not refused("cost_models", '"autopar/mindspore.hpp"') and not refused("mindspore", '"mindspore/ops.hpp"')
     assert refused("report", '"autopar/io.hpp"') and refused("ir", "<onnx/onnx_pb.h>")
     assert not refused("cost", '"autopar/ir.hpp"') and not refused("io", "<onnx/onnx_pb.h>")
     assert not refused("ops", '"ops/table.hpp"') and not refused("exec", "<onnxruntime_cxx_api.h>")

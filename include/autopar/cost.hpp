@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "autopar/problem.hpp"
 #include "autopar/strategy.hpp"
 
 namespace autopar {
@@ -28,34 +29,25 @@ struct OpPrice {
   Seconds total() const;
 };
 
-// Which plans a cost model is about; the defaults leave out none.
-struct Conventions {
-  // The readers of a value share one reshard, through its hub. False: the hub is where the value
-  // lies, and each reader reshards it for itself.
-  bool shared_reshards = true;
-  // Inputs, parameters and outputs lie in any spec. False: as an op that reads or makes them has
-  // them, unless something else says how.
-  bool any_boundary = true;
-  // Of plans that cost the same, the one whose ops, in their order, have the earlier choices
-  // (first_of_equals in search.hpp; small problems only).
-  bool first_of_equals = false;
+// The way of a value to those who need it: to the hub that several of them share, from there to one
+// of them, or to the only one.
+enum class Leg { kToHub, kFromHub, kToOnlyReader };
+
+// One of the plans that cost the same.
+struct TieBreak {
+  Solution plan;
+  std::string undone;  // what the rule could not do for this plan; empty: nothing
 };
 
 // Prices ops and reshards on one mesh. Deterministic; may cache, so not thread-safe.
+//
+// A cost model may also be about fewer plans than there are, or prefer some of those that cost the
+// same: the functions after limit() say which. Their defaults leave out and prefer none.
 class CostModel {
  public:
   virtual ~CostModel() = default;
   virtual const Mesh& mesh() const = 0;
   virtual const Cluster& cluster() const = 0;
-  virtual Conventions conventions() const { return {}; }
-  // What an op may choose from, never empty; with none, if it is there, last. `pinned`: for a pin
-  // to pick from.
-  virtual std::vector<Assignment> choices(const Op& op, const Rule& rule, bool pinned);
-  // Whether a pin picks from fewer assignments than the op has, since there are too many.
-  virtual bool leaves_out(const Rule& rule) const;
-  // Whether `reader` must need a value as it lies. `shared`: others read it, too.
-  virtual bool keeps_layout(const Graph& graph, const Value& value, const Op& reader,
-                            bool shared) const;
   // Precondition: `specs` are those of `assignment`. Errors: the op cannot be localised.
   virtual Result<OpPrice> op_price(const Graph& graph, const Op& op, const Rule& rule,
                                    const Assignment& assignment, const OpSpecs& specs) = 0;
@@ -68,6 +60,27 @@ class CostModel {
   // From now on reshard_prices() counts what it takes, where that may be much, and once it is over
   // answers at once with anything. Null: no limit. It must live as long.
   virtual void limit(Allowance* allowance);
+
+  // What an op may choose from, never empty; none, if it is there, last. Default: all.
+  virtual std::vector<Assignment> choices(const Op& op, const Rule& rule) const;
+  // The same for an op with a pin, which picks one of them. Default: all.
+  virtual std::vector<Assignment> choices_of_pin(const Op& op, const Rule& rule) const;
+  // Whether those of a pin are fewer than the op has, since these are too many. Default: never.
+  virtual bool leaves_out(const Rule& rule) const;
+  // Whether a value may be resharded on that leg of its way. Default: on each.
+  virtual bool may_reshard(const Graph& graph, const Value& value, Leg leg) const;
+  // Whether inputs, parameters and outputs, where nothing else says how, may also lie as no op that
+  // reads or makes them has them. Default: they may.
+  virtual bool has_free_boundary() const;
+  // Sharding propagation takes, of candidates of an op that redistribute as much, the cheapest.
+  // What it compares in place of their prices where the op follows no more than one other: a number
+  // for each of `specs`, or nothing, which is the default.
+  virtual std::vector<double> follower_prices(const Graph& graph, const Op& op,
+                                              const std::vector<OpSpecs>& specs) const;
+  // Which one is given out of the plans that cost what `best` costs, the solution of `problem`.
+  // `nodes`: those of the ops, in the order of the graph. Default: `best` itself.
+  virtual TieBreak break_ties(const Problem& problem, const std::vector<int>& nodes, Solution best,
+                              const SolveOptions& options) const;
 };
 
 // Time of an op: the larger of FLOPs over peak and bytes over memory bandwidth, on local shapes
@@ -101,7 +114,7 @@ struct BorrowedPeak {
 };
 std::vector<BorrowedPeak> borrowed_peaks(const Graph& graph, const Device& device);
 
-// The cost models by name, as --cost-model takes them.
+// A row of the table of cost models (cost_models.hpp).
 struct CostModelRow {
   const char* name;
   const char* what;
@@ -110,10 +123,6 @@ struct CostModelRow {
   // The meshes that a search tries; null: mesh_candidates.
   std::vector<Mesh> (*meshes)(const Cluster& cluster) = nullptr;
 };
-const std::vector<CostModelRow>& cost_models();
-// Errors: kUsage for an unknown name, with those that there are.
-Result<std::unique_ptr<CostModel>> make_cost_model(const std::string& name, const Cluster& cluster,
-                                                   const Mesh& mesh);
 
 // One addend of a strategy's cost.
 struct CostTerm {

@@ -4,6 +4,8 @@
 //   // as any CostModel; a search takes it with request.cost_model = "mindspore"
 #pragma once
 
+#include <optional>
+
 #include "autopar/cost.hpp"
 
 namespace autopar {
@@ -43,7 +45,7 @@ struct MindsporeWeights {
 // - The gradient of a parameter that fewer parts than devices hold is sent: its slice, times gamma.
 // - 1.0 is taken off each of the two where dimension 0 of the first input is split over all
 //   devices.
-// - Redistribution: src/cost/mindspore_redistribution.hpp, with n devices and s bytes in the slice
+// - Redistribution: src/mindspore/redistribution.hpp, with n devices and s bytes in the slice
 //   of the source: SplitByAxis computes s; ConcatByAxis computes s, or s + 2 s n where it does not
 //   concatenate the first dimension, sends 0.5 s n and 0.5 s backward; PermuteByAxis computes the
 //   same and sends 2 s and 2 s backward; a Reshape computes 2 s more. A bool that is sent: never.
@@ -57,26 +59,40 @@ struct MindsporeWeights {
 class MindsporeModel final : public CostModel {
  public:
   MindsporeModel(Cluster cluster, Mesh mesh, MindsporeWeights weights = {});
-  ~MindsporeModel() override;
   const Mesh& mesh() const override;
   const Cluster& cluster() const override;
-  Conventions conventions() const override;
-  std::vector<Assignment> choices(const Op& op, const Rule& rule, bool pinned) override;
-  bool leaves_out(const Rule& rule) const override;
-  bool keeps_layout(const Graph& graph, const Value& value, const Op& reader,
-                    bool shared) const override;
   Result<OpPrice> op_price(const Graph& graph, const Op& op, const Rule& rule,
                            const Assignment& assignment, const OpSpecs& specs) override;
   ReshardTable reshard_prices(const Shape& shape, DType dtype, const std::vector<Spec>& from,
                               const std::vector<Spec>& to) override;
   std::vector<PricedCollective> reshard_steps(const Shape& shape, DType dtype, const Spec& from,
                                               const Spec& to) override;
+  std::vector<Assignment> choices(const Op& op, const Rule& rule) const override;
+  std::vector<Assignment> choices_of_pin(const Op& op, const Rule& rule) const override;
+  bool leaves_out(const Rule& rule) const override;
+  bool may_reshard(const Graph& graph, const Value& value, Leg leg) const override;
+  bool has_free_boundary() const override;
+  std::vector<double> follower_prices(const Graph& graph, const Op& op,
+                                      const std::vector<OpSpecs>& specs) const override;
+  TieBreak break_ties(const Problem& problem, const std::vector<int>& nodes, Solution best,
+                      const SolveOptions& options) const override;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  Cluster cluster_;
+  Mesh mesh_;
+  MindsporeWeights weights_;
 };
+
 // The meshes of axes of prime size: one for powers of two; else the orders of the primes of a tier.
 std::vector<Mesh> prime_meshes(const Cluster& cluster);
+
+// Among the plans that cost what an optimal one costs, the one whose ops (at `nodes`) have, one
+// after the other, the first choices. One solve per earlier choice; nothing where that would be
+// more than 500.
+std::optional<Solution> first_of_equals(const Problem& problem, const std::vector<int>& nodes,
+                                        Solution optimal, SolveOptions options);
+
+// Its rows in the table of cost models: the variants of this one, and the prices of SAPP.
+std::vector<CostModelRow> mindspore_cost_models();
 
 }  // namespace autopar

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "autopar/cost.hpp"
+#include "autopar/cost_models.hpp"
 #include "autopar/problem.hpp"
 
 namespace autopar {
@@ -144,6 +144,7 @@ struct MeshProblem {
   struct OpChoices {
     std::vector<Assignment> assignments;
     std::vector<OpSpecs> specs;
+    std::vector<double> follower_prices = {};  // see CostModel; mostly empty
   };
   std::vector<std::shared_ptr<const OpChoices>> choices_of_op;
   // Per value: nodes of the stored spec, the hub, the output; -1: no such decision.
@@ -175,9 +176,9 @@ const char* name_of(TrialEnd end);  // "plan", "pruned", "nothing fits", ...
 struct MeshTrial {
   Mesh mesh;
   TrialEnd end = TrialEnd::kNotTried;
-  bool stopped = false;    // early, by the time limit or an interrupt
-  bool ties_left = false;  // see first_of_equals: whether others that cost the same come first
-  std::string why;         // kPinsNotKept: which, and why not; kTooLarge: of what
+  bool stopped = false;  // early, by the time limit or an interrupt
+  std::string undone;    // see TieBreak: of the plan
+  std::string why;       // kPinsNotKept: which, and why not; kTooLarge: of what
   Seconds cost = kInfinity;
   Seconds lower_bound = 0;
   std::size_t nodes = 0, edges = 0, candidates = 0;
@@ -267,11 +268,6 @@ struct SearchOutcome {
 // more than that. Where it is interrupted before there is any plan, the baselines are asked for
 // one.
 Result<SearchOutcome> search(const SearchRequest& request);
-
-// Among the plans that cost what an optimal one costs, the one whose ops have, one after the other,
-// the first choices. One solve per earlier choice; nothing where that would be more than 500.
-std::optional<Solution> first_of_equals(const MeshProblem& problem, Solution optimal,
-                                        SolveOptions options);
 
 // One row of the searchers' table.
 struct Searcher {

@@ -5,14 +5,6 @@
 
 namespace autopar {
 
-void CostModel::limit(Allowance*) {}
-
-Seconds OpPrice::total() const {
-  Seconds sum = compute;
-  for (const PricedCollective& c : collectives) sum += c.seconds;
-  return sum;
-}
-
 namespace {
 
 // A device that has none for a dtype is taken to be as fast as with float32, else as with any.

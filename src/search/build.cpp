@@ -45,7 +45,6 @@ class Builder {
         model_(model),
         readers_(readers_of(graph_)),
         phase_ops_(graph_),
-        conventions_(model.conventions()),
         tables_(out_.problem, model, request.limit_memory, allowance) {
     out_.mesh = model.mesh();
     for (const Value& value : graph_.values) types_.push_back(tables_.type_of(value));
@@ -178,8 +177,9 @@ class Builder {
     MeshProblem::OpChoices all;
     count_candidates(rule);
     if (allowance_.over()) return std::shared_ptr<const OpTable>();
-    std::vector<Assignment> assignments =
-        narrowed.empty() ? model_.choices(op, rule, has_pin) : narrowed;
+    std::vector<Assignment> assignments = !narrowed.empty() ? narrowed
+                                          : has_pin         ? model_.choices_of_pin(op, rule)
+                                                            : model_.choices(op, rule);
     if (narrowed.empty() && !has_pin && is_filled) {
       keep_one(assignments, batch_factor);
     }
@@ -236,6 +236,7 @@ class Builder {
       table->output_lists.push_back(tables_.list_of(
           count, [&](std::size_t c) -> const Spec& { return choices.specs[c].outputs[j]; }));
     }
+    choices.follower_prices = model_.follower_prices(graph_, op, choices.specs);
     table->choices = std::make_shared<const MeshProblem::OpChoices>(std::move(choices));
     return std::shared_ptr<const OpTable>(std::move(table));
   }
@@ -248,7 +249,7 @@ class Builder {
       const Value& value = graph_.values[v];
       if (value.kind != ValueKind::kInput && value.kind != ValueKind::kParameter) continue;
       const ValueId id(static_cast<std::int64_t>(v));
-      const bool any = conventions_.any_boundary || readers_[v].uses.empty();
+      const bool any = model_.has_free_boundary() || readers_[v].uses.empty();
       std::vector<int> lists = needed_lists(id);
       int all = -1;
       const StoredRule* rule = stored_rule(id);
@@ -414,7 +415,8 @@ class Builder {
     const Value& value = graph_.value(id);
     const Readers& readers = readers_[id.index()];
     const bool stored = value.kind != ValueKind::kActivation;
-    const bool shared = conventions_.shared_reshards && !meets_phases(graph_, readers);
+    const bool shared =
+        model_.may_reshard(graph_, value, Leg::kToHub) && !meets_phases(graph_, readers);
     std::vector<int> lists;
     if (shared) lists = needed_lists(id);
     lists.push_back(from.list);
@@ -448,7 +450,7 @@ class Builder {
     if (updated.valid()) {
       sink = supplier_[updated.index()];
     } else {
-      const int all = pinned_producer(value) || !conventions_.any_boundary
+      const int all = pinned_producer(value) || !model_.has_free_boundary()
                           ? tables_.list_of(reduced(tables_.specs(supplier_[id.index()].list)))
                           : tables_.canonical_and(type_of(id), {from.list});
       AUTOPAR_TRY(list, restricted(tables_.united({all}, false), [&](SpecList& specs) {
@@ -471,10 +473,9 @@ class Builder {
   // -1: nothing is ever resharded, so there is no edge.
   int connect_op(ValueId id, const End& from, OpId op, const std::vector<int>& lists) {
     Edge edge = tables_.edge(type_of(id, op), from.list, lists);
-    const bool shared = readers_[id.index()].count() > 1;
+    const Leg leg = readers_[id.index()].count() > 1 ? Leg::kFromHub : Leg::kToOnlyReader;
     const bool as_read = as_read_[id.index()] && graph_.op(op).phase != Phase::kUpdate;
-    if (as_read || phase_ops_.contains(op) ||
-        model_.keeps_layout(graph_, graph_.value(id), graph_.op(op), shared)) {
+    if (as_read || phase_ops_.contains(op) || !model_.may_reshard(graph_, graph_.value(id), leg)) {
       for (int list : lists) edge = tables_.equal_only(edge, from.list, list);
     }
     if (graph_.op(op).sums == SumsAt::kAfter) {
@@ -502,7 +503,6 @@ class Builder {
   std::vector<bool> as_read_;                       // per value
   std::vector<ValueId> updated_;                    // per value the input whose next value it is
   std::vector<std::vector<MemoryCharge>> charges_;  // per value
-  Conventions conventions_;
   MeshProblem out_;
   std::vector<std::shared_ptr<const OpTable>> table_of_op_;
   // By class, pinned op (-1: none), batch factor (-1: of no matter, kFollows) and narrowed ones.

@@ -85,7 +85,7 @@ std::vector<HubOp> pinned_hub_ops(const SearchRequest& request, std::vector<HubO
   std::map<ValueId, bool> handed_on;  // of pinned hubs, on all meshes
   for (const Mesh& mesh : meshes_to_ask(request)) {
     const auto model = make_cost_model(request.cost_model, request.cluster, mesh);
-    if (!model || !(*model)->conventions().shared_reshards) return {};
+    if (!model) return {};
     const auto kept = keep_pins(request, **model);
     if (!kept) continue;  // as the search will say
     for (const auto& [value, pin] : kept->hub) {

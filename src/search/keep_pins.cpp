@@ -30,8 +30,7 @@ class Keeper {
         graph_(request.graph),
         model_(model),
         mesh_(model.mesh()),
-        phase_ops_(graph_),
-        shared_reshards_(model.conventions().shared_reshards) {
+        phase_ops_(graph_) {
     kept_.ops = request.pins.ops;
   }
 
@@ -168,6 +167,10 @@ class Keeper {
     return Ok{};
   }
 
+  bool has_shared_hub(const Value& value) const {
+    return model_.may_reshard(graph_, value, Leg::kToHub);
+  }
+
   // Without readers, and where none of them shares a reshard with another, the hub is the spec.
   Status keep_hub(ValueId id, const SpecPin& pin) {
     const Value& value = graph_.value(id);
@@ -175,7 +178,7 @@ class Keeper {
     if (value.kind == ValueKind::kConstant) return keep_constant(pin);
     if (readers.count() == 0) return keep_spec(id, pin);
     if (readers.count() == 1) return keep_readers(id, pin);
-    if (!shared_reshards_ || meets_phases(graph_, readers)) return keep_spec(id, pin);
+    if (!has_shared_hub(value) || meets_phases(graph_, readers)) return keep_spec(id, pin);
     if (value.kind != ValueKind::kActivation && !value.accumulates) {
       AUTOPAR_RETURN_IF_ERROR(not_partial(pin));
     }
@@ -232,7 +235,7 @@ class Keeper {
     const Rule& rule = request_.rules.rules[id.index()];
     const SplitCounts counts = *pin.out_strategy;
     MeshProblem::OpChoices all;
-    for (Assignment& a : model_.choices(op, rule, true)) {
+    for (Assignment& a : model_.choices_of_pin(op, rule)) {
       all.specs.push_back(*specs_of(rule, a, mesh_));
       all.assignments.push_back(std::move(a));
     }
@@ -289,7 +292,7 @@ class Keeper {
   Status keep_read(ValueId id, const SpecPin& made, const SpecPin& read) {
     const Readers& readers = readers_[id.index()];
     if (made.specs == read.specs || readers.count() == 0) return Ok{};
-    if (readers.count() == 1 || !shared_reshards_) return keep_readers(id, read);
+    if (readers.count() == 1 || !has_shared_hub(graph_.value(id))) return keep_readers(id, read);
     return meet(kept_.hub, id, read, false);
   }
 
@@ -298,7 +301,6 @@ class Keeper {
   CostModel& model_;
   const Mesh& mesh_;
   const PhaseOps phase_ops_;
-  const bool shared_reshards_;
   std::vector<Readers> readers_;
   std::vector<ValueId> updated_;  // per value the input whose next value it is
   KeptPins kept_;

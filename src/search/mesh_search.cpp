@@ -125,10 +125,12 @@ Result<bool> MeshSearch::search_mesh(std::size_t m, Seconds time, bool may_defer
     AUTOPAR_TRY(found, searcher.solve(request, begun->built, options));
     solution = std::move(found);
   }
-  if (solution.feasible && searcher.proves_bound && begun->model->conventions().first_of_equals) {
-    auto first = first_of_equals(begun->built, solution, options);
-    trial.ties_left = !first;
-    if (first) solution = std::move(*first);
+  if (solution.feasible && searcher.proves_bound) {
+    const MeshProblem& built = begun->built;
+    TieBreak best =
+        begun->model->break_ties(built.problem, built.node_of_op, std::move(solution), options);
+    solution = std::move(best.plan);
+    trial.undone = std::move(best.undone);
   }
   trial.solve_seconds += seconds_since(solving);
   AUTOPAR_TRY(deferred, take(m, *begun, solution, options.cutoff));

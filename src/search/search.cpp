@@ -85,11 +85,8 @@ namespace {
 Status add_notes(const SearchRequest& request, SearchOutcome& outcome) {
   const Mesh& mesh = outcome.strategy.mesh;
   for (const MeshTrial& trial : outcome.trials) {
-    if (!(trial.mesh == mesh) || !trial.ties_left) continue;
-    outcome.notes.emplace_back(
-        "cost model " + request.cost_model +
-        ": of the plans that cost the same, this one need not be the one whose ops have the first "
-        "choices: finding it takes more than 500 searches");
+    if (!(trial.mesh == mesh) || trial.undone.empty()) continue;
+    outcome.notes.push_back("cost model " + request.cost_model + ": " + trial.undone);
   }
   AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, mesh));
   for (std::size_t o = 0; o < request.graph.ops.size(); ++o) {

@@ -43,7 +43,6 @@ class BreadthFirst {
         uses_(uses_of(request.graph)),
         beliefs_(request.graph, problem),
         origins_(request.graph, problem, seeds),
-        in_order_(takes_first_of_equals(request, problem)),
         in_flow_(graph_.ops.size(), false) {
     trace_.place.assign(graph_.ops.size(), -1);
     trace_.level.assign(graph_.ops.size(), 0);
@@ -160,41 +159,20 @@ class BreadthFirst {
     }
   }
 
-  static bool takes_first_of_equals(const SearchRequest& request, const MeshProblem& problem) {
-    const auto model = make_cost_model(request.cost_model, request.cluster, problem.mesh);
-    return model.ok() && (*model)->conventions().first_of_equals;
-  }
-
-  // Bytes that the op has to reduce, per candidate.
-  std::vector<double> partial_bytes(OpId id) const {
-    const Op& op = graph_.op(id);
-    std::vector<double> bytes;
-    for (const OpSpecs& specs : problem_.choices_of_op[id.index()]->specs) {
-      bytes.push_back(0);
-      for (std::size_t j = 0; j < op.outputs.size(); ++j) {
-        if (!op.has_output(j) || specs.outputs[j].partial.empty()) continue;
-        const Value& value = graph_.value(op.outputs[j]);
-        bytes.back() += static_cast<double>(
-            local_bytes(specs.outputs[j], value.shape, value.dtype, problem_.mesh));
-      }
-    }
-    return bytes;
-  }
-
-  // The price of the op itself, per candidate. Where the cost model takes the first of equals, an
-  // op that follows one other is not split over axes that the other leaves alone.
-  std::vector<double> own_prices(OpId op) const {
+  // The price of the op itself, per candidate, or what the cost model says in its place.
+  const std::vector<double>& own_prices(OpId op) const {
     const auto& producers = flow_.producers[op.index()];
     const auto decided = std::count_if(producers.begin(), producers.end(),
                                        [&](OpId p) { return beliefs_.decided(p); });
-    if (in_order_ && decided < 2) return partial_bytes(op);
+    const auto& of_follower = problem_.choices_of_op[op.index()]->follower_prices;
+    if (!of_follower.empty() && decided < 2) return of_follower;
     return problem_.problem.nodes[at(problem_.node_of_op[op.index()])].cost;
   }
 
   void decide(OpId op, int level) {
     const Beliefs::Prices prices = beliefs_.prices(op);
     const auto& cost = problem_.problem.nodes[at(problem_.node_of_op[op.index()])].cost;
-    const std::vector<double> own = own_prices(op);
+    const std::vector<double>& own = own_prices(op);
     const auto better = [&](std::size_t a, std::size_t b) {
       for (const auto* values : {&prices.now, &prices.ahead, &own}) {
         if (clearly_less((*values)[a], (*values)[b])) return true;
@@ -246,7 +224,6 @@ class BreadthFirst {
   std::vector<std::vector<Use>> uses_;
   Beliefs beliefs_;
   Origins origins_;
-  bool in_order_;              // the cost model takes the first of equals
   std::vector<bool> in_flow_;  // depends on a decided op or is one
   std::set<Entry> queue_;
   int last_level_ = 0;

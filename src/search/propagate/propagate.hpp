@@ -24,9 +24,8 @@
 //      them, given all decided readers. A partial sum that the op leaves counts with its cheapest
 //      reduction, so that putting a reduction off gains nothing;
 //   2. the same with what undecided readers must pay at least (they may be unable to follow);
-//   3. seconds of the op itself; where the cost model takes the first of equals and no more than
-//   one
-//      producer is decided, the bytes that the op has to reduce;
+//   3. seconds of the op itself; where no more than one producer is decided, what the cost model
+//      says in their place (CostModel::follower_prices);
 //   4. the order of candidates(): factors in the rule's order, outermost axis first, none last.
 // Two numbers are equal when they differ by no more than 1e-12 of the larger. At the end hubs,
 // stored and output specs are chosen exactly (a forest, by dynamic programming).
@@ -39,9 +38,10 @@
 // known, as here. Its choice is lexicographic in (communication of redistribution, its computation,
 // forward communication of the op, order of strategies), and for waiting ops the sums over their
 // inputs, then computation, then communication of the op. A reduction of partial sums is part of
-// its op (third criterion), here of the redistribution (first): on a mesh with MindSpore's cost
-// model, which takes the first of equals, the criteria coincide. Unreached ops get its
-// first strategy. Conflicts are warnings there; here explain_propagation() lists them with prices.
+// its op (third criterion), here of the redistribution (first): with MindSpore's cost model, which
+// puts the bytes that an op reduces in the third place, the criteria coincide. Unreached ops get
+// its first strategy. Conflicts are warnings there; here explain_propagation() lists them with
+// prices.
 #pragma once
 
 #include "autopar/search.hpp"

@@ -76,7 +76,8 @@ Result<Allowed> Attempts::allowed_on(const KeptPins& kept, CostModel& model) con
     const bool pick = has_pin || request.fill != Fill::kSearch;
     if (!pick && any) continue;
     MeshProblem::OpChoices all;
-    for (Assignment& a : model.choices(request.graph.op(id), rule, pick)) {
+    const Op& op = request.graph.op(id);
+    for (Assignment& a : pick ? model.choices_of_pin(op, rule) : model.choices(op, rule)) {
       all.specs.push_back(*specs_of(rule, a, mesh));
       all.assignments.push_back(std::move(a));
     }

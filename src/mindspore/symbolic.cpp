@@ -1,4 +1,4 @@
-#include "cost/symbolic.hpp"
+#include "mindspore/symbolic.hpp"
 
 #include <algorithm>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "cost/mindspore_redistribution.hpp"
+#include "mindspore/redistribution.hpp"
 
 #include <algorithm>
 #include <optional>

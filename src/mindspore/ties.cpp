@@ -1,4 +1,4 @@
-#include "autopar/search.hpp"
+#include "autopar/mindspore.hpp"
 
 namespace autopar {
 
@@ -9,20 +9,20 @@ constexpr double kEqual = 1e-12;  // relative
 
 }  // namespace
 
-std::optional<Solution> first_of_equals(const MeshProblem& problem, Solution optimal,
-                                        SolveOptions options) {
+std::optional<Solution> first_of_equals(const Problem& problem, const std::vector<int>& nodes,
+                                        Solution optimal, SolveOptions options) {
   int earlier = 0;
-  for (int node : problem.node_of_op) earlier += optimal.choices[static_cast<std::size_t>(node)];
+  for (int node : nodes) earlier += optimal.choices[static_cast<std::size_t>(node)];
   if (earlier > kMostSolves) return {};
   options.cutoff = kInfinity;
   options.progress = nullptr;
-  std::vector<std::vector<int>> allowed(problem.problem.nodes.size());
-  for (int node : problem.node_of_op) {
+  std::vector<std::vector<int>> allowed(problem.nodes.size());
+  for (int node : nodes) {
     const auto n = static_cast<std::size_t>(node);
     for (int choice = 0; choice < optimal.choices[n]; ++choice) {
-      if (problem.problem.nodes[n].cost[static_cast<std::size_t>(choice)] > optimal.cost) continue;
+      if (problem.nodes[n].cost[static_cast<std::size_t>(choice)] > optimal.cost) continue;
       allowed[n] = {choice};
-      Solution found = solve_restricted(problem.problem, allowed, options);
+      Solution found = solve_restricted(problem, allowed, options);
       if (!found.feasible || found.cost > optimal.cost * (1 + kEqual)) continue;
       optimal.choices = std::move(found.choices);
       optimal.peak_use = found.peak_use;

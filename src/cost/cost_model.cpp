@@ -1,0 +1,37 @@
+#include "autopar/cost.hpp"
+
+namespace autopar {
+
+Seconds OpPrice::total() const {
+  Seconds sum = compute;
+  for (const PricedCollective& c : collectives) sum += c.seconds;
+  return sum;
+}
+
+void CostModel::limit(Allowance*) {}
+
+std::vector<Assignment> CostModel::choices(const Op&, const Rule& rule) const {
+  return candidates(rule, mesh());
+}
+
+std::vector<Assignment> CostModel::choices_of_pin(const Op&, const Rule& rule) const {
+  return candidates(rule, mesh());
+}
+
+bool CostModel::leaves_out(const Rule&) const { return false; }
+
+bool CostModel::may_reshard(const Graph&, const Value&, Leg) const { return true; }
+
+bool CostModel::has_free_boundary() const { return true; }
+
+std::vector<double> CostModel::follower_prices(const Graph&, const Op&,
+                                               const std::vector<OpSpecs>&) const {
+  return {};
+}
+
+TieBreak CostModel::break_ties(const Problem&, const std::vector<int>&, Solution best,
+                               const SolveOptions&) const {
+  return {std::move(best), {}};
+}
+
+}  // namespace autopar

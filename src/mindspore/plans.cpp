@@ -1,0 +1,57 @@
+// Which plans MindSpore's searches look at, and which of them they prefer.
+#include "autopar/mindspore.hpp"
+#include "mindspore/ops.hpp"
+#include "mindspore/strategies.hpp"
+
+namespace autopar {
+
+std::vector<Assignment> MindsporeModel::choices(const Op& op, const Rule& rule) const {
+  return mindspore::strategies(op, rule, mesh_, weights_);
+}
+
+std::vector<Assignment> MindsporeModel::choices_of_pin(const Op& op, const Rule& rule) const {
+  return mindspore::configurable_strategies(op, rule, mesh_, weights_);
+}
+
+bool MindsporeModel::leaves_out(const Rule& rule) const {
+  return mindspore::too_many_on_any_axes(rule, mesh_);
+}
+
+// The hub is where a value lies, and what its readers need is redistributed for each. A parameter
+// of several readers lies alike for all of them.
+bool MindsporeModel::may_reshard(const Graph& graph, const Value& value, Leg leg) const {
+  if (leg == Leg::kToHub) return false;
+  if (value.kind == ValueKind::kParameter) return leg == Leg::kToOnlyReader;
+  return !weights_.elementwise_follow || !value.producer.valid() ||
+         !mindspore::is_elementwise(graph.op(value.producer));
+}
+
+bool MindsporeModel::has_free_boundary() const { return false; }
+
+// The bytes that the op has to reduce: so an op that follows one other is not split over axes that
+// the other leaves alone.
+std::vector<double> MindsporeModel::follower_prices(const Graph& graph, const Op& op,
+                                                    const std::vector<OpSpecs>& specs) const {
+  std::vector<double> bytes;
+  for (const OpSpecs& candidate : specs) {
+    bytes.push_back(0);
+    for (std::size_t j = 0; j < op.outputs.size(); ++j) {
+      if (!op.has_output(j) || candidate.outputs[j].partial.empty()) continue;
+      const Value& value = graph.value(op.outputs[j]);
+      bytes.back() +=
+          static_cast<double>(local_bytes(candidate.outputs[j], value.shape, value.dtype, mesh_));
+    }
+  }
+  return bytes;
+}
+
+TieBreak MindsporeModel::break_ties(const Problem& problem, const std::vector<int>& nodes,
+                                    Solution best, const SolveOptions& options) const {
+  std::optional<Solution> first = first_of_equals(problem, nodes, best, options);
+  if (first) return {std::move(*first), {}};
+  return {std::move(best),
+          "of the plans that cost the same, this one need not be the one whose ops have the first "
+          "choices: finding it takes more than 500 searches"};
+}
+
+}  // namespace autopar
