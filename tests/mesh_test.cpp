@@ -149,6 +149,14 @@ TEST_CASE("every candidate is a mesh of the cluster", "[mesh]") {
   }
 }
 
+TEST_CASE("prime factors", "[mesh]") {
+  using Numbers = std::vector<std::int64_t>;
+  CHECK(prime_factors(1) == Numbers{});
+  CHECK(prime_factors(7) == Numbers{7});
+  CHECK(prime_factors(12) == Numbers{2, 2, 3});
+  CHECK(prime_factors(49) == Numbers{7, 7});
+}
+
 TEST_CASE("coordinates and groups", "[mesh]") {
   const Mesh mesh = mesh_of({8, 2}, "2x4x2");
   CHECK(mesh.coordinates(13) == std::vector<std::int64_t>{1, 2, 1});

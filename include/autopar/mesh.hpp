@@ -136,6 +136,9 @@ Result<std::vector<std::int64_t>> parse_mesh(const std::string& text);
 // first, then lexicographic by sizes. Never empty.
 std::vector<Mesh> mesh_candidates(const Cluster& cluster, int max_axes, bool ordered = false);
 
+// Of a number from 1 up: 12 -> 2, 2, 3. Of 1 there are none.
+std::vector<std::int64_t> prime_factors(std::int64_t number);
+
 // All groups of the devices that differ only along `axes`, flattened: each group ordered with the
 // first of `axes` varying slowest, groups ordered by their first rank. Every rank is in one group.
 std::vector<std::int64_t> device_groups(const Mesh& mesh, const AxisList& axes);

@@ -70,4 +70,13 @@ std::vector<Mesh> mesh_candidates(const Cluster& cluster, int max_axes, bool ord
   return meshes;
 }
 
+std::vector<std::int64_t> prime_factors(std::int64_t number) {
+  std::vector<std::int64_t> primes;
+  for (std::int64_t p = 2; p * p <= number; ++p) {
+    for (; number % p == 0; number /= p) primes.push_back(p);
+  }
+  if (number > 1) primes.push_back(number);
+  return primes;
+}
+
 }  // namespace autopar

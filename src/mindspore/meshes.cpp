@@ -4,18 +4,6 @@
 
 namespace autopar {
 
-namespace {
-
-std::vector<std::int64_t> prime_factors(std::int64_t number) {
-  std::vector<std::int64_t> primes;
-  for (std::int64_t p = 2; number > 1; ++p) {
-    for (; number % p == 0; number /= p) primes.push_back(p);
-  }
-  return primes;
-}
-
-}  // namespace
-
 std::vector<Mesh> prime_meshes(const Cluster& cluster) {
   std::vector<std::vector<std::int64_t>> found = {{}};  // outermost first
   for (auto tier = cluster.tiers.rbegin(); tier != cluster.tiers.rend(); ++tier) {

@@ -133,15 +133,6 @@ class Product {
   bool has_batch_ = false, cut_j_ = false, cut_k_ = false;
 };
 
-std::vector<std::int64_t> primes_of(std::int64_t number) {
-  std::vector<std::int64_t> primes;
-  for (std::int64_t p = 2; p * p <= number; ++p) {
-    for (; number % p == 0; number /= p) primes.push_back(p);
-  }
-  if (number > 1) primes.push_back(number);
-  return primes;
-}
-
 int role_on(const Spec& spec, int axis) {  // the dimension, -1: not cut
   for (std::size_t d = 0; d < spec.dims.size(); ++d) {
     const auto& axes = spec.dims[d];
@@ -162,7 +153,7 @@ Result<OpPrice> SymbolicModel::op_price(const Graph& graph, const Op& op, const 
   bool was_cut = false;
   for (std::size_t a = 0; a < assignment.factor_of_axis.size(); ++a) {
     const int factor = assignment.factor_of_axis[a];
-    for (std::int64_t prime : primes_of(mesh().axes[a].size)) {
+    for (std::int64_t prime : prime_factors(mesh().axes[a].size)) {
       // A partial sum that passes through leaves the op as it is.
       if (factor < 0 || product.part(factor) == Part::kOther) {
         if (!conv) price.compute += was_cut ? product.never() : product.uncut_cost();
@@ -183,7 +174,7 @@ double SymbolicModel::reshard_cost(const Shape& shape, const Spec& from, const S
   double cost = 0;
   for (int axis = 0; axis < mesh().rank(); ++axis) {
     const bool differ = role_on(from, axis) != role_on(to, axis);
-    for (std::int64_t prime : primes_of(mesh().axes[static_cast<std::size_t>(axis)].size)) {
+    for (std::int64_t prime : prime_factors(mesh().axes[static_cast<std::size_t>(axis)].size)) {
       if (differ) cost += 16 * elements;
       if (role_on(from, axis) >= 0) elements /= static_cast<double>(prime);
     }

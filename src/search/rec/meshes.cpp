@@ -9,17 +9,6 @@ namespace {
 // Cuts that treat less than this part of the weight of all ops differently are alike.
 constexpr double kAlike = 1e-4;
 
-// Descending.
-std::vector<std::int64_t> prime_factors(std::int64_t number) {
-  std::vector<std::int64_t> primes;
-  for (std::int64_t p = 2; p * p <= number; ++p) {
-    for (; number % p == 0; number /= p) primes.push_back(p);
-  }
-  if (number > 1) primes.push_back(number);
-  std::reverse(primes.begin(), primes.end());
-  return primes;
-}
-
 // Cuts [begin, end) of the finest mesh.
 struct Run {
   std::size_t begin = 0;
@@ -71,7 +60,7 @@ Mesh finest_mesh(const Cluster& cluster) {
   std::vector<std::int64_t> sizes;
   for (auto tier = cluster.tiers.rbegin(); tier != cluster.tiers.rend(); ++tier) {
     const auto primes = prime_factors(tier->size);
-    sizes.insert(sizes.end(), primes.begin(), primes.end());
+    sizes.insert(sizes.end(), primes.rbegin(), primes.rend());
   }
   return std::move(make_mesh(cluster, sizes)).value();
 }
