@@ -611,6 +611,26 @@ TEST_CASE("among equal plans the first strategies count", "[mindspore]") {
   CHECK(outcome->cost.total() == 3 * 4 * 64 * 64 * 4 / 8);
 }
 
+// Only a split of the summed dimension uses all devices, and the bias then goes into one of the
+// summands.
+TEST_CASE("a bias that enters a sum is stored as no sum", "[mindspore]") {
+  Net net;
+  const ValueId x = net.input("x", {1, 8, 5, 5}), w = net.parameter("w", {3, 8, 1, 1});
+  const ValueId bias = net.parameter("b", {3});
+  const Graph graph = net.done({net.op("conv", "Conv", {x, w, bias}, {1, 3, 5, 5})});
+  const Cluster cluster = devices(8);
+  const GraphRules rules = rules_of(graph).value();
+  SearchRequest request{graph, rules, cluster};
+  request.cost_model = "mindspore_all";
+  const auto outcome = search(request);
+  REQUIRE(outcome.ok());
+  const auto specs = op_specs_of(graph, rules, outcome->strategy);
+  REQUIRE(specs.ok());
+  CHECK((*specs)[0].inputs[0].dims[1].size() == 3);
+  CHECK((*specs)[0].inputs[2].partial.size() == 3);
+  CHECK(is_replicated(outcome->strategy.values[bias.index()].spec));
+}
+
 // Counts of its step generation tests.
 TEST_CASE("as many strategies as MindSpore enumerates", "[mindspore]") {
   const Cluster cluster = devices(8);

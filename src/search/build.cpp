@@ -266,7 +266,7 @@ class Builder {
         all = tables_.united(lists, false);
       } else {
         all = any ? tables_.canonical_and(type_of(id), lists, value.accumulates)
-                  : tables_.united(lists, value.accumulates);
+                  : as_needed(value, lists);
       }
       AUTOPAR_TRY(list, restricted(all, [&](SpecList& specs) {
                     return restrict_source(request_, pins_, id, inputs_.count(id) != 0, out_.mesh,
@@ -276,6 +276,13 @@ class Builder {
       out_.source_node[v] = supplier_[v].node;
     }
     return Ok{};
+  }
+
+  // As an op needs it, without sums where it may not be stored as one.
+  int as_needed(const Value& value, std::vector<int> lists) {
+    if (value.accumulates) return tables_.united(lists, true);
+    for (int& list : lists) list = tables_.list_of(reduced(tables_.specs(list)));
+    return tables_.united(lists, false);
   }
 
   // What a pin or a layout says comes before it.
