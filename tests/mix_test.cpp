@@ -20,23 +20,6 @@ bool fits(const Network& net, const std::vector<int>& labels) {
   return true;
 }
 
-// With every label of every node: nothing is left out of a mix.
-Pool whole_pool(const Network& net) {
-  int most = 0;
-  std::vector<int> counts;
-  for (std::size_t n = 0; n < net.nodes.size(); ++n) {
-    counts.push_back(net.label_count(static_cast<int>(n)));
-    most = std::max(most, counts.back());
-  }
-  Pool pool;
-  for (int l = 0; l < most; ++l) {
-    std::vector<int> labels;
-    for (int count : counts) labels.push_back(std::min(l, count - 1));
-    pool.add(labels);
-  }
-  return pool;
-}
-
 struct FirstSweep {
   double work_before = 0;
   // Of its labellings once they are repaired, up to the first that fits as it is.
@@ -93,7 +76,7 @@ TEST_CASE("every labelling of a sweep is repaired, and the best one taken", "[mi
     if (sweep.values.empty()) continue;
     Budget budget;
     budget.work_limit = sweep.work_before + 1;  // enough to begin one sweep
-    const Incumbent mixed = best_mix(*net, dual, whole_pool(*net), kInfinity, budget);
+    const Incumbent mixed = best_mix(*net, dual, kInfinity, budget);
     const double best = *std::min_element(sweep.values.begin(), sweep.values.end());
     CHECK(mixed.value == best);
     if (best < kInfinity) CHECK(fits(*net, mixed.labels));

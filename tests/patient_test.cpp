@@ -45,11 +45,13 @@ Steps improve(const Problem& problem, const std::vector<int>& choices, int threa
   budget.work_limit = kLittleWork;
   // So that a search that counts nothing ends too, some day.
   budget.deadline = Budget::after(60);
-  search_neighbourhoods(problem, choices, 0, threads, budget,
-                        [&](double, const std::vector<int>& better) {
-                          steps.costs.push_back(evaluate(problem, better).cost);
-                          steps.choices = better;
-                        });
+  Race race(problem, budget);
+  race.offer(choices);
+  race.progress = [&](const Race& now) {
+    steps.costs.push_back(now.cost);
+    steps.choices = now.choices;
+  };
+  search_neighbourhoods(race, threads);
   steps.work = budget.work;
   steps.interrupted = budget.interrupted;
   return steps;
@@ -113,13 +115,11 @@ TEST_CASE("neighbourhoods: better and better, as far as the work goes, on any th
 }
 
 TEST_CASE("neighbourhoods: shrink where the work does not suffice", "[patient]") {
-  const Found open = {.bound = 0.5}, closed = {.bound = 2}, nothing = {.bound = kInfinity};
-  const Found better = {.value = 1, .labels = {0}, .bound = 0.5};
-  CHECK(next_size(60, open, 2, 1000) < 60);
-  for (const Found& found : {closed, nothing, better}) CHECK(next_size(60, found, 2, 1000) > 60);
-  CHECK(next_size(60, closed, 2, 60) == 60);
-  CHECK(next_size(8, open, 2, 60) == 8);
-  CHECK(next_size(8, open, 2, 3) == 8);  // a problem of three nodes
+  CHECK(next_size(60, false, 1000) < 60);
+  CHECK(next_size(60, true, 1000) > 60);
+  CHECK(next_size(60, true, 60) == 60);
+  CHECK(next_size(8, false, 60) == 8);
+  CHECK(next_size(8, false, 3) == 8);  // a problem of three nodes
 }
 
 // Whoever stops a search is told so, wherever it was: without that, no baseline is asked for in

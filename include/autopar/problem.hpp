@@ -88,6 +88,31 @@ struct Evaluation {
 };
 Evaluation evaluate(const Problem& problem, const std::vector<int>& choices);
 
+// What a search is made of, and may do without (SolveOptions::left_out), which makes its answer
+// another one, and no less honest.
+enum class SolveStage {
+  kPresolve,        // choices that nothing allows, and nodes that follow from others, go
+  kFold,            // like parts are bounded as one
+  kColumns,         // plans combined part by part from those that prices favour, and their prices
+  kMix,             // plans that take each node's choice from one of those met
+  kWindows,         // the exact search in the order of the graph, under a limit
+  kNeighbourhoods,  // of the best plan, where there is time left
+};
+struct StageRow {
+  SolveStage stage;
+  const char* name;
+};
+const std::vector<StageRow>& solve_stages();
+
+// What one stage did, with what is known after it.
+struct StageReport {
+  std::string name;
+  double bound = 0;
+  double cost = kInfinity;
+  double work = 0;  // table entries
+  Seconds seconds = 0;
+};
+
 struct SolveProgress {
   double best_cost = kInfinity;  // infinite: nothing feasible yet
   double lower_bound = 0;
@@ -111,9 +136,15 @@ struct SolveOptions {
   // goes on with more and more effort, up to this.
   double most_effort = 1;
   double known_bound = 0;  // of the cost, from an earlier search with less effort
-  // Where what was found without the memory limit is not within it, stop before the limit is looked
-  // at (`deferred`): another mesh may be cheaper than this one is even without the limit.
-  bool defer_limit = false;
+  // How far to go; where that leaves something open, the solution is `deferred`: another problem
+  // may have a cheaper plan than this one can have.
+  enum class Until {
+    kLimit,  // not into the memory limit, where what is found without it is not within it
+    kClose,  // not beyond prices of the limit and the plans that come of them
+    kEnd,
+  };
+  Until until = Until::kEnd;
+  unsigned left_out = 0;                    // stages: the sum of 1 << stage
   const std::atomic<bool>* stop = nullptr;  // set from outside: return the best so far
   std::function<void(const SolveProgress&)> progress;
 };
@@ -136,12 +167,13 @@ struct Solution {
   // What sharding propagation minimises exactly on request: its relative gap.
   double redistribution_gap = 0;
   bool cut_off = false;      // stopped since lower_bound >= cutoff; not feasible then
-  bool deferred = false;     // see SolveOptions::defer_limit; a plan that fits may be there or not
+  bool deferred = false;     // see SolveOptions::until; a plan that fits may be there or not
   bool interrupted = false;  // by time limit or stop
   // Infeasible by memory: the smallest peak that was found, and when. Proven minimum if so said.
   double least_peak_use = kInfinity;
   int tightest_time = -1;
   bool least_peak_proven = false;
+  std::vector<StageReport> stages = {};  // in their order
 
   double gap() const {  // relative; 0 = proven optimal
     return feasible && cost > 0 ? (cost - lower_bound) / cost : 0;

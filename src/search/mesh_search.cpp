@@ -99,7 +99,7 @@ Result<std::unique_ptr<Begun>> MeshSearch::begin(std::size_t m, Seconds time) {
   return std::move(begun);
 }
 
-Result<bool> MeshSearch::search_mesh(std::size_t m, Seconds time, bool may_defer) {
+Result<bool> MeshSearch::search_mesh(std::size_t m, Seconds time, SolveOptions::Until until) {
   MeshTrial& trial = outcome.trials[m];
   const auto before = std::chrono::steady_clock::now();
   std::unique_ptr<Begun> begun;
@@ -115,7 +115,7 @@ Result<bool> MeshSearch::search_mesh(std::size_t m, Seconds time, bool may_defer
   if (begun == nullptr) return false;
   const auto solving = std::chrono::steady_clock::now();
   SolveOptions options = options_within(time - seconds_since(before));
-  options.defer_limit = may_defer;
+  options.until = until;
   options.cutoff = std::min(options.cutoff, best);
   options.known_bound = trial.lower_bound;
   Solution solution;
@@ -134,7 +134,8 @@ Result<bool> MeshSearch::search_mesh(std::size_t m, Seconds time, bool may_defer
   }
   trial.solve_seconds += seconds_since(solving);
   AUTOPAR_TRY(deferred, take(m, *begun, solution, options.cutoff));
-  if (deferred && kept == nullptr) kept = std::move(begun);
+  const auto bound = [&](std::size_t mesh) { return outcome.trials[mesh].lower_bound; };
+  if (deferred && (kept == nullptr || bound(m) < bound(kept->mesh))) kept = std::move(begun);
   return deferred;
 }
 

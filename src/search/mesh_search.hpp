@@ -2,7 +2,7 @@
 // solved, its plan priced again, and the better plan kept.
 //
 //   MeshSearch search(request, searcher, {mesh});
-//   Result<bool> deferred = search.search_mesh(0, kInfinity, false);
+//   Result<bool> deferred = search.search_mesh(0, kInfinity, SolveOptions::Until::kEnd);
 //   search.best, search.outcome.strategy, search.outcome.trials[0].lower_bound
 #pragma once
 
@@ -48,8 +48,8 @@ struct MeshSearch {
   // pins that this mesh cannot keep, or bugs of an op's rule.
   Result<std::unique_ptr<Begun>> begin(std::size_t m, Seconds time);
   // In whole, where the searcher does not work in two parts. True where the memory limit has not
-  // been looked at, which only happens with `may_defer`. Errors as of begin().
-  Result<bool> search_mesh(std::size_t m, Seconds time, bool may_defer);
+  // been looked at, which only happens before the end (`until`). Errors as of begin().
+  Result<bool> search_mesh(std::size_t m, Seconds time, SolveOptions::Until until);
   // Prices a plan again, and takes it if it is the best so far.
   Status keep_better(const MeshProblem& built, const Solution& solution, CostModel& model,
                      MeshTrial& trial);

@@ -41,10 +41,11 @@ class OuterLoop {
                                    search_.outcome.trials[search_.kept->mesh]);
       }
       // Meshes whose best plan is not within the memory limit wait until the others have shown how
-      // cheap a plan has to be.
-      AUTOPAR_RETURN_IF_ERROR(search_all(left, true));
+      // cheap a plan has to be; and what a proof under the limit takes, until all have their plans.
+      AUTOPAR_RETURN_IF_ERROR(search_all(left, SolveOptions::Until::kLimit));
+      AUTOPAR_RETURN_IF_ERROR(search_all(left, SolveOptions::Until::kClose));
     }
-    AUTOPAR_RETURN_IF_ERROR(search_all(left, false));
+    AUTOPAR_RETURN_IF_ERROR(search_all(left, SolveOptions::Until::kEnd));
     return go_on();
   }
 
@@ -61,7 +62,7 @@ class OuterLoop {
       for (std::size_t m = 0; m < search_.outcome.trials.size(); ++m) {
         if (is_open(search_.outcome.trials[m])) open.push_back(m);
       }
-      AUTOPAR_RETURN_IF_ERROR(search_all(open, false));
+      AUTOPAR_RETURN_IF_ERROR(search_all(open, SolveOptions::Until::kEnd));
       idle = std::pair(search_.best, bound_of_open()) == before ? idle + 1 : 0;
     }
     return Ok{};
@@ -147,7 +148,7 @@ class OuterLoop {
   }
 
   // The most promising one first, then those with the least bound. Leaves those that were deferred.
-  Status search_all(std::vector<std::size_t>& meshes, bool may_defer) {
+  Status search_all(std::vector<std::size_t>& meshes, SolveOptions::Until until) {
     const auto key = [&](std::size_t m) {
       return std::pair(search_.kept == nullptr || search_.kept->mesh != m,
                        search_.outcome.trials[m].lower_bound);
@@ -163,11 +164,9 @@ class OuterLoop {
         if (trial.end != TrialEnd::kPlan) trial.end = TrialEnd::kPruned;
         continue;
       }
-      const auto search = [&](Seconds time) {
-        return search_.search_mesh(meshes[i], time, may_defer);
-      };
+      const auto search = [&](Seconds time) { return search_.search_mesh(meshes[i], time, until); };
       AUTOPAR_TRY(deferred, in_time(trial, meshes.size() - i, search));
-      AUTOPAR_CHECK(may_defer || !deferred, "a search was deferred again");
+      AUTOPAR_CHECK(until != SolveOptions::Until::kEnd || !deferred, "a search was deferred again");
       if (deferred) waiting.push_back(meshes[i]);
     }
     meshes = std::move(waiting);

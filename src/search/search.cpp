@@ -42,7 +42,7 @@ void try_baseline(MeshSearch& search, const char* name, const Mesh& mesh, bool l
   plain.limit_memory = limited;
   plain.fill = (*baseline)->fill;
   MeshSearch attempt(plain, **baseline, {mesh});
-  const auto tried = attempt.search_mesh(0, limited ? time : kInfinity, false);
+  const auto tried = attempt.search_mesh(0, limited ? time : kInfinity, SolveOptions::Until::kEnd);
   if (!tried || attempt.best == kInfinity) return;
   const bool fits = attempt.outcome.cost.memory.total <= memory_limit(search.request);
   if (search.request.limit_memory && !fits) return;

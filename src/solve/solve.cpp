@@ -1,15 +1,22 @@
-// The searcher: first without the memory limit, which is exact on most graphs; then, if its answer
-// does not fit, with multipliers for the times that are too tight.
+// The searcher, stage by stage: what runs when, and with which part of the work.
+//
+//   presolve          where many choices are forbidden: a smaller problem with the same answer
+//   without limit     a first look, then the proof: exact on most graphs
+//   within limit      only where what was found does not fit
+//   least peak        only where nothing fits
+//   neighbourhoods    only where there is time to be used up (patient)
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <optional>
 #include <utility>
 
 #include "solve/bound/kernel.hpp"
-#include "solve/close_gap.hpp"
 #include "solve/limit/least_peak.hpp"
 #include "solve/limit/within_limit.hpp"
 #include "solve/network/presolve.hpp"
 #include "solve/patient/neighbourhood.hpp"
+#include "solve/without_limit.hpp"
 
 namespace autopar {
 namespace {
@@ -46,53 +53,30 @@ class Search {
  public:
   Search(const Problem& problem, const SolveOptions& options)
       : whole_(problem),
-        presolved_(presolve(problem)),
+        presolved_(has(options.left_out, SolveStage::kPresolve) ? presolve(problem) : std::nullopt),
         problem_(presolved_ ? presolved_->problem : problem),
-        limited_(problem_.use_limit < kInfinity) {
+        limited_(problem_.use_limit < kInfinity),
+        race_(problem_, budget_) {
     set(options);
+    race_.progress = [this](const Race&) { tell(); };
   }
 
   // A first look at the problem without the memory limit.
   Solution begin() {
-    net_ = build_network(problem_, {});
-    rest_ = begin_closing(*net_, options_.cutoff, budget_, reporter(), gap_options());
-    result_.unlimited_lower_bound = result_.lower_bound;
+    look();
     return so_far();
   }
 
-  // Without one.
-  void prepare() {
-    net_ = build_network(problem_, {});
-    rest_ = [this](double cutoff) {
-      return close_gap(*net_, cutoff, budget_, reporter(), gap_options());
-    };
-  }
-
-  // Once more where the solution was deferred.
+  // The rest; once more where the solution was deferred.
   Solution finish(const SolveOptions& options) {
     set(options);
-    result_.deferred = false;
-    if (rest_) {
-      const Found unlimited = solve_without_limit();
-      if (unlimited.bound == kInfinity) return so_far();
-    }
-    if (result_.lower_bound >= options_.cutoff) result_.cut_off = true;
-    if (result_.cut_off || budget_.enough) return so_far();
-    if (limited_ && !proven() && !close_enough() && !unlimited_fits_) {
-      result_.deferred = options_.defer_limit;
-      if (!options_.defer_limit) solve_with_limit();
-    }
-    // What time is left goes by the clock.
-    if (options_.patient && !proven()) {
-      budget_.work_limit = kInfinity;
-      budget_.counted = false;
-      const bool again = limited_ && !result_.deferred && result_.feasible && !unlimited_fits_;
-      if (again && !budget_.over()) solve_with_limit();
-    }
-    if (options_.patient && !result_.deferred && result_.feasible && !proven() && !budget_.over()) {
-      search_neighbourhoods(problem_, best_choices_, result_.lower_bound, options_.threads, budget_,
-                            reporter());
-    }
+    deferred_ = false;
+    if (free_ == nullptr && limited_search_ == nullptr) look();
+    if (free_ != nullptr) solve_without_limit();
+    const bool open = !race_.closed() && !(race_.bound >= options_.cutoff);
+    const bool priced = limited_search_ != nullptr;
+    if (open && limited_ && (priced || !close_enough()) && !unlimited_fits_) solve_with_limit();
+    if (options_.patient && !race_.closed()) use_up_the_time();
     return so_far();
   }
 
@@ -103,54 +87,49 @@ class Search {
     budget_.stop = options.stop;
     budget_.effort = options.effort;
     budget_.work_limit = options.effort * (kWorkLimit + kPasses * pass_work(whole_));
-    result_.lower_bound = std::max(result_.lower_bound, options.known_bound);
     if (options.time_limit < kInfinity) {
       budget_.deadline = Budget::after(options.time_limit - options.used_before);
       if (options.patient) budget_.work_limit = kWorkPerSecond * options.time_limit;
       budget_.counted = options.patient;
       budget_.patient = options.patient && presolved_;
     }
-    stop_at_gap();
+    race_.cutoff = options.cutoff;
+    race_.gap = options.gap;
+    race_.raise(options.known_bound);
+    race_.check_gap();
   }
 
-  // What was asked for is there: the best plan, of this problem or of another one, is as close to
-  // the bound as that.
-  void stop_at_gap() {
-    const double best = std::min(result_.cost, options_.cutoff);
-    budget_.enough =
-        options_.gap > 0 && best < kInfinity && result_.lower_bound >= best * (1 - options_.gap);
-    if (budget_.enough && !(result_.cost < options_.cutoff)) result_.cut_off = true;
+  void look() {
+    const Noted noted(race_, "look");
+    free_ = std::make_unique<FreeSearch>(race_, has(options_.left_out, SolveStage::kFold));
+    free_->look();
+    start_ = free_->choices();
+    unlimited_bound_ = race_.bound;
   }
 
-  GapOptions gap_options() {
-    return {.minimiser = &start_, .enough = [this] {
-              spend_by_fit();
-              return false;
-            }};
+  void solve_without_limit() {
+    const bool fits = start_.empty() || within_limit(start_);
+    const bool patient = budget_.patient;
+    {
+      const Noted noted(race_, "without limit");
+      const BudgetShare share(budget_, unlimited_part(), limited_ && !patient ? kUnlimitedTime : 0);
+      double most = limited_ && patient ? kPatientUnlimitedWork : kInfinity;
+      // Where what is favoured does not fit, a proof without the limit is of little use.
+      if (limited_ && !patient && !fits) most = options_.effort * kCheapWork;
+      const BudgetShare capped(budget_, BudgetShare::Most{most});
+      free_->close();
+      if (!free_->choices().empty()) start_ = free_->choices();
+    }
+    free_ = nullptr;
+    unlimited_fits_ = !start_.empty() && within_limit(start_);
+    unlimited_bound_ = race_.bound;
   }
 
   // Where what is favoured without the limit fits, the limit is not what matters.
-  void spend_by_fit() {
-    if (!limited_ || budget_.patient) return;
-    const bool favoured = !start_.empty() && within_limit(start_);
-    if (favoured || result_.feasible) share_.reset();
-    if (!favoured && result_.feasible) share_.emplace(budget_, kFittingPart);
-  }
-
-  Found solve_without_limit() {
-    share_.emplace(budget_, limited_ ? kUnlimitedPart : 1.0,
-                   limited_ && !budget_.patient ? kUnlimitedTime : 0.0);
-    if (limited_ && budget_.patient) {
-      budget_.work_limit = std::min(budget_.work_limit, budget_.work + kPatientUnlimitedWork);
-    }
-    Found found = rest_(options_.cutoff);
-    share_.reset();
-    rest_ = nullptr;
-    net_ = nullptr;
-    if (!found.labels.empty()) start_ = found.labels;
-    unlimited_fits_ = !found.labels.empty() && within_limit(start_);
-    result_.unlimited_lower_bound = result_.lower_bound;
-    return found;
+  double unlimited_part() const {
+    if (!limited_ || budget_.patient) return limited_ ? kUnlimitedPart : 1.0;
+    if (!free_->choices().empty() && within_limit(free_->choices())) return 1.0;
+    return race_.feasible() ? kFittingPart : kUnlimitedPart;
   }
 
   bool within_limit(const std::vector<int>& choices) const {
@@ -158,71 +137,87 @@ class Search {
   }
 
   void solve_with_limit() {
-    const double cutoff = std::min(options_.cutoff, budget_.strictly_below(result_.cost));
-    const Found found = [&] {
+    deferred_ = options_.until == SolveOptions::Until::kLimit;
+    if (deferred_) return;
+    {
+      const Noted noted(race_, "within limit");
       const BudgetShare share(budget_, budget_.patient ? kLimitedPart : 1.0);
-      return search_within_limit(problem_, start_, cutoff, budget_, reporter());
-    }();
-    if (result_.feasible || options_.cutoff < kInfinity) return;
+      if (limited_search_ == nullptr) {
+        limited_search_ = std::make_unique<LimitedSearch>(race_, start_, options_.left_out);
+        limited_search_->price();
+      }
+      deferred_ = options_.until == SolveOptions::Until::kClose && !race_.closed();
+      if (deferred_) return;
+      limited_search_->close();
+      limited_search_ = nullptr;
+    }
+    if (race_.feasible() || options_.cutoff < kInfinity) return;
     // Either nothing fits, then how much would have to; or nothing was found, then any plan will
     // do.
-    LeastPeak peak = {result_.least_peak_use, result_.tightest_time, false, least_peak_choices_};
-    Budget budget = budget_;
-    budget.work_limit = budget.work + kPeakPart * budget_.work_limit;
-    const double enough = found.bound < kInfinity ? problem_.use_limit : 0;
-    peak = find_least_peak(problem_, std::move(peak), enough, budget);
-    budget_.work = budget.work;
-    budget_.interrupted |= budget.interrupted;
-    if (!peak.choices.empty()) offer(peak.choices);
-    result_.least_peak_use = peak.use;
-    result_.tightest_time = peak.time;
-    result_.least_peak_proven = peak.proven;
+    const Noted noted(race_, "least peak");
+    LeastPeak peak = {race_.least_peak, race_.least_peak_time, false, race_.least_peak_choices};
+    const BudgetShare share(budget_, BudgetShare::Most{kPeakPart * budget_.work_limit});
+    const double enough = race_.bound < kInfinity ? problem_.use_limit : 0;
+    peak = find_least_peak(problem_, std::move(peak), enough, budget_);
+    race_.offer(peak.choices);
+    peak_proven_ = peak.proven;
   }
 
-  Report reporter() {
-    return [this](double bound, const std::vector<int>& choices) {
-      if (!choices.empty()) offer(choices);
-      if (bound >= options_.cutoff && options_.cutoff < kInfinity) result_.cut_off = true;
-      result_.lower_bound = std::max(result_.lower_bound, bound);
-      stop_at_gap();
-      if (options_.progress) {
-        options_.progress({result_.cost, std::min(result_.lower_bound, result_.cost),
-                           result_.feasible ? &result_.choices : nullptr});
-      }
-    };
-  }
-
-  void offer(const std::vector<int>& choices) {
-    std::vector<int> lifted = presolved_ ? lift(*presolved_, choices) : choices;
-    const Evaluation found = evaluate(whole_, lifted);
-    if (found.peak_use < result_.least_peak_use) {
-      result_.least_peak_use = found.peak_use;
-      result_.tightest_time = found.peak_time;
-      least_peak_choices_ = choices;
-    }
-    if (found.peak_use > problem_.use_limit || !(found.cost < result_.cost)) return;
-    result_.feasible = true;
-    best_choices_ = choices;
-    result_.choices = std::move(lifted);
-    result_.cost = found.cost;
-    result_.peak_use = found.peak_use;
+  // What time is left goes by the clock.
+  void use_up_the_time() {
+    if (proven()) return;
+    budget_.work_limit = kInfinity;
+    budget_.counted = false;
+    const bool again = limited_ && !deferred_ && race_.feasible() && !unlimited_fits_;
+    if (again && !budget_.over()) solve_with_limit();
+    if (!has(options_.left_out, SolveStage::kNeighbourhoods)) return;
+    if (deferred_ || !race_.feasible() || proven() || budget_.over()) return;
+    const Noted noted(race_, "neighbourhoods");
+    search_neighbourhoods(race_, options_.threads);
   }
 
   bool close_enough() const {
-    return result_.feasible && !options_.patient && budget_.work > options_.effort * kCheapWork &&
-           result_.cost - result_.lower_bound <= kCloseEnough / options_.effort * result_.cost;
+    return race_.feasible() && !options_.patient && budget_.work > options_.effort * kCheapWork &&
+           race_.cost - race_.bound <= kCloseEnough / options_.effort * race_.cost;
   }
 
   // What is left below the cost is less than the sums' rounding.
-  bool proven() const { return result_.lower_bound >= result_.cost * (1 - 4e-12); }
+  bool proven() const { return race_.bound >= race_.cost * (1 - 4e-12); }
 
-  Solution so_far() {
-    if (proven()) result_.lower_bound = result_.cost;
-    result_.cut_off = result_.cut_off && !(result_.cost < options_.cutoff);
-    result_.interrupted = budget_.interrupted;
-    Solution result = result_;
-    if (result.cut_off || !(result.cost < options_.cutoff)) {
-      result.feasible = false;
+  void tell() {
+    if (!options_.progress) return;
+    std::vector<int> lifted;
+    if (race_.feasible()) lifted = lifted_choices();
+    options_.progress(
+        {race_.cost, std::min(race_.bound, race_.cost), race_.feasible() ? &lifted : nullptr});
+  }
+
+  std::vector<int> lifted_choices() const {
+    return presolved_ ? lift(*presolved_, race_.choices) : race_.choices;
+  }
+
+  Solution so_far() const {
+    Solution result;
+    result.stages = race_.reports;
+    result.interrupted = budget_.interrupted;
+    result.deferred = deferred_;
+    result.unlimited_lower_bound = unlimited_bound_;
+    result.lower_bound = race_.bound;
+    result.least_peak_use = race_.least_peak;
+    result.tightest_time = race_.least_peak_time;
+    result.least_peak_proven = peak_proven_;
+    if (race_.feasible()) {
+      result.choices = lifted_choices();
+      const Evaluation found = evaluate(whole_, result.choices);
+      result.feasible = found.cost < options_.cutoff;
+      result.cost = found.cost;
+      result.peak_use = found.peak_use;
+      if (proven()) result.lower_bound = found.cost;
+    }
+    const bool enough = race_.budget.enough && !result.feasible;
+    result.cut_off =
+        !result.feasible && options_.cutoff < kInfinity && (enough || race_.bound >= race_.below());
+    if (!result.feasible) {
       result.choices.clear();
       result.cost = kInfinity;
     }
@@ -235,22 +230,28 @@ class Search {
   const bool limited_;
   SolveOptions options_;
   Budget budget_;
-  std::optional<BudgetShare> share_;  // of the work without the limit
-  std::unique_ptr<Network> net_;      // without the limit
-  RestOfClosing rest_;                // of the search there
-  Solution result_;
-  std::vector<int> best_choices_;  // of the presolved problem
-  std::vector<int> least_peak_choices_;
+  Race race_;
+  std::unique_ptr<FreeSearch> free_;               // until that is done
+  std::unique_ptr<LimitedSearch> limited_search_;  // between its prices and its end
+  double unlimited_bound_ = 0;
   std::vector<int> start_;       // the best found without the limit
   bool unlimited_fits_ = false;  // and that is within it
+  bool deferred_ = false;
+  bool peak_proven_ = false;
 };
 
 }  // namespace
 
+const std::vector<StageRow>& solve_stages() {
+  static const std::vector<StageRow> rows = {
+      {SolveStage::kPresolve, "presolve"}, {SolveStage::kFold, "fold"},
+      {SolveStage::kColumns, "columns"},   {SolveStage::kMix, "mix"},
+      {SolveStage::kWindows, "windows"},   {SolveStage::kNeighbourhoods, "neighbourhoods"}};
+  return rows;
+}
+
 Solution solve_dp(const Problem& problem, const SolveOptions& options) {
-  Search search(problem, options);
-  search.prepare();
-  return search.finish(options);
+  return Search(problem, options).finish(options);
 }
 
 BegunSolve begin_dp(const Problem& problem, const SolveOptions& options) {

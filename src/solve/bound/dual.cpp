@@ -1,339 +1,382 @@
 #include "solve/bound/dual.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "solve/bound/kernel.hpp"
+#include "solve/bound/wiring.hpp"
 
 namespace autopar::solver {
 namespace {
 
-constexpr double kVisitWork = 20;  // what a visit costs beside the entries
+constexpr int kSweeps = 10;  // of better single labels
+
+// The least per class of the side's near labels.
+template <class Side, class Real>
+void least_per_class(const Side& side, const std::vector<Real>& hat, std::vector<Real>& result) {
+  result.assign(at(side.count), std::numeric_limits<Real>::infinity());
+  for (std::size_t l = 0; l < hat.size(); ++l) {
+    Real& least = result[at(side.classes[l])];
+    least = hat[l] < least ? hat[l] : least;
+  }
+}
 
 }  // namespace
 
-Dual::Dual(const Network& net, const std::vector<double>& edge_weights)
-    : net_(&net), place_of_(net.nodes.size(), 0), bound_(net.constant) {
-  std::vector<int> nodes;
-  for (std::size_t n = 0; n < net.nodes.size(); ++n) {
-    if (!net.nodes[n].gone) nodes.push_back(static_cast<int>(n));
+template <class Real>
+DualOf<Real>::DualOf(const Network& net, const Fold& fold)
+    : net_(&net),
+      wiring_(std::make_shared<const Wiring<Real>>(net, fold)),
+      messages_(wiring_->messages, 0),
+      least_(wiring_->places.size(), 0.0),
+      tables_(wiring_->tables),
+      multipliers_(net.multiplier),
+      constant_(net.constant),
+      bound_(net.constant),
+      exhausted_(net.impossible) {
+  theta_.reserve(wiring_->labels);
+  for (const Place& place : wiring_->places) {
+    if (place.count == 0) continue;
+    const Vector& cost = net.cost(place.node);
+    theta_.insert(theta_.end(), cost.begin(), cost.end());
   }
-  connect(nodes);
-  set_shares(edge_weights);
-  multipliers_ = net.multiplier;
-  priced_.resize(net.edges.size());
-  exhausted_ = net.impossible;
 }
 
-void Dual::connect(const std::vector<int>& nodes) {
-  std::size_t labels = 0, sides = 0;
-  for (int n : nodes) {
-    labels += at(net_->label_count(n));
-    sides += net_->node(n).edges.size();
+template <class Real>
+double DualOf<Real>::work_per_pass() const {
+  return wiring_->work_per_pass;
+}
+
+template <class Real>
+std::size_t DualOf<Real>::theta_of(int c) const {
+  return wiring_->places[at(c)].theta;
+}
+
+template <class Real>
+double DualOf<Real>::labels_alive() const {
+  return static_cast<double>(
+      std::count_if(theta_.begin(), theta_.end(), [](Real t) { return t < kInfinity; }));
+}
+
+template <class Real>
+auto DualOf<Real>::thetas_of(const Place& place) const -> Reals {
+  const auto begin = theta_.begin() + static_cast<std::ptrdiff_t>(place.theta);
+  return Reals(begin, begin + place.count);
+}
+
+template <class Real>
+double DualOf<Real>::share_of(const Side& side) const {
+  return side.shares[turn_ % 2];
+}
+
+template <class Real>
+const Real* DualOf<Real>::incoming_of(const Side& side, const Reals& messages, Reals& least) const {
+  if (side.role < 0) return messages.data() + side.incoming;
+  least.assign(at(side.count), std::numeric_limits<Real>::infinity());
+  for (std::size_t s : wiring_->roles[at(side.role)]) {
+    const Real* incoming = messages.data() + wiring_->sides[s].incoming;
+    for (std::size_t c = 0; c < least.size(); ++c) {
+      least[c] = incoming[c] < least[c] ? incoming[c] : least[c];
+    }
   }
-  places_.reserve(nodes.size());
-  theta_.reserve(labels);
-  sides_.reserve(sides);
-  for (int n : nodes) {
-    place_of_[at(n)] = places_.size();
-    Place place = {
-        .node = n, .count = net_->label_count(n), .theta = theta_.size(), .sides = sides_.size()};
-    const Vector& cost = net_->cost(n);
-    theta_.insert(theta_.end(), cost.begin(), cost.end());
-    for (const bool earlier : {true, false}) {
-      for (int e : net_->node(n).edges) {
-        const Edge& edge = net_->edge(e);
-        const int far = other_end(edge, n);
-        if ((far < n) != earlier) continue;
-        const bool is_a = edge.a == n;
-        const Core& core = net_->algebra.core(edge.table.core);
-        const Labels& classes = net_->algebra.labels(is_a ? edge.table.map_a : edge.table.map_b);
-        sides_.push_back({.edge = e,
-                          .far = far,
-                          .classes = classes.data(),
-                          .count = is_a ? core.rows : core.columns,
-                          .far_count = is_a ? core.columns : core.rows,
-                          .rows = is_a ? core.values.data() : core.transposed.data()});
-        ++(earlier ? place.backward : place.forward);
-        work_per_pass_ +=
-            kRowEntryWork * static_cast<double>(core.values.size()) + 2 * place.count + kVisitWork;
+  return least.data();
+}
+
+template <class Real>
+void DualOf<Real>::collect(const Place& place, const Reals& messages, Reals& hat) const {
+  const auto begin = theta_.begin() + static_cast<std::ptrdiff_t>(place.theta);
+  hat.assign(begin, begin + place.count);
+  Reals least;
+  for (std::size_t s = place.sides; s < place.end(); ++s) {
+    const Side& side = wiring_->sides[s];
+    const Real* incoming = incoming_of(side, messages, least);
+    if (side.copies == 1) {
+      for (std::size_t l = 0; l < hat.size(); ++l) hat[l] += incoming[side.classes[l]];
+    } else {
+      for (std::size_t l = 0; l < hat.size(); ++l) {
+        hat[l] += side.copies * incoming[side.classes[l]];
       }
     }
-    for (const RowUse& use : net_->node(n).uses)
-      work_per_pass_ += use.end > use.begin ? place.count : 0;
-    work_per_pass_ += kVisitWork + place.count;
-    places_.push_back(place);
-  }
-  std::size_t messages = 0;
-  for (const Side& side : sides_) messages += at(side.count);
-  messages_.assign(messages, 0.0);
-  messages = 0;
-  std::vector<std::size_t> first(net_->edges.size(), SIZE_MAX);
-  for (std::size_t s = 0; s < sides_.size(); ++s) {
-    Side& side = sides_[s];
-    side.incoming = messages;
-    messages += at(side.count);
-    std::size_t& other = first[at(side.edge)];
-    if (other == SIZE_MAX) {
-      other = s;
-      continue;
-    }
-    side.twin = other;
-    sides_[other].twin = s;
-    side.outgoing = sides_[other].incoming;
-    sides_[other].outgoing = side.incoming;
   }
 }
 
-void Dual::set_shares(const std::vector<double>& edge_weights) {
-  const auto weight = [&](const Side& side) {
-    return edge_weights.empty() ? 1.0 : edge_weights[at(side.edge)];
-  };
-  for (const Place& place : places_) {
-    double backward = 0, forward = 0;
-    for (int k = 0; k < place.backward + place.forward; ++k) {
-      (k < place.backward ? backward : forward) += weight(sides_[place.sides + at(k)]);
-    }
-    for (int k = 0; k < place.backward + place.forward; ++k) {
-      Side& side = sides_[place.sides + at(k)];
-      side.share = weight(side) / std::max(backward, forward);
-    }
+// hat_ has what a copy has, its least taken off.
+template <class Real>
+void DualOf<Real>::send(const Side& side) {
+  const Real* incoming = incoming_of(side, messages_, far_);
+  // What the others in the role got is the rest of the neighbour.
+  if (side.role >= 0) {
+    std::copy(far_.begin(), far_.end(),
+              messages_.begin() + static_cast<std::ptrdiff_t>(side.incoming));
   }
-}
-
-void Dual::collect(const Place& place, Vector& hat) const {
-  hat.assign(theta_.begin() + static_cast<std::ptrdiff_t>(place.theta),
-             theta_.begin() + static_cast<std::ptrdiff_t>(place.theta) + place.count);
-  const std::size_t end = place.sides + at(place.backward + place.forward);
-  for (std::size_t s = place.sides; s < end; ++s) {
-    const double* incoming = messages_.data() + sides_[s].incoming;
-    const int* classes = sides_[s].classes;
-    for (std::size_t l = 0; l < hat.size(); ++l) hat[l] += incoming[classes[l]];
-  }
-}
-
-void Dual::send(const Side& side, const Vector& hat) {
-  per_class_.assign(at(side.count), kInfinity);
-  for (std::size_t l = 0; l < hat.size(); ++l) {
-    double& least = per_class_[at(side.classes[l])];
-    least = hat[l] < least ? hat[l] : least;
-  }
-  double* outgoing = messages_.data() + side.outgoing;
-  const double* incoming = messages_.data() + side.incoming;
-  const std::size_t width = at(side.far_count);
-  std::fill(outgoing, outgoing + width, kInfinity);
+  least_per_class(side, hat_, per_class_);
+  const Real share = side.shares[turn_ % 2];
   for (std::size_t c = 0; c < per_class_.size(); ++c) {
-    if (per_class_[c] == kInfinity) continue;
-    min_plus_row(outgoing, side.share * per_class_[c] - incoming[c], side.rows + c * width, width);
+    if (per_class_[c] < kInfinity) per_class_[c] = share * per_class_[c] - incoming[c];
+  }
+  Real* outgoing = messages_.data() + side.outgoing;
+  const Real* table = tables_[at(side.edge)];
+  if (side.by_rows) {
+    min_plus_rows(outgoing, per_class_.data(), table, at(side.count), at(side.far_count));
+  } else {
+    min_plus_columns(outgoing, per_class_.data(), table, at(side.far_count), at(side.count));
   }
 }
 
-void Dual::process(const Place& place, bool forward, double cutoff) {
-  collect(place, hat_);
-  double* theta = theta_.data() + place.theta;
-  const double least = *std::min_element(hat_.begin(), hat_.end());
-  if (least == kInfinity) {
+template <class Real>
+void DualOf<Real>::process(std::size_t c, bool forward, double cutoff) {
+  const Place& place = wiring_->places[c];
+  if (place.count == 0) return;
+  collect(place, messages_, hat_);
+  const Real least = *std::min_element(hat_.begin(), hat_.end());
+  if (!(least < kInfinity)) {
     exhausted_ = true;
     return;
   }
-  bound_ += least;
+  bound_ += place.copies * (least - least_[c]);
+  least_[c] = least;
   const double room = cutoff - bound_;
+  Real* theta = theta_.data() + place.theta;
   for (std::size_t l = 0; l < hat_.size(); ++l) {
-    theta[l] -= least;
     hat_[l] -= least;
-    if (!(hat_[l] < room)) theta[l] = hat_[l] = kInfinity;
+    if (!(hat_[l] < room)) theta[l] = hat_[l] = std::numeric_limits<Real>::infinity();
   }
-  const std::size_t middle = place.sides + at(place.backward);
-  const std::size_t begin = forward ? middle : place.sides;
-  const std::size_t end = forward ? middle + at(place.forward) : middle;
-  for (std::size_t s = begin; s < end; ++s) send(sides_[s], hat_);
+  const std::size_t begin = forward ? place.middle() : place.sides;
+  const std::size_t end = forward ? place.end() : place.middle();
+  for (std::size_t s = begin; s < end; ++s) send(wiring_->sides[s]);
 }
 
-void Dual::pass(double cutoff) {
-  // After a change of multipliers terms may be negative; the way forward mends that.
-  for (std::size_t p = 0; p < places_.size() && !exhausted_; ++p) {
-    process(places_[p], true, settled_ ? cutoff : kInfinity);
+template <class Real>
+void DualOf<Real>::pass(double cutoff) {
+  ++turn_;
+  // After a change of multipliers, or with messages from elsewhere, terms may be negative; the way
+  // forward mends that.
+  for (std::size_t p = 0; p < least_.size() && !exhausted_; ++p) {
+    process(p, true, settled_ ? cutoff : kInfinity);
   }
   settled_ = true;
-  for (std::size_t p = places_.size(); p-- > 0 && !exhausted_;) {
-    process(places_[p], false, cutoff);
-  }
+  for (std::size_t p = least_.size(); p-- > 0 && !exhausted_;) process(p, false, cutoff);
+  // Anew, so that errors of rounding do not add up.
+  bound_ = constant_;
+  for (std::size_t p = 0; p < least_.size(); ++p) bound_ += wiring_->places[p].copies * least_[p];
 }
 
-// Everything is set up afresh but the messages, so that errors of rounding do not add up.
-void Dual::set_multipliers(const Vector& multipliers) {
+template <class Real>
+void DualOf<Real>::set_multipliers(const Vector& multipliers) {
   Vector sums(multipliers.size() + 1, 0.0);  // of what is not yet in the network's costs
-  bound_ = net_->constant;
+  constant_ = net_->constant;
   for (std::size_t r = 0; r < multipliers.size(); ++r) {
     const double change = multipliers[r] - net_->multiplier[r];
-    bound_ -= change * net_->capacity[r];
+    constant_ -= change * net_->capacity[r];
     sums[r + 1] = sums[r] + change;
   }
+  bound_ = constant_;
+  std::fill(least_.begin(), least_.end(), 0.0);
   multipliers_ = multipliers;
-  for (const Place& place : places_) {
-    Vector cost = net_->cost(place.node);
+  Vector cost;
+  for (const Place& place : wiring_->places) {
+    if (place.count == 0) continue;
+    cost = net_->cost(place.node);
     for (const RowUse& use : net_->node(place.node).uses) {
       const double price = sums[at(use.end)] - sums[at(use.begin)];
       if (price == 0) continue;
       const Vector& bytes = net_->algebra.vector(use.bytes);
       for (std::size_t l = 0; l < cost.size(); ++l) cost[l] += price * bytes[l];
     }
-    double* theta = theta_.data() + place.theta;
+    Real* theta = theta_.data() + place.theta;
     for (std::size_t l = 0; l < cost.size(); ++l) {
-      if (theta[l] < kInfinity) theta[l] = cost[l];
+      if (theta[l] < kInfinity) theta[l] = static_cast<Real>(cost[l]);
     }
   }
   price_edges(sums);
   settled_ = false;
 }
 
-void Dual::price_edges(const Vector& sums) {
-  for (Side& side : sides_) {
-    const Edge& edge = net_->edge(side.edge);
+template <class Real>
+void DualOf<Real>::price_edges(const Vector& sums) {
+  for (std::size_t f = 0; f < tables_.size(); ++f) {
+    const Edge& edge = net_->edge(wiring_->edge_in[f]);
     if (edge.uses.empty()) continue;
-    const bool is_a = edge.b == side.far;
-    std::shared_ptr<const Core>& priced = priced_[at(side.edge)];
-    const Core* core = &net_->algebra.core(edge.table.core);
-    if (is_a) {  // each edge has two sides: made at one, used by both
-      auto made = std::make_shared<Core>(*core);
-      bool any = false;
-      for (const RowUse& use : edge.uses) {
-        const double price = sums[at(use.end)] - sums[at(use.begin)];
-        if (price == 0) continue;
-        any = true;
-        const Core& bytes = net_->algebra.core(use.bytes);
-        for (std::size_t i = 0; i < made->values.size(); ++i) {
-          made->values[i] += price * bytes.values[i];
-          made->transposed[i] += price * bytes.transposed[i];
-        }
+    tables_[f] = wiring_->tables[f];
+    std::shared_ptr<Reals> priced;
+    for (const RowUse& use : edge.uses) {
+      const double price = sums[at(use.end)] - sums[at(use.begin)];
+      if (price == 0) continue;
+      const Vector& bytes = net_->algebra.core(use.bytes).values;
+      if (priced == nullptr) {
+        priced = std::make_shared<Reals>(tables_[f], tables_[f] + bytes.size());
       }
-      priced = any ? std::move(made) : nullptr;
-      Side& twin = sides_[side.twin];
-      if (priced != nullptr) core = priced.get();
-      side.rows = core->values.data();
-      twin.rows = core->transposed.data();
+      for (std::size_t i = 0; i < bytes.size(); ++i) {
+        (*priced)[i] += static_cast<Real>(price * bytes[i]);
+      }
     }
+    if (priced != nullptr) tables_[f] = priced->data();
+    priced_.resize(tables_.size());
+    priced_[f] = std::move(priced);
   }
 }
 
-// Of a node's value, what it does not send to the earlier nodes.
-double Dual::kept_part(const Place& place) const {
-  double sent = 0;
-  for (int k = 0; k < place.backward; ++k) sent += sides_[place.sides + at(k)].share;
-  return std::max(0.0, 1.0 - sent);
-}
-
-// After a pass, which ends backward, a node has sent its share to the earlier nodes; here that
-// share is taken off what came in from them, so that the edges' terms are >= 0 without it.
-Vector Dual::settled_messages() const {
-  Vector result = messages_, hat, least;
-  for (const Place& place : places_) {
-    collect(place, hat);
-    for (int k = 0; k < place.backward; ++k) {
-      const Side& side = sides_[place.sides + at(k)];
-      least.assign(at(side.count), kInfinity);
-      for (std::size_t l = 0; l < hat.size(); ++l) {
-        least[at(side.classes[l])] = std::min(least[at(side.classes[l])], hat[l]);
-      }
-      for (std::size_t c = 0; c < least.size(); ++c) {
-        if (least[c] < kInfinity) result[side.incoming + c] -= side.share * least[c];
+// After a pass, which ends backward, a class has sent its share to the earlier ones; here that is
+// taken off what came in from them, so that the edges' terms are >= 0 without it.
+template <class Real>
+auto DualOf<Real>::settled_messages() const -> Reals {
+  Reals result = messages_, hat, per_class;
+  for (const Place& place : wiring_->places) {
+    if (place.count == 0) continue;
+    collect(place, messages_, hat);
+    const Real least = *std::min_element(hat.begin(), hat.end());
+    if (!(least < kInfinity)) continue;
+    for (Real& value : hat) value -= least;
+    for (std::size_t s = place.sides; s < place.middle(); ++s) {
+      const Side& side = wiring_->sides[s];
+      least_per_class(side, hat, per_class);
+      for (std::size_t c = 0; c < per_class.size(); ++c) {
+        if (per_class[c] < kInfinity) {
+          result[side.incoming + c] -= side.shares[turn_ % 2] * per_class[c];
+        }
       }
     }
   }
   return result;
 }
 
-void Dual::take_over(const Dual& other, const std::vector<int>& edge_of,
-                     const std::vector<double>& parts) {
-  // Where messages come in, per edge, at its a and at its b.
-  std::vector<std::array<std::size_t, 2>> places(other.net_->edges.size());
-  const auto end_of = [](const Dual& dual, const Side& side) {
-    return dual.net_->edge(side.edge).a == side.far ? 1 : 0;
-  };
-  for (const Side& side : other.sides_) {
-    places[at(side.edge)][at(end_of(other, side))] = side.incoming;
+template <class Real>
+template <class Other>
+void DualOf<Real>::take_over(const DualOf<Other>& other, const std::vector<int>& edge_of,
+                             const std::vector<double>& parts) {
+  // Where messages come in, per edge, at its rows and at its columns.
+  std::vector<std::array<std::size_t, 2>> places(other.tables_.size());
+  for (const auto& side : other.wiring_->sides) {
+    places[at(side.edge)][side.by_rows ? 0 : 1] = side.incoming;
   }
-  const Vector theirs = other.settled_messages();
-  for (const Side& side : sides_) {
+  const auto theirs = other.settled_messages();
+  for (const Side& side : wiring_->sides) {
     const int from = edge_of[at(side.edge)];
     if (from < 0) continue;
-    const std::size_t begin = places[at(from)][at(end_of(*this, side))];
-    for (int c = 0; c < side.count; ++c) {
-      const double message = theirs[begin + at(c)] / parts[at(from)];
+    const std::size_t begin = places[at(from)][side.by_rows ? 0 : 1];
+    const double part = parts.empty() ? 1.0 : parts[at(from)];
+    for (std::size_t c = 0; c < at(side.count); ++c) {
+      const auto message = static_cast<Real>(theirs[begin + c] / part);
       // A class that has no label left there says nothing.
-      messages_[side.incoming + at(c)] = std::isfinite(message) ? message : 0.0;
+      messages_[side.incoming + c] = std::isfinite(message) ? message : 0;
     }
   }
-  set_multipliers(other.multipliers_);
+  settled_ = false;
 }
 
-long Dual::labels_alive() const {
-  return std::count_if(theta_.begin(), theta_.end(), [](double t) { return t < kInfinity; });
-}
-
-long Dual::labels_total() const { return static_cast<long>(theta_.size()); }
-
-std::vector<int> Dual::decode() const {
-  std::vector<int> labels(net_->nodes.size(), 0);
-  Vector sum;
-  for (const Place& place : places_) {
-    sum.assign(theta_.begin() + static_cast<std::ptrdiff_t>(place.theta),
-               theta_.begin() + static_cast<std::ptrdiff_t>(place.theta) + place.count);
-    for (int k = 0; k < place.backward + place.forward; ++k) {
-      const Side& side = sides_[place.sides + at(k)];
-      const Side& twin = sides_[side.twin];
-      const double* values =
-          k < place.backward
-              ? twin.rows + at(twin.classes[labels[at(side.far)]]) * at(twin.far_count)
-              : messages_.data() + side.incoming;
-      for (std::size_t l = 0; l < sum.size(); ++l) sum[l] += values[side.classes[l]];
+template <class Real>
+void DualOf<Real>::weigh(const Place& place, const std::vector<int>& labels, Reals& sum) const {
+  const auto begin = theta_.begin() + static_cast<std::ptrdiff_t>(place.theta);
+  sum.assign(begin, begin + place.count);
+  for (std::size_t s = place.sides; s < place.end(); ++s) {
+    const Side& side = wiring_->sides[s];
+    const Real* values = messages_.data() + side.incoming;
+    std::size_t stride = 1;
+    if (labels[at(side.far)] >= 0) {
+      const std::size_t far = at(wiring_->sides[side.twin].classes[labels[at(side.far)]]);
+      const Real* table = tables_[at(side.edge)];
+      values = side.by_rows ? table + far : table + far * at(side.count);
+      stride = side.by_rows ? at(side.far_count) : 1;
     }
-    labels[at(place.node)] =
-        static_cast<int>(std::min_element(sum.begin(), sum.end()) - sum.begin());
+    for (std::size_t l = 0; l < sum.size(); ++l) {
+      sum[l] += side.copies * values[at(side.classes[l]) * stride];
+    }
+  }
+}
+
+template <class Real>
+std::vector<int> DualOf<Real>::decode() const {
+  std::vector<int> labels(least_.size(), -1);
+  Reals sum;
+  for (std::size_t c = 0; c < labels.size(); ++c) {
+    const Place& place = wiring_->places[c];
+    if (place.count == 0) {
+      labels[c] = 0;
+      continue;
+    }
+    weigh(place, labels, sum);
+    labels[c] = static_cast<int>(std::min_element(sum.begin(), sum.end()) - sum.begin());
   }
   return labels;
 }
 
-void Dual::improve(std::vector<int>& labels) const {
-  Vector sum;
+// After the first sweep only those are looked at again that have a neighbour with a new label.
+template <class Real>
+void DualOf<Real>::improve(std::vector<int>& labels) const {
+  std::vector<char> due(labels.size(), 1);
   bool changed = true;
-  for (int sweep = 0; sweep < 10 && changed; ++sweep) {
+  Reals sum;
+  for (int sweep = 0; sweep < kSweeps && changed; ++sweep) {
     changed = false;
-    for (std::size_t p = 0; p < places_.size(); ++p) {
-      const Place& place = places_[p];
-      // Dead labels stay out; what was taken off all labels does not matter here.
-      sum.assign(theta_.begin() + static_cast<std::ptrdiff_t>(place.theta),
-                 theta_.begin() + static_cast<std::ptrdiff_t>(place.theta) + place.count);
-      for (int k = 0; k < place.backward + place.forward; ++k) {
-        const Side& side = sides_[place.sides + at(k)];
-        const Side& twin = sides_[side.twin];
-        const double* values =
-            twin.rows + at(twin.classes[labels[at(side.far)]]) * at(twin.far_count);
-        for (std::size_t l = 0; l < sum.size(); ++l) sum[l] += values[side.classes[l]];
-      }
-      int& label = labels[at(place.node)];
+    for (std::size_t c = 0; c < labels.size(); ++c) {
+      const Place& place = wiring_->places[c];
+      if (!due[c] || place.count == 0) continue;
+      due[c] = 0;
+      weigh(place, labels, sum);
       const auto best = std::min_element(sum.begin(), sum.end());
-      if (*best < sum[at(label)]) {
-        label = static_cast<int>(best - sum.begin());
-        changed = true;
-      }
+      if (!(*best < sum[at(labels[c])])) continue;
+      labels[c] = static_cast<int>(best - sum.begin());
+      changed = true;
+      for (std::size_t s = place.sides; s < place.end(); ++s) due[at(wiring_->sides[s].far)] = 1;
     }
   }
 }
 
-double Dual::surviving_entries() const {
-  Vector count(net_->nodes.size(), 0.0);
-  double entries = 0;
-  for (const Place& place : places_) {
-    for (int l = 0; l < place.count; ++l) count[at(place.node)] += alive(place.node, l) ? 1 : 0;
-    entries += count[at(place.node)];
-  }
-  for (const Edge& edge : net_->edges) {
-    if (!edge.gone) entries += count[at(edge.a)] * count[at(edge.b)];
-  }
-  return entries;
+template <class Real>
+std::vector<int> DualOf<Real>::decode_and_improve() const {
+  std::vector<int> labels = decode();
+  improve(labels);
+  return labels;
 }
+
+// Over the pairs that are left.
+template <class Real>
+double DualOf<Real>::least_term(const Place& place, const Side& side, const Reals& settled) const {
+  const Side& twin = wiring_->sides[side.twin];
+  Reals near_least, far_least, near_alive, far_alive;
+  const Real* near = incoming_of(side, settled, near_least);
+  const Real* far = incoming_of(twin, settled, far_least);
+  least_per_class(side, thetas_of(place), near_alive);
+  least_per_class(twin, thetas_of(wiring_->places[at(side.far)]), far_alive);
+  const Real* table = tables_[at(side.edge)];
+  double least = kInfinity;
+  for (std::size_t i = 0; i < near_alive.size(); ++i) {
+    for (std::size_t j = 0; j < far_alive.size(); ++j) {
+      const double value =
+          table[side.by_rows ? i * far_alive.size() + j : j * near_alive.size() + i];
+      const bool counts = near_alive[i] < kInfinity && far_alive[j] < kInfinity;
+      if (counts && value < kInfinity) least = std::min(least, value - near[i] - far[j]);
+    }
+  }
+  return least;
+}
+
+template <class Real>
+double DualOf<Real>::sum_of_terms() const {
+  const Reals settled = settled_messages();
+  double sum = constant_;
+  Reals hat;
+  for (const Place& place : wiring_->places) {
+    if (place.count == 0) continue;
+    collect(place, settled, hat);
+    sum += place.copies * *std::min_element(hat.begin(), hat.end());
+    for (std::size_t s = place.sides; s < place.middle(); ++s) {
+      const Side& side = wiring_->sides[s];
+      sum += place.copies * side.copies * least_term(place, side, settled);
+    }
+  }
+  return sum;
+}
+
+template class DualOf<float>;
+template class DualOf<double>;
+template void DualOf<float>::take_over(const DualOf<float>&, const std::vector<int>&,
+                                       const std::vector<double>&);
+template void DualOf<double>::take_over(const DualOf<float>&, const std::vector<int>&,
+                                        const std::vector<double>&);
+template void DualOf<double>::take_over(const DualOf<double>&, const std::vector<int>&,
+                                        const std::vector<double>&);
 
 }  // namespace autopar::solver

@@ -1,57 +1,84 @@
-// Lower bound by sequential tree-reweighted message passing.
+// Lower bound by sequential tree-reweighted message passing, for a network or, at the price of one
+// of them, for its like parts.
 // Source: Kolmogorov, "Convergent tree-reweighted message passing for energy minimization", PAMI
 // 2006; as sums that never get negative: Kolmogorov, "A new look at reweighted message passing",
 // PAMI 2015. A pass costs one visit of every core per direction.
+//
+// Messages exist once per class of like nodes, and each is what every copy gets. Where the classes
+// are those of a colour refinement that was ended early, some copies of a node have neighbours of
+// another class than the others, at the ends of a chain of layers. A node's copies must look alike
+// for one message to stand for all of them, so what comes in on the edges of one role (same table,
+// neighbours alike a round of refinement before) counts as the least of them, label by label, and
+// the neighbour whose message was greater keeps the rest. The terms of the split then are >= 0 on
+// every copy of every edge, and the bound is one of the whole network: it falls behind that with
+// every node alone only by what the ends of the chain differ.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <vector>
 
-#include "solve/network/network.hpp"
+#include "solve/bound/wiring.hpp"
 
 namespace autopar::solver {
 
 // Splits the value into bound() + terms >= 0 of single nodes and edges. While a pass is at a node,
 // all of its own share is there: a label whose share lifts the bound to the cutoff is in no
-// labelling below the cutoff, and dies. Refers to the network, which must outlive it unchanged.
-class Dual {
+// labelling below the cutoff, and dies. `Real` is double or, for passes that take half the time and
+// whose bound is only about right, float. Copies share what does not change.
+//
+// Labels, per class: where every node is alone, its class has the node's number, and those that are
+// gone have no labels.
+template <class Real>
+class DualOf {
  public:
-  // With weights of the edges, a node's share goes to its edges by weight instead of in equal
-  // parts.
-  explicit Dual(const Network& net, const std::vector<double>& edge_weights = {});
+  // Every node alone. The network must outlive it unchanged.
+  explicit DualOf(const Network& net) : DualOf(net, each_alone(net)) {}
+  // Every second pass a node keeps nothing of its value back, as far as it goes (any shares up to
+  // the whole keep the terms >= 0): that settles the large differences in half the passes, the even
+  // shares of TRW-S in between the small ones. Nodes of a class use the same of the same rows, and
+  // no edge is within a class.
+  DualOf(const Network& net, const Fold& fold);
 
-  // Forward and backward. Labels that cannot be part of a value below cutoff die.
+  // Forward and backward. Labels that no copy can have in a labelling below cutoff die.
   void pass(double cutoff);
   double bound() const { return bound_; }
-  bool exhausted() const { return exhausted_; }  // some node has no label left
+  bool exhausted() const { return exhausted_; }  // some class has no label left
 
-  bool alive(int n, int label) const {
-    return theta_[offset_of(n) + static_cast<std::size_t>(label)] < kInfinity;
+  bool alive(int c, int label) const { return theta_[theta_of(c) + at(label)] < kInfinity; }
+  void kill(int c, int label) {
+    theta_[theta_of(c) + at(label)] = std::numeric_limits<Real>::infinity();
   }
-  void kill(int n, int label) {
-    theta_[offset_of(n) + static_cast<std::size_t>(label)] = kInfinity;
-  }
-  long labels_alive() const;
-  long labels_total() const;
-  double work_per_pass() const { return work_per_pass_; }
+  double labels_alive() const;
+  double labels_total() const { return static_cast<double>(theta_.size()); }
+  double work_per_pass() const;
 
   // Multipliers of the rows from now on. The bound is one again after the next pass.
   void set_multipliers(const Vector& multipliers);
   const Vector& multipliers() const { return multipliers_; }
 
-  // Begins with the other's messages: those of edge edge_of[e] divided by parts[edge_of[e]]; of the
-  // same tables, their classes numbered alike. And with its multipliers, for the same rows. The
+  // Begins with the other's messages: those of its edge edge_of[e] (-1: none) for edge e of the
+  // fold, divided by parts (none: by 1); of the same tables, their classes numbered alike. The
   // bound is one again after the next pass.
-  void take_over(const Dual& other, const std::vector<int>& edge_of,
-                 const std::vector<double>& parts);
+  template <class Other>
+  void take_over(const DualOf<Other>& other, const std::vector<int>& edge_of,
+                 const std::vector<double>& parts = {});
 
-  // Labels in node order, each the best given those before it and the messages from those behind.
+  const Network& network() const { return *net_; }
+
+  // Labels in the order of the classes, each the best given those before it and the messages from
+  // those behind.
   std::vector<int> decode() const;
   // Better single labels until there are none, by the present multipliers.
   void improve(std::vector<int>& labels) const;
+  std::vector<int> decode_and_improve() const;
 
-  // What is left of the network, its terms those of this split, so that nothing of the bound is
-  // lost; with `plain`, the network's own terms (which share tables).
+  // What the terms of the split add up to at least, each looked at: the bound without trusting the
+  // passes. As dear as some passes.
+  double sum_of_terms() const;
+
+  // Of nodes that are alone. What is left of the network, its terms those of this split, so that
+  // nothing of the bound is lost; with `plain`, the network's own terms (which share tables).
   std::unique_ptr<Network> survivors(bool plain) const;
   double surviving_entries() const;
   // How much of a labelling's value above the bound lies at each node.
@@ -60,51 +87,49 @@ class Dual {
   Vector label_excess(int n) const;
 
  private:
-  struct Side {  // an edge seen from one of its nodes
-    int edge = -1;
-    int far = -1;
-    std::size_t twin = 0;
-    const int* classes = nullptr;
-    int count = 0;
-    int far_count = 0;
-    const double* rows = nullptr;  // row of a class of mine, over the far classes
-    std::size_t incoming = 0;
-    std::size_t outgoing = 0;
-    double share = 1;  // of the near node's value
-  };
-  struct Place {
-    int node = -1;
-    int count = 0;
-    std::size_t theta = 0;
-    std::size_t sides = 0;  // first those to earlier nodes
-    int backward = 0;
-    int forward = 0;
-  };
+  template <class Other>
+  friend class DualOf;
+  using Reals = std::vector<Real>;
+  using Side = typename Wiring<Real>::Side;
+  using Place = typename Wiring<Real>::Place;
 
-  std::size_t offset_of(int n) const {
-    return places_[place_of_[static_cast<std::size_t>(n)]].theta;
-  }
-  void connect(const std::vector<int>& nodes);
-  void set_shares(const std::vector<double>& edge_weights);
-  void collect(const Place& place, Vector& hat) const;
-  void process(const Place& place, bool forward, double cutoff);
-  void send(const Side& side, const Vector& hat);
-  void price_edges(const Vector& sums);
+  std::size_t theta_of(int c) const;
+  Reals thetas_of(const Place& place) const;
+  double share_of(const Side& side) const;
   double kept_part(const Place& place) const;
-  Vector settled_messages() const;
+  // What counts as incoming on a side: `least` is where it is put together, if it has to be.
+  const Real* incoming_of(const Side& side, const Reals& messages, Reals& least) const;
+  void collect(const Place& place, const Reals& messages, Reals& hat) const;
+  // What a copy has of its own share after a pass: collect() without the least.
+  void collect_excess(const Place& place, Vector& hat) const;
+  void process(std::size_t c, bool forward, double cutoff);
+  void send(const Side& side);
+  void price_edges(const Vector& sums);
+  Reals settled_messages() const;
+  double least_term(const Place& place, const Side& side, const Reals& settled) const;
+  // What each label is worth: with the far labels or, where they are not known yet (< 0), with the
+  // messages.
+  void weigh(const Place& place, const std::vector<int>& labels, Reals& sum) const;
+  void add_survivor(Network& child, const Place& place, const Labels& kept,
+                    const Vector& hats) const;
+  Edge surviving_edge(Network& child, const Side& side, const std::vector<Labels>& kept,
+                      const Vector& hats) const;
 
   const Network* net_;
-  std::vector<Place> places_;
-  std::vector<std::size_t> place_of_;
-  std::vector<Side> sides_;
-  Vector theta_, messages_;
-  double bound_ = 0;
-  bool exhausted_ = false;
-  bool settled_ = true;  // all terms are >= 0
-  double work_per_pass_ = 0;
+  std::shared_ptr<const Wiring<Real>> wiring_;
+  Reals theta_, messages_;
+  Vector least_;                     // per place: what a copy had when it was last visited
+  std::vector<const Real*> tables_;  // per edge of the fold
+  std::vector<std::shared_ptr<const Reals>> priced_;  // those with priced uses
   Vector multipliers_;
-  std::vector<std::shared_ptr<const Core>> priced_;  // per edge: its core with priced uses, or null
-  Vector hat_, per_class_;
+  double constant_ = 0, bound_ = 0;
+  bool exhausted_ = false;
+  bool settled_ = true;   // all terms are >= 0
+  std::size_t turn_ = 0;  // of the last pass
+  Reals hat_, per_class_, far_;
 };
+
+using Dual = DualOf<double>;
+using QuickDual = DualOf<float>;
 
 }  // namespace autopar::solver

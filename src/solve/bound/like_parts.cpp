@@ -7,7 +7,6 @@
 namespace autopar::solver {
 namespace {
 
-constexpr int kPassesAtOnce = 8;   // between two labellings that are made of the messages
 constexpr double kQuickly = 1e-6;  // of the bound; quick passes are no more exact
 constexpr int kMostExactPasses = 16;
 constexpr double kExactGain = 0.1;  // of what is missing; a pass that gains less is the last
@@ -22,8 +21,9 @@ bool joins_like_nodes(const Network& net, const Fold& parts) {
 
 }  // namespace
 
-std::unique_ptr<LikeParts> LikeParts::of(const Network& net, int rounds) {
-  Fold parts = fold(net, rounds);
+std::unique_ptr<LikeParts> LikeParts::of(const Network& net, int rounds,
+                                         const std::vector<int>& rows) {
+  Fold parts = fold(net, rounds, &rows);
   if (parts.first.empty() || joins_like_nodes(net, parts)) return nullptr;
   return std::unique_ptr<LikeParts>(new LikeParts(net, std::move(parts)));
 }
@@ -31,50 +31,66 @@ std::unique_ptr<LikeParts> LikeParts::of(const Network& net, int rounds) {
 LikeParts::LikeParts(const Network& net, Fold fold)
     : net_(net), fold_(std::move(fold)), quick_(net, fold_), exact_(net, fold_) {}
 
-void LikeParts::take_over(const LikeParts& coarser) {
+void LikeParts::take_over(const LikeParts& other) {
   std::vector<int> edge_of(fold_.edges_in.size(), -1);
   for (std::size_t e = 0; e < fold_.edge_of.size(); ++e) {
-    if (fold_.edge_of[e] >= 0) edge_of[at(fold_.edge_of[e])] = coarser.fold_.edge_of[e];
+    if (fold_.edge_of[e] >= 0) edge_of[at(fold_.edge_of[e])] = other.fold_.edge_of[e];
   }
-  quick_.take_over(coarser.quick_, edge_of);
+  quick_.take_over(other.quick_, edge_of);
+  bound_ = std::max(bound_, other.bound_);
 }
 
-void LikeParts::settle(const Patience& patience, double& cutoff, Incumbent& best, Budget& budget) {
-  double before = 0;
+void LikeParts::set_multipliers(const Vector& multipliers) {
+  quick_.set_multipliers(multipliers);
+  exact_.set_multipliers(multipliers);
+}
+
+bool LikeParts::settle_quickly(const Patience& patience, double& cutoff, Incumbent* best,
+                               Budget& budget) {
+  double before = -kInfinity;
   for (int pass = 1; pass <= patience.most_passes && !budget.over(); ++pass) {
     quick_.pass(kInfinity);
     budget.add(quick_.work_per_pass());
-    if (pass % kPassesAtOnce != 0) continue;
-    keep_if_better(net_, unfold(fold_, quick_.decode()), budget, cutoff, best);
-    budget.add(quick_.work_per_pass());
-    const double missing = cutoff < kInfinity ? cutoff - quick_.bound() : quick_.bound();
+    if (pass % patience.at_once != 0) continue;
+    if (best != nullptr) {
+      keep_if_better(net_, favoured(), budget, cutoff, *best);
+      budget.add(quick_.work_per_pass());
+    }
+    const double bound = quick_.bound();
+    const double missing = cutoff < kInfinity ? std::abs(cutoff - bound) : std::abs(bound);
     const double little =
-        std::min(patience.of_missing * missing, patience.of_bound * quick_.bound());
-    if (quick_.bound() - before < little || missing < kQuickly * quick_.bound()) break;
-    before = quick_.bound();
+        std::min(patience.of_missing * missing, patience.of_bound * std::abs(bound));
+    if (bound - before < little || missing < kQuickly * std::abs(bound)) return true;
+    before = bound;
   }
+  return false;
+}
+
+double LikeParts::settle_exactly(double cutoff, Budget& budget) {
   std::vector<int> same(fold_.edges_in.size());
   std::iota(same.begin(), same.end(), 0);
   exact_.take_over(quick_, same);
-  for (int pass = 0; pass < kMostExactPasses && bound_ < cutoff; ++pass) {
-    const double missing = cutoff - bound_;
+  double bound = -kInfinity;
+  for (int pass = 0; pass < kMostExactPasses && bound < cutoff; ++pass) {
+    const double missing = cutoff - bound;
     exact_.pass(cutoff);
     budget.add(exact_.work_per_pass());
-    bound_ = std::max(bound_, exact_.exhausted() ? cutoff : exact_.bound());
-    if (pass > 0 && cutoff - bound_ > (1 - kExactGain) * missing) break;
+    bound = std::max(bound, exact_.exhausted() ? cutoff : exact_.bound());
+    if (pass > 0 && !(cutoff - bound <= (1 - kExactGain) * missing)) break;
   }
+  bound_ = std::max(bound_, bound);
+  return bound;
 }
 
-Found LikeParts::explore(double below, Budget& budget) const {
-  FoldedDual<double> narrowed = exact_;
+std::optional<std::vector<Labels>> LikeParts::alive_below(double below, Budget& budget) const {
+  Dual narrowed = exact_;
   narrowed.pass(below);
   budget.add(narrowed.work_per_pass());
-  if (narrowed.exhausted()) return {.bound = below};
-  if (narrowed.labels_alive() > kFewAlive * narrowed.labels_total()) return {.bound = bound_};
-  return explore_restricted(net_, alive(narrowed), below, budget);
+  if (narrowed.labels_alive() > kFewAlive * narrowed.labels_total()) return std::nullopt;
+  return alive(narrowed);
 }
 
-std::vector<Labels> LikeParts::alive(const FoldedDual<double>& dual) const {
+std::vector<Labels> LikeParts::alive(const Dual& dual) const {
   std::vector<Labels> kept(net_.nodes.size());
   for (std::size_t n = 0; n < kept.size(); ++n) {
     const int c = fold_.class_of[n];

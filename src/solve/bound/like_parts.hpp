@@ -3,51 +3,61 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
-#include "solve/bound/folded_dual.hpp"
-#include "solve/branch/explore.hpp"
+#include "solve/bound/dual.hpp"
+#include "solve/state/found.hpp"
 
 namespace autopar::solver {
 
-// When to stop: after so many quick passes, or where eight of them gain less than both parts.
+// When to stop: after so many passes, or where some at once gain less than both parts.
 struct Patience {
   int most_passes = 64;
+  int at_once = 8;
   double of_missing = 0.1;  // of what is missing to the cutoff
   double of_bound = 1;
 };
 
-// Refers to the network, which must outlive it unchanged. Without capacities.
+// Refers to the network, which must outlive it unchanged.
 class LikeParts {
  public:
   // Null where the network has too few, or where like nodes are joined to each other. Parts are
-  // told apart by what is so many edges away.
-  static std::unique_ptr<LikeParts> of(const Network& net, int rounds);
+  // told apart by what is so many edges away, and by which of `rows` (ascending) they use: only
+  // those may have multipliers.
+  static std::unique_ptr<LikeParts> of(const Network& net, int rounds,
+                                       const std::vector<int>& rows = {});
 
-  // Goes on from what is known of parts that are told apart less.
-  void take_over(const LikeParts& coarser);
+  // Goes on from what is known of parts that are told apart in another way.
+  void take_over(const LikeParts& other);
+  void set_multipliers(const Vector& multipliers);
 
-  // Quick passes, then exact ones, in which labels die. Labellings on the way are kept in `best`
-  // and lower the cutoff.
-  void settle(const Patience& patience, double& cutoff, Incumbent& best, Budget& budget);
-  // After settling. The cutoff, where nothing is below it.
-  double bound() const { return bound_; }
+  // Quick passes; true if they were ended by their little gain. Labellings on the way that are
+  // within the capacities are kept in `best`, where there is one, and lower the cutoff.
+  bool settle_quickly(const Patience& patience, double& cutoff, Incumbent* best, Budget& budget);
+  // From there exact passes, in which labels die. The bound; the cutoff, where nothing is below it.
+  double settle_exactly(double cutoff, Budget& budget);
+  double bound() const { return bound_; }                // the best of those
+  double quick_bound() const { return quick_.bound(); }  // at the present multipliers, about
 
-  // What is below a cutoff, if it leaves few labels.
-  Found explore(double below, Budget& budget) const;
+  // What the messages favour where like parts choose alike.
+  std::vector<int> favoured() const { return unfold(fold_, quick_.decode_and_improve()); }
+  double work_per_pass() const { return quick_.work_per_pass(); }
 
+  // The labels that are left below a cutoff, per node of the network; nothing where they are many.
+  std::optional<std::vector<Labels>> alive_below(double below, Budget& budget) const;
   // The labels that are left, per node of the network.
   std::vector<Labels> alive() const { return alive(exact_); }
   double part_alive() const { return exact_.labels_alive() / exact_.labels_total(); }
 
  private:
   LikeParts(const Network& net, Fold fold);
-  std::vector<Labels> alive(const FoldedDual<double>& dual) const;
+  std::vector<Labels> alive(const Dual& dual) const;
 
   const Network& net_;
   const Fold fold_;
-  FoldedDual<float> quick_;
-  FoldedDual<double> exact_;
+  QuickDual quick_;
+  Dual exact_;
   double bound_ = 0;
 };
 

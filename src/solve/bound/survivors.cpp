@@ -1,10 +1,11 @@
-// The network that a Dual leaves.
+// The network that a dual leaves.
 #include <algorithm>
 #include <array>
 #include <map>
 #include <utility>
 
 #include "solve/bound/dual.hpp"
+#include "solve/bound/wiring.hpp"
 
 namespace autopar::solver {
 namespace {
@@ -116,16 +117,33 @@ std::unique_ptr<Network> restricted(const Network& net, const std::vector<Labels
   return Restricting(net, kept).run();
 }
 
+// Of a node's value, what it does not send to the earlier nodes.
+template <class Real>
+double DualOf<Real>::kept_part(const Place& place) const {
+  double sent = 0;
+  for (std::size_t s = place.sides; s < place.middle(); ++s) sent += share_of(wiring_->sides[s]);
+  return std::max(0.0, 1.0 - sent);
+}
+
+template <class Real>
+void DualOf<Real>::collect_excess(const Place& place, Vector& hat) const {
+  Reals all;
+  collect(place, messages_, all);
+  hat.assign(all.begin(), all.end());
+  for (double& value : hat) value -= least_[at(place.node)];
+}
+
 // After a pass, which ends backward, node j has sent its share to the earlier nodes: the term of an
 // edge to an earlier node is table - both messages + j's share, that of the node what is left.
-std::unique_ptr<Network> Dual::survivors(bool plain) const {
+template <class Real>
+std::unique_ptr<Network> DualOf<Real>::survivors(bool plain) const {
   std::vector<Labels> kept(net_->nodes.size());
   bool none = exhausted_;
-  for (const Place& place : places_) {
+  for (const Place& place : wiring_->places) {
     for (int l = 0; l < place.count; ++l) {
       if (alive(place.node, l)) kept[at(place.node)].push_back(l);
     }
-    none = none || kept[at(place.node)].empty();
+    none = none || (place.count > 0 && kept[at(place.node)].empty());
   }
   if (plain) {
     std::unique_ptr<Network> child = restricted(*net_, kept);
@@ -138,100 +156,130 @@ std::unique_ptr<Network> Dual::survivors(bool plain) const {
   child->capacity = net_->capacity;
   child->multiplier = multipliers_;
   child->row_time = net_->row_time;
-  std::vector<Vector> hats_of(net_->nodes.size());
-  std::vector<int> number(net_->nodes.size(), -1);
-  Algebra& algebra = child->algebra;
+  std::vector<Vector> hats(net_->nodes.size());
   Vector hat;
-  for (const Place& place : places_) {
-    const int n = place.node;
-    collect(place, hat);
-    const double rest = kept_part(place);
-    Vector cost;
-    for (int l : kept[at(n)]) {
-      hats_of[at(n)].push_back(hat[at(l)]);
-      cost.push_back(std::max(0.0, rest * hat[at(l)]));
-    }
-    const int kept_id = algebra.add_labels(kept[at(n)]);
-    Node made = {.cost = algebra.add_vector(std::move(cost))};
-    for (const RowUse& use : net_->node(n).uses) {
-      const int bytes = algebra.add_vector(net_->algebra.vector(use.bytes));
-      made.uses.push_back({use.begin, use.end, algebra.select_vector(bytes, kept_id)});
-    }
-    number[at(n)] = static_cast<int>(child->nodes.size());
-    child->nodes.push_back(std::move(made));
-    child->origin.push_back(n);
-    child->origin_labels.push_back(kept[at(n)]);
+  for (const Place& place : wiring_->places) {
+    if (place.count == 0) continue;
+    collect_excess(place, hat);
+    for (int l : kept[at(place.node)]) hats[at(place.node)].push_back(hat[at(l)]);
+    add_survivor(*child, place, kept[at(place.node)], hats[at(place.node)]);
   }
   if (child->impossible) return child;
-  const auto attach = [&](Edge made) {
-    const int e = static_cast<int>(child->edges.size());
-    child->node(made.a).edges.push_back(e);
-    child->node(made.b).edges.push_back(e);
-    child->edges.push_back(std::move(made));
-  };
-  for (const Place& place : places_) {
-    for (int k = 0; k < place.backward; ++k) {
-      const Side& side = sides_[place.sides + at(k)];  // from the later node
-      const Side& twin = sides_[side.twin];
-      const Edge& old = net_->edge(side.edge);
-      const Labels& rows = kept[at(side.far)];
-      const Labels& columns = kept[at(place.node)];
-      const Vector& hats = hats_of[at(place.node)];
-      Edge made = {.a = number[at(side.far)], .b = number[at(place.node)], .table = {}};
-      const auto select = [&](const Core& core, bool turned, bool terms) {
-        Vector values;
-        values.reserve(rows.size() * columns.size());
-        for (int r : rows) {
-          const int row = twin.classes[r];
-          for (std::size_t c = 0; c < columns.size(); ++c) {
-            const int column = side.classes[columns[c]];
-            double value = turned ? core.row(column)[row] : core.row(row)[column];
-            if (terms) {
-              value += side.share * hats[c] - messages_[twin.incoming + at(row)] -
-                       messages_[side.incoming + at(column)];
-              value = std::max(0.0, value);
-            }
-            values.push_back(value);
-          }
-        }
-        return values;
-      };
-      const bool turned = old.a != side.far;
-      const Core& core = priced_[at(side.edge)] != nullptr ? *priced_[at(side.edge)]
-                                                           : net_->algebra.core(old.table.core);
-      const int height = static_cast<int>(rows.size()), width = static_cast<int>(columns.size());
-      made.table = algebra.add_table(height, width, select(core, turned, true));
-      if (!old.uses.empty()) {
-        std::vector<Table> tables = {made.table};
-        for (const RowUse& use : old.uses) {
-          tables.push_back(algebra.add_table(height, width,
-                                             select(net_->algebra.core(use.bytes), turned, false)));
-          made.uses.push_back({use.begin, use.end, -1});
-        }
-        tables = algebra.align(tables);
-        made.table = tables[0];
-        for (std::size_t u = 0; u < made.uses.size(); ++u) made.uses[u].bytes = tables[u + 1].core;
-      }
-      attach(std::move(made));
+  std::vector<int> number(net_->nodes.size(), -1);
+  for (std::size_t n = 0; n < child->origin.size(); ++n) {
+    number[at(child->origin[n])] = static_cast<int>(n);
+  }
+  for (const Place& place : wiring_->places) {
+    for (std::size_t s = place.sides; s < place.middle(); ++s) {
+      Edge made = surviving_edge(*child, wiring_->sides[s], kept, hats[at(place.node)]);
+      made.a = number[at(made.a)];
+      made.b = number[at(made.b)];
+      const int e = static_cast<int>(child->edges.size());
+      child->node(made.a).edges.push_back(e);
+      child->node(made.b).edges.push_back(e);
+      child->edges.push_back(std::move(made));
     }
   }
   for (std::size_t n = 0; n < child->nodes.size(); ++n) normalise(*child, static_cast<int>(n));
   return child;
 }
 
-Vector Dual::excess(const std::vector<int>& labels) const {
+template <class Real>
+void DualOf<Real>::add_survivor(Network& child, const Place& place, const Labels& kept,
+                                const Vector& hats) const {
+  Algebra& algebra = child.algebra;
+  const double rest = kept_part(place);
+  Vector cost;
+  for (double hat : hats) cost.push_back(std::max(0.0, rest * hat));
+  const int kept_id = algebra.add_labels(kept);
+  Node made = {.cost = algebra.add_vector(std::move(cost))};
+  for (const RowUse& use : net_->node(place.node).uses) {
+    const int bytes = algebra.add_vector(net_->algebra.vector(use.bytes));
+    made.uses.push_back({use.begin, use.end, algebra.select_vector(bytes, kept_id)});
+  }
+  child.nodes.push_back(std::move(made));
+  child.origin.push_back(place.node);
+  child.origin_labels.push_back(kept);
+}
+
+// `side` is that of the later node; its ends are those of this network.
+template <class Real>
+Edge DualOf<Real>::surviving_edge(Network& child, const Side& side, const std::vector<Labels>& kept,
+                                  const Vector& hats) const {
+  const Side& twin = wiring_->sides[side.twin];
+  const Edge& old = net_->edge(wiring_->edge_in[at(side.edge)]);
+  const int near = twin.far;
+  const Labels& rows = kept[at(side.far)];
+  const Labels& columns = kept[at(near)];
+  const std::size_t width = at(side.by_rows ? side.far_count : side.count);
+  const auto select = [&](const auto* values, bool terms) {
+    Vector result;
+    result.reserve(rows.size() * columns.size());
+    for (int r : rows) {
+      const std::size_t row = at(twin.classes[r]);
+      for (std::size_t c = 0; c < columns.size(); ++c) {
+        const std::size_t column = at(side.classes[columns[c]]);
+        double value = values[side.by_rows ? column * width + row : row * width + column];
+        if (terms) {
+          value += share_of(side) * hats[c] - messages_[twin.incoming + row] -
+                   messages_[side.incoming + column];
+          value = std::max(0.0, value);
+        }
+        result.push_back(value);
+      }
+    }
+    return result;
+  };
+  Algebra& algebra = child.algebra;
+  Edge made = {.a = side.far, .b = near, .table = {}};
+  const int height = static_cast<int>(rows.size()), wide = static_cast<int>(columns.size());
+  made.table = algebra.add_table(height, wide, select(tables_[at(side.edge)], true));
+  if (old.uses.empty()) return made;
+  std::vector<Table> tables = {made.table};
+  for (const RowUse& use : old.uses) {
+    const Vector& bytes = net_->algebra.core(use.bytes).values;
+    tables.push_back(algebra.add_table(height, wide, select(bytes.data(), false)));
+  }
+  tables = algebra.align(tables);
+  made.table = tables[0];
+  for (std::size_t u = 0; u < old.uses.size(); ++u) {
+    made.uses.push_back({old.uses[u].begin, old.uses[u].end, tables[u + 1].core});
+  }
+  return made;
+}
+
+template <class Real>
+double DualOf<Real>::surviving_entries() const {
+  Vector count(net_->nodes.size(), 0.0);
+  double entries = 0;
+  for (const Place& place : wiring_->places) {
+    for (int l = 0; l < place.count; ++l) count[at(place.node)] += alive(place.node, l) ? 1 : 0;
+    if (place.count > 0) entries += count[at(place.node)];
+  }
+  for (const Edge& edge : net_->edges) {
+    if (!edge.gone) entries += count[at(edge.a)] * count[at(edge.b)];
+  }
+  return entries;
+}
+
+template <class Real>
+Vector DualOf<Real>::excess(const std::vector<int>& labels) const {
   Vector result(net_->nodes.size(), 0.0), hat;
-  for (const Place& place : places_) {
-    collect(place, hat);
+  for (const Place& place : wiring_->places) {
+    if (place.count == 0) continue;
+    collect_excess(place, hat);
     const int label = labels[at(place.node)];
     result[at(place.node)] += kept_part(place) * hat[at(label)];
-    for (int k = 0; k < place.backward; ++k) {
-      const Side& side = sides_[place.sides + at(k)];
-      const Side& twin = sides_[side.twin];
-      const int row = twin.classes[labels[at(side.far)]], column = side.classes[label];
-      const double term = side.rows[at(column) * at(side.far_count) + at(row)] +
-                          side.share * hat[at(label)] - messages_[twin.incoming + at(row)] -
-                          messages_[side.incoming + at(column)];
+    for (std::size_t s = place.sides; s < place.middle(); ++s) {
+      const Side& side = wiring_->sides[s];
+      const Side& twin = wiring_->sides[side.twin];
+      const std::size_t far = at(twin.classes[labels[at(side.far)]]);
+      const std::size_t near = at(side.classes[label]);
+      const Real* table = tables_[at(side.edge)];
+      const double entry = side.by_rows ? table[near * at(side.far_count) + far]
+                                        : table[far * at(side.count) + near];
+      const double term = entry + share_of(side) * hat[at(label)] - messages_[twin.incoming + far] -
+                          messages_[side.incoming + near];
       result[at(place.node)] += term;
       result[at(side.far)] += term;
     }
@@ -239,10 +287,16 @@ Vector Dual::excess(const std::vector<int>& labels) const {
   return result;
 }
 
-Vector Dual::label_excess(int n) const {
+template <class Real>
+Vector DualOf<Real>::label_excess(int n) const {
   Vector hat;
-  collect(places_[place_of_[at(n)]], hat);
+  collect_excess(wiring_->places[at(n)], hat);
   return hat;
 }
+
+template std::unique_ptr<Network> DualOf<double>::survivors(bool) const;
+template double DualOf<double>::surviving_entries() const;
+template Vector DualOf<double>::excess(const std::vector<int>&) const;
+template Vector DualOf<double>::label_excess(int) const;
 
 }  // namespace autopar::solver

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "solve/bound/multipliers.hpp"
+#include "solve/bound/subgradient.hpp"
 #include "solve/branch/merge.hpp"
 #include "solve/branch/pairs.hpp"
 #include "solve/network/reduce.hpp"
@@ -24,39 +24,10 @@ Found as_found(const Network& net, const Incumbent& best, double bound) {
   return found;
 }
 
-// A solution of a child, in the labels of the parent's remaining nodes.
-Incumbent from_child(const Network& parent, const Network& child, const Found& found) {
-  Incumbent best = {.value = found.value, .labels = std::vector<int>(parent.nodes.size(), 0)};
-  for (std::size_t n = 0; n < child.origin.size() && !found.labels.empty(); ++n) {
-    best.labels[at(child.origin[n])] = found.labels[n];
-  }
-  return best;
-}
-
-bool within_capacity(const Network& net, const std::vector<int>& labels) {
-  if (net.capacity.empty()) return true;
-  const Vector uses = uses_of(net, labels);
-  for (std::size_t r = 0; r < uses.size(); ++r) {
-    if (uses[r] > net.capacity[r]) return false;
-  }
-  return true;
-}
-
-// The value by the multipliers, back to cost: what the slack of the rows was credited.
-double cost_of(const Network& net, const std::vector<int>& labels) {
-  double value = value_of(net, labels);
-  if (net.capacity.empty()) return value;
-  const Vector uses = uses_of(net, labels);
-  for (std::size_t r = 0; r < uses.size(); ++r) {
-    if (net.multiplier[r] > 0) value += net.multiplier[r] * (net.capacity[r] - uses[r]);
-  }
-  return value;
-}
-
 // What the dual left, if that is much less, or else with some of its nodes merged; null where only
 // branching helps.
 std::unique_ptr<Network> smaller_network(const Dual& dual, double cutoff, Budget& budget) {
-  const bool shrunk = dual.labels_alive() < 0.8 * static_cast<double>(dual.labels_total());
+  const bool shrunk = dual.labels_alive() < 0.8 * dual.labels_total();
   const double entries = dual.surviving_entries();
   const bool plain = entries > kDenseEntries;
   if (plain && !shrunk) return nullptr;
@@ -134,57 +105,6 @@ Found branch(const Network& net, const Dual& dual, double cutoff, Budget& budget
 
 }  // namespace
 
-void keep_if_better(const Network& net, std::vector<int> labels, const Budget& budget,
-                    double& cutoff, Incumbent& best) {
-  if (!within_capacity(net, labels)) return;
-  const double value = cost_of(net, labels);
-  if (!(value < cutoff)) return;
-  best = {value, std::move(labels)};
-  cutoff = budget.strictly_below(value);
-}
-
-bool Budget::over() {
-  if (enough || work >= work_limit) return true;
-  if (stop != nullptr && stop->load()) interrupted = true;
-  if (interrupted || deadline == Clock::time_point::max()) return interrupted;
-  const Clock::time_point now = Clock::now();
-  interrupted = now >= deadline;
-  return interrupted || now >= phase_end;
-}
-
-Budget::Clock::time_point Budget::after(double seconds) {
-  if (!(seconds < 1e9)) return Clock::time_point::max();
-  return Clock::now() +
-         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-}
-
-BudgetShare::BudgetShare(Budget& budget, double part, double part_of_time)
-    : budget_(budget), work_limit_(budget.work_limit), phase_end_(budget.phase_end) {
-  budget.work_limit = budget.work + part * (work_limit_ - budget.work);
-  const Budget::Clock::time_point end = std::min(budget.deadline, phase_end_);
-  if (budget.counted || end == Budget::Clock::time_point::max()) return;
-  const auto now = Budget::Clock::now();
-  const double time = part_of_time > 0 ? part_of_time : part;
-  budget.phase_end = now + std::chrono::duration_cast<Budget::Clock::duration>(time * (end - now));
-}
-
-BudgetShare::~BudgetShare() {
-  budget_.work_limit = work_limit_;
-  budget_.phase_end = phase_end_;
-}
-
-void Found::keep_better(Found other) {
-  bound = std::min(bound, other.bound);
-  if (other.value < value) {
-    value = other.value;
-    labels = std::move(other.labels);
-  }
-}
-
-double Budget::strictly_below(double value) const {
-  return value < kInfinity ? value - tolerance * std::abs(value) : value;
-}
-
 void tighten(const Network& net, Dual& dual, double& cutoff, Incumbent& best, Budget& budget,
              int most_passes) {
   double before = dual.bound();
@@ -194,8 +114,7 @@ void tighten(const Network& net, Dual& dual, double& cutoff, Incumbent& best, Bu
     budget.add(dual.work_per_pass());
     if (dual.exhausted() || dual.bound() >= cutoff) return;
     if (pass == 1 || pass % 4 == 0) {
-      std::vector<int> labels = dual.decode();
-      dual.improve(labels);
+      std::vector<int> labels = dual.decode_and_improve();
       budget.add(dual.work_per_pass());
       keep_if_better(net, std::move(labels), budget, cutoff, best);
       if (dual.bound() >= cutoff) return;
@@ -217,9 +136,8 @@ Found explore_survivors(const Network& net, const Dual& dual, double cutoff, Bud
   budget.add(plain ? dual.work_per_pass() : 4 * entries);
   const std::unique_ptr<Network> child = dual.survivors(plain);
   Found below = explore(*child, cutoff, budget);
-  const Incumbent best = from_child(net, *child, below);
-  found.value = best.value;
-  found.labels = best.labels;
+  found.value = below.value;
+  if (below.value < kInfinity) found.labels = in_parent(net, *child, below.labels);
   found.bound = std::max(found.bound, below.bound);
   return found;
 }
@@ -229,7 +147,7 @@ Found explore_restricted(const Network& net, const std::vector<Labels>& kept, do
   const std::unique_ptr<Network> child = restricted(net, kept);
   budget.add(child->algebra.work());
   Found found = explore(*child, cutoff, budget);
-  found.labels = from_child(net, *child, found).labels;
+  if (found.value < kInfinity) found.labels = in_parent(net, *child, found.labels);
   return found;
 }
 
@@ -267,7 +185,7 @@ Found explore(Network& net, double cutoff, Budget& budget) {
     dual.reset();
     forget_tables(net);
     below = explore(*child, cutoff, budget);
-    below.labels = from_child(net, *child, below).labels;
+    if (below.value < kInfinity) below.labels = in_parent(net, *child, below.labels);
   }
   if (below.value < cutoff) best = {below.value, below.labels};
   return as_found(net, best, std::max(bound, std::min(below.bound, cutoff)));

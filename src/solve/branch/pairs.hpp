@@ -1,7 +1,7 @@
 // The end of a search under the memory limit: two nodes are left.
 #pragma once
 
-#include "solve/branch/explore.hpp"
+#include "solve/state/found.hpp"
 
 namespace autopar::solver {
 

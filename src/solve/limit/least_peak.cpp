@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "solve/limit/within_limit.hpp"
+#include "solve/without_limit.hpp"
 
 namespace autopar::solver {
 namespace {
@@ -48,14 +49,10 @@ bool whole_uses(const Problem& problem) {
 // Anything positive: a labelling costs nothing, so a bound above it means that none fits.
 constexpr double kNothingFits = 1e-3;
 
-// Anything within the flat problem's limit; `known` are choices that are not.
-Found ask(const Problem& flat, const std::vector<int>& known, Budget& budget) {
-  const Report ignore = [](double, const std::vector<int>&) {};
-  if (flat.use_limit < kInfinity) {
-    return search_within_limit(flat, known, kNothingFits, budget, ignore);
-  }
-  const std::unique_ptr<Network> net = build_network(flat, {});
-  return close_gap(*net, kNothingFits, budget, ignore);
+// Looks for anything within the flat problem's limit; `known` are choices that are not.
+void ask(Race& race, const std::vector<int>& known) {
+  if (race.problem.use_limit < kInfinity) return search_within_limit(race, known, 0);
+  FreeSearch(race, true).close();
 }
 
 }  // namespace
@@ -77,14 +74,15 @@ LeastPeak find_least_peak(const Problem& problem, LeastPeak peak, double enough,
       const double middle = below + (peak.use - below) / 2;
       flat.use_limit = std::min(best_to_ask, integers ? std::floor(middle) : middle);
     }
-    const Found found = ask(flat, peak.choices, budget);
-    if (found.value < kInfinity) {
-      const Evaluation evaluation = evaluate(problem, found.labels);
+    Race race(flat, budget, kNothingFits);
+    ask(race, peak.choices);
+    if (race.feasible()) {
+      const Evaluation evaluation = evaluate(problem, race.choices);
       if (!(evaluation.peak_use < peak.use)) return peak;  // rounding of uses that are not whole
       peak.use = evaluation.peak_use;
       peak.time = evaluation.peak_time;
-      peak.choices = found.labels;
-    } else if (found.bound >= kNothingFits) {
+      peak.choices = race.choices;
+    } else if (race.bound >= kNothingFits) {
       if (flat.use_limit == kInfinity) return peak;  // no choices at all without forbidden ones
       below = integers ? flat.use_limit + 1 : std::nextafter(flat.use_limit, kInfinity);
     } else {

@@ -1,7 +1,9 @@
 // How little memory suffices, where the limit is too small for every plan.
 #pragma once
 
-#include "solve/branch/explore.hpp"
+#include <vector>
+
+#include "solve/state/race.hpp"
 
 namespace autopar::solver {
 

@@ -1,249 +1,284 @@
 #include "solve/limit/within_limit.hpp"
 
 #include <algorithm>
-#include <set>
+#include <utility>
 
-#include "solve/bound/find_prices.hpp"
+#include "solve/bound/kernel.hpp"
+#include "solve/bound/subgradient.hpp"
+#include "solve/branch/explore.hpp"
+#include "solve/close.hpp"
+#include "solve/limit/columns.hpp"
+#include "solve/limit/mixes.hpp"
 #include "solve/network/reduce.hpp"
-#include "solve/plans/repair.hpp"
-#include "solve/plans/sift.hpp"
+#include "solve/plans/mix.hpp"
 
 namespace autopar::solver {
 namespace {
 
 constexpr int kRounds = 30;
-constexpr std::size_t kManyTimes = 8, kWorstTimes = 4;
 constexpr double kManyEntries = 5e5;  // of all tables; smaller problems need no such beginning
 constexpr double kPricesPart = 0.3;   // of the work that is left, for where to begin
-constexpr double kRoundPart = 0.2;    // of the work that is left, for a round before the last
-// Of the work that is left: where that is not enough to converge, nothing else is worth it.
-constexpr double kSiftPart = 1.5, kSiftPartOfTime = 0.9;
-constexpr std::size_t kNodesToSift = 200;  // fewer are looked through
-// Where time is there to be used up, only graphs that are too large for anything else.
-constexpr std::size_t kManyNodesToSift = 40000;
-// A gap below this part of the value is left, where it took more than that work.
-constexpr double kCloseEnough = 2.5e-3;
-constexpr double kDearSift = 3e8;
-constexpr double kRepairPart = 0.05;  // of the work that is left, for a repair
+constexpr double kOfferedWork = 0.3;  // of that, for repairs of what is met
+constexpr StepReach kAllTimesReach = {0.5, 2e-5};
+constexpr int kAllTimesSteps = 600;
+constexpr double kSettledReach = 0.1;  // no labellings are repaired while the aim is further off
+constexpr double kRoundPart = 0.2;     // of the work that is left, for a round before the last
+constexpr std::size_t kNodesToPrice = 200;  // fewer are looked through
+constexpr double kReducingPart = 0.25;  // of its work counts: what it leaves must be looked at too
+// A gap below this part of the value is left, unless it took less than that work.
+constexpr double kCloseEnough = 1e-4;
+constexpr double kCheapWork = 3e7;
+constexpr int kFoldedPasses = 64;
+constexpr int kSettlingPasses = 40;
+constexpr int kRootSteps = 1000;
+constexpr StepReach kReaches[] = {{0.05, 1e-3}, {1e-3, 1e-6}};
+constexpr double kRowsPart = 0.2;  // of the work that is left, for the steps of a reach
+// A gap below this part of the value is worth only so much work, and only where that suffices for
+// so many passes over the whole.
+struct SmallGap {
+  double gap, work;
+};
+constexpr SmallGap kSmallGaps[] = {{5e-3, 6e8}, {1e-3, 5e8}, {1e-4, 1e9}};
+constexpr double kLeastPasses = 10;
+constexpr double kNews = 0.05;  // of the gap; then it is worth another round
 
-bool is_to_sift(const Problem& problem, const Budget& budget) {
-  if (!budget.patient) return problem.nodes.size() >= kNodesToSift;
-  return problem.nodes.size() >= kManyNodesToSift && problem.edges.size() >= problem.nodes.size();
+// Of all tables. Smaller problems need no prices for all times.
+double entries(const Problem& problem) {
+  double sum = 0;
+  for (const CostTable& table : problem.tables) {
+    sum += static_cast<double>(table.rows) * static_cast<double>(table.columns);
+  }
+  return sum;
 }
 
-class LimitedSearch {
- public:
-  LimitedSearch(const Problem& problem, double cutoff, Budget& budget, const Report& report)
-      : problem_(problem),
-        cutoff_(cutoff),
-        budget_(budget),
-        report_(report),
-        all_(build_network(problem, maximal_times(problem))),
-        to_sift_(is_to_sift(problem, budget)) {
-    label_of_.resize(problem.nodes.size());
-    for (std::size_t n = 0; n < problem.nodes.size(); ++n) {
-      label_of_[n].assign(problem.nodes[n].cost.size(), 0);
-      const Labels& choices = all_->origin_labels[n];
-      for (std::size_t l = 0; l < choices.size(); ++l) {
-        label_of_[n][at(choices[l])] = static_cast<int>(l);
-      }
-    }
+// Of a pass over all tables.
+double pass_work(const Network& net) {
+  double work = 0;
+  for (const Edge& edge : net.edges) {
+    work += kRowEntryWork * static_cast<double>(net.algebra.core(edge.table.core).values.size());
   }
-
-  Found run(const std::vector<int>& start) {
-    if (all_->impossible) {
-      raise(cutoff_);
-      return finish();
-    }
-    if (budget_.patient && entries() > kManyEntries && !to_sift_) {
-      begin_with_all_times();
-    } else {
-      take(start);
-    }
-    bool whole = !budget_.patient;  // the first rounds must leave time for others
-    for (int round = 0; round < kRounds && bound_ < cutoff_ && !budget_.over(); ++round) {
-      const std::size_t before = times_.size();
-      {
-        const BudgetShare share(budget_, whole ? 1.0 : kRoundPart);
-        solve_relaxed();
-      }
-      if (to_sift_ && bound_ < cutoff_) {
-        const double work = budget_.work;
-        sift_met();
-        const bool close = bound_ >= cutoff_ * (1 - kCloseEnough);
-        if (close && budget_.work - work > budget_.effort * kDearSift) break;
-      }
-      // Without further times, the relaxed problem is the whole as far as can be seen.
-      if (times_.size() == before && whole) break;
-      whole = whole || times_.size() == before;
-    }
-    return finish();
-  }
-
- private:
-  double entries() const {
-    double sum = 0;
-    for (const CostTable& table : problem_.tables) {
-      sum += static_cast<double>(table.rows) * static_cast<double>(table.columns);
-    }
-    return sum;
-  }
-
-  // Prices for where the limit matters most, before it is looked at time by time.
-  void begin_with_all_times() {
-    const BudgetShare share(budget_, kPricesPart);
-    const std::unique_ptr<Network> net = build_network(problem_, maximal_times(problem_));
-    const double work = net->algebra.work();
-    reduce(*net);
-    budget_.add(net->algebra.work() - work);
-    if (net->impossible) return raise(cutoff_);
-    const Offer offer = [this](const std::vector<int>& choices) {
-      std::set<int> times = times_;
-      take(choices);
-      times_ = std::move(times);
-      return cutoff_;
-    };
-    raise(find_prices(*net, cutoff_, budget_, offer, prices_));
-    for (const auto& [time, price] : prices_) times_.insert(time);
-  }
-
-  // What was met so far differs in parts that choose apart, if anything does.
-  void sift_met() {
-    const bool timed = budget_.deadline != Budget::Clock::time_point::max();
-    const BudgetShare share(budget_, timed ? kSiftPartOfTime : kSiftPart);
-    const SiftState state = {
-        .labels_of = [this](const auto& choices) { return labels_of(choices); },
-        .take =
-            [this](std::vector<int> labels, bool improve) {
-              if (improve) return repair_and_keep(std::move(labels));
-              if (fits(labels)) keep(std::move(labels));
-            },
-        .raise = [this](double bound) { raise(bound); },
-        .best = best_labels_,
-        .bound = bound_,
-        .cutoff = cutoff_};
-    sift(problem_, *all_, std::move(met_), prices_, budget_, state);
-    to_sift_ = false;
-  }
-
-  // Solves with the rows so far, unless the labelling that its multipliers favour does not fit at
-  // further times: these come first.
-  void solve_relaxed() {
-    const std::unique_ptr<Network> net =
-        build_network(problem_, std::vector<int>(times_.begin(), times_.end()));
-    const std::size_t times = times_.size();
-    std::vector<int> minimiser;
-    std::vector<std::vector<int>> met;
-    const GapOptions options = {.prices = &prices_,
-                                .minimiser = &minimiser,
-                                .met = to_sift_ ? &met : nullptr,
-                                .enough = [&] {
-                                  take(minimiser);
-                                  return times_.size() > times;
-                                }};
-    double relaxed_cutoff = cutoff_;
-    close_gap(
-        *net, relaxed_cutoff, budget_,
-        [this](double bound, const std::vector<int>& choices) {
-          raise(bound);
-          if (!choices.empty()) take(choices);
-        },
-        options);
-    for (const std::vector<int>& choices : met) met_.push_back(labels_of(choices));
-  }
-
-  std::vector<int> labels_of(const std::vector<int>& choices) const {
-    std::vector<int> labels(choices.size());
-    for (std::size_t n = 0; n < choices.size(); ++n) labels[n] = label_of_[n][at(choices[n])];
-    return labels;
-  }
-
-  // Rows for where these choices do not fit; then the choices themselves, repaired.
-  void take(const std::vector<int>& choices) {
-    if (choices.empty()) return;
-    std::vector<int> labels = labels_of(choices);
-    add_overfull_times(labels);
-    if (to_sift_) met_.push_back(labels);
-    repair_and_keep(std::move(labels));
-  }
-
-  void repair_and_keep(std::vector<int> labels) {
-    double work = 0;
-    const double allowed = kRepairPart * std::min(budget_.work_limit - budget_.work, 1e10);
-    const bool repaired = repair(*all_, labels, allowed, work);
-    budget_.add(work);
-    if (repaired) keep(std::move(labels));
-  }
-
-  bool fits(const std::vector<int>& labels) const {
-    const Vector uses = uses_of(*all_, labels);
-    for (std::size_t r = 0; r < uses.size(); ++r) {
-      if (uses[r] > all_->capacity[r]) return false;
-    }
-    return true;
-  }
-
-  // Labels within the limit, where they are better.
-  void keep(std::vector<int> labels) {
-    // What rounds to the cutoff ends the search for anything below it, so it must not get lost.
-    const double value = value_of(*all_, labels);
-    if (!(value < best_.value)) return;
-    cutoff_ = std::min(cutoff_, budget_.strictly_below(value));
-    best_.value = value;
-    best_.labels = lift(*all_, labels);
-    best_labels_ = std::move(labels);
-    report_(bound_, best_.labels);
-  }
-
-  // Of every stretch of time that does not fit, the worst time; where these are many, the worst of
-  // all: the others mostly follow it.
-  void add_overfull_times(const std::vector<int>& labels) {
-    const Vector uses = uses_of(*all_, labels);
-    std::vector<std::pair<double, int>> worst;  // how much is missing, when
-    bool within = true;
-    for (std::size_t r = 0; r < uses.size(); ++r) {
-      const double over = uses[r] - all_->capacity[r];
-      if (over > 0 && within) worst.emplace_back(over, all_->row_time[r]);
-      if (over > 0 && over > worst.back().first) worst.back() = {over, all_->row_time[r]};
-      within = !(over > 0);
-    }
-    std::stable_sort(worst.begin(), worst.end(),
-                     [](const auto& a, const auto& b) { return a.first > b.first; });
-    if (!budget_.patient && worst.size() > kManyTimes) worst.resize(kWorstTimes);
-    for (const auto& [over, time] : worst) times_.insert(time);
-  }
-
-  void raise(double bound) {
-    if (!(bound > bound_)) return;
-    bound_ = std::min(bound, cutoff_);
-    report_(bound_, {});
-  }
-
-  Found finish() {
-    best_.bound = bound_;
-    return best_;
-  }
-
-  const Problem& problem_;
-  double cutoff_;
-  Budget& budget_;
-  const Report& report_;
-  std::unique_ptr<Network> all_;  // every time that can be the tightest; never reduced
-  std::vector<Labels> label_of_;  // per node and choice
-  std::set<int> times_;
-  Prices prices_;
-  double bound_ = 0;
-  Found best_;
-  std::vector<int> best_labels_;  // of all_
-  bool to_sift_;
-  std::vector<std::vector<int>> met_;  // until then; labels of all_
-};
+  return 2 * work;
+}
 
 }  // namespace
 
-Found search_within_limit(const Problem& problem, const std::vector<int>& start, double cutoff,
-                          Budget& budget, const Report& report) {
-  return LimitedSearch(problem, cutoff, budget, report).run(start);
+LimitedSearch::LimitedSearch(Race& race, std::vector<int> start, Stages left_out)
+    : race_(race),
+      budget_(race.budget),
+      start_(std::move(start)),
+      left_out_(left_out),
+      all_(race) {}
+
+void LimitedSearch::price() {
+  if (all_.net().impossible) return race_.raise(race_.below());
+  if (budget_.patient && entries(race_.problem) > kManyEntries) return price_all_times();
+  const bool large = race_.problem.nodes.size() >= kNodesToPrice;
+  if (start_.empty() || !large || budget_.patient) return meet(start_);
+  for (int row : all_.overfull_rows(all_.labels_of(start_))) {
+    times_.insert(all_.net().row_time[at(row)]);
+  }
+  if (!times_.empty()) price_few_times();
+}
+
+void LimitedSearch::close() {
+  bool whole = !budget_.patient;  // the first rounds must leave time for others
+  const BudgetShare most(budget_, BudgetShare::Most{closing_work()});
+  if (budget_.left() < kLeastPasses * pass_work(all_.net())) return;
+  for (int round = 0; round < kRounds && !race_.closed() && !budget_.over(); ++round) {
+    const std::size_t before = times_.size();
+    {
+      const BudgetShare share(budget_, whole ? 1.0 : kRoundPart);
+      solve_relaxed();
+    }
+    const double gap = race_.below() - race_.bound;
+    combine();
+    const bool news = race_.below() - race_.bound < (1 - kNews) * gap;
+    // Without further times, the relaxed problem is the whole as far as can be seen.
+    if (times_.size() == before && whole && !news) break;
+    whole = whole || times_.size() == before;
+  }
+}
+
+// A small gap is worth only so much.
+double LimitedSearch::closing_work() const {
+  if (budget_.patient) return kInfinity;
+  double work = kInfinity;
+  for (const SmallGap& small : kSmallGaps) {
+    if (race_.below() - race_.bound < small.gap * race_.below()) work = budget_.effort * small.work;
+  }
+  return work;
+}
+
+// On the whole, before any network is reduced.
+void LimitedSearch::price_few_times() {
+  pricer_ = std::make_unique<Pricer>(race_, all_.net(), has(left_out_, SolveStage::kFold));
+  {
+    const Noted noted(race_, "prices");
+    priced_ = find_prices(all_, all_.labels_of(start_), *pricer_, race_);
+  }
+  combine();
+  if (has(left_out_, SolveStage::kMix) && !race_.closed()) {
+    const Noted noted(race_, "mix");
+    mix_labellings(all_, pricer_->rows(), priced_, race_);
+  }
+  for (const auto& [row, price] : priced_.prices) {
+    const int time = all_.net().row_time[at(row)];
+    prices_[time] = price;
+    times_.insert(time);
+  }
+}
+
+void LimitedSearch::combine() {
+  if (pricer_ == nullptr || !has(left_out_, SolveStage::kColumns) || race_.closed()) return;
+  const Noted noted(race_, "columns");
+  generate_columns(all_, *pricer_, priced_, race_);
+}
+
+// Prices for where the limit matters most, before it is looked at time by time.
+void LimitedSearch::price_all_times() {
+  const BudgetShare share(budget_, kPricesPart);
+  const std::unique_ptr<Network> net = build_network(race_.problem, maximal_times(race_.problem));
+  const double work = net->algebra.work();
+  reduce(*net);
+  budget_.add(net->algebra.work() - work);
+  if (net->impossible) return race_.raise(race_.below());
+  Dual dual(*net);
+  Subgradient steps(*net, dual, budget_, kAllTimesReach, true);
+  const double work_before = budget_.work;
+  double repaired = 0;
+  for (int step = 0; step < kAllTimesSteps && !budget_.over(); ++step) {
+    if (!steps.pass(race_.below())) break;
+    budget_.add(4 * dual.work_per_pass());
+    const std::vector<int> labels = steps.favoured();
+    if (!steps.step(race_.below())) break;
+    if (steps.reach() > kSettledReach) continue;
+    if (repaired > kOfferedWork * (budget_.work - work_before)) continue;
+    const double before = budget_.work;
+    all_.keep(all_.labels_of(lift(*net, labels)), true);
+    repaired += budget_.work - before;
+  }
+  race_.raise(steps.finish(race_.below()));
+  note_prices(*net, dual);
+  for (const auto& [time, price] : prices_) times_.insert(time);
+}
+
+// Solves with the rows so far, unless the labelling that their prices favour does not fit at
+// further times: these come first.
+void LimitedSearch::solve_relaxed() {
+  const Noted noted(race_, "at some times");
+  const std::unique_ptr<Network> net =
+      build_network(race_.problem, std::vector<int>(times_.begin(), times_.end()));
+  const double work = net->algebra.work();
+  reduce(*net);
+  budget_.add(kReducingPart * (net->algebra.work() - work));
+  double cutoff = race_.below();
+  if (net->impossible || net->constant >= cutoff) return race_.raise(cutoff);
+  race_.raise(net->constant);
+  forget_unused(*net);
+  Dual dual(*net);
+  set_prices(dual);
+  if (has(left_out_, SolveStage::kFold)) settle_folded(*net, dual);
+  {
+    const Noted noted(race_, "rows and mix");
+    Incumbent best;
+    tighten_rows_and_mix(*net, dual, cutoff, best);
+    if (best.value < kInfinity) meet(lift(*net, best.labels));
+    race_.raise(dual.exhausted() ? cutoff : dual.bound());
+  }
+  if (dual.exhausted() || dual.bound() >= cutoff) return;
+  note_prices(*net, dual);
+  const std::size_t times = times_.size();
+  meet(lift(*net, dual.decode_and_improve()));
+  if (times_.size() > times) return;
+  cutoff = std::min(cutoff, race_.below());
+  const Noted closing_noted(race_, "close");
+  const bool windows = has(left_out_, SolveStage::kWindows);
+  const Found found = close_gap(*net, dual, dual.bound(), cutoff, budget_, windows);
+  if (found.value < kInfinity) meet(found.labels);
+  race_.raise(found.bound);
+}
+
+// The messages of like parts are where those of the single nodes begin.
+void LimitedSearch::settle_folded(const Network& net, Dual& dual) {
+  std::vector<int> rows;
+  for (std::size_t r = 0; r < net.capacity.size(); ++r) rows.push_back(static_cast<int>(r));
+  const Fold like = fold(net, kFoldRounds, &rows);
+  if (like.first.empty()) return;
+  Dual folded(net, like);
+  folded.set_multipliers(dual.multipliers());
+  double before = -kInfinity;
+  for (int pass = 1; pass <= kFoldedPasses && !budget_.over() && !folded.exhausted(); ++pass) {
+    folded.pass(kInfinity);
+    budget_.add(folded.work_per_pass());
+    if (pass % 8 != 0) continue;
+    if (folded.bound() - before < 1e-5 * std::abs(folded.bound())) break;
+    before = folded.bound();
+  }
+  dual.take_over(folded, like.edge_of);
+}
+
+// The messages settle before the multipliers move; and the last digits of the multipliers are for
+// those gaps that they can close, or where they cost nothing.
+void LimitedSearch::tighten_rows_and_mix(const Network& net, Dual& dual, double& cutoff,
+                                         Incumbent& best) {
+  Pool pool;
+  const double before = budget_.work;
+  for (const StepReach& reach : kReaches) {
+    if (dual.exhausted() || dual.bound() >= cutoff) break;
+    const bool last = &reach != kReaches;
+    const double missing = (cutoff - dual.bound()) / cutoff;
+    const bool dear = budget_.work - before > budget_.effort * kCheapWork;
+    if (last && missing < kCloseEnough && dear) break;
+    {
+      const BudgetShare share(budget_, kRowsPart);
+      if (!last) tighten(net, dual, cutoff, best, budget_, kSettlingPasses);
+      tighten_rows(net, dual, cutoff, best, budget_, kRootSteps, reach, &pool);
+    }
+    if (!has(left_out_, SolveStage::kMix) || dual.exhausted() || dual.bound() >= cutoff) continue;
+    Dual narrowed = dual;
+    narrow_to(pool, narrowed);
+    Incumbent mixed = best_mix(net, narrowed, cutoff, budget_);
+    if (mixed.value < cutoff) {
+      cutoff = budget_.strictly_below(mixed.value);
+      best = std::move(mixed);
+    }
+  }
+  // They are columns of the whole, too.
+  for (const std::vector<int>& labels : pool.met) {
+    if (pricer_ != nullptr) meet_in_pool(all_.net(), all_.labels_of(lift(net, labels)), priced_);
+  }
+}
+
+void LimitedSearch::set_prices(Dual& dual) const {
+  Vector multipliers(times_.size(), 0.0);
+  const Network& net = dual.network();
+  multipliers.resize(net.capacity.size());
+  for (std::size_t r = 0; r < multipliers.size(); ++r) {
+    const auto known = prices_.find(net.row_time[r]);
+    multipliers[r] = known == prices_.end() ? 0.0 : known->second;
+  }
+  dual.set_multipliers(multipliers);
+}
+
+void LimitedSearch::note_prices(const Network& net, const Dual& dual) {
+  prices_.clear();
+  for (std::size_t r = 0; r < net.capacity.size(); ++r) {
+    if (dual.multipliers()[r] > 0) prices_[net.row_time[r]] = dual.multipliers()[r];
+  }
+}
+
+// Rows for where these choices do not fit; then the choices themselves, repaired.
+void LimitedSearch::meet(const std::vector<int>& choices) {
+  if (choices.empty()) return;
+  std::vector<int> labels = all_.labels_of(choices);
+  for (int row : all_.overfull_rows(labels)) times_.insert(all_.net().row_time[at(row)]);
+  all_.keep(std::move(labels), true);
+}
+
+void search_within_limit(Race& race, const std::vector<int>& start, Stages left_out) {
+  LimitedSearch search(race, start, left_out);
+  search.price();
+  search.close();
 }
 
 }  // namespace autopar::solver

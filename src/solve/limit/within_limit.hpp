@@ -1,15 +1,54 @@
 // The memory limit at the times where it matters, which are found on the way.
 #pragma once
 
-#include "solve/close_gap.hpp"
+#include <map>
+#include <set>
+
+#include "solve/limit/prices.hpp"
+#include "solve/state/found.hpp"
+#include "solve/state/stages.hpp"
 
 namespace autopar::solver {
 
-// The least cost below cutoff of choices that fit the limit. Begins with the times at which `start`
-// does not fit, solves the problem with the limit at those times only, which bounds the whole, and
-// adds the times at which that solution does not fit. Nodes and edges that are not live at these
-// times are eliminated like any others. What is found is repaired for all times.
-Found search_within_limit(const Problem& problem, const std::vector<int>& start, double cutoff,
-                          Budget& budget, const Report& report);
+// Choices below the race's cutoff that fit its problem's limit, and a bound.
+class LimitedSearch {
+ public:
+  // Begins with possible choices, or none, that do not fit or are to be beaten.
+  LimitedSearch(Race& race, std::vector<int> start, Stages left_out);
+
+  // Prices of the times that are too full, from the labellings that they favour, and plans combined
+  // from these labellings.
+  void price();
+  // What is left open, on the network that has the limit at those times only, and is reduced for
+  // them: nodes and edges that are not live at these times are eliminated like any others. Its
+  // bound is one of the whole; where its solution does not fit at further times, these are added.
+  void close();
+
+ private:
+  bool is_large() const;
+  void price_few_times();
+  void combine();
+  void price_all_times();
+  double closing_work() const;
+  void solve_relaxed();
+  void settle_folded(const Network& net, Dual& dual);
+  void tighten_rows_and_mix(const Network& net, Dual& dual, double& cutoff, Incumbent& best);
+  void set_prices(Dual& dual) const;
+  void note_prices(const Network& net, const Dual& dual);
+  void meet(const std::vector<int>& choices);
+
+  Race& race_;
+  Budget& budget_;
+  const std::vector<int> start_;
+  const Stages left_out_;
+  AllTimes all_;
+  std::unique_ptr<Pricer> pricer_;  // of the whole; null: not for this problem
+  Priced priced_;
+  std::set<int> times_;           // that have rows
+  std::map<int, double> prices_;  // by time
+};
+
+// Both.
+void search_within_limit(Race& race, const std::vector<int>& start, Stages left_out);
 
 }  // namespace autopar::solver

@@ -113,6 +113,8 @@ void normalise(Network& net, int n, std::size_t first_use = 0);
 void separate_uses(Network& net, Node& node);
 // Drops rows that cannot be exceeded, or not without another; `impossible` if one must be.
 void drop_slack_rows(Network& net);
+// Leaves only these rows, ascending; what is used in others does not matter any more.
+void keep_rows(Network& net, const std::vector<int>& rows);
 
 // The nodes that are left, with those labels only: its origin are they and their labels.
 std::unique_ptr<Network> restricted(const Network& net, const std::vector<Labels>& kept);

@@ -148,6 +148,12 @@ void separate_uses(Network& net, Node& node) {
   node.uses = std::move(separate);
 }
 
+void keep_rows(Network& net, const std::vector<int>& rows) {
+  std::vector<char> drop(net.capacity.size(), 1);
+  for (int row : rows) drop[at(row)] = 0;
+  remove_rows(net, drop);
+}
+
 void drop_slack_rows(Network& net) {
   for (double capacity : net.capacity) net.impossible = net.impossible || capacity < 0;
   while (!net.impossible && !net.capacity.empty()) {

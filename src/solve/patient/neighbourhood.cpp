@@ -5,6 +5,7 @@
 #include <random>
 
 #include "solve/limit/within_limit.hpp"
+#include "solve/network/algebra.hpp"
 
 namespace autopar::solver {
 namespace {
@@ -20,62 +21,46 @@ struct Part {
   Problem problem;
   std::vector<int> nodes;
   std::vector<int> choices;  // the present ones
+  Budget budget = {};
+  std::vector<int> found = {};  // better ones, if any
+  bool closed = false;          // nothing is left open below the present ones' cost
 };
 
 class NeighbourhoodSearch {
  public:
-  NeighbourhoodSearch(const Problem& problem, std::vector<int> choices, double lower_bound,
-                      int threads, Budget& budget, const Report& report)
-      : problem_(problem),
-        choices_(std::move(choices)),
-        lower_bound_(lower_bound),
+  NeighbourhoodSearch(Race& race, int threads)
+      : problem_(race.problem),
+        race_(race),
         threads_(threads),
-        budget_(budget),
-        report_(report),
-        edges_of_(problem.nodes.size()),
-        position_(problem.nodes.size(), -1) {
-    for (std::size_t e = 0; e < problem.edges.size(); ++e) {
-      edges_of_[at(problem.edges[e].from)].push_back(static_cast<int>(e));
-      edges_of_[at(problem.edges[e].to)].push_back(static_cast<int>(e));
+        budget_(race.budget),
+        edges_of_(problem_.nodes.size()),
+        position_(problem_.nodes.size(), -1) {
+    for (std::size_t e = 0; e < problem_.edges.size(); ++e) {
+      edges_of_[at(problem_.edges[e].from)].push_back(static_cast<int>(e));
+      edges_of_[at(problem_.edges[e].to)].push_back(static_cast<int>(e));
     }
-    for (std::size_t n = 0; n < problem.nodes.size(); ++n) {
-      if (problem.nodes[n].cost.size() > 1) open_.push_back(static_cast<int>(n));
+    for (std::size_t n = 0; n < problem_.nodes.size(); ++n) {
+      if (problem_.nodes[n].cost.size() > 1) open_.push_back(static_cast<int>(n));
     }
-    cost_ = evaluate(problem_, choices_).cost;
   }
 
   void run() {
-    while (!open_.empty() && cost_ > lower_bound_ * (1 + 4e-12) && !budget_.over()) {
-      profile_ = profile(choices_);
+    while (!open_.empty() && race_.cost > race_.bound * (1 + 4e-12) && !budget_.over()) {
+      profile_ = profile(race_.choices);
       std::vector<Part> parts;
       for (int k = 0; k < kRound; ++k) parts.push_back(make_part(draw_nodes(k % 2 == 0)));
-      std::vector<Found> found(parts.size());
-      std::vector<double> cutoffs;
+      solve(parts);
       for (const Part& part : parts) {
-        cutoffs.push_back(budget_.strictly_below(evaluate(part.problem, part.choices).cost));
-      }
-      std::vector<Budget> budgets(parts.size(), budget_);
-      solve(parts, cutoffs, found, budgets);
-      for (std::size_t k = 0; k < parts.size(); ++k) {
-        budget_.add(budgets[k].work);
-        take(parts[k], found[k], cutoffs[k]);
+        budget_.add(part.budget.work);
+        take(part);
       }
     }
   }
 
  private:
-  void solve(const std::vector<Part>& parts, const std::vector<double>& cutoffs,
-             std::vector<Found>& found, std::vector<Budget>& budgets) {
+  void solve(std::vector<Part>& parts) {
     const auto work = [&](std::size_t first) {
-      for (std::size_t k = first; k < parts.size(); k += at(threads_)) {
-        const Part& part = parts[k];
-        Budget& budget = budgets[k];
-        budget.work = 0;
-        budget.work_limit = kWork;
-        budget.patient = false;
-        found[k] = search_within_limit(part.problem, part.choices, cutoffs[k], budget,
-                                       [](double, const std::vector<int>&) {});
-      }
+      for (std::size_t k = first; k < parts.size(); k += at(threads_)) solve(parts[k]);
     };
     std::vector<std::future<void>> others;
     for (int t = 1; t < threads_; ++t) {
@@ -85,18 +70,27 @@ class NeighbourhoodSearch {
     for (std::future<void>& other : others) other.get();
   }
 
+  void solve(Part& part) const {
+    part.budget = budget_;
+    part.budget.work = 0;
+    part.budget.work_limit = kWork;
+    part.budget.patient = false;
+    const double cutoff = budget_.strictly_below(evaluate(part.problem, part.choices).cost);
+    Race race(part.problem, part.budget, cutoff);
+    search_within_limit(race, part.choices, 0);
+    part.closed = race.bound >= cutoff;
+    if (!(race.cost < cutoff)) return;
+    part.closed = true;
+    part.found = race.choices;
+  }
+
   // Parts of one round may free the same nodes or the same memory, so each is looked at again.
-  void take(const Part& part, const Found& found, double cutoff) {
-    size_ = next_size(size_, found, cutoff, static_cast<double>(open_.size()));
-    if (found.labels.empty()) return;
-    std::vector<int> choices = choices_;
-    for (std::size_t n = 0; n < part.nodes.size(); ++n)
-      choices[at(part.nodes[n])] = found.labels[n];
-    const Evaluation now = evaluate(problem_, choices);
-    if (!(now.cost < cost_) || now.peak_use > problem_.use_limit) return;
-    cost_ = now.cost;
-    choices_ = std::move(choices);
-    report_(lower_bound_, choices_);
+  void take(const Part& part) {
+    size_ = next_size(size_, part.closed, static_cast<double>(open_.size()));
+    if (part.found.empty()) return;
+    std::vector<int> choices = race_.choices;
+    for (std::size_t n = 0; n < part.nodes.size(); ++n) choices[at(part.nodes[n])] = part.found[n];
+    race_.offer(choices);
   }
 
   std::size_t below(std::size_t count) { return random_() % count; }
@@ -180,7 +174,7 @@ class NeighbourhoodSearch {
     for (int n : part.nodes) {
       position_[at(n)] = static_cast<int>(made.nodes.size());
       made.nodes.push_back(problem_.nodes[at(n)]);
-      part.choices.push_back(choices_[at(n)]);
+      part.choices.push_back(race_.choices[at(n)]);
     }
     for (int n : part.nodes) {
       for (int e : edges_of_[at(n)]) add_edge(problem_.edges[at(e)], n, made);
@@ -207,7 +201,7 @@ class NeighbourhoodSearch {
     }
     ProblemNode& node = made.nodes[at(position_[at(n)])];
     const auto value = [&](int table, std::size_t l) {
-      const int mine = static_cast<int>(l), kept = choices_[at(other)];
+      const int mine = static_cast<int>(l), kept = race_.choices[at(other)];
       return problem_.tables[at(table)].at(is_from ? mine : kept, is_from ? kept : mine);
     };
     for (std::size_t l = 0; l < node.cost.size() && edge.cost_table >= 0; ++l) {
@@ -275,15 +269,12 @@ class NeighbourhoodSearch {
   }
 
   const Problem& problem_;
-  std::vector<int> choices_;
-  double lower_bound_;
+  Race& race_;
   int threads_;
   Budget& budget_;
-  const Report& report_;
   std::vector<std::vector<int>> edges_of_;
   std::vector<int> open_;      // nodes with several choices
   std::vector<int> position_;  // in the part being made; -1: not in it
-  double cost_ = 0;
   double size_ = kFirstSize;
   Vector profile_;
   std::mt19937 random_{1};
@@ -291,16 +282,12 @@ class NeighbourhoodSearch {
 
 }  // namespace
 
-double next_size(double size, const Found& found, double cutoff, double most) {
-  const bool closed = !found.labels.empty() || found.bound >= cutoff;
+double next_size(double size, bool closed, double most) {
   return std::clamp(size * (closed ? 1.02 : 0.9), kLeastSize, std::max(kLeastSize, most));
 }
 
-void search_neighbourhoods(const Problem& problem, std::vector<int> choices, double lower_bound,
-                           int threads, Budget& budget, const Report& report) {
-  NeighbourhoodSearch(problem, std::move(choices), lower_bound, std::max(1, threads), budget,
-                      report)
-      .run();
+void search_neighbourhoods(Race& race, int threads) {
+  NeighbourhoodSearch(race, std::max(1, threads)).run();
 }
 
 }  // namespace autopar::solver

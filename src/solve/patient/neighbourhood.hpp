@@ -1,7 +1,7 @@
 // Better choices from good ones, where there is time left.
 #pragma once
 
-#include "solve/close_gap.hpp"
+#include "solve/state/race.hpp"
 
 namespace autopar::solver {
 
@@ -10,12 +10,11 @@ namespace autopar::solver {
 // fixed seed and rounds of neighbourhoods have fixed work, so that only where it ends depends on
 // the clock. `threads` work on the neighbourhoods of a round and do not change what is found.
 // Source: Shaw, "Using constraint programming and local search methods to solve vehicle routing
-// problems", 1998. Begins with feasible choices; every better ones are reported.
-void search_neighbourhoods(const Problem& problem, std::vector<int> choices, double lower_bound,
-                           int threads, Budget& budget, const Report& report);
+// problems", 1998. Begins with feasible choices; better ones are offered to the race.
+void search_neighbourhoods(Race& race, int threads);
 
 // How many nodes the next neighbourhood frees after one of `size`: more where nothing was left open
-// below the cutoff, fewer where the work did not suffice for that.
-double next_size(double size, const Found& found, double cutoff, double most);
+// below the cutoff (`closed`), fewer where the work did not suffice for that.
+double next_size(double size, bool closed, double most);
 
 }  // namespace autopar::solver

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "solve/bound/cuts.hpp"
+#include "solve/bound/master.hpp"
 #include "solve/plans/peaks.hpp"
 
 namespace autopar::solver {

@@ -7,8 +7,8 @@
 
 #include <map>
 
-#include "solve/branch/explore.hpp"
 #include "solve/plans/variants.hpp"
+#include "solve/state/budget.hpp"
 
 namespace autopar::solver {
 

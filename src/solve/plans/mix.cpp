@@ -18,39 +18,6 @@ constexpr std::size_t kChecks = 32;  // of a sweep's labellings
 // Of each labelling that a sweep gives: all are repaired, as in the plans of the benchmarks.
 constexpr double kRepairWork = 1e7;
 
-// The part of the dual's network in which nodes have only the labels of the pool, as far as they
-// are alive, and of the labelling that the dual favours now. Its terms are those of the dual: what
-// a mix costs above the bound shows where it does.
-std::unique_ptr<Network> pooled(const Network& net, const Dual& dual, const Pool& pool) {
-  Dual narrowed = dual;
-  std::vector<int> best = dual.decode();
-  dual.improve(best);
-  for (std::size_t i = 0; i < net.nodes.size(); ++i) {
-    if (net.nodes[i].gone) continue;
-    const int n = static_cast<int>(i);
-    std::vector<char> wanted(at(net.label_count(n)), 0);
-    for (const auto* labellings : {&pool.met, &pool.fitting}) {
-      for (const std::vector<int>& labels : *labellings) wanted[at(labels[i])] = 1;
-    }
-    wanted[at(best[i])] = 1;
-    for (std::size_t l = 0; l < wanted.size(); ++l) {
-      if (!wanted[l]) narrowed.kill(n, static_cast<int>(l));
-    }
-  }
-  return narrowed.survivors(false);
-}
-
-void add_latest(std::vector<std::vector<int>>& list, const std::vector<int>& labels,
-                std::size_t most) {
-  const auto same = std::find(list.begin(), list.end(), labels);
-  if (same != list.end()) {
-    std::rotate(same, same + 1, list.end());
-    return;
-  }
-  if (list.size() == most) list.erase(list.begin());
-  list.push_back(labels);
-}
-
 class Mixing {
  public:
   Mixing(const Network& net, Network& child, double cutoff, Budget& budget)
@@ -82,7 +49,7 @@ class Mixing {
   int check(const std::vector<std::vector<int>>& found) {
     int overfull = -1;
     for (std::size_t i = 0; i < found.size(); ++i) {
-      std::vector<int> labels = in_parent(found[i]);
+      std::vector<int> labels = in_parent(net_, child_, lift(child_, found[i]));
       budget_.add(static_cast<double>(net_.nodes.size() + net_.edges.size()));
       const int row = fullest_row(found[i]);
       if (i == 0) overfull = row;
@@ -96,13 +63,6 @@ class Mixing {
       if (fits) keep_if_better(net_, std::move(labels), budget_, cutoff_, best_);
     }
     return overfull;
-  }
-
-  std::vector<int> in_parent(const std::vector<int>& found) const {
-    const std::vector<int> lifted = lift(child_, found);
-    std::vector<int> labels(net_.nodes.size(), 0);
-    for (std::size_t n = 0; n < lifted.size(); ++n) labels[at(child_.origin[n])] = lifted[n];
-    return labels;
   }
 
   int fullest_row(const std::vector<int>& labels) const {
@@ -126,15 +86,42 @@ class Mixing {
 
 }  // namespace
 
+void add_latest(std::vector<std::vector<int>>& list, const std::vector<int>& labels,
+                std::size_t most) {
+  const auto same = std::find(list.begin(), list.end(), labels);
+  if (same != list.end()) {
+    std::rotate(same, same + 1, list.end());
+    return;
+  }
+  if (list.size() == most) list.erase(list.begin());
+  list.push_back(labels);
+}
+
 void Pool::add(const std::vector<int>& labels) { add_latest(met, labels, kPoolSize); }
 
 void Pool::add_fitting(const std::vector<int>& labels) {
   add_latest(fitting, labels, kFittingSize);
 }
 
-Incumbent best_mix(const Network& net, const Dual& dual, const Pool& pool, double cutoff,
-                   Budget& budget) {
-  const std::unique_ptr<Network> child = pooled(net, dual, pool);
+void narrow_to(const Pool& pool, Dual& dual) {
+  const Network& net = dual.network();
+  const std::vector<int> best = dual.decode_and_improve();
+  for (std::size_t i = 0; i < net.nodes.size(); ++i) {
+    if (net.nodes[i].gone) continue;
+    const int n = static_cast<int>(i);
+    std::vector<char> wanted(at(net.label_count(n)), 0);
+    for (const auto* labellings : {&pool.met, &pool.fitting}) {
+      for (const std::vector<int>& labels : *labellings) wanted[at(labels[i])] = 1;
+    }
+    wanted[at(best[i])] = 1;
+    for (std::size_t l = 0; l < wanted.size(); ++l) {
+      if (!wanted[l]) dual.kill(n, static_cast<int>(l));
+    }
+  }
+}
+
+Incumbent best_mix(const Network& net, const Dual& dual, double cutoff, Budget& budget) {
+  const std::unique_ptr<Network> child = dual.survivors(false);
   if (child->impossible) return {};
   reduce(*child);
   budget.add(child->algebra.work());

@@ -6,21 +6,19 @@
 // bound.
 #pragma once
 
-#include "solve/branch/explore.hpp"
+#include "solve/bound/dual.hpp"
+#include "solve/plans/pool.hpp"
+#include "solve/state/found.hpp"
 
 namespace autopar::solver {
 
-// Labellings met on the way, the latest ones; labels of a network's remaining nodes. Those that fit
-// are kept apart, so that there is always one to mix with.
-struct Pool {
-  std::vector<std::vector<int>> met, fitting;
+// Leaves each node the labels of the pool, as far as they are alive, and of the labelling that the
+// dual favours now.
+void narrow_to(const Pool& pool, Dual& dual);
 
-  void add(const std::vector<int>& labels);
-  void add_fitting(const std::vector<int>& labels);
-};
-
-// Below cutoff and within the capacities of the dual's network; value infinite where none is found.
-Incumbent best_mix(const Network& net, const Dual& dual, const Pool& pool, double cutoff,
-                   Budget& budget);
+// Of the labels that the dual leaves: below cutoff and within the capacities of its network; value
+// infinite where none is found. The terms are those of the dual, so that what a mix costs above the
+// bound shows where it does.
+Incumbent best_mix(const Network& net, const Dual& dual, double cutoff, Budget& budget);
 
 }  // namespace autopar::solver

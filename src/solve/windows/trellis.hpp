@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "solve/branch/explore.hpp"
+#include "solve/state/found.hpp"
 #include "solve/windows/row_plan.hpp"
 
 namespace autopar::solver {

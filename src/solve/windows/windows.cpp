@@ -23,15 +23,6 @@ constexpr double kWidening = 1.25;
 constexpr double kAlmostAll = 0.9;  // then all of it at once
 constexpr double kCheap = 3;        // times the work of the first
 
-// Labels of a network made by Dual::survivors(), as labels of the network that the dual is of.
-std::vector<int> in_parent(const Network& parent, const Network& child,
-                           const std::vector<int>& labels) {
-  const std::vector<int> lifted = lift(child, labels);
-  std::vector<int> result(parent.nodes.size(), 0);
-  for (std::size_t n = 0; n < lifted.size(); ++n) result[at(child.origin[n])] = lifted[n];
-  return result;
-}
-
 bool is_whole(double value) { return value == std::floor(value) && std::abs(value) < 0x1p52; }
 
 // In any order.
@@ -70,7 +61,7 @@ Found search_window(const Network& net, const Dual& dual, double cutoff, Budget&
   found.bound = swept.left_out < trellis->room ? std::max(found.bound, left_out) : cutoff;
   if (swept.labels.empty()) return found;
   Incumbent best;
-  keep_if_better(net, in_parent(net, *child, swept.labels), budget, cutoff, best);
+  keep_if_better(net, in_parent(net, *child, lift(*child, swept.labels)), budget, cutoff, best);
   found.value = best.value;
   found.labels = std::move(best.labels);
   found.bound = std::min(found.bound, found.value);

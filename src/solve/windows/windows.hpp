@@ -1,7 +1,8 @@
 // The exact search under a memory limit for networks that are narrow in some order.
 #pragma once
 
-#include "solve/branch/explore.hpp"
+#include "solve/bound/dual.hpp"
+#include "solve/state/found.hpp"
 
 namespace autopar::solver {
 

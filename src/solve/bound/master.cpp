@@ -1,4 +1,4 @@
-#include "solve/bound/cuts.hpp"
+#include "solve/bound/master.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -11,19 +11,6 @@ constexpr int kMostPivots = 5000;
 constexpr int kDantzigPivots = 1000;  // then by Bland's rule, which ends
 constexpr double kZero = 1e-11;
 constexpr double kEntryWork = 0.25;  // entries are read one after the other
-
-constexpr int kSteps = 60;
-constexpr int kPasses = 24;  // of a step
-constexpr int kFewPasses = 4;
-constexpr double kSettled = 0.02;      // so many passes gain less than this part of what is missing
-constexpr double kCloseEnough = 2e-5;  // of the bound
-constexpr double kExact = 1e-7;
-constexpr double kLittle = 1e-7;  // or this part of the bound
-constexpr double kMostReach = 4096;
-constexpr double kInwards = 0.3;  // how far the steps stay behind, towards the best so far
-constexpr std::size_t kMostRows = 12;
-constexpr int kRepeats = 2;
-constexpr double kGained = 0.1;  // of what is missing
 
 // Columns: the cuts; per row, what is too much at the price `most`; per row, what is left.
 class Simplex {
@@ -127,105 +114,6 @@ class Simplex {
   double work_ = 0;
 };
 
-class CuttingPlanes {
- public:
-  CuttingPlanes(const Network& net, Dual& dual, Budget& budget, std::vector<std::vector<int>>& met)
-      : net_(net), dual_(dual), top_(dual), budget_(budget), met_(met) {}
-
-  bool run() {
-    settle();
-    add(decoded());
-    top_ = dual_;
-    double last = -kInfinity;
-    int repeats = 0;
-    for (int step = 0; step < kSteps && repeats < kRepeats && !budget_.over(); ++step) {
-      const Master master = solve();
-      const double missing = master.value - top_.bound();
-      reached_ = missing < kCloseEnough * std::abs(top_.bound());
-      if (reached_ && missing < kExact * std::abs(top_.bound())) break;
-      move_to(master.multipliers, repeats == 0 ? kInwards : 0);
-      settle();
-      if (dual_.exhausted()) break;
-      const bool gained = dual_.bound() - last > kGained * missing;
-      last = dual_.bound();
-      repeats = add(decoded()) || gained ? 0 : repeats + 1;
-      if (dual_.bound() > top_.bound()) top_ = dual_;
-    }
-    dual_ = std::move(top_);
-    return reached_;
-  }
-
- private:
-  // Multipliers that high make up for any cost; if they are not, they may be higher.
-  Master solve() {
-    double value = 0;
-    Vector largest(net_.capacity.size(), 0.0);
-    for (const Cut& cut : cuts_) {
-      value = std::max(value, std::abs(cut.cost));
-      for (std::size_t r = 0; r < largest.size(); ++r) {
-        largest[r] = std::max(largest[r], std::abs(cut.excess[r]));
-      }
-    }
-    Vector most;
-    for (double its : largest) most.push_back(its > 0 ? reach_ * value / its : 0);
-    Master master = solve_master(cuts_, most);
-    bool at_most = false;
-    for (std::size_t r = 0; r < most.size(); ++r) {
-      at_most = at_most || (most[r] > 0 && master.multipliers[r] > 0.99 * most[r]);
-    }
-    if (at_most && reach_ < kMostReach) reach_ *= 2;
-    return master;
-  }
-
-  void move_to(const Vector& multipliers, double inwards) {
-    Vector moved = top_.multipliers();
-    for (std::size_t r = 0; r < moved.size(); ++r) {
-      moved[r] = inwards * moved[r] + (1 - inwards) * multipliers[r];
-    }
-    dual_.set_multipliers(moved);
-  }
-
-  void settle() {
-    double before = -kInfinity;
-    for (int pass = 1; pass <= kPasses && !dual_.exhausted() && !budget_.over(); ++pass) {
-      dual_.pass(kInfinity);
-      budget_.add(dual_.work_per_pass());
-      if (pass % kFewPasses != 0) continue;
-      const double gain = dual_.bound() - before;
-      if (gain < kSettled * std::abs(top_.bound() - dual_.bound())) return;
-      if (gain < kLittle * std::abs(dual_.bound())) return;
-      before = dual_.bound();
-    }
-  }
-
-  std::vector<int> decoded() {
-    std::vector<int> labels = dual_.decode();
-    dual_.improve(labels);
-    budget_.add(2 * dual_.work_per_pass());
-    return labels;
-  }
-
-  // False if it was known.
-  bool add(std::vector<int> labels) {
-    if (std::find(met_.begin(), met_.end(), labels) != met_.end()) return false;
-    Cut cut = {.cost = value_of(net_, labels), .excess = uses_of(net_, labels)};
-    if (!(cut.cost < kInfinity)) return false;
-    for (std::size_t r = 0; r < cut.excess.size(); ++r) cut.excess[r] -= net_.capacity[r];
-    met_.push_back(std::move(labels));
-    cuts_.push_back(std::move(cut));
-    return true;
-  }
-
-  const Network& net_;
-  Dual& dual_;
-  Dual top_;
-  Budget& budget_;
-  std::vector<std::vector<int>>& met_;
-  std::vector<Cut> cuts_;
-  double reach_ = 4;
-  bool reached_ = false;
-};
-
 }  // namespace
 
 Master solve_master(const std::vector<Cut>& cuts, const Vector& most) {
@@ -251,14 +139,6 @@ Master solve_master(const std::vector<Cut>& cuts, const Vector& most) {
   master.value *= value;
   for (std::size_t r = 0; r < scale.size(); ++r) master.multipliers[r] *= value / scale[r];
   return master;
-}
-
-bool find_best_multipliers(const Network& net, Dual& dual, Budget& budget,
-                           std::vector<std::vector<int>>& met) {
-  const bool plain = std::all_of(net.multiplier.begin(), net.multiplier.end(),
-                                 [](double multiplier) { return multiplier == 0; });
-  if (!plain || net.capacity.size() > kMostRows || dual.exhausted()) return false;
-  return CuttingPlanes(net, dual, budget, met).run();
 }
 
 }  // namespace autopar::solver

@@ -1,9 +1,9 @@
-// The best multipliers for few rows, from the labellings that are met on the way.
+// The best mix of labellings within the capacities, and what a row is worth there.
 #pragma once
 
 #include <vector>
 
-#include "solve/branch/explore.hpp"
+#include "solve/network/network.hpp"
 
 namespace autopar::solver {
 
@@ -29,13 +29,5 @@ struct Master {
 // programs", Operations Research 1960, by the simplex method on a full tableau. Begins with the
 // first cut of each part.
 Master solve_master(const std::vector<Cut>& cuts, const Vector& most);
-
-// Moves the multipliers to where the bound is best, and lets the messages settle there; no label
-// dies. `met` gets the labellings that are met on the way. False if rows are too many, or if what
-// the labellings allow was not reached.
-// Source: Kelley, "The cutting-plane method for solving convex programs", SIAM 1960. Where rows are
-// few, it converges in few steps, also along ridges, on which subgradient steps hardly advance.
-bool find_best_multipliers(const Network& net, Dual& dual, Budget& budget,
-                           std::vector<std::vector<int>>& met);
 
 }  // namespace autopar::solver

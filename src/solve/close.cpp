@@ -1,0 +1,127 @@
+#include "solve/close.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "solve/branch/explore.hpp"
+#include "solve/windows/windows.hpp"
+
+namespace autopar::solver {
+namespace {
+
+// How far above the bound the first trial looks, as a part of the gap; the next ones look further
+// or less far, as it went.
+constexpr double kFirstPart = 1.0 / 16;
+constexpr double kLeastPart = 1.0 / 512;
+constexpr double kLessFar = 1.0 / 8;
+constexpr double kGuesses[] = {1.0 / 64, 1.0 / 16, 1.0 / 4};
+constexpr double kGuessWork = 0.05;
+constexpr double kWindowsWork = 0.7;
+constexpr double kTrialWork = 0.3;  // of the work that is left, for a trial
+// A gap below this part of the value is worth only so much work.
+struct SmallGap {
+  double gap, work;
+};
+constexpr SmallGap kSmallGaps[] = {{1e-5, 3e7}, {1e-4, 5e7}, {5e-3, 1e8}};
+
+class Closing {
+ public:
+  Closing(const Network& net, const Dual& dual, double bound, double cutoff, Budget& budget)
+      : net_(net), dual_(dual), bound_(bound), cutoff_(cutoff), budget_(budget) {}
+
+  Found run(bool windows) {
+    if (dual_.exhausted() || bound_ >= cutoff_) {
+      best_.bound = cutoff_;
+      return best_;
+    }
+    const double limit = budget_.work_limit;
+    if (windows && !net_.capacity.empty()) look_in_windows();
+    for (double part : kGuesses) {
+      limit_small_gap(limit);
+      if (bound_ < cutoff_ && cutoff_ < kInfinity) guess(part);
+    }
+    double part = cutoff_ < kInfinity ? kFirstPart : 1.0;
+    while (bound_ < cutoff_ && !budget_.over() && part >= kLeastPart) {
+      limit_small_gap(limit);
+      const bool was_free = cutoff_ == kInfinity;
+      const bool closed = attempt(part);
+      part = was_free && cutoff_ < kInfinity ? kFirstPart
+             : closed                        ? std::min(1.0, 2 * part)
+                                             : part * kLessFar;
+    }
+    budget_.work_limit = limit;
+    best_.bound = bound_;
+    return std::move(best_);
+  }
+
+ private:
+  // From when a gap is first small, so much work is left.
+  void limit_small_gap(double limit) {
+    if (budget_.patient) return;
+    for (const SmallGap& small : kSmallGaps) {
+      if (cutoff_ - bound_ >= small.gap * cutoff_ || small_ <= small.gap) continue;
+      budget_.work_limit =
+          std::min({limit, budget_.work_limit, budget_.work + budget_.effort * small.work});
+      small_ = small.gap;
+      return;
+    }
+  }
+
+  // Exact where the network is narrow.
+  void look_in_windows() {
+    if (cutoff_ == kInfinity) return;
+    const BudgetShare share(budget_, kWindowsWork);
+    Found found = search_windows(net_, dual_, cutoff_, budget_);
+    const double bound = found.bound;
+    take(std::move(found));
+    raise(bound);
+  }
+
+  // Looks for anything better among the labels that lie near the bound. Proves nothing.
+  void guess(double part) {
+    const BudgetShare share(budget_, kGuessWork);
+    Dual narrowed = dual_;
+    narrowed.pass(bound_ + part * (cutoff_ - bound_));
+    take(explore_survivors(net_, narrowed, cutoff_, budget_));
+  }
+
+  // Looks below a cutoff that is so far above the bound. False if the work was not enough.
+  bool attempt(double part) {
+    const double below = part < 1 ? bound_ + part * (cutoff_ - bound_) : cutoff_;
+    const BudgetShare share(budget_, kTrialWork);
+    Dual narrowed = dual_;
+    if (part < 1) narrowed.pass(below);
+    Found found = explore_survivors(net_, narrowed, below, budget_);
+    const double bound = found.bound;
+    take(std::move(found));
+    raise(std::min(below, bound));
+    return bound_ >= std::min(below, cutoff_);
+  }
+
+  void take(Found found) {
+    if (!(found.value < cutoff_)) return;
+    cutoff_ = budget_.strictly_below(found.value);
+    best_.value = found.value;
+    best_.labels = std::move(found.labels);
+  }
+
+  void raise(double bound) { bound_ = std::max(bound_, std::min(bound, cutoff_)); }
+
+  const Network& net_;
+  const Dual& dual_;
+  double bound_, cutoff_;
+  Budget& budget_;
+  double small_ = kInfinity;  // the gap that the work is limited for
+  Found best_;                // labels of the network's nodes
+};
+
+}  // namespace
+
+Found close_gap(const Network& net, const Dual& dual, double bound, double cutoff, Budget& budget,
+                bool windows) {
+  Found found = Closing(net, dual, bound, cutoff, budget).run(windows);
+  if (found.value < kInfinity) found.labels = lift(net, std::move(found.labels));
+  return found;
+}
+
+}  // namespace autopar::solver

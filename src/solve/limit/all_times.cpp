@@ -1,0 +1,69 @@
+#include "solve/limit/all_times.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "solve/plans/repair.hpp"
+
+namespace autopar::solver {
+namespace {
+
+constexpr std::size_t kManyTimes = 8, kWorstTimes = 4;
+constexpr double kRepairPart = 0.05;  // of the work that is left, for a repair
+constexpr double kMostRepairWork = 5e8;
+
+}  // namespace
+
+AllTimes::AllTimes(Race& race)
+    : race_(race), net_(build_network(race.problem, maximal_times(race.problem))) {
+  label_of_.resize(race.problem.nodes.size());
+  for (std::size_t n = 0; n < label_of_.size(); ++n) {
+    label_of_[n].assign(race.problem.nodes[n].cost.size(), 0);
+    const Labels& choices = net_->origin_labels[n];
+    for (std::size_t l = 0; l < choices.size(); ++l) {
+      label_of_[n][at(choices[l])] = static_cast<int>(l);
+    }
+  }
+}
+
+std::vector<int> AllTimes::labels_of(const std::vector<int>& choices) const {
+  std::vector<int> labels(choices.size());
+  for (std::size_t n = 0; n < choices.size(); ++n) labels[n] = label_of_[n][at(choices[n])];
+  return labels;
+}
+
+void AllTimes::keep(std::vector<int> labels, bool improve) {
+  if (improve) {
+    double work = 0;
+    const double allowed = std::min(kRepairPart * race_.budget.left(), kMostRepairWork);
+    const bool fits = repair(*net_, labels, allowed, work);
+    race_.budget.add(work);
+    if (!fits) return;
+  }
+  if (race_.offer(lift(*net_, labels))) best_ = std::move(labels);
+}
+
+std::vector<int> AllTimes::overfull_rows(const std::vector<int>& labels) const {
+  std::vector<int> rows = solver::overfull_rows(uses_of(*net_, labels), net_->capacity, SIZE_MAX);
+  if (!race_.budget.patient && rows.size() > kManyTimes) rows.resize(kWorstTimes);
+  return rows;
+}
+
+std::vector<int> overfull_rows(const Vector& uses, const Vector& capacity, std::size_t most) {
+  std::vector<std::pair<double, int>> worst;  // how much is missing, row
+  bool within = true;
+  for (std::size_t r = 0; r < uses.size(); ++r) {
+    const double over = uses[r] - capacity[r];
+    if (over > 0 && within) worst.emplace_back(over, static_cast<int>(r));
+    if (over > 0 && over > worst.back().first) worst.back() = {over, static_cast<int>(r)};
+    within = !(over > 0);
+  }
+  std::stable_sort(worst.begin(), worst.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  if (worst.size() > most) worst.resize(most);
+  std::vector<int> rows;
+  for (const auto& [over, row] : worst) rows.push_back(row);
+  return rows;
+}
+
+}  // namespace autopar::solver

@@ -1,0 +1,39 @@
+// The whole problem under its limit: where labellings that were met become plans.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "solve/network/network.hpp"
+#include "solve/state/race.hpp"
+
+namespace autopar::solver {
+
+// The problem's network with a row for every time that can be the tightest, never reduced.
+class AllTimes {
+ public:
+  explicit AllTimes(Race& race);
+
+  const Network& net() const { return *net_; }
+  std::vector<int> labels_of(const std::vector<int>& choices) const;
+  const std::vector<int>& best() const { return best_; }  // labels; empty: none is known
+
+  // Labels that are within the limit as they come are kept where they are better; with `repair`,
+  // after single labels were changed until they are.
+  void keep(std::vector<int> labels, bool repair);
+  // Of every stretch of rows that the labels exceed, the worst; where these are many, the worst of
+  // all: the others mostly follow it.
+  std::vector<int> overfull_rows(const std::vector<int>& labels) const;
+
+ private:
+  Race& race_;
+  std::unique_ptr<Network> net_;
+  std::vector<Labels> label_of_;  // per node and choice
+  std::vector<int> best_;
+};
+
+// The worst row of every stretch in which `uses` are above the capacity, at most so many, the worst
+// first.
+std::vector<int> overfull_rows(const Vector& uses, const Vector& capacity, std::size_t most);
+
+}  // namespace autopar::solver

@@ -1,0 +1,126 @@
+#include "solve/limit/columns.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "solve/bound/fold.hpp"
+#include "solve/plans/combine.hpp"
+
+namespace autopar::solver {
+namespace {
+
+constexpr int kRounds = 12;
+constexpr double kNodeWork = 20;  // of finding like nodes, per node and edge
+// While the mixes still get much better, so much of the gap at least, plans are not improved where
+// nodes are many.
+constexpr double kProgress = 0.5;
+constexpr std::size_t kManyNodes = 20000;
+constexpr double kCloseEnough = 1e-4;  // of the value
+constexpr double kConverged = 2e-4;    // the bound is as good as the mix
+constexpr int kPatience = 3;           // rounds without news
+constexpr double kNews = 0.05;         // of the gap
+constexpr double kNear = 0.05;         // of the bound
+
+class Columns {
+ public:
+  Columns(AllTimes& all, Pricer& pricer, Priced& priced, Race& race)
+      : all_(all), pricer_(pricer), priced_(priced), race_(race), like_(fold(all.net())) {
+    const Network& net = all.net();
+    race.budget.add(kNodeWork * static_cast<double>(net.nodes.size() + net.edges.size()));
+  }
+
+  void run() {
+    RowPrices prices = priced_.prices;
+    std::vector<int> rows;
+    for (const auto& [row, price] : prices) rows.push_back(row);
+    int without_news = 0;
+    double last = kInfinity;
+    for (int round = 0; round < kRounds && !race_.budget.over(); ++round) {
+      const double before = gap();
+      const Combination mix = combine_pool(round, prices, rows, last);
+      if (mix.value == kInfinity || race_.closed()) break;
+      prices = mix.prices;
+      price_whole(prices);
+      if (gap() <= kCloseEnough / race_.budget.effort * race_.below()) break;
+      const bool converged = mix.fits && mix.value - race_.bound <= kConverged * mix.value;
+      const bool better =
+          gap() < before * (1 - kNews) || last - mix.value > kNews * (mix.value - race_.bound);
+      last = mix.fits ? mix.value : kInfinity;
+      without_news = better || !mix.fits ? 0 : without_news + 1;
+      if (without_news >= (converged ? 1 : kPatience)) break;
+    }
+  }
+
+ private:
+  double gap() const { return race_.below() - race_.bound; }
+
+  // The parts are those in which labellings differ from the one that is worth least at the prices.
+  Combination combine_pool(int round, const RowPrices& prices, std::vector<int>& rows,
+                           double last) {
+    if (!all_.best().empty()) meet(all_.best());
+    std::vector<std::vector<int>> pool;
+    for (const Met& met : priced_.met) pool.push_back(met.labels);
+    const std::size_t base = base_of_parts(round);
+    double work = 0;
+    const Parts parts = split_into_parts(all_.net(), like_, pool[base], pool, work);
+    race_.budget.add(work);
+    Combination mix =
+        combine(parts, all_.net().capacity, prices, rows, race_.below(), race_.budget);
+    late_ = late_ || (mix.fits && last - mix.value < kProgress * (mix.value - race_.bound));
+    if (!mix.variants.empty() && mix.cost < race_.below()) {
+      all_.keep(labels_of(parts, mix.variants), late_ || all_.net().nodes.size() < kManyNodes);
+    }
+    return mix;
+  }
+
+  // The best plan, if it is not far from the bound; else what is worth least at the best prices.
+  // What differs from it throughout is in no part.
+  std::size_t base_of_parts(int round) const {
+    const bool near =
+        round % 2 == 0 && race_.below() - priced_.bound < kNear * std::abs(priced_.bound);
+    std::size_t base = 0;
+    double least = kInfinity;
+    for (std::size_t k = 0; k < priced_.met.size(); ++k) {
+      const Met& met = priced_.met[k];
+      if (near && met.labels == all_.best()) return k;
+      const double worth = met.priced(priced_.prices);
+      if (worth > least) continue;
+      least = worth;
+      base = k;
+    }
+    return base;
+  }
+
+  void meet(const std::vector<int>& labels) {
+    meet_in_pool(all_.net(), labels, priced_);
+    race_.budget.add(kNodeWork * static_cast<double>(all_.net().nodes.size()));
+  }
+
+  // The whole at these prices: a bound, and what is favoured.
+  void price_whole(const RowPrices& prices) {
+    std::vector<int> rows;
+    for (const auto& [row, price] : prices) rows.push_back(row);
+    pricer_.allow(rows);
+    const double bound = pricer_.settle(prices, true);
+    if (bound > priced_.bound) {
+      priced_.bound = bound;
+      priced_.prices = prices;
+    }
+    if (!pricer_.exhausted()) meet(pricer_.favoured());
+  }
+
+  AllTimes& all_;
+  Pricer& pricer_;
+  Priced& priced_;
+  Race& race_;
+  const Fold like_;
+  bool late_ = false;  // mixes get better by little
+};
+
+}  // namespace
+
+void generate_columns(AllTimes& all, Pricer& pricer, Priced& priced, Race& race) {
+  Columns(all, pricer, priced, race).run();
+}
+
+}  // namespace autopar::solver

@@ -1,0 +1,68 @@
+#include "solve/limit/mixes.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "solve/bound/subgradient.hpp"
+#include "solve/network/reduce.hpp"
+#include "solve/plans/mix.hpp"
+
+namespace autopar::solver {
+namespace {
+
+constexpr int kSettlingPasses = 24;
+constexpr int kSteps = 40;
+constexpr StepReach kReach = {0.01, 1e-4};
+constexpr double kRowsPart = 0.2;  // of the work that is left, for these steps
+
+// The network in which each node has only the labels that it has in one of the labellings, and only
+// these rows.
+std::unique_ptr<Network> pooled(const Network& net, const std::vector<int>& rows,
+                                const std::vector<Met>& met) {
+  std::vector<Labels> kept(net.nodes.size());
+  for (std::size_t n = 0; n < kept.size(); ++n) {
+    for (const Met& labelling : met) kept[n].push_back(labelling.labels[n]);
+    std::sort(kept[n].begin(), kept[n].end());
+    kept[n].erase(std::unique(kept[n].begin(), kept[n].end()), kept[n].end());
+  }
+  std::unique_ptr<Network> child = restricted(net, kept);
+  keep_rows(*child, rows);
+  return child;
+}
+
+}  // namespace
+
+void mix_labellings(AllTimes& all, const std::vector<int>& rows, const Priced& priced, Race& race) {
+  const std::unique_ptr<Network> net = pooled(all.net(), rows, priced.met);
+  race.budget.add(2 * net->algebra.work());
+  reduce(*net);
+  race.budget.add(net->algebra.work());
+  double cutoff = race.below();
+  if (net->impossible || net->constant >= cutoff) return;
+  Dual dual(*net);
+  Vector multipliers(net->capacity.size(), 0.0);
+  for (const auto& [row, price] : priced.prices) {
+    const int time = all.net().row_time[at(row)];
+    const auto place = std::lower_bound(net->row_time.begin(), net->row_time.end(), time);
+    if (place == net->row_time.end() || *place != time) continue;
+    multipliers[static_cast<std::size_t>(place - net->row_time.begin())] = price;
+  }
+  dual.set_multipliers(multipliers);
+  for (int pass = 0; pass < kSettlingPasses && !race.budget.over(); ++pass) {
+    dual.pass(kInfinity);
+    race.budget.add(dual.work_per_pass());
+  }
+  Incumbent best;
+  {
+    const BudgetShare share(race.budget, kRowsPart);
+    tighten_rows(*net, dual, cutoff, best, race.budget, kSteps, kReach);
+  }
+  if (!dual.exhausted() && dual.bound() < cutoff) {
+    Incumbent mixed = best_mix(*net, dual, cutoff, race.budget);
+    if (mixed.value < kInfinity) best = std::move(mixed);
+  }
+  if (best.value == kInfinity) return;
+  all.keep(in_parent(all.net(), *net, lift(*net, best.labels)), true);
+}
+
+}  // namespace autopar::solver

@@ -1,0 +1,176 @@
+#include "solve/limit/prices.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "solve/bound/master.hpp"
+
+namespace autopar::solver {
+namespace {
+
+constexpr int kSteps = 40;
+constexpr std::size_t kPoolSize = 24;
+constexpr std::size_t kMostRows = 24, kRowsAtOnce = 4;
+constexpr double kCloseEnough = 1e-5;  // of the bound: what lies between it and the program's value
+constexpr double kFirstReach = 4, kMostReach = 4096;  // times what the costliest labelling is worth
+constexpr double kInwards = 0.3;  // how far the prices stay behind, towards the best so far
+// So many steps that gain less than that part of what is missing end it; one that favours what was
+// met before counts twice.
+constexpr int kInVain = 4;
+constexpr double kGained = 0.1;
+constexpr double kOver = 1e-7;  // of the capacity, that the mix may use too much
+
+class PriceSearch {
+ public:
+  PriceSearch(const AllTimes& all, Pricer& pricer, Race& race)
+      : net_(all.net()), pricer_(pricer), race_(race) {}
+
+  Priced run(const std::vector<int>& start) {
+    if (!add(start)) {
+      // Not possible at all: what the whole favours without prices is.
+      pricer_.allow({});
+      pricer_.settle({}, false);
+      if (pricer_.exhausted() || !add(pricer_.favoured())) return std::move(best_);
+    }
+    add_rows(best_.met[0].excess);
+    pricer_.allow(rows_);
+    int in_vain = 0;
+    for (int step = 0; step < kSteps && in_vain < kInVain && !race_.budget.over(); ++step) {
+      const Master master = solve();
+      const bool begun = best_.bound > -kInfinity;
+      const double missing = master.value - best_.bound;
+      if (begun && missing <= kCloseEnough * std::abs(best_.bound)) break;
+      const RowPrices now = between(master, in_vain == 0 ? kInwards : 0);
+      pricer_.allow(rows_);
+      const double bound = pricer_.settle(now, false);
+      if (pricer_.exhausted()) break;
+      in_vain = begun && bound - best_.bound < kGained * missing ? in_vain + 1 : 0;
+      if (bound > best_.bound) {
+        best_.bound = bound;
+        best_.prices = now;
+      }
+      if (!add(pricer_.favoured())) ++in_vain;
+    }
+    if (best_.bound > -kInfinity && !pricer_.exhausted()) {
+      best_.bound = pricer_.settle(best_.prices, true);
+    }
+    return std::move(best_);
+  }
+
+ private:
+  // False if it was known.
+  bool add(std::vector<int> labels) {
+    const bool known = std::any_of(best_.met.begin(), best_.met.end(),
+                                   [&](const Met& met) { return met.labels == labels; });
+    if (known) return false;
+    Met met = weigh(net_, std::move(labels));
+    race_.budget.add(static_cast<double>(net_.nodes.size() + net_.edges.size()));
+    if (!(met.cost < kInfinity)) return false;
+    best_.met.push_back(std::move(met));
+    return true;
+  }
+
+  bool add_rows(const Vector& excess) {
+    const Vector most(excess.size(), kOver * std::abs(race_.problem.use_limit));
+    bool added = false;
+    for (int row : overfull_rows(excess, most, kRowsAtOnce)) {
+      if (rows_.size() >= kMostRows) break;
+      const auto place = std::lower_bound(rows_.begin(), rows_.end(), row);
+      if (place != rows_.end() && *place == row) continue;
+      rows_.insert(place, row);
+      added = true;
+    }
+    return added;
+  }
+
+  // The best mix of what was met, with the rows that it exceeds.
+  Master solve() {
+    while (true) {
+      Master master = solve_for_rows();
+      Vector mixed(net_.capacity.size(), 0.0);
+      for (std::size_t k = 0; k < master.shares.size(); ++k) {
+        for (std::size_t r = 0; master.shares[k] > 0 && r < mixed.size(); ++r) {
+          mixed[r] += master.shares[k] * best_.met[k].excess[r];
+        }
+      }
+      if (at_most_ || !add_rows(mixed)) return master;
+    }
+  }
+
+  // Multipliers that high make up for any cost; if they are not, they may be higher.
+  Master solve_for_rows() {
+    std::vector<Cut> cuts;
+    double value = 0;
+    Vector largest(rows_.size(), 0.0);
+    for (const Met& met : best_.met) {
+      cuts.push_back({.cost = met.cost});
+      value = std::max(value, std::abs(met.cost));
+      for (std::size_t i = 0; i < rows_.size(); ++i) {
+        cuts.back().excess.push_back(met.excess[at(rows_[i])]);
+        largest[i] = std::max(largest[i], std::abs(cuts.back().excess.back()));
+      }
+    }
+    Vector most;
+    for (double its : largest) most.push_back(its > 0 ? reach_ * value / its : 0);
+    Master master = solve_master(cuts, most);
+    race_.budget.add(master.work);
+    at_most_ = false;
+    for (std::size_t r = 0; r < most.size(); ++r) {
+      at_most_ = at_most_ || (most[r] > 0 && master.multipliers[r] > 0.99 * most[r]);
+    }
+    if (at_most_ && reach_ < kMostReach) reach_ *= 2;
+    return master;
+  }
+
+  RowPrices between(const Master& master, double inwards) const {
+    RowPrices prices;
+    for (const auto& [row, price] : best_.prices) prices[row] = inwards * price;
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      prices[rows_[i]] += (1 - inwards) * master.multipliers[i];
+    }
+    std::erase_if(prices, [](const auto& its) { return !(its.second > 0); });
+    return prices;
+  }
+
+  const Network& net_;
+  Pricer& pricer_;
+  Race& race_;
+  std::vector<int> rows_;  // that may have prices, ascending
+  double reach_ = kFirstReach;
+  bool at_most_ = false;  // a price is as high as it may be: the mix does not fit yet
+  Priced best_;
+};
+
+}  // namespace
+
+double Met::priced(const RowPrices& prices) const {
+  double value = cost;
+  for (const auto& [row, price] : prices) value += price * excess[at(row)];
+  return value;
+}
+
+Met weigh(const Network& net, std::vector<int> labels) {
+  Met met = {.labels = std::move(labels)};
+  met.cost = value_of(net, met.labels);
+  met.excess = uses_of(net, met.labels);
+  for (std::size_t r = 0; r < met.excess.size(); ++r) met.excess[r] -= net.capacity[r];
+  return met;
+}
+
+void meet_in_pool(const Network& net, const std::vector<int>& labels, Priced& priced) {
+  const auto known = std::find_if(priced.met.begin(), priced.met.end(),
+                                  [&](const Met& met) { return met.labels == labels; });
+  if (known != priced.met.end()) {
+    std::rotate(known, known + 1, priced.met.end());
+    return;
+  }
+  if (priced.met.size() >= kPoolSize) priced.met.erase(priced.met.begin());
+  priced.met.push_back(weigh(net, labels));
+}
+
+Priced find_prices(const AllTimes& all, const std::vector<int>& start, Pricer& pricer, Race& race) {
+  return PriceSearch(all, pricer, race).run(start);
+}
+
+}  // namespace autopar::solver

@@ -1,0 +1,39 @@
+// The best prices of the rows, from the labellings that are met on the way.
+#pragma once
+
+#include <vector>
+
+#include "solve/limit/all_times.hpp"
+#include "solve/limit/pricer.hpp"
+
+namespace autopar::solver {
+
+// A labelling of the network with all times that was met on the way.
+struct Met {
+  std::vector<int> labels;
+  double cost = 0;
+  Vector excess = {};  // per row, above the capacity; negative: what is left
+
+  // What it is worth at prices of the rows.
+  double priced(const RowPrices& prices) const;
+};
+Met weigh(const Network& net, std::vector<int> labels);
+
+struct Priced {
+  RowPrices prices = {};      // the best
+  double bound = -kInfinity;  // at these
+  std::vector<Met> met = {};  // no two alike, the latest last
+};
+
+// Adds a labelling, or puts it last where it was known; of more than a few, the first goes.
+void meet_in_pool(const Network& net, const std::vector<int>& labels, Priced& priced);
+
+// Begins with a labelling that is not within the limit, and with the rows that it exceeds; further
+// ones have prices when the best mix of what was met exceeds them.
+// Source: Kelley, "The cutting-plane method for solving convex programs", SIAM 1960: where rows are
+// few, it converges in few steps, also along ridges, on which subgradient steps hardly advance.
+// The prices stay behind the program's, towards the best so far: Wentges, "Weighted Dantzig-Wolfe
+// decomposition for linear mixed-integer programming", 1997.
+Priced find_prices(const AllTimes& all, const std::vector<int>& start, Pricer& pricer, Race& race);
+
+}  // namespace autopar::solver

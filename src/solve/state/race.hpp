@@ -1,0 +1,64 @@
+// What is known of a problem so far: the best plan, the bound, and what they have to beat.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <vector>
+
+#include "autopar/problem.hpp"
+#include "solve/state/budget.hpp"
+
+namespace autopar::solver {
+
+// Every stage of a search may lower the cutoff by a plan or raise the bound, and nothing else; each
+// plan is evaluated anew.
+class Race {
+ public:
+  Race(const Problem& problem, Budget& budget, double cutoff = kInfinity)
+      : problem(problem), budget(budget), cutoff(cutoff) {}
+
+  // Choices that cost less than the best and are within the limit are kept.
+  bool offer(const std::vector<int>& choices);
+  void raise(double more);
+  // The gap that was asked for ends the search where it is reached.
+  void check_gap();
+  // Nothing is left to look for.
+  bool closed() const { return bound >= below() || budget.enough; }
+  // Values from here on are of no use.
+  double below() const { return std::min(cutoff, budget.strictly_below(cost)); }
+  bool feasible() const { return !choices.empty(); }
+
+  const Problem& problem;
+  Budget& budget;
+  double cutoff;   // a plan is worth nothing unless cheaper than this
+  double gap = 0;  // that was asked for
+  double bound = 0;
+  double cost = kInfinity;
+  std::vector<int> choices;  // of the best plan; empty: none is known
+  // Of all that was offered, the least peak, whether it is within the limit or not.
+  double least_peak = kInfinity;
+  int least_peak_time = -1;
+  std::vector<int> least_peak_choices;
+  std::function<void(const Race&)> progress;
+  std::vector<StageReport> reports;  // what each stage did
+
+ private:
+  void note();
+};
+
+// Notes what a stage did, when it ends. Stages within others are noted before these.
+class Noted {
+ public:
+  Noted(Race& race, const char* name) : race_(race), name_(name), work_(race.budget.work) {}
+  ~Noted();
+  Noted(const Noted&) = delete;
+  Noted& operator=(const Noted&) = delete;
+
+ private:
+  Race& race_;
+  const char* name_;
+  double work_;
+  Budget::Clock::time_point start_ = Budget::Clock::now();
+};
+
+}  // namespace autopar::solver

@@ -1,0 +1,173 @@
+#include "solve/without_limit.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "solve/branch/explore.hpp"
+#include "solve/close.hpp"
+#include "solve/network/reduce.hpp"
+
+namespace autopar::solver {
+namespace {
+
+constexpr double kReducingPart = 0.25;  // of its work counts: what it leaves must be looked at too
+constexpr int kRootPasses = 100;
+constexpr double kRootPart = 0.5;
+constexpr int kLookPasses = 8;      // of a first look
+constexpr double kLookPart = 0.05;  // of the work that is left, for that
+constexpr int kLikeRounds = 5;      // of telling like parts apart, for that
+constexpr Patience kLikeLook = {64, 8, 0.1, 2e-3};
+constexpr Patience kLikeClosing = {256, 8, 0.01, 1e-6};  // where the gap has to be closed
+// Of the gap, looked at before the rest.
+constexpr double kLikeParts[] = {0, 1.0 / 256, 1.0 / 64, 1.0 / 16};
+constexpr double kLikeWork = 0.1;   // of the work that is left, for each of them
+constexpr double kLikeStep = 1e-6;  // of the bound, at least
+constexpr double kMostAlive = 0.7;  // of the labels, and the others are worth taking out
+constexpr int kFoldedPasses = 64;
+constexpr double kFoldedGain =
+    0.005;  // of what is missing; eight passes that gain less are the last
+
+}  // namespace
+
+void FreeSearch::begin(int rounds) {
+  net_ = build_network(race_.problem, {});
+  cutoff_ = race_.cutoff;
+  if (net_->impossible) return raise(kInfinity);
+  if (folds_) like_ = LikeParts::of(*net_, rounds);
+  like_rounds_ = rounds;
+  if (like_ == nullptr) return prepare();
+  settle_like_parts(kLikeLook);
+}
+
+void FreeSearch::look() {
+  begin(kLikeRounds);
+  if (!dual_) return;
+  const BudgetShare share(race_.budget, kLookPart);
+  Incumbent best;
+  tighten(*net_, *dual_, cutoff_, best, race_.budget, kLookPasses);
+  take(best);
+  raise(dual_->exhausted() ? cutoff_ : dual_->bound());
+}
+
+void FreeSearch::close() {
+  if (net_ == nullptr) begin(kFoldRounds);
+  cutoff_ = std::min(cutoff_, race_.cutoff);
+  if (like_ != nullptr && open()) {
+    close_like_parts();
+    if (open()) {
+      narrow();
+      prepare();
+    }
+  }
+  if (dual_ && open()) {
+    {
+      const BudgetShare share(race_.budget, kRootPart);
+      Incumbent best;
+      tighten(*net_, *dual_, cutoff_, best, race_.budget, kRootPasses);
+      take(best);
+      raise(dual_->exhausted() ? cutoff_ : dual_->bound());
+    }
+    Found found = close_gap(*net_, *dual_, bound_, cutoff_, race_.budget, false);
+    const double bound = found.bound;
+    take(std::move(found));
+    raise(bound);
+  } else if (!race_.budget.over() || bound_ >= cutoff_) {
+    raise(cutoff_);
+  }
+  dual_.reset();
+  like_ = nullptr;
+  net_ = nullptr;
+}
+
+void FreeSearch::settle_like_parts(const Patience& patience) {
+  Incumbent best;
+  like_->settle_quickly(patience, cutoff_, &best, race_.budget);
+  take(best);
+  raise(like_->settle_exactly(cutoff_, race_.budget));
+}
+
+// The ends of chains are told from their middle further in; then cutoffs so near the bound that
+// few labels are left.
+void FreeSearch::close_like_parts() {
+  if (like_rounds_ < kFoldRounds) {
+    if (std::unique_ptr<LikeParts> finer = LikeParts::of(*net_, kFoldRounds)) {
+      finer->take_over(*like_);
+      like_ = std::move(finer);
+    }
+  }
+  settle_like_parts(kLikeClosing);
+  for (const double part : kLikeParts) {
+    if (!open() || race_.budget.over()) return;
+    const double step = std::max(kLikeStep * bound_, part * (cutoff_ - bound_));
+    const double below = std::min(cutoff_, bound_ + step);
+    const BudgetShare share(race_.budget, kLikeWork);
+    const auto kept = like_->alive_below(below, race_.budget);
+    if (!kept) continue;
+    Found found = explore_restricted(*net_, *kept, below, race_.budget);
+    const double bound = std::min(below, found.bound);
+    if (found.value < kInfinity) found.labels = lift(*net_, std::move(found.labels));
+    take(std::move(found));
+    raise(bound);
+  }
+}
+
+// Leaves what can be part of something below the cutoff, unless that is most of it.
+void FreeSearch::narrow() {
+  if (like_->part_alive() <= kMostAlive) {
+    const std::vector<Labels> kept = like_->alive();
+    for (std::size_t n = 0; n < kept.size() && !net_->impossible; ++n) {
+      if (!net_->nodes[n].gone) keep_labels(*net_, static_cast<int>(n), kept[n]);
+    }
+  }
+  like_ = nullptr;
+}
+
+void FreeSearch::prepare() {
+  const double before = net_->algebra.work();
+  reduce(*net_);
+  race_.budget.add(kReducingPart * (net_->algebra.work() - before));
+  if (net_->impossible || net_->constant >= cutoff_) return raise(cutoff_);
+  raise(net_->constant);
+  forget_unused(*net_);
+  dual_.emplace(*net_);
+  if (folds_) settle_folded();
+}
+
+// The messages of like parts are where those of the single nodes begin.
+void FreeSearch::settle_folded() {
+  const Fold like = fold(*net_);
+  if (like.first.empty()) return;
+  Dual folded(*net_, like);
+  double before = -kInfinity;
+  for (int pass = 1; pass <= kFoldedPasses && !race_.budget.over() && !folded.exhausted(); ++pass) {
+    folded.pass(kInfinity);
+    race_.budget.add(folded.work_per_pass());
+    if (pass % 8 != 0) continue;
+    Incumbent best;
+    keep_if_better(*net_, unfold(like, folded.decode_and_improve()), race_.budget, cutoff_, best);
+    take(best);
+    if (folded.bound() >= cutoff_) break;
+    const double missing = cutoff_ < kInfinity ? cutoff_ - folded.bound() : folded.bound();
+    if (folded.bound() - before < kFoldedGain * missing) break;
+    before = folded.bound();
+  }
+  dual_->take_over(folded, like.edge_of);
+}
+
+void FreeSearch::take(const Incumbent& best) {
+  if (best.value < kInfinity) take(Found{.value = best.value, .labels = lift(*net_, best.labels)});
+}
+
+void FreeSearch::take(Found found) {
+  if (!(found.value < kInfinity)) return;
+  cutoff_ = std::min(cutoff_, race_.budget.strictly_below(found.value));
+  best_ = std::move(found.labels);
+  race_.offer(best_);
+}
+
+void FreeSearch::raise(double bound) {
+  bound_ = std::max(bound_, std::min(bound, cutoff_));
+  race_.raise(bound_);
+}
+
+}  // namespace autopar::solver

@@ -1,0 +1,49 @@
+// The search without the memory limit: what it finds fits, or says where the limit matters; its
+// bound is one of the limited problem too.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "solve/bound/like_parts.hpp"
+#include "solve/state/race.hpp"
+
+namespace autopar::solver {
+
+// Fold, bound, explore: like parts are bounded as one; near that bound few labels are left, and
+// among these the search is exact. Where nothing repeats, or the bound leaves many labels, the
+// network is reduced and bounded node by node first.
+class FreeSearch {
+ public:
+  FreeSearch(Race& race, bool fold) : race_(race), folds_(fold) {}
+
+  // A first bound and, where like parts are one, a first labelling.
+  void look();
+  // The rest; with a look before it, or without.
+  void close();
+  // Of the best labelling without the limit; empty: none is below the cutoff.
+  const std::vector<int>& choices() const { return best_; }
+
+ private:
+  void begin(int rounds);
+  void settle_like_parts(const Patience& patience);
+  void close_like_parts();
+  void narrow();
+  void prepare();
+  void settle_folded();
+  void take(const Incumbent& best);
+  void take(Found found);
+  void raise(double bound);
+  bool open() const { return bound_ < cutoff_ && !net_->impossible; }
+
+  Race& race_;
+  bool folds_;
+  std::unique_ptr<Network> net_;
+  std::unique_ptr<LikeParts> like_;
+  int like_rounds_ = 0;       // of telling them apart
+  std::optional<Dual> dual_;  // of the reduced network, once there is one
+  double bound_ = 0, cutoff_ = kInfinity;
+  std::vector<int> best_;
+};
+
+}  // namespace autopar::solver
