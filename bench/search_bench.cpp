@@ -11,6 +11,8 @@
 //   --pin FILE        strategy file whose ops are kept; --inputs data_parallel too
 //   --repeat N        the fastest of N runs is printed, with the slowest beside it (default 3)
 //   --search-only     without the rewritten graph
+//   --without NAMES   stages of the exact search that are left out
+//   --trace           what each stage did, on stderr
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,6 +28,7 @@
 #include "autopar/export.hpp"
 #include "autopar/files.hpp"
 #include "autopar/import.hpp"
+#include "cli/trace.hpp"
 
 using namespace autopar;
 namespace fs = std::filesystem;
@@ -70,6 +73,7 @@ struct Job {
   std::string pins;  // a file, or empty
   bool data_parallel_inputs = false;
   bool rewrite = true;
+  bool trace = false;
 };
 
 // Makes the plan and writes it to a folder that goes again; adds the seconds of both.
@@ -131,6 +135,11 @@ Result<nlohmann::ordered_json> measure(const Job& job) {
   }
   const double cpu_before = cpu_seconds();
   AUTOPAR_TRY(found, search(request));
+  for (const MeshTrial& trial : found.trials) {
+    if (!job.trace || trial.stages.empty()) continue;
+    std::fprintf(stderr, "mesh %s: %s\n%s", to_text(trial.mesh).c_str(), name_of(trial.end),
+                 cli::trace_text(trial.stages, 1e3).c_str());
+  }
   const double search_cpu = cpu_seconds() - cpu_before;
   seconds["build"] = seconds["solve"] = 0.0;
   for (const MeshTrial& trial : found.trials) {
@@ -234,6 +243,15 @@ int main(int argc, char** argv) {
       job.memory_gib = std::atof(argv[++i]);
     } else if (more && argument == "--threads") {
       job.solve.threads = std::max(1, std::atoi(argv[++i]));
+    } else if (argument == "--trace") {
+      job.trace = true;
+    } else if (more && argument == "--without") {
+      const Result<unsigned> left_out = cli::stages_left_out(argv[++i]);
+      if (!left_out) {
+        std::fprintf(stderr, "%s\n", left_out.error().message.c_str());
+        return 2;
+      }
+      job.solve.left_out = *left_out;
     } else if (more && argument == "--gap") {
       job.solve.gap = std::atof(argv[++i]);
       job.solve.most_effort = std::max(job.solve.most_effort, kEffortForGap);

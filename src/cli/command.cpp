@@ -21,8 +21,8 @@ extern "C" void on_interrupt(int signal) {
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
-      {"search", "find a plan for a model on a cluster", kJson | kDims | kMesh | kMemory | kThreads,
-       add_search},
+      {"search", "find a plan for a model on a cluster",
+       kJson | kDims | kMesh | kMemory | kThreads | kStages, add_search},
       {"apply", "write the plan of a given strategy, complete or partial",
        kJson | kDims | kMesh | kMemory | kThreads, add_apply},
       {"grad", "the training step of a forward graph: loss, backward pass and update",
@@ -40,7 +40,7 @@ const std::vector<Command>& commands() {
        kJson, add_reshard_weights},
       {"show", "a readable picture of a model, cluster, strategy, plan or report", kJson | kDims,
        add_show},
-      {"solve", "solve a bare search problem (IOPDDL JSON)", kJson | kThreads, add_solve},
+      {"solve", "solve a bare search problem (IOPDDL JSON)", kJson | kThreads | kStages, add_solve},
       {"doctor", "what this program and this machine have, and what is then not possible", kJson,
        add_doctor},
       {"manual", "the whole manual, as a man page or as Markdown", 0, add_manual},

@@ -23,6 +23,8 @@ struct CommonOptions {
   int threads = 0;  // 0: as many as there are
   bool verbose = false;
   bool quiet = false;
+  bool trace = false;
+  std::string without;  // stages of the search: "windows,mix"
 };
 
 // Which of them a command reads; the others are refused. -v and -q are every command's.
@@ -33,6 +35,7 @@ enum CommonOption : unsigned {
   kMemory = 8,
   kSeed = 16,
   kThreads = 32,
+  kStages = 64,
 };
 
 // A sub-command adds its options to `app` and returns what runs it: the exit code, or an Error

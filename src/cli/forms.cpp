@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iostream>
 
 #include "autopar/iopddl.hpp"
 #include "cli/hub_ops.hpp"
+#include "cli/trace.hpp"
 #include "cli/zero.hpp"
 
 namespace autopar::cli {
@@ -97,12 +99,22 @@ void tell_of_trials(const SearchOutcome& outcome, const std::string& cost_model)
   }
 }
 
-Result<SearchOutcome> search_shown(SearchRequest& request, bool quiet) {
-  ProgressLine line(quiet, request.cost_model);
+// With --trace: what each stage did on each mesh, in milliseconds where prices are seconds.
+void tell_of_stages(const SearchOutcome& outcome) {
+  for (const MeshTrial& trial : outcome.trials) {
+    if (trial.stages.empty()) continue;
+    std::cerr << "mesh " << to_text(trial.mesh) << ": " << name_of(trial.end) << "\n"
+              << trace_text(trial.stages, 1e3);
+  }
+}
+
+Result<SearchOutcome> search_shown(SearchRequest& request, const CommonOptions& common) {
+  ProgressLine line(common.quiet, request.cost_model);
   request.solve.progress = [&line](const SolveProgress& p) { line.draw(p); };
   auto outcome = search(request);
   request.solve.progress = nullptr;
   if (outcome) tell_of_trials(*outcome, request.cost_model);
+  if (outcome && common.trace) tell_of_stages(*outcome);
   return outcome;
 }
 
@@ -235,7 +247,7 @@ class Forms {
     SearchFindings findings;
     if (best_) request.solve.cutoff = best_cost();
     if (best_) request.findings = &findings;
-    auto outcome = search_shown(request, common_.quiet);
+    auto outcome = search_shown(request, common_);
     request.findings = nullptr;
     request.solve.cutoff = kInfinity;
     PlanTrial trial{inputs->model.graph.passes, name_of(recompute), 0, best_.has_value()};

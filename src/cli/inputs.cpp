@@ -10,6 +10,7 @@
 #include "autopar/partition.hpp"
 #include "autopar/sha256.hpp"
 #include "cli/gemm_pins.hpp"
+#include "cli/trace.hpp"
 #include "json/parse.hpp"
 #include "search/pins.hpp"
 
@@ -453,6 +454,8 @@ Result<SearchRequest> make_request(const Inputs& inputs, const PlanOptions& opti
   request.outputs = out;
   AUTOPAR_TRY(gap, parse_gap(options.gap));
   request.solve.gap = gap;
+  AUTOPAR_TRY(left_out, stages_left_out(common.without));
+  request.solve.left_out = left_out;
   request.solve.time_limit = options.time_limit;
   if (gap > 0) request.solve.most_effort = kEffortForGap;
   if (options.time_limit < kInfinity) request.solve.most_effort = kEffortForTime;

@@ -15,6 +15,7 @@
 #include "cli/command_line.hpp"
 #include "cli/inputs.hpp"
 #include "cli/manual.hpp"
+#include "cli/trace.hpp"
 
 namespace autopar::cli {
 namespace {
@@ -48,6 +49,14 @@ void add_common(CLI::App& app, unsigned reads, CommonOptions& common) {
                    "threads; never changes a result (default 0: as many as the machine has; of "
                    "those that search at most 4)")
         ->check(CLI::Range(0, 4096));
+  }
+  if (reads & kStages) {
+    app.add_flag("--trace", common.trace,
+                 "what each stage of the exact search did, on stderr: bound, plan, work, seconds");
+    app.add_option("--without", common.without,
+                   "leave out stages of the exact search, to measure what they are good for: " +
+                       stage_names())
+        ->type_name("STAGE,...");
   }
   app.add_flag("-v,--verbose", common.verbose, "more on stderr: what was read, phases, progress");
   app.add_flag("-q,--quiet", common.quiet,

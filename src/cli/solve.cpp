@@ -8,6 +8,7 @@
 #include "autopar/files.hpp"
 #include "autopar/iopddl.hpp"
 #include "cli/command.hpp"
+#include "cli/trace.hpp"
 
 namespace autopar::cli {
 
@@ -110,6 +111,8 @@ Result<int> run(const SolveFileOptions& options, const CommonOptions& common) {
                 threads_of_search(common));
   Answers answers(options.output, start);
   SolveOptions solve;
+  AUTOPAR_TRY(left_out, stages_left_out(common.without));
+  solve.left_out = left_out;
   solve.patient = true;
   solve.time_limit = options.time_limit;
   solve.used_before = seconds_since(start);
@@ -117,6 +120,7 @@ Result<int> run(const SolveFileOptions& options, const CommonOptions& common) {
   solve.stop = &interrupt_requested();
   solve.progress = [&answers](const SolveProgress& progress) { answers.take(progress); };
   const Solution solution = solve_dp(file.problem, solve);
+  if (common.trace) std::cerr << trace_text(solution.stages, 1);
   if (!solution.feasible) return no_answer(options.problem, file, solution);
   answers.write(solution.choices);
   if (!answers.status()) return answers.status().error();

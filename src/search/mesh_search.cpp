@@ -95,6 +95,7 @@ Result<std::unique_ptr<Begun>> MeshSearch::begin(std::size_t m, Seconds time) {
   begun->solve = searcher.begin(begun->built.problem, options);
   trial.solve_seconds += seconds_since(solving);
   note_bounds(m, begun->solve.so_far);
+  note_stages(m, begun->solve.so_far, *begun);
   if (trial.end == TrialEnd::kNotTried) trial.end = TrialEnd::kLookedAt;
   return std::move(begun);
 }
@@ -133,6 +134,7 @@ Result<bool> MeshSearch::search_mesh(std::size_t m, Seconds time, SolveOptions::
     trial.undone = std::move(best.undone);
   }
   trial.solve_seconds += seconds_since(solving);
+  note_stages(m, solution, *begun);
   AUTOPAR_TRY(deferred, take(m, *begun, solution, options.cutoff));
   const auto bound = [&](std::size_t mesh) { return outcome.trials[mesh].lower_bound; };
   if (deferred && (kept == nullptr || bound(m) < bound(kept->mesh))) kept = std::move(begun);
@@ -220,6 +222,14 @@ void MeshSearch::note_bound() {
   outcome.unlimited_lower_bound = std::min(found.unlimited_lower_bound, outcome.lower_bound);
   if (!searcher.proves_bound) {
     for (MeshTrial& trial : outcome.trials) trial.lower_bound = 0;
+  }
+}
+
+// Those since the last time.
+void MeshSearch::note_stages(std::size_t m, const Solution& solution, Begun& begun) {
+  std::vector<StageReport>& stages = outcome.trials[m].stages;
+  for (; begun.stages_told < solution.stages.size(); ++begun.stages_told) {
+    stages.push_back(solution.stages[begun.stages_told]);
   }
 }
 

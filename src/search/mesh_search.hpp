@@ -26,6 +26,7 @@ struct Begun {
   std::unique_ptr<CostModel> model;
   MeshProblem built;
   BegunSolve solve;
+  std::size_t stages_told = 0;
 };
 
 struct MeshSearch {
@@ -64,6 +65,7 @@ struct MeshSearch {
   Result<bool> take(std::size_t m, const Begun& begun, const Solution& solution, double cutoff);
   void note_infeasible(const Mesh& mesh, const Solution& solution);
   void note_bounds(std::size_t m, const Solution& solution);
+  void note_stages(std::size_t m, const Solution& solution, Begun& begun);
 
   std::vector<double> unlimited_bounds_;  // per mesh
 };

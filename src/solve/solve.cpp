@@ -39,6 +39,7 @@ constexpr double kPeakPart = 0.3;
 // the limit is not looked at.
 constexpr double kCloseEnough = 1e-3;
 constexpr double kCheapWork = 3e7;
+constexpr double kCheapLook = 1e7;  // after which a bound without the limit is cheap, too
 
 double pass_work(const Problem& problem) {
   double entries = 0;
@@ -105,17 +106,19 @@ class Search {
     free_->look();
     start_ = free_->choices();
     unlimited_bound_ = race_.bound;
+    look_work_ = budget_.work;
   }
 
   void solve_without_limit() {
     const bool fits = start_.empty() || within_limit(start_);
     const bool patient = budget_.patient;
-    {
+    const bool of_use = !limited_ || fits || patient;
+    if (of_use || look_work_ < kCheapLook) {
       const Noted noted(race_, "without limit");
       const BudgetShare share(budget_, unlimited_part(), limited_ && !patient ? kUnlimitedTime : 0);
       double most = limited_ && patient ? kPatientUnlimitedWork : kInfinity;
       // Where what is favoured does not fit, a proof without the limit is of little use.
-      if (limited_ && !patient && !fits) most = options_.effort * kCheapWork;
+      if (!of_use) most = options_.effort * kCheapWork;
       const BudgetShare capped(budget_, BudgetShare::Most{most});
       free_->close();
       if (!free_->choices().empty()) start_ = free_->choices();
@@ -236,6 +239,7 @@ class Search {
   double unlimited_bound_ = 0;
   std::vector<int> start_;       // the best found without the limit
   bool unlimited_fits_ = false;  // and that is within it
+  double look_work_ = 0;
   bool deferred_ = false;
   bool peak_proven_ = false;
 };

@@ -36,11 +36,11 @@ constexpr double kRowsPart = 0.2;  // of the work that is left, for the steps of
 // A gap below this part of the value is worth only so much work, and only where that suffices for
 // so many passes over the whole.
 struct SmallGap {
-  double gap, work;
+  double gap, work, least_passes;
 };
-constexpr SmallGap kSmallGaps[] = {{5e-3, 6e8}, {1e-3, 5e8}, {1e-4, 1e9}};
-constexpr double kLeastPasses = 10;
-constexpr double kNews = 0.05;  // of the gap; then it is worth another round
+constexpr SmallGap kSmallGaps[] = {{5e-3, 6e8, 40}, {1e-3, 5e8, 10}, {1e-4, 1e9, 10}};
+constexpr double kVisitWork = 20;  // of a node or an edge in a pass, beside its entries
+constexpr double kNews = 0.05;     // of the gap; then it is worth another round
 
 // Of all tables. Smaller problems need no prices for all times.
 double entries(const Problem& problem) {
@@ -57,7 +57,7 @@ double pass_work(const Network& net) {
   for (const Edge& edge : net.edges) {
     work += kRowEntryWork * static_cast<double>(net.algebra.core(edge.table.core).values.size());
   }
-  return 2 * work;
+  return 2 * (work + kVisitWork * static_cast<double>(net.nodes.size() + net.edges.size()));
 }
 
 }  // namespace
@@ -83,7 +83,6 @@ void LimitedSearch::price() {
 void LimitedSearch::close() {
   bool whole = !budget_.patient;  // the first rounds must leave time for others
   const BudgetShare most(budget_, BudgetShare::Most{closing_work()});
-  if (budget_.left() < kLeastPasses * pass_work(all_.net())) return;
   for (int round = 0; round < kRounds && !race_.closed() && !budget_.over(); ++round) {
     const std::size_t before = times_.size();
     {
@@ -99,12 +98,14 @@ void LimitedSearch::close() {
   }
 }
 
-// A small gap is worth only so much.
+// A small gap is worth only so much, or nothing.
 double LimitedSearch::closing_work() const {
   if (budget_.patient) return kInfinity;
   double work = kInfinity;
   for (const SmallGap& small : kSmallGaps) {
-    if (race_.below() - race_.bound < small.gap * race_.below()) work = budget_.effort * small.work;
+    if (!(race_.below() - race_.bound < small.gap * race_.below())) continue;
+    work = budget_.effort * small.work;
+    if (work < small.least_passes * pass_work(all_.net())) work = 0;
   }
   return work;
 }
@@ -128,10 +129,13 @@ void LimitedSearch::price_few_times() {
   }
 }
 
+// Plans from what was met, and the prices that they suggest.
 void LimitedSearch::combine() {
-  if (pricer_ == nullptr || !has(left_out_, SolveStage::kColumns) || race_.closed()) return;
-  const Noted noted(race_, "columns");
-  generate_columns(all_, *pricer_, priced_, race_);
+  if (pricer_ == nullptr) return;
+  if (has(left_out_, SolveStage::kColumns) && !race_.closed()) {
+    const Noted noted(race_, "columns");
+    generate_columns(all_, *pricer_, priced_, race_);
+  }
 }
 
 // Prices for where the limit matters most, before it is looked at time by time.

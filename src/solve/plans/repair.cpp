@@ -202,7 +202,10 @@ class Repair {
   }
 
   bool fits() {
-    for (const Change& change : changes_) apply(change, 1);
+    for (const Change& change : changes_) {
+      apply(change, 1);
+      work_ += change.end - change.begin;
+    }
     bool result = true;
     for (const Change& change : changes_) {
       for (int r = change.begin; r < change.end && result; ++r) {
@@ -219,15 +222,18 @@ class Repair {
     for (int n : nodes_) {
       if (work_ > enough_work) return false;
       weigh(n);
-      for (bool moved = false; !moved;) {
-        const int label =
-            static_cast<int>(std::min_element(cost_.begin(), cost_.end()) - cost_.begin());
-        if (!(cost_[at(label)] < 0)) break;
+      cheaper_.clear();
+      for (std::size_t l = 0; l < cost_.size(); ++l) {
+        if (cost_[l] < 0) cheaper_.push_back(static_cast<int>(l));
+      }
+      std::stable_sort(cheaper_.begin(), cheaper_.end(),
+                       [&](int a, int b) { return cost_[at(a)] < cost_[at(b)]; });
+      for (int label : cheaper_) {
         list_changes(n, label);
-        moved = fits();
-        if (moved) move(n, label);
-        cost_[at(label)] = kInfinity;
-        changed = changed || moved;
+        if (!fits()) continue;
+        move(n, label);
+        changed = true;
+        break;
       }
     }
     return changed;
@@ -239,6 +245,7 @@ class Repair {
   double work_limit_;
   Vector uses_, overfull_, prices_;
   Vector cost_, less_, bytes_;  // of the node weighed last
+  Labels cheaper_;              // of that
   std::vector<int> nodes_;
   std::vector<Change> changes_;
 };

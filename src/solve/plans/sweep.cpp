@@ -175,7 +175,8 @@ class Sweep {
     }
     const std::vector<Amounts> own = own_amounts(n);
     const std::size_t slot = new_slot(n);
-    work_ += static_cast<double>((states_.size() + 1) * own.size() * (3 + terms.size()));
+    work_ +=
+        static_cast<double>((states_.size() + 1) * own.size() * (3 + terms.size() + width_ / 4));
     std::vector<State> next;
     std::vector<int> next_labels;
     first_trace_ = traces_.size();

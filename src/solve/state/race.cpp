@@ -40,11 +40,6 @@ Noted::~Noted() {
   const std::chrono::duration<double> time = Budget::Clock::now() - start_;
   race_.reports.push_back(
       {name_, race_.bound, race_.cost, race_.budget.work - work_, time.count()});
-  if (getenv("TR"))
-    fprintf(stderr, "%-16s bound %.8g cost %.8g cut %.8g gap %.4f%% work %.4g s %.3f\n", name_,
-            race_.bound, race_.cost, race_.cutoff,
-            100 * (race_.below() - race_.bound) / race_.below(), race_.budget.work - work_,
-            time.count());
 }
 
 }  // namespace autopar::solver
