@@ -153,7 +153,7 @@ TEST_CASE("messages of like parts bound the whole", "[solver][layers]") {
     const auto net = build_network(problem, {});
     Dual whole(*net);
     for (int pass = 0; pass < 30; ++pass) whole.pass(kInfinity);
-    for (const int rounds : {1, 2, 5, kFoldRounds}) {
+    for (const int rounds : {1, 2, 5, effort::fold::kFoldRounds}) {
       const Fold parts = fold(*net, rounds);
       if (parts.first.empty()) continue;
       ++folded;
@@ -251,7 +251,7 @@ TEST_CASE("like parts of random blocks are bounded by no more than the optimum",
     const auto net = build_network(problem, {});
     INFO("seed " << seed);
     REQUIRE(optimum.bound == Approx(optimum.value).epsilon(1e-9));
-    for (const int rounds : {1, 2, 3, 5, kFoldRounds}) {
+    for (const int rounds : {1, 2, 3, 5, effort::fold::kFoldRounds}) {
       const auto parts = LikeParts::of(*net, rounds);
       if (parts == nullptr) continue;
       double cutoff = kInfinity;
@@ -330,7 +330,7 @@ TEST_CASE("messages of like parts bound the whole at any prices", "[solver][laye
       rows.push_back(layers.below(static_cast<int>(net->capacity.size())));
       std::sort(rows.begin(), rows.end());
       rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
-      std::unique_ptr<LikeParts> finer = LikeParts::of(*net, kFoldRounds, rows);
+      std::unique_ptr<LikeParts> finer = LikeParts::of(*net, effort::fold::kFoldRounds, rows);
       if (finer == nullptr) break;
       if (parts != nullptr) finer->take_over(*parts);
       parts = std::move(finer);

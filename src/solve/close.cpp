@@ -4,25 +4,13 @@
 #include <utility>
 
 #include "solve/branch/explore.hpp"
+#include "solve/effort.hpp"
 #include "solve/windows/windows.hpp"
 
 namespace autopar::solver {
 namespace {
 
-// How far above the bound the first trial looks, as a part of the gap; the next ones look further
-// or less far, as it went.
-constexpr double kFirstPart = 1.0 / 16;
-constexpr double kLeastPart = 1.0 / 512;
-constexpr double kLessFar = 1.0 / 8;
-constexpr double kGuesses[] = {1.0 / 64, 1.0 / 16, 1.0 / 4};
-constexpr double kGuessWork = 0.05;
-constexpr double kWindowsWork = 0.7;
-constexpr double kTrialWork = 0.3;  // of the work that is left, for a trial
-// A gap below this part of the value is worth only so much work.
-struct SmallGap {
-  double gap, work;
-};
-constexpr SmallGap kSmallGaps[] = {{1e-5, 3e7}, {1e-4, 5e7}, {5e-3, 1e8}};
+using namespace effort::close;
 
 class Closing {
  public:

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "solve/bound/kernel.hpp"
+#include "solve/effort.hpp"
 #include "solve/limit/least_peak.hpp"
 #include "solve/limit/within_limit.hpp"
 #include "solve/network/presolve.hpp"
@@ -22,24 +23,8 @@ namespace autopar {
 namespace {
 
 using namespace solver;
-
-// Table entries; a few nanoseconds each. Where the caller gives a time, that is the limit.
-constexpr double kWorkLimit = 1.5e9;
-constexpr double kPasses = 60;          // over all tables, more on large problems
-constexpr double kUnlimitedPart = 0.2;  // of it before the limit is looked at, if there is one
-constexpr double kFittingPart = 0.6;    // where something that was found fits
-constexpr double kUnlimitedTime = 0.5;  // where time is what is limited
-constexpr double kPatientUnlimitedWork = 1e8;
-// What a second of a patient search is worth. Half of what a core does in one, so that the clock
-// does not end what could be counted.
-constexpr double kWorkPerSecond = 1e8;
-constexpr double kLimitedPart = 0.7;  // where there is time to be used
-constexpr double kPeakPart = 0.3;
-// Where a plan that fits is this close to the bound without the limit, and that was work enough,
-// the limit is not looked at.
-constexpr double kCloseEnough = 1e-3;
-constexpr double kCheapWork = 3e7;
-constexpr double kCheapLook = 1e7;  // after which a bound without the limit is cheap, too
+using namespace solver::effort::solve;
+using namespace solver::effort::work;
 
 double pass_work(const Problem& problem) {
   double entries = 0;

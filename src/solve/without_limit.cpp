@@ -5,27 +5,14 @@
 
 #include "solve/branch/explore.hpp"
 #include "solve/close.hpp"
+#include "solve/effort.hpp"
 #include "solve/network/reduce.hpp"
 
 namespace autopar::solver {
 namespace {
 
-constexpr double kReducingPart = 0.25;  // of its work counts: what it leaves must be looked at too
-constexpr int kRootPasses = 100;
-constexpr double kRootPart = 0.5;
-constexpr int kLookPasses = 8;      // of a first look
-constexpr double kLookPart = 0.05;  // of the work that is left, for that
-constexpr int kLikeRounds = 5;      // of telling like parts apart, for that
-constexpr Patience kLikeLook = {64, 8, 0.1, 2e-3};
-constexpr Patience kLikeClosing = {256, 8, 0.01, 1e-6};  // where the gap has to be closed
-// Of the gap, looked at before the rest.
-constexpr double kLikeParts[] = {0, 1.0 / 256, 1.0 / 64, 1.0 / 16};
-constexpr double kLikeWork = 0.1;   // of the work that is left, for each of them
-constexpr double kLikeStep = 1e-6;  // of the bound, at least
-constexpr double kMostAlive = 0.7;  // of the labels, and the others are worth taking out
-constexpr int kFoldedPasses = 64;
-constexpr double kFoldedGain =
-    0.005;  // of what is missing; eight passes that gain less are the last
+using namespace effort::without_limit;
+using namespace effort::work;
 
 }  // namespace
 
@@ -50,7 +37,7 @@ void FreeSearch::look() {
 }
 
 void FreeSearch::close() {
-  if (net_ == nullptr) begin(kFoldRounds);
+  if (net_ == nullptr) begin(effort::fold::kFoldRounds);
   cutoff_ = std::min(cutoff_, race_.cutoff);
   if (like_ != nullptr && open()) {
     close_like_parts();
@@ -89,8 +76,8 @@ void FreeSearch::settle_like_parts(const Patience& patience) {
 // The ends of chains are told from their middle further in; then cutoffs so near the bound that
 // few labels are left.
 void FreeSearch::close_like_parts() {
-  if (like_rounds_ < kFoldRounds) {
-    if (std::unique_ptr<LikeParts> finer = LikeParts::of(*net_, kFoldRounds)) {
+  if (like_rounds_ < effort::fold::kFoldRounds) {
+    if (std::unique_ptr<LikeParts> finer = LikeParts::of(*net_, effort::fold::kFoldRounds)) {
       finer->take_over(*like_);
       like_ = std::move(finer);
     }

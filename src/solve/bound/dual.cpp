@@ -7,11 +7,12 @@
 
 #include "solve/bound/kernel.hpp"
 #include "solve/bound/wiring.hpp"
+#include "solve/effort.hpp"
 
 namespace autopar::solver {
 namespace {
 
-constexpr int kSweeps = 10;  // of better single labels
+using namespace effort::dual;
 
 // The least per class of the side's near labels.
 template <class Side, class Real>

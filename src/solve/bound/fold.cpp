@@ -8,10 +8,12 @@
 #include <unordered_map>
 #include <utility>
 
+#include "solve/effort.hpp"
+
 namespace autopar::solver {
 namespace {
 
-constexpr double kMostLeft = 0.5;  // of the nodes; more is not worth the folding
+using namespace effort::fold;
 
 using Signature = std::vector<std::uint64_t>;
 

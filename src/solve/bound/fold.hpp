@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "solve/effort.hpp"
 #include "solve/network/network.hpp"
 
 namespace autopar::solver {
@@ -25,12 +26,11 @@ struct Fold {
 // Every node alone; those that are gone have a class without members.
 Fold each_alone(const Network& net);
 
-inline constexpr int kFoldRounds = 8;
-
 // Nodes are told apart by what is so many edges away. Empty where it would leave more than a part
 // of the nodes. What is used counts, but not when, since layers differ in that; with `rows`
 // (ascending), nothing counts but which of these are used, and by how much.
-Fold fold(const Network& net, int rounds = kFoldRounds, const std::vector<int>* rows = nullptr);
+Fold fold(const Network& net, int rounds = effort::fold::kFoldRounds,
+          const std::vector<int>* rows = nullptr);
 // Labels per class -> labels of the network's nodes.
 std::vector<int> unfold(const Fold& fold, const std::vector<int>& labels);
 

@@ -5,12 +5,11 @@
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
+
+#include "solve/effort.hpp"
 #endif
 
 namespace autopar::solver {
-
-// What an entry costs here, where work is counted in entries that are handled one by one.
-inline constexpr double kRowEntryWork = 0.2;
 
 // The same sums and minima with wider registers, where the processor has them.
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -20,12 +19,12 @@ void min_plus_row_avx2(double* best, double add, const double* row, std::size_t 
 inline constexpr bool kHasAvx2 = false;
 inline void min_plus_row_avx2(double*, double, const double*, std::size_t) {}
 #endif
-inline constexpr std::size_t kWideRow = 16;  // shorter ones are not worth the call
 
 // best[i] = min(best[i], add + row[i]). Written with SSE2 where there is such, as the compiler does
 // not vectorise a minimum of doubles by itself without giving up NaN.
 inline void min_plus_row(double* best, double add, const double* row, std::size_t count) {
-  if (count >= kWideRow && kHasAvx2) return min_plus_row_avx2(best, add, row, count);
+  if (count >= effort::kernel::kWideRow && kHasAvx2)
+    return min_plus_row_avx2(best, add, row, count);
   std::size_t i = 0;
 #if defined(__SSE2__)
   const __m128d add2 = _mm_set1_pd(add);

@@ -4,13 +4,12 @@
 #include <numeric>
 #include <utility>
 
+#include "solve/effort.hpp"
+
 namespace autopar::solver {
 namespace {
 
-constexpr double kQuickly = 1e-6;  // of the bound; quick passes are no more exact
-constexpr int kMostExactPasses = 16;
-constexpr double kExactGain = 0.1;  // of what is missing; a pass that gains less is the last
-constexpr double kFewAlive = 0.3;   // of the labels
+using namespace effort::like_parts;
 
 bool joins_like_nodes(const Network& net, const Fold& parts) {
   for (std::size_t e = 0; e < net.edges.size(); ++e) {

@@ -7,17 +7,10 @@
 #include <vector>
 
 #include "solve/bound/dual.hpp"
+#include "solve/effort.hpp"
 #include "solve/state/found.hpp"
 
 namespace autopar::solver {
-
-// When to stop: after so many passes, or where some at once gain less than both parts.
-struct Patience {
-  int most_passes = 64;
-  int at_once = 8;
-  double of_missing = 0.1;  // of what is missing to the cutoff
-  double of_bound = 1;
-};
 
 // Refers to the network, which must outlive it unchanged.
 class LikeParts {

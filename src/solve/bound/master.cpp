@@ -4,13 +4,14 @@
 #include <cmath>
 #include <utility>
 
+#include "solve/effort.hpp"
+
 namespace autopar::solver {
 namespace {
 
-constexpr int kMostPivots = 5000;
-constexpr int kDantzigPivots = 1000;  // then by Bland's rule, which ends
+using namespace effort::master;
+
 constexpr double kZero = 1e-11;
-constexpr double kEntryWork = 0.25;  // entries are read one after the other
 
 // Columns: the cuts; per row, what is too much at the price `most`; per row, what is left.
 class Simplex {

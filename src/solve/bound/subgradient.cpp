@@ -3,23 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "solve/effort.hpp"
 #include "solve/plans/repair.hpp"
 
 namespace autopar::solver {
 namespace {
 
-constexpr double kGain = 0.05;     // of what is aimed at; a step that gains less is in vain
-constexpr double kGoodGain = 0.3;  // then the aim is moved further
-constexpr double kFurther = 1.5;
-constexpr int kInVain = 6;  // so many steps, and the aim is halved
-constexpr double kMomentum = 0.5;
-// A step is never so long that sums of the old and the new size would lose digits.
-constexpr double kLongest = 100;
-constexpr double kWorse = 1.1;  // than the rows of a stretch that have a price: then one more has
-constexpr double kRowWork = 10;
-// Repairs get a part of the work, and are for multipliers that have settled a little.
-constexpr double kRepairs = 0.4, kRepairsBesidePool = 0.1;
-constexpr int kStepsToRepair = 4;
+using namespace effort::subgradient;
 
 double squared(const Vector& values) {
   double sum = 0;

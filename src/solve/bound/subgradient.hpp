@@ -2,17 +2,11 @@
 #pragma once
 
 #include "solve/bound/dual.hpp"
+#include "solve/effort.hpp"
 #include "solve/plans/pool.hpp"
 #include "solve/state/found.hpp"
 
 namespace autopar::solver {
-
-// How far above the best bound the steps aim, as a part of it: from the first on, and less where
-// that is too far, until it is less than the last.
-struct StepReach {
-  double first = 0.05;
-  double last = 1e-6;
-};
 
 // Steps on the multipliers of a dual, each with one pass of messages. A step goes along what the
 // favoured labelling uses above the capacities, as far as would lead to the value that is aimed at.

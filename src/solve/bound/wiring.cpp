@@ -7,11 +7,13 @@
 #include <unordered_map>
 
 #include "solve/bound/kernel.hpp"
+#include "solve/effort.hpp"
 
 namespace autopar::solver {
 namespace {
 
-constexpr double kVisitWork = 20;  // what a visit costs beside the entries
+using namespace effort::work;
+
 // Half as many bytes, and read in fours.
 template <class Real>
 constexpr double kEntryWork = std::is_same_v<Real, float> ? kRowEntryWork / 4 : kRowEntryWork;

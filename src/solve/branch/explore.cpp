@@ -7,15 +7,13 @@
 #include "solve/bound/subgradient.hpp"
 #include "solve/branch/merge.hpp"
 #include "solve/branch/pairs.hpp"
+#include "solve/effort.hpp"
 #include "solve/network/reduce.hpp"
 
 namespace autopar::solver {
 namespace {
 
-constexpr double kDenseEntries = 4e6;  // more than this stays in shared tables
-constexpr int kPasses = 40;
-constexpr int kSteps = 30;
-constexpr double kNodeWork = 2000;  // of building and reducing, per node
+using namespace effort::explore;
 
 // A labelling of the network's remaining nodes as one of its origin.
 Found as_found(const Network& net, const Incumbent& best, double bound) {

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 
+#include "solve/effort.hpp"
+
 namespace autopar::solver {
 namespace {
 
-constexpr double kLabels[] = {64, 256, 1024, 4096};
-constexpr double kPairs = 64;  // so many pairs may be looked at for each label that may be made
+using namespace effort::merge;
 
 std::vector<int> neighbours(const Network& net, int n) {
   std::vector<int> result;

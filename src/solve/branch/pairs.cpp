@@ -2,11 +2,12 @@
 
 #include <algorithm>
 
+#include "solve/effort.hpp"
+
 namespace autopar::solver {
 namespace {
 
-constexpr double kPairs = 1 << 20;
-constexpr double kRowUses = 1 << 22;
+using namespace effort::pairs;
 
 // Uses per label and row.
 std::vector<Vector> dense_uses(const Network& net, int n) {

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "solve/effort.hpp"
 #include "solve/plans/repair.hpp"
 
 namespace autopar::solver {
 namespace {
 
-constexpr std::size_t kManyTimes = 8, kWorstTimes = 4;
-constexpr double kRepairPart = 0.05;  // of the work that is left, for a repair
-constexpr double kMostRepairWork = 5e8;
+using namespace effort::all_times;
 
 }  // namespace
 

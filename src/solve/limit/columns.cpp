@@ -4,22 +4,13 @@
 #include <cmath>
 
 #include "solve/bound/fold.hpp"
+#include "solve/effort.hpp"
 #include "solve/plans/combine.hpp"
 
 namespace autopar::solver {
 namespace {
 
-constexpr int kRounds = 12;
-constexpr double kNodeWork = 20;  // of finding like nodes, per node and edge
-// While the mixes still get much better, so much of the gap at least, plans are not improved where
-// nodes are many.
-constexpr double kProgress = 0.5;
-constexpr std::size_t kManyNodes = 20000;
-constexpr double kCloseEnough = 1e-4;  // of the value
-constexpr double kConverged = 2e-4;    // the bound is as good as the mix
-constexpr int kPatience = 3;           // rounds without news
-constexpr double kNews = 0.05;         // of the gap
-constexpr double kNear = 0.05;         // of the bound
+using namespace effort::columns;
 
 class Columns {
  public:

@@ -4,16 +4,14 @@
 #include <set>
 
 #include "solve/bound/subgradient.hpp"
+#include "solve/effort.hpp"
 #include "solve/network/reduce.hpp"
 #include "solve/plans/mix.hpp"
 
 namespace autopar::solver {
 namespace {
 
-constexpr int kSettlingPasses = 24;
-constexpr int kSteps = 40;
-constexpr StepReach kReach = {0.01, 1e-4};
-constexpr double kRowsPart = 0.2;  // of the work that is left, for these steps
+using namespace effort::mixes;
 
 // The network in which each node has only the labels that it has in one of the labellings, and only
 // these rows.

@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "solve/effort.hpp"
 #include "solve/network/reduce.hpp"
 
 namespace autopar::solver {
 namespace {
 
-constexpr Patience kPatience = {24, 4, 0.02, 1e-4};
-constexpr Patience kLongPatience = {128, 8, 0.01, 1e-6};  // where the bound counts
-constexpr double kReducingPart = 0.25;  // of its work counts: what it leaves must be looked at too
+using namespace effort::pricer;
+using namespace effort::work;
 
 }  // namespace
 
@@ -22,7 +22,7 @@ void Pricer::allow(const std::vector<int>& rows) {
   if (all == rows_ && (like_ != nullptr || dual_)) return;
   rows_ = std::move(all);
   if (folds_) {
-    std::unique_ptr<LikeParts> finer = LikeParts::of(all_, kFoldRounds, rows_);
+    std::unique_ptr<LikeParts> finer = LikeParts::of(all_, effort::fold::kFoldRounds, rows_);
     if (finer != nullptr && like_ != nullptr) finer->take_over(*like_);
     like_ = std::move(finer);
     race_.budget.add(20.0 * static_cast<double>(all_.nodes.size() + all_.edges.size()));

@@ -5,21 +5,13 @@
 #include <utility>
 
 #include "solve/bound/master.hpp"
+#include "solve/effort.hpp"
 
 namespace autopar::solver {
 namespace {
 
-constexpr int kSteps = 40;
-constexpr std::size_t kPoolSize = 24;
-constexpr std::size_t kMostRows = 24, kRowsAtOnce = 4;
-constexpr double kCloseEnough = 1e-5;  // of the bound: what lies between it and the program's value
-constexpr double kFirstReach = 4, kMostReach = 4096;  // times what the costliest labelling is worth
-constexpr double kInwards = 0.3;  // how far the prices stay behind, towards the best so far
-// So many steps that gain less than that part of what is missing end it; one that favours what was
-// met before counts twice.
-constexpr int kInVain = 4;
-constexpr double kGained = 0.1;
-constexpr double kOver = 1e-7;  // of the capacity, that the mix may use too much
+using namespace effort::prices;
+using namespace effort::limit;
 
 class PriceSearch {
  public:

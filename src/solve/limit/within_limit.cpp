@@ -7,6 +7,7 @@
 #include "solve/bound/subgradient.hpp"
 #include "solve/branch/explore.hpp"
 #include "solve/close.hpp"
+#include "solve/effort.hpp"
 #include "solve/limit/columns.hpp"
 #include "solve/limit/mixes.hpp"
 #include "solve/network/reduce.hpp"
@@ -15,32 +16,8 @@
 namespace autopar::solver {
 namespace {
 
-constexpr int kRounds = 30;
-constexpr double kManyEntries = 5e5;  // of all tables; smaller problems need no such beginning
-constexpr double kPricesPart = 0.3;   // of the work that is left, for where to begin
-constexpr double kOfferedWork = 0.3;  // of that, for repairs of what is met
-constexpr StepReach kAllTimesReach = {0.5, 2e-5};
-constexpr int kAllTimesSteps = 600;
-constexpr double kSettledReach = 0.1;  // no labellings are repaired while the aim is further off
-constexpr double kRoundPart = 0.2;     // of the work that is left, for a round before the last
-constexpr std::size_t kNodesToPrice = 200;  // fewer are looked through
-constexpr double kReducingPart = 0.25;  // of its work counts: what it leaves must be looked at too
-// A gap below this part of the value is left, unless it took less than that work.
-constexpr double kCloseEnough = 1e-4;
-constexpr double kCheapWork = 3e7;
-constexpr int kFoldedPasses = 64;
-constexpr int kSettlingPasses = 40;
-constexpr int kRootSteps = 1000;
-constexpr StepReach kReaches[] = {{0.05, 1e-3}, {1e-3, 1e-6}};
-constexpr double kRowsPart = 0.2;  // of the work that is left, for the steps of a reach
-// A gap below this part of the value is worth only so much work, and only where that suffices for
-// so many passes over the whole.
-struct SmallGap {
-  double gap, work, least_passes;
-};
-constexpr SmallGap kSmallGaps[] = {{5e-3, 6e8, 40}, {1e-3, 5e8, 10}, {1e-4, 1e9, 10}};
-constexpr double kVisitWork = 20;  // of a node or an edge in a pass, beside its entries
-constexpr double kNews = 0.05;     // of the gap; then it is worth another round
+using namespace effort::within_limit;
+using namespace effort::work;
 
 // Of all tables. Smaller problems need no prices for all times.
 double entries(const Problem& problem) {
@@ -55,7 +32,8 @@ double entries(const Problem& problem) {
 double pass_work(const Network& net) {
   double work = 0;
   for (const Edge& edge : net.edges) {
-    work += kRowEntryWork * static_cast<double>(net.algebra.core(edge.table.core).values.size());
+    work += effort::work::kRowEntryWork *
+            static_cast<double>(net.algebra.core(edge.table.core).values.size());
   }
   return 2 * (work + kVisitWork * static_cast<double>(net.nodes.size() + net.edges.size()));
 }
@@ -206,7 +184,7 @@ void LimitedSearch::solve_relaxed() {
 void LimitedSearch::settle_folded(const Network& net, Dual& dual) {
   std::vector<int> rows;
   for (std::size_t r = 0; r < net.capacity.size(); ++r) rows.push_back(static_cast<int>(r));
-  const Fold like = fold(net, kFoldRounds, &rows);
+  const Fold like = fold(net, effort::fold::kFoldRounds, &rows);
   if (like.first.empty()) return;
   Dual folded(net, like);
   folded.set_multipliers(dual.multipliers());

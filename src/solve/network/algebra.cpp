@@ -366,7 +366,7 @@ int Algebra::leaf_message(int vector, const Table& table) {
   for (int r = 0; r < c.rows; ++r) {
     min_plus_row(message.data(), per_class[static_cast<std::size_t>(r)], c.row(r), message.size());
   }
-  work_ += kRowEntryWork * static_cast<double>(c.values.size());
+  work_ += effort::work::kRowEntryWork * static_cast<double>(c.values.size());
   return ids_[key] = add_vector(std::move(message));
 }
 
@@ -391,7 +391,7 @@ Table Algebra::eliminate_path(int vector, const Table& first, const Table& secon
         if (add < kInf) min_plus_row(values.data() + r * columns, add, to_b, columns);
       }
     }
-    work_ += kRowEntryWork * static_cast<double>(cost.size() * values.size());
+    work_ += effort::work::kRowEntryWork * static_cast<double>(cost.size() * values.size());
     classes = add_table(one.columns, two.columns, values);
     tables_[key] = classes;
   }
@@ -458,7 +458,7 @@ const Vector& Algebra::worse_by(int id, bool by_columns) {
       }
     }
   }
-  work_ += kRowEntryWork * static_cast<double>(worst.size()) * columns;
+  work_ += effort::work::kRowEntryWork * static_cast<double>(worst.size()) * columns;
   ids_[key] = static_cast<int>(differences_.size());
   differences_.push_back(std::move(worst));
   return differences_.back();

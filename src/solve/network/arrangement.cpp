@@ -5,14 +5,14 @@
 #include <set>
 #include <utility>
 
+#include "solve/effort.hpp"
 #include "solve/network/blocks.hpp"
 
 namespace autopar::solver {
 namespace {
 
-// A node with more neighbours than this is near everything; it says nothing about what is next.
-constexpr std::size_t kHubEdges = 24;
-constexpr double kNarrow = 1e5;  // other orders than the first are not worth looking for
+using namespace effort::arrangement;
+using namespace effort::order;
 
 class Arrangement {
  public:

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "solve/effort.hpp"
+
 namespace autopar::solver {
 namespace {
 
-constexpr std::size_t kSeparatedUses = 16;  // a node that only takes up others waits with more
+using namespace effort::network;
 
 void detach(Network& net, int n, int e) {
   std::vector<int>& list = net.node(n).edges;

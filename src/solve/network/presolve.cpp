@@ -7,13 +7,14 @@
 #include <unordered_map>
 #include <utility>
 
+#include "solve/effort.hpp"
 #include "solve/network/algebra.hpp"
 
 namespace autopar::solver {
 namespace {
 
-constexpr double kMostWork = 60;      // table entries looked at, per entry of the given tables
-constexpr double kWorthwhile = 0.95;  // of the nodes may be left, else nothing is done
+using namespace effort::presolve;
+
 constexpr int kNone = -1;
 enum State : char { kGone, kDying, kLeft };  // of a label; dying ones still count as partners
 

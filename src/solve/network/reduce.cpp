@@ -5,14 +5,13 @@
 #include <map>
 #include <utility>
 
+#include "solve/effort.hpp"
+
 namespace autopar::solver {
 namespace {
 
-constexpr double kPathWork = 6e7;       // entries tried when a node between two others goes
-constexpr double kPathTable = 1 << 19;  // entries of the table that takes its place
-constexpr double kDominanceWork = 3e5;  // per table; beyond, its rows are not compared
-constexpr int kDominanceLabels = 512;
-constexpr double kGroupWork = 4e6;   // comparisons within the classes of one node
+using namespace effort::reduce;
+
 constexpr double kRounding = 1e-12;  // of sums of uses; never drops what fits
 
 class Reduction {

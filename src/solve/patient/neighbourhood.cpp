@@ -4,16 +4,14 @@
 #include <future>
 #include <random>
 
+#include "solve/effort.hpp"
 #include "solve/limit/within_limit.hpp"
 #include "solve/network/algebra.hpp"
 
 namespace autopar::solver {
 namespace {
 
-constexpr int kRound = 4;          // neighbourhoods at a time
-constexpr double kWork = 4e7;      // for each
-constexpr double kFirstSize = 60;  // nodes
-constexpr double kLeastSize = 8;
+using namespace effort::neighbourhood;
 
 // The nodes that are free, the rest as it is; times are stretches in which the free nodes' uses do
 // not change.

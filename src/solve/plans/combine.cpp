@@ -6,26 +6,14 @@
 #include <utility>
 
 #include "solve/bound/master.hpp"
+#include "solve/effort.hpp"
 #include "solve/plans/peaks.hpp"
 
 namespace autopar::solver {
 namespace {
 
-constexpr int kRounds = 40;
-constexpr std::size_t kFirstVariants = 4;  // of a part, in the first program
-constexpr std::size_t kMoreVariants = 2;   // in each further one
-// A capacity's price is at most so many times the cost.
-constexpr double kMost = 1, kVeryMost = 1e4;
-// By higher prices a mix may fit: tried where that is cheap, or so much of the capacity is missing.
-constexpr std::size_t kFewParts = 100;
-constexpr double kLittle = 0.02;
-constexpr double kOver = 1e-7;    // of the capacity, that a mix may use too much
-constexpr double kBetter = 1e-9;  // of the cost, that a variant must be better by
-constexpr int kChain = 6;         // moves that make up for one that does not fit
-constexpr int kSweeps = 4;
-constexpr double kChoosingWork = 2e7;   // for all sweeps
-constexpr std::size_t kFullRows = 384;  // told, at most
-constexpr double kNearlyFull = 0.1;     // of the capacity is left
+using namespace effort::combine;
+using namespace effort::limit;
 
 // Rows in which all variants use the same are one stretch, of which the fullest row counts.
 class Stretches {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "solve/effort.hpp"
 #include "solve/network/arrangement.hpp"
 #include "solve/network/reduce.hpp"
 #include "solve/plans/repair.hpp"
@@ -11,12 +12,7 @@
 namespace autopar::solver {
 namespace {
 
-constexpr std::size_t kPoolSize = 20;
-constexpr std::size_t kFittingSize = 3;
-constexpr int kSweeps = 6;
-constexpr std::size_t kChecks = 32;  // of a sweep's labellings
-// Of each labelling that a sweep gives: all are repaired, as in the plans of the benchmarks.
-constexpr double kRepairWork = 1e7;
+using namespace effort::mix;
 
 class Mixing {
  public:

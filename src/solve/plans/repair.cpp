@@ -5,11 +5,12 @@
 #include <utility>
 
 #include "solve/bound/kernel.hpp"
+#include "solve/effort.hpp"
 
 namespace autopar::solver {
 namespace {
 
-constexpr double kWorthWhile = 0.7;  // of the best move's worth
+using namespace effort::repair;
 
 class Repair {
  public:
@@ -94,7 +95,8 @@ class Repair {
     }
     const double now = cost_[present];
     for (double& cost : cost_) cost = cost == kInfinity ? kInfinity : cost - now;
-    work_ += kRowEntryWork * static_cast<double>(cost_.size() * (node.edges.size() + 1));
+    work_ +=
+        effort::work::kRowEntryWork * static_cast<double>(cost_.size() * (node.edges.size() + 1));
     work_ += static_cast<double>(node.edges.size() + node.uses.size() + 1);
   }
 

@@ -6,12 +6,12 @@
 #include <unordered_map>
 #include <utility>
 
+#include "solve/effort.hpp"
+
 namespace autopar::solver {
 namespace {
 
-constexpr std::size_t kBuckets = 128;
-constexpr std::size_t kMostStates = 2000, kLeastStates = 200;
-constexpr std::size_t kMostSteps = 2000000;  // states times nodes
+using namespace effort::sweep;
 
 std::uint64_t scrambled(std::uint64_t value) {  // splitmix64 (Steele, Lea, Flood 2014)
   value += 0x9e3779b97f4a7c15ULL;

@@ -6,12 +6,12 @@
 #include <set>
 #include <utility>
 
+#include "solve/effort.hpp"
+
 namespace autopar::solver {
 namespace {
 
-constexpr std::size_t kLargestPart = 16;  // the whole divided by that
-constexpr std::size_t kSmallPart = 24;    // is always small enough
-constexpr std::size_t kMostVariants = 96;
+using namespace effort::variants;
 
 // Of the marked nodes, those that are connected; each ascending.
 std::vector<std::vector<int>> connected(const Network& net, const std::vector<char>& marked) {

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "solve/effort.hpp"
 #include "solve/windows/runs.hpp"
 
 namespace autopar::solver {
 namespace {
 
-// All lists together. Half of it is for whatever needs it; the rest is shared out evenly.
-constexpr double kMostInAll = 1.6e7;
-constexpr double kFewest = 16;  // of a list
+using namespace effort::completions;
 
 std::size_t most_of_list(double in_all, std::size_t layers, std::size_t lists, std::size_t most) {
   if (in_all < kMostInAll / 2) return most;

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "solve/effort.hpp"
+
 namespace autopar::solver {
 namespace {
 
-constexpr double kMostPaths = 4e6;
+using namespace effort::contract;
 
 // The best path from a frontier before the stretch to one after a layer of it.
 struct Path {

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "solve/effort.hpp"
 #include "solve/windows/completions.hpp"
 #include "solve/windows/front.hpp"
 #include "solve/windows/row_plan.hpp"
@@ -13,10 +14,8 @@
 namespace autopar::solver {
 namespace {
 
-constexpr double kStateWork = 2.5, kCompareWork = 0.5;
-constexpr std::size_t kMostStates = 200000;    // of a layer
-constexpr std::size_t kMostTraces = 40000000;  // of all layers
-constexpr std::size_t kCompletions = 1024;     // per frontier
+using namespace effort::exact_sweep;
+
 // Least and most that a variable must leave, as far as the layers to come can tell.
 struct Limits {
   double least = 0;  // below this nothing fits

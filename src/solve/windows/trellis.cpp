@@ -5,20 +5,17 @@
 #include <map>
 #include <utility>
 
+#include "solve/effort.hpp"
+
 namespace autopar::solver {
 namespace {
+
+using namespace effort::trellis;
+using namespace effort::order;
 
 constexpr double kUnits = 0x1p56;  // in the cutoff; sums stay below 2^63
 constexpr Units kPriceSlop = 1 << 10;
 constexpr double kMostKeys = 0x1p62;
-constexpr double kPruneArcs = 1e5;  // as many since the last time
-constexpr std::size_t kManySlots = 1 << 20;
-constexpr double kMostBeforePruning = 1.25;  // of the most arcs
-constexpr double kArcWork = 4;
-constexpr std::size_t kHubEdges = 24;
-constexpr double kMostAhead = 2e4;      // entries looked at for a node to come
-constexpr std::size_t kManyKeys = 500;  // from so many frontiers on it is worth it
-constexpr std::size_t kNarrow = 2000;   // frontiers
 
 struct Place {  // of a node in the key of a frontier
   int node = -1;

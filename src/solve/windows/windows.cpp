@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "solve/effort.hpp"
 #include "solve/network/arrangement.hpp"
 #include "solve/network/reduce.hpp"
 #include "solve/windows/contract.hpp"
@@ -12,16 +13,9 @@
 namespace autopar::solver {
 namespace {
 
-constexpr double kMostArcs = 4e6;
-// The first window, as a part of the gap and of the cutoff.
-constexpr double kFirstPart = 1.0 / 16;
-constexpr double kFirst = 2e-4;
-constexpr double kNarrow = 5e-4;
+using namespace effort::windows;
+
 constexpr double kFarAway = 1e6;  // bounds so far below the cutoff are none
-// Windows are doubled while they are cheap and narrow, then widened less: work grows much faster.
-constexpr double kWidening = 1.25;
-constexpr double kAlmostAll = 0.9;  // then all of it at once
-constexpr double kCheap = 3;        // times the work of the first
 
 bool is_whole(double value) { return value == std::floor(value) && std::abs(value) < 0x1p52; }
 

@@ -1,0 +1,379 @@
+// Every number that decides how much is tried, by stage: a stage's work comes from here and from
+// nowhere else. None of them changes what is true of an answer: bounds stay bounds, plans stay
+// within the limit.
+#pragma once
+
+#include <cstddef>
+
+namespace autopar::solver {
+
+// When passes of messages stop: after so many, or where some at once gain less than both parts.
+struct Patience {
+  int most_passes = 64;
+  int at_once = 8;
+  double of_missing = 0.1;  // of what is missing to the cutoff
+  double of_bound = 1;
+};
+
+// How far above the best bound steps on prices aim, as a part of it: from the first on, and less
+// where that is too far, until it is less than the last.
+struct StepReach {
+  double first = 0.05;
+  double last = 1e-6;
+};
+
+// A gap below this part of the value is worth only so much work, and only where that suffices for
+// so many passes over the whole.
+struct SmallGap {
+  double gap, work, least_passes = 0;
+};
+
+namespace effort {
+
+// Work is counted in table entries that are handled one by one, a few nanoseconds each.
+namespace work {
+// What an entry costs here, where work is counted in entries that are handled one by one.
+inline constexpr double kRowEntryWork = 0.2;
+inline constexpr double kVisitWork = 20;  // what a visit costs beside the entries
+inline constexpr double kReducingPart =
+    0.25;  // of its work counts: what it leaves must be looked at too
+inline constexpr double kCheapWork = 3e7;
+}  // namespace work
+
+// Rows (limit/, plans/).
+namespace limit {
+inline constexpr double kOver = 1e-7;  // of the capacity, that the mix may use too much
+}  // namespace limit
+
+// Orders of nodes.
+namespace order {
+// A node with more neighbours than this is near everything; it says nothing about what is next.
+inline constexpr std::size_t kHubEdges = 24;
+}  // namespace order
+
+// The pipeline (solve.cpp): how much work there is, and which stage may spend which part of it.
+namespace solve {
+// Table entries; a few nanoseconds each. Where the caller gives a time, that is the limit.
+inline constexpr double kWorkLimit = 1.5e9;
+inline constexpr double kPasses = 60;  // over all tables, more on large problems
+inline constexpr double kUnlimitedPart =
+    0.2;                                     // of it before the limit is looked at, if there is one
+inline constexpr double kFittingPart = 0.6;  // where something that was found fits
+inline constexpr double kUnlimitedTime = 0.5;  // where time is what is limited
+inline constexpr double kPatientUnlimitedWork = 1e8;
+// What a second of a patient search is worth. Half of what a core does in one, so that the clock
+// does not end what could be counted.
+inline constexpr double kWorkPerSecond = 1e8;
+inline constexpr double kLimitedPart = 0.7;  // where there is time to be used
+inline constexpr double kPeakPart = 0.3;
+// Where a plan that fits is this close to the bound without the limit, and that was work enough,
+// the limit is not looked at.
+inline constexpr double kCloseEnough = 1e-3;
+inline constexpr double kCheapLook = 1e7;  // after which a bound without the limit is cheap, too
+}  // namespace solve
+
+// Without the limit (without_limit.cpp).
+namespace without_limit {
+inline constexpr int kRootPasses = 100;
+inline constexpr double kRootPart = 0.5;
+inline constexpr int kLookPasses = 8;      // of a first look
+inline constexpr double kLookPart = 0.05;  // of the work that is left, for that
+inline constexpr int kLikeRounds = 5;      // of telling like parts apart, for that
+inline constexpr Patience kLikeLook = {64, 8, 0.1, 2e-3};
+inline constexpr Patience kLikeClosing = {256, 8, 0.01, 1e-6};  // where the gap has to be closed
+// Of the gap, looked at before the rest.
+inline constexpr double kLikeParts[] = {0, 1.0 / 256, 1.0 / 64, 1.0 / 16};
+inline constexpr double kLikeWork = 0.1;   // of the work that is left, for each of them
+inline constexpr double kLikeStep = 1e-6;  // of the bound, at least
+inline constexpr double kMostAlive = 0.7;  // of the labels, and the others are worth taking out
+inline constexpr int kFoldedPasses = 64;
+inline constexpr double kFoldedGain =
+    0.005;  // of what is missing; eight passes that gain less are the last
+}  // namespace without_limit
+
+// Closing the gap (close.cpp): trials at growing cutoffs.
+namespace close {
+// How far above the bound the first trial looks, as a part of the gap; the next ones look further
+// or less far, as it went.
+inline constexpr double kFirstPart = 1.0 / 16;
+inline constexpr double kLeastPart = 1.0 / 512;
+inline constexpr double kLessFar = 1.0 / 8;
+inline constexpr double kGuesses[] = {1.0 / 64, 1.0 / 16, 1.0 / 4};
+inline constexpr double kGuessWork = 0.05;
+inline constexpr double kWindowsWork = 0.7;
+inline constexpr double kTrialWork = 0.3;  // of the work that is left, for a trial
+inline constexpr SmallGap kSmallGaps[] = {{1e-5, 3e7}, {1e-4, 5e7}, {5e-3, 1e8}};
+}  // namespace close
+
+// Within the limit (limit/within_limit.cpp).
+namespace within_limit {
+inline constexpr int kRounds = 30;
+inline constexpr double kManyEntries =
+    5e5;  // of all tables; smaller problems need no such beginning
+inline constexpr double kPricesPart = 0.3;   // of the work that is left, for where to begin
+inline constexpr double kOfferedWork = 0.3;  // of that, for repairs of what is met
+inline constexpr StepReach kAllTimesReach = {0.5, 2e-5};
+inline constexpr int kAllTimesSteps = 600;
+inline constexpr double kSettledReach =
+    0.1;  // no labellings are repaired while the aim is further off
+inline constexpr double kRoundPart = 0.2;  // of the work that is left, for a round before the last
+inline constexpr std::size_t kNodesToPrice = 200;  // fewer are looked through
+// A gap below this part of the value is left, unless it took less than that work.
+inline constexpr double kCloseEnough = 1e-4;
+inline constexpr int kFoldedPasses = 64;
+inline constexpr int kSettlingPasses = 40;
+inline constexpr int kRootSteps = 1000;
+inline constexpr StepReach kReaches[] = {{0.05, 1e-3}, {1e-3, 1e-6}};
+inline constexpr double kRowsPart = 0.2;  // of the work that is left, for the steps of a reach
+inline constexpr SmallGap kSmallGaps[] = {{5e-3, 6e8, 40}, {1e-3, 5e8, 10}, {1e-4, 1e9, 10}};
+inline constexpr double kNews = 0.05;  // of the gap; then it is worth another round
+}  // namespace within_limit
+
+// What is kept of all times (limit/all_times.cpp).
+namespace all_times {
+inline constexpr std::size_t kManyTimes = 8, kWorstTimes = 4;
+inline constexpr double kRepairPart = 0.05;  // of the work that is left, for a repair
+inline constexpr double kMostRepairWork = 5e8;
+}  // namespace all_times
+
+// The bound at given prices (limit/pricer.cpp).
+namespace pricer {
+inline constexpr Patience kPatience = {24, 4, 0.02, 1e-4};
+inline constexpr Patience kLongPatience = {128, 8, 0.01, 1e-6};  // where the bound counts
+}  // namespace pricer
+
+// Prices by cutting planes (limit/prices.cpp).
+namespace prices {
+inline constexpr int kSteps = 40;
+inline constexpr std::size_t kPoolSize = 24;
+inline constexpr std::size_t kMostRows = 24, kRowsAtOnce = 4;
+inline constexpr double kCloseEnough =
+    1e-5;  // of the bound: what lies between it and the program's value
+inline constexpr double kFirstReach = 4,
+                        kMostReach = 4096;  // times what the costliest labelling is worth
+inline constexpr double kInwards = 0.3;  // how far the prices stay behind, towards the best so far
+// So many steps that gain less than that part of what is missing end it; one that favours what was
+// met before counts twice.
+inline constexpr int kInVain = 4;
+inline constexpr double kGained = 0.1;
+}  // namespace prices
+
+// Column generation (limit/columns.cpp).
+namespace columns {
+inline constexpr int kRounds = 12;
+inline constexpr double kNodeWork = 20;  // of finding like nodes, per node and edge
+// While the mixes still get much better, so much of the gap at least, plans are not improved where
+// nodes are many.
+inline constexpr double kProgress = 0.5;
+inline constexpr std::size_t kManyNodes = 20000;
+inline constexpr double kCloseEnough = 1e-4;  // of the value
+inline constexpr double kConverged = 2e-4;    // the bound is as good as the mix
+inline constexpr int kPatience = 3;           // rounds without news
+inline constexpr double kNews = 0.05;         // of the gap
+inline constexpr double kNear = 0.05;         // of the bound
+}  // namespace columns
+
+// Mixes of what was met (limit/mixes.cpp).
+namespace mixes {
+inline constexpr int kSettlingPasses = 24;
+inline constexpr int kSteps = 40;
+inline constexpr StepReach kReach = {0.01, 1e-4};
+inline constexpr double kRowsPart = 0.2;  // of the work that is left, for these steps
+}  // namespace mixes
+
+// Message passing (bound/dual.cpp).
+namespace dual {
+inline constexpr int kSweeps = 10;  // of better single labels
+}  // namespace dual
+
+// Like nodes (bound/fold.cpp).
+namespace fold {
+inline constexpr double kMostLeft = 0.5;  // of the nodes; more is not worth the folding
+inline constexpr int kFoldRounds = 8;
+}  // namespace fold
+
+// Its inner loops (bound/kernel.hpp).
+namespace kernel {
+inline constexpr std::size_t kWideRow = 16;  // shorter ones are not worth the call
+}  // namespace kernel
+
+// Like parts (bound/like_parts.cpp).
+namespace like_parts {
+inline constexpr double kQuickly = 1e-6;  // of the bound; quick passes are no more exact
+inline constexpr int kMostExactPasses = 16;
+inline constexpr double kExactGain = 0.1;  // of what is missing; a pass that gains less is the last
+inline constexpr double kFewAlive = 0.3;   // of the labels
+}  // namespace like_parts
+
+// Steps on prices (bound/subgradient.cpp).
+namespace subgradient {
+inline constexpr double kGain = 0.05;     // of what is aimed at; a step that gains less is in vain
+inline constexpr double kGoodGain = 0.3;  // then the aim is moved further
+inline constexpr double kFurther = 1.5;
+inline constexpr int kInVain = 6;  // so many steps, and the aim is halved
+inline constexpr double kMomentum = 0.5;
+// A step is never so long that sums of the old and the new size would lose digits.
+inline constexpr double kLongest = 100;
+inline constexpr double kWorse =
+    1.1;  // than the rows of a stretch that have a price: then one more has
+inline constexpr double kRowWork = 10;
+// Repairs get a part of the work, and are for multipliers that have settled a little.
+inline constexpr double kRepairs = 0.4, kRepairsBesidePool = 0.1;
+inline constexpr int kStepsToRepair = 4;
+}  // namespace subgradient
+
+// The simplex method (bound/master.cpp).
+namespace master {
+inline constexpr int kMostPivots = 5000;
+inline constexpr int kDantzigPivots = 1000;  // then by Bland's rule, which ends
+inline constexpr double kEntryWork = 0.25;   // entries are read one after the other
+}  // namespace master
+
+// Branch and bound (branch/explore.cpp).
+namespace explore {
+inline constexpr double kDenseEntries = 4e6;  // more than this stays in shared tables
+inline constexpr int kPasses = 40;
+inline constexpr int kSteps = 30;
+inline constexpr double kNodeWork = 2000;  // of building and reducing, per node
+}  // namespace explore
+
+// Its merging of nodes (branch/merge.cpp).
+namespace merge {
+inline constexpr double kLabels[] = {64, 256, 1024, 4096};
+inline constexpr double kPairs =
+    64;  // so many pairs may be looked at for each label that may be made
+}  // namespace merge
+
+// Its last pairs (branch/pairs.cpp).
+namespace pairs {
+inline constexpr double kPairs = 1 << 20;
+inline constexpr double kRowUses = 1 << 22;
+}  // namespace pairs
+
+// Presolve (network/presolve.cpp).
+namespace presolve {
+inline constexpr double kMostWork = 60;  // table entries looked at, per entry of the given tables
+inline constexpr double kWorthwhile = 0.95;  // of the nodes may be left, else nothing is done
+}  // namespace presolve
+
+// Reductions (network/reduce.cpp).
+namespace reduce {
+inline constexpr double kPathWork = 6e7;       // entries tried when a node between two others goes
+inline constexpr double kPathTable = 1 << 19;  // entries of the table that takes its place
+inline constexpr double kDominanceWork = 3e5;  // per table; beyond, its rows are not compared
+inline constexpr int kDominanceLabels = 512;
+inline constexpr double kGroupWork = 4e6;  // comparisons within the classes of one node
+}  // namespace reduce
+
+// Networks (network/network.cpp).
+namespace network {
+inline constexpr std::size_t kSeparatedUses =
+    16;  // a node that only takes up others waits with more
+}  // namespace network
+
+// The order of nodes (network/arrangement.cpp).
+namespace arrangement {
+inline constexpr double kNarrow = 1e5;  // other orders than the first are not worth looking for
+}  // namespace arrangement
+
+// Plans combined part by part (plans/combine.cpp).
+namespace combine {
+inline constexpr int kRounds = 40;
+inline constexpr std::size_t kFirstVariants = 4;  // of a part, in the first program
+inline constexpr std::size_t kMoreVariants = 2;   // in each further one
+// A capacity's price is at most so many times the cost.
+inline constexpr double kMost = 1, kVeryMost = 1e4;
+// By higher prices a mix may fit: tried where that is cheap, or so much of the capacity is missing.
+inline constexpr std::size_t kFewParts = 100;
+inline constexpr double kLittle = 0.02;
+inline constexpr double kBetter = 1e-9;  // of the cost, that a variant must be better by
+inline constexpr int kChain = 6;         // moves that make up for one that does not fit
+inline constexpr int kSweeps = 4;
+inline constexpr double kChoosingWork = 2e7;   // for all sweeps
+inline constexpr std::size_t kFullRows = 384;  // told, at most
+inline constexpr double kNearlyFull = 0.1;     // of the capacity is left
+}  // namespace combine
+
+// The variants of a part (plans/variants.cpp).
+namespace variants {
+inline constexpr std::size_t kLargestPart = 16;  // the whole divided by that
+inline constexpr std::size_t kSmallPart = 24;    // is always small enough
+inline constexpr std::size_t kMostVariants = 96;
+}  // namespace variants
+
+// Pool and sweep (plans/mix.cpp).
+namespace mix {
+inline constexpr std::size_t kPoolSize = 20;
+inline constexpr std::size_t kFittingSize = 3;
+inline constexpr int kSweeps = 6;
+inline constexpr std::size_t kChecks = 32;  // of a sweep's labellings
+// Of each labelling that a sweep gives: all are repaired, as in the plans of the benchmarks.
+inline constexpr double kRepairWork = 1e7;
+}  // namespace mix
+
+// The beam (plans/sweep.cpp).
+namespace sweep {
+inline constexpr std::size_t kBuckets = 128;
+inline constexpr std::size_t kMostStates = 2000, kLeastStates = 200;
+inline constexpr std::size_t kMostSteps = 2000000;  // states times nodes
+}  // namespace sweep
+
+// Repair (plans/repair.cpp).
+namespace repair {
+inline constexpr double kWorthWhile = 0.7;  // of the best move's worth
+}  // namespace repair
+
+// Windows (windows/windows.cpp).
+namespace windows {
+inline constexpr double kMostArcs = 4e6;
+// The first window, as a part of the gap and of the cutoff.
+inline constexpr double kFirstPart = 1.0 / 16;
+inline constexpr double kFirst = 2e-4;
+inline constexpr double kNarrow = 5e-4;
+// Windows are doubled while they are cheap and narrow, then widened less: work grows much faster.
+inline constexpr double kWidening = 1.25;
+inline constexpr double kAlmostAll = 0.9;  // then all of it at once
+inline constexpr double kCheap = 3;        // times the work of the first
+}  // namespace windows
+
+// Their trellis (windows/trellis.cpp).
+namespace trellis {
+inline constexpr double kPruneArcs = 1e5;  // as many since the last time
+inline constexpr std::size_t kManySlots = 1 << 20;
+inline constexpr double kMostBeforePruning = 1.25;  // of the most arcs
+inline constexpr double kArcWork = 4;
+inline constexpr double kMostAhead = 2e4;      // entries looked at for a node to come
+inline constexpr std::size_t kManyKeys = 500;  // from so many frontiers on it is worth it
+inline constexpr std::size_t kNarrow = 2000;   // frontiers
+}  // namespace trellis
+
+// Its contraction (windows/contract.cpp).
+namespace contract {
+inline constexpr double kMostPaths = 4e6;
+}  // namespace contract
+
+// What completes a path (windows/completions.cpp).
+namespace completions {
+// All lists together. Half of it is for whatever needs it; the rest is shared out evenly.
+inline constexpr double kMostInAll = 1.6e7;
+inline constexpr double kFewest = 16;  // of a list
+}  // namespace completions
+
+// The sweep over it (windows/exact_sweep.cpp).
+namespace exact_sweep {
+inline constexpr double kStateWork = 2.5, kCompareWork = 0.5;
+inline constexpr std::size_t kMostStates = 200000;    // of a layer
+inline constexpr std::size_t kMostTraces = 40000000;  // of all layers
+inline constexpr std::size_t kCompletions = 1024;     // per frontier
+}  // namespace exact_sweep
+
+// Neighbourhoods of the best plan (patient/neighbourhood.cpp).
+namespace neighbourhood {
+inline constexpr int kRound = 4;          // neighbourhoods at a time
+inline constexpr double kWork = 4e7;      // for each
+inline constexpr double kFirstSize = 60;  // nodes
+inline constexpr double kLeastSize = 8;
+}  // namespace neighbourhood
+
+}  // namespace effort
+}  // namespace autopar::solver
