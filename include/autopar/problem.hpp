@@ -140,7 +140,8 @@ struct SolveOptions {
   // may have a cheaper plan than this one can have.
   enum class Until {
     kLimit,  // not into the memory limit, where what is found without it is not within it
-    kClose,  // not beyond prices of the limit and the plans that come of them
+    kPlans,  // not beyond prices of the limit
+    kClose,  // not beyond the plans that come of them
     kEnd,
   };
   Until until = Until::kEnd;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace autopar {
 
@@ -12,6 +13,9 @@ namespace {
 constexpr double kBuildingWork = 4e9;
 constexpr double kBuildingWorkOfMesh = 2e8;
 constexpr double kBuildingBytesOfMesh = 5e8;
+
+// Ops of the meshes whose problems are there together.
+constexpr std::size_t kOpsAtOnce = 98304;
 
 void note_too_large(MeshTrial& trial, const Allowance& allowance) {
   trial.end = TrialEnd::kTooLarge;
@@ -32,11 +36,37 @@ Seconds seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+void KeptMeshes::keep(std::unique_ptr<Begun> begun, double rank) {
+  const std::size_t mesh = begun->mesh;
+  const auto place = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& other) {
+    return std::pair(rank, mesh) < std::pair(other.rank, other.begun->mesh);
+  });
+  kept_.insert(place, {rank, std::move(begun)});
+  if (kept_.size() > most_) kept_.pop_back();
+}
+
+std::unique_ptr<Begun> KeptMeshes::take(std::size_t mesh) {
+  const auto place = std::find_if(kept_.begin(), kept_.end(),
+                                  [&](const Kept& other) { return other.begun->mesh == mesh; });
+  if (place == kept_.end()) return nullptr;
+  std::unique_ptr<Begun> taken = std::move(place->begun);
+  kept_.erase(place);
+  return taken;
+}
+
 MeshSearch::MeshSearch(const SearchRequest& request, const Searcher& searcher,
                        const std::vector<Mesh>& meshes)
-    : request(request), searcher(searcher), unlimited_bounds_(meshes.size(), 0) {
+    : request(request),
+      searcher(searcher),
+      kept(std::max<std::size_t>(2, meshes_at_once()) - 1),  // beside the one at hand
+      unlimited_bounds_(meshes.size(), 0) {
   outcome.trials.resize(meshes.size());
   for (std::size_t m = 0; m < meshes.size(); ++m) outcome.trials[m].mesh = meshes[m];
+}
+
+// Large problems take much memory.
+std::size_t MeshSearch::meshes_at_once() const {
+  return std::max<std::size_t>(1, kOpsAtOnce / std::max<std::size_t>(1, request.graph.ops.size()));
 }
 
 bool MeshSearch::stopped() const {
@@ -103,9 +133,9 @@ Result<std::unique_ptr<Begun>> MeshSearch::begin(std::size_t m, Seconds time) {
 Result<bool> MeshSearch::search_mesh(std::size_t m, Seconds time, SolveOptions::Until until) {
   MeshTrial& trial = outcome.trials[m];
   const auto before = std::chrono::steady_clock::now();
-  std::unique_ptr<Begun> begun;
-  if (kept != nullptr && kept->mesh == m) {
-    begun = std::move(kept);
+  std::unique_ptr<Begun> begun = kept.take(m);
+  if (begun != nullptr) {
+    // Goes on.
   } else if (searcher.begin != nullptr && outcome.trials.size() > 1) {
     AUTOPAR_TRY(again, begin(m, time));
     begun = std::move(again);
@@ -136,8 +166,7 @@ Result<bool> MeshSearch::search_mesh(std::size_t m, Seconds time, SolveOptions::
   trial.solve_seconds += seconds_since(solving);
   note_stages(m, solution, *begun);
   AUTOPAR_TRY(deferred, take(m, *begun, solution, options.cutoff));
-  const auto bound = [&](std::size_t mesh) { return outcome.trials[mesh].lower_bound; };
-  if (deferred && (kept == nullptr || bound(m) < bound(kept->mesh))) kept = std::move(begun);
+  if (deferred) kept.keep(std::move(begun), trial.lower_bound);
   return deferred;
 }
 

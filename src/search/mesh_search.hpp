@@ -29,6 +29,26 @@ struct Begun {
   std::size_t stages_told = 0;
 };
 
+// Of the meshes that were begun the most promising ones, to go on with; as many as there is memory
+// for.
+class KeptMeshes {
+ public:
+  explicit KeptMeshes(std::size_t most) : most_(most) {}
+
+  // The lower the rank, the more promising; the first of equals.
+  void keep(std::unique_ptr<Begun> begun, double rank);
+  std::unique_ptr<Begun> take(std::size_t mesh);  // null: it was not kept
+  const Begun* most_promising() const { return kept_.empty() ? nullptr : kept_[0].begun.get(); }
+
+ private:
+  struct Kept {
+    double rank;
+    std::unique_ptr<Begun> begun;
+  };
+  std::size_t most_;
+  std::vector<Kept> kept_;  // by rank and mesh
+};
+
 struct MeshSearch {
   MeshSearch(const SearchRequest& request, const Searcher& searcher,
              const std::vector<Mesh>& meshes);
@@ -39,9 +59,11 @@ struct MeshSearch {
   SearchOutcome outcome = {};  // a trial per mesh; bounds after note_bound()
   double best = kInfinity;
   Tightest tightest = {};
-  std::unique_ptr<Begun> kept = nullptr;  // of the most promising mesh, to go on with
-  double effort = 1;                      // of the round at hand
+  KeptMeshes kept;
+  double effort = 1;  // of the round at hand
 
+  // So many meshes are looked at, or kept, at once.
+  std::size_t meshes_at_once() const;
   // By the time limit or an interrupt.
   bool stopped() const;
   // A first look at a mesh, which bounds it and perhaps has a plan: several threads look at

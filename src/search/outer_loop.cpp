@@ -5,13 +5,11 @@
 #include <map>
 #include <mutex>
 #include <tuple>
+#include <utility>
 
 namespace autopar {
 
 namespace {
-
-// Ops of the meshes that are looked at together.
-constexpr std::size_t kOpsAtOnce = 98304;
 
 // Of the time, where it is limited, for looking at all meshes before one is searched.
 constexpr double kLookingPart = 0.5;
@@ -34,16 +32,16 @@ class OuterLoop {
     if (search_.searcher.begin != nullptr && left.size() > 1) {
       AUTOPAR_RETURN_IF_ERROR(look_at_all(left));
       // Stopped by now, what was seen is what there is.
-      if (search_.kept != nullptr && search_.kept->solve.so_far.feasible && search_.stopped()) {
+      const Begun* begun = search_.kept.most_promising();
+      if (begun != nullptr && begun->solve.so_far.feasible && search_.stopped()) {
         search_.outcome.interrupted = true;
-        return search_.keep_better(search_.kept->built, search_.kept->solve.so_far,
-                                   *search_.kept->model,
-                                   search_.outcome.trials[search_.kept->mesh]);
+        return search_.keep_better(begun->built, begun->solve.so_far, *begun->model,
+                                   search_.outcome.trials[begun->mesh]);
       }
       // Meshes whose best plan is not within the memory limit wait until the others have shown how
       // cheap a plan has to be; and what a proof under the limit takes, until all have their plans.
       AUTOPAR_RETURN_IF_ERROR(search_all(left, SolveOptions::Until::kLimit));
-      AUTOPAR_RETURN_IF_ERROR(search_all(left, SolveOptions::Until::kClose));
+      AUTOPAR_RETURN_IF_ERROR(find_plans(left));
     }
     AUTOPAR_RETURN_IF_ERROR(search_all(left, SolveOptions::Until::kEnd));
     return go_on();
@@ -120,57 +118,89 @@ class OuterLoop {
     return Ok{};
   }
 
-  // Each thread holds a problem, and large ones take much memory.
   std::size_t threads_at_once() const {
     const auto asked = static_cast<std::size_t>(std::max(1, search_.request.solve.threads));
-    const std::size_t ops = std::max<std::size_t>(1, search_.request.graph.ops.size());
-    return std::clamp<std::size_t>(kOpsAtOnce / ops, 1, asked);
+    return std::min(search_.meshes_at_once(), asked);
   }
 
   Result<bool> take(Result<std::unique_ptr<Begun>> look) {
     if (!look) return look.error();
     if (*look == nullptr) return false;
     search_.outcome.interrupted |= (*look)->solve.so_far.interrupted;
-    if (search_.kept == nullptr || more_promising(**look, *search_.kept))
-      search_.kept = std::move(*look);
+    const double rank = rank_of(**look);
+    search_.kept.keep(std::move(*look), rank);
     return true;
   }
 
   // The best plan is likely to be where the bound is low, a little less so where what was found is
   // far above it.
-  bool more_promising(const Begun& one, const Begun& other) const {
-    const auto key = [&](const Begun& begun) {
-      const Seconds bound = search_.outcome.trials[begun.mesh].lower_bound;
-      const Seconds cost = std::min(begun.solve.so_far.cost, 2 * bound);
-      return std::tuple(bound + kDoubt * (cost - bound), begun.mesh);
-    };
-    return key(one) < key(other);
+  Seconds rank_of(const Begun& begun) const {
+    const Seconds bound = search_.outcome.trials[begun.mesh].lower_bound;
+    const Seconds cost = std::min(begun.solve.so_far.cost, 2 * bound);
+    return bound + kDoubt * (cost - bound);
   }
 
   // The most promising one first, then those with the least bound. Leaves those that were deferred.
   Status search_all(std::vector<std::size_t>& meshes, SolveOptions::Until until) {
+    const Begun* first = search_.kept.most_promising();
     const auto key = [&](std::size_t m) {
-      return std::pair(search_.kept == nullptr || search_.kept->mesh != m,
-                       search_.outcome.trials[m].lower_bound);
+      return std::pair(first == nullptr || first->mesh != m, search_.outcome.trials[m].lower_bound);
     };
     std::stable_sort(meshes.begin(), meshes.end(),
                      [&](std::size_t a, std::size_t b) { return key(a) < key(b); });
     std::vector<std::size_t> waiting;
     for (std::size_t i = 0; i < meshes.size(); ++i) {
-      MeshTrial& trial = search_.outcome.trials[meshes[i]];
-      if (trial.end == TrialEnd::kPinsNotKept || trial.end == TrialEnd::kTooLarge) continue;
-      if (search_.best < kInfinity &&
-          trial.lower_bound >= search_.best * (1 - search_.request.solve.gap)) {
-        if (trial.end != TrialEnd::kPlan) trial.end = TrialEnd::kPruned;
-        continue;
-      }
-      const auto search = [&](Seconds time) { return search_.search_mesh(meshes[i], time, until); };
-      AUTOPAR_TRY(deferred, in_time(trial, meshes.size() - i, search));
-      AUTOPAR_CHECK(until != SolveOptions::Until::kEnd || !deferred, "a search was deferred again");
+      AUTOPAR_TRY(deferred, search_one(meshes[i], meshes.size() - i, until));
       if (deferred) waiting.push_back(meshes[i]);
     }
     meshes = std::move(waiting);
     return Ok{};
+  }
+
+  // Prices of the limit, and plans of them: always on the mesh with the least bound, so that one
+  // whose prices say that it is dear waits for the others, in most cases for good. Leaves those on
+  // which more can be done.
+  Status find_plans(std::vector<std::size_t>& meshes) {
+    using Until = SolveOptions::Until;
+    struct Waiting {
+      std::size_t mesh;
+      Until until;
+    };
+    std::vector<Waiting> waiting;
+    for (std::size_t m : meshes) waiting.push_back({m, Until::kPlans});
+    meshes.clear();
+    const auto rank = [&](const Waiting& w) {
+      return std::tuple(search_.outcome.trials[w.mesh].lower_bound, w.until == Until::kPlans,
+                        w.mesh);
+    };
+    while (!waiting.empty()) {
+      const auto next = std::min_element(
+          waiting.begin(), waiting.end(),
+          [&](const Waiting& one, const Waiting& other) { return rank(one) < rank(other); });
+      AUTOPAR_TRY(deferred, search_one(next->mesh, waiting.size(), next->until));
+      if (deferred && next->until == Until::kPlans) {
+        next->until = Until::kClose;
+        continue;
+      }
+      if (deferred) meshes.push_back(next->mesh);
+      waiting.erase(next);
+    }
+    return Ok{};
+  }
+
+  // Whether more can be done on this mesh. Nothing is done where nothing is to be gained.
+  Result<bool> search_one(std::size_t m, std::size_t meshes_left, SolveOptions::Until until) {
+    MeshTrial& trial = search_.outcome.trials[m];
+    if (trial.end == TrialEnd::kPinsNotKept || trial.end == TrialEnd::kTooLarge) return false;
+    if (search_.best < kInfinity &&
+        trial.lower_bound >= search_.best * (1 - search_.request.solve.gap)) {
+      if (trial.end != TrialEnd::kPlan) trial.end = TrialEnd::kPruned;
+      return false;
+    }
+    const auto search = [&](Seconds time) { return search_.search_mesh(m, time, until); };
+    AUTOPAR_TRY(deferred, in_time(trial, meshes_left, search));
+    AUTOPAR_CHECK(until != SolveOptions::Until::kEnd || !deferred, "a search was deferred again");
+    return deferred;
   }
 
   // Within a part of the time that is left.

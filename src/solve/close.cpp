@@ -57,7 +57,7 @@ class Closing {
 
   // Exact where the network is narrow.
   void look_in_windows() {
-    if (cutoff_ == kInfinity) return;
+    if (!(cutoff_ - bound_ <= kWindowsGap * cutoff_)) return;
     const BudgetShare share(budget_, kWindowsWork);
     Found found = search_windows(net_, dual_, cutoff_, budget_);
     const double bound = found.bound;

@@ -130,11 +130,15 @@ class Search {
     {
       const Noted noted(race_, "within limit");
       const BudgetShare share(budget_, budget_.patient ? kLimitedPart : 1.0);
+      using Until = SolveOptions::Until;
       if (limited_search_ == nullptr) {
         limited_search_ = std::make_unique<LimitedSearch>(race_, start_, options_.left_out);
         limited_search_->price();
       }
-      deferred_ = options_.until == SolveOptions::Until::kClose && !race_.closed();
+      deferred_ = options_.until == Until::kPlans && !race_.closed();
+      if (deferred_) return;
+      limited_search_->find_plans();
+      deferred_ = options_.until == Until::kClose && !race_.closed();
       if (deferred_) return;
       limited_search_->close();
       limited_search_ = nullptr;

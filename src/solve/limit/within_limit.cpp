@@ -95,6 +95,10 @@ void LimitedSearch::price_few_times() {
     const Noted noted(race_, "prices");
     priced_ = find_prices(all_, all_.labels_of(start_), *pricer_, race_);
   }
+}
+
+void LimitedSearch::find_plans() {
+  if (pricer_ == nullptr || std::exchange(has_plans_, true)) return;
   combine();
   if (has(left_out_, SolveStage::kMix) && !race_.closed()) {
     const Noted noted(race_, "mix");
@@ -260,6 +264,7 @@ void LimitedSearch::meet(const std::vector<int>& choices) {
 void search_within_limit(Race& race, const std::vector<int>& start, Stages left_out) {
   LimitedSearch search(race, start, left_out);
   search.price();
+  search.find_plans();
   search.close();
 }
 

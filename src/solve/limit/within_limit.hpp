@@ -16,9 +16,10 @@ class LimitedSearch {
   // Begins with possible choices, or none, that do not fit or are to be beaten.
   LimitedSearch(Race& race, std::vector<int> start, Stages left_out);
 
-  // Prices of the times that are too full, from the labellings that they favour, and plans combined
-  // from these labellings.
+  // Prices of the times that are too full, from the labellings that they favour.
   void price();
+  // Plans combined from these labellings, and better prices; once.
+  void find_plans();
   // What is left open, on the network that has the limit at those times only, and is reduced for
   // them: nodes and edges that are not live at these times are eliminated like any others. Its
   // bound is one of the whole; where its solution does not fit at further times, these are added.
@@ -43,6 +44,7 @@ class LimitedSearch {
   const Stages left_out_;
   AllTimes all_;
   std::unique_ptr<Pricer> pricer_;  // of the whole; null: not for this problem
+  bool has_plans_ = false;
   Priced priced_;
   std::set<int> times_;           // that have rows
   std::map<int, double> prices_;  // by time

@@ -64,40 +64,71 @@ class Repair {
     return static_cast<int>(overfull_.back());
   }
 
-  // What changing node n does to the cost (without the rows' prices), and to the overflow in the
-  // rows that overflow now, at first sight; per label.
-  void weigh(int n) {
+  // What changing node n takes away from the rows that overflow now, at first sight; per label.
+  // False if nothing.
+  bool weigh_relief(int n) {
     const Node& node = net_.node(n);
     const std::size_t present = at(labels_[at(n)]);
-    cost_ = net_.cost(n);
-    less_.assign(cost_.size(), 0.0);
-    const auto weigh_use = [&](const RowUse& use, const Vector& bytes) {
-      const double rows = overfull_[at(use.end)] - overfull_[at(use.begin)];
-      const double price = prices_[at(use.end)] - prices_[at(use.begin)];
-      for (std::size_t l = 0; l < cost_.size() && rows > 0; ++l) {
+    const std::size_t labels = at(net_.label_count(n));
+    less_.assign(labels, 0.0);
+    for (const RowUse& use : node.uses) {
+      const double rows = overfull_rows(use);
+      const Vector& bytes = net_.algebra.vector(use.bytes);
+      for (std::size_t l = 0; l < labels && rows > 0; ++l) {
         less_[l] += (bytes[present] - bytes[l]) * rows;
       }
-      for (std::size_t l = 0; l < cost_.size() && price > 0; ++l) cost_[l] -= price * bytes[l];
-    };
-    for (const RowUse& use : node.uses) weigh_use(use, net_.algebra.vector(use.bytes));
+    }
     for (int e : node.edges) {
       const Edge& edge = net_.edge(e);
-      const Labels& classes =
-          net_.algebra.labels(edge.a == n ? edge.table.map_a : edge.table.map_b);
+      for (const RowUse& use : edge.uses) {
+        const double rows = overfull_rows(use);
+        if (!(rows > 0)) continue;
+        const Labels& classes = classes_of(edge, n);
+        const double* bytes = seen_from(edge, n, use.bytes);
+        for (std::size_t l = 0; l < labels; ++l) {
+          less_[l] += (bytes[classes[present]] - bytes[classes[l]]) * rows;
+        }
+      }
+    }
+    work_ += static_cast<double>(node.edges.size() + node.uses.size() + 1);
+    return std::any_of(less_.begin(), less_.end(), [](double less) { return less > 0; });
+  }
+
+  double overfull_rows(const RowUse& use) const {
+    return overfull_[at(use.end)] - overfull_[at(use.begin)];
+  }
+
+  // What changing node n does to the cost, without the rows' prices; per label.
+  void weigh(int n) {
+    const Node& node = net_.node(n);
+    cost_ = net_.cost(n);
+    for (const RowUse& use : node.uses) {
+      const double price = prices_[at(use.end)] - prices_[at(use.begin)];
+      if (!(price > 0)) continue;
+      const Vector& bytes = net_.algebra.vector(use.bytes);
+      for (std::size_t l = 0; l < cost_.size(); ++l) cost_[l] -= price * bytes[l];
+    }
+    for (int e : node.edges) {
+      const Edge& edge = net_.edge(e);
+      const Labels& classes = classes_of(edge, n);
       const double* values = seen_from(edge, n, edge.table.core);
       for (std::size_t l = 0; l < cost_.size(); ++l) cost_[l] += values[classes[l]];
       for (const RowUse& use : edge.uses) {
+        const double price = prices_[at(use.end)] - prices_[at(use.begin)];
+        if (!(price > 0)) continue;
         const double* bytes = seen_from(edge, n, use.bytes);
-        bytes_.resize(cost_.size());
-        for (std::size_t l = 0; l < cost_.size(); ++l) bytes_[l] = bytes[classes[l]];
-        weigh_use(use, bytes_);
+        for (std::size_t l = 0; l < cost_.size(); ++l) cost_[l] -= price * bytes[classes[l]];
       }
     }
-    const double now = cost_[present];
+    const double now = cost_[at(labels_[at(n)])];
     for (double& cost : cost_) cost = cost == kInfinity ? kInfinity : cost - now;
     work_ +=
         effort::work::kRowEntryWork * static_cast<double>(cost_.size() * (node.edges.size() + 1));
     work_ += static_cast<double>(node.edges.size() + node.uses.size() + 1);
+  }
+
+  const Labels& classes_of(const Edge& edge, int n) const {
+    return net_.algebra.labels(edge.a == n ? edge.table.map_a : edge.table.map_b);
   }
 
   // One of the edge's cores, for the other end's label: values per class of n's labels.
@@ -119,8 +150,7 @@ class Repair {
     }
     for (int e : node.edges) {
       const Edge& edge = net_.edge(e);
-      const Labels& classes =
-          net_.algebra.labels(edge.a == n ? edge.table.map_a : edge.table.map_b);
+      const Labels& classes = classes_of(edge, n);
       for (const RowUse& use : edge.uses) {
         const double* bytes = seen_from(edge, n, use.bytes);
         add({use.begin, use.end, bytes[classes[at(label)]] - bytes[classes[at(present)]]});
@@ -165,6 +195,7 @@ class Repair {
 
   // The move of node n that takes away most overflow for what it costs.
   std::optional<Move> best_move(int n) {
+    if (!weigh_relief(n)) return std::nullopt;
     weigh(n);
     std::optional<Move> best;
     for (int l = 0; l < static_cast<int>(cost_.size()); ++l) {
@@ -246,8 +277,8 @@ class Repair {
   double& work_;
   double work_limit_;
   Vector uses_, overfull_, prices_;
-  Vector cost_, less_, bytes_;  // of the node weighed last
-  Labels cheaper_;              // of that
+  Vector cost_, less_;  // of the node weighed last
+  Labels cheaper_;      // of that
   std::vector<int> nodes_;
   std::vector<Change> changes_;
 };

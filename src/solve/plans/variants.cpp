@@ -184,15 +184,7 @@ class Splitting {
     const double base_cost = part.variants[0].cost;
     if (!(base_cost < kInfinity)) return false;
     std::vector<Vector> profiles;
-    std::vector<int> ends;
-    for (const auto& of_variant : uses) {
-      for (const Amount& use : of_variant) {
-        ends.push_back(use.begin);
-        ends.push_back(use.end);
-      }
-    }
-    std::sort(ends.begin(), ends.end());
-    ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+    const std::vector<int> ends = ends_of(uses);
     for (const auto& of_variant : uses) profiles.push_back(profile(of_variant, ends));
     keep_distinct(part, profiles);
     work_ += static_cast<double>(profiles.size() * (ends.size() + part.nodes.size()));
@@ -208,6 +200,24 @@ class Splitting {
       }
     }
     return true;
+  }
+
+  // Where uses begin and end, ascending. Most of them begin and end where others do.
+  std::vector<int> ends_of(const std::vector<std::vector<Amount>>& uses) {
+    is_end_.resize(net_.capacity.size() + 1, 0);
+    std::vector<int> ends;
+    const auto note = [&](int row) {
+      if (std::exchange(is_end_[at(row)], 1) == 0) ends.push_back(row);
+    };
+    for (const auto& of_variant : uses) {
+      for (const Amount& use : of_variant) {
+        note(use.begin);
+        note(use.end);
+      }
+    }
+    for (int row : ends) is_end_[at(row)] = 0;
+    std::sort(ends.begin(), ends.end());
+    return ends;
   }
 
   static void add(const Amount& amount, std::vector<Amount>& list) {
@@ -300,6 +310,7 @@ class Splitting {
   std::vector<std::vector<int>> members_;  // per class
   std::vector<int> joined_, size_;         // disjoint sets of varying nodes; of roots
   std::vector<int> place_;                 // per node, in the part being weighed
+  std::vector<char> is_end_;               // rows, while they are collected
 };
 
 }  // namespace
