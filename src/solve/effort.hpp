@@ -322,6 +322,7 @@ inline constexpr std::size_t kMostSteps = 2000000;  // states times nodes
 
 // Repair (plans/repair.cpp).
 namespace repair {
+inline constexpr double kVisitWork = 5;     // of a use or an edge that is looked at
 inline constexpr double kWorthWhile = 0.7;  // of the best move's worth
 }  // namespace repair
 
