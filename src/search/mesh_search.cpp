@@ -14,8 +14,10 @@ constexpr double kBuildingWork = 4e9;
 constexpr double kBuildingWorkOfMesh = 2e8;
 constexpr double kBuildingBytesOfMesh = 5e8;
 
-// Ops of the meshes whose problems are there together.
+// Ops of the meshes that are looked at together, and candidates of those that are kept: a problem
+// and what has been seen of it takes up to a kilobyte for each.
 constexpr std::size_t kOpsAtOnce = 98304;
+constexpr std::size_t kCandidatesKept = 100000;
 
 void note_too_large(MeshTrial& trial, const Allowance& allowance) {
   trial.end = TrialEnd::kTooLarge;
@@ -42,7 +44,12 @@ void KeptMeshes::keep(std::unique_ptr<Begun> begun, double rank) {
     return std::pair(rank, mesh) < std::pair(other.rank, other.begun->mesh);
   });
   kept_.insert(place, {rank, std::move(begun)});
-  if (kept_.size() > most_) kept_.pop_back();
+  std::size_t candidates = 0, few = 0;
+  for (; few < kept_.size(); ++few) {
+    candidates += kept_[few].begun->candidates;
+    if (few > 0 && candidates > kCandidatesKept) break;
+  }
+  kept_.resize(few);
 }
 
 std::unique_ptr<Begun> KeptMeshes::take(std::size_t mesh) {
@@ -56,10 +63,7 @@ std::unique_ptr<Begun> KeptMeshes::take(std::size_t mesh) {
 
 MeshSearch::MeshSearch(const SearchRequest& request, const Searcher& searcher,
                        const std::vector<Mesh>& meshes)
-    : request(request),
-      searcher(searcher),
-      kept(std::max<std::size_t>(2, meshes_at_once()) - 1),  // beside the one at hand
-      unlimited_bounds_(meshes.size(), 0) {
+    : request(request), searcher(searcher), unlimited_bounds_(meshes.size(), 0) {
   outcome.trials.resize(meshes.size());
   for (std::size_t m = 0; m < meshes.size(); ++m) outcome.trials[m].mesh = meshes[m];
 }
@@ -103,6 +107,7 @@ Result<std::unique_ptr<Begun>> MeshSearch::price(MeshTrial& trial, Seconds time)
   trial.nodes = problem.nodes.size();
   trial.edges = problem.edges.size();
   for (const ProblemNode& node : problem.nodes) trial.candidates += node.cost.size();
+  begun->candidates = trial.candidates;
   return begun;
 }
 

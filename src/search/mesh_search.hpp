@@ -26,15 +26,14 @@ struct Begun {
   std::unique_ptr<CostModel> model;
   MeshProblem built;
   BegunSolve solve;
+  std::size_t candidates = 0;  // of all ops
   std::size_t stages_told = 0;
 };
 
-// Of the meshes that were begun the most promising ones, to go on with; as many as there is memory
-// for.
+// Of the meshes that were begun the most promising one, to go on with, and others while their
+// problems are small.
 class KeptMeshes {
  public:
-  explicit KeptMeshes(std::size_t most) : most_(most) {}
-
   // The lower the rank, the more promising; the first of equals.
   void keep(std::unique_ptr<Begun> begun, double rank);
   std::unique_ptr<Begun> take(std::size_t mesh);  // null: it was not kept
@@ -45,7 +44,6 @@ class KeptMeshes {
     double rank;
     std::unique_ptr<Begun> begun;
   };
-  std::size_t most_;
   std::vector<Kept> kept_;  // by rank and mesh
 };
 
@@ -62,7 +60,7 @@ struct MeshSearch {
   KeptMeshes kept;
   double effort = 1;  // of the round at hand
 
-  // So many meshes are looked at, or kept, at once.
+  // So many meshes are looked at at once.
   std::size_t meshes_at_once() const;
   // By the time limit or an interrupt.
   bool stopped() const;
