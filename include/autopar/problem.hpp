@@ -139,6 +139,7 @@ struct SolveOptions {
   // How far to go; where that leaves something open, the solution is `deferred`: another problem
   // may have a cheaper plan than this one can have.
   enum class Until {
+    kProof,  // not beyond bounds without the memory limit, and what they prove
     kLimit,  // not into the memory limit, where what is found without it is not within it
     kPlans,  // not beyond prices of the limit
     kClose,  // not beyond the plans that come of them

@@ -38,6 +38,9 @@ class OuterLoop {
         return search_.keep_better(begun->built, begun->solve.so_far, *begun->model,
                                    search_.outcome.trials[begun->mesh]);
       }
+      // Where bounds alone give no proof, it waits until the others have shown how cheap a plan has
+      // to be.
+      AUTOPAR_RETURN_IF_ERROR(search_all(left, SolveOptions::Until::kProof));
       // Meshes whose best plan is not within the memory limit wait until the others have shown how
       // cheap a plan has to be; and what a proof under the limit takes, until all have their plans.
       AUTOPAR_RETURN_IF_ERROR(search_all(left, SolveOptions::Until::kLimit));

@@ -59,6 +59,7 @@ class Search {
     deferred_ = false;
     if (free_ == nullptr && limited_search_ == nullptr) look();
     if (free_ != nullptr) solve_without_limit();
+    if (deferred_) return so_far();
     const bool open = !race_.closed() && !(race_.bound >= options_.cutoff);
     const bool priced = limited_search_ != nullptr;
     if (open && limited_ && (priced || !close_enough()) && !unlimited_fits_) solve_with_limit();
@@ -105,6 +106,10 @@ class Search {
       // Where what is favoured does not fit, a proof without the limit is of little use.
       if (!of_use) most = options_.effort * kCheapWork;
       const BudgetShare capped(budget_, BudgetShare::Most{most});
+      if (!bounded_) free_->tighten_bound();
+      bounded_ = true;
+      deferred_ = options_.until == SolveOptions::Until::kProof && free_->open();
+      if (deferred_) return;
       free_->close();
       if (!free_->choices().empty()) start_ = free_->choices();
     }
@@ -125,7 +130,7 @@ class Search {
   }
 
   void solve_with_limit() {
-    deferred_ = options_.until == SolveOptions::Until::kLimit;
+    deferred_ = options_.until <= SolveOptions::Until::kLimit;
     if (deferred_) return;
     {
       const Noted noted(race_, "within limit");
@@ -229,6 +234,7 @@ class Search {
   std::vector<int> start_;       // the best found without the limit
   bool unlimited_fits_ = false;  // and that is within it
   double look_work_ = 0;
+  bool bounded_ = false;  // the free search's bound is as tight as passes make it
   bool deferred_ = false;
   bool peak_proven_ = false;
 };

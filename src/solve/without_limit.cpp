@@ -36,7 +36,7 @@ void FreeSearch::look() {
   raise(dual_->exhausted() ? cutoff_ : dual_->bound());
 }
 
-void FreeSearch::close() {
+void FreeSearch::tighten_bound() {
   if (net_ == nullptr) begin(effort::fold::kFoldRounds);
   cutoff_ = std::min(cutoff_, race_.cutoff);
   if (like_ != nullptr && open()) {
@@ -46,14 +46,17 @@ void FreeSearch::close() {
       prepare();
     }
   }
+  if (!dual_ || !open()) return;
+  const BudgetShare share(race_.budget, kRootPart);
+  Incumbent best;
+  tighten(*net_, *dual_, cutoff_, best, race_.budget, kRootPasses);
+  take(best);
+  raise(dual_->exhausted() ? cutoff_ : dual_->bound());
+}
+
+void FreeSearch::close() {
+  cutoff_ = std::min(cutoff_, race_.cutoff);
   if (dual_ && open()) {
-    {
-      const BudgetShare share(race_.budget, kRootPart);
-      Incumbent best;
-      tighten(*net_, *dual_, cutoff_, best, race_.budget, kRootPasses);
-      take(best);
-      raise(dual_->exhausted() ? cutoff_ : dual_->bound());
-    }
     Found found = close_gap(*net_, *dual_, bound_, cutoff_, race_.budget, false);
     const double bound = found.bound;
     take(std::move(found));

@@ -19,7 +19,10 @@ class FreeSearch {
 
   // A first bound and, where like parts are one, a first labelling.
   void look();
-  // The rest; with a look before it, or without.
+  // A better bound, and the proof where that is easy; with a look before it, or without.
+  void tighten_bound();
+  bool open() const { return bound_ < cutoff_ && !net_->impossible; }
+  // The rest.
   void close();
   // Of the best labelling without the limit; empty: none is below the cutoff.
   const std::vector<int>& choices() const { return best_; }
@@ -34,7 +37,6 @@ class FreeSearch {
   void take(const Incumbent& best);
   void take(Found found);
   void raise(double bound);
-  bool open() const { return bound_ < cutoff_ && !net_->impossible; }
 
   Race& race_;
   bool folds_;
