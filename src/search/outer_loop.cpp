@@ -38,12 +38,7 @@ class OuterLoop {
         return search_.keep_better(begun->built, begun->solve.so_far, *begun->model,
                                    search_.outcome.trials[begun->mesh]);
       }
-      // Where bounds alone give no proof, it waits until the others have shown how cheap a plan has
-      // to be.
-      AUTOPAR_RETURN_IF_ERROR(search_all(left, SolveOptions::Until::kProof));
-      // Meshes whose best plan is not within the memory limit wait until the others have shown how
-      // cheap a plan has to be; and what a proof under the limit takes, until all have their plans.
-      AUTOPAR_RETURN_IF_ERROR(search_all(left, SolveOptions::Until::kLimit));
+      // What a proof under the memory limit takes waits until all have their plans.
       AUTOPAR_RETURN_IF_ERROR(find_plans(left));
     }
     AUTOPAR_RETURN_IF_ERROR(search_all(left, SolveOptions::Until::kEnd));
@@ -160,31 +155,32 @@ class OuterLoop {
     return Ok{};
   }
 
-  // Prices of the limit, and plans of them: always on the mesh with the least bound, so that one
-  // whose prices say that it is dear waits for the others, in most cases for good. Leaves those on
-  // which more can be done.
+  // A step further on the mesh with the least bound, until no mesh is left that could have a better
+  // plan: one whose bound is raised by that waits for the others, in most cases for good. Leaves
+  // those on which more can be done.
   Status find_plans(std::vector<std::size_t>& meshes) {
     using Until = SolveOptions::Until;
+    constexpr Until kSteps[] = {Until::kProof, Until::kLimit, Until::kPlans, Until::kClose};
     struct Waiting {
       std::size_t mesh;
-      Until until;
+      std::size_t steps = 0;  // done
     };
     std::vector<Waiting> waiting;
-    for (std::size_t m : meshes) waiting.push_back({m, Until::kPlans});
+    for (std::size_t m : meshes) waiting.push_back({m});
     meshes.clear();
+    const Begun* first = search_.kept.most_promising();
+    const std::size_t promising = first == nullptr ? waiting.size() : first->mesh;
     const auto rank = [&](const Waiting& w) {
-      return std::tuple(search_.outcome.trials[w.mesh].lower_bound, w.until == Until::kPlans,
+      return std::tuple(w.mesh != promising || w.steps > 0,
+                        search_.outcome.trials[w.mesh].lower_bound, std::size(kSteps) - w.steps,
                         w.mesh);
     };
     while (!waiting.empty()) {
       const auto next = std::min_element(
           waiting.begin(), waiting.end(),
           [&](const Waiting& one, const Waiting& other) { return rank(one) < rank(other); });
-      AUTOPAR_TRY(deferred, search_one(next->mesh, waiting.size(), next->until));
-      if (deferred && next->until == Until::kPlans) {
-        next->until = Until::kClose;
-        continue;
-      }
+      AUTOPAR_TRY(deferred, search_one(next->mesh, waiting.size(), kSteps[next->steps]));
+      if (deferred && ++next->steps < std::size(kSteps)) continue;
       if (deferred) meshes.push_back(next->mesh);
       waiting.erase(next);
     }

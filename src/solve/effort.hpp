@@ -127,7 +127,8 @@ inline constexpr int kSettlingPasses = 40;
 inline constexpr int kRootSteps = 1000;
 inline constexpr StepReach kReaches[] = {{0.05, 1e-3}, {1e-3, 1e-6}};
 inline constexpr double kRowsPart = 0.2;  // of the work that is left, for the steps of a reach
-inline constexpr SmallGap kSmallGaps[] = {{5e-3, 6e8, 40}, {1e-3, 5e8, 10}, {1e-4, 1e9, 10}};
+inline constexpr SmallGap kSmallGaps[] = {
+    {5e-3, 6e8, 40}, {1e-3, 5e8, 10}, {1e-4, 4e9, 10}, {1e-5, 1e9, 100}};
 inline constexpr double kNews = 0.05;  // of the gap; then it is worth another round
 }  // namespace within_limit
 

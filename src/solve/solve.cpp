@@ -57,7 +57,7 @@ class Search {
   Solution finish(const SolveOptions& options) {
     set(options);
     deferred_ = false;
-    if (free_ == nullptr && limited_search_ == nullptr) look();
+    if (!looked_) look();
     if (free_ != nullptr) solve_without_limit();
     if (deferred_) return so_far();
     const bool open = !race_.closed() && !(race_.bound >= options_.cutoff);
@@ -87,6 +87,7 @@ class Search {
   }
 
   void look() {
+    looked_ = true;
     const Noted noted(race_, "look");
     free_ = std::make_unique<FreeSearch>(race_, has(options_.left_out, SolveStage::kFold));
     free_->look();
@@ -234,6 +235,7 @@ class Search {
   std::vector<int> start_;       // the best found without the limit
   bool unlimited_fits_ = false;  // and that is within it
   double look_work_ = 0;
+  bool looked_ = false;
   bool bounded_ = false;  // the free search's bound is as tight as passes make it
   bool deferred_ = false;
   bool peak_proven_ = false;

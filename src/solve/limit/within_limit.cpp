@@ -65,7 +65,7 @@ void LimitedSearch::close() {
     const std::size_t before = times_.size();
     {
       const BudgetShare share(budget_, whole ? 1.0 : kRoundPart);
-      solve_relaxed();
+      solve_relaxed(true);
     }
     const double gap = race_.below() - race_.bound;
     combine();
@@ -98,7 +98,8 @@ void LimitedSearch::price_few_times() {
 }
 
 void LimitedSearch::find_plans() {
-  if (pricer_ == nullptr || std::exchange(has_plans_, true)) return;
+  if (budget_.patient || std::exchange(has_plans_, true)) return;
+  if (pricer_ == nullptr) return solve_relaxed(false);
   combine();
   if (has(left_out_, SolveStage::kMix) && !race_.closed()) {
     const Noted noted(race_, "mix");
@@ -150,7 +151,7 @@ void LimitedSearch::price_all_times() {
 
 // Solves with the rows so far, unless the labelling that their prices favour does not fit at
 // further times: these come first.
-void LimitedSearch::solve_relaxed() {
+void LimitedSearch::solve_relaxed(bool to_the_end) {
   const Noted noted(race_, "at some times");
   const std::unique_ptr<Network> net =
       build_network(race_.problem, std::vector<int>(times_.begin(), times_.end()));
@@ -175,7 +176,7 @@ void LimitedSearch::solve_relaxed() {
   note_prices(*net, dual);
   const std::size_t times = times_.size();
   meet(lift(*net, dual.decode_and_improve()));
-  if (times_.size() > times) return;
+  if (times_.size() > times || !to_the_end) return;
   cutoff = std::min(cutoff, race_.below());
   const Noted closing_noted(race_, "close");
   const bool windows = has(left_out_, SolveStage::kWindows);

@@ -31,7 +31,7 @@ class LimitedSearch {
   void combine();
   void price_all_times();
   double closing_work() const;
-  void solve_relaxed();
+  void solve_relaxed(bool to_the_end);
   void settle_folded(const Network& net, Dual& dual);
   void tighten_rows_and_mix(const Network& net, Dual& dual, double& cutoff, Incumbent& best);
   void set_prices(Dual& dual) const;
