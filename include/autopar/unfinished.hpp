@@ -46,7 +46,7 @@ class UnfinishedFiles {
  private:
   using Parts = std::vector<std::pair<std::string, std::string>>;  // name now, name to be
 
-  friend void remove_unfinished();
+  friend bool remove_unfinished();
   void remove();                                  // under the lock, as the next
   Parts::iterator find(const std::string& path);  // the latest
 
@@ -56,8 +56,9 @@ class UnfinishedFiles {
 };
 
 // Removes what is unfinished in this process, of all threads; nothing can be added or kept from
-// then on, who tries waits for ever: the process is about to end.
-void remove_unfinished();
+// then on, who tries waits for ever: the process is about to end. False, and nothing is done, where
+// this thread is adding or keeping some just now.
+bool remove_unfinished();
 
 // A new file, for writing; refuses one that is there, and links. The descriptor, or -1 with errno.
 int open_new(const std::string& path);

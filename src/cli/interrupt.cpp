@@ -27,7 +27,7 @@ void wait_for_signal() {
   char number = 0;
   while (read(g_signals[0], &number, 1) != 1) {
   }
-  remove_unfinished();
+  static_cast<void>(remove_unfinished());
   std::signal(number, SIG_DFL);
   raise(number);
 }

@@ -15,6 +15,7 @@
 #include "cli/command_line.hpp"
 #include "cli/inputs.hpp"
 #include "cli/manual.hpp"
+#include "cli/out_of_memory.hpp"
 #include "cli/trace.hpp"
 
 namespace autopar::cli {
@@ -149,6 +150,7 @@ int main(int argc, char** argv) {
   void* frame = nullptr;
   static_cast<void>(backtrace(&frame, 1));
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` fails and is told
+  autopar::cli::end_where_memory_ends();
   try {
     return autopar::cli::run(argc, argv);
   } catch (const std::exception& exception) {

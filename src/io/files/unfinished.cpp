@@ -33,6 +33,23 @@ std::mutex& lock_of_all() {
   static auto* mutex = new std::mutex;  // outlives every thread
   return *mutex;
 }
+// Whether this thread holds it.
+thread_local bool t_locked = false;
+
+class Lock {
+ public:
+  Lock() {
+    lock_of_all().lock();
+    t_locked = true;
+  }
+  ~Lock() {
+    t_locked = false;
+    lock_of_all().unlock();
+  }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+};
+
 std::set<UnfinishedFiles*>& all_objects() {
   static auto* objects = new std::set<UnfinishedFiles*>;
   return *objects;
@@ -85,12 +102,12 @@ int sync_to_disk(const std::string& path, int flags) {
 }  // namespace
 
 UnfinishedFiles::UnfinishedFiles() {
-  const std::lock_guard lock(lock_of_all());
+  const Lock lock;
   all_objects().insert(this);
 }
 
 UnfinishedFiles::~UnfinishedFiles() {
-  const std::lock_guard lock(lock_of_all());
+  const Lock lock;
   all_objects().erase(this);
   remove();
 }
@@ -104,7 +121,7 @@ void UnfinishedFiles::remove() {
 }
 
 Status UnfinishedFiles::make_folder(const std::string& folder) {
-  const std::lock_guard lock(lock_of_all());
+  const Lock lock;
   std::vector<std::string> missing;
   std::error_code failed;
   for (fs::path p = folder; !p.empty() && !fs::exists(p, failed); p = p.parent_path()) {
@@ -120,19 +137,19 @@ Result<std::string> UnfinishedFiles::add(const std::string& path) {
   AUTOPAR_RETURN_IF_ERROR(make_folder(fs::path(path).parent_path().string()));
   remove_abandoned(path);
   std::string part = path + kMark + random_digits();
-  const std::lock_guard lock(lock_of_all());
+  const Lock lock;
   parts_.emplace_back(part, path);
   return part;
 }
 
 std::string UnfinishedFiles::part_of(const std::string& path) {
-  const std::lock_guard lock(lock_of_all());
+  const Lock lock;
   const auto found = find(path);
   return found == parts_.end() ? std::string() : found->first;
 }
 
 void UnfinishedFiles::take_back(const std::string& path) {
-  const std::lock_guard lock(lock_of_all());
+  const Lock lock;
   const auto found = find(path);
   if (found == parts_.end()) return;
   std::error_code ignored;
@@ -141,14 +158,14 @@ void UnfinishedFiles::take_back(const std::string& path) {
 }
 
 void UnfinishedFiles::rename(const std::string& path, const std::string& other) {
-  const std::lock_guard lock(lock_of_all());
+  const Lock lock;
   const auto found = find(path);
   AUTOPAR_CHECK(found != parts_.end(), "a file is renamed that was not added");
   found->second = other;
 }
 
 void UnfinishedFiles::replace(const std::string& path) {
-  const std::lock_guard lock(lock_of_all());
+  const Lock lock;
   replaced_.push_back(path);
 }
 
@@ -172,7 +189,7 @@ Status UnfinishedFiles::keep() {
     folders.insert(folder.empty() ? "." : folder);
   }
   {
-    const std::lock_guard lock(lock_of_all());
+    const Lock lock;
     std::error_code ignored;
     for (const std::string& path : replaced_) fs::remove(path, ignored);
     for (const auto& [part, path] : parts_) {
@@ -190,9 +207,11 @@ Status UnfinishedFiles::keep() {
   return Ok{};
 }
 
-void remove_unfinished() {
+bool remove_unfinished() {
+  if (t_locked) return false;
   lock_of_all().lock();  // for good
   for (UnfinishedFiles* files : all_objects()) files->remove();
+  return true;
 }
 
 int open_new(const std::string& path) {
