@@ -74,6 +74,30 @@ def test_dumped_problem_has_the_same_optimum(folder):
         assert abs(found["cost"] - expected) <= 0.5 * terms + 1e-9 * expected, (model, mesh, part, found["cost"], expected, terms)
 
 
+def test_stages(folder):
+    """Without any stage the answer is another one at most, and no less honest; --trace tells of those that ran."""
+    cluster, model = SOURCE / "models" / "clusters" / "pcie-8.json", SOURCE / "models" / "llama_tiny.onnx"
+    search = lambda *more: run("search", model, "--cluster", cluster, "-o", folder / "out", "--searcher", "dp", "--json", *more)
+    memory = int(0.8 * json.loads(search().stdout)["memory"]["peak_bytes"])
+    limited = ["--memory", memory, "--mesh", "4x2", "--dump-problem", folder / "problem.json"]
+    best = json.loads(search(*limited).stdout)["cost"]
+    problem = json.loads((folder / "problem.json").read_text())["problem"]
+    whole = run("solve", folder / "problem.json", "--json", "--trace")
+    optimum = json.loads(whole.stdout)["cost"]
+    assert whole.stderr.startswith("  stage ") and "  look " in whole.stderr and "  ended: proven\n" in whole.stderr, whole.stderr
+    for stage in ("fold", "columns", "mix", "windows", "neighbourhoods", "fold,mix,windows,columns", "presolve"):
+        found = json.loads(run("solve", folder / "problem.json", "--json", "--without", stage).stdout)
+        cost, peak = evaluate(problem, found["choices"])
+        assert cost == found["cost"] and peak <= problem["usage_limit"], (stage, found)
+        assert found["lower_bound"] <= optimum <= found["cost"], (stage, found, optimum)
+        again = json.loads(search("--memory", memory, "--mesh", "4x2", "--without", stage).stdout)["cost"]
+        assert again["lower_bound_seconds"] <= best["seconds"] * (1 + 1e-9) and best["lower_bound_seconds"] <= again["seconds"] * (1 + 1e-9), (stage, again, best)
+    traced = search("--memory", memory, "--trace").stderr
+    assert "mesh 4x2: " in traced and "  look " in traced, traced
+    refused = run("solve", folder / "problem.json", "--without", "mix,fuse", code=2).stderr
+    assert "'fuse' is no stage of the search; there are presolve, " in refused, refused
+
+
 def test_known_optima(folder):
     if not SHARED:
         return print("skipped: AUTOPAR_SHARED is not set")

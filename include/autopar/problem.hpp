@@ -156,6 +156,17 @@ struct SolveOptions {
 inline constexpr double kEffortForGap = 64;
 inline constexpr double kEffortForTime = 65536;
 
+// Why a search is over.
+enum class SolveEnd {
+  kProven,    // nothing is cheaper, or nothing fits
+  kGap,       // the gap that was asked for is reached
+  kCutOff,    // what is left is worth nothing: the bound is at the cutoff
+  kDeferred,  // as was asked for (SolveOptions::until)
+  kTime,      // by time limit or stop
+  kEffort,    // more work might find more; or it would be too much for so small a gap
+};
+const char* name_of(SolveEnd end);
+
 // Invariants: feasible => evaluate(choices).cost == cost and its peak_use <= use_limit;
 // lower_bound <= optimal cost; lower_bound <= cost.
 struct Solution {
@@ -176,6 +187,7 @@ struct Solution {
   int tightest_time = -1;
   bool least_peak_proven = false;
   std::vector<StageReport> stages = {};  // in their order
+  SolveEnd end = SolveEnd::kEffort;
 
   double gap() const {  // relative; 0 = proven optimal
     return feasible && cost > 0 ? (cost - lower_bound) / cost : 0;

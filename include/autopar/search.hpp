@@ -183,7 +183,8 @@ struct MeshTrial {
   Seconds lower_bound = 0;
   std::size_t nodes = 0, edges = 0, candidates = 0;
   Seconds build_seconds = 0, solve_seconds = 0, evaluate_seconds = 0;  // wall
-  std::vector<StageReport> stages = {};  // of the exact search, in their order
+  std::vector<StageReport> stages = {};    // of the exact search, in their order
+  SolveEnd solve_end = SolveEnd::kEffort;  // with them
 };
 
 struct SearchFindings {

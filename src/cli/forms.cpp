@@ -103,7 +103,9 @@ void tell_of_trials(const SearchOutcome& outcome, const std::string& cost_model)
 void tell_of_stages(const SearchOutcome& outcome) {
   for (const MeshTrial& trial : outcome.trials) {
     if (trial.stages.empty()) continue;
-    std::cerr << "mesh " << to_text(trial.mesh) << ": " << name_of(trial.end) << "\n"
+    std::cerr << "mesh " << to_text(trial.mesh) << ": " << name_of(trial.end)
+              << (trial.end == TrialEnd::kPlan ? std::string("; ") + name_of(trial.solve_end) : "")
+              << "\n"
               << trace_text(trial.stages, 1e3);
   }
 }

@@ -120,7 +120,9 @@ Result<int> run(const SolveFileOptions& options, const CommonOptions& common) {
   solve.stop = &interrupt_requested();
   solve.progress = [&answers](const SolveProgress& progress) { answers.take(progress); };
   const Solution solution = solve_dp(file.problem, solve);
-  if (common.trace) std::cerr << trace_text(solution.stages, 1);
+  if (common.trace) {
+    std::cerr << trace_text(solution.stages, 1) << "  ended: " << name_of(solution.end) << '\n';
+  }
   if (!solution.feasible) return no_answer(options.problem, file, solution);
   answers.write(solution.choices);
   if (!answers.status()) return answers.status().error();

@@ -262,6 +262,7 @@ void MeshSearch::note_bound() {
 // Those since the last time.
 void MeshSearch::note_stages(std::size_t m, const Solution& solution, Begun& begun) {
   std::vector<StageReport>& stages = outcome.trials[m].stages;
+  outcome.trials[m].solve_end = solution.end;
   for (; begun.stages_told < solution.stages.size(); ++begun.stages_told) {
     stages.push_back(solution.stages[begun.stages_told]);
   }

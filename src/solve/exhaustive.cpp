@@ -211,6 +211,7 @@ Result<Solution> solve_exhaustive(const Problem& problem, double limit) {
   AUTOPAR_RETURN_IF_ERROR(verify(problem));
   double steps = limit;
   Solution solution;
+  solution.end = SolveEnd::kProven;
   Tree unlimited(problem, Tree::Goal::kCost, kInfinity, kInfinity, steps);
   if (!unlimited.run()) return too_many(problem, limit);
   solution.lower_bound = solution.unlimited_lower_bound = kInfinity;

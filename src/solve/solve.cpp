@@ -107,8 +107,7 @@ class Search {
       // Where what is favoured does not fit, a proof without the limit is of little use.
       if (!of_use) most = options_.effort * kCheapWork;
       const BudgetShare capped(budget_, BudgetShare::Most{most});
-      if (!bounded_) free_->tighten_bound();
-      bounded_ = true;
+      free_->tighten_bound();
       deferred_ = options_.until == SolveOptions::Until::kProof && free_->open();
       if (deferred_) return;
       free_->close();
@@ -219,7 +218,16 @@ class Search {
       result.choices.clear();
       result.cost = kInfinity;
     }
+    result.end = end_of(result);
     return result;
+  }
+
+  SolveEnd end_of(const Solution& result) const {
+    if (result.feasible ? proven() : result.lower_bound == kInfinity) return SolveEnd::kProven;
+    if (budget_.enough && result.feasible) return SolveEnd::kGap;
+    if (result.cut_off) return SolveEnd::kCutOff;
+    if (result.deferred) return SolveEnd::kDeferred;
+    return result.interrupted ? SolveEnd::kTime : SolveEnd::kEffort;
   }
 
   const Problem& whole_;                      // the one to answer
@@ -236,7 +244,6 @@ class Search {
   bool unlimited_fits_ = false;  // and that is within it
   double look_work_ = 0;
   bool looked_ = false;
-  bool bounded_ = false;  // the free search's bound is as tight as passes make it
   bool deferred_ = false;
   bool peak_proven_ = false;
 };
@@ -249,6 +256,24 @@ const std::vector<StageRow>& solve_stages() {
       {SolveStage::kColumns, "columns"},   {SolveStage::kMix, "mix"},
       {SolveStage::kWindows, "windows"},   {SolveStage::kNeighbourhoods, "neighbourhoods"}};
   return rows;
+}
+
+const char* name_of(SolveEnd end) {
+  switch (end) {
+    case SolveEnd::kProven:
+      return "proven";
+    case SolveEnd::kGap:
+      return "the gap that was asked for is reached";
+    case SolveEnd::kCutOff:
+      return "cannot beat the best plan by enough";
+    case SolveEnd::kDeferred:
+      return "deferred";
+    case SolveEnd::kTime:
+      return "the time limit was reached";
+    case SolveEnd::kEffort:
+      return "the effort of the search is spent";
+  }
+  return "";
 }
 
 Solution solve_dp(const Problem& problem, const SolveOptions& options) {

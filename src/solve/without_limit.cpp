@@ -37,6 +37,8 @@ void FreeSearch::look() {
 }
 
 void FreeSearch::tighten_bound() {
+  if (tightened_) return;
+  tightened_ = true;
   if (net_ == nullptr) begin(effort::fold::kFoldRounds);
   cutoff_ = std::min(cutoff_, race_.cutoff);
   if (like_ != nullptr && open()) {
@@ -55,6 +57,7 @@ void FreeSearch::tighten_bound() {
 }
 
 void FreeSearch::close() {
+  tighten_bound();
   cutoff_ = std::min(cutoff_, race_.cutoff);
   if (dual_ && open()) {
     Found found = close_gap(*net_, *dual_, bound_, cutoff_, race_.budget, false);

@@ -19,10 +19,10 @@ class FreeSearch {
 
   // A first bound and, where like parts are one, a first labelling.
   void look();
-  // A better bound, and the proof where that is easy; with a look before it, or without.
+  // A better bound, and the proof where that is easy; with a look before it, or without; once.
   void tighten_bound();
   bool open() const { return bound_ < cutoff_ && !net_->impossible; }
-  // The rest.
+  // The rest, with what was not done of the others before it.
   void close();
   // Of the best labelling without the limit; empty: none is below the cutoff.
   const std::vector<int>& choices() const { return best_; }
@@ -45,6 +45,7 @@ class FreeSearch {
   int like_rounds_ = 0;       // of telling them apart
   std::optional<Dual> dual_;  // of the reduced network, once there is one
   double bound_ = 0, cutoff_ = kInfinity;
+  bool tightened_ = false;
   std::vector<int> best_;
 };
 
