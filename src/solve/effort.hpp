@@ -101,7 +101,7 @@ inline constexpr double kLessFar = 1.0 / 8;
 inline constexpr double kGuesses[] = {1.0 / 64, 1.0 / 16, 1.0 / 4};
 inline constexpr double kGuessWork = 0.05;
 // Of the value. Where more is open, windows soon get too wide.
-inline constexpr double kWindowsGap = 2.5e-3;
+inline constexpr double kWindowsGap = 5e-3;
 inline constexpr double kWindowsWork = 0.7;
 inline constexpr double kTrialWork = 0.3;  // of the work that is left, for a trial
 inline constexpr SmallGap kSmallGaps[] = {{1e-5, 3e7}, {1e-4, 5e7}, {5e-3, 1e8}};
