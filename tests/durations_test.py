@@ -35,8 +35,12 @@ def main():
                 done = run(*command, option, text)
                 assert done.returncode == 2, (command, text, done.returncode, done.stdout, done.stderr)
                 assert option in done.stderr and "30s, 500ms or 2m" in done.stderr, (command, text, done.stderr)
-        # The limit holds in the unit that was said: a millisecond is not a minute.
-        limited = run("run", folder / "out", "--timeout", "0.001ms")
+        # The limit holds in the unit that was said: a millisecond is not a minute. A rank that wakes late from its wait finds that all
+        # have come, so one collective may pass.
+        for _ in range(20):
+            limited = run("run", folder / "out", "--timeout", "0.001ms", "--repeat", 30)
+            if limited.returncode != 0:
+                break
         assert limited.returncode == 5 and "1e-06 s" in limited.stderr, (limited.returncode, limited.stdout, limited.stderr)
 
 
