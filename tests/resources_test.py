@@ -95,7 +95,7 @@ def check_file_sizes(folder, plan, model, sharded):
                 assert "File too large" in done.stderr, (command, size, done.stderr)
                 assert not (folder / "out").exists() or not contents(folder / "out"), (command, size, contents(folder / "out"))
             subprocess.run(["rm", "-rf", folder / "out"], check=True)
-    for name, command in {"io.npz": ("run", plan, "--save"), "trace.json": ("run", plan, "--profile"),
+    for name, command in {"io.npz": ("run", plan, "--save"), "trace.json": ("run", plan, "--timeline"),
                           "dump.json": ("search", MODEL, "--cluster", CLUSTER, "--mesh", "8", "-o", folder / "out", "--dump-problem")}.items():
         done = run(*command, folder / name, limit=(resource.RLIMIT_FSIZE, 100))
         assert done.returncode == RESOURCE and name in done.stderr, (command, done.returncode, done.stderr)

@@ -264,7 +264,7 @@ def other_commands(root):
     assert "step of several programs" in run(folder, "--dialect", "trt", "-o", root / "dialect", command="export", code=4).stderr
 
     folder = steps.two_chunks(root / "timed", 2, GPIPE)
-    report = json.loads(run(folder, "--repeat", 2, "--steps", 2, "--profile", folder / "timeline.json", "--json").stdout)
+    report = json.loads(run(folder, "--repeat", 2, "--steps", 2, "--timeline", folder / "timeline.json", "--json").stdout)
     assert report["passed"] and report["timed_runs"] == 2 and not report["warnings"], report
     calls = {t["kind"]: t["calls_per_rank"] for t in report["times"]}
     assert calls["Tanh"] == 4 and calls["Send"] > 0 and calls["Recv"] > 0, calls
@@ -272,7 +272,7 @@ def other_commands(root):
     sums = [e for e in events if e.get("args", {}).get("op_type") == "AllReduce"]
     assert sums and all("waiting_us" in e["args"] for e in sums), sums
     assert any(e["ph"] == "s" for e in events), "no message has an arrow"
-    print("show, verify, --repeat and --profile of steps")
+    print("show, verify, --repeat and --timeline of steps")
 
 
 def main():

@@ -7,6 +7,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,10 @@ class CostModel {
                                       const std::vector<Spec>& to) = 0;
   virtual std::vector<PricedCollective> reshard_steps(const Shape& shape, DType dtype,
                                                       const Spec& from, const Spec& to) = 0;
+  // What a reshard of a value that is inside a kernel costs beside its steps, since the kernel is
+  // broken there: the value goes to memory and back, and there is one more kernel. Default: 0.
+  virtual Seconds breaking_seconds(const Shape& shape, DType dtype, const Spec& from,
+                                   const Spec& to) const;
   // From now on reshard_prices() counts what it takes, where that may be much, and once it is over
   // answers at once with anything. Null: no limit. It must live as long.
   virtual void limit(Allowance* allowance);
@@ -98,6 +103,8 @@ class RooflineModel final : public CostModel {
                               const std::vector<Spec>& to) override;
   std::vector<PricedCollective> reshard_steps(const Shape& shape, DType dtype, const Spec& from,
                                               const Spec& to) override;
+  Seconds breaking_seconds(const Shape& shape, DType dtype, const Spec& from,
+                           const Spec& to) const override;
   void limit(Allowance* allowance) override;
 
  private:
@@ -150,14 +157,33 @@ struct MemoryPeak {
   std::vector<std::pair<ValueId, Bytes>> values = {};
 };
 
+// A step on a runtime with a profile: compute, collectives and the host that issues both go on
+// beside each other.
+struct StepTime {
+  Seconds seconds = 0;
+  Seconds compute = 0, communication = 0, host = 0;  // how long each is busy
+  std::vector<Seconds> exposed;  // per term of the cost: how long compute waits for it
+};
+
 struct StrategyCost {
   std::vector<CostTerm> terms;  // ops in order, each after the reshards of what it reads
   MemoryPeak memory;
+  std::optional<StepTime> step;  // nothing without a profile: one after the other
 
+  // What the step takes.
+  Seconds time() const { return step ? step->seconds : total(); }
   Seconds total() const;
   Seconds compute() const;
   Seconds communication() const;
 };
+// One device, op by op in the order of the graph, and pass by pass. Compute waits for collectives
+// but for two kinds: sums of gradients, which begin as soon as their value is there (of accumulated
+// ones: in the last pass) and for which the update waits; and gathers of stored weights, which are
+// fetched as early as the link is free. Both go one after the other over one link. The host issues
+// kernels and collectives one after the other and never waits.
+StepTime simulate(const Graph& graph, const StrategyCost& cost, const Mesh& mesh,
+                  const Cluster& cluster, const std::string& updates = "new.*");
+
 // `updates`: outputs so named hold the next value of input `*` and take its place in memory.
 Result<StrategyCost> evaluate(const Graph& graph, const GraphRules& rules, const Strategy& strategy,
                               CostModel& model, const std::string& updates = "new.*");

@@ -38,6 +38,9 @@ Result<ClusterFile> read_cluster(const std::string& path);
 // The text form that read_cluster takes; for tests and `show`.
 std::string cluster_to_json(const Cluster& cluster);
 
+// Errors as above.
+Result<Profile> read_profile(const std::string& path);
+
 // A strategy.json, complete or any part of one.
 struct StrategyFile {
   struct MeshAxis {

@@ -171,6 +171,25 @@ struct Use {
   auto operator<=>(const Use&) const = default;
 };
 
+// How an op runs: what it shares a kernel with, and what that saves.
+struct OpKernel {
+  enum class Kind : std::uint8_t { kOwn, kView, kElements, kAttention };
+  Kind kind = Kind::kOwn;
+  bool launches = true;  // the first op of its kernel
+  // Ports (bit i: port i) through which nothing goes from or to memory.
+  std::uint64_t inside_inputs = 0, inside_outputs = 0;
+  double flops_factor = 1;  // of what the kernel does to what the op says
+  bool operator==(const OpKernel&) const = default;
+};
+
+// Of a graph on a runtime with a profile; empty: every op is a kernel of its own. They hold for the
+// graph as it is: who changes its ops makes them anew.
+struct Kernels {
+  std::vector<OpKernel> of_op;
+  std::vector<char> inside;  // per value: never stored, but for what a reshard makes of it
+  bool empty() const { return of_op.empty(); }
+};
+
 class Graph {
  public:
   std::string name;
@@ -185,6 +204,14 @@ class Graph {
   std::int64_t passes = 1;
   // How often a step runs an op.
   std::int64_t times(const Op& op) const { return op.phase == Phase::kUpdate ? 1 : passes; }
+  Kernels kernels;
+
+  // How an op of `ops` runs, and whether a value is never stored.
+  const OpKernel& kernel(const Op& op) const {
+    static const OpKernel own;
+    return kernels.empty() ? own : kernels.of_op[static_cast<std::size_t>(&op - ops.data())];
+  }
+  bool is_inside(ValueId id) const { return !kernels.empty() && kernels.inside[id.index()] != 0; }
 
   // Appends; for add_op also sets the producer of its outputs.
   ValueId add_value(Value value);

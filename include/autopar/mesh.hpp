@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "autopar/profile.hpp"
 #include "autopar/support.hpp"
 
 namespace autopar {
@@ -31,7 +32,10 @@ struct Tier {
   double bandwidth_bytes_per_s = 0;
   Seconds latency_s = 0;
   // (message bytes, fraction of the bandwidth reached), ascending; empty: always 1.
-  std::vector<std::pair<double, double>> efficiency;
+  std::vector<std::pair<double, double>> efficiency = {};
+  // Of gathers and ReduceScatters across this tier, which go round a ring of all ranks: for each
+  // step. 0: they have latencies only.
+  Seconds ring_step_s = 0;
 };
 
 struct Cluster {
@@ -39,6 +43,7 @@ struct Cluster {
   Device device;
   std::vector<Tier> tiers;  // innermost first
   double host_link_bandwidth_bytes_per_s = 0;
+  Profile profile = {};
 
   std::int64_t device_count() const;
 };

@@ -149,6 +149,8 @@ bool is_contraction(const Op& op);
 
 // Whether the op's output is its first input in the same memory (Reshape and its kin).
 bool is_view(const Op& op);
+// Whether each element of the outputs is made of the elements at the same place, with broadcasting.
+bool is_on_elements(const Op& op);
 
 // Inputs that only describe the op (axes, shapes, k): constants, always replicated.
 bool is_operand_constant(const Op& op, std::size_t port);

@@ -250,7 +250,10 @@ struct SearchOutcome {
   StrategyCost cost;        // as evaluate() finds it
   Seconds lower_bound = 0;  // over the meshes that were tried
   Seconds unlimited_lower_bound = 0;
-  double gap() const { return cost.total() > 0 ? (cost.total() - lower_bound) / cost.total() : 0; }
+  // No plan's step takes less than its busiest stream, and compute and link together are busy for
+  // what `lower_bound` bounds.
+  Seconds time_bound() const { return cost.step ? lower_bound / 2 : lower_bound; }
+  double gap() const { return cost.time() > 0 ? (cost.time() - time_bound()) / cost.time() : 0; }
   // Whether the bound is one for the plan's own mesh as well: another searcher, or a baseline in
   // place of a plan, may have found it where the exact search did not look.
   bool bounds_own_mesh() const;

@@ -133,6 +133,7 @@ Result<std::unique_ptr<Applied>> apply(PlanOptions& options, const CommonOptions
   SearchRequest& asked = *applied->request;
   AUTOPAR_RETURN_IF_ERROR(add_pins(file, *applied->inputs, asked));
   AUTOPAR_RETURN_IF_ERROR(share_pinned_hubs(file, *applied->inputs, asked));
+  find_kernels(*applied->inputs);
   if (Status known = check_names(asked.pins, asked.graph); !known) {
     return with_pin_file(known.error(), options.strategy_file);
   }
@@ -207,7 +208,7 @@ Status check_program_options(const CLI::App& app) {
   return refuse_options(
       app,
       {"--mesh", "--memory", "--threads", "--rules", "--inputs", "--outputs", "--updates", "--io",
-       "--recompute", "--max-axes", "--cost-model", "--gap", "--time-limit", "--fill"},
+       "--recompute", "--max-axes", "--cost-model", "--gap", "--time-limit", "--fill", "--profile"},
       "goes with --strategy; a program with collectives is priced as it stands");
 }
 

@@ -82,6 +82,7 @@ Result<SearchRequest> request_of(Inputs& inputs, const std::optional<StrategyFil
     AUTOPAR_RETURN_IF_ERROR(add_pins(*pins, inputs, request));
     AUTOPAR_RETURN_IF_ERROR(share_pinned_hubs(*pins, inputs, request));
   }
+  find_kernels(inputs);
   return request;
 }
 

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "autopar/export.hpp"
+#include "autopar/kernels.hpp"
 #include "autopar/partition.hpp"
 #include "autopar/sha256.hpp"
 #include "cli/gemm_pins.hpp"
@@ -25,6 +26,10 @@ void add_model_options(CLI::App& app, PlanOptions& options) {
                  "cluster.json, or the name of a ready-made cluster (`autopar show clusters`)\n"
                  "The devices, their memory and speed, and the tiers of links between them.")
       ->required();
+  app.add_option("--profile", options.profile,
+                 "how near to its peaks the runtime comes: ideal, a profile.json, or the name of a "
+                 "ready-made one (default: what the cluster says, else ideal)")
+      ->type_name("NAME|FILE");
   app.add_option("--rules", options.rules_file, "rules for ops that have none: OpType \"rule\"")
       ->type_name("FILE");
 }
@@ -175,12 +180,15 @@ Result<ClusterFile> cluster_of_option(const std::string& name) {
   return input_error(path.error().message + "; ready-made clusters are: " + names_of_clusters());
 }
 
-std::vector<std::string> ready_made_clusters() {
+namespace {
+
+// Files that come with this program: models/clusters/... or models/profiles/...
+std::vector<std::string> ready_made(const std::string& kind) {
   std::error_code ignored;
   const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
   std::set<std::string> paths;
-  for (const char* folder : {"../share/autopar/models/clusters", "../../models/clusters"}) {
-    const fs::path path = program.parent_path() / folder;
+  for (const char* folder : {"../share/autopar/models", "../../models"}) {
+    const fs::path path = program.parent_path() / folder / kind;
     for (const auto& entry : fs::directory_iterator(path, ignored)) {
       if (entry.path().extension() == ".json") paths.insert(entry.path().string());
     }
@@ -188,6 +196,10 @@ std::vector<std::string> ready_made_clusters() {
   }
   return {paths.begin(), paths.end()};
 }
+
+}  // namespace
+
+std::vector<std::string> ready_made_clusters() { return ready_made("clusters"); }
 
 std::string names_of_clusters() {
   std::string text;
@@ -357,6 +369,8 @@ Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
   AUTOPAR_RETURN_IF_ERROR(check_is_model(inputs->model));
   AUTOPAR_TRY(cluster, cluster_of_option(options.cluster));
   inputs->cluster = std::move(cluster.cluster);
+  AUTOPAR_TRY(profile, profile_of_option(options.profile, inputs->cluster.profile));
+  inputs->cluster.profile = std::move(profile);
   inputs->cluster_sha256 = std::move(cluster.sha256);
   spdlog::debug("cluster '{}': {} devices in {} tiers, {} each", inputs->cluster.name,
                 inputs->cluster.device_count(), inputs->cluster.tiers.size(),
@@ -462,6 +476,28 @@ Result<SearchRequest> make_request(const Inputs& inputs, const PlanOptions& opti
   request.solve.threads = threads_of_search(common);
   request.solve.stop = &interrupt_requested();
   return request;
+}
+
+void find_kernels(Inputs& inputs) {
+  if (inputs.cluster.profile.ideal()) return;
+  Graph& graph = inputs.model.graph;
+  graph.kernels = group_kernels(graph, inputs.cluster.profile);
+  inputs.rules.class_of_op = classes_of(graph, inputs.rules.rules);
+}
+
+Result<Profile> profile_of_option(const std::string& name, const Profile& otherwise) {
+  if (name.empty()) return otherwise;
+  if (name == "ideal") return Profile();
+  std::string known;
+  std::error_code ignored;
+  if (fs::exists(name, ignored)) return read_profile(name);
+  for (const std::string& path : ready_made("profiles")) {
+    const std::string stem = fs::path(path).stem().string();
+    if (stem == name) return read_profile(path);
+    known += ", " + stem;
+  }
+  return input_error(
+      name + ": no such file, and no ready-made profile of that name; there are ideal" + known);
 }
 
 Result<Fill> parse_fill(const std::string& name) {

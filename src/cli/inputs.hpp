@@ -16,6 +16,7 @@ namespace autopar::cli {
 struct PlanOptions {
   std::string model;
   std::string cluster;
+  std::string profile;  // empty: what the cluster says
   std::string output_folder;
   std::string searcher = "dp";
   std::string cost_model = "roofline";
@@ -103,6 +104,10 @@ Error with_pin_file(Error error, const std::string& path);
 
 // Where a cluster lies: a file, or the name of a ready-made one.
 Result<std::string> find_cluster(const std::string& name);
+// The profile of --profile: "ideal", a file, or the name of a ready-made one; empty: `otherwise`.
+Result<Profile> profile_of_option(const std::string& name, const Profile& otherwise);
+// Finds the kernels of the model as it is now; what the rules say of classes follows.
+void find_kernels(Inputs& inputs);
 // What --cluster names. Errors: also which ready-made ones there are.
 Result<ClusterFile> cluster_of_option(const std::string& name);
 // Their files, by name, and their names as a sentence has them.

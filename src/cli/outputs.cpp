@@ -125,7 +125,7 @@ Result<StrategyFile::Cost> cost_of(const SearchRequest& request, const SearchOut
   // What is proven about other meshes only is no proof for who reads the plan alone.
   const bool bounded = outcome.bounds_own_mesh();
   if (request.cost_model == "roofline") {
-    return StrategyFile::Cost{outcome.cost.total(), bounded ? outcome.lower_bound : 0,
+    return StrategyFile::Cost{outcome.cost.time(), bounded ? outcome.time_bound() : 0,
                               bounded ? outcome.gap() : 1, outcome.cost.memory.total};
   }
   RooflineModel model(request.cluster, outcome.strategy.mesh);

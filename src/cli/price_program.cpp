@@ -74,7 +74,10 @@ Status add_program(const PlanFile& file, std::size_t number, const Cluster& clus
                    ProgramPrice& price) {
   const Graph& program = file.plan.program;
   const OnOneDevice one = on_one_device(program);
-  RooflineModel model(cluster, one.strategy.mesh);
+  // What of a program is one kernel is not known: prices are ideal.
+  Cluster ideal = cluster;
+  ideal.profile = {};
+  RooflineModel model(std::move(ideal), one.strategy.mesh);
   AUTOPAR_TRY(cost, evaluate(program, one.rules, one.strategy, model));
   price.memory.push_back(cost.memory);
   AUTOPAR_TRY(collectives, collectives_of(file.plan));

@@ -40,8 +40,9 @@ struct RunOptions {
   int steps = RunRequest{}.steps;
   std::string updates = RunRequest{}.updates;
   int repeat = RunRequest{}.repeat;
-  std::string profile;  // file of the timeline; empty: none
-  bool strict = false;  // no element is excused at a jump
+  std::string timeline;  // its file; empty: none
+  std::string profile;   // refused, with what to write in its place
+  bool strict = false;   // no element is excused at a jump
 };
 
 // What graphs tell of inputs and outputs: of the model, else of the programs.
@@ -147,7 +148,7 @@ Result<RunJob> job_of(const RunOptions& options, const CommonOptions& common,
   request.threads = common.threads;
   request.steps = options.steps;
   request.repeat = options.repeat;
-  request.timeline = !options.profile.empty();
+  request.timeline = !options.timeline.empty();
   request.updates = options.updates;
   request.rtol = options.rtol;
   request.atol = options.atol;
@@ -178,10 +179,10 @@ Result<int> print(const RunReport& report, const RunJob& job, const RunOptions& 
                   const CommonOptions& common) {
   AUTOPAR_RETURN_IF_ERROR(save(report, options.save));
   for (const std::string& warning : report.warnings) spdlog::warn("warning: {}", warning);
-  if (!options.profile.empty()) {
+  if (!options.timeline.empty()) {
     const std::string ranks_are = options.ranks_by == "threads" ? "thread" : "process";
     AUTOPAR_RETURN_IF_ERROR(
-        write_file_atomically(options.profile, timeline_json(report, ranks_are)));
+        write_file_atomically(options.timeline, timeline_json(report, ranks_are)));
   }
   std::cout << (common.json    ? run_json(report, job)
                 : common.quiet ? run_verdict(report) + "\n"
@@ -227,6 +228,10 @@ Result<int> run_in_processes(const RunOptions& options, const CommonOptions& com
 Result<int> run(const RunOptions& options, const CommonOptions& common) {
   if (!(options.rtol >= 0) || !(options.atol >= 0)) {
     return usage_error("--rtol and --atol must be at least 0");
+  }
+  if (!options.profile.empty()) {
+    return usage_error("run --profile: the timeline is written by --timeline " + options.profile +
+                       "; a profile is what search, apply and price go by");
   }
   if (options.ranks_by == "threads") return run_in_threads(options, common);
   return run_in_processes(options, common);
@@ -295,11 +300,12 @@ Run add_run(CLI::App& app, const CommonOptions& common) {
          "is "
          "about.")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--profile", options->profile,
+  app.add_option("--timeline", options->timeline,
                  "writes a timeline of all ranks: Chrome trace JSON, which Perfetto opens\n"
                  "Runs, local ops, and collectives with their bytes, the time that they waited for "
                  "the last rank, and algorithm and bus bandwidth in the convention of nccl-tests.")
       ->type_name("FILE");
+  app.add_option("--profile", options->profile)->group("");  // what it was called
   return [options, &common] { return run(*options, common); };
 }
 

@@ -114,6 +114,11 @@ Seconds scatter_seconds(const TierParts& parts, double bytes, const Cluster& clu
   return seconds;
 }
 
+// What a ring of all ranks waits for: its slowest link in each step.
+Seconds ring_seconds(const TierParts& parts, double n, const Cluster& cluster) {
+  return parts.empty() ? 0 : (n - 1) * cluster.tiers[parts.back().tier].ring_step_s;
+}
+
 // Every device sends to every peer on its own.
 Seconds direct_exchange_seconds(const TierParts& parts, double n, double bytes,
                                 const Cluster& cluster) {
@@ -173,8 +178,11 @@ Seconds seconds_over(const TierParts& parts, CollectiveKind kind, double n, doub
     case CollectiveKind::kAllReduce:
       return std::max(2 * scatter_seconds(parts, bytes, cluster), kLeastSeconds);
     case CollectiveKind::kAllGather:
-      return std::max(scatter_seconds(parts, bytes * n, cluster), kLeastSeconds);
+      return std::max(scatter_seconds(parts, bytes * n, cluster) + ring_seconds(parts, n, cluster),
+                      kLeastSeconds);
     case CollectiveKind::kReduceScatter:
+      return std::max(scatter_seconds(parts, bytes, cluster) + ring_seconds(parts, n, cluster),
+                      kLeastSeconds);
     case CollectiveKind::kBroadcast:
       return std::max(scatter_seconds(parts, bytes, cluster), kLeastSeconds);
     case CollectiveKind::kAllToAll:

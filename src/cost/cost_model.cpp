@@ -10,6 +10,10 @@ Seconds OpPrice::total() const {
 
 void CostModel::limit(Allowance*) {}
 
+Seconds CostModel::breaking_seconds(const Shape&, DType, const Spec&, const Spec&) const {
+  return 0;
+}
+
 std::vector<Assignment> CostModel::choices(const Op&, const Rule& rule) const {
   return candidates(rule, mesh());
 }

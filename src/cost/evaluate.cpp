@@ -48,6 +48,7 @@ struct Evaluator {
     Spec from, to;
     std::vector<PricedCollective> steps;
     Bytes peak = 0;
+    Seconds breaking = 0;  // of a kernel that the value is inside
   };
   std::map<std::pair<Shape, DType>, std::deque<PricedReshard>> priced = {};
   PerClass<OpPrice> op_prices = {};
@@ -59,7 +60,8 @@ struct Evaluator {
     }
     const auto prices = model.reshard_prices(value.shape, value.dtype, {from}, {to});
     known.push_back({from, to, model.reshard_steps(value.shape, value.dtype, from, to),
-                     std::max(prices[0][0].peak_bytes, bytes_of(value, to))});
+                     std::max(prices[0][0].peak_bytes, bytes_of(value, to)),
+                     model.breaking_seconds(value.shape, value.dtype, from, to)});
     return known.back();
   }
 
@@ -76,6 +78,9 @@ struct Evaluator {
     const PricedReshard& reshard = priced_reshard(graph.value(id), from, to);
     // An output is made where its value is.
     const OpId when = reader.valid() ? reader : graph.value(id).producer;
+    if (graph.is_inside(id)) {
+      add({CostTerm::Kind::kCompute, reader, id, to_hub, {}, reshard.breaking, 0}, when);
+    }
     for (const PricedCollective& step : reshard.steps) {
       add({CostTerm::Kind::kCollective, reader, id, to_hub, step.collective, step.seconds,
            step.sent_bytes},
@@ -121,6 +126,7 @@ struct Evaluator {
 
   Bytes charged(const MemoryCharge& charge) const {
     using Kind = MemoryCharge::Kind;
+    if (graph.is_inside(charge.value)) return 0;
     const Value& value = graph.value(charge.value);
     const ValueSpecs& v = strategy.values[charge.value.index()];
     const auto unless = [&](const Spec& to, const Spec& from) {
@@ -248,6 +254,10 @@ Result<StrategyCost> evaluate(const Graph& graph, const GraphRules& rules, const
   }
   evaluator.account(updates);
   evaluator.find_peak();
+  const Profile& profile = model.cluster().profile;
+  if (!profile.ideal()) {
+    evaluator.cost.step = simulate(graph, evaluator.cost, model.mesh(), model.cluster(), updates);
+  }
   return std::move(evaluator.cost);
 }
 

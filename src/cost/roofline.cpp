@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 
 #include "autopar/cost.hpp"
@@ -28,6 +29,40 @@ DType arithmetic_dtype(const OpShapes& shapes) {
   }
   if (widest) return *widest;
   return shapes.output_dtypes.empty() ? DType::kFloat32 : shapes.output_dtypes.front();
+}
+
+double bytes_of(const Shape& shape, DType dtype) {
+  return static_cast<double>(element_count(shape)) * static_cast<double>(size_of(dtype));
+}
+
+// Of the products that a contraction comes to.
+struct Product {
+  double batch = 1, m = 1, n = 1, k = 1;
+};
+Product product_of(const Op& op, const OpShapes& shapes, Flops flops) {
+  const Shape& out = shapes.outputs[0];
+  Product p;
+  const auto elements = static_cast<double>(element_count(out));
+  if (elements == 0) return p;
+  const bool channels_first = op.type == "Conv" || op.type == "ConvTranspose";
+  p.n = out.empty()
+            ? 1
+            : static_cast<double>(out[channels_first && out.size() > 1 ? 1 : out.size() - 1]);
+  // Of a matrix with one factor for all, the rows of all are rows.
+  const bool one = channels_first || shapes.inputs.size() < 2 || shapes.inputs[1].size() <= 2;
+  p.m = one || out.size() < 2 ? elements / p.n : static_cast<double>(out[out.size() - 2]);
+  p.batch = elements / (p.m * p.n);
+  p.k = flops / (2 * elements);
+  return p;
+}
+
+double matrix_efficiency(const MatrixEfficiency& e, const Product& p) {
+  double reached = e.fraction * p.k / (p.k + e.half_k);
+  if (e.tile_m <= 0 || e.tile_n <= 0) return reached;
+  const double tiles = p.batch * std::ceil(p.m / e.tile_m) * std::ceil(p.n / e.tile_n);
+  const double useful = p.batch * p.m * p.n / (e.tile_m * e.tile_n);
+  const double waves = std::ceil(tiles / e.multiprocessors);
+  return reached * useful / (waves * e.multiprocessors);
 }
 
 }  // namespace
@@ -69,6 +104,39 @@ struct RooflineModel::State {
   Seconds roofline(const Work& work, DType dtype) const {
     return std::max(work.flops / peak_of(cluster.device, dtype).second,
                     work.bytes / cluster.device.memory_bandwidth_bytes_per_s);
+  }
+
+  // Of an op on local shapes, as its kernel runs it.
+  Seconds kernel_seconds(const Op& op, const OpShapes& shapes, const OpKernel& kernel) const {
+    Work work = work_of(op, shapes);
+    const DType dtype = arithmetic_dtype(shapes);
+    const Profile& profile = cluster.profile;
+    if (profile.ideal()) return roofline(work, dtype);
+    if (kernel.kind == OpKernel::Kind::kView) return 0;
+    for (std::size_t i = 0; i < shapes.inputs.size(); ++i) {
+      if (op.has_input(i) && (kernel.inside_inputs >> i & 1) && !is_operand_constant(op, i)) {
+        work.bytes -= bytes_of(shapes.inputs[i], shapes.input_dtypes[i]);
+      }
+    }
+    for (std::size_t j = 0; j < shapes.outputs.size(); ++j) {
+      if (op.has_output(j) && (kernel.inside_outputs >> j & 1)) {
+        work.bytes -= bytes_of(shapes.outputs[j], shapes.output_dtypes[j]);
+      }
+    }
+    work.bytes = std::max(0.0, work.bytes);
+    work.flops *= kernel.flops_factor;
+    double reached = 1;
+    if (is_contraction(op) && kernel.kind == OpKernel::Kind::kAttention) {
+      reached =
+          op.phase == Phase::kBackward ? profile.attention_backward : profile.attention_forward;
+    } else if (is_contraction(op)) {
+      reached = matrix_efficiency(profile.matrix, product_of(op, shapes, work.flops));
+    }
+    const double bandwidth = cluster.device.memory_bandwidth_bytes_per_s * profile.memory_fraction;
+    const double more = kernel.launches && work.bytes > 0 ? profile.memory_half_bytes : 0;
+    return (kernel.launches ? profile.launch_s : 0) +
+           std::max(work.flops / (peak_of(cluster.device, dtype).second * reached),
+                    (work.bytes + more) / bandwidth);
   }
 };
 
@@ -201,14 +269,17 @@ Result<OpPrice> RooflineModel::op_price(const Graph& graph, const Op& op, const 
     OpShapes& shapes = state_->local_shapes;
     find_local_shapes(graph, op.inputs, specs.inputs, mesh, shapes.inputs, shapes.input_dtypes);
     find_local_shapes(graph, op.outputs, specs.outputs, mesh, shapes.outputs, shapes.output_dtypes);
-    price.compute = state_->roofline(work_of(op, shapes), arithmetic_dtype(shapes));
+    price.compute = state_->kernel_seconds(op, shapes, graph.kernel(op));
     return price;
   }
   AUTOPAR_TRY(program, local_program(graph, op, rule, assignment, specs, mesh));
+  // What an op becomes that exchanges data has its own kernels.
+  OpKernel kernel;
+  if (graph.kernel(op).kind == OpKernel::Kind::kView) kernel.kind = OpKernel::Kind::kView;
   for (const Op& local : program.ops) {
     if (local.domain != "ai.autopar") {
       const OpShapes shapes = shapes_of(program, local);
-      price.compute += state_->roofline(work_of(local, shapes), arithmetic_dtype(shapes));
+      price.compute += state_->kernel_seconds(local, shapes, kernel);
       continue;
     }
     const Value& input = program.value(local.inputs[0]);
@@ -242,6 +313,15 @@ std::vector<PricedCollective> RooflineModel::reshard_steps(const Shape& shape, D
                      sent_bytes(path.steps[i], bytes, state_->mesh)});
   }
   return steps;
+}
+
+Seconds RooflineModel::breaking_seconds(const Shape& shape, DType dtype, const Spec& from,
+                                        const Spec& to) const {
+  const Profile& profile = state_->cluster.profile;
+  const auto bytes = static_cast<double>(local_bytes(from, shape, dtype, state_->mesh) +
+                                         local_bytes(to, shape, dtype, state_->mesh));
+  return profile.launch_s +
+         bytes / (state_->cluster.device.memory_bandwidth_bytes_per_s * profile.memory_fraction);
 }
 
 void RooflineModel::limit(Allowance* allowance) {

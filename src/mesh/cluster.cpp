@@ -29,6 +29,9 @@ Status verify_tier(const Cluster& cluster, const Tier& tier) {
   if (!(tier.latency_s >= 0 && tier.latency_s < 1e300)) {
     return wrong(cluster, where + "latency_s", "at least 0", std::to_string(tier.latency_s));
   }
+  if (!(tier.ring_step_s >= 0 && tier.ring_step_s < 1e300)) {
+    return wrong(cluster, where + "ring_step_s", "at least 0", std::to_string(tier.ring_step_s));
+  }
   double last = 0;
   for (const auto& [bytes, fraction] : tier.efficiency) {
     if (!positive(bytes) || bytes <= last) {

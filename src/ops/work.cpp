@@ -51,6 +51,12 @@ bool is_view(const Op& op) {
   return row != nullptr && row->work == view_work;
 }
 
+bool is_on_elements(const Op& op) {
+  const OpRow* row = find_row(op);
+  const auto rows = elementwise_rows();
+  return row != nullptr && !rows.empty() && row >= rows.data() && row < rows.data() + rows.size();
+}
+
 Work work_of(const Op& op, const OpShapes& shapes) {
   if (op.domain == "ai.autopar") return {};
   const OpRow* row = find_row(op);

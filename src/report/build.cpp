@@ -131,15 +131,17 @@ Report build_report(const SearchRequest& request, const SearchOutcome& outcome) 
   }
   report.cluster = request.cluster.name;
   report.devices = request.cluster.device_count();
+  if (!request.cluster.profile.ideal()) report.profile = request.cluster.profile.name;
   report.searcher = outcome.searcher;
   report.picked = outcome.picked;
   report.cost_model = request.cost_model;
   report.mesh = outcome.strategy.mesh;
-  report.seconds = outcome.cost.total();
+  report.seconds = outcome.cost.time();
+  report.step = outcome.cost.step;
   report.compute = outcome.cost.compute();
   report.communication = outcome.cost.communication();
-  report.lower_bound = outcome.lower_bound;
-  report.unlimited_lower_bound = outcome.unlimited_lower_bound;
+  report.lower_bound = outcome.time_bound();
+  report.unlimited_lower_bound = std::min(outcome.unlimited_lower_bound, outcome.time_bound());
   report.gap = outcome.gap();
   const auto left = std::count_if(outcome.trials.begin(), outcome.trials.end(),
                                   [](const auto& t) { return t.end == TrialEnd::kNotTried; });
@@ -186,7 +188,7 @@ std::vector<Baseline> run_baselines(const SearchRequest& request, const SearchOu
     if (found) {
       baseline.found = true;
       baseline.mesh = to_text(found->strategy.mesh);
-      baseline.seconds = found->cost.total();
+      baseline.seconds = found->cost.time();
       baseline.memory_bytes = found->cost.memory.total;
       baseline.fits = !request.limit_memory || baseline.memory_bytes <= memory_limit(request);
     }

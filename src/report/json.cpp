@@ -153,6 +153,15 @@ std::string to_json(const Report& r, std::size_t rows) {
                {"bounds_own_mesh", r.bounds_own_mesh},
                {"meshes_left_out", r.meshes_left_out},
                {"ended_by", r.ended_by}};
+  j["profile"] = r.profile;
+  if (r.step) {
+    Seconds exposed = 0;
+    for (const Seconds waited : r.step->exposed) exposed += waited;
+    j["streams"] = {{"compute_seconds", r.step->compute},
+                    {"communication_seconds", r.step->communication},
+                    {"host_seconds", r.step->host},
+                    {"exposed_communication_seconds", exposed}};
+  }
   j["memory"] = memory_json(r);
   if (r.training) j["training"] = training_json(r);
   for (const PlanTrial& trial : r.tried) {

@@ -52,6 +52,15 @@ void read_facts(const Json& j, Report& r) {
   r.cost_model = j.value("cost_model", r.cost_model);
   if (j.contains("picked")) read_picked(j.at("picked"), r.cost_model, r.picked);
   r.mesh = mesh_of(j.at("mesh"));
+  r.profile = j.value("profile", r.profile);
+  if (j.contains("streams")) {
+    const Json& streams = j.at("streams");
+    r.step = StepTime{j.at("cost").at("seconds").get<double>(),
+                      streams.at("compute_seconds").get<double>(),
+                      streams.at("communication_seconds").get<double>(),
+                      streams.at("host_seconds").get<double>(),
+                      {streams.at("exposed_communication_seconds").get<double>()}};
+  }
   r.warnings = j.at("warnings").get<std::vector<std::string>>();
 }
 

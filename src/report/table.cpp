@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <map>
 #include <tuple>
@@ -130,6 +131,17 @@ std::string local_step(const std::string& kind) {
   return "";
 }
 
+// How long each stream is busy.
+std::string streams(const Report& r) {
+  if (!r.step) return "";
+  Seconds exposed = 0;
+  for (const Seconds waited : r.step->exposed) exposed += waited;
+  return "  profile " + r.profile + ": compute is busy for " + price(r, r.step->compute) +
+         ", collectives for " + price(r, r.step->communication) + " (compute waits for " +
+         price(r, exposed) + " of that), the host that issues them for " + price(r, r.step->host) +
+         "\n\n";
+}
+
 std::string parts(const Report& r) {
   TextTable table;
   table.right_aligned = {false, false, true, true, true, false};
@@ -139,6 +151,12 @@ std::string parts(const Report& r) {
   for (const CollectiveSummary& c : r.collectives) {
     table.rows.push_back({c.kind, c.axes, std::to_string(c.count), price(r, c.seconds),
                           c.sent_bytes > 0 ? format_bytes(c.sent_bytes) : "", local_step(c.kind)});
+  }
+  if (r.step) {
+    const Seconds before = r.compute + r.communication;
+    table.rows.push_back(
+        {r.seconds < before ? "saved side by side" : "waiting for the host", "", "",
+         (r.seconds < before ? "-" : "") + price(r, std::abs(before - r.seconds)), "", ""});
   }
   table.rows.push_back({"total", "", "", price(r, r.seconds), "", ""});
   return to_text(table) + "\n";
@@ -305,8 +323,8 @@ std::string phases(const Report& r) {
 
 std::string to_table(const Report& report, std::size_t rows) {
   std::string text = head(report) + plans(report) + end_of_search(report) + picked(report) +
-                     parts(report) + memory(report) + training(report) + tried(report) +
-                     propagation_table(report, rows) + costliest_ops(report, rows) +
+                     parts(report) + streams(report) + memory(report) + training(report) +
+                     tried(report) + propagation_table(report, rows) + costliest_ops(report, rows) +
                      costliest_reshards(report, rows) + meshes(report);
   text += phases(report);
   for (const std::string& warning : report.warnings) text += "\nwarning: " + warning;

@@ -47,10 +47,12 @@ class Builder {
         phase_ops_(graph_),
         tables_(out_.problem, model, request.limit_memory, allowance) {
     out_.mesh = model.mesh();
-    for (const Value& value : graph_.values) types_.push_back(tables_.type_of(value));
+    for (std::size_t v = 0; v < graph_.values.size(); ++v) {
+      types_.push_back(tables_.type_of(graph_.values[v], 1, is_inside(v)));
+    }
     types_in_passes_ = types_;
     for (std::size_t v = 0; graph_.passes > 1 && v < types_.size(); ++v) {
-      types_in_passes_[v] = tables_.type_of(graph_.values[v], graph_.passes);
+      types_in_passes_[v] = tables_.type_of(graph_.values[v], graph_.passes, is_inside(v));
     }
     inputs_.insert(graph_.inputs.begin(), graph_.inputs.end());
     updated_ = updated_inputs(graph_, request.updates);
@@ -118,6 +120,9 @@ class Builder {
     return tables_.list_of(std::move(specs));
   }
 
+  bool is_inside(std::size_t v) const {
+    return graph_.is_inside(ValueId(static_cast<std::int64_t>(v)));
+  }
   int type_of(ValueId id) const { return types_[id.index()]; }
   // The same of reshards that happen when the op runs.
   int type_of(ValueId id, OpId when) const {
@@ -374,6 +379,7 @@ class Builder {
 
   void charge(ValueId id, const Places& places) {
     using Kind = MemoryCharge::Kind;
+    if (graph_.is_inside(id)) return;
     const End& source = places.hub.node >= 0 ? places.hub : places.spec;
     for (const MemoryCharge& c : charges_[id.index()]) {
       switch (c.kind) {

@@ -35,15 +35,15 @@ std::size_t SpecTables::KeyHash::operator()(const std::vector<int>& key) const {
   return hash.value();
 }
 
-int SpecTables::type_of(const Value& value, std::int64_t times) {
-  key_.assign({static_cast<int>(value.dtype), static_cast<int>(times)});
+int SpecTables::type_of(const Value& value, std::int64_t times, bool inside) {
+  key_.assign({static_cast<int>(value.dtype), static_cast<int>(times), inside ? 1 : 0});
   for (std::int64_t extent : value.shape) {
     key_.push_back(static_cast<int>(extent & 0xffffffff));
     key_.push_back(static_cast<int>(extent >> 32));
   }
   const auto found = type_ids_.find(key_);
   if (found != type_ids_.end()) return found->second;
-  types_.push_back({value.shape, value.dtype, static_cast<double>(times)});
+  types_.push_back({value.shape, value.dtype, static_cast<double>(times), inside});
   return type_ids_.emplace(key_, static_cast<int>(types_.size()) - 1).first->second;
 }
 
@@ -168,6 +168,10 @@ void SpecTables::count(const CostTable& table) {
   allowance_.add(entries, entries * sizeof(double));
 }
 
+Seconds SpecTables::breaking(const Type& type, const Spec& from, const Spec& to) const {
+  return from == to ? 0 : model_.breaking_seconds(type.shape, type.dtype, from, to);
+}
+
 void SpecTables::find_class_prices(int type_id, int from, int to, CostTable& cost,
                                    CostTable& peak) {
   const Type& of = type(type_id);
@@ -176,6 +180,12 @@ void SpecTables::find_class_prices(int type_id, int from, int to, CostTable& cos
   ReshardTable prices = model_.reshard_prices(of.shape, of.dtype, rows.distinct, columns.distinct);
   cost = classes_of(from, to);
   cost.values = std::move(prices.seconds);
+  for (std::size_t r = 0; of.inside && r < rows.distinct.size(); ++r) {
+    double* to_row = cost.values.data() + r * columns.distinct.size();
+    for (std::size_t c = 0; c < columns.distinct.size(); ++c) {
+      to_row[c] += breaking(of, rows.distinct[r], columns.distinct[c]);
+    }
+  }
   if (!limited_) return;
   peak = classes_of(from, to);
   peak.values.resize(prices.peak_bytes.size());
@@ -214,6 +224,9 @@ void SpecTables::add_prices(int type_id, int from, const std::vector<int>& to, s
     for (std::size_t c : paid) {
       const ReshardPrice price = price_to[static_cast<std::size_t>(columns.place[c])];
       cost.values[r * width + c] += price.seconds;
+      if (of.inside) {
+        cost.values[r * width + c] += breaking(of, (*rows.specs)[r], (*columns.specs)[c]);
+      }
       if (!limited_ || rows.ids[r] == columns.ids[c]) continue;
       peak.values[r * width + c] += std::max(static_cast<double>(price.peak_bytes), bytes_to[c]);
     }

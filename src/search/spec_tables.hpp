@@ -21,7 +21,8 @@ class SpecTables {
       : problem_(problem), model_(model), limited_(limited), allowance_(allowance) {}
 
   // A number for the shape and dtype of a value, and for how often its reshards happen in a step.
-  int type_of(const Value& value, std::int64_t times = 1);
+  // `inside`: it is not stored unless it is resharded (Kernels).
+  int type_of(const Value& value, std::int64_t times = 1, bool inside = false);
 
   int list_of(SpecList specs);
   // Of the specs that spec_at(0), spec_at(1), ... give; copies them only where the list is new.
@@ -79,6 +80,7 @@ class SpecTables {
     Shape shape;
     DType dtype = DType::kFloat32;
     double times = 1;
+    bool inside = false;
   };
   struct SpecHash {
     std::size_t operator()(const Spec& spec) const;
@@ -114,6 +116,8 @@ class SpecTables {
   void count(const CostTable& table);
   // By the classes of equal specs, as yet without values.
   CostTable classes_of(int from, int to) const;
+  // What a reshard costs beside its steps.
+  Seconds breaking(const Type& type, const Spec& from, const Spec& to) const;
   void find_class_prices(int type, int from, int to, CostTable& cost, CostTable& peak);
   void add_prices(int type, int from, const std::vector<int>& to, std::size_t t, CostTable& cost,
                   CostTable& peak);

@@ -106,6 +106,13 @@ void add(OpBytes& out, const Graph& graph, const Op& op, const Rule& rule) {
   }
   out.number(op.outputs.size());
   for (ValueId output : op.outputs) add(out, graph, output);
+  const OpKernel& kernel = graph.kernel(op);
+  out.number(kernel.kind);
+  out.number(kernel.launches);
+  out.number(kernel.inside_inputs);
+  out.number(kernel.inside_outputs);
+  out.number(kernel.flops_factor);
+  if (!graph.kernels.empty()) out.number(op.phase);
 }
 
 }  // namespace

@@ -95,7 +95,10 @@ class Trees {
   void add_outputs_of(const Op& op) {
     for (ValueId output : op.outputs) {
       if (!output.valid()) continue;
-      const bool view = is_view(op) && op.has_input(0) && read_copy(op.inputs[0]) >= 0;
+      const bool in_place =
+          graph_.kernel(op).kind == OpKernel::Kind::kView && op.type == "Transpose";
+      const bool view =
+          (is_view(op) || in_place) && op.has_input(0) && read_copy(op.inputs[0]) >= 0;
       add_value(output, view ? read_copy(op.inputs[0]) : -1);
     }
   }

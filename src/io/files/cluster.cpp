@@ -1,6 +1,7 @@
 #include "autopar/files.hpp"
 #include "autopar/sha256.hpp"
 #include "io/files/json.hpp"
+#include "io/files/profile.hpp"
 
 namespace autopar {
 namespace {
@@ -54,6 +55,12 @@ Result<Tier> tier_of(const Json& json) {
   tier.size = size;
   tier.bandwidth_bytes_per_s = bandwidth;
   tier.latency_s = latency;
+  AUTOPAR_TRY(ring, json.find("ring_step_s"));
+  if (ring) {
+    AUTOPAR_TRY(ring_step, ring->number());
+    if (ring_step < 0) return ring->expected("a number of at least 0");
+    tier.ring_step_s = ring_step;
+  }
   AUTOPAR_TRY(efficiency, json.find("efficiency"));
   if (!efficiency) return tier;
   AUTOPAR_TRY(points, efficiency->items());
@@ -82,6 +89,11 @@ Result<Cluster> cluster_of(const Json& json) {
     AUTOPAR_TRY(tier, tier_of(field));
     cluster.tiers.push_back(tier);
   }
+  AUTOPAR_TRY(profile_field, json.find("profile"));
+  if (profile_field) {
+    AUTOPAR_TRY(profile, profile_of(*profile_field));
+    cluster.profile = profile;
+  }
   AUTOPAR_TRY(host_link, json.find("host_link"));
   if (host_link) {
     AUTOPAR_TRY(bandwidth, positive(*host_link, "bandwidth_bytes_per_s"));
@@ -95,6 +107,7 @@ std::string tier_json(const Tier& tier) {
                      ", \"size\": " + std::to_string(tier.size) +
                      ", \"bandwidth_bytes_per_s\": " + json_number(tier.bandwidth_bytes_per_s) +
                      ", \"latency_s\": " + json_number(tier.latency_s);
+  if (tier.ring_step_s > 0) text += ", \"ring_step_s\": " + json_number(tier.ring_step_s);
   for (std::size_t i = 0; i < tier.efficiency.size(); ++i) {
     text += (i == 0 ? ", \"efficiency\": [[" : ", [") + json_number(tier.efficiency[i].first) +
             ", " + json_number(tier.efficiency[i].second) + "]";

@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Fits the kernel parameters of a profile to measured kernel times, and says the error on rows that were kept apart.
+
+  bench/fit.py FOLDER                    (.deps/venv/bin/python after scripts/setup; FOLDER: vidur_op_times.csv.gz, ...)
+
+Matrix products and kernels bound by memory (fp16, one device), of A100 and H100. Every tenth row, by a hash of the row, is not fitted.
+The formulas are those of include/autopar/profile.hpp. Coordinate descent on the mean of the absolute logarithm of predicted over
+measured time, from fixed starts: the same files give the same numbers. Prints a JSON object per device.
+"""
+import argparse
+import csv
+import gzip
+import hashlib
+import json
+import pathlib
+
+import numpy as np
+
+DEVICES = {"a100": {"peak": 3.12e14, "bandwidth": 2.039e12, "multiprocessors": 108},
+           "h100": {"peak": 9.894e14, "bandwidth": 3.35e12, "multiprocessors": 132}}
+# Bytes that an element of the width of a row moves: read and written, in 16 bits.
+# What the widths of the other ops mean is not certain.
+STREAMS = {"add": 6, "mlp_act": 6}
+
+
+def is_held_out(row):
+    return hashlib.sha256(repr(sorted(row.items())).encode()).digest()[0] % 10 == 0
+
+
+def read(folder):
+    with gzip.open(pathlib.Path(folder) / "vidur_op_times.csv.gz", "rt") as file:
+        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    for row in rows:
+        row["held_out"] = is_held_out(row)
+        row["seconds"] = float(row["median_ms"]) * 1e-3
+    return [r for r in rows if r["seconds"] > 0]
+
+
+def products(rows, gpu):
+    found = [r for r in rows if r["gpu"] == gpu and r["n"] and r["k"]]
+    return np.array([[float(r["m"]), float(r["n"]), float(r["k"]), r["seconds"], r["held_out"]] for r in found])
+
+
+def product_seconds(p, device, data):
+    m, n, k = data[:, 0], data[:, 1], data[:, 2]
+    reached = p["fraction"] * k / (k + p["half_k"])
+    tiles = np.ceil(m / p["tile_m"]) * np.ceil(n / p["tile_n"])
+    waves = np.ceil(tiles / device["multiprocessors"])
+    reached = reached * (m * n / (p["tile_m"] * p["tile_n"])) / (waves * device["multiprocessors"])
+    moved = 2 * (m * k + k * n + m * n)
+    return p["launch_s"] + np.maximum(2 * m * n * k / (device["peak"] * reached), moved / (device["bandwidth"] * p["memory"]))
+
+
+def streams(rows, gpu):
+    found = [r for r in rows if r["gpu"] == gpu and r["op"] in STREAMS and r["width"]]
+    return np.array([[float(r["m"]) * float(r["width"]) * STREAMS[r["op"]], 0, 0, r["seconds"], r["held_out"]] for r in found])
+
+
+def stream_seconds(p, device, data):
+    return p["launch_s"] + (data[:, 0] + p["half_bytes"]) / (device["bandwidth"] * p["fraction"])
+
+
+def error(seconds, data):
+    return np.abs(np.log(seconds / data[:, 3]))
+
+
+def descend(start, choices, seconds, device, data):
+    fitted = data[data[:, 4] == 0]
+    best = dict(start)
+    least = error(seconds(best, device, fitted), fitted).mean()
+    for _ in range(20):
+        before = least
+        for name, values in choices.items():
+            tried = values if isinstance(values, tuple) else [best[name] * f for f in (0.5, 0.7, 0.85, 0.93, 0.97, 1.03, 1.07, 1.15, 1.4, 2)]
+            for value in tried:
+                if name in ("fraction", "memory") and value > 1:
+                    continue
+                other = {**best, name: value}
+                now = error(seconds(other, device, fitted), fitted).mean()
+                if now < least:
+                    best, least = other, now
+        if before - least < 1e-5:
+            break
+    return best
+
+
+def shown(parameters, seconds, device, data):
+    held = data[data[:, 4] == 1]
+    mape = lambda part: round(100 * float(np.mean(np.abs(seconds(parameters, device, part) / part[:, 3] - 1))), 2)
+    return {**{k: float(f"{v:.4g}") for k, v in parameters.items()}, "rows": len(data), "mape_fitted": mape(data[data[:, 4] == 0]),
+            "held_out": len(held), "mape_held_out": mape(held)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder")
+    options = parser.parse_args()
+    rows = read(options.folder)
+    for gpu, device in DEVICES.items():
+        data = products(rows, gpu)
+        found = {}
+        for tile in ((128, 128), (128, 256), (256, 128), (64, 128), (128, 64), (64, 256), (256, 256), (64, 64)):
+            start = {"fraction": 0.8, "half_k": 100, "tile_m": tile[0], "tile_n": tile[1], "memory": 0.8, "launch_s": 3e-6}
+            fitted = descend(start, {"fraction": None, "half_k": None, "memory": None, "launch_s": None}, product_seconds, device, data)
+            part = data[data[:, 4] == 0]
+            found[error(product_seconds(fitted, device, part), part).mean()] = fitted
+        best = found[min(found)]
+        other = streams(rows, gpu)
+        memory = descend({"fraction": 0.8, "half_bytes": 1e6, "launch_s": 3e-6}, {"fraction": None, "half_bytes": None, "launch_s": None},
+                         stream_seconds, device, other)
+        print(json.dumps({"device": gpu, "products": shown(best, product_seconds, device, data), "memory": shown(memory, stream_seconds, device, other)}))
+
+
+if __name__ == "__main__":
+    main()

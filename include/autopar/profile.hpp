@@ -1,0 +1,55 @@
+// What the runtime makes of a machine: which ops are one kernel, how near to its peaks the kernels
+// and collectives come, and what issuing them costs. Without one prices are ideal: every op is a
+// kernel of its own that reaches the peaks, and costs no launch.
+#pragma once
+
+#include <string>
+
+#include "autopar/support.hpp"
+
+namespace autopar {
+
+// Products of [m, k] and [k, n] matrices, `batch` of them: time = FLOPs / (peak x efficiency), the
+// efficiency being fraction x k / (k + half_k) x (tiles / (waves x multiprocessors)), where a wave
+// is a tile of tile_m x tile_n on every multiprocessor.
+struct MatrixEfficiency {
+  double fraction = 1;
+  double half_k = 0;              // 0: a short k costs nothing
+  double tile_m = 0, tile_n = 0;  // 0: tiles and waves cost nothing
+  double multiprocessors = 0;
+  bool operator==(const MatrixEfficiency&) const = default;
+};
+
+struct Profile {
+  std::string name;  // empty: ideal
+
+  // What runs as one kernel.
+  bool fuses_elementwise = false;    // chains of ops on elements, with the sums over rows in them
+  bool fuses_normalisation = false;  // those chains that have a sum over rows in them
+  bool fuses_attention = false;      // attention, without its scores in memory
+  bool fuses_optimizer = false;      // the updates of all parameters are few kernels
+  bool has_strides = false;          // transposed, sliced and broadcast operands are read in place
+
+  Seconds launch_s = 0;  // of a kernel, on the device
+  Seconds host_s = 0;    // of a kernel, on the host, which issues them one after the other
+  MatrixEfficiency matrix;
+  // Of the peak of the type, on the FLOPs that the fused kernel does; a causal mask halves them.
+  double attention_forward = 1, attention_backward = 1;
+  double memory_fraction = 1;    // of the memory bandwidth, of large kernels
+  double memory_half_bytes = 0;  // of a kernel that reaches half of that
+
+  // Collectives of the update and of what waits for it go together in messages of so many bytes, so
+  // that one pays its share of the latencies; 0: each pays all.
+  double bucket_bytes = 0;
+
+  // Memory beside what plans are made of.
+  Bytes reserved_bytes = 0;  // of the runtime, its libraries and the buffers of collectives
+  double fragmentation = 0;  // part of what is there for activations and temporaries
+
+  bool ideal() const { return name.empty(); }
+  bool operator==(const Profile&) const = default;
+};
+// Fractions in (0, 1], nothing below 0. The message names the field.
+Status verify(const Profile& profile);
+
+}  // namespace autopar

@@ -1,0 +1,356 @@
+#include "autopar/kernels.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "autopar/ops.hpp"
+#include "autopar/strategy.hpp"
+#include "cost/causal.hpp"
+
+namespace autopar {
+namespace {
+
+constexpr std::size_t kPorts = 64;  // of an op that the masks of OpKernel can tell
+
+// Sums and extrema over the last dimension, and what is made of rows by such sums.
+bool is_over_rows(const Graph& graph, const Op& op) {
+  static const std::set<std::string> of_axis = {"Softmax", "LogSoftmax", "LayerNormalization",
+                                                "RMSNormalization"};
+  static const std::set<std::string> sums = {"ReduceSum", "ReduceMean",      "ReduceMax",
+                                             "ReduceMin", "ReduceSumSquare", "ReduceL2"};
+  if (!op.domain.empty() || !op.has_input(0)) return false;
+  const auto rank = static_cast<std::int64_t>(graph.value(op.inputs[0]).shape.size());
+  const auto is_last = [&](std::int64_t axis) { return axis == -1 || axis == rank - 1; };
+  if (of_axis.count(op.type) != 0) return is_last(op.int_attribute("axis", -1));
+  if (sums.count(op.type) == 0) return false;
+  std::vector<std::int64_t> axes = op.ints_attribute("axes");
+  if (op.has_input(1)) axes = constant_ints(graph, op, 1).value_or(std::vector<std::int64_t>());
+  return axes.size() == 1 && is_last(axes[0]);
+}
+
+class Grouping {
+ public:
+  Grouping(const Graph& graph, const Profile& profile)
+      : graph_(graph),
+        profile_(profile),
+        uses_(uses_of(graph)),
+        elements_(graph),
+        group_(graph.ops.size()),
+        is_output_(graph.values.size(), 0) {
+    std::iota(group_.begin(), group_.end(), 0);
+    for (const ValueId id : graph.outputs) is_output_[id.index()] = 1;
+    found_.of_op.resize(graph.ops.size());
+    found_.inside.assign(graph.values.size(), 0);
+    for (const Op& op : graph.ops) views_.push_back(is_strided(op));
+  }
+
+  Kernels run() {
+    for (std::size_t o = 0; o < views_.size(); ++o) {
+      if (views_[o]) found_.of_op[o].kind = OpKernel::Kind::kView;
+    }
+    if (profile_.fuses_attention) {
+      for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
+        if (graph_.ops[o].type == "Softmax" && graph_.ops[o].domain.empty()) find_attention(o);
+      }
+    }
+    join_swish();
+    if (profile_.fuses_elementwise || profile_.fuses_normalisation) join_chains();
+    mark_launches();
+    mark_inside();
+    return std::move(found_);
+  }
+
+ private:
+  const Op& op(std::size_t o) const { return graph_.ops[o]; }
+
+  bool is_strided(const Op& op) const {
+    static const std::set<std::string> strided = {"Transpose", "Expand", "Slice", "Split"};
+    return is_view(op) || (profile_.has_strides && op.domain.empty() && strided.count(op.type));
+  }
+
+  int root(int o) {
+    while (group_[static_cast<std::size_t>(o)] != o) {
+      int& above = group_[static_cast<std::size_t>(o)];
+      above = group_[static_cast<std::size_t>(above)];
+      o = above;
+    }
+    return o;
+  }
+  // The earlier op stands for both.
+  void join(std::size_t a, std::size_t b) {
+    const int x = root(static_cast<int>(a)), y = root(static_cast<int>(b));
+    group_[static_cast<std::size_t>(std::max(x, y))] = std::min(x, y);
+  }
+
+  // What a value is a view of.
+  ValueId base(ValueId id) const {
+    while (true) {
+      const OpId maker = graph_.value(id).producer;
+      if (!maker.valid() || !views_[maker.index()] || !op(maker.index()).has_input(0)) return id;
+      id = op(maker.index()).inputs[0];
+    }
+  }
+
+  bool is_weight(ValueId id) const {
+    const Value* value = &graph_.value(base(id));
+    while (value->producer.valid() && op(value->producer.index()).type == "Cast") {
+      value = &graph_.value(base(op(value->producer.index()).inputs[0]));
+    }
+    return value->kind == ValueKind::kParameter;
+  }
+
+  // Ops that see as many elements as there are scores, or one for each row of them, from the
+  // softmax on, forwards and backwards; products end it.
+  void find_attention(std::size_t softmax) {
+    const Value& scores = graph_.value(op(softmax).inputs[0]);
+    if (scores.shape.size() < 3 || found_.of_op[softmax].kind != OpKernel::Kind::kOwn) return;
+    const std::int64_t elements = element_count(scores.shape);
+    const std::int64_t rows = elements / std::max<std::int64_t>(1, scores.shape.back());
+    std::vector<char> seen(graph_.values.size(), 0);
+    std::vector<ValueId> open = {op(softmax).inputs[0], op(softmax).outputs[0]};
+    std::set<std::size_t> members, products;
+    const auto reach = [&](ValueId id, bool made) {
+      if (!id.valid() || seen[id.index()]) return;
+      const Value& value = graph_.value(id);
+      const std::int64_t size = element_count(value.shape);
+      // A mask may have as many elements as there are rows, and all layers read it.
+      const bool fits = size == elements || (made && size == rows);
+      if (value.kind != ValueKind::kActivation || !fits) return;
+      if (!made && value.dtype == DType::kBool) return;
+      seen[id.index()] = 1;
+      open.push_back(id);
+    };
+    for (const ValueId id : open) seen[id.index()] = 1;
+    const auto visit = [&](std::size_t o) {
+      const bool passes = views_[o] || is_on_elements(op(o)) || is_over_rows(graph_, op(o));
+      if (is_contraction(op(o))) products.insert(o);
+      if (!passes || !members.insert(o).second) return;
+      // Only what holds scores leads on: a vector of rows alone may be anything.
+      const auto holds = [&](ValueId id) {
+        return id.valid() && element_count(graph_.value(id).shape) == elements;
+      };
+      const bool scored = std::any_of(op(o).inputs.begin(), op(o).inputs.end(), holds) ||
+                          std::any_of(op(o).outputs.begin(), op(o).outputs.end(), holds);
+      if (!scored) return;
+      for (const ValueId id : op(o).inputs) reach(id, false);
+      for (const ValueId id : op(o).outputs) reach(id, true);
+    };
+    while (!open.empty()) {
+      const ValueId id = open.back();
+      open.pop_back();
+      const OpId maker = graph_.value(id).producer;
+      if (maker.valid()) visit(maker.index());
+      for (const Use& use : uses_[id.index()]) visit(use.op.index());
+    }
+    accept_attention(members, products, seen);
+  }
+
+  void accept_attention(const std::set<std::size_t>& members, const std::set<std::size_t>& products,
+                        const std::vector<char>& seen) {
+    int makes = 0, reads = 0;
+    for (const std::size_t o : products) {
+      if (op(o).inputs.size() < 2 || is_weight(op(o).inputs[0]) || is_weight(op(o).inputs[1])) {
+        return;  // the head of a classifier
+      }
+      if (op(o).phase != Phase::kForward) continue;
+      makes += seen[op(o).outputs[0].index()] != 0;
+      reads += seen[op(o).inputs[0].index()] || seen[op(o).inputs[1].index()];
+    }
+    if (makes != 1 || reads != 1) return;
+    std::size_t first_again = graph_.ops.size(), first = graph_.ops.size();
+    for (const auto* ops : {&members, &products}) {
+      for (const std::size_t o : *ops) {
+        if (views_[o]) continue;
+        found_.of_op[o].kind = OpKernel::Kind::kAttention;
+        const bool backward = op(o).phase == Phase::kBackward;
+        std::size_t& head = backward ? first_again : first;
+        if (head == graph_.ops.size()) head = o;
+        join(head, o);
+      }
+    }
+    const bool causal = std::any_of(members.begin(), members.end(), [&](std::size_t o) {
+      if (op(o).phase != Phase::kForward) return false;
+      return std::any_of(op(o).inputs.begin(), op(o).inputs.end(), [&](ValueId id) {
+        return id.valid() && seen[id.index()] && is_causal_mask(graph_, op(o), id, elements_);
+      });
+    });
+    for (const std::size_t o : products) found_.of_op[o].flops_factor = causal ? 0.5 : 1;
+    // What the backward pass reads of the scores is made again there.
+    for (const std::size_t o : products) {
+      if (op(o).phase != Phase::kBackward || !seen[op(o).outputs[0].index()]) continue;
+      found_.of_op[o].flops_factor *= 2;
+      break;
+    }
+    for (std::size_t v = 0; v < seen.size(); ++v) {
+      if (seen[v] && !is_output_[v]) found_.inside[v] = 1;
+    }
+  }
+
+  // x * Sigmoid(x) is one op of every runtime, which keeps x alone.
+  void join_swish() {
+    for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
+      if (op(o).type != "Sigmoid" || !op(o).domain.empty()) continue;
+      const ValueId x = op(o).inputs[0], y = op(o).outputs[0];
+      for (const Use& use : uses_[y.index()]) {
+        const Op& mul = graph_.op(use.op);
+        if (mul.type != "Mul" || mul.phase != op(o).phase) continue;
+        if (mul.inputs[use.port == 0 ? 1 : 0] != x || is_output_[y.index()]) continue;
+        join(o, use.op.index());
+        found_.of_op[o].kind = found_.of_op[use.op.index()].kind = OpKernel::Kind::kElements;
+        found_.inside[y.index()] = 1;
+        break;
+      }
+    }
+  }
+
+  void join_chains() {
+    std::vector<int> depth(graph_.ops.size(), 0);
+    for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
+      for (const ValueId input : op(o).inputs) {
+        if (!input.valid() || !graph_.value(input).producer.valid()) continue;
+        const std::size_t maker = graph_.value(input).producer.index();
+        const bool ends = !views_[maker] && (!is_in_chain(maker) || op(maker).phase != op(o).phase);
+        depth[o] = std::max(depth[o], depth[maker] + (ends ? 1 : 0));
+      }
+      if (!is_in_chain(o)) continue;
+      for (const ValueId input : op(o).inputs) {
+        if (!input.valid()) continue;
+        const OpId maker = graph_.value(base(input)).producer;
+        if (!maker.valid() || !is_in_chain(maker.index())) continue;
+        const bool alike =
+            depth[maker.index()] == depth[o] && op(maker.index()).phase == op(o).phase;
+        if (alike) join(maker.index(), o);
+      }
+    }
+    std::vector<char> has_rows(graph_.ops.size(), 0);
+    for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
+      if (is_in_chain(o) && is_over_rows(graph_, op(o))) {
+        has_rows[static_cast<std::size_t>(root(static_cast<int>(o)))] = 1;
+      }
+    }
+    for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
+      if (!is_in_chain(o)) continue;
+      const auto top = static_cast<std::size_t>(root(static_cast<int>(o)));
+      const bool fused = op(o).phase == Phase::kUpdate ? profile_.fuses_optimizer
+                         : has_rows[top]               ? profile_.fuses_normalisation
+                                                       : profile_.fuses_elementwise;
+      if (fused) chained_.push_back(o);
+    }
+    for (const std::size_t o : chained_) found_.of_op[o].kind = OpKernel::Kind::kElements;
+  }
+
+  bool is_in_chain(std::size_t o) const {
+    if (views_[o] || found_.of_op[o].kind == OpKernel::Kind::kAttention) return false;
+    return is_on_elements(op(o)) || is_over_rows(graph_, op(o));
+  }
+
+  bool is_grouped(std::size_t o) const {
+    const OpKernel::Kind kind = found_.of_op[o].kind;
+    return kind == OpKernel::Kind::kElements || kind == OpKernel::Kind::kAttention;
+  }
+
+  // The group that an op is in, or itself.
+  int group_of(std::size_t o) {
+    return is_grouped(o) ? root(static_cast<int>(o)) : static_cast<int>(o);
+  }
+
+  void mark_launches() {
+    std::set<int> launched;
+    bool updates = false;
+    for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
+      OpKernel& kernel = found_.of_op[o];
+      if (kernel.kind == OpKernel::Kind::kView) {
+        kernel.launches = false;
+      } else if (profile_.fuses_optimizer && op(o).phase == Phase::kUpdate && is_grouped(o)) {
+        kernel.launches = !std::exchange(updates, true);
+      } else {
+        kernel.launches = launched.insert(group_of(o)).second;
+      }
+    }
+  }
+
+  // All that read the value, also through views.
+  void readers(ValueId id, std::vector<std::size_t>& ops, bool& leaves) const {
+    leaves = leaves || is_output_[id.index()];
+    for (const Use& use : uses_[id.index()]) {
+      const std::size_t o = use.op.index();
+      if (!views_[o]) {
+        ops.push_back(o);
+        continue;
+      }
+      for (const ValueId output : op(o).outputs) {
+        if (output.valid()) readers(output, ops, leaves);
+      }
+    }
+  }
+
+  void mark_inside() {
+    std::vector<char> stored(graph_.values.size(), 1);
+    for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
+      if (!is_grouped(o)) continue;
+      for (std::size_t j = 0; j < op(o).outputs.size() && j < kPorts; ++j) {
+        const ValueId made = op(o).outputs[j];
+        if (!made.valid()) continue;
+        std::vector<std::size_t> read;
+        bool leaves = false;
+        readers(made, read, leaves);
+        const bool own = std::all_of(read.begin(), read.end(), [&](std::size_t r) {
+          return is_grouped(r) && group_of(r) == group_of(o);
+        });
+        if (!found_.inside[made.index()] && (leaves || !own)) continue;
+        stored[made.index()] = 0;
+        found_.inside[made.index()] = 1;
+        found_.of_op[o].inside_outputs |= std::uint64_t{1} << j;
+      }
+    }
+    // Views of what is not stored are not, either.
+    for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
+      if (!views_[o] || !op(o).has_input(0)) continue;
+      if (!stored[base(op(o).inputs[0]).index()]) {
+        for (const ValueId made : op(o).outputs) {
+          if (made.valid()) found_.inside[made.index()] = 1;
+        }
+      }
+    }
+    mark_reads(stored);
+  }
+
+  // A kernel reads a stored value once, and what it made itself not at all.
+  void mark_reads(const std::vector<char>& stored) {
+    std::set<std::pair<int, ValueId>> read;
+    for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
+      if (views_[o]) continue;
+      for (std::size_t i = 0; i < op(o).inputs.size() && i < kPorts; ++i) {
+        if (!op(o).has_input(i)) continue;
+        const ValueId from = base(op(o).inputs[i]);
+        const OpId maker = graph_.value(from).producer;
+        const bool own = is_grouped(o) && maker.valid() && is_grouped(maker.index()) &&
+                         group_of(maker.index()) == group_of(o);
+        const bool again = is_grouped(o) && !read.insert({group_of(o), from}).second;
+        const bool nowhere = !stored[from.index()];
+        if (own || again || nowhere) found_.of_op[o].inside_inputs |= std::uint64_t{1} << i;
+      }
+    }
+  }
+
+  const Graph& graph_;
+  const Profile& profile_;
+  std::vector<std::vector<Use>> uses_;
+  Elements elements_;
+  std::vector<int> group_;  // per op one of its kernel; the first stands for itself
+  std::vector<char> is_output_, views_;
+  std::vector<std::size_t> chained_;
+  Kernels found_;
+};
+
+}  // namespace
+
+Kernels group_kernels(const Graph& graph, const Profile& profile) {
+  if (profile.ideal()) return {};
+  return Grouping(graph, profile).run();
+}
+
+}  // namespace autopar

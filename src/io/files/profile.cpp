@@ -1,0 +1,113 @@
+#include "io/files/profile.hpp"
+
+#include <set>
+
+#include "autopar/files.hpp"
+
+namespace autopar {
+namespace {
+
+Status read_number(const Json& owner, const std::string& key, double& number) {
+  AUTOPAR_TRY(field, owner.find(key));
+  if (!field) return Ok{};
+  AUTOPAR_TRY(value, field->number());
+  number = value;
+  return Ok{};
+}
+
+Status read_known(const Json& owner, const std::set<std::string>& known) {
+  AUTOPAR_TRY(members, owner.members());
+  std::string names;
+  for (const std::string& name : known) names += (names.empty() ? "" : ", ") + name;
+  for (const auto& [name, field] : members) {
+    if (known.count(name) == 0) return field.error("unknown; known are " + names);
+  }
+  return Ok{};
+}
+
+Status read_fuses(const Json& json, Profile& profile) {
+  AUTOPAR_TRY(field, json.find("fuses"));
+  if (!field) return Ok{};
+  AUTOPAR_TRY(items, field->items());
+  for (const Json& item : items) {
+    AUTOPAR_TRY(name, item.text());
+    bool* fuses = name == "elementwise"     ? &profile.fuses_elementwise
+                  : name == "normalisation" ? &profile.fuses_normalisation
+                  : name == "attention"     ? &profile.fuses_attention
+                  : name == "optimizer"     ? &profile.fuses_optimizer
+                                            : nullptr;
+    if (fuses == nullptr) {
+      return item.expected("elementwise, normalisation, attention or optimizer");
+    }
+    *fuses = true;
+  }
+  return Ok{};
+}
+
+Status read_matrix(const Json& json, MatrixEfficiency& matrix) {
+  AUTOPAR_TRY(field, json.find("matrix"));
+  if (!field) return Ok{};
+  AUTOPAR_RETURN_IF_ERROR(read_known(*field, {"fraction", "half_k", "tile", "multiprocessors"}));
+  AUTOPAR_RETURN_IF_ERROR(read_number(*field, "fraction", matrix.fraction));
+  AUTOPAR_RETURN_IF_ERROR(read_number(*field, "half_k", matrix.half_k));
+  AUTOPAR_RETURN_IF_ERROR(read_number(*field, "multiprocessors", matrix.multiprocessors));
+  AUTOPAR_TRY(tile, field->find("tile"));
+  if (!tile) return Ok{};
+  AUTOPAR_TRY(sides, tile->integers());
+  if (sides.size() != 2) return tile->expected("two numbers of rows and columns");
+  matrix.tile_m = static_cast<double>(sides[0]);
+  matrix.tile_n = static_cast<double>(sides[1]);
+  return Ok{};
+}
+
+Status read_part(const Json& json, const std::string& key, const std::string& first, double& a,
+                 const std::string& second, double& b) {
+  AUTOPAR_TRY(field, json.find(key));
+  if (!field) return Ok{};
+  AUTOPAR_RETURN_IF_ERROR(read_known(*field, {first, second}));
+  AUTOPAR_RETURN_IF_ERROR(read_number(*field, first, a));
+  return read_number(*field, second, b);
+}
+
+}  // namespace
+
+Result<Profile> profile_of(const Json& json) {
+  AUTOPAR_RETURN_IF_ERROR(check_format(json, "autopar-profile", 1));
+  AUTOPAR_RETURN_IF_ERROR(read_known(
+      json,
+      {"format", "version", "name", "fuses", "strided_operands", "launch_s", "host_s", "matrix",
+       "attention", "memory", "bucket_bytes", "reserved_bytes", "fragmentation", "sources"}));
+  Profile profile;
+  AUTOPAR_TRY(name, json.at("name"));
+  AUTOPAR_TRY(name_text, name.text());
+  if (name_text.empty()) return name.expected("a name");
+  profile.name = name_text;
+  AUTOPAR_RETURN_IF_ERROR(read_fuses(json, profile));
+  AUTOPAR_TRY(strided, json.find("strided_operands"));
+  if (strided) {
+    AUTOPAR_TRY(number, strided->integer());
+    profile.has_strides = number != 0;
+  }
+  AUTOPAR_RETURN_IF_ERROR(read_number(json, "launch_s", profile.launch_s));
+  AUTOPAR_RETURN_IF_ERROR(read_number(json, "host_s", profile.host_s));
+  AUTOPAR_RETURN_IF_ERROR(read_matrix(json, profile.matrix));
+  AUTOPAR_RETURN_IF_ERROR(read_part(json, "attention", "forward", profile.attention_forward,
+                                    "backward", profile.attention_backward));
+  AUTOPAR_RETURN_IF_ERROR(read_part(json, "memory", "fraction", profile.memory_fraction,
+                                    "half_bytes", profile.memory_half_bytes));
+  AUTOPAR_RETURN_IF_ERROR(read_number(json, "bucket_bytes", profile.bucket_bytes));
+  double reserved = 0;
+  AUTOPAR_RETURN_IF_ERROR(read_number(json, "reserved_bytes", reserved));
+  profile.reserved_bytes = static_cast<Bytes>(reserved);
+  AUTOPAR_RETURN_IF_ERROR(read_number(json, "fragmentation", profile.fragmentation));
+  if (Status valid = verify(profile); !valid) return json.error(valid.error().message);
+  return profile;
+}
+
+Result<Profile> read_profile(const std::string& path) {
+  AUTOPAR_TRY(text, read_file(path));
+  AUTOPAR_TRY(document, parse_json(text, path));
+  return profile_of(Json(document, path, ""));
+}
+
+}  // namespace autopar

@@ -1,0 +1,45 @@
+#include "autopar/profile.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace autopar {
+namespace {
+
+Error wrong(const std::string& field, const std::string& expected, double found) {
+  return input_error(field + " must be " + expected + ", found " + std::to_string(found));
+}
+
+}  // namespace
+
+Status verify(const Profile& profile) {
+  const std::pair<const char*, double> fractions[] = {
+      {"matrix.fraction", profile.matrix.fraction},
+      {"attention.forward", profile.attention_forward},
+      {"attention.backward", profile.attention_backward},
+      {"memory.fraction", profile.memory_fraction}};
+  for (const auto& [field, value] : fractions) {
+    if (!(value > 0 && value <= 1)) return wrong(field, "above 0 and up to 1", value);
+  }
+  const std::pair<const char*, double> others[] = {
+      {"launch_s", profile.launch_s},
+      {"host_s", profile.host_s},
+      {"matrix.half_k", profile.matrix.half_k},
+      {"matrix.tile", std::min(profile.matrix.tile_m, profile.matrix.tile_n)},
+      {"matrix.multiprocessors", profile.matrix.multiprocessors},
+      {"bucket_bytes", profile.bucket_bytes},
+      {"memory.half_bytes", profile.memory_half_bytes},
+      {"reserved_bytes", static_cast<double>(profile.reserved_bytes)},
+      {"fragmentation", profile.fragmentation}};
+  for (const auto& [field, value] : others) {
+    if (!(value >= 0 && value < 1e300)) return wrong(field, "at least 0", value);
+  }
+  if (profile.matrix.tile_m > 0 && !(profile.matrix.multiprocessors >= 1)) {
+    return wrong("matrix.multiprocessors", "at least 1 where tiles are given",
+                 profile.matrix.multiprocessors);
+  }
+  return Ok{};
+}
+
+}  // namespace autopar

@@ -1,0 +1,265 @@
+// Which ops are one kernel, what that saves, and how long a step takes on a runtime with a profile.
+#if __has_include(<catch2/catch.hpp>)
+#include <catch2/catch.hpp>
+#else
+#include <catch2/catch_all.hpp>
+#endif
+
+#include <cmath>
+
+#include "autopar/kernels.hpp"
+#include "cost/causal.hpp"
+#include "graphs.hpp"
+
+using namespace autopar;
+using namespace autopar::testing;
+
+namespace {
+
+using Kind = OpKernel::Kind;
+
+Profile fusing() {
+  Profile profile;
+  profile.name = "fusing";
+  profile.fuses_elementwise = profile.fuses_normalisation = profile.fuses_attention = true;
+  profile.has_strides = true;
+  return profile;
+}
+
+// Two heads of 8 rows and columns, 4 wide, between two products with weights.
+struct Attention {
+  GraphWriter b;
+  ValueId scores, shares, mixed;
+  Attention(bool causal, bool head_of_classifier = false) {
+    const ValueId x = b.input("x", {2, 8, 4});
+    const ValueId key = head_of_classifier ? b.parameter("w", {4, 8}) : b.input("k", {2, 4, 8});
+    const ValueId value = b.input("v", {2, 8, 4});
+    scores = b.op("MatMul", {x, key}, {2, 8, 8}, {}, "scores");
+    const ValueId scaled = b.op("Mul", {scores, b.constant("c", {})}, {2, 8, 8}, {}, "scale");
+    const ValueId masked = b.op("Add", {scaled, mask(causal)}, {2, 8, 8}, {}, "mask");
+    shares = b.op("Softmax", {masked}, {2, 8, 8}, {{"axis", std::int64_t{-1}}}, "softmax");
+    mixed = b.op("MatMul", {shares, value}, {2, 8, 4}, {}, "mix");
+    b.graph.outputs = {mixed};
+  }
+
+ private:
+  ValueId mask(bool causal) {
+    const ValueId id = b.constant("mask", {8, 8});
+    Tensor tensor{DType::kFloat32, {8, 8}, {}};
+    for (int row = 0; row < 8; ++row) {
+      for (int column = 0; column < 8; ++column) {
+        const float number = causal && column > row ? -1e9F : 0.0F;
+        char bytes[sizeof number];
+        std::memcpy(bytes, &number, sizeof number);
+        tensor.bytes.append(bytes, sizeof number);
+      }
+    }
+    b.graph.values[id.index()].data = std::move(tensor);
+    return id;
+  }
+};
+
+// Compute seconds of the whole on one device, without launches or efficiencies.
+Seconds compute_of(Graph graph, const Profile& profile) {
+  graph.kernels = group_kernels(graph, profile);
+  GraphRules rules = *rules_of(graph);
+  Cluster cluster = small_cluster({1});
+  cluster.profile = profile;
+  RooflineModel model(cluster, Mesh{{{"device", 1, 0, 1}}});
+  Strategy strategy;
+  strategy.mesh = model.mesh();
+  strategy.assignments.assign(graph.ops.size(), Assignment{{-1}});
+  for (const Value& value : graph.values) {
+    const Spec spec = replicated(value.shape.size());
+    strategy.values.push_back({spec, spec, spec});
+  }
+  return evaluate(graph, rules, strategy, model)->compute();
+}
+
+}  // namespace
+
+TEST_CASE("without a profile every op is a kernel of its own", "[kernels]") {
+  const Attention attention(true);
+  CHECK(group_kernels(attention.b.graph, Profile()).empty());
+  CHECK(attention.b.graph.kernel(attention.b.graph.ops[0]) == OpKernel());
+}
+
+TEST_CASE("attention is one kernel whose scores are not stored", "[kernels]") {
+  for (const bool causal : {false, true}) {
+    const Attention attention(causal);
+    Graph graph = attention.b.graph;
+    graph.kernels = group_kernels(graph, fusing());
+    REQUIRE(graph.kernels.of_op.size() == 5);
+    for (const Op& op : graph.ops) {
+      CHECK(graph.kernel(op).kind == Kind::kAttention);
+      CHECK(graph.kernel(op).launches == (op.name == "scores"));
+    }
+    CHECK(graph.is_inside(attention.scores));
+    CHECK(graph.is_inside(attention.shares));
+    CHECK(!graph.is_inside(attention.mixed));
+    CHECK(graph.kernel(graph.ops[0]).flops_factor == (causal ? 0.5 : 1));
+    CHECK(graph.kernel(graph.ops[4]).flops_factor == (causal ? 0.5 : 1));
+  }
+  // Bound by memory: x, k, v, the mask twice over no head, and the result are all that moves.
+  Cluster cluster = small_cluster({1});
+  const Graph graph = Attention(false).b.graph;
+  const double whole = compute_of(graph, fusing());
+  const double bytes = 4 * (64 + 64 + 64 + 64 + 64 + 1);
+  const double flops = 2.0 * 2 * 8 * 8 * 4 * 2;
+  CHECK(whole >= std::max(bytes / 1e9, flops / 1e10));
+  CHECK(whole < 0.5 * compute_of(graph, Profile()));
+}
+
+TEST_CASE("the head of a classifier is no attention", "[kernels]") {
+  const Attention attention(false, true);
+  const Kernels kernels = group_kernels(attention.b.graph, fusing());
+  for (const OpKernel& kernel : kernels.of_op) CHECK(kernel.kind != Kind::kAttention);
+}
+
+TEST_CASE("masks are read in a few places", "[kernels]") {
+  for (const bool causal : {false, true}) {
+    const Graph graph = Attention(causal).b.graph;
+    Elements elements(graph);
+    CHECK(is_causal_mask(graph, graph.ops[2], graph.ops[2].inputs[0], elements) == causal);
+  }
+  // Rows that are at least the columns, as exporters compute it.
+  GraphWriter b;
+  const ValueId scores = b.input("scores", {2, 8, 8});
+  const auto range = [&](const char* name, const Shape& shape) {
+    const ValueId id = b.constant(name, shape);
+    b.graph.values[id.index()].dtype = DType::kInt64;
+    b.graph.values[id.index()].data = int64_tensor(shape, {0, 1, 2, 3, 4, 5, 6, 7});
+    return id;
+  };
+  const ValueId rows = range("rows", {8, 1}), columns = range("columns", {1, 8});
+  const ValueId keep = b.op("GreaterOrEqual", {rows, columns}, {8, 8}, {}, "keep");
+  b.graph.values[keep.index()].dtype = DType::kBool;
+  const ValueId low = b.constant("low", {});
+  b.graph.values[low.index()].data = scalar_tensor(DType::kFloat32, -1e30);
+  const ValueId masked = b.op("Where", {keep, scores, low}, {2, 8, 8}, {}, "where");
+  const ValueId wrong = b.op("Where", {keep, low, scores}, {2, 8, 8}, {}, "wrong");
+  b.graph.outputs = {masked, wrong};
+  Elements elements(b.graph);
+  CHECK(elements.at(keep, 3, 4) == 0.0);
+  CHECK(elements.at(keep, 4, 3) == 1.0);
+  CHECK(!elements.at(scores, 0, 0).has_value());
+  CHECK(is_causal_mask(b.graph, b.graph.ops[1], scores, elements));
+  CHECK(!is_causal_mask(b.graph, b.graph.ops[2], scores, elements));
+}
+
+TEST_CASE("chains are one kernel, products end them", "[kernels]") {
+  GraphWriter b;
+  const ValueId x = b.input("x", {16, 8});
+  const ValueId up = b.op("MatMul", {x, b.parameter("w", {8, 8})}, {16, 8}, {}, "up");
+  const ValueId gate = b.op("Exp", {up}, {16, 8}, {}, "exp");
+  const ValueId both = b.op("Add", {gate, up}, {16, 8}, {}, "add");
+  const ValueId down = b.op("MatMul", {both, b.parameter("v", {8, 8})}, {16, 8}, {}, "down");
+  // Reads what is before and after a product: a kernel with `add` would wait for itself.
+  const ValueId sum = b.op("Add", {down, both}, {16, 8}, {}, "residual");
+  b.graph.outputs = {sum};
+  Graph graph = b.graph;
+  graph.kernels = group_kernels(graph, fusing());
+  const auto kernel = [&](int o) { return graph.kernels.of_op[static_cast<std::size_t>(o)]; };
+  CHECK(graph.is_inside(gate));
+  CHECK(!graph.is_inside(both));
+  CHECK(kernel(1).launches);
+  CHECK(!kernel(2).launches);
+  CHECK(kernel(3).kind == Kind::kOwn);
+  CHECK(kernel(4).launches);
+  // `add` reads `exp` nowhere and `up` a second time; `residual` reads both of its own.
+  CHECK(kernel(2).inside_inputs == 0b11);
+  CHECK(kernel(4).inside_inputs == 0);
+}
+
+TEST_CASE("x * Sigmoid(x) keeps x alone", "[kernels]") {
+  GraphWriter b;
+  const ValueId x = b.input("x", {16, 8});
+  const ValueId y = b.op("Sigmoid", {x}, {16, 8}, {}, "sigmoid");
+  const ValueId silu = b.op("Mul", {x, y}, {16, 8}, {}, "silu");
+  const ValueId again = b.op("Mul", {y, silu}, {16, 8}, {}, "grad");
+  b.graph.ops[2].phase = Phase::kBackward;
+  b.graph.outputs = {again};
+  Profile eager;
+  eager.name = "eager";
+  b.graph.kernels = group_kernels(b.graph, eager);
+  CHECK(b.graph.is_inside(y));
+  CHECK(!b.graph.is_inside(silu));
+  CHECK(b.graph.kernel(b.graph.ops[2]).inside_inputs == 0b01);
+}
+
+// What the problem of the search says of any choices, and what evaluate() says of their strategy.
+TEST_CASE("kernels cost the same in the problem and in its plans", "[kernels]") {
+  int finite = 0;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    Graph graph = seed % 4 == 0 ? Attention(seed % 8 == 0).b.graph : random_graph(seed, 8);
+    Cluster cluster = small_cluster({2, 2});
+    cluster.profile = fusing();
+    cluster.profile.launch_s = 1e-6;
+    cluster.profile.memory_fraction = 0.5;
+    cluster.profile.matrix = {0.5, 4, 2, 2, 3};
+    graph.kernels = group_kernels(graph, cluster.profile);
+    const GraphRules rules = *rules_of(graph);
+    SearchRequest request{graph, rules, cluster};
+    RooflineModel model(cluster, *make_mesh(cluster, {2, 2}));
+    const MeshProblem built = *build_problem(request, model);
+    Draw draw{std::mt19937_64(seed)};
+    for (int trial = 0; trial < 20; ++trial) {
+      std::vector<int> choices;
+      for (const ProblemNode& node : built.problem.nodes) {
+        choices.push_back(static_cast<int>(draw.below(node.cost.size())));
+      }
+      const Evaluation said = evaluate(built.problem, choices);
+      if (!(said.cost < kInfinity)) continue;
+      ++finite;
+      const Strategy strategy = strategy_of(graph, built, choices);
+      const auto cost = evaluate(graph, rules, strategy, model);
+      REQUIRE(cost);
+      INFO("seed " << seed);
+      CHECK(cost->total() == Approx(said.cost).epsilon(1e-9));
+      REQUIRE(cost->step);
+      CHECK(cost->step->seconds <= cost->total() * (1 + 1e-9));
+      CHECK(2 * cost->step->seconds >= cost->total() * (1 - 1e-9));
+    }
+  }
+  CHECK(finite > 100);
+}
+
+TEST_CASE("a step takes what its busiest stream takes", "[kernels]") {
+  const Graph graph = two_matmuls();
+  const GraphRules rules = *rules_of(graph);
+  for (const Seconds host : {0.0, 1.0}) {
+    Cluster cluster = small_cluster({1});
+    cluster.profile.name = "test";
+    cluster.profile.host_s = host;
+    Graph grouped = graph;
+    grouped.kernels = group_kernels(graph, cluster.profile);
+    RooflineModel model(cluster, Mesh{{{"device", 1, 0, 1}}});
+    Strategy strategy;
+    strategy.mesh = model.mesh();
+    strategy.assignments.assign(graph.ops.size(), Assignment{{-1}});
+    for (const Value& value : graph.values) {
+      const Spec spec = replicated(value.shape.size());
+      strategy.values.push_back({spec, spec, spec});
+    }
+    const StrategyCost cost = *evaluate(grouped, rules, strategy, model);
+    REQUIRE(cost.step);
+    CHECK(cost.step->compute == Approx(cost.total()));
+    CHECK(cost.step->host == Approx(2 * host));
+    // The second kernel begins when it is issued and when the first is done.
+    const Seconds last = cost.terms.back().seconds;
+    CHECK(cost.step->seconds == Approx(host == 0 ? cost.total() : 2 * host + last));
+  }
+}
+
+TEST_CASE("profiles say what is wrong with them", "[kernels]") {
+  Profile profile;
+  CHECK(verify(profile).ok());
+  profile.matrix.fraction = 1.5;
+  CHECK(verify(profile).error().message.find("matrix.fraction") == 0);
+  profile.matrix.fraction = 1;
+  profile.host_s = -1;
+  CHECK(verify(profile).error().message.find("host_s") == 0);
+  profile.host_s = 0;
+  profile.matrix.tile_m = profile.matrix.tile_n = 64;
+  CHECK(verify(profile).error().message.find("matrix.multiprocessors") == 0);
+}
