@@ -90,8 +90,61 @@ def vtrain(row):
                float(row["iteration_ms"]) / 1e3, recompute="full", precision="mixed-fp16")
 
 
+# llm-foundry's MPT: width, heads, layers. Source: mosaicml/llm-foundry, scripts/train/benchmarking.
+MPT = {"125m": (768, 12, 12), "350m": (1024, 16, 24), "760m": (1536, 12, 24), "1b": (2048, 16, 24), "3b": (2560, 20, 32), "7b": (4096, 32, 32),
+       "13b": (5120, 40, 40), "30b": (7168, 56, 48), "70b": (8192, 64, 80)}
+
+
+def foundry(row):
+    """FSDP in eager mode; throughput is in tokens."""
+    if row["Model"] not in MPT:
+        raise Unsaid(f"model {row['Model']}")
+    if "bf16" not in row["Precision"]:
+        raise Unsaid(f"precision {row['Precision']}")
+    if row["Activation CPUOffload"] == "True":
+        raise Unsaid("activations offloaded to the host")
+    gpu = row["GPU"].split("_")[0]
+    gpus, width, = int(row["# GPUs"]), MPT[row["Model"]]
+    hidden, heads, layers = width
+    batch, passes = int(row["GlobalBatchSize"]), int(row["GradAccum"])
+    if batch % passes or (batch // passes) % gpus:
+        raise Unsaid("the batch is not what micro-batches and devices make")
+    model = ("--family", "gpt", "--layers", str(layers), "--hidden", str(hidden), "--heads", str(heads), "--vocabulary", "50368",
+             "--sequence", row["SeqLen (T)"], "--no-fused-qkv", "--bias", "none")
+    per_node = min(8, gpus)
+    return Run(f"{row['Model']} seq {row['SeqLen (T)']} on {gpus} {gpu}", f"{row['Sharding Strategy']} mbs={row['MicroBatchSize']} ga={passes}", model,
+               "h100-efa" if gpu == "h100" else "a100-ib", f"{gpu}-eager", gpus // per_node, per_node, gpus, 1, batch, passes,
+               "ZeRO-3" if row["Sharding Strategy"] == "FULL_SHARD" else "ZeRO-1", False, float(row["GlobalBatchSize (T)"]) / float(row["Throughput (T/s)"]),
+               recompute="full" if row["Activation Checkpointing"] == "True" else "none")
+
+
+# Of the titles. Sources: NVIDIA's Nemotron-4 15B technical report; Meta's Llama 3.
+DGXC = {"nemotron4 15b": ("--family", "gpt", "--layers", "32", "--hidden", "6144", "--heads", "48", "--kv-heads", "8", "--feed-forward", "24576", "--vocabulary",
+                          "256000", "--sequence", "4096", "--no-fused-qkv", "--bias", "none", "--position", "rotary", "--no-tied"),
+        "llama 3.1 8b": ("--preset", "llama3-8b", "--sequence", "8192")}
+
+
+def dgxc(row):
+    """NeMo and Megatron on DGX H100, with a distributed optimizer."""
+    model = next((options for name, options in DGXC.items() if row["title"].lower().startswith(name)), None)
+    if model is None:
+        raise Unsaid("another model: " + row["title"].split("(")[0].strip())
+    if row["gpu"] != "H100" or row["precision"] != "BF16":
+        raise Unsaid(f"{row['gpu']} {row['precision']}")
+    number = lambda key: int(float(row[key] or 1))
+    if number("pp") > 1 or number("cp") > 1 or number("ep") > 1:
+        raise Unsaid("pipeline stages, context or expert parallelism")
+    gpus, tensor, passes, batch = number("gpus"), number("tp"), number("ga"), number("gbs")
+    data = gpus // tensor
+    if data * number("mbs") * passes != batch:
+        raise Unsaid("the batch is not what micro-batches and devices make")
+    return Run(f"{row['title'].split('(')[0].strip()} on {gpus}", f"{row['tag']} tp={tensor} mbs={row['mbs']} ga={passes}", model, "h100-ib", "h100-megatron",
+               gpus // 8, 8, data, tensor, batch, passes, "ZeRO-1", tensor > 1, float(row["step_s"]))
+
+
 # Columns that only this table has -> how its rows are read.
-TABLES = [({"tokens_per_s_per_gpu", "grad_acc", "zero", "memory_gb"}, playbook), ({"pipeline_parallel", "iteration_ms"}, vtrain)]
+TABLES = [({"tokens_per_s_per_gpu", "grad_acc", "zero", "memory_gb"}, playbook), ({"pipeline_parallel", "iteration_ms"}, vtrain),
+          ({"Throughput (T/s)", "Sharding Strategy"}, foundry), ({"step_s", "config_from"}, dgxc)]
 
 
 def rows_of(path):
@@ -100,7 +153,8 @@ def rows_of(path):
     for columns, read in TABLES:
         if columns <= set(reader.fieldnames):
             return read, list(reader)
-    sys.exit(f"{path}: no known table has the columns {', '.join(reader.fieldnames)}")
+    print(f"{path}: left out: no known table of runs has the columns {', '.join(reader.fieldnames)}", file=sys.stderr)
+    return None, []
 
 
 def cluster_of(run, folder):
@@ -234,6 +288,9 @@ def main():
                     runs.append(read(row))
                 except Unsaid as why:
                     left_out[str(why)] = left_out.get(str(why), 0) + 1
+                except (KeyError, ValueError) as error:
+                    why = f"not a row of this table: {error!r}"
+                    left_out[why] = left_out.get(why, 0) + 1
             runs = [r for r in runs if options.only in r.group][::options.every]
             tasks = [(run, pool.submit(priced, run, *models.get(run), options.profile or run.profile, folder)) for run in runs]
             results = []
@@ -250,6 +307,7 @@ def main():
                 sys.stdout.flush()
             for why, count in sorted(left_out.items()):
                 print(f"{path}: {count} rows left out: {why}", file=sys.stderr)
+            summaries[path] = {"n": 0, "left_out": left_out}
             if results:
                 summaries[path] = {**summary(results), "left_out": left_out}
     if options.json:

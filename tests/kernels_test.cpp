@@ -110,6 +110,16 @@ TEST_CASE("attention is one kernel whose scores are not stored", "[kernels]") {
   CHECK(whole < 0.5 * compute_of(graph, Profile()));
 }
 
+TEST_CASE("scores that leave the graph are stored", "[kernels]") {
+  Attention attention(false);
+  const ValueId copy = attention.b.op("Identity", {attention.shares}, {2, 8, 8}, {}, "weights");
+  attention.b.graph.outputs.push_back(copy);
+  const Kernels kernels = group_kernels(attention.b.graph, fusing());
+  CHECK(!kernels.inside[attention.shares.index()]);
+  CHECK(!kernels.inside[copy.index()]);
+  CHECK(kernels.inside[attention.scores.index()]);
+}
+
 TEST_CASE("the head of a classifier is no attention", "[kernels]") {
   const Attention attention(false, true);
   const Kernels kernels = group_kernels(attention.b.graph, fusing());

@@ -185,7 +185,8 @@ class Grouping {
       break;
     }
     for (std::size_t v = 0; v < seen.size(); ++v) {
-      if (seen[v] && !is_output_[v]) found_.inside[v] = 1;
+      const ValueId id(static_cast<std::int64_t>(v));
+      if (seen[v] && !leaves(id)) found_.inside[v] = 1;
     }
   }
 
@@ -197,7 +198,7 @@ class Grouping {
       for (const Use& use : uses_[y.index()]) {
         const Op& mul = graph_.op(use.op);
         if (mul.type != "Mul" || mul.phase != op(o).phase) continue;
-        if (mul.inputs[use.port == 0 ? 1 : 0] != x || is_output_[y.index()]) continue;
+        if (mul.inputs[use.port == 0 ? 1 : 0] != x || leaves(y)) continue;
         join(o, use.op.index());
         found_.of_op[o].kind = found_.of_op[use.op.index()].kind = OpKernel::Kind::kElements;
         found_.inside[y.index()] = 1;
@@ -270,6 +271,14 @@ class Grouping {
         kernel.launches = launched.insert(group_of(o)).second;
       }
     }
+  }
+
+  // Whether the value is an output, also through views.
+  bool leaves(ValueId id) const {
+    std::vector<std::size_t> read;
+    bool leaves = false;
+    readers(id, read, leaves);
+    return leaves;
   }
 
   // All that read the value, also through views.

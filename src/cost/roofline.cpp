@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <string>
 #include <tuple>
 
 #include "autopar/cost.hpp"
@@ -35,16 +37,17 @@ double bytes_of(const Shape& shape, DType dtype) {
   return static_cast<double>(element_count(shape)) * static_cast<double>(size_of(dtype));
 }
 
-// Of the products that a contraction comes to.
+// Of the products that a contraction comes to; nothing where its shapes do not tell.
 struct Product {
   double batch = 1, m = 1, n = 1, k = 1;
 };
-Product product_of(const Op& op, const OpShapes& shapes, Flops flops) {
+std::optional<Product> product_of(const Op& op, const OpShapes& shapes, Flops flops) {
+  static const std::set<std::string> products = {"MatMul", "Gemm", "Einsum", "Conv"};
   const Shape& out = shapes.outputs[0];
   Product p;
   const auto elements = static_cast<double>(element_count(out));
-  if (elements == 0) return p;
-  const bool channels_first = op.type == "Conv" || op.type == "ConvTranspose";
+  if (elements == 0 || flops == 0 || products.count(op.type) == 0) return std::nullopt;
+  const bool channels_first = op.type == "Conv";
   p.n = out.empty()
             ? 1
             : static_cast<double>(out[channels_first && out.size() > 1 ? 1 : out.size() - 1]);
@@ -56,8 +59,10 @@ Product product_of(const Op& op, const OpShapes& shapes, Flops flops) {
   return p;
 }
 
-double matrix_efficiency(const MatrixEfficiency& e, const Product& p) {
-  double reached = e.fraction * p.k / (p.k + e.half_k);
+double matrix_efficiency(const MatrixEfficiency& e, const std::optional<Product>& found) {
+  if (!found) return e.fraction;
+  const Product& p = *found;
+  const double reached = e.fraction * p.k / (p.k + e.half_k);
   if (e.tile_m <= 0 || e.tile_n <= 0) return reached;
   const double tiles = p.batch * std::ceil(p.m / e.tile_m) * std::ceil(p.n / e.tile_n);
   const double useful = p.batch * p.m * p.n / (e.tile_m * e.tile_n);
@@ -129,6 +134,9 @@ struct RooflineModel::State {
     if (is_contraction(op) && kernel.kind == OpKernel::Kind::kAttention) {
       reached =
           op.phase == Phase::kBackward ? profile.attention_backward : profile.attention_forward;
+    } else if (op.type == "Attention" && op.domain.empty()) {
+      reached = profile.attention_forward;
+      if (op.int_attribute("is_causal", 0) != 0) work.flops /= 2;
     } else if (is_contraction(op)) {
       reached = matrix_efficiency(profile.matrix, product_of(op, shapes, work.flops));
     }
