@@ -28,6 +28,7 @@
 #include "autopar/export.hpp"
 #include "autopar/files.hpp"
 #include "autopar/import.hpp"
+#include "autopar/kernels.hpp"
 #include "cli/trace.hpp"
 
 using namespace autopar;
@@ -124,6 +125,8 @@ Result<nlohmann::ordered_json> measure(const Job& job) {
   AUTOPAR_TRY(rules, rules_of(model.graph));
   seconds["import"] = clock.lap();
   SearchRequest request{model.graph, rules, cluster.cluster};
+  model.graph.kernels = group_kernels(model.graph, cluster.cluster.profile, request.updates);
+  rules.class_of_op = classes_of(model.graph, rules.rules);
   request.searcher = job.searcher;
   request.max_axes = job.max_axes;
   request.memory_limit = static_cast<Bytes>(job.memory_gib * 1024 * 1024 * 1024);

@@ -77,13 +77,17 @@ class Step:
         self.products = {}  # op -> "n" or "k", the dimension of the weight that tensor parallelism splits
         self.split = {}  # weight -> its dimension that is split
         self.gathered, self.residuals = set(), set()  # what column products read; what row products are added to
+        self.logits = {}  # what the loss reads, and its shape
         self.data = [n for n in ("input_ids", "labels") if n in self.shapes]
         made_by = {o: n for n in graph.node for o in n.output}
         readers = {}
         for node in graph.node:
             for name in node.input:
                 readers.setdefault(name, []).append(node)
+        shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in graph.value_info}
         for node in graph.node:
+            if node.op_type == "ReduceLogSumExp" and node.name.startswith("loss"):
+                self.logits[node.input[0]] = shapes.get(node.input[0]) or shapes[made_by[node.input[0]].input[0]]
             if node.op_type != "MatMul" or ".grad" in node.name:
                 continue
             weight, turned = node.input[1], False
@@ -167,8 +171,10 @@ def spec_text(dimensions):
     return "[" + ",".join("{" + ",".join(axes) + "}" for axes in dimensions) + "]"
 
 
-def pins(step, template):
-    """The template as a strategy file."""
+def pins(step, template, as_run=0, gathers_again=False, repeats=False):
+    """The template as a strategy file. `as_run`, a number of micro-batches: the loss is taken of split words, and gradients are added up where
+    they are made, as the programs do that run such templates; 0: that is searched. `gathers_again`: what split sequences are gathered for is kept split for
+    the backward pass. `repeats`: ops are computed again."""
     size = {name: count for name, count, _ in template.mesh}
     t, d = template.tensor_axes, template.data_axes
     ops = {op: {"assignment": {**{a: "b" for a in d}, **{a: factor for a in t}}} for op, factor in step.products.items()}
@@ -195,6 +201,21 @@ def pins(step, template):
     if t:
         between = spec_text([d, t if template.sequence else [], []])
         tensors.update({name: {"spec": between} for name in step.residuals | step.gathered})
+        if as_run:
+            for name in step.logits:
+                words = spec_text([d] + [[]] * (len(step.logits[name]) - 2) + [t if step.logits[name][-1] % template.tensor == 0 else []])
+                # Where passes are repeated, nobody knows which one reads it.
+                tensors[name] = {key: words for key in (("spec",) if repeats else ("spec", "kept_spec", "hub_spec", "backward_hub_spec"))}
+        if gathers_again and template.sequence and not repeats:
+            whole = spec_text([d, [], []])
+            tensors.update({name: {"spec": between, "kept_spec": between, "hub_spec": whole, "backward_hub_spec": whole} for name in step.gathered})
+    for name, weight, _ in step.stored() if as_run > 1 else ():
+        role = step.role(weight)
+        if name == weight and role is not None:
+            dimensions = [[] for _ in step.shapes[name]]
+            if t and step.shapes[name][role] % template.tensor == 0:
+                dimensions[role] = list(t)
+            tensors["acc." + name] = {"spec": spec_text(dimensions) + (" +{" + ",".join(d) + "}" if d else "")}
     mesh = [{"name": name, "size": count, "tier": tier} for name, count, tier in template.mesh]
     return {"format": "autopar-strategy", "version": 1, "mesh": mesh, "ops": ops, "tensors": tensors}
 

@@ -1,23 +1,25 @@
 #!/usr/bin/env python3
 """Predicted and measured time of published training runs, row by row.
 
-  bench/truth.py FILE.csv... [--profile NAME|FILE] [--cluster FILE] [--only TEXT] [--every N] [--jobs N] [--json]
+  bench/truth.py FILE.csv... [--profile NAME|FILE] [--only TEXT] [--every N] [--jobs N] [--json]
 
 (.deps/venv/bin/python after scripts/setup; AUTOPAR names the program.) A table is known by its header. For each row the model is
 rebuilt (scripts/make_models.py), its configuration becomes pins on the training step, and the step is priced as `autopar search`
 prices it; all that the configuration leaves open is searched. Prints CSV: predicted and measured seconds, their ratio, memory. Rows
 that cannot be said (pipelines, ...) are counted by their reason on stderr. --json adds, as the last line, one object with a summary
 for each file: number of rows, MAPE, median and worst error, the rank correlation of each group of rows that differ in configuration
-alone, regret (the measured time of the row that is predicted fastest over that of the fastest), the error of memory.
+alone, regret (the measured time of the row that is predicted fastest and to fit over that of the fastest; where the second is 1.3 times
+as slow as the best, of the best of the first three), the error of memory, and how many of the runs that failed, and of those that
+worked, are said not to fit.
 """
 import argparse
 import concurrent.futures
 import csv
-import dataclasses
 import hashlib
 import json
 import os
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
@@ -25,136 +27,14 @@ import tempfile
 
 import inputs
 import training
+from runs import Unsaid, rows_of
 
 ROOT = inputs.ROOT
 PROGRAM = os.environ.get("AUTOPAR", str(ROOT / "build" / "src" / "autopar"))
 ALL_MEMORY = "1000TiB"
 FAR = 2.5
-
-
-@dataclasses.dataclass
-class Run:
-    """A measured run. `model`: options of scripts/make_models.py."""
-    group: str
-    label: str
-    model: tuple
-    cluster: str
-    profile: str
-    nodes: int
-    per_node: int
-    data: int
-    tensor: int
-    batch: int
-    micro_batches: int
-    stored: str
-    sequence: bool
-    seconds: float
-    memory_bytes: float = 0
-    recompute: str = "none"
-    precision: str = "mixed-bf16"
-
-
-class Unsaid(Exception):
-    """Why a row cannot be priced."""
-
-
-def playbook(row):
-    if row["note"]:
-        raise Unsaid(f"note: {row['note']}")
-    if row["status"] != "ok":
-        raise Unsaid(f"status: {row['status']}")
-    if int(row["pp"]) > 1:
-        raise Unsaid("pipeline stages")
-    model = ("--family", "llama", "--layers", row["layers"], "--hidden", row["hidden"], "--heads", row["heads"], "--kv-heads", row["heads"],
-             "--feed-forward", row["ffn"], "--vocabulary", "131072", "--sequence", "4096",
-             "--tied" if row["tied_embeddings"] == "tied" else "--no-tied")
-    tensor = int(row["tp"])
-    return Run(f"{row['model']} on {row['gpus']}", f"dp={row['dp']} tp={tensor} zero={row['zero']} mbs={row['mbs']} ga={row['grad_acc']}", model,
-               "h100-efa", "h100-nanotron", int(row["nodes"]), int(row["gpus"]) // int(row["nodes"]), int(row["dp"]), tensor, int(row["gbs"]),
-               int(row["grad_acc"]), "ZeRO-1" if row["zero"] == "1" else "plain", tensor > 1, float(row["iteration_s"]), float(row["memory_gb"]) * 1e9)
-
-
-def vtrain(row):
-    """Megatron-DeepSpeed on A100, full recomputation; the times are milliseconds."""
-    if int(row["pipeline_parallel"]) > 1:
-        raise Unsaid("pipeline stages")
-    data, tensor, gpus = int(row["data_parallel"]), int(row["tensor_parallel"]), int(row["gpus"])
-    if tensor > 1 and int(row["heads"]) % tensor:
-        raise Unsaid("heads do not divide")
-    passes = int(row["global_batch"]) // (data * int(row["micro_batch"]))
-    model = ("--family", "gpt", "--layers", row["layers"], "--hidden", row["hidden"], "--heads", row["heads"], "--vocabulary", "51200",
-             "--sequence", row["sequence"], "--no-fused-qkv")
-    per_node = min(8, gpus)
-    return Run(f"h{row['hidden']} l{row['layers']} b{row['global_batch']} on {gpus}", f"dp={data} tp={tensor} mbs={row['micro_batch']}", model,
-               "a100-ib", "a100-megatron", gpus // per_node, per_node, data, tensor, int(row["global_batch"]), passes, "plain", False,
-               float(row["iteration_ms"]) / 1e3, recompute="full", precision="mixed-fp16")
-
-
-# llm-foundry's MPT: width, heads, layers. Source: mosaicml/llm-foundry, scripts/train/benchmarking.
-MPT = {"125m": (768, 12, 12), "350m": (1024, 16, 24), "760m": (1536, 12, 24), "1b": (2048, 16, 24), "3b": (2560, 20, 32), "7b": (4096, 32, 32),
-       "13b": (5120, 40, 40), "30b": (7168, 56, 48), "70b": (8192, 64, 80)}
-
-
-def foundry(row):
-    """FSDP in eager mode; throughput is in tokens."""
-    if row["Model"] not in MPT:
-        raise Unsaid(f"model {row['Model']}")
-    if "bf16" not in row["Precision"]:
-        raise Unsaid(f"precision {row['Precision']}")
-    if row["Activation CPUOffload"] == "True":
-        raise Unsaid("activations offloaded to the host")
-    gpu = row["GPU"].split("_")[0]
-    gpus, width, = int(row["# GPUs"]), MPT[row["Model"]]
-    hidden, heads, layers = width
-    batch, passes = int(row["GlobalBatchSize"]), int(row["GradAccum"])
-    if batch % passes or (batch // passes) % gpus:
-        raise Unsaid("the batch is not what micro-batches and devices make")
-    model = ("--family", "gpt", "--layers", str(layers), "--hidden", str(hidden), "--heads", str(heads), "--vocabulary", "50368",
-             "--sequence", row["SeqLen (T)"], "--no-fused-qkv", "--bias", "none")
-    per_node = min(8, gpus)
-    return Run(f"{row['Model']} seq {row['SeqLen (T)']} on {gpus} {gpu}", f"{row['Sharding Strategy']} mbs={row['MicroBatchSize']} ga={passes}", model,
-               "h100-efa" if gpu == "h100" else "a100-ib", f"{gpu}-eager", gpus // per_node, per_node, gpus, 1, batch, passes,
-               "ZeRO-3" if row["Sharding Strategy"] == "FULL_SHARD" else "ZeRO-1", False, float(row["GlobalBatchSize (T)"]) / float(row["Throughput (T/s)"]),
-               recompute="full" if row["Activation Checkpointing"] == "True" else "none")
-
-
-# Of the titles. Sources: NVIDIA's Nemotron-4 15B technical report; Meta's Llama 3.
-DGXC = {"nemotron4 15b": ("--family", "gpt", "--layers", "32", "--hidden", "6144", "--heads", "48", "--kv-heads", "8", "--feed-forward", "24576", "--vocabulary",
-                          "256000", "--sequence", "4096", "--no-fused-qkv", "--bias", "none", "--position", "rotary", "--no-tied"),
-        "llama 3.1 8b": ("--preset", "llama3-8b", "--sequence", "8192")}
-
-
-def dgxc(row):
-    """NeMo and Megatron on DGX H100, with a distributed optimizer."""
-    model = next((options for name, options in DGXC.items() if row["title"].lower().startswith(name)), None)
-    if model is None:
-        raise Unsaid("another model: " + row["title"].split("(")[0].strip())
-    if row["gpu"] != "H100" or row["precision"] != "BF16":
-        raise Unsaid(f"{row['gpu']} {row['precision']}")
-    number = lambda key: int(float(row[key] or 1))
-    if number("pp") > 1 or number("cp") > 1 or number("ep") > 1:
-        raise Unsaid("pipeline stages, context or expert parallelism")
-    gpus, tensor, passes, batch = number("gpus"), number("tp"), number("ga"), number("gbs")
-    data = gpus // tensor
-    if data * number("mbs") * passes != batch:
-        raise Unsaid("the batch is not what micro-batches and devices make")
-    return Run(f"{row['title'].split('(')[0].strip()} on {gpus}", f"{row['tag']} tp={tensor} mbs={row['mbs']} ga={passes}", model, "h100-ib", "h100-megatron",
-               gpus // 8, 8, data, tensor, batch, passes, "ZeRO-1", tensor > 1, float(row["step_s"]))
-
-
-# Columns that only this table has -> how its rows are read.
-TABLES = [({"tokens_per_s_per_gpu", "grad_acc", "zero", "memory_gb"}, playbook), ({"pipeline_parallel", "iteration_ms"}, vtrain),
-          ({"Throughput (T/s)", "Sharding Strategy"}, foundry), ({"step_s", "config_from"}, dgxc)]
-
-
-def rows_of(path):
-    lines = [line for line in pathlib.Path(path).read_text().splitlines() if not line.startswith("#")]
-    reader = csv.DictReader(lines)
-    for columns, read in TABLES:
-        if columns <= set(reader.fieldnames):
-            return read, list(reader)
-    print(f"{path}: left out: no known table of runs has the columns {', '.join(reader.fieldnames)}", file=sys.stderr)
-    return None, []
+CLEAR = 1.3
+ODD = 0.8
 
 
 def cluster_of(run, folder):
@@ -178,8 +58,9 @@ class Models:
         if key not in self.made:
             name = hashlib.sha256(repr(key).encode()).hexdigest()[:12]
             model, step = self.folder / f"{name}.onnx", self.folder / f"{name}.step.onnx"
-            subprocess.run([sys.executable, ROOT / "scripts" / "make_models.py", *run.model, "-o", model], check=True, stdout=subprocess.DEVNULL)
-            subprocess.run([PROGRAM, "grad", model, *options_of(run), "-q", "-o", step], check=True)
+            if not step.exists():
+                subprocess.run([sys.executable, ROOT / "scripts" / "make_models.py", *run.model, "-o", model], check=True, stdout=subprocess.DEVNULL)
+                subprocess.run([PROGRAM, "grad", model, *options_of(run), "-q", "-o", step], check=True)
             self.made[key] = (model, training.Step(step))
         return self.made[key]
 
@@ -188,7 +69,7 @@ def options_of(run):
     return ["--optimizer", "adamw", "--precision", run.precision, "--reduce-precision", "fp32", "--loss", "cross_entropy", "--batch", str(run.batch)]
 
 
-def pinned(run, step, tiers):
+def pinned(run, step, tiers, gathers_again, repeats):
     # One axis for each kind of parallelism, whatever it spans: that is what the runtimes' process groups are.
     inner = tiers[0]["size"]
     outer = tiers[-1]["name"]
@@ -199,22 +80,58 @@ def pinned(run, step, tiers):
         mesh.append(("tensor", run.tensor, tiers[0]["name"] if run.tensor <= inner else outer))
     template = training.Template(run.tensor, run.data, run.stored, run.sequence, mesh, ["tensor"] if run.tensor > 1 else [],
                                  ["data"] if mesh[0][0] == "data" else [])
-    return training.pins(step, template)
+    return training.pins(step, template, run.micro_batches, gathers_again, repeats)
 
 
-def priced(run, model, step, profile, folder):
+def priced(run, model, step, profile, folder, kept=None):
+    """As it is said to be run. What would not fit so, and is not recorded, is priced as what saves memory; it is not said to fit.
+    `kept`: a folder for the plan of each run, whose price is not asked for again as long as the folder is there."""
+    if run.recompute != "unrecorded":
+        found = priced_as(run, model, step, profile, folder, kept, run.recompute, False)
+        return found if "error" in found else {**found, "fits": fits(found)}
+    plain = found = priced_as(run, model, step, profile, folder, kept, "none", False)
+    for recompute in ("none", "full"):
+        if "error" in found or fits(found) or run.failed:
+            break
+        if recompute == "full" or run.sequence:
+            found = priced_as(run, model, step, profile, folder, kept, recompute, True)
+    return {**found, "fits": "error" in plain or fits(plain)}
+
+
+def fits(found):
+    return found["upper_bytes"] <= found["device_bytes"]
+
+
+def priced_as(run, model, step, profile, folder, kept, recompute, gathers_again):
+    if kept:
+        own = kept / hashlib.sha256(repr((run, profile, recompute, gathers_again)).encode()).hexdigest()[:16]
+        if (own / "price.json").exists():
+            return json.loads((own / "price.json").read_text())
+        own.mkdir(exist_ok=True)
+        found = searched(run, model, step, profile, own, recompute, gathers_again)
+        (own / "price.json").write_text(json.dumps(found))
+        return found
     with tempfile.TemporaryDirectory(dir=folder) as own:
-        own = pathlib.Path(own)
-        cluster, tiers = cluster_of(run, own)
-        (own / "pins.json").write_text(json.dumps(pinned(run, step, tiers)))
-        command = [PROGRAM, "search", model, "--cluster", cluster, "--profile", profile, "--train", *options_of(run), "--pin", own / "pins.json",
-                   "--micro-batches", run.micro_batches, "--memory", ALL_MEMORY, "--recompute", run.recompute, "--searcher", "dp", "--threads", 1,
-                   "-q", "--json", "-o", own / "plan"]
-        done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
-        if done.returncode:
-            return {"error": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit code {done.returncode}"}
-        report = json.loads(done.stdout)
-        return {"seconds": report["cost"]["seconds"], "memory_bytes": report["memory"]["peak_bytes"], "gap": report["cost"]["gap"], **report.get("streams", {})}
+        return searched(run, model, step, profile, pathlib.Path(own), recompute, gathers_again)
+
+
+def searched(run, model, step, profile, own, recompute, gathers_again):
+    cluster, tiers = cluster_of(run, own)
+    (own / "pins.json").write_text(json.dumps(pinned(run, step, tiers, gathers_again, recompute != "none")))
+    command = [PROGRAM, "search", model, "--cluster", cluster, "--profile", profile, "--train", *options_of(run), "--pin", own / "pins.json",
+               "--micro-batches", run.micro_batches, "--memory", ALL_MEMORY, "--recompute", recompute, "--searcher", "dp", "--threads", 1,
+               "-q", "--json", "-o", own / "plan"]
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
+    if done.returncode:
+        return {"error": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit code {done.returncode}"}
+    report = json.loads(done.stdout)
+    # Of the plan, what it takes to price it again.
+    (own / "plan" / "strategy.json").replace(own / "strategy.json")
+    shutil.rmtree(own / "plan")
+    memory = report["memory"]
+    return {"seconds": report["cost"]["seconds"], "memory_bytes": memory["peak_bytes"], "upper_bytes": memory.get("upper_bytes", memory["peak_bytes"]),
+            "device_bytes": json.loads(cluster.read_text())["device"]["memory_bytes"], "memory": memory["parts"], "gap": report["cost"]["gap"],
+            "model": str(model), "cluster": str(cluster), "strategy": str(own / "strategy.json"), **report.get("streams", {})}
 
 
 def ranks(values):
@@ -236,33 +153,67 @@ def rank_correlation(a, b):
     return statistics.correlation(ranks(a), ranks(b)) if len(a) > 2 and len(set(a)) > 1 and len(set(b)) > 1 else None
 
 
+def refusals(results):
+    """Of runs that failed how many are said not to fit, and of those that worked."""
+    failed = [not p["fits"] for r, p in results if r.failed]
+    worked = [not p["fits"] for r, p in results if not r.failed]
+    return {"failed": len(failed), "failed_refused": sum(failed), "worked": len(worked), "worked_refused": sum(worked)}
+
+
+def chosen(rows, first):
+    """The measured time of the best of those that are predicted fastest and to fit, over that of the fastest."""
+    ranked = sorted(rows, key=lambda row: (not row[1]["fits"], row[1]["seconds"]))
+    return min(r.seconds for r, _ in ranked[:first]) / min(r.seconds for r, _ in rows)
+
+
+def has_one_best(rows):
+    """Whether the second fastest is more than CLEAR times the fastest, so that one stray run decides."""
+    fastest, second = sorted(r.seconds for r, _ in rows)[:2]
+    return second > CLEAR * fastest
+
+
+def errors_of(results):
+    errors = sorted(abs(p["seconds"] / r.seconds - 1) for r, p in results)
+    return {"n": len(results), "mape": percent(statistics.mean(errors)), "median": percent(statistics.median(errors)), "worst": percent(errors[-1]),
+            "bias": percent(statistics.mean(p["seconds"] / r.seconds - 1 for r, p in results))}
+
+
+def percent(x):
+    return round(100 * x, 2)
+
+
 def summary(results):
     """`results`: (run, what was predicted). Configurations that nobody would take are not judged by their errors: those that take
-    more than FAR times the best of their group."""
+    more than FAR times the best of their group. What is said not to fit is not ranked first. Runs of which less memory was measured
+    than ODD times what the configuration needs did not run that configuration, whatever they ran: they are in all figures, and
+    `without_odd_memory` are those without them."""
+    refused = refusals(results)
+    results = [(r, p) for r, p in results if not r.failed]
+    if not results:
+        return {"n": 0, "refusals": refused}
     best = {}
     for run, _ in results:
         best[run.group] = min(best.get(run.group, run.seconds), run.seconds)
     far = sum(r.seconds > FAR * best[r.group] for r, _ in results)
     results = [(r, p) for r, p in results if r.seconds <= FAR * best[r.group]]
-    errors = sorted(abs(p["seconds"] / r.seconds - 1) for r, p in results)
     groups = {}
     for run, found in results:
         groups.setdefault(run.group, []).append((run, found))
-    regrets, correlations = {}, {}
-    for name, rows in groups.items():
-        if len(rows) < 3:
-            continue
-        best = min(r.seconds for r, _ in rows)
-        regrets[name] = min(rows, key=lambda row: row[1]["seconds"])[0].seconds / best
-        correlations[name] = rank_correlation([p["seconds"] for _, p in rows], [r.seconds for r, _ in rows])
+    small = sum(len(rows) < 3 for rows in groups.values())
+    groups = {name: rows for name, rows in groups.items() if len(rows) > 2}
+    regrets = {name: chosen(rows, 3 if has_one_best(rows) else 1) for name, rows in groups.items()}
+    of_first = {name: chosen(rows, 1) for name, rows in groups.items()}
+    correlations = {name: rank_correlation([p["seconds"] for _, p in rows], [r.seconds for r, _ in rows]) for name, rows in groups.items()}
     memory = [abs(p["memory_bytes"] / r.memory_bytes - 1) for r, p in results if r.memory_bytes]
-    percent = lambda x: round(100 * x, 2)
-    return {"n": len(results), "far_from_best": far, "mape": percent(statistics.mean(errors)), "median": percent(statistics.median(errors)), "worst": percent(errors[-1]),
-            "bias": percent(statistics.mean(p["seconds"] / r.seconds - 1 for r, p in results)),
+    as_told = [(r, p) for r, p in results if not (r.memory_bytes and r.memory_bytes < ODD * p["memory_bytes"])]
+    mean = lambda values: round(statistics.mean(values), 3) if values else None
+    return {**errors_of(results), "far_from_best": far, "groups": len(groups), "groups_below_3_rows": small,
             "rank_correlation": {k: round(v, 3) for k, v in correlations.items() if v is not None},
-            "regret_mean": round(statistics.mean(regrets.values()), 3) if regrets else None,
-            "regret_worst": round(max(regrets.values()), 3) if regrets else None, "regret": {k: round(v, 3) for k, v in regrets.items()},
-            "memory_mape": percent(statistics.mean(memory)) if memory else None}
+            "regret_mean": mean(regrets.values()), "regret_worst": round(max(regrets.values()), 3) if regrets else None,
+            "regret": {k: round(v, 3) for k, v in regrets.items()},
+            "regret_of_first_mean": mean(of_first.values()), "regret_of_first_worst": round(max(of_first.values()), 3) if of_first else None,
+            "memory_mape": percent(statistics.mean(memory)) if memory else None,
+            "without_odd_memory": errors_of(as_told) if 0 < len(as_told) < len(results) else None, "refusals": refused}
 
 
 def main():
@@ -271,15 +222,19 @@ def main():
     parser.add_argument("--profile", help="in place of the table's own")
     parser.add_argument("--only", default="", metavar="TEXT", help="groups with that in their name")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="only every N-th row")
+    parser.add_argument("--plans", metavar="FOLDER", help="where models, plans and prices are kept and, if they are there, not made again")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     out = csv.writer(sys.stdout)
-    out.writerow(["file", "group", "configuration", "measured_s", "predicted_s", "ratio", "compute_s", "communication_s", "exposed_s", "host_s", "measured_bytes", "predicted_bytes", "gap", "error"])
+    out.writerow(["file", "group", "configuration", "measured_s", "predicted_s", "ratio", "compute_s", "communication_s", "exposed_s", "host_s", "measured_bytes", "predicted_bytes", "upper_bytes", "fits", "gap", "error"])
     summaries = {}
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         folder = pathlib.Path(folder)
-        models = Models(folder)
+        kept = pathlib.Path(options.plans).resolve() if options.plans else None
+        if kept:
+            kept.mkdir(parents=True, exist_ok=True)
+        models = Models(kept or folder)
         for path in options.files:
             read, rows = rows_of(path)
             runs, left_out = [], {}
@@ -292,18 +247,18 @@ def main():
                     why = f"not a row of this table: {error!r}"
                     left_out[why] = left_out.get(why, 0) + 1
             runs = [r for r in runs if options.only in r.group][::options.every]
-            tasks = [(run, pool.submit(priced, run, *models.get(run), options.profile or run.profile, folder)) for run in runs]
+            tasks = [(run, pool.submit(priced, run, *models.get(run), options.profile or run.profile, folder, kept)) for run in runs]
             results = []
             for run, task in tasks:
                 found = task.result()
                 name = pathlib.Path(path).name
                 if "error" in found:
                     left_out[found["error"]] = left_out.get(found["error"], 0) + 1
-                    out.writerow([name, run.group, run.label, run.seconds, "", "", "", "", "", "", run.memory_bytes, "", "", found["error"]])
+                    out.writerow([name, run.group, run.label, run.seconds, "", "", "", "", "", "", run.memory_bytes, "", "", "", "", found["error"]])
                     continue
                 results.append((run, found))
-                out.writerow([name, run.group, run.label, run.seconds, f"{found['seconds']:.5g}", f"{found['seconds'] / run.seconds:.3f}",
-                              *(f"{found.get(k, 0):.4g}" for k in ("compute_seconds", "communication_seconds", "exposed_communication_seconds", "host_seconds")), f"{run.memory_bytes:.4g}", f"{found['memory_bytes']:.4g}", f"{found['gap']:.2g}", ""])
+                out.writerow([name, run.group, run.label, run.seconds or "", f"{found['seconds']:.5g}", f"{found['seconds'] / run.seconds:.3f}" if run.seconds else "",
+                              *(f"{found.get(k, 0):.4g}" for k in ("compute_seconds", "communication_seconds", "exposed_communication_seconds", "host_seconds")), f"{run.memory_bytes:.4g}", f"{found['memory_bytes']:.4g}", f"{found['upper_bytes']:.4g}", int(found["fits"]), f"{found['gap']:.2g}", ""])
                 sys.stdout.flush()
             for why, count in sorted(left_out.items()):
                 print(f"{path}: {count} rows left out: {why}", file=sys.stderr)

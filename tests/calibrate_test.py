@@ -61,6 +61,31 @@ def check(document, cluster, what):
     assert cluster["device"]["memory_bytes"] > 1 << 20
 
 
+def check_profile(folder):
+    """With a model the file has a profile, by which predictions of other models go up to the order of what runs take."""
+    path, plan = folder / "model.json", folder / "model.plan"
+    done = run(AUTOPAR, "calibrate", "--ranks", 2, "--quick", "--model", SOURCE / "models/llama_tiny.onnx", "-o", path, "--json")
+    rows = json.loads(done.stdout)["ops"]
+    assert rows[-1]["type"] == "whole model" and rows[-1]["fitted_seconds"] > 0, rows[-1]
+    types = {row["type"] for row in rows}
+    assert {"Softmax", "Transpose", "Reshape", "Gather", "MatMul"} <= types, types
+    assert not [row for row in rows if row["problem"] and row["type"] in ("MatMul", "Softmax", "Transpose", "whole model")]
+    profile = json.loads(path.read_text())["profile"]
+    assert profile["name"] == "calibrated" and 1e-8 < profile["launch_s"] < 1e-3, profile
+    assert 0 < profile["matrix"]["fraction"] <= 1 and 0 < profile["memory"]["fraction"] <= 1
+    ratios = {}
+    for name, more in (("calibrated", ()), ("ideal", ("--profile", "ideal"))):
+        run(AUTOPAR, "search", SOURCE / "models/gpt2_tiny.onnx", "--cluster", path, *more, "-o", plan)
+        prediction = json.loads(run(AUTOPAR, "run", plan, "--repeat", 9, "--json").stdout)["prediction"]
+        ratios[name] = prediction["kinds"][0]["ratio"]
+    # Other processes may take the cores, so no more than this is held: nearer than without a profile.
+    assert abs(math.log(ratios["calibrated"])) < abs(math.log(ratios["ideal"])), ratios
+    table = run(AUTOPAR, "calibrate", "--ranks", 2, "--quick", "--model", SOURCE / "models/mlp.onnx", "-o", folder / "m.json").stdout
+    assert "profile: launch" in table and "whole model" in table, table
+    assert "nowhere.onnx" in run(AUTOPAR, "calibrate", "--model", folder / "nowhere.onnx", "-o", folder / "no.json", expect=4).stderr
+    assert not (folder / "no.json").exists()
+
+
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -79,6 +104,7 @@ def main():
         assert "busbw" in table and "2 of 2" in table and "node" in table, table
         assert "threads" in json.loads((folder / "two.json").read_text())["name"]
         assert not list(folder.glob("*.tmp*")), "a temporary file is left"
+        check_profile(folder)
         run(AUTOPAR, "calibrate", "--ranks", 1, "-o", folder / "no.json", expect=2)
         failed = run(AUTOPAR, "calibrate", "--ranks", 2, "--quick", "-o", "/dev/null/no.json", expect=4)
         assert "/dev/null" in failed.stderr

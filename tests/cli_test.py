@@ -356,6 +356,37 @@ def test_quiet_and_verbose(folder):
         assert what not in run(*command).stderr, command
 
 
+def test_a_cache_is_data_and_is_written_in_place(folder):
+    """One step of a decoder, in a file that does not say what is data."""
+    make, batch, tokens, width = onnx.helper, 8, 4096, 64
+
+    def value(name, shape, dtype=onnx.TensorProto.FLOAT):
+        return make.make_tensor_value_info(name, dtype, shape)
+    nodes = [make.make_node("MatMul", ["x", "w"], ["token"], "project"),
+             make.make_node("ScatterElements", ["cache", "at", "token"], ["new.cache"], "write", axis=1),
+             make.make_node("Transpose", ["new.cache"], ["turned"], "turn", perm=[0, 2, 1]),
+             make.make_node("MatMul", ["x", "turned"], ["y"], "read")]
+    at = onnx.numpy_helper.from_array(np.full([batch, 1, width], 7, dtype=np.int64), "at")
+    w = onnx.numpy_helper.from_array(np.ones([width, width], dtype=np.float32), "w")
+    cache = [batch, tokens, width]
+    graph = make.make_graph(nodes, "step", [value("x", [batch, 1, width]), value("cache", cache)],
+                            [value("y", [batch, 1, tokens]), value("new.cache", cache)], [at, w])
+    path, machine = folder / "step.onnx", cluster(folder, 4)
+    onnx.save(make.make_model(graph, opset_imports=[make.make_opsetid("", 18)], ir_version=9), path)
+    shown = {line.split()[0]: line.split()[1:] for line in run("show", path).stdout.splitlines() if line.startswith(("  inputs ", "  parameters "))}
+    assert shown["inputs"][0] == "2" and shown["parameters"] == ["1", "16.00", "KiB"], shown
+    report = json.loads(run("search", path, "--cluster", machine, "-o", folder / "out", "--json").stdout)
+    assert report["model"]["parameters"] == width * width, report["model"]
+    copied = json.loads(run("search", path, "--cluster", machine, "-o", folder / "copied", "--json", "--updates", "next.*").stdout)
+    moved = 4 * batch * tokens * width / 1e9 / 4  # the cache once, on each of the devices
+    assert copied["cost"]["seconds"] - report["cost"]["seconds"] > 1.9 * moved, (copied["cost"], report["cost"])
+    assert copied["memory"]["peak_bytes"] > 1.8 * report["memory"]["peak_bytes"], (copied["memory"], report["memory"])
+    # A file that holds the plan says the same.
+    priced = json.loads(run("price", path, "--cluster", machine, "--strategy", folder / "out" / "strategy.json", "--json").stdout)
+    assert priced["seconds"] == report["cost"]["seconds"], (priced["seconds"], report["cost"])
+    assert run("run", folder / "out").stdout.splitlines()[-1].startswith("PASSED")
+
+
 def test_durations(folder):
     machine, out = cluster(folder, 4), folder / "out"
     for limit in ("20s", "20000ms", "1m", "20"):

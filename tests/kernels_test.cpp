@@ -6,6 +6,8 @@
 #endif
 
 #include <cmath>
+#include <map>
+#include <string>
 
 #include "autopar/kernels.hpp"
 #include "cost/causal.hpp"
@@ -118,6 +120,80 @@ TEST_CASE("scores that leave the graph are stored", "[kernels]") {
   CHECK(!kernels.inside[attention.shares.index()]);
   CHECK(!kernels.inside[copy.index()]);
   CHECK(kernels.inside[attention.scores.index()]);
+}
+
+// As torch's safe softmax writes it: the same zeros for all layers, in place of rows without
+// scores.
+TEST_CASE("layers that read one filling are several kernels", "[kernels]") {
+  GraphWriter b;
+  const ValueId x = b.input("x", {2, 8, 4});
+  const ValueId zeros = b.op("Expand", {b.constant("zero", {}), b.ints("s", {2, 8, 8})}, {2, 8, 8});
+  ValueId y = x;
+  for (const std::string layer : {"0", "1"}) {
+    const ValueId k = b.input("k" + layer, {2, 4, 8});
+    const ValueId scores = b.op("MatMul", {y, k}, {2, 8, 8}, {}, "scores" + layer);
+    const ValueId shares = b.op("Softmax", {scores}, {2, 8, 8}, {}, "softmax" + layer);
+    const ValueId none = b.op("Equal", {scores, b.constant("c" + layer, {})}, {2, 8, 8});
+    b.graph.values[none.index()].dtype = DType::kBool;
+    const ValueId safe = b.op("Where", {none, zeros, shares}, {2, 8, 8}, {}, "where" + layer);
+    b.graph.values[safe.index()].dtype = DType::kFloat32;
+    y = b.op("MatMul", {safe, x}, {2, 8, 4}, {}, "mix" + layer);
+  }
+  b.graph.outputs = {y};
+  const Kernels kernels = group_kernels(b.graph, fusing());
+  for (std::size_t o = 0; o < b.graph.ops.size(); ++o) {
+    const Op& op = b.graph.ops[o];
+    if (op.type == "Expand") continue;
+    INFO(op.name);
+    CHECK(kernels.of_op[o].kind == Kind::kAttention);
+    CHECK(kernels.of_op[o].launches == (op.name == "scores0" || op.name == "scores1"));
+  }
+  CHECK(!kernels.inside[zeros.index()]);
+}
+
+// As torch exports a whole training step: nothing says which ops are of the backward pass.
+TEST_CASE("attention of a step from a file is found in both passes", "[kernels]") {
+  Attention attention(true);
+  GraphWriter& b = attention.b;
+  const auto turn = [&](ValueId id, const char* name) {
+    const Shape s = b.shape(id);
+    return b.op("Transpose", {id}, {s[0], s[2], s[1]},
+                {{"perm", std::vector<std::int64_t>{0, 2, 1}}}, name);
+  };
+  const ValueId q = b.graph.inputs[0], k = b.graph.inputs[1], v = b.graph.inputs[2];
+  const ValueId d_mixed = b.op("Relu", {attention.mixed}, {2, 8, 4}, {}, "loss");
+  const ValueId dv =
+      b.op("MatMul", {turn(attention.shares, "shares_t"), d_mixed}, {2, 8, 4}, {}, "dv");
+  const ValueId d_shares = b.op("MatMul", {d_mixed, turn(v, "v_t")}, {2, 8, 8}, {}, "d_shares");
+  const ValueId both = b.op("Mul", {d_shares, attention.shares}, {2, 8, 8}, {}, "both");
+  const ValueId sums = b.op("ReduceSum", {both, b.ints("last", {-1})}, {2, 8, 1}, {}, "sums");
+  const ValueId part = b.op("Mul", {attention.shares, sums}, {2, 8, 8}, {}, "part");
+  const ValueId d_scores = b.op("Sub", {both, part}, {2, 8, 8}, {}, "d_scores");
+  const ValueId dq = b.op("MatMul", {d_scores, turn(k, "k_t")}, {2, 8, 4}, {}, "dq");
+  const ValueId dk = b.op("MatMul", {turn(q, "q_t"), d_scores}, {2, 4, 8}, {}, "dk");
+  b.graph.outputs = {dv, dq, dk};
+  Profile profile = fusing();
+  profile.attention_forward = 0.6;
+  profile.attention_backward = 0.5;
+  b.graph.kernels = group_kernels(b.graph, profile);
+  std::map<std::string, OpKernel> kernel;
+  for (const Op& op : b.graph.ops) kernel[op.name] = b.graph.kernel(op);
+  for (const char* name : {"scores", "softmax", "mix", "dv", "d_shares", "both", "sums", "part",
+                           "d_scores", "dq", "dk"}) {
+    INFO(name);
+    CHECK(kernel[name].kind == Kind::kAttention);
+    const bool first = name == std::string("scores") || name == std::string("dv");
+    CHECK(kernel[name].launches == first);
+  }
+  for (const ValueId id : {attention.scores, attention.shares, d_shares, both, d_scores}) {
+    CHECK(b.graph.is_inside(id));
+  }
+  CHECK(!b.graph.is_inside(attention.mixed));
+  // Half of the scores are masked; scores are made a second time; the backward pass is less
+  // efficient.
+  CHECK(kernel["mix"].flops_factor == Approx(0.5));
+  CHECK(kernel["dq"].flops_factor == Approx(0.5 * 0.6 / 0.5));
+  CHECK(kernel["d_shares"].flops_factor == Approx(2 * 0.5 * 0.6 / 0.5));
 }
 
 TEST_CASE("the head of a classifier is no attention", "[kernels]") {

@@ -16,11 +16,13 @@ namespace autopar {
 // A model of one op, timed on every rank at the same time, as the ranks of a plan run their ops.
 struct TimedOp {
   std::string type;   // "MatMul", "Add"
-  std::string model;  // an ONNX file's bytes: two inputs of the shapes below, one output
+  std::string model;  // an ONNX file's bytes, all shapes known
   DType dtype = DType::kFloat32;
-  Shape left, right;
-  Flops flops = 0;   // 0: only memory counts
-  double bytes = 0;  // read and written
+  Shape left, right;      // of the first two inputs
+  Flops flops = 0;        // 0: only memory counts
+  double bytes = 0;       // read and written
+  int copies = 1;         // of the op in the model; times, flops and bytes are of one
+  bool of_model = false;  // of a user's model: says nothing of the peaks; 1 copy: all of it
 };
 
 struct MeasureRequest {
@@ -78,8 +80,8 @@ struct Calibration {
 // (collective_seconds) over measured time, none negative, so that half and double are as wrong.
 // Gauss-Newton, in each round non-negative least squares by trying all sets of zeros (Lawson,
 // Hanson, "Solving Least Squares Problems", 1974, chapter 23); O(samples * 2^(2 * tiers)) for each
-// of 40 rounds. Peaks: of each dtype the fastest op of its flops. Memory bandwidth: of the
-// largest op without flops. Four digits.
+// of 40 rounds. Peaks: of each dtype the fastest op of its flops (none of a model). Memory
+// bandwidth: of the largest op without flops. Four digits.
 Calibration fit_cluster(const Measurements& measurements, const std::vector<TimedOp>& ops);
 
 }  // namespace autopar

@@ -82,6 +82,12 @@ Seconds collective_seconds(CollectiveKind kind, double input_bytes,
                            const std::vector<std::int64_t>& groups, std::int64_t group_size,
                            const Cluster& cluster);
 
+// What a collective saves by going with others in messages of the profile's `bucket_bytes`: its
+// part of the latencies. `seconds`: of all its bytes; `latency`: of one byte; `sent_bytes`: by a
+// device.
+Seconds saved_in_bucket(const Profile& profile, Seconds seconds, Seconds latency,
+                        double sent_bytes);
+
 // The cheapest sequence between two specs of one tensor.
 struct Reshard {
   std::vector<Collective> steps;  // empty: nothing to do
@@ -105,11 +111,19 @@ struct ReshardPrice {
   Bytes peak_bytes = 0;
 };
 
+// Of the steps of a reshard, with a profile: the seconds of those that do not communicate, what the
+// others save where they share latencies (saved_in_bucket), and how many there are.
+struct ReshardParts {
+  Seconds local = 0, saved = 0;
+  int steps = 0;
+};
+
 // For all pairs of two lists of specs, row-major: [from * columns + to], or table[from][to].
 struct ReshardTable {
   std::size_t columns = 0;
   std::vector<Seconds> seconds = {};
   std::vector<Bytes> peak_bytes = {};
+  std::vector<ReshardParts> parts = {};  // empty with ideal prices
 
   struct Row {
     const Seconds* seconds;

@@ -13,6 +13,7 @@
 
 #include "autopar/problem.hpp"
 #include "autopar/strategy.hpp"
+#include "autopar/streams.hpp"
 
 namespace autopar {
 
@@ -162,6 +163,7 @@ struct MemoryPeak {
 struct StepTime {
   Seconds seconds = 0;
   Seconds compute = 0, communication = 0, host = 0;  // how long each is busy
+  StreamTimes busy;  // what a search weighs; compute with the collectives that it waits for
   std::vector<Seconds> exposed;  // per term of the cost: how long compute waits for it
 };
 
@@ -183,6 +185,19 @@ struct StrategyCost {
 // kernels and collectives one after the other and never waits.
 StepTime simulate(const Graph& graph, const StrategyCost& cost, const Mesh& mesh,
                   const Cluster& cluster, const std::string& updates = "new.*");
+
+// One part of a step on a stream: a term of the cost in one pass.
+struct StepEvent {
+  enum class Stream : std::uint8_t { kCompute, kLink, kHost };
+  Stream stream = Stream::kCompute;
+  std::size_t term = 0;
+  std::int64_t pass = 0;  // of the update: as many as there are passes
+  Seconds begin = 0, seconds = 0;
+};
+// When a step does what, in the order in which it is begun: as simulate() has it, and without a
+// profile one term after the other. The last ends at StrategyCost::time().
+std::vector<StepEvent> step_events(const Graph& graph, const StrategyCost& cost, const Mesh& mesh,
+                                   const Cluster& cluster, const std::string& updates = "new.*");
 
 // `updates`: outputs so named hold the next value of input `*` and take its place in memory.
 Result<StrategyCost> evaluate(const Graph& graph, const GraphRules& rules, const Strategy& strategy,

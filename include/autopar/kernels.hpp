@@ -4,6 +4,8 @@
 //   graph.kernels.of_op[op].inside_inputs   // ports that cost no memory traffic
 #pragma once
 
+#include <string>
+
 #include "autopar/ir.hpp"
 #include "autopar/profile.hpp"
 
@@ -14,6 +16,9 @@ namespace autopar {
 // Attention (Dao, "FlashAttention-2", 2023): the two products around a softmax over scores, with
 // all that is done to the scores between; and in the backward pass the products that read scores or
 // their gradients, where the first product is done again. Values inside are never stored.
-Kernels group_kernels(const Graph& graph, const Profile& profile);
+// Under every profile, also the ideal one, Transposes that products see through are views, and what
+// writes into an input that it makes the next value of (`updates`: as updated_inputs() has it)
+// writes its update alone. Ideal and none of these: empty.
+Kernels group_kernels(const Graph& graph, const Profile& profile, const std::string& updates = "");
 
 }  // namespace autopar

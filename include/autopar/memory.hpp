@@ -14,4 +14,8 @@ struct LeastMemory {
 LeastMemory least_memory(const Graph& graph, const std::vector<ValueId>& updated,
                          std::int64_t devices);
 
+// Of a kernel: what it makes takes the place of its first input, of which it writes a part. That is
+// an op of its own that neither reads nor writes the whole.
+bool writes_in_place(const OpKernel& kernel);
+
 }  // namespace autopar

@@ -38,13 +38,17 @@ struct Profile {
   double memory_fraction = 1;    // of the memory bandwidth, of large kernels
   double memory_half_bytes = 0;  // of a kernel that reaches half of that
 
-  // Collectives of the update and of what waits for it go together in messages of so many bytes, so
-  // that one pays its share of the latencies; 0: each pays all.
+  // Collectives of the update, of what waits for it, and gathers of stored weights go together in
+  // messages of so many bytes, so that one pays its share of the latencies; 0: each pays all.
   double bucket_bytes = 0;
 
   // Memory beside what plans are made of.
   Bytes reserved_bytes = 0;  // of the runtime, its libraries and the buffers of collectives
-  double fragmentation = 0;  // part of what is there for activations and temporaries
+  double fragmentation = 0;  // what the allocator wastes, as a part of what plans are made of
+
+  // What a plan that holds so many bytes takes at most, and what it may hold to take no more.
+  Bytes upper_memory(Bytes bytes) const;
+  Bytes room_in(Bytes memory) const;
 
   bool ideal() const { return name.empty(); }
   bool operator==(const Profile&) const = default;

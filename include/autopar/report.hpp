@@ -113,6 +113,7 @@ struct Report {
   std::optional<MemoryParts> memory_parts;  // of a training step
   std::string memory_op;                    // during which the peak is reached
   Bytes memory_limit = 0;                   // 0: none
+  Bytes upper_memory = 0;                   // the peak, with what the runtime takes beside it
   std::string recompute = "none";
   std::size_t repeated_ops = 0;  // in the backward pass, to keep fewer activations
   std::optional<TrainingWork> training;

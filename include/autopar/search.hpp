@@ -3,7 +3,7 @@
 //
 //   SearchRequest request{.graph = graph, .cluster = cluster};
 //   Result<SearchOutcome> outcome = search(request);
-//   outcome->strategy, outcome->cost.total(), outcome->lower_bound
+//   outcome->strategy, outcome->cost.time(), outcome->lower_bound
 #pragma once
 
 #include <map>
@@ -93,6 +93,9 @@ struct SearchRequest {
   int max_axes = 0;                     // 0: the default of the searcher
   Bytes memory_limit = 0;               // 0: the device's memory
   bool limit_memory = true;
+  // Plans leave room for what the runtime takes beside them, by the profile; false: they fit if
+  // that is nothing.
+  bool fits_surely = true;
   BoundaryLayout inputs = {};
   BoundaryLayout outputs = {};
   std::string updates = "new.*";  // outputs so named hold the next value of input `*`
@@ -105,12 +108,20 @@ struct SearchRequest {
   bool propagate_exact = false;
   SolveOptions solve = {};
   std::shared_ptr<const Narrowing> narrowing = {};  // with `mesh`
+  // What is minimised: busy times of streams, so weighted, in place of the sum of all prices. With
+  // a profile only, and from search() only.
+  std::optional<StreamTimes> weights = {};
   // Gets what a search finds out, also one that ends without a plan. The caller has others to turn
   // to: a search that is stopped without a plan then asks no baseline for one.
   SearchFindings* findings = nullptr;
+
+  // What is minimised, of a plan.
+  Seconds objective(const StrategyCost& cost) const;
 };
 // Per device: what the request says, else what the cluster's device has.
 Bytes memory_limit(const SearchRequest& request);
+// What a plan may hold of it.
+Bytes plan_limit(const SearchRequest& request);
 
 // A list of specs that many nodes share.
 class SharedSpecs {
@@ -176,11 +187,11 @@ const char* name_of(TrialEnd end);  // "plan", "pruned", "nothing fits", ...
 struct MeshTrial {
   Mesh mesh;
   TrialEnd end = TrialEnd::kNotTried;
-  bool stopped = false;  // early, by the time limit or an interrupt
-  std::string undone;    // see TieBreak: of the plan
-  std::string why;       // kPinsNotKept: which, and why not; kTooLarge: of what
-  Seconds cost = kInfinity;
-  Seconds lower_bound = 0;
+  bool stopped = false;      // early, by the time limit or an interrupt
+  std::string undone;        // see TieBreak: of the plan
+  std::string why;           // kPinsNotKept: which, and why not; kTooLarge: of what
+  Seconds cost = kInfinity;  // the time of its best plan
+  Seconds lower_bound = 0, unlimited_lower_bound = 0;
   std::size_t nodes = 0, edges = 0, candidates = 0;
   Seconds build_seconds = 0, solve_seconds = 0, evaluate_seconds = 0;  // wall
   std::vector<StageReport> stages = {};    // of the exact search, in their order
@@ -248,12 +259,14 @@ struct Propagation {
 struct SearchOutcome {
   Strategy strategy;
   StrategyCost cost;        // as evaluate() finds it
-  Seconds lower_bound = 0;  // over the meshes that were tried
+  Seconds lower_bound = 0;  // on the time of a plan, over the meshes that were tried
   Seconds unlimited_lower_bound = 0;
-  // No plan's step takes less than its busiest stream, and compute and link together are busy for
-  // what `lower_bound` bounds.
-  Seconds time_bound() const { return cost.step ? lower_bound / 2 : lower_bound; }
-  double gap() const { return cost.time() > 0 ? (cost.time() - time_bound()) / cost.time() : 0; }
+  // What was minimised first, of the best plan by that, and its bounds: without a profile the same.
+  struct Minimised {
+    Seconds best = 0, lower_bound = 0, unlimited_lower_bound = 0;
+  };
+  Minimised minimised = {};
+  double gap() const { return cost.time() > 0 ? (cost.time() - lower_bound) / cost.time() : 0; }
   // Whether the bound is one for the plan's own mesh as well: another searcher, or a baseline in
   // place of a plan, may have found it where the exact search did not look.
   bool bounds_own_mesh() const;
@@ -270,8 +283,9 @@ struct SearchOutcome {
 //
 // `request.solve` holds for all meshes together: the time limit is shared out among those that are
 // left, an interrupt ends all of them, and with a gap a mesh is pruned when it cannot be better by
-// more than that. Where it is interrupted before there is any plan, the baselines are asked for
-// one.
+// more than that. With a profile plans are compared by their simulated time; what is minimised, and
+// bounds it, are weighted busy times (streams.hpp). Where it is interrupted before there is any
+// plan, the baselines are asked for one.
 Result<SearchOutcome> search(const SearchRequest& request);
 
 // One row of the searchers' table.

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <iostream>
 
+#include "autopar/kernels.hpp"
+#include "cli/applied.hpp"
 #include "cli/hub_ops.hpp"
 #include "cli/outputs.hpp"
 #include "cli/show_program.hpp"
@@ -11,12 +13,6 @@
 namespace autopar::cli {
 
 namespace {
-
-struct Applied {
-  std::unique_ptr<Inputs> inputs;
-  std::optional<SearchRequest> request;
-  SearchOutcome outcome;
-};
 
 // What a file says of an op beside its assignment must be what the assignment means.
 bool counts_follow(const StrategyFile& file, const Graph& graph, const std::vector<OpSpecs>& specs,
@@ -91,7 +87,7 @@ Result<bool> price_complete(const StrategyFile& file, Applied& applied) {
   applied.outcome.cost = std::move(cost);
   applied.outcome.searcher = file.searcher.empty() ? "given" : file.searcher;
   const double bound = proven_bound(file, request.cost_model, *applied.inputs);
-  applied.outcome.lower_bound = std::min(bound, applied.outcome.cost.total());
+  applied.outcome.lower_bound = std::min(bound, applied.outcome.cost.time());
   applied.outcome.unlimited_lower_bound = applied.outcome.lower_bound;
   return true;
 }
@@ -112,7 +108,9 @@ Status take_training(const StrategyFile& file, PlanOptions& options) {
   return Ok{};
 }
 
-Result<std::unique_ptr<Applied>> apply(PlanOptions& options, const CommonOptions& common) {
+}  // namespace
+
+Result<std::unique_ptr<Applied>> apply_strategy(PlanOptions& options, const CommonOptions& common) {
   auto applied = std::make_unique<Applied>();
   AUTOPAR_TRY(file, read_strategy(options.strategy_file));
   tell_of_strategy(file);
@@ -133,7 +131,7 @@ Result<std::unique_ptr<Applied>> apply(PlanOptions& options, const CommonOptions
   SearchRequest& asked = *applied->request;
   AUTOPAR_RETURN_IF_ERROR(add_pins(file, *applied->inputs, asked));
   AUTOPAR_RETURN_IF_ERROR(share_pinned_hubs(file, *applied->inputs, asked));
-  find_kernels(*applied->inputs);
+  find_kernels(*applied->inputs, options);
   if (Status known = check_names(asked.pins, asked.graph); !known) {
     return with_pin_file(known.error(), options.strategy_file);
   }
@@ -156,19 +154,21 @@ Result<std::unique_ptr<Applied>> apply(PlanOptions& options, const CommonOptions
   return applied;
 }
 
+namespace {
+
 void warn_if_too_large(Applied& applied) {
   const SearchRequest& request = *applied.request;
   const Bytes limit = memory_limit(request);
-  const MemoryPeak& peak = applied.outcome.cost.memory;
-  if (peak.total <= limit) return;
+  const Bytes upper = request.cluster.profile.upper_memory(applied.outcome.cost.memory.total);
+  if (upper <= limit) return;
   applied.inputs->warnings.push_back(
-      "the strategy needs " + format_bytes(static_cast<double>(peak.total)) +
+      "the strategy needs " + format_bytes(static_cast<double>(upper)) +
       " per device, more than its " + format_bytes(static_cast<double>(limit)));
 }
 
 Result<int> run_apply(PlanOptions options, const CommonOptions& common) {
   PhaseClock clock;
-  AUTOPAR_TRY(applied, apply(options, common));
+  AUTOPAR_TRY(applied, apply_strategy(options, common));
   clock.end("import and price");
   AUTOPAR_RETURN_IF_ERROR(check_data_names(applied->request->graph, options));
   warn_if_too_large(*applied);
@@ -183,6 +183,10 @@ Result<int> run_price_program(const PlanOptions& options, const CommonOptions& c
   AUTOPAR_TRY(files, read_programs(options.model, dims));
   tell_of_programs(files);
   AUTOPAR_TRY(cluster, cluster_of_option(options.cluster));
+  for (PlanFile& file : files) {
+    Graph& program = file.plan.program;
+    program.kernels = group_kernels(program, Profile(), options.updates);
+  }
   AUTOPAR_TRY(price, price_programs(files, cluster.cluster));
   std::cout << (common.json ? price_json(files, price) : price_table(files, price));
   for (const PlanFile& file : files) {
@@ -226,7 +230,7 @@ Result<int> run_price(const CLI::App& app, PlanOptions options, const CommonOpti
     AUTOPAR_RETURN_IF_ERROR(refuse_options(
         app, {"--memory"}, "limits what --fill search may find; a price has no limit"));
   }
-  AUTOPAR_TRY(applied, apply(options, common));
+  AUTOPAR_TRY(applied, apply_strategy(options, common));
   const Graph& graph = applied->request->graph;
   const SearchOutcome& outcome = applied->outcome;
   const std::string& name = applied->request->cost_model;

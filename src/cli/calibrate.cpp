@@ -11,10 +11,12 @@
 #include <set>
 
 #include "autopar/files.hpp"
+#include "autopar/import.hpp"
 #include "autopar/program_bytes.hpp"
 #include "autopar/report.hpp"
 #include "cli/command.hpp"
 #include "cli/earlier_plan.hpp"
+#include "cli/kernel_samples.hpp"
 
 namespace autopar::cli {
 
@@ -26,6 +28,7 @@ struct CalibrateOptions {
   int ranks = 0;  // threads only; 0: one per core
   std::string name;
   bool quick = false;
+  std::vector<std::string> models;
   Seconds timeout = MeasureRequest{}.timeout;
 };
 
@@ -94,6 +97,72 @@ Result<MeasureRequest> request_of(const CalibrateOptions& options, const CommonO
   AUTOPAR_RETURN_IF_ERROR(add_matmuls(dtypes, {64, 128, 256, 512}, request));
   AUTOPAR_RETURN_IF_ERROR(add_sums({64 * kKiB, 1024 * kKiB, 16384 * kKiB}, request));
   return request;
+}
+
+// What is timed: the samples of models come last.
+struct Asked {
+  MeasureRequest request;
+  std::vector<KernelSample> samples;
+};
+
+Result<Asked> asked_for(const CalibrateOptions& options, const CommonOptions& common,
+                        std::int64_t ranks) {
+  Asked asked;
+  AUTOPAR_TRY(request, request_of(options, common));
+  asked.request = std::move(request);
+  std::set<std::string> known;
+  for (const std::string& path : options.models) {
+    ImportOptions import;
+    AUTOPAR_TRY(dims, parse_dims(common.dims));
+    import.dims = dims;
+    AUTOPAR_TRY(model, import_model(path, import));
+    AUTOPAR_TRY(samples, kernel_samples(model.graph, ranks));
+    for (KernelSample& sample : samples) {
+      if (!known.insert(sample.timed.model).second) continue;
+      asked.request.ops.push_back(sample.timed);
+      asked.samples.push_back(std::move(sample));
+    }
+  }
+  return asked;
+}
+
+// The profile of the samples, for the cluster, and what it makes of each.
+Status add_profile(const Asked& asked, const Measurements& measured, Calibration& calibration,
+                   std::optional<ProfileFit>& fit) {
+  if (asked.samples.empty()) return Ok{};
+  const std::size_t first = measured.ops.size() - asked.samples.size();
+  std::vector<Seconds> seconds;
+  for (std::size_t s = first; s < measured.ops.size(); ++s) {
+    const OpSample& sample = measured.ops[s];
+    if (!sample.problem.empty()) {
+      spdlog::debug("{} cannot be timed: {}", asked.request.ops[sample.op].type, sample.problem);
+    }
+    seconds.push_back(sample.problem.empty() ? sample.seconds.median : 0);
+  }
+  AUTOPAR_TRY(found, fit_samples(asked.samples, seconds, calibration.cluster));
+  for (const std::string& name : kSampleParameters) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.3e", *parameter_of(found.profile, name));
+    AUTOPAR_RETURN_IF_ERROR(set_parameter(found.profile, name, std::strtod(text, nullptr)));
+  }
+  calibration.cluster.profile = found.profile;
+  std::size_t row = 0;
+  for (std::size_t s = 0; s < seconds.size(); ++s) {
+    if (seconds[s] > 0) calibration.ops[first + s] = found.after[row++];
+  }
+  fit = std::move(found);
+  return Ok{};
+}
+
+std::string profile_text(const ProfileFit& fit) {
+  char text[256];
+  const Profile& p = fit.profile;
+  std::snprintf(text, sizeof text,
+                "  profile: launch %s, matrix.fraction %.3g, matrix.half_k %.3g, memory.fraction "
+                "%.3g; kernels and models differ by a factor of %.2f from it\n",
+                format_seconds(p.launch_s).c_str(), p.matrix.fraction, p.matrix.half_k,
+                p.memory_fraction, std::exp(fit.error_after));
+  return text;
 }
 
 std::string ratio_text(Seconds predicted, Seconds measured) {
@@ -228,11 +297,14 @@ std::string default_name(const Measurements& measured) {
 }
 
 // The rank that prints writes the cluster.
-Result<int> finish(const CalibrateOptions& options, const CommonOptions& common,
-                   const MeasureRequest& request, const Measurements& measured) {
+Result<int> finish(const CalibrateOptions& options, const CommonOptions& common, const Asked& asked,
+                   const Measurements& measured) {
+  const MeasureRequest& request = asked.request;
   spdlog::debug("{} collectives and {} ops timed on {} {}", measured.collectives.size(),
                 measured.ops.size(), measured.hosts.size(), measured.ranks_are);
   Calibration calibration = fit_cluster(measured, request.ops);
+  std::optional<ProfileFit> fit;
+  AUTOPAR_RETURN_IF_ERROR(add_profile(asked, measured, calibration, fit));
   Cluster& cluster = calibration.cluster;
   cluster.name = options.name.empty() ? default_name(measured) : options.name;
   cluster.device.name = "one of " + std::to_string(measured.hosts.size()) + " ranks";
@@ -249,8 +321,9 @@ Result<int> finish(const CalibrateOptions& options, const CommonOptions& common,
   AUTOPAR_RETURN_IF_ERROR(write_file_atomically(options.output, cluster_to_json(cluster)));
   if (!earlier.empty()) spdlog::info("{}: {} that lay there is replaced", options.output, earlier);
   if (common.json || !common.quiet) {
-    std::cout << (common.json ? json_of(request, measured, calibration)
-                              : table_of(request, measured, calibration));
+    std::cout << (common.json
+                      ? json_of(request, measured, calibration)
+                      : table_of(request, measured, calibration) + (fit ? profile_text(*fit) : ""));
   }
   std::cout.flush();
   if (!common.json) spdlog::info("wrote {}", options.output);
@@ -260,11 +333,11 @@ Result<int> finish(const CalibrateOptions& options, const CommonOptions& common,
 Result<int> calibrate_threads(const CalibrateOptions& options, const CommonOptions& common) {
   // What must not be replaced is told before anything is measured.
   if (const auto earlier = earlier_cluster(options.output); !earlier) return earlier.error();
-  AUTOPAR_TRY(request, request_of(options, common));
   const auto cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   const int ranks = options.ranks > 0 ? options.ranks : std::max(2, cores);
-  AUTOPAR_TRY(measured, measure_threads(ranks, request));
-  return finish(options, common, request, measured);
+  AUTOPAR_TRY(asked, asked_for(options, common, ranks));
+  AUTOPAR_TRY(measured, measure_threads(ranks, asked.request));
+  return finish(options, common, asked, measured);
 }
 
 Result<int> calibrate_in_world(ProcessWorld& world, const CalibrateOptions& options,
@@ -277,10 +350,10 @@ Result<int> calibrate_in_world(ProcessWorld& world, const CalibrateOptions& opti
   if (world.rank() == 0) {
     if (const auto earlier = earlier_cluster(options.output); !earlier) return earlier.error();
   }
-  AUTOPAR_TRY(request, request_of(options, common));
-  AUTOPAR_TRY(measured, world.measure(request));
+  AUTOPAR_TRY(asked, asked_for(options, common, world.size()));
+  AUTOPAR_TRY(measured, world.measure(asked.request));
   if (world.rank() != 0) return 0;
-  return finish(options, common, request, measured);
+  return finish(options, common, asked, measured);
 }
 
 Result<int> calibrate_processes(const CalibrateOptions& options, const CommonOptions& common) {
@@ -322,6 +395,14 @@ Run add_calibrate(CLI::App& app, const CommonOptions& common) {
       ->transform(duration())
       ->type_name("TIME");
   app.option_defaults()->group(group::kTimes);
+  app.add_option(
+         "--model", options->models,
+         "also time this model and its kernels, for a profile in the file; may be repeated\n"
+         "The model as a whole, and of each type of op up to four sizes, whole and split "
+         "over the ranks, on all ranks at the same time. A training step is the train.onnx "
+         "beside its plan. Needs the data of constants only; weights are made up.")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
   app.add_flag("--quick", options->quick, "fewer and smaller sizes: seconds, but less exact");
   return [options, &common] { return run(*options, common); };
 }

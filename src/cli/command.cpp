@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <thread>
 
+#include "cli/fit.hpp"
+
 namespace autopar::cli {
 
 namespace {
@@ -33,8 +35,9 @@ const std::vector<Command>& commands() {
        kJson | kDims | kSeed | kThreads, add_run},
       {"verify", "the proofs of a plan, without running it", kJson | kDims, add_verify},
       {"export", "write a plan in the words of another runtime", kJson | kDims, add_export},
-      {"calibrate", "time the machine at hand and write its cluster file", kJson | kThreads,
+      {"calibrate", "time the machine at hand and write its cluster file", kJson | kDims | kThreads,
        add_calibrate},
+      {"fit", "fit a profile to the measured times of plans", kJson | kDims, add_fit},
       {"merge", "put the ranks' weights together in one file", kJson, add_merge},
       {"reshard-weights", "the weights of one plan, or a whole model, as another plan wants them",
        kJson, add_reshard_weights},

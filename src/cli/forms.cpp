@@ -82,7 +82,7 @@ Result<SearchRequest> request_of(Inputs& inputs, const std::optional<StrategyFil
     AUTOPAR_RETURN_IF_ERROR(add_pins(*pins, inputs, request));
     AUTOPAR_RETURN_IF_ERROR(share_pinned_hubs(*pins, inputs, request));
   }
-  find_kernels(inputs);
+  find_kernels(inputs, options);
   return request;
 }
 
@@ -138,11 +138,12 @@ constexpr double kNearlyFull = 0.9;
 
 // Whether keeping less could make a plan cheaper.
 bool limit_binds(const SearchRequest& request, const SearchOutcome& outcome) {
-  const Seconds without = outcome.unlimited_lower_bound * (1 + kNoGain);
-  if (!request.limit_memory || outcome.cost.total() <= without) return false;
-  const bool is_proven = outcome.unlimited_lower_bound > 0 && outcome.lower_bound > without;
+  const SearchOutcome::Minimised& found = outcome.minimised;
+  const Seconds without = found.unlimited_lower_bound * (1 + kNoGain);
+  if (!request.limit_memory || found.best <= without) return false;
+  const bool is_proven = found.unlimited_lower_bound > 0 && found.lower_bound > without;
   return is_proven || static_cast<double>(outcome.cost.memory.total) >
-                          kNearlyFull * static_cast<double>(memory_limit(request));
+                          kNearlyFull * static_cast<double>(plan_limit(request));
 }
 
 // Whether it updates parameters.
@@ -267,11 +268,11 @@ class Forms {
       return Form{true, findings.unlimited_lower_bound};
     }
     clock_.end_search(*outcome);
-    trial.cost = outcome->cost.total();
+    trial.cost = outcome->cost.time();
     tried_.push_back(std::move(trial));
     const Form form{is_training_step(request) && limit_binds(request, *outcome),
                     outcome->unlimited_lower_bound};
-    if (!best_ || outcome->cost.total() < best_cost()) {
+    if (!best_ || outcome->cost.time() < best_cost()) {
       best_.emplace(Planned{std::move(inputs), std::move(request), std::move(*outcome)});
     }
     return form;
@@ -287,7 +288,7 @@ class Forms {
     }
   }
 
-  Seconds best_cost() const { return best_->outcome.cost.total(); }
+  Seconds best_cost() const { return best_->outcome.cost.time(); }
   bool time_is_up() const { return time_left(best_->request->solve, begin_) == 0; }
 
   const std::optional<StrategyFile>& pins_;

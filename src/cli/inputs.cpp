@@ -13,6 +13,7 @@
 #include "cli/gemm_pins.hpp"
 #include "cli/trace.hpp"
 #include "json/parse.hpp"
+#include "report/unit.hpp"
 #include "search/pins.hpp"
 
 namespace autopar::cli {
@@ -355,6 +356,10 @@ Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
     return usage_error(
         "--dialect goes with --weights referenced: its files have the whole weights");
   }
+  if (!options.timeline_file.empty() && unit_of(options.cost_model) != "seconds") {
+    return usage_error("--timeline: the prices of cost model " + options.cost_model +
+                       " are no times; --cost-model roofline has some");
+  }
   auto inputs = std::make_unique<Inputs>();
   if (!options.gradient_bucket.empty()) {
     AUTOPAR_TRY(bytes, parse_bytes(options.gradient_bucket, "--gradient-bucket"));
@@ -386,13 +391,7 @@ Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
   }
   AUTOPAR_TRY(rules, rules_of(inputs->model.graph, inputs->user_rules));
   inputs->rules = std::move(rules);
-  // Where the file does not say what is data: what a step hands to the next one along the batch.
-  if (!inputs->model.tells_data) {
-    Graph& graph = inputs->model.graph;
-    for (ValueId id : carried_data(graph, inputs->rules, options.updates)) {
-      graph.values[id.index()].kind = ValueKind::kInput;
-    }
-  }
+  mark_carried_data(inputs->model, inputs->rules, options.updates);
   for (const BorrowedPeak& peak : borrowed_peaks(inputs->model.graph, inputs->cluster.device)) {
     const std::string dtype = name_of(peak.dtype);
     inputs->warnings.push_back(options.cluster + ": peak_flops_per_s has nothing for " + dtype +
@@ -478,10 +477,18 @@ Result<SearchRequest> make_request(const Inputs& inputs, const PlanOptions& opti
   return request;
 }
 
-void find_kernels(Inputs& inputs) {
-  if (inputs.cluster.profile.ideal()) return;
+void mark_carried_data(ImportedModel& model, const GraphRules& rules, const std::string& updates) {
+  if (model.tells_data) return;
+  for (const ValueId id : carried_data(model.graph, rules, updates)) {
+    model.graph.values[id.index()].kind = ValueKind::kInput;
+  }
+}
+
+void find_kernels(Inputs& inputs, const PlanOptions& options) {
+  if (inputs.cluster.profile.ideal() && options.cost_model != "roofline") return;
   Graph& graph = inputs.model.graph;
-  graph.kernels = group_kernels(graph, inputs.cluster.profile);
+  graph.kernels = group_kernels(graph, inputs.cluster.profile, options.updates);
+  if (graph.kernels.empty()) return;
   inputs.rules.class_of_op = classes_of(graph, inputs.rules.rules);
 }
 

@@ -24,6 +24,7 @@ struct PlanOptions {
   std::string strategy_file;
   std::string rules_file;
   std::string dump_file;
+  std::string timeline_file;
   std::string fill = "data_parallel";
   bool propagate_exact = false;
   std::string inputs = "free";
@@ -106,8 +107,12 @@ Error with_pin_file(Error error, const std::string& path);
 Result<std::string> find_cluster(const std::string& name);
 // The profile of --profile: "ideal", a file, or the name of a ready-made one; empty: `otherwise`.
 Result<Profile> profile_of_option(const std::string& name, const Profile& otherwise);
+// Where the file does not say what is data: what a step hands to the next one along the batch is,
+// such as caches.
+void mark_carried_data(ImportedModel& model, const GraphRules& rules, const std::string& updates);
 // Finds the kernels of the model as it is now; what the rules say of classes follows.
-void find_kernels(Inputs& inputs);
+// Other cost models than the roofline know of none but those of a profile.
+void find_kernels(Inputs& inputs, const PlanOptions& options);
 // What --cluster names. Errors: also which ready-made ones there are.
 Result<ClusterFile> cluster_of_option(const std::string& name);
 // Their files, by name, and their names as a sentence has them.

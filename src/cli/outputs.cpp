@@ -12,6 +12,7 @@
 
 #include "autopar/errors.hpp"
 #include "autopar/export.hpp"
+#include "autopar/kernels.hpp"
 #include "autopar/phases.hpp"
 #include "autopar/sha256.hpp"
 #include "autopar/step_file.hpp"
@@ -20,6 +21,7 @@
 #include "autopar/weights.hpp"
 #include "cli/earlier_plan.hpp"
 #include "cli/interrupt.hpp"
+#include "cli/plan_timeline.hpp"
 #include "report/unit.hpp"
 
 namespace autopar::cli {
@@ -35,6 +37,13 @@ void add_output_options(CLI::App& app, PlanOptions& options) {
                  "For the written program, whose results stay the same bit for bit; the predicted "
                  "time is that without (`autopar price DIR` prices the program).")
       ->type_name("SIZE");
+  app.add_option(
+         "--timeline", options.timeline_file,
+         "write what a rank is expected to do when: Chrome trace JSON, which Perfetto opens\n"
+         "A row for compute, one for collectives and, with a profile, one for the host "
+         "that issues both. Of more than four micro-batches the first two and the last are "
+         "shown. `run --timeline` writes when ranks did what.")
+      ->type_name("FILE");
   app.add_option("--rows", options.rows, "costliest ops and reshards to list (default 8)");
   app.add_option(
          "--dialect", options.dialects,
@@ -125,12 +134,16 @@ Result<StrategyFile::Cost> cost_of(const SearchRequest& request, const SearchOut
   // What is proven about other meshes only is no proof for who reads the plan alone.
   const bool bounded = outcome.bounds_own_mesh();
   if (request.cost_model == "roofline") {
-    return StrategyFile::Cost{outcome.cost.time(), bounded ? outcome.time_bound() : 0,
+    return StrategyFile::Cost{outcome.cost.time(), bounded ? outcome.lower_bound : 0,
                               bounded ? outcome.gap() : 1, outcome.cost.memory.total};
   }
+  // As `autopar price` prices the file: with the kernels of the roofline model.
+  Graph graph = request.graph;
+  GraphRules rules = request.rules;
+  graph.kernels = group_kernels(graph, request.cluster.profile, request.updates);
+  rules.class_of_op = classes_of(graph, rules.rules);
   RooflineModel model(request.cluster, outcome.strategy.mesh);
-  AUTOPAR_TRY(cost,
-              evaluate(request.graph, request.rules, outcome.strategy, model, request.updates));
+  AUTOPAR_TRY(cost, evaluate(graph, rules, outcome.strategy, model, request.updates));
   return StrategyFile::Cost{
       cost.total(), 0, bounded ? outcome.gap() : 1, cost.memory.total,
       StrategyFile::Price{request.cost_model, unit_of(request.cost_model), outcome.cost.total(),
@@ -537,6 +550,10 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
   AUTOPAR_TRY(
       more, write_dialects(programs.plans.front(), metadata, options, data_folder, files, report));
   AUTOPAR_TRY(annotated, annotate(request, outcome, metadata, options, files, report));
+  if (!options.timeline_file.empty()) {
+    AUTOPAR_RETURN_IF_ERROR(
+        write_file_atomically(options.timeline_file, plan_timeline_json(request, outcome)));
+  }
   clock.end("write");
   report.baselines = baselines.get();
   clock.end("baselines");

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "autopar/report.hpp"
+#include "cli/one_device.hpp"
 #include "cli/show_program.hpp"
 
 namespace autopar::cli {
@@ -12,27 +13,6 @@ namespace autopar::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// A program on one device is its own local program: nothing is split, values lie whole.
-struct OnOneDevice {
-  GraphRules rules;
-  Strategy strategy;
-};
-
-OnOneDevice on_one_device(const Graph& program) {
-  OnOneDevice result;
-  for (const Op& op : program.ops) {
-    result.rules.rules.push_back(replicated_rule(shapes_of(program, op)));
-  }
-  result.rules.class_of_op = classes_of(program, result.rules.rules);
-  result.strategy.mesh = {{{"device", 1, 0, 1}}};
-  result.strategy.assignments.assign(program.ops.size(), Assignment{{-1}});
-  for (const Value& value : program.values) {
-    const Spec spec = replicated(value.shape.size());
-    result.strategy.values.push_back({spec, spec, spec});
-  }
-  return result;
-}
 
 // Of the cluster: those that a group crosses, innermost first.
 std::string tiers_of(const ProgramCollective& c, const Cluster& cluster) {
@@ -74,7 +54,7 @@ Status add_program(const PlanFile& file, std::size_t number, const Cluster& clus
                    ProgramPrice& price) {
   const Graph& program = file.plan.program;
   const OnOneDevice one = on_one_device(program);
-  // What of a program is one kernel is not known: prices are ideal.
+  // What of a program is one kernel but views is not known: prices are ideal.
   Cluster ideal = cluster;
   ideal.profile = {};
   RooflineModel model(std::move(ideal), one.strategy.mesh);

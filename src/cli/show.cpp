@@ -191,6 +191,8 @@ Result<int> show(const CLI::App& app, const ShowOptions& options, const CommonOp
   ImportOptions import_options;
   import_options.dims = dims;
   AUTOPAR_TRY(model, import_model(path, import_options));
+  AUTOPAR_TRY(rules, rules_of(model.graph));
+  mark_carried_data(model, rules, import_options.updates);
   tell_of_import(model);
   for (std::string& warning : warn_of_unknown_ops(model.graph)) {
     spdlog::warn("warning: {}", warning);

@@ -145,6 +145,8 @@ ReshardTable Resharder::table(const std::vector<Spec>& from, const std::vector<S
   ReshardTable table{to.size()};
   table.seconds.resize(from.size() * to.size());
   table.peak_bytes.resize(from.size() * to.size());
+  const bool has_parts = state_->family->prices.has_details();
+  if (has_parts) table.parts.resize(from.size() * to.size());
   std::map<std::vector<int>, TargetStates> targets_of;  // by placing
   for (std::size_t f = 0; f < from.size(); ++f) {
     const Placing placing = state_->placing_of(from[f]);
@@ -173,6 +175,7 @@ ReshardTable Resharder::table(const std::vector<Spec>& from, const std::vector<S
       }
       seconds[t] = target < 0 ? kNever : tree.seconds(target);
       peak_bytes[t] = target < 0 ? 0 : tree.peak_bytes(target);
+      if (has_parts && target >= 0) table.parts[f * to.size() + t] = tree.parts(target);
     }
   }
   return table;

@@ -17,9 +17,18 @@ constexpr Seconds kNever = std::numeric_limits<Seconds>::infinity();
 void PriceList::extend() {
   while (static_cast<int>(seconds_.size()) < graph_.price_count()) {
     const PriceKey& price = graph_.price(static_cast<int>(seconds_.size()));
-    seconds_.push_back(collective_seconds({price.kind, price.axes, -1, -1, Reduction::kSum},
-                                          static_cast<double>(bytes_ / price.parts), mesh_,
-                                          cluster_));
+    const Collective collective{price.kind, price.axes, -1, -1, Reduction::kSum};
+    const auto bytes = static_cast<double>(bytes_ / price.parts);
+    const Seconds seconds = collective_seconds(collective, bytes, mesh_, cluster_);
+    seconds_.push_back(seconds);
+    if (!has_details()) continue;
+    Detail detail{seconds, 0};
+    if (communicates(price.kind)) {
+      const Seconds latency = collective_seconds(collective, 1, mesh_, cluster_);
+      detail = {0, saved_in_bucket(cluster_.profile, seconds, latency,
+                                   sent_bytes(collective, bytes, mesh_))};
+    }
+    details_.push_back(detail);
   }
   // Valid specs split evenly, so the parts divide the bytes.
   for (int state = static_cast<int>(local_bytes_.size()); state < graph_.state_count(); ++state) {
@@ -211,6 +220,18 @@ std::vector<int> PathTree::states_to(int state) const {
   while (states.back() != source_) states.push_back(links_[at(states.back())].previous);
   std::reverse(states.begin(), states.end());
   return states;
+}
+
+ReshardParts PathTree::parts(int state) const {
+  ReshardParts parts;
+  while (state != source_) {
+    const int price = graph_->hops()[links_[at(state)].edge].price;
+    parts.local += prices_->local_seconds(price);
+    parts.saved += prices_->saved_seconds(price);
+    ++parts.steps;
+    state = links_[at(state)].previous;
+  }
+  return parts;
 }
 
 PathTree& PathPool::Family::tree(int source, std::uint32_t wanted) {

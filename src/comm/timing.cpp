@@ -233,4 +233,10 @@ Seconds collective_seconds(CollectiveKind kind, double input_bytes,
   return slowest;
 }
 
+Seconds saved_in_bucket(const Profile& profile, Seconds seconds, Seconds latency,
+                        double sent_bytes) {
+  if (profile.bucket_bytes <= 0) return 0;
+  return std::min(seconds, latency) * (1 - std::min(1.0, sent_bytes / profile.bucket_bytes));
+}
+
 }  // namespace autopar

@@ -9,6 +9,7 @@
 #include "autopar/ops.hpp"
 #include "autopar/strategy.hpp"
 #include "cost/causal.hpp"
+#include "cost/views.hpp"
 
 namespace autopar {
 namespace {
@@ -33,7 +34,7 @@ bool is_over_rows(const Graph& graph, const Op& op) {
 
 class Grouping {
  public:
-  Grouping(const Graph& graph, const Profile& profile)
+  Grouping(const Graph& graph, const Profile& profile, const std::string& updates)
       : graph_(graph),
         profile_(profile),
         uses_(uses_of(graph)),
@@ -42,9 +43,20 @@ class Grouping {
         is_output_(graph.values.size(), 0) {
     std::iota(group_.begin(), group_.end(), 0);
     for (const ValueId id : graph.outputs) is_output_[id.index()] = 1;
+    has_phases_ = std::any_of(graph.ops.begin(), graph.ops.end(),
+                              [](const Op& op) { return op.phase != Phase::kForward; });
     found_.of_op.resize(graph.ops.size());
     found_.inside.assign(graph.values.size(), 0);
-    for (const Op& op : graph.ops) views_.push_back(is_strided(op));
+    const std::vector<char> free = free_transposes(graph);
+    const CacheWrites writes = cache_writes(graph, updates);
+    for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+      // What is a view anyway costs nothing as it is: a graph without others has no kernels.
+      const bool turned = free[o] || (writes.view[o] && !is_view(graph.ops[o]));
+      views_.push_back(turned || is_view(graph.ops[o]) ||
+                       (profile.has_strides && is_strided(graph.ops[o])));
+      if (writes.in_place[o]) found_.of_op[o].inside_inputs = found_.of_op[o].inside_outputs = 1;
+      any_ = any_ || turned || writes.in_place[o];
+    }
   }
 
   Kernels run() {
@@ -56,7 +68,8 @@ class Grouping {
         if (graph_.ops[o].type == "Softmax" && graph_.ops[o].domain.empty()) find_attention(o);
       }
     }
-    join_swish();
+    if (profile_.ideal()) return any_ ? std::move(found_) : Kernels();
+    join_functions();
     if (profile_.fuses_elementwise || profile_.fuses_normalisation) join_chains();
     mark_launches();
     mark_inside();
@@ -66,9 +79,9 @@ class Grouping {
  private:
   const Op& op(std::size_t o) const { return graph_.ops[o]; }
 
-  bool is_strided(const Op& op) const {
+  static bool is_strided(const Op& op) {
     static const std::set<std::string> strided = {"Transpose", "Expand", "Slice", "Split"};
-    return is_view(op) || (profile_.has_strides && op.domain.empty() && strided.count(op.type));
+    return op.domain.empty() && strided.count(op.type) != 0;
   }
 
   int root(int o) {
@@ -102,6 +115,18 @@ class Grouping {
     return value->kind == ValueKind::kParameter;
   }
 
+  // Made of fewer numbers, as masks and fillings are that all layers read.
+  bool is_broadcast(ValueId id) const {
+    while (true) {
+      const OpId maker = graph_.value(id).producer;
+      if (!maker.valid()) return false;
+      const Op& by = op(maker.index());
+      if (by.domain.empty() && (by.type == "Expand" || by.type == "ConstantOfShape")) return true;
+      if (!views_[maker.index()] || !by.has_input(0)) return false;
+      id = by.inputs[0];
+    }
+  }
+
   // Ops that see as many elements as there are scores, or one for each row of them, from the
   // softmax on, forwards and backwards; products end it.
   void find_attention(std::size_t softmax) {
@@ -119,7 +144,7 @@ class Grouping {
       // A mask may have as many elements as there are rows, and all layers read it.
       const bool fits = size == elements || (made && size == rows);
       if (value.kind != ValueKind::kActivation || !fits) return;
-      if (!made && value.dtype == DType::kBool) return;
+      if (!made && (value.dtype == DType::kBool || is_broadcast(id))) return;
       seen[id.index()] = 1;
       open.push_back(id);
     };
@@ -145,42 +170,91 @@ class Grouping {
       if (maker.valid()) visit(maker.index());
       for (const Use& use : uses_[id.index()]) visit(use.op.index());
     }
-    accept_attention(members, products, seen);
+    accept_attention(softmax, members, products, seen);
   }
 
-  void accept_attention(const std::set<std::size_t>& members, const std::set<std::size_t>& products,
-                        const std::vector<char>& seen) {
-    int makes = 0, reads = 0;
+  bool makes_scores(std::size_t o, const std::vector<char>& seen) const {
+    return seen[op(o).outputs[0].index()] != 0;
+  }
+  bool reads_scores(std::size_t o, const std::vector<char>& seen) const {
+    return seen[op(o).inputs[0].index()] || seen[op(o).inputs[1].index()];
+  }
+
+  // Training steps from a file do not say which ops are of the backward pass. Its products come
+  // after the one that reads the scores first, and one of them makes gradients of scores.
+  std::size_t last_of_forward(const std::set<std::size_t>& products,
+                              const std::vector<char>& seen) const {
+    const std::size_t none = graph_.ops.size();
+    const auto mix = std::find_if(products.begin(), products.end(),
+                                  [&](std::size_t o) { return reads_scores(o, seen); });
+    if (has_phases_ || mix == products.end()) return none;
+    const auto again = std::count_if(std::next(mix), products.end(),
+                                     [&](std::size_t o) { return makes_scores(o, seen); });
+    return again == 1 ? *mix : none;
+  }
+
+  // Of attention that is made again for the backward pass: the product that reads the shares as
+  // they are. It may be left out; then the first that reads them reads them transposed. 0: it is.
+  std::size_t last_made_again(const std::set<std::size_t>& products,
+                              const std::vector<char>& seen) const {
+    for (const std::size_t o : products) {
+      for (const ValueId id : op(o).inputs) {
+        if (!id.valid() || !seen[id.index()]) continue;
+        const OpId maker = graph_.value(id).producer;
+        const bool turned = maker.valid() && op(maker.index()).type == "Transpose";
+        return turned ? 0 : o;
+      }
+    }
+    return 0;
+  }
+
+  void accept_attention(std::size_t softmax, const std::set<std::size_t>& members,
+                        const std::set<std::size_t>& products, const std::vector<char>& seen) {
     for (const std::size_t o : products) {
       if (op(o).inputs.size() < 2 || is_weight(op(o).inputs[0]) || is_weight(op(o).inputs[1])) {
         return;  // the head of a classifier
       }
-      if (op(o).phase != Phase::kForward) continue;
-      makes += seen[op(o).outputs[0].index()] != 0;
-      reads += seen[op(o).inputs[0].index()] || seen[op(o).inputs[1].index()];
     }
-    if (makes != 1 || reads != 1) return;
-    std::size_t first_again = graph_.ops.size(), first = graph_.ops.size();
+    const bool again = op(softmax).phase != Phase::kForward;
+    const std::size_t last =
+        again ? last_made_again(products, seen) : last_of_forward(products, seen);
+    const auto is_backward = [&](std::size_t o) {
+      return o > last || (!again && op(o).phase == Phase::kBackward);
+    };
+    int makes = 0, reads = 0;
+    for (const std::size_t o : products) {
+      if (!again && (is_backward(o) || op(o).phase == Phase::kUpdate)) continue;
+      makes += makes_scores(o, seen);
+      reads += reads_scores(o, seen);
+    }
+    // One product makes the scores, and one reads the shares; their gradients are more of both.
+    if (again ? makes == 0 || reads == 0 : makes != 1 || reads != 1) return;
+    std::size_t first_backward = graph_.ops.size(), first = graph_.ops.size();
     for (const auto* ops : {&members, &products}) {
       for (const std::size_t o : *ops) {
         if (views_[o]) continue;
         found_.of_op[o].kind = OpKernel::Kind::kAttention;
-        const bool backward = op(o).phase == Phase::kBackward;
-        std::size_t& head = backward ? first_again : first;
+        std::size_t& head = is_backward(o) ? first_backward : first;
         if (head == graph_.ops.size()) head = o;
         join(head, o);
       }
     }
     const bool causal = std::any_of(members.begin(), members.end(), [&](std::size_t o) {
-      if (op(o).phase != Phase::kForward) return false;
+      if (again ? op(o).phase != op(softmax).phase : is_backward(o)) return false;
       return std::any_of(op(o).inputs.begin(), op(o).inputs.end(), [&](ValueId id) {
         return id.valid() && seen[id.index()] && is_causal_mask(graph_, op(o), id, elements_);
       });
     });
-    for (const std::size_t o : products) found_.of_op[o].flops_factor = causal ? 0.5 : 1;
+    for (const std::size_t o : products) {
+      found_.of_op[o].flops_factor = causal ? 0.5 : 1;
+      // Prices go by the phase of the op, which is not known of these.
+      if (is_backward(o) && op(o).phase == Phase::kForward) {
+        found_.of_op[o].flops_factor *= profile_.attention_forward / profile_.attention_backward;
+      }
+    }
     // What the backward pass reads of the scores is made again there.
     for (const std::size_t o : products) {
-      if (op(o).phase != Phase::kBackward || !seen[op(o).outputs[0].index()]) continue;
+      if ((again && last == 0) || !is_backward(o) || !makes_scores(o, seen)) continue;
       found_.of_op[o].flops_factor *= 2;
       break;
     }
@@ -190,20 +264,71 @@ class Grouping {
     }
   }
 
-  // x * Sigmoid(x) is one op of every runtime, which keeps x alone.
-  void join_swish() {
+  // What is a function of one tensor alone, constants aside, is one op of every runtime, however
+  // an exporter writes it (Gelu, x * Sigmoid(x)). The backward pass makes again what it reads of
+  // it, so that its derivative is one kernel too.
+  void join_functions() {
+    std::vector<ValueId> argument;  // per value: of the function, or the value itself
+    for (std::size_t v = 0; v < graph_.values.size(); ++v) {
+      argument.emplace_back(static_cast<std::int64_t>(v));
+    }
+    std::vector<char> joined(graph_.ops.size(), 0);
     for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
-      if (op(o).type != "Sigmoid" || !op(o).domain.empty()) continue;
-      const ValueId x = op(o).inputs[0], y = op(o).outputs[0];
-      for (const Use& use : uses_[y.index()]) {
-        const Op& mul = graph_.op(use.op);
-        if (mul.type != "Mul" || mul.phase != op(o).phase) continue;
-        if (mul.inputs[use.port == 0 ? 1 : 0] != x || leaves(y)) continue;
-        join(o, use.op.index());
-        found_.of_op[o].kind = found_.of_op[use.op.index()].kind = OpKernel::Kind::kElements;
-        found_.inside[y.index()] = 1;
-        break;
+      if (views_[o] || !is_on_elements(op(o)) || !op(o).has_output(0)) continue;
+      if (found_.of_op[o].kind != OpKernel::Kind::kOwn) continue;
+      const ValueId of = argument_of(o, argument);
+      const ValueId made = op(o).outputs[0];
+      const bool whole = of.valid() && element_count(graph_.value(of).shape) ==
+                                           element_count(graph_.value(made).shape);
+      if (!whole || op(o).outputs.size() > 1) continue;
+      argument[made.index()] = of;
+      for (const ValueId input : op(o).inputs) {
+        if (!input.valid()) continue;
+        const ValueId from = base(input);
+        const OpId maker = graph_.value(from).producer;
+        if (!maker.valid() || from == of || op(maker.index()).phase != op(o).phase) continue;
+        if (argument[from.index()] != of) continue;
+        join(maker.index(), o);
+        joined[maker.index()] = joined[o] = 1;
       }
+      if (op(o).phase == Phase::kForward) make_again(o, argument);
+    }
+    for (std::size_t o = 0; o < joined.size(); ++o) {
+      if (joined[o]) found_.of_op[o].kind = OpKernel::Kind::kElements;
+    }
+  }
+
+  // The one value that an op on elements reads, seen through functions; invalid: several.
+  ValueId argument_of(std::size_t o, const std::vector<ValueId>& argument) const {
+    ValueId one;
+    for (const ValueId input : op(o).inputs) {
+      if (!input.valid()) continue;
+      const ValueId from = base(input);
+      const Value& value = graph_.value(from);
+      if (value.kind == ValueKind::kConstant) continue;
+      const bool again = found_.inside[from.index()] && value.producer.valid() &&
+                         op(value.producer.index()).phase != op(o).phase;
+      if (again) continue;
+      const ValueId of = argument[from.index()];
+      if (one.valid() && !(of == one)) return {};
+      one = of;
+    }
+    return one;
+  }
+
+  // Of a function that goes on here: what this op reads of it is not kept for the backward pass.
+  void make_again(std::size_t o, const std::vector<ValueId>& argument) {
+    for (const ValueId input : op(o).inputs) {
+      if (!input.valid() || argument[input.index()] == input || leaves(input)) continue;
+      if (graph_.value(input).kind != ValueKind::kActivation) continue;
+      std::vector<std::size_t> read;
+      bool leaves = false;
+      readers(input, read, leaves);
+      const bool only = std::all_of(read.begin(), read.end(), [&](std::size_t r) {
+        if (op(r).phase == Phase::kBackward) return is_on_elements(op(r));
+        return is_on_elements(op(r)) && argument_of(r, argument) == argument[input.index()];
+      });
+      if (only) found_.inside[input.index()] = 1;
     }
   }
 
@@ -352,14 +477,15 @@ class Grouping {
   std::vector<int> group_;  // per op one of its kernel; the first stands for itself
   std::vector<char> is_output_, views_;
   std::vector<std::size_t> chained_;
+  bool has_phases_ = false;
+  bool any_ = false;  // of the ops is no kernel of its own, also under ideal prices
   Kernels found_;
 };
 
 }  // namespace
 
-Kernels group_kernels(const Graph& graph, const Profile& profile) {
-  if (profile.ideal()) return {};
-  return Grouping(graph, profile).run();
+Kernels group_kernels(const Graph& graph, const Profile& profile, const std::string& updates) {
+  return Grouping(graph, profile, updates).run();
 }
 
 }  // namespace autopar

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "autopar/cost.hpp"
+#include "autopar/memory.hpp"
 
 namespace autopar {
 
@@ -116,7 +117,6 @@ struct RooflineModel::State {
     Work work = work_of(op, shapes);
     const DType dtype = arithmetic_dtype(shapes);
     const Profile& profile = cluster.profile;
-    if (profile.ideal()) return roofline(work, dtype);
     if (kernel.kind == OpKernel::Kind::kView) return 0;
     for (std::size_t i = 0; i < shapes.inputs.size(); ++i) {
       if (op.has_input(i) && (kernel.inside_inputs >> i & 1) && !is_operand_constant(op, i)) {
@@ -128,7 +128,14 @@ struct RooflineModel::State {
         work.bytes -= bytes_of(shapes.outputs[j], shapes.output_dtypes[j]);
       }
     }
+    // In place each number is read and written; only sums read what was there.
+    const std::size_t updates = op.type == "TensorScatter" ? 1 : 2;
+    const bool sums = op.string_attribute("reduction", "none") != "none";
+    if (writes_in_place(kernel) && !sums && op.has_input(updates)) {
+      work.bytes -= bytes_of(shapes.inputs[updates], shapes.input_dtypes[updates]);
+    }
     work.bytes = std::max(0.0, work.bytes);
+    if (profile.ideal()) return roofline(work, dtype);
     work.flops *= kernel.flops_factor;
     double reached = 1;
     if (is_contraction(op) && kernel.kind == OpKernel::Kind::kAttention) {

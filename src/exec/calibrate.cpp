@@ -185,7 +185,7 @@ void fit_device(const Measurements& measurements, const std::vector<TimedOp>& op
   double largest = 0;
   for (const OpSample& sample : measurements.ops) {
     const TimedOp& op = ops[sample.op];
-    if (!sample.problem.empty() || !(sample.seconds.median > 0)) continue;
+    if (!sample.problem.empty() || !(sample.seconds.median > 0) || op.of_model) continue;
     if (op.flops > 0) {
       double& peak = device.peak_flops_per_s[name_of(op.dtype)];
       peak = std::max(peak, four_digits(op.flops / sample.seconds.median));

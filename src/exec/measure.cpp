@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <functional>
 #include <numeric>
 #include <thread>
@@ -11,6 +12,7 @@
 #include "autopar/errors.hpp"
 #include "exec/collective_math.hpp"
 #include "exec/machine.hpp"
+#include "exec/profile.hpp"
 #include "exec/request.hpp"
 #include "exec/session.hpp"
 #include "exec/tensors.hpp"
@@ -22,6 +24,7 @@ namespace autopar {
 namespace {
 
 constexpr int kMostCalls = 1000;  // in a round
+constexpr int kMoreRounds = 3;    // of one call each
 constexpr CollectiveKind kTimedKinds[] = {
     CollectiveKind::kAllReduce, CollectiveKind::kAllGather, CollectiveKind::kReduceScatter,
     CollectiveKind::kAllToAll,  CollectiveKind::kBroadcast,
@@ -86,13 +89,14 @@ class Meter {
   }
 
   // The time of a call of `work`, over the rounds.
-  Result<Spread> time(const std::function<Status()>& work) {
+  Result<Spread> time(const std::function<Status()>& work, int most_calls = kMostCalls) {
     AUTOPAR_RETURN_IF_ERROR(work());  // what is set up at the first call
     AUTOPAR_TRY(once, round(work, 1));
     const double wanted = std::ceil(request_.round_time / std::max(once, 1e-9));
-    const int calls = static_cast<int>(std::clamp(wanted, 1.0, double{kMostCalls}));
+    const int calls = static_cast<int>(std::clamp(wanted, 1.0, double(most_calls)));
     std::vector<Seconds> seconds;
-    for (int r = 0; r < request_.rounds; ++r) {
+    const int rounds = most_calls == 1 ? kMoreRounds * request_.rounds : request_.rounds;
+    for (int r = 0; r < rounds; ++r) {
       AUTOPAR_TRY(mean, round(work, calls));
       seconds.push_back(mean);
     }
@@ -163,14 +167,16 @@ Status time_collectives(Meter& meter, const MeasureRequest& request,
 }
 
 std::string filled(DType dtype, const Shape& shape) {
-  // Small numbers in any format: no slow ones, and none that overflow when summed.
-  return std::string(static_cast<std::size_t>(element_count(shape) * size_of(dtype)), '\x22');
+  // Small numbers in any format: no slow ones, and none that overflow when summed. Integers are 0,
+  // which indexes whatever there is.
+  return std::string(static_cast<std::size_t>(element_count(shape) * size_of(dtype)),
+                     is_floating(dtype) ? '\x3e' : '\0');
 }
 
 // Errors are those of the communication; what ONNX Runtime cannot do all ranks find alike.
 Status time_op(Meter& meter, Ort::Env& environment, const TimedOp& op, OpSample& sample) {
-  const std::string left = filled(op.dtype, op.left);
-  const std::string right = filled(op.dtype, op.right);
+  std::deque<std::string> data;  // what values point into
+  TraceFile trace;               // outlives the session that writes it
   std::optional<Ort::Session> session;
   std::vector<Declared> inputs, outputs;
   std::vector<Ort::Value> values;
@@ -183,13 +189,23 @@ Status time_op(Meter& meter, Ort::Env& environment, const TimedOp& op, OpSample&
     return Ok{};
   };
   try {
-    session.emplace(environment, op.model.data(), op.model.size(), session_options(false));
+    Ort::SessionOptions options = session_options(false);
+    const auto open = [&](const std::string& prefix) {
+      if (!prefix.empty()) options.EnableProfiling(prefix.c_str());
+      session.emplace(environment, op.model.data(), op.model.size(), options);
+    };
+    // A run takes a trace, which costs about as much as a small op.
+    op.of_model ? trace.take(open) : open("");
     inputs = inputs_of(*session);
     outputs = outputs_of(*session);
-    values.push_back(view_of(op.dtype, op.left, left.data()));
-    values.push_back(view_of(op.dtype, op.right, right.data()));
+    for (const Declared& input : inputs) {
+      const auto dtype = dtype_of(input.type);
+      if (!dtype) throw std::invalid_argument("input '" + input.name + "' is no tensor");
+      data.push_back(filled(*dtype, input.shape));
+      values.push_back(view_of(*dtype, input.shape, data.back().data()));
+    }
     if (const Status first = run(); !first) sample.problem = first.error().message;
-  } catch (const Ort::Exception& exception) {
+  } catch (const std::exception& exception) {
     sample.problem = exception.what();
   }
   AUTOPAR_TRY(any, meter.most(sample.problem.empty() ? 0 : 1));
@@ -197,8 +213,11 @@ Status time_op(Meter& meter, Ort::Env& environment, const TimedOp& op, OpSample&
     if (sample.problem.empty()) sample.problem = "another rank cannot run it";
     return Ok{};
   }
-  AUTOPAR_TRY(seconds, meter.time(run));
-  sample.seconds = seconds;
+  // A whole model as `run` times it: ranks meet before each run.
+  const bool is_whole = op.of_model && op.copies == 1;
+  AUTOPAR_TRY(seconds, meter.time(run, is_whole ? 1 : kMostCalls));
+  const double copies = op.copies;
+  sample.seconds = {seconds.minimum / copies, seconds.median / copies, seconds.mean / copies};
   return Ok{};
 }
 

@@ -1,6 +1,7 @@
 #include "autopar/profile.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -12,6 +13,17 @@ Error wrong(const std::string& field, const std::string& expected, double found)
 }
 
 }  // namespace
+
+Bytes Profile::upper_memory(Bytes bytes) const {
+  if (reserved_bytes == 0 && fragmentation == 0) return bytes;
+  const double upper = static_cast<double>(bytes) * (1 + fragmentation);
+  return reserved_bytes + static_cast<Bytes>(std::ceil(upper));
+}
+
+Bytes Profile::room_in(Bytes memory) const {
+  const Bytes left = std::max<Bytes>(0, memory - reserved_bytes);
+  return static_cast<Bytes>(std::floor(static_cast<double>(left) / (1 + fragmentation)));
+}
 
 Status verify(const Profile& profile) {
   const std::pair<const char*, double> fractions[] = {

@@ -128,13 +128,15 @@ Result<std::vector<ValueId>> split_scatter_nd(const LocalContext& context) {
 }
 
 // The result is a copy of the data, and the updates are read and written.
-Work scatter_work(const Op&, const OpShapes& shapes) {
+Work scatter_work(const Op& op, const OpShapes& shapes) {
   Work work;
-  if (shapes.inputs.size() < 3) return work;
-  work.bytes = 2 * bytes_of(shapes.inputs[0], shapes.input_dtypes[0]) +
-               bytes_of(shapes.inputs[1], shapes.input_dtypes[1]) +
-               3 * bytes_of(shapes.inputs[2], shapes.input_dtypes[2]);
-  work.flops = elements_of(shapes.inputs, 2);
+  const std::size_t updates = op.type == "TensorScatter" ? 1 : 2, indices = 3 - updates;
+  if (shapes.inputs.size() <= updates) return work;
+  const auto bytes = [&](std::size_t i) {
+    return op.has_input(i) ? bytes_of(shapes.inputs[i], shapes.input_dtypes[i]) : 0;
+  };
+  work.bytes = 2 * bytes(0) + bytes(indices) + 3 * bytes(updates);
+  work.flops = elements_of(shapes.inputs, updates);
   return work;
 }
 

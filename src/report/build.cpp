@@ -140,8 +140,8 @@ Report build_report(const SearchRequest& request, const SearchOutcome& outcome) 
   report.step = outcome.cost.step;
   report.compute = outcome.cost.compute();
   report.communication = outcome.cost.communication();
-  report.lower_bound = outcome.time_bound();
-  report.unlimited_lower_bound = std::min(outcome.unlimited_lower_bound, outcome.time_bound());
+  report.lower_bound = outcome.lower_bound;
+  report.unlimited_lower_bound = std::min(outcome.unlimited_lower_bound, outcome.lower_bound);
   report.gap = outcome.gap();
   const auto left = std::count_if(outcome.trials.begin(), outcome.trials.end(),
                                   [](const auto& t) { return t.end == TrialEnd::kNotTried; });
@@ -161,6 +161,7 @@ Report build_report(const SearchRequest& request, const SearchOutcome& outcome) 
   const auto peak = static_cast<std::size_t>(report.memory.time);
   if (peak < request.graph.ops.size()) report.memory_op = request.graph.ops[peak].name;
   if (request.limit_memory) report.memory_limit = memory_limit(request);
+  report.upper_memory = request.cluster.profile.upper_memory(report.memory.total);
   add_collectives(outcome, report);
   add_ops(request, outcome, report);
   add_reshards(request, outcome, report);
@@ -190,7 +191,7 @@ std::vector<Baseline> run_baselines(const SearchRequest& request, const SearchOu
       baseline.mesh = to_text(found->strategy.mesh);
       baseline.seconds = found->cost.time();
       baseline.memory_bytes = found->cost.memory.total;
-      baseline.fits = !request.limit_memory || baseline.memory_bytes <= memory_limit(request);
+      baseline.fits = !request.limit_memory || baseline.memory_bytes <= plan_limit(request);
     }
     baselines.push_back(std::move(baseline));
   }

@@ -39,6 +39,7 @@ Json memory_json(const Report& r) {
   }
   memory["recompute"] = r.recompute;
   memory["repeated_ops"] = r.repeated_ops;
+  if (r.upper_memory > r.memory.total) memory["upper_bytes"] = r.upper_memory;
   memory["limit_bytes"] = r.memory_limit > 0 ? Json(r.memory_limit) : Json();
   return memory;
 }

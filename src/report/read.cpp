@@ -59,6 +59,7 @@ void read_facts(const Json& j, Report& r) {
                       streams.at("compute_seconds").get<double>(),
                       streams.at("communication_seconds").get<double>(),
                       streams.at("host_seconds").get<double>(),
+                      {},
                       {streams.at("exposed_communication_seconds").get<double>()}};
   }
   r.warnings = j.at("warnings").get<std::vector<std::string>>();
@@ -114,6 +115,7 @@ void read_cost(const Json& j, Report& r) {
   r.memory_op = memory.at("peak_op").get<std::string>();
   r.recompute = memory.value("recompute", r.recompute);
   r.repeated_ops = memory.value("repeated_ops", r.repeated_ops);
+  r.upper_memory = memory.value("upper_bytes", r.memory.total);
   if (!memory.at("limit_bytes").is_null()) r.memory_limit = memory.at("limit_bytes").get<Bytes>();
 }
 

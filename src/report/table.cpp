@@ -165,6 +165,9 @@ std::string parts(const Report& r) {
 std::string memory(const Report& r) {
   const auto bytes = [](Bytes b) { return format_bytes(static_cast<double>(b)); };
   std::string text = "  memory peak " + bytes(r.memory.total) + " per device";
+  if (r.upper_memory > r.memory.total) {
+    text += ", up to " + bytes(r.upper_memory) + " with the runtime,";
+  }
   if (r.memory_limit > 0) text += " of " + bytes(r.memory_limit);
   if (!r.memory_op.empty()) text += ", during " + r.memory_op;
   if (r.memory_parts) {

@@ -72,13 +72,13 @@ struct Auto {
       if (!error || name == "dp") error = found.error();
       return;
     }
-    tried.push_back({name, true, found->cost.total(), ""});
+    tried.push_back({name, true, found->cost.time(), ""});
     if (found->searcher == "dp") {
       searched.insert(searched.end(), found->trials.begin(), found->trials.end());
     }
     bound = std::max(bound, found->lower_bound);
     unlimited_bound = std::max(unlimited_bound, found->unlimited_lower_bound);
-    const bool better = !best || found->cost.total() < best->cost.total();
+    const bool better = !best || found->cost.time() < best->cost.time();
     const bool interrupted = found->interrupted || (best && best->interrupted);
     if (better) best = std::move(*found);
     best->interrupted = interrupted;
@@ -116,16 +116,16 @@ struct Auto {
     asked.limit_memory = false;
     auto unlimited = search(asked);
     if (!unlimited) return keep(name, std::move(unlimited));
-    if (unlimited->cost.memory.total <= memory_limit(request))
+    if (unlimited->cost.memory.total <= plan_limit(request))
       return keep(name, std::move(unlimited));
-    const double least = unlimited->cost.total() * (1 - request.solve.gap) * kSurely;
-    if (best->cost.total() > least) return run(name, mesh);
+    const double least = unlimited->cost.time() * (1 - request.solve.gap) * kSurely;
+    if (best->cost.time() > least) return run(name, mesh);
     tried.push_back({name, false, 0, "it does not fit, and is no cheaper without a memory limit"});
   }
 
   // A plan that is within the memory, and no cheaper than the best one.
   void note_no_less(const std::string& name, std::string why) {
-    tried.push_back({name, false, best->cost.total(), std::move(why)});
+    tried.push_back({name, false, best->cost.time(), std::move(why)});
   }
 
   // What the exact search says about the meshes that it tried: on which of them no plan is cheaper
@@ -136,7 +136,7 @@ struct Auto {
   };
   std::optional<Known> known() const {
     if (!best || best->searcher != "dp" || best->interrupted) return {};
-    const Seconds enough = best->cost.total() * (1 - request.solve.gap);
+    const Seconds enough = best->cost.time() * (1 - request.solve.gap);
     Known found{{enough, {}}, {}};
     for (const MeshTrial& trial : searched) {
       if (trial.end == TrialEnd::kNotTried) return {};
@@ -215,7 +215,7 @@ struct Auto {
         if (asked.solve.time_limit <= 0) return;
         auto found = search(asked);
         const bool fits =
-            !found || !request.limit_memory || found->cost.memory.total <= memory_limit(request);
+            !found || !request.limit_memory || found->cost.memory.total <= plan_limit(request);
         if (fits) keep(name, std::move(found));
       }
     }
@@ -383,8 +383,11 @@ Result<SearchOutcome> search_auto(const SearchRequest& request, double affordabl
   if (!state.best) return *state.error;
   SearchOutcome outcome = std::move(*state.best);
   outcome.interrupted = outcome.interrupted || state.cut_short;
-  outcome.lower_bound = std::min(state.bound, outcome.cost.total());
+  outcome.lower_bound = std::min(state.bound, outcome.cost.time());
   outcome.unlimited_lower_bound = std::min(state.unlimited_bound, outcome.lower_bound);
+  if (!outcome.cost.step) {
+    outcome.minimised = {outcome.cost.time(), outcome.lower_bound, outcome.unlimited_lower_bound};
+  }
   if (!state.searched.empty()) outcome.trials = std::move(state.searched);
   outcome.picked = {outcome.searcher, std::move(why), std::move(state.tried)};
   outcome.searcher = "auto";

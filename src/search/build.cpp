@@ -47,12 +47,16 @@ class Builder {
         phase_ops_(graph_),
         tables_(out_.problem, model, request.limit_memory, allowance) {
     out_.mesh = model.mesh();
+    if (request.weights) {
+      streams_.emplace(graph_, request.updates, model.cluster().profile);
+    }
     for (std::size_t v = 0; v < graph_.values.size(); ++v) {
-      types_.push_back(tables_.type_of(graph_.values[v], 1, is_inside(v)));
+      types_.push_back(tables_.type_of(graph_.values[v], {}, is_inside(v)));
     }
     types_in_passes_ = types_;
+    const auto passes = static_cast<double>(graph_.passes);
     for (std::size_t v = 0; graph_.passes > 1 && v < types_.size(); ++v) {
-      types_in_passes_[v] = tables_.type_of(graph_.values[v], graph_.passes, is_inside(v));
+      types_in_passes_[v] = tables_.type_of(graph_.values[v], {passes, passes}, is_inside(v));
     }
     inputs_.insert(graph_.inputs.begin(), graph_.inputs.end());
     updated_ = updated_inputs(graph_, request.updates);
@@ -66,7 +70,7 @@ class Builder {
     out_.problem.horizon = static_cast<int>(graph_.ops.size());
     out_.problem.use_limit = kInfinity;
     if (request_.limit_memory) {
-      out_.problem.use_limit = static_cast<double>(memory_limit(request_));
+      out_.problem.use_limit = static_cast<double>(plan_limit(request_));
     }
     for (const Value& value : graph_.values) {
       if (value.kind == ValueKind::kConstant) {
@@ -125,9 +129,47 @@ class Builder {
   }
   int type_of(ValueId id) const { return types_[id.index()]; }
   // The same of reshards that happen when the op runs.
-  int type_of(ValueId id, OpId when) const {
+  int type_of(ValueId id, OpId when) {
+    if (streams_ && when.valid()) {
+      return tables_.type_of(graph_.value(id), weights_of(id, when), is_inside(id.index()));
+    }
     const bool once = !when.valid() || graph_.times(graph_.op(when)) == 1;
     return once ? types_[id.index()] : types_in_passes_[id.index()];
+  }
+
+  SpecTables::Weights weights_of(ValueId id, OpId when) const {
+    using Kind = Streams::Kind;
+    const Kind kind = streams_->kind(id, when);
+    const StreamTimes& weights = *request_.weights;
+    return {streams_->shares(Kind::kCompute, id, when).weighted(weights),
+            streams_->shares(kind, id, when).weighted(weights), streams_->in_buckets(kind, when),
+            streams_->issuing(when) * weights.host};
+  }
+
+  // Of an op, in all its passes.
+  double seconds_of(OpId id, const OpPrice& price) const {
+    const Op& op = graph_.op(id);
+    if (!streams_) return price.total() * static_cast<double>(graph_.times(op));
+    using Kind = Streams::Kind;
+    const StreamTimes& weights = *request_.weights;
+    const double compute = streams_->shares(Kind::kCompute, {}, id).weighted(weights);
+    const double blocking = streams_->shares(Kind::kBlocking, {}, id).weighted(weights);
+    const Seconds issuing = streams_->issuing(id) * weights.host;
+    double sum = price.compute * compute + (graph_.kernel(op).launches ? issuing : 0);
+    for (const PricedCollective& c : price.collectives) {
+      if (!communicates(c.collective.kind)) {
+        sum += c.seconds * compute;
+        continue;
+      }
+      const bool shares_latencies = streams_->in_buckets(Kind::kBlocking, id);
+      const Profile& profile = model_.cluster().profile;
+      const Seconds latency =
+          shares_latencies ? collective_seconds(c.collective, 1, model_.mesh(), model_.cluster())
+                           : 0;
+      const Seconds saved = saved_in_bucket(profile, c.seconds, latency, c.sent_bytes);
+      sum += (c.seconds - saved) * blocking + issuing;
+    }
+    return sum;
   }
 
   Status add_ops() {
@@ -175,7 +217,7 @@ class Builder {
     if (!is_filled) batch_factor = kFollows;
     const std::tuple key(request_.rules.class_of_op[id.index()],
                          has_pin ? static_cast<int>(id.value) : -1, has_pin ? -1 : batch_factor,
-                         narrowed);
+                         streams_ ? static_cast<int>(op.phase) : -1, narrowed);
     const auto found = tables_of_class_.find(key);
     if (found != tables_of_class_.end()) return found->second;
 
@@ -229,7 +271,7 @@ class Builder {
     for (std::size_t c = 0; c < count; ++c) {
       AUTOPAR_TRY(price, model_.op_price(graph_, op, request_.rules.rules[id.index()],
                                          choices.assignments[c], choices.specs[c]));
-      table->cost.push_back(price.total() * static_cast<double>(graph_.times(op)));
+      table->cost.push_back(seconds_of(id, price));
       if (price.temporaries > 0) table->temporaries.resize(count, 0);
       if (price.temporaries > 0) table->temporaries[c] = static_cast<double>(price.temporaries);
     }
@@ -519,10 +561,11 @@ class Builder {
   MeshProblem out_;
   std::vector<std::shared_ptr<const OpTable>> table_of_op_;
   // By class, pinned op (-1: none), batch factor (-1: of no matter, kFollows) and narrowed ones.
-  using ClassKey = std::tuple<int, int, int, std::vector<Assignment>>;
+  using ClassKey = std::tuple<int, int, int, int, std::vector<Assignment>>;
   std::map<ClassKey, std::shared_ptr<const OpTable>> tables_of_class_;
   SpecTables tables_;
   std::vector<int> types_, types_in_passes_;  // per value
+  std::optional<Streams> streams_;            // where their busy times are weighted
   std::vector<End> supplier_;                 // per value: its producer's node or its source node
   std::vector<std::pair<OpId, int>> reader_edges_;  // of the value at hand; -1: no edge
 };

@@ -27,12 +27,22 @@ void note_too_large(MeshTrial& trial, const Allowance& allowance) {
                     : "pricing all its layouts would take too long";
 }
 
-// Whether a mesh is one of those that the bound is about.
+}  // namespace
+
 bool says_something(TrialEnd end) {
   return end != TrialEnd::kNotTried && end != TrialEnd::kPinsNotKept && end != TrialEnd::kTooLarge;
 }
 
-}  // namespace
+SearchFindings findings_of(const std::vector<MeshTrial>& trials) {
+  Seconds bound = kInfinity, unlimited = kInfinity;
+  for (const MeshTrial& trial : trials) {
+    if (!says_something(trial.end)) continue;
+    bound = std::min(bound, trial.lower_bound);
+    unlimited = std::min(unlimited, trial.unlimited_lower_bound);
+  }
+  if (bound == kInfinity) bound = unlimited = 0;
+  return {trials, bound, std::min(unlimited, bound)};
+}
 
 Seconds seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -63,7 +73,7 @@ std::unique_ptr<Begun> KeptMeshes::take(std::size_t mesh) {
 
 MeshSearch::MeshSearch(const SearchRequest& request, const Searcher& searcher,
                        const std::vector<Mesh>& meshes)
-    : request(request), searcher(searcher), unlimited_bounds_(meshes.size(), 0) {
+    : request(request), searcher(searcher), effort(request.solve.effort) {
   outcome.trials.resize(meshes.size());
   for (std::size_t m = 0; m < meshes.size(); ++m) outcome.trials[m].mesh = meshes[m];
 }
@@ -210,15 +220,17 @@ Status MeshSearch::keep_better(const MeshProblem& built, const Solution& solutio
   Strategy strategy = strategy_of(request.graph, built, solution.choices);
   AUTOPAR_TRY(cost, evaluate(request.graph, request.rules, strategy, model, request.updates));
   trial.evaluate_seconds += seconds_since(before);
-  trial.cost = std::min(trial.cost, cost.total());
+  const Seconds objective = request.objective(cost);
   const double tolerance = 1e-9 * std::max(1e-9, solution.cost);
-  AUTOPAR_CHECK(std::abs(cost.total() - solution.cost) <= tolerance,
-                "the evaluator prices the plan at " + std::to_string(cost.total()) +
+  AUTOPAR_CHECK(std::abs(objective - solution.cost) <= tolerance,
+                "the evaluator prices the plan at " + std::to_string(objective) +
                     " s, the searcher at " + std::to_string(solution.cost) + " s");
-  if (solution.lower_bound >= solution.cost) trial.lower_bound = trial.cost;
-  trial.lower_bound = std::min(trial.lower_bound, trial.cost);
-  if (cost.total() < best) {
-    best = cost.total();
+  trial.cost = std::min(trial.cost, cost.time());
+  if (solution.lower_bound >= solution.cost) trial.lower_bound = objective;
+  trial.lower_bound = std::min(trial.lower_bound, objective);
+  const bool is_fastest = best == kInfinity || cost.time() < outcome.cost.time();
+  best = std::min(best, objective);
+  if (is_fastest) {
     outcome.strategy = std::move(strategy);
     outcome.cost = std::move(cost);
     if (searcher.explain) {
@@ -238,22 +250,17 @@ void MeshSearch::note_infeasible(const Mesh& mesh, const Solution& solution) {
 }
 
 SearchFindings MeshSearch::findings() const {
-  Seconds bound = kInfinity, unlimited = kInfinity;
-  for (std::size_t m = 0; m < outcome.trials.size(); ++m) {
-    if (!says_something(outcome.trials[m].end)) continue;
-    bound = std::min(bound, outcome.trials[m].lower_bound);
-    unlimited = std::min(unlimited, unlimited_bounds_[m]);
-  }
-  if (bound == kInfinity || !searcher.proves_bound) bound = unlimited = 0;
-  return {outcome.trials, bound, std::min(unlimited, bound)};
+  SearchFindings found = findings_of(outcome.trials);
+  if (!searcher.proves_bound) found.lower_bound = found.unlimited_lower_bound = 0;
+  return found;
 }
 
 // A searcher that looks at a part of the plans only proves nothing about the others.
 void MeshSearch::note_bound() {
   const SearchFindings found = findings();
-  const Seconds cost = outcome.cost.total();
-  outcome.lower_bound = found.lower_bound >= cost * (1 - kBoundRounding) ? cost : found.lower_bound;
+  outcome.lower_bound = found.lower_bound >= best * (1 - kBoundRounding) ? best : found.lower_bound;
   outcome.unlimited_lower_bound = std::min(found.unlimited_lower_bound, outcome.lower_bound);
+  outcome.minimised = {best, outcome.lower_bound, outcome.unlimited_lower_bound};
   if (!searcher.proves_bound) {
     for (MeshTrial& trial : outcome.trials) trial.lower_bound = 0;
   }
@@ -271,7 +278,8 @@ void MeshSearch::note_stages(std::size_t m, const Solution& solution, Begun& beg
 void MeshSearch::note_bounds(std::size_t m, const Solution& solution) {
   Seconds& bound = outcome.trials[m].lower_bound;
   bound = std::max(bound, solution.lower_bound);
-  unlimited_bounds_[m] = std::max(unlimited_bounds_[m], solution.unlimited_lower_bound);
+  Seconds& unlimited = outcome.trials[m].unlimited_lower_bound;
+  unlimited = std::max(unlimited, solution.unlimited_lower_bound);
 }
 
 }  // namespace autopar

@@ -18,6 +18,11 @@ namespace autopar {
 // A bound that is as close to the best plan is no other number than its cost.
 inline constexpr double kBoundRounding = 4e-12;
 
+// Whether a mesh is one of those that the bound is about.
+bool says_something(TrialEnd end);
+// The bounds over all meshes that were tried.
+SearchFindings findings_of(const std::vector<MeshTrial>& trials);
+
 Seconds seconds_since(std::chrono::steady_clock::time_point start);
 
 // A mesh's problem and, where the searcher works in two parts, what it has seen of it.
@@ -55,10 +60,10 @@ struct MeshSearch {
   const Searcher& searcher;
   const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
   SearchOutcome outcome = {};  // a trial per mesh; bounds after note_bound()
-  double best = kInfinity;
+  double best = kInfinity;     // of what is minimised
   Tightest tightest = {};
   KeptMeshes kept;
-  double effort = 1;  // of the round at hand
+  double effort;  // of the round at hand
 
   // So many meshes are looked at at once.
   std::size_t meshes_at_once() const;
@@ -86,8 +91,6 @@ struct MeshSearch {
   void note_infeasible(const Mesh& mesh, const Solution& solution);
   void note_bounds(std::size_t m, const Solution& solution);
   void note_stages(std::size_t m, const Solution& solution, Begun& begun);
-
-  std::vector<double> unlimited_bounds_;  // per mesh
 };
 
 }  // namespace autopar

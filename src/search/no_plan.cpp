@@ -36,6 +36,11 @@ Bytes memory_limit(const SearchRequest& request) {
   return request.memory_limit > 0 ? request.memory_limit : request.cluster.device.memory_bytes;
 }
 
+Bytes plan_limit(const SearchRequest& request) {
+  const Bytes limit = memory_limit(request);
+  return request.fits_surely ? request.cluster.profile.room_in(limit) : limit;
+}
+
 Status check_memory(const SearchRequest& request) {
   if (!request.limit_memory) return Ok{};
   const Bytes limit = memory_limit(request);
@@ -89,7 +94,7 @@ std::optional<Error> too_large(const std::vector<MeshTrial>& trials) {
 }
 
 Error no_plan(const SearchRequest& request, const Tightest& tightest, bool interrupted) {
-  const auto limit = static_cast<double>(memory_limit(request));
+  const auto limit = static_cast<double>(plan_limit(request));
   if (tightest.peak == kInfinity && interrupted) {
     return infeasible_error("no plan that fits into " + size_text(limit) +
                             " per device was found before the search was stopped. Try a longer "
@@ -110,6 +115,19 @@ Error no_plan(const SearchRequest& request, const Tightest& tightest, bool inter
   }
   if (interrupted) text += "; the search was stopped early";
   return infeasible_error(text + ". Try more devices, --memory with a larger size, or fewer pins");
+}
+
+Error fits_not_surely(const SearchRequest& request, const SearchOutcome& found) {
+  const Profile& profile = request.cluster.profile;
+  const Bytes bytes = found.cost.memory.total;
+  return infeasible_error(
+      "no plan surely fits into " + size_text(static_cast<double>(memory_limit(request))) +
+      " per device: the best that may, on mesh " + to_text(found.strategy.mesh) + ", holds " +
+      size_text(static_cast<double>(bytes)) + ", and up to " +
+      size_text(static_cast<double>(profile.upper_memory(bytes))) + " with what profile '" +
+      profile.name +
+      "' adds for the runtime. Try more devices, --memory with a larger size, a smaller batch, or "
+      "--profile ideal");
 }
 
 }  // namespace autopar

@@ -25,6 +25,8 @@ Status check_memory(const SearchRequest& request);
 std::optional<Error> pins_not_kept(const std::vector<MeshTrial>& trials);
 // Where every mesh that could have kept the pins was left out.
 std::optional<Error> too_large(const std::vector<MeshTrial>& trials);
+// Where what was found only fits if the runtime takes nothing beside it.
+Error fits_not_surely(const SearchRequest& request, const SearchOutcome& found);
 Error no_plan(const SearchRequest& request, const Tightest& tightest, bool interrupted);
 
 }  // namespace autopar

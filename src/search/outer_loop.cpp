@@ -27,6 +27,7 @@ class OuterLoop {
   explicit OuterLoop(MeshSearch& search) : search_(search) {}
 
   Status run() {
+    const SolveOptions::Until until = search_.request.solve.until;
     std::vector<std::size_t> left;
     for (std::size_t m = 0; m < search_.outcome.trials.size(); ++m) left.push_back(m);
     if (search_.searcher.begin != nullptr && left.size() > 1) {
@@ -40,9 +41,10 @@ class OuterLoop {
       }
       // What a proof under the memory limit takes waits until all have their plans.
       AUTOPAR_RETURN_IF_ERROR(find_plans(left));
+      if (until != SolveOptions::Until::kEnd) return Ok{};
     }
-    AUTOPAR_RETURN_IF_ERROR(search_all(left, SolveOptions::Until::kEnd));
-    return go_on();
+    AUTOPAR_RETURN_IF_ERROR(search_all(left, until));
+    return until == SolveOptions::Until::kEnd ? go_on() : Ok{};
   }
 
  private:
@@ -161,6 +163,9 @@ class OuterLoop {
   Status find_plans(std::vector<std::size_t>& meshes) {
     using Until = SolveOptions::Until;
     constexpr Until kSteps[] = {Until::kProof, Until::kLimit, Until::kPlans, Until::kClose};
+    const auto asked = std::find(std::begin(kSteps), std::end(kSteps), search_.request.solve.until);
+    const auto steps =
+        std::min(static_cast<std::size_t>(asked - std::begin(kSteps)) + 1, std::size(kSteps));
     struct Waiting {
       std::size_t mesh;
       std::size_t steps = 0;  // done
@@ -172,15 +177,14 @@ class OuterLoop {
     const std::size_t promising = first == nullptr ? waiting.size() : first->mesh;
     const auto rank = [&](const Waiting& w) {
       return std::tuple(w.mesh != promising || w.steps > 0,
-                        search_.outcome.trials[w.mesh].lower_bound, std::size(kSteps) - w.steps,
-                        w.mesh);
+                        search_.outcome.trials[w.mesh].lower_bound, steps - w.steps, w.mesh);
     };
     while (!waiting.empty()) {
       const auto next = std::min_element(
           waiting.begin(), waiting.end(),
           [&](const Waiting& one, const Waiting& other) { return rank(one) < rank(other); });
       AUTOPAR_TRY(deferred, search_one(next->mesh, waiting.size(), kSteps[next->steps]));
-      if (deferred && ++next->steps < std::size(kSteps)) continue;
+      if (deferred && ++next->steps < steps) continue;
       if (deferred) meshes.push_back(next->mesh);
       waiting.erase(next);
     }

@@ -10,6 +10,7 @@
 #include "search/no_plan.hpp"
 #include "search/outer_loop.hpp"
 #include "search/pins.hpp"
+#include "search/weighted.hpp"
 
 namespace autopar {
 
@@ -44,7 +45,7 @@ void try_baseline(MeshSearch& search, const char* name, const Mesh& mesh, bool l
   MeshSearch attempt(plain, **baseline, {mesh});
   const auto tried = attempt.search_mesh(0, limited ? time : kInfinity, SolveOptions::Until::kEnd);
   if (!tried || attempt.best == kInfinity) return;
-  const bool fits = attempt.outcome.cost.memory.total <= memory_limit(search.request);
+  const bool fits = attempt.outcome.cost.memory.total <= plan_limit(search.request);
   if (search.request.limit_memory && !fits) return;
   search.best = attempt.best;
   search.outcome.strategy = std::move(attempt.outcome.strategy);
@@ -100,19 +101,12 @@ Status add_notes(const SearchRequest& request, SearchOutcome& outcome) {
 
 }  // namespace
 
-Result<SearchOutcome> search(const SearchRequest& request) {
-  AUTOPAR_TRY(searcher, find_searcher(request.searcher));
-  AUTOPAR_RETURN_IF_ERROR(check_names(request.pins, request.graph));
-  AUTOPAR_RETURN_IF_ERROR(check_counts(request));
-  AUTOPAR_RETURN_IF_ERROR(check_memory(request));
-  if (searcher->search != nullptr) return searcher->search(request);
-  // A baseline looks at one candidate per op: no need to price the others.
-  SearchRequest narrowed = request;
-  if (narrowed.fill == Fill::kSearch) narrowed.fill = searcher->fill;
-  MeshSearch state(narrowed, *searcher, meshes_of(narrowed));
+Result<SearchOutcome> search_on(const SearchRequest& request, const Searcher& searcher,
+                                const std::vector<Mesh>& meshes) {
+  MeshSearch state(request, searcher, meshes);
   AUTOPAR_RETURN_IF_ERROR(search_meshes(state));
-  if (narrowed.findings != nullptr) {
-    *narrowed.findings = state.findings();
+  if (request.findings != nullptr) {
+    *request.findings = state.findings();
   } else if (state.best == kInfinity && state.outcome.interrupted) {
     fall_back(state);
   }
@@ -121,12 +115,47 @@ Result<SearchOutcome> search(const SearchRequest& request) {
     const std::optional<Error> large = too_large(state.outcome.trials);
     return pins    ? *pins
            : large ? *large
-                   : no_plan(narrowed, state.tightest, state.outcome.interrupted);
+                   : no_plan(request, state.tightest, state.outcome.interrupted);
   }
-  state.outcome.searcher = searcher->name;
+  state.outcome.searcher = searcher.name;
   state.note_bound();
-  AUTOPAR_RETURN_IF_ERROR(add_notes(narrowed, state.outcome));
+  AUTOPAR_RETURN_IF_ERROR(add_notes(request, state.outcome));
   return std::move(state.outcome);
+}
+
+Seconds SearchRequest::objective(const StrategyCost& cost) const {
+  return weights ? cost.step->busy.weighted(*weights) : cost.total();
+}
+
+namespace {
+
+Result<SearchOutcome> search_within(const SearchRequest& request) {
+  AUTOPAR_TRY(searcher, find_searcher(request.searcher));
+  AUTOPAR_RETURN_IF_ERROR(check_names(request.pins, request.graph));
+  AUTOPAR_RETURN_IF_ERROR(check_counts(request));
+  AUTOPAR_RETURN_IF_ERROR(check_memory(request));
+  if (searcher->search != nullptr) return searcher->search(request);
+  // A baseline looks at one candidate per op: no need to price the others.
+  SearchRequest narrowed = request;
+  if (narrowed.fill == Fill::kSearch) narrowed.fill = searcher->fill;
+  return is_weighted(narrowed, *searcher) ? search_weighted(narrowed, *searcher)
+                                          : search_on(narrowed, *searcher, meshes_of(narrowed));
+}
+
+}  // namespace
+
+Result<SearchOutcome> search(const SearchRequest& request) {
+  auto found = search_within(request);
+  const bool has_other =
+      request.findings != nullptr || plan_limit(request) == memory_limit(request);
+  if (found || found.error().code != ErrorCode::kInfeasible || !request.limit_memory || has_other) {
+    return found;
+  }
+  SearchRequest tighter = request;
+  tighter.fits_surely = false;
+  const auto may_fit = search_within(tighter);
+  if (may_fit) return fits_not_surely(request, *may_fit);
+  return may_fit.error();
 }
 
 bool SearchOutcome::bounds_own_mesh() const {

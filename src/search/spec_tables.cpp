@@ -35,15 +35,18 @@ std::size_t SpecTables::KeyHash::operator()(const std::vector<int>& key) const {
   return hash.value();
 }
 
-int SpecTables::type_of(const Value& value, std::int64_t times, bool inside) {
-  key_.assign({static_cast<int>(value.dtype), static_cast<int>(times), inside ? 1 : 0});
+int SpecTables::type_of(const Value& value, const Weights& weights, bool inside) {
+  const auto known = std::find(weights_.begin(), weights_.end(), weights);
+  const auto weight = static_cast<int>(known - weights_.begin());
+  if (known == weights_.end()) weights_.push_back(weights);
+  key_.assign({static_cast<int>(value.dtype), weight, inside ? 1 : 0});
   for (std::int64_t extent : value.shape) {
     key_.push_back(static_cast<int>(extent & 0xffffffff));
     key_.push_back(static_cast<int>(extent >> 32));
   }
   const auto found = type_ids_.find(key_);
   if (found != type_ids_.end()) return found->second;
-  types_.push_back({value.shape, value.dtype, static_cast<double>(times), inside});
+  types_.push_back({value.shape, value.dtype, weights, inside});
   return type_ids_.emplace(key_, static_cast<int>(types_.size()) - 1).first->second;
 }
 
@@ -153,7 +156,6 @@ SpecTables::Edge SpecTables::edge(int type_id, int from, const std::vector<int>&
     if (limited_) peak = cost;
     for (std::size_t t = 0; t < to.size(); ++t) add_prices(type_id, from, to, t, cost, peak);
   }
-  for (double& seconds : cost.values) seconds *= type(type_id).times;
   Edge edge;
   edge.free = std::all_of(cost.values.begin(), cost.values.end(), [](double c) { return c == 0; });
   count(cost);
@@ -168,8 +170,20 @@ void SpecTables::count(const CostTable& table) {
   allowance_.add(entries, entries * sizeof(double));
 }
 
+Seconds SpecTables::weighted(const Type& type, const ReshardTable& prices, std::size_t entry) {
+  const Seconds seconds = prices.seconds[entry];
+  const Weights& weights = type.weights;
+  if (prices.parts.empty()) return seconds * weights.communication;
+  const ReshardParts& parts = prices.parts[entry];
+  const Seconds saved = weights.in_buckets ? parts.saved : 0;
+  return (seconds - parts.local - saved) * weights.communication + parts.local * weights.local +
+         parts.steps * weights.issuing;
+}
+
 Seconds SpecTables::breaking(const Type& type, const Spec& from, const Spec& to) const {
-  return from == to ? 0 : model_.breaking_seconds(type.shape, type.dtype, from, to);
+  if (from == to) return 0;
+  return model_.breaking_seconds(type.shape, type.dtype, from, to) * type.weights.local +
+         type.weights.issuing;
 }
 
 void SpecTables::find_class_prices(int type_id, int from, int to, CostTable& cost,
@@ -177,9 +191,13 @@ void SpecTables::find_class_prices(int type_id, int from, int to, CostTable& cos
   const Type& of = type(type_id);
   const List& rows = at(from);
   const List& columns = at(to);
-  ReshardTable prices = model_.reshard_prices(of.shape, of.dtype, rows.distinct, columns.distinct);
+  const ReshardTable prices =
+      model_.reshard_prices(of.shape, of.dtype, rows.distinct, columns.distinct);
   cost = classes_of(from, to);
-  cost.values = std::move(prices.seconds);
+  cost.values.reserve(prices.seconds.size());
+  for (std::size_t e = 0; e < prices.seconds.size(); ++e) {
+    cost.values.push_back(weighted(of, prices, e));
+  }
   for (std::size_t r = 0; of.inside && r < rows.distinct.size(); ++r) {
     double* to_row = cost.values.data() + r * columns.distinct.size();
     for (std::size_t c = 0; c < columns.distinct.size(); ++c) {
@@ -220,15 +238,16 @@ void SpecTables::add_prices(int type_id, int from, const std::vector<int>& to, s
     if (!again) paid.push_back(c);
   }
   for (std::size_t r = 0; r < rows.ids.size(); ++r) {
-    const ReshardTable::Row price_to = prices[static_cast<std::size_t>(rows.place[r])];
+    const std::size_t row = static_cast<std::size_t>(rows.place[r]) * prices.columns;
     for (std::size_t c : paid) {
-      const ReshardPrice price = price_to[static_cast<std::size_t>(columns.place[c])];
-      cost.values[r * width + c] += price.seconds;
+      const std::size_t entry = row + static_cast<std::size_t>(columns.place[c]);
+      cost.values[r * width + c] += weighted(of, prices, entry);
       if (of.inside) {
         cost.values[r * width + c] += breaking(of, (*rows.specs)[r], (*columns.specs)[c]);
       }
       if (!limited_ || rows.ids[r] == columns.ids[c]) continue;
-      peak.values[r * width + c] += std::max(static_cast<double>(price.peak_bytes), bytes_to[c]);
+      peak.values[r * width + c] +=
+          std::max(static_cast<double>(prices.peak_bytes[entry]), bytes_to[c]);
     }
   }
 }

@@ -112,7 +112,7 @@ void add(OpBytes& out, const Graph& graph, const Op& op, const Rule& rule) {
   out.number(kernel.inside_inputs);
   out.number(kernel.inside_outputs);
   out.number(kernel.flops_factor);
-  if (!graph.kernels.empty()) out.number(op.phase);
+  if (kernel.kind == OpKernel::Kind::kAttention) out.number(op.phase);
 }
 
 }  // namespace

@@ -95,8 +95,9 @@ class Trees {
   void add_outputs_of(const Op& op) {
     for (ValueId output : op.outputs) {
       if (!output.valid()) continue;
-      const bool in_place =
-          graph_.kernel(op).kind == OpKernel::Kind::kView && op.type == "Transpose";
+      const OpKernel& kernel = graph_.kernel(op);
+      const bool in_place = (kernel.kind == OpKernel::Kind::kView && op.type == "Transpose") ||
+                            writes_in_place(kernel);
       const bool view =
           (is_view(op) || in_place) && op.has_input(0) && read_copy(op.inputs[0]) >= 0;
       add_value(output, view ? read_copy(op.inputs[0]) : -1);
@@ -263,6 +264,11 @@ std::vector<ValueId> updated_inputs(const Graph& graph, const std::string& patte
     }
   }
   return updated;
+}
+
+bool writes_in_place(const OpKernel& kernel) {
+  return kernel.kind == OpKernel::Kind::kOwn && (kernel.inside_inputs & 1) != 0 &&
+         (kernel.inside_outputs & 1) != 0;
 }
 
 std::vector<MemoryCharge> memory_charges(const Graph& graph, const std::vector<Readers>& readers,

@@ -1,4 +1,5 @@
 #include "autopar/files.hpp"
+#include "autopar/profile_file.hpp"
 #include "autopar/sha256.hpp"
 #include "io/files/json.hpp"
 #include "io/files/profile.hpp"
@@ -148,6 +149,11 @@ std::string cluster_to_json(const Cluster& cluster) {
   if (cluster.host_link_bandwidth_bytes_per_s > 0) {
     text += ",\n \"host_link\": {\"bandwidth_bytes_per_s\": " +
             json_number(cluster.host_link_bandwidth_bytes_per_s) + "}";
+  }
+  if (!cluster.profile.ideal()) {
+    std::string profile = profile_to_json(cluster.profile);
+    profile.pop_back();  // the end of its line
+    text += ",\n \"profile\": " + profile;
   }
   return text + "}\n";
 }

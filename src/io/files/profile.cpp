@@ -1,8 +1,10 @@
 #include "io/files/profile.hpp"
 
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "autopar/files.hpp"
+#include "autopar/profile_file.hpp"
 
 namespace autopar {
 namespace {
@@ -102,6 +104,33 @@ Result<Profile> profile_of(const Json& json) {
   AUTOPAR_RETURN_IF_ERROR(read_number(json, "fragmentation", profile.fragmentation));
   if (Status valid = verify(profile); !valid) return json.error(valid.error().message);
   return profile;
+}
+
+std::string profile_to_json(const Profile& profile, const std::string& sources) {
+  nlohmann::ordered_json j = {
+      {"format", "autopar-profile"}, {"version", 1}, {"name", profile.name}};
+  auto& fuses = j["fuses"] = nlohmann::ordered_json::array();
+  if (profile.fuses_attention) fuses.push_back("attention");
+  if (profile.fuses_normalisation) fuses.push_back("normalisation");
+  if (profile.fuses_elementwise) fuses.push_back("elementwise");
+  if (profile.fuses_optimizer) fuses.push_back("optimizer");
+  j["strided_operands"] = profile.has_strides ? 1 : 0;
+  j["launch_s"] = profile.launch_s;
+  j["host_s"] = profile.host_s;
+  j["matrix"] = {{"fraction", profile.matrix.fraction}, {"half_k", profile.matrix.half_k}};
+  if (profile.matrix.tile_m > 0) {
+    j["matrix"]["tile"] = {static_cast<std::int64_t>(profile.matrix.tile_m),
+                           static_cast<std::int64_t>(profile.matrix.tile_n)};
+    j["matrix"]["multiprocessors"] = profile.matrix.multiprocessors;
+  }
+  j["attention"] = {{"forward", profile.attention_forward},
+                    {"backward", profile.attention_backward}};
+  j["memory"] = {{"fraction", profile.memory_fraction}, {"half_bytes", profile.memory_half_bytes}};
+  j["bucket_bytes"] = profile.bucket_bytes;
+  j["reserved_bytes"] = profile.reserved_bytes;
+  j["fragmentation"] = profile.fragmentation;
+  if (!sources.empty()) j["sources"] = sources;
+  return j.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 Result<Profile> read_profile(const std::string& path) {

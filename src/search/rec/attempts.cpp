@@ -245,11 +245,11 @@ bool Attempts::keep(Result<SearchOutcome> found) {
       *same = trial;
     }
   }
-  if (!best || found->cost.total() < best->cost.total()) best = std::move(*found);
+  if (!best || found->cost.time() < best->cost.time()) best = std::move(*found);
   return true;
 }
 
-double Attempts::limit() const { return static_cast<double>(memory_limit(request)); }
+double Attempts::limit() const { return static_cast<double>(plan_limit(request)); }
 
 Seconds Attempts::time_left() const {
   const Seconds limit = request.solve.time_limit;

@@ -108,7 +108,7 @@ Result<std::optional<SearchOutcome>> search_rec(const SearchRequest& request,
     may_fit |= attempt.unlimited < kInfinity;
   }
   if (!attempts.best && may_fit) AUTOPAR_RETURN_IF_ERROR(placing.fit(made));
-  if (!attempts.best || attempts.best->cost.total() >= proven.cost) return none;
+  if (!attempts.best || attempts.best->cost.time() >= proven.cost) return none;
   return std::optional(outcome_of(attempts));
 }
 

@@ -1,0 +1,151 @@
+"""Tables of published training runs: each row as a run that can be priced, or why it cannot.
+
+A table is known by its header: TABLES.
+"""
+import csv
+import dataclasses
+import pathlib
+import sys
+
+
+@dataclasses.dataclass
+class Run:
+    """A measured run. `model`: options of scripts/make_models.py."""
+    group: str
+    label: str
+    model: tuple
+    cluster: str
+    profile: str
+    nodes: int
+    per_node: int
+    data: int
+    tensor: int
+    batch: int
+    micro_batches: int
+    stored: str
+    sequence: bool
+    seconds: float
+    memory_bytes: float = 0
+    recompute: str = "none"  # "unrecorded": nothing where that fits, else gathers again, else everything
+    precision: str = "mixed-bf16"
+    failed: bool = False  # it was tried, and has no time
+
+
+class Unsaid(Exception):
+    """Why a row cannot be priced."""
+
+
+def playbook(row):
+    if row["note"]:
+        raise Unsaid(f"note: {row['note']}")
+    failed = row["status"] != "ok"
+    if int(row["pp"]) > 1:
+        raise Unsaid("pipeline stages")
+    model = ("--family", "llama", "--layers", row["layers"], "--hidden", row["hidden"], "--heads", row["heads"], "--kv-heads", row["heads"],
+             "--feed-forward", row["ffn"], "--vocabulary", "131072", "--sequence", "4096",
+             "--tied" if row["tied_embeddings"] == "tied" else "--no-tied")
+    tensor = int(row["tp"])
+    return Run(f"{row['model']} on {row['gpus']}", f"dp={row['dp']} tp={tensor} zero={row['zero']} mbs={row['mbs']} ga={row['grad_acc']}", model,
+               "h100-efa", "h100-nanotron", int(row["nodes"]), int(row["gpus"]) // int(row["nodes"]), int(row["dp"]), tensor, int(row["gbs"]),
+               int(row["grad_acc"]), "ZeRO-1" if row["zero"] == "1" else "plain", tensor > 1, 0 if failed else float(row["iteration_s"]),
+               0 if failed else float(row["memory_gb"]) * 2**30, recompute="unrecorded", failed=failed)
+
+
+def vtrain(row):
+    """Megatron-DeepSpeed on A100, full recomputation; the times are milliseconds."""
+    if int(row["pipeline_parallel"]) > 1:
+        raise Unsaid("pipeline stages")
+    data, tensor, gpus = int(row["data_parallel"]), int(row["tensor_parallel"]), int(row["gpus"])
+    if tensor > 1 and int(row["heads"]) % tensor:
+        raise Unsaid("heads do not divide")
+    passes = int(row["global_batch"]) // (data * int(row["micro_batch"]))
+    model = ("--family", "gpt", "--layers", row["layers"], "--hidden", row["hidden"], "--heads", row["heads"], "--vocabulary", "51200",
+             "--sequence", row["sequence"], "--no-fused-qkv")
+    per_node = min(8, gpus)
+    return Run(f"h{row['hidden']} l{row['layers']} b{row['global_batch']} on {gpus}", f"dp={data} tp={tensor} mbs={row['micro_batch']}", model,
+               "a100-ib", "a100-megatron", gpus // per_node, per_node, data, tensor, int(row["global_batch"]), passes, "plain", False,
+               float(row["iteration_ms"]) / 1e3, recompute="full", precision="mixed-fp16")
+
+
+# llm-foundry's MPT: width, heads, layers. Source: mosaicml/llm-foundry, scripts/train/benchmarking.
+MPT = {"125m": (768, 12, 12), "350m": (1024, 16, 24), "760m": (1536, 12, 24), "1b": (2048, 16, 24), "3b": (2560, 20, 32), "7b": (4096, 32, 32),
+       "13b": (5120, 40, 40), "30b": (7168, 56, 48), "70b": (8192, 64, 80)}
+
+
+def foundry(row):
+    """FSDP in eager mode; throughput is in tokens."""
+    if row["Model"] not in MPT:
+        raise Unsaid(f"model {row['Model']}")
+    if "bf16" not in row["Precision"]:
+        raise Unsaid(f"precision {row['Precision']}")
+    if row["Activation CPUOffload"] == "True":
+        raise Unsaid("activations offloaded to the host")
+    gpu = row["GPU"].split("_")[0]
+    gpus, width, = int(row["# GPUs"]), MPT[row["Model"]]
+    hidden, heads, layers = width
+    batch, passes = int(row["GlobalBatchSize"]), int(row["GradAccum"])
+    if batch % passes or (batch // passes) % gpus:
+        raise Unsaid("the batch is not what micro-batches and devices make")
+    model = ("--family", "gpt", "--layers", str(layers), "--hidden", str(hidden), "--heads", str(heads), "--vocabulary", "50368",
+             "--sequence", row["SeqLen (T)"], "--no-fused-qkv", "--bias", "none")
+    per_node = min(8, gpus)
+    return Run(f"{row['Model']} seq {row['SeqLen (T)']} on {gpus} {gpu}", f"{row['Sharding Strategy']} mbs={row['MicroBatchSize']} ga={passes}", model,
+               "h100-ib" if gpu == "h100" else "a100-ib", f"{gpu}-eager", gpus // per_node, per_node, gpus, 1, batch, passes,
+               "ZeRO-3" if row["Sharding Strategy"] == "FULL_SHARD" else "ZeRO-1", False, float(row["GlobalBatchSize (T)"]) / float(row["Throughput (T/s)"]),
+               recompute="full" if row["Activation Checkpointing"] == "True" else "none")
+
+
+# Of the titles. Sources: NVIDIA's Nemotron-4 15B technical report; Meta's Llama 3.
+DGXC = {"nemotron4 15b": ("--family", "gpt", "--layers", "32", "--hidden", "6144", "--heads", "48", "--kv-heads", "8", "--feed-forward", "24576", "--vocabulary",
+                          "256000", "--sequence", "4096", "--no-fused-qkv", "--bias", "none", "--position", "rotary", "--no-tied"),
+        "llama 3.1 8b": ("--preset", "llama3-8b", "--sequence", "8192")}
+
+
+def dgxc(row):
+    """NeMo and Megatron on DGX H100, with a distributed optimizer."""
+    model = next((options for name, options in DGXC.items() if row["title"].lower().startswith(name)), None)
+    if model is None:
+        raise Unsaid("another model: " + row["title"].split("(")[0].strip())
+    if row["gpu"] != "H100" or row["precision"] != "BF16":
+        raise Unsaid(f"{row['gpu']} {row['precision']}")
+    number = lambda key: int(float(row[key] or 1))
+    if number("pp") > 1 or number("cp") > 1 or number("ep") > 1:
+        raise Unsaid("pipeline stages, context or expert parallelism")
+    gpus, tensor, passes, batch = number("gpus"), number("tp"), number("ga"), number("gbs")
+    data = gpus // tensor
+    if data * number("mbs") * passes != batch:
+        raise Unsaid("the batch is not what micro-batches and devices make")
+    return Run(f"{row['title'].split('(')[0].strip()} on {gpus}", f"{row['tag']} tp={tensor} mbs={row['mbs']} ga={passes}", model, "h100-ib", "h100-megatron",
+               gpus // 8, 8, data, tensor, batch, passes, "ZeRO-1", tensor > 1, float(row["step_s"]))
+
+
+def bridge(row):
+    """Megatron-Bridge: its models are mixtures of experts, split by expert and pipelines."""
+    if "H100" not in row["system"] or row["precision"] != "BF16":
+        raise Unsaid(f"{row['system']} {row['precision']}")
+    raise Unsaid(f"another model: {row['model']}")
+
+
+def sailor(row):
+    """No cluster or profile of this project is of these machines: rows are only told apart."""
+    if int(row["stages"]) > 1:
+        raise Unsaid("pipeline stages")
+    if "&" in row["replicas_per_stage"]:
+        raise Unsaid("replicas on different devices")
+    raise Unsaid(f"no profile of {row['cluster']}")
+
+
+# Columns that only this table has -> how its rows are read.
+TABLES = [({"tokens_per_s_per_gpu", "grad_acc", "zero", "memory_gb"}, playbook), ({"pipeline_parallel", "iteration_ms"}, vtrain),
+          ({"Throughput (T/s)", "Sharding Strategy"}, foundry), ({"step_s", "config_from"}, dgxc),
+          ({"container", "tflops_raw"}, bridge), ({"replicas_per_stage", "real_s"}, sailor)]
+
+
+def rows_of(path):
+    lines = [line for line in pathlib.Path(path).read_text().splitlines() if not line.startswith("#")]
+    reader = csv.DictReader(lines)
+    for columns, read in TABLES:
+        if columns <= set(reader.fieldnames):
+            return read, list(reader)
+    print(f"{path}: left out: no known table of runs has the columns {', '.join(reader.fieldnames)}", file=sys.stderr)
+    return None, []

@@ -1,0 +1,149 @@
+#include "search/weighted.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "search/meshes.hpp"
+
+namespace autopar {
+
+namespace {
+
+// Of the first weighting. Most of the steps that are worth tuning are bound by compute; the other
+// streams have so much of it that what is free for compute is not taken from them.
+constexpr StreamTimes kFirstWeights{0.75, 0.1, 0.1, 0.05};
+// Of the next: e^-1 of what the busiest stream has for one that is busy for so much less of its
+// time, and no less than kLeastWeight, since what costs nothing would be chosen at random.
+constexpr double kSharpness = 0.03;
+constexpr double kLeastWeight = 0.004;
+constexpr int kWeightings = 2;
+// Of the effort of the first, which each further one may take.
+constexpr double kLaterEffort = 0.25;
+constexpr SolveOptions::Until kLaterUntil = SolveOptions::Until::kLimit;
+// Of a time limit, for the first of them.
+constexpr double kFirstPart = 0.5;
+// Where bound and time are so near, no other weighting is tried.
+constexpr double kNear = 1e-3;
+
+// The busiest stream of a plan decides its time: what is minimised next is mostly that.
+StreamTimes next_weights(const StreamTimes& busy) {
+  const Seconds most = busy.most();
+  const auto weight = [&](Seconds seconds) {
+    return std::max(kLeastWeight, std::exp((seconds / most - 1) / kSharpness));
+  };
+  StreamTimes weights{weight(busy.compute), weight(busy.link), weight(busy.tail),
+                      weight(busy.host)};
+  const double sum = weights.compute + weights.link + weights.tail + weights.host;
+  for (Seconds* w : {&weights.compute, &weights.link, &weights.tail, &weights.host}) *w /= sum;
+  return weights;
+}
+
+class WeightedSearch {
+ public:
+  WeightedSearch(const SearchRequest& request, const Searcher& searcher)
+      : request_(request), searcher_(searcher) {}
+
+  Result<SearchOutcome> run() {
+    SearchRequest first = request_;
+    first.weights = kFirstWeights;
+    if (first.solve.time_limit < kInfinity) first.solve.time_limit *= kFirstPart;
+    AUTOPAR_TRY(found, search_on(first, searcher_, meshes_of(first)));
+    best_ = std::move(found);
+    for (int w = 1; w < kWeightings && !is_over(); ++w) {
+      AUTOPAR_RETURN_IF_ERROR(weigh(next_weights(best_.cost.step->busy)));
+    }
+    close();
+    return std::move(best_);
+  }
+
+ private:
+  Seconds enough() const { return best_.cost.time() * (1 - std::max(kNear, request_.solve.gap)); }
+  bool is_open(const MeshTrial& trial) const {
+    return says_something(trial.end) && trial.lower_bound < enough();
+  }
+
+  bool is_over() const {
+    const bool is_open = std::any_of(best_.trials.begin(), best_.trials.end(),
+                                     [&](const MeshTrial& trial) { return this->is_open(trial); });
+    const bool is_stopped = request_.solve.stop != nullptr && request_.solve.stop->load();
+    return !is_open || is_stopped || time_left() <= 0;
+  }
+
+  Seconds time_left() const { return request_.solve.time_limit - seconds_since(start_); }
+
+  // Another weighting, on the meshes that may have a better plan.
+  Status weigh(const StreamTimes& weights) {
+    SearchRequest asked = request_;
+    SearchFindings findings;
+    asked.weights = weights;
+    asked.findings = &findings;
+    asked.solve.cutoff = std::min(asked.solve.cutoff, best_.cost.step->busy.weighted(weights));
+    asked.solve.effort *= kLaterEffort;
+    asked.solve.until = kLaterUntil;
+    asked.solve.time_limit = time_left();
+    std::vector<Mesh> meshes;
+    for (const MeshTrial& trial : best_.trials) {
+      if (is_open(trial)) meshes.push_back(trial.mesh);
+    }
+    auto found = search_on(asked, searcher_, meshes);
+    if (!found && found.error().code != ErrorCode::kInfeasible) return found.error();
+    for (const MeshTrial& trial : findings.trials) merge(trial);
+    best_.interrupted |= found && found->interrupted;
+    if (!found || found->cost.time() >= best_.cost.time()) return Ok{};
+    std::vector<MeshTrial> trials = std::move(best_.trials);
+    const SearchOutcome::Minimised minimised = best_.minimised;
+    best_ = std::move(*found);
+    best_.trials = std::move(trials);
+    best_.minimised = minimised;
+    return Ok{};
+  }
+
+  // The larger bounds, the smaller time, the work of both.
+  void merge(const MeshTrial& found) {
+    const auto place =
+        std::find_if(best_.trials.begin(), best_.trials.end(),
+                     [&](const MeshTrial& trial) { return trial.mesh == found.mesh; });
+    if (place == best_.trials.end() || found.end == TrialEnd::kNotTried) return;
+    MeshTrial& trial = *place;
+    trial.lower_bound = std::max(trial.lower_bound, found.lower_bound);
+    trial.unlimited_lower_bound =
+        std::max(trial.unlimited_lower_bound, found.unlimited_lower_bound);
+    trial.stopped |= found.stopped;
+    trial.build_seconds += found.build_seconds;
+    trial.solve_seconds += found.solve_seconds;
+    trial.evaluate_seconds += found.evaluate_seconds;
+    trial.stages.insert(trial.stages.end(), found.stages.begin(), found.stages.end());
+    if (found.end == TrialEnd::kPlan) {
+      trial.end = TrialEnd::kPlan;
+      trial.cost = std::min(trial.cost, found.cost);
+    }
+  }
+
+  void close() {
+    const SearchFindings findings = findings_of(best_.trials);
+    const Seconds time = best_.cost.time();
+    best_.lower_bound =
+        findings.lower_bound >= time * (1 - kBoundRounding) ? time : findings.lower_bound;
+    best_.unlimited_lower_bound = std::min(findings.unlimited_lower_bound, best_.lower_bound);
+    if (request_.findings != nullptr) *request_.findings = findings;
+  }
+
+  const SearchRequest& request_;
+  const Searcher& searcher_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  SearchOutcome best_;
+};
+
+}  // namespace
+
+bool is_weighted(const SearchRequest& request, const Searcher& searcher) {
+  return searcher.proves_bound && !request.narrowing && !request.graph.kernels.empty() &&
+         !request.cluster.profile.ideal() && request.fill == Fill::kSearch;
+}
+
+Result<SearchOutcome> search_weighted(const SearchRequest& request, const Searcher& searcher) {
+  return WeightedSearch(request, searcher).run();
+}
+
+}  // namespace autopar

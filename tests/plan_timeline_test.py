@@ -1,0 +1,60 @@
+"""search --timeline: the rows of what a rank is expected to do, whose last end is the predicted time."""
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+
+AUTOPAR = os.environ["AUTOPAR"]
+MODELS = pathlib.Path(os.environ["AUTOPAR_SOURCE"]) / "models"
+ROWS = {0: "compute", 1: "collectives", 2: "host"}
+
+
+def run(*args, expect=0):
+    done = subprocess.run([AUTOPAR, *map(str, args)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == expect, (args, done.returncode, done.stdout[-2000:], done.stderr[-2000:])
+    return done
+
+
+def planned(folder, profile, passes):
+    report = json.loads(run("search", MODELS / "llama_tiny.onnx", "--cluster", "dgx-h100-8x8", "--mesh", "8x8", "--train", "--batch", 4 * passes,
+                            "--loss", "cross_entropy", "--micro-batches", passes, "--profile", profile, "--zero", "1", "-o", folder / "plan",
+                            "--timeline", folder / "timeline.json", "--json").stdout)
+    return report, json.loads((folder / "timeline.json").read_text())
+
+
+def check(folder, profile, passes):
+    report, trace = planned(folder, profile, passes)
+    assert trace["otherData"] == {"format": "autopar-timeline", "version": "1"}
+    names = {e["tid"]: e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "thread_name"}
+    events = [e for e in trace["traceEvents"] if e["ph"] == "X"]
+    assert names == {row: ROWS[row] for row in names} and {0, 1} <= set(names) and (2 in names) == (profile != "ideal")
+    end = max(e["ts"] + e["dur"] for e in events)
+    assert abs(end - report["cost"]["seconds"] * 1e6) <= 0.01, (end, report["cost"])
+    for row in names:
+        spans = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["tid"] == row)
+        assert all(before[1] <= after[0] + 0.002 for before, after in zip(spans, spans[1:])), row
+    kinds = {e["args"]["phase"] for e in events if "args" in e}
+    assert kinds == {"forward", "backward", "update"}, kinds
+    shown = {e["args"].get("micro_batch") for e in events if "args" in e} - {None}
+    assert shown == (set() if passes == 1 else set(range(passes)) if passes <= 4 else {0, 1, passes - 1}), shown
+    left_out = [e for e in events if e["cat"] == "micro-batches"]
+    assert bool(left_out) == (passes > 4)
+    if profile != "ideal" and passes <= 4:
+        busy = sum(e["dur"] for e in events if e["tid"] == 1)
+        assert abs(busy - report["streams"]["communication_seconds"] * 1e6) <= 1e-3 * busy + 1
+    return len(events)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        counts = [check(folder, profile, passes) for profile in ("ideal", "h100-nanotron") for passes in (1, 2, 8)]
+        print(f"six timelines, of {min(counts)} to {max(counts)} events")
+        refused = run("search", MODELS / "mlp.onnx", "--cluster", "dgx-h100-8x8", "--cost-model", "mindspore", "--timeline", folder / "none.json",
+                      "-o", folder / "plan2", expect=2)
+        assert "--timeline" in refused.stderr and "mindspore" in refused.stderr, refused.stderr
+        assert not (folder / "none.json").exists()
+
+
+main()

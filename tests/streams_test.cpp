@@ -1,0 +1,212 @@
+// Busy times of streams against the simulation of a step: no step is shorter, of any plan, and what
+// a search says it has proven holds for plans that are drawn at random.
+#include "autopar/streams.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "autopar/grad.hpp"
+#include "autopar/kernels.hpp"
+#include "graphs.hpp"
+
+using namespace autopar;
+using namespace autopar::testing;
+
+namespace {
+
+// Two layers and a loss, trained in so many passes.
+Graph trained(std::int64_t passes, Optimizer optimizer) {
+  GraphWriter b;
+  const ValueId x = b.input("X", {8, 12});
+  const ValueId h = b.op("MatMul", {x, b.parameter("W1", {12, 8})}, {8, 8}, {}, "fc1");
+  const ValueId a = b.op("Add", {h, b.parameter("b1", {8})}, {8, 8}, {}, "shift");
+  const ValueId r = b.op("Tanh", {a}, {8, 8}, {}, "act");
+  const ValueId y = b.op("MatMul", {r, b.parameter("W2", {8, 4})}, {8, 4}, {}, "fc2");
+  b.graph.outputs = {y};
+  TrainingOptions options;
+  options.loss = "cross_entropy";
+  options.optimizer = optimizer;
+  options.micro_batches = passes;
+  auto step = training_step(std::move(b.graph), options);
+  REQUIRE(step.ok());
+  for (Value& value : step->graph.values) {
+    value.accumulates = value.name.rfind("acc.", 0) == 0 || value.name.rfind("new.acc.", 0) == 0;
+  }
+  return std::move(step->graph);
+}
+
+// Where now one and now another stream is the busiest.
+Cluster cluster_of(std::uint64_t seed) {
+  Draw draw{std::mt19937_64(seed)};
+  Cluster cluster = small_cluster({2, 2});
+  Profile& profile = cluster.profile;
+  profile.name = "test";
+  profile.fuses_elementwise = draw.below(2) == 0;
+  profile.has_strides = draw.below(2) == 0;
+  profile.launch_s = draw.below(2) == 0 ? 0 : 1e-6;
+  profile.host_s = draw.below(3) == 0 ? 2e-5 : 1e-8;
+  profile.bucket_bytes = draw.below(2) == 0 ? 0 : 256;
+  profile.memory_fraction = 0.5;
+  cluster.device.memory_bandwidth_bytes_per_s /= draw.below(2) == 0 ? 1e3 : 1;
+  return cluster;
+}
+
+struct Case {
+  Graph graph;
+  Cluster cluster;
+  explicit Case(std::uint64_t seed) : cluster(cluster_of(seed)) {
+    graph = seed % 3 == 2 ? random_graph(seed, 6)
+                          : trained(seed % 3 == 0 ? 1 : 3,
+                                    seed % 2 == 0 ? Optimizer::kSgd : Optimizer::kAdamW);
+    graph.kernels = group_kernels(graph, cluster.profile);
+  }
+};
+
+std::vector<int> drawn(const Problem& problem, Draw& draw) {
+  std::vector<int> choices;
+  for (const ProblemNode& node : problem.nodes) {
+    choices.push_back(static_cast<int>(draw.below(node.cost.size())));
+  }
+  return choices;
+}
+
+// Few draws of large problems keep the rules about what is never resharded: a plan near the best.
+std::vector<int> near_best(const Problem& problem, Draw& draw) {
+  Problem noisy = problem;
+  for (ProblemNode& node : noisy.nodes) {
+    for (double& cost : node.cost) cost += 1e-5 * static_cast<double>(draw.below(1000)) / 1000;
+  }
+  return solve_dp(noisy, {}).choices;
+}
+
+}  // namespace
+
+TEST_CASE("no step is shorter than a stream is busy, and the problem adds busy times up",
+          "[streams]") {
+  int plans = 0;
+  double tightest[4] = {0, 0, 0, 0};
+  for (std::uint64_t seed = 0; seed < 36; ++seed) {
+    const Case c(seed);
+    const GraphRules rules = *rules_of(c.graph);
+    SearchRequest request{c.graph, rules, c.cluster};
+    request.limit_memory = false;
+    RooflineModel model(c.cluster, *make_mesh(c.cluster, {2, 2}));
+    Draw draw{std::mt19937_64(seed)};
+    for (int w = 0; w < 4; ++w) {
+      StreamTimes weights{0.01, 0.01, 0.01, 0.01};
+      Seconds* const all[] = {&weights.compute, &weights.link, &weights.tail, &weights.host};
+      *all[w] = 0.97;
+      request.weights = weights;
+      const MeshProblem built = *build_problem(request, model);
+      for (int trial = 0; trial < 20; ++trial) {
+        const std::vector<int> choices =
+            trial < 4 ? near_best(built.problem, draw) : drawn(built.problem, draw);
+        const Evaluation said = evaluate(built.problem, choices);
+        if (!(said.cost < kInfinity)) continue;
+        ++plans;
+        const Strategy strategy = strategy_of(c.graph, built, choices);
+        const auto cost = evaluate(c.graph, rules, strategy, model);
+        INFO("seed " << seed << ", weighting " << w << ", trial " << trial);
+        REQUIRE(cost);
+        REQUIRE(cost->step);
+        const StreamTimes& busy = cost->step->busy;
+        CHECK(busy.weighted(weights) == Approx(said.cost).epsilon(1e-9));
+        const Seconds time = cost->step->seconds;
+        CHECK(busy.most() <= time * (1 + 1e-9));
+        CHECK(time <= (cost->total() + busy.host) * (1 + 1e-9));
+        const Seconds of[] = {busy.compute, busy.link, busy.tail, busy.host};
+        for (int s = 0; s < 4; ++s) tightest[s] = std::max(tightest[s], of[s] / time);
+      }
+    }
+  }
+  CHECK(plans > 500);
+  // Each of them is what decides now and then.
+  for (const double t : tightest) CHECK(t > 0.9);
+}
+
+TEST_CASE("with a profile the bound of a search is one on the time of every plan", "[streams]") {
+  double widest = 0, sum = 0;
+  const int cases = 24;
+  for (std::uint64_t seed = 0; seed < cases; ++seed) {
+    const Case c(seed + 100);
+    const GraphRules rules = *rules_of(c.graph);
+    SearchRequest request{c.graph, rules, c.cluster};
+    request.limit_memory = false;
+    request.mesh = *make_mesh(c.cluster, {2, 2});
+    const auto found = search(request);
+    INFO("seed " << seed);
+    REQUIRE(found);
+    CHECK(found->lower_bound > 0);
+    CHECK(found->lower_bound <= found->cost.time());
+    widest = std::max(widest, found->gap());
+    sum += found->gap();
+    RooflineModel model(c.cluster, *request.mesh);
+    const auto again = evaluate(c.graph, rules, found->strategy, model);
+    CHECK(again->time() == found->cost.time());
+    const MeshProblem built = *build_problem(request, model);
+    Draw draw{std::mt19937_64(seed)};
+    for (int trial = 0; trial < 60; ++trial) {
+      const std::vector<int> choices =
+          trial < 20 ? near_best(built.problem, draw) : drawn(built.problem, draw);
+      if (!(evaluate(built.problem, choices).cost < kInfinity)) continue;
+      const auto cost = evaluate(c.graph, rules, strategy_of(c.graph, built, choices), model);
+      REQUIRE(cost);
+      CHECK(cost->time() >= found->lower_bound * (1 - 1e-9));
+    }
+  }
+  INFO("gaps: mean " << sum / cases << ", widest " << widest);
+  CHECK(sum / cases < 0.15);
+}
+
+namespace {
+
+// The least time of all plans on one mesh, each simulated; nothing: there are too many.
+std::optional<Seconds> least_time(const Graph& graph, const GraphRules& rules,
+                                  const MeshProblem& built, RooflineModel& model) {
+  double count = 1;
+  for (const ProblemNode& node : built.problem.nodes) {
+    count *= static_cast<double>(node.cost.size());
+  }
+  if (count > 3e4) return {};
+  Seconds least = kInfinity;
+  std::vector<int> choices(built.problem.nodes.size(), 0);
+  for (std::size_t n = 0; n < choices.size();) {
+    if (evaluate(built.problem, choices).cost < kInfinity) {
+      const auto cost = evaluate(graph, rules, strategy_of(graph, built, choices), model);
+      if (cost) least = std::min(least, cost->time());
+    }
+    for (n = 0; n < choices.size(); ++n) {
+      const auto size = static_cast<int>(built.problem.nodes[n].cost.size());
+      if (++choices[n] < size) break;
+      choices[n] = 0;
+    }
+  }
+  return least;
+}
+
+}  // namespace
+
+TEST_CASE("bound <= the least of all simulated plans <= the plan", "[streams]") {
+  int tried = 0, best = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    Cluster cluster = cluster_of(seed);
+    Graph graph = seed % 2 == 0 ? two_matmuls() : random_graph(seed, 2);
+    graph.kernels = group_kernels(graph, cluster.profile);
+    const GraphRules rules = *rules_of(graph);
+    SearchRequest request{graph, rules, cluster};
+    request.limit_memory = false;
+    request.mesh = *make_mesh(cluster, {4});
+    RooflineModel model(cluster, *request.mesh);
+    const auto least = least_time(graph, rules, *build_problem(request, model), model);
+    if (!least) continue;
+    ++tried;
+    const auto found = search(request);
+    INFO("seed " << seed);
+    REQUIRE(found);
+    CHECK(found->lower_bound <= *least * (1 + 1e-9));
+    CHECK(*least <= found->cost.time() * (1 + 1e-9));
+    best += found->cost.time() <= *least * (1 + 1e-9) ? 1 : 0;
+  }
+  INFO(best << " of " << tried << " plans are the best");
+  CHECK(tried > 20);
+  CHECK(2 * best > tried);
+}
