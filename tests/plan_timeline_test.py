@@ -7,7 +7,8 @@ import tempfile
 
 AUTOPAR = os.environ["AUTOPAR"]
 MODELS = pathlib.Path(os.environ["AUTOPAR_SOURCE"]) / "models"
-ROWS = {0: "compute", 1: "collectives", 2: "host"}
+ROWS = {0: "compute", 1: "collectives over nvlink", 2: "collectives over ib", 4: "host"}
+LINKS = (1, 2)
 
 
 def run(*args, expect=0):
@@ -28,7 +29,7 @@ def check(folder, profile, passes):
     assert trace["otherData"] == {"format": "autopar-timeline", "version": "1"}
     names = {e["tid"]: e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "thread_name"}
     events = [e for e in trace["traceEvents"] if e["ph"] == "X"]
-    assert names == {row: ROWS[row] for row in names} and {0, 1} <= set(names) and (2 in names) == (profile != "ideal")
+    assert names == {row: ROWS[row] for row in names} and {0, *LINKS} <= set(names) and (4 in names) == (profile != "ideal")
     end = max(e["ts"] + e["dur"] for e in events)
     assert abs(end - report["cost"]["seconds"] * 1e6) <= 0.01, (end, report["cost"])
     for row in names:
@@ -41,7 +42,7 @@ def check(folder, profile, passes):
     left_out = [e for e in events if e["cat"] == "micro-batches"]
     assert bool(left_out) == (passes > 4)
     if profile != "ideal" and passes <= 4:
-        busy = sum(e["dur"] for e in events if e["tid"] == 1)
+        busy = sum(e["dur"] for e in events if e["tid"] in LINKS)
         assert abs(busy - report["streams"]["communication_seconds"] * 1e6) <= 1e-3 * busy + 1
     return len(events)
 

@@ -4,6 +4,7 @@
 //   Reshard r = resharder.path(from, to);   // r.steps: [ReduceScatter {nvlink} axis 0, ...]
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -111,11 +112,19 @@ struct ReshardPrice {
   Bytes peak_bytes = 0;
 };
 
-// Of the steps of a reshard, with a profile: the seconds of those that do not communicate, what the
-// others save where they share latencies (saved_in_bucket), and how many there are.
-struct ReshardParts {
-  Seconds local = 0, saved = 0;
-  int steps = 0;
+// Links that are busy beside each other: of the innermost tiers, the last of them with those beyond.
+inline constexpr int kLinks = 3;
+// The one that a collective over these axes occupies: that of the outermost tier that it crosses.
+int link_of(const AxisList& axes, const Mesh& mesh);
+
+// What reshards at some place in a step cost: each second of their steps so many times.
+struct ReshardWeights {
+  double local = 1;  // steps that do not communicate
+  // The others by their link: sums that all ranks get (AllReduce), and all others.
+  std::array<double, kLinks> sums = {1, 1, 1}, others = {1, 1, 1};
+  bool in_buckets = false;  // collectives share latencies (saved_in_bucket)
+  Seconds issuing = 0;      // more for each step
+  bool operator==(const ReshardWeights&) const = default;
 };
 
 // For all pairs of two lists of specs, row-major: [from * columns + to], or table[from][to].
@@ -123,7 +132,7 @@ struct ReshardTable {
   std::size_t columns = 0;
   std::vector<Seconds> seconds = {};
   std::vector<Bytes> peak_bytes = {};
-  std::vector<ReshardParts> parts = {};  // empty with ideal prices
+  std::vector<double> weighted = {};  // where it is asked for
 
   struct Row {
     const Seconds* seconds;
@@ -154,8 +163,9 @@ class Resharder {
   // from != to) only where no sequence exists: towards a partial max, min or prod.
   Seconds seconds(const Spec& from, const Spec& to);
   Reshard path(const Spec& from, const Spec& to);
-  // The same answers in bulk.
-  ReshardTable table(const std::vector<Spec>& from, const std::vector<Spec>& to);
+  // The same answers in bulk, and with `weights` what these make of the steps of each path.
+  ReshardTable table(const std::vector<Spec>& from, const std::vector<Spec>& to,
+                     const ReshardWeights* weights = nullptr);
   const Shape& shape() const;
   DType dtype() const;
   // From now on table() counts what it takes, for the siblings too, and where that is over returns

@@ -57,6 +57,11 @@ class CostModel {
   virtual ReshardTable reshard_prices(const Shape& shape, DType dtype,
                                       const std::vector<Spec>& from,
                                       const std::vector<Spec>& to) = 0;
+  // The same with what weights make of each. Default: `weights.local` of the whole.
+  virtual ReshardTable weighted_reshard_prices(const Shape& shape, DType dtype,
+                                               const std::vector<Spec>& from,
+                                               const std::vector<Spec>& to,
+                                               const ReshardWeights& weights);
   virtual std::vector<PricedCollective> reshard_steps(const Shape& shape, DType dtype,
                                                       const Spec& from, const Spec& to) = 0;
   // What a reshard of a value that is inside a kernel costs beside its steps, since the kernel is
@@ -102,6 +107,9 @@ class RooflineModel final : public CostModel {
                            const Assignment& assignment, const OpSpecs& specs) override;
   ReshardTable reshard_prices(const Shape& shape, DType dtype, const std::vector<Spec>& from,
                               const std::vector<Spec>& to) override;
+  ReshardTable weighted_reshard_prices(const Shape& shape, DType dtype,
+                                       const std::vector<Spec>& from, const std::vector<Spec>& to,
+                                       const ReshardWeights& weights) override;
   std::vector<PricedCollective> reshard_steps(const Shape& shape, DType dtype, const Spec& from,
                                               const Spec& to) override;
   Seconds breaking_seconds(const Shape& shape, DType dtype, const Spec& from,
@@ -179,10 +187,12 @@ struct StrategyCost {
   Seconds communication() const;
 };
 // One device, op by op in the order of the graph, and pass by pass. Compute waits for collectives
-// but for two kinds: sums of gradients, which begin as soon as their value is there (of accumulated
-// ones: in the last pass) and for which the update waits; and gathers of stored weights, which are
-// fetched as early as the link is free. Both go one after the other over one link. The host issues
-// kernels and collectives one after the other and never waits.
+// but for those that the profile defers: sums of gradients, which begin as soon as their value is
+// there (of accumulated ones: in the last pass) and for which the update waits; gathers of stored
+// weights, which are fetched as early as the link is free; and gathers of updated weights, which
+// happen while the next step begins, as that of the step before while this one does. Those over
+// one link (link_of) go one after the other. The host issues kernels and collectives one after
+// the other and never waits.
 StepTime simulate(const Graph& graph, const StrategyCost& cost, const Mesh& mesh,
                   const Cluster& cluster, const std::string& updates = "new.*");
 
@@ -190,6 +200,7 @@ StepTime simulate(const Graph& graph, const StrategyCost& cost, const Mesh& mesh
 struct StepEvent {
   enum class Stream : std::uint8_t { kCompute, kLink, kHost };
   Stream stream = Stream::kCompute;
+  int link = 0;  // kLink: see link_of()
   std::size_t term = 0;
   std::int64_t pass = 0;  // of the update: as many as there are passes
   Seconds begin = 0, seconds = 0;

@@ -20,6 +20,15 @@ struct MatrixEfficiency {
   bool operator==(const MatrixEfficiency&) const = default;
 };
 
+// Collectives that go on beside compute; it waits for all others.
+struct Deferred {
+  bool all_reduce = true;      // sums of gradients that all ranks get, until the update
+  bool reduce_scatter = true;  // those of which each rank gets its part, until the update
+  bool gather = true;          // gathers of stored weights, which are fetched ahead
+  bool update = false;         // gathers of updated weights, until the next step reads them
+  bool operator==(const Deferred&) const = default;
+};
+
 struct Profile {
   std::string name;  // empty: ideal
 
@@ -41,6 +50,7 @@ struct Profile {
   // Collectives of the update, of what waits for it, and gathers of stored weights go together in
   // messages of so many bytes, so that one pays its share of the latencies; 0: each pays all.
   double bucket_bytes = 0;
+  Deferred deferred;
 
   // Memory beside what plans are made of.
   Bytes reserved_bytes = 0;  // of the runtime, its libraries and the buffers of collectives

@@ -1,13 +1,16 @@
 // How long the streams of a step are busy, as weighted sums of prices: what a search with a profile
 // minimises, and what bounds its time.
 //
-//   Streams streams(graph, "new.*", profile);
-//   streams.weight(streams.kind(value, reader), reader, weights)   per second of one collective
+//   Streams streams(graph, "new.*", mesh, profile);
+//   const Streams::Kind kind = streams.kind(value, reader, CollectiveKind::kAllReduce);
+//   streams.shares(kind, value, reader, link).weighted(weights)   per second of the collective
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
+#include "autopar/comm.hpp"
 #include "autopar/ir.hpp"
 #include "autopar/profile.hpp"
 
@@ -15,15 +18,18 @@ namespace autopar {
 
 // Seconds for which each is busy, or its share. No step is shorter than any of them:
 //   compute: kernels and the collectives that they wait for;
-//   link: all collectives;
+//   links: all collectives over each of them (link_of);
 //   tail: what compute does before the backward pass of the last micro-batch, and then the
-//     collectives that cannot begin before;
+//     collectives over the outermost link that cannot begin before;
 //   host: issuing kernels and collectives.
 struct StreamTimes {
-  Seconds compute = 0, link = 0, tail = 0, host = 0;
+  Seconds compute = 0;
+  std::array<Seconds, kLinks> links = {};
+  Seconds tail = 0, host = 0;
 
   // Weights that sum to 1 make of busy times a bound on the time of the step.
   Seconds weighted(const StreamTimes& weights) const;
+  std::array<Seconds*, kLinks + 3> all();
   Seconds most() const;
   friend bool operator==(const StreamTimes&, const StreamTimes&) = default;
 };
@@ -31,29 +37,36 @@ struct StreamTimes {
 // Which streams the parts of a step's cost are busy on.
 class Streams {
  public:
-  Streams(const Graph& graph, const std::string& updates, const Profile& profile);
+  Streams(const Graph& graph, const std::string& updates, const Mesh& mesh, const Profile& profile);
 
-  // A kernel; or a collective for which compute waits, or only the update, or nobody, since it
-  // fetches a stored value ahead.
-  enum class Kind : std::uint8_t { kCompute, kBlocking, kAwaited, kFetched };
-  // Of the collectives of a reshard of a value that happens when an op runs.
-  Kind kind(ValueId value, OpId when) const;
-  // Whether collectives of that kind share latencies with others there.
-  bool in_buckets(Kind kind, OpId when) const;
+  // A kernel, or a collective: compute waits for it; or only the update, or nobody; or it fetches a
+  // stored value ahead, or an updated one for the next step.
+  enum class Kind : std::uint8_t { kCompute, kBlocking, kAwaited, kFetched, kNext };
+  // Of a collective of a reshard of a value that happens when an op runs; of none: kBlocking.
+  Kind kind(ValueId value, OpId when, CollectiveKind collective) const;
+  // Whether collectives of a reshard share latencies with others there.
+  bool in_buckets(ValueId value, OpId when) const;
   // What waits for the update, or is made for it: the value that is sent.
   ValueId source_of(ValueId value) const;
+  // kNext: the input whose next value it is.
+  ValueId next_of(ValueId value) const { return updated_[value.index()]; }
 
   // Seconds on each stream, over the whole step, of one second in each pass that the op runs in.
-  StreamTimes shares(Kind kind, ValueId value, OpId when) const;
+  StreamTimes shares(Kind kind, ValueId value, OpId when, int link) const;
   // The same of one launch or collective on the host, in seconds.
   Seconds issuing(OpId when) const;
 
  private:
+  // What a reshard is for, whatever the profile defers.
+  Kind purpose(ValueId value, OpId when) const;
   bool is_late(OpId op) const;
 
   const Graph& graph_;
   const Profile& profile_;
+  int outermost_ = 0;                  // of the links
   std::vector<char> only_for_update_;  // per op
+  std::vector<char> is_read_;          // per value: by ops
+  std::vector<ValueId> updated_;       // per value the input whose next value it is
   std::vector<ValueId> made_as_;       // per value the one that holds it before it is asked for
   bool forward_first_;
 };

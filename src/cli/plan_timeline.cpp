@@ -28,16 +28,18 @@ Json metadata(int row, const char* what, Json args) {
   return {{"ph", "M"}, {"pid", 0}, {"tid", row}, {"name", what}, {"args", std::move(args)}};
 }
 
-const char* name_of(Stream stream) {
-  switch (stream) {
-    case Stream::kCompute:
-      return "compute";
-    case Stream::kLink:
-      return "collectives";
-    case Stream::kHost:
-      return "host";
-  }
-  return "";
+// Compute, the links, and the host.
+constexpr int kRows = kLinks + 2;
+int row_of(const StepEvent& event) {
+  if (event.stream == Stream::kCompute) return 0;
+  return event.stream == Stream::kLink ? 1 + event.link : kRows - 1;
+}
+// Empty: the cluster has no such row.
+std::string name_of_row(int row, const Cluster& cluster) {
+  if (row == 0) return "compute";
+  if (row == kRows - 1) return cluster.profile.host_s > 0 ? "host" : "";
+  const auto tier = static_cast<std::size_t>(row - 1);
+  return tier < cluster.tiers.size() ? "collectives over " + cluster.tiers[tier].name : "";
 }
 
 class PlanTimeline {
@@ -67,11 +69,10 @@ class PlanTimeline {
 
   void begin() {
     line(metadata(0, "process_name", {{"name", "rank 0 (predicted)"}}));
-    const bool has_host = request_.cluster.profile.host_s > 0;
-    for (const Stream stream : {Stream::kCompute, Stream::kLink, Stream::kHost}) {
-      if (stream == Stream::kHost && !has_host) continue;
-      const int row = static_cast<int>(stream);
-      line(metadata(row, "thread_name", {{"name", name_of(stream)}}));
+    for (int row = 0; row < kRows; ++row) {
+      const std::string name = name_of_row(row, request_.cluster);
+      if (name.empty()) continue;
+      line(metadata(row, "thread_name", {{"name", name}}));
       line(metadata(row, "thread_sort_index", {{"sort_index", row}}));
     }
   }
@@ -97,7 +98,7 @@ class PlanTimeline {
     if (graph_.passes > 1 && event.pass < graph_.passes) args["micro_batch"] = event.pass;
     Json json = {{"ph", "X"},
                  {"pid", 0},
-                 {"tid", static_cast<int>(event.stream)},
+                 {"tid", row_of(event)},
                  {"ts", microseconds(event.begin)},
                  {"dur", microseconds(event.begin + event.seconds) - microseconds(event.begin)},
                  {"cat", sends ? "collective" : "op"},
@@ -109,10 +110,11 @@ class PlanTimeline {
   // In place of the micro-batches between.
   void add_left_out(const std::vector<StepEvent>& events) {
     if (graph_.passes <= kMostPasses) return;
-    std::array<Seconds, 3> first{kInfinity, kInfinity, kInfinity}, last{};
+    std::array<Seconds, kRows> first, last{};
+    first.fill(kInfinity);
     for (const StepEvent& event : events) {
       if (is_shown(event.pass)) continue;
-      const auto row = static_cast<std::size_t>(event.stream);
+      const auto row = static_cast<std::size_t>(row_of(event));
       first[row] = std::min(first[row], event.begin);
       last[row] = std::max(last[row], event.begin + event.seconds);
     }

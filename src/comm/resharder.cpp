@@ -138,15 +138,15 @@ TargetStates states_of(SpecGraph& graph, const std::vector<Spec>& to, const Plac
 
 }  // namespace
 
-ReshardTable Resharder::table(const std::vector<Spec>& from, const std::vector<Spec>& to) {
+ReshardTable Resharder::table(const std::vector<Spec>& from, const std::vector<Spec>& to,
+                              const ReshardWeights* weights) {
   SpecGraph& graph = *state_->family->graph;
   std::uint32_t wanted = 0;
   for (const Spec& spec : to) wanted |= mask_of(spec.partial);
   ReshardTable table{to.size()};
   table.seconds.resize(from.size() * to.size());
   table.peak_bytes.resize(from.size() * to.size());
-  const bool has_parts = state_->family->prices.has_details();
-  if (has_parts) table.parts.resize(from.size() * to.size());
+  if (weights != nullptr) table.weighted.resize(from.size() * to.size());
   std::map<std::vector<int>, TargetStates> targets_of;  // by placing
   for (std::size_t f = 0; f < from.size(); ++f) {
     const Placing placing = state_->placing_of(from[f]);
@@ -175,7 +175,8 @@ ReshardTable Resharder::table(const std::vector<Spec>& from, const std::vector<S
       }
       seconds[t] = target < 0 ? kNever : tree.seconds(target);
       peak_bytes[t] = target < 0 ? 0 : tree.peak_bytes(target);
-      if (has_parts && target >= 0) table.parts[f * to.size() + t] = tree.parts(target);
+      if (weights == nullptr) continue;
+      table.weighted[f * to.size() + t] = target < 0 ? kNever : tree.weighted(target, *weights);
     }
   }
   return table;

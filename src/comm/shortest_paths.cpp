@@ -21,19 +21,26 @@ void PriceList::extend() {
     const auto bytes = static_cast<double>(bytes_ / price.parts);
     const Seconds seconds = collective_seconds(collective, bytes, mesh_, cluster_);
     seconds_.push_back(seconds);
-    if (!has_details()) continue;
-    Detail detail{seconds, 0};
-    if (communicates(price.kind)) {
-      const Seconds latency = collective_seconds(collective, 1, mesh_, cluster_);
-      detail = {0, saved_in_bucket(cluster_.profile, seconds, latency,
-                                   sent_bytes(collective, bytes, mesh_))};
-    }
-    details_.push_back(detail);
+    saved_.push_back(0);
+    if (cluster_.profile.bucket_bytes <= 0 || !communicates(price.kind)) continue;
+    const Seconds latency = collective_seconds(collective, 1, mesh_, cluster_);
+    saved_.back() = saved_in_bucket(cluster_.profile, seconds, latency,
+                                    sent_bytes(collective, bytes, mesh_));
   }
   // Valid specs split evenly, so the parts divide the bytes.
   for (int state = static_cast<int>(local_bytes_.size()); state < graph_.state_count(); ++state) {
     local_bytes_.push_back(bytes_ / graph_.parts_of(state));
   }
+}
+
+double PriceList::weighted(int price, const ReshardWeights& weights) const {
+  const PriceKey& key = graph_.price(price);
+  const auto p = static_cast<std::size_t>(price);
+  if (!communicates(key.kind)) return seconds_[p] * weights.local + weights.issuing;
+  const auto& by_link = key.kind == CollectiveKind::kAllReduce ? weights.sums : weights.others;
+  const Seconds saved = weights.in_buckets ? saved_[p] : 0;
+  const auto link = static_cast<std::size_t>(link_of(key.axes, mesh_));
+  return (seconds_[p] - saved) * by_link[link] + weights.issuing;
 }
 
 PathTree::PathTree(SpecGraph& graph, PriceList& prices, SettleQueue& queue, int source,
@@ -222,16 +229,13 @@ std::vector<int> PathTree::states_to(int state) const {
   return states;
 }
 
-ReshardParts PathTree::parts(int state) const {
-  ReshardParts parts;
+double PathTree::weighted(int state, const ReshardWeights& weights) const {
+  double sum = 0;
   while (state != source_) {
-    const int price = graph_->hops()[links_[at(state)].edge].price;
-    parts.local += prices_->local_seconds(price);
-    parts.saved += prices_->saved_seconds(price);
-    ++parts.steps;
+    sum += prices_->weighted(graph_->hops()[links_[at(state)].edge].price, weights);
     state = links_[at(state)].previous;
   }
-  return parts;
+  return sum;
 }
 
 PathTree& PathPool::Family::tree(int source, std::uint32_t wanted) {

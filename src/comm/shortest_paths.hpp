@@ -22,10 +22,8 @@ class PriceList {
 
   const Seconds* seconds() const { return seconds_.data(); }        // by price
   const Bytes* local_bytes() const { return local_bytes_.data(); }  // by state
-  // By price, with a profile: what is not communication, and what that saves in a bucket.
-  Seconds local_seconds(int price) const { return details_[static_cast<std::size_t>(price)].local; }
-  Seconds saved_seconds(int price) const { return details_[static_cast<std::size_t>(price)].saved; }
-  bool has_details() const { return !cluster_.profile.ideal(); }
+  // A price, as weights have it.
+  double weighted(int price, const ReshardWeights& weights) const;
   // What the graph got since.
   void extend();
 
@@ -34,11 +32,7 @@ class PriceList {
   Bytes bytes_;
   const Mesh& mesh_;
   const Cluster& cluster_;
-  struct Detail {
-    Seconds local, saved;
-  };
-  std::vector<Seconds> seconds_;
-  std::vector<Detail> details_;
+  std::vector<Seconds> seconds_, saved_;
   std::vector<Bytes> local_bytes_;
 };
 
@@ -63,9 +57,7 @@ class PathTree {
   Seconds seconds(int state) const { return seconds_[at(state)]; }
   Bytes peak_bytes(int state) const { return peaks_[at(state)]; }
   std::vector<int> states_to(int state) const;  // from the source
-  // Where prices have details: of the steps of a path, what is not communication, what the others
-  // save in buckets, and how many there are.
-  ReshardParts parts(int state) const;
+  double weighted(int state, const ReshardWeights& weights) const;  // all steps of its path
   const Move& move_to(int state) const { return graph_->move(links_[at(state)].edge); }
 
   // Edges that were looked at, and bytes that came to be kept, since it was last asked.

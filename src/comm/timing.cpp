@@ -233,6 +233,14 @@ Seconds collective_seconds(CollectiveKind kind, double input_bytes,
   return slowest;
 }
 
+int link_of(const AxisList& axes, const Mesh& mesh) {
+  int outermost = 0;
+  for (const int a : axes) {
+    outermost = std::max(outermost, mesh.axes[static_cast<std::size_t>(a)].tier);
+  }
+  return std::min(outermost, kLinks - 1);
+}
+
 Seconds saved_in_bucket(const Profile& profile, Seconds seconds, Seconds latency,
                         double sent_bytes) {
   if (profile.bucket_bytes <= 0) return 0;

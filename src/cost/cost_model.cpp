@@ -10,6 +10,16 @@ Seconds OpPrice::total() const {
 
 void CostModel::limit(Allowance*) {}
 
+ReshardTable CostModel::weighted_reshard_prices(const Shape& shape, DType dtype,
+                                                const std::vector<Spec>& from,
+                                                const std::vector<Spec>& to,
+                                                const ReshardWeights& weights) {
+  ReshardTable table = reshard_prices(shape, dtype, from, to);
+  table.weighted.reserve(table.seconds.size());
+  for (const Seconds seconds : table.seconds) table.weighted.push_back(seconds * weights.local);
+  return table;
+}
+
 Seconds CostModel::breaking_seconds(const Shape&, DType, const Spec&, const Spec&) const {
   return 0;
 }

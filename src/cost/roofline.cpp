@@ -315,6 +315,16 @@ ReshardTable RooflineModel::reshard_prices(const Shape& shape, DType dtype,
   return state_->resharder(shape, dtype).table(from, to);
 }
 
+ReshardTable RooflineModel::weighted_reshard_prices(const Shape& shape, DType dtype,
+                                                    const std::vector<Spec>& from,
+                                                    const std::vector<Spec>& to,
+                                                    const ReshardWeights& weights) {
+  if (state_->cluster.profile.ideal()) {
+    return CostModel::weighted_reshard_prices(shape, dtype, from, to, weights);
+  }
+  return state_->resharder(shape, dtype).table(from, to, &weights);
+}
+
 std::vector<PricedCollective> RooflineModel::reshard_steps(const Shape& shape, DType dtype,
                                                            const Spec& from, const Spec& to) {
   std::vector<PricedCollective> steps;

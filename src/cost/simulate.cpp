@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <map>
 #include <vector>
 
@@ -15,16 +16,18 @@ class Simulation {
         cost_(cost),
         events_(events),
         profile_(cluster.profile),
-        streams_(graph, updates, cluster.profile),
+        mesh_(mesh),
+        streams_(graph, updates, mesh, cluster.profile),
         pending_(graph.values.size()),
         found_{0, 0, 0, 0, {}, std::vector<Seconds>(cost.terms.size(), 0)} {
     for (std::size_t t = 0; t < cost.terms.size(); ++t) {
       const CostTerm& term = cost.terms[t];
       const OpId when = when_of(term);
       const bool communicates = communicating(term);
-      kinds_.push_back(communicates ? streams_.kind(term.value, when) : Kind::kCompute);
+      kinds_.push_back(communicates ? streams_.kind(term.value, when, term.collective.kind)
+                                    : Kind::kCompute);
       taken_.push_back(once(term));
-      if (communicates && streams_.in_buckets(kinds_[t], when)) {
+      if (communicates && streams_.in_buckets(term.value, when)) {
         const auto times = static_cast<double>(std::max<std::int64_t>(1, term.times));
         const Seconds latency = collective_seconds(term.collective, 1, mesh, cluster);
         taken_[t] -= saved_in_bucket(profile_, once(term), latency, term.sent_bytes / times);
@@ -34,18 +37,21 @@ class Simulation {
       if (kinds_[t] == Kind::kAwaited && graph.value(source).producer.valid()) {
         pending_[source.index()].push_back(t);
       }
+      if (kinds_[t] == Kind::kNext) next_.push_back(t);
       add_busy(t, when);
     }
   }
 
   StepTime run() {
+    send_next();
     for (now_ = 0; now_ < graph_.passes; ++now_) {
       last_ = now_ + 1 == graph_.passes;
       run_all(pass_);
     }
     last_ = true;
     run_all(update_);
-    found_.seconds = std::max({compute_, link_, host_});
+    const Seconds links = *std::max_element(links_.begin(), links_.end());
+    found_.seconds = std::max({compute_, links, host_});
     return std::move(found_);
   }
 
@@ -68,10 +74,10 @@ class Simulation {
 
   void add_busy(std::size_t t, OpId when) {
     const CostTerm& term = cost_.terms[t];
-    const StreamTimes shares = streams_.shares(kinds_[t], term.value, when);
-    found_.busy.compute += taken_[t] * shares.compute;
-    found_.busy.link += taken_[t] * shares.link;
-    found_.busy.tail += taken_[t] * shares.tail;
+    const int link = communicating(term) ? link_of(term.collective.axes, mesh_) : 0;
+    StreamTimes shares = streams_.shares(kinds_[t], term.value, when, link);
+    const auto to = found_.busy.all(), from = shares.all();
+    for (std::size_t s = 0; s < to.size(); ++s) *to[s] += taken_[t] * *from[s];
     if (is_issued(term, when)) found_.busy.host += streams_.issuing(when);
   }
 
@@ -93,6 +99,8 @@ class Simulation {
 
   void run(std::size_t t, const CostTerm& term, OpId when) {
     const Seconds taken = taken_[t];
+    if (!ready_.empty()) wait_for_weights(when);
+    if (kinds_[t] == Kind::kNext) return;  // of the next step; that of the last is done
     if (kinds_[t] == Kind::kCompute) {
       const bool launches = is_issued(term, when);
       if (launches) issue(t);
@@ -108,22 +116,59 @@ class Simulation {
     }
     issue(t);
     found_.communication += taken;
+    Seconds& link = link_for(t);
     if (kinds_[t] == Kind::kFetched) {
-      link_ = std::max(link_, host_) + taken;
-      note(StepEvent::Stream::kLink, t, link_);
-      wait(t, link_);
+      link = std::max(link, host_) + taken;
+      note(StepEvent::Stream::kLink, t, link);
+      wait(t, link);
       return;
     }
-    const Seconds start = std::max({compute_, link_, host_});
-    compute_ = link_ = start + taken;
+    const Seconds start = std::max({compute_, link, host_});
+    compute_ = link = start + taken;
     found_.exposed[t] += taken;
-    note(StepEvent::Stream::kLink, t, link_);
+    note(StepEvent::Stream::kLink, t, link);
   }
 
   void wait(std::size_t t, Seconds until) {
     if (until <= compute_) return;
     found_.exposed[t] += until - compute_;
     compute_ = until;
+  }
+
+  Seconds& link_for(std::size_t t) {
+    return links_[static_cast<std::size_t>(link_of(cost_.terms[t].collective.axes, mesh_))];
+  }
+
+  // What the step before has left for this one, in the order in which it is needed.
+  void send_next() {
+    std::map<ValueId, std::size_t> reader;  // the first of each
+    for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
+      for (const ValueId id : graph_.ops[o].inputs) {
+        if (id.valid()) reader.emplace(id, o);
+      }
+    }
+    const auto read_by = [&](std::size_t t) {
+      const auto found = reader.find(streams_.next_of(cost_.terms[t].value));
+      return found == reader.end() ? graph_.ops.size() : found->second;
+    };
+    std::stable_sort(next_.begin(), next_.end(),
+                     [&](std::size_t a, std::size_t b) { return read_by(a) < read_by(b); });
+    for (const std::size_t t : next_) {
+      issue(t);
+      Seconds& link = link_for(t);
+      link += taken_[t];
+      found_.communication += taken_[t];
+      note(StepEvent::Stream::kLink, t, link);
+      ready_.push_back({read_by(t), t, link});
+    }
+    std::reverse(ready_.begin(), ready_.end());
+  }
+
+  void wait_for_weights(OpId when) {
+    while (!ready_.empty() && ready_.back().reader <= when.index()) {
+      wait(ready_.back().term, ready_.back().at);
+      ready_.pop_back();
+    }
   }
 
   // What waits for the values of an op begins.
@@ -135,10 +180,11 @@ class Simulation {
         if (in_update && !last_) continue;
         const Seconds taken = taken_[t];
         issue(t);
-        link_ = std::max({link_, compute_, host_}) + taken;
+        Seconds& link = link_for(t);
+        link = std::max({link, compute_, host_}) + taken;
         found_.communication += taken;
-        note(StepEvent::Stream::kLink, t, link_);
-        done_[t] = link_;
+        note(StepEvent::Stream::kLink, t, link);
+        done_[t] = link;
       }
     }
   }
@@ -148,10 +194,13 @@ class Simulation {
     found_.host += profile_.host_s;
     if (events_ == nullptr) return;
     events_->push_back(
-        {StepEvent::Stream::kHost, t, now_, host_ - profile_.host_s, profile_.host_s});
+        {StepEvent::Stream::kHost, 0, t, now_, host_ - profile_.host_s, profile_.host_s});
   }
   void note(StepEvent::Stream stream, std::size_t t, Seconds end) {
-    if (events_ != nullptr) events_->push_back({stream, t, now_, end - taken_[t], taken_[t]});
+    if (events_ == nullptr) return;
+    const bool links = stream == StepEvent::Stream::kLink;
+    const int link = links ? link_of(cost_.terms[t].collective.axes, mesh_) : 0;
+    events_->push_back({stream, link, t, now_, end - taken_[t], taken_[t]});
   }
   Seconds host_of(bool launches) const { return launches ? host_ : 0; }
 
@@ -159,6 +208,7 @@ class Simulation {
   const StrategyCost& cost_;
   std::vector<StepEvent>* const events_;  // null: nobody asks
   const Profile& profile_;
+  const Mesh& mesh_;
   const Streams streams_;
   std::vector<std::vector<std::size_t>> pending_;  // per value what is sent of it for the update
   std::vector<Kind> kinds_;
@@ -167,7 +217,15 @@ class Simulation {
   std::map<std::size_t, Seconds> done_;
   std::int64_t now_ = 0;  // which pass
   bool last_ = false;
-  Seconds compute_ = 0, link_ = 0, host_ = 0;  // until when they are busy
+  // Updated weights on their way: of what reads them first, when they are there. Last first.
+  struct Ready {
+    std::size_t reader, term;
+    Seconds at;
+  };
+  std::vector<std::size_t> next_;
+  std::vector<Ready> ready_;
+  std::array<Seconds, kLinks> links_ = {};  // until when they are busy
+  Seconds compute_ = 0, host_ = 0;
   StepTime found_;
 };
 
@@ -196,7 +254,8 @@ std::vector<StepEvent> step_events(const Graph& graph, const StrategyCost& cost,
       const Seconds once =
           term.seconds / static_cast<double>(std::max<std::int64_t>(1, term.times));
       const auto stream = sends ? StepEvent::Stream::kLink : StepEvent::Stream::kCompute;
-      events.push_back({stream, t, pass, now, once});
+      const int link = sends ? link_of(term.collective.axes, mesh) : 0;
+      events.push_back({stream, link, t, pass, now, once});
       now += once;
     }
   }

@@ -27,9 +27,8 @@ std::vector<char> only_for_update(const Graph& graph) {
 
 // Of each value the one that holds it before it is asked for: what an input of the update is the
 // next value of.
-std::vector<ValueId> made_as(const Graph& graph, const std::string& updates) {
+std::vector<ValueId> made_as(const Graph& graph, const std::vector<ValueId>& updated) {
   std::vector<ValueId> made(graph.values.size());
-  const std::vector<ValueId> updated = updated_inputs(graph, updates);
   for (std::size_t v = 0; v < updated.size(); ++v) {
     if (updated[v].valid() && graph.values[v].producer.valid() &&
         graph.op(graph.values[v].producer).phase != Phase::kUpdate) {
@@ -48,19 +47,37 @@ bool forward_first(const Graph& graph) {
 
 }  // namespace
 
-Seconds StreamTimes::weighted(const StreamTimes& weights) const {
-  return compute * weights.compute + link * weights.link + tail * weights.tail +
-         host * weights.host;
+std::array<Seconds*, kLinks + 3> StreamTimes::all() {
+  return {&compute, links.data(), links.data() + 1, links.data() + 2, &tail, &host};
 }
 
-Seconds StreamTimes::most() const { return std::max({compute, link, tail, host}); }
+Seconds StreamTimes::weighted(const StreamTimes& weights) const {
+  Seconds sum = compute * weights.compute + tail * weights.tail + host * weights.host;
+  for (std::size_t l = 0; l < links.size(); ++l) sum += links[l] * weights.links[l];
+  return sum;
+}
 
-Streams::Streams(const Graph& graph, const std::string& updates, const Profile& profile)
+Seconds StreamTimes::most() const {
+  return std::max({compute, tail, host, *std::max_element(links.begin(), links.end())});
+}
+
+Streams::Streams(const Graph& graph, const std::string& updates, const Mesh& mesh,
+                 const Profile& profile)
     : graph_(graph),
       profile_(profile),
       only_for_update_(only_for_update(graph)),
-      made_as_(made_as(graph, updates)),
-      forward_first_(forward_first(graph)) {}
+      is_read_(graph.values.size(), 0),
+      updated_(updated_inputs(graph, updates)),
+      made_as_(made_as(graph, updated_)),
+      forward_first_(forward_first(graph)) {
+  for (const Op& op : graph.ops) {
+    for (const ValueId id : op.inputs) {
+      if (id.valid()) is_read_[id.index()] = 1;
+    }
+  }
+  for (const Axis& axis : mesh.axes) outermost_ = std::max(outermost_, axis.tier);
+  outermost_ = std::min(outermost_, kLinks - 1);
+}
 
 ValueId Streams::source_of(ValueId id) const {
   if (!id.valid()) return id;
@@ -68,23 +85,39 @@ ValueId Streams::source_of(ValueId id) const {
   return made.valid() ? made : id;
 }
 
-Streams::Kind Streams::kind(ValueId id, OpId when) const {
+Streams::Kind Streams::purpose(ValueId id, OpId when) const {
   if (!id.valid()) return Kind::kBlocking;
   const Value& value = graph_.value(id);
+  const bool in_pass = graph_.op(when).phase != Phase::kUpdate;
   const bool gradient = value.kind == ValueKind::kActivation || value.accumulates;
   if (only_for_update_[when.index()] && gradient) {
-    // What the update makes itself is ready when it is made.
     const OpId maker = graph_.value(source_of(id)).producer;
     const bool of_pass = maker.valid() && graph_.op(maker).phase != Phase::kUpdate;
-    return of_pass ? Kind::kAwaited : Kind::kBlocking;
+    if (of_pass) return Kind::kAwaited;
+    // What the update makes itself is ready when it is made.
+    const ValueId next = updated_[id.index()];
+    const bool of_weight =
+        next.valid() && graph_.value(next).kind == ValueKind::kParameter && !is_read_[id.index()];
+    return of_weight ? Kind::kNext : Kind::kBlocking;
   }
-  const bool in_pass = graph_.op(when).phase != Phase::kUpdate;
   return value.kind == ValueKind::kParameter && in_pass ? Kind::kFetched : Kind::kBlocking;
 }
 
-bool Streams::in_buckets(Kind kind, OpId when) const {
-  return kind == Kind::kAwaited || kind == Kind::kFetched ||
-         (kind == Kind::kBlocking && graph_.op(when).phase == Phase::kUpdate);
+Streams::Kind Streams::kind(ValueId value, OpId when, CollectiveKind collective) const {
+  const Kind kind = purpose(value, when);
+  const Deferred& deferred = profile_.deferred;
+  const bool all_reduce = collective == CollectiveKind::kAllReduce;
+  const bool is_deferred = kind == Kind::kAwaited ? (all_reduce ? deferred.all_reduce
+                                                                : deferred.reduce_scatter)
+                           : kind == Kind::kFetched ? deferred.gather
+                           : kind == Kind::kNext    ? deferred.update
+                                                    : true;
+  return is_deferred ? kind : Kind::kBlocking;
+}
+
+bool Streams::in_buckets(ValueId value, OpId when) const {
+  const Kind kind = purpose(value, when);
+  return kind != Kind::kBlocking || graph_.op(when).phase == Phase::kUpdate;
 }
 
 // In the last pass: not before its backward pass.
@@ -92,22 +125,31 @@ bool Streams::is_late(OpId op) const {
   return !forward_first_ || graph_.op(op).phase != Phase::kForward;
 }
 
-StreamTimes Streams::shares(Kind kind, ValueId value, OpId when) const {
+StreamTimes Streams::shares(Kind kind, ValueId value, OpId when, int link) const {
   const auto times = static_cast<double>(graph_.times(graph_.op(when)));
   const double early = is_late(when) ? times - 1 : times;
+  const bool is_outermost = link == outermost_;
+  StreamTimes found;
+  if (kind != Kind::kCompute) found.links[static_cast<std::size_t>(link)] = times;
   switch (kind) {
     case Kind::kCompute:
-      return {times, 0, early, 0};
+      found.compute = times;
+      found.tail = early;
+      break;
     case Kind::kBlocking:
-      return {times, times, times, 0};
+      found.compute = times;
+      found.tail = is_outermost ? times : early;
+      break;
     case Kind::kAwaited: {
       const OpId maker = graph_.value(source_of(value)).producer;
-      return {0, times, is_late(maker) ? 1.0 : 0.0, 0};
+      found.tail = is_outermost && is_late(maker) ? 1 : 0;
+      break;
     }
     case Kind::kFetched:
-      return {0, times, 0, 0};
+    case Kind::kNext:
+      break;
   }
-  return {};
+  return found;
 }
 
 Seconds Streams::issuing(OpId when) const {

@@ -35,6 +35,13 @@ struct OpTable {
   std::vector<int> output_lists;    // per output: list id of the produced specs
 };
 
+ReshardWeights everything_times(double times) {
+  ReshardWeights weights{times};
+  weights.sums.fill(times);
+  weights.others.fill(times);
+  return weights;
+}
+
 class Builder {
  public:
   Builder(const SearchRequest& request, CostModel& model, KeptPins pins, Allowance& allowance)
@@ -48,7 +55,7 @@ class Builder {
         tables_(out_.problem, model, request.limit_memory, allowance) {
     out_.mesh = model.mesh();
     if (request.weights) {
-      streams_.emplace(graph_, request.updates, model.cluster().profile);
+      streams_.emplace(graph_, request.updates, model.mesh(), model.cluster().profile);
     }
     for (std::size_t v = 0; v < graph_.values.size(); ++v) {
       types_.push_back(tables_.type_of(graph_.values[v], {}, is_inside(v)));
@@ -56,7 +63,8 @@ class Builder {
     types_in_passes_ = types_;
     const auto passes = static_cast<double>(graph_.passes);
     for (std::size_t v = 0; graph_.passes > 1 && v < types_.size(); ++v) {
-      types_in_passes_[v] = tables_.type_of(graph_.values[v], {passes, passes}, is_inside(v));
+      types_in_passes_[v] =
+          tables_.type_of(graph_.values[v], everything_times(passes), is_inside(v));
     }
     inputs_.insert(graph_.inputs.begin(), graph_.inputs.end());
     updated_ = updated_inputs(graph_, request.updates);
@@ -137,13 +145,23 @@ class Builder {
     return once ? types_[id.index()] : types_in_passes_[id.index()];
   }
 
-  SpecTables::Weights weights_of(ValueId id, OpId when) const {
-    using Kind = Streams::Kind;
-    const Kind kind = streams_->kind(id, when);
-    const StreamTimes& weights = *request_.weights;
-    return {streams_->shares(Kind::kCompute, id, when).weighted(weights),
-            streams_->shares(kind, id, when).weighted(weights), streams_->in_buckets(kind, when),
-            streams_->issuing(when) * weights.host};
+  // A second of a kernel, or of a collective of a reshard.
+  double weight_of(Streams::Kind kind, ValueId value, OpId when, int link) const {
+    return streams_->shares(kind, value, when, link).weighted(*request_.weights);
+  }
+
+  ReshardWeights weights_of(ValueId id, OpId when) const {
+    ReshardWeights weights{weight_of(Streams::Kind::kCompute, id, when, 0)};
+    for (int link = 0; link < kLinks; ++link) {
+      const auto of = [&](CollectiveKind kind) {
+        return weight_of(streams_->kind(id, when, kind), id, when, link);
+      };
+      weights.sums[static_cast<std::size_t>(link)] = of(CollectiveKind::kAllReduce);
+      weights.others[static_cast<std::size_t>(link)] = of(CollectiveKind::kAllGather);
+    }
+    weights.in_buckets = streams_->in_buckets(id, when);
+    weights.issuing = streams_->issuing(when) * request_.weights->host;
+    return weights;
   }
 
   // Of an op, in all its passes.
@@ -151,23 +169,22 @@ class Builder {
     const Op& op = graph_.op(id);
     if (!streams_) return price.total() * static_cast<double>(graph_.times(op));
     using Kind = Streams::Kind;
-    const StreamTimes& weights = *request_.weights;
-    const double compute = streams_->shares(Kind::kCompute, {}, id).weighted(weights);
-    const double blocking = streams_->shares(Kind::kBlocking, {}, id).weighted(weights);
-    const Seconds issuing = streams_->issuing(id) * weights.host;
+    const Profile& profile = model_.cluster().profile;
+    const double compute = weight_of(Kind::kCompute, {}, id, 0);
+    const Seconds issuing = streams_->issuing(id) * request_.weights->host;
     double sum = price.compute * compute + (graph_.kernel(op).launches ? issuing : 0);
     for (const PricedCollective& c : price.collectives) {
       if (!communicates(c.collective.kind)) {
         sum += c.seconds * compute;
         continue;
       }
-      const bool shares_latencies = streams_->in_buckets(Kind::kBlocking, id);
-      const Profile& profile = model_.cluster().profile;
       const Seconds latency =
-          shares_latencies ? collective_seconds(c.collective, 1, model_.mesh(), model_.cluster())
-                           : 0;
+          streams_->in_buckets({}, id)
+              ? collective_seconds(c.collective, 1, model_.mesh(), model_.cluster())
+              : 0;
       const Seconds saved = saved_in_bucket(profile, c.seconds, latency, c.sent_bytes);
-      sum += (c.seconds - saved) * blocking + issuing;
+      const int link = link_of(c.collective.axes, model_.mesh());
+      sum += (c.seconds - saved) * weight_of(Kind::kBlocking, {}, id, link) + issuing;
     }
     return sum;
   }

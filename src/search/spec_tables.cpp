@@ -35,7 +35,7 @@ std::size_t SpecTables::KeyHash::operator()(const std::vector<int>& key) const {
   return hash.value();
 }
 
-int SpecTables::type_of(const Value& value, const Weights& weights, bool inside) {
+int SpecTables::type_of(const Value& value, const ReshardWeights& weights, bool inside) {
   const auto known = std::find(weights_.begin(), weights_.end(), weights);
   const auto weight = static_cast<int>(known - weights_.begin());
   if (known == weights_.end()) weights_.push_back(weights);
@@ -170,16 +170,6 @@ void SpecTables::count(const CostTable& table) {
   allowance_.add(entries, entries * sizeof(double));
 }
 
-Seconds SpecTables::weighted(const Type& type, const ReshardTable& prices, std::size_t entry) {
-  const Seconds seconds = prices.seconds[entry];
-  const Weights& weights = type.weights;
-  if (prices.parts.empty()) return seconds * weights.communication;
-  const ReshardParts& parts = prices.parts[entry];
-  const Seconds saved = weights.in_buckets ? parts.saved : 0;
-  return (seconds - parts.local - saved) * weights.communication + parts.local * weights.local +
-         parts.steps * weights.issuing;
-}
-
 Seconds SpecTables::breaking(const Type& type, const Spec& from, const Spec& to) const {
   if (from == to) return 0;
   return model_.breaking_seconds(type.shape, type.dtype, from, to) * type.weights.local +
@@ -191,13 +181,10 @@ void SpecTables::find_class_prices(int type_id, int from, int to, CostTable& cos
   const Type& of = type(type_id);
   const List& rows = at(from);
   const List& columns = at(to);
-  const ReshardTable prices =
-      model_.reshard_prices(of.shape, of.dtype, rows.distinct, columns.distinct);
+  ReshardTable prices = model_.weighted_reshard_prices(of.shape, of.dtype, rows.distinct,
+                                                       columns.distinct, of.weights);
   cost = classes_of(from, to);
-  cost.values.reserve(prices.seconds.size());
-  for (std::size_t e = 0; e < prices.seconds.size(); ++e) {
-    cost.values.push_back(weighted(of, prices, e));
-  }
+  cost.values = std::move(prices.weighted);
   for (std::size_t r = 0; of.inside && r < rows.distinct.size(); ++r) {
     double* to_row = cost.values.data() + r * columns.distinct.size();
     for (std::size_t c = 0; c < columns.distinct.size(); ++c) {
@@ -228,7 +215,8 @@ void SpecTables::add_prices(int type_id, int from, const std::vector<int>& to, s
   const Type& of = type(type_id);
   const List& rows = at(from);
   const List& columns = at(to[t]);
-  const auto prices = model_.reshard_prices(of.shape, of.dtype, rows.distinct, columns.distinct);
+  const ReshardTable prices = model_.weighted_reshard_prices(of.shape, of.dtype, rows.distinct,
+                                                             columns.distinct, of.weights);
   const std::vector<double>& bytes_to = bytes(type_id, to[t]);
   const std::size_t width = columns.ids.size();
   std::vector<std::size_t> paid;  // columns
@@ -241,7 +229,7 @@ void SpecTables::add_prices(int type_id, int from, const std::vector<int>& to, s
     const std::size_t row = static_cast<std::size_t>(rows.place[r]) * prices.columns;
     for (std::size_t c : paid) {
       const std::size_t entry = row + static_cast<std::size_t>(columns.place[c]);
-      cost.values[r * width + c] += weighted(of, prices, entry);
+      cost.values[r * width + c] += prices.weighted[entry];
       if (of.inside) {
         cost.values[r * width + c] += breaking(of, (*rows.specs)[r], (*columns.specs)[c]);
       }

@@ -20,17 +20,9 @@ class SpecTables {
   SpecTables(Problem& problem, CostModel& model, bool limited, Allowance& allowance)
       : problem_(problem), model_(model), limited_(limited), allowance_(allowance) {}
 
-  // What reshards of a value at some place in the step cost: each second so many times.
-  struct Weights {
-    double local = 1;          // of steps that do not communicate
-    double communication = 1;  // of the others
-    bool in_buckets = false;   // which share latencies
-    double issuing = 0;        // seconds for each step
-    bool operator==(const Weights&) const = default;
-  };
   // A number for the shape and dtype of a value, and for what its reshards cost. `inside`: it is
   // not stored unless it is resharded (Kernels).
-  int type_of(const Value& value, const Weights& weights, bool inside);
+  int type_of(const Value& value, const ReshardWeights& weights, bool inside);
 
   int list_of(SpecList specs);
   // Of the specs that spec_at(0), spec_at(1), ... give; copies them only where the list is new.
@@ -87,7 +79,7 @@ class SpecTables {
   struct Type {
     Shape shape;
     DType dtype = DType::kFloat32;
-    Weights weights;
+    ReshardWeights weights;
     bool inside = false;
   };
   struct SpecHash {
@@ -124,8 +116,7 @@ class SpecTables {
   void count(const CostTable& table);
   // By the classes of equal specs, as yet without values.
   CostTable classes_of(int from, int to) const;
-  // What a reshard costs, and what it does beside its steps.
-  static Seconds weighted(const Type& type, const ReshardTable& prices, std::size_t entry);
+  // What a reshard costs beside its steps.
   Seconds breaking(const Type& type, const Spec& from, const Spec& to) const;
   void find_class_prices(int type, int from, int to, CostTable& cost, CostTable& peak);
   void add_prices(int type, int from, const std::vector<int>& to, std::size_t t, CostTable& cost,
@@ -136,7 +127,7 @@ class SpecTables {
   bool limited_;
   Allowance& allowance_;
   std::vector<Type> types_;
-  std::vector<Weights> weights_;  // those of types, each once
+  std::vector<ReshardWeights> weights_;  // those of types, each once
   std::vector<List> lists_;
   std::unordered_map<Spec, int, SpecHash> spec_ids_;
   ByKey<int> type_ids_, list_ids_, united_, canonical_, copies_;

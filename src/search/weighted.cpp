@@ -12,7 +12,9 @@ namespace {
 
 // Of the first weighting. Most of the steps that are worth tuning are bound by compute; the other
 // streams have so much of it that what is free for compute is not taken from them.
-constexpr StreamTimes kFirstWeights{0.75, 0.1, 0.1, 0.05};
+constexpr StreamTimes kFirstWeights{0.75, {}, 0.1, 0.05};
+constexpr double kFirstLinkWeight = 0.1;  // of the outermost link
+constexpr double kInnerLinkWeight = 0.02;  // of each other, from what compute has
 // Of the next: e^-1 of what the busiest stream has for one that is busy for so much less of its
 // time, and no less than kLeastWeight, since what costs nothing would be chosen at random.
 constexpr double kSharpness = 0.03;
@@ -32,10 +34,20 @@ StreamTimes next_weights(const StreamTimes& busy) {
   const auto weight = [&](Seconds seconds) {
     return std::max(kLeastWeight, std::exp((seconds / most - 1) / kSharpness));
   };
-  StreamTimes weights{weight(busy.compute), weight(busy.link), weight(busy.tail),
-                      weight(busy.host)};
-  const double sum = weights.compute + weights.link + weights.tail + weights.host;
-  for (Seconds* w : {&weights.compute, &weights.link, &weights.tail, &weights.host}) *w /= sum;
+  StreamTimes weights = busy;
+  double sum = 0;
+  for (Seconds* w : weights.all()) sum += *w = weight(*w);
+  for (Seconds* w : weights.all()) *w /= sum;
+  return weights;
+}
+
+StreamTimes first_weights(const Cluster& cluster) {
+  StreamTimes weights = kFirstWeights;
+  const std::size_t links = std::min<std::size_t>(cluster.tiers.size(), kLinks);
+  for (std::size_t l = 0; l < links; ++l) {
+    weights.links[l] = l + 1 == links ? kFirstLinkWeight : kInnerLinkWeight;
+    if (l + 1 < links) weights.compute -= kInnerLinkWeight;
+  }
   return weights;
 }
 
@@ -46,7 +58,7 @@ class WeightedSearch {
 
   Result<SearchOutcome> run() {
     SearchRequest first = request_;
-    first.weights = kFirstWeights;
+    first.weights = first_weights(request_.cluster);
     if (first.solve.time_limit < kInfinity) first.solve.time_limit *= kFirstPart;
     AUTOPAR_TRY(found, search_on(first, searcher_, meshes_of(first)));
     best_ = std::move(found);

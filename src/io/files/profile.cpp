@@ -1,5 +1,6 @@
 #include "io/files/profile.hpp"
 
+#include <array>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -46,6 +47,30 @@ Status read_fuses(const Json& json, Profile& profile) {
   return Ok{};
 }
 
+// The fields in their order, with the flags that they stand for.
+template <class Of>
+auto flags_of(Of& deferred) {
+  return std::array{std::pair("all_reduce", &deferred.all_reduce),
+                    std::pair("reduce_scatter", &deferred.reduce_scatter),
+                    std::pair("gather", &deferred.gather), std::pair("update", &deferred.update)};
+}
+
+Status read_deferred(const Json& json, Deferred& deferred) {
+  AUTOPAR_TRY(field, json.find("deferred"));
+  if (!field) return Ok{};
+  AUTOPAR_TRY(items, field->items());
+  for (const auto& [name, flag] : flags_of(deferred)) *flag = false;
+  for (const Json& item : items) {
+    AUTOPAR_TRY(text, item.text());
+    bool known = false;
+    for (const auto& [name, flag] : flags_of(deferred)) {
+      if (text == name) known = *flag = true;
+    }
+    if (!known) return item.expected("all_reduce, reduce_scatter, gather or update");
+  }
+  return Ok{};
+}
+
 Status read_matrix(const Json& json, MatrixEfficiency& matrix) {
   AUTOPAR_TRY(field, json.find("matrix"));
   if (!field) return Ok{};
@@ -78,7 +103,8 @@ Result<Profile> profile_of(const Json& json) {
   AUTOPAR_RETURN_IF_ERROR(read_known(
       json,
       {"format", "version", "name", "fuses", "strided_operands", "launch_s", "host_s", "matrix",
-       "attention", "memory", "bucket_bytes", "reserved_bytes", "fragmentation", "sources"}));
+       "attention", "memory", "bucket_bytes", "deferred", "reserved_bytes", "fragmentation",
+       "sources"}));
   Profile profile;
   AUTOPAR_TRY(name, json.at("name"));
   AUTOPAR_TRY(name_text, name.text());
@@ -98,6 +124,7 @@ Result<Profile> profile_of(const Json& json) {
   AUTOPAR_RETURN_IF_ERROR(read_part(json, "memory", "fraction", profile.memory_fraction,
                                     "half_bytes", profile.memory_half_bytes));
   AUTOPAR_RETURN_IF_ERROR(read_number(json, "bucket_bytes", profile.bucket_bytes));
+  AUTOPAR_RETURN_IF_ERROR(read_deferred(json, profile.deferred));
   double reserved = 0;
   AUTOPAR_RETURN_IF_ERROR(read_number(json, "reserved_bytes", reserved));
   profile.reserved_bytes = static_cast<Bytes>(reserved);
@@ -127,6 +154,10 @@ std::string profile_to_json(const Profile& profile, const std::string& sources) 
                     {"backward", profile.attention_backward}};
   j["memory"] = {{"fraction", profile.memory_fraction}, {"half_bytes", profile.memory_half_bytes}};
   j["bucket_bytes"] = profile.bucket_bytes;
+  auto& deferred = j["deferred"] = nlohmann::ordered_json::array();
+  for (const auto& [name, flag] : flags_of(profile.deferred)) {
+    if (*flag) deferred.push_back(name);
+  }
   j["reserved_bytes"] = profile.reserved_bytes;
   j["fragmentation"] = profile.fragmentation;
   if (!sources.empty()) j["sources"] = sources;
