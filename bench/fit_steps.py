@@ -29,11 +29,11 @@ ROOT = inputs.ROOT
 REPRICE = ROOT / "build" / "bench" / "reprice"
 # Of a profile: those that all runtimes of a machine share, and those of one.
 SHARED = ["matrix.fraction", "memory.fraction", "launch_s"]
-OWN = ["host_s", "bucket_bytes"]
+OWN = ["host_s", "bucket_bytes", "slowdown"]
 LINKS = ["latency_s", "bandwidth_bytes_per_s", "ring_step_s"]
 # Latencies and efficiencies that no machine has are not tried.
 LIMITS = {"matrix.fraction": (0.3, 0.9), "memory.fraction": (0.5, 0.95), "launch_s": (1e-6, 1e-5), "host_s": (2e-6, 1e-4),
-          "bucket_bytes": (2.5e7, 1e9), "latency_s": (4e-6, 1e-4), "bandwidth_bytes_per_s": (0, math.inf), "ring_step_s": (0, 1e-4)}
+          "bucket_bytes": (2.5e7, 1e9), "slowdown": (0, 0.6), "latency_s": (4e-6, 1e-4), "bandwidth_bytes_per_s": (0, math.inf), "ring_step_s": (0, 1e-4)}
 STEPS = (0.6, 0.8, 0.92, 1.08, 1.25, 1.6)
 
 

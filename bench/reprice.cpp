@@ -32,14 +32,14 @@ namespace {
 struct Plan {
   std::unique_ptr<cli::Inputs> inputs;
   Strategy strategy;
-  std::string updates;
+  cli::PlanOptions options;
 };
 
 // As `autopar apply` reads them.
 Result<Plan> read_plan(const std::string& model, const std::string& cluster,
                        const std::string& strategy) {
   Plan plan;
-  cli::PlanOptions options;
+  cli::PlanOptions& options = plan.options;
   cli::CommonOptions common;
   common.quiet = true;
   options.model = model;
@@ -64,11 +64,11 @@ Result<Plan> read_plan(const std::string& model, const std::string& cluster,
               complete_strategy(inputs->model.graph, inputs->rules, inputs->cluster, file));
   plan.strategy = std::move(complete);
   plan.inputs = std::move(inputs);
-  plan.updates = options.updates;
   return plan;
 }
 
-Status take(const std::string& line, cli::Inputs& inputs) {
+Status take(const std::string& line, Plan& plan) {
+  cli::Inputs& inputs = *plan.inputs;
   AUTOPAR_TRY(document, parse_json(line, "standard input"));
   AUTOPAR_TRY(asked, Json(document, "standard input", "").at("profile"));
   AUTOPAR_TRY(profile, profile_of(asked));
@@ -80,15 +80,15 @@ Status take(const std::string& line, cli::Inputs& inputs) {
     tier.latency_s = numbers.value("latency_s", tier.latency_s);
     tier.ring_step_s = numbers.value("ring_step_s", tier.ring_step_s);
   }
-  cli::find_kernels(inputs);
+  cli::find_kernels(inputs, plan.options);
   return Ok{};
 }
 
 Result<nlohmann::json> price(Plan& plan, const std::string& line) {
-  AUTOPAR_RETURN_IF_ERROR(take(line, *plan.inputs));
+  AUTOPAR_RETURN_IF_ERROR(take(line, plan));
   RooflineModel model(plan.inputs->cluster, plan.strategy.mesh);
   AUTOPAR_TRY(cost, evaluate(plan.inputs->model.graph, plan.inputs->rules, plan.strategy, model,
-                             plan.updates));
+                             plan.options.updates));
   nlohmann::json found = {{"seconds", cost.time()},
                           {"stored_bytes", cost.memory.parameters + cost.memory.constants},
                           {"other_bytes", cost.memory.activations + cost.memory.reshards}};

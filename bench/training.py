@@ -102,9 +102,26 @@ class Step:
             elif ROW.search(weight) and not weight.endswith("attn.c_attn.weight"):
                 self.products[node.name], self.split[weight] = "k", 1 if turned else 0
                 self.residuals.update(self.added(node.output[0], readers))
+        self.gradients = self.gradients_of_products(graph, made_by)
+        # Weight -> its gradient in float32, which its update makes.
+        self.updates = {n.name[:-len(".update")]: n.output[0] for n in graph.node if n.name.endswith(".update") and n.op_type == "Cast"}
         for name in self.shapes:
             if EMBEDDING.search(name) and name not in self.split:
                 self.split[name] = 0
+
+    def gradients_of_products(self, graph, made_by):
+        """Op -> the dimensions of the products that make gradients of inputs and of weights: of the tokens, and that of tensor parallelism."""
+        found = {}
+        for node in graph.node:
+            of = re.fullmatch(r"(.+)\.grad(\.\d+)?", node.name)
+            if not of or node.op_type != "Gemm" or of.group(1) not in self.products:
+                continue
+            read = node.input[1]
+            while read in made_by and made_by[read].op_type in ("Transpose", "Cast"):
+                read = made_by[read].input[0]
+            column = self.products[of.group(1)] == "n"
+            found[node.name] = ("m", "k" if column else "n") if read in self.shapes else ("k", "n" if column else "m")
+        return found
 
     def added(self, name, readers):
         """The sum of residual and product: behind casts, and behind the sum with a bias."""
@@ -167,17 +184,23 @@ def templates(case, tiers):
                 yield Template(tensor, data, stored, sequence, [a[:3] for a in mesh], [a[0] for a in mesh if a[3]], [a[0] for a in mesh if not a[3]])
 
 
+def dimensions_of(text):
+    return [[a for a in part.split(",") if a] for part in re.findall(r"{([^}]*)}", text)]
+
+
 def spec_text(dimensions):
     return "[" + ",".join("{" + ",".join(axes) + "}" for axes in dimensions) + "]"
 
 
 def pins(step, template, as_run=0, gathers_again=False, repeats=False):
-    """The template as a strategy file. `as_run`, a number of micro-batches: the loss is taken of split words, and gradients are added up where
-    they are made, as the programs do that run such templates; 0: that is searched. `gathers_again`: what split sequences are gathered for is kept split for
-    the backward pass. `repeats`: ops are computed again."""
+    """The template as a strategy file. `as_run`, a number of micro-batches: the loss is taken of split words, gradients of products are
+    made in the template's way and added up where they are made, as the programs do that run such templates; 0: that is searched.
+    `gathers_again`: what split sequences are gathered for is kept split for the backward pass. `repeats`: ops are computed again."""
     size = {name: count for name, count, _ in template.mesh}
     t, d = template.tensor_axes, template.data_axes
     ops = {op: {"assignment": {**{a: "b" for a in d}, **{a: factor for a in t}}} for op, factor in step.products.items()}
+    for op, (tokens, factor) in step.gradients.items() if as_run else ():
+        ops[op] = {"assignment": {**{a: tokens for a in d}, **{a: factor for a in t}}}
     tensors = {name: {"spec": spec_text([d] + [[]] * (len(step.shapes[name]) - 1))} for name in step.data}
     for name, weight, is_read in step.stored():
         shape, dimensions = step.shapes[name], [[] for _ in step.shapes[name]]
@@ -209,6 +232,15 @@ def pins(step, template, as_run=0, gathers_again=False, repeats=False):
         if gathers_again and template.sequence and not repeats:
             whole = spec_text([d, [], []])
             tensors.update({name: {"spec": between, "kept_spec": between, "hub_spec": whole, "backward_hub_spec": whole} for name in step.gathered})
+    # States that are split get their part of the sum of gradients, not all of it.
+    for name, weight, _ in step.stored() if as_run and template.stored != "plain" else ():
+        if name != weight or step.role(weight) is None:
+            continue
+        split = tensors[f"adam.m.{name}"]["spec"]
+        if as_run > 1:
+            ops[name + ".update"] = {"assignment": {a: f"d{i}" for i, axes in enumerate(dimensions_of(split)) for a in axes}}
+        elif name in step.updates:
+            tensors[step.updates[name]] = {"hub_spec": split}
     for name, weight, _ in step.stored() if as_run > 1 else ():
         role = step.role(weight)
         if name == weight and role is not None:

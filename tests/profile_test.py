@@ -38,7 +38,9 @@ def test_ready_made(folder):
         report = searched(folder / path.stem, "--profile", path.stem)
         assert report["profile"] == path.stem
         streams = report["streams"]
-        assert all(value >= 0 for value in streams.values())
+        links = streams.pop("links")
+        assert all(value >= 0 for value in [*streams.values(), *links.values()]) and list(links) == ["nvlink", "ib"], streams
+        assert abs(sum(links.values()) - streams["communication_seconds"]) <= 1e-9 * sum(links.values()), streams
         busiest = max(streams["compute_seconds"] + streams["exposed_communication_seconds"], streams["host_seconds"])
         assert report["cost"]["seconds"] >= busiest * (1 - 1e-9), report["cost"]
         assert report["cost"]["lower_bound_seconds"] <= report["cost"]["seconds"]
@@ -66,6 +68,49 @@ def test_in_cluster(folder):
     run("price", folder / "d" / "plan.onnx", "--cluster", CLUSTER, "--profile", "h100-nanotron", expect=2)
 
 
+def trained(folder, profile, *more, precision="mixed-bf16"):
+    path = folder / "changed.json"
+    path.write_text(json.dumps(profile))
+    return json.loads(run("search", MODELS / "llama_tiny.onnx", "--cluster", CLUSTER, *SMALL, "--train", "--batch", 64, "--loss", "cross_entropy",
+                          "--optimizer", "adamw", "--precision", precision, "--micro-batches", 2, "--searcher", "dp", "--profile", path, "-o", folder / "trained", "--json",
+                          *more).stdout)
+
+
+def test_deferred(folder):
+    """What goes on beside compute is not waited for; what is waited for, and what is lost to it, makes a step longer. One plan for all."""
+    profile = {**json.loads((MODELS / "profiles" / "h100-nanotron.json").read_text()), "host_s": 0, "deferred": [], "slowdown": 0, "pipelined": 0}
+    # Whole weights on all ranks, so that gradients are summed over both tiers, and optimizer states that are split.
+    pins = folder / "pins.json"
+    plain = trained(folder, profile, "--zero", "1")
+    pins.write_bytes((folder / "trained" / "strategy.json").read_bytes())
+    seconds = {}
+    for name, change in (("none", {}), ("sums", {"deferred": ["all_reduce", "reduce_scatter"]}), ("updates", {"deferred": ["update"]}),
+                         ("all", {"deferred": ["all_reduce", "reduce_scatter", "gather", "update"]}),
+                         ("slow", {"deferred": ["all_reduce", "reduce_scatter", "gather", "update"], "slowdown": 0.5})):
+        seconds[name] = trained(folder, {**profile, **change}, "--pin", pins)["cost"]["seconds"]
+    assert seconds["none"] == plain["cost"]["seconds"]
+    assert seconds["sums"] < seconds["none"] and seconds["updates"] < seconds["none"], seconds
+    assert seconds["all"] < min(seconds["sums"], seconds["updates"]) and seconds["all"] < seconds["slow"] <= seconds["none"] * 1.5, seconds
+    # Activations are exchanged in the plan in float32.
+    blocked = trained(folder, profile, "--zero", "1", precision="fp32")["cost"]["seconds"]
+    pins.write_bytes((folder / "trained" / "strategy.json").read_bytes())
+    assert trained(folder, {**profile, "pipelined": 0.5}, "--pin", pins, precision="fp32")["cost"]["seconds"] < blocked
+
+
+def test_room_for_the_runtime(folder):
+    """Plans are offered that fit with what the runtime takes; where only others fit that is said, with both numbers."""
+    profile = json.loads((MODELS / "profiles" / "h100-nanotron.json").read_text())
+    path = folder / "large.json"
+    path.write_text(json.dumps({**profile, "reserved_bytes": 1 << 20, "fragmentation": 0.25}))
+    asked = ("search", MODELS / "llama_tiny.onnx", "--cluster", CLUSTER, *SMALL, "--profile", path, "-o", folder / "room")
+    report = json.loads(run(*asked, "--json").stdout)["memory"]
+    assert abs(report["upper_bytes"] - (report["peak_bytes"] * 1.25 + (1 << 20))) <= 1, report
+    least = json.loads(run(*asked, "--json", "--memory", 2 << 20).stdout)["memory"]
+    assert least["upper_bytes"] <= 2 << 20, least
+    between = run(*asked[:-2], "-o", folder / "none", "--memory", 1 << 20, expect=3).stderr
+    assert "no plan surely fits" in between and "h100-nanotron" in between and not (folder / "none").exists(), between
+
+
 def test_refused(folder):
     model = ("search", MODELS / "mlp.onnx", "--cluster", CLUSTER, "-o", folder / "refused")
     unknown = run(*model, "--profile", "h100-nanotrom", expect=4).stderr
@@ -73,7 +118,8 @@ def test_refused(folder):
     good = json.loads((MODELS / "profiles" / "h100-nanotron.json").read_text())
     path = folder / "profile.json"
     for change, words in (({"matrix": {"fraction": 2}}, "matrix.fraction"), ({"fuses": ["loops"]}, "fuses[0]"), ({"lunch_s": 1}, "lunch_s"),
-                          ({"host_s": "fast"}, "host_s"), ({"name": ""}, "name"), ({"format": "autopar-cluster"}, "format")):
+                          ({"host_s": "fast"}, "host_s"), ({"deferred": ["sums"]}, "deferred[0]"), ({"pipelined": 1.5}, "pipelined"),
+                          ({"slowdown": -0.1}, "slowdown"), ({"name": ""}, "name"), ({"format": "autopar-cluster"}, "format")):
         path.write_text(json.dumps({**good, **change}))
         said = run(*model, "--profile", path, expect=4).stderr
         assert str(path) in said and words in said, (change, said)
@@ -88,6 +134,8 @@ def main():
         test_ideal(folder)
         test_ready_made(folder)
         test_in_cluster(folder)
+        test_deferred(folder)
+        test_room_for_the_runtime(folder)
         test_refused(folder)
 
 

@@ -51,6 +51,12 @@ struct Profile {
   // messages of so many bytes, so that one pays its share of the latencies; 0: each pays all.
   double bucket_bytes = 0;
   Deferred deferred;
+  // Seconds that compute loses for each second of a collective beside it, to the multiprocessors
+  // and the memory bandwidth that this takes.
+  double slowdown = 0;
+  // Of the collectives of activations that compute waits for: the part that is done piece by piece
+  // beside the products that make or read them.
+  double pipelined = 0;
 
   // Memory beside what plans are made of.
   Bytes reserved_bytes = 0;  // of the runtime, its libraries and the buffers of collectives

@@ -7,6 +7,7 @@
 //   y = Exp(x); z = MatMul(y, w); ... y' = Exp(x); dw = MatMul(Transpose(y'), dz)     x kept
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 
@@ -28,6 +29,8 @@ struct Recomputed {
   std::size_t repeated = 0;  // ops repeated or moved; 0: nothing to gain, `graph` as it was
   Bytes kept = 0;            // activations alive at the turn, whole model, before
   Bytes kept_after = 0;      // and after
+  std::map<std::string, std::string> op_of_repeat = {};     // names, to that of what it repeats
+  std::map<std::string, std::string> value_of_repeat = {};  // the same of what they make
 };
 // The turn from the forward to the backward pass is where most bytes of activations are alive. What
 // is kept over the turn is a minimum cut between what is there anyway (inputs, parameters and what

@@ -97,7 +97,8 @@ struct Report {
   Mesh mesh;
   Seconds seconds = 0, compute = 0, communication = 0;
   std::string profile = "ideal";
-  std::optional<StepTime> step;  // with a profile
+  std::optional<StepTime> step;                        // with a profile
+  std::vector<std::pair<std::string, Seconds>> links;  // with it: how long each is busy, by tier
   Seconds lower_bound = 0, unlimited_lower_bound = 0;
   double gap = 0;
   bool proven = false;  // optimal over the meshes tried, under the memory limit

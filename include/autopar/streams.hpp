@@ -39,8 +39,8 @@ class Streams {
  public:
   Streams(const Graph& graph, const std::string& updates, const Mesh& mesh, const Profile& profile);
 
-  // A kernel, or a collective: compute waits for it; or only the update, or nobody; or it fetches a
-  // stored value ahead, or an updated one for the next step.
+  // A kernel, or a collective: compute waits for it; or only the update; or it fetches a stored
+  // value ahead, or an updated one for the next step.
   enum class Kind : std::uint8_t { kCompute, kBlocking, kAwaited, kFetched, kNext };
   // Of a collective of a reshard of a value that happens when an op runs; of none: kBlocking.
   Kind kind(ValueId value, OpId when, CollectiveKind collective) const;
@@ -53,6 +53,8 @@ class Streams {
 
   // Seconds on each stream, over the whole step, of one second in each pass that the op runs in.
   StreamTimes shares(Kind kind, ValueId value, OpId when, int link) const;
+  // Of such a collective: the part that compute waits for.
+  double waiting(Kind kind, ValueId value, OpId when) const;
   // The same of one launch or collective on the host, in seconds.
   Seconds issuing(OpId when) const;
 
@@ -63,11 +65,10 @@ class Streams {
 
   const Graph& graph_;
   const Profile& profile_;
-  int outermost_ = 0;                  // of the links
-  std::vector<char> only_for_update_;  // per op
-  std::vector<char> is_read_;          // per value: by ops
-  std::vector<ValueId> updated_;       // per value the input whose next value it is
-  std::vector<ValueId> made_as_;       // per value the one that holds it before it is asked for
+  int outermost_ = 0;             // of the links
+  std::vector<char> is_read_;     // per value: by ops
+  std::vector<ValueId> updated_;  // per value the input whose next value it is
+  std::vector<ValueId> made_as_;  // per value the one that holds it before it is asked for
   bool forward_first_;
 };
 

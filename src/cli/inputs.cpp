@@ -416,6 +416,8 @@ Result<bool> repeat_ops(Inputs& inputs, Recompute recompute) {
   inputs.model.graph = std::move(again.graph);
   inputs.recompute = recompute;
   inputs.repeated_ops = again.repeated;
+  inputs.op_of_repeat = std::move(again.op_of_repeat);
+  inputs.value_of_repeat = std::move(again.value_of_repeat);
   AUTOPAR_TRY(rules, rules_of(inputs.model.graph, inputs.user_rules));
   inputs.rules = std::move(rules);
   return true;
@@ -539,6 +541,27 @@ void take_depth(OpPin& pin, const Op& op, const Graph& graph) {
 
 }  // namespace
 
+namespace {
+
+// What is repeated is split as what it repeats, unless the pins say something else of it.
+void pin_repeats(const Inputs& inputs, Pins& pins) {
+  for (const auto& [repeat, name] : inputs.op_of_repeat) {
+    const auto pin = pins.ops.find(name);
+    if (pin != pins.ops.end()) pins.ops.try_emplace(repeat, pin->second);
+  }
+  for (const auto& [repeat, name] : inputs.value_of_repeat) {
+    const auto pin = pins.values.find(name);
+    if (pin == pins.values.end()) continue;
+    ValuePin made;
+    made.spec = pin->second.spec;
+    made.device_matrix = pin->second.device_matrix;
+    made.tensor_map = pin->second.tensor_map;
+    pins.values.try_emplace(repeat, made);
+  }
+}
+
+}  // namespace
+
 Status add_pins(const StrategyFile& file, const Inputs& inputs, SearchRequest& request) {
   if (!request.mesh) {
     AUTOPAR_TRY(mesh, mesh_of(file, inputs.cluster));
@@ -577,6 +600,7 @@ Status add_pins(const StrategyFile& file, const Inputs& inputs, SearchRequest& r
   // What the file says of an op itself comes before what follows from another's pin.
   request.pins.ops.merge(implied);
   request.pins.values = file.pins.values;
+  pin_repeats(inputs, request.pins);
   return Ok{};
 }
 

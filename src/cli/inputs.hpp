@@ -63,6 +63,7 @@ struct Inputs {
   std::vector<std::string> warnings;
   Recompute recompute = Recompute::kNone;  // how `model.graph` differs from what was imported
   std::size_t repeated_ops = 0;
+  std::map<std::string, std::string> op_of_repeat = {}, value_of_repeat = {};
   Bytes gradient_bucket = 0;  // as partition() takes it
   std::string data_folder;    // where the model's external data lies
   ForwardWork forward;        // of the model that --train trains

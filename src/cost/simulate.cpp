@@ -110,8 +110,7 @@ class Simulation {
       return;
     }
     if (kinds_[t] == Kind::kAwaited) {
-      // It has been running since its value was there; of the update, compute waits for it.
-      if (graph_.op(when).phase == Phase::kUpdate) wait(t, done_[t]);
+      wait(t, done_[t]);
       return;
     }
     issue(t);
@@ -121,12 +120,22 @@ class Simulation {
       link = std::max(link, host_) + taken;
       note(StepEvent::Stream::kLink, t, link);
       wait(t, link);
+      slow(t);
       return;
     }
     const Seconds start = std::max({compute_, link, host_});
-    compute_ = link = start + taken;
-    found_.exposed[t] += taken;
+    const Seconds waited = taken * streams_.waiting(kinds_[t], term.value, when);
+    link = start + taken;
+    compute_ = start + waited;
+    found_.exposed[t] += waited;
     note(StepEvent::Stream::kLink, t, link);
+  }
+
+  // What a collective beside compute takes of it.
+  void slow(std::size_t t) {
+    const Seconds lost = taken_[t] * profile_.slowdown;
+    compute_ += lost;
+    found_.exposed[t] += lost;
   }
 
   void wait(std::size_t t, Seconds until) {
@@ -159,6 +168,7 @@ class Simulation {
       link += taken_[t];
       found_.communication += taken_[t];
       note(StepEvent::Stream::kLink, t, link);
+      slow(t);
       ready_.push_back({read_by(t), t, link});
     }
     std::reverse(ready_.begin(), ready_.end());
@@ -173,17 +183,17 @@ class Simulation {
 
   // What waits for the values of an op begins.
   void finish(OpId id) {
+    if (!last_) return;
     for (const ValueId output : graph_.op(id).outputs) {
       if (!output.valid()) continue;
       for (const std::size_t t : pending_[output.index()]) {
-        const bool in_update = graph_.op(when_of(cost_.terms[t])).phase == Phase::kUpdate;
-        if (in_update && !last_) continue;
         const Seconds taken = taken_[t];
         issue(t);
         Seconds& link = link_for(t);
         link = std::max({link, compute_, host_}) + taken;
         found_.communication += taken;
         note(StepEvent::Stream::kLink, t, link);
+        slow(t);
         done_[t] = link;
       }
     }

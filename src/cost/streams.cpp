@@ -2,37 +2,41 @@
 
 #include <algorithm>
 
+#include "autopar/ops.hpp"
 #include "autopar/strategy.hpp"
 
 namespace autopar {
 namespace {
 
-// Whether nothing but the update, or nobody, needs what an op makes.
-std::vector<char> only_for_update(const Graph& graph) {
-  std::vector<char> only(graph.ops.size(), 0);
-  const auto uses = uses_of(graph);
-  for (std::size_t o = graph.ops.size(); o-- > 0;) {
-    const Op& op = graph.ops[o];
-    only[o] = op.phase != Phase::kForward;
-    if (op.phase == Phase::kUpdate) continue;
-    for (const ValueId output : op.outputs) {
-      if (!output.valid()) continue;
-      for (const Use& use : uses[output.index()]) {
-        if (!only[use.op.index()]) only[o] = 0;
-      }
-    }
-  }
-  return only;
-}
-
 // Of each value the one that holds it before it is asked for: what an input of the update is the
-// next value of.
+// next value of, and what the update makes a function of. A cast or a scaling of a gradient can
+// happen as soon as that is there.
 std::vector<ValueId> made_as(const Graph& graph, const std::vector<ValueId>& updated) {
   std::vector<ValueId> made(graph.values.size());
   for (std::size_t v = 0; v < updated.size(); ++v) {
     if (updated[v].valid() && graph.values[v].producer.valid() &&
         graph.op(graph.values[v].producer).phase != Phase::kUpdate) {
       made[updated[v].index()] = ValueId(static_cast<std::int64_t>(v));
+    }
+  }
+  for (const Op& op : graph.ops) {
+    if (op.phase != Phase::kUpdate || op.outputs.size() != 1 || !op.has_output(0)) continue;
+    if (!is_on_elements(op) && !is_view(op)) continue;
+    ValueId of;
+    int made_in_step = 0;
+    for (const ValueId id : op.inputs) {
+      if (!id.valid()) continue;
+      const Value& value = graph.value(id);
+      if (value.producer.valid() || made[id.index()].valid()) {
+        of = made[id.index()].valid() ? made[id.index()] : id;
+        ++made_in_step;
+      } else if (value.kind != ValueKind::kConstant && element_count(value.shape) != 1) {
+        ++made_in_step;
+      }
+    }
+    const bool follows = made_in_step == 1 && of.valid();
+    if (follows && graph.op(graph.value(of).producer).phase != Phase::kUpdate) {
+      made[op.outputs[0].index()] = of;
     }
   }
   return made;
@@ -65,7 +69,6 @@ Streams::Streams(const Graph& graph, const std::string& updates, const Mesh& mes
                  const Profile& profile)
     : graph_(graph),
       profile_(profile),
-      only_for_update_(only_for_update(graph)),
       is_read_(graph.values.size(), 0),
       updated_(updated_inputs(graph, updates)),
       made_as_(made_as(graph, updated_)),
@@ -89,8 +92,8 @@ Streams::Kind Streams::purpose(ValueId id, OpId when) const {
   if (!id.valid()) return Kind::kBlocking;
   const Value& value = graph_.value(id);
   const bool in_pass = graph_.op(when).phase != Phase::kUpdate;
-  const bool gradient = value.kind == ValueKind::kActivation || value.accumulates;
-  if (only_for_update_[when.index()] && gradient) {
+  const bool is_made = value.kind == ValueKind::kActivation || value.accumulates;
+  if (!in_pass && is_made) {
     const OpId maker = graph_.value(source_of(id)).producer;
     const bool of_pass = maker.valid() && graph_.op(maker).phase != Phase::kUpdate;
     if (of_pass) return Kind::kAwaited;
@@ -107,8 +110,8 @@ Streams::Kind Streams::kind(ValueId value, OpId when, CollectiveKind collective)
   const Kind kind = purpose(value, when);
   const Deferred& deferred = profile_.deferred;
   const bool all_reduce = collective == CollectiveKind::kAllReduce;
-  const bool is_deferred = kind == Kind::kAwaited ? (all_reduce ? deferred.all_reduce
-                                                                : deferred.reduce_scatter)
+  const bool is_deferred = kind == Kind::kAwaited
+                               ? (all_reduce ? deferred.all_reduce : deferred.reduce_scatter)
                            : kind == Kind::kFetched ? deferred.gather
                            : kind == Kind::kNext    ? deferred.update
                                                     : true;
@@ -137,8 +140,9 @@ StreamTimes Streams::shares(Kind kind, ValueId value, OpId when, int link) const
       found.tail = early;
       break;
     case Kind::kBlocking:
-      found.compute = times;
-      found.tail = is_outermost ? times : early;
+      found.compute = times * waiting(kind, value, when);
+      found.tail = is_outermost ? times - early + early * waiting(kind, value, when)
+                                : early * waiting(kind, value, when);
       break;
     case Kind::kAwaited: {
       const OpId maker = graph_.value(source_of(value)).producer;
@@ -150,6 +154,13 @@ StreamTimes Streams::shares(Kind kind, ValueId value, OpId when, int link) const
       break;
   }
   return found;
+}
+
+double Streams::waiting(Kind kind, ValueId value, OpId when) const {
+  if (kind != Kind::kBlocking) return 0;
+  const bool of_activation = value.valid() && graph_.op(when).phase != Phase::kUpdate &&
+                             graph_.value(value).kind == ValueKind::kActivation;
+  return of_activation ? 1 - profile_.pipelined : 1;
 }
 
 Seconds Streams::issuing(OpId when) const {

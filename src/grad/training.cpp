@@ -1,7 +1,9 @@
 // A forward graph becomes a training step: roles of the inputs, loss, backward pass, update,
 // outputs.
 #include <algorithm>
+#include <numeric>
 #include <set>
+#include <utility>
 
 #include "autopar/grad.hpp"
 #include "autopar/ops.hpp"
@@ -69,7 +71,9 @@ class Training {
     if (loss.labels.valid()) count_tokens(loss.labels);
     Accumulators accumulators(to, graph);
     if (options_.micro_batches > 1) {
+      const std::size_t first = graph.ops.size();
       AUTOPAR_RETURN_IF_ERROR(accumulators.add(options_, trained, loss));
+      early_.emplace_back(first, graph.ops.size());
       accumulators.finish(options_, loss, scaler);
     }
     to.set_phase(Phase::kUpdate);
@@ -91,7 +95,9 @@ class Training {
       }
     }
     to.set_phase(Phase::kForward);
+    const std::size_t first_of_statistics = graph.ops.size();
     AUTOPAR_RETURN_IF_ERROR(add_statistics(to));
+    early_.emplace_back(first_of_statistics, graph.ops.size());
     add_accumulators(accumulators);
     set_inputs();
     remove_dead_ops();
@@ -373,8 +379,31 @@ class Training {
 
   // Without ops that no output needs, and values that nothing makes or reads; the update comes
   // last.
+  // That of the graph, but that what adds up in each pass does so as soon as it can, and what it
+  // adds need not wait.
+  std::vector<std::size_t> order_of_ops() const {
+    const Graph& graph = step_.graph;
+    std::vector<std::size_t> after(graph.ops.size());  // per op the one that it comes after
+    for (std::size_t i = 0; i < after.size(); ++i) after[i] = i;
+    for (const auto& [first, end] : early_) {
+      for (std::size_t i = first; i < end; ++i) {
+        after[i] = 0;
+        for (const ValueId input : graph.ops[i].inputs) {
+          if (!input.valid() || !graph.value(input).producer.valid()) continue;
+          after[i] = std::max(after[i], after[graph.value(input).producer.index()]);
+        }
+      }
+    }
+    std::vector<std::size_t> order(graph.ops.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return after[a] < after[b]; });
+    return order;
+  }
+
   void remove_dead_ops() {
     Graph& graph = step_.graph;
+    const std::vector<std::size_t> order = order_of_ops();
     std::vector<char> needed(graph.values.size());
     for (ValueId input : graph.inputs) needed[input.index()] = 1;
     for (ValueId output : graph.outputs) needed[output.index()] = 1;
@@ -408,7 +437,7 @@ class Training {
       }
     };
     for (const bool update : {false, true}) {
-      for (std::size_t i = 0; i < graph.ops.size(); ++i) {
+      for (const std::size_t i : order) {
         if (alive[i] == 0 || (graph.ops[i].phase == Phase::kUpdate) != update) continue;
         renumber(graph.ops[i].inputs);
         renumber(graph.ops[i].outputs);
@@ -446,6 +475,7 @@ class Training {
   std::set<ValueId> statistics_;
   std::map<std::string, std::string> why_computed_;  // candidates that look like no weights
   std::vector<Kept> kept_;
+  std::vector<std::pair<std::size_t, std::size_t>> early_;  // ops, by place, from and to
 };
 
 }  // namespace

@@ -41,12 +41,15 @@ Status verify(const Profile& profile) {
       {"matrix.tile", std::min(profile.matrix.tile_m, profile.matrix.tile_n)},
       {"matrix.multiprocessors", profile.matrix.multiprocessors},
       {"bucket_bytes", profile.bucket_bytes},
+      {"slowdown", profile.slowdown},
+      {"pipelined", profile.pipelined},
       {"memory.half_bytes", profile.memory_half_bytes},
       {"reserved_bytes", static_cast<double>(profile.reserved_bytes)},
       {"fragmentation", profile.fragmentation}};
   for (const auto& [field, value] : others) {
     if (!(value >= 0 && value < 1e300)) return wrong(field, "at least 0", value);
   }
+  if (profile.pipelined > 1) return wrong("pipelined", "at most 1", profile.pipelined);
   if (profile.matrix.tile_m > 0 && !(profile.matrix.multiprocessors >= 1)) {
     return wrong("matrix.multiprocessors", "at least 1 where tiles are given",
                  profile.matrix.multiprocessors);

@@ -45,6 +45,8 @@ class Rewrite {
       return result;
     }
     result.graph = std::move(again_);
+    result.op_of_repeat = std::move(op_of_repeat_);
+    result.value_of_repeat = std::move(value_of_repeat_);
     result.repeated = repeated_;
     return result;
   }
@@ -276,7 +278,7 @@ class Rewrite {
       const bool repeats =
           original >= 0 &&
           kept[static_cast<std::size_t>(place_[static_cast<std::size_t>(original)])];
-      if (repeats) op.name = op_names_.unique(op.name + ".again");
+      if (repeats) op.name = named_again(op.name, op_names_, op_of_repeat_);
       if (original >= 0) op.phase = Phase::kBackward;
       for (ValueId& input : op.inputs) {
         if (input.valid()) input = moved[input.index()];
@@ -284,7 +286,7 @@ class Rewrite {
       for (ValueId& output : op.outputs) {
         if (!output.valid()) continue;
         Value value = values_[output.index()];
-        if (repeats) value.name = value_names_.unique(value.name + ".again");
+        if (repeats) value.name = named_again(value.name, value_names_, value_of_repeat_);
         value.producer = {};
         output = moved[output.index()] = again_.add_value(std::move(value));
       }
@@ -293,6 +295,13 @@ class Rewrite {
     }
     for (ValueId id : graph_.inputs) again_.inputs.push_back(moved[id.index()]);
     for (ValueId id : graph_.outputs) again_.outputs.push_back(moved[id.index()]);
+  }
+
+  static std::string named_again(const std::string& name, Names& names,
+                                 std::map<std::string, std::string>& of_repeat) {
+    std::string again = names.unique(name + ".again");
+    of_repeat[again] = name;
+    return again;
   }
 
   const Graph& graph_;
@@ -311,6 +320,7 @@ class Rewrite {
   std::vector<Value> values_;  // the graph's, then those of copies
   std::vector<ValueId> copies_;
   Names value_names_, op_names_;
+  std::map<std::string, std::string> op_of_repeat_, value_of_repeat_;
   Graph again_;
   std::size_t repeated_ = 0;
 };

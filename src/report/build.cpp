@@ -138,6 +138,10 @@ Report build_report(const SearchRequest& request, const SearchOutcome& outcome) 
   report.mesh = outcome.strategy.mesh;
   report.seconds = outcome.cost.time();
   report.step = outcome.cost.step;
+  const std::vector<Tier>& tiers = request.cluster.tiers;
+  for (std::size_t l = 0; report.step && l < std::min<std::size_t>(tiers.size(), kLinks); ++l) {
+    report.links.emplace_back(tiers[l].name, report.step->busy.links[l]);
+  }
   report.compute = outcome.cost.compute();
   report.communication = outcome.cost.communication();
   report.lower_bound = outcome.lower_bound;

@@ -162,6 +162,7 @@ std::string to_json(const Report& r, std::size_t rows) {
                     {"communication_seconds", r.step->communication},
                     {"host_seconds", r.step->host},
                     {"exposed_communication_seconds", exposed}};
+    for (const auto& [tier, seconds] : r.links) j["streams"]["links"][tier] = seconds;
   }
   j["memory"] = memory_json(r);
   if (r.training) j["training"] = training_json(r);

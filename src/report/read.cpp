@@ -61,6 +61,10 @@ void read_facts(const Json& j, Report& r) {
                       streams.at("host_seconds").get<double>(),
                       {},
                       {streams.at("exposed_communication_seconds").get<double>()}};
+    const Json links = streams.value("links", Json::object());
+    for (const auto& [tier, seconds] : links.items()) {
+      r.links.emplace_back(tier, seconds.get<double>());
+    }
   }
   r.warnings = j.at("warnings").get<std::vector<std::string>>();
 }

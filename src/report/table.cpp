@@ -136,10 +136,11 @@ std::string streams(const Report& r) {
   if (!r.step) return "";
   Seconds exposed = 0;
   for (const Seconds waited : r.step->exposed) exposed += waited;
-  return "  profile " + r.profile + ": compute is busy for " + price(r, r.step->compute) +
-         ", collectives for " + price(r, r.step->communication) + " (compute waits for " +
-         price(r, exposed) + " of that), the host that issues them for " + price(r, r.step->host) +
-         "\n\n";
+  std::string text = "  profile " + r.profile + ": compute is busy for " +
+                     price(r, r.step->compute) + ", collectives for " +
+                     price(r, r.step->communication) + " (compute waits for " + price(r, exposed);
+  for (const auto& [tier, seconds] : r.links) text += "; " + tier + " " + price(r, seconds);
+  return text + "), the host that issues them for " + price(r, r.step->host) + "\n\n";
 }
 
 std::string parts(const Report& r) {
