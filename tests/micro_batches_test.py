@@ -35,7 +35,7 @@ def test_more_passes_in_place_of_repeated_ops(folder):
     by_passes = {m: planned(model, *options, "--micro-batches", m)[:2] for m in (1, 2, 4, 8)}
     costs = [cost for cost, _ in by_passes.values()]
     # Or else one that stops early finds it too.
-    assert costs[0] <= costs[1] and costs[0] <= costs[2] and costs[3] < 0.95 * costs[0], by_passes
+    assert costs[0] <= 1.0005 * min(costs[1:3]) and costs[3] < 0.95 * costs[0], by_passes
     assert by_passes[1][1] != "none" and by_passes[8][1] == "none", by_passes
     cost, recompute, passes, _ = planned(model, *options, "--micro-batches", "auto")
     assert (cost, recompute, passes) == (costs[3], "none", 8), (cost, recompute, passes, by_passes)

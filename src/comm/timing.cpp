@@ -114,9 +114,10 @@ Seconds scatter_seconds(const TierParts& parts, double bytes, const Cluster& clu
   return seconds;
 }
 
-// What a ring of all ranks waits for: its slowest link in each step.
-Seconds ring_seconds(const TierParts& parts, double n, const Cluster& cluster) {
-  return parts.empty() ? 0 : (n - 1) * cluster.tiers[parts.back().tier].ring_step_s;
+// What a ring of all ranks waits for, each time that it crosses the outermost tier.
+Seconds ring_seconds(const TierParts& parts, const Cluster& cluster) {
+  return parts.empty() ? 0
+                       : (parts.back().members - 1) * cluster.tiers[parts.back().tier].ring_step_s;
 }
 
 // Every device sends to every peer on its own.
@@ -178,10 +179,10 @@ Seconds seconds_over(const TierParts& parts, CollectiveKind kind, double n, doub
     case CollectiveKind::kAllReduce:
       return std::max(2 * scatter_seconds(parts, bytes, cluster), kLeastSeconds);
     case CollectiveKind::kAllGather:
-      return std::max(scatter_seconds(parts, bytes * n, cluster) + ring_seconds(parts, n, cluster),
+      return std::max(scatter_seconds(parts, bytes * n, cluster) + ring_seconds(parts, cluster),
                       kLeastSeconds);
     case CollectiveKind::kReduceScatter:
-      return std::max(scatter_seconds(parts, bytes, cluster) + ring_seconds(parts, n, cluster),
+      return std::max(scatter_seconds(parts, bytes, cluster) + ring_seconds(parts, cluster),
                       kLeastSeconds);
     case CollectiveKind::kBroadcast:
       return std::max(scatter_seconds(parts, bytes, cluster), kLeastSeconds);
