@@ -112,7 +112,8 @@ struct ReshardPrice {
   Bytes peak_bytes = 0;
 };
 
-// Links that are busy beside each other: of the innermost tiers, the last of them with those beyond.
+// Links that are busy beside each other: of the innermost tiers, the last of them with those
+// beyond.
 inline constexpr int kLinks = 3;
 // The one that a collective over these axes occupies: that of the outermost tier that it crosses.
 int link_of(const AxisList& axes, const Mesh& mesh);

@@ -24,8 +24,8 @@ void PriceList::extend() {
     saved_.push_back(0);
     if (cluster_.profile.bucket_bytes <= 0 || !communicates(price.kind)) continue;
     const Seconds latency = collective_seconds(collective, 1, mesh_, cluster_);
-    saved_.back() = saved_in_bucket(cluster_.profile, seconds, latency,
-                                    sent_bytes(collective, bytes, mesh_));
+    saved_.back() =
+        saved_in_bucket(cluster_.profile, seconds, latency, sent_bytes(collective, bytes, mesh_));
   }
   // Valid specs split evenly, so the parts divide the bytes.
   for (int state = static_cast<int>(local_bytes_.size()); state < graph_.state_count(); ++state) {

@@ -56,7 +56,7 @@ class PathTree {
   // Of settled states.
   Seconds seconds(int state) const { return seconds_[at(state)]; }
   Bytes peak_bytes(int state) const { return peaks_[at(state)]; }
-  std::vector<int> states_to(int state) const;  // from the source
+  std::vector<int> states_to(int state) const;                      // from the source
   double weighted(int state, const ReshardWeights& weights) const;  // all steps of its path
   const Move& move_to(int state) const { return graph_->move(links_[at(state)].edge); }
 

@@ -13,7 +13,7 @@ namespace {
 // Of the first weighting. Most of the steps that are worth tuning are bound by compute; the other
 // streams have so much of it that what is free for compute is not taken from them.
 constexpr StreamTimes kFirstWeights{0.75, {}, 0.1, 0.05};
-constexpr double kFirstLinkWeight = 0.1;  // of the outermost link
+constexpr double kFirstLinkWeight = 0.1;   // of the outermost link
 constexpr double kInnerLinkWeight = 0.02;  // of each other, from what compute has
 // Of the next: e^-1 of what the busiest stream has for one that is busy for so much less of its
 // time, and no less than kLeastWeight, since what costs nothing would be chosen at random.
@@ -36,7 +36,10 @@ StreamTimes next_weights(const StreamTimes& busy) {
   };
   StreamTimes weights = busy;
   double sum = 0;
-  for (Seconds* w : weights.all()) sum += *w = weight(*w);
+  for (Seconds* w : weights.all()) {
+    *w = weight(*w);
+    sum += *w;
+  }
   for (Seconds* w : weights.all()) *w /= sum;
   return weights;
 }
