@@ -3,6 +3,7 @@
 #include "autopar/phases.hpp"
 
 #include <catch2/catch.hpp>
+#include <set>
 
 #include "autopar/cost.hpp"
 #include "autopar/grad.hpp"
@@ -211,4 +212,57 @@ TEST_CASE("a step costs its passes and its update, whatever the plan", "[phases]
     }
   }
   CHECK(partial > 10);
+}
+
+namespace {
+
+// Of one device: what forward ops make and backward ops read, each piece of memory once.
+Bytes kept_bytes(const Graph& graph) {
+  std::set<ValueId> kept;
+  for (const Op& op : graph.ops) {
+    if (op.phase == Phase::kForward) continue;
+    for (ValueId id : op.inputs) {
+      while (id.valid() && graph.value(id).producer.valid()) {
+        const Op& maker = graph.op(graph.value(id).producer);
+        if (maker.phase == Phase::kForward && !is_view(maker)) kept.insert(id);
+        if (!is_view(maker)) break;
+        id = maker.inputs[0];
+      }
+    }
+  }
+  Bytes bytes = 0;
+  for (ValueId id : kept) bytes += graph.value(id).bytes();
+  return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("what is kept is there for each micro-batch in flight", "[phases]") {
+  TrainingStep step = step_of(options_of(Optimizer::kAdamW, 4, "mse"));
+  mark_accumulators(step.graph);
+  const GraphRules rules = rules_of(step.graph).value();
+  const auto memory_of = [&](const Cluster& cluster, std::int64_t in_flight, Bytes limit) {
+    step.graph.in_flight = in_flight;
+    SearchRequest request{step.graph, rules, cluster};
+    request.mesh = mesh_candidates(cluster, 2).back();
+    request.memory_limit = limit;
+    const auto found = search(request);
+    return found ? found->cost.memory.total : 0;
+  };
+  const Bytes kept = kept_bytes(step.graph);
+  REQUIRE(kept > 0);
+  const Cluster one = small_cluster({1});
+  const Bytes once = memory_of(one, 1, 0);
+  for (const std::int64_t in_flight : {2, 3, 8}) {
+    CHECK(memory_of(one, in_flight, 0) == once + (in_flight - 1) * kept);
+    CHECK(memory_of(one, in_flight, once + (in_flight - 1) * kept - 1) == 0);
+  }
+  // What a boundary hands over is there as often; what leaves is not kept.
+  const Cluster four = small_cluster({2, 2});
+  const Bytes split = memory_of(four, 1, 0);
+  const Bytes more = memory_of(four, 5, 0);
+  CHECK(more > split);
+  CHECK(more <= split + 4 * kept);
+  const Bytes limited = memory_of(four, 5, (split + more) / 2);
+  CHECK(limited <= (split + more) / 2);
 }

@@ -1,10 +1,14 @@
 """--profile: what search, apply and price say of a plan on a runtime with a profile, and what they refuse."""
 import json
+import math
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
+
+import onnx
 
 AUTOPAR = os.environ["AUTOPAR"]
 SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
@@ -111,6 +115,32 @@ def test_room_for_the_runtime(folder):
     assert "no plan surely fits" in between and "h100-nanotron" in between and not (folder / "none").exists(), between
 
 
+def test_gradients(folder):
+    """What a runtime holds for gradients counts on every device, also with one pass, accumulators among it."""
+    profile = {**json.loads((MODELS / "profiles" / "h100-nanotron.json").read_text()), "reserved_bytes": 0, "fragmentation": 0}
+    pins = folder / "gradients.json"
+    bytes_of = {}
+    for held in (0, 4, 6):
+        more = ("--pin", pins) if held else ("--zero", "1")
+        bytes_of[held] = trained(folder, {**profile, "gradient_bytes": held}, *more)["memory"]
+        if not held:
+            pins.write_bytes((folder / "trained" / "strategy.json").read_bytes())
+    # Two passes have float32 accumulators; 16-bit weights that passes read lie whole, as ZeRO 1 says, or split by tensor parallelism.
+    strategy = json.loads(pins.read_text())
+    sizes = {axis["name"]: axis["size"] for axis in strategy["mesh"]}
+    assert bytes_of[4]["peak_bytes"] == bytes_of[0]["peak_bytes"], bytes_of
+    more = bytes_of[6]["peak_bytes"] - bytes_of[0]["peak_bytes"]
+    read = 0
+    for value in onnx.load(folder / "trained" / "train.onnx", load_external_data=False).graph.input:
+        if not value.name.startswith("bf16."):
+            continue
+        parts = 1
+        for axis in re.findall(r"[a-z_0-9]+", strategy["tensors"][value.name]["spec"].split("+")[0]):
+            parts *= sizes[axis]
+        read += 2 * math.prod(d.dim_value for d in value.type.tensor_type.shape.dim) // parts
+    assert read > 0 and more == read, (more, read)
+
+
 def test_refused(folder):
     model = ("search", MODELS / "mlp.onnx", "--cluster", CLUSTER, "-o", folder / "refused")
     unknown = run(*model, "--profile", "h100-nanotrom", expect=4).stderr
@@ -136,6 +166,7 @@ def main():
         test_in_cluster(folder)
         test_deferred(folder)
         test_room_for_the_runtime(folder)
+        test_gradients(folder)
         test_refused(folder)
 
 

@@ -96,6 +96,8 @@ struct Value {
   // Of an input that is zero before the first of several passes and that each adds to, and of its
   // next value: both may lie as partial sums, since sums of those are partial sums too.
   bool accumulates = false;
+  // Of what one chunk of a pipeline makes for another in each micro-batch: an input, an output.
+  bool of_micro_batch = false;
 
   Bytes bytes() const { return element_count(shape) * size_of(dtype); }
   const Tensor* tensor() const { return std::get_if<Tensor>(&data); }
@@ -187,6 +189,9 @@ struct OpKernel {
 struct Kernels {
   std::vector<OpKernel> of_op;
   std::vector<char> inside;  // per value: never stored, but for what a reshard makes of it
+  // Per value: how many times its bytes the runtime holds beside it all the time, for gradients;
+  // empty: never.
+  std::vector<char> held_beside;
   bool empty() const { return of_op.empty(); }
 };
 
@@ -202,6 +207,9 @@ class Graph {
   // runs the update once. The graph has one of these passes. From 2 on, the update
   // reads no activation of a pass: what it needs goes through inputs and their next values.
   std::int64_t passes = 1;
+  // Micro-batches whose forward pass has begun and whose backward pass has not ended, at most: what
+  // is kept from one to the other is there so often.
+  std::int64_t in_flight = 1;
   // How often a step runs an op.
   std::int64_t times(const Op& op) const { return op.phase == Phase::kUpdate ? 1 : passes; }
   Kernels kernels;
@@ -212,6 +220,9 @@ class Graph {
     return kernels.empty() ? own : kernels.of_op[static_cast<std::size_t>(&op - ops.data())];
   }
   bool is_inside(ValueId id) const { return !kernels.empty() && kernels.inside[id.index()] != 0; }
+  int held_beside(ValueId id) const {
+    return kernels.held_beside.empty() ? 0 : kernels.held_beside[id.index()];
+  }
 
   // Appends; for add_op also sets the producer of its outputs.
   ValueId add_value(Value value);

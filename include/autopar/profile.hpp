@@ -58,6 +58,10 @@ struct Profile {
   // beside the products that make or read them.
   double pipelined = 0;
 
+  // Of a parameter that passes read, for each of its elements: what the runtime holds from the
+  // first pass to the update for its gradient, accumulators among them. 0: what the plan holds.
+  double gradient_bytes = 0;
+
   // Memory beside what plans are made of.
   Bytes reserved_bytes = 0;  // of the runtime, its libraries and the buffers of collectives
   double fragmentation = 0;  // what the allocator wastes, as a part of what plans are made of

@@ -204,15 +204,16 @@ struct SearchFindings {
   Seconds unlimited_lower_bound = 0;
 };
 
-// What `auto` ran, and whose plan it took.
+// What `auto` ran, or the templates of `uniform`, and whose plan it took.
 struct SearcherTrial {
   std::string searcher;
   bool found = false;
   Seconds cost = 0;   // not found, and not 0: its plans are no cheaper than this
   std::string error;  // why nothing was found, or looked for
+  Bytes memory = 0;   // per device; 0: not known
 };
 struct Picked {
-  std::string searcher;  // empty: the searcher was not `auto`
+  std::string searcher;  // empty: the searcher was neither `auto` nor `uniform`
   std::string why;
   std::vector<SearcherTrial> tried;
 };

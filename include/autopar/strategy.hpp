@@ -74,6 +74,9 @@ std::vector<ValueId> updated_inputs(const Graph& graph, const std::string& patte
 // - the next value of an input is written into that input's memory when nobody reads that any more
 //   (from then on it counts once); an inference runtime that gets its inputs on loan, such as the
 //   one of `autopar run`, has both until the end of the step;
+// - what the runtime holds beside a value (Kernels), all the time, in `spec`;
+// - what forward ops make and backward ops read is there once more, all the time, for each other
+//   micro-batch in flight, and so are inputs of a micro-batch;
 // - an op's outputs do not overwrite its inputs; temporaries of reshards and of exchanges of halos
 //   come on top, those inside an op's kernel do not.
 struct MemoryCharge {
@@ -89,6 +92,7 @@ struct MemoryCharge {
   ValueId value;
   OpId reader;  // kToReader only
   int begin = 0, end = 0;
+  int copies = 1;  // so many times the bytes
   bool operator==(const MemoryCharge&) const = default;
 };
 // The same for every strategy: which bytes, the strategy says. `updated`: per value the input whose

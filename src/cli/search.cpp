@@ -92,10 +92,12 @@ Run add_search(CLI::App& app, const CommonOptions& common) {
   app.option_defaults()->group(group::kSearch);
   app.add_option(
          "--searcher", options->searcher,
-         "auto (default), dp, rec, propagate, exhaustive, data_parallel, replicate\n"
+         "auto (default), dp, rec, propagate, uniform, exhaustive, data_parallel, replicate\n"
          "`dp`: exact, with a lower bound (also `dynamic_programming`); `rec`: recursive halving, "
          "near instant (also `recursive_programming`); `propagate`: from the configured operators "
-         "to the rest (also `sharding_propagation`); `exhaustive`: small problems only; "
+         "to the rest (also `sharding_propagation`); `uniform`: data, tensor and sequence "
+         "parallelism and ZeRO as Megatron-LM, DeepSpeed and torchtitan know them, the best ten "
+         "listed (also `templates`); `exhaustive`: small problems only; "
          "`data_parallel` and `replicate`: the baselines; `auto`: the quick ones, and the exact "
          "one "
          "where the problem is small enough or a time limit is given; the cheapest plan is taken, "

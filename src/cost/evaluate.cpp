@@ -124,7 +124,9 @@ struct Evaluator {
     return readers[id.index()].count() > 1 ? v.hub : v.spec;
   }
 
-  Bytes charged(const MemoryCharge& charge) const {
+  Bytes charged(const MemoryCharge& charge) const { return charge.copies * charged_once(charge); }
+
+  Bytes charged_once(const MemoryCharge& charge) const {
     using Kind = MemoryCharge::Kind;
     if (graph.is_inside(charge.value)) return 0;
     const Value& value = graph.value(charge.value);

@@ -1,6 +1,7 @@
 #include "autopar/kernels.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -37,6 +38,7 @@ class Grouping {
   Grouping(const Graph& graph, const Profile& profile, const std::string& updates)
       : graph_(graph),
         profile_(profile),
+        updates_(updates),
         uses_(uses_of(graph)),
         elements_(graph),
         group_(graph.ops.size()),
@@ -69,6 +71,7 @@ class Grouping {
       }
     }
     if (profile_.ideal()) return any_ ? std::move(found_) : Kernels();
+    hold_gradients();
     join_functions();
     if (profile_.fuses_elementwise || profile_.fuses_normalisation) join_chains();
     mark_launches();
@@ -77,6 +80,31 @@ class Grouping {
   }
 
  private:
+  // Parameters, or their 16-bit copies: inputs that passes read and updates give a next value.
+  void hold_gradients() {
+    double bytes = profile_.gradient_bytes;
+    if (graph_.passes > 1) bytes -= static_cast<double>(size_of(DType::kFloat32));
+    if (bytes <= 0) return;
+    found_.held_beside.assign(graph_.values.size(), 0);
+    const std::vector<ValueId> updated = updated_inputs(graph_, updates_);
+    for (std::size_t v = 0; v < updated.size(); ++v) {
+      const ValueId input = updated[v], made = ValueId(static_cast<std::int64_t>(v));
+      if (!input.valid() || graph_.value(input).accumulates || !is_updated(made)) continue;
+      const auto& uses = uses_[input.index()];
+      const bool is_read = std::any_of(uses.begin(), uses.end(), [&](const Use& use) {
+        return graph_.op(use.op).phase != Phase::kUpdate;
+      });
+      if (!is_read) continue;
+      const auto size = static_cast<double>(size_of(graph_.value(input).dtype));
+      found_.held_beside[input.index()] = static_cast<char>(std::ceil(bytes / size));
+    }
+  }
+
+  bool is_updated(ValueId made) const {
+    const OpId maker = graph_.value(made).producer;
+    return maker.valid() && graph_.op(maker).phase == Phase::kUpdate;
+  }
+
   const Op& op(std::size_t o) const { return graph_.ops[o]; }
 
   static bool is_strided(const Op& op) {
@@ -472,6 +500,7 @@ class Grouping {
 
   const Graph& graph_;
   const Profile& profile_;
+  const std::string& updates_;
   std::vector<std::vector<Use>> uses_;
   Elements elements_;
   std::vector<int> group_;  // per op one of its kernel; the first stands for itself

@@ -69,6 +69,7 @@ Json picked_json(const Picked& picked, const std::string& cost_model) {
       if (t.cost > 0) entry[price_key("no_less_than", cost_model)] = t.cost;
       entry["error"] = t.error;
     }
+    if (t.memory > 0) entry["memory_bytes"] = t.memory;
     tried.push_back(std::move(entry));
   }
   return {{"searcher", picked.searcher}, {"why", picked.why}, {"tried", tried}};

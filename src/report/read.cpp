@@ -35,7 +35,7 @@ void read_picked(const Json& j, const std::string& cost_model, Picked& picked) {
     picked.tried.push_back(
         {t.at("searcher").get<std::string>(), t.at("found").get<bool>(),
          t.value(price_key("", cost_model), t.value(price_key("no_less_than", cost_model), 0.0)),
-         t.value("error", std::string())});
+         t.value("error", std::string()), t.value("memory_bytes", Bytes{0})});
   }
 }
 

@@ -109,9 +109,31 @@ std::string plans(const Report& r) {
   return to_text(table) + "\n";
 }
 
+constexpr std::size_t kTemplatesShown = 10;
+
+// The best templates of the searcher uniform, and those that are faster and do not fit.
+std::string templates(const Report& r) {
+  TextTable table;
+  table.right_aligned = {false, true, true, true, false};
+  table.rows = {{"template", price_word(r.cost_model), "vs this", "memory/device", ""}};
+  std::size_t shown = 0;
+  for (const SearcherTrial& t : r.picked.tried) {
+    const bool is_faster = !t.found && t.cost > 0 && t.cost < r.seconds;
+    if (!is_faster && (!t.found || shown == kTemplatesShown)) continue;
+    shown += t.found ? 1 : 0;
+    char ratio[32];
+    std::snprintf(ratio, sizeof ratio, "%.2f x", r.seconds > 0 ? t.cost / r.seconds : 1.0);
+    table.rows.push_back({t.searcher, price(r, t.cost), ratio,
+                          format_bytes(static_cast<double>(t.memory)),
+                          t.found ? "" : "does not fit"});
+  }
+  return to_text(table) + "  " + r.picked.why + "\n\n";
+}
+
 // What auto tried, and why it took what it took.
 std::string picked(const Report& r) {
   if (r.picked.searcher.empty()) return "";
+  if (r.searcher == "uniform") return templates(r);
   std::string text;
   for (const SearcherTrial& t : r.picked.tried) {
     // Not found, a cost is what a plan would at least have.

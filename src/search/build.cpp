@@ -436,6 +436,11 @@ class Builder {
     int hub_edge = -1, output_edge = -1;
   };
 
+  static std::vector<double> times(int copies, std::vector<double> bytes) {
+    for (double& b : bytes) b *= copies;
+    return bytes;
+  }
+
   void charge(ValueId id, const Places& places) {
     using Kind = MemoryCharge::Kind;
     if (graph_.is_inside(id)) return;
@@ -443,13 +448,15 @@ class Builder {
     for (const MemoryCharge& c : charges_[id.index()]) {
       switch (c.kind) {
         case Kind::kSpec:
-          use(places.spec.node, c.begin, c.end, bytes_of_list(id, places.spec.list));
+          use(places.spec.node, c.begin, c.end,
+              times(c.copies, bytes_of_list(id, places.spec.list)));
           break;
         case Kind::kHub:
-          use(places.hub.node, c.begin, c.end, bytes_of_list(id, places.hub.list));
+          use(places.hub.node, c.begin, c.end, times(c.copies, bytes_of_list(id, places.hub.list)));
           break;
         case Kind::kOutput:
-          use(places.output.node, c.begin, c.end, bytes_of_list(id, places.output.list));
+          use(places.output.node, c.begin, c.end,
+              times(c.copies, bytes_of_list(id, places.output.list)));
           break;
         case Kind::kToHub:
           use_of_edge(places.hub_edge, c,
@@ -479,8 +486,10 @@ class Builder {
   }
 
   void use_of_edge(int edge, const MemoryCharge& charge, int table) {
-    out_.problem.edges[static_cast<std::size_t>(edge)].uses.push_back(
-        {charge.begin, charge.end, table});
+    for (int copy = 0; copy < charge.copies; ++copy) {
+      out_.problem.edges[static_cast<std::size_t>(edge)].uses.push_back(
+          {charge.begin, charge.end, table});
+    }
   }
 
   Result<End> add_hub(ValueId id, const End& from, int& edge_index) {

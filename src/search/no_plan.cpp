@@ -8,8 +8,6 @@
 
 namespace autopar {
 
-namespace {
-
 std::string size_text(double bytes) {
   const char* units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
   std::size_t unit = 0;
@@ -23,8 +21,6 @@ std::string size_text(double bytes) {
   }
   return text;
 }
-
-}  // namespace
 
 Seconds beyond(Seconds time_limit) {
   constexpr double kPart = 0.08;    // a limit is kept to a tenth, and other things take time, too

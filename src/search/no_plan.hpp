@@ -16,6 +16,9 @@ struct Tightest {
   bool proven = true;
 };
 
+// "1.50 GiB (1610612736 bytes)"
+std::string size_text(double bytes);
+
 // What a search that has no plan when its time is up may take beyond it, for a plan of any kind.
 Seconds beyond(Seconds time_limit);
 

@@ -5,6 +5,7 @@
 #include "search/propagate/propagate.hpp"
 #include "search/rec/rec.hpp"
 #include "search/stored_rules.hpp"
+#include "search/uniform/uniform.hpp"
 
 namespace autopar {
 
@@ -89,6 +90,8 @@ const std::vector<Searcher>& searchers() {
        Fill::kSearch, search_rec},
       {"auto", "automatic", "runs the quick ones and, where it can, the exact one; takes the best",
        nullptr, true, Fill::kSearch, search_auto},
+      {"uniform", "templates", "every template of data, tensor and sequence parallelism and ZeRO",
+       nullptr, false, Fill::kSearch, search_uniform},
       {"exhaustive", "exhaustive_search", "tries everything; small graphs only", run_exhaustive,
        true, Fill::kSearch},
       {"propagate", "sharding_propagation", "from the pinned ops to the rest, breadth first",

@@ -125,7 +125,9 @@ class Trees {
       source = add({source, Kind::kHub, Kind::kToHub, id, id, {}, r.first + 1, last_op(r) + 1});
     }
     if (!r.is_output) return;
-    add({source, Kind::kOutput, Kind::kToOutput, id, id, {}, r.produced + 1, horizon_});
+    // What another chunk reads is sent at once.
+    const int end = value.of_micro_batch ? std::min(r.produced + 2, horizon_) : horizon_;
+    add({source, Kind::kOutput, Kind::kToOutput, id, id, {}, r.produced + 1, end});
   }
 
   int begin_of_update() const {
@@ -217,6 +219,30 @@ class Trees {
   std::vector<int> open_;
 };
 
+// For the micro-batches in flight beside the one that is worked on.
+void keep_in_flight(const Graph& graph, const std::vector<Readers>& readers,
+                    std::vector<MemoryCharge>& charges) {
+  const auto is_backward = [](const Op& op) { return op.phase != Phase::kForward; };
+  const auto first = std::find_if(graph.ops.begin(), graph.ops.end(), is_backward);
+  const int turn = static_cast<int>(first - graph.ops.begin());
+  const int horizon = static_cast<int>(graph.ops.size());
+  const std::size_t count = charges.size();
+  for (std::size_t c = 0; c < count; ++c) {
+    MemoryCharge kept = charges[c];
+    const Value& value = graph.value(kept.value);
+    const auto& uses = readers[kept.value.index()].uses;
+    const bool is_input = value.of_micro_batch && kept.kind == Kind::kSpec && !uses.empty() &&
+                          uses.back().op.value >= turn;
+    const bool is_kept =
+        value.kind == ValueKind::kActivation && kept.begin < turn && turn < kept.end;
+    if (!is_input && !is_kept) continue;
+    kept.copies *= static_cast<int>(graph.in_flight - 1);
+    kept.begin = 0;
+    kept.end = horizon;
+    charges.push_back(kept);
+  }
+}
+
 }  // namespace
 
 LeastMemory least_memory(const Graph& graph, const std::vector<ValueId>& updated,
@@ -225,8 +251,8 @@ LeastMemory least_memory(const Graph& graph, const std::vector<ValueId>& updated
   for (const MemoryCharge& charge : memory_charges(graph, readers_of(graph), updated)) {
     const bool in_full =
         charge.kind == Kind::kSpec || charge.kind == Kind::kHub || charge.kind == Kind::kOutput;
-    if (!in_full || charge.begin >= charge.end) continue;
-    const Bytes bytes = graph.value(charge.value).bytes() / devices;
+    if (!in_full || charge.begin >= charge.end || graph.is_inside(charge.value)) continue;
+    const Bytes bytes = charge.copies * graph.value(charge.value).bytes() / devices;
     change[static_cast<std::size_t>(charge.begin)] += bytes;
     change[static_cast<std::size_t>(charge.end)] -= bytes;
   }
@@ -275,7 +301,15 @@ std::vector<MemoryCharge> memory_charges(const Graph& graph, const std::vector<R
                                          const std::vector<ValueId>& updated) {
   Trees trees(graph, readers);
   trees.donate(updated);
-  return trees.charges();
+  std::vector<MemoryCharge> charges = trees.charges();
+  if (graph.in_flight > 1) keep_in_flight(graph, readers, charges);
+  for (std::size_t v = 0; v < graph.values.size(); ++v) {
+    const ValueId id(static_cast<std::int64_t>(v));
+    if (const int copies = graph.held_beside(id); copies > 0) {
+      charges.push_back({Kind::kSpec, id, {}, 0, static_cast<int>(graph.ops.size()), copies});
+    }
+  }
+  return charges;
 }
 
 }  // namespace autopar

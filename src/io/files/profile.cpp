@@ -100,10 +100,10 @@ Status read_part(const Json& json, const std::string& key, const std::string& fi
 
 Result<Profile> profile_of(const Json& json) {
   AUTOPAR_RETURN_IF_ERROR(check_format(json, "autopar-profile", 1));
-  AUTOPAR_RETURN_IF_ERROR(
-      read_known(json, {"format", "version", "name", "fuses", "strided_operands", "launch_s",
-                        "host_s", "matrix", "attention", "memory", "bucket_bytes", "deferred",
-                        "slowdown", "pipelined", "reserved_bytes", "fragmentation", "sources"}));
+  AUTOPAR_RETURN_IF_ERROR(read_known(
+      json, {"format", "version", "name", "fuses", "strided_operands", "launch_s", "host_s",
+             "matrix", "attention", "memory", "bucket_bytes", "deferred", "slowdown", "pipelined",
+             "gradient_bytes", "reserved_bytes", "fragmentation", "sources"}));
   Profile profile;
   AUTOPAR_TRY(name, json.at("name"));
   AUTOPAR_TRY(name_text, name.text());
@@ -126,6 +126,7 @@ Result<Profile> profile_of(const Json& json) {
   AUTOPAR_RETURN_IF_ERROR(read_deferred(json, profile.deferred));
   AUTOPAR_RETURN_IF_ERROR(read_number(json, "slowdown", profile.slowdown));
   AUTOPAR_RETURN_IF_ERROR(read_number(json, "pipelined", profile.pipelined));
+  AUTOPAR_RETURN_IF_ERROR(read_number(json, "gradient_bytes", profile.gradient_bytes));
   double reserved = 0;
   AUTOPAR_RETURN_IF_ERROR(read_number(json, "reserved_bytes", reserved));
   profile.reserved_bytes = static_cast<Bytes>(reserved);
@@ -161,6 +162,7 @@ std::string profile_to_json(const Profile& profile, const std::string& sources) 
   }
   j["slowdown"] = profile.slowdown;
   j["pipelined"] = profile.pipelined;
+  j["gradient_bytes"] = profile.gradient_bytes;
   j["reserved_bytes"] = profile.reserved_bytes;
   j["fragmentation"] = profile.fragmentation;
   if (!sources.empty()) j["sources"] = sources;

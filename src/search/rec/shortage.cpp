@@ -22,7 +22,7 @@ BytePrices Shortage::prices(double byte_price) const {
       return charge.begin <= time && time < charge.end;
     });
     if (alive == 0) continue;
-    const double price = share * static_cast<double>(alive);
+    const double price = share * static_cast<double>(alive) * charge.copies;
     switch (charge.kind) {
       case MemoryCharge::Kind::kSpec:
         prices.made[charge.value.index()] += price;

@@ -1,0 +1,208 @@
+#include "search/uniform/roles.hpp"
+
+#include <algorithm>
+#include <set>
+
+namespace autopar {
+
+namespace {
+
+bool is_weight(const Value& value) {
+  return value.kind == ValueKind::kParameter || value.kind == ValueKind::kInput;
+}
+
+bool hands_on_weight(const Op& op) {
+  return op.type == "Cast" || op.type == "Transpose" || is_identity(op);
+}
+
+class Roles {
+ public:
+  explicit Roles(const SearchRequest& request)
+      : request_(request),
+        graph_(request.graph),
+        readers_(readers_of(graph_)),
+        batch_(batch_factors(graph_, request.rules)),
+        updated_(updated_inputs(graph_, request.updates)),
+        next_(graph_.values.size()) {
+    for (ValueId output : graph_.outputs) {
+      const ValueId input = updated_[output.index()];
+      if (input.valid()) next_[input.index()] = output;
+    }
+  }
+
+  TemplateRoles run() {
+    for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
+      if (graph_.ops[o].phase == Phase::kForward) add_product(OpId(static_cast<std::int64_t>(o)));
+    }
+    for (std::size_t v = 0; v < graph_.values.size(); ++v) {
+      add_boundary(ValueId(static_cast<std::int64_t>(v)));
+    }
+    name_owners();
+    sort(roles_.gathered);
+    sort(roles_.sums);
+    return std::move(roles_);
+  }
+
+ private:
+  static void sort(std::vector<ValueId>& values) {
+    std::sort(values.begin(), values.end());
+    values.erase(std::unique(values.begin(), values.end()), values.end());
+  }
+
+  // The input or parameter of which casts and transposes make a value; invalid: none.
+  ValueId weight_behind(ValueId id) const {
+    while (graph_.value(id).producer.valid()) {
+      const Op& op = graph_.op(graph_.value(id).producer);
+      if (!hands_on_weight(op)) return {};
+      id = op.inputs[0];
+    }
+    return is_weight(graph_.value(id)) ? id : ValueId{};
+  }
+
+  // Data has a factor along the batch in what reads it, and weights have not.
+  bool is_stored(ValueId id) const {
+    const Value& value = graph_.value(id);
+    return value.kind == ValueKind::kParameter || next_[id.index()].valid();
+  }
+
+  // The factor of the weight that no other input of the op has (columns), or that the activation
+  // has too (rows). One that several dimensions share is none.
+  int factor_of(const Rule& rule, bool in_rows) const {
+    int found = -1;
+    for (const std::vector<int>& dim : rule.inputs[1]) {
+      if (dim.size() != 1) return -1;
+      bool shared = false;
+      for (const std::vector<int>& other : rule.inputs[0]) {
+        shared = shared || std::find(other.begin(), other.end(), dim[0]) != other.end();
+      }
+      if (shared == in_rows) found = dim[0];
+    }
+    return found;
+  }
+
+  void add_product(OpId id) {
+    const Op& op = graph_.op(id);
+    if ((op.type != "MatMul" && op.type != "Gemm") || !op.has_input(1)) return;
+    const ValueId weight = weight_behind(op.inputs[1]);
+    if (!weight.valid() || !is_stored(weight) || graph_.value(weight).shape.size() != 2) return;
+    TemplateProduct product;
+    product.op = id;
+    product.batch_factor = batch_[id.index()];
+    const ValueId sum = sum_with_residual(op.outputs[0]);
+    product.in_rows = sum.valid();
+    product.weight_factor = factor_of(request_.rules.rules[id.index()], product.in_rows);
+    if (product.weight_factor < 0) return;
+    if (product.in_rows) {
+      roles_.sums.push_back(sum);
+    } else if (graph_.value(op.inputs[0]).producer.valid()) {
+      roles_.gathered.push_back(handed_on(graph_, op.inputs[0]));
+    }
+    roles_.products.push_back(product);
+  }
+
+  std::vector<Use> forward_uses(ValueId id) const {
+    std::vector<Use> uses;
+    for (const Use& use : readers_[id.index()].uses) {
+      if (graph_.op(use.op).phase == Phase::kForward) uses.push_back(use);
+    }
+    return uses;
+  }
+
+  // The sum that a product is one of the two addends of, behind casts, views and the sum with a
+  // bias; invalid: it is read by something else.
+  ValueId sum_with_residual(ValueId id) const {
+    while (true) {
+      const std::vector<Use> uses = forward_uses(id);
+      if (uses.size() != 1) return {};
+      const Op& op = graph_.op(uses[0].op);
+      const bool adds = op.type == "Add";
+      if (!adds && op.type != "Cast" && op.type != "Reshape" && op.type != "Dropout" &&
+          !is_identity(op)) {
+        return {};
+      }
+      if (adds && is_residual(op, id)) return op.outputs[0];
+      id = op.outputs[0];
+    }
+  }
+
+  // The other addend is an activation of the same shape.
+  bool is_residual(const Op& add, ValueId id) const {
+    for (ValueId input : add.inputs) {
+      if (!input.valid() || input == id) continue;
+      return graph_.value(input).producer.valid() && !weight_behind(input).valid() &&
+             graph_.value(input).shape == graph_.value(id).shape;
+    }
+    return false;
+  }
+
+  void add_boundary(ValueId id) {
+    const Value& value = graph_.value(id);
+    if (!is_weight(value)) return;
+    if (!is_stored(id)) {
+      if (!value.shape.empty()) roles_.data.push_back(id);
+      return;
+    }
+    if (element_count(value.shape) == 1) return;
+    using Kind = TemplateStored::Kind;
+    roles_.stored.push_back({id, value.accumulates     ? Kind::kAccumulator
+                                 : is_read_by_pass(id) ? Kind::kRead
+                                                       : Kind::kState});
+  }
+
+  bool is_read_by_pass(ValueId id) const {
+    if (!next_[id.index()].valid()) return true;
+    const auto& uses = readers_[id.index()].uses;
+    return std::any_of(uses.begin(), uses.end(),
+                       [&](const Use& use) { return graph_.op(use.op).phase != Phase::kUpdate; });
+  }
+
+  // What the next value of a parameter is made of, in its update, belongs to that parameter.
+  void name_owners() {
+    std::map<ValueId, std::size_t> place;
+    for (std::size_t i = 0; i < roles_.stored.size(); ++i) place[roles_.stored[i].value] = i;
+    const std::vector<TemplateStored> all = roles_.stored;
+    for (const TemplateStored& read : all) {
+      if (read.kind != TemplateStored::Kind::kRead || !next_[read.value.index()].valid()) continue;
+      for (ValueId found : read_by_update(next_[read.value.index()])) {
+        const auto at = place.find(found);
+        if (at == place.end() || found == read.value) continue;
+        TemplateStored& stored = roles_.stored[at->second];
+        const bool alike = graph_.value(found).shape == graph_.value(read.value).shape;
+        if (stored.kind != TemplateStored::Kind::kRead && alike) stored.of = read.value;
+      }
+    }
+  }
+
+  // Inputs behind a value, through ops of the update only.
+  std::vector<ValueId> read_by_update(ValueId id) const {
+    std::vector<ValueId> found, open = {id};
+    std::set<ValueId> seen = {id};
+    while (!open.empty()) {
+      const ValueId value = open.back();
+      open.pop_back();
+      const OpId producer = graph_.value(value).producer;
+      if (!producer.valid()) found.push_back(value);
+      if (!producer.valid() || graph_.op(producer).phase != Phase::kUpdate) continue;
+      for (ValueId input : graph_.op(producer).inputs) {
+        // Single numbers, such as the norm of all gradients, are everybody's.
+        if (!input.valid() || element_count(graph_.value(input).shape) == 1) continue;
+        if (seen.insert(input).second) open.push_back(input);
+      }
+    }
+    return found;
+  }
+
+  const SearchRequest& request_;
+  const Graph& graph_;
+  const std::vector<Readers> readers_;
+  const std::vector<int> batch_;
+  const std::vector<ValueId> updated_;
+  std::vector<ValueId> next_;  // of an input: its next value; invalid: none
+  TemplateRoles roles_;
+};
+
+}  // namespace
+
+TemplateRoles template_roles(const SearchRequest& request) { return Roles(request).run(); }
+
+}  // namespace autopar

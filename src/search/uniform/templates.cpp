@@ -1,0 +1,157 @@
+#include <algorithm>
+#include <numeric>
+
+#include "search/uniform/uniform.hpp"
+
+namespace autopar {
+
+namespace {
+
+// Sizes that tensor parallelism can have: those that divide all that it splits.
+std::int64_t divisor_of_splits(const SearchRequest& request, const TemplateRoles& roles) {
+  std::int64_t divisor = 0;
+  bool columns = false, rows = false;
+  for (const TemplateProduct& product : roles.products) {
+    // What is split in columns and does not divide stays whole, as a router's few experts do.
+    columns = columns || !product.in_rows;
+    rows = rows || product.in_rows;
+    const Rule& rule = request.rules.rules[product.op.index()];
+    const auto factor = static_cast<std::size_t>(product.weight_factor);
+    if (product.in_rows) divisor = std::gcd(divisor, rule.factors[factor].size);
+  }
+  return columns && rows ? divisor : 1;
+}
+
+std::int64_t divisor_of_batch(const SearchRequest& request, const TemplateRoles& roles) {
+  std::int64_t divisor = 0;
+  for (ValueId id : roles.data) divisor = std::gcd(divisor, request.graph.value(id).shape[0]);
+  return divisor;
+}
+
+// Of one template, on its mesh: data parallelism, then tensor parallelism.
+class TemplatePins {
+ public:
+  TemplatePins(const SearchRequest& request, const TemplateRoles& roles, const Template& wanted,
+               SearchRequest& asked)
+      : request_(request), roles_(roles), wanted_(wanted), asked_(asked), mesh_(*asked.mesh) {
+    int axis = 0;
+    if (wanted.data > 1 || wanted.tensor == 1) data_ = axis++;
+    if (wanted.tensor > 1) tensor_ = axis;
+  }
+
+  void add() {
+    for (const TemplateProduct& product : roles_.products) add_product(product);
+    for (ValueId id : roles_.data) add_value(id, along_batch(id, false));
+    if (tensor_ >= 0) {
+      for (const auto* values : {&roles_.gathered, &roles_.sums}) {
+        for (ValueId id : *values) add_value(id, along_batch(id, wanted_.sequence));
+      }
+    }
+    if (request_.stored_rules.empty()) add_rules();
+  }
+
+ private:
+  void add_product(const TemplateProduct& product) {
+    const Rule& rule = request_.rules.rules[product.op.index()];
+    OpPin pin;
+    pin.assignment.emplace();
+    const auto set = [&](int axis, int factor) {
+      if (axis < 0 || factor < 0) return;
+      const Factor& split = rule.factors[static_cast<std::size_t>(factor)];
+      const Axis& mesh_axis = mesh_.axes[static_cast<std::size_t>(axis)];
+      if (split.size % mesh_axis.size == 0) (*pin.assignment)[mesh_axis.name] = split.name;
+    };
+    set(data_, product.batch_factor);
+    set(tensor_, product.weight_factor);
+    asked_.pins.ops.try_emplace(request_.graph.op(product.op).name, std::move(pin));
+  }
+
+  // Dimension 0 over the data axis; the next one, or the same where there are only two, over the
+  // tensor axis.
+  Spec along_batch(ValueId id, bool sequence) const {
+    const Shape& shape = request_.graph.value(id).shape;
+    Spec spec = replicated(shape.size());
+    const auto split = [&](std::size_t dim, int axis, std::int64_t taken) {
+      const std::int64_t size = axis < 0 ? 1 : mesh_.axes[static_cast<std::size_t>(axis)].size;
+      if (size == 1 || shape[dim] % (size * taken) != 0) return std::int64_t{1};
+      spec.dims[dim].push_back(axis);
+      return size;
+    };
+    if (shape.empty()) return spec;
+    const std::int64_t taken = split(0, data_, 1);
+    if (sequence && shape.size() >= 3) split(1, tensor_, 1);
+    if (sequence && shape.size() == 2) split(0, tensor_, taken);
+    return spec;
+  }
+
+  void add_value(ValueId id, const Spec& spec) {
+    ValuePin pin;
+    pin.spec = to_text(spec, mesh_);
+    asked_.pins.values.try_emplace(request_.graph.value(id).name, std::move(pin));
+  }
+
+  void add_rules() {
+    for (const TemplateStored& stored : roles_.stored) {
+      using Kind = TemplateStored::Kind;
+      const bool split = (stored.kind == Kind::kRead && wanted_.zero >= 3) ||
+                         (stored.kind == Kind::kAccumulator && wanted_.zero >= 2) ||
+                         (stored.kind == Kind::kState && wanted_.zero >= 1);
+      if (split) {
+        asked_.stored_rules[stored.value] = {StoredRule::Kind::kSplit, {}};
+      } else if (stored.kind == Kind::kRead) {
+        asked_.stored_rules[stored.value] = {StoredRule::Kind::kAsRead, {}};
+      } else if (stored.of.valid()) {
+        asked_.stored_rules[stored.value] = {StoredRule::Kind::kLike, stored.of};
+      }
+    }
+  }
+
+  const SearchRequest& request_;
+  const TemplateRoles& roles_;
+  const Template& wanted_;
+  SearchRequest& asked_;
+  const Mesh& mesh_;
+  int data_ = -1, tensor_ = -1;  // axes
+};
+
+}  // namespace
+
+std::string to_text(const Template& wanted) {
+  return "dp=" + std::to_string(wanted.data) + " tp=" + std::to_string(wanted.tensor) +
+         (wanted.sequence ? " sp" : "") + " zero=" + std::to_string(wanted.zero);
+}
+
+std::vector<Template> templates_of(const SearchRequest& request, const TemplateRoles& roles) {
+  const std::int64_t devices = request.cluster.device_count();
+  const std::int64_t splits = divisor_of_splits(request, roles);
+  const std::int64_t batch = divisor_of_batch(request, roles);
+  const bool trains = std::any_of(
+      roles.stored.begin(), roles.stored.end(),
+      [](const TemplateStored& stored) { return stored.kind == TemplateStored::Kind::kState; });
+  std::vector<Template> found;
+  for (std::int64_t tensor = 1; tensor <= devices; ++tensor) {
+    if (devices % tensor != 0 || splits % tensor != 0) continue;
+    const std::int64_t data = devices / tensor;
+    if (batch % data != 0) continue;
+    for (const int zero : {0, 1, 3}) {
+      const bool has_level = zero == 0 || (data > 1 && (zero == 3 || trains));
+      if (!has_level || (zero > 0 && !request.stored_rules.empty())) continue;
+      for (const bool sequence : {false, true}) {
+        if (!sequence || tensor > 1) found.push_back({data, tensor, zero, sequence});
+      }
+    }
+  }
+  return found;
+}
+
+Result<SearchRequest> as_template(const SearchRequest& request, const TemplateRoles& roles,
+                                  const Template& wanted) {
+  SearchRequest asked = request;
+  AUTOPAR_TRY(mesh, make_mesh(request.cluster, {wanted.data, wanted.tensor}));
+  asked.mesh = std::move(mesh);
+  asked.searcher = "dp";
+  TemplatePins(request, roles, wanted, asked).add();
+  return asked;
+}
+
+}  // namespace autopar

@@ -1,0 +1,114 @@
+"""The searcher `uniform`: templates found by the graph's structure cost what the same templates cost as pins made from parameters' names."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+AUTOPAR = os.environ["AUTOPAR"]
+SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
+sys.path.insert(0, str(SOURCE / "bench"))
+import training  # noqa: E402
+
+OPTIONS = ["--optimizer", "adamw", "--precision", "mixed-bf16", "--loss", "cross_entropy"]
+CLUSTER = SOURCE / "models" / "clusters" / "dgx-a100-2x8.json"
+MODELS = {
+    "llama": "--family llama --layers 2 --hidden 512 --heads 8 --kv-heads 8 --feed-forward 1408 --vocabulary 4096 --sequence 256",
+    "gpt": "--family gpt --layers 2 --hidden 512 --heads 8 --no-fused-qkv --vocabulary 4096 --sequence 256",
+}
+
+
+def called(*command):
+    return subprocess.run([AUTOPAR, *map(str, command)], capture_output=True, text=True)
+
+
+def made(folder, name, options):
+    model = folder / f"{name}.onnx"
+    subprocess.run([sys.executable, SOURCE / "scripts" / "make_models.py", *options.split(), "-o", model], check=True, stdout=subprocess.DEVNULL)
+    return model
+
+
+def searched(folder, model, *options):
+    done = called("search", model, "--cluster", CLUSTER, *options, "-q", "--json", "-o", folder / "plan")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def fields(text):
+    known = dict(part.split("=") for part in text.split() if "=" in part)
+    return int(known["dp"]), int(known["tp"]), int(known["zero"]), " sp " in text
+
+
+def as_pins(folder, model, step, template):
+    data, tensor, zero, sequence = template
+    tiers = json.loads(CLUSTER.read_text())["tiers"]
+    inner, outer = tiers[0]["name"], tiers[1]["name"]
+    mesh = [("data", data, inner if data * tensor <= 8 else outer)] * (data > 1) + [("tensor", tensor, inner if tensor <= 8 else outer)] * (tensor > 1)
+    found = training.Template(tensor, data, {0: "plain", 1: "ZeRO-1", 3: "ZeRO-3"}[zero], sequence, mesh, ["tensor"] * (tensor > 1), ["data"] * (data > 1))
+    (folder / "pins.json").write_text(json.dumps(training.pins(step, found)))
+    return folder / "pins.json"
+
+
+def compare(folder, name):
+    """Of every template: the same price as pins, to what the searches leave open."""
+    model = made(folder, name, MODELS[name])
+    train = ["--train", *OPTIONS, "--batch", 32, "--micro-batches", 1, "--recompute", "none"]
+    report = searched(folder, model, *train, "--searcher", "uniform")
+    tried = report["picked"]["tried"]
+    assert report["picked"]["searcher"] == tried[0]["searcher"] and report["cost"]["seconds"] == tried[0]["seconds"], tried[:2]
+    assert [t["seconds"] for t in tried] == sorted(t["seconds"] for t in tried)
+    # dp 16, 8 x 2, 4 x 4, 2 x 8 and, where the sizes divide, 1 x 16; without dp no ZeRO, without tp no split sequence.
+    names = {fields(t["searcher"]) for t in tried}
+    expected = {(16 // t, t, z, s) for t in (1, 2, 4, 8, 16) for z in ((0, 1, 3) if t < 16 else (0,)) for s in ((False, True) if t > 1 else (False,))}
+    assert names == expected, (sorted(names - expected), sorted(expected - names))
+    step_file = folder / "step.onnx"
+    done = called("grad", model, *OPTIONS, "--batch", 32, "-q", "-o", step_file)
+    assert done.returncode == 0, done.stderr
+    step = training.Step(step_file)
+    checked = 0
+    for trial in tried:
+        template = fields(trial["searcher"])
+        if template[2] == 0 and template[0] > 1 and template[1] > 1:
+            continue  # training.Template has no plain storage of split weights
+        pins = as_pins(folder, model, step, template)
+        apart = searched(folder, model, *train, "--pin", pins, "--searcher", "dp")["cost"]["seconds"]
+        ratio = trial["seconds"] / apart
+        assert 0.97 < ratio < 1.03, (trial, apart, ratio)
+        checked += 1
+    best = searched(folder, model, *train, "--searcher", "dp")["cost"]
+    assert best["seconds"] <= report["cost"]["seconds"] * 1.01, (best, report["cost"])
+    print(f"{name}: {len(tried)} templates, {checked} of them as pins too; best {tried[0]['searcher']}, {tried[0]['seconds'] / best['seconds']:.3f} of the exact plan's time")
+
+
+def limits(folder):
+    """Under a memory limit only what fits is offered, and nothing fits with a reason and exit code 3."""
+    model = folder / "llama.onnx"
+    train = ["--train", *OPTIONS, "--batch", 32, "--micro-batches", 1, "--recompute", "none", "--searcher", "uniform"]
+    free = searched(folder, model, *train)
+    sizes = sorted(t["memory_bytes"] for t in free["picked"]["tried"] if t["found"])
+    limit = (sizes[0] + sizes[len(sizes) // 2]) // 2
+    tight = searched(folder, model, *train, "--memory", limit)
+    assert tight["memory"]["peak_bytes"] <= limit
+    assert any(not t["found"] and "does not fit" in t["error"] for t in tight["picked"]["tried"]), tight["picked"]
+    for trial in tight["picked"]["tried"]:
+        assert not trial["found"] or trial["memory_bytes"] <= limit, trial
+    done = called("search", model, "--cluster", CLUSTER, *train, "--memory", sizes[0] // 4, "-q", "-o", folder / "none")
+    assert done.returncode == 3 and not (folder / "none").exists(), done
+    # A batch that no part of the devices divides, and a model without products in rows.
+    done = called("search", SOURCE / "models" / "mlp.onnx", "--cluster", CLUSTER, "--searcher", "uniform", "-q", "--json", "-o", folder / "mlp")
+    assert done.returncode == 0, done.stderr
+    only = [fields(t["searcher"]) for t in json.loads(done.stdout)["picked"]["tried"]]
+    assert all(t[1] == 1 for t in only), only
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        for name in MODELS:
+            compare(folder, name)
+        limits(folder)
+
+
+if __name__ == "__main__":
+    main()
