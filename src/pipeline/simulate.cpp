@@ -1,0 +1,182 @@
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <map>
+#include <utility>
+
+#include "pipeline/action_table.hpp"
+
+namespace autopar {
+
+namespace {
+
+struct NamedSeconds {
+  const char* name;
+  Seconds seconds;
+};
+
+Status verify_seconds(const std::string& where, std::initializer_list<NamedSeconds> all) {
+  for (const NamedSeconds& one : all) {
+    if (std::isfinite(one.seconds) && one.seconds >= 0) continue;
+    return input_error(where + one.name + ": expected seconds of 0 or more, found " +
+                       std::to_string(one.seconds));
+  }
+  return Ok{};
+}
+
+Status verify_seconds(const std::string& where, const PassSeconds& pass) {
+  return verify_seconds(where, {{"F", pass.forward},
+                                {"B", pass.backward},
+                                {"I", pass.input_gradients},
+                                {"W", pass.weight_gradients},
+                                {"FB", pass.forward_backward}});
+}
+
+Status verify_costs(const PipelineSchedule& schedule, const std::vector<ChunkCost>& costs) {
+  if (costs.size() != schedule.stage_of_chunk.size()) {
+    return input_error("expected the costs of " + std::to_string(schedule.stage_of_chunk.size()) +
+                       " chunks, found " + std::to_string(costs.size()));
+  }
+  for (std::size_t chunk = 0; chunk < costs.size(); ++chunk) {
+    const ChunkCost& cost = costs[chunk];
+    const std::string where = "costs of chunk " + std::to_string(chunk) + ": ";
+    AUTOPAR_RETURN_IF_ERROR(verify_seconds(where, cost.steady));
+    AUTOPAR_RETURN_IF_ERROR(verify_seconds(where + "first ", cost.first.value_or(cost.steady)));
+    AUTOPAR_RETURN_IF_ERROR(verify_seconds(where + "last ", cost.last.value_or(cost.steady)));
+    AUTOPAR_RETURN_IF_ERROR(verify_seconds(where, {{"send_forward", cost.send_forward},
+                                                   {"send_backward", cost.send_backward},
+                                                   {"R", cost.reduce},
+                                                   {"U", cost.update}}));
+  }
+  return Ok{};
+}
+
+Seconds seconds_of(const PassSeconds& pass, StepPhase phase) {
+  switch (phase) {
+    case StepPhase::kForward:
+      return pass.forward;
+    case StepPhase::kBackward:
+      return pass.backward;
+    case StepPhase::kInputGradients:
+      return pass.input_gradients;
+    case StepPhase::kWeightGradients:
+      return pass.weight_gradients;
+    case StepPhase::kForwardBackward:
+      return pass.forward_backward;
+    case StepPhase::kReduce:
+    case StepPhase::kUpdate:
+      break;
+  }
+  AUTOPAR_CHECK(false, "a phase that is no pass");
+}
+
+// Goes through the actions once, each behind what it needs.
+class Simulation {
+ public:
+  Simulation(const PipelineSchedule& schedule, const ActionTable& table,
+             const std::vector<ChunkCost>& costs)
+      : schedule_(schedule), table_(table), costs_(costs), arrivals_(table.makers.size()) {
+    for (const StepLine& line : schedule.lines) times_.actions.emplace_back(line.size());
+    times_.busy.resize(schedule.lines.size());
+    ends_.resize(schedule.lines.size());
+    for (std::size_t chunk = 0; chunk < costs.size(); ++chunk) {
+      forward_.push_back(link_between(chunk, chunk + 1));
+      backward_.push_back(link_between(chunk, chunk - 1));
+    }
+    free_.resize(links_.size());
+  }
+
+  ScheduleTimes run(const std::vector<Place>& order) {
+    for (const Place place : order) run(place);
+    finish();
+    return std::move(times_);
+  }
+
+ private:
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
+  // None at the ends of the model, and between chunks of one stage.
+  std::size_t link_between(std::size_t from, std::size_t to) {
+    if (to >= costs_.size()) return kNone;
+    const std::pair stages(schedule_.stage_of_chunk[from], schedule_.stage_of_chunk[to]);
+    if (stages.first == stages.second) return kNone;
+    return links_.emplace(stages, links_.size()).first->second;
+  }
+
+  void run(Place place) {
+    const StepAction& action = action_at(schedule_, place);
+    const auto line = static_cast<std::size_t>(place.line);
+    const auto chunk = static_cast<std::size_t>(action.chunk);
+    Seconds start = ends_[line];
+    for (const std::size_t value : table_.needs(action)) start = std::max(start, arrivals_[value]);
+    if (action.phase == StepPhase::kUpdate) start = std::max(start, reduced_);
+    const Seconds seconds = duration(action);
+    const Seconds end = start + seconds;
+    times_.actions[line][static_cast<std::size_t>(place.index)] = {start, end};
+    times_.busy[line] += seconds;
+    ends_[line] = end;
+    if (action.phase == StepPhase::kReduce) reduced_ = std::max(reduced_, end);
+    if (makes_activation(action.phase)) {
+      arrivals_[table_.activation(action.chunk, action.micro_batch)] =
+          arrival(forward_[chunk], end, costs_[chunk].send_forward);
+    }
+    if (makes_gradient(action.phase)) {
+      arrivals_[table_.gradient(action.chunk, action.micro_batch)] =
+          arrival(backward_[chunk], end, costs_[chunk].send_backward);
+    }
+  }
+
+  Seconds duration(const StepAction& action) const {
+    const ChunkCost& cost = costs_[static_cast<std::size_t>(action.chunk)];
+    if (action.phase == StepPhase::kReduce) return cost.reduce;
+    if (action.phase == StepPhase::kUpdate) return cost.update;
+    if (action.micro_batch == 0 && cost.first) return seconds_of(*cost.first, action.phase);
+    const bool is_last = action.micro_batch > 0 && action.micro_batch + 1 == table_.micro_batches;
+    return seconds_of(is_last && cost.last ? *cost.last : cost.steady, action.phase);
+  }
+
+  Seconds arrival(std::size_t link, Seconds end, Seconds seconds) {
+    if (link == kNone) return end;
+    free_[link] = std::max(free_[link], end) + seconds;
+    return free_[link];
+  }
+
+  void finish() {
+    Seconds longest = 0;
+    Seconds busy = 0;
+    for (std::size_t line = 0; line < ends_.size(); ++line) {
+      const auto& actions = times_.actions[line];
+      times_.span.push_back(actions.empty() ? 0 : ends_[line] - actions.front().start);
+      times_.makespan = std::max(times_.makespan, ends_[line]);
+      longest = std::max(longest, times_.span.back());
+      busy += times_.busy[line];
+    }
+    for (const Seconds of_line : times_.busy) times_.idle.push_back(times_.makespan - of_line);
+    const Seconds whole = longest * static_cast<double>(ends_.size());
+    times_.bubble_rate = whole > 0 ? (whole - busy) / whole : 0;
+  }
+
+  const PipelineSchedule& schedule_;
+  const ActionTable& table_;
+  const std::vector<ChunkCost>& costs_;
+  ScheduleTimes times_;
+  std::vector<Seconds> arrivals_;  // by value: where it is read
+  std::vector<Seconds> ends_;      // by line: of the last action so far
+  Seconds reduced_ = 0;            // the end of the last R so far
+  std::map<std::pair<std::int64_t, std::int64_t>, std::size_t> links_;  // by stages, from and to
+  std::vector<std::size_t> forward_;   // by chunk: the link to the next chunk
+  std::vector<std::size_t> backward_;  // and to the one before
+  std::vector<Seconds> free_;          // by link
+};
+
+}  // namespace
+
+Result<ScheduleTimes> simulate_schedule(const PipelineSchedule& schedule,
+                                        const std::vector<ChunkCost>& costs) {
+  AUTOPAR_TRY(table, table_of(schedule));
+  AUTOPAR_RETURN_IF_ERROR(verify_costs(schedule, costs));
+  AUTOPAR_TRY(order, runnable_order(schedule, table));
+  return Simulation(schedule, table, costs).run(order);
+}
+
+}  // namespace autopar
