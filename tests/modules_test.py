@@ -12,6 +12,7 @@ MAY_USE = {
     "support": [],
     "json": ["support"],
     "step": ["support"],
+    "pipeline": ["step"],
     "ir": ["support"],
     "mesh": ["support"],
     "layout": ["ir", "mesh"],

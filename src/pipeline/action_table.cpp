@@ -6,7 +6,7 @@ namespace autopar {
 
 namespace {
 
-std::string where(Place place) { return line_text(place.line) + ": "; }
+std::string where(ActionPlace place) { return line_text(place.line) + ": "; }
 
 // Fills the table, action by action.
 class Filling {
@@ -51,7 +51,7 @@ class Filling {
     return Ok{};
   }
 
-  Status add(Place place) {
+  Status add(ActionPlace place) {
     const StepAction& action = action_at(schedule_, place);
     const std::string title = where(place) + to_text(action);
     if (action.chunk < 0 || action.chunk >= table_.chunks) {
@@ -91,7 +91,7 @@ class Filling {
     return Ok{};
   }
 
-  Status enter(Place& slot, Place place) const {
+  Status enter(ActionPlace& slot, ActionPlace place) const {
     if (slot.line < 0) {
       slot = place;
       return Ok{};
@@ -108,9 +108,9 @@ class Filling {
   // the same chunk.
   Status verify_passes(std::int64_t chunk, std::int64_t micro_batch) const {
     const std::int64_t stage = schedule_.stage_of_chunk[static_cast<std::size_t>(chunk)];
-    const Place forward = table_.makers[table_.activation(chunk, micro_batch)];
-    const Place backward = table_.makers[table_.gradient(chunk, micro_batch)];
-    const Place weights = table_.weights[table_.index(chunk, micro_batch)];
+    const ActionPlace forward = table_.makers[table_.activation(chunk, micro_batch)];
+    const ActionPlace backward = table_.makers[table_.gradient(chunk, micro_batch)];
+    const ActionPlace weights = table_.weights[table_.index(chunk, micro_batch)];
     const auto missing = [&](StepPhase phase, const std::string& otherwise) {
       return input_error(line_text(stage) + ": " + to_text({chunk, phase, micro_batch}) +
                          " stands nowhere" + otherwise + "; expected exactly once");
@@ -135,9 +135,9 @@ class Filling {
 
   // R and U come last.
   Status verify_end(std::size_t chunk) const {
-    const Place reduce = table_.reduces[chunk];
-    const Place update = table_.updates[chunk];
-    for (const Place last : {reduce, update}) {
+    const ActionPlace reduce = table_.reduces[chunk];
+    const ActionPlace update = table_.updates[chunk];
+    for (const ActionPlace last : {reduce, update}) {
       if (last.line < 0 || last.index > last_pass_[chunk]) continue;
       return before(last, {last.line, last_pass_[chunk]});
     }
@@ -147,7 +147,7 @@ class Filling {
     return Ok{};
   }
 
-  Error before(Place early, Place late) const {
+  Error before(ActionPlace early, ActionPlace late) const {
     return input_error(where(early) + to_text(action_at(schedule_, early)) + " stands before " +
                        to_text(action_at(schedule_, late)) + ", which it needs");
   }
@@ -170,7 +170,7 @@ bool makes_gradient(StepPhase phase) {
          phase == StepPhase::kForwardBackward;
 }
 
-const StepAction& action_at(const PipelineSchedule& schedule, Place place) {
+const StepAction& action_at(const PipelineSchedule& schedule, ActionPlace place) {
   return schedule
       .lines[static_cast<std::size_t>(place.line)][static_cast<std::size_t>(place.index)];
 }

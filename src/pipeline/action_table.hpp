@@ -17,7 +17,7 @@
 namespace autopar {
 
 // An action: its line, and where it stands there.
-struct Place {
+struct ActionPlace {
   std::int32_t line = -1;
   std::int32_t index = -1;
 };
@@ -33,10 +33,10 @@ struct Needs {
 struct ActionTable {
   std::int64_t chunks = 0;
   std::int64_t micro_batches = 0;
-  std::vector<Place> makers;   // by value
-  std::vector<Place> weights;  // W, by chunk and micro-batch
-  std::vector<Place> reduces;  // R, by chunk
-  std::vector<Place> updates;  // U, by chunk
+  std::vector<ActionPlace> makers;   // by value
+  std::vector<ActionPlace> weights;  // W, by chunk and micro-batch
+  std::vector<ActionPlace> reduces;  // R, by chunk
+  std::vector<ActionPlace> updates;  // U, by chunk
 
   std::size_t index(std::int64_t chunk, std::int64_t micro_batch) const {
     return static_cast<std::size_t>(chunk * micro_batches + micro_batch);
@@ -58,10 +58,10 @@ bool makes_gradient(StepPhase phase);    // B, I, FB
 Result<ActionTable> table_of(const PipelineSchedule& schedule);
 // All actions, those of a line as they stand, each behind what it needs. Errors (kInput): lines
 // that wait for each other in a circle.
-Result<std::vector<Place>> runnable_order(const PipelineSchedule& schedule,
-                                          const ActionTable& table);
+Result<std::vector<ActionPlace>> runnable_order(const PipelineSchedule& schedule,
+                                                const ActionTable& table);
 
-const StepAction& action_at(const PipelineSchedule& schedule, Place place);
+const StepAction& action_at(const PipelineSchedule& schedule, ActionPlace place);
 std::string line_text(std::int64_t line);  // "line 1": counted as in the file
 
 }  // namespace autopar

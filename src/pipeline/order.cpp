@@ -17,11 +17,11 @@ class Walk {
         made_(table.makers.size()),
         heads_(schedule.lines.size()),
         is_awake_(schedule.lines.size(), true) {
-    for (const Place reduce : table.reduces) reduces_left_ += reduce.line >= 0;
+    for (const ActionPlace reduce : table.reduces) reduces_left_ += reduce.line >= 0;
     for (std::size_t l = schedule.lines.size(); l-- > 0;) awake_.push_back(l);
   }
 
-  Result<std::vector<Place>> order() {
+  Result<std::vector<ActionPlace>> order() {
     while (!awake_.empty()) {
       const std::size_t line = awake_.back();
       awake_.pop_back();
@@ -73,12 +73,12 @@ class Walk {
   }
 
   // What the line that stands still needs first.
-  Place missing(std::size_t line) const {
+  ActionPlace missing(std::size_t line) const {
     const StepAction& action = schedule_.lines[line][heads_[line]];
     for (const std::size_t value : table_.needs(action)) {
       if (!made_[value]) return table_.makers[value];
     }
-    for (const Place reduce : table_.reduces) {
+    for (const ActionPlace reduce : table_.reduces) {
       if (reduce.line < 0) continue;
       const std::size_t head = heads_[static_cast<std::size_t>(reduce.line)];
       if (static_cast<std::size_t>(reduce.index) >= head) return reduce;
@@ -97,7 +97,7 @@ class Walk {
     constexpr std::size_t kMost = 6;
     std::string text = "lines wait for each other in a circle: ";
     for (std::size_t i = 0; i < std::min(path.size(), kMost); ++i) {
-      const Place needed = missing(path[i]);
+      const ActionPlace needed = missing(path[i]);
       text += (i > 0 ? "; " : "") + line_text(static_cast<std::int64_t>(path[i])) + " is at " +
               to_text(schedule_.lines[path[i]][heads_[path[i]]]) + ", which needs " +
               to_text(action_at(schedule_, needed)) + " of " + line_text(needed.line);
@@ -112,13 +112,13 @@ class Walk {
   std::vector<char> is_awake_;
   std::vector<std::size_t> awake_;
   std::size_t reduces_left_ = 0;
-  std::vector<Place> order_;
+  std::vector<ActionPlace> order_;
 };
 
 }  // namespace
 
-Result<std::vector<Place>> runnable_order(const PipelineSchedule& schedule,
-                                          const ActionTable& table) {
+Result<std::vector<ActionPlace>> runnable_order(const PipelineSchedule& schedule,
+                                                const ActionTable& table) {
   return Walk(schedule, table).order();
 }
 

@@ -86,8 +86,8 @@ class Simulation {
     free_.resize(links_.size());
   }
 
-  ScheduleTimes run(const std::vector<Place>& order) {
-    for (const Place place : order) run(place);
+  ScheduleTimes run(const std::vector<ActionPlace>& order) {
+    for (const ActionPlace place : order) run(place);
     finish();
     return std::move(times_);
   }
@@ -103,7 +103,7 @@ class Simulation {
     return links_.emplace(stages, links_.size()).first->second;
   }
 
-  void run(Place place) {
+  void run(ActionPlace place) {
     const StepAction& action = action_at(schedule_, place);
     const auto line = static_cast<std::size_t>(place.line);
     const auto chunk = static_cast<std::size_t>(action.chunk);
