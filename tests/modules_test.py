@@ -21,6 +21,7 @@ MAY_USE = {
     "recompute": ["ops"],
     "comm": ["layout", "mesh"],
     "strategy": ["ops", "comm"],
+    "stages": ["strategy"],
     "solve": ["support"],
     "cost": ["strategy", "solve"],
     "mindspore": ["cost"],

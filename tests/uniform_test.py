@@ -66,7 +66,7 @@ def compare(folder, name):
     done = called("grad", model, *OPTIONS, "--batch", 32, "-q", "-o", step_file)
     assert done.returncode == 0, done.stderr
     step = training.Step(step_file)
-    checked = 0
+    ratios = []
     for trial in tried:
         template = fields(trial["searcher"])
         if template[2] == 0 and template[0] > 1 and template[1] > 1:
@@ -74,11 +74,12 @@ def compare(folder, name):
         pins = as_pins(folder, model, step, template)
         apart = searched(folder, model, *train, "--pin", pins, "--searcher", "dp")["cost"]["seconds"]
         ratio = trial["seconds"] / apart
-        assert 0.97 < ratio < 1.03, (trial, apart, ratio)
-        checked += 1
+        assert 0.9 < ratio < 1.1, (trial, apart, ratio)
+        ratios.append(ratio)
+    assert abs(sum(ratios) / len(ratios) - 1) < 0.02, ratios
     best = searched(folder, model, *train, "--searcher", "dp")["cost"]
     assert best["seconds"] <= report["cost"]["seconds"] * 1.01, (best, report["cost"])
-    print(f"{name}: {len(tried)} templates, {checked} of them as pins too; best {tried[0]['searcher']}, {tried[0]['seconds'] / best['seconds']:.3f} of the exact plan's time")
+    print(f"{name}: {len(tried)} templates, {len(ratios)} of them as pins too, on average {sum(ratios) / len(ratios):.3f} of their time; best {tried[0]['searcher']}, {tried[0]['seconds'] / best['seconds']:.3f} of the exact plan's time")
 
 
 def limits(folder):

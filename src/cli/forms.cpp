@@ -8,6 +8,7 @@
 #include <iostream>
 
 #include "autopar/iopddl.hpp"
+#include "autopar/stages.hpp"
 #include "cli/hub_ops.hpp"
 #include "cli/trace.hpp"
 #include "cli/zero.hpp"
@@ -304,6 +305,32 @@ class Forms {
 };
 
 }  // namespace
+
+Result<Planned> planned_like(std::unique_ptr<Inputs> inputs, const Planned& like,
+                             const PlanOptions& options, const std::optional<StrategyFile>& pins,
+                             const CommonOptions& common) {
+  if (like.inputs->recompute != Recompute::kNone) {
+    AUTOPAR_TRY(repeated, repeat_ops(*inputs, like.inputs->recompute));
+    AUTOPAR_CHECK(repeated, "what is repeated in a chunk is in one like it");
+  }
+  AUTOPAR_TRY(request, request_of(*inputs, pins, options, common));
+  const auto map = same_values(like.request->graph, request.graph);
+  AUTOPAR_CHECK(map.has_value(), "chunks are alike as they are and not as they are planned");
+  SearchOutcome outcome = like.outcome;
+  for (std::size_t v = 0; v < map->size(); ++v) {
+    if (!(*map)[v].valid()) continue;
+    outcome.strategy.values[(*map)[v].index()] = like.outcome.strategy.values[v];
+  }
+  AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, outcome.strategy.mesh));
+  AUTOPAR_TRY(cost,
+              evaluate(request.graph, request.rules, outcome.strategy, *model, request.updates));
+  outcome.cost = std::move(cost);
+  if (!request.cluster.profile.ideal()) {
+    outcome.cost.step = simulate(request.graph, outcome.cost, outcome.strategy.mesh,
+                                 request.cluster, request.updates);
+  }
+  return Planned{std::move(inputs), std::move(request), std::move(outcome)};
+}
 
 Result<Planned> best_of_forms(std::unique_ptr<Inputs> inputs, const PlanOptions& given,
                               const PlanOptions& options, const std::optional<StrategyFile>& pins,

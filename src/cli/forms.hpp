@@ -26,4 +26,9 @@ Result<Planned> best_of_forms(std::unique_ptr<Inputs> inputs, const PlanOptions&
                               const CommonOptions& common,
                               std::chrono::steady_clock::time_point begin, PhaseClock& clock);
 
+// The plan of a model that is another one but for names: of what was read of it.
+Result<Planned> planned_like(std::unique_ptr<Inputs> inputs, const Planned& like,
+                             const PlanOptions& options, const std::optional<StrategyFile>& pins,
+                             const CommonOptions& common);
+
 }  // namespace autopar::cli

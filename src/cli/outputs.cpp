@@ -21,6 +21,7 @@
 #include "autopar/weights.hpp"
 #include "cli/earlier_plan.hpp"
 #include "cli/interrupt.hpp"
+#include "cli/plan_files.hpp"
 #include "cli/plan_timeline.hpp"
 #include "report/unit.hpp"
 
@@ -166,45 +167,6 @@ Result<std::string> strategy_text_of(const SearchRequest& request, const SearchO
   return strategy_to_json(request.graph, request.rules, outcome.strategy, request.cluster, origin);
 }
 
-// The folder and its files stay together: where one of them cannot be written, none is, an earlier
-// plan stays as it was, and the folder goes if it was made for them.
-class OutputFolder {
- public:
-  explicit OutputFolder(std::string path) : path_(std::move(path)) {}
-
-  Status make() {
-    const Status made = files_.make_folder(path_);
-    std::error_code ignored;
-    if (made && fs::is_directory(path_, ignored)) return Ok{};
-    Error error =
-        made ? input_error(path_ + ": cannot make this folder: it is a file") : made.error();
-    error.message += "; try -o with another one";
-    return error;
-  }
-  // Where the file is to be, and is once it is kept; `files` has it until then.
-  std::string add(const std::string& name) {
-    written_.push_back((fs::path(path_) / name).string());
-    return written_.back();
-  }
-  void add(const std::vector<std::string>& names) {
-    for (const std::string& name : names) add(name);
-  }
-  void add(const RankFolders& ranks) {
-    written_.insert(written_.end(), ranks.files.begin(), ranks.files.end());
-  }
-  Status write(const char* name, const std::string& text) {
-    return write_file(files_, add(name), text);
-  }
-  UnfinishedFiles& files() { return files_; }
-  const std::vector<std::string>& written() const { return written_; }
-  Status keep() { return files_.keep(); }
-
- private:
-  std::string path_;
-  UnfinishedFiles files_;
-  std::vector<std::string> written_;
-};
-
 // Beside the caller where more threads than one are asked for, else when the result is.
 template <class Work>
 auto beside(const SearchRequest& request, const Work& work) {
@@ -287,18 +249,6 @@ Report report_of(const SearchRequest& request, const SearchOutcome& outcome, con
   return report;
 }
 
-PlanMetadata metadata_of(const SearchRequest& request, const Inputs& inputs,
-                         const std::string& strategy) {
-  PlanMetadata metadata;
-  metadata.version = AUTOPAR_VERSION;
-  metadata.model_sha256 = inputs.model.sha256;
-  metadata.strategy_sha256 = sha256_hex(strategy);
-  const auto training = inputs.model.metadata.find(kTrainingKey);
-  if (training != inputs.model.metadata.end()) metadata.training = training->second;
-  for (const Tier& tier : request.cluster.tiers) metadata.tier_names.push_back(tier.name);
-  return metadata;
-}
-
 // What --dialect asks for. Returns what was written, to be told.
 Result<std::string> write_dialects(const Plan& plan, const PlanMetadata& metadata,
                                    const PlanOptions& options, const std::string& model_folder,
@@ -338,28 +288,6 @@ Result<std::string> annotate(const SearchRequest& request, const SearchOutcome& 
   }
   return ", " + name;
 }
-
-// What was in the folder before, on stderr: a plan that is replaced, and what stays of it.
-void tell_of_earlier(const std::string& folder, const std::string& earlier,
-                     const std::vector<std::string>& written) {
-  if (!earlier.empty()) spdlog::info("{}: {} that lay there is replaced", folder, earlier);
-  std::string left;
-  for (const std::string& name : left_of_earlier_plan(folder, written)) {
-    left += (left.empty() ? "" : ", ") + name;
-  }
-  if (left.empty()) return;
-  spdlog::warn(
-      "warning: {}: of an earlier plan, and left as they are: {}; remove them, or write to "
-      "another folder with -o",
-      folder, left);
-}
-
-// What becomes of a model's plan: one program, or those of a step of several passes.
-struct Programs {
-  std::vector<Plan> plans;
-  Step step;                    // of several passes
-  std::vector<Plan> unsharded;  // what its results are compared with, where that is its passes
-};
 
 // A graph as the program of one rank.
 Plan unsharded(const Graph& graph) {
@@ -414,64 +342,6 @@ Result<Programs> programs_of(const SearchRequest& request, const SearchOutcome& 
   step.lines = plain_schedule(step.programs, step.micro_batches);
   AUTOPAR_RETURN_IF_ERROR(verify(step));
   return programs;
-}
-
-// plan.onnx, and with --weights sharded the folders of the ranks. Returns warnings.
-Result<std::vector<std::string>> write_program(const Plan& plan, PlanMetadata metadata,
-                                               const PlanOptions& options,
-                                               const std::string& model_folder,
-                                               OutputFolder& files) {
-  if (options.weights == "sharded") {
-    AUTOPAR_TRY(ranks, write_sharded_plan(plan, metadata, output_folder(options), model_folder,
-                                          files.files()));
-    files.add(ranks);
-    return ranks.warnings;
-  }
-  metadata.weights = "referenced";
-  metadata.weights_io = weights_of(plan);
-  return write_plan(plan, metadata, files.add("plan.onnx"), model_folder, files.files());
-}
-
-Result<std::vector<std::string>> write_programs(const Programs& programs, PlanMetadata metadata,
-                                                const PlanOptions& options,
-                                                const std::string& model_folder,
-                                                OutputFolder& files) {
-  if (programs.step.programs.empty()) {
-    return write_program(programs.plans.front(), std::move(metadata), options, model_folder, files);
-  }
-  std::vector<std::string> warnings;
-  for (std::size_t p = 0; p < programs.plans.size(); ++p) {
-    const std::string path = files.add(programs.step.programs[p].file);
-    metadata.weights = "referenced";
-    metadata.weights_io = weights_of(programs.plans[p]);
-    metadata.of_step = true;
-    AUTOPAR_TRY(more, write_plan(programs.plans[p], metadata, path, model_folder, files.files()));
-    for (std::string& warning : more) {
-      if (std::find(warnings.begin(), warnings.end(), warning) != warnings.end()) continue;
-      warnings.push_back(std::move(warning));
-    }
-  }
-  for (std::size_t p = 0; p < programs.unsharded.size(); ++p) {
-    const std::string name =
-        std::string("train.") + name_of(programs.step.programs[p].phase) + ".onnx";
-    PlanMetadata alone;
-    alone.version = AUTOPAR_VERSION;
-    alone.of_step = true;
-    alone.tier_names = metadata.tier_names;
-    AUTOPAR_TRY(told, write_plan(programs.unsharded[p], alone, files.add(name), model_folder,
-                                 files.files()));
-    warnings.insert(warnings.end(), told.begin(), told.end());
-  }
-  files.add({"step.json", programs.step.schedule});
-  AUTOPAR_RETURN_IF_ERROR(write_step(programs.step, output_folder(options), files.files()));
-  return warnings;
-}
-
-std::string names_of(const Programs& programs) {
-  if (programs.step.programs.empty()) return "plan.onnx";
-  std::string text = "step.json, " + programs.step.schedule;
-  for (const StepProgram& program : programs.step.programs) text += ", " + program.file;
-  return text;
 }
 
 // What of a step of several programs cannot be written.

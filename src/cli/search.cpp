@@ -6,6 +6,7 @@
 #include "cli/earlier_plan.hpp"
 #include "cli/forms.hpp"
 #include "cli/outputs.hpp"
+#include "cli/pipeline_plan.hpp"
 #include "cli/weights_from.hpp"
 
 namespace autopar::cli {
@@ -16,6 +17,24 @@ bool propagates(const std::string& searcher) {
   return searcher == "propagate" || searcher == "sharding_propagation";
 }
 
+// What a pipeline leaves no room for, or does not do as yet.
+Status check_stages(const CLI::App& app, const PlanOptions& options) {
+  if (options.stages < 1) return usage_error("--stages must be at least 1");
+  if (options.stages == 1) {
+    return refuse_options(app, {"--schedule"}, "goes with --stages: one stage has no schedule");
+  }
+  if (options.training.micro_batches == "auto") {
+    return usage_error("--stages goes with a number of --micro-batches");
+  }
+  if (options.weights == "sharded") {
+    return usage_error("--weights sharded goes with a plan of one stage");
+  }
+  return refuse_options(app,
+                        {"--dialect", "--annotate", "--timeline", "--dump-problem",
+                         "--fallback-functions", "--io", "--inputs", "--outputs", "--mesh"},
+                        "goes with a plan of one stage");
+}
+
 // What is given must be read.
 Status check_options(const CLI::App& app, const PlanOptions& options, const CommonOptions& common) {
   AUTOPAR_RETURN_IF_ERROR(check_mesh_options(app, common));
@@ -24,7 +43,7 @@ Status check_options(const CLI::App& app, const PlanOptions& options, const Comm
         app,
         {"--loss", "--optimizer", "--parameters", "--freeze", "--lr", "--betas", "--eps",
          "--weight-decay", "--momentum", "--clip-norm", "--precision", "--reduce-precision",
-         "--dropout", "--micro-batches", "--gradients", kWeightsFrom},
+         "--dropout", "--micro-batches", "--gradients", "--stages", "--schedule", kWeightsFrom},
         "goes with --train: a model is planned as it is otherwise"));
   }
   if (options.train) {
@@ -33,6 +52,7 @@ Status check_options(const CLI::App& app, const PlanOptions& options, const Comm
         "writes the model itself, not its training step; `autopar apply DIR/train.onnx --strategy "
         "DIR/strategy.json --annotate` annotates that"));
   }
+  AUTOPAR_RETURN_IF_ERROR(check_stages(app, options));
   if (propagates(options.searcher)) return Ok{};
   AUTOPAR_RETURN_IF_ERROR(refuse_options(
       app, {"--propagate-exact"}, "goes with --searcher propagate, not with " + options.searcher));
@@ -57,6 +77,12 @@ Result<int> run(const PlanOptions& given, const CommonOptions& common) {
     tell_of_strategy(file);
     pins.emplace(std::move(file));
   }
+  if (options.stages > 1) {
+    const Inputs whole = *inputs;
+    AUTOPAR_TRY(plan, plan_pipeline(std::move(inputs), given, options, pins, common, begin, clock));
+    AUTOPAR_RETURN_IF_ERROR(write_pipeline(plan, whole, options, common));
+    return 0;
+  }
   AUTOPAR_TRY(planned,
               best_of_forms(std::move(inputs), given, options, pins, common, begin, clock));
   AUTOPAR_RETURN_IF_ERROR(write_outputs(*planned.request, planned.outcome, *planned.inputs, options,
@@ -80,6 +106,16 @@ Run add_search(CLI::App& app, const CommonOptions& common) {
                "Loss, backward pass and update are added as `grad` does, and the step is written "
                "beside the plan as train.onnx.");
   app.option_defaults()->group(group::kTraining);
+  app.add_option("--stages", options->stages,
+                 "a pipeline of so many stages, each on its part of the cluster (default 1)\n"
+                 "The step is cut between ops where little crosses, so that stages have like work; "
+                 "each is planned on its own devices, with what its micro-batches in flight keep.")
+      ->type_name("NUMBER");
+  app.add_option("--schedule", options->schedule,
+                 "of a pipeline: 1f1b (default), gpipe\n"
+                 "In which order a stage takes the forward and backward passes of its "
+                 "micro-batches.")
+      ->type_name("NAME");
   app.add_option(
          "--zero", options->zero,
          "how parameters, gradient accumulators and optimizer states are stored: auto (default), "

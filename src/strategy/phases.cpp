@@ -1,13 +1,22 @@
 #include "autopar/phases.hpp"
 
+#include <algorithm>
+
 namespace autopar {
 namespace {
 
 class Cutter {
  public:
   Cutter(const Graph& graph, const GraphRules& rules, const Strategy& strategy,
-         const std::vector<OpSpecs>& specs, bool update)
-      : graph_(graph), rules_(rules), strategy_(strategy), specs_(specs), update_(update) {}
+         const std::vector<OpSpecs>& specs, const std::vector<Readers>& readers,
+         const std::vector<int>& part_of_op, int part)
+      : graph_(graph),
+        rules_(rules),
+        strategy_(strategy),
+        specs_(specs),
+        readers_(readers),
+        part_of_op_(part_of_op),
+        mine_(part) {}
 
   StepPart run() {
     part_.graph.name = graph_.name;
@@ -16,7 +25,7 @@ class Cutter {
     find_values();
     add_values();
     for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
-      if (is_mine(graph_.ops[o])) add_op(o);
+      if (is_mine(o)) add_op(o);
     }
     for (ValueId input : graph_.inputs) {
       if (moved_[input.index()].valid()) part_.graph.inputs.push_back(moved_[input.index()]);
@@ -24,32 +33,54 @@ class Cutter {
     for (ValueId output : graph_.outputs) {
       if (is_made(output)) part_.graph.outputs.push_back(moved_[output.index()]);
     }
+    hand_over();
     settle_hubs();
     return std::move(part_);
   }
 
  private:
-  bool is_mine(const Op& op) const { return (op.phase == Phase::kUpdate) == update_; }
+  bool is_mine(std::size_t op) const { return part_of_op_[op] == mine_; }
   bool is_made(ValueId id) const {
     const OpId producer = graph_.value(id).producer;
-    return producer.valid() && is_mine(graph_.op(producer));
+    return producer.valid() && is_mine(producer.index());
+  }
+
+  // Values that one part makes and another reads, in the layout that the readers share, or, of one
+  // reader, as they are made.
+  void hand_over() {
+    for (std::size_t v = 0; v < graph_.values.size(); ++v) {
+      const ValueId id(static_cast<std::int64_t>(v));
+      if (!moved_[v].valid() || !graph_.value(id).producer.valid()) continue;
+      ValueSpecs& specs = part_.strategy.values[moved_[v].index()];
+      const Spec waiting = readers_[v].count() > 1 ? specs.hub : specs.spec;
+      const auto& uses = readers_[v].uses;
+      const bool is_read_elsewhere = std::any_of(
+          uses.begin(), uses.end(), [&](const Use& use) { return !is_mine(use.op.index()); });
+      if (!is_made(id)) {
+        part_.graph.inputs.push_back(moved_[v]);
+        specs.spec = waiting;
+      } else if (is_read_elsewhere && !readers_[v].is_output) {
+        part_.graph.outputs.push_back(moved_[v]);
+        specs.output = waiting;
+      }
+    }
   }
 
   // Those that its ops read and make; of inputs also those that no op reads, in the pass.
   void find_values() {
     wanted_.assign(graph_.values.size(), false);
     std::vector<bool> read(graph_.values.size());
-    for (const Op& op : graph_.ops) {
-      for (const auto* ids : {&op.inputs, &op.outputs}) {
+    for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
+      for (const auto* ids : {&graph_.ops[o].inputs, &graph_.ops[o].outputs}) {
         for (ValueId id : *ids) {
           if (!id.valid()) continue;
           read[id.index()] = true;
-          if (is_mine(op)) wanted_[id.index()] = true;
+          if (is_mine(o)) wanted_[id.index()] = true;
         }
       }
     }
     for (std::size_t v = 0; v < wanted_.size(); ++v) {
-      if (!read[v] && !update_ && !graph_.values[v].producer.valid()) wanted_[v] = true;
+      if (!read[v] && mine_ == 0 && !graph_.values[v].producer.valid()) wanted_[v] = true;
     }
   }
 
@@ -58,6 +89,9 @@ class Cutter {
     for (std::size_t v = 0; v < graph_.values.size(); ++v) {
       if (!wanted_[v]) continue;
       Value value = graph_.values[v];
+      if (value.producer.valid() && !is_made(ValueId(static_cast<std::int64_t>(v)))) {
+        value.kind = ValueKind::kInput;
+      }
       value.producer = {};
       moved_[v] = part_.graph.add_value(std::move(value));
       part_.strategy.values.push_back(strategy_.values[v]);
@@ -100,7 +134,9 @@ class Cutter {
   const GraphRules& rules_;
   const Strategy& strategy_;
   const std::vector<OpSpecs>& specs_;
-  const bool update_;
+  const std::vector<Readers>& readers_;
+  const std::vector<int>& part_of_op_;
+  const int mine_;
   StepPart part_;
   std::vector<bool> wanted_;
   std::vector<ValueId> moved_;
@@ -109,16 +145,27 @@ class Cutter {
 
 }  // namespace
 
+Result<std::vector<StepPart>> cut_parts(const Graph& graph, const GraphRules& rules,
+                                        const Strategy& strategy,
+                                        const std::vector<int>& part_of_op, int parts) {
+  AUTOPAR_TRY(specs, op_specs_of(graph, rules, strategy));
+  const std::vector<Readers> readers = readers_of(graph);
+  std::vector<StepPart> found;
+  for (int part = 0; part < parts; ++part) {
+    found.push_back(Cutter(graph, rules, strategy, specs, readers, part_of_op, part).run());
+    const StepPart& cut = found.back();
+    AUTOPAR_RETURN_IF_ERROR(verify(cut.graph));
+    AUTOPAR_RETURN_IF_ERROR(verify(cut.graph, cut.rules, cut.strategy));
+  }
+  return found;
+}
+
 Result<StepParts> parts_of(const Graph& graph, const GraphRules& rules, const Strategy& strategy) {
   AUTOPAR_CHECK(graph.passes > 1, "the parts of a step of one pass");
-  AUTOPAR_TRY(specs, op_specs_of(graph, rules, strategy));
-  StepParts parts{Cutter(graph, rules, strategy, specs, false).run(),
-                  Cutter(graph, rules, strategy, specs, true).run()};
-  for (const StepPart* part : {&parts.pass, &parts.update}) {
-    AUTOPAR_RETURN_IF_ERROR(verify(part->graph));
-    AUTOPAR_RETURN_IF_ERROR(verify(part->graph, part->rules, part->strategy));
-  }
-  return parts;
+  std::vector<int> part_of_op;
+  for (const Op& op : graph.ops) part_of_op.push_back(op.phase == Phase::kUpdate ? 1 : 0);
+  AUTOPAR_TRY(parts, cut_parts(graph, rules, strategy, part_of_op, 2));
+  return StepParts{std::move(parts[0]), std::move(parts[1])};
 }
 
 }  // namespace autopar

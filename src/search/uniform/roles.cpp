@@ -32,7 +32,9 @@ class Roles {
 
   TemplateRoles run() {
     for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
-      if (graph_.ops[o].phase == Phase::kForward) add_product(OpId(static_cast<std::int64_t>(o)));
+      if (graph_.ops[o].phase != Phase::kForward) continue;
+      add_product(OpId(static_cast<std::int64_t>(o)));
+      add_embedding(graph_.ops[o]);
     }
     for (std::size_t v = 0; v < graph_.values.size(); ++v) {
       add_boundary(ValueId(static_cast<std::int64_t>(v)));
@@ -57,6 +59,33 @@ class Roles {
       id = op.inputs[0];
     }
     return is_weight(graph_.value(id)) ? id : ValueId{};
+  }
+
+  // The dimension of the weight behind an operand that a dimension of the operand is.
+  int dim_behind(ValueId id, int dim) const {
+    while (graph_.value(id).producer.valid()) {
+      const Op& op = graph_.op(graph_.value(id).producer);
+      if (op.type == "Transpose") {
+        const auto perm = op.ints_attribute("perm", {1, 0});
+        dim = static_cast<int>(perm[static_cast<std::size_t>(dim)]);
+      }
+      id = op.inputs[0];
+    }
+    return dim;
+  }
+
+  // A table of embeddings is split by its words.
+  void add_embedding(const Op& op) {
+    if (op.type != "Gather" || op.int_attribute("axis", 0) != 0 || !op.has_input(1)) return;
+    const ValueId table = weight_behind(op.inputs[0]);
+    // Positions are no words.
+    if (batch_[graph_index(op)] < 0) return;
+    if (!table.valid() || !is_stored(table) || graph_.value(table).shape.size() != 2) return;
+    tensor_dim_.try_emplace(table, dim_behind(op.inputs[0], 0));
+  }
+
+  std::size_t graph_index(const Op& op) const {
+    return static_cast<std::size_t>(&op - graph_.ops.data());
   }
 
   // Data has a factor along the batch in what reads it, and weights have not.
@@ -92,6 +121,11 @@ class Roles {
     product.in_rows = sum.valid();
     product.weight_factor = factor_of(request_.rules.rules[id.index()], product.in_rows);
     if (product.weight_factor < 0) return;
+    const Rule& rule = request_.rules.rules[id.index()];
+    for (std::size_t d = 0; d < rule.inputs[1].size(); ++d) {
+      if (rule.inputs[1][d].front() != product.weight_factor) continue;
+      tensor_dim_[weight] = dim_behind(op.inputs[1], static_cast<int>(d));
+    }
     if (product.in_rows) {
       roles_.sums.push_back(sum);
     } else if (graph_.value(op.inputs[0]).producer.valid()) {
@@ -147,6 +181,8 @@ class Roles {
     roles_.stored.push_back({id, value.accumulates     ? Kind::kAccumulator
                                  : is_read_by_pass(id) ? Kind::kRead
                                                        : Kind::kState});
+    const auto dim = tensor_dim_.find(id);
+    if (dim != tensor_dim_.end()) roles_.stored.back().tensor_dim = dim->second;
   }
 
   bool is_read_by_pass(ValueId id) const {
@@ -197,7 +233,8 @@ class Roles {
   const std::vector<Readers> readers_;
   const std::vector<int> batch_;
   const std::vector<ValueId> updated_;
-  std::vector<ValueId> next_;  // of an input: its next value; invalid: none
+  std::vector<ValueId> next_;          // of an input: its next value; invalid: none
+  std::map<ValueId, int> tensor_dim_;  // of weights
   TemplateRoles roles_;
 };
 

@@ -30,6 +30,9 @@ struct TemplateStored {
   ValueId value;
   Kind kind = Kind::kRead;
   ValueId of = {};  // what the passes read of the same parameter; invalid: not known
+  // Of a product's weight, or of a table of embeddings: the dimension that tensor parallelism
+  // splits; -1: it stays whole.
+  int tensor_dim = -1;
 };
 
 struct TemplateRoles {

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <utility>
 
 #include "search/uniform/uniform.hpp"
 
@@ -90,19 +92,45 @@ class TemplatePins {
     asked_.pins.values.try_emplace(request_.graph.value(id).name, std::move(pin));
   }
 
+  // Tensor parallelism's part, and of that, where it is split, the part of one of the data axis:
+  // along the longest dimension that divides, one that is whole before others.
+  Spec stored_spec(ValueId id, int tensor_dim, bool split) const {
+    const Shape& shape = request_.graph.value(id).shape;
+    Spec spec = replicated(shape.size());
+    Shape left = shape;
+    if (tensor_ >= 0 && tensor_dim >= 0) {
+      const auto dim = static_cast<std::size_t>(tensor_dim);
+      if (shape[dim] % wanted_.tensor == 0) {
+        spec.dims[dim].push_back(tensor_);
+        left[dim] /= wanted_.tensor;
+      }
+    }
+    if (!split || data_ < 0) return spec;
+    int best = -1;
+    for (std::size_t d = 0; d < shape.size(); ++d) {
+      if (left[d] % wanted_.data != 0) continue;
+      const auto before = static_cast<std::size_t>(std::max(best, 0));
+      const auto rank = [&](std::size_t i) { return std::pair(spec.dims[i].empty(), left[i]); };
+      if (best < 0 || rank(d) > rank(before)) best = static_cast<int>(d);
+    }
+    if (best >= 0) spec.dims[static_cast<std::size_t>(best)].push_back(data_);
+    return spec;
+  }
+
   void add_rules() {
+    std::map<ValueId, int> tensor_dim;
+    for (const TemplateStored& stored : roles_.stored) tensor_dim[stored.value] = stored.tensor_dim;
     for (const TemplateStored& stored : roles_.stored) {
       using Kind = TemplateStored::Kind;
-      const bool split = (stored.kind == Kind::kRead && wanted_.zero >= 3) ||
-                         (stored.kind == Kind::kAccumulator && wanted_.zero >= 2) ||
-                         (stored.kind == Kind::kState && wanted_.zero >= 1);
-      if (split) {
-        asked_.stored_rules[stored.value] = {StoredRule::Kind::kSplit, {}};
-      } else if (stored.kind == Kind::kRead) {
-        asked_.stored_rules[stored.value] = {StoredRule::Kind::kAsRead, {}};
-      } else if (stored.of.valid()) {
-        asked_.stored_rules[stored.value] = {StoredRule::Kind::kLike, stored.of};
+      if (stored.kind == Kind::kAccumulator) {
+        if (stored.of.valid()) {
+          asked_.stored_rules[stored.value] = {StoredRule::Kind::kLike, stored.of};
+        }
+        continue;
       }
+      const bool split = wanted_.zero >= (stored.kind == Kind::kRead ? 3 : 1);
+      const ValueId of = stored.of.valid() ? stored.of : stored.value;
+      add_value(stored.value, stored_spec(stored.value, tensor_dim[of], split));
     }
   }
 

@@ -1,0 +1,65 @@
+// The chunks of a training step that is run as a pipeline: which of them every op belongs to, and
+// each as a graph of its own.
+//
+//   AUTOPAR_TRY(cuts, balanced_cuts(step.graph, 4, seconds_of_ops));
+//   AUTOPAR_TRY(chunks, chunks_of(step.graph, cuts));
+//   chunks[1].graph      // forward, backward and update ops of the second chunk
+//
+// A chunk holds consecutive forward ops, the backward ops that belong to them, and the updates of
+// what they train. What it reads of other chunks is an input of its graph, and what others read of
+// it an output, under the value's own name.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "autopar/ir.hpp"
+
+namespace autopar {
+
+// A value that one chunk makes and others read.
+struct Handed {
+  std::string value;
+  int from = 0;
+  std::vector<int> to;  // ascending
+  // In each micro-batch; false: once, for the update.
+  bool in_pass = true;
+  bool operator==(const Handed&) const = default;
+};
+
+struct Chunk {
+  Graph graph;  // with phases and passes; ops in the order of the step
+  // Update ops that other chunks need the results of, by name: they run before all updates (R).
+  std::vector<std::string> reduce_ops;
+};
+
+struct Chunks {
+  std::vector<Chunk> chunks;
+  std::vector<Handed> handed;  // in the order in which the step makes them
+};
+
+// Cuts a step of several passes (Graph::passes) before each of the given forward ops, which are in
+// the order of the graph. What depends on data and constants alone is made by every chunk that
+// reads it; what is made of stored values alone, by the first that does. Sums of gradients are made
+// by the first of the chunks that their parts come from: of one value one gradient crosses a cut.
+//
+// Errors (kInput): fewer than two passes; cuts that are no forward ops, or not ascending; a chunk
+// without ops. O(values + ops) for each chunk.
+Result<Chunks> chunks_of(const Graph& step, const std::vector<OpId>& cuts,
+                         const std::string& updates = "new.*");
+
+// Cuts for so many chunks that the busiest of them, with what it sends to the next, is as little
+// busy as it can be, and of those the ones that hand over the fewest bytes in all. `seconds`: of
+// each op of the step, in one pass; those of the forward ops count. `bytes_per_s`: of the link
+// between stages. Only places are looked at where no fewer bytes cross beside them. Errors
+// (kInput): more chunks than there are places. Dynamic programming: O(chunks x places^2).
+Result<std::vector<OpId>> balanced_cuts(const Graph& step, int chunks,
+                                        const std::vector<Seconds>& seconds, double bytes_per_s,
+                                        const std::string& updates = "new.*");
+
+// Of two graphs that are the same but for names, per value of the first the one of the second;
+// nothing where they are not. Ops are compared in their order. O(values + ops).
+std::optional<std::vector<ValueId>> same_values(const Graph& a, const Graph& b);
+
+}  // namespace autopar

@@ -1,0 +1,266 @@
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
+
+#include "autopar/phases.hpp"
+#include "autopar/report.hpp"
+#include "cli/earlier_plan.hpp"
+#include "cli/interrupt.hpp"
+#include "cli/pipeline_plan.hpp"
+#include "cli/plan_files.hpp"
+
+namespace autopar::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct PhasePart {
+  StepPhase phase;
+  StepPart part;
+};
+
+// The programs of a chunk. What reductions read is made by them, not by the update.
+Result<std::vector<PhasePart>> phases_of(const ChunkPlan& chunk) {
+  const SearchRequest& request = *chunk.planned->request;
+  const Graph& graph = request.graph;
+  const std::set<std::string> named(chunk.reduce_ops.begin(), chunk.reduce_ops.end());
+  const auto uses = uses_of(graph);
+  std::vector<char> reduces(graph.ops.size());
+  for (std::size_t o = graph.ops.size(); o-- > 0;) {
+    const Op& op = graph.ops[o];
+    if (op.phase != Phase::kUpdate) continue;
+    reduces[o] = named.count(op.name) != 0;
+    for (ValueId id : op.outputs) {
+      if (!id.valid()) continue;
+      for (const Use& use : uses[id.index()]) reduces[o] |= reduces[use.op.index()];
+    }
+  }
+  std::vector<StepPhase> phases;
+  std::vector<int> part_of_op(graph.ops.size());
+  for (const StepPhase phase :
+       {StepPhase::kForward, StepPhase::kBackward, StepPhase::kReduce, StepPhase::kUpdate}) {
+    bool any = false;
+    for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+      const Op& op = graph.ops[o];
+      const StepPhase of = op.phase == Phase::kForward    ? StepPhase::kForward
+                           : op.phase == Phase::kBackward ? StepPhase::kBackward
+                           : reduces[o] != 0              ? StepPhase::kReduce
+                                                          : StepPhase::kUpdate;
+      if (of != phase) continue;
+      part_of_op[o] = static_cast<int>(phases.size());
+      any = true;
+    }
+    if (any) phases.push_back(phase);
+  }
+  AUTOPAR_TRY(parts, cut_parts(graph, request.rules, chunk.planned->outcome.strategy, part_of_op,
+                               static_cast<int>(phases.size())));
+  std::vector<PhasePart> found;
+  for (std::size_t p = 0; p < phases.size(); ++p) found.push_back({phases[p], std::move(parts[p])});
+  return found;
+}
+
+std::vector<std::int64_t> ranks_of(const PipelinePlan& plan, std::size_t chunk) {
+  const std::int64_t size = plan.stage.device_count();
+  std::vector<std::int64_t> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), plan.schedule.stage_of_chunk[chunk] * size);
+  return ranks;
+}
+
+Result<Programs> programs_of(const PipelinePlan& plan, const Inputs& whole) {
+  Programs programs;
+  Step& step = programs.step;
+  step.world_size = plan.stages * plan.stage.device_count();
+  step.micro_batches = plan.schedule.micro_batches;
+  step.outputs = {{whole.loss, whole.loss_combining == LossCombining::kSum    ? Combining::kSum
+                               : whole.loss_combining == LossCombining::kLast ? Combining::kLast
+                                                                              : Combining::kMean}};
+  std::set<std::string> read;
+  for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
+    AUTOPAR_TRY(parts, phases_of(plan.chunks[c]));
+    for (PhasePart& part : parts) {
+      for (ValueId id : part.part.graph.inputs) read.insert(part.part.graph.value(id).name);
+      AUTOPAR_TRY(program, partition(part.part.graph, part.part.rules, part.part.strategy,
+                                     plan.stage, whole.gradient_bucket));
+      programs.plans.push_back(std::move(program));
+      step.programs.push_back({"plan.c" + std::to_string(c) + "." + name_of(part.phase) + ".onnx",
+                               static_cast<std::int64_t>(c), part.phase, ranks_of(plan, c)});
+    }
+  }
+  for (const MicroInput& input : whole.micro_inputs) {
+    if (read.count(input.name) != 0) step.micro_inputs.push_back(input);
+  }
+  if (!whole.mixing_op.empty()) {
+    return usage_error(
+        "--stages: the passes of this model are not one pass over the whole batch (" +
+        whole.mixing_op + "), so there is nothing that a pipeline could be compared with");
+  }
+  step.lines = plan.schedule.lines;
+  AUTOPAR_RETURN_IF_ERROR(verify(step));
+  return programs;
+}
+
+// One file for all stages: every op and tensor once, each by the axes of its own stage.
+Result<std::string> strategy_text(const PipelinePlan& plan, const Inputs& whole,
+                                  const PlanOptions& options) {
+  Json all, stages = Json::array();
+  for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
+    const ChunkPlan& chunk = plan.chunks[c];
+    const SearchRequest& request = *chunk.planned->request;
+    StrategyOrigin origin;
+    origin.model_name = fs::path(options.model).filename().string();
+    origin.model_sha256 = whole.model.sha256;
+    origin.cluster_name = whole.cluster.name;
+    origin.cluster_sha256 = whole.cluster_sha256;
+    origin.searcher = chunk.planned->outcome.searcher;
+    origin.recompute = name_of(chunk.planned->inputs->recompute);
+    origin.training = whole.training;
+    origin.gradient_bucket = whole.gradient_bucket;
+    origin.cost = {plan.times.makespan, 0, 1, plan.peak_bytes, {}};
+    const Json own = Json::parse(strategy_to_json(
+        request.graph, request.rules, chunk.planned->outcome.strategy, request.cluster, origin));
+    Json last = own.value("recompute", Json("none"));
+    stages.push_back({{"first_rank", ranks_of(plan, c).front()},
+                      {"ranks", plan.stage.device_count()},
+                      {"mesh", own.at("mesh")},
+                      {"recompute", last},
+                      {"chunks", Json::array({{{"chunk", c}, {"ops", chunk.first_and_last}}})}});
+    if (all.is_null()) {
+      all = own;
+      all.erase("mesh");
+      all.erase("recompute");
+      continue;
+    }
+    for (const char* key : {"ops", "tensors"}) {
+      for (const auto& [name, pin] : own.at(key).items()) {
+        if (!all[key].contains(name)) all[key][name] = pin;
+      }
+    }
+  }
+  all["step"] = {{"micro_batches", plan.schedule.micro_batches},
+                 {"schedule", name_of(plan.kind)},
+                 {"stages", stages}};
+  return all.dump(1) + "\n";
+}
+
+std::string mesh_text(const ChunkPlan& chunk) {
+  const Mesh& mesh = chunk.planned->outcome.strategy.mesh;
+  return to_text(mesh);
+}
+
+Json report_json(const PipelinePlan& plan, const Inputs& whole, const PlanOptions& options,
+                 const CommonOptions&) {
+  Json stages = Json::array();
+  MemoryParts parts;
+  for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
+    const ChunkPlan& chunk = plan.chunks[c];
+    const StrategyCost& cost = chunk.planned->outcome.cost;
+    const auto stage = static_cast<std::size_t>(plan.schedule.stage_of_chunk[c]);
+    stages.push_back({{"chunk", c},
+                      {"first_op", chunk.first_and_last.front()},
+                      {"last_op", chunk.first_and_last.back()},
+                      {"mesh", mesh_text(chunk)},
+                      {"recompute", name_of(chunk.planned->inputs->recompute)},
+                      {"like", chunk.alike < 0 ? Json() : Json(chunk.alike)},
+                      {"forward_seconds", chunk.cost.steady.forward},
+                      {"backward_seconds", chunk.cost.steady.backward},
+                      {"update_seconds", chunk.cost.update},
+                      {"send_forward_seconds", chunk.cost.send_forward},
+                      {"send_backward_seconds", chunk.cost.send_backward},
+                      {"idle_seconds", plan.times.idle[stage]},
+                      {"in_flight", chunk.planned->request->graph.in_flight},
+                      {"memory_bytes", cost.memory.total}});
+  }
+  Json report = {
+      {"format", "autopar-report"},
+      {"version", 1},
+      {"model",
+       {{"name", fs::path(options.model).filename().string()}, {"sha256", whole.model.sha256}}},
+      {"cluster", {{"name", whole.cluster.name}, {"devices", whole.cluster.device_count()}}},
+      {"cost", {{"seconds", plan.times.makespan}, {"lower_bound_seconds", 0.0}, {"gap", 1.0}}},
+      {"memory", {{"peak_bytes", plan.peak_bytes}, {"upper_bytes", plan.upper_bytes}}},
+      {"pipeline",
+       {{"stages", plan.stages},
+        {"schedule", name_of(plan.kind)},
+        {"micro_batches", plan.schedule.micro_batches},
+        {"bubble_rate", plan.times.bubble_rate},
+        {"chunks", stages}}}};
+  if (whole.forward.tokens > 0) {
+    report["training"] = {
+        {"tokens_per_second_per_device", whole.forward.tokens / plan.times.makespan /
+                                             static_cast<double>(whole.cluster.device_count())}};
+  }
+  return report;
+}
+
+std::string percent(double part) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f %%", part * 100);
+  return text;
+}
+
+std::string table_of(const PipelinePlan& plan, const Inputs& whole, const PlanOptions& options) {
+  TextTable table;
+  table.right_aligned = {true, false, false, true, true, true, true, true};
+  table.rows = {{"stage", "ops", "mesh", "F", "B", "U", "idle", "memory/device"}};
+  for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
+    const ChunkPlan& chunk = plan.chunks[c];
+    const auto stage = static_cast<std::size_t>(plan.schedule.stage_of_chunk[c]);
+    table.rows.push_back(
+        {std::to_string(stage), chunk.first_and_last.front() + " to " + chunk.first_and_last.back(),
+         mesh_text(chunk), format_seconds(chunk.cost.steady.forward),
+         format_seconds(chunk.cost.steady.backward), format_seconds(chunk.cost.update),
+         format_seconds(plan.times.idle[stage]),
+         format_bytes(static_cast<double>(chunk.planned->outcome.cost.memory.total))});
+  }
+  return fs::path(options.model).filename().string() + " on " + whole.cluster.name + ": " +
+         std::to_string(plan.stages) + " stages of " + std::to_string(plan.stage.device_count()) +
+         " devices, " + std::to_string(plan.schedule.micro_batches) + " micro-batches, schedule " +
+         name_of(plan.kind) + "\n\n" + to_text(table) + "\n  a step takes " +
+         format_seconds(plan.times.makespan) + ", of which stages wait for " +
+         percent(plan.times.bubble_rate) +
+         " (no bound: stages are cut by their work, and planned "
+         "one by one)\n";
+}
+
+}  // namespace
+
+Status write_pipeline(const PipelinePlan& plan, const Inputs& whole, const PlanOptions& options,
+                      const CommonOptions& common) {
+  end_on_interrupt();
+  AUTOPAR_TRY(programs, programs_of(plan, whole));
+  AUTOPAR_TRY(strategy, strategy_text(plan, whole, options));
+  const std::string folder = output_folder(options);
+  AUTOPAR_TRY(earlier, earlier_plan(folder));
+  OutputFolder files(folder);
+  AUTOPAR_RETURN_IF_ERROR(files.make());
+  PlanMetadata metadata = metadata_of(*plan.chunks.front().planned->request, whole, strategy);
+  if (whole.has_whole_batch) {
+    AUTOPAR_RETURN_IF_ERROR(files.write(kTrainingFile, whole.training_bytes));
+  }
+  AUTOPAR_TRY(warnings, write_programs(programs, metadata, options, whole.data_folder, files));
+  AUTOPAR_RETURN_IF_ERROR(files.write("strategy.json", strategy));
+  const std::string report = report_json(plan, whole, options, common).dump(1) + "\n";
+  AUTOPAR_RETURN_IF_ERROR(files.write("report.json", report));
+  AUTOPAR_RETURN_IF_ERROR(files.keep());
+  tell_of_earlier(folder, earlier, files.written());
+  for (const std::string& warning : whole.warnings) spdlog::warn("warning: {}", warning);
+  for (const std::string& warning : warnings) spdlog::warn("warning: {}", warning);
+  if (common.json) {
+    std::cout << report;
+  } else if (!common.quiet) {
+    std::cout << table_of(plan, whole, options) << "\nwrote " << folder
+              << "/: " << (whole.has_whole_batch ? "train.onnx, " : "") << "strategy.json, "
+              << names_of(programs) << ", report.json\n";
+  }
+  return Ok{};
+}
+
+}  // namespace autopar::cli

@@ -1,0 +1,104 @@
+#include "cli/plan_files.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "autopar/sha256.hpp"
+#include "autopar/training_roles.hpp"
+#include "cli/earlier_plan.hpp"
+#include "cli/outputs.hpp"
+
+namespace autopar::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// plan.onnx, and with --weights sharded the folders of the ranks. Returns warnings.
+Result<std::vector<std::string>> write_program(const Plan& plan, PlanMetadata metadata,
+                                               const PlanOptions& options,
+                                               const std::string& model_folder,
+                                               OutputFolder& files) {
+  if (options.weights == "sharded") {
+    AUTOPAR_TRY(ranks, write_sharded_plan(plan, metadata, output_folder(options), model_folder,
+                                          files.files()));
+    files.add(ranks);
+    return ranks.warnings;
+  }
+  metadata.weights = "referenced";
+  metadata.weights_io = weights_of(plan);
+  return write_plan(plan, metadata, files.add("plan.onnx"), model_folder, files.files());
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> write_programs(const Programs& programs, PlanMetadata metadata,
+                                                const PlanOptions& options,
+                                                const std::string& model_folder,
+                                                OutputFolder& files) {
+  if (programs.step.programs.empty()) {
+    return write_program(programs.plans.front(), std::move(metadata), options, model_folder, files);
+  }
+  std::vector<std::string> warnings;
+  for (std::size_t p = 0; p < programs.plans.size(); ++p) {
+    const std::string path = files.add(programs.step.programs[p].file);
+    metadata.weights = "referenced";
+    metadata.weights_io = weights_of(programs.plans[p]);
+    metadata.of_step = true;
+    AUTOPAR_TRY(more, write_plan(programs.plans[p], metadata, path, model_folder, files.files()));
+    for (std::string& warning : more) {
+      if (std::find(warnings.begin(), warnings.end(), warning) != warnings.end()) continue;
+      warnings.push_back(std::move(warning));
+    }
+  }
+  for (std::size_t p = 0; p < programs.unsharded.size(); ++p) {
+    const std::string name =
+        std::string("train.") + name_of(programs.step.programs[p].phase) + ".onnx";
+    PlanMetadata alone;
+    alone.version = AUTOPAR_VERSION;
+    alone.of_step = true;
+    alone.tier_names = metadata.tier_names;
+    AUTOPAR_TRY(told, write_plan(programs.unsharded[p], alone, files.add(name), model_folder,
+                                 files.files()));
+    warnings.insert(warnings.end(), told.begin(), told.end());
+  }
+  files.add({"step.json", programs.step.schedule});
+  AUTOPAR_RETURN_IF_ERROR(write_step(programs.step, output_folder(options), files.files()));
+  return warnings;
+}
+
+std::string names_of(const Programs& programs) {
+  if (programs.step.programs.empty()) return "plan.onnx";
+  std::string text = "step.json, " + programs.step.schedule;
+  for (const StepProgram& program : programs.step.programs) text += ", " + program.file;
+  return text;
+}
+
+PlanMetadata metadata_of(const SearchRequest& request, const Inputs& inputs,
+                         const std::string& strategy) {
+  PlanMetadata metadata;
+  metadata.version = AUTOPAR_VERSION;
+  metadata.model_sha256 = inputs.model.sha256;
+  metadata.strategy_sha256 = sha256_hex(strategy);
+  const auto training = inputs.model.metadata.find(kTrainingKey);
+  if (training != inputs.model.metadata.end()) metadata.training = training->second;
+  for (const Tier& tier : request.cluster.tiers) metadata.tier_names.push_back(tier.name);
+  return metadata;
+}
+
+void tell_of_earlier(const std::string& folder, const std::string& earlier,
+                     const std::vector<std::string>& written) {
+  if (!earlier.empty()) spdlog::info("{}: {} that lay there is replaced", folder, earlier);
+  std::string left;
+  for (const std::string& name : left_of_earlier_plan(folder, written)) {
+    left += (left.empty() ? "" : ", ") + name;
+  }
+  if (left.empty()) return;
+  spdlog::warn(
+      "warning: {}: of an earlier plan, and left as they are: {}; remove them, or write to "
+      "another folder with -o",
+      folder, left);
+}
+
+}  // namespace autopar::cli

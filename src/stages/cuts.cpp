@@ -1,0 +1,119 @@
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "autopar/stages.hpp"
+#include "stages/assign.hpp"
+
+namespace autopar {
+
+namespace {
+
+struct Place {
+  std::size_t op = 0;  // that the cut is before
+  Bytes crossing = 0;
+  Seconds before = 0;  // of all forward ops
+};
+
+// What crosses before each forward op: values of the passes, not stored or shared ones, that are
+// made before and read behind it.
+std::vector<Place> places_of(const Graph& step, const std::vector<Seconds>& seconds,
+                             const std::string& updates) {
+  const std::vector<ValueId> next = stages::next_values(step, updates);
+  const std::vector<char> shared = stages::made_of_data(step, next);
+  const auto uses = uses_of(step);
+  std::vector<Bytes> change(step.ops.size() + 1, 0);
+  for (std::size_t o = 0; o < step.ops.size(); ++o) {
+    if (step.ops[o].phase != Phase::kForward || shared[o]) continue;
+    for (ValueId id : step.ops[o].outputs) {
+      if (!id.valid()) continue;
+      std::size_t last = o;
+      for (const Use& use : uses[id.index()]) {
+        if (step.op(use.op).phase == Phase::kForward) last = std::max(last, use.op.index());
+      }
+      change[o + 1] += step.value(id).bytes();
+      change[last + 1] -= step.value(id).bytes();
+    }
+  }
+  std::vector<Place> places;
+  Bytes crossing = 0;
+  Seconds before = 0;
+  for (std::size_t o = 0; o < step.ops.size(); ++o) {
+    crossing += change[o];
+    if (step.ops[o].phase != Phase::kForward) continue;
+    if (o > 0 && crossing > 0 && !shared[o]) places.push_back({o, crossing, before});
+    before += seconds[o];
+  }
+  places.push_back({step.ops.size(), 0, before});  // the end
+  return places;
+}
+
+// The first of each run of places with the same crossing, where it is no larger beside them.
+std::vector<Place> good_places(const std::vector<Place>& all) {
+  std::vector<Place> good;
+  for (std::size_t p = 0; p + 1 < all.size(); ++p) {
+    if (p > 0 && all[p - 1].crossing <= all[p].crossing) continue;
+    std::size_t end = p + 1;
+    while (end + 1 < all.size() && all[end].crossing == all[p].crossing) ++end;
+    if (end + 1 == all.size() || all[end].crossing > all[p].crossing) good.push_back(all[p]);
+  }
+  good.push_back(all.back());
+  return good;
+}
+
+struct Best {
+  Seconds busiest = std::numeric_limits<Seconds>::infinity();
+  Bytes crossing = 0;
+  int from = -1;  // the place of the cut before
+  bool operator<(const Best& other) const {
+    return std::pair(busiest, crossing) < std::pair(other.busiest, other.crossing);
+  }
+};
+
+}  // namespace
+
+Result<std::vector<OpId>> balanced_cuts(const Graph& step, int chunks,
+                                        const std::vector<Seconds>& seconds, double bytes_per_s,
+                                        const std::string& updates) {
+  AUTOPAR_CHECK(seconds.size() == step.ops.size(), "seconds of other ops");
+  if (chunks < 1) return input_error("a pipeline has at least one chunk");
+  if (chunks == 1) return std::vector<OpId>();
+  const std::vector<Place> all = places_of(step, seconds, updates);
+  std::vector<Place> places = good_places(all);
+  if (static_cast<int>(places.size()) < chunks) places = all;
+  if (static_cast<int>(places.size()) < chunks) {
+    return input_error("the model cannot be cut into " + std::to_string(chunks) +
+                       " chunks: it has " + std::to_string(places.size() - 1) +
+                       " places between its ops; try fewer stages");
+  }
+  // best[c][p]: chunks 0 to c, the last of which ends at place p.
+  const auto count = places.size();
+  std::vector<std::vector<Best>> best(static_cast<std::size_t>(chunks), std::vector<Best>(count));
+  const auto sending = [&](std::size_t p) {
+    return static_cast<double>(places[p].crossing) / bytes_per_s;
+  };
+  for (std::size_t p = 0; p < count; ++p) {
+    best[0][p] = {places[p].before + sending(p), places[p].crossing, -1};
+  }
+  for (std::size_t c = 1; c < static_cast<std::size_t>(chunks); ++c) {
+    for (std::size_t p = c; p < count; ++p) {
+      for (std::size_t from = c - 1; from < p; ++from) {
+        const Seconds own = places[p].before - places[from].before + sending(p);
+        const Best found = {std::max(best[c - 1][from].busiest, own),
+                            best[c - 1][from].crossing + places[p].crossing,
+                            static_cast<int>(from)};
+        if (found < best[c][p]) best[c][p] = found;
+      }
+    }
+  }
+  std::vector<OpId> cuts;
+  auto place = static_cast<int>(count) - 1;
+  for (auto c = static_cast<std::size_t>(chunks) - 1; c > 0; --c) {
+    place = best[c][static_cast<std::size_t>(place)].from;
+    cuts.insert(cuts.begin(),
+                OpId(static_cast<std::int64_t>(places[static_cast<std::size_t>(place)].op)));
+  }
+  return cuts;
+}
+
+}  // namespace autopar
