@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
@@ -74,6 +75,25 @@ std::vector<std::int64_t> ranks_of(const PipelinePlan& plan, std::size_t chunk) 
   return ranks;
 }
 
+// Groups of collectives name ranks of the world. Those of one list are moved once.
+void move_groups(Graph& program, std::int64_t first_rank) {
+  std::map<const std::vector<std::int64_t>*, std::pair<IntList, IntList>> moved;
+  for (Op& op : program.ops) {
+    const auto groups = op.attributes.find("groups");
+    if (op.domain.empty() || groups == op.attributes.end() || first_rank == 0) continue;
+    auto* list = std::get_if<IntList>(&groups->second);
+    if (list == nullptr) continue;
+    // The list stays where it is as long as the map has it.
+    auto [known, is_new] = moved.try_emplace(&list->values(), std::pair(*list, IntList()));
+    if (is_new) {
+      std::vector<std::int64_t> ranks = list->values();
+      for (std::int64_t& rank : ranks) rank += first_rank;
+      known->second.second = IntList(std::move(ranks));
+    }
+    *list = known->second.second;
+  }
+}
+
 Result<Programs> programs_of(const PipelinePlan& plan, const Inputs& whole) {
   Programs programs;
   Step& step = programs.step;
@@ -82,14 +102,23 @@ Result<Programs> programs_of(const PipelinePlan& plan, const Inputs& whole) {
   step.outputs = {{whole.loss, whole.loss_combining == LossCombining::kSum    ? Combining::kSum
                                : whole.loss_combining == LossCombining::kLast ? Combining::kLast
                                                                               : Combining::kMean}};
-  std::set<std::string> read;
+  std::set<std::string> read, handed;
+  for (const Handed& one : plan.handed) handed.insert(one.value);
   for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
     AUTOPAR_TRY(parts, phases_of(plan.chunks[c]));
     for (PhasePart& part : parts) {
       for (ValueId id : part.part.graph.inputs) read.insert(part.part.graph.value(id).name);
       AUTOPAR_TRY(program, partition(part.part.graph, part.part.rules, part.part.strategy,
                                      plan.stage, whole.gradient_bucket));
+      move_groups(program.program, ranks_of(plan, c).front());
       programs.plans.push_back(std::move(program));
+      // Without an optimizer the update tells the gradients.
+      for (ValueId id : part.part.graph.outputs) {
+        const std::string& name = part.part.graph.value(id).name;
+        const bool is_told = part.phase == StepPhase::kUpdate && name.rfind("new.", 0) != 0 &&
+                             name != whole.loss && handed.count(name) == 0;
+        if (is_told) step.outputs.push_back({name, Combining::kLast});
+      }
       step.programs.push_back({"plan.c" + std::to_string(c) + "." + name_of(part.phase) + ".onnx",
                                static_cast<std::int64_t>(c), part.phase, ranks_of(plan, c)});
     }

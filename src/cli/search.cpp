@@ -23,8 +23,11 @@ Status check_stages(const CLI::App& app, const PlanOptions& options) {
   if (options.stages == 1) {
     return refuse_options(app, {"--schedule"}, "goes with --stages: one stage has no schedule");
   }
-  if (options.training.micro_batches == "auto") {
-    return usage_error("--stages goes with a number of --micro-batches");
+  const std::string& passes = options.training.micro_batches;
+  if (passes == "auto" || passes == "1") {
+    return usage_error(
+        "--stages goes with a number of --micro-batches from 2 on, which the stages work on at "
+        "the same time");
   }
   if (options.weights == "sharded") {
     return usage_error("--weights sharded goes with a plan of one stage");

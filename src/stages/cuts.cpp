@@ -13,6 +13,7 @@ struct Place {
   std::size_t op = 0;  // that the cut is before
   Bytes crossing = 0;
   Seconds before = 0;  // of all forward ops
+  int weights = 0;     // ops before that read what is stored
 };
 
 // What crosses before each forward op: values of the passes, not stored or shared ones, that are
@@ -38,13 +39,21 @@ std::vector<Place> places_of(const Graph& step, const std::vector<Seconds>& seco
   std::vector<Place> places;
   Bytes crossing = 0;
   Seconds before = 0;
+  int weights = 0;
+  const auto is_stored = [&](ValueId id) {
+    return id.valid() &&
+           (step.value(id).kind == ValueKind::kParameter || next[id.index()].valid()) &&
+           !step.value(id).accumulates;
+  };
   for (std::size_t o = 0; o < step.ops.size(); ++o) {
     crossing += change[o];
     if (step.ops[o].phase != Phase::kForward) continue;
-    if (o > 0 && crossing > 0 && !shared[o]) places.push_back({o, crossing, before});
+    if (o > 0 && crossing > 0 && !shared[o]) places.push_back({o, crossing, before, weights});
     before += seconds[o];
+    const std::vector<ValueId>& inputs = step.ops[o].inputs;
+    weights += std::any_of(inputs.begin(), inputs.end(), is_stored) ? 1 : 0;
   }
-  places.push_back({step.ops.size(), 0, before});  // the end
+  places.push_back({step.ops.size(), 0, before, weights});  // the end
   return places;
 }
 
@@ -70,6 +79,41 @@ struct Best {
   }
 };
 
+// Per chunk the place where it ends; empty: there are too few places between parameters.
+std::vector<std::size_t> best_ends(const std::vector<Place>& places, int chunks,
+                                   double bytes_per_s) {
+  const auto count = places.size();
+  const auto sending = [&](std::size_t p) {
+    return static_cast<double>(places[p].crossing) / bytes_per_s;
+  };
+  // best[c][p]: chunks 0 to c, the last of which ends at place p.
+  std::vector<std::vector<Best>> best(static_cast<std::size_t>(chunks), std::vector<Best>(count));
+  for (std::size_t p = 0; p < count; ++p) {
+    if (places[p].weights > 0) best[0][p] = {places[p].before + sending(p), places[p].crossing, -1};
+  }
+  for (std::size_t c = 1; c < static_cast<std::size_t>(chunks); ++c) {
+    for (std::size_t p = c; p < count; ++p) {
+      for (std::size_t from = c - 1; from < p; ++from) {
+        const bool is_empty = places[from].weights == places[p].weights;
+        if (is_empty || best[c - 1][from].busiest == Best().busiest) continue;
+        const Seconds own = places[p].before - places[from].before + sending(p);
+        const Best found = {std::max(best[c - 1][from].busiest, own),
+                            best[c - 1][from].crossing + places[p].crossing,
+                            static_cast<int>(from)};
+        if (found < best[c][p]) best[c][p] = found;
+      }
+    }
+  }
+  std::vector<std::size_t> ends;
+  if (best.back().back().busiest == Best().busiest) return ends;
+  auto place = static_cast<int>(count) - 1;
+  for (auto c = static_cast<std::size_t>(chunks); c-- > 0;) {
+    ends.insert(ends.begin(), static_cast<std::size_t>(place));
+    place = best[c][static_cast<std::size_t>(place)].from;
+  }
+  return ends;
+}
+
 }  // namespace
 
 Result<std::vector<OpId>> balanced_cuts(const Graph& step, int chunks,
@@ -80,38 +124,18 @@ Result<std::vector<OpId>> balanced_cuts(const Graph& step, int chunks,
   if (chunks == 1) return std::vector<OpId>();
   const std::vector<Place> all = places_of(step, seconds, updates);
   std::vector<Place> places = good_places(all);
-  if (static_cast<int>(places.size()) < chunks) places = all;
-  if (static_cast<int>(places.size()) < chunks) {
+  std::vector<std::size_t> ends = best_ends(places, chunks, bytes_per_s);
+  if (ends.empty()) {
+    places = all;
+    ends = best_ends(places, chunks, bytes_per_s);
+  }
+  if (ends.empty()) {
     return input_error("the model cannot be cut into " + std::to_string(chunks) +
-                       " chunks: it has " + std::to_string(places.size() - 1) +
-                       " places between its ops; try fewer stages");
-  }
-  // best[c][p]: chunks 0 to c, the last of which ends at place p.
-  const auto count = places.size();
-  std::vector<std::vector<Best>> best(static_cast<std::size_t>(chunks), std::vector<Best>(count));
-  const auto sending = [&](std::size_t p) {
-    return static_cast<double>(places[p].crossing) / bytes_per_s;
-  };
-  for (std::size_t p = 0; p < count; ++p) {
-    best[0][p] = {places[p].before + sending(p), places[p].crossing, -1};
-  }
-  for (std::size_t c = 1; c < static_cast<std::size_t>(chunks); ++c) {
-    for (std::size_t p = c; p < count; ++p) {
-      for (std::size_t from = c - 1; from < p; ++from) {
-        const Seconds own = places[p].before - places[from].before + sending(p);
-        const Best found = {std::max(best[c - 1][from].busiest, own),
-                            best[c - 1][from].crossing + places[p].crossing,
-                            static_cast<int>(from)};
-        if (found < best[c][p]) best[c][p] = found;
-      }
-    }
+                       " chunks that each read a parameter; try fewer stages");
   }
   std::vector<OpId> cuts;
-  auto place = static_cast<int>(count) - 1;
-  for (auto c = static_cast<std::size_t>(chunks) - 1; c > 0; --c) {
-    place = best[c][static_cast<std::size_t>(place)].from;
-    cuts.insert(cuts.begin(),
-                OpId(static_cast<std::int64_t>(places[static_cast<std::size_t>(place)].op)));
+  for (std::size_t c = 0; c + 1 < ends.size(); ++c) {
+    cuts.push_back(OpId(static_cast<std::int64_t>(places[ends[c]].op)));
   }
   return cuts;
 }
