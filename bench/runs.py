@@ -29,6 +29,7 @@ class Run:
     recompute: str = "none"  # "unrecorded": nothing where that fits, else gathers again, else everything
     precision: str = "mixed-bf16"
     failed: bool = False  # it was tried, and has no time
+    stages: int = 1  # of a pipeline, by 1F1B
 
 
 class Unsaid(Exception):
@@ -39,32 +40,33 @@ def playbook(row):
     if row["note"]:
         raise Unsaid(f"note: {row['note']}")
     failed = row["status"] != "ok"
-    if int(row["pp"]) > 1:
-        raise Unsaid("pipeline stages")
+    stages = int(row["pp"])
+    if stages > 1 and int(row["grad_acc"]) < 2:
+        raise Unsaid("a pipeline with one micro-batch")
     model = ("--family", "llama", "--layers", row["layers"], "--hidden", row["hidden"], "--heads", row["heads"], "--kv-heads", row["heads"],
              "--feed-forward", row["ffn"], "--vocabulary", "131072", "--sequence", "4096",
              "--tied" if row["tied_embeddings"] == "tied" else "--no-tied")
     tensor = int(row["tp"])
-    return Run(f"{row['model']} on {row['gpus']}", f"dp={row['dp']} tp={tensor} zero={row['zero']} mbs={row['mbs']} ga={row['grad_acc']}", model,
+    return Run(f"{row['model']} on {row['gpus']}", f"dp={row['dp']} tp={tensor}{f' pp={stages}' * (stages > 1)} zero={row['zero']} mbs={row['mbs']} ga={row['grad_acc']}", model,
                "h100-efa", "h100-nanotron", int(row["nodes"]), int(row["gpus"]) // int(row["nodes"]), int(row["dp"]), tensor, int(row["gbs"]),
                int(row["grad_acc"]), "ZeRO-1" if row["zero"] == "1" else "plain", tensor > 1, 0 if failed else float(row["iteration_s"]),
-               0 if failed else float(row["memory_gb"]) * 2**30, recompute="unrecorded", failed=failed)
+               0 if failed else float(row["memory_gb"]) * 2**30, recompute="unrecorded", failed=failed, stages=stages)
 
 
 def vtrain(row):
     """Megatron-DeepSpeed on A100, full recomputation; the times are milliseconds."""
-    if int(row["pipeline_parallel"]) > 1:
-        raise Unsaid("pipeline stages")
-    data, tensor, gpus = int(row["data_parallel"]), int(row["tensor_parallel"]), int(row["gpus"])
+    data, tensor, gpus, stages = (int(row[k]) for k in ("data_parallel", "tensor_parallel", "gpus", "pipeline_parallel"))
     if tensor > 1 and int(row["heads"]) % tensor:
         raise Unsaid("heads do not divide")
     passes = int(row["global_batch"]) // (data * int(row["micro_batch"]))
+    if stages > 1 and passes < 2:
+        raise Unsaid("a pipeline with one micro-batch")
     model = ("--family", "gpt", "--layers", row["layers"], "--hidden", row["hidden"], "--heads", row["heads"], "--vocabulary", "51200",
              "--sequence", row["sequence"], "--no-fused-qkv")
     per_node = min(8, gpus)
-    return Run(f"h{row['hidden']} l{row['layers']} b{row['global_batch']} on {gpus}", f"dp={data} tp={tensor} mbs={row['micro_batch']}", model,
+    return Run(f"h{row['hidden']} l{row['layers']} b{row['global_batch']} on {gpus}", f"dp={data} tp={tensor}{f' pp={stages}' * (stages > 1)} mbs={row['micro_batch']}", model,
                "a100-ib", "a100-megatron", gpus // per_node, per_node, data, tensor, int(row["global_batch"]), passes, "plain", False,
-               float(row["iteration_ms"]) / 1e3, recompute="full", precision="mixed-fp16")
+               float(row["iteration_ms"]) / 1e3, recompute="full", precision="mixed-fp16", stages=stages)
 
 
 # llm-foundry's MPT: width, heads, layers. Source: mosaicml/llm-foundry, scripts/train/benchmarking.

@@ -4,9 +4,9 @@
   bench/truth.py FILE.csv... [--profile NAME|FILE] [--only TEXT] [--every N] [--jobs N] [--json]
 
 (.deps/venv/bin/python after scripts/setup; AUTOPAR names the program.) A table is known by its header. For each row the model is
-rebuilt (scripts/make_models.py), its configuration becomes pins on the training step, and the step is priced as `autopar search`
-prices it; all that the configuration leaves open is searched. Prints CSV: predicted and measured seconds, their ratio, memory. Rows
-that cannot be said (pipelines, ...) are counted by their reason on stderr. --json adds, as the last line, one object with a summary
+rebuilt (scripts/make_models.py), its configuration becomes pins on the training step, and the step, or the pipeline of its stages, is
+priced as `autopar search` prices it; all that the configuration leaves open is searched. Prints CSV: predicted and measured seconds,
+their ratio, memory. Rows that cannot be said (experts, ...) are counted by their reason on stderr. --json adds, as the last line, one object with a summary
 for each file: number of rows, MAPE, median and worst error, the rank correlation of each group of rows that differ in configuration
 alone, regret (the measured time of the row that is predicted fastest and to fit over that of the fastest; where the second is 1.3 times
 as slow as the best, of the best of the first three), the error of memory, and how many of the runs that failed, and of those that
@@ -70,7 +70,8 @@ def options_of(run):
 
 
 def pinned(run, step, tiers, gathers_again, repeats):
-    # One axis for each kind of parallelism, whatever it spans: that is what the runtimes' process groups are.
+    # One axis for each kind of parallelism, whatever it spans: that is what the runtimes' process groups are. A stage has ranks that
+    # follow each other.
     inner = tiers[0]["size"]
     outer = tiers[-1]["name"]
     mesh = []
@@ -121,6 +122,8 @@ def searched(run, model, step, profile, own, recompute, gathers_again):
     command = [PROGRAM, "search", model, "--cluster", cluster, "--profile", profile, "--train", *options_of(run), "--pin", own / "pins.json",
                "--micro-batches", run.micro_batches, "--memory", ALL_MEMORY, "--recompute", recompute, "--searcher", "dp", "--threads", 1,
                "-q", "--json", "-o", own / "plan"]
+    if run.stages > 1:
+        command += ["--stages", run.stages, "--schedule", "1f1b"]
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
     if done.returncode:
         return {"error": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit code {done.returncode}"}
@@ -130,7 +133,7 @@ def searched(run, model, step, profile, own, recompute, gathers_again):
     shutil.rmtree(own / "plan")
     memory = report["memory"]
     return {"seconds": report["cost"]["seconds"], "memory_bytes": memory["peak_bytes"], "upper_bytes": memory.get("upper_bytes", memory["peak_bytes"]),
-            "device_bytes": json.loads(cluster.read_text())["device"]["memory_bytes"], "memory": memory["parts"], "gap": report["cost"]["gap"],
+            "device_bytes": json.loads(cluster.read_text())["device"]["memory_bytes"], "memory": memory.get("parts", {}), "gap": report["cost"]["gap"],
             "model": str(model), "cluster": str(cluster), "strategy": str(own / "strategy.json"), **report.get("streams", {})}
 
 

@@ -33,7 +33,7 @@ MAY_USE = {
            "partition"],
     "weights": ["json", "partition", "io"],
     "report": ["json", "cost", "search"],
-    "cli": ["json", "grad", "recompute", "search", "partition", "exec", "io", "weights", "report"],
+    "cli": ["json", "grad", "recompute", "stages", "pipeline", "search", "partition", "exec", "io", "weights", "report"],
 }
 
 # Modules that only these may include, whatever they build on.

@@ -84,8 +84,14 @@ class Assigner {
   void backward() {
     std::map<std::string, int> forward;
     for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
-      if (graph_.ops[o].phase == Phase::kForward) forward[graph_.ops[o].name] = chunk_[o];
+      const std::string& name = graph_.ops[o].name;
+      if (graph_.ops[o].phase != Phase::kForward || chunk_[o] < 0) continue;
+      forward[name] = chunk_[o];
+      // The ops of a loss, of which the one with its name may be gone.
+      int& family = forward.try_emplace(name.substr(0, name.find('/')), chunk_[o]).first->second;
+      family = std::max(family, chunk_[o]);
     }
+    const int behind_all = static_cast<int>(cuts_.size());
     for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
       const Op& op = graph_.ops[o];
       if (op.phase != Phase::kBackward || shared_[o]) continue;
@@ -93,7 +99,7 @@ class Assigner {
       for (std::size_t at = op.name.find(".grad"); at != std::string::npos;
            at = op.name.find(".grad", at + 1)) {
         const auto known = forward.find(op.name.substr(0, at));
-        if (known != forward.end() && known->second >= 0) of_forward = known->second;
+        if (known != forward.end()) of_forward = known->second;
       }
       for (ValueId id : op.inputs) {
         const OpId made_by = id.valid() ? maker(id) : OpId();
@@ -105,7 +111,7 @@ class Assigner {
           first = first < 0 ? at : std::min(first, at);
         }
       }
-      chunk(o) = of_forward >= 0 ? of_forward : first >= 0 ? first : std::max(last, 0);
+      chunk(o) = of_forward >= 0 ? of_forward : first >= 0 ? first : last >= 0 ? last : behind_all;
       if (counts(op)) chunk(o) = 0;
       if (first >= 0) chunk(o) = std::min(chunk(o), first);
     }

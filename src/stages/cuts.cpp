@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "autopar/stages.hpp"
@@ -8,6 +10,10 @@
 namespace autopar {
 
 namespace {
+
+// Chunks that are alike are planned once: cuts at like places may make the busiest chunk so much
+// busier.
+constexpr double kLittleMore = 1.05;
 
 struct Place {
   std::size_t op = 0;  // that the cut is before
@@ -70,6 +76,29 @@ std::vector<Place> good_places(const std::vector<Place>& all) {
   return good;
 }
 
+// Places before the same types of ops, up to the next place: those between layers, for one. With
+// the end, the most frequent first.
+std::vector<std::pair<std::string, std::vector<Place>>> alike_places(
+    const Graph& step, const std::vector<Place>& places) {
+  std::map<std::string, std::vector<Place>> classes;
+  for (std::size_t p = 0; p + 1 < places.size(); ++p) {
+    std::string ops;
+    for (std::size_t o = places[p].op; o < places[p + 1].op; ++o) {
+      if (step.ops[o].phase == Phase::kForward) ops += step.ops[o].type + " ";
+    }
+    classes[ops].push_back(places[p]);
+  }
+  std::vector<std::pair<std::string, std::vector<Place>>> found;
+  for (auto& [ops, alike] : classes) {
+    if (alike.size() < 2) continue;
+    alike.push_back(places.back());
+    found.emplace_back(ops, std::move(alike));
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const auto& a, const auto& b) { return a.second.size() > b.second.size(); });
+  return found;
+}
+
 struct Best {
   Seconds busiest = std::numeric_limits<Seconds>::infinity();
   Bytes crossing = 0;
@@ -79,9 +108,12 @@ struct Best {
   }
 };
 
-// Per chunk the place where it ends; empty: there are too few places between parameters.
-std::vector<std::size_t> best_ends(const std::vector<Place>& places, int chunks,
-                                   double bytes_per_s) {
+// Per chunk the op before which it ends; none: there are too few places between parameters.
+struct Ends {
+  std::vector<std::size_t> ops;
+  Seconds busiest = std::numeric_limits<Seconds>::infinity();
+};
+Ends best_ends(const std::vector<Place>& places, int chunks, double bytes_per_s) {
   const auto count = places.size();
   const auto sending = [&](std::size_t p) {
     return static_cast<double>(places[p].crossing) / bytes_per_s;
@@ -104,11 +136,12 @@ std::vector<std::size_t> best_ends(const std::vector<Place>& places, int chunks,
       }
     }
   }
-  std::vector<std::size_t> ends;
-  if (best.back().back().busiest == Best().busiest) return ends;
+  Ends ends;
+  ends.busiest = best.back().back().busiest;
+  if (ends.busiest == Best().busiest) return ends;
   auto place = static_cast<int>(count) - 1;
   for (auto c = static_cast<std::size_t>(chunks); c-- > 0;) {
-    ends.insert(ends.begin(), static_cast<std::size_t>(place));
+    ends.ops.insert(ends.ops.begin(), places[static_cast<std::size_t>(place)].op);
     place = best[c][static_cast<std::size_t>(place)].from;
   }
   return ends;
@@ -123,19 +156,23 @@ Result<std::vector<OpId>> balanced_cuts(const Graph& step, int chunks,
   if (chunks < 1) return input_error("a pipeline has at least one chunk");
   if (chunks == 1) return std::vector<OpId>();
   const std::vector<Place> all = places_of(step, seconds, updates);
-  std::vector<Place> places = good_places(all);
-  std::vector<std::size_t> ends = best_ends(places, chunks, bytes_per_s);
-  if (ends.empty()) {
-    places = all;
-    ends = best_ends(places, chunks, bytes_per_s);
-  }
-  if (ends.empty()) {
+  const std::vector<Place> places = good_places(all);
+  Ends ends = best_ends(places, chunks, bytes_per_s);
+  if (ends.ops.empty()) ends = best_ends(all, chunks, bytes_per_s);
+  if (ends.ops.empty()) {
     return input_error("the model cannot be cut into " + std::to_string(chunks) +
                        " chunks that each read a parameter; try fewer stages");
   }
   std::vector<OpId> cuts;
-  for (std::size_t c = 0; c + 1 < ends.size(); ++c) {
-    cuts.push_back(OpId(static_cast<std::int64_t>(places[ends[c]].op)));
+  for (const auto& [ops, alike] : alike_places(step, places)) {
+    const Ends of_class = best_ends(alike, chunks, bytes_per_s);
+    if (of_class.busiest <= kLittleMore * ends.busiest) {
+      ends = of_class;
+      break;
+    }
+  }
+  for (std::size_t c = 0; c + 1 < ends.ops.size(); ++c) {
+    cuts.push_back(OpId(static_cast<std::int64_t>(ends.ops[c])));
   }
   return cuts;
 }
