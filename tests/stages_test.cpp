@@ -1,0 +1,229 @@
+// Chunks of a step: each op in one of them, values handed on in the directions of the passes, cuts
+// that balance them against all cuts that there are.
+#include "autopar/stages.hpp"
+
+#include <catch2/catch.hpp>
+#include <map>
+#include <set>
+
+#include "autopar/grad.hpp"
+#include "graphs.hpp"
+
+using namespace autopar;
+using namespace autopar::testing;
+
+namespace {
+
+// x + W2 tanh(W1 x), again and again; what depends on data alone is read by every layer.
+Graph network(int layers) {
+  GraphWriter b;
+  const ValueId x = b.input("X", {8, 12});
+  const ValueId mask = b.op("Relu", {x}, {8, 12}, {}, "mask");
+  ValueId h = b.op("MatMul", {x, b.parameter("W", {12, 12})}, {8, 12}, {}, "first");
+  for (int l = 0; l < layers; ++l) {
+    const std::string name = "layer" + std::to_string(l);
+    const ValueId up =
+        b.op("MatMul", {h, b.parameter(name + ".up", {12, 24})}, {8, 24}, {}, name + ".up");
+    const ValueId act = b.op("Tanh", {up}, {8, 24}, {}, name + ".act");
+    const ValueId down =
+        b.op("MatMul", {act, b.parameter(name + ".down", {24, 12})}, {8, 12}, {}, name + ".down");
+    const ValueId masked = b.op("Mul", {down, mask}, {8, 12}, {}, name + ".mask");
+    h = b.op("Add", {h, masked}, {8, 12}, {}, name + ".sum");
+  }
+  b.graph.outputs = {h};
+  b.graph.name = "residual";
+  return std::move(b.graph);
+}
+
+Graph step_of(int layers, double clip_norm = 0) {
+  TrainingOptions options;
+  options.loss = "mse";
+  options.optimizer = Optimizer::kAdamW;
+  options.micro_batches = 4;
+  options.clip_norm = clip_norm;
+  auto step = training_step(network(layers), options);
+  INFO((step.ok() ? "" : step.error().message));
+  REQUIRE(step.ok());
+  for (Value& value : step->graph.values) {
+    value.accumulates = value.name.rfind("acc.", 0) == 0 || value.name.rfind("new.acc.", 0) == 0;
+  }
+  return std::move(step->graph);
+}
+
+OpId op_named(const Graph& graph, const std::string& name) {
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    if (graph.ops[o].name == name) return OpId(static_cast<std::int64_t>(o));
+  }
+  return {};
+}
+
+std::set<std::string> names_of(const Graph& graph, const std::vector<ValueId>& ids) {
+  std::set<std::string> names;
+  for (ValueId id : ids) names.insert(graph.value(id).name);
+  return names;
+}
+
+void check_chunks(const Graph& step, const Chunks& found) {
+  std::map<std::string, int> times;
+  std::map<std::string, int> outputs;
+  for (const Chunk& chunk : found.chunks) {
+    REQUIRE(verify(chunk.graph).ok());
+    CHECK(chunk.graph.passes == step.passes);
+    for (const Op& op : chunk.graph.ops) ++times[op.name];
+    for (const std::string& name : names_of(chunk.graph, chunk.graph.outputs)) ++outputs[name];
+  }
+  for (const Op& op : step.ops) {
+    const bool is_shared = op.name == "mask" || times[op.name] > 1;
+    CHECK(times[op.name] >= 1);
+    if (!is_shared) continue;
+    // Only what needs no parameter, or single numbers of the update.
+    for (ValueId id : op.inputs) {
+      const Value& value = step.value(id);
+      const bool is_number = element_count(value.shape) == 1;
+      CHECK((value.kind != ValueKind::kParameter || (op.phase == Phase::kUpdate && is_number)));
+    }
+  }
+  for (ValueId id : step.outputs) CHECK(outputs[step.value(id).name] == 1);
+  const std::set<std::string> inputs = names_of(step, step.inputs);
+  for (const Handed& handed : found.handed) {
+    const auto& from = found.chunks[static_cast<std::size_t>(handed.from)].graph;
+    CHECK(names_of(from, from.outputs).count(handed.value) == 1);
+    for (int to : handed.to) {
+      CHECK(to != handed.from);
+      const auto& reader = found.chunks[static_cast<std::size_t>(to)].graph;
+      CHECK(names_of(reader, reader.inputs).count(handed.value) == 1);
+    }
+  }
+  for (const Chunk& chunk : found.chunks) {
+    for (ValueId id : chunk.graph.inputs) {
+      const std::string& name = chunk.graph.value(id).name;
+      const bool is_handed = std::any_of(found.handed.begin(), found.handed.end(),
+                                         [&](const Handed& h) { return h.value == name; });
+      CHECK((inputs.count(name) == 1) != is_handed);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("every op is in its chunk, wherever a step is cut", "[stages]") {
+  Draw draw{std::mt19937_64(7)};
+  for (int trial = 0; trial < 40; ++trial) {
+    const Graph step = step_of(2 + trial % 4, trial % 3 == 0 ? 0.5 : 0);
+    std::vector<OpId> forward;
+    for (std::size_t o = 1; o < step.ops.size(); ++o) {
+      if (step.ops[o].phase == Phase::kForward) forward.emplace_back(static_cast<std::int64_t>(o));
+    }
+    std::set<OpId> cuts;
+    for (std::size_t i = 0; i < 1 + draw.below(3); ++i)
+      cuts.insert(forward[draw.below(forward.size())]);
+    CAPTURE(trial);
+    const auto found = chunks_of(step, {cuts.begin(), cuts.end()});
+    if (!found) {
+      CHECK(found.error().message.find("no op of its own") != std::string::npos);
+      continue;
+    }
+    check_chunks(step, *found);
+  }
+}
+
+TEST_CASE("between layers one value goes forward and one gradient back", "[stages]") {
+  const Graph step = step_of(4);
+  const std::vector<OpId> cuts = {op_named(step, "layer1.up"), op_named(step, "layer2.up"),
+                                  op_named(step, "layer3.up")};
+  const auto found = chunks_of(step, cuts);
+  INFO((found.ok() ? "" : found.error().message));
+  REQUIRE(found.ok());
+  check_chunks(step, *found);
+  std::map<std::pair<int, int>, int> messages;
+  for (const Handed& handed : found->handed) {
+    if (!handed.in_pass) continue;
+    for (int to : handed.to) ++messages[{handed.from, to}];
+  }
+  const std::map<std::pair<int, int>, int> expected = {{{0, 1}, 1}, {{1, 2}, 1}, {{2, 3}, 1},
+                                                       {{1, 0}, 1}, {{2, 1}, 1}, {{3, 2}, 1}};
+  CHECK(messages == expected);
+  // The layers between are the same but for names, and no others are.
+  CHECK(same_values(found->chunks[1].graph, found->chunks[2].graph).has_value());
+  CHECK(!same_values(found->chunks[0].graph, found->chunks[1].graph).has_value());
+  CHECK(!same_values(found->chunks[2].graph, found->chunks[3].graph).has_value());
+  const auto map = same_values(found->chunks[1].graph, found->chunks[2].graph);
+  const Graph &one = found->chunks[1].graph, &other = found->chunks[2].graph;
+  for (std::size_t v = 0; v < map->size(); ++v) {
+    if (one.values[v].name == "layer1.up") CHECK(other.value((*map)[v]).name == "layer2.up");
+  }
+  Graph changed = other;
+  changed.ops.back().attributes["new"] = std::int64_t{1};
+  CHECK(!same_values(one, changed).has_value());
+}
+
+TEST_CASE("the norm of all gradients is made before updates", "[stages]") {
+  const Graph step = step_of(3, 0.5);
+  const auto found = chunks_of(step, {op_named(step, "layer1.up"), op_named(step, "layer2.up")});
+  REQUIRE(found.ok());
+  check_chunks(step, *found);
+  int reduce = 0;
+  for (const Chunk& chunk : found->chunks) reduce += chunk.reduce_ops.empty() ? 0 : 1;
+  CHECK(reduce == 3);
+  for (const Handed& handed : found->handed) {
+    for (int to : handed.to) {
+      if (!handed.in_pass) CHECK((to > handed.from || handed.from == 2));
+    }
+  }
+}
+
+TEST_CASE("balanced cuts are as good as any, to what like places may cost", "[stages]") {
+  Draw draw{std::mt19937_64(3)};
+  for (int trial = 0; trial < 30; ++trial) {
+    const Graph step = step_of(2 + trial % 5);
+    std::vector<Seconds> seconds;
+    for (std::size_t o = 0; o < step.ops.size(); ++o) {
+      seconds.push_back(trial % 2 == 0 ? 1.0 : 1.0 + static_cast<double>(draw.below(9)));
+    }
+    const int chunks = 2 + trial % 2;
+    CAPTURE(trial, chunks);
+    const auto cuts = balanced_cuts(step, chunks, seconds, 1e18);
+    INFO((cuts.ok() ? "" : cuts.error().message));
+    REQUIRE(cuts.ok());
+    REQUIRE(static_cast<int>(cuts->size()) == chunks - 1);
+    const auto busiest = [&](const std::vector<OpId>& at) {
+      std::vector<Seconds> sums(static_cast<std::size_t>(chunks));
+      for (std::size_t o = 0; o < step.ops.size(); ++o) {
+        if (step.ops[o].phase != Phase::kForward) continue;
+        std::size_t chunk = 0;
+        while (chunk < at.size() && at[chunk].index() <= o) ++chunk;
+        sums[chunk] += seconds[o];
+      }
+      return *std::max_element(sums.begin(), sums.end());
+    };
+    // Of all cuts behind sums, which is where least crosses.
+    Seconds best = 1e18;
+    std::vector<OpId> places;
+    for (std::size_t o = 1; o < step.ops.size(); ++o) {
+      const std::string& name = step.ops[o].name;
+      if (name.size() > 3 && name.substr(name.size() - 3) == ".up") {
+        places.emplace_back(static_cast<std::int64_t>(o));
+      }
+    }
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      if (chunks == 2) best = std::min(best, busiest({places[i]}));
+      for (std::size_t j = i + 1; chunks == 3 && j < places.size(); ++j) {
+        best = std::min(best, busiest({places[i], places[j]}));
+      }
+    }
+    if (best < 1e18) CHECK(busiest(*cuts) <= best * 1.05 + 1e-9);
+    const auto found = chunks_of(step, *cuts);
+    REQUIRE(found.ok());
+    check_chunks(step, *found);
+  }
+  const Graph step = step_of(2);
+  const std::vector<Seconds> seconds(step.ops.size(), 1);
+  CHECK(balanced_cuts(step, 1, seconds, 1)->empty());
+  CHECK(!balanced_cuts(step, 50, seconds, 1).ok());
+  CHECK(!balanced_cuts(step, 0, seconds, 1).ok());
+  Graph one_pass = step;
+  one_pass.passes = 1;
+  CHECK(!chunks_of(one_pass, {OpId(3)}).ok());
+  CHECK(!chunks_of(step, {OpId(static_cast<std::int64_t>(step.ops.size()) - 1)}).ok());
+  CHECK(!chunks_of(step, {OpId(3), OpId(2)}).ok());
+}
