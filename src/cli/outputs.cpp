@@ -289,19 +289,6 @@ Result<std::string> annotate(const SearchRequest& request, const SearchOutcome& 
   return ", " + name;
 }
 
-// A graph as the program of one rank.
-Plan unsharded(const Graph& graph) {
-  Plan plan{graph, Mesh{{{"device", 1, 0, 1}}}, {}, {}};
-  for (const auto& [ids, boundary] :
-       {std::pair(&graph.inputs, &plan.inputs), std::pair(&graph.outputs, &plan.outputs)}) {
-    for (ValueId id : *ids) {
-      const Value& value = graph.value(id);
-      boundary->push_back({value.name, value.dtype, value.shape, replicated(value.shape.size())});
-    }
-  }
-  return plan;
-}
-
 Result<Programs> programs_of(const SearchRequest& request, const SearchOutcome& outcome,
                              const Inputs& inputs) {
   const Graph& graph = request.graph;
@@ -333,8 +320,8 @@ Result<Programs> programs_of(const SearchRequest& request, const SearchOutcome& 
     AUTOPAR_TRY(plan, partition(part->graph, part->rules, part->strategy, request.cluster,
                                 inputs.gradient_bucket));
     programs.plans.push_back(std::move(plan));
-    if (!inputs.mixing_op.empty()) programs.unsharded.push_back(unsharded(part->graph));
     const StepPhase phase = part == &parts.pass ? StepPhase::kForwardBackward : StepPhase::kUpdate;
+    if (!inputs.mixing_op.empty()) programs.unsharded.emplace_back(phase, unsharded(part->graph));
     const std::string file = std::string("plan.c0.") + name_of(phase) + ".onnx";
     step.programs.push_back({file, 0, phase, ranks});
   }

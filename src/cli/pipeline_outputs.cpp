@@ -94,6 +94,23 @@ void move_groups(Graph& program, std::int64_t first_rank) {
   }
 }
 
+// The passes of the step as it was before it was cut, and its update.
+Status add_unsharded(const Inputs& whole, Programs& programs) {
+  const Graph& graph = whole.model.graph;
+  Strategy strategy;
+  strategy.mesh = Mesh{{{"device", 1, 0, 1}}};
+  strategy.assignments.assign(graph.ops.size(), Assignment{{-1}});
+  for (const Value& value : graph.values) {
+    const Spec spec = replicated(value.shape.size());
+    strategy.values.push_back({spec, spec, spec});
+  }
+  AUTOPAR_TRY(parts, parts_of(graph, whole.rules, strategy));
+  programs.unsharded.emplace_back(StepPhase::kForwardBackward, unsharded(parts.pass.graph));
+  programs.unsharded.emplace_back(StepPhase::kUpdate, unsharded(parts.update.graph));
+  programs.step.reference = StepReference::kPasses;
+  return Ok{};
+}
+
 Result<Programs> programs_of(const PipelinePlan& plan, const Inputs& whole) {
   Programs programs;
   Step& step = programs.step;
@@ -126,11 +143,7 @@ Result<Programs> programs_of(const PipelinePlan& plan, const Inputs& whole) {
   for (const MicroInput& input : whole.micro_inputs) {
     if (read.count(input.name) != 0) step.micro_inputs.push_back(input);
   }
-  if (!whole.mixing_op.empty()) {
-    return usage_error(
-        "--stages: the passes of this model are not one pass over the whole batch (" +
-        whole.mixing_op + "), so there is nothing that a pipeline could be compared with");
-  }
+  if (!whole.mixing_op.empty()) AUTOPAR_RETURN_IF_ERROR(add_unsharded(whole, programs));
   step.lines = plan.schedule.lines;
   AUTOPAR_RETURN_IF_ERROR(verify(step));
   return programs;

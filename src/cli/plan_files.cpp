@@ -33,6 +33,18 @@ Result<std::vector<std::string>> write_program(const Plan& plan, PlanMetadata me
 
 }  // namespace
 
+Plan unsharded(const Graph& graph) {
+  Plan plan{graph, Mesh{{{"device", 1, 0, 1}}}, {}, {}};
+  for (const auto& [ids, boundary] :
+       {std::pair(&graph.inputs, &plan.inputs), std::pair(&graph.outputs, &plan.outputs)}) {
+    for (ValueId id : *ids) {
+      const Value& value = graph.value(id);
+      boundary->push_back({value.name, value.dtype, value.shape, replicated(value.shape.size())});
+    }
+  }
+  return plan;
+}
+
 Result<std::vector<std::string>> write_programs(const Programs& programs, PlanMetadata metadata,
                                                 const PlanOptions& options,
                                                 const std::string& model_folder,
@@ -52,15 +64,13 @@ Result<std::vector<std::string>> write_programs(const Programs& programs, PlanMe
       warnings.push_back(std::move(warning));
     }
   }
-  for (std::size_t p = 0; p < programs.unsharded.size(); ++p) {
-    const std::string name =
-        std::string("train.") + name_of(programs.step.programs[p].phase) + ".onnx";
+  for (const auto& [phase, program] : programs.unsharded) {
+    const std::string name = std::string("train.") + name_of(phase) + ".onnx";
     PlanMetadata alone;
     alone.version = AUTOPAR_VERSION;
     alone.of_step = true;
     alone.tier_names = metadata.tier_names;
-    AUTOPAR_TRY(told, write_plan(programs.unsharded[p], alone, files.add(name), model_folder,
-                                 files.files()));
+    AUTOPAR_TRY(told, write_plan(program, alone, files.add(name), model_folder, files.files()));
     warnings.insert(warnings.end(), told.begin(), told.end());
   }
   files.add({"step.json", programs.step.schedule});

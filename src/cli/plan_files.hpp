@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "autopar/export.hpp"
@@ -56,9 +57,13 @@ class OutputFolder {
 // What becomes of a model's plan: one program, or those of a step of several passes.
 struct Programs {
   std::vector<Plan> plans;
-  Step step;                    // of several passes
-  std::vector<Plan> unsharded;  // what its results are compared with, where that is its passes
+  Step step;  // of several passes
+  // What its results are compared with, where that is its passes.
+  std::vector<std::pair<StepPhase, Plan>> unsharded;
 };
+
+// A graph as the program of one rank.
+Plan unsharded(const Graph& graph);
 
 // Writes them, and step.json and schedule.csv where there are several. Returns warnings.
 Result<std::vector<std::string>> write_programs(const Programs& programs, PlanMetadata metadata,

@@ -113,6 +113,10 @@ class Splitter {
         if (id.valid()) made[id.index()] = 1;
       }
     }
+    // What nobody reads is the first chunk's.
+    for (ValueId id : graph_.inputs) {
+      if (c == 0 && uses_[id.index()].empty()) read[id.index()] = 1;
+    }
     for (std::size_t v = 0; v < graph_.values.size(); ++v) {
       if (made[v] == 0 && read[v] == 0) continue;
       moved[v] = to.add_value(value_of(v, made[v] != 0));
