@@ -99,8 +99,9 @@ def check(folder, name):
     run = json.loads(called("run", place, "--json").stdout)
     assert run["passed"] and run["ranks"] == 8, run
     outputs = {o["name"] for o in run["outputs"]}
-    whole = {o.name for o in onnx.load(place / "train.onnx").graph.output}
-    assert outputs == whole, outputs ^ whole
+    if (place / "train.onnx").exists():  # the model can be had with the whole batch
+        whole = {o.name for o in onnx.load(place / "train.onnx").graph.output}
+        assert outputs == whole, outputs ^ whole
     asked = "loss scale" not in name and "shared/" not in CASES[name][0]  # 16-bit floats, indices and masks
     told = independent(place, 1) if asked else "not asked elsewhere"
     print(f"{name}: {stages} stages, meshes {', '.join(c['mesh'] for c in report['pipeline']['chunks'])}; {told}")
