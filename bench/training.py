@@ -198,9 +198,10 @@ def pins(step, template, as_run=0, gathers_again=False, repeats=False):
     `gathers_again`: what split sequences are gathered for is kept split for the backward pass. `repeats`: ops are computed again."""
     size = {name: count for name, count, _ in template.mesh}
     t, d = template.tensor_axes, template.data_axes
-    ops = {op: {"assignment": {**{a: "b" for a in d}, **{a: factor for a in t}}} for op, factor in step.products.items()}
+    along = d if template.data > 1 else []  # one sample may be all that a micro-batch has
+    ops = {op: {"assignment": {**{a: "b" for a in along}, **{a: factor for a in t}}} for op, factor in step.products.items()}
     for op, (tokens, factor) in step.gradients.items() if as_run else ():
-        ops[op] = {"assignment": {**{a: tokens for a in d}, **{a: factor for a in t}}}
+        ops[op] = {"assignment": {**{a: tokens for a in along}, **{a: factor for a in t}}}
     tensors = {name: {"spec": spec_text([d] + [[]] * (len(step.shapes[name]) - 1))} for name in step.data}
     for name, weight, is_read in step.stored():
         shape, dimensions = step.shapes[name], [[] for _ in step.shapes[name]]

@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -12,18 +13,32 @@ namespace autopar::cli {
 
 namespace {
 
-// Of each op on one device of the cluster, at its peaks: what balanced_cuts() weighs.
-std::vector<Seconds> seconds_of_ops(const Graph& graph, const Cluster& cluster) {
-  std::vector<Seconds> seconds;
-  const auto& peaks = cluster.device.peak_flops_per_s;
-  for (const Op& op : graph.ops) {
-    const Work work = work_of(op, shapes_of(graph, op));
-    const DType dtype = op.has_input(0) ? graph.value(op.inputs[0]).dtype : DType::kFloat32;
-    auto peak = peaks.find(name_of(dtype));
-    if (peak == peaks.end()) peak = peaks.find("float32");
-    if (peak == peaks.end()) peak = peaks.begin();
-    const Seconds compute = peak == peaks.end() ? 0 : work.flops / peak->second;
-    seconds.push_back(std::max(compute, work.bytes / cluster.device.memory_bandwidth_bytes_per_s));
+// Of each forward op, with the backward ops that its gradient takes, on one device of the cluster:
+// what balanced_cuts() weighs.
+Result<std::vector<Seconds>> seconds_of_ops(const Inputs& inputs, const PlanOptions& options) {
+  Cluster one = inputs.cluster;
+  one.tiers.resize(1);
+  one.tiers.front().size = 1;
+  const Mesh mesh = mesh_candidates(one, 1).front();
+  AUTOPAR_TRY(model, make_cost_model("roofline", one, mesh));
+  Graph graph = inputs.model.graph;
+  graph.kernels = group_kernels(graph, one.profile, options.updates);
+  std::vector<Seconds> seconds(graph.ops.size());
+  std::map<std::string, std::size_t> forward;
+  std::size_t last = 0;  // forward op
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    const Op& op = graph.ops[o];
+    if (op.phase == Phase::kUpdate) continue;
+    const Rule& rule = inputs.rules.rules[o];
+    const Assignment whole{{-1}};
+    const auto specs = specs_of(rule, whole, mesh);
+    AUTOPAR_CHECK(specs.has_value(), "an op that is whole on one device");
+    AUTOPAR_TRY(price, model->op_price(graph, op, rule, whole, *specs));
+    // What is of no forward op is of the loss.
+    if (op.phase == Phase::kForward) forward[op.name] = last = o;
+    const auto known = forward.find(op.name.substr(0, op.name.rfind(".grad")));
+    seconds[op.phase == Phase::kForward || known == forward.end() ? last : known->second] +=
+        price.compute;
   }
   return seconds;
 }
@@ -102,9 +117,9 @@ class Pipeline {
     plan_.kind = kind;
     AUTOPAR_TRY(schedule, make_schedule(kind, {plan_.stages, 1, step.passes}));
     plan_.schedule = std::move(schedule);
-    AUTOPAR_TRY(
-        cuts, balanced_cuts(step, static_cast<int>(plan_.stages), seconds_of_ops(step, plan_.stage),
-                            between_stages().bandwidth_bytes_per_s, options_.updates));
+    AUTOPAR_TRY(seconds, seconds_of_ops(*whole_, options_));
+    AUTOPAR_TRY(cuts, balanced_cuts(step, static_cast<int>(plan_.stages), seconds,
+                                    between_stages().bandwidth_bytes_per_s, options_.updates));
     AUTOPAR_TRY(chunks, chunks_of(step, cuts, options_.updates));
     plan_.handed = chunks.handed;
     const InFlight flying = in_flight(plan_.schedule);
