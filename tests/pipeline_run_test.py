@@ -135,6 +135,11 @@ def refused(folder):
     fit = said("--stages", 2, "--micro-batches", 2, "--memory", "64KiB", code=3)
     assert "stage 0 of 2" in fit, fit
     assert not (folder / "refused").exists()
+    place = planned(folder, "two stages")
+    back = called("apply", place / "train.onnx", "--cluster", "dgx-a100-1x8", "--strategy", place / "strategy.json", "-o", folder / "refused", code=4).stderr
+    assert "step.stages" in back and str(place) in back, back
+    again = called("price", place, "--cluster", "dgx-a100-1x8", code=4).stderr
+    assert "step.json" in again, again
 
 
 def main():

@@ -197,10 +197,8 @@ std::string mesh_text(const ChunkPlan& chunk) {
   return to_text(mesh);
 }
 
-Json report_json(const PipelinePlan& plan, const Inputs& whole, const PlanOptions& options,
-                 const CommonOptions&) {
+Json report_json(const PipelinePlan& plan, const Inputs& whole, const PlanOptions& options) {
   Json stages = Json::array();
-  MemoryParts parts;
   for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
     const ChunkPlan& chunk = plan.chunks[c];
     const StrategyCost& cost = chunk.planned->outcome.cost;
@@ -289,7 +287,7 @@ Status write_pipeline(const PipelinePlan& plan, const Inputs& whole, const PlanO
   }
   AUTOPAR_TRY(warnings, write_programs(programs, metadata, options, whole.data_folder, files));
   AUTOPAR_RETURN_IF_ERROR(files.write("strategy.json", strategy));
-  const std::string report = report_json(plan, whole, options, common).dump(1) + "\n";
+  const std::string report = report_json(plan, whole, options).dump(1) + "\n";
   AUTOPAR_RETURN_IF_ERROR(files.write("report.json", report));
   AUTOPAR_RETURN_IF_ERROR(files.keep());
   tell_of_earlier(folder, earlier, files.written());

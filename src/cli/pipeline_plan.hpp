@@ -25,7 +25,6 @@ struct PipelinePlan {
   std::vector<Handed> handed;
   ScheduleTimes times;
   Bytes peak_bytes = 0, upper_bytes = 0;  // of the fullest stage
-  Seconds lower_bound = 0;                // of its busiest stage alone; nothing else is proven
 };
 
 // The cluster without what its outermost tiers give to stages. Errors (kUsage): the number of

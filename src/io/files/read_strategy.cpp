@@ -182,6 +182,12 @@ Status read_cost(const Json& document, StrategyFile& file) {
 Status read_step(const Json& document, StrategyFile& file) {
   AUTOPAR_TRY(step, document.find("step"));
   if (!step) return Ok{};
+  AUTOPAR_TRY(stages, step->find("stages"));
+  if (stages) {
+    return input_error(file.path +
+                       ": step.stages: plans of pipelines are written, and not read back; "
+                       "`autopar run` takes their folder, and pins are files without stages");
+  }
   AUTOPAR_TRY(count, step->find("micro_batches"));
   if (!count) return Ok{};
   AUTOPAR_TRY(micro_batches, count->integer());
