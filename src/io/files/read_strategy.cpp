@@ -178,15 +178,19 @@ Status read_cost(const Json& document, StrategyFile& file) {
   return Ok{};
 }
 
-// Of the one stage that all ranks are.
+// Of a step whose only stage is all ranks.
 Status read_step(const Json& document, StrategyFile& file) {
   AUTOPAR_TRY(step, document.find("step"));
   if (!step) return Ok{};
   AUTOPAR_TRY(stages, step->find("stages"));
   if (stages) {
-    return input_error(file.path +
-                       ": step.stages: plans of pipelines are written, and not read back; "
-                       "`autopar run` takes their folder, and pins are files without stages");
+    AUTOPAR_TRY(items, stages->items());
+    if (items.size() > 1) {
+      return input_error(file.path + ": step.stages: expected one stage, found " +
+                         std::to_string(items.size()) +
+                         "; plans of pipelines are written, and not read back: `autopar run` "
+                         "takes their folder, and pins are files of one stage");
+    }
   }
   AUTOPAR_TRY(count, step->find("micro_batches"));
   if (!count) return Ok{};

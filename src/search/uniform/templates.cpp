@@ -36,15 +36,18 @@ class TemplatePins {
   TemplatePins(const SearchRequest& request, const TemplateRoles& roles, const Template& wanted,
                SearchRequest& asked)
       : request_(request), roles_(roles), wanted_(wanted), asked_(asked), mesh_(*asked.mesh) {
-    int axis = 0;
-    if (wanted.data > 1 || wanted.tensor == 1) data_ = axis++;
-    if (wanted.tensor > 1) tensor_ = axis;
+    std::int64_t taken = 1;
+    for (int axis = 0; axis < mesh_.rank(); ++axis) {
+      const std::int64_t size = mesh_.axes[static_cast<std::size_t>(axis)].size;
+      if (size > 1) (taken < wanted.data ? data_ : tensor_).push_back(axis);
+      taken *= size;
+    }
   }
 
   void add() {
     for (const TemplateProduct& product : roles_.products) add_product(product);
     for (ValueId id : roles_.data) add_value(id, along_batch(id, false));
-    if (tensor_ >= 0) {
+    if (!tensor_.empty()) {
       for (const auto* values : {&roles_.gathered, &roles_.sums}) {
         for (ValueId id : *values) add_value(id, along_batch(id, wanted_.sequence));
       }
@@ -57,32 +60,35 @@ class TemplatePins {
     const Rule& rule = request_.rules.rules[product.op.index()];
     OpPin pin;
     pin.assignment.emplace();
-    const auto set = [&](int axis, int factor) {
-      if (axis < 0 || factor < 0) return;
+    const auto set = [&](const std::vector<int>& axes, std::int64_t parts, int factor) {
+      if (factor < 0) return;
       const Factor& split = rule.factors[static_cast<std::size_t>(factor)];
-      const Axis& mesh_axis = mesh_.axes[static_cast<std::size_t>(axis)];
-      if (split.size % mesh_axis.size == 0) (*pin.assignment)[mesh_axis.name] = split.name;
+      if (split.size % parts != 0) return;
+      for (int axis : axes) {
+        (*pin.assignment)[mesh_.axes[static_cast<std::size_t>(axis)].name] = split.name;
+      }
     };
-    set(data_, product.batch_factor);
-    set(tensor_, product.weight_factor);
+    set(data_, wanted_.data, product.batch_factor);
+    set(tensor_, wanted_.tensor, product.weight_factor);
     asked_.pins.ops.try_emplace(request_.graph.op(product.op).name, std::move(pin));
   }
 
-  // Dimension 0 over the data axis; the next one, or the same where there are only two, over the
-  // tensor axis.
+  // Dimension 0 over the axes of data; the next one, or the same where there are only two, over
+  // those of tensor parallelism.
   Spec along_batch(ValueId id, bool sequence) const {
     const Shape& shape = request_.graph.value(id).shape;
     Spec spec = replicated(shape.size());
-    const auto split = [&](std::size_t dim, int axis, std::int64_t taken) {
-      const std::int64_t size = axis < 0 ? 1 : mesh_.axes[static_cast<std::size_t>(axis)].size;
-      if (size == 1 || shape[dim] % (size * taken) != 0) return std::int64_t{1};
-      spec.dims[dim].push_back(axis);
-      return size;
+    const auto split = [&](std::size_t dim, const std::vector<int>& axes, std::int64_t parts) {
+      if (shape[dim] % parts != 0) return false;
+      for (int axis : axes) spec.dims[dim].push_back(axis);
+      return true;
     };
     if (shape.empty()) return spec;
-    const std::int64_t taken = split(0, data_, 1);
-    if (sequence && shape.size() >= 3) split(1, tensor_, 1);
-    if (sequence && shape.size() == 2) split(0, tensor_, taken);
+    const std::int64_t taken = split(0, data_, wanted_.data) ? wanted_.data : 1;
+    if (sequence && shape.size() >= 3) split(1, tensor_, wanted_.tensor);
+    if (sequence && shape.size() == 2 && shape[0] % (taken * wanted_.tensor) == 0) {
+      split(0, tensor_, wanted_.tensor);
+    }
     return spec;
   }
 
@@ -92,20 +98,20 @@ class TemplatePins {
     asked_.pins.values.try_emplace(request_.graph.value(id).name, std::move(pin));
   }
 
-  // Tensor parallelism's part, and of that, where it is split, the part of one of the data axis:
+  // Tensor parallelism's part, and of that, where it is split, the part of data parallelism:
   // along the longest dimension that divides, one that is whole before others.
   Spec stored_spec(ValueId id, int tensor_dim, bool split) const {
     const Shape& shape = request_.graph.value(id).shape;
     Spec spec = replicated(shape.size());
     Shape left = shape;
-    if (tensor_ >= 0 && tensor_dim >= 0) {
+    if (tensor_dim >= 0) {
       const auto dim = static_cast<std::size_t>(tensor_dim);
       if (shape[dim] % wanted_.tensor == 0) {
-        spec.dims[dim].push_back(tensor_);
+        for (int axis : tensor_) spec.dims[dim].push_back(axis);
         left[dim] /= wanted_.tensor;
       }
     }
-    if (!split || data_ < 0) return spec;
+    if (!split || data_.empty()) return spec;
     int best = -1;
     for (std::size_t d = 0; d < shape.size(); ++d) {
       if (left[d] % wanted_.data != 0) continue;
@@ -113,7 +119,8 @@ class TemplatePins {
       const auto rank = [&](std::size_t i) { return std::pair(spec.dims[i].empty(), left[i]); };
       if (best < 0 || rank(d) > rank(before)) best = static_cast<int>(d);
     }
-    if (best >= 0) spec.dims[static_cast<std::size_t>(best)].push_back(data_);
+    if (best < 0) return spec;
+    for (int axis : data_) spec.dims[static_cast<std::size_t>(best)].push_back(axis);
     return spec;
   }
 
@@ -139,8 +146,19 @@ class TemplatePins {
   const Template& wanted_;
   SearchRequest& asked_;
   const Mesh& mesh_;
-  int data_ = -1, tensor_ = -1;  // axes
+  std::vector<int> data_, tensor_;  // axes
 };
+
+// Degrees of data parallelism that there are meshes for.
+bool has_mesh(const SearchRequest& request, std::int64_t data) {
+  if (!request.mesh) return true;
+  std::int64_t outer = 1;
+  for (const Axis& axis : request.mesh->axes) {
+    if (outer == data) return true;
+    outer *= axis.size;
+  }
+  return outer == data;
+}
 
 }  // namespace
 
@@ -160,7 +178,7 @@ std::vector<Template> templates_of(const SearchRequest& request, const TemplateR
   for (std::int64_t tensor = 1; tensor <= devices; ++tensor) {
     if (devices % tensor != 0 || splits % tensor != 0) continue;
     const std::int64_t data = devices / tensor;
-    if (batch % data != 0) continue;
+    if (batch % data != 0 || !has_mesh(request, data)) continue;
     for (const int zero : {0, 1, 3}) {
       const bool has_level = zero == 0 || (data > 1 && (zero == 3 || trains));
       if (!has_level || (zero > 0 && !request.stored_rules.empty())) continue;
@@ -175,8 +193,10 @@ std::vector<Template> templates_of(const SearchRequest& request, const TemplateR
 Result<SearchRequest> as_template(const SearchRequest& request, const TemplateRoles& roles,
                                   const Template& wanted) {
   SearchRequest asked = request;
-  AUTOPAR_TRY(mesh, make_mesh(request.cluster, {wanted.data, wanted.tensor}));
-  asked.mesh = std::move(mesh);
+  if (!asked.mesh) {
+    AUTOPAR_TRY(mesh, make_mesh(request.cluster, {wanted.data, wanted.tensor}));
+    asked.mesh = std::move(mesh);
+  }
   asked.searcher = "dp";
   TemplatePins(request, roles, wanted, asked).add();
   return asked;

@@ -26,7 +26,8 @@ std::string to_text(const Template& wanted);  // "dp=8 tp=8 sp zero=1"
 
 // All that the cluster and the batch allow, tensor parallelism ascending. Tensor parallelism only
 // where there are products in columns and in rows, of sizes that divide; levels of ZeRO only where
-// something is stored, and dp > 1.
+// something is stored, and dp > 1. On a mesh that is given, its outer axes are those of data
+// parallelism, all others those of tensor parallelism.
 std::vector<Template> templates_of(const SearchRequest& request, const TemplateRoles& roles);
 
 // The request with the mesh, pins and rules of a template. Errors (kInput): the cluster's tiers
