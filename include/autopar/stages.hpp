@@ -52,11 +52,19 @@ Result<Chunks> chunks_of(const Graph& step, const std::vector<OpId>& cuts,
 // Cuts for so many chunks that the busiest of them, with what it sends to the next, is as little
 // busy as it can be, and of those the ones that hand over the fewest bytes in all. `seconds`: of
 // each op of the step, in one pass; those of the forward ops count. `bytes_per_s`: of the link
-// between stages. Only places are looked at where no fewer bytes cross beside them. Errors
-// (kInput): more chunks than there are places. Dynamic programming: O(chunks x places^2).
+// between stages. Only places are looked at where no kernel of the step (Graph::kernels) is cut,
+// and no fewer bytes cross beside them. Places before like ops, such as those between layers, are
+// taken where the busiest chunk is then at most 5 % busier; of several such kinds the one where the
+// fewest bytes cross. Errors (kInput): more chunks than there are places. Dynamic programming:
+// O(chunks x places^2) for each kind.
 Result<std::vector<OpId>> balanced_cuts(const Graph& step, int chunks,
                                         const std::vector<Seconds>& seconds, double bytes_per_s,
                                         const std::string& updates = "new.*");
+
+// Per op of a chunk whether it is a backward op that the gradient of one stored value alone waits
+// for, and no other chunk: what schedules with backward passes in two parts may put off (W). The
+// others make the gradients of the chunk's inputs (I), or what several gradients are made of.
+std::vector<char> weight_gradient_ops(const Graph& chunk, const std::string& updates = "new.*");
 
 // Of two graphs that are the same but for names, per value of the first the one of the second;
 // nothing where they are not. Ops are compared in their order. O(values + ops).

@@ -44,7 +44,8 @@ struct PlanOptions {
   bool fallback_functions = false;
   bool annotate = false;
   bool train = false;  // the model is a forward graph, and what is planned is its training step
-  std::int64_t stages = 1;  // of a pipeline, which --train makes of the step
+  std::string stages = "1";  // of a pipeline, which --train makes of the step
+  std::string chunks;        // per stage; empty: as many as the schedule has
   std::string schedule = "1f1b";
   TrainingChoice training;
 };

@@ -44,18 +44,21 @@ Result<std::vector<PhasePart>> phases_of(const ChunkPlan& chunk) {
       for (const Use& use : uses[id.index()]) reduces[o] |= reduces[use.op.index()];
     }
   }
+  const auto phase_of = [&](std::size_t o) {
+    const Phase phase = graph.ops[o].phase;
+    if (phase == Phase::kForward) return StepPhase::kForward;
+    if (phase == Phase::kUpdate) return reduces[o] != 0 ? StepPhase::kReduce : StepPhase::kUpdate;
+    if (chunk.weight_ops.empty()) return StepPhase::kBackward;
+    return chunk.weight_ops[o] != 0 ? StepPhase::kWeightGradients : StepPhase::kInputGradients;
+  };
   std::vector<StepPhase> phases;
   std::vector<int> part_of_op(graph.ops.size());
   for (const StepPhase phase :
-       {StepPhase::kForward, StepPhase::kBackward, StepPhase::kReduce, StepPhase::kUpdate}) {
+       {StepPhase::kForward, StepPhase::kBackward, StepPhase::kInputGradients,
+        StepPhase::kWeightGradients, StepPhase::kReduce, StepPhase::kUpdate}) {
     bool any = false;
     for (std::size_t o = 0; o < graph.ops.size(); ++o) {
-      const Op& op = graph.ops[o];
-      const StepPhase of = op.phase == Phase::kForward    ? StepPhase::kForward
-                           : op.phase == Phase::kBackward ? StepPhase::kBackward
-                           : reduces[o] != 0              ? StepPhase::kReduce
-                                                          : StepPhase::kUpdate;
-      if (of != phase) continue;
+      if (phase_of(o) != phase) continue;
       part_of_op[o] = static_cast<int>(phases.size());
       any = true;
     }
@@ -114,7 +117,7 @@ Status add_unsharded(const Inputs& whole, Programs& programs) {
 Result<Programs> programs_of(const PipelinePlan& plan, const Inputs& whole) {
   Programs programs;
   Step& step = programs.step;
-  step.world_size = plan.stages * plan.stage.device_count();
+  step.world_size = plan.form.stages * plan.stage.device_count();
   step.micro_batches = plan.schedule.micro_batches;
   step.outputs = {{whole.loss, whole.loss_combining == LossCombining::kSum    ? Combining::kSum
                                : whole.loss_combining == LossCombining::kLast ? Combining::kLast
@@ -149,10 +152,16 @@ Result<Programs> programs_of(const PipelinePlan& plan, const Inputs& whole) {
   return programs;
 }
 
+// A file's own name, of a table that was read.
+std::string schedule_name(const PipelinePlan& plan) {
+  return fs::path(plan.form.schedule).filename().string();
+}
+
 // One file for all stages: every op and tensor once, each by the axes of its own stage.
 Result<std::string> strategy_text(const PipelinePlan& plan, const Inputs& whole,
                                   const PlanOptions& options) {
-  Json all, stages = Json::array();
+  Json all;
+  std::vector<Json> stages(static_cast<std::size_t>(plan.form.stages));
   for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
     const ChunkPlan& chunk = plan.chunks[c];
     const SearchRequest& request = *chunk.planned->request;
@@ -168,12 +177,16 @@ Result<std::string> strategy_text(const PipelinePlan& plan, const Inputs& whole,
     origin.cost = {plan.times.makespan, 0, 1, plan.peak_bytes, {}};
     const Json own = Json::parse(strategy_to_json(
         request.graph, request.rules, chunk.planned->outcome.strategy, request.cluster, origin));
-    Json last = own.value("recompute", Json("none"));
-    stages.push_back({{"first_rank", ranks_of(plan, c).front()},
-                      {"ranks", plan.stage.device_count()},
-                      {"mesh", own.at("mesh")},
-                      {"recompute", last},
-                      {"chunks", Json::array({{{"chunk", c}, {"ops", chunk.first_and_last}}})}});
+    Json& stage = stages[static_cast<std::size_t>(plan.schedule.stage_of_chunk[c])];
+    if (stage.is_null()) {
+      stage = {{"first_rank", ranks_of(plan, c).front()},
+               {"ranks", plan.stage.device_count()},
+               {"mesh", own.at("mesh")},
+               {"chunks", Json::array()}};
+    }
+    stage["chunks"].push_back({{"chunk", c},
+                               {"ops", chunk.first_and_last},
+                               {"recompute", own.value("recompute", Json("none"))}});
     if (all.is_null()) {
       all = own;
       all.erase("mesh");
@@ -187,7 +200,7 @@ Result<std::string> strategy_text(const PipelinePlan& plan, const Inputs& whole,
     }
   }
   all["step"] = {{"micro_batches", plan.schedule.micro_batches},
-                 {"schedule", name_of(plan.kind)},
+                 {"schedule", schedule_name(plan)},
                  {"stages", stages}};
   return all.dump(1) + "\n";
 }
@@ -204,6 +217,7 @@ Json report_json(const PipelinePlan& plan, const Inputs& whole, const PlanOption
     const StrategyCost& cost = chunk.planned->outcome.cost;
     const auto stage = static_cast<std::size_t>(plan.schedule.stage_of_chunk[c]);
     stages.push_back({{"chunk", c},
+                      {"stage", stage},
                       {"first_op", chunk.first_and_last.front()},
                       {"last_op", chunk.first_and_last.back()},
                       {"mesh", mesh_text(chunk)},
@@ -215,7 +229,7 @@ Json report_json(const PipelinePlan& plan, const Inputs& whole, const PlanOption
                       {"send_forward_seconds", chunk.cost.send_forward},
                       {"send_backward_seconds", chunk.cost.send_backward},
                       {"idle_seconds", plan.times.idle[stage]},
-                      {"in_flight", chunk.planned->request->graph.in_flight},
+                      {"in_flight", chunk.in_flight},
                       {"memory_bytes", cost.memory.total}});
   }
   Json report = {
@@ -227,11 +241,25 @@ Json report_json(const PipelinePlan& plan, const Inputs& whole, const PlanOption
       {"cost", {{"seconds", plan.times.makespan}, {"lower_bound_seconds", 0.0}, {"gap", 1.0}}},
       {"memory", {{"peak_bytes", plan.peak_bytes}, {"upper_bytes", plan.upper_bytes}}},
       {"pipeline",
-       {{"stages", plan.stages},
-        {"schedule", name_of(plan.kind)},
+       {{"stages", plan.form.stages},
+        {"chunks_per_stage", plan.form.chunks_per_stage},
+        {"schedule", schedule_name(plan)},
         {"micro_batches", plan.schedule.micro_batches},
         {"bubble_rate", plan.times.bubble_rate},
         {"chunks", stages}}}};
+  if (plan.tried.size() > 1) {
+    Json tried = Json::array();
+    for (const PipelineTrial& trial : plan.tried) {
+      Json one = {{"stages", trial.form.stages},
+                  {"chunks_per_stage", trial.form.chunks_per_stage},
+                  {"schedule", trial.form.schedule}};
+      one["seconds"] = trial.seconds > 0 ? Json(trial.seconds) : Json();
+      one["memory_bytes"] = trial.seconds > 0 ? Json(trial.peak_bytes) : Json();
+      if (!trial.why.empty()) one["why"] = trial.why;
+      tried.push_back(std::move(one));
+    }
+    report["pipeline"]["tried"] = std::move(tried);
+  }
   if (whole.forward.tokens > 0) {
     report["training"] = {
         {"tokens_per_second_per_device", whole.forward.tokens / plan.times.makespan /
@@ -246,28 +274,53 @@ std::string percent(double part) {
   return text;
 }
 
+// The quickest first, then those without a plan.
+std::string tried_text(const PipelinePlan& plan) {
+  if (plan.tried.size() < 2) return "";
+  std::vector<PipelineTrial> tried = plan.tried;
+  std::stable_sort(tried.begin(), tried.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.seconds == 0, a.seconds) < std::pair(b.seconds == 0, b.seconds);
+  });
+  TextTable table;
+  table.right_aligned = {false, true, true, false};
+  table.rows = {{"tried", "time", "memory/device", ""}};
+  for (const PipelineTrial& trial : tried) {
+    const bool found = trial.seconds > 0;
+    table.rows.push_back({to_text(trial.form), found ? format_seconds(trial.seconds) : "",
+                          found ? format_bytes(static_cast<double>(trial.peak_bytes)) : "",
+                          trial.why.substr(0, trial.why.find_first_of(";\n"))});
+  }
+  return "\n" + to_text(table);
+}
+
 std::string table_of(const PipelinePlan& plan, const Inputs& whole, const PlanOptions& options) {
   TextTable table;
-  table.right_aligned = {true, false, false, true, true, true, true, true};
-  table.rows = {{"stage", "ops", "mesh", "F", "B", "U", "idle", "memory/device"}};
+  table.right_aligned = {true, true, false, false, true, true, true, true, true};
+  table.rows = {{"stage", "chunk", "ops", "mesh", "F", "B", "U", "idle", "memory/device"}};
   for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
     const ChunkPlan& chunk = plan.chunks[c];
     const auto stage = static_cast<std::size_t>(plan.schedule.stage_of_chunk[c]);
     table.rows.push_back(
-        {std::to_string(stage), chunk.first_and_last.front() + " to " + chunk.first_and_last.back(),
-         mesh_text(chunk), format_seconds(chunk.cost.steady.forward),
-         format_seconds(chunk.cost.steady.backward), format_seconds(chunk.cost.update),
-         format_seconds(plan.times.idle[stage]),
+        {std::to_string(stage), std::to_string(c),
+         chunk.first_and_last.front() + " to " + chunk.first_and_last.back(), mesh_text(chunk),
+         format_seconds(chunk.cost.steady.forward), format_seconds(chunk.cost.steady.backward),
+         format_seconds(chunk.cost.update), format_seconds(plan.times.idle[stage]),
          format_bytes(static_cast<double>(chunk.planned->outcome.cost.memory.total))});
   }
+  const std::string chunks =
+      plan.form.chunks_per_stage == 1
+          ? ""
+          : ", " + std::to_string(plan.form.chunks_per_stage) + " chunks per stage";
   return fs::path(options.model).filename().string() + " on " + whole.cluster.name + ": " +
-         std::to_string(plan.stages) + " stages of " + std::to_string(plan.stage.device_count()) +
-         " devices, " + std::to_string(plan.schedule.micro_batches) + " micro-batches, schedule " +
-         name_of(plan.kind) + "\n\n" + to_text(table) + "\n  a step takes " +
+         std::to_string(plan.form.stages) + " stages of " +
+         std::to_string(plan.stage.device_count()) + " devices, " +
+         std::to_string(plan.schedule.micro_batches) + " micro-batches, schedule " +
+         schedule_name(plan) + chunks + "\n\n" + to_text(table) + "\n  a step takes " +
          format_seconds(plan.times.makespan) + ", of which stages wait for " +
-         percent(plan.times.bubble_rate) +
-         " (no bound: stages are cut by their work, and planned "
-         "one by one)\n";
+         percent(plan.times.bubble_rate) + "; the fullest stage takes " +
+         format_bytes(static_cast<double>(plan.peak_bytes)) +
+         " per device (no bound: stages are cut by their work, and planned one by one)\n" +
+         tried_text(plan);
 }
 
 }  // namespace

@@ -9,30 +9,57 @@
 namespace autopar::cli {
 
 struct ChunkPlan {
-  std::unique_ptr<Planned> planned;
+  std::shared_ptr<const Planned> planned;
   std::vector<std::string> reduce_ops;
   std::vector<std::string> first_and_last;  // forward ops of its own
+  std::vector<char>
+      weight_ops;  // of W, per op of the plan's graph; empty: the backward pass is one
   int alike = -1;  // the chunk that was searched, where this one is the same but for names; else -1
-  ChunkCost cost;  // of one pass, and of the update, with what is sent
+  std::int64_t in_flight = 1;  // micro-batches
+  ChunkCost cost;              // of one pass, and of the update, with what is sent
+};
+
+// How a step may run as a pipeline.
+struct PipelineForm {
+  std::int64_t stages = 1;
+  std::int64_t chunks_per_stage = 1;
+  std::string schedule;  // name, or the file
+};
+std::string to_text(const PipelineForm& form);  // "4 stages, interleaved, 2 chunks each"
+
+// What became of a form.
+struct PipelineTrial {
+  PipelineForm form;
+  Seconds seconds = 0;  // 0: there is no plan, for `why`
+  Bytes peak_bytes = 0;
+  std::string why;
 };
 
 struct PipelinePlan {
-  Cluster stage;  // the devices of one stage
-  std::int64_t stages = 1;
-  ScheduleKind kind = ScheduleKind::k1F1B;
+  PipelineForm form;
+  Cluster stage;              // the devices of one stage
   PipelineSchedule schedule;  // with R and U
   std::vector<ChunkPlan> chunks;
   std::vector<Handed> handed;
   ScheduleTimes times;
+  std::vector<Bytes> stage_bytes;         // memory per device, by stage
   Bytes peak_bytes = 0, upper_bytes = 0;  // of the fullest stage
+  std::vector<PipelineTrial> tried;       // this one among them
 };
 
 // The cluster without what its outermost tiers give to stages. Errors (kUsage): the number of
 // stages does not divide its tiers, outermost first.
 Result<Cluster> stage_of(const Cluster& cluster, std::int64_t stages);
 
-// Errors: of cutting the step, of the schedule, and of the searches, with the chunk.
-Result<PipelinePlan> plan_pipeline(std::unique_ptr<Inputs> inputs, const PlanOptions& given,
+// What --stages, --chunks and --schedule ask for, for a step of so many micro-batches. Errors
+// (kUsage, kInput): no such number or schedule; a file that is no schedule.
+Result<std::vector<PipelineForm>> asked_forms(const PlanOptions& options, const Inputs& inputs);
+
+// The fastest of the forms. `best`: of a plan without stages; forms that cannot be faster are left
+// out. Errors: where one form alone is asked for, its own: of cutting the step, of the schedule,
+// and of the searches, with the chunk; else (kInfeasible) what was tried.
+Result<PipelinePlan> plan_pipeline(const Inputs& inputs, const std::vector<PipelineForm>& forms,
+                                   Seconds best, const PlanOptions& given,
                                    const PlanOptions& options,
                                    const std::optional<StrategyFile>& pins,
                                    const CommonOptions& common,

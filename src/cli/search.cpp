@@ -6,7 +6,7 @@
 #include "cli/earlier_plan.hpp"
 #include "cli/forms.hpp"
 #include "cli/outputs.hpp"
-#include "cli/pipeline_plan.hpp"
+#include "cli/pipeline_forms.hpp"
 #include "cli/weights_from.hpp"
 
 namespace autopar::cli {
@@ -19,9 +19,12 @@ bool propagates(const std::string& searcher) {
 
 // What a pipeline leaves no room for, or does not do as yet.
 Status check_stages(const CLI::App& app, const PlanOptions& options) {
-  if (options.stages < 1) return usage_error("--stages must be at least 1");
-  if (options.stages == 1) {
-    return refuse_options(app, {"--schedule"}, "goes with --stages: one stage has no schedule");
+  if (options.stages != "auto") {
+    AUTOPAR_TRY(stages, parse_count(options.stages, "--stages"));
+    if (stages == 1) {
+      return refuse_options(app, {"--schedule", "--chunks"},
+                            "goes with --stages: one stage has no schedule");
+    }
   }
   const std::string& passes = options.training.micro_batches;
   if (passes == "auto" || passes == "1") {
@@ -42,12 +45,13 @@ Status check_stages(const CLI::App& app, const PlanOptions& options) {
 Status check_options(const CLI::App& app, const PlanOptions& options, const CommonOptions& common) {
   AUTOPAR_RETURN_IF_ERROR(check_mesh_options(app, common));
   if (!options.train) {
-    AUTOPAR_RETURN_IF_ERROR(refuse_options(
-        app,
-        {"--loss", "--optimizer", "--parameters", "--freeze", "--lr", "--betas", "--eps",
-         "--weight-decay", "--momentum", "--clip-norm", "--precision", "--reduce-precision",
-         "--dropout", "--micro-batches", "--gradients", "--stages", "--schedule", kWeightsFrom},
-        "goes with --train: a model is planned as it is otherwise"));
+    AUTOPAR_RETURN_IF_ERROR(
+        refuse_options(app,
+                       {"--loss", "--optimizer", "--parameters", "--freeze", "--lr", "--betas",
+                        "--eps", "--weight-decay", "--momentum", "--clip-norm", "--precision",
+                        "--reduce-precision", "--dropout", "--micro-batches", "--gradients",
+                        "--stages", "--schedule", "--chunks", kWeightsFrom},
+                       "goes with --train: a model is planned as it is otherwise"));
   }
   if (options.train) {
     AUTOPAR_RETURN_IF_ERROR(refuse_options(
@@ -65,6 +69,37 @@ Status check_options(const CLI::App& app, const PlanOptions& options, const Comm
                             " decides all ops (`autopar apply --fill` fills a file)");
 }
 
+// With `auto` also without stages; what is fastest is written.
+Result<int> run_stages(std::unique_ptr<Inputs> inputs, const PlanOptions& given,
+                       const PlanOptions& options, const std::optional<StrategyFile>& pins,
+                       const CommonOptions& common, std::chrono::steady_clock::time_point begin,
+                       PhaseClock clock) {
+  AUTOPAR_TRY(forms, asked_forms(options, *inputs));
+  const Inputs whole = *inputs;
+  std::optional<Planned> single;
+  if (options.stages == "auto") {
+    auto planned = best_of_forms(std::move(inputs), given, options, pins, common, begin, clock);
+    if (planned) {
+      single.emplace(std::move(*planned));
+    } else if (planned.error().code != ErrorCode::kInfeasible) {
+      return planned.error();
+    } else {
+      spdlog::info("without stages: {}", planned.error().message);
+    }
+  }
+  const Seconds best = single ? single->outcome.cost.time() : kInfinity;
+  auto plan = plan_pipeline(whole, forms, best, given, options, pins, common, begin, clock);
+  if (plan) {
+    AUTOPAR_RETURN_IF_ERROR(write_pipeline(*plan, whole, options, common));
+    return 0;
+  }
+  if (!single || plan.error().code != ErrorCode::kInfeasible) return plan.error();
+  spdlog::info("one stage is fastest: {}", plan.error().message);
+  AUTOPAR_RETURN_IF_ERROR(write_outputs(*single->request, single->outcome, *single->inputs, options,
+                                        common, std::move(clock)));
+  return 0;
+}
+
 Result<int> run(const PlanOptions& given, const CommonOptions& common) {
   PlanOptions options = given;
   const auto begin = std::chrono::steady_clock::now();
@@ -80,11 +115,8 @@ Result<int> run(const PlanOptions& given, const CommonOptions& common) {
     tell_of_strategy(file);
     pins.emplace(std::move(file));
   }
-  if (options.stages > 1) {
-    const Inputs whole = *inputs;
-    AUTOPAR_TRY(plan, plan_pipeline(std::move(inputs), given, options, pins, common, begin, clock));
-    AUTOPAR_RETURN_IF_ERROR(write_pipeline(plan, whole, options, common));
-    return 0;
+  if (options.stages != "1") {
+    return run_stages(std::move(inputs), given, options, pins, common, begin, std::move(clock));
   }
   AUTOPAR_TRY(planned,
               best_of_forms(std::move(inputs), given, options, pins, common, begin, clock));
@@ -110,15 +142,24 @@ Run add_search(CLI::App& app, const CommonOptions& common) {
                "beside the plan as train.onnx.");
   app.option_defaults()->group(group::kTraining);
   app.add_option("--stages", options->stages,
-                 "a pipeline of so many stages, each on its part of the cluster (default 1)\n"
+                 "a pipeline of so many stages, each on its part of the cluster (default 1); auto\n"
                  "The step is cut between ops where little crosses, so that stages have like work; "
-                 "each is planned on its own devices, with what its micro-batches in flight keep.")
+                 "each is planned on its own devices, with what its micro-batches in flight keep. "
+                 "`auto`: one stage, and every number that divides the cluster; the fastest is "
+                 "taken.")
+      ->type_name("NUMBER");
+  app.add_option(
+         "--chunks", options->chunks,
+         "of a pipeline: chunks of the model per stage (default: 1, or 2 where the schedule "
+         "has several)")
       ->type_name("NUMBER");
   app.add_option("--schedule", options->schedule,
-                 "of a pipeline: 1f1b (default), gpipe\n"
+                 "of a pipeline: 1f1b (default), gpipe, interleaved, zb-h1, zb-v, dualpipev, auto, "
+                 "or a file\n"
                  "In which order a stage takes the forward and backward passes of its "
-                 "micro-batches.")
-      ->type_name("NAME");
+                 "micro-batches. A file has a line of actions per stage, as schedule.csv and "
+                 "PyTorch's tables have them: `./mine.csv`.")
+      ->type_name("NAME|FILE");
   app.add_option(
          "--zero", options->zero,
          "how parameters, gradient accumulators and optimizer states are stored: auto (default), "

@@ -18,6 +18,7 @@ constexpr double kLittleMore = 1.05;
 struct Place {
   std::size_t op = 0;  // that the cut is before
   Bytes crossing = 0;
+  int inside = 0;      // values that cross and that a kernel would not store
   Seconds before = 0;  // of all forward ops
   int weights = 0;     // ops before that read what is stored
 };
@@ -30,6 +31,7 @@ std::vector<Place> places_of(const Graph& step, const std::vector<Seconds>& seco
   const std::vector<char> shared = stages::made_of_data(step, next);
   const auto uses = uses_of(step);
   std::vector<Bytes> change(step.ops.size() + 1, 0);
+  std::vector<int> inside_change(step.ops.size() + 1, 0);
   for (std::size_t o = 0; o < step.ops.size(); ++o) {
     if (step.ops[o].phase != Phase::kForward || shared[o]) continue;
     for (ValueId id : step.ops[o].outputs) {
@@ -40,12 +42,15 @@ std::vector<Place> places_of(const Graph& step, const std::vector<Seconds>& seco
       }
       change[o + 1] += step.value(id).bytes();
       change[last + 1] -= step.value(id).bytes();
+      if (!step.is_inside(id)) continue;
+      ++inside_change[o + 1];
+      --inside_change[last + 1];
     }
   }
   std::vector<Place> places;
   Bytes crossing = 0;
   Seconds before = 0;
-  int weights = 0;
+  int inside = 0, weights = 0;
   const auto is_stored = [&](ValueId id) {
     return id.valid() &&
            (step.value(id).kind == ValueKind::kParameter || next[id.index()].valid()) &&
@@ -53,18 +58,23 @@ std::vector<Place> places_of(const Graph& step, const std::vector<Seconds>& seco
   };
   for (std::size_t o = 0; o < step.ops.size(); ++o) {
     crossing += change[o];
+    inside += inside_change[o];
     if (step.ops[o].phase != Phase::kForward) continue;
-    if (o > 0 && crossing > 0 && !shared[o]) places.push_back({o, crossing, before, weights});
+    if (o > 0 && crossing > 0 && !shared[o]) {
+      places.push_back({o, crossing, inside, before, weights});
+    }
     before += seconds[o];
     const std::vector<ValueId>& inputs = step.ops[o].inputs;
     weights += std::any_of(inputs.begin(), inputs.end(), is_stored) ? 1 : 0;
   }
-  places.push_back({step.ops.size(), 0, before, weights});  // the end
+  places.push_back({step.ops.size(), 0, 0, before, weights});  // the end
   return places;
 }
 
-// The first of each run of places with the same crossing, where it is no larger beside them.
-std::vector<Place> good_places(const std::vector<Place>& all) {
+// The first of each run of places with the same crossing, where it is no larger beside them, and
+// where no kernel is cut.
+std::vector<Place> good_places(std::vector<Place> all) {
+  std::erase_if(all, [](const Place& place) { return place.inside > 0; });
   std::vector<Place> good;
   for (std::size_t p = 0; p + 1 < all.size(); ++p) {
     if (p > 0 && all[p - 1].crossing <= all[p].crossing) continue;
@@ -112,6 +122,7 @@ struct Best {
 struct Ends {
   std::vector<std::size_t> ops;
   Seconds busiest = std::numeric_limits<Seconds>::infinity();
+  Bytes crossing = 0;
 };
 Ends best_ends(const std::vector<Place>& places, int chunks, double bytes_per_s) {
   const auto count = places.size();
@@ -138,6 +149,7 @@ Ends best_ends(const std::vector<Place>& places, int chunks, double bytes_per_s)
   }
   Ends ends;
   ends.busiest = best.back().back().busiest;
+  ends.crossing = best.back().back().crossing;
   if (ends.busiest == Best().busiest) return ends;
   auto place = static_cast<int>(count) - 1;
   for (auto c = static_cast<std::size_t>(chunks); c-- > 0;) {
@@ -164,12 +176,13 @@ Result<std::vector<OpId>> balanced_cuts(const Graph& step, int chunks,
                        " chunks that each read a parameter; try fewer stages");
   }
   std::vector<OpId> cuts;
+  const Seconds most = kLittleMore * ends.busiest;
+  bool is_alike = false;
   for (const auto& [ops, alike] : alike_places(step, places)) {
-    const Ends of_class = best_ends(alike, chunks, bytes_per_s);
-    if (of_class.busiest <= kLittleMore * ends.busiest) {
-      ends = of_class;
-      break;
-    }
+    Ends of_class = best_ends(alike, chunks, bytes_per_s);
+    if (of_class.busiest > most || (is_alike && of_class.crossing >= ends.crossing)) continue;
+    ends = std::move(of_class);
+    is_alike = true;
   }
   for (std::size_t c = 0; c + 1 < ends.ops.size(); ++c) {
     cuts.push_back(OpId(static_cast<std::int64_t>(ends.ops[c])));

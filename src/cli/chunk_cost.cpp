@@ -1,0 +1,111 @@
+#include "cli/chunk_cost.hpp"
+
+#include <algorithm>
+#include <map>
+
+namespace autopar::cli {
+
+namespace {
+
+class PhaseSeconds {
+ public:
+  PhaseSeconds(const SearchRequest& request, const SearchOutcome& outcome,
+               const std::vector<char>& weight_ops)
+      : graph_(request.graph), cost_(outcome.cost), weight_ops_(weight_ops) {
+    const std::vector<StepEvent> events =
+        step_events(graph_, cost_, outcome.strategy.mesh, request.cluster, request.updates);
+    passes_.resize(static_cast<std::size_t>(graph_.passes));
+    for (const StepEvent& event : events) {
+      const OpId op = op_of(event);
+      const Phase phase = op.valid() ? graph_.op(op).phase : Phase::kForward;
+      if (phase == Phase::kUpdate || event.stream != StepEvent::Stream::kCompute) continue;
+      Pass& of = passes_[static_cast<std::size_t>(event.pass)];
+      Seconds& begin = phase == Phase::kForward ? of.forward : of.backward;
+      begin = std::min(begin, event.begin);
+      end_ = std::max(end_, event.begin + event.seconds);
+      if (phase == Phase::kForward || weight_ops_.empty()) continue;
+      (weight_ops_[op.index()] != 0 ? of.weights : of.inputs) += event.seconds;
+    }
+    update_ = std::max(0.0, cost_.time() - end_);
+  }
+
+  Seconds update() const { return update_; }
+
+  PassSeconds of_pass(std::int64_t pass) const {
+    const auto at = static_cast<std::size_t>(pass);
+    const Pass& of = passes_[at];
+    const Seconds next = at + 1 < passes_.size() ? passes_[at + 1].first() : end_;
+    const Seconds backward = std::min(of.backward, next);
+    PassSeconds found;
+    found.forward = std::max(0.0, backward - of.first());
+    found.backward = std::max(0.0, next - backward);
+    if (weight_ops_.empty()) return found;
+    const Seconds busy = of.inputs + of.weights;
+    found.weight_gradients = busy > 0 ? found.backward * of.weights / busy : 0;
+    found.input_gradients = found.backward - found.weight_gradients;
+    return found;
+  }
+
+ private:
+  struct Pass {
+    Seconds forward = kInfinity, backward = kInfinity;  // when they begin
+    Seconds first() const { return std::min(forward, backward); }
+    Seconds inputs = 0, weights = 0;  // compute of the backward pass
+  };
+
+  OpId op_of(const StepEvent& event) const {
+    const CostTerm& term = cost_.terms[event.term];
+    return term.op.valid() ? term.op : graph_.value(term.value).producer;
+  }
+
+  const Graph& graph_;
+  const StrategyCost& cost_;
+  const std::vector<char>& weight_ops_;
+  std::vector<Pass> passes_;
+  Seconds end_ = 0;  // of the last pass
+  Seconds update_ = 0;
+};
+
+}  // namespace
+
+Result<OpSeconds> seconds_of_ops(const Inputs& inputs, const Graph& step) {
+  Cluster one = inputs.cluster;
+  one.tiers.resize(1);
+  one.tiers.front().size = 1;
+  const Mesh mesh = mesh_candidates(one, 1).front();
+  AUTOPAR_TRY(model, make_cost_model("roofline", one, mesh));
+  OpSeconds seconds{std::vector<Seconds>(step.ops.size()), std::vector<Seconds>(step.ops.size())};
+  std::map<std::string, std::size_t> forward;
+  std::size_t last = 0;  // forward op
+  for (std::size_t o = 0; o < step.ops.size(); ++o) {
+    const Op& op = step.ops[o];
+    if (op.phase == Phase::kUpdate) continue;
+    const Rule& rule = inputs.rules.rules[o];
+    const Assignment whole{{-1}};
+    const auto specs = specs_of(rule, whole, mesh);
+    AUTOPAR_CHECK(specs.has_value(), "an op that is whole on one device");
+    AUTOPAR_TRY(price, model->op_price(step, op, rule, whole, *specs));
+    if (op.phase == Phase::kForward) {
+      forward[op.name] = last = o;
+      seconds.forward[o] = price.compute;
+      continue;
+    }
+    const auto known = forward.find(op.name.substr(0, op.name.rfind(".grad")));
+    seconds.backward[known == forward.end() ? last : known->second] += price.compute;
+  }
+  return seconds;
+}
+
+ChunkCost chunk_cost(const Planned& planned, const std::vector<char>& weight_ops) {
+  const SearchRequest& request = *planned.request;
+  const PhaseSeconds phases(request, planned.outcome, weight_ops);
+  const std::int64_t passes = request.graph.passes;
+  ChunkCost cost;
+  cost.steady = phases.of_pass(passes > 2 ? 1 : 0);
+  cost.first = phases.of_pass(0);
+  cost.last = phases.of_pass(passes - 1);
+  cost.update = phases.update();
+  return cost;
+}
+
+}  // namespace autopar::cli

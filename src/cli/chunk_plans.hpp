@@ -1,0 +1,68 @@
+// The plans of a pipeline's chunks: each is searched on the devices of its stage, with the memory
+// that the other chunks of the stage leave.
+#pragma once
+
+#include <map>
+
+#include "cli/pipeline_plan.hpp"
+
+namespace autopar::cli {
+
+// What plans of chunks are made of.
+struct ChunkSearch {
+  const Inputs& whole;
+  const PlanOptions& given;
+  const PlanOptions& options;
+  const std::optional<StrategyFile>& pins;
+  const CommonOptions& common;
+  std::chrono::steady_clock::time_point begin;
+  PhaseClock& clock;
+};
+
+// For stages of one size. Chunks that are the same but for names are searched once, also in several
+// cuts.
+class ChunkPlans {
+ public:
+  ChunkPlans(const ChunkSearch& search, Cluster stage);
+
+  // Of one way to cut the step, in the order of the chunks; graphs with what is in flight of each.
+  // Chunks of one stage have one mesh. Errors: of the searches, with the chunk.
+  Result<std::vector<ChunkPlan>> of(std::vector<Chunk> chunks,
+                                    const std::vector<std::int64_t>& stage_of_chunk);
+
+ private:
+  // A chunk as it was cut, and on what it is planned.
+  struct Asked {
+    Inputs inputs;
+    std::string mesh;  // empty: any
+    Bytes beside = 0;  // that others of the stage take
+  };
+  struct Known {
+    int cut = 0;            // the last one that had it,
+    std::size_t chunk = 0;  // and where
+    Asked asked;
+    std::shared_ptr<const Planned> planned;
+  };
+  Status plan(std::size_t chunk, Asked asked, ChunkPlan& found);
+  Result<std::shared_ptr<const Planned>> searched(const Asked& asked);
+  // The fastest of these meshes, with what each takes.
+  Result<std::shared_ptr<const Planned>> best_of(const Asked& asked,
+                                                 const std::vector<std::string>& meshes,
+                                                 std::map<std::string, Seconds>& seconds) const;
+  Result<Planned> searched_on(const Asked& asked, const std::string& mesh) const;
+  Result<CommonOptions> options_of(const std::string& mesh, Bytes beside) const;
+  Result<Inputs> inputs_of(Graph graph) const;
+  std::optional<StrategyFile> pins_of(const Graph& graph) const;
+  std::vector<std::string> meshes() const;
+  Status share_memory(const std::vector<std::size_t>& of_stage, const std::vector<Inputs>& inputs,
+                      std::vector<ChunkPlan>& plans);
+
+  const ChunkSearch& search_;
+  Inputs stage_;  // what is read of a chunk but for its graph and rules
+  int cut_ = 0;   // how many there were
+  std::vector<Known> known_;
+  int searched_ = 0;                      // chunks, on all meshes
+  std::vector<std::string> best_meshes_;  // of the last of them
+};
+
+}  // namespace autopar::cli

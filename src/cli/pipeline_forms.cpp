@@ -1,0 +1,162 @@
+#include "cli/pipeline_forms.hpp"
+
+#include <algorithm>
+#include <regex>
+#include <sstream>
+
+namespace autopar::cli {
+
+namespace {
+
+// Most chunks per stage that `auto` tries; more of them send more for little.
+constexpr std::int64_t kMostChunks = 4;
+
+std::int64_t default_chunks(ScheduleKind kind) {
+  const bool one =
+      kind == ScheduleKind::kGPipe || kind == ScheduleKind::k1F1B || kind == ScheduleKind::kZbH1;
+  return one ? 1 : 2;
+}
+
+bool is_file(const std::string& schedule) {
+  return schedule != "auto" && schedule.find_first_of("./") != std::string::npos;
+}
+
+// Without the cells of reductions and updates, which are put at the end.
+std::string passes_of(const std::string& table) {
+  static const std::regex ends("(^|,)[ \t]*[0-9]+[RU][ \t]*(?=,|$)");
+  std::string text, line;
+  std::istringstream lines(table);
+  while (std::getline(lines, line)) {
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    text += std::regex_replace(line, ends, "$1") + "\n";
+  }
+  return text;
+}
+
+Result<PipelineSchedule> parsed(const std::string& text, const std::string& path) {
+  // All programs that a chunk can have, of more chunks than there are.
+  std::vector<StepProgram> programs;
+  const auto chunks = static_cast<std::int64_t>(std::count(text.begin(), text.end(), ','));
+  for (std::int64_t chunk = 0; chunk <= chunks; ++chunk) {
+    for (const StepPhase phase : {StepPhase::kForward, StepPhase::kBackward,
+                                  StepPhase::kInputGradients, StepPhase::kWeightGradients}) {
+      programs.push_back({"", chunk, phase, {chunk}});
+    }
+  }
+  AUTOPAR_TRY(lines, parse_schedule(text, programs, path));
+  AUTOPAR_TRY(schedule, schedule_of_lines(std::move(lines)));
+  schedule = backward_apart(std::move(schedule));
+  AUTOPAR_RETURN_IF_ERROR(verify_schedule(schedule));
+  return schedule;
+}
+
+Result<PipelineSchedule> read_schedule(const std::string& path, std::int64_t micro_batches) {
+  AUTOPAR_TRY(text, read_file(path));
+  auto schedule = parsed(passes_of(text), path);
+  if (!schedule) {
+    const std::string& message = schedule.error().message;
+    return input_error(message.rfind(path, 0) == 0 ? message : path + ": " + message);
+  }
+  if (schedule->micro_batches != micro_batches) {
+    return input_error(path + ": it has " + std::to_string(schedule->micro_batches) +
+                       " micro-batches, and --micro-batches is " + std::to_string(micro_batches));
+  }
+  return schedule;
+}
+
+Result<std::vector<std::int64_t>> asked_stages(const PlanOptions& options, const Inputs& inputs) {
+  if (options.stages != "auto") {
+    AUTOPAR_TRY(stages, parse_count(options.stages, "--stages"));
+    return std::vector<std::int64_t>{stages};
+  }
+  std::vector<std::int64_t> found;
+  for (std::int64_t stages = 2; stages <= inputs.cluster.device_count(); ++stages) {
+    if (stage_of(inputs.cluster, stages)) found.push_back(stages);
+  }
+  return found;
+}
+
+}  // namespace
+
+std::string to_text(const PipelineForm& form) {
+  std::string text = std::to_string(form.stages) + " stages, " + form.schedule;
+  if (form.chunks_per_stage > 1) {
+    text += ", " + std::to_string(form.chunks_per_stage) + " chunks each";
+  }
+  return text;
+}
+
+Result<std::int64_t> parse_count(const std::string& text, const std::string& option) {
+  const bool is_number =
+      !text.empty() && text.size() < 7 && text.find_first_not_of("0123456789") == std::string::npos;
+  if (!is_number || std::stoll(text) < 1) {
+    return usage_error(option + " '" + text + "': expected a number from 1 on, or auto");
+  }
+  return std::int64_t{std::stoll(text)};
+}
+
+Result<PipelineSchedule> schedule_of(const PipelineForm& form, std::int64_t micro_batches) {
+  const auto kind = parse_schedule_kind(form.schedule);
+  if (!kind) return read_schedule(form.schedule, micro_batches);
+  AUTOPAR_TRY(schedule, make_schedule(*kind, {form.stages, form.chunks_per_stage, micro_batches}));
+  return backward_apart(std::move(schedule));
+}
+
+Result<std::vector<PipelineForm>> asked_forms(const PlanOptions& options, const Inputs& inputs) {
+  const std::int64_t micro_batches = inputs.model.graph.passes;
+  AUTOPAR_TRY(stages, asked_stages(options, inputs));
+  std::int64_t chunks = 0;  // as the schedule has it
+  if (!options.chunks.empty()) {
+    AUTOPAR_TRY(asked, parse_count(options.chunks, "--chunks"));
+    chunks = asked;
+  }
+  std::vector<PipelineForm> forms;
+  if (is_file(options.schedule)) {
+    AUTOPAR_TRY(schedule, read_schedule(options.schedule, micro_batches));
+    const auto lines = static_cast<std::int64_t>(schedule.lines.size());
+    const auto in_all = static_cast<std::int64_t>(schedule.stage_of_chunk.size());
+    const bool is_even = in_all % lines == 0;
+    if (options.stages != "auto" && lines != stages.front()) {
+      return input_error(options.schedule + ": it has " + std::to_string(lines) +
+                         " lines, and --stages is " + options.stages);
+    }
+    if (chunks > 0 && (!is_even || in_all / lines != chunks)) {
+      return input_error(options.schedule + ": it has " + std::to_string(in_all) +
+                         " chunks, and --chunks is " + options.chunks);
+    }
+    forms.push_back({lines, is_even ? in_all / lines : 1, options.schedule});
+    return forms;
+  }
+  const auto kind = parse_schedule_kind(options.schedule);
+  if (!kind && options.schedule != "auto") {
+    std::string names;
+    for (const ScheduleKind known : schedule_kinds()) names += std::string(name_of(known)) + ", ";
+    return usage_error("--schedule '" + options.schedule + "': expected " + names +
+                       "auto, or a file such as ./schedule.csv");
+  }
+  for (const std::int64_t count : stages) {
+    if (kind) {
+      forms.push_back({count, chunks > 0 ? chunks : default_chunks(*kind), name_of(*kind)});
+      continue;
+    }
+    // GPipe takes as long as 1F1B, with more in memory.
+    for (const ScheduleKind any : schedule_kinds()) {
+      if (any == ScheduleKind::kGPipe) continue;
+      const bool has_any = any == ScheduleKind::kInterleaved;
+      const std::int64_t least = default_chunks(any);
+      for (std::int64_t v = least; v <= (has_any ? kMostChunks : least); v *= 2) {
+        if (chunks > 0 && v != chunks) continue;
+        if (make_schedule(any, {count, v, micro_batches}))
+          forms.push_back({count, v, name_of(any)});
+      }
+    }
+  }
+  if (forms.empty()) {
+    return usage_error("no schedule has " + std::to_string(micro_batches) +
+                       " micro-batches and what --stages and --chunks say; --schedule with a name "
+                       "tells what it needs");
+  }
+  return forms;
+}
+
+}  // namespace autopar::cli

@@ -1,0 +1,15 @@
+// What --stages, --chunks and --schedule ask for.
+#pragma once
+
+#include "cli/pipeline_plan.hpp"
+
+namespace autopar::cli {
+
+// Errors (kUsage): no number from 1 on.
+Result<std::int64_t> parse_count(const std::string& text, const std::string& option);
+
+// The passes, in two parts where any backward pass of a chunk is. Errors: those of make_schedule();
+// of a file (kInput), with its name.
+Result<PipelineSchedule> schedule_of(const PipelineForm& form, std::int64_t micro_batches);
+
+}  // namespace autopar::cli
