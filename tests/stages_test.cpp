@@ -227,3 +227,64 @@ TEST_CASE("balanced cuts are as good as any, to what like places may cost", "[st
   CHECK(!chunks_of(step, {OpId(static_cast<std::int64_t>(step.ops.size()) - 1)}).ok());
   CHECK(!chunks_of(step, {OpId(3), OpId(2)}).ok());
 }
+
+TEST_CASE("cuts are where the user said of which stage ops are", "[stages]") {
+  const Graph step = step_of(4);
+  std::vector<int> said(step.ops.size(), -1);
+  const auto say = [&](const std::string& op, int stage) {
+    said[op_named(step, op).index()] = stage;
+  };
+  say("layer1.up", 1);
+  say("layer3.act", 2);
+  const auto cuts = cuts_of_stages(step, said, 3);
+  REQUIRE(cuts.ok());
+  CHECK(*cuts == std::vector<OpId>{op_named(step, "layer1.up"), op_named(step, "layer3.act")});
+  const auto says = [&](int stages, const std::string& what) {
+    const auto refused = cuts_of_stages(step, said, stages);
+    REQUIRE(!refused.ok());
+    INFO(refused.error().message);
+    CHECK(refused.error().code == ErrorCode::kInput);
+    CHECK(refused.error().message.find(what) != std::string::npos);
+  };
+  says(2, "op 'layer3.act': pipeline_stage 2, and there are stages 0 to 1");
+  says(4, "no op is of stage 3");
+  say("layer3.sum", 1);
+  says(3, "op 'layer3.sum': pipeline_stage 1 behind op 'layer3.act' of stage 2");
+  say("layer1.up", -1);
+  say("layer3.sum", -1);
+  says(3, "op 'layer3.act': pipeline_stage 2: no op before it is of stage 1");
+}
+
+TEST_CASE("between like cuts lie units that are the same but for names", "[stages]") {
+  const Graph step = step_of(5);
+  const std::vector<Seconds> seconds(step.ops.size(), 1);
+  const std::vector<OpId> cuts = like_cuts(step, seconds);
+  REQUIRE(cuts.size() >= 4);
+  const auto chunks = chunks_of(step, cuts);
+  REQUIRE(chunks.ok());
+  for (std::size_t c = 2; c + 1 < chunks->chunks.size(); ++c) {
+    CHECK(same_values(chunks->chunks[1].graph, chunks->chunks[c].graph).has_value());
+  }
+}
+
+TEST_CASE("without the update a chunk has all its passes, and gives its sums of gradients",
+          "[stages]") {
+  const Graph step = step_of(3);
+  const auto chunks = chunks_of(step, {op_named(step, "layer1.up")});
+  REQUIRE(chunks.ok());
+  for (const Chunk& chunk : chunks->chunks) {
+    const Graph passes = without_update(chunk.graph);
+    REQUIRE(verify(passes).ok());
+    std::set<std::string> ops, expected;
+    for (const Op& op : passes.ops) ops.insert(op.name);
+    for (const Op& op : chunk.graph.ops) {
+      if (op.phase != Phase::kUpdate) expected.insert(op.name);
+    }
+    CHECK(ops == expected);
+    const std::set<std::string> outputs = names_of(passes, passes.outputs);
+    for (const Value& value : chunk.graph.values) {
+      const bool is_sum = value.name.rfind("new.acc.", 0) == 0;
+      if (is_sum) CHECK(outputs.count(value.name) == 1);
+    }
+  }
+}

@@ -68,6 +68,8 @@ struct StrategyFile {
   std::vector<MeshAxis> mesh;                   // empty: not said
   Pins pins;                                    // `ops` and `tensors`
   std::map<std::string, std::string> op_types;  // by op name, where said
+  // Of a pipeline, by op name or a pattern of names (`*`, `?`).
+  std::map<std::string, int> stage_of_ops;
   std::string model_name, model_sha256, cluster_name, cluster_sha256;
   std::string searcher;
   std::string recompute;      // what of the graph was repeated first; empty: not said

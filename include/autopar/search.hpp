@@ -109,7 +109,7 @@ struct SearchRequest {
   SolveOptions solve = {};
   std::shared_ptr<const Narrowing> narrowing = {};  // with `mesh`
   // What is minimised: busy times of streams, so weighted, in place of the sum of all prices. With
-  // a profile only, and from search() only.
+  // a profile only; search() tries several where none are given.
   std::optional<StreamTimes> weights = {};
   // Gets what a search finds out, also one that ends without a plan. The caller has others to turn
   // to: a search that is stopped without a plan then asks no baseline for one.

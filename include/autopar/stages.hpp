@@ -61,6 +61,21 @@ Result<std::vector<OpId>> balanced_cuts(const Graph& step, int chunks,
                                         const std::vector<Seconds>& seconds, double bytes_per_s,
                                         const std::string& updates = "new.*");
 
+// Every place that is like the most others: those between layers, for one. Cuts there leave units
+// of which most are the same but for names; none: the step has no two like places. `seconds` and
+// places are those of balanced_cuts().
+std::vector<OpId> like_cuts(const Graph& step, const std::vector<Seconds>& seconds,
+                            const std::string& updates = "new.*");
+
+// A chunk without its update ops, and without what only they read.
+Graph without_update(const Graph& chunk);
+
+// Where the user said of which stage forward ops are: per op of the step its stage, or -1: that of
+// the op before it (the first ones: stage 0). Errors (kInput), with the op: a stage before that of
+// an op before, a stage that no op has, one that is no number of a stage.
+Result<std::vector<OpId>> cuts_of_stages(const Graph& step, const std::vector<int>& stage_of_op,
+                                         int stages, const std::string& updates = "new.*");
+
 // Per op of a chunk whether it is a backward op that the gradient of one stored value alone waits
 // for, and no other chunk: what schedules with backward passes in two parts may put off (W). The
 // others make the gradients of the chunk's inputs (I), or what several gradients are made of.

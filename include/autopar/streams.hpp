@@ -31,6 +31,9 @@ struct StreamTimes {
   Seconds weighted(const StreamTimes& weights) const;
   std::array<Seconds*, kLinks + 3> all();
   Seconds most() const;
+  // Weights with which what is as busy as these bounds its own time best: most for the busiest
+  // stream, a little for each other, since what costs nothing would be chosen at random.
+  StreamTimes sharp_weights() const;
   friend bool operator==(const StreamTimes&, const StreamTimes&) = default;
 };
 

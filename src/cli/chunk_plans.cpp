@@ -105,7 +105,10 @@ Status ChunkPlans::plan(std::size_t chunk, Asked asked, ChunkPlan& found) {
 // all of them for the first chunks, the best of these for the others.
 Result<std::shared_ptr<const Planned>> ChunkPlans::searched(const Asked& asked) {
   std::map<std::string, Seconds> seconds;
-  const bool is_open = asked.mesh.empty() && search_.options.max_axes == 0 && !search_.pins &&
+  const auto& pins = search_.pins;
+  const bool is_pinned =
+      pins && !(pins->mesh.empty() && pins->pins.ops.empty() && pins->pins.values.empty());
+  const bool is_open = asked.mesh.empty() && search_.options.max_axes == 0 && !is_pinned &&
                        search_.options.searcher != "uniform";
   if (!is_open) return best_of(asked, {asked.mesh}, seconds);
   if (searched_ >= kSearchedOnAll) {
@@ -152,6 +155,42 @@ Result<Planned> ChunkPlans::searched_on(const Asked& asked, const std::string& m
   options.training.micro_batches = std::to_string(graph.passes);
   return best_of_forms(std::make_unique<Inputs>(asked.inputs), search_.given, options,
                        pins_of(graph), common, search_.begin, search_.clock);
+}
+
+Result<std::vector<LeastTime>> ChunkPlans::least_times(
+    const Graph& graph, const std::optional<StreamTimes>& weights) const {
+  const bool is_open = search_.common.mesh.empty() && search_.options.max_axes == 0;
+  std::vector<LeastTime> found;
+  std::optional<Error> error;
+  for (const std::string& mesh : is_open ? meshes() : std::vector<std::string>{""}) {
+    AUTOPAR_TRY(inputs, inputs_of(graph));
+    AUTOPAR_TRY(common, options_of(mesh, 0));
+    auto least = cli::least_time(inputs, search_.options, pins_of(graph), common, weights);
+    if (least) {
+      found.push_back(std::move(*least));
+    } else if (!error) {
+      error = least.error();
+    }
+  }
+  if (found.empty()) return *error;
+  return found;
+}
+
+Result<std::optional<StreamTimes>> ChunkPlans::weights_of(const Graph& graph) const {
+  AUTOPAR_TRY(found, least_times(graph, {}));
+  const auto best =
+      std::min_element(found.begin(), found.end(),
+                       [](const LeastTime& a, const LeastTime& b) { return a.bound < b.bound; });
+  if (!best->busy) return std::optional<StreamTimes>();
+  return std::optional(best->busy->sharp_weights());
+}
+
+Result<Seconds> ChunkPlans::least_time(const Graph& graph,
+                                       const std::optional<StreamTimes>& weights) const {
+  AUTOPAR_TRY(found, least_times(graph, weights));
+  Seconds least = kInfinity;
+  for (const LeastTime& on_mesh : found) least = std::min(least, on_mesh.bound);
+  return least;
 }
 
 Result<CommonOptions> ChunkPlans::options_of(const std::string& mesh, Bytes beside) const {

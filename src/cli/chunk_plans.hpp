@@ -30,7 +30,16 @@ class ChunkPlans {
   Result<std::vector<ChunkPlan>> of(std::vector<Chunk> chunks,
                                     const std::vector<std::int64_t>& stage_of_chunk);
 
+  // Weights of streams that suit the graph of a chunk; none without a profile.
+  Result<std::optional<StreamTimes>> weights_of(const Graph& graph) const;
+  // What no plan of the graph of a chunk is faster than, on any of the meshes that are tried, with
+  // all memory. Errors: of the searches.
+  Result<Seconds> least_time(const Graph& graph, const std::optional<StreamTimes>& weights) const;
+
  private:
+  // On each mesh; those that cannot keep pins are left out while there is another.
+  Result<std::vector<LeastTime>> least_times(const Graph& graph,
+                                             const std::optional<StreamTimes>& weights) const;
   // A chunk as it was cut, and on what it is planned.
   struct Asked {
     Inputs inputs;

@@ -306,6 +306,19 @@ class Forms {
 
 }  // namespace
 
+Result<LeastTime> least_time(Inputs& inputs, const PlanOptions& options,
+                             const std::optional<StrategyFile>& pins, const CommonOptions& common,
+                             const std::optional<StreamTimes>& weights) {
+  AUTOPAR_TRY(request, request_of(inputs, pins, options, common));
+  request.searcher = "dp";
+  request.limit_memory = false;
+  request.weights = weights;
+  AUTOPAR_TRY(outcome, search(request));
+  LeastTime least{outcome.lower_bound, {}};
+  if (outcome.cost.step) least.busy = outcome.cost.step->busy;
+  return least;
+}
+
 Result<Planned> planned_like(std::unique_ptr<Inputs> inputs, const Planned& like,
                              const PlanOptions& options, const std::optional<StrategyFile>& pins,
                              const CommonOptions& common) {

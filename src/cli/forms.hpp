@@ -26,6 +26,17 @@ Result<Planned> best_of_forms(std::unique_ptr<Inputs> inputs, const PlanOptions&
                               const CommonOptions& common,
                               std::chrono::steady_clock::time_point begin, PhaseClock& clock);
 
+// What no plan of a model is faster than, with all memory and nothing repeated, and how long the
+// streams of the best plan that was found are busy (with a profile). `weights`: those of the
+// streams (see SearchRequest); none without a profile, or to try several. Errors: of the search.
+struct LeastTime {
+  Seconds bound = 0;
+  std::optional<StreamTimes> busy;
+};
+Result<LeastTime> least_time(Inputs& inputs, const PlanOptions& options,
+                             const std::optional<StrategyFile>& pins, const CommonOptions& common,
+                             const std::optional<StreamTimes>& weights);
+
 // The plan of a model that is another one but for names: of what was read of it.
 Result<Planned> planned_like(std::unique_ptr<Inputs> inputs, const Planned& like,
                              const PlanOptions& options, const std::optional<StrategyFile>& pins,

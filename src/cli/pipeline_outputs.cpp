@@ -174,7 +174,7 @@ Result<std::string> strategy_text(const PipelinePlan& plan, const Inputs& whole,
     origin.recompute = name_of(chunk.planned->inputs->recompute);
     origin.training = whole.training;
     origin.gradient_bucket = whole.gradient_bucket;
-    origin.cost = {plan.times.makespan, 0, 1, plan.peak_bytes, {}};
+    origin.cost = {plan.times.makespan, plan.lower_bound, plan.gap(), plan.peak_bytes, {}};
     const Json own = Json::parse(strategy_to_json(
         request.graph, request.rules, chunk.planned->outcome.strategy, request.cluster, origin));
     Json& stage = stages[static_cast<std::size_t>(plan.schedule.stage_of_chunk[c])];
@@ -238,7 +238,10 @@ Json report_json(const PipelinePlan& plan, const Inputs& whole, const PlanOption
       {"model",
        {{"name", fs::path(options.model).filename().string()}, {"sha256", whole.model.sha256}}},
       {"cluster", {{"name", whole.cluster.name}, {"devices", whole.cluster.device_count()}}},
-      {"cost", {{"seconds", plan.times.makespan}, {"lower_bound_seconds", 0.0}, {"gap", 1.0}}},
+      {"cost",
+       {{"seconds", plan.times.makespan},
+        {"lower_bound_seconds", plan.lower_bound},
+        {"gap", plan.gap()}}},
       {"memory", {{"peak_bytes", plan.peak_bytes}, {"upper_bytes", plan.upper_bytes}}},
       {"pipeline",
        {{"stages", plan.form.stages},
@@ -318,9 +321,11 @@ std::string table_of(const PipelinePlan& plan, const Inputs& whole, const PlanOp
          schedule_name(plan) + chunks + "\n\n" + to_text(table) + "\n  a step takes " +
          format_seconds(plan.times.makespan) + ", of which stages wait for " +
          percent(plan.times.bubble_rate) + "; the fullest stage takes " +
-         format_bytes(static_cast<double>(plan.peak_bytes)) +
-         " per device (no bound: stages are cut by their work, and planned one by one)\n" +
-         tried_text(plan);
+         format_bytes(static_cast<double>(plan.peak_bytes)) + " per device; at most " +
+         percent(plan.gap()) +
+         " above the optimum (no pipeline of these forms with cuts at like places takes less "
+         "than " +
+         format_seconds(plan.lower_bound) + ")\n" + tried_text(plan);
 }
 
 }  // namespace

@@ -10,6 +10,8 @@
 #include "autopar/kernels.hpp"
 #include "cli/chunk_cost.hpp"
 #include "cli/chunk_plans.hpp"
+#include "cli/pinned_stages.hpp"
+#include "cli/pipeline_bound.hpp"
 #include "cli/pipeline_forms.hpp"
 
 namespace autopar::cli {
@@ -34,44 +36,23 @@ void join_backward(PipelineSchedule& schedule, const std::vector<ChunkPlan>& chu
 
 class Pipelines {
  public:
-  Pipelines(const ChunkSearch& search, Seconds best)
-      : search_(search), best_(best), step_(search.whole.model.graph) {}
+  // `step`: with kernels.
+  Pipelines(const ChunkSearch& search, const SinglePlan& single, const Graph& step,
+            const OpSeconds& seconds)
+      : search_(search),
+        single_(single),
+        step_(step),
+        seconds_(seconds),
+        bounds_(search, step, seconds),
+        lower_bound_(single.lower_bound) {}
 
   Result<PipelinePlan> run(const std::vector<PipelineForm>& forms) {
-    step_.kernels = group_kernels(step_, search_.whole.cluster.profile, search_.options.updates);
-    AUTOPAR_TRY(seconds, seconds_of_ops(search_.whole, step_));
-    seconds_ = std::move(seconds);
-    std::vector<Cut> cuts;
-    for (const PipelineForm& form : forms) {
-      auto cut = cut_for(form);
-      if (cut) {
-        cuts.push_back(std::move(*cut));
-      } else if (forms.size() == 1) {
-        return cut.error();
-      } else {
-        tried_.push_back({form, 0, 0, cut.error().message});
-      }
-    }
-    std::stable_sort(cuts.begin(), cuts.end(),
-                     [](const Cut& a, const Cut& b) { return a.bound < b.bound; });
-    for (Cut& cut : cuts) {
-      if (cut.bound >= best_time()) {
-        tried_.push_back(
-            {cut.form, 0, 0,
-             "not searched: its compute alone, evenly split, takes " + format_seconds(cut.bound)});
-        continue;
-      }
-      auto plan = planned(cut);
-      if (!plan) {
-        if (forms.size() == 1 || plan.error().code == ErrorCode::kInput) return plan.error();
-        tried_.push_back({cut.form, 0, 0, plan.error().message});
-        continue;
-      }
-      tried_.push_back({cut.form, plan->times.makespan, plan->peak_bytes, ""});
-      if (plan->times.makespan < best_time()) found_ = std::move(*plan);
-    }
+    is_one_ = forms.size() == 1;
+    AUTOPAR_TRY(cuts, cuts_for(forms));
+    for (Cut& cut : cuts) AUTOPAR_RETURN_IF_ERROR(try_form(cut));
     if (!found_) return infeasible_error(why_none());
     found_->tried = std::move(tried_);
+    found_->lower_bound = std::min(lower_bound_, found_->times.makespan);
     return std::move(*found_);
   }
 
@@ -81,13 +62,57 @@ class Pipelines {
     Cluster stage;
     PipelineSchedule schedule;
     std::vector<OpId> cuts;
-    Seconds bound = 0;  // on the time of any plan of these chunks
+    bool is_pinned = false;
+    Seconds compute = 0;  // no plan of this form is faster
   };
 
-  Seconds best_time() const { return found_ ? found_->times.makespan : best_; }
+  // Those with the least bound first.
+  Result<std::vector<Cut>> cuts_for(const std::vector<PipelineForm>& forms) {
+    std::vector<Cut> cuts;
+    for (const PipelineForm& form : forms) {
+      auto cut = cut_for(form);
+      if (cut) {
+        cuts.push_back(std::move(*cut));
+      } else if (is_one_) {
+        return cut.error();
+      } else {
+        tried_.push_back({form, 0, 0, cut.error().message});
+      }
+    }
+    std::stable_sort(cuts.begin(), cuts.end(),
+                     [](const Cut& a, const Cut& b) { return a.compute < b.compute; });
+    return cuts;
+  }
+
+  Status try_form(Cut& cut) {
+    const PipelineForm form = cut.form;
+    Seconds bound = cut.compute;
+    if (bound < best_time() && bounds_.covers(cut.cuts)) {
+      AUTOPAR_TRY(searched,
+                  bounds_.of(cut.schedule, cut.stage, cut.is_pinned ? &cut.cuts : nullptr));
+      bound = std::max(bound, searched);
+    }
+    lower_bound_ = std::min(lower_bound_, bound);
+    if (bound >= best_time()) {
+      tried_.push_back(
+          {form, 0, 0, "not searched: no plan takes less than " + format_seconds(bound)});
+      return Ok{};
+    }
+    auto plan = planned(cut);
+    if (!plan) {
+      if (is_one_ || plan.error().code == ErrorCode::kInput) return plan.error();
+      tried_.push_back({form, 0, 0, plan.error().message});
+      return Ok{};
+    }
+    tried_.push_back({form, plan->times.makespan, plan->peak_bytes, ""});
+    if (plan->times.makespan < best_time()) found_ = std::move(*plan);
+    return Ok{};
+  }
+
+  Seconds best_time() const { return found_ ? found_->times.makespan : single_.best; }
 
   std::string why_none() const {
-    std::string text = best_ < kInfinity ? "no pipeline is faster" : "no pipeline was found";
+    std::string text = single_.best < kInfinity ? "no pipeline is faster" : "no pipeline was found";
     for (const PipelineTrial& trial : tried_) {
       text += "; " + to_text(trial.form) + ": " +
               (trial.why.empty() ? format_seconds(trial.seconds) : trial.why);
@@ -105,29 +130,33 @@ class Pipelines {
     const std::size_t chunks = cut.schedule.stage_of_chunk.size();
     std::vector<Seconds> seconds(seconds_.forward);
     for (std::size_t o = 0; o < seconds.size(); ++o) seconds[o] += seconds_.backward[o];
-    AUTOPAR_TRY(cuts,
-                balanced_cuts(step_, static_cast<int>(chunks), seconds,
-                              between(cut.stage).bandwidth_bytes_per_s, search_.options.updates));
-    cut.cuts = std::move(cuts);
-    AUTOPAR_TRY(bound, bound_of(cut));
-    cut.bound = bound;
+    cut.is_pinned = search_.pins && !search_.pins->stage_of_ops.empty();
+    if (cut.is_pinned) {
+      AUTOPAR_TRY(cuts, pinned_cuts(form));
+      cut.cuts = std::move(cuts);
+    } else {
+      AUTOPAR_TRY(cuts,
+                  balanced_cuts(step_, static_cast<int>(chunks), seconds,
+                                between(cut.stage).bandwidth_bytes_per_s, search_.options.updates));
+      cut.cuts = std::move(cuts);
+    }
+    cut.compute = bounds_.of_compute(cut.schedule, cut.stage, cut.is_pinned ? &cut.cuts : nullptr,
+                                     !bounds_.covers(cut.cuts));
     return cut;
   }
 
-  // Compute alone, evenly split over the devices of each stage. What a weight gradient may be put
-  // off for is not known here: all of a backward pass in two parts, for once.
-  Result<Seconds> bound_of(const Cut& cut) const {
-    std::vector<ChunkCost> costs(cut.schedule.stage_of_chunk.size());
-    const auto devices = static_cast<double>(cut.stage.device_count());
-    std::size_t chunk = 0;
-    for (std::size_t o = 0; o < step_.ops.size(); ++o) {
-      if (chunk < cut.cuts.size() && o == cut.cuts[chunk].index()) ++chunk;
-      costs[chunk].steady.forward += seconds_.forward[o] / devices;
-      costs[chunk].steady.backward += seconds_.backward[o] / devices;
+  // As pins say, by names of ops of the model or of what import made of them.
+  Result<std::vector<OpId>> pinned_cuts(const PipelineForm& form) const {
+    const StrategyFile& pins = *search_.pins;
+    if (form.chunks_per_stage > 1) {
+      return usage_error(pins.path + ": pipeline_stage goes with one chunk per stage, and " +
+                         to_text(form) + " is asked for");
     }
-    for (ChunkCost& cost : costs) cost.steady.weight_gradients = cost.steady.backward;
-    AUTOPAR_TRY(times, simulate_schedule(cut.schedule, costs));
-    return times.makespan;
+    AUTOPAR_TRY(stages, pinned_stages(pins, search_.whole.model, step_));
+    auto cuts =
+        cuts_of_stages(step_, stages, static_cast<int>(form.stages), search_.options.updates);
+    if (!cuts) return input_error(pins.path + ": " + cuts.error().message);
+    return cuts;
   }
 
   Result<PipelinePlan> planned(Cut& cut) {
@@ -239,9 +268,12 @@ class Pipelines {
   }
 
   const ChunkSearch& search_;
-  const Seconds best_;  // without stages
-  Graph step_;          // with kernels
-  OpSeconds seconds_;
+  const SinglePlan& single_;
+  const Graph& step_;
+  const OpSeconds& seconds_;
+  PipelineBounds bounds_;
+  Seconds lower_bound_ = 0;
+  bool is_one_ = false;                       // one form alone was asked for
   std::map<std::int64_t, ChunkPlans> plans_;  // by the number of stages
   std::optional<PipelinePlan> found_;
   std::vector<PipelineTrial> tried_;
@@ -273,13 +305,16 @@ Result<Cluster> stage_of(const Cluster& cluster, std::int64_t stages) {
 }
 
 Result<PipelinePlan> plan_pipeline(const Inputs& inputs, const std::vector<PipelineForm>& forms,
-                                   Seconds best, const PlanOptions& given,
+                                   const SinglePlan& single, const PlanOptions& given,
                                    const PlanOptions& options,
                                    const std::optional<StrategyFile>& pins,
                                    const CommonOptions& common,
                                    std::chrono::steady_clock::time_point begin, PhaseClock& clock) {
   const ChunkSearch search{inputs, given, options, pins, common, begin, clock};
-  return Pipelines(search, best).run(forms);
+  Graph step = inputs.model.graph;
+  step.kernels = group_kernels(step, inputs.cluster.profile, options.updates);
+  AUTOPAR_TRY(seconds, seconds_of_ops(inputs, step));
+  return Pipelines(search, single, step, seconds).run(forms);
 }
 
 }  // namespace autopar::cli

@@ -45,6 +45,15 @@ struct PipelinePlan {
   std::vector<Bytes> stage_bytes;         // memory per device, by stage
   Bytes peak_bytes = 0, upper_bytes = 0;  // of the fullest stage
   std::vector<PipelineTrial> tried;       // this one among them
+  // No pipeline of the forms that were asked for, with cuts at like places, nor a plan without
+  // stages that was looked for, is faster; 0: not known.
+  Seconds lower_bound = 0;
+  double gap() const { return 1 - lower_bound / times.makespan; }
+};
+
+// What is known of plans without stages.
+struct SinglePlan {
+  Seconds best = kInfinity, lower_bound = kInfinity;
 };
 
 // The cluster without what its outermost tiers give to stages. Errors (kUsage): the number of
@@ -55,11 +64,12 @@ Result<Cluster> stage_of(const Cluster& cluster, std::int64_t stages);
 // (kUsage, kInput): no such number or schedule; a file that is no schedule.
 Result<std::vector<PipelineForm>> asked_forms(const PlanOptions& options, const Inputs& inputs);
 
-// The fastest of the forms. `best`: of a plan without stages; forms that cannot be faster are left
-// out. Errors: where one form alone is asked for, its own: of cutting the step, of the schedule,
-// and of the searches, with the chunk; else (kInfeasible) what was tried.
+// The fastest of the forms. `single`: of plans without stages the time of the best and a bound, or
+// infinity; forms that cannot be faster are left out. Errors: where one form alone is asked for,
+// its own: of cutting the step, of the schedule, and of the searches, with the chunk; else
+// (kInfeasible) what was tried.
 Result<PipelinePlan> plan_pipeline(const Inputs& inputs, const std::vector<PipelineForm>& forms,
-                                   Seconds best, const PlanOptions& given,
+                                   const SinglePlan& single, const PlanOptions& given,
                                    const PlanOptions& options,
                                    const std::optional<StrategyFile>& pins,
                                    const CommonOptions& common,

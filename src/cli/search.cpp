@@ -69,6 +69,20 @@ Status check_options(const CLI::App& app, const PlanOptions& options, const Comm
                             " decides all ops (`autopar apply --fill` fills a file)");
 }
 
+// Pins that say of which stage ops are say how many there are.
+Status check_pinned_stages(const StrategyFile& file, PlanOptions& options) {
+  int stages = 0;
+  for (const auto& [op, stage] : file.stage_of_ops) stages = std::max(stages, stage + 1);
+  const std::string asked = std::to_string(stages);
+  if (stages == 0 || options.stages == asked) return Ok{};
+  if (options.stages == "auto" && stages > 1) {
+    options.stages = asked;
+    return Ok{};
+  }
+  return usage_error(file.path + ": pipeline_stage of its ops goes up to " +
+                     std::to_string(stages - 1) + ": it goes with --train --stages " + asked);
+}
+
 // With `auto` also without stages; what is fastest is written.
 Result<int> run_stages(std::unique_ptr<Inputs> inputs, const PlanOptions& given,
                        const PlanOptions& options, const std::optional<StrategyFile>& pins,
@@ -87,8 +101,9 @@ Result<int> run_stages(std::unique_ptr<Inputs> inputs, const PlanOptions& given,
       spdlog::info("without stages: {}", planned.error().message);
     }
   }
-  const Seconds best = single ? single->outcome.cost.time() : kInfinity;
-  auto plan = plan_pipeline(whole, forms, best, given, options, pins, common, begin, clock);
+  SinglePlan known;
+  if (single) known = {single->outcome.cost.time(), single->outcome.lower_bound};
+  auto plan = plan_pipeline(whole, forms, known, given, options, pins, common, begin, clock);
   if (plan) {
     AUTOPAR_RETURN_IF_ERROR(write_pipeline(*plan, whole, options, common));
     return 0;
@@ -113,6 +128,7 @@ Result<int> run(const PlanOptions& given, const CommonOptions& common) {
   if (!options.pin_file.empty()) {
     AUTOPAR_TRY(file, read_strategy(options.pin_file));
     tell_of_strategy(file);
+    AUTOPAR_RETURN_IF_ERROR(check_pinned_stages(file, options));
     pins.emplace(std::move(file));
   }
   if (options.stages != "1") {

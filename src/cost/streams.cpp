@@ -1,12 +1,18 @@
 #include "autopar/streams.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "autopar/ops.hpp"
 #include "autopar/strategy.hpp"
 
 namespace autopar {
 namespace {
+
+// e^-1 of what the busiest stream has for one that is busy for so much less of its time, and no
+// less than kLeastWeight.
+constexpr double kSharpness = 0.03;
+constexpr double kLeastWeight = 0.004;
 
 // Of each value the one that holds it before it is asked for: what an input of the update is the
 // next value of, and what the update makes a function of. A cast or a scaling of a gradient can
@@ -63,6 +69,18 @@ Seconds StreamTimes::weighted(const StreamTimes& weights) const {
 
 Seconds StreamTimes::most() const {
   return std::max({compute, tail, host, *std::max_element(links.begin(), links.end())});
+}
+
+StreamTimes StreamTimes::sharp_weights() const {
+  const Seconds busiest = most();
+  StreamTimes weights = *this;
+  double sum = 0;
+  for (Seconds* w : weights.all()) {
+    *w = std::max(kLeastWeight, std::exp((*w / busiest - 1) / kSharpness));
+    sum += *w;
+  }
+  for (Seconds* w : weights.all()) *w /= sum;
+  return weights;
 }
 
 Streams::Streams(const Graph& graph, const std::string& updates, const Mesh& mesh,

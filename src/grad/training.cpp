@@ -7,6 +7,7 @@
 
 #include "autopar/grad.hpp"
 #include "autopar/ops.hpp"
+#include "autopar/pattern.hpp"
 #include "grad/accumulate.hpp"
 #include "grad/loss.hpp"
 #include "grad/optimizer.hpp"
@@ -15,26 +16,6 @@
 
 namespace autopar {
 namespace {
-
-// `*` is any text, `?` any character.
-bool matches(const std::string& pattern, const std::string& text) {
-  std::size_t p = 0, t = 0, star = std::string::npos, mark = 0;
-  while (t < text.size()) {
-    if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t]) && pattern[p] != '*') {
-      ++p, ++t;
-    } else if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      mark = t;
-    } else if (star != std::string::npos) {
-      p = star + 1;
-      t = ++mark;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
 
 bool any_matches(const std::vector<std::string>& patterns, const std::string& text) {
   return std::any_of(patterns.begin(), patterns.end(),

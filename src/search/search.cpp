@@ -138,8 +138,9 @@ Result<SearchOutcome> search_within(const SearchRequest& request) {
   // A baseline looks at one candidate per op: no need to price the others.
   SearchRequest narrowed = request;
   if (narrowed.fill == Fill::kSearch) narrowed.fill = searcher->fill;
-  return is_weighted(narrowed, *searcher) ? search_weighted(narrowed, *searcher)
-                                          : search_on(narrowed, *searcher, meshes_of(narrowed));
+  return !narrowed.weights && is_weighted(narrowed, *searcher)
+             ? search_weighted(narrowed, *searcher)
+             : search_on(narrowed, *searcher, meshes_of(narrowed));
 }
 
 }  // namespace

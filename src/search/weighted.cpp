@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 
 #include "search/meshes.hpp"
 
@@ -15,10 +14,6 @@ namespace {
 constexpr StreamTimes kFirstWeights{0.75, {}, 0.1, 0.05};
 constexpr double kFirstLinkWeight = 0.1;   // of the outermost link
 constexpr double kInnerLinkWeight = 0.02;  // of each other, from what compute has
-// Of the next: e^-1 of what the busiest stream has for one that is busy for so much less of its
-// time, and no less than kLeastWeight, since what costs nothing would be chosen at random.
-constexpr double kSharpness = 0.03;
-constexpr double kLeastWeight = 0.004;
 constexpr int kWeightings = 2;
 // Of the effort of the first, which each further one may take.
 constexpr double kLaterEffort = 0.25;
@@ -27,22 +22,6 @@ constexpr SolveOptions::Until kLaterUntil = SolveOptions::Until::kLimit;
 constexpr double kFirstPart = 0.5;
 // Where bound and time are so near, no other weighting is tried.
 constexpr double kNear = 1e-3;
-
-// The busiest stream of a plan decides its time: what is minimised next is mostly that.
-StreamTimes next_weights(const StreamTimes& busy) {
-  const Seconds most = busy.most();
-  const auto weight = [&](Seconds seconds) {
-    return std::max(kLeastWeight, std::exp((seconds / most - 1) / kSharpness));
-  };
-  StreamTimes weights = busy;
-  double sum = 0;
-  for (Seconds* w : weights.all()) {
-    *w = weight(*w);
-    sum += *w;
-  }
-  for (Seconds* w : weights.all()) *w /= sum;
-  return weights;
-}
 
 StreamTimes first_weights(const Cluster& cluster) {
   StreamTimes weights = kFirstWeights;
@@ -66,7 +45,7 @@ class WeightedSearch {
     AUTOPAR_TRY(found, search_on(first, searcher_, meshes_of(first)));
     best_ = std::move(found);
     for (int w = 1; w < kWeightings && !is_over(); ++w) {
-      AUTOPAR_RETURN_IF_ERROR(weigh(next_weights(best_.cost.step->busy)));
+      AUTOPAR_RETURN_IF_ERROR(weigh(best_.cost.step->busy.sharp_weights()));
     }
     close();
     return std::move(best_);

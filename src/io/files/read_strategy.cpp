@@ -8,6 +8,8 @@
 namespace autopar {
 namespace {
 
+constexpr std::int64_t kMostStages = 1 << 20;
+
 using Counts = std::vector<std::vector<std::int64_t>>;
 
 // A missing field leaves `text` as it is.
@@ -55,10 +57,32 @@ Result<OpPin> op_of(const Json& json) {
   }
   AUTOPAR_RETURN_IF_ERROR(read_counts(json, "in_strategy", pin.in_strategy));
   AUTOPAR_RETURN_IF_ERROR(read_counts(json, "out_strategy", pin.out_strategy));
-  if (!pin.assignment && !pin.in_strategy && !pin.out_strategy) {
-    return json.expected("an assignment, an in_strategy or an out_strategy");
-  }
   return pin;
+}
+
+Status read_stage(const Json& json, const std::string& name, StrategyFile& file) {
+  AUTOPAR_TRY(field, json.find("pipeline_stage"));
+  if (!field) return Ok{};
+  AUTOPAR_TRY(stage, field->integer());
+  if (stage < 0 || stage > kMostStages) return field->expected("the number of a stage, from 0 on");
+  file.stage_of_ops.emplace(name, static_cast<int>(stage));
+  return Ok{};
+}
+
+// An op by its name, or, to say the stage of several, by a pattern.
+Status read_op(const Json& json, const std::string& name, StrategyFile& file) {
+  AUTOPAR_RETURN_IF_ERROR(read_stage(json, name, file));
+  AUTOPAR_TRY(pin, op_of(json));
+  const bool is_pinned = pin.assignment || pin.in_strategy || pin.out_strategy;
+  const bool has_stage = file.stage_of_ops.count(name) > 0;
+  if (!is_pinned && !has_stage) {
+    return json.expected("an assignment, an in_strategy, an out_strategy or a pipeline_stage");
+  }
+  if (is_pinned) file.pins.ops.emplace(name, std::move(pin));
+  std::string type;
+  AUTOPAR_RETURN_IF_ERROR(read_text(json, "type", type));
+  if (!type.empty() && is_pinned) file.op_types.emplace(name, std::move(type));
+  return Ok{};
 }
 
 // For each dimension an axis from the right, -1 for none, or a list of axes.
@@ -235,11 +259,7 @@ Result<StrategyFile> read_strategy(const std::string& path) {
   if (ops) {
     AUTOPAR_TRY(members, ops->members());
     for (const auto& [name, json] : members) {
-      AUTOPAR_TRY(pin, op_of(json));
-      file.pins.ops.emplace(name, std::move(pin));
-      std::string type;
-      AUTOPAR_RETURN_IF_ERROR(read_text(json, "type", type));
-      if (!type.empty()) file.op_types.emplace(name, std::move(type));
+      AUTOPAR_RETURN_IF_ERROR(read_op(json, name, file));
     }
   }
   AUTOPAR_TRY(tensors, document.find("tensors"));
