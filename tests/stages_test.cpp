@@ -257,8 +257,7 @@ TEST_CASE("cuts are where the user said of which stage ops are", "[stages]") {
 
 TEST_CASE("between like cuts lie units that are the same but for names", "[stages]") {
   const Graph step = step_of(5);
-  const std::vector<Seconds> seconds(step.ops.size(), 1);
-  const std::vector<OpId> cuts = like_cuts(step, seconds);
+  const std::vector<OpId> cuts = like_cuts(step);
   REQUIRE(cuts.size() >= 4);
   const auto chunks = chunks_of(step, cuts);
   REQUIRE(chunks.ok());

@@ -61,11 +61,14 @@ Result<std::vector<OpId>> balanced_cuts(const Graph& step, int chunks,
                                         const std::vector<Seconds>& seconds, double bytes_per_s,
                                         const std::string& updates = "new.*");
 
-// Every place that is like the most others: those between layers, for one. Cuts there leave units
-// of which most are the same but for names; none: the step has no two like places. `seconds` and
-// places are those of balanced_cuts().
-std::vector<OpId> like_cuts(const Graph& step, const std::vector<Seconds>& seconds,
+// All places that balanced_cuts() looks at, but the end.
+std::vector<OpId> good_cuts(const Graph& step, const std::vector<Seconds>& seconds,
                             const std::string& updates = "new.*");
+
+// Places before ops that are like each other (one in each layer, for one), where no kernel of the
+// passes has ops on both sides: so what lies between two of them costs as much by itself as in the
+// whole. None: there are no two such places. O(kinds of ops x (values + ops)).
+std::vector<OpId> like_cuts(const Graph& step, const std::string& updates = "new.*");
 
 // A chunk without its update ops, and without what only they read.
 Graph without_update(const Graph& chunk);

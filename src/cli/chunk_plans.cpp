@@ -1,5 +1,7 @@
 #include "cli/chunk_plans.hpp"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -167,6 +169,8 @@ Result<std::vector<LeastTime>> ChunkPlans::least_times(
     AUTOPAR_TRY(common, options_of(mesh, 0));
     auto least = cli::least_time(inputs, search_.options, pins_of(graph), common, weights);
     if (least) {
+      spdlog::debug("a unit of {} ops on mesh {}: no plan takes less than {}", graph.ops.size(),
+                    mesh.empty() ? "any" : mesh, format_seconds(least->bound));
       found.push_back(std::move(*least));
     } else if (!error) {
       error = least.error();

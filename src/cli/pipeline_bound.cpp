@@ -1,7 +1,6 @@
 #include "cli/pipeline_bound.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 
 namespace autopar::cli {
@@ -11,16 +10,31 @@ namespace {
 // More kinds of units are not searched: the bound would take longer than the plan.
 constexpr std::size_t kMostKinds = 6;
 
-// Of the units from one to before another.
-struct Sums {
-  explicit Sums(const std::vector<Seconds>& of) : until(of.size() + 1) {
-    std::partial_sum(of.begin(), of.end(), until.begin() + 1);
-  }
-  Seconds operator()(std::size_t from, std::size_t to) const { return until[to] - until[from]; }
-  std::vector<Seconds> until;
+// What a schedule says of the passes of a chunk, and of its stage.
+struct ChunkShape {
+  std::size_t stage = 0;
+  bool is_first = false;           // of its stage
+  std::int64_t forward_first = 0;  // forward passes before the first backward pass of the stage
 };
 
-// Whether a chunk's backward passes are in two parts, of which the stage before waits for one.
+std::vector<ChunkShape> shapes_of(const PipelineSchedule& schedule) {
+  std::vector<ChunkShape> shapes(schedule.stage_of_chunk.size());
+  std::vector<char> has_chunk(schedule.lines.size());
+  for (std::size_t c = 0; c < shapes.size(); ++c) {
+    shapes[c].stage = static_cast<std::size_t>(schedule.stage_of_chunk[c]);
+    shapes[c].is_first = has_chunk[shapes[c].stage] == 0;
+    has_chunk[shapes[c].stage] = 1;
+  }
+  for (const StepLine& line : schedule.lines) {
+    for (const StepAction& action : line) {
+      if (action.phase != StepPhase::kForward) break;
+      ++shapes[static_cast<std::size_t>(action.chunk)].forward_first;
+    }
+  }
+  return shapes;
+}
+
+// Whether backward passes are in two parts, of which the stage before waits for one.
 bool is_apart(const PipelineSchedule& schedule) {
   for (const StepLine& line : schedule.lines) {
     for (const StepAction& action : line) {
@@ -30,24 +44,74 @@ bool is_apart(const PipelineSchedule& schedule) {
   return false;
 }
 
+// Least times of what lies between two places.
+class Parts {
+ public:
+  // `units`: at the ends of units; null: compute alone.
+  Parts(const std::vector<Seconds>& forward, const std::vector<Seconds>& backward,
+        const std::vector<std::size_t>& unit_ends, double devices, double micro_batches)
+      : forward_(forward),
+        backward_(backward),
+        unit_ends_(unit_ends),
+        devices_(devices),
+        micro_batches_(micro_batches) {}
+
+  Seconds forward(std::size_t from, std::size_t to) const {
+    return (forward_[to] - forward_[from]) / devices_;
+  }
+  Seconds backward(std::size_t from, std::size_t to) const {
+    return (backward_[to] - backward_[from]) / devices_;
+  }
+  // Whole units as they are given, the rest by its compute. `until`: of the units, null: none are.
+  Seconds least(const std::vector<Seconds>* until, bool of_one, std::size_t from,
+                std::size_t to) const {
+    const double times = of_one ? 1 : micro_batches_;
+    const auto compute = [&](std::size_t a, std::size_t b) {
+      return times * (forward(a, b) + backward(a, b));
+    };
+    if (until == nullptr) return compute(from, to);
+    const auto first = std::lower_bound(unit_ends_.begin(), unit_ends_.end(), from);
+    const auto last = std::upper_bound(unit_ends_.begin(), unit_ends_.end(), to) - 1;
+    if (last <= first) return compute(from, to);
+    const auto a = static_cast<std::size_t>(first - unit_ends_.begin());
+    const auto b = static_cast<std::size_t>(last - unit_ends_.begin());
+    return compute(from, *first) + ((*until)[b] - (*until)[a]) + compute(*last, to);
+  }
+
+ private:
+  const std::vector<Seconds>& forward_;
+  const std::vector<Seconds>& backward_;
+  const std::vector<std::size_t>& unit_ends_;
+  const double devices_, micro_batches_;
+};
+
 }  // namespace
 
 PipelineBounds::PipelineBounds(const ChunkSearch& search, const Graph& step,
                                const OpSeconds& seconds)
-    : search_(search), step_(step) {
+    : search_(search), step_(step), unit_cuts_(like_cuts(step, search.options.updates)) {
   std::vector<Seconds> both(seconds.forward);
   for (std::size_t o = 0; o < both.size(); ++o) both[o] += seconds.backward[o];
-  places_ = like_cuts(step, both, search.options.updates);
-  forward_.resize(places_.size() + 1);
-  backward_.resize(places_.size() + 1);
+  places_ = good_cuts(step, both, search.options.updates);
+  places_.insert(places_.end(), unit_cuts_.begin(), unit_cuts_.end());
+  std::sort(places_.begin(), places_.end());
+  places_.erase(std::unique(places_.begin(), places_.end()), places_.end());
+  unit_ends_ = {0};
+  for (OpId cut : unit_cuts_) unit_ends_.push_back(place_of(cut));
+  unit_ends_.push_back(places_.size() + 1);
+  forward_.assign(places_.size() + 2, 0);
+  backward_ = forward_;
   for (std::size_t o = 0; o < step.ops.size(); ++o) {
-    const std::size_t unit = unit_of(OpId(static_cast<std::int64_t>(o)));
-    forward_[unit] += seconds.forward[o];
-    backward_[unit] += seconds.backward[o];
+    const std::size_t after = place_of(OpId(static_cast<std::int64_t>(o))) + 1;
+    forward_[after] += seconds.forward[o];
+    backward_[after] += seconds.backward[o];
   }
+  std::partial_sum(forward_.begin(), forward_.end(), forward_.begin());
+  std::partial_sum(backward_.begin(), backward_.end(), backward_.begin());
 }
 
-std::size_t PipelineBounds::unit_of(OpId op) const {
+// The last one that is not behind an op; 0: the begin.
+std::size_t PipelineBounds::place_of(OpId op) const {
   return static_cast<std::size_t>(std::upper_bound(places_.begin(), places_.end(), op) -
                                   places_.begin());
 }
@@ -60,16 +124,18 @@ bool PipelineBounds::covers(const std::vector<OpId>& cuts) const {
 
 Result<const PipelineBounds::Least*> PipelineBounds::least_on(const Cluster& stage) {
   const auto known = least_.find(stage.device_count());
-  if (known != least_.end()) return &known->second;
-  AUTOPAR_TRY(least, searched(stage));
-  return &least_.emplace(stage.device_count(), std::move(least)).first->second;
+  if (known == least_.end()) {
+    AUTOPAR_TRY(least, searched(stage));
+    least_.emplace(stage.device_count(), std::move(least));
+  }
+  const Least& least = least_.at(stage.device_count());
+  return least.step.empty() ? nullptr : &least;
 }
 
 Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage) const {
   Least least;
-  if (places_.empty()) return least;
-  AUTOPAR_TRY(units, chunks_of(step_, places_, search_.options.updates));
-  ChunkPlans plans(search_, stage);
+  if (unit_cuts_.empty()) return least;
+  AUTOPAR_TRY(units, chunks_of(step_, unit_cuts_, search_.options.updates));
   std::vector<std::size_t> kind_of, kinds;  // per unit; the first of each
   for (std::size_t u = 0; u < units.chunks.size(); ++u) {
     const auto same = std::find_if(kinds.begin(), kinds.end(), [&](std::size_t k) {
@@ -77,148 +143,131 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage) con
     });
     kind_of.push_back(static_cast<std::size_t>(same - kinds.begin()));
     if (same == kinds.end()) kinds.push_back(u);
+    if (kinds.size() > kMostKinds) return least;
   }
-  if (kinds.size() > kMostKinds) return least;
   // Weights that suit the kind of which there are most, and the same for all: only so do bounds add
   // up.
   std::vector<std::size_t> count(kinds.size());
   for (std::size_t k : kind_of) ++count[k];
   const auto most =
       static_cast<std::size_t>(std::max_element(count.begin(), count.end()) - count.begin());
+  const ChunkPlans plans(search_, stage);
   AUTOPAR_TRY(weights, plans.weights_of(units.chunks[kinds[most]].graph));
-  std::vector<Seconds> step, passes;
+  std::optional<StreamTimes> compute;
+  if (weights) compute = StreamTimes{.compute = 1};
+  // The update of all parameters of a chunk is one launch, which each unit counts.
+  const Profile& profile = stage.profile;
+  const Seconds launch = profile.launch_s + profile.host_s;
+  std::vector<Seconds> step, passes, pass;
   for (std::size_t k : kinds) {
     const Graph& graph = units.chunks[k].graph;
-    AUTOPAR_TRY(whole, plans.least_time(graph, weights));
-    AUTOPAR_TRY(without, plans.least_time(without_update(graph), weights));
-    step.push_back(whole);
-    passes.push_back(without);
+    const Graph without = without_update(graph);
+    AUTOPAR_TRY(of_step, plans.least_time(graph, weights));
+    AUTOPAR_TRY(of_passes, plans.least_time(without, weights));
+    AUTOPAR_TRY(of_compute, plans.least_time(without, compute));
+    step.push_back(std::max(0.0, of_step - launch));
+    passes.push_back(of_passes);
+    pass.push_back(of_compute / static_cast<double>(step_.passes));
   }
+  least = {{0}, {0}, {0}};
   for (std::size_t k : kind_of) {
-    least.step.push_back(step[k]);
-    least.passes.push_back(passes[k]);
+    least.step.push_back(least.step.back() + step[k]);
+    least.passes.push_back(least.passes.back() + passes[k]);
+    least.pass.push_back(least.pass.back() + pass[k]);
   }
   return least;
 }
 
 Result<Seconds> PipelineBounds::of(const PipelineSchedule& schedule, const Cluster& stage,
                                    const std::vector<OpId>* cuts) {
-  AUTOPAR_TRY(least, least_on(stage));
-  return bound_of(*least, schedule, stage, cuts);
+  AUTOPAR_TRY(units, least_on(stage));
+  return bound_of(units, schedule, stage, cuts);
 }
 
 Seconds PipelineBounds::of_compute(const PipelineSchedule& schedule, const Cluster& stage,
-                                   const std::vector<OpId>* cuts, bool anywhere) const {
-  const double each =
-      static_cast<double>(schedule.micro_batches) / static_cast<double>(stage.device_count());
-  Least least;
-  for (std::size_t u = 0; u < forward_.size(); ++u) {
-    least.passes.push_back((forward_[u] + backward_[u]) * each);
-  }
-  least.step = least.passes;
-  const Seconds all = std::accumulate(least.step.begin(), least.step.end(), 0.0);
-  if (anywhere) return all / static_cast<double>(schedule.lines.size());
-  return bound_of(least, schedule, stage, cuts);
-}
-
-Seconds PipelineBounds::bound_of(const Least& least, const PipelineSchedule& schedule,
-                                 const Cluster& stage, const std::vector<OpId>* cuts) const {
-  const std::size_t units = least.step.size(), chunks = schedule.stage_of_chunk.size();
-  if (units < chunks) return 0;
-  if (cuts != nullptr) {
-    std::vector<std::size_t> ends = {0};
-    for (OpId cut : *cuts) ends.push_back(unit_of(cut));
-    ends.push_back(units);
-    return of_cuts(least, schedule, stage, ends);
-  }
-  return chunks == schedule.lines.size() ? of_best_cuts(least, schedule, stage)
-                                         : on_average(least, schedule, stage);
+                                   const std::vector<OpId>* cuts) const {
+  return bound_of(nullptr, schedule, stage, cuts);
 }
 
 namespace {
 
-// What a stage makes of its parts.
-class StageTime {
+// What a chunk adds to the time of its stage; where stages have one chunk, that time.
+class ChunkBound {
  public:
-  StageTime(const std::vector<Seconds>& forward, const std::vector<Seconds>& backward,
-            const PipelineSchedule& schedule, const Cluster& stage)
-      : forward_(forward),
-        backward_(backward),
-        devices_(static_cast<double>(stage.device_count())),
-        waits_for_all_(!is_apart(schedule)) {}
+  using Sums = std::vector<Seconds>;
+  ChunkBound(const Parts& parts, const Sums* step, const Sums* passes, const Sums* pass,
+             const PipelineSchedule& schedule, std::size_t end)
+      : parts_(parts),
+        step_(step),
+        passes_(passes),
+        pass_(pass),
+        micro_batches_(static_cast<double>(schedule.micro_batches)),
+        is_apart_(is_apart(schedule)),
+        all_(is_apart_ ? parts.forward(0, end) : parts.least(pass, true, 0, end)) {}
 
-  // `before`: units before its first chunk.
-  Seconds operator()(std::size_t before, Seconds step, Seconds passes) const {
-    const Seconds back = waits_for_all_ ? backward_(0, before) / devices_ : 0;
-    return arrival(before) + std::max(step, passes + back);
+  // Of a stage with this chunk alone.
+  Seconds of_stage(const ChunkShape& shape, std::size_t from, std::size_t to) const {
+    const Seconds back = is_apart_ ? 0 : parts_.backward(0, from);
+    const Seconds alone =
+        parts_.forward(0, from) + std::max(parts_.least(step_, false, from, to),
+                                           parts_.least(passes_, false, from, to) + back);
+    return std::max(alone, all_ + left(shape, from, to));
   }
-  Seconds arrival(std::size_t before) const { return forward_(0, before) / devices_; }
+
+  // Of a stage with several, what the first micro-batch takes apart.
+  Seconds left(const ChunkShape& shape, std::size_t from, std::size_t to) const {
+    const auto first = static_cast<double>(shape.forward_first);
+    const double whole = is_apart_ ? 0 : 1;  // backward passes in `all_`
+    const double rest = std::max(0.0, micro_batches_ - std::max(first, whole));
+    return rest * parts_.least(pass_, true, from, to) +
+           std::max(0.0, micro_batches_ - whole - rest) * parts_.backward(from, to);
+  }
+  Seconds all() const { return all_; }
 
  private:
-  const Sums forward_, backward_;
-  const double devices_;
-  const bool waits_for_all_;
+  const Parts& parts_;
+  const Sums* const step_;
+  const Sums* const passes_;
+  const Sums* const pass_;
+  const double micro_batches_;
+  const bool is_apart_;
+  const Seconds all_;  // the first micro-batch, through all chunks and back
 };
 
 }  // namespace
 
-Seconds PipelineBounds::of_cuts(const Least& least, const PipelineSchedule& schedule,
-                                const Cluster& stage, const std::vector<std::size_t>& ends) const {
-  const StageTime takes(forward_, backward_, schedule, stage);
-  const Sums step(least.step), passes(least.passes);
-  struct OfStage {
-    std::size_t first = std::numeric_limits<std::size_t>::max();
-    Seconds step = 0, passes = 0;
-  };
-  std::vector<OfStage> stages(schedule.lines.size());
-  for (std::size_t c = 0; c + 1 < ends.size(); ++c) {
-    OfStage& of = stages[static_cast<std::size_t>(schedule.stage_of_chunk[c])];
-    of.first = std::min(of.first, ends[c]);
-    of.step += step(ends[c], ends[c + 1]);
-    of.passes += passes(ends[c], ends[c + 1]);
-  }
-  Seconds longest = 0;
-  for (const OfStage& of : stages) {
-    longest = std::max(longest, takes(of.first, of.step, of.passes));
-  }
-  return longest;
-}
-
-// One chunk per stage.
-Seconds PipelineBounds::of_best_cuts(const Least& least, const PipelineSchedule& schedule,
-                                     const Cluster& stage) const {
-  const StageTime takes(forward_, backward_, schedule, stage);
-  const Sums step(least.step), passes(least.passes);
-  const std::size_t units = least.step.size(), stages = schedule.lines.size();
-  // Of the stages so far, the last of which ends before a unit.
-  std::vector<Seconds> longest(units + 1, kInfinity);
-  longest[0] = 0;
-  for (std::size_t s = 0; s < stages; ++s) {
-    std::vector<Seconds> next(units + 1, kInfinity);
-    for (std::size_t from = s; from < units; ++from) {
-      if (longest[from] == kInfinity) continue;
-      for (std::size_t to = from + 1; to + (stages - s - 1) <= units; ++to) {
-        const Seconds own = takes(from, step(from, to), passes(from, to));
-        next[to] = std::min(next[to], std::max(longest[from], own));
+Seconds PipelineBounds::bound_of(const Least* units, const PipelineSchedule& schedule,
+                                 const Cluster& stage, const std::vector<OpId>* cuts) const {
+  const std::vector<ChunkShape> shapes = shapes_of(schedule);
+  const std::size_t chunks = shapes.size(), stages = schedule.lines.size();
+  const std::size_t end = places_.size() + 1;
+  const Parts parts(forward_, backward_, unit_ends_, static_cast<double>(stage.device_count()),
+                    static_cast<double>(schedule.micro_batches));
+  const ChunkBound bound(parts, units != nullptr ? &units->step : nullptr,
+                         units != nullptr ? &units->passes : nullptr,
+                         units != nullptr ? &units->pass : nullptr, schedule, end);
+  const bool is_single = chunks == stages;
+  // The most that the chunks so far take, the last of which ends at a place: of a stage, or, where
+  // stages have several, in all.
+  std::vector<Seconds> taken(end + 1, kInfinity);
+  taken[0] = 0;
+  for (std::size_t c = 0; c < chunks; ++c) {
+    std::vector<Seconds> next(end + 1, kInfinity);
+    for (std::size_t from = 0; from <= end; ++from) {
+      if (taken[from] == kInfinity) continue;
+      const std::size_t pinned = cuts == nullptr ? 0 : c + 1 == chunks ? end : place_of((*cuts)[c]);
+      const std::size_t first = cuts != nullptr ? pinned : c + 1 == chunks ? end : from + 1;
+      const std::size_t last = cuts != nullptr ? pinned : c + 1 == chunks ? end : end - 1;
+      for (std::size_t to = std::max(first, from + 1); to <= last; ++to) {
+        const Seconds found = is_single ? std::max(taken[from], bound.of_stage(shapes[c], from, to))
+                                        : taken[from] + bound.left(shapes[c], from, to);
+        next[to] = std::min(next[to], found);
       }
     }
-    longest = std::move(next);
+    taken = std::move(next);
   }
-  return longest[units];
-}
-
-// Of all stages; each chunk before the first one of a stage has a unit at least.
-Seconds PipelineBounds::on_average(const Least& least, const PipelineSchedule& schedule,
-                                   const Cluster& stage) const {
-  const StageTime takes(forward_, backward_, schedule, stage);
-  std::vector<std::size_t> first(schedule.lines.size(), least.step.size());
-  for (std::size_t c = 0; c < schedule.stage_of_chunk.size(); ++c) {
-    std::size_t& of = first[static_cast<std::size_t>(schedule.stage_of_chunk[c])];
-    of = std::min(of, c);
-  }
-  Seconds sum = std::accumulate(least.step.begin(), least.step.end(), 0.0);
-  for (const std::size_t before : first) sum += takes.arrival(before);
-  return sum / static_cast<double>(schedule.lines.size());
+  if (taken[end] == kInfinity) return 0;
+  return is_single ? taken[end] : bound.all() + taken[end] / static_cast<double>(stages);
 }
 
 }  // namespace autopar::cli

@@ -1,12 +1,21 @@
-// What no pipeline of a form is faster than, over all cuts at the places that are alike (between
-// layers) and all plans of what lies between them.
+// What no pipeline of a form is faster than, over all cuts at the places that balanced_cuts() looks
+// at and all plans of what lies between them.
 //
-// The step is cut at all those places. Each unit, with the layouts of what it reads and hands on
-// left open and all memory, is a search of its own, whose bound is one on the part that the unit
-// has in any chunk: a chunk takes at least the sum of its units. Chunks before a stage pass the
-// first micro-batch on before it can begin, and take the last gradient back when it has ended: for
-// that counts compute alone, evenly split. The cuts with the least of the longest stage are found
-// by dynamic programming, O(stages x units^2). What memory costs is in no bound.
+// The step is cut into units, at like places where no kernel is cut (like_cuts). Each unit, with
+// the layouts of what it reads and hands on left open and all memory, is a search of its own, whose
+// bound is one on the part that the unit has in any chunk: a chunk takes at least the sum of the
+// units that it holds whole, and of the others at least their compute, evenly split. With w for a
+// stage's forward and backward pass, M micro-batches and n forward passes before its first backward
+// pass:
+//
+//   before a stage begins the first micro-batch passes the chunks before it; after its last
+//   backward pass the gradient goes back through these;
+//   its first backward pass ends when the first micro-batch has been through all chunks and back;
+//   then (M - n) forward and (M - 1) backward passes are left, and the gradient's way back.
+//
+// The cuts with the least of the longest stage are found by dynamic programming, O(stages x
+// places^2); where stages have several chunks, those with the least average over the stages. What
+// memory costs is in no bound, nor messages.
 #pragma once
 
 #include <map>
@@ -18,44 +27,41 @@ namespace autopar::cli {
 
 class PipelineBounds {
  public:
-  // `step`: with kernels; it must live as long.
+  // `step`: with kernels. Both must live as long.
   PipelineBounds(const ChunkSearch& search, const Graph& step, const OpSeconds& seconds);
 
-  // Whether all cuts are at places that are alike; else the bound does not hold for them.
+  // Whether all cuts are at places that the bound is about.
   bool covers(const std::vector<OpId>& cuts) const;
 
   // Of all pipelines of that schedule on stages of these devices; of those with these cuts, where
-  // some are given. 0: not known, since the step has no places that are alike, or too many kinds of
-  // units. Errors: of the searches.
+  // some are given. Errors: of the searches.
   Result<Seconds> of(const PipelineSchedule& schedule, const Cluster& stage,
                      const std::vector<OpId>* cuts);
-  // The same of compute alone, without a search. `anywhere`: whether the cuts may be at any places.
+  // The same of compute alone, without a search.
   Seconds of_compute(const PipelineSchedule& schedule, const Cluster& stage,
-                     const std::vector<OpId>* cuts, bool anywhere) const;
+                     const std::vector<OpId>* cuts) const;
 
  private:
-  // Per unit, over all micro-batches.
+  // The least of what lies between two places, as sums that grow from place to place.
   struct Least {
-    std::vector<Seconds> step;    // with the update
-    std::vector<Seconds> passes;  // without
+    std::vector<Seconds> step;    // all micro-batches and the update
+    std::vector<Seconds> passes;  // all micro-batches
+    std::vector<Seconds> pass;    // compute of one, with the collectives that it waits for
   };
-  Seconds bound_of(const Least& least, const PipelineSchedule& schedule, const Cluster& stage,
-                   const std::vector<OpId>* cuts) const;
-  Seconds of_cuts(const Least& least, const PipelineSchedule& schedule, const Cluster& stage,
-                  const std::vector<std::size_t>& ends) const;
-  Seconds of_best_cuts(const Least& least, const PipelineSchedule& schedule,
-                       const Cluster& stage) const;
-  Seconds on_average(const Least& least, const PipelineSchedule& schedule,
-                     const Cluster& stage) const;
   Result<const Least*> least_on(const Cluster& stage);
   Result<Least> searched(const Cluster& stage) const;
-  std::size_t unit_of(OpId op) const;
+  Seconds bound_of(const Least* units, const PipelineSchedule& schedule, const Cluster& stage,
+                   const std::vector<OpId>* cuts) const;
+  std::size_t place_of(OpId op) const;
 
   const ChunkSearch& search_;
   const Graph& step_;
-  std::vector<OpId> places_;                 // before each unit but the first
-  std::vector<Seconds> forward_, backward_;  // per unit: compute on one device, of a micro-batch
-  std::map<std::int64_t, Least> least_;      // by devices of a stage
+  std::vector<OpId> unit_cuts_;
+  std::vector<OpId> places_;            // where chunks, and units, may begin, but the first
+  std::vector<std::size_t> unit_ends_;  // places, with the begin and the end of the step
+  // Until each place, and in all: compute on one device, of a micro-batch.
+  std::vector<Seconds> forward_, backward_;
+  std::map<std::int64_t, Least> least_;  // by devices of a stage; at the ends of units
 };
 
 }  // namespace autopar::cli

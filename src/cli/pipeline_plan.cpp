@@ -140,8 +140,9 @@ class Pipelines {
                                 between(cut.stage).bandwidth_bytes_per_s, search_.options.updates));
       cut.cuts = std::move(cuts);
     }
-    cut.compute = bounds_.of_compute(cut.schedule, cut.stage, cut.is_pinned ? &cut.cuts : nullptr,
-                                     !bounds_.covers(cut.cuts));
+    if (!cut.is_pinned && bounds_.covers(cut.cuts)) {
+      cut.compute = bounds_.of_compute(cut.schedule, cut.stage, nullptr);
+    }
     return cut;
   }
 

@@ -190,16 +190,11 @@ Result<std::vector<OpId>> balanced_cuts(const Graph& step, int chunks,
   return cuts;
 }
 
-std::vector<OpId> like_cuts(const Graph& step, const std::vector<Seconds>& seconds,
+std::vector<OpId> good_cuts(const Graph& step, const std::vector<Seconds>& seconds,
                             const std::string& updates) {
-  const std::vector<Place> places = good_places(places_of(step, seconds, updates));
   std::vector<OpId> cuts;
-  const auto classes = alike_places(step, places);
-  if (classes.empty()) return cuts;
-  // The last one is the end.
-  const std::vector<Place>& alike = classes.front().second;
-  for (std::size_t p = 0; p + 1 < alike.size(); ++p) {
-    cuts.push_back(OpId(static_cast<std::int64_t>(alike[p].op)));
+  for (const Place& place : good_places(places_of(step, seconds, updates))) {
+    if (place.op < step.ops.size()) cuts.push_back(OpId(static_cast<std::int64_t>(place.op)));
   }
   return cuts;
 }
