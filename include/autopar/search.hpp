@@ -89,7 +89,8 @@ struct SearchRequest {
   const Cluster& cluster;
   std::string searcher = "dp";
   std::string cost_model = "roofline";  // a row of cost_models()
-  std::optional<Mesh> mesh = {};        // fixed; else those of src/search/meshes.hpp
+  std::optional<Mesh> mesh = {};        // fixed; else one of these,
+  std::vector<Mesh> meshes = {};        // and where there are none those of src/search/meshes.hpp
   int max_axes = 0;                     // 0: the default of the searcher
   Bytes memory_limit = 0;               // 0: the device's memory
   bool limit_memory = true;

@@ -2,16 +2,12 @@
 #pragma once
 
 #include "autopar/pipeline.hpp"
+#include "autopar/stages.hpp"
 #include "cli/forms.hpp"
 
 namespace autopar::cli {
 
-// Seconds of a step's forward ops on one device of the cluster, as its profile prices them, and of
-// the backward ops that belong to each. What is of no forward op is of the loss.
-struct OpSeconds {
-  std::vector<Seconds> forward, backward;  // per op of the step
-};
-// `step`: with kernels.
+// On one device of the cluster, as its profile prices them. `step`: with kernels.
 Result<OpSeconds> seconds_of_ops(const Inputs& inputs, const Graph& step);
 
 // Of one pass and of the update, without what is sent, as the timeline of the chunk's own step has

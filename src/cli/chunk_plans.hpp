@@ -37,9 +37,7 @@ class ChunkPlans {
   Result<Seconds> least_time(const Graph& graph, const std::optional<StreamTimes>& weights) const;
 
  private:
-  // On each mesh; those that cannot keep pins are left out while there is another.
-  Result<std::vector<LeastTime>> least_times(const Graph& graph,
-                                             const std::optional<StreamTimes>& weights) const;
+  Result<LeastTime> bounded(const Graph& graph, const std::optional<StreamTimes>& weights) const;
   // A chunk as it was cut, and on what it is planned.
   struct Asked {
     Inputs inputs;
@@ -54,14 +52,13 @@ class ChunkPlans {
   };
   Status plan(std::size_t chunk, Asked asked, ChunkPlan& found);
   Result<std::shared_ptr<const Planned>> searched(const Asked& asked);
-  // The fastest of these meshes, with what each takes.
-  Result<std::shared_ptr<const Planned>> best_of(const Asked& asked,
-                                                 const std::vector<std::string>& meshes,
-                                                 std::map<std::string, Seconds>& seconds) const;
-  Result<Planned> searched_on(const Asked& asked, const std::string& mesh) const;
+  Result<std::shared_ptr<const Planned>> searched_on(const Asked& asked,
+                                                     std::vector<std::string> meshes) const;
   Result<CommonOptions> options_of(const std::string& mesh, Bytes beside) const;
   Result<Inputs> inputs_of(Graph graph) const;
   std::optional<StrategyFile> pins_of(const Graph& graph) const;
+  // Whether nothing is said about meshes.
+  bool is_open() const;
   std::vector<std::string> meshes() const;
   Status share_memory(const std::vector<std::size_t>& of_stage, const std::vector<Inputs>& inputs,
                       std::vector<ChunkPlan>& plans);

@@ -454,6 +454,11 @@ Result<SearchRequest> make_request(const Inputs& inputs, const PlanOptions& opti
     AUTOPAR_TRY(mesh, make_mesh(inputs.cluster, sizes));
     request.mesh = std::move(mesh);
   }
+  for (const std::string& text : options.meshes) {
+    AUTOPAR_TRY(sizes, parse_mesh(text));
+    AUTOPAR_TRY(mesh, make_mesh(inputs.cluster, sizes));
+    request.meshes.push_back(std::move(mesh));
+  }
   if (options.io == "full" && (options.inputs != "free" || options.outputs != "free")) {
     return usage_error(
         "--io full says how inputs and outputs lie; leave --inputs and --outputs out");

@@ -13,8 +13,9 @@ constexpr std::size_t kMostKinds = 6;
 // What a schedule says of the passes of a chunk, and of its stage.
 struct ChunkShape {
   std::size_t stage = 0;
-  bool is_first = false;           // of its stage
-  std::int64_t forward_first = 0;  // forward passes before the first backward pass of the stage
+  bool is_first = false;              // of its stage
+  std::int64_t forward_first = 0;     // forward passes before the first backward pass of the stage
+  std::int64_t backward_between = 0;  // backward passes between that one and the last forward pass
 };
 
 std::vector<ChunkShape> shapes_of(const PipelineSchedule& schedule) {
@@ -29,6 +30,13 @@ std::vector<ChunkShape> shapes_of(const PipelineSchedule& schedule) {
     for (const StepAction& action : line) {
       if (action.phase != StepPhase::kForward) break;
       ++shapes[static_cast<std::size_t>(action.chunk)].forward_first;
+    }
+    std::int64_t backward = 0;
+    for (const StepAction& action : line) {
+      ChunkShape& of = shapes[static_cast<std::size_t>(action.chunk)];
+      if (action.phase == StepPhase::kBackward) ++backward;
+      if (action.phase == StepPhase::kForward)
+        of.backward_between = std::max<std::int64_t>(0, backward - 1);
     }
   }
   return shapes;
@@ -89,10 +97,11 @@ class Parts {
 
 PipelineBounds::PipelineBounds(const ChunkSearch& search, const Graph& step,
                                const OpSeconds& seconds)
-    : search_(search), step_(step), unit_cuts_(like_cuts(step, search.options.updates)) {
-  std::vector<Seconds> both(seconds.forward);
-  for (std::size_t o = 0; o < both.size(); ++o) both[o] += seconds.backward[o];
-  places_ = good_cuts(step, both, search.options.updates);
+    : search_(search),
+      step_(step),
+      seconds_(seconds),
+      unit_cuts_(like_cuts(step, search.options.updates)) {
+  places_ = good_cuts(step, seconds, search.options.updates);
   places_.insert(places_.end(), unit_cuts_.begin(), unit_cuts_.end());
   std::sort(places_.begin(), places_.end());
   places_.erase(std::unique(places_.begin(), places_.end()), places_.end());
@@ -178,6 +187,26 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage) con
   return least;
 }
 
+Result<OpSeconds> PipelineBounds::seconds_on(const Cluster& stage) {
+  AUTOPAR_TRY(units, least_on(stage));
+  OpSeconds seconds = seconds_;
+  if (units == nullptr) return seconds;
+  const auto devices = static_cast<double>(stage.device_count());
+  for (std::size_t u = 0; u + 1 < unit_ends_.size(); ++u) {
+    const std::size_t from = unit_ends_[u], to = unit_ends_[u + 1];
+    const Seconds compute = forward_[to] - forward_[from] + backward_[to] - backward_[from];
+    if (compute <= 0) continue;
+    const double factor = (units->pass[u + 1] - units->pass[u]) * devices / compute;
+    const std::size_t begin = u == 0 ? 0 : unit_cuts_[u - 1].index();
+    const std::size_t end = u < unit_cuts_.size() ? unit_cuts_[u].index() : step_.ops.size();
+    for (std::size_t o = begin; o < end; ++o) {
+      seconds.forward[o] *= factor;
+      seconds.backward[o] *= factor;
+    }
+  }
+  return seconds;
+}
+
 Result<Seconds> PipelineBounds::of(const PipelineSchedule& schedule, const Cluster& stage,
                                    const std::vector<OpId>* cuts) {
   AUTOPAR_TRY(units, least_on(stage));
@@ -203,7 +232,8 @@ class ChunkBound {
         pass_(pass),
         micro_batches_(static_cast<double>(schedule.micro_batches)),
         is_apart_(is_apart(schedule)),
-        all_(is_apart_ ? parts.forward(0, end) : parts.least(pass, true, 0, end)) {}
+        all_(is_apart_ ? parts.forward(0, end) : parts.least(pass, true, 0, end)),
+        end_(end) {}
 
   // Of a stage with this chunk alone.
   Seconds of_stage(const ChunkShape& shape, std::size_t from, std::size_t to) const {
@@ -211,7 +241,18 @@ class ChunkBound {
     const Seconds alone =
         parts_.forward(0, from) + std::max(parts_.least(step_, false, from, to),
                                            parts_.least(passes_, false, from, to) + back);
-    return std::max(alone, all_ + left(shape, from, to));
+    const Seconds found = std::max(alone, all_ + left(shape, from, to));
+    return is_apart_ ? found : std::max(found, all_ + until_last(shape, from, to));
+  }
+
+  // From the first backward pass until the last forward pass, and that one's way on and back.
+  Seconds until_last(const ChunkShape& shape, std::size_t from, std::size_t to) const {
+    const double forward = micro_batches_ - static_cast<double>(shape.forward_first);
+    const auto backward = static_cast<double>(shape.backward_between);
+    const double both = std::min(forward, backward);
+    return both * parts_.least(pass_, true, from, to) +
+           (forward - both) * parts_.forward(from, to) +
+           (1 + backward - both) * parts_.backward(from, to) + parts_.least(pass_, true, to, end_);
   }
 
   // Of a stage with several, what the first micro-batch takes apart.
@@ -232,6 +273,7 @@ class ChunkBound {
   const double micro_batches_;
   const bool is_apart_;
   const Seconds all_;  // the first micro-batch, through all chunks and back
+  const std::size_t end_;
 };
 
 }  // namespace

@@ -11,7 +11,9 @@
 //   before a stage begins the first micro-batch passes the chunks before it; after its last
 //   backward pass the gradient goes back through these;
 //   its first backward pass ends when the first micro-batch has been through all chunks and back;
-//   then (M - n) forward and (M - 1) backward passes are left, and the gradient's way back.
+//   then (M - n) forward and (M - 1) backward passes are left, and the gradient's way back; or
+//   what comes until its last forward pass, and then that micro-batch's way on and all the way
+//   back.
 //
 // The cuts with the least of the longest stage are found by dynamic programming, O(stages x
 // places^2); where stages have several chunks, those with the least average over the stages. What
@@ -32,6 +34,10 @@ class PipelineBounds {
 
   // Whether all cuts are at places that the bound is about.
   bool covers(const std::vector<OpId>& cuts) const;
+
+  // What the bounds of the units say of ops on one device, if all of a stage's devices had their
+  // part of it: compute, and the collectives that it waits for. Errors: of the searches.
+  Result<OpSeconds> seconds_on(const Cluster& stage);
 
   // Of all pipelines of that schedule on stages of these devices; of those with these cuts, where
   // some are given. Errors: of the searches.
@@ -56,6 +62,7 @@ class PipelineBounds {
 
   const ChunkSearch& search_;
   const Graph& step_;
+  const OpSeconds& seconds_;
   std::vector<OpId> unit_cuts_;
   std::vector<OpId> places_;            // where chunks, and units, may begin, but the first
   std::vector<std::size_t> unit_ends_;  // places, with the begin and the end of the step

@@ -34,6 +34,10 @@ void join_backward(PipelineSchedule& schedule, const std::vector<ChunkPlan>& chu
   }
 }
 
+// Cuts are made anew where that promises so much less time, so often at most.
+constexpr double kGain = 2e-3;
+constexpr int kRounds = 2;
+
 class Pipelines {
  public:
   // `step`: with kernels.
@@ -48,8 +52,8 @@ class Pipelines {
 
   Result<PipelinePlan> run(const std::vector<PipelineForm>& forms) {
     is_one_ = forms.size() == 1;
-    AUTOPAR_TRY(cuts, cuts_for(forms));
-    for (Cut& cut : cuts) AUTOPAR_RETURN_IF_ERROR(try_form(cut));
+    AUTOPAR_TRY(candidates, candidates_of(forms));
+    for (const Candidate& candidate : candidates) AUTOPAR_RETURN_IF_ERROR(try_form(candidate));
     if (!found_) return infeasible_error(why_none());
     found_->tried = std::move(tried_);
     found_->lower_bound = std::min(lower_bound_, found_->times.makespan);
@@ -57,48 +61,68 @@ class Pipelines {
   }
 
  private:
-  struct Cut {
+  // A form before it is planned.
+  struct Candidate {
     PipelineForm form;
     Cluster stage;
     PipelineSchedule schedule;
-    std::vector<OpId> cuts;
+    std::vector<OpId> pinned;  // cuts; empty: none are
     bool is_pinned = false;
     Seconds compute = 0;  // no plan of this form is faster
   };
 
   // Those with the least bound first.
-  Result<std::vector<Cut>> cuts_for(const std::vector<PipelineForm>& forms) {
-    std::vector<Cut> cuts;
+  Result<std::vector<Candidate>> candidates_of(const std::vector<PipelineForm>& forms) {
+    std::vector<Candidate> candidates;
     for (const PipelineForm& form : forms) {
-      auto cut = cut_for(form);
-      if (cut) {
-        cuts.push_back(std::move(*cut));
+      auto candidate = candidate_of(form);
+      if (candidate) {
+        candidates.push_back(std::move(*candidate));
       } else if (is_one_) {
-        return cut.error();
+        return candidate.error();
       } else {
-        tried_.push_back({form, 0, 0, cut.error().message});
+        tried_.push_back({form, 0, 0, candidate.error().message});
       }
     }
-    std::stable_sort(cuts.begin(), cuts.end(),
-                     [](const Cut& a, const Cut& b) { return a.compute < b.compute; });
-    return cuts;
+    std::stable_sort(candidates.begin(), candidates.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.compute < b.compute; });
+    return candidates;
   }
 
-  Status try_form(Cut& cut) {
-    const PipelineForm form = cut.form;
-    Seconds bound = cut.compute;
-    if (bound < best_time() && bounds_.covers(cut.cuts)) {
-      AUTOPAR_TRY(searched,
-                  bounds_.of(cut.schedule, cut.stage, cut.is_pinned ? &cut.cuts : nullptr));
+  Result<Candidate> candidate_of(const PipelineForm& form) const {
+    Candidate candidate;
+    candidate.form = form;
+    AUTOPAR_TRY(stage, stage_of(search_.whole.cluster, form.stages));
+    candidate.stage = std::move(stage);
+    AUTOPAR_TRY(schedule, schedule_of(form, step_.passes));
+    candidate.schedule = std::move(schedule);
+    candidate.is_pinned = search_.pins && !search_.pins->stage_of_ops.empty();
+    if (candidate.is_pinned) {
+      AUTOPAR_TRY(cuts, pinned_cuts(form));
+      candidate.pinned = std::move(cuts);
+    }
+    candidate.compute = bounds_.of_compute(candidate.schedule, candidate.stage, cuts_of(candidate));
+    return candidate;
+  }
+
+  static const std::vector<OpId>* cuts_of(const Candidate& candidate) {
+    return candidate.is_pinned ? &candidate.pinned : nullptr;
+  }
+
+  Status try_form(const Candidate& candidate) {
+    Seconds bound = candidate.compute;
+    if (bound < best_time()) {
+      AUTOPAR_TRY(searched, bounds_.of(candidate.schedule, candidate.stage, cuts_of(candidate)));
       bound = std::max(bound, searched);
     }
     lower_bound_ = std::min(lower_bound_, bound);
+    const PipelineForm& form = candidate.form;
     if (bound >= best_time()) {
       tried_.push_back(
           {form, 0, 0, "not searched: no plan takes less than " + format_seconds(bound)});
       return Ok{};
     }
-    auto plan = planned(cut);
+    auto plan = best_cuts(candidate);
     if (!plan) {
       if (is_one_ || plan.error().code == ErrorCode::kInput) return plan.error();
       tried_.push_back({form, 0, 0, plan.error().message});
@@ -107,6 +131,90 @@ class Pipelines {
     tried_.push_back({form, plan->times.makespan, plan->peak_bytes, ""});
     if (plan->times.makespan < best_time()) found_ = std::move(*plan);
     return Ok{};
+  }
+
+  // Cut by what bounds say of ops; then by what the chunks' plans take, as long as that promises
+  // more than kGain.
+  Result<PipelinePlan> best_cuts(const Candidate& candidate) {
+    if (candidate.is_pinned) return planned(candidate, candidate.pinned);
+    AUTOPAR_TRY(seconds, bounds_.seconds_on(candidate.stage));
+    AUTOPAR_TRY(cuts, cut_by(candidate, seconds));
+    AUTOPAR_TRY(best, planned(candidate, cuts));
+    for (int round = 0; round < kRounds; ++round) {
+      scale(seconds, best, cuts);
+      AUTOPAR_TRY(next, cut_by(candidate, seconds));
+      if (next == cuts) break;
+      AUTOPAR_TRY(promised, time_by(best, next, seconds));
+      if (promised > best.times.makespan * (1 - kGain)) break;
+      auto plan = planned(candidate, next);
+      if (!plan || plan->times.makespan >= best.times.makespan) break;
+      best = std::move(*plan);
+      cuts = std::move(next);
+    }
+    return best;
+  }
+
+  Result<std::vector<OpId>> cut_by(const Candidate& candidate, const OpSeconds& seconds) const {
+    return balanced_cuts(step_, static_cast<int>(candidate.schedule.stage_of_chunk.size()), seconds,
+                         between(candidate.stage).bandwidth_bytes_per_s, search_.options.updates);
+  }
+
+  // Per op its chunk of these cuts.
+  std::vector<std::size_t> chunks_by(const std::vector<OpId>& cuts) const {
+    std::vector<std::size_t> chunk_of(step_.ops.size());
+    std::size_t chunk = 0;
+    for (std::size_t o = 0; o < chunk_of.size(); ++o) {
+      if (chunk < cuts.size() && o == cuts[chunk].index()) ++chunk;
+      chunk_of[o] = chunk;
+    }
+    return chunk_of;
+  }
+
+  // Sums of seconds on one device, per chunk.
+  std::vector<PassSeconds> sums_of(const OpSeconds& seconds,
+                                   const std::vector<std::size_t>& chunk_of,
+                                   std::size_t chunks) const {
+    std::vector<PassSeconds> sums(chunks);
+    for (std::size_t o = 0; o < chunk_of.size(); ++o) {
+      sums[chunk_of[o]].forward += seconds.forward[o];
+      sums[chunk_of[o]].backward += seconds.backward[o];
+    }
+    return sums;
+  }
+
+  // Makes of the seconds of each chunk's ops what its plan takes.
+  void scale(OpSeconds& seconds, const PipelinePlan& plan, const std::vector<OpId>& cuts) const {
+    const std::vector<std::size_t> chunk_of = chunks_by(cuts);
+    const auto sums = sums_of(seconds, chunk_of, plan.chunks.size());
+    const auto devices = static_cast<double>(plan.stage.device_count());
+    for (std::size_t o = 0; o < chunk_of.size(); ++o) {
+      const PassSeconds& sum = sums[chunk_of[o]];
+      const PassSeconds& taken = plan.chunks[chunk_of[o]].cost.steady;
+      if (sum.forward > 0) seconds.forward[o] *= taken.forward * devices / sum.forward;
+      if (sum.backward > 0) seconds.backward[o] *= taken.backward * devices / sum.backward;
+    }
+  }
+
+  // What these cuts would take if chunks took what their ops do.
+  Result<Seconds> time_by(const PipelinePlan& plan, const std::vector<OpId>& cuts,
+                          const OpSeconds& seconds) const {
+    const auto sums = sums_of(seconds, chunks_by(cuts), plan.chunks.size());
+    const auto devices = static_cast<double>(plan.stage.device_count());
+    std::vector<ChunkCost> costs;
+    for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
+      ChunkCost cost = plan.chunks[c].cost;
+      const PassSeconds taken = cost.steady;
+      PassSeconds& steady = cost.steady;
+      steady.forward = sums[c].forward / devices;
+      steady.backward = sums[c].backward / devices;
+      const double part = taken.backward > 0 ? taken.weight_gradients / taken.backward : 0;
+      steady.weight_gradients = part * steady.backward;
+      steady.input_gradients = (1 - part) * steady.backward;
+      cost.first = cost.last = std::nullopt;
+      costs.push_back(cost);
+    }
+    AUTOPAR_TRY(times, simulate_schedule(plan.schedule, costs));
+    return times.makespan;
   }
 
   Seconds best_time() const { return found_ ? found_->times.makespan : single_.best; }
@@ -118,32 +226,6 @@ class Pipelines {
               (trial.why.empty() ? format_seconds(trial.seconds) : trial.why);
     }
     return text;
-  }
-
-  Result<Cut> cut_for(const PipelineForm& form) const {
-    Cut cut;
-    cut.form = form;
-    AUTOPAR_TRY(stage, stage_of(search_.whole.cluster, form.stages));
-    cut.stage = std::move(stage);
-    AUTOPAR_TRY(schedule, schedule_of(form, step_.passes));
-    cut.schedule = std::move(schedule);
-    const std::size_t chunks = cut.schedule.stage_of_chunk.size();
-    std::vector<Seconds> seconds(seconds_.forward);
-    for (std::size_t o = 0; o < seconds.size(); ++o) seconds[o] += seconds_.backward[o];
-    cut.is_pinned = search_.pins && !search_.pins->stage_of_ops.empty();
-    if (cut.is_pinned) {
-      AUTOPAR_TRY(cuts, pinned_cuts(form));
-      cut.cuts = std::move(cuts);
-    } else {
-      AUTOPAR_TRY(cuts,
-                  balanced_cuts(step_, static_cast<int>(chunks), seconds,
-                                between(cut.stage).bandwidth_bytes_per_s, search_.options.updates));
-      cut.cuts = std::move(cuts);
-    }
-    if (!cut.is_pinned && bounds_.covers(cut.cuts)) {
-      cut.compute = bounds_.of_compute(cut.schedule, cut.stage, nullptr);
-    }
-    return cut;
   }
 
   // As pins say, by names of ops of the model or of what import made of them.
@@ -160,18 +242,18 @@ class Pipelines {
     return cuts;
   }
 
-  Result<PipelinePlan> planned(Cut& cut) {
+  Result<PipelinePlan> planned(const Candidate& candidate, const std::vector<OpId>& cuts) {
     PipelinePlan plan;
-    plan.form = cut.form;
-    plan.stage = std::move(cut.stage);
-    plan.schedule = std::move(cut.schedule);
-    AUTOPAR_TRY(chunks, chunks_of(step_, cut.cuts, search_.options.updates));
+    plan.form = candidate.form;
+    plan.stage = candidate.stage;
+    plan.schedule = candidate.schedule;
+    AUTOPAR_TRY(chunks, chunks_of(step_, cuts, search_.options.updates));
     plan.handed = std::move(chunks.handed);
     const InFlight flying = in_flight(plan.schedule);
     for (std::size_t c = 0; c < chunks.chunks.size(); ++c) {
       chunks.chunks[c].graph.in_flight = flying.of_chunk[c];
     }
-    ChunkPlans& plans = plans_.try_emplace(cut.form.stages, search_, plan.stage).first->second;
+    ChunkPlans& plans = plans_.try_emplace(plan.form.stages, search_, plan.stage).first->second;
     AUTOPAR_TRY(chunk_plans, plans.of(std::move(chunks.chunks), plan.schedule.stage_of_chunk));
     plan.chunks = std::move(chunk_plans);
     for (std::size_t c = 0; c < plan.chunks.size(); ++c) price(plan, c);

@@ -115,6 +115,7 @@ void add_finer(const SearchRequest& request, int max_axes, bool ordered,
 
 std::vector<Mesh> meshes_of(const SearchRequest& request) {
   if (request.mesh) return {*request.mesh};
+  if (!request.meshes.empty()) return request.meshes;
   for (const CostModelRow& row : cost_models()) {
     if (request.cost_model == row.name && row.meshes) return row.meshes(request.cluster);
   }
