@@ -50,9 +50,10 @@ Result<Chunks> chunks_of(const Graph& step, const std::vector<OpId>& cuts,
                          const std::string& updates = "new.*");
 
 // Seconds of a step's forward ops in one pass, and of the backward ops that belong to each: per op
-// of the step. What is of no forward op is of the loss.
+// of the step. What is of no forward op is of the loss. `inputs`: of the backward ops those that do
+// not make the gradient of one stored value alone (see weight_gradient_ops); empty: not known.
 struct OpSeconds {
-  std::vector<Seconds> forward, backward;
+  std::vector<Seconds> forward, backward, inputs = {};
 };
 // Cuts for so many chunks that the busiest of them, with what it sends to the next, is as little
 // busy as it can be, and of those the ones that hand over the fewest bytes in all. `bytes_per_s`:

@@ -8,7 +8,8 @@
 namespace autopar::cli {
 
 // On one device of the cluster, as its profile prices them. `step`: with kernels.
-Result<OpSeconds> seconds_of_ops(const Inputs& inputs, const Graph& step);
+Result<OpSeconds> seconds_of_ops(const Inputs& inputs, const Graph& step,
+                                 const std::string& updates);
 
 // Of one pass and of the update, without what is sent, as the timeline of the chunk's own step has
 // them: a phase of a pass ends where compute begins with the next one. `weight_ops`: of W, per op;

@@ -30,6 +30,11 @@ class ChunkPlans {
   Result<std::vector<ChunkPlan>> of(std::vector<Chunk> chunks,
                                     const std::vector<std::int64_t>& stage_of_chunk);
 
+  // Whether nothing is said about meshes, and the ones that are tried then: of data and of tensor
+  // parallelism.
+  bool is_open() const;
+  std::vector<std::string> meshes() const;
+
   // Weights of streams that suit the graph of a chunk; none without a profile.
   Result<std::optional<StreamTimes>> weights_of(const Graph& graph) const;
   // What no plan of the graph of a chunk is faster than, on any of the meshes that are tried, with
@@ -57,9 +62,6 @@ class ChunkPlans {
   Result<CommonOptions> options_of(const std::string& mesh, Bytes beside) const;
   Result<Inputs> inputs_of(Graph graph) const;
   std::optional<StrategyFile> pins_of(const Graph& graph) const;
-  // Whether nothing is said about meshes.
-  bool is_open() const;
-  std::vector<std::string> meshes() const;
   Status share_memory(const std::vector<std::size_t>& of_stage, const std::vector<Inputs>& inputs,
                       std::vector<ChunkPlan>& plans);
 

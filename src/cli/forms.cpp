@@ -161,8 +161,14 @@ bool is_training_step(const SearchRequest& request) {
 class Forms {
  public:
   Forms(const std::optional<StrategyFile>& pins, const PlanOptions& options,
-        const CommonOptions& common, std::chrono::steady_clock::time_point begin, PhaseClock& clock)
-      : pins_(pins), options_(options), common_(common), begin_(begin), clock_(clock) {}
+        const CommonOptions& common, std::chrono::steady_clock::time_point begin, PhaseClock& clock,
+        Seconds cutoff)
+      : pins_(pins),
+        options_(options),
+        common_(common),
+        begin_(begin),
+        clock_(clock),
+        cutoff_(cutoff) {}
 
   // `given`: the options by which to read the model again, for other numbers of passes.
   Result<Planned> best(std::unique_ptr<Inputs> inputs, const PlanOptions& given) {
@@ -222,7 +228,7 @@ class Forms {
     bound_of_count_ = first.without_limit;
     Form last = first;
     for (Recompute recompute : {Recompute::kCheap, Recompute::kProducts, Recompute::kFull}) {
-      const bool is_vain = best_ && last.without_limit >= best_cost() * (1 - kNoGain);
+      const bool is_vain = last.without_limit >= enough() * (1 - kNoGain);
       if (!last.may_gain || is_vain || (best_ && time_is_up())) break;
       auto fresh = std::make_unique<Inputs>(whole);
       AUTOPAR_TRY(repeated, repeat_ops(*fresh, recompute));
@@ -250,8 +256,9 @@ class Forms {
     // The limit is for all that comes before the plan is written.
     request.solve.time_limit = time_left(request.solve, begin_);
     SearchFindings findings;
-    if (best_) request.solve.cutoff = best_cost();
-    if (best_) request.findings = &findings;
+    const bool has_other = best_ || cutoff_ < kInfinity;
+    request.solve.cutoff = enough();
+    if (has_other) request.findings = &findings;
     auto outcome = search_shown(request, common_);
     request.findings = nullptr;
     request.solve.cutoff = kInfinity;
@@ -289,6 +296,7 @@ class Forms {
     }
   }
 
+  Seconds enough() const { return best_ ? std::min(cutoff_, best_cost()) : cutoff_; }
   Seconds best_cost() const { return best_->outcome.cost.time(); }
   bool time_is_up() const { return time_left(best_->request->solve, begin_) == 0; }
 
@@ -297,6 +305,7 @@ class Forms {
   const CommonOptions& common_;
   const std::chrono::steady_clock::time_point begin_;
   PhaseClock& clock_;
+  const Seconds cutoff_;
   std::optional<Recompute> asked_;
   std::optional<Planned> best_;
   std::optional<Error> error_;  // of the last number of passes
@@ -348,8 +357,9 @@ Result<Planned> planned_like(std::unique_ptr<Inputs> inputs, const Planned& like
 Result<Planned> best_of_forms(std::unique_ptr<Inputs> inputs, const PlanOptions& given,
                               const PlanOptions& options, const std::optional<StrategyFile>& pins,
                               const CommonOptions& common,
-                              std::chrono::steady_clock::time_point begin, PhaseClock& clock) {
-  return Forms(pins, options, common, begin, clock).best(std::move(inputs), given);
+                              std::chrono::steady_clock::time_point begin, PhaseClock& clock,
+                              Seconds cutoff) {
+  return Forms(pins, options, common, begin, clock, cutoff).best(std::move(inputs), given);
 }
 
 }  // namespace autopar::cli

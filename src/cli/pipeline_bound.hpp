@@ -15,6 +15,8 @@
 //   what comes until its last forward pass, and then that micro-batch's way on and all the way
 //   back.
 //
+// Where backward passes are in two parts, the stage before waits for the first of them alone.
+//
 // The cuts with the least of the longest stage are found by dynamic programming, O(stages x
 // places^2); where stages have several chunks, those with the least average over the stages. What
 // memory costs is in no bound, nor messages.
@@ -46,6 +48,9 @@ class PipelineBounds {
   // The same of compute alone, without a search.
   Seconds of_compute(const PipelineSchedule& schedule, const Cluster& stage,
                      const std::vector<OpId>* cuts) const;
+  // Of plans without stages.
+  Result<Seconds> of_single(const Cluster& cluster);
+  Seconds of_single_compute(const Cluster& cluster) const;
 
  private:
   // The least of what lies between two places, as sums that grow from place to place.
@@ -67,8 +72,8 @@ class PipelineBounds {
   std::vector<OpId> places_;            // where chunks, and units, may begin, but the first
   std::vector<std::size_t> unit_ends_;  // places, with the begin and the end of the step
   // Until each place, and in all: compute on one device, of a micro-batch.
-  std::vector<Seconds> forward_, backward_;
-  std::map<std::int64_t, Least> least_;  // by devices of a stage; at the ends of units
+  std::vector<Seconds> forward_, backward_, inputs_;  // inputs: the first part of backward passes
+  std::map<std::int64_t, Least> least_;               // by devices of a stage; at the ends of units
 };
 
 }  // namespace autopar::cli

@@ -41,23 +41,36 @@ constexpr int kRounds = 2;
 class Pipelines {
  public:
   // `step`: with kernels.
-  Pipelines(const ChunkSearch& search, const SinglePlan& single, const Graph& step,
-            const OpSeconds& seconds)
-      : search_(search),
-        single_(single),
-        step_(step),
-        seconds_(seconds),
-        bounds_(search, step, seconds),
-        lower_bound_(single.lower_bound) {}
+  Pipelines(const ChunkSearch& search, const Graph& step, const OpSeconds& seconds)
+      : search_(search), step_(step), bounds_(search, step, seconds) {}
 
-  Result<PipelinePlan> run(const std::vector<PipelineForm>& forms) {
+  // The form with the least bound goes on: to a better bound, by searches of units, and then to a
+  // plan, until no other can have a faster one (best-first branch and bound: Lawler and Wood,
+  // "Branch-and-bound methods: a survey", 1966).
+  Result<StagedPlan> run(const std::vector<PipelineForm>& forms) {
     is_one_ = forms.size() == 1;
-    AUTOPAR_TRY(candidates, candidates_of(forms));
-    for (const Candidate& candidate : candidates) AUTOPAR_RETURN_IF_ERROR(try_form(candidate));
-    if (!found_) return infeasible_error(why_none());
-    found_->tried = std::move(tried_);
-    found_->lower_bound = std::min(lower_bound_, found_->times.makespan);
-    return std::move(*found_);
+    AUTOPAR_TRY(open, candidates_of(forms));
+    while (!open.empty()) {
+      const auto next = std::min_element(
+          open.begin(), open.end(),
+          [](const Candidate& a, const Candidate& b) { return a.bound < b.bound; });
+      if (next->bound >= best_time()) break;
+      if (next->is_searched) {
+        lower_bound_ = std::min(lower_bound_, next->bound);
+        AUTOPAR_RETURN_IF_ERROR(plan_form(*next));
+        open.erase(next);
+      } else {
+        AUTOPAR_TRY(bound, searched_bound(*next));
+        next->bound = std::max(next->bound, bound);
+        next->is_searched = true;
+      }
+    }
+    for (const Candidate& left : open) {
+      lower_bound_ = std::min(lower_bound_, left.bound);
+      tried_.push_back(
+          {left.form, 0, 0, "not searched: no plan takes less than " + format_seconds(left.bound)});
+    }
+    return taken();
   }
 
  private:
@@ -66,12 +79,21 @@ class Pipelines {
     PipelineForm form;
     Cluster stage;
     PipelineSchedule schedule;
-    std::vector<OpId> pinned;  // cuts; empty: none are
+    std::vector<OpId> pinned;  // cuts
     bool is_pinned = false;
-    Seconds compute = 0;  // no plan of this form is faster
+    Seconds bound = 0;         // no plan of this form is faster
+    bool is_searched = false;  // that bound, by units
   };
 
-  // Those with the least bound first.
+  // The fastest of all, with what became of the others.
+  Result<StagedPlan> taken() {
+    if (single_) return StagedPlan{{}, std::move(single_)};
+    if (!found_) return infeasible_error(why_none());
+    found_->tried = std::move(tried_);
+    found_->lower_bound = std::min(lower_bound_, found_->times.makespan);
+    return StagedPlan{std::move(found_), {}};
+  }
+
   Result<std::vector<Candidate>> candidates_of(const std::vector<PipelineForm>& forms) {
     std::vector<Candidate> candidates;
     for (const PipelineForm& form : forms) {
@@ -84,14 +106,16 @@ class Pipelines {
         tried_.push_back({form, 0, 0, candidate.error().message});
       }
     }
-    std::stable_sort(candidates.begin(), candidates.end(),
-                     [](const Candidate& a, const Candidate& b) { return a.compute < b.compute; });
     return candidates;
   }
 
   Result<Candidate> candidate_of(const PipelineForm& form) const {
     Candidate candidate;
     candidate.form = form;
+    if (form.stages == 1) {
+      candidate.bound = bounds_.of_single_compute(search_.whole.cluster);
+      return candidate;
+    }
     AUTOPAR_TRY(stage, stage_of(search_.whole.cluster, form.stages));
     candidate.stage = std::move(stage);
     AUTOPAR_TRY(schedule, schedule_of(form, step_.passes));
@@ -101,35 +125,50 @@ class Pipelines {
       AUTOPAR_TRY(cuts, pinned_cuts(form));
       candidate.pinned = std::move(cuts);
     }
-    candidate.compute = bounds_.of_compute(candidate.schedule, candidate.stage, cuts_of(candidate));
+    candidate.bound = bounds_.of_compute(candidate.schedule, candidate.stage, cuts_of(candidate));
     return candidate;
+  }
+
+  Result<Seconds> searched_bound(const Candidate& candidate) {
+    if (candidate.form.stages == 1) return bounds_.of_single(search_.whole.cluster);
+    return bounds_.of(candidate.schedule, candidate.stage, cuts_of(candidate));
   }
 
   static const std::vector<OpId>* cuts_of(const Candidate& candidate) {
     return candidate.is_pinned ? &candidate.pinned : nullptr;
   }
 
-  Status try_form(const Candidate& candidate) {
-    Seconds bound = candidate.compute;
-    if (bound < best_time()) {
-      AUTOPAR_TRY(searched, bounds_.of(candidate.schedule, candidate.stage, cuts_of(candidate)));
-      bound = std::max(bound, searched);
-    }
-    lower_bound_ = std::min(lower_bound_, bound);
+  Status plan_form(const Candidate& candidate) {
     const PipelineForm& form = candidate.form;
-    if (bound >= best_time()) {
-      tried_.push_back(
-          {form, 0, 0, "not searched: no plan takes less than " + format_seconds(bound)});
-      return Ok{};
-    }
+    if (form.stages == 1) return plan_single(form);
     auto plan = best_cuts(candidate);
-    if (!plan) {
-      if (is_one_ || plan.error().code == ErrorCode::kInput) return plan.error();
-      tried_.push_back({form, 0, 0, plan.error().message});
-      return Ok{};
-    }
+    if (!plan) return note(form, plan.error());
     tried_.push_back({form, plan->times.makespan, plan->peak_bytes, ""});
-    if (plan->times.makespan < best_time()) found_ = std::move(*plan);
+    if (plan->times.makespan < best_time()) {
+      found_ = std::move(*plan);
+      single_.reset();
+    }
+    return Ok{};
+  }
+
+  Status plan_single(const PipelineForm& form) {
+    PlanOptions options = search_.options;
+    const ChunkPlans plans(search_, search_.whole.cluster);
+    if (plans.is_open()) options.meshes = plans.meshes();
+    auto planned =
+        best_of_forms(std::make_unique<Inputs>(search_.whole), search_.given, options, search_.pins,
+                      search_.common, search_.begin, search_.clock, best_time());
+    if (!planned) return note(form, planned.error());
+    const Seconds time = planned->outcome.cost.time();
+    tried_.push_back({form, time, planned->outcome.cost.memory.total, ""});
+    if (time < best_time()) single_.emplace(std::move(*planned));
+    return Ok{};
+  }
+
+  // A form without a plan is no error where there are others.
+  Status note(const PipelineForm& form, const Error& error) {
+    if (is_one_ || error.code == ErrorCode::kInput) return error;
+    tried_.push_back({form, 0, 0, error.message});
     return Ok{};
   }
 
@@ -217,10 +256,13 @@ class Pipelines {
     return times.makespan;
   }
 
-  Seconds best_time() const { return found_ ? found_->times.makespan : single_.best; }
+  Seconds best_time() const {
+    if (single_) return single_->outcome.cost.time();
+    return found_ ? found_->times.makespan : kInfinity;
+  }
 
   std::string why_none() const {
-    std::string text = single_.best < kInfinity ? "no pipeline is faster" : "no pipeline was found";
+    std::string text = "no plan was found";
     for (const PipelineTrial& trial : tried_) {
       text += "; " + to_text(trial.form) + ": " +
               (trial.why.empty() ? format_seconds(trial.seconds) : trial.why);
@@ -351,11 +393,10 @@ class Pipelines {
   }
 
   const ChunkSearch& search_;
-  const SinglePlan& single_;
   const Graph& step_;
-  const OpSeconds& seconds_;
   PipelineBounds bounds_;
-  Seconds lower_bound_ = 0;
+  Seconds lower_bound_ = kInfinity;
+  std::optional<Planned> single_;
   bool is_one_ = false;                       // one form alone was asked for
   std::map<std::int64_t, ChunkPlans> plans_;  // by the number of stages
   std::optional<PipelinePlan> found_;
@@ -387,17 +428,15 @@ Result<Cluster> stage_of(const Cluster& cluster, std::int64_t stages) {
   return stage;
 }
 
-Result<PipelinePlan> plan_pipeline(const Inputs& inputs, const std::vector<PipelineForm>& forms,
-                                   const SinglePlan& single, const PlanOptions& given,
-                                   const PlanOptions& options,
-                                   const std::optional<StrategyFile>& pins,
-                                   const CommonOptions& common,
-                                   std::chrono::steady_clock::time_point begin, PhaseClock& clock) {
+Result<StagedPlan> plan_staged(const Inputs& inputs, const std::vector<PipelineForm>& forms,
+                               const PlanOptions& given, const PlanOptions& options,
+                               const std::optional<StrategyFile>& pins, const CommonOptions& common,
+                               std::chrono::steady_clock::time_point begin, PhaseClock& clock) {
   const ChunkSearch search{inputs, given, options, pins, common, begin, clock};
   Graph step = inputs.model.graph;
   step.kernels = group_kernels(step, inputs.cluster.profile, options.updates);
-  AUTOPAR_TRY(seconds, seconds_of_ops(inputs, step));
-  return Pipelines(search, single, step, seconds).run(forms);
+  AUTOPAR_TRY(seconds, seconds_of_ops(inputs, step, options.updates));
+  return Pipelines(search, step, seconds).run(forms);
 }
 
 }  // namespace autopar::cli

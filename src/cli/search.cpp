@@ -89,28 +89,13 @@ Result<int> run_stages(std::unique_ptr<Inputs> inputs, const PlanOptions& given,
                        const CommonOptions& common, std::chrono::steady_clock::time_point begin,
                        PhaseClock clock) {
   AUTOPAR_TRY(forms, asked_forms(options, *inputs));
-  const Inputs whole = *inputs;
-  std::optional<Planned> single;
-  if (options.stages == "auto") {
-    auto planned = best_of_forms(std::move(inputs), given, options, pins, common, begin, clock);
-    if (planned) {
-      single.emplace(std::move(*planned));
-    } else if (planned.error().code != ErrorCode::kInfeasible) {
-      return planned.error();
-    } else {
-      spdlog::info("without stages: {}", planned.error().message);
-    }
-  }
-  SinglePlan known;
-  if (single) known = {single->outcome.cost.time(), single->outcome.lower_bound};
-  auto plan = plan_pipeline(whole, forms, known, given, options, pins, common, begin, clock);
-  if (plan) {
-    AUTOPAR_RETURN_IF_ERROR(write_pipeline(*plan, whole, options, common));
+  AUTOPAR_TRY(plan, plan_staged(*inputs, forms, given, options, pins, common, begin, clock));
+  if (plan.pipeline) {
+    AUTOPAR_RETURN_IF_ERROR(write_pipeline(*plan.pipeline, *inputs, options, common));
     return 0;
   }
-  if (!single || plan.error().code != ErrorCode::kInfeasible) return plan.error();
-  spdlog::info("one stage is fastest: {}", plan.error().message);
-  AUTOPAR_RETURN_IF_ERROR(write_outputs(*single->request, single->outcome, *single->inputs, options,
+  const Planned& single = *plan.single;
+  AUTOPAR_RETURN_IF_ERROR(write_outputs(*single.request, single.outcome, *single.inputs, options,
                                         common, std::move(clock)));
   return 0;
 }
