@@ -11,6 +11,8 @@ namespace autopar::cli {
 
 namespace {
 
+// Of the effort of a search: several meshes and chunks share it.
+constexpr double kEffort = 0.1;
 // A mesh that was pruned is taken to have a plan that takes so many times its bound.
 constexpr double kFar = 1.02;
 // Chunks for which all meshes are tried (the first has the embedding, the second has not), and how
@@ -47,7 +49,9 @@ ChunkPlans::ChunkPlans(const ChunkSearch& search, Cluster stage)
     : search_(search), stage_(without_graph(search.whole, std::move(stage))) {}
 
 Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks,
-                                              const std::vector<std::int64_t>& stage_of_chunk) {
+                                              const std::vector<std::int64_t>& stage_of_chunk,
+                                              Seconds cutoff) {
+  cutoff_ = cutoff;
   std::vector<ChunkPlan> plans;
   std::vector<Inputs> inputs;
   std::map<std::int64_t, std::vector<std::size_t>> of_stage;
@@ -143,10 +147,12 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::searched_on(
   PlanOptions options = search_.options;
   options.training.micro_batches = std::to_string(graph.passes);
   options.meshes = std::move(meshes);
+  options.effort *= kEffort;
   // Chunks are small enough for it.
   if (options.searcher == "auto") options.searcher = "dp";
-  AUTOPAR_TRY(planned, best_of_forms(std::make_unique<Inputs>(asked.inputs), search_.given, options,
-                                     pins_of(graph), common, search_.begin, search_.clock));
+  AUTOPAR_TRY(planned,
+              best_of_forms(std::make_unique<Inputs>(asked.inputs), search_.given, options,
+                            pins_of(graph), common, search_.begin, search_.clock, cutoff_));
   return std::make_shared<const Planned>(std::move(planned));
 }
 

@@ -26,9 +26,11 @@ class ChunkPlans {
   ChunkPlans(const ChunkSearch& search, Cluster stage);
 
   // Of one way to cut the step, in the order of the chunks; graphs with what is in flight of each.
-  // Chunks of one stage have one mesh. Errors: of the searches, with the chunk.
+  // Chunks of one stage have one mesh. `cutoff`: a chunk whose own step takes longer is of no use.
+  // Errors: of the searches, with the chunk.
   Result<std::vector<ChunkPlan>> of(std::vector<Chunk> chunks,
-                                    const std::vector<std::int64_t>& stage_of_chunk);
+                                    const std::vector<std::int64_t>& stage_of_chunk,
+                                    Seconds cutoff);
 
   // Whether nothing is said about meshes, and the ones that are tried then: of data and of tensor
   // parallelism.
@@ -67,7 +69,8 @@ class ChunkPlans {
 
   const ChunkSearch& search_;
   Inputs stage_;  // what is read of a chunk but for its graph and rules
-  int cut_ = 0;   // how many there were
+  Seconds cutoff_ = kInfinity;
+  int cut_ = 0;  // how many there were
   std::vector<Known> known_;
   int searched_ = 0;                      // chunks, on all meshes
   std::vector<std::string> best_meshes_;  // of the last of them

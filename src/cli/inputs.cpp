@@ -474,6 +474,7 @@ Result<SearchRequest> make_request(const Inputs& inputs, const PlanOptions& opti
   request.outputs = out;
   AUTOPAR_TRY(gap, parse_gap(options.gap));
   request.solve.gap = gap;
+  request.solve.effort = options.effort;
   AUTOPAR_TRY(left_out, stages_left_out(common.without));
   request.solve.left_out = left_out;
   request.solve.time_limit = options.time_limit;

@@ -302,6 +302,12 @@ Seconds PipelineBounds::bound_of(const Least* units, const PipelineSchedule& sch
   const ChunkBound bound(parts, units != nullptr ? &units->step : nullptr,
                          units != nullptr ? &units->passes : nullptr,
                          units != nullptr ? &units->pass : nullptr, schedule, end);
+  // With cuts at any places: all stages alike busy, and a micro-batch that goes through all of
+  // them.
+  const Seconds anywhere =
+      std::max(parts.least(nullptr, false, 0, end) / static_cast<double>(stages),
+               is_apart(schedule) ? parts.forward(0, end) + parts.inputs(0, end)
+                                  : parts.forward(0, end) + parts.backward(0, end));
   const auto end_of = [&](std::size_t c) {
     return c + 1 == chunks ? end : cuts != nullptr ? place_of((*cuts)[c]) : 0;
   };
@@ -323,7 +329,7 @@ Seconds PipelineBounds::bound_of(const Least* units, const PipelineSchedule& sch
       }
       taken = std::move(next);
     }
-    return taken[end] == kInfinity ? 0 : taken[end];
+    return taken[end] == kInfinity ? anywhere : taken[end];
   };
   if (chunks == stages) {
     return least([&](std::size_t c, std::size_t from,
@@ -338,7 +344,8 @@ Seconds PipelineBounds::bound_of(const Least* units, const PipelineSchedule& sch
   const Seconds alone = least([&](std::size_t c, std::size_t from,
                                   std::size_t to) { return bound.alone(shapes[c], from, to); },
                               sum);
-  return left == 0 ? 0 : std::max(bound.all() + left / of_stages, alone / of_stages);
+  if (chunks > end) return anywhere;
+  return std::max(bound.all() + left / of_stages, alone / of_stages);
 }
 
 Result<Seconds> PipelineBounds::of_single(const Cluster& cluster) {

@@ -168,7 +168,9 @@ class Pipelines {
   // A form without a plan is no error where there are others.
   Status note(const PipelineForm& form, const Error& error) {
     if (is_one_ || error.code == ErrorCode::kInput) return error;
-    tried_.push_back({form, 0, 0, error.message});
+    const bool has_cutoff = best_time() < kInfinity && error.code == ErrorCode::kInfeasible;
+    tried_.push_back(
+        {form, 0, 0, has_cutoff ? "no plan that fits was found that is faster" : error.message});
     return Ok{};
   }
 
@@ -296,7 +298,8 @@ class Pipelines {
       chunks.chunks[c].graph.in_flight = flying.of_chunk[c];
     }
     ChunkPlans& plans = plans_.try_emplace(plan.form.stages, search_, plan.stage).first->second;
-    AUTOPAR_TRY(chunk_plans, plans.of(std::move(chunks.chunks), plan.schedule.stage_of_chunk));
+    AUTOPAR_TRY(chunk_plans,
+                plans.of(std::move(chunks.chunks), plan.schedule.stage_of_chunk, best_time()));
     plan.chunks = std::move(chunk_plans);
     for (std::size_t c = 0; c < plan.chunks.size(); ++c) price(plan, c);
     join_backward(plan.schedule, plan.chunks);
