@@ -4,6 +4,7 @@ Stages of several devices in several layouts, 1F1B and GPipe, with what updates 
 gradients, loss scales), activations kept split, repeated ops, tied embeddings. The independent executor (step_check.py) is asked too
 where it is there.
 """
+import itertools
 import json
 import os
 import pathlib
@@ -39,6 +40,13 @@ CASES = {
     "statistics": ("shared/tiny_resnet", ["--optimizer", "momentum", "--loss", "mse", "--batch", 8, "--micro-batches", 2, "--stages", 2]),
     "gradients": ("llama_tiny", [*ADAM[2:], "--optimizer", "none", "--micro-batches", 4, "--stages", 2]),
 }
+
+SHAPES = {"model": ("tiny_llama", "tiny_bert", "tiny_resnet", "tiny_moe_gather"), "ranks": (4, 8), "stages": (2, 4),
+          "schedule": ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipev"), "micro_batches": (4, 8)}
+FOUR = {"format": "autopar-cluster", "version": 1, "name": "4 devices",
+        "device": {"name": "device", "memory_bytes": 2**33, "memory_bandwidth_bytes_per_s": 1e11, "peak_flops_per_s": {"float32": 1e12}},
+        "tiers": [{"name": "inner", "size": 2, "bandwidth_bytes_per_s": 1e10, "latency_s": 1e-6},
+                  {"name": "outer", "size": 2, "bandwidth_bytes_per_s": 1e9, "latency_s": 1e-5}]}
 
 
 def called(command, *arguments, code=0):
@@ -107,6 +115,48 @@ def check(folder, name):
     print(f"{name}: {stages} stages, meshes {', '.join(c['mesh'] for c in report['pipeline']['chunks'])}; {told}")
 
 
+def exists(shape):
+    model, ranks, stages, schedule, micro_batches = shape
+    return schedule != "dualpipev" or micro_batches >= 2 * stages
+
+
+def pairwise():
+    """Shapes in which every two values that go together do so once at least: greedily the one with the most new pairs."""
+    shapes = [shape for shape in itertools.product(*SHAPES.values()) if exists(shape)]
+    pairs = {shape: {(i, shape[i], j, shape[j]) for i in range(len(shape)) for j in range(i)} for shape in shapes}
+    left, chosen = set().union(*pairs.values()), []
+    while left:
+        chosen.append(max(shapes, key=lambda shape: len(pairs[shape] & left)))
+        left -= pairs[chosen[-1]]
+    return shapes if "--all" in sys.argv else chosen
+
+
+def same_files(one, other, name):
+    for path in sorted(one.iterdir()):
+        if path.name in ("report.json", "io.npz"):
+            continue
+        assert (other / path.name).read_bytes() == path.read_bytes(), f"{name}: apply writes another {path.name}"
+
+
+def check_shape(folder, shape):
+    model, ranks, stages, schedule, micro_batches = shape
+    name = f"{model}, {ranks} ranks, {stages} stages, {schedule}, {micro_batches} micro-batches"
+    place, again, path = folder / "shape", folder / "again", SHARED / "data" / "models" / f"{model}.onnx"
+    for old in (place, again):
+        shutil.rmtree(old, ignore_errors=True)
+    cluster = folder / "four.json" if ranks == 4 else "dgx-a100-1x8"
+    loss = ["--optimizer", "momentum", "--loss", "mse"] if model == "tiny_resnet" else ["--optimizer", "adamw", "--loss", "cross_entropy"]
+    called("search", path, "--cluster", cluster, "--train", *loss, "--batch", 16, "--micro-batches", micro_batches, "--stages", stages, "--schedule",
+           schedule, "-q", "-o", place)
+    called("run", place, "--steps", 3, "-q")
+    called("apply", path, "--cluster", cluster, "--strategy", place / "strategy.json", "-q", "-o", again)
+    same_files(place, again, name)
+    claimed = json.loads((place / "report.json").read_text())
+    price = json.loads(called("price", path, "--cluster", cluster, "--strategy", place / "strategy.json", "--json").stdout)
+    assert price["seconds"] == claimed["cost"]["seconds"], name
+    print(name)
+
+
 def by_processes(folder):
     place = planned(folder, "gpipe, all split")
     called("run", place, "--save", folder / "threads.npz")
@@ -147,6 +197,12 @@ def main():
         folder = pathlib.Path(folder)
         for name in CASES:
             check(folder, name)
+        if (SHARED / "data" / "models" / "tiny_llama.onnx").exists():
+            (folder / "four.json").write_text(json.dumps(FOUR))
+            for shape in pairwise():
+                check_shape(folder, shape)
+        else:
+            print("skipped: all shapes, there is no data/models below AUTOPAR_SHARED")
         by_processes(folder)
         refused(folder)
 

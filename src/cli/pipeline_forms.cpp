@@ -52,16 +52,7 @@ Result<PipelineSchedule> parsed(const std::string& text, const std::string& path
 
 Result<PipelineSchedule> read_schedule(const std::string& path, std::int64_t micro_batches) {
   AUTOPAR_TRY(text, read_file(path));
-  auto schedule = parsed(passes_of(text), path);
-  if (!schedule) {
-    const std::string& message = schedule.error().message;
-    return input_error(message.rfind(path, 0) == 0 ? message : path + ": " + message);
-  }
-  if (schedule->micro_batches != micro_batches) {
-    return input_error(path + ": it has " + std::to_string(schedule->micro_batches) +
-                       " micro-batches, and --micro-batches is " + std::to_string(micro_batches));
-  }
-  return schedule;
+  return schedule_of_table(text, path, micro_batches);
 }
 
 Result<std::vector<std::int64_t>> asked_stages(const PlanOptions& options, const Inputs& inputs) {
@@ -93,6 +84,20 @@ Result<std::int64_t> parse_count(const std::string& text, const std::string& opt
     return usage_error(option + " '" + text + "': expected a number from 1 on, or auto");
   }
   return std::int64_t{std::stoll(text)};
+}
+
+Result<PipelineSchedule> schedule_of_table(const std::string& text, const std::string& where,
+                                           std::int64_t micro_batches) {
+  auto schedule = parsed(passes_of(text), where);
+  if (!schedule) {
+    const std::string& message = schedule.error().message;
+    return input_error(message.rfind(where, 0) == 0 ? message : where + ": " + message);
+  }
+  if (schedule->micro_batches != micro_batches) {
+    return input_error(where + ": it has " + std::to_string(schedule->micro_batches) +
+                       " micro-batches, and --micro-batches is " + std::to_string(micro_batches));
+  }
+  return schedule;
 }
 
 Result<PipelineSchedule> schedule_of(const PipelineForm& form, std::int64_t micro_batches) {

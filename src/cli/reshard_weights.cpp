@@ -6,6 +6,7 @@
 
 #include "autopar/files.hpp"
 #include "autopar/report.hpp"
+#include "autopar/step_file.hpp"
 #include "autopar/weights.hpp"
 #include "cli/command.hpp"
 #include "cli/interrupt.hpp"
@@ -69,7 +70,9 @@ Result<int> reshard(ReshardOptions options, const CommonOptions& common) {
               << "\n";
   } else if (!common.quiet) {
     std::cout << moved.weights << " weights, " << format_bytes(static_cast<double>(moved.bytes))
-              << "\nwrote " << options.folder << "/: plan.onnx, a folder per rank with its "
+              << "\nwrote " << options.folder
+              << (is_step_folder(options.to) ? "/: a folder per rank with its "
+                                             : "/: plan.onnx, a folder per rank with its ")
               << kWeightsFile << "\n";
   }
   return 0;
