@@ -100,7 +100,7 @@ def check(folder, name):
     report = json.loads((place / "report.json").read_text())
     step = json.loads((place / "step.json").read_text())
     stages = report["pipeline"]["stages"]
-    assert step["world_size"] == 8 and len(report["pipeline"]["chunks"]) == stages
+    assert step["world_size"] == 8 and len(report["pipeline"]["chunks"]) == stages * report["pipeline"]["chunks_per_stage"]
     assert report["cost"]["seconds"] >= max(c["forward_seconds"] + c["backward_seconds"] for c in report["pipeline"]["chunks"]) * step["micro_batches"]
     called("verify", place)
     run = json.loads(called("run", place, "--json").stdout)
@@ -195,6 +195,12 @@ def refused(folder):
         table.write_text(f"{lines}\n1F0,1B0,1F1,1B1\n")
         error = said("--stages", 2, "--micro-batches", *options, "--schedule", table, code=4)
         assert told in error and str(table) in error, error
+    table.write_text("0F0,0F1,0B0,0B1\n\n1F0,1B0,1F1,1B1\n")
+    called("search", MODELS / "llama_tiny.onnx", "--cluster", "dgx-a100-1x8", "--train", *ADAM, "--stages", 2, "--micro-batches", 2, "--schedule", table, "-q",
+           "-o", folder / "own")
+    assert (folder / "own" / "schedule.csv").read_text().startswith("0F0,0F1,0B0,0B1,"), (folder / "own" / "schedule.csv").read_text()
+    called("apply", MODELS / "llama_tiny.onnx", "--cluster", "dgx-a100-1x8", "--strategy", folder / "own" / "strategy.json", "-q", "-o", folder / "own2")
+    same_files(folder / "own", folder / "own2", "a schedule of one's own")
     assert not (folder / "refused").exists()
     place = planned(folder, "two stages")
     back = called("apply", place / "train.onnx", "--cluster", "dgx-a100-1x8", "--strategy", place / "strategy.json", "-o", folder / "refused", code=2).stderr

@@ -269,7 +269,8 @@ Run add_run(CLI::App& app, const CommonOptions& common) {
   app.add_option("--data", options->data, "inputs and outputs: .npz with in.NAME and out.NAME")
       ->type_name("FILE");
   app.add_option(kWeightsFrom, options->weights_from,
-                 "weights and optimizer states of a training step: .npz, .safetensors or .onnx\n"
+                 "weights and optimizer states of a training step: .npz, .safetensors, .onnx, or a "
+                 "folder with files of ranks\n"
                  "By the names of the inputs; of an .npz also in.NAME, and out.new.NAME as --save "
                  "writes. The file must have all parameters, and all states or none. What is not "
                  "there comes from the seed, as every input that is not given.")
