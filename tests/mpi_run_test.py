@@ -60,6 +60,14 @@ def plan_of(folder, model, ranks):
     return plan
 
 
+def pipeline_of(folder, model):
+    """Two stages of two ranks each."""
+    plan = folder / f"{model.stem}.pipeline"
+    run(AUTOPAR, "search", model, "--cluster", cluster(folder, 4), "--train", "--optimizer", "sgd", "--loss", "cross_entropy", "--batch", "16",
+        "--micro-batches", "8", "--stages", "2", "--schedule", "zb-v", "-o", plan, "-q")
+    return plan
+
+
 def same_as_threads(folder, libraries, model, ranks, *options):
     plan = plan_of(folder, model, ranks)
     data = model.with_suffix(".npz")
@@ -303,11 +311,12 @@ def main():
         assert kinds > 0, "no plan had a collective"
         in_python(folder, libraries, MODELS / "tiny_moe_gather.onnx", 4)
         training = plan_of(folder, MODELS / "tiny_train_llama_adamw.onnx", 4)
+        pipeline = pipeline_of(folder, MODELS / "tiny_llama.onnx")
         refusals(folder, libraries, training)
         full_disk(folder, libraries, training)
         for mpi in libraries:
-            for victim in (0, 2):
-                killed_rank(folder, mpi, training, 4, victim)
+            killed_rank(folder, mpi, training, 4, 0)
+            killed_rank(folder, mpi, pipeline, 4, 2)
             stopped_rank(folder, mpi, MODELS / "tiny_train_llama_adamw.onnx", 2, ("rank 2 (process ", "does not answer"))
         by_srun(folder, ways_of_srun(libraries), MODELS / "tiny_train_llama_adamw.onnx")
     return 0

@@ -1,9 +1,11 @@
 """Pipelines that `search --stages` plans: executed on threads (one on processes too), and as the unsharded step says.
 
-Stages of several devices in several layouts, 1F1B and GPipe, with what updates need of all stages (counts of tokens, the norm of all
+Shapes in which every two of model, ranks, stages, schedule and micro-batches that go together do so (all shapes with --all): three steps on threads, and
+applied again from their strategy. Stages of several devices in several layouts, with what updates need of all stages (counts of tokens, the norm of all
 gradients, loss scales), activations kept split, repeated ops, tied embeddings. The independent executor (step_check.py) is asked too
 where it is there.
 """
+import itertools
 import json
 import os
 import pathlib
@@ -31,14 +33,19 @@ CASES = {
     "norm of all gradients": ("llama_tiny", [*ADAM, "--micro-batches", 4, "--stages", 4, "--clip-norm", 0.1, "--searcher", "data_parallel"]),
     "loss scale": ("gpt2_tiny", [*ADAM, "--micro-batches", 2, "--stages", 2, "--precision", "mixed-fp16"]),
     "repeated": ("llama_tiny", [*ADAM, "--micro-batches", 4, "--stages", 2, "--recompute", "full"]),
-    "tied": ("gpt2_tiny", [*ADAM, "--micro-batches", 4, "--stages", 2, "--zero", 1]),
+    "tied": ("gpt2_tiny", [*ADAM, "--micro-batches", 8, "--stages", 4, "--schedule", "dualpipev", "--zero", 1]),
     "mse": ("mlp", ["--optimizer", "sgd", "--momentum", 0.9, "--loss", "mse", "--micro-batches", 4, "--stages", 2]),
-    "experts, routed in a micro-batch": ("shared/tiny_moe_gather", ["--optimizer", "adamw", "--loss", "mse", "--batch", 8, "--micro-batches", 2, "--stages", 2]),
     "inputs that nobody reads": ("shared/tiny_dlrm", ["--optimizer", "adamw", "--loss", "mse", "--batch", 8, "--micro-batches", 2, "--stages", 2]),
     "convolutions": ("shared/tiny_unet3d", ["--optimizer", "sgd", "--loss", "mse", "--batch", 8, "--micro-batches", 4, "--stages", 4]),
-    "statistics": ("shared/tiny_resnet", ["--optimizer", "momentum", "--loss", "mse", "--batch", 8, "--micro-batches", 2, "--stages", 2]),
     "gradients": ("llama_tiny", [*ADAM[2:], "--optimizer", "none", "--micro-batches", 4, "--stages", 2]),
 }
+
+SHAPES = {"model": ("tiny_llama", "tiny_bert", "tiny_resnet", "tiny_moe_gather"), "ranks": (4, 8), "stages": (2, 4),
+          "schedule": ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipev"), "micro_batches": (4, 8)}
+FOUR = {"format": "autopar-cluster", "version": 1, "name": "4 devices",
+        "device": {"name": "device", "memory_bytes": 2**33, "memory_bandwidth_bytes_per_s": 1e11, "peak_flops_per_s": {"float32": 1e12}},
+        "tiers": [{"name": "inner", "size": 2, "bandwidth_bytes_per_s": 1e10, "latency_s": 1e-6},
+                  {"name": "outer", "size": 2, "bandwidth_bytes_per_s": 1e9, "latency_s": 1e-5}]}
 
 
 def called(command, *arguments, code=0):
@@ -93,7 +100,7 @@ def check(folder, name):
     report = json.loads((place / "report.json").read_text())
     step = json.loads((place / "step.json").read_text())
     stages = report["pipeline"]["stages"]
-    assert step["world_size"] == 8 and len(report["pipeline"]["chunks"]) == stages
+    assert step["world_size"] == 8 and len(report["pipeline"]["chunks"]) == stages * report["pipeline"]["chunks_per_stage"]
     assert report["cost"]["seconds"] >= max(c["forward_seconds"] + c["backward_seconds"] for c in report["pipeline"]["chunks"]) * step["micro_batches"]
     called("verify", place)
     run = json.loads(called("run", place, "--json").stdout)
@@ -105,6 +112,48 @@ def check(folder, name):
     asked = "loss scale" not in name and "shared/" not in CASES[name][0]  # 16-bit floats, indices and masks
     told = independent(place, 1) if asked else "not asked elsewhere"
     print(f"{name}: {stages} stages, meshes {', '.join(c['mesh'] for c in report['pipeline']['chunks'])}; {told}")
+
+
+def exists(shape):
+    model, ranks, stages, schedule, micro_batches = shape
+    return schedule != "dualpipev" or micro_batches >= 2 * stages
+
+
+def pairwise():
+    """Shapes in which every two values that go together do so once at least: greedily the one with the most new pairs."""
+    shapes = [shape for shape in itertools.product(*SHAPES.values()) if exists(shape)]
+    pairs = {shape: {(i, shape[i], j, shape[j]) for i in range(len(shape)) for j in range(i)} for shape in shapes}
+    left, chosen = set().union(*pairs.values()), []
+    while left:
+        chosen.append(max(shapes, key=lambda shape: len(pairs[shape] & left)))
+        left -= pairs[chosen[-1]]
+    return shapes if "--all" in sys.argv else chosen
+
+
+def same_files(one, other, name):
+    for path in sorted(one.iterdir()):
+        if path.name in ("report.json", "io.npz"):
+            continue
+        assert (other / path.name).read_bytes() == path.read_bytes(), f"{name}: apply writes another {path.name}"
+
+
+def check_shape(folder, shape):
+    model, ranks, stages, schedule, micro_batches = shape
+    name = f"{model}, {ranks} ranks, {stages} stages, {schedule}, {micro_batches} micro-batches"
+    place, again, path = folder / "shape", folder / "again", SHARED / "data" / "models" / f"{model}.onnx"
+    for old in (place, again):
+        shutil.rmtree(old, ignore_errors=True)
+    cluster = folder / "four.json" if ranks == 4 else "dgx-a100-1x8"
+    loss = ["--optimizer", "momentum", "--loss", "mse"] if model == "tiny_resnet" else ["--optimizer", "adamw", "--loss", "cross_entropy"]
+    called("search", path, "--cluster", cluster, "--train", *loss, "--batch", 4 * micro_batches, "--micro-batches", micro_batches, "--stages", stages, "--schedule",
+           schedule, "-q", "-o", place)
+    called("run", place, "--steps", 3, "-q")
+    called("apply", path, "--cluster", cluster, "--strategy", place / "strategy.json", "-q", "-o", again)
+    same_files(place, again, name)
+    claimed = json.loads((place / "report.json").read_text())
+    price = json.loads(called("price", path, "--cluster", cluster, "--strategy", place / "strategy.json", "--json").stdout)
+    assert price["seconds"] == claimed["cost"]["seconds"], name
+    print(name)
 
 
 def by_processes(folder):
@@ -131,15 +180,79 @@ def refused(folder):
     assert "tiers" in said("--stages", 3, "--micro-batches", 2)
     assert "1f1b" in said("--stages", 2, "--micro-batches", 2, "--schedule", "2f2b")
     assert "--stages" in said("--schedule", "gpipe")
-    assert "--timeline" in said("--stages", 2, "--micro-batches", 2, "--timeline", folder / "t.json")
     fit = said("--stages", 2, "--micro-batches", 2, "--memory", "64KiB", code=3)
     assert "stage 0 of 2" in fit, fit
+    assert "try 4 or 8 micro-batches" in said("--stages", 4, "--micro-batches", 6, "--schedule", "interleaved", "--batch", 12, code=4)
+    assert "try 8 micro-batches" in said("--stages", 4, "--micro-batches", 4, "--schedule", "dualpipev", code=4)
+    assert "expected 1 chunks per stage, found 2" in said("--stages", 2, "--micro-batches", 4, "--chunks", 2, code=4)
+    assert "try fewer stages" in said("--stages", 2, "--micro-batches", 4, "--schedule", "interleaved", "--chunks", 64, code=4)
+    table = folder / "table.csv"
+    for lines, options, told in (
+            ("0F0,0F1,0B0", (2,), "0B1 stands nowhere"), ("0F0,0F1,0B0,0B1,0B1", (2,), "0B1 stands twice"),
+            ("0F1,0B1,0F0,0B0", (2,), "in a circle"), ("0F0,0F1,0B0,0B1", (4,), "it has 2 micro-batches, and --micro-batches is 4"),
+            ("0F0,0F1,0B0,0B1", (2, "--stages", 4), "it has 2 lines, and --stages is 4"),
+            ("0F0,0F1,0B0,0B1", (2, "--chunks", 2), "it has 2 chunks, and --chunks is 2")):
+        table.write_text(f"{lines}\n1F0,1B0,1F1,1B1\n")
+        error = said("--stages", 2, "--micro-batches", *options, "--schedule", table, code=4)
+        assert told in error and str(table) in error, error
+    table.write_text("0F0,0F1,0B0,0B1\n\n1F0,1B0,1F1,1B1\n")
+    called("search", MODELS / "llama_tiny.onnx", "--cluster", "dgx-a100-1x8", "--train", *ADAM, "--stages", 2, "--micro-batches", 2, "--schedule", table, "-q",
+           "-o", folder / "own")
+    assert (folder / "own" / "schedule.csv").read_text().startswith("0F0,0F1,0B0,0B1,"), (folder / "own" / "schedule.csv").read_text()
+    called("apply", MODELS / "llama_tiny.onnx", "--cluster", "dgx-a100-1x8", "--strategy", folder / "own" / "strategy.json", "-q", "-o", folder / "own2")
+    same_files(folder / "own", folder / "own2", "a schedule of one's own")
     assert not (folder / "refused").exists()
     place = planned(folder, "two stages")
-    back = called("apply", place / "train.onnx", "--cluster", "dgx-a100-1x8", "--strategy", place / "strategy.json", "-o", folder / "refused", code=4).stderr
-    assert "step.stages" in back and str(place) in back, back
-    again = called("price", place, "--cluster", "dgx-a100-1x8", code=4).stderr
-    assert "step.json" in again, again
+    back = called("apply", place / "train.onnx", "--cluster", "dgx-a100-1x8", "--strategy", place / "strategy.json", "-o", folder / "refused", code=2).stderr
+    assert "forward model" in back, back
+    other = called("apply", MODELS / "llama_tiny.onnx", "--cluster", "cpu-4hosts", "--strategy", place / "strategy.json", "-o", folder / "refused", code=4).stderr
+    assert "step.stages[0].ranks: expected 2" in other, other
+    assert not (folder / "refused").exists()
+
+
+def weights(folder):
+    """Files of ranks, from a file to four stages and on to two: the next step is the same."""
+    one, other = folder / "one", folder / "other"
+    for place, options in ((one, ("--stages", 4, "--schedule", "zb-v", "--zero", 1, "--weights", "sharded")), (other, ("--stages", 2))):
+        called("search", MODELS / "gpt2_tiny.onnx", "--cluster", "dgx-a100-1x8", "--train", *ADAM, "--micro-batches", 8, *options, "-q", "-o", place)
+    first, second = folder / "first.npz", folder / "second.npz"
+    called("run", one, "--save", first)
+    called("reshard-weights", "--from", first, "--to", one)
+    called("reshard-weights", "--from", one, "--to", other)
+    assert "ranks" in called("verify", other).stdout
+    for place in (one, other):
+        called("merge", place, "-o", folder / f"{place.name}.safetensors")
+        called("run", place, "--save", folder / f"{place.name}.npz")
+    assert (folder / "one.safetensors").read_bytes() == (folder / "other.safetensors").read_bytes()
+    after = [np.load(folder / f"{name}.npz") for name in ("one", "other", "first")]
+    for name in after[0].files:
+        assert np.allclose(after[0][name], after[1][name], rtol=1e-3, atol=1e-4), name
+    assert any(not np.array_equal(after[0][name], after[2][name]) for name in after[0].files), "the weights that were given are not read"
+    shutil.rmtree(other / "rank00000")
+    shutil.copytree(one / "rank00000", other / "rank00000")
+    for command in ("run", "verify"):
+        error = called(command, other, code=4).stderr
+        assert "rank00000" in error and "other stages or layouts" in error, error
+    print("weights of ranks: sharded, merged, from four stages to two")
+
+
+def timelines(folder):
+    """No row does two things at a time, and the last ends when the plan says."""
+    place, path = folder / "drawn", folder / "drawn.json"
+    called("search", MODELS / "llama_tiny.onnx", "--cluster", "dgx-a100-1x8", "--train", *ADAM, "--micro-batches", 4, "--stages", 2, "--schedule", "interleaved",
+           "-q", "-o", place, "--timeline", path)
+    rows = {}
+    for event in json.loads(path.read_text())["traceEvents"]:
+        if event["ph"] == "X":
+            rows.setdefault((event["pid"], event["tid"]), []).append((event["ts"], event["ts"] + event["dur"]))
+    for row in rows.values():
+        row.sort()
+        assert all(before[1] <= after[0] + 2e-3 for before, after in zip(row, row[1:]))
+    seconds = json.loads((place / "report.json").read_text())["cost"]["seconds"]
+    assert abs(max(end for row in rows.values() for _, end in row) - seconds * 1e6) < 2e-3
+    programs = json.loads(called("price", place, "--cluster", "dgx-a100-1x8", "--json").stdout)
+    assert 0.5 * seconds < programs["seconds"] < 2 * seconds, (programs["seconds"], seconds)
+    print(f"timeline: {len(rows)} rows; {seconds * 1e6:.1f} us planned, {programs['seconds'] * 1e6:.1f} us by the programs")
 
 
 def main():
@@ -147,7 +260,15 @@ def main():
         folder = pathlib.Path(folder)
         for name in CASES:
             check(folder, name)
+        if (SHARED / "data" / "models" / "tiny_llama.onnx").exists():
+            (folder / "four.json").write_text(json.dumps(FOUR))
+            for shape in pairwise():
+                check_shape(folder, shape)
+        else:
+            print("skipped: all shapes, there is no data/models below AUTOPAR_SHARED")
         by_processes(folder)
+        weights(folder)
+        timelines(folder)
         refused(folder)
 
 

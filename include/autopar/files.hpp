@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -63,6 +64,22 @@ struct StrategyFile {
     Bytes memory_bytes = 0;
     std::optional<Price> price = {};
   };
+  // A chunk of a pipeline: what the file says of ops and tensors holds for it, but for this.
+  struct Chunk {
+    std::int64_t chunk = 0;
+    std::string first_op, last_op;  // forward ops of its own
+    std::string recompute;          // empty: not said
+    Pins pins;
+    std::map<std::string, std::string> op_types;
+    std::set<std::string> absent;  // ops and tensors that others have
+  };
+  // The ranks that hold some of the chunks.
+  struct Stage {
+    std::int64_t first_rank = 0;
+    std::int64_t ranks = 1;
+    std::vector<MeshAxis> mesh;
+    std::vector<Chunk> chunks;
+  };
   std::string path;
   std::string sha256;                           // of the file's bytes
   std::vector<MeshAxis> mesh;                   // empty: not said
@@ -76,10 +93,16 @@ struct StrategyFile {
   Bytes gradient_bucket = 0;  // as partition() takes it
   std::optional<Cost> cost;
   std::int64_t micro_batches = 1;  // passes of a step
+  std::vector<Stage> stages;       // of a pipeline; one stage, which is all ranks, is not here
+  std::string schedule;            // its name
+  std::vector<std::string> schedule_lines;  // of one that came from a file: of its passes
   // Of the training step of a forward model: what it is made of, as a JSON object; empty: not said.
   std::string training;
 };
 Result<StrategyFile> read_strategy(const std::string& path);
+// What a file says of one chunk of a pipeline, as the file of a strategy of this chunk alone.
+StrategyFile strategy_of_chunk(const StrategyFile& file, const StrategyFile::Stage& stage,
+                               const StrategyFile::Chunk& chunk);
 
 // What strategy.json says besides the strategy.
 struct StrategyOrigin {

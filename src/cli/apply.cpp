@@ -3,11 +3,15 @@
 
 #include <algorithm>
 #include <iostream>
+#include <set>
 
 #include "autopar/kernels.hpp"
 #include "cli/applied.hpp"
 #include "cli/hub_ops.hpp"
 #include "cli/outputs.hpp"
+#include "cli/pipeline_plan.hpp"
+#include "cli/price_step.hpp"
+#include "cli/run_step.hpp"
 #include "cli/show_program.hpp"
 
 namespace autopar::cli {
@@ -108,18 +112,53 @@ Status take_training(const StrategyFile& file, PlanOptions& options) {
   return Ok{};
 }
 
+// What the model, or a chunk of it, does not have is said of others: it is not asked for.
+void leave_out_others(SearchRequest& request) {
+  std::set<std::string> ops, values;
+  for (const Op& op : request.graph.ops) ops.insert(op.name);
+  for (const Value& value : request.graph.values) values.insert(value.name);
+  std::erase_if(request.pins.ops, [&](const auto& pin) { return ops.count(pin.first) == 0; });
+  std::erase_if(request.pins.values, [&](const auto& pin) { return values.count(pin.first) == 0; });
+}
+
 }  // namespace
 
-Result<std::unique_ptr<Applied>> apply_strategy(PlanOptions& options, const CommonOptions& common) {
-  auto applied = std::make_unique<Applied>();
+Result<StrategyFile> strategy_to_apply(PlanOptions& options) {
   AUTOPAR_TRY(file, read_strategy(options.strategy_file));
   tell_of_strategy(file);
   AUTOPAR_RETURN_IF_ERROR(take_training(file, options));
+  return std::move(file);
+}
+
+Result<std::unique_ptr<Inputs>> inputs_to_apply(const StrategyFile& file, PlanOptions& options,
+                                                const CommonOptions& common) {
   AUTOPAR_TRY(inputs, load_inputs(options, common));
   if (options.train) name_training_step(options);
   if (inputs->training.empty()) inputs->training = file.training;
+  if (options.gradient_bucket.empty()) inputs->gradient_bucket = file.gradient_bucket;
+  return std::move(inputs);
+}
+
+Result<std::unique_ptr<Applied>> apply_strategy(PlanOptions& options, const CommonOptions& common) {
+  AUTOPAR_TRY(file, strategy_to_apply(options));
+  if (!file.stages.empty()) {
+    return input_error(file.path + ": is of " + std::to_string(file.stages.size()) +
+                       " stages; expected a strategy of one");
+  }
+  return apply_to_model(file, options, common);
+}
+
+Result<std::unique_ptr<Applied>> apply_to_model(const StrategyFile& file, PlanOptions& options,
+                                                const CommonOptions& common) {
+  AUTOPAR_TRY(inputs, inputs_to_apply(file, options, common));
+  return apply_to(std::move(inputs), file, false, options, common);
+}
+
+Result<std::unique_ptr<Applied>> apply_to(std::unique_ptr<Inputs> inputs, const StrategyFile& file,
+                                          bool is_chunk, const PlanOptions& options,
+                                          const CommonOptions& common) {
+  auto applied = std::make_unique<Applied>();
   applied->inputs = std::move(inputs);
-  if (options.gradient_bucket.empty()) applied->inputs->gradient_bucket = file.gradient_bucket;
   AUTOPAR_TRY(repeated, parse_recompute_option(options.recompute, &file));
   if (repeated && *repeated != Recompute::kNone) {
     AUTOPAR_TRY(done, repeat_ops(*applied->inputs, *repeated));
@@ -131,6 +170,7 @@ Result<std::unique_ptr<Applied>> apply_strategy(PlanOptions& options, const Comm
   SearchRequest& asked = *applied->request;
   AUTOPAR_RETURN_IF_ERROR(add_pins(file, *applied->inputs, asked));
   AUTOPAR_RETURN_IF_ERROR(share_pinned_hubs(file, *applied->inputs, asked));
+  if (is_chunk) leave_out_others(asked);
   find_kernels(*applied->inputs, options);
   if (Status known = check_names(asked.pins, asked.graph); !known) {
     return with_pin_file(known.error(), options.strategy_file);
@@ -166,9 +206,40 @@ void warn_if_too_large(Applied& applied) {
       " per device, more than its " + format_bytes(static_cast<double>(limit)));
 }
 
+// What goes with one program for all ranks.
+Status check_pipeline_options(const StrategyFile& file, const PlanOptions& options,
+                              const CommonOptions& common) {
+  const char* option = !options.dialects.empty()    ? "--dialect"
+                       : options.annotate           ? "--annotate"
+                       : options.fallback_functions ? "--fallback-functions"
+                       : options.io == "full"       ? "--io full"
+                       : options.inputs != "free"   ? "--inputs"
+                       : options.outputs != "free"  ? "--outputs"
+                       : !common.mesh.empty()       ? "--mesh"
+                                                    : nullptr;
+  if (option == nullptr) return Ok{};
+  return usage_error(std::string(option) + " goes with a plan of one stage, and " + file.path +
+                     " is of " + std::to_string(file.stages.size()));
+}
+
+Result<int> run_pipeline(const StrategyFile& file, PlanOptions options, const CommonOptions& common,
+                         bool only_price) {
+  AUTOPAR_RETURN_IF_ERROR(check_pipeline_options(file, options, common));
+  AUTOPAR_TRY(inputs, inputs_to_apply(file, options, common));
+  AUTOPAR_TRY(plan, apply_pipeline(file, *inputs, options, common));
+  if (only_price) {
+    std::cout << pipeline_price(plan, *inputs, options, common.json);
+    return 0;
+  }
+  AUTOPAR_RETURN_IF_ERROR(write_pipeline(plan, *inputs, options, common));
+  return 0;
+}
+
 Result<int> run_apply(PlanOptions options, const CommonOptions& common) {
   PhaseClock clock;
-  AUTOPAR_TRY(applied, apply_strategy(options, common));
+  AUTOPAR_TRY(file, strategy_to_apply(options));
+  if (!file.stages.empty()) return run_pipeline(file, options, common, false);
+  AUTOPAR_TRY(applied, apply_to_model(file, options, common));
   clock.end("import and price");
   AUTOPAR_RETURN_IF_ERROR(check_data_names(applied->request->graph, options));
   warn_if_too_large(*applied);
@@ -198,6 +269,27 @@ Result<int> run_price_program(const PlanOptions& options, const CommonOptions& c
   return 0;
 }
 
+// A folder with step.json, or that file.
+Result<int> run_price_step(const std::string& folder, const PlanOptions& options,
+                           const CommonOptions& common) {
+  AUTOPAR_TRY(dims, parse_dims(common.dims));
+  AUTOPAR_TRY(step, read_step(folder));
+  AUTOPAR_TRY(files, read_step_programs(folder, step, dims));
+  tell_of_programs(files);
+  AUTOPAR_TRY(cluster, cluster_of_option(options.cluster));
+  for (PlanFile& file : files) {
+    Graph& program = file.plan.program;
+    program.kernels = group_kernels(program, Profile(), options.updates);
+  }
+  AUTOPAR_TRY(price, price_step(step, files, cluster.cluster));
+  std::cout << (common.json ? step_price_json(step, files, price)
+                            : step_price_table(step, files, price));
+  for (const PlanFile& file : files) {
+    for (const std::string& warning : file.warnings) spdlog::warn("warning: {}", warning);
+  }
+  return 0;
+}
+
 // What is given must be read.
 Status check_options(const CLI::App& app, const PlanOptions& options, const CommonOptions& common) {
   AUTOPAR_RETURN_IF_ERROR(check_mesh_options(app, common));
@@ -218,6 +310,10 @@ Status check_program_options(const CLI::App& app) {
 
 Result<int> run_price(const CLI::App& app, PlanOptions options, const CommonOptions& common) {
   if (options.strategy_file.empty()) {
+    if (const std::string folder = step_folder_of(options.model); !folder.empty()) {
+      AUTOPAR_RETURN_IF_ERROR(check_program_options(app));
+      return run_price_step(folder, options, common);
+    }
     if (kind_of_file(options.model) != FileKind::kOther) {
       AUTOPAR_RETURN_IF_ERROR(check_program_options(app));
       return run_price_program(options, common);
@@ -230,7 +326,9 @@ Result<int> run_price(const CLI::App& app, PlanOptions options, const CommonOpti
     AUTOPAR_RETURN_IF_ERROR(refuse_options(
         app, {"--memory"}, "limits what --fill search may find; a price has no limit"));
   }
-  AUTOPAR_TRY(applied, apply_strategy(options, common));
+  AUTOPAR_TRY(file, strategy_to_apply(options));
+  if (!file.stages.empty()) return run_pipeline(file, options, common, true);
+  AUTOPAR_TRY(applied, apply_to_model(file, options, common));
   const Graph& graph = applied->request->graph;
   const SearchOutcome& outcome = applied->outcome;
   const std::string& name = applied->request->cost_model;

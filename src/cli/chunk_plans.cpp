@@ -21,18 +21,10 @@ constexpr double kFar = 1.02;
 constexpr int kSearchedOnAll = 2;
 constexpr std::size_t kMeshesOfOthers = 2;
 
-std::vector<std::string> first_and_last(const Graph& graph) {
-  std::vector<std::string> found;
-  for (const Op& op : graph.ops) {
-    if (op.phase != Phase::kForward) continue;
-    if (found.empty()) found = {op.name, op.name};
-    found[1] = op.name;
-  }
-  return found;
-}
-
 Bytes bytes_of(const ChunkPlan& plan) { return plan.planned->outcome.cost.memory.total; }
 std::string mesh_of(const Planned& planned) { return to_text(planned.outcome.strategy.mesh); }
+
+}  // namespace
 
 Inputs without_graph(const Inputs& whole, Cluster stage) {
   Inputs inputs = whole;
@@ -43,7 +35,15 @@ Inputs without_graph(const Inputs& whole, Cluster stage) {
   return inputs;
 }
 
-}  // namespace
+std::vector<std::string> first_and_last(const Graph& graph) {
+  std::vector<std::string> found;
+  for (const Op& op : graph.ops) {
+    if (op.phase != Phase::kForward) continue;
+    if (found.empty()) found = {op.name, op.name};
+    found[1] = op.name;
+  }
+  return found;
+}
 
 ChunkPlans::ChunkPlans(const ChunkSearch& search, Cluster stage)
     : search_(search), stage_(without_graph(search.whole, std::move(stage))) {}

@@ -19,6 +19,12 @@ struct ChunkSearch {
   PhaseClock& clock;
 };
 
+// What was read, on the devices of a stage, without the step itself.
+Inputs without_graph(const Inputs& whole, Cluster stage);
+
+// The first and the last forward op of a chunk, by name.
+std::vector<std::string> first_and_last(const Graph& graph);
+
 // For stages of one size. Chunks that are the same but for names are searched once, also in several
 // cuts.
 class ChunkPlans {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "autopar/report.hpp"
+#include "autopar/step_file.hpp"
 #include "autopar/weights.hpp"
 #include "cli/command.hpp"
 #include "cli/interrupt.hpp"
@@ -30,7 +31,14 @@ Result<int> merge(const MergeOptions& options, const CommonOptions& common) {
     return usage_error("-o " + options.file + ": expected a .safetensors or an .onnx file");
   }
   std::string model;
-  if (extension == ".onnx") {
+  if (extension == ".onnx" && is_step_folder(options.folder)) {
+    if (options.model.empty()) {
+      return usage_error(options.folder +
+                         ": holds a step, which does not say which model it was made of; --model "
+                         "FILE is the model that the weights are put in");
+    }
+    model = options.model;
+  } else if (extension == ".onnx") {
     const std::string plan = (fs::path(options.folder) / "plan.onnx").string();
     AUTOPAR_TRY(file, read_plan(plan));
     AUTOPAR_TRY(found, model_of_plan(options.model, plan, file.metadata.model_sha256));

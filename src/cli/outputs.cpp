@@ -334,8 +334,7 @@ Result<Programs> programs_of(const SearchRequest& request, const SearchOutcome& 
 // What of a step of several programs cannot be written.
 Status check_step_options(const SearchRequest& request, const PlanOptions& options) {
   if (request.graph.passes == 1) return Ok{};
-  const char* option = options.weights == "sharded" ? "--weights sharded"
-                       : !options.dialects.empty()  ? "--dialect"
+  const char* option = !options.dialects.empty()    ? "--dialect"
                        : options.fallback_functions ? "--fallback-functions"
                        : options.io == "full"       ? "--io full"
                                                     : nullptr;
@@ -396,7 +395,7 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
   if (inputs.has_whole_batch) {
     AUTOPAR_RETURN_IF_ERROR(files.write(kTrainingFile, inputs.training_bytes));
   }
-  AUTOPAR_TRY(plan_warnings, write_programs(programs, metadata, options, data_folder, files));
+  AUTOPAR_TRY(plan_warnings, write_programs(programs, metadata, options, inputs, files));
   AUTOPAR_RETURN_IF_ERROR(files.write("strategy.json", *strategy));
   report.warnings.insert(report.warnings.end(), plan_warnings.begin(), plan_warnings.end());
   if (options.fallback_functions) {

@@ -34,16 +34,12 @@ std::string passes_of(const std::string& table) {
 }
 
 Result<PipelineSchedule> parsed(const std::string& text, const std::string& path) {
-  // All programs that a chunk can have, of more chunks than there are.
-  std::vector<StepProgram> programs;
-  const auto chunks = static_cast<std::int64_t>(std::count(text.begin(), text.end(), ','));
-  for (std::int64_t chunk = 0; chunk <= chunks; ++chunk) {
-    for (const StepPhase phase : {StepPhase::kForward, StepPhase::kBackward,
-                                  StepPhase::kInputGradients, StepPhase::kWeightGradients}) {
-      programs.push_back({"", chunk, phase, {chunk}});
-    }
+  // Without programs a B stays one where no W stands for it.
+  AUTOPAR_TRY(lines, parse_schedule(text, {}, path));
+  std::erase_if(lines, [](const StepLine& line) { return line.empty(); });
+  if (lines.empty()) {
+    return input_error("expected a line of actions for each stage, such as 0F0,0F1,0B0,0B1");
   }
-  AUTOPAR_TRY(lines, parse_schedule(text, programs, path));
   AUTOPAR_TRY(schedule, schedule_of_lines(std::move(lines)));
   schedule = backward_apart(std::move(schedule));
   AUTOPAR_RETURN_IF_ERROR(verify_schedule(schedule));
@@ -52,16 +48,7 @@ Result<PipelineSchedule> parsed(const std::string& text, const std::string& path
 
 Result<PipelineSchedule> read_schedule(const std::string& path, std::int64_t micro_batches) {
   AUTOPAR_TRY(text, read_file(path));
-  auto schedule = parsed(passes_of(text), path);
-  if (!schedule) {
-    const std::string& message = schedule.error().message;
-    return input_error(message.rfind(path, 0) == 0 ? message : path + ": " + message);
-  }
-  if (schedule->micro_batches != micro_batches) {
-    return input_error(path + ": it has " + std::to_string(schedule->micro_batches) +
-                       " micro-batches, and --micro-batches is " + std::to_string(micro_batches));
-  }
-  return schedule;
+  return schedule_of_table(text, path, micro_batches);
 }
 
 Result<std::vector<std::int64_t>> asked_stages(const PlanOptions& options, const Inputs& inputs) {
@@ -96,6 +83,20 @@ Result<std::int64_t> parse_count(const std::string& text, const std::string& opt
   return std::int64_t{std::stoll(text)};
 }
 
+Result<PipelineSchedule> schedule_of_table(const std::string& text, const std::string& where,
+                                           std::int64_t micro_batches) {
+  auto schedule = parsed(passes_of(text), where);
+  if (!schedule) {
+    const std::string& message = schedule.error().message;
+    return input_error(message.rfind(where, 0) == 0 ? message : where + ": " + message);
+  }
+  if (schedule->micro_batches != micro_batches) {
+    return input_error(where + ": it has " + std::to_string(schedule->micro_batches) +
+                       " micro-batches, and --micro-batches is " + std::to_string(micro_batches));
+  }
+  return schedule;
+}
+
 Result<PipelineSchedule> schedule_of(const PipelineForm& form, std::int64_t micro_batches) {
   const auto kind = parse_schedule_kind(form.schedule);
   if (!kind) return read_schedule(form.schedule, micro_batches);
@@ -107,7 +108,7 @@ Result<std::vector<PipelineForm>> asked_forms(const PlanOptions& options, const 
   const std::int64_t micro_batches = inputs.model.graph.passes;
   AUTOPAR_TRY(stages, asked_stages(options, inputs));
   std::int64_t chunks = 0;  // as the schedule has it
-  if (!options.chunks.empty()) {
+  if (!options.chunks.empty() && options.chunks != "auto") {
     AUTOPAR_TRY(asked, parse_count(options.chunks, "--chunks"));
     chunks = asked;
   }

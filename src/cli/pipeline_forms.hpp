@@ -10,6 +10,8 @@ Result<std::int64_t> parse_count(const std::string& text, const std::string& opt
 
 // The passes, in two parts where any backward pass of a chunk is. Errors: those of make_schedule();
 // of a file (kInput), with its name.
+Result<PipelineSchedule> schedule_of_table(const std::string& text, const std::string& where,
+                                           std::int64_t micro_batches);
 Result<PipelineSchedule> schedule_of(const PipelineForm& form, std::int64_t micro_batches);
 
 }  // namespace autopar::cli

@@ -7,12 +7,14 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
+#include <sstream>
 
 #include "autopar/phases.hpp"
 #include "autopar/report.hpp"
 #include "cli/earlier_plan.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/pipeline_plan.hpp"
+#include "cli/pipeline_timeline.hpp"
 #include "cli/plan_files.hpp"
 
 namespace autopar::cli {
@@ -150,6 +152,11 @@ Result<Programs> programs_of(const PipelinePlan& plan, const Inputs& whole) {
   }
   if (!whole.mixing_op.empty()) AUTOPAR_RETURN_IF_ERROR(add_unsharded(whole, programs));
   step.lines = plan.schedule.lines;
+  // A chunk without parameters has no update, and one that no gradient reaches no backward pass.
+  for (StepLine& line : step.lines) {
+    std::erase_if(line,
+                  [&](const StepAction& action) { return program_of(step, action) == nullptr; });
+  }
   AUTOPAR_RETURN_IF_ERROR(verify(step));
   return programs;
 }
@@ -159,51 +166,96 @@ std::string schedule_name(const PipelinePlan& plan) {
   return fs::path(plan.form.schedule).filename().string();
 }
 
-// One file for all stages: every op and tensor once, each by the axes of its own stage.
-Result<std::string> strategy_text(const PipelinePlan& plan, const Inputs& whole,
-                                  const PlanOptions& options) {
-  Json all;
+Json own_strategy(const PipelinePlan& plan, std::size_t c, const Inputs& whole,
+                  const PlanOptions& options) {
+  const ChunkPlan& chunk = plan.chunks[c];
+  const SearchRequest& request = *chunk.planned->request;
+  StrategyOrigin origin;
+  origin.model_name = fs::path(options.model).filename().string();
+  origin.model_sha256 = whole.model.sha256;
+  origin.cluster_name = whole.cluster.name;
+  origin.cluster_sha256 = whole.cluster_sha256;
+  origin.searcher = chunk.planned->outcome.searcher;
+  origin.recompute = name_of(chunk.planned->inputs->recompute);
+  origin.training = whole.training;
+  origin.gradient_bucket = whole.gradient_bucket;
+  origin.cost = {plan.times.makespan, plan.lower_bound, plan.gap(), plan.peak_bytes, {}};
+  return Json::parse(strategy_to_json(request.graph, request.rules, chunk.planned->outcome.strategy,
+                                      request.cluster, origin));
+}
+
+// Where the file has something else of the name, or something that the chunk has not: an op that
+// hands on a hub.
+Json said_otherwise(const Json& own, const Json& all, const Graph& graph) {
+  Json otherwise = Json::object();
+  for (const char* key : {"ops", "tensors"}) {
+    for (const auto& [name, pin] : own.at(key).items()) {
+      if (all.at(key).at(name) != pin) otherwise[key][name] = pin;
+    }
+    for (const Value& value : graph.values) {
+      const std::string name = value.name + ".hub";
+      const bool is_absent = all.at(key).contains(name) && !own.at(key).contains(name);
+      if (is_absent) otherwise[key][name] = nullptr;
+    }
+  }
+  return otherwise;
+}
+
+Json chunk_json(const PipelinePlan& plan, std::size_t c, const Json& own, const Json& all) {
+  const ChunkPlan& chunk = plan.chunks[c];
+  Json json = {
+      {"chunk", c},
+      {"ops",
+       {c == 0 ? chunk.first_and_last.front() : plan.cut_ops[c - 1], chunk.first_and_last.back()}},
+      {"recompute", own.value("recompute", Json("none"))}};
+  Json otherwise = said_otherwise(own, all, chunk.planned->request->graph);
+  if (!otherwise.empty()) json["otherwise"] = std::move(otherwise);
+  return json;
+}
+
+Json step_json(const PipelinePlan& plan, const std::vector<Json>& own, const Json& all) {
   std::vector<Json> stages(static_cast<std::size_t>(plan.form.stages));
   for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
-    const ChunkPlan& chunk = plan.chunks[c];
-    const SearchRequest& request = *chunk.planned->request;
-    StrategyOrigin origin;
-    origin.model_name = fs::path(options.model).filename().string();
-    origin.model_sha256 = whole.model.sha256;
-    origin.cluster_name = whole.cluster.name;
-    origin.cluster_sha256 = whole.cluster_sha256;
-    origin.searcher = chunk.planned->outcome.searcher;
-    origin.recompute = name_of(chunk.planned->inputs->recompute);
-    origin.training = whole.training;
-    origin.gradient_bucket = whole.gradient_bucket;
-    origin.cost = {plan.times.makespan, plan.lower_bound, plan.gap(), plan.peak_bytes, {}};
-    const Json own = Json::parse(strategy_to_json(
-        request.graph, request.rules, chunk.planned->outcome.strategy, request.cluster, origin));
     Json& stage = stages[static_cast<std::size_t>(plan.schedule.stage_of_chunk[c])];
     if (stage.is_null()) {
       stage = {{"first_rank", ranks_of(plan, c).front()},
                {"ranks", plan.stage.device_count()},
-               {"mesh", own.at("mesh")},
+               {"mesh", own[c].at("mesh")},
                {"chunks", Json::array()}};
     }
-    stage["chunks"].push_back({{"chunk", c},
-                               {"ops", chunk.first_and_last},
-                               {"recompute", own.value("recompute", Json("none"))}});
-    if (all.is_null()) {
-      all = own;
+    stage["chunks"].push_back(chunk_json(plan, c, own[c], all));
+  }
+  Json step = {{"micro_batches", plan.schedule.micro_batches},
+               {"schedule", schedule_name(plan)},
+               {"stages", stages}};
+  if (!parse_schedule_kind(plan.form.schedule)) {
+    std::istringstream table(schedule_text(plan.passes));
+    for (std::string line; std::getline(table, line);) step["schedule_lines"].push_back(line);
+  }
+  return step;
+}
+
+// One file for all stages: every op and tensor once, each by the axes of its own stage. What two
+// chunks have, the later one says again where it has it otherwise.
+std::string strategy_text(const PipelinePlan& plan, const Inputs& whole,
+                          const PlanOptions& options) {
+  std::vector<Json> own;
+  Json all;
+  for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
+    own.push_back(own_strategy(plan, c, whole, options));
+    if (c == 0) {
+      all = own[0];
       all.erase("mesh");
       all.erase("recompute");
       continue;
     }
     for (const char* key : {"ops", "tensors"}) {
-      for (const auto& [name, pin] : own.at(key).items()) {
+      for (const auto& [name, pin] : own[c].at(key).items()) {
         if (!all[key].contains(name)) all[key][name] = pin;
       }
     }
   }
-  all["step"] = {{"micro_batches", plan.schedule.micro_batches},
-                 {"schedule", schedule_name(plan)},
-                 {"stages", stages}};
+  all["step"] = step_json(plan, own, all);
   return all.dump(1) + "\n";
 }
 
@@ -338,11 +390,37 @@ std::string table_of(const PipelinePlan& plan, const Inputs& whole, const PlanOp
 
 }  // namespace
 
+std::string pipeline_price(const PipelinePlan& plan, const Inputs& whole,
+                           const PlanOptions& options, bool json) {
+  std::string text;
+  Json chunks = Json::array();
+  for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
+    const SearchRequest& request = *plan.chunks[c].planned->request;
+    const SearchOutcome& outcome = plan.chunks[c].planned->outcome;
+    const Mesh& mesh = outcome.strategy.mesh;
+    if (json) {
+      chunks.push_back(
+          Json::parse(terms_json(request.graph, mesh, outcome.cost, request.cost_model)));
+      continue;
+    }
+    text += "chunk " + std::to_string(c) + ", all its passes without those of others\n\n" +
+            terms_table(request.graph, mesh, outcome.cost, request.cost_model) + "\n";
+  }
+  if (!json) return text + table_of(plan, whole, options);
+  Json price = {{"format", "autopar-price"},
+                {"version", 1},
+                {"seconds", plan.times.makespan},
+                {"memory_bytes", plan.peak_bytes},
+                {"pipeline", report_json(plan, whole, options).at("pipeline")},
+                {"chunks", std::move(chunks)}};
+  return price.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
 Status write_pipeline(const PipelinePlan& plan, const Inputs& whole, const PlanOptions& options,
                       const CommonOptions& common) {
   end_on_interrupt();
   AUTOPAR_TRY(programs, programs_of(plan, whole));
-  AUTOPAR_TRY(strategy, strategy_text(plan, whole, options));
+  const std::string strategy = strategy_text(plan, whole, options);
   const std::string folder = output_folder(options);
   AUTOPAR_TRY(earlier, earlier_plan(folder));
   OutputFolder files(folder);
@@ -351,8 +429,12 @@ Status write_pipeline(const PipelinePlan& plan, const Inputs& whole, const PlanO
   if (whole.has_whole_batch) {
     AUTOPAR_RETURN_IF_ERROR(files.write(kTrainingFile, whole.training_bytes));
   }
-  AUTOPAR_TRY(warnings, write_programs(programs, metadata, options, whole.data_folder, files));
+  AUTOPAR_TRY(warnings, write_programs(programs, metadata, options, whole, files));
   AUTOPAR_RETURN_IF_ERROR(files.write("strategy.json", strategy));
+  if (!options.timeline_file.empty()) {
+    AUTOPAR_RETURN_IF_ERROR(write_file_atomically(options.timeline_file,
+                                                  pipeline_timeline_json(plan, options.updates)));
+  }
   const std::string report = report_json(plan, whole, options).dump(1) + "\n";
   AUTOPAR_RETURN_IF_ERROR(files.write("report.json", report));
   AUTOPAR_RETURN_IF_ERROR(files.keep());

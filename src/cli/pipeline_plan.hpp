@@ -37,8 +37,10 @@ struct PipelineTrial {
 
 struct PipelinePlan {
   PipelineForm form;
-  Cluster stage;              // the devices of one stage
-  PipelineSchedule schedule;  // with R and U
+  Cluster stage;                     // the devices of one stage
+  std::vector<StepLine> passes;      // as they are asked for
+  std::vector<std::string> cut_ops;  // before these the step is cut
+  PipelineSchedule schedule;         // with R and U
   std::vector<ChunkPlan> chunks;
   std::vector<Handed> handed;
   ScheduleTimes times;
@@ -73,6 +75,22 @@ Result<StagedPlan> plan_staged(const Inputs& inputs, const std::vector<PipelineF
                                const PlanOptions& given, const PlanOptions& options,
                                const std::optional<StrategyFile>& pins, const CommonOptions& common,
                                std::chrono::steady_clock::time_point begin, PhaseClock& clock);
+
+// What a pipeline takes whose chunks are planned: the rest of it, of its form, stage, passes,
+// chunks and handed values.
+Status price_pipeline(const Cluster& cluster, const std::string& updates, PipelinePlan& plan);
+// The innermost tier that a stage does not fill.
+const Tier& tier_between(const Cluster& cluster, const Cluster& stage);
+
+// A pipeline as a strategy file has it. `inputs` are of the step that the file is of. Errors
+// (kInput) name the file: stages that are not of this cluster, ops that are not of this step; else
+// as plan_staged().
+Result<PipelinePlan> apply_pipeline(const StrategyFile& file, const Inputs& inputs,
+                                    const PlanOptions& options, const CommonOptions& common);
+
+// What each chunk costs, term by term, and the step: a table, or JSON.
+std::string pipeline_price(const PipelinePlan& plan, const Inputs& whole,
+                           const PlanOptions& options, bool json);
 
 // The programs of all chunks, step.json and schedule.csv, strategy.json, report.json; the table.
 Status write_pipeline(const PipelinePlan& plan, const Inputs& whole, const PlanOptions& options,

@@ -8,6 +8,8 @@
 #include "autopar/training_roles.hpp"
 #include "cli/earlier_plan.hpp"
 #include "cli/outputs.hpp"
+#include "weights/step_weights.hpp"
+#include "weights/stores.hpp"
 
 namespace autopar::cli {
 
@@ -31,6 +33,23 @@ Result<std::vector<std::string>> write_program(const Plan& plan, PlanMetadata me
   return write_plan(plan, metadata, files.add("plan.onnx"), model_folder, files.files());
 }
 
+// Of a training step: the slices of what the model's file has, or the file that is given.
+Status write_ranks(const Programs& programs, const std::string& training,
+                   const PlanOptions& options, const std::string& model, OutputFolder& files,
+                   std::vector<std::string>& warnings) {
+  const std::string& given = options.training.weights_from;
+  const std::string from = given.empty() ? model : given;
+  std::optional<FolderPlan> held;
+  AUTOPAR_TRY(stored, stored_in(from, held, warnings));
+  std::vector<const Plan*> plans;
+  for (const Plan& plan : programs.plans) plans.push_back(&plan);
+  AUTOPAR_TRY(layout, step_layout(programs.step, plans, training, from));
+  AUTOPAR_TRY(ranks, write_step_ranks(layout, stored, from, output_folder(options), files.files()));
+  files.add(ranks);
+  warnings.insert(warnings.end(), ranks.warnings.begin(), ranks.warnings.end());
+  return Ok{};
+}
+
 }  // namespace
 
 Plan unsharded(const Graph& graph) {
@@ -46,9 +65,9 @@ Plan unsharded(const Graph& graph) {
 }
 
 Result<std::vector<std::string>> write_programs(const Programs& programs, PlanMetadata metadata,
-                                                const PlanOptions& options,
-                                                const std::string& model_folder,
+                                                const PlanOptions& options, const Inputs& inputs,
                                                 OutputFolder& files) {
+  const std::string& model_folder = inputs.data_folder;
   if (programs.step.programs.empty()) {
     return write_program(programs.plans.front(), std::move(metadata), options, model_folder, files);
   }
@@ -72,6 +91,10 @@ Result<std::vector<std::string>> write_programs(const Programs& programs, PlanMe
     alone.tier_names = metadata.tier_names;
     AUTOPAR_TRY(told, write_plan(program, alone, files.add(name), model_folder, files.files()));
     warnings.insert(warnings.end(), told.begin(), told.end());
+  }
+  if (options.weights == "sharded") {
+    AUTOPAR_RETURN_IF_ERROR(
+        write_ranks(programs, metadata.training, options, inputs.model.path, files, warnings));
   }
   files.add({"step.json", programs.step.schedule});
   AUTOPAR_RETURN_IF_ERROR(write_step(programs.step, output_folder(options), files.files()));

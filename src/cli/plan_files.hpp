@@ -65,10 +65,10 @@ struct Programs {
 // A graph as the program of one rank.
 Plan unsharded(const Graph& graph);
 
-// Writes them, and step.json and schedule.csv where there are several. Returns warnings.
+// Writes them, and step.json and schedule.csv where there are several, with --weights sharded the
+// files of the ranks too. Returns warnings.
 Result<std::vector<std::string>> write_programs(const Programs& programs, PlanMetadata metadata,
-                                                const PlanOptions& options,
-                                                const std::string& model_folder,
+                                                const PlanOptions& options, const Inputs& inputs,
                                                 OutputFolder& files);
 // "plan.onnx", or "step.json, schedule.csv, plan.c0.FB.onnx, ..."
 std::string names_of(const Programs& programs);

@@ -6,6 +6,7 @@
 
 #include "autopar/files.hpp"
 #include "autopar/report.hpp"
+#include "autopar/step_file.hpp"
 #include "autopar/weights.hpp"
 #include "cli/command.hpp"
 #include "cli/interrupt.hpp"
@@ -69,7 +70,9 @@ Result<int> reshard(ReshardOptions options, const CommonOptions& common) {
               << "\n";
   } else if (!common.quiet) {
     std::cout << moved.weights << " weights, " << format_bytes(static_cast<double>(moved.bytes))
-              << "\nwrote " << options.folder << "/: plan.onnx, a folder per rank with its "
+              << "\nwrote " << options.folder
+              << (is_step_folder(options.to) ? "/: a folder per rank with its "
+                                             : "/: plan.onnx, a folder per rank with its ")
               << kWeightsFile << "\n";
   }
   return 0;
@@ -80,11 +83,11 @@ Result<int> reshard(ReshardOptions options, const CommonOptions& common) {
 Run add_reshard_weights(CLI::App& app, const CommonOptions& common) {
   auto options = std::make_shared<ReshardOptions>();
   app.add_option("--from", options->from,
-                 "folder of a plan with its weights, or a .safetensors or .onnx file")
+                 "folder of a plan or step with its weights, or a .safetensors, .onnx or .npz file")
       ->type_name("PATH")
       ->group(group::kReading)
       ->required();
-  app.add_option("--to", options->to, "folder of the plan that the weights are for")
+  app.add_option("--to", options->to, "folder of the plan or step that the weights are for")
       ->type_name("DIR")
       ->group(group::kReading)
       ->required();

@@ -20,6 +20,7 @@
 #include "cli/show_program.hpp"
 #include "cli/timeline_json.hpp"
 #include "cli/weights_from.hpp"
+#include "weights/step_weights.hpp"
 
 namespace autopar::cli {
 
@@ -155,7 +156,11 @@ Result<RunJob> job_of(const RunOptions& options, const CommonOptions& common,
   request.timeout = options.timeout;
   request.keep_outputs = !options.save.empty();
   AUTOPAR_RETURN_IF_ERROR(add_data(options.data, is_first, request));
-  AUTOPAR_RETURN_IF_ERROR(add_weights_from(options.weights_from, files, is_first, request));
+  // The ranks' own files, where the step has such.
+  const std::string folder = step_folder_of(options.plan);
+  const bool has_own = options.weights_from.empty() && request.step && has_rank_files(folder);
+  AUTOPAR_RETURN_IF_ERROR(
+      add_weights_from(has_own ? folder : options.weights_from, files, is_first, request));
   if (!is_first) return job;
   const fs::path plan = files[0].path;
   job.prediction = read_prediction(plan.parent_path().string(), files[0].metadata.strategy_sha256);
@@ -264,7 +269,8 @@ Run add_run(CLI::App& app, const CommonOptions& common) {
   app.add_option("--data", options->data, "inputs and outputs: .npz with in.NAME and out.NAME")
       ->type_name("FILE");
   app.add_option(kWeightsFrom, options->weights_from,
-                 "weights and optimizer states of a training step: .npz, .safetensors or .onnx\n"
+                 "weights and optimizer states of a training step: .npz, .safetensors, .onnx, or a "
+                 "folder with files of ranks\n"
                  "By the names of the inputs; of an .npz also in.NAME, and out.new.NAME as --save "
                  "writes. The file must have all parameters, and all states or none. What is not "
                  "there comes from the seed, as every input that is not given.")

@@ -32,12 +32,9 @@ Status check_stages(const CLI::App& app, const PlanOptions& options) {
         "--stages goes with a number of --micro-batches from 2 on, which the stages work on at "
         "the same time");
   }
-  if (options.weights == "sharded") {
-    return usage_error("--weights sharded goes with a plan of one stage");
-  }
   return refuse_options(app,
-                        {"--dialect", "--annotate", "--timeline", "--dump-problem",
-                         "--fallback-functions", "--io", "--inputs", "--outputs", "--mesh"},
+                        {"--dialect", "--annotate", "--dump-problem", "--fallback-functions",
+                         "--io", "--inputs", "--outputs", "--mesh"},
                         "goes with a plan of one stage");
 }
 
@@ -113,6 +110,11 @@ Result<int> run(const PlanOptions& given, const CommonOptions& common) {
   if (!options.pin_file.empty()) {
     AUTOPAR_TRY(file, read_strategy(options.pin_file));
     tell_of_strategy(file);
+    if (!file.stages.empty()) {
+      return input_error(options.pin_file + ": step.stages: is the strategy of " +
+                         std::to_string(file.stages.size()) +
+                         " stages, which `autopar apply` and `price` take; pins are files of one");
+    }
     AUTOPAR_RETURN_IF_ERROR(check_pinned_stages(file, options));
     pins.emplace(std::move(file));
   }

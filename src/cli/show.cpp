@@ -45,10 +45,39 @@ std::string cost_text(const StrategyFile::Cost& cost) {
          format_seconds(cost.seconds) + " by the roofline model";
 }
 
+std::string mesh_text(const std::vector<StrategyFile::MeshAxis>& mesh) {
+  std::string text;
+  for (const auto& axis : mesh) text += " " + axis.name + "=" + std::to_string(axis.size);
+  return text;
+}
+
+// Of a pipeline.
+std::string stages_text(const StrategyFile& file) {
+  std::string text =
+      std::to_string(file.micro_batches) + " micro-batches, schedule " + file.schedule;
+  for (std::size_t s = 0; s < file.stages.size(); ++s) {
+    const StrategyFile::Stage& stage = file.stages[s];
+    text += "\nstage " + std::to_string(s) + ", ranks " + std::to_string(stage.first_rank) +
+            " to " + std::to_string(stage.first_rank + stage.ranks - 1) + ", mesh" +
+            mesh_text(stage.mesh);
+    for (const StrategyFile::Chunk& chunk : stage.chunks) {
+      text += "\n  chunk " + std::to_string(chunk.chunk) + ": " + chunk.first_op + " to " +
+              chunk.last_op;
+      const bool repeats = !chunk.recompute.empty() && chunk.recompute != "none";
+      if (repeats) text += ", recompute " + chunk.recompute;
+      const std::size_t differing = chunk.pins.ops.size() + chunk.pins.values.size();
+      if (differing > 0) {
+        text += "; " + std::to_string(differing) + " ops and tensors otherwise than below";
+      }
+    }
+  }
+  return text;
+}
+
 std::string show_strategy_file(const StrategyFile& file) {
   std::string text = "strategy of " + file.model_name + " on " + file.cluster_name + ", searcher " +
-                     file.searcher + "\nmesh";
-  for (const auto& axis : file.mesh) text += " " + axis.name + "=" + std::to_string(axis.size);
+                     file.searcher + "\n";
+  text += file.stages.empty() ? "mesh" + mesh_text(file.mesh) : stages_text(file);
   if (file.cost) {
     text += "\n" + cost_text(*file.cost) + ", " +
             format_bytes(static_cast<double>(file.cost->memory_bytes)) + " per device";

@@ -103,7 +103,7 @@ Result<std::string> show_step_json(const Step& step, const std::vector<PlanFile>
   return j.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
-Status check_values(const Step& step, const std::vector<PlanFile>& files) {
+RunRequest request_of_values(const Step& step, const std::vector<PlanFile>& files) {
   RunRequest request;
   for (const PlanFile& file : files) {
     RunProgram& program = request.programs.emplace_back();
@@ -114,7 +114,11 @@ Status check_values(const Step& step, const std::vector<PlanFile>& files) {
     program.ranks = file.ranks;
   }
   request.step = step;
-  return verify_request(request);
+  return request;
+}
+
+Status check_values(const Step& step, const std::vector<PlanFile>& files) {
+  return verify_request(request_of_values(step, files));
 }
 
 }  // namespace autopar::cli

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "autopar/exec.hpp"
 #include "autopar/step_file.hpp"
 #include "autopar/support.hpp"
 
@@ -13,6 +14,9 @@ namespace autopar::cli {
 Result<std::string> show_step(const Step& step, const std::vector<PlanFile>& files, bool all_ops);
 // {"format": "autopar-step-summary", ...}
 Result<std::string> show_step_json(const Step& step, const std::vector<PlanFile>& files);
+
+// The programs with their values, not to be run.
+RunRequest request_of_values(const Step& step, const std::vector<PlanFile>& files);
 
 // Whether the programs fit together: values have one maker, are read as they are made or can be
 // moved there, and every action finds what it reads when its turn comes.

@@ -16,6 +16,7 @@
 #include "cli/run_step.hpp"
 #include "cli/show_program.hpp"
 #include "cli/show_step.hpp"
+#include "weights/step_weights.hpp"
 
 namespace autopar::cli {
 
@@ -113,6 +114,20 @@ void check_origin(const PlanFile& first, const std::string& model, std::vector<C
   checks.push_back(model_check(first, model));
 }
 
+// Of a step: each rank's file of its weights.
+Check rank_files_check(const Step& step, const std::vector<PlanFile>& files,
+                       const std::string& folder) {
+  std::vector<const Plan*> plans;
+  for (const PlanFile& file : files) plans.push_back(&file.plan);
+  const auto layout = step_layout(step, plans, files.front().metadata.training, files.front().path);
+  if (!layout) return {"ranks", Verdict::kWrong, layout.error().message};
+  const auto stored = stored_in_step(*layout, folder);
+  if (!stored) return {"ranks", Verdict::kWrong, stored.error().message};
+  return {"ranks", Verdict::kProven,
+          count(static_cast<std::size_t>(step.world_size), "file", "files") + " with slices of " +
+              count(stored->size(), "value", "values") + ", as the programs read them"};
+}
+
 // A step of several programs: each, and then what passes between them.
 Result<std::vector<Check>> step_checks(const std::string& folder, const std::string& model,
                                        const std::map<std::string, std::int64_t>& dims) {
@@ -142,6 +157,7 @@ Result<std::vector<Check>> step_checks(const std::string& folder, const std::str
   checks.push_back({"values", values ? Verdict::kProven : Verdict::kWrong,
                     values ? "every value that a program reads is given or made before it is read"
                            : values.error().message});
+  if (has_rank_files(folder)) checks.push_back(rank_files_check(*step, *files, folder));
   const std::string whole = model.empty() ? whole_step_in(folder) : model;
   check_origin(files->front(), whole, checks);
   return checks;

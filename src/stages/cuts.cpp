@@ -20,7 +20,7 @@ struct Place {
   Bytes crossing = 0;
   int inside = 0;                     // values that cross and that a kernel would not store
   Seconds forward = 0, backward = 0;  // of all ops before
-  int weights = 0;                    // ops before that read what is stored
+  int weights = 0;                    // ops before that read what is stored, and not that alone
 };
 
 // What crosses before each forward op: values of the passes, not stored or shared ones, that are
@@ -56,6 +56,12 @@ std::vector<Place> places_of(const Graph& step, const OpSeconds& seconds,
            (step.value(id).kind == ValueKind::kParameter || next[id.index()].valid()) &&
            !step.value(id).accumulates;
   };
+  // What is made of weights alone goes where it is read first, whatever chunk it stands in.
+  std::vector<char> of_weights(step.ops.size());
+  const auto is_of_weights = [&](ValueId id) {
+    return id.valid() && step.value(id).producer.valid() &&
+           of_weights[step.value(id).producer.index()] != 0;
+  };
   for (std::size_t o = 0; o < step.ops.size(); ++o) {
     crossing += change[o];
     inside += inside_change[o];
@@ -66,7 +72,13 @@ std::vector<Place> places_of(const Graph& step, const OpSeconds& seconds,
     forward += seconds.forward[o];
     backward += seconds.backward[o];
     const std::vector<ValueId>& inputs = step.ops[o].inputs;
-    weights += std::any_of(inputs.begin(), inputs.end(), is_stored) ? 1 : 0;
+    const bool reads = std::any_of(inputs.begin(), inputs.end(),
+                                   [&](ValueId id) { return is_stored(id) || is_of_weights(id); });
+    of_weights[o] = reads && std::all_of(inputs.begin(), inputs.end(), [&](ValueId id) {
+                      return !id.valid() || is_stored(id) || is_of_weights(id) ||
+                             step.value(id).kind == ValueKind::kConstant;
+                    });
+    weights += reads && of_weights[o] == 0 ? 1 : 0;
   }
   places.push_back({step.ops.size(), 0, 0, forward, backward, weights});  // the end
   return places;

@@ -10,25 +10,13 @@ namespace autopar {
 
 struct GivenWeights::Contents {
   StoredTensors stored;
+  std::optional<FolderPlan> plan;        // in which small weights live
   std::map<std::string, Tensor> arrays;  // of .npz
 };
 
 namespace {
 
 constexpr std::size_t kListedNames = 5;
-
-// The arrays of an .npz by the inputs they are for; of several for one the first in this order.
-std::map<std::string, Tensor> by_input(std::map<std::string, Tensor> arrays) {
-  std::map<std::string, Tensor> inputs;
-  for (const std::string prefix : {"", "in.", "out.new."}) {
-    for (auto& [name, tensor] : arrays) {
-      if (prefix.empty() && (name.rfind("in.", 0) == 0 || name.rfind("out.", 0) == 0)) continue;
-      if (name.rfind(prefix, 0) != 0) continue;
-      inputs.try_emplace(name.substr(prefix.size()), std::move(tensor));
-    }
-  }
-  return inputs;
-}
 
 // "'a', 'b' and 3 more".
 std::string listed(const std::vector<std::string>& names) {
@@ -63,18 +51,21 @@ Result<GivenWeights> GivenWeights::open(const std::string& path) {
   const std::string kind = std::filesystem::path(path).extension().string();
   if (kind == ".npz") {
     AUTOPAR_TRY(arrays, read_npz(path));
-    contents->arrays = by_input(std::move(arrays));
+    contents->arrays = arrays_by_input(std::move(arrays));
     for (const auto& [name, tensor] : contents->arrays) {
       given.types_[name] = {tensor.dtype, tensor.shape};
     }
-  } else if (kind == ".safetensors" || kind == ".onnx") {
-    AUTOPAR_TRY(stored, kind == ".onnx" ? stored_in_onnx(path) : stored_in_safetensors(path));
+  } else if (kind == ".safetensors" || kind == ".onnx" || std::filesystem::is_directory(path)) {
+    std::vector<std::string> ignored;
+    AUTOPAR_TRY(stored, stored_in(path, contents->plan, ignored));
     contents->stored = std::move(stored);
     for (const auto& [name, tensor] : contents->stored) {
       given.types_[name] = {tensor.dtype, tensor.shape};
     }
   } else {
-    return usage_error("--weights-from " + path + ": expected a file .npz, .safetensors or .onnx");
+    return usage_error("--weights-from " + path +
+                       ": expected a file .npz, .safetensors or .onnx, "
+                       "or a folder with files of ranks");
   }
   given.contents_ = std::move(contents);
   return given;

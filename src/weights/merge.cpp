@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "autopar/import.hpp"
+#include "autopar/step_file.hpp"
 #include "weights/rank_files.hpp"
 #include "weights/safetensors.hpp"
 #include "weights/stores.hpp"
@@ -99,16 +100,10 @@ Status merge_into_model(StoredTensors tensors, const std::string& model, const s
 
 }  // namespace
 
-Result<MovedWeights> merge_weights(const std::string& folder, const std::string& file,
-                                   const std::string& model_path) {
-  AUTOPAR_TRY(plan, read_folder_plan(folder));
-  if (!plan.sharded()) {
-    return input_error(plan.path +
-                       ": its weights are whole: there is nothing to merge (--weights sharded "
-                       "writes a file per rank)");
-  }
-  MovedWeights moved;
-  AUTOPAR_TRY(tensors, stored_in_ranks(plan, folder, moved.warnings));
+namespace {
+
+Result<MovedWeights> merged_into(StoredTensors tensors, const std::string& file,
+                                 const std::string& model_path, MovedWeights moved) {
   moved.weights = tensors.size();
   for (const auto& entry : tensors) moved.bytes += entry.second.bytes();
   if (fs::path(file).extension() == ".onnx") {
@@ -121,6 +116,27 @@ Result<MovedWeights> merge_weights(const std::string& folder, const std::string&
   AUTOPAR_RETURN_IF_ERROR(files.keep());
   moved.files = {file};
   return moved;
+}
+
+}  // namespace
+
+Result<MovedWeights> merge_weights(const std::string& folder, const std::string& file,
+                                   const std::string& model_path) {
+  if (is_step_folder(folder)) {
+    MovedWeights moved;
+    std::optional<FolderPlan> none;
+    AUTOPAR_TRY(tensors, stored_in(folder, none, moved.warnings));
+    return merged_into(std::move(tensors), file, model_path, std::move(moved));
+  }
+  AUTOPAR_TRY(plan, read_folder_plan(folder));
+  if (!plan.sharded()) {
+    return input_error(plan.path +
+                       ": its weights are whole: there is nothing to merge (--weights sharded "
+                       "writes a file per rank)");
+  }
+  MovedWeights moved;
+  AUTOPAR_TRY(tensors, stored_in_ranks(plan, folder, moved.warnings));
+  return merged_into(std::move(tensors), file, model_path, std::move(moved));
 }
 
 }  // namespace autopar

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "weights/rank_files.hpp"
+#include "weights/step_weights.hpp"
 #include "weights/stores.hpp"
 
 namespace autopar {
@@ -19,35 +20,6 @@ std::string listed(const std::vector<std::string>& names) {
   }
   if (names.size() > kShown) text += " and " + std::to_string(names.size() - kShown) + " more";
   return text;
-}
-
-// What a plan's folder has; inline weights live in `plan`.
-Result<StoredTensors> stored_in_folder(const FolderPlan& plan, const std::string& folder,
-                                       std::vector<std::string>& warnings) {
-  if (plan.sharded()) return stored_in_ranks(plan, folder, warnings);
-  AUTOPAR_TRY(tensors, stored_in_onnx(plan.path));
-  if (plan.file.metadata.weights.empty()) return std::move(tensors);
-  StoredTensors weights;  // its other initializers are constants of the program
-  for (const BoundaryValue& weight : plan.file.metadata.weights_io) {
-    const auto found = tensors.find(weight.name);
-    if (found != tensors.end()) weights.insert(*found);
-  }
-  return weights;
-}
-
-// `held`: the plan, where `from` is the folder of one.
-Result<StoredTensors> stored_in(const std::string& from, std::optional<FolderPlan>& held,
-                                std::vector<std::string>& warnings) {
-  std::error_code ignored;
-  if (fs::is_directory(from, ignored)) {
-    AUTOPAR_TRY(plan, read_folder_plan(from));
-    held.emplace(std::move(plan));
-    return stored_in_folder(*held, from, warnings);
-  }
-  const std::string extension = fs::path(from).extension().string();
-  if (extension == ".safetensors") return stored_in_safetensors(from);
-  if (extension == ".onnx") return stored_in_onnx(from);
-  return input_error(from + ": expected a folder with a plan, a .safetensors or an .onnx file");
 }
 
 Status check_same(const BoundaryValue& wanted, const StoredTensor& found, const std::string& from) {
@@ -128,8 +100,53 @@ Result<Wanted> match(const ShardedProgram& program, const StoredTensors& stored,
 
 }  // namespace
 
+namespace {
+
+// To the ranks of a step of several programs.
+Result<MovedWeights> reshard_to_step(const std::string& from, const std::string& to,
+                                     const std::string& folder) {
+  MovedWeights moved;
+  std::error_code ignored;
+  if (!fs::equivalent(to, folder, ignored)) {
+    return usage_error(folder + ": the files of ranks of a step lie in its own folder, " + to +
+                       "; leave -o out, or copy the folder first");
+  }
+  std::optional<FolderPlan> held;
+  AUTOPAR_TRY(stored, stored_in(from, held, moved.warnings));
+  AUTOPAR_TRY(step, read_step_folder(to));
+  if (fs::equivalent(from, to, ignored)) {
+    return usage_error(to + ": is where the weights come from");
+  }
+  std::vector<std::string> left;
+  const bool is_model = fs::path(from).extension() == ".onnx";
+  for (const auto& [name, tensor] : stored) {
+    if (step.layout.whole.count(name) == 0) {
+      if (!is_model || !may_be_constant(tensor)) left.push_back(name);
+      continue;
+    }
+    ++moved.weights;
+    moved.bytes += tensor.bytes();
+  }
+  if (!left.empty()) {
+    moved.warnings.push_back("left out, since the step does not have them: " + listed(left));
+  }
+  UnfinishedFiles files;
+  AUTOPAR_TRY(written, write_step_ranks(step.layout, stored, from, folder, files));
+  AUTOPAR_RETURN_IF_ERROR(files.keep());
+  moved.files = std::move(written.files);
+  moved.warnings.insert(moved.warnings.end(), written.warnings.begin(), written.warnings.end());
+  return moved;
+}
+
+}  // namespace
+
 Result<MovedWeights> reshard_weights(const std::string& from, const std::string& to,
                                      const std::string& folder, bool keep_missing) {
+  if (is_step_folder(to)) {
+    if (!keep_missing) return reshard_to_step(from, to, folder);
+    return usage_error("--keep-missing goes with a plan of one program, and " + to +
+                       " holds a step of several");
+  }
   MovedWeights moved;
   std::optional<FolderPlan> held;
   AUTOPAR_TRY(stored, stored_in(from, held, moved.warnings));

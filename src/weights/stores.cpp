@@ -6,7 +6,9 @@
 #include <unordered_map>
 
 #include "autopar/import.hpp"
+#include "autopar/npz.hpp"
 #include "weights/safetensors.hpp"
+#include "weights/step_weights.hpp"
 
 namespace autopar {
 namespace {
@@ -190,6 +192,73 @@ Result<StoredTensors> stored_in_ranks(const FolderPlan& plan, const std::string&
                             {{whole_box(weight.shape), {{.memory = tensor->bytes.data()}}}}};
   }
   return tensors;
+}
+
+std::map<std::string, Tensor> arrays_by_input(std::map<std::string, Tensor> arrays) {
+  std::map<std::string, Tensor> inputs;
+  for (const std::string prefix : {"", "in.", "out.new."}) {
+    for (auto& [name, tensor] : arrays) {
+      if (prefix.empty() && (name.rfind("in.", 0) == 0 || name.rfind("out.", 0) == 0)) continue;
+      if (name.rfind(prefix, 0) != 0) continue;
+      inputs.try_emplace(name.substr(prefix.size()), std::move(tensor));
+    }
+  }
+  return inputs;
+}
+
+namespace {
+
+Result<StoredTensors> stored_in_npz(const std::string& path) {
+  AUTOPAR_TRY(arrays, read_npz(path));
+  StoredTensors tensors;
+  for (auto& [name, array] : arrays_by_input(std::move(arrays))) {
+    auto held = std::make_shared<const std::string>(array.bytes);
+    tensors[name] = {name,
+                     array.dtype,
+                     array.shape,
+                     {{whole_box(array.shape), {{.memory = held->data()}}}},
+                     held};
+  }
+  return tensors;
+}
+
+}  // namespace
+
+Result<StoredTensors> stored_in_folder(const FolderPlan& plan, const std::string& folder,
+                                       std::vector<std::string>& warnings) {
+  if (plan.sharded()) return stored_in_ranks(plan, folder, warnings);
+  AUTOPAR_TRY(tensors, stored_in_onnx(plan.path));
+  if (plan.file.metadata.weights.empty()) return std::move(tensors);
+  StoredTensors weights;  // its other initializers are constants of the program
+  for (const BoundaryValue& weight : plan.file.metadata.weights_io) {
+    const auto found = tensors.find(weight.name);
+    if (found != tensors.end()) weights.insert(*found);
+  }
+  return weights;
+}
+
+Result<StoredTensors> stored_in(const std::string& from, std::optional<FolderPlan>& held,
+                                std::vector<std::string>& warnings) {
+  std::error_code ignored;
+  if (is_step_folder(from)) {
+    if (!has_rank_files(from)) {
+      return input_error(from + ": has no files of ranks (rank00000/" + kWeightsFile +
+                         "); `autopar reshard-weights --to " + from + "` writes them");
+    }
+    AUTOPAR_TRY(step, read_step_folder(from));
+    return stored_in_step(step.layout, from);
+  }
+  if (fs::is_directory(from, ignored)) {
+    AUTOPAR_TRY(plan, read_folder_plan(from));
+    held.emplace(std::move(plan));
+    return stored_in_folder(*held, from, warnings);
+  }
+  const std::string extension = fs::path(from).extension().string();
+  if (extension == ".safetensors") return stored_in_safetensors(from);
+  if (extension == ".onnx") return stored_in_onnx(from);
+  if (extension == ".npz") return stored_in_npz(from);
+  return input_error(from +
+                     ": expected a folder with a plan, a .safetensors, an .onnx or an .npz file");
 }
 
 }  // namespace autopar

@@ -1,6 +1,8 @@
 // Where weights are read from: models, safetensors files, the rank folders of a plan.
 #pragma once
 
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,5 +30,15 @@ Result<FolderPlan> read_folder_plan(const std::string& folder);
 // know.
 Result<StoredTensors> stored_in_ranks(const FolderPlan& plan, const std::string& folder,
                                       std::vector<std::string>& warnings);
+
+// What a plan's folder has, sharded or not; inline weights live in `plan`.
+Result<StoredTensors> stored_in_folder(const FolderPlan& plan, const std::string& folder,
+                                       std::vector<std::string>& warnings);
+// All weights and states of a folder with a plan or a step, a .safetensors, .onnx or .npz file.
+// `held`: the plan, where it is the folder of one.
+Result<StoredTensors> stored_in(const std::string& from, std::optional<FolderPlan>& held,
+                                std::vector<std::string>& warnings);
+// The arrays of an .npz by the inputs that they are for.
+std::map<std::string, Tensor> arrays_by_input(std::map<std::string, Tensor> arrays);
 
 }  // namespace autopar

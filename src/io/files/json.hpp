@@ -28,6 +28,7 @@ class Json {
   Result<std::int64_t> integer() const;  // also 8.0 and 8e10
   Result<double> number() const;         // finite
   Result<std::vector<std::int64_t>> integers() const;
+  bool is_null() const { return value_->is_null(); }
 
   // "file: path: expected X, found Y".
   Error expected(const std::string& what) const;

@@ -1,3 +1,5 @@
+#include "io/files/read_strategy.hpp"
+
 #include <algorithm>
 #include <set>
 
@@ -138,27 +140,8 @@ Result<ValuePin> tensor_of(const Json& json) {
 Status read_mesh(const Json& document, StrategyFile& file) {
   AUTOPAR_TRY(field, document.find("mesh"));
   if (!field) return Ok{};
-  AUTOPAR_TRY(axes, field->items());
-  if (axes.empty() || axes.size() > static_cast<std::size_t>(kMaxMeshAxes)) {
-    return field->expected("1 to " + std::to_string(kMaxMeshAxes) + " axes");
-  }
-  std::set<std::string> names;
-  for (const Json& json : axes) {
-    StrategyFile::MeshAxis axis;
-    AUTOPAR_TRY(name_field, json.at("name"));
-    AUTOPAR_TRY(name, name_field.text());
-    AUTOPAR_TRY(size_field, json.at("size"));
-    AUTOPAR_TRY(size, size_field.integer());
-    if (size < 1) return size_field.expected("a positive integer");
-    if (name.empty() || name.find_first_of("{}[], \t+:") != std::string::npos) {
-      return name_field.expected("a name without blanks and any of {}[],+:");
-    }
-    if (!names.insert(name).second) return name_field.expected("a name that is not taken");
-    axis.name = name;
-    axis.size = size;
-    AUTOPAR_RETURN_IF_ERROR(read_text(json, "tier", axis.tier));
-    file.mesh.push_back(axis);
-  }
+  AUTOPAR_TRY(mesh, mesh_axes_of(*field));
+  file.mesh = std::move(mesh);
   return Ok{};
 }
 
@@ -202,32 +185,66 @@ Status read_cost(const Json& document, StrategyFile& file) {
   return Ok{};
 }
 
-// Of a step whose only stage is all ranks.
-Status read_step(const Json& document, StrategyFile& file) {
-  AUTOPAR_TRY(step, document.find("step"));
-  if (!step) return Ok{};
-  AUTOPAR_TRY(stages, step->find("stages"));
-  if (stages) {
-    AUTOPAR_TRY(items, stages->items());
-    if (items.size() > 1) {
-      return input_error(file.path + ": step.stages: expected one stage, found " +
-                         std::to_string(items.size()) +
-                         "; plans of pipelines are written, and not read back: `autopar run` "
-                         "takes their folder, and pins are files of one stage");
+}  // namespace
+
+Result<std::vector<StrategyFile::MeshAxis>> mesh_axes_of(const Json& field) {
+  std::vector<StrategyFile::MeshAxis> mesh;
+  AUTOPAR_TRY(axes, field.items());
+  if (axes.empty() || axes.size() > static_cast<std::size_t>(kMaxMeshAxes)) {
+    return field.expected("1 to " + std::to_string(kMaxMeshAxes) + " axes");
+  }
+  std::set<std::string> names;
+  for (const Json& json : axes) {
+    StrategyFile::MeshAxis axis;
+    AUTOPAR_TRY(name_field, json.at("name"));
+    AUTOPAR_TRY(name, name_field.text());
+    AUTOPAR_TRY(size_field, json.at("size"));
+    AUTOPAR_TRY(size, size_field.integer());
+    if (size < 1) return size_field.expected("a positive integer");
+    if (name.empty() || name.find_first_of("{}[], \t+:") != std::string::npos) {
+      return name_field.expected("a name without blanks and any of {}[],+:");
     }
+    if (!names.insert(name).second) return name_field.expected("a name that is not taken");
+    axis.name = name;
+    axis.size = size;
+    AUTOPAR_RETURN_IF_ERROR(read_text(json, "tier", axis.tier));
+    mesh.push_back(axis);
   }
-  AUTOPAR_TRY(count, step->find("micro_batches"));
-  if (!count) return Ok{};
-  AUTOPAR_TRY(micro_batches, count->integer());
-  if (micro_batches < 1) {
-    return input_error(file.path + ": step.micro_batches: expected at least 1, found " +
-                       std::to_string(micro_batches));
-  }
-  file.micro_batches = micro_batches;
-  return Ok{};
+  return mesh;
 }
 
-}  // namespace
+Status read_pins(const Json& owner, StrategyFile::Chunk& said) {
+  AUTOPAR_TRY(ops, owner.find("ops"));
+  if (ops) {
+    AUTOPAR_TRY(members, ops->members());
+    for (const auto& [name, json] : members) {
+      if (json.is_null()) {
+        said.absent.insert(name);
+        continue;
+      }
+      AUTOPAR_TRY(pin, op_of(json));
+      if (!pin.assignment && !pin.in_strategy && !pin.out_strategy) {
+        return json.expected("an assignment, an in_strategy or an out_strategy");
+      }
+      said.pins.ops.emplace(name, std::move(pin));
+      std::string type;
+      AUTOPAR_RETURN_IF_ERROR(read_text(json, "type", type));
+      if (!type.empty()) said.op_types.emplace(name, std::move(type));
+    }
+  }
+  AUTOPAR_TRY(tensors, owner.find("tensors"));
+  if (!tensors) return Ok{};
+  AUTOPAR_TRY(members, tensors->members());
+  for (const auto& [name, json] : members) {
+    if (json.is_null()) {
+      said.absent.insert(name);
+      continue;
+    }
+    AUTOPAR_TRY(pin, tensor_of(json));
+    said.pins.values.emplace(name, std::move(pin));
+  }
+  return Ok{};
+}
 
 Result<StrategyFile> read_strategy(const std::string& path) {
   AUTOPAR_TRY(text, read_file(path));
@@ -242,7 +259,7 @@ Result<StrategyFile> read_strategy(const std::string& path) {
   AUTOPAR_RETURN_IF_ERROR(read_mesh(document, file));
   AUTOPAR_RETURN_IF_ERROR(read_text(document, "searcher", file.searcher));
   AUTOPAR_RETURN_IF_ERROR(read_text(document, "recompute", file.recompute));
-  AUTOPAR_RETURN_IF_ERROR(read_step(document, file));
+  AUTOPAR_RETURN_IF_ERROR(read_step_of(document, file));
   if (const auto training = parsed.find("training"); training != parsed.end()) {
     if (!training->is_object()) return input_error(path + ": training: expected an object");
     // With its keys in their order, so that it can be written as it was.

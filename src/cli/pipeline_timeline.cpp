@@ -1,0 +1,262 @@
+#include "cli/pipeline_timeline.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+namespace autopar::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Stream = StepEvent::Stream;
+
+constexpr int kActions = 0, kCompute = 1, kCollectives = 2, kMessages = kCollectives + kLinks;
+
+// To nanoseconds.
+double microseconds(Seconds seconds) {
+  return static_cast<double>(std::llround(seconds * 1e9)) / 1e3;
+}
+
+Json complete(std::int64_t stage, int row, Seconds begin, Seconds end, const char* category,
+              const std::string& name) {
+  return {{"ph", "X"},
+          {"pid", stage},
+          {"tid", row},
+          {"ts", microseconds(begin)},
+          {"dur", microseconds(end) - microseconds(begin)},
+          {"cat", category},
+          {"name", name}};
+}
+
+// What a chunk's own timeline has of one action.
+struct Drawn {
+  StepEvent event;
+  Seconds begin = 0;  // after that of the action
+  Seconds seconds = 0;
+};
+
+class ChunkEvents {
+ public:
+  ChunkEvents(const ChunkPlan& chunk, const std::string& updates)
+      : chunk_(chunk),
+        graph_(chunk.planned->request->graph),
+        cost_(chunk.planned->outcome.cost),
+        mesh_(chunk.planned->outcome.strategy.mesh),
+        events_(step_events(graph_, cost_, mesh_, chunk.planned->request->cluster, updates)) {}
+
+  const Graph& graph() const { return graph_; }
+  const StrategyCost& cost() const { return cost_; }
+  const Mesh& mesh() const { return mesh_; }
+
+  OpId op_of(const StepEvent& event) const {
+    const CostTerm& term = cost_.terms[event.term];
+    return term.op.valid() ? term.op : graph_.value(term.value).producer;
+  }
+
+  // In so many seconds, which are those of the schedule.
+  std::vector<Drawn> of(const StepAction& action, Seconds seconds) const {
+    std::vector<Drawn> found;
+    Seconds begin = kInfinity, sum = 0;
+    for (const StepEvent& event : events_) {
+      if (event.stream == Stream::kHost || event.seconds <= 0 || !belongs(event, action)) continue;
+      found.push_back({event, event.begin, event.seconds});
+      begin = std::min(begin, event.begin);
+      sum += event.seconds;
+    }
+    const bool is_part =
+        action.phase == StepPhase::kInputGradients || action.phase == StepPhase::kWeightGradients;
+    Seconds now = 0;
+    for (Drawn& drawn : found) {
+      if (is_part) {
+        drawn.seconds *= seconds / sum;
+        drawn.begin = now;
+        now += drawn.seconds;
+      } else {
+        drawn.begin -= begin;
+      }
+    }
+    return found;
+  }
+
+ private:
+  bool belongs(const StepEvent& event, const StepAction& action) const {
+    const OpId op = op_of(event);
+    const Phase phase = op.valid() ? graph_.op(op).phase : Phase::kForward;
+    if (phase == Phase::kUpdate) return action.phase == StepPhase::kUpdate;
+    if (!is_pass(action.phase) || event.pass != pass_of(action.micro_batch)) return false;
+    if (phase == Phase::kForward) return action.phase == StepPhase::kForward;
+    if (action.phase == StepPhase::kBackward) return true;
+    const bool is_weights = !chunk_.weight_ops.empty() && chunk_.weight_ops[op.index()] != 0;
+    return action.phase == (is_weights ? StepPhase::kWeightGradients : StepPhase::kInputGradients);
+  }
+
+  // Those between the first and the last are alike.
+  std::int64_t pass_of(std::int64_t micro_batch) const {
+    if (micro_batch == 0 || micro_batch + 1 == graph_.passes) return micro_batch;
+    return 1;
+  }
+
+  const ChunkPlan& chunk_;
+  const Graph& graph_;
+  const StrategyCost& cost_;
+  const Mesh& mesh_;
+  const std::vector<StepEvent> events_;
+};
+
+class PipelineTimeline {
+ public:
+  PipelineTimeline(const PipelinePlan& plan, const std::string& updates) : plan_(plan) {
+    for (const ChunkPlan& chunk : plan.chunks) chunks_.emplace_back(chunk, updates);
+  }
+
+  std::string text() {
+    for (std::size_t l = 0; l < plan_.schedule.lines.size(); ++l) add_rows(l);
+    for (std::size_t l = 0; l < plan_.schedule.lines.size(); ++l) {
+      for (std::size_t i = 0; i < plan_.schedule.lines[l].size(); ++i) {
+        add_action(l, plan_.schedule.lines[l][i], plan_.times.actions[l][i]);
+      }
+    }
+    return "{\"displayTimeUnit\": \"ms\",\n\"otherData\": {\"format\": \"autopar-timeline\", "
+           "\"version\": \"1\"},\n\"traceEvents\": [\n" +
+           text_ + "\n]}\n";
+  }
+
+ private:
+  void line(const Json& event) {
+    text_ +=
+        (text_.empty() ? "" : ",\n") + event.dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
+
+  void name_row(std::size_t stage, int row, const std::string& name) {
+    line({{"ph", "M"},
+          {"pid", stage},
+          {"tid", row},
+          {"name", "thread_name"},
+          {"args", {{"name", name}}}});
+    line({{"ph", "M"},
+          {"pid", stage},
+          {"tid", row},
+          {"name", "thread_sort_index"},
+          {"args", {{"sort_index", row}}}});
+  }
+
+  void add_rows(std::size_t stage) {
+    const std::int64_t size = plan_.stage.device_count();
+    const std::int64_t first = static_cast<std::int64_t>(stage) * size;
+    const std::string ranks =
+        size == 1 ? "rank " + std::to_string(first)
+                  : "ranks " + std::to_string(first) + " to " + std::to_string(first + size - 1);
+    line({{"ph", "M"},
+          {"pid", stage},
+          {"tid", 0},
+          {"name", "process_name"},
+          {"args", {{"name", "stage " + std::to_string(stage) + ": " + ranks + " (predicted)"}}}});
+    line({{"ph", "M"},
+          {"pid", stage},
+          {"tid", 0},
+          {"name", "process_sort_index"},
+          {"args", {{"sort_index", stage}}}});
+    name_row(stage, kActions, "actions");
+    name_row(stage, kCompute, "compute");
+    for (int link = 0; link < kLinks; ++link) {
+      const auto tier = static_cast<std::size_t>(link);
+      if (tier >= plan_.stage.tiers.size() || plan_.stage.tiers[tier].size == 1) continue;
+      name_row(stage, kCollectives + link, "collectives over " + plan_.stage.tiers[tier].name);
+    }
+    for (const std::int64_t to : receivers_of(stage)) {
+      name_row(stage, kMessages + static_cast<int>(to), "messages to stage " + std::to_string(to));
+    }
+  }
+
+  std::vector<std::int64_t> receivers_of(std::size_t stage) const {
+    std::vector<std::int64_t> found;
+    for (const StepAction& action : plan_.schedule.lines[stage]) {
+      for (const bool forward : {true, false}) {
+        const std::int64_t to = receiver_of(action, forward);
+        if (to >= 0 && std::find(found.begin(), found.end(), to) == found.end())
+          found.push_back(to);
+      }
+    }
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+
+  // The stage that gets what an action makes; -1: none, or this one.
+  std::int64_t receiver_of(const StepAction& action, bool forward) const {
+    const bool makes = forward ? action.phase == StepPhase::kForward
+                               : action.phase == StepPhase::kBackward ||
+                                     action.phase == StepPhase::kInputGradients;
+    const std::int64_t next = action.chunk + (forward ? 1 : -1);
+    const auto& stages = plan_.schedule.stage_of_chunk;
+    if (!makes || next < 0 || next >= static_cast<std::int64_t>(stages.size())) return -1;
+    const std::int64_t to = stages[static_cast<std::size_t>(next)];
+    return to == stages[static_cast<std::size_t>(action.chunk)] ? -1 : to;
+  }
+
+  void add_action(std::size_t stage, const StepAction& action, const ActionTime& time) {
+    const auto pid = static_cast<std::int64_t>(stage);
+    Json json = complete(pid, kActions, time.start, time.end, "action", to_text(action));
+    json["args"] = {{"chunk", action.chunk}, {"phase", name_of(action.phase)}};
+    if (action.micro_batch >= 0) json["args"]["micro_batch"] = action.micro_batch;
+    line(json);
+    const bool is_shown =
+        action.micro_batch < 2 || action.micro_batch + 1 == plan_.schedule.micro_batches;
+    if (is_shown) add_ops(pid, action, time);
+    for (const bool forward : {true, false}) add_message(stage, action, time, forward);
+  }
+
+  void add_ops(std::int64_t stage, const StepAction& action, const ActionTime& time) {
+    const ChunkEvents& chunk = chunks_[static_cast<std::size_t>(action.chunk)];
+    for (const Drawn& drawn : chunk.of(action, time.end - time.start)) {
+      const CostTerm& term = chunk.cost().terms[drawn.event.term];
+      const Op& op = chunk.graph().op(chunk.op_of(drawn.event));
+      const bool is_compute = drawn.event.stream == Stream::kCompute;
+      const int row = is_compute ? kCompute : kCollectives + drawn.event.link;
+      std::string name = op.name;
+      Json args = {{"op_type", op.type}, {"action", to_text(action)}};
+      if (term.kind == CostTerm::Kind::kCollective) {
+        name = autopar::name_of(term.collective.kind);
+        if (term.value.valid()) name += " " + chunk.graph().value(term.value).name;
+        args["collective"] = to_text(term.collective, chunk.mesh());
+      }
+      Json json =
+          complete(stage, row, time.start + drawn.begin, time.start + drawn.begin + drawn.seconds,
+                   is_compute ? "op" : "collective", name);
+      json["args"] = std::move(args);
+      line(json);
+    }
+  }
+
+  // As simulate_schedule() has them: in the order of the line, one at a time.
+  void add_message(std::size_t stage, const StepAction& action, const ActionTime& time,
+                   bool forward) {
+    const std::int64_t to = receiver_of(action, forward);
+    if (to < 0) return;
+    const ChunkCost& cost = plan_.chunks[static_cast<std::size_t>(action.chunk)].cost;
+    const Seconds seconds = forward ? cost.send_forward : cost.send_backward;
+    Seconds& link = links_[{stage, to}];
+    const Seconds begin = std::max(link, time.end);
+    link = begin + seconds;
+    if (seconds <= 0) return;
+    Json json =
+        complete(static_cast<std::int64_t>(stage), kMessages + static_cast<int>(to), begin, link,
+                 "message", (forward ? "activation of " : "gradient of ") + to_text(action));
+    json["args"] = {{"to_stage", to}, {"micro_batch", action.micro_batch}};
+    line(json);
+  }
+
+  const PipelinePlan& plan_;
+  std::vector<ChunkEvents> chunks_;
+  std::map<std::pair<std::size_t, std::int64_t>, Seconds> links_;  // until when they are busy
+  std::string text_;
+};
+
+}  // namespace
+
+std::string pipeline_timeline_json(const PipelinePlan& plan, const std::string& updates) {
+  return PipelineTimeline(plan, updates).text();
+}
+
+}  // namespace autopar::cli

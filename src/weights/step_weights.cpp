@@ -1,0 +1,308 @@
+#include "weights/step_weights.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "weights/rank_files.hpp"
+#include "weights/safetensors.hpp"
+
+namespace autopar {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kAdvice =
+    "; the files are of another plan, with other stages or layouts: write them anew by `autopar "
+    "reshard-weights --from WEIGHTS --to DIR`, where WEIGHTS is the folder that they are of, or a "
+    "file";
+
+bool has(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// What the first step can make of the rest.
+bool follows(const TrainingRoles& roles, const std::string& state) {
+  return state == "learning_rate" || !roles.copied_by(state).empty();
+}
+
+std::string weights_file(const std::string& folder, std::int64_t rank) {
+  return (fs::path(folder) / rank_folder(rank) / kWeightsFile).string();
+}
+
+std::string five_digits(std::int64_t rank) { return rank_folder(rank).substr(4); }
+
+std::int64_t position_in(const StepPlace& place, std::int64_t rank) {
+  const auto at = std::find(place.ranks->begin(), place.ranks->end(), rank);
+  return at - place.ranks->begin();
+}
+
+Box box_on(const StepPlace& place, std::int64_t rank) {
+  return box_of(place.value, *place.mesh, position_in(place, rank));
+}
+
+std::string type_text(DType dtype, const Shape& shape) {
+  return std::string(name_of(dtype)) + to_text(shape);
+}
+
+// What each program reads that no other makes, and that is no data.
+class LayoutOf {
+ public:
+  LayoutOf(const Step& step, const std::vector<const Plan*>& plans) : step_(step), plans_(plans) {}
+
+  StepLayout run(TrainingRoles roles) {
+    std::set<std::string> made, data(roles.data.begin(), roles.data.end());
+    for (const MicroInput& input : step_.micro_inputs) data.insert(input.name);
+    for (const Plan* plan : plans_) {
+      for (const BoundaryValue& output : plan->outputs) made.insert(output.name);
+    }
+    StepLayout layout;
+    layout.of_rank.resize(static_cast<std::size_t>(step_.world_size));
+    // Those who give the next values come first.
+    for (const bool updates : {true, false}) {
+      for (std::size_t p = 0; p < plans_.size(); ++p) {
+        for (const BoundaryValue& input : plans_[p]->inputs) {
+          const bool is_stored = made.count(input.name) == 0 && data.count(input.name) == 0 &&
+                                 !is_accumulator(input.name) && is_known(roles, input.name, made);
+          if (!is_stored || updates != gives_next(*plans_[p], input.name)) continue;
+          add(p, input, layout);
+        }
+      }
+    }
+    layout.roles = std::move(roles);
+    return layout;
+  }
+
+ private:
+  static bool gives_next(const Plan& plan, const std::string& name) {
+    return std::any_of(plan.outputs.begin(), plan.outputs.end(),
+                       [&](const BoundaryValue& output) { return output.name == "new." + name; });
+  }
+
+  static bool is_known(const TrainingRoles& roles, const std::string& name,
+                       const std::set<std::string>& made) {
+    return made.count("new." + name) != 0 || has(roles.parameters, name) ||
+           has(roles.states, name) || has(roles.statistics, name);
+  }
+
+  void add(std::size_t p, const BoundaryValue& input, StepLayout& layout) const {
+    const StepPlace place{input, &plans_[p]->mesh, &step_.programs[p].ranks};
+    layout.whole.emplace(input.name, place);
+    for (const std::int64_t rank : *place.ranks) {
+      layout.of_rank[static_cast<std::size_t>(rank)].emplace(input.name, place);
+    }
+  }
+
+  const Step& step_;
+  const std::vector<const Plan*>& plans_;
+};
+
+// One rank's file against what the rank reads.
+Result<SafetensorsFile> read_rank_file(const StepLayout& layout, const std::string& path,
+                                       std::int64_t rank) {
+  AUTOPAR_TRY(file, read_safetensors(path));
+  const auto& expected = layout.of_rank[static_cast<std::size_t>(rank)];
+  std::set<std::string> found;
+  for (const SafetensorsEntry& entry : file.entries) {
+    const auto place = expected.find(entry.name);
+    if (place == expected.end()) {
+      return input_error(path + ": holds '" + entry.name + "', which rank " + std::to_string(rank) +
+                         " of the step does not read" + kAdvice);
+    }
+    const BoundaryValue& value = place->second.value;
+    const Box box = box_on(place->second, rank);
+    if (entry.dtype != value.dtype || entry.shape != box.extent) {
+      return input_error(path + ": '" + entry.name + "' is " + type_text(entry.dtype, entry.shape) +
+                         ", expected " + type_text(value.dtype, box.extent) + kAdvice);
+    }
+    found.insert(entry.name);
+  }
+  for (const auto& [name, place] : expected) {
+    if (found.count(name) != 0 || has(layout.roles.states, name)) continue;
+    return input_error(path + ": lacks '" + name + "', which rank " + std::to_string(rank) +
+                       " of the step reads" + kAdvice);
+  }
+  return file;
+}
+
+Status check_complete(const StepLayout& layout, const StoredTensors& stored,
+                      const std::string& from) {
+  std::vector<std::string> missing, missing_states;
+  bool has_states = false;
+  for (const auto& [name, place] : layout.whole) {
+    const bool is_state = has(layout.roles.states, name);
+    const auto found = stored.find(name);
+    if (found == stored.end()) {
+      if (!follows(layout.roles, name)) (is_state ? missing_states : missing).push_back(name);
+      continue;
+    }
+    has_states = has_states || (is_state && !follows(layout.roles, name));
+    const StoredTensor& tensor = found->second;
+    if (tensor.dtype == place.value.dtype && tensor.shape == place.value.shape) continue;
+    return input_error(from + ": '" + name + "' is " + type_text(tensor.dtype, tensor.shape) +
+                       ", the step expects " + type_text(place.value.dtype, place.value.shape));
+  }
+  if (has_states) missing.insert(missing.end(), missing_states.begin(), missing_states.end());
+  if (missing.empty()) return Ok{};
+  return input_error(from + ": lacks '" + missing.front() + "'" +
+                     (missing.size() > 1 ? " and " + std::to_string(missing.size() - 1) + " more"
+                                         : std::string()) +
+                     " of the step; expected all parameters, and all states or none");
+}
+
+class RankWriter {
+ public:
+  RankWriter(const StepLayout& layout, const StoredTensors& stored, const std::string& folder,
+             UnfinishedFiles& files)
+      : layout_(layout), stored_(stored), folder_(folder), files_(files) {}
+
+  Result<RankFolders> run() {
+    const auto world = static_cast<std::int64_t>(layout_.of_rank.size());
+    for (std::int64_t rank = 0; rank < world; ++rank) AUTOPAR_RETURN_IF_ERROR(reserve(rank));
+    for (const auto& [name, place] : layout_.whole) {
+      if (stored_.count(name) != 0) AUTOPAR_RETURN_IF_ERROR(write(name));
+    }
+    std::error_code ignored;
+    if (fs::exists(weights_file(folder_, world), ignored)) {
+      written_.warnings.push_back(weights_file(folder_, world) +
+                                  " and those after it are of another plan: this one has " +
+                                  std::to_string(world) + " ranks");
+    }
+    return std::move(written_);
+  }
+
+ private:
+  Status reserve(std::int64_t rank) {
+    std::vector<SafetensorsEntry> entries;
+    for (const auto& [name, place] : layout_.of_rank[static_cast<std::size_t>(rank)]) {
+      if (stored_.count(name) == 0) continue;
+      entries.push_back({name, place.value.dtype, box_on(place, rank).extent});
+    }
+    AUTOPAR_TRY(layout, layout_safetensors(
+                            std::move(entries),
+                            {{"autopar.rank", five_digits(rank)},
+                             {"autopar.world_size",
+                              five_digits(static_cast<std::int64_t>(layout_.of_rank.size()))}}));
+    const std::string path = weights_file(folder_, rank);
+    AUTOPAR_TRY(part, add_reserved(files_, path, layout.size));
+    AUTOPAR_RETURN_IF_ERROR(write_bytes(part, 0, layout.head));
+    for (const SafetensorsEntry& entry : layout.entries) at_[{entry.name, rank}] = entry.offset;
+    parts_.push_back(part);
+    written_.files.push_back(path);
+    written_.bytes_per_rank = std::max(written_.bytes_per_rank, layout.size);
+    return Ok{};
+  }
+
+  // Slices of one extent at a time.
+  Status write(const std::string& name) {
+    std::map<Shape, std::map<Box, std::vector<std::int64_t>>> ranks_of;
+    for (std::size_t r = 0; r < layout_.of_rank.size(); ++r) {
+      const auto place = layout_.of_rank[r].find(name);
+      if (place == layout_.of_rank[r].end()) continue;
+      const auto rank = static_cast<std::int64_t>(r);
+      const Box box = box_on(place->second, rank);
+      ranks_of[box.extent][box].push_back(rank);
+    }
+    for (const auto& [extent, boxes] : ranks_of) {
+      std::vector<Box> wanted;
+      std::vector<const std::vector<std::int64_t>*> ranks;
+      for (const auto& [box, of_box] : boxes) {
+        wanted.push_back(box);
+        ranks.push_back(&of_box);
+      }
+      AUTOPAR_RETURN_IF_ERROR(cut(stored_.at(name), wanted,
+                                  [&](std::size_t box, Bytes at, std::string_view bytes) -> Status {
+                                    for (const std::int64_t rank : *ranks[box]) {
+                                      AUTOPAR_RETURN_IF_ERROR(
+                                          write_bytes(parts_[static_cast<std::size_t>(rank)],
+                                                      at_.at({name, rank}) + at, bytes));
+                                    }
+                                    return Ok{};
+                                  }));
+    }
+    return Ok{};
+  }
+
+  const StepLayout& layout_;
+  const StoredTensors& stored_;
+  const std::string folder_;
+  UnfinishedFiles& files_;
+  std::vector<std::string> parts_;  // by rank: under which name it is written
+  std::map<std::pair<std::string, std::int64_t>, Bytes> at_;
+  RankFolders written_;
+};
+
+}  // namespace
+
+Result<StepLayout> step_layout(const Step& step, const std::vector<const Plan*>& plans,
+                               const std::string& training, const std::string& where) {
+  TrainingRoles roles;
+  if (!training.empty()) {
+    AUTOPAR_TRY(said, parse_training_roles(training, where));
+    roles = std::move(said);
+  }
+  return LayoutOf(step, plans).run(std::move(roles));
+}
+
+Result<StepFolder> read_step_folder(const std::string& folder) {
+  AUTOPAR_TRY(step, read_step(folder));
+  AUTOPAR_TRY(files, read_step_programs(folder, step));
+  StepFolder found{std::move(step), std::move(files), {}};
+  std::vector<const Plan*> plans;
+  std::string training;
+  for (const PlanFile& file : found.files) {
+    plans.push_back(&file.plan);
+    if (training.empty()) training = file.metadata.training;
+  }
+  AUTOPAR_TRY(layout, step_layout(found.step, plans, training, found.files.front().path));
+  found.layout = std::move(layout);
+  return found;
+}
+
+bool has_rank_files(const std::string& folder) {
+  std::error_code ignored;
+  return fs::exists(weights_file(folder, 0), ignored);
+}
+
+Result<StoredTensors> stored_in_step(const StepLayout& layout, const std::string& folder) {
+  StoredTensors tensors;
+  std::map<std::string, std::map<Box, std::size_t>> pieces;
+  std::map<std::string, std::size_t> holders;
+  for (std::size_t r = 0; r < layout.of_rank.size(); ++r) {
+    const auto rank = static_cast<std::int64_t>(r);
+    const std::string path = weights_file(folder, rank);
+    AUTOPAR_TRY(file, read_rank_file(layout, path, rank));
+    for (const SafetensorsEntry& entry : file.entries) {
+      const StepPlace& place = layout.whole.at(entry.name);
+      const auto& ranks = *place.ranks;
+      if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) continue;
+      ++holders[entry.name];
+      StoredTensor& tensor = tensors[entry.name];
+      if (tensor.pieces.empty()) tensor = {entry.name, place.value.dtype, place.value.shape, {}};
+      const Box box = box_on(place, rank);
+      const auto [at, added] = pieces[entry.name].try_emplace(box, tensor.pieces.size());
+      if (added) tensor.pieces.push_back({box, {}});
+      tensor.pieces[at->second].places.push_back(
+          {.path = path, .offset = entry.offset, .rank = rank});
+    }
+  }
+  for (auto& [name, tensor] : tensors) {
+    std::sort(tensor.pieces.begin(), tensor.pieces.end(),
+              [](const Piece& a, const Piece& b) { return a.box < b.box; });
+    if (holders[name] == layout.whole.at(name).ranks->size()) continue;
+    return input_error(folder + ": " + std::to_string(holders[name]) + " of the " +
+                       std::to_string(layout.whole.at(name).ranks->size()) + " ranks that hold '" +
+                       name + "' have it in their files" + kAdvice);
+  }
+  return tensors;
+}
+
+Result<RankFolders> write_step_ranks(const StepLayout& layout, const StoredTensors& stored,
+                                     const std::string& from, const std::string& folder,
+                                     UnfinishedFiles& files) {
+  AUTOPAR_RETURN_IF_ERROR(check_complete(layout, stored, from));
+  return RankWriter(layout, stored, folder, files).run();
+}
+
+}  // namespace autopar
