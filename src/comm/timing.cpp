@@ -114,6 +114,15 @@ Seconds scatter_seconds(const TierParts& parts, double bytes, const Cluster& clu
   return seconds;
 }
 
+// From one device to all: each hands on all that comes.
+Seconds broadcast_seconds(const TierParts& parts, double bytes, const Cluster& cluster) {
+  Seconds seconds = 0;
+  for (const TierPart& part : parts) {
+    seconds += phase_seconds(cluster, part.tier, bytes / part.inner, ceil_log2(part.members));
+  }
+  return seconds;
+}
+
 // What a ring of all ranks waits for, each time that it crosses the outermost tier.
 Seconds ring_seconds(const TierParts& parts, const Cluster& cluster) {
   return parts.empty() ? 0
@@ -185,13 +194,15 @@ Seconds seconds_over(const TierParts& parts, CollectiveKind kind, double n, doub
       return std::max(scatter_seconds(parts, bytes, cluster) + ring_seconds(parts, cluster),
                       kLeastSeconds);
     case CollectiveKind::kBroadcast:
-      return std::max(scatter_seconds(parts, bytes, cluster), kLeastSeconds);
+      return std::max(broadcast_seconds(parts, bytes, cluster) + ring_seconds(parts, cluster),
+                      kLeastSeconds);
     case CollectiveKind::kAllToAll:
       return std::max(exchange_seconds(parts, n, bytes, cluster), kLeastSeconds);
     case CollectiveKind::kShardSlice:
       return 2 * (bytes / n) / memory + kLocalStepSeconds;
     case CollectiveKind::kMakePartial:
       return 2 * bytes / memory + kLocalStepSeconds;
+    case CollectiveKind::kPermute:
     case CollectiveKind::kSend:
     case CollectiveKind::kRecv:
       return std::max(message_seconds(parts, bytes, cluster), kLeastSeconds);

@@ -183,6 +183,7 @@ Collective collective_of(const Op& op) {
       {"ReduceScatter", CollectiveKind::kReduceScatter},
       {"AllToAll", CollectiveKind::kAllToAll},
       {"Broadcast", CollectiveKind::kBroadcast},
+      {"Permute", CollectiveKind::kPermute},
       {"ShardSlice", CollectiveKind::kShardSlice},
       {"MakePartial", CollectiveKind::kMakePartial}};
   for (const auto& [name, kind] : kinds) {
@@ -305,7 +306,9 @@ Result<OpPrice> RooflineModel::op_price(const Graph& graph, const Op& op, const 
     c.sent_bytes = sent_bytes(c.collective, bytes, mesh);
     price.collectives.push_back(std::move(c));
   }
-  if (exchanges_halos(rule, assignment)) price.temporaries = peak_of_temporaries(program);
+  if (exchanges_halos(rule, assignment) || is_moving(rule, assignment)) {
+    price.temporaries = peak_of_temporaries(program);
+  }
   return price;
 }
 
@@ -348,6 +351,8 @@ Seconds RooflineModel::breaking_seconds(const Shape& shape, DType dtype, const S
   return profile.launch_s +
          bytes / (state_->cluster.device.memory_bandwidth_bytes_per_s * profile.memory_fraction);
 }
+
+bool RooflineModel::prices_moving() const { return true; }
 
 void RooflineModel::limit(Allowance* allowance) {
   state_->allowance = allowance;
