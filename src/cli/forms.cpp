@@ -256,8 +256,7 @@ class Forms {
                       found ? outcome->cost.time() : 0, best_.has_value(), true});
     clock_.end("other searching");
     if (!outcome && outcome.error().code != ErrorCode::kInfeasible) return outcome.error();
-    const Seconds bound = outcome ? outcome->lower_bound : findings.lower_bound;
-    if (best_) take_bound(*best_, bound);
+    if (best_) take_bound(*best_, outcome ? outcome->lower_bound : bound_of(findings));
     if (!found) return Ok{};
     if (best_) take_trials(best_->outcome, *outcome);
     request.solve.cutoff = kInfinity;
@@ -271,6 +270,18 @@ class Forms {
            std::any_of(searchers().begin(), searchers().end(), [&](const Searcher& s) {
              return s.proves_bound && (name == s.name || name == s.long_name);
            });
+  }
+
+  // Of what no plan on any mesh was found: on those where nothing fits there is none.
+  static Seconds bound_of(const SearchFindings& findings) {
+    Seconds bound = findings.trials.empty() ? 0 : kInfinity;
+    for (const MeshTrial& trial : findings.trials) {
+      const bool is_silent = trial.end == TrialEnd::kPinsNotKept ||
+                             trial.end == TrialEnd::kTooLarge ||
+                             trial.end == TrialEnd::kNothingFits;
+      if (!is_silent) bound = std::min(bound, trial.lower_bound);
+    }
+    return bound;
   }
 
   // A bound on other plans is one on all.

@@ -124,9 +124,11 @@ Seconds broadcast_seconds(const TierParts& parts, double bytes, const Cluster& c
 }
 
 // What a ring of all ranks waits for, each time that it crosses the outermost tier.
+Seconds ring_step_seconds(const TierParts& parts, const Cluster& cluster) {
+  return parts.empty() ? 0 : cluster.tiers[parts.back().tier].ring_step_s;
+}
 Seconds ring_seconds(const TierParts& parts, const Cluster& cluster) {
-  return parts.empty() ? 0
-                       : (parts.back().members - 1) * cluster.tiers[parts.back().tier].ring_step_s;
+  return parts.empty() ? 0 : (parts.back().members - 1) * ring_step_seconds(parts, cluster);
 }
 
 // Every device sends to every peer on its own.
@@ -203,6 +205,8 @@ Seconds seconds_over(const TierParts& parts, CollectiveKind kind, double n, doub
     case CollectiveKind::kMakePartial:
       return 2 * bytes / memory + kLocalStepSeconds;
     case CollectiveKind::kPermute:
+      return std::max(message_seconds(parts, bytes, cluster) + ring_step_seconds(parts, cluster),
+                      kLeastSeconds);
     case CollectiveKind::kSend:
     case CollectiveKind::kRecv:
       return std::max(message_seconds(parts, bytes, cluster), kLeastSeconds);

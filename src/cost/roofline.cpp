@@ -232,6 +232,11 @@ Result<Graph> local_program(const Graph& graph, const Op& op, const Rule& rule,
   return program;
 }
 
+// Of a local program: whether ranks exchange data in it.
+bool is_exchange(const Op& op) {
+  return op.domain == "ai.autopar" && op.type != "ShardSlice" && op.type != "MakePartial";
+}
+
 bool exchanges_halos(const Rule& rule, const Assignment& assignment) {
   return std::any_of(
       assignment.factor_of_axis.begin(), assignment.factor_of_axis.end(), [&](int f) {
@@ -239,13 +244,19 @@ bool exchanges_halos(const Rule& rule, const Assignment& assignment) {
       });
 }
 
-// The most that is alive at once of what is neither input nor output nor constant, each value from
-// its op to its last reader.
-Bytes peak_of_temporaries(const Graph& program) {
+// The most that is alive at once of what is neither input nor output nor constant nor inside a
+// kernel, each value from its op to its last reader.
+Bytes peak_of_temporaries(const Graph& program, const std::vector<OpKernel>& kernels) {
   std::vector<std::size_t> last(program.values.size(), 0);
   std::vector<char> kept(program.values.size(), 0);
   for (ValueId output : program.outputs) {
     if (output.valid()) kept[output.index()] = 1;
+  }
+  for (std::size_t o = 0; o < program.ops.size(); ++o) {
+    const Op& op = program.ops[o];
+    for (std::size_t j = 0; j < op.outputs.size() && j < 64; ++j) {
+      if (op.has_output(j) && (kernels[o].inside_outputs >> j & 1)) kept[op.outputs[j].index()] = 1;
+    }
   }
   for (std::size_t o = 0; o < program.ops.size(); ++o) {
     for (ValueId input : program.ops[o].inputs) {
@@ -269,6 +280,44 @@ Bytes peak_of_temporaries(const Graph& program) {
   return peak;
 }
 
+// Attention in steps: what lies between two exchanges of data is one kernel, in which values that
+// only it reads stay.
+std::vector<OpKernel> fused_between_exchanges(const Graph& program) {
+  std::vector<OpKernel> kernels(program.ops.size());
+  std::vector<int> step_of_op(program.ops.size());
+  std::vector<char> leaves(program.values.size(), 0);  // its kernel
+  int step = 0;
+  for (std::size_t o = 0; o < program.ops.size(); ++o) {
+    const Op& op = program.ops[o];
+    step += is_exchange(op);
+    step_of_op[o] = step;
+    for (ValueId input : op.inputs) {
+      if (!input.valid()) continue;
+      const OpId maker = program.value(input).producer;
+      leaves[input.index()] |= !maker.valid() || is_exchange(op) ||
+                               is_exchange(program.op(maker)) || step_of_op[maker.index()] != step;
+    }
+  }
+  for (ValueId output : program.outputs) leaves[output.index()] = 1;
+  int launched = -1;
+  for (std::size_t o = 0; o < program.ops.size(); ++o) {
+    const Op& op = program.ops[o];
+    if (is_exchange(op)) continue;
+    kernels[o].kind = OpKernel::Kind::kAttention;
+    kernels[o].launches = launched != step_of_op[o];
+    launched = step_of_op[o];
+    for (std::size_t i = 0; i < op.inputs.size() && i < 64; ++i) {
+      const bool inside = op.has_input(i) && !leaves[op.inputs[i].index()];
+      kernels[o].inside_inputs |= std::uint64_t{inside} << i;
+    }
+    for (std::size_t j = 0; j < op.outputs.size() && j < 64; ++j) {
+      const bool inside = op.has_output(j) && !leaves[op.outputs[j].index()];
+      kernels[o].inside_outputs |= std::uint64_t{inside} << j;
+    }
+  }
+  return kernels;
+}
+
 }  // namespace
 
 RooflineModel::RooflineModel(Cluster cluster, Mesh mesh)
@@ -290,12 +339,17 @@ Result<OpPrice> RooflineModel::op_price(const Graph& graph, const Op& op, const 
   }
   AUTOPAR_TRY(program, local_program(graph, op, rule, assignment, specs, mesh));
   // What an op becomes that exchanges data has its own kernels.
-  OpKernel kernel;
-  if (graph.kernel(op).kind == OpKernel::Kind::kView) kernel.kind = OpKernel::Kind::kView;
-  for (const Op& local : program.ops) {
+  const std::vector<OpKernel> kernels =
+      op.type == "Attention" && state_->cluster.profile.fuses_attention
+          ? fused_between_exchanges(program)
+          : std::vector<OpKernel>(program.ops.size());
+  const bool is_view_here = graph.kernel(op).kind == OpKernel::Kind::kView;
+  for (std::size_t o = 0; o < program.ops.size(); ++o) {
+    const Op& local = program.ops[o];
     if (local.domain != "ai.autopar") {
-      const OpShapes shapes = shapes_of(program, local);
-      price.compute += state_->kernel_seconds(local, shapes, kernel);
+      OpKernel kernel = kernels[o];
+      if (is_view_here) kernel.kind = OpKernel::Kind::kView;
+      price.compute += state_->kernel_seconds(local, shapes_of(program, local), kernel);
       continue;
     }
     const Value& input = program.value(local.inputs[0]);
@@ -307,7 +361,7 @@ Result<OpPrice> RooflineModel::op_price(const Graph& graph, const Op& op, const 
     price.collectives.push_back(std::move(c));
   }
   if (exchanges_halos(rule, assignment) || is_moving(rule, assignment)) {
-    price.temporaries = peak_of_temporaries(program);
+    price.temporaries = peak_of_temporaries(program, kernels);
   }
   return price;
 }
