@@ -239,7 +239,11 @@ class Forms {
   // the last of those of which nothing fits. Their bound and that of the others are one.
   Status plan_moving() {
     if (options_.moving != "auto" || !proves_bounds(options_.searcher)) return Ok{};
-    if (best_ && !limit_binds(*best_->request, best_->outcome)) return Ok{};
+    // A training step that fits has saved its memory by repeating ops.
+    if (best_ &&
+        (is_training_step(*best_->request) || !limit_binds(*best_->request, best_->outcome))) {
+      return Ok{};
+    }
     std::optional<Planned>& form = best_ ? best_ : unplanned_;
     if (!form || time_left(form->request->solve, begin_) == 0 || !has_moving(*form->request)) {
       return Ok{};

@@ -187,8 +187,8 @@ Run add_search(CLI::App& app, const CommonOptions& common) {
          "--moving", options->moving,
          "products and attention whose parts move between the ranks: auto (default), on, off\n"
          "Products of matrices that lie on a square of devices (SUMMA), attention with keys and "
-         "values passed round a ring. They only save memory; `auto` looks at them where the memory "
-         "limit makes the plan slower, or nothing fits.")
+         "values passed round a ring. They only save memory; `auto` looks at them where nothing "
+         "fits, or the memory limit makes the plan of a model slower that is no training step.")
       ->check(CLI::IsMember({"auto", "on", "off"}));
   app.add_option("--pin", options->pin_file, "strategy file whose ops and tensors are kept")
       ->type_name("FILE");
