@@ -153,8 +153,8 @@ Result<MeshProblem::OpChoices> pinned(const MeshProblem::OpChoices& all, const O
                        "} is not possible on mesh " + autopar::to_text(mesh) + "; the rule is \"" +
                        autopar::to_text(rule) + "\" with " + factor_names(rule) +
                        " (every factor must be divisible by the axes that split it, no part "
-                       "smaller than its halo, and moving factors of one kind each on one axis, "
-                       "all of one size)");
+                       "smaller than its halo, and factors that move together each split by one "
+                       "axis, all of one size)");
   }
   return input_error(counts_text(op, pin) +
                      " cannot be kept: " + why_not(pin, graph, op, rule, mesh));
