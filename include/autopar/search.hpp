@@ -103,6 +103,11 @@ struct SearchRequest {
   Pins pins = {};
   std::map<ValueId, StoredRule> stored_rules = {};
   Fill fill = Fill::kSearch;
+  // Whether also assignments with parts that move between the ranks during an op, and then perhaps
+  // only meshes on which there are some. Without a memory limit they gain nothing: to gather those
+  // parts before the op takes no longer.
+  enum class Moving { kNo, kAlso, kOnly };
+  Moving moving = Moving::kNo;
   // Sharding propagation: what ops get that no pin reaches, and whether the redistribution is
   // minimised exactly instead of breadth first.
   Fill unreached = Fill::kDataParallel;
@@ -119,6 +124,8 @@ struct SearchRequest {
   // What is minimised, of a plan.
   Seconds objective(const StrategyCost& cost) const;
 };
+// Whether some op has such assignments on some mesh.
+bool has_moving(const SearchRequest& request);
 // Per device: what the request says, else what the cluster's device has.
 Bytes memory_limit(const SearchRequest& request);
 // What a plan may hold of it.

@@ -79,6 +79,7 @@ Result<SearchRequest> request_of(Inputs& inputs, const std::optional<StrategyFil
   AUTOPAR_TRY(fill, parse_fill(options.fill));
   request.unreached = fill;
   request.propagate_exact = options.propagate_exact;
+  if (options.moving == "on") request.moving = SearchRequest::Moving::kAlso;
   if (pins) {
     AUTOPAR_RETURN_IF_ERROR(add_pins(*pins, inputs, request));
     AUTOPAR_RETURN_IF_ERROR(share_pinned_hubs(*pins, inputs, request));
@@ -179,6 +180,7 @@ class Forms {
     } else {
       AUTOPAR_RETURN_IF_ERROR(plan_recomputed(std::move(inputs)));
     }
+    AUTOPAR_RETURN_IF_ERROR(plan_moving());
     if (!best_) return pins_ ? with_pin_file(*error_, options_.pin_file) : *error_;
     if (!options_.dump_file.empty() && !best_->request->mesh) {
       AUTOPAR_RETURN_IF_ERROR(dump_problem(options_.dump_file, *best_->request,
@@ -239,6 +241,79 @@ class Forms {
     return Ok{};
   }
 
+  // Parts that move save memory and nothing else, so they are looked at last, in the best form, or
+  // the last of those of which nothing fits. Their bound and that of the others are one.
+  Status plan_moving() {
+    if (options_.moving != "auto" || !proves_bounds(options_.searcher)) return Ok{};
+    // A training step that fits has saved its memory by repeating ops.
+    if (best_ &&
+        (is_training_step(*best_->request) || !limit_binds(*best_->request, best_->outcome))) {
+      return Ok{};
+    }
+    std::optional<Planned>& form = best_ ? best_ : unplanned_;
+    if (!form || time_left(form->request->solve, begin_) == 0 || !has_moving(*form->request)) {
+      return Ok{};
+    }
+    SearchRequest request = *form->request;
+    request.moving = SearchRequest::Moving::kOnly;
+    request.solve.time_limit = time_left(request.solve, begin_);
+    SearchFindings findings;
+    if (best_) request.solve.cutoff = best_cost();
+    if (best_) request.findings = &findings;
+    auto outcome = search_shown(request, common_);
+    const bool found = outcome.ok() && (!best_ || outcome->cost.time() < best_cost());
+    tried_.push_back({form->inputs->model.graph.passes, name_of(form->inputs->recompute),
+                      found ? outcome->cost.time() : 0, best_.has_value(), true});
+    clock_.end("other searching");
+    if (!outcome && outcome.error().code != ErrorCode::kInfeasible) return outcome.error();
+    if (best_) take_bound(*best_, outcome ? outcome->lower_bound : bound_of(findings));
+    if (!found) return Ok{};
+    if (best_) take_trials(best_->outcome, *outcome);
+    request.solve.cutoff = kInfinity;
+    request.findings = nullptr;
+    best_.emplace(Planned{std::move(form->inputs), std::move(request), std::move(*outcome)});
+    return Ok{};
+  }
+
+  static bool proves_bounds(const std::string& name) {
+    return name == "auto" ||
+           std::any_of(searchers().begin(), searchers().end(), [&](const Searcher& s) {
+             return s.proves_bound && (name == s.name || name == s.long_name);
+           });
+  }
+
+  // Of what no plan on any mesh was found: on those where nothing fits there is none.
+  static Seconds bound_of(const SearchFindings& findings) {
+    Seconds bound = findings.trials.empty() ? 0 : kInfinity;
+    for (const MeshTrial& trial : findings.trials) {
+      const bool is_silent = trial.end == TrialEnd::kPinsNotKept ||
+                             trial.end == TrialEnd::kTooLarge ||
+                             trial.end == TrialEnd::kNothingFits;
+      if (!is_silent) bound = std::min(bound, trial.lower_bound);
+    }
+    return bound;
+  }
+
+  // A bound on other plans is one on all.
+  static void take_bound(Planned& planned, Seconds bound) {
+    SearchOutcome& outcome = planned.outcome;
+    outcome.lower_bound = std::min(outcome.lower_bound, bound);
+    outcome.unlimited_lower_bound = std::min(outcome.unlimited_lower_bound, outcome.lower_bound);
+  }
+
+  // Of meshes that only the earlier search tried.
+  static void take_trials(const SearchOutcome& earlier, SearchOutcome& outcome) {
+    for (const MeshTrial& trial : earlier.trials) {
+      const bool again =
+          std::any_of(outcome.trials.begin(), outcome.trials.end(),
+                      [&](const MeshTrial& other) { return other.mesh == trial.mesh; });
+      if (!again) outcome.trials.push_back(trial);
+    }
+    outcome.lower_bound = std::min(outcome.lower_bound, earlier.lower_bound);
+    outcome.unlimited_lower_bound =
+        std::min(outcome.unlimited_lower_bound, earlier.unlimited_lower_bound);
+  }
+
   // What is known of a form.
   struct Form {
     bool may_gain = true;       // by keeping less
@@ -273,6 +348,9 @@ class Forms {
       }
       tried_.push_back(std::move(trial));
       note(recompute, outcome.error());
+      if (!best_ && outcome.error().code == ErrorCode::kInfeasible) {
+        unplanned_.emplace(Planned{std::move(inputs), std::move(request), {}});
+      }
       return Form{true, findings.unlimited_lower_bound};
     }
     clock_.end_search(*outcome);
@@ -308,7 +386,8 @@ class Forms {
   const Seconds cutoff_;
   std::optional<Recompute> asked_;
   std::optional<Planned> best_;
-  std::optional<Error> error_;  // of the last number of passes
+  std::optional<Planned> unplanned_;  // the last form of which nothing fits, without an outcome
+  std::optional<Error> error_;        // of the last number of passes
   std::vector<PlanTrial> tried_;
   Seconds bound_of_count_ = 0;
 };

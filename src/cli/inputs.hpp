@@ -33,6 +33,7 @@ struct PlanOptions {
   std::string io = "local";
   std::string weights = "referenced";
   std::string recompute = "auto";
+  std::string moving = "auto";
   std::string gradient_bucket;
   std::string zero = "auto";
   int max_axes = 0;                 // 0: the default of the searcher

@@ -186,6 +186,13 @@ Run add_search(CLI::App& app, const CommonOptions& common) {
          "where the problem is small enough or a time limit is given; the cheapest plan is taken, "
          "and the report says whose it is.")
       ->type_name("NAME");
+  app.add_option(
+         "--moving", options->moving,
+         "products and attention whose parts move between the ranks: auto (default), on, off\n"
+         "Products of matrices that lie on a square of devices (SUMMA), attention with keys and "
+         "values passed round a ring. They only save memory; `auto` looks at them where nothing "
+         "fits, or the memory limit makes the plan of a model slower that is no training step.")
+      ->check(CLI::IsMember({"auto", "on", "off"}));
   app.add_option("--pin", options->pin_file, "strategy file whose ops and tensors are kept")
       ->type_name("FILE");
   app.add_option(
