@@ -12,4 +12,9 @@ Result<std::int64_t> parse_count(const std::string& text, const std::string& opt
 // of a file (kInput), with its name.
 Result<PipelineSchedule> schedule_of(const PipelineForm& form, std::int64_t micro_batches);
 
+// The cuts that --cuts names, for so many chunks. Errors (kInput): another number of them; no such
+// forward op, with the nearest name.
+Result<std::vector<OpId>> named_cuts(const std::string& names, const Graph& step,
+                                     std::size_t chunks);
+
 }  // namespace autopar::cli

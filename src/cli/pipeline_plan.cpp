@@ -103,15 +103,20 @@ class Pipelines {
     AUTOPAR_TRY(schedule, schedule_of(form, step_.passes));
     cut.schedule = std::move(schedule);
     const std::size_t chunks = cut.schedule.stage_of_chunk.size();
-    std::vector<Seconds> seconds(seconds_.forward);
-    for (std::size_t o = 0; o < seconds.size(); ++o) seconds[o] += seconds_.backward[o];
-    AUTOPAR_TRY(cuts,
-                balanced_cuts(step_, static_cast<int>(chunks), seconds,
-                              between(cut.stage).bandwidth_bytes_per_s, search_.options.updates));
+    AUTOPAR_TRY(cuts, cuts_of(cut, chunks));
     cut.cuts = std::move(cuts);
     AUTOPAR_TRY(bound, bound_of(cut));
     cut.bound = bound;
     return cut;
+  }
+
+  Result<std::vector<OpId>> cuts_of(const Cut& cut, std::size_t chunks) const {
+    const std::string& names = search_.options.cuts;
+    if (!names.empty()) return named_cuts(names, step_, chunks);
+    std::vector<Seconds> seconds(seconds_.forward);
+    for (std::size_t o = 0; o < seconds.size(); ++o) seconds[o] += seconds_.backward[o];
+    return balanced_cuts(step_, static_cast<int>(chunks), seconds,
+                         between(cut.stage).bandwidth_bytes_per_s, search_.options.updates);
   }
 
   // Compute alone, evenly split over the devices of each stage. What a weight gradient may be put
