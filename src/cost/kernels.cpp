@@ -401,36 +401,33 @@ class Grouping {
   // Of a normalisation and the like the backward pass is given what it reads and its sums over
   // rows: what else its kernels read of it they make again.
   void make_rows_again() {
-    std::set<int> without;  // kernels of which something is read that is not there any more
-    for (const std::size_t o : chained_) {
-      for (const ValueId input : op(o).inputs) {
-        if (input.valid() && !is_there_again(input, o)) without.insert(root(static_cast<int>(o)));
-      }
-    }
+    std::vector<char> again(graph_.values.size(), 0);
     for (const std::size_t o : chained_) {
       const int kernel = root(static_cast<int>(o));
-      const bool again = op(o).phase == Phase::kForward && !is_over_rows(graph_, op(o)) &&
-                         has_rows_[static_cast<std::size_t>(kernel)] && without.count(kernel) == 0;
-      if (!again || !op(o).has_output(0)) continue;
+      const bool may = op(o).phase == Phase::kForward && is_on_elements(op(o)) &&
+                       has_rows_[static_cast<std::size_t>(kernel)] && op(o).has_output(0);
+      const auto& inputs = op(o).inputs;
+      const bool can = may && std::all_of(inputs.begin(), inputs.end(), [&](ValueId id) {
+                         return !id.valid() || again[base(id).index()] || waits(base(id));
+                       });
+      if (!can) continue;
+      const ValueId made = op(o).outputs[0];
+      again[made.index()] = 1;
       std::vector<std::size_t> read;
       bool leaves = false;
-      readers(op(o).outputs[0], read, leaves);
+      readers(made, read, leaves);
       const bool only = std::all_of(read.begin(), read.end(), [&](std::size_t r) {
         if (found_.of_op[r].kind != OpKernel::Kind::kElements) return false;
         return op(r).phase == Phase::kBackward || root(static_cast<int>(r)) == kernel;
       });
-      if (only && !leaves) found_.inside[op(o).outputs[0].index()] = 1;
+      if (only && !leaves) found_.inside[made.index()] = 1;
     }
   }
 
-  // Whether the backward pass has what a kernel of the forward pass reads: it is of the kernel, or
-  // stored, or read by an op of the backward pass as it is.
-  bool is_there_again(ValueId input, std::size_t reader) {
-    const ValueId from = base(input);
-    const OpId maker = graph_.value(from).producer;
-    if (!maker.valid()) return true;
-    if (root(static_cast<int>(maker.index())) == root(static_cast<int>(reader))) return true;
-    const auto& uses = uses_[from.index()];
+  // Whether a value is there in the backward pass: it is stored, or an op of that pass reads it.
+  bool waits(ValueId id) const {
+    if (!graph_.value(id).producer.valid()) return true;
+    const auto& uses = uses_[id.index()];
     return std::any_of(uses.begin(), uses.end(),
                        [&](const Use& use) { return graph_.op(use.op).phase == Phase::kBackward; });
   }
