@@ -48,6 +48,13 @@ def cluster_of(run, folder):
     return path, found["tiers"]
 
 
+def held(plan_bytes, profile):
+    """Of a plan's bytes what the runtime's allocator says that it holds: what it wastes is in that, what lies outside of it
+    (reserved_bytes of a profile) is not."""
+    path = pathlib.Path(profile) if os.sep in profile or profile.endswith(".json") else ROOT / "models" / "profiles" / f"{profile}.json"
+    return plan_bytes * (1 + json.loads(path.read_text()).get("fragmentation", 0))
+
+
 class Models:
     """Models and their steps, each made once."""
 
@@ -139,7 +146,7 @@ def searched(run, model, step, profile, own, recompute, gathers_again):
     memory = report["memory"]
     chunks = report.get("pipeline", {}).get("chunks", [])
     measured = sum(c["memory_bytes"] for c in chunks if c["stage"] == 0) if run.first_stage and chunks else memory["peak_bytes"]
-    return {"seconds": report["cost"]["seconds"], "memory_bytes": measured, "chunks": chunks, "upper_bytes": memory.get("upper_bytes", memory["peak_bytes"]),
+    return {"seconds": report["cost"]["seconds"], "memory_bytes": held(measured, profile), "plan_bytes": measured, "chunks": chunks, "upper_bytes": memory.get("upper_bytes", memory["peak_bytes"]),
             "device_bytes": json.loads(cluster.read_text())["device"]["memory_bytes"], "memory": memory.get("parts", {}), "gap": report["cost"]["gap"],
             "model": str(model), "cluster": str(cluster), "strategy": str(own / "strategy.json"), **report.get("streams", {})}
 
