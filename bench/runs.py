@@ -55,6 +55,11 @@ def nanotron_cuts(layers, hidden, feed_forward, vocabulary, stages):
     return tuple(cuts) if len(cuts) == stages - 1 else ()
 
 
+def even_cuts(layers, chunks):
+    """Megatron's: each chunk has as many layers, the first the embedding too, the last the head."""
+    return tuple(range(layers // chunks, layers, layers // chunks)) if layers % chunks == 0 else ()
+
+
 def playbook(row):
     if row["note"]:
         raise Unsaid(f"note: {row['note']}")
@@ -87,7 +92,7 @@ def vtrain(row):
     per_node = min(8, gpus)
     return Run(f"h{row['hidden']} l{row['layers']} b{row['global_batch']} on {gpus}", f"dp={data} tp={tensor}{f' pp={stages}' * (stages > 1)} mbs={row['micro_batch']}", model,
                "a100-ib", "a100-megatron", gpus // per_node, per_node, data, tensor, int(row["global_batch"]), passes, "plain", False,
-               float(row["iteration_ms"]) / 1e3, recompute="full", precision="mixed-fp16", stages=stages)
+               float(row["iteration_ms"]) / 1e3, recompute="full", precision="mixed-fp16", stages=stages, cuts=even_cuts(int(row["layers"]), stages))
 
 
 def megatron(row):
@@ -99,7 +104,7 @@ def megatron(row):
     return Run(f"{row['paper']} {row['params_b']}B on {gpus}", f"dp={data} tp={tensor} pp={stages}x{row['chunks']} {row['recompute']}", model, "a100-selene", "a100-megatron",
                gpus // 8, 8, data, tensor, batch, batch // (data * int(row["micro_batch_size"])), "plain", row["sequence_parallel"] == "1",
                float(row["iteration_seconds"]), recompute={"full": "full", "selective": "products", "none": "none"}[row["recompute"]], precision="mixed-fp16", stages=stages,
-               chunks=int(row["chunks"]))
+               chunks=int(row["chunks"]), cuts=even_cuts(int(row["layers"]), stages * int(row["chunks"])))
 
 
 # llm-foundry's MPT: width, heads, layers. Source: mosaicml/llm-foundry, scripts/train/benchmarking.
