@@ -103,6 +103,8 @@ class Step:
                 self.products[node.name], self.split[weight] = "k", 1 if turned else 0
                 self.residuals.update(self.added(node.output[0], readers))
         self.gradients = self.gradients_of_products(graph, made_by)
+        # Weight -> its gradient in float32, which its update makes.
+        self.updates = {n.name[:-len(".update")]: n.output[0] for n in graph.node if n.name.endswith(".update") and n.op_type == "Cast"}
         # What a layer or the head makes -> the first op that reads it.
         self.head = next((n.output[0] for n in graph.node if n.name == "lm_head"), None)
         ends = {n.output[0] for n in graph.node if re.fullmatch(r"(layers|h)\.\d+\.mlp\.residual", n.name)} | {self.head}
