@@ -215,7 +215,7 @@ def pins(step, template, as_run=0, gathers_again=False, repeats=False):
     ops = {op: {"assignment": {**{a: "b" for a in along}, **{a: "m" for a in c}, **{a: factor for a in t}}} for op, factor in step.products.items()}
     for op, (tokens, factor) in step.gradients.items() if as_run else ():
         ops[op] = {"assignment": {**{a: tokens for a in along + c}, **{a: factor for a in t}}}
-    tensors = {name: {"spec": spec_text([d, c] + [[]] * (len(step.shapes[name]) - 2))} for name in step.data}
+    tensors = {name: {"spec": spec_text(([d, c] + [[]] * len(step.shapes[name]))[:len(step.shapes[name])])} for name in step.data}
     shared = d + c  # the states of a weight
     for name, weight, is_read in step.stored():
         shape, dimensions = step.shapes[name], [[] for _ in step.shapes[name]]
