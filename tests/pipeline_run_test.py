@@ -26,7 +26,7 @@ CASES = {
     "four stages": ("llama_tiny", [*ADAM, "--micro-batches", 8, "--stages", 4]),
     "eight stages of one device": ("deep", [*ADAM, "--micro-batches", 2, "--stages", 8]),
     "gpipe, all split": ("llama_tiny", [*ADAM, "--micro-batches", 4, "--stages", 2, "--schedule", "gpipe", "--zero", 3]),
-    "data parallel": ("llama_tiny", [*ADAM, "--micro-batches", 2, "--stages", 2, "--searcher", "data_parallel", "--cuts", "layers.1.attn.q_proj"]),
+    "data parallel": ("llama_tiny", [*ADAM, "--micro-batches", 2, "--stages", 2, "--searcher", "data_parallel", "--cuts", "layers.1.attn.residual"]),
     "templates": ("llama_tiny", [*ADAM, "--micro-batches", 2, "--stages", 2, "--searcher", "uniform", "--zero", 1]),
     "norm of all gradients": ("llama_tiny", [*ADAM, "--micro-batches", 4, "--stages", 4, "--clip-norm", 0.1, "--searcher", "data_parallel"]),
     "loss scale": ("gpt2_tiny", [*ADAM, "--micro-batches", 2, "--stages", 2, "--precision", "mixed-fp16"]),
