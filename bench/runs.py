@@ -41,7 +41,7 @@ class Unsaid(Exception):
     """Why a row cannot be priced."""
 
 
-def nanotron_cuts(layers, hidden, feed_forward, vocabulary, stages):
+def nanotron_cuts(layers, hidden, feed_forward, vocabulary, stages, nodes):
     """What each stage but the first begins with: a layer's number, "head" (its norm) or "loss". nanotron (src/nanotron/models/base.py)
     goes to the next stage behind the block with which the products so far are more than an even split has. () where stages are left with
     nothing: of such runs 51 of 53 failed."""
@@ -52,6 +52,10 @@ def nanotron_cuts(layers, hidden, feed_forward, vocabulary, stages):
         so_far += cost
         if after and so_far > (layers * layer + head) * (len(cuts) + 1) / stages:
             cuts.append(after[0])
+    if cuts and cuts[-1] == "loss" and nodes > 1:
+        # All logits go to the last stage, between machines faster than collectives go there, which no profile says: priced as if the
+        # head were there, and the last layer in the head's place.
+        cuts[-2:] = [layers - 1, "head"] if cuts[-2] == "head" else [cuts[-2], "head"]
     return tuple(cuts) if len(cuts) == stages - 1 else ()
 
 
@@ -67,7 +71,7 @@ def playbook(row):
     stages = int(row["pp"])
     if stages > 1 and int(row["grad_acc"]) < 2:
         raise Unsaid("a pipeline with one micro-batch")
-    cuts = nanotron_cuts(int(row["layers"]), int(row["hidden"]), int(row["ffn"]), 131072, stages) if stages > 1 else ()
+    cuts = nanotron_cuts(int(row["layers"]), int(row["hidden"]), int(row["ffn"]), 131072, stages, int(row["nodes"])) if stages > 1 else ()
     model = ("--family", "llama", "--layers", row["layers"], "--hidden", row["hidden"], "--heads", row["heads"], "--kv-heads", row["heads"],
              "--feed-forward", row["ffn"], "--vocabulary", "131072", "--sequence", "4096",
              "--tied" if row["tied_embeddings"] == "tied" and stages == 1 else "--no-tied")  # of several stages two have a copy each
