@@ -30,10 +30,38 @@ class Run:
     precision: str = "mixed-bf16"
     failed: bool = False  # it was tried, and has no time
     stages: int = 1  # of a pipeline, by 1F1B
+    chunks: int = 1  # of each stage; several: interleaved
+    cuts: tuple = ()  # what each stage but the first begins with: a layer, "head" or "loss"; (): where the work is balanced
+    context: int = 1  # parts of each sequence
+    impossible: str = ""  # why the runtime cannot run it at all
+    first_stage: bool = False  # whose memory was measured; else that of the fullest
 
 
 class Unsaid(Exception):
     """Why a row cannot be priced."""
+
+
+def nanotron_cuts(layers, hidden, feed_forward, vocabulary, stages, nodes):
+    """What each stage but the first begins with: a layer's number, "head" (its norm) or "loss". nanotron (src/nanotron/models/base.py)
+    goes to the next stage behind the block with which the products so far are more than an even split has. () where stages are left with
+    nothing: of such runs 51 of 53 failed."""
+    layer, head = 4 * hidden**2 + 3 * feed_forward * hidden, vocabulary * hidden
+    blocks = [*((i, layer) for i in range(layers)), ("head", head), ("loss", 0)]
+    cuts, so_far = [], 0
+    for (name, cost), after in zip(blocks, blocks[1:] + [None]):
+        so_far += cost
+        if after and so_far > (layers * layer + head) * (len(cuts) + 1) / stages:
+            cuts.append(after[0])
+    if cuts and cuts[-1] == "loss" and nodes > 1:
+        # All logits go to the last stage, between machines faster than collectives go there, which no profile says: priced as if the
+        # head were there, and the last layer in the head's place.
+        cuts[-2:] = [layers - 1, "head"] if cuts[-2] == "head" else [cuts[-2], "head"]
+    return tuple(cuts) if len(cuts) == stages - 1 else ()
+
+
+def even_cuts(layers, chunks):
+    """Megatron's: each chunk has as many layers, the first the embedding too, the last the head."""
+    return tuple(range(layers // chunks, layers, layers // chunks)) if layers % chunks == 0 else ()
 
 
 def playbook(row):
@@ -43,14 +71,16 @@ def playbook(row):
     stages = int(row["pp"])
     if stages > 1 and int(row["grad_acc"]) < 2:
         raise Unsaid("a pipeline with one micro-batch")
+    cuts = nanotron_cuts(int(row["layers"]), int(row["hidden"]), int(row["ffn"]), 131072, stages, int(row["nodes"])) if stages > 1 else ()
     model = ("--family", "llama", "--layers", row["layers"], "--hidden", row["hidden"], "--heads", row["heads"], "--kv-heads", row["heads"],
              "--feed-forward", row["ffn"], "--vocabulary", "131072", "--sequence", "4096",
-             "--tied" if row["tied_embeddings"] == "tied" else "--no-tied")
+             "--tied" if row["tied_embeddings"] == "tied" and stages == 1 else "--no-tied")  # of several stages two have a copy each
     tensor = int(row["tp"])
     return Run(f"{row['model']} on {row['gpus']}", f"dp={row['dp']} tp={tensor}{f' pp={stages}' * (stages > 1)} zero={row['zero']} mbs={row['mbs']} ga={row['grad_acc']}", model,
                "h100-efa", "h100-nanotron", int(row["nodes"]), int(row["gpus"]) // int(row["nodes"]), int(row["dp"]), tensor, int(row["gbs"]),
                int(row["grad_acc"]), "ZeRO-1" if row["zero"] == "1" else "plain", tensor > 1, 0 if failed else float(row["iteration_s"]),
-               0 if failed else float(row["memory_gb"]) * 2**30, recompute="unrecorded", failed=failed, stages=stages)
+               0 if failed else float(row["memory_gb"]) * 2**30, recompute="unrecorded", failed=failed, stages=stages,
+               cuts=cuts, impossible="stages without ops" if stages > 1 and not cuts else "", first_stage=True)
 
 
 def vtrain(row):
@@ -66,7 +96,19 @@ def vtrain(row):
     per_node = min(8, gpus)
     return Run(f"h{row['hidden']} l{row['layers']} b{row['global_batch']} on {gpus}", f"dp={data} tp={tensor}{f' pp={stages}' * (stages > 1)} mbs={row['micro_batch']}", model,
                "a100-ib", "a100-megatron", gpus // per_node, per_node, data, tensor, int(row["global_batch"]), passes, "plain", False,
-               float(row["iteration_ms"]) / 1e3, recompute="full", precision="mixed-fp16", stages=stages)
+               float(row["iteration_ms"]) / 1e3, recompute="full", precision="mixed-fp16", stages=stages, cuts=even_cuts(int(row["layers"]), stages))
+
+
+def megatron(row):
+    """Papers on Megatron-LM (bench/published/megatron.csv)."""
+    gpus, tensor, stages, batch = (int(row[k]) for k in ("gpus", "tensor_parallel", "pipeline_stages", "batch_size"))
+    data = gpus // (tensor * stages)
+    model = ("--family", "gpt", "--layers", row["layers"], "--hidden", row["hidden"], "--heads", row["heads"], "--vocabulary", "51200", "--sequence", "2048",
+             "--no-fused-qkv")
+    return Run(f"{row['paper']} {row['params_b']}B on {gpus}", f"dp={data} tp={tensor} pp={stages}x{row['chunks']} {row['recompute']}", model, "a100-selene", "a100-megatron",
+               gpus // 8, 8, data, tensor, batch, batch // (data * int(row["micro_batch_size"])), "plain", row["sequence_parallel"] == "1",
+               float(row["iteration_seconds"]), recompute={"full": "full", "selective": "products", "none": "none"}[row["recompute"]], precision="mixed-fp16", stages=stages,
+               chunks=int(row["chunks"]), cuts=even_cuts(int(row["layers"]), stages * int(row["chunks"])))
 
 
 # llm-foundry's MPT: width, heads, layers. Source: mosaicml/llm-foundry, scripts/train/benchmarking.
@@ -110,15 +152,15 @@ def dgxc(row):
         raise Unsaid("another model: " + row["title"].split("(")[0].strip())
     if row["gpu"] != "H100" or row["precision"] != "BF16":
         raise Unsaid(f"{row['gpu']} {row['precision']}")
-    number = lambda key: int(float(row[key] or 1))
-    if number("pp") > 1 or number("cp") > 1 or number("ep") > 1:
-        raise Unsaid("pipeline stages, context or expert parallelism")
-    gpus, tensor, passes, batch = number("gpus"), number("tp"), number("ga"), number("gbs")
-    data = gpus // tensor
+    number = lambda key: int(float(row[key])) if row[key] not in ("", "NA", "None") else 1
+    if number("ep") > 1 or not row["mbs"]:
+        raise Unsaid("expert parallelism" if row["mbs"] else "no configuration")
+    gpus, tensor, context, stages, passes, batch = (number(key) for key in ("gpus", "tp", "cp", "pp", "ga", "gbs"))
+    data = gpus // (tensor * context * stages)
     if data * number("mbs") * passes != batch:
         raise Unsaid("the batch is not what micro-batches and devices make")
-    return Run(f"{row['title'].split('(')[0].strip()} on {gpus}", f"{row['tag']} tp={tensor} mbs={row['mbs']} ga={passes}", model, "h100-ib", "h100-megatron",
-               gpus // 8, 8, data, tensor, batch, passes, "ZeRO-1", tensor > 1, float(row["step_s"]))
+    return Run(f"{row['title'].split('(')[0].strip()} on {gpus}", f"{row['tag']} tp={tensor}{f' cp={context}' * (context > 1)}{f' pp={stages}' * (stages > 1)} mbs={row['mbs']} ga={passes}", model, "h100-ib", "h100-megatron",
+               gpus // 8, 8, data, tensor, batch, passes, "ZeRO-1", tensor > 1, float(row["step_s"]), stages=stages, chunks=number("vp"), context=context)
 
 
 def bridge(row):
@@ -139,7 +181,7 @@ def sailor(row):
 
 # Columns that only this table has -> how its rows are read.
 TABLES = [({"tokens_per_s_per_gpu", "grad_acc", "zero", "memory_gb"}, playbook), ({"pipeline_parallel", "iteration_ms"}, vtrain),
-          ({"Throughput (T/s)", "Sharding Strategy"}, foundry), ({"step_s", "config_from"}, dgxc),
+          ({"pipeline_stages", "chunks", "iteration_seconds"}, megatron), ({"Throughput (T/s)", "Sharding Strategy"}, foundry), ({"step_s", "config_from"}, dgxc),
           ({"container", "tflops_raw"}, bridge), ({"replicas_per_stage", "real_s"}, sailor)]
 
 

@@ -105,9 +105,21 @@ class Step:
         self.gradients = self.gradients_of_products(graph, made_by)
         # Weight -> its gradient in float32, which its update makes.
         self.updates = {n.name[:-len(".update")]: n.output[0] for n in graph.node if n.name.endswith(".update") and n.op_type == "Cast"}
+        # What a layer or the head makes -> the first op that reads it.
+        self.head = next((n.output[0] for n in graph.node if n.name == "lm_head"), None)
+        ends = {n.output[0] for n in graph.node if re.fullmatch(r"(layers|h)\.\d+\.mlp\.residual", n.name)} | {self.head}
+        self.first_reader = {}
+        for node in graph.node:
+            for name in ends & set(node.input):
+                self.first_reader.setdefault(name, node.name)
         for name in self.shapes:
             if EMBEDDING.search(name) and name not in self.split:
                 self.split[name] = 0
+
+    def begin_of(self, block):
+        """The first forward op of a layer, by its number, of the "head" or of the "loss": the first reader of what is before it."""
+        layers = [name for name in self.first_reader if name != self.head]
+        return self.first_reader[self.head if block == "loss" else layers[-1] if block == "head" else layers[block - 1]]
 
     def gradients_of_products(self, graph, made_by):
         """Op -> the dimensions of the products that make gradients of inputs and of weights: of the tokens, and that of tensor parallelism."""
@@ -153,6 +165,7 @@ class Template:
     mesh: list  # (name, size, tier), outermost first
     tensor_axes: list
     data_axes: list
+    context_axes: list = dataclasses.field(default_factory=list)  # that split the sequence everywhere
 
     def __str__(self):
         return f"dp={self.data} tp={self.tensor}{' +seq' if self.sequence else ''} {self.stored}"
@@ -197,12 +210,13 @@ def pins(step, template, as_run=0, gathers_again=False, repeats=False):
     made in the template's way and added up where they are made, as the programs do that run such templates; 0: that is searched.
     `gathers_again`: what split sequences are gathered for is kept split for the backward pass. `repeats`: ops are computed again."""
     size = {name: count for name, count, _ in template.mesh}
-    t, d = template.tensor_axes, template.data_axes
+    t, d, c = template.tensor_axes, template.data_axes, template.context_axes
     along = d if template.data > 1 else []  # one sample may be all that a micro-batch has
-    ops = {op: {"assignment": {**{a: "b" for a in along}, **{a: factor for a in t}}} for op, factor in step.products.items()}
+    ops = {op: {"assignment": {**{a: "b" for a in along}, **{a: "m" for a in c}, **{a: factor for a in t}}} for op, factor in step.products.items()}
     for op, (tokens, factor) in step.gradients.items() if as_run else ():
-        ops[op] = {"assignment": {**{a: tokens for a in along}, **{a: factor for a in t}}}
-    tensors = {name: {"spec": spec_text([d] + [[]] * (len(step.shapes[name]) - 1))} for name in step.data}
+        ops[op] = {"assignment": {**{a: tokens for a in along + c}, **{a: factor for a in t}}}
+    tensors = {name: {"spec": spec_text(([d, c] + [[]] * len(step.shapes[name]))[:len(step.shapes[name])])} for name in step.data}
+    shared = d + c  # the states of a weight
     for name, weight, is_read in step.stored():
         shape, dimensions = step.shapes[name], [[] for _ in step.shapes[name]]
         left = list(shape)
@@ -211,11 +225,11 @@ def pins(step, template, as_run=0, gathers_again=False, repeats=False):
             dimensions[role] = list(t)
             left[role] //= template.tensor
         if template.stored == "ZeRO-3" or (template.stored == "ZeRO-1" and not is_read):
-            fitting = [i for i in range(len(shape)) if left[i] % template.data == 0]
+            fitting = [i for i in range(len(shape)) if left[i] % math.prod(size[a] for a in shared) == 0]
             if fitting:
-                dimensions[max(fitting, key=lambda i: (not dimensions[i], left[i]))] += d
+                dimensions[max(fitting, key=lambda i: (not dimensions[i], left[i]))] += shared
             else:  # over several dimensions, axis by axis
-                for axis in d:
+                for axis in shared:
                     for i in range(len(shape)):
                         if left[i] % size[axis] == 0:
                             dimensions[i].append(axis)
@@ -223,15 +237,15 @@ def pins(step, template, as_run=0, gathers_again=False, repeats=False):
                             break
         tensors[name] = {"spec": spec_text(dimensions)}
     if t:
-        between = spec_text([d, t if template.sequence else [], []])
+        between = spec_text([d, c + t if template.sequence else c, []])
         tensors.update({name: {"spec": between} for name in step.residuals | step.gathered})
         if as_run:
             for name in step.logits:
-                words = spec_text([d] + [[]] * (len(step.logits[name]) - 2) + [t if step.logits[name][-1] % template.tensor == 0 else []])
+                words = spec_text([d] + [c] * (len(step.logits[name]) - 2) + [t if step.logits[name][-1] % template.tensor == 0 else []])
                 # Where passes are repeated, nobody knows which one reads it.
                 tensors[name] = {key: words for key in (("spec",) if repeats else ("spec", "kept_spec", "hub_spec", "backward_hub_spec"))}
         if gathers_again and template.sequence and not repeats:
-            whole = spec_text([d, [], []])
+            whole = spec_text([d, c, []])
             tensors.update({name: {"spec": between, "kept_spec": between, "hub_spec": whole, "backward_hub_spec": whole} for name in step.gathered})
     # States that are split get their part of the sum of gradients, not all of it.
     for name, weight, _ in step.stored() if as_run and template.stored != "plain" else ():
@@ -248,7 +262,7 @@ def pins(step, template, as_run=0, gathers_again=False, repeats=False):
             dimensions = [[] for _ in step.shapes[name]]
             if t and step.shapes[name][role] % template.tensor == 0:
                 dimensions[role] = list(t)
-            tensors["acc." + name] = {"spec": spec_text(dimensions) + (" +{" + ",".join(d) + "}" if d else "")}
+            tensors["acc." + name] = {"spec": spec_text(dimensions) + (" +{" + ",".join(shared) + "}" if shared else "")}
     mesh = [{"name": name, "size": count, "tier": tier} for name, count, tier in template.mesh]
     return {"format": "autopar-strategy", "version": 1, "mesh": mesh, "ops": ops, "tensors": tensors}
 

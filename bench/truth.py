@@ -9,14 +9,15 @@ priced as `autopar search` prices it; all that the configuration leaves open is 
 their ratio, memory. Rows that cannot be said (experts, ...) are counted by their reason on stderr. --json adds, as the last line, one object with a summary
 for each file: number of rows, MAPE, median and worst error, the rank correlation of each group of rows that differ in configuration
 alone, regret (the measured time of the row that is predicted fastest and to fit over that of the fastest; where the second is 1.3 times
-as slow as the best, of the best of the first three), the error of memory, and how many of the runs that failed, and of those that
-worked, are said not to fit.
+as slow as the best, of the best of the first three; also of the first alone, and over runs however slow), the error of memory, and how many of the runs that failed, and of those that
+worked, are said not to fit, and how many that failed are among the five of a group that are predicted fastest and to fit.
 """
 import argparse
 import concurrent.futures
 import csv
 import hashlib
 import json
+import math
 import os
 import pathlib
 import shutil
@@ -47,6 +48,13 @@ def cluster_of(run, folder):
     return path, found["tiers"]
 
 
+def held(plan_bytes, profile):
+    """Of a plan's bytes what the runtime's allocator says that it holds: what it wastes is in that, what lies outside of it
+    (reserved_bytes of a profile) is not."""
+    path = pathlib.Path(profile) if os.sep in profile or profile.endswith(".json") else ROOT / "models" / "profiles" / f"{profile}.json"
+    return plan_bytes * (1 + json.loads(path.read_text()).get("fragmentation", 0))
+
+
 class Models:
     """Models and their steps, each made once."""
 
@@ -72,21 +80,23 @@ def options_of(run):
 def pinned(run, step, tiers, gathers_again, repeats):
     # One axis for each kind of parallelism, whatever it spans: that is what the runtimes' process groups are. A stage has ranks that
     # follow each other.
-    inner = tiers[0]["size"]
-    outer = tiers[-1]["name"]
-    mesh = []
-    if run.data > 1 or run.tensor == 1:
-        mesh.append(("data", run.data, tiers[0]["name"] if run.data * run.tensor <= inner else outer))
-    if run.tensor > 1:
-        mesh.append(("tensor", run.tensor, tiers[0]["name"] if run.tensor <= inner else outer))
-    template = training.Template(run.tensor, run.data, run.stored, run.sequence, mesh, ["tensor"] if run.tensor > 1 else [],
-                                 ["data"] if mesh[0][0] == "data" else [])
+    inner, outer = tiers[0]["size"], tiers[-1]["name"]
+    mesh, spans = [], 1
+    for name, size in (("tensor", run.tensor), ("context", run.context), ("data", run.data)):
+        spans *= size
+        if size > 1 or (name == "data" and not mesh):
+            mesh.insert(0, (name, size, tiers[0]["name"] if spans <= inner else outer))
+    has = lambda name: [name] if any(axis[0] == name for axis in mesh) else []
+    template = training.Template(run.tensor, run.data, run.stored, run.sequence, mesh, has("tensor"), has("data"), has("context"))
     return training.pins(step, template, run.micro_batches, gathers_again, repeats)
 
 
 def priced(run, model, step, profile, folder, kept=None):
     """As it is said to be run. What would not fit so, and is not recorded, is priced as what saves memory; it is not said to fit.
-    `kept`: a folder for the plan of each run, whose price is not asked for again as long as the folder is there."""
+    What the runtime cannot run at all counts as not to fit; where that failed it is not priced. `kept`: a folder for the plan of each
+    run, whose price is not asked for again as long as the folder is there."""
+    if run.impossible and run.failed:
+        return {"impossible": run.impossible, "fits": False, "seconds": math.inf}
     if run.recompute != "unrecorded":
         found = priced_as(run, model, step, profile, folder, kept, run.recompute, False)
         return found if "error" in found else {**found, "fits": fits(found)}
@@ -96,7 +106,7 @@ def priced(run, model, step, profile, folder, kept=None):
             break
         if recompute == "full" or run.sequence:
             found = priced_as(run, model, step, profile, folder, kept, recompute, True)
-    return {**found, "fits": "error" in plain or fits(plain)}
+    return {**found, "fits": not run.impossible and ("error" in plain or fits(plain))}
 
 
 def fits(found):
@@ -123,7 +133,9 @@ def searched(run, model, step, profile, own, recompute, gathers_again):
                "--micro-batches", run.micro_batches, "--memory", ALL_MEMORY, "--recompute", recompute, "--searcher", "dp", "--threads", 1,
                "-q", "--json", "-o", own / "plan"]
     if run.stages > 1:
-        command += ["--stages", run.stages, "--schedule", "1f1b"]
+        command += ["--stages", run.stages, "--schedule", *(["interleaved", "--chunks", run.chunks] if run.chunks > 1 else ["1f1b"])]
+    if run.cuts:
+        command += ["--cuts", ",".join(step.begin_of(block) for block in run.cuts)]
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
     if done.returncode:
         return {"error": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit code {done.returncode}"}
@@ -132,7 +144,9 @@ def searched(run, model, step, profile, own, recompute, gathers_again):
     (own / "plan" / "strategy.json").replace(own / "strategy.json")
     shutil.rmtree(own / "plan")
     memory = report["memory"]
-    return {"seconds": report["cost"]["seconds"], "memory_bytes": memory["peak_bytes"], "upper_bytes": memory.get("upper_bytes", memory["peak_bytes"]),
+    chunks = report.get("pipeline", {}).get("chunks", [])
+    measured = sum(c["memory_bytes"] for c in chunks if c["stage"] == 0) if run.first_stage and chunks else memory["peak_bytes"]
+    return {"seconds": report["cost"]["seconds"], "memory_bytes": held(measured, profile), "plan_bytes": measured, "chunks": chunks, "upper_bytes": memory.get("upper_bytes", memory["peak_bytes"]),
             "device_bytes": json.loads(cluster.read_text())["device"]["memory_bytes"], "memory": memory.get("parts", {}), "gap": report["cost"]["gap"],
             "model": str(model), "cluster": str(cluster), "strategy": str(own / "strategy.json"), **report.get("streams", {})}
 
@@ -163,6 +177,15 @@ def refusals(results):
     return {"failed": len(failed), "failed_refused": sum(failed), "worked": len(worked), "worked_refused": sum(worked)}
 
 
+def failed_in_first(results, first):
+    """Of the runs that are predicted fastest and to fit, so many of each group: how many failed."""
+    groups = {}
+    for run, found in results:
+        if found["fits"]:
+            groups.setdefault(run.group, []).append((found["seconds"], run.failed))
+    return sum(failed for rows in groups.values() for _, failed in sorted(rows)[:first])
+
+
 def chosen(rows, first):
     """The measured time of the best of those that are predicted fastest and to fit, over that of the fastest."""
     ranked = sorted(rows, key=lambda row: (not row[1]["fits"], row[1]["seconds"]))
@@ -190,13 +213,15 @@ def summary(results):
     more than FAR times the best of their group. What is said not to fit is not ranked first. Runs of which less memory was measured
     than ODD times what the configuration needs did not run that configuration, whatever they ran: they are in all figures, and
     `without_odd_memory` are those without them."""
-    refused = refusals(results)
+    refused = {**refusals(results), "failed_in_first_five": failed_in_first(results, 5)}
     results = [(r, p) for r, p in results if not r.failed]
     if not results:
         return {"n": 0, "refusals": refused}
-    best = {}
-    for run, _ in results:
+    best, every = {}, {}
+    for run, found in results:
         best[run.group] = min(best.get(run.group, run.seconds), run.seconds)
+        every.setdefault(run.group, []).append((run, found))
+    of_all = [chosen(rows, 1) for rows in every.values() if len(rows) > 2]
     far = sum(r.seconds > FAR * best[r.group] for r, _ in results)
     results = [(r, p) for r, p in results if r.seconds <= FAR * best[r.group]]
     groups = {}
@@ -215,6 +240,7 @@ def summary(results):
             "regret_mean": mean(regrets.values()), "regret_worst": round(max(regrets.values()), 3) if regrets else None,
             "regret": {k: round(v, 3) for k, v in regrets.items()},
             "regret_of_first_mean": mean(of_first.values()), "regret_of_first_worst": round(max(of_first.values()), 3) if of_first else None,
+            "regret_of_first_over_all_mean": mean(of_all), "regret_of_first_over_all_worst": round(max(of_all), 3) if of_all else None,
             "memory_mape": percent(statistics.mean(memory)) if memory else None,
             "without_odd_memory": errors_of(as_told) if 0 < len(as_told) < len(results) else None, "refusals": refused}
 
@@ -260,6 +286,9 @@ def main():
                     out.writerow([name, run.group, run.label, run.seconds, "", "", "", "", "", "", run.memory_bytes, "", "", "", "", found["error"]])
                     continue
                 results.append((run, found))
+                if "impossible" in found:
+                    out.writerow([name, run.group, run.label, "", "", "", "", "", "", "", "", "", "", 0, "", found["impossible"]])
+                    continue
                 out.writerow([name, run.group, run.label, run.seconds or "", f"{found['seconds']:.5g}", f"{found['seconds'] / run.seconds:.3f}" if run.seconds else "",
                               *(f"{found.get(k, 0):.4g}" for k in ("compute_seconds", "communication_seconds", "exposed_communication_seconds", "host_seconds")), f"{run.memory_bytes:.4g}", f"{found['memory_bytes']:.4g}", f"{found['upper_bytes']:.4g}", int(found["fits"]), f"{found['gap']:.2g}", ""])
                 sys.stdout.flush()

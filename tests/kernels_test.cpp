@@ -122,6 +122,26 @@ TEST_CASE("scores that leave the graph are stored", "[kernels]") {
   CHECK(kernels.inside[attention.scores.index()]);
 }
 
+TEST_CASE("a normalisation keeps what it reads and its sums for the backward pass", "[kernels]") {
+  GraphWriter b;
+  const ValueId x = b.input("x", {8, 4});
+  const ValueId square = b.op("Mul", {x, x}, {8, 4}, {}, "square");
+  const ValueId mean = b.op("ReduceMean", {square, b.ints("axes", {-1})}, {8, 1}, {}, "mean");
+  const ValueId inverse = b.op("Reciprocal", {mean}, {8, 1}, {}, "inverse");
+  const ValueId unit = b.op("Mul", {x, inverse}, {8, 4}, {}, "unit");
+  const ValueId scaled = b.op("Mul", {unit, b.parameter("scale", {4})}, {8, 4}, {}, "scaled");
+  const ValueId y = b.op("MatMul", {scaled, b.parameter("w", {4, 4})}, {8, 4}, {}, "product");
+  const ValueId of_scale = b.op("Mul", {y, unit}, {8, 4}, {}, "scale.grad");
+  b.graph.ops.back().phase = Phase::kBackward;
+  const ValueId of_x = b.op("Mul", {of_scale, inverse}, {8, 4}, {}, "x.grad");
+  b.graph.ops.back().phase = Phase::kBackward;
+  b.graph.outputs = {of_x};
+  const Kernels kernels = group_kernels(b.graph, fusing());
+  CHECK(kernels.inside[unit.index()]);
+  CHECK(!kernels.inside[inverse.index()]);
+  CHECK(!kernels.inside[scaled.index()]);  // a product reads it
+}
+
 // As torch's safe softmax writes it: the same zeros for all layers, in place of rows without
 // scores.
 TEST_CASE("layers that read one filling are several kernels", "[kernels]") {

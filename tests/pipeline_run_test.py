@@ -28,7 +28,7 @@ CASES = {
     "four stages": ("llama_tiny", [*ADAM, "--micro-batches", 8, "--stages", 4]),
     "eight stages of one device": ("deep", [*ADAM, "--micro-batches", 2, "--stages", 8]),
     "gpipe, all split": ("llama_tiny", [*ADAM, "--micro-batches", 4, "--stages", 2, "--schedule", "gpipe", "--zero", 3]),
-    "data parallel": ("llama_tiny", [*ADAM, "--micro-batches", 2, "--stages", 2, "--searcher", "data_parallel"]),
+    "data parallel": ("llama_tiny", [*ADAM, "--micro-batches", 2, "--stages", 2, "--searcher", "data_parallel", "--cuts", "layers.1.attn.residual"]),
     "templates": ("llama_tiny", [*ADAM, "--micro-batches", 2, "--stages", 2, "--searcher", "uniform", "--zero", 1]),
     "norm of all gradients": ("llama_tiny", [*ADAM, "--micro-batches", 4, "--stages", 4, "--clip-norm", 0.1, "--searcher", "data_parallel"]),
     "loss scale": ("gpt2_tiny", [*ADAM, "--micro-batches", 2, "--stages", 2, "--precision", "mixed-fp16"]),
@@ -102,6 +102,8 @@ def check(folder, name):
     stages = report["pipeline"]["stages"]
     assert step["world_size"] == 8 and len(report["pipeline"]["chunks"]) == stages * report["pipeline"]["chunks_per_stage"]
     assert report["cost"]["seconds"] >= max(c["forward_seconds"] + c["backward_seconds"] for c in report["pipeline"]["chunks"]) * step["micro_batches"]
+    if "--cuts" in CASES[name][1]:
+        assert report["pipeline"]["chunks"][1]["first_op"] == CASES[name][1][-1], report["pipeline"]["chunks"]
     called("verify", place)
     run = json.loads(called("run", place, "--json").stdout)
     assert run["passed"] and run["ranks"] == 8, run
@@ -180,6 +182,11 @@ def refused(folder):
     assert "tiers" in said("--stages", 3, "--micro-batches", 2)
     assert "1f1b" in said("--stages", 2, "--micro-batches", 2, "--schedule", "2f2b")
     assert "--stages" in said("--schedule", "gpipe")
+    two = ("--stages", 2, "--micro-batches", 2, "--cuts")
+    assert "no forward op 'here'" in said(*two, "here", code=4)
+    assert "2 chunks have 1 cuts" in said(*two, "layers.0.mlp.residual,layers.1.mlp.residual", code=4)
+    assert "does not come behind" in said(*two, "layers.1.mlp.residual,layers.0.mlp.residual", code=4)
+    assert "--stages" in said("--stages", "auto", *two[2:], "layers.1.mlp.residual")
     fit = said("--stages", 2, "--micro-batches", 2, "--memory", "64KiB", code=3)
     assert "stage 0 of 2" in fit, fit
     assert "try 4 or 8 micro-batches" in said("--stages", 4, "--micro-batches", 6, "--schedule", "interleaved", "--batch", 12, code=4)

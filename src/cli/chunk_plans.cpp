@@ -183,7 +183,9 @@ Result<Seconds> ChunkPlans::least_time(const Graph& graph,
 
 Result<CommonOptions> ChunkPlans::options_of(const std::string& mesh, Bytes beside) const {
   CommonOptions common = search_.common;
-  if (!mesh.empty()) common.mesh = mesh;
+  // A pin file that names axes has them for every chunk.
+  const bool is_named = search_.pins && !search_.pins->mesh.empty();
+  if (!mesh.empty() && !is_named) common.mesh = mesh;
   if (beside == 0) return common;
   const Profile& profile = stage_.cluster.profile;
   Bytes limit = stage_.cluster.device.memory_bytes;

@@ -50,6 +50,7 @@ struct PlanOptions {
   std::string stages = "1";  // of a pipeline, which --train makes of the step
   std::string chunks;        // per stage; empty: as many as the schedule has
   std::string schedule = "1f1b";
+  std::string cuts;  // ops that chunks but the first begin with; empty: where the work is balanced
   TrainingChoice training;
 };
 void add_model_options(CLI::App& app, PlanOptions& options);   // model, cluster, rules

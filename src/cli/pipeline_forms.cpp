@@ -1,6 +1,7 @@
 #include "cli/pipeline_forms.hpp"
 
 #include <algorithm>
+#include <map>
 #include <regex>
 #include <sstream>
 
@@ -102,6 +103,35 @@ Result<PipelineSchedule> schedule_of(const PipelineForm& form, std::int64_t micr
   if (!kind) return read_schedule(form.schedule, micro_batches);
   AUTOPAR_TRY(schedule, make_schedule(*kind, {form.stages, form.chunks_per_stage, micro_batches}));
   return backward_apart(std::move(schedule));
+}
+
+Result<std::vector<OpId>> named_cuts(const std::string& names, const Graph& step,
+                                     std::size_t chunks) {
+  std::map<std::string, std::size_t> forward;
+  for (std::size_t o = 0; o < step.ops.size(); ++o) {
+    if (step.ops[o].phase == Phase::kForward) forward.emplace(step.ops[o].name, o);
+  }
+  std::vector<OpId> cuts;
+  std::istringstream list(names);
+  for (std::string name; std::getline(list, name, ',');) {
+    const auto found = forward.find(name);
+    if (found == forward.end()) {
+      return input_error("--cuts: no forward op '" + name +
+                         "'; `autopar show` with the model names them");
+    }
+    const OpId op(static_cast<std::int64_t>(found->second));
+    if (!cuts.empty() && op.index() <= cuts.back().index()) {
+      return input_error("--cuts: op '" + name + "' does not come behind '" +
+                         step.op(cuts.back()).name + "', the cut before it");
+    }
+    cuts.push_back(op);
+  }
+  if (cuts.size() + 1 != chunks) {
+    return input_error("--cuts names " + std::to_string(cuts.size()) + " ops, and " +
+                       std::to_string(chunks) + " chunks have " + std::to_string(chunks - 1) +
+                       " cuts");
+  }
+  return cuts;
 }
 
 Result<std::vector<PipelineForm>> asked_forms(const PlanOptions& options, const Inputs& inputs) {

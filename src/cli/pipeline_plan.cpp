@@ -104,11 +104,9 @@ class Pipelines {
     candidate.stage = std::move(stage);
     AUTOPAR_TRY(schedule, schedule_of(form, step_.passes));
     candidate.schedule = std::move(schedule);
-    candidate.is_pinned = search_.pins && !search_.pins->stage_of_ops.empty();
-    if (candidate.is_pinned) {
-      AUTOPAR_TRY(cuts, pinned_cuts(form));
-      candidate.pinned = std::move(cuts);
-    }
+    AUTOPAR_TRY(given, given_cuts(form, candidate.schedule.stage_of_chunk.size()));
+    candidate.is_pinned = given.has_value();
+    if (given) candidate.pinned = std::move(*given);
     candidate.bound = bounds_.of_compute(candidate.schedule, candidate.stage, cuts_of(candidate));
     return candidate;
   }
@@ -255,6 +253,21 @@ class Pipelines {
               (trial.why.empty() ? format_seconds(trial.seconds) : trial.why);
     }
     return text;
+  }
+
+  // Where the user says where chunks begin.
+  Result<std::optional<std::vector<OpId>>> given_cuts(const PipelineForm& form,
+                                                      std::size_t chunks) const {
+    const std::string& names = search_.options.cuts;
+    if (!names.empty()) {
+      AUTOPAR_TRY(cuts, named_cuts(names, step_, chunks));
+      return std::optional(std::move(cuts));
+    }
+    if (!search_.pins || search_.pins->stage_of_ops.empty()) {
+      return std::optional<std::vector<OpId>>();
+    }
+    AUTOPAR_TRY(cuts, pinned_cuts(form));
+    return std::optional(std::move(cuts));
   }
 
   // As pins say, by names of ops of the model or of what import made of them.

@@ -22,9 +22,12 @@ Status check_stages(const CLI::App& app, const PlanOptions& options) {
   if (options.stages != "auto") {
     AUTOPAR_TRY(stages, parse_count(options.stages, "--stages"));
     if (stages == 1) {
-      return refuse_options(app, {"--schedule", "--chunks"},
+      return refuse_options(app, {"--schedule", "--chunks", "--cuts"},
                             "goes with --stages: one stage has no schedule");
     }
+  } else {
+    AUTOPAR_RETURN_IF_ERROR(
+        refuse_options(app, {"--cuts"}, "goes with a number of --stages, not with auto"));
   }
   const std::string& passes = options.training.micro_batches;
   if (passes == "auto" || passes == "1") {
@@ -43,11 +46,11 @@ Status check_options(const CLI::App& app, const PlanOptions& options, const Comm
   AUTOPAR_RETURN_IF_ERROR(check_mesh_options(app, common));
   if (!options.train) {
     AUTOPAR_RETURN_IF_ERROR(
-        refuse_options(app,
-                       {"--loss", "--optimizer", "--parameters", "--freeze", "--lr", "--betas",
-                        "--eps", "--weight-decay", "--momentum", "--clip-norm", "--precision",
-                        "--reduce-precision", "--dropout", "--micro-batches", "--gradients",
-                        "--stages", "--schedule", "--chunks", kWeightsFrom},
+        refuse_options(app, {"--loss",     "--optimizer",     "--parameters", "--freeze",
+                             "--lr",       "--betas",         "--eps",        "--weight-decay",
+                             "--momentum", "--clip-norm",     "--precision",  "--reduce-precision",
+                             "--dropout",  "--micro-batches", "--gradients",  "--stages",
+                             "--schedule", "--chunks",        "--cuts",       kWeightsFrom},
                        "goes with --train: a model is planned as it is otherwise"));
   }
   if (options.train) {
@@ -163,6 +166,11 @@ Run add_search(CLI::App& app, const CommonOptions& common) {
                  "micro-batches. A file has a line of actions per stage, as schedule.csv and "
                  "PyTorch's tables have them: `./mine.csv`.")
       ->type_name("NAME|FILE");
+  app.add_option("--cuts", options->cuts,
+                 "of a pipeline: the forward ops that its chunks begin with, but for the first\n"
+                 "As many as there are cuts, in the order of the model, with commas between. "
+                 "Default: where the chunks have like work.")
+      ->type_name("OP,...");
   app.add_option(
          "--zero", options->zero,
          "how parameters, gradient accumulators and optimizer states are stored: auto (default), "

@@ -379,7 +379,8 @@ class Grouping {
         if (alike) join(maker.index(), o);
       }
     }
-    std::vector<char> has_rows(graph_.ops.size(), 0);
+    std::vector<char>& has_rows = has_rows_;
+    has_rows.assign(graph_.ops.size(), 0);
     for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
       if (is_in_chain(o) && is_over_rows(graph_, op(o))) {
         has_rows[static_cast<std::size_t>(root(static_cast<int>(o)))] = 1;
@@ -394,6 +395,41 @@ class Grouping {
       if (fused) chained_.push_back(o);
     }
     for (const std::size_t o : chained_) found_.of_op[o].kind = OpKernel::Kind::kElements;
+    make_rows_again();
+  }
+
+  // Of a normalisation and the like the backward pass is given what it reads and its sums over
+  // rows: what else its kernels read of it they make again.
+  void make_rows_again() {
+    std::vector<char> again(graph_.values.size(), 0);
+    for (const std::size_t o : chained_) {
+      const int kernel = root(static_cast<int>(o));
+      const bool may = op(o).phase == Phase::kForward && is_on_elements(op(o)) &&
+                       has_rows_[static_cast<std::size_t>(kernel)] && op(o).has_output(0);
+      const auto& inputs = op(o).inputs;
+      const bool can = may && std::all_of(inputs.begin(), inputs.end(), [&](ValueId id) {
+                         return !id.valid() || again[base(id).index()] || waits(base(id));
+                       });
+      if (!can) continue;
+      const ValueId made = op(o).outputs[0];
+      again[made.index()] = 1;
+      std::vector<std::size_t> read;
+      bool leaves = false;
+      readers(made, read, leaves);
+      const bool only = std::all_of(read.begin(), read.end(), [&](std::size_t r) {
+        if (found_.of_op[r].kind != OpKernel::Kind::kElements) return false;
+        return op(r).phase == Phase::kBackward || root(static_cast<int>(r)) == kernel;
+      });
+      if (only && !leaves) found_.inside[made.index()] = 1;
+    }
+  }
+
+  // Whether a value is there in the backward pass: it is stored, or an op of that pass reads it.
+  bool waits(ValueId id) const {
+    if (!graph_.value(id).producer.valid()) return true;
+    const auto& uses = uses_[id.index()];
+    return std::any_of(uses.begin(), uses.end(),
+                       [&](const Use& use) { return graph_.op(use.op).phase == Phase::kBackward; });
   }
 
   bool is_in_chain(std::size_t o) const {
@@ -506,6 +542,7 @@ class Grouping {
   std::vector<int> group_;  // per op one of its kernel; the first stands for itself
   std::vector<char> is_output_, views_;
   std::vector<std::size_t> chained_;
+  std::vector<char> has_rows_;  // per first op of a chain: it has sums over rows
   bool has_phases_ = false;
   bool any_ = false;  // of the ops is no kernel of its own, also under ideal prices
   Kernels found_;

@@ -113,6 +113,13 @@ struct RooflineModel::State {
                     work.bytes / cluster.device.memory_bandwidth_bytes_per_s);
   }
 
+  // Whether the largest of each row, the differences to it, their exponentials and the sum of
+  // these are kernels of their own, the results of which lie in memory.
+  bool is_log_sum_of_parts(const Op& op) const {
+    return op.type == "ReduceLogSumExp" && op.domain.empty() && !cluster.profile.ideal() &&
+           !cluster.profile.fuses_elementwise;
+  }
+
   // Of an op on local shapes, as its kernel runs it.
   Seconds kernel_seconds(const Op& op, const OpShapes& shapes, const OpKernel& kernel) const {
     Work work = work_of(op, shapes);
@@ -135,6 +142,8 @@ struct RooflineModel::State {
     if (writes_in_place(kernel) && !sums && op.has_input(updates)) {
       work.bytes -= bytes_of(shapes.inputs[updates], shapes.input_dtypes[updates]);
     }
+    if (is_log_sum_of_parts(op))
+      work.bytes += 5 * bytes_of(shapes.inputs[0], shapes.input_dtypes[0]);
     work.bytes = std::max(0.0, work.bytes);
     if (profile.ideal()) return roofline(work, dtype);
     work.flops *= kernel.flops_factor;
@@ -200,6 +209,10 @@ Result<OpPrice> RooflineModel::op_price(const Graph& graph, const Op& op, const 
     find_local_shapes(graph, op.inputs, specs.inputs, mesh, shapes.inputs, shapes.input_dtypes);
     find_local_shapes(graph, op.outputs, specs.outputs, mesh, shapes.outputs, shapes.output_dtypes);
     price.compute = state_->kernel_seconds(op, shapes, graph.kernel(op));
+    if (state_->is_log_sum_of_parts(op)) {
+      price.temporaries =
+          static_cast<Bytes>(2 * bytes_of(shapes.inputs[0], shapes.input_dtypes[0]));
+    }
     return price;
   }
   AUTOPAR_TRY(program, local_program(graph, op, rule, assignment, specs, mesh));
@@ -225,9 +238,9 @@ Result<OpPrice> RooflineModel::op_price(const Graph& graph, const Op& op, const 
     c.sent_bytes = sent_bytes(c.collective, bytes, mesh);
     price.collectives.push_back(std::move(c));
   }
-  if (exchanges_halos(rule, assignment) || is_moving(rule, assignment)) {
-    price.temporaries = peak_of_temporaries(program, kernels);
-  }
+  const bool has_temporaries = exchanges_halos(rule, assignment) || is_moving(rule, assignment) ||
+                               state_->is_log_sum_of_parts(op);
+  if (has_temporaries) price.temporaries = peak_of_temporaries(program, kernels);
   return price;
 }
 
