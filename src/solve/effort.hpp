@@ -195,11 +195,6 @@ inline constexpr double kMostLeft = 0.5;  // of the nodes; more is not worth the
 inline constexpr int kFoldRounds = 8;
 }  // namespace fold
 
-// Its inner loops (bound/kernel.hpp).
-namespace kernel {
-inline constexpr std::size_t kWideRow = 16;  // shorter ones are not worth the call
-}  // namespace kernel
-
 // Like parts (bound/like_parts.cpp).
 namespace like_parts {
 inline constexpr double kQuickly = 1e-6;  // of the bound; quick passes are no more exact
