@@ -161,11 +161,6 @@ class Splitting {
           if (all.size() < kMostVariants && known.insert(own).second) all.push_back(std::move(own));
         }
       }
-      // A single node needs no labelling to be met.
-      const int labels = classes.size() == 1 ? net_.label_count(parts[members[0]].nodes[0]) : 0;
-      for (int l = 0; l < labels && all.size() < kMostVariants; ++l) {
-        if (known.insert({l}).second) all.push_back({l});
-      }
       for (std::size_t p : members) {
         Labels own;
         for (int n : parts[p].nodes) own.push_back(base_[at(n)]);
