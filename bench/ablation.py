@@ -6,7 +6,7 @@
 (.deps/venv/bin/python after scripts/setup; some minutes on an idle machine.) A row shows how much dearer the plan gets, the gap and
 the CPU seconds of the search without that stage, beside those with all of them. --only NAME,... takes some cases, --without
 STAGE,... some stages, --json prints a line for each run instead. Models outside this repository are taken from AUTOPAR_SHARED where
-they are. Stages of bare problems (presolve, neighbourhoods) are tried on the files in AUTOPAR_SHARED's `iopddl`, with --time-limit 60.
+they are. Presolve is tried on bare problems, on the files in AUTOPAR_SHARED's `iopddl`, with --time-limit 60.
 """
 import argparse
 import json
@@ -23,7 +23,7 @@ ROOT = inputs.ROOT
 SHARED = pathlib.Path(os.environ.get("AUTOPAR_SHARED", ROOT.parent / "shared")) / "data"
 CLUSTERS = ROOT / "models" / "clusters"
 STAGES = ("fold", "columns", "mix", "windows")
-BARE_STAGES = ("presolve", "windows", "mix", "neighbourhoods")
+BARE_STAGES = ("presolve", "windows")
 # name -> (model, cluster, GiB per device or 0, further options)
 CASES = {
     "llama3_8b": ("llama3_8b.onnx", "dgx-a100-8x8", 0, ()),

@@ -1,17 +1,8 @@
-// Patient searches (`autopar solve`): the same answers as others on small problems, and what is
-// done with time that is left.
-#include <thread>
-
+// Patient searches (`autopar solve`): the same answers as others on small problems.
 #include "problem_checks.hpp"
-#include "solve/limit/least_peak.hpp"
-#include "solve/patient/neighbourhood.hpp"
 
 namespace autopar::testing {
 namespace {
-
-using namespace solver;
-
-constexpr double kLittleWork = 3e5;
 
 Recipe large_recipe(unsigned seed) {
   Recipe recipe;
@@ -21,40 +12,6 @@ Recipe large_recipe(unsigned seed) {
   recipe.edge_uses = seed % 3 == 0;
   recipe.tightness = 0.9;
   return recipe;
-}
-
-// What fits, and is not good.
-std::vector<int> feasible_choices(const Problem& problem) {
-  LeastPeak peak;
-  Budget budget;
-  peak = find_least_peak(problem, std::move(peak), problem.use_limit, budget);
-  REQUIRE(peak.use <= problem.use_limit);
-  return peak.choices;
-}
-
-struct Steps {
-  std::vector<double> costs;  // of what was reported
-  std::vector<int> choices;   // the last of it
-  double work = 0;
-  bool interrupted = false;
-};
-
-Steps improve(const Problem& problem, const std::vector<int>& choices, int threads) {
-  Steps steps;
-  Budget budget;
-  budget.work_limit = kLittleWork;
-  // So that a search that counts nothing ends too, some day.
-  budget.deadline = Budget::after(60);
-  Race race(problem, budget);
-  race.offer(choices);
-  race.progress = [&](const Race& now) {
-    steps.costs.push_back(now.cost);
-    steps.choices = now.choices;
-  };
-  search_neighbourhoods(race, threads);
-  steps.work = budget.work;
-  steps.interrupted = budget.interrupted;
-  return steps;
 }
 
 }  // namespace
@@ -86,40 +43,6 @@ TEST_CASE("patient: as good as the exhaustive search on small problems", "[patie
     CHECK_FALSE(found.interrupted);
   }
   CHECK(feasible > 100);
-}
-
-TEST_CASE("neighbourhoods: better and better, as far as the work goes, on any threads",
-          "[patient]") {
-  for (unsigned seed = 0; seed < 2; ++seed) {
-    INFO("seed " << seed);
-    Generator generator(seed + 7000);
-    const Problem problem = generator.make(large_recipe(seed));
-    const std::vector<int> start = feasible_choices(problem);
-    const Steps alone = improve(problem, start, 1);
-    CHECK_FALSE(alone.interrupted);
-    CHECK(alone.work >= kLittleWork);
-    double best = evaluate(problem, start).cost;
-    for (double cost : alone.costs) {
-      CHECK(cost < best);
-      best = cost;
-    }
-    REQUIRE(!alone.costs.empty());
-    CHECK(evaluate(problem, alone.choices).peak_use <= problem.use_limit);
-    for (int threads : {2, 3}) {
-      const Steps shared = improve(problem, start, threads);
-      CHECK(shared.costs == alone.costs);
-      CHECK(shared.choices == alone.choices);
-      CHECK(shared.work == alone.work);
-    }
-  }
-}
-
-TEST_CASE("neighbourhoods: shrink where the work does not suffice", "[patient]") {
-  CHECK(next_size(60, false, 1000) < 60);
-  CHECK(next_size(60, true, 1000) > 60);
-  CHECK(next_size(60, true, 60) == 60);
-  CHECK(next_size(8, false, 60) == 8);
-  CHECK(next_size(8, false, 3) == 8);  // a problem of three nodes
 }
 
 // Whoever stops a search is told so, wherever it was: without that, no baseline is asked for in

@@ -1,6 +1,7 @@
 // Parts that choose apart: what they cost and use together, their best mix, and what comes of it.
 #include "problem_checks.hpp"
 #include "solve/limit/columns.hpp"
+#include "solve/limit/halves.hpp"
 #include "solve/limit/mixes.hpp"
 #include "solve/plans/combine.hpp"
 #include "solve/plans/variants.hpp"
@@ -213,7 +214,7 @@ TEST_CASE("the best mix of variants, held to all combinations", "[solver][sift]"
 
 TEST_CASE("prices, columns and mixes prove and find nothing that is not there",
           "[solver][sift][limits]") {
-  int feasible = 0, optimal = 0, bounded = 0;
+  int feasible = 0, optimal = 0, bounded = 0, divided = 0;
   for (unsigned seed = 0; seed < 80; ++seed) {
     INFO("seed " << seed);
     Generator draw(seed);
@@ -232,6 +233,11 @@ TEST_CASE("prices, columns and mixes prove and find nothing that is not there",
     CHECK(race.bound <= truth->cost * (1 + 1e-9));
     generate_columns(all, pricer, priced, race);
     mix_labellings(all, pricer.rows(), priced, race);
+    if (priced.divided) {
+      const std::vector<Kept> halves = halves_of(all.net(), *priced.divided, priced.prices);
+      divided += halves.empty() ? 0 : 1;
+      search_halves(race, lift(all.net(), start), halves, 0);
+    }
     CHECK(race.bound <= truth->cost * (1 + 1e-9));
     for (const Met& met : priced.met) {
       CHECK(close(met.cost, evaluate(problem, lift(all.net(), met.labels)).cost));
@@ -248,6 +254,33 @@ TEST_CASE("prices, columns and mixes prove and find nothing that is not there",
   CHECK(feasible > 25);
   CHECK(optimal > feasible / 2);
   CHECK(bounded > feasible / 2);
+  CHECK(divided > 10);
+}
+
+TEST_CASE("what the best mix divides is branched on", "[solver][sift]") {
+  // To use 600 less, the mix takes 0.6 of the large node's second choice; of whole choices 60 small
+  // ones are the cheapest.
+  Problem problem;
+  problem.horizon = 1;
+  problem.use_limit = 3400;
+  problem.nodes.push_back({"large", {0, 100}, {{0, 1, {1000, 0}}}});
+  for (int n = 0; n < 300; ++n) problem.nodes.push_back({"small", {1, 2.5}, {{0, 1, {10, 0}}}});
+  Budget budget;
+  budget.work_limit = 1e8;
+  Race race(problem, budget);
+  AllTimes all(race);
+  const std::vector<int> start(problem.nodes.size(), 0);
+  Pricer pricer(race, all.net(), true);
+  Priced priced = find_prices(all, all.labels_of(start), pricer, race);
+  generate_columns(all, pricer, priced, race);
+  CHECK(std::abs(race.bound - 360) < 0.01);
+  REQUIRE(priced.divided);
+  CHECK(priced.divided->node == 0);
+  const std::vector<Kept> halves = halves_of(all.net(), *priced.divided, priced.prices);
+  REQUIRE(halves.size() == 2);
+  search_halves(race, start, halves, 0);
+  CHECK(close(race.cost, 390));
+  CHECK(close(race.bound, 390));
 }
 
 TEST_CASE("dp under a limit that every layer reaches at its own time", "[solver][sift][limits]") {

@@ -85,7 +85,7 @@ def test_stages(folder):
     whole = run("solve", folder / "problem.json", "--json", "--trace")
     optimum = json.loads(whole.stdout)["cost"]
     assert whole.stderr.startswith("  stage ") and "  look " in whole.stderr and "  ended: proven\n" in whole.stderr, whole.stderr
-    for stage in ("fold", "columns", "mix", "windows", "neighbourhoods", "fold,mix,windows,columns", "presolve"):
+    for stage in ("fold", "columns", "mix", "windows", "fold,mix,windows,columns", "presolve"):
         found = json.loads(run("solve", folder / "problem.json", "--json", "--without", stage).stdout)
         cost, peak = evaluate(problem, found["choices"])
         assert cost == found["cost"] and peak <= problem["usage_limit"], (stage, found)

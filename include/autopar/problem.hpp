@@ -91,12 +91,11 @@ Evaluation evaluate(const Problem& problem, const std::vector<int>& choices);
 // What a search is made of, and may do without (SolveOptions::left_out), which makes its answer
 // another one, and no less honest.
 enum class SolveStage {
-  kPresolve,        // choices that nothing allows, and nodes that follow from others, go
-  kFold,            // like parts are bounded as one
-  kColumns,         // plans combined part by part from those that prices favour, and their prices
-  kMix,             // plans that take each node's choice from one of those met
-  kWindows,         // the exact search in the order of the graph, under a limit
-  kNeighbourhoods,  // of the best plan, where there is time left
+  kPresolve,  // choices that nothing allows, and nodes that follow from others, go
+  kFold,      // like parts are bounded as one
+  kColumns,   // plans combined part by part from those that prices favour, and their prices
+  kMix,       // plans that take each node's choice from one of those met
+  kWindows,   // the exact search in the order of the graph, under a limit
 };
 struct StageRow {
   SolveStage stage;

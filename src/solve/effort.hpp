@@ -139,6 +139,13 @@ inline constexpr double kRepairPart = 0.05;  // of the work that is left, for a 
 inline constexpr double kMostRepairWork = 5e8;
 }  // namespace all_times
 
+// Branching on divided nodes (limit/halves.cpp).
+namespace halves {
+inline constexpr double kWorthwhile = 5e-3;  // of the value: smaller gaps are left to the others
+inline constexpr int kMost = 24;             // nodes that are divided
+inline constexpr double kWorkPart = 0.5;     // of the work that is left
+}  // namespace halves
+
 // The bound at given prices (limit/pricer.cpp).
 namespace pricer {
 inline constexpr Patience kPatience = {24, 4, 0.02, 1e-4};
@@ -195,11 +202,6 @@ inline constexpr double kMostLeft = 0.5;  // of the nodes; more is not worth the
 inline constexpr int kFoldRounds = 8;
 }  // namespace fold
 
-// Its inner loops (bound/kernel.hpp).
-namespace kernel {
-inline constexpr std::size_t kWideRow = 16;  // shorter ones are not worth the call
-}  // namespace kernel
-
 // Like parts (bound/like_parts.cpp).
 namespace like_parts {
 inline constexpr double kQuickly = 1e-6;  // of the bound; quick passes are no more exact
@@ -221,7 +223,9 @@ inline constexpr double kWorse =
     1.1;  // than the rows of a stretch that have a price: then one more has
 inline constexpr double kRowWork = 10;
 // Repairs get a part of the work, and are for multipliers that have settled a little.
-inline constexpr double kRepairs = 0.4, kRepairsBesidePool = 0.1;
+// Less where what is met is combined later on.
+inline constexpr double kRepairs = 0.4, kFewRepairs = 0.1;
+inline constexpr std::size_t kMostMet = 20;  // labellings
 inline constexpr int kStepsToRepair = 4;
 }  // namespace subgradient
 
@@ -292,9 +296,10 @@ inline constexpr double kLittle = 0.02;
 inline constexpr double kBetter = 1e-9;  // of the cost, that a variant must be better by
 inline constexpr int kChain = 6;         // moves that make up for one that does not fit
 inline constexpr int kSweeps = 4;
-inline constexpr double kChoosingWork = 2e7;   // for all sweeps
-inline constexpr std::size_t kFullRows = 384;  // told, at most
-inline constexpr double kNearlyFull = 0.1;     // of the capacity is left
+inline constexpr double kChoosingWork = 2e7;    // for all sweeps
+inline constexpr double kPassedOverWork = 0.2;  // of a part that does not use a row
+inline constexpr std::size_t kFullRows = 384;   // told, at most
+inline constexpr double kNearlyFull = 0.1;      // of the capacity is left
 }  // namespace combine
 
 // The variants of a part (plans/variants.cpp).
@@ -304,10 +309,8 @@ inline constexpr std::size_t kSmallPart = 24;    // is always small enough
 inline constexpr std::size_t kMostVariants = 96;
 }  // namespace variants
 
-// Pool and sweep (plans/mix.cpp).
+// Mixes of labellings (plans/mix.cpp).
 namespace mix {
-inline constexpr std::size_t kPoolSize = 20;
-inline constexpr std::size_t kFittingSize = 3;
 inline constexpr int kSweeps = 6;
 inline constexpr std::size_t kChecks = 32;  // of a sweep's labellings
 // Of each labelling that a sweep gives: all are repaired, as in the plans of the benchmarks.
@@ -370,14 +373,6 @@ inline constexpr std::size_t kMostStates = 200000;    // of a layer
 inline constexpr std::size_t kMostTraces = 40000000;  // of all layers
 inline constexpr std::size_t kCompletions = 1024;     // per frontier
 }  // namespace exact_sweep
-
-// Neighbourhoods of the best plan (patient/neighbourhood.cpp).
-namespace neighbourhood {
-inline constexpr int kRound = 4;          // neighbourhoods at a time
-inline constexpr double kWork = 4e7;      // for each
-inline constexpr double kFirstSize = 60;  // nodes
-inline constexpr double kLeastSize = 8;
-}  // namespace neighbourhood
 
 }  // namespace effort
 }  // namespace autopar::solver

@@ -4,19 +4,17 @@
 //   without limit     a first look, then the proof: exact on most graphs
 //   within limit      only where what was found does not fit
 //   least peak        only where nothing fits
-//   neighbourhoods    only where there is time to be used up (patient)
+//   within limit      once more where there is time to be used up (patient)
 #include <algorithm>
 #include <cmath>
 #include <memory>
 #include <optional>
 #include <utility>
 
-#include "solve/bound/kernel.hpp"
 #include "solve/effort.hpp"
 #include "solve/limit/least_peak.hpp"
 #include "solve/limit/within_limit.hpp"
 #include "solve/network/presolve.hpp"
-#include "solve/patient/neighbourhood.hpp"
 #include "solve/without_limit.hpp"
 
 namespace autopar {
@@ -167,10 +165,6 @@ class Search {
     budget_.counted = false;
     const bool again = limited_ && !deferred_ && race_.feasible() && !unlimited_fits_;
     if (again && !budget_.over()) solve_with_limit();
-    if (!has(options_.left_out, SolveStage::kNeighbourhoods)) return;
-    if (deferred_ || !race_.feasible() || proven() || budget_.over()) return;
-    const Noted noted(race_, "neighbourhoods");
-    search_neighbourhoods(race_, options_.threads);
   }
 
   bool close_enough() const {
@@ -251,10 +245,11 @@ class Search {
 }  // namespace
 
 const std::vector<StageRow>& solve_stages() {
-  static const std::vector<StageRow> rows = {
-      {SolveStage::kPresolve, "presolve"}, {SolveStage::kFold, "fold"},
-      {SolveStage::kColumns, "columns"},   {SolveStage::kMix, "mix"},
-      {SolveStage::kWindows, "windows"},   {SolveStage::kNeighbourhoods, "neighbourhoods"}};
+  static const std::vector<StageRow> rows = {{SolveStage::kPresolve, "presolve"},
+                                             {SolveStage::kFold, "fold"},
+                                             {SolveStage::kColumns, "columns"},
+                                             {SolveStage::kMix, "mix"},
+                                             {SolveStage::kWindows, "windows"}};
   return rows;
 }
 

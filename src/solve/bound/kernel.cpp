@@ -41,23 +41,10 @@ void plain_columns(Real* best, const Real* add, const Real* table, std::size_t r
 
 #if defined(__x86_64__) && defined(__GNUC__)
 
-__attribute__((target("avx2"))) void min_plus_row_avx2(double* best, double add, const double* row,
-                                                       std::size_t count) {
-  const __m256d add4 = _mm256_set1_pd(add);
-  std::size_t i = 0;
-  for (; i + 8 <= count; i += 8) {
-    const __m256d a = _mm256_add_pd(add4, _mm256_loadu_pd(row + i));
-    const __m256d b = _mm256_add_pd(add4, _mm256_loadu_pd(row + i + 4));
-    _mm256_storeu_pd(best + i, _mm256_min_pd(a, _mm256_loadu_pd(best + i)));
-    _mm256_storeu_pd(best + i + 4, _mm256_min_pd(b, _mm256_loadu_pd(best + i + 4)));
-  }
-  for (; i < count; ++i) {
-    const double sum = add + row[i];
-    best[i] = sum < best[i] ? sum : best[i];
-  }
-}
-
 namespace {
+
+// Where the processor has them.
+const bool kHasAvx2 = __builtin_cpu_supports("avx2") != 0;
 
 // Registers of eight floats or four doubles.
 struct Floats {
@@ -157,6 +144,8 @@ __attribute__((target("avx2"))) void columns_avx2(float* best, const float* add,
 #else
 
 namespace {
+
+constexpr bool kHasAvx2 = false;
 
 template <class Real>
 void rows_avx2(Real* best, const Real* add, const Real* table, std::size_t rows,

@@ -17,6 +17,17 @@ double squared(const Vector& values) {
   return sum;
 }
 
+// Puts the labels last, where they were known too; of more than a few, the first go.
+void note(const std::vector<int>& labels, std::vector<std::vector<int>>& met) {
+  const auto same = std::find(met.begin(), met.end(), labels);
+  if (same != met.end()) {
+    std::rotate(same, same + 1, met.end());
+    return;
+  }
+  if (met.size() == kMostMet) met.erase(met.begin());
+  met.push_back(labels);
+}
+
 }  // namespace
 
 Subgradient::Subgradient(const Network& net, Dual& dual, Budget& budget, StepReach reach,
@@ -111,23 +122,21 @@ double Subgradient::finish(double cutoff) {
 }
 
 void tighten_rows(const Network& net, Dual& dual, double& cutoff, Incumbent& best, Budget& budget,
-                  int most_steps, StepReach reach, Pool* pool) {
+                  int most_steps, StepReach reach, std::vector<std::vector<int>>* met) {
   Subgradient steps(net, dual, budget, reach, false);
   double repair_work = 0;
   const double work_before = budget.work;
   for (int step = 0; step < most_steps && !budget.over() && steps.pass(cutoff); ++step) {
     std::vector<int> labels = steps.favoured();
-    if (pool != nullptr) pool->add(labels);
+    if (met != nullptr) note(labels, *met);
     const bool moved = steps.step(cutoff);
-    const double allowed =
-        (pool != nullptr ? kRepairsBesidePool : kRepairs) * (budget.work - work_before);
+    const double allowed = (met != nullptr ? kFewRepairs : kRepairs) * (budget.work - work_before);
     const bool due = step % kStepsToRepair == kStepsToRepair - 1 && repair_work <= allowed;
     if (moved && !due && step + 1 < most_steps) continue;
     double work = 0;
     const bool fits = repair(net, labels, std::max(allowed, 2 * dual.work_per_pass()), work);
     repair_work += work;
     budget.add(work);
-    if (fits && pool != nullptr) pool->add_fitting(labels);
     if (fits) keep_if_better(net, std::move(labels), budget, cutoff, best);
   }
   steps.finish(cutoff);

@@ -3,7 +3,6 @@
 
 #include "solve/bound/dual.hpp"
 #include "solve/effort.hpp"
-#include "solve/plans/pool.hpp"
 #include "solve/state/found.hpp"
 
 namespace autopar::solver {
@@ -49,8 +48,9 @@ class Subgradient {
 };
 
 // Such steps until they gain little; ends at the best multipliers seen. Labellings met on the way
-// are repaired and kept as in tighten(); and noted, where there is a pool.
+// are repaired and kept as in tighten(); the latest are noted in `met`, where that is asked for.
 void tighten_rows(const Network& net, Dual& dual, double& cutoff, Incumbent& best, Budget& budget,
-                  int most_steps, StepReach reach = {}, Pool* pool = nullptr);
+                  int most_steps, StepReach reach = {},
+                  std::vector<std::vector<int>>* met = nullptr);
 
 }  // namespace autopar::solver

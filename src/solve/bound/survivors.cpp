@@ -87,20 +87,15 @@ class Restricting {
       made.table = part_of(old.table.core, made.table.map_a, made.table.map_b);
     } else {
       made.table.core = copy_core(old.table.core);
+      made.uses = old.uses;
       std::vector<Table> tables = {made.table};
-      for (const RowUse& use : old.uses) {
-        tables.push_back({made.table.map_a, made.table.map_b, copy_core(use.bytes)});
+      for (RowUse& use : made.uses) {
+        use.bytes = copy_core(use.bytes);
+        tables.push_back(table_of(made, use));
       }
-      tables = algebra_.align(tables);
-      made.table = tables[0];
-      for (std::size_t u = 0; u < old.uses.size(); ++u) {
-        made.uses.push_back({old.uses[u].begin, old.uses[u].end, tables[u + 1].core});
-      }
+      set_tables(*made_, made, tables);
     }
-    const int e = static_cast<int>(made_->edges.size());
-    made_->node(made.a).edges.push_back(e);
-    made_->node(made.b).edges.push_back(e);
-    made_->edges.push_back(std::move(made));
+    solver::add_edge(*made_, std::move(made));
   }
 
   const Network& net_;
@@ -174,10 +169,7 @@ std::unique_ptr<Network> DualOf<Real>::survivors(bool plain) const {
       Edge made = surviving_edge(*child, wiring_->sides[s], kept, hats[at(place.node)]);
       made.a = number[at(made.a)];
       made.b = number[at(made.b)];
-      const int e = static_cast<int>(child->edges.size());
-      child->node(made.a).edges.push_back(e);
-      child->node(made.b).edges.push_back(e);
-      child->edges.push_back(std::move(made));
+      add_edge(*child, std::move(made));
     }
   }
   for (std::size_t n = 0; n < child->nodes.size(); ++n) normalise(*child, static_cast<int>(n));
@@ -233,18 +225,14 @@ Edge DualOf<Real>::surviving_edge(Network& child, const Side& side, const std::v
   Algebra& algebra = child.algebra;
   Edge made = {.a = side.far, .b = near, .table = {}};
   const int height = static_cast<int>(rows.size()), wide = static_cast<int>(columns.size());
-  made.table = algebra.add_table(height, wide, select(tables_[at(side.edge)], true));
-  if (old.uses.empty()) return made;
-  std::vector<Table> tables = {made.table};
+  std::vector<Table> tables = {
+      algebra.add_table(height, wide, select(tables_[at(side.edge)], true))};
   for (const RowUse& use : old.uses) {
     const Vector& bytes = net_->algebra.core(use.bytes).values;
     tables.push_back(algebra.add_table(height, wide, select(bytes.data(), false)));
   }
-  tables = algebra.align(tables);
-  made.table = tables[0];
-  for (std::size_t u = 0; u < old.uses.size(); ++u) {
-    made.uses.push_back({old.uses[u].begin, old.uses[u].end, tables[u + 1].core});
-  }
+  made.uses = old.uses;
+  set_tables(child, made, tables);
   return made;
 }
 

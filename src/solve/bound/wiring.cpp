@@ -6,7 +6,6 @@
 #include <type_traits>
 #include <unordered_map>
 
-#include "solve/bound/kernel.hpp"
 #include "solve/effort.hpp"
 
 namespace autopar::solver {

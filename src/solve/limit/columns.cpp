@@ -57,11 +57,30 @@ class Columns {
     race_.budget.add(work);
     Combination mix =
         combine(parts, all_.net().capacity, prices, rows, race_.below(), race_.budget);
+    if (mix.divided) priced_.divided = divided_node(parts, *mix.divided, mix.prices);
     late_ = late_ || (mix.fits && last - mix.value < kProgress * (mix.value - race_.bound));
     if (!mix.variants.empty() && mix.cost < race_.below()) {
       all_.keep(labels_of(parts, mix.variants), late_ || all_.net().nodes.size() < kManyNodes);
     }
     return mix;
+  }
+
+  // The node of the part whose uses differ most between the two variants, by the prices.
+  std::optional<DividedNode> divided_node(const Parts& parts, const Divided& divided,
+                                          const RowPrices& prices) const {
+    const Part& part = parts.parts[divided.part];
+    std::optional<DividedNode> result;
+    double most = 0;
+    for (std::size_t i = 0; i < part.nodes.size(); ++i) {
+      const int one = part.variants[divided.one].labels[i];
+      const int other = part.variants[divided.other].labels[i];
+      const Vector worth = priced_uses(all_.net(), part.nodes[i], prices);
+      const double difference = std::abs(worth[at(one)] - worth[at(other)]);
+      if (!(difference > most)) continue;
+      most = difference;
+      result = {part.nodes[i], one, other};
+    }
+    return result;
   }
 
   // The best plan, if it is not far from the bound; else what is worth least at the best prices.

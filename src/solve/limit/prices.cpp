@@ -150,6 +150,18 @@ Met weigh(const Network& net, std::vector<int> labels) {
   return met;
 }
 
+Vector priced_uses(const Network& net, int n, const RowPrices& prices) {
+  Vector worth(at(net.label_count(n)), 0.0);
+  for (const RowUse& use : net.node(n).uses) {
+    double price = 0;
+    const auto end = prices.lower_bound(use.end);
+    for (auto its = prices.lower_bound(use.begin); its != end; ++its) price += its->second;
+    const Vector& bytes = net.algebra.vector(use.bytes);
+    for (std::size_t l = 0; l < worth.size(); ++l) worth[l] += price * bytes[l];
+  }
+  return worth;
+}
+
 void meet_in_pool(const Network& net, const std::vector<int>& labels, Priced& priced) {
   const auto known = std::find_if(priced.met.begin(), priced.met.end(),
                                   [&](const Met& met) { return met.labels == labels; });

@@ -1,6 +1,7 @@
 // The best prices of the rows, from the labellings that are met on the way.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "solve/limit/all_times.hpp"
@@ -18,11 +19,20 @@ struct Met {
   double priced(const RowPrices& prices) const;
 };
 Met weigh(const Network& net, std::vector<int> labels);
+// What the node's own uses are worth at the prices, per label.
+Vector priced_uses(const Network& net, int n, const RowPrices& prices);
+
+// A node whose labels the best mix divides: between these two that differ much in what they use.
+struct DividedNode {
+  int node = -1;
+  int one = -1, other = -1;  // labels
+};
 
 struct Priced {
   RowPrices prices = {};      // the best
   double bound = -kInfinity;  // at these
   std::vector<Met> met = {};  // no two alike, the latest last
+  std::optional<DividedNode> divided = {};
 };
 
 // Adds a labelling, or puts it last where it was known; of more than a few, the first goes.

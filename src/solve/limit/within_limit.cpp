@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "solve/bound/kernel.hpp"
 #include "solve/bound/subgradient.hpp"
 #include "solve/branch/explore.hpp"
 #include "solve/close.hpp"
@@ -11,7 +10,6 @@
 #include "solve/limit/columns.hpp"
 #include "solve/limit/mixes.hpp"
 #include "solve/network/reduce.hpp"
-#include "solve/plans/mix.hpp"
 
 namespace autopar::solver {
 namespace {
@@ -60,6 +58,7 @@ void LimitedSearch::price() {
 
 void LimitedSearch::close() {
   bool whole = !budget_.patient;  // the first rounds must leave time for others
+  if (branch()) return;
   const BudgetShare most(budget_, BudgetShare::Most{closing_work()});
   for (int round = 0; round < kRounds && !race_.closed() && !budget_.over(); ++round) {
     const std::size_t before = times_.size();
@@ -74,6 +73,22 @@ void LimitedSearch::close() {
     if (times_.size() == before && whole && !news) break;
     whole = whole || times_.size() == before;
   }
+}
+
+std::vector<Kept> LimitedSearch::halves() const {
+  if (!priced_.divided) return {};
+  return halves_of(all_.net(), *priced_.divided, priced_.prices);
+}
+
+// Where the gap is worth it. True if what is left is less than what it closed: then the whole,
+// which begins at a bound of before, has nothing to add.
+bool LimitedSearch::branch() {
+  const double before = race_.bound;
+  if (!(race_.below() - before > effort::halves::kWorthwhile * race_.below())) return false;
+  const Noted noted(race_, "halves");
+  const BudgetShare share(budget_, effort::halves::kWorkPart);
+  search_halves(race_, start_, halves(), left_out_);
+  return !budget_.patient && race_.below() - race_.bound < race_.bound - before;
 }
 
 // A small gap is worth only so much, or nothing.
@@ -115,10 +130,14 @@ void LimitedSearch::find_plans() {
 // Plans from what was met, and the prices that they suggest.
 void LimitedSearch::combine() {
   if (pricer_ == nullptr) return;
-  if (has(left_out_, SolveStage::kColumns) && !race_.closed()) {
-    const Noted noted(race_, "columns");
-    generate_columns(all_, *pricer_, priced_, race_);
-  }
+  if (!has(left_out_, SolveStage::kColumns) || race_.closed()) return;
+  const Noted noted(race_, "columns");
+  generate_columns(all_, *pricer_, priced_, race_);
+  if (race_.feasible() || race_.closed() || priced_.met.empty()) return;
+  // Without a labelling that fits, no mix of them may: then single labels are changed until one
+  // does.
+  all_.keep(priced_.met.back().labels, true);
+  if (race_.feasible()) generate_columns(all_, *pricer_, priced_, race_);
 }
 
 // Prices for where the limit matters most, before it is looked at time by time.
@@ -166,9 +185,9 @@ void LimitedSearch::solve_relaxed(bool to_the_end) {
   set_prices(dual);
   if (has(left_out_, SolveStage::kFold)) settle_folded(*net, dual);
   {
-    const Noted noted(race_, "rows and mix");
+    const Noted noted(race_, "rows");
     Incumbent best;
-    tighten_rows_and_mix(*net, dual, cutoff, best);
+    move_prices(*net, dual, cutoff, best);
     if (best.value < kInfinity) meet(lift(*net, best.labels));
     race_.raise(dual.exhausted() ? cutoff : dual.bound());
   }
@@ -206,9 +225,8 @@ void LimitedSearch::settle_folded(const Network& net, Dual& dual) {
 
 // The messages settle before the multipliers move; and the last digits of the multipliers are for
 // those gaps that they can close, or where they cost nothing.
-void LimitedSearch::tighten_rows_and_mix(const Network& net, Dual& dual, double& cutoff,
-                                         Incumbent& best) {
-  Pool pool;
+void LimitedSearch::move_prices(const Network& net, Dual& dual, double& cutoff, Incumbent& best) {
+  std::vector<std::vector<int>> met;
   const double before = budget_.work;
   for (const StepReach& reach : kReaches) {
     if (dual.exhausted() || dual.bound() >= cutoff) break;
@@ -216,22 +234,12 @@ void LimitedSearch::tighten_rows_and_mix(const Network& net, Dual& dual, double&
     const double missing = (cutoff - dual.bound()) / cutoff;
     const bool dear = budget_.work - before > budget_.effort * kCheapWork;
     if (last && missing < kCloseEnough && dear) break;
-    {
-      const BudgetShare share(budget_, kRowsPart);
-      if (!last) tighten(net, dual, cutoff, best, budget_, kSettlingPasses);
-      tighten_rows(net, dual, cutoff, best, budget_, kRootSteps, reach, &pool);
-    }
-    if (!has(left_out_, SolveStage::kMix) || dual.exhausted() || dual.bound() >= cutoff) continue;
-    Dual narrowed = dual;
-    narrow_to(pool, narrowed);
-    Incumbent mixed = best_mix(net, narrowed, cutoff, budget_);
-    if (mixed.value < cutoff) {
-      cutoff = budget_.strictly_below(mixed.value);
-      best = std::move(mixed);
-    }
+    const BudgetShare share(budget_, kRowsPart);
+    if (!last) tighten(net, dual, cutoff, best, budget_, kSettlingPasses);
+    tighten_rows(net, dual, cutoff, best, budget_, kRootSteps, reach, &met);
   }
   // They are columns of the whole, too.
-  for (const std::vector<int>& labels : pool.met) {
+  for (const std::vector<int>& labels : met) {
     if (pricer_ != nullptr) meet_in_pool(all_.net(), all_.labels_of(lift(net, labels)), priced_);
   }
 }

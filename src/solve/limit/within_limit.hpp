@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-#include "solve/limit/prices.hpp"
+#include "solve/limit/halves.hpp"
 #include "solve/state/found.hpp"
 #include "solve/state/stages.hpp"
 
@@ -24,16 +24,19 @@ class LimitedSearch {
   // them: nodes and edges that are not live at these times are eliminated like any others. Its
   // bound is one of the whole; where its solution does not fit at further times, these are added.
   void close();
+  // Of the node that the best mix divides, the choices in two parts; none: no node is.
+  std::vector<Kept> halves() const;
 
  private:
   bool is_large() const;
   void price_few_times();
   void combine();
   void price_all_times();
+  bool branch();
   double closing_work() const;
   void solve_relaxed(bool to_the_end);
   void settle_folded(const Network& net, Dual& dual);
-  void tighten_rows_and_mix(const Network& net, Dual& dual, double& cutoff, Incumbent& best);
+  void move_prices(const Network& net, Dual& dual, double& cutoff, Incumbent& best);
   void set_prices(Dual& dual) const;
   void note_prices(const Network& net, const Dual& dual);
   void meet(const std::vector<int>& choices);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "solve/bound/kernel.hpp"
+#include "solve/effort.hpp"
 
 namespace autopar::solver {
 namespace {
@@ -54,16 +55,15 @@ std::uint64_t hash_values(const double* values, std::size_t count) {
 
 // Classes of equal rows in order of first appearance; `first` gets one row per class.
 Labels equal_rows(const double* values, int rows, int columns, Labels* first) {
-  Labels classes(static_cast<std::size_t>(rows));
+  Labels classes(at(rows));
   std::unordered_map<std::uint64_t, Labels> seen;
-  const std::size_t width = static_cast<std::size_t>(columns);
+  const std::size_t width = at(columns);
   for (int r = 0; r < rows; ++r) {
-    const double* row = values + static_cast<std::size_t>(r) * width;
+    const double* row = values + at(r) * width;
     Labels& same_hash = seen[hash_values(row, width)];
     int found = -1;
     for (int c : same_hash) {
-      const double* other =
-          values + static_cast<std::size_t>((*first)[static_cast<std::size_t>(c)]) * width;
+      const double* other = values + at((*first)[at(c)]) * width;
       if (std::equal(row, row + width, other)) found = c;
     }
     if (found < 0) {
@@ -71,7 +71,7 @@ Labels equal_rows(const double* values, int rows, int columns, Labels* first) {
       first->push_back(r);
       same_hash.push_back(found);
     }
-    classes[static_cast<std::size_t>(r)] = found;
+    classes[at(r)] = found;
   }
   return classes;
 }
@@ -79,7 +79,7 @@ Labels equal_rows(const double* values, int rows, int columns, Labels* first) {
 // In tiles, so that neither side runs through all of memory for each line of the other.
 Vector transpose(const Vector& values, int rows, int columns) {
   constexpr std::size_t kTile = 16;
-  const auto height = static_cast<std::size_t>(rows), width = static_cast<std::size_t>(columns);
+  const auto height = at(rows), width = at(columns);
   Vector result(values.size());
   for (std::size_t top = 0; top < height; top += kTile) {
     const std::size_t bottom = std::min(height, top + kTile);
@@ -95,7 +95,7 @@ Vector transpose(const Vector& values, int rows, int columns) {
 
 Vector select_rows(const Vector& values, int columns, const Labels& rows) {
   Vector result;
-  result.reserve(rows.size() * static_cast<std::size_t>(columns));
+  result.reserve(rows.size() * at(columns));
   for (int r : rows) {
     const auto begin = values.begin() + static_cast<std::ptrdiff_t>(r) * columns;
     result.insert(result.end(), begin, begin + columns);
@@ -107,7 +107,7 @@ Vector select_rows(const Vector& values, int columns, const Labels& rows) {
 Labels used_classes(const Labels& map, Labels* used) {
   Labels renumbered(map.size()), number;
   for (std::size_t i = 0; i < map.size(); ++i) {
-    const std::size_t c = static_cast<std::size_t>(map[i]);
+    const std::size_t c = at(map[i]);
     if (c >= number.size()) number.resize(c + 1, -1);
     if (number[c] < 0) {
       number[c] = static_cast<int>(used->size());
@@ -191,8 +191,8 @@ void Algebra::forget_cores(const std::vector<char>& used, const std::vector<char
 }
 
 int Algebra::identity(int count) {
-  Labels labels(static_cast<std::size_t>(count));
-  for (int i = 0; i < count; ++i) labels[static_cast<std::size_t>(i)] = i;
+  Labels labels(at(count));
+  for (int i = 0; i < count; ++i) labels[at(i)] = i;
   return add_labels(std::move(labels));
 }
 
@@ -289,7 +289,7 @@ std::vector<Table> Algebra::align(const std::vector<Table>& tables) {
     for (const std::vector<int>& row : rows) {
       const double* from = old.row(row[t]);
       for (const std::vector<int>& column : columns) {
-        values.push_back(from[static_cast<std::size_t>(column[t])]);
+        values.push_back(from[at(column[t])]);
       }
     }
     result.push_back({map_a, map_b,
@@ -319,7 +319,7 @@ int Algebra::select_vector(int vector, int kept) {
   if (const int* known = known_id(key)) return *known;
   Vector values;
   for (int label : labels(kept)) {
-    values.push_back(this->vector(vector)[static_cast<std::size_t>(label)]);
+    values.push_back(this->vector(vector)[at(label)]);
   }
   return ids_[key] = add_vector(std::move(values));
 }
@@ -329,7 +329,7 @@ int Algebra::select_labels(int labels, int kept) {
   if (const int* known = known_id(key)) return *known;
   Labels values;
   for (int label : this->labels(kept)) {
-    values.push_back(this->labels(labels)[static_cast<std::size_t>(label)]);
+    values.push_back(this->labels(labels)[at(label)]);
   }
   return ids_[key] = add_labels(std::move(values));
 }
@@ -339,7 +339,7 @@ int Algebra::add_to_labels(int vector, int classes, int addend) {
   if (const int* known = known_id(key)) return *known;
   Vector values = this->vector(vector);
   for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] += this->vector(addend)[static_cast<std::size_t>(labels(classes)[i])];
+    values[i] += this->vector(addend)[at(labels(classes)[i])];
   }
   return ids_[key] = add_vector(std::move(values));
 }
@@ -357,15 +357,13 @@ int Algebra::leaf_message(int vector, const Table& table) {
   if (const int* known = known_id(key)) return *known;
   const Core& c = core(table.core);
   const Labels& classes = labels(table.map_a);
-  Vector per_class(static_cast<std::size_t>(c.rows), kInf);
+  Vector per_class(at(c.rows), kInf);
   for (std::size_t k = 0; k < classes.size(); ++k) {
-    double& best = per_class[static_cast<std::size_t>(classes[k])];
+    double& best = per_class[at(classes[k])];
     best = std::min(best, this->vector(vector)[k]);
   }
-  Vector message(static_cast<std::size_t>(c.columns), kInf);
-  for (int r = 0; r < c.rows; ++r) {
-    min_plus_row(message.data(), per_class[static_cast<std::size_t>(r)], c.row(r), message.size());
-  }
+  Vector message(at(c.columns));
+  min_plus_rows(message.data(), per_class.data(), c.values.data(), at(c.rows), message.size());
   work_ += effort::work::kRowEntryWork * static_cast<double>(c.values.size());
   return ids_[key] = add_vector(std::move(message));
 }
@@ -379,17 +377,19 @@ Table Algebra::eliminate_path(int vector, const Table& first, const Table& secon
   } else {
     const Core& one = core(first.core);
     const Core& two = core(second.core);
-    const std::size_t rows = static_cast<std::size_t>(one.columns);
-    const std::size_t columns = static_cast<std::size_t>(two.columns);
-    Vector values(rows * columns, kInf);
+    const std::size_t rows = at(one.columns);
+    const std::size_t columns = at(two.columns);
+    Vector values(rows * columns), add(at(two.rows));
     const Vector& cost = this->vector(vector);
-    for (std::size_t k = 0; k < cost.size(); ++k) {
-      const double* to_a = one.row(labels(first.map_a)[k]);
-      const double* to_b = two.row(labels(second.map_a)[k]);
-      for (std::size_t r = 0; r < rows; ++r) {
-        const double add = cost[k] + to_a[r];
-        if (add < kInf) min_plus_row(values.data() + r * columns, add, to_b, columns);
+    for (std::size_t r = 0; r < rows; ++r) {
+      // The least per class of what is between, as the second table sees it.
+      std::fill(add.begin(), add.end(), kInf);
+      for (std::size_t k = 0; k < cost.size(); ++k) {
+        double& least = add[at(labels(second.map_a)[k])];
+        least = std::min(least, cost[k] + one.row(labels(first.map_a)[k])[r]);
       }
+      min_plus_rows(values.data() + r * columns, add.data(), two.values.data(), add.size(),
+                    columns);
     }
     work_ += effort::work::kRowEntryWork * static_cast<double>(cost.size() * values.size());
     classes = add_table(one.columns, two.columns, values);
@@ -413,14 +413,13 @@ bool Algebra::separable(int id, int* rows, int* columns) {
   bool found = largest < kInf;
   // Sums that are equal in exact arithmetic differ in their last bits.
   const double tolerance = 1e-15 * largest;
-  Vector f(static_cast<std::size_t>(c.rows), 0.0), g(static_cast<std::size_t>(c.columns), 0.0);
+  Vector f(at(c.rows), 0.0), g(at(c.columns), 0.0);
   if (found) {
     g.assign(c.row(0), c.row(0) + c.columns);
     for (int r = 0; r < c.rows && found; ++r) {
-      f[static_cast<std::size_t>(r)] = c.row(r)[0] - g[0];
+      f[at(r)] = c.row(r)[0] - g[0];
       for (int k = 1; k < c.columns && found; ++k) {
-        found = std::abs(c.row(r)[k] - g[static_cast<std::size_t>(k)] -
-                         f[static_cast<std::size_t>(r)]) <= tolerance;
+        found = std::abs(c.row(r)[k] - g[at(k)] - f[at(r)]) <= tolerance;
       }
     }
   }
@@ -437,20 +436,19 @@ bool Algebra::separable(int id, int* rows, int* columns) {
 
 const Vector& Algebra::worse_by(int id, bool by_columns) {
   const Key key = {kWorseBy, id, by_columns ? 1 : 0, 0, 0, 0, 0, 0};
-  if (const int* known = known_id(key)) return differences_[static_cast<std::size_t>(*known)];
+  if (const int* known = known_id(key)) return differences_[at(*known)];
   const Core& c = core(id);
   const int rows = by_columns ? c.columns : c.rows;
   const int columns = by_columns ? c.rows : c.columns;
   const bool finite = *std::max_element(c.values.begin(), c.values.end()) < kInf;
-  Vector worst(static_cast<std::size_t>(rows) * static_cast<std::size_t>(rows), -kInf);
+  Vector worst(at(rows) * at(rows), -kInf);
   for (int s = 0; s < rows; ++s) {
     const double* other = by_columns ? c.column(s) : c.row(s);
     for (int r = 0; r < rows; ++r) {
       const double* mine = by_columns ? c.column(r) : c.row(r);
-      double& most = worst[static_cast<std::size_t>(s) * static_cast<std::size_t>(rows) +
-                           static_cast<std::size_t>(r)];
+      double& most = worst[at(s) * at(rows) + at(r)];
       if (finite) {
-        most = largest_difference(mine, other, static_cast<std::size_t>(columns));
+        most = largest_difference(mine, other, at(columns));
         continue;
       }
       for (int k = 0; k < columns; ++k) {
@@ -468,15 +466,14 @@ double Algebra::finite_pairs(const Table& table) {
   const Key key = {kFinitePairs, table.map_a, table.map_b, table.core, 0, 0, 0, 0};
   if (const int* known = known_id(key)) return vector(*known)[0];
   const Core& c = core(table.core);
-  Vector rows(static_cast<std::size_t>(c.rows), 0.0),
-      columns(static_cast<std::size_t>(c.columns), 0.0);
-  for (int r : labels(table.map_a)) ++rows[static_cast<std::size_t>(r)];
-  for (int k : labels(table.map_b)) ++columns[static_cast<std::size_t>(k)];
+  Vector rows(at(c.rows), 0.0), columns(at(c.columns), 0.0);
+  for (int r : labels(table.map_a)) ++rows[at(r)];
+  for (int k : labels(table.map_b)) ++columns[at(k)];
   double pairs = 0;
   for (int r = 0; r < c.rows; ++r) {
     for (int k = 0; k < c.columns; ++k) {
       if (c.row(r)[k] < kInf) {
-        pairs += rows[static_cast<std::size_t>(r)] * columns[static_cast<std::size_t>(k)];
+        pairs += rows[at(r)] * columns[at(k)];
       }
     }
   }

@@ -83,18 +83,11 @@ class Builder {
     }
     if (edge.cost_table < 0 && uses.empty()) return;
     Table cost = edge.cost_table >= 0 ? table(edge.cost_table, edge) : free_table(edge);
-    if (uses.empty()) {
-      cost = net_->algebra.tidy(cost);
-    } else {
-      tables.insert(tables.begin(), cost);
-      tables = net_->algebra.align(tables);
-      cost = tables[0];
-      for (std::size_t u = 0; u < uses.size(); ++u) uses[u].bytes = tables[u + 1].core;
-    }
-    const int e = static_cast<int>(net_->edges.size());
-    net_->edges.push_back({edge.from, edge.to, cost, std::move(uses)});
-    net_->node(edge.from).edges.push_back(e);
-    net_->node(edge.to).edges.push_back(e);
+    if (uses.empty()) cost = net_->algebra.tidy(cost);
+    tables.insert(tables.begin(), cost);
+    Edge made = {edge.from, edge.to, {}, std::move(uses)};
+    set_tables(*net_, made, tables);
+    solver::add_edge(*net_, std::move(made));
   }
 
   Table free_table(const ProblemEdge& edge) {

@@ -28,12 +28,8 @@ void tidy_edge(Network& net, Edge& edge) {
     return;
   }
   std::vector<Table> tables = {edge.table};
-  for (const RowUse& use : edge.uses) {
-    tables.push_back({edge.table.map_a, edge.table.map_b, use.bytes});
-  }
-  tables = net.algebra.align(tables);
-  edge.table = tables[0];
-  for (std::size_t u = 0; u < edge.uses.size(); ++u) edge.uses[u].bytes = tables[u + 1].core;
+  for (const RowUse& use : edge.uses) tables.push_back(table_of(edge, use));
+  set_tables(net, edge, tables);
 }
 
 // Moves what all pairs use at least to the capacities; uses of zero go.
@@ -62,6 +58,27 @@ int other_end(const Edge& edge, int n) { return edge.a == n ? edge.b : edge.a; }
 
 Table table_from(Network& net, const Edge& edge, int n) {
   return edge.a == n ? edge.table : net.algebra.flip(edge.table);
+}
+
+void add_edge(Network& net, Edge edge) {
+  const int e = static_cast<int>(net.edges.size());
+  net.node(edge.a).edges.push_back(e);
+  net.node(edge.b).edges.push_back(e);
+  net.edges.push_back(std::move(edge));
+}
+
+void set_tables(Network& net, Edge& edge, const std::vector<Table>& tables) {
+  if (edge.uses.empty()) {
+    edge.table = tables[0];
+    return;
+  }
+  const std::vector<Table> aligned = net.algebra.align(tables);
+  edge.table = aligned[0];
+  for (std::size_t u = 0; u < edge.uses.size(); ++u) edge.uses[u].bytes = aligned[u + 1].core;
+}
+
+Table table_of(const Edge& edge, const RowUse& use) {
+  return {edge.table.map_a, edge.table.map_b, use.bytes};
 }
 
 double edge_value(const Network& net, const Edge& edge, int label_a, int label_b) {
@@ -145,11 +162,9 @@ bool join_parallel(Network& net, int n) {
       kept.table = algebra.sum(kept.table, second);
     } else {
       std::vector<Table> tables = {kept.table, second};
-      for (const RowUse& use : kept.uses) {
-        tables.push_back({kept.table.map_a, kept.table.map_b, use.bytes});
-      }
+      for (const RowUse& use : kept.uses) tables.push_back(table_of(kept, use));
       for (const RowUse& use : extra.uses) {
-        const Table bytes = {extra.table.map_a, extra.table.map_b, use.bytes};
+        const Table bytes = table_of(extra, use);
         tables.push_back(turned ? algebra.flip(bytes) : bytes);
         kept.uses.push_back(use);
       }
@@ -185,7 +200,7 @@ void eliminate(Network& net, int n) {
       const int addend = algebra.add_vector(row_for(algebra.core(arc.table.core), row));
       other.cost = algebra.add_to_labels(other.cost, arc.table.map_b, addend);
       for (const RowUse& use : edge.uses) {
-        Table bytes = {edge.table.map_a, edge.table.map_b, use.bytes};
+        Table bytes = table_of(edge, use);
         if (edge.a != n) bytes = algebra.flip(bytes);
         const int values = algebra.add_vector(row_for(algebra.core(bytes.core), row));
         other.uses.push_back({use.begin, use.end, algebra.select_vector(values, bytes.map_b)});
@@ -203,12 +218,8 @@ void eliminate(Network& net, int n) {
     const int message = algebra.leaf_message(node.cost, arc.table);
     other.cost = algebra.add_to_labels(other.cost, arc.table.map_b, message);
   } else if (edges.size() == 2) {
-    const int e = static_cast<int>(net.edges.size());
-    const int a = step.arcs[0].other, b = step.arcs[1].other;
-    net.edges.push_back(
-        {a, b, algebra.eliminate_path(node.cost, step.arcs[0].table, step.arcs[1].table), {}});
-    net.node(a).edges.push_back(e);
-    net.node(b).edges.push_back(e);
+    const Arc &one = step.arcs[0], &two = step.arcs[1];
+    add_edge(net, {one.other, two.other, algebra.eliminate_path(node.cost, one.table, two.table)});
   } else {
     AUTOPAR_CHECK(edges.empty(), "only nodes with up to two edges are eliminated");
     net.constant += *std::min_element(net.cost(n).begin(), net.cost(n).end());
@@ -287,7 +298,7 @@ void merge(Network& net, int one, int other, double cutoff) {
   if (e >= 0) {
     const Edge& edge = net.edge(e);
     for (const RowUse& use : edge.uses) {
-      Table bytes = {edge.table.map_a, edge.table.map_b, use.bytes};
+      Table bytes = table_of(edge, use);
       if (edge.a != kept_end) bytes = algebra.flip(bytes);
       edge_uses.push_back({use.begin, use.end, bytes.core});
     }

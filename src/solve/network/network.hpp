@@ -93,6 +93,11 @@ int other_end(const Edge& edge, int n);
 Table table_from(Network& net, const Edge& edge, int n);
 double edge_value(const Network& net, const Edge& edge, int label_a, int label_b);
 
+void add_edge(Network& net, Edge edge);
+// The tables of the edge's cost and, in their order, of its uses: they get the same classes.
+void set_tables(Network& net, Edge& edge, const std::vector<Table>& tables);
+Table table_of(const Edge& edge, const RowUse& use);
+
 // Changes that keep the optimum and note the step.
 void keep_labels(Network& net, int n, const Labels& kept);
 // The edge's cost moves to its ends, the edge goes.

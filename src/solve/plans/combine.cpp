@@ -1,6 +1,7 @@
 #include "solve/plans/combine.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -70,12 +71,15 @@ class Combining {
       : stretches_(parts, capacity), budget_(budget), cost_(parts.cost), below_(below) {
     for (const Part& part : parts.parts) {
       variants_.push_back(part.variants);
+      live_.emplace_back(static_cast<int>(stretches_.size()), 0);
       for (Variant& variant : variants_.back()) {
         for (Amount& use : variant.uses) {
           use.begin = stretches_.of_row(use.begin);
           use.end = use.end == static_cast<int>(capacity.size())
                         ? static_cast<int>(stretches_.size())
                         : stretches_.of_row(use.end);
+          live_.back().first = std::min(live_.back().first, use.begin);
+          live_.back().second = std::max(live_.back().second, use.end);
         }
       }
     }
@@ -110,6 +114,7 @@ class Combining {
       result.prices[row] = master_.multipliers[k];
     }
     for (int row : full_rows()) result.full_rows.push_back(row);
+    result.divided = most_divided();
     choose();
     if (use_->most() <= 0) {
       result.variants = chosen_;
@@ -129,6 +134,22 @@ class Combining {
       const bool more_rows = add_rows(), more_columns = add_columns();
       if ((!more_rows && !more_columns) || budget_.over()) break;
     }
+  }
+
+  // By what it costs to take one of the two instead of the mix.
+  std::optional<Divided> most_divided() const {
+    std::optional<Divided> result;
+    double most = 0;
+    for (std::size_t p = 0; p < shares_.size(); ++p) {
+      if (shares_[p].size() < 2) continue;
+      const Divided divided = {p, shares_[p][0].second, shares_[p][1].second};
+      const double loss = shares_[p][1].first * std::abs(variants_[p][divided.one].cost -
+                                                         variants_[p][divided.other].cost);
+      if (!(loss > most)) continue;
+      most = loss;
+      result = divided;
+    }
+    return result;
   }
 
   void sum_prices() {
@@ -354,7 +375,9 @@ class Combining {
       const double over = use_->most();
       std::size_t best_part = 0, best = SIZE_MAX;
       double best_worth = kInfinity, best_less = 0;
+      budget_.add(kPassedOverWork * static_cast<double>(variants_.size()));
       for (std::size_t p = 0; p < variants_.size(); ++p) {
+        if (worst < live_[p].first || worst >= live_[p].second) continue;
         const Variant& now = variants_[p][at(chosen_[p])];
         const double used = use_at(now, worst);
         if (used == 0) continue;
@@ -420,6 +443,7 @@ class Combining {
   double largest_ = 0;
   double reach_ = kMost;
   std::vector<std::vector<Variant>> variants_;     // per part; uses of stretches
+  std::vector<std::pair<int, int>> live_;          // per part: the stretches between its uses' ends
   std::vector<std::vector<std::size_t>> columns_;  // per part, the variants in the program
   std::vector<int> active_;                        // stretches with a row, ascending
   Vector prices_;                                  // sums before each stretch

@@ -6,19 +6,26 @@
 #pragma once
 
 #include <map>
+#include <optional>
 
 #include "solve/plans/variants.hpp"
 #include "solve/state/budget.hpp"
 
 namespace autopar::solver {
 
+// A part of which the mix has several variants, and the two that it has most of.
+struct Divided {
+  std::size_t part = 0, one = 0, other = 0;
+};
+
 struct Combination {
-  double value = kInfinity;           // of the best mix
-  bool fits = false;                  // the mix does
-  std::map<int, double> prices = {};  // per row, where not 0
-  std::vector<int> full_rows = {};    // that the mix nearly fills, a few of each stretch of time
-  std::vector<int> variants = {};     // one per part, within the capacities; or empty
-  double cost = kInfinity;            // theirs
+  double value = kInfinity;             // of the best mix
+  bool fits = false;                    // the mix does
+  std::map<int, double> prices = {};    // per row, where not 0
+  std::vector<int> full_rows = {};      // that the mix nearly fills, a few of each stretch of time
+  std::vector<int> variants = {};       // one per part, within the capacities; or empty
+  double cost = kInfinity;              // theirs
+  std::optional<Divided> divided = {};  // where a choice differs most from the mix, if it does
 };
 
 // `rows` are those that the program begins with; it gets those that have a price. `prices`: near

@@ -82,40 +82,6 @@ class Mixing {
 
 }  // namespace
 
-void add_latest(std::vector<std::vector<int>>& list, const std::vector<int>& labels,
-                std::size_t most) {
-  const auto same = std::find(list.begin(), list.end(), labels);
-  if (same != list.end()) {
-    std::rotate(same, same + 1, list.end());
-    return;
-  }
-  if (list.size() == most) list.erase(list.begin());
-  list.push_back(labels);
-}
-
-void Pool::add(const std::vector<int>& labels) { add_latest(met, labels, kPoolSize); }
-
-void Pool::add_fitting(const std::vector<int>& labels) {
-  add_latest(fitting, labels, kFittingSize);
-}
-
-void narrow_to(const Pool& pool, Dual& dual) {
-  const Network& net = dual.network();
-  const std::vector<int> best = dual.decode_and_improve();
-  for (std::size_t i = 0; i < net.nodes.size(); ++i) {
-    if (net.nodes[i].gone) continue;
-    const int n = static_cast<int>(i);
-    std::vector<char> wanted(at(net.label_count(n)), 0);
-    for (const auto* labellings : {&pool.met, &pool.fitting}) {
-      for (const std::vector<int>& labels : *labellings) wanted[at(labels[i])] = 1;
-    }
-    wanted[at(best[i])] = 1;
-    for (std::size_t l = 0; l < wanted.size(); ++l) {
-      if (!wanted[l]) dual.kill(n, static_cast<int>(l));
-    }
-  }
-}
-
 Incumbent best_mix(const Network& net, const Dual& dual, double cutoff, Budget& budget) {
   const std::unique_ptr<Network> child = dual.survivors(false);
   if (child->impossible) return {};

@@ -7,14 +7,9 @@
 #pragma once
 
 #include "solve/bound/dual.hpp"
-#include "solve/plans/pool.hpp"
 #include "solve/state/found.hpp"
 
 namespace autopar::solver {
-
-// Leaves each node the labels of the pool, as far as they are alive, and of the labelling that the
-// dual favours now.
-void narrow_to(const Pool& pool, Dual& dual);
 
 // Of the labels that the dual leaves: below cutoff and within the capacities of its network; value
 // infinite where none is found. The terms are those of the dual, so that what a mix costs above the

@@ -4,7 +4,6 @@
 #include <optional>
 #include <utility>
 
-#include "solve/bound/kernel.hpp"
 #include "solve/effort.hpp"
 
 namespace autopar::solver {
