@@ -33,6 +33,7 @@ TEST_CASE("bytes sent by one device", "[comm]") {
   CHECK(sent(CollectiveKind::kReduceScatter, {1}) == 600);
   CHECK(sent(CollectiveKind::kAllToAll, {0, 1}) == 700);
   CHECK(sent(CollectiveKind::kBroadcast, {0}) == 400);
+  CHECK(sent(CollectiveKind::kPermute, {1}) == 800);
   CHECK(sent(CollectiveKind::kShardSlice, {0}) == 0);
   CHECK(sent(CollectiveKind::kMakePartial, {0}) == 0);
 }
@@ -48,6 +49,10 @@ TEST_CASE("alpha-beta time on the tiers that a group crosses", "[comm]") {
   const double mb = 8e6;
   CHECK(seconds("2x8", Kind::kAllReduce, {1}, mb) == Approx(2 * (7. / 8 * mb / 3e11 + 3 * 2e-6)));
   CHECK(seconds("2x8", Kind::kAllGather, {1}, mb) == Approx(7 * mb / 3e11 + 3 * 2e-6));
+  // All of it goes over every link of a ring; to gather parts that came from one takes less.
+  CHECK(seconds("2x8", Kind::kBroadcast, {1}, mb) == Approx(mb / 3e11 + 3 * 2e-6));
+  CHECK(seconds("2x8", Kind::kPermute, {1}, mb) == Approx(mb / 3e11 + 2e-6));
+  CHECK(seconds("2x8", Kind::kPermute, {0}, mb) == Approx(mb / 2.5e10 + 5e-6));
   CHECK(seconds("2x8", Kind::kReduceScatter, {1}, mb) == Approx(7. / 8 * mb / 3e11 + 3 * 2e-6));
   CHECK(seconds("2x8", Kind::kAllToAll, {1}, mb) == Approx(7. / 8 * mb / 3e11 + 7 * 2e-6));
   CHECK(seconds("2x8", Kind::kAllReduce, {0}, mb) == Approx(2 * (mb / 2 / 2.5e10 + 5e-6)));

@@ -62,6 +62,8 @@ def expected(kind, attributes, inputs):
                 outputs[rank] = np.concatenate(parts, attributes["concat_axis"])
             elif kind == "Broadcast":
                 outputs[rank] = own[attributes["root"]]
+            elif kind == "Permute":
+                outputs[rank] = own[(place - attributes["shift"]) % len(group)]
             elif kind == "ShardSlice":
                 outputs[rank] = np.split(own[place], len(group), attributes["axis"])[place]
     return outputs
@@ -221,6 +223,7 @@ def main():
         program.add("AllGather", type_name, axes, axis=1)
         program.add("AllToAll", type_name, axes, split_axis=2, concat_axis=0)
         program.add("Broadcast", type_name, axes, root=1)
+        program.add("Permute", type_name, axes, shift=3 if axes == "all" else 1)
         program.add("ShardSlice", type_name, axes, axis=0)
     for axes, op in itertools.product(GROUPS, ("sum", "max", "min")):
         program.add_bfloat16("AllReduce", axes, reduce_op=op)

@@ -174,6 +174,7 @@ Array output_of(const Collective& step, const std::vector<Array>& group, std::si
       if (position > 0) std::fill(output.data.begin(), output.data.end(), 0.0);
       return output;
     }
+    case CollectiveKind::kPermute:
     case CollectiveKind::kSend:
     case CollectiveKind::kRecv:
       break;  // no reshard has them

@@ -155,6 +155,8 @@ Plain oracle(const CollectiveCall& call, const std::vector<Plain>& inputs) {
       }
       case CollectiveKind::kBroadcast:
         return at(inputs[static_cast<std::size_t>(call.root)], index);
+      case CollectiveKind::kPermute:
+        return at(inputs[static_cast<std::size_t>((call.position + n - call.shift) % n)], index);
       case CollectiveKind::kShardSlice:
         index[axis] += call.position * call.output_shape[axis];
         return at(inputs[static_cast<std::size_t>(call.position)], index);
@@ -242,6 +244,11 @@ TEST_CASE("collectives: every dtype and reduction against the definition", "[exe
     check_call(make_call(CollectiveKind::kAllGather, dtype, {2, 3}, {1, 0}, 0, 1));
     check_call(make_call(CollectiveKind::kAllToAll, dtype, {4, 3, 2}, {0, 1}, 0, 0, 2));
     check_call(make_call(CollectiveKind::kBroadcast, dtype, {3}, {1, 0}, 0));
+    for (const std::int64_t shift : {1, 2, 3}) {
+      CollectiveCall call = make_call(CollectiveKind::kPermute, dtype, {3, 2}, {1, 0, 2}, 0);
+      call.shift = shift;
+      check_call(call);
+    }
     check_call(make_call(CollectiveKind::kShardSlice, dtype, {2, 6}, {1, 0, 2}, 0, 1));
   }
 }

@@ -52,8 +52,8 @@ AutoparMpiTable endless() {
 TEST_CASE("what a failed call leaves under way does not touch memory that goes", "[mpi]") {
   for (const CollectiveKind kind :
        {CollectiveKind::kAllReduce, CollectiveKind::kReduceScatter, CollectiveKind::kAllGather,
-        CollectiveKind::kAllToAll, CollectiveKind::kBroadcast, CollectiveKind::kSend,
-        CollectiveKind::kRecv}) {
+        CollectiveKind::kAllToAll, CollectiveKind::kBroadcast, CollectiveKind::kPermute,
+        CollectiveKind::kSend, CollectiveKind::kRecv}) {
     const AutoparMpiTable table = endless();
     CallLog calls;
     int looks = 0;

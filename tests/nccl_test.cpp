@@ -136,6 +136,8 @@ std::vector<CollectiveCall> all_calls(const GroupPartition& partition, int rank)
     }
     calls.push_back(call_of(CollectiveKind::kBroadcast, partition, rank, {7}));
     calls.back().root = static_cast<int>(partition.group_size) - 1;
+    calls.push_back(call_of(CollectiveKind::kPermute, partition, rank, {7}));
+    calls.back().shift = 1 + turn % 3;
     calls.push_back(call_of(CollectiveKind::kAllGather, partition, rank, {2, 3, 5}, turn % 3));
     calls.push_back(
         call_of(CollectiveKind::kAllToAll, partition, rank, shape, turn % 3, turn / 3 % 3));

@@ -97,6 +97,8 @@ TEST_CASE("rule text reads back as itself", "[ops]") {
       {", d0 -> d0 | partial: 0 1", floats({{}, {4}}, {{4}})},
       {"a> b< -> _ _", floats({{4, 6}}, {{1, 1}})},
       {"(s r^=2) t -> s t | halo s: 3 2 | halo t: 0 1", floats({{8, 6}}, {{4, 6}})},
+      {"s t^, t^ -> s t^ | moving ring: s, t -> s | partial: 0 1", floats({{4, 6}, {6}}, {{4, 6}})},
+      {"m k+, k+ n -> m n | moving row col: m k, k _ -> m n", floats({{4, 6}, {6, 4}}, {{4, 4}})},
   };
   for (const auto& [rule, shapes] : rules) {
     CHECK(reread(rule, shapes) == rule);
@@ -139,6 +141,9 @@ TEST_CASE("a rule that does not fit says why", "[ops]") {
       {"a b -> a b | partial: x", "'x' is not the number of an input"},
       {"a b -> a b | partial: 0, 0", "two partial groups begin alike"},
       {"a b -> a b | total: 0", "is none of"},
+      {"a b -> a b | moving r: a", "what moves is written as"},
+      {"a b -> a b | moving r: a b -> a", "names more factors than move"},
+      {"a b -> a b | moving a: a -> a", "two factors a"},
       {"a b -> a b | summand b: 0", "factor b is not summed over"},
       {"(a b) (c d) -> (a b) (c d)", "does not follow from the shapes"},
   };
@@ -153,7 +158,11 @@ TEST_CASE("a rule that does not fit says why", "[ops]") {
 
 TEST_CASE("rules of ops", "[ops]") {
   const std::vector<Instance> instances = {
-      {"MatMul", {{8, 64, 32}, {32, 16}}, {}, {8, 64, 16}, "b m k+, k+ n -> b m n | partial: 0, 1"},
+      {"MatMul",
+       {{8, 64, 32}, {32, 16}},
+       {},
+       {8, 64, 16},
+       "b m k+, k+ n -> b m n | moving row col: m k, k n -> m n | partial: 0, 1"},
       {"Relu", {{4, 1, 6}}, {}, {4, 1, 6}, "d0 _ d2 -> d0 _ d2"},
       {"Add", {{4, 6}, {6}}, {}, {4, 6}, "d0 d1, d1 -> d0 d1 | partial: 0 1"},
       {"Mul", {{4, 6}, {}}, {}, {4, 6}, "d0 d1,  -> d0 d1 | partial: 0, 1"},
@@ -283,6 +292,34 @@ TEST_CASE("two kinds of reduction do not meet on one output", "[ops]") {
   for (const Assignment& assignment : candidates(rule, mesh)) {
     CHECK(specs_of(rule, assignment, mesh));
   }
+}
+
+TEST_CASE("parts that move: an axis splits one factor here and another there", "[ops]") {
+  const Rule rule =
+      *parse_rule("m k+, k+ n -> m n | moving row col: m k, k n -> m n | partial: 0, 1",
+                  floats({{8, 12}, {12, 6}}, {{8, 6}}));
+  const auto text = [&](const std::vector<std::int64_t>& sizes,
+                        const std::vector<std::string>& factors) {
+    const Mesh mesh = mesh_of(sizes);
+    return specs_text(specs_of(rule, assigned(rule, factors), mesh), mesh);
+  };
+  CHECK(text({2, 2}, {"row", "col"}) == "[{a},{b}] [{a},{b}] -> [{a},{b}]");
+  CHECK(text({2, 2}, {"col", "row"}) == "[{b},{a}] [{b},{a}] -> [{b},{a}]");
+  CHECK(text({2, 2, 2}, {"row", "m", "col"}) == "[{a,b},{c}] [{a},{c}] -> [{a,b},{c}]");
+  CHECK(text({2, 2, 2}, {"row", "partial0", "col"}) ==
+        "[{a},{c}] +{b} [{a},{c}] -> [{a},{c}] +{b}");
+  // Both, on one axis each, of one size; k lies over other axes on either side.
+  CHECK(text({2, 2}, {"row", ""}) == "not valid");
+  CHECK(text({2, 3}, {"row", "col"}) == "not valid");
+  CHECK(text({2, 2, 2}, {"row", "row", "col"}) == "not valid");
+  CHECK(text({2, 2, 2}, {"row", "k", "col"}) == "not valid");
+  CHECK(text({4, 4}, {"row", "col"}) == "not valid");  // 6 columns
+  CHECK(moving_candidates(rule, mesh_of({2, 3})).empty());
+  CHECK(moving_candidates(rule, mesh_of({2, 2})).size() == 2);
+  for (const Assignment& a : candidates(rule, mesh_of({2, 2, 2}))) CHECK(!is_moving(rule, a));
+  const auto moving = moving_candidates(rule, mesh_of({2, 2, 2}));
+  CHECK(moving.size() == 6 * 4);  // m, partial0, partial1 or nothing beside the two; n in 3 parts
+  for (const Assignment& a : moving) CHECK(is_moving(rule, a));
 }
 
 TEST_CASE("candidates are the valid assignments, in order, the whole op last", "[ops]") {

@@ -195,6 +195,12 @@ def run_collective(op, values, ranks):
             for rank in group:
                 values[rank][target] = gathered
         return
+    if op["type"] in ("Broadcast", "Permute"):
+        for group in ranks.groups(axes):
+            for position, rank in enumerate(group):
+                sender = attributes["root"] if op["type"] == "Broadcast" else position - attributes["shift"]
+                values[rank][target] = values[group[sender % len(group)]][source]
+        return
     assert op["type"] == "AllReduce", op["type"]
     for group in ranks.groups(axes):
         total = values[group[0]][source]

@@ -21,6 +21,7 @@ enum class CollectiveKind : std::uint8_t {
   kReduceScatter,
   kAllToAll,
   kBroadcast,
+  kPermute,      // round a ring: the input of the rank so many positions before in the group
   kShardSlice,   // local: the part at the rank's position in the group
   kMakePartial,  // local: position 0 of the group keeps its input, the others hold zeros
   // A message from the first to the second of each group of two ranks. Between the programs of
@@ -50,8 +51,8 @@ struct Collective {
 std::string to_text(const Collective& collective, const Mesh& mesh);
 
 // Bytes that one device sends, given the local bytes of its input (ring algorithms: AllReduce
-// 2(n-1)/n, AllGather n-1, ReduceScatter, AllToAll, Broadcast (n-1)/n times the input; Send: the
-// input, Recv: nothing).
+// 2(n-1)/n, AllGather n-1, ReduceScatter, AllToAll, Broadcast (n-1)/n times the input; Permute,
+// Send: the input, Recv: nothing).
 double sent_bytes(const Collective& collective, double input_bytes, const Mesh& mesh);
 double sent_bytes(CollectiveKind kind, double input_bytes, std::int64_t group_size);
 
@@ -65,13 +66,14 @@ double sent_bytes(CollectiveKind kind, double input_bytes, std::int64_t group_si
 // Bruck's ceil(log2 n) rounds with half of the data each), and axis by axis. A phase on a tier is
 // never faster than on the tiers inside, which its messages pass. A tier's efficiency is read at
 // the bytes that a device sends in the phase, linear in their logarithm, clamped at both ends.
-// Where a tier says so, AllGather and ReduceScatter across it also wait for every step of a ring of
-// all ranks (Tier::ring_step_s). Local steps: what they read and write over the memory bandwidth,
+// Where a tier says so, AllGather, ReduceScatter and Broadcast across it also wait for every step of
+// a ring of all ranks, Permute for one (Tier::ring_step_s). Local steps: what they read and write over the memory bandwidth,
 // plus kLocalStepSeconds. Every step takes more than no time. Joint collectives are never dearer
-// than one axis after the other. Send and Recv: one phase with one latency on the outermost tier
-// that the group crosses; the input of Recv is what arrives. Source: Thakur, Rabenseifner, Gropp,
-// "Optimization of collective communication operations in MPICH", IJHPCA 2005, section 3; hierarchy
-// as in NCCL's per-node rings.
+// than one axis after the other. Broadcast: the phases
+// of AllGather, in each of which a device hands on all of the data, as in a ring. Permute, Send and
+// Recv: one phase with one latency on the outermost tier that the group crosses; the input of Recv
+// is what arrives. Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication
+// operations in MPICH", IJHPCA 2005, section 3; hierarchy as in NCCL's per-node rings.
 inline constexpr Seconds kLocalStepSeconds = 1e-6;
 Seconds collective_seconds(const Collective& collective, double input_bytes, const Mesh& mesh,
                            const Cluster& cluster);

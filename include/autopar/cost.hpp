@@ -74,6 +74,8 @@ class CostModel {
 
   // What an op may choose from, never empty; none, if it is there, last. Default: all.
   virtual std::vector<Assignment> choices(const Op& op, const Rule& rule) const;
+  // Whether it prices ops whose parts move between the ranks (moving_candidates). Default: no.
+  virtual bool prices_moving() const;
   // The same for an op with a pin, which picks one of them. Default: all.
   virtual std::vector<Assignment> choices_of_pin(const Op& op, const Rule& rule) const;
   // Whether those of a pin are fewer than the op has, since these are too many. Default: never.
@@ -115,6 +117,7 @@ class RooflineModel final : public CostModel {
   Seconds breaking_seconds(const Shape& shape, DType dtype, const Spec& from,
                            const Spec& to) const override;
   void limit(Allowance* allowance) override;
+  bool prices_moving() const override;
 
  private:
   struct State;

@@ -26,9 +26,10 @@ struct CollectiveCall {
   int position = 0;  // of this rank in the group
   int axis = 0;      // AllGather, ReduceScatter; AllToAll: split axis
   int concat_axis = 0;
-  int root = 0;           // Broadcast: position in the group
-  std::string reduce_op;  // "sum", "max", "min", "prod", "avg"
-  std::int64_t tag = 0;   // Send, Recv
+  int root = 0;            // Broadcast: position in the group
+  std::int64_t shift = 1;  // Permute: from the rank so many positions before, round the group
+  std::string reduce_op;   // "sum", "max", "min", "prod", "avg"
+  std::int64_t tag = 0;    // Send, Recv
   DType dtype = DType::kFloat32;
   Shape input_shape;  // Recv: none, and its input is null
   Shape output_shape;

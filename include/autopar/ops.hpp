@@ -24,6 +24,8 @@ enum class FactorKind : std::uint8_t {
   kExchange,  // may be split, but the ranks exchange data inside the op (softmax over it)  mark k~
   kHalo,      // a part also reads rows of its neighbours (a Conv over an image)  "| halo k: 1 1"
   kPartial,   // no loop dimension: a partial sum passes through a linear op    "| partial: 0 1, 2"
+  kMoving,    // no loop dimension: an axis of it splits one factor here and another there, and the
+              // ranks pass their parts round during the op  "| moving row col: m k, k n -> m n"
   kWhole,     // must not be split                                              mark k^
 };
 
@@ -37,6 +39,11 @@ struct Factor {
   // kHalo: how many rows next to its own part a rank needs of the ranks before and after it, in
   // elements of the input dimension that the factor leads. No part may be smaller than that.
   std::int64_t halo_before = 0, halo_after = 0;
+  // kMoving: per input and per output the factor whose dimension is split there; -1: none. Factors
+  // that move with each other have the same `moves_with`, the first of them, and are all
+  // split into as many parts, each by one axis, or none is.
+  std::vector<int> moving_inputs = {}, moving_outputs = {};
+  int moves_with = -1;
   bool operator==(const Factor&) const = default;
 };
 
@@ -58,7 +65,8 @@ struct Rule {
 // of the other tensors (broadcast: size-1 or missing dimensions have no factor). "a=2" says a size
 // that no shape tells. After "|": "partial: 0 1, 2" (inputs in which the op is linear, jointly in
 // 0 and 1), "summand k: 2" (inputs that are summands of the sum over k), "halo s: 2 1" (a part of s
-// needs two rows of the part before it and one of the part after). Grammar:
+// needs two rows of the part before it and one of the part after), "moving row col: m k, k n -> m
+// n" (per tensor the factor that an axis of row, and of col, splits). Grammar:
 // src/ops/rule_pattern.hpp.
 std::string to_text(const Rule& rule);
 struct OpShapes {
@@ -106,7 +114,12 @@ struct OpSpecs {
 std::optional<OpSpecs> specs_of(const Rule& rule, const Assignment& assignment, const Mesh& mesh);
 // All valid assignments. Order: lexicographic with factor 0 before factor 1 ... before none, the
 // outermost axis first. The all-none assignment is always there, last.
+// Without those in which parts move between the ranks, which moving_candidates() gives, in order.
 std::vector<Assignment> candidates(const Rule& rule, const Mesh& mesh);
+std::vector<Assignment> moving_candidates(const Rule& rule, const Mesh& mesh);
+// Whether an axis is of a kMoving factor; and how many factors are of other kinds.
+bool is_moving(const Rule& rule, const Assignment& assignment);
+std::size_t resting_factors(const Rule& rule);
 // MindSpore's strategy: slices of every dimension of every input (or output).
 std::vector<std::vector<std::int64_t>> strategy_of(const std::vector<Spec>& specs,
                                                    const Mesh& mesh);
@@ -161,7 +174,9 @@ struct AbstractCollective {
   std::vector<int> axes;   // mesh axes, group order
   std::int64_t axis = -1;  // split axis of AllToAll
   std::int64_t concat_axis = -1;
-  std::string reduce_op;  // "" where the type has none
+  std::string reduce_op;   // "" where the type has none
+  std::int64_t root = -1;  // Broadcast: position in the group
+  std::int64_t shift = 0;  // Permute: positions
 };
 ValueId add_collective(Graph& program, Names& value_names, Names& op_names,
                        const AbstractCollective& collective, ValueId input,

@@ -69,6 +69,7 @@ struct PlanTrial {
   std::string recompute = "none";
   Seconds cost = 0;                // 0: nothing that was looked for fits
   bool only_cheaper_ones = false;  // than the best so far were looked for
+  bool moving = false;             // with parts that move during an op
 };
 
 // What a training step does in its time.

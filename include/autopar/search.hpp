@@ -89,7 +89,8 @@ struct SearchRequest {
   const Cluster& cluster;
   std::string searcher = "dp";
   std::string cost_model = "roofline";  // a row of cost_models()
-  std::optional<Mesh> mesh = {};        // fixed; else those of src/search/meshes.hpp
+  std::optional<Mesh> mesh = {};        // fixed; else one of these,
+  std::vector<Mesh> meshes = {};        // and where there are none those of src/search/meshes.hpp
   int max_axes = 0;                     // 0: the default of the searcher
   Bytes memory_limit = 0;               // 0: the device's memory
   bool limit_memory = true;
@@ -102,6 +103,11 @@ struct SearchRequest {
   Pins pins = {};
   std::map<ValueId, StoredRule> stored_rules = {};
   Fill fill = Fill::kSearch;
+  // Whether also assignments with parts that move between the ranks during an op, and then perhaps
+  // only meshes on which there are some. Without a memory limit they gain nothing: to gather those
+  // parts before the op takes no longer.
+  enum class Moving { kNo, kAlso, kOnly };
+  Moving moving = Moving::kNo;
   // Sharding propagation: what ops get that no pin reaches, and whether the redistribution is
   // minimised exactly instead of breadth first.
   Fill unreached = Fill::kDataParallel;
@@ -118,6 +124,8 @@ struct SearchRequest {
   // What is minimised, of a plan.
   Seconds objective(const StrategyCost& cost) const;
 };
+// Whether some op has such assignments on some mesh.
+bool has_moving(const SearchRequest& request);
 // Per device: what the request says, else what the cluster's device has.
 Bytes memory_limit(const SearchRequest& request);
 // What a plan may hold of it.

@@ -49,20 +49,24 @@ struct Chunks {
 Result<Chunks> chunks_of(const Graph& step, const std::vector<OpId>& cuts,
                          const std::string& updates = "new.*");
 
+// Seconds of a step's forward ops in one pass, and of the backward ops that belong to each: per op
+// of the step. What is of no forward op is of the loss. `inputs`: of the backward ops those that do
+// not make the gradient of one stored value alone (see weight_gradient_ops); empty: not known.
+struct OpSeconds {
+  std::vector<Seconds> forward, backward, inputs = {};
+};
 // Cuts for so many chunks that the busiest of them, with what it sends to the next, is as little
-// busy as it can be, and of those the ones that hand over the fewest bytes in all. `seconds`: of
-// each op of the step, in one pass; those of the forward ops count. `bytes_per_s`: of the link
-// between stages. Only places are looked at where no kernel of the step (Graph::kernels) is cut,
-// and no fewer bytes cross beside them. Places before like ops, such as those between layers, are
-// taken where the busiest chunk is then at most 5 % busier; of several such kinds the one where the
-// fewest bytes cross. Errors (kInput): more chunks than there are places. Dynamic programming:
-// O(chunks x places^2) for each kind.
-Result<std::vector<OpId>> balanced_cuts(const Graph& step, int chunks,
-                                        const std::vector<Seconds>& seconds, double bytes_per_s,
-                                        const std::string& updates = "new.*");
+// busy as it can be, and of those the ones that hand over the fewest bytes in all. `bytes_per_s`:
+// of the link between stages. Only places are looked at where no kernel of the step
+// (Graph::kernels) is cut, and no fewer bytes cross beside them. Places before like ops, such as
+// those between layers, are taken where the busiest chunk is then at most 1 % busier; of several
+// such kinds the one where the fewest bytes cross. Errors (kInput): more chunks than there are
+// places. Dynamic programming: O(chunks x places^2) for each kind.
+Result<std::vector<OpId>> balanced_cuts(const Graph& step, int chunks, const OpSeconds& seconds,
+                                        double bytes_per_s, const std::string& updates = "new.*");
 
 // All places that balanced_cuts() looks at, but the end.
-std::vector<OpId> good_cuts(const Graph& step, const std::vector<Seconds>& seconds,
+std::vector<OpId> good_cuts(const Graph& step, const OpSeconds& seconds,
                             const std::string& updates = "new.*");
 
 // Places before ops that are like each other (one in each layer, for one), where no kernel of the

@@ -68,13 +68,16 @@ class PhaseSeconds {
 
 }  // namespace
 
-Result<OpSeconds> seconds_of_ops(const Inputs& inputs, const Graph& step) {
+Result<OpSeconds> seconds_of_ops(const Inputs& inputs, const Graph& step,
+                                 const std::string& updates) {
   Cluster one = inputs.cluster;
   one.tiers.resize(1);
   one.tiers.front().size = 1;
   const Mesh mesh = mesh_candidates(one, 1).front();
   AUTOPAR_TRY(model, make_cost_model("roofline", one, mesh));
-  OpSeconds seconds{std::vector<Seconds>(step.ops.size()), std::vector<Seconds>(step.ops.size())};
+  const std::vector<Seconds> none(step.ops.size());
+  OpSeconds seconds{none, none, none};
+  const std::vector<char> of_weights = weight_gradient_ops(step, updates);
   std::map<std::string, std::size_t> forward;
   std::size_t last = 0;  // forward op
   for (std::size_t o = 0; o < step.ops.size(); ++o) {
@@ -91,7 +94,9 @@ Result<OpSeconds> seconds_of_ops(const Inputs& inputs, const Graph& step) {
       continue;
     }
     const auto known = forward.find(op.name.substr(0, op.name.rfind(".grad")));
-    seconds.backward[known == forward.end() ? last : known->second] += price.compute;
+    const std::size_t owner = known == forward.end() ? last : known->second;
+    seconds.backward[owner] += price.compute;
+    if (of_weights[o] == 0) seconds.inputs[owner] += price.compute;
   }
   return seconds;
 }

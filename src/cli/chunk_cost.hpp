@@ -2,17 +2,14 @@
 #pragma once
 
 #include "autopar/pipeline.hpp"
+#include "autopar/stages.hpp"
 #include "cli/forms.hpp"
 
 namespace autopar::cli {
 
-// Seconds of a step's forward ops on one device of the cluster, as its profile prices them, and of
-// the backward ops that belong to each. What is of no forward op is of the loss.
-struct OpSeconds {
-  std::vector<Seconds> forward, backward;  // per op of the step
-};
-// `step`: with kernels.
-Result<OpSeconds> seconds_of_ops(const Inputs& inputs, const Graph& step);
+// On one device of the cluster, as its profile prices them. `step`: with kernels.
+Result<OpSeconds> seconds_of_ops(const Inputs& inputs, const Graph& step,
+                                 const std::string& updates);
 
 // Of one pass and of the update, without what is sent, as the timeline of the chunk's own step has
 // them: a phase of a pass ends where compute begins with the next one. `weight_ops`: of W, per op;

@@ -11,9 +11,10 @@ namespace autopar::cli {
 
 namespace {
 
-// Where a mesh takes so many times what the best one takes, finer tensor parallelism is not tried:
-// it only sends more.
-constexpr double kFar = 1.15;
+// Of the effort of a search: several meshes and chunks share it.
+constexpr double kEffort = 0.1;
+// A mesh that was pruned is taken to have a plan that takes so many times its bound.
+constexpr double kFar = 1.02;
 // Chunks for which all meshes are tried (the first has the embedding, the second has not), and how
 // many of the quickest for the others. Measured on steps of 8B: the same ones are best from the
 // second chunk on, and all are within 2 %.
@@ -48,7 +49,9 @@ ChunkPlans::ChunkPlans(const ChunkSearch& search, Cluster stage)
     : search_(search), stage_(without_graph(search.whole, std::move(stage))) {}
 
 Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks,
-                                              const std::vector<std::int64_t>& stage_of_chunk) {
+                                              const std::vector<std::int64_t>& stage_of_chunk,
+                                              Seconds cutoff) {
+  cutoff_ = cutoff;
   std::vector<ChunkPlan> plans;
   std::vector<Inputs> inputs;
   std::map<std::int64_t, std::vector<std::size_t>> of_stage;
@@ -103,98 +106,79 @@ Status ChunkPlans::plan(std::size_t chunk, Asked asked, ChunkPlan& found) {
   return Ok{};
 }
 
-// Unless something is said about meshes, over those of two axes, of data and of tensor parallelism:
-// all of them for the first chunks, the best of these for the others.
-Result<std::shared_ptr<const Planned>> ChunkPlans::searched(const Asked& asked) {
-  std::map<std::string, Seconds> seconds;
+bool ChunkPlans::is_open() const {
   const auto& pins = search_.pins;
   const bool is_pinned =
       pins && !(pins->mesh.empty() && pins->pins.ops.empty() && pins->pins.values.empty());
-  const bool is_open = asked.mesh.empty() && search_.options.max_axes == 0 && !is_pinned &&
-                       search_.options.searcher != "uniform";
-  if (!is_open) return best_of(asked, {asked.mesh}, seconds);
+  return search_.common.mesh.empty() && search_.options.max_axes == 0 && !is_pinned &&
+         search_.options.searcher != "uniform";
+}
+
+// Unless something is said about meshes, over those of two axes, of data and of tensor parallelism:
+// all of them for the first chunks, the best of these for the others.
+Result<std::shared_ptr<const Planned>> ChunkPlans::searched(const Asked& asked) {
+  if (!asked.mesh.empty() || !is_open()) return searched_on(asked, {});
   if (searched_ >= kSearchedOnAll) {
-    auto found = best_of(asked, best_meshes_, seconds);
+    auto found = searched_on(asked, best_meshes_);
     if (found || found.error().code != ErrorCode::kInfeasible) return found;
   }
-  auto found = best_of(asked, meshes(), seconds);
+  auto found = searched_on(asked, meshes());
+  if (!found) return found;
   ++searched_;
-  best_meshes_.clear();
   std::vector<std::pair<Seconds, std::string>> order;
-  for (const auto& [mesh, time] : seconds) order.emplace_back(time, mesh);
+  for (const MeshTrial& trial : (*found)->outcome.trials) {
+    const Seconds time = trial.end == TrialEnd::kPlan ? trial.cost : kFar * trial.lower_bound;
+    const bool is_known = trial.end == TrialEnd::kPlan || trial.end == TrialEnd::kPruned;
+    if (is_known) order.emplace_back(time, to_text(trial.mesh));
+  }
   std::sort(order.begin(), order.end());
+  best_meshes_ = {mesh_of(**found)};
   for (const auto& [time, mesh] : order) {
-    if (best_meshes_.size() < kMeshesOfOthers) best_meshes_.push_back(mesh);
+    const bool is_new = mesh != best_meshes_.front();
+    if (is_new && best_meshes_.size() < kMeshesOfOthers) best_meshes_.push_back(mesh);
   }
   return found;
 }
 
-Result<std::shared_ptr<const Planned>> ChunkPlans::best_of(
-    const Asked& asked, const std::vector<std::string>& meshes,
-    std::map<std::string, Seconds>& seconds) const {
-  std::shared_ptr<const Planned> best;
-  std::optional<Error> error;
-  for (const std::string& mesh : meshes) {
-    auto planned = searched_on(asked, mesh);
-    if (!planned) {
-      if (!error || planned.error().code != ErrorCode::kInfeasible) error = planned.error();
-      continue;
-    }
-    const Seconds time = seconds[mesh] = planned->outcome.cost.time();
-    if (!best || time < best->outcome.cost.time()) {
-      best = std::make_shared<const Planned>(std::move(*planned));
-    }
-    if (time > kFar * best->outcome.cost.time()) break;
-  }
-  if (best) return best;
-  return *error;
-}
-
-Result<Planned> ChunkPlans::searched_on(const Asked& asked, const std::string& mesh) const {
-  AUTOPAR_TRY(common, options_of(mesh, asked.beside));
+Result<std::shared_ptr<const Planned>> ChunkPlans::searched_on(
+    const Asked& asked, std::vector<std::string> meshes) const {
+  AUTOPAR_TRY(common, options_of(asked.mesh, asked.beside));
   const Graph& graph = asked.inputs.model.graph;
   PlanOptions options = search_.options;
   options.training.micro_batches = std::to_string(graph.passes);
-  return best_of_forms(std::make_unique<Inputs>(asked.inputs), search_.given, options,
-                       pins_of(graph), common, search_.begin, search_.clock);
+  options.meshes = std::move(meshes);
+  options.effort *= kEffort;
+  // Chunks are small enough for it.
+  if (options.searcher == "auto") options.searcher = "dp";
+  AUTOPAR_TRY(planned,
+              best_of_forms(std::make_unique<Inputs>(asked.inputs), search_.given, options,
+                            pins_of(graph), common, search_.begin, search_.clock, cutoff_));
+  return std::make_shared<const Planned>(std::move(planned));
 }
 
-Result<std::vector<LeastTime>> ChunkPlans::least_times(
-    const Graph& graph, const std::optional<StreamTimes>& weights) const {
-  const bool is_open = search_.common.mesh.empty() && search_.options.max_axes == 0;
-  std::vector<LeastTime> found;
-  std::optional<Error> error;
-  for (const std::string& mesh : is_open ? meshes() : std::vector<std::string>{""}) {
-    AUTOPAR_TRY(inputs, inputs_of(graph));
-    AUTOPAR_TRY(common, options_of(mesh, 0));
-    auto least = cli::least_time(inputs, search_.options, pins_of(graph), common, weights);
-    if (least) {
-      spdlog::debug("a unit of {} ops on mesh {}: no plan takes less than {}", graph.ops.size(),
-                    mesh.empty() ? "any" : mesh, format_seconds(least->bound));
-      found.push_back(std::move(*least));
-    } else if (!error) {
-      error = least.error();
-    }
+Result<LeastTime> ChunkPlans::bounded(const Graph& graph,
+                                      const std::optional<StreamTimes>& weights) const {
+  AUTOPAR_TRY(inputs, inputs_of(graph));
+  PlanOptions options = search_.options;
+  if (is_open()) options.meshes = meshes();
+  auto least = cli::least_time(inputs, options, pins_of(graph), search_.common, weights);
+  if (least) {
+    spdlog::debug("a unit of {} ops: no plan takes less than {}", graph.ops.size(),
+                  format_seconds(least->bound));
   }
-  if (found.empty()) return *error;
-  return found;
+  return least;
 }
 
 Result<std::optional<StreamTimes>> ChunkPlans::weights_of(const Graph& graph) const {
-  AUTOPAR_TRY(found, least_times(graph, {}));
-  const auto best =
-      std::min_element(found.begin(), found.end(),
-                       [](const LeastTime& a, const LeastTime& b) { return a.bound < b.bound; });
-  if (!best->busy) return std::optional<StreamTimes>();
-  return std::optional(best->busy->sharp_weights());
+  AUTOPAR_TRY(found, bounded(graph, {}));
+  if (!found.busy) return std::optional<StreamTimes>();
+  return std::optional(found.busy->sharp_weights());
 }
 
 Result<Seconds> ChunkPlans::least_time(const Graph& graph,
                                        const std::optional<StreamTimes>& weights) const {
-  AUTOPAR_TRY(found, least_times(graph, weights));
-  Seconds least = kInfinity;
-  for (const LeastTime& on_mesh : found) least = std::min(least, on_mesh.bound);
-  return least;
+  AUTOPAR_TRY(found, bounded(graph, weights));
+  return found.bound;
 }
 
 Result<CommonOptions> ChunkPlans::options_of(const std::string& mesh, Bytes beside) const {

@@ -32,9 +32,16 @@ class ChunkPlans {
   ChunkPlans(const ChunkSearch& search, Cluster stage);
 
   // Of one way to cut the step, in the order of the chunks; graphs with what is in flight of each.
-  // Chunks of one stage have one mesh. Errors: of the searches, with the chunk.
+  // Chunks of one stage have one mesh. `cutoff`: a chunk whose own step takes longer is of no use.
+  // Errors: of the searches, with the chunk.
   Result<std::vector<ChunkPlan>> of(std::vector<Chunk> chunks,
-                                    const std::vector<std::int64_t>& stage_of_chunk);
+                                    const std::vector<std::int64_t>& stage_of_chunk,
+                                    Seconds cutoff);
+
+  // Whether nothing is said about meshes, and the ones that are tried then: of data and of tensor
+  // parallelism.
+  bool is_open() const;
+  std::vector<std::string> meshes() const;
 
   // Weights of streams that suit the graph of a chunk; none without a profile.
   Result<std::optional<StreamTimes>> weights_of(const Graph& graph) const;
@@ -43,9 +50,7 @@ class ChunkPlans {
   Result<Seconds> least_time(const Graph& graph, const std::optional<StreamTimes>& weights) const;
 
  private:
-  // On each mesh; those that cannot keep pins are left out while there is another.
-  Result<std::vector<LeastTime>> least_times(const Graph& graph,
-                                             const std::optional<StreamTimes>& weights) const;
+  Result<LeastTime> bounded(const Graph& graph, const std::optional<StreamTimes>& weights) const;
   // A chunk as it was cut, and on what it is planned.
   struct Asked {
     Inputs inputs;
@@ -60,21 +65,18 @@ class ChunkPlans {
   };
   Status plan(std::size_t chunk, Asked asked, ChunkPlan& found);
   Result<std::shared_ptr<const Planned>> searched(const Asked& asked);
-  // The fastest of these meshes, with what each takes.
-  Result<std::shared_ptr<const Planned>> best_of(const Asked& asked,
-                                                 const std::vector<std::string>& meshes,
-                                                 std::map<std::string, Seconds>& seconds) const;
-  Result<Planned> searched_on(const Asked& asked, const std::string& mesh) const;
+  Result<std::shared_ptr<const Planned>> searched_on(const Asked& asked,
+                                                     std::vector<std::string> meshes) const;
   Result<CommonOptions> options_of(const std::string& mesh, Bytes beside) const;
   Result<Inputs> inputs_of(Graph graph) const;
   std::optional<StrategyFile> pins_of(const Graph& graph) const;
-  std::vector<std::string> meshes() const;
   Status share_memory(const std::vector<std::size_t>& of_stage, const std::vector<Inputs>& inputs,
                       std::vector<ChunkPlan>& plans);
 
   const ChunkSearch& search_;
   Inputs stage_;  // what is read of a chunk but for its graph and rules
-  int cut_ = 0;   // how many there were
+  Seconds cutoff_ = kInfinity;
+  int cut_ = 0;  // how many there were
   std::vector<Known> known_;
   int searched_ = 0;                      // chunks, on all meshes
   std::vector<std::string> best_meshes_;  // of the last of them

@@ -79,6 +79,7 @@ Result<SearchRequest> request_of(Inputs& inputs, const std::optional<StrategyFil
   AUTOPAR_TRY(fill, parse_fill(options.fill));
   request.unreached = fill;
   request.propagate_exact = options.propagate_exact;
+  if (options.moving == "on") request.moving = SearchRequest::Moving::kAlso;
   if (pins) {
     AUTOPAR_RETURN_IF_ERROR(add_pins(*pins, inputs, request));
     AUTOPAR_RETURN_IF_ERROR(share_pinned_hubs(*pins, inputs, request));
@@ -161,8 +162,14 @@ bool is_training_step(const SearchRequest& request) {
 class Forms {
  public:
   Forms(const std::optional<StrategyFile>& pins, const PlanOptions& options,
-        const CommonOptions& common, std::chrono::steady_clock::time_point begin, PhaseClock& clock)
-      : pins_(pins), options_(options), common_(common), begin_(begin), clock_(clock) {}
+        const CommonOptions& common, std::chrono::steady_clock::time_point begin, PhaseClock& clock,
+        Seconds cutoff)
+      : pins_(pins),
+        options_(options),
+        common_(common),
+        begin_(begin),
+        clock_(clock),
+        cutoff_(cutoff) {}
 
   // `given`: the options by which to read the model again, for other numbers of passes.
   Result<Planned> best(std::unique_ptr<Inputs> inputs, const PlanOptions& given) {
@@ -173,6 +180,7 @@ class Forms {
     } else {
       AUTOPAR_RETURN_IF_ERROR(plan_recomputed(std::move(inputs)));
     }
+    AUTOPAR_RETURN_IF_ERROR(plan_moving());
     if (!best_) return pins_ ? with_pin_file(*error_, options_.pin_file) : *error_;
     if (!options_.dump_file.empty() && !best_->request->mesh) {
       AUTOPAR_RETURN_IF_ERROR(dump_problem(options_.dump_file, *best_->request,
@@ -222,7 +230,7 @@ class Forms {
     bound_of_count_ = first.without_limit;
     Form last = first;
     for (Recompute recompute : {Recompute::kCheap, Recompute::kProducts, Recompute::kFull}) {
-      const bool is_vain = best_ && last.without_limit >= best_cost() * (1 - kNoGain);
+      const bool is_vain = last.without_limit >= enough() * (1 - kNoGain);
       if (!last.may_gain || is_vain || (best_ && time_is_up())) break;
       auto fresh = std::make_unique<Inputs>(whole);
       AUTOPAR_TRY(repeated, repeat_ops(*fresh, recompute));
@@ -231,6 +239,79 @@ class Forms {
       last = form;
     }
     return Ok{};
+  }
+
+  // Parts that move save memory and nothing else, so they are looked at last, in the best form, or
+  // the last of those of which nothing fits. Their bound and that of the others are one.
+  Status plan_moving() {
+    if (options_.moving != "auto" || !proves_bounds(options_.searcher)) return Ok{};
+    // A training step that fits has saved its memory by repeating ops.
+    if (best_ &&
+        (is_training_step(*best_->request) || !limit_binds(*best_->request, best_->outcome))) {
+      return Ok{};
+    }
+    std::optional<Planned>& form = best_ ? best_ : unplanned_;
+    if (!form || time_left(form->request->solve, begin_) == 0 || !has_moving(*form->request)) {
+      return Ok{};
+    }
+    SearchRequest request = *form->request;
+    request.moving = SearchRequest::Moving::kOnly;
+    request.solve.time_limit = time_left(request.solve, begin_);
+    SearchFindings findings;
+    if (best_) request.solve.cutoff = best_cost();
+    if (best_) request.findings = &findings;
+    auto outcome = search_shown(request, common_);
+    const bool found = outcome.ok() && (!best_ || outcome->cost.time() < best_cost());
+    tried_.push_back({form->inputs->model.graph.passes, name_of(form->inputs->recompute),
+                      found ? outcome->cost.time() : 0, best_.has_value(), true});
+    clock_.end("other searching");
+    if (!outcome && outcome.error().code != ErrorCode::kInfeasible) return outcome.error();
+    if (best_) take_bound(*best_, outcome ? outcome->lower_bound : bound_of(findings));
+    if (!found) return Ok{};
+    if (best_) take_trials(best_->outcome, *outcome);
+    request.solve.cutoff = kInfinity;
+    request.findings = nullptr;
+    best_.emplace(Planned{std::move(form->inputs), std::move(request), std::move(*outcome)});
+    return Ok{};
+  }
+
+  static bool proves_bounds(const std::string& name) {
+    return name == "auto" ||
+           std::any_of(searchers().begin(), searchers().end(), [&](const Searcher& s) {
+             return s.proves_bound && (name == s.name || name == s.long_name);
+           });
+  }
+
+  // Of what no plan on any mesh was found: on those where nothing fits there is none.
+  static Seconds bound_of(const SearchFindings& findings) {
+    Seconds bound = findings.trials.empty() ? 0 : kInfinity;
+    for (const MeshTrial& trial : findings.trials) {
+      const bool is_silent = trial.end == TrialEnd::kPinsNotKept ||
+                             trial.end == TrialEnd::kTooLarge ||
+                             trial.end == TrialEnd::kNothingFits;
+      if (!is_silent) bound = std::min(bound, trial.lower_bound);
+    }
+    return bound;
+  }
+
+  // A bound on other plans is one on all.
+  static void take_bound(Planned& planned, Seconds bound) {
+    SearchOutcome& outcome = planned.outcome;
+    outcome.lower_bound = std::min(outcome.lower_bound, bound);
+    outcome.unlimited_lower_bound = std::min(outcome.unlimited_lower_bound, outcome.lower_bound);
+  }
+
+  // Of meshes that only the earlier search tried.
+  static void take_trials(const SearchOutcome& earlier, SearchOutcome& outcome) {
+    for (const MeshTrial& trial : earlier.trials) {
+      const bool again =
+          std::any_of(outcome.trials.begin(), outcome.trials.end(),
+                      [&](const MeshTrial& other) { return other.mesh == trial.mesh; });
+      if (!again) outcome.trials.push_back(trial);
+    }
+    outcome.lower_bound = std::min(outcome.lower_bound, earlier.lower_bound);
+    outcome.unlimited_lower_bound =
+        std::min(outcome.unlimited_lower_bound, earlier.unlimited_lower_bound);
   }
 
   // What is known of a form.
@@ -250,8 +331,9 @@ class Forms {
     // The limit is for all that comes before the plan is written.
     request.solve.time_limit = time_left(request.solve, begin_);
     SearchFindings findings;
-    if (best_) request.solve.cutoff = best_cost();
-    if (best_) request.findings = &findings;
+    const bool has_other = best_ || cutoff_ < kInfinity;
+    request.solve.cutoff = enough();
+    if (has_other) request.findings = &findings;
     auto outcome = search_shown(request, common_);
     request.findings = nullptr;
     request.solve.cutoff = kInfinity;
@@ -266,6 +348,9 @@ class Forms {
       }
       tried_.push_back(std::move(trial));
       note(recompute, outcome.error());
+      if (!best_ && outcome.error().code == ErrorCode::kInfeasible) {
+        unplanned_.emplace(Planned{std::move(inputs), std::move(request), {}});
+      }
       return Form{true, findings.unlimited_lower_bound};
     }
     clock_.end_search(*outcome);
@@ -289,6 +374,7 @@ class Forms {
     }
   }
 
+  Seconds enough() const { return best_ ? std::min(cutoff_, best_cost()) : cutoff_; }
   Seconds best_cost() const { return best_->outcome.cost.time(); }
   bool time_is_up() const { return time_left(best_->request->solve, begin_) == 0; }
 
@@ -297,9 +383,11 @@ class Forms {
   const CommonOptions& common_;
   const std::chrono::steady_clock::time_point begin_;
   PhaseClock& clock_;
+  const Seconds cutoff_;
   std::optional<Recompute> asked_;
   std::optional<Planned> best_;
-  std::optional<Error> error_;  // of the last number of passes
+  std::optional<Planned> unplanned_;  // the last form of which nothing fits, without an outcome
+  std::optional<Error> error_;        // of the last number of passes
   std::vector<PlanTrial> tried_;
   Seconds bound_of_count_ = 0;
 };
@@ -348,8 +436,9 @@ Result<Planned> planned_like(std::unique_ptr<Inputs> inputs, const Planned& like
 Result<Planned> best_of_forms(std::unique_ptr<Inputs> inputs, const PlanOptions& given,
                               const PlanOptions& options, const std::optional<StrategyFile>& pins,
                               const CommonOptions& common,
-                              std::chrono::steady_clock::time_point begin, PhaseClock& clock) {
-  return Forms(pins, options, common, begin, clock).best(std::move(inputs), given);
+                              std::chrono::steady_clock::time_point begin, PhaseClock& clock,
+                              Seconds cutoff) {
+  return Forms(pins, options, common, begin, clock, cutoff).best(std::move(inputs), given);
 }
 
 }  // namespace autopar::cli

@@ -19,12 +19,14 @@ struct Planned {
 };
 
 // `inputs` in the first form to try; `given`: by which it is read again in others, `options` the
-// same with the names of what is written. The time limit counts from `begin`.
+// same with the names of what is written. The time limit counts from `begin`. `cutoff`: plans that
+// take longer are of no use.
 // Errors: of the search; where nothing fits, what was tried.
 Result<Planned> best_of_forms(std::unique_ptr<Inputs> inputs, const PlanOptions& given,
                               const PlanOptions& options, const std::optional<StrategyFile>& pins,
                               const CommonOptions& common,
-                              std::chrono::steady_clock::time_point begin, PhaseClock& clock);
+                              std::chrono::steady_clock::time_point begin, PhaseClock& clock,
+                              Seconds cutoff = kInfinity);
 
 // What no plan of a model is faster than, with all memory and nothing repeated, and how long the
 // streams of the best plan that was found are busy (with a profile). `weights`: those of the

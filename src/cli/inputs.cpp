@@ -454,6 +454,11 @@ Result<SearchRequest> make_request(const Inputs& inputs, const PlanOptions& opti
     AUTOPAR_TRY(mesh, make_mesh(inputs.cluster, sizes));
     request.mesh = std::move(mesh);
   }
+  for (const std::string& text : options.meshes) {
+    AUTOPAR_TRY(sizes, parse_mesh(text));
+    AUTOPAR_TRY(mesh, make_mesh(inputs.cluster, sizes));
+    request.meshes.push_back(std::move(mesh));
+  }
   if (options.io == "full" && (options.inputs != "free" || options.outputs != "free")) {
     return usage_error(
         "--io full says how inputs and outputs lie; leave --inputs and --outputs out");
@@ -469,6 +474,7 @@ Result<SearchRequest> make_request(const Inputs& inputs, const PlanOptions& opti
   request.outputs = out;
   AUTOPAR_TRY(gap, parse_gap(options.gap));
   request.solve.gap = gap;
+  request.solve.effort = options.effort;
   AUTOPAR_TRY(left_out, stages_left_out(common.without));
   request.solve.left_out = left_out;
   request.solve.time_limit = options.time_limit;

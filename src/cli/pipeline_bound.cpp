@@ -13,8 +13,9 @@ constexpr std::size_t kMostKinds = 6;
 // What a schedule says of the passes of a chunk, and of its stage.
 struct ChunkShape {
   std::size_t stage = 0;
-  bool is_first = false;           // of its stage
-  std::int64_t forward_first = 0;  // forward passes before the first backward pass of the stage
+  bool is_first = false;              // of its stage
+  std::int64_t forward_first = 0;     // forward passes before the first backward pass of the stage
+  std::int64_t backward_between = 0;  // backward passes between that one and the last forward pass
 };
 
 std::vector<ChunkShape> shapes_of(const PipelineSchedule& schedule) {
@@ -29,6 +30,13 @@ std::vector<ChunkShape> shapes_of(const PipelineSchedule& schedule) {
     for (const StepAction& action : line) {
       if (action.phase != StepPhase::kForward) break;
       ++shapes[static_cast<std::size_t>(action.chunk)].forward_first;
+    }
+    std::int64_t backward = 0;
+    for (const StepAction& action : line) {
+      ChunkShape& of = shapes[static_cast<std::size_t>(action.chunk)];
+      if (action.phase == StepPhase::kBackward) ++backward;
+      if (action.phase == StepPhase::kForward)
+        of.backward_between = std::max<std::int64_t>(0, backward - 1);
     }
   }
   return shapes;
@@ -49,9 +57,11 @@ class Parts {
  public:
   // `units`: at the ends of units; null: compute alone.
   Parts(const std::vector<Seconds>& forward, const std::vector<Seconds>& backward,
-        const std::vector<std::size_t>& unit_ends, double devices, double micro_batches)
+        const std::vector<Seconds>& inputs, const std::vector<std::size_t>& unit_ends,
+        double devices, double micro_batches)
       : forward_(forward),
         backward_(backward),
+        inputs_(inputs),
         unit_ends_(unit_ends),
         devices_(devices),
         micro_batches_(micro_batches) {}
@@ -61,6 +71,9 @@ class Parts {
   }
   Seconds backward(std::size_t from, std::size_t to) const {
     return (backward_[to] - backward_[from]) / devices_;
+  }
+  Seconds inputs(std::size_t from, std::size_t to) const {
+    return (inputs_[to] - inputs_[from]) / devices_;
   }
   // Whole units as they are given, the rest by its compute. `until`: of the units, null: none are.
   Seconds least(const std::vector<Seconds>* until, bool of_one, std::size_t from,
@@ -81,6 +94,7 @@ class Parts {
  private:
   const std::vector<Seconds>& forward_;
   const std::vector<Seconds>& backward_;
+  const std::vector<Seconds>& inputs_;
   const std::vector<std::size_t>& unit_ends_;
   const double devices_, micro_batches_;
 };
@@ -89,10 +103,11 @@ class Parts {
 
 PipelineBounds::PipelineBounds(const ChunkSearch& search, const Graph& step,
                                const OpSeconds& seconds)
-    : search_(search), step_(step), unit_cuts_(like_cuts(step, search.options.updates)) {
-  std::vector<Seconds> both(seconds.forward);
-  for (std::size_t o = 0; o < both.size(); ++o) both[o] += seconds.backward[o];
-  places_ = good_cuts(step, both, search.options.updates);
+    : search_(search),
+      step_(step),
+      seconds_(seconds),
+      unit_cuts_(like_cuts(step, search.options.updates)) {
+  places_ = good_cuts(step, seconds, search.options.updates);
   places_.insert(places_.end(), unit_cuts_.begin(), unit_cuts_.end());
   std::sort(places_.begin(), places_.end());
   places_.erase(std::unique(places_.begin(), places_.end()), places_.end());
@@ -100,14 +115,16 @@ PipelineBounds::PipelineBounds(const ChunkSearch& search, const Graph& step,
   for (OpId cut : unit_cuts_) unit_ends_.push_back(place_of(cut));
   unit_ends_.push_back(places_.size() + 1);
   forward_.assign(places_.size() + 2, 0);
-  backward_ = forward_;
+  backward_ = inputs_ = forward_;
   for (std::size_t o = 0; o < step.ops.size(); ++o) {
     const std::size_t after = place_of(OpId(static_cast<std::int64_t>(o))) + 1;
     forward_[after] += seconds.forward[o];
     backward_[after] += seconds.backward[o];
+    inputs_[after] += seconds.inputs[o];
   }
   std::partial_sum(forward_.begin(), forward_.end(), forward_.begin());
   std::partial_sum(backward_.begin(), backward_.end(), backward_.begin());
+  std::partial_sum(inputs_.begin(), inputs_.end(), inputs_.begin());
 }
 
 // The last one that is not behind an op; 0: the begin.
@@ -178,6 +195,26 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage) con
   return least;
 }
 
+Result<OpSeconds> PipelineBounds::seconds_on(const Cluster& stage) {
+  AUTOPAR_TRY(units, least_on(stage));
+  OpSeconds seconds = seconds_;
+  if (units == nullptr) return seconds;
+  const auto devices = static_cast<double>(stage.device_count());
+  for (std::size_t u = 0; u + 1 < unit_ends_.size(); ++u) {
+    const std::size_t from = unit_ends_[u], to = unit_ends_[u + 1];
+    const Seconds compute = forward_[to] - forward_[from] + backward_[to] - backward_[from];
+    if (compute <= 0) continue;
+    const double factor = (units->pass[u + 1] - units->pass[u]) * devices / compute;
+    const std::size_t begin = u == 0 ? 0 : unit_cuts_[u - 1].index();
+    const std::size_t end = u < unit_cuts_.size() ? unit_cuts_[u].index() : step_.ops.size();
+    for (std::size_t o = begin; o < end; ++o) {
+      seconds.forward[o] *= factor;
+      seconds.backward[o] *= factor;
+    }
+  }
+  return seconds;
+}
+
 Result<Seconds> PipelineBounds::of(const PipelineSchedule& schedule, const Cluster& stage,
                                    const std::vector<OpId>* cuts) {
   AUTOPAR_TRY(units, least_on(stage));
@@ -203,7 +240,8 @@ class ChunkBound {
         pass_(pass),
         micro_batches_(static_cast<double>(schedule.micro_batches)),
         is_apart_(is_apart(schedule)),
-        all_(is_apart_ ? parts.forward(0, end) : parts.least(pass, true, 0, end)) {}
+        all_(is_apart_ ? parts.forward(0, end) : parts.least(pass, true, 0, end)),
+        end_(end) {}
 
   // Of a stage with this chunk alone.
   Seconds of_stage(const ChunkShape& shape, std::size_t from, std::size_t to) const {
@@ -211,7 +249,23 @@ class ChunkBound {
     const Seconds alone =
         parts_.forward(0, from) + std::max(parts_.least(step_, false, from, to),
                                            parts_.least(passes_, false, from, to) + back);
-    return std::max(alone, all_ + left(shape, from, to));
+    if (is_apart_) return std::max(alone, all_ + parts_.inputs(to, end_) + left(shape, from, to));
+    return std::max({alone, all_ + left(shape, from, to), all_ + until_last(shape, from, to)});
+  }
+
+  // Of a stage with several: without what the first micro-batch takes apart.
+  Seconds alone(const ChunkShape& shape, std::size_t from, std::size_t to) const {
+    return parts_.least(step_, false, from, to) + (shape.is_first ? parts_.forward(0, from) : 0);
+  }
+
+  // From the first backward pass until the last forward pass, and that one's way on and back.
+  Seconds until_last(const ChunkShape& shape, std::size_t from, std::size_t to) const {
+    const double forward = micro_batches_ - static_cast<double>(shape.forward_first);
+    const auto backward = static_cast<double>(shape.backward_between);
+    const double both = std::min(forward, backward);
+    return both * parts_.least(pass_, true, from, to) +
+           (forward - both) * parts_.forward(from, to) +
+           (1 + backward - both) * parts_.backward(from, to) + parts_.least(pass_, true, to, end_);
   }
 
   // Of a stage with several, what the first micro-batch takes apart.
@@ -232,6 +286,7 @@ class ChunkBound {
   const double micro_batches_;
   const bool is_apart_;
   const Seconds all_;  // the first micro-batch, through all chunks and back
+  const std::size_t end_;
 };
 
 }  // namespace
@@ -241,33 +296,66 @@ Seconds PipelineBounds::bound_of(const Least* units, const PipelineSchedule& sch
   const std::vector<ChunkShape> shapes = shapes_of(schedule);
   const std::size_t chunks = shapes.size(), stages = schedule.lines.size();
   const std::size_t end = places_.size() + 1;
-  const Parts parts(forward_, backward_, unit_ends_, static_cast<double>(stage.device_count()),
+  const Parts parts(forward_, backward_, inputs_, unit_ends_,
+                    static_cast<double>(stage.device_count()),
                     static_cast<double>(schedule.micro_batches));
   const ChunkBound bound(parts, units != nullptr ? &units->step : nullptr,
                          units != nullptr ? &units->passes : nullptr,
                          units != nullptr ? &units->pass : nullptr, schedule, end);
-  const bool is_single = chunks == stages;
-  // The most that the chunks so far take, the last of which ends at a place: of a stage, or, where
-  // stages have several, in all.
-  std::vector<Seconds> taken(end + 1, kInfinity);
-  taken[0] = 0;
-  for (std::size_t c = 0; c < chunks; ++c) {
-    std::vector<Seconds> next(end + 1, kInfinity);
-    for (std::size_t from = 0; from <= end; ++from) {
-      if (taken[from] == kInfinity) continue;
-      const std::size_t pinned = cuts == nullptr ? 0 : c + 1 == chunks ? end : place_of((*cuts)[c]);
-      const std::size_t first = cuts != nullptr ? pinned : c + 1 == chunks ? end : from + 1;
-      const std::size_t last = cuts != nullptr ? pinned : c + 1 == chunks ? end : end - 1;
-      for (std::size_t to = std::max(first, from + 1); to <= last; ++to) {
-        const Seconds found = is_single ? std::max(taken[from], bound.of_stage(shapes[c], from, to))
-                                        : taken[from] + bound.left(shapes[c], from, to);
-        next[to] = std::min(next[to], found);
+  // With cuts at any places: all stages alike busy, and a micro-batch that goes through all of
+  // them.
+  const Seconds anywhere =
+      std::max(parts.least(nullptr, false, 0, end) / static_cast<double>(stages),
+               is_apart(schedule) ? parts.forward(0, end) + parts.inputs(0, end)
+                                  : parts.forward(0, end) + parts.backward(0, end));
+  const auto end_of = [&](std::size_t c) {
+    return c + 1 == chunks ? end : cuts != nullptr ? place_of((*cuts)[c]) : 0;
+  };
+  // The least over all ends of the chunks, or with these, of what they take in all, or at most.
+  const auto least = [&](const auto& chunk_takes, const auto& with_those_before) {
+    std::vector<Seconds> taken(end + 1, kInfinity);
+    taken[0] = 0;
+    for (std::size_t c = 0; c < chunks; ++c) {
+      std::vector<Seconds> next(end + 1, kInfinity);
+      const std::size_t given = end_of(c);
+      for (std::size_t from = 0; from < end; ++from) {
+        if (taken[from] == kInfinity) continue;
+        for (std::size_t to = given > 0 ? given : from + 1; to <= (given > 0 ? given : end - 1);
+             ++to) {
+          if (to <= from) break;
+          const Seconds found = with_those_before(taken[from], chunk_takes(c, from, to));
+          next[to] = std::min(next[to], found);
+        }
       }
+      taken = std::move(next);
     }
-    taken = std::move(next);
+    return taken[end] == kInfinity ? anywhere : taken[end];
+  };
+  if (chunks == stages) {
+    return least([&](std::size_t c, std::size_t from,
+                     std::size_t to) { return bound.of_stage(shapes[c], from, to); },
+                 [](Seconds a, Seconds b) { return std::max(a, b); });
   }
-  if (taken[end] == kInfinity) return 0;
-  return is_single ? taken[end] : bound.all() + taken[end] / static_cast<double>(stages);
+  const auto sum = [](Seconds a, Seconds b) { return a + b; };
+  const auto of_stages = static_cast<double>(stages);
+  const Seconds left = least([&](std::size_t c, std::size_t from,
+                                 std::size_t to) { return bound.left(shapes[c], from, to); },
+                             sum);
+  const Seconds alone = least([&](std::size_t c, std::size_t from,
+                                  std::size_t to) { return bound.alone(shapes[c], from, to); },
+                              sum);
+  if (chunks > end) return anywhere;
+  return std::max(bound.all() + left / of_stages, alone / of_stages);
+}
+
+Result<Seconds> PipelineBounds::of_single(const Cluster& cluster) {
+  AUTOPAR_TRY(units, least_on(cluster));
+  return units == nullptr ? of_single_compute(cluster) : units->step.back();
+}
+
+Seconds PipelineBounds::of_single_compute(const Cluster& cluster) const {
+  return (forward_.back() + backward_.back()) * static_cast<double>(step_.passes) /
+         static_cast<double>(cluster.device_count());
 }
 
 }  // namespace autopar::cli

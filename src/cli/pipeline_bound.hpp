@@ -11,7 +11,11 @@
 //   before a stage begins the first micro-batch passes the chunks before it; after its last
 //   backward pass the gradient goes back through these;
 //   its first backward pass ends when the first micro-batch has been through all chunks and back;
-//   then (M - n) forward and (M - 1) backward passes are left, and the gradient's way back.
+//   then (M - n) forward and (M - 1) backward passes are left, and the gradient's way back; or
+//   what comes until its last forward pass, and then that micro-batch's way on and all the way
+//   back.
+//
+// Where backward passes are in two parts, the stage before waits for the first of them alone.
 //
 // The cuts with the least of the longest stage are found by dynamic programming, O(stages x
 // places^2); where stages have several chunks, those with the least average over the stages. What
@@ -33,6 +37,10 @@ class PipelineBounds {
   // Whether all cuts are at places that the bound is about.
   bool covers(const std::vector<OpId>& cuts) const;
 
+  // What the bounds of the units say of ops on one device, if all of a stage's devices had their
+  // part of it: compute, and the collectives that it waits for. Errors: of the searches.
+  Result<OpSeconds> seconds_on(const Cluster& stage);
+
   // Of all pipelines of that schedule on stages of these devices; of those with these cuts, where
   // some are given. Errors: of the searches.
   Result<Seconds> of(const PipelineSchedule& schedule, const Cluster& stage,
@@ -40,6 +48,9 @@ class PipelineBounds {
   // The same of compute alone, without a search.
   Seconds of_compute(const PipelineSchedule& schedule, const Cluster& stage,
                      const std::vector<OpId>* cuts) const;
+  // Of plans without stages.
+  Result<Seconds> of_single(const Cluster& cluster);
+  Seconds of_single_compute(const Cluster& cluster) const;
 
  private:
   // The least of what lies between two places, as sums that grow from place to place.
@@ -56,12 +67,13 @@ class PipelineBounds {
 
   const ChunkSearch& search_;
   const Graph& step_;
+  const OpSeconds& seconds_;
   std::vector<OpId> unit_cuts_;
   std::vector<OpId> places_;            // where chunks, and units, may begin, but the first
   std::vector<std::size_t> unit_ends_;  // places, with the begin and the end of the step
   // Until each place, and in all: compute on one device, of a micro-batch.
-  std::vector<Seconds> forward_, backward_;
-  std::map<std::int64_t, Least> least_;  // by devices of a stage; at the ends of units
+  std::vector<Seconds> forward_, backward_, inputs_;  // inputs: the first part of backward passes
+  std::map<std::int64_t, Least> least_;               // by devices of a stage; at the ends of units
 };
 
 }  // namespace autopar::cli

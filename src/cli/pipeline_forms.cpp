@@ -66,6 +66,7 @@ Result<std::vector<std::int64_t>> asked_stages(const PlanOptions& options, const
 }  // namespace
 
 std::string to_text(const PipelineForm& form) {
+  if (form.stages == 1) return "1 stage";
   std::string text = std::to_string(form.stages) + " stages, " + form.schedule;
   if (form.chunks_per_stage > 1) {
     text += ", " + std::to_string(form.chunks_per_stage) + " chunks each";
@@ -135,6 +136,7 @@ Result<std::vector<PipelineForm>> asked_forms(const PlanOptions& options, const 
     return usage_error("--schedule '" + options.schedule + "': expected " + names +
                        "auto, or a file such as ./schedule.csv");
   }
+  if (options.stages == "auto" && chunks <= 1) forms.push_back({1, 1, ""});
   for (const std::int64_t count : stages) {
     if (kind) {
       forms.push_back({count, chunks > 0 ? chunks : default_chunks(*kind), name_of(*kind)});

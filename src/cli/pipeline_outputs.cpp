@@ -23,6 +23,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr std::size_t kMostText = 100;  // of why there is no plan
+
 using Json = nlohmann::ordered_json;
 
 struct PhasePart {
@@ -329,6 +331,12 @@ std::string percent(double part) {
   return text;
 }
 
+// Of a message what fits into a line.
+std::string first_words(const std::string& text) {
+  const std::string sentence = text.substr(0, std::min(text.find_first_of(";\n"), text.find(". ")));
+  return sentence.size() <= kMostText ? sentence : sentence.substr(0, kMostText - 3) + "...";
+}
+
 // The quickest first, then those without a plan.
 std::string tried_text(const PipelinePlan& plan) {
   if (plan.tried.size() < 2) return "";
@@ -343,7 +351,7 @@ std::string tried_text(const PipelinePlan& plan) {
     const bool found = trial.seconds > 0;
     table.rows.push_back({to_text(trial.form), found ? format_seconds(trial.seconds) : "",
                           found ? format_bytes(static_cast<double>(trial.peak_bytes)) : "",
-                          trial.why.substr(0, trial.why.find_first_of(";\n"))});
+                          first_words(trial.why)});
   }
   return "\n" + to_text(table);
 }

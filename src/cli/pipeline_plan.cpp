@@ -18,117 +18,243 @@ namespace autopar::cli {
 
 namespace {
 
+// Cuts are made anew where that promises so much less time, so often at most.
+constexpr double kGain = 2e-3;
+constexpr int kRounds = 2;
+
 class Pipelines {
  public:
   // `step`: with kernels.
-  Pipelines(const ChunkSearch& search, const SinglePlan& single, const Graph& step,
-            const OpSeconds& seconds)
-      : search_(search),
-        single_(single),
-        step_(step),
-        seconds_(seconds),
-        bounds_(search, step, seconds),
-        lower_bound_(single.lower_bound) {}
+  Pipelines(const ChunkSearch& search, const Graph& step, const OpSeconds& seconds)
+      : search_(search), step_(step), bounds_(search, step, seconds) {}
 
-  Result<PipelinePlan> run(const std::vector<PipelineForm>& forms) {
+  // The form with the least bound goes on: to a better bound, by searches of units, and then to a
+  // plan, until no other can have a faster one (best-first branch and bound: Lawler and Wood,
+  // "Branch-and-bound methods: a survey", 1966).
+  Result<StagedPlan> run(const std::vector<PipelineForm>& forms) {
     is_one_ = forms.size() == 1;
-    AUTOPAR_TRY(cuts, cuts_for(forms));
-    for (Cut& cut : cuts) AUTOPAR_RETURN_IF_ERROR(try_form(cut));
-    if (!found_) return infeasible_error(why_none());
-    found_->tried = std::move(tried_);
-    found_->lower_bound = std::min(lower_bound_, found_->times.makespan);
-    return std::move(*found_);
+    AUTOPAR_TRY(open, candidates_of(forms));
+    while (!open.empty()) {
+      const auto next = std::min_element(
+          open.begin(), open.end(),
+          [](const Candidate& a, const Candidate& b) { return a.bound < b.bound; });
+      if (next->bound >= best_time()) break;
+      if (next->is_searched) {
+        lower_bound_ = std::min(lower_bound_, next->bound);
+        AUTOPAR_RETURN_IF_ERROR(plan_form(*next));
+        open.erase(next);
+      } else {
+        AUTOPAR_TRY(bound, searched_bound(*next));
+        next->bound = std::max(next->bound, bound);
+        next->is_searched = true;
+      }
+    }
+    for (const Candidate& left : open) {
+      lower_bound_ = std::min(lower_bound_, left.bound);
+      tried_.push_back(
+          {left.form, 0, 0, "not searched: no plan takes less than " + format_seconds(left.bound)});
+    }
+    return taken();
   }
 
  private:
-  struct Cut {
+  // A form before it is planned.
+  struct Candidate {
     PipelineForm form;
     Cluster stage;
     PipelineSchedule schedule;
-    std::vector<OpId> cuts;
+    std::vector<OpId> pinned;  // cuts
     bool is_pinned = false;
-    Seconds compute = 0;  // no plan of this form is faster
+    Seconds bound = 0;         // no plan of this form is faster
+    bool is_searched = false;  // that bound, by units
   };
 
-  // Those with the least bound first.
-  Result<std::vector<Cut>> cuts_for(const std::vector<PipelineForm>& forms) {
-    std::vector<Cut> cuts;
-    for (const PipelineForm& form : forms) {
-      auto cut = cut_for(form);
-      if (cut) {
-        cuts.push_back(std::move(*cut));
-      } else if (is_one_) {
-        return cut.error();
-      } else {
-        tried_.push_back({form, 0, 0, cut.error().message});
-      }
-    }
-    std::stable_sort(cuts.begin(), cuts.end(),
-                     [](const Cut& a, const Cut& b) { return a.compute < b.compute; });
-    return cuts;
+  // The fastest of all, with what became of the others.
+  Result<StagedPlan> taken() {
+    if (single_) return StagedPlan{{}, std::move(single_)};
+    if (!found_) return infeasible_error(why_none());
+    found_->tried = std::move(tried_);
+    found_->lower_bound = std::min(lower_bound_, found_->times.makespan);
+    return StagedPlan{std::move(found_), {}};
   }
 
-  Status try_form(Cut& cut) {
-    const PipelineForm form = cut.form;
-    Seconds bound = cut.compute;
-    if (bound < best_time() && bounds_.covers(cut.cuts)) {
-      AUTOPAR_TRY(searched,
-                  bounds_.of(cut.schedule, cut.stage, cut.is_pinned ? &cut.cuts : nullptr));
-      bound = std::max(bound, searched);
+  Result<std::vector<Candidate>> candidates_of(const std::vector<PipelineForm>& forms) {
+    std::vector<Candidate> candidates;
+    for (const PipelineForm& form : forms) {
+      auto candidate = candidate_of(form);
+      if (candidate) {
+        candidates.push_back(std::move(*candidate));
+      } else if (is_one_) {
+        return candidate.error();
+      } else {
+        tried_.push_back({form, 0, 0, candidate.error().message});
+      }
     }
-    lower_bound_ = std::min(lower_bound_, bound);
-    if (bound >= best_time()) {
-      tried_.push_back(
-          {form, 0, 0, "not searched: no plan takes less than " + format_seconds(bound)});
-      return Ok{};
+    return candidates;
+  }
+
+  Result<Candidate> candidate_of(const PipelineForm& form) const {
+    Candidate candidate;
+    candidate.form = form;
+    if (form.stages == 1) {
+      candidate.bound = bounds_.of_single_compute(search_.whole.cluster);
+      return candidate;
     }
-    auto plan = planned(cut);
-    if (!plan) {
-      if (is_one_ || plan.error().code == ErrorCode::kInput) return plan.error();
-      tried_.push_back({form, 0, 0, plan.error().message});
-      return Ok{};
+    AUTOPAR_TRY(stage, stage_of(search_.whole.cluster, form.stages));
+    candidate.stage = std::move(stage);
+    AUTOPAR_TRY(schedule, schedule_of(form, step_.passes));
+    candidate.schedule = std::move(schedule);
+    candidate.is_pinned = search_.pins && !search_.pins->stage_of_ops.empty();
+    if (candidate.is_pinned) {
+      AUTOPAR_TRY(cuts, pinned_cuts(form));
+      candidate.pinned = std::move(cuts);
     }
+    candidate.bound = bounds_.of_compute(candidate.schedule, candidate.stage, cuts_of(candidate));
+    return candidate;
+  }
+
+  Result<Seconds> searched_bound(const Candidate& candidate) {
+    if (candidate.form.stages == 1) return bounds_.of_single(search_.whole.cluster);
+    return bounds_.of(candidate.schedule, candidate.stage, cuts_of(candidate));
+  }
+
+  static const std::vector<OpId>* cuts_of(const Candidate& candidate) {
+    return candidate.is_pinned ? &candidate.pinned : nullptr;
+  }
+
+  Status plan_form(const Candidate& candidate) {
+    const PipelineForm& form = candidate.form;
+    if (form.stages == 1) return plan_single(form);
+    auto plan = best_cuts(candidate);
+    if (!plan) return note(form, plan.error());
     tried_.push_back({form, plan->times.makespan, plan->peak_bytes, ""});
-    if (plan->times.makespan < best_time()) found_ = std::move(*plan);
+    if (plan->times.makespan < best_time()) {
+      found_ = std::move(*plan);
+      single_.reset();
+    }
     return Ok{};
   }
 
-  Seconds best_time() const { return found_ ? found_->times.makespan : single_.best; }
+  Status plan_single(const PipelineForm& form) {
+    PlanOptions options = search_.options;
+    const ChunkPlans plans(search_, search_.whole.cluster);
+    if (plans.is_open()) options.meshes = plans.meshes();
+    auto planned =
+        best_of_forms(std::make_unique<Inputs>(search_.whole), search_.given, options, search_.pins,
+                      search_.common, search_.begin, search_.clock, best_time());
+    if (!planned) return note(form, planned.error());
+    const Seconds time = planned->outcome.cost.time();
+    tried_.push_back({form, time, planned->outcome.cost.memory.total, ""});
+    if (time < best_time()) single_.emplace(std::move(*planned));
+    return Ok{};
+  }
+
+  // A form without a plan is no error where there are others.
+  Status note(const PipelineForm& form, const Error& error) {
+    if (is_one_ || error.code == ErrorCode::kInput) return error;
+    const bool has_cutoff = best_time() < kInfinity && error.code == ErrorCode::kInfeasible;
+    tried_.push_back(
+        {form, 0, 0, has_cutoff ? "no plan that fits was found that is faster" : error.message});
+    return Ok{};
+  }
+
+  // Cut by what bounds say of ops; then by what the chunks' plans take, as long as that promises
+  // more than kGain.
+  Result<PipelinePlan> best_cuts(const Candidate& candidate) {
+    if (candidate.is_pinned) return planned(candidate, candidate.pinned);
+    AUTOPAR_TRY(seconds, bounds_.seconds_on(candidate.stage));
+    AUTOPAR_TRY(cuts, cut_by(candidate, seconds));
+    AUTOPAR_TRY(best, planned(candidate, cuts));
+    for (int round = 0; round < kRounds; ++round) {
+      scale(seconds, best, cuts);
+      AUTOPAR_TRY(next, cut_by(candidate, seconds));
+      if (next == cuts) break;
+      AUTOPAR_TRY(promised, time_by(best, next, seconds));
+      if (promised > best.times.makespan * (1 - kGain)) break;
+      auto plan = planned(candidate, next);
+      if (!plan || plan->times.makespan >= best.times.makespan) break;
+      best = std::move(*plan);
+      cuts = std::move(next);
+    }
+    return best;
+  }
+
+  Result<std::vector<OpId>> cut_by(const Candidate& candidate, const OpSeconds& seconds) const {
+    return balanced_cuts(step_, static_cast<int>(candidate.schedule.stage_of_chunk.size()), seconds,
+                         tier_between(search_.whole.cluster, candidate.stage).bandwidth_bytes_per_s,
+                         search_.options.updates);
+  }
+
+  // Per op its chunk of these cuts.
+  std::vector<std::size_t> chunks_by(const std::vector<OpId>& cuts) const {
+    std::vector<std::size_t> chunk_of(step_.ops.size());
+    std::size_t chunk = 0;
+    for (std::size_t o = 0; o < chunk_of.size(); ++o) {
+      if (chunk < cuts.size() && o == cuts[chunk].index()) ++chunk;
+      chunk_of[o] = chunk;
+    }
+    return chunk_of;
+  }
+
+  // Sums of seconds on one device, per chunk.
+  std::vector<PassSeconds> sums_of(const OpSeconds& seconds,
+                                   const std::vector<std::size_t>& chunk_of,
+                                   std::size_t chunks) const {
+    std::vector<PassSeconds> sums(chunks);
+    for (std::size_t o = 0; o < chunk_of.size(); ++o) {
+      sums[chunk_of[o]].forward += seconds.forward[o];
+      sums[chunk_of[o]].backward += seconds.backward[o];
+    }
+    return sums;
+  }
+
+  // Makes of the seconds of each chunk's ops what its plan takes.
+  void scale(OpSeconds& seconds, const PipelinePlan& plan, const std::vector<OpId>& cuts) const {
+    const std::vector<std::size_t> chunk_of = chunks_by(cuts);
+    const auto sums = sums_of(seconds, chunk_of, plan.chunks.size());
+    const auto devices = static_cast<double>(plan.stage.device_count());
+    for (std::size_t o = 0; o < chunk_of.size(); ++o) {
+      const PassSeconds& sum = sums[chunk_of[o]];
+      const PassSeconds& taken = plan.chunks[chunk_of[o]].cost.steady;
+      if (sum.forward > 0) seconds.forward[o] *= taken.forward * devices / sum.forward;
+      if (sum.backward > 0) seconds.backward[o] *= taken.backward * devices / sum.backward;
+    }
+  }
+
+  // What these cuts would take if chunks took what their ops do.
+  Result<Seconds> time_by(const PipelinePlan& plan, const std::vector<OpId>& cuts,
+                          const OpSeconds& seconds) const {
+    const auto sums = sums_of(seconds, chunks_by(cuts), plan.chunks.size());
+    const auto devices = static_cast<double>(plan.stage.device_count());
+    std::vector<ChunkCost> costs;
+    for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
+      ChunkCost cost = plan.chunks[c].cost;
+      const PassSeconds taken = cost.steady;
+      PassSeconds& steady = cost.steady;
+      steady.forward = sums[c].forward / devices;
+      steady.backward = sums[c].backward / devices;
+      const double part = taken.backward > 0 ? taken.weight_gradients / taken.backward : 0;
+      steady.weight_gradients = part * steady.backward;
+      steady.input_gradients = (1 - part) * steady.backward;
+      cost.first = cost.last = std::nullopt;
+      costs.push_back(cost);
+    }
+    AUTOPAR_TRY(times, simulate_schedule(plan.schedule, costs));
+    return times.makespan;
+  }
+
+  Seconds best_time() const {
+    if (single_) return single_->outcome.cost.time();
+    return found_ ? found_->times.makespan : kInfinity;
+  }
 
   std::string why_none() const {
-    std::string text = single_.best < kInfinity ? "no pipeline is faster" : "no pipeline was found";
+    std::string text = "no plan was found";
     for (const PipelineTrial& trial : tried_) {
       text += "; " + to_text(trial.form) + ": " +
               (trial.why.empty() ? format_seconds(trial.seconds) : trial.why);
     }
     return text;
-  }
-
-  Result<Cut> cut_for(const PipelineForm& form) const {
-    Cut cut;
-    cut.form = form;
-    AUTOPAR_TRY(stage, stage_of(search_.whole.cluster, form.stages));
-    cut.stage = std::move(stage);
-    AUTOPAR_TRY(schedule, schedule_of(form, step_.passes));
-    cut.schedule = std::move(schedule);
-    const std::size_t chunks = cut.schedule.stage_of_chunk.size();
-    std::vector<Seconds> seconds(seconds_.forward);
-    for (std::size_t o = 0; o < seconds.size(); ++o) seconds[o] += seconds_.backward[o];
-    cut.is_pinned = search_.pins && !search_.pins->stage_of_ops.empty();
-    if (cut.is_pinned) {
-      AUTOPAR_TRY(cuts, pinned_cuts(form));
-      cut.cuts = std::move(cuts);
-    } else {
-      AUTOPAR_TRY(
-          cuts, balanced_cuts(step_, static_cast<int>(chunks), seconds,
-                              tier_between(search_.whole.cluster, cut.stage).bandwidth_bytes_per_s,
-                              search_.options.updates));
-      cut.cuts = std::move(cuts);
-    }
-    if (!cut.is_pinned && bounds_.covers(cut.cuts)) {
-      cut.compute = bounds_.of_compute(cut.schedule, cut.stage, nullptr);
-    }
-    return cut;
   }
 
   // As pins say, by names of ops of the model or of what import made of them.
@@ -145,32 +271,32 @@ class Pipelines {
     return cuts;
   }
 
-  Result<PipelinePlan> planned(Cut& cut) {
+  Result<PipelinePlan> planned(const Candidate& candidate, const std::vector<OpId>& cuts) {
     PipelinePlan plan;
-    plan.form = cut.form;
-    plan.stage = std::move(cut.stage);
-    plan.schedule = std::move(cut.schedule);
-    AUTOPAR_TRY(chunks, chunks_of(step_, cut.cuts, search_.options.updates));
+    plan.form = candidate.form;
+    plan.stage = candidate.stage;
+    plan.schedule = candidate.schedule;
+    AUTOPAR_TRY(chunks, chunks_of(step_, cuts, search_.options.updates));
     plan.handed = std::move(chunks.handed);
     const InFlight flying = in_flight(plan.schedule);
     for (std::size_t c = 0; c < chunks.chunks.size(); ++c) {
       chunks.chunks[c].graph.in_flight = flying.of_chunk[c];
     }
-    for (const OpId op : cut.cuts) plan.cut_ops.push_back(step_.op(op).name);
+    for (const OpId op : cuts) plan.cut_ops.push_back(step_.op(op).name);
     plan.passes = plan.schedule.lines;
-    ChunkPlans& plans = plans_.try_emplace(cut.form.stages, search_, plan.stage).first->second;
-    AUTOPAR_TRY(chunk_plans, plans.of(std::move(chunks.chunks), plan.schedule.stage_of_chunk));
+    ChunkPlans& plans = plans_.try_emplace(plan.form.stages, search_, plan.stage).first->second;
+    AUTOPAR_TRY(chunk_plans,
+                plans.of(std::move(chunks.chunks), plan.schedule.stage_of_chunk, best_time()));
     plan.chunks = std::move(chunk_plans);
     AUTOPAR_RETURN_IF_ERROR(price_pipeline(search_.whole.cluster, search_.options.updates, plan));
     return plan;
   }
 
   const ChunkSearch& search_;
-  const SinglePlan& single_;
   const Graph& step_;
-  const OpSeconds& seconds_;
   PipelineBounds bounds_;
-  Seconds lower_bound_ = 0;
+  Seconds lower_bound_ = kInfinity;
+  std::optional<Planned> single_;
   bool is_one_ = false;                       // one form alone was asked for
   std::map<std::int64_t, ChunkPlans> plans_;  // by the number of stages
   std::optional<PipelinePlan> found_;
@@ -202,17 +328,15 @@ Result<Cluster> stage_of(const Cluster& cluster, std::int64_t stages) {
   return stage;
 }
 
-Result<PipelinePlan> plan_pipeline(const Inputs& inputs, const std::vector<PipelineForm>& forms,
-                                   const SinglePlan& single, const PlanOptions& given,
-                                   const PlanOptions& options,
-                                   const std::optional<StrategyFile>& pins,
-                                   const CommonOptions& common,
-                                   std::chrono::steady_clock::time_point begin, PhaseClock& clock) {
+Result<StagedPlan> plan_staged(const Inputs& inputs, const std::vector<PipelineForm>& forms,
+                               const PlanOptions& given, const PlanOptions& options,
+                               const std::optional<StrategyFile>& pins, const CommonOptions& common,
+                               std::chrono::steady_clock::time_point begin, PhaseClock& clock) {
   const ChunkSearch search{inputs, given, options, pins, common, begin, clock};
   Graph step = inputs.model.graph;
   step.kernels = group_kernels(step, inputs.cluster.profile, options.updates);
-  AUTOPAR_TRY(seconds, seconds_of_ops(inputs, step));
-  return Pipelines(search, single, step, seconds).run(forms);
+  AUTOPAR_TRY(seconds, seconds_of_ops(inputs, step, options.updates));
+  return Pipelines(search, step, seconds).run(forms);
 }
 
 }  // namespace autopar::cli

@@ -53,11 +53,6 @@ struct PipelinePlan {
   double gap() const { return 1 - lower_bound / times.makespan; }
 };
 
-// What is known of plans without stages.
-struct SinglePlan {
-  Seconds best = kInfinity, lower_bound = kInfinity;
-};
-
 // The cluster without what its outermost tiers give to stages. Errors (kUsage): the number of
 // stages does not divide its tiers, outermost first.
 Result<Cluster> stage_of(const Cluster& cluster, std::int64_t stages);
@@ -66,16 +61,20 @@ Result<Cluster> stage_of(const Cluster& cluster, std::int64_t stages);
 // (kUsage, kInput): no such number or schedule; a file that is no schedule.
 Result<std::vector<PipelineForm>> asked_forms(const PlanOptions& options, const Inputs& inputs);
 
-// The fastest of the forms. `single`: of plans without stages the time of the best and a bound, or
-// infinity; forms that cannot be faster are left out. Errors: where one form alone is asked for,
-// its own: of cutting the step, of the schedule, and of the searches, with the chunk; else
-// (kInfeasible) what was tried.
-Result<PipelinePlan> plan_pipeline(const Inputs& inputs, const std::vector<PipelineForm>& forms,
-                                   const SinglePlan& single, const PlanOptions& given,
-                                   const PlanOptions& options,
-                                   const std::optional<StrategyFile>& pins,
-                                   const CommonOptions& common,
-                                   std::chrono::steady_clock::time_point begin, PhaseClock& clock);
+// What is fastest: a pipeline, or, where form {1} was asked for, a plan without stages.
+struct StagedPlan {
+  std::optional<PipelinePlan> pipeline;
+  std::optional<Planned> single;
+};
+
+// The fastest of the forms, with the least bound first; those that cannot be faster are left out.
+// Plans without stages are searched on the meshes that stages have, of data and tensor parallelism.
+// Errors: where one form alone is asked for, its own: of cutting the step, of the schedule, and of
+// the searches, with the chunk; else (kInfeasible) what was tried.
+Result<StagedPlan> plan_staged(const Inputs& inputs, const std::vector<PipelineForm>& forms,
+                               const PlanOptions& given, const PlanOptions& options,
+                               const std::optional<StrategyFile>& pins, const CommonOptions& common,
+                               std::chrono::steady_clock::time_point begin, PhaseClock& clock);
 
 // What a pipeline takes whose chunks are planned: the rest of it, of its form, stage, passes,
 // chunks and handed values.
@@ -85,7 +84,7 @@ const Tier& tier_between(const Cluster& cluster, const Cluster& stage);
 
 // A pipeline as a strategy file has it. `inputs` are of the step that the file is of. Errors
 // (kInput) name the file: stages that are not of this cluster, ops that are not of this step; else
-// as plan_pipeline().
+// as plan_staged().
 Result<PipelinePlan> apply_pipeline(const StrategyFile& file, const Inputs& inputs,
                                     const PlanOptions& options, const CommonOptions& common);
 

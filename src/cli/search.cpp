@@ -86,28 +86,13 @@ Result<int> run_stages(std::unique_ptr<Inputs> inputs, const PlanOptions& given,
                        const CommonOptions& common, std::chrono::steady_clock::time_point begin,
                        PhaseClock clock) {
   AUTOPAR_TRY(forms, asked_forms(options, *inputs));
-  const Inputs whole = *inputs;
-  std::optional<Planned> single;
-  if (options.stages == "auto") {
-    auto planned = best_of_forms(std::move(inputs), given, options, pins, common, begin, clock);
-    if (planned) {
-      single.emplace(std::move(*planned));
-    } else if (planned.error().code != ErrorCode::kInfeasible) {
-      return planned.error();
-    } else {
-      spdlog::info("without stages: {}", planned.error().message);
-    }
-  }
-  SinglePlan known;
-  if (single) known = {single->outcome.cost.time(), single->outcome.lower_bound};
-  auto plan = plan_pipeline(whole, forms, known, given, options, pins, common, begin, clock);
-  if (plan) {
-    AUTOPAR_RETURN_IF_ERROR(write_pipeline(*plan, whole, options, common));
+  AUTOPAR_TRY(plan, plan_staged(*inputs, forms, given, options, pins, common, begin, clock));
+  if (plan.pipeline) {
+    AUTOPAR_RETURN_IF_ERROR(write_pipeline(*plan.pipeline, *inputs, options, common));
     return 0;
   }
-  if (!single || plan.error().code != ErrorCode::kInfeasible) return plan.error();
-  spdlog::info("one stage is fastest: {}", plan.error().message);
-  AUTOPAR_RETURN_IF_ERROR(write_outputs(*single->request, single->outcome, *single->inputs, options,
+  const Planned& single = *plan.single;
+  AUTOPAR_RETURN_IF_ERROR(write_outputs(*single.request, single.outcome, *single.inputs, options,
                                         common, std::move(clock)));
   return 0;
 }
@@ -201,6 +186,13 @@ Run add_search(CLI::App& app, const CommonOptions& common) {
          "where the problem is small enough or a time limit is given; the cheapest plan is taken, "
          "and the report says whose it is.")
       ->type_name("NAME");
+  app.add_option(
+         "--moving", options->moving,
+         "products and attention whose parts move between the ranks: auto (default), on, off\n"
+         "Products of matrices that lie on a square of devices (SUMMA), attention with keys and "
+         "values passed round a ring. They only save memory; `auto` looks at them where nothing "
+         "fits, or the memory limit makes the plan of a model slower that is no training step.")
+      ->check(CLI::IsMember({"auto", "on", "off"}));
   app.add_option("--pin", options->pin_file, "strategy file whose ops and tensors are kept")
       ->type_name("FILE");
   app.add_option(

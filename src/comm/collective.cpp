@@ -5,10 +5,11 @@
 namespace autopar {
 namespace {
 
-constexpr std::array kKinds = {
-    CollectiveKind::kAllReduce,   CollectiveKind::kAllGather, CollectiveKind::kReduceScatter,
-    CollectiveKind::kAllToAll,    CollectiveKind::kBroadcast, CollectiveKind::kShardSlice,
-    CollectiveKind::kMakePartial, CollectiveKind::kSend,      CollectiveKind::kRecv};
+constexpr std::array kKinds = {CollectiveKind::kAllReduce,     CollectiveKind::kAllGather,
+                               CollectiveKind::kReduceScatter, CollectiveKind::kAllToAll,
+                               CollectiveKind::kBroadcast,     CollectiveKind::kPermute,
+                               CollectiveKind::kShardSlice,    CollectiveKind::kMakePartial,
+                               CollectiveKind::kSend,          CollectiveKind::kRecv};
 
 }  // namespace
 
@@ -24,6 +25,8 @@ const char* name_of(CollectiveKind kind) {
       return "AllToAll";
     case CollectiveKind::kBroadcast:
       return "Broadcast";
+    case CollectiveKind::kPermute:
+      return "Permute";
     case CollectiveKind::kShardSlice:
       return "ShardSlice";
     case CollectiveKind::kMakePartial:
@@ -77,6 +80,7 @@ double sent_bytes(CollectiveKind kind, double input_bytes, std::int64_t group_si
     case CollectiveKind::kAllToAll:
     case CollectiveKind::kBroadcast:
       return (n - 1) / n * input_bytes;
+    case CollectiveKind::kPermute:
     case CollectiveKind::kSend:
       return input_bytes;
     case CollectiveKind::kShardSlice:
@@ -94,6 +98,7 @@ Shape input_shape(const Collective& collective, const Shape& output, const Mesh&
   switch (collective.kind) {
     case CollectiveKind::kAllReduce:
     case CollectiveKind::kBroadcast:
+    case CollectiveKind::kPermute:
     case CollectiveKind::kMakePartial:
     case CollectiveKind::kSend:
     case CollectiveKind::kRecv:

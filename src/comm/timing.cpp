@@ -114,10 +114,21 @@ Seconds scatter_seconds(const TierParts& parts, double bytes, const Cluster& clu
   return seconds;
 }
 
+// From one device to all: each hands on all that comes.
+Seconds broadcast_seconds(const TierParts& parts, double bytes, const Cluster& cluster) {
+  Seconds seconds = 0;
+  for (const TierPart& part : parts) {
+    seconds += phase_seconds(cluster, part.tier, bytes / part.inner, ceil_log2(part.members));
+  }
+  return seconds;
+}
+
 // What a ring of all ranks waits for, each time that it crosses the outermost tier.
+Seconds ring_step_seconds(const TierParts& parts, const Cluster& cluster) {
+  return parts.empty() ? 0 : cluster.tiers[parts.back().tier].ring_step_s;
+}
 Seconds ring_seconds(const TierParts& parts, const Cluster& cluster) {
-  return parts.empty() ? 0
-                       : (parts.back().members - 1) * cluster.tiers[parts.back().tier].ring_step_s;
+  return parts.empty() ? 0 : (parts.back().members - 1) * ring_step_seconds(parts, cluster);
 }
 
 // Every device sends to every peer on its own.
@@ -185,13 +196,17 @@ Seconds seconds_over(const TierParts& parts, CollectiveKind kind, double n, doub
       return std::max(scatter_seconds(parts, bytes, cluster) + ring_seconds(parts, cluster),
                       kLeastSeconds);
     case CollectiveKind::kBroadcast:
-      return std::max(scatter_seconds(parts, bytes, cluster), kLeastSeconds);
+      return std::max(broadcast_seconds(parts, bytes, cluster) + ring_seconds(parts, cluster),
+                      kLeastSeconds);
     case CollectiveKind::kAllToAll:
       return std::max(exchange_seconds(parts, n, bytes, cluster), kLeastSeconds);
     case CollectiveKind::kShardSlice:
       return 2 * (bytes / n) / memory + kLocalStepSeconds;
     case CollectiveKind::kMakePartial:
       return 2 * bytes / memory + kLocalStepSeconds;
+    case CollectiveKind::kPermute:
+      return std::max(message_seconds(parts, bytes, cluster) + ring_step_seconds(parts, cluster),
+                      kLeastSeconds);
     case CollectiveKind::kSend:
     case CollectiveKind::kRecv:
       return std::max(message_seconds(parts, bytes, cluster), kLeastSeconds);

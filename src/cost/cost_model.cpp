@@ -28,6 +28,8 @@ std::vector<Assignment> CostModel::choices(const Op&, const Rule& rule) const {
   return candidates(rule, mesh());
 }
 
+bool CostModel::prices_moving() const { return false; }
+
 std::vector<Assignment> CostModel::choices_of_pin(const Op&, const Rule& rule) const {
   return candidates(rule, mesh());
 }

@@ -6,6 +6,7 @@
 
 #include "autopar/cost.hpp"
 #include "autopar/memory.hpp"
+#include "cost/local_program.hpp"
 
 namespace autopar {
 
@@ -175,97 +176,11 @@ void find_local_shapes(const Graph& graph, const std::vector<ValueId>& values,
   }
 }
 
-Collective collective_of(const Op& op) {
-  Collective c;
-  const std::vector<std::pair<const char*, CollectiveKind>> kinds = {
-      {"AllReduce", CollectiveKind::kAllReduce},
-      {"AllGather", CollectiveKind::kAllGather},
-      {"ReduceScatter", CollectiveKind::kReduceScatter},
-      {"AllToAll", CollectiveKind::kAllToAll},
-      {"Broadcast", CollectiveKind::kBroadcast},
-      {"ShardSlice", CollectiveKind::kShardSlice},
-      {"MakePartial", CollectiveKind::kMakePartial}};
-  for (const auto& [name, kind] : kinds) {
-    if (op.type == name) c.kind = kind;
-  }
-  for (std::int64_t a : op.ints_attribute("axes")) c.axes.push_back(static_cast<int>(a));
-  c.axis = static_cast<int>(op.int_attribute("axis", -1));
-  c.concat_axis = static_cast<int>(op.int_attribute("concat_axis", -1));
-  const std::string reduce = op.string_attribute("reduce_op", "sum");
-  for (Reduction r : {Reduction::kSum, Reduction::kMax, Reduction::kMin, Reduction::kProd}) {
-    if (reduce == name_of(r)) c.reduction = r;
-  }
-  return c;
-}
-
-// The op's operands as values of a program of their own, to see what the op becomes there.
-Result<Graph> local_program(const Graph& graph, const Op& op, const Rule& rule,
-                            const Assignment& assignment, const OpSpecs& specs, const Mesh& mesh) {
-  Graph program;
-  program.opset = graph.opset;
-  Names value_names, op_names;
-  LocalContext context{graph,   op,          rule,     assignment, specs, mesh,
-                       program, value_names, op_names, {},         {}};
-  for (std::size_t i = 0; i < op.inputs.size(); ++i) {
-    if (!op.has_input(i)) {
-      context.inputs.emplace_back();
-      continue;
-    }
-    Value value = graph.value(op.inputs[i]);
-    value.shape = local_shape(specs.inputs[i], value.shape, mesh);
-    if (value.kind != ValueKind::kConstant || !is_operand_constant(op, i)) {
-      value.data = std::monostate{};
-      value.kind = ValueKind::kInput;
-    }
-    value.producer = {};
-    value.name = value_names.unique(value.name);
-    context.inputs.push_back(program.add_value(std::move(value)));
-  }
-  for (std::size_t i = 0; i < op.outputs.size(); ++i) {
-    context.output_names.push_back(
-        op.has_output(i) ? value_names.unique(graph.value(op.outputs[i]).name) : "");
-  }
-  auto outputs = localise(context);
-  if (!outputs) return outputs.error();
-  program.outputs = *outputs;
-  return program;
-}
-
 bool exchanges_halos(const Rule& rule, const Assignment& assignment) {
   return std::any_of(
       assignment.factor_of_axis.begin(), assignment.factor_of_axis.end(), [&](int f) {
         return f >= 0 && rule.factors[static_cast<std::size_t>(f)].kind == FactorKind::kHalo;
       });
-}
-
-// The most that is alive at once of what is neither input nor output nor constant, each value from
-// its op to its last reader.
-Bytes peak_of_temporaries(const Graph& program) {
-  std::vector<std::size_t> last(program.values.size(), 0);
-  std::vector<char> kept(program.values.size(), 0);
-  for (ValueId output : program.outputs) {
-    if (output.valid()) kept[output.index()] = 1;
-  }
-  for (std::size_t o = 0; o < program.ops.size(); ++o) {
-    for (ValueId input : program.ops[o].inputs) {
-      if (input.valid()) last[input.index()] = o;
-    }
-  }
-  Bytes now = 0, peak = 0;
-  for (std::size_t o = 0; o < program.ops.size(); ++o) {
-    for (ValueId made : program.ops[o].outputs) {
-      if (made.valid() && !kept[made.index()]) now += program.value(made).bytes();
-    }
-    peak = std::max(peak, now);
-    std::vector<ValueId> read = program.ops[o].inputs;
-    std::sort(read.begin(), read.end());
-    read.erase(std::unique(read.begin(), read.end()), read.end());
-    for (ValueId input : read) {
-      if (!input.valid() || kept[input.index()] || last[input.index()] != o) continue;
-      if (program.value(input).producer.valid()) now -= program.value(input).bytes();
-    }
-  }
-  return peak;
 }
 
 }  // namespace
@@ -289,12 +204,17 @@ Result<OpPrice> RooflineModel::op_price(const Graph& graph, const Op& op, const 
   }
   AUTOPAR_TRY(program, local_program(graph, op, rule, assignment, specs, mesh));
   // What an op becomes that exchanges data has its own kernels.
-  OpKernel kernel;
-  if (graph.kernel(op).kind == OpKernel::Kind::kView) kernel.kind = OpKernel::Kind::kView;
-  for (const Op& local : program.ops) {
+  const std::vector<OpKernel> kernels =
+      op.type == "Attention" && state_->cluster.profile.fuses_attention
+          ? fused_between_exchanges(program)
+          : std::vector<OpKernel>(program.ops.size());
+  const bool is_view_here = graph.kernel(op).kind == OpKernel::Kind::kView;
+  for (std::size_t o = 0; o < program.ops.size(); ++o) {
+    const Op& local = program.ops[o];
     if (local.domain != "ai.autopar") {
-      const OpShapes shapes = shapes_of(program, local);
-      price.compute += state_->kernel_seconds(local, shapes, kernel);
+      OpKernel kernel = kernels[o];
+      if (is_view_here) kernel.kind = OpKernel::Kind::kView;
+      price.compute += state_->kernel_seconds(local, shapes_of(program, local), kernel);
       continue;
     }
     const Value& input = program.value(local.inputs[0]);
@@ -305,7 +225,9 @@ Result<OpPrice> RooflineModel::op_price(const Graph& graph, const Op& op, const 
     c.sent_bytes = sent_bytes(c.collective, bytes, mesh);
     price.collectives.push_back(std::move(c));
   }
-  if (exchanges_halos(rule, assignment)) price.temporaries = peak_of_temporaries(program);
+  if (exchanges_halos(rule, assignment) || is_moving(rule, assignment)) {
+    price.temporaries = peak_of_temporaries(program, kernels);
+  }
   return price;
 }
 
@@ -348,6 +270,8 @@ Seconds RooflineModel::breaking_seconds(const Shape& shape, DType dtype, const S
   return profile.launch_s +
          bytes / (state_->cluster.device.memory_bandwidth_bytes_per_s * profile.memory_fraction);
 }
+
+bool RooflineModel::prices_moving() const { return true; }
 
 void RooflineModel::limit(Allowance* allowance) {
   state_->allowance = allowance;

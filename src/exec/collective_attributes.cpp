@@ -49,6 +49,7 @@ CollectiveAttributes read_attributes(CollectiveKind kind, const Ort::ConstKernel
     a.concat_axis = info.GetAttribute<std::int64_t>("concat_axis");
   }
   if (kind == CollectiveKind::kBroadcast) a.root = attribute_or<std::int64_t>(info, "root", 0);
+  if (kind == CollectiveKind::kPermute) a.shift = attribute_or<std::int64_t>(info, "shift", 1);
   if (has_reduction(kind)) a.reduce_op = attribute_or<std::string>(info, "reduce_op", "sum");
   if (is_message(kind)) a.tag = attribute_or<std::int64_t>(info, "tag", 0);
   if (kind == CollectiveKind::kRecv) {
@@ -147,6 +148,7 @@ CollectiveCall make_call(CollectiveKind kind, const CollectiveAttributes& a, int
   call.axis = static_cast<int>(a.axis);
   call.concat_axis = static_cast<int>(a.concat_axis);
   call.root = static_cast<int>(a.root);
+  call.shift = a.shift;
   call.reduce_op = a.reduce_op;
   if (is_message(kind)) {
     call.tag = a.tag;

@@ -18,6 +18,7 @@ struct CollectiveAttributes {
   std::int64_t axis = 0;
   std::int64_t concat_axis = 0;
   std::int64_t root = 0;
+  std::int64_t shift = 1;
   std::string reduce_op;
   std::int64_t tag = 0;             // Send, Recv
   Shape shape;                      // Recv

@@ -139,6 +139,7 @@ Result<Shape> output_shape_of(CollectiveKind kind, const Shape& input, std::int6
   switch (kind) {
     case CollectiveKind::kAllReduce:
     case CollectiveKind::kBroadcast:
+    case CollectiveKind::kPermute:
       return output;
     case CollectiveKind::kAllGather: {
       AUTOPAR_TRY(d, dimension("axis", axis, input));
@@ -167,6 +168,11 @@ Result<Shape> output_shape_of(CollectiveKind kind, const Shape& input, std::int6
   return input_error("the op is not part of a rewritten graph");
 }
 
+int source_of(const CollectiveCall& call) {
+  const auto ranks = static_cast<std::int64_t>(call.group.size());
+  return static_cast<int>(((call.position - call.shift) % ranks + ranks) % ranks);
+}
+
 void perform(const CollectiveCall& call, const std::vector<const void*>& inputs,
              const std::vector<void*>& outputs) {
   const auto position = static_cast<std::size_t>(call.position);
@@ -179,11 +185,12 @@ void perform(const CollectiveCall& call, const std::vector<const void*>& inputs,
       return reduce_scatter(call, inputs, outputs);
     case CollectiveKind::kAllToAll:
       return all_to_all(call, inputs, outputs);
-    case CollectiveKind::kBroadcast: {
+    case CollectiveKind::kBroadcast:
+    case CollectiveKind::kPermute: {
+      const bool ring = call.kind == CollectiveKind::kPermute;
+      const int from = ring ? source_of(call) : call.root;
       const std::size_t bytes = buffer_bytes(call);
-      if (bytes > 0) {
-        std::memcpy(outputs[position], inputs[static_cast<std::size_t>(call.root)], bytes);
-      }
+      if (bytes > 0) std::memcpy(outputs[position], inputs[static_cast<std::size_t>(from)], bytes);
       return;
     }
     case CollectiveKind::kShardSlice:

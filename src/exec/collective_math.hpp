@@ -20,6 +20,9 @@ Result<Shape> output_shape_of(CollectiveKind kind, const Shape& input, std::int6
 void perform(const CollectiveCall& call, const std::vector<const void*>& inputs,
              const std::vector<void*>& outputs);
 
+// Permute: the position whose input a position gets.
+int source_of(const CollectiveCall& call);
+
 // A message in which this rank is neither sender nor receiver: Send gives its input, Recv zeros.
 void leave_alone(const CollectiveCall& call, const void* input, void* output);
 

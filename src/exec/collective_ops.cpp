@@ -15,9 +15,9 @@ namespace {
 
 constexpr const char* kDomain = "ai.autopar";
 constexpr CollectiveKind kKinds[] = {
-    CollectiveKind::kAllReduce, CollectiveKind::kAllGather, CollectiveKind::kReduceScatter,
-    CollectiveKind::kAllToAll,  CollectiveKind::kBroadcast, CollectiveKind::kShardSlice,
-    CollectiveKind::kSend,      CollectiveKind::kRecv,
+    CollectiveKind::kAllReduce,  CollectiveKind::kAllGather, CollectiveKind::kReduceScatter,
+    CollectiveKind::kAllToAll,   CollectiveKind::kBroadcast, CollectiveKind::kPermute,
+    CollectiveKind::kShardSlice, CollectiveKind::kSend,      CollectiveKind::kRecv,
 };
 
 OrtStatus* failed_status(const std::string& message) {

@@ -35,8 +35,8 @@ bool moves_elements(const Op& op, int port) {
   static constexpr std::array<std::string_view, 14> kTypes = {
       "Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten",  "Cast",
       "Expand",   "Tile",    "Slice",     "Split",   "Dropout",   "CastLike", "Pad"};
-  static constexpr std::array<std::string_view, 6> kCommunication = {
-      "AllGather", "Broadcast", "AllToAll", "ShardSlice", "Send", "Recv"};
+  static constexpr std::array<std::string_view, 7> kCommunication = {
+      "AllGather", "Broadcast", "Permute", "AllToAll", "ShardSlice", "Send", "Recv"};
   if (op.domain == "ai.autopar") return port == 0 && is_one_of(op.type, kCommunication);
   if (op.type == "Where") return port > 0;
   return op.type == "Concat" || (port == 0 && is_one_of(op.type, kTypes));

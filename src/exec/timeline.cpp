@@ -23,6 +23,7 @@ double bus_factor(CollectiveKind kind, std::int64_t group_size) {
     case CollectiveKind::kAllToAll:
       return (n - 1) / n;
     case CollectiveKind::kBroadcast:
+    case CollectiveKind::kPermute:
     case CollectiveKind::kShardSlice:
     case CollectiveKind::kMakePartial:
     case CollectiveKind::kSend:

@@ -34,7 +34,7 @@ bool is_elementwise(const Op& op) {
 bool stays_whole(const Op& op, const Rule& rule, int factor, DeviceUse use) {
   const Factor& f = rule.factors[static_cast<std::size_t>(factor)];
   if (f.kind == FactorKind::kWhole || f.kind == FactorKind::kPartial ||
-      f.kind == FactorKind::kExchange) {
+      f.kind == FactorKind::kExchange || f.kind == FactorKind::kMoving) {
     return true;
   }
   if (f.kind == FactorKind::kHalo && use != DeviceUse::kAnyAxes) return true;

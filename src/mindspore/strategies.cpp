@@ -84,7 +84,7 @@ void add_on_any_axes(const Rule& rule, const Mesh& mesh, const Keeps& keeps,
 }  // namespace
 
 bool too_many_on_any_axes(const Rule& rule, const Mesh& mesh) {
-  return std::pow(rule.factors.size() + 1.0, mesh.rank()) > kMostOnAnyAxes;
+  return std::pow(static_cast<double>(resting_factors(rule)) + 1.0, mesh.rank()) > kMostOnAnyAxes;
 }
 
 std::vector<Assignment> strategies(const Op& op, const Rule& rule, const Mesh& mesh,

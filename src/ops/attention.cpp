@@ -61,14 +61,20 @@ RuleText attention_rule(const OpView& view) {
   const std::string s = causal && past ? "_" : causal || present ? "s~" : "s";
   // What a head consists of stays whole.
   const bool flat = view.in(0).size() == 3;
+  // Keys and values may go round where nothing else is said of them.
+  const Shape& mask = view.in(3);
+  const bool ring =
+      !present && !past && !view.op.has_output(3) && (mask.empty() || mask.back() == shape->keys);
+  const std::string t = ring ? "t^" : "_";
   const std::string query =
       flat ? "b " + s + " (" + kv + " " + g + " e^)" : "b (" + kv + " " + g + ") " + s + " _";
-  const std::string key = flat ? "b _ (kv e^)" : "b kv _ _";
-  const std::string value = flat ? "b _ (kv f^)" : "b kv _ _";
+  const std::string key = flat ? "b " + t + " (kv e^)" : "b kv " + t + " _";
+  const std::string value = flat ? "b " + t + " (kv f^)" : "b kv " + t + " _";
   const std::string output = flat ? "b " + s + " (kv g f^)" : query;
   const std::string scores = "b (kv g) " + s + " _";
   return query + ", " + key + ", " + value + ", " + mask_words(view.in(3), "(kv g)", s) +
-         ", b kv _ _, b kv _ _, b -> " + output + ", b kv _ _, b kv _ _, " + scores;
+         ", b kv _ _, b kv _ _, b -> " + output + ", b kv _ _, b kv _ _, " + scores +
+         (ring ? " | moving ring: s, t, t, s -> s" : "");
 }
 
 std::int64_t parts_of(const LocalContext& context, const char* name) {
@@ -170,7 +176,8 @@ std::span<const OpRow> attention_rows() {
        .work = attention_work,
        .grad = attention_grad,
        .rewrite = set_head_counts,
-       .split = split_attention},
+       .split = split_attention,
+       .moving = ring_attention},
       {.type = "RotaryEmbedding",
        .rule = rotary_rule,
        .flops_per_element = 4,

@@ -18,7 +18,9 @@ RuleText matmul_rule(const OpView& view) {
   if (vector0 && vector1) text = "k+, k+ ->";
   if (vector0 && !vector1) text = "k+, ... k+ n -> ... n";
   if (!vector0 && vector1) text = "... m k+, k+ -> ... m";
-  return text + " | partial: 0, 1";
+  // Of two grids of parts one row and one column at a time is enough.
+  const bool grid = view.in(0).size() >= 2 && view.in(1).size() == 2;
+  return text + (grid ? " | moving row col: m k, k n -> m n" : "") + " | partial: 0, 1";
 }
 
 Work matmul_work(const Op& op, const OpShapes& shapes) {
@@ -114,6 +116,7 @@ std::span<const OpRow> contraction_rows() {
        .rule = matmul_rule,
        .work = matmul_work,
        .grad = matmul_grad,
+       .moving = move_products,
        .exact_on_integers = true},
       {.type = "Gemm",
        .rule = gemm_rule,

@@ -25,6 +25,24 @@ ValueId Emitter::all_reduce(ValueId from, const std::vector<int>& axes,
                         value(from).shape, stem("AllReduce"));
 }
 
+ValueId Emitter::broadcast(ValueId from, const std::vector<int>& axes, std::int64_t root,
+                           ValueId after) {
+  return moved_on(from, {.type = "Broadcast", .axes = axes, .reduce_op = "", .root = root}, after);
+}
+
+ValueId Emitter::permute(ValueId from, const std::vector<int>& axes, std::int64_t shift,
+                         ValueId after) {
+  return moved_on(from, {.type = "Permute", .axes = axes, .reduce_op = "", .shift = shift}, after);
+}
+
+ValueId Emitter::moved_on(ValueId from, const AbstractCollective& collective, ValueId after) {
+  const ValueId made = add_collective(context_.program, context_.value_names, context_.op_names,
+                                      collective, from, value(from).shape, stem(collective.type));
+  // Further inputs of a collective only order it.
+  if (after.valid()) context_.program.op(value(made).producer).inputs.push_back(after);
+  return made;
+}
+
 ValueId Emitter::own_part(ValueId whole, const std::vector<int>& axes, int dimension) {
   if (axes.empty()) return whole;
   Shape shape = value(whole).shape;
@@ -110,6 +128,16 @@ std::vector<int> Emitter::axes_of(FactorKind kind) const {
     if (context_.rule.factors[static_cast<std::size_t>(factors[a])].kind == kind) {
       axes.push_back(static_cast<int>(a));
     }
+  }
+  return axes;
+}
+
+std::vector<int> Emitter::axes_of(const std::string& factor) const {
+  std::vector<int> axes;
+  const int f = context_.rule.factor_index(factor);
+  const auto& factors = context_.assignment.factor_of_axis;
+  for (std::size_t a = 0; a < factors.size(); ++a) {
+    if (f >= 0 && factors[a] == f) axes.push_back(static_cast<int>(a));
   }
   return axes;
 }

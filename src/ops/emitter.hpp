@@ -24,6 +24,10 @@ class Emitter : public GraphBuilder {
   // No op where there are no axes.
   ValueId all_gather(ValueId from, const std::vector<int>& axes, std::size_t dimension);
   ValueId all_reduce(ValueId from, const std::vector<int>& axes, const std::string& reduce_op);
+  // The input of the rank at position `root`; of the one `shift` positions before, round the group.
+  // Not before `after` is there, if it is valid.
+  ValueId broadcast(ValueId from, const std::vector<int>& axes, std::int64_t root, ValueId after);
+  ValueId permute(ValueId from, const std::vector<int>& axes, std::int64_t shift, ValueId after);
   // The rank's part of a constant along one dimension. No op where there are no axes.
   ValueId own_part(ValueId whole, const std::vector<int>& axes, int dimension);
   // The first global index of a dimension that is split into parts of `extent`: rank 1, size 1.
@@ -40,8 +44,9 @@ class Emitter : public GraphBuilder {
   DType output_dtype(std::size_t port) const;
   Shape output_shape(std::size_t port) const;
 
-  // Mesh axes assigned to the factors of a kind, in mesh order.
+  // Mesh axes assigned to the factors of a kind, and to one factor, in mesh order.
   std::vector<int> axes_of(FactorKind kind) const;
+  std::vector<int> axes_of(const std::string& factor) const;
   // Mesh axes that split dimension `d` of an input.
   std::vector<int> axes_of_input(std::size_t port, std::size_t d) const {
     return context_.specs.inputs[port].dims[d];
@@ -50,6 +55,7 @@ class Emitter : public GraphBuilder {
 
  private:
   ValueId add_output(std::size_t port);
+  ValueId moved_on(ValueId from, const AbstractCollective& collective, ValueId after);
   std::string stem(const std::string& type) const;
 
   const LocalContext& context_;

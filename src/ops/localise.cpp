@@ -17,6 +17,7 @@ std::vector<ValueId> copy_op(const LocalContext& context, const OpRow* row) {
 Result<std::vector<ValueId>> localise(const LocalContext& context) {
   const OpRow* row = find_row(context.op);
   if (!is_plain_local(context.graph, context.op, context.rule, context.assignment)) {
+    if (is_moving(context.rule, context.assignment)) return row->moving(context);
     const bool halo = !Emitter(context).axes_of(FactorKind::kHalo).empty();
     return halo ? row->halo(context) : row->split(context);
   }
@@ -40,6 +41,8 @@ ValueId add_collective(Graph& program, Names& value_names, Names& op_names,
   op.attributes["axes"] = std::vector<std::int64_t>(collective.axes.begin(), collective.axes.end());
   if (collective.axis >= 0) op.attributes["axis"] = collective.axis;
   if (collective.concat_axis >= 0) op.attributes["concat_axis"] = collective.concat_axis;
+  if (collective.root >= 0) op.attributes["root"] = collective.root;
+  if (collective.shift != 0) op.attributes["shift"] = collective.shift;
   if (!collective.reduce_op.empty()) op.attributes["reduce_op"] = collective.reduce_op;
   program.add_op(std::move(op));
   return output;

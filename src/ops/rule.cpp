@@ -23,6 +23,10 @@ bool mentions(const TensorFactors& tensor, int factor) {
 Status verify_present(Rule rule, OpShapes shapes, const Op& op) {
   for (std::size_t t = op.outputs.size(); t-- > 0;) {
     if (op.has_output(t)) continue;
+    for (Factor& factor : rule.factors) {
+      if (factor.kind != FactorKind::kMoving) continue;
+      factor.moving_outputs.erase(factor.moving_outputs.begin() + static_cast<std::ptrdiff_t>(t));
+    }
     rule.outputs.erase(rule.outputs.begin() + static_cast<std::ptrdiff_t>(t));
     shapes.outputs.erase(shapes.outputs.begin() + static_cast<std::ptrdiff_t>(t));
   }
@@ -100,11 +104,15 @@ Result<RuleOf> rule_of(const Graph& graph, const Op& op, const UserRules& user) 
     if (!rule) return input_error(described(op) + ": the user's " + rule.error().message);
     drop_absent_inputs(*rule, op);
     for (const Factor& factor : rule->factors) {
-      if (factor.kind != FactorKind::kExchange && factor.kind != FactorKind::kHalo) continue;
+      if (factor.kind != FactorKind::kExchange && factor.kind != FactorKind::kHalo &&
+          factor.kind != FactorKind::kMoving) {
+        continue;
+      }
       const char* mark = factor.kind == FactorKind::kExchange ? "~" : "";
       return input_error(
           described(op) + ": the user's rule \"" + *text + "\": factor " + factor.name + mark +
-          " needs an exchange that only built-in rules can have; " + "mark it ^ (whole)");
+          " needs an exchange that only built-in rules can have; " +
+          (factor.kind == FactorKind::kMoving ? "leave it out" : "mark it ^ (whole)"));
     }
     if (Status status = verify_present(*rule, shapes, op); !status) {
       return input_error(described(op) + ": the user's rule \"" + *text +
@@ -143,7 +151,7 @@ bool is_plain_local(const Graph&, const Op& op, const Rule& rule, const Assignme
                       [&](int factor) {
                         if (factor < 0) return false;
                         const FactorKind kind = rule.factors[static_cast<std::size_t>(factor)].kind;
-                        if (kind == FactorKind::kHalo) return true;
+                        if (kind == FactorKind::kHalo || kind == FactorKind::kMoving) return true;
                         if (row->split == nullptr) return false;
                         return reduces(kind) || kind == FactorKind::kExchange;
                       });

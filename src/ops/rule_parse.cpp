@@ -56,6 +56,9 @@ class Parser {
   void drop_trivial_factors();
   Status read_section(std::string_view section);
   Status read_halo(std::string_view name, std::string_view numbers);
+  Status read_moving(std::string_view names, std::string_view tensors);
+  Result<std::vector<std::vector<int>>> moving_side(std::string_view tensors, std::size_t names,
+                                                    std::size_t count);
   Result<std::vector<int>> input_numbers(std::string_view text) const;
 
   std::string_view text_;
@@ -295,8 +298,10 @@ Status Parser::read_section(std::string_view section) {
     return Ok{};
   }
   if (head.starts_with("halo ")) return read_halo(trim(head.substr(5)), rest);
+  if (head.starts_with("moving ")) return read_moving(trim(head.substr(7)), rest);
   return wrong("'" + std::string(section) +
-               "' is none of 'partial: ...', 'summand name: ...' and 'halo name: before after'");
+               "' is none of 'partial: ...', 'summand name: ...', 'halo name: before after' and "
+               "'moving names: factors -> factors'");
 }
 
 Status Parser::read_halo(std::string_view name, std::string_view numbers) {
@@ -314,6 +319,57 @@ Status Parser::read_halo(std::string_view name, std::string_view numbers) {
   factor.kind = FactorKind::kHalo;
   factor.halo_before = *before;
   factor.halo_after = *after;
+  return Ok{};
+}
+
+// Per name and tensor the factor; empty where one of them is gone, since it has the size 1.
+Result<std::vector<std::vector<int>>> Parser::moving_side(std::string_view tensors,
+                                                          std::size_t names, std::size_t count) {
+  std::vector<std::vector<int>> factors(names, std::vector<int>(count, -1));
+  bool whole = true;
+  const auto texts = split_trimmed(tensors, ",");
+  for (std::size_t t = 0; t < std::min(count, texts.size()); ++t) {
+    std::string_view text = texts[t];
+    for (std::size_t n = 0; n < names && !trim(text).empty(); ++n) {
+      const std::string_view word = take_word(text);
+      if (word == "_") continue;
+      factors[n][t] = rule_.factor_index(std::string(word));
+      whole = whole && factors[n][t] >= 0;
+    }
+    if (!trim(text).empty()) {
+      return wrong("'" + std::string(texts[t]) + "' names more factors than move");
+    }
+  }
+  if (!whole) factors.clear();
+  return factors;
+}
+
+// They stand before those of partial sums.
+Status Parser::read_moving(std::string_view names, std::string_view tensors) {
+  std::vector<std::string> moving;
+  while (!trim(names).empty()) moving.emplace_back(take_word(names));
+  const auto sides = split_trimmed(tensors, "->");
+  if (moving.empty() || sides.size() != 2) {
+    return wrong("what moves is written as 'moving row col: m k, k n -> m n'");
+  }
+  AUTOPAR_TRY(inputs, moving_side(sides[0], moving.size(), inputs_.shapes.size()));
+  AUTOPAR_TRY(outputs, moving_side(sides[1], moving.size(), outputs_.shapes.size()));
+  if (inputs.empty() || outputs.empty()) return Ok{};
+  const auto first_partial =
+      std::find_if(rule_.factors.begin(), rule_.factors.end(),
+                   [](const Factor& factor) { return factor.kind == FactorKind::kPartial; });
+  const auto first = first_partial - rule_.factors.begin();
+  for (std::size_t n = 0; n < moving.size(); ++n) {
+    if (rule_.factor_index(moving[n]) >= 0) return wrong("two factors " + moving[n]);
+    rule_.factors.insert(rule_.factors.begin() + first + static_cast<std::ptrdiff_t>(n),
+                         {.name = moving[n],
+                          .size = 1,
+                          .kind = FactorKind::kMoving,
+                          .partial_inputs = {},
+                          .moving_inputs = inputs[n],
+                          .moving_outputs = outputs[n],
+                          .moves_with = static_cast<int>(first)});
+  }
   return Ok{};
 }
 

@@ -10,6 +10,9 @@
 //            | "summand" name ":" numbers    inputs that are summands of a sum over factor `name`
 //            | "halo" name ":" before after  rows that a part of factor `name` needs of the parts
 //                                            before and after it
+//            | "moving" names ":" tensors "->" tensors
+//                                            per tensor and name the factor that is split there, or
+//                                            "_"; a tensor without words: none
 #pragma once
 
 #include <optional>

@@ -60,6 +60,37 @@ std::string numbers(const std::vector<int>& values) {
   return text;
 }
 
+// "m k, k n": per tensor what each of the moving factors splits there.
+std::string moving_side(const Rule& rule, const std::vector<const Factor*>& moving,
+                        const std::vector<int> Factor::*side) {
+  std::string text;
+  for (std::size_t t = 0; t < (moving[0]->*side).size(); ++t) {
+    if (t > 0) text += ",";
+    for (const Factor* factor : moving) {
+      const int f = (factor->*side)[t];
+      text += " " + (f < 0 ? "_" : rule.factors[static_cast<std::size_t>(f)].name);
+    }
+  }
+  return text;
+}
+
+std::string moving_text(const Rule& rule) {
+  std::string text;
+  for (std::size_t first = 0; first < rule.factors.size(); ++first) {
+    if (rule.factors[first].moves_with != static_cast<int>(first)) continue;
+    std::vector<const Factor*> moving;
+    text += " | moving";
+    for (const Factor& factor : rule.factors) {
+      if (factor.moves_with != static_cast<int>(first)) continue;
+      moving.push_back(&factor);
+      text += " " + factor.name;
+    }
+    text += ":" + moving_side(rule, moving, &Factor::moving_inputs) + " ->" +
+            moving_side(rule, moving, &Factor::moving_outputs);
+  }
+  return text;
+}
+
 }  // namespace
 
 int Rule::factor_index(const std::string& name) const {
@@ -74,7 +105,7 @@ std::string to_text(const Rule& rule) {
   const std::string inputs = writer.tensors(rule.inputs);
   const std::string outputs = writer.tensors(rule.outputs);
   std::string text = inputs + (inputs.empty() ? "" : " ") + "->" + (outputs.empty() ? "" : " ");
-  text += outputs;
+  text += outputs + moving_text(rule);
   std::string groups;
   for (const Factor& factor : rule.factors) {
     if (factor.kind != FactorKind::kPartial) continue;

@@ -39,8 +39,8 @@ Status verify_dim(const Rule& rule, const std::vector<int>& dim, std::int64_t ex
       return input_error("a factor that does not exist");
     }
     const Factor& factor = rule.factors[static_cast<std::size_t>(f)];
-    if (factor.kind == FactorKind::kPartial) {
-      return input_error("a partial factor is no dimension");
+    if (factor.kind == FactorKind::kPartial || factor.kind == FactorKind::kMoving) {
+      return input_error("a partial or moving factor is no dimension");
     }
     if (!seen.insert(f).second && factor.kind != FactorKind::kWhole) {
       return input_error("factor " + factor.name + " twice in one tensor; mark it ^ (whole)");
@@ -92,10 +92,35 @@ Status verify_halo(const Rule& rule, int f) {
   return input_error("factor " + factor.name + " has a halo, but leads no dimension of an input");
 }
 
+// A moving factor says for every tensor which of the loop dimensions it splits, or that it splits
+// none.
+Status verify_moving(const Rule& rule, const Factor& factor) {
+  const bool moving = factor.kind == FactorKind::kMoving;
+  if (moving != (factor.moves_with >= 0)) {
+    return input_error("what factor " + factor.name + " moves with does not fit its kind");
+  }
+  if (!moving) return Ok{};
+  const auto known = [&](int f) {
+    if (f < 0) return f == -1;
+    if (static_cast<std::size_t>(f) >= rule.factors.size()) return false;
+    const FactorKind kind = rule.factors[static_cast<std::size_t>(f)].kind;
+    return kind != FactorKind::kMoving && kind != FactorKind::kPartial;
+  };
+  if (factor.moving_inputs.size() == rule.inputs.size() &&
+      factor.moving_outputs.size() == rule.outputs.size() &&
+      std::all_of(factor.moving_inputs.begin(), factor.moving_inputs.end(), known) &&
+      std::all_of(factor.moving_outputs.begin(), factor.moving_outputs.end(), known)) {
+    return Ok{};
+  }
+  return input_error("the moving factor " + factor.name +
+                     " does not name a loop dimension, or none, for every tensor");
+}
+
 // What is split must be split, reduced or exchanged in every output.
 Status verify_use(const Rule& rule, int f) {
   const Factor& factor = rule.factors[static_cast<std::size_t>(f)];
   AUTOPAR_RETURN_IF_ERROR(verify_halo(rule, f));
+  AUTOPAR_RETURN_IF_ERROR(verify_moving(rule, factor));
   const bool stays = factor.kind == FactorKind::kParallel || factor.kind == FactorKind::kHalo;
   for (std::size_t t = 0; t < rule.outputs.size() && stays; ++t) {
     if (mentions(rule.outputs[t], f)) continue;

@@ -47,6 +47,8 @@ struct OpRow {
   LocaliseFunction split = nullptr;
   // The same where a kHalo factor is split.
   LocaliseFunction halo = nullptr;
+  // The same where kMoving factors are split, whatever else is.
+  LocaliseFunction moving = nullptr;
   bool exact_on_integers = false;  // partial sums of integers pass through, too
 };
 
@@ -65,6 +67,11 @@ double elements_of(const std::vector<Shape>& shapes, std::size_t i);     // 1 wh
 Work view_work(const Op& op, const OpShapes& shapes);
 // Moves what it outputs, whatever the size of the input.
 Work gather_work(const Op& op, const OpShapes& shapes);
+
+// The product of two matrices whose parts are passed round (summa.cpp).
+Result<std::vector<ValueId>> move_products(const LocalContext& context);
+// Attention whose keys and values go round a ring (ring.cpp).
+Result<std::vector<ValueId>> ring_attention(const LocalContext& context);
 
 // Devices that make the same random tensor make it alike.
 void set_common_seed(const LocalContext& context, Op& op);

@@ -276,8 +276,8 @@ std::string difference_of(const CollectiveOfProgram& one, const CollectiveOfProg
   if (split(*one.op) != split(*other.op)) {
     return differs("axis", std::to_string(split(*one.op)), std::to_string(split(*other.op)));
   }
-  for (const char* name : {"concat_axis", "root"}) {
-    const std::int64_t fallback = std::string(name) == "root" ? 0 : -1;
+  for (const char* name : {"concat_axis", "root", "shift"}) {
+    const std::int64_t fallback = std::string(name) == "concat_axis" ? -1 : 0;
     const std::int64_t a = one.op->int_attribute(name, fallback);
     const std::int64_t b = other.op->int_attribute(name, fallback);
     if (a != b) return differs(name, std::to_string(a), std::to_string(b));

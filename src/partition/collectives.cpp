@@ -121,6 +121,7 @@ Result<Shape> collective_output_shape(const Op& op, std::int64_t group_size, con
   switch (*kind) {
     case CollectiveKind::kAllReduce:
     case CollectiveKind::kBroadcast:
+    case CollectiveKind::kPermute:
     case CollectiveKind::kMakePartial:
     case CollectiveKind::kSend:
       return output;

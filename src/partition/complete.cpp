@@ -32,9 +32,10 @@ class Completion {
   Status complete_attributes(Op& op) {
     const auto kind = parse_collective_kind(op.type);
     if (!kind || *kind == CollectiveKind::kMakePartial) {
-      return collective_error(op,
-                              "is not an op of this domain; there are AllReduce, AllGather, "
-                              "ReduceScatter, AllToAll, Broadcast, ShardSlice, Send, Recv");
+      return collective_error(
+          op,
+          "is not an op of this domain; there are AllReduce, AllGather, "
+          "ReduceScatter, AllToAll, Broadcast, Permute, ShardSlice, Send, Recv");
     }
     const auto groups = op.attributes.find("groups");
     if (groups == op.attributes.end() || !std::holds_alternative<IntList>(groups->second)) {
@@ -51,6 +52,7 @@ class Completion {
         *kind == CollectiveKind::kAllReduce || *kind == CollectiveKind::kReduceScatter;
     if (reduces) op.attributes.try_emplace("reduce_op", std::string("sum"));
     if (*kind == CollectiveKind::kBroadcast) op.attributes.try_emplace("root", std::int64_t{0});
+    if (*kind == CollectiveKind::kPermute) op.attributes.try_emplace("shift", std::int64_t{1});
     AUTOPAR_RETURN_IF_ERROR(complete_axes(op, *kind));
     drop_unknown_mesh_axes(op);
     return Ok{};

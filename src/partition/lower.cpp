@@ -218,6 +218,7 @@ Status Lowering::lower_collective(Op op) {
     op.attributes.erase("axis");
   }
   if (op.type == name_of(CollectiveKind::kBroadcast)) op.attributes.try_emplace("root", 0);
+  if (op.type == name_of(CollectiveKind::kPermute)) op.attributes.try_emplace("shift", 1);
   op.attributes.erase("axes");
   add_groups(op, axes);
   if (program().value(op.inputs[0]).shape.empty()) {

@@ -174,6 +174,7 @@ std::string to_json(const Report& r, std::size_t rows) {
                                 {"outcome", trial.cost > 0            ? "plan"
                                             : trial.only_cheaper_ones ? "nothing cheaper"
                                                                       : "nothing fits"}});
+    if (trial.moving) j["plans_tried"].back()["moving"] = true;
   }
   j["collectives"] = Json::array();
   for (const CollectiveSummary& c : r.collectives) {

@@ -95,9 +95,10 @@ void read_cost(const Json& j, Report& r) {
   }
   for (const Json& trial : j.value("plans_tried", Json::array())) {
     const Json& cost = trial.at(unit_of(r.cost_model));
-    r.tried.push_back(
-        {trial.at("micro_batches").get<std::int64_t>(), trial.at("recompute").get<std::string>(),
-         cost.is_null() ? 0 : cost.get<double>(), trial.at("outcome") == "nothing cheaper"});
+    r.tried.push_back({trial.at("micro_batches").get<std::int64_t>(),
+                       trial.at("recompute").get<std::string>(),
+                       cost.is_null() ? 0 : cost.get<double>(),
+                       trial.at("outcome") == "nothing cheaper", trial.value("moving", false)});
   }
   const Json& memory = j.at("memory");
   r.memory.total = memory.at("peak_bytes").get<Bytes>();

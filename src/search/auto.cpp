@@ -270,6 +270,7 @@ struct Auto {
 
   // All plans that differ from the best one in one mesh axis per op, searched exactly.
   void improve() {
+    const bool moving = request.moving != SearchRequest::Moving::kNo;
     const Strategy& strategy = best->strategy;
     Narrowing narrowing;
     for (std::size_t o = 0; o < strategy.assignments.size(); ++o) {
@@ -282,6 +283,7 @@ struct Auto {
           Assignment other = chosen;
           other.factor_of_axis[a] = f;
           if (other == chosen || strategy.mesh.axes[a].size == 1) continue;
+          if (is_moving(rule, other) && !moving) continue;
           if (specs_of(rule, other, strategy.mesh)) near.push_back(std::move(other));
         }
       }

@@ -246,6 +246,9 @@ class Builder {
                                                             : model_.choices(op, rule);
     if (narrowed.empty() && !has_pin && is_filled) {
       keep_one(assignments, batch_factor);
+    } else if (narrowed.empty() && may_move(op, rule, has_pin)) {
+      std::vector<Assignment> moving = moving_candidates(rule, model_.mesh());
+      assignments.insert(assignments.end() - 1, moving.begin(), moving.end());
     }
     all.assignments.reserve(assignments.size());
     all.specs.reserve(assignments.size());
@@ -268,9 +271,24 @@ class Builder {
     return table;
   }
 
+  // A pin of slices never means parts that move: who wants those names their factors.
+  bool may_move(const Op& op, const Rule& rule, bool has_pin) const {
+    if (!model_.prices_moving()) return false;
+    const auto pin = pins_.ops.find(op.name);
+    if (!has_pin || pin == pins_.ops.end()) return request_.moving != SearchRequest::Moving::kNo;
+    if (!pin->second.assignment) return false;
+    return std::any_of(
+        pin->second.assignment->begin(), pin->second.assignment->end(), [&](const auto& entry) {
+          const int f = rule.factor_index(entry.second);
+          return f >= 0 && rule.factors[static_cast<std::size_t>(f)].kind == FactorKind::kMoving;
+        });
+  }
+
   // At most so many are there, and each has its price.
   void count_candidates(const Rule& rule) {
-    const double count = std::pow(rule.factors.size() + 1, model_.mesh().rank());
+    const bool moving = request_.moving != SearchRequest::Moving::kNo;
+    const std::size_t factors = moving ? rule.factors.size() : resting_factors(rule);
+    const double count = std::pow(factors + 1, model_.mesh().rank());
     allowance_.add(kCandidateWork * count, kCandidateBytes * count);
   }
 

@@ -107,6 +107,7 @@ class CountSearch {
     if (axis == mesh_.axes.size()) return inputs_.complete() && is_kept();
     const std::int64_t size = mesh_.axes[axis].size;
     for (int f = 0; size > 1 && f < static_cast<int>(rule_.factors.size()); ++f) {
+      if (rule_.factors[static_cast<std::size_t>(f)].kind == FactorKind::kMoving) continue;
       assignment_.factor_of_axis[axis] = f;
       const bool inputs_fit = inputs_.multiply(f, size);
       const bool outputs_fit = outputs_.multiply(f, size);

@@ -111,10 +111,19 @@ void add_finer(const SearchRequest& request, int max_axes, bool ordered,
   }
 }
 
-}  // namespace
+// Rules of one class are alike.
+bool moves_on(const Mesh& mesh, const GraphRules& rules) {
+  std::set<int> seen;
+  for (std::size_t o = 0; o < rules.rules.size(); ++o) {
+    if (!seen.insert(rules.class_of_op[o]).second) continue;
+    if (!moving_candidates(rules.rules[o], mesh).empty()) return true;
+  }
+  return false;
+}
 
-std::vector<Mesh> meshes_of(const SearchRequest& request) {
+std::vector<Mesh> all_meshes(const SearchRequest& request) {
   if (request.mesh) return {*request.mesh};
+  if (!request.meshes.empty()) return request.meshes;
   for (const CostModelRow& row : cost_models()) {
     if (request.cost_model == row.name && row.meshes) return row.meshes(request.cluster);
   }
@@ -124,6 +133,21 @@ std::vector<Mesh> meshes_of(const SearchRequest& request) {
   if (const auto mesh = mesh_of_matrices(request)) add(*mesh, meshes);
   if (request.max_axes == 0) add_finer(request, max_axes, ordered, meshes);
   return meshes;
+}
+
+}  // namespace
+
+std::vector<Mesh> meshes_of(const SearchRequest& request) {
+  std::vector<Mesh> meshes = all_meshes(request);
+  if (request.moving != SearchRequest::Moving::kOnly) return meshes;
+  std::erase_if(meshes, [&](const Mesh& mesh) { return !moves_on(mesh, request.rules); });
+  return meshes;
+}
+
+bool has_moving(const SearchRequest& request) {
+  SearchRequest only = request;
+  only.moving = SearchRequest::Moving::kOnly;
+  return !meshes_of(only).empty();
 }
 
 }  // namespace autopar

@@ -15,7 +15,9 @@ std::string factor_names(const Rule& rule) {
   std::string names;
   for (const Factor& f : rule.factors) {
     if (f.kind == FactorKind::kWhole) continue;
-    names += (names.empty() ? "" : ", ") + f.name + "=" + std::to_string(f.size);
+    const bool moves = f.kind == FactorKind::kMoving;
+    names += (names.empty() ? "" : ", ") + f.name;
+    names += moves ? " (moving)" : "=" + std::to_string(f.size);
   }
   return names.empty() ? "none can be split" : names;
 }
@@ -151,7 +153,8 @@ Result<MeshProblem::OpChoices> pinned(const MeshProblem::OpChoices& all, const O
                        "} is not possible on mesh " + autopar::to_text(mesh) + "; the rule is \"" +
                        autopar::to_text(rule) + "\" with " + factor_names(rule) +
                        " (every factor must be divisible by the axes that split it, no part "
-                       "smaller than its halo)");
+                       "smaller than its halo, and factors that move together each split by one "
+                       "axis, all of one size)");
   }
   return input_error(counts_text(op, pin) +
                      " cannot be kept: " + why_not(pin, graph, op, rule, mesh));

@@ -13,19 +13,19 @@ namespace {
 
 // Chunks that are alike are planned once: cuts at like places may make the busiest chunk so much
 // busier.
-constexpr double kLittleMore = 1.05;
+constexpr double kLittleMore = 1.01;
 
 struct Place {
   std::size_t op = 0;  // that the cut is before
   Bytes crossing = 0;
-  int inside = 0;      // values that cross and that a kernel would not store
-  Seconds before = 0;  // of all forward ops
-  int weights = 0;     // ops before that read what is stored, and not that alone
+  int inside = 0;                     // values that cross and that a kernel would not store
+  Seconds forward = 0, backward = 0;  // of all ops before
+  int weights = 0;                    // ops before that read what is stored, and not that alone
 };
 
 // What crosses before each forward op: values of the passes, not stored or shared ones, that are
 // made before and read behind it.
-std::vector<Place> places_of(const Graph& step, const std::vector<Seconds>& seconds,
+std::vector<Place> places_of(const Graph& step, const OpSeconds& seconds,
                              const std::string& updates) {
   const std::vector<ValueId> next = stages::next_values(step, updates);
   const std::vector<char> shared = stages::made_of_data(step, next);
@@ -49,7 +49,7 @@ std::vector<Place> places_of(const Graph& step, const std::vector<Seconds>& seco
   }
   std::vector<Place> places;
   Bytes crossing = 0;
-  Seconds before = 0;
+  Seconds forward = 0, backward = 0;
   int inside = 0, weights = 0;
   const auto is_stored = [&](ValueId id) {
     return id.valid() &&
@@ -67,9 +67,10 @@ std::vector<Place> places_of(const Graph& step, const std::vector<Seconds>& seco
     inside += inside_change[o];
     if (step.ops[o].phase != Phase::kForward) continue;
     if (o > 0 && crossing > 0 && !shared[o]) {
-      places.push_back({o, crossing, inside, before, weights});
+      places.push_back({o, crossing, inside, forward, backward, weights});
     }
-    before += seconds[o];
+    forward += seconds.forward[o];
+    backward += seconds.backward[o];
     const std::vector<ValueId>& inputs = step.ops[o].inputs;
     const bool reads = std::any_of(inputs.begin(), inputs.end(),
                                    [&](ValueId id) { return is_stored(id) || is_of_weights(id); });
@@ -79,7 +80,7 @@ std::vector<Place> places_of(const Graph& step, const std::vector<Seconds>& seco
                     });
     weights += reads && of_weights[o] == 0 ? 1 : 0;
   }
-  places.push_back({step.ops.size(), 0, 0, before, weights});  // the end
+  places.push_back({step.ops.size(), 0, 0, forward, backward, weights});  // the end
   return places;
 }
 
@@ -136,22 +137,23 @@ struct Ends {
   Seconds busiest = std::numeric_limits<Seconds>::infinity();
   Bytes crossing = 0;
 };
-Ends best_ends(const std::vector<Place>& places, int chunks, double bytes_per_s) {
+Ends best_ends(const std::vector<Place>& places, std::size_t chunks, double bytes_per_s) {
   const auto count = places.size();
+  const auto until = [&](std::size_t p) { return places[p].forward + places[p].backward; };
   const auto sending = [&](std::size_t p) {
     return static_cast<double>(places[p].crossing) / bytes_per_s;
   };
   // best[c][p]: chunks 0 to c, the last of which ends at place p.
-  std::vector<std::vector<Best>> best(static_cast<std::size_t>(chunks), std::vector<Best>(count));
+  std::vector<std::vector<Best>> best(chunks, std::vector<Best>(count));
   for (std::size_t p = 0; p < count; ++p) {
-    if (places[p].weights > 0) best[0][p] = {places[p].before + sending(p), places[p].crossing, -1};
+    if (places[p].weights > 0) best[0][p] = {until(p) + sending(p), places[p].crossing, -1};
   }
-  for (std::size_t c = 1; c < static_cast<std::size_t>(chunks); ++c) {
+  for (std::size_t c = 1; c < chunks; ++c) {
     for (std::size_t p = c; p < count; ++p) {
       for (std::size_t from = c - 1; from < p; ++from) {
         const bool is_empty = places[from].weights == places[p].weights;
         if (is_empty || best[c - 1][from].busiest == Best().busiest) continue;
-        const Seconds own = places[p].before - places[from].before + sending(p);
+        const Seconds own = until(p) - until(from) + sending(p);
         const Best found = {std::max(best[c - 1][from].busiest, own),
                             best[c - 1][from].crossing + places[p].crossing,
                             static_cast<int>(from)};
@@ -164,7 +166,7 @@ Ends best_ends(const std::vector<Place>& places, int chunks, double bytes_per_s)
   ends.crossing = best.back().back().crossing;
   if (ends.busiest == Best().busiest) return ends;
   auto place = static_cast<int>(count) - 1;
-  for (auto c = static_cast<std::size_t>(chunks); c-- > 0;) {
+  for (std::size_t c = chunks; c-- > 0;) {
     ends.ops.insert(ends.ops.begin(), places[static_cast<std::size_t>(place)].op);
     place = best[c][static_cast<std::size_t>(place)].from;
   }
@@ -173,16 +175,16 @@ Ends best_ends(const std::vector<Place>& places, int chunks, double bytes_per_s)
 
 }  // namespace
 
-Result<std::vector<OpId>> balanced_cuts(const Graph& step, int chunks,
-                                        const std::vector<Seconds>& seconds, double bytes_per_s,
-                                        const std::string& updates) {
-  AUTOPAR_CHECK(seconds.size() == step.ops.size(), "seconds of other ops");
+Result<std::vector<OpId>> balanced_cuts(const Graph& step, int chunks, const OpSeconds& seconds,
+                                        double bytes_per_s, const std::string& updates) {
+  AUTOPAR_CHECK(seconds.forward.size() == step.ops.size(), "seconds of other ops");
   if (chunks < 1) return input_error("a pipeline has at least one chunk");
   if (chunks == 1) return std::vector<OpId>();
+  const auto count = static_cast<std::size_t>(chunks);
   const std::vector<Place> all = places_of(step, seconds, updates);
   const std::vector<Place> places = good_places(all);
-  Ends ends = best_ends(places, chunks, bytes_per_s);
-  if (ends.ops.empty()) ends = best_ends(all, chunks, bytes_per_s);
+  Ends ends = best_ends(places, count, bytes_per_s);
+  if (ends.ops.empty()) ends = best_ends(all, count, bytes_per_s);
   if (ends.ops.empty()) {
     return input_error("the model cannot be cut into " + std::to_string(chunks) +
                        " chunks that each read a parameter; try fewer stages");
@@ -191,7 +193,7 @@ Result<std::vector<OpId>> balanced_cuts(const Graph& step, int chunks,
   const Seconds most = kLittleMore * ends.busiest;
   bool is_alike = false;
   for (const auto& [ops, alike] : alike_places(step, places)) {
-    Ends of_class = best_ends(alike, chunks, bytes_per_s);
+    Ends of_class = best_ends(alike, count, bytes_per_s);
     if (of_class.busiest > most || (is_alike && of_class.crossing >= ends.crossing)) continue;
     ends = std::move(of_class);
     is_alike = true;
@@ -202,7 +204,7 @@ Result<std::vector<OpId>> balanced_cuts(const Graph& step, int chunks,
   return cuts;
 }
 
-std::vector<OpId> good_cuts(const Graph& step, const std::vector<Seconds>& seconds,
+std::vector<OpId> good_cuts(const Graph& step, const OpSeconds& seconds,
                             const std::string& updates) {
   std::vector<OpId> cuts;
   for (const Place& place : good_places(places_of(step, seconds, updates))) {

@@ -67,6 +67,8 @@ void add(OpBytes& out, const Rule& rule) {
     out.number(factor.size);
     out.number(factor.kind);
     out.list(factor.partial_inputs);
+    out.list(factor.moving_inputs);
+    out.list(factor.moving_outputs);
   }
   for (const auto* tensors : {&rule.inputs, &rule.outputs}) {
     out.number(tensors->size());

@@ -30,6 +30,7 @@ Status write(const char* model_path, const char* mesh_text, std::uint64_t seed, 
   AUTOPAR_TRY(model, import_model(model_path));
   AUTOPAR_TRY(rules, rules_of(model.graph));
   SearchRequest request{model.graph, rules, cluster};
+  request.moving = SearchRequest::Moving::kAlso;
   RooflineModel prices(cluster, mesh);
   AUTOPAR_TRY(problem, build_problem(request, prices));
   std::mt19937_64 engine(seed);

@@ -119,8 +119,11 @@ def add_elementwise():
 
 
 def add_contractions():
-    add("MatMul", [normal(4, 6), normal(6, 4)], "m k n partial0 partial1")
-    add("MatMul", [normal(2, 4, 6), normal(6, 4)], "b m k n partial0 partial1", "weight")
+    add("MatMul", [normal(4, 6), normal(6, 4)], "m k n partial0 partial1 row col")
+    add("MatMul", [normal(2, 4, 6), normal(6, 4)], "b m k n partial0 partial1 row col", "weight",
+        meshes=[[2], [2, 2], [3, 2], [2, 2, 2]])
+    add("MatMul", [normal(6, 3, dtype=np.float16), normal(3, 6, dtype=np.float16)], "m k n row col", "narrow",
+        meshes=[[3, 3]])
     add("MatMul", [normal(2, 1, 4, 6), normal(6, 6, 2)], "b0 b1 m k n partial0 partial1", "broadcast")
     add("MatMul", [normal(6), normal(2, 6, 4)], "b k n partial0 partial1", "vector-left")
     add("MatMul", [normal(2, 4, 6), normal(6)], "b m k partial0 partial1", "vector-right")
@@ -380,14 +383,17 @@ def add_halos():
 
 
 def add_attention():
-    add("Attention", [normal(2, 4, 6, 2), normal(2, 4, 3, 2), normal(2, 4, 3, 2)], "b kv s")
+    add("Attention", [normal(2, 4, 6, 2), normal(2, 4, 3, 2), normal(2, 4, 3, 2)], "b kv s ring")
     add("Attention", [normal(2, 4, 6, 2), normal(2, 2, 3, 2), normal(2, 2, 3, 4), bools(6, 3) | np.array([1, 0, 0], bool)],
-        "b kv g s", "grouped", meshes=[[2], [2, 2], [2, 3], [2, 2, 2]])
-    add("Attention", [normal(2, 4, 6, 2), normal(2, 4, 6, 2), normal(2, 4, 6, 2)], "b kv s", "causal", is_causal=1)
-    add("Attention", [normal(2, 4, 6, 2), normal(2, 4, 8, 2), normal(2, 4, 8, 2), normal(2, 1, 6, 8)], "b kv s",
+        "b kv g s ring", "grouped", meshes=[[2], [2, 2], [2, 3], [2, 2, 2]])
+    add("Attention", [normal(2, 4, 6, 2), normal(2, 4, 6, 2), normal(2, 4, 6, 2)], "b kv s ring", "causal", is_causal=1)
+    add("Attention", [normal(2, 4, 6, 2), normal(2, 4, 8, 2), normal(2, 4, 8, 2), normal(2, 1, 6, 8)], "b kv s ring",
         "causal-mask", is_causal=1)
     add("Attention", [normal(2, 6, 8), normal(2, 6, 4), normal(2, 6, 4), bools(6, 6) | np.eye(6, dtype=bool)],
-        "b kv g s", "causal-flat", is_causal=1, q_num_heads=4, kv_num_heads=2, meshes=[[2], [2, 2], [2, 3]])
+        "b kv g s ring", "causal-flat", is_causal=1, q_num_heads=4, kv_num_heads=2, meshes=[[2], [2, 2], [2, 3]])
+    add("Attention", [normal(2, 2, 6, 4), normal(2, 2, 6, 4), normal(2, 2, 6, 4),
+                      np.where(bools(1, 2, 6, 6) | np.eye(6, dtype=bool), 0, -np.inf).astype(np.float32)],
+        "b kv s ring", "softcap", softcap=2.0, scale=0.3, meshes=[[3], [2, 3]])
     add("Attention", [normal(2, 6, 8), normal(2, 3, 4), normal(2, 3, 4), normal(2, 4, 6, 3)], "b kv g s", "flat",
         q_num_heads=4, kv_num_heads=2, meshes=[[2], [2, 2], [2, 3]])
     add("Attention", [normal(2, 4, 6, 2), normal(2, 2, 1, 2), normal(2, 2, 1, 2), None, normal(2, 2, 2, 2),

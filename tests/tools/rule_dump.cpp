@@ -206,7 +206,10 @@ Result<json> dump_case(const json& in, const std::vector<std::vector<std::int64_
   json runs = json::array();
   for (const auto& sizes : meshes) {
     const Mesh mesh = make_test_mesh(sizes);
-    for (const Assignment& assignment : candidates(found.rule, mesh)) {
+    std::vector<Assignment> all = candidates(found.rule, mesh);
+    const std::vector<Assignment> moving = moving_candidates(found.rule, mesh);
+    all.insert(all.end(), moving.begin(), moving.end());
+    for (const Assignment& assignment : all) {
       auto run = run_of(graph, found.rule, assignment, mesh);
       if (!run) return input_error(to_text(assignment, found.rule, mesh) + run.error().message);
       runs.push_back(*run);

@@ -16,6 +16,7 @@ namespace {
 
 constexpr int kMessageTag = 1;  // messages between two ranks meet in their order
 constexpr int kPostedTag = 2;   // and so do those that nobody waits for
+constexpr int kRingTag = 3;     // and those of Permute
 constexpr int kSpins = 2000;    // polls before sleeping between them
 constexpr const char* kMakesCommunicator = "the making of its group's communicator";
 constexpr auto kSleep = std::chrono::microseconds(50);
@@ -170,6 +171,8 @@ Status MpiCommunicator::run(const CollectiveCall& call, const void* input, void*
       return all_to_all(call, from, to);
     case CollectiveKind::kBroadcast:
       return broadcast(call, from, to);
+    case CollectiveKind::kPermute:
+      return permute(call, from, to);
     case CollectiveKind::kSend:
       return send(call, from, to);
     case CollectiveKind::kRecv:
@@ -264,6 +267,30 @@ Status MpiCommunicator::broadcast(const CollectiveCall& call, const char* input,
   if (call.position == call.root) std::memcpy(buffers_->received.data(), input, bytes);
   AUTOPAR_RETURN_IF_ERROR(
       wait(mpi_.broadcast(group, buffers_->received.data(), bytes, call.root, error_), call));
+  std::memcpy(output, buffers_->received.data(), bytes);
+  return Ok{};
+}
+
+// The receive is there before anything is sent, so that no rank of the ring waits for another's.
+Status MpiCommunicator::permute(const CollectiveCall& call, const char* input, char* output) {
+  const std::size_t bytes = bytes_of(call, call.input_shape);
+  const int source = source_of(call);
+  if (bytes == 0) return Ok{};
+  if (source == call.position) {
+    std::memcpy(output, input, bytes);
+    return Ok{};
+  }
+  const auto ranks = static_cast<int>(call.group.size());
+  const auto target = static_cast<std::size_t>((2 * call.position - source + ranks) % ranks);
+  buffers_->received.resize(bytes);
+  buffers_->packed.assign(input, bytes);
+  AutoparMpiRequest* coming =
+      mpi_.receive(static_cast<int>(call.group[static_cast<std::size_t>(source)]),
+                   buffers_->received.data(), bytes, kRingTag, error_);
+  AutoparMpiRequest* going = mpi_.send(static_cast<int>(call.group[target]),
+                                       buffers_->packed.data(), bytes, kRingTag, error_);
+  AUTOPAR_RETURN_IF_ERROR(wait(coming, call));
+  AUTOPAR_RETURN_IF_ERROR(wait(going, call));
   std::memcpy(output, buffers_->received.data(), bytes);
   return Ok{};
 }

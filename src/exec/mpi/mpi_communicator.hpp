@@ -48,6 +48,7 @@ class MpiCommunicator : public Communicator {
   Status all_gather(const CollectiveCall& call, const char* input, char* output);
   Status all_to_all(const CollectiveCall& call, const char* input, char* output);
   Status broadcast(const CollectiveCall& call, const char* input, char* output);
+  Status permute(const CollectiveCall& call, const char* input, char* output);
   Status send(const CollectiveCall& call, const char* input, char* output);
   Status receive(const CollectiveCall& call, char* output, int tag);
   // Parts for all positions in `packed`, as many in `received`.

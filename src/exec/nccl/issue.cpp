@@ -201,6 +201,24 @@ Result<Waited> broadcast(const Issuer& with, const Call& call, const void* input
                                                          call.comm, call.stream));
 }
 
+// Sends and receives of one group of calls go on together.
+Result<Waited> permute(const Issuer& with, const Call& call, const void* input, void* output) {
+  const std::size_t bytes = buffer_bytes(call.of.input_shape, call.of.dtype);
+  const NcclEntries& nccl = with.libraries.nccl;
+  const auto ranks = static_cast<int>(call.ranks());
+  const int source = source_of(call.of);
+  const int target = (2 * call.of.position - source + ranks) % ranks;
+  ncclResult_t result = nccl.group_start();
+  if (result == ncclSuccess) {
+    result = nccl.send(input, bytes, kBytes, target, call.comm, call.stream);
+  }
+  if (result == ncclSuccess) {
+    result = nccl.recv(output, bytes, kBytes, source, call.comm, call.stream);
+  }
+  const ncclResult_t ended = nccl.group_end();
+  return with.comms.settle(call.comm, result == ncclSuccess ? ended : result);
+}
+
 }  // namespace
 
 bool reduces(DType dtype) { return type_of(dtype).has_value(); }
@@ -223,6 +241,8 @@ Result<Waited> issue(const Issuer& issuer, const CollectiveCall& of, ncclComm_t 
       return all_to_all(issuer, call, input, output);
     case CollectiveKind::kBroadcast:
       return broadcast(issuer, call, input, output);
+    case CollectiveKind::kPermute:
+      return permute(issuer, call, input, output);
     case CollectiveKind::kShardSlice:
     case CollectiveKind::kMakePartial:
     case CollectiveKind::kSend:

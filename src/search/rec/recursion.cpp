@@ -178,8 +178,10 @@ class Recursion {
     const int count = static_cast<int>(request_.rules.rules[op.index()].factors.size());
     if (mesh_.axes[index(axis)].size > 1) {
       if (batch >= 0) factors.push_back(batch);
+      const auto& all = request_.rules.rules[op.index()].factors;
       for (int f = 0; f < count; ++f) {
-        if (f != batch) factors.push_back(f);
+        const bool moves = all[index(f)].kind == FactorKind::kMoving;
+        if (f != batch && !moves) factors.push_back(f);
       }
     }
     factors.push_back(-1);

@@ -127,7 +127,8 @@ Status say_in_ort(const RankCollective& collective, Steps& steps) {
   } else if (op.type == "AllToAll") {
     writer.all_to_all(op.int_attribute("split_axis", 0), op.int_attribute("concat_axis", 0));
   } else {
-    return refuse("com.microsoft has nothing like it", "--dialect trt");
+    return refuse("com.microsoft has nothing like it",
+                  op.type == "Permute" ? "--moving off" : "--dialect trt");
   }
   steps.cast(dtype);
   return Ok{};

@@ -1,0 +1,143 @@
+#include "cost/local_program.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace autopar {
+namespace {
+
+// Of a local program: whether ranks exchange data in it.
+bool is_exchange(const Op& op) {
+  return op.domain == "ai.autopar" && op.type != "ShardSlice" && op.type != "MakePartial";
+}
+
+}  // namespace
+
+Collective collective_of(const Op& op) {
+  Collective c;
+  const std::vector<std::pair<const char*, CollectiveKind>> kinds = {
+      {"AllReduce", CollectiveKind::kAllReduce},
+      {"AllGather", CollectiveKind::kAllGather},
+      {"ReduceScatter", CollectiveKind::kReduceScatter},
+      {"AllToAll", CollectiveKind::kAllToAll},
+      {"Broadcast", CollectiveKind::kBroadcast},
+      {"Permute", CollectiveKind::kPermute},
+      {"ShardSlice", CollectiveKind::kShardSlice},
+      {"MakePartial", CollectiveKind::kMakePartial}};
+  for (const auto& [name, kind] : kinds) {
+    if (op.type == name) c.kind = kind;
+  }
+  for (std::int64_t a : op.ints_attribute("axes")) c.axes.push_back(static_cast<int>(a));
+  c.axis = static_cast<int>(op.int_attribute("axis", -1));
+  c.concat_axis = static_cast<int>(op.int_attribute("concat_axis", -1));
+  const std::string reduce = op.string_attribute("reduce_op", "sum");
+  for (Reduction r : {Reduction::kSum, Reduction::kMax, Reduction::kMin, Reduction::kProd}) {
+    if (reduce == name_of(r)) c.reduction = r;
+  }
+  return c;
+}
+
+Result<Graph> local_program(const Graph& graph, const Op& op, const Rule& rule,
+                            const Assignment& assignment, const OpSpecs& specs, const Mesh& mesh) {
+  Graph program;
+  program.opset = graph.opset;
+  Names value_names, op_names;
+  LocalContext context{graph,   op,          rule,     assignment, specs, mesh,
+                       program, value_names, op_names, {},         {}};
+  for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+    if (!op.has_input(i)) {
+      context.inputs.emplace_back();
+      continue;
+    }
+    Value value = graph.value(op.inputs[i]);
+    value.shape = local_shape(specs.inputs[i], value.shape, mesh);
+    if (value.kind != ValueKind::kConstant || !is_operand_constant(op, i)) {
+      value.data = std::monostate{};
+      value.kind = ValueKind::kInput;
+    }
+    value.producer = {};
+    value.name = value_names.unique(value.name);
+    context.inputs.push_back(program.add_value(std::move(value)));
+  }
+  for (std::size_t i = 0; i < op.outputs.size(); ++i) {
+    context.output_names.push_back(
+        op.has_output(i) ? value_names.unique(graph.value(op.outputs[i]).name) : "");
+  }
+  auto outputs = localise(context);
+  if (!outputs) return outputs.error();
+  program.outputs = *outputs;
+  return program;
+}
+
+Bytes peak_of_temporaries(const Graph& program, const std::vector<OpKernel>& kernels) {
+  std::vector<std::size_t> last(program.values.size(), 0);
+  std::vector<char> kept(program.values.size(), 0);
+  for (ValueId output : program.outputs) {
+    if (output.valid()) kept[output.index()] = 1;
+  }
+  for (std::size_t o = 0; o < program.ops.size(); ++o) {
+    const Op& op = program.ops[o];
+    for (std::size_t j = 0; j < op.outputs.size() && j < 64; ++j) {
+      if (op.has_output(j) && (kernels[o].inside_outputs >> j & 1)) kept[op.outputs[j].index()] = 1;
+    }
+  }
+  for (std::size_t o = 0; o < program.ops.size(); ++o) {
+    for (ValueId input : program.ops[o].inputs) {
+      if (input.valid()) last[input.index()] = o;
+    }
+  }
+  Bytes now = 0, peak = 0;
+  for (std::size_t o = 0; o < program.ops.size(); ++o) {
+    for (ValueId made : program.ops[o].outputs) {
+      if (made.valid() && !kept[made.index()]) now += program.value(made).bytes();
+    }
+    peak = std::max(peak, now);
+    std::vector<ValueId> read = program.ops[o].inputs;
+    std::sort(read.begin(), read.end());
+    read.erase(std::unique(read.begin(), read.end()), read.end());
+    for (ValueId input : read) {
+      if (!input.valid() || kept[input.index()] || last[input.index()] != o) continue;
+      if (program.value(input).producer.valid()) now -= program.value(input).bytes();
+    }
+  }
+  return peak;
+}
+
+std::vector<OpKernel> fused_between_exchanges(const Graph& program) {
+  std::vector<OpKernel> kernels(program.ops.size());
+  std::vector<int> step_of_op(program.ops.size());
+  std::vector<char> leaves(program.values.size(), 0);  // its kernel
+  int step = 0;
+  for (std::size_t o = 0; o < program.ops.size(); ++o) {
+    const Op& op = program.ops[o];
+    step += is_exchange(op);
+    step_of_op[o] = step;
+    for (ValueId input : op.inputs) {
+      if (!input.valid()) continue;
+      const OpId maker = program.value(input).producer;
+      leaves[input.index()] |= !maker.valid() || is_exchange(op) ||
+                               is_exchange(program.op(maker)) || step_of_op[maker.index()] != step;
+    }
+  }
+  for (ValueId output : program.outputs) leaves[output.index()] = 1;
+  int launched = -1;
+  for (std::size_t o = 0; o < program.ops.size(); ++o) {
+    const Op& op = program.ops[o];
+    if (is_exchange(op)) continue;
+    kernels[o].kind = OpKernel::Kind::kAttention;
+    kernels[o].launches = launched != step_of_op[o];
+    launched = step_of_op[o];
+    for (std::size_t i = 0; i < op.inputs.size() && i < 64; ++i) {
+      const bool inside = op.has_input(i) && !leaves[op.inputs[i].index()];
+      kernels[o].inside_inputs |= std::uint64_t{inside} << i;
+    }
+    for (std::size_t j = 0; j < op.outputs.size() && j < 64; ++j) {
+      const bool inside = op.has_output(j) && !leaves[op.outputs[j].index()];
+      kernels[o].inside_outputs |= std::uint64_t{inside} << j;
+    }
+  }
+  return kernels;
+}
+
+}  // namespace autopar

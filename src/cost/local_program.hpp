@@ -1,0 +1,23 @@
+// What an op becomes on a rank, to be priced, where that is more than the op itself on local
+// shapes.
+#pragma once
+
+#include <vector>
+
+#include "autopar/cost.hpp"
+
+namespace autopar {
+
+// The op's operands as values of a program of their own, to see what the op becomes there.
+Result<Graph> local_program(const Graph& graph, const Op& op, const Rule& rule,
+                            const Assignment& assignment, const OpSpecs& specs, const Mesh& mesh);
+// An op of ai.autopar in it, whose axes are not lowered yet.
+Collective collective_of(const Op& op);
+// Attention in steps: what lies between two exchanges of data is one kernel, in which values that
+// only it reads stay.
+std::vector<OpKernel> fused_between_exchanges(const Graph& program);
+// The most that is alive at once of what is neither input nor output nor constant nor inside a
+// kernel, each value from its op to its last reader. `kernels`: per op.
+Bytes peak_of_temporaries(const Graph& program, const std::vector<OpKernel>& kernels);
+
+}  // namespace autopar
