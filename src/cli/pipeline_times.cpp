@@ -55,15 +55,30 @@ class Pricing {
         return action.chunk == chunk_number && action.phase == StepPhase::kWeightGradients;
       });
     }
-    if (is_apart) chunk.weight_ops = two_parts(chunk.planned->request->graph);
+    if (is_apart) chunk.weight_ops = two_parts(*chunk.planned);
     chunk.cost = chunk_cost(*chunk.planned, chunk.weight_ops);
     chunk.cost.send_forward = sent_by(plan, c, true);
     chunk.cost.send_backward = sent_by(plan, c, false);
   }
 
-  // Empty where one of the parts would be.
-  std::vector<char> two_parts(const Graph& graph) const {
+  // Empty where one of the parts would be. What lies as a partial sum does not pass from one part
+  // to the other: its readers belong to the part that makes it.
+  std::vector<char> two_parts(const Planned& planned) const {
+    const Graph& graph = planned.request->graph;
     std::vector<char> weights = weight_gradient_ops(graph, updates_);
+    const auto is_partial = [&](ValueId id) {
+      const ValueSpecs& specs = planned.outcome.strategy.values[id.index()];
+      return !specs.spec.partial.empty() || !specs.hub.partial.empty();
+    };
+    for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+      if (weights[o] == 0) continue;
+      for (ValueId id : graph.ops[o].inputs) {
+        const OpId maker = id.valid() ? graph.value(id).producer : OpId();
+        const bool crosses = maker.valid() && graph.op(maker).phase == Phase::kBackward &&
+                             weights[maker.index()] == 0;
+        if (crosses && is_partial(id)) weights[o] = 0;
+      }
+    }
     bool has_weights = false, has_inputs = false;
     for (std::size_t o = 0; o < graph.ops.size(); ++o) {
       if (graph.ops[o].phase != Phase::kBackward) continue;
