@@ -73,21 +73,21 @@ Status check_same(const SaidPlan& plan, const Inputs& inputs) {
   return Ok{};
 }
 
-Result<TemplatePrice> priced(const SaidPlan& plan, const PlanOptions& options,
+Result<TemplatePrice> priced(const SaidPlan& said, const PlanOptions& options,
                              const CommonOptions& common) {
   const auto begin = std::chrono::steady_clock::now();
   PhaseClock clock;
   AUTOPAR_TRY(inputs, load_inputs(options, common));
-  AUTOPAR_RETURN_IF_ERROR(check_same(plan, *inputs));
+  AUTOPAR_RETURN_IF_ERROR(check_same(said, *inputs));
   if (options.stages == "1") {
     AUTOPAR_TRY(planned,
                 best_of_forms(std::move(inputs), options, options, {}, common, begin, clock));
     return TemplatePrice{"", planned.outcome.cost.time(), planned.outcome.cost.memory.total, true};
   }
   AUTOPAR_TRY(forms, asked_forms(options, *inputs));
-  AUTOPAR_TRY(pipeline,
-              plan_pipeline(*inputs, forms, {}, options, options, {}, common, begin, clock));
-  return TemplatePrice{"", pipeline.times.makespan, pipeline.peak_bytes, true};
+  AUTOPAR_TRY(plan, plan_staged(*inputs, forms, options, options, {}, common, begin, clock));
+  AUTOPAR_CHECK(plan.pipeline.has_value(), "several stages are no pipeline");
+  return TemplatePrice{"", plan.pipeline->times.makespan, plan.pipeline->peak_bytes, true};
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "cli/forms.hpp"
 #include "cli/outputs.hpp"
 #include "cli/pipeline_forms.hpp"
+#include "cli/uniform_stages.hpp"
 #include "cli/weights_from.hpp"
 
 namespace autopar::cli {
@@ -89,7 +90,10 @@ Result<int> run_stages(std::unique_ptr<Inputs> inputs, const PlanOptions& given,
                        const CommonOptions& common, std::chrono::steady_clock::time_point begin,
                        PhaseClock clock) {
   AUTOPAR_TRY(forms, asked_forms(options, *inputs));
-  AUTOPAR_TRY(plan, plan_staged(*inputs, forms, given, options, pins, common, begin, clock));
+  const bool tries_templates = options.searcher == "uniform" || options.searcher == "templates";
+  AUTOPAR_TRY(plan, tries_templates && !pins
+                        ? plan_uniform_stages(*inputs, forms, given, options, common, begin, clock)
+                        : plan_staged(*inputs, forms, given, options, pins, common, begin, clock));
   if (plan.pipeline) {
     AUTOPAR_RETURN_IF_ERROR(write_pipeline(*plan.pipeline, *inputs, options, common));
     return 0;
