@@ -33,7 +33,8 @@ MAY_USE = {
            "partition"],
     "weights": ["json", "partition", "io"],
     "report": ["json", "cost", "search"],
-    "cli": ["json", "grad", "recompute", "stages", "pipeline", "search", "partition", "exec", "io", "weights", "report"],
+    "frameworks": ["json"],
+    "cli": ["json", "grad", "recompute", "stages", "pipeline", "search", "partition", "exec", "io", "weights", "report", "frameworks"],
 }
 
 # Modules that only these may include, whatever they build on.
@@ -48,7 +49,7 @@ THIRD_PARTY = {
     "onnx/": {"io"},
     "onnxruntime": {"exec"},
     "mpi.h": {"exec"},
-    "nlohmann/": {"json", "io", "weights", "report", "cli"},
+    "nlohmann/": {"json", "io", "weights", "report", "frameworks", "cli"},
     "zip.h": {"io"},
     "unzip.h": {"io"},
     "CLI/": {"cli"},

@@ -103,12 +103,27 @@ def limits(folder):
     assert all(t[1] == 1 for t in only), only
 
 
+def stages(folder):
+    """Templates of whole pipelines: the fastest by units is planned in whole, and is no slower than others are."""
+    model = folder / "llama.onnx"
+    train = ["--train", *OPTIONS, "--batch", 64, "--micro-batches", 4, "--recompute", "none"]
+    best = searched(folder, model, *train, "--stages", 2, "--searcher", "uniform")
+    tried = [t for t in best["pipeline"]["tried"] if t["seconds"]]
+    assert 0 < len(tried) <= 10 and [t["seconds"] for t in tried] == sorted(t["seconds"] for t in tried), tried
+    assert abs(best["cost"]["seconds"] / tried[0]["seconds"] - 1) < 0.5, (best["cost"], tried[0])
+    other = searched(folder, model, *train, "--stages", 2, "--searcher", f"uniform:{tried[-1]['why']}")
+    assert best["cost"]["seconds"] <= other["cost"]["seconds"] * 1.01, (best["cost"], other["cost"])
+    done = called("search", model, "--cluster", CLUSTER, *train, "--stages", 2, "--searcher", "uniform", "--memory", "2MiB", "-q", "-o", folder / "none")
+    assert done.returncode == 3 and "template" in done.stderr, done
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         for name in MODELS:
             compare(folder, name)
         limits(folder)
+        stages(folder)
 
 
 if __name__ == "__main__":

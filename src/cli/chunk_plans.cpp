@@ -111,7 +111,7 @@ bool ChunkPlans::is_open() const {
   const bool is_pinned =
       pins && !(pins->mesh.empty() && pins->pins.ops.empty() && pins->pins.values.empty());
   return search_.common.mesh.empty() && search_.options.max_axes == 0 && !is_pinned &&
-         search_.options.searcher != "uniform";
+         search_.options.searcher.rfind("uniform", 0) != 0;
 }
 
 // Unless something is said about meshes, over those of two axes, of data and of tensor parallelism:

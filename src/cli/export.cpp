@@ -1,4 +1,4 @@
-// autopar export: a plan that is there, in the words of another runtime.
+// autopar export: a plan that is there, in the words of another runtime or training program.
 #include "autopar/export.hpp"
 
 #include <spdlog/spdlog.h>
@@ -8,7 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "cli/command.hpp"
+#include "cli/export_as.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/show_program.hpp"
 
@@ -20,11 +20,12 @@ namespace {
 
 struct ExportOptions {
   std::string plan;
-  std::string dialect;
-  std::string output_folder;
+  std::string dialect, as;
+  std::string output;
+  PricedFrom from;
 };
 
-Result<int> run(const ExportOptions& options, const CommonOptions& common) {
+Result<int> write_in_dialect(const ExportOptions& options, const CommonOptions& common) {
   end_on_interrupt();
   AUTOPAR_TRY(dims, parse_dims(common.dims));
   AUTOPAR_TRY(programs, read_programs(options.plan, dims));
@@ -37,7 +38,7 @@ Result<int> run(const ExportOptions& options, const CommonOptions& common) {
   const PlanFile& file = programs[0];
   const fs::path own =
       fs::path(file.path).has_parent_path() ? fs::path(file.path).parent_path() : fs::path(".");
-  const fs::path folder = options.output_folder.empty() ? own : fs::path(options.output_folder);
+  const fs::path folder = options.output.empty() ? own : fs::path(options.output);
   AUTOPAR_TRY(written, write_dialect(file.plan, file.metadata, *parse_dialect(options.dialect),
                                      folder.string(), own.string()));
   std::vector<std::string> warnings = file.warnings;
@@ -59,23 +60,52 @@ Result<int> run(const ExportOptions& options, const CommonOptions& common) {
   return 0;
 }
 
+Result<int> run(const CLI::App& app, const ExportOptions& options, const CommonOptions& common) {
+  if (options.dialect.empty() == options.as.empty()) {
+    return usage_error("export takes one of --dialect and --as");
+  }
+  if (options.as.empty()) {
+    AUTOPAR_RETURN_IF_ERROR(refuse_options(app, {"--model", "--cluster", "--profile"},
+                                           "goes with --as, which prices the nearest template"));
+    return write_in_dialect(options, common);
+  }
+  return export_as({options.plan, options.as, options.output, options.from}, common);
+}
+
 }  // namespace
 
 Run add_export(CLI::App& app, const CommonOptions& common) {
   auto options = std::make_shared<ExportOptions>();
   app.add_option(
          "PLAN", options->plan,
-         "a plan or a program with collectives: folder, plan.onnx, model, or list of ranks' files")
+         "a plan or a program with collectives: folder, plan.onnx, model, or list of ranks' files; "
+         "of --as also strategy.json")
       ->required();
+  app.option_defaults()->group(group::kReading);
+  app.add_option("--model", options->from.model,
+                 "of --as: the model that the plan is of, to price the nearest template\n"
+                 "Not needed for a step of one pass, whose train.onnx lies beside the plan.")
+      ->type_name("FILE");
+  app.add_option("--cluster", options->from.cluster,
+                 "of --as: the cluster that the plan is of (default: found among the ready-made)")
+      ->type_name("NAME|FILE");
+  app.add_option("--profile", options->from.profile,
+                 "of --as: the profile that the plan is of (default: that of the cluster)")
+      ->type_name("NAME|FILE");
+  app.option_defaults()->group(group::kOutput);
   app.add_option("--dialect", options->dialect,
                  "trt (TensorRT's DistCollective), ort (com.microsoft, only among all ranks)")
-      ->required()
-      ->group(group::kOutput)
       ->check(CLI::IsMember({"trt", "ort"}));
-  app.add_option("-o,--output", options->output_folder, "folder (default: that of the plan)")
-      ->type_name("DIR")
-      ->group(group::kOutput);
-  return [options, &common] { return run(*options, common); };
+  app.add_option("--as", options->as,
+                 "the plan as the settings of a training program: megatron (flags), deepspeed "
+                 "(JSON), torchtitan (TOML), nanotron (YAML), mindspore (Python and JSON)\n"
+                 "What of the plan has no word there is named, with what the nearest plan that has "
+                 "costs more.")
+      ->check(CLI::IsMember({"megatron", "deepspeed", "torchtitan", "nanotron", "mindspore"}));
+  app.add_option("-o,--output", options->output,
+                 "folder (default: that of the plan); of --as: file (default: standard output)")
+      ->type_name("PATH");
+  return [options, &common, &app] { return run(app, *options, common); };
 }
 
 }  // namespace autopar::cli

@@ -7,6 +7,7 @@
 #include "cli/forms.hpp"
 #include "cli/outputs.hpp"
 #include "cli/pipeline_forms.hpp"
+#include "cli/uniform_stages.hpp"
 #include "cli/weights_from.hpp"
 
 namespace autopar::cli {
@@ -89,7 +90,10 @@ Result<int> run_stages(std::unique_ptr<Inputs> inputs, const PlanOptions& given,
                        const CommonOptions& common, std::chrono::steady_clock::time_point begin,
                        PhaseClock clock) {
   AUTOPAR_TRY(forms, asked_forms(options, *inputs));
-  AUTOPAR_TRY(plan, plan_staged(*inputs, forms, given, options, pins, common, begin, clock));
+  const bool tries_templates = options.searcher == "uniform" || options.searcher == "templates";
+  AUTOPAR_TRY(plan, tries_templates && !pins
+                        ? plan_uniform_stages(*inputs, forms, given, options, common, begin, clock)
+                        : plan_staged(*inputs, forms, given, options, pins, common, begin, clock));
   if (plan.pipeline) {
     AUTOPAR_RETURN_IF_ERROR(write_pipeline(*plan.pipeline, *inputs, options, common));
     return 0;
@@ -188,7 +192,8 @@ Run add_search(CLI::App& app, const CommonOptions& common) {
          "near instant (also `recursive_programming`); `propagate`: from the configured operators "
          "to the rest (also `sharding_propagation`); `uniform`: data, tensor and sequence "
          "parallelism and ZeRO as Megatron-LM, DeepSpeed and torchtitan know them, the best ten "
-         "listed (also `templates`); `exhaustive`: small problems only; "
+         "listed (also `templates`), or one of them: `\"uniform:dp=8 tp=8 sp zero=1\"`; "
+         "`exhaustive`: small problems only; "
          "`data_parallel` and `replicate`: the baselines; `auto`: the quick ones, and the exact "
          "one "
          "where the problem is small enough or a time limit is given; the cheapest plan is taken, "

@@ -16,7 +16,11 @@ namespace autopar {
 
 namespace {
 
-Result<const Searcher*> find_searcher(const std::string& name) {
+// Templates may follow the name: "uniform:dp=8 tp=8 zero=1".
+Result<const Searcher*> find_searcher(const std::string& asked) {
+  const std::string before = asked.substr(0, asked.find(':'));
+  const bool has_template = before == "uniform" || before == "templates";
+  const std::string& name = has_template ? before : asked;
   std::vector<std::string> names;
   for (const Searcher& s : searchers()) {
     if (name == s.name || name == s.long_name) return &s;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <regex>
 #include <utility>
 
 #include "search/uniform/uniform.hpp"
@@ -30,6 +31,10 @@ std::int64_t divisor_of_batch(const SearchRequest& request, const TemplateRoles&
   return divisor;
 }
 
+std::int64_t group_of(const Template& wanted) {
+  return wanted.group == 0 ? wanted.data : wanted.group;
+}
+
 // Of one template, on its mesh: data parallelism, then tensor parallelism.
 class TemplatePins {
  public:
@@ -39,10 +44,15 @@ class TemplatePins {
     std::int64_t taken = 1;
     for (int axis = 0; axis < mesh_.rank(); ++axis) {
       const std::int64_t size = mesh_.axes[static_cast<std::size_t>(axis)].size;
-      if (size > 1) (taken < wanted.data ? data_ : tensor_).push_back(axis);
+      const bool is_data = taken < wanted.data;
+      if (size > 1) (is_data ? data_ : tensor_).push_back(axis);
+      if (size > 1 && is_data && taken >= wanted.data / group_of(wanted)) shard_.push_back(axis);
       taken *= size;
     }
   }
+
+  // Whether the mesh has axes for the part of data parallelism over which things are split.
+  bool has_group() const { return axes_size(mesh_, shard_) == group_of(wanted_); }
 
   void add() {
     for (const TemplateProduct& product : roles_.products) add_product(product);
@@ -111,16 +121,16 @@ class TemplatePins {
         left[dim] /= wanted_.tensor;
       }
     }
-    if (!split || data_.empty()) return spec;
+    if (!split || shard_.empty()) return spec;
     int best = -1;
     for (std::size_t d = 0; d < shape.size(); ++d) {
-      if (left[d] % wanted_.data != 0) continue;
+      if (left[d] % group_of(wanted_) != 0) continue;
       const auto before = static_cast<std::size_t>(std::max(best, 0));
       const auto rank = [&](std::size_t i) { return std::pair(spec.dims[i].empty(), left[i]); };
       if (best < 0 || rank(d) > rank(before)) best = static_cast<int>(d);
     }
     if (best < 0) return spec;
-    for (int axis : data_) spec.dims[static_cast<std::size_t>(best)].push_back(axis);
+    for (int axis : shard_) spec.dims[static_cast<std::size_t>(best)].push_back(axis);
     return spec;
   }
 
@@ -129,13 +139,14 @@ class TemplatePins {
     for (const TemplateStored& stored : roles_.stored) tensor_dim[stored.value] = stored.tensor_dim;
     for (const TemplateStored& stored : roles_.stored) {
       using Kind = TemplateStored::Kind;
-      if (stored.kind == Kind::kAccumulator) {
+      if (stored.kind == Kind::kAccumulator && wanted_.zero != 2) {
         if (stored.of.valid()) {
           asked_.stored_rules[stored.value] = {StoredRule::Kind::kLike, stored.of};
         }
         continue;
       }
-      const bool split = wanted_.zero >= (stored.kind == Kind::kRead ? 3 : 1);
+      const int level = stored.kind == Kind::kRead ? 3 : stored.kind == Kind::kState ? 1 : 2;
+      const bool split = wanted_.zero >= level;
       const ValueId of = stored.of.valid() ? stored.of : stored.value;
       add_value(stored.value, stored_spec(stored.value, tensor_dim[of], split));
     }
@@ -147,6 +158,7 @@ class TemplatePins {
   SearchRequest& asked_;
   const Mesh& mesh_;
   std::vector<int> data_, tensor_;  // axes
+  AxisList shard_;                  // of data_: what is split lies over these
 };
 
 // Degrees of data parallelism that there are meshes for.
@@ -164,7 +176,31 @@ bool has_mesh(const SearchRequest& request, std::int64_t data) {
 
 std::string to_text(const Template& wanted) {
   return "dp=" + std::to_string(wanted.data) + " tp=" + std::to_string(wanted.tensor) +
-         (wanted.sequence ? " sp" : "") + " zero=" + std::to_string(wanted.zero);
+         (wanted.sequence ? " sp" : "") + " zero=" + std::to_string(wanted.zero) +
+         (wanted.group == 0 ? "" : "/" + std::to_string(wanted.group));
+}
+
+Result<Template> parse_template(const std::string& text) {
+  static const std::regex pattern(
+      "dp=([1-9][0-9]{0,6}) tp=([1-9][0-9]{0,6})( sp)? zero=([0-3])(/([1-9][0-9]{0,6}))?");
+  std::smatch found;
+  if (!std::regex_match(text, found, pattern)) {
+    return usage_error("template '" + text +
+                       "': expected words such as dp=8 tp=8 sp zero=1, or zero=1/4 where that many "
+                       "devices of data parallelism split what is stored");
+  }
+  Template wanted;
+  wanted.data = std::stoll(found[1]);
+  wanted.tensor = std::stoll(found[2]);
+  wanted.sequence = found[3].matched;
+  wanted.zero = std::stoi(found[4]);
+  if (found[6].matched) wanted.group = std::stoll(found[6]);
+  if (wanted.group > 0 && wanted.data % wanted.group != 0) {
+    return usage_error("template '" + text + "': " + std::to_string(wanted.group) +
+                       " does not divide dp=" + std::to_string(wanted.data));
+  }
+  if (wanted.group == wanted.data) wanted.group = 0;
+  return wanted;
 }
 
 std::vector<Template> templates_of(const SearchRequest& request, const TemplateRoles& roles) {
@@ -194,11 +230,16 @@ Result<SearchRequest> as_template(const SearchRequest& request, const TemplateRo
                                   const Template& wanted) {
   SearchRequest asked = request;
   if (!asked.mesh) {
-    AUTOPAR_TRY(mesh, make_mesh(request.cluster, {wanted.data, wanted.tensor}));
+    const std::int64_t group = group_of(wanted);
+    AUTOPAR_TRY(mesh, make_mesh(request.cluster, {wanted.data / group, group, wanted.tensor}));
     asked.mesh = std::move(mesh);
   }
   asked.searcher = "dp";
-  TemplatePins(request, roles, wanted, asked).add();
+  TemplatePins pins(request, roles, wanted, asked);
+  if (!pins.has_group()) {
+    return input_error("the mesh " + to_text(*asked.mesh) + " has no axes for " + to_text(wanted));
+  }
+  pins.add();
   return asked;
 }
 

@@ -23,7 +23,7 @@ class Uniform {
       : request_(request), roles_(template_roles(request)) {}
 
   Result<SearchOutcome> run() {
-    const std::vector<Template> templates = templates_of(request_, roles_);
+    AUTOPAR_TRY(templates, asked_templates());
     if (templates.empty()) {
       return infeasible_error(
           "no template of the searcher uniform is possible: the batch of the "
@@ -56,6 +56,20 @@ class Uniform {
   }
 
  private:
+  Result<std::vector<Template>> asked_templates() const {
+    const std::size_t colon = request_.searcher.find(':');
+    if (colon == std::string::npos) return templates_of(request_, roles_);
+    const std::string text = request_.searcher.substr(colon + 1);
+    AUTOPAR_TRY(only, parse_template(text));
+    const std::int64_t devices = request_.cluster.device_count();
+    if (only.data * only.tensor != devices) {
+      return usage_error("template '" + text + "' is of " +
+                         std::to_string(only.data * only.tensor) + " devices, and there are " +
+                         std::to_string(devices));
+    }
+    return std::vector<Template>{only};
+  }
+
   // Of one degree of tensor parallelism; side by side without the memory limit, which is looked at
   // in their order.
   void try_all(const std::vector<Template>& alike) {

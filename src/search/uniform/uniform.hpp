@@ -3,10 +3,10 @@
 // A template says how many devices share a batch's part (tp, tensor parallelism) and into how many
 // parts the batch goes (dp), whether the sequence is split between the products (sp; Korthikanti et
 // al., "Reducing Activation Recomputation in Large Transformer Models", 2022), and what is stored
-// in parts (ZeRO 0, 1 or 3; Rajbhandari et al., "ZeRO", 2019). It becomes pins on the same graph:
-// of every product with a weight, of what lies between them, and of what is stored. All else is
-// searched and priced as ever. A pin of the user's comes before that of a template, and `--zero`
-// before its levels.
+// in parts (ZeRO 0 to 3; Rajbhandari et al., "ZeRO", 2019), perhaps over a part of the devices of
+// data parallelism that follow each other. It becomes pins on the same graph: of every product with
+// a weight, of what lies between them, and of what is stored. All else is searched and priced as
+// ever. A pin of the user's comes before that of a template, and `--zero` before its levels.
 #pragma once
 
 #include <string>
@@ -19,10 +19,13 @@ namespace autopar {
 
 struct Template {
   std::int64_t data = 1, tensor = 1;
-  int zero = 0;           // 0, 1 or 3
-  bool sequence = false;  // split between the products
+  int zero = 0;            // 0 to 3
+  bool sequence = false;   // split between the products
+  std::int64_t group = 0;  // devices over which `zero` splits; 0: all of data parallelism
 };
-std::string to_text(const Template& wanted);  // "dp=8 tp=8 sp zero=1"
+std::string to_text(const Template& wanted);  // "dp=8 tp=8 sp zero=1", "dp=8 tp=8 zero=3/4"
+// Reads that back. Errors (kUsage): another word, or a degree that is missing.
+Result<Template> parse_template(const std::string& text);
 
 // All that the cluster and the batch allow, tensor parallelism ascending. Tensor parallelism only
 // where there are products in columns and in rows, of sizes that divide; levels of ZeRO only where
@@ -31,11 +34,13 @@ std::string to_text(const Template& wanted);  // "dp=8 tp=8 sp zero=1"
 std::vector<Template> templates_of(const SearchRequest& request, const TemplateRoles& roles);
 
 // The request with the mesh, pins and rules of a template. Errors (kInput): the cluster's tiers
-// have no such mesh.
+// have no such mesh, or the mesh that is given no such group.
 Result<SearchRequest> as_template(const SearchRequest& request, const TemplateRoles& roles,
                                   const Template& wanted);
 
-// The best template that fits, and all of them beside it, the fastest first. Without a bound.
+// The best template that fits, and all of them beside it, the fastest first; where the request's
+// searcher is "uniform:" and the text of a template, that one. Without a bound. Errors (kUsage): a
+// template that is none, or of another number of devices.
 Result<SearchOutcome> search_uniform(const SearchRequest& request);
 
 }  // namespace autopar
