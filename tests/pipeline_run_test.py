@@ -244,6 +244,28 @@ def weights(folder):
     print("weights of ranks: sharded, merged, from four stages to two")
 
 
+def bounded(folder):
+    """No cut that pins say is faster than the bound over all cuts, and chunks begin where they say."""
+    asked = (model_of(folder, "deep"), "--cluster", "dgx-a100-1x8", "--train", *ADAM, "--micro-batches", 4, "-q", "-o", folder / "bounded")
+
+    def report(*options):
+        called("search", *asked, *options)
+        return json.loads((folder / "bounded" / "report.json").read_text())
+
+    for schedule in ("1f1b", "zb-h1"):
+        free = report("--stages", 2, "--schedule", schedule)["cost"]
+        assert 0 < free["lower_bound_seconds"] <= free["seconds"], free
+        for layer in (1, 3, 4, 6):
+            (folder / "stages.json").write_text(json.dumps({"format": "autopar-strategy", "version": 1, "ops": {f"layers.{layer}.*": {"pipeline_stage": 1}}}))
+            pinned = report("--stages", "auto", "--schedule", schedule, "--pin", folder / "stages.json")
+            chunks = pinned["pipeline"]["chunks"]
+            assert chunks[1]["first_op"].startswith(f"layers.{layer}.") or f"layers.{layer - 1}." in chunks[0]["last_op"], chunks
+            assert pinned["cost"]["seconds"] >= free["lower_bound_seconds"], (layer, pinned["cost"], free)
+    auto = report("--stages", "auto", "--schedule", "auto")
+    assert auto["cost"]["lower_bound_seconds"] <= auto["cost"]["seconds"] <= free["seconds"], auto["cost"]
+    print("bounds: below every pinned cut")
+
+
 def timelines(folder):
     """No row does two things at a time, and the last ends when the plan says."""
     place, path = folder / "drawn", folder / "drawn.json"
@@ -276,6 +298,7 @@ def main():
             print("skipped: all shapes, there is no data/models below AUTOPAR_SHARED")
         by_processes(folder)
         weights(folder)
+        bounded(folder)
         timelines(folder)
         refused(folder)
 

@@ -356,6 +356,14 @@ std::string tried_text(const PipelinePlan& plan) {
   return "\n" + to_text(table);
 }
 
+std::string bound_text(const PipelinePlan& plan) {
+  if (plan.lower_bound <= 0) return "no bound";
+  return "at most " + percent(plan.gap()) +
+         " above the optimum (no pipeline of these forms with cuts at like places takes less "
+         "than " +
+         format_seconds(plan.lower_bound) + ")";
+}
+
 std::string table_of(const PipelinePlan& plan, const Inputs& whole, const PlanOptions& options) {
   TextTable table;
   table.right_aligned = {true, true, false, false, true, true, true, true, true};
@@ -381,11 +389,8 @@ std::string table_of(const PipelinePlan& plan, const Inputs& whole, const PlanOp
          schedule_name(plan) + chunks + "\n\n" + to_text(table) + "\n  a step takes " +
          format_seconds(plan.times.makespan) + ", of which stages wait for " +
          percent(plan.times.bubble_rate) + "; the fullest stage takes " +
-         format_bytes(static_cast<double>(plan.peak_bytes)) + " per device; at most " +
-         percent(plan.gap()) +
-         " above the optimum (no pipeline of these forms with cuts at like places takes less "
-         "than " +
-         format_seconds(plan.lower_bound) + ")\n" + tried_text(plan);
+         format_bytes(static_cast<double>(plan.peak_bytes)) + " per device; " + bound_text(plan) +
+         "\n" + tried_text(plan);
 }
 
 }  // namespace
