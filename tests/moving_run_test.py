@@ -33,7 +33,7 @@ def products(folder, m, k, n, out):
     weights = [numpy_helper.from_array(np.random.default_rng(i).standard_normal(shape).astype(np.float32) / 8, name)
                for i, (name, shape) in enumerate([("w1", (k, n)), ("w2", (n, out))])]
     nodes = [helper.make_node("MatMul", ["x", "w1"], ["h"], name="fc1"), helper.make_node("Relu", ["h"], ["r"], name="relu"),
-             helper.make_node("Gemm", ["r", "w2"], ["y"], name="fc2")]
+             helper.make_node("MatMul", ["r", "w2"], ["y"], name="fc2")]
     return save(folder, "products", nodes, {"x": [m, k]}, {"y": [m, out]}, weights)
 
 
