@@ -36,7 +36,7 @@ def main():
             for number, (mesh, ranks) in enumerate(MESHES.items()):
                 for seed in range(SEEDS):
                     what = f"{model.name} on {mesh}, seed {seed}"
-                    made = subprocess.run([TOOL, model, mesh, str(seed), plan], capture_output=True, text=True)
+                    made = subprocess.run([TOOL, model, mesh, str(seed), plan, "moving"], capture_output=True, text=True)
                     assert made.returncode == 0, f"{what}: {made.stderr}"
                     checks = [[os.environ["AUTOPAR"], "run", plan, "--model", model, *data, *TOLERANCE]]
                     if CHECK.exists() and (number + seed) % 2 == 0:

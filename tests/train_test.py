@@ -336,7 +336,7 @@ def test_micro_batches_refused(folder):
     for count in ("0", "-1", "2.5", "many"):
         refused(2, f"'{count}'", "a number, or auto", arguments=[*train, "--micro-batches=" + count])
     refused(2, "--micro-batches", "--train", arguments=[plain, "--micro-batches", 2])
-    for option, value in (("--weights", "sharded"), ("--io", "full"), ("--dialect", "ort")):
+    for option, value in (("--io", "full"), ("--dialect", "ort")):
         refused(2, f"{option} {value}" if option != "--dialect" else option, "several micro-batches", arguments=[*train, "--micro-batches", 2, option, value])
     refused(2, "no data input has a dimension 2", arguments=[*train, "--micro-batches", 2, "--batch-dim", 2])
     taken = model(folder, [helper.make_node("MatMul", ["x", "acc.w"], ["y"], name="product"), helper.make_node("MatMul", ["y", "w"], ["z"], name="second")],

@@ -139,15 +139,16 @@ std::vector<Mesh> all_meshes(const SearchRequest& request) {
 
 std::vector<Mesh> meshes_of(const SearchRequest& request) {
   std::vector<Mesh> meshes = all_meshes(request);
-  if (request.moving != SearchRequest::Moving::kOnly) return meshes;
+  // A mesh that is given, by `rec` for one, is tried in any case.
+  if (request.mesh || request.moving != SearchRequest::Moving::kOnly) return meshes;
   std::erase_if(meshes, [&](const Mesh& mesh) { return !moves_on(mesh, request.rules); });
   return meshes;
 }
 
 bool has_moving(const SearchRequest& request) {
-  SearchRequest only = request;
-  only.moving = SearchRequest::Moving::kOnly;
-  return !meshes_of(only).empty();
+  const std::vector<Mesh> meshes = all_meshes(request);
+  return std::any_of(meshes.begin(), meshes.end(),
+                     [&](const Mesh& mesh) { return moves_on(mesh, request.rules); });
 }
 
 }  // namespace autopar

@@ -1,5 +1,6 @@
-// random_plan MODEL MESH SEED OUT.onnx: the plan of a strategy in which every op, hub and stored
-// tensor gets one of its candidates at random. For tests: whatever is valid must compute the same.
+// random_plan MODEL MESH SEED OUT.onnx [moving]: the plan of a strategy in which every op, hub and
+// stored tensor gets one of its candidates at random, with `moving` also of those whose parts move.
+// For tests: whatever is valid must compute the same.
 #include <cstdio>
 #include <cstdlib>
 #include <random>
@@ -23,14 +24,15 @@ Cluster cluster_of(const std::vector<std::int64_t>& sizes) {
   return cluster;
 }
 
-Status write(const char* model_path, const char* mesh_text, std::uint64_t seed, const char* out) {
+Status write(const char* model_path, const char* mesh_text, std::uint64_t seed, const char* out,
+             bool moving) {
   AUTOPAR_TRY(sizes, parse_mesh(mesh_text));
   const Cluster cluster = cluster_of(sizes);
   AUTOPAR_TRY(mesh, make_mesh(cluster, sizes));
   AUTOPAR_TRY(model, import_model(model_path));
   AUTOPAR_TRY(rules, rules_of(model.graph));
   SearchRequest request{model.graph, rules, cluster};
-  request.moving = SearchRequest::Moving::kAlso;
+  if (moving) request.moving = SearchRequest::Moving::kAlso;
   RooflineModel prices(cluster, mesh);
   AUTOPAR_TRY(problem, build_problem(request, prices));
   std::mt19937_64 engine(seed);
@@ -52,11 +54,12 @@ Status write(const char* model_path, const char* mesh_text, std::uint64_t seed, 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 5) {
-    std::fprintf(stderr, "usage: random_plan MODEL MESH SEED OUT.onnx\n");
+  const bool moving = argc == 6 && std::string(argv[5]) == "moving";
+  if (argc != 5 && !moving) {
+    std::fprintf(stderr, "usage: random_plan MODEL MESH SEED OUT.onnx [moving]\n");
     return 2;
   }
-  const Status done = write(argv[1], argv[2], std::strtoull(argv[3], nullptr, 10), argv[4]);
+  const Status done = write(argv[1], argv[2], std::strtoull(argv[3], nullptr, 10), argv[4], moving);
   if (!done) std::fprintf(stderr, "%s\n", done.error().message.c_str());
   return done ? 0 : static_cast<int>(done.error().code);
 }
