@@ -128,10 +128,15 @@ Result<int> run(const PlanOptions& given, const CommonOptions& common) {
   if (options.stages != "1") {
     return run_stages(std::move(inputs), given, options, pins, common, begin, std::move(clock));
   }
-  AUTOPAR_TRY(planned,
-              best_of_forms(std::move(inputs), given, options, pins, common, begin, clock));
-  AUTOPAR_RETURN_IF_ERROR(write_outputs(*planned.request, planned.outcome, *planned.inputs, options,
-                                        common, std::move(clock)));
+  auto planned = best_of_forms(std::move(inputs), given, options, pins, common, begin, clock);
+  if (!planned) {
+    Error error = planned.error();
+    const bool may_have_stages = options.train && error.code == ErrorCode::kInfeasible;
+    if (may_have_stages) error.message += ". Pipelines were not looked for: see --stages";
+    return error;
+  }
+  AUTOPAR_RETURN_IF_ERROR(write_outputs(*planned->request, planned->outcome, *planned->inputs,
+                                        options, common, std::move(clock)));
   return 0;
 }
 
