@@ -1,4 +1,7 @@
-// Patterns of names.
+// Patterns of names: of parameters that are trained, of ops that are on a stage.
+//
+//   matches("layers.0.*", "layers.0.mlp.up")   // true
+//   matches("layers.?", "layers.10")           // false: `?` is one character
 #pragma once
 
 #include <string>

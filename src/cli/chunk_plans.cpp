@@ -11,7 +11,8 @@ namespace autopar::cli {
 
 namespace {
 
-// Of the effort of a search: several meshes and chunks share it.
+// Of the effort of a search: several meshes and chunks share it. With all of it a chunk of 40 of
+// 70B's layers took 12 to 17 s (wall, busy cores) per level of recomputation where memory binds.
 constexpr double kEffort = 0.1;
 // A mesh that was pruned is taken to have a plan that takes so many times its bound.
 constexpr double kFar = 1.02;

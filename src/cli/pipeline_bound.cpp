@@ -7,7 +7,8 @@ namespace autopar::cli {
 
 namespace {
 
-// More kinds of units are not searched: the bound would take longer than the plan.
+// More kinds of units are not searched: the bound would take longer than the plan. Llama
+// steps have four.
 constexpr std::size_t kMostKinds = 6;
 
 // What a schedule says of the passes of a chunk, and of its stage.
@@ -55,7 +56,6 @@ bool is_apart(const PipelineSchedule& schedule) {
 // Least times of what lies between two places.
 class Parts {
  public:
-  // `units`: at the ends of units; null: compute alone.
   Parts(const std::vector<Seconds>& forward, const std::vector<Seconds>& backward,
         const std::vector<Seconds>& inputs, const std::vector<std::size_t>& unit_ends,
         double devices, double micro_batches)
@@ -212,6 +212,7 @@ Result<OpSeconds> PipelineBounds::seconds_on(const Cluster& stage) {
     for (std::size_t o = begin; o < end; ++o) {
       seconds.forward[o] *= factor;
       seconds.backward[o] *= factor;
+      seconds.inputs[o] *= factor;
     }
   }
   return seconds;

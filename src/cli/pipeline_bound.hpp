@@ -20,6 +20,10 @@
 // The cuts with the least of the longest stage are found by dynamic programming, O(stages x
 // places^2); where stages have several chunks, those with the least average over the stages. What
 // memory costs is in no bound, nor messages.
+//
+//   PipelineBounds bounds(search, step, seconds);
+//   bounds.of_compute(schedule, stage, nullptr)   // at once
+//   *bounds.of(schedule, stage, nullptr)          // no less, after searches of the units
 #pragma once
 
 #include <map>
@@ -31,7 +35,7 @@ namespace autopar::cli {
 
 class PipelineBounds {
  public:
-  // `step`: with kernels. Both must live as long.
+  // `step`: with kernels; `seconds`: with inputs. Both must live as long.
   PipelineBounds(const ChunkSearch& search, const Graph& step, const OpSeconds& seconds);
 
   // Whether all cuts are at places that the bound is about.

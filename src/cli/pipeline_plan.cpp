@@ -1,11 +1,8 @@
 #include "cli/pipeline_plan.hpp"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <set>
 
 #include "autopar/kernels.hpp"
 #include "cli/chunk_cost.hpp"
@@ -18,7 +15,8 @@ namespace autopar::cli {
 
 namespace {
 
-// Cuts are made anew where that promises so much less time, so often at most.
+// Cuts are made anew where that promises so much less time (a part of the step's), so often at
+// most. Assumed: what is less is lost among the errors of the prices.
 constexpr double kGain = 2e-3;
 constexpr int kRounds = 2;
 
