@@ -150,7 +150,7 @@ def test_refused(folder):
     good = json.loads((MODELS / "profiles" / "h100-nanotron.json").read_text())
     path = folder / "profile.json"
     for change, words in (({"matrix": {"fraction": 2}}, "matrix.fraction"), ({"fuses": ["loops"]}, "fuses[0]"), ({"lunch_s": 1}, "lunch_s"),
-                          ({"host_s": "fast"}, "host_s"), ({"deferred": ["sums"]}, "deferred[0]"), ({"pipelined": 1.5}, "pipelined"),
+                          ({"host_s": "fast"}, "host_s"), ({"stage_collective": {"each_s": -1}}, "stage_collective.each_s"), ({"stage_collective": {"ms": 1}}, "ms"), ({"deferred": ["sums"]}, "deferred[0]"), ({"pipelined": 1.5}, "pipelined"),
                           ({"slowdown": -0.1}, "slowdown"), ({"name": ""}, "name"), ({"format": "autopar-cluster"}, "format")):
         path.write_text(json.dumps({**good, **change}))
         said = run(*model, "--profile", path, expect=4).stderr

@@ -52,6 +52,9 @@ Cluster cluster_of(std::uint64_t seed) {
   profile.memory_fraction = 0.5;
   cluster.device.memory_bandwidth_bytes_per_s /= draw.below(2) == 0 ? 1e3 : 1;
   cluster.tiers[draw.below(2)].bandwidth_bytes_per_s /= draw.below(2) == 0 ? 1e3 : 1;
+  profile.of_stage = draw.below(2) == 0;
+  profile.stage_collective_s = draw.below(2) == 0 ? 0 : 1e-5;
+  profile.stage_collective_rank_s = draw.below(2) == 0 ? 0 : 1e-5;
   return cluster;
 }
 

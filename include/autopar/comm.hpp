@@ -127,6 +127,9 @@ struct ReshardWeights {
   std::array<double, kLinks> sums = {1, 1, 1}, others = {1, 1, 1};
   bool in_buckets = false;  // collectives share latencies (saved_in_bucket)
   Seconds issuing = 0;      // more for each step
+  // For each second that the host takes for a collective that compute waits for
+  // (Profile::waited_host_s), for sums and others.
+  double waited_sums = 0, waited_others = 0;
   bool operator==(const ReshardWeights&) const = default;
 };
 

@@ -3,6 +3,7 @@
 // kernel of its own that reaches the peaks, and costs no launch.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "autopar/support.hpp"
@@ -41,6 +42,9 @@ struct Profile {
 
   Seconds launch_s = 0;  // of a kernel, on the device
   Seconds host_s = 0;    // of a kernel, on the host, which issues them one after the other
+  // In a pipeline over several machines, where the host cannot run ahead: more of each collective
+  // that compute waits for in a pass, and more for each of the ranks in it.
+  Seconds stage_collective_s = 0, stage_collective_rank_s = 0;
   MatrixEfficiency matrix;
   // Of the peak of the type, on the FLOPs that the fused kernel does; a causal mask halves them.
   double attention_forward = 1, attention_backward = 1;
@@ -69,6 +73,12 @@ struct Profile {
   // What a plan that holds so many bytes takes at most, and what it may hold to take no more.
   Bytes upper_memory(Bytes bytes) const;
   Bytes room_in(Bytes memory) const;
+
+  // Whether what is priced is a stage of such a pipeline: set with the cluster of the stage, and
+  // in no file.
+  bool of_stage = false;
+  // On the host, of such a collective of so many ranks.
+  Seconds waited_host_s(std::int64_t ranks) const;
 
   bool ideal() const { return name.empty(); }
   bool operator==(const Profile&) const = default;

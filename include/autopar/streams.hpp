@@ -58,8 +58,11 @@ class Streams {
   StreamTimes shares(Kind kind, ValueId value, OpId when, int link) const;
   // Of such a collective: the part that compute waits for.
   double waiting(Kind kind, ValueId value, OpId when) const;
-  // The same of one launch or collective on the host, in seconds.
+  // The same of one launch on the host, in seconds, and of one collective of so many ranks.
   Seconds issuing(OpId when) const;
+  Seconds issuing(Kind kind, OpId when, std::int64_t ranks) const;
+  // Whether the host takes Profile::waited_host_s for a collective there.
+  bool holds_host(Kind kind, OpId when) const;
 
  private:
   // What a reshard is for, whatever the profile defers.

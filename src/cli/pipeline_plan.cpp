@@ -336,6 +336,7 @@ Result<Cluster> stage_of(const Cluster& cluster, std::int64_t stages) {
     if (stage.tiers[t].size > 1) tiers.push_back(stage.tiers[t]);
   }
   stage.tiers = std::move(tiers);
+  stage.profile.of_stage = stages > 1 && cluster.device_count() > cluster.tiers.front().size;
   return stage;
 }
 

@@ -22,6 +22,7 @@ void PriceList::extend() {
     const Seconds seconds = collective_seconds(collective, bytes, mesh_, cluster_);
     seconds_.push_back(seconds);
     saved_.push_back(0);
+    host_.push_back(cluster_.profile.waited_host_s(axes_size(mesh_, price.axes)));
     if (cluster_.profile.bucket_bytes <= 0 || !communicates(price.kind)) continue;
     const Seconds latency = collective_seconds(collective, 1, mesh_, cluster_);
     saved_.back() =
@@ -40,7 +41,9 @@ double PriceList::weighted(int price, const ReshardWeights& weights) const {
   const auto& by_link = key.kind == CollectiveKind::kAllReduce ? weights.sums : weights.others;
   const Seconds saved = weights.in_buckets ? saved_[p] : 0;
   const auto link = static_cast<std::size_t>(link_of(key.axes, mesh_));
-  return (seconds_[p] - saved) * by_link[link] + weights.issuing;
+  const double waited =
+      key.kind == CollectiveKind::kAllReduce ? weights.waited_sums : weights.waited_others;
+  return (seconds_[p] - saved) * by_link[link] + weights.issuing + waited * host_[p];
 }
 
 PathTree::PathTree(SpecGraph& graph, PriceList& prices, SettleQueue& queue, int source,

@@ -32,7 +32,7 @@ class PriceList {
   Bytes bytes_;
   const Mesh& mesh_;
   const Cluster& cluster_;
-  std::vector<Seconds> seconds_, saved_;
+  std::vector<Seconds> seconds_, saved_, host_;
   std::vector<Bytes> local_bytes_;
 };
 

@@ -73,6 +73,7 @@ class Grouping {
     if (profile_.ideal()) return any_ ? std::move(found_) : Kernels();
     hold_gradients();
     join_functions();
+    join_accumulations();
     if (profile_.fuses_elementwise || profile_.fuses_normalisation) join_chains();
     mark_launches();
     mark_inside();
@@ -357,6 +358,27 @@ class Grouping {
         return is_on_elements(op(r)) && argument_of(r, argument) == argument[input.index()];
       });
       if (only) found_.inside[input.index()] = 1;
+    }
+  }
+
+  // What is added to an accumulator is read in its own type: no runtime converts it in memory
+  // first.
+  void join_accumulations() {
+    for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
+      const auto& inputs = op(o).inputs;
+      const bool accumulates = std::any_of(inputs.begin(), inputs.end(), [&](ValueId id) {
+        return id.valid() && graph_.value(id).accumulates;
+      });
+      if (!accumulates || op(o).type != "Add" || !op(o).domain.empty()) continue;
+      for (const ValueId input : inputs) {
+        const OpId maker = graph_.value(input).producer;
+        if (!maker.valid() || uses_[input.index()].size() != 1) continue;
+        if (op(maker.index()).type != "Cast" || op(maker.index()).phase != op(o).phase) continue;
+        join(maker.index(), o);
+        for (const std::size_t joined : {maker.index(), o}) {
+          found_.of_op[joined].kind = OpKernel::Kind::kElements;
+        }
+      }
     }
   }
 

@@ -78,7 +78,10 @@ class Simulation {
     StreamTimes shares = streams_.shares(kinds_[t], term.value, when, link);
     const auto to = found_.busy.all(), from = shares.all();
     for (std::size_t s = 0; s < to.size(); ++s) *to[s] += taken_[t] * *from[s];
-    if (is_issued(term, when)) found_.busy.host += streams_.issuing(when);
+    if (!is_issued(term, when)) return;
+    const bool sends = communicating(term);
+    found_.busy.host += sends ? streams_.issuing(kinds_[t], when, ranks_of(term.collective))
+                              : streams_.issuing(when);
   }
 
   Seconds once(const CostTerm& term) const {
@@ -199,12 +202,20 @@ class Simulation {
     }
   }
 
+  std::int64_t ranks_of(const Collective& collective) const {
+    return axes_size(mesh_, collective.axes);
+  }
+
   void issue(std::size_t t) {
-    host_ += profile_.host_s;
-    found_.host += profile_.host_s;
+    Seconds taken = profile_.host_s;
+    const CostTerm& term = cost_.terms[t];
+    if (communicating(term) && streams_.holds_host(kinds_[t], when_of(term))) {
+      taken += profile_.waited_host_s(ranks_of(term.collective));
+    }
+    host_ += taken;
+    found_.host += taken;
     if (events_ == nullptr) return;
-    events_->push_back(
-        {StepEvent::Stream::kHost, 0, t, now_, host_ - profile_.host_s, profile_.host_s});
+    events_->push_back({StepEvent::Stream::kHost, 0, t, now_, host_ - taken, taken});
   }
   void note(StepEvent::Stream stream, std::size_t t, Seconds end) {
     if (events_ == nullptr) return;

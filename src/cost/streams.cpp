@@ -185,4 +185,13 @@ Seconds Streams::issuing(OpId when) const {
   return profile_.host_s * static_cast<double>(graph_.times(graph_.op(when)));
 }
 
+Seconds Streams::issuing(Kind kind, OpId when, std::int64_t ranks) const {
+  const Seconds waited = holds_host(kind, when) ? profile_.waited_host_s(ranks) : 0;
+  return (profile_.host_s + waited) * static_cast<double>(graph_.times(graph_.op(when)));
+}
+
+bool Streams::holds_host(Kind kind, OpId when) const {
+  return kind == Kind::kBlocking && graph_.op(when).phase != Phase::kUpdate;
+}
+
 }  // namespace autopar

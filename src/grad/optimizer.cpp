@@ -32,11 +32,11 @@ class Update {
         options_.optimizer == Optimizer::kAdam || options_.optimizer == Optimizer::kAdamW;
     for (Trained& one : trained) {
       name_update(one.parameter);
-      one.grad = whole_grad(to_, one, scaler_, options_.reduce);
+      one.grad = whole_grad(to_, one, Scaler{}, options_.reduce);
     }
     if (scaler_.scale.valid()) begin_scaler(trained);
     if (adaptive) AUTOPAR_RETURN_IF_ERROR(begin_adaptive());
-    if (options_.clip_norm > 0) clip(trained);
+    multiply(trained);
     for (const Trained& one : trained) AUTOPAR_RETURN_IF_ERROR(update(one));
     std::vector<std::string> owners;
     for (const Trained& one : trained) owners.push_back(graph_.value(one.parameter).name);
@@ -116,8 +116,24 @@ class Update {
     return Ok{};
   }
 
-  // g min(1, C / (norm + 1e-6)), the norm being that of all gradients together.
-  void clip(std::vector<Trained>& trained) {
+  // By the scaler's factor and the share that clipping leaves, at once: what looks at all gradients
+  // together looks at them before, so that their products are not all held at one time.
+  void multiply(std::vector<Trained>& trained) {
+    ValueId factor = scaler_.factor;
+    if (!factor.valid() && scaler_.scale.valid()) {
+      to_.name_after("scaler.update", GraphBuilder::Naming::kCounted);
+      factor = to_.pointwise("Div", {number(1), scaler_.scale});
+    }
+    if (options_.clip_norm > 0) factor = clipped(trained, factor);
+    if (!factor.valid()) return;
+    for (Trained& one : trained) {
+      name_update(one.parameter);
+      one.grad = times(one.grad, factor);
+    }
+  }
+
+  // f min(1, C / (f norm + 1e-6)), the norm being that of all gradients together.
+  ValueId clipped(const std::vector<Trained>& trained, ValueId factor) {
     ValueId sum;
     to_.name_after("clip.update", GraphBuilder::Naming::kCounted);
     for (const Trained& one : trained) {
@@ -126,13 +142,12 @@ class Update {
       const ValueId square = to_.reduce("ReduceSumSquare", one.grad, dims, false);
       sum = sum.valid() ? to_.pointwise("Add", {sum, square}) : square;
     }
-    const ValueId norm = to_.pointwise("Add", {to_.pointwise("Sqrt", {sum}), number(1e-6)});
-    const ValueId share = to_.pointwise("Div", {number(options_.clip_norm), norm});
-    const ValueId factor = to_.pointwise("Min", {share, number(1)});
-    for (Trained& one : trained) {
-      name_update(one.parameter);
-      one.grad = times(one.grad, factor);
-    }
+    ValueId norm = to_.pointwise("Sqrt", {sum});
+    if (factor.valid()) norm = times(norm, factor);
+    norm = to_.pointwise("Add", {norm, number(1e-6)});
+    const ValueId share =
+        to_.pointwise("Min", {to_.pointwise("Div", {number(options_.clip_norm), norm}), number(1)});
+    return factor.valid() ? times(factor, share) : share;
   }
 
   Status update(Trained one) {

@@ -36,7 +36,8 @@ struct Updated {
 // Errors (kInput): a name of a state that the model has.
 Result<Updated> add_update(GraphBuilder& to, Graph& graph, const TrainingOptions& options,
                            const Scaler& scaler, std::vector<Trained> trained);
-// The gradient in float32, of the master and its copy together, and not scaled any more.
+// The gradient in float32, of the master and its copy together, and not scaled any more where a
+// scaler is given.
 // `reduce`: the type in which it is added up across devices, here or before; nothing: any.
 ValueId whole_grad(GraphBuilder& to, const Trained& one, const Scaler& scaler,
                    std::optional<DType> reduce);

@@ -25,6 +25,11 @@ Bytes Profile::room_in(Bytes memory) const {
   return static_cast<Bytes>(std::floor(static_cast<double>(left) / (1 + fragmentation)));
 }
 
+Seconds Profile::waited_host_s(std::int64_t ranks) const {
+  if (!of_stage) return 0;
+  return stage_collective_s + stage_collective_rank_s * static_cast<double>(ranks);
+}
+
 Status verify(const Profile& profile) {
   const std::pair<const char*, double> fractions[] = {
       {"matrix.fraction", profile.matrix.fraction},
@@ -37,6 +42,8 @@ Status verify(const Profile& profile) {
   const std::pair<const char*, double> others[] = {
       {"launch_s", profile.launch_s},
       {"host_s", profile.host_s},
+      {"stage_collective.each_s", profile.stage_collective_s},
+      {"stage_collective.rank_s", profile.stage_collective_rank_s},
       {"matrix.half_k", profile.matrix.half_k},
       {"matrix.tile", std::min(profile.matrix.tile_m, profile.matrix.tile_n)},
       {"matrix.multiprocessors", profile.matrix.multiprocessors},

@@ -161,6 +161,12 @@ class Builder {
     }
     weights.in_buckets = streams_->in_buckets(id, when);
     weights.issuing = streams_->issuing(when) * request_.weights->host;
+    const double host = static_cast<double>(graph_.times(graph_.op(when))) * request_.weights->host;
+    const auto waited = [&](CollectiveKind kind) {
+      return streams_->holds_host(streams_->kind(id, when, kind), when) ? host : 0;
+    };
+    weights.waited_sums = waited(CollectiveKind::kAllReduce);
+    weights.waited_others = waited(CollectiveKind::kAllGather);
     return weights;
   }
 
@@ -184,7 +190,9 @@ class Builder {
               : 0;
       const Seconds saved = saved_in_bucket(profile, c.seconds, latency, c.sent_bytes);
       const int link = link_of(c.collective.axes, model_.mesh());
-      sum += (c.seconds - saved) * weight_of(Kind::kBlocking, {}, id, link) + issuing;
+      sum += (c.seconds - saved) * weight_of(Kind::kBlocking, {}, id, link);
+      sum += streams_->issuing(Kind::kBlocking, id, axes_size(model_.mesh(), c.collective.axes)) *
+             request_.weights->host;
     }
     return sum;
   }

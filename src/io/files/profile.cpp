@@ -101,9 +101,10 @@ Status read_part(const Json& json, const std::string& key, const std::string& fi
 Result<Profile> profile_of(const Json& json) {
   AUTOPAR_RETURN_IF_ERROR(check_format(json, "autopar-profile", 1));
   AUTOPAR_RETURN_IF_ERROR(read_known(
-      json, {"format", "version", "name", "fuses", "strided_operands", "launch_s", "host_s",
-             "matrix", "attention", "memory", "bucket_bytes", "deferred", "slowdown", "pipelined",
-             "gradient_bytes", "reserved_bytes", "fragmentation", "sources"}));
+      json,
+      {"format", "version", "name", "fuses", "strided_operands", "launch_s", "host_s",
+       "stage_collective", "matrix", "attention", "memory", "bucket_bytes", "deferred", "slowdown",
+       "pipelined", "gradient_bytes", "reserved_bytes", "fragmentation", "sources"}));
   Profile profile;
   AUTOPAR_TRY(name, json.at("name"));
   AUTOPAR_TRY(name_text, name.text());
@@ -117,6 +118,8 @@ Result<Profile> profile_of(const Json& json) {
   }
   AUTOPAR_RETURN_IF_ERROR(read_number(json, "launch_s", profile.launch_s));
   AUTOPAR_RETURN_IF_ERROR(read_number(json, "host_s", profile.host_s));
+  AUTOPAR_RETURN_IF_ERROR(read_part(json, "stage_collective", "each_s", profile.stage_collective_s,
+                                    "rank_s", profile.stage_collective_rank_s));
   AUTOPAR_RETURN_IF_ERROR(read_matrix(json, profile.matrix));
   AUTOPAR_RETURN_IF_ERROR(read_part(json, "attention", "forward", profile.attention_forward,
                                     "backward", profile.attention_backward));
@@ -146,6 +149,10 @@ std::string profile_to_json(const Profile& profile, const std::string& sources) 
   j["strided_operands"] = profile.has_strides ? 1 : 0;
   j["launch_s"] = profile.launch_s;
   j["host_s"] = profile.host_s;
+  if (profile.stage_collective_s > 0 || profile.stage_collective_rank_s > 0) {
+    j["stage_collective"] = {{"each_s", profile.stage_collective_s},
+                             {"rank_s", profile.stage_collective_rank_s}};
+  }
   j["matrix"] = {{"fraction", profile.matrix.fraction}, {"half_k", profile.matrix.half_k}};
   if (profile.matrix.tile_m > 0) {
     j["matrix"]["tile"] = {static_cast<std::int64_t>(profile.matrix.tile_m),
