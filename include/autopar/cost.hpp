@@ -195,7 +195,8 @@ struct StrategyCost {
 // weights, which are fetched as early as the link is free; and gathers of updated weights, which
 // happen while the next step begins, as that of the step before while this one does. Those over
 // one link (link_of) go one after the other. The host issues kernels and collectives one after
-// the other and never waits.
+// the other and never waits. Interleaved passes (Graph::copies) take turns: one computes as far as
+// it has to wait for collectives, then the next does while these go on.
 StepTime simulate(const Graph& graph, const StrategyCost& cost, const Mesh& mesh,
                   const Cluster& cluster, const std::string& updates = "new.*");
 

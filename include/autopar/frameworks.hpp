@@ -60,7 +60,8 @@ struct SaidPlan {
   std::vector<SaidStage> stages;       // at least one
   std::vector<std::string> recompute;  // per chunk; "none"
   std::int64_t micro_batches = 1;
-  std::string schedule;  // empty: one stage
+  std::int64_t copies = 1;  // of the passes, interleaved
+  std::string schedule;     // empty: one stage
   std::vector<SaidOp> ops;
   std::map<std::string, SaidTensor> tensors;
   bool trains = false;   // the rest is said

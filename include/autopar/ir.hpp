@@ -210,6 +210,9 @@ class Graph {
   // Micro-batches whose forward pass has begun and whose backward pass has not ended, at most: what
   // is kept from one to the other is there so often.
   std::int64_t in_flight = 1;
+  // Micro-batches whose passes run interleaved, so that collectives of one go beside the compute of
+  // another: a divisor of `passes`. Each holds what a pass makes.
+  std::int64_t copies = 1;
   // How often a step runs an op.
   std::int64_t times(const Op& op) const { return op.phase == Phase::kUpdate ? 1 : passes; }
   Kernels kernels;

@@ -79,6 +79,7 @@ struct TrainingWork {
   Flops model_flops = 0;  // three times the contractions of the forward graph, nothing repeated
   Seconds at_peak = 0;    // that they take on all devices at the peaks of the types they are in
   std::int64_t micro_batches = 1;
+  std::int64_t copies = 1;    // of the passes, interleaved
   std::string zero = "auto";  // how what is stored was asked to be
 };
 

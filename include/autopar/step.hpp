@@ -78,6 +78,8 @@ enum class StepReference : std::uint8_t { kWholeBatch, kPasses };
 struct Step {
   std::int64_t world_size = 1;
   std::int64_t micro_batches = 1;
+  // Of the batch, in each micro-batch: copies of the passes that the programs interleave.
+  std::int64_t copies = 1;
   std::string schedule = "schedule.csv";  // file of the lines
   std::vector<StepProgram> programs;
   std::vector<MicroInput> micro_inputs = {};

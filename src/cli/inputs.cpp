@@ -367,8 +367,10 @@ Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
   }
   const std::string folder = fs::path(options.model).parent_path().string();
   inputs->data_folder = folder.empty() ? "." : folder;
+  if (options.train) AUTOPAR_RETURN_IF_ERROR(check_copies(options.training));
   AUTOPAR_TRY(model, import_planned(options, common, *inputs));
   inputs->model = std::move(model);
+  if (options.train) inputs->model.graph.copies = options.training.copies;
   inputs->warnings = inputs->model.warnings;
   tell_of_import(inputs->model);
   AUTOPAR_RETURN_IF_ERROR(check_is_model(inputs->model));
@@ -376,6 +378,11 @@ Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
   inputs->cluster = std::move(cluster.cluster);
   AUTOPAR_TRY(profile, profile_of_option(options.profile, inputs->cluster.profile));
   inputs->cluster.profile = std::move(profile);
+  if (inputs->model.graph.copies > 1 && inputs->cluster.profile.ideal()) {
+    inputs->warnings.push_back(
+        "by ideal prices nothing goes on beside anything else, so that --copies takes memory and "
+        "saves no time; --profile NAME says what the runtime overlaps");
+  }
   inputs->cluster_sha256 = std::move(cluster.sha256);
   spdlog::debug("cluster '{}': {} devices in {} tiers, {} each", inputs->cluster.name,
                 inputs->cluster.device_count(), inputs->cluster.tiers.size(),

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <set>
 
+#include "autopar/copies.hpp"
 #include "autopar/errors.hpp"
 #include "autopar/export.hpp"
 #include "autopar/kernels.hpp"
@@ -237,6 +238,7 @@ Report report_of(const SearchRequest& request, const SearchOutcome& outcome, con
   if (!inputs.training_bytes.empty() && unit_of(request.cost_model) == std::string("seconds")) {
     report.training = training_work(inputs.forward, inputs.cluster);
     report.training->micro_batches = request.graph.passes;
+    report.training->copies = request.graph.copies;
     report.training->zero = options.zero;
   }
   report.tried = inputs.tried;
@@ -302,7 +304,8 @@ Result<Programs> programs_of(const SearchRequest& request, const SearchOutcome& 
   AUTOPAR_TRY(parts, parts_of(graph, request.rules, outcome.strategy));
   Step& step = programs.step;
   step.world_size = outcome.strategy.mesh.size();
-  step.micro_batches = graph.passes;
+  step.micro_batches = graph.passes / graph.copies;
+  step.copies = graph.copies;
   step.micro_inputs = inputs.micro_inputs;
   step.outputs = {{inputs.loss, inputs.loss_combining == LossCombining::kSum ? Combining::kSum
                                 : inputs.loss_combining == LossCombining::kLast
@@ -317,11 +320,19 @@ Result<Programs> programs_of(const SearchRequest& request, const SearchOutcome& 
   std::vector<std::int64_t> ranks(static_cast<std::size_t>(step.world_size));
   std::iota(ranks.begin(), ranks.end(), 0);
   for (const StepPart* part : {&parts.pass, &parts.update}) {
-    AUTOPAR_TRY(plan, partition(part->graph, part->rules, part->strategy, request.cluster,
-                                inputs.gradient_bucket));
+    const bool is_pass = part == &parts.pass;
+    const StepPhase phase = is_pass ? StepPhase::kForwardBackward : StepPhase::kUpdate;
+    const auto interleaved = [&](const Plan& plan) {
+      return interleave_copies(plan, is_pass ? graph.copies : 1, step.micro_inputs, step.outputs);
+    };
+    AUTOPAR_TRY(one, partition(part->graph, part->rules, part->strategy, request.cluster,
+                               inputs.gradient_bucket));
+    AUTOPAR_TRY(plan, interleaved(one));
     programs.plans.push_back(std::move(plan));
-    const StepPhase phase = part == &parts.pass ? StepPhase::kForwardBackward : StepPhase::kUpdate;
-    if (!inputs.mixing_op.empty()) programs.unsharded.emplace_back(phase, unsharded(part->graph));
+    if (!inputs.mixing_op.empty()) {
+      AUTOPAR_TRY(alone, interleaved(unsharded(part->graph)));
+      programs.unsharded.emplace_back(phase, std::move(alone));
+    }
     const std::string file = std::string("plan.c0.") + name_of(phase) + ".onnx";
     step.programs.push_back({file, 0, phase, ranks});
   }

@@ -61,9 +61,11 @@ class PlanTimeline {
   }
 
  private:
+  // The first two and the last, of interleaved ones all that go with these.
   bool is_shown(std::int64_t pass) const {
-    return graph_.passes <= kMostPasses || pass < 2 || pass + 1 >= graph_.passes;
+    return shows_all() || pass < 2 * graph_.copies || pass + graph_.copies >= graph_.passes;
   }
+  bool shows_all() const { return graph_.passes <= kMostPasses * graph_.copies; }
 
   void line(const Json& event) { text_ += (text_.empty() ? "" : ",\n") + line_of(event); }
 
@@ -109,7 +111,7 @@ class PlanTimeline {
 
   // In place of the micro-batches between.
   void add_left_out(const std::vector<StepEvent>& events) {
-    if (graph_.passes <= kMostPasses) return;
+    if (shows_all()) return;
     std::array<Seconds, kRows> first, last{};
     first.fill(kInfinity);
     for (const StepEvent& event : events) {
@@ -126,7 +128,8 @@ class PlanTimeline {
             {"ts", microseconds(first[row])},
             {"dur", microseconds(last[row]) - microseconds(first[row])},
             {"cat", "micro-batches"},
-            {"name", "micro-batches 2 to " + std::to_string(graph_.passes - 2)}});
+            {"name", "micro-batches " + std::to_string(2 * graph_.copies) + " to " +
+                         std::to_string(graph_.passes - graph_.copies - 1)}});
     }
   }
 

@@ -36,6 +36,8 @@ Status check_stages(const CLI::App& app, const PlanOptions& options) {
         "--stages goes with a number of --micro-batches from 2 on, which the stages work on at "
         "the same time");
   }
+  AUTOPAR_RETURN_IF_ERROR(refuse_options(
+      app, {"--copies"}, "goes with a plan of one stage: stages work on micro-batches in turn"));
   return refuse_options(app,
                         {"--dialect", "--annotate", "--dump-problem", "--fallback-functions",
                          "--io", "--inputs", "--outputs", "--mesh"},
@@ -50,8 +52,9 @@ Status check_options(const CLI::App& app, const PlanOptions& options, const Comm
         refuse_options(app, {"--loss",     "--optimizer",     "--parameters", "--freeze",
                              "--lr",       "--betas",         "--eps",        "--weight-decay",
                              "--momentum", "--clip-norm",     "--precision",  "--reduce-precision",
-                             "--dropout",  "--micro-batches", "--gradients",  "--stages",
-                             "--schedule", "--chunks",        "--cuts",       kWeightsFrom},
+                             "--dropout",  "--micro-batches", "--copies",     "--gradients",
+                             "--stages",   "--schedule",      "--chunks",     "--cuts",
+                             kWeightsFrom},
                        "goes with --train: a model is planned as it is otherwise"));
   }
   if (options.train) {

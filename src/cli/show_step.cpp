@@ -50,6 +50,7 @@ Result<std::string> show_step(const Step& step, const std::vector<PlanFile>& fil
                      std::to_string(step.world_size) + " ranks, " +
                      std::to_string(step.micro_batches) +
                      (step.micro_batches == 1 ? " micro-batch" : " micro-batches") +
+                     (step.copies > 1 ? " of " + std::to_string(step.copies) + " copies" : "") +
                      (step.reference == StepReference::kPasses
                           ? ", whose passes are not those of the whole batch\n"
                           : "\n") +
@@ -79,7 +80,8 @@ Result<std::string> show_step_json(const Step& step, const std::vector<PlanFile>
   nlohmann::ordered_json j = {{"format", "autopar-step-summary"},
                               {"version", 1},
                               {"world_size", step.world_size},
-                              {"micro_batches", step.micro_batches}};
+                              {"micro_batches", step.micro_batches},
+                              {"copies", step.copies}};
   j["micro_inputs"] = nlohmann::ordered_json::object();
   for (const MicroInput& input : step.micro_inputs) j["micro_inputs"][input.name] = input.dimension;
   j["outputs"] = nlohmann::ordered_json::object();

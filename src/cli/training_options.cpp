@@ -134,6 +134,12 @@ void add_micro_batches_option(CLI::App& app, TrainingChoice& choice) {
                  "Gradients are summed over the passes, and the update is one. `auto` plans all "
                  "numbers that divide the batch, and takes the one whose plan is fastest.")
       ->type_name("NUMBER");
+  app.add_option("--copies", choice.copies,
+                 "passes that run interleaved, so that collectives of one go beside the compute of "
+                 "another (default 1)\n"
+                 "A divisor of --micro-batches. Each copy has its own activations in memory; ideal "
+                 "prices, without --profile, know of nothing that goes on side by side.")
+      ->type_name("NUMBER");
 }
 
 Result<TrainingOptions> training_options_of(const TrainingChoice& choice) {
@@ -243,6 +249,19 @@ Result<TrainingStep> make_training_step(const std::string& model, const Training
   return std::move(step);
 }
 
+Status check_copies(const TrainingChoice& choice) {
+  const std::string option = "--copies " + std::to_string(choice.copies);
+  if (choice.copies < 1) return usage_error(option + ": expected 1 or more");
+  if (choice.copies == 1) return Ok{};
+  std::int64_t passes = 0;
+  const std::string& text = choice.micro_batches;
+  const auto [at, error] = std::from_chars(text.data(), text.data() + text.size(), passes);
+  const bool is_number = error == std::errc() && at == text.data() + text.size();
+  if (is_number && passes > 0 && passes % choice.copies == 0) return Ok{};
+  return usage_error(option + ": goes with a number of --micro-batches that it divides, such as " +
+                     std::to_string(2 * choice.copies) + ", not with " + text);
+}
+
 Result<std::int64_t> batch_of(const TrainingStep& step, std::size_t batch_dim) {
   for (ValueId input : step.graph.inputs) {
     const Value& value = step.graph.value(input);
@@ -345,6 +364,7 @@ Result<TrainingChoice> training_choice_of(const StrategyFile& file) {
   choice.dropout = choice.options.dropout ? "on" : "off";
   choice.gradients = choice.options.mean_gradients ? "mean" : "sum";
   choice.micro_batches = std::to_string(file.micro_batches);
+  choice.copies = file.copies;
   AUTOPAR_TRY(document, parse_json(file.training, where));
   try {
     const nlohmann::json asked = document.value("asked", nlohmann::json::object());

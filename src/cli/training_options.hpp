@@ -24,6 +24,7 @@ struct TrainingChoice {
   // several numbers of passes may be one.
   bool follows_batch = false;
   std::string micro_batches = "1";  // of `search`: a number, or auto
+  std::int64_t copies = 1;          // of its passes, interleaved
   std::string gradients = "mean";
 };
 void add_training_options(CLI::App& app, TrainingChoice& choice);
@@ -41,8 +42,10 @@ Result<ImportedModel> import_on_batch(const std::string& model, const ImportOpti
 Result<TrainingStep> make_training_step(const std::string& model, const TrainingChoice& choice,
                                         const CommonOptions& common);
 
-// --micro-batches, of a plan alone.
+// --micro-batches and --copies, of a plan alone.
 void add_micro_batches_option(CLI::App& app, TrainingChoice& choice);
+// Whether --copies and --micro-batches go together.
+Status check_copies(const TrainingChoice& choice);
 // Extent of the batch dimension of the first data input that has one.
 Result<std::int64_t> batch_of(const TrainingStep& step, std::size_t batch_dim);
 // What --micro-batches asks for: one number, or for `auto` all that divide the batch.

@@ -72,6 +72,12 @@ struct Evaluator {
     cost.terms.push_back(std::move(term));
   }
 
+  // While an op runs; of interleaved passes for each.
+  void add_temporary(int time, Bytes bytes) {
+    const bool in_pass = graph.ops[static_cast<std::size_t>(time)].phase != Phase::kUpdate;
+    temporaries.add(time, time + 1, in_pass ? graph.copies * bytes : bytes);
+  }
+
   // Adds the steps of a reshard to the terms and returns its peak of temporaries.
   Bytes reshard(ValueId id, const Spec& from, const Spec& to, OpId reader, bool to_hub) {
     if (from == to) return 0;
@@ -108,14 +114,14 @@ struct Evaluator {
     if (r.count() > 1 && r.first == time && !r.is_output && !read_before) make_hub(id, op);
     const Spec& from = r.count() > 1 ? v.hub : v.spec;
     if (from == need || needed_before) return;
-    temporaries.add(time, time + 1, reshard(id, from, need, op, false));
+    add_temporary(time, reshard(id, from, need, op, false));
   }
 
   void make_hub(ValueId id, OpId reader) {
     const Readers& r = readers[id.index()];
     const ValueSpecs& v = strategy.values[id.index()];
     if (v.spec == v.hub) return;
-    temporaries.add(r.first, r.first + 1, reshard(id, v.spec, v.hub, reader, true));
+    add_temporary(r.first, reshard(id, v.spec, v.hub, reader, true));
   }
 
   // What the read or written copy is made from.
@@ -184,13 +190,13 @@ struct Evaluator {
     for (const PricedCollective& c : price->collectives) {
       add({CostTerm::Kind::kCollective, id, {}, false, c.collective, c.seconds, c.sent_bytes}, id);
     }
-    temporaries.add(time, time + 1, price->temporaries);
+    add_temporary(time, price->temporaries);
     for (ValueId output : op.outputs) {
       if (!output.valid() || !readers[output.index()].is_output) continue;
       const ValueSpecs& v = strategy.values[output.index()];
       const bool hub = readers[output.index()].count() > 1;
       if (hub) make_hub(output, {});
-      temporaries.add(time, time + 1, reshard(output, hub ? v.hub : v.spec, v.output, {}, false));
+      add_temporary(time, reshard(output, hub ? v.hub : v.spec, v.output, {}, false));
     }
     return Ok{};
   }

@@ -1,6 +1,9 @@
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <map>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "autopar/cost.hpp"
@@ -8,11 +11,16 @@
 namespace autopar {
 namespace {
 
+// How interleaved passes take turns on the compute stream: each as far as it has to wait for
+// collectives, or whichever can go on first.
+enum class Turns : std::uint8_t { kSections, kReady };
+
 class Simulation {
  public:
   Simulation(const Graph& graph, const StrategyCost& cost, const Mesh& mesh, const Cluster& cluster,
-             const std::string& updates, std::vector<StepEvent>* events)
-      : graph_(graph),
+             const std::string& updates, Turns turns, std::vector<StepEvent>* events)
+      : turns_(turns),
+        graph_(graph),
         cost_(cost),
         events_(events),
         profile_(cluster.profile),
@@ -40,13 +48,18 @@ class Simulation {
       if (kinds_[t] == Kind::kNext) next_.push_back(t);
       add_busy(t, when);
     }
+    if (graph.copies > 1) find_sections();
   }
 
   StepTime run() {
     send_next();
-    for (now_ = 0; now_ < graph_.passes; ++now_) {
-      last_ = now_ + 1 == graph_.passes;
-      run_all(pass_);
+    if (graph_.copies > 1) {
+      run_copies();
+    } else {
+      for (now_ = 0; now_ < graph_.passes; ++now_) {
+        last_ = now_ + 1 == graph_.passes;
+        run_all(pass_);
+      }
     }
     last_ = true;
     run_all(update_);
@@ -88,16 +101,117 @@ class Simulation {
     return term.seconds / static_cast<double>(std::max<std::int64_t>(1, term.times));
   }
 
-  void run_all(const std::vector<std::size_t>& terms) {
-    OpId op;
-    for (const std::size_t t : terms) {
-      const CostTerm& term = cost_.terms[t];
+  void run_all(const std::vector<std::size_t>& terms) { run_part(terms, 0, terms.size()); }
+
+  // Those from `begin` to `end`.
+  void run_part(const std::vector<std::size_t>& terms, std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      const CostTerm& term = cost_.terms[terms[i]];
       const OpId when = when_of(term);
-      if (op.valid() && !(op == when)) finish(op);
-      op = when;
-      run(t, term, when);
+      run(terms[i], term, when);
+      const bool is_last = i + 1 == terms.size() || !(when_of(cost_.terms[terms[i + 1]]) == when);
+      if (is_last) finish(when);
     }
-    if (op.valid()) finish(op);
+  }
+
+  // Interleaved passes are so many programs on one compute stream.
+  void run_copies() {
+    waiting_.assign(static_cast<std::size_t>(graph_.copies), {});
+    for (first_ = 0; first_ < graph_.passes; first_ += graph_.copies) {
+      at_.assign(waiting_.size(), 0);
+      if (turns_ == Turns::kSections) {
+        for (const std::size_t end : section_ends()) {
+          for (std::size_t c = 0; c < at_.size(); ++c) {
+            while (at_[c] < end) run_next(c);
+          }
+        }
+      } else {
+        for (auto next = first_ready(); next; next = first_ready()) run_next(*next);
+      }
+    }
+    for (Waiting& waiting : waiting_) go_on(waiting);
+  }
+
+  // The copy that can go on first; of several the one that soonest has collectives to send. None is
+  // ahead of the one before it, whose sums it goes on from.
+  std::optional<std::size_t> first_ready() const {
+    std::optional<std::size_t> best;
+    std::pair<Seconds, Seconds> least;
+    for (std::size_t c = 0; c < at_.size(); ++c) {
+      if (at_[c] == pass_.size() || (c > 0 && at_[c] == at_[c - 1])) continue;
+      const std::pair key(std::max(compute_, waiting_[c].until), left_in_section_[at_[c]]);
+      if (best && least <= key) continue;
+      best = c;
+      least = key;
+    }
+    return best;
+  }
+
+  // One term of a copy, and the collectives behind it that it waits for.
+  void run_next(std::size_t c) {
+    Waiting& waiting = waiting_[c];
+    now_ = first_ + static_cast<std::int64_t>(c);
+    last_ = now_ + 1 == graph_.passes;
+    if (!blocks(at_[c])) go_on(waiting);
+    leaves_for_ = &waiting;
+    do {
+      run_part(pass_, at_[c], at_[c] + 1);
+      ++at_[c];
+    } while (at_[c] < pass_.size() && blocks(at_[c]));
+    leaves_for_ = nullptr;
+  }
+
+  bool blocks(std::size_t i) const { return kinds_[pass_[i]] == Kind::kBlocking; }
+
+  // For each term of a pass: what compute does from there until it has to wait.
+  void find_sections() {
+    left_in_section_.resize(pass_.size());
+    Seconds left = 0;
+    for (std::size_t i = pass_.size(); i-- > 0;) {
+      if (blocks(i)) {
+        left = 0;
+      } else if (kinds_[pass_[i]] == Kind::kCompute) {
+        left += taken_[pass_[i]];
+      }
+      left_in_section_[i] = left;
+    }
+  }
+
+  // Behind collectives that compute waits for, and behind the last term.
+  std::vector<std::size_t> section_ends() const {
+    std::vector<std::size_t> ends;
+    for (std::size_t i = 0; i < pass_.size(); ++i) {
+      const bool is_last = i + 1 == pass_.size();
+      if (is_last || (blocks(i) && !blocks(i + 1))) ends.push_back(i + 1);
+    }
+    return ends;
+  }
+
+  // What a pass waits for while others compute.
+  struct Waiting {
+    struct Part {
+      std::size_t term;
+      Seconds waited;  // for it, if nothing else were there
+      Seconds span;    // the same, and what it stands behind
+    };
+    Seconds until = 0;
+    std::vector<Part> parts;
+  };
+
+  // The rest of the time compute waits; the other part the collectives went on beside it.
+  void go_on(Waiting& waiting) {
+    Seconds left = std::max(0.0, waiting.until - compute_);
+    compute_ += left;
+    Seconds beside = 0;
+    for (auto part = waiting.parts.rbegin(); part != waiting.parts.rend(); ++part) {
+      const Seconds exposed = std::min(left, part->span);
+      const Seconds lost = std::min(part->waited, part->span - exposed) * profile_.slowdown;
+      found_.exposed[part->term] += exposed + lost;
+      left -= exposed;
+      beside += lost;
+    }
+    compute_ += beside;
+    waiting = {};
   }
 
   void run(std::size_t t, const CostTerm& term, OpId when) {
@@ -126,12 +240,23 @@ class Simulation {
       slow(t);
       return;
     }
-    const Seconds start = std::max({compute_, link, host_});
+    const Seconds behind = made();
+    const Seconds start = std::max({behind, link, host_});
     const Seconds waited = taken * streams_.waiting(kinds_[t], term.value, when);
     link = start + taken;
+    note(StepEvent::Stream::kLink, t, link);
+    if (leaves_for_ != nullptr) {
+      leaves_for_->until = start + waited;
+      leaves_for_->parts.push_back({t, waited, start + waited - behind});
+      return;
+    }
     compute_ = start + waited;
     found_.exposed[t] += waited;
-    note(StepEvent::Stream::kLink, t, link);
+  }
+
+  // When all is there that the pass has made so far.
+  Seconds made() const {
+    return leaves_for_ == nullptr ? compute_ : std::max(compute_, leaves_for_->until);
   }
 
   // What a collective beside compute takes of it.
@@ -193,7 +318,7 @@ class Simulation {
         const Seconds taken = taken_[t];
         issue(t);
         Seconds& link = link_for(t);
-        link = std::max({link, compute_, host_}) + taken;
+        link = std::max({link, made(), host_}) + taken;
         found_.communication += taken;
         note(StepEvent::Stream::kLink, t, link);
         slow(t);
@@ -225,6 +350,7 @@ class Simulation {
   }
   Seconds host_of(bool launches) const { return launches ? host_ : 0; }
 
+  const Turns turns_;
   const Graph& graph_;
   const StrategyCost& cost_;
   std::vector<StepEvent>* const events_;  // null: nobody asks
@@ -238,6 +364,12 @@ class Simulation {
   std::map<std::size_t, Seconds> done_;
   std::int64_t now_ = 0;  // which pass
   bool last_ = false;
+  // Of interleaved passes: the number of the first; per copy its next term and what it waits for.
+  std::int64_t first_ = 0;
+  std::vector<std::size_t> at_;
+  std::vector<Waiting> waiting_;
+  std::vector<Seconds> left_in_section_;  // per term of a pass
+  Waiting* leaves_for_ = nullptr;  // the copy that goes on later with what its collectives give
   // Updated weights on their way: of what reads them first, when they are there. Last first.
   struct Ready {
     std::size_t reader, term;
@@ -250,18 +382,33 @@ class Simulation {
   StepTime found_;
 };
 
+// What a step takes, and the turns with which it does: those that make it shorter.
+std::pair<Turns, StepTime> faster_turns(const Graph& graph, const StrategyCost& cost,
+                                        const Mesh& mesh, const Cluster& cluster,
+                                        const std::string& updates) {
+  const auto time = [&](Turns turns) {
+    return Simulation(graph, cost, mesh, cluster, updates, turns, nullptr).run();
+  };
+  StepTime ready = time(Turns::kReady);
+  if (graph.copies == 1) return {Turns::kReady, std::move(ready)};
+  StepTime sections = time(Turns::kSections);
+  if (sections.seconds < ready.seconds) return {Turns::kSections, std::move(sections)};
+  return {Turns::kReady, std::move(ready)};
+}
+
 }  // namespace
 
 StepTime simulate(const Graph& graph, const StrategyCost& cost, const Mesh& mesh,
                   const Cluster& cluster, const std::string& updates) {
-  return Simulation(graph, cost, mesh, cluster, updates, nullptr).run();
+  return faster_turns(graph, cost, mesh, cluster, updates).second;
 }
 
 std::vector<StepEvent> step_events(const Graph& graph, const StrategyCost& cost, const Mesh& mesh,
                                    const Cluster& cluster, const std::string& updates) {
   std::vector<StepEvent> events;
   if (!cluster.profile.ideal()) {
-    Simulation(graph, cost, mesh, cluster, updates, &events).run();
+    const Turns turns = faster_turns(graph, cost, mesh, cluster, updates).first;
+    Simulation(graph, cost, mesh, cluster, updates, turns, &events).run();
     return events;
   }
   Seconds now = 0;

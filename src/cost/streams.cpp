@@ -148,7 +148,13 @@ bool Streams::is_late(OpId op) const {
 
 StreamTimes Streams::shares(Kind kind, ValueId value, OpId when, int link) const {
   const auto times = static_cast<double>(graph_.times(graph_.op(when)));
-  const double early = is_late(when) ? times - 1 : times;
+  const bool in_pass = graph_.op(when).phase != Phase::kUpdate;
+  const auto copies = static_cast<double>(in_pass ? graph_.copies : 1);
+  // Of interleaved passes the first may be in its backward pass while another is in its forward
+  // pass, and while one waits for a collective, another computes.
+  const double late = is_late(when) ? copies : 0;
+  const double early = times - (is_late(when) ? copies : copies - 1);
+  const double waits = copies > 1 ? 0 : waiting(kind, value, when);
   const bool is_outermost = link == outermost_;
   StreamTimes found;
   if (kind != Kind::kCompute) found.links[static_cast<std::size_t>(link)] = times;
@@ -158,9 +164,8 @@ StreamTimes Streams::shares(Kind kind, ValueId value, OpId when, int link) const
       found.tail = early;
       break;
     case Kind::kBlocking:
-      found.compute = times * waiting(kind, value, when);
-      found.tail = is_outermost ? times - early + early * waiting(kind, value, when)
-                                : early * waiting(kind, value, when);
+      found.compute = times * waits;
+      found.tail = (is_outermost ? late : 0) + early * waits;
       break;
     case Kind::kAwaited: {
       const OpId maker = graph_.value(source_of(value)).producer;

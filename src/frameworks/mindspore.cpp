@@ -36,9 +36,12 @@ std::string dataset_text(const SaidPlan& plan, const ParallelForm& form) {
 
 void add_pipeline(const SaidPlan& plan, const ParallelForm& form, Settings& settings) {
   if (form.stages == 1) {
-    if (plan.micro_batches > 1) {
-      settings.advise("nn.GradAccumulationCell(net, " + std::to_string(plan.micro_batches) + ")");
+    // Which splits what it is given, and so interleaves the parts.
+    if (plan.copies > 1) {
+      settings.advise("nn.MicroBatchInterleaved(net, " + std::to_string(plan.copies) + ")");
     }
+    const std::int64_t runs = plan.micro_batches / plan.copies;
+    if (runs > 1) settings.advise("nn.GradAccumulationCell(net, " + std::to_string(runs) + ")");
     return;
   }
   settings.add("pipeline_stages", form.stages);

@@ -99,6 +99,7 @@ class Reader {
     const std::string recompute = document_.value("recompute", "none");
     const Json& step = object_at(document_, "step");
     plan_.micro_batches = step.value("micro_batches", std::int64_t{1});
+    plan_.copies = step.value("copies", std::int64_t{1});
     const Json& stages = object_at(step, "stages");
     if (stages.size() < 2) {
       if (!document_.contains("mesh")) {

@@ -44,6 +44,10 @@ Saying say_as(Framework framework, const SaidPlan& plan, const ParallelForm& for
   Saying saying;
   saying.runs = form;
   row_of(framework).say(plan, form, saying);
+  if (plan.copies > 1 && framework != Framework::kMindSpore) {
+    saying.unsaid.push_back(std::to_string(plan.copies) +
+                            " passes interleaved: it runs one after the other");
+  }
   return saying;
 }
 

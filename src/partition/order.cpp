@@ -2,10 +2,10 @@
 
 namespace autopar {
 
-void order_collectives(Draft& draft) {
+void order_collectives(Graph& program) {
   ValueId previous;
   std::int64_t seq = 0;
-  for (Op& op : draft.plan.program.ops) {
+  for (Op& op : program.ops) {
     if (!is_collective(op)) continue;
     op.attributes["seq"] = seq++;
     if (!exchanges_data(op)) continue;

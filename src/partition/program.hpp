@@ -57,6 +57,6 @@ void simplify(Draft& draft);
 void join_collectives(Draft& draft, Bytes bucket_bytes);
 // Numbers the collectives and makes each wait for the one before, because ONNX Runtime does not run
 // independent nodes in file order.
-void order_collectives(Draft& draft);
+void order_collectives(Graph& program);
 
 }  // namespace autopar

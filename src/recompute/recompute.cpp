@@ -267,6 +267,7 @@ class Rewrite {
     again_.opset = graph_.opset;
     again_.passes = graph_.passes;
     again_.in_flight = graph_.in_flight;
+    again_.copies = graph_.copies;
     std::vector<ValueId> moved(values_.size());
     for (std::size_t v = 0; v < graph_.values.size(); ++v) {
       if (graph_.values[v].producer.valid()) continue;

@@ -49,6 +49,7 @@ Json training_json(const Report& r) {
   return {{"samples", work.samples},
           {"tokens", work.tokens > 0 ? Json(work.tokens) : Json()},
           {"micro_batches", work.micro_batches},
+          {"copies", work.copies},
           {"zero", work.zero},
           {"model_flops", work.model_flops},
           {"seconds_at_peak", work.at_peak},

@@ -90,6 +90,7 @@ void read_cost(const Json& j, Report& r) {
     work.model_flops = training.at("model_flops").get<double>();
     work.at_peak = training.at("seconds_at_peak").get<double>();
     work.micro_batches = training.value("micro_batches", std::int64_t{1});
+    work.copies = training.value("copies", std::int64_t{1});
     work.zero = training.value("zero", "auto");
     r.training = work;
   }

@@ -229,6 +229,10 @@ std::string training(const Report& r) {
   if (work.micro_batches > 1) {
     text += "    in " + std::to_string(work.micro_batches) +
             " micro-batches: one pass over each, gradients summed, one update\n";
+    if (work.copies > 1) {
+      text += "    " + std::to_string(work.copies) +
+              " passes at a time, interleaved: collectives of one beside the compute of another\n";
+    }
   }
   if (work.zero != "auto") text += "    parameters and states as --zero " + work.zero + " asks\n";
   return text + "\n";

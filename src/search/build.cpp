@@ -216,7 +216,9 @@ class Builder {
       table_of_op_[o] = table;
       const int node = add_node(graph_.op(id).name, table->cost);
       const int time = static_cast<int>(o);
-      if (!table->temporaries.empty()) use(node, time, time + 1, table->temporaries);
+      if (!table->temporaries.empty()) {
+        use(node, time, time + 1, times(copies_at(time), table->temporaries));
+      }
       out_.op_of_node.back() = id;
       out_.node_of_op[o] = node;
       out_.choices_of_op[o] = table->choices;
@@ -462,6 +464,12 @@ class Builder {
     int hub_edge = -1, output_edge = -1;
   };
 
+  // How many passes may be at that op at once.
+  int copies_at(int time) const {
+    const bool in_pass = graph_.ops[static_cast<std::size_t>(time)].phase != Phase::kUpdate;
+    return in_pass ? static_cast<int>(graph_.copies) : 1;
+  }
+
   static std::vector<double> times(int copies, std::vector<double> bytes) {
     for (double& b : bytes) b *= copies;
     return bytes;
@@ -596,7 +604,8 @@ class Builder {
 
   std::vector<EdgeUse> temporaries(const Edge& edge, int time) const {
     if (!limited() || edge.peak < 0) return {};
-    return {{time, time + 1, edge.peak}};
+    return std::vector<EdgeUse>(static_cast<std::size_t>(copies_at(time)),
+                                {time, time + 1, edge.peak});
   }
 
   const SearchRequest& request_;

@@ -25,6 +25,14 @@ struct Copy {
   int begin = 0, end = 0;  // alive
 };
 
+// When the update begins; of a graph of one pass, which it is a part of: never.
+int begin_of_update(const Graph& graph) {
+  if (graph.passes == 1) return static_cast<int>(graph.ops.size());
+  const auto first = std::find_if(graph.ops.begin(), graph.ops.end(),
+                                  [](const Op& op) { return op.phase == Phase::kUpdate; });
+  return static_cast<int>(first - graph.ops.begin());
+}
+
 class Trees {
  public:
   Trees(const Graph& graph, const std::vector<Readers>& readers)
@@ -55,7 +63,7 @@ class Trees {
       const OpId maker = graph_.values[v].producer;
       const bool of_pass = maker.valid() && graph_.op(maker).phase != Phase::kUpdate;
       const int end = last_read(updated[v]);
-      ends.emplace_back(output, of_pass ? std::min(end, begin_of_update()) : end);
+      ends.emplace_back(output, of_pass ? std::min(end, begin_of_update(graph_)) : end);
     }
     for (const auto& [output, end] : ends) {
       Copy& copy = at(output);
@@ -128,13 +136,6 @@ class Trees {
     // What another chunk reads is sent at once.
     const int end = value.of_micro_batch ? std::min(r.produced + 2, horizon_) : horizon_;
     add({source, Kind::kOutput, Kind::kToOutput, id, id, {}, r.produced + 1, end});
-  }
-
-  int begin_of_update() const {
-    if (graph_.passes == 1) return horizon_;
-    const auto first = std::find_if(graph_.ops.begin(), graph_.ops.end(),
-                                    [](const Op& op) { return op.phase == Phase::kUpdate; });
-    return static_cast<int>(first - graph_.ops.begin());
   }
 
   // When the last copy that may be the input's own memory goes.
@@ -243,6 +244,22 @@ void keep_in_flight(const Graph& graph, const std::vector<Readers>& readers,
   }
 }
 
+// Of interleaved passes each has its data and what it makes, and may be where that is most. What
+// they hand on to the next pass is there once.
+void keep_copies(const Graph& graph, std::vector<MemoryCharge>& charges) {
+  const int update = begin_of_update(graph);
+  for (MemoryCharge& charge : charges) {
+    const Value& value = graph.value(charge.value);
+    const bool of_update =
+        value.producer.valid() && graph.op(value.producer).phase == Phase::kUpdate;
+    const bool leaves = charge.kind == Kind::kOutput || charge.kind == Kind::kToOutput;
+    const bool is_stored = charge.kind == Kind::kSpec && (value.kind == ValueKind::kParameter ||
+                                                          value.kind == ValueKind::kConstant);
+    if (of_update || leaves || is_stored || charge.begin >= update) continue;
+    charge.copies *= static_cast<int>(graph.copies);
+  }
+}
+
 }  // namespace
 
 LeastMemory least_memory(const Graph& graph, const std::vector<ValueId>& updated,
@@ -303,6 +320,7 @@ std::vector<MemoryCharge> memory_charges(const Graph& graph, const std::vector<R
   trees.donate(updated);
   std::vector<MemoryCharge> charges = trees.charges();
   if (graph.in_flight > 1) keep_in_flight(graph, readers, charges);
+  if (graph.copies > 1) keep_copies(graph, charges);
   for (std::size_t v = 0; v < graph.values.size(); ++v) {
     const ValueId id(static_cast<std::int64_t>(v));
     if (const int copies = graph.held_beside(id); copies > 0) {

@@ -90,10 +90,24 @@ Status read_step_of(const Json& document, StrategyFile& file) {
     }
     file.micro_batches = micro_batches;
   }
+  AUTOPAR_TRY(interleaved, step->find("copies"));
+  if (interleaved) {
+    AUTOPAR_TRY(copies, interleaved->integer());
+    if (copies < 1 || file.micro_batches % copies != 0) {
+      return input_error(file.path + ": step.copies: expected a number that divides the " +
+                         std::to_string(file.micro_batches) + " micro-batches, found " +
+                         std::to_string(copies));
+    }
+    file.copies = copies;
+  }
   AUTOPAR_TRY(stages, step->find("stages"));
   if (!stages) return Ok{};
   AUTOPAR_TRY(items, stages->items());
   if (items.size() < 2) return Ok{};
+  if (file.copies > 1) {
+    return input_error(file.path + ": step.copies: goes with one stage, found " +
+                       std::to_string(items.size()));
+  }
   for (const Json& item : items) {
     AUTOPAR_TRY(stage, stage_of(item));
     file.stages.push_back(std::move(stage));

@@ -99,7 +99,9 @@ std::string step_json(const Graph& graph, const Mesh& mesh, const Cluster& clust
   const std::string ops = last == nullptr ? "[]"
                                           : "[" + json_text(graph.ops.front().name) + ", " +
                                                 json_text(last->name) + "]";
-  return "{\"micro_batches\": " + std::to_string(graph.passes) +
+  const std::string copies =
+      graph.copies > 1 ? ", \"copies\": " + std::to_string(graph.copies) : "";
+  return "{\"micro_batches\": " + std::to_string(graph.passes) + copies +
          ", \"schedule\": \"1f1b\", \"stages\": [{\"first_rank\": 0, \"ranks\": " +
          std::to_string(mesh.size()) + ", \"mesh\": " + json_mesh(mesh, tier_names(cluster)) +
          ", \"chunks\": [{\"chunk\": 0, \"ops\": " + ops + "}]}]}";

@@ -93,6 +93,11 @@ Result<Step> step_of_json(const Json& document) {
   step.world_size = world_size;
   AUTOPAR_TRY(micro_batches, positive(document, "micro_batches"));
   step.micro_batches = micro_batches;
+  AUTOPAR_TRY(copies_field, document.find("copies"));
+  if (copies_field) {
+    AUTOPAR_TRY(copies, positive(document, "copies"));
+    step.copies = copies;
+  }
   AUTOPAR_TRY(schedule_field, document.at("schedule"));
   AUTOPAR_TRY(schedule, schedule_field.text());
   step.schedule = schedule;
@@ -113,6 +118,7 @@ std::string step_json_text(const Step& step) {
                      "\", \"version\": " + std::to_string(kVersion) +
                      ", \"world_size\": " + std::to_string(step.world_size) +
                      ", \"micro_batches\": " + std::to_string(step.micro_batches) +
+                     (step.copies > 1 ? ", \"copies\": " + std::to_string(step.copies) : "") +
                      ", \"schedule\": " + json_text(step.schedule) + ",\n \"programs\": [";
   for (std::size_t p = 0; p < step.programs.size(); ++p) {
     const StepProgram& program = step.programs[p];

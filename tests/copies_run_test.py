@@ -1,0 +1,187 @@
+"""Interleaved passes (`search --copies`): executed on threads as the unsharded step says, over three steps; priced, drawn and applied as they are planned.
+
+Shapes in which every two of model, plan, ranks, micro-batches and copies do so (all shapes with --all). The independent executor (step_check.py) is asked
+too where it is there. Where collectives block the step of one copy, that of two is faster, by no more than what they block, and takes more memory.
+"""
+import itertools
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import onnx
+
+AUTOPAR = os.environ["AUTOPAR"]
+SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
+MODELS = SOURCE / "models"
+SHARED = pathlib.Path(os.environ.get("AUTOPAR_SHARED") or SOURCE.parent / "shared")
+CHECK = SHARED / "tools" / "step_check.py"
+SHAPES = {"model": ("tiny_llama", "tiny_bert", "tiny_resnet"), "plan": ("auto", "data_parallel", "tensor", "mixed"), "ranks": (4, 8),
+          "micro_batches": (2, 4, 8), "copies": (2, 4), "profile": ("ideal", "h100-megatron", "a100-eager")}
+FOUR = {"format": "autopar-cluster", "version": 1, "name": "4 devices",
+        "device": {"name": "device", "memory_bytes": 2**33, "memory_bandwidth_bytes_per_s": 1e11, "peak_flops_per_s": {"float32": 1e12}},
+        "tiers": [{"name": "inner", "size": 2, "bandwidth_bytes_per_s": 1e10, "latency_s": 1e-6},
+                  {"name": "outer", "size": 2, "bandwidth_bytes_per_s": 1e9, "latency_s": 1e-5}]}
+
+
+def called(command, *arguments, code=0):
+    done = subprocess.run([AUTOPAR, command, *map(str, arguments)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == code, f"{command} {arguments}: exit {done.returncode}, expected {code}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def independent(folder, count, below):
+    if not CHECK.exists():
+        return "skipped: step_check.py is not here"
+    random, arrays = np.random.default_rng(5), {}
+    for value in onnx.load(folder / "train.onnx").graph.input:
+        shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
+        kind = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        if np.issubdtype(kind, np.integer):
+            arrays["in." + value.name] = random.integers(0, below, shape).astype(kind)
+        elif ".v." in value.name or not shape:
+            arrays["in." + value.name] = np.abs(random.standard_normal(shape) * 0.01 + 0.1).astype(kind)
+        else:
+            arrays["in." + value.name] = (random.standard_normal(shape) * 0.1).astype(kind)
+    np.savez(folder / "io.npz", **arrays)
+    done = subprocess.run([sys.executable, CHECK, folder, "--model", folder / "train.onnx", "--data", folder / "io.npz", "--steps", str(count), "--share", "5e-3"],
+                          capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, f"{folder.name}: step_check.py: {done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return "step_check.py agrees"
+
+
+def pairwise():
+    """Shapes in which every two values that go together do so once at least: greedily the one with the most new pairs."""
+    shapes = [shape for shape in itertools.product(*SHAPES.values()) if shape[3] % shape[4] == 0]
+    pairs = {shape: {(i, shape[i], j, shape[j]) for i in range(len(shape)) for j in range(i)} for shape in shapes}
+    left, chosen = set().union(*pairs.values()), []
+    while left:
+        chosen.append(max(shapes, key=lambda shape: len(pairs[shape] & left)))
+        left -= pairs[chosen[-1]]
+    return shapes if "--all" in sys.argv else chosen
+
+
+def searcher_of(plan, ranks):
+    return {"tensor": f"uniform:dp=1 tp={ranks} zero=0", "mixed": f"uniform:dp=2 tp={ranks // 2} sp zero=1"}.get(plan, plan)
+
+
+def same_files(one, other, name):
+    for path in sorted(one.iterdir()):
+        if path.name in ("report.json", "io.npz"):
+            continue
+        assert (other / path.name).read_bytes() == path.read_bytes(), f"{name}: apply writes another {path.name}"
+
+
+def check_shape(folder, shape):
+    model, plan, ranks, micro_batches, copies, profile = shape
+    name = ", ".join(map(str, shape))
+    place, again, path = folder / "shape", folder / "again", SHARED / "data" / "models" / f"{model}.onnx"
+    for old in (place, again):
+        shutil.rmtree(old, ignore_errors=True)
+    cluster = folder / "four.json" if ranks == 4 else "dgx-a100-1x8"
+    options = ["--cluster", cluster, "--profile", profile]
+    loss = ["--optimizer", "momentum", "--loss", "mse"] if model == "tiny_resnet" else ["--optimizer", "adamw", "--loss", "cross_entropy"]
+    drawn = folder / "drawn.json"
+    called("search", path, *options, "--train", *loss, "--batch", 8 * micro_batches, "--micro-batches", micro_batches, "--copies", copies, "--searcher",
+           searcher_of(plan, ranks), "-q", "-o", place, "--timeline", drawn)
+    step = json.loads((place / "step.json").read_text())
+    assert (step["micro_batches"], step["copies"]) == (micro_batches // copies, copies), step
+    report = json.loads((place / "report.json").read_text())
+    assert report["training"]["copies"] == copies and report["cost"]["lower_bound_seconds"] <= report["cost"]["seconds"], report["cost"]
+    called("verify", place)
+    called("run", place, "--steps", 3, "-q")
+    # Statistics of a batch are those of each pass, in the order of the copies, which train.FB.onnx has as well.
+    below = 2 if model == "tiny_bert" else 60  # which has two types of tokens
+    told = independent(place, 3, below) if model != "tiny_resnet" else "not asked elsewhere"
+    called("apply", path, *options, "--strategy", place / "strategy.json", "-q", "-o", again)
+    same_files(place, again, name)
+    price = json.loads(called("price", path, *options, "--strategy", place / "strategy.json", "--json").stdout)
+    assert price["seconds"] == report["cost"]["compute_seconds"] + report["cost"]["communication_seconds"], (name, price["seconds"], report["cost"])
+    applied = json.loads((again / "report.json").read_text())
+    assert applied["cost"]["seconds"] == report["cost"]["seconds"] and applied["memory"] == report["memory"], (name, applied["cost"], report["cost"])
+    ends = {}
+    for event in json.loads(drawn.read_text())["traceEvents"]:
+        if event["ph"] == "X":
+            ends.setdefault(event["tid"], []).append((event["ts"], event["ts"] + event["dur"]))
+    for row in ends.values():
+        row.sort()
+        assert all(before[1] <= after[0] + 2e-3 for before, after in zip(row, row[1:])), name
+    assert abs(max(end for row in ends.values() for _, end in row) - report["cost"]["seconds"] * 1e6) < 2e-3 + 1e-6 * report["cost"]["seconds"] * 1e6, name
+    print(f"{name}: {told}")
+
+
+def llama(folder):
+    path = folder / "wide.onnx"
+    subprocess.run([sys.executable, SOURCE / "scripts" / "make_models.py", "--family", "llama", "--layers", "4", "--hidden", "4096", "--heads", "32",
+                    "--feed-forward", "11008", "--vocabulary", "32000", "--sequence", "2048", "-o", path], check=True, stdout=subprocess.DEVNULL)
+    return path
+
+
+def hidden_collectives(folder):
+    """Tensor parallelism blocks compute; the other copy's compute hides it."""
+    model, common = llama(folder), ["--cluster", "dgx-h100-8x8", "--mesh", "8x8", "--train", "--loss", "cross_entropy", "--optimizer", "adamw", "--precision",
+                                    "mixed-bf16", "--batch", 64, "--micro-batches", 8, "--profile", "h100-megatron", "--recompute", "none", "--searcher", "uniform:dp=8 tp=8 sp zero=1", "-q"]
+
+    def report(copies):
+        place = folder / f"hidden{copies}"
+        called("search", model, *common, "--copies", copies, "-o", place)
+        return json.loads((place / "report.json").read_text())
+
+    one, two = report(1), report(2)
+    times = one["cost"]["seconds"], two["cost"]["seconds"]
+    assert times[1] < 0.9 * times[0], times
+    assert two["cost"]["lower_bound_seconds"] <= times[1]
+    memory = [r["memory"]["peak_bytes"] for r in (one, two)]
+    assert memory[0] < memory[1] < 2 * memory[0], memory
+    print(f"tensor parallel 8, data parallel 8: {times[0] * 1e3:.1f} ms, with two copies {times[1] * 1e3:.1f} ms; "
+          f"{memory[0] / 2**30:.2f} and {memory[1] / 2**30:.2f} GiB")
+
+
+def refused(folder):
+    def said(*options, command="search", code=2):
+        return called(command, MODELS / "llama_tiny.onnx", "--cluster", "dgx-a100-1x8", *options, "-o", folder / "refused", code=code).stderr
+
+    train = ("--train", "--loss", "cross_entropy", "--batch", 12)
+    assert "--train" in said("--copies", 2)
+    assert "expected 1 or more" in said(*train, "--micro-batches", 4, "--copies", 0)
+    assert "--micro-batches" in said(*train, "--copies", 2)
+    assert "--micro-batches" in said(*train, "--copies", 2, "--micro-batches", "auto")
+    assert "not with 3" in said(*train, "--copies", 2, "--micro-batches", 3)
+    assert "one stage" in said(*train, "--copies", 2, "--micro-batches", 4, "--stages", 2)
+    assert not (folder / "refused").exists()
+    place = folder / "taken"
+    called("search", MODELS / "llama_tiny.onnx", "--cluster", "dgx-a100-1x8", *train, "--micro-batches", 4, "--copies", 2, "-q", "-o", place)
+    strategy = json.loads((place / "strategy.json").read_text())
+    assert strategy["step"]["copies"] == 2
+    strategy["step"]["copies"] = 3
+    (folder / "three.json").write_text(json.dumps(strategy))
+    error = said("--strategy", folder / "three.json", command="apply", code=4)
+    assert "step.copies" in error and "divides the 4" in error, error
+    assert not (folder / "refused").exists()
+    warned = called("search", MODELS / "llama_tiny.onnx", "--cluster", "dgx-a100-1x8", *train, "--micro-batches", 4, "--copies", 2, "-o", place)
+    assert "ideal prices" in warned.stderr and "2 passes at a time" in warned.stdout, warned.stderr + warned.stdout
+    assert "2 copies" in called("show", place).stdout
+    assert "interleaved" in " ".join(json.loads(called("export", place, "--as", "megatron", "--json").stdout)["unsaid"])
+    told = called("export", place, "--as", "mindspore").stdout
+    assert "MicroBatchInterleaved(net, 2)" in told and "GradAccumulationCell(net, 2)" in told, told
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        refused(folder)
+        hidden_collectives(folder)
+        if not (SHARED / "data" / "models" / "tiny_llama.onnx").exists():
+            print("skipped: all shapes, there is no data/models below AUTOPAR_SHARED")
+            return
+        (folder / "four.json").write_text(json.dumps(FOUR))
+        for shape in pairwise():
+            check_shape(folder, shape)
+
+
+if __name__ == "__main__":
+    main()
