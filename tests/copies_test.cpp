@@ -257,6 +257,16 @@ TEST_CASE("collectives of one copy go beside the compute of the other", "[copies
   CHECK(one.time().seconds == Approx(28));
 }
 
+TEST_CASE("what one copy sends in its backward pass need not wait for the forward pass of another",
+          "[copies]") {
+  ByHand two(2);
+  two.graph.ops[1].phase = Phase::kBackward;
+  two.cost.terms[1].seconds = 2 * 100;
+  // 0-3 a, 3-6 a', 3-103 and 103-203 the collectives, 203-207 b'.
+  CHECK(two.time().seconds == Approx(207));
+  CHECK(two.time().busy.tail == Approx(203));
+}
+
 TEST_CASE("each copy has its activations in memory, and all have the weights", "[copies]") {
   const Trained one(4), two(4, 2);
   RooflineModel model(one.cluster, one.strategy.mesh);
