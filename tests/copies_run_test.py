@@ -191,6 +191,7 @@ def refused(folder):
     assert "--micro-batches" in said(*train, "--copies", 2, "--micro-batches", "auto")
     assert "not with 3" in said(*train, "--copies", 2, "--micro-batches", 3)
     assert "one stage" in said(*train, "--copies", 2, "--micro-batches", 4, "--stages", 2)
+    assert "fewer --copies" in said(*train, "--copies", 2, "--micro-batches", 4, "--memory", "64KiB", code=3)
     assert not (folder / "refused").exists()
     place = folder / "taken"
     called("search", MODELS / "llama_tiny.onnx", "--cluster", "dgx-a100-1x8", *train, "--micro-batches", 4, "--copies", 2, "-q", "-o", place)
