@@ -76,6 +76,17 @@ def same_files(one, other, name):
         assert (other / path.name).read_bytes() == path.read_bytes(), f"{name}: apply writes another {path.name}"
 
 
+def in_order(place, drawn, copies, name):
+    """The program's collectives come in the order in which the first passes are predicted to send them."""
+    nodes = onnx.load(place / "plan.c0.FB.onnx", load_external_data=False).graph.node
+    written = [next((c for c in range(1, copies) if n.name.endswith(f".copy{c}")), 0) for n in nodes if n.domain == "ai.autopar" and n.op_type != "ShardSlice"]
+    events = json.loads(drawn.read_text())["traceEvents"]
+    links = {e["tid"] for e in events if e["name"] == "thread_name" and "collectives" in e["args"]["name"]}
+    sent = [e["args"]["micro_batch"] for e in events if e["ph"] == "X" and e["tid"] in links and e["args"].get("micro_batch", copies) < copies
+            and e["args"]["phase"] != "update"]
+    assert written == sent, (name, written, sent)
+
+
 def check_shape(folder, shape):
     model, plan, ranks, micro_batches, copies, profile = shape
     name = ", ".join(map(str, shape))
@@ -107,6 +118,8 @@ def check_shape(folder, shape):
         programs = json.loads(called("price", place, "--cluster", cluster, "--json").stdout)
         assert 0.8 < programs["seconds"] / report["cost"]["seconds"] < 1.25, (name, programs["seconds"], report["cost"])
     ends = {}
+    if profile != "ideal":
+        in_order(place, drawn, copies, name)
     for event in json.loads(drawn.read_text())["traceEvents"]:
         if event["ph"] == "X":
             ends.setdefault(event["tid"], []).append((event["ts"], event["ts"] + event["dur"]))
