@@ -76,6 +76,17 @@ def same_files(one, other, name):
         assert (other / path.name).read_bytes() == path.read_bytes(), f"{name}: apply writes another {path.name}"
 
 
+def in_order(place, drawn, copies, name):
+    """The program's collectives come in the order in which the first passes are predicted to send them."""
+    nodes = onnx.load(place / "plan.c0.FB.onnx", load_external_data=False).graph.node
+    written = [next((c for c in range(1, copies) if n.name.endswith(f".copy{c}")), 0) for n in nodes if n.domain == "ai.autopar" and n.op_type != "ShardSlice"]
+    events = json.loads(drawn.read_text())["traceEvents"]
+    links = {e["tid"] for e in events if e["name"] == "thread_name" and "collectives" in e["args"]["name"]}
+    sent = [e["args"]["micro_batch"] for e in events if e["ph"] == "X" and e["tid"] in links and e["args"].get("micro_batch", copies) < copies
+            and e["args"]["phase"] != "update"]
+    assert written == sent, (name, written, sent)
+
+
 def check_shape(folder, shape):
     model, plan, ranks, micro_batches, copies, profile = shape
     name = ", ".join(map(str, shape))
@@ -103,7 +114,12 @@ def check_shape(folder, shape):
     assert price["seconds"] == report["cost"]["compute_seconds"] + report["cost"]["communication_seconds"], (name, price["seconds"], report["cost"])
     applied = json.loads((again / "report.json").read_text())
     assert applied["cost"]["seconds"] == report["cost"]["seconds"] and applied["memory"] == report["memory"], (name, applied["cost"], report["cost"])
+    if profile == "ideal":  # in which programs are priced
+        programs = json.loads(called("price", place, "--cluster", cluster, "--json").stdout)
+        assert 0.8 < programs["seconds"] / report["cost"]["seconds"] < 1.25, (name, programs["seconds"], report["cost"])
     ends = {}
+    if profile != "ideal":
+        in_order(place, drawn, copies, name)
     for event in json.loads(drawn.read_text())["traceEvents"]:
         if event["ph"] == "X":
             ends.setdefault(event["tid"], []).append((event["ts"], event["ts"] + event["dur"]))
@@ -141,6 +157,42 @@ def hidden_collectives(folder):
           f"{memory[0] / 2**30:.2f} and {memory[1] / 2**30:.2f} GiB")
 
 
+def weights(folder):
+    """Files of ranks, from two copies on to none: the next step is the same."""
+    one, other, first = folder / "one", folder / "other", folder / "first.npz"
+    step = MODELS / "gpt2_tiny.onnx", "--cluster", "dgx-a100-1x8", "--train", "--loss", "cross_entropy", "--optimizer", "adamw", "--batch", 16, "--micro-batches", 4, "-q"
+    called("search", *step, "--copies", 2, "-o", one)
+    called("run", one, "--save", first)
+    called("search", *step, "--copies", 2, "--weights", "sharded", "--weights-from", first, "-o", one)
+    called("search", *step, "--zero", 3, "-o", other)
+    called("reshard-weights", "--from", one, "--to", other)
+    for place in (one, other):
+        called("merge", place, "-o", folder / f"{place.name}.safetensors")
+        called("run", place, "--save", folder / f"{place.name}.npz")
+    assert (folder / "one.safetensors").read_bytes() == (folder / "other.safetensors").read_bytes()
+    after = [np.load(folder / f"{name}.npz") for name in ("one", "other", "first")]
+    for name in after[0].files:
+        assert np.allclose(after[0][name], after[1][name], rtol=1e-3, atol=1e-4), name
+    assert any(not np.array_equal(after[0][name], after[2][name]) for name in after[0].files), "the weights that were given are not read"
+    print("weights of ranks: sharded, merged, from two copies to none")
+
+
+def by_processes(folder):
+    place = folder / "one"
+    called("run", place, "--save", folder / "threads.npz")
+    for mpi, more in (("openmpi", ["--oversubscribe"] + (["--allow-run-as-root"] if os.getuid() == 0 else [])), ("mpich", [])):
+        launcher = shutil.which(f"mpirun.{mpi}")
+        if launcher is None or not (pathlib.Path(os.environ["AUTOPAR_BUILD"]) / "src" / f"libautopar_{mpi}.so").exists():
+            print(f"skipped: {mpi} is not here")
+            continue
+        done = subprocess.run([launcher, *more, "-n", "8", AUTOPAR, "run", place, "--ranks-by", "mpi", "--save", folder / "mpi.npz"],
+                              capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stdout + done.stderr
+        one, other = np.load(folder / "threads.npz"), np.load(folder / "mpi.npz")
+        assert all(one[k].tobytes() == other[k].tobytes() for k in one.files)
+        print(f"{mpi}: the same bits as threads")
+
+
 def refused(folder):
     def said(*options, command="search", code=2):
         return called(command, MODELS / "llama_tiny.onnx", "--cluster", "dgx-a100-1x8", *options, "-o", folder / "refused", code=code).stderr
@@ -152,6 +204,7 @@ def refused(folder):
     assert "--micro-batches" in said(*train, "--copies", 2, "--micro-batches", "auto")
     assert "not with 3" in said(*train, "--copies", 2, "--micro-batches", 3)
     assert "one stage" in said(*train, "--copies", 2, "--micro-batches", 4, "--stages", 2)
+    assert "fewer --copies" in said(*train, "--copies", 2, "--micro-batches", 4, "--memory", "64KiB", code=3)
     assert not (folder / "refused").exists()
     place = folder / "taken"
     called("search", MODELS / "llama_tiny.onnx", "--cluster", "dgx-a100-1x8", *train, "--micro-batches", 4, "--copies", 2, "-q", "-o", place)
@@ -175,6 +228,8 @@ def main():
         folder = pathlib.Path(folder)
         refused(folder)
         hidden_collectives(folder)
+        weights(folder)
+        by_processes(folder)
         if not (SHARED / "data" / "models" / "tiny_llama.onnx").exists():
             print("skipped: all shapes, there is no data/models below AUTOPAR_SHARED")
             return

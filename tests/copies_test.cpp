@@ -136,6 +136,40 @@ TEST_CASE("the program of two copies is that of one twice, in turns", "[copies]"
   CHECK(turns > 2);
 }
 
+TEST_CASE("the program of two copies has their ops in the order of the turns", "[copies]") {
+  const Trained trained(4);
+  const Plan pass = trained.pass();
+  std::vector<std::string> collectives;
+  for (const Op& op : pass.program.ops) {
+    if (exchanges(op)) collectives.push_back(op.name);
+  }
+  REQUIRE(collectives.size() > 2);
+  // The first copy sends two of them before the second begins.
+  std::vector<CopyTurn> turns = {{0}, {0}, {1}, {1, "fc2"}};
+  for (std::size_t c = 2; c < collectives.size(); ++c) turns.push_back({0});
+  for (std::size_t c = 1; c < collectives.size(); ++c) turns.push_back({1});
+  const std::vector<MicroInput> inputs = {{"X", 0}, {"labels", 0}};
+  const std::vector<StepOutput> outputs = {{"loss", Combining::kMean}};
+  const auto both = interleave_copies(pass, 2, inputs, outputs, turns);
+  REQUIRE(both);
+  std::vector<int> order;
+  for (const Op& op : both->program.ops) {
+    if (exchanges(op)) order.push_back(copy_of(op));
+  }
+  std::vector<int> expected = {0, 0, 1};
+  expected.insert(expected.end(), collectives.size() - 2, 0);
+  expected.insert(expected.end(), collectives.size() - 1, 1);
+  CHECK(order == expected);
+
+  // Of which copy sends what is not all said: in sections.
+  turns.pop_back();
+  const auto without = interleave_copies(pass, 2, inputs, outputs);
+  const auto partly = interleave_copies(pass, 2, inputs, outputs, turns);
+  REQUIRE(partly);
+  CHECK(to_text(partly->program) == to_text(without->program));
+  CHECK(to_text(partly->program) != to_text(both->program));
+}
+
 TEST_CASE("a copy that reads what another has yet to make comes behind it", "[copies]") {
   // The sum is gathered before something is added to it, and split again.
   Graph graph;
@@ -255,6 +289,16 @@ TEST_CASE("collectives of one copy go beside the compute of the other", "[copies
   ByHand one(1);
   one.cost.terms[1].seconds = 14;
   CHECK(one.time().seconds == Approx(28));
+}
+
+TEST_CASE("what one copy sends in its backward pass need not wait for the forward pass of another",
+          "[copies]") {
+  ByHand two(2);
+  two.graph.ops[1].phase = Phase::kBackward;
+  two.cost.terms[1].seconds = 2 * 100;
+  // 0-3 a, 3-6 a', 3-103 and 103-203 the collectives, 203-207 b'.
+  CHECK(two.time().seconds == Approx(207));
+  CHECK(two.time().busy.tail == Approx(203));
 }
 
 TEST_CASE("each copy has its activations in memory, and all have the weights", "[copies]") {

@@ -291,6 +291,27 @@ Result<std::string> annotate(const SearchRequest& request, const SearchOutcome& 
   return ", " + name;
 }
 
+// The order in which interleaved passes are predicted to do what. By ideal prices there is none.
+std::vector<CopyTurn> turns_of(const SearchRequest& request, const SearchOutcome& outcome) {
+  const Graph& graph = request.graph;
+  std::vector<CopyTurn> turns;
+  if (graph.copies == 1 || !outcome.cost.step) return turns;
+  for (const StepEvent& event :
+       step_events(graph, outcome.cost, outcome.strategy.mesh, request.cluster, request.updates)) {
+    const CostTerm& term = outcome.cost.terms[event.term];
+    const Op& op = graph.op(term.op.valid() ? term.op : graph.value(term.value).producer);
+    if (event.pass >= graph.copies || op.phase == Phase::kUpdate) continue;
+    const auto copy = static_cast<std::size_t>(event.pass);
+    if (event.stream == StepEvent::Stream::kLink) {
+      turns.push_back({copy});
+    } else if (event.stream == StepEvent::Stream::kCompute && term.op.valid() &&
+               !term.value.valid()) {
+      turns.push_back({copy, op.name});
+    }
+  }
+  return turns;
+}
+
 Result<Programs> programs_of(const SearchRequest& request, const SearchOutcome& outcome,
                              const Inputs& inputs) {
   const Graph& graph = request.graph;
@@ -317,13 +338,15 @@ Result<Programs> programs_of(const SearchRequest& request, const SearchOutcome& 
     const bool is_next = name.rfind("new.", 0) == 0;
     if (!is_next && name != inputs.loss) step.outputs.push_back({name, Combining::kLast});
   }
+  const std::vector<CopyTurn> turns = turns_of(request, outcome);
   std::vector<std::int64_t> ranks(static_cast<std::size_t>(step.world_size));
   std::iota(ranks.begin(), ranks.end(), 0);
   for (const StepPart* part : {&parts.pass, &parts.update}) {
     const bool is_pass = part == &parts.pass;
     const StepPhase phase = is_pass ? StepPhase::kForwardBackward : StepPhase::kUpdate;
     const auto interleaved = [&](const Plan& plan) {
-      return interleave_copies(plan, is_pass ? graph.copies : 1, step.micro_inputs, step.outputs);
+      return interleave_copies(plan, is_pass ? graph.copies : 1, step.micro_inputs, step.outputs,
+                               turns);
     };
     AUTOPAR_TRY(one, partition(part->graph, part->rules, part->strategy, request.cluster,
                                inputs.gradient_bucket));

@@ -135,6 +135,9 @@ Result<int> run(const PlanOptions& given, const CommonOptions& common) {
   if (!planned) {
     Error error = planned.error();
     const bool may_have_stages = options.train && error.code == ErrorCode::kInfeasible;
+    if (may_have_stages && options.training.copies > 1) {
+      error.message += ". With fewer --copies passes hold less at a time";
+    }
     if (may_have_stages) error.message += ". Pipelines were not looked for: see --stages";
     return error;
   }

@@ -33,10 +33,11 @@ class Interleaving {
     for (const Op& op : from_.ops) op_names_.take(op.name);
   }
 
-  Plan run() {
+  Plan run(const std::vector<CopyTurn>& turns) {
     find_next_values();
     share_values();
     cut_inputs();
+    if (are_complete(turns)) take(turns);
     for (const std::size_t end : section_ends()) {
       for (std::size_t c = 0; c < copies_.size(); ++c) go_on(c, end);
     }
@@ -114,9 +115,35 @@ class Interleaving {
     }
   }
 
+  static bool exchanges(const Op& op) { return is_collective(op) && exchanges_data(op); }
+
+  bool are_complete(const std::vector<CopyTurn>& turns) const {
+    const auto count = std::count_if(from_.ops.begin(), from_.ops.end(), exchanges);
+    std::vector<std::ptrdiff_t> named(copies_.size(), 0);
+    for (const CopyTurn& turn : turns) named[turn.copy] += turn.op.empty() ? 1 : 0;
+    return count > 0 && std::all_of(named.begin(), named.end(),
+                                    [&](std::ptrdiff_t of_copy) { return of_copy == count; });
+  }
+
+  void take(const std::vector<CopyTurn>& turns) {
+    std::map<std::string, std::size_t> place;
+    std::vector<std::size_t> sent(copies_.size(), 0), ends;  // per copy, and behind each collective
+    for (std::size_t o = 0; o < from_.ops.size(); ++o) {
+      place[from_.ops[o].name] = o;
+      if (exchanges(from_.ops[o])) ends.push_back(o + 1);
+    }
+    for (const CopyTurn& turn : turns) {
+      const auto op = place.find(turn.op);
+      if (turn.op.empty()) {
+        go_on(turn.copy, ends[sent[turn.copy]++]);
+      } else if (op != place.end()) {
+        go_on(turn.copy, op->second + 1);
+      }
+    }
+  }
+
   // Behind collectives, and behind the last op.
   std::vector<std::size_t> section_ends() const {
-    const auto exchanges = [](const Op& op) { return is_collective(op) && exchanges_data(op); };
     std::vector<std::size_t> ends;
     for (std::size_t o = 0; o < from_.ops.size(); ++o) {
       const bool is_last = o + 1 == from_.ops.size();
@@ -224,9 +251,10 @@ class Interleaving {
 
 Result<Plan> interleave_copies(const Plan& pass, std::int64_t copies,
                                const std::vector<MicroInput>& micro_inputs,
-                               const std::vector<StepOutput>& outputs) {
+                               const std::vector<StepOutput>& outputs,
+                               const std::vector<CopyTurn>& turns) {
   if (copies == 1) return Plan(pass);
-  Plan made = Interleaving(pass, copies, micro_inputs, outputs).run();
+  Plan made = Interleaving(pass, copies, micro_inputs, outputs).run(turns);
   AUTOPAR_RETURN_IF_ERROR(verify(made));
   return made;
 }
