@@ -104,6 +104,23 @@ def same_as_threads(folder, model, *options, **variables):
     return set(kinds)
 
 
+def pipelines(folder):
+    """Stages send to each other, those of the smaller meshes reduce among themselves."""
+    for schedule, stages in (("1f1b", 2), ("zb-v", 4)):
+        plan = folder / f"{schedule}-{stages}"
+        run(AUTOPAR, "search", SOURCE / "models" / "llama_tiny.onnx", "--cluster", cluster(folder), "--train", "--optimizer", "adamw", "--loss", "cross_entropy",
+            "--batch", 16, "--micro-batches", 4, "--stages", stages, "--schedule", schedule, "-q", "-o", plan)
+        threads, saved = folder / "threads.npz", folder / "nccl.npz"
+        run(AUTOPAR, "run", plan, "--steps", 3, "--save", threads, "-q")
+        results = finish(start("run", plan, "--steps", 3, "--save", saved, "-q"))
+        assert [code for code, _, _ in results] == [0] * RANKS, results
+        assert not any("stand-in:" in errors for _, _, errors in results), results
+        expected, found = dict(np.load(threads)), dict(np.load(saved))
+        assert found.keys() == expected.keys() and len(found) > 1
+        assert all(found[name].tobytes() == array.tobytes() for name, array in expected.items()), plan
+        print(f"{stages} stages, {schedule}: {len(expected)} outputs, the same bits as threads")
+
+
 def every_collective():
     """The programs of collectives_run_test, whose outputs are computed by numpy."""
     def check(what, save, names):
@@ -257,6 +274,7 @@ def main():
         assert "AllToAll" in kinds, kinds
         plan = plan_of(folder, repository)
         under_mpi(plan)
+        pipelines(folder)
         missing(folder, plan)
         without_stand_in(plan)
         rank_that_stops_between_runs(folder)
