@@ -38,8 +38,11 @@ CASES = {
     "mse": ("mlp", ["--optimizer", "sgd", "--momentum", 0.9, "--loss", "mse", "--micro-batches", 4, "--stages", 2]),
     "inputs that nobody reads": ("shared/tiny_dlrm", ["--optimizer", "adamw", "--loss", "mse", "--batch", 8, "--micro-batches", 2, "--stages", 2]),
     "convolutions": ("shared/tiny_unet3d", ["--optimizer", "sgd", "--loss", "mse", "--batch", 8, "--micro-batches", 4, "--stages", 4]),
+    "of its units, where memory binds": ("deeper", [*ADAM, "--micro-batches", 4, "--stages", 2, "--memory", "2.5MiB"]),
     "gradients": ("llama_tiny", [*ADAM[2:], "--optimizer", "none", "--micro-batches", 4, "--stages", 2]),
 }
+
+DEEP = {"deep": 8, "deeper": 24}  # layers
 
 SHAPES = {"model": ("tiny_llama", "tiny_bert", "tiny_resnet", "tiny_moe_gather"), "ranks": (4, 8), "stages": (2, 4),
           "schedule": ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipev"), "micro_batches": (4, 8)}
@@ -58,11 +61,11 @@ def called(command, *arguments, code=0):
 def model_of(folder, name):
     if name.startswith("shared/"):
         return SHARED / "data" / "models" / f"{name.removeprefix('shared/')}.onnx"
-    if name != "deep":
+    if name not in DEEP:
         return MODELS / f"{name}.onnx"
-    path = folder / "deep.onnx"
+    path = folder / f"{name}.onnx"
     if not path.exists():
-        subprocess.run([sys.executable, SOURCE / "scripts" / "make_models.py", "--family", "llama", "--layers", "8", "--hidden", "32", "--heads", "4",
+        subprocess.run([sys.executable, SOURCE / "scripts" / "make_models.py", "--family", "llama", "--layers", str(DEEP[name]), "--hidden", "32", "--heads", "4",
                         "--feed-forward", "64", "--vocabulary", "64", "--sequence", "8", "-o", path], check=True, stdout=subprocess.DEVNULL)
     return path
 
@@ -262,8 +265,16 @@ def bounded(folder):
             chunks = pinned["pipeline"]["chunks"]
             assert chunks[1]["first_op"].startswith(f"layers.{layer}.") or f"layers.{layer - 1}." in chunks[0]["last_op"], chunks
             assert pinned["cost"]["seconds"] >= free["lower_bound_seconds"], (layer, pinned["cost"], free)
+    of_two = free
+    tight = (model_of(folder, "deeper"), *asked[1:], "--stages", 2, "--memory", "2.5MiB")
+    called("search", *tight)
+    free = json.loads((folder / "bounded" / "report.json").read_text())["cost"]
+    (folder / "stages.json").write_text(json.dumps({"format": "autopar-strategy", "version": 1, "ops": {"layers.11.*": {"pipeline_stage": 1}}}))
+    called("search", *tight, "--pin", folder / "stages.json")
+    pinned = json.loads((folder / "bounded" / "report.json").read_text())["cost"]
+    assert pinned["seconds"] >= free["lower_bound_seconds"] > 0, (pinned, free)
     auto = report("--stages", "auto", "--schedule", "auto")
-    assert auto["cost"]["lower_bound_seconds"] <= auto["cost"]["seconds"] <= free["seconds"], auto["cost"]
+    assert auto["cost"]["lower_bound_seconds"] <= auto["cost"]["seconds"] <= of_two["seconds"], auto["cost"]
     print("bounds: below every pinned cut")
 
 

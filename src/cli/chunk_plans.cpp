@@ -7,20 +7,13 @@
 #include <set>
 #include <tuple>
 
+#include "cli/pipeline_tuning.hpp"
+
 namespace autopar::cli {
 
 namespace {
 
-// Of the effort of a search: several meshes and chunks share it. With all of it a chunk of 40 of
-// 70B's layers took 12 to 17 s (wall, busy cores) per level of recomputation where memory binds.
-constexpr double kEffort = 0.1;
-// A mesh that was pruned is taken to have a plan that takes so many times its bound.
-constexpr double kFar = 1.02;
-// Chunks for which all meshes are tried (the first has the embedding, the second has not), and how
-// many of the quickest for the others. Measured on steps of 8B: the same ones are best from the
-// second chunk on, and all are within 2 %.
-constexpr int kSearchedOnAll = 2;
-constexpr std::size_t kMeshesOfOthers = 2;
+using namespace tuning::chunks;
 
 Bytes bytes_of(const ChunkPlan& plan) { return plan.planned->outcome.cost.memory.total; }
 std::string mesh_of(const Planned& planned) { return to_text(planned.outcome.strategy.mesh); }
@@ -51,7 +44,7 @@ ChunkPlans::ChunkPlans(const ChunkSearch& search, Cluster stage)
 
 Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks,
                                               const std::vector<std::int64_t>& stage_of_chunk,
-                                              Seconds cutoff) {
+                                              const std::vector<ChunkHint>& hints, Seconds cutoff) {
   cutoff_ = cutoff;
   std::vector<ChunkPlan> plans;
   std::vector<Inputs> inputs;
@@ -65,7 +58,7 @@ Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks,
     AUTOPAR_TRY(own, inputs_of(std::move(chunks[c].graph)));
     std::vector<std::size_t>& beside = of_stage[stage_of_chunk[c]];
     const std::string mesh = beside.empty() ? "" : mesh_of(*plans[beside.front()].planned);
-    if (const Status planned = plan(c, {own, mesh, 0}, found); !planned.ok()) {
+    if (const Status planned = plan(c, {own, mesh, 0, hints[c]}, found); !planned.ok()) {
       Error error = planned.error();
       error.message = "stage " + std::to_string(stage_of_chunk[c]) + " (" +
                       found.first_and_last.front() + " to " + found.first_and_last.back() +
@@ -77,7 +70,7 @@ Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks,
     inputs.push_back(std::move(own));
   }
   for (const auto& [stage, members] : of_stage) {
-    AUTOPAR_RETURN_IF_ERROR(share_memory(members, inputs, plans));
+    AUTOPAR_RETURN_IF_ERROR(share_memory(members, inputs, hints, plans));
   }
   return plans;
 }
@@ -118,6 +111,16 @@ bool ChunkPlans::is_open() const {
 // Unless something is said about meshes, over those of two axes, of data and of tensor parallelism:
 // all of them for the first chunks, the best of these for the others.
 Result<std::shared_ptr<const Planned>> ChunkPlans::searched(const Asked& asked) {
+  if (asked.hint.parts && is_open()) {
+    AUTOPAR_TRY(found, of_parts(asked));
+    if (found != nullptr && found->outcome.cost.time() < cutoff_) return found;
+    if (found != nullptr) return infeasible_error("no plan that is faster");
+  }
+  if (!asked.hint.meshes.empty() && is_open()) {
+    auto found = hinted(asked);
+    const bool is_none = !found && found.error().code == ErrorCode::kInfeasible;
+    if (!is_none || cutoff_ < kInfinity) return found;
+  }
   if (!asked.mesh.empty() || !is_open()) return searched_on(asked, {});
   if (searched_ >= kSearchedOnAll) {
     auto found = searched_on(asked, best_meshes_);
@@ -141,24 +144,94 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::searched(const Asked& asked) 
   return found;
 }
 
+// The chunk's units as they are planned by themselves, with what lies between them searched. Where
+// that does not fit, they get less room, by what is missing.
+Result<std::shared_ptr<const Planned>> ChunkPlans::of_parts(const Asked& asked) {
+  if (weighting_) return of_parts(asked, *weighting_);
+  std::shared_ptr<const Planned> best;
+  for (std::size_t w = 0; w < asked.hint.weightings; ++w) {
+    AUTOPAR_TRY(found, of_parts(asked, w));
+    if (found == nullptr) continue;
+    if (best != nullptr && best->outcome.cost.time() <= found->outcome.cost.time()) continue;
+    best = std::move(found);
+    weighting_ = w;
+  }
+  return best;
+}
+
+Result<std::shared_ptr<const Planned>> ChunkPlans::of_parts(const Asked& asked,
+                                                            std::size_t weighting) const {
+  AUTOPAR_TRY(all, room());
+  const auto limit = static_cast<double>(all - asked.beside);
+  double share = 1;
+  for (int round = 0; round < kPartRounds && share > 0; ++round) {
+    AUTOPAR_TRY(parts, asked.hint.parts(weighting, share));
+    if (!asked.mesh.empty() && parts.mesh != asked.mesh) break;
+    AUTOPAR_TRY(common, options_of(parts.mesh, asked.beside));
+    common.mesh.clear();
+    PlanOptions options = search_.options;
+    options.training.micro_batches = std::to_string(asked.inputs.model.graph.passes);
+    auto inputs = std::make_unique<Inputs>(asked.inputs);
+    const auto pins = pins_of(inputs->model.graph);
+    if (parts.recompute != Recompute::kNone) {
+      AUTOPAR_TRY(repeated, repeat_ops(*inputs, parts.recompute));
+      if (!repeated) break;
+    }
+    AUTOPAR_TRY(found, plan_of_parts(std::move(inputs), options, pins, common, parts.mesh,
+                                     parts.weights, parts.chosen, kPartsEffort));
+    spdlog::debug("chunk of {} ops from its units, {} of the room, mesh {}, recompute {}: {}, {}",
+                  asked.inputs.model.graph.ops.size(), share, parts.mesh, name_of(parts.recompute),
+                  found.planned ? format_seconds(found.planned->outcome.cost.time()) : "none",
+                  format_bytes(found.least_bytes));
+    if (found.planned) return std::make_shared<const Planned>(std::move(*found.planned));
+    if (found.least_bytes == kInfinity) break;
+    share -= kPartMore * std::max(found.least_bytes - limit, kPartLeast * limit) /
+             static_cast<double>(all);
+  }
+  return std::shared_ptr<const Planned>();
+}
+
+// With as little repeated as units say, or more where that does not fit, or only badly.
+Result<std::shared_ptr<const Planned>> ChunkPlans::hinted(const Asked& asked) const {
+  AUTOPAR_TRY(level, asked_level());
+  const std::vector<std::string> meshes =
+      asked.mesh.empty() ? asked.hint.meshes : std::vector<std::string>();
+  if (level) return searched_on(asked, meshes, *level);
+  Result<std::shared_ptr<const Planned>> best = infeasible_error("no level of recomputation");
+  for (const Recompute recompute :
+       {Recompute::kNone, Recompute::kCheap, Recompute::kProducts, Recompute::kFull}) {
+    if (recompute < asked.hint.recompute) continue;
+    auto found = searched_on(asked, meshes, recompute);
+    if (!found && found.error().code != ErrorCode::kInfeasible) return found;
+    const bool is_better =
+        found && (!best || (*found)->outcome.cost.time() < (*best)->outcome.cost.time());
+    if (is_better || !best) best = std::move(found);
+    if (!best) continue;
+    const SearchOutcome::Minimised& minimised = (*best)->outcome.minimised;
+    if (!is_better || minimised.best <= minimised.lower_bound * (1 + kPoor)) break;
+  }
+  return best;
+}
+
 Result<std::shared_ptr<const Planned>> ChunkPlans::searched_on(
-    const Asked& asked, std::vector<std::string> meshes) const {
+    const Asked& asked, std::vector<std::string> meshes, std::optional<Recompute> recompute) const {
   AUTOPAR_TRY(common, options_of(asked.mesh, asked.beside));
   const Graph& graph = asked.inputs.model.graph;
   PlanOptions options = search_.options;
   options.training.micro_batches = std::to_string(graph.passes);
   options.meshes = std::move(meshes);
   options.effort *= kEffort;
+  if (recompute) options.recompute = name_of(*recompute);
   // Chunks are small enough for it.
   if (options.searcher == "auto") options.searcher = "dp";
   AUTOPAR_TRY(planned,
               best_of_forms(std::make_unique<Inputs>(asked.inputs), search_.given, options,
-                            pins_of(graph), common, search_.begin, search_.clock, cutoff_));
+                            pins_of(graph), common, search_.begin, search_.clock, {cutoff_, kGap}));
   return std::make_shared<const Planned>(std::move(planned));
 }
 
-Result<LeastTime> ChunkPlans::bounded(const Graph& graph,
-                                      const std::optional<StreamTimes>& weights) const {
+Result<LeastTime> ChunkPlans::least_time(const Graph& graph,
+                                         const std::optional<StreamTimes>& weights) const {
   AUTOPAR_TRY(inputs, inputs_of(graph));
   PlanOptions options = search_.options;
   if (is_open()) options.meshes = meshes();
@@ -171,15 +244,39 @@ Result<LeastTime> ChunkPlans::bounded(const Graph& graph,
 }
 
 Result<std::optional<StreamTimes>> ChunkPlans::weights_of(const Graph& graph) const {
-  AUTOPAR_TRY(found, bounded(graph, {}));
+  AUTOPAR_TRY(found, least_time(graph, {}));
   if (!found.busy) return std::optional<StreamTimes>();
   return std::optional(found.busy->sharp_weights());
 }
 
-Result<Seconds> ChunkPlans::least_time(const Graph& graph,
-                                       const std::optional<StreamTimes>& weights) const {
-  AUTOPAR_TRY(found, bounded(graph, weights));
-  return found.bound;
+Result<std::optional<MeshProblem>> ChunkPlans::problem_of(
+    Graph& graph, const UnitWay& way, const std::optional<StreamTimes>& weights) const {
+  AUTOPAR_TRY(inputs, inputs_of(graph));
+  const std::optional<StrategyFile> pins = pins_of(graph);
+  if (way.recompute != Recompute::kNone) {
+    AUTOPAR_TRY(repeated, repeat_ops(inputs, way.recompute));
+    if (!repeated) return std::optional<MeshProblem>();
+  }
+  PlanOptions options = search_.options;
+  options.meshes = {way.mesh};
+  auto problems = problems_of(inputs, options, pins, search_.common, weights);
+  if (!problems && problems.error().code == ErrorCode::kInput) return std::optional<MeshProblem>();
+  if (!problems) return problems.error();
+  graph = std::move(inputs.model.graph);
+  return std::optional(std::move(problems->front()));
+}
+
+Result<std::optional<Recompute>> ChunkPlans::asked_level() const {
+  return parse_recompute_option(search_.options.recompute, search_.pins ? &*search_.pins : nullptr);
+}
+
+Result<Bytes> ChunkPlans::room() const {
+  Bytes limit = stage_.cluster.device.memory_bytes;
+  if (!search_.common.memory.empty()) {
+    AUTOPAR_TRY(asked, parse_bytes(search_.common.memory));
+    limit = asked;
+  }
+  return stage_.cluster.profile.room_in(limit);
 }
 
 Result<CommonOptions> ChunkPlans::options_of(const std::string& mesh, Bytes beside) const {
@@ -188,14 +285,9 @@ Result<CommonOptions> ChunkPlans::options_of(const std::string& mesh, Bytes besi
   const bool is_named = search_.pins && !search_.pins->mesh.empty();
   if (!mesh.empty() && !is_named) common.mesh = mesh;
   if (beside == 0) return common;
-  const Profile& profile = stage_.cluster.profile;
-  Bytes limit = stage_.cluster.device.memory_bytes;
-  if (!common.memory.empty()) {
-    AUTOPAR_TRY(asked, parse_bytes(common.memory));
-    limit = asked;
-  }
-  const Bytes room = std::max<Bytes>(1, profile.room_in(limit) - beside);
-  common.memory = std::to_string(profile.upper_memory(room));
+  AUTOPAR_TRY(all, room());
+  const Bytes left = std::max<Bytes>(1, all - beside);
+  common.memory = std::to_string(stage_.cluster.profile.upper_memory(left));
   return common;
 }
 
@@ -238,7 +330,9 @@ std::vector<std::string> ChunkPlans::meshes() const {
 
 // Chunks that together do not fit are searched again, each with its part of the memory.
 Status ChunkPlans::share_memory(const std::vector<std::size_t>& of_stage,
-                                const std::vector<Inputs>& inputs, std::vector<ChunkPlan>& plans) {
+                                const std::vector<Inputs>& inputs,
+                                const std::vector<ChunkHint>& hints,
+                                std::vector<ChunkPlan>& plans) {
   if (of_stage.size() < 2) return Ok{};
   const auto used = [&] {
     return std::accumulate(of_stage.begin(), of_stage.end(), Bytes{0},
@@ -251,7 +345,7 @@ Status ChunkPlans::share_memory(const std::vector<std::size_t>& of_stage,
   for (std::size_t c : of_stage) {
     const double part = static_cast<double>(bytes_of(plans[c])) / static_cast<double>(sum);
     const auto share = static_cast<Bytes>(part * static_cast<double>(room));
-    const Status planned = plan(c, {inputs[c], mesh, room - share}, plans[c]);
+    const Status planned = plan(c, {inputs[c], mesh, room - share, hints[c]}, plans[c]);
     if (!planned.ok()) {
       Error error = planned.error();
       error.message =

@@ -163,13 +163,14 @@ class Forms {
  public:
   Forms(const std::optional<StrategyFile>& pins, const PlanOptions& options,
         const CommonOptions& common, std::chrono::steady_clock::time_point begin, PhaseClock& clock,
-        Seconds cutoff)
+        const Enough& enough)
       : pins_(pins),
         options_(options),
         common_(common),
         begin_(begin),
         clock_(clock),
-        cutoff_(cutoff) {}
+        cutoff_(enough.cutoff),
+        gap_(enough.gap) {}
 
   // `given`: the options by which to read the model again, for other numbers of passes.
   Result<Planned> best(std::unique_ptr<Inputs> inputs, const PlanOptions& given) {
@@ -333,6 +334,7 @@ class Forms {
     SearchFindings findings;
     const bool has_other = best_ || cutoff_ < kInfinity;
     request.solve.cutoff = enough();
+    request.solve.gap = std::max(request.solve.gap, gap_);
     if (has_other) request.findings = &findings;
     auto outcome = search_shown(request, common_);
     request.findings = nullptr;
@@ -384,6 +386,7 @@ class Forms {
   const std::chrono::steady_clock::time_point begin_;
   PhaseClock& clock_;
   const Seconds cutoff_;
+  const double gap_;
   std::optional<Recompute> asked_;
   std::optional<Planned> best_;
   std::optional<Planned> unplanned_;  // the last form of which nothing fits, without an outcome
@@ -404,7 +407,117 @@ Result<LeastTime> least_time(Inputs& inputs, const PlanOptions& options,
   AUTOPAR_TRY(outcome, search(request));
   LeastTime least{outcome.lower_bound, {}};
   if (outcome.cost.step) least.busy = outcome.cost.step->busy;
+  for (const MeshTrial& trial : outcome.trials) {
+    if (trial.end == TrialEnd::kPinsNotKept) continue;
+    least.of_meshes.emplace_back(to_text(trial.mesh), trial.lower_bound);
+  }
   return least;
+}
+
+Result<std::vector<MeshProblem>> problems_of(Inputs& inputs, const PlanOptions& options,
+                                             const std::optional<StrategyFile>& pins,
+                                             const CommonOptions& common,
+                                             const std::optional<StreamTimes>& weights) {
+  AUTOPAR_TRY(request, request_of(inputs, pins, options, common));
+  request.searcher = "dp";
+  request.weights = weights;
+  std::vector<MeshProblem> problems;
+  std::optional<Error> error;
+  for (const Mesh& mesh : request.mesh ? std::vector<Mesh>{*request.mesh} : request.meshes) {
+    auto problem = build_problem(request, mesh);
+    if (problem) {
+      problems.push_back(std::move(*problem));
+    } else if (problem.error().code != ErrorCode::kInput) {
+      return problem.error();
+    } else {
+      error = problem.error();
+    }
+  }
+  if (problems.empty() && error) return *error;
+  return problems;
+}
+
+namespace {
+
+std::shared_ptr<const Narrowing> narrowed_to(const Graph& graph, const ChosenParts& chosen) {
+  auto narrowing = std::make_shared<Narrowing>();
+  narrowing->assignments.resize(graph.ops.size());
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    if (const Assignment* one = chosen.op(graph.ops[o].name)) narrowing->assignments[o] = {*one};
+  }
+  return narrowing;
+}
+
+// All choices but that one are forbidden, where it is one.
+template <class Choices, class Choice>
+void keep_only(ProblemNode& node, const Choices& choices, const Choice& choice) {
+  std::vector<double> cost(node.cost.size(), kInfinity);
+  bool is_one = false;
+  for (std::size_t i = 0; i < cost.size(); ++i) {
+    if (!(choices[i] == choice)) continue;
+    cost[i] = node.cost[i];
+    is_one = true;
+  }
+  if (is_one) node.cost = std::move(cost);
+}
+
+void keep_chosen(const Graph& graph, const ChosenParts& chosen, MeshProblem& problem) {
+  std::vector<ProblemNode>& nodes = problem.problem.nodes;
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    const Assignment* one = chosen.op(graph.ops[o].name);
+    if (one == nullptr) continue;
+    keep_only(nodes[static_cast<std::size_t>(problem.node_of_op[o])],
+              problem.choices_of_op[o]->assignments, *one);
+  }
+  for (std::size_t v = 0; v < graph.values.size(); ++v) {
+    const ChosenSpecs* specs = chosen.value(graph.values[v].name);
+    if (specs == nullptr) continue;
+    for (const auto& [node, spec] : {std::pair(problem.source_node[v], &specs->stored),
+                                     std::pair(problem.hub_node[v], &specs->hub),
+                                     std::pair(problem.output_node[v], &specs->output)}) {
+      if (node < 0 || !*spec) continue;
+      const auto n = static_cast<std::size_t>(node);
+      keep_only(nodes[n], problem.specs_of_node[n], **spec);
+    }
+  }
+}
+
+}  // namespace
+
+Result<PartsPlan> plan_of_parts(std::unique_ptr<Inputs> inputs, const PlanOptions& options,
+                                const std::optional<StrategyFile>& pins,
+                                const CommonOptions& common, const std::string& mesh,
+                                const std::optional<StreamTimes>& weights,
+                                const ChosenParts& chosen, double effort) {
+  PlanOptions own = options;
+  own.meshes = {mesh};
+  own.searcher = "dp";
+  AUTOPAR_TRY(request, request_of(*inputs, pins, own, common));
+  request.mesh = request.meshes.front();
+  request.weights = weights;
+  request.narrowing = narrowed_to(request.graph, chosen);
+  AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, *request.mesh));
+  AUTOPAR_TRY(problem, build_problem(request, *model));
+  keep_chosen(request.graph, chosen, problem);
+  SolveOptions solve = request.solve;
+  solve.effort = effort;
+  const Solution solution = solve_dp(problem.problem, solve);
+  if (!solution.feasible) return PartsPlan{{}, solution.least_peak_use};
+  SearchOutcome outcome;
+  outcome.strategy = strategy_of(request.graph, problem, solution.choices);
+  outcome.searcher = "dp";
+  AUTOPAR_TRY(cost,
+              evaluate(request.graph, request.rules, outcome.strategy, *model, request.updates));
+  outcome.cost = std::move(cost);
+  if (!request.cluster.profile.ideal()) {
+    outcome.cost.step = simulate(request.graph, outcome.cost, outcome.strategy.mesh,
+                                 request.cluster, request.updates);
+  }
+  request.narrowing = nullptr;
+  PartsPlan found;
+  found.least_bytes = solution.peak_use;
+  found.planned.emplace(Planned{std::move(inputs), std::move(request), std::move(outcome)});
+  return found;
 }
 
 Result<Planned> planned_like(std::unique_ptr<Inputs> inputs, const Planned& like,
@@ -437,8 +550,8 @@ Result<Planned> best_of_forms(std::unique_ptr<Inputs> inputs, const PlanOptions&
                               const PlanOptions& options, const std::optional<StrategyFile>& pins,
                               const CommonOptions& common,
                               std::chrono::steady_clock::time_point begin, PhaseClock& clock,
-                              Seconds cutoff) {
-  return Forms(pins, options, common, begin, clock, cutoff).best(std::move(inputs), given);
+                              const Enough& enough) {
+  return Forms(pins, options, common, begin, clock, enough).best(std::move(inputs), given);
 }
 
 }  // namespace autopar::cli

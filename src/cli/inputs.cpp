@@ -481,11 +481,11 @@ Result<SearchRequest> make_request(const Inputs& inputs, const PlanOptions& opti
   request.outputs = out;
   AUTOPAR_TRY(gap, parse_gap(options.gap));
   request.solve.gap = gap;
-  request.solve.effort = options.effort;
+  request.solve.effort = request.solve.most_effort = options.effort;
   AUTOPAR_TRY(left_out, stages_left_out(common.without));
   request.solve.left_out = left_out;
   request.solve.time_limit = options.time_limit;
-  if (gap > 0) request.solve.most_effort = kEffortForGap;
+  if (gap > 0) request.solve.most_effort *= kEffortForGap;
   if (options.time_limit < kInfinity) request.solve.most_effort = kEffortForTime;
   request.solve.threads = threads_of_search(common);
   request.solve.stop = &interrupt_requested();

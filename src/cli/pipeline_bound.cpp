@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <numeric>
 
+#include "cli/pipeline_tuning.hpp"
+
 namespace autopar::cli {
 
 namespace {
-
-// More kinds of units are not searched: the bound would take longer than the plan. Llama
-// steps have four.
-constexpr std::size_t kMostKinds = 6;
 
 // What a schedule says of the passes of a chunk, and of its stage.
 struct ChunkShape {
@@ -75,6 +73,13 @@ class Parts {
   Seconds inputs(std::size_t from, std::size_t to) const {
     return (inputs_[to] - inputs_[from]) / devices_;
   }
+  // The whole units between two places, by their ends; none: first is not before last.
+  std::pair<std::size_t, std::size_t> whole_units(std::size_t from, std::size_t to) const {
+    const auto first = std::lower_bound(unit_ends_.begin(), unit_ends_.end(), from);
+    const auto last = std::upper_bound(unit_ends_.begin(), unit_ends_.end(), to) - 1;
+    return {static_cast<std::size_t>(first - unit_ends_.begin()),
+            static_cast<std::size_t>(last - unit_ends_.begin())};
+  }
   // Whole units as they are given, the rest by its compute. `until`: of the units, null: none are.
   Seconds least(const std::vector<Seconds>* until, bool of_one, std::size_t from,
                 std::size_t to) const {
@@ -83,12 +88,9 @@ class Parts {
       return times * (forward(a, b) + backward(a, b));
     };
     if (until == nullptr) return compute(from, to);
-    const auto first = std::lower_bound(unit_ends_.begin(), unit_ends_.end(), from);
-    const auto last = std::upper_bound(unit_ends_.begin(), unit_ends_.end(), to) - 1;
-    if (last <= first) return compute(from, to);
-    const auto a = static_cast<std::size_t>(first - unit_ends_.begin());
-    const auto b = static_cast<std::size_t>(last - unit_ends_.begin());
-    return compute(from, *first) + ((*until)[b] - (*until)[a]) + compute(*last, to);
+    const auto [a, b] = whole_units(from, to);
+    if (b <= a) return compute(from, to);
+    return compute(from, unit_ends_[a]) + ((*until)[b] - (*until)[a]) + compute(unit_ends_[b], to);
   }
 
  private:
@@ -144,6 +146,13 @@ Result<const PipelineBounds::Least*> PipelineBounds::least_on(const Cluster& sta
   if (search_.options.searcher.rfind("uniform", 0) == 0) return nullptr;
   const auto known = least_.find(stage.device_count());
   if (known == least_.end()) {
+    if (units_.cuts.empty()) {
+      AUTOPAR_TRY(units,
+                  units_of(step_, unit_cuts_, search_.options.updates, tuning::units::kMostKinds));
+      units_ = std::move(units);
+      AUTOPAR_TRY(room, ChunkPlans(search_, stage).room());
+      room_ = room;
+    }
     AUTOPAR_TRY(least, searched(stage));
     least_.emplace(stage.device_count(), std::move(least));
   }
@@ -151,50 +160,208 @@ Result<const PipelineBounds::Least*> PipelineBounds::least_on(const Cluster& sta
   return least.step.empty() ? nullptr : &least;
 }
 
+namespace {
+
+// So much of the weight goes from where it is to the links, mostly to the outermost one, and to
+// what waits at the end.
+StreamTimes shared_out(const StreamTimes& weights, double part, const Cluster& stage) {
+  StreamTimes links;
+  const std::size_t count = std::min<std::size_t>(stage.tiers.size(), kLinks);
+  links.tail = tuning::units::kOnTail;
+  for (std::size_t l = 0; l < count; ++l) {
+    const double others = (1 - tuning::units::kOnTail) * (1 - tuning::units::kOnOutermost);
+    links.links[l] = count == 1       ? 1 - tuning::units::kOnTail
+                     : l + 1 == count ? (1 - tuning::units::kOnTail) * tuning::units::kOnOutermost
+                                      : others / static_cast<double>(count - 1);
+  }
+  StreamTimes shared = weights;
+  const auto to = shared.all();
+  const auto from = links.all();
+  for (std::size_t s = 0; s < to.size(); ++s) *to[s] = (1 - part) * *to[s] + part * *from[s];
+  return shared;
+}
+
+}  // namespace
+
 Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage) const {
   Least least;
-  if (unit_cuts_.empty()) return least;
-  AUTOPAR_TRY(units, chunks_of(step_, unit_cuts_, search_.options.updates));
-  std::vector<std::size_t> kind_of, kinds;  // per unit; the first of each
-  for (std::size_t u = 0; u < units.chunks.size(); ++u) {
-    const auto same = std::find_if(kinds.begin(), kinds.end(), [&](std::size_t k) {
-      return same_values(units.chunks[k].graph, units.chunks[u].graph).has_value();
-    });
-    kind_of.push_back(static_cast<std::size_t>(same - kinds.begin()));
-    if (same == kinds.end()) kinds.push_back(u);
-    if (kinds.size() > kMostKinds) return least;
-  }
+  if (units_.kinds.empty()) return least;
   // Weights that suit the kind of which there are most, and the same for all: only so do bounds add
   // up.
-  std::vector<std::size_t> count(kinds.size());
-  for (std::size_t k : kind_of) ++count[k];
-  const auto most =
-      static_cast<std::size_t>(std::max_element(count.begin(), count.end()) - count.begin());
-  const ChunkPlans plans(search_, stage);
-  AUTOPAR_TRY(weights, plans.weights_of(units.chunks[kinds[most]].graph));
+  const auto plans = std::make_shared<const ChunkPlans>(search_, stage);
+  AUTOPAR_TRY(weights, plans->weights_of(units_.kinds[units_.usual]));
+
   std::optional<StreamTimes> compute;
   if (weights) compute = StreamTimes{.compute = 1};
   // The update of all parameters of a chunk is one launch, which each unit counts.
   const Profile& profile = stage.profile;
-  const Seconds launch = profile.launch_s + profile.host_s;
+  least.launch = profile.launch_s + profile.host_s;
+  const auto times = static_cast<double>(step_.passes);
   std::vector<Seconds> step, passes, pass;
-  for (std::size_t k : kinds) {
-    const Graph& graph = units.chunks[k].graph;
+  for (std::size_t k = 0; k < units_.kinds.size(); ++k) {
+    const Graph& graph = units_.kinds[k];
     const Graph without = without_update(graph);
-    AUTOPAR_TRY(of_step, plans.least_time(graph, weights));
-    AUTOPAR_TRY(of_passes, plans.least_time(without, weights));
-    AUTOPAR_TRY(of_compute, plans.least_time(without, compute));
-    step.push_back(std::max(0.0, of_step - launch));
-    passes.push_back(of_passes);
-    pass.push_back(of_compute / static_cast<double>(step_.passes));
+    AUTOPAR_TRY(of_step, plans->least_time(graph, weights));
+
+    AUTOPAR_TRY(of_compute, plans->least_time(without, compute));
+    step.push_back(std::max(0.0, of_step.bound - least.launch));
+    passes.push_back(of_compute.bound);
+    pass.push_back(of_compute.bound / times);
+    if (plans->is_open()) {
+      for (std::size_t at = 0; at < tuning::units::kOnLinks.size(); ++at) {
+        const double part = tuning::units::kOnLinks[at];
+        if (part > 0 && !weights) break;
+        std::optional<StreamTimes> shared;
+        if (weights) shared = shared_out(*weights, part, stage);
+        AUTOPAR_TRY(memory, memory_of(plans, shared, k, of_step, part == 0));
+
+        if (least.weightings.size() <= at) least.weightings.push_back({shared, {}});
+        least.weightings[at].memories.push_back(std::move(memory));
+      }
+    }
+    if (k == units_.usual) least.usual_step = step.back();
+    least.usual_kind = units_.usual;
   }
-  least = {{0}, {0}, {0}};
-  for (std::size_t k : kind_of) {
+  least.step = least.passes = least.pass = least.usual = {0};
+  for (std::size_t k : units_.kind_of) {
     least.step.push_back(least.step.back() + step[k]);
     least.passes.push_back(least.passes.back() + passes[k]);
     least.pass.push_back(least.pass.back() + pass[k]);
+    least.usual.push_back(least.usual.back() + (k == units_.usual ? 1 : 0));
   }
   return least;
+}
+
+Result<std::shared_ptr<UnitMemory>> PipelineBounds::memory_of(
+    std::shared_ptr<const ChunkPlans> plans, const std::optional<StreamTimes>& weights,
+    std::size_t kind, const LeastTime& least, bool is_bounded) const {
+  AUTOPAR_TRY(asked, plans->asked_level());
+  std::vector<UnitWay> ways;
+  for (const Recompute recompute :
+       {Recompute::kNone, Recompute::kCheap, Recompute::kProducts, Recompute::kFull}) {
+    if (asked && recompute != *asked) continue;
+    for (const auto& [mesh, bound] : least.of_meshes) {
+      if (!is_bounded && bound > tuning::units::kFar * least.bound) continue;
+      ways.push_back({recompute, mesh, is_bounded ? bound : 0});
+    }
+  }
+  const auto problem = [plans, weights](Graph& graph, const UnitWay& way) {
+    return plans->problem_of(graph, way, weights);
+  };
+  return std::make_shared<UnitMemory>(units_.kinds[kind], units_.own, std::move(ways), problem);
+}
+
+Result<std::vector<PipelineBounds::MemoryLine>> PipelineBounds::memory_lines(
+    const Least& units, const PipelineSchedule& schedule) const {
+  const std::size_t chunks = schedule.stage_of_chunk.size(), stages = schedule.lines.size();
+  if (units.memory() == nullptr || chunks % stages != 0) return std::vector<MemoryLine>();
+  std::vector<MemoryLine> lines(chunks);
+  const std::vector<std::int64_t> flying = in_flight(schedule).of_chunk;
+  const double usual = units.usual.back() / static_cast<double>(chunks);
+  const auto room =
+      static_cast<double>(room_) * static_cast<double>(stages) / static_cast<double>(chunks);
+  const auto line_of = [&](std::size_t c, double price) -> Status {
+    AUTOPAR_TRY(least, units.memory()->least(flying[c], price));
+    lines[c] = {least.bound - units.launch - units.usual_step, price * room};
+    return Ok{};
+  };
+  const auto is_worthwhile = [&](const RoomPrice& found, std::int64_t in_flight) -> Result<bool> {
+    AUTOPAR_TRY(free, units.memory()->least(in_flight, 0));
+    return found.bound > (1 + tuning::units::kWorthwhile) * usual * free.bound;
+  };
+  std::vector<std::size_t> order(chunks);
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return flying[a] > flying[b]; });
+  if (chunks == stages) {
+    // The fewer are in flight, the less memory costs.
+    for (const std::size_t c : order) {
+      AUTOPAR_TRY(found, units.memory()->price_of_room(flying[c], usual, room));
+      AUTOPAR_TRY(binds, is_worthwhile(found, flying[c]));
+      if (!binds) break;
+      AUTOPAR_RETURN_IF_ERROR(line_of(c, found.price));
+    }
+    return lines;
+  }
+  // Chunks of one stage share its room, so all have one price: one that suits those in the middle.
+  const std::int64_t middle = flying[order[chunks / 2]];
+  AUTOPAR_TRY(found, units.memory()->price_of_room(middle, usual, room));
+  AUTOPAR_TRY(binds, is_worthwhile(found, middle));
+  if (!binds) return std::vector<MemoryLine>();
+  for (std::size_t c = 0; c < chunks; ++c) AUTOPAR_RETURN_IF_ERROR(line_of(c, found.price));
+  return lines;
+}
+
+double PipelineBounds::units_until(OpId op) const {
+  if (units_.kinds.empty()) return 0;
+  const std::size_t place = op.valid() ? place_of(op) : places_.size() + 1;
+  const auto busy = [&](std::size_t p) { return forward_[p] + backward_[p]; };
+  double units = 0;
+  for (std::size_t u = 0; u + 1 < unit_ends_.size(); ++u) {
+    const std::size_t from = unit_ends_[u], to = unit_ends_[u + 1];
+    if (to <= place) {
+      units += 1;
+    } else if (from < place && busy(to) > busy(from)) {
+      units += (busy(place) - busy(from)) / (busy(to) - busy(from));
+    }
+  }
+  return units;
+}
+
+Result<ChunkHint> PipelineBounds::hint(const Cluster& stage, double units, std::int64_t in_flight,
+                                       double part) {
+  AUTOPAR_TRY(least, least_on(stage));
+  ChunkHint hint;
+  const bool is_told = least != nullptr && least->memory() != nullptr;
+  if (!is_told || units < tuning::units::kManyUnits) return hint;
+  const double room = part * static_cast<double>(room_);
+  AUTOPAR_TRY(found, least->memory()->price_of_room(in_flight, units, room));
+  hint.recompute = least->memory()->ways()[found.way].recompute;
+  AUTOPAR_TRY(meshes, least->memory()->meshes_near(in_flight, found));
+  hint.meshes = std::move(meshes);
+  // With ample memory a search is quick, and sees what the ends of units have to do with each
+  // other.
+  if (found.fitting == 0) return hint;
+  hint.weightings = least->weightings.size();
+  hint.parts = [this, least, units, in_flight, room](std::size_t weighting, double share) {
+    return parts_in(least->weightings[weighting], units, in_flight, share * room);
+  };
+  return hint;
+}
+
+Result<HintedParts> PipelineBounds::parts_in(const Weighting& least, double units,
+                                             std::int64_t in_flight, double room) const {
+  HintedParts hinted;
+  UnitMemory& usual = *least.memories[units_.usual];
+  AUTOPAR_TRY(found, usual.price_of_room(in_flight, units, room));
+  const UnitWay& way = usual.ways()[found.way];
+  hinted.weights = least.weights;
+  hinted.recompute = way.recompute;
+  hinted.mesh = way.mesh;
+  std::vector<std::shared_ptr<const UnitParts>> kinds;
+  for (const auto& memory : least.memories) {
+    AUTOPAR_TRY(parts, memory->parts(way.recompute, way.mesh, in_flight, found.fitting));
+    // Where no op of such a unit would be repeated.
+    if (parts == nullptr) {
+      AUTOPAR_TRY(plain, memory->parts(Recompute::kNone, way.mesh, in_flight, found.fitting));
+      parts = std::move(plain);
+    }
+    kinds.push_back(std::move(parts));
+  }
+  const StepUnits* names = &units_;
+  hinted.chosen.op = [names, kinds](const std::string& name) -> const Assignment* {
+    const auto place = cli::place_of(names->ops, name);
+    if (!place || kinds[place->kind] == nullptr) return nullptr;
+    const auto one = kinds[place->kind]->ops.find(place->name);
+    return one == kinds[place->kind]->ops.end() ? nullptr : &one->second;
+  };
+  hinted.chosen.value = [names, kinds](const std::string& name) -> const ChosenSpecs* {
+    const auto place = cli::place_of(names->values, name);
+    if (!place || kinds[place->kind] == nullptr) return nullptr;
+    const auto one = kinds[place->kind]->values.find(place->name);
+    return one == kinds[place->kind]->values.end() ? nullptr : &one->second;
+  };
+  return hinted;
 }
 
 Result<OpSeconds> PipelineBounds::seconds_on(const Cluster& stage) {
@@ -221,12 +388,17 @@ Result<OpSeconds> PipelineBounds::seconds_on(const Cluster& stage) {
 Result<Seconds> PipelineBounds::of(const PipelineSchedule& schedule, const Cluster& stage,
                                    const std::vector<OpId>* cuts) {
   AUTOPAR_TRY(units, least_on(stage));
-  return bound_of(units, schedule, stage, cuts);
+  std::vector<MemoryLine> lines;
+  if (units != nullptr) {
+    AUTOPAR_TRY(found, memory_lines(*units, schedule));
+    lines = std::move(found);
+  }
+  return bound_of(units, schedule, stage, cuts, lines);
 }
 
 Seconds PipelineBounds::of_compute(const PipelineSchedule& schedule, const Cluster& stage,
                                    const std::vector<OpId>* cuts) const {
-  return bound_of(nullptr, schedule, stage, cuts);
+  return bound_of(nullptr, schedule, stage, cuts, {});
 }
 
 namespace {
@@ -247,10 +419,11 @@ class ChunkBound {
         end_(end) {}
 
   // Of a stage with this chunk alone.
-  Seconds of_stage(const ChunkShape& shape, std::size_t from, std::size_t to) const {
+  Seconds of_stage(const ChunkShape& shape, std::size_t from, std::size_t to,
+                   Seconds of_memory) const {
     const Seconds back = is_apart_ ? 0 : parts_.backward(0, from);
     const Seconds alone =
-        parts_.forward(0, from) + std::max(parts_.least(step_, false, from, to),
+        parts_.forward(0, from) + std::max(parts_.least(step_, false, from, to) + of_memory,
                                            parts_.least(passes_, false, from, to) + back);
     if (is_apart_) return std::max(alone, all_ + parts_.inputs(to, end_) + left(shape, from, to));
     return std::max({alone, all_ + left(shape, from, to), all_ + until_last(shape, from, to)});
@@ -295,7 +468,8 @@ class ChunkBound {
 }  // namespace
 
 Seconds PipelineBounds::bound_of(const Least* units, const PipelineSchedule& schedule,
-                                 const Cluster& stage, const std::vector<OpId>* cuts) const {
+                                 const Cluster& stage, const std::vector<OpId>* cuts,
+                                 const std::vector<MemoryLine>& lines) const {
   const std::vector<ChunkShape> shapes = shapes_of(schedule);
   const std::size_t chunks = shapes.size(), stages = schedule.lines.size();
   const std::size_t end = places_.size() + 1;
@@ -305,6 +479,13 @@ Seconds PipelineBounds::bound_of(const Least* units, const PipelineSchedule& sch
   const ChunkBound bound(parts, units != nullptr ? &units->step : nullptr,
                          units != nullptr ? &units->passes : nullptr,
                          units != nullptr ? &units->pass : nullptr, schedule, end);
+  // What memory adds to a chunk.
+  const auto of_memory = [&](std::size_t c, std::size_t from, std::size_t to) {
+    if (lines.empty()) return 0.0;
+    const auto [a, b] = parts.whole_units(from, to);
+    const double usual = b > a ? units->usual[b] - units->usual[a] : 0;
+    return usual * lines[c].per_unit - lines[c].off;
+  };
   // With cuts at any places: all stages alike busy, and a micro-batch that goes through all of
   // them.
   const Seconds anywhere =
@@ -335,9 +516,12 @@ Seconds PipelineBounds::bound_of(const Least* units, const PipelineSchedule& sch
     return taken[end] == kInfinity ? anywhere : taken[end];
   };
   if (chunks == stages) {
-    return least([&](std::size_t c, std::size_t from,
-                     std::size_t to) { return bound.of_stage(shapes[c], from, to); },
-                 [](Seconds a, Seconds b) { return std::max(a, b); });
+    return least(
+        [&](std::size_t c, std::size_t from, std::size_t to) {
+          const Seconds more = std::max(0.0, of_memory(c, from, to));
+          return bound.of_stage(shapes[c], from, to, more);
+        },
+        [](Seconds a, Seconds b) { return std::max(a, b); });
   }
   const auto sum = [](Seconds a, Seconds b) { return a + b; };
   const auto of_stages = static_cast<double>(stages);
@@ -347,13 +531,25 @@ Seconds PipelineBounds::bound_of(const Least* units, const PipelineSchedule& sch
   const Seconds alone = least([&](std::size_t c, std::size_t from,
                                   std::size_t to) { return bound.alone(shapes[c], from, to); },
                               sum);
+  const Seconds fitting =
+      lines.empty() ? alone
+                    : least(
+                          [&](std::size_t c, std::size_t from, std::size_t to) {
+                            return bound.alone(shapes[c], from, to) + of_memory(c, from, to);
+                          },
+                          sum);
   if (chunks > end) return anywhere;
-  return std::max(bound.all() + left / of_stages, alone / of_stages);
+  return std::max({bound.all() + left / of_stages, alone / of_stages, fitting / of_stages});
 }
 
 Result<Seconds> PipelineBounds::of_single(const Cluster& cluster) {
   AUTOPAR_TRY(units, least_on(cluster));
-  return units == nullptr ? of_single_compute(cluster) : units->step.back();
+  if (units == nullptr) return of_single_compute(cluster);
+  if (units->memory() == nullptr) return units->step.back();
+  const auto room = static_cast<double>(room_);
+  AUTOPAR_TRY(found, units->memory()->price_of_room(1, units->usual.back(), room));
+  const Seconds apart = units->usual.back() * (units->usual_step + units->launch);
+  return units->step.back() + std::max(0.0, found.bound - apart);
 }
 
 Seconds PipelineBounds::of_single_compute(const Cluster& cluster) const {

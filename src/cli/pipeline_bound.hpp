@@ -18,8 +18,10 @@
 // Where backward passes are in two parts, the stage before waits for the first of them alone.
 //
 // The cuts with the least of the longest stage are found by dynamic programming, O(stages x
-// places^2); where stages have several chunks, those with the least average over the stages. What
-// memory costs is in no bound, nor messages.
+// places^2); where stages have several chunks, those with the least average over the stages.
+//
+// A stage also takes at least what a price on memory says of its usual units (unit_memory.hpp), for
+// what it stores and keeps in flight. Messages are in no bound.
 //
 //   PipelineBounds bounds(search, step, seconds);
 //   bounds.of_compute(schedule, stage, nullptr)   // at once
@@ -30,6 +32,7 @@
 
 #include "cli/chunk_cost.hpp"
 #include "cli/chunk_plans.hpp"
+#include "cli/step_units.hpp"
 
 namespace autopar::cli {
 
@@ -54,25 +57,61 @@ class PipelineBounds {
                      const std::vector<OpId>* cuts) const;
   // Of plans without stages.
   Result<Seconds> of_single(const Cluster& cluster);
+  // How a chunk is planned first that is cut so and has so much in flight, with a part of the room
+  // of its stage.
+  Result<ChunkHint> hint(const Cluster& stage, double units, std::int64_t in_flight, double part);
+  // Units until the op, in parts where one is cut; 0: they say nothing.
+  double units_until(OpId op) const;
   Seconds of_single_compute(const Cluster& cluster) const;
 
  private:
+  // Weights of streams, and what units cost by them.
+  struct Weighting {
+    std::optional<StreamTimes> weights;
+    std::vector<std::shared_ptr<UnitMemory>> memories;  // per kind
+  };
   // The least of what lies between two places, as sums that grow from place to place.
   struct Least {
     std::vector<Seconds> step;    // all micro-batches and the update
     std::vector<Seconds> passes;  // all micro-batches
     std::vector<Seconds> pass;    // compute of one, with the collectives that it waits for
+    std::vector<double> usual;    // units of the usual kind
+    Seconds usual_step = 0;       // of one of these, as in `step`
+    Seconds launch = 0;           // that each unit counts and a chunk has once
+    // The first one is that of these sums. None: meshes are given.
+    std::vector<Weighting> weightings;
+    std::size_t usual_kind = 0;
+    UnitMemory* memory() const {
+      return weightings.empty() ? nullptr : weightings.front().memories[usual_kind].get();
+    }
+  };
+  // What memory adds to a chunk of n usual units: n x per_unit - off, if that is more than nothing.
+  struct MemoryLine {
+    Seconds per_unit = 0, off = 0;
   };
   Result<const Least*> least_on(const Cluster& stage);
   Result<Least> searched(const Cluster& stage) const;
+  // `is_bounded`: `least` is by these weights.
+  Result<std::shared_ptr<UnitMemory>> memory_of(std::shared_ptr<const ChunkPlans> plans,
+                                                const std::optional<StreamTimes>& weights,
+                                                std::size_t kind, const LeastTime& least,
+                                                bool is_bounded) const;
+  // The plans of units that so many of them have in that room.
+  Result<HintedParts> parts_in(const Weighting& least, double units, std::int64_t in_flight,
+                               double room) const;
+  // Per chunk; none: memory does not bind.
+  Result<std::vector<MemoryLine>> memory_lines(const Least& units,
+                                               const PipelineSchedule& schedule) const;
   Seconds bound_of(const Least* units, const PipelineSchedule& schedule, const Cluster& stage,
-                   const std::vector<OpId>* cuts) const;
+                   const std::vector<OpId>* cuts, const std::vector<MemoryLine>& lines) const;
   std::size_t place_of(OpId op) const;
 
   const ChunkSearch& search_;
   const Graph& step_;
   const OpSeconds& seconds_;
   std::vector<OpId> unit_cuts_;
+  StepUnits units_;                     // none before they are asked for
+  Bytes room_ = 0;                      // of a device
   std::vector<OpId> places_;            // where chunks, and units, may begin, but the first
   std::vector<std::size_t> unit_ends_;  // places, with the begin and the end of the step
   // Until each place, and in all: compute on one device, of a micro-batch.

@@ -5,12 +5,13 @@
 #include <regex>
 #include <sstream>
 
+#include "cli/pipeline_tuning.hpp"
+
 namespace autopar::cli {
 
 namespace {
 
-// Most chunks per stage that `auto` tries; more of them send more for little.
-constexpr std::int64_t kMostChunks = 4;
+using tuning::forms::kMostChunks;
 
 std::int64_t default_chunks(ScheduleKind kind) {
   const bool one =

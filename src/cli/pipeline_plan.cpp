@@ -1,5 +1,7 @@
 #include "cli/pipeline_plan.hpp"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -10,15 +12,15 @@
 #include "cli/pinned_stages.hpp"
 #include "cli/pipeline_bound.hpp"
 #include "cli/pipeline_forms.hpp"
+#include "cli/pipeline_tuning.hpp"
 
 namespace autopar::cli {
 
 namespace {
 
-// Cuts are made anew where that promises so much less time (a part of the step's), so often at
-// most. Assumed: what is less is lost among the errors of the prices.
-constexpr double kGain = 2e-3;
-constexpr int kRounds = 2;
+using tuning::outer::kGain;
+using tuning::outer::kRounds;
+using tuning::outer::kUnlikely;
 
 class Pipelines {
  public:
@@ -26,17 +28,17 @@ class Pipelines {
   Pipelines(const ChunkSearch& search, const Graph& step, const OpSeconds& seconds)
       : search_(search), step_(step), bounds_(search, step, seconds) {}
 
-  // The form with the least bound goes on: to a better bound, by searches of units, and then to a
-  // plan, until no other can have a faster one (best-first branch and bound: Lawler and Wood,
-  // "Branch-and-bound methods: a survey", 1966).
+  // The form that is likely to be fastest goes on: to a better bound and an estimate, by searches
+  // of units, and then to a plan, until no other can have a faster one, or is likely to (best-first
+  // branch and bound: Lawler and Wood, "Branch-and-bound methods: a survey", 1966).
   Result<StagedPlan> run(const std::vector<PipelineForm>& forms) {
     is_one_ = forms.size() == 1;
     AUTOPAR_TRY(open, candidates_of(forms));
     while (!open.empty()) {
       const auto next = std::min_element(
           open.begin(), open.end(),
-          [](const Candidate& a, const Candidate& b) { return a.bound < b.bound; });
-      if (next->bound >= best_time()) break;
+          [](const Candidate& a, const Candidate& b) { return a.likely() < b.likely(); });
+      if (next->bound >= best_time() || next->likely() >= best_time() * (1 + kUnlikely)) break;
       if (next->is_searched) {
         lower_bound_ = std::min(lower_bound_, next->bound);
         AUTOPAR_RETURN_IF_ERROR(plan_form(*next));
@@ -45,12 +47,19 @@ class Pipelines {
         AUTOPAR_TRY(bound, searched_bound(*next));
         next->bound = std::max(next->bound, bound);
         next->is_searched = true;
+        AUTOPAR_TRY(estimate, estimated(*next));
+        next->estimate = estimate;
+        spdlog::debug("{}: no plan takes less than {}, by its units about {}", to_text(next->form),
+                      format_seconds(next->bound), format_seconds(next->estimate));
       }
     }
     for (const Candidate& left : open) {
       lower_bound_ = std::min(lower_bound_, left.bound);
-      tried_.push_back(
-          {left.form, 0, 0, "not searched: no plan takes less than " + format_seconds(left.bound)});
+      std::string why = "not searched: no plan takes less than " + format_seconds(left.bound);
+      if (left.bound < best_time()) {
+        why += ", by its units about " + format_seconds(left.estimate);
+      }
+      tried_.push_back({left.form, 0, 0, std::move(why)});
     }
     return taken();
   }
@@ -65,6 +74,8 @@ class Pipelines {
     bool is_pinned = false;
     Seconds bound = 0;         // no plan of this form is faster
     bool is_searched = false;  // that bound, by units
+    Seconds estimate = 0;      // by units, with balanced cuts; 0: not known
+    Seconds likely() const { return std::max(bound, estimate); }
   };
 
   // The fastest of all, with what became of the others.
@@ -114,6 +125,29 @@ class Pipelines {
     return bounds_.of(candidate.schedule, candidate.stage, cuts_of(candidate));
   }
 
+  // What chunks that are cut where the bounds of units balance would take by these. 0: the form
+  // cannot be cut so, or its cuts are given.
+  Result<Seconds> estimated(const Candidate& candidate) {
+    if (candidate.form.stages == 1 || candidate.is_pinned) return Seconds{0};
+    AUTOPAR_TRY(seconds, bounds_.seconds_on(candidate.stage));
+    const auto cuts = cut_by(candidate, seconds);
+    if (!cuts) return Seconds{0};
+    const std::vector<std::size_t> chunk_of = chunks_by(*cuts);
+    const auto devices = static_cast<double>(candidate.stage.device_count());
+    std::vector<ChunkCost> costs(cuts->size() + 1);
+    for (std::size_t o = 0; o < chunk_of.size(); ++o) {
+      PassSeconds& steady = costs[chunk_of[o]].steady;
+      steady.forward += seconds.forward[o] / devices;
+      steady.backward += seconds.backward[o] / devices;
+      steady.input_gradients += seconds.inputs[o] / devices;
+      steady.weight_gradients += (seconds.backward[o] - seconds.inputs[o]) / devices;
+    }
+    PipelineSchedule schedule = candidate.schedule;
+    add_updates(schedule, false);
+    AUTOPAR_TRY(times, simulate_schedule(schedule, costs));
+    return times.makespan;
+  }
+
   static const std::vector<OpId>* cuts_of(const Candidate& candidate) {
     return candidate.is_pinned ? &candidate.pinned : nullptr;
   }
@@ -137,7 +171,7 @@ class Pipelines {
     if (plans.is_open()) options.meshes = plans.meshes();
     auto planned =
         best_of_forms(std::make_unique<Inputs>(search_.whole), search_.given, options, search_.pins,
-                      search_.common, search_.begin, search_.clock, best_time());
+                      search_.common, search_.begin, search_.clock, {best_time(), 0});
     if (!planned) return note(form, planned.error());
     const Seconds time = planned->outcome.cost.time();
     tried_.push_back({form, time, planned->outcome.cost.memory.total, ""});
@@ -294,13 +328,30 @@ class Pipelines {
       chunks.chunks[c].graph.in_flight = flying.of_chunk[c];
     }
     for (const OpId op : cuts) plan.cut_ops.push_back(step_.op(op).name);
+    AUTOPAR_TRY(hints, hints_of(candidate, cuts, flying));
     plan.passes = plan.schedule.lines;
     ChunkPlans& plans = plans_.try_emplace(plan.form.stages, search_, plan.stage).first->second;
-    AUTOPAR_TRY(chunk_plans,
-                plans.of(std::move(chunks.chunks), plan.schedule.stage_of_chunk, best_time()));
+    AUTOPAR_TRY(chunk_plans, plans.of(std::move(chunks.chunks), plan.schedule.stage_of_chunk, hints,
+                                      best_time()));
     plan.chunks = std::move(chunk_plans);
     AUTOPAR_RETURN_IF_ERROR(price_pipeline(search_.whole.cluster, search_.options.updates, plan));
     return plan;
+  }
+
+  // How each chunk is planned first; a chunk has an even part of its stage's memory.
+  Result<std::vector<ChunkHint>> hints_of(const Candidate& candidate, const std::vector<OpId>& cuts,
+                                          const InFlight& flying) {
+    const std::size_t chunks = cuts.size() + 1;
+    const double part = static_cast<double>(candidate.form.stages) / static_cast<double>(chunks);
+    std::vector<ChunkHint> hints(chunks);
+    double from = 0;
+    for (std::size_t c = 0; c < chunks; ++c) {
+      const double to = bounds_.units_until(c + 1 < chunks ? cuts[c] : OpId());
+      AUTOPAR_TRY(hint, bounds_.hint(candidate.stage, to - from, flying.of_chunk[c], part));
+      hints[c] = std::move(hint);
+      from = to;
+    }
+    return hints;
   }
 
   const ChunkSearch& search_;

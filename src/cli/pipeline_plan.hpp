@@ -67,7 +67,8 @@ struct StagedPlan {
   std::optional<Planned> single;
 };
 
-// The fastest of the forms, with the least bound first; those that cannot be faster are left out.
+// The fastest of the forms, the likeliest first; those that cannot be faster, or are not likely to
+// be, are left out.
 // Plans without stages are searched on the meshes that stages have, of data and tensor parallelism.
 // Errors: where one form alone is asked for, its own: of cutting the step, of the schedule, and of
 // the searches, with the chunk; else (kInfeasible) what was tried.

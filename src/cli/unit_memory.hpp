@@ -1,0 +1,109 @@
+// What memory costs the units of a chunk: a bound on chunks that must fit.
+//
+// Between the forward and the backward pass a chunk holds what all of its units store, and what
+// they keep for the backward pass of every micro-batch in flight. With a price per byte on that,
+// units are searched by themselves, and
+//
+//   a chunk of n such units takes at least n x (least of time + price x bytes) - price x room
+//
+// for any price (Lagrange multipliers; Everett, "Generalized Lagrange multiplier method", 1963).
+// The price for which this is most is found by intersecting lines. Bytes of values that cross the
+// ends of a unit, and of what other units store as well, are left out. The least is over all meshes
+// that are tried and levels of recomputation.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <set>
+
+#include "autopar/recompute.hpp"
+#include "autopar/search.hpp"
+#include "cli/forms.hpp"
+
+namespace autopar::cli {
+
+// A way to plan a unit, before it is looked at: nothing of it takes less than `floor`.
+struct UnitWay {
+  Recompute recompute = Recompute::kNone;
+  std::string mesh;
+  Seconds floor = 0;
+};
+
+struct UnitPoint {
+  Seconds bound = 0;    // of time + price x bytes
+  Seconds cost = 0;     // of the plan that was found, without the price
+  double bytes = 0;     // of that plan
+  std::size_t way = 0;  // its own
+};
+
+// What is the most that a bound says, at which price per byte.
+struct RoomPrice {
+  double price = 0;
+  Seconds bound = 0;  // of the units together
+  // Of a plan that fits, or is the nearest to it: its own price.
+  std::size_t way = 0;
+  double fitting = 0;
+};
+
+// What a plan of a unit chooses, by the names of its graph.
+struct UnitParts {
+  std::map<std::string, Assignment> ops;
+  std::map<std::string, ChosenSpecs> values;
+};
+
+class UnitMemory {
+ public:
+  // The search problem of a way; without nodes: it says nothing, as another way is the same.
+  using Problems = std::function<Result<std::optional<MeshProblem>>(Graph& graph, UnitWay way)>;
+
+  // `unit` must live as long; `own`: its stored values that count.
+  UnitMemory(const Graph& unit, std::set<std::string> own, std::vector<UnitWay> ways,
+             Problems problems);
+
+  // The least over all ways. Errors: of building the problems.
+  Result<UnitPoint> least(std::int64_t in_flight, double price);
+  // For so many units in that room, in bytes.
+  Result<RoomPrice> price_of_room(std::int64_t in_flight, double units, double room);
+
+  const std::vector<UnitWay>& ways() const { return ways_; }
+  // The plan of that way at that price; null: there is none.
+  Result<std::shared_ptr<const UnitParts>> parts(Recompute recompute, const std::string& mesh,
+                                                 std::int64_t in_flight, double price);
+  // Of its way, and of others with that level of recomputation that are near it at this price.
+  Result<std::vector<std::string>> meshes_near(std::int64_t in_flight, const RoomPrice& found);
+
+ private:
+  // Of copies that lie otherwise than what they are made from.
+  struct EdgeBytes {
+    int from = -1, to = -1;
+    CostTable bytes;
+    bool is_stored = false;  // once, not for every micro-batch in flight
+  };
+  struct Unit {
+    Graph graph;
+    MeshProblem built;                              // without uses
+    std::vector<std::vector<double>> stored, kept;  // bytes per node and choice
+    std::vector<EdgeBytes> edges;
+  };
+  struct Look {
+    std::int64_t in_flight;
+    double price;
+    UnitPoint point;
+    std::vector<int> choices;
+  };
+  class HeldBytes;
+  Status open(std::size_t way);
+  const Look& look(std::size_t way, std::int64_t in_flight, double price);
+  Seconds floor_of(std::size_t way, std::int64_t in_flight, double price) const;
+
+  const Graph& graph_;
+  const std::set<std::string> own_;
+  std::vector<UnitWay> ways_;
+  const Problems problems_;
+  std::vector<std::optional<Unit>> units_;  // per way
+  std::vector<char> is_open_;               // per way
+  std::vector<std::deque<Look>> looks_;     // per way
+};
+
+}  // namespace autopar::cli
