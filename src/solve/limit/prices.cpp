@@ -41,6 +41,7 @@ class PriceSearch {
       if (bound > best_.bound) {
         best_.bound = bound;
         best_.prices = now;
+        if (bound > (1 + kCloseEnough) * race_.below()) break;
       }
       if (!add(pricer_.favoured())) ++in_vain;
     }
