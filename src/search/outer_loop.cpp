@@ -184,7 +184,8 @@ class OuterLoop {
           waiting.begin(), waiting.end(),
           [&](const Waiting& one, const Waiting& other) { return rank(one) < rank(other); });
       const Until step = kSteps[next->steps];
-      const double far_enough = step == Until::kPlans ? far_enough_above(waiting) : kInfinity;
+      double far_enough = step == Until::kPlans ? far_enough_above(waiting) : kInfinity;
+      if (!(bound_of(*next) < far_enough)) far_enough = kInfinity;  // nothing can cost nothing
       AUTOPAR_TRY(deferred, search_one(next->mesh, waiting.size(), step, far_enough));
       if (deferred && bound_of(*next) >= far_enough) continue;
       next->priced = step == Until::kPlans;
