@@ -15,11 +15,26 @@ constexpr double kBuildingWork = 4e9;
 constexpr double kBuildingWorkOfMesh = 2e8;
 constexpr double kBuildingBytesOfMesh = 5e8;
 
-// Ops of the meshes that are looked at together, and candidates of those that are kept: a problem
-// and what has been seen of it takes 50 to 170 bytes for each (steps of 8B, 405B, ViT-L and the
-// forward graph of Mixtral, on meshes of three axes).
+// Ops of the meshes that are looked at together.
 constexpr std::size_t kOpsAtOnce = 98304;
-constexpr std::size_t kCandidatesKept = 2000000;
+
+// Estimated bytes of the meshes that are kept. A problem and what has been seen of it takes 50 to
+// 170 bytes for each candidate (steps of 8B, 405B, ViT-L and the forward graph of Mixtral, on
+// meshes of three axes), and each entry of a table is there up to three times: where nothing
+// repeats, most of it is tables.
+constexpr double kBytesKept = 2.5e8;
+constexpr double kBytesPerCandidate = 120, kBytesPerEntry = 24;
+
+double bytes_of(const Problem& problem) {
+  double bytes = 0;
+  for (const ProblemNode& node : problem.nodes) {
+    bytes += kBytesPerCandidate * static_cast<double>(node.cost.size());
+  }
+  for (const CostTable& table : problem.tables) {
+    bytes += kBytesPerEntry * static_cast<double>(table.values.size());
+  }
+  return bytes;
+}
 
 void note_too_large(MeshTrial& trial, const Allowance& allowance) {
   trial.end = TrialEnd::kTooLarge;
@@ -61,10 +76,11 @@ void KeptMeshes::keep(std::unique_ptr<Begun> begun, double rank) {
 }
 
 void KeptMeshes::make_room() {
-  std::size_t candidates = 0, few = 0;
+  double bytes = 0;
+  std::size_t few = 0;
   for (; few < kept_.size(); ++few) {
-    candidates += kept_[few].begun->candidates;
-    if (few > 0 && candidates > kCandidatesKept) break;
+    bytes += bytes_of(kept_[few].begun->built.problem);
+    if (few > 0 && bytes > kBytesKept) break;
   }
   kept_.resize(few);
 }
@@ -124,7 +140,6 @@ Result<std::unique_ptr<Begun>> MeshSearch::price(MeshTrial& trial, Seconds time)
   trial.nodes = problem.nodes.size();
   trial.edges = problem.edges.size();
   for (const ProblemNode& node : problem.nodes) trial.candidates += node.cost.size();
-  begun->candidates = trial.candidates;
   return begun;
 }
 

@@ -31,8 +31,7 @@ struct Begun {
   std::unique_ptr<CostModel> model;
   MeshProblem built;
   BegunSolve solve;
-  std::size_t candidates = 0;  // of all ops
-  int steps = 0;               // beyond the first look
+  int steps = 0;  // beyond the first look
   std::size_t stages_told = 0;
 };
 
