@@ -78,6 +78,36 @@ TEST_CASE("every mesh is tried or said to be pruned", "[outer]") {
   CHECK(pruned > 0);
 }
 
+TEST_CASE("where the limit binds, no mesh has a plan below its bound", "[outer]") {
+  std::size_t compared = 0;
+  for (std::uint64_t seed = 0; seed < 2; ++seed) {
+    INFO("seed " << seed);
+    const Graph graph = random_graph(seed, 180);
+    const GraphRules rules = rules_of(graph).value();
+    const Cluster cluster = small_cluster({4, 2});
+    SearchRequest request{graph, rules, cluster};
+    request.max_axes = 3;
+    request.searcher = "dp";
+    request.solve.effort = 0.03;
+    const auto free = search(request);
+    REQUIRE(free.ok());
+    request.memory_limit = static_cast<Bytes>(0.7 * static_cast<double>(free->cost.memory.total));
+    request.solve.until = SolveOptions::Until::kClose;  // to the plans; the rest goes mesh by mesh
+    const auto found = search(request);
+    if (!found.ok()) continue;
+    CHECK(found->cost.total() > free->cost.total());
+    for (const MeshTrial& trial : found->trials) {
+      SearchRequest alone = request;
+      alone.mesh = trial.mesh;
+      const auto by_itself = search(alone);
+      if (!by_itself.ok()) continue;
+      ++compared;
+      CHECK(trial.lower_bound <= by_itself->cost.total() * (1 + 1e-12));
+    }
+  }
+  CHECK(compared > 0);
+}
+
 TEST_CASE("the gap holds over all meshes", "[outer]") {
   for (std::uint64_t seed = 40; seed < 60; ++seed) {
     const Case c(seed, {4, 2});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 #include <utility>
 
 namespace autopar {
@@ -14,10 +15,26 @@ constexpr double kBuildingWork = 4e9;
 constexpr double kBuildingWorkOfMesh = 2e8;
 constexpr double kBuildingBytesOfMesh = 5e8;
 
-// Ops of the meshes that are looked at together, and candidates of those that are kept: a problem
-// and what has been seen of it takes up to a kilobyte for each.
+// Ops of the meshes that are looked at together.
 constexpr std::size_t kOpsAtOnce = 98304;
-constexpr std::size_t kCandidatesKept = 100000;
+
+// Estimated bytes of the meshes that are kept. A problem and what has been seen of it takes 50 to
+// 170 bytes for each candidate (steps of 8B, 405B, ViT-L and the forward graph of Mixtral, on
+// meshes of three axes), and each entry of a table is there up to three times: where nothing
+// repeats, most of it is tables.
+constexpr double kBytesKept = 2.5e8;
+constexpr double kBytesPerCandidate = 120, kBytesPerEntry = 24;
+
+double bytes_of(const Problem& problem) {
+  double bytes = 0;
+  for (const ProblemNode& node : problem.nodes) {
+    bytes += kBytesPerCandidate * static_cast<double>(node.cost.size());
+  }
+  for (const CostTable& table : problem.tables) {
+    bytes += kBytesPerEntry * static_cast<double>(table.values.size());
+  }
+  return bytes;
+}
 
 void note_too_large(MeshTrial& trial, const Allowance& allowance) {
   trial.end = TrialEnd::kTooLarge;
@@ -49,15 +66,21 @@ Seconds seconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 void KeptMeshes::keep(std::unique_ptr<Begun> begun, double rank) {
-  const std::size_t mesh = begun->mesh;
+  const auto key = [](const Begun& its, double rank) {
+    return std::tuple(-its.steps, rank, its.mesh);
+  };
   const auto place = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& other) {
-    return std::pair(rank, mesh) < std::pair(other.rank, other.begun->mesh);
+    return key(*begun, rank) < key(*other.begun, other.rank);
   });
   kept_.insert(place, {rank, std::move(begun)});
-  std::size_t candidates = 0, few = 0;
+}
+
+void KeptMeshes::make_room() {
+  double bytes = 0;
+  std::size_t few = 0;
   for (; few < kept_.size(); ++few) {
-    candidates += kept_[few].begun->candidates;
-    if (few > 0 && candidates > kCandidatesKept) break;
+    bytes += bytes_of(kept_[few].begun->built.problem);
+    if (few > 0 && bytes > kBytesKept) break;
   }
   kept_.resize(few);
 }
@@ -117,7 +140,6 @@ Result<std::unique_ptr<Begun>> MeshSearch::price(MeshTrial& trial, Seconds time)
   trial.nodes = problem.nodes.size();
   trial.edges = problem.edges.size();
   for (const ProblemNode& node : problem.nodes) trial.candidates += node.cost.size();
-  begun->candidates = trial.candidates;
   return begun;
 }
 
@@ -145,10 +167,12 @@ Result<std::unique_ptr<Begun>> MeshSearch::begin(std::size_t m, Seconds time) {
   return std::move(begun);
 }
 
-Result<bool> MeshSearch::search_mesh(std::size_t m, Seconds time, SolveOptions::Until until) {
+Result<bool> MeshSearch::search_mesh(std::size_t m, Seconds time, SolveOptions::Until until,
+                                     double far_enough) {
   MeshTrial& trial = outcome.trials[m];
   const auto before = std::chrono::steady_clock::now();
   std::unique_ptr<Begun> begun = kept.take(m);
+  if (begun == nullptr) kept.make_room();
   if (begun != nullptr) {
     // Goes on.
   } else if (searcher.begin != nullptr && outcome.trials.size() > 1) {
@@ -162,7 +186,8 @@ Result<bool> MeshSearch::search_mesh(std::size_t m, Seconds time, SolveOptions::
   const auto solving = std::chrono::steady_clock::now();
   SolveOptions options = options_within(time - seconds_since(before));
   options.until = until;
-  options.cutoff = std::min(options.cutoff, best);
+  const double worth = std::min(options.cutoff, best);
+  options.cutoff = std::min(worth, far_enough);
   options.known_bound = trial.lower_bound;
   Solution solution;
   if (begun->solve.finish) {
@@ -180,8 +205,16 @@ Result<bool> MeshSearch::search_mesh(std::size_t m, Seconds time, SolveOptions::
   }
   trial.solve_seconds += seconds_since(solving);
   note_stages(m, solution, *begun);
+  // Nothing that was done below another cutoff is good for more.
+  if (solution.cut_off && options.cutoff < worth) {
+    note_bounds(m, solution);
+    return true;
+  }
   AUTOPAR_TRY(deferred, take(m, *begun, solution, options.cutoff));
-  if (deferred) kept.keep(std::move(begun), trial.lower_bound);
+  if (deferred) {
+    ++begun->steps;
+    kept.keep(std::move(begun), trial.lower_bound);
+  }
   return deferred;
 }
 

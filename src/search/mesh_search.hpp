@@ -31,16 +31,18 @@ struct Begun {
   std::unique_ptr<CostModel> model;
   MeshProblem built;
   BegunSolve solve;
-  std::size_t candidates = 0;  // of all ops
+  int steps = 0;  // beyond the first look
   std::size_t stages_told = 0;
 };
 
 // Of the meshes that were begun the most promising one, to go on with, and others while their
-// problems are small.
+// problems are small: those with most steps first, since these would have to be done again.
 class KeptMeshes {
  public:
-  // The lower the rank, the more promising; the first of equals.
+  // Of equally many steps, the lower the rank, the more promising; the first of equals.
   void keep(std::unique_ptr<Begun> begun, double rank);
+  // Leaves no more than are small together, or one: before another problem is built.
+  void make_room();
   std::unique_ptr<Begun> take(std::size_t mesh);  // null: it was not kept
   const Begun* most_promising() const { return kept_.empty() ? nullptr : kept_[0].begun.get(); }
 
@@ -49,7 +51,7 @@ class KeptMeshes {
     double rank;
     std::unique_ptr<Begun> begun;
   };
-  std::vector<Kept> kept_;  // by rank and mesh
+  std::vector<Kept> kept_;  // by steps, rank and mesh
 };
 
 struct MeshSearch {
@@ -73,9 +75,10 @@ struct MeshSearch {
   // several. Null: its problem was not built, for want of time or since it is too large. Errors are
   // pins that this mesh cannot keep, or bugs of an op's rule.
   Result<std::unique_ptr<Begun>> begin(std::size_t m, Seconds time);
-  // In whole, where the searcher does not work in two parts. True where the memory limit has not
-  // been looked at, which only happens before the end (`until`). Errors as of begin().
-  Result<bool> search_mesh(std::size_t m, Seconds time, SolveOptions::Until until);
+  // In whole, where the searcher does not work in two parts. True where more can be done: only
+  // before the end (`until`), or where the bound was far enough to wait. Errors as of begin().
+  Result<bool> search_mesh(std::size_t m, Seconds time, SolveOptions::Until until,
+                           double far_enough = kInfinity);
   // Prices a plan again, and takes it if it is the best so far.
   Status keep_better(const MeshProblem& built, const Solution& solution, CostModel& model,
                      MeshTrial& trial);

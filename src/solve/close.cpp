@@ -23,13 +23,16 @@ class Closing {
       return best_;
     }
     const double limit = budget_.work_limit;
-    if (windows && !net_.capacity.empty()) look_in_windows();
+    const bool narrow = suffices(kWindowsWork * budget_.left(), kWindowNodeWork);
+    if (windows && narrow && !net_.capacity.empty()) look_in_windows();
+    limit_small_gap(limit);
+    const bool worthwhile = suffices(budget_.left(), kTrialNodeWork);
     for (double part : kGuesses) {
       limit_small_gap(limit);
-      if (bound_ < cutoff_ && cutoff_ < kInfinity) guess(part);
+      if (worthwhile && bound_ < cutoff_ && cutoff_ < kInfinity) guess(part);
     }
     double part = cutoff_ < kInfinity ? kFirstPart : 1.0;
-    while (bound_ < cutoff_ && !budget_.over() && part >= kLeastPart) {
+    while (worthwhile && bound_ < cutoff_ && !budget_.over() && part >= kLeastPart) {
       limit_small_gap(limit);
       const bool was_free = cutoff_ == kInfinity;
       const bool closed = attempt(part);
@@ -43,6 +46,13 @@ class Closing {
   }
 
  private:
+  // Whether it would do for what is done to all nodes of the network before anything is found.
+  bool suffices(double work, double per_node) const {
+    const auto left =
+        std::count_if(net_.nodes.begin(), net_.nodes.end(), [](const Node& n) { return !n.gone; });
+    return budget_.patient || work >= per_node * static_cast<double>(left);
+  }
+
   // From when a gap is first small, so much work is left.
   void limit_small_gap(double limit) {
     if (budget_.patient) return;

@@ -19,34 +19,32 @@ class PriceSearch {
       : net_(all.net()), pricer_(pricer), race_(race) {}
 
   Priced run(const std::vector<int>& start) {
-    if (!add(start)) {
-      // Not possible at all: what the whole favours without prices is.
-      pricer_.allow({});
-      pricer_.settle({}, false);
-      if (pricer_.exhausted() || !add(pricer_.favoured())) return std::move(best_);
-    }
-    add_rows(best_.met[0].excess);
+    const bool possible = add(start);
+    if (possible) add_rows(best_.met[0].excess);
     pricer_.allow(rows_);
+    best_.bound = pricer_.settle({}, false);
+    if (pricer_.exhausted() || (!add(pricer_.favoured()) && !possible)) return std::move(best_);
+    if (!possible) add_rows(best_.met[0].excess);
     int in_vain = 0;
     for (int step = 0; step < kSteps && in_vain < kInVain && !race_.budget.over(); ++step) {
       const Master master = solve();
-      const bool begun = best_.bound > -kInfinity;
       const double missing = master.value - best_.bound;
-      if (begun && missing <= kCloseEnough * std::abs(best_.bound)) break;
-      const RowPrices now = between(master, in_vain == 0 ? kInwards : 0);
+      if (missing <= kCloseEnough * std::abs(best_.bound)) break;
+      const RowPrices now = between(master, in_vain == 0 ? kInwards : kInwardsInVain);
       pricer_.allow(rows_);
       const double bound = pricer_.settle(now, false);
       if (pricer_.exhausted()) break;
+      // The first prices are too high.
+      const bool begun = !best_.prices.empty();
       in_vain = begun && bound - best_.bound < kGained * missing ? in_vain + 1 : 0;
       if (bound > best_.bound) {
         best_.bound = bound;
         best_.prices = now;
+        if (bound > (1 + kCloseEnough) * race_.below()) break;
       }
       if (!add(pricer_.favoured())) ++in_vain;
     }
-    if (best_.bound > -kInfinity && !pricer_.exhausted()) {
-      best_.bound = pricer_.settle(best_.prices, true);
-    }
+    if (!pricer_.exhausted()) best_.bound = pricer_.settle(best_.prices, true);
     return std::move(best_);
   }
 

@@ -199,7 +199,8 @@ void LimitedSearch::solve_relaxed(bool to_the_end) {
   cutoff = std::min(cutoff, race_.below());
   const Noted closing_noted(race_, "close");
   const bool windows = has(left_out_, SolveStage::kWindows);
-  const Found found = close_gap(*net, dual, dual.bound(), cutoff, budget_, windows);
+  const double bound = std::max(dual.bound(), std::min(race_.bound, cutoff));
+  const Found found = close_gap(*net, dual, bound, cutoff, budget_, windows);
   if (found.value < kInfinity) meet(found.labels);
   race_.raise(found.bound);
 }

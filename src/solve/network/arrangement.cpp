@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "solve/effort.hpp"
@@ -14,11 +16,20 @@ namespace {
 using namespace effort::arrangement;
 using namespace effort::order;
 
+// Greedy: of the nodes next to those placed, always the one that adds least to the frontier. What a
+// node adds is kept, and looked at again only where a neighbour, or a neighbour's last one, was
+// placed: near-linear in nodes and edges.
 class Arrangement {
  public:
   // By blocks: those that have been begun are finished first, the last one before the others.
   Arrangement(const Network& net, bool by_blocks)
-      : net_(net), by_blocks_(by_blocks), placed_(net.nodes.size(), 0), open_(net.nodes.size(), 0) {
+      : net_(net),
+        by_blocks_(by_blocks),
+        placed_(net.nodes.size(), 0),
+        open_(net.nodes.size(), 0),
+        seen_(net.nodes.size(), 0),
+        ranks_(net.nodes.size()),
+        waiting_(net.nodes.size(), 0) {
     for (std::size_t n = 0; n < net.nodes.size(); ++n) {
       neighbours_.emplace_back();
       bits_of_.push_back(0);
@@ -37,12 +48,12 @@ class Arrangement {
 
   std::vector<int> run() {
     for (std::size_t n = 0; n < neighbours_.size(); ++n) {
-      if (!net_.nodes[n].gone && neighbours_[n].size() > kHubEdges) place(static_cast<int>(n));
+      if (!net_.nodes[n].gone && is_hub(static_cast<int>(n))) place(static_cast<int>(n));
     }
     for (std::size_t n = 0; n < neighbours_.size(); ++n) {
       if (net_.nodes[n].gone || placed_[n]) continue;
-      place(far_end(static_cast<int>(n)));
-      while (!candidates_.empty()) place(best_candidate());
+      place_next(far_end(static_cast<int>(n)));
+      while (!candidates_.empty()) place_next(std::get<2>(*candidates_.begin()));
     }
     return order_;
   }
@@ -56,18 +67,56 @@ class Arrangement {
   double width() const { return width_; }
 
  private:
+  // The most urgent first, then what grows least, then the first.
+  using Rank = std::tuple<int, double, int>;
+
+  bool is_hub(int n) const { return neighbours_[at(n)].size() > kHubEdges; }
+
   void place(int n) {
     bits_ += growth(n);
     width_ += std::exp2(bits_ + bits_of_[at(n)]);
     note_begun(n);
     placed_[at(n)] = 1;
-    candidates_.erase(n);
     order_.push_back(n);
-    const bool hub = neighbours_[at(n)].size() > kHubEdges;
+    for (int other : neighbours_[at(n)]) --open_[at(other)];
+  }
+
+  void place_next(int n) {
+    if (waiting_[at(n)]) candidates_.erase(ranks_[at(n)]);
+    waiting_[at(n)] = 0;
+    place(n);
+    if (open_[at(n)] == 1) rank_neighbours(n);
     for (int other : neighbours_[at(n)]) {
-      --open_[at(other)];
-      if (!placed_[at(other)] && !hub) candidates_.insert(other);
+      if (!placed_[at(other)]) {
+        rank(other);
+      } else if (open_[at(other)] == 1) {
+        rank_neighbours(other);
+      }
     }
+    for (int block : std::exchange(newly_begun_, {})) {
+      for (int e : edges_of_[at(block)]) {
+        for (int end : {net_.edge(e).a, net_.edge(e).b}) {
+          if (waiting_[at(end)]) rank(end);
+        }
+      }
+    }
+  }
+
+  // Of those that wait, each to be looked at again.
+  void rank_neighbours(int n) {
+    for (int other : neighbours_[at(n)]) {
+      if (waiting_[at(other)]) rank(other);
+    }
+  }
+
+  void rank(int n) {
+    const double bits = growth(n);
+    const Rank now = {-urgency(n, bits), bits, n};
+    if (waiting_[at(n)] && ranks_[at(n)] == now) return;
+    if (waiting_[at(n)]) candidates_.erase(ranks_[at(n)]);
+    waiting_[at(n)] = 1;
+    ranks_[at(n)] = now;
+    candidates_.insert(now);
   }
 
   void find_blocks() {
@@ -75,6 +124,10 @@ class Arrangement {
     for (std::size_t n = 0; n < hub.size(); ++n) hub[n] = neighbours_[n].size() > kHubEdges;
     block_ = blocks_of_edges(net_, hub);
     begun_.assign(net_.edges.size(), -1);
+    edges_of_.resize(net_.edges.size());
+    for (std::size_t e = 0; e < block_.size(); ++e) {
+      if (block_[e] >= 0) edges_of_[at(block_[e])].push_back(static_cast<int>(e));
+    }
     find_pendants();
   }
 
@@ -101,7 +154,7 @@ class Arrangement {
   // do trees: their root could not leave the frontier before.
   int urgency(int n, double growth) const {
     if (!by_blocks_) return 0;
-    if (growth <= 0 || pendant_[at(n)]) return static_cast<int>(order_.size()) + 1;
+    if (growth <= 0 || pendant_[at(n)]) return std::numeric_limits<int>::max();
     int latest = -1;
     for (int e : net_.node(n).edges) {
       if (placed_[at(other_end(net_.edge(e), n))] && block_[at(e)] >= 0) {
@@ -116,7 +169,9 @@ class Arrangement {
     for (int e : net_.node(n).edges) {
       if (block_[at(e)] < 0 || !placed_[at(other_end(net_.edge(e), n))]) continue;
       int& begun = begun_[at(block_[at(e)])];
-      if (begun < 0) begun = static_cast<int>(order_.size());
+      if (begun >= 0) continue;
+      begun = static_cast<int>(order_.size());
+      newly_begun_.push_back(block_[at(e)]);
     }
   }
 
@@ -129,30 +184,15 @@ class Arrangement {
     return bits;
   }
 
-  int best_candidate() const {
-    int best = -1, urgent = -1;
-    double least = 0;
-    for (int n : candidates_) {
-      const double bits = growth(n);
-      const int its = urgency(n, bits);
-      if (best >= 0 && (its < urgent || (its == urgent && !(bits < least)))) continue;
-      best = n;
-      least = bits;
-      urgent = its;
-    }
-    return best;
-  }
-
   // The last node that is reached from n, twice over.
-  int far_end(int n) const {
+  int far_end(int n) {
     for (int round = 0; round < 2; ++round) {
-      std::vector<char> seen = placed_;
       std::vector<int> queue = {n};
-      seen[at(n)] = 1;
+      seen_[at(n)] = ++searches_;
       for (std::size_t i = 0; i < queue.size(); ++i) {
         for (int other : neighbours_[at(queue[i])]) {
-          if (seen[at(other)]) continue;
-          seen[at(other)] = 1;
+          if (placed_[at(other)] || seen_[at(other)] == searches_) continue;
+          seen_[at(other)] = searches_;
           queue.push_back(other);
         }
       }
@@ -170,8 +210,14 @@ class Arrangement {
   std::vector<int> open_;   // neighbours that are not placed
   std::vector<int> block_;  // per edge
   std::vector<char> pendant_;
-  std::vector<int> begun_;  // per block: place in the order, or -1
-  std::set<int> candidates_;
+  std::vector<int> begun_;                  // per block: place in the order, or -1
+  std::vector<std::vector<int>> edges_of_;  // per block
+  std::vector<int> newly_begun_;            // blocks, by the last node
+  std::vector<int> seen_;                   // per node: by which search for a far end, from 1 on
+  int searches_ = 0;
+  std::set<Rank> candidates_;
+  std::vector<Rank> ranks_;  // per node, of those that wait among the candidates
+  std::vector<char> waiting_;
   std::vector<int> order_;
 };
 

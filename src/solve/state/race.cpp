@@ -1,6 +1,17 @@
 #include "solve/state/race.hpp"
 
+#include <ctime>
+
 namespace autopar::solver {
+namespace {
+
+Seconds cpu_seconds_of_thread() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<Seconds>(now.tv_sec) + 1e-9 * static_cast<Seconds>(now.tv_nsec);
+}
+
+}  // namespace
 
 bool Race::offer(const std::vector<int>& offered) {
   if (offered.empty()) return false;
@@ -36,10 +47,12 @@ void Race::note() {
   if (progress) progress(*this);
 }
 
+Noted::Noted(Race& race, const char* name)
+    : race_(race), name_(name), work_(race.budget.work), start_(cpu_seconds_of_thread()) {}
+
 Noted::~Noted() {
-  const std::chrono::duration<double> time = Budget::Clock::now() - start_;
-  race_.reports.push_back(
-      {name_, race_.bound, race_.cost, race_.budget.work - work_, time.count()});
+  race_.reports.push_back({name_, race_.bound, race_.cost, race_.budget.work - work_,
+                           cpu_seconds_of_thread() - start_});
 }
 
 }  // namespace autopar::solver

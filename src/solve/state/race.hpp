@@ -46,10 +46,11 @@ class Race {
   void note();
 };
 
-// Notes what a stage did, when it ends. Stages within others are noted before these.
+// Notes what a stage did, when it ends; its seconds are CPU time of the calling thread. Stages
+// within others are noted before these.
 class Noted {
  public:
-  Noted(Race& race, const char* name) : race_(race), name_(name), work_(race.budget.work) {}
+  Noted(Race& race, const char* name);
   ~Noted();
   Noted(const Noted&) = delete;
   Noted& operator=(const Noted&) = delete;
@@ -58,7 +59,7 @@ class Noted {
   Race& race_;
   const char* name_;
   double work_;
-  Budget::Clock::time_point start_ = Budget::Clock::now();
+  Seconds start_;
 };
 
 }  // namespace autopar::solver
