@@ -134,7 +134,8 @@ inline constexpr StepReach kReaches[] = {{0.05, 1e-3}, {1e-3, 1e-6}};
 inline constexpr double kRowsPart = 0.2;  // of the work that is left, for the steps of a reach
 // Eight times that for gaps below 1e-4 took 10 CPU seconds more on a step of 405B in 40 GiB and 2
 // on one of 8B in 17 GiB, and found neither a plan nor a proof.
-inline constexpr SmallGap kSmallGaps[] = {{5e-3, 6e8, 40}, {1e-3, 5e8, 10}, {1e-5, 5e8, 100}};
+inline constexpr SmallGap kSmallGaps[] = {
+    {5e-3, 6e8, 40}, {1e-3, 5e8, 10}, {1e-4, 1.5e9, 10}, {1e-5, 1e9, 100}};
 inline constexpr double kNews = 0.05;  // of the gap; then it is worth another round
 }  // namespace within_limit
 
