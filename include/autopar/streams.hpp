@@ -17,7 +17,8 @@
 namespace autopar {
 
 // Seconds for which each is busy, or its share. No step is shorter than any of them:
-//   compute: kernels and the collectives that they wait for; of interleaved passes kernels alone;
+//   compute: kernels, the collectives that they wait for (not of interleaved passes), and the time
+//     that others beside them cost (Profile::slowdown);
 //   links: all collectives over each of them (link_of);
 //   tail: what compute does before the backward pass of the last micro-batch, and then the
 //     collectives over the outermost link that cannot begin before;

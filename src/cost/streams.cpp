@@ -158,6 +158,8 @@ StreamTimes Streams::shares(Kind kind, ValueId value, OpId when, int link) const
   const bool is_outermost = link == outermost_;
   StreamTimes found;
   if (kind != Kind::kCompute) found.links[static_cast<std::size_t>(link)] = times;
+  // What goes on beside compute slows it down.
+  found.compute = times * profile_.slowdown;
   switch (kind) {
     case Kind::kCompute:
       found.compute = times;

@@ -51,7 +51,9 @@ class Adder {
 
  private:
   void add(ValueId id, Phase phase, OpId first, const std::vector<Use>& uses) {
-    const std::string name = graph_.value(id).name + "." + name_of(phase);
+    // Programs know accumulators by the beginning of their names.
+    const std::string of = graph_.value(id).accumulates ? "sums." : "";
+    const std::string name = of + graph_.value(id).name + "." + name_of(phase);
     const DType dtype = graph_.value(id).dtype;
     const Shape shape = graph_.value(id).shape;
     const ValueId output =
