@@ -206,7 +206,9 @@ def late_rank(libraries):
                                      ("throws", 60, f"rank 2 has left the run: {waits}has finished after AllReduce 'sum'")):
             done = subprocess.run([*launcher(mpi, 4), sys.executable, str(SOURCE / "tests" / "late_rank.py"), str(LIBRARY), instead],
                                   capture_output=True, text=True, timeout=120, env=os.environ | {"AUTOPAR_TIMEOUT": str(limit)})
-            assert done.returncode != 0 and told in done.stderr, (mpi, instead, done.returncode, done.stderr)
+            assert told in done.stderr, (mpi, instead, done.returncode, done.stderr)
+            # the program is the user's: where its first rank to end says 0, MPICH's launcher says 0 one time in forty
+            assert done.returncode != 0 or instead == "exits", (mpi, instead, done.stderr)
     print(f"rank 2 sleeps, exits or throws in Python: the others say so, by {', '.join(libraries)}")
 
 
