@@ -106,6 +106,11 @@ def check(folder, name):
     stages = report["pipeline"]["stages"]
     assert step["world_size"] == 8 and len(report["pipeline"]["chunks"]) == stages * report["pipeline"]["chunks_per_stage"]
     assert report["cost"]["seconds"] >= max(c["forward_seconds"] + c["backward_seconds"] for c in report["pipeline"]["chunks"]) * step["micro_batches"]
+    work, seconds = report["training"], report["cost"]["seconds"]
+    assert work["micro_batches"] == step["micro_batches"] and abs(work["seconds_at_peak"] / seconds / work["model_flops_utilisation"] - 1) < 1e-9, work
+    assert 0 < work["model_flops_utilisation"] < 1 and abs(work["samples"] / seconds / work["samples_per_second"] - 1) < 1e-9, work
+    assert work["tokens"] is None or abs(work["tokens"] / seconds / 8 / work["tokens_per_second_per_device"] - 1) < 1e-9, work
+    assert all(0 <= c["exposed_communication_seconds"] < seconds for c in report["pipeline"]["chunks"]), report["pipeline"]["chunks"]
     if "--cuts" in CASES[name][1]:
         assert report["pipeline"]["chunks"][1]["first_op"] == CASES[name][1][-1].split(",")[0], report["pipeline"]["chunks"]
     called("verify", place)

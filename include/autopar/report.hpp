@@ -19,6 +19,8 @@ std::string format_seconds(Seconds seconds);
 // A price of a cost model by name: seconds as above, other units as plain numbers ("27646").
 std::string format_price(double price, const std::string& cost_model);
 std::string format_count(double count);
+// "41.7 %", of 0.417.
+std::string format_percent(double part);
 
 // Text columns, aligned; numbers to the right. The first row is the head.
 struct TextTable {
@@ -82,6 +84,11 @@ struct TrainingWork {
   std::int64_t copies = 1;    // of the passes, interleaved
   std::string zero = "auto";  // how what is stored was asked to be
 };
+
+// Of a step that takes so long on so many devices: samples and tokens in a second and how much of
+// the devices' peak the model itself uses, as a line, and as a JSON object.
+std::string training_line(const TrainingWork& work, Seconds seconds, std::int64_t devices);
+std::string training_json(const TrainingWork& work, Seconds seconds, std::int64_t devices);
 
 // Everything deterministic but the times of the search itself, which are no part of a report that
 // is kept: the same input gives the same file.

@@ -10,6 +10,7 @@
 #include "cli/hub_ops.hpp"
 #include "cli/outputs.hpp"
 #include "cli/pipeline_plan.hpp"
+#include "cli/pipeline_report.hpp"
 #include "cli/price_step.hpp"
 #include "cli/run_step.hpp"
 #include "cli/show_program.hpp"

@@ -94,9 +94,6 @@ Result<TemplatePrice> priced(const SaidPlan& said, const PlanOptions& options,
 
 Result<TemplatePrice> price_template(const SaidPlan& plan, const ParallelForm& form,
                                      const PricedFrom& from, const CommonOptions& common) {
-  if (form.context > 1 || form.expert > 1) {
-    return input_error("not priced: templates have no context or expert parallelism");
-  }
   AUTOPAR_TRY(options, options_of(plan, form, from));
   CommonOptions own = common;
   own.json = false;

@@ -174,21 +174,6 @@ auto beside(const SearchRequest& request, const Work& work) {
   return std::async(request.solve.threads > 1 ? std::launch::async : std::launch::deferred, work);
 }
 
-// Three times the forward contractions: once forward, twice backward.
-TrainingWork training_work(const ForwardWork& forward, const Cluster& cluster) {
-  TrainingWork work{.samples = forward.samples, .tokens = forward.tokens};
-  const auto& peaks = cluster.device.peak_flops_per_s;
-  for (const auto& [dtype, flops] : forward.contractions) {
-    auto peak = peaks.find(name_of(dtype));
-    if (peak == peaks.end()) peak = peaks.find("float32");
-    if (peak == peaks.end()) peak = peaks.begin();
-    work.model_flops += 3 * flops;
-    if (peak == peaks.end()) continue;
-    work.at_peak += 3 * flops / (peak->second * static_cast<double>(cluster.device_count()));
-  }
-  return work;
-}
-
 // Of the inputs of a training step.
 MemoryRoles memory_roles(const TrainingRoles& roles) {
   MemoryRoles found;
@@ -378,6 +363,20 @@ Status check_step_options(const SearchRequest& request, const PlanOptions& optio
 }
 
 }  // namespace
+
+TrainingWork training_work(const ForwardWork& forward, const Cluster& cluster) {
+  TrainingWork work{.samples = forward.samples, .tokens = forward.tokens};
+  const auto& peaks = cluster.device.peak_flops_per_s;
+  for (const auto& [dtype, flops] : forward.contractions) {
+    auto peak = peaks.find(name_of(dtype));
+    if (peak == peaks.end()) peak = peaks.find("float32");
+    if (peak == peaks.end()) peak = peaks.begin();
+    work.model_flops += 3 * flops;
+    if (peak == peaks.end()) continue;
+    work.at_peak += 3 * flops / (peak->second * static_cast<double>(cluster.device_count()));
+  }
+  return work;
+}
 
 Status check_data_names(const Graph& graph, const PlanOptions& options) {
   const auto is_ours = [&](const fs::path& location) {

@@ -40,6 +40,9 @@ class PhaseClock {
 // may be that of a file which is written there.
 Status check_data_names(const Graph& graph, const PlanOptions& options);
 
+// Of a step in one pass: three times the forward contractions, once forward, twice backward.
+TrainingWork training_work(const ForwardWork& forward, const Cluster& cluster);
+
 // Writes all three files and prints table or JSON. Where one of them cannot be written, none is,
 // and an earlier plan in the folder stays as it was.
 Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,

@@ -89,10 +89,6 @@ const Tier& tier_between(const Cluster& cluster, const Cluster& stage);
 Result<PipelinePlan> apply_pipeline(const StrategyFile& file, const Inputs& inputs,
                                     const PlanOptions& options, const CommonOptions& common);
 
-// What each chunk costs, term by term, and the step: a table, or JSON.
-std::string pipeline_price(const PipelinePlan& plan, const Inputs& whole,
-                           const PlanOptions& options, bool json);
-
 // The programs of all chunks, step.json and schedule.csv, strategy.json, report.json; the table.
 Status write_pipeline(const PipelinePlan& plan, const Inputs& whole, const PlanOptions& options,
                       const CommonOptions& common);

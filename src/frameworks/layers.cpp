@@ -57,9 +57,20 @@ bool is_weight_product(const SaidOp& op) {
          op.in[1].size() == 2;
 }
 
-bool is_expert_product(const SaidOp& op) {
-  return op.is_forward && is_product(op) && op.in.size() >= 2 && op.in[0].size() == 3 &&
-         op.in[1].size() == 3;
+std::string expert_factor(const SaidOp& op) {
+  if (!op.is_forward || !is_product(op) || op.in.size() < 2 || op.in[1].size() != 3) return "";
+  const std::size_t dims = op.in[0].size();
+  return dims < 3 ? "" : dims == 3 ? "b" : "b" + std::to_string(dims - 3);
+}
+
+bool has_plain_experts(const SaidPlan& plan) {
+  const bool has_groups =
+      std::any_of(plan.parameters.begin(), plan.parameters.end(), [&](const std::string& name) {
+        const auto at = plan.tensors.find(name);
+        return at != plan.tensors.end() && at->second.shape.size() == 3;
+      });
+  return has_groups && std::none_of(plan.ops.begin(), plan.ops.end(),
+                                    [](const SaidOp& op) { return expert_factor(op).size() > 1; });
 }
 
 Layers layers_of(const SaidPlan& plan) {

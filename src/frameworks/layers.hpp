@@ -7,9 +7,15 @@
 
 namespace autopar {
 
-// A product with a weight, or of a group of weights (experts) with as many parts of the tokens.
+// A product with a weight.
 bool is_weight_product(const SaidOp& op);
-bool is_expert_product(const SaidOp& op);
+// The factor of the experts in a product of a group of weights with as many parts of the tokens,
+// such as [batch, experts, tokens, .] x [experts, ., .]; empty: it is none, as far as numbers of
+// dimensions tell.
+std::string expert_factor(const SaidOp& op);
+// Products of three dimensions each are those of experts only where nothing else can be: there are
+// weights of three dimensions, and none is read as above.
+bool has_plain_experts(const SaidPlan& plan);
 
 // Ops [begin, begin + period * count) of `forward` are `count` times the same.
 struct Layers {

@@ -143,9 +143,19 @@ class Products {
     const SaidOp& first = *kind.ops.front();
     const std::int64_t tensor = roles_of(first).degrees().tensor;
     const std::int64_t columns = columns_of(plan_, first);
-    if (tensor == 1 || (columns > 0 && columns % tensor != 0)) return;
+    if (tensor == 1 || (columns > 0 && columns % tensor != 0) || is_router(columns)) return;
     found_.push_back(first.name + likes_of(kind) +
                      ": its weight is whole on the devices of tensor parallelism");
+  }
+
+  // Routers are whole everywhere: as many columns as a group of weights has.
+  bool is_router(std::int64_t columns) const {
+    return std::any_of(plan_.parameters.begin(), plan_.parameters.end(),
+                       [&](const std::string& name) {
+                         const auto at = plan_.tensors.find(name);
+                         return at != plan_.tensors.end() && at->second.shape.size() == 3 &&
+                                at->second.shape[0] == columns;
+                       });
   }
 
   // In a layer products by columns are followed by one by rows.
@@ -180,15 +190,17 @@ AxisRoles::AxisRoles(const SaidPlan& plan, std::size_t stage) {
   const auto is_here = [&](const SaidOp& op) {
     return std::find(chunks.begin(), chunks.end(), op.chunk) != chunks.end();
   };
+  const bool plain_experts = has_plain_experts(plan);
   for (const SaidAxis& axis : plan.stages[stage].mesh) {
     std::array<int, 5> votes{};
     int split_experts = 0, whole_experts = 0;
     for (const SaidOp& op : plan.ops) {
       if (!op.is_forward || !is_here(op)) continue;
       if (is_weight_product(op)) ++votes[static_cast<std::size_t>(cut_of(op, axis.name))];
-      if (!is_expert_product(op)) continue;
+      const std::string experts = expert_factor(op);
+      if (experts.empty() || (experts == "b" && !plain_experts)) continue;
       const auto factor = op.factor_of_axis.find(axis.name);
-      const bool is_split = factor != op.factor_of_axis.end() && factor->second[0] == 'b';
+      const bool is_split = factor != op.factor_of_axis.end() && factor->second == experts;
       (is_split ? split_experts : whole_experts) += 1;
     }
     AxisUse use;

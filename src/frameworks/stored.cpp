@@ -14,6 +14,7 @@ struct Lying {
   double elements = 1;
   std::int64_t group = 1;
   std::vector<std::string> axes;   // in that group
+  std::int64_t experts = 1;        // of experts: the parts that expert parallelism makes of them
   std::vector<std::int64_t> left;  // its dimensions, but for what other axes split
 };
 
@@ -88,6 +89,7 @@ class Stored {
         const AxisUse* use = use_of(axis);
         if (use == nullptr) continue;
         const bool of_experts = use->is_expert && tensor.shape.size() == 3 && d == 0;
+        if (of_experts) lying.experts *= use->size;
         if (use->role == AxisRole::kTensor || of_experts) {
           lying.left[d] /= use->size;
         } else {
@@ -101,13 +103,23 @@ class Stored {
 
   static std::int64_t group_of_most(const std::vector<Lying>& list) {
     std::map<std::int64_t, double> elements;
-    for (const Lying& lying : list) elements[lying.group] += lying.elements;
+    const bool has_others = std::any_of(list.begin(), list.end(),
+                                        [](const Lying& lying) { return lying.experts == 1; });
+    for (const Lying& lying : list) {
+      if (has_others && lying.experts > 1) continue;
+      elements[lying.group * lying.experts] += lying.elements;
+    }
     std::int64_t best = 1;
     double most = 0;
     for (const auto& [group, count] : elements) {
       if (count > most) std::tie(best, most) = std::tie(group, count);
     }
     return best;
+  }
+
+  // Of a group those who hold the same experts.
+  static std::int64_t expected(const Lying& lying, std::int64_t group) {
+    return std::max<std::int64_t>(1, group / lying.experts);
   }
 
   static bool divides(const Lying& lying, std::int64_t group) {
@@ -121,7 +133,8 @@ class Stored {
     double elements = 0, all = 0;
     for (const Lying& lying : list) {
       all += lying.elements;
-      if (lying.group == group || !divides(lying, group)) continue;
+      const std::int64_t own = expected(lying, group);
+      if (lying.group == own || !divides(lying, own)) continue;
       odd.push_back(lying.name);
       elements += lying.elements;
     }
@@ -148,7 +161,7 @@ class Stored {
       size *= axis->size;
     }
     for (const Lying& lying : list) {
-      if (lying.group != group) continue;
+      if (lying.group != group || lying.experts > 1) continue;
       const std::set<std::string> axes(lying.axes.begin(), lying.axes.end());
       if (size == group && axes == inner) return;
       use.deviations.push_back(what + " are split over devices of data parallelism that do not " +

@@ -44,22 +44,6 @@ Json memory_json(const Report& r) {
   return memory;
 }
 
-Json training_json(const Report& r) {
-  const TrainingWork& work = *r.training;
-  return {{"samples", work.samples},
-          {"tokens", work.tokens > 0 ? Json(work.tokens) : Json()},
-          {"micro_batches", work.micro_batches},
-          {"copies", work.copies},
-          {"zero", work.zero},
-          {"model_flops", work.model_flops},
-          {"seconds_at_peak", work.at_peak},
-          {"samples_per_second", number(work.samples / r.seconds)},
-          {"tokens_per_second", work.tokens > 0 ? number(work.tokens / r.seconds) : Json()},
-          {"tokens_per_second_per_device",
-           work.tokens > 0 ? number(work.tokens / r.seconds / double(r.devices)) : Json()},
-          {"model_flops_utilisation", number(work.at_peak / r.seconds)}};
-}
-
 Json picked_json(const Picked& picked, const std::string& cost_model) {
   Json tried = Json::array();
   for (const SearcherTrial& t : picked.tried) {
@@ -167,7 +151,7 @@ std::string to_json(const Report& r, std::size_t rows) {
     for (const auto& [tier, seconds] : r.links) j["streams"]["links"][tier] = seconds;
   }
   j["memory"] = memory_json(r);
-  if (r.training) j["training"] = training_json(r);
+  if (r.training) j["training"] = Json::parse(training_json(*r.training, r.seconds, r.devices));
   for (const PlanTrial& trial : r.tried) {
     j["plans_tried"].push_back({{"micro_batches", trial.micro_batches},
                                 {"recompute", trial.recompute},

@@ -217,15 +217,7 @@ std::string memory(const Report& r) {
 std::string training(const Report& r) {
   if (!r.training || !(r.seconds > 0)) return "";
   const TrainingWork& work = *r.training;
-  const auto rate = [&](double count) { return format_count(count / r.seconds); };
-  std::string text = "  a step of " + format_count(work.samples) + " samples";
-  if (work.tokens > 0) text += ", " + format_count(work.tokens) + " tokens";
-  text += ": " + rate(work.samples) + " samples/s";
-  if (work.tokens > 0) {
-    text += ", " + rate(work.tokens) + " tokens/s, " +
-            rate(work.tokens / static_cast<double>(r.devices)) + " tokens/s per device";
-  }
-  text += "; model FLOPs utilisation " + percent(work.at_peak / r.seconds) + "\n";
+  std::string text = "  " + training_line(work, r.seconds, r.devices) + "\n";
   if (work.micro_batches > 1) {
     text += "    in " + std::to_string(work.micro_batches) +
             " micro-batches: one pass over each, gradients summed, one update\n";

@@ -63,6 +63,8 @@ std::string format_price(double price, const std::string& cost_model) {
   return number("%.10g", price, "");
 }
 
+std::string format_percent(double part) { return number("%.1f", part * 100, " %"); }
+
 std::string format_count(double count) {
   const char* units[] = {"", " k", " M", " G", " T", " P"};
   std::size_t unit = 0;

@@ -34,12 +34,18 @@ class Roles {
     for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
       if (graph_.ops[o].phase != Phase::kForward) continue;
       add_product(OpId(static_cast<std::int64_t>(o)));
+      add_experts(OpId(static_cast<std::int64_t>(o)));
       add_embedding(graph_.ops[o]);
     }
+    for (std::size_t e = 0; e < roles_.experts.size(); ++e) add_routes(roles_.experts[e].op);
     for (std::size_t v = 0; v < graph_.values.size(); ++v) {
       add_boundary(ValueId(static_cast<std::int64_t>(v)));
     }
     name_owners();
+    for (TemplateStored& stored : roles_.stored) {
+      const ValueId of = stored.of.valid() ? stored.of : stored.value;
+      stored.is_of_experts = expert_weights_.count(of) != 0;
+    }
     sort(roles_.gathered);
     sort(roles_.sums);
     return std::move(roles_);
@@ -117,8 +123,13 @@ class Roles {
     TemplateProduct product;
     product.op = id;
     product.batch_factor = batch_[id.index()];
+    product.sequence_factor = sequence_factor(id);
     const ValueId sum = sum_with_residual(op.outputs[0]);
     product.in_rows = sum.valid();
+    if (is_routing(op.outputs[0])) {
+      roles_.products.push_back(product);
+      return;
+    }
     product.weight_factor = factor_of(request_.rules.rules[id.index()], product.in_rows);
     if (product.weight_factor < 0) return;
     const Rule& rule = request_.rules.rules[id.index()];
@@ -132,6 +143,114 @@ class Roles {
       roles_.gathered.push_back(handed_on(graph_, op.inputs[0]));
     }
     roles_.products.push_back(product);
+  }
+
+  // Whether the largest of a value are looked for: routers are whole everywhere.
+  bool is_routing(ValueId id) const {
+    for (const Use& use : forward_uses(id)) {
+      const Op& op = graph_.op(use.op);
+      if (op.type == "TopK") return true;
+      const bool hands_on = op.type == "Softmax" || op.type == "Sigmoid" || op.type == "Add" ||
+                            op.type == "Cast" || is_identity(op);
+      if (hands_on && is_routing(op.outputs[0])) return true;
+    }
+    return false;
+  }
+
+  // The last dimension of the rows, where one before it is the batch.
+  int sequence_factor(OpId id) const {
+    const std::vector<std::vector<int>>& rows = request_.rules.rules[id.index()].inputs[0];
+    if (rows.size() < 3 || rows[0].size() != 1 || rows[0][0] != batch_[id.index()]) return -1;
+    const std::vector<int>& sequence = rows[rows.size() - 2];
+    return sequence.size() == 1 ? sequence[0] : -1;
+  }
+
+  void add_experts(OpId id) {
+    const Op& op = graph_.op(id);
+    if (op.type != "MatMul" || !op.has_input(1)) return;
+    const ValueId weight = weight_behind(op.inputs[1]);
+    if (!weight.valid() || !is_stored(weight) || graph_.value(weight).shape.size() != 3) return;
+    const Rule& rule = request_.rules.rules[id.index()];
+    const auto only = [](const std::vector<int>& factors) {
+      return factors.size() == 1 ? factors[0] : -1;
+    };
+    const std::vector<std::vector<int>>& group = rule.inputs[1];
+    const std::vector<std::vector<int>>& tokens = rule.inputs[0];
+    const int expert = only(group[0]);
+    if (dim_behind(op.inputs[1], 0) != 0 || expert < 0 || tokens.size() < 3) return;
+    if (rule.factors[static_cast<std::size_t>(expert)].size < 2) return;
+    const bool in_rows = reads_experts(op.inputs[0]);
+    const int split = in_rows ? 1 : 2;
+    roles_.experts.push_back({id, batch_[id.index()], expert, only(tokens[tokens.size() - 2]),
+                              only(group[static_cast<std::size_t>(split)])});
+    expert_weights_.insert(weight);
+    tensor_dim_[weight] = dim_behind(op.inputs[1], split);
+  }
+
+  // Whether a value is made of what experts calculated, element by element: of their first product.
+  bool reads_experts(ValueId id) const {
+    std::vector<ValueId> open = {id};
+    std::set<ValueId> seen = {id};
+    while (!open.empty()) {
+      const ValueId value = open.back();
+      open.pop_back();
+      const OpId maker = graph_.value(value).producer;
+      if (!maker.valid()) continue;
+      if (is_expert_product(maker)) return true;
+      if (graph_.op(maker).type == "MatMul") continue;
+      for (ValueId input : graph_.op(maker).inputs) {
+        if (!input.valid() || graph_.value(input).shape != graph_.value(value).shape) continue;
+        if (seen.insert(input).second) open.push_back(input);
+      }
+    }
+    return false;
+  }
+
+  bool is_expert_product(OpId id) const {
+    return std::any_of(roles_.experts.begin(), roles_.experts.end(),
+                       [&](const TemplateExperts& experts) { return experts.op == id; });
+  }
+
+  // The products of activations before and behind what experts calculate.
+  void add_routes(OpId experts) {
+    const auto add = [&](OpId id) {
+      const Op& op = graph_.op(id);
+      if (op.type != "MatMul" || is_expert_product(id) || batch_[id.index()] < 0) return;
+      if (weight_behind(op.inputs[1]).valid()) return;
+      const bool is_known = std::any_of(roles_.routes.begin(), roles_.routes.end(),
+                                        [&](const TemplateRoute& route) { return route.op == id; });
+      if (!is_known) roles_.routes.push_back({id, batch_[id.index()]});
+    };
+    ValueId id = graph_.op(experts).inputs[0];
+    while (graph_.value(id).producer.valid()) {
+      const OpId maker = graph_.value(id).producer;
+      const Op& op = graph_.op(maker);
+      if (op.type != "Reshape" && !hands_on_weight(op)) {
+        add(maker);
+        break;
+      }
+      id = op.inputs[0];
+    }
+    for (const Use& use : used_behind(graph_.op(experts).outputs[0])) {
+      add(use.op);
+      const ValueId sum = sum_with_residual(graph_.op(use.op).outputs[0]);
+      if (sum.valid()) roles_.sums.push_back(sum);
+    }
+  }
+
+  // Who reads a value, or what a bias, casts and views make of it.
+  std::vector<Use> used_behind(ValueId id) const {
+    while (true) {
+      const std::vector<Use> uses = forward_uses(id);
+      if (uses.size() != 1) return uses;
+      const Op& op = graph_.op(uses[0].op);
+      const bool has_bias =
+          op.type == "Add" && std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId input) {
+            return weight_behind(input).valid();
+          });
+      if (!has_bias && op.type != "Reshape" && !hands_on_weight(op)) return uses;
+      id = op.outputs[0];
+    }
   }
 
   std::vector<Use> forward_uses(ValueId id) const {
@@ -235,6 +354,7 @@ class Roles {
   const std::vector<ValueId> updated_;
   std::vector<ValueId> next_;          // of an input: its next value; invalid: none
   std::map<ValueId, int> tensor_dim_;  // of weights
+  std::set<ValueId> expert_weights_;
   TemplateRoles roles_;
 };
 

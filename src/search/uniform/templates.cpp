@@ -10,54 +10,51 @@ namespace autopar {
 
 namespace {
 
-// Sizes that tensor parallelism can have: those that divide all that it splits.
-std::int64_t divisor_of_splits(const SearchRequest& request, const TemplateRoles& roles) {
-  std::int64_t divisor = 0;
-  bool columns = false, rows = false;
-  for (const TemplateProduct& product : roles.products) {
-    // What is split in columns and does not divide stays whole, as a router's few experts do.
-    columns = columns || !product.in_rows;
-    rows = rows || product.in_rows;
-    const Rule& rule = request.rules.rules[product.op.index()];
-    const auto factor = static_cast<std::size_t>(product.weight_factor);
-    if (product.in_rows) divisor = std::gcd(divisor, rule.factors[factor].size);
-  }
-  return columns && rows ? divisor : 1;
-}
-
-std::int64_t divisor_of_batch(const SearchRequest& request, const TemplateRoles& roles) {
-  std::int64_t divisor = 0;
-  for (ValueId id : roles.data) divisor = std::gcd(divisor, request.graph.value(id).shape[0]);
-  return divisor;
-}
-
+std::int64_t replicas(const Template& wanted) { return wanted.data * wanted.context; }
 std::int64_t group_of(const Template& wanted) {
-  return wanted.group == 0 ? wanted.data : wanted.group;
+  return wanted.group == 0 ? replicas(wanted) : wanted.group;
 }
 
-// Of one template, on its mesh: data parallelism, then tensor parallelism.
+// Of one template, on its mesh: data parallelism, of whose inner axes experts are split over some,
+// then context parallelism, then tensor parallelism.
 class TemplatePins {
  public:
   TemplatePins(const SearchRequest& request, const TemplateRoles& roles, const Template& wanted,
                SearchRequest& asked)
       : request_(request), roles_(roles), wanted_(wanted), asked_(asked), mesh_(*asked.mesh) {
+    const std::int64_t outside_experts = wanted.data / wanted.expert;
+    const std::int64_t outside_group = replicas(wanted) / group_of(wanted);
     std::int64_t taken = 1;
     for (int axis = 0; axis < mesh_.rank(); ++axis) {
       const std::int64_t size = mesh_.axes[static_cast<std::size_t>(axis)].size;
       const bool is_data = taken < wanted.data;
-      if (size > 1) (is_data ? data_ : tensor_).push_back(axis);
-      if (size > 1 && is_data && taken >= wanted.data / group_of(wanted)) shard_.push_back(axis);
+      const bool is_replica = taken < replicas(wanted);
+      if (size > 1) (is_data ? data_ : is_replica ? context_ : tensor_).push_back(axis);
+      if (size > 1 && is_data)
+        (taken >= outside_experts ? experts_ : beside_experts_).push_back(axis);
+      if (size > 1 && is_replica && taken >= outside_group) shard_.push_back(axis);
       taken *= size;
+    }
+    for (int axis : shard_) {
+      const bool is_of_experts =
+          std::find(experts_.begin(), experts_.end(), axis) != experts_.end();
+      if (!is_of_experts) shard_of_experts_.push_back(axis);
     }
   }
 
-  // Whether the mesh has axes for the part of data parallelism over which things are split.
-  bool has_group() const { return axes_size(mesh_, shard_) == group_of(wanted_); }
+  // Whether the mesh has axes for each kind of parallelism, and for what is split over a group.
+  bool has_axes() const {
+    return axes_size(mesh_, data_) == wanted_.data &&
+           axes_size(mesh_, context_) == wanted_.context &&
+           axes_size(mesh_, shard_) == group_of(wanted_) &&
+           axes_size(mesh_, experts_) == wanted_.expert;
+  }
 
   void add() {
     for (const TemplateProduct& product : roles_.products) add_product(product);
+    if (wanted_.expert > 1) add_experts();
     for (ValueId id : roles_.data) add_value(id, along_batch(id, false));
-    if (!tensor_.empty()) {
+    if (!tensor_.empty() || !context_.empty()) {
       for (const auto* values : {&roles_.gathered, &roles_.sums}) {
         for (ValueId id : *values) add_value(id, along_batch(id, wanted_.sequence));
       }
@@ -66,21 +63,51 @@ class TemplatePins {
   }
 
  private:
+  // What is set is kept out of the assignment where it does not divide.
+  void set(OpPin& pin, const Rule& rule, const AxisList& axes, int factor) const {
+    if (factor < 0) return;
+    const Factor& split = rule.factors[static_cast<std::size_t>(factor)];
+    if (split.size % axes_size(mesh_, axes) != 0) return;
+    for (int axis : axes) {
+      (*pin.assignment)[mesh_.axes[static_cast<std::size_t>(axis)].name] = split.name;
+    }
+  }
+
+  void add_op(OpId op, OpPin pin) {
+    asked_.pins.ops.try_emplace(request_.graph.op(op).name, std::move(pin));
+  }
+
   void add_product(const TemplateProduct& product) {
     const Rule& rule = request_.rules.rules[product.op.index()];
     OpPin pin;
     pin.assignment.emplace();
-    const auto set = [&](const std::vector<int>& axes, std::int64_t parts, int factor) {
-      if (factor < 0) return;
-      const Factor& split = rule.factors[static_cast<std::size_t>(factor)];
-      if (split.size % parts != 0) return;
-      for (int axis : axes) {
-        (*pin.assignment)[mesh_.axes[static_cast<std::size_t>(axis)].name] = split.name;
-      }
-    };
-    set(data_, wanted_.data, product.batch_factor);
-    set(tensor_, wanted_.tensor, product.weight_factor);
-    asked_.pins.ops.try_emplace(request_.graph.op(product.op).name, std::move(pin));
+    set(pin, rule, data_, product.batch_factor);
+    set(pin, rule, context_, product.sequence_factor);
+    set(pin, rule, tensor_, product.weight_factor);
+    add_op(product.op, std::move(pin));
+  }
+
+  // Of experts tensor parallelism splits the same as elsewhere, and context parallelism the tokens
+  // of an expert.
+  void add_experts() {
+    for (const TemplateExperts& product : roles_.experts) {
+      const Rule& rule = request_.rules.rules[product.op.index()];
+      OpPin pin;
+      pin.assignment.emplace();
+      set(pin, rule, beside_experts_, product.batch_factor);
+      set(pin, rule, experts_, product.expert_factor);
+      set(pin, rule, context_, product.token_factor);
+      set(pin, rule, tensor_, product.weight_factor);
+      add_op(product.op, std::move(pin));
+    }
+    // With others, what is sent to experts is a sum over parts of the sequence: left to the search.
+    if (!tensor_.empty() || !context_.empty()) return;
+    for (const TemplateRoute& route : roles_.routes) {
+      OpPin pin;
+      pin.assignment.emplace();
+      set(pin, request_.rules.rules[route.op.index()], data_, route.batch_factor);
+      add_op(route.op, std::move(pin));
+    }
   }
 
   // Dimension 0 over the axes of data; the next one, or the same where there are only two, over
@@ -94,7 +121,16 @@ class TemplatePins {
       return true;
     };
     if (shape.empty()) return spec;
-    const std::int64_t taken = split(0, data_, wanted_.data) ? wanted_.data : 1;
+    const bool is_batch_split = split(0, data_, wanted_.data);
+    const std::int64_t taken = is_batch_split ? wanted_.data : 1;
+    if (!context_.empty() && shape.size() >= 2 && split(1, context_, wanted_.context)) {
+      // Tensor parallelism splits what is left of the sequence.
+      const std::int64_t left = shape[1] / wanted_.context;
+      if (sequence && shape.size() >= 3 && left % wanted_.tensor == 0) {
+        for (int axis : tensor_) spec.dims[1].push_back(axis);
+      }
+      return spec;
+    }
     if (sequence && shape.size() >= 3) split(1, tensor_, wanted_.tensor);
     if (sequence && shape.size() == 2 && shape[0] % (taken * wanted_.tensor) == 0) {
       split(0, tensor_, wanted_.tensor);
@@ -108,12 +144,20 @@ class TemplatePins {
     asked_.pins.values.try_emplace(request_.graph.value(id).name, std::move(pin));
   }
 
-  // Tensor parallelism's part, and of that, where it is split, the part of data parallelism:
-  // along the longest dimension that divides, one that is whole before others.
-  Spec stored_spec(ValueId id, int tensor_dim, bool split) const {
+  // Tensor parallelism's part, of experts that of expert parallelism, and of that, where it is
+  // split, the part of data parallelism: along the longest dimension that divides, one that is
+  // whole before others.
+  Spec stored_spec(ValueId id, int tensor_dim, bool is_of_experts, bool split) const {
     const Shape& shape = request_.graph.value(id).shape;
     Spec spec = replicated(shape.size());
     Shape left = shape;
+    const bool has_experts = is_of_experts && shape[0] % wanted_.expert == 0;
+    if (has_experts) {
+      for (int axis : experts_) spec.dims[0].push_back(axis);
+      left[0] /= wanted_.expert;
+    }
+    const AxisList& shard = has_experts ? shard_of_experts_ : shard_;
+    const std::int64_t parts = axes_size(mesh_, shard);
     if (tensor_dim >= 0) {
       const auto dim = static_cast<std::size_t>(tensor_dim);
       if (shape[dim] % wanted_.tensor == 0) {
@@ -121,16 +165,16 @@ class TemplatePins {
         left[dim] /= wanted_.tensor;
       }
     }
-    if (!split || shard_.empty()) return spec;
+    if (!split || shard.empty()) return spec;
     int best = -1;
     for (std::size_t d = 0; d < shape.size(); ++d) {
-      if (left[d] % group_of(wanted_) != 0) continue;
+      if (left[d] % parts != 0) continue;
       const auto before = static_cast<std::size_t>(std::max(best, 0));
       const auto rank = [&](std::size_t i) { return std::pair(spec.dims[i].empty(), left[i]); };
       if (best < 0 || rank(d) > rank(before)) best = static_cast<int>(d);
     }
     if (best < 0) return spec;
-    for (int axis : shard_) spec.dims[static_cast<std::size_t>(best)].push_back(axis);
+    for (int axis : shard) spec.dims[static_cast<std::size_t>(best)].push_back(axis);
     return spec;
   }
 
@@ -148,7 +192,8 @@ class TemplatePins {
       const int level = stored.kind == Kind::kRead ? 3 : stored.kind == Kind::kState ? 1 : 2;
       const bool split = wanted_.zero >= level;
       const ValueId of = stored.of.valid() ? stored.of : stored.value;
-      add_value(stored.value, stored_spec(stored.value, tensor_dim[of], split));
+      add_value(stored.value,
+                stored_spec(stored.value, tensor_dim[of], stored.is_of_experts, split));
     }
   }
 
@@ -157,86 +202,88 @@ class TemplatePins {
   const Template& wanted_;
   SearchRequest& asked_;
   const Mesh& mesh_;
-  std::vector<int> data_, tensor_;  // axes
-  AxisList shard_;                  // of data_: what is split lies over these
+  AxisList data_, context_, tensor_;
+  AxisList experts_, beside_experts_;  // of data_
+  AxisList shard_;                     // of data_ and context_: what is split lies over these
+  AxisList shard_of_experts_;          // without experts_
 };
-
-// Degrees of data parallelism that there are meshes for.
-bool has_mesh(const SearchRequest& request, std::int64_t data) {
-  if (!request.mesh) return true;
-  std::int64_t outer = 1;
-  for (const Axis& axis : request.mesh->axes) {
-    if (outer == data) return true;
-    outer *= axis.size;
-  }
-  return outer == data;
-}
 
 }  // namespace
 
 std::string to_text(const Template& wanted) {
+  const auto degree = [](const char* name, std::int64_t degree) {
+    return degree == 1 ? "" : name + std::to_string(degree);
+  };
   return "dp=" + std::to_string(wanted.data) + " tp=" + std::to_string(wanted.tensor) +
+         degree(" cp=", wanted.context) + degree(" ep=", wanted.expert) +
          (wanted.sequence ? " sp" : "") + " zero=" + std::to_string(wanted.zero) +
          (wanted.group == 0 ? "" : "/" + std::to_string(wanted.group));
 }
 
 Result<Template> parse_template(const std::string& text) {
   static const std::regex pattern(
-      "dp=([1-9][0-9]{0,6}) tp=([1-9][0-9]{0,6})( sp)? zero=([0-3])(/([1-9][0-9]{0,6}))?");
+      "dp=([1-9][0-9]{0,6}) tp=([1-9][0-9]{0,6})( cp=([1-9][0-9]{0,6}))?( ep=([1-9][0-9]{0,6}))?( "
+      "sp)? "
+      "zero=([0-3])(/([1-9][0-9]{0,6}))?");
   std::smatch found;
   if (!std::regex_match(text, found, pattern)) {
     return usage_error("template '" + text +
-                       "': expected words such as dp=8 tp=8 sp zero=1, or zero=1/4 where that many "
-                       "devices of data parallelism split what is stored");
+                       "': expected words such as dp=8 tp=8 sp zero=1, dp=8 tp=4 cp=2 zero=1, dp=8 "
+                       "tp=1 ep=4 zero=1, or zero=1/4 where that many devices of data and context "
+                       "parallelism split what is stored");
   }
   Template wanted;
   wanted.data = std::stoll(found[1]);
   wanted.tensor = std::stoll(found[2]);
-  wanted.sequence = found[3].matched;
-  wanted.zero = std::stoi(found[4]);
-  if (found[6].matched) wanted.group = std::stoll(found[6]);
-  if (wanted.group > 0 && wanted.data % wanted.group != 0) {
-    return usage_error("template '" + text + "': " + std::to_string(wanted.group) +
-                       " does not divide dp=" + std::to_string(wanted.data));
+  if (found[4].matched) wanted.context = std::stoll(found[4]);
+  if (found[6].matched) wanted.expert = std::stoll(found[6]);
+  wanted.sequence = found[7].matched;
+  wanted.zero = std::stoi(found[8]);
+  if (found[10].matched) wanted.group = std::stoll(found[10]);
+  const auto check = [&](std::int64_t part, const std::string& of, std::int64_t whole) -> Status {
+    if (whole % part == 0) return Ok{};
+    return usage_error("template '" + text + "': " + std::to_string(part) + " does not divide " +
+                       of + "=" + std::to_string(whole));
+  };
+  AUTOPAR_RETURN_IF_ERROR(check(wanted.expert, "dp", wanted.data));
+  if (wanted.group > 0) {
+    AUTOPAR_RETURN_IF_ERROR(
+        check(wanted.group, wanted.context > 1 ? "dp*cp" : "dp", replicas(wanted)));
   }
-  if (wanted.group == wanted.data) wanted.group = 0;
+  if (wanted.group == replicas(wanted)) wanted.group = 0;
   return wanted;
 }
 
-std::vector<Template> templates_of(const SearchRequest& request, const TemplateRoles& roles) {
-  const std::int64_t devices = request.cluster.device_count();
-  const std::int64_t splits = divisor_of_splits(request, roles);
-  const std::int64_t batch = divisor_of_batch(request, roles);
-  const bool trains = std::any_of(
-      roles.stored.begin(), roles.stored.end(),
-      [](const TemplateStored& stored) { return stored.kind == TemplateStored::Kind::kState; });
-  std::vector<Template> found;
-  for (std::int64_t tensor = 1; tensor <= devices; ++tensor) {
-    if (devices % tensor != 0 || splits % tensor != 0) continue;
-    const std::int64_t data = devices / tensor;
-    if (batch % data != 0 || !has_mesh(request, data)) continue;
-    for (const int zero : {0, 1, 3}) {
-      const bool has_level = zero == 0 || (data > 1 && (zero == 3 || trains));
-      if (!has_level || (zero > 0 && !request.stored_rules.empty())) continue;
-      for (const bool sequence : {false, true}) {
-        if (!sequence || tensor > 1) found.push_back({data, tensor, zero, sequence});
-      }
+// The degrees of a template and what it splits over less of the devices, outermost first; an error
+// where these do not nest.
+Result<std::vector<std::int64_t>> mesh_sizes(const Template& wanted) {
+  std::vector<std::int64_t> inner = {1, wanted.context, group_of(wanted),
+                                     wanted.context * wanted.expert, replicas(wanted)};
+  std::sort(inner.begin(), inner.end());
+  std::vector<std::int64_t> sizes = {wanted.tensor};
+  for (std::size_t i = 1; i < inner.size(); ++i) {
+    if (inner[i] % inner[i - 1] != 0) {
+      return input_error("template '" + to_text(wanted) + "': groups of " +
+                         std::to_string(inner[i - 1]) + " and of " + std::to_string(inner[i]) +
+                         " devices do not nest");
     }
+    sizes.push_back(inner[i] / inner[i - 1]);
   }
-  return found;
+  std::reverse(sizes.begin(), sizes.end());
+  return sizes;
 }
 
 Result<SearchRequest> as_template(const SearchRequest& request, const TemplateRoles& roles,
                                   const Template& wanted) {
   SearchRequest asked = request;
   if (!asked.mesh) {
-    const std::int64_t group = group_of(wanted);
-    AUTOPAR_TRY(mesh, make_mesh(request.cluster, {wanted.data / group, group, wanted.tensor}));
+    AUTOPAR_TRY(sizes, mesh_sizes(wanted));
+    AUTOPAR_TRY(mesh, make_mesh(request.cluster, sizes));
     asked.mesh = std::move(mesh);
   }
   asked.searcher = "dp";
   TemplatePins pins(request, roles, wanted, asked);
-  if (!pins.has_group()) {
+  if (!pins.has_axes()) {
     return input_error("the mesh " + to_text(*asked.mesh) + " has no axes for " + to_text(wanted));
   }
   pins.add();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <future>
+#include <set>
 
 #include "search/no_plan.hpp"
 
@@ -17,29 +18,48 @@ constexpr double kGap = 0.005;
 constexpr double kFar = 1.5;
 constexpr const char* kFarText = "1.5 times the best";
 
+// Of how many degrees of tensor and context parallelism experts are put in parts.
+constexpr std::size_t kExpertDegrees = 2;
+
+// Whether it has no plan that fits; then its memory, else its time.
+using Rank = std::pair<bool, double>;
+
+struct Attempt {
+  Template wanted;
+  bool found = false;
+  Seconds cost = 0;
+  Bytes memory = 0;
+  Rank rank() const {
+    if (found) return {false, cost};
+    return {true, memory > 0 ? static_cast<double>(memory) : kInfinity};
+  }
+};
+
 class Uniform {
  public:
   explicit Uniform(const SearchRequest& request)
       : request_(request), roles_(template_roles(request)) {}
 
   Result<SearchOutcome> run() {
-    AUTOPAR_TRY(templates, asked_templates());
-    if (templates.empty()) {
+    AUTOPAR_TRY(only, asked_template());
+    if (only) {
+      try_all({*only});
+    } else {
+      try_degrees();
+      try_context();
+      try_experts();
+    }
+    if (tried_.empty()) {
       return infeasible_error(
-          "no template of the searcher uniform is possible: the batch of the "
-          "data inputs does not divide over the devices, however many of them "
-          "share a part of it; --searcher dp looks at all plans");
+          "no template of the searcher uniform is possible: neither the batch of the data inputs "
+          "nor its sequences divide over the devices, however many of them share a part of it; "
+          "--searcher dp looks at all plans");
     }
-    for (auto begin = templates.begin(); begin != templates.end();) {
-      const auto end = std::find_if(begin, templates.end(),
-                                    [&](const Template& t) { return t.tensor != begin->tensor; });
-      try_all({begin, end});
-      begin = end;
-    }
+    const std::size_t count = tried_.size();
     std::stable_sort(tried_.begin(), tried_.end(), [](const auto& a, const auto& b) {
       return std::pair(!a.found, a.cost) < std::pair(!b.found, b.cost);
     });
-    if (!best_) return infeasible_error(why_none(templates.size()));
+    if (!best_) return infeasible_error(why_none(count));
     SearchOutcome outcome = std::move(*best_);
     outcome.lower_bound = outcome.unlimited_lower_bound = 0;
     outcome.minimised.lower_bound = outcome.minimised.unlimited_lower_bound = 0;
@@ -49,26 +69,83 @@ class Uniform {
                                    [](const SearcherTrial& trial) { return trial.found; });
     outcome.picked = {name_of_best_,
                       "the fastest of " + std::to_string(fit) + " templates that fit, of " +
-                          std::to_string(templates.size()),
+                          std::to_string(count),
                       std::move(tried_)};
     outcome.searcher = "uniform";
     return outcome;
   }
 
  private:
-  Result<std::vector<Template>> asked_templates() const {
+  // Nothing: all.
+  Result<std::optional<Template>> asked_template() const {
     const std::size_t colon = request_.searcher.find(':');
-    if (colon == std::string::npos) return templates_of(request_, roles_);
+    if (colon == std::string::npos) return std::optional<Template>{};
     const std::string text = request_.searcher.substr(colon + 1);
     AUTOPAR_TRY(only, parse_template(text));
     const std::int64_t devices = request_.cluster.device_count();
-    if (only.data * only.tensor != devices) {
-      return usage_error("template '" + text + "' is of " +
-                         std::to_string(only.data * only.tensor) + " devices, and there are " +
-                         std::to_string(devices));
+    const std::int64_t asked = only.data * only.tensor * only.context;
+    if (asked != devices) {
+      return usage_error("template '" + text + "' is of " + std::to_string(asked) +
+                         " devices, and there are " + std::to_string(devices));
     }
-    return std::vector<Template>{only};
+    AUTOPAR_RETURN_IF_ERROR(check_template(request_, roles_, only));
+    return std::optional<Template>{only};
   }
+
+  void try_degrees() {
+    for (const std::int64_t tensor : tensor_degrees(request_, roles_)) {
+      const std::vector<Template> alike = templates_of(request_, roles_, tensor);
+      if (!alike.empty()) try_all(alike);
+    }
+  }
+
+  // Of each degree of tensor parallelism the best levels so far, with the sequence in parts too.
+  void try_context() {
+    if (is_mesh_given()) return;
+    for (const std::int64_t tensor : tensor_degrees(request_, roles_)) {
+      if (is_hopeless_ && tensor >= last_tensor_) return;
+      const auto best = std::min_element(attempts_.begin(), attempts_.end(),
+                                         [&](const Attempt& a, const Attempt& b) {
+                                           return std::pair(a.wanted.tensor != tensor, a.rank()) <
+                                                  std::pair(b.wanted.tensor != tensor, b.rank());
+                                         });
+      const bool is_known = best != attempts_.end() && best->wanted.tensor == tensor;
+      // Without others of its degree: what takes least memory.
+      const Template wanted =
+          is_known ? best->wanted
+                   : Template{1, tensor, request_.stored_rules.empty() ? 3 : 0, tensor > 1};
+      climb(with_context(request_, roles_, wanted),
+            is_known ? best->rank() : Rank{true, kInfinity});
+    }
+  }
+
+  // With the two best so far of each own degrees, experts in parts too.
+  void try_experts() {
+    if (is_mesh_given()) return;
+    std::vector<Attempt> known = attempts_;
+    std::stable_sort(known.begin(), known.end(),
+                     [](const Attempt& a, const Attempt& b) { return a.rank() < b.rank(); });
+    std::set<std::pair<std::int64_t, std::int64_t>> degrees;
+    for (const Attempt& attempt : known) {
+      const Template& wanted = attempt.wanted;
+      if (!degrees.emplace(wanted.tensor, wanted.context).second) continue;
+      if (degrees.size() > kExpertDegrees) return;
+      climb(with_experts(request_, roles_, wanted), attempt.rank());
+    }
+  }
+
+  // One after the other, as long as they get better.
+  void climb(const std::vector<Template>& templates, Rank last) {
+    for (const Template& wanted : templates) {
+      if (is_stopped()) return;
+      keep(wanted, unlimited(wanted));
+      const Rank now = attempts_.back().rank();
+      if (now > last) return;
+      last = now;
+    }
+  }
+
+  bool is_mesh_given() const { return request_.mesh.has_value(); }
 
   // Of one degree of tensor parallelism; side by side without the memory limit, which is looked at
   // in their order.
@@ -100,6 +177,11 @@ class Uniform {
     last_tensor_ = alike.front().tensor;
   }
 
+  void add(const Template& wanted, SearcherTrial trial) {
+    attempts_.push_back({wanted, trial.found, trial.cost, trial.memory});
+    tried_.push_back(std::move(trial));
+  }
+
   Result<SearchOutcome> unlimited(const Template& wanted) const {
     if (is_stopped()) return infeasible_error("not tried: the time was up");
     return searched(wanted, false);
@@ -115,12 +197,12 @@ class Uniform {
       trial.cost = found->cost.time();
       trial.error = "does not fit: " + size_text(static_cast<double>(trial.memory));
       // With the limit it is no faster.
-      if (best_ && trial.cost >= best_->cost.time()) return tried_.push_back(std::move(trial));
+      if (best_ && trial.cost >= best_->cost.time()) return add(wanted, std::move(trial));
       found = searched(wanted, true);
     }
     if (!found) {
       if (trial.error.empty()) trial.error = found.error().message;
-      return tried_.push_back(std::move(trial));
+      return add(wanted, std::move(trial));
     }
     trial.found = true;
     trial.error.clear();
@@ -130,7 +212,7 @@ class Uniform {
       best_ = std::move(*found);
       name_of_best_ = trial.searcher;
     }
-    tried_.push_back(std::move(trial));
+    add(wanted, std::move(trial));
   }
 
   Result<SearchOutcome> searched(const Template& wanted, bool limited) const {
@@ -176,8 +258,9 @@ class Uniform {
   std::optional<SearchOutcome> best_;
   std::string name_of_best_;
   std::vector<SearcherTrial> tried_;
-  bool is_hopeless_ = false;      // more tensor parallelism
-  std::int64_t last_tensor_ = 0;  // that was tried
+  std::vector<Attempt> attempts_;  // those of tried_ that were priced, in their order
+  bool is_hopeless_ = false;       // more tensor parallelism
+  std::int64_t last_tensor_ = 0;   // that was tried
 };
 
 }  // namespace

@@ -1,0 +1,210 @@
+#include "cli/pipeline_report.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "autopar/report.hpp"
+#include "cli/outputs.hpp"
+
+namespace autopar::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::size_t kMostText = 100;  // of why there is no plan
+
+using Json = nlohmann::ordered_json;
+
+std::string mesh_text(const ChunkPlan& chunk) {
+  const Mesh& mesh = chunk.planned->outcome.strategy.mesh;
+  return to_text(mesh);
+}
+
+// Of a step, how long the chunk's compute waits for its collectives.
+Seconds waited_of(const ChunkPlan& chunk) {
+  const StrategyCost& cost = chunk.planned->outcome.cost;
+  if (!cost.step) return cost.communication();
+  return std::accumulate(cost.step->exposed.begin(), cost.step->exposed.end(), Seconds{0});
+}
+
+TrainingWork work_of(const PipelinePlan& plan, const Inputs& whole, const PlanOptions& options) {
+  TrainingWork work = training_work(whole.forward, whole.cluster);
+  work.micro_batches = plan.schedule.micro_batches;
+  work.zero = options.zero;
+  return work;
+}
+
+Json report_json(const PipelinePlan& plan, const Inputs& whole, const PlanOptions& options) {
+  Json stages = Json::array();
+  for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
+    const ChunkPlan& chunk = plan.chunks[c];
+    const StrategyCost& cost = chunk.planned->outcome.cost;
+    const auto stage = static_cast<std::size_t>(plan.schedule.stage_of_chunk[c]);
+    stages.push_back({{"chunk", c},
+                      {"stage", stage},
+                      {"first_op", chunk.first_and_last.front()},
+                      {"last_op", chunk.first_and_last.back()},
+                      {"mesh", mesh_text(chunk)},
+                      {"recompute", name_of(chunk.planned->inputs->recompute)},
+                      {"like", chunk.alike < 0 ? Json() : Json(chunk.alike)},
+                      {"forward_seconds", chunk.cost.steady.forward},
+                      {"backward_seconds", chunk.cost.steady.backward},
+                      {"update_seconds", chunk.cost.update},
+                      {"exposed_communication_seconds", waited_of(chunk)},
+                      {"send_forward_seconds", chunk.cost.send_forward},
+                      {"send_backward_seconds", chunk.cost.send_backward},
+                      {"idle_seconds", plan.times.idle[stage]},
+                      {"in_flight", chunk.in_flight},
+                      {"memory_bytes", cost.memory.total}});
+  }
+  Json report = {
+      {"format", "autopar-report"},
+      {"version", 1},
+      {"model",
+       {{"name", fs::path(options.model).filename().string()}, {"sha256", whole.model.sha256}}},
+      {"cluster", {{"name", whole.cluster.name}, {"devices", whole.cluster.device_count()}}},
+      {"cost",
+       {{"seconds", plan.times.makespan},
+        {"lower_bound_seconds", plan.lower_bound},
+        {"gap", plan.gap()}}},
+      {"memory", {{"peak_bytes", plan.peak_bytes}, {"upper_bytes", plan.upper_bytes}}},
+      {"pipeline",
+       {{"stages", plan.form.stages},
+        {"chunks_per_stage", plan.form.chunks_per_stage},
+        {"schedule", schedule_name(plan)},
+        {"micro_batches", plan.schedule.micro_batches},
+        {"bubble_rate", plan.times.bubble_rate},
+        {"chunks", stages}}}};
+  if (plan.tried.size() > 1) {
+    Json tried = Json::array();
+    for (const PipelineTrial& trial : plan.tried) {
+      Json one = {{"stages", trial.form.stages},
+                  {"chunks_per_stage", trial.form.chunks_per_stage},
+                  {"schedule", trial.form.schedule}};
+      one["seconds"] = trial.seconds > 0 ? Json(trial.seconds) : Json();
+      one["memory_bytes"] = trial.seconds > 0 ? Json(trial.peak_bytes) : Json();
+      if (!trial.why.empty()) one["why"] = trial.why;
+      tried.push_back(std::move(one));
+    }
+    report["pipeline"]["tried"] = std::move(tried);
+  }
+  if (whole.forward.samples > 0) {
+    report["training"] = Json::parse(training_json(
+        work_of(plan, whole, options), plan.times.makespan, whole.cluster.device_count()));
+  }
+  return report;
+}
+
+// Of a message what fits into a line.
+std::string first_words(const std::string& text) {
+  const std::string sentence = text.substr(0, std::min(text.find_first_of(";\n"), text.find(". ")));
+  return sentence.size() <= kMostText ? sentence : sentence.substr(0, kMostText - 3) + "...";
+}
+
+// The quickest first, then those without a plan.
+std::string tried_text(const PipelinePlan& plan) {
+  if (plan.tried.size() < 2) return "";
+  std::vector<PipelineTrial> tried = plan.tried;
+  std::stable_sort(tried.begin(), tried.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.seconds == 0, a.seconds) < std::pair(b.seconds == 0, b.seconds);
+  });
+  TextTable table;
+  table.right_aligned = {false, true, true, false};
+  table.rows = {{"tried", "time", "memory/device", ""}};
+  for (const PipelineTrial& trial : tried) {
+    const bool found = trial.seconds > 0;
+    table.rows.push_back({to_text(trial.form), found ? format_seconds(trial.seconds) : "",
+                          found ? format_bytes(static_cast<double>(trial.peak_bytes)) : "",
+                          first_words(trial.why)});
+  }
+  return "\n" + to_text(table);
+}
+
+std::string bound_text(const PipelinePlan& plan) {
+  if (plan.lower_bound <= 0) return "no bound";
+  return "at most " + format_percent(plan.gap()) +
+         " above the optimum (no pipeline of these forms with cuts at like places takes less "
+         "than " +
+         format_seconds(plan.lower_bound) + ")";
+}
+
+}  // namespace
+
+std::string schedule_name(const PipelinePlan& plan) {
+  return fs::path(plan.form.schedule).filename().string();
+}
+
+std::string pipeline_table(const PipelinePlan& plan, const Inputs& whole,
+                           const PlanOptions& options) {
+  TextTable table;
+  table.right_aligned = {true, true, false, false, true, true, true, true, true, true};
+  table.rows = {
+      {"stage", "chunk", "ops", "mesh", "F", "B", "U", "exposed", "idle", "memory/device"}};
+  for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
+    const ChunkPlan& chunk = plan.chunks[c];
+    const auto stage = static_cast<std::size_t>(plan.schedule.stage_of_chunk[c]);
+    table.rows.push_back(
+        {std::to_string(stage), std::to_string(c),
+         chunk.first_and_last.front() + " to " + chunk.first_and_last.back(), mesh_text(chunk),
+         format_seconds(chunk.cost.steady.forward), format_seconds(chunk.cost.steady.backward),
+         format_seconds(chunk.cost.update), format_seconds(waited_of(chunk)),
+         format_seconds(plan.times.idle[stage]),
+         format_bytes(static_cast<double>(chunk.planned->outcome.cost.memory.total))});
+  }
+  const std::string chunks =
+      plan.form.chunks_per_stage == 1
+          ? ""
+          : ", " + std::to_string(plan.form.chunks_per_stage) + " chunks per stage";
+  std::string rates;
+  if (whole.forward.samples > 0) {
+    rates = "  " +
+            training_line(work_of(plan, whole, options), plan.times.makespan,
+                          whole.cluster.device_count()) +
+            "\n";
+  }
+  return fs::path(options.model).filename().string() + " on " + whole.cluster.name + ": " +
+         std::to_string(plan.form.stages) + " stages of " +
+         std::to_string(plan.stage.device_count()) + " devices, " +
+         std::to_string(plan.schedule.micro_batches) + " micro-batches, schedule " +
+         schedule_name(plan) + chunks + "\n\n" + to_text(table) + "\n  a step takes " +
+         format_seconds(plan.times.makespan) + ", of which stages wait for " +
+         format_percent(plan.times.bubble_rate) + "; the fullest stage takes " +
+         format_bytes(static_cast<double>(plan.peak_bytes)) + " per device; " + bound_text(plan) +
+         "\n" + rates + tried_text(plan);
+}
+
+std::string pipeline_report(const PipelinePlan& plan, const Inputs& whole,
+                            const PlanOptions& options) {
+  return report_json(plan, whole, options).dump(1) + "\n";
+}
+
+std::string pipeline_price(const PipelinePlan& plan, const Inputs& whole,
+                           const PlanOptions& options, bool json) {
+  std::string text;
+  Json chunks = Json::array();
+  for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
+    const SearchRequest& request = *plan.chunks[c].planned->request;
+    const SearchOutcome& outcome = plan.chunks[c].planned->outcome;
+    const Mesh& mesh = outcome.strategy.mesh;
+    if (json) {
+      chunks.push_back(
+          Json::parse(terms_json(request.graph, mesh, outcome.cost, request.cost_model)));
+      continue;
+    }
+    text += "chunk " + std::to_string(c) + ", all its passes without those of others\n\n" +
+            terms_table(request.graph, mesh, outcome.cost, request.cost_model) + "\n";
+  }
+  if (!json) return text + pipeline_table(plan, whole, options);
+  Json price = {{"format", "autopar-price"},
+                {"version", 1},
+                {"seconds", plan.times.makespan},
+                {"memory_bytes", plan.peak_bytes},
+                {"pipeline", report_json(plan, whole, options).at("pipeline")},
+                {"chunks", std::move(chunks)}};
+  return price.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace autopar::cli

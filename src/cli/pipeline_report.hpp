@@ -1,0 +1,23 @@
+// What is said of a pipeline that was planned.
+#pragma once
+
+#include "cli/pipeline_plan.hpp"
+
+namespace autopar::cli {
+
+// "1f1b"; of a table that was read, the file's own name.
+std::string schedule_name(const PipelinePlan& plan);
+
+// The table on the terminal: each chunk, the step, and what became of each form.
+std::string pipeline_table(const PipelinePlan& plan, const Inputs& whole,
+                           const PlanOptions& options);
+
+// report.json.
+std::string pipeline_report(const PipelinePlan& plan, const Inputs& whole,
+                            const PlanOptions& options);
+
+// What each chunk costs, term by term, and the step: a table, or JSON.
+std::string pipeline_price(const PipelinePlan& plan, const Inputs& whole,
+                           const PlanOptions& options, bool json);
+
+}  // namespace autopar::cli
