@@ -66,6 +66,28 @@ TEST_CASE("cheap ops are repeated where that keeps fewer bytes", "[recompute]") 
   CHECK(again.graph.value(late.inputs[1]).name == "sin0_out.again");
 }
 
+TEST_CASE("no pass reads what a later one repeats, and nothing of the update is repeated",
+          "[recompute]") {
+  // Wherever the backward pass and the update begin: at the peak, before or behind it.
+  const std::size_t ops = exponentials().ops.size();
+  for (std::size_t backward = 1; backward < ops; ++backward) {
+    for (std::size_t update = backward + 1; update <= ops; ++update) {
+      Graph graph = exponentials();
+      for (std::size_t o = backward; o < ops; ++o) {
+        graph.ops[o].phase = o < update ? Phase::kBackward : Phase::kUpdate;
+      }
+      const Recomputed again = recompute(graph, Recompute::kFull);
+      for (const Op& op : again.graph.ops) {
+        for (ValueId input : op.inputs) {
+          const OpId producer = again.graph.value(input).producer;
+          if (producer.valid()) CHECK(again.graph.op(producer).phase <= op.phase);
+        }
+        if (op.phase == Phase::kUpdate) CHECK(again.op_of_repeat.count(op.name) == 0);
+      }
+    }
+  }
+}
+
 TEST_CASE("products are repeated only when asked for, those with parameters never", "[recompute]") {
   // Scores of all pairs of rows are larger than the rows, and read again in reverse order.
   GraphWriter b;

@@ -52,7 +52,8 @@ class Rewrite {
   }
 
  private:
-  // The time of the largest peak of activations, and the peak. A view is its input's memory.
+  // The time of the largest peak of activations in the passes, and the peak. A view is its input's
+  // memory. An update runs once, on what all passes left: nothing is repeated for it.
   Bytes find_turn(const Graph& graph) {
     std::vector<std::size_t> memory(graph.values.size());
     std::vector<int> begin(graph.values.size(), -1), end(graph.values.size(), -1);
@@ -80,7 +81,7 @@ class Rewrite {
     Bytes now = 0, peak = 0;
     for (std::size_t o = 0; o < graph.ops.size(); ++o) {
       now += change[o];
-      if (now <= peak) continue;
+      if (now <= peak || graph.ops[o].phase == Phase::kUpdate) continue;
       peak = now;
       turn_ = o;
     }
@@ -202,10 +203,15 @@ class Rewrite {
     for (const Value& value : graph_.values) value_names_.take(value.name);
     for (const Op& op : graph_.ops) op_names_.take(op.name);
     copies_.assign(graph_.values.size(), ValueId());
+    const bool phased = std::any_of(graph_.ops.begin(), graph_.ops.end(),
+                                    [](const Op& op) { return op.phase == Phase::kBackward; });
     for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
       Op op = graph_.ops[o];
       for (ValueId& input : op.inputs) {
-        if (o > turn_ && input.valid() && repeat_[input.index()]) input = copy_of(input);
+        if (o > turn_ && input.valid() && repeat_[input.index()]) {
+          input = copy_of(
+              input, phased && op.phase == Phase::kForward ? Phase::kForward : Phase::kBackward);
+        }
       }
       ops_.push_back({std::move(op), -1});
       place_.push_back(static_cast<int>(ops_.size()) - 1);
@@ -213,8 +219,9 @@ class Rewrite {
     assemble();
   }
 
-  // Depth first by a stack: chains of repeated ops may be long.
-  ValueId copy_of(ValueId wanted) {
+  // Depth first by a stack: chains of repeated ops may be long. Copies are of the pass that reads
+  // them first: the peak may lie before the end of the forward pass.
+  ValueId copy_of(ValueId wanted, Phase phase) {
     std::vector<ValueId> pending = {wanted};
     while (!pending.empty()) {
       const ValueId id = pending.back();
@@ -234,7 +241,9 @@ class Rewrite {
           ready = false;
         }
       }
-      if (ready) repeat(std::move(op), producer);
+      if (!ready) continue;
+      op.phase = phase;
+      repeat(std::move(op), producer);
     }
     return copies_[wanted.index()];
   }
@@ -281,7 +290,6 @@ class Rewrite {
           original >= 0 &&
           kept[static_cast<std::size_t>(place_[static_cast<std::size_t>(original)])];
       if (repeats) op.name = named_again(op.name, op_names_, op_of_repeat_);
-      if (original >= 0) op.phase = Phase::kBackward;
       for (ValueId& input : op.inputs) {
         if (input.valid()) input = moved[input.index()];
       }
