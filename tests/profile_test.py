@@ -54,7 +54,11 @@ def test_ready_made(folder):
             "-o", folder / "again")
         again = json.loads((folder / "again" / "report.json").read_text())
         assert again["cost"]["seconds"] == report["cost"]["seconds"] == strategy["cost"]["seconds"]
+        price = ("price", MODELS / "llama_tiny.onnx", "--cluster", CLUSTER, "--strategy", folder / path.stem / "strategy.json", "--profile", path.stem)
+        assert json.loads(run(*price, "--json").stdout)["seconds"] == report["cost"]["seconds"]
         table = run("search", MODELS / "llama_tiny.onnx", "--cluster", CLUSTER, *SMALL, "-o", folder / "t", "--profile", path).stdout
+        total = re.compile(r"^  (total|saved side by side|waiting for the host) +(-?[0-9.]+ \w+)$", re.MULTILINE)
+        assert total.findall(table) == total.findall(re.sub(" +$", "", run(*price).stdout, flags=re.MULTILINE)) != [], table
         assert f"profile {path.stem}: compute is busy for" in table
     print(f"{len(list((MODELS / 'profiles').glob('*.json')))} ready-made profiles")
 

@@ -388,6 +388,21 @@ def test_one_pass_chosen_of_several(folder):
     same_files(folder / "out", folder / "given")
 
 
+def test_statistics_of_one_sample(folder):
+    """A pass of one sample has statistics of its own too: the unsharded passes are what it is compared with."""
+    ones, zeros = np.ones(4, np.float32), np.zeros(4, np.float32)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"], name="conv"),
+             helper.make_node("BatchNormalization", ["c", "scale", "bias", "mean", "variance"], ["n", "new_mean", "new_variance"], name="norm", training_mode=1),
+             helper.make_node("GlobalAveragePool", ["n"], ["p"], name="pool"), helper.make_node("Flatten", ["p"], ["y"], name="flat")]
+    net = model(folder, nodes, [("x", TensorProto.FLOAT, ["batch", 3, 6, 6])], [("y", TensorProto.FLOAT, ["batch", 4])],
+                [("w", np.random.default_rng(1).standard_normal((4, 3, 3, 3)).astype(np.float32)), ("scale", ones), ("bias", zeros), ("mean", zeros), ("variance", ones)])
+    done = run("search", net, "--cluster", cluster(folder, 2, **MACHINE), "--train", "--loss", "mse", "--batch", 4, "--micro-batches", 4, "-o", folder / "out")
+    assert "op 'norm' makes a sample depend on others" in done.stderr, done.stderr
+    assert json.loads((folder / "out" / "step.json").read_text())["reference"] == "passes"
+    assert run("run", folder / "out", "--steps", 2).stdout.splitlines()[-1] == "PASSED"
+    check_independently(folder / "out")
+
+
 def test_labels_that_do_not_count(folder):
     """The mean is over those of the whole batch that count, however they lie in its parts; without any it is 0."""
     out = folder / "out"
@@ -421,7 +436,7 @@ def test_opset(folder):
 
 def main():
     for test in (test_refusals, test_batch, test_opset, test_parameters_without_a_gradient, test_micro_batches_refused, test_own_batch_in_a_shape,
-                 test_one_pass_chosen_of_several, test_labels_that_do_not_count, test_the_step_is_what_is_planned, test_bfloat16_is_float16_with_another_type, test_plans_run):
+                 test_one_pass_chosen_of_several, test_statistics_of_one_sample, test_labels_that_do_not_count, test_the_step_is_what_is_planned, test_bfloat16_is_float16_with_another_type, test_plans_run):
         with tempfile.TemporaryDirectory() as folder:
             test(pathlib.Path(folder))
         print(f"{test.__name__}: ok", flush=True)

@@ -136,9 +136,13 @@ def experts(folder):
     names = [t["searcher"] for t in json.loads(report.stdout)["picked"]["tried"]]
     assert any(" ep=" in n for n in names) and any(" cp=" in n for n in names) and len(names) == len(set(names)), names
     for template, told in (("dp=4 tp=2 ep=3 zero=1", "3 does not divide dp=4"), ("dp=16 tp=1 zero=1", "is of 16 devices, and there are 8"),
-                           ("dp=8 tp=1 zero=1/3", "3 does not divide dp=8"), ("dp=8 tp=1 ep=4", "expected words such as")):
+                           ("dp=8 tp=1 zero=1/3", "3 does not divide dp=8"), ("dp=8 zero=4", "'zero=4': expected words such as"), ("dp=8 zero=1 dp=8", "each once"),
+                           ("", "expected words such as")):
         done = search(f"uniform:{template}")
         assert done.returncode == 2 and told in done.stderr, (template, done.returncode, done.stderr)
+    # In any order; a degree that is not there is 1, a level of ZeRO 0.
+    searches = [search(f"uniform:{t}") for t in ("dp=8 tp=1 ep=4 zero=0", "ep=4 dp=8", "zero=0  dp=8 ep=4")]
+    assert len({s.stdout.split('"phase_seconds"')[0] for s in searches}) == 1 and all(s.returncode == 0 for s in searches), [s.stderr for s in searches]
     done = search("uniform:dp=8 tp=1 zero=1", passes=2)
     assert done.returncode == 2 and "of 4 does not divide into 8" in done.stderr, done.stderr
     done = called("search", folder / "llama.onnx", "--cluster", CLUSTER, "--train", *OPTIONS, "--batch", 32, "--searcher", "uniform:dp=16 tp=1 ep=2 zero=1",

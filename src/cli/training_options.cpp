@@ -292,6 +292,21 @@ Result<std::vector<std::int64_t>> micro_batches_of(const std::string& option, st
                      std::to_string(batch) + "; what does: " + list);
 }
 
+// What runs over a batch of 1 its rules do not show: the model is then asked with the whole batch.
+// Where it cannot be had so, there is no pass over the whole batch to compare with.
+Result<std::optional<std::string>> mixing_op_of(const ImportedModel& pass, const std::string& model,
+                                                const TrainingChoice& choice,
+                                                const CommonOptions& common,
+                                                std::int64_t micro_batches) {
+  const auto found = [&](const Graph& graph) -> Result<std::optional<std::string>> {
+    AUTOPAR_TRY(rules, rules_of(graph));
+    return batch_mixing_op(graph, rules, choice.batch_dim);
+  };
+  if (choice.batch > micro_batches) return found(pass.graph);
+  const auto whole = import_forward(model, choice, common);
+  return found(whole ? whole->graph : pass.graph);
+}
+
 Result<SplitStep> split_passes(const std::string& model, const TrainingChoice& choice,
                                const CommonOptions& common, std::int64_t micro_batches) {
   AUTOPAR_TRY(options, training_options_of(choice));
@@ -299,8 +314,7 @@ Result<SplitStep> split_passes(const std::string& model, const TrainingChoice& c
   TrainingChoice part = choice;
   part.batch = choice.batch / micro_batches;
   AUTOPAR_TRY(forward, import_forward(model, part, common));
-  AUTOPAR_TRY(rules, rules_of(forward.graph));
-  auto mixing_op = batch_mixing_op(forward.graph, rules, choice.batch_dim);
+  AUTOPAR_TRY(mixing_op, mixing_op_of(forward, model, choice, common, micro_batches));
   AUTOPAR_TRY(step, step_of(std::move(forward), options));
   SplitStep split{std::move(step), {}, std::move(mixing_op)};
   for (ValueId input : split.step.graph.inputs) {

@@ -212,7 +212,7 @@ std::string terms_json(const Graph& graph, const Mesh& mesh, const StrategyCost&
             {"version", 1},
             {"cost_model", cost_model},
             {"cost_unit", unit_of(cost_model)},
-            {price_key("", cost_model), cost.total()},
+            {price_key("", cost_model), cost.time()},
             {price_key("compute", cost_model), cost.compute()},
             {price_key("communication", cost_model), cost.communication()},
             {"memory_bytes", cost.memory.total}};

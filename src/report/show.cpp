@@ -33,7 +33,11 @@ std::string terms_table(const Graph& graph, const Mesh& mesh, const StrategyCost
   table.rows.push_back({"compute in all", "", "", format_price(cost.compute(), cost_model), ""});
   table.rows.push_back(
       {"communication in all", "", "", format_price(cost.communication(), cost_model), ""});
-  table.rows.push_back({"total", "", "", format_price(cost.total(), cost_model), ""});
+  if (cost.step) {
+    const auto [what, by] = beside_streams(cost.compute() + cost.communication(), cost.time());
+    table.rows.push_back({what, "", "", by, ""});
+  }
+  table.rows.push_back({"total", "", "", format_price(cost.time(), cost_model), ""});
   std::string text = to_text(table) + "\n  memory peak " +
                      format_bytes(static_cast<double>(cost.memory.total)) + " per device";
   if (!graph.ops.empty()) {

@@ -176,10 +176,8 @@ std::string parts(const Report& r) {
                           c.sent_bytes > 0 ? format_bytes(c.sent_bytes) : "", local_step(c.kind)});
   }
   if (r.step) {
-    const Seconds before = r.compute + r.communication;
-    table.rows.push_back(
-        {r.seconds < before ? "saved side by side" : "waiting for the host", "", "",
-         (r.seconds < before ? "-" : "") + price(r, std::abs(before - r.seconds)), "", ""});
+    const auto [what, by] = beside_streams(r.compute + r.communication, r.seconds);
+    table.rows.push_back({what, "", "", by, "", ""});
   }
   table.rows.push_back({"total", "", "", price(r, r.seconds), "", ""});
   return to_text(table) + "\n";

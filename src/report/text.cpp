@@ -39,6 +39,11 @@ std::string price_key(const std::string& of, const std::string& cost_model) {
   return of.empty() ? word : of + "_" + word;
 }
 
+std::pair<std::string, std::string> beside_streams(Seconds one_by_one, Seconds step) {
+  if (step < one_by_one) return {"saved side by side", "-" + format_seconds(one_by_one - step)};
+  return {"waiting for the host", format_seconds(step - one_by_one)};
+}
+
 std::string format_bytes(double bytes) {
   const char* units[] = {" B", " KiB", " MiB", " GiB", " TiB", " PiB"};
   std::size_t unit = 0;

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <string>
+#include <utility>
+
+#include "autopar/support.hpp"
 
 namespace autopar {
 
@@ -12,5 +15,9 @@ std::string price_word(
 // The key of a price in JSON: "compute_seconds" of "compute", or where the unit is another one
 // "compute_cost"; of "" the last word alone.
 std::string price_key(const std::string& of, const std::string& cost_model);
+
+// With a profile: why a step does not take what its compute and collectives take one after the
+// other, and by how much, as a row of a table has it.
+std::pair<std::string, std::string> beside_streams(Seconds one_by_one, Seconds step);
 
 }  // namespace autopar

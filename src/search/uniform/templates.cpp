@@ -2,6 +2,8 @@
 #include <map>
 #include <numeric>
 #include <regex>
+#include <set>
+#include <sstream>
 #include <utility>
 
 #include "search/uniform/uniform.hpp"
@@ -222,24 +224,30 @@ std::string to_text(const Template& wanted) {
 
 Result<Template> parse_template(const std::string& text) {
   static const std::regex pattern(
-      "dp=([1-9][0-9]{0,6}) tp=([1-9][0-9]{0,6})( cp=([1-9][0-9]{0,6}))?( ep=([1-9][0-9]{0,6}))?( "
-      "sp)? "
-      "zero=([0-3])(/([1-9][0-9]{0,6}))?");
-  std::smatch found;
-  if (!std::regex_match(text, found, pattern)) {
-    return usage_error("template '" + text +
+      "(dp|tp|cp|ep)=([1-9][0-9]{0,6})|(sp)|(zero)=([0-3])(/([1-9][0-9]{0,6}))?");
+  const auto wrong = [&](const std::string& word) {
+    return usage_error("template '" + text + "': '" + word +
                        "': expected words such as dp=8 tp=8 sp zero=1, dp=8 tp=4 cp=2 zero=1, dp=8 "
-                       "tp=1 ep=4 zero=1, or zero=1/4 where that many devices of data and context "
-                       "parallelism split what is stored");
-  }
+                       "ep=4 zero=1, or zero=1/4 where that many devices of data and context "
+                       "parallelism split what is stored, each once");
+  };
   Template wanted;
-  wanted.data = std::stoll(found[1]);
-  wanted.tensor = std::stoll(found[2]);
-  if (found[4].matched) wanted.context = std::stoll(found[4]);
-  if (found[6].matched) wanted.expert = std::stoll(found[6]);
-  wanted.sequence = found[7].matched;
-  wanted.zero = std::stoi(found[8]);
-  if (found[10].matched) wanted.group = std::stoll(found[10]);
+  std::set<std::string> seen;
+  std::istringstream words(text);
+  std::smatch found;
+  for (std::string word; words >> word;) {
+    if (!std::regex_match(word, found, pattern)) return wrong(word);
+    const std::string name = found[1].str() + found[3].str() + found[4].str();
+    if (!seen.insert(name).second) return wrong(word);
+    if (name == "dp") wanted.data = std::stoll(found[2]);
+    if (name == "tp") wanted.tensor = std::stoll(found[2]);
+    if (name == "cp") wanted.context = std::stoll(found[2]);
+    if (name == "ep") wanted.expert = std::stoll(found[2]);
+    if (name == "sp") wanted.sequence = true;
+    if (name == "zero") wanted.zero = std::stoi(found[5]);
+    if (found[7].matched) wanted.group = std::stoll(found[7]);
+  }
+  if (seen.empty()) return wrong("");
   const auto check = [&](std::int64_t part, const std::string& of, std::int64_t whole) -> Status {
     if (whole % part == 0) return Ok{};
     return usage_error("template '" + text + "': " + std::to_string(part) + " does not divide " +

@@ -27,7 +27,8 @@ struct Template {
   std::int64_t expert = 1;   // parts of the experts, of the devices of data parallelism
 };
 std::string to_text(const Template& wanted);  // "dp=8 tp=8 sp zero=1", "dp=8 tp=8 zero=3/4"
-// Reads that back. Errors (kUsage): another word, or a degree that is missing.
+// Reads that back, in any order; a degree that is not there is 1, and `zero` 0. Errors (kUsage):
+// another word, one twice, none.
 Result<Template> parse_template(const std::string& text);
 
 // Degrees of tensor parallelism that the cluster and the products allow, ascending: more than 1
