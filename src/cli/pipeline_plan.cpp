@@ -193,7 +193,9 @@ class Pipelines {
   Result<PipelinePlan> best_cuts(const Candidate& candidate) {
     if (candidate.is_pinned) return planned(candidate, candidate.pinned);
     AUTOPAR_TRY(seconds, bounds_.seconds_on(candidate.stage));
-    AUTOPAR_TRY(cuts, cut_by(candidate, seconds));
+    auto first = cut_by(candidate, seconds);
+    if (!first) return is_one_ ? first.error() : infeasible_error(first.error().message);
+    std::vector<OpId> cuts = std::move(*first);
     AUTOPAR_TRY(best, planned(candidate, cuts));
     for (int round = 0; round < kRounds; ++round) {
       scale(seconds, best, cuts);

@@ -3,7 +3,7 @@
 #include <set>
 
 #include "autopar/stages.hpp"
-#include "stages/assign.hpp"
+#include "stages/sums.hpp"
 
 namespace autopar {
 
@@ -215,8 +215,10 @@ Status check_cuts(const Graph& step, const std::vector<OpId>& cuts) {
 Result<Chunks> chunks_of(const Graph& step, const std::vector<OpId>& cuts,
                          const std::string& updates) {
   AUTOPAR_RETURN_IF_ERROR(check_cuts(step, cuts));
-  const stages::Ownership owned = stages::assign_ops(step, cuts, updates);
-  return Splitter(step, owned, static_cast<int>(cuts.size()) + 1).run();
+  stages::Ownership owned = stages::assign_ops(step, cuts, updates);
+  Graph summed = step;
+  stages::sum_by_chunk(summed, owned, cuts, updates);
+  return Splitter(summed, owned, static_cast<int>(cuts.size()) + 1).run();
 }
 
 }  // namespace autopar
