@@ -39,10 +39,11 @@ CASES = {
     "inputs that nobody reads": ("shared/tiny_dlrm", ["--optimizer", "adamw", "--loss", "mse", "--batch", 8, "--micro-batches", 2, "--stages", 2]),
     "convolutions": ("shared/tiny_unet3d", ["--optimizer", "sgd", "--loss", "mse", "--batch", 8, "--micro-batches", 4, "--stages", 4]),
     "of its units, where memory binds": ("deeper", [*ADAM, "--micro-batches", 4, "--stages", 2, "--memory", "2.5MiB"]),
+    "one value for several ops of both stages": ("experts", [*ADAM, "--micro-batches", 4, "--stages", 2, "--schedule", "zb-h1", "--cuts", "layers.0.moe.experts.1.w1"]),
     "gradients": ("llama_tiny", [*ADAM[2:], "--optimizer", "none", "--micro-batches", 4, "--stages", 2]),
 }
 
-DEEP = {"deep": 8, "deeper": 24}  # layers
+DEEP = {"deep": 8, "deeper": 24, "experts": 1}  # layers
 
 SHAPES = {"model": ("tiny_llama", "tiny_bert", "tiny_resnet", "tiny_moe_gather"), "ranks": (4, 8), "stages": (2, 4),
           "schedule": ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipev"), "micro_batches": (4, 8)}
@@ -66,7 +67,8 @@ def model_of(folder, name):
     path = folder / f"{name}.onnx"
     if not path.exists():
         subprocess.run([sys.executable, SOURCE / "scripts" / "make_models.py", "--family", "llama", "--layers", str(DEEP[name]), "--hidden", "32", "--heads", "4",
-                        "--feed-forward", "64", "--vocabulary", "64", "--sequence", "8", "-o", path], check=True, stdout=subprocess.DEVNULL)
+                        "--feed-forward", "64", "--vocabulary", "64", "--sequence", "8", *(["--experts", "2"] if name == "experts" else []), "-o", path],
+                       check=True, stdout=subprocess.DEVNULL)
     return path
 
 
@@ -196,6 +198,8 @@ def refused(folder):
     assert "2 chunks have 1 cuts" in said(*two, "layers.0.mlp.residual,layers.1.mlp.residual", code=4)
     assert "does not come behind" in said(*two, "layers.1.mlp.residual,layers.0.mlp.residual", code=4)
     assert "--stages" in said("--stages", "auto", *two[2:], "layers.1.mlp.residual")
+    # More stages than the model has weights are no error where others are asked for too.
+    called("search", MODELS / "mlp.onnx", "--cluster", "dgx-a100-1x8", "--train", "--loss", "mse", "--micro-batches", 4, "--stages", "auto", "-q", "-o", folder / "auto")
     fit = said("--stages", 2, "--micro-batches", 2, "--memory", "64KiB", code=3)
     assert "stage 0" in fit, fit
     assert "try 4 micro-batches" in said("--stages", 4, "--micro-batches", 2, "--schedule", "interleaved", code=4)

@@ -72,6 +72,29 @@ Result<std::vector<PhasePart>> phases_of(const ChunkPlan& chunk) {
   return found;
 }
 
+// What several chunks make of one value, each for programs of its own, such as what they all read
+// in both parts of the backward pass, has the name of the chunk behind its own in all but the
+// first.
+void name_apart(const PipelinePlan& plan, std::vector<std::vector<PhasePart>>& parts) {
+  std::map<std::string, std::set<std::size_t>> makers;
+  for (std::size_t c = 0; c < parts.size(); ++c) {
+    for (const PhasePart& part : parts[c]) {
+      const Graph& graph = part.part.graph;
+      for (ValueId id : graph.outputs) makers[graph.value(id).name].insert(c);
+    }
+  }
+  for (const Handed& one : plan.handed) makers.erase(one.value);
+  for (std::size_t c = 0; c < parts.size(); ++c) {
+    for (PhasePart& part : parts[c]) {
+      for (Value& value : part.part.graph.values) {
+        const auto made = makers.find(value.name);
+        if (made == makers.end() || *made->second.begin() == c) continue;
+        if (made->second.count(c) != 0) value.name += ".chunk" + std::to_string(c);
+      }
+    }
+  }
+}
+
 std::vector<std::int64_t> ranks_of(const PipelinePlan& plan, std::size_t chunk) {
   const std::int64_t size = plan.stage.device_count();
   std::vector<std::int64_t> ranks(static_cast<std::size_t>(size));
@@ -125,9 +148,14 @@ Result<Programs> programs_of(const PipelinePlan& plan, const Inputs& whole) {
                                                                               : Combining::kMean}};
   std::set<std::string> read, handed;
   for (const Handed& one : plan.handed) handed.insert(one.value);
+  std::vector<std::vector<PhasePart>> parts;
+  for (const ChunkPlan& chunk : plan.chunks) {
+    AUTOPAR_TRY(of_chunk, phases_of(chunk));
+    parts.push_back(std::move(of_chunk));
+  }
+  name_apart(plan, parts);
   for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
-    AUTOPAR_TRY(parts, phases_of(plan.chunks[c]));
-    for (PhasePart& part : parts) {
+    for (PhasePart& part : parts[c]) {
       for (ValueId id : part.part.graph.inputs) read.insert(part.part.graph.value(id).name);
       AUTOPAR_TRY(program, partition(part.part.graph, part.part.rules, part.part.strategy,
                                      plan.stage, whole.gradient_bucket));
