@@ -306,6 +306,17 @@ def timelines(folder):
     print(f"timeline: {len(rows)} rows; {seconds * 1e6:.1f} us planned, {programs['seconds'] * 1e6:.1f} us by the programs")
 
 
+def tiers(folder):
+    """A message goes over the tier between the two stages, and every other pair of these has the slow one between them."""
+    cluster = folder / "tiers.json"
+    cluster.write_text(json.dumps({**FOUR, "tiers": [*FOUR["tiers"], {"name": "slow", "size": 2, "bandwidth_bytes_per_s": 1e8, "latency_s": 1e-4}]}))
+    called("search", model_of(folder, "deep"), "--cluster", cluster, "--train", *ADAM, "--micro-batches", 8, "--stages", 4, "-q", "-o", folder / "tiers")
+    claimed = json.loads((folder / "tiers" / "report.json").read_text())["cost"]["seconds"]
+    found = json.loads(called("price", folder / "tiers", "--cluster", cluster, "--json").stdout)["seconds"]
+    assert abs(found / claimed - 1) < 0.15, (found, claimed)  # the number of labels is sent to the updates
+    print(f"three tiers: {claimed:.3g} s, its programs {found:.3g} s")
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
@@ -320,6 +331,7 @@ def main():
         by_processes(folder)
         weights(folder)
         bounded(folder)
+        tiers(folder)
         timelines(folder)
         refused(folder)
 

@@ -92,22 +92,41 @@ class Pricing {
   Seconds sent_by(const PipelinePlan& plan, std::size_t c, bool forward) const {
     const Planned& planned = *plan.chunks[c].planned;
     const Graph& graph = planned.request->graph;
-    double bytes = 0;
+    double latency = 0, sending = 0;
     for (const Handed& handed : plan.handed) {
       if (!handed.in_pass || handed.from != static_cast<int>(c)) continue;
       const bool is_forward = handed.to.back() > handed.from;
       if (is_forward != forward) continue;
+      // The nearest chunk that reads it.
+      const auto behind = std::upper_bound(handed.to.begin(), handed.to.end(), handed.from);
+      const int to = forward ? *behind : *std::prev(behind);
+      const Tier& tier = tier_of_message(plan, handed.from, to);
       for (ValueId id : graph.outputs) {
         const Value& value = graph.value(id);
         if (value.name != handed.value) continue;
         const Spec& spec = planned.outcome.strategy.values[id.index()].output;
-        bytes += static_cast<double>(
+        const auto bytes = static_cast<double>(
             local_bytes(spec, value.shape, value.dtype, planned.outcome.strategy.mesh));
+        if (bytes > 0) latency = std::max(latency, tier.latency_s);
+        sending += bytes / tier.bandwidth_bytes_per_s;
       }
     }
-    if (bytes == 0) return 0;
-    const Tier& tier = tier_between(cluster_, plan.stage);
-    return tier.latency_s + bytes / tier.bandwidth_bytes_per_s;
+    return latency + sending;
+  }
+
+  // The innermost tier whose groups hold the devices of both chunks.
+  const Tier& tier_of_message(const PipelinePlan& plan, int from, int to) const {
+    const auto first_rank = [&](int chunk) {
+      return plan.schedule.stage_of_chunk[static_cast<std::size_t>(chunk)] *
+             plan.stage.device_count();
+    };
+    std::int64_t size = 1;
+    for (const Tier& tier : cluster_.tiers) {
+      size *= tier.size;
+      const bool holds_stages = size > plan.stage.device_count();
+      if (holds_stages && first_rank(from) / size == first_rank(to) / size) return tier;
+    }
+    return cluster_.tiers.back();
   }
 
   static void drop_missing_reductions(PipelinePlan& plan) {
