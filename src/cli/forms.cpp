@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <iostream>
 
@@ -16,6 +17,8 @@
 namespace autopar::cli {
 
 namespace {
+
+constexpr std::array kLevels = {Recompute::kCheap, Recompute::kProducts, Recompute::kFull};
 
 // One line that is drawn over, on a terminal only and not before the search has taken a while.
 class ProgressLine {
@@ -192,52 +195,95 @@ class Forms {
   }
 
  private:
+  // What is known of a form.
+  struct Form {
+    bool may_gain = true;       // by keeping less
+    Seconds without_limit = 0;  // a bound on what it costs with all memory
+    bool fits = true;           // false: nothing was found
+    bool nothing_fits = false;  // proven
+  };
+
   // From one pass on, each number that divides the batch. More of them only save memory, by this
-  // account: what so many cost with all memory and nothing repeated, more cost at least.
+  // account: what so many cost with all memory and nothing repeated, more cost at least. Then with
+  // ops repeated, from the largest of these numbers down: plans that fit are there by then, of
+  // which one ends most searches of what repeats more.
   Status plan_counts(std::unique_ptr<Inputs> inputs, const PlanOptions& given) {
     AUTOPAR_TRY(counts, micro_batches_of("auto", inputs->batch));
+    std::vector<std::int64_t> binding;  // the limit binds with nothing repeated
+    std::string errors;
     for (std::size_t c = 0; c < counts.size(); ++c) {
       if (c > 0) {
         if (best_ && time_is_up()) break;
-        PlanOptions of_count = given;
-        of_count.training.micro_batches = std::to_string(counts[c]);
-        auto loaded = load_inputs(of_count, common_);
-        if (!loaded) return loaded.error();
-        inputs = std::move(*loaded);
+        AUTOPAR_TRY(loaded, of_count(given, counts[c]));
+        inputs = std::move(loaded);
       }
-      AUTOPAR_RETURN_IF_ERROR(plan_recomputed(std::move(inputs)));
+      if (asked_) {
+        AUTOPAR_RETURN_IF_ERROR(plan_repeated(std::move(inputs)));
+      } else {
+        error_.reset();
+        AUTOPAR_TRY(form, plan(std::move(inputs), Recompute::kNone));
+        bound_of_count_ = form.without_limit;
+        if (form.may_gain) binding.push_back(counts[c]);
+        if (best_ && !form.may_gain) break;
+      }
       if (best_ && bound_of_count_ >= best_cost() * (1 - kNoGain)) break;
+    }
+    return plan_more(binding, given);
+  }
+
+  // What keeps least is that of most passes: a level that does not fit there fits nowhere before.
+  Status plan_more(const std::vector<std::int64_t>& binding, const PlanOptions& given) {
+    std::size_t first = 0;
+    for (auto count = binding.rbegin(); count != binding.rend(); ++count) {
+      if (first == kLevels.size() || (best_ && time_is_up())) break;
+      AUTOPAR_TRY(inputs, of_count(given, *count));
+      AUTOPAR_RETURN_IF_ERROR(plan_levels(*inputs, {}, first));
     }
     return Ok{};
   }
 
-  // With fewer activations kept a plan may fit, or do without what another pays to fit. Repeating
-  // more costs more where nothing binds, so the last to try is what costs more without a limit than
-  // the best plan with it.
-  Status plan_recomputed(std::unique_ptr<Inputs> inputs) {
+  Result<std::unique_ptr<Inputs>> of_count(const PlanOptions& given, std::int64_t count) const {
+    PlanOptions options = given;
+    options.training.micro_batches = std::to_string(count);
+    return load_inputs(options, common_);
+  }
+
+  Status plan_repeated(std::unique_ptr<Inputs> inputs) {
     error_.reset();
-    bound_of_count_ = 0;
-    if (asked_) {
-      AUTOPAR_TRY(repeated, repeat_ops(*inputs, *asked_));
-      if (!repeated && *asked_ != Recompute::kNone) {
-        spdlog::warn("warning: --recompute: nothing to gain, no op is repeated");
-      }
-      AUTOPAR_TRY(form, plan(std::move(inputs), *asked_));
-      bound_of_count_ = form.without_limit;
-      return Ok{};
+    AUTOPAR_TRY(repeated, repeat_ops(*inputs, *asked_));
+    if (!repeated && *asked_ != Recompute::kNone) {
+      spdlog::warn("warning: --recompute: nothing to gain, no op is repeated");
     }
+    AUTOPAR_TRY(form, plan(std::move(inputs), *asked_));
+    bound_of_count_ = form.without_limit;
+    return Ok{};
+  }
+
+  // With fewer activations kept a plan may fit, or do without what another pays to fit.
+  Status plan_recomputed(std::unique_ptr<Inputs> inputs) {
+    if (asked_) return plan_repeated(std::move(inputs));
+    error_.reset();
     const Inputs whole = *inputs;
-    AUTOPAR_TRY(first, plan(std::move(inputs), Recompute::kNone));
-    bound_of_count_ = first.without_limit;
-    Form last = first;
-    for (Recompute recompute : {Recompute::kCheap, Recompute::kProducts, Recompute::kFull}) {
+    AUTOPAR_TRY(form, plan(std::move(inputs), Recompute::kNone));
+    std::size_t first = 0;
+    return plan_levels(whole, form, first);
+  }
+
+  // Repeating more costs more where nothing binds, so the last to try is what costs more without a
+  // limit than the best plan with it. `first`: the level to begin with, and then that of which
+  // something fits.
+  Status plan_levels(const Inputs& whole, Form last, std::size_t& first) {
+    bool fits = false;
+    for (std::size_t level = first; level < kLevels.size(); ++level) {
       const bool is_vain = last.without_limit >= enough() * (1 - kNoGain);
       if (!last.may_gain || is_vain || (best_ && time_is_up())) break;
       auto fresh = std::make_unique<Inputs>(whole);
-      AUTOPAR_TRY(repeated, repeat_ops(*fresh, recompute));
+      AUTOPAR_TRY(repeated, repeat_ops(*fresh, kLevels[level]));
       if (!repeated) continue;
-      AUTOPAR_TRY(form, plan(std::move(fresh), recompute));
+      AUTOPAR_TRY(form, plan(std::move(fresh), kLevels[level]));
       last = form;
+      fits = fits || form.fits;
+      if (!fits && form.nothing_fits) first = level + 1;
     }
     return Ok{};
   }
@@ -315,11 +361,11 @@ class Forms {
         std::min(outcome.unlimited_lower_bound, earlier.unlimited_lower_bound);
   }
 
-  // What is known of a form.
-  struct Form {
-    bool may_gain = true;       // by keeping less
-    Seconds without_limit = 0;  // a bound on what it costs with all memory
-  };
+  static bool proves_nothing_fits(const SearchFindings& findings) {
+    return !findings.trials.empty() &&
+           std::all_of(findings.trials.begin(), findings.trials.end(),
+                       [](const MeshTrial& trial) { return trial.end == TrialEnd::kNothingFits; });
+  }
 
   Result<Form> plan(std::unique_ptr<Inputs> inputs, Recompute recompute) {
     AUTOPAR_TRY(request, request_of(*inputs, pins_, options_, common_));
@@ -353,7 +399,7 @@ class Forms {
       if (!best_ && outcome.error().code == ErrorCode::kInfeasible) {
         unplanned_.emplace(Planned{std::move(inputs), std::move(request), {}});
       }
-      return Form{true, findings.unlimited_lower_bound};
+      return Form{true, findings.unlimited_lower_bound, false, proves_nothing_fits(findings)};
     }
     clock_.end_search(*outcome);
     trial.cost = outcome->cost.time();

@@ -133,11 +133,26 @@ Seconds SearchRequest::objective(const StrategyCost& cost) const {
 
 namespace {
 
+// Where that is known without looking at any mesh.
+SearchFindings none_fit(const SearchRequest& request) {
+  SearchFindings findings{{}, kInfinity, 0};
+  for (const Mesh& mesh : meshes_of(request)) {
+    MeshTrial& trial = findings.trials.emplace_back();
+    trial.mesh = mesh;
+    trial.end = TrialEnd::kNothingFits;
+    trial.lower_bound = kInfinity;
+  }
+  return findings;
+}
+
 Result<SearchOutcome> search_within(const SearchRequest& request) {
   AUTOPAR_TRY(searcher, find_searcher(request.searcher));
   AUTOPAR_RETURN_IF_ERROR(check_names(request.pins, request.graph));
   AUTOPAR_RETURN_IF_ERROR(check_counts(request));
-  AUTOPAR_RETURN_IF_ERROR(check_memory(request));
+  if (const Status fits = check_memory(request); !fits) {
+    if (request.findings != nullptr) *request.findings = none_fit(request);
+    return fits.error();
+  }
   if (searcher->search != nullptr) return searcher->search(request);
   // A baseline looks at one candidate per op: no need to price the others.
   SearchRequest narrowed = request;
