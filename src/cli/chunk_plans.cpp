@@ -20,6 +20,11 @@ std::string mesh_of(const Planned& planned) { return to_text(planned.outcome.str
 
 }  // namespace
 
+bool ChunkSearch::is_over() const {
+  const std::chrono::duration<double> used = std::chrono::steady_clock::now() - begin;
+  return used.count() >= options.time_limit || interrupt_requested().load();
+}
+
 Inputs without_graph(const Inputs& whole, Cluster stage) {
   Inputs inputs = whole;
   inputs.model.graph = Graph();

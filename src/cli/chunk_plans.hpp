@@ -18,6 +18,8 @@ struct ChunkSearch {
   const CommonOptions& common;
   std::chrono::steady_clock::time_point begin;
   PhaseClock& clock;
+  // The time limit has come, or an interrupt.
+  bool is_over() const;
 };
 
 // What was read, on the devices of a stage, without the step itself.
@@ -71,6 +73,7 @@ class ChunkPlans {
                                                 const std::optional<StreamTimes>& weights) const;
   // What --recompute or the pins say; nothing: any.
   Result<std::optional<Recompute>> asked_level() const;
+  std::int64_t device_count() const { return stage_.cluster.device_count(); }
   // Bytes that plans of one device may take.
   Result<Bytes> room() const;
 

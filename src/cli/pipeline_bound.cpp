@@ -1,6 +1,8 @@
 #include "cli/pipeline_bound.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "cli/pipeline_tuning.hpp"
@@ -248,7 +250,9 @@ Result<std::shared_ptr<UnitMemory>> PipelineBounds::memory_of(
   const auto problem = [plans, weights](Graph& graph, const UnitWay& way) {
     return plans->problem_of(graph, way, weights);
   };
-  return std::make_shared<UnitMemory>(units_.kinds[kind], units_.own, std::move(ways), problem);
+  return std::make_shared<UnitMemory>(units_.kinds[kind], units_.own, std::move(ways),
+                                      plans->device_count(), problem,
+                                      [this] { return search_.is_over(); });
 }
 
 Result<std::vector<PipelineBounds::MemoryLine>> PipelineBounds::memory_lines(
@@ -260,35 +264,50 @@ Result<std::vector<PipelineBounds::MemoryLine>> PipelineBounds::memory_lines(
   const double usual = units.usual.back() / static_cast<double>(chunks);
   const auto room =
       static_cast<double>(room_) * static_cast<double>(stages) / static_cast<double>(chunks);
-  const auto line_of = [&](std::size_t c, double price) -> Status {
-    AUTOPAR_TRY(least, units.memory()->least(flying[c], price));
-    lines[c] = {least.bound - units.launch - units.usual_step, price * room};
-    return Ok{};
+  const auto line_of = [&](std::size_t c, double price) {
+    const Seconds least = units.memory()->known_least(flying[c], price);
+    lines[c] = {least - units.launch - units.usual_step, price * room};
   };
-  const auto is_worthwhile = [&](const RoomPrice& found, std::int64_t in_flight) -> Result<bool> {
-    AUTOPAR_TRY(free, units.memory()->least(in_flight, 0));
-    return found.bound > (1 + tuning::units::kWorthwhile) * usual * free.bound;
+  // The price of that many in flight; nothing: memory adds nothing worthwhile.
+  const auto price_of = [&](std::int64_t in_flight) -> Result<std::optional<double>> {
+    AUTOPAR_TRY(found, units.memory()->price_of_room(in_flight, usual, room));
+    const Seconds free = usual * units.memory()->known_least(in_flight, 0);
+    if (found.bound <= (1 + tuning::units::kWorthwhile) * free) return std::optional<double>();
+    return std::optional(found.price);
   };
   std::vector<std::size_t> order(chunks);
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return flying[a] > flying[b]; });
+  const std::int64_t fewest = flying[order.back()];
   if (chunks == stages) {
-    // The fewer are in flight, the less memory costs.
+    // The fewer are in flight, the less memory costs. Those with nearly as many have the price of
+    // the fewest of them.
+    std::optional<double> price;
+    std::int64_t least = std::numeric_limits<std::int64_t>::max();
     for (const std::size_t c : order) {
-      AUTOPAR_TRY(found, units.memory()->price_of_room(flying[c], usual, room));
-      AUTOPAR_TRY(binds, is_worthwhile(found, flying[c]));
-      if (!binds) break;
-      AUTOPAR_RETURN_IF_ERROR(line_of(c, found.price));
+      if (flying[c] < least) {
+        least = std::max(fewest, static_cast<std::int64_t>(std::ceil(
+                                     tuning::units::kAlikeInFlight *
+                                     static_cast<double>(flying[c]))));
+        AUTOPAR_TRY(found, price_of(least));
+        if (!found && flying[c] > least) {
+          least = flying[c];
+          AUTOPAR_TRY(own, price_of(least));
+          found = own;
+        }
+        if (!found) break;
+        price = found;
+      }
+      line_of(c, *price);
     }
     return lines;
   }
   // Chunks of one stage share its room, so all have one price: one that suits those in the middle.
-  const std::int64_t middle = flying[order[chunks / 2]];
-  AUTOPAR_TRY(found, units.memory()->price_of_room(middle, usual, room));
-  AUTOPAR_TRY(binds, is_worthwhile(found, middle));
-  if (!binds) return std::vector<MemoryLine>();
-  for (std::size_t c = 0; c < chunks; ++c) AUTOPAR_RETURN_IF_ERROR(line_of(c, found.price));
+  AUTOPAR_TRY(price, price_of(flying[order[chunks / 2]]));
+  if (!price) return std::vector<MemoryLine>();
+  AUTOPAR_RETURN_IF_ERROR(units.memory()->least(fewest, *price));
+  for (std::size_t c = 0; c < chunks; ++c) line_of(c, *price);
   return lines;
 }
 
