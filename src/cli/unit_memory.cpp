@@ -169,8 +169,7 @@ Seconds UnitMemory::floor_of(std::size_t way, std::int64_t in_flight, double pri
     const double more = price - look.price;
     const double more_kept = price * flying - look.price * static_cast<double>(look.in_flight);
     if (more < 0 || more_kept < 0) continue;
-    floor =
-        std::max(floor, look.point.bound + more * fewest.stored + more_kept * fewest.kept);
+    floor = std::max(floor, look.point.bound + more * fewest.stored + more_kept * fewest.kept);
   }
   for (const Look& high : looks_[way]) {
     if (high.in_flight != in_flight || high.price <= price) continue;
@@ -325,6 +324,7 @@ Result<RoomPrice> UnitMemory::price_of_room(std::int64_t in_flight, double units
   double low = 0;
   const auto take = [&](const UnitPoint& found, double at_price, bool is_nearest) {
     const RoomPrice next = of(found, at_price);
+    prices_.insert(at_price);
     if (next.bound > best.bound)
       std::tie(best.price, best.bound) = std::tie(next.price, next.bound);
     if (is_nearest) std::tie(best.way, best.fitting) = std::tie(next.way, next.fitting);

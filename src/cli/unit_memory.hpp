@@ -74,6 +74,8 @@ class UnitMemory {
   // For so many units in that room, in bytes.
   Result<RoomPrice> price_of_room(std::int64_t in_flight, double units, double room);
 
+  // At which bounds were asked for.
+  const std::set<double>& prices() const { return prices_; }
   const std::vector<UnitWay>& ways() const { return ways_; }
   // The plan of that way at that price; null: there is none.
   Result<std::shared_ptr<const UnitParts>> parts(Recompute recompute, const std::string& mesh,
@@ -123,10 +125,11 @@ class UnitMemory {
   const double devices_;
   const Problems problems_;
   const std::function<bool()> is_stopped_;
+  std::set<double> prices_;
   std::map<Recompute, FewestBytes> fewest_;  // of those that are open
-  std::vector<std::optional<Unit>> units_;  // per way
-  std::vector<char> is_open_;               // per way
-  std::vector<std::deque<Look>> looks_;     // per way
+  std::vector<std::optional<Unit>> units_;   // per way
+  std::vector<char> is_open_;                // per way
+  std::vector<std::deque<Look>> looks_;      // per way
 };
 
 }  // namespace autopar::cli
