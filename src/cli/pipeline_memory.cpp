@@ -82,6 +82,13 @@ Result<ChunkSeconds> PipelineBounds::memory_seconds(const PipelineSchedule& sche
   }
   AUTOPAR_TRY(memory, memory_of_chunks(*units, schedule));
   if (memory.empty()) return ChunkSeconds();
+  // Chunks that repeat from unit to unit keep less than their units by themselves: where these do
+  // not fit, they say nothing about cuts.
+  const std::vector<std::int64_t> flying = in_flight(schedule).of_chunk;
+  const double fewest =
+      units->memory->fewest_bytes(*std::max_element(flying.begin(), flying.end()));
+  const double usual = units->usual.back() / static_cast<double>(flying.size());
+  if (usual * fewest > static_cast<double>(room_)) return ChunkSeconds();
   const double factor =
       static_cast<double>(stage.device_count()) / static_cast<double>(schedule.micro_batches);
   std::vector<double> until(step_.ops.size() + 1);

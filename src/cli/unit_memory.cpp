@@ -150,8 +150,7 @@ UnitMemory::FewestBytes UnitMemory::fewest_of(std::size_t way) const {
   return known == fewest_.end() ? FewestBytes() : known->second;
 }
 
-// Of any way that there is.
-double UnitMemory::fewest_of_all(std::int64_t in_flight) const {
+double UnitMemory::fewest_bytes(std::int64_t in_flight) const {
   double fewest = kInfinity;
   for (std::size_t way = 0; way < ways_.size(); ++way) {
     if (is_open_[way] != 0 && !units_[way]) continue;

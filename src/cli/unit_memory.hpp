@@ -74,6 +74,8 @@ class UnitMemory {
   // For so many units in that room, in bytes.
   Result<RoomPrice> price_of_room(std::int64_t in_flight, double units, double room);
 
+  // No plan of any way has fewer between the passes, as far as is known; 0: nothing is.
+  double fewest_bytes(std::int64_t in_flight) const;
   // At which bounds were asked for.
   const std::set<double>& prices() const { return prices_; }
   const std::vector<UnitWay>& ways() const { return ways_; }
@@ -117,7 +119,6 @@ class UnitMemory {
   const Look& look(std::size_t way, std::int64_t in_flight, double price);
   Seconds floor_of(std::size_t way, std::int64_t in_flight, double price) const;
   FewestBytes fewest_of(std::size_t way) const;
-  double fewest_of_all(std::int64_t in_flight) const;
 
   const Graph& graph_;
   const std::set<std::string> own_;
