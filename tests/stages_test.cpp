@@ -179,6 +179,25 @@ Result<std::vector<OpId>> cut_into(const Graph& step, int chunks,
   return balanced_cuts(step, chunks, of, bytes_per_s);
 }
 
+TEST_CASE("cuts leave less to a chunk that takes more beside its ops", "[stages]") {
+  const Graph step = step_of(6);
+  const OpSeconds seconds{std::vector<Seconds>(step.ops.size(), 1),
+                          std::vector<Seconds>(step.ops.size())};
+  const auto even = balanced_cuts(step, 2, seconds, 1e18);
+  REQUIRE(even.ok());
+  const auto count = [&](OpId from, OpId to) {
+    return static_cast<double>((to.valid() ? to.index() : step.ops.size()) - from.index());
+  };
+  for (const std::size_t slow : {0U, 1U}) {
+    const auto cuts = balanced_cuts(
+        step, 2, seconds, 1e18, "new.*",
+        [&](std::size_t c, OpId from, OpId to) { return c == slow ? 10 * count(from, to) : 0; });
+    REQUIRE(cuts.ok());
+    CAPTURE(slow, even->front().index(), cuts->front().index());
+    CHECK((slow == 0 ? cuts->front() < even->front() : even->front() < cuts->front()));
+  }
+}
+
 TEST_CASE("balanced cuts are as good as any, to what like places may cost", "[stages]") {
   Draw draw{std::mt19937_64(3)};
   for (int trial = 0; trial < 30; ++trial) {

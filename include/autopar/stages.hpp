@@ -10,6 +10,7 @@
 // it an output, under the value's own name.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -55,15 +56,19 @@ Result<Chunks> chunks_of(const Graph& step, const std::vector<OpId>& cuts,
 struct OpSeconds {
   std::vector<Seconds> forward, backward, inputs = {};
 };
+// What a chunk takes beside its ops: by its number, its first op and that of the next one (not
+// valid at the end). It must not get less with more ops.
+using ChunkSeconds = std::function<Seconds(std::size_t chunk, OpId from, OpId to)>;
 // Cuts for so many chunks that the busiest of them, with what it sends to the next, is as little
 // busy as it can be, and of those the ones that hand over the fewest bytes in all. `bytes_per_s`:
 // of the link between stages. Only places are looked at where no kernel of the step
 // (Graph::kernels) is cut, and no fewer bytes cross beside them. Places before like ops, such as
 // those between layers, are taken where the busiest chunk is then at most 1 % busier; of several
 // such kinds the one where the fewest bytes cross. Errors (kInput): more chunks than there are
-// places. Dynamic programming: O(chunks x places^2) for each kind.
+// places. Dynamic programming: O(chunks x places^2) for each kind. `beside`: none by default.
 Result<std::vector<OpId>> balanced_cuts(const Graph& step, int chunks, const OpSeconds& seconds,
-                                        double bytes_per_s, const std::string& updates = "new.*");
+                                        double bytes_per_s, const std::string& updates = "new.*",
+                                        const ChunkSeconds& beside = nullptr);
 
 // All places that balanced_cuts() looks at, but the end.
 std::vector<OpId> good_cuts(const Graph& step, const OpSeconds& seconds,

@@ -20,6 +20,11 @@ std::string mesh_of(const Planned& planned) { return to_text(planned.outcome.str
 
 }  // namespace
 
+bool ChunkSearch::is_over() const {
+  const std::chrono::duration<double> used = std::chrono::steady_clock::now() - begin;
+  return used.count() >= options.time_limit || interrupt_requested().load();
+}
+
 Inputs without_graph(const Inputs& whole, Cluster stage) {
   Inputs inputs = whole;
   inputs.model.graph = Graph();
@@ -146,26 +151,12 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::searched(const Asked& asked) 
 
 // The chunk's units as they are planned by themselves, with what lies between them searched. Where
 // that does not fit, they get less room, by what is missing.
-Result<std::shared_ptr<const Planned>> ChunkPlans::of_parts(const Asked& asked) {
-  if (weighting_) return of_parts(asked, *weighting_);
-  std::shared_ptr<const Planned> best;
-  for (std::size_t w = 0; w < asked.hint.weightings; ++w) {
-    AUTOPAR_TRY(found, of_parts(asked, w));
-    if (found == nullptr) continue;
-    if (best != nullptr && best->outcome.cost.time() <= found->outcome.cost.time()) continue;
-    best = std::move(found);
-    weighting_ = w;
-  }
-  return best;
-}
-
-Result<std::shared_ptr<const Planned>> ChunkPlans::of_parts(const Asked& asked,
-                                                            std::size_t weighting) const {
+Result<std::shared_ptr<const Planned>> ChunkPlans::of_parts(const Asked& asked) const {
   AUTOPAR_TRY(all, room());
   const auto limit = static_cast<double>(all - asked.beside);
   double share = 1;
   for (int round = 0; round < kPartRounds && share > 0; ++round) {
-    AUTOPAR_TRY(parts, asked.hint.parts(weighting, share));
+    AUTOPAR_TRY(parts, asked.hint.parts(share));
     if (!asked.mesh.empty() && parts.mesh != asked.mesh) break;
     AUTOPAR_TRY(common, options_of(parts.mesh, asked.beside));
     common.mesh.clear();

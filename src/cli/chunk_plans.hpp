@@ -18,6 +18,8 @@ struct ChunkSearch {
   const CommonOptions& common;
   std::chrono::steady_clock::time_point begin;
   PhaseClock& clock;
+  // The time limit has come, or an interrupt.
+  bool is_over() const;
 };
 
 // What was read, on the devices of a stage, without the step itself.
@@ -36,9 +38,8 @@ struct HintedParts {
 struct ChunkHint {
   Recompute recompute = Recompute::kNone;
   std::vector<std::string> meshes = {};
-  // Plans of its units by one of so many weightings, in a share of the room that it has.
-  std::size_t weightings = 0;
-  std::function<Result<HintedParts>(std::size_t weighting, double share)> parts = {};
+  // Plans of its units, in a share of the room that it has.
+  std::function<Result<HintedParts>(double share)> parts = {};
 };
 
 // For stages of one size. Chunks that are the same but for names are searched once, also in several
@@ -71,6 +72,7 @@ class ChunkPlans {
                                                 const std::optional<StreamTimes>& weights) const;
   // What --recompute or the pins say; nothing: any.
   Result<std::optional<Recompute>> asked_level() const;
+  std::int64_t device_count() const { return stage_.cluster.device_count(); }
   // Bytes that plans of one device may take.
   Result<Bytes> room() const;
 
@@ -91,8 +93,7 @@ class ChunkPlans {
   Status plan(std::size_t chunk, Asked asked, ChunkPlan& found);
   Result<std::shared_ptr<const Planned>> searched(const Asked& asked);
   // Null: no such plan was found.
-  Result<std::shared_ptr<const Planned>> of_parts(const Asked& asked);
-  Result<std::shared_ptr<const Planned>> of_parts(const Asked& asked, std::size_t weighting) const;
+  Result<std::shared_ptr<const Planned>> of_parts(const Asked& asked) const;
   Result<std::shared_ptr<const Planned>> hinted(const Asked& asked) const;
   Result<std::shared_ptr<const Planned>> searched_on(const Asked& asked,
                                                      std::vector<std::string> meshes,
@@ -108,7 +109,6 @@ class ChunkPlans {
   Seconds cutoff_ = kInfinity;
   int cut_ = 0;  // how many there were
   std::vector<Known> known_;
-  std::optional<std::size_t> weighting_;  // that was best for the first chunk of parts
   int searched_ = 0;                      // chunks, on all meshes
   std::vector<std::string> best_meshes_;  // of the last of them
 };

@@ -208,19 +208,15 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage) con
     passes.push_back(of_compute.bound);
     pass.push_back(of_compute.bound / times);
     if (plans->is_open()) {
-      for (std::size_t at = 0; at < tuning::units::kOnLinks.size(); ++at) {
-        const double part = tuning::units::kOnLinks[at];
-        if (part > 0 && !weights) break;
-        std::optional<StreamTimes> shared;
-        if (weights) shared = shared_out(*weights, part, stage);
-        AUTOPAR_TRY(memory, memory_of(plans, shared, k, of_step, part == 0));
-
-        if (least.weightings.size() <= at) least.weightings.push_back({shared, {}});
-        least.weightings[at].memories.push_back(std::move(memory));
+      if (k == units_.usual) {
+        AUTOPAR_TRY(memory, memory_of(plans, weights, k, of_step, true));
+        least.memory = std::move(memory);
       }
+      if (weights) least.of_plans.weights = shared_out(*weights, tuning::units::kOnLinks, stage);
+      AUTOPAR_TRY(memory, memory_of(plans, least.of_plans.weights, k, of_step, !weights));
+      least.of_plans.memories.push_back(std::move(memory));
     }
     if (k == units_.usual) least.usual_step = step.back();
-    least.usual_kind = units_.usual;
   }
   least.step = least.passes = least.pass = least.usual = {0};
   for (std::size_t k : units_.kind_of) {
@@ -248,120 +244,9 @@ Result<std::shared_ptr<UnitMemory>> PipelineBounds::memory_of(
   const auto problem = [plans, weights](Graph& graph, const UnitWay& way) {
     return plans->problem_of(graph, way, weights);
   };
-  return std::make_shared<UnitMemory>(units_.kinds[kind], units_.own, std::move(ways), problem);
-}
-
-Result<std::vector<PipelineBounds::MemoryLine>> PipelineBounds::memory_lines(
-    const Least& units, const PipelineSchedule& schedule) const {
-  const std::size_t chunks = schedule.stage_of_chunk.size(), stages = schedule.lines.size();
-  if (units.memory() == nullptr || chunks % stages != 0) return std::vector<MemoryLine>();
-  std::vector<MemoryLine> lines(chunks);
-  const std::vector<std::int64_t> flying = in_flight(schedule).of_chunk;
-  const double usual = units.usual.back() / static_cast<double>(chunks);
-  const auto room =
-      static_cast<double>(room_) * static_cast<double>(stages) / static_cast<double>(chunks);
-  const auto line_of = [&](std::size_t c, double price) -> Status {
-    AUTOPAR_TRY(least, units.memory()->least(flying[c], price));
-    lines[c] = {least.bound - units.launch - units.usual_step, price * room};
-    return Ok{};
-  };
-  const auto is_worthwhile = [&](const RoomPrice& found, std::int64_t in_flight) -> Result<bool> {
-    AUTOPAR_TRY(free, units.memory()->least(in_flight, 0));
-    return found.bound > (1 + tuning::units::kWorthwhile) * usual * free.bound;
-  };
-  std::vector<std::size_t> order(chunks);
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return flying[a] > flying[b]; });
-  if (chunks == stages) {
-    // The fewer are in flight, the less memory costs.
-    for (const std::size_t c : order) {
-      AUTOPAR_TRY(found, units.memory()->price_of_room(flying[c], usual, room));
-      AUTOPAR_TRY(binds, is_worthwhile(found, flying[c]));
-      if (!binds) break;
-      AUTOPAR_RETURN_IF_ERROR(line_of(c, found.price));
-    }
-    return lines;
-  }
-  // Chunks of one stage share its room, so all have one price: one that suits those in the middle.
-  const std::int64_t middle = flying[order[chunks / 2]];
-  AUTOPAR_TRY(found, units.memory()->price_of_room(middle, usual, room));
-  AUTOPAR_TRY(binds, is_worthwhile(found, middle));
-  if (!binds) return std::vector<MemoryLine>();
-  for (std::size_t c = 0; c < chunks; ++c) AUTOPAR_RETURN_IF_ERROR(line_of(c, found.price));
-  return lines;
-}
-
-double PipelineBounds::units_until(OpId op) const {
-  if (units_.kinds.empty()) return 0;
-  const std::size_t place = op.valid() ? place_of(op) : places_.size() + 1;
-  const auto busy = [&](std::size_t p) { return forward_[p] + backward_[p]; };
-  double units = 0;
-  for (std::size_t u = 0; u + 1 < unit_ends_.size(); ++u) {
-    const std::size_t from = unit_ends_[u], to = unit_ends_[u + 1];
-    if (to <= place) {
-      units += 1;
-    } else if (from < place && busy(to) > busy(from)) {
-      units += (busy(place) - busy(from)) / (busy(to) - busy(from));
-    }
-  }
-  return units;
-}
-
-Result<ChunkHint> PipelineBounds::hint(const Cluster& stage, double units, std::int64_t in_flight,
-                                       double part) {
-  AUTOPAR_TRY(least, least_on(stage));
-  ChunkHint hint;
-  const bool is_told = least != nullptr && least->memory() != nullptr;
-  if (!is_told || units < tuning::units::kManyUnits) return hint;
-  const double room = part * static_cast<double>(room_);
-  AUTOPAR_TRY(found, least->memory()->price_of_room(in_flight, units, room));
-  hint.recompute = least->memory()->ways()[found.way].recompute;
-  AUTOPAR_TRY(meshes, least->memory()->meshes_near(in_flight, found));
-  hint.meshes = std::move(meshes);
-  // With ample memory a search is quick, and sees what the ends of units have to do with each
-  // other.
-  if (found.fitting == 0) return hint;
-  hint.weightings = least->weightings.size();
-  hint.parts = [this, least, units, in_flight, room](std::size_t weighting, double share) {
-    return parts_in(least->weightings[weighting], units, in_flight, share * room);
-  };
-  return hint;
-}
-
-Result<HintedParts> PipelineBounds::parts_in(const Weighting& least, double units,
-                                             std::int64_t in_flight, double room) const {
-  HintedParts hinted;
-  UnitMemory& usual = *least.memories[units_.usual];
-  AUTOPAR_TRY(found, usual.price_of_room(in_flight, units, room));
-  const UnitWay& way = usual.ways()[found.way];
-  hinted.weights = least.weights;
-  hinted.recompute = way.recompute;
-  hinted.mesh = way.mesh;
-  std::vector<std::shared_ptr<const UnitParts>> kinds;
-  for (const auto& memory : least.memories) {
-    AUTOPAR_TRY(parts, memory->parts(way.recompute, way.mesh, in_flight, found.fitting));
-    // Where no op of such a unit would be repeated.
-    if (parts == nullptr) {
-      AUTOPAR_TRY(plain, memory->parts(Recompute::kNone, way.mesh, in_flight, found.fitting));
-      parts = std::move(plain);
-    }
-    kinds.push_back(std::move(parts));
-  }
-  const StepUnits* names = &units_;
-  hinted.chosen.op = [names, kinds](const std::string& name) -> const Assignment* {
-    const auto place = cli::place_of(names->ops, name);
-    if (!place || kinds[place->kind] == nullptr) return nullptr;
-    const auto one = kinds[place->kind]->ops.find(place->name);
-    return one == kinds[place->kind]->ops.end() ? nullptr : &one->second;
-  };
-  hinted.chosen.value = [names, kinds](const std::string& name) -> const ChosenSpecs* {
-    const auto place = cli::place_of(names->values, name);
-    if (!place || kinds[place->kind] == nullptr) return nullptr;
-    const auto one = kinds[place->kind]->values.find(place->name);
-    return one == kinds[place->kind]->values.end() ? nullptr : &one->second;
-  };
-  return hinted;
+  return std::make_shared<UnitMemory>(units_.kinds[kind], units_.own, std::move(ways),
+                                      plans->device_count(), problem,
+                                      [this] { return search_.is_over(); });
 }
 
 Result<OpSeconds> PipelineBounds::seconds_on(const Cluster& stage) {
@@ -388,12 +273,12 @@ Result<OpSeconds> PipelineBounds::seconds_on(const Cluster& stage) {
 Result<Seconds> PipelineBounds::of(const PipelineSchedule& schedule, const Cluster& stage,
                                    const std::vector<OpId>* cuts) {
   AUTOPAR_TRY(units, least_on(stage));
-  std::vector<MemoryLine> lines;
+  std::vector<ChunkMemory> memory;
   if (units != nullptr) {
-    AUTOPAR_TRY(found, memory_lines(*units, schedule));
-    lines = std::move(found);
+    AUTOPAR_TRY(found, memory_of_chunks(*units, schedule));
+    memory = std::move(found);
   }
-  return bound_of(units, schedule, stage, cuts, lines);
+  return bound_of(units, schedule, stage, cuts, memory);
 }
 
 Seconds PipelineBounds::of_compute(const PipelineSchedule& schedule, const Cluster& stage,
@@ -469,7 +354,7 @@ class ChunkBound {
 
 Seconds PipelineBounds::bound_of(const Least* units, const PipelineSchedule& schedule,
                                  const Cluster& stage, const std::vector<OpId>* cuts,
-                                 const std::vector<MemoryLine>& lines) const {
+                                 const std::vector<ChunkMemory>& memory) const {
   const std::vector<ChunkShape> shapes = shapes_of(schedule);
   const std::size_t chunks = shapes.size(), stages = schedule.lines.size();
   const std::size_t end = places_.size() + 1;
@@ -481,10 +366,11 @@ Seconds PipelineBounds::bound_of(const Least* units, const PipelineSchedule& sch
                          units != nullptr ? &units->pass : nullptr, schedule, end);
   // What memory adds to a chunk.
   const auto of_memory = [&](std::size_t c, std::size_t from, std::size_t to) {
-    if (lines.empty()) return 0.0;
+    if (memory.empty()) return 0.0;
     const auto [a, b] = parts.whole_units(from, to);
     const double usual = b > a ? units->usual[b] - units->usual[a] : 0;
-    return usual * lines[c].per_unit - lines[c].off;
+    if (chunks == stages) return memory[c].of_units[static_cast<std::size_t>(usual)];
+    return usual * memory[c].per_unit - memory[c].off;
   };
   // With cuts at any places: all stages alike busy, and a micro-batch that goes through all of
   // them.
@@ -518,8 +404,7 @@ Seconds PipelineBounds::bound_of(const Least* units, const PipelineSchedule& sch
   if (chunks == stages) {
     return least(
         [&](std::size_t c, std::size_t from, std::size_t to) {
-          const Seconds more = std::max(0.0, of_memory(c, from, to));
-          return bound.of_stage(shapes[c], from, to, more);
+          return bound.of_stage(shapes[c], from, to, of_memory(c, from, to));
         },
         [](Seconds a, Seconds b) { return std::max(a, b); });
   }
@@ -532,12 +417,12 @@ Seconds PipelineBounds::bound_of(const Least* units, const PipelineSchedule& sch
                                   std::size_t to) { return bound.alone(shapes[c], from, to); },
                               sum);
   const Seconds fitting =
-      lines.empty() ? alone
-                    : least(
-                          [&](std::size_t c, std::size_t from, std::size_t to) {
-                            return bound.alone(shapes[c], from, to) + of_memory(c, from, to);
-                          },
-                          sum);
+      memory.empty() ? alone
+                     : least(
+                           [&](std::size_t c, std::size_t from, std::size_t to) {
+                             return bound.alone(shapes[c], from, to) + of_memory(c, from, to);
+                           },
+                           sum);
   if (chunks > end) return anywhere;
   return std::max({bound.all() + left / of_stages, alone / of_stages, fitting / of_stages});
 }
@@ -545,9 +430,9 @@ Seconds PipelineBounds::bound_of(const Least* units, const PipelineSchedule& sch
 Result<Seconds> PipelineBounds::of_single(const Cluster& cluster) {
   AUTOPAR_TRY(units, least_on(cluster));
   if (units == nullptr) return of_single_compute(cluster);
-  if (units->memory() == nullptr) return units->step.back();
+  if (units->memory == nullptr) return units->step.back();
   const auto room = static_cast<double>(room_);
-  AUTOPAR_TRY(found, units->memory()->price_of_room(1, units->usual.back(), room));
+  AUTOPAR_TRY(found, units->memory->price_of_room(1, units->usual.back(), room));
   const Seconds apart = units->usual.back() * (units->usual_step + units->launch);
   return units->step.back() + std::max(0.0, found.bound - apart);
 }

@@ -48,6 +48,10 @@ class PipelineBounds {
   // part of it: compute, and the collectives that it waits for. Errors: of the searches.
   Result<OpSeconds> seconds_on(const Cluster& stage);
 
+  // What memory adds to a pass of a chunk, on one device as above; nothing where stages have
+  // several chunks, or it does not bind. Errors: of the searches.
+  Result<ChunkSeconds> memory_seconds(const PipelineSchedule& schedule, const Cluster& stage);
+
   // Of all pipelines of that schedule on stages of these devices; of those with these cuts, where
   // some are given. Errors: of the searches.
   Result<Seconds> of(const PipelineSchedule& schedule, const Cluster& stage,
@@ -78,15 +82,15 @@ class PipelineBounds {
     std::vector<double> usual;    // units of the usual kind
     Seconds usual_step = 0;       // of one of these, as in `step`
     Seconds launch = 0;           // that each unit counts and a chunk has once
-    // The first one is that of these sums. None: meshes are given.
-    std::vector<Weighting> weightings;
-    std::size_t usual_kind = 0;
-    UnitMemory* memory() const {
-      return weightings.empty() ? nullptr : weightings.front().memories[usual_kind].get();
-    }
+    // Of the usual kind, by the weights of these sums. Null: meshes are given.
+    std::shared_ptr<UnitMemory> memory;
+    Weighting of_plans;
   };
-  // What memory adds to a chunk of n usual units: n x per_unit - off, if that is more than nothing.
-  struct MemoryLine {
+  // What memory adds to a chunk of n usual units, at least. Where stages have one chunk each:
+  // `of_units[n]`, the most that any price says. Else: n x per_unit - off, which may be less than
+  // nothing; all chunks at one price.
+  struct ChunkMemory {
+    std::vector<Seconds> of_units;
     Seconds per_unit = 0, off = 0;
   };
   Result<const Least*> least_on(const Cluster& stage);
@@ -100,10 +104,18 @@ class PipelineBounds {
   Result<HintedParts> parts_in(const Weighting& least, double units, std::int64_t in_flight,
                                double room) const;
   // Per chunk; none: memory does not bind.
-  Result<std::vector<MemoryLine>> memory_lines(const Least& units,
-                                               const PipelineSchedule& schedule) const;
+  Result<std::vector<ChunkMemory>> memory_of_chunks(const Least& units,
+                                                    const PipelineSchedule& schedule) const;
+  // Asks for the prices that chunks of one stage each need.
+  Status find_prices(const Least& units, const std::vector<std::int64_t>& flying,
+                     double room) const;
+  // The price for so many usual units; nothing: memory adds nothing worthwhile.
+  Result<std::optional<double>> price_for(const Least& units, std::int64_t in_flight, double count,
+                                          double room) const;
+  static std::vector<Seconds> most_of_units(const Least& units, std::int64_t in_flight,
+                                            double room);
   Seconds bound_of(const Least* units, const PipelineSchedule& schedule, const Cluster& stage,
-                   const std::vector<OpId>* cuts, const std::vector<MemoryLine>& lines) const;
+                   const std::vector<OpId>* cuts, const std::vector<ChunkMemory>& memory) const;
   std::size_t place_of(OpId op) const;
 
   const ChunkSearch& search_;

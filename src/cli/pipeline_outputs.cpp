@@ -8,6 +8,7 @@
 #include <numeric>
 #include <set>
 #include <sstream>
+#include <unordered_map>
 
 #include "autopar/phases.hpp"
 #include "cli/earlier_plan.hpp"
@@ -204,24 +205,45 @@ Json own_strategy(const PipelinePlan& plan, std::size_t c, const Inputs& whole,
                                       request.cluster, origin));
 }
 
+// What an object has, by name: looking a name up in it goes through all of them.
+using Index = std::unordered_map<std::string, const Json*>;
+Index index_of(const Json& object) {
+  Index index;
+  for (const auto& [name, value] : object.items()) index.emplace(name, &value);
+  return index;
+}
+
+// What a file says of ops and tensors, all chunks in one.
+struct OfAll {
+  Json json;
+  std::map<std::string, std::unordered_map<std::string, Json>> pins;  // by key and name
+
+  void add(const char* key, const std::string& name, const Json& pin) {
+    if (!pins[key].emplace(name, pin).second) return;
+    json[key].get_ref<Json::object_t&>().push_back({name, pin});
+  }
+};
+
 // Where the file has something else of the name, or something that the chunk has not: an op that
 // hands on a hub.
-Json said_otherwise(const Json& own, const Json& all, const Graph& graph) {
+Json said_otherwise(const Json& own, const OfAll& all, const Graph& graph) {
   Json otherwise = Json::object();
   for (const char* key : {"ops", "tensors"}) {
+    const auto& of_all = all.pins.at(key);
+    const Index of_chunk = index_of(own.at(key));
     for (const auto& [name, pin] : own.at(key).items()) {
-      if (all.at(key).at(name) != pin) otherwise[key][name] = pin;
+      if (of_all.at(name) != pin) otherwise[key][name] = pin;
     }
     for (const Value& value : graph.values) {
       const std::string name = value.name + ".hub";
-      const bool is_absent = all.at(key).contains(name) && !own.at(key).contains(name);
+      const bool is_absent = of_all.count(name) != 0 && of_chunk.count(name) == 0;
       if (is_absent) otherwise[key][name] = nullptr;
     }
   }
   return otherwise;
 }
 
-Json chunk_json(const PipelinePlan& plan, std::size_t c, const Json& own, const Json& all) {
+Json chunk_json(const PipelinePlan& plan, std::size_t c, const Json& own, const OfAll& all) {
   const ChunkPlan& chunk = plan.chunks[c];
   Json json = {
       {"chunk", c},
@@ -233,7 +255,7 @@ Json chunk_json(const PipelinePlan& plan, std::size_t c, const Json& own, const 
   return json;
 }
 
-Json step_json(const PipelinePlan& plan, const std::vector<Json>& own, const Json& all) {
+Json step_json(const PipelinePlan& plan, const std::vector<Json>& own, const OfAll& all) {
   std::vector<Json> stages(static_cast<std::size_t>(plan.form.stages));
   for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
     Json& stage = stages[static_cast<std::size_t>(plan.schedule.stage_of_chunk[c])];
@@ -260,23 +282,21 @@ Json step_json(const PipelinePlan& plan, const std::vector<Json>& own, const Jso
 std::string strategy_text(const PipelinePlan& plan, const Inputs& whole,
                           const PlanOptions& options) {
   std::vector<Json> own;
-  Json all;
+  OfAll all;
   for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
     own.push_back(own_strategy(plan, c, whole, options));
     if (c == 0) {
-      all = own[0];
-      all.erase("mesh");
-      all.erase("recompute");
-      continue;
+      all.json = own[0];
+      all.json.erase("mesh");
+      all.json.erase("recompute");
+      for (const char* key : {"ops", "tensors"}) all.json[key] = Json::object();
     }
     for (const char* key : {"ops", "tensors"}) {
-      for (const auto& [name, pin] : own[c].at(key).items()) {
-        if (!all[key].contains(name)) all[key][name] = pin;
-      }
+      for (const auto& [name, pin] : own[c].at(key).items()) all.add(key, name, pin);
     }
   }
-  all["step"] = step_json(plan, own, all);
-  return all.dump(1) + "\n";
+  all.json["step"] = step_json(plan, own, all);
+  return all.json.dump(1) + "\n";
 }
 
 }  // namespace

@@ -35,11 +35,17 @@ class Pipelines {
     is_one_ = forms.size() == 1;
     AUTOPAR_TRY(open, candidates_of(forms));
     while (!open.empty()) {
-      const auto next = std::min_element(
-          open.begin(), open.end(),
-          [](const Candidate& a, const Candidate& b) { return a.likely() < b.likely(); });
+      // Without time the first that is ready for it is planned, so that there is a plan.
+      const bool is_over = search_.is_over();
+      if (is_over && best_time() < kInfinity) break;
+      const auto next = std::min_element(open.begin(), open.end(),
+                                         [is_over](const Candidate& a, const Candidate& b) {
+                                           if (is_over && a.is_searched != b.is_searched)
+                                             return a.is_searched;
+                                           return a.likely() < b.likely();
+                                         });
       if (next->bound >= best_time() || next->likely() >= best_time() * (1 + kUnlikely)) break;
-      if (next->is_searched) {
+      if (next->is_searched || is_over) {
         lower_bound_ = std::min(lower_bound_, next->bound);
         AUTOPAR_RETURN_IF_ERROR(plan_form(*next));
         open.erase(next);
@@ -57,7 +63,8 @@ class Pipelines {
       lower_bound_ = std::min(lower_bound_, left.bound);
       std::string why = "not searched: no plan takes less than " + format_seconds(left.bound);
       if (left.bound < best_time()) {
-        why += ", by its units about " + format_seconds(left.estimate);
+        why += left.estimate > 0 ? ", by its units about " + format_seconds(left.estimate)
+                                 : std::string("; the time was up");
       }
       tried_.push_back({left.form, 0, 0, std::move(why)});
     }
@@ -130,7 +137,8 @@ class Pipelines {
   Result<Seconds> estimated(const Candidate& candidate) {
     if (candidate.form.stages == 1 || candidate.is_pinned) return Seconds{0};
     AUTOPAR_TRY(seconds, bounds_.seconds_on(candidate.stage));
-    const auto cuts = cut_by(candidate, seconds);
+    AUTOPAR_TRY(memory, bounds_.memory_seconds(candidate.schedule, candidate.stage));
+    const auto cuts = cut_by(candidate, seconds, memory);
     if (!cuts) return Seconds{0};
     const std::vector<std::size_t> chunk_of = chunks_by(*cuts);
     const auto devices = static_cast<double>(candidate.stage.device_count());
@@ -141,6 +149,11 @@ class Pipelines {
       steady.backward += seconds.backward[o] / devices;
       steady.input_gradients += seconds.inputs[o] / devices;
       steady.weight_gradients += (seconds.backward[o] - seconds.inputs[o]) / devices;
+    }
+    const std::vector<Seconds> beside = beside_ops(memory, *cuts);
+    for (std::size_t c = 0; c < costs.size(); ++c) {
+      costs[c].steady.backward += beside[c] / devices;
+      costs[c].steady.input_gradients += beside[c] / devices;
     }
     PipelineSchedule schedule = candidate.schedule;
     add_updates(schedule, false);
@@ -193,15 +206,16 @@ class Pipelines {
   Result<PipelinePlan> best_cuts(const Candidate& candidate) {
     if (candidate.is_pinned) return planned(candidate, candidate.pinned);
     AUTOPAR_TRY(seconds, bounds_.seconds_on(candidate.stage));
-    auto first = cut_by(candidate, seconds);
+    AUTOPAR_TRY(memory, bounds_.memory_seconds(candidate.schedule, candidate.stage));
+    auto first = cut_by(candidate, seconds, memory);
     if (!first) return is_one_ ? first.error() : infeasible_error(first.error().message);
     std::vector<OpId> cuts = std::move(*first);
     AUTOPAR_TRY(best, planned(candidate, cuts));
-    for (int round = 0; round < kRounds; ++round) {
-      scale(seconds, best, cuts);
-      AUTOPAR_TRY(next, cut_by(candidate, seconds));
+    for (int round = 0; round < kRounds && !search_.is_over(); ++round) {
+      scale(seconds, best, cuts, memory);
+      AUTOPAR_TRY(next, cut_by(candidate, seconds, memory));
       if (next == cuts) break;
-      AUTOPAR_TRY(promised, time_by(best, next, seconds));
+      AUTOPAR_TRY(promised, time_by(best, next, seconds, memory));
       if (promised > best.times.makespan * (1 - kGain)) break;
       auto plan = planned(candidate, next);
       if (!plan || plan->times.makespan >= best.times.makespan) break;
@@ -211,10 +225,22 @@ class Pipelines {
     return best;
   }
 
-  Result<std::vector<OpId>> cut_by(const Candidate& candidate, const OpSeconds& seconds) const {
+  // `memory`: what memory adds to chunks.
+  Result<std::vector<OpId>> cut_by(const Candidate& candidate, const OpSeconds& seconds,
+                                   const ChunkSeconds& memory) const {
     return balanced_cuts(step_, static_cast<int>(candidate.schedule.stage_of_chunk.size()), seconds,
                          tier_between(search_.whole.cluster, candidate.stage).bandwidth_bytes_per_s,
-                         search_.options.updates);
+                         search_.options.updates, memory);
+  }
+
+  // What each chunk of these cuts takes beside its ops.
+  static std::vector<Seconds> beside_ops(const ChunkSeconds& memory,
+                                         const std::vector<OpId>& cuts) {
+    std::vector<Seconds> beside(cuts.size() + 1, 0);
+    for (std::size_t c = 0; memory && c < beside.size(); ++c) {
+      beside[c] = memory(c, c == 0 ? OpId(0) : cuts[c - 1], c < cuts.size() ? cuts[c] : OpId());
+    }
+    return beside;
   }
 
   // Per op its chunk of these cuts.
@@ -229,10 +255,12 @@ class Pipelines {
   }
 
   // Sums of seconds on one device, per chunk.
-  std::vector<PassSeconds> sums_of(const OpSeconds& seconds,
-                                   const std::vector<std::size_t>& chunk_of,
-                                   std::size_t chunks) const {
-    std::vector<PassSeconds> sums(chunks);
+  std::vector<PassSeconds> sums_of(const OpSeconds& seconds, const std::vector<OpId>& cuts,
+                                   const ChunkSeconds& memory) const {
+    std::vector<PassSeconds> sums(cuts.size() + 1);
+    const std::vector<std::size_t> chunk_of = chunks_by(cuts);
+    const std::vector<Seconds> beside = beside_ops(memory, cuts);
+    for (std::size_t c = 0; c < sums.size(); ++c) sums[c].backward = beside[c];
     for (std::size_t o = 0; o < chunk_of.size(); ++o) {
       sums[chunk_of[o]].forward += seconds.forward[o];
       sums[chunk_of[o]].backward += seconds.backward[o];
@@ -240,10 +268,11 @@ class Pipelines {
     return sums;
   }
 
-  // Makes of the seconds of each chunk's ops what its plan takes.
-  void scale(OpSeconds& seconds, const PipelinePlan& plan, const std::vector<OpId>& cuts) const {
+  // Makes of the seconds of each chunk's ops, with what memory adds, what its plan takes.
+  void scale(OpSeconds& seconds, const PipelinePlan& plan, const std::vector<OpId>& cuts,
+             const ChunkSeconds& memory) const {
     const std::vector<std::size_t> chunk_of = chunks_by(cuts);
-    const auto sums = sums_of(seconds, chunk_of, plan.chunks.size());
+    const auto sums = sums_of(seconds, cuts, memory);
     const auto devices = static_cast<double>(plan.stage.device_count());
     for (std::size_t o = 0; o < chunk_of.size(); ++o) {
       const PassSeconds& sum = sums[chunk_of[o]];
@@ -255,8 +284,8 @@ class Pipelines {
 
   // What these cuts would take if chunks took what their ops do.
   Result<Seconds> time_by(const PipelinePlan& plan, const std::vector<OpId>& cuts,
-                          const OpSeconds& seconds) const {
-    const auto sums = sums_of(seconds, chunks_by(cuts), plan.chunks.size());
+                          const OpSeconds& seconds, const ChunkSeconds& memory) const {
+    const auto sums = sums_of(seconds, cuts, memory);
     const auto devices = static_cast<double>(plan.stage.device_count());
     std::vector<ChunkCost> costs;
     for (std::size_t c = 0; c < plan.chunks.size(); ++c) {

@@ -2,7 +2,6 @@
 // behind it. None of them changes what is true of an answer.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -61,18 +60,19 @@ inline constexpr std::size_t kMostKinds = 6;
 // Of the effort of a search, for a unit at a price of memory: it has a few hundred nodes, and its
 // first look nearly always closes it.
 inline constexpr double kEffort = 0.02;
-// The first price of memory: a unit's bytes cost this part of its time. Then it grows by the
-// factor, so often at most, until the units fit; 16^6 times that is a thousand times the unit.
-inline constexpr double kFirstPrice = 1e-4;
+// The first price of memory: a unit's bytes cost as much as its time. Where what that saves is too
+// little, the price grows by the factor, so often at most.
 inline constexpr double kDearer = 16;
-inline constexpr int kPrices = 6;
+inline constexpr int kPrices = 3;
 // Rounds between two prices, and what counts as no news, as a part of the time.
-inline constexpr int kRounds = 4;
-inline constexpr double kNoNews = 1e-4;
-// Parts of the weight that go to links: by what compute alone says, memory is best saved by
-// fetching everything in every pass, until a link is what takes longest. Measured on 70B with 2
-// stages: 17.4 s with none, 14.2 s with half of it.
-inline constexpr std::array<double, 2> kOnLinks = {0, 0.5};
+inline constexpr int kRounds = 6;
+inline constexpr double kNoNews = 1e-3;
+// Chunks with at least this part of what another one has in flight take its price.
+inline constexpr double kAlikeInFlight = 0.7;
+// The part of the weight that goes to links in plans: by what compute alone says, memory is best
+// saved by fetching everything in every pass, until a link is what takes longest. Measured on 70B
+// with 2 stages: 17.4 s with none, 14.2 s with half of it.
+inline constexpr double kOnLinks = 0.5;
 inline constexpr double kOnTail = 0.2;
 inline constexpr double kOnOutermost = 0.75;  // of what goes to links
 // By weights that give no bound only meshes are looked at whose bound is so many times the least:

@@ -17,6 +17,10 @@ double at(const std::vector<double>& bytes, int choice) {
   return bytes.empty() ? 0 : bytes[static_cast<std::size_t>(choice)];
 }
 
+double least_of(const std::vector<double>& bytes) {
+  return bytes.empty() ? 0 : *std::min_element(bytes.begin(), bytes.end());
+}
+
 }  // namespace
 
 // What is in use of a problem's memory between the forward and the backward pass.
@@ -89,11 +93,13 @@ class UnitMemory::HeldBytes {
 };
 
 UnitMemory::UnitMemory(const Graph& unit, std::set<std::string> own, std::vector<UnitWay> ways,
-                       Problems problems)
+                       std::int64_t devices, Problems problems, std::function<bool()> is_stopped)
     : graph_(unit),
       own_(std::move(own)),
       ways_(std::move(ways)),
+      devices_(static_cast<double>(devices)),
       problems_(std::move(problems)),
+      is_stopped_(std::move(is_stopped)),
       units_(ways_.size()),
       is_open_(ways_.size()),
       looks_(ways_.size()) {}
@@ -109,8 +115,11 @@ Status UnitMemory::open(std::size_t way) {
   unit.stored = std::move(held.stored);
   unit.kept = std::move(held.kept);
   unit.edges = std::move(held.edges);
+  for (const std::vector<double>& bytes : unit.stored) unit.fewest.stored += least_of(bytes);
+  for (const std::vector<double>& bytes : unit.kept) unit.fewest.kept += least_of(bytes);
   unit.graph = std::move(graph);
   unit.built = std::move(*problem);
+  fewest_.emplace(ways_[way].recompute, fewest_on_any_mesh(unit));
   Problem& bare = unit.built.problem;
   for (ProblemNode& node : bare.nodes) node.uses.clear();
   for (ProblemEdge& edge : bare.edges) edge.uses.clear();
@@ -119,23 +128,76 @@ Status UnitMemory::open(std::size_t way) {
   return Ok{};
 }
 
-// By what is known of it with fewer in flight, or a lower price.
+// No device has less than an even part of a value.
+UnitMemory::FewestBytes UnitMemory::fewest_on_any_mesh(const Unit& unit) const {
+  FewestBytes fewest;
+  for (std::size_t v = 0; v < unit.graph.values.size(); ++v) {
+    const Value& value = unit.graph.values[v];
+    const double part = static_cast<double>(element_count(value.shape)) *
+                        static_cast<double>(size_of(value.dtype)) / devices_;
+    const auto add = [&](int node, const std::vector<std::vector<double>>& bytes, double& sum) {
+      if (node >= 0) sum += std::min(part, least_of(bytes[static_cast<std::size_t>(node)]));
+    };
+    add(unit.built.source_node[v], unit.stored, fewest.stored);
+    add(unit.built.hub_node[v], unit.kept, fewest.kept);
+  }
+  return fewest;
+}
+
+UnitMemory::FewestBytes UnitMemory::fewest_of(std::size_t way) const {
+  if (units_[way]) return units_[way]->fewest;
+  const auto known = fewest_.find(ways_[way].recompute);
+  return known == fewest_.end() ? FewestBytes() : known->second;
+}
+
+double UnitMemory::fewest_bytes(std::int64_t in_flight) const {
+  double fewest = kInfinity;
+  for (std::size_t way = 0; way < ways_.size(); ++way) {
+    if (is_open_[way] != 0 && !units_[way]) continue;
+    fewest = std::min(fewest, fewest_of(way).of(in_flight));
+  }
+  return fewest;
+}
+
+// By what is known of it at lower prices, and between a lower and a higher one.
 Seconds UnitMemory::floor_of(std::size_t way, std::int64_t in_flight, double price) const {
-  Seconds floor = ways_[way].floor;
+  const FewestBytes fewest = fewest_of(way);
+  const auto flying = static_cast<double>(in_flight);
+  Seconds floor = ways_[way].floor + price * fewest.of(in_flight);
   for (const Look& look : looks_[way]) {
-    if (look.in_flight <= in_flight && look.price <= price) {
-      floor = std::max(floor, look.point.bound);
+    const double more = price - look.price;
+    const double more_kept = price * flying - look.price * static_cast<double>(look.in_flight);
+    if (more < 0 || more_kept < 0) continue;
+    floor = std::max(floor, look.point.bound + more * fewest.stored + more_kept * fewest.kept);
+  }
+  for (const Look& high : looks_[way]) {
+    if (high.in_flight != in_flight || high.price <= price) continue;
+    const auto between = [&](double low, Seconds bound) {
+      const double part = (price - low) / (high.price - low);
+      floor = std::max(floor, (1 - part) * bound + part * high.point.bound);
+    };
+    between(0, ways_[way].floor);
+    for (const Look& low : looks_[way]) {
+      const bool is_on_ray = low.in_flight == in_flight || low.price == 0;
+      if (is_on_ray && low.price <= price) between(low.price, low.point.bound);
     }
   }
   return floor;
 }
 
 const UnitMemory::Look& UnitMemory::look(std::size_t way, std::int64_t in_flight, double price) {
+  const auto flying = static_cast<double>(in_flight);
   for (const Look& look : looks_[way]) {
     if (look.in_flight == in_flight && look.price == price) return look;
   }
+  for (const Look& look : looks_[way]) {
+    if (look.price > 0 || price > 0) continue;
+    Look same = look;  // but for the bytes of others in flight
+    same.in_flight = in_flight;
+    same.point.bytes = look.stored + flying * look.kept;
+    return looks_[way].emplace_back(std::move(same));
+  }
   Unit& unit = *units_[way];
-  const auto flying = static_cast<double>(in_flight);
   const auto bytes_of = [&](std::size_t n, int choice) {
     return at(unit.stored[n], choice) + flying * at(unit.kept[n], choice);
   };
@@ -153,18 +215,20 @@ const UnitMemory::Look& UnitMemory::look(std::size_t way, std::int64_t in_flight
   SolveOptions options;
   options.effort = tuning::units::kEffort;
   const Solution solution = solve_dp(priced, options);
-  UnitPoint point{solution.lower_bound, solution.cost, 0, way};
+  double stored = 0, kept = 0;
   for (std::size_t n = 0; n < solution.choices.size(); ++n) {
-    point.bytes += bytes_of(n, solution.choices[n]);
+    stored += at(unit.stored[n], solution.choices[n]);
+    kept += at(unit.kept[n], solution.choices[n]);
   }
   for (const EdgeBytes& edge : unit.edges) {
     if (solution.choices.empty()) break;
-    point.bytes += (edge.is_stored ? 1 : flying) *
-                   edge.bytes.at(solution.choices[static_cast<std::size_t>(edge.from)],
-                                 solution.choices[static_cast<std::size_t>(edge.to)]);
+    (edge.is_stored ? stored : kept) +=
+        edge.bytes.at(solution.choices[static_cast<std::size_t>(edge.from)],
+                      solution.choices[static_cast<std::size_t>(edge.to)]);
   }
+  UnitPoint point{solution.lower_bound, solution.cost, stored + flying * kept, way};
   point.cost -= price * point.bytes;
-  looks_[way].push_back({in_flight, price, point, solution.choices});
+  looks_[way].push_back({in_flight, price, point, stored, kept, solution.choices});
   spdlog::debug("unit: {} in flight, mesh {}, recompute {}, {} per GiB: no less than {}; {}, {}",
                 in_flight, ways_[way].mesh, name_of(ways_[way].recompute),
                 format_seconds(price * (1 << 30)), format_seconds(point.bound),
@@ -207,24 +271,46 @@ Result<std::shared_ptr<const UnitParts>> UnitMemory::parts(Recompute recompute,
   return std::shared_ptr<const UnitParts>(std::move(parts));
 }
 
+Seconds UnitMemory::known_least(std::int64_t in_flight, double price) const {
+  Seconds least = kInfinity;
+  for (std::size_t way = 0; way < ways_.size(); ++way) {
+    if (is_open_[way] != 0 && !units_[way]) continue;
+    least = std::min(least, floor_of(way, in_flight, price));
+  }
+  return least;
+}
+
 Result<UnitPoint> UnitMemory::least(std::int64_t in_flight, double price) {
-  std::vector<std::size_t> order(ways_.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return floor_of(a, in_flight, price) < floor_of(b, in_flight, price);
-  });
+  std::vector<char> is_done(ways_.size());
   UnitPoint best;
   best.bound = kInfinity;
-  for (const std::size_t way : order) {
-    if (floor_of(way, in_flight, price) >= best.bound) continue;
-    AUTOPAR_RETURN_IF_ERROR(open(way));
-    if (!units_[way]) continue;
-    const UnitPoint found = look(way, in_flight, price).point;
+  // What is found of a way may be a floor of the others, so the lowest is found anew.
+  for (std::size_t left = ways_.size(); left > 0; --left) {
+    std::size_t next = ways_.size();
+    Seconds lowest = best.bound;
+    for (std::size_t way = 0; way < ways_.size(); ++way) {
+      if (is_done[way] != 0) continue;
+      const Seconds floor = floor_of(way, in_flight, price);
+      if (floor < lowest) std::tie(next, lowest) = std::tie(way, floor);
+    }
+    if (next == ways_.size()) break;
+    if (best.bound < kInfinity && is_stopped_()) {
+      best.bound = lowest;
+      break;
+    }
+    is_done[next] = 1;
+    AUTOPAR_RETURN_IF_ERROR(open(next));
+    // Its bytes are known now.
+    if (!units_[next] || floor_of(next, in_flight, price) >= best.bound) continue;
+    const UnitPoint found = look(next, in_flight, price).point;
     if (found.bound < best.bound) best = found;
   }
   return best;
 }
 
+// The least of a unit is concave in the price, so the bound on the units is, too; two plans, one
+// that fits and one that does not, say where more of it may be, and how much at most (Kelley's
+// method, 1960, with one price).
 Result<RoomPrice> UnitMemory::price_of_room(std::int64_t in_flight, double units, double room) {
   const auto of = [&](const UnitPoint& point, double price) {
     return RoomPrice{price, units * point.bound - price * room, point.way, price};
@@ -232,11 +318,12 @@ Result<RoomPrice> UnitMemory::price_of_room(std::int64_t in_flight, double units
   AUTOPAR_TRY(below, least(in_flight, 0));
   RoomPrice best = of(below, 0);
   if (units * below.bytes <= room) return best;
-  double price = tuning::units::kFirstPrice * below.bound / below.bytes;
+  double price = below.bound / below.bytes;
   std::optional<UnitPoint> above;
   double low = 0;
   const auto take = [&](const UnitPoint& found, double at_price, bool is_nearest) {
     const RoomPrice next = of(found, at_price);
+    prices_.insert(at_price);
     if (next.bound > best.bound)
       std::tie(best.price, best.bound) = std::tie(next.price, next.bound);
     if (is_nearest) std::tie(best.way, best.fitting) = std::tie(next.way, next.fitting);
@@ -250,14 +337,22 @@ Result<RoomPrice> UnitMemory::price_of_room(std::int64_t in_flight, double units
       std::tie(below, low) = std::tuple(found, price);
     }
   }
-  // Nothing fits, as far as units tell: the bound is what the highest price says.
-  if (!above) return best;
-  for (int round = 0; round < tuning::units::kRounds; ++round) {
+  // Nothing fits, as far as units tell: the bound is what the highest price says. At such a price
+  // the fewest bytes are all that counts, which needs no search.
+  if (!above) {
+    price *= tuning::units::kDearer;
+    UnitPoint point = below;
+    point.bound = known_least(in_flight, price);
+    take(point, price, false);
+    return best;
+  }
+  for (int round = 0; round < tuning::units::kRounds && !is_stopped_(); ++round) {
     const double drop = below.bytes - above->bytes;
     const Seconds gain = above->cost - below.cost;
     const double next_price = drop > 0 ? gain / drop : 0;
     if (next_price <= low) break;
-    const Seconds before = best.bound;
+    const Seconds most = units * (below.cost + next_price * below.bytes) - next_price * room;
+    if (most <= best.bound * (1 + tuning::units::kNoNews)) break;
     AUTOPAR_TRY(found, least(in_flight, next_price));
     const bool fits = units * found.bytes <= room;
     take(found, next_price, fits);
@@ -266,7 +361,6 @@ Result<RoomPrice> UnitMemory::price_of_room(std::int64_t in_flight, double units
     } else {
       std::tie(below, low) = std::tuple(found, next_price);
     }
-    if (best.bound <= before * (1 + tuning::units::kNoNews)) break;
   }
   return best;
 }

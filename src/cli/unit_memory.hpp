@@ -10,6 +10,11 @@
 // The price for which this is most is found by intersecting lines. Bytes of values that cross the
 // ends of a unit, and of what other units store as well, are left out. The least is over all meshes
 // that are tried and levels of recomputation.
+//
+// The least is concave in the prices of what is stored and of what is kept, and grows with each of
+// them by at least the fewest bytes that a plan has of it. So what was found at some prices is a
+// bound at others: most ways are never searched at a price, and bounds at prices beside those that
+// were searched are read off.
 #pragma once
 
 #include <deque>
@@ -58,14 +63,21 @@ class UnitMemory {
   using Problems = std::function<Result<std::optional<MeshProblem>>(Graph& graph, UnitWay way)>;
 
   // `unit` must live as long; `own`: its stored values that count.
+  // `devices`: of every mesh; `is_stopped`: no more is searched, bounds are what is known.
   UnitMemory(const Graph& unit, std::set<std::string> own, std::vector<UnitWay> ways,
-             Problems problems);
+             std::int64_t devices, Problems problems, std::function<bool()> is_stopped);
 
   // The least over all ways. Errors: of building the problems.
   Result<UnitPoint> least(std::int64_t in_flight, double price);
+  // No more than that, by what is known without another search.
+  Seconds known_least(std::int64_t in_flight, double price) const;
   // For so many units in that room, in bytes.
   Result<RoomPrice> price_of_room(std::int64_t in_flight, double units, double room);
 
+  // No plan of any way has fewer between the passes, as far as is known; 0: nothing is.
+  double fewest_bytes(std::int64_t in_flight) const;
+  // At which bounds were asked for.
+  const std::set<double>& prices() const { return prices_; }
   const std::vector<UnitWay>& ways() const { return ways_; }
   // The plan of that way at that price; null: there is none.
   Result<std::shared_ptr<const UnitParts>> parts(Recompute recompute, const std::string& mesh,
@@ -80,8 +92,16 @@ class UnitMemory {
     CostTable bytes;
     bool is_stored = false;  // once, not for every micro-batch in flight
   };
+  // The fewest bytes that plans have between the passes.
+  struct FewestBytes {
+    double stored = 0, kept = 0;
+    double of(std::int64_t in_flight) const {
+      return stored + static_cast<double>(in_flight) * kept;
+    }
+  };
   struct Unit {
     Graph graph;
+    FewestBytes fewest;
     MeshProblem built;                              // without uses
     std::vector<std::vector<double>> stored, kept;  // bytes per node and choice
     std::vector<EdgeBytes> edges;
@@ -90,20 +110,27 @@ class UnitMemory {
     std::int64_t in_flight;
     double price;
     UnitPoint point;
+    double stored, kept;  // of its bytes
     std::vector<int> choices;
   };
   class HeldBytes;
   Status open(std::size_t way);
+  FewestBytes fewest_on_any_mesh(const Unit& unit) const;
   const Look& look(std::size_t way, std::int64_t in_flight, double price);
   Seconds floor_of(std::size_t way, std::int64_t in_flight, double price) const;
+  FewestBytes fewest_of(std::size_t way) const;
 
   const Graph& graph_;
   const std::set<std::string> own_;
   std::vector<UnitWay> ways_;
+  const double devices_;
   const Problems problems_;
-  std::vector<std::optional<Unit>> units_;  // per way
-  std::vector<char> is_open_;               // per way
-  std::vector<std::deque<Look>> looks_;     // per way
+  const std::function<bool()> is_stopped_;
+  std::set<double> prices_;
+  std::map<Recompute, FewestBytes> fewest_;  // of those that are open
+  std::vector<std::optional<Unit>> units_;   // per way
+  std::vector<char> is_open_;                // per way
+  std::vector<std::deque<Look>> looks_;      // per way
 };
 
 }  // namespace autopar::cli

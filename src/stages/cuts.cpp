@@ -137,23 +137,33 @@ struct Ends {
   Seconds busiest = std::numeric_limits<Seconds>::infinity();
   Bytes crossing = 0;
 };
-Ends best_ends(const std::vector<Place>& places, std::size_t chunks, double bytes_per_s) {
+Ends best_ends(const std::vector<Place>& places, std::size_t chunks, double bytes_per_s,
+               const ChunkSeconds& given_beside) {
   const auto count = places.size();
   const auto until = [&](std::size_t p) { return places[p].forward + places[p].backward; };
   const auto sending = [&](std::size_t p) {
     return static_cast<double>(places[p].crossing) / bytes_per_s;
   };
+  const auto op_of = [&](std::size_t p) {
+    return p + 1 == count ? OpId() : OpId(static_cast<std::int64_t>(places[p].op));
+  };
+  const auto beside = [&](std::size_t c, OpId from, std::size_t p) {
+    return given_beside ? given_beside(c, from, op_of(p)) : 0;
+  };
   // best[c][p]: chunks 0 to c, the last of which ends at place p.
   std::vector<std::vector<Best>> best(chunks, std::vector<Best>(count));
   for (std::size_t p = 0; p < count; ++p) {
-    if (places[p].weights > 0) best[0][p] = {until(p) + sending(p), places[p].crossing, -1};
+    if (places[p].weights == 0) continue;
+    best[0][p] = {until(p) + sending(p) + beside(0, OpId(0), p), places[p].crossing, -1};
   }
   for (std::size_t c = 1; c < chunks; ++c) {
     for (std::size_t p = c; p < count; ++p) {
       for (std::size_t from = c - 1; from < p; ++from) {
         const bool is_empty = places[from].weights == places[p].weights;
         if (is_empty || best[c - 1][from].busiest == Best().busiest) continue;
-        const Seconds own = until(p) - until(from) + sending(p);
+        const Seconds busy = until(p) - until(from) + sending(p);
+        if (busy > best[c][p].busiest) continue;
+        const Seconds own = busy + beside(c, op_of(from), p);
         const Best found = {std::max(best[c - 1][from].busiest, own),
                             best[c - 1][from].crossing + places[p].crossing,
                             static_cast<int>(from)};
@@ -176,15 +186,16 @@ Ends best_ends(const std::vector<Place>& places, std::size_t chunks, double byte
 }  // namespace
 
 Result<std::vector<OpId>> balanced_cuts(const Graph& step, int chunks, const OpSeconds& seconds,
-                                        double bytes_per_s, const std::string& updates) {
+                                        double bytes_per_s, const std::string& updates,
+                                        const ChunkSeconds& beside) {
   AUTOPAR_CHECK(seconds.forward.size() == step.ops.size(), "seconds of other ops");
   if (chunks < 1) return input_error("a pipeline has at least one chunk");
   if (chunks == 1) return std::vector<OpId>();
   const auto count = static_cast<std::size_t>(chunks);
   const std::vector<Place> all = places_of(step, seconds, updates);
   const std::vector<Place> places = good_places(all);
-  Ends ends = best_ends(places, count, bytes_per_s);
-  if (ends.ops.empty()) ends = best_ends(all, count, bytes_per_s);
+  Ends ends = best_ends(places, count, bytes_per_s, beside);
+  if (ends.ops.empty()) ends = best_ends(all, count, bytes_per_s, beside);
   if (ends.ops.empty()) {
     return input_error("the model cannot be cut into " + std::to_string(chunks) +
                        " chunks that each read a parameter; try fewer stages");
@@ -193,7 +204,7 @@ Result<std::vector<OpId>> balanced_cuts(const Graph& step, int chunks, const OpS
   const Seconds most = kLittleMore * ends.busiest;
   bool is_alike = false;
   for (const auto& [ops, alike] : alike_places(step, places)) {
-    Ends of_class = best_ends(alike, count, bytes_per_s);
+    Ends of_class = best_ends(alike, count, bytes_per_s, beside);
     if (of_class.busiest > most || (is_alike && of_class.crossing >= ends.crossing)) continue;
     ends = std::move(of_class);
     is_alike = true;
