@@ -112,14 +112,19 @@ class Step:
         for node in graph.node:
             for name in ends & set(node.input):
                 self.first_reader.setdefault(name, node.name)
+        names = [n.name for n in graph.node]
+        self.behind_cast = names[names.index(self.first_reader[self.head]) + 1] if self.head in self.first_reader else None
         for name in self.shapes:
             if EMBEDDING.search(name) and name not in self.split:
                 self.split[name] = 0
 
     def begin_of(self, block):
-        """The first forward op of a layer, by its number, of the "head" or of the "loss": the first reader of what is before it."""
+        """The first forward op of a layer, by its number, of the "head" or of the "cast" of the logits: the first reader of what is before
+        it; of the "loss": what is behind the cast."""
+        if block == "loss":
+            return self.behind_cast
         layers = [name for name in self.first_reader if name != self.head]
-        return self.first_reader[self.head if block == "loss" else layers[-1] if block == "head" else layers[block - 1]]
+        return self.first_reader[self.head if block == "cast" else layers[-1] if block == "head" else layers[block - 1]]
 
     def gradients_of_products(self, graph, made_by):
         """Op -> the dimensions of the products that make gradients of inputs and of weights: of the tokens, and that of tensor parallelism."""

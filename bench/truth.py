@@ -86,9 +86,12 @@ def pinned(run, step, tiers, gathers_again, repeats):
         spans *= size
         if size > 1 or (name == "data" and not mesh):
             mesh.insert(0, (name, size, tiers[0]["name"] if spans <= inner else outer))
-    has = lambda name: [name] if any(axis[0] == name for axis in mesh) else []
+    has = lambda name: [name] if any(axis[0] == name and axis[1] > 1 for axis in mesh) else []
     template = training.Template(run.tensor, run.data, run.stored, run.sequence, mesh, has("tensor"), has("data"), has("context"))
-    return training.pins(step, template, run.micro_batches, gathers_again, repeats)
+    found = training.pins(step, template, run.micro_batches, gathers_again, repeats)
+    if "loss" in run.cuts:  # whose stage gets what another has cast
+        found["tensors"].update({name: {"spec": found["tensors"][name]["spec"]} for name in step.logits if name in found["tensors"]})
+    return found
 
 
 def priced(run, model, step, profile, folder, kept=None):

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "autopar/memory.hpp"
 #include "graphs.hpp"
 
 using namespace autopar;
@@ -166,4 +167,79 @@ TEST_CASE("memory charged is what the pieces of memory take", "[search]") {
   CHECK(with_views > 50);
   CHECK(donated > 20);
   CHECK(exact > times * 9 / 10);
+}
+
+namespace {
+
+// A pass: y = x w in the forward pass, dw = x dy and acc.w + dw in the backward pass; the update
+// reads the sum. `ops`: 0 forward, 1 and 2 backward, 3 update.
+struct Accumulating {
+  Graph graph;
+  ValueId x, w, acc, y, grad, next, made;
+
+  Accumulating() {
+    const auto value = [&](const char* name, ValueKind kind) {
+      return graph.add_value({.name = name, .shape = {8, 8}, .kind = kind});
+    };
+    x = value("x", ValueKind::kInput);
+    w = value("w", ValueKind::kParameter);
+    acc = value("acc.w", ValueKind::kParameter);
+    y = value("y", ValueKind::kActivation);
+    grad = value("grad", ValueKind::kActivation);
+    next = value("new.acc.w", ValueKind::kActivation);
+    made = value("new.w", ValueKind::kActivation);
+    graph.value(acc).accumulates = graph.value(next).accumulates = true;
+    graph.inputs = {x, w, acc};
+    graph.outputs = {next, made};
+    graph.passes = 2;
+    graph.add_op({.name = "mul", .type = "MatMul", .inputs = {x, w}, .outputs = {y}});
+    graph.add_op({.name = "grad", .type = "MatMul", .inputs = {y, w}, .outputs = {grad}});
+    graph.add_op({.name = "sum", .type = "Add", .inputs = {acc, grad}, .outputs = {next}});
+    graph.add_op({.name = "update", .type = "Sub", .inputs = {w, acc}, .outputs = {made}});
+    graph.ops[1].phase = graph.ops[2].phase = Phase::kBackward;
+    graph.ops[3].phase = Phase::kUpdate;
+  }
+
+  // Per op what is charged for a value, in bytes of it.
+  std::vector<int> charged(ValueId id) const {
+    std::vector<int> held(graph.ops.size(), 0);
+    for (const MemoryCharge& charge :
+         memory_charges(graph, readers_of(graph), updated_inputs(graph, "new.*"))) {
+      if (charge.value != id) continue;
+      const bool in_full = charge.kind == MemoryCharge::Kind::kSpec ||
+                           charge.kind == MemoryCharge::Kind::kHub ||
+                           charge.kind == MemoryCharge::Kind::kOutput;
+      for (int t = charge.begin; in_full && t < charge.end; ++t) {
+        held[static_cast<std::size_t>(t)] += charge.copies;
+      }
+    }
+    return held;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a sum of passes takes the place of the one before it, though the update reads that",
+          "[search]") {
+  const Accumulating step;
+  CHECK(step.charged(step.acc) == std::vector<int>{1, 1, 1, 1});
+  // While the op runs that makes it; then it is where acc.w was.
+  CHECK(step.charged(step.next) == std::vector<int>{0, 0, 1, 0});
+}
+
+TEST_CASE("what a runtime holds in a pass: gradients to its end, and beside activations",
+          "[search]") {
+  Accumulating step;
+  Kernels& kernels = step.graph.kernels;
+  kernels.of_op.resize(step.graph.ops.size());
+  kernels.inside.resize(step.graph.values.size(), 0);
+  kernels.held_in_pass.resize(step.graph.values.size(), 0);
+  kernels.held_in_pass[step.w.index()] = 1;
+  kernels.held_in_pass[step.y.index()] = 2;
+  CHECK(step.charged(step.w) == std::vector<int>{1, 2, 2, 1});
+  CHECK(step.charged(step.y) == std::vector<int>{3, 3, 0, 0});
+  // Of two micro-batches in flight both keep y; gradients there are of one.
+  step.graph.in_flight = 2;
+  CHECK(step.charged(step.w) == std::vector<int>{1, 2, 2, 1});
+  CHECK(step.charged(step.y) == std::vector<int>{6, 6, 3, 3});
 }

@@ -147,6 +147,35 @@ def test_gradients(folder):
     assert read > 0 and more == read, (more, read)
 
 
+def test_held_in_pass(folder):
+    """Gradients of a pass are there to its end, and the piece in which queries, keys and values are made as long as the queries. On one device."""
+    cluster = json.loads(CLUSTER.read_text())
+    cluster["tiers"] = [{**cluster["tiers"][0], "size": 1}]
+    path = folder / "one.json"
+    path.write_text(json.dumps(cluster))
+    profile = json.loads((MODELS / "profiles" / "h100-nanotron.json").read_text())
+
+    def held(model, joined, of_pass):
+        changed = folder / "held.json"
+        changed.write_text(json.dumps({**profile, "attention": {**profile["attention"], "joined": joined}, "pass_gradient_bytes": of_pass}))
+        report = run("search", model, "--cluster", path, "--train", "--batch", 8, "--loss", "cross_entropy", "--optimizer", "adamw", "--precision", "mixed-bf16",
+                     "--micro-batches", 2, "--recompute", "none", "--profile", changed, "-o", folder / "held", "--json").stdout
+        return json.loads(report)["memory"]["peak_bytes"]
+
+    # 2 layers, 4 sequences of 16 words at a time, width 64, in 16 bits.
+    model = folder / "heads.onnx"
+    subprocess.run([sys.executable, SOURCE / "scripts" / "make_models.py", "--family", "llama", "--layers", "2", "--hidden", "64", "--heads", "4", "--kv-heads", "4",
+                    "--feed-forward", "128", "--vocabulary", "128", "--sequence", "16", "-o", model], check=True, stdout=subprocess.DEVNULL)
+    plain, queries = held(model, 0, 0), 4 * 16 * 64 * 2
+    more = held(model, 1, 0) - plain
+    assert 0 < more <= 2 * 2 * queries and more % (2 * queries) == 0, (more, queries)
+    # Keys and values of fewer heads are no part of such a piece.
+    assert held(MODELS / "llama_tiny.onnx", 1, 0) == held(MODELS / "llama_tiny.onnx", 0, 0)
+    weights = sum(math.prod(d.dim_value for d in i.type.tensor_type.shape.dim) for i in onnx.load(model, load_external_data=False).graph.input if i.name != "input_ids")
+    # The peak may be elsewhere.
+    assert plain <= held(model, 0, 2) <= plain + 2 * weights and plain < held(model, 0, 4) <= plain + 4 * weights, (plain, weights)
+
+
 def test_refused(folder):
     model = ("search", MODELS / "mlp.onnx", "--cluster", CLUSTER, "-o", folder / "refused")
     unknown = run(*model, "--profile", "h100-nanotrom", expect=4).stderr
@@ -155,6 +184,7 @@ def test_refused(folder):
     path = folder / "profile.json"
     for change, words in (({"matrix": {"fraction": 2}}, "matrix.fraction"), ({"fuses": ["loops"]}, "fuses[0]"), ({"lunch_s": 1}, "lunch_s"),
                           ({"host_s": "fast"}, "host_s"), ({"stage_collective": {"each_s": -1}}, "stage_collective.each_s"), ({"stage_collective": {"ms": 1}}, "ms"), ({"deferred": ["sums"]}, "deferred[0]"), ({"pipelined": 1.5}, "pipelined"),
+                          ({"pass_gradient_bytes": 65}, "pass_gradient_bytes"), ({"attention": {"joint": 1}}, "joint"),
                           ({"slowdown": -0.1}, "slowdown"), ({"name": ""}, "name"), ({"format": "autopar-cluster"}, "format")):
         path.write_text(json.dumps({**good, **change}))
         said = run(*model, "--profile", path, expect=4).stderr
@@ -173,6 +203,7 @@ def main():
         test_deferred(folder)
         test_room_for_the_runtime(folder)
         test_gradients(folder)
+        test_held_in_pass(folder)
         test_refused(folder)
 
 

@@ -192,6 +192,9 @@ struct Kernels {
   // Per value: how many times its bytes the runtime holds beside it all the time, for gradients;
   // empty: never.
   std::vector<char> held_beside;
+  // The same from its last read in a backward pass to the end of that; of an activation for as long
+  // as its copies live.
+  std::vector<char> held_in_pass;
   bool empty() const { return of_op.empty(); }
 };
 
@@ -225,6 +228,9 @@ class Graph {
   bool is_inside(ValueId id) const { return !kernels.empty() && kernels.inside[id.index()] != 0; }
   int held_beside(ValueId id) const {
     return kernels.held_beside.empty() ? 0 : kernels.held_beside[id.index()];
+  }
+  int held_in_pass(ValueId id) const {
+    return kernels.held_in_pass.empty() ? 0 : kernels.held_in_pass[id.index()];
   }
 
   // Appends; for add_op also sets the producer of its outputs.

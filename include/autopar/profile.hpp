@@ -65,6 +65,11 @@ struct Profile {
   // Of a parameter that passes read, for each of its elements: what the runtime holds from the
   // first pass to the update for its gradient, accumulators among them. 0: what the plan holds.
   double gradient_bytes = 0;
+  // The same for the gradient of one pass: from where the backward pass makes it to the pass's end.
+  double pass_gradient_bytes = 0;
+  // Queries, keys and values are as large, and made in one piece of memory; keys and values are
+  // copied from there, and the piece stays for as long as its queries are needed.
+  bool joins_attention_inputs = false;
 
   // Memory beside what plans are made of.
   Bytes reserved_bytes = 0;  // of the runtime, its libraries and the buffers of collectives

@@ -83,9 +83,12 @@ class Grouping {
  private:
   // Parameters, or their 16-bit copies: inputs that passes read and updates give a next value.
   void hold_gradients() {
-    double bytes = profile_.gradient_bytes;
-    if (graph_.passes > 1) bytes -= static_cast<double>(size_of(DType::kFloat32));
-    if (bytes <= 0) return;
+    double bytes = profile_.gradient_bytes, of_pass = 0;
+    if (graph_.passes > 1) {
+      bytes -= static_cast<double>(size_of(DType::kFloat32));
+      of_pass = profile_.pass_gradient_bytes;  // of one pass the graph has its gradients itself
+    }
+    if (bytes <= 0 && of_pass <= 0) return;
     found_.held_beside.assign(graph_.values.size(), 0);
     const std::vector<ValueId> updated = updated_inputs(graph_, updates_);
     for (std::size_t v = 0; v < updated.size(); ++v) {
@@ -97,8 +100,32 @@ class Grouping {
       });
       if (!is_read) continue;
       const auto size = static_cast<double>(size_of(graph_.value(input).dtype));
-      found_.held_beside[input.index()] = static_cast<char>(std::ceil(bytes / size));
+      found_.held_beside[input.index()] = static_cast<char>(std::ceil(std::max(0.0, bytes) / size));
+      held_in_pass(input) = static_cast<char>(std::ceil(of_pass / size));
     }
+  }
+
+  char& held_in_pass(ValueId id) {
+    found_.held_in_pass.resize(graph_.values.size(), 0);
+    return found_.held_in_pass[id.index()];
+  }
+
+  // The piece of memory in which queries, keys and values are made is there for as long as the
+  // queries: that is twice their bytes beside them.
+  void join_inputs(const std::set<std::size_t>& products, const std::vector<char>& seen) {
+    if (!profile_.joins_attention_inputs) return;
+    const auto scores = std::find_if(products.begin(), products.end(),
+                                     [&](std::size_t o) { return makes_scores(o, seen); });
+    const auto mix = std::find_if(products.begin(), products.end(),
+                                  [&](std::size_t o) { return reads_scores(o, seen); });
+    if (scores == products.end() || mix == products.end()) return;
+    const ValueId queries = base(op(*scores).inputs[0]);
+    const std::int64_t count = element_count(graph_.value(queries).shape);
+    for (const ValueId input : {op(*scores).inputs[1], op(*mix).inputs[1]}) {
+      const ValueId other = base(input);
+      if (other == queries || element_count(graph_.value(other).shape) != count) return;
+    }
+    if (graph_.value(queries).kind == ValueKind::kActivation) held_in_pass(queries) = 2;
   }
 
   bool is_updated(ValueId made) const {
@@ -291,6 +318,7 @@ class Grouping {
       const ValueId id(static_cast<std::int64_t>(v));
       if (seen[v] && !leaves(id)) found_.inside[v] = 1;
     }
+    join_inputs(products, seen);
   }
 
   // What is a function of one tensor alone, constants aside, is one op of every runtime, however

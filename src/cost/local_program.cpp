@@ -70,6 +70,21 @@ Result<Graph> local_program(const Graph& graph, const Op& op, const Rule& rule,
   return program;
 }
 
+namespace {
+
+// Exp and its like write where what they read lay, if nothing reads that later.
+Bytes taken_over(const Graph& program, std::size_t o, const std::vector<std::size_t>& last,
+                 const std::vector<char>& kept) {
+  const Op& op = program.ops[o];
+  if (op.type != "Exp" || !op.domain.empty()) return 0;
+  const ValueId from = op.inputs[0], to = op.outputs[0];
+  const bool is_free = program.value(from).producer.valid() && last[from.index()] == o &&
+                       !kept[from.index()] && !kept[to.index()];
+  return is_free ? program.value(from).bytes() : 0;
+}
+
+}  // namespace
+
 Bytes peak_of_temporaries(const Graph& program, const std::vector<OpKernel>& kernels) {
   std::vector<std::size_t> last(program.values.size(), 0);
   std::vector<char> kept(program.values.size(), 0);
@@ -92,7 +107,7 @@ Bytes peak_of_temporaries(const Graph& program, const std::vector<OpKernel>& ker
     for (ValueId made : program.ops[o].outputs) {
       if (made.valid() && !kept[made.index()]) now += program.value(made).bytes();
     }
-    peak = std::max(peak, now);
+    peak = std::max(peak, now - taken_over(program, o, last, kept));
     std::vector<ValueId> read = program.ops[o].inputs;
     std::sort(read.begin(), read.end());
     read.erase(std::unique(read.begin(), read.end()), read.end());

@@ -210,8 +210,8 @@ Result<OpPrice> RooflineModel::op_price(const Graph& graph, const Op& op, const 
     find_local_shapes(graph, op.outputs, specs.outputs, mesh, shapes.outputs, shapes.output_dtypes);
     price.compute = state_->kernel_seconds(op, shapes, graph.kernel(op));
     if (state_->is_log_sum_of_parts(op)) {
-      price.temporaries =
-          static_cast<Bytes>(2 * bytes_of(shapes.inputs[0], shapes.input_dtypes[0]));
+      // Exponentials take the place of the differences.
+      price.temporaries = static_cast<Bytes>(bytes_of(shapes.inputs[0], shapes.input_dtypes[0]));
     }
     return price;
   }

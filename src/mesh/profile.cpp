@@ -51,14 +51,17 @@ Status verify(const Profile& profile) {
       {"slowdown", profile.slowdown},
       {"pipelined", profile.pipelined},
       {"gradient_bytes", profile.gradient_bytes},
+      {"pass_gradient_bytes", profile.pass_gradient_bytes},
       {"memory.half_bytes", profile.memory_half_bytes},
       {"reserved_bytes", static_cast<double>(profile.reserved_bytes)},
       {"fragmentation", profile.fragmentation}};
   for (const auto& [field, value] : others) {
     if (!(value >= 0 && value < 1e300)) return wrong(field, "at least 0", value);
   }
-  if (profile.gradient_bytes > 64) {
-    return wrong("gradient_bytes", "at most 64", profile.gradient_bytes);
+  for (const auto& [field, value] :
+       {std::pair{"gradient_bytes", profile.gradient_bytes},
+        std::pair{"pass_gradient_bytes", profile.pass_gradient_bytes}}) {
+    if (value > 64) return wrong(field, "at most 64", value);
   }
   if (profile.pipelined > 1) return wrong("pipelined", "at most 1", profile.pipelined);
   if (profile.matrix.tile_m > 0 && !(profile.matrix.multiprocessors >= 1)) {

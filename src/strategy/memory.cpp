@@ -62,8 +62,7 @@ class Trees {
       // What the update reads of it is the next value already, where a pass makes that.
       const OpId maker = graph_.values[v].producer;
       const bool of_pass = maker.valid() && graph_.op(maker).phase != Phase::kUpdate;
-      const int end = last_read(updated[v]);
-      ends.emplace_back(output, of_pass ? std::min(end, begin_of_update(graph_)) : end);
+      ends.emplace_back(output, of_pass ? last_read_in_pass(updated[v]) : last_read(updated[v]));
     }
     for (const auto& [output, end] : ends) {
       Copy& copy = at(output);
@@ -148,6 +147,22 @@ class Trees {
     return end;
   }
 
+  // The same of what a pass reads, where the update reads the next value.
+  int last_read_in_pass(ValueId input) const {
+    const int update = begin_of_update(graph_);
+    int end = 0;
+    for (const auto& use : readers(input).uses) {
+      if (use.op.value < update) end = std::max(end, static_cast<int>(use.op.value) + 1);
+    }
+    const int first = first_[input.index()];
+    for (int copy : trees_[static_cast<std::size_t>(tree_of_[static_cast<std::size_t>(first)])]) {
+      const Copy& other = copies_[static_cast<std::size_t>(copy)];
+      if (other.value == input || other.begin >= update) continue;
+      end = std::max(end, std::min(other.end, update));
+    }
+    return end;
+  }
+
   // Linear in (number of copies) x (number of their ends), both small.
   void add_charges(const std::vector<int>& tree) {
     const Copy& first = at(tree.front());
@@ -219,6 +234,26 @@ class Trees {
   // end; -1: none.
   std::vector<int> open_;
 };
+
+// What a runtime holds beside values as long as a pass needs it (Kernels).
+void hold_in_pass(const Graph& graph, const std::vector<Readers>& readers,
+                  std::vector<MemoryCharge>& charges) {
+  for (MemoryCharge& charge : charges) {
+    if (graph.value(charge.value).kind != ValueKind::kActivation) continue;
+    charge.copies *= 1 + graph.held_in_pass(charge.value);
+  }
+  const int update = begin_of_update(graph);
+  for (std::size_t v = 0; v < graph.values.size(); ++v) {
+    const ValueId id(static_cast<std::int64_t>(v));
+    const int copies = graph.held_in_pass(id);
+    if (copies == 0 || graph.values[v].kind == ValueKind::kActivation) continue;
+    int begin = update - 1;  // the gradient of an embedding comes last
+    for (const auto& use : readers[v].uses) {
+      if (graph.op(use.op).phase == Phase::kBackward) begin = static_cast<int>(use.op.value);
+    }
+    charges.push_back({Kind::kSpec, id, {}, begin, update, copies});
+  }
+}
 
 // For the micro-batches in flight beside the one that is worked on.
 void keep_in_flight(const Graph& graph, const std::vector<Readers>& readers,
@@ -319,6 +354,7 @@ std::vector<MemoryCharge> memory_charges(const Graph& graph, const std::vector<R
   Trees trees(graph, readers);
   trees.donate(updated);
   std::vector<MemoryCharge> charges = trees.charges();
+  if (!graph.kernels.held_in_pass.empty()) hold_in_pass(graph, readers, charges);
   if (graph.in_flight > 1) keep_in_flight(graph, readers, charges);
   if (graph.copies > 1) keep_copies(graph, charges);
   for (std::size_t v = 0; v < graph.values.size(); ++v) {

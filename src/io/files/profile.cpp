@@ -96,15 +96,43 @@ Status read_part(const Json& json, const std::string& key, const std::string& fi
   return read_number(*field, second, b);
 }
 
+Status read_attention(const Json& json, Profile& profile) {
+  AUTOPAR_TRY(field, json.find("attention"));
+  if (!field) return Ok{};
+  AUTOPAR_RETURN_IF_ERROR(read_known(*field, {"forward", "backward", "joined"}));
+  AUTOPAR_RETURN_IF_ERROR(read_number(*field, "forward", profile.attention_forward));
+  AUTOPAR_RETURN_IF_ERROR(read_number(*field, "backward", profile.attention_backward));
+  AUTOPAR_TRY(joined, field->find("joined"));
+  if (!joined) return Ok{};
+  AUTOPAR_TRY(number, joined->integer());
+  profile.joins_attention_inputs = number != 0;
+  return Ok{};
+}
+
 }  // namespace
 
 Result<Profile> profile_of(const Json& json) {
   AUTOPAR_RETURN_IF_ERROR(check_format(json, "autopar-profile", 1));
-  AUTOPAR_RETURN_IF_ERROR(read_known(
-      json,
-      {"format", "version", "name", "fuses", "strided_operands", "launch_s", "host_s",
-       "stage_collective", "matrix", "attention", "memory", "bucket_bytes", "deferred", "slowdown",
-       "pipelined", "gradient_bytes", "reserved_bytes", "fragmentation", "sources"}));
+  AUTOPAR_RETURN_IF_ERROR(read_known(json, {"format",
+                                            "version",
+                                            "name",
+                                            "fuses",
+                                            "strided_operands",
+                                            "launch_s",
+                                            "host_s",
+                                            "stage_collective",
+                                            "matrix",
+                                            "attention",
+                                            "memory",
+                                            "bucket_bytes",
+                                            "deferred",
+                                            "slowdown",
+                                            "pipelined",
+                                            "gradient_bytes",
+                                            "pass_gradient_bytes",
+                                            "reserved_bytes",
+                                            "fragmentation",
+                                            "sources"}));
   Profile profile;
   AUTOPAR_TRY(name, json.at("name"));
   AUTOPAR_TRY(name_text, name.text());
@@ -121,8 +149,7 @@ Result<Profile> profile_of(const Json& json) {
   AUTOPAR_RETURN_IF_ERROR(read_part(json, "stage_collective", "each_s", profile.stage_collective_s,
                                     "rank_s", profile.stage_collective_rank_s));
   AUTOPAR_RETURN_IF_ERROR(read_matrix(json, profile.matrix));
-  AUTOPAR_RETURN_IF_ERROR(read_part(json, "attention", "forward", profile.attention_forward,
-                                    "backward", profile.attention_backward));
+  AUTOPAR_RETURN_IF_ERROR(read_attention(json, profile));
   AUTOPAR_RETURN_IF_ERROR(read_part(json, "memory", "fraction", profile.memory_fraction,
                                     "half_bytes", profile.memory_half_bytes));
   AUTOPAR_RETURN_IF_ERROR(read_number(json, "bucket_bytes", profile.bucket_bytes));
@@ -130,6 +157,7 @@ Result<Profile> profile_of(const Json& json) {
   AUTOPAR_RETURN_IF_ERROR(read_number(json, "slowdown", profile.slowdown));
   AUTOPAR_RETURN_IF_ERROR(read_number(json, "pipelined", profile.pipelined));
   AUTOPAR_RETURN_IF_ERROR(read_number(json, "gradient_bytes", profile.gradient_bytes));
+  AUTOPAR_RETURN_IF_ERROR(read_number(json, "pass_gradient_bytes", profile.pass_gradient_bytes));
   double reserved = 0;
   AUTOPAR_RETURN_IF_ERROR(read_number(json, "reserved_bytes", reserved));
   profile.reserved_bytes = static_cast<Bytes>(reserved);
@@ -161,6 +189,7 @@ std::string profile_to_json(const Profile& profile, const std::string& sources) 
   }
   j["attention"] = {{"forward", profile.attention_forward},
                     {"backward", profile.attention_backward}};
+  if (profile.joins_attention_inputs) j["attention"]["joined"] = 1;
   j["memory"] = {{"fraction", profile.memory_fraction}, {"half_bytes", profile.memory_half_bytes}};
   j["bucket_bytes"] = profile.bucket_bytes;
   auto& deferred = j["deferred"] = nlohmann::ordered_json::array();
@@ -170,6 +199,7 @@ std::string profile_to_json(const Profile& profile, const std::string& sources) 
   j["slowdown"] = profile.slowdown;
   j["pipelined"] = profile.pipelined;
   j["gradient_bytes"] = profile.gradient_bytes;
+  j["pass_gradient_bytes"] = profile.pass_gradient_bytes;
   j["reserved_bytes"] = profile.reserved_bytes;
   j["fragmentation"] = profile.fragmentation;
   if (!sources.empty()) j["sources"] = sources;
