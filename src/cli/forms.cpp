@@ -9,7 +9,6 @@
 #include <iostream>
 
 #include "autopar/iopddl.hpp"
-#include "autopar/stages.hpp"
 #include "cli/hub_ops.hpp"
 #include "cli/trace.hpp"
 #include "cli/zero.hpp"
@@ -70,25 +69,6 @@ Status dump_problem(const std::string& path, const SearchRequest& request, const
   spdlog::info("{}: the search problem of mesh {}, {} nodes, costs in {}", path, to_text(mesh),
                built.problem.nodes.size(), unit.name);
   return Ok{};
-}
-
-// The request for the model as it is now, ops repeated or not, with the hub ops for its pins.
-Result<SearchRequest> request_of(Inputs& inputs, const std::optional<StrategyFile>& pins,
-                                 const PlanOptions& options, const CommonOptions& common) {
-  AUTOPAR_RETURN_IF_ERROR(share_in_phases(inputs, options.cost_model));
-  AUTOPAR_TRY(request, make_request(inputs, options, common));
-  AUTOPAR_TRY(stored, stored_rules(*parse_zero(options.zero), inputs.model));
-  request.stored_rules = std::move(stored);
-  AUTOPAR_TRY(fill, parse_fill(options.fill));
-  request.unreached = fill;
-  request.propagate_exact = options.propagate_exact;
-  if (options.moving == "on") request.moving = SearchRequest::Moving::kAlso;
-  if (pins) {
-    AUTOPAR_RETURN_IF_ERROR(add_pins(*pins, inputs, request));
-    AUTOPAR_RETURN_IF_ERROR(share_pinned_hubs(*pins, inputs, request));
-  }
-  find_kernels(inputs, options);
-  return request;
 }
 
 // With -v: what became of each mesh.
@@ -210,7 +190,6 @@ class Forms {
   Status plan_counts(std::unique_ptr<Inputs> inputs, const PlanOptions& given) {
     AUTOPAR_TRY(counts, micro_batches_of("auto", inputs->batch));
     std::vector<std::int64_t> binding;  // the limit binds with nothing repeated
-    std::string errors;
     for (std::size_t c = 0; c < counts.size(); ++c) {
       if (c > 0) {
         if (best_ && time_is_up()) break;
@@ -234,11 +213,14 @@ class Forms {
   // What keeps least is that of most passes: a level that does not fit there fits nowhere before.
   Status plan_more(const std::vector<std::int64_t>& binding, const PlanOptions& given) {
     std::size_t first = 0;
+    std::optional<Error> of_most;  // what is told where nothing fits
     for (auto count = binding.rbegin(); count != binding.rend(); ++count) {
       if (first == kLevels.size() || (best_ && time_is_up())) break;
       AUTOPAR_TRY(inputs, of_count(given, *count));
       AUTOPAR_RETURN_IF_ERROR(plan_levels(*inputs, {}, first));
+      if (!of_most) of_most = error_;
     }
+    if (of_most) error_ = std::move(of_most);
     return Ok{};
   }
 
@@ -436,160 +418,29 @@ class Forms {
   std::optional<Recompute> asked_;
   std::optional<Planned> best_;
   std::optional<Planned> unplanned_;  // the last form of which nothing fits, without an outcome
-  std::optional<Error> error_;        // of the last number of passes
+  std::optional<Error> error_;        // of the most passes
   std::vector<PlanTrial> tried_;
   Seconds bound_of_count_ = 0;
 };
 
 }  // namespace
 
-Result<LeastTime> least_time(Inputs& inputs, const PlanOptions& options,
-                             const std::optional<StrategyFile>& pins, const CommonOptions& common,
-                             const std::optional<StreamTimes>& weights) {
-  AUTOPAR_TRY(request, request_of(inputs, pins, options, common));
-  request.searcher = "dp";
-  request.limit_memory = false;
-  request.weights = weights;
-  AUTOPAR_TRY(outcome, search(request));
-  LeastTime least{outcome.lower_bound, {}};
-  if (outcome.cost.step) least.busy = outcome.cost.step->busy;
-  for (const MeshTrial& trial : outcome.trials) {
-    if (trial.end == TrialEnd::kPinsNotKept) continue;
-    least.of_meshes.emplace_back(to_text(trial.mesh), trial.lower_bound);
+Result<SearchRequest> request_of(Inputs& inputs, const std::optional<StrategyFile>& pins,
+                                 const PlanOptions& options, const CommonOptions& common) {
+  AUTOPAR_RETURN_IF_ERROR(share_in_phases(inputs, options.cost_model));
+  AUTOPAR_TRY(request, make_request(inputs, options, common));
+  AUTOPAR_TRY(stored, stored_rules(*parse_zero(options.zero), inputs.model));
+  request.stored_rules = std::move(stored);
+  AUTOPAR_TRY(fill, parse_fill(options.fill));
+  request.unreached = fill;
+  request.propagate_exact = options.propagate_exact;
+  if (options.moving == "on") request.moving = SearchRequest::Moving::kAlso;
+  if (pins) {
+    AUTOPAR_RETURN_IF_ERROR(add_pins(*pins, inputs, request));
+    AUTOPAR_RETURN_IF_ERROR(share_pinned_hubs(*pins, inputs, request));
   }
-  return least;
-}
-
-Result<std::vector<MeshProblem>> problems_of(Inputs& inputs, const PlanOptions& options,
-                                             const std::optional<StrategyFile>& pins,
-                                             const CommonOptions& common,
-                                             const std::optional<StreamTimes>& weights) {
-  AUTOPAR_TRY(request, request_of(inputs, pins, options, common));
-  request.searcher = "dp";
-  request.weights = weights;
-  std::vector<MeshProblem> problems;
-  std::optional<Error> error;
-  for (const Mesh& mesh : request.mesh ? std::vector<Mesh>{*request.mesh} : request.meshes) {
-    auto problem = build_problem(request, mesh);
-    if (problem) {
-      problems.push_back(std::move(*problem));
-    } else if (problem.error().code != ErrorCode::kInput) {
-      return problem.error();
-    } else {
-      error = problem.error();
-    }
-  }
-  if (problems.empty() && error) return *error;
-  return problems;
-}
-
-namespace {
-
-std::shared_ptr<const Narrowing> narrowed_to(const Graph& graph, const ChosenParts& chosen) {
-  auto narrowing = std::make_shared<Narrowing>();
-  narrowing->assignments.resize(graph.ops.size());
-  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
-    if (const Assignment* one = chosen.op(graph.ops[o].name)) narrowing->assignments[o] = {*one};
-  }
-  return narrowing;
-}
-
-// All choices but that one are forbidden, where it is one.
-template <class Choices, class Choice>
-void keep_only(ProblemNode& node, const Choices& choices, const Choice& choice) {
-  std::vector<double> cost(node.cost.size(), kInfinity);
-  bool is_one = false;
-  for (std::size_t i = 0; i < cost.size(); ++i) {
-    if (!(choices[i] == choice)) continue;
-    cost[i] = node.cost[i];
-    is_one = true;
-  }
-  if (is_one) node.cost = std::move(cost);
-}
-
-void keep_chosen(const Graph& graph, const ChosenParts& chosen, MeshProblem& problem) {
-  std::vector<ProblemNode>& nodes = problem.problem.nodes;
-  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
-    const Assignment* one = chosen.op(graph.ops[o].name);
-    if (one == nullptr) continue;
-    keep_only(nodes[static_cast<std::size_t>(problem.node_of_op[o])],
-              problem.choices_of_op[o]->assignments, *one);
-  }
-  for (std::size_t v = 0; v < graph.values.size(); ++v) {
-    const ChosenSpecs* specs = chosen.value(graph.values[v].name);
-    if (specs == nullptr) continue;
-    for (const auto& [node, spec] : {std::pair(problem.source_node[v], &specs->stored),
-                                     std::pair(problem.hub_node[v], &specs->hub),
-                                     std::pair(problem.output_node[v], &specs->output)}) {
-      if (node < 0 || !*spec) continue;
-      const auto n = static_cast<std::size_t>(node);
-      keep_only(nodes[n], problem.specs_of_node[n], **spec);
-    }
-  }
-}
-
-}  // namespace
-
-Result<PartsPlan> plan_of_parts(std::unique_ptr<Inputs> inputs, const PlanOptions& options,
-                                const std::optional<StrategyFile>& pins,
-                                const CommonOptions& common, const std::string& mesh,
-                                const std::optional<StreamTimes>& weights,
-                                const ChosenParts& chosen, double effort) {
-  PlanOptions own = options;
-  own.meshes = {mesh};
-  own.searcher = "dp";
-  AUTOPAR_TRY(request, request_of(*inputs, pins, own, common));
-  request.mesh = request.meshes.front();
-  request.weights = weights;
-  request.narrowing = narrowed_to(request.graph, chosen);
-  AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, *request.mesh));
-  AUTOPAR_TRY(problem, build_problem(request, *model));
-  keep_chosen(request.graph, chosen, problem);
-  SolveOptions solve = request.solve;
-  solve.effort = effort;
-  const Solution solution = solve_dp(problem.problem, solve);
-  if (!solution.feasible) return PartsPlan{{}, solution.least_peak_use};
-  SearchOutcome outcome;
-  outcome.strategy = strategy_of(request.graph, problem, solution.choices);
-  outcome.searcher = "dp";
-  AUTOPAR_TRY(cost,
-              evaluate(request.graph, request.rules, outcome.strategy, *model, request.updates));
-  outcome.cost = std::move(cost);
-  if (!request.cluster.profile.ideal()) {
-    outcome.cost.step = simulate(request.graph, outcome.cost, outcome.strategy.mesh,
-                                 request.cluster, request.updates);
-  }
-  request.narrowing = nullptr;
-  PartsPlan found;
-  found.least_bytes = solution.peak_use;
-  found.planned.emplace(Planned{std::move(inputs), std::move(request), std::move(outcome)});
-  return found;
-}
-
-Result<Planned> planned_like(std::unique_ptr<Inputs> inputs, const Planned& like,
-                             const PlanOptions& options, const std::optional<StrategyFile>& pins,
-                             const CommonOptions& common) {
-  if (like.inputs->recompute != Recompute::kNone) {
-    AUTOPAR_TRY(repeated, repeat_ops(*inputs, like.inputs->recompute));
-    AUTOPAR_CHECK(repeated, "what is repeated in a chunk is in one like it");
-  }
-  AUTOPAR_TRY(request, request_of(*inputs, pins, options, common));
-  const auto map = same_values(like.request->graph, request.graph);
-  AUTOPAR_CHECK(map.has_value(), "chunks are alike as they are and not as they are planned");
-  SearchOutcome outcome = like.outcome;
-  for (std::size_t v = 0; v < map->size(); ++v) {
-    if (!(*map)[v].valid()) continue;
-    outcome.strategy.values[(*map)[v].index()] = like.outcome.strategy.values[v];
-  }
-  AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, outcome.strategy.mesh));
-  AUTOPAR_TRY(cost,
-              evaluate(request.graph, request.rules, outcome.strategy, *model, request.updates));
-  outcome.cost = std::move(cost);
-  if (!request.cluster.profile.ideal()) {
-    outcome.cost.step = simulate(request.graph, outcome.cost, outcome.strategy.mesh,
-                                 request.cluster, request.updates);
-  }
-  return Planned{std::move(inputs), std::move(request), std::move(outcome)};
+  find_kernels(inputs, options);
+  return request;
 }
 
 Result<Planned> best_of_forms(std::unique_ptr<Inputs> inputs, const PlanOptions& given,

@@ -25,6 +25,11 @@ struct Enough {
   double gap = 0;              // a plan that is so near its bound is as good as a better one
 };
 
+// The request for the model as it is now, ops repeated or not, with the hub ops for its pins.
+// Errors: of the options and pins.
+Result<SearchRequest> request_of(Inputs& inputs, const std::optional<StrategyFile>& pins,
+                                 const PlanOptions& options, const CommonOptions& common);
+
 // `inputs` in the first form to try; `given`: by which it is read again in others, `options` the
 // same with the names of what is written. The time limit counts from `begin`.
 // Errors: of the search; where nothing fits, what was tried.

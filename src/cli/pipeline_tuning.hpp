@@ -64,10 +64,13 @@ inline constexpr double kEffort = 0.02;
 // little, the price grows by the factor, so often at most.
 inline constexpr double kDearer = 16;
 inline constexpr int kPrices = 3;
-// Rounds between two prices, and what counts as no news, as a part of the time.
+// Rounds between two prices, and what counts as no news, as a part of the time: below what the
+// bound of a whole pipeline is printed with.
 inline constexpr int kRounds = 6;
 inline constexpr double kNoNews = 1e-3;
-// Chunks with at least this part of what another one has in flight take its price.
+// Chunks with at least this part of what another one has in flight take its price. Measured on 405B
+// in 16 stages, with it and with a price of its own for each: the same plan and bound, 23.5
+// and 26.2 CPU seconds.
 inline constexpr double kAlikeInFlight = 0.7;
 // The part of the weight that goes to links in plans: by what compute alone says, memory is best
 // saved by fetching everything in every pass, until a link is what takes longest. Measured on 70B

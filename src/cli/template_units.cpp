@@ -2,6 +2,8 @@
 
 #include <future>
 
+#include "cli/pipeline_plan.hpp"
+
 namespace autopar::cli {
 
 namespace {
@@ -29,16 +31,6 @@ Bytes stored_bytes(const Planned& planned) {
                          planned.outcome.strategy.mesh);
   }
   return bytes;
-}
-
-// The innermost tier that a stage does not fill.
-const Tier& tier_between(const Cluster& whole, const Cluster& stage) {
-  std::int64_t size = 1;
-  for (const Tier& tier : whole.tiers) {
-    size *= tier.size;
-    if (size > stage.device_count()) return tier;
-  }
-  return whole.tiers.back();
 }
 
 }  // namespace

@@ -72,7 +72,7 @@ Result<Graph> local_program(const Graph& graph, const Op& op, const Rule& rule,
 
 namespace {
 
-// Exp and its like write where what they read lay, if nothing reads that later.
+// Exp writes where what it reads lay, if nothing reads that later.
 Bytes taken_over(const Graph& program, std::size_t o, const std::vector<std::size_t>& last,
                  const std::vector<char>& kept) {
   const Op& op = program.ops[o];

@@ -63,14 +63,20 @@ std::string expert_factor(const SaidOp& op) {
   return dims < 3 ? "" : dims == 3 ? "b" : "b" + std::to_string(dims - 3);
 }
 
+std::set<std::int64_t> expert_counts(const SaidPlan& plan) {
+  std::set<std::int64_t> counts;
+  for (const std::string& name : plan.parameters) {
+    const auto at = plan.tensors.find(name);
+    const bool is_group = at != plan.tensors.end() && at->second.shape.size() == 3;
+    if (is_group) counts.insert(at->second.shape[0]);
+  }
+  return counts;
+}
+
 bool has_plain_experts(const SaidPlan& plan) {
-  const bool has_groups =
-      std::any_of(plan.parameters.begin(), plan.parameters.end(), [&](const std::string& name) {
-        const auto at = plan.tensors.find(name);
-        return at != plan.tensors.end() && at->second.shape.size() == 3;
-      });
-  return has_groups && std::none_of(plan.ops.begin(), plan.ops.end(),
-                                    [](const SaidOp& op) { return expert_factor(op).size() > 1; });
+  return !expert_counts(plan).empty() &&
+         std::none_of(plan.ops.begin(), plan.ops.end(),
+                      [](const SaidOp& op) { return expert_factor(op).size() > 1; });
 }
 
 Layers layers_of(const SaidPlan& plan) {

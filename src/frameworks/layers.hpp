@@ -1,6 +1,7 @@
 // The layers of a model that repeats them, found in the order of its forward ops.
 #pragma once
 
+#include <set>
 #include <vector>
 
 #include "autopar/frameworks.hpp"
@@ -13,6 +14,8 @@ bool is_weight_product(const SaidOp& op);
 // such as [batch, experts, tokens, .] x [experts, ., .]; empty: it is none, as far as numbers of
 // dimensions tell.
 std::string expert_factor(const SaidOp& op);
+// How many experts groups of weights have: weights of three dimensions.
+std::set<std::int64_t> expert_counts(const SaidPlan& plan);
 // Products of three dimensions each are those of experts only where nothing else can be: there are
 // weights of three dimensions, and none is read as above.
 bool has_plain_experts(const SaidPlan& plan);

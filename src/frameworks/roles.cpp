@@ -59,7 +59,7 @@ struct Kind {
 class Products {
  public:
   Products(const SaidPlan& plan, const Layers& layers, const std::vector<AxisRoles>& roles)
-      : plan_(plan), layers_(layers), roles_(roles) {
+      : plan_(plan), layers_(layers), roles_(roles), routers_(expert_counts(plan)) {
     const std::size_t end = layers.begin + layers.period * layers.count;
     kinds_.resize(layers.count > 0 ? layers.period : 0);
     for (std::size_t i = 0; i < layers.forward.size(); ++i) {
@@ -143,19 +143,10 @@ class Products {
     const SaidOp& first = *kind.ops.front();
     const std::int64_t tensor = roles_of(first).degrees().tensor;
     const std::int64_t columns = columns_of(plan_, first);
-    if (tensor == 1 || (columns > 0 && columns % tensor != 0) || is_router(columns)) return;
+    if (tensor == 1 || (columns > 0 && columns % tensor != 0) || routers_.count(columns) != 0)
+      return;
     found_.push_back(first.name + likes_of(kind) +
                      ": its weight is whole on the devices of tensor parallelism");
-  }
-
-  // Routers are whole everywhere: as many columns as a group of weights has.
-  bool is_router(std::int64_t columns) const {
-    return std::any_of(plan_.parameters.begin(), plan_.parameters.end(),
-                       [&](const std::string& name) {
-                         const auto at = plan_.tensors.find(name);
-                         return at != plan_.tensors.end() && at->second.shape.size() == 3 &&
-                                at->second.shape[0] == columns;
-                       });
   }
 
   // In a layer products by columns are followed by one by rows.
@@ -179,6 +170,7 @@ class Products {
   const SaidPlan& plan_;
   const Layers& layers_;
   const std::vector<AxisRoles>& roles_;
+  const std::set<std::int64_t> routers_;  // columns of routers, which are whole everywhere
   std::vector<Kind> kinds_, alone_;
   std::vector<std::string> found_;
 };

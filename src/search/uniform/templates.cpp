@@ -123,18 +123,13 @@ class TemplatePins {
       return true;
     };
     if (shape.empty()) return spec;
-    const bool is_batch_split = split(0, data_, wanted_.data);
-    const std::int64_t taken = is_batch_split ? wanted_.data : 1;
-    if (!context_.empty() && shape.size() >= 2 && split(1, context_, wanted_.context)) {
-      // Tensor parallelism splits what is left of the sequence.
-      const std::int64_t left = shape[1] / wanted_.context;
-      if (sequence && shape.size() >= 3 && left % wanted_.tensor == 0) {
-        for (int axis : tensor_) spec.dims[1].push_back(axis);
-      }
-      return spec;
-    }
-    if (sequence && shape.size() >= 3) split(1, tensor_, wanted_.tensor);
-    if (sequence && shape.size() == 2 && shape[0] % (taken * wanted_.tensor) == 0) {
+    const std::int64_t taken = split(0, data_, wanted_.data) ? wanted_.data : 1;
+    std::int64_t left = shape.size() >= 2 ? shape[1] : 1;  // of the sequence
+    const bool has_context = shape.size() >= 2 && !context_.empty();
+    if (has_context && split(1, context_, wanted_.context)) left /= wanted_.context;
+    if (!sequence) return spec;
+    if (shape.size() >= 3 && left % wanted_.tensor == 0) split(1, tensor_, wanted_.tensor);
+    if (shape.size() == 2 && !has_context && shape[0] % (taken * wanted_.tensor) == 0) {
       split(0, tensor_, wanted_.tensor);
     }
     return spec;
