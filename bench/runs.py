@@ -26,7 +26,7 @@ class Run:
     sequence: bool
     seconds: float
     memory_bytes: float = 0
-    recompute: str = "none"  # "unrecorded": nothing where that fits, else gathers again, else everything
+    recompute: str = "none"  # "unrecorded": nothing but what split sequences are gathered for; where that does not fit, everything
     precision: str = "mixed-bf16"
     failed: bool = False  # it was tried, and has no time
     stages: int = 1  # of a pipeline, by 1F1B
@@ -35,6 +35,7 @@ class Run:
     context: int = 1  # parts of each sequence
     impossible: str = ""  # why the runtime cannot run it at all
     first_stage: bool = False  # whose memory was measured; else that of the fullest
+    waiting_bytes: float = 0  # what the allocator holds beside the plan
 
 
 class Unsaid(Exception):
@@ -55,11 +56,35 @@ def nanotron_cuts(layers, hidden, feed_forward, vocabulary, stages, nodes):
             cuts.append(after[0])
     if len(cuts) != stages - 1 or len(set(cuts)) < len(cuts):
         return ()
-    if nodes > 1 and cuts[-1] == "cast":
-        # All logits go to the last stage, between machines faster than collectives go there, which no profile says: priced as if the
-        # head were there, and the last layer in the head's place.
-        cuts[-2:] = [layers - 1, "head"] if cuts[-2] == "head" else [cuts[-2], "head"]
+    if nodes > 1 and cuts[-1] in ("cast", "loss"):
+        # All logits go to the last stages, between machines faster than collectives go there, which no profile says: priced as if the
+        # head were in the last one, and in the others a layer that shared its stage.
+        begun = [cut for cut in cuts if cut not in ("head", "cast", "loss")]
+        shared = [layer for layer in range(1, layers) if layer not in begun]
+        missing = stages - 2 - len(begun)
+        cuts = [*sorted(begun + shared[len(shared) - missing:]), "head"]
     return tuple(cuts)
+
+
+def nanotron_waiting(hidden, feed_forward, sequence, samples, tensor, stages, nodes, passes):
+    """Bytes that PyTorch's allocator holds for nanotron's tensor parallelism while the host is ahead of the device. Collectives run on
+    a stream of their own, so what they read and write is only free when the device has passed it. Counted in inputs of a layer, whole and
+    in bfloat16: about 65, which is four in each of 16 layers, or 1,000 launches; between machines 46, since there the host waits for what
+    other stages send. It is a half in the first passes, and a third where the device waits for the host, as it does with less than about
+    half of the work of which the host's launches take as long (4.7 ms for a layer, 5.5 + 2.2 per rank for one of a stage on several
+    machines). Set by hand to 122 runs of 1B and 3B; `samples`: of a micro-batch of one replica."""
+    if tensor == 1:
+        return 0
+    between = stages > 1 and nodes > 1
+    tokens = samples * sequence
+    products = 6 * tokens * (4 * hidden**2 + 3 * hidden * feed_forward + sequence * hidden) / tensor
+    device_s, host_s = products / (0.55 * 989e12), 1e-3 * (5.5 + 2.2 * tensor if between else 4.7)
+    held = 46 if between else 65
+    if device_s < 0.45 * host_s:
+        held *= 0.35
+    elif passes <= (2 if between else 1):
+        held *= 0.5
+    return held * tokens * hidden * 2
 
 
 def even_cuts(layers, chunks):
@@ -72,8 +97,6 @@ def playbook(row):
         raise Unsaid(f"note: {row['note']}")
     failed = row["status"] != "ok"
     stages = int(row["pp"])
-    if stages > 1 and int(row["grad_acc"]) < 2:
-        raise Unsaid("a pipeline with one micro-batch")
     cuts = nanotron_cuts(int(row["layers"]), int(row["hidden"]), int(row["ffn"]), 131072, stages, int(row["nodes"])) if stages > 1 else ()
     model = ("--family", "llama", "--layers", row["layers"], "--hidden", row["hidden"], "--heads", row["heads"], "--kv-heads", row["heads"],
              "--feed-forward", row["ffn"], "--vocabulary", "131072", "--sequence", "4096",
@@ -83,7 +106,9 @@ def playbook(row):
                "h100-efa", "h100-nanotron", int(row["nodes"]), int(row["gpus"]) // int(row["nodes"]), int(row["dp"]), tensor, int(row["gbs"]),
                int(row["grad_acc"]), "ZeRO-1" if row["zero"] == "1" else "plain", tensor > 1, 0 if failed else float(row["iteration_s"]),
                0 if failed else float(row["memory_gb"]) * 2**30, recompute="unrecorded", failed=failed, stages=stages,
-               cuts=cuts, impossible="stages without ops" if stages > 1 and not cuts else "", first_stage=True)
+               cuts=cuts, impossible="stages without ops" if stages > 1 and not cuts else "", first_stage=True,
+               waiting_bytes=nanotron_waiting(int(row["hidden"]), int(row["ffn"]), 4096, int(row["mbs"]), tensor, stages, int(row["nodes"]),
+                                              int(row["grad_acc"])))
 
 
 def vtrain(row):
@@ -92,8 +117,6 @@ def vtrain(row):
     if tensor > 1 and int(row["heads"]) % tensor:
         raise Unsaid("heads do not divide")
     passes = int(row["global_batch"]) // (data * int(row["micro_batch"]))
-    if stages > 1 and passes < 2:
-        raise Unsaid("a pipeline with one micro-batch")
     model = ("--family", "gpt", "--layers", row["layers"], "--hidden", row["hidden"], "--heads", row["heads"], "--vocabulary", "51200",
              "--sequence", row["sequence"], "--no-fused-qkv")
     per_node = min(8, gpus)

@@ -36,6 +36,7 @@ ALL_MEMORY = "1000TiB"
 FAR = 2.5
 CLEAR = 1.3
 ODD = 0.8
+OF_MEMORY = ("memory_bytes", "plan_bytes", "upper_bytes", "memory")
 
 
 def cluster_of(run, folder):
@@ -103,13 +104,17 @@ def priced(run, model, step, profile, folder, kept=None):
     if run.recompute != "unrecorded":
         found = priced_as(run, model, step, profile, folder, kept, run.recompute, False)
         return found if "error" in found else {**found, "fits": fits(found)}
-    plain = found = priced_as(run, model, step, profile, folder, kept, "none", False)
-    for recompute in ("none", "full"):
-        if "error" in found or fits(found) or run.failed:
-            break
-        if recompute == "full" or run.sequence:
-            found = priced_as(run, model, step, profile, folder, kept, recompute, True)
-    return {**found, "fits": not run.impossible and ("error" in plain or fits(plain))}
+    found = priced_as(run, model, step, profile, folder, kept, "none", False)
+    if run.sequence and "error" not in found:
+        # Gathered again beside a product, which is not seen in the time.
+        again = priced_as(run, model, step, profile, folder, kept, "none", True)
+        found = again if "error" in again else {**found, **{name: again[name] for name in OF_MEMORY}}
+    if "error" in found:
+        return {**found, "fits": not run.impossible}
+    is_said_to_fit = fits(found) and not run.impossible
+    if not fits(found) and not run.failed:
+        found = priced_as(run, model, step, profile, folder, kept, "full", True)
+    return {**found, "fits": is_said_to_fit}
 
 
 def fits(found):
@@ -149,7 +154,8 @@ def searched(run, model, step, profile, own, recompute, gathers_again):
     memory = report["memory"]
     chunks = report.get("pipeline", {}).get("chunks", [])
     measured = sum(c["memory_bytes"] for c in chunks if c["stage"] == 0) if run.first_stage and chunks else memory["peak_bytes"]
-    return {"seconds": report["cost"]["seconds"], "memory_bytes": held(measured, profile), "plan_bytes": measured, "chunks": chunks, "upper_bytes": memory.get("upper_bytes", memory["peak_bytes"]),
+    return {"seconds": report["cost"]["seconds"], "memory_bytes": held(measured, profile) + run.waiting_bytes, "plan_bytes": measured,
+            "chunks": chunks, "upper_bytes": memory.get("upper_bytes", memory["peak_bytes"]) + run.waiting_bytes,
             "device_bytes": json.loads(cluster.read_text())["device"]["memory_bytes"], "memory": memory.get("parts", {}), "gap": report["cost"]["gap"],
             "model": str(model), "cluster": str(cluster), "strategy": str(own / "strategy.json"), **report.get("streams", {})}
 

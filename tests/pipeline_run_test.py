@@ -40,6 +40,8 @@ CASES = {
     "convolutions": ("shared/tiny_unet3d", ["--optimizer", "sgd", "--loss", "mse", "--batch", 8, "--micro-batches", 4, "--stages", 4]),
     "of its units, where memory binds": ("deeper", [*ADAM, "--micro-batches", 4, "--stages", 2, "--memory", "2.5MiB"]),
     "one value for several ops of both stages": ("experts", [*ADAM, "--micro-batches", 4, "--stages", 2, "--schedule", "zb-h1", "--cuts", "layers.0.moe.experts.1.w1"]),
+    "one micro-batch": ("llama_tiny", [*ADAM, "--micro-batches", 1, "--stages", 4]),
+    "one micro-batch, there and back": ("gpt2_tiny", [*ADAM, "--micro-batches", 1, "--stages", 2, "--schedule", "zb-v", "--clip-norm", 0.1]),
     "gradients": ("llama_tiny", [*ADAM[2:], "--optimizer", "none", "--micro-batches", 4, "--stages", 2]),
 }
 

@@ -32,5 +32,14 @@ def test_rows():
     assert runs.playbook({**row, "pp": "64", "tp": "2"}).impossible == "stages without ops"
 
 
-for test in (test_nanotron, test_rows):
+def test_waiting():
+    waits = lambda tensor, samples=8, stages=1, nodes=1, passes=8: runs.nanotron_waiting(2048, 8192, 4096, samples, tensor, stages, nodes, passes)
+    whole = 8 * 4096 * 2048 * 2
+    assert waits(1) == 0 and waits(4) == 65 * whole and waits(4, stages=2) == 65 * whole and waits(4, stages=2, nodes=4) == 46 * whole
+    assert waits(4, passes=1) == 32.5 * whole and waits(4, stages=2, nodes=4, passes=2) == 23 * whole
+    # The device waits for the host.
+    assert waits(4, samples=1) == 65 * 0.35 * whole / 8
+
+
+for test in (test_nanotron, test_rows, test_waiting):
     test()

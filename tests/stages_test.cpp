@@ -249,6 +249,7 @@ TEST_CASE("balanced cuts are as good as any, to what like places may cost", "[st
   CHECK(!cut_into(step, 0, seconds, 1).ok());
   Graph one_pass = step;
   one_pass.passes = 1;
+  one_pass.accumulates = false;
   CHECK(!chunks_of(one_pass, {OpId(3)}).ok());
   CHECK(!chunks_of(step, {OpId(static_cast<std::int64_t>(step.ops.size()) - 1)}).ok());
   CHECK(!chunks_of(step, {OpId(3), OpId(2)}).ok());

@@ -93,6 +93,7 @@ struct StrategyFile {
   Bytes gradient_bucket = 0;  // as partition() takes it
   std::optional<Cost> cost;
   std::int64_t micro_batches = 1;  // passes of a step
+  bool has_passes = false;         // and an update apart from them, though there be one
   std::int64_t copies = 1;         // of them that are interleaved
   std::vector<Stage> stages;       // of a pipeline; one stage, which is all ranks, is not here
   std::string schedule;            // its name

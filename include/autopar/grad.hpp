@@ -54,6 +54,9 @@ struct TrainingOptions {
   // Passes of a step: the graph that is given is the model on one micro-batch, gradients are summed
   // in `acc.<parameter>`, and the update is of the whole batch.
   std::int64_t micro_batches = 1;
+  // Whether that is so of one pass too: what runs in stages updates when its passes have ended.
+  bool update_apart = false;
+  bool accumulates() const { return micro_batches > 1 || update_apart; }
   // Gradients of the loss as it is told, averaged over the batch. False: summed over what a loss
   // that is added is averaged over, and over the micro-batches.
   bool mean_gradients = true;

@@ -207,9 +207,12 @@ class Graph {
   std::vector<ValueId> inputs;   // in the model's order
   std::vector<ValueId> outputs;  // in the model's order
   // How often a step runs the forward and backward ops, each time on another micro-batch, before it
-  // runs the update once. The graph has one of these passes. From 2 on, the update
+  // runs the update once. The graph has one of these passes. Where it has_passes(), the update
   // reads no activation of a pass: what it needs goes through inputs and their next values.
   std::int64_t passes = 1;
+  // Whether the update is apart from the passes though there is one, and reads what that added up.
+  bool accumulates = false;
+  bool has_passes() const { return passes > 1 || accumulates; }
   // Micro-batches whose forward pass has begun and whose backward pass has not ended, at most: what
   // is kept from one to the other is there so often.
   std::int64_t in_flight = 1;

@@ -102,7 +102,7 @@ Status take_training(const StrategyFile& file, PlanOptions& options) {
   if (file.training.empty()) return Ok{};
   AUTOPAR_TRY(is_step, is_training_step(options.model));
   if (is_step) {
-    if (file.micro_batches == 1) return Ok{};
+    if (!file.has_passes) return Ok{};
     return usage_error(options.model + " is a training step on the whole batch, and " + file.path +
                        " is of one of " + std::to_string(file.micro_batches) +
                        " passes; give the forward model that the step was made of");

@@ -322,13 +322,13 @@ Result<ImportedModel> import_step(const PlanOptions& options, const CommonOption
   inputs.training = training_text(*whole, choice);
   inputs.forward = whole->facts.forward;
   inputs.loss = whole->facts.loss;
-  if (choice.micro_batches == "1") {
+  if (choice.micro_batches == "1" && !choice.options.update_apart) {
     return import_model_bytes(inputs.training_bytes, options.model, import_options);
   }
   AUTOPAR_TRY(batch, batch_of(*whole, choice.batch_dim));
   inputs.batch = batch;
   AUTOPAR_TRY(counts, micro_batches_of(choice.micro_batches, batch));
-  if (counts.front() == 1) {
+  if (counts.front() == 1 && !choice.options.update_apart) {
     return import_model_bytes(inputs.training_bytes, options.model, import_options);
   }
   AUTOPAR_TRY(split, split_step(options.model, choice, common, *whole, counts.front()));

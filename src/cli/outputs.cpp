@@ -301,7 +301,7 @@ Result<Programs> programs_of(const SearchRequest& request, const SearchOutcome& 
                              const Inputs& inputs) {
   const Graph& graph = request.graph;
   Programs programs;
-  if (graph.passes == 1) {
+  if (!graph.has_passes()) {
     AUTOPAR_TRY(plan, partition(graph, request.rules, outcome.strategy, request.cluster,
                                 inputs.gradient_bucket));
     programs.plans.push_back(std::move(plan));
@@ -352,7 +352,7 @@ Result<Programs> programs_of(const SearchRequest& request, const SearchOutcome& 
 
 // What of a step of several programs cannot be written.
 Status check_step_options(const SearchRequest& request, const PlanOptions& options) {
-  if (request.graph.passes == 1) return Ok{};
+  if (!request.graph.has_passes()) return Ok{};
   const char* option = !options.dialects.empty()    ? "--dialect"
                        : options.fallback_functions ? "--fallback-functions"
                        : options.io == "full"       ? "--io full"

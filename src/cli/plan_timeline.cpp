@@ -97,7 +97,7 @@ class PlanTimeline {
     if (sends)
       args["sent_bytes"] =
           term.sent_bytes / static_cast<double>(std::max<std::int64_t>(1, term.times));
-    if (graph_.passes > 1 && event.pass < graph_.passes) args["micro_batch"] = event.pass;
+    if (graph_.has_passes() && event.pass < graph_.passes) args["micro_batch"] = event.pass;
     Json json = {{"ph", "X"},
                  {"pid", 0},
                  {"tid", row_of(event)},

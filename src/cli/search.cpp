@@ -30,11 +30,10 @@ Status check_stages(const CLI::App& app, const PlanOptions& options) {
     AUTOPAR_RETURN_IF_ERROR(
         refuse_options(app, {"--cuts"}, "goes with a number of --stages, not with auto"));
   }
-  const std::string& passes = options.training.micro_batches;
-  if (passes == "auto" || passes == "1") {
+  if (options.training.micro_batches == "auto" || app.count("--micro-batches") == 0) {
     return usage_error(
-        "--stages goes with a number of --micro-batches from 2 on, which the stages work on at "
-        "the same time");
+        "--stages goes with a number of --micro-batches, which the stages work on at the same "
+        "time");
   }
   AUTOPAR_RETURN_IF_ERROR(refuse_options(
       app, {"--copies"}, "goes with a plan of one stage: stages work on micro-batches in turn"));
@@ -107,7 +106,8 @@ Result<int> run_stages(std::unique_ptr<Inputs> inputs, const PlanOptions& given,
   return 0;
 }
 
-Result<int> run(const PlanOptions& given, const CommonOptions& common) {
+Result<int> run(PlanOptions given, const CommonOptions& common) {
+  given.training.options.update_apart = given.stages != "1";
   PlanOptions options = given;
   const auto begin = std::chrono::steady_clock::now();
   PhaseClock clock;

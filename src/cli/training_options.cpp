@@ -219,7 +219,8 @@ Result<ImportedModel> import_forward(const std::string& model, const TrainingCho
   if (!data.empty()) import_options.data_inputs = data;
   Result<ImportedModel> imported = import_on_batch(model, import_options);
   // A batch that the file does not have is refused, but for passes on parts of one that it has.
-  const bool may_follow = choice.micro_batches != "1" || choice.follows_batch;
+  const bool may_follow =
+      choice.micro_batches != "1" || choice.options.update_apart || choice.follows_batch;
   if (imported || !may_follow || choice.batch == 0 || imported.error().code != ErrorCode::kInput) {
     return imported;
   }
@@ -238,6 +239,7 @@ Result<TrainingStep> step_of(ImportedModel forward, const TrainingOptions& optio
 Result<TrainingStep> make_training_step(const std::string& model, const TrainingChoice& choice,
                                         const CommonOptions& common) {
   AUTOPAR_TRY(options, training_options_of(choice));
+  options.update_apart = false;
   const std::string& passes = choice.micro_batches;
   std::from_chars(passes.data(), passes.data() + passes.size(), options.stands_for_passes);
   AUTOPAR_TRY(forward, import_forward(model, choice, common));
@@ -378,6 +380,7 @@ Result<TrainingChoice> training_choice_of(const StrategyFile& file) {
   choice.dropout = choice.options.dropout ? "on" : "off";
   choice.gradients = choice.options.mean_gradients ? "mean" : "sum";
   choice.micro_batches = std::to_string(file.micro_batches);
+  choice.options.update_apart = file.has_passes;
   choice.copies = file.copies;
   AUTOPAR_TRY(document, parse_json(file.training, where));
   try {

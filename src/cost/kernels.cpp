@@ -84,7 +84,7 @@ class Grouping {
   // Parameters, or their 16-bit copies: inputs that passes read and updates give a next value.
   void hold_gradients() {
     double bytes = profile_.gradient_bytes, of_pass = 0;
-    if (graph_.passes > 1) {
+    if (graph_.has_passes()) {
       bytes -= static_cast<double>(size_of(DType::kFloat32));
       of_pass = profile_.pass_gradient_bytes;  // of one pass the graph has its gradients itself
     }

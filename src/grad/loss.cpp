@@ -65,7 +65,7 @@ class Adder {
     const ValueId places = to_.unsqueeze(safe, classes);
     const ValueId weights = to_.cast(counts, DType::kFloat32);
     const ValueId total = sum_of(weights);
-    const ValueId divisor = options_.micro_batches > 1
+    const ValueId divisor = options_.accumulates()
                                 ? ValueId()
                                 : to_.pointwise("Max", {total, to_.scalar(DType::kFloat32, 1)});
     const ValueId norm = to_.reduce("ReduceLogSumExp", x, {classes});
@@ -79,7 +79,7 @@ class Adder {
     Loss loss{ValueId(), labels, {}};
     // d(loss)/d(x) = (softmax(x) - one at the label) * weight / divisor
     ValueId share = weights;
-    if (options_.micro_batches > 1) {
+    if (options_.accumulates()) {
       // How many count in the whole batch is known after the last pass. Until then: all.
       loss.combining = LossCombining::kLast;
       loss.sum = sum;

@@ -51,7 +51,7 @@ class Training {
     AUTOPAR_TRY(trained, take_reached(candidates, copies, grads));
     if (loss.labels.valid()) count_tokens(loss.labels);
     Accumulators accumulators(to, graph);
-    if (options_.micro_batches > 1) {
+    if (options_.accumulates()) {
       const std::size_t first = graph.ops.size();
       AUTOPAR_RETURN_IF_ERROR(accumulators.add(options_, trained, loss));
       early_.emplace_back(first, graph.ops.size());
@@ -285,6 +285,7 @@ class Training {
   void add_accumulators(const Accumulators& accumulators) {
     Graph& graph = step_.graph;
     graph.passes = options_.micro_batches;
+    graph.accumulates = options_.accumulates();
     for (const Accumulators::Sum& sum : accumulators.sums()) {
       graph.outputs.push_back(sum.next);
       step_.facts.accumulators.push_back(sum.name);
@@ -406,6 +407,7 @@ class Training {
     lean.name = graph.name;
     lean.opset = graph.opset;
     lean.passes = graph.passes;
+    lean.accumulates = graph.accumulates;
     std::vector<ValueId> now(graph.values.size());
     for (std::size_t v = 0; v < graph.values.size(); ++v) {
       if (needed[v] == 0) continue;

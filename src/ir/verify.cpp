@@ -140,7 +140,7 @@ Status verify_boundary(const Graph& graph) {
 
 // Of several passes, each makes its own activations: none of them is the update's.
 Status verify_phases(const Graph& graph) {
-  if (graph.passes == 1) return Ok{};
+  if (!graph.has_passes()) return Ok{};
   bool updates = false;
   for (const Op& op : graph.ops) {
     const bool is_update = op.phase == Phase::kUpdate;

@@ -275,6 +275,7 @@ class Rewrite {
     again_.name = graph_.name;
     again_.opset = graph_.opset;
     again_.passes = graph_.passes;
+    again_.accumulates = graph_.accumulates;
     again_.in_flight = graph_.in_flight;
     again_.copies = graph_.copies;
     std::vector<ValueId> moved(values_.size());

@@ -102,6 +102,7 @@ class Splitter {
     to.name = graph_.name;
     to.opset = graph_.opset;
     to.passes = graph_.passes;
+    to.accumulates = graph_.accumulates;
     std::vector<ValueId> moved(graph_.values.size());
     std::vector<char> made(graph_.values.size()), read(graph_.values.size());
     for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
@@ -192,9 +193,10 @@ class Splitter {
 };
 
 Status check_cuts(const Graph& step, const std::vector<OpId>& cuts) {
-  if (step.passes < 2) {
+  if (!step.has_passes()) {
     return input_error(
-        "a pipeline needs at least two micro-batches; --micro-batches says how many");
+        "a pipeline needs a step whose update is apart from its passes; that of one micro-batch is "
+        "made so where stages are asked for");
   }
   for (std::size_t i = 0; i < cuts.size(); ++i) {
     const bool is_op = cuts[i].valid() && cuts[i].index() < step.ops.size();

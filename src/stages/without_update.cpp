@@ -9,6 +9,7 @@ Graph without_update(const Graph& chunk) {
   to.name = chunk.name;
   to.opset = chunk.opset;
   to.passes = chunk.passes;
+  to.accumulates = chunk.accumulates;
   to.in_flight = chunk.in_flight;
   std::vector<char> is_used(chunk.values.size());
   for (const Op& op : chunk.ops) {

@@ -27,7 +27,7 @@ struct Copy {
 
 // When the update begins; of a graph of one pass, which it is a part of: never.
 int begin_of_update(const Graph& graph) {
-  if (graph.passes == 1) return static_cast<int>(graph.ops.size());
+  if (!graph.has_passes()) return static_cast<int>(graph.ops.size());
   const auto first = std::find_if(graph.ops.begin(), graph.ops.end(),
                                   [](const Op& op) { return op.phase == Phase::kUpdate; });
   return static_cast<int>(first - graph.ops.begin());

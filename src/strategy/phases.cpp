@@ -161,7 +161,7 @@ Result<std::vector<StepPart>> cut_parts(const Graph& graph, const GraphRules& ru
 }
 
 Result<StepParts> parts_of(const Graph& graph, const GraphRules& rules, const Strategy& strategy) {
-  AUTOPAR_CHECK(graph.passes > 1, "the parts of a step of one pass");
+  AUTOPAR_CHECK(graph.has_passes(), "the parts of a step of one pass");
   std::vector<int> part_of_op;
   for (const Op& op : graph.ops) part_of_op.push_back(op.phase == Phase::kUpdate ? 1 : 0);
   AUTOPAR_TRY(parts, cut_parts(graph, rules, strategy, part_of_op, 2));

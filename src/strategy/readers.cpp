@@ -24,7 +24,7 @@ std::vector<Readers> readers_of(const Graph& graph) {
 }
 
 bool meets_phases(const Graph& graph, const Readers& readers) {
-  if (graph.passes == 1 || readers.uses.empty()) return false;
+  if (!graph.has_passes() || readers.uses.empty()) return false;
   // The update's ops come last.
   return graph.op(readers.uses.front().op).phase != Phase::kUpdate &&
          graph.op(readers.uses.back().op).phase == Phase::kUpdate;

@@ -56,7 +56,7 @@ std::string training_json(const TrainingStep& step) {
                                      {"frozen", facts.frozen},
                                      {"unreached", facts.unreached}};
   if (auto asked = asked_for(step.options); !asked.empty()) document["asked"] = std::move(asked);
-  if (step.graph.passes > 1) {
+  if (step.graph.has_passes()) {
     document["micro_batches"] = step.graph.passes;
     document["accumulators"] = facts.accumulators;
     document["loss_combining"] = name_of(facts.loss_combining);

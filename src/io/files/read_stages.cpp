@@ -89,6 +89,7 @@ Status read_step_of(const Json& document, StrategyFile& file) {
                          std::to_string(micro_batches));
     }
     file.micro_batches = micro_batches;
+    file.has_passes = true;
   }
   AUTOPAR_TRY(interleaved, step->find("copies"));
   if (interleaved) {

@@ -122,7 +122,7 @@ std::string strategy_to_json(const Graph& graph, const GraphRules& rules, const 
   if (!origin.recompute.empty() && origin.recompute != "none") {
     text += " \"recompute\": " + json_text(origin.recompute) + ",\n";
   }
-  if (graph.passes > 1) text += " \"step\": " + step_json(graph, mesh, cluster) + ",\n";
+  if (graph.has_passes()) text += " \"step\": " + step_json(graph, mesh, cluster) + ",\n";
   if (!origin.training.empty()) text += " \"training\": " + origin.training + ",\n";
   if (origin.gradient_bucket > 0) {
     text += " \"gradient_bucket\": " + std::to_string(origin.gradient_bucket) + ",\n";

@@ -211,6 +211,7 @@ Result<Phases> phases_of(const onnx::ModelProto& model) {
 // Before normalisation, whose ops are of the phase of those they are made of.
 void set_phases(const Phases& phases, Graph& graph) {
   graph.passes = phases.passes;
+  graph.accumulates = !phases.accumulators.empty();
   for (Op& op : graph.ops) {
     const auto found = phases.of_node.find(op.origin_name);
     if (found != phases.of_node.end()) op.phase = found->second;

@@ -25,7 +25,7 @@ void produce_outputs(Normalisation& n) {
     op.inputs = {output};
     op.origin_name = op.name;
     op.origin_type = op.type;
-    if (n.graph.passes > 1) op.phase = Phase::kUpdate;
+    if (n.graph.has_passes()) op.phase = Phase::kUpdate;
     output = n.graph.add_value(std::move(result));
     op.outputs = {output};
     n.graph.add_op(std::move(op));
