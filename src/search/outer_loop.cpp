@@ -220,8 +220,11 @@ class OuterLoop {
                           double far_enough = kInfinity) {
     MeshTrial& trial = search_.outcome.trials[m];
     if (trial.end == TrialEnd::kPinsNotKept || trial.end == TrialEnd::kTooLarge) return false;
-    if (search_.best < kInfinity &&
-        trial.lower_bound >= search_.best * (1 - search_.request.solve.gap)) {
+    const bool vain = search_.best < kInfinity &&
+                      trial.lower_bound >= search_.best * (1 - search_.request.solve.gap);
+    const bool cut_off =
+        trial.lower_bound < kInfinity && trial.lower_bound >= search_.request.solve.cutoff;
+    if (vain || cut_off) {
       if (trial.end != TrialEnd::kPlan) trial.end = TrialEnd::kPruned;
       search_.kept.take(m);
       return false;
