@@ -5,6 +5,8 @@
 #include <tuple>
 #include <utility>
 
+#include "search/build.hpp"
+
 namespace autopar {
 
 namespace {
@@ -141,6 +143,18 @@ Result<std::unique_ptr<Begun>> MeshSearch::price(MeshTrial& trial, Seconds time)
   trial.edges = problem.edges.size();
   for (const ProblemNode& node : problem.nodes) trial.candidates += node.cost.size();
   return begun;
+}
+
+Result<bool> MeshSearch::note_least_of_ops(std::size_t m, Seconds time) {
+  MeshTrial& trial = outcome.trials[m];
+  const auto begin = std::chrono::steady_clock::now();
+  AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, trial.mesh));
+  Allowance allowance = allowance_of_mesh(time);
+  AUTOPAR_TRY(least, least_of_ops(request, *model, &allowance));
+  trial.build_seconds += seconds_since(begin);
+  trial.lower_bound = std::max(trial.lower_bound, least);
+  trial.unlimited_lower_bound = std::max(trial.unlimited_lower_bound, least);
+  return !allowance.over();
 }
 
 SolveOptions MeshSearch::options_within(Seconds time) const {

@@ -75,6 +75,9 @@ struct MeshSearch {
   // several. Null: its problem was not built, for want of time or since it is too large. Errors are
   // pins that this mesh cannot keep, or bugs of an op's rule.
   Result<std::unique_ptr<Begun>> begin(std::size_t m, Seconds time);
+  // Bounds a mesh by its ops alone (least_of_ops). False: for want of time, or since there are too
+  // many candidates, it was not. Errors as of begin().
+  Result<bool> note_least_of_ops(std::size_t m, Seconds time);
   // In whole, where the searcher does not work in two parts. True where more can be done: only
   // before the end (`until`), or where the bound was far enough to wait. Errors as of begin().
   Result<bool> search_mesh(std::size_t m, Seconds time, SolveOptions::Until until,

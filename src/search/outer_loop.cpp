@@ -51,6 +51,33 @@ class OuterLoop {
     return until == SolveOptions::Until::kEnd ? go_on() : Ok{};
   }
 
+  // Coarse meshes come first: what is open there is so on finer ones, and they are looked at
+  // sooner.
+  Result<bool> none_is_cheaper() {
+    const auto least = [&](std::size_t m) {
+      return [this, m](Seconds time) { return search_.note_least_of_ops(m, time); };
+    };
+    const auto look = [&](std::size_t m) {
+      return [this, m](Seconds time) -> Result<bool> {
+        AUTOPAR_TRY(begun, search_.begin(m, time));
+        return begun != nullptr;
+      };
+    };
+    for (std::size_t m = 0; m < search_.outcome.trials.size(); ++m) {
+      AUTOPAR_RETURN_IF_ERROR(in_time(search_.outcome.trials[m], 1, least(m)));
+    }
+    bool any = false;
+    for (std::size_t m = 0; m < search_.outcome.trials.size(); ++m) {
+      MeshTrial& trial = search_.outcome.trials[m];
+      if (!is_cut_off(trial)) AUTOPAR_RETURN_IF_ERROR(in_time(trial, 1, look(m)));
+      if (trial.end == TrialEnd::kPinsNotKept || trial.end == TrialEnd::kTooLarge) continue;
+      if (!is_cut_off(trial)) return false;
+      trial.end = TrialEnd::kPruned;
+      any = true;
+    }
+    return any;
+  }
+
  private:
   // A default search spends a fixed effort. Where a gap was asked for that it leaves open, or a
   // time that it leaves over, rounds of more effort follow; each begins with the best plan and the
@@ -214,6 +241,10 @@ class OuterLoop {
     return (1 + kPlansAbove) * least;
   }
 
+  bool is_cut_off(const MeshTrial& trial) const {
+    return trial.lower_bound < kInfinity && trial.lower_bound >= search_.request.solve.cutoff;
+  }
+
   // Whether more can be done on this mesh. Nothing is done where nothing is to be gained, nor once
   // its bound is far enough.
   Result<bool> search_one(std::size_t m, std::size_t meshes_left, SolveOptions::Until until,
@@ -222,9 +253,7 @@ class OuterLoop {
     if (trial.end == TrialEnd::kPinsNotKept || trial.end == TrialEnd::kTooLarge) return false;
     const bool vain = search_.best < kInfinity &&
                       trial.lower_bound >= search_.best * (1 - search_.request.solve.gap);
-    const bool cut_off =
-        trial.lower_bound < kInfinity && trial.lower_bound >= search_.request.solve.cutoff;
-    if (vain || cut_off) {
+    if (vain || is_cut_off(trial)) {
       if (trial.end != TrialEnd::kPlan) trial.end = TrialEnd::kPruned;
       search_.kept.take(m);
       return false;
@@ -269,5 +298,7 @@ class OuterLoop {
 }  // namespace
 
 Status search_meshes(MeshSearch& search) { return OuterLoop(search).run(); }
+
+Result<bool> none_is_cheaper(MeshSearch& search) { return OuterLoop(search).none_is_cheaper(); }
 
 }  // namespace autopar
