@@ -1,110 +1,21 @@
 #include "cli/forms.hpp"
 
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
-#include <iostream>
+#include <map>
 
-#include "autopar/iopddl.hpp"
 #include "cli/hub_ops.hpp"
-#include "cli/trace.hpp"
+#include "cli/search_shown.hpp"
 #include "cli/zero.hpp"
 
 namespace autopar::cli {
 
 namespace {
 
-constexpr std::array kLevels = {Recompute::kCheap, Recompute::kProducts, Recompute::kFull};
-
-// One line that is drawn over, on a terminal only and not before the search has taken a while.
-class ProgressLine {
- public:
-  ProgressLine(bool quiet, std::string cost_model)
-      : shown_(!quiet && isatty(STDERR_FILENO) != 0), cost_model_(std::move(cost_model)) {}
-  ~ProgressLine() {
-    if (drawn_) std::fprintf(stderr, "\r\033[K");
-  }
-  void draw(const SolveProgress& progress) {
-    const auto now = std::chrono::steady_clock::now();
-    if (!shown_ || now - last_ < std::chrono::milliseconds(300)) return;
-    last_ = now;
-    drawn_ = true;
-    std::fprintf(stderr, "\r\033[Ksearching: best %s, lower bound %s",
-                 format_price(progress.best_cost, cost_model_).c_str(),
-                 format_price(progress.lower_bound, cost_model_).c_str());
-    std::fflush(stderr);
-  }
-
- private:
-  bool shown_;
-  std::string cost_model_;
-  bool drawn_ = false;
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-};
-
-// Bare problems have whole numbers: of what, for the prices of a cost model.
-struct SmallUnit {
-  std::string name;
-  double factor = 1;
-};
-SmallUnit small_unit(const std::string& cost_model) {
-  for (const CostModelRow& row : cost_models()) {
-    if (cost_model != row.name || row.unit == std::string("seconds")) continue;
-    return {"thousandths of " + std::string(row.unit), 1e3};
-  }
-  return {"picoseconds", 1e12};
-}
-
-// The search problem of one mesh, as a bare problem.
-Status dump_problem(const std::string& path, const SearchRequest& request, const Mesh& mesh,
-                    const std::string& model) {
-  AUTOPAR_TRY(built, build_problem(request, mesh));
-  const std::string name = model + " on mesh " + to_text(mesh);
-  const SmallUnit unit = small_unit(request.cost_model);
-  AUTOPAR_RETURN_IF_ERROR(
-      write_file_atomically(path, problem_to_iopddl(built.problem, name, unit.factor)));
-  spdlog::info("{}: the search problem of mesh {}, {} nodes, costs in {}", path, to_text(mesh),
-               built.problem.nodes.size(), unit.name);
-  return Ok{};
-}
-
-// With -v: what became of each mesh.
-void tell_of_trials(const SearchOutcome& outcome, const std::string& cost_model) {
-  for (const MeshTrial& trial : outcome.trials) {
-    const bool found = trial.cost < kInfinity;
-    spdlog::debug(
-        "mesh {}: {}{}, bound {}; {} nodes, {} edges, {} candidates; built in {}, solved "
-        "in {}",
-        to_text(trial.mesh), name_of(trial.end),
-        found ? " " + format_price(trial.cost, cost_model) : "",
-        format_price(trial.lower_bound, cost_model), trial.nodes, trial.edges, trial.candidates,
-        format_seconds(trial.build_seconds), format_seconds(trial.solve_seconds));
-  }
-}
-
-// With --trace: what each stage did on each mesh, in milliseconds where prices are seconds.
-void tell_of_stages(const SearchOutcome& outcome) {
-  for (const MeshTrial& trial : outcome.trials) {
-    if (trial.stages.empty()) continue;
-    std::cerr << "mesh " << to_text(trial.mesh) << ": " << name_of(trial.end)
-              << (trial.end == TrialEnd::kPlan ? std::string("; ") + name_of(trial.solve_end) : "")
-              << "\n"
-              << trace_text(trial.stages, 1e3);
-  }
-}
-
-Result<SearchOutcome> search_shown(SearchRequest& request, const CommonOptions& common) {
-  ProgressLine line(common.quiet, request.cost_model);
-  request.solve.progress = [&line](const SolveProgress& p) { line.draw(p); };
-  auto outcome = search(request);
-  request.solve.progress = nullptr;
-  if (outcome) tell_of_trials(*outcome, request.cost_model);
-  if (outcome && common.trace) tell_of_stages(*outcome);
-  return outcome;
-}
+constexpr std::array kLevels = {Recompute::kNone, Recompute::kCheap, Recompute::kProducts,
+                                Recompute::kFull};
 
 // None after an interrupt.
 Seconds time_left(const SolveOptions& options, std::chrono::steady_clock::time_point start) {
@@ -117,6 +28,10 @@ Seconds time_left(const SolveOptions& options, std::chrono::steady_clock::time_p
 // where memory is ample, searches end within 0.0013 % of their bound; it is no use to search for
 // minutes for less than this.
 constexpr double kNoGain = 1e-3;
+// A form that cannot be faster than the best plan by this part is not searched.
+constexpr double kWorthwhile = 5e-3;
+// Ops of the forms that are kept at hand, before anything is repeated in them: some 2 KB each.
+constexpr std::size_t kOpsKept = 65536;
 // What part of the memory a plan takes that the limit may have shaped. Measured on the same: those
 // that it has shaped take at least 0.999.
 constexpr double kNearlyFull = 0.9;
@@ -141,7 +56,10 @@ bool is_training_step(const SearchRequest& request) {
 
 // A model may be planned in several forms: with ops repeated or not, and a training step in several
 // numbers of passes. The best plan of all is taken. Once there is one, the search of another form
-// ends where it is proven to be no cheaper.
+// ends where it is proven to be faster by no more than kWorthwhile.
+//
+// More passes and more repetition save memory and take time: so a form takes at least what one with
+// less of both takes with all memory, and does not fit where one with more of both does not.
 class Forms {
  public:
   Forms(const std::optional<StrategyFile>& pins, const PlanOptions& options,
@@ -159,13 +77,20 @@ class Forms {
   Result<Planned> best(std::unique_ptr<Inputs> inputs, const PlanOptions& given) {
     AUTOPAR_TRY(asked, parse_recompute_option(options_.recompute, pins_ ? &*pins_ : nullptr));
     asked_ = asked;
+    levels_.assign(kLevels.begin(), kLevels.end());
+    if (asked_) levels_ = {*asked_};
+    counts_ = {inputs->model.graph.passes};
     if (options_.train && options_.training.micro_batches == "auto") {
-      AUTOPAR_RETURN_IF_ERROR(plan_counts(std::move(inputs), given));
-    } else {
-      AUTOPAR_RETURN_IF_ERROR(plan_recomputed(std::move(inputs)));
+      AUTOPAR_TRY(counts, micro_batches_of("auto", inputs->batch));
+      counts_ = std::move(counts);
     }
+    keep(0, std::move(inputs));
+    AUTOPAR_RETURN_IF_ERROR(plan_all(given));
     AUTOPAR_RETURN_IF_ERROR(plan_moving());
-    if (!best_) return pins_ ? with_pin_file(*error_, options_.pin_file) : *error_;
+    if (!best_) {
+      const Error& told = errors_.rbegin()->second;
+      return pins_ ? with_pin_file(told, options_.pin_file) : told;
+    }
     if (!options_.dump_file.empty() && !best_->request->mesh) {
       AUTOPAR_RETURN_IF_ERROR(dump_problem(options_.dump_file, *best_->request,
                                            best_->outcome.strategy.mesh, options_.model));
@@ -175,99 +100,100 @@ class Forms {
   }
 
  private:
+  // Which of the numbers of passes, and of the levels of repetition.
+  struct Place {
+    std::size_t count = 0, level = 0;
+    bool within(const Place& other) const { return count <= other.count && level <= other.level; }
+  };
   // What is known of a form.
   struct Form {
+    Place at = {};
     bool may_gain = true;       // by keeping less
     Seconds without_limit = 0;  // a bound on what it costs with all memory
-    bool fits = true;           // false: nothing was found
+    bool may_fit = true;        // false: nothing was found, and not since it would be no cheaper
     bool nothing_fits = false;  // proven
   };
 
-  // From one pass on, each number that divides the batch. More of them only save memory, by this
-  // account: what so many cost with all memory and nothing repeated, more cost at least. Then with
-  // ops repeated, from the largest of these numbers down: plans that fit are there by then, of
-  // which one ends most searches of what repeats more.
-  Status plan_counts(std::unique_ptr<Inputs> inputs, const PlanOptions& given) {
-    AUTOPAR_TRY(counts, micro_batches_of("auto", inputs->batch));
-    std::vector<std::int64_t> binding;  // the limit binds with nothing repeated
-    for (std::size_t c = 0; c < counts.size(); ++c) {
-      if (c > 0) {
-        if (best_ && time_is_up()) break;
-        AUTOPAR_TRY(loaded, of_count(given, counts[c]));
-        inputs = std::move(loaded);
+  // Nothing repeated, in as few passes as that fits in; then with more and more repeated in fewer
+  // passes, as far down as something may fit; so the best plan is met early. Then what is left, of
+  // which bounds rule out most.
+  Status plan_all(const PlanOptions& given) {
+    const std::size_t counts = counts_.size();
+    std::size_t least = 0;  // of the passes in which something fits
+    while (least < counts) {
+      AUTOPAR_TRY(fits, plan_at({least, 0}, given));
+      if (fits) break;
+      ++least;
+    }
+    for (std::size_t level = 1; level < levels_.size(); ++level) {
+      while (least > 0) {
+        AUTOPAR_TRY(fits, plan_at({least - 1, level}, given));
+        if (!fits) break;
+        --least;
       }
-      if (asked_) {
-        AUTOPAR_RETURN_IF_ERROR(plan_repeated(std::move(inputs)));
-      } else {
-        error_.reset();
-        AUTOPAR_TRY(form, plan(std::move(inputs), Recompute::kNone));
-        bound_of_count_ = form.without_limit;
-        if (form.may_gain) binding.push_back(counts[c]);
-        if (best_ && !form.may_gain) break;
+    }
+    for (std::size_t count = 0; count < counts; ++count) {
+      for (std::size_t level = 0; level < levels_.size(); ++level) {
+        AUTOPAR_RETURN_IF_ERROR(plan_at({count, level}, given));
       }
-      if (best_ && bound_of_count_ >= best_cost() * (1 - kNoGain)) break;
-    }
-    return plan_more(binding, given);
-  }
-
-  // What keeps least is that of most passes: a level that does not fit there fits nowhere before.
-  Status plan_more(const std::vector<std::int64_t>& binding, const PlanOptions& given) {
-    std::size_t first = 0;
-    std::optional<Error> of_most;  // what is told where nothing fits
-    for (auto count = binding.rbegin(); count != binding.rend(); ++count) {
-      if (first == kLevels.size() || (best_ && time_is_up())) break;
-      AUTOPAR_TRY(inputs, of_count(given, *count));
-      AUTOPAR_RETURN_IF_ERROR(plan_levels(*inputs, {}, first));
-      if (!of_most) of_most = error_;
-    }
-    if (of_most) error_ = std::move(of_most);
-    return Ok{};
-  }
-
-  Result<std::unique_ptr<Inputs>> of_count(const PlanOptions& given, std::int64_t count) const {
-    PlanOptions options = given;
-    options.training.micro_batches = std::to_string(count);
-    return load_inputs(options, common_);
-  }
-
-  Status plan_repeated(std::unique_ptr<Inputs> inputs) {
-    error_.reset();
-    AUTOPAR_TRY(repeated, repeat_ops(*inputs, *asked_));
-    if (!repeated && *asked_ != Recompute::kNone) {
-      spdlog::warn("warning: --recompute: nothing to gain, no op is repeated");
-    }
-    AUTOPAR_TRY(form, plan(std::move(inputs), *asked_));
-    bound_of_count_ = form.without_limit;
-    return Ok{};
-  }
-
-  // With fewer activations kept a plan may fit, or do without what another pays to fit.
-  Status plan_recomputed(std::unique_ptr<Inputs> inputs) {
-    if (asked_) return plan_repeated(std::move(inputs));
-    error_.reset();
-    const Inputs whole = *inputs;
-    AUTOPAR_TRY(form, plan(std::move(inputs), Recompute::kNone));
-    std::size_t first = 0;
-    return plan_levels(whole, form, first);
-  }
-
-  // Repeating more costs more where nothing binds, so the last to try is what costs more without a
-  // limit than the best plan with it. `first`: the level to begin with, and then that of which
-  // something fits.
-  Status plan_levels(const Inputs& whole, Form last, std::size_t& first) {
-    bool fits = false;
-    for (std::size_t level = first; level < kLevels.size(); ++level) {
-      const bool is_vain = last.without_limit >= enough() * (1 - kNoGain);
-      if (!last.may_gain || is_vain || (best_ && time_is_up())) break;
-      auto fresh = std::make_unique<Inputs>(whole);
-      AUTOPAR_TRY(repeated, repeat_ops(*fresh, kLevels[level]));
-      if (!repeated) continue;
-      AUTOPAR_TRY(form, plan(std::move(fresh), kLevels[level]));
-      last = form;
-      fits = fits || form.fits;
-      if (!fits && form.nothing_fits) first = level + 1;
     }
     return Ok{};
+  }
+
+  // Whether something of it may fit. Nothing is done where that is of no use.
+  Result<bool> plan_at(const Place& at, const PlanOptions& given) {
+    const auto known = std::find_if(forms_.begin(), forms_.end(), [&](const Form& form) {
+      return form.at.within(at) && at.within(form.at);
+    });
+    if (known != forms_.end()) return known->may_fit;
+    if (cannot_fit(at)) return false;
+    if (is_vain(at) || (best_ && time_is_up())) return true;
+    AUTOPAR_TRY(inputs, inputs_of(at, given));
+    if (inputs == nullptr) return true;
+    AUTOPAR_TRY(form, plan(std::move(inputs), at));
+    forms_.push_back(form);
+    return form.may_fit;
+  }
+
+  bool cannot_fit(const Place& at) const {
+    return std::any_of(forms_.begin(), forms_.end(),
+                       [&](const Form& form) { return form.nothing_fits && at.within(form.at); });
+  }
+
+  bool is_vain(const Place& at) const {
+    return std::any_of(forms_.begin(), forms_.end(), [&](const Form& form) {
+      return form.at.within(at) && (!form.may_gain || form.without_limit >= worthwhile());
+    });
+  }
+
+  // Null: it is a form that is known. Some numbers of passes are kept at hand.
+  Result<std::unique_ptr<Inputs>> inputs_of(const Place& at, const PlanOptions& given) {
+    auto known = whole_.find(at.count);
+    if (known == whole_.end()) {
+      PlanOptions options = given;
+      options.training.micro_batches = std::to_string(counts_[at.count]);
+      AUTOPAR_TRY(loaded, load_inputs(options, common_));
+      known = keep(at.count, std::move(loaded));
+    }
+    const bool is_last = counts_.size() * levels_.size() == 1;
+    auto inputs = is_last ? std::move(known->second) : std::make_unique<Inputs>(*known->second);
+    if (levels_[at.level] == Recompute::kNone) return inputs;
+    AUTOPAR_TRY(repeated, repeat_ops(*inputs, levels_[at.level]));
+    if (!repeated && !asked_) return std::unique_ptr<Inputs>();
+    if (!repeated) spdlog::warn("warning: --recompute: nothing to gain, no op is repeated");
+    return inputs;
+  }
+
+  using Whole = std::map<std::size_t, std::unique_ptr<Inputs>>;
+  Whole::iterator keep(std::size_t count, std::unique_ptr<Inputs> inputs) {
+    const std::size_t ops = std::max<std::size_t>(1, inputs->model.graph.ops.size());
+    while (!whole_.empty() && (whole_.size() + 1) * ops > kOpsKept) {
+      // The one that is furthest from this one.
+      const bool first = count - std::min(count, whole_.begin()->first) >
+                         whole_.rbegin()->first - std::min(count, whole_.rbegin()->first);
+      whole_.erase(first ? whole_.begin() : std::prev(whole_.end()));
+    }
+    return whole_.insert_or_assign(count, std::move(inputs)).first;
   }
 
   // Parts that move save memory and nothing else, so they are looked at last, in the best form, or
@@ -343,13 +269,19 @@ class Forms {
         std::min(outcome.unlimited_lower_bound, earlier.unlimited_lower_bound);
   }
 
+  static bool is_any_pruned(const SearchFindings& findings) {
+    return std::any_of(findings.trials.begin(), findings.trials.end(),
+                       [](const MeshTrial& trial) { return trial.end == TrialEnd::kPruned; });
+  }
+
   static bool proves_nothing_fits(const SearchFindings& findings) {
     return !findings.trials.empty() &&
            std::all_of(findings.trials.begin(), findings.trials.end(),
                        [](const MeshTrial& trial) { return trial.end == TrialEnd::kNothingFits; });
   }
 
-  Result<Form> plan(std::unique_ptr<Inputs> inputs, Recompute recompute) {
+  Result<Form> plan(std::unique_ptr<Inputs> inputs, const Place& at) {
+    const Recompute recompute = levels_[at.level];
     AUTOPAR_TRY(request, request_of(*inputs, pins_, options_, common_));
     const bool dumps = !options_.dump_file.empty() && tried_.empty() && request.mesh;
     if (dumps) {
@@ -361,7 +293,7 @@ class Forms {
     request.solve.time_limit = time_left(request.solve, begin_);
     SearchFindings findings;
     const bool has_other = best_ || cutoff_ < kInfinity;
-    request.solve.cutoff = enough();
+    request.solve.cutoff = worthwhile();
     request.solve.gap = std::max(request.solve.gap, gap_);
     if (has_other) request.findings = &findings;
     auto outcome = search_shown(request, common_);
@@ -377,16 +309,17 @@ class Forms {
         return pins_ ? with_pin_file(outcome.error(), options_.pin_file) : outcome.error();
       }
       tried_.push_back(std::move(trial));
-      note(recompute, outcome.error());
+      note(at, outcome.error());
       if (!best_ && outcome.error().code == ErrorCode::kInfeasible) {
         unplanned_.emplace(Planned{std::move(inputs), std::move(request), {}});
       }
-      return Form{true, findings.unlimited_lower_bound, false, proves_nothing_fits(findings)};
+      return Form{at, true, findings.unlimited_lower_bound, is_any_pruned(findings),
+                  proves_nothing_fits(findings)};
     }
     clock_.end_search(*outcome);
     trial.cost = outcome->cost.time();
     tried_.push_back(std::move(trial));
-    const Form form{is_training_step(request) && limit_binds(request, *outcome),
+    const Form form{at, is_training_step(request) && limit_binds(request, *outcome),
                     outcome->unlimited_lower_bound};
     if (!best_ || outcome->cost.time() < best_cost()) {
       best_.emplace(Planned{std::move(inputs), std::move(request), std::move(*outcome)});
@@ -394,17 +327,18 @@ class Forms {
     return form;
   }
 
-  // The first error is the one to tell, with what was tried.
-  void note(Recompute recompute, const Error& error) {
-    if (!error_) {
-      error_ = error;
-    } else {
-      error_->message +=
-          ". With --recompute " + std::string(name_of(recompute)) + ": " + error.message;
-    }
+  // The first error of the most passes is the one to tell, with what was tried.
+  void note(const Place& at, const Error& error) {
+    const auto [told, is_first] = errors_.try_emplace(at.count, error);
+    if (is_first) return;
+    told->second.message +=
+        ". With --recompute " + std::string(name_of(levels_[at.level])) + ": " + error.message;
   }
 
-  Seconds enough() const { return best_ ? std::min(cutoff_, best_cost()) : cutoff_; }
+  // Plans that take longer are of no use.
+  Seconds worthwhile() const {
+    return best_ ? std::min(cutoff_, best_cost() * (1 - kWorthwhile)) : cutoff_;
+  }
   Seconds best_cost() const { return best_->outcome.cost.time(); }
   bool time_is_up() const { return time_left(best_->request->solve, begin_) == 0; }
 
@@ -416,11 +350,14 @@ class Forms {
   const Seconds cutoff_;
   const double gap_;
   std::optional<Recompute> asked_;
+  std::vector<std::int64_t> counts_;  // of passes, ascending
+  std::vector<Recompute> levels_;     // from what repeats least
+  std::vector<Form> forms_;           // that were planned
+  Whole whole_;                       // by number of passes, with nothing repeated
   std::optional<Planned> best_;
-  std::optional<Planned> unplanned_;  // the last form of which nothing fits, without an outcome
-  std::optional<Error> error_;        // of the most passes
+  std::optional<Planned> unplanned_;     // the last form of which nothing fits, without an outcome
+  std::map<std::size_t, Error> errors_;  // by number of passes
   std::vector<PlanTrial> tried_;
-  Seconds bound_of_count_ = 0;
 };
 
 }  // namespace

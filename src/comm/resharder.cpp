@@ -165,6 +165,8 @@ ReshardTable Resharder::table(const std::vector<Spec>& from, const std::vector<S
       allowance->add(tree.take_work() + static_cast<double>(to.size()), tree.take_bytes());
       if (allowance->over()) break;
     }
+    const double* by_price =
+        weights != nullptr ? state_->family->prices.weighted(*weights) : nullptr;
     Seconds* seconds = table.seconds.data() + f * to.size();
     Bytes* peak_bytes = table.peak_bytes.data() + f * to.size();
     for (std::size_t t = 0; t < to.size(); ++t) {
@@ -176,7 +178,7 @@ ReshardTable Resharder::table(const std::vector<Spec>& from, const std::vector<S
       seconds[t] = target < 0 ? kNever : tree.seconds(target);
       peak_bytes[t] = target < 0 ? 0 : tree.peak_bytes(target);
       if (weights == nullptr) continue;
-      table.weighted[f * to.size() + t] = target < 0 ? kNever : tree.weighted(target, *weights);
+      table.weighted[f * to.size() + t] = target < 0 ? kNever : tree.weighted(target, by_price);
     }
   }
   return table;

@@ -34,9 +34,19 @@ void PriceList::extend() {
   }
 }
 
-double PriceList::weighted(int price, const ReshardWeights& weights) const {
-  const PriceKey& key = graph_.price(price);
-  const auto p = static_cast<std::size_t>(price);
+const double* PriceList::weighted(const ReshardWeights& weights) {
+  auto known = std::find_if(weighted_.begin(), weighted_.end(),
+                            [&](const auto& its) { return its.first == weights; });
+  if (known == weighted_.end()) known = weighted_.insert(known, {weights, {}});
+  std::vector<double>& by_price = known->second;
+  for (std::size_t p = by_price.size(); p < seconds_.size(); ++p) {
+    by_price.push_back(weighted_price(p, weights));
+  }
+  return by_price.data();
+}
+
+double PriceList::weighted_price(std::size_t p, const ReshardWeights& weights) const {
+  const PriceKey& key = graph_.price(static_cast<int>(p));
   if (!communicates(key.kind)) return seconds_[p] * weights.local + weights.issuing;
   const auto& by_link = key.kind == CollectiveKind::kAllReduce ? weights.sums : weights.others;
   const Seconds saved = weights.in_buckets ? saved_[p] : 0;
@@ -232,11 +242,13 @@ std::vector<int> PathTree::states_to(int state) const {
   return states;
 }
 
-double PathTree::weighted(int state, const ReshardWeights& weights) const {
+double PathTree::weighted(int state, const double* by_price) const {
   double sum = 0;
+  const Hop* hops = graph_->hops();
   while (state != source_) {
-    sum += prices_->weighted(graph_->hops()[links_[at(state)].edge].price, weights);
-    state = links_[at(state)].previous;
+    const Link& last = links_[at(state)];
+    sum += by_price[hops[last.edge].price];
+    state = last.previous;
   }
   return sum;
 }

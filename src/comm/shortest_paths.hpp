@@ -22,8 +22,8 @@ class PriceList {
 
   const Seconds* seconds() const { return seconds_.data(); }        // by price
   const Bytes* local_bytes() const { return local_bytes_.data(); }  // by state
-  // A price, as weights have it.
-  double weighted(int price, const ReshardWeights& weights) const;
+  // By price, as weights have it; good until the graph grows.
+  const double* weighted(const ReshardWeights& weights);
   // What the graph got since.
   void extend();
 
@@ -32,8 +32,11 @@ class PriceList {
   Bytes bytes_;
   const Mesh& mesh_;
   const Cluster& cluster_;
+  double weighted_price(std::size_t price, const ReshardWeights& weights) const;
+
   std::vector<Seconds> seconds_, saved_, host_;
   std::vector<Bytes> local_bytes_;
+  std::vector<std::pair<ReshardWeights, std::vector<double>>> weighted_;
 };
 
 // The shortest paths from one source, as far as they were needed.
@@ -56,8 +59,9 @@ class PathTree {
   // Of settled states.
   Seconds seconds(int state) const { return seconds_[at(state)]; }
   Bytes peak_bytes(int state) const { return peaks_[at(state)]; }
-  std::vector<int> states_to(int state) const;                      // from the source
-  double weighted(int state, const ReshardWeights& weights) const;  // all steps of its path
+  std::vector<int> states_to(int state) const;  // from the source
+  // All steps of its path, each at what `by_price` says (PriceList::weighted).
+  double weighted(int state, const double* by_price) const;
   const Move& move_to(int state) const { return graph_->move(links_[at(state)].edge); }
 
   // Edges that were looked at, and bytes that came to be kept, since it was last asked.

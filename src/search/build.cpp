@@ -1,6 +1,8 @@
 // Graph + cost model -> Problem. One node per op (its assignments), per stored value (where inputs
 // and parameters lie), per value with several readers (its hub) and per graph output (how it
 // leaves). Ops of one class share their candidates and cost tables.
+#include "search/build.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -96,6 +98,16 @@ class Builder {
     if (!out_.whole) return std::move(out_);
     number_in_execution_order(graph_, readers_, out_);
     return std::move(out_);
+  }
+
+  Result<Seconds> least_of_ops() {
+    AUTOPAR_RETURN_IF_ERROR(add_ops());
+    if (!out_.whole) return 0.0;
+    Seconds sum = 0;
+    for (const ProblemNode& node : out_.problem.nodes) {
+      sum += *std::min_element(node.cost.begin(), node.cost.end());
+    }
+    return sum;
   }
 
  private:
@@ -633,16 +645,34 @@ class Builder {
 
 }  // namespace
 
-Result<MeshProblem> build_problem(const SearchRequest& request, CostModel& model,
-                                  Allowance* allowance) {
+namespace {
+
+// What `make` makes of a builder.
+template <class T, class Make>
+Result<T> built_within(const SearchRequest& request, CostModel& model, Allowance* allowance,
+                       const Make& make) {
   AUTOPAR_RETURN_IF_ERROR(check_names(request.pins, request.graph));
   AUTOPAR_TRY(pins, keep_pins(request, model));
   Allowance unlimited;
   if (allowance == nullptr) allowance = &unlimited;
   model.limit(allowance);
-  auto built = Builder(request, model, std::move(pins), *allowance).build();
+  Builder builder(request, model, std::move(pins), *allowance);
+  Result<T> made = make(builder);
   model.limit(nullptr);
-  return built;
+  return made;
+}
+
+}  // namespace
+
+Result<MeshProblem> build_problem(const SearchRequest& request, CostModel& model,
+                                  Allowance* allowance) {
+  return built_within<MeshProblem>(request, model, allowance,
+                                   [](Builder& builder) { return builder.build(); });
+}
+
+Result<Seconds> least_of_ops(const SearchRequest& request, CostModel& model, Allowance* allowance) {
+  return built_within<Seconds>(request, model, allowance,
+                               [](Builder& builder) { return builder.least_of_ops(); });
 }
 
 Strategy strategy_of(const Graph& graph, const MeshProblem& problem,

@@ -5,6 +5,8 @@
 #include <tuple>
 #include <utility>
 
+#include "search/build.hpp"
+
 namespace autopar {
 
 namespace {
@@ -14,6 +16,10 @@ namespace {
 constexpr double kBuildingWork = 4e9;
 constexpr double kBuildingWorkOfMesh = 2e8;
 constexpr double kBuildingBytesOfMesh = 5e8;
+// And where a searcher that proposes plans looks for one that is cheaper than a known one: meshes
+// of four axes took 4e8, some five seconds each, before they were too large (a step of Llama 8B on
+// 64 devices).
+constexpr double kBuildingWorkBeside = 2e8;
 
 // Ops of the meshes that are looked at together.
 constexpr std::size_t kOpsAtOnce = 98304;
@@ -85,6 +91,11 @@ void KeptMeshes::make_room() {
   kept_.resize(few);
 }
 
+bool KeptMeshes::has(std::size_t mesh) const {
+  return std::any_of(kept_.begin(), kept_.end(),
+                     [&](const Kept& its) { return its.begun->mesh == mesh; });
+}
+
 std::unique_ptr<Begun> KeptMeshes::take(std::size_t mesh) {
   const auto place = std::find_if(kept_.begin(), kept_.end(),
                                   [&](const Kept& other) { return other.begun->mesh == mesh; });
@@ -115,7 +126,9 @@ bool MeshSearch::stopped() const {
 Allowance MeshSearch::allowance_of_mesh(Seconds time) const {
   const auto begin = std::chrono::steady_clock::now();
   const auto meshes = static_cast<double>(std::max<std::size_t>(1, outcome.trials.size()));
-  return {.most_work = std::max(kBuildingWorkOfMesh, kBuildingWork / meshes),
+  const bool beside = request.narrowing != nullptr && request.solve.cutoff < kInfinity;
+  const double work = beside ? kBuildingWorkBeside : kBuildingWork;
+  return {.most_work = std::max(kBuildingWorkOfMesh, work / meshes),
           .most_bytes = kBuildingBytesOfMesh,
           .stopped = [=, this] { return stopped() || seconds_since(begin) > time; }};
 }
@@ -141,6 +154,18 @@ Result<std::unique_ptr<Begun>> MeshSearch::price(MeshTrial& trial, Seconds time)
   trial.edges = problem.edges.size();
   for (const ProblemNode& node : problem.nodes) trial.candidates += node.cost.size();
   return begun;
+}
+
+Result<bool> MeshSearch::note_least_of_ops(std::size_t m, Seconds time) {
+  MeshTrial& trial = outcome.trials[m];
+  const auto begin = std::chrono::steady_clock::now();
+  AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, trial.mesh));
+  Allowance allowance = allowance_of_mesh(time);
+  AUTOPAR_TRY(least, least_of_ops(request, *model, &allowance));
+  trial.build_seconds += seconds_since(begin);
+  trial.lower_bound = std::max(trial.lower_bound, least);
+  trial.unlimited_lower_bound = std::max(trial.unlimited_lower_bound, least);
+  return !allowance.over();
 }
 
 SolveOptions MeshSearch::options_within(Seconds time) const {

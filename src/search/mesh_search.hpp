@@ -43,6 +43,7 @@ class KeptMeshes {
   void keep(std::unique_ptr<Begun> begun, double rank);
   // Leaves no more than are small together, or one: before another problem is built.
   void make_room();
+  bool has(std::size_t mesh) const;
   std::unique_ptr<Begun> take(std::size_t mesh);  // null: it was not kept
   const Begun* most_promising() const { return kept_.empty() ? nullptr : kept_[0].begun.get(); }
 
@@ -66,6 +67,8 @@ struct MeshSearch {
   Tightest tightest = {};
   KeptMeshes kept;
   double effort;  // of the round at hand
+  // Meshes whose first bound is above so many times the least one are not searched.
+  double searched_within = kInfinity;
 
   // So many meshes are looked at at once.
   std::size_t meshes_at_once() const;
@@ -75,6 +78,9 @@ struct MeshSearch {
   // several. Null: its problem was not built, for want of time or since it is too large. Errors are
   // pins that this mesh cannot keep, or bugs of an op's rule.
   Result<std::unique_ptr<Begun>> begin(std::size_t m, Seconds time);
+  // Bounds a mesh by its ops alone (least_of_ops). False: for want of time, or since there are too
+  // many candidates, it was not. Errors as of begin().
+  Result<bool> note_least_of_ops(std::size_t m, Seconds time);
   // In whole, where the searcher does not work in two parts. True where more can be done: only
   // before the end (`until`), or where the bound was far enough to wait. Errors as of begin().
   Result<bool> search_mesh(std::size_t m, Seconds time, SolveOptions::Until until,

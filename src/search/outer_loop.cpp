@@ -43,12 +43,40 @@ class OuterLoop {
         return search_.keep_better(begun->built, begun->solve.so_far, *begun->model,
                                    search_.outcome.trials[begun->mesh]);
       }
+      leave_those_above(left);
       // What a proof under the memory limit takes waits until all have their plans.
       AUTOPAR_RETURN_IF_ERROR(find_plans(left));
       if (until != SolveOptions::Until::kEnd) return Ok{};
     }
     AUTOPAR_RETURN_IF_ERROR(search_all(left, until));
     return until == SolveOptions::Until::kEnd ? go_on() : Ok{};
+  }
+
+  // Coarse meshes come first: what is open there is so on finer ones, and they are looked at
+  // sooner.
+  Result<bool> none_is_cheaper() {
+    const auto least = [&](std::size_t m) {
+      return [this, m](Seconds time) { return search_.note_least_of_ops(m, time); };
+    };
+    const auto look = [&](std::size_t m) {
+      return [this, m](Seconds time) -> Result<bool> {
+        AUTOPAR_TRY(begun, search_.begin(m, time));
+        return begun != nullptr;
+      };
+    };
+    for (std::size_t m = 0; m < search_.outcome.trials.size(); ++m) {
+      AUTOPAR_RETURN_IF_ERROR(in_time(search_.outcome.trials[m], 1, least(m)));
+    }
+    bool any = false;
+    for (std::size_t m = 0; m < search_.outcome.trials.size(); ++m) {
+      MeshTrial& trial = search_.outcome.trials[m];
+      if (!is_cut_off(trial)) AUTOPAR_RETURN_IF_ERROR(in_time(trial, 1, look(m)));
+      if (trial.end == TrialEnd::kPinsNotKept || trial.end == TrialEnd::kTooLarge) continue;
+      if (!is_cut_off(trial)) return false;
+      trial.end = TrialEnd::kPruned;
+      any = true;
+    }
+    return any;
   }
 
  private:
@@ -122,6 +150,15 @@ class OuterLoop {
     return Ok{};
   }
 
+  // Those that are for their bounds alone.
+  void leave_those_above(std::vector<std::size_t>& meshes) {
+    const auto bound_of = [&](std::size_t m) { return search_.outcome.trials[m].lower_bound; };
+    Seconds least = kInfinity;
+    for (std::size_t m : meshes) least = std::min(least, bound_of(m));
+    const Seconds most = search_.searched_within * least;
+    std::erase_if(meshes, [&](std::size_t m) { return bound_of(m) > most; });
+  }
+
   std::size_t threads_at_once() const {
     const auto asked = static_cast<std::size_t>(std::max(1, search_.request.solve.threads));
     return std::min(search_.meshes_at_once(), asked);
@@ -177,7 +214,8 @@ class OuterLoop {
     const Begun* first = search_.kept.most_promising();
     const std::size_t promising = first == nullptr ? waiting.size() : first->mesh;
     const auto rank = [&](const Waiting& w) {
-      return std::tuple(w.mesh != promising || w.steps > 0, bound_of(w), steps - w.steps, w.mesh);
+      return std::tuple(w.mesh != promising || w.steps > 0, bound_to_go_on(w), steps - w.steps,
+                        w.mesh);
     };
     while (!waiting.empty()) {
       const auto next = std::min_element(
@@ -204,6 +242,12 @@ class OuterLoop {
 
   Seconds bound_of(const Waiting& w) const { return search_.outcome.trials[w.mesh].lower_bound; }
 
+  // Of two meshes that are about as promising, one whose problem is at hand goes on: another one's
+  // has to be built again, and may turn out to be of no use by then.
+  Seconds bound_to_go_on(const Waiting& w) const {
+    return search_.kept.has(w.mesh) ? bound_of(w) : (1 + kPlansAbove) * bound_of(w);
+  }
+
   // Plans are likely to be less than that above the least bound that knows the limit: prices of
   // another mesh need not prove more, unless these plans turn out to be dearer.
   double far_enough_above(const std::vector<Waiting>& waiting) const {
@@ -214,14 +258,19 @@ class OuterLoop {
     return (1 + kPlansAbove) * least;
   }
 
+  bool is_cut_off(const MeshTrial& trial) const {
+    return trial.lower_bound < kInfinity && trial.lower_bound >= search_.request.solve.cutoff;
+  }
+
   // Whether more can be done on this mesh. Nothing is done where nothing is to be gained, nor once
   // its bound is far enough.
   Result<bool> search_one(std::size_t m, std::size_t meshes_left, SolveOptions::Until until,
                           double far_enough = kInfinity) {
     MeshTrial& trial = search_.outcome.trials[m];
     if (trial.end == TrialEnd::kPinsNotKept || trial.end == TrialEnd::kTooLarge) return false;
-    if (search_.best < kInfinity &&
-        trial.lower_bound >= search_.best * (1 - search_.request.solve.gap)) {
+    const bool vain = search_.best < kInfinity &&
+                      trial.lower_bound >= search_.best * (1 - search_.request.solve.gap);
+    if (vain || is_cut_off(trial)) {
       if (trial.end != TrialEnd::kPlan) trial.end = TrialEnd::kPruned;
       search_.kept.take(m);
       return false;
@@ -266,5 +315,7 @@ class OuterLoop {
 }  // namespace
 
 Status search_meshes(MeshSearch& search) { return OuterLoop(search).run(); }
+
+Result<bool> none_is_cheaper(MeshSearch& search) { return OuterLoop(search).none_is_cheaper(); }
 
 }  // namespace autopar

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "search/meshes.hpp"
+#include "search/outer_loop.hpp"
 
 namespace autopar {
 
@@ -21,6 +22,15 @@ constexpr double kInnerLinkWeight = 0.02;  // of each other, from what compute h
 constexpr StreamTimes kEvenWeights{0.45, {}, 0.05, 0.05};
 constexpr double kEvenLinkWeights = 0.45;  // of all links together
 constexpr int kWeightings = 2;
+// Of the first, which is no bound on the time that is worth a proof: no more is searched for by
+// less than that.
+constexpr double kFirstGap = 1e-4;
+// Where a plan is known that other ones have to beat: the bound of most steps is that of compute,
+// with as little of each other stream as sharp_weights() leaves it.
+constexpr double kOtherWeight = 0.004;
+// Where the memory limit binds, further weightings look for plans where their bound is no more than
+// this times the least.
+constexpr double kNearBound = 1.01;
 // Of the effort of the first, which each further one may take.
 constexpr double kLaterEffort = 0.25;
 constexpr SolveOptions::Until kLaterUntil = SolveOptions::Until::kLimit;
@@ -39,6 +49,14 @@ StreamTimes first_weights(const Cluster& cluster) {
   return weights;
 }
 
+StreamTimes compute_weights() {
+  StreamTimes weights;
+  Seconds others = 0;
+  for (Seconds* w : weights.all()) others += * w = kOtherWeight;
+  weights.compute += 1 - others;
+  return weights;
+}
+
 StreamTimes even_weights(const Cluster& cluster) {
   StreamTimes weights = kEvenWeights;
   const std::size_t links = std::min<std::size_t>(cluster.tiers.size(), kLinks);
@@ -54,11 +72,18 @@ class WeightedSearch {
       : request_(request), searcher_(searcher) {}
 
   Result<SearchOutcome> run() {
+    if (request_.solve.cutoff < kInfinity) {
+      AUTOPAR_TRY(none, none_is_cheaper());
+      if (none) return *none;
+    }
     SearchRequest first = request_;
     first.weights = first_weights(request_.cluster);
+    // Who asks for more gets the gap that he asks for.
+    if (request_.solve.most_effort <= 1) first.solve.gap = std::max(first.solve.gap, kFirstGap);
     if (first.solve.time_limit < kInfinity) first.solve.time_limit *= kFirstPart;
     AUTOPAR_TRY(found, search_on(first, searcher_, meshes_of(first)));
     best_ = std::move(found);
+    binds_ = best_.minimised.best > (1 + kNear) * best_.minimised.unlimited_lower_bound;
     if (request_.graph.copies > 1 && !is_over()) {
       AUTOPAR_RETURN_IF_ERROR(weigh(even_weights(request_.cluster)));
     }
@@ -70,6 +95,19 @@ class WeightedSearch {
   }
 
  private:
+  // What the caller is told where bounds alone show that nothing is below the cutoff.
+  Result<std::optional<Error>> none_is_cheaper() const {
+    SearchRequest asked = request_;
+    asked.weights = compute_weights();
+    asked.limit_memory = false;  // nor have its problems tables of memory
+    MeshSearch search(asked, searcher_, meshes_of(asked));
+    if (searcher_.begin == nullptr) return std::optional<Error>();
+    AUTOPAR_TRY(none, autopar::none_is_cheaper(search));
+    if (!none) return std::optional<Error>();
+    if (request_.findings != nullptr) *request_.findings = search.findings();
+    return std::optional(no_plan(request_, search.tightest, false));
+  }
+
   Seconds enough() const { return best_.cost.time() * (1 - std::max(kNear, request_.solve.gap)); }
   bool is_open(const MeshTrial& trial) const {
     return says_something(trial.end) && trial.lower_bound < enough();
@@ -98,7 +136,7 @@ class WeightedSearch {
     for (const MeshTrial& trial : best_.trials) {
       if (is_open(trial)) meshes.push_back(trial.mesh);
     }
-    auto found = search_on(asked, searcher_, meshes);
+    auto found = search_on(asked, searcher_, meshes, binds_ ? kNearBound : kInfinity);
     if (!found && found.error().code != ErrorCode::kInfeasible) return found.error();
     for (const MeshTrial& trial : findings.trials) merge(trial);
     best_.interrupted |= found && found->interrupted;
@@ -145,6 +183,9 @@ class WeightedSearch {
   const Searcher& searcher_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   SearchOutcome best_;
+  // The memory limit makes the first plan dearer: what another weighting favours without it is not
+  // likely to fit.
+  bool binds_ = false;
 };
 
 }  // namespace
