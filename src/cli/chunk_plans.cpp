@@ -7,6 +7,8 @@
 #include <set>
 #include <tuple>
 
+#include "autopar/kernels.hpp"
+#include "cli/chunk_cost.hpp"
 #include "cli/pipeline_tuning.hpp"
 
 namespace autopar::cli {
@@ -255,6 +257,29 @@ Result<std::optional<MeshProblem>> ChunkPlans::problem_of(
   if (!problems) return problems.error();
   graph = std::move(inputs.model.graph);
   return std::optional(std::move(problems->front()));
+}
+
+Result<UnitKeeping> ChunkPlans::keeping_of(const Graph& unit, Recompute most,
+                                           const std::optional<StreamTimes>& weights,
+                                           const std::set<std::string>& shared) const {
+  AUTOPAR_TRY(inputs, inputs_of(unit));
+  Graph graph = unit;
+  graph.kernels = group_kernels(graph, stage_.cluster.profile, search_.options.updates);
+  AUTOPAR_TRY(again, seconds_again(inputs, graph));
+  UnitKeeping keeping{most, std::move(graph), {}, std::move(again)};
+  const auto devices = static_cast<double>(device_count());
+  const double factor =
+      (weights ? weights->compute : 1) * static_cast<double>(unit.passes) / devices;
+  for (Seconds& seconds : keeping.repeat) seconds *= factor;
+  const std::set<ValueId> outputs(unit.outputs.begin(), unit.outputs.end());
+  for (std::size_t v = 0; v < unit.values.size(); ++v) {
+    const ValueId id(static_cast<std::int64_t>(v));
+    const Value& value = unit.values[v];
+    const bool is_own = outputs.count(id) == 0 && shared.count(value.name) == 0;
+    const bool counts = is_own && !keeping.unit.is_inside(id);
+    keeping.bytes.push_back(counts ? static_cast<double>(value.bytes()) / devices : 0);
+  }
+  return keeping;
 }
 
 Result<std::optional<Recompute>> ChunkPlans::asked_level() const {

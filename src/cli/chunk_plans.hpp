@@ -5,7 +5,7 @@
 #include <map>
 
 #include "cli/pipeline_plan.hpp"
-#include "cli/unit_memory.hpp"
+#include "cli/unit_bound.hpp"
 
 namespace autopar::cli {
 
@@ -70,6 +70,11 @@ class ChunkPlans {
   // Nothing: no op would be repeated, or the mesh cannot keep the pins.
   Result<std::optional<MeshProblem>> problem_of(Graph& graph, const UnitWay& way,
                                                 const std::optional<StreamTimes>& weights) const;
+  // What the graph of a unit may keep, and repeat up to that level in place of that, where its
+  // products are priced by `weights`; not of values that are `shared` with other units.
+  Result<UnitKeeping> keeping_of(const Graph& unit, Recompute most,
+                                 const std::optional<StreamTimes>& weights,
+                                 const std::set<std::string>& shared) const;
   // What --recompute or the pins say; nothing: any.
   Result<std::optional<Recompute>> asked_level() const;
   std::int64_t device_count() const { return stage_.cluster.device_count(); }

@@ -8,22 +8,21 @@
 
 namespace autopar::cli {
 
-Result<std::optional<double>> PipelineBounds::price_for(const Least& units, std::int64_t in_flight,
-                                                        double count, double room) const {
-  AUTOPAR_TRY(found, units.memory->price_of_room(in_flight, count, room));
-  const Seconds free = count * units.memory->known_least(in_flight, 0);
+Result<std::optional<double>> PipelineBounds::price_for(PricedUnit& unit, std::int64_t in_flight,
+                                                        double count, double room) {
+  AUTOPAR_TRY(found, unit.price_of_room(in_flight, count, room));
+  const Seconds free = count * unit.known_least(in_flight, 0);
   if (found.bound <= (1 + tuning::units::kWorthwhile) * free) return std::optional<double>();
   return std::optional(found.price);
 }
 
 // The fewer are in flight, the less memory costs; what is found of some is a bound for others.
-Status PipelineBounds::find_prices(const Least& units, const std::vector<std::int64_t>& flying,
-                                   double room) const {
-  const double usual = units.usual.back() / static_cast<double>(flying.size());
+Status PipelineBounds::find_prices(PricedUnit& unit, double usual,
+                                   const std::vector<std::int64_t>& flying, double room) {
   std::set<std::int64_t, std::greater<>> open(flying.begin(), flying.end());
   while (!open.empty()) {
     const std::int64_t most = *open.begin();
-    AUTOPAR_TRY(price, price_for(units, most, usual, room));
+    AUTOPAR_TRY(price, price_for(unit, most, usual, room));
     if (!price) break;
     const auto alike = static_cast<double>(most) * tuning::units::kAlikeInFlight;
     std::erase_if(open, [&](std::int64_t one) { return static_cast<double>(one) > alike; });
@@ -31,12 +30,11 @@ Status PipelineBounds::find_prices(const Least& units, const std::vector<std::in
   return Ok{};
 }
 
-std::vector<Seconds> PipelineBounds::most_of_units(const Least& units, std::int64_t in_flight,
-                                                   double room) {
+std::vector<Seconds> PipelineBounds::most_of_units(const Least& units, const PricedUnit& unit,
+                                                   std::int64_t in_flight, double room) {
   std::vector<Seconds> most(static_cast<std::size_t>(units.usual.back()) + 1, 0);
-  for (const double price : units.memory->prices()) {
-    const Seconds more =
-        units.memory->known_least(in_flight, price) - units.launch - units.usual_step;
+  for (const double price : unit.prices()) {
+    const Seconds more = unit.known_least(in_flight, price) - units.launch - units.usual_step;
     for (std::size_t n = 0; n < most.size(); ++n) {
       most[n] = std::max(most[n], static_cast<double>(n) * more - price * room);
     }
@@ -45,29 +43,29 @@ std::vector<Seconds> PipelineBounds::most_of_units(const Least& units, std::int6
 }
 
 Result<std::vector<PipelineBounds::ChunkMemory>> PipelineBounds::memory_of_chunks(
-    const Least& units, const PipelineSchedule& schedule) const {
+    const Least& units, PricedUnit& unit, const PipelineSchedule& schedule) const {
   const std::size_t chunks = schedule.stage_of_chunk.size(), stages = schedule.lines.size();
-  if (units.memory == nullptr || chunks % stages != 0) return std::vector<ChunkMemory>();
+  if (chunks % stages != 0) return std::vector<ChunkMemory>();
+  const double usual = units.usual.back() / static_cast<double>(chunks);
   std::vector<ChunkMemory> memory(chunks);
   const std::vector<std::int64_t> flying = in_flight(schedule).of_chunk;
   const auto room =
       static_cast<double>(room_) * static_cast<double>(stages) / static_cast<double>(chunks);
   if (chunks == stages) {
-    AUTOPAR_RETURN_IF_ERROR(find_prices(units, flying, room));
+    AUTOPAR_RETURN_IF_ERROR(find_prices(unit, usual, flying, room));
     for (std::size_t c = 0; c < chunks; ++c) {
-      memory[c].of_units = most_of_units(units, flying[c], room);
+      memory[c].of_units = most_of_units(units, unit, flying[c], room);
     }
     return memory;
   }
   // Chunks of one stage share its room, so all have one price: one that suits those in the middle.
   std::vector<std::int64_t> order = flying;
   std::sort(order.begin(), order.end());
-  AUTOPAR_TRY(price, price_for(units, order[(chunks - 1) / 2],
-                               units.usual.back() / static_cast<double>(chunks), room));
+  AUTOPAR_TRY(price, price_for(unit, order[(chunks - 1) / 2], usual, room));
   if (!price) return std::vector<ChunkMemory>();
-  AUTOPAR_RETURN_IF_ERROR(units.memory->least(order.front(), *price));
+  AUTOPAR_RETURN_IF_ERROR(unit.least(order.front(), *price));
   for (std::size_t c = 0; c < chunks; ++c) {
-    const Seconds least = units.memory->known_least(flying[c], *price);
+    const Seconds least = unit.known_least(flying[c], *price);
     memory[c].per_unit = least - units.launch - units.usual_step;
     memory[c].off = *price * room;
   }
@@ -77,10 +75,9 @@ Result<std::vector<PipelineBounds::ChunkMemory>> PipelineBounds::memory_of_chunk
 Result<ChunkSeconds> PipelineBounds::memory_seconds(const PipelineSchedule& schedule,
                                                     const Cluster& stage) {
   AUTOPAR_TRY(units, least_on(stage));
-  if (units == nullptr || schedule.stage_of_chunk.size() != schedule.lines.size()) {
-    return ChunkSeconds();
-  }
-  AUTOPAR_TRY(memory, memory_of_chunks(*units, schedule));
+  const bool is_told = units != nullptr && units->memory != nullptr;
+  if (!is_told || schedule.stage_of_chunk.size() != schedule.lines.size()) return ChunkSeconds();
+  AUTOPAR_TRY(memory, memory_of_chunks(*units, *units->memory, schedule));
   if (memory.empty()) return ChunkSeconds();
   // Chunks that repeat from unit to unit keep less than their units by themselves: where these do
   // not fit, they say nothing about cuts.

@@ -87,6 +87,20 @@ Result<StepUnits> units_of(const Graph& step, const std::vector<OpId>& cuts,
   for (const std::string& name : stored_names(units.kinds[units.usual], updates)) {
     if (readers[name] == 1) units.own.insert(name);
   }
+  const auto is_shared = [](const std::map<std::string, StepUnits::Place>& places,
+                            const std::string& name) {
+    const auto place = places.find(name);
+    return place == places.end() || place->second.kind == StepUnits::Place::kNone;
+  };
+  for (const Graph& kind : units.kinds) {
+    std::set<std::string>& ops = units.shared_ops.emplace_back();
+    for (const Op& op : kind.ops) {
+      if (is_shared(units.ops, op.name)) ops.insert(op.name);
+    }
+  }
+  for (const Value& value : units.kinds[units.usual].values) {
+    if (is_shared(units.values, value.name)) units.shared.insert(value.name);
+  }
   return units;
 }
 
