@@ -54,6 +54,21 @@ def compare(folder, model, options, shares, others):
         assert bound > 0.4 * least, f"{level}, {limit} bytes: a bound of {bound} s, and the best plan takes {least} s"
 
 
+def counts(folder, model):
+    """All numbers of micro-batches in one search, and each by itself."""
+    of_each = {}
+    for count in (2, 4, 8, 16, 32, 64, 128):
+        report = searched(folder, model, "--stages", 2, "--micro-batches", count)
+        of_each[count] = report["cost"]["seconds"]
+    report = searched(folder, model, "--stages", 2, "--micro-batches", "auto")
+    taken = report["pipeline"]["micro_batches"]
+    assert {trial["micro_batches"] for trial in report["pipeline"]["tried"]} == set(of_each), report["pipeline"]["tried"]
+    assert report["cost"]["lower_bound_seconds"] <= min(of_each.values()) * (1 + 1e-9), (report["cost"], of_each)
+    # What is not likely to be faster is not planned.
+    assert min(of_each.values()) <= report["cost"]["seconds"] * (1 + 1e-9) <= min(of_each.values()) * 1.02, (report["cost"], of_each)
+    assert report["cost"]["seconds"] < max(of_each.values()) / 1.2 and taken not in (2, 128), (taken, of_each)
+
+
 def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
@@ -63,6 +78,10 @@ def main():
                         "--feed-forward", "192", "--vocabulary", "256", "--sequence", "256", "-o", model], check=True, stdout=subprocess.DEVNULL)
         cuts = ("--recompute", "full", "--cuts", "layers.11.attn.residual")
         compare(folder, model, ["--micro-batches", 32, "--stages", 2], (3, 1, 0.8), [cuts])
+        small = folder / "small.onnx"
+        subprocess.run([sys.executable, SOURCE / "scripts" / "make_models.py", "--family", "llama", "--layers", "4", "--hidden", "128", "--heads", "4",
+                        "--feed-forward", "384", "--vocabulary", "256", "--sequence", "256", "-o", small], check=True, stdout=subprocess.DEVNULL)
+        counts(folder, small)
     print("no plan is below a bound")
 
 

@@ -31,10 +31,10 @@ Status check_stages(const CLI::App& app, const PlanOptions& options) {
         refuse_options(app, {"--cuts"}, "goes with a number of --stages, not with auto"));
   }
   const std::string& passes = options.training.micro_batches;
-  if (passes == "auto" || passes == "1") {
+  if (passes == "1") {
     return usage_error(
-        "--stages goes with a number of --micro-batches from 2 on, which the stages work on at "
-        "the same time");
+        "--stages goes with --micro-batches from 2 on, or auto: stages work on several at the same "
+        "time");
   }
   AUTOPAR_RETURN_IF_ERROR(refuse_options(
       app, {"--copies"}, "goes with a plan of one stage: stages work on micro-batches in turn"));
@@ -87,18 +87,54 @@ Status check_pinned_stages(const StrategyFile& file, PlanOptions& options) {
                      std::to_string(stages - 1) + ": it goes with --train --stages " + asked);
 }
 
+// The step of each number of micro-batches that is asked for, with its forms. Numbers of which no
+// schedule can be made are left out where others are asked for.
+Result<std::vector<StagedStep>> asked_steps(std::shared_ptr<const Inputs> first,
+                                            const PlanOptions& given, const PlanOptions& options,
+                                            const CommonOptions& common) {
+  std::vector<StagedStep> steps;
+  if (options.training.micro_batches != "auto") {
+    AUTOPAR_TRY(forms, asked_forms(options, *first));
+    steps.push_back({std::move(first), given, options, std::move(forms)});
+    return steps;
+  }
+  AUTOPAR_TRY(counts, micro_batches_of("auto", first->batch));
+  std::optional<Error> error;
+  for (const std::int64_t count : counts) {
+    StagedStep step{first, given, options, {}};
+    step.given.training.micro_batches = step.options.training.micro_batches = std::to_string(count);
+    // Stages that wait for each other gain nothing.
+    if (count == 1 && options.stages != "auto") continue;
+    if (first->model.graph.passes != count) {
+      AUTOPAR_TRY(loaded, load_inputs(step.given, common));
+      step.inputs = std::move(loaded);
+    }
+    auto forms = count == 1 ? std::vector<PipelineForm>{{1, 1, ""}}
+                            : asked_forms(step.options, *step.inputs);
+    if (!forms) {
+      error = forms.error();
+      continue;
+    }
+    step.forms = std::move(*forms);
+    for (PipelineForm& form : step.forms) form.micro_batches = count;
+    steps.push_back(std::move(step));
+  }
+  if (steps.empty()) return *error;
+  return steps;
+}
+
 // With `auto` also without stages; what is fastest is written.
 Result<int> run_stages(std::unique_ptr<Inputs> inputs, const PlanOptions& given,
                        const PlanOptions& options, const std::optional<StrategyFile>& pins,
                        const CommonOptions& common, std::chrono::steady_clock::time_point begin,
                        PhaseClock clock) {
-  AUTOPAR_TRY(forms, asked_forms(options, *inputs));
+  AUTOPAR_TRY(steps, asked_steps(std::move(inputs), given, options, common));
   const bool tries_templates = options.searcher == "uniform" || options.searcher == "templates";
   AUTOPAR_TRY(plan, tries_templates && !pins
-                        ? plan_uniform_stages(*inputs, forms, given, options, common, begin, clock)
-                        : plan_staged(*inputs, forms, given, options, pins, common, begin, clock));
+                        ? plan_uniform_stages(steps, common, begin, clock)
+                        : plan_staged(std::move(steps), pins, common, begin, clock));
   if (plan.pipeline) {
-    AUTOPAR_RETURN_IF_ERROR(write_pipeline(*plan.pipeline, *inputs, options, common));
+    AUTOPAR_RETURN_IF_ERROR(write_pipeline(*plan.pipeline, *plan.inputs, options, common));
     return 0;
   }
   const Planned& single = *plan.single;
