@@ -38,8 +38,9 @@ struct HintedParts {
 struct ChunkHint {
   Recompute recompute = Recompute::kNone;
   std::vector<std::string> meshes = {};
-  // Plans of its units, in a share of the room that it has.
-  std::function<Result<HintedParts>(double share)> parts = {};
+  // Plans of its units, in a share of the room that it has: all alike, or, filling it, some with
+  // more in memory.
+  std::function<Result<HintedParts>(double share, bool fills)> parts = {};
 };
 
 // For stages of one size. Chunks that are the same but for names are searched once, also in several

@@ -61,9 +61,10 @@ class PipelineBounds {
                      const std::vector<OpId>* cuts) const;
   // Of plans without stages.
   Result<Seconds> of_single(const Cluster& cluster);
-  // How a chunk is planned first that is cut so and has so much in flight, with a part of the room
-  // of its stage.
-  Result<ChunkHint> hint(const Cluster& stage, double units, std::int64_t in_flight, double part);
+  // How a chunk is planned first that begins behind so many units and has so many, with so much in
+  // flight and a part of the room of its stage.
+  Result<ChunkHint> hint(const Cluster& stage, double first, double units, std::int64_t in_flight,
+                         double part);
   // Units until the op, in parts where one is cut; 0: they say nothing.
   double units_until(OpId op) const;
   Seconds of_single_compute(const Cluster& cluster) const;
@@ -110,8 +111,8 @@ class PipelineBounds {
                                              const std::optional<StreamTimes>& weights,
                                              std::size_t kind, std::vector<UnitWay> ways) const;
   // The plans of units that so many of them have in that room.
-  Result<HintedParts> parts_in(const Weighting& least, double units, std::int64_t in_flight,
-                               double room) const;
+  Result<HintedParts> parts_in(const Weighting& least, double first, double units,
+                               std::int64_t in_flight, double room, bool fills) const;
   // Per chunk, as `unit` has the usual one; none: memory does not bind.
   Result<std::vector<ChunkMemory>> memory_of_chunks(const Least& units, PricedUnit& unit,
                                                     const PipelineSchedule& schedule) const;

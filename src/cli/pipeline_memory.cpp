@@ -1,5 +1,6 @@
 // What memory adds to the chunks of a pipeline, and how they are planned where it binds.
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <set>
 
@@ -118,8 +119,8 @@ double PipelineBounds::units_until(OpId op) const {
   return units;
 }
 
-Result<ChunkHint> PipelineBounds::hint(const Cluster& stage, double units, std::int64_t in_flight,
-                                       double part) {
+Result<ChunkHint> PipelineBounds::hint(const Cluster& stage, double first, double units,
+                                       std::int64_t in_flight, double part) {
   AUTOPAR_TRY(least, least_on(stage));
   ChunkHint hint;
   const bool is_told = least != nullptr && least->memory != nullptr;
@@ -132,14 +133,17 @@ Result<ChunkHint> PipelineBounds::hint(const Cluster& stage, double units, std::
   // With ample memory a search is quick, and sees what the ends of units have to do with each
   // other.
   if (found.fitting == 0) return hint;
-  hint.parts = [this, least, units, in_flight, room](double share) {
-    return parts_in(least->of_plans, units, in_flight, share * room);
+  hint.parts = [this, least, first, units, in_flight, room](double share, bool fills) {
+    return parts_in(least->of_plans, first, units, in_flight, share * room, fills);
   };
   return hint;
 }
 
-Result<HintedParts> PipelineBounds::parts_in(const Weighting& least, double units,
-                                             std::int64_t in_flight, double room) const {
+// What fits leaves some of the room. What `fills` it is the plan at the price beyond, which some of
+// the chunk's first units take. Both repeat the same, on one mesh.
+Result<HintedParts> PipelineBounds::parts_in(const Weighting& least, double first, double units,
+                                             std::int64_t in_flight, double room,
+                                             bool fills) const {
   HintedParts hinted;
   UnitMemory& usual = *least.memories[units_.usual];
   AUTOPAR_TRY(found, usual.price_of_room(in_flight, units, room));
@@ -147,28 +151,47 @@ Result<HintedParts> PipelineBounds::parts_in(const Weighting& least, double unit
   hinted.weights = least.weights;
   hinted.recompute = way.recompute;
   hinted.mesh = way.mesh;
-  std::vector<std::shared_ptr<const UnitParts>> kinds;
-  for (const auto& memory : least.memories) {
-    AUTOPAR_TRY(parts, memory->parts(way.recompute, way.mesh, in_flight, found.fitting));
-    // Where no op of such a unit would be repeated.
-    if (parts == nullptr) {
-      AUTOPAR_TRY(plain, memory->parts(Recompute::kNone, way.mesh, in_flight, found.fitting));
-      parts = std::move(plain);
+  using Parts = std::vector<std::shared_ptr<const UnitParts>>;  // per kind
+  const auto parts_at = [&](double price) -> Result<Parts> {
+    Parts kinds;
+    for (const auto& memory : least.memories) {
+      AUTOPAR_TRY(parts, memory->parts(way.recompute, way.mesh, in_flight, price));
+      // Where no op of such a unit would be repeated.
+      if (parts == nullptr) {
+        AUTOPAR_TRY(plain, memory->parts(Recompute::kNone, way.mesh, in_flight, price));
+        parts = std::move(plain);
+      }
+      kinds.push_back(std::move(parts));
     }
-    kinds.push_back(std::move(parts));
+    return kinds;
+  };
+  AUTOPAR_TRY(fitting, parts_at(found.fitting));
+  Parts larger = fitting;
+  double until = first;  // units that take the larger plan
+  if (fills && found.beyond >= 0 && fitting[units_.usual] != nullptr) {
+    AUTOPAR_TRY(beyond, parts_at(found.beyond));
+    larger = std::move(beyond);
+    const double bytes = usual.bytes_of(found.way, in_flight, found.fitting);
+    const double more = usual.bytes_of(found.way, in_flight, found.beyond) - bytes;
+    if (more > 0) until += std::clamp(std::floor((room - units * bytes) / more), 0.0, units);
   }
   const StepUnits* names = &units_;
-  hinted.chosen.op = [names, kinds](const std::string& name) -> const Assignment* {
-    const auto place = cli::place_of(names->ops, name);
-    if (!place || kinds[place->kind] == nullptr) return nullptr;
-    const auto one = kinds[place->kind]->ops.find(place->name);
-    return one == kinds[place->kind]->ops.end() ? nullptr : &one->second;
+  const auto parts_of = [fitting, larger, until](const StepUnits::Place& place) {
+    return (static_cast<double>(place.unit) < until ? larger : fitting)[place.kind].get();
   };
-  hinted.chosen.value = [names, kinds](const std::string& name) -> const ChosenSpecs* {
+  hinted.chosen.op = [names, parts_of](const std::string& name) -> const Assignment* {
+    const auto place = cli::place_of(names->ops, name);
+    const UnitParts* parts = place ? parts_of(*place) : nullptr;
+    if (parts == nullptr) return nullptr;
+    const auto one = parts->ops.find(place->name);
+    return one == parts->ops.end() ? nullptr : &one->second;
+  };
+  hinted.chosen.value = [names, parts_of](const std::string& name) -> const ChosenSpecs* {
     const auto place = cli::place_of(names->values, name);
-    if (!place || kinds[place->kind] == nullptr) return nullptr;
-    const auto one = kinds[place->kind]->values.find(place->name);
-    return one == kinds[place->kind]->values.end() ? nullptr : &one->second;
+    const UnitParts* parts = place ? parts_of(*place) : nullptr;
+    if (parts == nullptr) return nullptr;
+    const auto one = parts->values.find(place->name);
+    return one == parts->values.end() ? nullptr : &one->second;
   };
   return hinted;
 }

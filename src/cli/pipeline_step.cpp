@@ -260,7 +260,7 @@ Result<std::vector<ChunkHint>> PipelineStep::hints_of(const FormCandidate& candi
   double from = 0;
   for (std::size_t c = 0; c < chunks; ++c) {
     const double to = bounds_.units_until(c + 1 < chunks ? cuts[c] : OpId());
-    AUTOPAR_TRY(hint, bounds_.hint(candidate.stage, to - from, flying.of_chunk[c], part));
+    AUTOPAR_TRY(hint, bounds_.hint(candidate.stage, from, to - from, flying.of_chunk[c], part));
     hints[c] = std::move(hint);
     from = to;
   }

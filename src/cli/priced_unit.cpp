@@ -60,6 +60,7 @@ Result<RoomPrice> PricedUnit::price_of_room(std::int64_t in_flight, double units
       std::tie(below, low) = std::tuple(found, next_price);
     }
   }
+  best.beyond = low;
   return best;
 }
 

@@ -23,6 +23,8 @@ struct RoomPrice {
   // Of a plan that fits, or is the nearest to it: its own price.
   std::size_t way = 0;
   double fitting = 0;
+  // The highest price below that one at which what was found does not fit; negative: there is none.
+  double beyond = -1;
 };
 
 // What an implementation finds is the least over all ways to plan a unit, by time and price x what

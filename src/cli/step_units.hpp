@@ -31,6 +31,7 @@ struct StepUnits {
     static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
     std::size_t kind = kNone;
     std::string name;
+    std::size_t unit = 0;
   };
   std::map<std::string, Place> ops, values;
 };

@@ -61,6 +61,10 @@ class UnitMemory : public PricedUnit {
   // The plan of that way at that price; null: there is none.
   Result<std::shared_ptr<const UnitParts>> parts(Recompute recompute, const std::string& mesh,
                                                  std::int64_t in_flight, double price);
+  // Between the passes of that plan, which there is.
+  double bytes_of(std::size_t way, std::int64_t in_flight, double price) {
+    return look(way, in_flight, price).point.bytes;
+  }
   // Of its way, and of others with that level of recomputation that are near it at this price.
   Result<std::vector<std::string>> meshes_near(std::int64_t in_flight, const RoomPrice& found);
 
