@@ -25,6 +25,7 @@ CHECK = SHARED / "tools" / "step_check.py"
 ADAM = ["--optimizer", "adamw", "--loss", "cross_entropy", "--batch", 16]
 CASES = {
     "two stages": ("llama_tiny", [*ADAM, "--micro-batches", 4, "--stages", 2]),
+    "as many micro-batches as are best": ("llama_tiny", [*ADAM, "--micro-batches", "auto", "--stages", 2]),
     "four stages": ("llama_tiny", [*ADAM, "--micro-batches", 8, "--stages", 4]),
     "eight stages of one device": ("deep", [*ADAM, "--micro-batches", 2, "--stages", 8]),
     "gpipe, all split": ("llama_tiny", [*ADAM, "--micro-batches", 4, "--stages", 2, "--schedule", "gpipe", "--zero", 3]),

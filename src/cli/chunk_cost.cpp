@@ -68,13 +68,38 @@ class PhaseSeconds {
 
 }  // namespace
 
+namespace {
+
+// Prices of ops that one device has whole.
+class WholeOps {
+ public:
+  static Result<WholeOps> on(Cluster one) {
+    one.tiers.resize(1);
+    one.tiers.front().size = 1;
+    const Mesh mesh = mesh_candidates(one, 1).front();
+    AUTOPAR_TRY(model, make_cost_model("roofline", one, mesh));
+    return WholeOps(mesh, std::move(model));
+  }
+  Result<Seconds> seconds(const Graph& graph, const Op& op, const Rule& rule) const {
+    const Assignment whole{{-1}};
+    const auto specs = specs_of(rule, whole, mesh_);
+    AUTOPAR_CHECK(specs.has_value(), "an op that is whole on one device");
+    AUTOPAR_TRY(price, model_->op_price(graph, op, rule, whole, *specs));
+    return price.compute;
+  }
+
+ private:
+  WholeOps(Mesh mesh, std::unique_ptr<CostModel> model)
+      : mesh_(std::move(mesh)), model_(std::move(model)) {}
+  Mesh mesh_;
+  std::unique_ptr<CostModel> model_;
+};
+
+}  // namespace
+
 Result<OpSeconds> seconds_of_ops(const Inputs& inputs, const Graph& step,
                                  const std::string& updates) {
-  Cluster one = inputs.cluster;
-  one.tiers.resize(1);
-  one.tiers.front().size = 1;
-  const Mesh mesh = mesh_candidates(one, 1).front();
-  AUTOPAR_TRY(model, make_cost_model("roofline", one, mesh));
+  AUTOPAR_TRY(whole, WholeOps::on(inputs.cluster));
   const std::vector<Seconds> none(step.ops.size());
   OpSeconds seconds{none, none, none};
   const std::vector<char> of_weights = weight_gradient_ops(step, updates);
@@ -83,20 +108,35 @@ Result<OpSeconds> seconds_of_ops(const Inputs& inputs, const Graph& step,
   for (std::size_t o = 0; o < step.ops.size(); ++o) {
     const Op& op = step.ops[o];
     if (op.phase == Phase::kUpdate) continue;
-    const Rule& rule = inputs.rules.rules[o];
-    const Assignment whole{{-1}};
-    const auto specs = specs_of(rule, whole, mesh);
-    AUTOPAR_CHECK(specs.has_value(), "an op that is whole on one device");
-    AUTOPAR_TRY(price, model->op_price(step, op, rule, whole, *specs));
+    AUTOPAR_TRY(price, whole.seconds(step, op, inputs.rules.rules[o]));
     if (op.phase == Phase::kForward) {
       forward[op.name] = last = o;
-      seconds.forward[o] = price.compute;
+      seconds.forward[o] = price;
       continue;
     }
     const auto known = forward.find(op.name.substr(0, op.name.rfind(".grad")));
     const std::size_t owner = known == forward.end() ? last : known->second;
-    seconds.backward[owner] += price.compute;
-    if (of_weights[o] == 0) seconds.inputs[owner] += price.compute;
+    seconds.backward[owner] += price;
+    if (of_weights[o] == 0) seconds.inputs[owner] += price;
+  }
+  return seconds;
+}
+
+Result<std::vector<Seconds>> seconds_again(const Inputs& inputs, const Graph& graph) {
+  AUTOPAR_TRY(whole, WholeOps::on(inputs.cluster));
+  Graph later = graph;
+  for (Op& op : later.ops) op.phase = Phase::kBackward;
+  std::vector<Seconds> seconds(graph.ops.size());
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    const Op& op = graph.ops[o];
+    const bool is_inside = std::any_of(op.outputs.begin(), op.outputs.end(), [&](ValueId output) {
+      return output.valid() && graph.is_inside(output);
+    });
+    if (op.phase != Phase::kForward || !is_contraction(op) || is_inside) continue;
+    const Rule& rule = inputs.rules.rules[o];
+    AUTOPAR_TRY(once, whole.seconds(graph, op, rule));
+    AUTOPAR_TRY(again, whole.seconds(later, later.ops[o], rule));
+    seconds[o] = std::min(once, again);
   }
   return seconds;
 }

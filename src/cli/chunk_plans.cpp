@@ -7,6 +7,8 @@
 #include <set>
 #include <tuple>
 
+#include "autopar/kernels.hpp"
+#include "cli/chunk_cost.hpp"
 #include "cli/pipeline_tuning.hpp"
 
 namespace autopar::cli {
@@ -149,14 +151,45 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::searched(const Asked& asked) 
   return found;
 }
 
-// The chunk's units as they are planned by themselves, with what lies between them searched. Where
-// that does not fit, they get less room, by what is missing.
+namespace {
+
+// Which share of the room units are told, by what plans made of them took: less, by what is
+// missing, where nothing fits; more where a good part was left.
+class Shares {
+ public:
+  double next() const { return next_; }
+  // Something fits, and what is left is to be used.
+  bool is_filling() const { return fits_ > 0; }
+  // Whether another one is worth it.
+  bool took(double bytes, double limit) {
+    if (is_filling() && ++fillings_ == kPartFillings) return false;
+    if (bytes <= limit) {
+      fits_ = next_;
+      next_ = too_much_ > 0 ? (fits_ + too_much_) / 2 : next_ * std::min(kPartMost, limit / bytes);
+      return bytes < kPartFull * limit;
+    }
+    too_much_ = next_;
+    const double less = next_ - kPartMore * std::max(bytes - limit, kPartLeast * limit) / limit;
+    next_ = fits_ > 0 ? (fits_ + too_much_) / 2 : less;
+    return next_ > 0 && ++tries_ < kPartRounds;
+  }
+
+ private:
+  double next_ = 1, fits_ = 0, too_much_ = 0;  // 0: none is known
+  int tries_ = 0, fillings_ = 0;
+};
+
+}  // namespace
+
+// The chunk's units as they are planned by themselves, with what lies between them searched.
 Result<std::shared_ptr<const Planned>> ChunkPlans::of_parts(const Asked& asked) const {
   AUTOPAR_TRY(all, room());
   const auto limit = static_cast<double>(all - asked.beside);
-  double share = 1;
-  for (int round = 0; round < kPartRounds && share > 0; ++round) {
-    AUTOPAR_TRY(parts, asked.hint.parts(share));
+  Shares shares;
+  std::shared_ptr<const Planned> best;
+  while (best == nullptr || !search_.is_over()) {
+    const double share = shares.next() * limit / static_cast<double>(all);
+    AUTOPAR_TRY(parts, asked.hint.parts(share, shares.is_filling()));
     if (!asked.mesh.empty() && parts.mesh != asked.mesh) break;
     AUTOPAR_TRY(common, options_of(parts.mesh, asked.beside));
     common.mesh.clear();
@@ -171,15 +204,20 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::of_parts(const Asked& asked) 
     AUTOPAR_TRY(found, plan_of_parts(std::move(inputs), options, pins, common, parts.mesh,
                                      parts.weights, parts.chosen, kPartsEffort));
     spdlog::debug("chunk of {} ops from its units, {} of the room, mesh {}, recompute {}: {}, {}",
-                  asked.inputs.model.graph.ops.size(), share, parts.mesh, name_of(parts.recompute),
+                  asked.inputs.model.graph.ops.size(), shares.next(), parts.mesh,
+                  name_of(parts.recompute),
                   found.planned ? format_seconds(found.planned->outcome.cost.time()) : "none",
                   format_bytes(found.least_bytes));
-    if (found.planned) return std::make_shared<const Planned>(std::move(*found.planned));
-    if (found.least_bytes == kInfinity) break;
-    share -= kPartMore * std::max(found.least_bytes - limit, kPartLeast * limit) /
-             static_cast<double>(all);
+    double bytes = found.least_bytes;
+    if (found.planned) {
+      bytes = static_cast<double>(found.planned->outcome.cost.memory.total);
+      const bool is_better =
+          best == nullptr || found.planned->outcome.cost.time() < best->outcome.cost.time();
+      if (is_better) best = std::make_shared<const Planned>(std::move(*found.planned));
+    }
+    if (bytes == kInfinity || !shares.took(bytes, limit)) break;
   }
-  return std::shared_ptr<const Planned>();
+  return best;
 }
 
 // With as little repeated as units say, or more where that does not fit, or only badly.
@@ -255,6 +293,29 @@ Result<std::optional<MeshProblem>> ChunkPlans::problem_of(
   if (!problems) return problems.error();
   graph = std::move(inputs.model.graph);
   return std::optional(std::move(problems->front()));
+}
+
+Result<UnitKeeping> ChunkPlans::keeping_of(const Graph& unit, Recompute most,
+                                           const std::optional<StreamTimes>& weights,
+                                           const std::set<std::string>& shared) const {
+  AUTOPAR_TRY(inputs, inputs_of(unit));
+  Graph graph = unit;
+  graph.kernels = group_kernels(graph, stage_.cluster.profile, search_.options.updates);
+  AUTOPAR_TRY(again, seconds_again(inputs, graph));
+  UnitKeeping keeping{most, std::move(graph), {}, std::move(again)};
+  const auto devices = static_cast<double>(device_count());
+  const double factor =
+      (weights ? weights->compute : 1) * static_cast<double>(unit.passes) / devices;
+  for (Seconds& seconds : keeping.repeat) seconds *= factor;
+  const std::set<ValueId> outputs(unit.outputs.begin(), unit.outputs.end());
+  for (std::size_t v = 0; v < unit.values.size(); ++v) {
+    const ValueId id(static_cast<std::int64_t>(v));
+    const Value& value = unit.values[v];
+    const bool is_own = outputs.count(id) == 0 && shared.count(value.name) == 0;
+    const bool counts = is_own && !keeping.unit.is_inside(id);
+    keeping.bytes.push_back(counts ? static_cast<double>(value.bytes()) / devices : 0);
+  }
+  return keeping;
 }
 
 Result<std::optional<Recompute>> ChunkPlans::asked_level() const {

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "cli/pipeline_plan.hpp"
-#include "cli/unit_memory.hpp"
+#include "cli/unit_bound.hpp"
 
 namespace autopar::cli {
 
@@ -38,8 +38,9 @@ struct HintedParts {
 struct ChunkHint {
   Recompute recompute = Recompute::kNone;
   std::vector<std::string> meshes = {};
-  // Plans of its units, in a share of the room that it has.
-  std::function<Result<HintedParts>(double share)> parts = {};
+  // Plans of its units, in a share of the room that it has: all alike, or, filling it, some with
+  // more in memory.
+  std::function<Result<HintedParts>(double share, bool fills)> parts = {};
 };
 
 // For stages of one size. Chunks that are the same but for names are searched once, also in several
@@ -70,6 +71,11 @@ class ChunkPlans {
   // Nothing: no op would be repeated, or the mesh cannot keep the pins.
   Result<std::optional<MeshProblem>> problem_of(Graph& graph, const UnitWay& way,
                                                 const std::optional<StreamTimes>& weights) const;
+  // What the graph of a unit may keep, and repeat up to that level in place of that, where its
+  // products are priced by `weights`; not of values that are `shared` with other units.
+  Result<UnitKeeping> keeping_of(const Graph& unit, Recompute most,
+                                 const std::optional<StreamTimes>& weights,
+                                 const std::set<std::string>& shared) const;
   // What --recompute or the pins say; nothing: any.
   Result<std::optional<Recompute>> asked_level() const;
   std::int64_t device_count() const { return stage_.cluster.device_count(); }

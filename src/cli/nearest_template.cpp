@@ -77,6 +77,7 @@ Result<TemplatePrice> priced(const SaidPlan& said, const PlanOptions& options,
                              const CommonOptions& common) {
   const auto begin = std::chrono::steady_clock::now();
   PhaseClock clock;
+  const std::optional<StrategyFile> none;  // pins
   AUTOPAR_TRY(inputs, load_inputs(options, common));
   AUTOPAR_RETURN_IF_ERROR(check_same(said, *inputs));
   if (options.stages == "1") {
@@ -85,7 +86,8 @@ Result<TemplatePrice> priced(const SaidPlan& said, const PlanOptions& options,
     return TemplatePrice{"", planned.outcome.cost.time(), planned.outcome.cost.memory.total, true};
   }
   AUTOPAR_TRY(forms, asked_forms(options, *inputs));
-  AUTOPAR_TRY(plan, plan_staged(*inputs, forms, options, options, {}, common, begin, clock));
+  StagedStep step{std::move(inputs), options, options, std::move(forms)};
+  AUTOPAR_TRY(plan, plan_staged({std::move(step)}, none, common, begin, clock));
   AUTOPAR_CHECK(plan.pipeline.has_value(), "several stages are no pipeline");
   return TemplatePrice{"", plan.pipeline->times.makespan, plan.pipeline->peak_bytes, true};
 }

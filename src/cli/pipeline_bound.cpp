@@ -204,19 +204,23 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage) con
     AUTOPAR_TRY(of_step, plans->least_time(graph, weights));
 
     AUTOPAR_TRY(of_compute, plans->least_time(without, compute));
-    step.push_back(std::max(0.0, of_step.bound - least.launch));
-    passes.push_back(of_compute.bound);
-    pass.push_back(of_compute.bound / times);
+    const Seconds alone = std::max(0.0, of_step.bound - least.launch);
+    const Seconds shared = times * of_shared_ops(k);
+    step.push_back(std::max(0.0, alone - shared));
+    passes.push_back(std::max(0.0, of_compute.bound - shared));
+    pass.push_back(passes.back() / times);
     if (plans->is_open()) {
       if (k == units_.usual) {
         AUTOPAR_TRY(memory, memory_of(plans, weights, k, of_step, true));
         least.memory = std::move(memory);
+        AUTOPAR_TRY(bound, bound_on_memory(plans, weights, of_step));
+        least.bound = std::move(bound);
       }
       if (weights) least.of_plans.weights = shared_out(*weights, tuning::units::kOnLinks, stage);
       AUTOPAR_TRY(memory, memory_of(plans, least.of_plans.weights, k, of_step, !weights));
       least.of_plans.memories.push_back(std::move(memory));
     }
-    if (k == units_.usual) least.usual_step = step.back();
+    if (k == units_.usual) least.usual_step = alone;
   }
   least.step = least.passes = least.pass = least.usual = {0};
   for (std::size_t k : units_.kind_of) {
@@ -226,6 +230,16 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage) con
     least.usual.push_back(least.usual.back() + (k == units_.usual ? 1 : 0));
   }
   return least;
+}
+
+// Each device may do all of it, and what it makes is then there for any layout.
+Seconds PipelineBounds::of_shared_ops(std::size_t kind) const {
+  Seconds shared = 0;
+  for (std::size_t o = 0; o < step_.ops.size(); ++o) {
+    if (units_.shared_ops[kind].count(step_.ops[o].name) == 0) continue;
+    shared += seconds_.forward[o] + seconds_.backward[o];
+  }
+  return shared;
 }
 
 Result<std::shared_ptr<UnitMemory>> PipelineBounds::memory_of(
@@ -241,12 +255,36 @@ Result<std::shared_ptr<UnitMemory>> PipelineBounds::memory_of(
       ways.push_back({recompute, mesh, is_bounded ? bound : 0});
     }
   }
-  const auto problem = [plans, weights](Graph& graph, const UnitWay& way) {
+  return memory_of_ways(std::move(plans), weights, kind, std::move(ways));
+}
+
+std::shared_ptr<UnitMemory> PipelineBounds::memory_of_ways(
+    std::shared_ptr<const ChunkPlans> plans, const std::optional<StreamTimes>& weights,
+    std::size_t kind, std::vector<UnitWay> ways) const {
+  const std::int64_t devices = plans->device_count();
+  const auto problem = [plans = std::move(plans), weights](Graph& graph, const UnitWay& way) {
     return plans->problem_of(graph, way, weights);
   };
-  return std::make_shared<UnitMemory>(units_.kinds[kind], units_.own, std::move(ways),
-                                      plans->device_count(), problem,
-                                      [this] { return search_.is_over(); });
+  return std::make_shared<UnitMemory>(units_.kinds[kind], units_.own, std::move(ways), devices,
+                                      problem, [this] { return search_.is_over(); });
+}
+
+// Of the usual kind.
+Result<std::shared_ptr<UnitBound>> PipelineBounds::bound_on_memory(
+    std::shared_ptr<const ChunkPlans> plans, const std::optional<StreamTimes>& weights,
+    const LeastTime& least) const {
+  std::vector<UnitWay> ways;
+  for (const auto& [mesh, bound] : least.of_meshes) ways.push_back({Recompute::kNone, mesh, bound});
+  AUTOPAR_TRY(asked, plans->asked_level());
+  std::optional<UnitKeeping> keeping;
+  if (asked != Recompute::kNone) {
+    AUTOPAR_TRY(may_keep,
+                plans->keeping_of(units_.kinds[units_.usual], asked.value_or(Recompute::kFull),
+                                  weights, units_.shared));
+    keeping = std::move(may_keep);
+  }
+  return std::make_shared<UnitBound>(memory_of_ways(plans, weights, units_.usual, std::move(ways)),
+                                     std::move(keeping), [this] { return search_.is_over(); });
 }
 
 Result<OpSeconds> PipelineBounds::seconds_on(const Cluster& stage) {
@@ -274,8 +312,8 @@ Result<Seconds> PipelineBounds::of(const PipelineSchedule& schedule, const Clust
                                    const std::vector<OpId>* cuts) {
   AUTOPAR_TRY(units, least_on(stage));
   std::vector<ChunkMemory> memory;
-  if (units != nullptr) {
-    AUTOPAR_TRY(found, memory_of_chunks(*units, schedule));
+  if (units != nullptr && units->bound != nullptr) {
+    AUTOPAR_TRY(found, memory_of_chunks(*units, *units->bound, schedule));
     memory = std::move(found);
   }
   return bound_of(units, schedule, stage, cuts, memory);
@@ -430,9 +468,9 @@ Seconds PipelineBounds::bound_of(const Least* units, const PipelineSchedule& sch
 Result<Seconds> PipelineBounds::of_single(const Cluster& cluster) {
   AUTOPAR_TRY(units, least_on(cluster));
   if (units == nullptr) return of_single_compute(cluster);
-  if (units->memory == nullptr) return units->step.back();
+  if (units->bound == nullptr) return units->step.back();
   const auto room = static_cast<double>(room_);
-  AUTOPAR_TRY(found, units->memory->price_of_room(1, units->usual.back(), room));
+  AUTOPAR_TRY(found, units->bound->price_of_room(1, units->usual.back(), room));
   const Seconds apart = units->usual.back() * (units->usual_step + units->launch);
   return units->step.back() + std::max(0.0, found.bound - apart);
 }

@@ -61,9 +61,10 @@ class PipelineBounds {
                      const std::vector<OpId>* cuts) const;
   // Of plans without stages.
   Result<Seconds> of_single(const Cluster& cluster);
-  // How a chunk is planned first that is cut so and has so much in flight, with a part of the room
-  // of its stage.
-  Result<ChunkHint> hint(const Cluster& stage, double units, std::int64_t in_flight, double part);
+  // How a chunk is planned first that begins behind so many units and has so many, with so much in
+  // flight and a part of the room of its stage.
+  Result<ChunkHint> hint(const Cluster& stage, double first, double units, std::int64_t in_flight,
+                         double part);
   // Units until the op, in parts where one is cut; 0: they say nothing.
   double units_until(OpId op) const;
   Seconds of_single_compute(const Cluster& cluster) const;
@@ -80,10 +81,11 @@ class PipelineBounds {
     std::vector<Seconds> passes;  // all micro-batches
     std::vector<Seconds> pass;    // compute of one, with the collectives that it waits for
     std::vector<double> usual;    // units of the usual kind
-    Seconds usual_step = 0;       // of one of these, as in `step`
+    Seconds usual_step = 0;       // of one of these by itself, but for a launch
     Seconds launch = 0;           // that each unit counts and a chunk has once
     // Of the usual kind, by the weights of these sums. Null: meshes are given.
-    std::shared_ptr<UnitMemory> memory;
+    std::shared_ptr<UnitMemory> memory;  // as units are planned
+    std::shared_ptr<UnitBound> bound;    // whatever a chunk repeats
     Weighting of_plans;
   };
   // What memory adds to a chunk of n usual units, at least. Where stages have one chunk each:
@@ -95,25 +97,33 @@ class PipelineBounds {
   };
   Result<const Least*> least_on(const Cluster& stage);
   Result<Least> searched(const Cluster& stage) const;
+  // What a unit of that kind takes at most for what a chunk does once for all, in a pass.
+  Seconds of_shared_ops(std::size_t kind) const;
   // `is_bounded`: `least` is by these weights.
   Result<std::shared_ptr<UnitMemory>> memory_of(std::shared_ptr<const ChunkPlans> plans,
                                                 const std::optional<StreamTimes>& weights,
                                                 std::size_t kind, const LeastTime& least,
                                                 bool is_bounded) const;
+  Result<std::shared_ptr<UnitBound>> bound_on_memory(std::shared_ptr<const ChunkPlans> plans,
+                                                     const std::optional<StreamTimes>& weights,
+                                                     const LeastTime& least) const;
+  std::shared_ptr<UnitMemory> memory_of_ways(std::shared_ptr<const ChunkPlans> plans,
+                                             const std::optional<StreamTimes>& weights,
+                                             std::size_t kind, std::vector<UnitWay> ways) const;
   // The plans of units that so many of them have in that room.
-  Result<HintedParts> parts_in(const Weighting& least, double units, std::int64_t in_flight,
-                               double room) const;
-  // Per chunk; none: memory does not bind.
-  Result<std::vector<ChunkMemory>> memory_of_chunks(const Least& units,
+  Result<HintedParts> parts_in(const Weighting& least, double first, double units,
+                               std::int64_t in_flight, double room, bool fills) const;
+  // Per chunk, as `unit` has the usual one; none: memory does not bind.
+  Result<std::vector<ChunkMemory>> memory_of_chunks(const Least& units, PricedUnit& unit,
                                                     const PipelineSchedule& schedule) const;
   // Asks for the prices that chunks of one stage each need.
-  Status find_prices(const Least& units, const std::vector<std::int64_t>& flying,
-                     double room) const;
+  static Status find_prices(PricedUnit& unit, double usual, const std::vector<std::int64_t>& flying,
+                            double room);
   // The price for so many usual units; nothing: memory adds nothing worthwhile.
-  Result<std::optional<double>> price_for(const Least& units, std::int64_t in_flight, double count,
-                                          double room) const;
-  static std::vector<Seconds> most_of_units(const Least& units, std::int64_t in_flight,
-                                            double room);
+  static Result<std::optional<double>> price_for(PricedUnit& unit, std::int64_t in_flight,
+                                                 double count, double room);
+  static std::vector<Seconds> most_of_units(const Least& units, const PricedUnit& unit,
+                                            std::int64_t in_flight, double room);
   Seconds bound_of(const Least* units, const PipelineSchedule& schedule, const Cluster& stage,
                    const std::vector<OpId>* cuts, const std::vector<ChunkMemory>& memory) const;
   std::size_t place_of(OpId op) const;

@@ -68,12 +68,14 @@ Result<std::vector<std::int64_t>> asked_stages(const PlanOptions& options, const
 }  // namespace
 
 std::string to_text(const PipelineForm& form) {
-  if (form.stages == 1) return "1 stage";
-  std::string text = std::to_string(form.stages) + " stages, " + form.schedule;
+  std::string text = "1 stage";
+  if (form.stages > 1) text = std::to_string(form.stages) + " stages, " + form.schedule;
   if (form.chunks_per_stage > 1) {
     text += ", " + std::to_string(form.chunks_per_stage) + " chunks each";
   }
-  return text;
+  if (form.micro_batches == 0) return text;
+  return text + ", " + std::to_string(form.micro_batches) +
+         (form.micro_batches == 1 ? " micro-batch" : " micro-batches");
 }
 
 Result<std::int64_t> parse_count(const std::string& text, const std::string& option) {

@@ -1,5 +1,6 @@
 // What memory adds to the chunks of a pipeline, and how they are planned where it binds.
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <set>
 
@@ -8,22 +9,21 @@
 
 namespace autopar::cli {
 
-Result<std::optional<double>> PipelineBounds::price_for(const Least& units, std::int64_t in_flight,
-                                                        double count, double room) const {
-  AUTOPAR_TRY(found, units.memory->price_of_room(in_flight, count, room));
-  const Seconds free = count * units.memory->known_least(in_flight, 0);
+Result<std::optional<double>> PipelineBounds::price_for(PricedUnit& unit, std::int64_t in_flight,
+                                                        double count, double room) {
+  AUTOPAR_TRY(found, unit.price_of_room(in_flight, count, room));
+  const Seconds free = count * unit.known_least(in_flight, 0);
   if (found.bound <= (1 + tuning::units::kWorthwhile) * free) return std::optional<double>();
   return std::optional(found.price);
 }
 
 // The fewer are in flight, the less memory costs; what is found of some is a bound for others.
-Status PipelineBounds::find_prices(const Least& units, const std::vector<std::int64_t>& flying,
-                                   double room) const {
-  const double usual = units.usual.back() / static_cast<double>(flying.size());
+Status PipelineBounds::find_prices(PricedUnit& unit, double usual,
+                                   const std::vector<std::int64_t>& flying, double room) {
   std::set<std::int64_t, std::greater<>> open(flying.begin(), flying.end());
   while (!open.empty()) {
     const std::int64_t most = *open.begin();
-    AUTOPAR_TRY(price, price_for(units, most, usual, room));
+    AUTOPAR_TRY(price, price_for(unit, most, usual, room));
     if (!price) break;
     const auto alike = static_cast<double>(most) * tuning::units::kAlikeInFlight;
     std::erase_if(open, [&](std::int64_t one) { return static_cast<double>(one) > alike; });
@@ -31,12 +31,11 @@ Status PipelineBounds::find_prices(const Least& units, const std::vector<std::in
   return Ok{};
 }
 
-std::vector<Seconds> PipelineBounds::most_of_units(const Least& units, std::int64_t in_flight,
-                                                   double room) {
+std::vector<Seconds> PipelineBounds::most_of_units(const Least& units, const PricedUnit& unit,
+                                                   std::int64_t in_flight, double room) {
   std::vector<Seconds> most(static_cast<std::size_t>(units.usual.back()) + 1, 0);
-  for (const double price : units.memory->prices()) {
-    const Seconds more =
-        units.memory->known_least(in_flight, price) - units.launch - units.usual_step;
+  for (const double price : unit.prices()) {
+    const Seconds more = unit.known_least(in_flight, price) - units.launch - units.usual_step;
     for (std::size_t n = 0; n < most.size(); ++n) {
       most[n] = std::max(most[n], static_cast<double>(n) * more - price * room);
     }
@@ -45,29 +44,29 @@ std::vector<Seconds> PipelineBounds::most_of_units(const Least& units, std::int6
 }
 
 Result<std::vector<PipelineBounds::ChunkMemory>> PipelineBounds::memory_of_chunks(
-    const Least& units, const PipelineSchedule& schedule) const {
+    const Least& units, PricedUnit& unit, const PipelineSchedule& schedule) const {
   const std::size_t chunks = schedule.stage_of_chunk.size(), stages = schedule.lines.size();
-  if (units.memory == nullptr || chunks % stages != 0) return std::vector<ChunkMemory>();
+  if (chunks % stages != 0) return std::vector<ChunkMemory>();
+  const double usual = units.usual.back() / static_cast<double>(chunks);
   std::vector<ChunkMemory> memory(chunks);
   const std::vector<std::int64_t> flying = in_flight(schedule).of_chunk;
   const auto room =
       static_cast<double>(room_) * static_cast<double>(stages) / static_cast<double>(chunks);
   if (chunks == stages) {
-    AUTOPAR_RETURN_IF_ERROR(find_prices(units, flying, room));
+    AUTOPAR_RETURN_IF_ERROR(find_prices(unit, usual, flying, room));
     for (std::size_t c = 0; c < chunks; ++c) {
-      memory[c].of_units = most_of_units(units, flying[c], room);
+      memory[c].of_units = most_of_units(units, unit, flying[c], room);
     }
     return memory;
   }
   // Chunks of one stage share its room, so all have one price: one that suits those in the middle.
   std::vector<std::int64_t> order = flying;
   std::sort(order.begin(), order.end());
-  AUTOPAR_TRY(price, price_for(units, order[(chunks - 1) / 2],
-                               units.usual.back() / static_cast<double>(chunks), room));
+  AUTOPAR_TRY(price, price_for(unit, order[(chunks - 1) / 2], usual, room));
   if (!price) return std::vector<ChunkMemory>();
-  AUTOPAR_RETURN_IF_ERROR(units.memory->least(order.front(), *price));
+  AUTOPAR_RETURN_IF_ERROR(unit.least(order.front(), *price));
   for (std::size_t c = 0; c < chunks; ++c) {
-    const Seconds least = units.memory->known_least(flying[c], *price);
+    const Seconds least = unit.known_least(flying[c], *price);
     memory[c].per_unit = least - units.launch - units.usual_step;
     memory[c].off = *price * room;
   }
@@ -77,10 +76,9 @@ Result<std::vector<PipelineBounds::ChunkMemory>> PipelineBounds::memory_of_chunk
 Result<ChunkSeconds> PipelineBounds::memory_seconds(const PipelineSchedule& schedule,
                                                     const Cluster& stage) {
   AUTOPAR_TRY(units, least_on(stage));
-  if (units == nullptr || schedule.stage_of_chunk.size() != schedule.lines.size()) {
-    return ChunkSeconds();
-  }
-  AUTOPAR_TRY(memory, memory_of_chunks(*units, schedule));
+  const bool is_told = units != nullptr && units->memory != nullptr;
+  if (!is_told || schedule.stage_of_chunk.size() != schedule.lines.size()) return ChunkSeconds();
+  AUTOPAR_TRY(memory, memory_of_chunks(*units, *units->memory, schedule));
   if (memory.empty()) return ChunkSeconds();
   // Chunks that repeat from unit to unit keep less than their units by themselves: where these do
   // not fit, they say nothing about cuts.
@@ -121,8 +119,8 @@ double PipelineBounds::units_until(OpId op) const {
   return units;
 }
 
-Result<ChunkHint> PipelineBounds::hint(const Cluster& stage, double units, std::int64_t in_flight,
-                                       double part) {
+Result<ChunkHint> PipelineBounds::hint(const Cluster& stage, double first, double units,
+                                       std::int64_t in_flight, double part) {
   AUTOPAR_TRY(least, least_on(stage));
   ChunkHint hint;
   const bool is_told = least != nullptr && least->memory != nullptr;
@@ -135,14 +133,17 @@ Result<ChunkHint> PipelineBounds::hint(const Cluster& stage, double units, std::
   // With ample memory a search is quick, and sees what the ends of units have to do with each
   // other.
   if (found.fitting == 0) return hint;
-  hint.parts = [this, least, units, in_flight, room](double share) {
-    return parts_in(least->of_plans, units, in_flight, share * room);
+  hint.parts = [this, least, first, units, in_flight, room](double share, bool fills) {
+    return parts_in(least->of_plans, first, units, in_flight, share * room, fills);
   };
   return hint;
 }
 
-Result<HintedParts> PipelineBounds::parts_in(const Weighting& least, double units,
-                                             std::int64_t in_flight, double room) const {
+// What fits leaves some of the room. What `fills` it is the plan at the price beyond, which some of
+// the chunk's first units take. Both repeat the same, on one mesh.
+Result<HintedParts> PipelineBounds::parts_in(const Weighting& least, double first, double units,
+                                             std::int64_t in_flight, double room,
+                                             bool fills) const {
   HintedParts hinted;
   UnitMemory& usual = *least.memories[units_.usual];
   AUTOPAR_TRY(found, usual.price_of_room(in_flight, units, room));
@@ -150,28 +151,47 @@ Result<HintedParts> PipelineBounds::parts_in(const Weighting& least, double unit
   hinted.weights = least.weights;
   hinted.recompute = way.recompute;
   hinted.mesh = way.mesh;
-  std::vector<std::shared_ptr<const UnitParts>> kinds;
-  for (const auto& memory : least.memories) {
-    AUTOPAR_TRY(parts, memory->parts(way.recompute, way.mesh, in_flight, found.fitting));
-    // Where no op of such a unit would be repeated.
-    if (parts == nullptr) {
-      AUTOPAR_TRY(plain, memory->parts(Recompute::kNone, way.mesh, in_flight, found.fitting));
-      parts = std::move(plain);
+  using Parts = std::vector<std::shared_ptr<const UnitParts>>;  // per kind
+  const auto parts_at = [&](double price) -> Result<Parts> {
+    Parts kinds;
+    for (const auto& memory : least.memories) {
+      AUTOPAR_TRY(parts, memory->parts(way.recompute, way.mesh, in_flight, price));
+      // Where no op of such a unit would be repeated.
+      if (parts == nullptr) {
+        AUTOPAR_TRY(plain, memory->parts(Recompute::kNone, way.mesh, in_flight, price));
+        parts = std::move(plain);
+      }
+      kinds.push_back(std::move(parts));
     }
-    kinds.push_back(std::move(parts));
+    return kinds;
+  };
+  AUTOPAR_TRY(fitting, parts_at(found.fitting));
+  Parts larger = fitting;
+  double until = first;  // units that take the larger plan
+  if (fills && found.beyond >= 0 && fitting[units_.usual] != nullptr) {
+    AUTOPAR_TRY(beyond, parts_at(found.beyond));
+    larger = std::move(beyond);
+    const double bytes = usual.bytes_of(found.way, in_flight, found.fitting);
+    const double more = usual.bytes_of(found.way, in_flight, found.beyond) - bytes;
+    if (more > 0) until += std::clamp(std::floor((room - units * bytes) / more), 0.0, units);
   }
   const StepUnits* names = &units_;
-  hinted.chosen.op = [names, kinds](const std::string& name) -> const Assignment* {
-    const auto place = cli::place_of(names->ops, name);
-    if (!place || kinds[place->kind] == nullptr) return nullptr;
-    const auto one = kinds[place->kind]->ops.find(place->name);
-    return one == kinds[place->kind]->ops.end() ? nullptr : &one->second;
+  const auto parts_of = [fitting, larger, until](const StepUnits::Place& place) {
+    return (static_cast<double>(place.unit) < until ? larger : fitting)[place.kind].get();
   };
-  hinted.chosen.value = [names, kinds](const std::string& name) -> const ChosenSpecs* {
+  hinted.chosen.op = [names, parts_of](const std::string& name) -> const Assignment* {
+    const auto place = cli::place_of(names->ops, name);
+    const UnitParts* parts = place ? parts_of(*place) : nullptr;
+    if (parts == nullptr) return nullptr;
+    const auto one = parts->ops.find(place->name);
+    return one == parts->ops.end() ? nullptr : &one->second;
+  };
+  hinted.chosen.value = [names, parts_of](const std::string& name) -> const ChosenSpecs* {
     const auto place = cli::place_of(names->values, name);
-    if (!place || kinds[place->kind] == nullptr) return nullptr;
-    const auto one = kinds[place->kind]->values.find(place->name);
-    return one == kinds[place->kind]->values.end() ? nullptr : &one->second;
+    const UnitParts* parts = place ? parts_of(*place) : nullptr;
+    if (parts == nullptr) return nullptr;
+    const auto one = parts->values.find(place->name);
+    return one == parts->values.end() ? nullptr : &one->second;
   };
   return hinted;
 }

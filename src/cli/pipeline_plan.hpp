@@ -23,9 +23,11 @@ struct ChunkPlan {
 struct PipelineForm {
   std::int64_t stages = 1;
   std::int64_t chunks_per_stage = 1;
-  std::string schedule;  // name, or the file
+  std::string schedule;            // name, or the file
+  std::int64_t micro_batches = 0;  // where several numbers are tried; 0: as given
 };
-std::string to_text(const PipelineForm& form);  // "4 stages, interleaved, 2 chunks each"
+// "4 stages, interleaved, 2 chunks each", "1 stage, 4 micro-batches"
+std::string to_text(const PipelineForm& form);
 
 // What became of a form.
 struct PipelineTrial {
@@ -33,6 +35,7 @@ struct PipelineTrial {
   Seconds seconds = 0;  // 0: there is no plan, for `why`
   Bytes peak_bytes = 0;
   std::string why;
+  Seconds bound = 0;  // no plan of it takes less, for which it was not searched; 0: it was
 };
 
 struct PipelinePlan {
@@ -61,19 +64,27 @@ Result<Cluster> stage_of(const Cluster& cluster, std::int64_t stages);
 // (kUsage, kInput): no such number or schedule; a file that is no schedule.
 Result<std::vector<PipelineForm>> asked_forms(const PlanOptions& options, const Inputs& inputs);
 
+// A step of one number of micro-batches, and which forms of it are tried. `given`: the options by
+// which it was read, `options` the same with the names of what is written; both with that number.
+struct StagedStep {
+  std::shared_ptr<const Inputs> inputs;
+  PlanOptions given, options;
+  std::vector<PipelineForm> forms;
+};
+
 // What is fastest: a pipeline, or, where form {1} was asked for, a plan without stages.
 struct StagedPlan {
   std::optional<PipelinePlan> pipeline;
   std::optional<Planned> single;
+  std::shared_ptr<const Inputs> inputs;  // of its step
 };
 
-// The fastest of the forms, the likeliest first; those that cannot be faster, or are not likely to
-// be, are left out.
+// The fastest of the forms of all steps, the likeliest first; those that cannot be faster, or are
+// not likely to be, are left out.
 // Plans without stages are searched on the meshes that stages have, of data and tensor parallelism.
 // Errors: where one form alone is asked for, its own: of cutting the step, of the schedule, and of
 // the searches, with the chunk; else (kInfeasible) what was tried.
-Result<StagedPlan> plan_staged(const Inputs& inputs, const std::vector<PipelineForm>& forms,
-                               const PlanOptions& given, const PlanOptions& options,
+Result<StagedPlan> plan_staged(std::vector<StagedStep> steps,
                                const std::optional<StrategyFile>& pins, const CommonOptions& common,
                                std::chrono::steady_clock::time_point begin, PhaseClock& clock);
 

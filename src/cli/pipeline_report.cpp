@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -84,8 +85,10 @@ Json report_json(const PipelinePlan& plan, const Inputs& whole, const PlanOption
       Json one = {{"stages", trial.form.stages},
                   {"chunks_per_stage", trial.form.chunks_per_stage},
                   {"schedule", trial.form.schedule}};
+      if (trial.form.micro_batches > 0) one["micro_batches"] = trial.form.micro_batches;
       one["seconds"] = trial.seconds > 0 ? Json(trial.seconds) : Json();
       one["memory_bytes"] = trial.seconds > 0 ? Json(trial.peak_bytes) : Json();
+      if (trial.bound > 0) one["lower_bound_seconds"] = trial.bound;
       if (!trial.why.empty()) one["why"] = trial.why;
       tried.push_back(std::move(one));
     }
@@ -104,10 +107,37 @@ std::string first_words(const std::string& text) {
   return sentence.size() <= kMostText ? sentence : sentence.substr(0, kMostText - 3) + "...";
 }
 
+// Where several numbers of micro-batches were tried: of each, those without a plan in one, the one
+// with the least bound first.
+std::vector<PipelineTrial> joined(const std::vector<PipelineTrial>& tried) {
+  std::vector<PipelineTrial> found;
+  std::map<std::int64_t, std::vector<PipelineTrial>> without;
+  for (const PipelineTrial& trial : tried) {
+    const bool is_listed = trial.seconds > 0 || trial.form.micro_batches == 0;
+    if (is_listed) {
+      found.push_back(trial);
+    } else {
+      without[trial.form.micro_batches].push_back(trial);
+    }
+  }
+  for (auto& [count, trials] : without) {
+    std::stable_sort(trials.begin(), trials.end(), [](const auto& a, const auto& b) {
+      return std::pair(a.bound == 0, a.bound) < std::pair(b.bound == 0, b.bound);
+    });
+    PipelineTrial first = trials.front();
+    if (trials.size() > 1) {
+      first.why = first_words(first.why) + ", and " + std::to_string(trials.size() - 1) +
+                  " other forms" + (first.bound > 0 ? " no less" : "");
+    }
+    found.push_back(std::move(first));
+  }
+  return found;
+}
+
 // The quickest first, then those without a plan.
 std::string tried_text(const PipelinePlan& plan) {
   if (plan.tried.size() < 2) return "";
-  std::vector<PipelineTrial> tried = plan.tried;
+  std::vector<PipelineTrial> tried = joined(plan.tried);
   std::stable_sort(tried.begin(), tried.end(), [](const auto& a, const auto& b) {
     return std::pair(a.seconds == 0, a.seconds) < std::pair(b.seconds == 0, b.seconds);
   });

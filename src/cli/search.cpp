@@ -30,9 +30,9 @@ Status check_stages(const CLI::App& app, const PlanOptions& options) {
     AUTOPAR_RETURN_IF_ERROR(
         refuse_options(app, {"--cuts"}, "goes with a number of --stages, not with auto"));
   }
-  if (options.training.micro_batches == "auto" || app.count("--micro-batches") == 0) {
+  if (app.count("--micro-batches") == 0) {
     return usage_error(
-        "--stages goes with a number of --micro-batches, which the stages work on at the same "
+        "--stages goes with --micro-batches, a number or auto: stages work on several at the same "
         "time");
   }
   AUTOPAR_RETURN_IF_ERROR(refuse_options(
@@ -86,18 +86,78 @@ Status check_pinned_stages(const StrategyFile& file, PlanOptions& options) {
                      std::to_string(stages - 1) + ": it goes with --train --stages " + asked);
 }
 
+// The steps that are planned: one for each number of micro-batches that is asked for, and the step
+// whose update is not apart for the plan of one micro-batch without stages. Numbers of which no
+// schedule can be made are left out where others are asked for.
+class AskedSteps {
+ public:
+  AskedSteps(std::shared_ptr<const Inputs> first, const PlanOptions& given,
+             const PlanOptions& options, const CommonOptions& common)
+      : first_(std::move(first)), given_(given), options_(options), common_(common) {}
+
+  Result<std::vector<StagedStep>> run() {
+    const std::string& asked = options_.training.micro_batches;
+    if (asked != "auto" && asked != "1") {
+      AUTOPAR_TRY(forms, asked_forms(options_, *first_));
+      steps_.push_back({first_, given_, options_, std::move(forms)});
+      return std::move(steps_);
+    }
+    AUTOPAR_TRY(counts, micro_batches_of(asked, first_->batch));
+    for (const std::int64_t count : counts) {
+      if (count == 1 && options_.stages == "auto") AUTOPAR_RETURN_IF_ERROR(add(count, true));
+      AUTOPAR_RETURN_IF_ERROR(add(count, false));
+    }
+    if (steps_.empty()) return *error_;
+    return std::move(steps_);
+  }
+
+ private:
+  Status add(std::int64_t count, bool is_whole) {
+    StagedStep step{first_, given_, options_, {}};
+    for (PlanOptions* options : {&step.given, &step.options}) {
+      options->training.micro_batches = std::to_string(count);
+      options->training.options.update_apart = !is_whole;
+    }
+    const Graph& graph = first_->model.graph;
+    if (graph.passes != count || graph.has_passes() == is_whole) {
+      AUTOPAR_TRY(loaded, load_inputs(step.given, common_));
+      step.inputs = std::move(loaded);
+    }
+    auto forms =
+        is_whole ? std::vector<PipelineForm>{{1, 1, ""}} : asked_forms(step.options, *step.inputs);
+    if (!forms) {
+      error_ = forms.error();
+      return Ok{};
+    }
+    for (PipelineForm& form : *forms) {
+      if (form.stages == 1 && count == 1 && !is_whole) continue;
+      form.micro_batches = count;
+      step.forms.push_back(std::move(form));
+    }
+    if (!step.forms.empty()) steps_.push_back(std::move(step));
+    return Ok{};
+  }
+
+  const std::shared_ptr<const Inputs> first_;
+  const PlanOptions& given_;
+  const PlanOptions& options_;
+  const CommonOptions& common_;
+  std::vector<StagedStep> steps_;
+  std::optional<Error> error_;
+};
+
 // With `auto` also without stages; what is fastest is written.
 Result<int> run_stages(std::unique_ptr<Inputs> inputs, const PlanOptions& given,
                        const PlanOptions& options, const std::optional<StrategyFile>& pins,
                        const CommonOptions& common, std::chrono::steady_clock::time_point begin,
                        PhaseClock clock) {
-  AUTOPAR_TRY(forms, asked_forms(options, *inputs));
+  AUTOPAR_TRY(steps, AskedSteps(std::move(inputs), given, options, common).run());
   const bool tries_templates = options.searcher == "uniform" || options.searcher == "templates";
   AUTOPAR_TRY(plan, tries_templates && !pins
-                        ? plan_uniform_stages(*inputs, forms, given, options, common, begin, clock)
-                        : plan_staged(*inputs, forms, given, options, pins, common, begin, clock));
+                        ? plan_uniform_stages(steps, common, begin, clock)
+                        : plan_staged(std::move(steps), pins, common, begin, clock));
   if (plan.pipeline) {
-    AUTOPAR_RETURN_IF_ERROR(write_pipeline(*plan.pipeline, *inputs, options, common));
+    AUTOPAR_RETURN_IF_ERROR(write_pipeline(*plan.pipeline, *plan.inputs, options, common));
     return 0;
   }
   const Planned& single = *plan.single;

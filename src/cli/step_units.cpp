@@ -22,11 +22,12 @@ std::set<std::string> stored_names(const Graph& graph, const std::string& update
 }
 
 // Of a unit, which is like the one of its kind.
-void add_names(const Graph& kind, const Graph& unit, std::size_t number, StepUnits& units) {
+void add_names(const Graph& kind, const Graph& unit, std::size_t number, std::size_t place,
+               StepUnits& units) {
   const auto add = [&](std::map<std::string, StepUnits::Place>& places, const std::string& name,
                        const std::string& of_kind) {
-    const auto [place, is_new] = places.try_emplace(name, StepUnits::Place{number, of_kind});
-    if (!is_new) place->second.kind = StepUnits::Place::kNone;
+    const auto [found, is_new] = places.try_emplace(name, StepUnits::Place{number, of_kind, place});
+    if (!is_new) found->second.kind = StepUnits::Place::kNone;
   };
   for (std::size_t o = 0; o < unit.ops.size(); ++o) {
     add(units.ops, unit.ops[o].name, kind.ops[o].name);
@@ -47,7 +48,8 @@ std::optional<StepUnits::Place> place_of(const std::map<std::string, StepUnits::
     const auto found = places.find(name.substr(0, end));
     if (found == places.end()) continue;
     if (found->second.kind == StepUnits::Place::kNone) return {};
-    return StepUnits::Place{found->second.kind, found->second.name + name.substr(end)};
+    return StepUnits::Place{found->second.kind, found->second.name + name.substr(end),
+                            found->second.unit};
   }
   return {};
 }
@@ -75,7 +77,7 @@ Result<StepUnits> units_of(const Graph& step, const std::vector<OpId>& cuts,
   }
   for (std::size_t u = 0; u < chunks.chunks.size(); ++u) {
     add_names(chunks.chunks[first[units.kind_of[u]]].graph, chunks.chunks[u].graph,
-              units.kind_of[u], units);
+              units.kind_of[u], u, units);
   }
   units.usual =
       static_cast<std::size_t>(std::max_element(count.begin(), count.end()) - count.begin());
@@ -86,6 +88,20 @@ Result<StepUnits> units_of(const Graph& step, const std::vector<OpId>& cuts,
   for (const std::size_t f : first) units.kinds.push_back(std::move(chunks.chunks[f].graph));
   for (const std::string& name : stored_names(units.kinds[units.usual], updates)) {
     if (readers[name] == 1) units.own.insert(name);
+  }
+  const auto is_shared = [](const std::map<std::string, StepUnits::Place>& places,
+                            const std::string& name) {
+    const auto place = places.find(name);
+    return place == places.end() || place->second.kind == StepUnits::Place::kNone;
+  };
+  for (const Graph& kind : units.kinds) {
+    std::set<std::string>& ops = units.shared_ops.emplace_back();
+    for (const Op& op : kind.ops) {
+      if (is_shared(units.ops, op.name)) ops.insert(op.name);
+    }
+  }
+  for (const Value& value : units.kinds[units.usual].values) {
+    if (is_shared(units.values, value.name)) units.shared.insert(value.name);
   }
   return units;
 }

@@ -21,12 +21,17 @@ struct StepUnits {
   std::size_t usual = 0;             // the kind of which there are most
   // Stored values of the usual kind that no other unit reads, by the names of its graph.
   std::set<std::string> own;
+  // What other units have as well, by the names of its graph: a chunk has that once. Values of the
+  // usual kind, and ops per kind.
+  std::set<std::string> shared;
+  std::vector<std::set<std::string>> shared_ops;
   // Ops and values of the step by name: their kind, and their name in the graph of it. Those that
   // several units have, such as values that are handed on, have no kind.
   struct Place {
     static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
     std::size_t kind = kNone;
     std::string name;
+    std::size_t unit = 0;
   };
   std::map<std::string, Place> ops, values;
 };

@@ -45,6 +45,7 @@ StoredBytes stored_bytes_of(const Inputs& inputs, const PlanOptions& options) {
 
 // A template by its units.
 struct Candidate {
+  const StagedStep* step = nullptr;
   PipelineForm form;
   StageTemplate wanted;
   Seconds seconds = 0;
@@ -62,27 +63,12 @@ std::string text_of(const Candidate& candidate) {
 
 class Templates {
  public:
-  Templates(const Inputs& inputs, const PlanOptions& given, const PlanOptions& options,
-            const CommonOptions& common, std::chrono::steady_clock::time_point begin,
+  Templates(const CommonOptions& common, std::chrono::steady_clock::time_point begin,
             PhaseClock& clock)
-      : inputs_(inputs),
-        given_(given),
-        options_(options),
-        common_(common),
-        begin_(begin),
-        clock_(clock),
-        step_(inputs) {}
+      : common_(common), begin_(begin), clock_(clock) {}
 
-  Result<StagedPlan> run(const std::vector<PipelineForm>& forms) {
-    AUTOPAR_RETURN_IF_ERROR(prepare());
-    std::map<std::int64_t, std::vector<PipelineForm>> by_stages;
-    for (const PipelineForm& form : forms) {
-      by_stages[form.stages].push_back(form);
-      if (form.stages == 1) by_stages[1].back().schedule = "1f1b";
-    }
-    for (const auto& [stages, of_stages] : by_stages) {
-      AUTOPAR_RETURN_IF_ERROR(try_stages(stages, of_stages));
-    }
+  Result<StagedPlan> run(const std::vector<StagedStep>& steps) {
+    for (const StagedStep& step : steps) AUTOPAR_RETURN_IF_ERROR(try_step(step));
     std::stable_sort(found_.begin(), found_.end(), [](const Candidate& a, const Candidate& b) {
       if (a.fits != b.fits) return a.fits;
       return a.fits ? a.seconds < b.seconds : a.peak < b.peak;
@@ -91,28 +77,43 @@ class Templates {
   }
 
  private:
-  Status prepare() {
+  Status try_step(const StagedStep& asked) {
+    AUTOPAR_RETURN_IF_ERROR(prepare(asked));
+    std::map<std::int64_t, std::vector<PipelineForm>> by_stages;
+    for (const PipelineForm& form : asked.forms) {
+      by_stages[form.stages].push_back(form);
+      if (form.stages == 1) by_stages[1].back().schedule = "1f1b";
+    }
+    for (const auto& [stages, of_stages] : by_stages) {
+      AUTOPAR_RETURN_IF_ERROR(try_stages(stages, of_stages));
+    }
+    return Ok{};
+  }
+
+  Status prepare(const StagedStep& asked) {
+    asked_ = &asked;
+    step_ = *asked.inputs;
     step_.model.graph.kernels =
-        group_kernels(step_.model.graph, step_.cluster.profile, options_.updates);
-    AUTOPAR_TRY(seconds, seconds_of_ops(step_, step_.model.graph, options_.updates));
-    AUTOPAR_TRY(units, TemplateUnits::of(step_, seconds, options_));
+        group_kernels(step_.model.graph, step_.cluster.profile, asked_->options.updates);
+    AUTOPAR_TRY(seconds, seconds_of_ops(step_, step_.model.graph, asked_->options.updates));
+    AUTOPAR_TRY(units, TemplateUnits::of(step_, seconds, asked_->options));
     units_.emplace(std::move(units));
-    stored_ = stored_bytes_of(step_, options_);
+    stored_ = stored_bytes_of(step_, asked_->options);
     bare_.emplace(step_);
     bare_->model.graph = Graph();
     bare_->rules = GraphRules();
     bare_->training_bytes.clear();
-    Bytes limit = inputs_.cluster.device.memory_bytes;
+    Bytes limit = asked_->inputs->cluster.device.memory_bytes;
     if (!common_.memory.empty()) {
       AUTOPAR_TRY(asked, parse_bytes(common_.memory));
       limit = asked;
     }
-    room_ = inputs_.cluster.profile.room_in(limit);
+    room_ = asked_->inputs->cluster.profile.room_in(limit);
     return Ok{};
   }
 
   Status try_stages(std::int64_t stages, const std::vector<PipelineForm>& forms) {
-    AUTOPAR_TRY(stage, stage_of(inputs_.cluster, stages));
+    AUTOPAR_TRY(stage, stage_of(asked_->inputs->cluster, stages));
     std::vector<PipelineForm> open;
     for (const PipelineForm& form : forms) {
       const auto bound = compute_of(form, stage);
@@ -157,7 +158,7 @@ class Templates {
           continue;
         }
         if (fits) continue;
-        const auto prices = units_->priced(*bare_, stage, wanted, options_, common_);
+        const auto prices = units_->priced(*bare_, stage, wanted, asked_->options, common_);
         if (!prices) {
           if (prices.error().code != ErrorCode::kInfeasible) return prices.error();
           leave_out(forms.front(), to_text(wanted) + ": " + prices.error().message);
@@ -177,12 +178,12 @@ class Templates {
   }
 
   std::vector<Recompute> levels() const {
-    if (const auto asked = parse_recompute(options_.recompute)) return {*asked};
+    if (const auto asked = parse_recompute(asked_->options.recompute)) return {*asked};
     return {Recompute::kNone, Recompute::kProducts, Recompute::kFull};
   }
 
   // Of a micro-batch.
-  std::int64_t samples() const { return inputs_.batch / step_.model.graph.passes; }
+  std::int64_t samples() const { return asked_->inputs->batch / step_.model.graph.passes; }
 
   // What is stored, per device of the fullest stage, if all of it divides.
   double least_stored(const StageTemplate& wanted, std::int64_t stages) const {
@@ -255,7 +256,7 @@ class Templates {
     }
     add_updates(schedule, false);
     AUTOPAR_TRY(times, simulate_schedule(schedule, costs));
-    Candidate candidate{form, wanted, times.makespan};
+    Candidate candidate{asked_, form, wanted, times.makespan};
     for (std::size_t s = 0; s < of_stage.size(); ++s) {
       candidate.peak = std::max(candidate.peak, of_stage[s] + beside[s]);
     }
@@ -294,11 +295,12 @@ class Templates {
     std::optional<Error> error;
     for (std::size_t i = 0; i < std::min(kPlanned, found_.size()); ++i) {
       const Candidate& candidate = found_[i];
-      const PlanOptions given = options_of(given_, candidate);
-      const PlanOptions options = options_of(options_, candidate);
-      PipelineForm form = candidate.form;
-      if (form.stages == 1) form.schedule.clear();
-      auto plan = plan_staged(inputs_, {form}, given, options, {}, common_, begin_, clock_);
+      StagedStep step{candidate.step->inputs,
+                      options_of(candidate.step->given, candidate),
+                      options_of(candidate.step->options, candidate),
+                      {candidate.form}};
+      if (candidate.form.stages == 1) step.forms.front().schedule.clear();
+      auto plan = plan_staged({std::move(step)}, none_, common_, begin_, clock_);
       if (plan) {
         if (plan->pipeline) {
           plan->pipeline->tried = listed();
@@ -344,14 +346,13 @@ class Templates {
     return text;
   }
 
-  const Inputs& inputs_;
-  const PlanOptions& given_;
-  const PlanOptions& options_;
   const CommonOptions& common_;
   const std::chrono::steady_clock::time_point begin_;
   PhaseClock& clock_;
-  Inputs step_;                 // with kernels
-  std::optional<Inputs> bare_;  // what is read of the step but for its graph and rules
+  const std::optional<StrategyFile> none_;  // pins
+  const StagedStep* asked_ = nullptr;       // at hand
+  Inputs step_;                             // with kernels
+  std::optional<Inputs> bare_;              // what is read of the step but for its graph and rules
   std::optional<TemplateUnits> units_;
   StoredBytes stored_;
   Bytes room_ = 0;
@@ -362,12 +363,11 @@ class Templates {
 
 }  // namespace
 
-Result<StagedPlan> plan_uniform_stages(const Inputs& inputs, const std::vector<PipelineForm>& forms,
-                                       const PlanOptions& given, const PlanOptions& options,
+Result<StagedPlan> plan_uniform_stages(const std::vector<StagedStep>& steps,
                                        const CommonOptions& common,
                                        std::chrono::steady_clock::time_point begin,
                                        PhaseClock& clock) {
-  return Templates(inputs, given, options, common, begin, clock).run(forms);
+  return Templates(common, begin, clock).run(steps);
 }
 
 }  // namespace autopar::cli

@@ -20,8 +20,7 @@ namespace autopar::cli {
 // parallelism, and ZeRO 0, since they send as much as their counterparts and hold more; ZeRO 3
 // where ZeRO 1 fits, and what repeats more than another one that fits, since they take longer.
 // Errors (kInfeasible): no template fits, with the smallest; the step has no places that are alike.
-Result<StagedPlan> plan_uniform_stages(const Inputs& inputs, const std::vector<PipelineForm>& forms,
-                                       const PlanOptions& given, const PlanOptions& options,
+Result<StagedPlan> plan_uniform_stages(const std::vector<StagedStep>& steps,
                                        const CommonOptions& common,
                                        std::chrono::steady_clock::time_point begin,
                                        PhaseClock& clock);

@@ -94,12 +94,12 @@ class UnitMemory::HeldBytes {
 
 UnitMemory::UnitMemory(const Graph& unit, std::set<std::string> own, std::vector<UnitWay> ways,
                        std::int64_t devices, Problems problems, std::function<bool()> is_stopped)
-    : graph_(unit),
+    : PricedUnit(std::move(is_stopped)),
+      graph_(unit),
       own_(std::move(own)),
       ways_(std::move(ways)),
       devices_(static_cast<double>(devices)),
       problems_(std::move(problems)),
-      is_stopped_(std::move(is_stopped)),
       units_(ways_.size()),
       is_open_(ways_.size()),
       looks_(ways_.size()) {}
@@ -294,7 +294,7 @@ Result<UnitPoint> UnitMemory::least(std::int64_t in_flight, double price) {
       if (floor < lowest) std::tie(next, lowest) = std::tie(way, floor);
     }
     if (next == ways_.size()) break;
-    if (best.bound < kInfinity && is_stopped_()) {
+    if (best.bound < kInfinity && is_stopped()) {
       best.bound = lowest;
       break;
     }
@@ -304,63 +304,6 @@ Result<UnitPoint> UnitMemory::least(std::int64_t in_flight, double price) {
     if (!units_[next] || floor_of(next, in_flight, price) >= best.bound) continue;
     const UnitPoint found = look(next, in_flight, price).point;
     if (found.bound < best.bound) best = found;
-  }
-  return best;
-}
-
-// The least of a unit is concave in the price, so the bound on the units is, too; two plans, one
-// that fits and one that does not, say where more of it may be, and how much at most (Kelley's
-// method, 1960, with one price).
-Result<RoomPrice> UnitMemory::price_of_room(std::int64_t in_flight, double units, double room) {
-  const auto of = [&](const UnitPoint& point, double price) {
-    return RoomPrice{price, units * point.bound - price * room, point.way, price};
-  };
-  AUTOPAR_TRY(below, least(in_flight, 0));
-  RoomPrice best = of(below, 0);
-  if (units * below.bytes <= room) return best;
-  double price = below.bound / below.bytes;
-  std::optional<UnitPoint> above;
-  double low = 0;
-  const auto take = [&](const UnitPoint& found, double at_price, bool is_nearest) {
-    const RoomPrice next = of(found, at_price);
-    prices_.insert(at_price);
-    if (next.bound > best.bound)
-      std::tie(best.price, best.bound) = std::tie(next.price, next.bound);
-    if (is_nearest) std::tie(best.way, best.fitting) = std::tie(next.way, next.fitting);
-  };
-  for (int i = 0; i < tuning::units::kPrices && !above; ++i, price *= tuning::units::kDearer) {
-    AUTOPAR_TRY(found, least(in_flight, price));
-    take(found, price, true);
-    if (units * found.bytes <= room) {
-      above = found;
-    } else {
-      std::tie(below, low) = std::tuple(found, price);
-    }
-  }
-  // Nothing fits, as far as units tell: the bound is what the highest price says. At such a price
-  // the fewest bytes are all that counts, which needs no search.
-  if (!above) {
-    price *= tuning::units::kDearer;
-    UnitPoint point = below;
-    point.bound = known_least(in_flight, price);
-    take(point, price, false);
-    return best;
-  }
-  for (int round = 0; round < tuning::units::kRounds && !is_stopped_(); ++round) {
-    const double drop = below.bytes - above->bytes;
-    const Seconds gain = above->cost - below.cost;
-    const double next_price = drop > 0 ? gain / drop : 0;
-    if (next_price <= low) break;
-    const Seconds most = units * (below.cost + next_price * below.bytes) - next_price * room;
-    if (most <= best.bound * (1 + tuning::units::kNoNews)) break;
-    AUTOPAR_TRY(found, least(in_flight, next_price));
-    const bool fits = units * found.bytes <= room;
-    take(found, next_price, fits);
-    if (fits) {
-      above = found;
-    } else {
-      std::tie(below, low) = std::tuple(found, next_price);
-    }
   }
   return best;
 }

@@ -25,6 +25,7 @@
 #include "autopar/recompute.hpp"
 #include "autopar/search.hpp"
 #include "cli/forms.hpp"
+#include "cli/priced_unit.hpp"
 
 namespace autopar::cli {
 
@@ -35,53 +36,35 @@ struct UnitWay {
   Seconds floor = 0;
 };
 
-struct UnitPoint {
-  Seconds bound = 0;    // of time + price x bytes
-  Seconds cost = 0;     // of the plan that was found, without the price
-  double bytes = 0;     // of that plan
-  std::size_t way = 0;  // its own
-};
-
-// What is the most that a bound says, at which price per byte.
-struct RoomPrice {
-  double price = 0;
-  Seconds bound = 0;  // of the units together
-  // Of a plan that fits, or is the nearest to it: its own price.
-  std::size_t way = 0;
-  double fitting = 0;
-};
-
 // What a plan of a unit chooses, by the names of its graph.
 struct UnitParts {
   std::map<std::string, Assignment> ops;
   std::map<std::string, ChosenSpecs> values;
 };
 
-class UnitMemory {
+class UnitMemory : public PricedUnit {
  public:
   // The search problem of a way; without nodes: it says nothing, as another way is the same.
   using Problems = std::function<Result<std::optional<MeshProblem>>(Graph& graph, UnitWay way)>;
 
   // `unit` must live as long; `own`: its stored values that count.
-  // `devices`: of every mesh; `is_stopped`: no more is searched, bounds are what is known.
+  // `devices`: of every mesh.
   UnitMemory(const Graph& unit, std::set<std::string> own, std::vector<UnitWay> ways,
              std::int64_t devices, Problems problems, std::function<bool()> is_stopped);
 
-  // The least over all ways. Errors: of building the problems.
-  Result<UnitPoint> least(std::int64_t in_flight, double price);
-  // No more than that, by what is known without another search.
-  Seconds known_least(std::int64_t in_flight, double price) const;
-  // For so many units in that room, in bytes.
-  Result<RoomPrice> price_of_room(std::int64_t in_flight, double units, double room);
+  Result<UnitPoint> least(std::int64_t in_flight, double price) override;
+  Seconds known_least(std::int64_t in_flight, double price) const override;
 
   // No plan of any way has fewer between the passes, as far as is known; 0: nothing is.
   double fewest_bytes(std::int64_t in_flight) const;
-  // At which bounds were asked for.
-  const std::set<double>& prices() const { return prices_; }
   const std::vector<UnitWay>& ways() const { return ways_; }
   // The plan of that way at that price; null: there is none.
   Result<std::shared_ptr<const UnitParts>> parts(Recompute recompute, const std::string& mesh,
                                                  std::int64_t in_flight, double price);
+  // Between the passes of that plan, which there is.
+  double bytes_of(std::size_t way, std::int64_t in_flight, double price) {
+    return look(way, in_flight, price).point.bytes;
+  }
   // Of its way, and of others with that level of recomputation that are near it at this price.
   Result<std::vector<std::string>> meshes_near(std::int64_t in_flight, const RoomPrice& found);
 
@@ -125,8 +108,6 @@ class UnitMemory {
   std::vector<UnitWay> ways_;
   const double devices_;
   const Problems problems_;
-  const std::function<bool()> is_stopped_;
-  std::set<double> prices_;
   std::map<Recompute, FewestBytes> fewest_;  // of those that are open
   std::vector<std::optional<Unit>> units_;   // per way
   std::vector<char> is_open_;                // per way

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <set>
 #include <utility>
 #include <vector>
 
 #include "recompute/checkpoints.hpp"
 #include "recompute/cut.hpp"
+#include "recompute/repeatable.hpp"
 
 namespace autopar {
 namespace {
@@ -16,25 +16,13 @@ constexpr std::array kNames = {
     std::pair(Recompute::kNone, "none"), std::pair(Recompute::kCheap, "cheap"),
     std::pair(Recompute::kProducts, "products"), std::pair(Recompute::kFull, "full")};
 
-bool looks_up(const Op& op) {
-  return op.type == "Gather" || op.type == "GatherND" || op.type == "GatherElements";
-}
-// Repeated, they would give other numbers.
-bool is_random(const Op& op) {
-  static const std::set<std::string> types = {
-      "Bernoulli",        "Dropout",       "Multinomial",      "RandomNormal",
-      "RandomNormalLike", "RandomUniform", "RandomUniformLike"};
-  return types.count(op.type) != 0;
-}
-
 class Rewrite {
  public:
-  Rewrite(const Graph& graph, Recompute what) : graph_(graph), what_(what) {}
+  Rewrite(const Graph& graph, Recompute what) : graph_(graph), what_(what), repeatable_(graph) {}
 
   Recomputed run() {
     Recomputed result;
     result.kept = find_turn(graph_);
-    find_ready();
     if (what_ == Recompute::kFull) find_checkpoints();
     cut();
     rebuild();
@@ -93,27 +81,6 @@ class Rewrite {
     return producer.valid() && producer.index() <= turn_;
   }
 
-  // What needs no activation of the forward pass: inputs, parameters and what only they decide.
-  void find_ready() {
-    ready_.assign(graph_.values.size(), true);
-    weight_.assign(graph_.values.size(), false);
-    for (std::size_t v = 0; v < graph_.values.size(); ++v) {
-      weight_[v] = graph_.values[v].kind == ValueKind::kParameter;
-    }
-    for (const Op& op : graph_.ops) {
-      bool from_weights = false, from_data = false;
-      for (ValueId input : op.inputs) {
-        if (!input.valid() || graph_.value(input).kind == ValueKind::kConstant) continue;
-        (weight_[input.index()] ? from_weights : from_data) = true;
-      }
-      for (ValueId output : op.outputs) {
-        if (!output.valid()) continue;
-        weight_[output.index()] = from_weights && !from_data;
-        ready_[output.index()] = !from_data;
-      }
-    }
-  }
-
   // What is handed on between segments of the forward pass is kept; the rest can be repeated.
   void find_checkpoints() {
     std::vector<std::size_t> last(graph_.values.size(), 0);  // forward op that reads it
@@ -152,20 +119,13 @@ class Rewrite {
   }
 
   bool repeatable(const Op& op) const {
-    if (is_random(op)) return false;
     if (what_ == Recompute::kFull && makes_checkpoint(op)) return false;
-    bool reads_weight = false;
-    for (ValueId input : op.inputs) {
-      reads_weight |=
-          input.valid() && weight_[input.index()] && graph_.value(input).shape.size() >= 2;
-    }
-    if (looks_up(op)) return !reads_weight;
-    if (!is_contraction(op)) return true;
-    if (what_ == Recompute::kFull) return true;
-    return what_ == Recompute::kProducts && !reads_weight;
+    return repeatable_.may_repeat(op, what_);
   }
 
-  bool in_network(ValueId id) const { return id.valid() && before_turn(id) && !ready_[id.index()]; }
+  bool in_network(ValueId id) const {
+    return id.valid() && before_turn(id) && !repeatable_.is_ready(id);
+  }
 
   // Value v is arc 2v -> 2v + 1 of its bytes.
   void cut() {
@@ -318,8 +278,7 @@ class Rewrite {
   const Graph& graph_;
   Recompute what_;
   std::size_t turn_ = 0;
-  std::vector<bool> ready_;
-  std::vector<bool> weight_;  // a parameter, or made of parameters alone
+  Repeatable repeatable_;
   std::vector<bool> is_checkpoint_;
   std::vector<bool> repeat_;  // readers after the turn read a copy
   struct Placed {

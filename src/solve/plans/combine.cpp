@@ -131,8 +131,13 @@ class Combining {
   void optimise() {
     for (int round = 0; round < kRounds; ++round) {
       solve();
+      const std::vector<int> solved = active_;  // multipliers are of these
       const bool more_rows = add_rows(), more_columns = add_columns();
-      if ((!more_rows && !more_columns) || budget_.over()) break;
+      if (!more_rows && !more_columns) break;
+      if (budget_.over() || round + 1 == kRounds) {
+        active_ = solved;
+        break;
+      }
     }
   }
 

@@ -1,0 +1,88 @@
+"""The bound that a search over pipelines prints, against plans found by any means: each level of recomputation, other cuts,
+with as much memory or less. What fits is a plan of the larger limit too, so none may be below the bound."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+AUTOPAR = os.environ["AUTOPAR"]
+SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
+CLUSTER = {"format": "autopar-cluster", "version": 1, "name": "4 devices",
+           "device": {"name": "device", "memory_bytes": 2**33, "memory_bandwidth_bytes_per_s": 1e11, "peak_flops_per_s": {"float32": 1e12}},
+           "tiers": [{"name": "inner", "size": 2, "bandwidth_bytes_per_s": 1e10, "latency_s": 1e-6},
+                     {"name": "outer", "size": 2, "bandwidth_bytes_per_s": 3e9, "latency_s": 1e-5}]}
+LEVELS = ("auto", "cheap", "products", "full")
+
+
+def searched(folder, model, *options):
+    """Its report; nothing where nothing fits."""
+    out = folder / "plan"
+    command = [AUTOPAR, "search", model, "--cluster", folder / "cluster.json", "--train", "--optimizer", "adamw", "--loss", "cross_entropy", "--batch", 128,
+               "-q", "-o", out, *options]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
+    if done.returncode == 3:
+        return None
+    assert done.returncode == 0, f"{options}: exit {done.returncode}\n{done.stderr}"
+    return json.loads((out / "report.json").read_text())
+
+
+def compare(folder, model, options, shares, others):
+    """`shares`: of what the plan takes that repeats most, as limits."""
+    most = searched(folder, model, *options, "--recompute", "full")["memory"]["peak_bytes"]
+    found = []  # level, bytes, seconds
+    bounds = []  # level, limit, seconds
+    for share in shares:
+        limit = int(most * share)
+        for level in LEVELS if share > 1 else ("auto", "full"):
+            report = searched(folder, model, *options, "--recompute", level, "--memory", limit)
+            if report is None:
+                continue
+            found.append((level, limit, report["cost"]["seconds"]))
+            bounds.append((level, limit, report["cost"]["lower_bound_seconds"]))
+        for other in others:
+            report = searched(folder, model, *options, "--memory", limit, *other)
+            if report is not None:
+                found.append(("full", limit, report["cost"]["seconds"]))
+    report = searched(folder, model, *options, "--recompute", "full")
+    found.append(("full", report["memory"]["peak_bytes"], report["cost"]["seconds"]))
+    assert len({limit for _, limit, _ in found}) >= len(shares) and len(bounds) > len(shares), (found, bounds)
+    for level, limit, bound in bounds:
+        least = min(seconds for other, bytes_, seconds in found if bytes_ <= limit and level in ("auto", other))
+        assert bound <= least * (1 + 1e-9), f"no plan of level {level} within {limit} bytes is said to take less than {bound} s, and one takes {least} s: {found}"
+        assert bound > 0.4 * least, f"{level}, {limit} bytes: a bound of {bound} s, and the best plan takes {least} s"
+
+
+def counts(folder, model):
+    """All numbers of micro-batches in one search, and each by itself."""
+    of_each = {}
+    for count in (2, 4, 8, 16, 32, 64, 128):
+        report = searched(folder, model, "--stages", 2, "--micro-batches", count)
+        of_each[count] = report["cost"]["seconds"]
+    report = searched(folder, model, "--stages", 2, "--micro-batches", "auto")
+    taken = report["pipeline"]["micro_batches"]
+    assert {trial["micro_batches"] for trial in report["pipeline"]["tried"]} == set(of_each), report["pipeline"]["tried"]
+    assert report["cost"]["lower_bound_seconds"] <= min(of_each.values()) * (1 + 1e-9), (report["cost"], of_each)
+    # What is not likely to be faster is not planned.
+    assert min(of_each.values()) <= report["cost"]["seconds"] * (1 + 1e-9) <= min(of_each.values()) * 1.02, (report["cost"], of_each)
+    assert report["cost"]["seconds"] < max(of_each.values()) / 1.2 and taken not in (2, 128), (taken, of_each)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        (folder / "cluster.json").write_text(json.dumps(CLUSTER))
+        model = folder / "model.onnx"
+        subprocess.run([sys.executable, SOURCE / "scripts" / "make_models.py", "--family", "llama", "--layers", "24", "--hidden", "64", "--heads", "4",
+                        "--feed-forward", "192", "--vocabulary", "256", "--sequence", "256", "-o", model], check=True, stdout=subprocess.DEVNULL)
+        cuts = ("--recompute", "full", "--cuts", "layers.11.attn.residual")
+        compare(folder, model, ["--micro-batches", 32, "--stages", 2], (3, 1, 0.8), [cuts])
+        small = folder / "small.onnx"
+        subprocess.run([sys.executable, SOURCE / "scripts" / "make_models.py", "--family", "llama", "--layers", "4", "--hidden", "128", "--heads", "4",
+                        "--feed-forward", "384", "--vocabulary", "256", "--sequence", "256", "-o", small], check=True, stdout=subprocess.DEVNULL)
+        counts(folder, small)
+    print("no plan is below a bound")
+
+
+main()
