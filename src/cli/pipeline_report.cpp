@@ -198,7 +198,8 @@ std::string pipeline_table(const PipelinePlan& plan, const Inputs& whole,
   return fs::path(options.model).filename().string() + " on " + whole.cluster.name + ": " +
          std::to_string(plan.form.stages) + " stages of " +
          std::to_string(plan.stage.device_count()) + " devices, " +
-         std::to_string(plan.schedule.micro_batches) + " micro-batches, schedule " +
+         std::to_string(plan.schedule.micro_batches) +
+         (plan.schedule.micro_batches == 1 ? " micro-batch" : " micro-batches") + ", schedule " +
          schedule_name(plan) + chunks + "\n\n" + to_text(table) + "\n  a step takes " +
          format_seconds(plan.times.makespan) + ", of which stages wait for " +
          format_percent(plan.times.bubble_rate) + "; the fullest stage takes " +
