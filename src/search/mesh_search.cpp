@@ -16,6 +16,10 @@ namespace {
 constexpr double kBuildingWork = 4e9;
 constexpr double kBuildingWorkOfMesh = 2e8;
 constexpr double kBuildingBytesOfMesh = 5e8;
+// And where a searcher that proposes plans looks for one that is cheaper than a known one: meshes
+// of four axes took 4e8, some five seconds each, before they were too large (a step of Llama 8B on
+// 64 devices).
+constexpr double kBuildingWorkBeside = 2e8;
 
 // Ops of the meshes that are looked at together.
 constexpr std::size_t kOpsAtOnce = 98304;
@@ -117,7 +121,9 @@ bool MeshSearch::stopped() const {
 Allowance MeshSearch::allowance_of_mesh(Seconds time) const {
   const auto begin = std::chrono::steady_clock::now();
   const auto meshes = static_cast<double>(std::max<std::size_t>(1, outcome.trials.size()));
-  return {.most_work = std::max(kBuildingWorkOfMesh, kBuildingWork / meshes),
+  const bool beside = request.narrowing != nullptr && request.solve.cutoff < kInfinity;
+  const double work = beside ? kBuildingWorkBeside : kBuildingWork;
+  return {.most_work = std::max(kBuildingWorkOfMesh, work / meshes),
           .most_bytes = kBuildingBytesOfMesh,
           .stopped = [=, this] { return stopped() || seconds_since(begin) > time; }};
 }
