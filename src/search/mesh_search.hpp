@@ -66,6 +66,8 @@ struct MeshSearch {
   Tightest tightest = {};
   KeptMeshes kept;
   double effort;  // of the round at hand
+  // Meshes whose first bound is above so many times the least one are not searched.
+  double searched_within = kInfinity;
 
   // So many meshes are looked at at once.
   std::size_t meshes_at_once() const;

@@ -43,6 +43,7 @@ class OuterLoop {
         return search_.keep_better(begun->built, begun->solve.so_far, *begun->model,
                                    search_.outcome.trials[begun->mesh]);
       }
+      leave_those_above(left);
       // What a proof under the memory limit takes waits until all have their plans.
       AUTOPAR_RETURN_IF_ERROR(find_plans(left));
       if (until != SolveOptions::Until::kEnd) return Ok{};
@@ -149,6 +150,15 @@ class OuterLoop {
     return Ok{};
   }
 
+  // Those that are for their bounds alone.
+  void leave_those_above(std::vector<std::size_t>& meshes) {
+    const auto bound_of = [&](std::size_t m) { return search_.outcome.trials[m].lower_bound; };
+    Seconds least = kInfinity;
+    for (std::size_t m : meshes) least = std::min(least, bound_of(m));
+    const Seconds most = search_.searched_within * least;
+    std::erase_if(meshes, [&](std::size_t m) { return bound_of(m) > most; });
+  }
+
   std::size_t threads_at_once() const {
     const auto asked = static_cast<std::size_t>(std::max(1, search_.request.solve.threads));
     return std::min(search_.meshes_at_once(), asked);
@@ -204,7 +214,8 @@ class OuterLoop {
     const Begun* first = search_.kept.most_promising();
     const std::size_t promising = first == nullptr ? waiting.size() : first->mesh;
     const auto rank = [&](const Waiting& w) {
-      return std::tuple(w.mesh != promising || w.steps > 0, bound_of(w), steps - w.steps, w.mesh);
+      return std::tuple(w.mesh != promising || w.steps > 0, least_likely(w), steps - w.steps,
+                        w.mesh);
     };
     while (!waiting.empty()) {
       const auto next = std::min_element(
@@ -230,6 +241,12 @@ class OuterLoop {
   };
 
   Seconds bound_of(const Waiting& w) const { return search_.outcome.trials[w.mesh].lower_bound; }
+
+  // What plans may well cost: a bound that does not know the limit yet is likely to be raised by
+  // it, and with a plan in hand the others are priced once, and no further than that.
+  Seconds least_likely(const Waiting& w) const {
+    return w.priced ? bound_of(w) / (1 + kPlansAbove) : bound_of(w);
+  }
 
   // Plans are likely to be less than that above the least bound that knows the limit: prices of
   // another mesh need not prove more, unless these plans turn out to be dearer.

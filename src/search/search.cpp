@@ -106,8 +106,9 @@ Status add_notes(const SearchRequest& request, SearchOutcome& outcome) {
 }  // namespace
 
 Result<SearchOutcome> search_on(const SearchRequest& request, const Searcher& searcher,
-                                const std::vector<Mesh>& meshes) {
+                                const std::vector<Mesh>& meshes, double searched_within) {
   MeshSearch state(request, searcher, meshes);
+  state.searched_within = searched_within;
   AUTOPAR_RETURN_IF_ERROR(search_meshes(state));
   if (request.findings != nullptr) {
     *request.findings = state.findings();

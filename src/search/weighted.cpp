@@ -28,6 +28,9 @@ constexpr double kFirstGap = 1e-3;
 // Where a plan is known that other ones have to beat: the bound of most steps is that of compute,
 // with as little of each other stream as sharp_weights() leaves it.
 constexpr double kOtherWeight = 0.004;
+// Where the memory limit binds, further weightings look for plans where their bound is no more than
+// this times the least.
+constexpr double kNearBound = 1.01;
 // If the first plan takes so much longer than what it has to beat, no other weighting is tried.
 constexpr double kHopeful = 0.02;
 // Of the effort of the first, which each further one may take.
@@ -82,6 +85,7 @@ class WeightedSearch {
     if (first.solve.time_limit < kInfinity) first.solve.time_limit *= kFirstPart;
     AUTOPAR_TRY(found, search_on(first, searcher_, meshes_of(first)));
     best_ = std::move(found);
+    binds_ = best_.minimised.best > (1 + kNear) * best_.minimised.unlimited_lower_bound;
     if (request_.graph.copies > 1 && !is_over()) {
       AUTOPAR_RETURN_IF_ERROR(weigh(even_weights(request_.cluster)));
     }
@@ -134,7 +138,7 @@ class WeightedSearch {
     for (const MeshTrial& trial : best_.trials) {
       if (is_open(trial)) meshes.push_back(trial.mesh);
     }
-    auto found = search_on(asked, searcher_, meshes);
+    auto found = search_on(asked, searcher_, meshes, binds_ ? kNearBound : kInfinity);
     if (!found && found.error().code != ErrorCode::kInfeasible) return found.error();
     for (const MeshTrial& trial : findings.trials) merge(trial);
     best_.interrupted |= found && found->interrupted;
@@ -181,6 +185,9 @@ class WeightedSearch {
   const Searcher& searcher_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   SearchOutcome best_;
+  // The memory limit makes the first plan dearer: what another weighting favours without it is not
+  // likely to fit.
+  bool binds_ = false;
 };
 
 }  // namespace

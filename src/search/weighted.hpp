@@ -10,9 +10,10 @@
 
 namespace autopar {
 
-// On these meshes, with the request's own weights, or none.
+// On these meshes, with the request's own weights, or none. `searched_within`: see MeshSearch.
 Result<SearchOutcome> search_on(const SearchRequest& request, const Searcher& searcher,
-                                const std::vector<Mesh>& meshes);
+                                const std::vector<Mesh>& meshes,
+                                double searched_within = kInfinity);
 
 // Whether a searcher that proves bounds has streams to weigh.
 bool is_weighted(const SearchRequest& request, const Searcher& searcher);
