@@ -7,6 +7,7 @@
 #include "autopar/grad.hpp"
 #include "autopar/kernels.hpp"
 #include "graphs.hpp"
+#include "search/build.hpp"
 
 using namespace autopar;
 using namespace autopar::testing;
@@ -230,4 +231,58 @@ TEST_CASE("bound <= the least of all simulated plans <= the plan", "[streams]") 
   INFO(best << " of " << tried << " plans are the best");
   CHECK(tried > 20);
   CHECK(2 * best > tried);
+}
+
+TEST_CASE("what the ops take at least is below every plan", "[streams]") {
+  double widest = 0;
+  for (std::uint64_t seed = 0; seed < 24; ++seed) {
+    const Case c(seed + 200);
+    const GraphRules rules = *rules_of(c.graph);
+    SearchRequest request{c.graph, rules, c.cluster};
+    request.limit_memory = false;
+    if (seed % 4 != 3) request.weights = StreamTimes{0.9, {0.02, 0.02, 0.02}, 0.02, 0.02};
+    RooflineModel model(c.cluster, *make_mesh(c.cluster, {2, 2}));
+    const auto least = least_of_ops(request, model);
+    REQUIRE(least);
+    const Solution best = solve_dp(build_problem(request, model)->problem, {});
+    INFO("seed " << seed);
+    REQUIRE(best.feasible);
+    CHECK(*least > 0);
+    CHECK(*least <= best.cost * (1 + 1e-12));
+    widest = std::max(widest, *least / best.cost);
+  }
+  CHECK(widest > 0.9);
+}
+
+TEST_CASE("a search that has to beat a known plan ends by bounds, and misses no cheaper one",
+          "[streams]") {
+  int without_a_look = 0;
+  for (std::uint64_t seed = 0; seed < 24; ++seed) {
+    const Case c(seed + 300);
+    const GraphRules rules = *rules_of(c.graph);
+    SearchRequest request{c.graph, rules, c.cluster};
+    request.limit_memory = false;
+    const auto free = search(request);
+    INFO("seed " << seed);
+    REQUIRE(free);
+    SearchFindings findings;
+    request.findings = &findings;
+    request.solve.cutoff = free->cost.time() * 1.001;
+    const auto again = search(request);
+    REQUIRE(again);
+    CHECK(again->cost.time() <= request.solve.cutoff);
+    // Nothing is so fast; where compute decides, that is known before anything is looked at.
+    request.solve.cutoff = 0.1 * free->lower_bound;
+    const auto faster = search(request);
+    if (faster) CHECK(faster->cost.time() >= free->lower_bound * (1 - 1e-9));
+    if (faster) continue;
+    REQUIRE(findings.trials.size() == free->trials.size());
+    for (const MeshTrial& trial : findings.trials) {
+      CHECK(trial.end == TrialEnd::kPruned);
+      CHECK(trial.lower_bound >= request.solve.cutoff);
+      CHECK(trial.lower_bound <= free->cost.time() * (1 + 1e-9));
+      without_a_look += trial.stages.empty() ? 1 : 0;
+    }
+  }
+  CHECK(without_a_look > 10);
 }

@@ -31,8 +31,6 @@ constexpr double kOtherWeight = 0.004;
 // Where the memory limit binds, further weightings look for plans where their bound is no more than
 // this times the least.
 constexpr double kNearBound = 1.01;
-// If the first plan takes so much longer than what it has to beat, no other weighting is tried.
-constexpr double kHopeful = 0.02;
 // Of the effort of the first, which each further one may take.
 constexpr double kLaterEffort = 0.25;
 constexpr SolveOptions::Until kLaterUntil = SolveOptions::Until::kLimit;
@@ -118,8 +116,7 @@ class WeightedSearch {
     const bool is_open = std::any_of(best_.trials.begin(), best_.trials.end(),
                                      [&](const MeshTrial& trial) { return this->is_open(trial); });
     const bool is_stopped = request_.solve.stop != nullptr && request_.solve.stop->load();
-    const bool is_hopeless = best_.cost.time() > (1 + kHopeful) * request_.solve.cutoff;
-    return !is_open || is_hopeless || is_stopped || time_left() <= 0;
+    return !is_open || is_stopped || time_left() <= 0;
   }
 
   Seconds time_left() const { return request_.solve.time_limit - seconds_since(start_); }
