@@ -91,6 +91,11 @@ void KeptMeshes::make_room() {
   kept_.resize(few);
 }
 
+bool KeptMeshes::has(std::size_t mesh) const {
+  return std::any_of(kept_.begin(), kept_.end(),
+                     [&](const Kept& its) { return its.begun->mesh == mesh; });
+}
+
 std::unique_ptr<Begun> KeptMeshes::take(std::size_t mesh) {
   const auto place = std::find_if(kept_.begin(), kept_.end(),
                                   [&](const Kept& other) { return other.begun->mesh == mesh; });

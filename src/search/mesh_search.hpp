@@ -43,6 +43,7 @@ class KeptMeshes {
   void keep(std::unique_ptr<Begun> begun, double rank);
   // Leaves no more than are small together, or one: before another problem is built.
   void make_room();
+  bool has(std::size_t mesh) const;
   std::unique_ptr<Begun> take(std::size_t mesh);  // null: it was not kept
   const Begun* most_promising() const { return kept_.empty() ? nullptr : kept_[0].begun.get(); }
 

@@ -214,7 +214,7 @@ class OuterLoop {
     const Begun* first = search_.kept.most_promising();
     const std::size_t promising = first == nullptr ? waiting.size() : first->mesh;
     const auto rank = [&](const Waiting& w) {
-      return std::tuple(w.mesh != promising || w.steps > 0, least_likely(w), steps - w.steps,
+      return std::tuple(w.mesh != promising || w.steps > 0, bound_to_go_on(w), steps - w.steps,
                         w.mesh);
     };
     while (!waiting.empty()) {
@@ -242,10 +242,10 @@ class OuterLoop {
 
   Seconds bound_of(const Waiting& w) const { return search_.outcome.trials[w.mesh].lower_bound; }
 
-  // What plans may well cost: a bound that does not know the limit yet is likely to be raised by
-  // it, and with a plan in hand the others are priced once, and no further than that.
-  Seconds least_likely(const Waiting& w) const {
-    return w.priced ? bound_of(w) / (1 + kPlansAbove) : bound_of(w);
+  // Of two meshes that are about as promising, one whose problem is at hand goes on: another one's
+  // has to be built again, and may turn out to be of no use by then.
+  Seconds bound_to_go_on(const Waiting& w) const {
+    return search_.kept.has(w.mesh) ? bound_of(w) : (1 + kPlansAbove) * bound_of(w);
   }
 
   // Plans are likely to be less than that above the least bound that knows the limit: prices of

@@ -24,7 +24,7 @@ constexpr double kEvenLinkWeights = 0.45;  // of all links together
 constexpr int kWeightings = 2;
 // Of the first, which is no bound on the time that is worth a proof: no more is searched for by
 // less than that.
-constexpr double kFirstGap = 1e-3;
+constexpr double kFirstGap = 1e-4;
 // Where a plan is known that other ones have to beat: the bound of most steps is that of compute,
 // with as little of each other stream as sharp_weights() leaves it.
 constexpr double kOtherWeight = 0.004;
@@ -99,6 +99,7 @@ class WeightedSearch {
   Result<std::optional<Error>> none_is_cheaper() const {
     SearchRequest asked = request_;
     asked.weights = compute_weights();
+    asked.limit_memory = false;  // nor have its problems tables of memory
     MeshSearch search(asked, searcher_, meshes_of(asked));
     if (searcher_.begin == nullptr) return std::optional<Error>();
     AUTOPAR_TRY(none, autopar::none_is_cheaper(search));
