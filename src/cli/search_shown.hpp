@@ -1,0 +1,16 @@
+// A search as the user sees it: how far it is, what became of each mesh, and its problem in a file.
+#pragma once
+
+#include "cli/outputs.hpp"
+
+namespace autopar::cli {
+
+// search(), with a line of progress on a terminal, what became of each mesh with -v, and what each
+// stage did with --trace. Errors as of search().
+Result<SearchOutcome> search_shown(SearchRequest& request, const CommonOptions& common);
+
+// The search problem of one mesh, as a bare problem, in a file. Errors: of building or writing it.
+Status dump_problem(const std::string& path, const SearchRequest& request, const Mesh& mesh,
+                    const std::string& model);
+
+}  // namespace autopar::cli
