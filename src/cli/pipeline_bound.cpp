@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "cli/paired_cuts.hpp"
 #include "cli/pipeline_tuning.hpp"
 
 namespace autopar::cli {
@@ -49,6 +50,17 @@ bool is_apart(const PipelineSchedule& schedule) {
     }
   }
   return false;
+}
+
+// Whether stage s has the s-th chunk, and the s-th from the end.
+bool is_there_and_back(const PipelineSchedule& schedule) {
+  const std::size_t chunks = schedule.stage_of_chunk.size(), stages = schedule.lines.size();
+  if (chunks != 2 * stages) return false;
+  for (std::size_t c = 0; c < chunks; ++c) {
+    const auto stage = static_cast<std::size_t>(schedule.stage_of_chunk[c]);
+    if (stage != std::min(c, chunks - 1 - c)) return false;
+  }
+  return true;
 }
 
 // Least times of what lies between two places.
@@ -408,7 +420,7 @@ Seconds PipelineBounds::bound_of(const Least* units, const PipelineSchedule& sch
     const auto [a, b] = parts.whole_units(from, to);
     const double usual = b > a ? units->usual[b] - units->usual[a] : 0;
     if (chunks == stages) return memory[c].of_units[static_cast<std::size_t>(usual)];
-    return usual * memory[c].per_unit - memory[c].off;
+    return usual * std::max(0.0, memory[c].per_unit) - memory[c].off;
   };
   // With cuts at any places: all stages alike busy, and a micro-batch that goes through all of
   // them.
@@ -446,6 +458,7 @@ Seconds PipelineBounds::bound_of(const Least* units, const PipelineSchedule& sch
         },
         [](Seconds a, Seconds b) { return std::max(a, b); });
   }
+  if (chunks > end) return anywhere;
   const auto sum = [](Seconds a, Seconds b) { return a + b; };
   const auto of_stages = static_cast<double>(stages);
   const Seconds left = least([&](std::size_t c, std::size_t from,
@@ -461,8 +474,21 @@ Seconds PipelineBounds::bound_of(const Least* units, const PipelineSchedule& sch
                              return bound.alone(shapes[c], from, to) + of_memory(c, from, to);
                            },
                            sum);
-  if (chunks > end) return anywhere;
-  return std::max({bound.all() + left / of_stages, alone / of_stages, fitting / of_stages});
+  const Seconds average =
+      std::max({bound.all() + left / of_stages, alone / of_stages, fitting / of_stages});
+  if (cuts != nullptr || !is_there_and_back(schedule)) return average;
+  std::vector<PairedLimit> limits = {
+      {bound.all(), [&](std::size_t c, std::size_t from,
+                        std::size_t to) { return bound.left(shapes[c], from, to); }},
+      {0, [&](std::size_t c, std::size_t from, std::size_t to) {
+         return bound.alone(shapes[c], from, to);
+       }}};
+  if (!memory.empty()) {
+    limits.push_back({0, [&](std::size_t c, std::size_t from, std::size_t to) {
+                        return bound.alone(shapes[c], from, to) + of_memory(c, from, to);
+                      }});
+  }
+  return longest_of_pairs(stages, end, average, limits);
 }
 
 Result<Seconds> PipelineBounds::of_single(const Cluster& cluster) {

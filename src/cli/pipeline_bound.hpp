@@ -18,7 +18,8 @@
 // Where backward passes are in two parts, the stage before waits for the first of them alone.
 //
 // The cuts with the least of the longest stage are found by dynamic programming, O(stages x
-// places^2); where stages have several chunks, those with the least average over the stages.
+// places^2), also of stages with two chunks that are laid there and back (paired_cuts.hpp); where
+// stages have several chunks otherwise, those with the least average over the stages.
 //
 // A stage also takes at least what a price on memory says of its usual units (unit_memory.hpp), for
 // what it stores and keeps in flight. Messages are in no bound.
