@@ -111,9 +111,9 @@ class PipelineBounds {
   std::shared_ptr<UnitMemory> memory_of_ways(std::shared_ptr<const ChunkPlans> plans,
                                              const std::optional<StreamTimes>& weights,
                                              std::size_t kind, std::vector<UnitWay> ways) const;
-  // The plans of units that so many of them have in that room.
+  // The plans of units that so many of them have in a share of all the room.
   Result<HintedParts> parts_in(const Weighting& least, double first, double units,
-                               std::int64_t in_flight, double room, bool fills) const;
+                               std::int64_t in_flight, double all, double share, bool fills) const;
   // Per chunk, as `unit` has the usual one; none: memory does not bind.
   Result<std::vector<ChunkMemory>> memory_of_chunks(const Least& units, PricedUnit& unit,
                                                     const PipelineSchedule& schedule) const;
