@@ -78,6 +78,12 @@ class Templates {
 
  private:
   Status try_step(const StagedStep& asked) {
+    if (asked.inputs->model.graph.passes == 1) {
+      for (const PipelineForm& form : asked.forms) {
+        leave_out(form, "not priced: one pass has no units; --stages 1 tries its templates");
+      }
+      return Ok{};
+    }
     AUTOPAR_RETURN_IF_ERROR(prepare(asked));
     std::map<std::int64_t, std::vector<PipelineForm>> by_stages;
     for (const PipelineForm& form : asked.forms) {
