@@ -47,6 +47,9 @@ def compare(folder, model, options, shares, others):
                 found.append(("full", limit, report["cost"]["seconds"]))
     report = searched(folder, model, *options, "--recompute", "full")
     found.append(("full", report["memory"]["peak_bytes"], report["cost"]["seconds"]))
+    # Where that fits just so, as much is found, whether it is searched or made of plans of units.
+    just_so = [seconds for level, limit, seconds in found if level == "full" and limit == most]
+    assert just_so[0] <= report["cost"]["seconds"] * 1.1, (just_so, report["cost"])
     assert len({limit for _, limit, _ in found}) >= len(shares) and len(bounds) > len(shares), (found, bounds)
     for level, limit, bound in bounds:
         least = min(seconds for other, bytes_, seconds in found if bytes_ <= limit and level in ("auto", other))

@@ -18,7 +18,8 @@
 // Where backward passes are in two parts, the stage before waits for the first of them alone.
 //
 // The cuts with the least of the longest stage are found by dynamic programming, O(stages x
-// places^2); where stages have several chunks, those with the least average over the stages.
+// places^2), also of stages with two chunks that are laid there and back (paired_cuts.hpp); where
+// stages have several chunks otherwise, those with the least average over the stages.
 //
 // A stage also takes at least what a price on memory says of its usual units (unit_memory.hpp), for
 // what it stores and keeps in flight. Messages are in no bound.
@@ -110,9 +111,9 @@ class PipelineBounds {
   std::shared_ptr<UnitMemory> memory_of_ways(std::shared_ptr<const ChunkPlans> plans,
                                              const std::optional<StreamTimes>& weights,
                                              std::size_t kind, std::vector<UnitWay> ways) const;
-  // The plans of units that so many of them have in that room.
+  // The plans of units that so many of them have in a share of all the room.
   Result<HintedParts> parts_in(const Weighting& least, double first, double units,
-                               std::int64_t in_flight, double room, bool fills) const;
+                               std::int64_t in_flight, double all, double share, bool fills) const;
   // Per chunk, as `unit` has the usual one; none: memory does not bind.
   Result<std::vector<ChunkMemory>> memory_of_chunks(const Least& units, PricedUnit& unit,
                                                     const PipelineSchedule& schedule) const;

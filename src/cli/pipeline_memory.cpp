@@ -134,7 +134,7 @@ Result<ChunkHint> PipelineBounds::hint(const Cluster& stage, double first, doubl
   // other.
   if (found.fitting == 0) return hint;
   hint.parts = [this, least, first, units, in_flight, room](double share, bool fills) {
-    return parts_in(least->of_plans, first, units, in_flight, share * room, fills);
+    return parts_in(least->of_plans, first, units, in_flight, room, share, fills);
   };
   return hint;
 }
@@ -142,9 +142,10 @@ Result<ChunkHint> PipelineBounds::hint(const Cluster& stage, double first, doubl
 // What fits leaves some of the room. What `fills` it is the plan at the price beyond, which some of
 // the chunk's first units take. Both repeat the same, on one mesh.
 Result<HintedParts> PipelineBounds::parts_in(const Weighting& least, double first, double units,
-                                             std::int64_t in_flight, double room,
+                                             std::int64_t in_flight, double all, double share,
                                              bool fills) const {
   HintedParts hinted;
+  double room = share * all;
   UnitMemory& usual = *least.memories[units_.usual];
   AUTOPAR_TRY(found, usual.price_of_room(in_flight, units, room));
   const UnitWay& way = usual.ways()[found.way];
@@ -173,6 +174,8 @@ Result<HintedParts> PipelineBounds::parts_in(const Weighting& least, double firs
     larger = std::move(beyond);
     const double bytes = usual.bytes_of(found.way, in_flight, found.fitting);
     const double more = usual.bytes_of(found.way, in_flight, found.beyond) - bytes;
+    // Where chunks keep less than their units by themselves, what fits is taken to fit just so.
+    if (!found.fits) room = share * units * bytes;
     if (more > 0) until += std::clamp(std::floor((room - units * bytes) / more), 0.0, units);
   }
   const StepUnits* names = &units_;

@@ -45,7 +45,7 @@ Result<FormCandidate> PipelineStep::candidate_of(const PipelineForm& form) const
   candidate.form = form;
   if (form.stages == 1) {
     candidate.bound = bounds_.of_single_compute(search_.whole.cluster);
-    candidate.has_no_units = candidate.is_searched = step_.passes == 1;
+    candidate.has_no_units = candidate.is_searched = !step_.has_passes();
     return candidate;
   }
   AUTOPAR_TRY(stage, stage_of(search_.whole.cluster, form.stages));

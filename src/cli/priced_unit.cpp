@@ -17,6 +17,7 @@ Result<RoomPrice> PricedUnit::price_of_room(std::int64_t in_flight, double units
   RoomPrice best = of(below, 0);
   if (units * below.bytes <= room) return best;
   double price = below.bound / below.bytes;
+  const double first_price = price;
   std::optional<UnitPoint> above;
   double low = 0;
   const auto take = [&](const UnitPoint& found, double at_price, bool is_nearest) {
@@ -42,6 +43,8 @@ Result<RoomPrice> PricedUnit::price_of_room(std::int64_t in_flight, double units
     UnitPoint point = below;
     point.bound = known_least(in_flight, price);
     take(point, price, false);
+    best.fits = false;
+    best.beyond = first_price;
     return best;
   }
   for (int round = 0; round < tuning::units::kRounds && !is_stopped_(); ++round) {

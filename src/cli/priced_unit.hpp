@@ -23,7 +23,10 @@ struct RoomPrice {
   // Of a plan that fits, or is the nearest to it: its own price.
   std::size_t way = 0;
   double fitting = 0;
-  // The highest price below that one at which what was found does not fit; negative: there is none.
+  // Where nothing fits as far as units tell, that is the highest price. `beyond`: a price below it
+  // at which what was found does not fit, the highest where something fits; negative: there is
+  // none.
+  bool fits = true;
   double beyond = -1;
 };
 

@@ -78,6 +78,14 @@ class Templates {
 
  private:
   Status try_step(const StagedStep& asked) {
+    if (!asked.inputs->model.graph.has_passes()) {
+      for (const PipelineForm& form : asked.forms) {
+        leave_out(form,
+                  "not priced: a pass that the update is part of has no units; --stages 1 tries "
+                  "its templates");
+      }
+      return Ok{};
+    }
     AUTOPAR_RETURN_IF_ERROR(prepare(asked));
     std::map<std::int64_t, std::vector<PipelineForm>> by_stages;
     for (const PipelineForm& form : asked.forms) {
