@@ -32,6 +32,7 @@ CASES = {
     "data parallel": ("llama_tiny", [*ADAM, "--micro-batches", 2, "--stages", 2, "--searcher", "data_parallel", "--cuts", "layers.1.attn.residual"]),
     "a stage without parameters": ("llama_tiny", [*ADAM, "--micro-batches", 4, "--stages", 4, "--cuts", "layers.0.attn.scores,layers.0.attn.o,layers.1.attn.residual"]),
     "templates": ("llama_tiny", [*ADAM, "--micro-batches", 2, "--stages", 2, "--searcher", "uniform", "--zero", 1]),
+    "templates beside a mask": ("shared/tiny_llama", [*ADAM[:-2], "--micro-batches", 2, "--stages", 2, "--searcher", "uniform"]),
     "norm of all gradients": ("llama_tiny", [*ADAM, "--micro-batches", 4, "--stages", 4, "--clip-norm", 0.1, "--searcher", "data_parallel"]),
     "loss scale": ("gpt2_tiny", [*ADAM, "--micro-batches", 2, "--stages", 2, "--precision", "mixed-fp16"]),
     "repeated": ("llama_tiny", [*ADAM, "--micro-batches", 4, "--stages", 2, "--recompute", "full"]),

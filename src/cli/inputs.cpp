@@ -4,97 +4,18 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <set>
 
 #include "autopar/export.hpp"
 #include "autopar/kernels.hpp"
 #include "autopar/partition.hpp"
-#include "autopar/sha256.hpp"
-#include "cli/gemm_pins.hpp"
+#include "cli/import_planned.hpp"
 #include "cli/trace.hpp"
 #include "json/parse.hpp"
 #include "report/unit.hpp"
-#include "search/pins.hpp"
 
 namespace autopar::cli {
 
 namespace fs = std::filesystem;
-
-void add_model_options(CLI::App& app, PlanOptions& options) {
-  app.option_defaults()->group(group::kReading);
-  app.add_option("MODEL", options.model, "model.onnx or graph.json")->required();
-  app.add_option("--cluster", options.cluster,
-                 "cluster.json, or the name of a ready-made cluster (`autopar show clusters`)\n"
-                 "The devices, their memory and speed, and the tiers of links between them.")
-      ->required();
-  app.add_option("--profile", options.profile,
-                 "how near to its peaks the runtime comes: ideal, a profile.json, or the name of a "
-                 "ready-made one (default: what the cluster says, else ideal)")
-      ->type_name("NAME|FILE");
-  app.add_option("--rules", options.rules_file, "rules for ops that have none: OpType \"rule\"")
-      ->type_name("FILE");
-}
-
-void add_layout_options(CLI::App& app, PlanOptions& options) {
-  app.option_defaults()->group(group::kLayout);
-  app.add_option("--inputs", options.inputs,
-                 "layout of the inputs: free, full, data_parallel, or a file of specs")
-      ->type_name("HOW");
-  app.add_option("--outputs", options.outputs,
-                 "layout of the outputs: free, full, data_parallel, or a file of specs")
-      ->type_name("HOW");
-  app.add_option("--updates", options.updates,
-                 "outputs so named hold the next value of the input `*` (default new.*)")
-      ->type_name("PATTERN");
-  app.add_option("--io", options.io,
-                 "local: ranks get and return slices (default); full: whole tensors")
-      ->check(CLI::IsMember({"local", "full"}));
-  app.add_option(
-         "--recompute", options.recompute,
-         "repeat forward ops in the backward pass to keep fewer activations (default auto)\n"
-         "`cheap`: those without contractions; `products`: also products of activations, "
-         "such as attention scores; `full`: whole segments of the forward pass, from checkpoints "
-         "on; "
-         "`auto`: none, or of a training step that the memory limit binds what makes the fastest "
-         "plan.")
-      ->check(CLI::IsMember({"auto", "none", "cheap", "products", "full"}));
-}
-
-void add_solve_options(CLI::App& app, PlanOptions& options) {
-  app.option_defaults()->group(group::kSearch);
-  app.add_option(
-         "--max-axes", options.max_axes,
-         "mesh axes to try at most (default 3, of rec 4; a cluster of more tiers has one per tier)")
-      ->check(CLI::Range(1, 6));
-  std::vector<std::string> models;
-  for (const CostModelRow& row : cost_models()) models.emplace_back(row.name);
-  app.add_option(
-         "--cost-model", options.cost_model,
-         "what prices plans (default roofline)\n"
-         "`roofline`: seconds; `mindspore`: MindSpore's cost model for its dynamic programming and "
-         "propagation, in bytes of computation (the mesh then has axes of prime size); "
-         "`mindspore_any`: the same for strategies on any of the devices, as its propagation has "
-         "them; `mindspore_all`: the same where every operator uses all devices, its option "
-         "fully_use_devices; `mindspore_follow`: that with its option "
-         "elementwise_op_strategy_follow too; `symbolic`: the relative costs of SAPP, for `rec`. "
-         "Memory is always autopar's own account.")
-      ->check(CLI::IsMember(models));
-  app.add_option(
-         "--gap", options.gap,
-         "go on until the plan costs at most this much more than the bound, then stop: 0.5%")
-      ->type_name("SHARE");
-  app.add_option("--time-limit", options.time_limit,
-                 "stop after this long with the best: 30s, 2m; until then the search goes on where "
-                 "it would end without a proof")
-      ->transform(duration())
-      ->type_name("TIME");
-}
-
-Status check_mesh_options(const CLI::App& app, const CommonOptions& common) {
-  if (common.mesh.empty()) return Ok{};
-  return refuse_options(app, {"--max-axes"},
-                        "is for meshes that the search chooses; --mesh fixes the mesh");
-}
 
 namespace {
 
@@ -173,61 +94,6 @@ std::string join_names(const Graph& graph, const std::vector<OpId>& ops, std::si
   return text;
 }
 
-}  // namespace
-
-Result<ClusterFile> cluster_of_option(const std::string& name) {
-  const auto path = find_cluster(name);
-  if (path) return read_cluster(*path);
-  return input_error(path.error().message + "; ready-made clusters are: " + names_of_clusters());
-}
-
-namespace {
-
-// Files that come with this program: models/clusters/... or models/profiles/...
-std::vector<std::string> ready_made(const std::string& kind) {
-  std::error_code ignored;
-  const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
-  std::set<std::string> paths;
-  for (const char* folder : {"../share/autopar/models", "../../models"}) {
-    const fs::path path = program.parent_path() / folder / kind;
-    for (const auto& entry : fs::directory_iterator(path, ignored)) {
-      if (entry.path().extension() == ".json") paths.insert(entry.path().string());
-    }
-    if (!paths.empty()) break;
-  }
-  return {paths.begin(), paths.end()};
-}
-
-}  // namespace
-
-std::vector<std::string> ready_made_clusters() { return ready_made("clusters"); }
-
-std::string names_of_clusters() {
-  std::string text;
-  for (const std::string& path : ready_made_clusters()) {
-    text += (text.empty() ? "" : ", ") + fs::path(path).stem().string();
-  }
-  return text.empty() ? "none was found beside this program" : text;
-}
-
-Result<std::string> find_cluster(const std::string& name) {
-  if (fs::exists(name)) return name;
-  std::vector<std::string> known;
-  for (const std::string& path : ready_made_clusters()) {
-    known.push_back(fs::path(path).stem().string());
-    if (known.back() == name) return path;
-  }
-  // What has a folder or an extension is meant as a file.
-  const bool is_file = name.find('/') != std::string::npos || fs::path(name).has_extension();
-  if (is_file) return input_error(name + ": no such file");
-  const std::string near = nearest_name(name, known);
-  return input_error(name + ": no such file, and no ready-made cluster of that name" +
-                     (near.empty() ? "" : "; did you mean '" + near + "'?") +
-                     " (`autopar show clusters` lists them)");
-}
-
-namespace {
-
 // What somebody has distributed already is not distributed anew.
 Status check_is_model(const ImportedModel& model) {
   for (const Op& op : model.graph.ops) {
@@ -267,87 +133,6 @@ void tell_of_import(const ImportedModel& model) {
       "{} inputs, {} outputs, {} parameters of {}",
       model.path, graph.opset, graph.ops.size(), gone, several, graph.inputs.size(),
       graph.outputs.size(), parameters, format_bytes(bytes));
-}
-
-// Of the whole batch there is no graph.
-Result<SplitStep> step_of_passes(const PlanOptions& options, const CommonOptions& common,
-                                 const Error& why, Inputs& inputs) {
-  const TrainingChoice& choice = options.training;
-  if (why.code != ErrorCode::kInput || choice.batch == 0 || choice.micro_batches == "1") return why;
-  AUTOPAR_TRY(counts, micro_batches_of(choice.micro_batches, choice.batch));
-  for (const std::int64_t count : counts) {
-    auto split = split_passes(options.model, choice, common, count);
-    if (!split) continue;
-    spdlog::warn("warning: {}; planned as {} passes of {}, which is what results are compared with",
-                 why.message, count, choice.batch / count);
-    inputs.batch = choice.batch;
-    inputs.forward = split->step.facts.forward;
-    inputs.loss = split->step.facts.loss;
-    inputs.mixing_op = "the whole batch";
-    return split;
-  }
-  return why;
-}
-
-Result<ImportedModel> import_passes(SplitStep split, const PlanOptions& options,
-                                    const ImportOptions& import_options, Inputs& inputs) {
-  inputs.micro_inputs = std::move(split.inputs);
-  inputs.loss_combining = split.step.facts.loss_combining;
-  AUTOPAR_TRY(pass_bytes, training_step_bytes(split.step, options.model));
-  AUTOPAR_TRY(imported, import_model_bytes(pass_bytes, options.model, import_options));
-  if (inputs.training_bytes.empty()) {
-    inputs.training = training_text(split.step, options.training);
-    inputs.training_bytes = std::move(pass_bytes);
-  }
-  imported.sha256 = sha256_hex(inputs.training_bytes);
-  if (split.mixing_op && inputs.mixing_op.empty()) {
-    inputs.mixing_op = "op '" + *split.mixing_op + "'";
-  }
-  return std::move(imported);
-}
-
-// The training step of the model: of one pass, or of as many as are asked for.
-Result<ImportedModel> import_step(const PlanOptions& options, const CommonOptions& common,
-                                  const ImportOptions& import_options, Inputs& inputs) {
-  const TrainingChoice& choice = options.training;
-  auto whole = make_training_step(options.model, choice, common);
-  if (!whole) {
-    // Where the file's constants say its own batch, as many passes as that takes may do.
-    AUTOPAR_TRY(only_passes, step_of_passes(options, common, whole.error(), inputs));
-    return import_passes(std::move(only_passes), options, import_options, inputs);
-  }
-  AUTOPAR_TRY(bytes, training_step_bytes(*whole, options.model));
-  inputs.training_bytes = std::move(bytes);
-  inputs.has_whole_batch = true;
-  inputs.training = training_text(*whole, choice);
-  inputs.forward = whole->facts.forward;
-  inputs.loss = whole->facts.loss;
-  if (choice.micro_batches == "1" && !choice.options.update_apart) {
-    return import_model_bytes(inputs.training_bytes, options.model, import_options);
-  }
-  AUTOPAR_TRY(batch, batch_of(*whole, choice.batch_dim));
-  inputs.batch = batch;
-  AUTOPAR_TRY(counts, micro_batches_of(choice.micro_batches, batch));
-  if (counts.front() == 1 && !choice.options.update_apart) {
-    return import_model_bytes(inputs.training_bytes, options.model, import_options);
-  }
-  AUTOPAR_TRY(split, split_step(options.model, choice, common, *whole, counts.front()));
-  return import_passes(std::move(split), options, import_options, inputs);
-}
-
-// The model, or the training step that is made of it.
-Result<ImportedModel> import_planned(const PlanOptions& options, const CommonOptions& common,
-                                     Inputs& inputs) {
-  ImportOptions import_options;
-  import_options.updates = options.updates;
-  if (options.train) return import_step(options, common, import_options, inputs);
-  AUTOPAR_TRY(dims, parse_dims(common.dims));
-  import_options.dims = dims;
-  import_options.batch = options.training.batch;
-  import_options.batch_dim = options.training.batch_dim;
-  const std::vector<std::string> data = split_list(options.training.data_inputs);
-  if (!data.empty()) import_options.data_inputs = data;
-  return import_on_batch(options.model, import_options);
 }
 
 Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
@@ -505,124 +290,6 @@ void find_kernels(Inputs& inputs, const PlanOptions& options) {
   graph.kernels = group_kernels(graph, inputs.cluster.profile, options.updates);
   if (graph.kernels.empty()) return;
   inputs.rules.class_of_op = classes_of(graph, inputs.rules.rules);
-}
-
-Result<Profile> profile_of_option(const std::string& name, const Profile& otherwise) {
-  if (name.empty()) return otherwise;
-  if (name == "ideal") return Profile();
-  std::string known;
-  std::error_code ignored;
-  if (fs::exists(name, ignored)) return read_profile(name);
-  for (const std::string& path : ready_made("profiles")) {
-    const std::string stem = fs::path(path).stem().string();
-    if (stem == name) return read_profile(path);
-    known += ", " + stem;
-  }
-  return input_error(
-      name + ": no such file, and no ready-made profile of that name; there are ideal" + known);
-}
-
-Result<Fill> parse_fill(const std::string& name) {
-  if (name == "data_parallel") return Fill::kDataParallel;
-  if (name == "replicate") return Fill::kReplicate;
-  if (name == "search") return Fill::kSearch;
-  return usage_error("--fill '" + name + "': expected data_parallel, replicate or search");
-}
-
-namespace {
-
-// A pin that says of which type its op is, must say the model's: it may be of another model.
-Status check_type(const StrategyFile& file, const std::string& name, const Op* op) {
-  const auto said = file.op_types.find(name);
-  if (op == nullptr || said == file.op_types.end()) return Ok{};
-  if (said->second == op->type || said->second == op->origin_type) return Ok{};
-  return input_error(file.path + ": ops." + name + ".type: the model's op is a " + op->type +
-                     ", found \"" + said->second + "\"");
-}
-
-// MindSpore's OneHot has the counts of its output in the place of those of the indices, which have
-// a dimension less: [2,4] cuts the indices [N] in 2 and the depth in 4.
-void take_depth(OpPin& pin, const Op& op, const Graph& graph) {
-  if (!pin.in_strategy || pin.in_strategy->empty() || pin.out_strategy) return;
-  std::vector<std::int64_t>& counts = pin.in_strategy->front();
-  const auto rank = static_cast<std::int64_t>(graph.value(op.inputs[0]).shape.size()) + 1;
-  if (static_cast<std::int64_t>(counts.size()) != rank) return;
-  pin.out_strategy.emplace(1, counts);
-  const std::int64_t axis = op.int_attribute("axis", -1);
-  counts.erase(counts.begin() + (axis < 0 ? axis + rank : axis));
-}
-
-}  // namespace
-
-namespace {
-
-// What is repeated is split as what it repeats, unless the pins say something else of it.
-void pin_repeats(const Inputs& inputs, Pins& pins) {
-  for (const auto& [repeat, name] : inputs.op_of_repeat) {
-    const auto pin = pins.ops.find(name);
-    if (pin != pins.ops.end()) pins.ops.try_emplace(repeat, pin->second);
-  }
-  for (const auto& [repeat, name] : inputs.value_of_repeat) {
-    const auto pin = pins.values.find(name);
-    if (pin == pins.values.end()) continue;
-    ValuePin made;
-    made.spec = pin->second.spec;
-    made.device_matrix = pin->second.device_matrix;
-    made.tensor_map = pin->second.tensor_map;
-    pins.values.try_emplace(repeat, made);
-  }
-}
-
-}  // namespace
-
-Status add_pins(const StrategyFile& file, const Inputs& inputs, SearchRequest& request) {
-  if (!request.mesh) {
-    AUTOPAR_TRY(mesh, mesh_of(file, inputs.cluster));
-    request.mesh = std::move(mesh);
-  }
-  const Graph& graph = inputs.model.graph;
-  std::map<std::string, OpId> op_of;
-  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
-    op_of[graph.ops[o].name] = OpId(static_cast<std::int64_t>(o));
-  }
-  std::map<std::string, OpPin> implied;
-  for (const auto& [name, pin] : file.pins.ops) {
-    std::string target = name;
-    if (!op_of.count(name)) {
-      const auto it = inputs.model.ops_of_user_op.find(name);
-      if (it != inputs.model.ops_of_user_op.end() && it->second.empty()) {
-        return input_error(file.path + ": op '" + name +
-                           "' was folded into a constant or removed at import; it cannot be split");
-      }
-      if (it != inputs.model.ops_of_user_op.end() && it->second.size() == 1) {
-        target = it->second.front();
-      }
-    }
-    const auto found = op_of.find(target);
-    const Op* op = found == op_of.end() ? nullptr : &graph.op(found->second);
-    AUTOPAR_RETURN_IF_ERROR(check_type(file, name, op));
-    OpPin kept = pin;
-    if (op != nullptr && op->type == "OneHot") take_depth(kept, *op, graph);
-    if (op != nullptr && op->type == "Gemm") {
-      auto of_gemm = pin_gemm(std::move(kept), graph, inputs.rules, found->second, implied);
-      if (!of_gemm) return input_error(file.path + ": " + of_gemm.error().message);
-      kept = std::move(*of_gemm);
-    }
-    request.pins.ops[target] = std::move(kept);
-  }
-  // What the file says of an op itself comes before what follows from another's pin.
-  request.pins.ops.merge(implied);
-  request.pins.values = file.pins.values;
-  pin_repeats(inputs, request.pins);
-  return Ok{};
-}
-
-Error with_pin_file(Error error, const std::string& path) {
-  const bool of_pins = error.message.rfind("op '", 0) == 0 ||
-                       error.message.rfind("tensor '", 0) == 0 ||
-                       error.message.rfind("pin of ", 0) == 0;
-  if (of_pins && error.code == ErrorCode::kInput) error.message = path + ": " + error.message;
-  return error;
 }
 
 }  // namespace autopar::cli
