@@ -39,7 +39,17 @@ class Cutter {
   }
 
  private:
-  bool is_mine(std::size_t op) const { return part_of_op_[op] == mine_; }
+  // What the update reads of an accumulator together, each of its parts reads for itself.
+  bool is_read_of_sum(std::size_t op) const {
+    const ValueId read = is_identity(graph_.ops[op]) ? graph_.ops[op].inputs[0] : ValueId();
+    return read.valid() && graph_.value(read).accumulates && !graph_.value(read).producer.valid();
+  }
+  bool is_mine(std::size_t op) const {
+    if (part_of_op_[op] == mine_ || !is_read_of_sum(op)) return part_of_op_[op] == mine_;
+    const auto& uses = readers_[graph_.ops[op].outputs[0].index()].uses;
+    return std::any_of(uses.begin(), uses.end(),
+                       [&](const Use& use) { return part_of_op_[use.op.index()] == mine_; });
+  }
   bool is_made(ValueId id) const {
     const OpId producer = graph_.value(id).producer;
     return producer.valid() && is_mine(producer.index());
@@ -53,6 +63,7 @@ class Cutter {
       if (!moved_[v].valid() || !graph_.value(id).producer.valid()) continue;
       ValueSpecs& specs = part_.strategy.values[moved_[v].index()];
       const Spec waiting = readers_[v].count() > 1 ? specs.hub : specs.spec;
+      if (is_read_of_sum(graph_.value(id).producer.index())) continue;
       const auto& uses = readers_[v].uses;
       const bool is_read_elsewhere = std::any_of(
           uses.begin(), uses.end(), [&](const Use& use) { return !is_mine(use.op.index()); });
