@@ -310,6 +310,25 @@ def timelines(folder):
     print(f"timeline: {len(rows)} rows; {seconds * 1e6:.1f} us planned, {programs['seconds'] * 1e6:.1f} us by the programs")
 
 
+def partial_sums(folder):
+    """Whether gradients are finite may be asked of partial sums, which the update adds up: then each reads the accumulators. What is
+    added up before is handed on."""
+    pins, place = folder / "partial.json", folder / "partial"
+    axes = [{"name": name, "size": 2, "tier": "nvlink"} for name in ("data", "tensor")]
+    ops = {f"h.{layer}.{op}": {"assignment": {"data": "b", "tensor": factor}} for layer in (0, 1)
+           for op, factor in (("attn.qkv", "n"), ("attn.proj", "k"), ("mlp.fc", "n"), ("mlp.proj", "k"))}
+    pins.write_text(json.dumps({"format": "autopar-strategy", "version": 1, "mesh": axes, "ops": ops}))
+    called("search", MODELS / "gpt2_tiny.onnx", "--cluster", "dgx-a100-1x8", "--train", *ADAM, "--precision", "mixed-fp16", "--reduce-precision", "fp32",
+           "--profile", "a100-megatron", "--micro-batches", 2, "--stages", 2, "--pin", pins, "-q", "-o", place)
+    called("verify", place)
+    called("run", place)
+    for name in ("R", "U"):
+        inputs = {value.name for value in onnx.load(place / f"plan.c0.{name}.onnx").graph.input}
+        assert "acc.wpe.weight" in inputs, (name, inputs)
+    assert "sums.acc.wte.weight.update" in inputs and "acc.wte.weight" not in inputs, inputs
+    print("partial sums:", independent(place, 3))
+
+
 def tiers(folder):
     """A message goes over the tier between the two stages, and every other pair of these has the slow one between them."""
     cluster = folder / "tiers.json"
@@ -335,6 +354,7 @@ def main():
         by_processes(folder)
         weights(folder)
         bounded(folder)
+        partial_sums(folder)
         tiers(folder)
         timelines(folder)
         refused(folder)

@@ -1,3 +1,5 @@
+// Groups of ops that run as one kernel. One class: the kinds of groups are found in one order, and
+// what one has taken is not another's.
 #include "autopar/kernels.hpp"
 
 #include <algorithm>

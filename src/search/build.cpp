@@ -1,6 +1,7 @@
 // Graph + cost model -> Problem. One node per op (its assignments), per stored value (where inputs
 // and parameters lie), per value with several readers (its hub) and per graph output (how it
-// leaves). Ops of one class share their candidates and cost tables.
+// leaves). Ops of one class share their candidates and cost tables. One class, since nodes, edges
+// and memory of a mesh are added in one order and share its lists, tables and charges.
 #include "search/build.hpp"
 
 #include <algorithm>

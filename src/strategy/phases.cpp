@@ -39,13 +39,23 @@ class Cutter {
   }
 
  private:
-  // What the update reads of an accumulator together, each of its parts reads for itself.
-  bool is_read_of_sum(std::size_t op) const {
-    const ValueId read = is_identity(graph_.ops[op]) ? graph_.ops[op].inputs[0] : ValueId();
-    return read.valid() && graph_.value(read).accumulates && !graph_.value(read).producer.valid();
+  // In what a value waits for parts that do not make it.
+  const Spec& waiting(ValueId id) const {
+    const ValueSpecs& specs = strategy_.values[id.index()];
+    return readers_[id.index()].count() > 1 ? specs.hub : specs.spec;
+  }
+
+  // What parts of the update read together of an accumulator that is still a partial sum: no
+  // program may hand that on, so each part reads the accumulator itself.
+  bool is_read_by_each(std::size_t op) const {
+    if (!is_identity(graph_.ops[op])) return false;
+    const Value& read = graph_.value(graph_.ops[op].inputs[0]);
+    return read.accumulates && !read.producer.valid() &&
+           !waiting(graph_.ops[op].outputs[0]).partial.empty();
   }
   bool is_mine(std::size_t op) const {
-    if (part_of_op_[op] == mine_ || !is_read_of_sum(op)) return part_of_op_[op] == mine_;
+    if (part_of_op_[op] == mine_) return true;
+    if (!is_read_by_each(op)) return false;
     const auto& uses = readers_[graph_.ops[op].outputs[0].index()].uses;
     return std::any_of(uses.begin(), uses.end(),
                        [&](const Use& use) { return part_of_op_[use.op.index()] == mine_; });
@@ -61,18 +71,17 @@ class Cutter {
     for (std::size_t v = 0; v < graph_.values.size(); ++v) {
       const ValueId id(static_cast<std::int64_t>(v));
       if (!moved_[v].valid() || !graph_.value(id).producer.valid()) continue;
+      if (is_read_by_each(graph_.value(id).producer.index())) continue;
       ValueSpecs& specs = part_.strategy.values[moved_[v].index()];
-      const Spec waiting = readers_[v].count() > 1 ? specs.hub : specs.spec;
-      if (is_read_of_sum(graph_.value(id).producer.index())) continue;
       const auto& uses = readers_[v].uses;
       const bool is_read_elsewhere = std::any_of(
           uses.begin(), uses.end(), [&](const Use& use) { return !is_mine(use.op.index()); });
       if (!is_made(id)) {
         part_.graph.inputs.push_back(moved_[v]);
-        specs.spec = waiting;
+        specs.spec = waiting(id);
       } else if (is_read_elsewhere && !readers_[v].is_output) {
         part_.graph.outputs.push_back(moved_[v]);
-        specs.output = waiting;
+        specs.output = waiting(id);
       }
     }
   }
