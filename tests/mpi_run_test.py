@@ -131,6 +131,13 @@ def has_nameless_trace(process):
     return any("autopar-trace-" in target and target.endswith("(deleted)") for target in targets)
 
 
+def wait_for_sessions(running, plan, ranks):
+    deadline = time.monotonic() + 240
+    while sum(has_nameless_trace(process) for process in processes_of(plan).values()) < ranks:
+        assert time.monotonic() < deadline and running.poll() is None, processes_of(plan)
+        time.sleep(0.1)
+
+
 def killed_rank(folder, mpi, plan, ranks, victim):
     """Names the rank, ends, leaves nothing behind. A launcher may still be faster than the message on a busy machine, though
     hardly three times."""
@@ -147,10 +154,7 @@ def kill_one(folder, mpi, plan, ranks, victim, attempt):
     saved = folder / f"never.{mpi}.{victim}.npz"
     running = subprocess.Popen(command(mpi, ranks, "run", plan, "--ranks-by", "mpi", "--repeat", "1000000", "--save", saved),
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"TMPDIR": str(temporary)})
-    deadline = time.monotonic() + 240
-    while sum(has_nameless_trace(process) for process in processes_of(plan).values()) < ranks:
-        assert time.monotonic() < deadline and running.poll() is None, processes_of(plan)
-        time.sleep(0.1)
+    wait_for_sessions(running, plan, ranks)
     time.sleep(1)  # most often among the steps
     os.kill(processes_of(plan)[victim], signal.SIGKILL)
     began = time.monotonic()
@@ -166,19 +170,17 @@ def kill_one(folder, mpi, plan, ranks, victim, attempt):
 
 
 def stopped_rank(folder, mpi, model, victim, told):
-    """A rank that is stopped among the steps: the time-out names it. On a busy machine it may not be there yet."""
+    """A rank that is stopped among the steps: the time-out names it. Stopped earlier, when no other waits for it in a collective,
+    it is missed later and with other words: then it is tried again, with more patience."""
     alone = folder / f"alone.{mpi}"  # without the report that names the model, which rank 0 would run as often
     alone.mkdir()
     shutil.copy(plan_of(folder, model, 4) / "plan.onnx", alone)
-    for patience in (3, 10, 30):
+    for patience in (1, 10, 30):
         running = subprocess.Popen(command(mpi, 4, "run", alone, "--data", model.with_suffix(".npz"), "--ranks-by", "mpi", "--steps", "1000000",
                                            "--timeout", "3"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        wait_for_sessions(running, alone, 4)
         time.sleep(patience)
         processes = processes_of(alone)
-        if len(processes) < 4:
-            running.terminate()
-            running.communicate(timeout=60)
-            continue
         os.kill(processes[victim], signal.SIGSTOP)
         began = time.monotonic()
         try:
@@ -191,10 +193,12 @@ def stopped_rank(folder, mpi, model, victim, told):
             if processes_of(alone).get(victim) == processes[victim]:
                 os.kill(processes[victim], signal.SIGKILL)
         assert running.returncode != 0 and "PASSED" not in output
+        if f"nothing was heard of rank {victim} (process " in errors:
+            continue
         assert all(text in errors for text in ("nothing has happened for 3 s: ", *told)), errors
         print(f"{mpi}: rank {victim} of 4 stopped; over after {time.monotonic() - began:.1f} s")
         return
-    assert False, f"{mpi}: the run does not end when rank {victim} is stopped"
+    assert False, f"{mpi}: the run does not end, or does not say for whom it waited, when rank {victim} is stopped"
 
 
 def late_rank(libraries):
