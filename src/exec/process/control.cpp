@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "exec/process/last_words.hpp"
 #include "exec/process/wire.hpp"
 
 namespace autopar {
@@ -64,6 +65,7 @@ ControlChannel::ControlChannel(int rank, std::vector<JoinedRank> joined, Seconds
 }
 
 void ControlChannel::start() {
+  wait_before_abort();
   watcher_ = std::thread([this] { watch(); });
 }
 

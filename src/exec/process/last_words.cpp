@@ -17,6 +17,7 @@ namespace autopar {
 namespace {
 
 constexpr unsigned kSecondsLonger = 1;
+constexpr unsigned kSecondsToAbort = 3;  // a busy machine may need them to hear of the other's end
 
 // What `ps` shows, so that nobody takes this process for the rank.
 void rename_process(const char* name) {
@@ -49,7 +50,20 @@ void pass_on(int number) { kill(passed_on_to, number); }
   _exit(128 + WTERMSIG(status));
 }
 
+// abort() raises the signal again when this returns.
+void wait_once(int number) {
+  signal(number, SIG_DFL);
+  for (unsigned left = kSecondsToAbort; left > 0;) left = sleep(left);
+}
+
 }  // namespace
+
+void wait_before_abort() {
+  struct sigaction now = {};
+  const bool is_free = sigaction(SIGABRT, nullptr, &now) == 0 && (now.sa_flags & SA_SIGINFO) == 0 &&
+                       now.sa_handler == SIG_DFL;
+  if (is_free) signal(SIGABRT, wait_once);  // else it is the program's own
+}
 
 void keep_launcher_waiting() {
   if (std::getenv("PMI_FD") == nullptr && std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) return;

@@ -9,4 +9,9 @@ namespace autopar {
 // killed. Nothing elsewhere. Call it before MPI is initialised and while there is one thread.
 void keep_launcher_waiting();
 
+// MPI's transports abort a process whose peer was killed in the middle of a message (UCX does).
+// From now on a thread that aborts waits some seconds before the process ends, so that the one that
+// watches the other ranks says which of them it was, and ends the process itself.
+void wait_before_abort();
+
 }  // namespace autopar
