@@ -286,3 +286,36 @@ TEST_CASE("a search that has to beat a known plan ends by bounds, and misses no 
   }
   CHECK(without_a_look > 10);
 }
+
+// ZeRO 2 in several passes: what brings a gradient to its accumulator goes on beside the passes.
+TEST_CASE("only the update waits for what a pass adds to the gradients", "[streams]") {
+  Cluster cluster = small_cluster({2, 2});
+  Profile& profile = cluster.profile;
+  profile.name = "test";
+  profile.deferred = {true, true, true, true};
+  const Mesh mesh = *make_mesh(cluster, {2, 2});
+  Graph graph = trained(3, Optimizer::kAdamW);
+  graph.kernels = group_kernels(graph, profile);
+  const Streams streams(graph, "new.*", mesh, profile);
+  int summed = 0, blocking = 0;
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    const Op& op = graph.ops[o];
+    if (op.phase == Phase::kUpdate) continue;
+    const bool adds = graph.value(op.outputs[0]).accumulates;
+    for (const ValueId input : op.inputs) {
+      if (graph.value(input).kind != ValueKind::kActivation) continue;
+      const auto kind =
+          streams.kind(input, OpId(static_cast<std::int64_t>(o)), CollectiveKind::kReduceScatter);
+      INFO(op.name << " " << graph.value(input).name);
+      if (adds) {
+        CHECK(kind == Streams::Kind::kSummed);
+        ++summed;
+      } else if (op.phase == Phase::kForward || op.type == "MatMul" || op.type == "Gemm") {
+        CHECK(kind == Streams::Kind::kBlocking);
+        ++blocking;
+      }
+    }
+  }
+  CHECK(summed >= 3);  // W1, b1, W2
+  CHECK(blocking > 4);
+}

@@ -43,9 +43,10 @@ class Streams {
  public:
   Streams(const Graph& graph, const std::string& updates, const Mesh& mesh, const Profile& profile);
 
-  // A kernel, or a collective: compute waits for it; or only the update; or it fetches a stored
-  // value ahead, or an updated one for the next step.
-  enum class Kind : std::uint8_t { kCompute, kBlocking, kAwaited, kFetched, kNext };
+  // A kernel, or a collective: compute waits for it; or only the update, after the last pass
+  // (kAwaited) or, of a gradient that a pass adds to the others, in each pass (kSummed); or it fetches
+  // a stored value ahead, or an updated one for the next step.
+  enum class Kind : std::uint8_t { kCompute, kBlocking, kAwaited, kSummed, kFetched, kNext };
   // Of a collective of a reshard of a value that happens when an op runs; of none: kBlocking.
   Kind kind(ValueId value, OpId when, CollectiveKind collective) const;
   // Whether collectives of a reshard share latencies with others there.
@@ -74,6 +75,7 @@ class Streams {
   const Profile& profile_;
   int outermost_ = 0;             // of the links
   std::vector<char> is_read_;     // per value: by ops
+  std::vector<char> sums_;        // per op: it brings a gradient to an accumulator, or adds it
   std::vector<ValueId> updated_;  // per value the input whose next value it is
   std::vector<ValueId> made_as_;  // per value the one that holds it before it is asked for
   bool forward_first_;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <utility>
@@ -62,6 +63,8 @@ class Simulation {
       }
     }
     last_ = true;
+    for (std::size_t link = 0; link < queues_.size(); ++link) send_all(link);
+    if (summed_) wait(summed_->first, summed_->second);
     run_all(update_);
     const Seconds links = *std::max_element(links_.begin(), links_.end());
     found_.seconds = std::max({compute_, links, host_});
@@ -230,16 +233,22 @@ class Simulation {
       wait(t, done_[t]);
       return;
     }
+    if (kinds_[t] == Kind::kSummed) {
+      queue(t);
+      return;
+    }
     issue(t);
     found_.communication += taken;
     Seconds& link = link_for(t);
     if (kinds_[t] == Kind::kFetched) {
+      send_before(t, taken);
       link = std::max(link, host_) + taken;
       note(StepEvent::Stream::kLink, t, link);
       wait(t, link);
       slow(t);
       return;
     }
+    send_all(link_of_term(t));
     const Seconds behind = made();
     const Seconds start = std::max({behind, link, host_});
     const Seconds waited = taken * streams_.waiting(kinds_[t], term.value, when);
@@ -272,8 +281,42 @@ class Simulation {
     compute_ = until;
   }
 
-  Seconds& link_for(std::size_t t) {
-    return links_[static_cast<std::size_t>(link_of(cost_.terms[t].collective.axes, mesh_))];
+  std::size_t link_of_term(std::size_t t) const {
+    return static_cast<std::size_t>(link_of(cost_.terms[t].collective.axes, mesh_));
+  }
+  Seconds& link_for(std::size_t t) { return links_[link_of_term(t)]; }
+
+  // For what only the update waits for: it is sent in the order in which it is made, when the link
+  // is free and no weight that is fetched would come too late for it; before any that compute waits
+  // for.
+  void queue(std::size_t t) {
+    issue(t);
+    found_.communication += taken_[t];
+    queues_[link_of_term(t)].push_back({t, std::max(made(), host_)});
+    slow(t);
+  }
+
+  void send_first(std::size_t link) {
+    const auto [t, ready] = queues_[link].front();
+    queues_[link].pop_front();
+    links_[link] = std::max(links_[link], ready) + taken_[t];
+    note(StepEvent::Stream::kLink, t, links_[link]);
+    done_[t] = links_[link];
+    if (kinds_[t] != Kind::kSummed) return;
+    if (!summed_ || links_[link] > summed_->second) summed_ = {t, links_[link]};
+  }
+
+  void send_all(std::size_t link) {
+    while (!queues_[link].empty()) send_first(link);
+  }
+
+  void send_before(std::size_t t, Seconds taken) {
+    const std::size_t link = link_of_term(t);
+    while (!queues_[link].empty()) {
+      const auto [other, ready] = queues_[link].front();
+      if (std::max(links_[link], ready) + taken_[other] + taken > compute_) return;
+      send_first(link);
+    }
   }
 
   // What the step before has left for this one, in the order in which it is needed.
@@ -314,16 +357,7 @@ class Simulation {
     if (!last_) return;
     for (const ValueId output : graph_.op(id).outputs) {
       if (!output.valid()) continue;
-      for (const std::size_t t : pending_[output.index()]) {
-        const Seconds taken = taken_[t];
-        issue(t);
-        Seconds& link = link_for(t);
-        link = std::max({link, made(), host_}) + taken;
-        found_.communication += taken;
-        note(StepEvent::Stream::kLink, t, link);
-        slow(t);
-        done_[t] = link;
-      }
+      for (const std::size_t t : pending_[output.index()]) queue(t);
     }
   }
 
@@ -377,6 +411,13 @@ class Simulation {
   };
   std::vector<std::size_t> next_;
   std::vector<Ready> ready_;
+  struct Queued {
+    std::size_t term;
+    Seconds ready;
+  };
+  std::array<std::deque<Queued>, kLinks> queues_;  // what only the update waits for, per link
+  // The last sum of a gradient that a pass has made: which term, and when it is there.
+  std::optional<std::pair<std::size_t, Seconds>> summed_;
   std::array<Seconds, kLinks> links_ = {};  // until when they are busy
   Seconds compute_ = 0, host_ = 0;
   StepTime found_;

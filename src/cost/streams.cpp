@@ -48,6 +48,27 @@ std::vector<ValueId> made_as(const Graph& graph, const std::vector<ValueId>& upd
   return made;
 }
 
+// Per op: whether it adds the gradient of a pass to those of the passes before, or only casts,
+// scales or views it on the way there. Nothing of the pass waits for it.
+std::vector<char> sums_of_passes(const Graph& graph) {
+  std::vector<char> is_summed(graph.values.size(), 1), sums(graph.ops.size(), 0);
+  std::vector<char> has_reader(graph.values.size(), 0);
+  for (std::size_t o = graph.ops.size(); o-- > 0;) {
+    const Op& op = graph.ops[o];
+    const bool is_light = op.phase == Phase::kBackward && op.outputs.size() == 1 &&
+                          op.has_output(0) && (is_on_elements(op) || is_view(op));
+    const ValueId made = is_light ? op.outputs[0] : ValueId();
+    sums[o] = is_light && (graph.value(made).accumulates ||
+                           (has_reader[made.index()] && is_summed[made.index()]));
+    for (const ValueId id : op.inputs) {
+      if (!id.valid()) continue;
+      has_reader[id.index()] = 1;
+      is_summed[id.index()] &= sums[o];
+    }
+  }
+  return sums;
+}
+
 // Whether all of the forward pass is done before anything of the backward pass begins.
 bool forward_first(const Graph& graph) {
   const auto not_forward = [](const Op& op) { return op.phase != Phase::kForward; };
@@ -88,6 +109,7 @@ Streams::Streams(const Graph& graph, const std::string& updates, const Mesh& mes
     : graph_(graph),
       profile_(profile),
       is_read_(graph.values.size(), 0),
+      sums_(sums_of_passes(graph)),
       updated_(updated_inputs(graph, updates)),
       made_as_(made_as(graph, updated_)),
       forward_first_(forward_first(graph)) {
@@ -121,6 +143,7 @@ Streams::Kind Streams::purpose(ValueId id, OpId when) const {
         next.valid() && graph_.value(next).kind == ValueKind::kParameter && !is_read_[id.index()];
     return of_weight ? Kind::kNext : Kind::kBlocking;
   }
+  if (in_pass && sums_[when.index()] && value.kind == ValueKind::kActivation) return Kind::kSummed;
   return value.kind == ValueKind::kParameter && in_pass ? Kind::kFetched : Kind::kBlocking;
 }
 
@@ -128,7 +151,7 @@ Streams::Kind Streams::kind(ValueId value, OpId when, CollectiveKind collective)
   const Kind kind = purpose(value, when);
   const Deferred& deferred = profile_.deferred;
   const bool all_reduce = collective == CollectiveKind::kAllReduce;
-  const bool is_deferred = kind == Kind::kAwaited
+  const bool is_deferred = kind == Kind::kAwaited || kind == Kind::kSummed
                                ? (all_reduce ? deferred.all_reduce : deferred.reduce_scatter)
                            : kind == Kind::kFetched ? deferred.gather
                            : kind == Kind::kNext    ? deferred.update
@@ -174,6 +197,9 @@ StreamTimes Streams::shares(Kind kind, ValueId value, OpId when, int link) const
       found.tail = is_outermost && is_late(maker) ? 1 : 0;
       break;
     }
+    case Kind::kSummed:
+      found.tail = is_outermost ? late : 0;
+      break;
     case Kind::kFetched:
     case Kind::kNext:
       break;
