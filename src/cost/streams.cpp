@@ -55,7 +55,7 @@ std::vector<char> sums_of_passes(const Graph& graph) {
   std::vector<char> has_reader(graph.values.size(), 0);
   for (std::size_t o = graph.ops.size(); o-- > 0;) {
     const Op& op = graph.ops[o];
-    const bool is_light = op.phase != Phase::kUpdate && op.outputs.size() == 1 &&
+    const bool is_light = op.phase == Phase::kBackward && op.outputs.size() == 1 &&
                           op.has_output(0) && (is_on_elements(op) || is_view(op));
     const ValueId made = is_light ? op.outputs[0] : ValueId();
     sums[o] = is_light && (graph.value(made).accumulates ||
