@@ -3,17 +3,16 @@
 
 #include <algorithm>
 #include <iostream>
-#include <set>
 
 #include "autopar/kernels.hpp"
 #include "cli/input_options.hpp"
 #include "cli/outputs.hpp"
+#include "cli/pipeline_outputs.hpp"
 #include "cli/pipeline_report.hpp"
 #include "cli/price_step.hpp"
 #include "cli/run_step.hpp"
 #include "cli/show_program.hpp"
 #include "planning/applied.hpp"
-#include "planning/hub_ops.hpp"
 #include "planning/pipelines/pipeline_plan.hpp"
 
 namespace autopar::cli {

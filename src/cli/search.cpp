@@ -6,6 +6,7 @@
 #include "cli/earlier_plan.hpp"
 #include "cli/input_options.hpp"
 #include "cli/outputs.hpp"
+#include "cli/pipeline_outputs.hpp"
 #include "cli/training_options.hpp"
 #include "cli/weights_from.hpp"
 #include "planning/forms.hpp"

@@ -8,6 +8,7 @@
 #include <iostream>
 
 #include "autopar/iopddl.hpp"
+#include "autopar/report.hpp"
 #include "planning/trace.hpp"
 
 namespace autopar {

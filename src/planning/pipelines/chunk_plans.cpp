@@ -264,7 +264,7 @@ Result<LeastTime> ChunkPlans::least_time(const Graph& graph,
   AUTOPAR_TRY(inputs, inputs_of(graph));
   PlanOptions options = search_.options;
   if (is_open()) options.meshes = meshes();
-  auto least = least_time(inputs, options, pins_of(graph), search_.common, weights);
+  auto least = autopar::least_time(inputs, options, pins_of(graph), search_.common, weights);
   if (least) {
     spdlog::debug("a unit of {} ops: no plan takes less than {}", graph.ops.size(),
                   format_seconds(least->bound));

@@ -183,14 +183,14 @@ Result<HintedParts> PipelineBounds::parts_in(const Weighting& least, double firs
     return (static_cast<double>(place.unit) < until ? larger : fitting)[place.kind].get();
   };
   hinted.chosen.op = [names, parts_of](const std::string& name) -> const Assignment* {
-    const auto place = place_of(names->ops, name);
+    const auto place = autopar::place_of(names->ops, name);
     const UnitParts* parts = place ? parts_of(*place) : nullptr;
     if (parts == nullptr) return nullptr;
     const auto one = parts->ops.find(place->name);
     return one == parts->ops.end() ? nullptr : &one->second;
   };
   hinted.chosen.value = [names, parts_of](const std::string& name) -> const ChosenSpecs* {
-    const auto place = place_of(names->values, name);
+    const auto place = autopar::place_of(names->values, name);
     const UnitParts* parts = place ? parts_of(*place) : nullptr;
     if (parts == nullptr) return nullptr;
     const auto one = parts->values.find(place->name);

@@ -100,8 +100,4 @@ const Tier& tier_between(const Cluster& cluster, const Cluster& stage);
 Result<PipelinePlan> apply_pipeline(const StrategyFile& file, const Inputs& inputs,
                                     const PlanOptions& options, const CommonOptions& common);
 
-// The programs of all chunks, step.json and schedule.csv, strategy.json, report.json; the table.
-Status write_pipeline(const PipelinePlan& plan, const Inputs& whole, const PlanOptions& options,
-                      const CommonOptions& common);
-
 }  // namespace autopar
