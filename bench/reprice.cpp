@@ -19,47 +19,46 @@
 
 #include "autopar/cost.hpp"
 #include "autopar/files.hpp"
-#include "cli/hub_ops.hpp"
-#include "cli/inputs.hpp"
-#include "cli/outputs.hpp"
-#include "cli/training_options.hpp"
 #include "io/files/profile.hpp"
+#include "planning/hub_ops.hpp"
+#include "planning/inputs.hpp"
+#include "planning/training_choice.hpp"
 
 using namespace autopar;
 
 namespace {
 
 struct Plan {
-  std::unique_ptr<cli::Inputs> inputs;
+  std::unique_ptr<Inputs> inputs;
   Strategy strategy;
-  cli::PlanOptions options;
+  PlanOptions options;
 };
 
 // As `autopar apply` reads them.
 Result<Plan> read_plan(const std::string& model, const std::string& cluster,
                        const std::string& strategy) {
   Plan plan;
-  cli::PlanOptions& options = plan.options;
-  cli::CommonOptions common;
+  PlanOptions& options = plan.options;
+  CommonOptions common;
   common.quiet = true;
   options.model = model;
   options.cluster = cluster;
   AUTOPAR_TRY(file, read_strategy(strategy));
   if (!file.training.empty()) {
-    AUTOPAR_TRY(training, cli::training_choice_of(file));
+    AUTOPAR_TRY(training, training_choice_of(file));
     options.training = std::move(training);
     options.train = true;
   }
-  AUTOPAR_TRY(inputs, cli::load_inputs(options, common));
-  AUTOPAR_TRY(repeated, cli::parse_recompute_option(options.recompute, &file));
+  AUTOPAR_TRY(inputs, load_inputs(options, common));
+  AUTOPAR_TRY(repeated, parse_recompute_option(options.recompute, &file));
   if (repeated && *repeated != Recompute::kNone) {
-    AUTOPAR_TRY(done, cli::repeat_ops(*inputs, *repeated));
+    AUTOPAR_TRY(done, repeat_ops(*inputs, *repeated));
     static_cast<void>(done);
   }
-  AUTOPAR_RETURN_IF_ERROR(cli::share_in_phases(*inputs, options.cost_model));
-  AUTOPAR_TRY(request, cli::make_request(*inputs, options, common));
-  AUTOPAR_RETURN_IF_ERROR(cli::add_pins(file, *inputs, request));
-  AUTOPAR_RETURN_IF_ERROR(cli::share_pinned_hubs(file, *inputs, request));
+  AUTOPAR_RETURN_IF_ERROR(share_in_phases(*inputs, options.cost_model));
+  AUTOPAR_TRY(request, make_request(*inputs, options, common));
+  AUTOPAR_RETURN_IF_ERROR(add_pins(file, *inputs, request));
+  AUTOPAR_RETURN_IF_ERROR(share_pinned_hubs(file, *inputs, request));
   AUTOPAR_TRY(complete,
               complete_strategy(inputs->model.graph, inputs->rules, inputs->cluster, file));
   plan.strategy = std::move(complete);
@@ -68,7 +67,7 @@ Result<Plan> read_plan(const std::string& model, const std::string& cluster,
 }
 
 Status take(const std::string& line, Plan& plan) {
-  cli::Inputs& inputs = *plan.inputs;
+  Inputs& inputs = *plan.inputs;
   AUTOPAR_TRY(document, parse_json(line, "standard input"));
   AUTOPAR_TRY(asked, Json(document, "standard input", "").at("profile"));
   AUTOPAR_TRY(profile, profile_of(asked));
@@ -80,7 +79,7 @@ Status take(const std::string& line, Plan& plan) {
     tier.latency_s = numbers.value("latency_s", tier.latency_s);
     tier.ring_step_s = numbers.value("ring_step_s", tier.ring_step_s);
   }
-  cli::find_kernels(inputs, plan.options);
+  find_kernels(inputs, plan.options);
   return Ok{};
 }
 

@@ -29,7 +29,7 @@
 #include "autopar/files.hpp"
 #include "autopar/import.hpp"
 #include "autopar/kernels.hpp"
-#include "cli/trace.hpp"
+#include "planning/trace.hpp"
 
 using namespace autopar;
 namespace fs = std::filesystem;
@@ -141,7 +141,7 @@ Result<nlohmann::ordered_json> measure(const Job& job) {
   for (const MeshTrial& trial : found.trials) {
     if (!job.trace || trial.stages.empty()) continue;
     std::fprintf(stderr, "mesh %s: %s\n%s", to_text(trial.mesh).c_str(), name_of(trial.end),
-                 cli::trace_text(trial.stages, 1e3).c_str());
+                 trace_text(trial.stages, 1e3).c_str());
   }
   const double search_cpu = cpu_seconds() - cpu_before;
   seconds["build"] = seconds["solve"] = 0.0;
@@ -249,7 +249,7 @@ int main(int argc, char** argv) {
     } else if (argument == "--trace") {
       job.trace = true;
     } else if (more && argument == "--without") {
-      const Result<unsigned> left_out = cli::stages_left_out(argv[++i]);
+      const Result<unsigned> left_out = stages_left_out(argv[++i]);
       if (!left_out) {
         std::fprintf(stderr, "%s\n", left_out.error().message.c_str());
         return 2;

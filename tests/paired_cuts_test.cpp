@@ -9,10 +9,9 @@
 #include <numeric>
 #include <random>
 
-#include "cli/paired_cuts.hpp"
+#include "planning/pipelines/paired_cuts.hpp"
 
 using namespace autopar;
-using namespace autopar::cli;
 
 namespace {
 

@@ -2,30 +2,14 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <atomic>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "autopar/support.hpp"
+#include "planning/common_options.hpp"
 
 namespace autopar::cli {
-
-// Options that several commands take, with one meaning everywhere.
-struct CommonOptions {
-  bool json = false;
-  std::vector<std::string> dims;  // "name=value"
-  std::string mesh;               // "4x2"
-  std::string memory;             // "80GiB"
-  std::uint64_t seed = 0;
-  int threads = 0;  // 0: as many as there are
-  bool verbose = false;
-  bool quiet = false;
-  bool trace = false;
-  std::string without;  // stages of the search: "windows,mix"
-};
 
 // Which of them a command reads; the others are refused. -v and -q are every command's.
 enum CommonOption : unsigned {
@@ -68,16 +52,8 @@ Run add_show(CLI::App& app, const CommonOptions& common);
 Run add_solve(CLI::App& app, const CommonOptions& common);
 Run add_verify(CLI::App& app, const CommonOptions& common);
 
-Result<std::map<std::string, std::int64_t>> parse_dims(const std::vector<std::string>& dims);
-// "80GiB", "512MiB", "16G" (binary units), "1000000".
-Result<Bytes> parse_bytes(const std::string& text, const char* option = "--memory");
-// "30s", "500ms", "2m"; a bare number is seconds. More than nothing.
-Result<Seconds> parse_duration(const std::string& text);
 // An option of seconds that is written so: app.add_option("--timeout", seconds)->transform(...).
 CLI::Validator duration();
-// --threads of the commands that search: 0 is as many as there are, up to 4.
-int threads_of_search(const CommonOptions& common);
-
 // Groups of options in --help and in the manual.
 namespace group {
 inline constexpr const char* kReading = "What to read";
@@ -90,8 +66,5 @@ inline constexpr const char* kComparison = "Comparison";
 inline constexpr const char* kTimes = "Times";
 inline constexpr const char* kCommon = "Common";
 }  // namespace group
-
-// Set by the first SIGINT: searches return the best plan so far. A second one ends the program.
-const std::atomic<bool>& interrupt_requested();
 
 }  // namespace autopar::cli

@@ -14,10 +14,10 @@
 #include "autopar/files.hpp"
 #include "autopar/profile_file.hpp"
 #include "autopar/report.hpp"
-#include "cli/applied.hpp"
 #include "cli/fit.hpp"
 #include "cli/model_path.hpp"
 #include "cli/outputs.hpp"
+#include "planning/applied.hpp"
 
 namespace autopar::cli {
 

@@ -7,8 +7,8 @@
 
 #include "autopar/export.hpp"
 #include "autopar/import.hpp"
-#include "cli/inputs.hpp"
 #include "cli/training_options.hpp"
+#include "planning/inputs.hpp"
 
 namespace autopar::cli {
 

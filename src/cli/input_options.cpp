@@ -1,5 +1,7 @@
 // Options that say what is read and how it is solved.
-#include "cli/inputs.hpp"
+#include "cli/input_options.hpp"
+
+#include "planning/inputs.hpp"
 
 namespace autopar::cli {
 

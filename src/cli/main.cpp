@@ -13,10 +13,10 @@
 #include "autopar/machine.hpp"
 #include "cli/command.hpp"
 #include "cli/command_line.hpp"
-#include "cli/inputs.hpp"
 #include "cli/manual.hpp"
 #include "cli/out_of_memory.hpp"
-#include "cli/trace.hpp"
+#include "planning/inputs.hpp"
+#include "planning/trace.hpp"
 
 namespace autopar::cli {
 namespace {

@@ -3,8 +3,8 @@
 #include <filesystem>
 
 #include "autopar/import.hpp"
-#include "cli/forms.hpp"
-#include "cli/pipeline_plan.hpp"
+#include "planning/forms.hpp"
+#include "planning/pipelines/pipeline_plan.hpp"
 
 namespace autopar::cli {
 

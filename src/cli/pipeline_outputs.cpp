@@ -1,3 +1,5 @@
+#include "cli/pipeline_outputs.hpp"
+
 #include <spdlog/spdlog.h>
 
 #include <algorithm>

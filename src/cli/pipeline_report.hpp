@@ -1,7 +1,7 @@
 // What is said of a pipeline that was planned.
 #pragma once
 
-#include "cli/pipeline_plan.hpp"
+#include "planning/pipelines/pipeline_plan.hpp"
 
 namespace autopar::cli {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "cli/pipeline_plan.hpp"
+#include "planning/pipelines/pipeline_plan.hpp"
 
 namespace autopar::cli {
 

@@ -11,7 +11,7 @@
 #include "autopar/step_file.hpp"
 #include "autopar/unfinished.hpp"
 #include "autopar/weights.hpp"
-#include "cli/inputs.hpp"
+#include "planning/inputs.hpp"
 
 namespace autopar::cli {
 

@@ -4,11 +4,14 @@
 #include <chrono>
 
 #include "cli/earlier_plan.hpp"
-#include "cli/forms.hpp"
+#include "cli/input_options.hpp"
 #include "cli/outputs.hpp"
-#include "cli/pipeline_forms.hpp"
-#include "cli/uniform_stages.hpp"
+#include "cli/pipeline_outputs.hpp"
+#include "cli/training_options.hpp"
 #include "cli/weights_from.hpp"
+#include "planning/forms.hpp"
+#include "planning/pipelines/pipeline_forms.hpp"
+#include "planning/pipelines/uniform_stages.hpp"
 
 namespace autopar::cli {
 

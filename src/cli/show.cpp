@@ -9,7 +9,6 @@
 #include "autopar/files.hpp"
 #include "autopar/import.hpp"
 #include "autopar/report.hpp"
-#include "cli/inputs.hpp"
 #include "cli/run_step.hpp"
 #include "cli/show_clusters.hpp"
 #include "cli/show_document.hpp"
@@ -17,6 +16,7 @@
 #include "cli/show_program.hpp"
 #include "cli/show_step.hpp"
 #include "json/parse.hpp"
+#include "planning/inputs.hpp"
 
 namespace autopar::cli {
 

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "cli/inputs.hpp"
+#include "planning/inputs.hpp"
 
 namespace autopar::cli {
 

@@ -8,7 +8,7 @@
 #include "autopar/files.hpp"
 #include "autopar/iopddl.hpp"
 #include "cli/command.hpp"
-#include "cli/trace.hpp"
+#include "planning/trace.hpp"
 
 namespace autopar::cli {
 

@@ -7,11 +7,9 @@
 #include "autopar/exec.hpp"
 #include "autopar/export.hpp"
 #include "autopar/given_weights.hpp"
-#include "autopar/grad.hpp"
+#include "planning/weights_fit.hpp"
 
 namespace autopar::cli {
-
-inline constexpr const char* kWeightsFrom = "--weights-from";
 
 // What the inputs of the programs are, as their files say; of files that do not say it, what has a
 // next value is a parameter.
@@ -21,9 +19,5 @@ Result<TrainingRoles> roles_of(const std::vector<PlanFile>& files, const std::st
 // Errors: it is not for this step.
 Status add_weights_from(const std::string& path, const std::vector<PlanFile>& files, bool tells,
                         RunRequest& request);
-
-// `grad`, `search --train`: whether the file is for the step. `model`: of the step, for messages.
-Status check_weights_from(const std::string& path, const TrainingStep& step,
-                          const std::string& model);
 
 }  // namespace autopar::cli

@@ -1,0 +1,87 @@
+// The outer loop of a search: a model may be planned in several forms, with ops repeated or not,
+// and a training step in several numbers of passes. Which are tried say --recompute and
+// --micro-batches.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "planning/inputs.hpp"
+#include "planning/phase_clock.hpp"
+
+namespace autopar {
+
+// The best plan for what was read, and the request that it answers.
+struct Planned {
+  std::unique_ptr<Inputs> inputs;
+  std::optional<SearchRequest> request;
+  SearchOutcome outcome;
+};
+
+// What a search of a part of a step is for.
+struct Enough {
+  Seconds cutoff = kInfinity;  // plans that take longer are of no use
+  double gap = 0;              // a plan that is so near its bound is as good as a better one
+};
+
+// The request for the model as it is now, ops repeated or not, with the hub ops for its pins.
+// Errors: of the options and pins.
+Result<SearchRequest> request_of(Inputs& inputs, const std::optional<StrategyFile>& pins,
+                                 const PlanOptions& options, const CommonOptions& common);
+
+// `inputs` in the first form to try; `given`: by which it is read again in others, `options` the
+// same with the names of what is written. The time limit counts from `begin`.
+// Errors: of the search; where nothing fits, what was tried.
+Result<Planned> best_of_forms(std::unique_ptr<Inputs> inputs, const PlanOptions& given,
+                              const PlanOptions& options, const std::optional<StrategyFile>& pins,
+                              const CommonOptions& common,
+                              std::chrono::steady_clock::time_point begin, PhaseClock& clock,
+                              const Enough& enough = {});
+
+// What no plan of a model is faster than, with all memory and nothing repeated, and how long the
+// streams of the best plan that was found are busy (with a profile). `weights`: those of the
+// streams (see SearchRequest); none without a profile, or to try several. Errors: of the search.
+struct LeastTime {
+  Seconds bound = 0;
+  std::optional<StreamTimes> busy;
+  std::vector<std::pair<std::string, Seconds>> of_meshes = {};  // their own bounds
+};
+Result<LeastTime> least_time(Inputs& inputs, const PlanOptions& options,
+                             const std::optional<StrategyFile>& pins, const CommonOptions& common,
+                             const std::optional<StreamTimes>& weights);
+
+// The search problem of a model on each mesh of the options that can keep the pins, with what is in
+// use of memory. `weights`: as above. Errors: of building them.
+Result<std::vector<MeshProblem>> problems_of(Inputs& inputs, const PlanOptions& options,
+                                             const std::optional<StrategyFile>& pins,
+                                             const CommonOptions& common,
+                                             const std::optional<StreamTimes>& weights);
+
+// What is chosen of ops and values, by name; null: that is left open.
+struct ChosenSpecs {
+  std::optional<Spec> stored, hub, output;
+};
+struct ChosenParts {
+  std::function<const Assignment*(const std::string&)> op;
+  std::function<const ChosenSpecs*(const std::string&)> value;
+};
+// The best plan on one mesh that takes what is chosen, and what it leaves open is searched with so
+// much effort; or the least memory that was found.
+struct PartsPlan {
+  std::optional<Planned> planned;
+  double least_bytes = 0;
+};
+Result<PartsPlan> plan_of_parts(std::unique_ptr<Inputs> inputs, const PlanOptions& options,
+                                const std::optional<StrategyFile>& pins,
+                                const CommonOptions& common, const std::string& mesh,
+                                const std::optional<StreamTimes>& weights,
+                                const ChosenParts& chosen, double effort);
+
+// The plan of a model that is another one but for names: of what was read of it.
+Result<Planned> planned_like(std::unique_ptr<Inputs> inputs, const Planned& like,
+                             const PlanOptions& options, const std::optional<StrategyFile>& pins,
+                             const CommonOptions& common);
+
+}  // namespace autopar

@@ -1,0 +1,94 @@
+#include "planning/import_planned.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include "autopar/export.hpp"
+#include "autopar/sha256.hpp"
+
+namespace autopar {
+
+namespace {
+
+// Of the whole batch there is no graph.
+Result<SplitStep> step_of_passes(const PlanOptions& options, const CommonOptions& common,
+                                 const Error& why, Inputs& inputs) {
+  const TrainingChoice& choice = options.training;
+  if (why.code != ErrorCode::kInput || choice.batch == 0 || choice.micro_batches == "1") return why;
+  AUTOPAR_TRY(counts, micro_batches_of(choice.micro_batches, choice.batch));
+  for (const std::int64_t count : counts) {
+    auto split = split_passes(options.model, choice, common, count);
+    if (!split) continue;
+    spdlog::warn("warning: {}; planned as {} passes of {}, which is what results are compared with",
+                 why.message, count, choice.batch / count);
+    inputs.batch = choice.batch;
+    inputs.forward = split->step.facts.forward;
+    inputs.loss = split->step.facts.loss;
+    inputs.mixing_op = "the whole batch";
+    return split;
+  }
+  return why;
+}
+
+Result<ImportedModel> import_passes(SplitStep split, const PlanOptions& options,
+                                    const ImportOptions& import_options, Inputs& inputs) {
+  inputs.micro_inputs = std::move(split.inputs);
+  inputs.loss_combining = split.step.facts.loss_combining;
+  AUTOPAR_TRY(pass_bytes, training_step_bytes(split.step, options.model));
+  AUTOPAR_TRY(imported, import_model_bytes(pass_bytes, options.model, import_options));
+  if (inputs.training_bytes.empty()) {
+    inputs.training = training_text(split.step, options.training);
+    inputs.training_bytes = std::move(pass_bytes);
+  }
+  imported.sha256 = sha256_hex(inputs.training_bytes);
+  if (split.mixing_op && inputs.mixing_op.empty()) {
+    inputs.mixing_op = "op '" + *split.mixing_op + "'";
+  }
+  return std::move(imported);
+}
+
+// The training step of the model: of one pass, or of as many as are asked for.
+Result<ImportedModel> import_step(const PlanOptions& options, const CommonOptions& common,
+                                  const ImportOptions& import_options, Inputs& inputs) {
+  const TrainingChoice& choice = options.training;
+  auto whole = make_training_step(options.model, choice, common);
+  if (!whole) {
+    // Where the file's constants say its own batch, as many passes as that takes may do.
+    AUTOPAR_TRY(only_passes, step_of_passes(options, common, whole.error(), inputs));
+    return import_passes(std::move(only_passes), options, import_options, inputs);
+  }
+  AUTOPAR_TRY(bytes, training_step_bytes(*whole, options.model));
+  inputs.training_bytes = std::move(bytes);
+  inputs.has_whole_batch = true;
+  inputs.training = training_text(*whole, choice);
+  inputs.forward = whole->facts.forward;
+  inputs.loss = whole->facts.loss;
+  if (choice.micro_batches == "1" && !choice.options.update_apart) {
+    return import_model_bytes(inputs.training_bytes, options.model, import_options);
+  }
+  AUTOPAR_TRY(batch, batch_of(*whole, choice.batch_dim));
+  inputs.batch = batch;
+  AUTOPAR_TRY(counts, micro_batches_of(choice.micro_batches, batch));
+  if (counts.front() == 1 && !choice.options.update_apart) {
+    return import_model_bytes(inputs.training_bytes, options.model, import_options);
+  }
+  AUTOPAR_TRY(split, split_step(options.model, choice, common, *whole, counts.front()));
+  return import_passes(std::move(split), options, import_options, inputs);
+}
+
+}  // namespace
+
+Result<ImportedModel> import_planned(const PlanOptions& options, const CommonOptions& common,
+                                     Inputs& inputs) {
+  ImportOptions import_options;
+  import_options.updates = options.updates;
+  if (options.train) return import_step(options, common, import_options, inputs);
+  AUTOPAR_TRY(dims, parse_dims(common.dims));
+  import_options.dims = dims;
+  import_options.batch = options.training.batch;
+  import_options.batch_dim = options.training.batch_dim;
+  const std::vector<std::string> data = split_list(options.training.data_inputs);
+  if (!data.empty()) import_options.data_inputs = data;
+  return import_on_batch(options.model, import_options);
+}
+
+}  // namespace autopar

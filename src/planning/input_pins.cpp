@@ -1,0 +1,111 @@
+// What a strategy file pins, on the graph that is searched.
+#include "planning/gemm_pins.hpp"
+#include "planning/inputs.hpp"
+#include "search/pins.hpp"
+
+namespace autopar {
+
+Result<Fill> parse_fill(const std::string& name) {
+  if (name == "data_parallel") return Fill::kDataParallel;
+  if (name == "replicate") return Fill::kReplicate;
+  if (name == "search") return Fill::kSearch;
+  return usage_error("--fill '" + name + "': expected data_parallel, replicate or search");
+}
+
+namespace {
+
+// A pin that says of which type its op is, must say the model's: it may be of another model.
+Status check_type(const StrategyFile& file, const std::string& name, const Op* op) {
+  const auto said = file.op_types.find(name);
+  if (op == nullptr || said == file.op_types.end()) return Ok{};
+  if (said->second == op->type || said->second == op->origin_type) return Ok{};
+  return input_error(file.path + ": ops." + name + ".type: the model's op is a " + op->type +
+                     ", found \"" + said->second + "\"");
+}
+
+// MindSpore's OneHot has the counts of its output in the place of those of the indices, which have
+// a dimension less: [2,4] cuts the indices [N] in 2 and the depth in 4.
+void take_depth(OpPin& pin, const Op& op, const Graph& graph) {
+  if (!pin.in_strategy || pin.in_strategy->empty() || pin.out_strategy) return;
+  std::vector<std::int64_t>& counts = pin.in_strategy->front();
+  const auto rank = static_cast<std::int64_t>(graph.value(op.inputs[0]).shape.size()) + 1;
+  if (static_cast<std::int64_t>(counts.size()) != rank) return;
+  pin.out_strategy.emplace(1, counts);
+  const std::int64_t axis = op.int_attribute("axis", -1);
+  counts.erase(counts.begin() + (axis < 0 ? axis + rank : axis));
+}
+
+}  // namespace
+
+namespace {
+
+// What is repeated is split as what it repeats, unless the pins say something else of it.
+void pin_repeats(const Inputs& inputs, Pins& pins) {
+  for (const auto& [repeat, name] : inputs.op_of_repeat) {
+    const auto pin = pins.ops.find(name);
+    if (pin != pins.ops.end()) pins.ops.try_emplace(repeat, pin->second);
+  }
+  for (const auto& [repeat, name] : inputs.value_of_repeat) {
+    const auto pin = pins.values.find(name);
+    if (pin == pins.values.end()) continue;
+    ValuePin made;
+    made.spec = pin->second.spec;
+    made.device_matrix = pin->second.device_matrix;
+    made.tensor_map = pin->second.tensor_map;
+    pins.values.try_emplace(repeat, made);
+  }
+}
+
+}  // namespace
+
+Status add_pins(const StrategyFile& file, const Inputs& inputs, SearchRequest& request) {
+  if (!request.mesh) {
+    AUTOPAR_TRY(mesh, mesh_of(file, inputs.cluster));
+    request.mesh = std::move(mesh);
+  }
+  const Graph& graph = inputs.model.graph;
+  std::map<std::string, OpId> op_of;
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    op_of[graph.ops[o].name] = OpId(static_cast<std::int64_t>(o));
+  }
+  std::map<std::string, OpPin> implied;
+  for (const auto& [name, pin] : file.pins.ops) {
+    std::string target = name;
+    if (!op_of.count(name)) {
+      const auto it = inputs.model.ops_of_user_op.find(name);
+      if (it != inputs.model.ops_of_user_op.end() && it->second.empty()) {
+        return input_error(file.path + ": op '" + name +
+                           "' was folded into a constant or removed at import; it cannot be split");
+      }
+      if (it != inputs.model.ops_of_user_op.end() && it->second.size() == 1) {
+        target = it->second.front();
+      }
+    }
+    const auto found = op_of.find(target);
+    const Op* op = found == op_of.end() ? nullptr : &graph.op(found->second);
+    AUTOPAR_RETURN_IF_ERROR(check_type(file, name, op));
+    OpPin kept = pin;
+    if (op != nullptr && op->type == "OneHot") take_depth(kept, *op, graph);
+    if (op != nullptr && op->type == "Gemm") {
+      auto of_gemm = pin_gemm(std::move(kept), graph, inputs.rules, found->second, implied);
+      if (!of_gemm) return input_error(file.path + ": " + of_gemm.error().message);
+      kept = std::move(*of_gemm);
+    }
+    request.pins.ops[target] = std::move(kept);
+  }
+  // What the file says of an op itself comes before what follows from another's pin.
+  request.pins.ops.merge(implied);
+  request.pins.values = file.pins.values;
+  pin_repeats(inputs, request.pins);
+  return Ok{};
+}
+
+Error with_pin_file(Error error, const std::string& path) {
+  const bool of_pins = error.message.rfind("op '", 0) == 0 ||
+                       error.message.rfind("tensor '", 0) == 0 ||
+                       error.message.rfind("pin of ", 0) == 0;
+  if (of_pins && error.code == ErrorCode::kInput) error.message = path + ": " + error.message;
+  return error;
+}
+
+}  // namespace autopar

@@ -1,0 +1,295 @@
+#include "planning/inputs.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "autopar/export.hpp"
+#include "autopar/kernels.hpp"
+#include "autopar/partition.hpp"
+#include "json/parse.hpp"
+#include "planning/import_planned.hpp"
+#include "planning/trace.hpp"
+#include "report/unit.hpp"
+
+namespace autopar {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// What a plan may cost above the bound, as a share of the bound; returns it as a share of the cost.
+Result<double> parse_gap(const std::string& text) {
+  if (text.empty()) return 0.0;
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  const std::string unit = end;
+  if (end == text.c_str() || !(value >= 0) || (unit != "%" && !unit.empty())) {
+    return usage_error("--gap '" + text + "': expected a share such as 0.5% or 0.005");
+  }
+  const double share = unit == "%" ? value / 100 : value;
+  return share / (1 + share);
+}
+
+// "free", "full", "data_parallel", or a JSON file {"X": "[{ib},{}]"} or {"X": {"spec": "..."}}.
+Result<BoundaryLayout> parse_layout(const std::string& text, const char* option) {
+  BoundaryLayout layout;
+  if (text == "free") return layout;
+  if (text == "full") return BoundaryLayout{BoundaryLayout::Kind::kFull, {}};
+  if (text == "data_parallel") return BoundaryLayout{BoundaryLayout::Kind::kDataParallel, {}};
+  if (!fs::exists(text)) {
+    return usage_error(std::string(option) + " '" + text +
+                       "': expected free, full, data_parallel, or a file of specs");
+  }
+  AUTOPAR_TRY(bytes, read_file(text));
+  layout.kind = BoundaryLayout::Kind::kGiven;
+  layout.file = text;
+  AUTOPAR_TRY(parsed, parse_json(bytes, text));
+  nlohmann::json document = std::move(parsed);
+  if (document.is_object() && document.contains("tensors")) document = document["tensors"];
+  if (!document.is_object()) return input_error(text + ": expected an object of tensor names");
+  for (const auto& [name, entry] : document.items()) {
+    const nlohmann::json& spec =
+        entry.is_object() && entry.contains("spec") ? entry["spec"] : entry;
+    if (!spec.is_string()) {
+      return input_error(text + ": tensor '" + name + "': expected a spec such as \"[{ib},{}]\"");
+    }
+    layout.spec_of[name] = spec.get<std::string>();
+  }
+  return layout;
+}
+
+Status check_layout_names(const BoundaryLayout& layout, const std::vector<ValueId>& boundary,
+                          const Graph& graph, const char* option) {
+  for (const auto& [name, spec] : layout.spec_of) {
+    const bool known = std::any_of(boundary.begin(), boundary.end(),
+                                   [&, n = name](ValueId id) { return graph.value(id).name == n; });
+    if (!known) {
+      return input_error((layout.file.empty() ? std::string(option) : layout.file) +
+                         ": the model has no such boundary value '" + name + "'");
+    }
+  }
+  return Ok{};
+}
+
+Result<UserRules> load_rules(const std::string& path) {
+  if (path.empty()) return UserRules{};
+  AUTOPAR_TRY(bytes, read_file(path));
+  try {
+    static_cast<void>(nlohmann::json(bytes).dump());  // the names of factors go into JSON files
+  } catch (const nlohmann::json::exception&) {
+    return input_error(path + ": is not UTF-8");
+  }
+  return parse_user_rules(bytes, path);
+}
+
+std::string join_names(const Graph& graph, const std::vector<OpId>& ops, std::size_t most) {
+  std::string text;
+  for (std::size_t i = 0; i < ops.size() && i < most; ++i) {
+    const Op& op = graph.op(ops[i]);
+    text += (i ? ", " : "") + op.name + " (" + op.type + ")";
+  }
+  if (ops.size() > most) text += " and " + std::to_string(ops.size() - most) + " more";
+  return text;
+}
+
+// What somebody has distributed already is not distributed anew.
+Status check_is_model(const ImportedModel& model) {
+  for (const Op& op : model.graph.ops) {
+    if (op.domain != "ai.autopar") continue;
+    return input_error(model.path + ": is already a program for " +
+                       std::to_string(listed_ranks(model.graph)) + " ranks, since op '" + op.name +
+                       "' is " + op.domain + "::" + op.type +
+                       "; `autopar show`, `run` and `price` without --strategy take it as it is, "
+                       "search and apply need the model without collectives");
+  }
+  return Ok{};
+}
+
+}  // namespace
+
+void tell_of_strategy(const StrategyFile& file) {
+  spdlog::debug("{}: {} ops and {} tensors, {} mesh axes", file.path, file.pins.ops.size(),
+                file.pins.values.size(), file.mesh.size());
+}
+
+void tell_of_import(const ImportedModel& model) {
+  const Graph& graph = model.graph;
+  std::size_t gone = 0, several = 0;
+  for (const auto& [name, ops] : model.ops_of_user_op) {
+    gone += ops.empty();
+    several += ops.size() > 1;
+  }
+  double bytes = 0;
+  std::size_t parameters = 0;
+  for (const Value& value : graph.values) {
+    if (value.kind != ValueKind::kParameter) continue;
+    ++parameters;
+    bytes += static_cast<double>(value.bytes());
+  }
+  spdlog::debug(
+      "{}: opset {}, {} ops; of those in the file {} were folded or removed and {} became several; "
+      "{} inputs, {} outputs, {} parameters of {}",
+      model.path, graph.opset, graph.ops.size(), gone, several, graph.inputs.size(),
+      graph.outputs.size(), parameters, format_bytes(bytes));
+}
+
+Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
+                                            const CommonOptions& common) {
+  if (options.weights == "sharded" && !options.dialects.empty()) {
+    return usage_error(
+        "--dialect goes with --weights referenced: its files have the whole weights");
+  }
+  if (!options.timeline_file.empty() && unit_of(options.cost_model) != "seconds") {
+    return usage_error("--timeline: the prices of cost model " + options.cost_model +
+                       " are no times; --cost-model roofline has some");
+  }
+  auto inputs = std::make_unique<Inputs>();
+  if (!options.gradient_bucket.empty()) {
+    AUTOPAR_TRY(bytes, parse_bytes(options.gradient_bucket, "--gradient-bucket"));
+    inputs->gradient_bucket = bytes;
+  }
+  const std::string folder = fs::path(options.model).parent_path().string();
+  inputs->data_folder = folder.empty() ? "." : folder;
+  if (options.train) AUTOPAR_RETURN_IF_ERROR(check_copies(options.training));
+  AUTOPAR_TRY(model, import_planned(options, common, *inputs));
+  inputs->model = std::move(model);
+  if (options.train) inputs->model.graph.copies = options.training.copies;
+  inputs->warnings = inputs->model.warnings;
+  tell_of_import(inputs->model);
+  AUTOPAR_RETURN_IF_ERROR(check_is_model(inputs->model));
+  AUTOPAR_TRY(cluster, cluster_of_option(options.cluster));
+  inputs->cluster = std::move(cluster.cluster);
+  AUTOPAR_TRY(profile, profile_of_option(options.profile, inputs->cluster.profile));
+  inputs->cluster.profile = std::move(profile);
+  if (inputs->model.graph.copies > 1 && inputs->cluster.profile.ideal()) {
+    inputs->warnings.push_back(
+        "by ideal prices nothing goes on beside anything else, so that --copies takes memory and "
+        "saves no time; --profile NAME says what the runtime overlaps");
+  }
+  inputs->cluster_sha256 = std::move(cluster.sha256);
+  spdlog::debug("cluster '{}': {} devices in {} tiers, {} each", inputs->cluster.name,
+                inputs->cluster.device_count(), inputs->cluster.tiers.size(),
+                format_bytes(static_cast<double>(inputs->cluster.device.memory_bytes)));
+  AUTOPAR_TRY(user_rules, load_rules(options.rules_file));
+  inputs->user_rules = std::move(user_rules);
+  for (const auto& [type, text] : inputs->user_rules.text_of_type) {
+    const auto& ops = inputs->model.graph.ops;
+    const bool used = std::any_of(ops.begin(), ops.end(), [&, t = type](const Op& op) {
+      return t == op.type || t == op.domain + "::" + op.type;
+    });
+    if (!used) inputs->warnings.push_back("the rule for " + type + " is not used: no such op");
+  }
+  AUTOPAR_TRY(rules, rules_of(inputs->model.graph, inputs->user_rules));
+  inputs->rules = std::move(rules);
+  mark_carried_data(inputs->model, inputs->rules, options.updates);
+  for (const BorrowedPeak& peak : borrowed_peaks(inputs->model.graph, inputs->cluster.device)) {
+    const std::string dtype = name_of(peak.dtype);
+    inputs->warnings.push_back(options.cluster + ": peak_flops_per_s has nothing for " + dtype +
+                               ", in which op '" + peak.op + "' calculates: the peak of " +
+                               peak.of + " is taken for it; add \"" + dtype +
+                               "\" where the device has another");
+  }
+  spdlog::debug("rules: {} ops have one, {} have none",
+                inputs->rules.rules.size() - inputs->rules.without_rule.size(),
+                inputs->rules.without_rule.size());
+  if (!inputs->rules.without_rule.empty()) {
+    inputs->warnings.push_back("no rule for " +
+                               join_names(inputs->model.graph, inputs->rules.without_rule, 5) +
+                               ": replicated on every device; --rules FILE states one");
+  }
+  return inputs;
+}
+
+Result<bool> repeat_ops(Inputs& inputs, Recompute recompute) {
+  Recomputed again = autopar::recompute(inputs.model.graph, recompute);
+  if (again.repeated == 0) return false;
+  inputs.model.graph = std::move(again.graph);
+  inputs.recompute = recompute;
+  inputs.repeated_ops = again.repeated;
+  inputs.op_of_repeat = std::move(again.op_of_repeat);
+  inputs.value_of_repeat = std::move(again.value_of_repeat);
+  AUTOPAR_TRY(rules, rules_of(inputs.model.graph, inputs.user_rules));
+  inputs.rules = std::move(rules);
+  return true;
+}
+
+Result<std::optional<Recompute>> parse_recompute_option(const std::string& option,
+                                                        const StrategyFile* file) {
+  if (option == "auto" && file != nullptr && !file->recompute.empty()) {
+    const auto found = parse_recompute(file->recompute);
+    if (found) return found;
+    return input_error(file->path +
+                       ": recompute: expected none, cheap, products or full, found \"" +
+                       file->recompute + "\"");
+  }
+  if (option == "auto") return std::optional<Recompute>();
+  const auto found = parse_recompute(option);
+  if (found) return found;
+  return usage_error("--recompute '" + option + "': expected auto, none, cheap, products or full");
+}
+
+Result<SearchRequest> make_request(const Inputs& inputs, const PlanOptions& options,
+                                   const CommonOptions& common) {
+  SearchRequest request{inputs.model.graph, inputs.rules, inputs.cluster};
+  request.searcher = options.searcher;
+  request.cost_model = options.cost_model;
+  request.max_axes = options.max_axes;
+  request.updates = options.updates;
+  if (!common.memory.empty()) {
+    AUTOPAR_TRY(memory, parse_bytes(common.memory));
+    request.memory_limit = memory;
+  }
+  if (!common.mesh.empty()) {
+    AUTOPAR_TRY(sizes, parse_mesh(common.mesh));
+    AUTOPAR_TRY(mesh, make_mesh(inputs.cluster, sizes));
+    request.mesh = std::move(mesh);
+  }
+  for (const std::string& text : options.meshes) {
+    AUTOPAR_TRY(sizes, parse_mesh(text));
+    AUTOPAR_TRY(mesh, make_mesh(inputs.cluster, sizes));
+    request.meshes.push_back(std::move(mesh));
+  }
+  if (options.io == "full" && (options.inputs != "free" || options.outputs != "free")) {
+    return usage_error(
+        "--io full says how inputs and outputs lie; leave --inputs and --outputs out");
+  }
+  AUTOPAR_TRY(in, parse_layout(options.io == "full" ? "full" : options.inputs, "--inputs"));
+  AUTOPAR_TRY(out, parse_layout(options.io == "full" ? "full" : options.outputs, "--outputs"));
+  AUTOPAR_RETURN_IF_ERROR(
+      check_layout_names(in, inputs.model.graph.inputs, inputs.model.graph, "--inputs"));
+  AUTOPAR_RETURN_IF_ERROR(
+      check_layout_names(out, inputs.model.graph.outputs, inputs.model.graph, "--outputs"));
+  request.inputs = in;
+  request.inputs.parameters_too = options.io == "full";
+  request.outputs = out;
+  AUTOPAR_TRY(gap, parse_gap(options.gap));
+  request.solve.gap = gap;
+  request.solve.effort = request.solve.most_effort = options.effort;
+  AUTOPAR_TRY(left_out, stages_left_out(common.without));
+  request.solve.left_out = left_out;
+  request.solve.time_limit = options.time_limit;
+  if (gap > 0) request.solve.most_effort *= kEffortForGap;
+  if (options.time_limit < kInfinity) request.solve.most_effort = kEffortForTime;
+  request.solve.threads = threads_of_search(common);
+  request.solve.stop = &interrupt_requested();
+  return request;
+}
+
+void mark_carried_data(ImportedModel& model, const GraphRules& rules, const std::string& updates) {
+  if (model.tells_data) return;
+  for (const ValueId id : carried_data(model.graph, rules, updates)) {
+    model.graph.values[id.index()].kind = ValueKind::kInput;
+  }
+}
+
+void find_kernels(Inputs& inputs, const PlanOptions& options) {
+  if (inputs.cluster.profile.ideal() && options.cost_model != "roofline") return;
+  Graph& graph = inputs.model.graph;
+  graph.kernels = group_kernels(graph, inputs.cluster.profile, options.updates);
+  if (graph.kernels.empty()) return;
+  inputs.rules.class_of_op = classes_of(graph, inputs.rules.rules);
+}
+
+}  // namespace autopar

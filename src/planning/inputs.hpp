@@ -1,0 +1,82 @@
+// What search, apply and price read before they start.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "autopar/files.hpp"
+#include "autopar/import.hpp"
+#include "autopar/recompute.hpp"
+#include "autopar/report.hpp"
+#include "planning/plan_options.hpp"
+
+namespace autopar {
+
+// Everything that a search request refers to; lives as long as the request.
+struct Inputs {
+  ImportedModel model;
+  Cluster cluster;
+  std::string cluster_sha256;
+  UserRules user_rules;
+  GraphRules rules;
+  std::vector<std::string> warnings;
+  Recompute recompute = Recompute::kNone;  // how `model.graph` differs from what was imported
+  std::size_t repeated_ops = 0;
+  std::map<std::string, std::string> op_of_repeat = {}, value_of_repeat = {};
+  Bytes gradient_bucket = 0;  // as partition() takes it
+  std::string data_folder;    // where the model's external data lies
+  ForwardWork forward;        // of the model that --train trains
+  // With --train: train.onnx, the step on the whole batch. It is what is planned, but for a step of
+  // several passes.
+  std::string training_bytes;
+  bool has_whole_batch = false;  // training_bytes are of that, not of one pass
+  std::string training;          // what it is made of: see training_json()
+  std::int64_t batch = 0;
+  std::vector<PlanTrial> tried = {};  // where several numbers of passes, or recomputations, were
+  std::string mixing_op = {};  // of several passes: why they are not a pass over the whole batch
+  std::vector<MicroInput> micro_inputs = {};  // of several passes: what is cut, and where
+  LossCombining loss_combining = LossCombining::kMean;
+  std::string loss;
+};
+// With -v: what a strategy file says, and what came of a model's file.
+void tell_of_strategy(const StrategyFile& file);
+void tell_of_import(const ImportedModel& model);
+Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
+                                            const CommonOptions& common);
+
+// Repeats ops of the model, which was imported as it is. False where that gains nothing.
+Result<bool> repeat_ops(Inputs& inputs, Recompute recompute);
+// --recompute, or what the strategy file says where that is not said (nothing: auto).
+Result<std::optional<Recompute>> parse_recompute_option(const std::string& option,
+                                                        const StrategyFile* file);
+
+// The request without pins.
+Result<SearchRequest> make_request(const Inputs& inputs, const PlanOptions& options,
+                                   const CommonOptions& common);
+// "data_parallel", "replicate" or "search".
+Result<Fill> parse_fill(const std::string& name);
+
+// Pins of a strategy file, by the names of the graph; the mesh of the file, where it has one,
+// becomes the request's unless --mesh says otherwise.
+Status add_pins(const StrategyFile& file, const Inputs& inputs, SearchRequest& request);
+
+// The error of a search that pins cannot be kept in, with the name of their file.
+Error with_pin_file(Error error, const std::string& path);
+
+// Where a cluster lies: a file, or the name of a ready-made one.
+Result<std::string> find_cluster(const std::string& name);
+// The profile of --profile: "ideal", a file, or the name of a ready-made one; empty: `otherwise`.
+Result<Profile> profile_of_option(const std::string& name, const Profile& otherwise);
+// Where the file does not say what is data: what a step hands to the next one along the batch is,
+// such as caches.
+void mark_carried_data(ImportedModel& model, const GraphRules& rules, const std::string& updates);
+// Finds the kernels of the model as it is now; what the rules say of classes follows.
+// Other cost models than the roofline know of none but those of a profile.
+void find_kernels(Inputs& inputs, const PlanOptions& options);
+// What --cluster names. Errors: also which ready-made ones there are.
+Result<ClusterFile> cluster_of_option(const std::string& name);
+// Their files, by name, and their names as a sentence has them.
+std::vector<std::string> ready_made_clusters();
+std::string names_of_clusters();
+
+}  // namespace autopar

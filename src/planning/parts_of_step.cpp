@@ -1,0 +1,157 @@
+// Searches of a part of a step, such as a unit or a chunk of a pipeline, and plans of it that are
+// made of others.
+#include "autopar/stages.hpp"
+#include "planning/forms.hpp"
+
+namespace autopar {
+
+Result<LeastTime> least_time(Inputs& inputs, const PlanOptions& options,
+                             const std::optional<StrategyFile>& pins, const CommonOptions& common,
+                             const std::optional<StreamTimes>& weights) {
+  AUTOPAR_TRY(request, request_of(inputs, pins, options, common));
+  request.searcher = "dp";
+  request.limit_memory = false;
+  request.weights = weights;
+  AUTOPAR_TRY(outcome, search(request));
+  LeastTime least{outcome.lower_bound, {}};
+  if (outcome.cost.step) least.busy = outcome.cost.step->busy;
+  for (const MeshTrial& trial : outcome.trials) {
+    if (trial.end == TrialEnd::kPinsNotKept) continue;
+    least.of_meshes.emplace_back(to_text(trial.mesh), trial.lower_bound);
+  }
+  return least;
+}
+
+Result<std::vector<MeshProblem>> problems_of(Inputs& inputs, const PlanOptions& options,
+                                             const std::optional<StrategyFile>& pins,
+                                             const CommonOptions& common,
+                                             const std::optional<StreamTimes>& weights) {
+  AUTOPAR_TRY(request, request_of(inputs, pins, options, common));
+  request.searcher = "dp";
+  request.weights = weights;
+  std::vector<MeshProblem> problems;
+  std::optional<Error> error;
+  for (const Mesh& mesh : request.mesh ? std::vector<Mesh>{*request.mesh} : request.meshes) {
+    auto problem = build_problem(request, mesh);
+    if (problem) {
+      problems.push_back(std::move(*problem));
+    } else if (problem.error().code != ErrorCode::kInput) {
+      return problem.error();
+    } else {
+      error = problem.error();
+    }
+  }
+  if (problems.empty() && error) return *error;
+  return problems;
+}
+
+namespace {
+
+// With what the step takes, where there is a profile.
+Result<StrategyCost> cost_of(const SearchRequest& request, const Strategy& strategy,
+                             CostModel& model) {
+  AUTOPAR_TRY(cost, evaluate(request.graph, request.rules, strategy, model, request.updates));
+  if (!request.cluster.profile.ideal()) {
+    cost.step = simulate(request.graph, cost, strategy.mesh, request.cluster, request.updates);
+  }
+  return cost;
+}
+
+std::shared_ptr<const Narrowing> narrowed_to(const Graph& graph, const ChosenParts& chosen) {
+  auto narrowing = std::make_shared<Narrowing>();
+  narrowing->assignments.resize(graph.ops.size());
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    if (const Assignment* one = chosen.op(graph.ops[o].name)) narrowing->assignments[o] = {*one};
+  }
+  return narrowing;
+}
+
+// All choices but that one are forbidden, where it is one.
+template <class Choices, class Choice>
+void keep_only(ProblemNode& node, const Choices& choices, const Choice& choice) {
+  std::vector<double> cost(node.cost.size(), kInfinity);
+  bool is_one = false;
+  for (std::size_t i = 0; i < cost.size(); ++i) {
+    if (!(choices[i] == choice)) continue;
+    cost[i] = node.cost[i];
+    is_one = true;
+  }
+  if (is_one) node.cost = std::move(cost);
+}
+
+void keep_chosen(const Graph& graph, const ChosenParts& chosen, MeshProblem& problem) {
+  std::vector<ProblemNode>& nodes = problem.problem.nodes;
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    const Assignment* one = chosen.op(graph.ops[o].name);
+    if (one == nullptr) continue;
+    keep_only(nodes[static_cast<std::size_t>(problem.node_of_op[o])],
+              problem.choices_of_op[o]->assignments, *one);
+  }
+  for (std::size_t v = 0; v < graph.values.size(); ++v) {
+    const ChosenSpecs* specs = chosen.value(graph.values[v].name);
+    if (specs == nullptr) continue;
+    for (const auto& [node, spec] : {std::pair(problem.source_node[v], &specs->stored),
+                                     std::pair(problem.hub_node[v], &specs->hub),
+                                     std::pair(problem.output_node[v], &specs->output)}) {
+      if (node < 0 || !*spec) continue;
+      const auto n = static_cast<std::size_t>(node);
+      keep_only(nodes[n], problem.specs_of_node[n], **spec);
+    }
+  }
+}
+
+}  // namespace
+
+Result<PartsPlan> plan_of_parts(std::unique_ptr<Inputs> inputs, const PlanOptions& options,
+                                const std::optional<StrategyFile>& pins,
+                                const CommonOptions& common, const std::string& mesh,
+                                const std::optional<StreamTimes>& weights,
+                                const ChosenParts& chosen, double effort) {
+  PlanOptions own = options;
+  own.meshes = {mesh};
+  own.searcher = "dp";
+  AUTOPAR_TRY(request, request_of(*inputs, pins, own, common));
+  request.mesh = request.meshes.front();
+  request.weights = weights;
+  request.narrowing = narrowed_to(request.graph, chosen);
+  AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, *request.mesh));
+  AUTOPAR_TRY(problem, build_problem(request, *model));
+  keep_chosen(request.graph, chosen, problem);
+  SolveOptions solve = request.solve;
+  solve.effort = effort;
+  const Solution solution = solve_dp(problem.problem, solve);
+  if (!solution.feasible) return PartsPlan{{}, solution.least_peak_use};
+  SearchOutcome outcome;
+  outcome.strategy = strategy_of(request.graph, problem, solution.choices);
+  outcome.searcher = "dp";
+  AUTOPAR_TRY(cost, cost_of(request, outcome.strategy, *model));
+  outcome.cost = std::move(cost);
+  request.narrowing = nullptr;
+  PartsPlan found;
+  found.least_bytes = solution.peak_use;
+  found.planned.emplace(Planned{std::move(inputs), std::move(request), std::move(outcome)});
+  return found;
+}
+
+Result<Planned> planned_like(std::unique_ptr<Inputs> inputs, const Planned& like,
+                             const PlanOptions& options, const std::optional<StrategyFile>& pins,
+                             const CommonOptions& common) {
+  if (like.inputs->recompute != Recompute::kNone) {
+    AUTOPAR_TRY(repeated, repeat_ops(*inputs, like.inputs->recompute));
+    AUTOPAR_CHECK(repeated, "what is repeated in a chunk is in one like it");
+  }
+  AUTOPAR_TRY(request, request_of(*inputs, pins, options, common));
+  const auto map = same_values(like.request->graph, request.graph);
+  AUTOPAR_CHECK(map.has_value(), "chunks are alike as they are and not as they are planned");
+  SearchOutcome outcome = like.outcome;
+  for (std::size_t v = 0; v < map->size(); ++v) {
+    if (!(*map)[v].valid()) continue;
+    outcome.strategy.values[(*map)[v].index()] = like.outcome.strategy.values[v];
+  }
+  AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, outcome.strategy.mesh));
+  AUTOPAR_TRY(cost, cost_of(request, outcome.strategy, *model));
+  outcome.cost = std::move(cost);
+  return Planned{std::move(inputs), std::move(request), std::move(outcome)};
+}
+
+}  // namespace autopar

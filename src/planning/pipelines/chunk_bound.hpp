@@ -1,0 +1,138 @@
+// What the chunks of a pipeline take at least of the time of their stages, by a schedule and sums
+// of what lies between places; the inequalities are those of pipeline_bound.hpp.
+#pragma once
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "autopar/pipeline.hpp"
+
+namespace autopar {
+
+// What a schedule says of the passes of a chunk, and of its stage.
+struct ChunkShape {
+  std::size_t stage = 0;
+  bool is_first = false;              // of its stage
+  std::int64_t forward_first = 0;     // forward passes before the first backward pass of the stage
+  std::int64_t backward_between = 0;  // backward passes between that one and the last forward pass
+};
+std::vector<ChunkShape> shapes_of(const PipelineSchedule& schedule);
+// Whether backward passes are in two parts, of which the stage before waits for one.
+bool is_apart(const PipelineSchedule& schedule);
+// Whether stage s has the s-th chunk, and the s-th from the end.
+bool is_there_and_back(const PipelineSchedule& schedule);
+
+// Least times of what lies between two places.
+class Parts {
+ public:
+  Parts(const std::vector<Seconds>& forward, const std::vector<Seconds>& backward,
+        const std::vector<Seconds>& inputs, const std::vector<std::size_t>& unit_ends,
+        double devices, double micro_batches)
+      : forward_(forward),
+        backward_(backward),
+        inputs_(inputs),
+        unit_ends_(unit_ends),
+        devices_(devices),
+        micro_batches_(micro_batches) {}
+
+  Seconds forward(std::size_t from, std::size_t to) const {
+    return (forward_[to] - forward_[from]) / devices_;
+  }
+  Seconds backward(std::size_t from, std::size_t to) const {
+    return (backward_[to] - backward_[from]) / devices_;
+  }
+  Seconds inputs(std::size_t from, std::size_t to) const {
+    return (inputs_[to] - inputs_[from]) / devices_;
+  }
+  // The whole units between two places, by their ends; none: first is not before last.
+  std::pair<std::size_t, std::size_t> whole_units(std::size_t from, std::size_t to) const {
+    const auto first = std::lower_bound(unit_ends_.begin(), unit_ends_.end(), from);
+    const auto last = std::upper_bound(unit_ends_.begin(), unit_ends_.end(), to) - 1;
+    return {static_cast<std::size_t>(first - unit_ends_.begin()),
+            static_cast<std::size_t>(last - unit_ends_.begin())};
+  }
+  // Whole units as they are given, the rest by its compute. `until`: of the units, null: none are.
+  Seconds least(const std::vector<Seconds>* until, bool of_one, std::size_t from,
+                std::size_t to) const {
+    const double times = of_one ? 1 : micro_batches_;
+    const auto compute = [&](std::size_t a, std::size_t b) {
+      return times * (forward(a, b) + backward(a, b));
+    };
+    if (until == nullptr) return compute(from, to);
+    const auto [a, b] = whole_units(from, to);
+    if (b <= a) return compute(from, to);
+    return compute(from, unit_ends_[a]) + ((*until)[b] - (*until)[a]) + compute(unit_ends_[b], to);
+  }
+
+ private:
+  const std::vector<Seconds>& forward_;
+  const std::vector<Seconds>& backward_;
+  const std::vector<Seconds>& inputs_;
+  const std::vector<std::size_t>& unit_ends_;
+  const double devices_, micro_batches_;
+};
+
+// What a chunk adds to the time of its stage; where stages have one chunk, that time.
+class ChunkBound {
+ public:
+  using Sums = std::vector<Seconds>;
+  ChunkBound(const Parts& parts, const Sums* step, const Sums* passes, const Sums* pass,
+             const PipelineSchedule& schedule, std::size_t end)
+      : parts_(parts),
+        step_(step),
+        passes_(passes),
+        pass_(pass),
+        micro_batches_(static_cast<double>(schedule.micro_batches)),
+        is_apart_(is_apart(schedule)),
+        all_(is_apart_ ? parts.forward(0, end) : parts.least(pass, true, 0, end)),
+        end_(end) {}
+
+  // Of a stage with this chunk alone.
+  Seconds of_stage(const ChunkShape& shape, std::size_t from, std::size_t to,
+                   Seconds of_memory) const {
+    const Seconds back = is_apart_ ? 0 : parts_.backward(0, from);
+    const Seconds alone =
+        parts_.forward(0, from) + std::max(parts_.least(step_, false, from, to) + of_memory,
+                                           parts_.least(passes_, false, from, to) + back);
+    if (is_apart_) return std::max(alone, all_ + parts_.inputs(to, end_) + left(shape, from, to));
+    return std::max({alone, all_ + left(shape, from, to), all_ + until_last(shape, from, to)});
+  }
+
+  // Of a stage with several: without what the first micro-batch takes apart.
+  Seconds alone(const ChunkShape& shape, std::size_t from, std::size_t to) const {
+    return parts_.least(step_, false, from, to) + (shape.is_first ? parts_.forward(0, from) : 0);
+  }
+
+  // From the first backward pass until the last forward pass, and that one's way on and back.
+  Seconds until_last(const ChunkShape& shape, std::size_t from, std::size_t to) const {
+    const double forward = micro_batches_ - static_cast<double>(shape.forward_first);
+    const auto backward = static_cast<double>(shape.backward_between);
+    const double both = std::min(forward, backward);
+    return both * parts_.least(pass_, true, from, to) +
+           (forward - both) * parts_.forward(from, to) +
+           (1 + backward - both) * parts_.backward(from, to) + parts_.least(pass_, true, to, end_);
+  }
+
+  // Of a stage with several, what the first micro-batch takes apart.
+  Seconds left(const ChunkShape& shape, std::size_t from, std::size_t to) const {
+    const auto first = static_cast<double>(shape.forward_first);
+    const double whole = is_apart_ ? 0 : 1;  // backward passes in `all_`
+    const double rest = std::max(0.0, micro_batches_ - std::max(first, whole));
+    return rest * parts_.least(pass_, true, from, to) +
+           std::max(0.0, micro_batches_ - whole - rest) * parts_.backward(from, to);
+  }
+  Seconds all() const { return all_; }
+
+ private:
+  const Parts& parts_;
+  const Sums* const step_;
+  const Sums* const passes_;
+  const Sums* const pass_;
+  const double micro_batches_;
+  const bool is_apart_;
+  const Seconds all_;  // the first micro-batch, through all chunks and back
+  const std::size_t end_;
+};
+
+}  // namespace autopar

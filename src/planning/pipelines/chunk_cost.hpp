@@ -1,0 +1,24 @@
+// What a chunk of a pipeline takes of its stage's time.
+#pragma once
+
+#include "autopar/pipeline.hpp"
+#include "autopar/stages.hpp"
+#include "planning/forms.hpp"
+
+namespace autopar {
+
+// On one device of the cluster, as its profile prices them. `step`: with kernels.
+Result<OpSeconds> seconds_of_ops(const Inputs& inputs, const Graph& step,
+                                 const std::string& updates);
+
+// Per op of the graph what its product at least takes when the backward pass does it again, on one
+// device; 0 for all that are no products, and for the first one of an attention, which its backward
+// kernel does again anyway. Of one pass. `graph`: with kernels.
+Result<std::vector<Seconds>> seconds_again(const Inputs& inputs, const Graph& graph);
+
+// Of one pass and of the update, without what is sent, as the timeline of the chunk's own step has
+// them: a phase of a pass ends where compute begins with the next one. `weight_ops`: of W, per op;
+// a backward pass in two parts takes as long as one.
+ChunkCost chunk_cost(const Planned& planned, const std::vector<char>& weight_ops);
+
+}  // namespace autopar

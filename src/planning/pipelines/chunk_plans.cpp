@@ -1,0 +1,411 @@
+#include "planning/pipelines/chunk_plans.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <tuple>
+
+#include "autopar/kernels.hpp"
+#include "planning/pipelines/chunk_cost.hpp"
+#include "planning/pipelines/pipeline_tuning.hpp"
+
+namespace autopar {
+
+namespace {
+
+using namespace tuning::chunks;
+
+Bytes bytes_of(const ChunkPlan& plan) { return plan.planned->outcome.cost.memory.total; }
+std::string mesh_of(const Planned& planned) { return to_text(planned.outcome.strategy.mesh); }
+
+}  // namespace
+
+bool ChunkSearch::is_over() const {
+  const std::chrono::duration<double> used = std::chrono::steady_clock::now() - begin;
+  return used.count() >= options.time_limit || interrupt_requested().load();
+}
+
+Inputs without_graph(const Inputs& whole, Cluster stage) {
+  Inputs inputs = whole;
+  inputs.model.graph = Graph();
+  inputs.rules = GraphRules();
+  inputs.training_bytes.clear();
+  inputs.cluster = std::move(stage);
+  return inputs;
+}
+
+std::vector<std::string> first_and_last(const Graph& graph) {
+  std::vector<std::string> found;
+  for (const Op& op : graph.ops) {
+    if (op.phase != Phase::kForward) continue;
+    if (found.empty()) found = {op.name, op.name};
+    found[1] = op.name;
+  }
+  return found;
+}
+
+ChunkPlans::ChunkPlans(const ChunkSearch& search, Cluster stage)
+    : search_(search), stage_(without_graph(search.whole, std::move(stage))) {}
+
+Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks,
+                                              const std::vector<std::int64_t>& stage_of_chunk,
+                                              const std::vector<ChunkHint>& hints, Seconds cutoff) {
+  cutoff_ = cutoff;
+  std::vector<ChunkPlan> plans;
+  std::vector<Inputs> inputs;
+  std::map<std::int64_t, std::vector<std::size_t>> of_stage;
+  ++cut_;
+  for (std::size_t c = 0; c < chunks.size(); ++c) {
+    ChunkPlan found;
+    found.reduce_ops = std::move(chunks[c].reduce_ops);
+    found.first_and_last = first_and_last(chunks[c].graph);
+    found.in_flight = chunks[c].graph.in_flight;
+    AUTOPAR_TRY(own, inputs_of(std::move(chunks[c].graph)));
+    std::vector<std::size_t>& beside = of_stage[stage_of_chunk[c]];
+    const std::string mesh = beside.empty() ? "" : mesh_of(*plans[beside.front()].planned);
+    if (const Status planned = plan(c, {own, mesh, 0, hints[c]}, found); !planned.ok()) {
+      Error error = planned.error();
+      error.message = "stage " + std::to_string(stage_of_chunk[c]) + " (" +
+                      found.first_and_last.front() + " to " + found.first_and_last.back() +
+                      "): " + error.message;
+      return error;
+    }
+    beside.push_back(c);
+    plans.push_back(std::move(found));
+    inputs.push_back(std::move(own));
+  }
+  for (const auto& [stage, members] : of_stage) {
+    AUTOPAR_RETURN_IF_ERROR(share_memory(members, inputs, hints, plans));
+  }
+  return plans;
+}
+
+Status ChunkPlans::plan(std::size_t chunk, Asked asked, ChunkPlan& found) {
+  const Graph& graph = asked.inputs.model.graph;
+  for (Known& known : known_) {
+    const std::string mesh = mesh_of(*known.planned);
+    const bool is_alike = (asked.mesh.empty() || asked.mesh == mesh) &&
+                          known.asked.beside == asked.beside &&
+                          same_values(known.asked.inputs.model.graph, graph);
+    if (!is_alike) continue;
+    AUTOPAR_TRY(common, options_of(mesh, asked.beside));
+    AUTOPAR_TRY(planned, planned_like(std::make_unique<Inputs>(asked.inputs), *known.planned,
+                                      search_.options, pins_of(graph), common));
+    const bool fits = planned.outcome.cost.memory.total <= plan_limit(*planned.request);
+    if (!fits && graph.in_flight > known.asked.inputs.model.graph.in_flight) continue;
+    found.alike = known.cut == cut_ ? static_cast<int>(known.chunk) : -1;
+    if (known.cut != cut_) std::tie(known.cut, known.chunk) = std::tuple(cut_, chunk);
+    found.planned = std::make_shared<const Planned>(std::move(planned));
+    return Ok{};
+  }
+  AUTOPAR_TRY(planned, searched(asked));
+  found.alike = -1;
+  found.planned = planned;
+  known_.push_back({cut_, chunk, std::move(asked), std::move(planned)});
+  return Ok{};
+}
+
+bool ChunkPlans::is_open() const {
+  const auto& pins = search_.pins;
+  const bool is_pinned =
+      pins && !(pins->mesh.empty() && pins->pins.ops.empty() && pins->pins.values.empty());
+  return search_.common.mesh.empty() && search_.options.max_axes == 0 && !is_pinned &&
+         search_.options.searcher.rfind("uniform", 0) != 0;
+}
+
+// Unless something is said about meshes, over those of two axes, of data and of tensor parallelism:
+// all of them for the first chunks, the best of these for the others.
+Result<std::shared_ptr<const Planned>> ChunkPlans::searched(const Asked& asked) {
+  if (asked.hint.parts && is_open()) {
+    AUTOPAR_TRY(found, of_parts(asked));
+    if (found != nullptr && found->outcome.cost.time() < cutoff_) return found;
+    if (found != nullptr) return infeasible_error("no plan that is faster");
+  }
+  if (!asked.hint.meshes.empty() && is_open()) {
+    auto found = hinted(asked);
+    const bool is_none = !found && found.error().code == ErrorCode::kInfeasible;
+    if (!is_none || cutoff_ < kInfinity) return found;
+  }
+  if (!asked.mesh.empty() || !is_open()) return searched_on(asked, {});
+  if (searched_ >= kSearchedOnAll) {
+    auto found = searched_on(asked, best_meshes_);
+    if (found || found.error().code != ErrorCode::kInfeasible) return found;
+  }
+  auto found = searched_on(asked, meshes());
+  if (!found) return found;
+  ++searched_;
+  std::vector<std::pair<Seconds, std::string>> order;
+  for (const MeshTrial& trial : (*found)->outcome.trials) {
+    const Seconds time = trial.end == TrialEnd::kPlan ? trial.cost : kFar * trial.lower_bound;
+    const bool is_known = trial.end == TrialEnd::kPlan || trial.end == TrialEnd::kPruned;
+    if (is_known) order.emplace_back(time, to_text(trial.mesh));
+  }
+  std::sort(order.begin(), order.end());
+  best_meshes_ = {mesh_of(**found)};
+  for (const auto& [time, mesh] : order) {
+    const bool is_new = mesh != best_meshes_.front();
+    if (is_new && best_meshes_.size() < kMeshesOfOthers) best_meshes_.push_back(mesh);
+  }
+  return found;
+}
+
+namespace {
+
+// Which share of the room units are told, by what plans made of them took: less, by what is
+// missing, where nothing fits; more where a good part was left.
+class Shares {
+ public:
+  double next() const { return next_; }
+  // Something fits, and what is left is to be used.
+  bool is_filling() const { return fits_ > 0; }
+  // Whether another one is worth it.
+  bool took(double bytes, double limit) {
+    if (is_filling() && ++fillings_ == kPartFillings) return false;
+    if (bytes <= limit) {
+      fits_ = next_;
+      next_ = too_much_ > 0 ? (fits_ + too_much_) / 2 : next_ * std::min(kPartMost, limit / bytes);
+      return bytes < kPartFull * limit;
+    }
+    too_much_ = next_;
+    const double less = next_ - kPartMore * std::max(bytes - limit, kPartLeast * limit) / limit;
+    next_ = fits_ > 0 ? (fits_ + too_much_) / 2 : less;
+    return next_ > 0 && ++tries_ < kPartRounds;
+  }
+
+ private:
+  double next_ = 1, fits_ = 0, too_much_ = 0;  // 0: none is known
+  int tries_ = 0, fillings_ = 0;
+};
+
+}  // namespace
+
+// The chunk's units as they are planned by themselves, with what lies between them searched.
+Result<std::shared_ptr<const Planned>> ChunkPlans::of_parts(const Asked& asked) const {
+  AUTOPAR_TRY(all, room());
+  const auto limit = static_cast<double>(all - asked.beside);
+  Shares shares;
+  std::shared_ptr<const Planned> best;
+  while (best == nullptr || !search_.is_over()) {
+    const double share = shares.next() * limit / static_cast<double>(all);
+    AUTOPAR_TRY(parts, asked.hint.parts(share, shares.is_filling()));
+    if (!asked.mesh.empty() && parts.mesh != asked.mesh) break;
+    AUTOPAR_TRY(common, options_of(parts.mesh, asked.beside));
+    common.mesh.clear();
+    PlanOptions options = search_.options;
+    options.training.micro_batches = std::to_string(asked.inputs.model.graph.passes);
+    auto inputs = std::make_unique<Inputs>(asked.inputs);
+    const auto pins = pins_of(inputs->model.graph);
+    if (parts.recompute != Recompute::kNone) {
+      AUTOPAR_TRY(repeated, repeat_ops(*inputs, parts.recompute));
+      if (!repeated) break;
+    }
+    AUTOPAR_TRY(found, plan_of_parts(std::move(inputs), options, pins, common, parts.mesh,
+                                     parts.weights, parts.chosen, kPartsEffort));
+    spdlog::debug("chunk of {} ops from its units, {} of the room, mesh {}, recompute {}: {}, {}",
+                  asked.inputs.model.graph.ops.size(), shares.next(), parts.mesh,
+                  name_of(parts.recompute),
+                  found.planned ? format_seconds(found.planned->outcome.cost.time()) : "none",
+                  format_bytes(found.least_bytes));
+    double bytes = found.least_bytes;
+    if (found.planned) {
+      bytes = static_cast<double>(found.planned->outcome.cost.memory.total);
+      const bool is_better =
+          best == nullptr || found.planned->outcome.cost.time() < best->outcome.cost.time();
+      if (is_better) best = std::make_shared<const Planned>(std::move(*found.planned));
+    }
+    if (bytes == kInfinity || !shares.took(bytes, limit)) break;
+  }
+  return best;
+}
+
+// With as little repeated as units say, or more where that does not fit, or only badly.
+Result<std::shared_ptr<const Planned>> ChunkPlans::hinted(const Asked& asked) const {
+  AUTOPAR_TRY(level, asked_level());
+  const std::vector<std::string> meshes =
+      asked.mesh.empty() ? asked.hint.meshes : std::vector<std::string>();
+  if (level) return searched_on(asked, meshes, *level);
+  Result<std::shared_ptr<const Planned>> best = infeasible_error("no level of recomputation");
+  for (const Recompute recompute :
+       {Recompute::kNone, Recompute::kCheap, Recompute::kProducts, Recompute::kFull}) {
+    if (recompute < asked.hint.recompute) continue;
+    auto found = searched_on(asked, meshes, recompute);
+    if (!found && found.error().code != ErrorCode::kInfeasible) return found;
+    const bool is_better =
+        found && (!best || (*found)->outcome.cost.time() < (*best)->outcome.cost.time());
+    if (is_better || !best) best = std::move(found);
+    if (!best) continue;
+    const SearchOutcome::Minimised& minimised = (*best)->outcome.minimised;
+    if (!is_better || minimised.best <= minimised.lower_bound * (1 + kPoor)) break;
+  }
+  return best;
+}
+
+Result<std::shared_ptr<const Planned>> ChunkPlans::searched_on(
+    const Asked& asked, std::vector<std::string> meshes, std::optional<Recompute> recompute) const {
+  AUTOPAR_TRY(common, options_of(asked.mesh, asked.beside));
+  const Graph& graph = asked.inputs.model.graph;
+  PlanOptions options = search_.options;
+  options.training.micro_batches = std::to_string(graph.passes);
+  options.meshes = std::move(meshes);
+  options.effort *= kEffort;
+  if (recompute) options.recompute = name_of(*recompute);
+  // Chunks are small enough for it.
+  if (options.searcher == "auto") options.searcher = "dp";
+  AUTOPAR_TRY(planned,
+              best_of_forms(std::make_unique<Inputs>(asked.inputs), search_.given, options,
+                            pins_of(graph), common, search_.begin, search_.clock, {cutoff_, kGap}));
+  return std::make_shared<const Planned>(std::move(planned));
+}
+
+Result<LeastTime> ChunkPlans::least_time(const Graph& graph,
+                                         const std::optional<StreamTimes>& weights) const {
+  AUTOPAR_TRY(inputs, inputs_of(graph));
+  PlanOptions options = search_.options;
+  if (is_open()) options.meshes = meshes();
+  auto least = autopar::least_time(inputs, options, pins_of(graph), search_.common, weights);
+  if (least) {
+    spdlog::debug("a unit of {} ops: no plan takes less than {}", graph.ops.size(),
+                  format_seconds(least->bound));
+  }
+  return least;
+}
+
+Result<std::optional<StreamTimes>> ChunkPlans::weights_of(const Graph& graph) const {
+  AUTOPAR_TRY(found, least_time(graph, {}));
+  if (!found.busy) return std::optional<StreamTimes>();
+  return std::optional(found.busy->sharp_weights());
+}
+
+Result<std::optional<MeshProblem>> ChunkPlans::problem_of(
+    Graph& graph, const UnitWay& way, const std::optional<StreamTimes>& weights) const {
+  AUTOPAR_TRY(inputs, inputs_of(graph));
+  const std::optional<StrategyFile> pins = pins_of(graph);
+  if (way.recompute != Recompute::kNone) {
+    AUTOPAR_TRY(repeated, repeat_ops(inputs, way.recompute));
+    if (!repeated) return std::optional<MeshProblem>();
+  }
+  PlanOptions options = search_.options;
+  options.meshes = {way.mesh};
+  auto problems = problems_of(inputs, options, pins, search_.common, weights);
+  if (!problems && problems.error().code == ErrorCode::kInput) return std::optional<MeshProblem>();
+  if (!problems) return problems.error();
+  graph = std::move(inputs.model.graph);
+  return std::optional(std::move(problems->front()));
+}
+
+Result<UnitKeeping> ChunkPlans::keeping_of(const Graph& unit, Recompute most,
+                                           const std::optional<StreamTimes>& weights,
+                                           const std::set<std::string>& shared) const {
+  AUTOPAR_TRY(inputs, inputs_of(unit));
+  Graph graph = unit;
+  graph.kernels = group_kernels(graph, stage_.cluster.profile, search_.options.updates);
+  AUTOPAR_TRY(again, seconds_again(inputs, graph));
+  UnitKeeping keeping{most, std::move(graph), {}, std::move(again)};
+  const auto devices = static_cast<double>(device_count());
+  const double factor =
+      (weights ? weights->compute : 1) * static_cast<double>(unit.passes) / devices;
+  for (Seconds& seconds : keeping.repeat) seconds *= factor;
+  const std::set<ValueId> outputs(unit.outputs.begin(), unit.outputs.end());
+  for (std::size_t v = 0; v < unit.values.size(); ++v) {
+    const ValueId id(static_cast<std::int64_t>(v));
+    const Value& value = unit.values[v];
+    const bool is_own = outputs.count(id) == 0 && shared.count(value.name) == 0;
+    const bool counts = is_own && !keeping.unit.is_inside(id);
+    keeping.bytes.push_back(counts ? static_cast<double>(value.bytes()) / devices : 0);
+  }
+  return keeping;
+}
+
+Result<std::optional<Recompute>> ChunkPlans::asked_level() const {
+  return parse_recompute_option(search_.options.recompute, search_.pins ? &*search_.pins : nullptr);
+}
+
+Result<Bytes> ChunkPlans::room() const {
+  Bytes limit = stage_.cluster.device.memory_bytes;
+  if (!search_.common.memory.empty()) {
+    AUTOPAR_TRY(asked, parse_bytes(search_.common.memory));
+    limit = asked;
+  }
+  return stage_.cluster.profile.room_in(limit);
+}
+
+Result<CommonOptions> ChunkPlans::options_of(const std::string& mesh, Bytes beside) const {
+  CommonOptions common = search_.common;
+  // A pin file that names axes has them for every chunk.
+  const bool is_named = search_.pins && !search_.pins->mesh.empty();
+  if (!mesh.empty() && !is_named) common.mesh = mesh;
+  if (beside == 0) return common;
+  AUTOPAR_TRY(all, room());
+  const Bytes left = std::max<Bytes>(1, all - beside);
+  common.memory = std::to_string(stage_.cluster.profile.upper_memory(left));
+  return common;
+}
+
+Result<Inputs> ChunkPlans::inputs_of(Graph graph) const {
+  Inputs inputs = stage_;
+  AUTOPAR_TRY(rules, rules_of(graph, inputs.user_rules));
+  inputs.model.graph = std::move(graph);
+  inputs.rules = std::move(rules);
+  return inputs;
+}
+
+// Those of what the chunk has.
+std::optional<StrategyFile> ChunkPlans::pins_of(const Graph& graph) const {
+  if (!search_.pins) return {};
+  std::set<std::string> ops, values;
+  for (const Op& op : graph.ops) ops.insert(op.name);
+  for (const Value& value : graph.values) values.insert(value.name);
+  StrategyFile file = *search_.pins;
+  std::erase_if(file.pins.ops, [&](const auto& pin) { return ops.count(pin.first) == 0; });
+  std::erase_if(file.pins.values, [&](const auto& pin) { return values.count(pin.first) == 0; });
+  std::erase_if(file.op_types, [&](const auto& type) { return ops.count(type.first) == 0; });
+  return file;
+}
+
+// "16", "8x2", "4x4", "2x8", "1x16": as far as the tiers have them.
+std::vector<std::string> ChunkPlans::meshes() const {
+  const std::int64_t devices = stage_.cluster.device_count();
+  std::vector<std::string> found;
+  for (std::int64_t tensor = 1; tensor <= devices; ++tensor) {
+    if (devices % tensor != 0) continue;
+    const std::int64_t data = devices / tensor;
+    const Result<Mesh> mesh = make_mesh(stage_.cluster, {data, tensor});
+    if (!mesh) continue;
+    const std::string text = to_text(*mesh);
+    if (std::find(found.begin(), found.end(), text) == found.end()) found.push_back(text);
+  }
+  if (found.empty()) found.emplace_back();
+  return found;
+}
+
+// Chunks that together do not fit are searched again, each with its part of the memory.
+Status ChunkPlans::share_memory(const std::vector<std::size_t>& of_stage,
+                                const std::vector<Inputs>& inputs,
+                                const std::vector<ChunkHint>& hints,
+                                std::vector<ChunkPlan>& plans) {
+  if (of_stage.size() < 2) return Ok{};
+  const auto used = [&] {
+    return std::accumulate(of_stage.begin(), of_stage.end(), Bytes{0},
+                           [&](Bytes sum, std::size_t c) { return sum + bytes_of(plans[c]); });
+  };
+  const Bytes room = plan_limit(*plans[of_stage.front()].planned->request);
+  const Bytes sum = used();
+  if (sum <= room) return Ok{};
+  const std::string mesh = mesh_of(*plans[of_stage.front()].planned);
+  for (std::size_t c : of_stage) {
+    const double part = static_cast<double>(bytes_of(plans[c])) / static_cast<double>(sum);
+    const auto share = static_cast<Bytes>(part * static_cast<double>(room));
+    const Status planned = plan(c, {inputs[c], mesh, room - share, hints[c]}, plans[c]);
+    if (!planned.ok()) {
+      Error error = planned.error();
+      error.message =
+          "chunk " + std::to_string(c) + ", beside the other chunks of its stage: " + error.message;
+      return error;
+    }
+  }
+  return Ok{};
+}
+
+}  // namespace autopar

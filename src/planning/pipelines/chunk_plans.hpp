@@ -1,0 +1,122 @@
+// The plans of a pipeline's chunks: each is searched on the devices of its stage, with the memory
+// that the other chunks of the stage leave.
+#pragma once
+
+#include <map>
+
+#include "planning/pipelines/pipeline_plan.hpp"
+#include "planning/pipelines/unit_bound.hpp"
+
+namespace autopar {
+
+// What plans of chunks are made of.
+struct ChunkSearch {
+  const Inputs& whole;
+  const PlanOptions& given;
+  const PlanOptions& options;
+  const std::optional<StrategyFile>& pins;
+  const CommonOptions& common;
+  std::chrono::steady_clock::time_point begin;
+  PhaseClock& clock;
+  // The time limit has come, or an interrupt.
+  bool is_over() const;
+};
+
+// What was read, on the devices of a stage, without the step itself.
+Inputs without_graph(const Inputs& whole, Cluster stage);
+
+// The first and the last forward op of a chunk, by name.
+std::vector<std::string> first_and_last(const Graph& graph);
+
+// How a chunk is planned first, by what its units say. Without meshes: nothing is said.
+struct HintedParts {
+  Recompute recompute = Recompute::kNone;
+  std::string mesh;
+  std::optional<StreamTimes> weights;  // that they are priced by
+  ChosenParts chosen;
+};
+struct ChunkHint {
+  Recompute recompute = Recompute::kNone;
+  std::vector<std::string> meshes = {};
+  // Plans of its units, in a share of the room that it has: all alike, or, filling it, some with
+  // more in memory.
+  std::function<Result<HintedParts>(double share, bool fills)> parts = {};
+};
+
+// For stages of one size. Chunks that are the same but for names are searched once, also in several
+// cuts.
+class ChunkPlans {
+ public:
+  ChunkPlans(const ChunkSearch& search, Cluster stage);
+
+  // Of one way to cut the step, in the order of the chunks; graphs with what is in flight of each.
+  // Chunks of one stage have one mesh. `hints`: per chunk. `cutoff`: a chunk whose own step takes
+  // longer is of no use.
+  // Errors: of the searches, with the chunk.
+  Result<std::vector<ChunkPlan>> of(std::vector<Chunk> chunks,
+                                    const std::vector<std::int64_t>& stage_of_chunk,
+                                    const std::vector<ChunkHint>& hints, Seconds cutoff);
+
+  // Whether nothing is said about meshes, and the ones that are tried then: of data and of tensor
+  // parallelism.
+  bool is_open() const;
+  std::vector<std::string> meshes() const;
+
+  // Weights of streams that suit the graph of a chunk; none without a profile.
+  Result<std::optional<StreamTimes>> weights_of(const Graph& graph) const;
+  // What no plan of the graph of a chunk is faster than, on any of the meshes that are tried, with
+  // all memory. Errors: of the searches.
+  Result<LeastTime> least_time(const Graph& graph, const std::optional<StreamTimes>& weights) const;
+  // The search problem of the graph of a chunk, planned so; the graph becomes that of the problem.
+  // Nothing: no op would be repeated, or the mesh cannot keep the pins.
+  Result<std::optional<MeshProblem>> problem_of(Graph& graph, const UnitWay& way,
+                                                const std::optional<StreamTimes>& weights) const;
+  // What the graph of a unit may keep, and repeat up to that level in place of that, where its
+  // products are priced by `weights`; not of values that are `shared` with other units.
+  Result<UnitKeeping> keeping_of(const Graph& unit, Recompute most,
+                                 const std::optional<StreamTimes>& weights,
+                                 const std::set<std::string>& shared) const;
+  // What --recompute or the pins say; nothing: any.
+  Result<std::optional<Recompute>> asked_level() const;
+  std::int64_t device_count() const { return stage_.cluster.device_count(); }
+  // Bytes that plans of one device may take.
+  Result<Bytes> room() const;
+
+ private:
+  // A chunk as it was cut, and on what it is planned.
+  struct Asked {
+    Inputs inputs;
+    std::string mesh;  // empty: any
+    Bytes beside = 0;  // that others of the stage take
+    ChunkHint hint = {};
+  };
+  struct Known {
+    int cut = 0;            // the last one that had it,
+    std::size_t chunk = 0;  // and where
+    Asked asked;
+    std::shared_ptr<const Planned> planned;
+  };
+  Status plan(std::size_t chunk, Asked asked, ChunkPlan& found);
+  Result<std::shared_ptr<const Planned>> searched(const Asked& asked);
+  // Null: no such plan was found.
+  Result<std::shared_ptr<const Planned>> of_parts(const Asked& asked) const;
+  Result<std::shared_ptr<const Planned>> hinted(const Asked& asked) const;
+  Result<std::shared_ptr<const Planned>> searched_on(const Asked& asked,
+                                                     std::vector<std::string> meshes,
+                                                     std::optional<Recompute> recompute = {}) const;
+  Result<CommonOptions> options_of(const std::string& mesh, Bytes beside) const;
+  Result<Inputs> inputs_of(Graph graph) const;
+  std::optional<StrategyFile> pins_of(const Graph& graph) const;
+  Status share_memory(const std::vector<std::size_t>& of_stage, const std::vector<Inputs>& inputs,
+                      const std::vector<ChunkHint>& hints, std::vector<ChunkPlan>& plans);
+
+  const ChunkSearch& search_;
+  Inputs stage_;  // what is read of a chunk but for its graph and rules
+  Seconds cutoff_ = kInfinity;
+  int cut_ = 0;  // how many there were
+  std::vector<Known> known_;
+  int searched_ = 0;                      // chunks, on all meshes
+  std::vector<std::string> best_meshes_;  // of the last of them
+};
+
+}  // namespace autopar

@@ -1,0 +1,61 @@
+#include "planning/pipelines/pinned_stages.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "autopar/pattern.hpp"
+
+namespace autopar {
+
+namespace {
+
+// Of each op of the forward pass: its own name, and that of the user's op that it is made of.
+std::map<std::string, std::vector<std::string>> names_of_ops(const ImportedModel& model,
+                                                             const Graph& step) {
+  std::map<std::string, std::vector<std::string>> names;
+  for (const Op& op : step.ops) {
+    if (op.phase == Phase::kForward) names[op.name] = {op.name};
+  }
+  for (const auto& [user, ops] : model.ops_of_user_op) {
+    for (const std::string& op : ops) {
+      if (const auto own = names.find(op); own != names.end()) own->second.push_back(user);
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+Result<std::vector<int>> pinned_stages(const StrategyFile& file, const ImportedModel& model,
+                                       const Graph& step) {
+  const auto names = names_of_ops(model, step);
+  std::map<std::string, std::size_t> said;  // by op: the length of what said it
+  std::map<std::string, int> stages;
+  for (const auto& [pattern, stage] : file.stage_of_ops) {
+    const bool is_name = pattern.find_first_of("*?") == std::string::npos;
+    const std::size_t weight = is_name ? std::string::npos : pattern.size();
+    bool any = false;
+    for (const auto& [op, own] : names) {
+      if (std::none_of(own.begin(), own.end(),
+                       [&](const std::string& name) { return matches(pattern, name); })) {
+        continue;
+      }
+      any = true;
+      if (said[op] > weight) continue;
+      said[op] = weight;
+      stages[op] = stage;
+    }
+    if (!any) {
+      return input_error(file.path + ": op '" + pattern +
+                         "' has a pipeline_stage, and the model's forward pass has no such op");
+    }
+  }
+  std::vector<int> found(step.ops.size(), -1);
+  for (std::size_t o = 0; o < step.ops.size(); ++o) {
+    const auto stage = stages.find(step.ops[o].name);
+    if (step.ops[o].phase == Phase::kForward && stage != stages.end()) found[o] = stage->second;
+  }
+  return found;
+}
+
+}  // namespace autopar

@@ -1,0 +1,16 @@
+// Pins that say of which stage ops are, as MindSpore's pipeline_stage does.
+#pragma once
+
+#include <vector>
+
+#include "planning/inputs.hpp"
+
+namespace autopar {
+
+// Per op of the step what the file says of it (see cuts_of_stages), by a name before by a pattern,
+// and by a longer pattern before by a shorter one; -1: nothing. Names are the user's or those that
+// import gave. Errors (kInput): a name or pattern that no op of the forward pass has.
+Result<std::vector<int>> pinned_stages(const StrategyFile& file, const ImportedModel& model,
+                                       const Graph& step);
+
+}  // namespace autopar

@@ -1,0 +1,337 @@
+#include "planning/pipelines/pipeline_bound.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "planning/pipelines/chunk_bound.hpp"
+#include "planning/pipelines/paired_cuts.hpp"
+#include "planning/pipelines/pipeline_tuning.hpp"
+
+namespace autopar {
+
+PipelineBounds::PipelineBounds(const ChunkSearch& search, const Graph& step,
+                               const OpSeconds& seconds)
+    : search_(search),
+      step_(step),
+      seconds_(seconds),
+      unit_cuts_(like_cuts(step, search.options.updates)) {
+  places_ = good_cuts(step, seconds, search.options.updates);
+  places_.insert(places_.end(), unit_cuts_.begin(), unit_cuts_.end());
+  std::sort(places_.begin(), places_.end());
+  places_.erase(std::unique(places_.begin(), places_.end()), places_.end());
+  unit_ends_ = {0};
+  for (OpId cut : unit_cuts_) unit_ends_.push_back(place_of(cut));
+  unit_ends_.push_back(places_.size() + 1);
+  forward_.assign(places_.size() + 2, 0);
+  backward_ = inputs_ = forward_;
+  for (std::size_t o = 0; o < step.ops.size(); ++o) {
+    const std::size_t after = place_of(OpId(static_cast<std::int64_t>(o))) + 1;
+    forward_[after] += seconds.forward[o];
+    backward_[after] += seconds.backward[o];
+    inputs_[after] += seconds.inputs[o];
+  }
+  std::partial_sum(forward_.begin(), forward_.end(), forward_.begin());
+  std::partial_sum(backward_.begin(), backward_.end(), backward_.begin());
+  std::partial_sum(inputs_.begin(), inputs_.end(), inputs_.begin());
+}
+
+// The last one that is not behind an op; 0: the begin.
+std::size_t PipelineBounds::place_of(OpId op) const {
+  return static_cast<std::size_t>(std::upper_bound(places_.begin(), places_.end(), op) -
+                                  places_.begin());
+}
+
+bool PipelineBounds::covers(const std::vector<OpId>& cuts) const {
+  return std::all_of(cuts.begin(), cuts.end(), [&](OpId cut) {
+    return std::binary_search(places_.begin(), places_.end(), cut);
+  });
+}
+
+Result<const PipelineBounds::Least*> PipelineBounds::least_on(const Cluster& stage) {
+  // What templates take says nothing of other plans, and they are quicker than such a bound.
+  if (search_.options.searcher.rfind("uniform", 0) == 0) return nullptr;
+  const auto known = least_.find(stage.device_count());
+  if (known == least_.end()) {
+    if (units_.cuts.empty()) {
+      AUTOPAR_TRY(units,
+                  units_of(step_, unit_cuts_, search_.options.updates, tuning::units::kMostKinds));
+      units_ = std::move(units);
+      AUTOPAR_TRY(room, ChunkPlans(search_, stage).room());
+      room_ = room;
+    }
+    AUTOPAR_TRY(least, searched(stage));
+    least_.emplace(stage.device_count(), std::move(least));
+  }
+  const Least& least = least_.at(stage.device_count());
+  return least.step.empty() ? nullptr : &least;
+}
+
+namespace {
+
+// So much of the weight goes from where it is to the links, mostly to the outermost one, and to
+// what waits at the end.
+StreamTimes shared_out(const StreamTimes& weights, double part, const Cluster& stage) {
+  StreamTimes links;
+  const std::size_t count = std::min<std::size_t>(stage.tiers.size(), kLinks);
+  links.tail = tuning::units::kOnTail;
+  for (std::size_t l = 0; l < count; ++l) {
+    const double others = (1 - tuning::units::kOnTail) * (1 - tuning::units::kOnOutermost);
+    links.links[l] = count == 1       ? 1 - tuning::units::kOnTail
+                     : l + 1 == count ? (1 - tuning::units::kOnTail) * tuning::units::kOnOutermost
+                                      : others / static_cast<double>(count - 1);
+  }
+  StreamTimes shared = weights;
+  const auto to = shared.all();
+  const auto from = links.all();
+  for (std::size_t s = 0; s < to.size(); ++s) *to[s] = (1 - part) * *to[s] + part * *from[s];
+  return shared;
+}
+
+}  // namespace
+
+Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage) const {
+  Least least;
+  if (units_.kinds.empty()) return least;
+  // Weights that suit the kind of which there are most, and the same for all: only so do bounds add
+  // up.
+  const auto plans = std::make_shared<const ChunkPlans>(search_, stage);
+  AUTOPAR_TRY(weights, plans->weights_of(units_.kinds[units_.usual]));
+
+  std::optional<StreamTimes> compute;
+  if (weights) compute = StreamTimes{.compute = 1};
+  // The update of all parameters of a chunk is one launch, which each unit counts.
+  const Profile& profile = stage.profile;
+  least.launch = profile.launch_s + profile.host_s;
+  const auto times = static_cast<double>(step_.passes);
+  std::vector<Seconds> step, passes, pass;
+  for (std::size_t k = 0; k < units_.kinds.size(); ++k) {
+    const Graph& graph = units_.kinds[k];
+    const Graph without = without_update(graph);
+    AUTOPAR_TRY(of_step, plans->least_time(graph, weights));
+
+    AUTOPAR_TRY(of_compute, plans->least_time(without, compute));
+    const Seconds alone = std::max(0.0, of_step.bound - least.launch);
+    const Seconds shared = times * of_shared_ops(k);
+    step.push_back(std::max(0.0, alone - shared));
+    passes.push_back(std::max(0.0, of_compute.bound - shared));
+    pass.push_back(passes.back() / times);
+    if (plans->is_open()) {
+      if (k == units_.usual) {
+        AUTOPAR_TRY(memory, memory_of(plans, weights, k, of_step, true));
+        least.memory = std::move(memory);
+        AUTOPAR_TRY(bound, bound_on_memory(plans, weights, of_step));
+        least.bound = std::move(bound);
+      }
+      if (weights) least.of_plans.weights = shared_out(*weights, tuning::units::kOnLinks, stage);
+      AUTOPAR_TRY(memory, memory_of(plans, least.of_plans.weights, k, of_step, !weights));
+      least.of_plans.memories.push_back(std::move(memory));
+    }
+    if (k == units_.usual) least.usual_step = alone;
+  }
+  least.step = least.passes = least.pass = least.usual = {0};
+  for (std::size_t k : units_.kind_of) {
+    least.step.push_back(least.step.back() + step[k]);
+    least.passes.push_back(least.passes.back() + passes[k]);
+    least.pass.push_back(least.pass.back() + pass[k]);
+    least.usual.push_back(least.usual.back() + (k == units_.usual ? 1 : 0));
+  }
+  return least;
+}
+
+// Each device may do all of it, and what it makes is then there for any layout.
+Seconds PipelineBounds::of_shared_ops(std::size_t kind) const {
+  Seconds shared = 0;
+  for (std::size_t o = 0; o < step_.ops.size(); ++o) {
+    if (units_.shared_ops[kind].count(step_.ops[o].name) == 0) continue;
+    shared += seconds_.forward[o] + seconds_.backward[o];
+  }
+  return shared;
+}
+
+Result<std::shared_ptr<UnitMemory>> PipelineBounds::memory_of(
+    std::shared_ptr<const ChunkPlans> plans, const std::optional<StreamTimes>& weights,
+    std::size_t kind, const LeastTime& least, bool is_bounded) const {
+  AUTOPAR_TRY(asked, plans->asked_level());
+  std::vector<UnitWay> ways;
+  for (const Recompute recompute :
+       {Recompute::kNone, Recompute::kCheap, Recompute::kProducts, Recompute::kFull}) {
+    if (asked && recompute != *asked) continue;
+    for (const auto& [mesh, bound] : least.of_meshes) {
+      if (!is_bounded && bound > tuning::units::kFar * least.bound) continue;
+      ways.push_back({recompute, mesh, is_bounded ? bound : 0});
+    }
+  }
+  return memory_of_ways(std::move(plans), weights, kind, std::move(ways));
+}
+
+std::shared_ptr<UnitMemory> PipelineBounds::memory_of_ways(
+    std::shared_ptr<const ChunkPlans> plans, const std::optional<StreamTimes>& weights,
+    std::size_t kind, std::vector<UnitWay> ways) const {
+  const std::int64_t devices = plans->device_count();
+  const auto problem = [plans = std::move(plans), weights](Graph& graph, const UnitWay& way) {
+    return plans->problem_of(graph, way, weights);
+  };
+  return std::make_shared<UnitMemory>(units_.kinds[kind], units_.own, std::move(ways), devices,
+                                      problem, [this] { return search_.is_over(); });
+}
+
+// Of the usual kind.
+Result<std::shared_ptr<UnitBound>> PipelineBounds::bound_on_memory(
+    std::shared_ptr<const ChunkPlans> plans, const std::optional<StreamTimes>& weights,
+    const LeastTime& least) const {
+  std::vector<UnitWay> ways;
+  for (const auto& [mesh, bound] : least.of_meshes) ways.push_back({Recompute::kNone, mesh, bound});
+  AUTOPAR_TRY(asked, plans->asked_level());
+  std::optional<UnitKeeping> keeping;
+  if (asked != Recompute::kNone) {
+    AUTOPAR_TRY(may_keep,
+                plans->keeping_of(units_.kinds[units_.usual], asked.value_or(Recompute::kFull),
+                                  weights, units_.shared));
+    keeping = std::move(may_keep);
+  }
+  return std::make_shared<UnitBound>(memory_of_ways(plans, weights, units_.usual, std::move(ways)),
+                                     std::move(keeping), [this] { return search_.is_over(); });
+}
+
+Result<OpSeconds> PipelineBounds::seconds_on(const Cluster& stage) {
+  AUTOPAR_TRY(units, least_on(stage));
+  OpSeconds seconds = seconds_;
+  if (units == nullptr) return seconds;
+  const auto devices = static_cast<double>(stage.device_count());
+  for (std::size_t u = 0; u + 1 < unit_ends_.size(); ++u) {
+    const std::size_t from = unit_ends_[u], to = unit_ends_[u + 1];
+    const Seconds compute = forward_[to] - forward_[from] + backward_[to] - backward_[from];
+    if (compute <= 0) continue;
+    const double factor = (units->pass[u + 1] - units->pass[u]) * devices / compute;
+    const std::size_t begin = u == 0 ? 0 : unit_cuts_[u - 1].index();
+    const std::size_t end = u < unit_cuts_.size() ? unit_cuts_[u].index() : step_.ops.size();
+    for (std::size_t o = begin; o < end; ++o) {
+      seconds.forward[o] *= factor;
+      seconds.backward[o] *= factor;
+      seconds.inputs[o] *= factor;
+    }
+  }
+  return seconds;
+}
+
+Result<Seconds> PipelineBounds::of(const PipelineSchedule& schedule, const Cluster& stage,
+                                   const std::vector<OpId>* cuts) {
+  AUTOPAR_TRY(units, least_on(stage));
+  std::vector<ChunkMemory> memory;
+  if (units != nullptr && units->bound != nullptr) {
+    AUTOPAR_TRY(found, memory_of_chunks(*units, *units->bound, schedule));
+    memory = std::move(found);
+  }
+  return bound_of(units, schedule, stage, cuts, memory);
+}
+
+Seconds PipelineBounds::of_compute(const PipelineSchedule& schedule, const Cluster& stage,
+                                   const std::vector<OpId>* cuts) const {
+  return bound_of(nullptr, schedule, stage, cuts, {});
+}
+
+Seconds PipelineBounds::bound_of(const Least* units, const PipelineSchedule& schedule,
+                                 const Cluster& stage, const std::vector<OpId>* cuts,
+                                 const std::vector<ChunkMemory>& memory) const {
+  const std::vector<ChunkShape> shapes = shapes_of(schedule);
+  const std::size_t chunks = shapes.size(), stages = schedule.lines.size();
+  const std::size_t end = places_.size() + 1;
+  const Parts parts(forward_, backward_, inputs_, unit_ends_,
+                    static_cast<double>(stage.device_count()),
+                    static_cast<double>(schedule.micro_batches));
+  const ChunkBound bound(parts, units != nullptr ? &units->step : nullptr,
+                         units != nullptr ? &units->passes : nullptr,
+                         units != nullptr ? &units->pass : nullptr, schedule, end);
+  // What memory adds to a chunk.
+  const auto of_memory = [&](std::size_t c, std::size_t from, std::size_t to) {
+    if (memory.empty()) return 0.0;
+    const auto [a, b] = parts.whole_units(from, to);
+    const double usual = b > a ? units->usual[b] - units->usual[a] : 0;
+    if (chunks == stages) return memory[c].of_units[static_cast<std::size_t>(usual)];
+    return usual * std::max(0.0, memory[c].per_unit) - memory[c].off;
+  };
+  // With cuts at any places: all stages alike busy, and a micro-batch that goes through all of
+  // them.
+  const Seconds anywhere =
+      std::max(parts.least(nullptr, false, 0, end) / static_cast<double>(stages),
+               is_apart(schedule) ? parts.forward(0, end) + parts.inputs(0, end)
+                                  : parts.forward(0, end) + parts.backward(0, end));
+  const auto end_of = [&](std::size_t c) {
+    return c + 1 == chunks ? end : cuts != nullptr ? place_of((*cuts)[c]) : 0;
+  };
+  // The least over all ends of the chunks, or with these, of what they take in all, or at most.
+  const auto least = [&](const auto& chunk_takes, const auto& with_those_before) {
+    std::vector<Seconds> taken(end + 1, kInfinity);
+    taken[0] = 0;
+    for (std::size_t c = 0; c < chunks; ++c) {
+      std::vector<Seconds> next(end + 1, kInfinity);
+      const std::size_t given = end_of(c);
+      for (std::size_t from = 0; from < end; ++from) {
+        if (taken[from] == kInfinity) continue;
+        for (std::size_t to = given > 0 ? given : from + 1; to <= (given > 0 ? given : end - 1);
+             ++to) {
+          if (to <= from) break;
+          const Seconds found = with_those_before(taken[from], chunk_takes(c, from, to));
+          next[to] = std::min(next[to], found);
+        }
+      }
+      taken = std::move(next);
+    }
+    return taken[end] == kInfinity ? anywhere : taken[end];
+  };
+  if (chunks == stages) {
+    return least(
+        [&](std::size_t c, std::size_t from, std::size_t to) {
+          return bound.of_stage(shapes[c], from, to, of_memory(c, from, to));
+        },
+        [](Seconds a, Seconds b) { return std::max(a, b); });
+  }
+  if (chunks > end) return anywhere;
+  const auto sum = [](Seconds a, Seconds b) { return a + b; };
+  const auto of_stages = static_cast<double>(stages);
+  const Seconds left = least([&](std::size_t c, std::size_t from,
+                                 std::size_t to) { return bound.left(shapes[c], from, to); },
+                             sum);
+  const Seconds alone = least([&](std::size_t c, std::size_t from,
+                                  std::size_t to) { return bound.alone(shapes[c], from, to); },
+                              sum);
+  const Seconds fitting =
+      memory.empty() ? alone
+                     : least(
+                           [&](std::size_t c, std::size_t from, std::size_t to) {
+                             return bound.alone(shapes[c], from, to) + of_memory(c, from, to);
+                           },
+                           sum);
+  const Seconds average =
+      std::max({bound.all() + left / of_stages, alone / of_stages, fitting / of_stages});
+  if (cuts != nullptr || !is_there_and_back(schedule)) return average;
+  std::vector<PairedLimit> limits = {
+      {bound.all(), [&](std::size_t c, std::size_t from,
+                        std::size_t to) { return bound.left(shapes[c], from, to); }},
+      {0, [&](std::size_t c, std::size_t from, std::size_t to) {
+         return bound.alone(shapes[c], from, to);
+       }}};
+  if (!memory.empty()) {
+    limits.push_back({0, [&](std::size_t c, std::size_t from, std::size_t to) {
+                        return bound.alone(shapes[c], from, to) + of_memory(c, from, to);
+                      }});
+  }
+  return longest_of_pairs(stages, end, average, limits);
+}
+
+Result<Seconds> PipelineBounds::of_single(const Cluster& cluster) {
+  AUTOPAR_TRY(units, least_on(cluster));
+  if (units == nullptr) return of_single_compute(cluster);
+  if (units->bound == nullptr) return units->step.back();
+  const auto room = static_cast<double>(room_);
+  AUTOPAR_TRY(found, units->bound->price_of_room(1, units->usual.back(), room));
+  const Seconds apart = units->usual.back() * (units->usual_step + units->launch);
+  return units->step.back() + std::max(0.0, found.bound - apart);
+}
+
+Seconds PipelineBounds::of_single_compute(const Cluster& cluster) const {
+  return (forward_.back() + backward_.back()) * static_cast<double>(step_.passes) /
+         static_cast<double>(cluster.device_count());
+}
+
+}  // namespace autopar

@@ -1,0 +1,145 @@
+// What no pipeline of a form is faster than, over all cuts at the places that balanced_cuts() looks
+// at and all plans of what lies between them.
+//
+// The step is cut into units, at like places where no kernel is cut (like_cuts). Each unit, with
+// the layouts of what it reads and hands on left open and all memory, is a search of its own, whose
+// bound is one on the part that the unit has in any chunk: a chunk takes at least the sum of the
+// units that it holds whole, and of the others at least their compute, evenly split. With w for a
+// stage's forward and backward pass, M micro-batches and n forward passes before its first backward
+// pass:
+//
+//   before a stage begins the first micro-batch passes the chunks before it; after its last
+//   backward pass the gradient goes back through these;
+//   its first backward pass ends when the first micro-batch has been through all chunks and back;
+//   then (M - n) forward and (M - 1) backward passes are left, and the gradient's way back; or
+//   what comes until its last forward pass, and then that micro-batch's way on and all the way
+//   back.
+//
+// Where backward passes are in two parts, the stage before waits for the first of them alone.
+//
+// The cuts with the least of the longest stage are found by dynamic programming, O(stages x
+// places^2), also of stages with two chunks that are laid there and back (paired_cuts.hpp); where
+// stages have several chunks otherwise, those with the least average over the stages.
+//
+// A stage also takes at least what a price on memory says of its usual units (unit_memory.hpp), for
+// what it stores and keeps in flight. Messages are in no bound.
+//
+//   PipelineBounds bounds(search, step, seconds);
+//   bounds.of_compute(schedule, stage, nullptr)   // at once
+//   *bounds.of(schedule, stage, nullptr)          // no less, after searches of the units
+#pragma once
+
+#include <map>
+
+#include "planning/pipelines/chunk_cost.hpp"
+#include "planning/pipelines/chunk_plans.hpp"
+#include "planning/pipelines/step_units.hpp"
+
+namespace autopar {
+
+class PipelineBounds {
+ public:
+  // `step`: with kernels; `seconds`: with inputs. Both must live as long.
+  PipelineBounds(const ChunkSearch& search, const Graph& step, const OpSeconds& seconds);
+
+  // Whether all cuts are at places that the bound is about.
+  bool covers(const std::vector<OpId>& cuts) const;
+
+  // What the bounds of the units say of ops on one device, if all of a stage's devices had their
+  // part of it: compute, and the collectives that it waits for. Errors: of the searches.
+  Result<OpSeconds> seconds_on(const Cluster& stage);
+
+  // What memory adds to a pass of a chunk, on one device as above; nothing where stages have
+  // several chunks, or it does not bind. Errors: of the searches.
+  Result<ChunkSeconds> memory_seconds(const PipelineSchedule& schedule, const Cluster& stage);
+
+  // Of all pipelines of that schedule on stages of these devices; of those with these cuts, where
+  // some are given. Errors: of the searches.
+  Result<Seconds> of(const PipelineSchedule& schedule, const Cluster& stage,
+                     const std::vector<OpId>* cuts);
+  // The same of compute alone, without a search.
+  Seconds of_compute(const PipelineSchedule& schedule, const Cluster& stage,
+                     const std::vector<OpId>* cuts) const;
+  // Of plans without stages.
+  Result<Seconds> of_single(const Cluster& cluster);
+  // How a chunk is planned first that begins behind so many units and has so many, with so much in
+  // flight and a part of the room of its stage.
+  Result<ChunkHint> hint(const Cluster& stage, double first, double units, std::int64_t in_flight,
+                         double part);
+  // Units until the op, in parts where one is cut; 0: they say nothing.
+  double units_until(OpId op) const;
+  Seconds of_single_compute(const Cluster& cluster) const;
+
+ private:
+  // Weights of streams, and what units cost by them.
+  struct Weighting {
+    std::optional<StreamTimes> weights;
+    std::vector<std::shared_ptr<UnitMemory>> memories;  // per kind
+  };
+  // The least of what lies between two places, as sums that grow from place to place.
+  struct Least {
+    std::vector<Seconds> step;    // all micro-batches and the update
+    std::vector<Seconds> passes;  // all micro-batches
+    std::vector<Seconds> pass;    // compute of one, with the collectives that it waits for
+    std::vector<double> usual;    // units of the usual kind
+    Seconds usual_step = 0;       // of one of these by itself, but for a launch
+    Seconds launch = 0;           // that each unit counts and a chunk has once
+    // Of the usual kind, by the weights of these sums. Null: meshes are given.
+    std::shared_ptr<UnitMemory> memory;  // as units are planned
+    std::shared_ptr<UnitBound> bound;    // whatever a chunk repeats
+    Weighting of_plans;
+  };
+  // What memory adds to a chunk of n usual units, at least. Where stages have one chunk each:
+  // `of_units[n]`, the most that any price says. Else: n x per_unit - off, which may be less than
+  // nothing; all chunks at one price.
+  struct ChunkMemory {
+    std::vector<Seconds> of_units;
+    Seconds per_unit = 0, off = 0;
+  };
+  Result<const Least*> least_on(const Cluster& stage);
+  Result<Least> searched(const Cluster& stage) const;
+  // What a unit of that kind takes at most for what a chunk does once for all, in a pass.
+  Seconds of_shared_ops(std::size_t kind) const;
+  // `is_bounded`: `least` is by these weights.
+  Result<std::shared_ptr<UnitMemory>> memory_of(std::shared_ptr<const ChunkPlans> plans,
+                                                const std::optional<StreamTimes>& weights,
+                                                std::size_t kind, const LeastTime& least,
+                                                bool is_bounded) const;
+  Result<std::shared_ptr<UnitBound>> bound_on_memory(std::shared_ptr<const ChunkPlans> plans,
+                                                     const std::optional<StreamTimes>& weights,
+                                                     const LeastTime& least) const;
+  std::shared_ptr<UnitMemory> memory_of_ways(std::shared_ptr<const ChunkPlans> plans,
+                                             const std::optional<StreamTimes>& weights,
+                                             std::size_t kind, std::vector<UnitWay> ways) const;
+  // The plans of units that so many of them have in a share of all the room.
+  Result<HintedParts> parts_in(const Weighting& least, double first, double units,
+                               std::int64_t in_flight, double all, double share, bool fills) const;
+  // Per chunk, as `unit` has the usual one; none: memory does not bind.
+  Result<std::vector<ChunkMemory>> memory_of_chunks(const Least& units, PricedUnit& unit,
+                                                    const PipelineSchedule& schedule) const;
+  // Asks for the prices that chunks of one stage each need.
+  static Status find_prices(PricedUnit& unit, double usual, const std::vector<std::int64_t>& flying,
+                            double room);
+  // The price for so many usual units; nothing: memory adds nothing worthwhile.
+  static Result<std::optional<double>> price_for(PricedUnit& unit, std::int64_t in_flight,
+                                                 double count, double room);
+  static std::vector<Seconds> most_of_units(const Least& units, const PricedUnit& unit,
+                                            std::int64_t in_flight, double room);
+  Seconds bound_of(const Least* units, const PipelineSchedule& schedule, const Cluster& stage,
+                   const std::vector<OpId>* cuts, const std::vector<ChunkMemory>& memory) const;
+  std::size_t place_of(OpId op) const;
+
+  const ChunkSearch& search_;
+  const Graph& step_;
+  const OpSeconds& seconds_;
+  std::vector<OpId> unit_cuts_;
+  StepUnits units_;                     // none before they are asked for
+  Bytes room_ = 0;                      // of a device
+  std::vector<OpId> places_;            // where chunks, and units, may begin, but the first
+  std::vector<std::size_t> unit_ends_;  // places, with the begin and the end of the step
+  // Until each place, and in all: compute on one device, of a micro-batch.
+  std::vector<Seconds> forward_, backward_, inputs_;  // inputs: the first part of backward passes
+  std::map<std::int64_t, Least> least_;               // by devices of a stage; at the ends of units
+};
+
+}  // namespace autopar

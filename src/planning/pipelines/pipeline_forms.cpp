@@ -1,0 +1,198 @@
+#include "planning/pipelines/pipeline_forms.hpp"
+
+#include <algorithm>
+#include <map>
+#include <regex>
+#include <sstream>
+
+#include "planning/pipelines/pipeline_tuning.hpp"
+
+namespace autopar {
+
+namespace {
+
+using tuning::forms::kMostChunks;
+
+std::int64_t default_chunks(ScheduleKind kind) {
+  const bool one =
+      kind == ScheduleKind::kGPipe || kind == ScheduleKind::k1F1B || kind == ScheduleKind::kZbH1;
+  return one ? 1 : 2;
+}
+
+bool is_file(const std::string& schedule) {
+  return schedule != "auto" && schedule.find_first_of("./") != std::string::npos;
+}
+
+// Without the cells of reductions and updates, which are put at the end.
+std::string passes_of(const std::string& table) {
+  static const std::regex ends("(^|,)[ \t]*[0-9]+[RU][ \t]*(?=,|$)");
+  std::string text, line;
+  std::istringstream lines(table);
+  while (std::getline(lines, line)) {
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    text += std::regex_replace(line, ends, "$1") + "\n";
+  }
+  return text;
+}
+
+Result<PipelineSchedule> parsed(const std::string& text, const std::string& path) {
+  // Without programs a B stays one where no W stands for it.
+  AUTOPAR_TRY(lines, parse_schedule(text, {}, path));
+  std::erase_if(lines, [](const StepLine& line) { return line.empty(); });
+  if (lines.empty()) {
+    return input_error("expected a line of actions for each stage, such as 0F0,0F1,0B0,0B1");
+  }
+  AUTOPAR_TRY(schedule, schedule_of_lines(std::move(lines)));
+  schedule = backward_apart(std::move(schedule));
+  AUTOPAR_RETURN_IF_ERROR(verify_schedule(schedule));
+  return schedule;
+}
+
+Result<PipelineSchedule> read_schedule(const std::string& path, std::int64_t micro_batches) {
+  AUTOPAR_TRY(text, read_file(path));
+  return schedule_of_table(text, path, micro_batches);
+}
+
+Result<std::vector<std::int64_t>> asked_stages(const PlanOptions& options, const Inputs& inputs) {
+  if (options.stages != "auto") {
+    AUTOPAR_TRY(stages, parse_count(options.stages, "--stages"));
+    return std::vector<std::int64_t>{stages};
+  }
+  std::vector<std::int64_t> found;
+  for (std::int64_t stages = 2; stages <= inputs.cluster.device_count(); ++stages) {
+    if (stage_of(inputs.cluster, stages)) found.push_back(stages);
+  }
+  return found;
+}
+
+}  // namespace
+
+std::string to_text(const PipelineForm& form) {
+  std::string text = "1 stage";
+  if (form.stages > 1) text = std::to_string(form.stages) + " stages, " + form.schedule;
+  if (form.chunks_per_stage > 1) {
+    text += ", " + std::to_string(form.chunks_per_stage) + " chunks each";
+  }
+  if (form.micro_batches == 0) return text;
+  return text + ", " + std::to_string(form.micro_batches) +
+         (form.micro_batches == 1 ? " micro-batch" : " micro-batches");
+}
+
+Result<std::int64_t> parse_count(const std::string& text, const std::string& option) {
+  const bool is_number =
+      !text.empty() && text.size() < 7 && text.find_first_not_of("0123456789") == std::string::npos;
+  if (!is_number || std::stoll(text) < 1) {
+    return usage_error(option + " '" + text + "': expected a number from 1 on, or auto");
+  }
+  return std::int64_t{std::stoll(text)};
+}
+
+Result<PipelineSchedule> schedule_of_table(const std::string& text, const std::string& where,
+                                           std::int64_t micro_batches) {
+  auto schedule = parsed(passes_of(text), where);
+  if (!schedule) {
+    const std::string& message = schedule.error().message;
+    return input_error(message.rfind(where, 0) == 0 ? message : where + ": " + message);
+  }
+  if (schedule->micro_batches != micro_batches) {
+    return input_error(where + ": it has " + std::to_string(schedule->micro_batches) +
+                       " micro-batches, and --micro-batches is " + std::to_string(micro_batches));
+  }
+  return schedule;
+}
+
+Result<PipelineSchedule> schedule_of(const PipelineForm& form, std::int64_t micro_batches) {
+  const auto kind = parse_schedule_kind(form.schedule);
+  if (!kind) return read_schedule(form.schedule, micro_batches);
+  AUTOPAR_TRY(schedule, make_schedule(*kind, {form.stages, form.chunks_per_stage, micro_batches}));
+  return backward_apart(std::move(schedule));
+}
+
+Result<std::vector<OpId>> named_cuts(const std::string& names, const Graph& step,
+                                     std::size_t chunks) {
+  std::map<std::string, std::size_t> forward;
+  for (std::size_t o = 0; o < step.ops.size(); ++o) {
+    if (step.ops[o].phase == Phase::kForward) forward.emplace(step.ops[o].name, o);
+  }
+  std::vector<OpId> cuts;
+  std::istringstream list(names);
+  for (std::string name; std::getline(list, name, ',');) {
+    const auto found = forward.find(name);
+    if (found == forward.end()) {
+      return input_error("--cuts: no forward op '" + name +
+                         "'; `autopar show` with the model names them");
+    }
+    const OpId op(static_cast<std::int64_t>(found->second));
+    if (!cuts.empty() && op.index() <= cuts.back().index()) {
+      return input_error("--cuts: op '" + name + "' does not come behind '" +
+                         step.op(cuts.back()).name + "', the cut before it");
+    }
+    cuts.push_back(op);
+  }
+  if (cuts.size() + 1 != chunks) {
+    return input_error("--cuts names " + std::to_string(cuts.size()) + " ops, and " +
+                       std::to_string(chunks) + " chunks have " + std::to_string(chunks - 1) +
+                       " cuts");
+  }
+  return cuts;
+}
+
+Result<std::vector<PipelineForm>> asked_forms(const PlanOptions& options, const Inputs& inputs) {
+  const std::int64_t micro_batches = inputs.model.graph.passes;
+  AUTOPAR_TRY(stages, asked_stages(options, inputs));
+  std::int64_t chunks = 0;  // as the schedule has it
+  if (!options.chunks.empty() && options.chunks != "auto") {
+    AUTOPAR_TRY(asked, parse_count(options.chunks, "--chunks"));
+    chunks = asked;
+  }
+  std::vector<PipelineForm> forms;
+  if (is_file(options.schedule)) {
+    AUTOPAR_TRY(schedule, read_schedule(options.schedule, micro_batches));
+    const auto lines = static_cast<std::int64_t>(schedule.lines.size());
+    const auto in_all = static_cast<std::int64_t>(schedule.stage_of_chunk.size());
+    const bool is_even = in_all % lines == 0;
+    if (options.stages != "auto" && lines != stages.front()) {
+      return input_error(options.schedule + ": it has " + std::to_string(lines) +
+                         " lines, and --stages is " + options.stages);
+    }
+    if (chunks > 0 && (!is_even || in_all / lines != chunks)) {
+      return input_error(options.schedule + ": it has " + std::to_string(in_all) +
+                         " chunks, and --chunks is " + options.chunks);
+    }
+    forms.push_back({lines, is_even ? in_all / lines : 1, options.schedule});
+    return forms;
+  }
+  const auto kind = parse_schedule_kind(options.schedule);
+  if (!kind && options.schedule != "auto") {
+    std::string names;
+    for (const ScheduleKind known : schedule_kinds()) names += std::string(name_of(known)) + ", ";
+    return usage_error("--schedule '" + options.schedule + "': expected " + names +
+                       "auto, or a file such as ./schedule.csv");
+  }
+  if (options.stages == "auto" && chunks <= 1) forms.push_back({1, 1, ""});
+  for (const std::int64_t count : stages) {
+    if (kind) {
+      forms.push_back({count, chunks > 0 ? chunks : default_chunks(*kind), name_of(*kind)});
+      continue;
+    }
+    // GPipe takes as long as 1F1B, with more in memory.
+    for (const ScheduleKind any : schedule_kinds()) {
+      if (any == ScheduleKind::kGPipe) continue;
+      const bool has_any = any == ScheduleKind::kInterleaved;
+      const std::int64_t least = default_chunks(any);
+      for (std::int64_t v = least; v <= (has_any ? kMostChunks : least); v *= 2) {
+        if (chunks > 0 && v != chunks) continue;
+        if (make_schedule(any, {count, v, micro_batches}))
+          forms.push_back({count, v, name_of(any)});
+      }
+    }
+  }
+  if (forms.empty()) {
+    return usage_error("no schedule has " + std::to_string(micro_batches) +
+                       " micro-batches and what --stages and --chunks say; --schedule with a name "
+                       "tells what it needs");
+  }
+  return forms;
+}
+
+}  // namespace autopar

@@ -1,0 +1,22 @@
+// What --stages, --chunks and --schedule ask for.
+#pragma once
+
+#include "planning/pipelines/pipeline_plan.hpp"
+
+namespace autopar {
+
+// Errors (kUsage): no number from 1 on.
+Result<std::int64_t> parse_count(const std::string& text, const std::string& option);
+
+// The passes, in two parts where any backward pass of a chunk is. Errors: those of make_schedule();
+// of a file (kInput), with its name.
+Result<PipelineSchedule> schedule_of_table(const std::string& text, const std::string& where,
+                                           std::int64_t micro_batches);
+Result<PipelineSchedule> schedule_of(const PipelineForm& form, std::int64_t micro_batches);
+
+// The cuts that --cuts names, for so many chunks. Errors (kInput): another number of them; no such
+// forward op, with the nearest name.
+Result<std::vector<OpId>> named_cuts(const std::string& names, const Graph& step,
+                                     std::size_t chunks);
+
+}  // namespace autopar

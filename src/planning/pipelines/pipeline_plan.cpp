@@ -1,0 +1,214 @@
+#include "planning/pipelines/pipeline_plan.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "planning/pipelines/pipeline_step.hpp"
+#include "planning/pipelines/pipeline_tuning.hpp"
+
+namespace autopar {
+
+namespace {
+
+using tuning::outer::kUnlikely;
+
+class Pipelines {
+ public:
+  Pipelines(const std::optional<StrategyFile>& pins, const CommonOptions& common,
+            std::chrono::steady_clock::time_point begin, PhaseClock& clock)
+      : pins_(pins), common_(common), begin_(begin), clock_(clock) {}
+
+  // The form that is likely to be fastest goes on: to a better bound and an estimate, by searches
+  // of units, and then to a plan, until no other can have a faster one, or is likely to (best-first
+  // branch and bound: Lawler and Wood, "Branch-and-bound methods: a survey", 1966).
+  Result<StagedPlan> run(std::vector<StagedStep> asked) {
+    const std::size_t forms =
+        std::accumulate(asked.begin(), asked.end(), std::size_t{0},
+                        [](std::size_t sum, const StagedStep& s) { return sum + s.forms.size(); });
+    is_one_ = forms == 1;
+    for (StagedStep& step : asked) AUTOPAR_RETURN_IF_ERROR(open(std::move(step)));
+    while (!open_.empty()) {
+      // Without time the first that is ready for it is planned, so that there is a plan.
+      const bool is_over = steps_.front()->is_over();
+      if (is_over && best_time() < kInfinity) break;
+      const auto next =
+          std::min_element(open_.begin(), open_.end(), [is_over](const Open& a, const Open& b) {
+            if (is_over && a.form.is_searched != b.form.is_searched) return a.form.is_searched;
+            return std::pair(a.form.has_no_units, a.form.likely()) <
+                   std::pair(b.form.has_no_units, b.form.likely());
+          });
+      FormCandidate& form = next->form;
+      if (form.bound >= best_time() || form.likely() >= best_time() * (1 + kUnlikely)) {
+        left_.push_back(std::move(form));
+        open_.erase(next);
+      } else if (form.is_searched || is_over) {
+        lower_bound_ = std::min(lower_bound_, form.bound);
+        AUTOPAR_RETURN_IF_ERROR(plan_form(form, *next->step));
+        open_.erase(next);
+      } else {
+        AUTOPAR_RETURN_IF_ERROR(next->step->search_units(form, best_time()));
+        spdlog::debug("{}: no plan takes less than {}, by its units about {}", to_text(form.form),
+                      format_seconds(form.bound), format_seconds(form.estimate));
+      }
+    }
+    for (Open& open : open_) left_.push_back(std::move(open.form));
+    tell_of_left();
+    return taken();
+  }
+
+ private:
+  struct Open {
+    FormCandidate form;
+    PipelineStep* step = nullptr;
+  };
+
+  Status open(StagedStep asked) {
+    AUTOPAR_TRY(step, PipelineStep::open(std::move(asked), pins_, common_, begin_, clock_));
+    for (const PipelineForm& form : step->asked().forms) {
+      auto candidate = step->candidate_of(form);
+      if (candidate) {
+        open_.push_back({std::move(*candidate), step.get()});
+      } else if (is_one_) {
+        return candidate.error();
+      } else {
+        tried_.push_back({form, 0, 0, candidate.error().message});
+      }
+    }
+    steps_.push_back(std::move(step));
+    return Ok{};
+  }
+
+  void tell_of_left() {
+    for (const FormCandidate& form : left_) {
+      lower_bound_ = std::min(lower_bound_, form.bound);
+      std::string why = "not searched: no plan takes less than " + format_seconds(form.bound);
+      if (form.bound < best_time()) {
+        why += form.estimate > 0 ? ", by its units about " + format_seconds(form.estimate)
+                                 : std::string("; the time was up");
+      }
+      tried_.push_back({form.form, 0, 0, std::move(why), form.bound});
+    }
+  }
+
+  // The fastest of all, with what became of the others.
+  Result<StagedPlan> taken() {
+    if (!best_.pipeline && !best_.single) return infeasible_error(why_none());
+    if (best_.single) tell_of_single();
+    if (best_.pipeline) {
+      best_.pipeline->tried = std::move(tried_);
+      best_.pipeline->lower_bound = std::min(lower_bound_, best_.pipeline->times.makespan);
+    }
+    return std::move(best_);
+  }
+
+  // Its report has no place for pipelines.
+  void tell_of_single() const {
+    const PipelineTrial* next = nullptr;
+    for (const PipelineTrial& trial : tried_) {
+      const bool is_other = trial.form.stages > 1 && trial.seconds > 0;
+      if (is_other && (next == nullptr || trial.seconds < next->seconds)) next = &trial;
+    }
+    const std::string other = next == nullptr ? "none of them was planned"
+                                              : "the nearest, " + to_text(next->form) + ", takes " +
+                                                    format_seconds(next->seconds);
+    spdlog::info(
+        "one stage is faster than pipelines: {} forms were looked at; {}, and none takes "
+        "less than {}",
+        tried_.size(), other, format_seconds(std::min(lower_bound_, best_time())));
+  }
+
+  Status plan_form(const FormCandidate& candidate, PipelineStep& step) {
+    const PipelineForm& form = candidate.form;
+    if (form.stages == 1) {
+      auto planned = step.plan_single(best_time());
+      if (!planned) return note(form, planned.error());
+      const Seconds time = planned->outcome.cost.time();
+      tried_.push_back({form, time, planned->outcome.cost.memory.total, ""});
+      if (time >= best_time()) return Ok{};
+      best_.single.emplace(std::move(*planned));
+      best_.pipeline.reset();
+      best_.inputs = step.asked().inputs;
+      return Ok{};
+    }
+    auto plan = step.plan(candidate, best_time(), is_one_);
+    if (!plan) return note(form, plan.error());
+    tried_.push_back({form, plan->times.makespan, plan->peak_bytes, ""});
+    if (plan->times.makespan < best_time()) {
+      best_.pipeline = std::move(*plan);
+      best_.single.reset();
+      best_.inputs = step.asked().inputs;
+    }
+    return Ok{};
+  }
+
+  // A form without a plan is no error where there are others.
+  Status note(const PipelineForm& form, const Error& error) {
+    if (is_one_ || error.code == ErrorCode::kInput) return error;
+    const bool has_cutoff = best_time() < kInfinity && error.code == ErrorCode::kInfeasible;
+    tried_.push_back(
+        {form, 0, 0, has_cutoff ? "no plan that fits was found that is faster" : error.message});
+    return Ok{};
+  }
+
+  Seconds best_time() const {
+    if (best_.single) return best_.single->outcome.cost.time();
+    return best_.pipeline ? best_.pipeline->times.makespan : kInfinity;
+  }
+
+  std::string why_none() const {
+    std::string text = "no plan was found";
+    for (const PipelineTrial& trial : tried_) {
+      text += "; " + to_text(trial.form) + ": " +
+              (trial.why.empty() ? format_seconds(trial.seconds) : trial.why);
+    }
+    return text;
+  }
+
+  const std::optional<StrategyFile>& pins_;
+  const CommonOptions& common_;
+  const std::chrono::steady_clock::time_point begin_;
+  PhaseClock& clock_;
+  std::vector<std::unique_ptr<PipelineStep>> steps_;  // by numbers of micro-batches
+  std::vector<Open> open_;
+  std::vector<FormCandidate> left_;  // out
+  Seconds lower_bound_ = kInfinity;
+  StagedPlan best_;
+  bool is_one_ = false;  // one form alone was asked for
+  std::vector<PipelineTrial> tried_;
+};
+
+}  // namespace
+
+Result<Cluster> stage_of(const Cluster& cluster, std::int64_t stages) {
+  Cluster stage = cluster;
+  std::int64_t left = stages;
+  for (std::size_t t = stage.tiers.size(); t-- > 0 && left > 1;) {
+    Tier& tier = stage.tiers[t];
+    const std::int64_t parts = std::gcd(tier.size, left);
+    tier.size /= parts;
+    left /= parts;
+    if (tier.size > 1 && left > 1) break;
+  }
+  if (left > 1) {
+    return usage_error("--stages " + std::to_string(stages) +
+                       " does not divide the tiers of cluster '" + cluster.name +
+                       "', the outermost first");
+  }
+  std::vector<Tier> tiers = {stage.tiers.front()};
+  for (std::size_t t = 1; t < stage.tiers.size(); ++t) {
+    if (stage.tiers[t].size > 1) tiers.push_back(stage.tiers[t]);
+  }
+  stage.tiers = std::move(tiers);
+  stage.profile.of_stage = stages > 1 && cluster.device_count() > cluster.tiers.front().size;
+  return stage;
+}
+
+Result<StagedPlan> plan_staged(std::vector<StagedStep> steps,
+                               const std::optional<StrategyFile>& pins, const CommonOptions& common,
+                               std::chrono::steady_clock::time_point begin, PhaseClock& clock) {
+  return Pipelines(pins, common, begin, clock).run(std::move(steps));
+}
+
+}  // namespace autopar

@@ -1,0 +1,278 @@
+#include "planning/pipelines/pipeline_step.hpp"
+
+#include <algorithm>
+
+#include "autopar/kernels.hpp"
+#include "planning/pipelines/pinned_stages.hpp"
+#include "planning/pipelines/pipeline_forms.hpp"
+#include "planning/pipelines/pipeline_tuning.hpp"
+
+namespace autopar {
+
+namespace {
+
+using tuning::outer::kGain;
+using tuning::outer::kRounds;
+
+const std::vector<OpId>* cuts_of(const FormCandidate& candidate) {
+  return candidate.is_pinned ? &candidate.pinned : nullptr;
+}
+
+// What each chunk of these cuts takes beside its ops.
+std::vector<Seconds> beside_ops(const ChunkSeconds& memory, const std::vector<OpId>& cuts) {
+  std::vector<Seconds> beside(cuts.size() + 1, 0);
+  for (std::size_t c = 0; memory && c < beside.size(); ++c) {
+    beside[c] = memory(c, c == 0 ? OpId(0) : cuts[c - 1], c < cuts.size() ? cuts[c] : OpId());
+  }
+  return beside;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PipelineStep>> PipelineStep::open(
+    StagedStep asked, const std::optional<StrategyFile>& pins, const CommonOptions& common,
+    std::chrono::steady_clock::time_point begin, PhaseClock& clock) {
+  const Inputs& inputs = *asked.inputs;
+  Graph step = inputs.model.graph;
+  step.kernels = group_kernels(step, inputs.cluster.profile, asked.options.updates);
+  AUTOPAR_TRY(seconds, seconds_of_ops(inputs, step, asked.options.updates));
+  return std::unique_ptr<PipelineStep>(new PipelineStep(
+      std::move(asked), std::move(step), std::move(seconds), pins, common, begin, clock));
+}
+
+Result<FormCandidate> PipelineStep::candidate_of(const PipelineForm& form) const {
+  FormCandidate candidate;
+  candidate.form = form;
+  if (form.stages == 1) {
+    candidate.bound = bounds_.of_single_compute(search_.whole.cluster);
+    candidate.has_no_units = candidate.is_searched = !step_.has_passes();
+    return candidate;
+  }
+  AUTOPAR_TRY(stage, stage_of(search_.whole.cluster, form.stages));
+  candidate.stage = std::move(stage);
+  AUTOPAR_TRY(schedule, schedule_of(form, step_.passes));
+  candidate.schedule = std::move(schedule);
+  AUTOPAR_TRY(given, given_cuts(form, candidate.schedule.stage_of_chunk.size()));
+  candidate.is_pinned = given.has_value();
+  if (given) candidate.pinned = std::move(*given);
+  candidate.bound = bounds_.of_compute(candidate.schedule, candidate.stage, cuts_of(candidate));
+  return candidate;
+}
+
+Status PipelineStep::search_units(FormCandidate& candidate, Seconds cutoff) {
+  if (candidate.form.stages == 1) {
+    AUTOPAR_TRY(bound, bounds_.of_single(search_.whole.cluster));
+    candidate.bound = std::max(candidate.bound, bound);
+  } else {
+    AUTOPAR_TRY(bound, bounds_.of(candidate.schedule, candidate.stage, cuts_of(candidate)));
+    candidate.bound = std::max(candidate.bound, bound);
+  }
+  candidate.is_searched = true;
+  if (candidate.bound >= cutoff) return Ok{};
+  AUTOPAR_TRY(estimate, estimated(candidate));
+  candidate.estimate = estimate;
+  return Ok{};
+}
+
+// What chunks that are cut where the bounds of units balance would take by these. 0: the form
+// cannot be cut so, or its cuts are given.
+Result<Seconds> PipelineStep::estimated(const FormCandidate& candidate) {
+  if (candidate.form.stages == 1 || candidate.is_pinned) return Seconds{0};
+  AUTOPAR_TRY(seconds, bounds_.seconds_on(candidate.stage));
+  AUTOPAR_TRY(memory, bounds_.memory_seconds(candidate.schedule, candidate.stage));
+  const auto cuts = cut_by(candidate, seconds, memory);
+  if (!cuts) return Seconds{0};
+  const std::vector<std::size_t> chunk_of = chunks_by(*cuts);
+  const auto devices = static_cast<double>(candidate.stage.device_count());
+  std::vector<ChunkCost> costs(cuts->size() + 1);
+  for (std::size_t o = 0; o < chunk_of.size(); ++o) {
+    PassSeconds& steady = costs[chunk_of[o]].steady;
+    steady.forward += seconds.forward[o] / devices;
+    steady.backward += seconds.backward[o] / devices;
+    steady.input_gradients += seconds.inputs[o] / devices;
+    steady.weight_gradients += (seconds.backward[o] - seconds.inputs[o]) / devices;
+  }
+  const std::vector<Seconds> beside = beside_ops(memory, *cuts);
+  for (std::size_t c = 0; c < costs.size(); ++c) {
+    costs[c].steady.backward += beside[c] / devices;
+    costs[c].steady.input_gradients += beside[c] / devices;
+  }
+  PipelineSchedule schedule = candidate.schedule;
+  add_updates(schedule, false);
+  AUTOPAR_TRY(times, simulate_schedule(schedule, costs));
+  return times.makespan;
+}
+
+// Cut by what bounds say of ops; then by what the chunks' plans take, as long as that promises
+// more than kGain.
+Result<PipelinePlan> PipelineStep::plan(const FormCandidate& candidate, Seconds cutoff,
+                                        bool is_one) {
+  if (candidate.is_pinned) return planned(candidate, candidate.pinned, cutoff);
+  AUTOPAR_TRY(seconds, bounds_.seconds_on(candidate.stage));
+  AUTOPAR_TRY(memory, bounds_.memory_seconds(candidate.schedule, candidate.stage));
+  auto first = cut_by(candidate, seconds, memory);
+  if (!first) return is_one ? first.error() : infeasible_error(first.error().message);
+  std::vector<OpId> cuts = std::move(*first);
+  AUTOPAR_TRY(best, planned(candidate, cuts, cutoff));
+  for (int round = 0; round < kRounds && !search_.is_over(); ++round) {
+    scale(seconds, best, cuts, memory);
+    AUTOPAR_TRY(next, cut_by(candidate, seconds, memory));
+    if (next == cuts) break;
+    AUTOPAR_TRY(promised, time_by(best, next, seconds, memory));
+    if (promised > best.times.makespan * (1 - kGain)) break;
+    auto plan = planned(candidate, next, cutoff);
+    if (!plan || plan->times.makespan >= best.times.makespan) break;
+    best = std::move(*plan);
+    cuts = std::move(next);
+  }
+  return best;
+}
+
+// `memory`: what memory adds to chunks.
+Result<std::vector<OpId>> PipelineStep::cut_by(const FormCandidate& candidate,
+                                               const OpSeconds& seconds,
+                                               const ChunkSeconds& memory) const {
+  return balanced_cuts(step_, static_cast<int>(candidate.schedule.stage_of_chunk.size()), seconds,
+                       tier_between(search_.whole.cluster, candidate.stage).bandwidth_bytes_per_s,
+                       search_.options.updates, memory);
+}
+
+// Per op its chunk of these cuts.
+std::vector<std::size_t> PipelineStep::chunks_by(const std::vector<OpId>& cuts) const {
+  std::vector<std::size_t> chunk_of(step_.ops.size());
+  std::size_t chunk = 0;
+  for (std::size_t o = 0; o < chunk_of.size(); ++o) {
+    if (chunk < cuts.size() && o == cuts[chunk].index()) ++chunk;
+    chunk_of[o] = chunk;
+  }
+  return chunk_of;
+}
+
+// Sums of seconds on one device, per chunk.
+std::vector<PassSeconds> PipelineStep::sums_of(const OpSeconds& seconds,
+                                               const std::vector<OpId>& cuts,
+                                               const ChunkSeconds& memory) const {
+  std::vector<PassSeconds> sums(cuts.size() + 1);
+  const std::vector<std::size_t> chunk_of = chunks_by(cuts);
+  const std::vector<Seconds> beside = beside_ops(memory, cuts);
+  for (std::size_t c = 0; c < sums.size(); ++c) sums[c].backward = beside[c];
+  for (std::size_t o = 0; o < chunk_of.size(); ++o) {
+    sums[chunk_of[o]].forward += seconds.forward[o];
+    sums[chunk_of[o]].backward += seconds.backward[o];
+  }
+  return sums;
+}
+
+// Makes of the seconds of each chunk's ops, with what memory adds, what its plan takes.
+void PipelineStep::scale(OpSeconds& seconds, const PipelinePlan& plan,
+                         const std::vector<OpId>& cuts, const ChunkSeconds& memory) const {
+  const std::vector<std::size_t> chunk_of = chunks_by(cuts);
+  const auto sums = sums_of(seconds, cuts, memory);
+  const auto devices = static_cast<double>(plan.stage.device_count());
+  for (std::size_t o = 0; o < chunk_of.size(); ++o) {
+    const PassSeconds& sum = sums[chunk_of[o]];
+    const PassSeconds& taken = plan.chunks[chunk_of[o]].cost.steady;
+    if (sum.forward > 0) seconds.forward[o] *= taken.forward * devices / sum.forward;
+    if (sum.backward > 0) seconds.backward[o] *= taken.backward * devices / sum.backward;
+  }
+}
+
+// What these cuts would take if chunks took what their ops do.
+Result<Seconds> PipelineStep::time_by(const PipelinePlan& plan, const std::vector<OpId>& cuts,
+                                      const OpSeconds& seconds, const ChunkSeconds& memory) const {
+  const auto sums = sums_of(seconds, cuts, memory);
+  const auto devices = static_cast<double>(plan.stage.device_count());
+  std::vector<ChunkCost> costs;
+  for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
+    ChunkCost cost = plan.chunks[c].cost;
+    const PassSeconds taken = cost.steady;
+    PassSeconds& steady = cost.steady;
+    steady.forward = sums[c].forward / devices;
+    steady.backward = sums[c].backward / devices;
+    const double part = taken.backward > 0 ? taken.weight_gradients / taken.backward : 0;
+    steady.weight_gradients = part * steady.backward;
+    steady.input_gradients = (1 - part) * steady.backward;
+    cost.first = cost.last = std::nullopt;
+    costs.push_back(cost);
+  }
+  AUTOPAR_TRY(times, simulate_schedule(plan.schedule, costs));
+  return times.makespan;
+}
+
+// Where the user says where chunks begin.
+Result<std::optional<std::vector<OpId>>> PipelineStep::given_cuts(const PipelineForm& form,
+                                                                  std::size_t chunks) const {
+  const std::string& names = search_.options.cuts;
+  if (!names.empty()) {
+    AUTOPAR_TRY(cuts, named_cuts(names, step_, chunks));
+    return std::optional(std::move(cuts));
+  }
+  if (!search_.pins || search_.pins->stage_of_ops.empty()) {
+    return std::optional<std::vector<OpId>>();
+  }
+  AUTOPAR_TRY(cuts, pinned_cuts(form));
+  return std::optional(std::move(cuts));
+}
+
+// As pins say, by names of ops of the model or of what import made of them.
+Result<std::vector<OpId>> PipelineStep::pinned_cuts(const PipelineForm& form) const {
+  const StrategyFile& pins = *search_.pins;
+  if (form.chunks_per_stage > 1) {
+    return usage_error(pins.path + ": pipeline_stage goes with one chunk per stage, and " +
+                       to_text(form) + " is asked for");
+  }
+  AUTOPAR_TRY(stages, pinned_stages(pins, search_.whole.model, step_));
+  auto cuts = cuts_of_stages(step_, stages, static_cast<int>(form.stages), search_.options.updates);
+  if (!cuts) return input_error(pins.path + ": " + cuts.error().message);
+  return cuts;
+}
+
+Result<PipelinePlan> PipelineStep::planned(const FormCandidate& candidate,
+                                           const std::vector<OpId>& cuts, Seconds cutoff) {
+  PipelinePlan plan;
+  plan.form = candidate.form;
+  plan.stage = candidate.stage;
+  plan.schedule = candidate.schedule;
+  AUTOPAR_TRY(chunks, chunks_of(step_, cuts, search_.options.updates));
+  plan.handed = std::move(chunks.handed);
+  const InFlight flying = in_flight(plan.schedule);
+  for (std::size_t c = 0; c < chunks.chunks.size(); ++c) {
+    chunks.chunks[c].graph.in_flight = flying.of_chunk[c];
+  }
+  for (const OpId op : cuts) plan.cut_ops.push_back(step_.op(op).name);
+  AUTOPAR_TRY(hints, hints_of(candidate, cuts, flying));
+  plan.passes = plan.schedule.lines;
+  ChunkPlans& plans = plans_.try_emplace(plan.form.stages, search_, plan.stage).first->second;
+  AUTOPAR_TRY(chunk_plans,
+              plans.of(std::move(chunks.chunks), plan.schedule.stage_of_chunk, hints, cutoff));
+  plan.chunks = std::move(chunk_plans);
+  AUTOPAR_RETURN_IF_ERROR(price_pipeline(search_.whole.cluster, search_.options.updates, plan));
+  return plan;
+}
+
+// How each chunk is planned first; a chunk has an even part of its stage's memory.
+Result<std::vector<ChunkHint>> PipelineStep::hints_of(const FormCandidate& candidate,
+                                                      const std::vector<OpId>& cuts,
+                                                      const InFlight& flying) {
+  const std::size_t chunks = cuts.size() + 1;
+  const double part = static_cast<double>(candidate.form.stages) / static_cast<double>(chunks);
+  std::vector<ChunkHint> hints(chunks);
+  double from = 0;
+  for (std::size_t c = 0; c < chunks; ++c) {
+    const double to = bounds_.units_until(c + 1 < chunks ? cuts[c] : OpId());
+    AUTOPAR_TRY(hint, bounds_.hint(candidate.stage, from, to - from, flying.of_chunk[c], part));
+    hints[c] = std::move(hint);
+    from = to;
+  }
+  return hints;
+}
+
+Result<Planned> PipelineStep::plan_single(Seconds cutoff) {
+  PlanOptions options = search_.options;
+  const ChunkPlans plans(search_, search_.whole.cluster);
+  if (plans.is_open()) options.meshes = plans.meshes();
+  return best_of_forms(std::make_unique<Inputs>(search_.whole), search_.given, options,
+                       search_.pins, search_.common, search_.begin, search_.clock, {cutoff, 0});
+}
+
+}  // namespace autopar

@@ -1,0 +1,81 @@
+// A training step of one number of micro-batches, of which pipelines are searched: what is known of
+// its forms before they are planned, and their plans.
+#pragma once
+
+#include "planning/pipelines/pipeline_bound.hpp"
+
+namespace autopar {
+
+// A form before it is planned.
+struct FormCandidate {
+  PipelineForm form;
+  Cluster stage;
+  PipelineSchedule schedule;
+  std::vector<OpId> pinned;  // cuts
+  bool is_pinned = false;
+  Seconds bound = 0;          // no plan of this form is faster
+  bool is_searched = false;   // that bound, by units
+  Seconds estimate = 0;       // by units, with balanced cuts; 0: not known
+  bool has_no_units = false;  // of one pass, of which no chunks are cut: looked at last
+  Seconds likely() const { return std::max(bound, estimate); }
+};
+
+class PipelineStep {
+ public:
+  // All that is given by reference must live as long. Errors: of pricing the ops.
+  static Result<std::unique_ptr<PipelineStep>> open(StagedStep asked,
+                                                    const std::optional<StrategyFile>& pins,
+                                                    const CommonOptions& common,
+                                                    std::chrono::steady_clock::time_point begin,
+                                                    PhaseClock& clock);
+
+  const StagedStep& asked() const { return asked_; }
+  bool is_over() const { return search_.is_over(); }
+  // With a bound of compute alone. Errors: of the schedule, and of cuts that are given.
+  Result<FormCandidate> candidate_of(const PipelineForm& form) const;
+  // A better bound by searches of units; and, where that is less than `cutoff`, an estimate.
+  // Errors: of the searches.
+  Status search_units(FormCandidate& candidate, Seconds cutoff);
+  // The best that is found; what takes longer than `cutoff` is of no use. Errors: of cutting the
+  // step (as kInfeasible, unless it is the one form that was asked for), and of the searches.
+  Result<PipelinePlan> plan(const FormCandidate& candidate, Seconds cutoff, bool is_one);
+  // Of the form of one stage. Errors: of the search.
+  Result<Planned> plan_single(Seconds cutoff);
+
+ private:
+  PipelineStep(StagedStep asked, Graph step, OpSeconds seconds,
+               const std::optional<StrategyFile>& pins, const CommonOptions& common,
+               std::chrono::steady_clock::time_point begin, PhaseClock& clock)
+      : asked_(std::move(asked)),
+        step_(std::move(step)),
+        seconds_(std::move(seconds)),
+        search_{*asked_.inputs, asked_.given, asked_.options, pins, common, begin, clock},
+        bounds_(search_, step_, seconds_) {}
+
+  Result<Seconds> estimated(const FormCandidate& candidate);
+  Result<PipelinePlan> planned(const FormCandidate& candidate, const std::vector<OpId>& cuts,
+                               Seconds cutoff);
+  Result<std::vector<OpId>> cut_by(const FormCandidate& candidate, const OpSeconds& seconds,
+                                   const ChunkSeconds& memory) const;
+  std::vector<std::size_t> chunks_by(const std::vector<OpId>& cuts) const;
+  std::vector<PassSeconds> sums_of(const OpSeconds& seconds, const std::vector<OpId>& cuts,
+                                   const ChunkSeconds& memory) const;
+  void scale(OpSeconds& seconds, const PipelinePlan& plan, const std::vector<OpId>& cuts,
+             const ChunkSeconds& memory) const;
+  Result<Seconds> time_by(const PipelinePlan& plan, const std::vector<OpId>& cuts,
+                          const OpSeconds& seconds, const ChunkSeconds& memory) const;
+  Result<std::optional<std::vector<OpId>>> given_cuts(const PipelineForm& form,
+                                                      std::size_t chunks) const;
+  Result<std::vector<OpId>> pinned_cuts(const PipelineForm& form) const;
+  Result<std::vector<ChunkHint>> hints_of(const FormCandidate& candidate,
+                                          const std::vector<OpId>& cuts, const InFlight& flying);
+
+  const StagedStep asked_;
+  const Graph step_;  // with kernels
+  const OpSeconds seconds_;
+  const ChunkSearch search_;
+  PipelineBounds bounds_;
+  std::map<std::int64_t, ChunkPlans> plans_;  // by the number of stages
+};
+
+}  // namespace autopar

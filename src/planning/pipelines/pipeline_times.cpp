@@ -1,0 +1,170 @@
+// What a pipeline takes, of what its chunks take.
+#include <algorithm>
+
+#include "planning/pipelines/chunk_cost.hpp"
+#include "planning/pipelines/pipeline_plan.hpp"
+
+namespace autopar {
+
+namespace {
+
+// Chunks whose backward pass has no two parts have it where the first part stands.
+void join_backward(PipelineSchedule& schedule, const std::vector<ChunkPlan>& chunks) {
+  for (StepLine& line : schedule.lines) {
+    const auto is_whole = [&](const StepAction& action) {
+      return chunks[static_cast<std::size_t>(action.chunk)].weight_ops.empty();
+    };
+    std::erase_if(line, [&](const StepAction& action) {
+      return action.phase == StepPhase::kWeightGradients && is_whole(action);
+    });
+    for (StepAction& action : line) {
+      const bool is_part = action.phase == StepPhase::kInputGradients;
+      if (is_part && is_whole(action)) action.phase = StepPhase::kBackward;
+    }
+  }
+}
+
+class Pricing {
+ public:
+  Pricing(const Cluster& cluster, const std::string& updates)
+      : cluster_(cluster), updates_(updates) {}
+
+  Status run(PipelinePlan& plan) const {
+    for (std::size_t c = 0; c < plan.chunks.size(); ++c) price(plan, c);
+    join_backward(plan.schedule, plan.chunks);
+    const bool reduces =
+        std::any_of(plan.chunks.begin(), plan.chunks.end(),
+                    [](const ChunkPlan& chunk) { return !chunk.reduce_ops.empty(); });
+    add_updates(plan.schedule, reduces);
+    if (reduces) drop_missing_reductions(plan);
+    std::vector<ChunkCost> costs;
+    for (const ChunkPlan& chunk : plan.chunks) costs.push_back(chunk.cost);
+    AUTOPAR_TRY(times, simulate_schedule(plan.schedule, costs));
+    plan.times = std::move(times);
+    add_memory(plan);
+    return Ok{};
+  }
+
+ private:
+  void price(PipelinePlan& plan, std::size_t c) const {
+    ChunkPlan& chunk = plan.chunks[c];
+    const auto chunk_number = static_cast<std::int64_t>(c);
+    bool is_apart = false;
+    for (const StepLine& line : plan.schedule.lines) {
+      is_apart |= std::any_of(line.begin(), line.end(), [&](const StepAction& action) {
+        return action.chunk == chunk_number && action.phase == StepPhase::kWeightGradients;
+      });
+    }
+    if (is_apart) chunk.weight_ops = two_parts(*chunk.planned);
+    chunk.cost = chunk_cost(*chunk.planned, chunk.weight_ops);
+    chunk.cost.send_forward = sent_by(plan, c, true);
+    chunk.cost.send_backward = sent_by(plan, c, false);
+  }
+
+  // Empty where one of the parts would be. What lies as a partial sum does not pass from one part
+  // to the other: its readers belong to the part that makes it.
+  std::vector<char> two_parts(const Planned& planned) const {
+    const Graph& graph = planned.request->graph;
+    std::vector<char> weights = weight_gradient_ops(graph, updates_);
+    const auto is_partial = [&](ValueId id) {
+      const ValueSpecs& specs = planned.outcome.strategy.values[id.index()];
+      return !specs.spec.partial.empty() || !specs.hub.partial.empty();
+    };
+    for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+      if (weights[o] == 0) continue;
+      for (ValueId id : graph.ops[o].inputs) {
+        const OpId maker = id.valid() ? graph.value(id).producer : OpId();
+        const bool crosses = maker.valid() && graph.op(maker).phase == Phase::kBackward &&
+                             weights[maker.index()] == 0;
+        if (crosses && is_partial(id)) weights[o] = 0;
+      }
+    }
+    bool has_weights = false, has_inputs = false;
+    for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+      if (graph.ops[o].phase != Phase::kBackward) continue;
+      (weights[o] != 0 ? has_weights : has_inputs) = true;
+    }
+    if (!has_weights || !has_inputs) weights.clear();
+    return weights;
+  }
+
+  // Each rank sends its part of what it has to the rank of the same place.
+  Seconds sent_by(const PipelinePlan& plan, std::size_t c, bool forward) const {
+    const Planned& planned = *plan.chunks[c].planned;
+    const Graph& graph = planned.request->graph;
+    double latency = 0, sending = 0;
+    for (const Handed& handed : plan.handed) {
+      if (!handed.in_pass || handed.from != static_cast<int>(c)) continue;
+      const bool is_forward = handed.to.back() > handed.from;
+      if (is_forward != forward) continue;
+      // The nearest chunk that reads it.
+      const auto behind = std::upper_bound(handed.to.begin(), handed.to.end(), handed.from);
+      const int to = forward ? *behind : *std::prev(behind);
+      const Tier& tier = tier_of_message(plan, handed.from, to);
+      for (ValueId id : graph.outputs) {
+        const Value& value = graph.value(id);
+        if (value.name != handed.value) continue;
+        const Spec& spec = planned.outcome.strategy.values[id.index()].output;
+        const auto bytes = static_cast<double>(
+            local_bytes(spec, value.shape, value.dtype, planned.outcome.strategy.mesh));
+        if (bytes > 0) latency = std::max(latency, tier.latency_s);
+        sending += bytes / tier.bandwidth_bytes_per_s;
+      }
+    }
+    return latency + sending;
+  }
+
+  // The innermost tier whose groups hold the devices of both chunks.
+  const Tier& tier_of_message(const PipelinePlan& plan, int from, int to) const {
+    const auto first_rank = [&](int chunk) {
+      return plan.schedule.stage_of_chunk[static_cast<std::size_t>(chunk)] *
+             plan.stage.device_count();
+    };
+    std::int64_t size = 1;
+    for (const Tier& tier : cluster_.tiers) {
+      size *= tier.size;
+      const bool holds_stages = size > plan.stage.device_count();
+      if (holds_stages && first_rank(from) / size == first_rank(to) / size) return tier;
+    }
+    return cluster_.tiers.back();
+  }
+
+  static void drop_missing_reductions(PipelinePlan& plan) {
+    for (StepLine& line : plan.schedule.lines) {
+      std::erase_if(line, [&](const StepAction& action) {
+        return action.phase == StepPhase::kReduce &&
+               plan.chunks[static_cast<std::size_t>(action.chunk)].reduce_ops.empty();
+      });
+    }
+  }
+
+  static void add_memory(PipelinePlan& plan) {
+    plan.stage_bytes.assign(static_cast<std::size_t>(plan.form.stages), 0);
+    for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
+      plan.stage_bytes[static_cast<std::size_t>(plan.schedule.stage_of_chunk[c])] +=
+          plan.chunks[c].planned->outcome.cost.memory.total;
+    }
+    plan.peak_bytes = *std::max_element(plan.stage_bytes.begin(), plan.stage_bytes.end());
+    plan.upper_bytes = plan.stage.profile.upper_memory(plan.peak_bytes);
+  }
+
+  const Cluster& cluster_;
+  const std::string& updates_;
+};
+
+}  // namespace
+
+const Tier& tier_between(const Cluster& cluster, const Cluster& stage) {
+  std::int64_t size = 1;
+  for (const Tier& tier : cluster.tiers) {
+    size *= tier.size;
+    if (size > stage.device_count()) return tier;
+  }
+  return cluster.tiers.back();
+}
+
+Status price_pipeline(const Cluster& cluster, const std::string& updates, PipelinePlan& plan) {
+  return Pricing(cluster, updates).run(plan);
+}
+
+}  // namespace autopar

@@ -1,0 +1,330 @@
+#include "planning/pipelines/unit_memory.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "autopar/report.hpp"
+#include "autopar/strategy.hpp"
+#include "planning/pipelines/pipeline_tuning.hpp"
+
+namespace autopar {
+
+namespace {
+
+double at(const std::vector<double>& bytes, int choice) {
+  return bytes.empty() ? 0 : bytes[static_cast<std::size_t>(choice)];
+}
+
+double least_of(const std::vector<double>& bytes) {
+  return bytes.empty() ? 0 : *std::min_element(bytes.begin(), bytes.end());
+}
+
+}  // namespace
+
+// What is in use of a problem's memory between the forward and the backward pass.
+class UnitMemory::HeldBytes {
+ public:
+  HeldBytes(const Graph& graph, const std::set<std::string>& own, const MeshProblem& problem)
+      : problem_(problem) {
+    const auto turn = std::find_if(graph.ops.begin(), graph.ops.end(),
+                                   [](const Op& op) { return op.phase != Phase::kForward; });
+    turn_ = static_cast<int>(turn - graph.ops.begin());
+    const auto nodes = problem.problem.nodes.size();
+    stored.resize(nodes);
+    kept.resize(nodes);
+    holder_of_.resize(nodes);
+    std::set<ValueId> outputs(graph.outputs.begin(), graph.outputs.end());
+
+    for (std::size_t v = 0; v < graph.values.size(); ++v) {
+      const ValueId id(static_cast<std::int64_t>(v));
+      const Value& value = graph.values[v];
+      if (outputs.count(id) != 0) {
+        crosses(value.producer);
+      } else if (value.producer.valid()) {
+        add(problem.hub_node[v], kept);
+      } else if (own.count(value.name) != 0) {
+        add(problem.source_node[v], stored);
+      }
+    }
+    for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+      if (crossing_.count(OpId(static_cast<std::int64_t>(o))) == 0) {
+        add(problem.node_of_op[o], kept);
+      }
+    }
+    for (const ProblemEdge& edge : problem.problem.edges) {
+      const Holder holder = holder_of_[static_cast<std::size_t>(edge.from)];
+      if (holder == Holder::kNone) continue;
+      for (const EdgeUse& use : edge.uses) {
+        if (!is_held(use.begin, use.end)) continue;
+        edges.push_back({edge.from, edge.to,
+                         problem.problem.tables[static_cast<std::size_t>(use.table)],
+                         holder == Holder::kStored});
+      }
+    }
+  }
+
+  std::vector<std::vector<double>> stored, kept;  // bytes per node and choice
+  std::vector<EdgeBytes> edges;
+
+ private:
+  enum class Holder : std::uint8_t { kNone, kStored, kKept };
+  bool is_held(int begin, int end) const { return begin < turn_ && turn_ < end; }
+  void crosses(OpId op) {
+    if (op.valid()) crossing_.insert(op);
+  }
+
+  void add(int node, std::vector<std::vector<double>>& bytes) {
+    if (node < 0) return;
+    const auto n = static_cast<std::size_t>(node);
+    holder_of_[n] = &bytes == &stored ? Holder::kStored : Holder::kKept;
+    for (const NodeUse& use : problem_.problem.nodes[n].uses) {
+      if (!is_held(use.begin, use.end)) continue;
+      bytes[n].resize(use.bytes.size());
+      for (std::size_t i = 0; i < use.bytes.size(); ++i) bytes[n][i] += use.bytes[i];
+    }
+  }
+
+  const MeshProblem& problem_;
+  int turn_ = 0;
+  std::vector<Holder> holder_of_;  // per node
+  std::set<OpId> crossing_;        // ops whose values leave the unit
+};
+
+UnitMemory::UnitMemory(const Graph& unit, std::set<std::string> own, std::vector<UnitWay> ways,
+                       std::int64_t devices, Problems problems, std::function<bool()> is_stopped)
+    : PricedUnit(std::move(is_stopped)),
+      graph_(unit),
+      own_(std::move(own)),
+      ways_(std::move(ways)),
+      devices_(static_cast<double>(devices)),
+      problems_(std::move(problems)),
+      units_(ways_.size()),
+      is_open_(ways_.size()),
+      looks_(ways_.size()) {}
+
+Status UnitMemory::open(std::size_t way) {
+  if (is_open_[way] != 0) return Ok{};
+  is_open_[way] = 1;
+  Graph graph = graph_;
+  AUTOPAR_TRY(problem, problems_(graph, ways_[way]));
+  if (!problem) return Ok{};
+  HeldBytes held(graph, own_, *problem);
+  Unit unit;
+  unit.stored = std::move(held.stored);
+  unit.kept = std::move(held.kept);
+  unit.edges = std::move(held.edges);
+  for (const std::vector<double>& bytes : unit.stored) unit.fewest.stored += least_of(bytes);
+  for (const std::vector<double>& bytes : unit.kept) unit.fewest.kept += least_of(bytes);
+  unit.graph = std::move(graph);
+  unit.built = std::move(*problem);
+  fewest_.emplace(ways_[way].recompute, fewest_on_any_mesh(unit));
+  Problem& bare = unit.built.problem;
+  for (ProblemNode& node : bare.nodes) node.uses.clear();
+  for (ProblemEdge& edge : bare.edges) edge.uses.clear();
+  bare.use_limit = kInfinity;
+  units_[way] = std::move(unit);
+  return Ok{};
+}
+
+// No device has less than an even part of a value.
+UnitMemory::FewestBytes UnitMemory::fewest_on_any_mesh(const Unit& unit) const {
+  FewestBytes fewest;
+  for (std::size_t v = 0; v < unit.graph.values.size(); ++v) {
+    const Value& value = unit.graph.values[v];
+    const double part = static_cast<double>(element_count(value.shape)) *
+                        static_cast<double>(size_of(value.dtype)) / devices_;
+    const auto add = [&](int node, const std::vector<std::vector<double>>& bytes, double& sum) {
+      if (node >= 0) sum += std::min(part, least_of(bytes[static_cast<std::size_t>(node)]));
+    };
+    add(unit.built.source_node[v], unit.stored, fewest.stored);
+    add(unit.built.hub_node[v], unit.kept, fewest.kept);
+  }
+  return fewest;
+}
+
+UnitMemory::FewestBytes UnitMemory::fewest_of(std::size_t way) const {
+  if (units_[way]) return units_[way]->fewest;
+  const auto known = fewest_.find(ways_[way].recompute);
+  return known == fewest_.end() ? FewestBytes() : known->second;
+}
+
+double UnitMemory::fewest_bytes(std::int64_t in_flight) const {
+  double fewest = kInfinity;
+  for (std::size_t way = 0; way < ways_.size(); ++way) {
+    if (is_open_[way] != 0 && !units_[way]) continue;
+    fewest = std::min(fewest, fewest_of(way).of(in_flight));
+  }
+  return fewest;
+}
+
+// By what is known of it at lower prices, and between a lower and a higher one.
+Seconds UnitMemory::floor_of(std::size_t way, std::int64_t in_flight, double price) const {
+  const FewestBytes fewest = fewest_of(way);
+  const auto flying = static_cast<double>(in_flight);
+  Seconds floor = ways_[way].floor + price * fewest.of(in_flight);
+  for (const Look& look : looks_[way]) {
+    const double more = price - look.price;
+    const double more_kept = price * flying - look.price * static_cast<double>(look.in_flight);
+    if (more < 0 || more_kept < 0) continue;
+    floor = std::max(floor, look.point.bound + more * fewest.stored + more_kept * fewest.kept);
+  }
+  for (const Look& high : looks_[way]) {
+    if (high.in_flight != in_flight || high.price <= price) continue;
+    const auto between = [&](double low, Seconds bound) {
+      const double part = (price - low) / (high.price - low);
+      floor = std::max(floor, (1 - part) * bound + part * high.point.bound);
+    };
+    between(0, ways_[way].floor);
+    for (const Look& low : looks_[way]) {
+      const bool is_on_ray = low.in_flight == in_flight || low.price == 0;
+      if (is_on_ray && low.price <= price) between(low.price, low.point.bound);
+    }
+  }
+  return floor;
+}
+
+const UnitMemory::Look& UnitMemory::look(std::size_t way, std::int64_t in_flight, double price) {
+  const auto flying = static_cast<double>(in_flight);
+  for (const Look& look : looks_[way]) {
+    if (look.in_flight == in_flight && look.price == price) return look;
+  }
+  for (const Look& look : looks_[way]) {
+    if (look.price > 0 || price > 0) continue;
+    Look same = look;  // but for the bytes of others in flight
+    same.in_flight = in_flight;
+    same.point.bytes = look.stored + flying * look.kept;
+    return looks_[way].emplace_back(std::move(same));
+  }
+  Unit& unit = *units_[way];
+  const auto bytes_of = [&](std::size_t n, int choice) {
+    return at(unit.stored[n], choice) + flying * at(unit.kept[n], choice);
+  };
+  Problem priced = unit.built.problem;
+  for (std::size_t n = 0; n < priced.nodes.size(); ++n) {
+    std::vector<double>& cost = priced.nodes[n].cost;
+    for (std::size_t i = 0; i < cost.size(); ++i)
+      cost[i] += price * bytes_of(n, static_cast<int>(i));
+  }
+  for (const EdgeBytes& edge : unit.edges) {
+    CostTable table = edge.bytes;
+    for (double& value : table.values) value *= price * (edge.is_stored ? 1 : flying);
+    priced.edges.push_back({edge.from, edge.to, priced.add_table(std::move(table)), {}});
+  }
+  SolveOptions options;
+  options.effort = tuning::units::kEffort;
+  const Solution solution = solve_dp(priced, options);
+  double stored = 0, kept = 0;
+  for (std::size_t n = 0; n < solution.choices.size(); ++n) {
+    stored += at(unit.stored[n], solution.choices[n]);
+    kept += at(unit.kept[n], solution.choices[n]);
+  }
+  for (const EdgeBytes& edge : unit.edges) {
+    if (solution.choices.empty()) break;
+    (edge.is_stored ? stored : kept) +=
+        edge.bytes.at(solution.choices[static_cast<std::size_t>(edge.from)],
+                      solution.choices[static_cast<std::size_t>(edge.to)]);
+  }
+  UnitPoint point{solution.lower_bound, solution.cost, stored + flying * kept, way};
+  point.cost -= price * point.bytes;
+  looks_[way].push_back({in_flight, price, point, stored, kept, solution.choices});
+  spdlog::debug("unit: {} in flight, mesh {}, recompute {}, {} per GiB: no less than {}; {}, {}",
+                in_flight, ways_[way].mesh, name_of(ways_[way].recompute),
+                format_seconds(price * (1 << 30)), format_seconds(point.bound),
+                format_seconds(point.cost), format_bytes(point.bytes));
+  return looks_[way].back();
+}
+
+Result<std::shared_ptr<const UnitParts>> UnitMemory::parts(Recompute recompute,
+                                                           const std::string& mesh,
+                                                           std::int64_t in_flight, double price) {
+  const auto way = static_cast<std::size_t>(std::find_if(ways_.begin(), ways_.end(),
+                                                         [&](const UnitWay& other) {
+                                                           return other.recompute == recompute &&
+                                                                  other.mesh == mesh;
+                                                         }) -
+                                            ways_.begin());
+  if (way == ways_.size()) return std::shared_ptr<const UnitParts>();
+  AUTOPAR_RETURN_IF_ERROR(open(way));
+  if (!units_[way]) return std::shared_ptr<const UnitParts>();
+  const Unit& unit = *units_[way];
+  const Look& found = look(way, in_flight, price);
+  if (found.choices.empty()) return std::shared_ptr<const UnitParts>();
+  auto parts = std::make_shared<UnitParts>();
+  const auto choice_of = [&](int node) {
+    return static_cast<std::size_t>(found.choices[static_cast<std::size_t>(node)]);
+  };
+  for (std::size_t o = 0; o < unit.graph.ops.size(); ++o) {
+    parts->ops[unit.graph.ops[o].name] =
+        unit.built.choices_of_op[o]->assignments[choice_of(unit.built.node_of_op[o])];
+  }
+  const auto spec_of = [&](int node) -> std::optional<Spec> {
+    if (node < 0) return {};
+    return unit.built.specs_of_node[static_cast<std::size_t>(node)][choice_of(node)];
+  };
+  for (std::size_t v = 0; v < unit.graph.values.size(); ++v) {
+    parts->values[unit.graph.values[v].name] = {spec_of(unit.built.source_node[v]),
+                                                spec_of(unit.built.hub_node[v]),
+                                                spec_of(unit.built.output_node[v])};
+  }
+  return std::shared_ptr<const UnitParts>(std::move(parts));
+}
+
+Seconds UnitMemory::known_least(std::int64_t in_flight, double price) const {
+  Seconds least = kInfinity;
+  for (std::size_t way = 0; way < ways_.size(); ++way) {
+    if (is_open_[way] != 0 && !units_[way]) continue;
+    least = std::min(least, floor_of(way, in_flight, price));
+  }
+  return least;
+}
+
+Result<UnitPoint> UnitMemory::least(std::int64_t in_flight, double price) {
+  std::vector<char> is_done(ways_.size());
+  UnitPoint best;
+  best.bound = kInfinity;
+  // What is found of a way may be a floor of the others, so the lowest is found anew.
+  for (std::size_t left = ways_.size(); left > 0; --left) {
+    std::size_t next = ways_.size();
+    Seconds lowest = best.bound;
+    for (std::size_t way = 0; way < ways_.size(); ++way) {
+      if (is_done[way] != 0) continue;
+      const Seconds floor = floor_of(way, in_flight, price);
+      if (floor < lowest) std::tie(next, lowest) = std::tie(way, floor);
+    }
+    if (next == ways_.size()) break;
+    if (best.bound < kInfinity && is_stopped()) {
+      best.bound = lowest;
+      break;
+    }
+    is_done[next] = 1;
+    AUTOPAR_RETURN_IF_ERROR(open(next));
+    // Its bytes are known now.
+    if (!units_[next] || floor_of(next, in_flight, price) >= best.bound) continue;
+    const UnitPoint found = look(next, in_flight, price).point;
+    if (found.bound < best.bound) best = found;
+  }
+  return best;
+}
+
+Result<std::vector<std::string>> UnitMemory::meshes_near(std::int64_t in_flight,
+                                                         const RoomPrice& found) {
+  AUTOPAR_TRY(best, least(in_flight, found.price));
+  std::vector<std::pair<Seconds, std::string>> near;
+  for (std::size_t way = 0; way < ways_.size(); ++way) {
+    if (ways_[way].recompute != ways_[found.way].recompute || way == found.way) continue;
+    const Seconds floor = floor_of(way, in_flight, found.price);
+    if (is_open_[way] != 0 && floor <= best.bound * (1 + tuning::units::kNear)) {
+      near.emplace_back(floor, ways_[way].mesh);
+    }
+  }
+  std::sort(near.begin(), near.end());
+  std::vector<std::string> meshes = {ways_[found.way].mesh};
+  for (const auto& [floor, mesh] : near) {
+    if (meshes.size() < tuning::chunks::kMeshesOfOthers) meshes.push_back(mesh);
+  }
+  return meshes;
+}
+
+}  // namespace autopar

@@ -1,0 +1,117 @@
+// What memory costs the units of a chunk: a bound on chunks that must fit.
+//
+// Between the forward and the backward pass a chunk holds what all of its units store, and what
+// they keep for the backward pass of every micro-batch in flight. With a price per byte on that,
+// units are searched by themselves, and
+//
+//   a chunk of n such units takes at least n x (least of time + price x bytes) - price x room
+//
+// for any price (Lagrange multipliers; Everett, "Generalized Lagrange multiplier method", 1963).
+// The price for which this is most is found by intersecting lines. Bytes of values that cross the
+// ends of a unit, and of what other units store as well, are left out. The least is over all meshes
+// that are tried and levels of recomputation.
+//
+// The least is concave in the prices of what is stored and of what is kept, and grows with each of
+// them by at least the fewest bytes that a plan has of it. So what was found at some prices is a
+// bound at others: most ways are never searched at a price, and bounds at prices beside those that
+// were searched are read off.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <set>
+
+#include "autopar/recompute.hpp"
+#include "autopar/search.hpp"
+#include "planning/forms.hpp"
+#include "planning/pipelines/priced_unit.hpp"
+
+namespace autopar {
+
+// A way to plan a unit, before it is looked at: nothing of it takes less than `floor`.
+struct UnitWay {
+  Recompute recompute = Recompute::kNone;
+  std::string mesh;
+  Seconds floor = 0;
+};
+
+// What a plan of a unit chooses, by the names of its graph.
+struct UnitParts {
+  std::map<std::string, Assignment> ops;
+  std::map<std::string, ChosenSpecs> values;
+};
+
+class UnitMemory : public PricedUnit {
+ public:
+  // The search problem of a way; without nodes: it says nothing, as another way is the same.
+  using Problems = std::function<Result<std::optional<MeshProblem>>(Graph& graph, UnitWay way)>;
+
+  // `unit` must live as long; `own`: its stored values that count.
+  // `devices`: of every mesh.
+  UnitMemory(const Graph& unit, std::set<std::string> own, std::vector<UnitWay> ways,
+             std::int64_t devices, Problems problems, std::function<bool()> is_stopped);
+
+  Result<UnitPoint> least(std::int64_t in_flight, double price) override;
+  Seconds known_least(std::int64_t in_flight, double price) const override;
+
+  // No plan of any way has fewer between the passes, as far as is known; 0: nothing is.
+  double fewest_bytes(std::int64_t in_flight) const;
+  const std::vector<UnitWay>& ways() const { return ways_; }
+  // The plan of that way at that price; null: there is none.
+  Result<std::shared_ptr<const UnitParts>> parts(Recompute recompute, const std::string& mesh,
+                                                 std::int64_t in_flight, double price);
+  // Between the passes of that plan, which there is.
+  double bytes_of(std::size_t way, std::int64_t in_flight, double price) {
+    return look(way, in_flight, price).point.bytes;
+  }
+  // Of its way, and of others with that level of recomputation that are near it at this price.
+  Result<std::vector<std::string>> meshes_near(std::int64_t in_flight, const RoomPrice& found);
+
+ private:
+  // Of copies that lie otherwise than what they are made from.
+  struct EdgeBytes {
+    int from = -1, to = -1;
+    CostTable bytes;
+    bool is_stored = false;  // once, not for every micro-batch in flight
+  };
+  // The fewest bytes that plans have between the passes.
+  struct FewestBytes {
+    double stored = 0, kept = 0;
+    double of(std::int64_t in_flight) const {
+      return stored + static_cast<double>(in_flight) * kept;
+    }
+  };
+  struct Unit {
+    Graph graph;
+    FewestBytes fewest;
+    MeshProblem built;                              // without uses
+    std::vector<std::vector<double>> stored, kept;  // bytes per node and choice
+    std::vector<EdgeBytes> edges;
+  };
+  struct Look {
+    std::int64_t in_flight;
+    double price;
+    UnitPoint point;
+    double stored, kept;  // of its bytes
+    std::vector<int> choices;
+  };
+  class HeldBytes;
+  Status open(std::size_t way);
+  FewestBytes fewest_on_any_mesh(const Unit& unit) const;
+  const Look& look(std::size_t way, std::int64_t in_flight, double price);
+  Seconds floor_of(std::size_t way, std::int64_t in_flight, double price) const;
+  FewestBytes fewest_of(std::size_t way) const;
+
+  const Graph& graph_;
+  const std::set<std::string> own_;
+  std::vector<UnitWay> ways_;
+  const double devices_;
+  const Problems problems_;
+  std::map<Recompute, FewestBytes> fewest_;  // of those that are open
+  std::vector<std::optional<Unit>> units_;   // per way
+  std::vector<char> is_open_;                // per way
+  std::vector<std::deque<Look>> looks_;      // per way
+};
+
+}  // namespace autopar

@@ -1,0 +1,325 @@
+#include "planning/training_choice.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <charconv>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "autopar/export.hpp"
+#include "autopar/import.hpp"
+#include "autopar/rebatch.hpp"
+#include "json/parse.hpp"
+#include "planning/inputs.hpp"
+#include "planning/weights_fit.hpp"
+
+namespace autopar {
+
+namespace {
+
+// "0.9,0.999"
+Status read_betas(const std::string& text, TrainingOptions& options) {
+  const std::size_t comma = text.find(',');
+  const auto number = [](const std::string& part, double& value) {
+    const char* end = part.data() + part.size();
+    const auto [at, error] = std::from_chars(part.data(), end, value);
+    return error == std::errc{} && at == end && value >= 0 && value < 1;
+  };
+  if (comma != std::string::npos && number(text.substr(0, comma), options.beta1) &&
+      number(text.substr(comma + 1), options.beta2)) {
+    return Ok{};
+  }
+  return usage_error("--betas '" + text + "': expected two numbers below 1, as in 0.9,0.999");
+}
+
+std::string names(const std::vector<std::string>& list) {
+  std::string text;
+  for (const std::string& name : list) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::string> split_list(const std::vector<std::string>& texts) {
+  std::vector<std::string> parts;
+  for (const std::string& text : texts) {
+    std::size_t begin = 0;
+    while (begin <= text.size()) {
+      const std::size_t comma = std::min(text.find(',', begin), text.size());
+      if (comma > begin) parts.push_back(text.substr(begin, comma - begin));
+      begin = comma + 1;
+    }
+  }
+  return parts;
+}
+
+Result<TrainingOptions> training_options_of(const TrainingChoice& choice) {
+  TrainingOptions options = choice.options;
+  options.optimizer = *parse_optimizer(choice.optimizer);
+  options.precision = *parse_precision(choice.precision);
+  if (choice.reduce_precision != "auto") {
+    options.reduce = choice.reduce_precision == "fp32"   ? DType::kFloat32
+                     : choice.reduce_precision == "bf16" ? DType::kBFloat16
+                                                         : DType::kFloat16;
+  }
+  options.op_takes = op_takes;
+  options.dropout = choice.dropout == "on";
+  options.mean_gradients = choice.gradients == "mean";
+  options.parameters = split_list(options.parameters);
+  options.freeze = split_list(options.freeze);
+  if (!choice.betas.empty()) AUTOPAR_RETURN_IF_ERROR(read_betas(choice.betas, options));
+  return options;
+}
+
+namespace {
+
+// A model whose constants say its own batch, with another.
+Result<ImportedModel> import_rebatched(const std::string& model, const TrainingChoice& choice,
+                                       ImportOptions import_options, const Error& first) {
+  import_options.batch = 0;
+  AUTOPAR_TRY(forward, import_model(model, import_options));
+  AUTOPAR_TRY(rules, rules_of(forward.graph));
+  auto rebatched = rebatch(std::move(forward.graph), rules, choice.batch_dim, choice.batch);
+  const auto why = [&](const Error& error) {
+    return input_error(first.message + " (following the batch through its ops: " + error.message +
+                       ")");
+  };
+  if (!rebatched) return why(rebatched.error());
+  auto imported = import_graph(rebatched->graph, model);
+  if (!imported) return why(imported.error());
+  std::string some;
+  for (std::size_t i = 0; i < std::min<std::size_t>(rebatched->restated.size(), 3); ++i) {
+    some += (i > 0 ? ", '" : "'") + rebatched->restated[i] + "'";
+  }
+  imported->warnings = forward.warnings;
+  imported->warnings.push_back(model + ": constants say its own batch; with --batch " +
+                               std::to_string(choice.batch) + " those of " +
+                               std::to_string(rebatched->restated.size()) + " ops say that (" +
+                               some + (rebatched->restated.size() > 3 ? ", ..." : "") + ")");
+  return imported;
+}
+
+}  // namespace
+
+Result<ImportedModel> import_on_batch(const std::string& model, const ImportOptions& options) {
+  Result<ImportedModel> imported = import_model(model, options);
+  if (!imported || options.batch == 0) return imported;
+  ImportOptions as_it_is = options;
+  as_it_is.batch = 0;
+  const auto own = import_model(model, as_it_is);
+  if (!own) return imported;  // a symbol says the batch
+  AUTOPAR_TRY(op, op_of_own_batch(own->graph, imported->graph, options.batch_dim));
+  if (!op) return imported;
+  return input_error(model + ": op '" + *op +
+                     "' (Reshape): its constant says the model's own batch, which mixes samples "
+                     "with --batch " +
+                     std::to_string(options.batch) + "; export the model with a symbolic batch");
+}
+
+namespace {
+
+Result<ImportedModel> import_forward(const std::string& model, const TrainingChoice& choice,
+                                     const CommonOptions& common) {
+  ImportOptions import_options;
+  AUTOPAR_TRY(dims, parse_dims(common.dims));
+  import_options.dims = dims;
+  import_options.least_opset = 16;  // since when what is scattered can be added up
+  import_options.batch = choice.batch;
+  import_options.batch_dim = choice.batch_dim;
+  const std::vector<std::string> data = split_list(choice.data_inputs);
+  if (!data.empty()) import_options.data_inputs = data;
+  Result<ImportedModel> imported = import_on_batch(model, import_options);
+  // A batch that the file does not have is refused, but for passes on parts of one that it has.
+  const bool may_follow =
+      choice.micro_batches != "1" || choice.options.update_apart || choice.follows_batch;
+  if (imported || !may_follow || choice.batch == 0 || imported.error().code != ErrorCode::kInput) {
+    return imported;
+  }
+  return import_rebatched(model, choice, std::move(import_options), imported.error());
+}
+
+Result<TrainingStep> step_of(ImportedModel forward, const TrainingOptions& options) {
+  const std::string path = forward.path;
+  Result<TrainingStep> step = training_step(std::move(forward.graph), options);
+  if (step || step.error().code != ErrorCode::kInput) return step;
+  return input_error(path + ": " + step.error().message);
+}
+
+}  // namespace
+
+Result<TrainingStep> make_training_step(const std::string& model, const TrainingChoice& choice,
+                                        const CommonOptions& common) {
+  AUTOPAR_TRY(options, training_options_of(choice));
+  options.update_apart = false;
+  const std::string& passes = choice.micro_batches;
+  std::from_chars(passes.data(), passes.data() + passes.size(), options.stands_for_passes);
+  AUTOPAR_TRY(forward, import_forward(model, choice, common));
+  tell_of_import(forward);
+  for (const std::string& warning : forward.warnings) spdlog::warn("warning: {}", warning);
+  AUTOPAR_TRY(step, step_of(std::move(forward), options));
+  AUTOPAR_RETURN_IF_ERROR(check_weights_from(choice.weights_from, step, model));
+  tell_of_training(step);
+  return std::move(step);
+}
+
+Status check_copies(const TrainingChoice& choice) {
+  const std::string option = "--copies " + std::to_string(choice.copies);
+  if (choice.copies < 1) return usage_error(option + ": expected 1 or more");
+  if (choice.copies == 1) return Ok{};
+  std::int64_t passes = 0;
+  const std::string& text = choice.micro_batches;
+  const auto [at, error] = std::from_chars(text.data(), text.data() + text.size(), passes);
+  const bool is_number = error == std::errc() && at == text.data() + text.size();
+  if (is_number && passes > 0 && passes % choice.copies == 0) return Ok{};
+  return usage_error(option + ": goes with a number of --micro-batches that it divides, such as " +
+                     std::to_string(2 * choice.copies) + ", not with " + text);
+}
+
+Result<std::int64_t> batch_of(const TrainingStep& step, std::size_t batch_dim) {
+  for (ValueId input : step.graph.inputs) {
+    const Value& value = step.graph.value(input);
+    if (value.kind == ValueKind::kInput && value.shape.size() > batch_dim) {
+      return value.shape[batch_dim];
+    }
+  }
+  return usage_error("--micro-batches: no data input has a dimension " + std::to_string(batch_dim) +
+                     " that could be cut");
+}
+
+Result<std::vector<std::int64_t>> micro_batches_of(const std::string& option, std::int64_t batch) {
+  std::vector<std::int64_t> divisors;
+  for (std::int64_t d = 1; d <= batch; ++d) {
+    if (batch % d == 0) divisors.push_back(d);
+  }
+  if (option == "auto") return divisors;
+  std::int64_t count = 0;
+  const char* end = option.data() + option.size();
+  const auto [at, error] = std::from_chars(option.data(), end, count);
+  if (error != std::errc() || at != end || count < 1) {
+    return usage_error("--micro-batches '" + option + "': expected a number, or auto");
+  }
+  if (batch % count == 0) return std::vector{count};
+  std::string list;
+  for (std::int64_t d : divisors) list += (list.empty() ? "" : ", ") + std::to_string(d);
+  return usage_error("--micro-batches " + option + " does not divide the batch of " +
+                     std::to_string(batch) + "; what does: " + list);
+}
+
+// What runs over a batch of 1 its rules do not show: the model is then asked with the whole batch.
+// Where it cannot be had so, there is no pass over the whole batch to compare with.
+Result<std::optional<std::string>> mixing_op_of(const ImportedModel& pass, const std::string& model,
+                                                const TrainingChoice& choice,
+                                                const CommonOptions& common,
+                                                std::int64_t micro_batches) {
+  const auto found = [&](const Graph& graph) -> Result<std::optional<std::string>> {
+    AUTOPAR_TRY(rules, rules_of(graph));
+    return batch_mixing_op(graph, rules, choice.batch_dim);
+  };
+  if (choice.batch > micro_batches) return found(pass.graph);
+  const auto whole = import_forward(model, choice, common);
+  return found(whole ? whole->graph : pass.graph);
+}
+
+Result<SplitStep> split_passes(const std::string& model, const TrainingChoice& choice,
+                               const CommonOptions& common, std::int64_t micro_batches) {
+  AUTOPAR_TRY(options, training_options_of(choice));
+  options.micro_batches = micro_batches;
+  TrainingChoice part = choice;
+  part.batch = choice.batch / micro_batches;
+  AUTOPAR_TRY(forward, import_forward(model, part, common));
+  AUTOPAR_TRY(mixing_op, mixing_op_of(forward, model, choice, common, micro_batches));
+  AUTOPAR_TRY(step, step_of(std::move(forward), options));
+  SplitStep split{std::move(step), {}, std::move(mixing_op)};
+  for (ValueId input : split.step.graph.inputs) {
+    const Value& value = split.step.graph.value(input);
+    const bool cut = value.kind == ValueKind::kInput && value.shape.size() > choice.batch_dim;
+    if (cut) split.inputs.push_back({value.name, static_cast<std::int64_t>(choice.batch_dim)});
+  }
+  return split;
+}
+
+Result<SplitStep> split_step(const std::string& model, const TrainingChoice& choice,
+                             const CommonOptions& common, const TrainingStep& whole,
+                             std::int64_t micro_batches) {
+  AUTOPAR_TRY(batch, batch_of(whole, choice.batch_dim));
+  TrainingChoice of_batch = choice;
+  of_batch.batch = batch;
+  AUTOPAR_TRY(split, split_passes(model, of_batch, common, micro_batches));
+  split.inputs.clear();
+  std::map<std::string, Shape> shapes;
+  for (ValueId input : whole.graph.inputs) {
+    shapes[whole.graph.value(input).name] = whole.graph.value(input).shape;
+  }
+  for (const std::string& name : split.step.facts.data) {
+    for (ValueId input : split.step.graph.inputs) {
+      const Value& value = split.step.graph.value(input);
+      if (value.name != name) continue;
+      const Shape& full = shapes[name];
+      for (std::size_t d = 0; d < full.size(); ++d) {
+        if (full[d] == value.shape[d]) continue;
+        if (full[d] != value.shape[d] * micro_batches) {
+          return usage_error("--micro-batches: dimension " + std::to_string(d) + " of input '" +
+                             name + "' is " + std::to_string(full[d]) + " of the whole batch and " +
+                             std::to_string(value.shape[d]) + " of one of " +
+                             std::to_string(micro_batches) + " parts of it");
+        }
+        split.inputs.push_back({name, static_cast<std::int64_t>(d)});
+        break;
+      }
+    }
+  }
+  return split;
+}
+
+std::string training_text(const TrainingStep& step, const TrainingChoice& choice) {
+  auto document = nlohmann::ordered_json::parse(training_json(step));
+  auto& asked = document["asked"];
+  const std::vector<std::string> data = split_list(choice.data_inputs);
+  if (!data.empty()) asked["data_inputs"] = data;
+  if (choice.batch > 0) asked["batch"] = choice.batch;
+  if (choice.batch_dim > 0) asked["batch_dim"] = choice.batch_dim;
+  return document.dump();
+}
+
+Result<TrainingChoice> training_choice_of(const StrategyFile& file) {
+  const std::string where = file.path + ": training";
+  TrainingChoice choice;
+  AUTOPAR_TRY(options, read_training(file.training, where));
+  choice.options = std::move(options);
+  choice.optimizer = name_of(choice.options.optimizer);
+  choice.precision = name_of(choice.options.precision);
+  choice.dropout = choice.options.dropout ? "on" : "off";
+  choice.gradients = choice.options.mean_gradients ? "mean" : "sum";
+  choice.micro_batches = std::to_string(file.micro_batches);
+  choice.options.update_apart = file.has_passes;
+  choice.copies = file.copies;
+  AUTOPAR_TRY(document, parse_json(file.training, where));
+  try {
+    const nlohmann::json asked = document.value("asked", nlohmann::json::object());
+    choice.data_inputs = asked.value("data_inputs", choice.data_inputs);
+    choice.batch = asked.value("batch", choice.batch);
+    choice.batch_dim = asked.value("batch_dim", choice.batch_dim);
+    choice.follows_batch = true;
+  } catch (const nlohmann::json::exception& error) {
+    return input_error(where + ": " + error.what());
+  }
+  return choice;
+}
+
+void tell_of_training(const TrainingStep& step) {
+  const TrainingFacts& facts = step.facts;
+  spdlog::info(
+      "training step: {} ops, loss '{}', {} data inputs, {} parameters, {} optimizer states, "
+      "{} running statistics",
+      step.graph.ops.size(), facts.loss, facts.data.size(), facts.parameters.size(),
+      facts.states.size(), facts.statistics.size());
+  spdlog::debug("parameters: {}", names(facts.parameters));
+  if (!facts.statistics.empty()) spdlog::debug("running statistics: {}", names(facts.statistics));
+  if (!facts.frozen.empty()) spdlog::debug("frozen: {}", names(facts.frozen));
+  if (!facts.unreached.empty()) {
+    spdlog::warn("warning: no gradient reaches {}: not trained", names(facts.unreached));
+  }
+  for (const std::string& warning : step.warnings) spdlog::warn("warning: {}", warning);
+}
+
+}  // namespace autopar

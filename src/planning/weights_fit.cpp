@@ -1,0 +1,41 @@
+#include "planning/weights_fit.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include "autopar/training_roles.hpp"
+
+namespace autopar {
+
+void tell_missing_states(const GivenWeights& given) {
+  spdlog::warn(
+      "warning: {}: has no optimizer states: theirs come from the seed; to begin a training, give "
+      "them too (zeros)",
+      given.path());
+}
+
+Status check_weights_from(const std::string& path, const TrainingStep& step,
+                          const std::string& model) {
+  if (path.empty()) return Ok{};
+  AUTOPAR_TRY(given, GivenWeights::open(path));
+  const TrainingFacts& facts = step.facts;
+  const TrainingRoles roles{.optimizer = name_of(step.options.optimizer),
+                            .learning_rate = step.options.learning_rate,
+                            .precision = name_of(step.options.precision),
+                            .data = facts.data,
+                            .parameters = facts.parameters,
+                            .states = facts.states,
+                            .statistics = facts.statistics,
+                            .accumulators = facts.accumulators,
+                            .frozen = facts.frozen,
+                            .unreached = facts.unreached};
+  std::map<std::string, GivenType> types;
+  for (ValueId input : step.graph.inputs) {
+    const Value& value = step.graph.value(input);
+    types[value.name] = {value.dtype, value.shape};
+  }
+  AUTOPAR_TRY(has_states, check_fit(given, types, roles, "of " + model));
+  if (!has_states) tell_missing_states(given);
+  return Ok{};
+}
+
+}  // namespace autopar
