@@ -17,8 +17,10 @@
 namespace autopar {
 
 // Seconds for which each is busy, or its share. No step is shorter than any of them:
-//   compute: kernels, the collectives that they wait for (not of interleaved passes), and the time
-//     that others beside them cost (Profile::slowdown);
+//   compute: kernels, the collectives that they wait for (not of interleaved passes), what brings
+//   the
+//     weights of the first op over the outermost link, and the time that others beside them cost
+//     (Profile::slowdown);
 //   links: all collectives over each of them (link_of);
 //   tail: what compute does before the backward pass of the last micro-batch, and then the
 //     collectives over the outermost link that cannot begin before;
@@ -44,8 +46,8 @@ class Streams {
   Streams(const Graph& graph, const std::string& updates, const Mesh& mesh, const Profile& profile);
 
   // A kernel, or a collective: compute waits for it; or only the update, after the last pass
-  // (kAwaited) or, of a gradient that a pass adds to the others, in each pass (kSummed); or it fetches
-  // a stored value ahead, or an updated one for the next step.
+  // (kAwaited) or, of a gradient that a pass adds to the others, in each pass (kSummed); or it
+  // fetches a stored value ahead, or an updated one for the next step.
   enum class Kind : std::uint8_t { kCompute, kBlocking, kAwaited, kSummed, kFetched, kNext };
   // Of a collective of a reshard of a value that happens when an op runs; of none: kBlocking.
   Kind kind(ValueId value, OpId when, CollectiveKind collective) const;
@@ -70,6 +72,8 @@ class Streams {
   // What a reshard is for, whatever the profile defers.
   Kind purpose(ValueId value, OpId when) const;
   bool is_late(OpId op) const;
+  // Whether nothing can be computed before this, on the outermost link, is there.
+  bool comes_first(Kind kind, ValueId value, OpId when) const;
 
   const Graph& graph_;
   const Profile& profile_;
@@ -79,6 +83,7 @@ class Streams {
   std::vector<ValueId> updated_;  // per value the input whose next value it is
   std::vector<ValueId> made_as_;  // per value the one that holds it before it is asked for
   bool forward_first_;
+  OpId first_;  // op that computes
 };
 
 }  // namespace autopar

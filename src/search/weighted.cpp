@@ -27,7 +27,7 @@ constexpr int kWeightings = 2;
 constexpr double kFirstGap = 1e-4;
 // Where a plan is known that other ones have to beat: the bound of most steps is that of compute,
 // with as little of each other stream as sharp_weights() leaves it.
-constexpr double kOtherWeight = 0.004;
+constexpr double kOtherWeight = 0.0005;
 // Where the memory limit binds, further weightings look for plans where their bound is no more than
 // this times the least.
 constexpr double kNearBound = 1.01;
