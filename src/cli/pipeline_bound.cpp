@@ -117,13 +117,11 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage) con
     pass.push_back(passes.back() / times);
     if (plans->is_open()) {
       if (k == units_.usual) {
-        AUTOPAR_TRY(memory, memory_of(plans, weights, k, of_step, true));
-        least.memory = std::move(memory);
         AUTOPAR_TRY(bound, bound_on_memory(plans, weights, of_step));
         least.bound = std::move(bound);
       }
       if (weights) least.of_plans.weights = shared_out(*weights, tuning::units::kOnLinks, stage);
-      AUTOPAR_TRY(memory, memory_of(plans, least.of_plans.weights, k, of_step, !weights));
+      AUTOPAR_TRY(memory, memory_of(plans, least.of_plans.weights, k, of_step));
       least.of_plans.memories.push_back(std::move(memory));
     }
     if (k == units_.usual) least.usual_step = alone;
@@ -150,15 +148,15 @@ Seconds PipelineBounds::of_shared_ops(std::size_t kind) const {
 
 Result<std::shared_ptr<UnitMemory>> PipelineBounds::memory_of(
     std::shared_ptr<const ChunkPlans> plans, const std::optional<StreamTimes>& weights,
-    std::size_t kind, const LeastTime& least, bool is_bounded) const {
+    std::size_t kind, const LeastTime& least) const {
   AUTOPAR_TRY(asked, plans->asked_level());
   std::vector<UnitWay> ways;
   for (const Recompute recompute :
        {Recompute::kNone, Recompute::kCheap, Recompute::kProducts, Recompute::kFull}) {
     if (asked && recompute != *asked) continue;
     for (const auto& [mesh, bound] : least.of_meshes) {
-      if (!is_bounded && bound > tuning::units::kFar * least.bound) continue;
-      ways.push_back({recompute, mesh, is_bounded ? bound : 0});
+      if (bound > tuning::units::kFar * least.bound) continue;
+      ways.push_back({recompute, mesh, weights ? 0 : bound});
     }
   }
   return memory_of_ways(std::move(plans), weights, kind, std::move(ways));
@@ -171,8 +169,9 @@ std::shared_ptr<UnitMemory> PipelineBounds::memory_of_ways(
   const auto problem = [plans = std::move(plans), weights](Graph& graph, const UnitWay& way) {
     return plans->problem_of(graph, way, weights);
   };
-  return std::make_shared<UnitMemory>(units_.kinds[kind], units_.own, std::move(ways), devices,
-                                      problem, [this] { return search_.is_over(); });
+  return std::make_shared<UnitMemory>(units_.kinds[kind], units_.own, units_.shared,
+                                      std::move(ways), devices, problem,
+                                      [this] { return search_.is_over(); });
 }
 
 // Of the usual kind.

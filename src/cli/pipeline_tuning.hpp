@@ -31,24 +31,13 @@ namespace chunks {
 inline constexpr double kEffort = 0.1;
 // Of the effort of a search, for what is open between units that are planned already.
 inline constexpr double kPartsEffort = 0.02;
-// So often units are planned with less room, which is so many times what is missing, and so much of
-// the room at least.
+// So often units are planned with what the chunk left of the room, or less; and again where that
+// promises so much less time (a part of it).
 inline constexpr int kPartRounds = 4;
-inline constexpr double kPartMore = 1.1;
-inline constexpr double kPartLeast = 0.01;
-// So often what fits is planned with more room, as it left some, but no more than so many times as
-// much; not where it took nearly all. Measured on 405B in 8 stages: a chunk of 62.7 of 80 GiB takes
-// 42.6 s a step, one of 79.9 GiB 35.9 s; on 70B with 75.5 of 80 GiB more room gained nothing.
-inline constexpr int kPartFillings = 2;
-inline constexpr double kPartMost = 1.3;
-inline constexpr double kPartFull = 0.93;
+inline constexpr double kPartGain = 1e-3;
 // A plan that is within this part of its bound is as good as a better one. With five times as much
 // the chunks of 8B were so unlike that cuts were not balanced again: 1.68 s a step for 1.64 s.
 inline constexpr double kGap = 1e-3;
-// Where a plan is so far above its bound (a part of it), the next level of recomputation is tried
-// as well: under a tight limit 70B's chunks ended 0.1 to 2 % above, or 20 % and more where the
-// level hardly fits.
-inline constexpr double kPoor = 0.03;
 // A mesh that was pruned is taken to have a plan that takes so many times its bound.
 inline constexpr double kFar = 1.02;
 // Chunks for which all meshes are tried (the first has the embedding, the second has not), and how
@@ -92,8 +81,6 @@ inline constexpr double kFar = 1.1;
 inline constexpr double kManyUnits = 8.5;
 // Where memory adds less than this part to what units take, no more is asked about it.
 inline constexpr double kWorthwhile = 0.01;
-// Meshes that are within this part of the best one by units are tried for a chunk.
-inline constexpr double kNear = 5e-3;
 }  // namespace units
 
 }  // namespace autopar::cli::tuning
