@@ -83,6 +83,7 @@ class PipelineBounds {
     std::vector<Seconds> pass;    // compute of one, with the collectives that it waits for
     std::vector<double> usual;    // units of the usual kind
     Seconds usual_step = 0;       // of one of these by itself, but for a launch
+    Seconds usual_pass = 0;       // the same of `pass`
     Seconds launch = 0;           // that each unit counts and a chunk has once
     // Of the usual kind, by the weights of these sums, whatever a chunk repeats. Null: meshes are
     // given.
@@ -99,6 +100,7 @@ class PipelineBounds {
   };
   Result<const Least*> least_on(const Cluster& stage);
   Result<Least> searched(const Cluster& stage) const;
+  Seconds compute_of(std::size_t kind) const;
   // What a unit of that kind takes at most for what a chunk does once for all, in a pass.
   Seconds of_shared_ops(std::size_t kind) const;
   // `is_bounded`: `least` is by these weights.

@@ -52,6 +52,8 @@ namespace units {
 // More kinds of units are not searched: the bound would take longer than the plan. Llama steps
 // have four.
 inline constexpr std::size_t kMostKinds = 6;
+// Kinds with less than this part of the step's compute count with that alone: an embedding, say.
+inline constexpr double kSmall = 5e-3;
 // Of the effort of a search, for a unit at a price of memory: it has a few hundred nodes, and its
 // first look nearly always closes it.
 inline constexpr double kEffort = 0.02;
