@@ -122,9 +122,10 @@ class PipelineBounds {
   // Per chunk, as `unit` has the usual one; none: memory does not bind.
   Result<std::vector<ChunkMemory>> memory_of_chunks(const Least& units, PricedUnit& unit,
                                                     const PipelineSchedule& schedule) const;
-  // Asks for the prices that chunks of one stage each need.
+  // Asks for the prices that chunks of one stage each need; those with `alike_part` of what another
+  // one has in flight take its prices.
   static Status find_prices(PricedUnit& unit, double usual, const std::vector<std::int64_t>& flying,
-                            double room);
+                            double room, double alike_part);
   // The price for so many usual units; nothing: memory adds nothing worthwhile.
   static Result<std::optional<double>> price_for(PricedUnit& unit, std::int64_t in_flight,
                                                  double count, double room);

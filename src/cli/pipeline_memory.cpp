@@ -19,13 +19,14 @@ Result<std::optional<double>> PipelineBounds::price_for(PricedUnit& unit, std::i
 
 // The fewer are in flight, the less memory costs; what is found of some is a bound for others.
 Status PipelineBounds::find_prices(PricedUnit& unit, double usual,
-                                   const std::vector<std::int64_t>& flying, double room) {
+                                   const std::vector<std::int64_t>& flying, double room,
+                                   double alike_part) {
   std::set<std::int64_t, std::greater<>> open(flying.begin(), flying.end());
   while (!open.empty()) {
     const std::int64_t most = *open.begin();
     AUTOPAR_TRY(price, price_for(unit, most, usual, room));
     if (!price) break;
-    const auto alike = static_cast<double>(most) * tuning::units::kAlikeInFlight;
+    const auto alike = static_cast<double>(most) * alike_part;
     std::erase_if(open, [&](std::int64_t one) { return static_cast<double>(one) > alike; });
   }
   return Ok{};
@@ -53,7 +54,7 @@ Result<std::vector<PipelineBounds::ChunkMemory>> PipelineBounds::memory_of_chunk
   const auto room =
       static_cast<double>(room_) * static_cast<double>(stages) / static_cast<double>(chunks);
   if (chunks == stages) {
-    AUTOPAR_RETURN_IF_ERROR(find_prices(unit, usual, flying, room));
+    AUTOPAR_RETURN_IF_ERROR(find_prices(unit, usual, flying, room, tuning::units::kAlikeInFlight));
     for (std::size_t c = 0; c < chunks; ++c) {
       memory[c].of_units = most_of_units(units, unit, flying[c], room);
     }
@@ -82,8 +83,8 @@ Result<ChunkSeconds> PipelineBounds::memory_seconds(const PipelineSchedule& sche
   const double room =
       static_cast<double>(room_) * static_cast<double>(stages) / static_cast<double>(chunks);
   UnitMemory& usual = *units->of_plans.memories[units_.usual];
-  AUTOPAR_RETURN_IF_ERROR(
-      find_prices(usual, units->usual.back() / static_cast<double>(chunks), flying, room));
+  AUTOPAR_RETURN_IF_ERROR(find_prices(usual, units->usual.back() / static_cast<double>(chunks),
+                                      flying, room, tuning::units::kAlikePlans));
   AUTOPAR_TRY(plans, usual.plans());
   const Seconds bound = units->usual_step + units->launch;
   std::map<std::int64_t, std::vector<Seconds>> of_flying;  // by the number of units

@@ -57,10 +57,13 @@ inline constexpr double kSmall = 5e-3;
 // Of the effort of a search, for a unit at a price of memory: it has a few hundred nodes, and its
 // first look nearly always closes it.
 inline constexpr double kEffort = 0.02;
-// The first price of memory: a unit's bytes cost as much as its time. Where what that saves is too
+// The first price of memory: a unit's bytes cost this part of its time. Where what that saves is too
 // little, the price grows by the factor, so often at most.
-inline constexpr double kDearer = 16;
-inline constexpr int kPrices = 3;
+inline constexpr double kFirstPrice = 1.0 / 16;
+inline constexpr double kDearer = 4;
+inline constexpr int kPrices = 4;
+// And so many times the first price where nothing fits, for what is known without a search.
+inline constexpr double kDearest = 65536;
 // Rounds between two prices, and what counts as no news, as a part of the time: below what the
 // bound of a whole pipeline is printed with.
 inline constexpr int kRounds = 6;
@@ -69,6 +72,8 @@ inline constexpr double kNoNews = 1e-3;
 // in 16 stages, with it and with a price of its own for each: the same plan and bound, 23.5
 // and 26.2 CPU seconds.
 inline constexpr double kAlikeInFlight = 0.7;
+// The same where plans are looked for: chunks mix them as they have room.
+inline constexpr double kAlikePlans = 0.3;
 // The part of the weight that goes to links in plans: by what compute alone says, memory is best
 // saved by fetching everything in every pass, until a link is what takes longest. Measured on 70B
 // with 2 stages: 17.4 s with none, 14.2 s with half of it.

@@ -168,6 +168,15 @@ Seconds UnitMemory::floor_of(std::size_t way, std::int64_t in_flight, double pri
   const FewestBytes fewest = fewest_of(way);
   const auto flying = static_cast<double>(in_flight);
   Seconds floor = ways_[way].floor + price * fewest.of(in_flight);
+  // Whatever is repeated takes no less than nothing repeated.
+  for (std::size_t other = 0; other < ways_.size(); ++other) {
+    const bool is_less = other != way && ways_[other].recompute == Recompute::kNone &&
+                         ways_[other].mesh == ways_[way].mesh;
+    if (!is_less) continue;
+    for (const Look& look : looks_[other]) {
+      if (look.price == 0) floor = std::max(floor, look.point.bound + price * fewest.of(in_flight));
+    }
+  }
   for (const Look& look : looks_[way]) {
     const double more = price - look.price;
     const double more_kept = price * flying - look.price * static_cast<double>(look.in_flight);
