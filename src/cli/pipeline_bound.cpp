@@ -100,6 +100,7 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage) con
 
   std::optional<StreamTimes> only_compute;
   if (weights) only_compute = StreamTimes{.compute = 1};
+  if (weights) least.of_compute = weights->compute;
   // The update of all parameters of a chunk is one launch, which each unit counts.
   const Profile& profile = stage.profile;
   least.launch = profile.launch_s + profile.host_s;
@@ -264,6 +265,7 @@ Seconds PipelineBounds::bound_of(const Least* units, const PipelineSchedule& sch
                     static_cast<double>(stage.device_count()),
                     static_cast<double>(schedule.micro_batches));
   const ChunkBound bound(parts, units != nullptr ? &units->step : nullptr,
+                         units != nullptr ? units->of_compute : 1,
                          units != nullptr ? &units->passes : nullptr,
                          units != nullptr ? &units->pass : nullptr, schedule, end);
   // What memory adds to a chunk.

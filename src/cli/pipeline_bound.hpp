@@ -79,6 +79,7 @@ class PipelineBounds {
   // The least of what lies between two places, as sums that grow from place to place.
   struct Least {
     std::vector<Seconds> step;    // all micro-batches and the update
+    double of_compute = 1;        // the weight of compute in these
     std::vector<Seconds> passes;  // all micro-batches
     std::vector<Seconds> pass;    // compute of one, with the collectives that it waits for
     std::vector<double> usual;    // units of the usual kind
