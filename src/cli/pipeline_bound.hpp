@@ -51,7 +51,10 @@ class PipelineBounds {
 
   // What plans of units that fit take more than their bounds in a pass of a chunk, on one device as
   // above; nothing: units say nothing. Errors: of the searches.
-  Result<ChunkSeconds> memory_seconds(const PipelineSchedule& schedule, const Cluster& stage);
+  // `of_cuts`: chunks that repeat from unit to unit keep less than their units by themselves, so
+  // where these do not fit, memory says nothing about cuts.
+  Result<ChunkSeconds> memory_seconds(const PipelineSchedule& schedule, const Cluster& stage,
+                                      bool of_cuts);
 
   // Of all pipelines of that schedule on stages of these devices; of those with these cuts, where
   // some are given. Errors: of the searches.

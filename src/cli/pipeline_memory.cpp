@@ -75,17 +75,22 @@ Result<std::vector<PipelineBounds::ChunkMemory>> PipelineBounds::memory_of_chunk
 }
 
 Result<ChunkSeconds> PipelineBounds::memory_seconds(const PipelineSchedule& schedule,
-                                                    const Cluster& stage) {
+                                                    const Cluster& stage, bool of_cuts) {
   AUTOPAR_TRY(units, least_on(stage));
   const std::size_t chunks = schedule.stage_of_chunk.size(), stages = schedule.lines.size();
   if (units == nullptr || !units->has_plans() || chunks % stages != 0) return ChunkSeconds();
   const std::vector<std::int64_t> flying = in_flight(schedule).of_chunk;
-  const double room =
+  double room =
       static_cast<double>(room_) * static_cast<double>(stages) / static_cast<double>(chunks);
   UnitMemory& usual = *units->of_plans.memories[units_.usual];
   AUTOPAR_RETURN_IF_ERROR(find_prices(usual, units->usual.back() / static_cast<double>(chunks),
                                       flying, room, tuning::units::kAlikePlans));
   AUTOPAR_TRY(plans, usual.plans());
+  const double on_average = units->usual.back() / static_cast<double>(chunks);
+  const std::int64_t most = *std::max_element(flying.begin(), flying.end());
+  const auto average = best_mix(plans, {on_average, most, room});
+  if (!average) return ChunkSeconds();
+  if (of_cuts && !average->fits) room = kInfinity;
   const Seconds bound = units->usual_step + units->launch;
   std::map<std::int64_t, std::vector<Seconds>> of_flying;  // by the number of units
   for (const std::int64_t one : flying) {
