@@ -67,6 +67,11 @@ class ChunkEvents {
     }
     const bool is_part =
         action.phase == StepPhase::kInputGradients || action.phase == StepPhase::kWeightGradients;
+    // What is fetched before the first forward pass begins stands before it.
+    Seconds early = 0;
+    for (const Drawn& drawn : found) early = std::max(early, drawn.begin + drawn.seconds - begin);
+    const bool is_first = action.phase == StepPhase::kForward && action.micro_batch == 0;
+    early = is_first ? std::max(0.0, early - seconds) : 0;
     Seconds now = 0;
     for (Drawn& drawn : found) {
       if (is_part) {
@@ -74,7 +79,7 @@ class ChunkEvents {
         drawn.begin = now;
         now += drawn.seconds;
       } else {
-        drawn.begin -= begin;
+        drawn.begin -= begin + early;
       }
     }
     return found;

@@ -52,12 +52,17 @@ Result<LeastTime> least_time(Inputs& inputs, const PlanOptions& options,
                              const std::optional<StrategyFile>& pins, const CommonOptions& common,
                              const std::optional<StreamTimes>& weights);
 
-// The search problem of a model on each mesh of the options that can keep the pins, with what is in
-// use of memory. `weights`: as above. Errors: of building them.
-Result<std::vector<MeshProblem>> problems_of(Inputs& inputs, const PlanOptions& options,
-                                             const std::optional<StrategyFile>& pins,
-                                             const CommonOptions& common,
-                                             const std::optional<StreamTimes>& weights);
+// The search problem of a model on one mesh, with what is in use of memory, and what a step takes
+// by its choices. `weights`: as above. Errors: of building it, kInput where the mesh cannot keep
+// the pins.
+struct PricedProblem {
+  MeshProblem built;
+  std::function<Result<Seconds>(const MeshProblem& built, const std::vector<int>& choices)> seconds;
+};
+Result<PricedProblem> problem_on(const std::shared_ptr<Inputs>& inputs, const PlanOptions& options,
+                                 const std::optional<StrategyFile>& pins,
+                                 const CommonOptions& common, const std::string& mesh,
+                                 const std::optional<StreamTimes>& weights);
 
 // What is chosen of ops and values, by name; null: that is left open.
 struct ChosenSpecs {

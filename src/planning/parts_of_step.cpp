@@ -22,29 +22,6 @@ Result<LeastTime> least_time(Inputs& inputs, const PlanOptions& options,
   return least;
 }
 
-Result<std::vector<MeshProblem>> problems_of(Inputs& inputs, const PlanOptions& options,
-                                             const std::optional<StrategyFile>& pins,
-                                             const CommonOptions& common,
-                                             const std::optional<StreamTimes>& weights) {
-  AUTOPAR_TRY(request, request_of(inputs, pins, options, common));
-  request.searcher = "dp";
-  request.weights = weights;
-  std::vector<MeshProblem> problems;
-  std::optional<Error> error;
-  for (const Mesh& mesh : request.mesh ? std::vector<Mesh>{*request.mesh} : request.meshes) {
-    auto problem = build_problem(request, mesh);
-    if (problem) {
-      problems.push_back(std::move(*problem));
-    } else if (problem.error().code != ErrorCode::kInput) {
-      return problem.error();
-    } else {
-      error = problem.error();
-    }
-  }
-  if (problems.empty() && error) return *error;
-  return problems;
-}
-
 namespace {
 
 // With what the step takes, where there is a profile.
@@ -56,6 +33,33 @@ Result<StrategyCost> cost_of(const SearchRequest& request, const Strategy& strat
   }
   return cost;
 }
+
+}  // namespace
+
+Result<PricedProblem> problem_on(const std::shared_ptr<Inputs>& inputs, const PlanOptions& options,
+                                 const std::optional<StrategyFile>& pins,
+                                 const CommonOptions& common, const std::string& mesh,
+                                 const std::optional<StreamTimes>& weights) {
+  PlanOptions own = options;
+  own.meshes = {mesh};
+  AUTOPAR_TRY(asked, request_of(*inputs, pins, own, common));
+  const auto request = std::make_shared<SearchRequest>(std::move(asked));
+  request->searcher = "dp";
+  request->weights = weights;
+  const Mesh on = request->mesh ? *request->mesh : request->meshes.front();
+  AUTOPAR_TRY(built, build_problem(*request, on));
+  PricedProblem problem{std::move(built), {}};
+  problem.seconds = [inputs, request, on](const MeshProblem& built,
+                                          const std::vector<int>& choices) -> Result<Seconds> {
+    AUTOPAR_TRY(model, make_cost_model(request->cost_model, request->cluster, on));
+    const Strategy strategy = strategy_of(request->graph, built, choices);
+    AUTOPAR_TRY(cost, cost_of(*request, strategy, *model));
+    return cost.time();
+  };
+  return problem;
+}
+
+namespace {
 
 std::shared_ptr<const Narrowing> narrowed_to(const Graph& graph, const ChosenParts& chosen) {
   auto narrowing = std::make_shared<Narrowing>();

@@ -77,10 +77,13 @@ class Parts {
 class ChunkBound {
  public:
   using Sums = std::vector<Seconds>;
-  ChunkBound(const Parts& parts, const Sums* step, const Sums* passes, const Sums* pass,
-             const PipelineSchedule& schedule, std::size_t end)
+  // `of_compute`: the part of `step` that is compute; only that waits for the first micro-batch,
+  // weights are fetched meanwhile.
+  ChunkBound(const Parts& parts, const Sums* step, double of_compute, const Sums* passes,
+             const Sums* pass, const PipelineSchedule& schedule, std::size_t end)
       : parts_(parts),
         step_(step),
+        of_compute_(of_compute),
         passes_(passes),
         pass_(pass),
         micro_batches_(static_cast<double>(schedule.micro_batches)),
@@ -92,16 +95,18 @@ class ChunkBound {
   Seconds of_stage(const ChunkShape& shape, std::size_t from, std::size_t to,
                    Seconds of_memory) const {
     const Seconds back = is_apart_ ? 0 : parts_.backward(0, from);
+    const Seconds before = parts_.forward(0, from);
     const Seconds alone =
-        parts_.forward(0, from) + std::max(parts_.least(step_, false, from, to) + of_memory,
-                                           parts_.least(passes_, false, from, to) + back);
+        std::max(of_compute_ * before + parts_.least(step_, false, from, to) + of_memory,
+                 before + parts_.least(passes_, false, from, to) + back);
     if (is_apart_) return std::max(alone, all_ + parts_.inputs(to, end_) + left(shape, from, to));
     return std::max({alone, all_ + left(shape, from, to), all_ + until_last(shape, from, to)});
   }
 
   // Of a stage with several: without what the first micro-batch takes apart.
   Seconds alone(const ChunkShape& shape, std::size_t from, std::size_t to) const {
-    return parts_.least(step_, false, from, to) + (shape.is_first ? parts_.forward(0, from) : 0);
+    return parts_.least(step_, false, from, to) +
+           (shape.is_first ? of_compute_ * parts_.forward(0, from) : 0);
   }
 
   // From the first backward pass until the last forward pass, and that one's way on and back.
@@ -127,6 +132,7 @@ class ChunkBound {
  private:
   const Parts& parts_;
   const Sums* const step_;
+  const double of_compute_;
   const Sums* const passes_;
   const Sums* const pass_;
   const double micro_batches_;

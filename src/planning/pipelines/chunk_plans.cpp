@@ -57,6 +57,7 @@ Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks,
   std::vector<Inputs> inputs;
   std::map<std::int64_t, std::vector<std::size_t>> of_stage;
   ++cut_;
+  longest_ = 0;
   for (std::size_t c = 0; c < chunks.size(); ++c) {
     ChunkPlan found;
     found.reduce_ops = std::move(chunks[c].reduce_ops);
@@ -72,6 +73,7 @@ Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks,
                       "): " + error.message;
       return error;
     }
+    longest_ = std::max(longest_, found.planned->outcome.cost.time());
     beside.push_back(c);
     plans.push_back(std::move(found));
     inputs.push_back(std::move(own));
@@ -86,7 +88,10 @@ Status ChunkPlans::plan(std::size_t chunk, Asked asked, ChunkPlan& found) {
   const Graph& graph = asked.inputs.model.graph;
   for (Known& known : known_) {
     const std::string mesh = mesh_of(*known.planned);
-    const bool is_alike = (asked.mesh.empty() || asked.mesh == mesh) &&
+    // With others in flight it may have room for a faster plan.
+    const bool is_own = asked.hint.parts && !asked.hint.is_fastest &&
+                        known.asked.inputs.model.graph.in_flight != graph.in_flight;
+    const bool is_alike = !is_own && (asked.mesh.empty() || asked.mesh == mesh) &&
                           known.asked.beside == asked.beside &&
                           same_values(known.asked.inputs.model.graph, graph);
     if (!is_alike) continue;
@@ -122,11 +127,8 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::searched(const Asked& asked) 
     AUTOPAR_TRY(found, of_parts(asked));
     if (found != nullptr && found->outcome.cost.time() < cutoff_) return found;
     if (found != nullptr) return infeasible_error("no plan that is faster");
-  }
-  if (!asked.hint.meshes.empty() && is_open()) {
-    auto found = hinted(asked);
-    const bool is_none = !found && found.error().code == ErrorCode::kInfeasible;
-    if (!is_none || cutoff_ < kInfinity) return found;
+    auto whole = searched_on(asked, {asked.mesh.empty() ? asked.hint.mesh : asked.mesh});
+    if (whole || whole.error().code != ErrorCode::kInfeasible || cutoff_ < kInfinity) return whole;
   }
   if (!asked.mesh.empty() || !is_open()) return searched_on(asked, {});
   if (searched_ >= kSearchedOnAll) {
@@ -151,95 +153,70 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::searched(const Asked& asked) 
   return found;
 }
 
-namespace {
-
-// Which share of the room units are told, by what plans made of them took: less, by what is
-// missing, where nothing fits; more where a good part was left.
-class Shares {
- public:
-  double next() const { return next_; }
-  // Something fits, and what is left is to be used.
-  bool is_filling() const { return fits_ > 0; }
-  // Whether another one is worth it.
-  bool took(double bytes, double limit) {
-    if (is_filling() && ++fillings_ == kPartFillings) return false;
-    if (bytes <= limit) {
-      fits_ = next_;
-      next_ = too_much_ > 0 ? (fits_ + too_much_) / 2 : next_ * std::min(kPartMost, limit / bytes);
-      return bytes < kPartFull * limit;
-    }
-    too_much_ = next_;
-    const double less = next_ - kPartMore * std::max(bytes - limit, kPartLeast * limit) / limit;
-    next_ = fits_ > 0 ? (fits_ + too_much_) / 2 : less;
-    return next_ > 0 && ++tries_ < kPartRounds;
-  }
-
- private:
-  double next_ = 1, fits_ = 0, too_much_ = 0;  // 0: none is known
-  int tries_ = 0, fillings_ = 0;
-};
-
-}  // namespace
-
-// The chunk's units as they are planned by themselves, with what lies between them searched.
-Result<std::shared_ptr<const Planned>> ChunkPlans::of_parts(const Asked& asked) const {
+// The chunk's units as they are planned by themselves, with what lies between them searched. What
+// the chunk holds beside its units is known once it is planned: then its units get what is left.
+Result<std::shared_ptr<const Planned>> ChunkPlans::of_parts(const Asked& asked) {
   AUTOPAR_TRY(all, room());
-  const auto limit = static_cast<double>(all - asked.beside);
-  Shares shares;
+  const auto room = static_cast<double>(all);
+  const double limit =
+      asked.beside > 0 ? room - static_cast<double>(asked.beside) : asked.hint.part * room;
+  std::map<std::size_t, double> room_of;
+  for (const auto& [way, part] : of_predicted_) room_of[way] = limit / part;
   std::shared_ptr<const Planned> best;
-  while (best == nullptr || !search_.is_over()) {
-    const double share = shares.next() * limit / static_cast<double>(all);
-    AUTOPAR_TRY(parts, asked.hint.parts(share, shares.is_filling()));
-    if (!asked.mesh.empty() && parts.mesh != asked.mesh) break;
-    AUTOPAR_TRY(common, options_of(parts.mesh, asked.beside));
-    common.mesh.clear();
-    PlanOptions options = search_.options;
-    options.training.micro_batches = std::to_string(asked.inputs.model.graph.passes);
-    auto inputs = std::make_unique<Inputs>(asked.inputs);
-    const auto pins = pins_of(inputs->model.graph);
-    if (parts.recompute != Recompute::kNone) {
-      AUTOPAR_TRY(repeated, repeat_ops(*inputs, parts.recompute));
-      if (!repeated) break;
-    }
-    AUTOPAR_TRY(found, plan_of_parts(std::move(inputs), options, pins, common, parts.mesh,
-                                     parts.weights, parts.chosen, kPartsEffort));
-    spdlog::debug("chunk of {} ops from its units, {} of the room, mesh {}, recompute {}: {}, {}",
-                  asked.inputs.model.graph.ops.size(), shares.next(), parts.mesh,
-                  name_of(parts.recompute),
-                  found.planned ? format_seconds(found.planned->outcome.cost.time()) : "none",
-                  format_bytes(found.least_bytes));
+  std::optional<UnitMix> before, of_best;
+  for (int round = 0; round < kPartRounds && (best == nullptr || !search_.is_over()); ++round) {
+    AUTOPAR_TRY(parts, asked.hint.parts(limit, room_of, asked.mesh));
+    if (!parts) break;
+    const UnitMix& mix = parts->mix;
+    const bool is_same = before && mix.bytes == before->bytes && mix.seconds == before->seconds;
+    const bool is_little = of_best && mix.seconds > (1 - kPartGain) * of_best->seconds;
+    if (is_same || is_little) break;
+    before = mix;
+    AUTOPAR_TRY(found, of_these(asked, *parts));
     double bytes = found.least_bytes;
     if (found.planned) {
       bytes = static_cast<double>(found.planned->outcome.cost.memory.total);
-      const bool is_better =
-          best == nullptr || found.planned->outcome.cost.time() < best->outcome.cost.time();
-      if (is_better) best = std::make_shared<const Planned>(std::move(*found.planned));
+      const Seconds time = found.planned->outcome.cost.time();
+      if (best == nullptr || time < best->outcome.cost.time()) {
+        best = std::make_shared<const Planned>(std::move(*found.planned));
+        of_best = mix;
+      }
+      if (time <= longest_) break;
     }
-    if (bytes == kInfinity || !shares.took(bytes, limit)) break;
+    if (bytes == kInfinity) break;
+    of_predicted_[mix.smaller.way] = bytes / mix.bytes;
+    room_of[mix.smaller.way] = std::max(1.0, limit - (bytes - mix.bytes));
   }
   return best;
 }
 
-// With as little repeated as units say, or more where that does not fit, or only badly.
-Result<std::shared_ptr<const Planned>> ChunkPlans::hinted(const Asked& asked) const {
-  AUTOPAR_TRY(level, asked_level());
-  const std::vector<std::string> meshes =
-      asked.mesh.empty() ? asked.hint.meshes : std::vector<std::string>();
-  if (level) return searched_on(asked, meshes, *level);
-  Result<std::shared_ptr<const Planned>> best = infeasible_error("no level of recomputation");
-  for (const Recompute recompute :
-       {Recompute::kNone, Recompute::kCheap, Recompute::kProducts, Recompute::kFull}) {
-    if (recompute < asked.hint.recompute) continue;
-    auto found = searched_on(asked, meshes, recompute);
-    if (!found && found.error().code != ErrorCode::kInfeasible) return found;
-    const bool is_better =
-        found && (!best || (*found)->outcome.cost.time() < (*best)->outcome.cost.time());
-    if (is_better || !best) best = std::move(found);
-    if (!best) continue;
-    const SearchOutcome::Minimised& minimised = (*best)->outcome.minimised;
-    if (!is_better || minimised.best <= minimised.lower_bound * (1 + kPoor)) break;
+// Without a plan where nothing fits.
+Result<PartsPlan> ChunkPlans::of_these(const Asked& asked, const HintedParts& parts) const {
+  AUTOPAR_TRY(common, options_of(parts.mesh, asked.beside));
+  common.mesh.clear();
+  PlanOptions options = search_.options;
+  options.training.micro_batches = std::to_string(asked.inputs.model.graph.passes);
+  auto inputs = std::make_unique<Inputs>(asked.inputs);
+  const auto pins = pins_of(inputs->model.graph);
+  if (parts.recompute != Recompute::kNone) {
+    AUTOPAR_TRY(repeated, repeat_ops(*inputs, parts.recompute));
+    if (!repeated) {
+      PartsPlan none;
+      none.least_bytes = kInfinity;
+      return none;
+    }
   }
-  return best;
+  AUTOPAR_TRY(found, plan_of_parts(std::move(inputs), options, pins, common, parts.mesh,
+                                   parts.weights, parts.chosen, kPartsEffort));
+  spdlog::debug(
+      "chunk of {} ops from its units, {} in flight, mesh {}, recompute {}, {} of {} take the "
+      "larger plan: {}, {}; its units {}, {}",
+      asked.inputs.model.graph.ops.size(), asked.inputs.model.graph.in_flight, parts.mesh,
+      name_of(parts.recompute), parts.mix.of_larger, parts.mix.units,
+      found.planned ? format_seconds(found.planned->outcome.cost.time()) : "none",
+      format_bytes(found.least_bytes), format_seconds(parts.mix.seconds),
+      format_bytes(parts.mix.bytes));
+  return std::move(found);
 }
 
 Result<std::shared_ptr<const Planned>> ChunkPlans::searched_on(
@@ -278,21 +255,20 @@ Result<std::optional<StreamTimes>> ChunkPlans::weights_of(const Graph& graph) co
   return std::optional(found.busy->sharp_weights());
 }
 
-Result<std::optional<MeshProblem>> ChunkPlans::problem_of(
+Result<std::optional<PricedProblem>> ChunkPlans::problem_of(
     Graph& graph, const UnitWay& way, const std::optional<StreamTimes>& weights) const {
-  AUTOPAR_TRY(inputs, inputs_of(graph));
+  AUTOPAR_TRY(read, inputs_of(graph));
+  const auto inputs = std::make_shared<Inputs>(std::move(read));
   const std::optional<StrategyFile> pins = pins_of(graph);
   if (way.recompute != Recompute::kNone) {
-    AUTOPAR_TRY(repeated, repeat_ops(inputs, way.recompute));
-    if (!repeated) return std::optional<MeshProblem>();
+    AUTOPAR_TRY(repeated, repeat_ops(*inputs, way.recompute));
+    if (!repeated) return std::optional<PricedProblem>();
   }
-  PlanOptions options = search_.options;
-  options.meshes = {way.mesh};
-  auto problems = problems_of(inputs, options, pins, search_.common, weights);
-  if (!problems && problems.error().code == ErrorCode::kInput) return std::optional<MeshProblem>();
-  if (!problems) return problems.error();
-  graph = std::move(inputs.model.graph);
-  return std::optional(std::move(problems->front()));
+  auto problem = problem_on(inputs, search_.options, pins, search_.common, way.mesh, weights);
+  if (!problem && problem.error().code == ErrorCode::kInput) return std::optional<PricedProblem>();
+  if (!problem) return problem.error();
+  graph = inputs->model.graph;
+  return std::optional(std::move(*problem));
 }
 
 Result<UnitKeeping> ChunkPlans::keeping_of(const Graph& unit, Recompute most,

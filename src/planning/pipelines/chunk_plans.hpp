@@ -33,14 +33,17 @@ struct HintedParts {
   Recompute recompute = Recompute::kNone;
   std::string mesh;
   std::optional<StreamTimes> weights;  // that they are priced by
+  UnitMix mix;
   ChosenParts chosen;
 };
 struct ChunkHint {
-  Recompute recompute = Recompute::kNone;
-  std::vector<std::string> meshes = {};
-  // Plans of its units, in a share of the room that it has: all alike, or, filling it, some with
-  // more in memory.
-  std::function<Result<HintedParts>(double share, bool fills)> parts = {};
+  double part = 1;          // of the room of its stage
+  std::string mesh;         // where something is likely to fit
+  bool is_fastest = false;  // its units take the fastest plan that there is of them
+  // Plans of its units, in so much room; on a mesh, where one is given. Nothing: there are none.
+  std::function<Result<std::optional<HintedParts>>(
+      double room, const std::map<std::size_t, double>& room_of, const std::string& mesh)>
+      parts = {};
 };
 
 // For stages of one size. Chunks that are the same but for names are searched once, also in several
@@ -69,8 +72,8 @@ class ChunkPlans {
   Result<LeastTime> least_time(const Graph& graph, const std::optional<StreamTimes>& weights) const;
   // The search problem of the graph of a chunk, planned so; the graph becomes that of the problem.
   // Nothing: no op would be repeated, or the mesh cannot keep the pins.
-  Result<std::optional<MeshProblem>> problem_of(Graph& graph, const UnitWay& way,
-                                                const std::optional<StreamTimes>& weights) const;
+  Result<std::optional<PricedProblem>> problem_of(Graph& graph, const UnitWay& way,
+                                                  const std::optional<StreamTimes>& weights) const;
   // What the graph of a unit may keep, and repeat up to that level in place of that, where its
   // products are priced by `weights`; not of values that are `shared` with other units.
   Result<UnitKeeping> keeping_of(const Graph& unit, Recompute most,
@@ -98,9 +101,9 @@ class ChunkPlans {
   };
   Status plan(std::size_t chunk, Asked asked, ChunkPlan& found);
   Result<std::shared_ptr<const Planned>> searched(const Asked& asked);
-  // Null: no such plan was found.
-  Result<std::shared_ptr<const Planned>> of_parts(const Asked& asked) const;
-  Result<std::shared_ptr<const Planned>> hinted(const Asked& asked) const;
+  // Null: no such plan was found, that fits.
+  Result<std::shared_ptr<const Planned>> of_parts(const Asked& asked);
+  Result<PartsPlan> of_these(const Asked& asked, const HintedParts& parts) const;
   Result<std::shared_ptr<const Planned>> searched_on(const Asked& asked,
                                                      std::vector<std::string> meshes,
                                                      std::optional<Recompute> recompute = {}) const;
@@ -117,6 +120,10 @@ class ChunkPlans {
   std::vector<Known> known_;
   int searched_ = 0;                      // chunks, on all meshes
   std::vector<std::string> best_meshes_;  // of the last of them
+  // By ways of units: what the last chunk that was made of them took, as a part of what these hold
+  // by themselves.
+  std::map<std::size_t, double> of_predicted_;
+  Seconds longest_ = 0;  // of the chunks that are planned of this cut
 };
 
 }  // namespace autopar

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 
 #include "planning/pipelines/chunk_bound.hpp"
 #include "planning/pipelines/paired_cuts.hpp"
@@ -97,36 +98,48 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage) con
   const auto plans = std::make_shared<const ChunkPlans>(search_, stage);
   AUTOPAR_TRY(weights, plans->weights_of(units_.kinds[units_.usual]));
 
-  std::optional<StreamTimes> compute;
-  if (weights) compute = StreamTimes{.compute = 1};
+  std::optional<StreamTimes> only_compute;
+  if (weights) only_compute = StreamTimes{.compute = 1};
+  if (weights) least.of_compute = weights->compute;
   // The update of all parameters of a chunk is one launch, which each unit counts.
   const Profile& profile = stage.profile;
   least.launch = profile.launch_s + profile.host_s;
   const auto times = static_cast<double>(step_.passes);
+  // Plans without stages ask for nothing but whole steps.
+  const bool is_single = stage.device_count() == search_.whole.cluster.device_count();
+  AUTOPAR_TRY(usual, plans->least_time(units_.kinds[units_.usual], weights));
+  const Seconds all_compute = forward_.back() + backward_.back();
   std::vector<Seconds> step, passes, pass;
   for (std::size_t k = 0; k < units_.kinds.size(); ++k) {
     const Graph& graph = units_.kinds[k];
-    const Graph without = without_update(graph);
-    AUTOPAR_TRY(of_step, plans->least_time(graph, weights));
-
-    AUTOPAR_TRY(of_compute, plans->least_time(without, compute));
+    const Seconds compute = compute_of(k) / static_cast<double>(stage.device_count());
+    const bool is_small = compute_of(k) <= tuning::units::kSmall * all_compute;
+    LeastTime of_step = usual;
+    if (k != units_.usual && is_small) of_step.bound = times * compute + least.launch;
+    if (k != units_.usual && !is_small) {
+      AUTOPAR_TRY(found, plans->least_time(graph, weights));
+      of_step = std::move(found);
+    }
     const Seconds alone = std::max(0.0, of_step.bound - least.launch);
     const Seconds shared = times * of_shared_ops(k);
     step.push_back(std::max(0.0, alone - shared));
-    passes.push_back(std::max(0.0, of_compute.bound - shared));
+    passes.push_back(times * compute);
+    if (!is_small && !is_single) {
+      AUTOPAR_TRY(of_passes, plans->least_time(without_update(graph), only_compute));
+      passes.back() = std::max(passes.back(), of_passes.bound - shared);
+    }
     pass.push_back(passes.back() / times);
     if (plans->is_open()) {
       if (k == units_.usual) {
-        AUTOPAR_TRY(memory, memory_of(plans, weights, k, of_step, true));
-        least.memory = std::move(memory);
         AUTOPAR_TRY(bound, bound_on_memory(plans, weights, of_step));
         least.bound = std::move(bound);
       }
       if (weights) least.of_plans.weights = shared_out(*weights, tuning::units::kOnLinks, stage);
-      AUTOPAR_TRY(memory, memory_of(plans, least.of_plans.weights, k, of_step, !weights));
+      AUTOPAR_TRY(memory, memory_of(plans, least.of_plans.weights, k, of_step));
       least.of_plans.memories.push_back(std::move(memory));
     }
-    if (k == units_.usual) least.usual_step = alone;
+    if (k == units_.usual)
+      std::tie(least.usual_step, least.usual_pass) = std::pair(alone, pass.back());
   }
   least.step = least.passes = least.pass = least.usual = {0};
   for (std::size_t k : units_.kind_of) {
@@ -136,6 +149,14 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage) con
     least.usual.push_back(least.usual.back() + (k == units_.usual ? 1 : 0));
   }
   return least;
+}
+
+// Of one micro-batch, on one device.
+Seconds PipelineBounds::compute_of(std::size_t kind) const {
+  const auto unit = static_cast<std::size_t>(
+      std::find(units_.kind_of.begin(), units_.kind_of.end(), kind) - units_.kind_of.begin());
+  const std::size_t from = unit_ends_[unit], to = unit_ends_[unit + 1];
+  return forward_[to] - forward_[from] + backward_[to] - backward_[from];
 }
 
 // Each device may do all of it, and what it makes is then there for any layout.
@@ -150,15 +171,15 @@ Seconds PipelineBounds::of_shared_ops(std::size_t kind) const {
 
 Result<std::shared_ptr<UnitMemory>> PipelineBounds::memory_of(
     std::shared_ptr<const ChunkPlans> plans, const std::optional<StreamTimes>& weights,
-    std::size_t kind, const LeastTime& least, bool is_bounded) const {
+    std::size_t kind, const LeastTime& least) const {
   AUTOPAR_TRY(asked, plans->asked_level());
   std::vector<UnitWay> ways;
   for (const Recompute recompute :
        {Recompute::kNone, Recompute::kCheap, Recompute::kProducts, Recompute::kFull}) {
     if (asked && recompute != *asked) continue;
     for (const auto& [mesh, bound] : least.of_meshes) {
-      if (!is_bounded && bound > tuning::units::kFar * least.bound) continue;
-      ways.push_back({recompute, mesh, is_bounded ? bound : 0});
+      if (bound > tuning::units::kFar * least.bound) continue;
+      ways.push_back({recompute, mesh, weights ? 0 : bound});
     }
   }
   return memory_of_ways(std::move(plans), weights, kind, std::move(ways));
@@ -171,8 +192,9 @@ std::shared_ptr<UnitMemory> PipelineBounds::memory_of_ways(
   const auto problem = [plans = std::move(plans), weights](Graph& graph, const UnitWay& way) {
     return plans->problem_of(graph, way, weights);
   };
-  return std::make_shared<UnitMemory>(units_.kinds[kind], units_.own, std::move(ways), devices,
-                                      problem, [this] { return search_.is_over(); });
+  return std::make_shared<UnitMemory>(units_.kinds[kind], units_.own, units_.shared,
+                                      std::move(ways), devices, problem,
+                                      [this] { return search_.is_over(); });
 }
 
 // Of the usual kind.
@@ -198,11 +220,14 @@ Result<OpSeconds> PipelineBounds::seconds_on(const Cluster& stage) {
   OpSeconds seconds = seconds_;
   if (units == nullptr) return seconds;
   const auto devices = static_cast<double>(stage.device_count());
+  // Units of other kinds are taken to wait for collectives as the usual ones do.
+  const double usual = units->usual_pass * devices / compute_of(units_.usual);
   for (std::size_t u = 0; u + 1 < unit_ends_.size(); ++u) {
     const std::size_t from = unit_ends_[u], to = unit_ends_[u + 1];
     const Seconds compute = forward_[to] - forward_[from] + backward_[to] - backward_[from];
     if (compute <= 0) continue;
-    const double factor = (units->pass[u + 1] - units->pass[u]) * devices / compute;
+    const double factor =
+        std::max(usual, (units->pass[u + 1] - units->pass[u]) * devices / compute);
     const std::size_t begin = u == 0 ? 0 : unit_cuts_[u - 1].index();
     const std::size_t end = u < unit_cuts_.size() ? unit_cuts_[u].index() : step_.ops.size();
     for (std::size_t o = begin; o < end; ++o) {
@@ -240,6 +265,7 @@ Seconds PipelineBounds::bound_of(const Least* units, const PipelineSchedule& sch
                     static_cast<double>(stage.device_count()),
                     static_cast<double>(schedule.micro_batches));
   const ChunkBound bound(parts, units != nullptr ? &units->step : nullptr,
+                         units != nullptr ? units->of_compute : 1,
                          units != nullptr ? &units->passes : nullptr,
                          units != nullptr ? &units->pass : nullptr, schedule, end);
   // What memory adds to a chunk.

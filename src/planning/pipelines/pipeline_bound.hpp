@@ -49,9 +49,12 @@ class PipelineBounds {
   // part of it: compute, and the collectives that it waits for. Errors: of the searches.
   Result<OpSeconds> seconds_on(const Cluster& stage);
 
-  // What memory adds to a pass of a chunk, on one device as above; nothing where stages have
-  // several chunks, or it does not bind. Errors: of the searches.
-  Result<ChunkSeconds> memory_seconds(const PipelineSchedule& schedule, const Cluster& stage);
+  // What plans of units that fit take more than their bounds in a pass of a chunk, on one device as
+  // above; nothing: units say nothing. Errors: of the searches.
+  // `of_cuts`: chunks that repeat from unit to unit keep less than their units by themselves, so
+  // where these do not fit, memory says nothing about cuts.
+  Result<ChunkSeconds> memory_seconds(const PipelineSchedule& schedule, const Cluster& stage,
+                                      bool of_cuts);
 
   // Of all pipelines of that schedule on stages of these devices; of those with these cuts, where
   // some are given. Errors: of the searches.
@@ -79,15 +82,18 @@ class PipelineBounds {
   // The least of what lies between two places, as sums that grow from place to place.
   struct Least {
     std::vector<Seconds> step;    // all micro-batches and the update
+    double of_compute = 1;        // the weight of compute in these
     std::vector<Seconds> passes;  // all micro-batches
     std::vector<Seconds> pass;    // compute of one, with the collectives that it waits for
     std::vector<double> usual;    // units of the usual kind
     Seconds usual_step = 0;       // of one of these by itself, but for a launch
+    Seconds usual_pass = 0;       // the same of `pass`
     Seconds launch = 0;           // that each unit counts and a chunk has once
-    // Of the usual kind, by the weights of these sums. Null: meshes are given.
-    std::shared_ptr<UnitMemory> memory;  // as units are planned
-    std::shared_ptr<UnitBound> bound;    // whatever a chunk repeats
-    Weighting of_plans;
+    // Of the usual kind, by the weights of these sums, whatever a chunk repeats. Null: meshes are
+    // given.
+    std::shared_ptr<UnitBound> bound;
+    Weighting of_plans;  // as units are planned
+    bool has_plans() const { return !of_plans.memories.empty(); }
   };
   // What memory adds to a chunk of n usual units, at least. Where stages have one chunk each:
   // `of_units[n]`, the most that any price says. Else: n x per_unit - off, which may be less than
@@ -98,28 +104,32 @@ class PipelineBounds {
   };
   Result<const Least*> least_on(const Cluster& stage);
   Result<Least> searched(const Cluster& stage) const;
+  Seconds compute_of(std::size_t kind) const;
   // What a unit of that kind takes at most for what a chunk does once for all, in a pass.
   Seconds of_shared_ops(std::size_t kind) const;
   // `is_bounded`: `least` is by these weights.
   Result<std::shared_ptr<UnitMemory>> memory_of(std::shared_ptr<const ChunkPlans> plans,
                                                 const std::optional<StreamTimes>& weights,
-                                                std::size_t kind, const LeastTime& least,
-                                                bool is_bounded) const;
+                                                std::size_t kind, const LeastTime& least) const;
   Result<std::shared_ptr<UnitBound>> bound_on_memory(std::shared_ptr<const ChunkPlans> plans,
                                                      const std::optional<StreamTimes>& weights,
                                                      const LeastTime& least) const;
   std::shared_ptr<UnitMemory> memory_of_ways(std::shared_ptr<const ChunkPlans> plans,
                                              const std::optional<StreamTimes>& weights,
                                              std::size_t kind, std::vector<UnitWay> ways) const;
-  // The plans of units that so many of them have in a share of all the room.
-  Result<HintedParts> parts_in(const Weighting& least, double first, double units,
-                               std::int64_t in_flight, double all, double share, bool fills) const;
+  // The plans of a chunk's units, the first of which is the `first` of the step.
+  Result<HintedParts> parts_of(const Weighting& least, double first, const UnitMix& mix) const;
+  // The plans of the usual units that are known, of those on a mesh where one is given; as many are
+  // found as that takes.
+  Result<std::vector<UnitPlan>> plans_of(const Least& least, const MixAsked& asked,
+                                         const std::string& mesh) const;
   // Per chunk, as `unit` has the usual one; none: memory does not bind.
   Result<std::vector<ChunkMemory>> memory_of_chunks(const Least& units, PricedUnit& unit,
                                                     const PipelineSchedule& schedule) const;
-  // Asks for the prices that chunks of one stage each need.
+  // Asks for the prices that chunks of one stage each need; those with `alike_part` of what another
+  // one has in flight take its prices.
   static Status find_prices(PricedUnit& unit, double usual, const std::vector<std::int64_t>& flying,
-                            double room);
+                            double room, double alike_part);
   // The price for so many usual units; nothing: memory adds nothing worthwhile.
   static Result<std::optional<double>> price_for(PricedUnit& unit, std::int64_t in_flight,
                                                  double count, double room);

@@ -19,13 +19,14 @@ Result<std::optional<double>> PipelineBounds::price_for(PricedUnit& unit, std::i
 
 // The fewer are in flight, the less memory costs; what is found of some is a bound for others.
 Status PipelineBounds::find_prices(PricedUnit& unit, double usual,
-                                   const std::vector<std::int64_t>& flying, double room) {
+                                   const std::vector<std::int64_t>& flying, double room,
+                                   double alike_part) {
   std::set<std::int64_t, std::greater<>> open(flying.begin(), flying.end());
   while (!open.empty()) {
     const std::int64_t most = *open.begin();
     AUTOPAR_TRY(price, price_for(unit, most, usual, room));
     if (!price) break;
-    const auto alike = static_cast<double>(most) * tuning::units::kAlikeInFlight;
+    const auto alike = static_cast<double>(most) * alike_part;
     std::erase_if(open, [&](std::int64_t one) { return static_cast<double>(one) > alike; });
   }
   return Ok{};
@@ -53,7 +54,7 @@ Result<std::vector<PipelineBounds::ChunkMemory>> PipelineBounds::memory_of_chunk
   const auto room =
       static_cast<double>(room_) * static_cast<double>(stages) / static_cast<double>(chunks);
   if (chunks == stages) {
-    AUTOPAR_RETURN_IF_ERROR(find_prices(unit, usual, flying, room));
+    AUTOPAR_RETURN_IF_ERROR(find_prices(unit, usual, flying, room, tuning::units::kAlikeInFlight));
     for (std::size_t c = 0; c < chunks; ++c) {
       memory[c].of_units = most_of_units(units, unit, flying[c], room);
     }
@@ -74,28 +75,45 @@ Result<std::vector<PipelineBounds::ChunkMemory>> PipelineBounds::memory_of_chunk
 }
 
 Result<ChunkSeconds> PipelineBounds::memory_seconds(const PipelineSchedule& schedule,
-                                                    const Cluster& stage) {
+                                                    const Cluster& stage, bool of_cuts) {
   AUTOPAR_TRY(units, least_on(stage));
-  const bool is_told = units != nullptr && units->memory != nullptr;
-  if (!is_told || schedule.stage_of_chunk.size() != schedule.lines.size()) return ChunkSeconds();
-  AUTOPAR_TRY(memory, memory_of_chunks(*units, *units->memory, schedule));
-  if (memory.empty()) return ChunkSeconds();
-  // Chunks that repeat from unit to unit keep less than their units by themselves: where these do
-  // not fit, they say nothing about cuts.
+  const std::size_t chunks = schedule.stage_of_chunk.size(), stages = schedule.lines.size();
+  if (units == nullptr || !units->has_plans() || chunks % stages != 0) return ChunkSeconds();
   const std::vector<std::int64_t> flying = in_flight(schedule).of_chunk;
-  const double fewest =
-      units->memory->fewest_bytes(*std::max_element(flying.begin(), flying.end()));
-  const double usual = units->usual.back() / static_cast<double>(flying.size());
-  if (usual * fewest > static_cast<double>(room_)) return ChunkSeconds();
+  double room =
+      static_cast<double>(room_) * static_cast<double>(stages) / static_cast<double>(chunks);
+  UnitMemory& usual = *units->of_plans.memories[units_.usual];
+  AUTOPAR_RETURN_IF_ERROR(find_prices(usual, units->usual.back() / static_cast<double>(chunks),
+                                      flying, room, tuning::units::kAlikePlans));
+  AUTOPAR_TRY(plans, usual.plans());
+  const double on_average = units->usual.back() / static_cast<double>(chunks);
+  const std::int64_t most = *std::max_element(flying.begin(), flying.end());
+  const auto average = best_mix(plans, {on_average, most, room});
+  if (!average) return ChunkSeconds();
+  if (of_cuts && !average->fits) room = kInfinity;
+  const Seconds bound = units->usual_step + units->launch;
+  std::map<std::int64_t, std::vector<Seconds>> of_flying;  // by the number of units
+  for (const std::int64_t one : flying) {
+    std::vector<Seconds>& more = of_flying[one];
+    for (std::size_t n = 0; more.size() <= static_cast<std::size_t>(units->usual.back()); ++n) {
+      const auto count = static_cast<double>(n);
+      const auto mix = best_mix(plans, {count, one, room});
+      if (!mix) return ChunkSeconds();
+      const Seconds before = more.empty() ? 0 : more.back();
+      // What does not fit is taken to cost so much more as it is too large.
+      const double too_large = mix->fits ? 1 : mix->bytes / room;
+      more.push_back(std::max(before, too_large * mix->seconds - count * bound));
+    }
+  }
   const double factor =
       static_cast<double>(stage.device_count()) / static_cast<double>(schedule.micro_batches);
   std::vector<double> until(step_.ops.size() + 1);
   for (std::size_t o = 0; o < until.size(); ++o) {
     until[o] = units_until(o < step_.ops.size() ? OpId(static_cast<std::int64_t>(o)) : OpId());
   }
-  return ChunkSeconds([memory, factor, until](std::size_t c, OpId from, OpId to) {
+  return ChunkSeconds([of_flying, flying, factor, until](std::size_t c, OpId from, OpId to) {
     const double count = until[to.valid() ? to.index() : until.size() - 1] - until[from.index()];
-    const std::vector<Seconds>& most = memory[c].of_units;
+    const std::vector<Seconds>& most = of_flying.at(flying[c]);
     const auto whole = std::min(static_cast<std::size_t>(count), most.size() - 1);
     const std::size_t next = std::min(whole + 1, most.size() - 1);
     const double part = count - static_cast<double>(whole);
@@ -123,61 +141,76 @@ Result<ChunkHint> PipelineBounds::hint(const Cluster& stage, double first, doubl
                                        std::int64_t in_flight, double part) {
   AUTOPAR_TRY(least, least_on(stage));
   ChunkHint hint;
-  const bool is_told = least != nullptr && least->memory != nullptr;
+  const bool is_told = least != nullptr && least->has_plans();
   if (!is_told || units < tuning::units::kManyUnits) return hint;
-  const double room = part * static_cast<double>(room_);
-  AUTOPAR_TRY(found, least->memory->price_of_room(in_flight, units, room));
-  hint.recompute = least->memory->ways()[found.way].recompute;
-  AUTOPAR_TRY(meshes, least->memory->meshes_near(in_flight, found));
-  hint.meshes = std::move(meshes);
-  // With ample memory a search is quick, and sees what the ends of units have to do with each
-  // other.
-  if (found.fitting == 0) return hint;
-  hint.parts = [this, least, first, units, in_flight, room](double share, bool fills) {
-    return parts_in(least->of_plans, first, units, in_flight, room, share, fills);
+  hint.part = part;
+  const MixAsked asked{units, in_flight, part * static_cast<double>(room_)};
+  AUTOPAR_TRY(plans, plans_of(*least, asked, ""));
+  const auto mix = best_mix(plans, asked);
+  if (!mix) return hint;
+  hint.is_fastest = mix->is_fastest;
+  hint.mesh = least->of_plans.memories[units_.usual]->ways()[mix->smaller.way].mesh;
+  hint.parts = [this, least, first, units, in_flight](
+                   double room, const std::map<std::size_t, double>& room_of,
+                   const std::string& mesh) -> Result<std::optional<HintedParts>> {
+    const MixAsked asked{units, in_flight, room, room_of};
+    AUTOPAR_TRY(plans, plans_of(*least, asked, mesh));
+    const auto mix = best_mix(plans, asked);
+    if (!mix) return std::optional<HintedParts>();
+    AUTOPAR_TRY(parts, parts_of(least->of_plans, first, *mix));
+    return std::optional(std::move(parts));
   };
   return hint;
 }
 
-// What fits leaves some of the room. What `fills` it is the plan at the price beyond, which some of
-// the chunk's first units take. Both repeat the same, on one mesh.
-Result<HintedParts> PipelineBounds::parts_in(const Weighting& least, double first, double units,
-                                             std::int64_t in_flight, double all, double share,
-                                             bool fills) const {
+Result<std::vector<UnitPlan>> PipelineBounds::plans_of(const Least& least, const MixAsked& asked,
+                                                       const std::string& mesh) const {
+  UnitMemory& usual = *least.of_plans.memories[units_.usual];
+  AUTOPAR_TRY(plans, usual.plans());
+  if (plans.empty()) {
+    AUTOPAR_RETURN_IF_ERROR(usual.price_of_room(asked.in_flight, asked.units, asked.room));
+    AUTOPAR_TRY(found, usual.plans());
+    plans = std::move(found);
+  }
+  if (!mesh.empty()) {
+    std::erase_if(plans, [&](const UnitPlan& plan) { return usual.ways()[plan.way].mesh != mesh; });
+  }
+  return plans;
+}
+
+// Units of other kinds take what they have at the prices of the usual ones. All repeat the same, on
+// one mesh.
+Result<HintedParts> PipelineBounds::parts_of(const Weighting& least, double first,
+                                             const UnitMix& mix) const {
   HintedParts hinted;
-  double room = share * all;
   UnitMemory& usual = *least.memories[units_.usual];
-  AUTOPAR_TRY(found, usual.price_of_room(in_flight, units, room));
-  const UnitWay& way = usual.ways()[found.way];
+  const UnitWay& way = usual.ways()[mix.smaller.way];
   hinted.weights = least.weights;
   hinted.recompute = way.recompute;
   hinted.mesh = way.mesh;
+  hinted.mix = mix;
   using Parts = std::vector<std::shared_ptr<const UnitParts>>;  // per kind
-  const auto parts_at = [&](double price) -> Result<Parts> {
+  const auto parts_at = [&](const UnitPlan& plan) -> Result<Parts> {
+    const auto [flying, price] = usual.asked_of(plan);
     Parts kinds;
     for (const auto& memory : least.memories) {
-      AUTOPAR_TRY(parts, memory->parts(way.recompute, way.mesh, in_flight, price));
+      AUTOPAR_TRY(parts, memory->parts(way.recompute, way.mesh, flying, price));
       // Where no op of such a unit would be repeated.
       if (parts == nullptr) {
-        AUTOPAR_TRY(plain, memory->parts(Recompute::kNone, way.mesh, in_flight, price));
+        AUTOPAR_TRY(plain, memory->parts(Recompute::kNone, way.mesh, flying, price));
         parts = std::move(plain);
       }
       kinds.push_back(std::move(parts));
     }
     return kinds;
   };
-  AUTOPAR_TRY(fitting, parts_at(found.fitting));
+  AUTOPAR_TRY(fitting, parts_at(mix.smaller));
   Parts larger = fitting;
-  double until = first;  // units that take the larger plan
-  if (fills && found.beyond >= 0 && fitting[units_.usual] != nullptr) {
-    AUTOPAR_TRY(beyond, parts_at(found.beyond));
+  if (mix.of_larger > 0) {
+    AUTOPAR_TRY(beyond, parts_at(mix.larger));
     larger = std::move(beyond);
-    const double bytes = usual.bytes_of(found.way, in_flight, found.fitting);
-    const double more = usual.bytes_of(found.way, in_flight, found.beyond) - bytes;
-    // Where chunks keep less than their units by themselves, what fits is taken to fit just so.
-    if (!found.fits) room = share * units * bytes;
-    if (more > 0) until += std::clamp(std::floor((room - units * bytes) / more), 0.0, units);
   }
+  const double until = first + mix.of_larger;  // units that take the larger plan
   const StepUnits* names = &units_;
   const auto parts_of = [fitting, larger, until](const StepUnits::Place& place) {
     return (static_cast<double>(place.unit) < until ? larger : fitting)[place.kind].get();

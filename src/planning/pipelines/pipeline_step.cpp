@@ -79,7 +79,7 @@ Status PipelineStep::search_units(FormCandidate& candidate, Seconds cutoff) {
 Result<Seconds> PipelineStep::estimated(const FormCandidate& candidate) {
   if (candidate.form.stages == 1 || candidate.is_pinned) return Seconds{0};
   AUTOPAR_TRY(seconds, bounds_.seconds_on(candidate.stage));
-  AUTOPAR_TRY(memory, bounds_.memory_seconds(candidate.schedule, candidate.stage));
+  AUTOPAR_TRY(memory, bounds_.memory_seconds(candidate.schedule, candidate.stage, false));
   const auto cuts = cut_by(candidate, seconds, memory);
   if (!cuts) return Seconds{0};
   const std::vector<std::size_t> chunk_of = chunks_by(*cuts);
@@ -109,7 +109,7 @@ Result<PipelinePlan> PipelineStep::plan(const FormCandidate& candidate, Seconds 
                                         bool is_one) {
   if (candidate.is_pinned) return planned(candidate, candidate.pinned, cutoff);
   AUTOPAR_TRY(seconds, bounds_.seconds_on(candidate.stage));
-  AUTOPAR_TRY(memory, bounds_.memory_seconds(candidate.schedule, candidate.stage));
+  AUTOPAR_TRY(memory, bounds_.memory_seconds(candidate.schedule, candidate.stage, true));
   auto first = cut_by(candidate, seconds, memory);
   if (!first) return is_one ? first.error() : infeasible_error(first.error().message);
   std::vector<OpId> cuts = std::move(*first);

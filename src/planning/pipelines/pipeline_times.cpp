@@ -1,5 +1,6 @@
 // What a pipeline takes, of what its chunks take.
 #include <algorithm>
+#include <set>
 
 #include "planning/pipelines/chunk_cost.hpp"
 #include "planning/pipelines/pipeline_plan.hpp"
@@ -31,6 +32,7 @@ class Pricing {
 
   Status run(PipelinePlan& plan) const {
     for (std::size_t c = 0; c < plan.chunks.size(); ++c) price(plan, c);
+    fetch_while_waiting(plan);
     join_backward(plan.schedule, plan.chunks);
     const bool reduces =
         std::any_of(plan.chunks.begin(), plan.chunks.end(),
@@ -46,6 +48,22 @@ class Pricing {
   }
 
  private:
+  // Stored weights are fetched as early as the link is free (simulate()): so while a stage waits
+  // for its first micro-batch.
+  static void fetch_while_waiting(PipelinePlan& plan) {
+    std::set<std::int64_t> begun;
+    Seconds waiting = 0;
+    for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
+      ChunkCost& cost = plan.chunks[c].cost;
+      PassSeconds& first = *cost.first;
+      const Seconds fetching = std::max(0.0, first.forward - cost.steady.forward);
+      if (begun.insert(plan.schedule.stage_of_chunk[c]).second) {
+        first.forward -= std::min(fetching, waiting);
+      }
+      waiting += first.forward + cost.send_forward;
+    }
+  }
+
   void price(PipelinePlan& plan, std::size_t c) const {
     ChunkPlan& chunk = plan.chunks[c];
     const auto chunk_number = static_cast<std::int64_t>(c);

@@ -31,24 +31,13 @@ namespace chunks {
 inline constexpr double kEffort = 0.1;
 // Of the effort of a search, for what is open between units that are planned already.
 inline constexpr double kPartsEffort = 0.02;
-// So often units are planned with less room, which is so many times what is missing, and so much of
-// the room at least.
+// So often units are planned with what the chunk left of the room, or less; and again where that
+// promises so much less time (a part of it).
 inline constexpr int kPartRounds = 4;
-inline constexpr double kPartMore = 1.1;
-inline constexpr double kPartLeast = 0.01;
-// So often what fits is planned with more room, as it left some, but no more than so many times as
-// much; not where it took nearly all. Measured on 405B in 8 stages: a chunk of 62.7 of 80 GiB takes
-// 42.6 s a step, one of 79.9 GiB 35.9 s; on 70B with 75.5 of 80 GiB more room gained nothing.
-inline constexpr int kPartFillings = 2;
-inline constexpr double kPartMost = 1.3;
-inline constexpr double kPartFull = 0.93;
+inline constexpr double kPartGain = 1e-3;
 // A plan that is within this part of its bound is as good as a better one. With five times as much
 // the chunks of 8B were so unlike that cuts were not balanced again: 1.68 s a step for 1.64 s.
 inline constexpr double kGap = 1e-3;
-// Where a plan is so far above its bound (a part of it), the next level of recomputation is tried
-// as well: under a tight limit 70B's chunks ended 0.1 to 2 % above, or 20 % and more where the
-// level hardly fits.
-inline constexpr double kPoor = 0.03;
 // A mesh that was pruned is taken to have a plan that takes so many times its bound.
 inline constexpr double kFar = 1.02;
 // Chunks for which all meshes are tried (the first has the embedding, the second has not), and how
@@ -63,13 +52,18 @@ namespace units {
 // More kinds of units are not searched: the bound would take longer than the plan. Llama steps
 // have four.
 inline constexpr std::size_t kMostKinds = 6;
+// Kinds with less than this part of the step's compute count with that alone: an embedding, say.
+inline constexpr double kSmall = 5e-3;
 // Of the effort of a search, for a unit at a price of memory: it has a few hundred nodes, and its
 // first look nearly always closes it.
 inline constexpr double kEffort = 0.02;
-// The first price of memory: a unit's bytes cost as much as its time. Where what that saves is too
-// little, the price grows by the factor, so often at most.
-inline constexpr double kDearer = 16;
-inline constexpr int kPrices = 3;
+// The first price of memory: a unit's bytes cost this part of its time. Where what that saves is
+// too little, the price grows by the factor, so often at most.
+inline constexpr double kFirstPrice = 1.0 / 16;
+inline constexpr double kDearer = 4;
+inline constexpr int kPrices = 4;
+// And so many times the first price where nothing fits, for what is known without a search.
+inline constexpr double kDearest = 65536;
 // Rounds between two prices, and what counts as no news, as a part of the time: below what the
 // bound of a whole pipeline is printed with.
 inline constexpr int kRounds = 6;
@@ -78,6 +72,8 @@ inline constexpr double kNoNews = 1e-3;
 // in 16 stages, with it and with a price of its own for each: the same plan and bound, 23.5
 // and 26.2 CPU seconds.
 inline constexpr double kAlikeInFlight = 0.7;
+// The same where plans are looked for: chunks mix them as they have room.
+inline constexpr double kAlikePlans = 0.3;
 // The part of the weight that goes to links in plans: by what compute alone says, memory is best
 // saved by fetching everything in every pass, until a link is what takes longest. Measured on 70B
 // with 2 stages: 17.4 s with none, 14.2 s with half of it.
@@ -92,8 +88,6 @@ inline constexpr double kFar = 1.1;
 inline constexpr double kManyUnits = 8.5;
 // Where memory adds less than this part to what units take, no more is asked about it.
 inline constexpr double kWorthwhile = 0.01;
-// Meshes that are within this part of the best one by units are tried for a chunk.
-inline constexpr double kNear = 5e-3;
 }  // namespace units
 
 }  // namespace autopar::tuning

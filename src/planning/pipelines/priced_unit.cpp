@@ -16,7 +16,7 @@ Result<RoomPrice> PricedUnit::price_of_room(std::int64_t in_flight, double units
   AUTOPAR_TRY(below, least(in_flight, 0));
   RoomPrice best = of(below, 0);
   if (units * below.bytes <= room) return best;
-  double price = below.bound / below.bytes;
+  double price = tuning::units::kFirstPrice * below.bound / below.bytes;
   const double first_price = price;
   std::optional<UnitPoint> above;
   double low = 0;
@@ -39,7 +39,7 @@ Result<RoomPrice> PricedUnit::price_of_room(std::int64_t in_flight, double units
   // Nothing fits, as far as units tell: the bound is what the highest price says. At such a price
   // the fewest bytes are all that counts, which needs no search.
   if (!above) {
-    price *= tuning::units::kDearer;
+    price = tuning::units::kDearest * first_price;
     UnitPoint point = below;
     point.bound = known_least(in_flight, price);
     take(point, price, false);

@@ -26,7 +26,8 @@ double least_of(const std::vector<double>& bytes) {
 // What is in use of a problem's memory between the forward and the backward pass.
 class UnitMemory::HeldBytes {
  public:
-  HeldBytes(const Graph& graph, const std::set<std::string>& own, const MeshProblem& problem)
+  HeldBytes(const Graph& graph, const std::set<std::string>& own,
+            const std::set<std::string>& shared, const MeshProblem& problem)
       : problem_(problem) {
     const auto turn = std::find_if(graph.ops.begin(), graph.ops.end(),
                                    [](const Op& op) { return op.phase != Phase::kForward; });
@@ -40,7 +41,7 @@ class UnitMemory::HeldBytes {
     for (std::size_t v = 0; v < graph.values.size(); ++v) {
       const ValueId id(static_cast<std::int64_t>(v));
       const Value& value = graph.values[v];
-      if (outputs.count(id) != 0) {
+      if (outputs.count(id) != 0 || shared.count(value.name) != 0) {
         crosses(value.producer);
       } else if (value.producer.valid()) {
         add(problem.hub_node[v], kept);
@@ -92,11 +93,13 @@ class UnitMemory::HeldBytes {
   std::set<OpId> crossing_;        // ops whose values leave the unit
 };
 
-UnitMemory::UnitMemory(const Graph& unit, std::set<std::string> own, std::vector<UnitWay> ways,
-                       std::int64_t devices, Problems problems, std::function<bool()> is_stopped)
+UnitMemory::UnitMemory(const Graph& unit, std::set<std::string> own, std::set<std::string> shared,
+                       std::vector<UnitWay> ways, std::int64_t devices, Problems problems,
+                       std::function<bool()> is_stopped)
     : PricedUnit(std::move(is_stopped)),
       graph_(unit),
       own_(std::move(own)),
+      shared_(std::move(shared)),
       ways_(std::move(ways)),
       devices_(static_cast<double>(devices)),
       problems_(std::move(problems)),
@@ -110,7 +113,7 @@ Status UnitMemory::open(std::size_t way) {
   Graph graph = graph_;
   AUTOPAR_TRY(problem, problems_(graph, ways_[way]));
   if (!problem) return Ok{};
-  HeldBytes held(graph, own_, *problem);
+  HeldBytes held(graph, own_, shared_, problem->built);
   Unit unit;
   unit.stored = std::move(held.stored);
   unit.kept = std::move(held.kept);
@@ -118,7 +121,8 @@ Status UnitMemory::open(std::size_t way) {
   for (const std::vector<double>& bytes : unit.stored) unit.fewest.stored += least_of(bytes);
   for (const std::vector<double>& bytes : unit.kept) unit.fewest.kept += least_of(bytes);
   unit.graph = std::move(graph);
-  unit.built = std::move(*problem);
+  unit.built = std::move(problem->built);
+  unit.seconds = std::move(problem->seconds);
   fewest_.emplace(ways_[way].recompute, fewest_on_any_mesh(unit));
   Problem& bare = unit.built.problem;
   for (ProblemNode& node : bare.nodes) node.uses.clear();
@@ -164,6 +168,15 @@ Seconds UnitMemory::floor_of(std::size_t way, std::int64_t in_flight, double pri
   const FewestBytes fewest = fewest_of(way);
   const auto flying = static_cast<double>(in_flight);
   Seconds floor = ways_[way].floor + price * fewest.of(in_flight);
+  // Whatever is repeated takes no less than nothing repeated.
+  for (std::size_t other = 0; other < ways_.size(); ++other) {
+    const bool is_less = other != way && ways_[other].recompute == Recompute::kNone &&
+                         ways_[other].mesh == ways_[way].mesh;
+    if (!is_less) continue;
+    for (const Look& look : looks_[other]) {
+      if (look.price == 0) floor = std::max(floor, look.point.bound + price * fewest.of(in_flight));
+    }
+  }
   for (const Look& look : looks_[way]) {
     const double more = price - look.price;
     const double more_kept = price * flying - look.price * static_cast<double>(look.in_flight);
@@ -308,23 +321,29 @@ Result<UnitPoint> UnitMemory::least(std::int64_t in_flight, double price) {
   return best;
 }
 
-Result<std::vector<std::string>> UnitMemory::meshes_near(std::int64_t in_flight,
-                                                         const RoomPrice& found) {
-  AUTOPAR_TRY(best, least(in_flight, found.price));
-  std::vector<std::pair<Seconds, std::string>> near;
+Result<std::vector<UnitPlan>> UnitMemory::plans() {
+  std::vector<UnitPlan> plans;
   for (std::size_t way = 0; way < ways_.size(); ++way) {
-    if (ways_[way].recompute != ways_[found.way].recompute || way == found.way) continue;
-    const Seconds floor = floor_of(way, in_flight, found.price);
-    if (is_open_[way] != 0 && floor <= best.bound * (1 + tuning::units::kNear)) {
-      near.emplace_back(floor, ways_[way].mesh);
+    std::deque<Look>& looks = looks_[way];
+    for (std::size_t l = 0; l < looks.size(); ++l) {
+      Look& look = looks[l];
+      const bool is_new =
+          !look.choices.empty() &&
+          std::none_of(looks.begin(), looks.begin() + static_cast<std::ptrdiff_t>(l),
+                       [&](const Look& o) { return o.choices == look.choices; });
+      if (!is_new) continue;
+      if (!look.seconds) {
+        AUTOPAR_TRY(seconds, units_[way]->seconds(units_[way]->built, look.choices));
+        look.seconds = seconds;
+        spdlog::debug("unit: mesh {}, recompute {}, {} per GiB for {} in flight: a step takes {}",
+                      ways_[way].mesh, name_of(ways_[way].recompute),
+                      format_seconds(look.price * (1 << 30)), look.in_flight,
+                      format_seconds(seconds));
+      }
+      plans.push_back({*look.seconds, look.stored, look.kept, way, l});
     }
   }
-  std::sort(near.begin(), near.end());
-  std::vector<std::string> meshes = {ways_[found.way].mesh};
-  for (const auto& [floor, mesh] : near) {
-    if (meshes.size() < tuning::chunks::kMeshesOfOthers) meshes.push_back(mesh);
-  }
-  return meshes;
+  return plans;
 }
 
 }  // namespace autopar

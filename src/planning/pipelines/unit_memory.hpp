@@ -26,6 +26,7 @@
 #include "autopar/search.hpp"
 #include "planning/forms.hpp"
 #include "planning/pipelines/priced_unit.hpp"
+#include "planning/pipelines/unit_mix.hpp"
 
 namespace autopar {
 
@@ -45,12 +46,13 @@ struct UnitParts {
 class UnitMemory : public PricedUnit {
  public:
   // The search problem of a way; without nodes: it says nothing, as another way is the same.
-  using Problems = std::function<Result<std::optional<MeshProblem>>(Graph& graph, UnitWay way)>;
+  using Problems = std::function<Result<std::optional<PricedProblem>>(Graph& graph, UnitWay way)>;
 
-  // `unit` must live as long; `own`: its stored values that count.
-  // `devices`: of every mesh.
-  UnitMemory(const Graph& unit, std::set<std::string> own, std::vector<UnitWay> ways,
-             std::int64_t devices, Problems problems, std::function<bool()> is_stopped);
+  // `unit` must live as long; `own`: its stored values that count, `shared`: the others that do
+  // not, as a chunk of several units has them once. `devices`: of every mesh.
+  UnitMemory(const Graph& unit, std::set<std::string> own, std::set<std::string> shared,
+             std::vector<UnitWay> ways, std::int64_t devices, Problems problems,
+             std::function<bool()> is_stopped);
 
   Result<UnitPoint> least(std::int64_t in_flight, double price) override;
   Seconds known_least(std::int64_t in_flight, double price) const override;
@@ -61,12 +63,17 @@ class UnitMemory : public PricedUnit {
   // The plan of that way at that price; null: there is none.
   Result<std::shared_ptr<const UnitParts>> parts(Recompute recompute, const std::string& mesh,
                                                  std::int64_t in_flight, double price);
-  // Between the passes of that plan, which there is.
-  double bytes_of(std::size_t way, std::int64_t in_flight, double price) {
-    return look(way, in_flight, price).point.bytes;
+  // All that were found so far, with what they take; each once.
+  Result<std::vector<UnitPlan>> plans();
+  // At which one of them was found.
+  struct Asked {
+    std::int64_t in_flight = 0;
+    double price = 0;
+  };
+  Asked asked_of(const UnitPlan& plan) const {
+    const Look& look = looks_[plan.way][plan.look];
+    return {look.in_flight, look.price};
   }
-  // Of its way, and of others with that level of recomputation that are near it at this price.
-  Result<std::vector<std::string>> meshes_near(std::int64_t in_flight, const RoomPrice& found);
 
  private:
   // Of copies that lie otherwise than what they are made from.
@@ -86,6 +93,7 @@ class UnitMemory : public PricedUnit {
     Graph graph;
     FewestBytes fewest;
     MeshProblem built;                              // without uses
+    decltype(PricedProblem::seconds) seconds;       // of a step, by its choices
     std::vector<std::vector<double>> stored, kept;  // bytes per node and choice
     std::vector<EdgeBytes> edges;
   };
@@ -95,6 +103,7 @@ class UnitMemory : public PricedUnit {
     UnitPoint point;
     double stored, kept;  // of its bytes
     std::vector<int> choices;
+    std::optional<Seconds> seconds = {};  // of a step, once it was asked for
   };
   class HeldBytes;
   Status open(std::size_t way);
@@ -104,7 +113,7 @@ class UnitMemory : public PricedUnit {
   FewestBytes fewest_of(std::size_t way) const;
 
   const Graph& graph_;
-  const std::set<std::string> own_;
+  const std::set<std::string> own_, shared_;
   std::vector<UnitWay> ways_;
   const double devices_;
   const Problems problems_;

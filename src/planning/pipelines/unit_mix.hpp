@@ -1,0 +1,55 @@
+// How many of a chunk's units take which of the plans that were found for one of them, so that they
+// fit and take as little time as they can.
+//
+//   best_mix(plans, {.units = 16, .in_flight = 8, .room = 60e9})
+//       // 5 units take the larger plan, 11 the smaller one
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "autopar/support.hpp"
+
+namespace autopar {
+
+// Of one unit.
+struct UnitPlan {
+  Seconds seconds = 0;          // a step of the unit by itself
+  double stored = 0, kept = 0;  // bytes between the passes: once, and per micro-batch in flight
+  std::size_t way = 0;          // its mesh and what is repeated
+  std::size_t look = 0;         // among the plans of that way
+  double bytes(std::int64_t in_flight) const {
+    return stored + static_cast<double>(in_flight) * kept;
+  }
+};
+
+struct UnitMix {
+  UnitPlan smaller, larger;  // of one way
+  double of_larger = 0;      // units that take the larger plan
+  double units = 0;          // in all
+  Seconds seconds = 0;       // of all units
+  double bytes = 0;
+  bool fits = true;
+  double too_large = 0;  // its bytes by the room
+  // No plan, whatever it takes, is faster.
+  bool is_fastest = false;
+};
+
+struct MixAsked {
+  double units = 0;
+  std::int64_t in_flight = 1;
+  double room = 0;                             // of all units
+  std::map<std::size_t, double> room_of = {};  // of ways of which another one is known
+  double room_on(std::size_t way) const {
+    const auto known = room_of.find(way);
+    return known == room_of.end() ? room : known->second;
+  }
+};
+// With two plans at most, which is enough: of all mixtures of plans under one limit some best one
+// has no more (a linear programme with two rows). Where nothing fits, the fewest bytes. Nothing:
+// there are no plans. O(plans^2).
+std::optional<UnitMix> best_mix(const std::vector<UnitPlan>& plans, const MixAsked& asked);
+
+}  // namespace autopar
