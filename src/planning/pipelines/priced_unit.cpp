@@ -11,7 +11,7 @@ namespace autopar {
 // method, 1960, with one price).
 Result<RoomPrice> PricedUnit::price_of_room(std::int64_t in_flight, double units, double room) {
   const auto of = [&](const UnitPoint& point, double price) {
-    return RoomPrice{price, units * point.bound - price * room, point.way, price};
+    return RoomPrice{price, units * point.bound - price * room};
   };
   AUTOPAR_TRY(below, least(in_flight, 0));
   RoomPrice best = of(below, 0);
@@ -20,16 +20,15 @@ Result<RoomPrice> PricedUnit::price_of_room(std::int64_t in_flight, double units
   const double first_price = price;
   std::optional<UnitPoint> above;
   double low = 0;
-  const auto take = [&](const UnitPoint& found, double at_price, bool is_nearest) {
+  const auto take = [&](const UnitPoint& found, double at_price) {
     const RoomPrice next = of(found, at_price);
     prices_.insert(at_price);
     if (next.bound > best.bound)
       std::tie(best.price, best.bound) = std::tie(next.price, next.bound);
-    if (is_nearest) std::tie(best.way, best.fitting) = std::tie(next.way, next.fitting);
   };
   for (int i = 0; i < tuning::units::kPrices && !above; ++i, price *= tuning::units::kDearer) {
     AUTOPAR_TRY(found, least(in_flight, price));
-    take(found, price, true);
+    take(found, price);
     if (units * found.bytes <= room) {
       above = found;
     } else {
@@ -42,9 +41,7 @@ Result<RoomPrice> PricedUnit::price_of_room(std::int64_t in_flight, double units
     price = tuning::units::kDearest * first_price;
     UnitPoint point = below;
     point.bound = known_least(in_flight, price);
-    take(point, price, false);
-    best.fits = false;
-    best.beyond = first_price;
+    take(point, price);
     return best;
   }
   for (int round = 0; round < tuning::units::kRounds && !is_stopped_(); ++round) {
@@ -56,14 +53,13 @@ Result<RoomPrice> PricedUnit::price_of_room(std::int64_t in_flight, double units
     if (most <= best.bound * (1 + tuning::units::kNoNews)) break;
     AUTOPAR_TRY(found, least(in_flight, next_price));
     const bool fits = units * found.bytes <= room;
-    take(found, next_price, fits);
+    take(found, next_price);
     if (fits) {
       above = found;
     } else {
       std::tie(below, low) = std::tuple(found, next_price);
     }
   }
-  best.beyond = low;
   return best;
 }
 

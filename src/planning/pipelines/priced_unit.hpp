@@ -20,14 +20,6 @@ struct UnitPoint {
 struct RoomPrice {
   double price = 0;
   Seconds bound = 0;  // of the units together
-  // Of a plan that fits, or is the nearest to it: its own price.
-  std::size_t way = 0;
-  double fitting = 0;
-  // Where nothing fits as far as units tell, that is the highest price. `beyond`: a price below it
-  // at which what was found does not fit, the highest where something fits; negative: there is
-  // none.
-  bool fits = true;
-  double beyond = -1;
 };
 
 // What an implementation finds is the least over all ways to plan a unit, by time and price x what

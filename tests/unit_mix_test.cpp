@@ -1,0 +1,76 @@
+// best_mix() against all ways to give units plans.
+#if __has_include(<catch2/catch.hpp>)
+#include <catch2/catch.hpp>
+#else
+#include <catch2/catch_all.hpp>
+#endif
+
+#include <algorithm>
+#include <limits>
+#include <random>
+
+#include "planning/pipelines/unit_mix.hpp"
+
+using namespace autopar;
+using namespace autopar::cli;
+
+namespace {
+
+// The least that so many units take in the room, each with a plan of its own of one way.
+Seconds least(const std::vector<UnitPlan>& plans, std::size_t way, const MixAsked& asked, int units,
+              double room) {
+  if (room < 0) return std::numeric_limits<Seconds>::infinity();
+  if (units == 0) return 0;
+  Seconds best = std::numeric_limits<Seconds>::infinity();
+  for (const UnitPlan& plan : plans) {
+    if (plan.way != way) continue;
+    const double left = room - plan.bytes(asked.in_flight);
+    best = std::min(best, plan.seconds + least(plans, way, asked, units - 1, left));
+  }
+  return best;
+}
+
+}  // namespace
+
+TEST_CASE("a mix of two plans is near the best of all") {
+  std::mt19937 random(7);
+  const auto number = [&](int least, int most) {
+    return static_cast<double>(std::uniform_int_distribution<int>(least, most)(random));
+  };
+  int mixed = 0, unfit = 0;
+  for (int round = 0; round < 300; ++round) {
+    std::vector<UnitPlan> plans;
+    for (std::size_t l = 0; l < 6; ++l) {
+      plans.push_back({number(10, 40), number(0, 9), number(1, 9), l % 2, l});
+    }
+    MixAsked asked{4, static_cast<std::int64_t>(number(1, 3)), number(5, 130)};
+    if (round % 2 == 0) asked.room_of[1] = number(5, 130);
+    Seconds best = std::numeric_limits<Seconds>::infinity(), longest = 0;
+    for (const UnitPlan& plan : plans) {
+      best = std::min(best, least(plans, plan.way, asked, 4, asked.room_on(plan.way)));
+      longest = std::max(longest, plan.seconds);
+    }
+    const auto mix = best_mix(plans, asked);
+    REQUIRE(mix.has_value());
+    CHECK(mix->fits == (best < std::numeric_limits<Seconds>::infinity()));
+    const double others = mix->units - mix->of_larger;
+    // All numbers are whole.
+    CHECK(mix->seconds == others * mix->smaller.seconds + mix->of_larger * mix->larger.seconds);
+    CHECK(mix->bytes == others * mix->smaller.bytes(asked.in_flight) +
+                            mix->of_larger * mix->larger.bytes(asked.in_flight));
+    CHECK(mix->smaller.way == mix->larger.way);
+    if (!mix->fits) {
+      ++unfit;
+      continue;
+    }
+    CHECK(mix->bytes <= asked.room_on(mix->smaller.way));
+    CHECK(mix->seconds >= best - 1e-9);
+    // Two plans are enough but for what whole units leave over: less than one unit.
+    CHECK(mix->seconds <= best + longest);
+    mixed += mix->of_larger > 0 && mix->of_larger < 4 ? 1 : 0;
+  }
+  CHECK(mixed > 30);
+  CHECK(unfit > 10);
+}
+
+TEST_CASE("without plans there is no mix") { CHECK(!best_mix({}, {4, 1, 10}).has_value()); }
