@@ -118,6 +118,7 @@ bool ChunkPlans::is_open() const {
 // Unless something is said about meshes, over those of two axes, of data and of tensor parallelism:
 // all of them for the first chunks, the best of these for the others.
 Result<std::shared_ptr<const Planned>> ChunkPlans::searched(const Asked& asked) {
+  if (asked.hint.of_template) return of_template(asked);
   if (asked.hint.parts && is_open()) {
     AUTOPAR_TRY(found, of_parts(asked));
     if (found != nullptr && found->outcome.cost.time() < cutoff_) return found;
@@ -191,18 +192,9 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::of_parts(const Asked& asked) 
     const double share = shares.next() * limit / static_cast<double>(all);
     AUTOPAR_TRY(parts, asked.hint.parts(share, shares.is_filling()));
     if (!asked.mesh.empty() && parts.mesh != asked.mesh) break;
-    AUTOPAR_TRY(common, options_of(parts.mesh, asked.beside));
-    common.mesh.clear();
-    PlanOptions options = search_.options;
-    options.training.micro_batches = std::to_string(asked.inputs.model.graph.passes);
-    auto inputs = std::make_unique<Inputs>(asked.inputs);
-    const auto pins = pins_of(inputs->model.graph);
-    if (parts.recompute != Recompute::kNone) {
-      AUTOPAR_TRY(repeated, repeat_ops(*inputs, parts.recompute));
-      if (!repeated) break;
-    }
-    AUTOPAR_TRY(found, plan_of_parts(std::move(inputs), options, pins, common, parts.mesh,
-                                     parts.weights, parts.chosen, kPartsEffort));
+    AUTOPAR_TRY(made, made_of(asked, parts));
+    if (!made) break;
+    PartsPlan& found = *made;
     spdlog::debug("chunk of {} ops from its units, {} of the room, mesh {}, recompute {}: {}, {}",
                   asked.inputs.model.graph.ops.size(), shares.next(), parts.mesh,
                   name_of(parts.recompute),
@@ -218,6 +210,40 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::of_parts(const Asked& asked) 
     if (bytes == kInfinity || !shares.took(bytes, limit)) break;
   }
   return best;
+}
+
+Result<std::optional<PartsPlan>> ChunkPlans::made_of(const Asked& asked,
+                                                     const HintedParts& parts) const {
+  AUTOPAR_TRY(common, options_of(parts.mesh, asked.beside));
+  common.mesh.clear();
+  PlanOptions options = search_.options;
+  options.training.micro_batches = std::to_string(asked.inputs.model.graph.passes);
+  auto inputs = std::make_unique<Inputs>(asked.inputs);
+  const auto pins = pins_of(inputs->model.graph);
+  if (parts.recompute != Recompute::kNone) {
+    AUTOPAR_TRY(repeated, repeat_ops(*inputs, parts.recompute));
+    if (!repeated && !parts.wanted) return std::optional<PartsPlan>();
+  }
+  AUTOPAR_TRY(found,
+              plan_of_parts(std::move(inputs), options, pins, common, parts.mesh, parts.weights,
+                            parts.chosen, kPartsEffort, parts.wanted ? &*parts.wanted : nullptr));
+  return std::optional(std::move(found));
+}
+
+// The first that fits.
+Result<std::shared_ptr<const Planned>> ChunkPlans::of_template(const Asked& asked) const {
+  AUTOPAR_TRY(all, room());
+  double least = kInfinity;
+  for (std::size_t which = 0;; ++which) {
+    AUTOPAR_TRY(parts, asked.hint.of_template(which));
+    if (!parts) break;
+    AUTOPAR_TRY(found, made_of(asked, *parts));
+    if (!found) break;
+    if (found->planned) return std::make_shared<const Planned>(std::move(*found->planned));
+    least = std::min(least, found->least_bytes);
+  }
+  return infeasible_error("the template takes " + format_bytes(least) + ", and there are " +
+                          format_bytes(static_cast<double>(all - asked.beside)));
 }
 
 // With as little repeated as units say, or more where that does not fit, or only badly.

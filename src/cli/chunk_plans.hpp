@@ -6,6 +6,7 @@
 
 #include "cli/pipeline_plan.hpp"
 #include "cli/unit_bound.hpp"
+#include "search/uniform/uniform.hpp"
 
 namespace autopar::cli {
 
@@ -34,6 +35,7 @@ struct HintedParts {
   std::string mesh;
   std::optional<StreamTimes> weights;  // that they are priced by
   ChosenParts chosen;
+  std::optional<Template> wanted = {};  // that it is of
 };
 struct ChunkHint {
   Recompute recompute = Recompute::kNone;
@@ -41,6 +43,9 @@ struct ChunkHint {
   // Plans of its units, in a share of the room that it has: all alike, or, filling it, some with
   // more in memory.
   std::function<Result<HintedParts>(double share, bool fills)> parts = {};
+  // Plans of its units by one template, one after the other, each with less in memory than the one
+  // before; nothing: there are no more. No other plan of the chunk is looked for.
+  std::function<Result<std::optional<HintedParts>>(std::size_t which)> of_template = {};
 };
 
 // For stages of one size. Chunks that are the same but for names are searched once, also in several
@@ -100,6 +105,9 @@ class ChunkPlans {
   Result<std::shared_ptr<const Planned>> searched(const Asked& asked);
   // Null: no such plan was found.
   Result<std::shared_ptr<const Planned>> of_parts(const Asked& asked) const;
+  Result<std::shared_ptr<const Planned>> of_template(const Asked& asked) const;
+  // A plan of one way to plan the units, on its mesh; nothing: it does not repeat anything.
+  Result<std::optional<PartsPlan>> made_of(const Asked& asked, const HintedParts& parts) const;
   Result<std::shared_ptr<const Planned>> hinted(const Asked& asked) const;
   Result<std::shared_ptr<const Planned>> searched_on(const Asked& asked,
                                                      std::vector<std::string> meshes,

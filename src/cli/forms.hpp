@@ -10,6 +10,10 @@
 
 #include "cli/outputs.hpp"
 
+namespace autopar {
+struct Template;
+}
+
 namespace autopar::cli {
 
 // The best plan for what was read, and the request that it answers.
@@ -67,7 +71,8 @@ struct ChosenParts {
   std::function<const ChosenSpecs*(const std::string&)> value;
 };
 // The best plan on one mesh that takes what is chosen, and what it leaves open is searched with so
-// much effort; or the least memory that was found.
+// much effort; or the least memory that was found. `wanted`: the template that it is of; null:
+// none.
 struct PartsPlan {
   std::optional<Planned> planned;
   double least_bytes = 0;
@@ -76,7 +81,8 @@ Result<PartsPlan> plan_of_parts(std::unique_ptr<Inputs> inputs, const PlanOption
                                 const std::optional<StrategyFile>& pins,
                                 const CommonOptions& common, const std::string& mesh,
                                 const std::optional<StreamTimes>& weights,
-                                const ChosenParts& chosen, double effort);
+                                const ChosenParts& chosen, double effort,
+                                const Template* wanted = nullptr);
 
 // The plan of a model that is another one but for names: of what was read of it.
 Result<Planned> planned_like(std::unique_ptr<Inputs> inputs, const Planned& like,

@@ -2,6 +2,7 @@
 // made of others.
 #include "autopar/stages.hpp"
 #include "cli/forms.hpp"
+#include "search/uniform/uniform.hpp"
 
 namespace autopar::cli {
 
@@ -66,6 +67,12 @@ std::shared_ptr<const Narrowing> narrowed_to(const Graph& graph, const ChosenPar
   return narrowing;
 }
 
+// With the pins of a template.
+Result<SearchRequest> pinned_to(const SearchRequest& request, const Template* wanted) {
+  if (wanted == nullptr) return request;
+  return as_template(request, template_roles(request), *wanted);
+}
+
 // All choices but that one are forbidden, where it is one.
 template <class Choices, class Choice>
 void keep_only(ProblemNode& node, const Choices& choices, const Choice& choice) {
@@ -106,16 +113,17 @@ Result<PartsPlan> plan_of_parts(std::unique_ptr<Inputs> inputs, const PlanOption
                                 const std::optional<StrategyFile>& pins,
                                 const CommonOptions& common, const std::string& mesh,
                                 const std::optional<StreamTimes>& weights,
-                                const ChosenParts& chosen, double effort) {
+                                const ChosenParts& chosen, double effort, const Template* wanted) {
   PlanOptions own = options;
   own.meshes = {mesh};
   own.searcher = "dp";
   AUTOPAR_TRY(request, request_of(*inputs, pins, own, common));
   request.mesh = request.meshes.front();
   request.weights = weights;
-  request.narrowing = narrowed_to(request.graph, chosen);
+  AUTOPAR_TRY(asked, pinned_to(request, wanted));
+  asked.narrowing = narrowed_to(request.graph, chosen);
   AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, *request.mesh));
-  AUTOPAR_TRY(problem, build_problem(request, *model));
+  AUTOPAR_TRY(problem, build_problem(asked, *model));
   keep_chosen(request.graph, chosen, problem);
   SolveOptions solve = request.solve;
   solve.effort = effort;
@@ -126,7 +134,6 @@ Result<PartsPlan> plan_of_parts(std::unique_ptr<Inputs> inputs, const PlanOption
   outcome.searcher = "dp";
   AUTOPAR_TRY(cost, cost_of(request, outcome.strategy, *model));
   outcome.cost = std::move(cost);
-  request.narrowing = nullptr;
   PartsPlan found;
   found.least_bytes = solution.peak_use;
   found.planned.emplace(Planned{std::move(inputs), std::move(request), std::move(outcome)});

@@ -26,6 +26,7 @@
 #include "autopar/search.hpp"
 #include "cli/forms.hpp"
 #include "cli/priced_unit.hpp"
+#include "cli/unit_parts.hpp"
 
 namespace autopar::cli {
 
@@ -34,12 +35,6 @@ struct UnitWay {
   Recompute recompute = Recompute::kNone;
   std::string mesh;
   Seconds floor = 0;
-};
-
-// What a plan of a unit chooses, by the names of its graph.
-struct UnitParts {
-  std::map<std::string, Assignment> ops;
-  std::map<std::string, ChosenSpecs> values;
 };
 
 class UnitMemory : public PricedUnit {
@@ -61,6 +56,8 @@ class UnitMemory : public PricedUnit {
   // The plan of that way at that price; null: there is none.
   Result<std::shared_ptr<const UnitParts>> parts(Recompute recompute, const std::string& mesh,
                                                  std::int64_t in_flight, double price);
+  // The same as a strategy of the way's graph; nothing: there is none.
+  Result<std::optional<Strategy>> strategy(std::size_t way, std::int64_t in_flight, double price);
   // Between the passes of that plan, which there is.
   double bytes_of(std::size_t way, std::int64_t in_flight, double price) {
     return look(way, in_flight, price).point.bytes;

@@ -2,6 +2,7 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "autopar/stages.hpp"
@@ -122,6 +123,25 @@ std::vector<std::pair<std::string, std::vector<Place>>> alike_places(
   return found;
 }
 
+// With how many letters, on average, the names of the forward ops before and behind begin alike.
+double common_letters(const Graph& step, const std::vector<Place>& places) {
+  double letters = 0;
+  std::size_t before = 0;  // the last forward op
+  auto place = places.begin();
+  for (std::size_t o = 0; o < step.ops.size() && place + 1 != places.end(); ++o) {
+    if (step.ops[o].phase != Phase::kForward) continue;
+    if (o == place->op) {
+      const std::string& name = step.ops[o].name;
+      const std::string& other = step.ops[before].name;
+      const auto end = std::mismatch(name.begin(), name.end(), other.begin(), other.end());
+      letters += static_cast<double>(end.first - name.begin());
+      ++place;
+    }
+    before = o;
+  }
+  return letters / static_cast<double>(places.size() - 1);
+}
+
 struct Best {
   Seconds busiest = std::numeric_limits<Seconds>::infinity();
   Bytes crossing = 0;
@@ -220,6 +240,26 @@ std::vector<OpId> good_cuts(const Graph& step, const OpSeconds& seconds,
   std::vector<OpId> cuts;
   for (const Place& place : good_places(places_of(step, seconds, updates))) {
     if (place.op < step.ops.size()) cuts.push_back(OpId(static_cast<std::int64_t>(place.op)));
+  }
+  return cuts;
+}
+
+std::vector<OpId> layer_cuts(const Graph& step, const OpSeconds& seconds,
+                             const std::string& updates) {
+  const auto kinds = alike_places(step, good_places(places_of(step, seconds, updates)));
+  const auto rank = [&](const std::vector<Place>& places) {
+    return std::tuple(places.front().crossing, common_letters(step, places),
+                      -static_cast<int>(places.size()), places.front().op);
+  };
+  const std::vector<Place>* best = nullptr;
+  for (const auto& [ops, places] : kinds) {
+    // The most frequent ones come first.
+    if (2 * places.size() < kinds.front().second.size()) break;
+    if (best == nullptr || rank(places) < rank(*best)) best = &places;
+  }
+  std::vector<OpId> cuts;
+  for (std::size_t p = 0; best != nullptr && p + 1 < best->size(); ++p) {
+    cuts.push_back(OpId(static_cast<std::int64_t>((*best)[p].op)));
   }
   return cuts;
 }
