@@ -92,7 +92,8 @@ class TemplatePlans {
 
   // Per kind; null: there is no other plan, with less in memory. Errors: the pins cannot be kept.
   Result<const std::vector<UnitPrice>*> at(std::size_t which);
-  const StageTemplate& wanted() const { return wanted_; }
+  // Of one kind, without a price of memory.
+  Result<UnitPrice> first_of(std::size_t kind) { return priced(kind, 0); }
   const Mesh& mesh() const { return *requests_.front().mesh; }
   const std::optional<StreamTimes>& weights() const { return requests_.front().weights; }
 

@@ -60,10 +60,18 @@ class Templates {
   }
 
  private:
+  // Degrees of parallelism, and the time of their first template, fit or not; 0: not known.
+  struct Tried {
+    Template wanted;
+    Rank rank = kNone;
+    Seconds seconds = 0;
+  };
   struct OpenStage {
     Cluster cluster;
     std::int64_t stages = 1;
     std::vector<OpenForm> forms;
+    std::vector<OpenForm*> open = {};  // of these
+    std::vector<Tried> tried = {};     // degrees
   };
 
   Status try_step(const StagedStep& asked) {
@@ -98,7 +106,9 @@ class Templates {
     }
     std::stable_sort(order.begin(), order.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (const auto& [least, stage] : order) AUTOPAR_RETURN_IF_ERROR(try_stage(*stage));
+    for (const auto& [least, stage] : order) AUTOPAR_RETURN_IF_ERROR(try_tensor(*stage));
+    for (const auto& [least, stage] : order) AUTOPAR_RETURN_IF_ERROR(try_context(*stage));
+    for (const auto& [least, stage] : order) AUTOPAR_RETURN_IF_ERROR(try_experts(*stage));
     return Ok{};
   }
 
@@ -138,21 +148,28 @@ class Templates {
     return Ok{};
   }
 
-  // Compute alone, evenly split over the devices of each stage.
+  // Compute alone, evenly split over the devices of each stage: per kind of unit.
+  static std::vector<UnitPrice> compute_of(const TemplateUnits::Level& level,
+                                           const OpenStage& stage) {
+    const auto devices = static_cast<double>(stage.cluster.device_count());
+    std::vector<UnitPrice> prices(level.kinds.size());
+    for (std::size_t k = 0; k < prices.size(); ++k) {
+      const PassSeconds& compute = level.kinds[k].compute;
+      PassSeconds& steady = prices[k].cost.steady;
+      steady.forward = compute.forward / devices;
+      steady.backward = compute.backward / devices;
+      steady.input_gradients = compute.input_gradients / devices;
+      steady.weight_gradients = compute.weight_gradients / devices;
+      prices[k].cost.last = steady;
+    }
+    return prices;
+  }
+
   Result<Seconds> floor_of(OpenForm& form, Recompute recompute, const OpenStage& stage) {
     const auto known = form.floors.find(recompute);
     if (known != form.floors.end()) return known->second.first;
     AUTOPAR_TRY(level, step_->units->level(recompute));
-    std::vector<UnitPrice> prices(level->kinds.size());
-    const auto devices = static_cast<double>(stage.cluster.device_count());
-    for (std::size_t k = 0; k < prices.size(); ++k) {
-      PassSeconds& steady = prices[k].cost.steady;
-      steady.forward = level->kinds[k].compute.forward / devices;
-      steady.backward = level->kinds[k].compute.backward / devices;
-      steady.input_gradients = level->kinds[k].compute.input_gradients / devices;
-      steady.weight_gradients = level->kinds[k].compute.weight_gradients / devices;
-      prices[k].cost.last = steady;
-    }
+    const std::vector<UnitPrice> prices = compute_of(*level, stage);
     AUTOPAR_TRY(priced, pipeline_of(form.form, passes(), kind_of(), prices, step_->inputs.cluster,
                                     stage.cluster));
     form.floors[recompute] = {priced.seconds, std::move(priced.ends)};
@@ -181,70 +198,89 @@ class Templates {
     return *std::max_element(bytes.begin(), bytes.end());
   }
 
-  Status try_stage(OpenStage& stage) {
-    std::vector<OpenForm*> open;
+  // Without context and expert parallelism.
+  Status try_tensor(OpenStage& stage) {
     for (OpenForm& form : stage.forms) {
       AUTOPAR_TRY(floor, floor_of(form, levels().front(), stage));
       if (floor < worthwhile()) {
-        open.push_back(&form);
+        stage.open.push_back(&form);
       } else {
         leave_out(form.form,
                   "not priced: its compute alone, evenly split, takes " + format_seconds(floor));
       }
     }
-    if (open.empty()) return Ok{};
+    if (stage.open.empty()) return Ok{};
     AUTOPAR_TRY(level, step_->units->level(Recompute::kNone));
     const TemplateUnits::Unit& usual = level->kinds[step_->units->units().usual];
     AUTOPAR_TRY(request, step_->units->on_stage(usual, stage.cluster));
-    std::vector<std::pair<Rank, Template>> degrees;  // that were tried
     for (const std::int64_t tensor : tensor_degrees(request, usual.roles)) {
       const std::int64_t data = stage.cluster.device_count() / tensor;
-      Template wanted{data, tensor, 0, tensor > 1};
-      Rank rank = kNone;
-      least_ = kInfinity;
+      Tried tried{{data, tensor, 0, tensor > 1}};
       if (!templates_of(request, usual.roles, tensor).empty()) {
-        AUTOPAR_TRY(found, try_degrees(open, stage, wanted));
-        rank = found;
-        degrees.emplace_back(rank, wanted);
+        AUTOPAR_TRY(rank, try_degrees(stage, tried.wanted));
+        tried.rank = rank;
+        tried.seconds = of_degrees_;
       }
-      AUTOPAR_TRY(best, climb(with_context(request, usual.roles, wanted), rank, open, stage));
-      if (best) degrees.push_back(*best);
-      if (least_ < kInfinity && least_ >= too_far()) {
-        leave_out(open.front()->form, "more than tp=" + std::to_string(tensor) +
-                                          " is not priced: that takes " + format_seconds(least_) +
-                                          " and more");
+      stage.tried.push_back(tried);
+      if (tried.seconds >= too_far()) {
+        leave_out(stage.open.front()->form, "more than tp=" + std::to_string(tensor) +
+                                                " is not priced: that takes " +
+                                                format_seconds(tried.seconds) + " and more");
         break;
       }
-    }
-    std::stable_sort(degrees.begin(), degrees.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (std::size_t d = 0; d < std::min(kExpertDegrees, degrees.size()); ++d) {
-      AUTOPAR_TRY(best, climb(with_experts(request, usual.roles, degrees[d].second),
-                              degrees[d].first, open, stage));
-      static_cast<void>(best);
     }
     return Ok{};
   }
 
-  // One after the other, as long as they get better; returns the best.
-  Result<std::optional<std::pair<Rank, Template>>> climb(const std::vector<Template>& templates,
-                                                         Rank last,
-                                                         const std::vector<OpenForm*>& open,
-                                                         const OpenStage& stage) {
-    std::optional<std::pair<Rank, Template>> best;
+  // Beside each degree of tensor parallelism of which nothing fits, or the batch is too small: a
+  // part of the sequence in place of a part of the batch only sends more.
+  Status try_context(OpenStage& stage) {
+    if (stage.open.empty()) return Ok{};
+    AUTOPAR_TRY(level, step_->units->level(Recompute::kNone));
+    const TemplateUnits::Unit& usual = level->kinds[step_->units->units().usual];
+    AUTOPAR_TRY(request, step_->units->on_stage(usual, stage.cluster));
+    const std::vector<Tried> without = stage.tried;
+    for (const Tried& tried : without) {
+      const bool fits = !tried.rank.first;
+      if (fits || tried.seconds >= too_far()) continue;
+      AUTOPAR_RETURN_IF_ERROR(
+          climb(with_context(request, usual.roles, tried.wanted), tried.rank, stage));
+    }
+    return Ok{};
+  }
+
+  // Beside the best degrees.
+  Status try_experts(OpenStage& stage) {
+    if (stage.open.empty()) return Ok{};
+    AUTOPAR_TRY(level, step_->units->level(Recompute::kNone));
+    const TemplateUnits::Unit& usual = level->kinds[step_->units->units().usual];
+    AUTOPAR_TRY(request, step_->units->on_stage(usual, stage.cluster));
+    std::vector<Tried> best = stage.tried;
+    std::stable_sort(best.begin(), best.end(),
+                     [](const Tried& a, const Tried& b) { return a.rank < b.rank; });
+    for (std::size_t t = 0; t < std::min(kExpertDegrees, best.size()); ++t) {
+      AUTOPAR_RETURN_IF_ERROR(
+          climb(with_experts(request, usual.roles, best[t].wanted), best[t].rank, stage));
+    }
+    return Ok{};
+  }
+
+  // One after the other, as long as they get better.
+  Status climb(const std::vector<Template>& templates, Rank last, OpenStage& stage) {
     for (const Template& wanted : templates) {
-      AUTOPAR_TRY(now, try_degrees(open, stage, wanted));
+      AUTOPAR_TRY(now, try_degrees(stage, wanted));
       if (now > last || of_degrees_ >= too_far()) break;
       last = now;
-      best.emplace(now, wanted);
+      stage.tried.push_back({wanted, now, of_degrees_});
     }
-    return best;
+    return Ok{};
   }
 
   // All levels of recomputation and ZeRO of these degrees, the quickest first; a form goes on to
   // the next as long as nothing of it fits.
-  Result<Rank> try_degrees(std::vector<OpenForm*> open, const OpenStage& stage, Template degrees) {
+  Result<Rank> try_degrees(const OpenStage& stage, Template degrees) {
     Rank best = kNone;
+    std::vector<OpenForm*> open = stage.open;
     of_degrees_ = 0;
     for (const Recompute recompute : levels()) {
       AUTOPAR_TRY(level, step_->units->level(recompute));
@@ -282,6 +318,13 @@ class Templates {
     auto plans = TemplatePlans::of(*step_->units, level, stage.cluster, wanted, stage.stages);
     if (!plans) return note_refused(may_fit.front()->form, wanted, plans.error());
     Seconds of_forms = kInfinity;
+    if (too_far() < kInfinity) {
+      AUTOPAR_TRY(likely, likely_time(may_fit, stage, level, **plans));
+      if (likely >= too_far()) {
+        if (of_degrees_ == 0) of_degrees_ = likely;
+        return best;
+      }
+    }
     for (std::size_t which = 0; !may_fit.empty(); ++which) {
       const auto prices = (*plans)->at(which);
       if (!prices) return note_refused(may_fit.front()->form, wanted, prices.error());
@@ -307,8 +350,24 @@ class Templates {
       may_fit = std::move(left);
     }
     if (of_degrees_ == 0) of_degrees_ = of_forms;
-    least_ = std::min(least_, of_forms);
     return best;
+  }
+
+  // Of the usual units alone, with compute of the others; 0: they have no plan.
+  Result<Seconds> likely_time(const std::vector<OpenForm*>& forms, const OpenStage& stage,
+                              const TemplateUnits::Level& level, TemplatePlans& plans) const {
+    std::vector<UnitPrice> prices = compute_of(level, stage);
+    const std::size_t usual = step_->units->units().usual;
+    auto price = plans.first_of(usual);
+    if (!price) return 0.0;
+    prices[usual] = std::move(*price);
+    Seconds least = kInfinity;
+    for (const OpenForm* form : forms) {
+      AUTOPAR_TRY(priced, pipeline_of(form->form, passes(), kind_of(), prices,
+                                      step_->inputs.cluster, stage.cluster));
+      least = std::min(least, priced.seconds);
+    }
+    return least;
   }
 
   Result<Rank> note_refused(const PipelineForm& form, const StageTemplate& wanted,
@@ -517,7 +576,6 @@ class Templates {
   Bytes room_ = 0;
   Seconds best_ = kInfinity;      // of what fits, by units
   std::vector<Seconds> fitting_;  // ascending
-  Seconds least_ = kInfinity;     // of the degree of tensor parallelism at hand, fit or not
   // Of the degrees at hand, of the template that takes least, fit or not; 0: not known.
   Seconds of_degrees_ = 0;
   std::vector<Candidate> found_;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "search/batch.hpp"
 #include "search/uniform/uniform.hpp"
 
 namespace autopar {
@@ -16,6 +17,7 @@ class TemplateNarrowing {
         mesh_(*asked.mesh),
         axes_(axes_of(mesh_, wanted)),
         batch_(batch_factors(graph_, asked.rules)),
+        sequence_(factors_along(graph_, asked.rules, 1)),
         updated_as_(graph_.values.size()) {
     find_stored(roles);
   }
@@ -24,9 +26,13 @@ class TemplateNarrowing {
     auto narrowing = std::make_shared<Narrowing>();
     for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
       const Op& op = graph_.ops[o];
-      const Spec* spec = op.phase == Phase::kUpdate ? spec_of_update(op) : nullptr;
-      const int batch = op.phase == Phase::kUpdate ? -1 : batch_of(o);
-      narrowing->assignments.push_back(kept(o, batch, spec));
+      if (asked_.pins.ops.count(op.name) != 0) {
+        narrowing->assignments.emplace_back();
+      } else if (op.phase == Phase::kUpdate) {
+        narrowing->assignments.push_back(kept(o, {}, spec_of_update(op)));
+      } else {
+        narrowing->assignments.push_back(kept(o, along_of(o), nullptr));
+      }
     }
     return narrowing;
   }
@@ -66,18 +72,40 @@ class TemplateNarrowing {
     return nullptr;
   }
 
-  // -1: none, or one that does not divide.
-  int batch_of(std::size_t o) const {
-    const int factor = batch_[o];
-    if (factor < 0) return -1;
-    const Factor& batch = asked_.rules.rules[o].factors[static_cast<std::size_t>(factor)];
-    return batch.size % axes_size(mesh_, axes_.data) == 0 ? factor : -1;
+  // Factor of the batch, -1: none; those of the sequence.
+  struct Along {
+    int batch = -1;
+    std::vector<int> sequence = {};
+    auto operator<=>(const Along&) const = default;
+  };
+
+  // Those that divide.
+  Along along_of(std::size_t o) const {
+    const auto divides = [&](int factor, const AxisList& axes) {
+      const Factor& split = asked_.rules.rules[o].factors[static_cast<std::size_t>(factor)];
+      return split.size % axes_size(mesh_, axes) == 0;
+    };
+    Along along;
+    if (batch_[o] >= 0 && divides(batch_[o], axes_.data)) along.batch = batch_[o];
+    for (const int factor : sequence_[o]) {
+      if (factor != batch_[o] && divides(factor, axes_.context)) along.sequence.push_back(factor);
+    }
+    return along;
   }
 
-  bool is_kept(const Assignment& assignment, int batch) const {
+  bool is_kept(const Assignment& assignment, const Along& along) const {
+    const auto factor_of = [&](int axis) {
+      return assignment.factor_of_axis[static_cast<std::size_t>(axis)];
+    };
     for (const int axis : axes_.data) {
-      const int factor = assignment.factor_of_axis[static_cast<std::size_t>(axis)];
-      if (batch >= 0 && factor != batch) return false;
+      if (along.batch >= 0 && factor_of(axis) != along.batch) return false;
+    }
+    const std::vector<int>& sequence = along.sequence;
+    for (const int axis : axes_.context) {
+      const bool is_one =
+          std::find(sequence.begin(), sequence.end(), factor_of(axis)) != sequence.end();
+      // Keys and values are gathered, and what is made of them then is whole.
+      if (!sequence.empty() && !is_one && factor_of(axis) >= 0) return false;
     }
     // Axes of one kind of parallelism split the same.
     for (const AxisList* axes : {&axes_.data, &axes_.context, &axes_.tensor}) {
@@ -93,13 +121,13 @@ class TemplateNarrowing {
   }
 
   // Empty: all.
-  const std::vector<Assignment>& kept(std::size_t o, int batch, const Spec* spec) {
-    const std::tuple key(asked_.rules.class_of_op[o], batch, spec ? to_text(*spec, mesh_) : "");
+  const std::vector<Assignment>& kept(std::size_t o, const Along& along, const Spec* spec) {
+    const std::tuple key(asked_.rules.class_of_op[o], along, spec ? to_text(*spec, mesh_) : "");
     const auto [known, is_new] = kept_.try_emplace(key);
     if (!is_new) return known->second;
     const Rule& rule = asked_.rules.rules[o];
     for (Assignment& assignment : candidates(rule, mesh_)) {
-      if (!is_kept(assignment, batch)) continue;
+      if (!is_kept(assignment, along)) continue;
       const auto specs = spec == nullptr ? std::nullopt : specs_of(rule, assignment, mesh_);
       const bool is_like = spec == nullptr || (specs && specs->outputs[0] == *spec);
       if (is_like) known->second.push_back(std::move(assignment));
@@ -112,8 +140,9 @@ class TemplateNarrowing {
   const Mesh& mesh_;
   const TemplateAxes axes_;
   const std::vector<int> batch_;
+  const std::vector<std::vector<int>> sequence_;
   std::vector<std::optional<Spec>> updated_as_;  // per value
-  std::map<std::tuple<int, int, std::string>, std::vector<Assignment>> kept_;
+  std::map<std::tuple<int, Along, std::string>, std::vector<Assignment>> kept_;
 };
 
 }  // namespace
