@@ -16,19 +16,18 @@ void add(PassSeconds& sum, const PassSeconds& more) {
   sum.weight_gradients += more.weight_gradients;
 }
 
-// The first micro-batch waits for weights that are still on their way, but for those of the first
-// unit, for which the step has not begun.
+// The first micro-batch waits for new weights that are still on their way, as the first unit by
+// itself does, for those of all units.
 void wait_for_weights(const std::vector<const UnitPrice*>& units, ChunkCost& cost) {
-  std::array<Seconds, kLinks> links = {};
-  Seconds now = 0;
-  for (const UnitPrice* unit : units) {
-    for (std::size_t l = 0; l < kLinks; ++l) {
-      if (unit != units.front()) links[l] += unit->late.weights[l];
-      now = std::max(now, links[l]);
-    }
-    now += unit->cost.steady.forward;
-  }
-  cost.first->forward = std::max(cost.steady.forward, now);
+  const auto on_links = [](const UnitPrice& unit) {
+    return *std::max_element(unit.late.weights.begin(), unit.late.weights.end());
+  };
+  const UnitPrice& first = *units.front();
+  if (on_links(first) <= 0 || !first.cost.first) return;
+  Seconds all = 0;
+  for (const UnitPrice* unit : units) all += on_links(*unit);
+  const Seconds waited = first.cost.first->forward - first.cost.steady.forward;
+  cost.first->forward += std::clamp(waited / on_links(first), 0.0, 1.0) * all;
 }
 
 // Gradients of a unit are sent while the units before it go on with their last backward pass.
@@ -44,6 +43,17 @@ Seconds wait_for_gradients(const std::vector<const UnitPrice*>& units) {
   }
   const Seconds end = *std::max_element(links.begin(), links.end());
   return std::max(units.front()->late.tail, end - now);
+}
+
+// When the backward pass is at a unit, those behind it have nothing more of its micro-batch.
+Bytes peak_of_units(const std::vector<const UnitPrice*>& units, std::int64_t in_flight) {
+  Bytes held = 0, kept = 0, most = 0;
+  for (const UnitPrice* unit : units) held += unit->stored + (in_flight - 1) * unit->kept;
+  for (const UnitPrice* unit : units) {
+    kept += unit->kept;
+    most = std::max(most, held + kept + unit->beside);
+  }
+  return most;
 }
 
 }  // namespace
@@ -101,13 +111,11 @@ Result<TemplatePipeline> pipeline_of(const PipelineForm& form, std::int64_t micr
   std::vector<Bytes> of_stage(schedule.lines.size());
   for (std::size_t c = 0; c < chunks; ++c) {
     std::vector<const UnitPrice*> units;
-    Bytes beside = 0, held = 0;
     for (std::size_t u = found.ends[c]; u < found.ends[c + 1]; ++u) {
-      const UnitPrice& unit = *units.emplace_back(&prices[kind_of[u]]);
-      held += unit.stored + flying.of_chunk[c] * unit.kept;
-      beside = std::max(beside, unit.beside);
+      units.push_back(&prices[kind_of[u]]);
     }
-    of_stage[static_cast<std::size_t>(schedule.stage_of_chunk[c])] += held + beside;
+    of_stage[static_cast<std::size_t>(schedule.stage_of_chunk[c])] +=
+        peak_of_units(units, flying.of_chunk[c]);
     costs.push_back(cost_of_units(units));
     const auto sending = [&](double bytes, std::size_t to) {
       const Tier& tier =

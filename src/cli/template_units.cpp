@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "autopar/report.hpp"
 #include "autopar/strategy.hpp"
 #include "cli/chunk_plans.hpp"
 #include "cli/pipeline_tuning.hpp"
@@ -224,6 +225,19 @@ Result<UnitPrice> TemplatePlans::priced(std::size_t kind, double price) {
     (phase == Phase::kForward ? unit.forward_bytes : unit.backward_bytes) += static_cast<double>(
         local_bytes(strategy->values[id.index()].output, value.shape, value.dtype, mesh()));
   }
+  const auto of_links = [](const std::array<Seconds, kLinks>& links) {
+    return format_seconds(std::accumulate(links.begin(), links.end(), Seconds{0}));
+  };
+  spdlog::debug(
+      "unit {} by {}: forward {} (first {}), backward {} (last {}), gradients {}, weights {}, "
+      "update "
+      "{}; {} stored, {} kept, {} beside",
+      kind, to_text(wanted_), format_seconds(unit.cost.steady.forward),
+      format_seconds(unit.cost.first->forward), format_seconds(unit.cost.steady.backward),
+      format_seconds(unit.cost.last->backward), of_links(unit.late.gradients),
+      of_links(unit.late.weights), format_seconds(unit.cost.update),
+      format_bytes(static_cast<double>(unit.stored)), format_bytes(static_cast<double>(unit.kept)),
+      format_bytes(static_cast<double>(unit.beside)));
   AUTOPAR_TRY(parts, memories_[kind]->parts(wanted_.recompute, to_text(mesh()), in_flight_, price));
   unit.parts = std::move(parts);
   return unit;

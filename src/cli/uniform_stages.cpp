@@ -1,5 +1,7 @@
 #include "cli/uniform_stages.hpp"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -420,12 +422,17 @@ class Templates {
       if (best && (!candidate.fits || candidate.priced.seconds >= seconds)) break;
       auto plan = candidate.form.stages == 1 ? single_of(candidate) : plan_of(candidate);
       if (!plan) {
+        spdlog::debug("{}, {}: {}", to_text(candidate.form), to_text(candidate.wanted),
+                      plan.error().message);
         if (plan.error().code != ErrorCode::kInfeasible) return plan.error();
         if (!error) error = plan.error();
         continue;
       }
       const Seconds taken =
           plan->pipeline ? plan->pipeline->times.makespan : plan->single->outcome.cost.time();
+      spdlog::debug("{}, {}: {} by its units, {} in whole", to_text(candidate.form),
+                    to_text(candidate.wanted), format_seconds(candidate.priced.seconds),
+                    format_seconds(taken));
       if (taken < seconds) best.emplace(std::move(*plan));
       seconds = std::min(seconds, taken);
     }

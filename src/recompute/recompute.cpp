@@ -26,7 +26,8 @@ class Rewrite {
   Recomputed run() {
     Recomputed result;
     result.kept = find_turn(graph_);
-    if (what_ == Recompute::kFull) find_checkpoints();
+    is_checkpoint_.assign(graph_.values.size(), false);
+    if (what_ == Recompute::kFull && turn_at_ == Turn::kPeak) find_checkpoints();
     cut();
     rebuild();
     result.kept_after = Rewrite(again_, what_, turn_at_).find_turn(again_);
@@ -110,7 +111,6 @@ class Rewrite {
       across[last[v]] -= bytes;
     }
     for (std::size_t t = 1; t <= turn_; ++t) across[t] += across[t - 1];
-    is_checkpoint_.assign(graph_.values.size(), false);
     for (const std::size_t t : checkpoints(across, made)) {
       for (std::size_t v = 0; v < graph_.values.size(); ++v) {
         if (!in_network(ValueId(static_cast<std::int64_t>(v)))) continue;
