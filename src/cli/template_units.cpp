@@ -167,6 +167,7 @@ Result<std::unique_ptr<TemplatePlans>> TemplatePlans::of(const TemplateUnits& un
     const auto problem = [its = plans.get(), k](
                              Graph& graph, const UnitWay&) -> Result<std::optional<MeshProblem>> {
       AUTOPAR_TRY(built, build_problem(its->requests_[k], *its->model_));
+      keep_no_sums(its->requests_[k].graph, built);
       std::size_t choices = 0;
       for (const ProblemNode& node : built.problem.nodes) choices += node.cost.size();
       spdlog::debug("unit {} by {}: {} nodes, {} choices", k, to_text(its->wanted_),
@@ -207,6 +208,7 @@ Result<UnitPrice> TemplatePlans::priced(std::size_t kind, double price) {
     if (is_one) pass->input_gradients = pass->backward;
   }
   unit.late = late_seconds(request, mesh(), cost);
+  if (!cost.step) unit.late.rest = unit.cost.update;  // one after the other
   for (const TemplateStored& stored : level_.kinds[kind].roles.stored) {
     const Value& value = request.graph.value(stored.value);
     unit.stored +=

@@ -55,6 +55,11 @@ class Templates {
       : common_(common), begin_(begin), clock_(clock) {}
 
   Result<StagedPlan> run(const std::vector<StagedStep>& steps) {
+    const std::string& searcher = steps.front().options.searcher;
+    if (const std::size_t colon = searcher.find(':'); colon != std::string::npos) {
+      AUTOPAR_TRY(only, parse_template(searcher.substr(colon + 1)));
+      only_ = only;
+    }
     for (const StagedStep& step : steps) AUTOPAR_RETURN_IF_ERROR(try_step(step));
     std::stable_sort(found_.begin(), found_.end(),
                      [](const Candidate& a, const Candidate& b) { return a.rank() < b.rank(); });
@@ -212,6 +217,7 @@ class Templates {
       }
     }
     if (stage.open.empty()) return Ok{};
+    if (only_) return try_only(stage);
     AUTOPAR_TRY(level, step_->units->level(Recompute::kNone));
     const TemplateUnits::Unit& usual = level->kinds[step_->units->units().usual];
     AUTOPAR_TRY(request, step_->units->on_stage(usual, stage.cluster));
@@ -234,10 +240,33 @@ class Templates {
     return Ok{};
   }
 
+  // The one that is asked for.
+  Status try_only(OpenStage& stage) {
+    const std::int64_t devices = only_->data * only_->tensor * only_->context;
+    if (devices != stage.cluster.device_count()) {
+      leave_out(stage.open.front()->form,
+                "template '" + to_text(*only_) + "' is of " + std::to_string(devices) +
+                    " devices, and a stage has " + std::to_string(stage.cluster.device_count()));
+      return Ok{};
+    }
+    AUTOPAR_TRY(level, step_->units->level(Recompute::kNone));
+    for (const TemplateUnits::Unit& unit : level->kinds) {
+      const bool has_all = only_->expert == 1 || !unit.roles.experts.empty();
+      if (has_all && !unit.roles.products.empty()) {
+        AUTOPAR_TRY(own, step_->units->on_stage(unit, stage.cluster));
+        AUTOPAR_RETURN_IF_ERROR(check_template(own, unit.roles, *only_));
+        break;
+      }
+    }
+    AUTOPAR_TRY(rank, try_degrees(stage, *only_));
+    static_cast<void>(rank);
+    return Ok{};
+  }
+
   // Beside each degree of tensor parallelism of which nothing fits, or the batch is too small: a
   // part of the sequence in place of a part of the batch only sends more.
   Status try_context(OpenStage& stage) {
-    if (stage.open.empty()) return Ok{};
+    if (stage.open.empty() || only_) return Ok{};
     AUTOPAR_TRY(level, step_->units->level(Recompute::kNone));
     const TemplateUnits::Unit& usual = level->kinds[step_->units->units().usual];
     AUTOPAR_TRY(request, step_->units->on_stage(usual, stage.cluster));
@@ -253,16 +282,19 @@ class Templates {
 
   // Beside the best degrees.
   Status try_experts(OpenStage& stage) {
-    if (stage.open.empty()) return Ok{};
+    if (stage.open.empty() || only_) return Ok{};
     AUTOPAR_TRY(level, step_->units->level(Recompute::kNone));
-    const TemplateUnits::Unit& usual = level->kinds[step_->units->units().usual];
-    AUTOPAR_TRY(request, step_->units->on_stage(usual, stage.cluster));
+    const auto with =
+        std::find_if(level->kinds.begin(), level->kinds.end(),
+                     [](const TemplateUnits::Unit& unit) { return !unit.roles.experts.empty(); });
+    if (with == level->kinds.end()) return Ok{};
+    AUTOPAR_TRY(request, step_->units->on_stage(*with, stage.cluster));
     std::vector<Tried> best = stage.tried;
     std::stable_sort(best.begin(), best.end(),
                      [](const Tried& a, const Tried& b) { return a.rank < b.rank; });
     for (std::size_t t = 0; t < std::min(kExpertDegrees, best.size()); ++t) {
       AUTOPAR_RETURN_IF_ERROR(
-          climb(with_experts(request, usual.roles, best[t].wanted), best[t].rank, stage));
+          climb(with_experts(request, with->roles, best[t].wanted), best[t].rank, stage));
     }
     return Ok{};
   }
@@ -288,8 +320,7 @@ class Templates {
       AUTOPAR_TRY(level, step_->units->level(recompute));
       const bool is_same = recompute != Recompute::kNone && !level->repeats;
       if (is_same && levels().size() > 1) continue;
-      const bool has_replicas = degrees.data * degrees.context > 1;
-      for (const int zero : has_replicas ? std::vector<int>{1, 3} : std::vector<int>{0}) {
+      for (const int zero : zeros_of(degrees)) {
         degrees.zero = zero;
         AUTOPAR_TRY(rank, try_template(open, stage, *level, {degrees, recompute}));
         best = std::min(best, rank);
@@ -298,6 +329,11 @@ class Templates {
       }
     }
     return best;
+  }
+
+  std::vector<int> zeros_of(const Template& degrees) const {
+    if (only_) return {only_->zero};
+    return degrees.data * degrees.context > 1 ? std::vector<int>{1, 3} : std::vector<int>{0};
   }
 
   // Leaves of the forms those of which it does not fit.
@@ -578,6 +614,7 @@ class Templates {
   const std::chrono::steady_clock::time_point begin_;
   PhaseClock& clock_;
   const std::optional<StrategyFile> none_;  // pins
+  std::optional<Template> only_;            // that is asked for
   std::vector<std::unique_ptr<OpenStep>> steps_;
   const OpenStep* step_ = nullptr;  // at hand
   Bytes room_ = 0;
