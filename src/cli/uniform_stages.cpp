@@ -7,27 +7,17 @@
 
 #include "autopar/kernels.hpp"
 #include "autopar/report.hpp"
-#include "cli/chunk_plans.hpp"
 #include "cli/pipeline_forms.hpp"
 #include "cli/pipeline_tuning.hpp"
-#include "cli/template_pipeline.hpp"
+#include "cli/template_list.hpp"
 
 namespace autopar::cli {
 
 namespace {
 
 using namespace tuning::templates;
-
-// Whether it does not fit; then its memory, else its time.
-using Rank = std::pair<bool, double>;
+using Rank = TemplateRank;
 constexpr Rank kNone = {true, kInfinity};
-
-// A step of one number of micro-batches.
-struct OpenStep {
-  const StagedStep* asked = nullptr;
-  Inputs inputs;  // with kernels
-  std::unique_ptr<TemplateUnits> units;
-};
 
 // A form, and what all of its templates at a level of recomputation take at least.
 struct OpenForm {
@@ -35,17 +25,6 @@ struct OpenForm {
   std::vector<std::int64_t> flying;  // per chunk
   std::vector<std::int64_t> stage_of_chunk;
   std::map<Recompute, std::pair<Seconds, std::vector<std::size_t>>> floors;  // and where it is cut
-};
-
-// A template by its units.
-struct Candidate {
-  const OpenStep* step = nullptr;
-  PipelineForm form;
-  StageTemplate wanted;
-  std::size_t which = 0;  // of its plans
-  TemplatePipeline priced;
-  bool fits = false;
-  Rank rank() const { return {!fits, fits ? priced.seconds : static_cast<double>(priced.peak)}; }
 };
 
 class Templates {
@@ -61,8 +40,9 @@ class Templates {
       only_ = only;
     }
     for (const StagedStep& step : steps) AUTOPAR_RETURN_IF_ERROR(try_step(step));
-    std::stable_sort(found_.begin(), found_.end(),
-                     [](const Candidate& a, const Candidate& b) { return a.rank() < b.rank(); });
+    std::stable_sort(
+        found_.begin(), found_.end(),
+        [](const TemplateCandidate& a, const TemplateCandidate& b) { return a.rank() < b.rank(); });
     return planned();
   }
 
@@ -84,9 +64,10 @@ class Templates {
   Status try_step(const StagedStep& asked) {
     if (!asked.inputs->model.graph.has_passes()) {
       for (const PipelineForm& form : asked.forms) {
-        leave_out(form,
-                  "not priced: a pass that the update is part of has no units; --stages 1 tries "
-                  "its templates");
+        list_.leave_out(
+            form,
+            "not priced: a pass that the update is part of has no units; --stages 1 tries "
+            "its templates");
       }
       return Ok{};
     }
@@ -143,10 +124,10 @@ class Templates {
   Status open(PipelineForm form, OpenStage& stage) {
     const std::int64_t chunks = form.stages * form.chunks_per_stage;
     if (chunks > static_cast<std::int64_t>(kind_of().size())) {
-      leave_out(form, std::to_string(chunks) + " chunks, and only " +
-                          std::to_string(kind_of().size()) +
-                          " units between places that are "
-                          "alike");
+      list_.leave_out(form, std::to_string(chunks) + " chunks, and only " +
+                                std::to_string(kind_of().size()) +
+                                " units between places that are "
+                                "alike");
       return Ok{};
     }
     if (form.stages == 1) form.schedule = "1f1b";
@@ -212,8 +193,8 @@ class Templates {
       if (floor < worthwhile()) {
         stage.open.push_back(&form);
       } else {
-        leave_out(form.form,
-                  "not priced: its compute alone, evenly split, takes " + format_seconds(floor));
+        list_.leave_out(form.form, "not priced: its compute alone, evenly split, takes " +
+                                       format_seconds(floor));
       }
     }
     if (stage.open.empty()) return Ok{};
@@ -231,9 +212,9 @@ class Templates {
       }
       stage.tried.push_back(tried);
       if (tried.seconds >= too_far()) {
-        leave_out(stage.open.front()->form, "more than tp=" + std::to_string(tensor) +
-                                                " is not priced: that takes " +
-                                                format_seconds(tried.seconds) + " and more");
+        list_.leave_out(stage.open.front()->form, "more than tp=" + std::to_string(tensor) +
+                                                      " is not priced: that takes " +
+                                                      format_seconds(tried.seconds) + " and more");
         break;
       }
     }
@@ -244,9 +225,10 @@ class Templates {
   Status try_only(OpenStage& stage) {
     const std::int64_t devices = only_->data * only_->tensor * only_->context;
     if (devices != stage.cluster.device_count()) {
-      leave_out(stage.open.front()->form,
-                "template '" + to_text(*only_) + "' is of " + std::to_string(devices) +
-                    " devices, and a stage has " + std::to_string(stage.cluster.device_count()));
+      list_.leave_out(stage.open.front()->form, "template '" + to_text(*only_) + "' is of " +
+                                                    std::to_string(devices) +
+                                                    " devices, and a stage has " +
+                                                    std::to_string(stage.cluster.device_count()));
       return Ok{};
     }
     AUTOPAR_TRY(level, step_->units->level(Recompute::kNone));
@@ -348,7 +330,7 @@ class Templates {
       if (bytes <= static_cast<double>(room_)) {
         may_fit.push_back(form);
       } else {
-        note_too_large(form->form, wanted, bytes);
+        list_.note_too_large(form->form, wanted, bytes);
         best = std::min(best, Rank{true, bytes});
       }
     }
@@ -356,9 +338,9 @@ class Templates {
     auto plans = TemplatePlans::of(*step_->units, level, stage.cluster, wanted, stage.stages);
     if (!plans) return note_refused(may_fit.front()->form, wanted, plans.error());
     Seconds of_forms = kInfinity;
-    if (too_far() < kInfinity) {
+    if (worthwhile() < kInfinity) {
       AUTOPAR_TRY(likely, likely_time(may_fit, stage, level, **plans));
-      if (likely >= too_far()) {
+      if (likely >= worthwhile()) {
         if (of_degrees_ == 0) of_degrees_ = likely;
         return best;
       }
@@ -371,7 +353,7 @@ class Templates {
       for (OpenForm* form : may_fit) {
         AUTOPAR_TRY(priced, pipeline_of(form->form, passes(), kind_of(), **prices,
                                         step_->inputs.cluster, stage.cluster));
-        Candidate candidate{step_, form->form, wanted, which, std::move(priced), false};
+        TemplateCandidate candidate{step_, form->form, wanted, which, std::move(priced), false};
         candidate.fits = candidate.priced.peak <= room_;
         best = std::min(best, candidate.rank());
         const Seconds seconds = candidate.priced.seconds;
@@ -412,7 +394,7 @@ class Templates {
                             const Error& error) {
     const bool is_refused = error.code == ErrorCode::kInfeasible || error.code == ErrorCode::kInput;
     if (!is_refused) return error;
-    leave_out(form, to_text(wanted) + ": " + error.message);
+    list_.leave_out(form, to_text(wanted) + ": " + error.message);
     return kNone;
   }
 
@@ -434,29 +416,15 @@ class Templates {
     return {Recompute::kNone, Recompute::kProducts, Recompute::kFull};
   }
 
-  void leave_out(const PipelineForm& form, const std::string& why) {
-    left_out_.push_back({form, 0, 0, why});
-  }
-
-  // Of a number of stages and micro-batches the least is told.
-  void note_too_large(const PipelineForm& form, const StageTemplate& wanted, double bytes) {
-    TooLarge& of = too_large_[{form.micro_batches, form.stages}];
-    ++of.count;
-    if (of.bytes > 0 && of.bytes <= bytes) return;
-    of.form = form;
-    of.bytes = bytes;
-    of.wanted = to_text(wanted);
-  }
-
   Result<StagedPlan> planned() {
-    if (found_.empty()) return infeasible_error(why_none());
+    if (found_.empty()) return infeasible_error(list_.why_none(found_, room_));
     std::optional<Error> error;
     std::optional<StagedPlan> best;
     Seconds seconds = kInfinity;
     for (std::size_t i = 0; i < std::min(kPlanned, found_.size()); ++i) {
-      const Candidate& candidate = found_[i];
+      const TemplateCandidate& candidate = found_[i];
       if (best && (!candidate.fits || candidate.priced.seconds >= seconds)) break;
-      auto plan = candidate.form.stages == 1 ? single_of(candidate) : plan_of(candidate);
+      auto plan = plan_of(candidate, common_, begin_, clock_);
       if (!plan) {
         spdlog::debug("{}, {}: {}", to_text(candidate.form), to_text(candidate.wanted),
                       plan.error().message);
@@ -473,148 +441,18 @@ class Templates {
       seconds = std::min(seconds, taken);
     }
     if (!best) {
-      Error none = infeasible_error(why_none());
+      Error none = infeasible_error(list_.why_none(found_, room_));
       if (error) none.message += "; the nearest in whole: " + error->message;
       return none;
     }
-    if (best->pipeline) best->pipeline->tried = listed();
+    if (best->pipeline) best->pipeline->tried = list_.listed(found_);
     return std::move(*best);
   }
-
-  // Its chunks are made of its units.
-  Result<StagedPlan> plan_of(const Candidate& candidate) {
-    const OpenStep& step = *candidate.step;
-    const StagedStep& asked = *step.asked;
-    PipelinePlan plan;
-    plan.form = candidate.form;
-    AUTOPAR_TRY(stage, stage_of(step.inputs.cluster, candidate.form.stages));
-    plan.stage = std::move(stage);
-    const Graph& graph = step.inputs.model.graph;
-    AUTOPAR_TRY(schedule, schedule_of(candidate.form, graph.passes));
-    plan.schedule = std::move(schedule);
-    const std::vector<std::size_t>& ends = candidate.priced.ends;
-    std::vector<OpId> cuts;
-    for (std::size_t c = 1; c + 1 < ends.size(); ++c) {
-      cuts.push_back(step.units->units().cuts[ends[c] - 1]);
-      plan.cut_ops.push_back(graph.op(cuts.back()).name);
-    }
-    AUTOPAR_TRY(chunks, chunks_of(graph, cuts, asked.options.updates));
-    plan.handed = std::move(chunks.handed);
-    const InFlight flying = in_flight(plan.schedule);
-    for (std::size_t c = 0; c < chunks.chunks.size(); ++c) {
-      chunks.chunks[c].graph.in_flight = flying.of_chunk[c];
-    }
-    AUTOPAR_TRY(level, step.units->level(candidate.wanted.recompute));
-    AUTOPAR_TRY(plans, TemplatePlans::of(*step.units, *level, plan.stage, candidate.wanted,
-                                         candidate.form.stages));
-    ChunkHint hint;
-    hint.of_template = [&](std::size_t which) { return parts_of(candidate, *plans, which); };
-    plan.passes = plan.schedule.lines;
-    const ChunkSearch search{*asked.inputs, asked.given, asked.options, none_,
-                             common_,       begin_,      clock_};
-    AUTOPAR_TRY(chunk_plans, ChunkPlans(search, plan.stage)
-                                 .of(std::move(chunks.chunks), plan.schedule.stage_of_chunk,
-                                     std::vector<ChunkHint>(ends.size() - 1, hint), kInfinity));
-    plan.chunks = std::move(chunk_plans);
-    AUTOPAR_RETURN_IF_ERROR(price_pipeline(step.inputs.cluster, asked.options.updates, plan));
-    StagedPlan staged;
-    staged.pipeline = std::move(plan);
-    staged.inputs = asked.inputs;
-    return staged;
-  }
-
-  // From the plans that were found to fit on, to those with less in memory.
-  static Result<std::optional<HintedParts>> parts_of(const Candidate& candidate,
-                                                     TemplatePlans& plans, std::size_t which) {
-    AUTOPAR_TRY(prices, plans.at(candidate.which + which));
-    if (prices == nullptr) return std::optional<HintedParts>();
-    HintedParts parts;
-    parts.recompute = candidate.wanted.recompute;
-    parts.mesh = to_text(plans.mesh());
-    parts.weights = plans.weights();
-    parts.wanted = candidate.wanted.parallel;
-    parts.chosen = chosen_of(candidate.step->units->units(),
-                             [prices](const StepUnits::Place& place) -> const UnitParts* {
-                               return (*prices)[place.kind].parts.get();
-                             });
-    return std::optional(std::move(parts));
-  }
-
-  Result<StagedPlan> single_of(const Candidate& candidate) {
-    const StagedStep& asked = *candidate.step->asked;
-    const auto with = [&](const PlanOptions& from) {
-      PlanOptions options = from;
-      options.searcher = "uniform:" + to_text(candidate.wanted.parallel);
-      options.recompute = name_of(candidate.wanted.recompute);
-      options.stages = "1";
-      return options;
-    };
-    StagedStep step{asked.inputs, with(asked.given), with(asked.options), {candidate.form}};
-    step.forms.front().schedule.clear();
-    return plan_staged({std::move(step)}, none_, common_, begin_, clock_);
-  }
-
-  std::vector<PipelineTrial> listed() const {
-    std::vector<PipelineTrial> all;
-    std::map<std::pair<std::int64_t, std::int64_t>, const Candidate*> smallest;
-    for (const Candidate& candidate : found_) {
-      const TemplatePipeline& priced = candidate.priced;
-      if (candidate.fits && all.size() < kListed) {
-        all.push_back({candidate.form, priced.seconds, priced.peak, to_text(candidate.wanted)});
-      }
-      if (candidate.fits) continue;
-      smallest.try_emplace({candidate.form.micro_batches, candidate.form.stages}, &candidate);
-    }
-    for (const auto& [key, candidate] : smallest) {
-      all.push_back({candidate->form, 0, 0,
-                     to_text(candidate->wanted) + " takes by its units " +
-                         format_bytes(static_cast<double>(candidate->priced.peak)) +
-                         ", no other that does not fit takes less"});
-    }
-    for (const auto& [key, of] : too_large_) {
-      all.push_back(
-          {of.form, 0, 0,
-           of.wanted + " holds at least " + format_bytes(of.bytes) +
-               (of.count > 1 ? ", and " + std::to_string(of.count - 1) + " others more" : "")});
-    }
-    all.insert(all.end(), left_out_.begin(), left_out_.end());
-    return all;
-  }
-
-  std::string why_none() const {
-    std::string text =
-        "no template fits into " + format_bytes(static_cast<double>(room_)) + " per device";
-    if (!found_.empty()) {
-      const Candidate& least = found_.front();
-      return text + "; the smallest, " + to_text(least.form) + ", " + to_text(least.wanted) +
-             ", takes " + format_bytes(static_cast<double>(least.priced.peak));
-    }
-    const TooLarge* least = nullptr;
-    for (const auto& [key, of] : too_large_) {
-      if (least == nullptr || of.bytes < least->bytes) least = &of;
-    }
-    if (least != nullptr) {
-      text += "; the smallest, " + to_text(least->form) + ", " + least->wanted +
-              ", holds at least " + format_bytes(least->bytes);
-    }
-    for (const PipelineTrial& trial : left_out_) {
-      text += "; " + to_text(trial.form) + ": " + trial.why;
-    }
-    return text;
-  }
-
-  struct TooLarge {
-    PipelineForm form;
-    std::string wanted;
-    double bytes = 0;
-    int count = 0;
-  };
 
   const CommonOptions& common_;
   const std::chrono::steady_clock::time_point begin_;
   PhaseClock& clock_;
-  const std::optional<StrategyFile> none_;  // pins
-  std::optional<Template> only_;            // that is asked for
+  std::optional<Template> only_;  // that is asked for
   std::vector<std::unique_ptr<OpenStep>> steps_;
   const OpenStep* step_ = nullptr;  // at hand
   Bytes room_ = 0;
@@ -622,9 +460,8 @@ class Templates {
   std::vector<Seconds> fitting_;  // ascending
   // Of the degrees at hand, of the template that takes least, fit or not; 0: not known.
   Seconds of_degrees_ = 0;
-  std::vector<Candidate> found_;
-  std::map<std::pair<std::int64_t, std::int64_t>, TooLarge> too_large_;
-  std::vector<PipelineTrial> left_out_;
+  std::vector<TemplateCandidate> found_;
+  TemplateList list_;
 };
 
 }  // namespace
