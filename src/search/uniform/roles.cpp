@@ -160,7 +160,11 @@ class Roles {
   // The last dimension of the rows, where one before it is the batch.
   int sequence_factor(OpId id) const {
     const std::vector<std::vector<int>>& rows = request_.rules.rules[id.index()].inputs[0];
-    if (rows.size() < 3 || rows[0].size() != 1 || rows[0][0] != batch_[id.index()]) return -1;
+    if (rows.size() < 3) return -1;
+    // One sample is a batch too.
+    const bool is_one = graph_.value(graph_.op(id).inputs[0]).shape[0] == 1;
+    const bool is_batch = rows[0].size() == 1 && rows[0][0] == batch_[id.index()];
+    if (!is_one && !is_batch) return -1;
     const std::vector<int>& sequence = rows[rows.size() - 2];
     return sequence.size() == 1 ? sequence[0] : -1;
   }
