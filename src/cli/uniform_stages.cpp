@@ -119,6 +119,8 @@ class Templates {
   }
 
   std::int64_t passes() const { return step_->inputs.model.graph.passes; }
+  // Of a micro-batch.
+  std::int64_t samples() const { return step_->asked->inputs->batch / passes(); }
   const std::vector<std::size_t>& kind_of() const { return step_->units->units().kind_of; }
 
   Status open(PipelineForm form, OpenStage& stage) {
@@ -199,13 +201,12 @@ class Templates {
     }
     if (stage.open.empty()) return Ok{};
     if (only_) return try_only(stage);
-    AUTOPAR_TRY(level, step_->units->level(Recompute::kNone));
-    const TemplateUnits::Unit& usual = level->kinds[step_->units->units().usual];
-    AUTOPAR_TRY(request, step_->units->on_stage(usual, stage.cluster));
-    for (const std::int64_t tensor : tensor_degrees(request, usual.roles)) {
-      const std::int64_t data = stage.cluster.device_count() / tensor;
+    const std::int64_t devices = stage.cluster.device_count();
+    for (std::int64_t tensor = 1; tensor <= devices; ++tensor) {
+      if (devices % tensor != 0) continue;
+      const std::int64_t data = devices / tensor;
       Tried tried{{data, tensor, 0, tensor > 1}};
-      if (!templates_of(request, usual.roles, tensor).empty()) {
+      if (samples() % data == 0) {
         AUTOPAR_TRY(rank, try_degrees(stage, tried.wanted));
         tried.rank = rank;
         tried.seconds = of_degrees_;
