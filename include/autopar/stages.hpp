@@ -74,6 +74,12 @@ Result<std::vector<OpId>> balanced_cuts(const Graph& step, int chunks, const OpS
 std::vector<OpId> good_cuts(const Graph& step, const OpSeconds& seconds,
                             const std::string& updates = "new.*");
 
+// Of these the ones between layers: before the same types of ops, where the fewest bytes cross; of
+// several such kinds the one where the names of the ops on both sides begin least alike
+// (`layers.0.` and `layers.1.`), then the most frequent. None: no two are alike.
+std::vector<OpId> layer_cuts(const Graph& step, const OpSeconds& seconds,
+                             const std::string& updates = "new.*");
+
 // Places before ops that are like each other (one in each layer, for one), where no kernel of the
 // passes has ops on both sides: so what lies between two of them costs as much by itself as in the
 // whole. None: there are no two such places. O(kinds of ops x (values + ops)).

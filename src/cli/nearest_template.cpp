@@ -4,7 +4,7 @@
 
 #include "autopar/import.hpp"
 #include "planning/forms.hpp"
-#include "planning/pipelines/pipeline_plan.hpp"
+#include "planning/pipelines/uniform_stages.hpp"
 
 namespace autopar::cli {
 
@@ -86,8 +86,15 @@ Result<TemplatePrice> priced(const SaidPlan& said, const PlanOptions& options,
     return TemplatePrice{"", planned.outcome.cost.time(), planned.outcome.cost.memory.total, true};
   }
   AUTOPAR_TRY(forms, asked_forms(options, *inputs));
-  StagedStep step{std::move(inputs), options, options, std::move(forms)};
-  AUTOPAR_TRY(plan, plan_staged({std::move(step)}, none, common, begin, clock));
+  const StagedStep step{std::move(inputs), options, options, std::move(forms)};
+  // Of whole layers, where there are some.
+  const auto of_layers = plan_uniform_stages({step}, common, begin, clock);
+  if (of_layers) {
+    const PipelinePlan& plan = *of_layers->pipeline;
+    return TemplatePrice{"", plan.times.makespan, plan.peak_bytes, true};
+  }
+  if (of_layers.error().code != ErrorCode::kInfeasible) return of_layers.error();
+  AUTOPAR_TRY(plan, plan_staged({step}, none, common, begin, clock));
   AUTOPAR_CHECK(plan.pipeline.has_value(), "several stages are no pipeline");
   return TemplatePrice{"", plan.pipeline->times.makespan, plan.pipeline->peak_bytes, true};
 }

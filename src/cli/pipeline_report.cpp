@@ -38,6 +38,11 @@ TrainingWork work_of(const PipelinePlan& plan, const Inputs& whole, const PlanOp
   return work;
 }
 
+// Others beside the plan, or the name of its template.
+bool has_tried(const PipelinePlan& plan) {
+  return plan.tried.size() > 1 || (plan.tried.size() == 1 && !plan.tried.front().why.empty());
+}
+
 Json report_json(const PipelinePlan& plan, const Inputs& whole, const PlanOptions& options) {
   Json stages = Json::array();
   for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
@@ -79,7 +84,7 @@ Json report_json(const PipelinePlan& plan, const Inputs& whole, const PlanOption
         {"micro_batches", plan.schedule.micro_batches},
         {"bubble_rate", plan.times.bubble_rate},
         {"chunks", stages}}}};
-  if (plan.tried.size() > 1) {
+  if (has_tried(plan)) {
     Json tried = Json::array();
     for (const PipelineTrial& trial : plan.tried) {
       Json one = {{"stages", trial.form.stages},
@@ -136,7 +141,7 @@ std::vector<PipelineTrial> joined(const std::vector<PipelineTrial>& tried) {
 
 // The quickest first, then those without a plan.
 std::string tried_text(const PipelinePlan& plan) {
-  if (plan.tried.size() < 2) return "";
+  if (!has_tried(plan)) return "";
   std::vector<PipelineTrial> tried = joined(plan.tried);
   std::stable_sort(tried.begin(), tried.end(), [](const auto& a, const auto& b) {
     return std::pair(a.seconds == 0, a.seconds) < std::pair(b.seconds == 0, b.seconds);

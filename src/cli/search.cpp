@@ -155,7 +155,8 @@ Result<int> run_stages(std::unique_ptr<Inputs> inputs, const PlanOptions& given,
                        const CommonOptions& common, std::chrono::steady_clock::time_point begin,
                        PhaseClock clock) {
   AUTOPAR_TRY(steps, AskedSteps(std::move(inputs), given, options, common).run());
-  const bool tries_templates = options.searcher == "uniform" || options.searcher == "templates";
+  const std::string searcher = options.searcher.substr(0, options.searcher.find(':'));
+  const bool tries_templates = searcher == "uniform" || searcher == "templates";
   AUTOPAR_TRY(plan, tries_templates && !pins
                         ? plan_uniform_stages(steps, common, begin, clock)
                         : plan_staged(std::move(steps), pins, common, begin, clock));

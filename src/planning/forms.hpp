@@ -12,6 +12,7 @@
 #include "planning/phase_clock.hpp"
 
 namespace autopar {
+struct Template;
 
 // The best plan for what was read, and the request that it answers.
 struct Planned {
@@ -64,6 +65,11 @@ Result<PricedProblem> problem_on(const std::shared_ptr<Inputs>& inputs, const Pl
                                  const CommonOptions& common, const std::string& mesh,
                                  const std::optional<StreamTimes>& weights);
 
+// Forbids choices with which a value of the forward pass waits for the backward pass as a partial
+// sum, where it need not: where the passes are programs of their own, it leaves the one and comes
+// into the other.
+void keep_no_sums(const Graph& graph, MeshProblem& problem);
+
 // What is chosen of ops and values, by name; null: that is left open.
 struct ChosenSpecs {
   std::optional<Spec> stored, hub, output;
@@ -73,7 +79,8 @@ struct ChosenParts {
   std::function<const ChosenSpecs*(const std::string&)> value;
 };
 // The best plan on one mesh that takes what is chosen, and what it leaves open is searched with so
-// much effort; or the least memory that was found.
+// much effort; or the least memory that was found. `wanted`: the template that it is of; null:
+// none.
 struct PartsPlan {
   std::optional<Planned> planned;
   double least_bytes = 0;
@@ -82,7 +89,8 @@ Result<PartsPlan> plan_of_parts(std::unique_ptr<Inputs> inputs, const PlanOption
                                 const std::optional<StrategyFile>& pins,
                                 const CommonOptions& common, const std::string& mesh,
                                 const std::optional<StreamTimes>& weights,
-                                const ChosenParts& chosen, double effort);
+                                const ChosenParts& chosen, double effort,
+                                const Template* wanted = nullptr);
 
 // The plan of a model that is another one but for names: of what was read of it.
 Result<Planned> planned_like(std::unique_ptr<Inputs> inputs, const Planned& like,

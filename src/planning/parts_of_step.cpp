@@ -1,7 +1,10 @@
 // Searches of a part of a step, such as a unit or a chunk of a pipeline, and plans of it that are
 // made of others.
+#include <algorithm>
+
 #include "autopar/stages.hpp"
 #include "planning/forms.hpp"
+#include "search/uniform/uniform.hpp"
 
 namespace autopar {
 
@@ -70,6 +73,12 @@ std::shared_ptr<const Narrowing> narrowed_to(const Graph& graph, const ChosenPar
   return narrowing;
 }
 
+// With the pins of a template.
+Result<SearchRequest> pinned_to(const SearchRequest& request, const Template* wanted) {
+  if (wanted == nullptr) return request;
+  return as_template(request, template_roles(request), *wanted);
+}
+
 // All choices but that one are forbidden, where it is one.
 template <class Choices, class Choice>
 void keep_only(ProblemNode& node, const Choices& choices, const Choice& choice) {
@@ -106,20 +115,43 @@ void keep_chosen(const Graph& graph, const ChosenParts& chosen, MeshProblem& pro
 
 }  // namespace
 
+void keep_no_sums(const Graph& graph, MeshProblem& problem) {
+  const std::vector<Readers> readers = readers_of(graph);
+  for (std::size_t v = 0; v < graph.values.size(); ++v) {
+    const OpId maker = graph.values[v].producer;
+    const int hub = problem.hub_node[v];
+    const bool is_kept =
+        hub >= 0 && maker.valid() && graph.op(maker).phase == Phase::kForward &&
+        std::any_of(readers[v].uses.begin(), readers[v].uses.end(),
+                    [&](const Use& use) { return graph.op(use.op).phase == Phase::kBackward; });
+    if (!is_kept) continue;
+    const auto n = static_cast<std::size_t>(hub);
+    std::vector<double> cost = problem.problem.nodes[n].cost;
+    bool is_any_left = false;
+    for (std::size_t i = 0; i < cost.size(); ++i) {
+      if (!problem.specs_of_node[n][i].partial.empty()) cost[i] = kInfinity;
+      is_any_left = is_any_left || cost[i] < kInfinity;
+    }
+    if (is_any_left) problem.problem.nodes[n].cost = std::move(cost);
+  }
+}
+
 Result<PartsPlan> plan_of_parts(std::unique_ptr<Inputs> inputs, const PlanOptions& options,
                                 const std::optional<StrategyFile>& pins,
                                 const CommonOptions& common, const std::string& mesh,
                                 const std::optional<StreamTimes>& weights,
-                                const ChosenParts& chosen, double effort) {
+                                const ChosenParts& chosen, double effort, const Template* wanted) {
   PlanOptions own = options;
   own.meshes = {mesh};
   own.searcher = "dp";
   AUTOPAR_TRY(request, request_of(*inputs, pins, own, common));
   request.mesh = request.meshes.front();
   request.weights = weights;
-  request.narrowing = narrowed_to(request.graph, chosen);
+  AUTOPAR_TRY(asked, pinned_to(request, wanted));
+  asked.narrowing = narrowed_to(request.graph, chosen);
   AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, *request.mesh));
-  AUTOPAR_TRY(problem, build_problem(request, *model));
+  AUTOPAR_TRY(problem, build_problem(asked, *model));
+  if (wanted != nullptr) keep_no_sums(request.graph, problem);
   keep_chosen(request.graph, chosen, problem);
   SolveOptions solve = request.solve;
   solve.effort = effort;
@@ -130,7 +162,6 @@ Result<PartsPlan> plan_of_parts(std::unique_ptr<Inputs> inputs, const PlanOption
   outcome.searcher = "dp";
   AUTOPAR_TRY(cost, cost_of(request, outcome.strategy, *model));
   outcome.cost = std::move(cost);
-  request.narrowing = nullptr;
   PartsPlan found;
   found.least_bytes = solution.peak_use;
   found.planned.emplace(Planned{std::move(inputs), std::move(request), std::move(outcome)});

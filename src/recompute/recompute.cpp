@@ -7,6 +7,7 @@
 
 #include "recompute/checkpoints.hpp"
 #include "recompute/cut.hpp"
+#include "recompute/of_unit.hpp"
 #include "recompute/repeatable.hpp"
 
 namespace autopar {
@@ -18,15 +19,18 @@ constexpr std::array kNames = {
 
 class Rewrite {
  public:
-  Rewrite(const Graph& graph, Recompute what) : graph_(graph), what_(what), repeatable_(graph) {}
+  enum class Turn : std::uint8_t { kPeak, kEndOfForward };
+  Rewrite(const Graph& graph, Recompute what, Turn turn)
+      : graph_(graph), what_(what), turn_at_(turn), repeatable_(graph) {}
 
   Recomputed run() {
     Recomputed result;
     result.kept = find_turn(graph_);
-    if (what_ == Recompute::kFull) find_checkpoints();
+    is_checkpoint_.assign(graph_.values.size(), false);
+    if (what_ == Recompute::kFull && turn_at_ == Turn::kPeak) find_checkpoints();
     cut();
     rebuild();
-    result.kept_after = Rewrite(again_, what_).find_turn(again_);
+    result.kept_after = Rewrite(again_, what_, turn_at_).find_turn(again_);
     if (repeated_ == 0 || result.kept_after >= result.kept) {
       result.graph = graph_;
       result.kept_after = result.kept;
@@ -40,7 +44,8 @@ class Rewrite {
   }
 
  private:
-  // The time of the largest peak of activations in the passes, and the peak. A view is its input's
+  // The time of the largest peak of activations in the passes, or the last one of the forward pass,
+  // and what is there. A view is its input's
   // memory. An update runs once, on what all passes left: nothing is repeated for it.
   Bytes find_turn(const Graph& graph) {
     std::vector<std::size_t> memory(graph.values.size());
@@ -69,7 +74,10 @@ class Rewrite {
     Bytes now = 0, peak = 0;
     for (std::size_t o = 0; o < graph.ops.size(); ++o) {
       now += change[o];
-      if (now <= peak || graph.ops[o].phase == Phase::kUpdate) continue;
+      const bool is_forward = graph.ops[o].phase == Phase::kForward;
+      const bool may_be =
+          turn_at_ == Turn::kPeak ? now > peak && graph.ops[o].phase != Phase::kUpdate : is_forward;
+      if (!may_be) continue;
       peak = now;
       turn_ = o;
     }
@@ -103,7 +111,6 @@ class Rewrite {
       across[last[v]] -= bytes;
     }
     for (std::size_t t = 1; t <= turn_; ++t) across[t] += across[t - 1];
-    is_checkpoint_.assign(graph_.values.size(), false);
     for (const std::size_t t : checkpoints(across, made)) {
       for (std::size_t v = 0; v < graph_.values.size(); ++v) {
         if (!in_network(ValueId(static_cast<std::int64_t>(v)))) continue;
@@ -277,6 +284,7 @@ class Rewrite {
 
   const Graph& graph_;
   Recompute what_;
+  Turn turn_at_;
   std::size_t turn_ = 0;
   Repeatable repeatable_;
   std::vector<bool> is_checkpoint_;
@@ -313,7 +321,12 @@ std::optional<Recompute> parse_recompute(const std::string& name) {
 
 Recomputed recompute(const Graph& graph, Recompute what) {
   if (what == Recompute::kNone || graph.ops.empty()) return {graph, 0, 0, 0};
-  return Rewrite(graph, what).run();
+  return Rewrite(graph, what, Rewrite::Turn::kPeak).run();
+}
+
+Recomputed recompute_unit(const Graph& graph, Recompute what) {
+  if (what == Recompute::kNone || graph.ops.empty()) return {graph, 0, 0, 0};
+  return Rewrite(graph, what, Rewrite::Turn::kEndOfForward).run();
 }
 
 }  // namespace autopar

@@ -1,5 +1,7 @@
 #include "search/batch.hpp"
 
+#include <algorithm>
+
 #include "autopar/search.hpp"
 
 namespace autopar {
@@ -19,16 +21,23 @@ struct Choice {
   int rank = 0;  // 3: parallel, by an activation; 2: parallel; 1: reduced over
 };
 
-void consider(const Rule& rule, std::size_t port, const Mark& mark, Choice& best) {
-  if (mark.dim < 0) return;
+// Of a marked dimension of an input; -1: none that can be split.
+int marked_factor(const Rule& rule, std::size_t port, const Mark& mark) {
+  if (mark.dim < 0) return -1;
   const auto& dims = rule.inputs[port];
-  if (static_cast<std::size_t>(mark.dim) >= dims.size()) return;
+  if (static_cast<std::size_t>(mark.dim) >= dims.size()) return -1;
   const auto& factors = dims[static_cast<std::size_t>(mark.dim)];
-  if (factors.empty()) return;
+  if (factors.empty()) return -1;
   const FactorKind kind = rule.factors[static_cast<std::size_t>(factors.front())].kind;
-  if (kind == FactorKind::kWhole || kind == FactorKind::kPartial) return;
+  return kind == FactorKind::kWhole || kind == FactorKind::kPartial ? -1 : factors.front();
+}
+
+void consider(const Rule& rule, std::size_t port, const Mark& mark, Choice& best) {
+  const int factor = marked_factor(rule, port, mark);
+  if (factor < 0) return;
+  const FactorKind kind = rule.factors[static_cast<std::size_t>(factor)].kind;
   const int rank = kind != FactorKind::kParallel ? 1 : mark.from_activation ? 3 : 2;
-  if (rank > best.rank) best = {factors.front(), rank};
+  if (rank > best.rank) best = {factor, rank};
 }
 
 // What passes a sum over the batch on, where it must not become whole before the op.
@@ -51,18 +60,19 @@ Mark output_mark(const TensorFactors& dims, int factor) {
   return {.summed = true};
 }
 
-// Follows the batch from dimension 0 of the data inputs through the graph: the factors of the ops,
-// and what it marks.
+// Follows the batch from dimension 0 of the data inputs through the graph, or what runs along
+// another dimension of them: the factors of the ops, and what it marks.
 struct Batch {
   std::vector<int> factors;  // by op; -1: none
   std::vector<Mark> marks;   // by value
 };
 
-Batch batch_of(const Graph& graph, const GraphRules& rules) {
+Batch batch_of(const Graph& graph, const GraphRules& rules, int dim = 0) {
   Batch batch{std::vector<int>(graph.ops.size(), -1), std::vector<Mark>(graph.values.size())};
   for (ValueId id : graph.inputs) {
     const Value& value = graph.value(id);
-    if (value.kind == ValueKind::kInput && !value.shape.empty()) batch.marks[id.index()].dim = 0;
+    const bool has_dim = static_cast<int>(value.shape.size()) > dim;
+    if (value.kind == ValueKind::kInput && has_dim) batch.marks[id.index()].dim = dim;
   }
   for (std::size_t o = 0; o < graph.ops.size(); ++o) {
     const Op& op = graph.ops[o];
@@ -86,6 +96,22 @@ Batch batch_of(const Graph& graph, const GraphRules& rules) {
 
 std::vector<int> batch_factors(const Graph& graph, const GraphRules& rules) {
   return batch_of(graph, rules).factors;
+}
+
+std::vector<std::vector<int>> factors_along(const Graph& graph, const GraphRules& rules, int dim) {
+  const Batch batch = batch_of(graph, rules, dim);
+  std::vector<std::vector<int>> factors(graph.ops.size());
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    const Op& op = graph.ops[o];
+    std::vector<int>& found = factors[o];
+    for (std::size_t i = 0; i < op.inputs.size() && i < rules.rules[o].inputs.size(); ++i) {
+      if (!op.has_input(i)) continue;
+      const int factor = marked_factor(rules.rules[o], i, batch.marks[op.inputs[i].index()]);
+      const bool is_new = std::find(found.begin(), found.end(), factor) == found.end();
+      if (factor >= 0 && is_new) found.push_back(factor);
+    }
+  }
+  return factors;
 }
 
 std::vector<ValueId> carried_data(const Graph& graph, const GraphRules& rules,

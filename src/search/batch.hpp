@@ -5,6 +5,10 @@
 
 namespace autopar {
 
+// Per op the factors that run along that dimension of the data inputs, by each of what it reads: of
+// attention's products those of the queries and those of the keys.
+std::vector<std::vector<int>> factors_along(const Graph& graph, const GraphRules& rules, int dim);
+
 // The candidate that splits nothing but `factor` (-1: nothing at all) over as many devices as
 // possible. There always is one, since the all-none assignment is a candidate; with pins the
 // result may be assignments.size(): none.

@@ -39,16 +39,6 @@ constexpr double kFirstPart = 0.5;
 // Where bound and time are so near, no other weighting is tried.
 constexpr double kNear = 1e-3;
 
-StreamTimes first_weights(const Cluster& cluster) {
-  StreamTimes weights = kFirstWeights;
-  const std::size_t links = std::min<std::size_t>(cluster.tiers.size(), kLinks);
-  for (std::size_t l = 0; l < links; ++l) {
-    weights.links[l] = l + 1 == links ? kFirstLinkWeight : kInnerLinkWeight;
-    if (l + 1 < links) weights.compute -= kInnerLinkWeight;
-  }
-  return weights;
-}
-
 StreamTimes compute_weights() {
   StreamTimes weights;
   Seconds others = 0;
@@ -189,6 +179,16 @@ class WeightedSearch {
 };
 
 }  // namespace
+
+StreamTimes first_weights(const Cluster& cluster) {
+  StreamTimes weights = kFirstWeights;
+  const std::size_t links = std::min<std::size_t>(cluster.tiers.size(), kLinks);
+  for (std::size_t l = 0; l < links; ++l) {
+    weights.links[l] = l + 1 == links ? kFirstLinkWeight : kInnerLinkWeight;
+    if (l + 1 < links) weights.compute -= kInnerLinkWeight;
+  }
+  return weights;
+}
 
 bool is_weighted(const SearchRequest& request, const Searcher& searcher) {
   return searcher.proves_bound && !request.narrowing && !request.graph.kernels.empty() &&

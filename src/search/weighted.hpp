@@ -15,6 +15,9 @@ Result<SearchOutcome> search_on(const SearchRequest& request, const Searcher& se
                                 const std::vector<Mesh>& meshes,
                                 double searched_within = kInfinity);
 
+// The first weighting: what most plans of a cluster are found by.
+StreamTimes first_weights(const Cluster& cluster);
+
 // Whether a searcher that proves bounds has streams to weigh.
 bool is_weighted(const SearchRequest& request, const Searcher& searcher);
 Result<SearchOutcome> search_weighted(const SearchRequest& request, const Searcher& searcher);

@@ -2,6 +2,7 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "autopar/stages.hpp"
@@ -122,6 +123,24 @@ std::vector<std::pair<std::string, std::vector<Place>>> alike_places(
   return found;
 }
 
+// Of each place how many parts of their names the forward ops before and behind have in common.
+std::vector<int> common_parts(const Graph& step, const std::vector<Place>& places) {
+  std::vector<int> parts;
+  std::size_t before = 0;  // the last forward op
+  for (std::size_t o = 0; o < step.ops.size() && parts.size() < places.size(); ++o) {
+    if (step.ops[o].phase != Phase::kForward) continue;
+    if (o == places[parts.size()].op) {
+      const std::string& name = step.ops[o].name;
+      const std::string& other = step.ops[before].name;
+      const auto end = std::mismatch(name.begin(), name.end(), other.begin(), other.end()).first;
+      parts.push_back(static_cast<int>(
+          std::count_if(name.begin(), end, [](char c) { return c == '.' || c == '/'; })));
+    }
+    before = o;
+  }
+  return parts;
+}
+
 struct Best {
   Seconds busiest = std::numeric_limits<Seconds>::infinity();
   Bytes crossing = 0;
@@ -220,6 +239,40 @@ std::vector<OpId> good_cuts(const Graph& step, const OpSeconds& seconds,
   std::vector<OpId> cuts;
   for (const Place& place : good_places(places_of(step, seconds, updates))) {
     if (place.op < step.ops.size()) cuts.push_back(OpId(static_cast<std::int64_t>(place.op)));
+  }
+  return cuts;
+}
+
+std::vector<OpId> layer_cuts(const Graph& step, const OpSeconds& seconds,
+                             const std::string& updates) {
+  struct Kind {
+    int parts = 0;
+    std::vector<Place> places;
+    auto rank() const {
+      return std::tuple(places.front().crossing, parts, -static_cast<int>(places.size()),
+                        places.front().op);
+    }
+  };
+  std::vector<Kind> kinds;
+  std::size_t most = 0;
+  for (auto& [ops, alike] : alike_places(step, good_places(places_of(step, seconds, updates)))) {
+    alike.pop_back();  // the end
+    std::map<int, std::vector<Place>> by_parts;
+    const std::vector<int> parts = common_parts(step, alike);
+    for (std::size_t p = 0; p < alike.size(); ++p) by_parts[parts[p]].push_back(alike[p]);
+    for (auto& [count, places] : by_parts) {
+      if (places.size() < 2) continue;
+      most = std::max(most, places.size());
+      kinds.push_back({count, std::move(places)});
+    }
+  }
+  std::erase_if(kinds, [most](const Kind& kind) { return 2 * kind.places.size() < most; });
+  const auto best = std::min_element(
+      kinds.begin(), kinds.end(), [](const Kind& a, const Kind& b) { return a.rank() < b.rank(); });
+  std::vector<OpId> cuts;
+  if (best == kinds.end()) return cuts;
+  for (const Place& place : best->places) {
+    cuts.push_back(OpId(static_cast<std::int64_t>(place.op)));
   }
   return cuts;
 }

@@ -9,11 +9,11 @@ namespace {
 
 class PhaseSeconds {
  public:
-  PhaseSeconds(const SearchRequest& request, const SearchOutcome& outcome,
+  PhaseSeconds(const SearchRequest& request, const Mesh& mesh, const StrategyCost& cost,
                const std::vector<char>& weight_ops)
-      : graph_(request.graph), cost_(outcome.cost), weight_ops_(weight_ops) {
+      : graph_(request.graph), cost_(cost), weight_ops_(weight_ops) {
     const std::vector<StepEvent> events =
-        step_events(graph_, cost_, outcome.strategy.mesh, request.cluster, request.updates);
+        step_events(graph_, cost_, mesh, request.cluster, request.updates);
     passes_.resize(static_cast<std::size_t>(graph_.passes));
     for (const StepEvent& event : events) {
       const OpId op = op_of(event);
@@ -141,9 +141,34 @@ Result<std::vector<Seconds>> seconds_again(const Inputs& inputs, const Graph& gr
   return seconds;
 }
 
-ChunkCost chunk_cost(const Planned& planned, const std::vector<char>& weight_ops) {
-  const SearchRequest& request = *planned.request;
-  const PhaseSeconds phases(request, planned.outcome, weight_ops);
+std::vector<char> weight_part(const Graph& graph, const Strategy& strategy,
+                              const std::string& updates) {
+  std::vector<char> weights = weight_gradient_ops(graph, updates);
+  const auto is_partial = [&](ValueId id) {
+    const ValueSpecs& specs = strategy.values[id.index()];
+    return !specs.spec.partial.empty() || !specs.hub.partial.empty();
+  };
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    if (weights[o] == 0) continue;
+    for (ValueId id : graph.ops[o].inputs) {
+      const OpId maker = id.valid() ? graph.value(id).producer : OpId();
+      const bool crosses =
+          maker.valid() && graph.op(maker).phase == Phase::kBackward && weights[maker.index()] == 0;
+      if (crosses && is_partial(id)) weights[o] = 0;
+    }
+  }
+  bool has_weights = false, has_inputs = false;
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    if (graph.ops[o].phase != Phase::kBackward) continue;
+    (weights[o] != 0 ? has_weights : has_inputs) = true;
+  }
+  if (!has_weights || !has_inputs) weights.clear();
+  return weights;
+}
+
+ChunkCost chunk_cost(const SearchRequest& request, const Mesh& mesh, const StrategyCost& plan,
+                     const std::vector<char>& weight_ops) {
+  const PhaseSeconds phases(request, mesh, plan, weight_ops);
   const std::int64_t passes = request.graph.passes;
   ChunkCost cost;
   cost.steady = phases.of_pass(passes > 2 ? 1 : 0);
@@ -151,6 +176,38 @@ ChunkCost chunk_cost(const Planned& planned, const std::vector<char>& weight_ops
   cost.last = phases.of_pass(passes - 1);
   cost.update = phases.update();
   return cost;
+}
+
+LateSeconds late_seconds(const SearchRequest& request, const Mesh& mesh, const StrategyCost& plan) {
+  const Graph& graph = request.graph;
+  LateSeconds late;
+  if (!plan.step) return late;
+  const Streams streams(graph, request.updates, mesh, request.cluster.profile);
+  Seconds end_of_passes = 0, end_of_gradients = 0;
+  for (const StepEvent& event : step_events(graph, plan, mesh, request.cluster, request.updates)) {
+    const CostTerm& term = plan.terms[event.term];
+    const OpId when = term.op.valid() ? term.op : graph.value(term.value).producer;
+    const Seconds end = event.begin + event.seconds;
+    if (event.stream == StepEvent::Stream::kCompute) {
+      if (graph.op(when).phase != Phase::kUpdate) end_of_passes = std::max(end_of_passes, end);
+      continue;
+    }
+    if (event.stream != StepEvent::Stream::kLink) continue;
+    const Streams::Kind kind = streams.kind(term.value, when, term.collective.kind);
+    const auto link = static_cast<std::size_t>(event.link);
+    if (kind == Streams::Kind::kNext) late.weights[link] += event.seconds;
+    if (kind != Streams::Kind::kAwaited) continue;
+    late.gradients[link] += event.seconds;
+    end_of_gradients = std::max(end_of_gradients, end);
+  }
+  late.tail = std::max(0.0, end_of_gradients - end_of_passes);
+  late.rest = std::max(0.0, plan.time() - end_of_passes - late.tail);
+  return late;
+}
+
+ChunkCost chunk_cost(const Planned& planned, const std::vector<char>& weight_ops) {
+  return chunk_cost(*planned.request, planned.outcome.strategy.mesh, planned.outcome.cost,
+                    weight_ops);
 }
 
 }  // namespace autopar

@@ -1,6 +1,8 @@
 // What a chunk of a pipeline takes of its stage's time.
 #pragma once
 
+#include <array>
+
 #include "autopar/pipeline.hpp"
 #include "autopar/stages.hpp"
 #include "planning/forms.hpp"
@@ -20,5 +22,23 @@ Result<std::vector<Seconds>> seconds_again(const Inputs& inputs, const Graph& gr
 // them: a phase of a pass ends where compute begins with the next one. `weight_ops`: of W, per op;
 // a backward pass in two parts takes as long as one.
 ChunkCost chunk_cost(const Planned& planned, const std::vector<char>& weight_ops);
+ChunkCost chunk_cost(const SearchRequest& request, const Mesh& mesh, const StrategyCost& plan,
+                     const std::vector<char>& weight_ops);
+
+// What of a step's update is not compute of its own.
+struct LateSeconds {
+  // Links are busy with gradients, which the update waits for, and with new weights, which the
+  // passes of the next step do.
+  std::array<Seconds, kLinks> gradients = {}, weights = {};
+  Seconds tail = 0;  // from the end of the passes until the last gradient is there
+  Seconds rest = 0;  // from then on
+};
+LateSeconds late_seconds(const SearchRequest& request, const Mesh& mesh, const StrategyCost& plan);
+
+// Per op of a chunk's graph whether it belongs to W. Empty where one of the parts would be. What
+// lies as a partial sum does not pass from one part to the other: its readers belong to the part
+// that makes it.
+std::vector<char> weight_part(const Graph& graph, const Strategy& strategy,
+                              const std::string& updates);
 
 }  // namespace autopar

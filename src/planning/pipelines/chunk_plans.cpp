@@ -123,6 +123,7 @@ bool ChunkPlans::is_open() const {
 // Unless something is said about meshes, over those of two axes, of data and of tensor parallelism:
 // all of them for the first chunks, the best of these for the others.
 Result<std::shared_ptr<const Planned>> ChunkPlans::searched(const Asked& asked) {
+  if (asked.hint.of_template) return of_template(asked);
   if (asked.hint.parts && is_open()) {
     AUTOPAR_TRY(found, of_parts(asked));
     if (found != nullptr && found->outcome.cost.time() < cutoff_) return found;
@@ -200,14 +201,15 @@ Result<PartsPlan> ChunkPlans::of_these(const Asked& asked, const HintedParts& pa
   const auto pins = pins_of(inputs->model.graph);
   if (parts.recompute != Recompute::kNone) {
     AUTOPAR_TRY(repeated, repeat_ops(*inputs, parts.recompute));
-    if (!repeated) {
+    if (!repeated && !parts.wanted) {
       PartsPlan none;
       none.least_bytes = kInfinity;
       return none;
     }
   }
-  AUTOPAR_TRY(found, plan_of_parts(std::move(inputs), options, pins, common, parts.mesh,
-                                   parts.weights, parts.chosen, kPartsEffort));
+  AUTOPAR_TRY(found,
+              plan_of_parts(std::move(inputs), options, pins, common, parts.mesh, parts.weights,
+                            parts.chosen, kPartsEffort, parts.wanted ? &*parts.wanted : nullptr));
   spdlog::debug(
       "chunk of {} ops from its units, {} in flight, mesh {}, recompute {}, {} of {} take the "
       "larger plan: {}, {}; its units {}, {}",
@@ -217,6 +219,21 @@ Result<PartsPlan> ChunkPlans::of_these(const Asked& asked, const HintedParts& pa
       format_bytes(found.least_bytes), format_seconds(parts.mix.seconds),
       format_bytes(parts.mix.bytes));
   return std::move(found);
+}
+
+// The first that fits.
+Result<std::shared_ptr<const Planned>> ChunkPlans::of_template(const Asked& asked) const {
+  AUTOPAR_TRY(all, room());
+  double least = kInfinity;
+  for (std::size_t which = 0;; ++which) {
+    AUTOPAR_TRY(parts, asked.hint.of_template(which));
+    if (!parts) break;
+    AUTOPAR_TRY(found, of_these(asked, *parts));
+    if (found.planned) return std::make_shared<const Planned>(std::move(*found.planned));
+    least = std::min(least, found.least_bytes);
+  }
+  return infeasible_error("the template takes " + format_bytes(least) + ", and there are " +
+                          format_bytes(static_cast<double>(all - asked.beside)));
 }
 
 Result<std::shared_ptr<const Planned>> ChunkPlans::searched_on(

@@ -6,6 +6,7 @@
 
 #include "planning/pipelines/pipeline_plan.hpp"
 #include "planning/pipelines/unit_bound.hpp"
+#include "search/uniform/uniform.hpp"
 
 namespace autopar {
 
@@ -35,6 +36,7 @@ struct HintedParts {
   std::optional<StreamTimes> weights;  // that they are priced by
   UnitMix mix;
   ChosenParts chosen;
+  std::optional<Template> wanted = {};  // that it is of
 };
 struct ChunkHint {
   double part = 1;          // of the room of its stage
@@ -44,6 +46,9 @@ struct ChunkHint {
   std::function<Result<std::optional<HintedParts>>(
       double room, const std::map<std::size_t, double>& room_of, const std::string& mesh)>
       parts = {};
+  // Plans of its units by one template, one after the other, each with less in memory than the one
+  // before; nothing: there are no more. No other plan of the chunk is looked for.
+  std::function<Result<std::optional<HintedParts>>(std::size_t which)> of_template = {};
 };
 
 // For stages of one size. Chunks that are the same but for names are searched once, also in several
@@ -104,6 +109,7 @@ class ChunkPlans {
   // Null: no such plan was found, that fits.
   Result<std::shared_ptr<const Planned>> of_parts(const Asked& asked);
   Result<PartsPlan> of_these(const Asked& asked, const HintedParts& parts) const;
+  Result<std::shared_ptr<const Planned>> of_template(const Asked& asked) const;
   Result<std::shared_ptr<const Planned>> searched_on(const Asked& asked,
                                                      std::vector<std::string> meshes,
                                                      std::optional<Recompute> recompute = {}) const;

@@ -211,24 +211,9 @@ Result<HintedParts> PipelineBounds::parts_of(const Weighting& least, double firs
     larger = std::move(beyond);
   }
   const double until = first + mix.of_larger;  // units that take the larger plan
-  const StepUnits* names = &units_;
-  const auto parts_of = [fitting, larger, until](const StepUnits::Place& place) {
+  hinted.chosen = chosen_of(units_, [fitting, larger, until](const StepUnits::Place& place) {
     return (static_cast<double>(place.unit) < until ? larger : fitting)[place.kind].get();
-  };
-  hinted.chosen.op = [names, parts_of](const std::string& name) -> const Assignment* {
-    const auto place = autopar::place_of(names->ops, name);
-    const UnitParts* parts = place ? parts_of(*place) : nullptr;
-    if (parts == nullptr) return nullptr;
-    const auto one = parts->ops.find(place->name);
-    return one == parts->ops.end() ? nullptr : &one->second;
-  };
-  hinted.chosen.value = [names, parts_of](const std::string& name) -> const ChosenSpecs* {
-    const auto place = autopar::place_of(names->values, name);
-    const UnitParts* parts = place ? parts_of(*place) : nullptr;
-    if (parts == nullptr) return nullptr;
-    const auto one = parts->values.find(place->name);
-    return one == parts->values.end() ? nullptr : &one->second;
-  };
+  });
   return hinted;
 }
 

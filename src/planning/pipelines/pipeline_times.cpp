@@ -73,37 +73,13 @@ class Pricing {
         return action.chunk == chunk_number && action.phase == StepPhase::kWeightGradients;
       });
     }
-    if (is_apart) chunk.weight_ops = two_parts(*chunk.planned);
+    const Planned& planned = *chunk.planned;
+    if (is_apart) {
+      chunk.weight_ops = weight_part(planned.request->graph, planned.outcome.strategy, updates_);
+    }
     chunk.cost = chunk_cost(*chunk.planned, chunk.weight_ops);
     chunk.cost.send_forward = sent_by(plan, c, true);
     chunk.cost.send_backward = sent_by(plan, c, false);
-  }
-
-  // Empty where one of the parts would be. What lies as a partial sum does not pass from one part
-  // to the other: its readers belong to the part that makes it.
-  std::vector<char> two_parts(const Planned& planned) const {
-    const Graph& graph = planned.request->graph;
-    std::vector<char> weights = weight_gradient_ops(graph, updates_);
-    const auto is_partial = [&](ValueId id) {
-      const ValueSpecs& specs = planned.outcome.strategy.values[id.index()];
-      return !specs.spec.partial.empty() || !specs.hub.partial.empty();
-    };
-    for (std::size_t o = 0; o < graph.ops.size(); ++o) {
-      if (weights[o] == 0) continue;
-      for (ValueId id : graph.ops[o].inputs) {
-        const OpId maker = id.valid() ? graph.value(id).producer : OpId();
-        const bool crosses = maker.valid() && graph.op(maker).phase == Phase::kBackward &&
-                             weights[maker.index()] == 0;
-        if (crosses && is_partial(id)) weights[o] = 0;
-      }
-    }
-    bool has_weights = false, has_inputs = false;
-    for (std::size_t o = 0; o < graph.ops.size(); ++o) {
-      if (graph.ops[o].phase != Phase::kBackward) continue;
-      (weights[o] != 0 ? has_weights : has_inputs) = true;
-    }
-    if (!has_weights || !has_inputs) weights.clear();
-    return weights;
   }
 
   // Each rank sends its part of what it has to the rank of the same place.
@@ -132,19 +108,11 @@ class Pricing {
     return latency + sending;
   }
 
-  // The innermost tier whose groups hold the devices of both chunks.
   const Tier& tier_of_message(const PipelinePlan& plan, int from, int to) const {
-    const auto first_rank = [&](int chunk) {
-      return plan.schedule.stage_of_chunk[static_cast<std::size_t>(chunk)] *
-             plan.stage.device_count();
+    const auto stage_of = [&](int chunk) {
+      return plan.schedule.stage_of_chunk[static_cast<std::size_t>(chunk)];
     };
-    std::int64_t size = 1;
-    for (const Tier& tier : cluster_.tiers) {
-      size *= tier.size;
-      const bool holds_stages = size > plan.stage.device_count();
-      if (holds_stages && first_rank(from) / size == first_rank(to) / size) return tier;
-    }
-    return cluster_.tiers.back();
+    return cli::tier_of_message(cluster_, plan.stage, stage_of(from), stage_of(to));
   }
 
   static void drop_missing_reductions(PipelinePlan& plan) {
@@ -177,6 +145,17 @@ const Tier& tier_between(const Cluster& cluster, const Cluster& stage) {
   for (const Tier& tier : cluster.tiers) {
     size *= tier.size;
     if (size > stage.device_count()) return tier;
+  }
+  return cluster.tiers.back();
+}
+
+const Tier& tier_of_message(const Cluster& cluster, const Cluster& stage, std::int64_t from,
+                            std::int64_t to) {
+  const std::int64_t devices = stage.device_count();
+  std::int64_t size = 1;
+  for (const Tier& tier : cluster.tiers) {
+    size *= tier.size;
+    if (size > devices && from * devices / size == to * devices / size) return tier;
   }
   return cluster.tiers.back();
 }

@@ -90,4 +90,23 @@ inline constexpr double kManyUnits = 8.5;
 inline constexpr double kWorthwhile = 0.01;
 }  // namespace units
 
+// Templates of pipelines.
+namespace templates {
+// More kinds of units are not priced: each template has a plan of each kind. Llama steps have four.
+inline constexpr std::size_t kMostKinds = 12;
+// Prices of memory at which units are planned, beside none.
+inline constexpr std::size_t kPrices = 2;
+// Where all templates of one degree of tensor parallelism take so many times the best one, more of
+// it is not tried: it only sends more.
+inline constexpr double kFar = 1.5;
+// Of how many degrees of tensor and context parallelism, the best first, experts are put in parts;
+// as the searcher of one stage has it.
+inline constexpr std::size_t kExpertDegrees = 2;
+// Templates that are listed, the fastest first.
+inline constexpr std::size_t kListed = 10;
+// Templates that are planned chunk by chunk, the fastest first, as long as the next may be faster
+// than the best by its units.
+inline constexpr std::size_t kPlanned = 3;
+}  // namespace templates
+
 }  // namespace autopar::tuning

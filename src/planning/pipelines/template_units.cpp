@@ -1,34 +1,50 @@
 #include "planning/pipelines/template_units.hpp"
 
-#include <future>
+#include <spdlog/spdlog.h>
 
+#include <numeric>
+
+#include "autopar/report.hpp"
+#include "autopar/strategy.hpp"
+#include "planning/pipelines/chunk_plans.hpp"
 #include "planning/pipelines/pipeline_plan.hpp"
+#include "planning/pipelines/pipeline_tuning.hpp"
+#include "planning/zero.hpp"
+#include "recompute/of_unit.hpp"
+#include "search/weighted.hpp"
 
 namespace autopar {
 
 namespace {
 
-constexpr const char* kAmple = "1000TiB";
+using namespace tuning::templates;
 
-Result<Inputs> inputs_of(const Inputs& step, const Cluster& stage, const Graph& graph) {
-  Inputs inputs = step;
-  inputs.cluster = stage;
-  AUTOPAR_TRY(rules, rules_of(graph, inputs.user_rules));
-  inputs.model.graph = graph;
-  inputs.rules = std::move(rules);
-  return inputs;
+double bytes_of(const Value& value) {
+  return static_cast<double>(element_count(value.shape)) *
+         static_cast<double>(size_of(value.dtype));
 }
 
-Bytes stored_bytes(const Planned& planned) {
-  const Graph& graph = planned.request->graph;
-  const std::vector<ValueId> updated = updated_inputs(graph, planned.request->updates);
-  std::set<ValueId> stored(updated.begin(), updated.end());
-  Bytes bytes = 0;
+bool is_read_before(const Graph& graph, const Readers& readers) {
+  return std::any_of(readers.uses.begin(), readers.uses.end(),
+                     [&](const Use& use) { return graph.op(use.op).phase == Phase::kForward; });
+}
+
+// What a micro-batch leaves for its backward pass, of all devices together.
+double kept_by(const Graph& graph) {
+  const std::vector<Readers> readers = readers_of(graph);
+  double bytes = 0;
   for (std::size_t v = 0; v < graph.values.size(); ++v) {
+    const ValueId id(static_cast<std::int64_t>(v));
     const Value& value = graph.values[v];
-    if (stored.count(ValueId(static_cast<std::int64_t>(v))) == 0) continue;
-    bytes += local_bytes(planned.outcome.strategy.values[v].spec, value.shape, value.dtype,
-                         planned.outcome.strategy.mesh);
+    const OpId maker = value.producer;
+    const bool is_made = maker.valid() && graph.op(maker).phase == Phase::kForward;
+    if (graph.is_inside(id) || !(is_made || value.of_micro_batch)) continue;
+    const bool is_read =
+        std::any_of(readers[v].uses.begin(), readers[v].uses.end(),
+                    [&](const Use& use) { return graph.op(use.op).phase == Phase::kBackward; });
+    // What hands on another value, or a view of it, is no other memory.
+    const bool is_own = is_made && !is_view(graph.op(maker));
+    if (is_read && (is_own || is_read_before(graph, readers[v]))) bytes += bytes_of(value);
   }
   return bytes;
 }
@@ -36,105 +52,213 @@ Bytes stored_bytes(const Planned& planned) {
 }  // namespace
 
 std::string to_text(const StageTemplate& wanted) {
-  return "dp=" + std::to_string(wanted.data) + " tp=" + std::to_string(wanted.tensor) +
-         (wanted.tensor > 1 ? " sp" : "") + " zero=" + std::to_string(wanted.zero);
+  std::string text = to_text(wanted.parallel);
+  if (wanted.recompute != Recompute::kNone) {
+    text += " recompute=" + std::string(name_of(wanted.recompute));
+  }
+  return text;
 }
 
-Result<TemplateUnits> TemplateUnits::of(const Inputs& step, const OpSeconds& seconds,
-                                        const PlanOptions& options) {
+double TemplateUnits::Unit::stored_bytes(int zero, double parts_of_zero) const {
+  return read / (zero >= 3 ? parts_of_zero : 1) + accumulators / (zero >= 2 ? parts_of_zero : 1) +
+         states / (zero >= 1 ? parts_of_zero : 1);
+}
+
+Result<std::unique_ptr<TemplateUnits>> TemplateUnits::of(const Inputs& step,
+                                                         const PlanOptions& options,
+                                                         const CommonOptions& common) {
+  std::unique_ptr<TemplateUnits> units(new TemplateUnits(options, common));
   const Graph& graph = step.model.graph;
-  std::vector<Seconds> of_ops(seconds.forward);
-  for (std::size_t o = 0; o < of_ops.size(); ++o) of_ops[o] += seconds.backward[o];
-  const std::vector<OpId> places = like_cuts(graph, options.updates);
-  if (places.size() < 2) {
+  AUTOPAR_TRY(seconds, seconds_of_ops(step, graph, options.updates));
+  AUTOPAR_TRY(found, units_of(graph, layer_cuts(graph, seconds, options.updates), options.updates,
+                              kMostKinds));
+  units->units_ = std::move(found);
+  if (units->units_.cuts.size() < 2) {
     return infeasible_error(
         "templates of pipelines are cut between layers that are alike, of which the step has none");
   }
-  TemplateUnits units;
-  units.count_ = places.size() + 1;
-  units.compute_.assign(units.count_, 0);
-  std::size_t unit = 0;
-  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
-    if (unit < places.size() && o == places[unit].index()) ++unit;
-    if (graph.ops[o].phase == Phase::kForward) units.compute_[unit] += of_ops[o];
+  if (units->units_.kinds.empty()) {
+    return infeasible_error("templates of pipelines are priced by what lies between " +
+                            std::to_string(units->units_.cuts.size()) +
+                            " places that are alike, which is of more than " +
+                            std::to_string(kMostKinds) + " kinds");
   }
-  std::vector<OpId> cuts = {places[0], places[1]};
-  if (places.size() > 2) cuts.push_back(places.back());
-  AUTOPAR_TRY(chunks, chunks_of(graph, cuts, options.updates));
-  units.graphs_ = {std::move(chunks.chunks[0].graph), std::move(chunks.chunks[1].graph),
-                   std::move(chunks.chunks.back().graph)};
-  for (const Handed& handed : chunks.handed) {
-    if (handed.in_pass && handed.from == 0) units.handed_.push_back(handed.value);
-  }
+  units->bare_.emplace(without_graph(step, step.cluster));
   return units;
 }
 
-Result<UnitPrice> TemplateUnits::price_of(std::size_t place, const Inputs& step,
-                                          const Cluster& stage, const StageTemplate& wanted,
-                                          const PlanOptions& options,
-                                          const CommonOptions& common) const {
-  AUTOPAR_TRY(inputs, inputs_of(step, stage, graphs_[place]));
+Result<TemplateUnits::Unit> TemplateUnits::prepared(const Graph& graph, Recompute recompute,
+                                                    bool& repeats) const {
+  Unit unit{*bare_, {}, {}, {}, 0, 0, 0, 0};
+  Inputs& inputs = unit.inputs;
+  Recomputed again = recompute_unit(graph, recompute);
+  repeats = repeats || again.repeated > 0;
+  inputs.model.graph = std::move(again.graph);
   inputs.model.graph.in_flight = 1;
-  PlanOptions own = options;
-  own.searcher = "uniform:" + to_text(wanted);
-  own.recompute = name_of(wanted.recompute);
-  own.training.micro_batches = std::to_string(graphs_[place].passes);
-  CommonOptions ample = common;
-  ample.memory = kAmple;
-  ample.threads = 1;
-  PhaseClock clock;
-  AUTOPAR_TRY(planned, best_of_forms(std::make_unique<Inputs>(inputs), own, own, {}, ample,
-                                     std::chrono::steady_clock::now(), clock));
-  inputs.model.graph.in_flight = 2;
-  AUTOPAR_TRY(twice,
-              planned_like(std::make_unique<Inputs>(std::move(inputs)), planned, own, {}, ample));
-  UnitPrice price;
-  price.cost = chunk_cost(planned, {});
-  const Bytes once = planned.outcome.cost.memory.total;
-  price.stored = std::min(once, stored_bytes(planned));
-  price.kept = std::max<Bytes>(0, twice.outcome.cost.memory.total - once);
-  price.beside = std::max<Bytes>(0, once - price.stored - price.kept);
-  if (place != 0) return price;
-  const Graph& graph = planned.request->graph;
-  double bytes = 0;
-  for (ValueId id : graph.outputs) {
-    const Value& value = graph.value(id);
-    if (std::find(handed_.begin(), handed_.end(), value.name) == handed_.end()) continue;
-    const ValueSpecs& specs = planned.outcome.strategy.values[id.index()];
-    bytes += static_cast<double>(
-        local_bytes(specs.output, value.shape, value.dtype, planned.outcome.strategy.mesh));
+  AUTOPAR_TRY(rules, rules_of(inputs.model.graph, inputs.user_rules));
+  inputs.rules = std::move(rules);
+  PlanOptions own = options_;
+  own.searcher = "dp";
+  own.meshes.clear();
+  CommonOptions any = common_;
+  any.mesh.clear();
+  AUTOPAR_TRY(request, request_of(inputs, {}, own, any));
+  unit.roles = template_roles(request);
+  const Graph& made = inputs.model.graph;
+  AUTOPAR_TRY(seconds, seconds_of_ops(inputs, made, options_.updates));
+  unit.compute.forward = std::accumulate(seconds.forward.begin(), seconds.forward.end(), 0.0);
+  unit.compute.backward = std::accumulate(seconds.backward.begin(), seconds.backward.end(), 0.0);
+  unit.compute.input_gradients = std::accumulate(seconds.inputs.begin(), seconds.inputs.end(), 0.0);
+  unit.compute.weight_gradients = unit.compute.backward - unit.compute.input_gradients;
+  unit.kept_bytes = kept_by(made);
+  for (const TemplateStored& stored : unit.roles.stored) {
+    using Kind = TemplateStored::Kind;
+    (stored.kind == Kind::kRead    ? unit.read
+     : stored.kind == Kind::kState ? unit.states
+                                   : unit.accumulators) += bytes_of(made.value(stored.value));
   }
-  const Tier& tier = tier_between(step.cluster, stage);
-  price.cost.send_forward = price.cost.send_backward =
-      tier.latency_s + bytes / tier.bandwidth_bytes_per_s;
+  return unit;
+}
+
+Result<const TemplateUnits::Level*> TemplateUnits::level(Recompute recompute) {
+  const auto known = levels_.find(recompute);
+  if (known != levels_.end()) return &known->second;
+  Level level;
+  for (const Graph& kind : units_.kinds) {
+    AUTOPAR_TRY(unit, prepared(kind, recompute, level.repeats));
+    level.kinds.push_back(std::move(unit));
+  }
+  return &levels_.emplace(recompute, std::move(level)).first->second;
+}
+
+Result<SearchRequest> TemplateUnits::on_stage(const Unit& unit, const Cluster& stage) const {
+  const Inputs& inputs = unit.inputs;
+  SearchRequest request{inputs.model.graph, inputs.rules, stage};
+  request.searcher = "dp";
+  request.cost_model = options_.cost_model;
+  request.updates = options_.updates;
+  AUTOPAR_TRY(stored, stored_rules(*parse_zero(options_.zero), inputs.model));
+  request.stored_rules = std::move(stored);
+  if (!stage.profile.ideal()) request.weights = first_weights(stage);
+  return request;
+}
+
+Result<std::unique_ptr<TemplatePlans>> TemplatePlans::of(const TemplateUnits& units,
+                                                         const TemplateUnits::Level& level,
+                                                         const Cluster& stage, StageTemplate wanted,
+                                                         std::int64_t in_flight) {
+  std::unique_ptr<TemplatePlans> plans(
+      new TemplatePlans(units, level, std::move(wanted), in_flight));
+  for (const TemplateUnits::Unit& unit : level.kinds) {
+    AUTOPAR_TRY(request, units.on_stage(unit, stage));
+    AUTOPAR_TRY(asked, as_template(request, unit.roles, plans->wanted_.parallel));
+    asked.narrowing = narrowed_to(asked, unit.roles, plans->wanted_.parallel);
+    plans->requests_.push_back(std::move(asked));
+  }
+  const SearchRequest& first = plans->requests_.front();
+  AUTOPAR_TRY(model, make_cost_model(first.cost_model, stage, *first.mesh));
+  plans->model_ = std::move(model);
+  const std::string mesh = to_text(*first.mesh);
+  for (std::size_t k = 0; k < level.kinds.size(); ++k) {
+    const TemplateUnits::Unit& unit = level.kinds[k];
+    std::set<std::string> own;
+    for (const TemplateStored& stored : unit.roles.stored) {
+      own.insert(unit.inputs.model.graph.value(stored.value).name);
+    }
+    const auto problem = [its = plans.get(), k](
+                             Graph& graph, const UnitWay&) -> Result<std::optional<MeshProblem>> {
+      AUTOPAR_TRY(built, build_problem(its->requests_[k], *its->model_));
+      keep_no_sums(its->requests_[k].graph, built);
+      std::size_t choices = 0;
+      for (const ProblemNode& node : built.problem.nodes) choices += node.cost.size();
+      spdlog::debug("unit {} by {}: {} nodes, {} choices", k, to_text(its->wanted_),
+                    built.problem.nodes.size(), choices);
+      graph = its->requests_[k].graph;
+      return std::optional(std::move(built));
+    };
+    plans->memories_.push_back(std::make_unique<UnitMemory>(
+        unit.inputs.model.graph, std::move(own),
+        std::vector<UnitWay>{{plans->wanted_.recompute, mesh, 0}}, stage.device_count(), problem,
+        [] { return interrupt_requested().load(); }));
+  }
+  return plans;
+}
+
+// 0, then such that the bytes of the usual unit cost as much as its time, then more.
+Result<double> TemplatePlans::price_of_memory(std::size_t which) {
+  if (which == 0) return 0.0;
+  AUTOPAR_TRY(free, memories_[units_.units().usual]->least(in_flight_, 0));
+  double price = free.bytes > 0 ? free.cost / free.bytes : 0;
+  for (std::size_t i = 1; i < which; ++i) price *= tuning::units::kDearer;
   return price;
 }
 
-Result<UnitPrices> TemplateUnits::priced(const Inputs& step, const Cluster& stage,
-                                         const StageTemplate& wanted, const PlanOptions& options,
-                                         const CommonOptions& common) const {
-  const auto policy = threads_of_search(common) > 1 ? std::launch::async : std::launch::deferred;
-  std::array<std::future<Result<UnitPrice>>, 3> found;
-  for (std::size_t place = 0; place < 3; ++place) {
-    found[place] = std::async(
-        policy, [&, place] { return price_of(place, step, stage, wanted, options, common); });
+Result<UnitPrice> TemplatePlans::priced(std::size_t kind, double price) {
+  const SearchRequest& request = requests_[kind];
+  AUTOPAR_TRY(strategy, memories_[kind]->strategy(0, in_flight_, price));
+  if (!strategy) return infeasible_error("no plan has its pins");
+  AUTOPAR_TRY(cost, evaluate(request.graph, request.rules, *strategy, *model_, request.updates));
+  Graph of_two = request.graph;
+  of_two.in_flight = 2;
+  AUTOPAR_TRY(twice, evaluate(of_two, request.rules, *strategy, *model_, request.updates));
+  UnitPrice unit;
+  unit.cost =
+      chunk_cost(request, mesh(), cost, weight_part(request.graph, *strategy, request.updates));
+  for (PassSeconds* pass : {&unit.cost.steady, &*unit.cost.first, &*unit.cost.last}) {
+    const bool is_one = pass->input_gradients + pass->weight_gradients <= 0;
+    if (is_one) pass->input_gradients = pass->backward;
   }
-  UnitPrices prices;
-  std::optional<Error> error;
-  for (std::size_t place = 0; place < 3; ++place) {
-    auto price = found[place].get();
-    if (price) {
-      prices[place] = *price;
-    } else if (!error) {
-      error = price.error();
+  unit.late = late_seconds(request, mesh(), cost);
+  if (!cost.step) unit.late.rest = unit.cost.update;  // one after the other
+  for (const TemplateStored& stored : level_.kinds[kind].roles.stored) {
+    const Value& value = request.graph.value(stored.value);
+    unit.stored +=
+        local_bytes(strategy->values[stored.value.index()].spec, value.shape, value.dtype, mesh());
+  }
+  const Bytes once = cost.memory.total;
+  unit.stored = std::min(once, unit.stored);
+  unit.kept = std::max<Bytes>(0, twice.memory.total - once);
+  unit.beside = std::max<Bytes>(0, once - unit.stored - unit.kept);
+  const std::vector<ValueId> updated = updated_inputs(request.graph, request.updates);
+  for (ValueId id : request.graph.outputs) {
+    const Value& value = request.graph.value(id);
+    if (updated[id.index()].valid() || !value.producer.valid()) continue;
+    const Phase phase = request.graph.op(value.producer).phase;
+    if (phase == Phase::kUpdate) continue;
+    (phase == Phase::kForward ? unit.forward_bytes : unit.backward_bytes) += static_cast<double>(
+        local_bytes(strategy->values[id.index()].output, value.shape, value.dtype, mesh()));
+  }
+  const auto of_links = [](const std::array<Seconds, kLinks>& links) {
+    return format_seconds(std::accumulate(links.begin(), links.end(), Seconds{0}));
+  };
+  spdlog::debug(
+      "unit {} by {}: forward {} (first {}), backward {} (last {}), gradients {}, weights {}, "
+      "update "
+      "{}; {} stored, {} kept, {} beside",
+      kind, to_text(wanted_), format_seconds(unit.cost.steady.forward),
+      format_seconds(unit.cost.first->forward), format_seconds(unit.cost.steady.backward),
+      format_seconds(unit.cost.last->backward), of_links(unit.late.gradients),
+      of_links(unit.late.weights), format_seconds(unit.cost.update),
+      format_bytes(static_cast<double>(unit.stored)), format_bytes(static_cast<double>(unit.kept)),
+      format_bytes(static_cast<double>(unit.beside)));
+  AUTOPAR_TRY(parts, memories_[kind]->parts(wanted_.recompute, to_text(mesh()), in_flight_, price));
+  unit.parts = std::move(parts);
+  return unit;
+}
+
+Result<const std::vector<UnitPrice>*> TemplatePlans::at(std::size_t which) {
+  const std::vector<UnitPrice>* none = nullptr;
+  if (which > kPrices) return none;
+  for (std::size_t w = prices_.size(); w <= which; ++w) {
+    AUTOPAR_TRY(price, price_of_memory(w));
+    auto units = std::make_unique<std::vector<UnitPrice>>();
+    for (std::size_t k = 0; k < requests_.size(); ++k) {
+      AUTOPAR_TRY(unit, priced(k, price));
+      units->push_back(std::move(unit));
     }
+    prices_.push_back(std::move(units));
   }
-  if (error) return *error;
-  for (UnitPrice& price : prices) {
-    price.cost.send_forward = prices[0].cost.send_forward;
-    price.cost.send_backward = prices[0].cost.send_backward;
-  }
-  return prices;
+  return static_cast<const std::vector<UnitPrice>*>(prices_[which].get());
 }
 
 }  // namespace autopar

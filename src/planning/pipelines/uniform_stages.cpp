@@ -1,12 +1,15 @@
 #include "planning/pipelines/uniform_stages.hpp"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <numeric>
-#include <set>
 
 #include "autopar/kernels.hpp"
 #include "autopar/report.hpp"
 #include "planning/pipelines/pipeline_forms.hpp"
+#include "planning/pipelines/pipeline_tuning.hpp"
+#include "planning/pipelines/template_list.hpp"
 #include "planning/pipelines/template_units.hpp"
 #include "search/uniform/roles.hpp"
 
@@ -14,52 +17,17 @@ namespace autopar {
 
 namespace {
 
-// Where tensor parallelism of one degree takes so many times the best template, more of it is not
-// tried: it only sends more.
-constexpr double kFar = 1.5;
-// Templates that are planned in whole, from the best by units on, until one fits: where none does
-// by units, which are planned without a limit and so keep more, the smallest first.
-constexpr std::size_t kPlanned = 3;
-// What is listed.
-constexpr std::size_t kListed = 10;
+using namespace tuning::templates;
+using Rank = TemplateRank;
+constexpr Rank kNone = {true, kInfinity};
 
-struct StoredBytes {
-  double read = 0, states = 0, accumulators = 0;  // of the whole step
-};
-
-StoredBytes stored_bytes_of(const Inputs& inputs, const PlanOptions& options) {
-  SearchRequest request{inputs.model.graph, inputs.rules, inputs.cluster};
-  request.updates = options.updates;
-  StoredBytes bytes;
-  for (const TemplateStored& stored : template_roles(request).stored) {
-    const Value& value = inputs.model.graph.value(stored.value);
-    const double size =
-        static_cast<double>(element_count(value.shape)) * static_cast<double>(size_of(value.dtype));
-    using Kind = TemplateStored::Kind;
-    (stored.kind == Kind::kRead    ? bytes.read
-     : stored.kind == Kind::kState ? bytes.states
-                                   : bytes.accumulators) += size;
-  }
-  return bytes;
-}
-
-// A template by its units.
-struct Candidate {
-  const StagedStep* step = nullptr;
+// A form, and what all of its templates at a level of recomputation take at least.
+struct OpenForm {
   PipelineForm form;
-  StageTemplate wanted;
-  Seconds seconds = 0;
-  Bytes peak = 0;
-  bool fits = false;
+  std::vector<std::int64_t> flying;  // per chunk
+  std::vector<std::int64_t> stage_of_chunk;
+  std::map<Recompute, std::pair<Seconds, std::vector<std::size_t>>> floors;  // and where it is cut
 };
-
-std::string text_of(const Candidate& candidate) {
-  std::string text = to_text(candidate.wanted);
-  if (candidate.wanted.recompute != Recompute::kNone) {
-    text += " recompute=" + std::string(name_of(candidate.wanted.recompute));
-  }
-  return text;
-}
 
 class Templates {
  public:
@@ -68,305 +36,435 @@ class Templates {
       : common_(common), begin_(begin), clock_(clock) {}
 
   Result<StagedPlan> run(const std::vector<StagedStep>& steps) {
+    const std::string& searcher = steps.front().options.searcher;
+    if (const std::size_t colon = searcher.find(':'); colon != std::string::npos) {
+      AUTOPAR_TRY(only, parse_template(searcher.substr(colon + 1)));
+      only_ = only;
+    }
     for (const StagedStep& step : steps) AUTOPAR_RETURN_IF_ERROR(try_step(step));
-    std::stable_sort(found_.begin(), found_.end(), [](const Candidate& a, const Candidate& b) {
-      if (a.fits != b.fits) return a.fits;
-      return a.fits ? a.seconds < b.seconds : a.peak < b.peak;
-    });
+    std::stable_sort(
+        found_.begin(), found_.end(),
+        [](const TemplateCandidate& a, const TemplateCandidate& b) { return a.rank() < b.rank(); });
     return planned();
   }
 
  private:
+  // Degrees of parallelism, and the time of their first template, fit or not; 0: not known.
+  struct Tried {
+    Template wanted;
+    Rank rank = kNone;
+    Seconds seconds = 0;
+  };
+  struct OpenStage {
+    Cluster cluster;
+    std::int64_t stages = 1;
+    std::vector<OpenForm> forms;
+    std::vector<OpenForm*> open = {};  // of these
+    std::vector<Tried> tried = {};     // degrees
+  };
+
   Status try_step(const StagedStep& asked) {
     if (!asked.inputs->model.graph.has_passes()) {
       for (const PipelineForm& form : asked.forms) {
-        leave_out(form,
-                  "not priced: a pass that the update is part of has no units; --stages 1 tries "
-                  "its templates");
+        list_.leave_out(
+            form,
+            "not priced: a pass that the update is part of has no units; --stages 1 tries "
+            "its templates");
       }
       return Ok{};
     }
     AUTOPAR_RETURN_IF_ERROR(prepare(asked));
-    std::map<std::int64_t, std::vector<PipelineForm>> by_stages;
+    std::map<std::int64_t, OpenStage> by_stages;
     for (const PipelineForm& form : asked.forms) {
-      by_stages[form.stages].push_back(form);
-      if (form.stages == 1) by_stages[1].back().schedule = "1f1b";
+      const auto [at, is_new] = by_stages.try_emplace(form.stages);
+      OpenStage& stage = at->second;
+      if (is_new) {
+        AUTOPAR_TRY(cluster, stage_of(asked.inputs->cluster, form.stages));
+        stage.cluster = std::move(cluster);
+        stage.stages = form.stages;
+      }
+      AUTOPAR_RETURN_IF_ERROR(open(form, stage));
     }
-    for (const auto& [stages, of_stages] : by_stages) {
-      AUTOPAR_RETURN_IF_ERROR(try_stages(stages, of_stages));
+    std::vector<std::pair<Seconds, OpenStage*>> order;
+    for (auto& [stages, stage] : by_stages) {
+      Seconds least = kInfinity;
+      for (OpenForm& form : stage.forms) {
+        AUTOPAR_TRY(floor, floor_of(form, levels().front(), stage));
+        least = std::min(least, floor);
+      }
+      order.emplace_back(least, &stage);
     }
+    std::stable_sort(order.begin(), order.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (const auto& [least, stage] : order) AUTOPAR_RETURN_IF_ERROR(try_tensor(*stage));
+    for (const auto& [least, stage] : order) AUTOPAR_RETURN_IF_ERROR(try_context(*stage));
+    for (const auto& [least, stage] : order) AUTOPAR_RETURN_IF_ERROR(try_experts(*stage));
     return Ok{};
   }
 
   Status prepare(const StagedStep& asked) {
-    asked_ = &asked;
-    step_ = *asked.inputs;
-    step_.model.graph.kernels =
-        group_kernels(step_.model.graph, step_.cluster.profile, asked_->options.updates);
-    AUTOPAR_TRY(seconds, seconds_of_ops(step_, step_.model.graph, asked_->options.updates));
-    AUTOPAR_TRY(units, TemplateUnits::of(step_, seconds, asked_->options));
-    units_.emplace(std::move(units));
-    stored_ = stored_bytes_of(step_, asked_->options);
-    bare_.emplace(step_);
-    bare_->model.graph = Graph();
-    bare_->rules = GraphRules();
-    bare_->training_bytes.clear();
-    Bytes limit = asked_->inputs->cluster.device.memory_bytes;
+    OpenStep& step = *steps_.emplace_back(std::make_unique<OpenStep>());
+    step.asked = &asked;
+    step.inputs = *asked.inputs;
+    Graph& graph = step.inputs.model.graph;
+    graph.kernels = group_kernels(graph, step.inputs.cluster.profile, asked.options.updates);
+    AUTOPAR_TRY(units, TemplateUnits::of(step.inputs, asked.options, common_));
+    step.units = std::move(units);
+    step_ = &step;
+    Bytes limit = asked.inputs->cluster.device.memory_bytes;
     if (!common_.memory.empty()) {
-      AUTOPAR_TRY(asked, parse_bytes(common_.memory));
-      limit = asked;
+      AUTOPAR_TRY(asked_for, parse_bytes(common_.memory));
+      limit = asked_for;
     }
-    room_ = asked_->inputs->cluster.profile.room_in(limit);
+    room_ = asked.inputs->cluster.profile.room_in(limit);
     return Ok{};
   }
 
-  Status try_stages(std::int64_t stages, const std::vector<PipelineForm>& forms) {
-    AUTOPAR_TRY(stage, stage_of(asked_->inputs->cluster, stages));
-    std::vector<PipelineForm> open;
-    for (const PipelineForm& form : forms) {
-      const auto bound = compute_of(form, stage);
-      if (!bound) {
-        leave_out(form, bound.error().message);
-      } else if (*bound >= best_) {
-        leave_out(form,
-                  "not priced: its compute alone, evenly split, takes " + format_seconds(*bound));
-      } else {
-        open.push_back(form);
+  std::int64_t passes() const { return step_->inputs.model.graph.passes; }
+  // Of a micro-batch.
+  std::int64_t samples() const { return step_->asked->inputs->batch / passes(); }
+  const std::vector<std::size_t>& kind_of() const { return step_->units->units().kind_of; }
+
+  Status open(PipelineForm form, OpenStage& stage) {
+    const std::int64_t chunks = form.stages * form.chunks_per_stage;
+    if (chunks > static_cast<std::int64_t>(kind_of().size())) {
+      list_.leave_out(form, std::to_string(chunks) + " chunks, and only " +
+                                std::to_string(kind_of().size()) +
+                                " units between places that are "
+                                "alike");
+      return Ok{};
+    }
+    if (form.stages == 1) form.schedule = "1f1b";
+    AUTOPAR_TRY(schedule, schedule_of(form, passes()));
+    stage.forms.push_back({form, in_flight(schedule).of_chunk, schedule.stage_of_chunk, {}});
+    return Ok{};
+  }
+
+  // Compute alone, evenly split over the devices of each stage: per kind of unit.
+  static std::vector<UnitPrice> compute_of(const TemplateUnits::Level& level,
+                                           const OpenStage& stage) {
+    const auto devices = static_cast<double>(stage.cluster.device_count());
+    std::vector<UnitPrice> prices(level.kinds.size());
+    for (std::size_t k = 0; k < prices.size(); ++k) {
+      const PassSeconds& compute = level.kinds[k].compute;
+      PassSeconds& steady = prices[k].cost.steady;
+      steady.forward = compute.forward / devices;
+      steady.backward = compute.backward / devices;
+      steady.input_gradients = compute.input_gradients / devices;
+      steady.weight_gradients = compute.weight_gradients / devices;
+      prices[k].cost.last = steady;
+    }
+    return prices;
+  }
+
+  Result<Seconds> floor_of(OpenForm& form, Recompute recompute, const OpenStage& stage) {
+    const auto known = form.floors.find(recompute);
+    if (known != form.floors.end()) return known->second.first;
+    AUTOPAR_TRY(level, step_->units->level(recompute));
+    const std::vector<UnitPrice> prices = compute_of(*level, stage);
+    AUTOPAR_TRY(priced, pipeline_of(form.form, passes(), kind_of(), prices, step_->inputs.cluster,
+                                    stage.cluster));
+    form.floors[recompute] = {priced.seconds, std::move(priced.ends)};
+    return priced.seconds;
+  }
+
+  // What the fullest stage at least holds: all evenly split.
+  double least_bytes(const OpenForm& form, const TemplateUnits::Level& level,
+                     const StageTemplate& wanted, const OpenStage& stage) const {
+    const Template& t = wanted.parallel;
+    const auto replicas = static_cast<double>(t.data * t.context);
+    const auto parts = static_cast<double>(t.tensor * t.expert);
+    const auto devices = static_cast<double>(stage.cluster.device_count());
+    const std::vector<std::size_t>& ends = form.floors.at(wanted.recompute).second;
+    std::vector<double> bytes(static_cast<std::size_t>(form.form.stages), 0);
+    for (std::size_t c = 0; c + 1 < ends.size(); ++c) {
+      for (std::size_t u = ends[c]; u < ends[c + 1]; ++u) {
+        const TemplateUnits::Unit& unit = level.kinds[kind_of()[u]];
+        // Checkpoints of a chunk may lie some units apart.
+        const bool keeps = wanted.recompute != Recompute::kFull;
+        bytes[static_cast<std::size_t>(form.stage_of_chunk[c])] +=
+            unit.stored_bytes(t.zero, replicas) / parts +
+            (keeps ? static_cast<double>(form.flying[c]) * unit.kept_bytes / devices : 0);
       }
     }
-    if (open.empty()) return Ok{};
-    const std::int64_t devices = stage.device_count();
+    return *std::max_element(bytes.begin(), bytes.end());
+  }
+
+  // Without context and expert parallelism.
+  Status try_tensor(OpenStage& stage) {
+    for (OpenForm& form : stage.forms) {
+      AUTOPAR_TRY(floor, floor_of(form, levels().front(), stage));
+      if (floor < worthwhile()) {
+        stage.open.push_back(&form);
+      } else {
+        list_.leave_out(form.form, "not priced: its compute alone, evenly split, takes " +
+                                       format_seconds(floor));
+      }
+    }
+    if (stage.open.empty()) return Ok{};
+    if (only_) return try_only(stage);
+    const std::int64_t devices = stage.cluster.device_count();
     for (std::int64_t tensor = 1; tensor <= devices; ++tensor) {
-      if (devices % tensor != 0 || samples() % (devices / tensor) != 0) continue;
-      AUTOPAR_TRY(least, try_degrees(open, stage, {devices / tensor, tensor, 0}));
-      if (least > kFar * best_) {
-        leave_out(open.front(), "more than tp=" + std::to_string(tensor) +
-                                    " is not priced: that "
-                                    "takes over 1.5 times the best");
+      if (devices % tensor != 0) continue;
+      const std::int64_t data = devices / tensor;
+      Tried tried{{data, tensor, 0, tensor > 1}};
+      if (samples() % data == 0) {
+        AUTOPAR_TRY(rank, try_degrees(stage, tried.wanted));
+        tried.rank = rank;
+        tried.seconds = of_degrees_;
+      }
+      stage.tried.push_back(tried);
+      if (tried.seconds >= too_far()) {
+        list_.leave_out(stage.open.front()->form, "more than tp=" + std::to_string(tensor) +
+                                                      " is not priced: that takes " +
+                                                      format_seconds(tried.seconds) + " and more");
         break;
       }
     }
     return Ok{};
   }
 
-  // All levels of recomputation and ZeRO of one degree of tensor parallelism, the quickest first.
-  // Returns the least time by units, whether it fits or not.
-  Result<Seconds> try_degrees(const std::vector<PipelineForm>& forms, const Cluster& stage,
-                              StageTemplate wanted) {
-    Seconds least = kInfinity;
-    for (const Recompute recompute : levels()) {
-      wanted.recompute = recompute;
-      bool fits = false;
-      for (const int zero : wanted.data > 1 ? std::vector<int>{1, 3} : std::vector<int>{0}) {
-        wanted.zero = zero;
-        const double stored = least_stored(wanted, forms.front().stages);
-        if (stored > static_cast<double>(room_)) {
-          leave_out(forms.front(),
-                    to_text(wanted) + ": weights and states alone take " + format_bytes(stored));
-          continue;
-        }
-        if (fits) continue;
-        const auto prices = units_->priced(*bare_, stage, wanted, asked_->options, common_);
-        if (!prices) {
-          if (prices.error().code != ErrorCode::kInfeasible) return prices.error();
-          leave_out(forms.front(), to_text(wanted) + ": " + prices.error().message);
-          continue;
-        }
-        for (const PipelineForm& form : forms) {
-          AUTOPAR_TRY(candidate, composed(form, wanted, *prices));
-          least = std::min(least, candidate.seconds);
-          fits = fits || candidate.fits;
-          if (candidate.fits) best_ = std::min(best_, candidate.seconds);
-          found_.push_back(std::move(candidate));
-        }
+  // The one that is asked for.
+  Status try_only(OpenStage& stage) {
+    const std::int64_t devices = only_->data * only_->tensor * only_->context;
+    if (devices != stage.cluster.device_count()) {
+      list_.leave_out(stage.open.front()->form, "template '" + to_text(*only_) + "' is of " +
+                                                    std::to_string(devices) +
+                                                    " devices, and a stage has " +
+                                                    std::to_string(stage.cluster.device_count()));
+      return Ok{};
+    }
+    AUTOPAR_TRY(level, step_->units->level(Recompute::kNone));
+    for (const TemplateUnits::Unit& unit : level->kinds) {
+      const bool has_all = only_->expert == 1 || !unit.roles.experts.empty();
+      if (has_all && !unit.roles.products.empty()) {
+        AUTOPAR_TRY(own, step_->units->on_stage(unit, stage.cluster));
+        AUTOPAR_RETURN_IF_ERROR(check_template(own, unit.roles, *only_));
+        break;
       }
-      if (fits) break;
+    }
+    AUTOPAR_TRY(rank, try_degrees(stage, *only_));
+    static_cast<void>(rank);
+    return Ok{};
+  }
+
+  // Beside each degree of tensor parallelism of which nothing fits, or the batch is too small: a
+  // part of the sequence in place of a part of the batch only sends more.
+  Status try_context(OpenStage& stage) {
+    if (stage.open.empty() || only_) return Ok{};
+    AUTOPAR_TRY(level, step_->units->level(Recompute::kNone));
+    const TemplateUnits::Unit& usual = level->kinds[step_->units->units().usual];
+    AUTOPAR_TRY(request, step_->units->on_stage(usual, stage.cluster));
+    const std::vector<Tried> without = stage.tried;
+    for (const Tried& tried : without) {
+      const bool fits = !tried.rank.first;
+      if (fits || tried.seconds >= too_far()) continue;
+      AUTOPAR_RETURN_IF_ERROR(
+          climb(with_context(request, usual.roles, tried.wanted), tried.rank, stage));
+    }
+    return Ok{};
+  }
+
+  // Beside the best degrees.
+  Status try_experts(OpenStage& stage) {
+    if (stage.open.empty() || only_) return Ok{};
+    AUTOPAR_TRY(level, step_->units->level(Recompute::kNone));
+    const auto with =
+        std::find_if(level->kinds.begin(), level->kinds.end(),
+                     [](const TemplateUnits::Unit& unit) { return !unit.roles.experts.empty(); });
+    if (with == level->kinds.end()) return Ok{};
+    AUTOPAR_TRY(request, step_->units->on_stage(*with, stage.cluster));
+    std::vector<Tried> best = stage.tried;
+    std::stable_sort(best.begin(), best.end(),
+                     [](const Tried& a, const Tried& b) { return a.rank < b.rank; });
+    for (std::size_t t = 0; t < std::min(kExpertDegrees, best.size()); ++t) {
+      AUTOPAR_RETURN_IF_ERROR(
+          climb(with_experts(request, with->roles, best[t].wanted), best[t].rank, stage));
+    }
+    return Ok{};
+  }
+
+  // One after the other, as long as they get better.
+  Status climb(const std::vector<Template>& templates, Rank last, OpenStage& stage) {
+    for (const Template& wanted : templates) {
+      AUTOPAR_TRY(now, try_degrees(stage, wanted));
+      if (now > last || of_degrees_ >= too_far()) break;
+      last = now;
+      stage.tried.push_back({wanted, now, of_degrees_});
+    }
+    return Ok{};
+  }
+
+  // All levels of recomputation and ZeRO of these degrees, the quickest first; a form goes on to
+  // the next as long as nothing of it fits.
+  Result<Rank> try_degrees(const OpenStage& stage, Template degrees) {
+    Rank best = kNone;
+    std::vector<OpenForm*> open = stage.open;
+    of_degrees_ = 0;
+    for (const Recompute recompute : levels()) {
+      AUTOPAR_TRY(level, step_->units->level(recompute));
+      const bool is_same = recompute != Recompute::kNone && !level->repeats;
+      if (is_same && levels().size() > 1) continue;
+      for (const int zero : zeros_of(degrees)) {
+        degrees.zero = zero;
+        AUTOPAR_TRY(rank, try_template(open, stage, *level, {degrees, recompute}));
+        best = std::min(best, rank);
+        // What repeats and gathers more takes no less.
+        if (open.empty() || of_degrees_ >= too_far()) return best;
+      }
+    }
+    return best;
+  }
+
+  std::vector<int> zeros_of(const Template& degrees) const {
+    if (only_) return {only_->zero};
+    return degrees.data * degrees.context > 1 ? std::vector<int>{1, 3} : std::vector<int>{0};
+  }
+
+  // Leaves of the forms those of which it does not fit.
+  Result<Rank> try_template(std::vector<OpenForm*>& open, const OpenStage& stage,
+                            const TemplateUnits::Level& level, const StageTemplate& wanted) {
+    Rank best = kNone;
+    std::vector<OpenForm*> may_fit;
+    for (OpenForm* form : open) {
+      AUTOPAR_TRY(floor, floor_of(*form, wanted.recompute, stage));
+      const double bytes = least_bytes(*form, level, wanted, stage);
+      if (floor >= worthwhile()) continue;
+      if (bytes <= static_cast<double>(room_)) {
+        may_fit.push_back(form);
+      } else {
+        list_.note_too_large(form->form, wanted, bytes);
+        best = std::min(best, Rank{true, bytes});
+      }
+    }
+    if (may_fit.empty()) return best;
+    auto plans = TemplatePlans::of(*step_->units, level, stage.cluster, wanted, stage.stages);
+    if (!plans) return note_refused(may_fit.front()->form, wanted, plans.error());
+    Seconds of_forms = kInfinity;
+    if (worthwhile() < kInfinity) {
+      AUTOPAR_TRY(likely, likely_time(may_fit, stage, level, **plans));
+      if (likely >= worthwhile()) {
+        if (of_degrees_ == 0) of_degrees_ = likely;
+        return best;
+      }
+    }
+    for (std::size_t which = 0; !may_fit.empty(); ++which) {
+      const auto prices = (*plans)->at(which);
+      if (!prices) return note_refused(may_fit.front()->form, wanted, prices.error());
+      if (*prices == nullptr) break;
+      std::vector<OpenForm*> left;
+      for (OpenForm* form : may_fit) {
+        AUTOPAR_TRY(priced, pipeline_of(form->form, passes(), kind_of(), **prices,
+                                        step_->inputs.cluster, stage.cluster));
+        TemplateCandidate candidate{step_, form->form, wanted, which, std::move(priced), false};
+        candidate.fits = candidate.priced.peak <= room_;
+        best = std::min(best, candidate.rank());
+        const Seconds seconds = candidate.priced.seconds;
+        if (which == 0) of_forms = std::min(of_forms, seconds);
+        if (!candidate.fits && seconds >= too_far()) continue;
+        if (candidate.fits) {
+          std::erase(open, form);
+          note_fitting(candidate.priced.seconds);
+        } else {
+          left.push_back(form);
+        }
+        found_.push_back(std::move(candidate));
+      }
+      may_fit = std::move(left);
+    }
+    if (of_degrees_ == 0) of_degrees_ = of_forms;
+    return best;
+  }
+
+  // Of the usual units alone, with compute of the others; 0: they have no plan.
+  Result<Seconds> likely_time(const std::vector<OpenForm*>& forms, const OpenStage& stage,
+                              const TemplateUnits::Level& level, TemplatePlans& plans) const {
+    std::vector<UnitPrice> prices = compute_of(level, stage);
+    const std::size_t usual = step_->units->units().usual;
+    auto price = plans.first_of(usual);
+    if (!price) return 0.0;
+    prices[usual] = std::move(*price);
+    Seconds least = kInfinity;
+    for (const OpenForm* form : forms) {
+      AUTOPAR_TRY(priced, pipeline_of(form->form, passes(), kind_of(), prices,
+                                      step_->inputs.cluster, stage.cluster));
+      least = std::min(least, priced.seconds);
     }
     return least;
   }
 
+  Result<Rank> note_refused(const PipelineForm& form, const StageTemplate& wanted,
+                            const Error& error) {
+    const bool is_refused = error.code == ErrorCode::kInfeasible || error.code == ErrorCode::kInput;
+    if (!is_refused) return error;
+    list_.leave_out(form, to_text(wanted) + ": " + error.message);
+    return kNone;
+  }
+
+  void note_fitting(Seconds seconds) {
+    best_ = std::min(best_, seconds);
+    fitting_.insert(std::upper_bound(fitting_.begin(), fitting_.end(), seconds), seconds);
+  }
+
+  // What takes longer is not listed.
+  Seconds worthwhile() const {
+    return fitting_.size() < kListed ? kInfinity : fitting_[kListed - 1];
+  }
+
+  // Where one takes so long, what takes no less is not tried.
+  Seconds too_far() const { return std::min(kFar * best_, worthwhile()); }
+
   std::vector<Recompute> levels() const {
-    if (const auto asked = parse_recompute(asked_->options.recompute)) return {*asked};
+    if (const auto asked = parse_recompute(step_->asked->options.recompute)) return {*asked};
     return {Recompute::kNone, Recompute::kProducts, Recompute::kFull};
   }
 
-  // Of a micro-batch.
-  std::int64_t samples() const { return asked_->inputs->batch / step_.model.graph.passes; }
-
-  // What is stored, per device of the fullest stage, if all of it divides.
-  double least_stored(const StageTemplate& wanted, std::int64_t stages) const {
-    const auto data = static_cast<double>(wanted.data);
-    const double read = stored_.read / (wanted.zero == 3 ? data : 1);
-    const double accumulators = stored_.accumulators / (wanted.zero == 3 ? data : 1);
-    const double states = stored_.states / (wanted.zero >= 1 ? data : 1);
-    return (read + accumulators + states) / static_cast<double>(wanted.tensor * stages);
-  }
-
-  // Units of every chunk: the longest chunk is as short as it can be. Dynamic programming,
-  // O(chunks x units^2).
-  std::vector<std::size_t> ends_of(std::size_t chunks, const std::vector<Seconds>& seconds) const {
-    const std::size_t units = seconds.size();
-    std::vector<Seconds> sums(units + 1, 0);
-    for (std::size_t u = 0; u < units; ++u) sums[u + 1] = sums[u] + seconds[u];
-    std::vector<std::vector<Seconds>> longest(chunks + 1,
-                                              std::vector<Seconds>(units + 1, kInfinity));
-    std::vector<std::vector<std::size_t>> from(chunks + 1, std::vector<std::size_t>(units + 1));
-    longest[0][0] = 0;
-    for (std::size_t c = 1; c <= chunks; ++c) {
-      for (std::size_t to = c; to + (chunks - c) <= units; ++to) {
-        for (std::size_t begin = c - 1; begin < to; ++begin) {
-          const Seconds time = std::max(longest[c - 1][begin], sums[to] - sums[begin]);
-          if (time < longest[c][to]) std::tie(longest[c][to], from[c][to]) = std::tie(time, begin);
-        }
-      }
-    }
-    std::vector<std::size_t> ends(chunks + 1, units);
-    for (std::size_t c = chunks; c > 0; --c) ends[c - 1] = from[c][ends[c]];
-    return ends;
-  }
-
-  static UnitPlace place_of(std::size_t unit, std::size_t units) {
-    return unit == 0           ? UnitPlace::kFirst
-           : unit + 1 == units ? UnitPlace::kLast
-                               : UnitPlace::kBetween;
-  }
-
-  Result<Candidate> composed(const PipelineForm& form, const StageTemplate& wanted,
-                             const UnitPrices& prices) const {
-    AUTOPAR_TRY(schedule, schedule_of(form, step_.model.graph.passes));
-    const std::size_t units = units_->count(), chunks = schedule.stage_of_chunk.size();
-    const auto price_of = [&](std::size_t unit) -> const UnitPrice& {
-      return prices[static_cast<std::size_t>(place_of(unit, units))];
-    };
-    std::vector<Seconds> seconds;
-    for (std::size_t u = 0; u < units; ++u) {
-      seconds.push_back(price_of(u).cost.steady.forward + price_of(u).cost.steady.backward);
-    }
-    const std::vector<std::size_t> ends = ends_of(chunks, seconds);
-    const InFlight flying = in_flight(schedule);
-    std::vector<ChunkCost> costs(chunks);
-    std::vector<Bytes> of_stage(schedule.lines.size()), beside(schedule.lines.size());
-    for (std::size_t c = 0; c < chunks; ++c) {
-      ChunkCost& cost = costs[c];
-      const auto stage = static_cast<std::size_t>(schedule.stage_of_chunk[c]);
-      for (std::size_t u = ends[c]; u < ends[c + 1]; ++u) {
-        const UnitPrice& price = price_of(u);
-        cost.steady.forward += price.cost.steady.forward;
-        cost.steady.backward += price.cost.steady.backward;
-        cost.update += price.cost.update;
-        of_stage[stage] += price.stored + flying.of_chunk[c] * price.kept;
-        beside[stage] = std::max(beside[stage], price.beside);
-      }
-      // Products are half for the weights' gradients, half for the inputs'.
-      cost.steady.input_gradients = cost.steady.weight_gradients = cost.steady.backward / 2;
-      cost.send_forward = prices[0].cost.send_forward;
-      cost.send_backward = prices[0].cost.send_backward;
-    }
-    add_updates(schedule, false);
-    AUTOPAR_TRY(times, simulate_schedule(schedule, costs));
-    Candidate candidate{asked_, form, wanted, times.makespan};
-    for (std::size_t s = 0; s < of_stage.size(); ++s) {
-      candidate.peak = std::max(candidate.peak, of_stage[s] + beside[s]);
-    }
-    candidate.fits = candidate.peak <= room_;
-    return candidate;
-  }
-
-  // Compute alone, evenly split over the devices of each stage.
-  Result<Seconds> compute_of(const PipelineForm& form, const Cluster& stage) const {
-    const std::int64_t chunks = form.stages * form.chunks_per_stage;
-    if (chunks > static_cast<std::int64_t>(units_->count())) {
-      return input_error(std::to_string(chunks) + " chunks, and only " +
-                         std::to_string(units_->count()) + " units between places that are alike");
-    }
-    const Seconds all =
-        std::accumulate(units_->compute().begin(), units_->compute().end(), Seconds{0});
-    const double devices = static_cast<double>(stage.device_count());
-    const auto passes = static_cast<double>(step_.model.graph.passes);
-    return all * passes / devices / static_cast<double>(form.stages);
-  }
-
-  void leave_out(const PipelineForm& form, const std::string& why) {
-    left_out_.push_back({form, 0, 0, why});
-  }
-
-  PlanOptions options_of(const PlanOptions& from, const Candidate& candidate) const {
-    PlanOptions options = from;
-    options.searcher = "uniform:" + to_text(candidate.wanted);
-    options.recompute = name_of(candidate.wanted.recompute);
-    options.stages = std::to_string(candidate.form.stages);
-    return options;
-  }
-
   Result<StagedPlan> planned() {
-    if (found_.empty()) return infeasible_error(why_none());
+    if (found_.empty()) return infeasible_error(list_.why_none(found_, room_));
     std::optional<Error> error;
+    std::optional<StagedPlan> best;
+    Seconds seconds = kInfinity;
     for (std::size_t i = 0; i < std::min(kPlanned, found_.size()); ++i) {
-      const Candidate& candidate = found_[i];
-      StagedStep step{candidate.step->inputs,
-                      options_of(candidate.step->given, candidate),
-                      options_of(candidate.step->options, candidate),
-                      {candidate.form}};
-      if (candidate.form.stages == 1) step.forms.front().schedule.clear();
-      auto plan = plan_staged({std::move(step)}, none_, common_, begin_, clock_);
-      if (plan) {
-        if (plan->pipeline) {
-          plan->pipeline->tried = listed();
-          plan->pipeline->lower_bound = 0;
-        }
-        return std::move(*plan);
+      const TemplateCandidate& candidate = found_[i];
+      if (best && (!candidate.fits || candidate.priced.seconds >= seconds)) break;
+      auto plan = plan_of(candidate, common_, begin_, clock_);
+      if (!plan) {
+        spdlog::debug("{}, {}: {}", to_text(candidate.form), to_text(candidate.wanted),
+                      plan.error().message);
+        if (plan.error().code != ErrorCode::kInfeasible) return plan.error();
+        if (!error) error = plan.error();
+        continue;
       }
-      error = plan.error();
-      if (error->code != ErrorCode::kInfeasible) return *error;
+      const Seconds taken =
+          plan->pipeline ? plan->pipeline->times.makespan : plan->single->outcome.cost.time();
+      spdlog::debug("{}, {}: {} by its units, {} in whole", to_text(candidate.form),
+                    to_text(candidate.wanted), format_seconds(candidate.priced.seconds),
+                    format_seconds(taken));
+      if (taken < seconds) best.emplace(std::move(*plan));
+      seconds = std::min(seconds, taken);
     }
-    return infeasible_error(why_none() + "; " + error->message);
-  }
-
-  std::vector<PipelineTrial> listed() const {
-    std::vector<PipelineTrial> all;
-    for (const Candidate& candidate : found_) {
-      if (all.size() == kListed || !candidate.fits) break;
-      all.push_back({candidate.form, candidate.seconds, candidate.peak, text_of(candidate)});
+    if (!best) {
+      Error none = infeasible_error(list_.why_none(found_, room_));
+      if (error) none.message += "; the nearest in whole: " + error->message;
+      return none;
     }
-    for (const Candidate& candidate : found_) {
-      if (candidate.fits) continue;
-      all.push_back({candidate.form, 0, 0,
-                     text_of(candidate) + ": takes by its units " +
-                         format_bytes(static_cast<double>(candidate.peak))});
-    }
-    all.insert(all.end(), left_out_.begin(), left_out_.end());
-    return all;
-  }
-
-  std::string why_none() const {
-    const auto least =
-        std::min_element(found_.begin(), found_.end(),
-                         [](const Candidate& a, const Candidate& b) { return a.peak < b.peak; });
-    std::string text =
-        "no template fits into " + format_bytes(static_cast<double>(room_)) + " per device";
-    if (least != found_.end()) {
-      return text + "; the smallest, " + to_text(least->form) + ", " + text_of(*least) +
-             ", takes " + format_bytes(static_cast<double>(least->peak));
-    }
-    for (const PipelineTrial& trial : left_out_) {
-      text += "; " + to_text(trial.form) + ": " + trial.why;
-    }
-    return text;
+    if (best->pipeline) best->pipeline->tried = list_.listed(found_);
+    return std::move(*best);
   }
 
   const CommonOptions& common_;
   const std::chrono::steady_clock::time_point begin_;
   PhaseClock& clock_;
-  const std::optional<StrategyFile> none_;  // pins
-  const StagedStep* asked_ = nullptr;       // at hand
-  Inputs step_;                             // with kernels
-  std::optional<Inputs> bare_;              // what is read of the step but for its graph and rules
-  std::optional<TemplateUnits> units_;
-  StoredBytes stored_;
+  std::optional<Template> only_;  // that is asked for
+  std::vector<std::unique_ptr<OpenStep>> steps_;
+  const OpenStep* step_ = nullptr;  // at hand
   Bytes room_ = 0;
-  Seconds best_ = kInfinity;  // of what fits, by units
-  std::vector<Candidate> found_;
-  std::vector<PipelineTrial> left_out_;
+  Seconds best_ = kInfinity;      // of what fits, by units
+  std::vector<Seconds> fitting_;  // ascending
+  // Of the degrees at hand, of the template that takes least, fit or not; 0: not known.
+  Seconds of_degrees_ = 0;
+  std::vector<TemplateCandidate> found_;
+  TemplateList list_;
 };
 
 }  // namespace

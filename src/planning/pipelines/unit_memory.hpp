@@ -27,6 +27,7 @@
 #include "planning/forms.hpp"
 #include "planning/pipelines/priced_unit.hpp"
 #include "planning/pipelines/unit_mix.hpp"
+#include "planning/pipelines/unit_parts.hpp"
 
 namespace autopar {
 
@@ -35,12 +36,6 @@ struct UnitWay {
   Recompute recompute = Recompute::kNone;
   std::string mesh;
   Seconds floor = 0;
-};
-
-// What a plan of a unit chooses, by the names of its graph.
-struct UnitParts {
-  std::map<std::string, Assignment> ops;
-  std::map<std::string, ChosenSpecs> values;
 };
 
 class UnitMemory : public PricedUnit {

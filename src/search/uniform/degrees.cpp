@@ -27,9 +27,11 @@ std::int64_t divisor_of_splits(const SearchRequest& request, const TemplateRoles
 std::int64_t divisor_of_batch(const SearchRequest& request, const TemplateRoles& roles) {
   // What has one of it, as masks do, is the same for all samples.
   std::int64_t divisor = 0;
-  for (ValueId id : roles.data) {
-    const std::int64_t samples = request.graph.value(id).shape[0];
-    if (samples != 1) divisor = std::gcd(divisor, samples);
+  for (const auto* values : {&roles.data, &roles.handed}) {
+    for (ValueId id : *values) {
+      const std::int64_t samples = request.graph.value(id).shape[0];
+      if (samples != 1) divisor = std::gcd(divisor, samples);
+    }
   }
   return std::max<std::int64_t>(divisor, 1);
 }

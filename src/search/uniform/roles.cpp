@@ -160,7 +160,11 @@ class Roles {
   // The last dimension of the rows, where one before it is the batch.
   int sequence_factor(OpId id) const {
     const std::vector<std::vector<int>>& rows = request_.rules.rules[id.index()].inputs[0];
-    if (rows.size() < 3 || rows[0].size() != 1 || rows[0][0] != batch_[id.index()]) return -1;
+    if (rows.size() < 3) return -1;
+    // One sample is a batch too.
+    const bool is_one = graph_.value(graph_.op(id).inputs[0]).shape[0] == 1;
+    const bool is_batch = rows[0].size() == 1 && rows[0][0] == batch_[id.index()];
+    if (!is_one && !is_batch) return -1;
     const std::vector<int>& sequence = rows[rows.size() - 2];
     return sequence.size() == 1 ? sequence[0] : -1;
   }
@@ -282,17 +286,25 @@ class Roles {
   bool is_residual(const Op& add, ValueId id) const {
     for (ValueId input : add.inputs) {
       if (!input.valid() || input == id) continue;
-      return graph_.value(input).producer.valid() && !weight_behind(input).valid() &&
-             graph_.value(input).shape == graph_.value(id).shape;
+      return is_activation(input) && graph_.value(input).shape == graph_.value(id).shape;
     }
     return false;
+  }
+
+  // Also one that another chunk hands on, and data.
+  bool is_activation(ValueId id) const {
+    const Value& value = graph_.value(id);
+    if (!value.producer.valid()) return value.kind == ValueKind::kInput && !is_stored(id);
+    const ValueId weight = weight_behind(id);
+    return !weight.valid() || is_activation(weight);
   }
 
   void add_boundary(ValueId id) {
     const Value& value = graph_.value(id);
     if (!is_weight(value)) return;
     if (!is_stored(id)) {
-      if (!value.shape.empty()) roles_.data.push_back(id);
+      if (value.shape.empty()) return;
+      (is_handed(value) ? roles_.handed : roles_.data).push_back(id);
       return;
     }
     if (element_count(value.shape) == 1) return;
@@ -302,6 +314,17 @@ class Roles {
                                                        : Kind::kState});
     const auto dim = tensor_dim_.find(id);
     if (dim != tensor_dim_.end()) roles_.stored.back().tensor_dim = dim->second;
+  }
+
+  // An activation that another chunk of the step makes, or a gradient of one: of the same shape and
+  // kind as what lies between the products.
+  bool is_handed(const Value& value) const {
+    const auto is_like = [&](ValueId id) {
+      const Value& other = graph_.value(id);
+      return other.shape == value.shape && is_floating(other.dtype) == is_floating(value.dtype);
+    };
+    return std::any_of(roles_.sums.begin(), roles_.sums.end(), is_like) ||
+           std::any_of(roles_.gathered.begin(), roles_.gathered.end(), is_like);
   }
 
   bool is_read_by_pass(ValueId id) const {

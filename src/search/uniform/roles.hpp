@@ -59,6 +59,7 @@ struct TemplateRoles {
   std::vector<TemplateExperts> experts;
   std::vector<TemplateRoute> routes;
   std::vector<ValueId> data;      // inputs along the batch
+  std::vector<ValueId> handed;    // of these, such as a chunk gets of others: like `sums`
   std::vector<ValueId> gathered;  // activations that column products read
   std::vector<ValueId> sums;      // of a row product and a residual
   std::vector<TemplateStored> stored;

@@ -26,12 +26,15 @@ class TemplatePins {
       : request_(request), roles_(roles), wanted_(wanted), asked_(asked), mesh_(*asked.mesh) {
     const std::int64_t outside_experts = wanted.data / wanted.expert;
     const std::int64_t outside_group = replicas(wanted) / group_of(wanted);
+    TemplateAxes axes = axes_of(mesh_, wanted);
+    data_ = std::move(axes.data);
+    context_ = std::move(axes.context);
+    tensor_ = std::move(axes.tensor);
     std::int64_t taken = 1;
     for (int axis = 0; axis < mesh_.rank(); ++axis) {
       const std::int64_t size = mesh_.axes[static_cast<std::size_t>(axis)].size;
       const bool is_data = taken < wanted.data;
       const bool is_replica = taken < replicas(wanted);
-      if (size > 1) (is_data ? data_ : is_replica ? context_ : tensor_).push_back(axis);
       if (size > 1 && is_data)
         (taken >= outside_experts ? experts_ : beside_experts_).push_back(axis);
       if (size > 1 && is_replica && taken >= outside_group) shard_.push_back(axis);
@@ -56,6 +59,7 @@ class TemplatePins {
     for (const TemplateProduct& product : roles_.products) add_product(product);
     if (wanted_.expert > 1) add_experts();
     for (ValueId id : roles_.data) add_value(id, along_batch(id, false));
+    for (ValueId id : roles_.handed) add_value(id, along_batch(id, wanted_.sequence));
     if (!tensor_.empty() || !context_.empty()) {
       for (const auto* values : {&roles_.gathered, &roles_.sums}) {
         for (ValueId id : *values) add_value(id, along_batch(id, wanted_.sequence));

@@ -55,6 +55,18 @@ Status check_template(const SearchRequest& request, const TemplateRoles& roles,
 Result<SearchRequest> as_template(const SearchRequest& request, const TemplateRoles& roles,
                                   const Template& wanted);
 
+// The axes of a template's mesh, outermost first.
+struct TemplateAxes {
+  AxisList data, context, tensor;
+};
+TemplateAxes axes_of(const Mesh& mesh, const Template& wanted);
+
+// For such a request: of the candidates of ops that no pin names those in which data parallelism
+// splits the batch, where the op has one, and the axes of one kind of parallelism the same; updates
+// as the states lie. A search among these is short.
+std::shared_ptr<const Narrowing> narrowed_to(const SearchRequest& asked, const TemplateRoles& roles,
+                                             const Template& wanted);
+
 // The best template that fits, and all of them beside it, the fastest first; where the request's
 // searcher is "uniform:" and the text of a template, that one. Without a bound. Errors (kUsage): a
 // template that is none, or of another number of devices.
