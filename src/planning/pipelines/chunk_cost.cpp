@@ -196,9 +196,9 @@ LateSeconds late_seconds(const SearchRequest& request, const Mesh& mesh, const S
     const Streams::Kind kind = streams.kind(term.value, when, term.collective.kind);
     const auto link = static_cast<std::size_t>(event.link);
     if (kind == Streams::Kind::kNext) late.weights[link] += event.seconds;
-    if (kind != Streams::Kind::kAwaited) continue;
-    late.gradients[link] += event.seconds;
-    end_of_gradients = std::max(end_of_gradients, end);
+    if (kind == Streams::Kind::kAwaited) late.gradients[link] += event.seconds;
+    const bool is_of_gradient = kind == Streams::Kind::kAwaited || kind == Streams::Kind::kSummed;
+    if (is_of_gradient) end_of_gradients = std::max(end_of_gradients, end);
   }
   late.tail = std::max(0.0, end_of_gradients - end_of_passes);
   late.rest = std::max(0.0, plan.time() - end_of_passes - late.tail);

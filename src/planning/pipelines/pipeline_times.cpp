@@ -112,7 +112,7 @@ class Pricing {
     const auto stage_of = [&](int chunk) {
       return plan.schedule.stage_of_chunk[static_cast<std::size_t>(chunk)];
     };
-    return cli::tier_of_message(cluster_, plan.stage, stage_of(from), stage_of(to));
+    return autopar::tier_of_message(cluster_, plan.stage, stage_of(from), stage_of(to));
   }
 
   static void drop_missing_reductions(PipelinePlan& plan) {
