@@ -166,7 +166,7 @@ Result<std::unique_ptr<TemplatePlans>> TemplatePlans::of(const TemplateUnits& un
       own.insert(unit.inputs.model.graph.value(stored.value).name);
     }
     const auto problem = [its = plans.get(), k](
-                             Graph& graph, const UnitWay&) -> Result<std::optional<MeshProblem>> {
+                             Graph& graph, const UnitWay&) -> Result<std::optional<PricedProblem>> {
       AUTOPAR_TRY(built, build_problem(its->requests_[k], *its->model_));
       keep_no_sums(its->requests_[k].graph, built);
       std::size_t choices = 0;
@@ -174,10 +174,19 @@ Result<std::unique_ptr<TemplatePlans>> TemplatePlans::of(const TemplateUnits& un
       spdlog::debug("unit {} by {}: {} nodes, {} choices", k, to_text(its->wanted_),
                     built.problem.nodes.size(), choices);
       graph = its->requests_[k].graph;
-      return std::optional(std::move(built));
+      PricedProblem priced{std::move(built), {}};
+      priced.seconds = [its, k](const MeshProblem& of,
+                                const std::vector<int>& chosen) -> Result<Seconds> {
+        const SearchRequest& request = its->requests_[k];
+        const Strategy strategy = strategy_of(request.graph, of, chosen);
+        AUTOPAR_TRY(
+            cost, evaluate(request.graph, request.rules, strategy, *its->model_, request.updates));
+        return cost.time();
+      };
+      return std::optional(std::move(priced));
     };
     plans->memories_.push_back(std::make_unique<UnitMemory>(
-        unit.inputs.model.graph, std::move(own),
+        unit.inputs.model.graph, std::move(own), units.units().shared,
         std::vector<UnitWay>{{plans->wanted_.recompute, mesh, 0}}, stage.device_count(), problem,
         [] { return interrupt_requested().load(); }));
   }

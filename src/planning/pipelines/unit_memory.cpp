@@ -284,6 +284,15 @@ Result<std::shared_ptr<const UnitParts>> UnitMemory::parts(Recompute recompute,
   return std::shared_ptr<const UnitParts>(std::move(parts));
 }
 
+Result<std::optional<Strategy>> UnitMemory::strategy(std::size_t way, std::int64_t in_flight,
+                                                     double price) {
+  AUTOPAR_RETURN_IF_ERROR(open(way));
+  if (!units_[way]) return std::optional<Strategy>();
+  const Look& found = look(way, in_flight, price);
+  if (found.choices.empty()) return std::optional<Strategy>();
+  return std::optional(strategy_of(units_[way]->graph, units_[way]->built, found.choices));
+}
+
 Seconds UnitMemory::known_least(std::int64_t in_flight, double price) const {
   Seconds least = kInfinity;
   for (std::size_t way = 0; way < ways_.size(); ++way) {

@@ -58,6 +58,8 @@ class UnitMemory : public PricedUnit {
   // The plan of that way at that price; null: there is none.
   Result<std::shared_ptr<const UnitParts>> parts(Recompute recompute, const std::string& mesh,
                                                  std::int64_t in_flight, double price);
+  // The same as a strategy of the way's graph; nothing: there is none.
+  Result<std::optional<Strategy>> strategy(std::size_t way, std::int64_t in_flight, double price);
   // All that were found so far, with what they take; each once.
   Result<std::vector<UnitPlan>> plans();
   // At which one of them was found.
