@@ -10,12 +10,15 @@
 #include "autopar/kernels.hpp"
 #include "planning/pipelines/chunk_cost.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
+#include "search/balanced_weights.hpp"
 
 namespace autopar {
 
 namespace {
 
 using namespace tuning::chunks;
+using tuning::units::kFarApart;
+using tuning::units::kWeightings;
 
 Bytes bytes_of(const ChunkPlan& plan) { return plan.planned->outcome.cost.memory.total; }
 std::string mesh_of(const Planned& planned) { return to_text(planned.outcome.strategy.mesh); }
@@ -266,10 +269,21 @@ Result<LeastTime> ChunkPlans::least_time(const Graph& graph,
   return least;
 }
 
-Result<std::optional<StreamTimes>> ChunkPlans::weights_of(const Graph& graph) const {
-  AUTOPAR_TRY(found, least_time(graph, {}));
-  if (!found.busy) return std::optional<StreamTimes>();
-  return std::optional(found.busy->sharp_weights());
+Result<WeighedUnit> ChunkPlans::weights_of(const Graph& graph) const {
+  AUTOPAR_TRY(first, least_time(graph, {}));
+  WeighedUnit best{{}, first};
+  if (!first.busy) return best;
+  std::vector<StreamTimes> known{*first.busy};
+  StreamTimes weights = first.busy->sharp_weights();
+  for (int round = 0; round < kWeightings; ++round) {
+    AUTOPAR_TRY(least, least_time(graph, weights));
+    if (least.busy) known.push_back(*least.busy);
+    const bool is_better = round == 0 || least.bound > best.least.bound;
+    if (is_better) best = {weights, std::move(least)};
+    weights = balanced_weights(known);
+    if (best.least.bound >= (1 - kFarApart) * most_by(weights, known)) break;
+  }
+  return best;
 }
 
 Result<std::optional<PricedProblem>> ChunkPlans::problem_of(

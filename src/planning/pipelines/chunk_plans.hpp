@@ -51,6 +51,11 @@ struct ChunkHint {
   std::function<Result<std::optional<HintedParts>>(std::size_t which)> of_template = {};
 };
 
+struct WeighedUnit {
+  std::optional<StreamTimes> weights;
+  LeastTime least;
+};
+
 // For stages of one size. Chunks that are the same but for names are searched once, also in several
 // cuts.
 class ChunkPlans {
@@ -70,8 +75,9 @@ class ChunkPlans {
   bool is_open() const;
   std::vector<std::string> meshes() const;
 
-  // Weights of streams that suit the graph of a chunk; none without a profile.
-  Result<std::optional<StreamTimes>> weights_of(const Graph& graph) const;
+  // Weights of streams that suit the graph of a chunk, and its least time by them; none without a
+  // profile. Errors: of the searches.
+  Result<WeighedUnit> weights_of(const Graph& graph) const;
   // What no plan of the graph of a chunk is faster than, on any of the meshes that are tried, with
   // all memory. Errors: of the searches.
   Result<LeastTime> least_time(const Graph& graph, const std::optional<StreamTimes>& weights) const;

@@ -96,8 +96,8 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage) con
   // Weights that suit the kind of which there are most, and the same for all: only so do bounds add
   // up.
   const auto plans = std::make_shared<const ChunkPlans>(search_, stage);
-  AUTOPAR_TRY(weights, plans->weights_of(units_.kinds[units_.usual]));
-
+  AUTOPAR_TRY(weighed, plans->weights_of(units_.kinds[units_.usual]));
+  const auto& [weights, usual] = weighed;
   std::optional<StreamTimes> only_compute;
   if (weights) only_compute = StreamTimes{.compute = 1};
   if (weights) least.of_compute = weights->compute;
@@ -107,7 +107,6 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage) con
   const auto times = static_cast<double>(step_.passes);
   // Plans without stages ask for nothing but whole steps.
   const bool is_single = stage.device_count() == search_.whole.cluster.device_count();
-  AUTOPAR_TRY(usual, plans->least_time(units_.kinds[units_.usual], weights));
   const Seconds all_compute = forward_.back() + backward_.back();
   std::vector<Seconds> step, passes, pass;
   for (std::size_t k = 0; k < units_.kinds.size(); ++k) {

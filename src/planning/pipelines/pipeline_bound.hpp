@@ -72,6 +72,8 @@ class PipelineBounds {
   // Units until the op, in parts where one is cut; 0: they say nothing.
   double units_until(OpId op) const;
   Seconds of_single_compute(const Cluster& cluster) const;
+  // What a plan without stages takes by the plans of its units; 0: not known. Errors: as of of().
+  Result<Seconds> estimate_of_single(const Cluster& cluster);
 
  private:
   // Weights of streams, and what units cost by them.

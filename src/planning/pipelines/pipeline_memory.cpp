@@ -121,6 +121,21 @@ Result<ChunkSeconds> PipelineBounds::memory_seconds(const PipelineSchedule& sche
   });
 }
 
+Result<Seconds> PipelineBounds::estimate_of_single(const Cluster& cluster) {
+  AUTOPAR_TRY(least, least_on(cluster));
+  if (least == nullptr || !least->has_plans()) return Seconds{0};
+  const double units = least->usual.back();
+  const auto room = static_cast<double>(room_);
+  UnitMemory& usual = *least->of_plans.memories[units_.usual];
+  AUTOPAR_RETURN_IF_ERROR(find_prices(usual, units, {1}, room, tuning::units::kAlikePlans));
+  AUTOPAR_TRY(plans, usual.plans());
+  const auto mix = best_mix(plans, {units, 1, room});
+  if (!mix) return Seconds{0};
+  const double too_large = mix->fits ? 1 : mix->bytes / room;
+  const Seconds bound = units * (least->usual_step + least->launch);
+  return least->step.back() + std::max(0.0, too_large * mix->seconds - bound);
+}
+
 double PipelineBounds::units_until(OpId op) const {
   if (units_.kinds.empty()) return 0;
   const std::size_t place = op.valid() ? place_of(op) : places_.size() + 1;

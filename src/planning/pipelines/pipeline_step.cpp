@@ -77,7 +77,8 @@ Status PipelineStep::search_units(FormCandidate& candidate, Seconds cutoff) {
 // What chunks that are cut where the bounds of units balance would take by these. 0: the form
 // cannot be cut so, or its cuts are given.
 Result<Seconds> PipelineStep::estimated(const FormCandidate& candidate) {
-  if (candidate.form.stages == 1 || candidate.is_pinned) return Seconds{0};
+  if (candidate.form.stages == 1) return bounds_.estimate_of_single(search_.whole.cluster);
+  if (candidate.is_pinned) return Seconds{0};
   AUTOPAR_TRY(seconds, bounds_.seconds_on(candidate.stage));
   AUTOPAR_TRY(memory, bounds_.memory_seconds(candidate.schedule, candidate.stage, false));
   const auto cuts = cut_by(candidate, seconds, memory);

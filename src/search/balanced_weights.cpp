@@ -1,0 +1,50 @@
+#include "search/balanced_weights.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace autopar {
+
+namespace {
+
+constexpr int kRounds = 20000;
+constexpr double kRate = 0.03;
+constexpr double kLeastWeight = 0.0005;  // as of StreamTimes::sharp_weights()
+
+}  // namespace
+
+StreamTimes balanced_weights(std::vector<StreamTimes> busy) {
+  Seconds busiest = 0;
+  for (const StreamTimes& plan : busy) busiest = std::max(busiest, plan.most());
+  StreamTimes gained, mean;
+  for (int round = 0; round < kRounds; ++round) {
+    StreamTimes weights = gained;
+    const Seconds most = gained.most();
+    double sum = 0;
+    for (Seconds* w : weights.all()) sum += * w = std::exp(kRate * (*w - most));
+    for (Seconds* w : weights.all()) *w /= sum;
+    const auto fastest =
+        std::min_element(busy.begin(), busy.end(), [&](const StreamTimes& a, const StreamTimes& b) {
+          return a.weighted(weights) < b.weighted(weights);
+        });
+    const auto to = gained.all(), means = mean.all(), of_round = weights.all();
+    const auto taken = fastest->all();
+    for (std::size_t s = 0; s < to.size(); ++s) {
+      *to[s] += *taken[s] / busiest;
+      *means[s] += *of_round[s];
+    }
+  }
+  double sum = 0;
+  for (Seconds* w : mean.all()) sum += * w = *w / kRounds + kLeastWeight;
+  for (Seconds* w : mean.all()) *w /= sum;
+  return mean;
+}
+
+Seconds most_by(const StreamTimes& weights, const std::vector<StreamTimes>& busy) {
+  Seconds least = std::numeric_limits<Seconds>::infinity();
+  for (const StreamTimes& plan : busy) least = std::min(least, plan.weighted(weights));
+  return least;
+}
+
+}  // namespace autopar

@@ -1,0 +1,20 @@
+// Weights of busy times by the plans that are known.
+#pragma once
+
+#include <vector>
+
+#include "autopar/streams.hpp"
+
+namespace autopar {
+
+// Of plans that are so busy: the weights with which the least weighted mean of any of them is the
+// largest. The next plan that is found with them shows how much of that bound holds for all
+// (Kelley, "The cutting-plane method for solving convex programs", 1960). By multiplicative weights
+// (Freund and Schapire, "Adaptive game playing using multiplicative weights", 1999), within some 1
+// %; none is without any weight. Precondition: there are some, and they are busy.
+StreamTimes balanced_weights(std::vector<StreamTimes> busy);
+
+// The least weighted mean of any of them: no search by these weights has a larger bound.
+Seconds most_by(const StreamTimes& weights, const std::vector<StreamTimes>& busy);
+
+}  // namespace autopar
