@@ -12,7 +12,6 @@
 #include "planning/pipelines/unit_mix.hpp"
 
 using namespace autopar;
-using namespace autopar::cli;
 
 namespace {
 
