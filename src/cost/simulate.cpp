@@ -248,8 +248,8 @@ class Simulation {
       slow(t);
       return;
     }
+    send_all(link_of_term(t));
     const Seconds behind = made();
-    send_until(link_of_term(t), behind);
     const Seconds start = std::max({behind, link, host_});
     const Seconds waited = taken * streams_.waiting(kinds_[t], term.value, when);
     link = start + taken;
@@ -287,8 +287,8 @@ class Simulation {
   Seconds& link_for(std::size_t t) { return links_[link_of_term(t)]; }
 
   // For what only the update waits for: it is sent in the order in which it is made, when the link
-  // is free, and no weight that is fetched would come too late for it. What compute waits for goes
-  // before what has not begun.
+  // is free and no weight that is fetched would come too late for it; before any that compute waits
+  // for.
   void queue(std::size_t t) {
     issue(t);
     found_.communication += taken_[t];
@@ -308,11 +308,6 @@ class Simulation {
 
   void send_all(std::size_t link) {
     while (!queues_[link].empty()) send_first(link);
-  }
-
-  void send_until(std::size_t link, Seconds until) {
-    std::deque<Queued>& queue = queues_[link];
-    while (!queue.empty() && std::max(links_[link], queue.front().ready) < until) send_first(link);
   }
 
   void send_before(std::size_t t, Seconds taken) {

@@ -52,10 +52,12 @@ std::vector<ValueId> made_as(const Graph& graph, const std::vector<ValueId>& upd
 }
 
 // Per op: whether it adds the gradient of a pass to those of the passes before, or only casts,
-// scales or views it on the way there. Nothing of the pass waits for it.
+// scales or views it on the way there. Nothing of the pass waits for it. Interleaved passes send it
+// in their turns: while one waits, another computes.
 std::vector<char> sums_of_passes(const Graph& graph) {
   std::vector<char> is_summed(graph.values.size(), 1), sums(graph.ops.size(), 0);
   std::vector<char> has_reader(graph.values.size(), 0);
+  if (graph.copies > 1) return sums;
   for (std::size_t o = graph.ops.size(); o-- > 0;) {
     const Op& op = graph.ops[o];
     const bool is_light = op.phase == Phase::kBackward && op.outputs.size() == 1 &&
