@@ -72,8 +72,6 @@ class Streams {
   // What a reshard is for, whatever the profile defers.
   Kind purpose(ValueId value, OpId when) const;
   bool is_late(OpId op) const;
-  // Whether nothing can be computed before this, on the outermost link, is there.
-  bool comes_first(Kind kind, ValueId value, OpId when) const;
 
   const Graph& graph_;
   const Profile& profile_;
@@ -83,7 +81,6 @@ class Streams {
   std::vector<ValueId> updated_;  // per value the input whose next value it is
   std::vector<ValueId> made_as_;  // per value the one that holds it before it is asked for
   bool forward_first_;
-  OpId first_;  // op that computes
 };
 
 }  // namespace autopar

@@ -18,6 +18,7 @@ namespace {
 // Addresses for what the last steps need: names of files, the message.
 constexpr std::size_t kReserve = std::size_t{1} << 20;
 void* g_reserve = MAP_FAILED;
+constexpr char kLastWords[] = "autopar: error: the memory of this machine does not suffice\n";
 
 std::atomic<bool> g_ending{false};
 thread_local bool t_ends = false;
@@ -38,6 +39,8 @@ void end() {
         removed ? "autopar: error: " + error_of(failed).message + "\n" : std::string();
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
   } catch (const std::bad_alloc&) {  // then less is said
+    [[maybe_unused]] const ssize_t written =
+        write(STDERR_FILENO, kLastWords, sizeof kLastWords - 1);
   }
   if (!removed) {  // this thread is at work on them: it unwinds, and main() ends the program
     t_ends = false;

@@ -74,16 +74,6 @@ std::vector<char> sums_of_passes(const Graph& graph) {
   return sums;
 }
 
-// The first op that is no view; invalid: there is none, or it may be that of a part of a step,
-// which others come before.
-OpId first_op(const Graph& graph) {
-  const bool is_part = std::any_of(graph.values.begin(), graph.values.end(),
-                                   [](const Value& value) { return value.of_micro_batch; });
-  const auto first =
-      std::find_if(graph.ops.begin(), graph.ops.end(), [](const Op& op) { return !is_view(op); });
-  return is_part || first == graph.ops.end() ? OpId() : OpId(first - graph.ops.begin());
-}
-
 // Whether all of the forward pass is done before anything of the backward pass begins.
 bool forward_first(const Graph& graph) {
   const auto not_forward = [](const Op& op) { return op.phase != Phase::kForward; };
@@ -127,8 +117,7 @@ Streams::Streams(const Graph& graph, const std::string& updates, const Mesh& mes
       sums_(sums_of_passes(graph)),
       updated_(updated_inputs(graph, updates)),
       made_as_(made_as(graph, updated_)),
-      forward_first_(forward_first(graph)),
-      first_(first_op(graph)) {
+      forward_first_(forward_first(graph)) {
   for (const Op& op : graph.ops) {
     for (const ValueId id : op.inputs) {
       if (id.valid()) is_read_[id.index()] = 1;
@@ -185,14 +174,6 @@ bool Streams::is_late(OpId op) const {
   return !forward_first_ || graph_.op(op).phase != Phase::kForward;
 }
 
-bool Streams::comes_first(Kind kind, ValueId value, OpId when) const {
-  // What compute loses to collectives beside it may pass while it waits for the first.
-  if (!first_.valid() || profile_.slowdown > 0) return false;
-  const std::vector<ValueId>& read = graph_.op(first_).inputs;
-  if (kind == Kind::kFetched) return when == first_ && read[0] == value;
-  return std::find(read.begin(), read.end(), next_of(value)) != read.end();
-}
-
 StreamTimes Streams::shares(Kind kind, ValueId value, OpId when, int link) const {
   const auto times = static_cast<double>(graph_.times(graph_.op(when)));
   const bool in_pass = graph_.op(when).phase != Phase::kUpdate;
@@ -226,7 +207,6 @@ StreamTimes Streams::shares(Kind kind, ValueId value, OpId when, int link) const
       break;
     case Kind::kFetched:
     case Kind::kNext:
-      if (is_outermost && comes_first(kind, value, when)) found.compute += 1;
       break;
   }
   return found;
