@@ -17,15 +17,19 @@
 namespace autopar {
 
 // Seconds for which each is busy, or its share. No step is shorter than any of them:
-//   compute: kernels, the collectives that they wait for (not of interleaved passes), what brings
-//   the
-//     weights of the first op over the outermost link, and the time that others beside them cost
-//     (Profile::slowdown);
+//   compute: kernels, the collectives that they wait for (not of interleaved passes), and the time
+//     that others beside them cost (Profile::slowdown);
 //   links: all collectives over each of them (link_of);
 //   tail: what compute does before the backward pass of the last micro-batch, and then the
 //     collectives over the outermost link that cannot begin before;
 //   host: issuing kernels and collectives.
 struct StreamTimes {
+  // No stream has less than this of the weights of a search, since what costs nothing would be
+  // chosen at random. What the others have together the bound of a step that compute alone decides
+  // lacks: a step of 8B on 64 H100 (h100-megatron, 256 samples, 4 passes) has a gap of 1.8 % with
+  // 0.004, of 0.46 % with 0.0005, for the same plan.
+  static constexpr double kLeastWeight = 0.0005;
+
   Seconds compute = 0;
   std::array<Seconds, kLinks> links = {};
   Seconds tail = 0, host = 0;

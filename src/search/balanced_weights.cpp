@@ -8,9 +8,12 @@ namespace autopar {
 
 namespace {
 
+// With six streams the mean is within ln 6 / (kRate kRounds) + kRate / 8 of the best, 0.7 % of the
+// busiest time, after some milliseconds.
 constexpr int kRounds = 20000;
 constexpr double kRate = 0.03;
-constexpr double kLeastWeight = 0.0005;  // as of StreamTimes::sharp_weights()
+// A bound that can grow by less than this part is not worth another search.
+constexpr double kFarApart = 0.02;
 
 }  // namespace
 
@@ -36,15 +39,16 @@ StreamTimes balanced_weights(std::vector<StreamTimes> busy) {
     }
   }
   double sum = 0;
-  for (Seconds* w : mean.all()) sum += * w = *w / kRounds + kLeastWeight;
+  for (Seconds* w : mean.all()) sum += * w = *w / kRounds + StreamTimes::kLeastWeight;
   for (Seconds* w : mean.all()) *w /= sum;
   return mean;
 }
 
-Seconds most_by(const StreamTimes& weights, const std::vector<StreamTimes>& busy) {
-  Seconds least = std::numeric_limits<Seconds>::infinity();
-  for (const StreamTimes& plan : busy) least = std::min(least, plan.weighted(weights));
-  return least;
+std::optional<StreamTimes> weights_of_more(const std::vector<StreamTimes>& busy, Seconds bound) {
+  const StreamTimes weights = balanced_weights(busy);
+  Seconds most = std::numeric_limits<Seconds>::infinity();
+  for (const StreamTimes& plan : busy) most = std::min(most, plan.weighted(weights));
+  return bound < (1 - kFarApart) * most ? std::optional(weights) : std::nullopt;
 }
 
 }  // namespace autopar

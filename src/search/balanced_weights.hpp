@@ -1,6 +1,7 @@
 // Weights of busy times by the plans that are known.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "autopar/streams.hpp"
@@ -14,7 +15,8 @@ namespace autopar {
 // %; none is without any weight. Precondition: there are some, and they are busy.
 StreamTimes balanced_weights(std::vector<StreamTimes> busy);
 
-// The least weighted mean of any of them: no search by these weights has a larger bound.
-Seconds most_by(const StreamTimes& weights, const std::vector<StreamTimes>& busy);
+// These, where they may say more than `bound`, which is known. Nothing: with no weights a search
+// has a bound that is larger by more than 2 %, since one of the plans does not allow it.
+std::optional<StreamTimes> weights_of_more(const std::vector<StreamTimes>& busy, Seconds bound);
 
 }  // namespace autopar

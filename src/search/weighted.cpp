@@ -26,9 +26,6 @@ constexpr int kWeightings = 2;
 // Of the first, which is no bound on the time that is worth a proof: no more is searched for by
 // less than that.
 constexpr double kFirstGap = 1e-4;
-// Where a plan is known that other ones have to beat: the bound of most steps is that of compute,
-// with as little of each other stream as sharp_weights() leaves it.
-constexpr double kOtherWeight = 0.0005;
 // Where the memory limit binds, further weightings look for plans where their bound is no more than
 // this times the least.
 constexpr double kNearBound = 1.01;
@@ -39,15 +36,14 @@ constexpr SolveOptions::Until kLaterUntil = SolveOptions::Until::kLimit;
 constexpr double kFirstPart = 0.5;
 // Where bound and time are so near, no other weighting is tried.
 constexpr double kNear = 1e-3;
-// Where they are further apart than this, some more: by all that was found so far. A step of 70B on
-// 512 H100 in 32 passes is busy with compute and with a link in turn, as the weights are.
-constexpr double kFarApart = 0.02;
+// Where they are further apart, and the plans that were found allow a larger bound, so many more.
 constexpr int kMoreWeightings = 2;
 
+// Where a plan is known that other ones have to beat: the bound of most steps is that of compute.
 StreamTimes compute_weights() {
   StreamTimes weights;
   Seconds others = 0;
-  for (Seconds* w : weights.all()) others += * w = kOtherWeight;
+  for (Seconds* w : weights.all()) others += * w = StreamTimes::kLeastWeight;
   weights.compute += 1 - others;
   return weights;
 }
@@ -86,8 +82,10 @@ class WeightedSearch {
     for (int w = 1; w < kWeightings && !is_over(); ++w) {
       AUTOPAR_RETURN_IF_ERROR(weigh(best_.cost.step->busy.sharp_weights()));
     }
-    for (int w = 0; w < kMoreWeightings && !is_over() && is_far_apart(); ++w) {
-      AUTOPAR_RETURN_IF_ERROR(weigh(balanced_weights(busy_)));
+    for (int w = 0; w < kMoreWeightings && !is_over(); ++w) {
+      const auto weights = weights_of_more(busy_, findings_of(best_.trials).lower_bound);
+      if (!weights) break;
+      AUTOPAR_RETURN_IF_ERROR(weigh(*weights));
     }
     close();
     return std::move(best_);
@@ -117,13 +115,6 @@ class WeightedSearch {
                                      [&](const MeshTrial& trial) { return this->is_open(trial); });
     const bool is_stopped = request_.solve.stop != nullptr && request_.solve.stop->load();
     return !is_open || is_stopped || time_left() <= 0;
-  }
-
-  // No weights bound more than the most that the plans leave, so these may bound too little.
-  bool is_far_apart() const {
-    const Seconds bound = findings_of(best_.trials).lower_bound;
-    const Seconds most = most_by(balanced_weights(busy_), busy_);
-    return bound < (1 - kFarApart) * std::min(best_.cost.time(), most);
   }
 
   Seconds time_left() const { return request_.solve.time_limit - seconds_since(start_); }

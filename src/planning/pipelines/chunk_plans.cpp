@@ -17,7 +17,6 @@ namespace autopar {
 namespace {
 
 using namespace tuning::chunks;
-using tuning::units::kFarApart;
 using tuning::units::kWeightings;
 
 Bytes bytes_of(const ChunkPlan& plan) { return plan.planned->outcome.cost.memory.total; }
@@ -280,8 +279,9 @@ Result<WeighedUnit> ChunkPlans::weights_of(const Graph& graph) const {
     if (least.busy) known.push_back(*least.busy);
     const bool is_better = round == 0 || least.bound > best.least.bound;
     if (is_better) best = {weights, std::move(least)};
-    weights = balanced_weights(known);
-    if (best.least.bound >= (1 - kFarApart) * most_by(weights, known)) break;
+    const auto next = weights_of_more(known, best.least.bound);
+    if (!next) break;
+    weights = *next;
   }
   return best;
 }

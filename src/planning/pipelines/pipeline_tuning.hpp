@@ -49,10 +49,9 @@ inline constexpr std::size_t kMeshesOfOthers = 2;
 
 // The bounds by units.
 namespace units {
-// Weightings of the usual unit that are tried at most, as long as the best bound is further than
-// this part from what the plans that were found would allow (balanced_weights()).
+// Weightings of the usual unit that are tried at most (weights_of_more()). With 3 in place of 1 the
+// bound of 70B in 2 stages is 12.5 s in place of 11.3.
 inline constexpr int kWeightings = 3;
-inline constexpr double kFarApart = 0.02;
 // More kinds of units are not searched: the bound would take longer than the plan. Llama steps
 // have four.
 inline constexpr std::size_t kMostKinds = 6;

@@ -4,23 +4,17 @@ namespace autopar {
 
 ChosenParts chosen_of(const StepUnits& units,
                       std::function<const UnitParts*(const StepUnits::Place&)> parts_of) {
-  const StepUnits* names = &units;
-  ChosenParts chosen;
-  chosen.op = [names, parts_of](const std::string& name) -> const Assignment* {
-    const auto place = autopar::place_of(names->ops, name);
-    const UnitParts* parts = place ? parts_of(*place) : nullptr;
-    if (parts == nullptr) return nullptr;
-    const auto one = parts->ops.find(place->name);
-    return one == parts->ops.end() ? nullptr : &one->second;
+  // `places` of ops or values, and `of` the same of the parts.
+  const auto finder = [&parts_of](const auto& places, auto of) {
+    return [&places, of, parts_of](const std::string& name) {
+      const auto place = place_of(places, name);
+      const UnitParts* parts = place ? parts_of(*place) : nullptr;
+      const auto* all = parts == nullptr ? nullptr : &(parts->*of);
+      const auto one = all == nullptr ? decltype(all->end()){} : all->find(place->name);
+      return all == nullptr || one == all->end() ? nullptr : &one->second;
+    };
   };
-  chosen.value = [names, parts_of](const std::string& name) -> const ChosenSpecs* {
-    const auto place = autopar::place_of(names->values, name);
-    const UnitParts* parts = place ? parts_of(*place) : nullptr;
-    if (parts == nullptr) return nullptr;
-    const auto one = parts->values.find(place->name);
-    return one == parts->values.end() ? nullptr : &one->second;
-  };
-  return chosen;
+  return {finder(units.ops, &UnitParts::ops), finder(units.values, &UnitParts::values)};
 }
 
 }  // namespace autopar
