@@ -99,6 +99,8 @@ namespace templates {
 inline constexpr std::size_t kMostKinds = 12;
 // Prices of memory at which units are planned, beside none.
 inline constexpr std::size_t kPrices = 2;
+// The second of them by the first: with few prices, one at which all is saved that can be.
+inline constexpr double kDearer = 16;
 // Where all templates of one degree of tensor parallelism take so many times the best one, more of
 // it is not tried: it only sends more.
 inline constexpr double kFar = 1.5;

@@ -198,7 +198,7 @@ Result<double> TemplatePlans::price_of_memory(std::size_t which) {
   if (which == 0) return 0.0;
   AUTOPAR_TRY(free, memories_[units_.units().usual]->least(in_flight_, 0));
   double price = free.bytes > 0 ? free.cost / free.bytes : 0;
-  for (std::size_t i = 1; i < which; ++i) price *= tuning::units::kDearer;
+  for (std::size_t i = 1; i < which; ++i) price *= tuning::templates::kDearer;
   return price;
 }
 

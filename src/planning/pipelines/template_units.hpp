@@ -3,8 +3,8 @@
 // devices of a stage.
 //
 //   AUTOPAR_TRY(units, TemplateUnits::of(step, options, common));
-//   for (const StageTemplate& wanted : units->templates_on(stage, Recompute::kNone)) ...
-//   AUTOPAR_TRY(plans, TemplatePlans::of(*units, stage, wanted, in_flight));
+//   AUTOPAR_TRY(level, units->level(Recompute::kNone));
+//   AUTOPAR_TRY(plans, TemplatePlans::of(*units, *level, stage, wanted, in_flight));
 //   plans->at(0)    // the price of each kind; at(1): with less in memory; null: there is no other
 #pragma once
 

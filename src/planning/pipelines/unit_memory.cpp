@@ -154,15 +154,6 @@ UnitMemory::FewestBytes UnitMemory::fewest_of(std::size_t way) const {
   return known == fewest_.end() ? FewestBytes() : known->second;
 }
 
-double UnitMemory::fewest_bytes(std::int64_t in_flight) const {
-  double fewest = kInfinity;
-  for (std::size_t way = 0; way < ways_.size(); ++way) {
-    if (is_open_[way] != 0 && !units_[way]) continue;
-    fewest = std::min(fewest, fewest_of(way).of(in_flight));
-  }
-  return fewest;
-}
-
 // By what is known of it at lower prices, and between a lower and a higher one.
 Seconds UnitMemory::floor_of(std::size_t way, std::int64_t in_flight, double price) const {
   const FewestBytes fewest = fewest_of(way);

@@ -52,8 +52,6 @@ class UnitMemory : public PricedUnit {
   Result<UnitPoint> least(std::int64_t in_flight, double price) override;
   Seconds known_least(std::int64_t in_flight, double price) const override;
 
-  // No plan of any way has fewer between the passes, as far as is known; 0: nothing is.
-  double fewest_bytes(std::int64_t in_flight) const;
   const std::vector<UnitWay>& ways() const { return ways_; }
   // The plan of that way at that price; null: there is none.
   Result<std::shared_ptr<const UnitParts>> parts(Recompute recompute, const std::string& mesh,
