@@ -50,7 +50,7 @@ CASES = {
 DEEP = {"deep": 8, "deeper": 24, "experts": 1}  # layers
 
 SHAPES = {"model": ("tiny_llama", "tiny_bert", "tiny_resnet", "tiny_moe_gather"), "ranks": (4, 8), "stages": (2, 4),
-          "schedule": ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipev"), "micro_batches": (4, 8)}
+          "schedule": ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipev"), "micro_batches": (4, 8), "samples": (4, 3)}  # of a micro-batch: 3 cannot be split over the devices of a stage
 FOUR = {"format": "autopar-cluster", "version": 1, "name": "4 devices",
         "device": {"name": "device", "memory_bytes": 2**33, "memory_bandwidth_bytes_per_s": 1e11, "peak_flops_per_s": {"float32": 1e12}},
         "tiers": [{"name": "inner", "size": 2, "bandwidth_bytes_per_s": 1e10, "latency_s": 1e-6},
@@ -132,7 +132,9 @@ def check(folder, name):
 
 
 def exists(shape):
-    model, ranks, stages, schedule, micro_batches = shape
+    model, _, stages, schedule, micro_batches, samples = shape
+    if model == "tiny_moe_gather" and samples == 3:  # constants of its graph go with multiples of its own batch
+        return False
     return schedule != "dualpipev" or micro_batches >= 2 * stages
 
 
@@ -155,14 +157,14 @@ def same_files(one, other, name):
 
 
 def check_shape(folder, shape):
-    model, ranks, stages, schedule, micro_batches = shape
-    name = f"{model}, {ranks} ranks, {stages} stages, {schedule}, {micro_batches} micro-batches"
+    model, ranks, stages, schedule, micro_batches, samples = shape
+    name = f"{model}, {ranks} ranks, {stages} stages, {schedule}, {micro_batches} micro-batches of {samples}"
     place, again, path = folder / "shape", folder / "again", SHARED / "data" / "models" / f"{model}.onnx"
     for old in (place, again):
         shutil.rmtree(old, ignore_errors=True)
     cluster = folder / "four.json" if ranks == 4 else "dgx-a100-1x8"
     loss = ["--optimizer", "momentum", "--loss", "mse"] if model == "tiny_resnet" else ["--optimizer", "adamw", "--loss", "cross_entropy"]
-    called("search", path, "--cluster", cluster, "--train", *loss, "--batch", 4 * micro_batches, "--micro-batches", micro_batches, "--stages", stages, "--schedule",
+    called("search", path, "--cluster", cluster, "--train", *loss, "--batch", samples * micro_batches, "--micro-batches", micro_batches, "--stages", stages, "--schedule",
            schedule, "-q", "-o", place)
     called("run", place, "--steps", 3, "-q")
     called("apply", path, "--cluster", cluster, "--strategy", place / "strategy.json", "-q", "-o", again)

@@ -7,6 +7,7 @@
 #include "autopar/grad.hpp"
 #include "autopar/kernels.hpp"
 #include "graphs.hpp"
+#include "search/balanced_weights.hpp"
 #include "search/build.hpp"
 
 using namespace autopar;
@@ -285,6 +286,19 @@ TEST_CASE("a search that has to beat a known plan ends by bounds, and misses no 
     }
   }
   CHECK(without_a_look > 10);
+}
+
+// So it is of ops that all are free.
+TEST_CASE("weights of streams that do nothing are weights", "[streams]") {
+  for (StreamTimes weights : {StreamTimes().sharp_weights(), balanced_weights({{}, {}})}) {
+    double sum = 0;
+    for (const Seconds* w : weights.all()) {
+      CHECK(*w > 0);
+      sum += *w;
+    }
+    CHECK(sum == Approx(1));
+  }
+  CHECK(!weights_of_more({{}}, 0));
 }
 
 // ZeRO 2 in several passes: what brings a gradient to its accumulator goes on beside the passes.

@@ -98,7 +98,8 @@ StreamTimes StreamTimes::sharp_weights() const {
   StreamTimes weights = *this;
   double sum = 0;
   for (Seconds* w : weights.all()) {
-    *w = std::max(kLeastWeight, std::exp((*w / busiest - 1) / kSharpness));
+    const double part = busiest > 0 ? *w / busiest : 1;
+    *w = std::max(kLeastWeight, std::exp((part - 1) / kSharpness));
     sum += *w;
   }
   for (Seconds* w : weights.all()) *w /= sum;

@@ -20,6 +20,7 @@ constexpr double kFarApart = 0.02;
 StreamTimes balanced_weights(std::vector<StreamTimes> busy) {
   Seconds busiest = 0;
   for (const StreamTimes& plan : busy) busiest = std::max(busiest, plan.most());
+  if (busiest == 0) return StreamTimes().sharp_weights();
   StreamTimes gained, mean;
   for (int round = 0; round < kRounds; ++round) {
     StreamTimes weights = gained;

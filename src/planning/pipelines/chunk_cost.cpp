@@ -148,13 +148,30 @@ std::vector<char> weight_part(const Graph& graph, const Strategy& strategy,
     const ValueSpecs& specs = strategy.values[id.index()];
     return !specs.spec.partial.empty() || !specs.hub.partial.empty();
   };
-  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
-    if (weights[o] == 0) continue;
-    for (ValueId id : graph.ops[o].inputs) {
-      const OpId maker = id.valid() ? graph.value(id).producer : OpId();
-      const bool crosses =
-          maker.valid() && graph.op(maker).phase == Phase::kBackward && weights[maker.index()] == 0;
-      if (crosses && is_partial(id)) weights[o] = 0;
+  // What makes a value in the backward phase; an invalid id where nothing there does.
+  const auto maker_of = [&](ValueId id) {
+    const OpId maker = id.valid() ? graph.value(id).producer : OpId();
+    return maker.valid() && graph.op(maker).phase == Phase::kBackward ? maker : OpId();
+  };
+  const auto reads_partial_of_inputs = [&](const Op& op) {
+    return std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId id) {
+      const OpId maker = maker_of(id);
+      return maker.valid() && weights[maker.index()] == 0 && is_partial(id);
+    });
+  };
+  // An op that goes to the inputs takes along what it reads, of which others may read partial sums.
+  for (bool has_changed = true; has_changed;) {
+    has_changed = false;
+    for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+      if (weights[o] == 0 || !reads_partial_of_inputs(graph.ops[o])) continue;
+      weights[o] = 0;
+      has_changed = true;
+    }
+    for (std::size_t o = graph.ops.size(); has_changed && o-- > 0;) {
+      if (weights[o] != 0 || graph.ops[o].phase != Phase::kBackward) continue;
+      for (ValueId id : graph.ops[o].inputs) {
+        if (const OpId maker = maker_of(id); maker.valid()) weights[maker.index()] = 0;
+      }
     }
   }
   bool has_weights = false, has_inputs = false;

@@ -37,7 +37,7 @@ LateSeconds late_seconds(const SearchRequest& request, const Mesh& mesh, const S
 
 // Per op of a chunk's graph whether it belongs to W. Empty where one of the parts would be. What
 // lies as a partial sum does not pass from one part to the other: its readers belong to the part
-// that makes it.
+// that makes it, with all that they read. I reads nothing of W, which comes later.
 std::vector<char> weight_part(const Graph& graph, const Strategy& strategy,
                               const std::string& updates);
 
