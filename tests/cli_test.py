@@ -320,6 +320,7 @@ def test_clusters(folder):
     for message in (run("search", MODEL, code=2).stderr, run("search", MODEL, "--cluster", "nosuch", "-o", folder / "x", code=4).stderr):
         assert ", ".join(names) in message, message
     assert run("show", folder / "nosuch.onnx", code=4).stderr == f"autopar: error: {folder / 'nosuch.onnx'}: no such file\n"
+    assert run("price", folder / "nosuch", "--cluster", "dgx-a100-1x8", code=4).stderr == f"autopar: error: {folder / 'nosuch'}: no such file or folder\n"
     assert "did you mean 'dgx-a100-1x8'" in run("show", "dgx-a100-1x9", code=4).stderr
 
 

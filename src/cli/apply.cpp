@@ -2,6 +2,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 
 #include "autopar/kernels.hpp"
@@ -133,6 +134,8 @@ Status check_program_options(const CLI::App& app) {
 
 Result<int> run_price(const CLI::App& app, PlanOptions options, const CommonOptions& common) {
   if (options.strategy_file.empty()) {
+    if (!std::filesystem::exists(options.model))
+      return input_error(options.model + ": no such file or folder");
     if (const std::string folder = step_folder_of(options.model); !folder.empty()) {
       AUTOPAR_RETURN_IF_ERROR(check_program_options(app));
       return run_price_step(folder, options, common);
