@@ -214,6 +214,44 @@ TEST_CASE("a step costs its passes and its update, whatever the plan", "[phases]
   CHECK(partial > 10);
 }
 
+// As programs of pipelines: what the forward phase keeps is no partial sum.
+TEST_CASE("random plans of phases apart are cut into them", "[phases]") {
+  int reduced = 0;
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    CAPTURE(seed);
+    TrainingStep step = step_of(options_of(Optimizer::kSgd, 2, "mse"));
+    mark_accumulators(step.graph);
+    const GraphRules rules = rules_of(step.graph).value();
+    const Cluster cluster = small_cluster({2, 2});
+    SearchRequest request{step.graph, rules, cluster};
+    request.mesh = mesh_candidates(cluster, 2).back();
+    request.phases_apart = true;
+    const auto prices = make_cost_model("roofline", cluster, *request.mesh).value();
+    const auto problem = build_problem(request, *prices);
+    REQUIRE(problem.ok());
+    Random random(seed);
+    Problem drawn = problem->problem;
+    for (ProblemNode& node : drawn.nodes) {
+      for (double& cost : node.cost) cost += static_cast<double>(below(random, 1000));
+    }
+    const Solution solution = solve_dp(drawn, {});
+    REQUIRE(solution.feasible);
+    const Strategy plan = strategy_of(step.graph, *problem, solution.choices);
+    std::vector<int> part_of_op;
+    for (const Op& op : step.graph.ops) part_of_op.push_back(static_cast<int>(op.phase));
+    const auto parts = cut_parts(step.graph, rules, plan, part_of_op, 3);
+    INFO((parts.ok() ? "" : parts.error().message));
+    REQUIRE(parts.ok());
+    const auto forward = specs_by_name((*parts)[0]);
+    for (ValueId output : (*parts)[0].graph.outputs) {
+      const auto& specs = *forward.at((*parts)[0].graph.value(output).name);
+      CHECK(specs.output.partial.empty());
+      reduced += specs.spec.partial.empty() ? 0 : 1;
+    }
+  }
+  CHECK(reduced > 10);
+}
+
 namespace {
 
 // Of one device: what forward ops make and backward ops read, each piece of memory once.

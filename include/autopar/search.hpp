@@ -100,6 +100,9 @@ struct SearchRequest {
   BoundaryLayout inputs = {};
   BoundaryLayout outputs = {};
   std::string updates = "new.*";  // outputs so named hold the next value of input `*`
+  // The forward and the backward phase are programs of their own, as those of pipelines: what one
+  // hands to the other is no partial sum.
+  bool phases_apart = false;
   Pins pins = {};
   std::map<ValueId, StoredRule> stored_rules = {};
   Fill fill = Fill::kSearch;

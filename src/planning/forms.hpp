@@ -65,11 +65,6 @@ Result<PricedProblem> problem_on(const std::shared_ptr<Inputs>& inputs, const Pl
                                  const CommonOptions& common, const std::string& mesh,
                                  const std::optional<StreamTimes>& weights);
 
-// Forbids choices with which a value of the forward pass waits for the backward pass as a partial
-// sum, where it need not: where the passes are programs of their own, it leaves the one and comes
-// into the other.
-void keep_no_sums(const Graph& graph, MeshProblem& problem);
-
 // What is chosen of ops and values, by name; null: that is left open.
 struct ChosenSpecs {
   std::optional<Spec> stored, hub, output;

@@ -237,6 +237,7 @@ Result<SearchRequest> make_request(const Inputs& inputs, const PlanOptions& opti
   request.cost_model = options.cost_model;
   request.max_axes = options.max_axes;
   request.updates = options.updates;
+  request.phases_apart = options.phases_apart;
   if (!common.memory.empty()) {
     AUTOPAR_TRY(memory, parse_bytes(common.memory));
     request.memory_limit = memory;

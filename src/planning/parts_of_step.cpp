@@ -115,27 +115,6 @@ void keep_chosen(const Graph& graph, const ChosenParts& chosen, MeshProblem& pro
 
 }  // namespace
 
-void keep_no_sums(const Graph& graph, MeshProblem& problem) {
-  const std::vector<Readers> readers = readers_of(graph);
-  for (std::size_t v = 0; v < graph.values.size(); ++v) {
-    const OpId maker = graph.values[v].producer;
-    const int hub = problem.hub_node[v];
-    const bool is_kept =
-        hub >= 0 && maker.valid() && graph.op(maker).phase == Phase::kForward &&
-        std::any_of(readers[v].uses.begin(), readers[v].uses.end(),
-                    [&](const Use& use) { return graph.op(use.op).phase == Phase::kBackward; });
-    if (!is_kept) continue;
-    const auto n = static_cast<std::size_t>(hub);
-    std::vector<double> cost = problem.problem.nodes[n].cost;
-    bool is_any_left = false;
-    for (std::size_t i = 0; i < cost.size(); ++i) {
-      if (!problem.specs_of_node[n][i].partial.empty()) cost[i] = kInfinity;
-      is_any_left = is_any_left || cost[i] < kInfinity;
-    }
-    if (is_any_left) problem.problem.nodes[n].cost = std::move(cost);
-  }
-}
-
 Result<PartsPlan> plan_of_parts(std::unique_ptr<Inputs> inputs, const PlanOptions& options,
                                 const std::optional<StrategyFile>& pins,
                                 const CommonOptions& common, const std::string& mesh,
@@ -151,7 +130,6 @@ Result<PartsPlan> plan_of_parts(std::unique_ptr<Inputs> inputs, const PlanOption
   asked.narrowing = narrowed_to(request.graph, chosen);
   AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, *request.mesh));
   AUTOPAR_TRY(problem, build_problem(asked, *model));
-  if (wanted != nullptr) keep_no_sums(request.graph, problem);
   keep_chosen(request.graph, chosen, problem);
   SolveOptions solve = request.solve;
   solve.effort = effort;

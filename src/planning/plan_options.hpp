@@ -32,6 +32,7 @@ struct PlanOptions {
   std::string moving = "auto";
   std::string gradient_bucket;
   std::string zero = "auto";
+  bool phases_apart = false;        // as of SearchRequest
   int max_axes = 0;                 // 0: the default of the searcher
   std::vector<std::string> meshes;  // that are tried where none is given; empty: by max_axes
   double effort = 1;                // of what a search spends by default

@@ -548,7 +548,7 @@ class Builder {
     std::vector<int> lists;
     if (shared) lists = needed_lists(id);
     lists.push_back(from.list);
-    const bool partial_too = !stored || value.accumulates;
+    const bool partial_too = (!stored && !is_handed_over(id)) || value.accumulates;
     AUTOPAR_TRY(list, restricted(tables_.united(lists, partial_too), [&](SpecList& specs) {
                   restrict_hub(pins_, id, specs);
                   return Status(Ok{});
@@ -598,6 +598,16 @@ class Builder {
            pins_.ops.count(graph_.op(value.producer).name) != 0;
   }
 
+  // From one program to another, on the same device.
+  bool is_handed_over(ValueId id) const {
+    const OpId producer = graph_.value(id).producer;
+    const auto& uses = readers_[id.index()].uses;
+    return request_.phases_apart && producer.valid() &&
+           graph_.op(producer).phase == Phase::kForward &&
+           std::any_of(uses.begin(), uses.end(),
+                       [&](const Use& use) { return graph_.op(use.op).phase == Phase::kBackward; });
+  }
+
   // -1: nothing is ever resharded, so there is no edge.
   int connect_op(ValueId id, const End& from, OpId op, const std::vector<int>& lists) {
     Edge edge = tables_.edge(type_of(id, op), from.list, lists);
@@ -608,6 +618,9 @@ class Builder {
     }
     if (graph_.op(op).sums == SumsAt::kAfter) {
       for (int list : lists) edge = tables_.unreduced_only(edge, from.list, list);
+    }
+    if (leg == Leg::kToOnlyReader && is_handed_over(id)) {
+      for (int list : lists) edge = tables_.whole_only(edge, from.list, list);
     }
     if (edge.free) return -1;
     return add_edge(from.node, out_.node_of_op[op.index()], edge, static_cast<int>(op.value));

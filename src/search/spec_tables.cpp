@@ -271,6 +271,14 @@ SpecTables::Edge SpecTables::unreduced_only(Edge edge, int from, int to) {
          });
 }
 
+SpecTables::Edge SpecTables::whole_only(Edge edge, int from, int to) {
+  const auto [known, is_new] = kept(whole_only_, {edge.cost, from, to});
+  if (!is_new) return known;
+  return known = only(edge, from, to, [](const Spec& a, const Spec& b) {
+           return a.partial.empty() || b.partial.empty();
+         });
+}
+
 SpecTables::Edge SpecTables::alike(int from, int to) {
   const auto [known, is_new] = kept(alike_, {from, to});
   if (!is_new) return known;

@@ -63,6 +63,8 @@ class SpecTables {
   Edge equal_only(Edge edge, int from, int to);
   // The same edge where no partial sum is reduced on the way, otherwise never.
   Edge unreduced_only(Edge edge, int from, int to);
+  // The same edge where not both ends are partial sums, otherwise never.
+  Edge whole_only(Edge edge, int from, int to);
   // An edge that costs nothing where both ends are cut alike, partial sums or not, otherwise never.
   Edge alike(int from, int to);
   // Bytes of the target where it is a copy of its own.
@@ -132,7 +134,7 @@ class SpecTables {
   std::unordered_map<Spec, int, SpecHash> spec_ids_;
   ByKey<int> type_ids_, list_ids_, united_, canonical_, copies_;
   ByKey<std::vector<double>> bytes_, distinct_bytes_;
-  ByKey<Edge> edges_, equal_only_, unreduced_only_, alike_;
+  ByKey<Edge> edges_, equal_only_, unreduced_only_, whole_only_, alike_;
   std::vector<int> key_;    // scratch of kept()
   std::vector<char> have_;  // scratch of add_missing(): by spec id; all 0 between calls
 };

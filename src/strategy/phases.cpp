@@ -39,10 +39,15 @@ class Cutter {
   }
 
  private:
-  // In what a value waits for parts that do not make it.
-  const Spec& waiting(ValueId id) const {
+  // What readers share, or, of one reader, as the value is made.
+  const Spec& left_as(ValueId id) const {
     const ValueSpecs& specs = strategy_.values[id.index()];
     return readers_[id.index()].count() > 1 ? specs.hub : specs.spec;
+  }
+  // In what a value waits for parts that do not make it: no partial sum where that can be.
+  const Spec& waiting(ValueId id) const {
+    const Spec& spec = left_as(id);
+    return spec.partial.empty() ? spec : strategy_.values[id.index()].hub;
   }
 
   // What parts of the update read together of an accumulator that is still a partial sum: no
@@ -51,7 +56,7 @@ class Cutter {
     if (!is_identity(graph_.ops[op])) return false;
     const Value& read = graph_.value(graph_.ops[op].inputs[0]);
     return read.accumulates && !read.producer.valid() &&
-           !waiting(graph_.ops[op].outputs[0]).partial.empty();
+           !left_as(graph_.ops[op].outputs[0]).partial.empty();
   }
   bool is_mine(std::size_t op) const {
     if (part_of_op_[op] == mine_) return true;
@@ -65,8 +70,7 @@ class Cutter {
     return producer.valid() && is_mine(producer.index());
   }
 
-  // Values that one part makes and another reads, in the layout that the readers share, or, of one
-  // reader, as they are made.
+  // Values that one part makes and another reads.
   void hand_over() {
     for (std::size_t v = 0; v < graph_.values.size(); ++v) {
       const ValueId id(static_cast<std::int64_t>(v));

@@ -49,7 +49,12 @@ std::vector<std::string> first_and_last(const Graph& graph) {
 }
 
 ChunkPlans::ChunkPlans(const ChunkSearch& search, Cluster stage)
-    : search_(search), stage_(without_graph(search.whole, std::move(stage))) {}
+    : search_(search),
+      options_(search.options),
+      stage_(without_graph(search.whole, std::move(stage))) {
+  // Plans without stages are one program.
+  options_.phases_apart = device_count() != search.whole.cluster.device_count();
+}
 
 Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks,
                                               const std::vector<std::int64_t>& stage_of_chunk,
@@ -99,7 +104,7 @@ Status ChunkPlans::plan(std::size_t chunk, Asked asked, ChunkPlan& found) {
     if (!is_alike) continue;
     AUTOPAR_TRY(common, options_of(mesh, asked.beside));
     AUTOPAR_TRY(planned, planned_like(std::make_unique<Inputs>(asked.inputs), *known.planned,
-                                      search_.options, pins_of(graph), common));
+                                      options_, pins_of(graph), common));
     const bool fits = planned.outcome.cost.memory.total <= plan_limit(*planned.request);
     if (!fits && graph.in_flight > known.asked.inputs.model.graph.in_flight) continue;
     found.alike = known.cut == cut_ ? static_cast<int>(known.chunk) : -1;
@@ -118,8 +123,8 @@ bool ChunkPlans::is_open() const {
   const auto& pins = search_.pins;
   const bool is_pinned =
       pins && !(pins->mesh.empty() && pins->pins.ops.empty() && pins->pins.values.empty());
-  return search_.common.mesh.empty() && search_.options.max_axes == 0 && !is_pinned &&
-         search_.options.searcher.rfind("uniform", 0) != 0;
+  return search_.common.mesh.empty() && options_.max_axes == 0 && !is_pinned &&
+         options_.searcher.rfind("uniform", 0) != 0;
 }
 
 // Unless something is said about meshes, over those of two axes, of data and of tensor parallelism:
@@ -197,7 +202,7 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::of_parts(const Asked& asked) 
 Result<PartsPlan> ChunkPlans::of_these(const Asked& asked, const HintedParts& parts) const {
   AUTOPAR_TRY(common, options_of(parts.mesh, asked.beside));
   common.mesh.clear();
-  PlanOptions options = search_.options;
+  PlanOptions options = options_;
   options.training.micro_batches = std::to_string(asked.inputs.model.graph.passes);
   auto inputs = std::make_unique<Inputs>(asked.inputs);
   const auto pins = pins_of(inputs->model.graph);
@@ -242,7 +247,7 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::searched_on(
     const Asked& asked, std::vector<std::string> meshes, std::optional<Recompute> recompute) const {
   AUTOPAR_TRY(common, options_of(asked.mesh, asked.beside));
   const Graph& graph = asked.inputs.model.graph;
-  PlanOptions options = search_.options;
+  PlanOptions options = options_;
   options.training.micro_batches = std::to_string(graph.passes);
   options.meshes = std::move(meshes);
   options.effort *= kEffort;
@@ -258,7 +263,7 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::searched_on(
 Result<LeastTime> ChunkPlans::least_time(const Graph& graph,
                                          const std::optional<StreamTimes>& weights) const {
   AUTOPAR_TRY(inputs, inputs_of(graph));
-  PlanOptions options = search_.options;
+  PlanOptions options = options_;
   if (is_open()) options.meshes = meshes();
   auto least = autopar::least_time(inputs, options, pins_of(graph), search_.common, weights);
   if (least) {
@@ -295,7 +300,7 @@ Result<std::optional<PricedProblem>> ChunkPlans::problem_of(
     AUTOPAR_TRY(repeated, repeat_ops(*inputs, way.recompute));
     if (!repeated) return std::optional<PricedProblem>();
   }
-  auto problem = problem_on(inputs, search_.options, pins, search_.common, way.mesh, weights);
+  auto problem = problem_on(inputs, options_, pins, search_.common, way.mesh, weights);
   if (!problem && problem.error().code == ErrorCode::kInput) return std::optional<PricedProblem>();
   if (!problem) return problem.error();
   graph = inputs->model.graph;
@@ -307,7 +312,7 @@ Result<UnitKeeping> ChunkPlans::keeping_of(const Graph& unit, Recompute most,
                                            const std::set<std::string>& shared) const {
   AUTOPAR_TRY(inputs, inputs_of(unit));
   Graph graph = unit;
-  graph.kernels = group_kernels(graph, stage_.cluster.profile, search_.options.updates);
+  graph.kernels = group_kernels(graph, stage_.cluster.profile, options_.updates);
   AUTOPAR_TRY(again, seconds_again(inputs, graph));
   UnitKeeping keeping{most, std::move(graph), {}, std::move(again)};
   const auto devices = static_cast<double>(device_count());
@@ -326,7 +331,7 @@ Result<UnitKeeping> ChunkPlans::keeping_of(const Graph& unit, Recompute most,
 }
 
 Result<std::optional<Recompute>> ChunkPlans::asked_level() const {
-  return parse_recompute_option(search_.options.recompute, search_.pins ? &*search_.pins : nullptr);
+  return parse_recompute_option(options_.recompute, search_.pins ? &*search_.pins : nullptr);
 }
 
 Result<Bytes> ChunkPlans::room() const {

@@ -126,6 +126,7 @@ class ChunkPlans {
                       const std::vector<ChunkHint>& hints, std::vector<ChunkPlan>& plans);
 
   const ChunkSearch& search_;
+  PlanOptions options_;
   Inputs stage_;  // what is read of a chunk but for its graph and rules
   Seconds cutoff_ = kInfinity;
   int cut_ = 0;  // how many there were

@@ -137,6 +137,7 @@ Result<SearchRequest> TemplateUnits::on_stage(const Unit& unit, const Cluster& s
   request.searcher = "dp";
   request.cost_model = options_.cost_model;
   request.updates = options_.updates;
+  request.phases_apart = stage.device_count() != inputs.cluster.device_count();
   AUTOPAR_TRY(stored, stored_rules(*parse_zero(options_.zero), inputs.model));
   request.stored_rules = std::move(stored);
   if (!stage.profile.ideal()) request.weights = first_weights(stage);
@@ -168,7 +169,6 @@ Result<std::unique_ptr<TemplatePlans>> TemplatePlans::of(const TemplateUnits& un
     const auto problem = [its = plans.get(), k](
                              Graph& graph, const UnitWay&) -> Result<std::optional<PricedProblem>> {
       AUTOPAR_TRY(built, build_problem(its->requests_[k], *its->model_));
-      keep_no_sums(its->requests_[k].graph, built);
       std::size_t choices = 0;
       for (const ProblemNode& node : built.problem.nodes) choices += node.cost.size();
       spdlog::debug("unit {} by {}: {} nodes, {} choices", k, to_text(its->wanted_),
