@@ -176,6 +176,21 @@ def test_held_in_pass(folder):
     assert plain <= held(model, 0, 2) <= plain + 2 * weights and plain < held(model, 0, 4) <= plain + 4 * weights, (plain, weights)
 
 
+def test_repeated_attention(folder):
+    """The op Attention with its sequence in parts costs as much in the backward phase, where it is repeated, as in the forward one."""
+    folder.mkdir()
+    model, cluster = folder / "attention.onnx", folder / "two.json"
+    subprocess.run([sys.executable, SOURCE / "scripts" / "make_models.py", "--family", "llama", "--layers", "1", "--hidden", "16", "--heads", "4", "--kv-heads", "1",
+                    "--feed-forward", "48", "--vocabulary", "64", "--sequence", "16", "--attention", "op", "-o", model], check=True, stdout=subprocess.DEVNULL)
+    cluster.write_text(json.dumps({"format": "autopar-cluster", "version": 1, "name": "two", "tiers": [
+        {"name": "link", "size": 2, "bandwidth_bytes_per_s": 1e10, "latency_s": 1e-6}], "device": {
+            "name": "device", "memory_bytes": 2**33, "memory_bandwidth_bytes_per_s": 1e11, "peak_flops_per_s": {"float32": 1e12}}}))
+    for searcher in ("dp", "rec", "auto"):
+        run("search", model, "--cluster", cluster, "--train", "--optimizer", "adam", "--loss", "cross_entropy", "--batch", 24, "--micro-batches", 4,
+            "--recompute", "products", "--searcher", searcher, "--profile", "h100-megatron", "-o", folder / "plan")
+        run("verify", folder / "plan")
+
+
 def test_refused(folder):
     model = ("search", MODELS / "mlp.onnx", "--cluster", CLUSTER, "-o", folder / "refused")
     unknown = run(*model, "--profile", "h100-nanotrom", expect=4).stderr
@@ -204,6 +219,7 @@ def main():
         test_room_for_the_runtime(folder)
         test_gradients(folder)
         test_held_in_pass(folder)
+        test_repeated_attention(folder / "repeated")
         test_refused(folder)
 
 

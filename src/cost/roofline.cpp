@@ -222,6 +222,10 @@ Result<OpPrice> RooflineModel::op_price(const Graph& graph, const Op& op, const 
           ? fused_between_exchanges(program)
           : std::vector<OpKernel>(program.ops.size());
   const bool is_view_here = graph.kernel(op).kind == OpKernel::Kind::kView;
+  // Where it is repeated in the backward phase, it is what it was.
+  if (op.type == "Attention") {
+    for (Op& local : program.ops) local.phase = Phase::kForward;
+  }
   for (std::size_t o = 0; o < program.ops.size(); ++o) {
     const Op& local = program.ops[o];
     if (local.domain != "ai.autopar") {
