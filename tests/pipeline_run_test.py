@@ -42,12 +42,13 @@ CASES = {
     "convolutions": ("shared/tiny_unet3d", ["--optimizer", "sgd", "--loss", "mse", "--batch", 8, "--micro-batches", 4, "--stages", 4]),
     "of its units, where memory binds": ("deeper", [*ADAM, "--micro-batches", 4, "--stages", 2, "--memory", "2.5MiB"]),
     "one value for several ops of both stages": ("experts", [*ADAM, "--micro-batches", 4, "--stages", 2, "--schedule", "zb-h1", "--cuts", "layers.0.moe.experts.1.w1"]),
+    "units that take no time, under a profile": ("layer", [*ADAM, "--micro-batches", 2, "--stages", 2, "--profile", "h100-megatron"]),
     "one micro-batch": ("llama_tiny", [*ADAM, "--micro-batches", 1, "--stages", 4]),
     "one micro-batch, there and back": ("gpt2_tiny", [*ADAM, "--micro-batches", 1, "--stages", 2, "--schedule", "zb-v", "--clip-norm", 0.1]),
     "gradients": ("llama_tiny", [*ADAM[2:], "--optimizer", "none", "--micro-batches", 4, "--stages", 2]),
 }
 
-DEEP = {"deep": 8, "deeper": 24, "experts": 1}  # layers
+DEEP = {"layer": 1, "deep": 8, "deeper": 24, "experts": 1}  # layers
 
 SHAPES = {"model": ("tiny_llama", "tiny_bert", "tiny_resnet", "tiny_moe_gather"), "ranks": (4, 8), "stages": (2, 4),
           "schedule": ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipev"), "micro_batches": (4, 8), "samples": (4, 3)}  # of a micro-batch: 3 cannot be split over the devices of a stage

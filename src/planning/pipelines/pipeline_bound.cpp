@@ -220,7 +220,8 @@ Result<OpSeconds> PipelineBounds::seconds_on(const Cluster& stage) {
   if (units == nullptr) return seconds;
   const auto devices = static_cast<double>(stage.device_count());
   // Units of other kinds are taken to wait for collectives as the usual ones do.
-  const double usual = units->usual_pass * devices / compute_of(units_.usual);
+  const Seconds of_usual = compute_of(units_.usual);
+  const double usual = of_usual > 0 ? units->usual_pass * devices / of_usual : 1;
   for (std::size_t u = 0; u + 1 < unit_ends_.size(); ++u) {
     const std::size_t from = unit_ends_[u], to = unit_ends_[u + 1];
     const Seconds compute = forward_[to] - forward_[from] + backward_[to] - backward_[from];

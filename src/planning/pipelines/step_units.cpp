@@ -60,7 +60,7 @@ Result<StepUnits> units_of(const Graph& step, const std::vector<OpId>& cuts,
   units.cuts = cuts;
   if (units.cuts.empty()) return units;
   AUTOPAR_TRY(chunks, chunks_of(step, units.cuts, updates));
-  std::vector<std::size_t> first, count;  // per kind
+  std::vector<std::size_t> first, count;  // per kind, ops of all its units
   for (std::size_t u = 0; u < chunks.chunks.size(); ++u) {
     const Graph& graph = chunks.chunks[u].graph;
     const auto same = std::find_if(first.begin(), first.end(), [&](std::size_t f) {
@@ -73,7 +73,7 @@ Result<StepUnits> units_of(const Graph& step, const std::vector<OpId>& cuts,
     }
     if (first.size() > most_kinds) return units;
     units.kind_of.push_back(kind);
-    ++count[kind];
+    count[kind] += graph.ops.size();
   }
   for (std::size_t u = 0; u < chunks.chunks.size(); ++u) {
     add_names(chunks.chunks[first[units.kind_of[u]]].graph, chunks.chunks[u].graph,

@@ -18,7 +18,7 @@ struct StepUnits {
   std::vector<OpId> cuts;            // where units begin, but the first
   std::vector<Graph> kinds;          // of each kind its first unit
   std::vector<std::size_t> kind_of;  // per unit
-  std::size_t usual = 0;             // the kind of which there are most
+  std::size_t usual = 0;             // the kind that most ops are of
   // Stored values of the usual kind that no other unit reads, by the names of its graph.
   std::set<std::string> own;
   // What other units have as well, by the names of its graph: a chunk has that once. Values of the
