@@ -42,7 +42,7 @@ double rounding_of(DType dtype, const Scales& scales, DType calculated_in) {
                          ? 0
                          : std::max(relative_unit(DType::kFloat32), relative_unit(calculated_in)) *
                                scales.typical_of_all;
-  return kSumUnits * std::max(own, all);
+  return (scales.is_next_value ? kSumUnits : kResultUnits) * std::max(own, all);
 }
 
 std::string number(double value) {

@@ -21,8 +21,11 @@ inline constexpr double kHalfRelativeUnits = 8;
 // 16-bit types, absolute, in units in the last place of 1: what is left of terms of about 1.
 inline constexpr double kHalfAbsoluteUnits = 2;
 // Sums, in units in the last place of a tensor's median magnitude: a sum rounds by its terms, of
-// which little may be left.
+// which little may be left. Results lie behind all sums of a model: of BERT-Base, whose 12 layers
+// have 98 products, half of them split, 31 million results were off by 8 units (root mean square)
+// and by 48 at most. It is a seventeenth of the relative tolerance.
 inline constexpr double kSumUnits = 12;
+inline constexpr double kResultUnits = 96;
 // Absolute, as a part of the largest element of all results: where all results are small, so is
 // what may be overlooked.
 inline constexpr double kPartOfResults = 1.0 / 50;
