@@ -107,7 +107,8 @@ class Step:
         self.updates = {n.name[:-len(".update")]: n.output[0] for n in graph.node if n.name.endswith(".update") and n.op_type == "Cast"}
         # What a layer or the head makes -> the first op that reads it.
         self.head = next((n.output[0] for n in graph.node if n.name == "lm_head"), None)
-        ends = {n.output[0] for n in graph.node if re.fullmatch(r"(layers|h)\.\d+\.mlp\.residual", n.name)} | {self.head}
+        self.layer_ends = [n.output[0] for n in graph.node if re.fullmatch(r"(layers|h)\.\d+\.mlp\.residual", n.name)]
+        ends = {*self.layer_ends, self.head}
         self.first_reader = {}
         for node in graph.node:
             for name in ends & set(node.input):

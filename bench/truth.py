@@ -78,7 +78,7 @@ def options_of(run):
     return ["--optimizer", "adamw", "--precision", run.precision, "--reduce-precision", "fp32", "--loss", "cross_entropy", "--batch", str(run.batch)]
 
 
-def pinned(run, step, tiers, gathers_again, repeats):
+def pinned(run, step, tiers, gathers_again, recompute):
     # One axis for each kind of parallelism, whatever it spans: that is what the runtimes' process groups are. A stage has ranks that
     # follow each other.
     inner, outer = tiers[0]["size"], tiers[-1]["name"]
@@ -89,7 +89,9 @@ def pinned(run, step, tiers, gathers_again, repeats):
             mesh.insert(0, (name, size, tiers[0]["name"] if spans <= inner else outer))
     has = lambda name: [name] if any(axis[0] == name and axis[1] > 1 for axis in mesh) else []
     template = training.Template(run.tensor, run.data, run.stored, run.sequence, mesh, has("tensor"), has("data"), has("context"))
-    found = training.pins(step, template, run.micro_batches, gathers_again, repeats)
+    found = training.pins(step, template, run.micro_batches, gathers_again, recompute != "none")
+    if recompute == "full":  # all of a layer is repeated from what enters it
+        found["checkpoints"] = step.layer_ends
     if "loss" in run.cuts:  # whose stage gets what another has cast
         found["tensors"].update({name: {"spec": found["tensors"][name]["spec"]} for name in step.logits if name in found["tensors"]})
     return found
@@ -136,7 +138,7 @@ def priced_as(run, model, step, profile, folder, kept, recompute, gathers_again)
 
 def searched(run, model, step, profile, own, recompute, gathers_again):
     cluster, tiers = cluster_of(run, own)
-    (own / "pins.json").write_text(json.dumps(pinned(run, step, tiers, gathers_again, recompute != "none")))
+    (own / "pins.json").write_text(json.dumps(pinned(run, step, tiers, gathers_again, recompute)))
     command = [PROGRAM, "search", model, "--cluster", cluster, "--profile", profile, "--train", *options_of(run), "--pin", own / "pins.json",
                "--micro-batches", run.micro_batches, "--memory", ALL_MEMORY, "--recompute", recompute, "--searcher", "dp", "--threads", 1,
                "-q", "--json", "-o", own / "plan"]

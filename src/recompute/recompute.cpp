@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "autopar/pattern.hpp"
 #include "recompute/checkpoints.hpp"
 #include "recompute/cut.hpp"
 #include "recompute/of_unit.hpp"
@@ -20,14 +21,19 @@ constexpr std::array kNames = {
 class Rewrite {
  public:
   enum class Turn : std::uint8_t { kPeak, kEndOfForward };
-  Rewrite(const Graph& graph, Recompute what, Turn turn)
-      : graph_(graph), what_(what), turn_at_(turn), repeatable_(graph) {}
+  Rewrite(const Graph& graph, Recompute what, Turn turn,
+          const std::vector<std::string>& checkpoints = {})
+      : graph_(graph), what_(what), turn_at_(turn), given_(checkpoints), repeatable_(graph) {}
 
   Recomputed run() {
     Recomputed result;
     result.kept = find_turn(graph_);
     is_checkpoint_.assign(graph_.values.size(), false);
-    if (what_ == Recompute::kFull && turn_at_ == Turn::kPeak) find_checkpoints();
+    if (what_ == Recompute::kFull && !given_.empty()) {
+      take_checkpoints();
+    } else if (what_ == Recompute::kFull && turn_at_ == Turn::kPeak) {
+      find_checkpoints();
+    }
     cut();
     rebuild();
     result.kept_after = Rewrite(again_, what_, turn_at_).find_turn(again_);
@@ -87,6 +93,15 @@ class Rewrite {
   bool before_turn(ValueId id) const {
     const OpId producer = graph_.value(id).producer;
     return producer.valid() && producer.index() <= turn_;
+  }
+
+  void take_checkpoints() {
+    for (std::size_t v = 0; v < graph_.values.size(); ++v) {
+      const bool is_given = std::any_of(
+          given_.begin(), given_.end(),
+          [&](const std::string& pattern) { return matches(pattern, graph_.values[v].name); });
+      is_checkpoint_[v] = is_given && in_network(ValueId(static_cast<std::int64_t>(v)));
+    }
   }
 
   // What is handed on between segments of the forward pass is kept; the rest can be repeated.
@@ -285,6 +300,7 @@ class Rewrite {
   const Graph& graph_;
   Recompute what_;
   Turn turn_at_;
+  std::vector<std::string> given_;  // patterns of checkpoints
   std::size_t turn_ = 0;
   Repeatable repeatable_;
   std::vector<bool> is_checkpoint_;
@@ -319,9 +335,10 @@ std::optional<Recompute> parse_recompute(const std::string& name) {
   return std::nullopt;
 }
 
-Recomputed recompute(const Graph& graph, Recompute what) {
+Recomputed recompute(const Graph& graph, Recompute what,
+                     const std::vector<std::string>& checkpoints) {
   if (what == Recompute::kNone || graph.ops.empty()) return {graph, 0, 0, 0};
-  return Rewrite(graph, what, Rewrite::Turn::kPeak).run();
+  return Rewrite(graph, what, Rewrite::Turn::kPeak, checkpoints).run();
 }
 
 Recomputed recompute_unit(const Graph& graph, Recompute what) {
