@@ -103,18 +103,16 @@ def priced(run, model, step, profile, folder, kept=None):
     run, whose price is not asked for again as long as the folder is there."""
     if run.impossible and run.failed:
         return {"impossible": run.impossible, "fits": False, "seconds": math.inf}
-    if run.recompute != "unrecorded":
-        found = priced_as(run, model, step, profile, folder, kept, run.recompute, False)
-        return found if "error" in found else {**found, "fits": fits(found)}
-    found = priced_as(run, model, step, profile, folder, kept, "none", False)
-    if run.sequence and "error" not in found:
+    recompute = "none" if run.recompute == "unrecorded" else run.recompute
+    found = priced_as(run, model, step, profile, folder, kept, recompute, False)
+    if run.sequence and recompute == "none" and "error" not in found:
         # Gathered again beside a product, which is not seen in the time.
-        again = priced_as(run, model, step, profile, folder, kept, "none", True)
+        again = priced_as(run, model, step, profile, folder, kept, recompute, True)
         found = again if "error" in again else {**found, **{name: again[name] for name in OF_MEMORY}}
     if "error" in found:
         return {**found, "fits": not run.impossible}
     is_said_to_fit = fits(found) and not run.impossible
-    if not fits(found) and not run.failed:
+    if run.recompute == "unrecorded" and not fits(found) and not run.failed:
         found = priced_as(run, model, step, profile, folder, kept, "full", True)
     return {**found, "fits": is_said_to_fit}
 
