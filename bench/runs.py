@@ -199,10 +199,12 @@ def dgxc(row):
 
 
 def bridge(row):
-    """Megatron-Bridge: its models are mixtures of experts, split by expert and pipelines."""
+    """Megatron-Bridge: its models are mixtures of experts, split by expert and pipelines. There tokens are sorted by expert without a
+    product. scripts/make_models.py sends them by products with zeros and ones (Lepikhin et al. 2021), which of GPT OSS 120B, 128 experts
+    of which a token takes four, are 0.77 TFLOP for a sample of 4,096 tokens, and the experts themselves 0.82."""
     if "H100" not in row["system"] or row["precision"] != "BF16":
         raise Unsaid(f"{row['system']} {row['precision']}")
-    raise Unsaid(f"another model: {row['model']}")
+    raise Unsaid(f"{row['model']}: experts, whose tokens would be sent by products as large as theirs")
 
 
 def sailor(row):

@@ -266,3 +266,19 @@ TEST_CASE("what kernels read repeated is there once, as long as they do", "[sear
   CHECK(step.charged(step.y) == std::vector<int>{1, 1, 1, 0, 0});
   CHECK(step.charged(twice) == std::vector<int>{0, 0, 0, 0, 0});
 }
+
+TEST_CASE("of what other chunks hand on, what the forward pass reads is there for each in flight",
+          "[search]") {
+  Accumulating step;
+  Graph& graph = step.graph;
+  graph.value(step.x).of_micro_batch = true;
+  graph.ops[1].inputs = {step.y, step.x};
+  const ValueId handed =
+      graph.add_value({.name = "dy", .shape = {8, 8}, .kind = ValueKind::kInput});
+  graph.value(handed).of_micro_batch = true;
+  graph.inputs.push_back(handed);
+  graph.ops[2].inputs.push_back(handed);
+  graph.in_flight = 3;
+  CHECK(step.charged(step.x) == std::vector<int>{3, 3, 3, 3});
+  CHECK(step.charged(handed) == std::vector<int>{1, 1, 1, 1});
+}

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -95,13 +96,17 @@ class Rewrite {
     return producer.valid() && producer.index() <= turn_;
   }
 
+  // What is behind the last one is in no segment.
   void take_checkpoints() {
+    std::size_t last = 0;
     for (std::size_t v = 0; v < graph_.values.size(); ++v) {
       const bool is_given = std::any_of(
           given_.begin(), given_.end(),
           [&](const std::string& pattern) { return matches(pattern, graph_.values[v].name); });
       is_checkpoint_[v] = is_given && in_network(ValueId(static_cast<std::int64_t>(v)));
+      if (is_checkpoint_[v]) last = std::max(last, graph_.values[v].producer.index());
     }
+    end_ = last;
   }
 
   // What is handed on between segments of the forward pass is kept; the rest can be repeated.
@@ -142,6 +147,7 @@ class Rewrite {
 
   bool repeatable(const Op& op) const {
     if (what_ == Recompute::kFull && makes_checkpoint(op)) return false;
+    if (static_cast<std::size_t>(&op - graph_.ops.data()) > end_) return false;
     return repeatable_.may_repeat(op, what_);
   }
 
@@ -302,6 +308,7 @@ class Rewrite {
   Turn turn_at_;
   std::vector<std::string> given_;  // patterns of checkpoints
   std::size_t turn_ = 0;
+  std::size_t end_ = std::numeric_limits<std::size_t>::max();  // no op behind it is repeated
   Repeatable repeatable_;
   std::vector<bool> is_checkpoint_;
   std::vector<bool> repeat_;  // readers after the turn read a copy
@@ -338,7 +345,12 @@ std::optional<Recompute> parse_recompute(const std::string& name) {
 Recomputed recompute(const Graph& graph, Recompute what,
                      const std::vector<std::string>& checkpoints) {
   if (what == Recompute::kNone || graph.ops.empty()) return {graph, 0, 0, 0};
-  return Rewrite(graph, what, Rewrite::Turn::kPeak, checkpoints).run();
+  // What is given is kept between the passes, whatever a pass holds most at.
+  const bool has_phases = std::any_of(graph.ops.begin(), graph.ops.end(),
+                                      [](const Op& op) { return op.phase == Phase::kBackward; });
+  const bool at_end = what == Recompute::kFull && !checkpoints.empty() && has_phases;
+  const Rewrite::Turn turn = at_end ? Rewrite::Turn::kEndOfForward : Rewrite::Turn::kPeak;
+  return Rewrite(graph, what, turn, checkpoints).run();
 }
 
 Recomputed recompute_unit(const Graph& graph, Recompute what) {

@@ -285,8 +285,9 @@ void keep_in_flight(const Graph& graph, const std::vector<Readers>& readers,
     MemoryCharge kept = charges[c];
     const Value& value = graph.value(kept.value);
     const auto& uses = readers[kept.value.index()].uses;
+    // A gradient that comes from another chunk is there while it is worked on.
     const bool is_input = value.of_micro_batch && kept.kind == Kind::kSpec && !uses.empty() &&
-                          uses.back().op.value >= turn;
+                          uses.front().op.value < turn && uses.back().op.value >= turn;
     const bool is_kept =
         value.kind == ValueKind::kActivation && kept.begin < turn && turn < kept.end;
     if (!is_input && !is_kept) continue;
