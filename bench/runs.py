@@ -161,7 +161,7 @@ def foundry(row):
     per_node = min(8, gpus)
     return Run(f"{row['Model']} seq {row['SeqLen (T)']} on {gpus} {gpu}", f"{row['Sharding Strategy']} mbs={row['MicroBatchSize']} ga={passes}", model,
                "h100-ib" if gpu == "h100" else "a100-ib", f"{gpu}-eager", gpus // per_node, per_node, gpus, 1, batch, passes,
-               "ZeRO-3" if row["Sharding Strategy"] == "FULL_SHARD" else "ZeRO-1", False, float(row["GlobalBatchSize (T)"]) / float(row["Throughput (T/s)"]),
+               "ZeRO-3" if row["Sharding Strategy"] == "FULL_SHARD" else "ZeRO-2", False, float(row["GlobalBatchSize (T)"]) / float(row["Throughput (T/s)"]),
                recompute="full" if row["Activation Checkpointing"] == "True" else "none")
 
 
