@@ -7,7 +7,7 @@
   bench/training.py --case NAME,...      some of all of them (--list names them); --json LINES as well
 
 Templates are data parallelism and tensor parallelism inside a machine (dp x tp), after Megatron-LM, with what is stored whole
-("plain"), optimizer states and masters split over the data axes ("ZeRO-1"), or the weights that passes read as well
+("plain"), optimizer states and masters split over the data axes ("ZeRO-1"), accumulators too ("ZeRO-2"), or the weights that passes read as well
 ("ZeRO-3"); "+seq" splits the sequence between the products (Korthikanti et al. 2022). A template says how every product
 with a weight is split, how what is stored lies and how residuals lie. All else, its number of micro-batches and what is
 computed again too, is searched, which can only help it, and priced by the same cost model. A row with a ratio below 1
@@ -76,6 +76,7 @@ class Step:
         self.shapes = {i.name: [d.dim_value for d in i.type.tensor_type.shape.dim] for i in graph.input}
         self.products = {}  # op -> "n" or "k", the dimension of the weight that tensor parallelism splits
         self.split = {}  # weight -> its dimension that is split
+        self.multiplied = set()  # weights that both passes read
         self.gathered, self.residuals = set(), set()  # what column products read; what row products are added to
         self.logits = {}  # what the loss reads, and its shape
         self.data = [n for n in ("input_ids", "labels") if n in self.shapes]
@@ -96,6 +97,8 @@ class Step:
                 weight = made_by[weight].input[0]
             if weight not in self.shapes or len(self.shapes[weight]) != 2:
                 continue
+            if COLUMN.search(weight) or ROW.search(weight):
+                self.multiplied.add(weight)
             if COLUMN.search(weight):
                 self.products[node.name], self.split[weight] = "n", 0 if turned else 1
                 self.gathered.add(node.input[0])
@@ -107,7 +110,8 @@ class Step:
         self.updates = {n.name[:-len(".update")]: n.output[0] for n in graph.node if n.name.endswith(".update") and n.op_type == "Cast"}
         # What a layer or the head makes -> the first op that reads it.
         self.head = next((n.output[0] for n in graph.node if n.name == "lm_head"), None)
-        ends = {n.output[0] for n in graph.node if re.fullmatch(r"(layers|h)\.\d+\.mlp\.residual", n.name)} | {self.head}
+        self.layer_ends = [n.output[0] for n in graph.node if re.fullmatch(r"(layers|h)\.\d+\.mlp\.residual", n.name)]
+        ends = {*self.layer_ends, self.head}
         self.first_reader = {}
         for node in graph.node:
             for name in ends & set(node.input):
@@ -229,7 +233,7 @@ def pins(step, template, as_run=0, gathers_again=False, repeats=False):
         if role is not None and t and shape[role] % template.tensor == 0:
             dimensions[role] = list(t)
             left[role] //= template.tensor
-        if template.stored == "ZeRO-3" or (template.stored == "ZeRO-1" and not is_read):
+        if template.stored == "ZeRO-3" or (template.stored != "plain" and not is_read):
             fitting = [i for i in range(len(shape)) if left[i] % math.prod(size[a] for a in shared) == 0]
             if fitting:
                 dimensions[max(fitting, key=lambda i: (not dimensions[i], left[i]))] += shared
@@ -241,6 +245,9 @@ def pins(step, template, as_run=0, gathers_again=False, repeats=False):
                             left[i] //= size[axis]
                             break
         tensors[name] = {"spec": spec_text(dimensions)}
+        if as_run and template.stored == "ZeRO-3" and name in step.multiplied:  # gathered by each pass, and let go
+            whole = spec_text([[a for a in axes if a in t] for axes in dimensions])
+            tensors[name].update({"kept_spec": spec_text(dimensions), "hub_spec": whole, "backward_hub_spec": whole})
     if t:
         between = spec_text([d, c + t if template.sequence else c, []])
         tensors.update({name: {"spec": between} for name in step.residuals | step.gathered})
@@ -263,7 +270,9 @@ def pins(step, template, as_run=0, gathers_again=False, repeats=False):
             tensors[step.updates[name]] = {"hub_spec": split}
     for name, weight, _ in step.stored() if as_run > 1 else ():
         role = step.role(weight)
-        if name == weight and role is not None:
+        if name == weight and role is not None and template.stored in ("ZeRO-2", "ZeRO-3"):  # each pass adds up its sums
+            tensors["acc." + name] = {"spec": tensors[f"adam.m.{name}"]["spec"]}
+        elif name == weight and role is not None:
             dimensions = [[] for _ in step.shapes[name]]
             if t and step.shapes[name][role] % template.tensor == 0:
                 dimensions[role] = list(t)

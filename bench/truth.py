@@ -78,7 +78,7 @@ def options_of(run):
     return ["--optimizer", "adamw", "--precision", run.precision, "--reduce-precision", "fp32", "--loss", "cross_entropy", "--batch", str(run.batch)]
 
 
-def pinned(run, step, tiers, gathers_again, repeats):
+def pinned(run, step, tiers, gathers_again, recompute):
     # One axis for each kind of parallelism, whatever it spans: that is what the runtimes' process groups are. A stage has ranks that
     # follow each other.
     inner, outer = tiers[0]["size"], tiers[-1]["name"]
@@ -89,7 +89,9 @@ def pinned(run, step, tiers, gathers_again, repeats):
             mesh.insert(0, (name, size, tiers[0]["name"] if spans <= inner else outer))
     has = lambda name: [name] if any(axis[0] == name and axis[1] > 1 for axis in mesh) else []
     template = training.Template(run.tensor, run.data, run.stored, run.sequence, mesh, has("tensor"), has("data"), has("context"))
-    found = training.pins(step, template, run.micro_batches, gathers_again, repeats)
+    found = training.pins(step, template, run.micro_batches, gathers_again, recompute != "none")
+    if recompute == "full":  # all of a layer is repeated from what enters it
+        found["checkpoints"] = step.layer_ends
     if "loss" in run.cuts:  # whose stage gets what another has cast
         found["tensors"].update({name: {"spec": found["tensors"][name]["spec"]} for name in step.logits if name in found["tensors"]})
     return found
@@ -101,18 +103,16 @@ def priced(run, model, step, profile, folder, kept=None):
     run, whose price is not asked for again as long as the folder is there."""
     if run.impossible and run.failed:
         return {"impossible": run.impossible, "fits": False, "seconds": math.inf}
-    if run.recompute != "unrecorded":
-        found = priced_as(run, model, step, profile, folder, kept, run.recompute, False)
-        return found if "error" in found else {**found, "fits": fits(found)}
-    found = priced_as(run, model, step, profile, folder, kept, "none", False)
-    if run.sequence and "error" not in found:
+    recompute = "none" if run.recompute == "unrecorded" else run.recompute
+    found = priced_as(run, model, step, profile, folder, kept, recompute, False)
+    if run.sequence and recompute == "none" and "error" not in found:
         # Gathered again beside a product, which is not seen in the time.
-        again = priced_as(run, model, step, profile, folder, kept, "none", True)
+        again = priced_as(run, model, step, profile, folder, kept, recompute, True)
         found = again if "error" in again else {**found, **{name: again[name] for name in OF_MEMORY}}
     if "error" in found:
         return {**found, "fits": not run.impossible}
     is_said_to_fit = fits(found) and not run.impossible
-    if not fits(found) and not run.failed:
+    if run.recompute == "unrecorded" and not fits(found) and not run.failed:
         found = priced_as(run, model, step, profile, folder, kept, "full", True)
     return {**found, "fits": is_said_to_fit}
 
@@ -136,7 +136,7 @@ def priced_as(run, model, step, profile, folder, kept, recompute, gathers_again)
 
 def searched(run, model, step, profile, own, recompute, gathers_again):
     cluster, tiers = cluster_of(run, own)
-    (own / "pins.json").write_text(json.dumps(pinned(run, step, tiers, gathers_again, recompute != "none")))
+    (own / "pins.json").write_text(json.dumps(pinned(run, step, tiers, gathers_again, recompute)))
     command = [PROGRAM, "search", model, "--cluster", cluster, "--profile", profile, "--train", *options_of(run), "--pin", own / "pins.json",
                "--micro-batches", run.micro_batches, "--memory", ALL_MEMORY, "--recompute", recompute, "--searcher", "dp", "--threads", 1,
                "-q", "--json", "-o", own / "plan"]

@@ -293,6 +293,27 @@ TEST_CASE("x * Sigmoid(x) keeps x alone", "[kernels]") {
   CHECK(b.graph.kernel(b.graph.ops[2]).inside_inputs == 0b01);
 }
 
+TEST_CASE("fused chains make again what the backward pass reads of them", "[kernels]") {
+  // A gated layer: the gradient of `up` reads the function of `gate`, which is there anyway.
+  GraphWriter b;
+  const ValueId gate = b.input("gate", {16, 8}), up = b.input("up", {16, 8});
+  const ValueId silu =
+      b.op("Mul", {gate, b.op("Sigmoid", {gate}, {16, 8}, {}, "sigmoid")}, {16, 8}, {}, "silu");
+  const ValueId both = b.op("Mul", {silu, up}, {16, 8}, {}, "both");
+  const ValueId down = b.op("MatMul", {both, b.parameter("w", {8, 8})}, {16, 8}, {}, "down");
+  const ValueId of_up = b.op("Mul", {down, silu}, {16, 8}, {}, "up.grad");
+  const ValueId of_gate = b.op("Mul", {down, up}, {16, 8}, {}, "silu.grad");
+  const ValueId late = b.op("Mul", {of_gate, gate}, {16, 8}, {}, "gate.grad");
+  for (std::size_t o = 4; o < b.graph.ops.size(); ++o) b.graph.ops[o].phase = Phase::kBackward;
+  b.graph.outputs = {of_up, late};
+  Profile eager;
+  eager.name = "eager";
+  CHECK(!group_kernels(b.graph, eager).inside[silu.index()]);
+  const Kernels fused = group_kernels(b.graph, fusing());
+  CHECK(fused.inside[silu.index()]);
+  CHECK(!fused.inside[both.index()]);  // a product reads it
+}
+
 // What the problem of the search says of any choices, and what evaluate() says of their strategy.
 TEST_CASE("kernels cost the same in the problem and in its plans", "[kernels]") {
   int finite = 0;

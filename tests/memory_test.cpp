@@ -243,3 +243,42 @@ TEST_CASE("what a runtime holds in a pass: gradients to its end, and beside acti
   CHECK(step.charged(step.w) == std::vector<int>{1, 2, 2, 1});
   CHECK(step.charged(step.y) == std::vector<int>{6, 6, 3, 3});
 }
+
+TEST_CASE("what kernels read repeated is there once, as long as they do", "[search]") {
+  Accumulating step;
+  Graph& graph = step.graph;
+  // y repeated twice stands in its place for the backward pass.
+  const ValueId twice = graph.add_value({.name = "twice", .shape = {2, 8, 8}});
+  Op expand{.name = "expand", .type = "Expand", .inputs = {step.y}, .outputs = {twice}};
+  graph.values[twice.index()].producer = OpId(1);
+  graph.ops.insert(graph.ops.begin() + 1, std::move(expand));
+  for (std::size_t o = 2; o < graph.ops.size(); ++o) {
+    for (const ValueId output : graph.ops[o].outputs) {
+      graph.values[output.index()].producer = OpId(static_cast<std::int64_t>(o));
+    }
+  }
+  graph.ops[2].inputs = {twice, step.w};
+  CHECK(step.charged(step.y) == std::vector<int>{1, 1, 0, 0, 0});
+  CHECK(step.charged(twice) == std::vector<int>{0, 1, 1, 0, 0});
+  graph.kernels.of_op.resize(graph.ops.size());
+  graph.kernels.inside.resize(graph.values.size(), 0);
+  graph.kernels.of_op[1].kind = OpKernel::Kind::kView;
+  CHECK(step.charged(step.y) == std::vector<int>{1, 1, 1, 0, 0});
+  CHECK(step.charged(twice) == std::vector<int>{0, 0, 0, 0, 0});
+}
+
+TEST_CASE("of what other chunks hand on, what the forward pass reads is there for each in flight",
+          "[search]") {
+  Accumulating step;
+  Graph& graph = step.graph;
+  graph.value(step.x).of_micro_batch = true;
+  graph.ops[1].inputs = {step.y, step.x};
+  const ValueId handed =
+      graph.add_value({.name = "dy", .shape = {8, 8}, .kind = ValueKind::kInput});
+  graph.value(handed).of_micro_batch = true;
+  graph.inputs.push_back(handed);
+  graph.ops[2].inputs.push_back(handed);
+  graph.in_flight = 3;
+  CHECK(step.charged(step.x) == std::vector<int>{3, 3, 3, 3});
+  CHECK(step.charged(handed) == std::vector<int>{1, 1, 1, 1});
+}

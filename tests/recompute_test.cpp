@@ -239,4 +239,15 @@ TEST_CASE("full repeats products with parameters, segment by segment", "[recompu
   // The first layers are repeated last, just before what reads them.
   CHECK(place("up0.again") > place("late4"));
   CHECK(place("up0.again") < place("turned0"));
+
+  // Checkpoints that are given. The last segment is made once, after all that is kept.
+  const Recomputed given = recompute(b.graph, Recompute::kFull, {"sum1_*", "sum5_*"});
+  REQUIRE(verify(given.graph).ok());
+  for (const std::string op : {"sum0", "sum2", "sum3", "sum4", "up5"}) {
+    CHECK(given.op_of_repeat.count(op + ".again") == 1);
+  }
+  for (const std::string op : {"sum1", "sum5", "sum6", "up7"}) {
+    CHECK(given.op_of_repeat.count(op + ".again") == 0);
+  }
+  CHECK(recompute(b.graph, Recompute::kFull, {"none"}).kept_after > given.kept_after);
 }

@@ -89,8 +89,9 @@ struct StrategyFile {
   std::map<std::string, int> stage_of_ops;
   std::string model_name, model_sha256, cluster_name, cluster_sha256;
   std::string searcher;
-  std::string recompute;      // what of the graph was repeated first; empty: not said
-  Bytes gradient_bucket = 0;  // as partition() takes it
+  std::string recompute;                 // what of the graph was repeated first; empty: not said
+  std::vector<std::string> checkpoints;  // as recompute() takes them
+  Bytes gradient_bucket = 0;             // as partition() takes it
   std::optional<Cost> cost;
   std::int64_t micro_batches = 1;  // passes of a step
   bool has_passes = false;         // and an update apart from them, though there be one
@@ -114,6 +115,7 @@ struct StrategyOrigin {
   Bytes gradient_bucket = 0;  // 0 is not written
   StrategyFile::Cost cost;
   std::string training = {};  // what a step is made of, a JSON object; empty: not written
+  std::vector<std::string> checkpoints = {};  // empty: not written
 };
 // FORMATS' strategy.json: fixed key order, an op or tensor per line. Precondition: the strategy is
 // verified.

@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "autopar/ops.hpp"
 
@@ -40,6 +41,9 @@ struct Recomputed {
 // weights and random ops are never repeated, products with parameters only by kFull, which keeps
 // checkpoints between segments of the forward pass. A repeated op stands just before its first
 // reader. Deterministic. Time: one maximum flow (Dinic), nearly linear on such graphs.
-Recomputed recompute(const Graph& graph, Recompute what);
+// `checkpoints`: patterns of names of values that kFull keeps between segments; empty: chosen, so
+// that what is kept and what the largest segment makes take the least together.
+Recomputed recompute(const Graph& graph, Recompute what,
+                     const std::vector<std::string>& checkpoints = {});
 
 }  // namespace autopar

@@ -111,6 +111,7 @@ Result<std::string> strategy_text_of(const SearchRequest& request, const SearchO
   origin.cluster_sha256 = inputs.cluster_sha256;
   origin.searcher = outcome.searcher;
   origin.recompute = name_of(inputs.recompute);
+  origin.checkpoints = inputs.checkpoints;
   origin.training = inputs.training;
   origin.gradient_bucket = inputs.gradient_bucket;
   AUTOPAR_TRY(cost, cost_of(request, outcome));

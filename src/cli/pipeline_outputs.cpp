@@ -200,6 +200,7 @@ Json own_strategy(const PipelinePlan& plan, std::size_t c, const Inputs& whole,
   origin.cluster_sha256 = whole.cluster_sha256;
   origin.searcher = chunk.planned->outcome.searcher;
   origin.recompute = name_of(chunk.planned->inputs->recompute);
+  origin.checkpoints = whole.checkpoints;
   origin.training = whole.training;
   origin.gradient_bucket = whole.gradient_bucket;
   origin.cost = {plan.times.makespan, plan.lower_bound, plan.gap(), plan.peak_bytes, {}};

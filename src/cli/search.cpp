@@ -124,6 +124,7 @@ class AskedSteps {
     const Graph& graph = first_->model.graph;
     if (graph.passes != count || graph.has_passes() == is_whole) {
       AUTOPAR_TRY(loaded, load_inputs(step.given, common_));
+      loaded->checkpoints = first_->checkpoints;
       step.inputs = std::move(loaded);
     }
     auto forms =
@@ -190,6 +191,7 @@ Result<int> run(PlanOptions given, const CommonOptions& common) {
                          " stages, which `autopar apply` and `price` take; pins are files of one");
     }
     AUTOPAR_RETURN_IF_ERROR(check_pinned_stages(file, options));
+    AUTOPAR_RETURN_IF_ERROR(take_checkpoints(file, *inputs));
     pins.emplace(std::move(file));
   }
   if (options.stages != "1") {

@@ -447,17 +447,18 @@ class Grouping {
       if (fused) chained_.push_back(o);
     }
     for (const std::size_t o : chained_) found_.of_op[o].kind = OpKernel::Kind::kElements;
-    make_rows_again();
+    make_chains_again();
   }
 
   // Of a normalisation and the like the backward pass is given what it reads and its sums over
-  // rows: what else its kernels read of it they make again.
-  void make_rows_again() {
+  // rows, and of other fused chains what they read: what else its kernels read of them they make
+  // again.
+  void make_chains_again() {
     std::vector<char> again(graph_.values.size(), 0);
     for (const std::size_t o : chained_) {
       const int kernel = root(static_cast<int>(o));
-      const bool may = op(o).phase == Phase::kForward && is_on_elements(op(o)) &&
-                       has_rows_[static_cast<std::size_t>(kernel)] && op(o).has_output(0);
+      const bool may =
+          op(o).phase == Phase::kForward && is_on_elements(op(o)) && op(o).has_output(0);
       const auto& inputs = op(o).inputs;
       const bool can = may && std::all_of(inputs.begin(), inputs.end(), [&](ValueId id) {
                          return !id.valid() || again[base(id).index()] || waits(base(id));

@@ -127,6 +127,7 @@ Result<std::unique_ptr<Inputs>> inputs_to_apply(const StrategyFile& file, PlanOp
   if (options.train) name_training_step(options);
   if (inputs->training.empty()) inputs->training = file.training;
   if (options.gradient_bucket.empty()) inputs->gradient_bucket = file.gradient_bucket;
+  AUTOPAR_RETURN_IF_ERROR(take_checkpoints(file, *inputs));
   return std::move(inputs);
 }
 

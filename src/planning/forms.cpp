@@ -173,6 +173,7 @@ class Forms {
       PlanOptions options = given;
       options.training.micro_batches = std::to_string(counts_[at.count]);
       AUTOPAR_TRY(loaded, load_inputs(options, common_));
+      if (pins_) AUTOPAR_RETURN_IF_ERROR(take_checkpoints(*pins_, *loaded));
       known = keep(at.count, std::move(loaded));
     }
     const bool is_last = counts_.size() * levels_.size() == 1;

@@ -8,6 +8,7 @@
 #include "autopar/export.hpp"
 #include "autopar/kernels.hpp"
 #include "autopar/partition.hpp"
+#include "autopar/pattern.hpp"
 #include "json/parse.hpp"
 #include "planning/import_planned.hpp"
 #include "planning/trace.hpp"
@@ -202,8 +203,22 @@ Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
   return inputs;
 }
 
+Status take_checkpoints(const StrategyFile& file, Inputs& inputs) {
+  const auto& values = inputs.model.graph.values;
+  for (const std::string& pattern : file.checkpoints) {
+    const bool is_known = std::any_of(values.begin(), values.end(), [&](const Value& value) {
+      return value.producer.valid() && matches(pattern, value.name);
+    });
+    if (is_known) continue;
+    return input_error(file.path + ": checkpoints: no op makes a tensor \"" + pattern +
+                       "\"; `autopar show MODEL --ops` lists them");
+  }
+  inputs.checkpoints = file.checkpoints;
+  return Ok{};
+}
+
 Result<bool> repeat_ops(Inputs& inputs, Recompute recompute) {
-  Recomputed again = autopar::recompute(inputs.model.graph, recompute);
+  Recomputed again = autopar::recompute(inputs.model.graph, recompute, inputs.checkpoints);
   if (again.repeated == 0) return false;
   inputs.model.graph = std::move(again.graph);
   inputs.recompute = recompute;

@@ -22,6 +22,7 @@ struct Inputs {
   std::vector<std::string> warnings;
   Recompute recompute = Recompute::kNone;  // how `model.graph` differs from what was imported
   std::size_t repeated_ops = 0;
+  std::vector<std::string> checkpoints = {};  // as recompute() takes them
   std::map<std::string, std::string> op_of_repeat = {}, value_of_repeat = {};
   Bytes gradient_bucket = 0;  // as partition() takes it
   std::string data_folder;    // where the model's external data lies
@@ -43,6 +44,10 @@ void tell_of_strategy(const StrategyFile& file);
 void tell_of_import(const ImportedModel& model);
 Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
                                             const CommonOptions& common);
+
+// What a strategy file says of checkpoints. Errors (kInput): a pattern that no value of the model
+// has.
+Status take_checkpoints(const StrategyFile& file, Inputs& inputs);
 
 // Repeats ops of the model, which was imported as it is. False where that gains nothing.
 Result<bool> repeat_ops(Inputs& inputs, Recompute recompute);

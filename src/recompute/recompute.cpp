@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <utility>
 #include <vector>
 
+#include "autopar/pattern.hpp"
 #include "recompute/checkpoints.hpp"
 #include "recompute/cut.hpp"
 #include "recompute/of_unit.hpp"
@@ -20,14 +22,19 @@ constexpr std::array kNames = {
 class Rewrite {
  public:
   enum class Turn : std::uint8_t { kPeak, kEndOfForward };
-  Rewrite(const Graph& graph, Recompute what, Turn turn)
-      : graph_(graph), what_(what), turn_at_(turn), repeatable_(graph) {}
+  Rewrite(const Graph& graph, Recompute what, Turn turn,
+          const std::vector<std::string>& checkpoints = {})
+      : graph_(graph), what_(what), turn_at_(turn), given_(checkpoints), repeatable_(graph) {}
 
   Recomputed run() {
     Recomputed result;
     result.kept = find_turn(graph_);
     is_checkpoint_.assign(graph_.values.size(), false);
-    if (what_ == Recompute::kFull && turn_at_ == Turn::kPeak) find_checkpoints();
+    if (what_ == Recompute::kFull && !given_.empty()) {
+      take_checkpoints();
+    } else if (what_ == Recompute::kFull && turn_at_ == Turn::kPeak) {
+      find_checkpoints();
+    }
     cut();
     rebuild();
     result.kept_after = Rewrite(again_, what_, turn_at_).find_turn(again_);
@@ -89,6 +96,19 @@ class Rewrite {
     return producer.valid() && producer.index() <= turn_;
   }
 
+  // What is behind the last one is in no segment.
+  void take_checkpoints() {
+    std::size_t last = 0;
+    for (std::size_t v = 0; v < graph_.values.size(); ++v) {
+      const bool is_given = std::any_of(
+          given_.begin(), given_.end(),
+          [&](const std::string& pattern) { return matches(pattern, graph_.values[v].name); });
+      is_checkpoint_[v] = is_given && in_network(ValueId(static_cast<std::int64_t>(v)));
+      if (is_checkpoint_[v]) last = std::max(last, graph_.values[v].producer.index());
+    }
+    end_ = last;
+  }
+
   // What is handed on between segments of the forward pass is kept; the rest can be repeated.
   void find_checkpoints() {
     std::vector<std::size_t> last(graph_.values.size(), 0);  // forward op that reads it
@@ -127,6 +147,7 @@ class Rewrite {
 
   bool repeatable(const Op& op) const {
     if (what_ == Recompute::kFull && makes_checkpoint(op)) return false;
+    if (static_cast<std::size_t>(&op - graph_.ops.data()) > end_) return false;
     return repeatable_.may_repeat(op, what_);
   }
 
@@ -285,7 +306,9 @@ class Rewrite {
   const Graph& graph_;
   Recompute what_;
   Turn turn_at_;
+  std::vector<std::string> given_;  // patterns of checkpoints
   std::size_t turn_ = 0;
+  std::size_t end_ = std::numeric_limits<std::size_t>::max();  // no op behind it is repeated
   Repeatable repeatable_;
   std::vector<bool> is_checkpoint_;
   std::vector<bool> repeat_;  // readers after the turn read a copy
@@ -319,9 +342,15 @@ std::optional<Recompute> parse_recompute(const std::string& name) {
   return std::nullopt;
 }
 
-Recomputed recompute(const Graph& graph, Recompute what) {
+Recomputed recompute(const Graph& graph, Recompute what,
+                     const std::vector<std::string>& checkpoints) {
   if (what == Recompute::kNone || graph.ops.empty()) return {graph, 0, 0, 0};
-  return Rewrite(graph, what, Rewrite::Turn::kPeak).run();
+  // What is given is kept between the passes, whatever a pass holds most at.
+  const bool has_phases = std::any_of(graph.ops.begin(), graph.ops.end(),
+                                      [](const Op& op) { return op.phase == Phase::kBackward; });
+  const bool at_end = what == Recompute::kFull && !checkpoints.empty() && has_phases;
+  const Rewrite::Turn turn = at_end ? Rewrite::Turn::kEndOfForward : Rewrite::Turn::kPeak;
+  return Rewrite(graph, what, turn, checkpoints).run();
 }
 
 Recomputed recompute_unit(const Graph& graph, Recompute what) {

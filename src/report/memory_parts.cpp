@@ -3,6 +3,21 @@
 #include <algorithm>
 
 namespace autopar {
+namespace {
+
+// By itself or as what it is seen as.
+bool is_read_backward(const Graph& graph, const std::vector<std::vector<Use>>& uses, ValueId id) {
+  return std::any_of(uses[id.index()].begin(), uses[id.index()].end(), [&](const Use& use) {
+    const Op& op = graph.op(use.op);
+    if (op.phase == Phase::kBackward) return true;
+    const bool views = is_view(op) || graph.kernel(op).kind == OpKernel::Kind::kView;
+    return views && std::any_of(op.outputs.begin(), op.outputs.end(), [&](ValueId output) {
+             return output.valid() && is_read_backward(graph, uses, output);
+           });
+  });
+}
+
+}  // namespace
 
 Bytes MemoryParts::total() const {
   return data + parameters + accumulators + states + kept + temporaries + constants;
@@ -16,10 +31,9 @@ MemoryParts memory_parts(const Graph& graph, const MemoryPeak& peak, const Memor
   for (const auto& [id, bytes] : peak.values) {
     const Value& value = graph.value(id);
     if (value.kind == ValueKind::kActivation) {
-      const bool is_kept =
-          value.producer.valid() && graph.op(value.producer).phase == Phase::kForward &&
-          std::any_of(uses[id.index()].begin(), uses[id.index()].end(),
-                      [&](const Use& use) { return graph.op(use.op).phase == Phase::kBackward; });
+      const bool is_kept = value.producer.valid() &&
+                           graph.op(value.producer).phase == Phase::kForward &&
+                           is_read_backward(graph, uses, id);
       (is_kept ? parts.kept : parts.temporaries) += bytes;
       continue;
     }

@@ -23,6 +23,7 @@ struct Copy {
   ValueId from;   // by_edge is of this value and reader
   OpId reader;
   int begin = 0, end = 0;  // alive
+  bool repeats = false;    // the elements of its parent, which stays for as long as they are read
 };
 
 // When the update begins; of a graph of one pass, which it is a part of: never.
@@ -43,6 +44,7 @@ class Trees {
       if (!graph.values[v].producer.valid()) add_value(ValueId(static_cast<std::int64_t>(v)), -1);
     }
     for (const Op& op : graph.ops) add_outputs_of(op);
+    keep_repeated();
     for (std::size_t c = 0; c < copies_.size(); ++c) {
       const int parent = copies_[c].parent;
       tree_of_.push_back(parent < 0 ? static_cast<int>(trees_.size())
@@ -103,11 +105,27 @@ class Trees {
     for (ValueId output : op.outputs) {
       if (!output.valid()) continue;
       const OpKernel& kernel = graph_.kernel(op);
-      const bool in_place = (kernel.kind == OpKernel::Kind::kView && op.type == "Transpose") ||
-                            writes_in_place(kernel);
+      const bool is_kernel_view = kernel.kind == OpKernel::Kind::kView;
+      const bool repeats = is_kernel_view && op.type == "Expand";
+      const bool in_place =
+          repeats || (is_kernel_view && op.type == "Transpose") || writes_in_place(kernel);
       const bool view =
           (is_view(op) || in_place) && op.has_input(0) && read_copy(op.inputs[0]) >= 0;
       add_value(output, view ? read_copy(op.inputs[0]) : -1);
+      if (view && repeats) at(first_[output.index()]).repeats = true;
+    }
+  }
+
+  void keep_repeated() {
+    std::vector<int> last_end;  // of the copy and of all that are made from it
+    for (const Copy& copy : copies_) last_end.push_back(copy.end);
+    // Copies come after what they are made from.
+    for (std::size_t c = copies_.size(); c-- > 0;) {
+      const Copy& copy = copies_[c];
+      if (copy.parent < 0) continue;
+      if (copy.repeats) at(copy.parent).end = std::max(at(copy.parent).end, last_end[c]);
+      int& end = last_end[static_cast<std::size_t>(copy.parent)];
+      end = std::max(end, last_end[c]);
     }
   }
 
@@ -267,8 +285,9 @@ void keep_in_flight(const Graph& graph, const std::vector<Readers>& readers,
     MemoryCharge kept = charges[c];
     const Value& value = graph.value(kept.value);
     const auto& uses = readers[kept.value.index()].uses;
+    // A gradient that comes from another chunk is there while it is worked on.
     const bool is_input = value.of_micro_batch && kept.kind == Kind::kSpec && !uses.empty() &&
-                          uses.back().op.value >= turn;
+                          uses.front().op.value < turn && uses.back().op.value >= turn;
     const bool is_kept =
         value.kind == ValueKind::kActivation && kept.begin < turn && turn < kept.end;
     if (!is_input && !is_kept) continue;

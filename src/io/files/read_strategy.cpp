@@ -259,6 +259,14 @@ Result<StrategyFile> read_strategy(const std::string& path) {
   AUTOPAR_RETURN_IF_ERROR(read_mesh(document, file));
   AUTOPAR_RETURN_IF_ERROR(read_text(document, "searcher", file.searcher));
   AUTOPAR_RETURN_IF_ERROR(read_text(document, "recompute", file.recompute));
+  AUTOPAR_TRY(checkpoints, document.find("checkpoints"));
+  if (checkpoints) {
+    AUTOPAR_TRY(patterns, checkpoints->items());
+    for (const Json& pattern : patterns) {
+      AUTOPAR_TRY(name, pattern.text());
+      file.checkpoints.push_back(name);
+    }
+  }
   AUTOPAR_RETURN_IF_ERROR(read_step_of(document, file));
   if (const auto training = parsed.find("training"); training != parsed.end()) {
     if (!training->is_object()) return input_error(path + ": training: expected an object");

@@ -90,6 +90,12 @@ std::string cost_json(const StrategyFile::Cost& cost) {
          ", \"lower_bound_cost\": " + json_number(cost.price->lower_bound) + ", " + seconds + rest;
 }
 
+std::string names_json(const std::vector<std::string>& names) {
+  std::string text = "[";
+  for (const std::string& name : names) text += (text.size() > 1 ? ", " : "") + json_text(name);
+  return text + "]";
+}
+
 // All ranks hold all of the model: one stage, one chunk.
 std::string step_json(const Graph& graph, const Mesh& mesh, const Cluster& cluster) {
   const Op* last = nullptr;
@@ -121,6 +127,9 @@ std::string strategy_to_json(const Graph& graph, const GraphRules& rules, const 
   text += " \"searcher\": " + json_text(origin.searcher) + ",\n";
   if (!origin.recompute.empty() && origin.recompute != "none") {
     text += " \"recompute\": " + json_text(origin.recompute) + ",\n";
+  }
+  if (!origin.checkpoints.empty()) {
+    text += " \"checkpoints\": " + names_json(origin.checkpoints) + ",\n";
   }
   if (graph.has_passes()) text += " \"step\": " + step_json(graph, mesh, cluster) + ",\n";
   if (!origin.training.empty()) text += " \"training\": " + origin.training + ",\n";
