@@ -6,6 +6,7 @@
 
 #include "planning/pipelines/chunk_bound.hpp"
 #include "planning/pipelines/paired_cuts.hpp"
+#include "planning/pipelines/path_bound.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
 
 namespace autopar {
@@ -246,7 +247,31 @@ Result<Seconds> PipelineBounds::of(const PipelineSchedule& schedule, const Clust
     AUTOPAR_TRY(found, memory_of_chunks(*units, *units->bound, schedule));
     memory = std::move(found);
   }
-  return bound_of(units, schedule, stage, cuts, memory);
+  const Seconds bound = bound_of(units, schedule, stage, cuts, memory);
+  if (units == nullptr) return bound;
+  AUTOPAR_TRY(of_paths, bound_of_paths(*units, schedule, stage, cuts));
+  return std::max(bound, of_paths);
+}
+
+Result<Seconds> PipelineBounds::bound_of_paths(const Least& units, const PipelineSchedule& schedule,
+                                               const Cluster& stage,
+                                               const std::vector<OpId>* cuts) const {
+  const Parts parts(forward_, backward_, inputs_, unit_ends_,
+                    static_cast<double>(stage.device_count()),
+                    static_cast<double>(schedule.micro_batches));
+  const std::size_t end = places_.size() + 1;
+  std::vector<std::size_t> ends;
+  for (std::size_t c = 0; cuts != nullptr && c < cuts->size(); ++c) {
+    ends.push_back(place_of((*cuts)[c]));
+  }
+  if (cuts != nullptr) ends.push_back(end);
+  return bound_by_paths(
+      schedule,
+      [&](std::size_t from, std::size_t to) {
+        return LeastOfPart{parts.forward(from, to), parts.backward(from, to),
+                           parts.inputs(from, to), parts.least(&units.pass, true, from, to)};
+      },
+      end, ends);
 }
 
 Seconds PipelineBounds::of_compute(const PipelineSchedule& schedule, const Cluster& stage,
