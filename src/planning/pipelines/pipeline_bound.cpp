@@ -248,7 +248,10 @@ Result<Seconds> PipelineBounds::of(const PipelineSchedule& schedule, const Clust
     memory = std::move(found);
   }
   const Seconds bound = bound_of(units, schedule, stage, cuts, memory);
-  if (units == nullptr) return bound;
+  // Of whole backward passes and one chunk a stage these say nothing more.
+  const bool is_simple =
+      schedule.stage_of_chunk.size() == schedule.lines.size() && !is_apart(schedule);
+  if (units == nullptr || is_simple) return bound;
   AUTOPAR_TRY(of_paths, bound_of_paths(*units, schedule, stage, cuts));
   return std::max(bound, of_paths);
 }

@@ -46,6 +46,7 @@ class PipelineBounds {
 
   // Whether all cuts are at places that the bound is about.
   bool covers(const std::vector<OpId>& cuts) const;
+  const std::vector<OpId>& places() const { return places_; }
 
   // What the bounds of the units say of ops on one device, if all of a stage's devices had their
   // part of it: compute, and the collectives that it waits for. Errors: of the searches.

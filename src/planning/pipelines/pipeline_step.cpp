@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "autopar/kernels.hpp"
+#include "planning/pipelines/moved_cuts.hpp"
 #include "planning/pipelines/pinned_stages.hpp"
 #include "planning/pipelines/pipeline_forms.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
@@ -83,21 +84,8 @@ Result<Seconds> PipelineStep::estimated(const FormCandidate& candidate) {
   AUTOPAR_TRY(memory, bounds_.memory_seconds(candidate.schedule, candidate.stage, false));
   const auto cuts = cut_by(candidate, seconds, memory);
   if (!cuts) return Seconds{0};
-  const std::vector<std::size_t> chunk_of = chunks_by(*cuts);
   const auto devices = static_cast<double>(candidate.stage.device_count());
-  std::vector<ChunkCost> costs(cuts->size() + 1);
-  for (std::size_t o = 0; o < chunk_of.size(); ++o) {
-    PassSeconds& steady = costs[chunk_of[o]].steady;
-    steady.forward += seconds.forward[o] / devices;
-    steady.backward += seconds.backward[o] / devices;
-    steady.input_gradients += seconds.inputs[o] / devices;
-    steady.weight_gradients += (seconds.backward[o] - seconds.inputs[o]) / devices;
-  }
-  const std::vector<Seconds> beside = beside_ops(memory, *cuts);
-  for (std::size_t c = 0; c < costs.size(); ++c) {
-    costs[c].steady.backward += beside[c] / devices;
-    costs[c].steady.input_gradients += beside[c] / devices;
-  }
+  const std::vector<ChunkCost> costs = costs_by_ops(seconds, memory, *cuts, devices);
   PipelineSchedule schedule = candidate.schedule;
   add_updates(schedule, false);
   AUTOPAR_TRY(times, simulate_schedule(schedule, costs));
@@ -133,9 +121,14 @@ Result<PipelinePlan> PipelineStep::plan(const FormCandidate& candidate, Seconds 
 Result<std::vector<OpId>> PipelineStep::cut_by(const FormCandidate& candidate,
                                                const OpSeconds& seconds,
                                                const ChunkSeconds& memory) const {
-  return balanced_cuts(step_, static_cast<int>(candidate.schedule.stage_of_chunk.size()), seconds,
-                       tier_between(search_.whole.cluster, candidate.stage).bandwidth_bytes_per_s,
-                       search_.options.updates, memory);
+  const std::size_t chunks = candidate.schedule.stage_of_chunk.size();
+  AUTOPAR_TRY(cuts, balanced_cuts(
+                        step_, static_cast<int>(chunks), seconds,
+                        tier_between(search_.whole.cluster, candidate.stage).bandwidth_bytes_per_s,
+                        search_.options.updates, memory));
+  if (chunks == candidate.schedule.lines.size()) return std::move(cuts);
+  return moved_cuts(candidate.schedule, bounds_.places(), std::move(cuts), seconds, memory,
+                    static_cast<double>(candidate.stage.device_count()));
 }
 
 // Per op its chunk of these cuts.
