@@ -38,6 +38,13 @@ Inputs without_graph(const Inputs& whole, Cluster stage) {
   return inputs;
 }
 
+const Inputs& ChunkSearch::bare() const {
+  if (!known_bare) {
+    known_bare = std::make_shared<const Inputs>(without_graph(whole, whole.cluster));
+  }
+  return *known_bare;
+}
+
 std::vector<std::string> first_and_last(const Graph& graph) {
   std::vector<std::string> found;
   for (const Op& op : graph.ops) {
@@ -49,7 +56,9 @@ std::vector<std::string> first_and_last(const Graph& graph) {
 }
 
 ChunkPlans::ChunkPlans(const ChunkSearch& search, Cluster stage)
-    : search_(search), stage_(without_graph(search.whole, std::move(stage))) {}
+    : search_(search), stage_(search.bare()) {
+  stage_.cluster = std::move(stage);
+}
 
 Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks,
                                               const std::vector<std::int64_t>& stage_of_chunk,

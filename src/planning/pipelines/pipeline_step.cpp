@@ -46,7 +46,8 @@ Result<FormCandidate> PipelineStep::candidate_of(const PipelineForm& form) const
   candidate.form = form;
   if (form.stages == 1) {
     candidate.bound = bounds_.of_single_compute(search_.whole.cluster);
-    candidate.has_no_units = candidate.is_searched = !step_.has_passes();
+    candidate.has_no_units = !step_.has_passes();
+    candidate.is_searched = candidate.is_estimated = candidate.has_no_units;
     return candidate;
   }
   AUTOPAR_TRY(stage, stage_of(search_.whole.cluster, form.stages));
@@ -60,7 +61,7 @@ Result<FormCandidate> PipelineStep::candidate_of(const PipelineForm& form) const
   return candidate;
 }
 
-Status PipelineStep::search_units(FormCandidate& candidate, Seconds cutoff) {
+Status PipelineStep::search_units(FormCandidate& candidate) {
   if (candidate.form.stages == 1) {
     AUTOPAR_TRY(bound, bounds_.of_single(search_.whole.cluster));
     candidate.bound = std::max(candidate.bound, bound);
@@ -69,9 +70,13 @@ Status PipelineStep::search_units(FormCandidate& candidate, Seconds cutoff) {
     candidate.bound = std::max(candidate.bound, bound);
   }
   candidate.is_searched = true;
-  if (candidate.bound >= cutoff) return Ok{};
-  AUTOPAR_TRY(estimate, estimated(candidate));
-  candidate.estimate = estimate;
+  return Ok{};
+}
+
+Status PipelineStep::estimate(FormCandidate& candidate) {
+  AUTOPAR_TRY(found, estimated(candidate));
+  candidate.estimate = found;
+  candidate.is_estimated = true;
   return Ok{};
 }
 
