@@ -172,6 +172,14 @@ TEST_CASE("no cuts take less than the bound by paths") {
                                      chunks - 1, {});
     REQUIRE(none.ok());
     CHECK(*none == 0);
+    // Sums that are rounded: the first part of a backward pass may be as long as all of it.
+    const auto rounded = bound_by_paths(schedule,
+                                        [](std::size_t, std::size_t) {
+                                          return LeastOfPart{1, 2, 2 + 1e-12, 3 - 1e-12};
+                                        },
+                                        chunks, {});
+    REQUIRE(rounded.ok());
+    CHECK(*rounded > 3);
   }
 }
 

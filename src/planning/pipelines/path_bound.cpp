@@ -168,9 +168,10 @@ class PathGame {
       const LeastOfPart& of = part(from, cuts[c]);
       PassSeconds& steady = costs[c].steady;
       steady.forward = of.forward;
-      steady.backward = of.pass - of.forward;
+      // Differences of sums may be a little below 0.
+      steady.backward = std::max(0.0, of.pass - of.forward);
       steady.input_gradients = of.inputs;
-      steady.weight_gradients = steady.backward - of.inputs;
+      steady.weight_gradients = std::max(0.0, steady.backward - of.inputs);
       from = cuts[c];
     }
     return costs;

@@ -70,7 +70,7 @@ Result<const PipelineBounds::Least*> PipelineBounds::least_on(const Cluster& sta
 
 namespace {
 
-// So much of the weight goes from where it is to the links, mostly to the outermost one, and to
+// So much of the weight goes from where it is to the links, mostly to inner ones, and to
 // what waits at the end.
 StreamTimes shared_out(const StreamTimes& weights, double part, const Cluster& stage) {
   StreamTimes links;
