@@ -72,6 +72,24 @@ def counts(folder, model):
     assert report["cost"]["seconds"] < max(of_each.values()) / 1.2 and taken not in (1, 128), (taken, of_each)
 
 
+def schedules(folder, model):
+    """Stages with several chunks, and backward passes in two parts: no cuts take less than is said of all."""
+    for schedule, cuts in (("zb-h1", 1), ("zb-v", 3), ("dualpipev", 3), ("interleaved", 3)):
+        options = ["--stages", 2, "--micro-batches", 8, "--schedule", schedule]
+        best = searched(folder, model, *options)
+        places = [f"layers.{layer}.{part}.residual" for layer in range(4) for part in ("attn", "mlp")][:-1]
+        found = []
+        for first in range(len(places) - cuts + 1):
+            for step in (1, 2, 3):
+                names = places[first::step][:cuts]
+                if len(names) == cuts:
+                    found.append(searched(folder, model, *options, "--cuts", ",".join(names))["cost"]["seconds"])
+        assert len(found) > 6, (schedule, found)
+        bound = best["cost"]["lower_bound_seconds"]
+        assert bound <= min(found + [best["cost"]["seconds"]]) * (1 + 1e-9), (schedule, bound, found)
+        assert best["cost"]["seconds"] <= min(found) * 1.05, (schedule, best["cost"], found)
+
+
 def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
@@ -85,6 +103,7 @@ def main():
         subprocess.run([sys.executable, SOURCE / "scripts" / "make_models.py", "--family", "llama", "--layers", "4", "--hidden", "128", "--heads", "4",
                         "--feed-forward", "384", "--vocabulary", "256", "--sequence", "256", "-o", small], check=True, stdout=subprocess.DEVNULL)
         counts(folder, small)
+        schedules(folder, small)
     print("no plan is below a bound")
 
 

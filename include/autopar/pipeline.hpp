@@ -128,4 +128,17 @@ struct ScheduleTimes {
 Result<ScheduleTimes> simulate_schedule(const PipelineSchedule& schedule,
                                         const std::vector<ChunkCost>& costs);
 
+// How many passes of a chunk, in parts of passes of several paths; B counts as I and W.
+struct PassCounts {
+  double forward = 0;           // F
+  double input_gradients = 0;   // I
+  double weight_gradients = 0;  // W
+  bool operator==(const PassCounts&) const = default;
+};
+// Per chunk the passes on a longest path: actions of which each has to wait for the one before it,
+// and of which the last ends the schedule. Whatever chunks take, the schedule takes no less than
+// what is on it. Messages are on none. Errors: as of simulate_schedule().
+Result<std::vector<PassCounts>> longest_path(const PipelineSchedule& schedule,
+                                             const std::vector<ChunkCost>& costs);
+
 }  // namespace autopar

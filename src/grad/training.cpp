@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "autopar/grad.hpp"
@@ -340,16 +342,16 @@ class Training {
       inputs.push_back(input);
       if (value.kind == ValueKind::kInput) step_.facts.data.push_back(value.name);
     }
+    std::unordered_map<std::string_view, std::size_t> by_name;  // the first of each
+    for (std::size_t v = 0; v < graph.values.size(); ++v) by_name.emplace(graph.values[v].name, v);
     const auto append = [&](const std::vector<std::string>& names) {
       for (const std::string& name : names) {
-        for (std::size_t v = 0; v < graph.values.size(); ++v) {
-          Value& value = graph.values[v];
-          if (value.name != name) continue;
-          value.kind = ValueKind::kParameter;
-          value.data = std::monostate();
-          inputs.push_back(ValueId(static_cast<std::int64_t>(v)));
-          break;
-        }
+        const auto found = by_name.find(name);
+        if (found == by_name.end()) continue;
+        Value& value = graph.values[found->second];
+        value.kind = ValueKind::kParameter;
+        value.data = std::monostate();
+        inputs.push_back(ValueId(static_cast<std::int64_t>(found->second)));
       }
     };
     append(step_.facts.parameters);

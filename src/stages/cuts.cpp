@@ -177,16 +177,18 @@ Ends best_ends(const std::vector<Place>& places, std::size_t chunks, double byte
   }
   for (std::size_t c = 1; c < chunks; ++c) {
     for (std::size_t p = c; p < count; ++p) {
-      for (std::size_t from = c - 1; from < p; ++from) {
+      // The longer the chunk, the busier; of equals the longest is taken.
+      for (std::size_t from = p; from-- > c - 1;) {
         const bool is_empty = places[from].weights == places[p].weights;
         if (is_empty || best[c - 1][from].busiest == Best().busiest) continue;
         const Seconds busy = until(p) - until(from) + sending(p);
-        if (busy > best[c][p].busiest) continue;
+        if (busy > best[c][p].busiest) break;
+        if (best[c - 1][from].busiest > best[c][p].busiest) continue;
         const Seconds own = busy + beside(c, op_of(from), p);
         const Best found = {std::max(best[c - 1][from].busiest, own),
                             best[c - 1][from].crossing + places[p].crossing,
                             static_cast<int>(from)};
-        if (found < best[c][p]) best[c][p] = found;
+        if (!(best[c][p] < found)) best[c][p] = found;
       }
     }
   }

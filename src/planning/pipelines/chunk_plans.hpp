@@ -19,8 +19,11 @@ struct ChunkSearch {
   const CommonOptions& common;
   std::chrono::steady_clock::time_point begin;
   PhaseClock& clock;
+  mutable std::shared_ptr<const Inputs> known_bare = nullptr;
   // The time limit has come, or an interrupt.
   bool is_over() const;
+  // `whole` without the step itself.
+  const Inputs& bare() const;
 };
 
 // What was read, on the devices of a stage, without the step itself.

@@ -6,6 +6,7 @@
 
 #include "planning/pipelines/chunk_bound.hpp"
 #include "planning/pipelines/paired_cuts.hpp"
+#include "planning/pipelines/path_bound.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
 
 namespace autopar {
@@ -69,7 +70,7 @@ Result<const PipelineBounds::Least*> PipelineBounds::least_on(const Cluster& sta
 
 namespace {
 
-// So much of the weight goes from where it is to the links, mostly to the outermost one, and to
+// So much of the weight goes from where it is to the links, mostly to inner ones, and to
 // what waits at the end.
 StreamTimes shared_out(const StreamTimes& weights, double part, const Cluster& stage) {
   StreamTimes links;
@@ -247,7 +248,34 @@ Result<Seconds> PipelineBounds::of(const PipelineSchedule& schedule, const Clust
     AUTOPAR_TRY(found, memory_of_chunks(*units, *units->bound, schedule));
     memory = std::move(found);
   }
-  return bound_of(units, schedule, stage, cuts, memory);
+  const Seconds bound = bound_of(units, schedule, stage, cuts, memory);
+  // Of whole backward passes and one chunk a stage these say nothing more.
+  const bool is_simple =
+      schedule.stage_of_chunk.size() == schedule.lines.size() && !is_apart(schedule);
+  if (units == nullptr || is_simple) return bound;
+  AUTOPAR_TRY(of_paths, bound_of_paths(*units, schedule, stage, cuts));
+  return std::max(bound, of_paths);
+}
+
+Result<Seconds> PipelineBounds::bound_of_paths(const Least& units, const PipelineSchedule& schedule,
+                                               const Cluster& stage,
+                                               const std::vector<OpId>* cuts) const {
+  const Parts parts(forward_, backward_, inputs_, unit_ends_,
+                    static_cast<double>(stage.device_count()),
+                    static_cast<double>(schedule.micro_batches));
+  const std::size_t end = places_.size() + 1;
+  std::vector<std::size_t> ends;
+  for (std::size_t c = 0; cuts != nullptr && c < cuts->size(); ++c) {
+    ends.push_back(place_of((*cuts)[c]));
+  }
+  if (cuts != nullptr) ends.push_back(end);
+  return bound_by_paths(
+      schedule,
+      [&](std::size_t from, std::size_t to) {
+        return LeastOfPart{parts.forward(from, to), parts.backward(from, to),
+                           parts.inputs(from, to), parts.least(&units.pass, true, from, to)};
+      },
+      end, ends);
 }
 
 Seconds PipelineBounds::of_compute(const PipelineSchedule& schedule, const Cluster& stage,

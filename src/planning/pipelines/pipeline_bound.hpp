@@ -17,6 +17,8 @@
 //
 // Where backward passes are in two parts, the stage before waits for the first of them alone.
 //
+// And so for all paths through the actions of a schedule (path_bound.hpp).
+//
 // The cuts with the least of the longest stage are found by dynamic programming, O(stages x
 // places^2), also of stages with two chunks that are laid there and back (paired_cuts.hpp); where
 // stages have several chunks otherwise, those with the least average over the stages.
@@ -44,6 +46,7 @@ class PipelineBounds {
 
   // Whether all cuts are at places that the bound is about.
   bool covers(const std::vector<OpId>& cuts) const;
+  const std::vector<OpId>& places() const { return places_; }
 
   // What the bounds of the units say of ops on one device, if all of a stage's devices had their
   // part of it: compute, and the collectives that it waits for. Errors: of the searches.
@@ -139,6 +142,9 @@ class PipelineBounds {
                                             std::int64_t in_flight, double room);
   Seconds bound_of(const Least* units, const PipelineSchedule& schedule, const Cluster& stage,
                    const std::vector<OpId>* cuts, const std::vector<ChunkMemory>& memory) const;
+  // The same by paths through the schedule.
+  Result<Seconds> bound_of_paths(const Least& units, const PipelineSchedule& schedule,
+                                 const Cluster& stage, const std::vector<OpId>* cuts) const;
   std::size_t place_of(OpId op) const;
 
   const ChunkSearch& search_;

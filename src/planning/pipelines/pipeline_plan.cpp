@@ -20,9 +20,9 @@ class Pipelines {
             std::chrono::steady_clock::time_point begin, PhaseClock& clock)
       : pins_(pins), common_(common), begin_(begin), clock_(clock) {}
 
-  // The form that is likely to be fastest goes on: to a better bound and an estimate, by searches
-  // of units, and then to a plan, until no other can have a faster one, or is likely to (best-first
-  // branch and bound: Lawler and Wood, "Branch-and-bound methods: a survey", 1966).
+  // The form that is likely to be fastest goes on: to a better bound and to an estimate, by
+  // searches of units, and then to a plan, until no other can have a faster one, or is likely to
+  // (best-first branch and bound: Lawler and Wood, "Branch-and-bound methods: a survey", 1966).
   Result<StagedPlan> run(std::vector<StagedStep> asked) {
     const std::size_t forms =
         std::accumulate(asked.begin(), asked.end(), std::size_t{0},
@@ -43,14 +43,18 @@ class Pipelines {
       if (form.bound >= best_time() || form.likely() >= best_time() * (1 + kUnlikely)) {
         left_.push_back(std::move(form));
         open_.erase(next);
-      } else if (form.is_searched || is_over) {
+      } else if (form.is_estimated || is_over) {
         lower_bound_ = std::min(lower_bound_, form.bound);
         AUTOPAR_RETURN_IF_ERROR(plan_form(form, *next->step));
         open_.erase(next);
+      } else if (form.is_searched) {
+        AUTOPAR_RETURN_IF_ERROR(next->step->estimate(form));
+        spdlog::debug("{}: by its units about {}", to_text(form.form),
+                      format_seconds(form.estimate));
       } else {
-        AUTOPAR_RETURN_IF_ERROR(next->step->search_units(form, best_time()));
-        spdlog::debug("{}: no plan takes less than {}, by its units about {}", to_text(form.form),
-                      format_seconds(form.bound), format_seconds(form.estimate));
+        AUTOPAR_RETURN_IF_ERROR(next->step->search_units(form));
+        spdlog::debug("{}: no plan takes less than {}", to_text(form.form),
+                      format_seconds(form.bound));
       }
     }
     for (Open& open : open_) left_.push_back(std::move(open.form));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "autopar/kernels.hpp"
+#include "planning/pipelines/moved_cuts.hpp"
 #include "planning/pipelines/pinned_stages.hpp"
 #include "planning/pipelines/pipeline_forms.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
@@ -45,7 +46,8 @@ Result<FormCandidate> PipelineStep::candidate_of(const PipelineForm& form) const
   candidate.form = form;
   if (form.stages == 1) {
     candidate.bound = bounds_.of_single_compute(search_.whole.cluster);
-    candidate.has_no_units = candidate.is_searched = !step_.has_passes();
+    candidate.has_no_units = !step_.has_passes();
+    candidate.is_searched = candidate.is_estimated = candidate.has_no_units;
     return candidate;
   }
   AUTOPAR_TRY(stage, stage_of(search_.whole.cluster, form.stages));
@@ -59,7 +61,7 @@ Result<FormCandidate> PipelineStep::candidate_of(const PipelineForm& form) const
   return candidate;
 }
 
-Status PipelineStep::search_units(FormCandidate& candidate, Seconds cutoff) {
+Status PipelineStep::search_units(FormCandidate& candidate) {
   if (candidate.form.stages == 1) {
     AUTOPAR_TRY(bound, bounds_.of_single(search_.whole.cluster));
     candidate.bound = std::max(candidate.bound, bound);
@@ -68,9 +70,13 @@ Status PipelineStep::search_units(FormCandidate& candidate, Seconds cutoff) {
     candidate.bound = std::max(candidate.bound, bound);
   }
   candidate.is_searched = true;
-  if (candidate.bound >= cutoff) return Ok{};
-  AUTOPAR_TRY(estimate, estimated(candidate));
-  candidate.estimate = estimate;
+  return Ok{};
+}
+
+Status PipelineStep::estimate(FormCandidate& candidate) {
+  AUTOPAR_TRY(found, estimated(candidate));
+  candidate.estimate = found;
+  candidate.is_estimated = true;
   return Ok{};
 }
 
@@ -83,21 +89,8 @@ Result<Seconds> PipelineStep::estimated(const FormCandidate& candidate) {
   AUTOPAR_TRY(memory, bounds_.memory_seconds(candidate.schedule, candidate.stage, false));
   const auto cuts = cut_by(candidate, seconds, memory);
   if (!cuts) return Seconds{0};
-  const std::vector<std::size_t> chunk_of = chunks_by(*cuts);
   const auto devices = static_cast<double>(candidate.stage.device_count());
-  std::vector<ChunkCost> costs(cuts->size() + 1);
-  for (std::size_t o = 0; o < chunk_of.size(); ++o) {
-    PassSeconds& steady = costs[chunk_of[o]].steady;
-    steady.forward += seconds.forward[o] / devices;
-    steady.backward += seconds.backward[o] / devices;
-    steady.input_gradients += seconds.inputs[o] / devices;
-    steady.weight_gradients += (seconds.backward[o] - seconds.inputs[o]) / devices;
-  }
-  const std::vector<Seconds> beside = beside_ops(memory, *cuts);
-  for (std::size_t c = 0; c < costs.size(); ++c) {
-    costs[c].steady.backward += beside[c] / devices;
-    costs[c].steady.input_gradients += beside[c] / devices;
-  }
+  const std::vector<ChunkCost> costs = costs_by_ops(seconds, memory, *cuts, devices);
   PipelineSchedule schedule = candidate.schedule;
   add_updates(schedule, false);
   AUTOPAR_TRY(times, simulate_schedule(schedule, costs));
@@ -133,9 +126,14 @@ Result<PipelinePlan> PipelineStep::plan(const FormCandidate& candidate, Seconds 
 Result<std::vector<OpId>> PipelineStep::cut_by(const FormCandidate& candidate,
                                                const OpSeconds& seconds,
                                                const ChunkSeconds& memory) const {
-  return balanced_cuts(step_, static_cast<int>(candidate.schedule.stage_of_chunk.size()), seconds,
-                       tier_between(search_.whole.cluster, candidate.stage).bandwidth_bytes_per_s,
-                       search_.options.updates, memory);
+  const std::size_t chunks = candidate.schedule.stage_of_chunk.size();
+  AUTOPAR_TRY(cuts, balanced_cuts(
+                        step_, static_cast<int>(chunks), seconds,
+                        tier_between(search_.whole.cluster, candidate.stage).bandwidth_bytes_per_s,
+                        search_.options.updates, memory));
+  if (chunks == candidate.schedule.lines.size()) return std::move(cuts);
+  return moved_cuts(candidate.schedule, bounds_.places(), std::move(cuts), seconds, memory,
+                    static_cast<double>(candidate.stage.device_count()));
 }
 
 // Per op its chunk of these cuts.
@@ -272,6 +270,8 @@ Result<Planned> PipelineStep::plan_single(Seconds cutoff) {
   PlanOptions options = search_.options;
   const ChunkPlans plans(search_, search_.whole.cluster);
   if (plans.is_open()) options.meshes = plans.meshes();
+  // The bound is about its plans, and these meshes are few.
+  if (options.searcher == "auto") options.searcher = "dp";
   return best_of_forms(std::make_unique<Inputs>(search_.whole), search_.given, options,
                        search_.pins, search_.common, search_.begin, search_.clock, {cutoff, 0});
 }

@@ -15,6 +15,7 @@ struct FormCandidate {
   bool is_pinned = false;
   Seconds bound = 0;          // no plan of this form is faster
   bool is_searched = false;   // that bound, by units
+  bool is_estimated = false;  // as far as it can be
   Seconds estimate = 0;       // by units, with balanced cuts; 0: not known
   bool has_no_units = false;  // of one pass, of which no chunks are cut: looked at last
   Seconds likely() const { return std::max(bound, estimate); }
@@ -33,9 +34,10 @@ class PipelineStep {
   bool is_over() const { return search_.is_over(); }
   // With a bound of compute alone. Errors: of the schedule, and of cuts that are given.
   Result<FormCandidate> candidate_of(const PipelineForm& form) const;
-  // A better bound by searches of units; and, where that is less than `cutoff`, an estimate.
-  // Errors: of the searches.
-  Status search_units(FormCandidate& candidate, Seconds cutoff);
+  // A better bound by searches of units. Errors: of the searches.
+  Status search_units(FormCandidate& candidate);
+  // What it takes by plans of units. Errors: of the searches.
+  Status estimate(FormCandidate& candidate);
   // The best that is found; what takes longer than `cutoff` is of no use. Errors: of cutting the
   // step (as kInfeasible, unless it is the one form that was asked for), and of the searches.
   Result<PipelinePlan> plan(const FormCandidate& candidate, Seconds cutoff, bool is_one);

@@ -1,0 +1,249 @@
+#include "planning/pipelines/path_bound.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "planning/pipelines/pipeline_tuning.hpp"
+
+namespace autopar {
+
+namespace {
+
+using tuning::paths::kNoNews;
+using tuning::paths::kRounds;
+using Path = std::vector<PassCounts>;   // per chunk
+using Cuts = std::vector<std::size_t>;  // where each chunk ends
+
+constexpr Seconds kNever = std::numeric_limits<Seconds>::infinity();
+
+// What is no more than rounding in a programme whose numbers are about 1.
+constexpr double kRounding = 1e-9;
+
+// Weights of the rows of a matrix game, all positive, that sum to 1, with which the least column
+// is the largest: the linear programme "columns y >= 0, each row of rows y <= 1, the most sum of
+// y", whose prices of rows these are, by the simplex method (Dantzig, "A proof of the equivalence
+// of the programming problem and the game problem", 1951), smallest index first (Bland, 1977).
+std::vector<double> best_mix_of_rows(const std::vector<std::vector<double>>& rows) {
+  const std::size_t count = rows.size(), columns = rows.front().size();
+  double most = 0;
+  for (const auto& row : rows) most = std::max(most, *std::max_element(row.begin(), row.end()));
+  // Per row: columns, slacks, what is left.
+  std::vector<std::vector<double>> tableau;
+  for (std::size_t r = 0; r < count; ++r) {
+    std::vector<double>& line = tableau.emplace_back(columns + count + 1, 0);
+    for (std::size_t c = 0; c < columns; ++c) line[c] = rows[r][c] / most;
+    line[columns + r] = line.back() = 1;
+  }
+  std::vector<double> gains(columns + count + 1, 0);
+  std::fill_n(gains.begin(), columns, -1);
+  std::vector<std::size_t> basis(count);
+  for (std::size_t r = 0; r < count; ++r) basis[r] = columns + r;
+  while (true) {
+    const auto entering =
+        std::find_if(gains.begin(), gains.end() - 1, [](double gain) { return gain < -kRounding; });
+    if (entering == gains.end() - 1) break;
+    const auto in = static_cast<std::size_t>(entering - gains.begin());
+    std::size_t out = count;
+    for (std::size_t r = 0; r < count; ++r) {
+      if (tableau[r][in] <= kRounding) continue;
+      if (out == count) {
+        out = r;
+        continue;
+      }
+      const double room = tableau[r].back() * tableau[out][in];
+      const double least = tableau[out].back() * tableau[r][in];
+      if (room < least || (room == least && basis[r] < basis[out])) out = r;
+    }
+    if (out == count) break;
+    const double pivot = tableau[out][in];
+    for (double& x : tableau[out]) x /= pivot;
+    const auto subtract = [&](std::vector<double>& line) {
+      const double times = line[in];
+      for (std::size_t i = 0; i < line.size(); ++i) line[i] -= times * tableau[out][i];
+    };
+    for (std::size_t r = 0; r < count; ++r) {
+      if (r != out && tableau[r][in] != 0) subtract(tableau[r]);
+    }
+    subtract(gains);
+    basis[out] = in;
+  }
+  std::vector<double> weights(gains.begin() + static_cast<std::ptrdiff_t>(columns),
+                              gains.end() - 1);
+  double sum = 0;
+  for (double& w : weights) sum += w = std::max(0.0, w);
+  for (double& w : weights) w = sum > 0 ? w / sum : 1 / static_cast<double>(count);
+  return weights;
+}
+
+// What of a backward pass is in its second part differs from plan to plan, so that counts only
+// where the first part is on the path too.
+Seconds taken_by(const PassCounts& counts, const LeastOfPart& part) {
+  const double backward = std::min(counts.input_gradients, counts.weight_gradients);
+  const double passes = std::min(counts.forward, backward);
+  return passes * part.pass + (counts.forward - passes) * part.forward +
+         (backward - passes) * part.backward + (counts.input_gradients - backward) * part.inputs;
+}
+
+class PathGame {
+ public:
+  PathGame(const PipelineSchedule& schedule, const LeastOfParts& part, std::size_t end,
+           const Cuts& ends)
+      : schedule_(schedule), ends_(ends), end_(end), chunks_(schedule.stage_of_chunk.size()) {
+    parts_.resize((end + 1) * (end + 1));
+    for (std::size_t from = 0; from < end; ++from) {
+      for (std::size_t to = from + 1; to <= end; ++to) {
+        parts_[from * (end + 1) + to] = part(from, to);
+      }
+    }
+  }
+
+  Result<Seconds> run() {
+    if (chunks_ > end_) return Seconds{0};
+    Seconds best = 0;
+    Cuts cuts = ends_;
+    while (cuts.size() < chunks_) {
+      const std::size_t left = chunks_ - cuts.size();
+      std::size_t to = cuts.empty() ? 1 : cuts.back() + 1;
+      const Seconds until =
+          part(0, end_).pass * static_cast<double>(cuts.size() + 1) / static_cast<double>(chunks_);
+      while (to + left <= end_ && part(0, to).pass < until) ++to;
+      cuts.push_back(left == 1 ? end_ : to);
+    }
+    AUTOPAR_TRY(first, nearby(std::move(cuts)));
+    cuts = std::move(first);
+    for (int round = 0; round < kRounds; ++round) {
+      AUTOPAR_TRY(longest, add(cuts));
+      shortest_ = std::min(shortest_, longest);
+      if (best >= shortest_ * (1 - kNoNews)) break;
+      const Path mean = mean_path();
+      const auto found = least_cuts(mean);
+      if (!found) return Seconds{0};
+      cuts = *found;
+      best = std::max(best, time_of(cuts, mean));
+    }
+    return best;
+  }
+
+ private:
+  const LeastOfPart& part(std::size_t from, std::size_t to) const {
+    return parts_[from * (end_ + 1) + to];
+  }
+
+  // With the longest path of these cuts, and its time.
+  Result<Seconds> add(const Cuts& cuts) {
+    AUTOPAR_TRY(next, longest_path(schedule_, costs_of(cuts)));
+    if (std::find(paths_.begin(), paths_.end(), next) == paths_.end()) paths_.push_back(next);
+    if (std::find(cuts_.begin(), cuts_.end(), cuts) == cuts_.end()) cuts_.push_back(cuts);
+    return time_of(cuts, next);
+  }
+
+  // Moved one by one as long as that is shorter.
+  Result<Cuts> nearby(Cuts cuts) {
+    AUTOPAR_TRY(longest, add(cuts));
+    shortest_ = longest;
+    bool is_moved = ends_.empty();
+    while (is_moved) {
+      is_moved = false;
+      for (std::size_t c = 0; c + 1 < chunks_; ++c) {
+        for (const std::size_t to : {cuts[c] - 1, cuts[c] + 1}) {
+          if (to <= (c == 0 ? 0 : cuts[c - 1]) || to >= cuts[c + 1]) continue;
+          Cuts next = cuts;
+          next[c] = to;
+          AUTOPAR_TRY(found, add(next));
+          if (found >= shortest_ * (1 - kNoNews)) continue;
+          shortest_ = found;
+          cuts = std::move(next);
+          is_moved = true;
+        }
+      }
+    }
+    return cuts;
+  }
+
+  std::vector<ChunkCost> costs_of(const Cuts& cuts) const {
+    std::vector<ChunkCost> costs(chunks_);
+    std::size_t from = 0;
+    for (std::size_t c = 0; c < chunks_; ++c) {
+      const LeastOfPart& of = part(from, cuts[c]);
+      PassSeconds& steady = costs[c].steady;
+      steady.forward = of.forward;
+      // Differences of sums may be a little below 0.
+      steady.backward = std::max(0.0, of.pass - of.forward);
+      steady.input_gradients = of.inputs;
+      steady.weight_gradients = std::max(0.0, steady.backward - of.inputs);
+      from = cuts[c];
+    }
+    return costs;
+  }
+
+  Seconds time_of(const Cuts& cuts, const Path& path) const {
+    Seconds sum = 0;
+    std::size_t from = 0;
+    for (std::size_t c = 0; c < chunks_; ++c) {
+      sum += taken_by(path[c], part(from, cuts[c]));
+      from = cuts[c];
+    }
+    return sum;
+  }
+
+  // Of the paths, with the weights for which the least of the known cuts is the largest.
+  Path mean_path() const {
+    std::vector<std::vector<double>> takes(paths_.size());
+    for (std::size_t p = 0; p < paths_.size(); ++p) {
+      for (const Cuts& cuts : cuts_) takes[p].push_back(time_of(cuts, paths_[p]));
+    }
+    const std::vector<double> weights = best_mix_of_rows(takes);
+    Path path(chunks_);
+    for (std::size_t p = 0; p < paths_.size(); ++p) {
+      for (std::size_t c = 0; c < chunks_; ++c) {
+        path[c].forward += weights[p] * paths_[p][c].forward;
+        path[c].input_gradients += weights[p] * paths_[p][c].input_gradients;
+        path[c].weight_gradients += weights[p] * paths_[p][c].weight_gradients;
+      }
+    }
+    return path;
+  }
+
+  std::optional<Cuts> least_cuts(const Path& path) const {
+    std::vector<Seconds> taken(end_ + 1, kNever);
+    taken[0] = 0;
+    std::vector<std::vector<std::size_t>> begins(chunks_, std::vector<std::size_t>(end_ + 1, 0));
+    for (std::size_t c = 0; c < chunks_; ++c) {
+      std::vector<Seconds> next(end_ + 1, kNever);
+      const std::size_t given = c + 1 == chunks_ ? end_ : (ends_.empty() ? 0 : ends_[c]);
+      const std::size_t last = given > 0 ? given : end_ + c + 1 - chunks_;
+      for (std::size_t from = c; from < last; ++from) {
+        if (taken[from] == kNever) continue;
+        for (std::size_t to = given > 0 ? given : from + 1; to <= last; ++to) {
+          const Seconds found = taken[from] + taken_by(path[c], part(from, to));
+          if (found >= next[to]) continue;
+          next[to] = found;
+          begins[c][to] = from;
+        }
+      }
+      taken = std::move(next);
+    }
+    if (taken[end_] == kNever) return {};
+    Cuts cuts(chunks_, end_);
+    for (std::size_t c = chunks_; c-- > 1;) cuts[c - 1] = begins[c][cuts[c]];
+    return cuts;
+  }
+
+  const PipelineSchedule& schedule_;
+  const Cuts& ends_;
+  const std::size_t end_, chunks_;
+  std::vector<LeastOfPart> parts_;
+  std::vector<Path> paths_;
+  std::vector<Cuts> cuts_;
+  Seconds shortest_ = kNever;  // of the known cuts
+};
+
+}  // namespace
+
+Result<Seconds> bound_by_paths(const PipelineSchedule& schedule, const LeastOfParts& part,
+                               std::size_t end, const std::vector<std::size_t>& ends) {
+  return PathGame(schedule, part, end, ends).run();
+}
+
+}  // namespace autopar
