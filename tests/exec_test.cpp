@@ -720,6 +720,10 @@ TEST_CASE("expect: absolute tolerances go by what the model computes", "[exec]")
   CHECK(typical_magnitude(masked) == 3);
   const Scales scales{.largest = 60000, .typical = 3};
   CHECK(criterion_of(DType::kFloat16, {2e-4, 0}, scales).tolerance.atol == Approx(36 * 0x1p-10));
+  // Results in float32, but not next values, lie behind all sums of a model.
+  CHECK(criterion_of(DType::kFloat32, {2e-4, 0}, scales).tolerance.atol ==
+        Approx(96 * 3 * 0x1p-23));
+  CHECK(criterion_of(DType::kFloat64, {2e-4, 0}, scales).tolerance.atol == Approx(36 * 0x1p-52));
 }
 
 TEST_CASE("compare: what is excused behind a jump is little and small", "[exec]") {

@@ -42,7 +42,10 @@ double rounding_of(DType dtype, const Scales& scales, DType calculated_in) {
                          ? 0
                          : std::max(relative_unit(DType::kFloat32), relative_unit(calculated_in)) *
                                scales.typical_of_all;
-  return (scales.is_next_value ? kSumUnits : kResultUnits) * std::max(own, all);
+  const double rounding = kSumUnits * std::max(own, all);
+  if (scales.is_next_value || dtype == DType::kFloat64) return rounding;
+  const double typical = std::max(scales.typical, scales.typical_of_all);
+  return std::max(rounding, kResultUnits * relative_unit(DType::kFloat32) * typical);
 }
 
 std::string number(double value) {
