@@ -4,8 +4,8 @@
 // on it take, which is a sum over chunks; and so does any mean of several paths. The cuts with the
 // least of such a sum are found by dynamic programming. Which paths say most is a game: with cuts
 // as they are best against the paths so far, the schedule is simulated, and its longest path is the
-// next one (Kelley, "The cutting-plane method for solving convex programs", 1960; weights of paths
-// by Freund and Schapire, "Adaptive game playing using multiplicative weights", 1999).
+// next one (Kelley, "The cutting-plane method for solving convex programs", 1960); the weights of
+// the paths are those of a matrix game, paths against cuts, by a linear programme.
 #pragma once
 
 #include <cstddef>
