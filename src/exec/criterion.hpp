@@ -22,8 +22,9 @@ inline constexpr double kHalfRelativeUnits = 8;
 inline constexpr double kHalfAbsoluteUnits = 2;
 // Sums, in units in the last place of a tensor's median magnitude: a sum rounds by its terms, of
 // which little may be left. Results lie behind all sums of a model: of BERT-Base, whose 12 layers
-// have 98 products, half of them split, 31 million results were off by 8 units (root mean square)
-// and by 48 at most, in units of float32. It is a seventeenth of the relative tolerance.
+// have 98 products, with seven sums of these split, 31 million results were off by 7 units (root
+// mean square) and by 43 at most, in units of float32. It is a seventeenth of the relative
+// tolerance.
 inline constexpr double kSumUnits = 12;
 inline constexpr double kResultUnits = 96;
 // Absolute, as a part of the largest element of all results: where all results are small, so is

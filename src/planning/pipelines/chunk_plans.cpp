@@ -38,13 +38,6 @@ Inputs without_graph(const Inputs& whole, Cluster stage) {
   return inputs;
 }
 
-const Inputs& ChunkSearch::bare() const {
-  if (!known_bare) {
-    known_bare = std::make_shared<const Inputs>(without_graph(whole, whole.cluster));
-  }
-  return *known_bare;
-}
-
 std::vector<std::string> first_and_last(const Graph& graph) {
   std::vector<std::string> found;
   for (const Op& op : graph.ops) {
@@ -56,7 +49,7 @@ std::vector<std::string> first_and_last(const Graph& graph) {
 }
 
 ChunkPlans::ChunkPlans(const ChunkSearch& search, Cluster stage)
-    : search_(search), options_(search.options), stage_(search.bare()) {
+    : search_(search), options_(search.options), stage_(search.bare) {
   stage_.cluster = std::move(stage);
   // Plans without stages are one program.
   options_.phases_apart = device_count() != search.whole.cluster.device_count();

@@ -10,6 +10,9 @@
 
 namespace autopar {
 
+// What was read, on the devices of a stage, without the step itself.
+Inputs without_graph(const Inputs& whole, Cluster stage);
+
 // What plans of chunks are made of.
 struct ChunkSearch {
   const Inputs& whole;
@@ -19,15 +22,10 @@ struct ChunkSearch {
   const CommonOptions& common;
   std::chrono::steady_clock::time_point begin;
   PhaseClock& clock;
-  mutable std::shared_ptr<const Inputs> known_bare = nullptr;
+  const Inputs bare = without_graph(whole, whole.cluster);
   // The time limit has come, or an interrupt.
   bool is_over() const;
-  // `whole` without the step itself.
-  const Inputs& bare() const;
 };
-
-// What was read, on the devices of a stage, without the step itself.
-Inputs without_graph(const Inputs& whole, Cluster stage);
 
 // The first and the last forward op of a chunk, by name.
 std::vector<std::string> first_and_last(const Graph& graph);
