@@ -256,6 +256,15 @@ def weights(folder):
     for name in after[0].files:
         assert np.allclose(after[0][name], after[1][name], rtol=1e-3, atol=1e-4), name
     assert any(not np.array_equal(after[0][name], after[2][name]) for name in after[0].files), "the weights that were given are not read"
+    called("reshard-weights", "--from", one, "--to", other, "-o", folder / "third")
+    for path in sorted(other.rglob("*")):
+        if path.is_file() and path.name not in ("report.json", "io.npz"):
+            assert (folder / "third" / path.relative_to(other)).read_bytes() == path.read_bytes(), path
+    called("run", folder / "third", "--save", folder / "third.npz")
+    same = np.load(folder / "third.npz")
+    assert all(np.array_equal(same[name], after[1][name]) for name in same.files)
+    again = called("reshard-weights", "--from", one, "--to", other, "-o", one, code=2).stderr
+    assert "is where the weights come from" in again, again
     shutil.rmtree(other / "rank00000")
     shutil.copytree(one / "rank00000", other / "rank00000")
     for command in ("run", "verify"):

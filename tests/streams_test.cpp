@@ -146,6 +146,110 @@ TEST_CASE("no step is shorter than a stream is busy, and the problem adds busy t
   for (std::size_t s = 0; s < kLinks + 3; ++s) CHECK((s == 3 || tightest[s] > 0.9));
 }
 
+namespace {
+
+OpId when_of(const Graph& graph, const CostTerm& term) {
+  return term.op.valid() ? term.op : graph.value(term.value).producer;
+}
+
+Streams::Kind kind_of(const Graph& graph, const Streams& streams, const CostTerm& sent) {
+  return streams.kind(sent.value, when_of(graph, sent), sent.collective.kind);
+}
+
+std::size_t first_reader(const Graph& graph, ValueId id) {
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    const auto& inputs = graph.ops[o].inputs;
+    if (std::find(inputs.begin(), inputs.end(), id) != inputs.end()) return o;
+  }
+  return graph.ops.size();
+}
+
+// When compute could have begun the collective of `at`: when it was issued, and what is before it
+// on the compute stream had ended.
+Seconds ready(const std::vector<StepEvent>& events, std::size_t at, Seconds waited_until) {
+  Seconds since = waited_until;
+  for (std::size_t e = 0; e < at; ++e) {
+    const StepEvent& event = events[e];
+    const bool issues = event.stream == StepEvent::Stream::kHost && event.term == events[at].term &&
+                        event.pass == events[at].pass;
+    if (issues || event.stream == StepEvent::Stream::kCompute) {
+      since = std::max(since, event.begin + event.seconds);
+    }
+  }
+  return since;
+}
+
+}  // namespace
+
+TEST_CASE("one collective at a time on a link, and first what compute waits for", "[streams]") {
+  int awaited = 0, late = 0;
+  for (std::uint64_t seed = 0; seed < 48; ++seed) {
+    const Case c(seed);
+    if (c.graph.copies > 1) continue;
+    const GraphRules rules = *rules_of(c.graph);
+    SearchRequest request{c.graph, rules, c.cluster};
+    request.limit_memory = false;
+    const Mesh mesh = *make_mesh(c.cluster, {2, 2});
+    RooflineModel model(c.cluster, mesh);
+    const Streams streams(c.graph, "new.*", mesh, c.cluster.profile);
+    Draw draw{std::mt19937_64(seed)};
+    const MeshProblem built = *build_problem(request, model);
+    for (int trial = 0; trial < 8; ++trial) {
+      const std::vector<int> choices =
+          trial < 2 ? near_best(built.problem, draw) : drawn(built.problem, draw);
+      if (!(evaluate(built.problem, choices).cost < kInfinity)) continue;
+      const auto cost = evaluate(c.graph, rules, strategy_of(c.graph, built, choices), model);
+      REQUIRE(cost);
+      const auto events = step_events(c.graph, *cost, mesh, c.cluster);
+      INFO("seed " << seed << ", trial " << trial);
+      Seconds last = 0, waited_until = 0;
+      for (std::size_t e = 0; e < events.size(); ++e) {
+        const StepEvent& event = events[e];
+        last = std::max(last, event.begin + event.seconds);
+        if (event.stream != StepEvent::Stream::kLink) continue;
+        const CostTerm& term = cost->terms[event.term];
+        const OpId when = when_of(c.graph, term);
+        // Compute may have waited for what the op reads, or one before it.
+        const auto is_read = [&](const CostTerm& sent) {
+          const auto kind = kind_of(c.graph, streams, sent);
+          if (kind == Streams::Kind::kNext) {
+            return first_reader(c.graph, streams.next_of(sent.value)) <= when.index();
+          }
+          return (kind == Streams::Kind::kFetched || kind == Streams::Kind::kAwaited) &&
+                 sent.op.index() <= when.index();
+        };
+        for (std::size_t other = 0; other < e; ++other) {
+          const StepEvent& first = events[other];
+          if (first.stream != StepEvent::Stream::kLink) continue;
+          if (is_read(cost->terms[first.term])) {
+            waited_until = std::max(waited_until, first.begin + first.seconds);
+          }
+          if (first.link != event.link) continue;
+          CHECK((first.begin + first.seconds <= event.begin + 1e-12 ||
+                 event.begin + event.seconds <= first.begin + 1e-12));
+        }
+        // All sums of gradients are sent before the update.
+        if (kind_of(c.graph, streams, term) != Streams::Kind::kBlocking) continue;
+        if (c.graph.op(when).phase == Phase::kUpdate) continue;
+        // What is on the link between has begun before.
+        const Seconds since = ready(events, e, waited_until);
+        for (std::size_t other = 0; other < e; ++other) {
+          const StepEvent& first = events[other];
+          if (first.stream != StepEvent::Stream::kLink || first.link != event.link) continue;
+          if (first.begin >= event.begin || first.begin + first.seconds <= since) continue;
+          CHECK(first.begin <= since);
+          ++late;
+        }
+        ++awaited;
+        waited_until = event.begin + event.seconds;
+      }
+      CHECK(last == Approx(cost->time()));
+    }
+  }
+  CHECK(awaited > 300);
+  CHECK(late > 10);
+}
+
 TEST_CASE("with a profile the bound of a search is one on the time of every plan", "[streams]") {
   double widest = 0, sum = 0;
   const int cases = 24;

@@ -2,12 +2,14 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <map>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "autopar/cost.hpp"
+#include "autopar/problem.hpp"
 
 namespace autopar {
 namespace {
@@ -53,7 +55,7 @@ class Simulation {
   }
 
   StepTime run() {
-    send_next();
+    find_left();
     if (graph_.copies > 1) {
       run_copies();
     } else {
@@ -66,6 +68,7 @@ class Simulation {
     for (std::size_t link = 0; link < queues_.size(); ++link) send_all(link);
     if (summed_) wait(summed_->first, summed_->second);
     run_all(update_);
+    for (std::size_t link = 0; link < left_.size(); ++link) send_left(link, kInfinity);
     const Seconds links = *std::max_element(links_.begin(), links_.end());
     found_.seconds = std::max({compute_, links, host_});
     return std::move(found_);
@@ -219,7 +222,7 @@ class Simulation {
 
   void run(std::size_t t, const CostTerm& term, OpId when) {
     const Seconds taken = taken_[t];
-    if (!ready_.empty()) wait_for_weights(when);
+    wait_for_weights(when);
     if (kinds_[t] == Kind::kNext) return;  // of the next step; that of the last is done
     if (kinds_[t] == Kind::kCompute) {
       const bool launches = is_issued(term, when);
@@ -241,17 +244,16 @@ class Simulation {
     found_.communication += taken;
     Seconds& link = link_for(t);
     if (kinds_[t] == Kind::kFetched) {
-      send_before(t, taken);
-      link = std::max(link, host_) + taken;
-      note(StepEvent::Stream::kLink, t, link);
-      wait(t, link);
+      wait(t, fetch(t));
       slow(t);
       return;
     }
-    send_all(link_of_term(t));
     const Seconds behind = made();
-    const Seconds start = std::max({behind, link, host_});
+    const Seconds ready = std::max(behind, host_);
+    send_begun(link_of_term(t), ready);
+    const Seconds start = std::max(ready, link);
     const Seconds waited = taken * streams_.waiting(kinds_[t], term.value, when);
+    idle_[link_of_term(t)] = {std::max(link, host_), start};
     link = start + taken;
     note(StepEvent::Stream::kLink, t, link);
     if (leaves_for_ != nullptr) {
@@ -260,7 +262,7 @@ class Simulation {
       return;
     }
     compute_ = start + waited;
-    found_.exposed[t] += waited;
+    found_.exposed[t] += compute_ - ready;
   }
 
   // When all is there that the pass has made so far.
@@ -287,8 +289,8 @@ class Simulation {
   Seconds& link_for(std::size_t t) { return links_[link_of_term(t)]; }
 
   // For what only the update waits for: it is sent in the order in which it is made, when the link
-  // is free and no weight that is fetched would come too late for it; before any that compute waits
-  // for.
+  // is free and no weight that is fetched would come too late for it. What compute waits for goes
+  // before what has not begun.
   void queue(std::size_t t) {
     issue(t);
     found_.communication += taken_[t];
@@ -296,8 +298,26 @@ class Simulation {
     slow(t);
   }
 
+  // When the weight is there: it is fetched while the link was idle before the last collective that
+  // compute waited for, where that was long enough, else when the link is free.
+  Seconds fetch(std::size_t t) {
+    const std::size_t link = link_of_term(t);
+    Idle& idle = idle_[link];
+    idle.begin = std::max(idle.begin, arrived_);
+    const bool fits = idle.begin + taken_[t] <= idle.end;
+    if (!fits) {
+      send_before(t, taken_[t]);
+      links_[link] = std::max({links_[link], host_, arrived_});
+    }
+    Seconds& end = fits ? idle.begin : links_[link];
+    end += taken_[t];
+    note(StepEvent::Stream::kLink, t, end);
+    return end;
+  }
+
   void send_first(std::size_t link) {
     const auto [t, ready] = queues_[link].front();
+    send_left(link, ready);
     queues_[link].pop_front();
     links_[link] = std::max(links_[link], ready) + taken_[t];
     note(StepEvent::Stream::kLink, t, links_[link]);
@@ -310,6 +330,15 @@ class Simulation {
     while (!queues_[link].empty()) send_first(link);
   }
 
+  // What can begin before `until`, when something is to be sent that compute waits for.
+  void send_begun(std::size_t link, Seconds until) {
+    send_left(link, until);
+    while (!queues_[link].empty()) {
+      if (std::max(links_[link], queues_[link].front().ready) >= until) return;
+      send_first(link);
+    }
+  }
+
   void send_before(std::size_t t, Seconds taken) {
     const std::size_t link = link_of_term(t);
     while (!queues_[link].empty()) {
@@ -320,7 +349,7 @@ class Simulation {
   }
 
   // What the step before has left for this one, in the order in which it is needed.
-  void send_next() {
+  void find_left() {
     std::map<ValueId, std::size_t> reader;  // the first of each
     for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
       for (const ValueId id : graph_.ops[o].inputs) {
@@ -334,22 +363,42 @@ class Simulation {
     std::stable_sort(next_.begin(), next_.end(),
                      [&](std::size_t a, std::size_t b) { return read_by(a) < read_by(b); });
     for (const std::size_t t : next_) {
-      issue(t);
-      Seconds& link = link_for(t);
-      link += taken_[t];
-      found_.communication += taken_[t];
-      note(StepEvent::Stream::kLink, t, link);
-      slow(t);
-      ready_.push_back({read_by(t), t, link});
+      left_[link_of_term(t)].push_back({read_by(t), t});
+      first_left_ = std::min(first_left_, read_by(t));
     }
-    std::reverse(ready_.begin(), ready_.end());
+  }
+
+  // When it is there: as soon as the link is free.
+  Seconds send_next(std::size_t link) {
+    const std::size_t t = left_[link].front().term;
+    left_[link].pop_front();
+    issue(t);
+    links_[link] += taken_[t];
+    found_.communication += taken_[t];
+    note(StepEvent::Stream::kLink, t, links_[link]);
+    slow(t);
+    return links_[link];
+  }
+
+  // Those that can begin before `until`, when something else is to be sent.
+  void send_left(std::size_t link, Seconds until) {
+    while (!left_[link].empty() && links_[link] < until) send_next(link);
   }
 
   void wait_for_weights(OpId when) {
-    while (!ready_.empty() && ready_.back().reader <= when.index()) {
-      wait(ready_.back().term, ready_.back().at);
-      ready_.pop_back();
+    if (when.index() < first_left_) return;
+    first_left_ = graph_.ops.size() + 1;
+    std::vector<std::pair<std::size_t, Seconds>> arrivals;
+    for (std::size_t link = 0; link < left_.size(); ++link) {
+      while (!left_[link].empty() && left_[link].front().reader <= when.index()) {
+        const std::size_t t = left_[link].front().term;
+        const Seconds at = send_next(link);
+        arrived_ = std::max(arrived_, at);
+        arrivals.emplace_back(t, at);
+      }
+      if (!left_[link].empty()) first_left_ = std::min(first_left_, left_[link].front().reader);
     }
+    for (const auto& [t, at] : arrivals) wait(t, at);
   }
 
   // What waits for the values of an op begins.
@@ -404,13 +453,19 @@ class Simulation {
   std::vector<Waiting> waiting_;
   std::vector<Seconds> left_in_section_;  // per term of a pass
   Waiting* leaves_for_ = nullptr;  // the copy that goes on later with what its collectives give
-  // Updated weights on their way: of what reads them first, when they are there. Last first.
-  struct Ready {
+  // Updated weights that were not yet gathered, per link, and the first op that reads one.
+  struct Left {
     std::size_t reader, term;
-    Seconds at;
   };
   std::vector<std::size_t> next_;
-  std::vector<Ready> ready_;
+  std::array<std::deque<Left>, kLinks> left_;
+  std::size_t first_left_ = std::numeric_limits<std::size_t>::max();
+  Seconds arrived_ = 0;  // the last that was waited for
+  // Until when a link was idle before the last collective that compute waited for.
+  struct Idle {
+    Seconds begin = 0, end = 0;
+  };
+  std::array<Idle, kLinks> idle_;
   struct Queued {
     std::size_t term;
     Seconds ready;

@@ -2,7 +2,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <string>
+#include <vector>
 
+#include "autopar/files.hpp"
 #include "weights/rank_files.hpp"
 #include "weights/step_weights.hpp"
 #include "weights/stores.hpp"
@@ -102,20 +105,36 @@ Result<Wanted> match(const ShardedProgram& program, const StoredTensors& stored,
 
 namespace {
 
+// The programs of a step, and what its results are compared with.
+Status copy_step(const Step& step, const std::string& from, const std::string& to,
+                 UnfinishedFiles& files) {
+  std::vector<std::string> names = {step.schedule};
+  for (const StepProgram& program : step.programs) names.push_back(program.file);
+  std::error_code failed;
+  for (const auto& entry : fs::directory_iterator(from, failed)) {
+    const std::string name = entry.path().filename().string();
+    if (name.rfind("train.", 0) == 0 && entry.path().extension() == ".onnx") names.push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  names.push_back("step.json");  // last: a folder is a step when all of it is there
+  for (const std::string& name : names) {
+    AUTOPAR_TRY(bytes, read_file((fs::path(from) / name).string()));
+    AUTOPAR_RETURN_IF_ERROR(write_file(files, (fs::path(to) / name).string(), bytes));
+  }
+  return Ok{};
+}
+
 // To the ranks of a step of several programs.
 Result<MovedWeights> reshard_to_step(const std::string& from, const std::string& to,
                                      const std::string& folder) {
   MovedWeights moved;
   std::error_code ignored;
-  if (!fs::equivalent(to, folder, ignored)) {
-    return usage_error(folder + ": the files of ranks of a step lie in its own folder, " + to +
-                       "; leave -o out, or copy the folder first");
-  }
   std::optional<FolderPlan> held;
   AUTOPAR_TRY(stored, stored_in(from, held, moved.warnings));
   AUTOPAR_TRY(step, read_step_folder(to));
-  if (fs::equivalent(from, to, ignored)) {
-    return usage_error(to + ": is where the weights come from");
+  if (fs::equivalent(from, folder, ignored)) {
+    return usage_error(folder + ": is where the weights come from; write them to another folder");
   }
   std::vector<std::string> left;
   const bool is_model = fs::path(from).extension() == ".onnx";
@@ -132,6 +151,9 @@ Result<MovedWeights> reshard_to_step(const std::string& from, const std::string&
   }
   UnfinishedFiles files;
   AUTOPAR_TRY(written, write_step_ranks(step.layout, stored, from, folder, files));
+  if (!fs::equivalent(to, folder, ignored)) {
+    AUTOPAR_RETURN_IF_ERROR(copy_step(step.step, to, folder, files));
+  }
   AUTOPAR_RETURN_IF_ERROR(files.keep());
   moved.files = std::move(written.files);
   moved.warnings.insert(moved.warnings.end(), written.warnings.begin(), written.warnings.end());

@@ -115,6 +115,10 @@ class Reader {
       AUTOPAR_TRY(value, attribute_of(attribute, where));
       op.attributes.emplace(attribute.name(), std::move(value));
     }
+    const auto told = told_phase(node);
+    if (!told) return error(told.error().message);
+    op.phase = told->phase.value_or(op.phase);
+    op.sums = told->sums.value_or(op.sums);
     graph_.add_op(std::move(op));
     return Ok{};
   }
@@ -154,6 +158,24 @@ class Reader {
 };
 
 }  // namespace
+
+Result<ToldPhase> told_phase(const onnx::NodeProto& node) {
+  ToldPhase told;
+  for (const auto& entry : node.metadata_props()) {
+    const auto wrong = [&](const char* expected) {
+      return input_error("node '" + node.name() + "': " + entry.key() + " is '" + entry.value() +
+                         "', expected " + expected);
+    };
+    if (entry.key() == kSumsKey) {
+      told.sums = parse_sums_at(entry.value());
+      if (!told.sums) return wrong("anywhere, before or after");
+    } else if (entry.key() == kPhaseKey) {
+      told.phase = parse_phase(entry.value());
+      if (!told.phase) return wrong("forward, backward or update");
+    }
+  }
+  return told;
+}
 
 Result<Graph> graph_of(LeanModel& model, const std::string& where) {
   std::int64_t opset = 0;

@@ -3,6 +3,7 @@
 
 #include <onnx/onnx_pb.h>
 
+#include <optional>
 #include <string>
 
 #include "autopar/partition.hpp"
@@ -15,6 +16,15 @@ inline constexpr std::int64_t kIrVersion = 10;
 inline constexpr const char* kPhaseKey = "autopar.phase";
 // Of a node: where sums across devices are added up, where that is not free.
 inline constexpr const char* kSumsKey = "autopar.sums";
+
+// What a node says of its op under these keys.
+struct ToldPhase {
+  std::optional<Phase> phase;
+  std::optional<SumsAt> sums;
+};
+
+// Error where a value is none of those that are written; it starts with the node's name.
+Result<ToldPhase> told_phase(const onnx::NodeProto& node);
 
 // An ONNX model whose collectives do not list their ranks: a plan for 16,384 ranks has thousands of
 // collectives that list them all, but only a few different lists. Files have the lists in place.

@@ -172,23 +172,9 @@ struct Phases {
 Result<Phases> phases_of(const onnx::ModelProto& model) {
   Phases phases;
   for (const auto& node : model.graph().node()) {
-    for (const auto& entry : node.metadata_props()) {
-      if (entry.key() == kSumsKey) {
-        const auto sums = parse_sums_at(entry.value());
-        if (!sums) {
-          return input_error("node '" + node.name() + "': " + kSumsKey + " is '" + entry.value() +
-                             "', expected anywhere, before or after");
-        }
-        phases.sums_of_node[node.name()] = *sums;
-      }
-      if (entry.key() != kPhaseKey) continue;
-      const auto phase = parse_phase(entry.value());
-      if (!phase) {
-        return input_error("node '" + node.name() + "': " + kPhaseKey + " is '" + entry.value() +
-                           "', expected forward, backward or update");
-      }
-      phases.of_node[node.name()] = *phase;
-    }
+    AUTOPAR_TRY(told, told_phase(node));
+    if (told.phase) phases.of_node[node.name()] = *told.phase;
+    if (told.sums) phases.sums_of_node[node.name()] = *told.sums;
   }
   for (const auto& entry : model.metadata_props()) {
     if (entry.key() != kTrainingKey) continue;
