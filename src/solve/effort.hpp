@@ -149,6 +149,7 @@ inline constexpr double kMostRepairWork = 5e8;
 // Branching on divided nodes (limit/halves.cpp).
 namespace halves {
 inline constexpr double kWorthwhile = 5e-3;  // of the value: smaller gaps are left to the others
+inline constexpr double kMixedPart = 0.5;    // of the gap, by which the best mix is cheaper
 inline constexpr int kMost = 24;             // nodes that are divided
 inline constexpr double kWorkPart = 0.5;     // of the work that is left
 }  // namespace halves

@@ -37,6 +37,7 @@ class Columns {
       const bool better =
           gap() < before * (1 - kNews) || last - mix.value > kNews * (mix.value - race_.bound);
       last = mix.fits ? mix.value : kInfinity;
+      priced_.mixed = last;
       without_news = better || !mix.fits ? 0 : without_news + 1;
       if (without_news >= (converged ? 1 : kPatience)) break;
     }

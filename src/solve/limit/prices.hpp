@@ -33,6 +33,7 @@ struct Priced {
   double bound = -kInfinity;  // at these
   std::vector<Met> met = {};  // no two alike, the latest last
   std::optional<DividedNode> divided = {};
+  double mixed = kInfinity;  // what the best mix of parts of what was met costs
 };
 
 // Adds a labelling, or puts it last where it was known; of more than a few, the first goes.

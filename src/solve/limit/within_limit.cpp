@@ -80,11 +80,15 @@ std::vector<Kept> LimitedSearch::halves() const {
   return halves_of(all_.net(), *priced_.divided, priced_.prices);
 }
 
-// Where the gap is worth it. True if what is left is less than what it closed: then the whole,
-// which begins at a bound of before, has nothing to add.
+// Where the gap is worth it, and the best mix is cheap: where it costs as much as the plan, not
+// what it divides leaves the gap, but a bound that is not what the prices are worth. True if what
+// is left is less than what it closed: then the whole, which begins at a bound of before, has
+// nothing to add.
 bool LimitedSearch::branch() {
   const double before = race_.bound;
-  if (!(race_.below() - before > effort::halves::kWorthwhile * race_.below())) return false;
+  const double gap = race_.below() - before;
+  if (!(gap > effort::halves::kWorthwhile * race_.below())) return false;
+  if (!(race_.below() - priced_.mixed > effort::halves::kMixedPart * gap)) return false;
   const Noted noted(race_, "halves");
   const BudgetShare share(budget_, effort::halves::kWorkPart);
   search_halves(race_, start_, halves(), left_out_);
