@@ -88,6 +88,22 @@ def check_products(folder):
         assert "row (moving), col (moving)" in error and "factors that move together" in error, error
 
 
+def check_gemms(folder):
+    """Operands that are stored transposed; what is added to the product is added behind it."""
+    weights = [numpy_helper.from_array(np.random.default_rng(i).standard_normal(shape).astype(np.float32) / 8, name)
+               for i, (name, shape) in enumerate([("w1", (12, 36)), ("b1", (12,)), ("w2", (24, 24))])]
+    nodes = [helper.make_node("Gemm", ["x", "w1", "b1"], ["h"], name="fc1", transB=1, alpha=0.5),
+             helper.make_node("Gemm", ["h", "x"], ["g"], name="fc2", transA=1),
+             helper.make_node("Gemm", ["g", "x"], ["f"], name="fc3", transB=1),
+             helper.make_node("Gemm", ["f", "w2"], ["y"], name="fc4")]
+    model = save(folder, "gemms", nodes, {"x": [24, 36]}, {"y": [12, 24]}, weights)
+    machine = cluster(folder, 3, 3)
+    there, across = {"t1": "row", "t0": "col"}, {"t1": "col", "t0": "row"}
+    out = pinned(folder, model, machine, "3x3", "gemms-3x3", {"fc1": there, "fc2": across, "fc3": there, "fc4": across})
+    assert collectives(out)["Broadcast"] == 24, collectives(out)
+    executed(out, model, 9)
+
+
 def check_training(folder):
     """The tiles of the forward pass, whatever the backward pass does with them."""
     model = products(folder, 24, 36, 12, 24)
@@ -155,7 +171,7 @@ def check_search(folder):
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        for check in (check_products, check_training, check_attention, check_experts, check_search):
+        for check in (check_products, check_gemms, check_training, check_attention, check_experts, check_search):
             check(folder)
     return 0
 

@@ -145,6 +145,7 @@ struct SolveOptions {
     kEnd,
   };
   Until until = Until::kEnd;
+  bool least_peak = true;                   // where nothing fits: how little memory would do
   unsigned left_out = 0;                    // stages: the sum of 1 << stage
   const std::atomic<bool>* stop = nullptr;  // set from outside: return the best so far
   std::function<void(const SolveProgress&)> progress;

@@ -34,7 +34,10 @@ Work matmul_work(const Op& op, const OpShapes& shapes) {
 RuleText gemm_rule(const OpView& view) {
   const std::string a = view.op.int_attribute("transA", 0) != 0 ? "k+ m" : "m k+";
   const std::string b = view.op.int_attribute("transB", 0) != 0 ? "n k+" : "k+ n";
-  std::string c = view.in(2).size() == 2 ? "m n" : view.in(2).empty() ? "" : "n";
+  if (!view.op.has_input(2)) {
+    return a + ", " + b + " -> m n | moving row col: m k, k n -> m n | partial: 0, 1";
+  }
+  const std::string c = view.in(2).size() == 2 ? "m n" : view.in(2).empty() ? "" : "n";
   return a + ", " + b + ", " + c + " -> m n | partial: 0 2, 1 2 | summand k: 2";
 }
 
@@ -122,6 +125,7 @@ std::span<const OpRow> contraction_rows() {
        .rule = gemm_rule,
        .work = gemm_work,
        .grad = gemm_grad,
+       .moving = move_products,
        .exact_on_integers = true},
       {.type = "Einsum",
        .rule = einsum_rule,

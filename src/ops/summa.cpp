@@ -13,6 +13,7 @@ namespace autopar {
 
 Result<std::vector<ValueId>> move_products(const LocalContext& context) {
   Emitter emitter(context);
+  const Op& op = context.op;  // a Gemm may have either operand transposed
   const std::vector<int> rows = emitter.axes_of("row"), columns = emitter.axes_of("col");
   const std::int64_t steps = emitter.parts(rows);
   // In 32 bits where the operands have 16: a sum of q rounded numbers would be worse than one.
@@ -21,7 +22,8 @@ Result<std::vector<ValueId>> move_products(const LocalContext& context) {
     // The parts of the step before are gone by then.
     const ValueId left = emitter.broadcast(emitter.input(0), columns, t, sum);
     const ValueId right = emitter.broadcast(emitter.input(1), rows, t, {});
-    const ValueId product = widened(emitter, emitter.matmul(left, right));
+    const ValueId product = widened(emitter, emitter.add(op.type, {left, right}, emitter.dtype(left),
+                                                         emitter.output_shape(0), op.attributes));
     const bool last = t + 1 == steps && emitter.value(product).dtype == emitter.output_dtype(0);
     if (last) return only_output(context, emitter.finish(0, "Add", {sum, product}));
     sum = t == 0 ? product : emitter.pointwise("Add", {sum, product});

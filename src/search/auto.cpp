@@ -102,6 +102,7 @@ struct Auto {
     asked.searcher = name;
     if (mesh) asked.mesh = mesh;
     asked.solve.time_limit = time_left();
+    asked.solve.least_peak = !best;
     keep(name, search(asked));
   }
 
