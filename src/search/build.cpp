@@ -548,7 +548,8 @@ class Builder {
     std::vector<int> lists;
     if (shared) lists = needed_lists(id);
     lists.push_back(from.list);
-    const bool partial_too = (!stored && !is_handed_over(id)) || value.accumulates;
+    const bool made_whole = shared && !as_read_[id.index()] && is_better_whole(value);
+    const bool partial_too = (!stored && !is_handed_over(id) && !made_whole) || value.accumulates;
     AUTOPAR_TRY(list, restricted(tables_.united(lists, partial_too), [&](SpecList& specs) {
                   restrict_hub(pins_, id, specs);
                   return Status(Ok{});
@@ -564,6 +565,14 @@ class Builder {
     if (unreduced) edge = tables_.unreduced_only(edge, from.list, hub.list);
     edge_index = add_edge(from.node, hub.node, edge, readers.first);
     return hub;
+  }
+
+  // One number, made once: as a partial sum it would have to be added up behind each of its
+  // readers, by a collective of no less. Scalars that all updates read, such as Adam's bias
+  // corrections, else tie all of a training step together by choices that differ by nothing.
+  bool is_better_whole(const Value& value) const {
+    return element_count(value.shape) == 1 && value.producer.valid() &&
+           graph_.times(graph_.op(value.producer)) == 1;
   }
 
   int add_edge(int from, int to, const Edge& edge, int time) {

@@ -106,6 +106,7 @@ class Search {
       if (!of_use) most = options_.effort * kCheapWork;
       const BudgetShare capped(budget_, BudgetShare::Most{most});
       free_->tighten_bound();
+      unlimited_bound_ = race_.bound;
       deferred_ = options_.until == SolveOptions::Until::kProof && free_->open();
       if (deferred_) return;
       free_->close();
