@@ -75,6 +75,24 @@ TEST_CASE("alpha-beta time on the tiers that a group crosses", "[comm]") {
   CHECK(seconds("2x8", Kind::kMakePartial, {1}, mb) == Approx(2 * mb / 2e12 + 1e-6));
 }
 
+TEST_CASE("a tier whose rings and trees wait", "[comm]") {
+  const Cluster plain = cluster_of({8, 4});
+  Cluster waiting = plain;
+  waiting.tiers[1].ring_step_s = 1e-4;
+  const Mesh mesh = make_mesh(plain, {4, 8}).value();
+  const auto waited = [&](CollectiveKind kind, const std::vector<int>& axes) {
+    const Collective collective{kind, axes, 0, 1, Reduction::kSum};
+    return collective_seconds(collective, 8e6, mesh, waiting) -
+           collective_seconds(collective, 8e6, mesh, plain);
+  };
+  // Of four members the ring crosses the tier three times; a tree has two levels.
+  CHECK(waited(CollectiveKind::kAllGather, {0}) == Approx(3e-4));
+  CHECK(waited(CollectiveKind::kReduceScatter, {0, 1}) == Approx(3e-4));
+  CHECK(waited(CollectiveKind::kAllReduce, {0}) == Approx(4e-4));
+  CHECK(waited(CollectiveKind::kAllReduce, {0, 1}) == Approx(4e-4));
+  CHECK(waited(CollectiveKind::kAllReduce, {1}) == Approx(0).margin(1e-12));
+}
+
 TEST_CASE("joint collectives are no dearer than one axis after the other", "[comm]") {
   std::vector<Cluster> clusters = {cluster_of({8, 4}), cluster_of({4, 4, 2}), cluster_of({8, 4})};
   clusters[2].tiers[0].efficiency = {{1e3, 0.01}, {1e5, 0.5}, {1e6, 0.45}, {1e7, 0.9}};

@@ -427,9 +427,11 @@ TEST_CASE("only the update waits for what a pass adds to the gradients", "[strea
       INFO(op.name << " " << graph.value(input).name);
       if (adds) {
         CHECK(kind == Streams::Kind::kSummed);
+        CHECK(!streams.holds_host(Streams::Kind::kBlocking, OpId(static_cast<std::int64_t>(o))));
         ++summed;
       } else if (op.type == "MatMul" || op.type == "Gemm") {
         CHECK(kind == Streams::Kind::kBlocking);
+        CHECK(streams.holds_host(kind, OpId(static_cast<std::int64_t>(o))));
         ++blocking;
       }
     }

@@ -177,6 +177,12 @@ def as_listed(folder):
         whole = searched(folder, deep, *train, "--recompute", level or "none", "--stages", 4, "--searcher", f"uniform:{template}")
         ratios.append((whole["cost"]["seconds"] / trial["seconds"], whole["memory"]["peak_bytes"] / trial["memory_bytes"]))
     assert all(0.93 < time < 1.07 and 0.85 < memory < 1.1 for time, memory in ratios), (tried, ratios)
+    # Where all is repeated, what each layer hands on is kept, as its unit by itself has it.
+    whole = searched(folder, deep, "--train", *OPTIONS, "--batch", 256, *train[-4:], "--recompute", "full", "--stages", 4, "--searcher", "uniform:dp=4 zero=1")
+    unit = next(t for t in whole["pipeline"]["tried"] if t["seconds"])
+    assert 0.8 < whole["memory"]["peak_bytes"] / unit["memory_bytes"] < 1.1, (whole["memory"], unit)
+    kept = json.loads((folder / "plan" / "strategy.json").read_text())["checkpoints"]
+    assert len(kept) >= 11 and all("residual" in name for name in kept), kept
     sizes = sorted(t["memory_bytes"] for t in tried)
     limit = (sizes[0] + sizes[len(sizes) // 2]) // 2
     tight = searched(folder, deep, *train, "--stages", "auto", "--searcher", "uniform", "--memory", limit)

@@ -67,7 +67,8 @@ double sent_bytes(CollectiveKind kind, double input_bytes, std::int64_t group_si
 // never faster than on the tiers inside, which its messages pass. A tier's efficiency is read at
 // the bytes that a device sends in the phase, linear in their logarithm, clamped at both ends.
 // Where a tier says so, AllGather, ReduceScatter and Broadcast across it also wait for every step
-// of a ring of all ranks, Permute for one (Tier::ring_step_s). Local steps: what they read and
+// of a ring of all ranks, AllReduce for those of a tree of its members, up and down, Permute for
+// one (Tier::ring_step_s). Local steps: what they read and
 // write over the memory bandwidth, plus kLocalStepSeconds. Every step takes more than no time.
 // Joint collectives are never dearer than one axis after the other. Broadcast: the phases of
 // AllGather, in each of which a device hands on all of the data, as in a ring. Permute, Send and

@@ -33,8 +33,8 @@ struct Tier {
   Seconds latency_s = 0;
   // (message bytes, fraction of the bandwidth reached), ascending; empty: always 1.
   std::vector<std::pair<double, double>> efficiency = {};
-  // Of gathers and ReduceScatters across this tier, which go round a ring of all ranks: each time
-  // that the ring crosses it. 0: they have latencies only.
+  // Of gathers and ReduceScatters across this tier, which go round a ring of all ranks, and of
+  // AllReduces, which go up and down a tree: each time that these cross it. 0: latencies only.
   Seconds ring_step_s = 0;
 };
 

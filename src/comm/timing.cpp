@@ -123,12 +123,17 @@ Seconds broadcast_seconds(const TierParts& parts, double bytes, const Cluster& c
   return seconds;
 }
 
-// What a ring of all ranks waits for, each time that it crosses the outermost tier.
+// What a ring of all ranks, or a tree, waits for each time that it crosses the outermost tier.
 Seconds ring_step_seconds(const TierParts& parts, const Cluster& cluster) {
   return parts.empty() ? 0 : cluster.tiers[parts.back().tier].ring_step_s;
 }
 Seconds ring_seconds(const TierParts& parts, const Cluster& cluster) {
   return parts.empty() ? 0 : (parts.back().members - 1) * ring_step_seconds(parts, cluster);
+}
+// An AllReduce goes up a tree of the members of that tier, and down again.
+Seconds tree_seconds(const TierParts& parts, const Cluster& cluster) {
+  if (parts.empty()) return 0;
+  return 2 * ceil_log2(parts.back().members) * ring_step_seconds(parts, cluster);
 }
 
 // Every device sends to every peer on its own.
@@ -188,7 +193,8 @@ Seconds seconds_over(const TierParts& parts, CollectiveKind kind, double n, doub
   const double memory = cluster.device.memory_bandwidth_bytes_per_s;
   switch (kind) {
     case CollectiveKind::kAllReduce:
-      return std::max(2 * scatter_seconds(parts, bytes, cluster), kLeastSeconds);
+      return std::max(2 * scatter_seconds(parts, bytes, cluster) + tree_seconds(parts, cluster),
+                      kLeastSeconds);
     case CollectiveKind::kAllGather:
       return std::max(scatter_seconds(parts, bytes * n, cluster) + ring_seconds(parts, cluster),
                       kLeastSeconds);

@@ -226,7 +226,8 @@ Seconds Streams::issuing(Kind kind, OpId when, std::int64_t ranks) const {
 }
 
 bool Streams::holds_host(Kind kind, OpId when) const {
-  return kind == Kind::kBlocking && graph_.op(when).phase != Phase::kUpdate;
+  return kind == Kind::kBlocking && graph_.op(when).phase != Phase::kUpdate &&
+         sums_[when.index()] == 0;
 }
 
 }  // namespace autopar

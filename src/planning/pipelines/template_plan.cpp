@@ -1,7 +1,10 @@
 #include "planning/pipelines/template_plan.hpp"
 
+#include <algorithm>
+
 #include "planning/pipelines/chunk_plans.hpp"
 #include "planning/pipelines/pipeline_forms.hpp"
+#include "recompute/repeatable.hpp"
 
 namespace autopar {
 
@@ -22,6 +25,40 @@ Result<std::optional<HintedParts>> parts_of(const TemplateCandidate& candidate,
                              return (*prices)[place.kind].parts.get();
                            });
   return std::optional(std::move(parts));
+}
+
+// What the forward pass hands on from one unit to others.
+std::vector<std::string> handed_on(const Graph& graph, const std::vector<OpId>& cuts) {
+  const Repeatable repeatable(graph);
+  std::vector<std::size_t> last(graph.values.size());  // forward op that reads it
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    if (graph.ops[o].phase != Phase::kForward) continue;
+    for (const ValueId id : graph.ops[o].inputs) {
+      if (id.valid()) last[id.index()] = o;
+    }
+  }
+  std::vector<std::string> names;
+  for (std::size_t v = 0; v < graph.values.size(); ++v) {
+    const Value& value = graph.values[v];
+    if (!value.producer.valid() || repeatable.is_ready(ValueId(static_cast<std::int64_t>(v)))) {
+      continue;
+    }
+    const bool crosses = std::any_of(cuts.begin(), cuts.end(), [&](OpId cut) {
+      return value.producer.index() < cut.index() && cut.index() <= last[v];
+    });
+    if (crosses) names.push_back(value.name);
+  }
+  return names;
+}
+
+// The step, of which all of each unit is repeated from what enters it where all is repeated.
+std::shared_ptr<const Inputs> step_of(const TemplateCandidate& candidate) {
+  const OpenStep& step = *candidate.step;
+  const auto& asked = step.asked->inputs;
+  if (candidate.wanted.recompute != Recompute::kFull || !asked->checkpoints.empty()) return asked;
+  auto inputs = std::make_shared<Inputs>(*asked);
+  inputs->checkpoints = handed_on(step.inputs.model.graph, step.units->units().cuts);
+  return inputs;
 }
 
 // Its chunks are made of its units.
@@ -56,7 +93,8 @@ Result<StagedPlan> pipeline_plan_of(const TemplateCandidate& candidate, const Co
   ChunkHint hint;
   hint.of_template = [&](std::size_t which) { return parts_of(candidate, *plans, which); };
   plan.passes = plan.schedule.lines;
-  const ChunkSearch search{*asked.inputs, asked.given, asked.options, none, common, begin, clock};
+  const std::shared_ptr<const Inputs> inputs = step_of(candidate);
+  const ChunkSearch search{*inputs, asked.given, asked.options, none, common, begin, clock};
   AUTOPAR_TRY(chunk_plans, ChunkPlans(search, plan.stage)
                                .of(std::move(chunks.chunks), plan.schedule.stage_of_chunk,
                                    std::vector<ChunkHint>(ends.size() - 1, hint), kInfinity));
@@ -64,7 +102,7 @@ Result<StagedPlan> pipeline_plan_of(const TemplateCandidate& candidate, const Co
   AUTOPAR_RETURN_IF_ERROR(price_pipeline(step.inputs.cluster, asked.options.updates, plan));
   StagedPlan staged;
   staged.pipeline = std::move(plan);
-  staged.inputs = asked.inputs;
+  staged.inputs = inputs;
   return staged;
 }
 
