@@ -3,12 +3,14 @@
 #include "autopar/streams.hpp"
 
 #include <catch2/catch.hpp>
+#include <random>
 
 #include "autopar/grad.hpp"
 #include "autopar/kernels.hpp"
 #include "graphs.hpp"
 #include "search/balanced_weights.hpp"
 #include "search/build.hpp"
+#include "search/matrix_game.hpp"
 
 using namespace autopar;
 using namespace autopar::testing;
@@ -299,6 +301,41 @@ TEST_CASE("weights of streams that do nothing are weights", "[streams]") {
     CHECK(sum == Approx(1));
   }
   CHECK(!weights_of_more({{}}, 0));
+}
+
+// No mix of rows has more in each column than some mix of columns has in each row, so where both
+// are the same, both are the best.
+TEST_CASE("the best mix of rows is worth what the best mix of columns is", "[streams]") {
+  std::mt19937 random(5);
+  std::uniform_int_distribution<int> number(0, 9);
+  for (int round = 0; round < 400; ++round) {
+    const std::size_t count = 1 + static_cast<std::size_t>(round % 7);
+    const std::size_t columns = 1 + static_cast<std::size_t>(round / 7 % 12);
+    std::vector<std::vector<double>> rows(count, std::vector<double>(columns));
+    std::vector<std::vector<double>> less(columns, std::vector<double>(count));
+    for (std::size_t r = 0; r < count; ++r) {
+      for (std::size_t c = 0; c < columns; ++c) {
+        rows[r][c] = number(random) + (r + c == 0 ? 1 : 0);
+        less[c][r] = 11 - rows[r][c];
+      }
+    }
+    const auto value = [](const std::vector<std::vector<double>>& matrix) {
+      const std::vector<double> mix = best_mix_of_rows(matrix);
+      double sum = 0, least = 1e9;
+      for (const double w : mix) {
+        CHECK(w >= 0);
+        sum += w;
+      }
+      CHECK(sum == Approx(1));
+      for (std::size_t c = 0; c < matrix.front().size(); ++c) {
+        double of_column = 0;
+        for (std::size_t r = 0; r < matrix.size(); ++r) of_column += mix[r] * matrix[r][c];
+        least = std::min(least, of_column);
+      }
+      return least;
+    };
+    CHECK(value(rows) == Approx(11 - value(less)).margin(1e-6));
+  }
 }
 
 // ZeRO 2 in several passes: what brings a gradient to its accumulator goes on beside the passes.
