@@ -41,7 +41,7 @@ struct StreamTimes {
   // Weights with which what is as busy as these bounds its own time best: most for the busiest
   // stream, a little for each other, since what costs nothing would be chosen at random.
   StreamTimes sharp_weights() const;
-  friend bool operator==(const StreamTimes&, const StreamTimes&) = default;
+  friend auto operator<=>(const StreamTimes&, const StreamTimes&) = default;
 };
 
 // Which streams the parts of a step's cost are busy on.

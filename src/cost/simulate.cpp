@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "autopar/cost.hpp"
+#include "cost/critical_path.hpp"
 
 namespace autopar {
 namespace {
@@ -19,8 +20,10 @@ enum class Turns : std::uint8_t { kSections, kReady };
 class Simulation {
  public:
   Simulation(const Graph& graph, const StrategyCost& cost, const Mesh& mesh, const Cluster& cluster,
-             const std::string& updates, Turns turns, std::vector<StepEvent>* events)
+             const std::string& updates, Turns turns, std::vector<StepEvent>* events,
+             CriticalPath* path = nullptr)
       : turns_(turns),
+        path_(path),
         graph_(graph),
         cost_(cost),
         events_(events),
@@ -64,15 +67,21 @@ class Simulation {
     }
     last_ = true;
     for (std::size_t link = 0; link < queues_.size(); ++link) send_all(link);
-    if (summed_) wait(summed_->first, summed_->second);
+    if (summed_) wait(summed_->first, summed_->second, summed_part_);
     run_all(update_);
     const Seconds links = *std::max_element(links_.begin(), links_.end());
     found_.seconds = std::max({compute_, links, host_});
+    if (path_ != nullptr) {
+      const auto last =
+          static_cast<std::size_t>(std::max_element(links_.begin(), links_.end()) - links_.begin());
+      path_->end(links_[last] > compute_ ? link_part_[last] : compute_part_);
+    }
     return std::move(found_);
   }
 
  private:
   using Kind = Streams::Kind;
+  using Part = CriticalPath::Part;
 
   static bool communicating(const CostTerm& term) {
     return term.kind == CostTerm::Kind::kCollective && communicates(term.collective.kind);
@@ -225,12 +234,13 @@ class Simulation {
       const bool launches = is_issued(term, when);
       if (launches) issue(t);
       compute_ = std::max(compute_, host_of(launches)) + taken;
+      compute_part_ = part(t, CriticalPath::kCompute, taken, compute_part_);
       found_.compute += taken;
       note(StepEvent::Stream::kCompute, t, compute_);
       return;
     }
     if (kinds_[t] == Kind::kAwaited) {
-      wait(t, done_[t]);
+      wait(t, done_[t], done_part_[t]);
       return;
     }
     if (kinds_[t] == Kind::kSummed) {
@@ -243,8 +253,10 @@ class Simulation {
     if (kinds_[t] == Kind::kFetched) {
       send_before(t, taken);
       link = std::max(link, host_) + taken;
+      Part& before = link_part_[link_of_term(t)];
+      before = part(t, static_cast<int>(link_of_term(t)), taken, before);
       note(StepEvent::Stream::kLink, t, link);
-      wait(t, link);
+      wait(t, link, before);
       slow(t);
       return;
     }
@@ -252,6 +264,12 @@ class Simulation {
     const Seconds behind = made();
     const Seconds start = std::max({behind, link, host_});
     const Seconds waited = taken * streams_.waiting(kinds_[t], term.value, when);
+    if (path_ != nullptr) {
+      Part& on_link = link_part_[link_of_term(t)];
+      const Part after = link > behind ? on_link : compute_part_;
+      on_link = part(t, static_cast<int>(link_of_term(t)), taken, after);
+      compute_part_ = part(t, CriticalPath::kCompute, waited, after);
+    }
     link = start + taken;
     note(StepEvent::Stream::kLink, t, link);
     if (leaves_for_ != nullptr) {
@@ -275,8 +293,10 @@ class Simulation {
     found_.exposed[t] += lost;
   }
 
-  void wait(std::size_t t, Seconds until) {
+  // `for_what`: the part of the step that ends then.
+  void wait(std::size_t t, Seconds until, Part for_what) {
     if (until <= compute_) return;
+    compute_part_ = for_what;
     found_.exposed[t] += until - compute_;
     compute_ = until;
   }
@@ -292,18 +312,23 @@ class Simulation {
   void queue(std::size_t t) {
     issue(t);
     found_.communication += taken_[t];
-    queues_[link_of_term(t)].push_back({t, std::max(made(), host_)});
+    queues_[link_of_term(t)].push_back({t, std::max(made(), host_), compute_part_});
     slow(t);
   }
 
   void send_first(std::size_t link) {
-    const auto [t, ready] = queues_[link].front();
+    const auto [t, ready, made_by] = queues_[link].front();
     queues_[link].pop_front();
+    link_part_[link] = part(t, static_cast<int>(link), taken_[t],
+                            ready > links_[link] ? made_by : link_part_[link]);
     links_[link] = std::max(links_[link], ready) + taken_[t];
     note(StepEvent::Stream::kLink, t, links_[link]);
     done_[t] = links_[link];
+    done_part_[t] = link_part_[link];
     if (kinds_[t] != Kind::kSummed) return;
-    if (!summed_ || links_[link] > summed_->second) summed_ = {t, links_[link]};
+    if (summed_ && links_[link] <= summed_->second) return;
+    summed_ = {t, links_[link]};
+    summed_part_ = link_part_[link];
   }
 
   void send_all(std::size_t link) {
@@ -313,7 +338,7 @@ class Simulation {
   void send_before(std::size_t t, Seconds taken) {
     const std::size_t link = link_of_term(t);
     while (!queues_[link].empty()) {
-      const auto [other, ready] = queues_[link].front();
+      const auto [other, ready, made_by] = queues_[link].front();
       if (std::max(links_[link], ready) + taken_[other] + taken > compute_) return;
       send_first(link);
     }
@@ -337,17 +362,19 @@ class Simulation {
       issue(t);
       Seconds& link = link_for(t);
       link += taken_[t];
+      Part& before = link_part_[link_of_term(t)];
+      before = part(t, static_cast<int>(link_of_term(t)), taken_[t], before);
       found_.communication += taken_[t];
       note(StepEvent::Stream::kLink, t, link);
       slow(t);
-      ready_.push_back({read_by(t), t, link});
+      ready_.push_back({read_by(t), t, link, before});
     }
     std::reverse(ready_.begin(), ready_.end());
   }
 
   void wait_for_weights(OpId when) {
     while (!ready_.empty() && ready_.back().reader <= when.index()) {
-      wait(ready_.back().term, ready_.back().at);
+      wait(ready_.back().term, ready_.back().at, ready_.back().part);
       ready_.pop_back();
     }
   }
@@ -382,9 +409,14 @@ class Simulation {
     const int link = links ? link_of(cost_.terms[t].collective.axes, mesh_) : 0;
     events_->push_back({stream, link, t, now_, end - taken_[t], taken_[t]});
   }
+  // Of the path, if somebody asks.
+  Part part(std::size_t t, int link, Seconds taken, Part after) {
+    return path_ == nullptr ? CriticalPath::kNone : path_->add(t, link, taken, after);
+  }
   Seconds host_of(bool launches) const { return launches ? host_ : 0; }
 
   const Turns turns_;
+  CriticalPath* const path_;  // null: nobody asks
   const Graph& graph_;
   const StrategyCost& cost_;
   std::vector<StepEvent>* const events_;  // null: nobody asks
@@ -396,6 +428,10 @@ class Simulation {
   std::vector<Seconds> taken_;  // per term, once
   std::vector<std::size_t> pass_, update_;
   std::map<std::size_t, Seconds> done_;
+  std::map<std::size_t, Part> done_part_;
+  Part compute_part_ = CriticalPath::kNone, summed_part_ = CriticalPath::kNone;
+  std::array<Part, kLinks> link_part_ = {CriticalPath::kNone, CriticalPath::kNone,
+                                         CriticalPath::kNone};
   std::int64_t now_ = 0;  // which pass
   bool last_ = false;
   // Of interleaved passes: the number of the first; per copy its next term and what it waits for.
@@ -408,12 +444,14 @@ class Simulation {
   struct Ready {
     std::size_t reader, term;
     Seconds at;
+    Part part;
   };
   std::vector<std::size_t> next_;
   std::vector<Ready> ready_;
   struct Queued {
     std::size_t term;
     Seconds ready;
+    Part made_by;
   };
   std::array<std::deque<Queued>, kLinks> queues_;  // what only the update waits for, per link
   // The last sum of a gradient that a pass has made: which term, and when it is there.
@@ -442,6 +480,18 @@ std::pair<Turns, StepTime> faster_turns(const Graph& graph, const StrategyCost& 
 StepTime simulate(const Graph& graph, const StrategyCost& cost, const Mesh& mesh,
                   const Cluster& cluster, const std::string& updates) {
   return faster_turns(graph, cost, mesh, cluster, updates).second;
+}
+
+std::vector<StreamTimes> weights_by_path(const Graph& graph, const StrategyCost& cost,
+                                         const Mesh& mesh, const Cluster& cluster,
+                                         const std::string& updates) {
+  CriticalPath path;
+  Simulation(graph, cost, mesh, cluster, updates, Turns::kReady, nullptr, &path).run();
+  std::vector<OpId> whens;
+  for (const CostTerm& term : cost.terms) {
+    whens.push_back(term.op.valid() ? term.op : graph.value(term.value).producer);
+  }
+  return path.weights(whens, graph.ops.size());
 }
 
 std::vector<StepEvent> step_events(const Graph& graph, const StrategyCost& cost, const Mesh& mesh,

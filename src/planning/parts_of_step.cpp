@@ -1,12 +1,20 @@
 // Searches of a part of a step, such as a unit or a chunk of a pipeline, and plans of it that are
 // made of others.
 #include <algorithm>
+#include <cmath>
 
 #include "autopar/stages.hpp"
 #include "planning/forms.hpp"
 #include "search/uniform/uniform.hpp"
 
 namespace autopar {
+
+namespace {
+
+// Weights of ops are so many parts of one.
+constexpr double kWeightSteps = 64;
+
+}  // namespace
 
 Result<LeastTime> least_time(Inputs& inputs, const PlanOptions& options,
                              const std::optional<StrategyFile>& pins, const CommonOptions& common,
@@ -37,18 +45,35 @@ Result<StrategyCost> cost_of(const SearchRequest& request, const Strategy& strat
   return cost;
 }
 
+// Ops of which nothing is said are taken to be as those before them.
+std::shared_ptr<const std::vector<StreamTimes>> in_order(const Graph& graph,
+                                                         const OpWeights& weights,
+                                                         const StreamTimes& first) {
+  auto of_ops = std::make_shared<std::vector<StreamTimes>>();
+  for (const Op& op : graph.ops) {
+    const auto known = weights.find(op.name);
+    const StreamTimes& before = of_ops->empty() ? first : of_ops->back();
+    of_ops->push_back(known == weights.end() ? before : known->second);
+  }
+  return of_ops;
+}
+
 }  // namespace
 
 Result<PricedProblem> problem_on(const std::shared_ptr<Inputs>& inputs, const PlanOptions& options,
                                  const std::optional<StrategyFile>& pins,
                                  const CommonOptions& common, const std::string& mesh,
-                                 const std::optional<StreamTimes>& weights) {
+                                 const std::optional<StreamTimes>& weights,
+                                 const OpWeights* weights_of_ops) {
   PlanOptions own = options;
   own.meshes = {mesh};
   AUTOPAR_TRY(asked, request_of(*inputs, pins, own, common));
   const auto request = std::make_shared<SearchRequest>(std::move(asked));
   request->searcher = "dp";
   request->weights = weights;
+  if (weights_of_ops != nullptr) {
+    request->weights_of_ops = in_order(request->graph, *weights_of_ops, *weights);
+  }
   const Mesh on = request->mesh ? *request->mesh : request->meshes.front();
   AUTOPAR_TRY(built, build_problem(*request, on));
   PricedProblem problem{std::move(built), {}};
@@ -60,6 +85,69 @@ Result<PricedProblem> problem_on(const std::shared_ptr<Inputs>& inputs, const Pl
     return cost.time();
   };
   return problem;
+}
+
+namespace {
+
+// Of weights that are added up: their mean, in steps, so that ops that are alike share their
+// prices.
+StreamTimes mean_of(StreamTimes sum, double count) {
+  for (Seconds* w : sum.all()) {
+    const double mean = std::round(*w / count * kWeightSteps) / kWeightSteps;
+    *w = std::max(StreamTimes::kLeastWeight, mean);
+  }
+  return sum;
+}
+
+void add_to(StreamTimes& sum, StreamTimes weights) {
+  const auto to = sum.all(), from = weights.all();
+  for (std::size_t s = 0; s < to.size(); ++s) *to[s] += *from[s];
+}
+
+}  // namespace
+
+Result<OpWeights> weights_by_paths(Inputs& inputs, const PlanOptions& options,
+                                   const std::optional<StrategyFile>& pins,
+                                   const CommonOptions& common, const std::string& mesh,
+                                   const StreamTimes& weights, const PathSearch& search) {
+  PlanOptions own = options;
+  own.meshes = {mesh};
+  AUTOPAR_TRY(request, request_of(inputs, pins, own, common));
+  request.searcher = "dp";
+  request.weights = weights;
+  request.limit_memory = false;
+  const Mesh on = request.mesh ? *request.mesh : request.meshes.front();
+  AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, on));
+  const std::vector<Op>& ops = request.graph.ops;
+  SolveOptions solve;
+  solve.effort = search.effort;
+  std::vector<StreamTimes> sum(ops.size(), weights);
+  OpWeights best;
+  Seconds least = kInfinity;
+  for (int round = 0; round <= search.rounds; ++round) {
+    AUTOPAR_TRY(built, build_problem(request, on));
+    const Solution solution = solve_dp(built.problem, solve);
+    if (!solution.feasible) break;
+    const Strategy strategy = strategy_of(request.graph, built, solution.choices);
+    AUTOPAR_TRY(cost, cost_of(request, strategy, *model));
+    if (cost.time() < least) {
+      least = cost.time();
+      best.clear();
+      for (std::size_t o = 0; o < ops.size() && request.weights_of_ops != nullptr; ++o) {
+        best[ops[o].name] = (*request.weights_of_ops)[o];
+      }
+    }
+    if (least <= search.enough) break;
+    const std::vector<StreamTimes> path =
+        weights_by_path(request.graph, cost, on, request.cluster, request.updates);
+    auto mean = std::make_shared<std::vector<StreamTimes>>();
+    for (std::size_t o = 0; o < ops.size(); ++o) {
+      add_to(sum[o], path[o]);
+      mean->push_back(mean_of(sum[o], round + 2));
+    }
+    request.weights_of_ops = std::move(mean);
+  }
+  return best;
 }
 
 namespace {

@@ -158,9 +158,14 @@ class Builder {
     return once ? types_[id.index()] : types_in_passes_[id.index()];
   }
 
+  const StreamTimes& weights_at(OpId when) const {
+    return request_.weights_of_ops == nullptr ? *request_.weights
+                                              : (*request_.weights_of_ops)[when.index()];
+  }
+
   // A second of a kernel, or of a collective of a reshard.
   double weight_of(Streams::Kind kind, ValueId value, OpId when, int link) const {
-    return streams_->shares(kind, value, when, link).weighted(*request_.weights);
+    return streams_->shares(kind, value, when, link).weighted(weights_at(when));
   }
 
   ReshardWeights weights_of(ValueId id, OpId when) const {
@@ -173,8 +178,8 @@ class Builder {
       weights.others[static_cast<std::size_t>(link)] = of(CollectiveKind::kAllGather);
     }
     weights.in_buckets = streams_->in_buckets(id, when);
-    weights.issuing = streams_->issuing(when) * request_.weights->host;
-    const double host = static_cast<double>(graph_.times(graph_.op(when))) * request_.weights->host;
+    weights.issuing = streams_->issuing(when) * weights_at(when).host;
+    const double host = static_cast<double>(graph_.times(graph_.op(when))) * weights_at(when).host;
     const auto waited = [&](CollectiveKind kind) {
       return streams_->holds_host(streams_->kind(id, when, kind), when) ? host : 0;
     };
@@ -190,7 +195,7 @@ class Builder {
     using Kind = Streams::Kind;
     const Profile& profile = model_.cluster().profile;
     const double compute = weight_of(Kind::kCompute, {}, id, 0);
-    const Seconds issuing = streams_->issuing(id) * request_.weights->host;
+    const Seconds issuing = streams_->issuing(id) * weights_at(id).host;
     double sum = price.compute * compute + (graph_.kernel(op).launches ? issuing : 0);
     for (const PricedCollective& c : price.collectives) {
       if (!communicates(c.collective.kind)) {
@@ -205,7 +210,7 @@ class Builder {
       const int link = link_of(c.collective.axes, model_.mesh());
       sum += (c.seconds - saved) * weight_of(Kind::kBlocking, {}, id, link);
       sum += streams_->issuing(Kind::kBlocking, id, axes_size(model_.mesh(), c.collective.axes)) *
-             request_.weights->host;
+             weights_at(id).host;
     }
     return sum;
   }
@@ -257,7 +262,8 @@ class Builder {
     if (!is_filled) batch_factor = kFollows;
     const std::tuple key(request_.rules.class_of_op[id.index()],
                          has_pin ? static_cast<int>(id.value) : -1, has_pin ? -1 : batch_factor,
-                         streams_ ? static_cast<int>(op.phase) : -1, narrowed);
+                         streams_ ? static_cast<int>(op.phase) : -1,
+                         request_.weights_of_ops ? weights_at(id) : StreamTimes(), narrowed);
     const auto found = tables_of_class_.find(key);
     if (found != tables_of_class_.end()) return found->second;
 
@@ -647,8 +653,9 @@ class Builder {
   std::vector<std::vector<MemoryCharge>> charges_;  // per value
   MeshProblem out_;
   std::vector<std::shared_ptr<const OpTable>> table_of_op_;
-  // By class, pinned op (-1: none), batch factor (-1: of no matter, kFollows) and narrowed ones.
-  using ClassKey = std::tuple<int, int, int, int, std::vector<Assignment>>;
+  // By class, pinned op (-1: none), batch factor (-1: of no matter, kFollows), weights where ops
+  // have their own, and narrowed ones.
+  using ClassKey = std::tuple<int, int, int, int, StreamTimes, std::vector<Assignment>>;
   std::map<ClassKey, std::shared_ptr<const OpTable>> tables_of_class_;
   SpecTables tables_;
   std::vector<int> types_, types_in_passes_;  // per value

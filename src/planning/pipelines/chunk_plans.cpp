@@ -291,7 +291,8 @@ Result<WeighedUnit> ChunkPlans::weights_of(const Graph& graph) const {
 }
 
 Result<std::optional<PricedProblem>> ChunkPlans::problem_of(
-    Graph& graph, const UnitWay& way, const std::optional<StreamTimes>& weights) const {
+    Graph& graph, const UnitWay& way, const std::optional<StreamTimes>& weights,
+    const OpWeights* weights_of_ops) const {
   AUTOPAR_TRY(read, inputs_of(graph));
   const auto inputs = std::make_shared<Inputs>(std::move(read));
   const std::optional<StrategyFile> pins = pins_of(graph);
@@ -299,11 +300,24 @@ Result<std::optional<PricedProblem>> ChunkPlans::problem_of(
     AUTOPAR_TRY(repeated, repeat_ops(*inputs, way.recompute));
     if (!repeated) return std::optional<PricedProblem>();
   }
-  auto problem = problem_on(inputs, options_, pins, search_.common, way.mesh, weights);
+  auto problem =
+      problem_on(inputs, options_, pins, search_.common, way.mesh, weights, weights_of_ops);
   if (!problem && problem.error().code == ErrorCode::kInput) return std::optional<PricedProblem>();
   if (!problem) return problem.error();
   graph = inputs->model.graph;
   return std::optional(std::move(*problem));
+}
+
+Result<OpWeights> ChunkPlans::weights_by_paths(const Graph& unit, const std::string& mesh,
+                                               const StreamTimes& weights, Seconds bound) const {
+  AUTOPAR_TRY(inputs, inputs_of(unit));
+  const PathSearch search{tuning::units::kPathRounds, tuning::units::kEffort,
+                          bound * (1 + tuning::units::kNearBound)};
+  auto found = autopar::weights_by_paths(inputs, options_, pins_of(unit), search_.common, mesh,
+                                         weights, search);
+  // Where the mesh cannot keep the pins.
+  if (!found && found.error().code == ErrorCode::kInput) return OpWeights();
+  return found;
 }
 
 Result<UnitKeeping> ChunkPlans::keeping_of(const Graph& unit, Recompute most,
