@@ -2,6 +2,7 @@
 // a search says it has proven holds for plans that are drawn at random.
 #include "autopar/streams.hpp"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <random>
 
@@ -288,6 +289,46 @@ TEST_CASE("a search that has to beat a known plan ends by bounds, and misses no 
     }
   }
   CHECK(without_a_look > 10);
+}
+
+// What is on the path of a step adds up to its time; what is not has no weight.
+TEST_CASE("by the weights of its path a plan costs what its step takes", "[streams]") {
+  int plans = 0, with_links = 0;
+  for (std::uint64_t seed = 0; seed < 36; ++seed) {
+    Case c(seed);
+    if (c.graph.copies > 1) continue;
+    Profile& profile = c.cluster.profile;  // the host is on no path
+    profile.host_s = profile.stage_collective_s = profile.stage_collective_rank_s = 0;
+    const GraphRules rules = *rules_of(c.graph);
+    SearchRequest request{c.graph, rules, c.cluster};
+    request.limit_memory = false;
+    RooflineModel model(c.cluster, *make_mesh(c.cluster, {2, 2}));
+    Draw draw{std::mt19937_64(seed)};
+    request.weights = StreamTimes{0.4, {0.2, 0.2}, 0.1, 0.1};
+    const MeshProblem built = *build_problem(request, model);
+    for (int trial = 0; trial < 8; ++trial) {
+      const std::vector<int> choices = near_best(built.problem, draw);
+      const Strategy strategy = strategy_of(c.graph, built, choices);
+      const auto cost = evaluate(c.graph, rules, strategy, model);
+      REQUIRE(cost);
+      std::vector<StreamPrices> prices =
+          prices_by_path(c.graph, *cost, built.mesh, c.cluster, request.updates);
+      for (StreamPrices& of_op : prices) of_op.behind = {};
+      SearchRequest by_path = request;
+      by_path.prices_of_ops = std::make_shared<const std::vector<StreamPrices>>(prices);
+      const MeshProblem again = *build_problem(by_path, model);
+      INFO("seed " << seed << ", trial " << trial);
+      CHECK(evaluate(again.problem, choices).cost == Approx(cost->step->seconds).epsilon(1e-6));
+      const bool is_on_links =
+          std::any_of(prices.begin(), prices.end(), [](const StreamPrices& of_op) {
+            return of_op.weights.links[0] + of_op.weights.links[1] > 0.5;
+          });
+      with_links += is_on_links ? 1 : 0;
+      ++plans;
+    }
+  }
+  CHECK(plans > 100);
+  CHECK(with_links > 20);
 }
 
 // So it is of ops that all are free.

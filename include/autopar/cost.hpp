@@ -200,10 +200,11 @@ struct StrategyCost {
 StepTime simulate(const Graph& graph, const StrategyCost& cost, const Mesh& mesh,
                   const Cluster& cluster, const std::string& updates = "new.*");
 
-// Per op the part of its seconds of compute, and of its collectives over each link, that is on the
-// path of the step: the chain of what waits for each other until the end. Of what it has none of,
-// where the path is at that time. Precondition: a profile, and no interleaved passes.
-std::vector<StreamTimes> weights_by_path(const Graph& graph, const StrategyCost& cost,
+// Per op as weights the part of its seconds of compute, and of its collectives over each link, that
+// is on the path of the step: the chain of what waits for each other until the end. Of what it has
+// none of, where the path is at that time. And what a collective over each link would wait for
+// others there, on average over the passes. Precondition: a profile, and no interleaved passes.
+std::vector<StreamPrices> prices_by_path(const Graph& graph, const StrategyCost& cost,
                                          const Mesh& mesh, const Cluster& cluster,
                                          const std::string& updates = "new.*");
 

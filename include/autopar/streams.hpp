@@ -44,6 +44,15 @@ struct StreamTimes {
   friend auto operator<=>(const StreamTimes&, const StreamTimes&) = default;
 };
 
+// What an op pays for streams in a plan like one that is known.
+struct StreamPrices {
+  StreamTimes weights;  // per second on each
+  // Seconds that compute waits in a pass for what goes over a link before, if it waits for a
+  // collective over that link there.
+  std::array<Seconds, kLinks> behind = {};
+  friend auto operator<=>(const StreamPrices&, const StreamPrices&) = default;
+};
+
 // Which streams the parts of a step's cost are busy on.
 class Streams {
  public:

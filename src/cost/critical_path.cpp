@@ -2,8 +2,9 @@
 
 namespace autopar {
 
-std::vector<StreamTimes> CriticalPath::weights(const std::vector<OpId>& whens,
-                                               std::size_t ops) const {
+std::vector<StreamPrices> CriticalPath::prices(const std::vector<OpId>& whens,
+                                               const std::vector<std::int64_t>& times) const {
+  const std::size_t ops = times.size();
   std::vector<StreamTimes> all(ops), on_path(ops);
   const auto add = [&](std::vector<StreamTimes>& to, const Step& step) {
     StreamTimes& of = to[whens[step.term].index()];
@@ -20,10 +21,10 @@ std::vector<StreamTimes> CriticalPath::weights(const std::vector<OpId>& whens,
     on_links[static_cast<std::size_t>(step.link)] += step.seconds;
     links += step.seconds;
   }
-  std::vector<StreamTimes> weights(ops);
+  std::vector<StreamPrices> prices(ops);
   double before = 1;  // the part of compute
   for (std::size_t o = 0; o < ops; ++o) {
-    StreamTimes& weight = weights[o];
+    StreamTimes& weight = prices[o].weights;
     if (all[o].compute > 0) before = on_path[o].compute / all[o].compute;
     weight.compute = before;
     for (std::size_t l = 0; l < kLinks; ++l) {
@@ -34,7 +35,12 @@ std::vector<StreamTimes> CriticalPath::weights(const std::vector<OpId>& whens,
       }
     }
   }
-  return weights;
+  for (const Behind& behind : behind_) {
+    const std::size_t o = behind.op.index();
+    prices[o].behind[static_cast<std::size_t>(behind.link)] +=
+        behind.seconds / static_cast<double>(times[o]);
+  }
+  return prices;
 }
 
 }  // namespace autopar

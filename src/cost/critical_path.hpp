@@ -22,9 +22,14 @@ class CriticalPath {
   static constexpr int kCompute = -1;  // in place of a link
   void end(Part last) { last_ = last; }
 
+  // What goes over a link when compute comes to an op, and what of it is not done.
+  void note_behind(OpId op, int link, Seconds behind) { behind_.push_back({op, link, behind}); }
+
   // Per op the part of the time of its compute and of its collectives over each link that is on the
-  // path; of what it has none of, where the path is at that time. `whens`: the op of each term.
-  std::vector<StreamTimes> weights(const std::vector<OpId>& whens, std::size_t ops) const;
+  // path; of what it has none of, where the path is at that time. `whens`: the op of each term;
+  // `times`: how often each op is run.
+  std::vector<StreamPrices> prices(const std::vector<OpId>& whens,
+                                   const std::vector<std::int64_t>& times) const;
 
  private:
   struct Step {
@@ -33,7 +38,13 @@ class CriticalPath {
     Seconds seconds;
     Part after;
   };
+  struct Behind {
+    OpId op;
+    int link;
+    Seconds seconds;
+  };
   std::vector<Step> parts_;
+  std::vector<Behind> behind_;
   Part last_ = kNone;
 };
 

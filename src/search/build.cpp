@@ -159,8 +159,16 @@ class Builder {
   }
 
   const StreamTimes& weights_at(OpId when) const {
-    return request_.weights_of_ops == nullptr ? *request_.weights
-                                              : (*request_.weights_of_ops)[when.index()];
+    return request_.prices_of_ops == nullptr ? *request_.weights
+                                             : (*request_.prices_of_ops)[when.index()].weights;
+  }
+
+  // Where compute waits for a collective over a link: for what goes over it before.
+  double behind_at(Streams::Kind kind, OpId when, int link) const {
+    if (request_.prices_of_ops == nullptr || kind != Streams::Kind::kBlocking) return 0;
+    const StreamPrices& prices = (*request_.prices_of_ops)[when.index()];
+    return prices.weights.compute * prices.behind[static_cast<std::size_t>(link)] *
+           static_cast<double>(graph_.times(graph_.op(when)));
   }
 
   // A second of a kernel, or of a collective of a reshard.
@@ -176,6 +184,11 @@ class Builder {
       };
       weights.sums[static_cast<std::size_t>(link)] = of(CollectiveKind::kAllReduce);
       weights.others[static_cast<std::size_t>(link)] = of(CollectiveKind::kAllGather);
+      const auto behind = [&](CollectiveKind kind) {
+        return behind_at(streams_->kind(id, when, kind), when, link);
+      };
+      weights.more_sums[static_cast<std::size_t>(link)] = behind(CollectiveKind::kAllReduce);
+      weights.more_others[static_cast<std::size_t>(link)] = behind(CollectiveKind::kAllGather);
     }
     weights.in_buckets = streams_->in_buckets(id, when);
     weights.issuing = streams_->issuing(when) * weights_at(when).host;
@@ -209,6 +222,7 @@ class Builder {
       const Seconds saved = saved_in_bucket(profile, c.seconds, latency, c.sent_bytes);
       const int link = link_of(c.collective.axes, model_.mesh());
       sum += (c.seconds - saved) * weight_of(Kind::kBlocking, {}, id, link);
+      sum += behind_at(Kind::kBlocking, id, link);
       sum += streams_->issuing(Kind::kBlocking, id, axes_size(model_.mesh(), c.collective.axes)) *
              weights_at(id).host;
     }
@@ -260,10 +274,10 @@ class Builder {
     const bool is_filled =
         request_.fill != Fill::kSearch && !is_never_filled(request_, phase_ops_, id);
     if (!is_filled) batch_factor = kFollows;
-    const std::tuple key(request_.rules.class_of_op[id.index()],
-                         has_pin ? static_cast<int>(id.value) : -1, has_pin ? -1 : batch_factor,
-                         streams_ ? static_cast<int>(op.phase) : -1,
-                         request_.weights_of_ops ? weights_at(id) : StreamTimes(), narrowed);
+    const std::tuple key(
+        request_.rules.class_of_op[id.index()], has_pin ? static_cast<int>(id.value) : -1,
+        has_pin ? -1 : batch_factor, streams_ ? static_cast<int>(op.phase) : -1,
+        request_.prices_of_ops ? (*request_.prices_of_ops)[id.index()] : StreamPrices(), narrowed);
     const auto found = tables_of_class_.find(key);
     if (found != tables_of_class_.end()) return found->second;
 
@@ -655,7 +669,7 @@ class Builder {
   std::vector<std::shared_ptr<const OpTable>> table_of_op_;
   // By class, pinned op (-1: none), batch factor (-1: of no matter, kFollows), weights where ops
   // have their own, and narrowed ones.
-  using ClassKey = std::tuple<int, int, int, int, StreamTimes, std::vector<Assignment>>;
+  using ClassKey = std::tuple<int, int, int, int, StreamPrices, std::vector<Assignment>>;
   std::map<ClassKey, std::shared_ptr<const OpTable>> tables_of_class_;
   SpecTables tables_;
   std::vector<int> types_, types_in_passes_;  // per value

@@ -183,17 +183,17 @@ Result<std::shared_ptr<UnitMemory>> PipelineBounds::memory_of(
     }
   }
   std::map<std::string, Seconds> bounds(least.of_meshes.begin(), least.of_meshes.end());
-  std::map<std::string, OpWeights> by_paths;  // by the mesh
+  std::map<std::string, OpPrices> by_paths;  // by the mesh
   const auto problem = [plans, weights, bounds = std::move(bounds), by_paths = std::move(by_paths)](
                            Graph& graph,
                            const UnitWay& way) mutable -> Result<std::optional<PricedProblem>> {
     if (!weights) return plans->problem_of(graph, way, weights);
     auto known = by_paths.find(way.mesh);
     if (known == by_paths.end()) {
-      AUTOPAR_TRY(found, plans->weights_by_paths(graph, way.mesh, *weights, bounds[way.mesh]));
+      AUTOPAR_TRY(found, plans->prices_by_paths(graph, way.mesh, *weights, bounds[way.mesh]));
       known = by_paths.emplace(way.mesh, std::move(found)).first;
     }
-    const OpWeights& of_ops = known->second;
+    const OpPrices& of_ops = known->second;
     return plans->problem_of(graph, way, weights, of_ops.empty() ? nullptr : &of_ops);
   };
   return memory_of_ways(problem, plans->device_count(), kind, std::move(ways));

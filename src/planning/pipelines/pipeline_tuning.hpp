@@ -95,7 +95,7 @@ inline constexpr double kAlikePlans = 0.3;
 inline constexpr double kOnLinks = 0.4;
 inline constexpr double kOnTail = 0.2;
 inline constexpr double kOnOutermost = 1.0 / 3;  // of what goes to links
-// Rounds in which weights of plans follow the paths of the plans before (weights_by_paths), and the
+// Rounds in which prices of plans follow the paths of the plans before (prices_by_paths), and the
 // part above its bound that is near enough for a plan.
 inline constexpr int kPathRounds = 4;
 inline constexpr double kNearBound = 0.01;
