@@ -2,13 +2,16 @@
 // a search says it has proven holds for plans that are drawn at random.
 #include "autopar/streams.hpp"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <random>
 
 #include "autopar/grad.hpp"
 #include "autopar/kernels.hpp"
 #include "graphs.hpp"
 #include "search/balanced_weights.hpp"
 #include "search/build.hpp"
+#include "search/matrix_game.hpp"
 
 using namespace autopar;
 using namespace autopar::testing;
@@ -392,6 +395,46 @@ TEST_CASE("a search that has to beat a known plan ends by bounds, and misses no 
   CHECK(without_a_look > 10);
 }
 
+// What is on the path of a step adds up to its time; what is not has no weight.
+TEST_CASE("by the weights of its path a plan costs what its step takes", "[streams]") {
+  int plans = 0, with_links = 0;
+  for (std::uint64_t seed = 0; seed < 36; ++seed) {
+    Case c(seed);
+    if (c.graph.copies > 1) continue;
+    Profile& profile = c.cluster.profile;  // the host is on no path
+    profile.host_s = profile.stage_collective_s = profile.stage_collective_rank_s = 0;
+    const GraphRules rules = *rules_of(c.graph);
+    SearchRequest request{c.graph, rules, c.cluster};
+    request.limit_memory = false;
+    RooflineModel model(c.cluster, *make_mesh(c.cluster, {2, 2}));
+    Draw draw{std::mt19937_64(seed)};
+    request.weights = StreamTimes{0.4, {0.2, 0.2}, 0.1, 0.1};
+    const MeshProblem built = *build_problem(request, model);
+    for (int trial = 0; trial < 8; ++trial) {
+      const std::vector<int> choices = near_best(built.problem, draw);
+      const Strategy strategy = strategy_of(c.graph, built, choices);
+      const auto cost = evaluate(c.graph, rules, strategy, model);
+      REQUIRE(cost);
+      std::vector<StreamPrices> prices =
+          prices_by_path(c.graph, *cost, built.mesh, c.cluster, request.updates);
+      for (StreamPrices& of_op : prices) of_op.behind = {};
+      SearchRequest by_path = request;
+      by_path.prices_of_ops = std::make_shared<const std::vector<StreamPrices>>(prices);
+      const MeshProblem again = *build_problem(by_path, model);
+      INFO("seed " << seed << ", trial " << trial);
+      CHECK(evaluate(again.problem, choices).cost == Approx(cost->step->seconds).epsilon(1e-6));
+      const bool is_on_links =
+          std::any_of(prices.begin(), prices.end(), [](const StreamPrices& of_op) {
+            return of_op.weights.links[0] + of_op.weights.links[1] > 0.5;
+          });
+      with_links += is_on_links ? 1 : 0;
+      ++plans;
+    }
+  }
+  CHECK(plans > 100);
+  CHECK(with_links > 20);
+}
+
 // So it is of ops that all are free.
 TEST_CASE("weights of streams that do nothing are weights", "[streams]") {
   for (StreamTimes weights : {StreamTimes().sharp_weights(), balanced_weights({{}, {}})}) {
@@ -403,6 +446,41 @@ TEST_CASE("weights of streams that do nothing are weights", "[streams]") {
     CHECK(sum == Approx(1));
   }
   CHECK(!weights_of_more({{}}, 0));
+}
+
+// No mix of rows has more in each column than some mix of columns has in each row, so where both
+// are the same, both are the best.
+TEST_CASE("the best mix of rows is worth what the best mix of columns is", "[streams]") {
+  std::mt19937 random(5);
+  std::uniform_int_distribution<int> number(0, 9);
+  for (int round = 0; round < 400; ++round) {
+    const std::size_t count = 1 + static_cast<std::size_t>(round % 7);
+    const std::size_t columns = 1 + static_cast<std::size_t>(round / 7 % 12);
+    std::vector<std::vector<double>> rows(count, std::vector<double>(columns));
+    std::vector<std::vector<double>> less(columns, std::vector<double>(count));
+    for (std::size_t r = 0; r < count; ++r) {
+      for (std::size_t c = 0; c < columns; ++c) {
+        rows[r][c] = number(random) + (r + c == 0 ? 1 : 0);
+        less[c][r] = 11 - rows[r][c];
+      }
+    }
+    const auto value = [](const std::vector<std::vector<double>>& matrix) {
+      const std::vector<double> mix = best_mix_of_rows(matrix);
+      double sum = 0, least = 1e9;
+      for (const double w : mix) {
+        CHECK(w >= 0);
+        sum += w;
+      }
+      CHECK(sum == Approx(1));
+      for (std::size_t c = 0; c < matrix.front().size(); ++c) {
+        double of_column = 0;
+        for (std::size_t r = 0; r < matrix.size(); ++r) of_column += mix[r] * matrix[r][c];
+        least = std::min(least, of_column);
+      }
+      return least;
+    };
+    CHECK(value(rows) == Approx(11 - value(less)).margin(1e-6));
+  }
 }
 
 // ZeRO 2 in several passes: what brings a gradient to its accumulator goes on beside the passes.

@@ -131,6 +131,8 @@ struct ReshardWeights {
   // For each second that the host takes for a collective that compute waits for
   // (Profile::waited_host_s), for sums and others.
   double waited_sums = 0, waited_others = 0;
+  // More for each that goes over a link, for sums and others.
+  std::array<double, kLinks> more_sums = {}, more_others = {};
   bool operator==(const ReshardWeights&) const = default;
 };
 

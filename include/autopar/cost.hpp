@@ -200,6 +200,14 @@ struct StrategyCost {
 StepTime simulate(const Graph& graph, const StrategyCost& cost, const Mesh& mesh,
                   const Cluster& cluster, const std::string& updates = "new.*");
 
+// Per op as weights the part of its seconds of compute, and of its collectives over each link, that
+// is on the path of the step: the chain of what waits for each other until the end. Of what it has
+// none of, where the path is at that time. And what a collective over each link would wait for
+// others there, on average over the passes. Precondition: a profile, and no interleaved passes.
+std::vector<StreamPrices> prices_by_path(const Graph& graph, const StrategyCost& cost,
+                                         const Mesh& mesh, const Cluster& cluster,
+                                         const std::string& updates = "new.*");
+
 // One part of a step on a stream: a term of the cost in one pass.
 struct StepEvent {
   enum class Stream : std::uint8_t { kCompute, kLink, kHost };

@@ -120,6 +120,8 @@ struct SearchRequest {
   // What is minimised: busy times of streams, so weighted, in place of the sum of all prices. With
   // a profile only; search() tries several where none are given.
   std::optional<StreamTimes> weights = {};
+  // Per op, in place of these; null: they are the same for all. What is minimised is then no bound.
+  std::shared_ptr<const std::vector<StreamPrices>> prices_of_ops = {};
   // Gets what a search finds out, also one that ends without a plan. The caller has others to turn
   // to: a search that is stopped without a plan then asks no baseline for one.
   SearchFindings* findings = nullptr;

@@ -41,7 +41,16 @@ struct StreamTimes {
   // Weights with which what is as busy as these bounds its own time best: most for the busiest
   // stream, a little for each other, since what costs nothing would be chosen at random.
   StreamTimes sharp_weights() const;
-  friend bool operator==(const StreamTimes&, const StreamTimes&) = default;
+  friend auto operator<=>(const StreamTimes&, const StreamTimes&) = default;
+};
+
+// What an op pays for streams in a plan like one that is known.
+struct StreamPrices {
+  StreamTimes weights;  // per second on each
+  // Seconds that compute waits in a pass for what goes over a link before, if it waits for a
+  // collective over that link there.
+  std::array<Seconds, kLinks> behind = {};
+  friend auto operator<=>(const StreamPrices&, const StreamPrices&) = default;
 };
 
 // Which streams the parts of a step's cost are busy on.

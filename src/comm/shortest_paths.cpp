@@ -48,12 +48,13 @@ const double* PriceList::weighted(const ReshardWeights& weights) {
 double PriceList::weighted_price(std::size_t p, const ReshardWeights& weights) const {
   const PriceKey& key = graph_.price(static_cast<int>(p));
   if (!communicates(key.kind)) return seconds_[p] * weights.local + weights.issuing;
-  const auto& by_link = key.kind == CollectiveKind::kAllReduce ? weights.sums : weights.others;
+  const bool is_sum = key.kind == CollectiveKind::kAllReduce;
+  const auto& by_link = is_sum ? weights.sums : weights.others;
+  const auto& more = is_sum ? weights.more_sums : weights.more_others;
   const Seconds saved = weights.in_buckets ? saved_[p] : 0;
   const auto link = static_cast<std::size_t>(link_of(key.axes, mesh_));
-  const double waited =
-      key.kind == CollectiveKind::kAllReduce ? weights.waited_sums : weights.waited_others;
-  return (seconds_[p] - saved) * by_link[link] + weights.issuing + waited * host_[p];
+  const double waited = is_sum ? weights.waited_sums : weights.waited_others;
+  return (seconds_[p] - saved) * by_link[link] + more[link] + weights.issuing + waited * host_[p];
 }
 
 PathTree::PathTree(SpecGraph& graph, PriceList& prices, SettleQueue& queue, int source,

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -53,9 +54,26 @@ Result<LeastTime> least_time(Inputs& inputs, const PlanOptions& options,
                              const std::optional<StrategyFile>& pins, const CommonOptions& common,
                              const std::optional<StreamTimes>& weights);
 
+// What each op pays for streams, by name. An op that has no prices has those of the one before it.
+using OpPrices = std::map<std::string, StreamPrices>;
+// Prices for plans of a model on one mesh: busy times do not say what waits for what. The step of a
+// plan is simulated, and what is on its path (prices_by_path) has the weight in the next search, in
+// equal parts with the paths of the plans before it and with `weights`; the prices of the plan that
+// takes least are taken. None: that is the plan that `weights` find. They say nothing about bounds.
+// Precondition: a profile. Errors: of building the problems.
+struct PathSearch {
+  int rounds = 0;      // at most
+  double effort = 0;   // of a search
+  Seconds enough = 0;  // no plan is looked for that takes less
+};
+Result<OpPrices> prices_by_paths(Inputs& inputs, const PlanOptions& options,
+                                 const std::optional<StrategyFile>& pins,
+                                 const CommonOptions& common, const std::string& mesh,
+                                 const StreamTimes& weights, const PathSearch& search);
+
 // The search problem of a model on one mesh, with what is in use of memory, and what a step takes
-// by its choices. `weights`: as above. Errors: of building it, kInput where the mesh cannot keep
-// the pins.
+// by its choices. `weights`: as above; `prices_of_ops`: null, all have these. Errors:
+// of building it, kInput where the mesh cannot keep the pins.
 struct PricedProblem {
   MeshProblem built;
   std::function<Result<Seconds>(const MeshProblem& built, const std::vector<int>& choices)> seconds;
@@ -63,7 +81,8 @@ struct PricedProblem {
 Result<PricedProblem> problem_on(const std::shared_ptr<Inputs>& inputs, const PlanOptions& options,
                                  const std::optional<StrategyFile>& pins,
                                  const CommonOptions& common, const std::string& mesh,
-                                 const std::optional<StreamTimes>& weights);
+                                 const std::optional<StreamTimes>& weights,
+                                 const OpPrices* prices_of_ops = nullptr);
 
 // What is chosen of ops and values, by name; null: that is left open.
 struct ChosenSpecs {
@@ -85,7 +104,8 @@ Result<PartsPlan> plan_of_parts(std::unique_ptr<Inputs> inputs, const PlanOption
                                 const CommonOptions& common, const std::string& mesh,
                                 const std::optional<StreamTimes>& weights,
                                 const ChosenParts& chosen, double effort,
-                                const Template* wanted = nullptr);
+                                const Template* wanted = nullptr,
+                                const ChosenParts* again = nullptr);
 
 // The plan of a model that is another one but for names: of what was read of it.
 Result<Planned> planned_like(std::unique_ptr<Inputs> inputs, const Planned& like,

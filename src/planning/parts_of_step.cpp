@@ -1,12 +1,21 @@
 // Searches of a part of a step, such as a unit or a chunk of a pipeline, and plans of it that are
 // made of others.
 #include <algorithm>
+#include <cmath>
 
 #include "autopar/stages.hpp"
 #include "planning/forms.hpp"
 #include "search/uniform/uniform.hpp"
 
 namespace autopar {
+
+namespace {
+
+// Weights of ops are so many parts of one, and what they wait for of a pass.
+constexpr double kWeightSteps = 64;
+constexpr double kBehindSteps = 1024;
+
+}  // namespace
 
 Result<LeastTime> least_time(Inputs& inputs, const PlanOptions& options,
                              const std::optional<StrategyFile>& pins, const CommonOptions& common,
@@ -37,18 +46,35 @@ Result<StrategyCost> cost_of(const SearchRequest& request, const Strategy& strat
   return cost;
 }
 
+// Ops of which nothing is said are taken to be as those before them.
+std::shared_ptr<const std::vector<StreamPrices>> in_order(const Graph& graph,
+                                                          const OpPrices& weights,
+                                                          const StreamTimes& first) {
+  auto of_ops = std::make_shared<std::vector<StreamPrices>>();
+  for (const Op& op : graph.ops) {
+    const auto known = weights.find(op.name);
+    const StreamPrices before = of_ops->empty() ? StreamPrices{first} : of_ops->back();
+    of_ops->push_back(known == weights.end() ? before : known->second);
+  }
+  return of_ops;
+}
+
 }  // namespace
 
 Result<PricedProblem> problem_on(const std::shared_ptr<Inputs>& inputs, const PlanOptions& options,
                                  const std::optional<StrategyFile>& pins,
                                  const CommonOptions& common, const std::string& mesh,
-                                 const std::optional<StreamTimes>& weights) {
+                                 const std::optional<StreamTimes>& weights,
+                                 const OpPrices* prices_of_ops) {
   PlanOptions own = options;
   own.meshes = {mesh};
   AUTOPAR_TRY(asked, request_of(*inputs, pins, own, common));
   const auto request = std::make_shared<SearchRequest>(std::move(asked));
   request->searcher = "dp";
   request->weights = weights;
+  if (prices_of_ops != nullptr) {
+    request->prices_of_ops = in_order(request->graph, *prices_of_ops, *weights);
+  }
   const Mesh on = request->mesh ? *request->mesh : request->meshes.front();
   AUTOPAR_TRY(built, build_problem(*request, on));
   PricedProblem problem{std::move(built), {}};
@@ -60,6 +86,90 @@ Result<PricedProblem> problem_on(const std::shared_ptr<Inputs>& inputs, const Pl
     return cost.time();
   };
   return problem;
+}
+
+namespace {
+
+// Prices of ops in equal parts by the paths of plans, and by the weights that they began with.
+class MeanPrices {
+ public:
+  MeanPrices(const StreamTimes& weights, std::size_t ops) : sums_(ops, StreamPrices{weights}) {}
+
+  void add(const std::vector<StreamPrices>& path, Seconds pass) {
+    if (paths_ == 0) step_ = pass / kBehindSteps;
+    ++paths_;
+    for (std::size_t o = 0; o < sums_.size(); ++o) {
+      StreamTimes weights = path[o].weights;
+      const auto to = sums_[o].weights.all(), from = weights.all();
+      for (std::size_t s = 0; s < to.size(); ++s) *to[s] += *from[s];
+      for (std::size_t l = 0; l < kLinks; ++l) sums_[o].behind[l] += path[o].behind[l];
+    }
+  }
+
+  // In steps, so that ops that are alike share their prices.
+  std::shared_ptr<const std::vector<StreamPrices>> mean(bool with_behind) const {
+    auto means = std::make_shared<std::vector<StreamPrices>>(sums_);
+    for (StreamPrices& prices : *means) {
+      for (Seconds* w : prices.weights.all()) {
+        const double mean = std::round(*w / (paths_ + 1) * kWeightSteps) / kWeightSteps;
+        *w = std::max(StreamTimes::kLeastWeight, mean);
+      }
+      for (Seconds& behind : prices.behind) {
+        behind = with_behind ? std::round(behind / paths_ / step_) * step_ : 0;
+      }
+    }
+    return means;
+  }
+
+ private:
+  std::vector<StreamPrices> sums_;
+  int paths_ = 0;
+  Seconds step_ = 0;
+};
+
+Seconds pass_of(const Graph& graph, Seconds step) {
+  return step / static_cast<double>(std::max<std::int64_t>(1, graph.passes));
+}
+
+}  // namespace
+
+Result<OpPrices> prices_by_paths(Inputs& inputs, const PlanOptions& options,
+                                 const std::optional<StrategyFile>& pins,
+                                 const CommonOptions& common, const std::string& mesh,
+                                 const StreamTimes& weights, const PathSearch& search) {
+  PlanOptions own = options;
+  own.meshes = {mesh};
+  AUTOPAR_TRY(request, request_of(inputs, pins, own, common));
+  request.searcher = "dp";
+  request.weights = weights;
+  request.limit_memory = false;
+  const Mesh on = request.mesh ? *request.mesh : request.meshes.front();
+  AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, on));
+  const std::vector<Op>& ops = request.graph.ops;
+  SolveOptions solve;
+  solve.effort = search.effort;
+  MeanPrices prices(weights, ops.size());
+  OpPrices best;
+  Seconds least = kInfinity;
+  for (int round = 0; round <= search.rounds; ++round) {
+    AUTOPAR_TRY(built, build_problem(request, on));
+    const Solution solution = solve_dp(built.problem, solve);
+    if (!solution.feasible) break;
+    const Strategy strategy = strategy_of(request.graph, built, solution.choices);
+    AUTOPAR_TRY(cost, cost_of(request, strategy, *model));
+    if (cost.time() < least) {
+      least = cost.time();
+      best.clear();
+      for (std::size_t o = 0; o < ops.size() && request.prices_of_ops != nullptr; ++o) {
+        best[ops[o].name] = (*request.prices_of_ops)[o];
+      }
+    }
+    if (least <= search.enough) break;
+    prices.add(prices_by_path(request.graph, cost, on, request.cluster, request.updates),
+               pass_of(request.graph, cost.time()));
+    request.prices_of_ops = prices.mean(false);
+  }
+  return best;
 }
 
 namespace {
@@ -119,7 +229,8 @@ Result<PartsPlan> plan_of_parts(std::unique_ptr<Inputs> inputs, const PlanOption
                                 const std::optional<StrategyFile>& pins,
                                 const CommonOptions& common, const std::string& mesh,
                                 const std::optional<StreamTimes>& weights,
-                                const ChosenParts& chosen, double effort, const Template* wanted) {
+                                const ChosenParts& chosen, double effort, const Template* wanted,
+                                const ChosenParts* again) {
   PlanOptions own = options;
   own.meshes = {mesh};
   own.searcher = "dp";
@@ -127,23 +238,47 @@ Result<PartsPlan> plan_of_parts(std::unique_ptr<Inputs> inputs, const PlanOption
   request.mesh = request.meshes.front();
   request.weights = weights;
   AUTOPAR_TRY(asked, pinned_to(request, wanted));
-  asked.narrowing = narrowed_to(request.graph, chosen);
   AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, *request.mesh));
-  AUTOPAR_TRY(problem, build_problem(asked, *model));
-  keep_chosen(request.graph, chosen, problem);
   SolveOptions solve = request.solve;
   solve.effort = effort;
-  const Solution solution = solve_dp(problem.problem, solve);
-  if (!solution.feasible) return PartsPlan{{}, solution.least_peak_use};
-  SearchOutcome outcome;
-  outcome.strategy = strategy_of(request.graph, problem, solution.choices);
-  outcome.searcher = "dp";
-  AUTOPAR_TRY(cost, cost_of(request, outcome.strategy, *model));
-  outcome.cost = std::move(cost);
-  PartsPlan found;
-  found.least_bytes = solution.peak_use;
-  found.planned.emplace(Planned{std::move(inputs), std::move(request), std::move(outcome)});
-  return found;
+  struct Found {
+    std::optional<SearchOutcome> outcome;
+    double least_bytes = 0;
+  } found;
+  const auto plan = [&](const ChosenParts& kept) -> Status {
+    asked.narrowing = narrowed_to(request.graph, kept);
+    AUTOPAR_TRY(problem, build_problem(asked, *model));
+    keep_chosen(request.graph, kept, problem);
+    const Solution solution = solve_dp(problem.problem, solve);
+    if (!solution.feasible) {
+      if (!found.outcome) found.least_bytes = solution.least_peak_use;
+      return Ok{};
+    }
+    SearchOutcome outcome;
+    outcome.strategy = strategy_of(request.graph, problem, solution.choices);
+    outcome.searcher = "dp";
+    AUTOPAR_TRY(cost, cost_of(request, outcome.strategy, *model));
+    outcome.cost = std::move(cost);
+    if (found.outcome && outcome.cost.time() >= found.outcome->cost.time()) return Ok{};
+    found.least_bytes = solution.peak_use;
+    found.outcome = std::move(outcome);
+    return Ok{};
+  };
+  AUTOPAR_RETURN_IF_ERROR(plan(chosen));
+  if (again != nullptr && weights && found.outcome) {
+    const StrategyCost& cost = found.outcome->cost;
+    MeanPrices prices(*weights, request.graph.ops.size());
+    prices.add(prices_by_path(request.graph, cost, *request.mesh, request.cluster, request.updates),
+               pass_of(request.graph, cost.time()));
+    asked.prices_of_ops = prices.mean(true);
+    AUTOPAR_RETURN_IF_ERROR(plan(*again));
+  }
+  PartsPlan parts{{}, found.least_bytes};
+  if (found.outcome) {
+    parts.planned.emplace(
+        Planned{std::move(inputs), std::move(request), std::move(*found.outcome)});
+  }
+  return parts;
 }
 
 Result<Planned> planned_like(std::unique_ptr<Inputs> inputs, const Planned& like,

@@ -10,10 +10,8 @@ namespace autopar {
 
 // Of plans that are so busy: the weights with which the least weighted mean of any of them is the
 // largest. The next plan that is found with them shows how much of that bound holds for all
-// (Kelley, "The cutting-plane method for solving convex programs", 1960). By multiplicative weights
-// (Freund and Schapire, "Adaptive game playing using multiplicative weights", 1999), within some 1
-// %; none is without any weight. Of plans that are busy with nothing, even ones. Precondition:
-// there are some.
+// (Kelley, "The cutting-plane method for solving convex programs", 1960). None is without any
+// weight. Of plans that are busy with nothing, even ones. Precondition: there are some.
 StreamTimes balanced_weights(std::vector<StreamTimes> busy);
 
 // These, where they may say more than `bound`, which is known. Nothing: with no weights a search

@@ -158,9 +158,22 @@ class Builder {
     return once ? types_[id.index()] : types_in_passes_[id.index()];
   }
 
+  const StreamTimes& weights_at(OpId when) const {
+    return request_.prices_of_ops == nullptr ? *request_.weights
+                                             : (*request_.prices_of_ops)[when.index()].weights;
+  }
+
+  // Where compute waits for a collective over a link: for what goes over it before.
+  double behind_at(Streams::Kind kind, OpId when, int link) const {
+    if (request_.prices_of_ops == nullptr || kind != Streams::Kind::kBlocking) return 0;
+    const StreamPrices& prices = (*request_.prices_of_ops)[when.index()];
+    return prices.weights.compute * prices.behind[static_cast<std::size_t>(link)] *
+           static_cast<double>(graph_.times(graph_.op(when)));
+  }
+
   // A second of a kernel, or of a collective of a reshard.
   double weight_of(Streams::Kind kind, ValueId value, OpId when, int link) const {
-    return streams_->shares(kind, value, when, link).weighted(*request_.weights);
+    return streams_->shares(kind, value, when, link).weighted(weights_at(when));
   }
 
   ReshardWeights weights_of(ValueId id, OpId when) const {
@@ -171,10 +184,15 @@ class Builder {
       };
       weights.sums[static_cast<std::size_t>(link)] = of(CollectiveKind::kAllReduce);
       weights.others[static_cast<std::size_t>(link)] = of(CollectiveKind::kAllGather);
+      const auto behind = [&](CollectiveKind kind) {
+        return behind_at(streams_->kind(id, when, kind), when, link);
+      };
+      weights.more_sums[static_cast<std::size_t>(link)] = behind(CollectiveKind::kAllReduce);
+      weights.more_others[static_cast<std::size_t>(link)] = behind(CollectiveKind::kAllGather);
     }
     weights.in_buckets = streams_->in_buckets(id, when);
-    weights.issuing = streams_->issuing(when) * request_.weights->host;
-    const double host = static_cast<double>(graph_.times(graph_.op(when))) * request_.weights->host;
+    weights.issuing = streams_->issuing(when) * weights_at(when).host;
+    const double host = static_cast<double>(graph_.times(graph_.op(when))) * weights_at(when).host;
     const auto waited = [&](CollectiveKind kind) {
       return streams_->holds_host(streams_->kind(id, when, kind), when) ? host : 0;
     };
@@ -190,7 +208,7 @@ class Builder {
     using Kind = Streams::Kind;
     const Profile& profile = model_.cluster().profile;
     const double compute = weight_of(Kind::kCompute, {}, id, 0);
-    const Seconds issuing = streams_->issuing(id) * request_.weights->host;
+    const Seconds issuing = streams_->issuing(id) * weights_at(id).host;
     double sum = price.compute * compute + (graph_.kernel(op).launches ? issuing : 0);
     for (const PricedCollective& c : price.collectives) {
       if (!communicates(c.collective.kind)) {
@@ -204,8 +222,9 @@ class Builder {
       const Seconds saved = saved_in_bucket(profile, c.seconds, latency, c.sent_bytes);
       const int link = link_of(c.collective.axes, model_.mesh());
       sum += (c.seconds - saved) * weight_of(Kind::kBlocking, {}, id, link);
+      sum += behind_at(Kind::kBlocking, id, link);
       sum += streams_->issuing(Kind::kBlocking, id, axes_size(model_.mesh(), c.collective.axes)) *
-             request_.weights->host;
+             weights_at(id).host;
     }
     return sum;
   }
@@ -255,9 +274,10 @@ class Builder {
     const bool is_filled =
         request_.fill != Fill::kSearch && !is_never_filled(request_, phase_ops_, id);
     if (!is_filled) batch_factor = kFollows;
-    const std::tuple key(request_.rules.class_of_op[id.index()],
-                         has_pin ? static_cast<int>(id.value) : -1, has_pin ? -1 : batch_factor,
-                         streams_ ? static_cast<int>(op.phase) : -1, narrowed);
+    const std::tuple key(
+        request_.rules.class_of_op[id.index()], has_pin ? static_cast<int>(id.value) : -1,
+        has_pin ? -1 : batch_factor, streams_ ? static_cast<int>(op.phase) : -1,
+        request_.prices_of_ops ? (*request_.prices_of_ops)[id.index()] : StreamPrices(), narrowed);
     const auto found = tables_of_class_.find(key);
     if (found != tables_of_class_.end()) return found->second;
 
@@ -656,8 +676,9 @@ class Builder {
   std::vector<std::vector<MemoryCharge>> charges_;  // per value
   MeshProblem out_;
   std::vector<std::shared_ptr<const OpTable>> table_of_op_;
-  // By class, pinned op (-1: none), batch factor (-1: of no matter, kFollows) and narrowed ones.
-  using ClassKey = std::tuple<int, int, int, int, std::vector<Assignment>>;
+  // By class, pinned op (-1: none), batch factor (-1: of no matter, kFollows), weights where ops
+  // have their own, and narrowed ones.
+  using ClassKey = std::tuple<int, int, int, int, StreamPrices, std::vector<Assignment>>;
   std::map<ClassKey, std::shared_ptr<const OpTable>> tables_of_class_;
   SpecTables tables_;
   std::vector<int> types_, types_in_passes_;  // per value

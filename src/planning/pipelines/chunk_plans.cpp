@@ -215,7 +215,8 @@ Result<PartsPlan> ChunkPlans::of_these(const Asked& asked, const HintedParts& pa
   }
   AUTOPAR_TRY(found,
               plan_of_parts(std::move(inputs), options, pins, common, parts.mesh, parts.weights,
-                            parts.chosen, kPartsEffort, parts.wanted ? &*parts.wanted : nullptr));
+                            parts.chosen, kPartsEffort, parts.wanted ? &*parts.wanted : nullptr,
+                            parts.usual ? &*parts.usual : nullptr));
   spdlog::debug(
       "chunk of {} ops from its units, {} in flight, mesh {}, recompute {}, {} of {} take the "
       "larger plan: {}, {}; its units {}, {}",
@@ -291,7 +292,8 @@ Result<WeighedUnit> ChunkPlans::weights_of(const Graph& graph) const {
 }
 
 Result<std::optional<PricedProblem>> ChunkPlans::problem_of(
-    Graph& graph, const UnitWay& way, const std::optional<StreamTimes>& weights) const {
+    Graph& graph, const UnitWay& way, const std::optional<StreamTimes>& weights,
+    const OpPrices* prices_of_ops) const {
   AUTOPAR_TRY(read, inputs_of(graph));
   const auto inputs = std::make_shared<Inputs>(std::move(read));
   const std::optional<StrategyFile> pins = pins_of(graph);
@@ -299,11 +301,24 @@ Result<std::optional<PricedProblem>> ChunkPlans::problem_of(
     AUTOPAR_TRY(repeated, repeat_ops(*inputs, way.recompute));
     if (!repeated) return std::optional<PricedProblem>();
   }
-  auto problem = problem_on(inputs, options_, pins, search_.common, way.mesh, weights);
+  auto problem =
+      problem_on(inputs, options_, pins, search_.common, way.mesh, weights, prices_of_ops);
   if (!problem && problem.error().code == ErrorCode::kInput) return std::optional<PricedProblem>();
   if (!problem) return problem.error();
   graph = inputs->model.graph;
   return std::optional(std::move(*problem));
+}
+
+Result<OpPrices> ChunkPlans::prices_by_paths(const Graph& unit, const std::string& mesh,
+                                             const StreamTimes& weights, Seconds bound) const {
+  AUTOPAR_TRY(inputs, inputs_of(unit));
+  const PathSearch search{tuning::units::kPathRounds, tuning::units::kEffort,
+                          bound * (1 + tuning::units::kNearBound)};
+  auto found = autopar::prices_by_paths(inputs, options_, pins_of(unit), search_.common, mesh,
+                                        weights, search);
+  // Where the mesh cannot keep the pins.
+  if (!found && found.error().code == ErrorCode::kInput) return OpPrices();
+  return found;
 }
 
 Result<UnitKeeping> ChunkPlans::keeping_of(const Graph& unit, Recompute most,

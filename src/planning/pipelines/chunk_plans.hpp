@@ -37,6 +37,8 @@ struct HintedParts {
   std::optional<StreamTimes> weights;  // that they are priced by
   UnitMix mix;
   ChosenParts chosen;
+  // The same of its usual units alone; nothing: there are no others.
+  std::optional<ChosenParts> usual = {};
   std::optional<Template> wanted = {};  // that it is of
 };
 struct ChunkHint {
@@ -85,7 +87,12 @@ class ChunkPlans {
   // The search problem of the graph of a chunk, planned so; the graph becomes that of the problem.
   // Nothing: no op would be repeated, or the mesh cannot keep the pins.
   Result<std::optional<PricedProblem>> problem_of(Graph& graph, const UnitWay& way,
-                                                  const std::optional<StreamTimes>& weights) const;
+                                                  const std::optional<StreamTimes>& weights,
+                                                  const OpPrices* prices_of_ops = nullptr) const;
+  // Prices for plans of the graph of a unit, by what waits for what; nothing of it takes less than
+  // `bound`. Errors: as of problem_of().
+  Result<OpPrices> prices_by_paths(const Graph& unit, const std::string& mesh,
+                                   const StreamTimes& weights, Seconds bound) const;
   // What the graph of a unit may keep, and repeat up to that level in place of that, where its
   // products are priced by `weights`; not of values that are `shared` with other units.
   Result<UnitKeeping> keeping_of(const Graph& unit, Recompute most,

@@ -182,18 +182,28 @@ Result<std::shared_ptr<UnitMemory>> PipelineBounds::memory_of(
       ways.push_back({recompute, mesh, weights ? 0 : bound});
     }
   }
-  return memory_of_ways(std::move(plans), weights, kind, std::move(ways));
+  std::map<std::string, Seconds> bounds(least.of_meshes.begin(), least.of_meshes.end());
+  std::map<std::string, OpPrices> by_paths;  // by the mesh
+  const auto problem = [plans, weights, bounds = std::move(bounds), by_paths = std::move(by_paths)](
+                           Graph& graph,
+                           const UnitWay& way) mutable -> Result<std::optional<PricedProblem>> {
+    if (!weights) return plans->problem_of(graph, way, weights);
+    auto known = by_paths.find(way.mesh);
+    if (known == by_paths.end()) {
+      AUTOPAR_TRY(found, plans->prices_by_paths(graph, way.mesh, *weights, bounds[way.mesh]));
+      known = by_paths.emplace(way.mesh, std::move(found)).first;
+    }
+    const OpPrices& of_ops = known->second;
+    return plans->problem_of(graph, way, weights, of_ops.empty() ? nullptr : &of_ops);
+  };
+  return memory_of_ways(problem, plans->device_count(), kind, std::move(ways));
 }
 
-std::shared_ptr<UnitMemory> PipelineBounds::memory_of_ways(
-    std::shared_ptr<const ChunkPlans> plans, const std::optional<StreamTimes>& weights,
-    std::size_t kind, std::vector<UnitWay> ways) const {
-  const std::int64_t devices = plans->device_count();
-  const auto problem = [plans = std::move(plans), weights](Graph& graph, const UnitWay& way) {
-    return plans->problem_of(graph, way, weights);
-  };
+std::shared_ptr<UnitMemory> PipelineBounds::memory_of_ways(UnitMemory::Problems problems,
+                                                           std::int64_t devices, std::size_t kind,
+                                                           std::vector<UnitWay> ways) const {
   return std::make_shared<UnitMemory>(units_.kinds[kind], units_.own, units_.shared,
-                                      std::move(ways), devices, problem,
+                                      std::move(ways), devices, std::move(problems),
                                       [this] { return search_.is_over(); });
 }
 
@@ -211,8 +221,12 @@ Result<std::shared_ptr<UnitBound>> PipelineBounds::bound_on_memory(
                                   weights, units_.shared));
     keeping = std::move(may_keep);
   }
-  return std::make_shared<UnitBound>(memory_of_ways(plans, weights, units_.usual, std::move(ways)),
-                                     std::move(keeping), [this] { return search_.is_over(); });
+  const auto problem = [plans, weights](Graph& graph, const UnitWay& way) {
+    return plans->problem_of(graph, way, weights);
+  };
+  return std::make_shared<UnitBound>(
+      memory_of_ways(problem, plans->device_count(), units_.usual, std::move(ways)),
+      std::move(keeping), [this] { return search_.is_over(); });
 }
 
 Result<OpSeconds> PipelineBounds::seconds_on(const Cluster& stage) {

@@ -119,8 +119,7 @@ class PipelineBounds {
   Result<std::shared_ptr<UnitBound>> bound_on_memory(std::shared_ptr<const ChunkPlans> plans,
                                                      const std::optional<StreamTimes>& weights,
                                                      const LeastTime& least) const;
-  std::shared_ptr<UnitMemory> memory_of_ways(std::shared_ptr<const ChunkPlans> plans,
-                                             const std::optional<StreamTimes>& weights,
+  std::shared_ptr<UnitMemory> memory_of_ways(UnitMemory::Problems problems, std::int64_t devices,
                                              std::size_t kind, std::vector<UnitWay> ways) const;
   // The plans of a chunk's units, the first of which is the `first` of the step.
   Result<HintedParts> parts_of(const Weighting& least, double first, const UnitMix& mix) const;

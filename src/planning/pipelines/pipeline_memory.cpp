@@ -229,6 +229,19 @@ Result<HintedParts> PipelineBounds::parts_of(const Weighting& least, double firs
   hinted.chosen = chosen_of(units_, [fitting, larger, until](const StepUnits::Place& place) {
     return (static_cast<double>(place.unit) < until ? larger : fitting)[place.kind].get();
   });
+  const auto begin = static_cast<std::size_t>(std::max(0.0, std::floor(first)));
+  const auto end =
+      std::min(static_cast<std::size_t>(std::ceil(first + mix.units)), units_.kind_of.size());
+  const bool has_others =
+      std::any_of(units_.kind_of.begin() + static_cast<std::ptrdiff_t>(std::min(begin, end)),
+                  units_.kind_of.begin() + static_cast<std::ptrdiff_t>(end),
+                  [&](std::size_t kind) { return kind != units_.usual; });
+  if (!has_others) return hinted;
+  hinted.usual = chosen_of(units_, [this, fitting, larger, until](const StepUnits::Place& place) {
+    if (place.kind != units_.usual) return static_cast<const UnitParts*>(nullptr);
+    const Parts& parts = static_cast<double>(place.unit) < until ? larger : fitting;
+    return parts[place.kind].get();
+  });
   return hinted;
 }
 
