@@ -326,14 +326,17 @@ class StepSimulation {
   void fetch(std::size_t t) {
     const std::size_t link = link_of_term(t);
     Idle& idle = idle_[link];
-    idle.begin = std::max(idle.begin, arrived_);
-    const bool fits = idle.begin + taken_[t] <= idle.end;
+    const bool fits = std::max(idle.begin, arrived_) + taken_[t] <= idle.end;
     if (!fits) {
       send_before(t, taken_[t]);
-      links_[link] = std::max({links_[link], host_, arrived_});
+      links_[link] = std::max(links_[link], host_);
     }
     Seconds& end = fits ? idle.begin : links_[link];
     Part& before = fits ? idle.before : link_part_[link];
+    if (arrived_ > end) {
+      end = arrived_;
+      before = arrived_part_;
+    }
     end += taken_[t];
     before = part(t, static_cast<int>(link), taken_[t], before);
     note(StepEvent::Stream::kLink, t, end);
@@ -424,8 +427,10 @@ class StepSimulation {
       while (!left_[link].empty() && left_[link].front().reader <= when.index()) {
         const std::size_t t = left_[link].front().term;
         const Seconds at = send_next(link);
-        arrived_ = std::max(arrived_, at);
         arrivals.push_back({t, at, link_part_[link]});
+        if (at <= arrived_) continue;
+        arrived_ = at;
+        arrived_part_ = link_part_[link];
       }
       if (!left_[link].empty()) first_left_ = std::min(first_left_, left_[link].front().reader);
     }
@@ -521,6 +526,7 @@ class StepSimulation {
     Part part;
   };
   Seconds arrived_ = 0;  // the last that was waited for
+  Part arrived_part_ = CriticalPath::kNone;
   // Until when a link was idle before the last collective that compute waited for.
   struct Idle {
     Seconds begin = 0, end = 0;

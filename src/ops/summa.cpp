@@ -22,8 +22,9 @@ Result<std::vector<ValueId>> move_products(const LocalContext& context) {
     // The parts of the step before are gone by then.
     const ValueId left = emitter.broadcast(emitter.input(0), columns, t, sum);
     const ValueId right = emitter.broadcast(emitter.input(1), rows, t, {});
-    const ValueId product = widened(emitter, emitter.add(op.type, {left, right}, emitter.dtype(left),
-                                                         emitter.output_shape(0), op.attributes));
+    const ValueId product =
+        widened(emitter, emitter.add(op.type, {left, right}, emitter.dtype(left),
+                                     emitter.output_shape(0), op.attributes));
     const bool last = t + 1 == steps && emitter.value(product).dtype == emitter.output_dtype(0);
     if (last) return only_output(context, emitter.finish(0, "Add", {sum, product}));
     sum = t == 0 ? product : emitter.pointwise("Add", {sum, product});
