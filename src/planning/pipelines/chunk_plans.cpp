@@ -99,6 +99,7 @@ Status ChunkPlans::plan(std::size_t chunk, Asked asked, ChunkPlan& found) {
                         known.asked.inputs.model.graph.in_flight != graph.in_flight;
     const bool is_alike = !is_own && (asked.mesh.empty() || asked.mesh == mesh) &&
                           known.asked.beside == asked.beside &&
+                          known.asked.hint.by_paths == asked.hint.by_paths &&
                           same_values(known.asked.inputs.model.graph, graph);
     if (!is_alike) continue;
     AUTOPAR_TRY(common, options_of(mesh, asked.beside));

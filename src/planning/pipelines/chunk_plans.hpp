@@ -45,6 +45,7 @@ struct ChunkHint {
   double part = 1;          // of the room of its stage
   std::string mesh;         // where something is likely to fit
   bool is_fastest = false;  // its units take the fastest plan that there is of them
+  bool by_paths = true;     // plans of its units are by what waits for what in them
   // Plans of its units, in so much room; on a mesh, where one is given. Nothing: there are none.
   std::function<Result<std::optional<HintedParts>>(
       double room, const std::map<std::size_t, double>& room_of, const std::string& mesh)>

@@ -72,6 +72,9 @@ class PipelineBounds {
   // flight and a part of the room of its stage.
   Result<ChunkHint> hint(const Cluster& stage, double first, double units, std::int64_t in_flight,
                          double part);
+  // From now on plans of units are by what waits for what in them, or by weights of streams alone:
+  // in a chunk what waits for what may be another. The first where nothing else was said.
+  void plan_by_paths(bool by_paths) { by_paths_ = by_paths; }
   // Units until the op, in parts where one is cut; 0: they say nothing.
   double units_until(OpId op) const;
   Seconds of_single_compute(const Cluster& cluster) const;
@@ -97,8 +100,9 @@ class PipelineBounds {
     // Of the usual kind, by the weights of these sums, whatever a chunk repeats. Null: meshes are
     // given.
     std::shared_ptr<UnitBound> bound;
-    Weighting of_plans;  // as units are planned
-    bool has_plans() const { return !of_plans.memories.empty(); }
+    // As units are planned: by paths, and by the same weights of streams alone.
+    Weighting by_paths, by_streams;
+    bool has_plans() const { return !by_paths.memories.empty(); }
   };
   // What memory adds to a chunk of n usual units, at least. Where stages have one chunk each:
   // `of_units[n]`, the most that any price says. Else: n x per_unit - off, which may be less than
@@ -115,7 +119,11 @@ class PipelineBounds {
   // `is_bounded`: `least` is by these weights.
   Result<std::shared_ptr<UnitMemory>> memory_of(std::shared_ptr<const ChunkPlans> plans,
                                                 const std::optional<StreamTimes>& weights,
-                                                std::size_t kind, const LeastTime& least) const;
+                                                std::size_t kind, const LeastTime& least,
+                                                bool by_paths) const;
+  const Weighting& plans_in(const Least& least) const {
+    return by_paths_ ? least.by_paths : least.by_streams;
+  }
   Result<std::shared_ptr<UnitBound>> bound_on_memory(std::shared_ptr<const ChunkPlans> plans,
                                                      const std::optional<StreamTimes>& weights,
                                                      const LeastTime& least) const;
@@ -125,7 +133,7 @@ class PipelineBounds {
   Result<HintedParts> parts_of(const Weighting& least, double first, const UnitMix& mix) const;
   // The plans of the usual units that are known, of those on a mesh where one is given; as many are
   // found as that takes.
-  Result<std::vector<UnitPlan>> plans_of(const Least& least, const MixAsked& asked,
+  Result<std::vector<UnitPlan>> plans_of(const Weighting& weighting, const MixAsked& asked,
                                          const std::string& mesh) const;
   // Per chunk, as `unit` has the usual one; none: memory does not bind.
   Result<std::vector<ChunkMemory>> memory_of_chunks(const Least& units, PricedUnit& unit,
@@ -147,6 +155,7 @@ class PipelineBounds {
   std::size_t place_of(OpId op) const;
 
   const ChunkSearch& search_;
+  bool by_paths_ = true;
   const Graph& step_;
   const OpSeconds& seconds_;
   std::vector<OpId> unit_cuts_;

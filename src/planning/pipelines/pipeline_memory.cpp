@@ -82,7 +82,7 @@ Result<ChunkSeconds> PipelineBounds::memory_seconds(const PipelineSchedule& sche
   const std::vector<std::int64_t> flying = in_flight(schedule).of_chunk;
   double room =
       static_cast<double>(room_) * static_cast<double>(stages) / static_cast<double>(chunks);
-  UnitMemory& usual = *units->of_plans.memories[units_.usual];
+  UnitMemory& usual = *plans_in(*units).memories[units_.usual];
   AUTOPAR_RETURN_IF_ERROR(find_prices(usual, units->usual.back() / static_cast<double>(chunks),
                                       flying, room, tuning::units::kAlikePlans));
   AUTOPAR_TRY(plans, usual.plans());
@@ -126,7 +126,7 @@ Result<Seconds> PipelineBounds::estimate_of_single(const Cluster& cluster) {
   if (least == nullptr || !least->has_plans()) return Seconds{0};
   const double units = least->usual.back();
   const auto room = static_cast<double>(room_);
-  UnitMemory& usual = *least->of_plans.memories[units_.usual];
+  UnitMemory& usual = *plans_in(*least).memories[units_.usual];
   AUTOPAR_RETURN_IF_ERROR(find_prices(usual, units, {1}, room, tuning::units::kAlikePlans));
   AUTOPAR_TRY(plans, usual.plans());
   const auto mix = best_mix(plans, {units, 1, room});
@@ -160,27 +160,30 @@ Result<ChunkHint> PipelineBounds::hint(const Cluster& stage, double first, doubl
   if (!is_told || units < tuning::units::kManyUnits) return hint;
   hint.part = part;
   const MixAsked asked{units, in_flight, part * static_cast<double>(room_)};
-  AUTOPAR_TRY(plans, plans_of(*least, asked, ""));
+  const Weighting& weighting = plans_in(*least);
+  AUTOPAR_TRY(plans, plans_of(weighting, asked, ""));
   const auto mix = best_mix(plans, asked);
   if (!mix) return hint;
+  hint.by_paths = by_paths_;
   hint.is_fastest = mix->is_fastest;
-  hint.mesh = least->of_plans.memories[units_.usual]->ways()[mix->smaller.way].mesh;
-  hint.parts = [this, least, first, units, in_flight](
+  hint.mesh = weighting.memories[units_.usual]->ways()[mix->smaller.way].mesh;
+  hint.parts = [this, &weighting, first, units, in_flight](
                    double room, const std::map<std::size_t, double>& room_of,
                    const std::string& mesh) -> Result<std::optional<HintedParts>> {
     const MixAsked asked{units, in_flight, room, room_of};
-    AUTOPAR_TRY(plans, plans_of(*least, asked, mesh));
+    AUTOPAR_TRY(plans, plans_of(weighting, asked, mesh));
     const auto mix = best_mix(plans, asked);
     if (!mix) return std::optional<HintedParts>();
-    AUTOPAR_TRY(parts, parts_of(least->of_plans, first, *mix));
+    AUTOPAR_TRY(parts, parts_of(weighting, first, *mix));
     return std::optional(std::move(parts));
   };
   return hint;
 }
 
-Result<std::vector<UnitPlan>> PipelineBounds::plans_of(const Least& least, const MixAsked& asked,
+Result<std::vector<UnitPlan>> PipelineBounds::plans_of(const Weighting& weighting,
+                                                       const MixAsked& asked,
                                                        const std::string& mesh) const {
-  UnitMemory& usual = *least.of_plans.memories[units_.usual];
+  UnitMemory& usual = *weighting.memories[units_.usual];
   AUTOPAR_TRY(plans, usual.plans());
   if (plans.empty()) {
     AUTOPAR_RETURN_IF_ERROR(usual.price_of_room(asked.in_flight, asked.units, asked.room));

@@ -99,8 +99,22 @@ Result<Seconds> PipelineStep::estimated(const FormCandidate& candidate) {
 
 // Cut by what bounds say of ops; then by what the chunks' plans take, as long as that promises
 // more than kGain.
+// A unit's path through its own step may not be the one through a chunk of many. So the best plan
+// is made again with plans of units by the weights of streams alone; the faster is taken.
 Result<PipelinePlan> PipelineStep::plan(const FormCandidate& candidate, Seconds cutoff,
                                         bool is_one) {
+  AUTOPAR_TRY(best, plan_by_units(candidate, cutoff, is_one));
+  const bool may_differ = !candidate.is_pinned && !search_.whole.cluster.profile.ideal();
+  if (!may_differ || best.times.makespan >= cutoff || search_.is_over()) return best;
+  bounds_.plan_by_paths(false);
+  auto other = plan_by_units(candidate, best.times.makespan, is_one);
+  bounds_.plan_by_paths(true);
+  if (other && other->times.makespan < best.times.makespan) return other;
+  return best;
+}
+
+Result<PipelinePlan> PipelineStep::plan_by_units(const FormCandidate& candidate, Seconds cutoff,
+                                                 bool is_one) {
   if (candidate.is_pinned) return planned(candidate, candidate.pinned, cutoff);
   AUTOPAR_TRY(seconds, bounds_.seconds_on(candidate.stage));
   AUTOPAR_TRY(memory, bounds_.memory_seconds(candidate.schedule, candidate.stage, true));

@@ -55,6 +55,7 @@ class PipelineStep {
         bounds_(search_, step_, seconds_) {}
 
   Result<Seconds> estimated(const FormCandidate& candidate);
+  Result<PipelinePlan> plan_by_units(const FormCandidate& candidate, Seconds cutoff, bool is_one);
   Result<PipelinePlan> planned(const FormCandidate& candidate, const std::vector<OpId>& cuts,
                                Seconds cutoff);
   Result<std::vector<OpId>> cut_by(const FormCandidate& candidate, const OpSeconds& seconds,
