@@ -347,6 +347,7 @@ class StepSimulation {
     const auto [t, ready, made_by] = queues_[link].front();
     send_left(link, ready);
     queues_[link].pop_front();
+    ++sent_[link];
     link_part_[link] = part(t, static_cast<int>(link), taken_[t],
                             ready > links_[link] ? made_by : link_part_[link]);
     links_[link] = std::max(links_[link], ready) + taken_[t];
@@ -405,6 +406,7 @@ class StepSimulation {
   Seconds send_next(std::size_t link) {
     const std::size_t t = left_[link].front().term;
     left_[link].pop_front();
+    ++sent_[link];
     issue(t);
     links_[link] += taken_[t];
     found_.communication += taken_[t];
@@ -467,19 +469,27 @@ class StepSimulation {
     const int link = links ? link_of(cost_.terms[t].collective.axes, mesh_) : 0;
     events_->push_back({stream, link, t, now_, end - taken_[t], taken_[t]});
   }
-  // What a collective that compute waits for there would wait for.
+  // What a collective that compute waits for there would wait for: what was sent, and then what
+  // would begin before it. As long as nothing is sent, only more of that does.
   void note_behind(OpId op) {
     for (std::size_t l = 0; l < links_.size(); ++l) {
-      Seconds free = links_[l];
-      for (const Left& left : left_[l]) {
-        if (free >= compute_) break;
-        free += taken_[left.term];
+      Ahead& ahead = ahead_[l];
+      if (ahead.link != links_[l] || ahead.sent != sent_[l]) {
+        ahead = {links_[l], sent_[l], links_[l]};
       }
-      for (const Queued& queued : queues_[l]) {
-        if (std::max(free, queued.ready) >= compute_) break;
-        free = std::max(free, queued.ready) + taken_[queued.term];
+      while (ahead.left < left_[l].size() && ahead.free < compute_) {
+        ahead.free += taken_[left_[l][ahead.left++].term];
       }
-      if (free > compute_) path_->note_behind(op, static_cast<int>(l), free - compute_);
+      while (ahead.queued < queues_[l].size()) {
+        const Queued& next = queues_[l][ahead.queued];
+        const Seconds begin = std::max(ahead.free, next.ready);
+        if (begin >= compute_) break;
+        ahead.free = begin + taken_[next.term];
+        ++ahead.queued;
+      }
+      if (ahead.free > compute_) {
+        path_->note_behind(op, static_cast<int>(l), ahead.free - compute_);
+      }
     }
   }
   // Of the path, if somebody asks.
@@ -539,6 +549,16 @@ class StepSimulation {
     Part made_by;
   };
   std::array<std::deque<Queued>, kLinks> queues_;  // what only the update waits for, per link
+  std::array<std::size_t, kLinks> sent_ = {};      // of `queues_` and `left_`
+  // What goes over a link before what compute would wait for now: how many of `left_` and of
+  // `queues_`, and when it is free then; as long as the link itself is where it was.
+  struct Ahead {
+    Seconds link = 0;
+    std::size_t sent = 0;
+    Seconds free = 0;
+    std::size_t left = 0, queued = 0;
+  };
+  std::array<Ahead, kLinks> ahead_;
   // The last sum of a gradient that a pass has made: which term, and when it is there.
   std::optional<std::pair<std::size_t, Seconds>> summed_;
   std::array<Seconds, kLinks> links_ = {};  // until when they are busy

@@ -57,7 +57,8 @@ ChunkPlans::ChunkPlans(const ChunkSearch& search, Cluster stage)
 
 Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks,
                                               const std::vector<std::int64_t>& stage_of_chunk,
-                                              const std::vector<ChunkHint>& hints, Seconds cutoff) {
+                                              const std::vector<ChunkHint>& hints, Seconds cutoff,
+                                              const MayGain& may_gain) {
   cutoff_ = cutoff;
   std::vector<ChunkPlan> plans;
   std::vector<Inputs> inputs;
@@ -83,6 +84,9 @@ Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks,
     beside.push_back(c);
     plans.push_back(std::move(found));
     inputs.push_back(std::move(own));
+    if (!may_gain || plans.size() == chunks.size()) continue;
+    AUTOPAR_TRY(goes_on, may_gain(plans));
+    if (!goes_on) return infeasible_error("no plan that is faster");
   }
   for (const auto& [stage, members] : of_stage) {
     AUTOPAR_RETURN_IF_ERROR(share_memory(members, inputs, hints, plans));
@@ -99,7 +103,7 @@ Status ChunkPlans::plan(std::size_t chunk, Asked asked, ChunkPlan& found) {
                         known.asked.inputs.model.graph.in_flight != graph.in_flight;
     const bool is_alike = !is_own && (asked.mesh.empty() || asked.mesh == mesh) &&
                           known.asked.beside == asked.beside &&
-                          known.asked.hint.by_paths == asked.hint.by_paths &&
+                          known.asked.hint.prices == asked.hint.prices &&
                           same_values(known.asked.inputs.model.graph, graph);
     if (!is_alike) continue;
     AUTOPAR_TRY(common, options_of(mesh, asked.beside));
@@ -162,7 +166,8 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::searched(const Asked& asked) 
 }
 
 // The chunk's units as they are planned by themselves, with what lies between them searched. What
-// the chunk holds beside its units is known once it is planned: then its units get what is left.
+// the chunk holds beside its units is known once it is planned: then its units get what is left;
+// less, where what they saved before did not lower the chunk's peak by as much (secant method).
 Result<std::shared_ptr<const Planned>> ChunkPlans::of_parts(const Asked& asked) {
   AUTOPAR_TRY(all, room());
   const auto room = static_cast<double>(all);
@@ -172,6 +177,7 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::of_parts(const Asked& asked) 
   for (const auto& [way, part] : of_predicted_) room_of[way] = limit / part;
   std::shared_ptr<const Planned> best;
   std::optional<UnitMix> before, of_best;
+  double bytes_before = kInfinity;  // of a chunk that did not fit
   for (int round = 0; round < kPartRounds && (best == nullptr || !search_.is_over()); ++round) {
     AUTOPAR_TRY(parts, asked.hint.parts(limit, room_of, asked.mesh));
     if (!parts) break;
@@ -179,7 +185,6 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::of_parts(const Asked& asked) 
     const bool is_same = before && mix.bytes == before->bytes && mix.seconds == before->seconds;
     const bool is_little = of_best && mix.seconds > (1 - kPartGain) * of_best->seconds;
     if (is_same || is_little) break;
-    before = mix;
     AUTOPAR_TRY(found, of_these(asked, *parts));
     double bytes = found.least_bytes;
     if (found.planned) {
@@ -193,7 +198,16 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::of_parts(const Asked& asked) 
     }
     if (bytes == kInfinity) break;
     of_predicted_[mix.smaller.way] = bytes / mix.bytes;
-    room_of[mix.smaller.way] = std::max(1.0, limit - (bytes - mix.bytes));
+    double follows = 1;
+    if (!found.planned) {
+      if (before && before->smaller.way == mix.smaller.way) {
+        const double part = (bytes_before - bytes) / (before->bytes - mix.bytes);
+        follows = std::clamp(part, kLeastFollowing, 1.0);
+      }
+      bytes_before = bytes;
+    }
+    before = mix;
+    room_of[mix.smaller.way] = std::max(1.0, mix.bytes - (bytes - limit) / follows);
   }
   return best;
 }

@@ -30,6 +30,10 @@ struct ChunkSearch {
 // The first and the last forward op of a chunk, by name.
 std::vector<std::string> first_and_last(const Graph& graph);
 
+// What plans of units are searched by: what waits for what in a plan of the unit, or weights of
+// streams alone; in a chunk what waits for what may be another.
+enum class UnitPrices : std::uint8_t { kByPaths, kByStreams };
+
 // How a chunk is planned first, by what its units say. Without meshes: nothing is said.
 struct HintedParts {
   Recompute recompute = Recompute::kNone;
@@ -45,7 +49,7 @@ struct ChunkHint {
   double part = 1;          // of the room of its stage
   std::string mesh;         // where something is likely to fit
   bool is_fastest = false;  // its units take the fastest plan that there is of them
-  bool by_paths = true;     // plans of its units are by what waits for what in them
+  UnitPrices prices = UnitPrices::kByPaths;  // of its units
   // Plans of its units, in so much room; on a mesh, where one is given. Nothing: there are none.
   std::function<Result<std::optional<HintedParts>>(
       double room, const std::map<std::size_t, double>& room_of, const std::string& mesh)>
@@ -68,11 +72,14 @@ class ChunkPlans {
 
   // Of one way to cut the step, in the order of the chunks; graphs with what is in flight of each.
   // Chunks of one stage have one mesh. `hints`: per chunk. `cutoff`: a chunk whose own step takes
-  // longer is of no use.
+  // longer is of no use. `may_gain`: whether any plans of the chunks behind these are of use; null:
+  // they are.
   // Errors: of the searches, with the chunk.
+  using MayGain = std::function<Result<bool>(const std::vector<ChunkPlan>&)>;
   Result<std::vector<ChunkPlan>> of(std::vector<Chunk> chunks,
                                     const std::vector<std::int64_t>& stage_of_chunk,
-                                    const std::vector<ChunkHint>& hints, Seconds cutoff);
+                                    const std::vector<ChunkHint>& hints, Seconds cutoff,
+                                    const MayGain& may_gain = {});
 
   // Whether nothing is said about meshes, and the ones that are tried then: of data and of tensor
   // parallelism.

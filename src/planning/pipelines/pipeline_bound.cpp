@@ -134,11 +134,11 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage) con
         AUTOPAR_TRY(bound, bound_on_memory(plans, weights, of_step));
         least.bound = std::move(bound);
       }
-      for (Weighting* of_plans : {&least.by_paths, &least.by_streams}) {
-        if (weights) of_plans->weights = shared_out(*weights, tuning::units::kOnLinks, stage);
-        const bool by_paths = of_plans == &least.by_paths;
-        AUTOPAR_TRY(memory, memory_of(plans, of_plans->weights, k, of_step, by_paths));
-        of_plans->memories.push_back(std::move(memory));
+      for (const UnitPrices prices : {UnitPrices::kByPaths, UnitPrices::kByStreams}) {
+        Weighting& of_plans = prices == UnitPrices::kByPaths ? least.by_paths : least.by_streams;
+        if (weights) of_plans.weights = shared_out(*weights, tuning::units::kOnLinks, stage);
+        AUTOPAR_TRY(memory, memory_of(plans, of_plans.weights, k, of_step, prices));
+        of_plans.memories.push_back(std::move(memory));
       }
     }
     if (k == units_.usual)
@@ -174,7 +174,7 @@ Seconds PipelineBounds::of_shared_ops(std::size_t kind) const {
 
 Result<std::shared_ptr<UnitMemory>> PipelineBounds::memory_of(
     std::shared_ptr<const ChunkPlans> plans, const std::optional<StreamTimes>& weights,
-    std::size_t kind, const LeastTime& least, bool by_paths) const {
+    std::size_t kind, const LeastTime& least, UnitPrices prices) const {
   AUTOPAR_TRY(asked, plans->asked_level());
   std::vector<UnitWay> ways;
   for (const Recompute recompute :
@@ -186,15 +186,15 @@ Result<std::shared_ptr<UnitMemory>> PipelineBounds::memory_of(
     }
   }
   std::map<std::string, Seconds> bounds(least.of_meshes.begin(), least.of_meshes.end());
-  std::map<std::string, OpPrices> prices;  // by the mesh
+  std::map<std::string, OpPrices> of_paths;  // by the mesh
   const auto problem =
-      [plans, weights, bounds = std::move(bounds), prices = std::move(prices), by_paths](
+      [plans, weights, bounds = std::move(bounds), of_paths = std::move(of_paths), prices](
           Graph& graph, const UnitWay& way) mutable -> Result<std::optional<PricedProblem>> {
-    if (!weights || !by_paths) return plans->problem_of(graph, way, weights);
-    auto known = prices.find(way.mesh);
-    if (known == prices.end()) {
+    if (!weights || prices == UnitPrices::kByStreams) return plans->problem_of(graph, way, weights);
+    auto known = of_paths.find(way.mesh);
+    if (known == of_paths.end()) {
       AUTOPAR_TRY(found, plans->prices_by_paths(graph, way.mesh, *weights, bounds[way.mesh]));
-      known = prices.emplace(way.mesh, std::move(found)).first;
+      known = of_paths.emplace(way.mesh, std::move(found)).first;
     }
     const OpPrices& of_ops = known->second;
     return plans->problem_of(graph, way, weights, of_ops.empty() ? nullptr : &of_ops);

@@ -57,7 +57,7 @@ class PipelineBounds {
   // `of_cuts`: chunks that repeat from unit to unit keep less than their units by themselves, so
   // where these do not fit, memory says nothing about cuts.
   Result<ChunkSeconds> memory_seconds(const PipelineSchedule& schedule, const Cluster& stage,
-                                      bool of_cuts);
+                                      bool of_cuts, UnitPrices prices);
 
   // Of all pipelines of that schedule on stages of these devices; of those with these cuts, where
   // some are given. Errors: of the searches.
@@ -71,10 +71,7 @@ class PipelineBounds {
   // How a chunk is planned first that begins behind so many units and has so many, with so much in
   // flight and a part of the room of its stage.
   Result<ChunkHint> hint(const Cluster& stage, double first, double units, std::int64_t in_flight,
-                         double part);
-  // From now on plans of units are by what waits for what in them, or by weights of streams alone:
-  // in a chunk what waits for what may be another. The first where nothing else was said.
-  void plan_by_paths(bool by_paths) { by_paths_ = by_paths; }
+                         double part, UnitPrices prices);
   // Units until the op, in parts where one is cut; 0: they say nothing.
   double units_until(OpId op) const;
   Seconds of_single_compute(const Cluster& cluster) const;
@@ -103,6 +100,9 @@ class PipelineBounds {
     // As units are planned: by paths, and by the same weights of streams alone.
     Weighting by_paths, by_streams;
     bool has_plans() const { return !by_paths.memories.empty(); }
+    const Weighting& plans(UnitPrices prices) const {
+      return prices == UnitPrices::kByPaths ? by_paths : by_streams;
+    }
   };
   // What memory adds to a chunk of n usual units, at least. Where stages have one chunk each:
   // `of_units[n]`, the most that any price says. Else: n x per_unit - off, which may be less than
@@ -120,10 +120,7 @@ class PipelineBounds {
   Result<std::shared_ptr<UnitMemory>> memory_of(std::shared_ptr<const ChunkPlans> plans,
                                                 const std::optional<StreamTimes>& weights,
                                                 std::size_t kind, const LeastTime& least,
-                                                bool by_paths) const;
-  const Weighting& plans_in(const Least& least) const {
-    return by_paths_ ? least.by_paths : least.by_streams;
-  }
+                                                UnitPrices prices) const;
   Result<std::shared_ptr<UnitBound>> bound_on_memory(std::shared_ptr<const ChunkPlans> plans,
                                                      const std::optional<StreamTimes>& weights,
                                                      const LeastTime& least) const;
@@ -155,7 +152,6 @@ class PipelineBounds {
   std::size_t place_of(OpId op) const;
 
   const ChunkSearch& search_;
-  bool by_paths_ = true;
   const Graph& step_;
   const OpSeconds& seconds_;
   std::vector<OpId> unit_cuts_;

@@ -75,14 +75,15 @@ Result<std::vector<PipelineBounds::ChunkMemory>> PipelineBounds::memory_of_chunk
 }
 
 Result<ChunkSeconds> PipelineBounds::memory_seconds(const PipelineSchedule& schedule,
-                                                    const Cluster& stage, bool of_cuts) {
+                                                    const Cluster& stage, bool of_cuts,
+                                                    UnitPrices prices) {
   AUTOPAR_TRY(units, least_on(stage));
   const std::size_t chunks = schedule.stage_of_chunk.size(), stages = schedule.lines.size();
   if (units == nullptr || !units->has_plans() || chunks % stages != 0) return ChunkSeconds();
   const std::vector<std::int64_t> flying = in_flight(schedule).of_chunk;
   double room =
       static_cast<double>(room_) * static_cast<double>(stages) / static_cast<double>(chunks);
-  UnitMemory& usual = *plans_in(*units).memories[units_.usual];
+  UnitMemory& usual = *units->plans(prices).memories[units_.usual];
   AUTOPAR_RETURN_IF_ERROR(find_prices(usual, units->usual.back() / static_cast<double>(chunks),
                                       flying, room, tuning::units::kAlikePlans));
   AUTOPAR_TRY(plans, usual.plans());
@@ -126,7 +127,7 @@ Result<Seconds> PipelineBounds::estimate_of_single(const Cluster& cluster) {
   if (least == nullptr || !least->has_plans()) return Seconds{0};
   const double units = least->usual.back();
   const auto room = static_cast<double>(room_);
-  UnitMemory& usual = *plans_in(*least).memories[units_.usual];
+  UnitMemory& usual = *least->by_paths.memories[units_.usual];
   AUTOPAR_RETURN_IF_ERROR(find_prices(usual, units, {1}, room, tuning::units::kAlikePlans));
   AUTOPAR_TRY(plans, usual.plans());
   const auto mix = best_mix(plans, {units, 1, room});
@@ -153,18 +154,18 @@ double PipelineBounds::units_until(OpId op) const {
 }
 
 Result<ChunkHint> PipelineBounds::hint(const Cluster& stage, double first, double units,
-                                       std::int64_t in_flight, double part) {
+                                       std::int64_t in_flight, double part, UnitPrices prices) {
   AUTOPAR_TRY(least, least_on(stage));
   ChunkHint hint;
   const bool is_told = least != nullptr && least->has_plans();
   if (!is_told || units < tuning::units::kManyUnits) return hint;
   hint.part = part;
   const MixAsked asked{units, in_flight, part * static_cast<double>(room_)};
-  const Weighting& weighting = plans_in(*least);
+  const Weighting& weighting = least->plans(prices);
   AUTOPAR_TRY(plans, plans_of(weighting, asked, ""));
   const auto mix = best_mix(plans, asked);
   if (!mix) return hint;
-  hint.by_paths = by_paths_;
+  hint.prices = prices;
   hint.is_fastest = mix->is_fastest;
   hint.mesh = weighting.memories[units_.usual]->ways()[mix->smaller.way].mesh;
   hint.parts = [this, &weighting, first, units, in_flight](

@@ -86,7 +86,8 @@ Result<Seconds> PipelineStep::estimated(const FormCandidate& candidate) {
   if (candidate.form.stages == 1) return bounds_.estimate_of_single(search_.whole.cluster);
   if (candidate.is_pinned) return Seconds{0};
   AUTOPAR_TRY(seconds, bounds_.seconds_on(candidate.stage));
-  AUTOPAR_TRY(memory, bounds_.memory_seconds(candidate.schedule, candidate.stage, false));
+  AUTOPAR_TRY(memory, bounds_.memory_seconds(candidate.schedule, candidate.stage, false,
+                                             UnitPrices::kByPaths));
   const auto cuts = cut_by(candidate, seconds, memory);
   if (!cuts) return Seconds{0};
   const auto devices = static_cast<double>(candidate.stage.device_count());
@@ -97,38 +98,36 @@ Result<Seconds> PipelineStep::estimated(const FormCandidate& candidate) {
   return times.makespan;
 }
 
-// Cut by what bounds say of ops; then by what the chunks' plans take, as long as that promises
-// more than kGain.
 // A unit's path through its own step may not be the one through a chunk of many. So the best plan
 // is made again with plans of units by the weights of streams alone; the faster is taken.
 Result<PipelinePlan> PipelineStep::plan(const FormCandidate& candidate, Seconds cutoff,
                                         bool is_one) {
-  AUTOPAR_TRY(best, plan_by_units(candidate, cutoff, is_one));
+  AUTOPAR_TRY(best, plan_by_units(candidate, cutoff, is_one, UnitPrices::kByPaths));
   const bool may_differ = !candidate.is_pinned && !search_.whole.cluster.profile.ideal();
   if (!may_differ || best.times.makespan >= cutoff || search_.is_over()) return best;
-  bounds_.plan_by_paths(false);
-  auto other = plan_by_units(candidate, best.times.makespan, is_one);
-  bounds_.plan_by_paths(true);
+  auto other = plan_by_units(candidate, best.times.makespan, is_one, UnitPrices::kByStreams);
   if (other && other->times.makespan < best.times.makespan) return other;
   return best;
 }
 
+// Cut by what bounds say of ops; then by what the chunks' plans take, as long as that promises
+// more than kGain.
 Result<PipelinePlan> PipelineStep::plan_by_units(const FormCandidate& candidate, Seconds cutoff,
-                                                 bool is_one) {
-  if (candidate.is_pinned) return planned(candidate, candidate.pinned, cutoff);
+                                                 bool is_one, UnitPrices prices) {
+  if (candidate.is_pinned) return planned(candidate, candidate.pinned, cutoff, prices);
   AUTOPAR_TRY(seconds, bounds_.seconds_on(candidate.stage));
-  AUTOPAR_TRY(memory, bounds_.memory_seconds(candidate.schedule, candidate.stage, true));
+  AUTOPAR_TRY(memory, bounds_.memory_seconds(candidate.schedule, candidate.stage, true, prices));
   auto first = cut_by(candidate, seconds, memory);
   if (!first) return is_one ? first.error() : infeasible_error(first.error().message);
   std::vector<OpId> cuts = std::move(*first);
-  AUTOPAR_TRY(best, planned(candidate, cuts, cutoff));
+  AUTOPAR_TRY(best, planned(candidate, cuts, cutoff, prices));
   for (int round = 0; round < kRounds && !search_.is_over(); ++round) {
     scale(seconds, best, cuts, memory);
     AUTOPAR_TRY(next, cut_by(candidate, seconds, memory));
     if (next == cuts) break;
     AUTOPAR_TRY(promised, time_by(best, next, seconds, memory));
     if (promised > best.times.makespan * (1 - kGain)) break;
-    auto plan = planned(candidate, next, cutoff);
+    auto plan = planned(candidate, next, std::min(cutoff, best.times.makespan), prices);
     if (!plan || plan->times.makespan >= best.times.makespan) break;
     best = std::move(*plan);
     cuts = std::move(next);
@@ -241,7 +240,8 @@ Result<std::vector<OpId>> PipelineStep::pinned_cuts(const PipelineForm& form) co
 }
 
 Result<PipelinePlan> PipelineStep::planned(const FormCandidate& candidate,
-                                           const std::vector<OpId>& cuts, Seconds cutoff) {
+                                           const std::vector<OpId>& cuts, Seconds cutoff,
+                                           UnitPrices prices) {
   PipelinePlan plan;
   plan.form = candidate.form;
   plan.stage = candidate.stage;
@@ -253,27 +253,49 @@ Result<PipelinePlan> PipelineStep::planned(const FormCandidate& candidate,
     chunks.chunks[c].graph.in_flight = flying.of_chunk[c];
   }
   for (const OpId op : cuts) plan.cut_ops.push_back(step_.op(op).name);
-  AUTOPAR_TRY(hints, hints_of(candidate, cuts, flying));
+  AUTOPAR_TRY(hints, hints_of(candidate, cuts, flying, prices));
+  AUTOPAR_TRY(least, bounds_.seconds_on(candidate.stage));
   plan.passes = plan.schedule.lines;
   ChunkPlans& plans = plans_.try_emplace(plan.form.stages, search_, plan.stage).first->second;
-  AUTOPAR_TRY(chunk_plans,
-              plans.of(std::move(chunks.chunks), plan.schedule.stage_of_chunk, hints, cutoff));
+  AUTOPAR_TRY(chunk_plans, plans.of(std::move(chunks.chunks), plan.schedule.stage_of_chunk, hints,
+                                    cutoff, [&](const std::vector<ChunkPlan>& known) {
+                                      return may_gain(candidate, cuts, least, known, cutoff);
+                                    }));
   plan.chunks = std::move(chunk_plans);
   AUTOPAR_RETURN_IF_ERROR(price_pipeline(search_.whole.cluster, search_.options.updates, plan));
   return plan;
 }
 
+// Whether a pipeline may take less than `cutoff` whose first chunks are planned so: the others take
+// no less than the bounds of their units.
+Result<bool> PipelineStep::may_gain(const FormCandidate& candidate, const std::vector<OpId>& cuts,
+                                    const OpSeconds& least, const std::vector<ChunkPlan>& known,
+                                    Seconds cutoff) const {
+  if (cutoff == kInfinity) return true;
+  const auto devices = static_cast<double>(candidate.stage.device_count());
+  std::vector<ChunkCost> costs = costs_by_ops(least, {}, cuts, devices);
+  for (std::size_t c = 0; c < known.size(); ++c) {
+    costs[c] = chunk_cost(*known[c].planned, {});
+    costs[c].first = costs[c].last = std::nullopt;  // what is fetched while stages wait
+  }
+  PipelineSchedule schedule = candidate.schedule;
+  add_updates(schedule, false);
+  AUTOPAR_TRY(times, simulate_schedule(schedule, costs));
+  return times.makespan < cutoff;
+}
+
 // How each chunk is planned first; a chunk has an even part of its stage's memory.
 Result<std::vector<ChunkHint>> PipelineStep::hints_of(const FormCandidate& candidate,
                                                       const std::vector<OpId>& cuts,
-                                                      const InFlight& flying) {
+                                                      const InFlight& flying, UnitPrices prices) {
   const std::size_t chunks = cuts.size() + 1;
   const double part = static_cast<double>(candidate.form.stages) / static_cast<double>(chunks);
   std::vector<ChunkHint> hints(chunks);
   double from = 0;
   for (std::size_t c = 0; c < chunks; ++c) {
     const double to = bounds_.units_until(c + 1 < chunks ? cuts[c] : OpId());
-    AUTOPAR_TRY(hint, bounds_.hint(candidate.stage, from, to - from, flying.of_chunk[c], part));
+    AUTOPAR_TRY(hint,
+                bounds_.hint(candidate.stage, from, to - from, flying.of_chunk[c], part, prices));
     hints[c] = std::move(hint);
     from = to;
   }

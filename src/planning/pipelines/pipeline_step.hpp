@@ -55,9 +55,13 @@ class PipelineStep {
         bounds_(search_, step_, seconds_) {}
 
   Result<Seconds> estimated(const FormCandidate& candidate);
-  Result<PipelinePlan> plan_by_units(const FormCandidate& candidate, Seconds cutoff, bool is_one);
+  Result<PipelinePlan> plan_by_units(const FormCandidate& candidate, Seconds cutoff, bool is_one,
+                                     UnitPrices prices);
   Result<PipelinePlan> planned(const FormCandidate& candidate, const std::vector<OpId>& cuts,
-                               Seconds cutoff);
+                               Seconds cutoff, UnitPrices prices);
+  Result<bool> may_gain(const FormCandidate& candidate, const std::vector<OpId>& cuts,
+                        const OpSeconds& least, const std::vector<ChunkPlan>& known,
+                        Seconds cutoff) const;
   Result<std::vector<OpId>> cut_by(const FormCandidate& candidate, const OpSeconds& seconds,
                                    const ChunkSeconds& memory) const;
   std::vector<std::size_t> chunks_by(const std::vector<OpId>& cuts) const;
@@ -71,7 +75,8 @@ class PipelineStep {
                                                       std::size_t chunks) const;
   Result<std::vector<OpId>> pinned_cuts(const PipelineForm& form) const;
   Result<std::vector<ChunkHint>> hints_of(const FormCandidate& candidate,
-                                          const std::vector<OpId>& cuts, const InFlight& flying);
+                                          const std::vector<OpId>& cuts, const InFlight& flying,
+                                          UnitPrices prices);
 
   const StagedStep asked_;
   const Graph step_;  // with kernels
