@@ -105,6 +105,9 @@ struct SearchRequest {
   bool phases_apart = false;
   Pins pins = {};
   std::map<ValueId, StoredRule> stored_rules = {};
+  // Outputs that leave as an input comes, as those of `updates` do: the model is one of several
+  // that follow each other and are planned alike.
+  std::map<ValueId, ValueId> leaves_as = {};
   Fill fill = Fill::kSearch;
   // Whether also assignments with parts that move between the ranks during an op, and then perhaps
   // only meshes on which there are some. Without a memory limit they gain nothing: to gather those

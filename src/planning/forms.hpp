@@ -66,10 +66,14 @@ struct PathSearch {
   double effort = 0;   // of a search
   Seconds enough = 0;  // no plan is looked for that takes less
 };
+// Names of outputs, each with that of the input that it is of a part of the step that follows and
+// is planned alike: it leaves as that comes.
+using HandedOn = std::vector<std::pair<std::string, std::string>>;
 Result<OpPrices> prices_by_paths(Inputs& inputs, const PlanOptions& options,
                                  const std::optional<StrategyFile>& pins,
                                  const CommonOptions& common, const std::string& mesh,
-                                 const StreamTimes& weights, const PathSearch& search);
+                                 const StreamTimes& weights, const HandedOn& handed_on,
+                                 const PathSearch& search);
 
 // The search problem of a model on one mesh, with what is in use of memory, and what a step takes
 // by its choices. `weights`: as above; `prices_of_ops`: null, all have these. Errors:
@@ -82,7 +86,8 @@ Result<PricedProblem> problem_on(const std::shared_ptr<Inputs>& inputs, const Pl
                                  const std::optional<StrategyFile>& pins,
                                  const CommonOptions& common, const std::string& mesh,
                                  const std::optional<StreamTimes>& weights,
-                                 const OpPrices* prices_of_ops = nullptr);
+                                 const OpPrices* prices_of_ops = nullptr,
+                                 const HandedOn& handed_on = {});
 
 // What is chosen of ops and values, by name; null: that is left open.
 struct ChosenSpecs {

@@ -60,19 +60,32 @@ std::shared_ptr<const std::vector<StreamPrices>> in_order(const Graph& graph,
   return of_ops;
 }
 
+std::map<ValueId, ValueId> values_of(const Graph& graph, const HandedOn& handed_on) {
+  std::map<std::string_view, ValueId> ids;
+  for (std::size_t v = 0; v < graph.values.size(); ++v) {
+    ids.emplace(graph.values[v].name, ValueId(static_cast<std::int64_t>(v)));
+  }
+  std::map<ValueId, ValueId> found;
+  for (const auto& [output, input] : handed_on) {
+    if (ids.count(output) != 0 && ids.count(input) != 0) found[ids[output]] = ids[input];
+  }
+  return found;
+}
+
 }  // namespace
 
 Result<PricedProblem> problem_on(const std::shared_ptr<Inputs>& inputs, const PlanOptions& options,
                                  const std::optional<StrategyFile>& pins,
                                  const CommonOptions& common, const std::string& mesh,
                                  const std::optional<StreamTimes>& weights,
-                                 const OpPrices* prices_of_ops) {
+                                 const OpPrices* prices_of_ops, const HandedOn& handed_on) {
   PlanOptions own = options;
   own.meshes = {mesh};
   AUTOPAR_TRY(asked, request_of(*inputs, pins, own, common));
   const auto request = std::make_shared<SearchRequest>(std::move(asked));
   request->searcher = "dp";
   request->weights = weights;
+  request->leaves_as = values_of(request->graph, handed_on);
   if (prices_of_ops != nullptr) {
     request->prices_of_ops = in_order(request->graph, *prices_of_ops, *weights);
   }
@@ -137,12 +150,14 @@ Seconds pass_of(const Graph& graph, Seconds step) {
 Result<OpPrices> prices_by_paths(Inputs& inputs, const PlanOptions& options,
                                  const std::optional<StrategyFile>& pins,
                                  const CommonOptions& common, const std::string& mesh,
-                                 const StreamTimes& weights, const PathSearch& search) {
+                                 const StreamTimes& weights, const HandedOn& handed_on,
+                                 const PathSearch& search) {
   PlanOptions own = options;
   own.meshes = {mesh};
   AUTOPAR_TRY(request, request_of(inputs, pins, own, common));
   request.searcher = "dp";
   request.weights = weights;
+  request.leaves_as = values_of(request.graph, handed_on);
   request.limit_memory = false;
   const Mesh on = request.mesh ? *request.mesh : request.meshes.front();
   AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, on));

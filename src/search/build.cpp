@@ -603,9 +603,8 @@ class Builder {
   Result<End> connect_output(ValueId id, const End& from, int& edge_index) {
     const Value& value = graph_.value(id);
     End sink;
-    const ValueId updated = updated_[id.index()];
-    if (updated.valid()) {
-      sink = supplier_[updated.index()];
+    if (const ValueId input = leaves_as(id); input.valid()) {
+      sink = supplier_[input.index()];
     } else {
       const int all = pinned_producer(value) || !model_.has_free_boundary()
                           ? tables_.list_of(reduced(tables_.specs(supplier_[id.index()].list)))
@@ -619,6 +618,12 @@ class Builder {
     const Edge edge = tables_.edge(type_of(id, value.producer), from.list, {sink.list});
     edge_index = add_edge(from.node, sink.node, edge, readers_[id.index()].produced);
     return sink;
+  }
+
+  // Invalid: it may leave in any layout.
+  ValueId leaves_as(ValueId id) const {
+    const auto handed_on = request_.leaves_as.find(id);
+    return handed_on == request_.leaves_as.end() ? updated_[id.index()] : handed_on->second;
   }
 
   // Who pins an op says how its outputs lie: they leave as it makes them, partial sums reduced.

@@ -167,47 +167,54 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::searched(const Asked& asked) 
 
 // The chunk's units as they are planned by themselves, with what lies between them searched. What
 // the chunk holds beside its units is known once it is planned: then its units get what is left;
-// less, where what they saved before did not lower the chunk's peak by as much (secant method).
+// less, where what they saved before did not lower the chunk's peak by as much (secant method), and
+// twice as much less each time that it does not fit. What it takes by what its units take goes
+// for others of their way.
 Result<std::shared_ptr<const Planned>> ChunkPlans::of_parts(const Asked& asked) {
   AUTOPAR_TRY(all, room());
   const auto room = static_cast<double>(all);
   const double limit =
       asked.beside > 0 ? room - static_cast<double>(asked.beside) : asked.hint.part * room;
-  std::map<std::size_t, double> room_of;
-  for (const auto& [way, part] : of_predicted_) room_of[way] = limit / part;
+  MixAsked mixed{.room = limit};
+  for (const auto& [way, part] : bytes_of_units_) mixed.room_of[way] = limit / part;
   std::shared_ptr<const Planned> best;
-  std::optional<UnitMix> before, of_best;
-  double bytes_before = kInfinity;  // of a chunk that did not fit
-  for (int round = 0; round < kPartRounds && (best == nullptr || !search_.is_over()); ++round) {
-    AUTOPAR_TRY(parts, asked.hint.parts(limit, room_of, asked.mesh));
+  std::optional<UnitMix> before;
+  double bytes_before = kInfinity, at_once = 1;  // of a chunk that did not fit
+  for (int round = 0; round < kPartRounds && (best == nullptr || !search_.is_over());) {
+    mixed.slower_of = slower_of_;
+    AUTOPAR_TRY(parts, asked.hint.parts(mixed, asked.mesh));
     if (!parts) break;
     const UnitMix& mix = parts->mix;
-    const bool is_same = before && mix.bytes == before->bytes && mix.seconds == before->seconds;
-    const bool is_little = of_best && mix.seconds > (1 - kPartGain) * of_best->seconds;
+    const std::size_t way = mix.smaller.way;
+    const bool is_same = before && mix.smaller.way == before->smaller.way &&
+                         mix.bytes == before->bytes && mix.of_larger == before->of_larger;
+    const bool is_little =
+        best != nullptr && mix.seconds > (1 - kPartGain) * best->outcome.cost.time();
     if (is_same || is_little) break;
     AUTOPAR_TRY(found, of_these(asked, *parts));
     double bytes = found.least_bytes;
+    double follows = 1;
     if (found.planned) {
+      ++round;
       bytes = static_cast<double>(found.planned->outcome.cost.memory.total);
       const Seconds time = found.planned->outcome.cost.time();
+      slower_of_[way] = mixed.slower_on(way) * time / mix.seconds;
       if (best == nullptr || time < best->outcome.cost.time()) {
         best = std::make_shared<const Planned>(std::move(*found.planned));
-        of_best = mix;
       }
       if (time <= longest_) break;
-    }
-    if (bytes == kInfinity) break;
-    of_predicted_[mix.smaller.way] = bytes / mix.bytes;
-    double follows = 1;
-    if (!found.planned) {
-      if (before && before->smaller.way == mix.smaller.way) {
+    } else {
+      if (bytes == kInfinity || at_once > kMostAtOnce) break;
+      if (before && before->smaller.way == way) {
         const double part = (bytes_before - bytes) / (before->bytes - mix.bytes);
-        follows = std::clamp(part, kLeastFollowing, 1.0);
+        follows = std::clamp(part / at_once, kLeastFollowing, 1.0);
+        at_once *= 2;
       }
       bytes_before = bytes;
     }
+    bytes_of_units_[way] = bytes / mix.bytes;
+    mixed.room_of[way] = std::max(1.0, mix.bytes - (bytes - limit) / follows);
     before = mix;
-    room_of[mix.smaller.way] = std::max(1.0, mix.bytes - (bytes - limit) / follows);
   }
   return best;
 }
@@ -308,7 +315,7 @@ Result<WeighedUnit> ChunkPlans::weights_of(const Graph& graph) const {
 
 Result<std::optional<PricedProblem>> ChunkPlans::problem_of(
     Graph& graph, const UnitWay& way, const std::optional<StreamTimes>& weights,
-    const OpPrices* prices_of_ops) const {
+    const OpPrices* prices_of_ops, const HandedOn& handed_on) const {
   AUTOPAR_TRY(read, inputs_of(graph));
   const auto inputs = std::make_shared<Inputs>(std::move(read));
   const std::optional<StrategyFile> pins = pins_of(graph);
@@ -316,8 +323,8 @@ Result<std::optional<PricedProblem>> ChunkPlans::problem_of(
     AUTOPAR_TRY(repeated, repeat_ops(*inputs, way.recompute));
     if (!repeated) return std::optional<PricedProblem>();
   }
-  auto problem =
-      problem_on(inputs, options_, pins, search_.common, way.mesh, weights, prices_of_ops);
+  auto problem = problem_on(inputs, options_, pins, search_.common, way.mesh, weights,
+                            prices_of_ops, handed_on);
   if (!problem && problem.error().code == ErrorCode::kInput) return std::optional<PricedProblem>();
   if (!problem) return problem.error();
   graph = inputs->model.graph;
@@ -325,12 +332,13 @@ Result<std::optional<PricedProblem>> ChunkPlans::problem_of(
 }
 
 Result<OpPrices> ChunkPlans::prices_by_paths(const Graph& unit, const std::string& mesh,
-                                             const StreamTimes& weights, Seconds bound) const {
+                                             const StreamTimes& weights, const HandedOn& handed_on,
+                                             Seconds bound) const {
   AUTOPAR_TRY(inputs, inputs_of(unit));
   const PathSearch search{tuning::units::kPathRounds, tuning::units::kEffort,
                           bound * (1 + tuning::units::kNearBound)};
   auto found = autopar::prices_by_paths(inputs, options_, pins_of(unit), search_.common, mesh,
-                                        weights, search);
+                                        weights, handed_on, search);
   // Where the mesh cannot keep the pins.
   if (!found && found.error().code == ErrorCode::kInput) return OpPrices();
   return found;

@@ -50,10 +50,10 @@ struct ChunkHint {
   std::string mesh;         // where something is likely to fit
   bool is_fastest = false;  // its units take the fastest plan that there is of them
   UnitPrices prices = UnitPrices::kByPaths;  // of its units
-  // Plans of its units, in so much room; on a mesh, where one is given. Nothing: there are none.
-  std::function<Result<std::optional<HintedParts>>(
-      double room, const std::map<std::size_t, double>& room_of, const std::string& mesh)>
-      parts = {};
+  // Plans of its units, in the room that is asked for (units and micro-batches in flight are those
+  // of the chunk); on a mesh, where one is given. Nothing: there are none.
+  std::function<Result<std::optional<HintedParts>>(MixAsked asked, const std::string& mesh)> parts =
+      {};
   // Plans of its units by one template, one after the other, each with less in memory than the one
   // before; nothing: there are no more. No other plan of the chunk is looked for.
   std::function<Result<std::optional<HintedParts>>(std::size_t which)> of_template = {};
@@ -96,11 +96,13 @@ class ChunkPlans {
   // Nothing: no op would be repeated, or the mesh cannot keep the pins.
   Result<std::optional<PricedProblem>> problem_of(Graph& graph, const UnitWay& way,
                                                   const std::optional<StreamTimes>& weights,
-                                                  const OpPrices* prices_of_ops = nullptr) const;
+                                                  const OpPrices* prices_of_ops = nullptr,
+                                                  const HandedOn& handed_on = {}) const;
   // Prices for plans of the graph of a unit, by what waits for what; nothing of it takes less than
   // `bound`. Errors: as of problem_of().
   Result<OpPrices> prices_by_paths(const Graph& unit, const std::string& mesh,
-                                   const StreamTimes& weights, Seconds bound) const;
+                                   const StreamTimes& weights, const HandedOn& handed_on,
+                                   Seconds bound) const;
   // What the graph of a unit may keep, and repeat up to that level in place of that, where its
   // products are priced by `weights`; not of values that are `shared` with other units.
   Result<UnitKeeping> keeping_of(const Graph& unit, Recompute most,
@@ -149,9 +151,9 @@ class ChunkPlans {
   std::vector<Known> known_;
   int searched_ = 0;                      // chunks, on all meshes
   std::vector<std::string> best_meshes_;  // of the last of them
-  // By ways of units: what the last chunk that was made of them took, as a part of what these hold
-  // by themselves.
-  std::map<std::size_t, double> of_predicted_;
+  // By ways of units: what the last chunk that was made of them held and took, as a part of what
+  // these do by themselves.
+  std::map<std::size_t, double> bytes_of_units_, slower_of_;
   Seconds longest_ = 0;  // of the chunks that are planned of this cut
 };
 

@@ -187,17 +187,22 @@ Result<std::shared_ptr<UnitMemory>> PipelineBounds::memory_of(
   }
   std::map<std::string, Seconds> bounds(least.of_meshes.begin(), least.of_meshes.end());
   std::map<std::string, OpPrices> of_paths;  // by the mesh
-  const auto problem =
-      [plans, weights, bounds = std::move(bounds), of_paths = std::move(of_paths), prices](
-          Graph& graph, const UnitWay& way) mutable -> Result<std::optional<PricedProblem>> {
-    if (!weights || prices == UnitPrices::kByStreams) return plans->problem_of(graph, way, weights);
+  const HandedOn handed_on = kind == units_.usual ? units_.handed_on : HandedOn();
+  const auto problem = [plans, weights, bounds = std::move(bounds), of_paths = std::move(of_paths),
+                        prices, handed_on](
+                           Graph& graph,
+                           const UnitWay& way) mutable -> Result<std::optional<PricedProblem>> {
+    if (!weights || prices == UnitPrices::kByStreams) {
+      return plans->problem_of(graph, way, weights, nullptr, handed_on);
+    }
     auto known = of_paths.find(way.mesh);
     if (known == of_paths.end()) {
-      AUTOPAR_TRY(found, plans->prices_by_paths(graph, way.mesh, *weights, bounds[way.mesh]));
+      AUTOPAR_TRY(found,
+                  plans->prices_by_paths(graph, way.mesh, *weights, handed_on, bounds[way.mesh]));
       known = of_paths.emplace(way.mesh, std::move(found)).first;
     }
     const OpPrices& of_ops = known->second;
-    return plans->problem_of(graph, way, weights, of_ops.empty() ? nullptr : &of_ops);
+    return plans->problem_of(graph, way, weights, of_ops.empty() ? nullptr : &of_ops, handed_on);
   };
   return memory_of_ways(problem, plans->device_count(), kind, std::move(ways));
 }

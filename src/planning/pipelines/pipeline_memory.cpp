@@ -169,9 +169,9 @@ Result<ChunkHint> PipelineBounds::hint(const Cluster& stage, double first, doubl
   hint.is_fastest = mix->is_fastest;
   hint.mesh = weighting.memories[units_.usual]->ways()[mix->smaller.way].mesh;
   hint.parts = [this, &weighting, first, units, in_flight](
-                   double room, const std::map<std::size_t, double>& room_of,
-                   const std::string& mesh) -> Result<std::optional<HintedParts>> {
-    const MixAsked asked{units, in_flight, room, room_of};
+                   MixAsked asked, const std::string& mesh) -> Result<std::optional<HintedParts>> {
+    asked.units = units;
+    asked.in_flight = in_flight;
     AUTOPAR_TRY(plans, plans_of(weighting, asked, mesh));
     const auto mix = best_mix(plans, asked);
     if (!mix) return std::optional<HintedParts>();

@@ -48,6 +48,9 @@ inline constexpr double kPartGain = 1e-3;
 // not fit yet. Of 70B in 2 stages the last chunk saved 0.6 GiB in four rounds, and was 0.2 too large
 // after each.
 inline constexpr double kLeastFollowing = 1.0 / 16;
+// What does not fit then saves twice as much more than that says each time; after so many times as
+// much the chunk is planned in other ways.
+inline constexpr double kMostAtOnce = 16;
 // A plan that is within this part of its bound is as good as a better one. With five times as much
 // the chunks of 8B were so unlike that cuts were not balanced again: 1.68 s a step for 1.64 s.
 inline constexpr double kGap = 1e-3;

@@ -39,6 +39,29 @@ void add_names(const Graph& kind, const Graph& unit, std::size_t number, std::si
   }
 }
 
+// Between two units that are both like the one of their kind.
+HandedOn handed_between(const Graph& kind, const Graph& unit, const Graph& next) {
+  const auto in_unit = same_values(kind, unit), in_next = same_values(kind, next);
+  HandedOn handed_on;
+  if (!in_unit || !in_next) return handed_on;
+  const auto add = [&](const Graph& from, const auto& of_from, const Graph& to, const auto& of_to) {
+    std::map<std::string, std::string> leaving;
+    for (const ValueId id : kind.outputs) {
+      const ValueId value = of_from[id.index()];
+      if (value.valid()) leaving[from.value(value).name] = kind.value(id).name;
+    }
+    for (const ValueId id : kind.inputs) {
+      const ValueId value = of_to[id.index()];
+      if (!value.valid()) continue;
+      const auto found = leaving.find(to.value(value).name);
+      if (found != leaving.end()) handed_on.emplace_back(found->second, kind.value(id).name);
+    }
+  };
+  add(unit, *in_unit, next, *in_next);
+  add(next, *in_next, unit, *in_unit);
+  return handed_on;
+}
+
 }  // namespace
 
 std::optional<StepUnits::Place> place_of(const std::map<std::string, StepUnits::Place>& places,
@@ -81,6 +104,11 @@ Result<StepUnits> units_of(const Graph& step, const std::vector<OpId>& cuts,
   }
   units.usual =
       static_cast<std::size_t>(std::max_element(count.begin(), count.end()) - count.begin());
+  for (std::size_t u = 0; u + 1 < chunks.chunks.size() && units.handed_on.empty(); ++u) {
+    if (units.kind_of[u] != units.usual || units.kind_of[u + 1] != units.usual) continue;
+    units.handed_on = handed_between(chunks.chunks[first[units.usual]].graph,
+                                     chunks.chunks[u].graph, chunks.chunks[u + 1].graph);
+  }
   std::map<std::string, int> readers;
   for (const Chunk& chunk : chunks.chunks) {
     for (const std::string& name : stored_names(chunk.graph, updates)) ++readers[name];

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "autopar/stages.hpp"
+#include "planning/forms.hpp"
 
 namespace autopar {
 
@@ -25,6 +26,9 @@ struct StepUnits {
   // usual kind, and ops per kind.
   std::set<std::string> shared;
   std::vector<std::set<std::string>> shared_ops;
+  // What a unit of the usual kind hands to another one that follows, or gets back from it, by the
+  // names of its graph: as it leaves, and as it comes.
+  HandedOn handed_on;
   // Ops and values of the step by name: their kind, and their name in the graph of it. Those that
   // several units have, such as values that are handed on, have no kind.
   struct Place {

@@ -24,7 +24,8 @@ UnitMix mixed(const UnitPlan& smaller, const UnitPlan& larger, const MixAsked& a
   }
   mix.units = asked.units;
   const double rest = asked.units - mix.of_larger;
-  mix.seconds = rest * smaller.seconds + mix.of_larger * larger.seconds;
+  mix.seconds =
+      asked.slower_on(smaller.way) * (rest * smaller.seconds + mix.of_larger * larger.seconds);
   mix.bytes = asked.units * bytes + mix.of_larger * more;
   mix.fits = mix.bytes <= room;
   mix.too_large = room > 0 ? mix.bytes / room : std::numeric_limits<double>::infinity();
@@ -52,7 +53,7 @@ std::optional<UnitMix> best_mix(const std::vector<UnitPlan>& plans, const MixAsk
   };
   Seconds fastest = std::numeric_limits<Seconds>::infinity();
   for (std::size_t a = 0; a < useful.size(); ++a) {
-    fastest = std::min(fastest, useful[a].seconds);
+    fastest = std::min(fastest, asked.slower_on(useful[a].way) * useful[a].seconds);
     for (std::size_t b = a; b < useful.size() && useful[b].way == useful[a].way; ++b) {
       const UnitMix mix = mixed(useful[a], useful[b], asked);
       if (is_better(mix)) best = mix;

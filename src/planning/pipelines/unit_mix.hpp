@@ -5,6 +5,7 @@
 //       // 5 units take the larger plan, 11 the smaller one
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -29,7 +30,7 @@ struct UnitMix {
   UnitPlan smaller, larger;  // of one way
   double of_larger = 0;      // units that take the larger plan
   double units = 0;          // in all
-  Seconds seconds = 0;       // of all units
+  Seconds seconds = 0;       // of all units, with MixAsked::slower_of
   double bytes = 0;
   bool fits = true;
   double too_large = 0;  // its bytes by the room
@@ -42,9 +43,19 @@ struct MixAsked {
   std::int64_t in_flight = 1;
   double room = 0;                             // of all units
   std::map<std::size_t, double> room_of = {};  // of ways of which another one is known
+  // What units of a way take in a chunk, by what they take by themselves, where that is known. Of
+  // others the least of that is hoped for, and no more than 1.
+  std::map<std::size_t, double> slower_of = {};
   double room_on(std::size_t way) const {
     const auto known = room_of.find(way);
     return known == room_of.end() ? room : known->second;
+  }
+  double slower_on(std::size_t way) const {
+    const auto known = slower_of.find(way);
+    if (known != slower_of.end()) return known->second;
+    double least = 1;
+    for (const auto& [other, slower] : slower_of) least = std::min(least, slower);
+    return least;
   }
 };
 // With two plans at most, which is enough: of all mixtures of plans under one limit some best one
