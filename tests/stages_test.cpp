@@ -8,6 +8,7 @@
 
 #include "autopar/grad.hpp"
 #include "graphs.hpp"
+#include "planning/pipelines/step_units.hpp"
 
 using namespace autopar;
 using namespace autopar::testing;
@@ -313,4 +314,32 @@ TEST_CASE("without the update a chunk has all its passes, and gives its sums of 
       if (is_sum) CHECK(outputs.count(value.name) == 1);
     }
   }
+}
+
+TEST_CASE("units that follow each other hand on what they are handed") {
+  const Graph step = step_of(5);
+  const std::vector<OpId> cuts = like_cuts(step);
+  REQUIRE(cuts.size() >= 3);
+  const auto units = units_of(step, cuts, "new.*", 6);
+  REQUIRE(units.ok());
+  const Graph& kind = units->kinds[units->usual];
+  const auto inputs = names_of(kind, kind.inputs), outputs = names_of(kind, kind.outputs);
+  // The activation on the way forward, its gradient on the way back.
+  CHECK(units->handed_on.size() >= 2);
+  std::set<std::string> known;
+  bool has_gradient = false;
+  for (const auto& [leaves, comes] : units->handed_on) {
+    CHECK(outputs.count(leaves) == 1);
+    CHECK(inputs.count(comes) == 1);
+    CHECK(known.insert(leaves).second);
+    CHECK(known.insert(comes).second);
+    has_gradient |= leaves.find("grad") != std::string::npos;
+    const auto shape_of = [&](const std::string& name) {
+      const auto found = std::find_if(kind.values.begin(), kind.values.end(),
+                                      [&](const Value& value) { return value.name == name; });
+      return found->shape;
+    };
+    CHECK(shape_of(leaves) == shape_of(comes));
+  }
+  CHECK(has_gradient);
 }

@@ -44,17 +44,21 @@ TEST_CASE("a mix of two plans is near the best of all") {
     }
     MixAsked asked{4, static_cast<std::int64_t>(number(1, 3)), number(5, 130)};
     if (round % 2 == 0) asked.room_of[1] = number(5, 130);
+    if (round % 3 == 0) asked.slower_of[0] = number(2, 6) / 4;  // of the other way: no more than 1
     Seconds best = std::numeric_limits<Seconds>::infinity(), longest = 0;
     for (const UnitPlan& plan : plans) {
-      best = std::min(best, least(plans, plan.way, asked, 4, asked.room_on(plan.way)));
-      longest = std::max(longest, plan.seconds);
+      const double slower = asked.slower_on(plan.way);
+      best = std::min(best, slower * least(plans, plan.way, asked, 4, asked.room_on(plan.way)));
+      longest = std::max(longest, slower * plan.seconds);
     }
     const auto mix = best_mix(plans, asked);
     REQUIRE(mix.has_value());
     CHECK(mix->fits == (best < std::numeric_limits<Seconds>::infinity()));
     const double others = mix->units - mix->of_larger;
-    // All numbers are whole.
-    CHECK(mix->seconds == others * mix->smaller.seconds + mix->of_larger * mix->larger.seconds);
+    // All numbers are whole, or so many quarters.
+    CHECK(mix->seconds ==
+          asked.slower_on(mix->smaller.way) *
+              (others * mix->smaller.seconds + mix->of_larger * mix->larger.seconds));
     CHECK(mix->bytes == others * mix->smaller.bytes(asked.in_flight) +
                             mix->of_larger * mix->larger.bytes(asked.in_flight));
     CHECK(mix->smaller.way == mix->larger.way);
@@ -70,6 +74,14 @@ TEST_CASE("a mix of two plans is near the best of all") {
   }
   CHECK(mixed > 30);
   CHECK(unfit > 10);
+}
+
+TEST_CASE("a way of which nothing is known is hoped to be as quick as the quickest that is known") {
+  const MixAsked asked{.slower_of = {{0, 1.25}, {1, 0.75}}};
+  CHECK(asked.slower_on(0) == 1.25);
+  CHECK(asked.slower_on(1) == 0.75);
+  CHECK(asked.slower_on(2) == 0.75);
+  CHECK(MixAsked{.slower_of = {{0, 1.25}}}.slower_on(2) == 1);
 }
 
 TEST_CASE("without plans there is no mix") { CHECK(!best_mix({}, {4, 1, 10}).has_value()); }

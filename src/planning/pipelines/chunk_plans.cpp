@@ -103,7 +103,7 @@ Status ChunkPlans::plan(std::size_t chunk, Asked asked, ChunkPlan& found) {
                         known.asked.inputs.model.graph.in_flight != graph.in_flight;
     const bool is_alike = !is_own && (asked.mesh.empty() || asked.mesh == mesh) &&
                           known.asked.beside == asked.beside &&
-                          known.asked.hint.prices == asked.hint.prices &&
+                          known.asked.hint.ends == asked.hint.ends &&
                           same_values(known.asked.inputs.model.graph, graph);
     if (!is_alike) continue;
     AUTOPAR_TRY(common, options_of(mesh, asked.beside));
@@ -169,19 +169,19 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::searched(const Asked& asked) 
 // the chunk holds beside its units is known once it is planned: then its units get what is left;
 // less, where what they saved before did not lower the chunk's peak by as much (secant method), and
 // twice as much less each time that it does not fit. What it takes by what its units take goes
-// for others of their way.
+// for others of their way, if these have no units of other kinds either.
 Result<std::shared_ptr<const Planned>> ChunkPlans::of_parts(const Asked& asked) {
   AUTOPAR_TRY(all, room());
   const auto room = static_cast<double>(all);
   const double limit =
       asked.beside > 0 ? room - static_cast<double>(asked.beside) : asked.hint.part * room;
   MixAsked mixed{.room = limit};
+  if (!asked.hint.has_other_kinds) mixed.slower_of = slower_of_;
   for (const auto& [way, part] : bytes_of_units_) mixed.room_of[way] = limit / part;
   std::shared_ptr<const Planned> best;
   std::optional<UnitMix> before;
   double bytes_before = kInfinity, at_once = 1;  // of a chunk that did not fit
   for (int round = 0; round < kPartRounds && (best == nullptr || !search_.is_over());) {
-    mixed.slower_of = slower_of_;
     AUTOPAR_TRY(parts, asked.hint.parts(mixed, asked.mesh));
     if (!parts) break;
     const UnitMix& mix = parts->mix;
@@ -198,7 +198,7 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::of_parts(const Asked& asked) 
       ++round;
       bytes = static_cast<double>(found.planned->outcome.cost.memory.total);
       const Seconds time = found.planned->outcome.cost.time();
-      slower_of_[way] = mixed.slower_on(way) * time / mix.seconds;
+      mixed.slower_of[way] = mixed.slower_on(way) * time / mix.seconds;
       if (best == nullptr || time < best->outcome.cost.time()) {
         best = std::make_shared<const Planned>(std::move(*found.planned));
       }
@@ -216,6 +216,7 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::of_parts(const Asked& asked) 
     mixed.room_of[way] = std::max(1.0, mix.bytes - (bytes - limit) / follows);
     before = mix;
   }
+  if (!asked.hint.has_other_kinds) slower_of_ = mixed.slower_of;
   return best;
 }
 

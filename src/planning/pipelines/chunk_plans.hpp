@@ -30,9 +30,9 @@ struct ChunkSearch {
 // The first and the last forward op of a chunk, by name.
 std::vector<std::string> first_and_last(const Graph& graph);
 
-// What plans of units are searched by: what waits for what in a plan of the unit, or weights of
-// streams alone; in a chunk what waits for what may be another.
-enum class UnitPrices : std::uint8_t { kByPaths, kByStreams };
+// How plans of units hand on what they make: as the next unit, which is planned alike, gets it; or
+// in any layout, so that what lies between two units is not in their plans.
+enum class UnitEnds : std::uint8_t { kAlike, kOpen };
 
 // How a chunk is planned first, by what its units say. Without meshes: nothing is said.
 struct HintedParts {
@@ -46,10 +46,11 @@ struct HintedParts {
   std::optional<Template> wanted = {};  // that it is of
 };
 struct ChunkHint {
-  double part = 1;          // of the room of its stage
-  std::string mesh;         // where something is likely to fit
-  bool is_fastest = false;  // its units take the fastest plan that there is of them
-  UnitPrices prices = UnitPrices::kByPaths;  // of its units
+  double part = 1;                   // of the room of its stage
+  std::string mesh;                  // where something is likely to fit
+  bool is_fastest = false;           // its units take the fastest plan that there is of them
+  bool has_other_kinds = false;      // some of its units are not of the usual kind
+  UnitEnds ends = UnitEnds::kAlike;  // of its units
   // Plans of its units, in the room that is asked for (units and micro-batches in flight are those
   // of the chunk); on a mesh, where one is given. Nothing: there are none.
   std::function<Result<std::optional<HintedParts>>(MixAsked asked, const std::string& mesh)> parts =
@@ -152,7 +153,7 @@ class ChunkPlans {
   int searched_ = 0;                      // chunks, on all meshes
   std::vector<std::string> best_meshes_;  // of the last of them
   // By ways of units: what the last chunk that was made of them held and took, as a part of what
-  // these do by themselves.
+  // these do by themselves; took: of chunks of usual units alone.
   std::map<std::size_t, double> bytes_of_units_, slower_of_;
   Seconds longest_ = 0;  // of the chunks that are planned of this cut
 };

@@ -134,12 +134,18 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage) con
         AUTOPAR_TRY(bound, bound_on_memory(plans, weights, of_step));
         least.bound = std::move(bound);
       }
-      for (const UnitPrices prices : {UnitPrices::kByPaths, UnitPrices::kByStreams}) {
-        Weighting& of_plans = prices == UnitPrices::kByPaths ? least.by_paths : least.by_streams;
-        if (weights) of_plans.weights = shared_out(*weights, tuning::units::kOnLinks, stage);
-        AUTOPAR_TRY(memory, memory_of(plans, of_plans.weights, k, of_step, prices));
-        of_plans.memories.push_back(std::move(memory));
+      for (Weighting* of_plans : {&least.alike, &least.open}) {
+        if (weights) of_plans->weights = shared_out(*weights, tuning::units::kOnLinks, stage);
       }
+      const auto& by = least.alike.weights;
+      const auto of_paths = std::make_shared<std::map<std::string, OpPrices>>();
+      AUTOPAR_TRY(alike, memory_of(plans, by, k, of_step, UnitEnds::kAlike, of_paths));
+      least.alike.memories.push_back(alike);
+      if (k == units_.usual && hands_on()) {
+        AUTOPAR_TRY(open, memory_of(plans, by, k, of_step, UnitEnds::kOpen, of_paths));
+        alike = std::move(open);
+      }
+      least.open.memories.push_back(std::move(alike));
     }
     if (k == units_.usual)
       std::tie(least.usual_step, least.usual_pass) = std::pair(alone, pass.back());
@@ -174,7 +180,7 @@ Seconds PipelineBounds::of_shared_ops(std::size_t kind) const {
 
 Result<std::shared_ptr<UnitMemory>> PipelineBounds::memory_of(
     std::shared_ptr<const ChunkPlans> plans, const std::optional<StreamTimes>& weights,
-    std::size_t kind, const LeastTime& least, UnitPrices prices) const {
+    std::size_t kind, const LeastTime& least, UnitEnds ends, const PathPrices& of_paths) const {
   AUTOPAR_TRY(asked, plans->asked_level());
   std::vector<UnitWay> ways;
   for (const Recompute recompute :
@@ -186,20 +192,17 @@ Result<std::shared_ptr<UnitMemory>> PipelineBounds::memory_of(
     }
   }
   std::map<std::string, Seconds> bounds(least.of_meshes.begin(), least.of_meshes.end());
-  std::map<std::string, OpPrices> of_paths;  // by the mesh
-  const HandedOn handed_on = kind == units_.usual ? units_.handed_on : HandedOn();
-  const auto problem = [plans, weights, bounds = std::move(bounds), of_paths = std::move(of_paths),
-                        prices, handed_on](
+  const bool is_alike = kind == units_.usual && ends == UnitEnds::kAlike;
+  const HandedOn handed_on = is_alike ? units_.handed_on : HandedOn();
+  const auto problem = [plans, weights, bounds = std::move(bounds), of_paths, handed_on](
                            Graph& graph,
                            const UnitWay& way) mutable -> Result<std::optional<PricedProblem>> {
-    if (!weights || prices == UnitPrices::kByStreams) {
-      return plans->problem_of(graph, way, weights, nullptr, handed_on);
-    }
-    auto known = of_paths.find(way.mesh);
-    if (known == of_paths.end()) {
+    if (!weights) return plans->problem_of(graph, way, weights, nullptr, handed_on);
+    auto known = of_paths->find(way.mesh);
+    if (known == of_paths->end()) {
       AUTOPAR_TRY(found,
                   plans->prices_by_paths(graph, way.mesh, *weights, handed_on, bounds[way.mesh]));
-      known = of_paths.emplace(way.mesh, std::move(found)).first;
+      known = of_paths->emplace(way.mesh, std::move(found)).first;
     }
     const OpPrices& of_ops = known->second;
     return plans->problem_of(graph, way, weights, of_ops.empty() ? nullptr : &of_ops, handed_on);
@@ -239,12 +242,23 @@ Result<std::shared_ptr<UnitBound>> PipelineBounds::bound_on_memory(
 
 Result<OpSeconds> PipelineBounds::seconds_on(const Cluster& stage) {
   AUTOPAR_TRY(units, least_on(stage));
+  if (units == nullptr) return seconds_;
+  // Units of other kinds are taken to wait for collectives as the usual ones do.
+  const Seconds of_usual = compute_of(units_.usual);
+  const auto devices = static_cast<double>(stage.device_count());
+  return seconds_of(units, stage, of_usual > 0 ? units->usual_pass * devices / of_usual : 1);
+}
+
+Result<OpSeconds> PipelineBounds::least_seconds_on(const Cluster& stage) {
+  AUTOPAR_TRY(units, least_on(stage));
+  return seconds_of(units, stage, 1);
+}
+
+// Ops of each unit take at least `usual` times their compute.
+OpSeconds PipelineBounds::seconds_of(const Least* units, const Cluster& stage, double usual) const {
   OpSeconds seconds = seconds_;
   if (units == nullptr) return seconds;
   const auto devices = static_cast<double>(stage.device_count());
-  // Units of other kinds are taken to wait for collectives as the usual ones do.
-  const Seconds of_usual = compute_of(units_.usual);
-  const double usual = of_usual > 0 ? units->usual_pass * devices / of_usual : 1;
   for (std::size_t u = 0; u + 1 < unit_ends_.size(); ++u) {
     const std::size_t from = unit_ends_[u], to = unit_ends_[u + 1];
     const Seconds compute = forward_[to] - forward_[from] + backward_[to] - backward_[from];

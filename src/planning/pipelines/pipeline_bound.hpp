@@ -51,13 +51,15 @@ class PipelineBounds {
   // What the bounds of the units say of ops on one device, if all of a stage's devices had their
   // part of it: compute, and the collectives that it waits for. Errors: of the searches.
   Result<OpSeconds> seconds_on(const Cluster& stage);
+  // The same, of which no plan takes less: units of other kinds do not wait as the usual ones do.
+  Result<OpSeconds> least_seconds_on(const Cluster& stage);
 
   // What plans of units that fit take more than their bounds in a pass of a chunk, on one device as
   // above; nothing: units say nothing. Errors: of the searches.
   // `of_cuts`: chunks that repeat from unit to unit keep less than their units by themselves, so
   // where these do not fit, memory says nothing about cuts.
   Result<ChunkSeconds> memory_seconds(const PipelineSchedule& schedule, const Cluster& stage,
-                                      bool of_cuts, UnitPrices prices);
+                                      bool of_cuts, UnitEnds ends);
 
   // Of all pipelines of that schedule on stages of these devices; of those with these cuts, where
   // some are given. Errors: of the searches.
@@ -71,7 +73,9 @@ class PipelineBounds {
   // How a chunk is planned first that begins behind so many units and has so many, with so much in
   // flight and a part of the room of its stage.
   Result<ChunkHint> hint(const Cluster& stage, double first, double units, std::int64_t in_flight,
-                         double part, UnitPrices prices);
+                         double part, UnitEnds ends);
+  // Whether plans of units differ by their ends.
+  bool hands_on() const { return !units_.handed_on.empty(); }
   // Units until the op, in parts where one is cut; 0: they say nothing.
   double units_until(OpId op) const;
   Seconds of_single_compute(const Cluster& cluster) const;
@@ -97,12 +101,9 @@ class PipelineBounds {
     // Of the usual kind, by the weights of these sums, whatever a chunk repeats. Null: meshes are
     // given.
     std::shared_ptr<UnitBound> bound;
-    // As units are planned: by paths, and by the same weights of streams alone.
-    Weighting by_paths, by_streams;
-    bool has_plans() const { return !by_paths.memories.empty(); }
-    const Weighting& plans(UnitPrices prices) const {
-      return prices == UnitPrices::kByPaths ? by_paths : by_streams;
-    }
+    Weighting alike, open;  // as units are planned, by their ends
+    bool has_plans() const { return !alike.memories.empty(); }
+    const Weighting& plans(UnitEnds ends) const { return ends == UnitEnds::kAlike ? alike : open; }
   };
   // What memory adds to a chunk of n usual units, at least. Where stages have one chunk each:
   // `of_units[n]`, the most that any price says. Else: n x per_unit - off, which may be less than
@@ -112,20 +113,24 @@ class PipelineBounds {
     Seconds per_unit = 0, off = 0;
   };
   Result<const Least*> least_on(const Cluster& stage);
+  OpSeconds seconds_of(const Least* units, const Cluster& stage, double usual) const;
   Result<Least> searched(const Cluster& stage) const;
   Seconds compute_of(std::size_t kind) const;
   // What a unit of that kind takes at most for what a chunk does once for all, in a pass.
   Seconds of_shared_ops(std::size_t kind) const;
-  // `is_bounded`: `least` is by these weights.
+  // What waits for what in plans of a kind, by the mesh, once it is known.
+  using PathPrices = std::shared_ptr<std::map<std::string, OpPrices>>;
   Result<std::shared_ptr<UnitMemory>> memory_of(std::shared_ptr<const ChunkPlans> plans,
                                                 const std::optional<StreamTimes>& weights,
                                                 std::size_t kind, const LeastTime& least,
-                                                UnitPrices prices) const;
+                                                UnitEnds ends, const PathPrices& of_paths) const;
   Result<std::shared_ptr<UnitBound>> bound_on_memory(std::shared_ptr<const ChunkPlans> plans,
                                                      const std::optional<StreamTimes>& weights,
                                                      const LeastTime& least) const;
   std::shared_ptr<UnitMemory> memory_of_ways(UnitMemory::Problems problems, std::int64_t devices,
                                              std::size_t kind, std::vector<UnitWay> ways) const;
+  // Whether some of so many units, behind the first ones, are not of the usual kind.
+  bool has_other_kinds(double first, double units) const;
   // The plans of a chunk's units, the first of which is the `first` of the step.
   Result<HintedParts> parts_of(const Weighting& least, double first, const UnitMix& mix) const;
   // The plans of the usual units that are known, of those on a mesh where one is given; as many are

@@ -76,14 +76,14 @@ Result<std::vector<PipelineBounds::ChunkMemory>> PipelineBounds::memory_of_chunk
 
 Result<ChunkSeconds> PipelineBounds::memory_seconds(const PipelineSchedule& schedule,
                                                     const Cluster& stage, bool of_cuts,
-                                                    UnitPrices prices) {
+                                                    UnitEnds ends) {
   AUTOPAR_TRY(units, least_on(stage));
   const std::size_t chunks = schedule.stage_of_chunk.size(), stages = schedule.lines.size();
   if (units == nullptr || !units->has_plans() || chunks % stages != 0) return ChunkSeconds();
   const std::vector<std::int64_t> flying = in_flight(schedule).of_chunk;
   double room =
       static_cast<double>(room_) * static_cast<double>(stages) / static_cast<double>(chunks);
-  UnitMemory& usual = *units->plans(prices).memories[units_.usual];
+  UnitMemory& usual = *units->plans(ends).memories[units_.usual];
   AUTOPAR_RETURN_IF_ERROR(find_prices(usual, units->usual.back() / static_cast<double>(chunks),
                                       flying, room, tuning::units::kAlikePlans));
   AUTOPAR_TRY(plans, usual.plans());
@@ -127,7 +127,7 @@ Result<Seconds> PipelineBounds::estimate_of_single(const Cluster& cluster) {
   if (least == nullptr || !least->has_plans()) return Seconds{0};
   const double units = least->usual.back();
   const auto room = static_cast<double>(room_);
-  UnitMemory& usual = *least->by_paths.memories[units_.usual];
+  UnitMemory& usual = *least->alike.memories[units_.usual];
   AUTOPAR_RETURN_IF_ERROR(find_prices(usual, units, {1}, room, tuning::units::kAlikePlans));
   AUTOPAR_TRY(plans, usual.plans());
   const auto mix = best_mix(plans, {units, 1, room});
@@ -153,19 +153,29 @@ double PipelineBounds::units_until(OpId op) const {
   return units;
 }
 
+bool PipelineBounds::has_other_kinds(double first, double units) const {
+  const auto begin = static_cast<std::size_t>(std::max(0.0, std::floor(first)));
+  const auto end =
+      std::min(static_cast<std::size_t>(std::ceil(first + units)), units_.kind_of.size());
+  return std::any_of(units_.kind_of.begin() + static_cast<std::ptrdiff_t>(std::min(begin, end)),
+                     units_.kind_of.begin() + static_cast<std::ptrdiff_t>(end),
+                     [&](std::size_t kind) { return kind != units_.usual; });
+}
+
 Result<ChunkHint> PipelineBounds::hint(const Cluster& stage, double first, double units,
-                                       std::int64_t in_flight, double part, UnitPrices prices) {
+                                       std::int64_t in_flight, double part, UnitEnds ends) {
   AUTOPAR_TRY(least, least_on(stage));
   ChunkHint hint;
   const bool is_told = least != nullptr && least->has_plans();
   if (!is_told || units < tuning::units::kManyUnits) return hint;
   hint.part = part;
   const MixAsked asked{units, in_flight, part * static_cast<double>(room_)};
-  const Weighting& weighting = least->plans(prices);
+  const Weighting& weighting = least->plans(ends);
   AUTOPAR_TRY(plans, plans_of(weighting, asked, ""));
   const auto mix = best_mix(plans, asked);
   if (!mix) return hint;
-  hint.prices = prices;
+  hint.ends = ends;
+  hint.has_other_kinds = has_other_kinds(first, units);
   hint.is_fastest = mix->is_fastest;
   hint.mesh = weighting.memories[units_.usual]->ways()[mix->smaller.way].mesh;
   hint.parts = [this, &weighting, first, units, in_flight](
@@ -233,14 +243,7 @@ Result<HintedParts> PipelineBounds::parts_of(const Weighting& least, double firs
   hinted.chosen = chosen_of(units_, [fitting, larger, until](const StepUnits::Place& place) {
     return (static_cast<double>(place.unit) < until ? larger : fitting)[place.kind].get();
   });
-  const auto begin = static_cast<std::size_t>(std::max(0.0, std::floor(first)));
-  const auto end =
-      std::min(static_cast<std::size_t>(std::ceil(first + mix.units)), units_.kind_of.size());
-  const bool has_others =
-      std::any_of(units_.kind_of.begin() + static_cast<std::ptrdiff_t>(std::min(begin, end)),
-                  units_.kind_of.begin() + static_cast<std::ptrdiff_t>(end),
-                  [&](std::size_t kind) { return kind != units_.usual; });
-  if (!has_others) return hinted;
+  if (!has_other_kinds(first, mix.units)) return hinted;
   hinted.usual = chosen_of(units_, [this, fitting, larger, until](const StepUnits::Place& place) {
     if (place.kind != units_.usual) return static_cast<const UnitParts*>(nullptr);
     const Parts& parts = static_cast<double>(place.unit) < until ? larger : fitting;

@@ -1,8 +1,11 @@
 #include "planning/pipelines/pipeline_step.hpp"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 
 #include "autopar/kernels.hpp"
+#include "autopar/report.hpp"
 #include "planning/pipelines/moved_cuts.hpp"
 #include "planning/pipelines/pinned_stages.hpp"
 #include "planning/pipelines/pipeline_forms.hpp"
@@ -13,6 +16,7 @@ namespace autopar {
 namespace {
 
 using tuning::outer::kGain;
+using tuning::outer::kHopeless;
 using tuning::outer::kRounds;
 
 const std::vector<OpId>* cuts_of(const FormCandidate& candidate) {
@@ -86,8 +90,8 @@ Result<Seconds> PipelineStep::estimated(const FormCandidate& candidate) {
   if (candidate.form.stages == 1) return bounds_.estimate_of_single(search_.whole.cluster);
   if (candidate.is_pinned) return Seconds{0};
   AUTOPAR_TRY(seconds, bounds_.seconds_on(candidate.stage));
-  AUTOPAR_TRY(memory, bounds_.memory_seconds(candidate.schedule, candidate.stage, false,
-                                             UnitPrices::kByPaths));
+  AUTOPAR_TRY(memory,
+              bounds_.memory_seconds(candidate.schedule, candidate.stage, false, UnitEnds::kAlike));
   const auto cuts = cut_by(candidate, seconds, memory);
   if (!cuts) return Seconds{0};
   const auto devices = static_cast<double>(candidate.stage.device_count());
@@ -98,14 +102,14 @@ Result<Seconds> PipelineStep::estimated(const FormCandidate& candidate) {
   return times.makespan;
 }
 
-// A unit's path through its own step may not be the one through a chunk of many. So the best plan
-// is made again with plans of units by the weights of streams alone; the faster is taken.
+// Units that all hand on what they are handed, alike, leave out plans that take turns. So the best
+// plan is made again with plans of units that leave this open; the faster is taken.
 Result<PipelinePlan> PipelineStep::plan(const FormCandidate& candidate, Seconds cutoff,
                                         bool is_one) {
-  AUTOPAR_TRY(best, plan_by_units(candidate, cutoff, is_one, UnitPrices::kByPaths));
-  const bool may_differ = !candidate.is_pinned && !search_.whole.cluster.profile.ideal();
+  AUTOPAR_TRY(best, plan_by_units(candidate, cutoff, is_one, UnitEnds::kAlike));
+  const bool may_differ = !candidate.is_pinned && bounds_.hands_on();
   if (!may_differ || best.times.makespan >= cutoff || search_.is_over()) return best;
-  auto other = plan_by_units(candidate, best.times.makespan, is_one, UnitPrices::kByStreams);
+  auto other = plan_by_units(candidate, best.times.makespan, is_one, UnitEnds::kOpen);
   if (other && other->times.makespan < best.times.makespan) return other;
   return best;
 }
@@ -113,21 +117,21 @@ Result<PipelinePlan> PipelineStep::plan(const FormCandidate& candidate, Seconds 
 // Cut by what bounds say of ops; then by what the chunks' plans take, as long as that promises
 // more than kGain.
 Result<PipelinePlan> PipelineStep::plan_by_units(const FormCandidate& candidate, Seconds cutoff,
-                                                 bool is_one, UnitPrices prices) {
-  if (candidate.is_pinned) return planned(candidate, candidate.pinned, cutoff, prices);
+                                                 bool is_one, UnitEnds ends) {
+  if (candidate.is_pinned) return planned(candidate, candidate.pinned, cutoff, ends);
   AUTOPAR_TRY(seconds, bounds_.seconds_on(candidate.stage));
-  AUTOPAR_TRY(memory, bounds_.memory_seconds(candidate.schedule, candidate.stage, true, prices));
+  AUTOPAR_TRY(memory, bounds_.memory_seconds(candidate.schedule, candidate.stage, true, ends));
   auto first = cut_by(candidate, seconds, memory);
   if (!first) return is_one ? first.error() : infeasible_error(first.error().message);
   std::vector<OpId> cuts = std::move(*first);
-  AUTOPAR_TRY(best, planned(candidate, cuts, cutoff, prices));
+  AUTOPAR_TRY(best, planned(candidate, cuts, cutoff, ends));
   for (int round = 0; round < kRounds && !search_.is_over(); ++round) {
     scale(seconds, best, cuts, memory);
     AUTOPAR_TRY(next, cut_by(candidate, seconds, memory));
     if (next == cuts) break;
     AUTOPAR_TRY(promised, time_by(best, next, seconds, memory));
     if (promised > best.times.makespan * (1 - kGain)) break;
-    auto plan = planned(candidate, next, std::min(cutoff, best.times.makespan), prices);
+    auto plan = planned(candidate, next, std::min(cutoff, best.times.makespan), ends);
     if (!plan || plan->times.makespan >= best.times.makespan) break;
     best = std::move(*plan);
     cuts = std::move(next);
@@ -241,7 +245,7 @@ Result<std::vector<OpId>> PipelineStep::pinned_cuts(const PipelineForm& form) co
 
 Result<PipelinePlan> PipelineStep::planned(const FormCandidate& candidate,
                                            const std::vector<OpId>& cuts, Seconds cutoff,
-                                           UnitPrices prices) {
+                                           UnitEnds ends) {
   PipelinePlan plan;
   plan.form = candidate.form;
   plan.stage = candidate.stage;
@@ -253,8 +257,8 @@ Result<PipelinePlan> PipelineStep::planned(const FormCandidate& candidate,
     chunks.chunks[c].graph.in_flight = flying.of_chunk[c];
   }
   for (const OpId op : cuts) plan.cut_ops.push_back(step_.op(op).name);
-  AUTOPAR_TRY(hints, hints_of(candidate, cuts, flying, prices));
-  AUTOPAR_TRY(least, bounds_.seconds_on(candidate.stage));
+  AUTOPAR_TRY(hints, hints_of(candidate, cuts, flying, ends));
+  AUTOPAR_TRY(least, bounds_.least_seconds_on(candidate.stage));
   plan.passes = plan.schedule.lines;
   ChunkPlans& plans = plans_.try_emplace(plan.form.stages, search_, plan.stage).first->second;
   AUTOPAR_TRY(chunk_plans, plans.of(std::move(chunks.chunks), plan.schedule.stage_of_chunk, hints,
@@ -266,8 +270,8 @@ Result<PipelinePlan> PipelineStep::planned(const FormCandidate& candidate,
   return plan;
 }
 
-// Whether a pipeline may take less than `cutoff` whose first chunks are planned so: the others take
-// no less than the bounds of their units.
+// Whether a pipeline may take less than `cutoff` whose first chunks are planned so, by what the
+// bounds of units say of the others.
 Result<bool> PipelineStep::may_gain(const FormCandidate& candidate, const std::vector<OpId>& cuts,
                                     const OpSeconds& least, const std::vector<ChunkPlan>& known,
                                     Seconds cutoff) const {
@@ -281,13 +285,15 @@ Result<bool> PipelineStep::may_gain(const FormCandidate& candidate, const std::v
   PipelineSchedule schedule = candidate.schedule;
   add_updates(schedule, false);
   AUTOPAR_TRY(times, simulate_schedule(schedule, costs));
-  return times.makespan < cutoff;
+  spdlog::debug("{} of {} chunks are planned: at least about {} in place of {}", known.size(),
+                costs.size(), format_seconds(times.makespan), format_seconds(cutoff));
+  return times.makespan < cutoff * (1 + kHopeless);
 }
 
 // How each chunk is planned first; a chunk has an even part of its stage's memory.
 Result<std::vector<ChunkHint>> PipelineStep::hints_of(const FormCandidate& candidate,
                                                       const std::vector<OpId>& cuts,
-                                                      const InFlight& flying, UnitPrices prices) {
+                                                      const InFlight& flying, UnitEnds ends) {
   const std::size_t chunks = cuts.size() + 1;
   const double part = static_cast<double>(candidate.form.stages) / static_cast<double>(chunks);
   std::vector<ChunkHint> hints(chunks);
@@ -295,7 +301,7 @@ Result<std::vector<ChunkHint>> PipelineStep::hints_of(const FormCandidate& candi
   for (std::size_t c = 0; c < chunks; ++c) {
     const double to = bounds_.units_until(c + 1 < chunks ? cuts[c] : OpId());
     AUTOPAR_TRY(hint,
-                bounds_.hint(candidate.stage, from, to - from, flying.of_chunk[c], part, prices));
+                bounds_.hint(candidate.stage, from, to - from, flying.of_chunk[c], part, ends));
     hints[c] = std::move(hint);
     from = to;
   }

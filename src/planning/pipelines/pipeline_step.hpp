@@ -56,9 +56,9 @@ class PipelineStep {
 
   Result<Seconds> estimated(const FormCandidate& candidate);
   Result<PipelinePlan> plan_by_units(const FormCandidate& candidate, Seconds cutoff, bool is_one,
-                                     UnitPrices prices);
+                                     UnitEnds ends);
   Result<PipelinePlan> planned(const FormCandidate& candidate, const std::vector<OpId>& cuts,
-                               Seconds cutoff, UnitPrices prices);
+                               Seconds cutoff, UnitEnds ends);
   Result<bool> may_gain(const FormCandidate& candidate, const std::vector<OpId>& cuts,
                         const OpSeconds& least, const std::vector<ChunkPlan>& known,
                         Seconds cutoff) const;
@@ -76,7 +76,7 @@ class PipelineStep {
   Result<std::vector<OpId>> pinned_cuts(const PipelineForm& form) const;
   Result<std::vector<ChunkHint>> hints_of(const FormCandidate& candidate,
                                           const std::vector<OpId>& cuts, const InFlight& flying,
-                                          UnitPrices prices);
+                                          UnitEnds ends);
 
   const StagedStep asked_;
   const Graph step_;  // with kernels
