@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Fits the kernel parameters of a profile to measured kernel times, and says the error on rows that were kept apart.
+"""Fits the kernel parameters of a profile, and a node's link, to measured times, and says the error on rows that were kept apart.
 
-  bench/fit.py FOLDER                    (.deps/venv/bin/python after scripts/setup; FOLDER: vidur_op_times.csv.gz, ...)
+  bench/fit.py FOLDER      (.deps/venv/bin/python after scripts/setup; FOLDER: vidur_op_times.csv.gz and vidur_collectives.csv.gz)
 
-Matrix products and kernels bound by memory (fp16, one device), of A100 and H100. Every tenth row, by a hash of the row, is not fitted.
+Matrix products and kernels bound by memory (fp16, one device), and AllReduces of 16 to 67 MB over 2, 4 and 8 devices of a node, of A100 and H100. Every tenth row, by a hash of the row, is not fitted.
 The formulas are those of include/autopar/profile.hpp. Coordinate descent on the mean of the absolute logarithm of predicted over
 measured time, from fixed starts: the same files give the same numbers. Prints a JSON object per device.
 """
@@ -23,12 +23,15 @@ DEVICES = {"a100": {"peak": 3.12e14, "bandwidth": 2.039e12, "multiprocessors": 1
 STREAMS = {"add": 6, "mlp_act": 6}
 
 
+LEAST_BYTES = 1.6e7  # of an AllReduce; training has such of activations
+
+
 def is_held_out(row):
     return hashlib.sha256(repr(sorted(row.items())).encode()).digest()[0] % 10 == 0
 
 
-def read(folder):
-    with gzip.open(pathlib.Path(folder) / "vidur_op_times.csv.gz", "rt") as file:
+def read(folder, name="vidur_op_times.csv.gz"):
+    with gzip.open(pathlib.Path(folder) / name, "rt") as file:
         rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
     for row in rows:
         row["held_out"] = is_held_out(row)
@@ -58,6 +61,16 @@ def streams(rows, gpu):
 
 def stream_seconds(p, device, data):
     return p["launch_s"] + (data[:, 0] + p["half_bytes"]) / (device["bandwidth"] * p["fraction"])
+
+
+def all_reduces(rows, gpu):
+    found = [r for r in rows if r["network"] == f"{gpu}_dgx" and r["collective"] == "all_reduce" and r["devices_per_node"] == r["num_workers"]]
+    return np.array([[float(r["num_workers"]), float(r["size"]), 0, r["seconds"], r["held_out"]] for r in found if float(r["size"]) >= LEAST_BYTES])
+
+
+def all_reduce_seconds(p, device, data):
+    ranks = data[:, 0]
+    return 2 * ((ranks - 1) / ranks * data[:, 1] / p["bandwidth_bytes_per_s"] + np.log2(ranks) * p["latency_s"])
 
 
 def error(seconds, data):
@@ -95,7 +108,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder")
     options = parser.parse_args()
-    rows = read(options.folder)
+    rows, collectives = read(options.folder), read(options.folder, "vidur_collectives.csv.gz")
     for gpu, device in DEVICES.items():
         data = products(rows, gpu)
         found = {}
@@ -108,7 +121,11 @@ def main():
         other = streams(rows, gpu)
         memory = descend({"fraction": 0.8, "half_bytes": 1e6, "launch_s": 3e-6}, {"fraction": None, "half_bytes": None, "launch_s": None},
                          stream_seconds, device, other)
-        print(json.dumps({"device": gpu, "products": shown(best, product_seconds, device, data), "memory": shown(memory, stream_seconds, device, other)}))
+        messages = all_reduces(collectives, gpu)
+        link = descend({"bandwidth_bytes_per_s": 2e11, "latency_s": 1e-5}, {"bandwidth_bytes_per_s": None, "latency_s": None},
+                       all_reduce_seconds, device, messages)
+        print(json.dumps({"device": gpu, "products": shown(best, product_seconds, device, data), "memory": shown(memory, stream_seconds, device, other),
+                          "link": shown(link, all_reduce_seconds, device, messages)}))
 
 
 if __name__ == "__main__":

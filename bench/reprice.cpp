@@ -50,6 +50,7 @@ Result<Plan> read_plan(const std::string& model, const std::string& cluster,
     options.train = true;
   }
   AUTOPAR_TRY(inputs, load_inputs(options, common));
+  AUTOPAR_RETURN_IF_ERROR(take_checkpoints(file, *inputs));
   AUTOPAR_TRY(repeated, parse_recompute_option(options.recompute, &file));
   if (repeated && *repeated != Recompute::kNone) {
     AUTOPAR_TRY(done, repeat_ops(*inputs, *repeated));

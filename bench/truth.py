@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Predicted and measured time of published training runs, row by row.
 
-  bench/truth.py FILE.csv... [--profile NAME|FILE] [--only TEXT] [--every N] [--jobs N] [--json]
+  bench/truth.py FILE.csv... [--profile NAME|FILE] [--only TEXT] [--status failed|worked] [--every N] [--jobs N] [--json]
 
 (.deps/venv/bin/python after scripts/setup; AUTOPAR names the program.) A table is known by its header. For each row the model is
 rebuilt (scripts/make_models.py), its configuration becomes pins on the training step, and the step, or the pipeline of its stages, is
@@ -10,7 +10,8 @@ their ratio, memory. Rows that cannot be said (experts, ...) are counted by thei
 for each file: number of rows, MAPE, median and worst error, the rank correlation of each group of rows that differ in configuration
 alone, regret (the measured time of the row that is predicted fastest and to fit over that of the fastest; where the second is 1.3 times
 as slow as the best, of the best of the first three; also of the first alone, and over runs however slow), the error of memory, and how many of the runs that failed, and of those that
-worked, are said not to fit, and how many that failed are among the five of a group that are predicted fastest and to fit.
+worked, are said not to fit, and how many that failed are among the five of a group that are predicted fastest and to fit. What failed
+though a run of the table worked that holds at least as much did not fail for memory, and is counted apart.
 """
 import argparse
 import concurrent.futures
@@ -179,11 +180,24 @@ def rank_correlation(a, b):
     return statistics.correlation(ranks(a), ranks(b)) if len(a) > 2 and len(set(a)) > 1 and len(set(b)) > 1 else None
 
 
-def refusals(results):
-    """Of runs that failed how many are said not to fit, and of those that worked."""
-    failed = [not p["fits"] for r, p in results if r.failed]
-    worked = [not p["fits"] for r, p in results if not r.failed]
-    return {"failed": len(failed), "failed_refused": sum(failed), "worked": len(worked), "worked_refused": sum(worked)}
+def holds_no_more(run, other):
+    """Whether each rank of `run` holds no more than the same of `other`: another number of replicas or passes, or states that are split
+    where those are not."""
+    ranks = lambda r: (r.model, r.profile, r.tensor, r.context, r.stages, r.chunks, r.sequence, r.recompute, r.precision, r.batch / (r.data * r.micro_batches))
+    if ranks(run) != ranks(other) or run.micro_batches > other.micro_batches:
+        return False
+    return other.stored == "plain" or (other.stored == run.stored and other.data <= run.data)
+
+
+def refusals(results, runs):
+    """Of runs that failed how many are said not to fit, and of those that worked. `runs`: of the table."""
+    of_memory = [(r, p) for r, p in results if r.failed and not any(holds_no_more(r, other) for other in runs if not other.failed)]
+    counted = lambda found: (len(found), sum(not p["fits"] for _, p in found))
+    failed, failed_refused = counted([(r, p) for r, p in results if r.failed])
+    worked, worked_refused = counted([(r, p) for r, p in results if not r.failed])
+    open_, open_refused = counted(of_memory)
+    return {"failed": failed, "failed_refused": failed_refused, "failed_of_memory_or_unknown": open_, "failed_of_memory_or_unknown_refused": open_refused,
+            "worked": worked, "worked_refused": worked_refused}
 
 
 def failed_in_first(results, first):
@@ -217,12 +231,12 @@ def percent(x):
     return round(100 * x, 2)
 
 
-def summary(results):
+def summary(results, runs):
     """`results`: (run, what was predicted). Configurations that nobody would take are not judged by their errors: those that take
     more than FAR times the best of their group. What is said not to fit is not ranked first. Runs of which less memory was measured
     than ODD times what the configuration needs did not run that configuration, whatever they ran: they are in all figures, and
     `without_odd_memory` are those without them."""
-    refused = {**refusals(results), "failed_in_first_five": failed_in_first(results, 5)}
+    refused = {**refusals(results, runs), "failed_in_first_five": failed_in_first(results, 5)}
     results = [(r, p) for r, p in results if not r.failed]
     if not results:
         return {"n": 0, "refusals": refused}
@@ -259,6 +273,7 @@ def main():
     parser.add_argument("files", nargs="+", metavar="FILE.csv")
     parser.add_argument("--profile", help="in place of the table's own")
     parser.add_argument("--only", default="", metavar="TEXT", help="groups with that in their name")
+    parser.add_argument("--status", default="", choices=("failed", "worked"), help="runs that failed, or that worked, alone")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="only every N-th row")
     parser.add_argument("--plans", metavar="FOLDER", help="where models, plans and prices are kept and, if they are there, not made again")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
@@ -284,7 +299,8 @@ def main():
                 except (KeyError, ValueError) as error:
                     why = f"not a row of this table: {error!r}"
                     left_out[why] = left_out.get(why, 0) + 1
-            runs = [r for r in runs if options.only in r.group][::options.every]
+            table = runs
+            runs = [r for r in runs if options.only in r.group and options.status in ("", "failed" if r.failed else "worked")][::options.every]
             tasks = [(run, pool.submit(priced, run, *models.get(run), options.profile or run.profile, folder, kept)) for run in runs]
             results = []
             for run, task in tasks:
@@ -305,7 +321,7 @@ def main():
                 print(f"{path}: {count} rows left out: {why}", file=sys.stderr)
             summaries[path] = {"n": 0, "left_out": left_out}
             if results:
-                summaries[path] = {**summary(results), "left_out": left_out}
+                summaries[path] = {**summary(results, table), "left_out": left_out}
     if options.json:
         print(json.dumps(summaries))
 

@@ -27,18 +27,21 @@ std::map<std::string, Attribute> perm(const std::vector<std::int64_t>& order) {
 // The names of the Transposes that are free.
 std::set<std::string> free_in(const Graph& graph) {
   std::set<std::string> names;
-  const std::vector<char> free = free_transposes(graph);
+  const std::vector<char> free = free_transposes(graph).free;
   for (std::size_t o = 0; o < free.size(); ++o) {
     if (free[o]) names.insert(graph.ops[o].name);
   }
   return names;
 }
 
-// On one device, ideal.
-StrategyCost cost_on_one(Graph graph, const std::string& updates = "") {
-  graph.kernels = group_kernels(graph, Profile(), updates);
+// On one device.
+StrategyCost cost_on_one(Graph graph, const std::string& updates = "",
+                         const Profile& profile = Profile()) {
+  graph.kernels = group_kernels(graph, profile, updates);
   const GraphRules rules = *rules_of(graph);
-  RooflineModel model(small_cluster({1}), Mesh{{{"device", 1, 0, 1}}});
+  Cluster cluster = small_cluster({1});
+  cluster.profile = profile;
+  RooflineModel model(cluster, Mesh{{{"device", 1, 0, 1}}});
   Strategy strategy;
   strategy.mesh = model.mesh();
   strategy.assignments.assign(graph.ops.size(), Assignment{{-1}});
@@ -125,6 +128,41 @@ TEST_CASE("no product reads numbers that lie apart in both dimensions", "[views]
   b.graph.outputs = {b.op("Relu", {out}, {2, 8, 8, 4})};
   CHECK(free_in(b.graph).empty());
   CHECK(group_kernels(b.graph, Profile()).empty());
+}
+
+TEST_CASE("rows that are no multiple of 16 bytes slow a product down", "[views]") {
+  // [m, k] x [k, n] in float32, with each matrix transposed or not.
+  const auto seconds = [](std::int64_t m, std::int64_t k, std::int64_t n, bool turn_a, bool turn_b,
+                          double unaligned) {
+    GraphWriter b;
+    ValueId x = b.input("x", turn_a ? Shape{k, m} : Shape{m, k});
+    ValueId w = b.parameter("w", turn_b ? Shape{n, k} : Shape{k, n});
+    if (turn_a) x = b.op("Transpose", {x}, {m, k}, perm({1, 0}), "turn_a");
+    if (turn_b) w = b.op("Transpose", {w}, {k, n}, perm({1, 0}), "turn_b");
+    b.graph.outputs = {b.op("MatMul", {x, w}, {m, n}, {}, "product")};
+    Profile profile;
+    profile.name = "aligned";
+    profile.memory_fraction = 1;
+    profile.matrix.unaligned = unaligned;
+    return cost_on_one(b.graph, "", profile).total();
+  };
+  // How often the time of the same where that costs nothing.
+  const auto slower = [&](std::int64_t m, std::int64_t k, std::int64_t n, bool turn_a = false,
+                          bool turn_b = false) {
+    return seconds(m, k, n, turn_a, turn_b, 0.125) / seconds(m, k, n, turn_a, turn_b, 1);
+  };
+  constexpr std::int64_t kEven = 4096, kOdd = 4097, kPair = 4098;
+  CHECK(slower(kEven, kEven, kEven) == Approx(1));
+  // 4 bytes are two of the three steps from 16 to 2, 8 bytes are one.
+  CHECK(slower(kEven, kEven, kOdd) == Approx(4));
+  CHECK(slower(kEven, kEven, kPair) == Approx(2));
+  CHECK(slower(kEven, kOdd, kEven) == Approx(4));
+  // How many rows there are does not matter, but for what is transposed.
+  CHECK(slower(kOdd, kEven, kEven) == Approx(1));
+  CHECK(slower(kOdd, kEven, kEven, true) == Approx(4));
+  CHECK(slower(kEven, kOdd, kEven, true) == Approx(1));
+  CHECK(slower(kEven, kOdd, kEven, true, true) == Approx(4));
+  CHECK(slower(kEven, kEven, kOdd, false, true) == Approx(4));  // the rows of what is made
 }
 
 TEST_CASE("a product writes a gradient as its parameter lies", "[views]") {

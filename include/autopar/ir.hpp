@@ -180,6 +180,8 @@ struct OpKernel {
   bool launches = true;  // the first op of its kernel
   // Ports (bit i: port i) through which nothing goes from or to memory.
   std::uint64_t inside_inputs = 0, inside_outputs = 0;
+  // Ports of a product whose matrix lies with its rows where the op has columns.
+  std::uint64_t transposed_inputs = 0;
   double flops_factor = 1;  // of what the kernel does to what the op says
   bool operator==(const OpKernel&) const = default;
 };

@@ -12,12 +12,15 @@ namespace autopar {
 
 // Products of [m, k] and [k, n] matrices, `batch` of them: time = FLOPs / (peak x efficiency), the
 // efficiency being fraction x k / (k + half_k) x (tiles / (waves x multiprocessors)), where a wave
-// is a tile of tile_m x tile_n on every multiprocessor.
+// is a tile of tile_m x tile_n on every multiprocessor. Tensor cores are fed 16 bytes at a time:
+// where rows of a matrix are only multiples of 2 bytes long, `unaligned` of that is left, and of 4
+// and 8 bytes the parts between, by the logarithm.
 struct MatrixEfficiency {
   double fraction = 1;
   double half_k = 0;              // 0: a short k costs nothing
   double tile_m = 0, tile_n = 0;  // 0: tiles and waves cost nothing
   double multiprocessors = 0;
+  double unaligned = 1;  // 1: it costs nothing
   bool operator==(const MatrixEfficiency&) const = default;
 };
 

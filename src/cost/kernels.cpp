@@ -51,11 +51,15 @@ class Grouping {
                               [](const Op& op) { return op.phase != Phase::kForward; });
     found_.of_op.resize(graph.ops.size());
     found_.inside.assign(graph.values.size(), 0);
-    const std::vector<char> free = free_transposes(graph);
+    const FreeTransposes transposes = free_transposes(graph);
     const CacheWrites writes = cache_writes(graph, updates);
     for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+      // It keeps ops apart that else are alike.
+      if (profile.matrix.unaligned < 1) {
+        found_.of_op[o].transposed_inputs = transposes.transposed_inputs[o];
+      }
       // What is a view anyway costs nothing as it is: a graph without others has no kernels.
-      const bool turned = free[o] || (writes.view[o] && !is_view(graph.ops[o]));
+      const bool turned = transposes.free[o] || (writes.view[o] && !is_view(graph.ops[o]));
       views_.push_back(turned || is_view(graph.ops[o]) ||
                        (profile.has_strides && is_strided(graph.ops[o])));
       if (writes.in_place[o]) found_.of_op[o].inside_inputs = found_.of_op[o].inside_outputs = 1;

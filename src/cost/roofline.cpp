@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -70,6 +72,30 @@ double matrix_efficiency(const MatrixEfficiency& e, const std::optional<Product>
   const double useful = p.batch * p.m * p.n / (e.tile_m * e.tile_n);
   const double waves = std::ceil(tiles / e.multiprocessors);
   return reached * useful / (waves * e.multiprocessors);
+}
+
+// Of MatMul and Gemm: the largest power of two, up to 16, that the bytes of the rows of all
+// matrices are a multiple of, as these lie in memory.
+std::int64_t alignment_of(const OpShapes& shapes, const OpKernel& kernel, std::int64_t most) {
+  std::int64_t bytes = most;
+  for (std::size_t port = 0; port < 2; ++port) {
+    const Shape& shape = shapes.inputs[port];
+    const std::size_t from_end = (kernel.transposed_inputs >> port & 1) != 0 ? 2 : 1;
+    if (shape.size() < 2) return most;
+    bytes = std::gcd(bytes, shape[shape.size() - from_end] * size_of(shapes.input_dtypes[port]));
+  }
+  const Shape& made = shapes.outputs[0];
+  return made.empty() ? bytes : std::gcd(bytes, made.back() * size_of(shapes.output_dtypes[0]));
+}
+
+double alignment_efficiency(const MatrixEfficiency& e, const Op& op, const OpShapes& shapes,
+                            const OpKernel& kernel) {
+  if (e.unaligned >= 1 || (op.type != "MatMul" && op.type != "Gemm")) return 1;
+  constexpr std::int64_t kAligned = 16, kLeast = 2;
+  const std::int64_t bytes = std::max(kLeast, alignment_of(shapes, kernel, kAligned));
+  const double steps = std::log2(static_cast<double>(kAligned) / static_cast<double>(bytes)) /
+                       std::log2(static_cast<double>(kAligned) / static_cast<double>(kLeast));
+  return std::pow(e.unaligned, steps);
 }
 
 }  // namespace
@@ -156,6 +182,7 @@ struct RooflineModel::State {
       if (op.int_attribute("is_causal", 0) != 0) work.flops /= 2;
     } else if (is_contraction(op)) {
       reached = matrix_efficiency(profile.matrix, product_of(op, shapes, work.flops));
+      reached *= alignment_efficiency(profile.matrix, op, shapes, kernel);
     }
     const double bandwidth = cluster.device.memory_bandwidth_bytes_per_s * profile.memory_fraction;
     const double more = kernel.launches && work.bytes > 0 ? profile.memory_half_bytes : 0;

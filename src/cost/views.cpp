@@ -47,12 +47,20 @@ class Layouts {
     }
   }
 
-  std::vector<char> run() {
-    std::vector<char> found(graph_.ops.size(), 0);
+  FreeTransposes run() {
+    FreeTransposes found{std::vector<char>(graph_.ops.size(), 0),
+                         std::vector<std::uint64_t>(graph_.ops.size(), 0)};
     for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
       const Op& op = graph_.ops[o];
       if (is_transpose(op)) {
-        found[o] = is_free(op);
+        found.free[o] = is_free(op);
+      } else if (is_product(op)) {
+        for (std::size_t port = 0; port < 2; ++port) {
+          const ValueId id = op.inputs[port];
+          if (rank(id) >= 2 && contiguous_[id.index()] + 2 == rank(id)) {
+            found.transposed_inputs[o] |= std::uint64_t{1} << port;
+          }
+        }
       } else if (const auto through = carried(op)) {
         const ValueId from = op.inputs[*through];
         if (contiguous_[from.index()] + 1 == rank(from)) continue;
@@ -252,7 +260,7 @@ class CacheChains {
 
 }  // namespace
 
-std::vector<char> free_transposes(const Graph& graph) { return Layouts(graph).run(); }
+FreeTransposes free_transposes(const Graph& graph) { return Layouts(graph).run(); }
 
 CacheWrites cache_writes(const Graph& graph, const std::string& updates) {
   CacheWrites found{std::vector<char>(graph.ops.size(), 0), std::vector<char>(graph.ops.size(), 0)};

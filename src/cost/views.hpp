@@ -1,6 +1,7 @@
 // What moves no data, although ONNX writes it as an op that makes another tensor.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,13 @@ namespace autopar {
 // reads it are products that can read the source, and where a product can write it itself and
 // nothing else reads what that product says. Casts, functions of one tensor, collectives, and views
 // that keep the last two dimensions may lie between: they go by the layout they are given.
-std::vector<char> free_transposes(const Graph& graph);
+struct FreeTransposes {
+  std::vector<char> free;
+  // Per op, of a product: which inputs (bit i: port i) it reads with the rows of the source where
+  // it has columns. Not where it says so itself (Gemm's transA and transB).
+  std::vector<std::uint64_t> transposed_inputs;
+};
+FreeTransposes free_transposes(const Graph& graph);
 
 // Per op: writes its update into the memory of an input whose next value it makes, as `updates`
 // says: ScatterND, ScatterElements or TensorScatter between views, after all else that reads what

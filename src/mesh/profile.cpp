@@ -33,6 +33,7 @@ Seconds Profile::waited_host_s(std::int64_t ranks) const {
 Status verify(const Profile& profile) {
   const std::pair<const char*, double> fractions[] = {
       {"matrix.fraction", profile.matrix.fraction},
+      {"matrix.unaligned", profile.matrix.unaligned},
       {"attention.forward", profile.attention_forward},
       {"attention.backward", profile.attention_backward},
       {"memory.fraction", profile.memory_fraction}};

@@ -113,6 +113,7 @@ void add(OpBytes& out, const Graph& graph, const Op& op, const Rule& rule) {
   out.number(kernel.launches);
   out.number(kernel.inside_inputs);
   out.number(kernel.inside_outputs);
+  out.number(kernel.transposed_inputs);
   out.number(kernel.flops_factor);
   if (kernel.kind == OpKernel::Kind::kAttention) out.number(op.phase);
 }

@@ -74,10 +74,12 @@ Status read_deferred(const Json& json, Deferred& deferred) {
 Status read_matrix(const Json& json, MatrixEfficiency& matrix) {
   AUTOPAR_TRY(field, json.find("matrix"));
   if (!field) return Ok{};
-  AUTOPAR_RETURN_IF_ERROR(read_known(*field, {"fraction", "half_k", "tile", "multiprocessors"}));
+  AUTOPAR_RETURN_IF_ERROR(
+      read_known(*field, {"fraction", "half_k", "tile", "multiprocessors", "unaligned"}));
   AUTOPAR_RETURN_IF_ERROR(read_number(*field, "fraction", matrix.fraction));
   AUTOPAR_RETURN_IF_ERROR(read_number(*field, "half_k", matrix.half_k));
   AUTOPAR_RETURN_IF_ERROR(read_number(*field, "multiprocessors", matrix.multiprocessors));
+  AUTOPAR_RETURN_IF_ERROR(read_number(*field, "unaligned", matrix.unaligned));
   AUTOPAR_TRY(tile, field->find("tile"));
   if (!tile) return Ok{};
   AUTOPAR_TRY(sides, tile->integers());
@@ -187,6 +189,7 @@ std::string profile_to_json(const Profile& profile, const std::string& sources) 
                            static_cast<std::int64_t>(profile.matrix.tile_n)};
     j["matrix"]["multiprocessors"] = profile.matrix.multiprocessors;
   }
+  if (profile.matrix.unaligned < 1) j["matrix"]["unaligned"] = profile.matrix.unaligned;
   j["attention"] = {{"forward", profile.attention_forward},
                     {"backward", profile.attention_backward}};
   if (profile.joins_attention_inputs) j["attention"]["joined"] = 1;
