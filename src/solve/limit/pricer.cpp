@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "solve/bound/settle.hpp"
 #include "solve/effort.hpp"
 #include "solve/network/reduce.hpp"
 
@@ -56,7 +57,10 @@ double Pricer::settle(const RowPrices& prices, bool exactly) {
   }
   if (like_ == nullptr) {
     dual_->set_multipliers(multipliers);
-    const double bound = settle_single();
+    const double cutoff = race_.below();
+    solver::settle(*dual_, exactly ? kLongPatience : kPatience, cutoff, true, race_.budget);
+    exhausted_ = dual_->exhausted();
+    const double bound = exhausted_ ? cutoff : dual_->bound();
     race_.raise(bound);
     return bound;
   }
@@ -67,24 +71,6 @@ double Pricer::settle(const RowPrices& prices, bool exactly) {
   const double bound = like_->settle_exactly(cutoff, race_.budget);
   race_.raise(bound);
   return bound;
-}
-
-double Pricer::settle_single() {
-  double before = -kInfinity;
-  for (int pass = 1; pass <= kPatience.most_passes && !race_.budget.over(); ++pass) {
-    dual_->pass(race_.below());
-    race_.budget.add(dual_->work_per_pass());
-    if (dual_->exhausted()) {
-      exhausted_ = true;
-      return race_.below();
-    }
-    if (pass % kPatience.at_once != 0) continue;
-    const double bound = dual_->bound(), below = race_.below();
-    const double missing = below < kInfinity ? std::abs(below - bound) : std::abs(bound);
-    if (bound - before < kPatience.of_missing * missing) break;
-    before = bound;
-  }
-  return dual_->bound();
 }
 
 std::vector<int> Pricer::favoured() {

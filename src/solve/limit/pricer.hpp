@@ -34,7 +34,6 @@ class Pricer {
 
  private:
   void reduce_for_rows();
-  double settle_single();
 
   Race& race_;
   const Network& all_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "solve/bound/settle.hpp"
 #include "solve/bound/subgradient.hpp"
 #include "solve/branch/explore.hpp"
 #include "solve/close.hpp"
@@ -217,14 +218,7 @@ void LimitedSearch::settle_folded(const Network& net, Dual& dual) {
   if (like.first.empty()) return;
   Dual folded(net, like);
   folded.set_multipliers(dual.multipliers());
-  double before = -kInfinity;
-  for (int pass = 1; pass <= kFoldedPasses && !budget_.over() && !folded.exhausted(); ++pass) {
-    folded.pass(kInfinity);
-    budget_.add(folded.work_per_pass());
-    if (pass % 8 != 0) continue;
-    if (folded.bound() - before < 1e-5 * std::abs(folded.bound())) break;
-    before = folded.bound();
-  }
+  settle(folded, kFolded, kInfinity, false, budget_);
   dual.take_over(folded, like.edge_of);
 }
 
@@ -240,7 +234,7 @@ void LimitedSearch::move_prices(const Network& net, Dual& dual, double& cutoff, 
     const bool dear = budget_.work - before > budget_.effort * kCheapWork;
     if (last && missing < kCloseEnough && dear) break;
     const BudgetShare share(budget_, kRowsPart);
-    if (!last) tighten(net, dual, cutoff, best, budget_, kSettlingPasses);
+    if (!last) tighten(net, dual, cutoff, best, budget_, kSettling);
     tighten_rows(net, dual, cutoff, best, budget_, kRootSteps, reach, &met);
   }
   // They are columns of the whole, too.
