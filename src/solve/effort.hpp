@@ -74,9 +74,6 @@ inline constexpr double kCheapLook = 1e7;  // after which a bound without the li
 
 // Without the limit (without_limit.cpp).
 namespace without_limit {
-// Passes are cheap beside trials at cutoffs. With 100 of them, or fewer from where four gained less
-// than 2 % of the gap, a step of U-Net ended 3 % above its bound, one of ResNet-50 15 %.
-inline constexpr Patience kRoot = {400, 4, 0.005, 1e-4};
 inline constexpr double kRootPart = 0.5;
 inline constexpr Patience kLook = {8, 4, 0.02};
 inline constexpr double kLookPart = 0.05;  // of the work that is left, for that
@@ -117,8 +114,9 @@ namespace within_limit {
 inline constexpr int kRounds = 30;
 inline constexpr double kManyEntries =
     5e5;  // of all tables; smaller problems need no such beginning
-inline constexpr double kPricesPart = 0.3;   // of the work that is left, for where to begin
-inline constexpr double kOfferedWork = 0.3;  // of that, for repairs of what is met
+inline constexpr double kPricesPart = 0.3;    // of the work that is left, for where to begin
+inline constexpr double kFewTimesPart = 0.5;  // and for prices of the whole
+inline constexpr double kOfferedWork = 0.3;   // of that, for repairs of what is met
 inline constexpr StepReach kAllTimesReach = {0.5, 2e-5};
 inline constexpr int kAllTimesSteps = 600;
 inline constexpr double kSettledReach =
@@ -159,6 +157,7 @@ inline constexpr double kWorkPart = 0.5;  // of the work that is left
 // The bound at given prices (limit/pricer.cpp).
 namespace pricer {
 inline constexpr Patience kPatience = {24, 4, 0.02, 1e-4};
+inline constexpr Patience kSinglePatience = {64, 4, 0.02};       // of single nodes
 inline constexpr Patience kLongPatience = {128, 8, 0.01, 1e-6};  // where the bound counts
 }  // namespace pricer
 
@@ -173,7 +172,7 @@ inline constexpr double kCloseEnough =
 // in 17 GiB; lower ones than 1 took more steps where the limit doubles the cost (Mixtral, 4 GiB).
 inline constexpr double kFirstReach = 1, kMostReach = 4096;
 // How far the prices stay behind, towards the best so far: more after a step that gained little.
-inline constexpr double kInwards = 0.3, kInwardsInVain = 0.5;
+inline constexpr double kInwards = 0.3, kInwardsInVain = 0.5;  // half as far after a worse bound
 // So many steps that gain less than that part of what is missing end it; one that favours what was
 // met before counts twice.
 inline constexpr int kInVain = 4;
@@ -217,6 +216,11 @@ inline constexpr int kFoldRounds = 8;
 // Passes of messages (bound/settle.hpp).
 namespace settle {
 inline constexpr double kQuickly = 1e-6;  // of the bound; passes of floats are no more exact
+inline constexpr int kStride = 4;         // passes between two that go on in the direction so far
+// From messages of nothing, where the bound counts: passes are cheap beside trials at cutoffs. With
+// 100 of them, or fewer from where four gained less than 2 % of the gap, a step of U-Net ended 3 %
+// above its bound, one of ResNet-50 15 %.
+inline constexpr Patience kThorough = {400, 4, 0.005, 1e-4};
 }  // namespace settle
 
 // Like parts (bound/like_parts.cpp).

@@ -52,7 +52,7 @@ void FreeSearch::tighten_bound() {
   if (!dual_ || !open()) return;
   const BudgetShare share(race_.budget, kRootPart);
   Incumbent best;
-  tighten(*net_, *dual_, cutoff_, best, race_.budget, kRoot);
+  tighten(*net_, *dual_, cutoff_, best, race_.budget, effort::settle::kThorough);
   take(best);
   raise(dual_->exhausted() ? cutoff_ : dual_->bound());
 }

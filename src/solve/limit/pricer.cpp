@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "solve/bound/settle.hpp"
 #include "solve/effort.hpp"
@@ -36,6 +37,7 @@ void Pricer::reduce_for_rows() {
   std::vector<int> times;
   for (int row : rows_) times.push_back(all_.row_time[at(row)]);
   dual_.reset();
+  best_.reset();
   reduced_ = build_network(race_.problem, times);
   const double before = reduced_->algebra.work();
   reduce(*reduced_);
@@ -43,6 +45,7 @@ void Pricer::reduce_for_rows() {
   forget_unused(*reduced_);
   exhausted_ = reduced_->impossible;
   dual_.emplace(*reduced_);
+  fresh_ = true;
 }
 
 double Pricer::settle(const RowPrices& prices, bool exactly) {
@@ -50,17 +53,21 @@ double Pricer::settle(const RowPrices& prices, bool exactly) {
   const Network& net = like_ != nullptr ? all_ : *reduced_;
   Vector multipliers(net.capacity.size(), 0.0);
   for (std::size_t r = 0; r < multipliers.size(); ++r) {
-    const int time = net.row_time[r];
-    const auto row = std::lower_bound(all_.row_time.begin(), all_.row_time.end(), time);
-    const auto price = prices.find(static_cast<int>(row - all_.row_time.begin()));
+    const auto price = prices.find(row_of(net.row_time[r]));
     if (price != prices.end()) multipliers[r] = price->second;
   }
   if (like_ == nullptr) {
+    if (best_) dual_ = best_;
     dual_->set_multipliers(multipliers);
     const double cutoff = race_.below();
-    solver::settle(*dual_, exactly ? kLongPatience : kPatience, cutoff, true, race_.budget);
+    const Patience& patience = std::exchange(fresh_, false) ? effort::settle::kThorough
+                               : exactly                    ? effort::settle::kThorough
+                                                            : kSinglePatience;
+    solver::settle(*dual_, patience, cutoff, true, race_.budget);
     exhausted_ = dual_->exhausted();
-    const double bound = exhausted_ ? cutoff : dual_->bound();
+    if (!best_ || dual_->bound() > best_->bound()) best_ = dual_;
+    double bound = exhausted_ ? cutoff : dual_->bound();
+    if (best_->multipliers() == multipliers) bound = std::max(bound, best_->bound());
     race_.raise(bound);
     return bound;
   }
@@ -73,20 +80,28 @@ double Pricer::settle(const RowPrices& prices, bool exactly) {
   return bound;
 }
 
+int Pricer::row_of(int time) const {
+  const auto row = std::lower_bound(all_.row_time.begin(), all_.row_time.end(), time);
+  return static_cast<int>(row - all_.row_time.begin());
+}
+
+std::vector<int> Pricer::labels_of_all(const std::vector<int>& labels) const {
+  std::vector<int> result = lift(*reduced_, labels);
+  for (std::size_t n = 0; n < result.size(); ++n) {
+    const Labels& known = all_.origin_labels[n];
+    result[n] =
+        static_cast<int>(std::lower_bound(known.begin(), known.end(), result[n]) - known.begin());
+  }
+  return result;
+}
+
 std::vector<int> Pricer::favoured() {
   if (like_ != nullptr) {
     race_.budget.add(2 * like_->work_per_pass());
     return like_->favoured();
   }
   race_.budget.add(2 * dual_->work_per_pass());
-  const std::vector<int> choices = lift(*reduced_, dual_->decode_and_improve());
-  std::vector<int> labels(choices.size());
-  for (std::size_t n = 0; n < choices.size(); ++n) {
-    const Labels& known = all_.origin_labels[n];
-    labels[n] =
-        static_cast<int>(std::lower_bound(known.begin(), known.end(), choices[n]) - known.begin());
-  }
-  return labels;
+  return labels_of_all(dual_->decode_and_improve());
 }
 
 }  // namespace autopar::solver

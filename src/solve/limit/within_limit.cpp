@@ -113,6 +113,7 @@ void LimitedSearch::price_few_times() {
   pricer_ = std::make_unique<Pricer>(race_, all_.net(), has(left_out_, SolveStage::kFold));
   {
     const Noted noted(race_, "prices");
+    const BudgetShare share(budget_, kFewTimesPart);
     priced_ = find_prices(all_, all_.labels_of(start_), *pricer_, race_);
   }
 }
