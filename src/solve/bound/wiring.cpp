@@ -15,7 +15,7 @@ using namespace effort::work;
 
 // Half as many bytes, and read in fours.
 template <class Real>
-constexpr double kEntryWork = std::is_same_v<Real, float> ? kRowEntryWork / 4 : kRowEntryWork / 2;
+constexpr double kEntryWork = std::is_same_v<Real, float> ? kRowEntryWork / 4 : kRowEntryWork;
 
 // Sides of a class with the same key are in the same role.
 using RoleKey = std::tuple<int, bool, int, int, int>;
