@@ -220,7 +220,7 @@ inline constexpr int kStride = 4;         // passes between two that go on in th
 // From messages of nothing, where the bound counts: passes are cheap beside trials at cutoffs. With
 // 100 of them, or fewer from where four gained less than 2 % of the gap, a step of U-Net ended 3 %
 // above its bound, one of ResNet-50 15 %.
-inline constexpr Patience kThorough = {400, 4, 0.005, 1e-4};
+inline constexpr Patience kThorough = {400, 4, 0.001, 1e-5};
 }  // namespace settle
 
 // Like parts (bound/like_parts.cpp).
