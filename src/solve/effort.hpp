@@ -196,10 +196,11 @@ inline constexpr double kNear = 0.05;         // of the bound
 
 // Mixes of what was met (limit/mixes.cpp).
 namespace mixes {
-inline constexpr int kSettlingPasses = 24;
+inline constexpr Patience kSettling = {24, 4, 0};
 inline constexpr int kSteps = 40;
 inline constexpr StepReach kReach = {0.01, 1e-4};
-inline constexpr double kRowsPart = 0.2;  // of the work that is left, for these steps
+inline constexpr double kRowsPart = 0.2;     // of the work that is left, for these steps
+inline constexpr double kClosingWork = 2e8;
 }  // namespace mixes
 
 // Message passing (bound/dual.cpp).
@@ -328,21 +329,6 @@ inline constexpr std::size_t kLargestPart = 16;  // the whole divided by that
 inline constexpr std::size_t kSmallPart = 24;    // is always small enough
 inline constexpr std::size_t kMostVariants = 96;
 }  // namespace variants
-
-// Mixes of labellings (plans/mix.cpp).
-namespace mix {
-inline constexpr int kSweeps = 6;
-inline constexpr std::size_t kChecks = 32;  // of a sweep's labellings
-// Of each labelling that a sweep gives: all are repaired, as in the plans of the benchmarks.
-inline constexpr double kRepairWork = 1e7;
-}  // namespace mix
-
-// The beam (plans/sweep.cpp).
-namespace sweep {
-inline constexpr std::size_t kBuckets = 128;
-inline constexpr std::size_t kMostStates = 2000, kLeastStates = 200;
-inline constexpr std::size_t kMostSteps = 2000000;  // states times nodes
-}  // namespace sweep
 
 // Repair (plans/repair.cpp).
 namespace repair {
