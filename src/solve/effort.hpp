@@ -85,7 +85,6 @@ inline constexpr double kLikeParts[] = {0, 1.0 / 256, 1.0 / 64, 1.0 / 16};
 inline constexpr double kLikeWork = 0.1;   // of the work that is left, for each of them
 inline constexpr double kLikeStep = 1e-6;  // of the bound, at least
 inline constexpr double kMostAlive = 0.7;  // of the labels, and the others are worth taking out
-inline constexpr Patience kFolded = {64, 8, 0.005};
 }  // namespace without_limit
 
 // Closing the gap (close.cpp): trials at growing cutoffs.
@@ -125,7 +124,6 @@ inline constexpr double kRoundPart = 0.2;  // of the work that is left, for a ro
 inline constexpr std::size_t kNodesToPrice = 200;  // fewer are looked through
 // A gap below this part of the value is left, unless it took less than that work.
 inline constexpr double kCloseEnough = 1e-4;
-inline constexpr Patience kFolded = {64, 8, 1, 1e-5};
 inline constexpr Patience kSettling = {40, 4, 0.02};
 inline constexpr int kRootSteps = 1000;
 inline constexpr StepReach kReaches[] = {{0.05, 1e-3}, {1e-3, 1e-6}};
@@ -217,6 +215,7 @@ inline constexpr int kFoldRounds = 8;
 // Passes of messages (bound/settle.hpp).
 namespace settle {
 inline constexpr double kQuickly = 1e-6;  // of the bound; passes of floats are no more exact
+inline constexpr Patience kFolded = {64, 8, 0.005, 1e-5};  // of like nodes, before single ones
 inline constexpr int kStride = 4;         // passes between two that go on in the direction so far
 // From messages of nothing, where the bound counts: passes are cheap beside trials at cutoffs. With
 // 100 of them, or fewer from where four gained less than 2 % of the gap, a step of U-Net ended 3 %

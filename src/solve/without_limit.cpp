@@ -124,20 +124,12 @@ void FreeSearch::prepare() {
   raise(net_->constant);
   forget_unused(*net_);
   dual_.emplace(*net_);
-  if (folds_) settle_folded();
-}
-
-// The messages of like parts are where those of the single nodes begin.
-void FreeSearch::settle_folded() {
-  const Fold like = fold(*net_);
-  if (like.first.empty()) return;
-  Dual folded(*net_, like);
-  settle(folded, kFolded, cutoff_, false, race_.budget, [&] {
+  if (!folds_) return;
+  settle_folded(*net_, *dual_, cutoff_, race_.budget, [&](std::vector<int> labels) {
     Incumbent best;
-    keep_if_better(*net_, unfold(like, folded.decode_and_improve()), race_.budget, cutoff_, best);
+    keep_if_better(*net_, std::move(labels), race_.budget, cutoff_, best);
     take(best);
   });
-  dual_->take_over(folded, like.edge_of);
 }
 
 void FreeSearch::take(const Incumbent& best) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "solve/bound/dual.hpp"
 #include "solve/effort.hpp"
@@ -70,5 +71,10 @@ void settle(DualOf<Real>& dual, const Patience& patience, const double& cutoff, 
     before = bound;
   }
 }
+
+// The messages of like nodes are where those of the single nodes begin, with the dual's
+// multipliers. `look` sees labels that they favour.
+void settle_folded(const Network& net, Dual& dual, const double& cutoff, Budget& budget,
+                   const std::function<void(std::vector<int>)>& look = nullptr);
 
 }  // namespace autopar::solver

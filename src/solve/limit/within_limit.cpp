@@ -189,7 +189,7 @@ void LimitedSearch::solve_relaxed(bool to_the_end) {
   forget_unused(*net);
   Dual dual(*net);
   set_prices(dual);
-  if (has(left_out_, SolveStage::kFold)) settle_folded(*net, dual);
+  if (has(left_out_, SolveStage::kFold)) settle_folded(*net, dual, cutoff, budget_);
   {
     const Noted noted(race_, "rows");
     Incumbent best;
@@ -209,18 +209,6 @@ void LimitedSearch::solve_relaxed(bool to_the_end) {
   const Found found = close_gap(*net, dual, bound, cutoff, budget_, windows);
   if (found.value < kInfinity) meet(found.labels);
   race_.raise(found.bound);
-}
-
-// The messages of like parts are where those of the single nodes begin.
-void LimitedSearch::settle_folded(const Network& net, Dual& dual) {
-  std::vector<int> rows;
-  for (std::size_t r = 0; r < net.capacity.size(); ++r) rows.push_back(static_cast<int>(r));
-  const Fold like = fold(net, effort::fold::kFoldRounds, &rows);
-  if (like.first.empty()) return;
-  Dual folded(net, like);
-  folded.set_multipliers(dual.multipliers());
-  settle(folded, kFolded, kInfinity, false, budget_);
-  dual.take_over(folded, like.edge_of);
 }
 
 // The messages settle before the multipliers move; and the last digits of the multipliers are for
