@@ -198,7 +198,7 @@ inline constexpr Patience kSettling = {24, 4, 0};
 inline constexpr int kSteps = 40;
 inline constexpr StepReach kReach = {0.01, 1e-4};
 inline constexpr double kRowsPart = 0.2;     // of the work that is left, for these steps
-inline constexpr double kClosingWork = 2e8;
+inline constexpr double kClosingWork = 1e8;
 }  // namespace mixes
 
 // Message passing (bound/dual.cpp).
@@ -270,12 +270,6 @@ inline constexpr double kLabels[] = {64, 256, 1024, 4096};
 inline constexpr double kPairs =
     64;  // so many pairs may be looked at for each label that may be made
 }  // namespace merge
-
-// Its last pairs (branch/pairs.cpp).
-namespace pairs {
-inline constexpr double kPairs = 1 << 20;
-inline constexpr double kRowUses = 1 << 22;
-}  // namespace pairs
 
 // Presolve (network/presolve.cpp).
 namespace presolve {
