@@ -197,7 +197,7 @@ namespace mixes {
 inline constexpr Patience kSettling = {24, 4, 0};
 inline constexpr int kSteps = 40;
 inline constexpr StepReach kReach = {0.01, 1e-4};
-inline constexpr double kRowsPart = 0.2;     // of the work that is left, for these steps
+inline constexpr double kRowsPart = 0.2;  // of the work that is left, for these steps
 inline constexpr double kClosingWork = 1e8;
 }  // namespace mixes
 
@@ -216,7 +216,7 @@ inline constexpr int kFoldRounds = 8;
 namespace settle {
 inline constexpr double kQuickly = 1e-6;  // of the bound; passes of floats are no more exact
 inline constexpr Patience kFolded = {64, 8, 0.005, 1e-5};  // of like nodes, before single ones
-inline constexpr int kStride = 4;         // passes between two that go on in the direction so far
+inline constexpr int kStride = 4;  // passes between two that go on in the direction so far
 // From messages of nothing, where the bound counts: passes are cheap beside trials at cutoffs. With
 // 100 of them, or fewer from where four gained less than 2 % of the gap, a step of U-Net ended 3 %
 // above its bound, one of ResNet-50 15 %.

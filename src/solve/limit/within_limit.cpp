@@ -138,6 +138,9 @@ void LimitedSearch::combine() {
   if (pricer_ == nullptr) return;
   if (!has(left_out_, SolveStage::kColumns) || race_.closed()) return;
   const Noted noted(race_, "columns");
+  // A plan that is far from the bound says little about what the prices favour.
+  const bool far = race_.below() - race_.bound > effort::columns::kNear * race_.bound;
+  if (race_.feasible() && far && !priced_.met.empty()) all_.keep(priced_.met.back().labels, true);
   generate_columns(all_, *pricer_, priced_, race_);
   if (race_.feasible() || race_.closed() || priced_.met.empty()) return;
   // Without a labelling that fits, no mix of them may: then single labels are changed until one
