@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "solve/bound/settle.hpp"
 #include "solve/branch/explore.hpp"
 #include "solve/close.hpp"
 #include "solve/effort.hpp"
@@ -31,7 +32,7 @@ void FreeSearch::look() {
   if (!dual_) return;
   const BudgetShare share(race_.budget, kLookPart);
   Incumbent best;
-  tighten(*net_, *dual_, cutoff_, best, race_.budget, kLookPasses);
+  tighten(*net_, *dual_, cutoff_, best, race_.budget, kLook);
   take(best);
   raise(dual_->exhausted() ? cutoff_ : dual_->bound());
 }
@@ -51,7 +52,7 @@ void FreeSearch::tighten_bound() {
   if (!dual_ || !open()) return;
   const BudgetShare share(race_.budget, kRootPart);
   Incumbent best;
-  tighten(*net_, *dual_, cutoff_, best, race_.budget, kRootPasses);
+  tighten(*net_, *dual_, cutoff_, best, race_.budget, effort::settle::kThorough);
   take(best);
   raise(dual_->exhausted() ? cutoff_ : dual_->bound());
 }
@@ -123,28 +124,12 @@ void FreeSearch::prepare() {
   raise(net_->constant);
   forget_unused(*net_);
   dual_.emplace(*net_);
-  if (folds_) settle_folded();
-}
-
-// The messages of like parts are where those of the single nodes begin.
-void FreeSearch::settle_folded() {
-  const Fold like = fold(*net_);
-  if (like.first.empty()) return;
-  Dual folded(*net_, like);
-  double before = -kInfinity;
-  for (int pass = 1; pass <= kFoldedPasses && !race_.budget.over() && !folded.exhausted(); ++pass) {
-    folded.pass(kInfinity);
-    race_.budget.add(folded.work_per_pass());
-    if (pass % 8 != 0) continue;
+  if (!folds_) return;
+  settle_folded(*net_, *dual_, cutoff_, race_.budget, [&](std::vector<int> labels) {
     Incumbent best;
-    keep_if_better(*net_, unfold(like, folded.decode_and_improve()), race_.budget, cutoff_, best);
+    keep_if_better(*net_, std::move(labels), race_.budget, cutoff_, best);
     take(best);
-    if (folded.bound() >= cutoff_) break;
-    const double missing = cutoff_ < kInfinity ? cutoff_ - folded.bound() : folded.bound();
-    if (folded.bound() - before < kFoldedGain * missing) break;
-    before = folded.bound();
-  }
-  dual_->take_over(folded, like.edge_of);
+  });
 }
 
 void FreeSearch::take(const Incumbent& best) {

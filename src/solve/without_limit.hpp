@@ -33,7 +33,6 @@ class FreeSearch {
   void close_like_parts();
   void narrow();
   void prepare();
-  void settle_folded();
   void take(const Incumbent& best);
   void take(Found found);
   void raise(double bound);

@@ -268,6 +268,15 @@ void DualOf<Real>::take_over(const DualOf<Other>& other, const std::vector<int>&
 }
 
 template <class Real>
+void DualOf<Real>::extrapolate(const DualOf& before, double times) {
+  for (std::size_t m = 0; m < messages_.size(); ++m) {
+    const auto further = static_cast<Real>(times * (messages_[m] - before.messages_[m]));
+    if (std::isfinite(further)) messages_[m] += further;
+  }
+  settled_ = false;
+}
+
+template <class Real>
 void DualOf<Real>::weigh(const Place& place, const std::vector<int>& labels, Reals& sum) const {
   const auto begin = theta_.begin() + static_cast<std::ptrdiff_t>(place.theta);
   sum.assign(begin, begin + place.count);

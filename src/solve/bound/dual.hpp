@@ -64,6 +64,9 @@ class DualOf {
   void take_over(const DualOf<Other>& other, const std::vector<int>& edge_of,
                  const std::vector<double>& parts = {});
 
+  // As far again as from the messages before to these, so many times.
+  void extrapolate(const DualOf& before, double times);
+
   const Network& network() const { return *net_; }
 
   // Labels in the order of the classes, each the best given those before it and the messages from

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "solve/bound/settle.hpp"
 #include "solve/effort.hpp"
 
 namespace autopar::solver {
@@ -44,25 +45,10 @@ void LikeParts::set_multipliers(const Vector& multipliers) {
   exact_.set_multipliers(multipliers);
 }
 
-bool LikeParts::settle_quickly(const Patience& patience, double& cutoff, Incumbent* best,
+void LikeParts::settle_quickly(const Patience& patience, double& cutoff, Incumbent* best,
                                Budget& budget) {
-  double before = -kInfinity;
-  for (int pass = 1; pass <= patience.most_passes && !budget.over(); ++pass) {
-    quick_.pass(kInfinity);
-    budget.add(quick_.work_per_pass());
-    if (pass % patience.at_once != 0) continue;
-    if (best != nullptr) {
-      keep_if_better(net_, favoured(), budget, cutoff, *best);
-      budget.add(quick_.work_per_pass());
-    }
-    const double bound = quick_.bound();
-    const double missing = cutoff < kInfinity ? std::abs(cutoff - bound) : std::abs(bound);
-    const double little =
-        std::min(patience.of_missing * missing, patience.of_bound * std::abs(bound));
-    if (bound - before < little || missing < kQuickly * std::abs(bound)) return true;
-    before = bound;
-  }
-  return false;
+  const auto look = [&] { keep_if_better(net_, favoured(), budget, cutoff, *best); };
+  settle(quick_, patience, cutoff, false, budget, best == nullptr ? nullptr : std::function(look));
 }
 
 double LikeParts::settle_exactly(double cutoff, Budget& budget) {

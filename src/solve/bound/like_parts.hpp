@@ -25,9 +25,9 @@ class LikeParts {
   void take_over(const LikeParts& other);
   void set_multipliers(const Vector& multipliers);
 
-  // Quick passes; true if they were ended by their little gain. Labellings on the way that are
-  // within the capacities are kept in `best`, where there is one, and lower the cutoff.
-  bool settle_quickly(const Patience& patience, double& cutoff, Incumbent* best, Budget& budget);
+  // Quick passes. Labellings on the way that are within the capacities are kept in `best`, where
+  // there is one, and lower the cutoff.
+  void settle_quickly(const Patience& patience, double& cutoff, Incumbent* best, Budget& budget);
   // From there exact passes, in which labels die. The bound; the cutoff, where nothing is below it.
   double settle_exactly(double cutoff, Budget& budget);
   double bound() const { return bound_; }                // the best of those

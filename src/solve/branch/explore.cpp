@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "solve/bound/settle.hpp"
 #include "solve/bound/subgradient.hpp"
 #include "solve/branch/merge.hpp"
 #include "solve/branch/pairs.hpp"
@@ -104,24 +105,9 @@ Found branch(const Network& net, const Dual& dual, double cutoff, Budget& budget
 }  // namespace
 
 void tighten(const Network& net, Dual& dual, double& cutoff, Incumbent& best, Budget& budget,
-             int most_passes) {
-  double before = dual.bound();
-  for (int pass = 1; pass <= most_passes; ++pass) {
-    if (budget.over()) return;
-    dual.pass(cutoff);
-    budget.add(dual.work_per_pass());
-    if (dual.exhausted() || dual.bound() >= cutoff) return;
-    if (pass == 1 || pass % 4 == 0) {
-      std::vector<int> labels = dual.decode_and_improve();
-      budget.add(dual.work_per_pass());
-      keep_if_better(net, std::move(labels), budget, cutoff, best);
-      if (dual.bound() >= cutoff) return;
-      // What four passes gained is little of what is missing.
-      const double missing = cutoff < kInfinity ? cutoff - dual.bound() : dual.bound();
-      if (pass > 1 && dual.bound() - before < 0.02 * missing) return;
-      before = dual.bound();
-    }
-  }
+             const Patience& patience) {
+  settle(dual, patience, cutoff, true, budget,
+         [&] { keep_if_better(net, dual.decode_and_improve(), budget, cutoff, best); });
 }
 
 Found explore_survivors(const Network& net, const Dual& dual, double cutoff, Budget& budget) {
@@ -167,7 +153,7 @@ Found explore(Network& net, double cutoff, Budget& budget) {
   }
   auto dual = std::make_unique<Dual>(net);
   if (net.capacity.empty()) {
-    tighten(net, *dual, cutoff, best, budget, kPasses);
+    tighten(net, *dual, cutoff, best, budget, kPatience);
   } else {
     tighten_rows(net, *dual, cutoff, best, budget, kSteps);
   }

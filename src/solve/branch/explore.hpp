@@ -14,9 +14,9 @@ Found explore_restricted(const Network& net, const std::vector<Labels>& kept, do
                          Budget& budget);
 Found explore_survivors(const Network& net, const Dual& dual, double cutoff, Budget& budget);
 
-// Passes until the bound reaches the cutoff or stalls. Labellings found on the way are kept in
+// Passes until the bound settles. Labellings found on the way are kept in
 // `best` (labels of the nodes that are left) and lower the cutoff.
 void tighten(const Network& net, Dual& dual, double& cutoff, Incumbent& best, Budget& budget,
-             int most_passes);
+             const Patience& patience);
 
 }  // namespace autopar::solver

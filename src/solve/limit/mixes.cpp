@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <set>
 
+#include "solve/bound/settle.hpp"
 #include "solve/bound/subgradient.hpp"
+#include "solve/close.hpp"
 #include "solve/effort.hpp"
 #include "solve/network/reduce.hpp"
-#include "solve/plans/mix.hpp"
 
 namespace autopar::solver {
 namespace {
@@ -46,21 +47,20 @@ void mix_labellings(AllTimes& all, const std::vector<int>& rows, const Priced& p
     multipliers[static_cast<std::size_t>(place - net->row_time.begin())] = price;
   }
   dual.set_multipliers(multipliers);
-  for (int pass = 0; pass < kSettlingPasses && !race.budget.over(); ++pass) {
-    dual.pass(kInfinity);
-    race.budget.add(dual.work_per_pass());
-  }
+  settle(dual, kSettling, cutoff, true, race.budget);
   Incumbent best;
   {
     const BudgetShare share(race.budget, kRowsPart);
     tighten_rows(*net, dual, cutoff, best, race.budget, kSteps, kReach);
   }
+  std::vector<int> found;
+  if (best.value < kInfinity) found = lift(*net, std::move(best.labels));
   if (!dual.exhausted() && dual.bound() < cutoff) {
-    Incumbent mixed = best_mix(*net, dual, cutoff, race.budget);
-    if (mixed.value < kInfinity) best = std::move(mixed);
+    const BudgetShare share(race.budget, BudgetShare::Most{kClosingWork});
+    Found closed = close_gap(*net, dual, dual.bound(), cutoff, race.budget, true);
+    if (closed.value < kInfinity) found = std::move(closed.labels);
   }
-  if (best.value == kInfinity) return;
-  all.keep(in_parent(all.net(), *net, lift(*net, best.labels)), true);
+  if (!found.empty()) all.keep(in_parent(all.net(), *net, found), true);
 }
 
 }  // namespace autopar::solver

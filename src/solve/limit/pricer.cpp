@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
+#include "solve/bound/settle.hpp"
 #include "solve/effort.hpp"
 #include "solve/network/reduce.hpp"
 
@@ -35,6 +37,7 @@ void Pricer::reduce_for_rows() {
   std::vector<int> times;
   for (int row : rows_) times.push_back(all_.row_time[at(row)]);
   dual_.reset();
+  best_.reset();
   reduced_ = build_network(race_.problem, times);
   const double before = reduced_->algebra.work();
   reduce(*reduced_);
@@ -42,6 +45,7 @@ void Pricer::reduce_for_rows() {
   forget_unused(*reduced_);
   exhausted_ = reduced_->impossible;
   dual_.emplace(*reduced_);
+  fresh_ = true;
 }
 
 double Pricer::settle(const RowPrices& prices, bool exactly) {
@@ -49,14 +53,21 @@ double Pricer::settle(const RowPrices& prices, bool exactly) {
   const Network& net = like_ != nullptr ? all_ : *reduced_;
   Vector multipliers(net.capacity.size(), 0.0);
   for (std::size_t r = 0; r < multipliers.size(); ++r) {
-    const int time = net.row_time[r];
-    const auto row = std::lower_bound(all_.row_time.begin(), all_.row_time.end(), time);
-    const auto price = prices.find(static_cast<int>(row - all_.row_time.begin()));
+    const auto price = prices.find(row_of(net.row_time[r]));
     if (price != prices.end()) multipliers[r] = price->second;
   }
   if (like_ == nullptr) {
+    if (best_) dual_ = best_;
     dual_->set_multipliers(multipliers);
-    const double bound = settle_single();
+    const double cutoff = race_.below();
+    const Patience& patience = std::exchange(fresh_, false) ? effort::settle::kThorough
+                               : exactly                    ? effort::settle::kThorough
+                                                            : kSinglePatience;
+    solver::settle(*dual_, patience, cutoff, true, race_.budget);
+    exhausted_ = dual_->exhausted();
+    if (!best_ || dual_->bound() > best_->bound()) best_ = dual_;
+    double bound = exhausted_ ? cutoff : dual_->bound();
+    if (best_->multipliers() == multipliers) bound = std::max(bound, best_->bound());
     race_.raise(bound);
     return bound;
   }
@@ -69,22 +80,19 @@ double Pricer::settle(const RowPrices& prices, bool exactly) {
   return bound;
 }
 
-double Pricer::settle_single() {
-  double before = -kInfinity;
-  for (int pass = 1; pass <= kPatience.most_passes && !race_.budget.over(); ++pass) {
-    dual_->pass(race_.below());
-    race_.budget.add(dual_->work_per_pass());
-    if (dual_->exhausted()) {
-      exhausted_ = true;
-      return race_.below();
-    }
-    if (pass % kPatience.at_once != 0) continue;
-    const double bound = dual_->bound(), below = race_.below();
-    const double missing = below < kInfinity ? std::abs(below - bound) : std::abs(bound);
-    if (bound - before < kPatience.of_missing * missing) break;
-    before = bound;
+int Pricer::row_of(int time) const {
+  const auto row = std::lower_bound(all_.row_time.begin(), all_.row_time.end(), time);
+  return static_cast<int>(row - all_.row_time.begin());
+}
+
+std::vector<int> Pricer::labels_of_all(const std::vector<int>& labels) const {
+  std::vector<int> result = lift(*reduced_, labels);
+  for (std::size_t n = 0; n < result.size(); ++n) {
+    const Labels& known = all_.origin_labels[n];
+    result[n] =
+        static_cast<int>(std::lower_bound(known.begin(), known.end(), result[n]) - known.begin());
   }
-  return dual_->bound();
+  return result;
 }
 
 std::vector<int> Pricer::favoured() {
@@ -93,14 +101,7 @@ std::vector<int> Pricer::favoured() {
     return like_->favoured();
   }
   race_.budget.add(2 * dual_->work_per_pass());
-  const std::vector<int> choices = lift(*reduced_, dual_->decode_and_improve());
-  std::vector<int> labels(choices.size());
-  for (std::size_t n = 0; n < choices.size(); ++n) {
-    const Labels& known = all_.origin_labels[n];
-    labels[n] =
-        static_cast<int>(std::lower_bound(known.begin(), known.end(), choices[n]) - known.begin());
-  }
-  return labels;
+  return labels_of_all(dual_->decode_and_improve());
 }
 
 }  // namespace autopar::solver

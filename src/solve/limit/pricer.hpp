@@ -34,17 +34,20 @@ class Pricer {
 
  private:
   void reduce_for_rows();
-  double settle_single();
+  int row_of(int time) const;
+  std::vector<int> labels_of_all(const std::vector<int>& labels) const;
 
   Race& race_;
   const Network& all_;
   bool folds_;
   bool exhausted_ = false;
+  bool fresh_ = false;  // no messages of single nodes yet
   std::vector<int> rows_;
   std::unique_ptr<LikeParts> like_;
   // Where nothing is alike.
   std::unique_ptr<Network> reduced_;
   std::optional<Dual> dual_;
+  std::optional<Dual> best_;  // at the prices with the best bound: the next begins there
 };
 
 }  // namespace autopar::solver

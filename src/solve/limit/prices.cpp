@@ -26,17 +26,20 @@ class PriceSearch {
     if (pricer_.exhausted() || (!add(pricer_.favoured()) && !possible)) return std::move(best_);
     if (!possible) add_rows(best_.met[0].excess);
     int in_vain = 0;
+    double inwards = kInwards;
     for (int step = 0; step < kSteps && in_vain < kInVain && !race_.budget.over(); ++step) {
       const Master master = solve();
       const double missing = master.value - best_.bound;
       if (missing <= kCloseEnough * std::abs(best_.bound)) break;
-      const RowPrices now = between(master, in_vain == 0 ? kInwards : kInwardsInVain);
+      const RowPrices now =
+          between(master, in_vain == 0 ? inwards : std::max(inwards, kInwardsInVain));
       pricer_.allow(rows_);
       const double bound = pricer_.settle(now, false);
       if (pricer_.exhausted()) break;
       // The first prices are too high.
       const bool begun = !best_.prices.empty();
       in_vain = begun && bound - best_.bound < kGained * missing ? in_vain + 1 : 0;
+      inwards = bound > best_.bound ? kInwards : (1 + inwards) / 2;
       if (bound > best_.bound) {
         best_.bound = bound;
         best_.prices = now;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "solve/bound/settle.hpp"
 #include "solve/bound/subgradient.hpp"
 #include "solve/branch/explore.hpp"
 #include "solve/close.hpp"
@@ -112,6 +113,7 @@ void LimitedSearch::price_few_times() {
   pricer_ = std::make_unique<Pricer>(race_, all_.net(), has(left_out_, SolveStage::kFold));
   {
     const Noted noted(race_, "prices");
+    const BudgetShare share(budget_, kFewTimesPart);
     priced_ = find_prices(all_, all_.labels_of(start_), *pricer_, race_);
   }
 }
@@ -136,6 +138,9 @@ void LimitedSearch::combine() {
   if (pricer_ == nullptr) return;
   if (!has(left_out_, SolveStage::kColumns) || race_.closed()) return;
   const Noted noted(race_, "columns");
+  // A plan that is far from the bound says little about what the prices favour.
+  const bool far = race_.below() - race_.bound > effort::columns::kNear * race_.bound;
+  if (race_.feasible() && far && !priced_.met.empty()) all_.keep(priced_.met.back().labels, true);
   generate_columns(all_, *pricer_, priced_, race_);
   if (race_.feasible() || race_.closed() || priced_.met.empty()) return;
   // Without a labelling that fits, no mix of them may: then single labels are changed until one
@@ -187,7 +192,7 @@ void LimitedSearch::solve_relaxed(bool to_the_end) {
   forget_unused(*net);
   Dual dual(*net);
   set_prices(dual);
-  if (has(left_out_, SolveStage::kFold)) settle_folded(*net, dual);
+  if (has(left_out_, SolveStage::kFold)) settle_folded(*net, dual, cutoff, budget_);
   {
     const Noted noted(race_, "rows");
     Incumbent best;
@@ -209,25 +214,6 @@ void LimitedSearch::solve_relaxed(bool to_the_end) {
   race_.raise(found.bound);
 }
 
-// The messages of like parts are where those of the single nodes begin.
-void LimitedSearch::settle_folded(const Network& net, Dual& dual) {
-  std::vector<int> rows;
-  for (std::size_t r = 0; r < net.capacity.size(); ++r) rows.push_back(static_cast<int>(r));
-  const Fold like = fold(net, effort::fold::kFoldRounds, &rows);
-  if (like.first.empty()) return;
-  Dual folded(net, like);
-  folded.set_multipliers(dual.multipliers());
-  double before = -kInfinity;
-  for (int pass = 1; pass <= kFoldedPasses && !budget_.over() && !folded.exhausted(); ++pass) {
-    folded.pass(kInfinity);
-    budget_.add(folded.work_per_pass());
-    if (pass % 8 != 0) continue;
-    if (folded.bound() - before < 1e-5 * std::abs(folded.bound())) break;
-    before = folded.bound();
-  }
-  dual.take_over(folded, like.edge_of);
-}
-
 // The messages settle before the multipliers move; and the last digits of the multipliers are for
 // those gaps that they can close, or where they cost nothing.
 void LimitedSearch::move_prices(const Network& net, Dual& dual, double& cutoff, Incumbent& best) {
@@ -240,7 +226,7 @@ void LimitedSearch::move_prices(const Network& net, Dual& dual, double& cutoff, 
     const bool dear = budget_.work - before > budget_.effort * kCheapWork;
     if (last && missing < kCloseEnough && dear) break;
     const BudgetShare share(budget_, kRowsPart);
-    if (!last) tighten(net, dual, cutoff, best, budget_, kSettlingPasses);
+    if (!last) tighten(net, dual, cutoff, best, budget_, kSettling);
     tighten_rows(net, dual, cutoff, best, budget_, kRootSteps, reach, &met);
   }
   // They are columns of the whole, too.

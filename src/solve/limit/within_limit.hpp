@@ -35,7 +35,6 @@ class LimitedSearch {
   bool branch();
   double closing_work() const;
   void solve_relaxed(bool to_the_end);
-  void settle_folded(const Network& net, Dual& dual);
   void move_prices(const Network& net, Dual& dual, double& cutoff, Incumbent& best);
   void set_prices(Dual& dual) const;
   void note_prices(const Network& net, const Dual& dual);
