@@ -10,6 +10,7 @@
 #include <random>
 
 #include "planning/pipelines/unit_mix.hpp"
+#include "planning/pipelines/unit_room.hpp"
 
 using namespace autopar;
 
@@ -82,6 +83,28 @@ TEST_CASE("a way of which nothing is known is hoped to be as quick as the quicke
   CHECK(asked.slower_on(1) == 0.75);
   CHECK(asked.slower_on(2) == 0.75);
   CHECK(MixAsked{.slower_of = {{0, 1.25}}}.slower_on(2) == 1);
+}
+
+TEST_CASE("units get what a chunk leaves of its room, and save more where that does not help") {
+  const auto units_of = [](double bytes) {
+    UnitMix mix;
+    mix.bytes = bytes;
+    return mix;
+  };
+  UnitRoom room(80);
+  CHECK(room.next(units_of(60), 70) == 70);  // 10 are left
+  CHECK(room.next(units_of(70), 83) == 67);
+  // Of 3 that they saved the chunk has 1.5: for 1.5 more they save 3.
+  CHECK(room.next(units_of(67), 81.5) == 64);
+  // Nothing of 3: sixteen times as much as is missing, at most.
+  CHECK(room.next(units_of(64), 81.5) == 64 - 1.5 * 16);
+  CHECK(!room.is_hopeless());
+  // A chunk whose peak does not follow at all is given up.
+  int more = 0;
+  for (double of_units = 40; !room.is_hopeless(); of_units /= 2, ++more) {
+    CHECK(room.next(units_of(of_units), 81.5) < of_units);
+  }
+  CHECK(more <= 4);
 }
 
 TEST_CASE("without plans there is no mix") { CHECK(!best_mix({}, {4, 1, 10}).has_value()); }

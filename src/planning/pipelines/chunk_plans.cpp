@@ -10,6 +10,7 @@
 #include "autopar/kernels.hpp"
 #include "planning/pipelines/chunk_cost.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
+#include "planning/pipelines/unit_room.hpp"
 #include "search/balanced_weights.hpp"
 
 namespace autopar {
@@ -165,11 +166,9 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::searched(const Asked& asked) 
   return found;
 }
 
-// The chunk's units as they are planned by themselves, with what lies between them searched. What
-// the chunk holds beside its units is known once it is planned: then its units get what is left;
-// less, where what they saved before did not lower the chunk's peak by as much (secant method), and
-// twice as much less each time that it does not fit. What it takes by what its units take goes
-// for others of their way, if these have no units of other kinds either.
+// The chunk's units as they are planned by themselves, with what lies between them searched, in the
+// room that is left for them (UnitRoom). What the chunk takes by what its units take goes for
+// others of their way, if these have no units of other kinds either.
 Result<std::shared_ptr<const Planned>> ChunkPlans::of_parts(const Asked& asked) {
   AUTOPAR_TRY(all, room());
   const auto room = static_cast<double>(all);
@@ -178,43 +177,36 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::of_parts(const Asked& asked) 
   MixAsked mixed{.room = limit};
   if (!asked.hint.has_other_kinds) mixed.slower_of = slower_of_;
   for (const auto& [way, part] : bytes_of_units_) mixed.room_of[way] = limit / part;
+  UnitRoom left(limit);
   std::shared_ptr<const Planned> best;
   std::optional<UnitMix> before;
-  double bytes_before = kInfinity, at_once = 1;  // of a chunk that did not fit
   for (int round = 0; round < kPartRounds && (best == nullptr || !search_.is_over());) {
     AUTOPAR_TRY(parts, asked.hint.parts(mixed, asked.mesh));
     if (!parts) break;
     const UnitMix& mix = parts->mix;
     const std::size_t way = mix.smaller.way;
-    const bool is_same = before && mix.smaller.way == before->smaller.way &&
-                         mix.bytes == before->bytes && mix.of_larger == before->of_larger;
+    const bool is_same = before && way == before->smaller.way && mix.bytes == before->bytes &&
+                         mix.of_larger == before->of_larger;
     const bool is_little =
         best != nullptr && mix.seconds > (1 - kPartGain) * best->outcome.cost.time();
     if (is_same || is_little) break;
+    before = mix;
     AUTOPAR_TRY(found, of_these(asked, *parts));
     double bytes = found.least_bytes;
-    double follows = 1;
     if (found.planned) {
       ++round;
       bytes = static_cast<double>(found.planned->outcome.cost.memory.total);
       const Seconds time = found.planned->outcome.cost.time();
-      mixed.slower_of[way] = mixed.slower_on(way) * time / mix.seconds;
+      if (mix.seconds > 0) mixed.slower_of[way] = mixed.slower_on(way) * time / mix.seconds;
       if (best == nullptr || time < best->outcome.cost.time()) {
         best = std::make_shared<const Planned>(std::move(*found.planned));
       }
       if (time <= longest_) break;
-    } else {
-      if (bytes == kInfinity || at_once > kMostAtOnce) break;
-      if (before && before->smaller.way == way) {
-        const double part = (bytes_before - bytes) / (before->bytes - mix.bytes);
-        follows = std::clamp(part / at_once, kLeastFollowing, 1.0);
-        at_once *= 2;
-      }
-      bytes_before = bytes;
     }
+    if (bytes == kInfinity) break;
     bytes_of_units_[way] = bytes / mix.bytes;
-    mixed.room_of[way] = std::max(1.0, mix.bytes - (bytes - limit) / follows);
-    before = mix;
+    mixed.room_of[way] = left.next(mix, bytes);
+    if (left.is_hopeless()) break;
   }
   if (!asked.hint.has_other_kinds) slower_of_ = mixed.slower_of;
   return best;
