@@ -38,7 +38,7 @@ TEST_CASE("a mix of two plans is near the best of all") {
     return static_cast<double>(std::uniform_int_distribution<int>(least, most)(random));
   };
   int mixed = 0, unfit = 0;
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < 400; ++round) {
     std::vector<UnitPlan> plans;
     for (std::size_t l = 0; l < 6; ++l) {
       plans.push_back({number(10, 40), number(0, 9), number(1, 9), l % 2, l});
