@@ -323,8 +323,8 @@ def timelines(folder):
 
 
 def partial_sums(folder):
-    """Whether gradients are finite may be asked of partial sums, which the update adds up: then each reads the accumulators. What is
-    added up before is handed on."""
+    """Whether gradients are finite may be asked of partial sums, which the update adds up: then each reads the accumulator. What is
+    added up before is handed on, and then nothing but that is read."""
     pins, place = folder / "partial.json", folder / "partial"
     axes = [{"name": name, "size": 2, "tier": "nvlink"} for name in ("data", "tensor")]
     ops = {f"h.{layer}.{op}": {"assignment": {"data": "b", "tensor": factor}} for layer in (0, 1)
@@ -334,10 +334,11 @@ def partial_sums(folder):
            "--profile", "a100-megatron", "--micro-batches", 2, "--stages", 2, "--pin", pins, "-q", "-o", place)
     called("verify", place)
     called("run", place)
-    for name in ("R", "U"):
-        inputs = {value.name for value in onnx.load(place / f"plan.c0.{name}.onnx").graph.input}
-        assert "acc.wpe.weight" in inputs, (name, inputs)
-    assert "sums.acc.wte.weight.update" in inputs and "acc.wte.weight" not in inputs, inputs
+    reduces, update = ({value.name for value in onnx.load(place / f"plan.c0.{name}.onnx").graph.input} for name in ("R", "U"))
+    for weight in ("wte.weight", "wpe.weight", "h.0.mlp.fc.weight"):
+        is_handed_on = f"sums.acc.{weight}.update" in update
+        assert f"acc.{weight}" in reduces and (f"acc.{weight}" in update) != is_handed_on, (weight, update)
+    assert "sums.acc.wte.weight.update" in update, update
     print("partial sums:", independent(place, 3))
 
 
