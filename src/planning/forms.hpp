@@ -56,19 +56,21 @@ Result<LeastTime> least_time(Inputs& inputs, const PlanOptions& options,
 
 // What each op pays for streams, by name. An op that has no prices has those of the one before it.
 using OpPrices = std::map<std::string, StreamPrices>;
+// Names of outputs, each with that of the input that it is of a part of the step that follows and
+// is planned alike: it leaves as that comes.
+using HandedOn = std::vector<std::pair<std::string, std::string>>;
+
 // Prices for plans of a model on one mesh: busy times do not say what waits for what. The step of a
 // plan is simulated, and what is on its path (prices_by_path) has the weight in the next search, in
 // equal parts with the paths of the plans before it and with `weights`; the prices of the plan that
-// takes least are taken. None: that is the plan that `weights` find. They say nothing about bounds.
-// Precondition: a profile. Errors: of building the problems.
+// takes least are taken, where that gains enough. None: that is the plan that `weights` find. They
+// say nothing about bounds. Precondition: a profile. Errors: of building the problems.
 struct PathSearch {
   int rounds = 0;      // at most
   double effort = 0;   // of a search
   Seconds enough = 0;  // no plan is looked for that takes less
+  double gain = 0;     // over the plan by `weights`, at least, as a part of its time
 };
-// Names of outputs, each with that of the input that it is of a part of the step that follows and
-// is planned alike: it leaves as that comes.
-using HandedOn = std::vector<std::pair<std::string, std::string>>;
 Result<OpPrices> prices_by_paths(Inputs& inputs, const PlanOptions& options,
                                  const std::optional<StrategyFile>& pins,
                                  const CommonOptions& common, const std::string& mesh,

@@ -15,10 +15,6 @@ namespace {
 // that are alike share prices, fine beside what weights differ by. Chosen, not tuned.
 constexpr double kWeightSteps = 64;
 constexpr double kBehindSteps = 1024;
-// Weights of streams hold wherever a part stands, prices by paths where it is by itself: these are
-// taken where they gain more than so much of its time. Of Mixtral in 2 stages they gain 0.04 % of a
-// unit and lose 0.8 % of the step; elsewhere they gain 5 to 8 % of a unit, or nothing.
-constexpr double kPathGain = 5e-3;
 
 }  // namespace
 
@@ -179,7 +175,7 @@ Result<OpPrices> prices_by_paths(Inputs& inputs, const PlanOptions& options,
     AUTOPAR_TRY(cost, cost_of(request, strategy, *model));
     least = std::min(least, cost.time());
     if (cost.time() < to_beat) {
-      to_beat = round == 0 ? (1 - kPathGain) * cost.time() : cost.time();
+      to_beat = round == 0 ? (1 - search.gain) * cost.time() : cost.time();
       best.clear();
       for (std::size_t o = 0; o < ops.size() && request.prices_of_ops != nullptr; ++o) {
         best[ops[o].name] = (*request.prices_of_ops)[o];

@@ -329,7 +329,7 @@ Result<OpPrices> ChunkPlans::prices_by_paths(const Graph& unit, const std::strin
                                              Seconds bound) const {
   AUTOPAR_TRY(inputs, inputs_of(unit));
   const PathSearch search{tuning::units::kPathRounds, tuning::units::kEffort,
-                          bound * (1 + tuning::units::kNearBound)};
+                          bound * (1 + tuning::units::kNearBound), tuning::units::kPathGain};
   auto found = autopar::prices_by_paths(inputs, options_, pins_of(unit), search_.common, mesh,
                                         weights, handed_on, search);
   // Where the mesh cannot keep the pins.

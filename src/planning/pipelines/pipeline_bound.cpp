@@ -134,15 +134,17 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage) con
         AUTOPAR_TRY(bound, bound_on_memory(plans, weights, of_step));
         least.bound = std::move(bound);
       }
-      for (Weighting* of_plans : {&least.alike, &least.open}) {
-        if (weights) of_plans->weights = shared_out(*weights, tuning::units::kOnLinks, stage);
-      }
-      const auto& by = least.alike.weights;
+      if (weights) least.alike.weights = shared_out(*weights, tuning::units::kOnLinks, stage);
+      least.open.weights = least.alike.weights;
       const auto of_paths = std::make_shared<std::map<std::string, OpPrices>>();
-      AUTOPAR_TRY(alike, memory_of(plans, by, k, of_step, UnitEnds::kAlike, of_paths));
+      const auto memory = [&](const HandedOn& handed_on) {
+        return memory_of(plans, least.alike.weights, k, of_step, handed_on, of_paths);
+      };
+      const bool hands_on_alike = k == units_.usual && hands_on();
+      AUTOPAR_TRY(alike, memory(hands_on_alike ? units_.handed_on : HandedOn()));
       least.alike.memories.push_back(alike);
-      if (k == units_.usual && hands_on()) {
-        AUTOPAR_TRY(open, memory_of(plans, by, k, of_step, UnitEnds::kOpen, of_paths));
+      if (hands_on_alike) {
+        AUTOPAR_TRY(open, memory({}));
         alike = std::move(open);
       }
       least.open.memories.push_back(std::move(alike));
@@ -180,7 +182,8 @@ Seconds PipelineBounds::of_shared_ops(std::size_t kind) const {
 
 Result<std::shared_ptr<UnitMemory>> PipelineBounds::memory_of(
     std::shared_ptr<const ChunkPlans> plans, const std::optional<StreamTimes>& weights,
-    std::size_t kind, const LeastTime& least, UnitEnds ends, const PathPrices& of_paths) const {
+    std::size_t kind, const LeastTime& least, const HandedOn& handed_on,
+    const PathPrices& of_paths) const {
   AUTOPAR_TRY(asked, plans->asked_level());
   std::vector<UnitWay> ways;
   for (const Recompute recompute :
@@ -192,8 +195,6 @@ Result<std::shared_ptr<UnitMemory>> PipelineBounds::memory_of(
     }
   }
   std::map<std::string, Seconds> bounds(least.of_meshes.begin(), least.of_meshes.end());
-  const bool is_alike = kind == units_.usual && ends == UnitEnds::kAlike;
-  const HandedOn handed_on = is_alike ? units_.handed_on : HandedOn();
   const auto problem = [plans, weights, bounds = std::move(bounds), of_paths, handed_on](
                            Graph& graph,
                            const UnitWay& way) mutable -> Result<std::optional<PricedProblem>> {

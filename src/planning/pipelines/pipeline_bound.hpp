@@ -83,7 +83,7 @@ class PipelineBounds {
   Result<Seconds> estimate_of_single(const Cluster& cluster);
 
  private:
-  // Weights of streams, and what units cost by them.
+  // Weights of streams, and plans of units by them.
   struct Weighting {
     std::optional<StreamTimes> weights;
     std::vector<std::shared_ptr<UnitMemory>> memories;  // per kind
@@ -123,7 +123,8 @@ class PipelineBounds {
   Result<std::shared_ptr<UnitMemory>> memory_of(std::shared_ptr<const ChunkPlans> plans,
                                                 const std::optional<StreamTimes>& weights,
                                                 std::size_t kind, const LeastTime& least,
-                                                UnitEnds ends, const PathPrices& of_paths) const;
+                                                const HandedOn& handed_on,
+                                                const PathPrices& of_paths) const;
   Result<std::shared_ptr<UnitBound>> bound_on_memory(std::shared_ptr<const ChunkPlans> plans,
                                                      const std::optional<StreamTimes>& weights,
                                                      const LeastTime& least) const;
