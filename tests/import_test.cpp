@@ -285,7 +285,7 @@ TEST_CASE("names are unique, and user ops can be found", "[import]") {
     })")));
   REQUIRE(imported.ok());
   using Names = std::vector<std::string>;
-  const auto& map = imported->ops_of_user_op;
+  const auto& map = *imported->ops_of_user_op;
   CHECK(map.at("same") == Names{"same"});
   CHECK(map.at("same/1") == Names{"same/1"});
   CHECK(map.at("gone").empty());

@@ -6,6 +6,7 @@
 #endif
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <random>
 
@@ -30,7 +31,66 @@ Seconds least(const std::vector<UnitPlan>& plans, std::size_t way, const MixAske
   return best;
 }
 
+// The least that one unit takes in so much room, with plans mixed as one likes.
+Seconds least_of_mixes(const std::vector<UnitPlan>& plans, std::int64_t in_flight, double room) {
+  Seconds least = std::numeric_limits<Seconds>::infinity();
+  for (const UnitPlan& a : plans) {
+    if (a.bytes(in_flight) > room * (1 + 1e-9)) continue;
+    least = std::min(least, a.seconds);
+    for (const UnitPlan& b : plans) {
+      const double more = b.bytes(in_flight) - a.bytes(in_flight);
+      if (b.bytes(in_flight) <= room) continue;
+      const double part = std::max(0.0, room - a.bytes(in_flight)) / more;
+      least = std::min(least, a.seconds + part * (b.seconds - a.seconds));
+    }
+  }
+  return least;
+}
+
 }  // namespace
+
+TEST_CASE("chunks share a room as suits all of them") {
+  std::mt19937 random(11);
+  const auto number = [&](int least, int most) {
+    return static_cast<double>(std::uniform_int_distribution<int>(least, most)(random));
+  };
+  int bound = 0, ample = 0, tight = 0;
+  for (int round = 0; round < 300; ++round) {
+    std::vector<UnitPlan> plans;
+    for (std::size_t l = 0; l < 5; ++l) {
+      plans.push_back({number(10, 40), number(0, 9), number(1, 9), 0, l});
+    }
+    const std::vector<SharingUnits> chunks = {{number(1, 4), 8}, {number(1, 4), 1}};
+    const double room = number(20, 400);
+    const std::vector<double> shares = shared_room(plans, chunks, room).bytes;
+    REQUIRE(shares.size() == 2);
+    CHECK(std::abs(shares[0] + shares[1] - room) < 1e-6 * room);
+    const auto takes = [&](double first) {
+      const double of_each[] = {first, room - first};
+      Seconds sum = 0;
+      for (std::size_t c = 0; c < 2; ++c) {
+        const double units = chunks[c].units;
+        sum += units * least_of_mixes(plans, chunks[c].in_flight, of_each[c] / units);
+      }
+      return sum;
+    };
+    Seconds best = std::numeric_limits<Seconds>::infinity();
+    for (int step = 0; step <= 400; ++step) best = std::min(best, takes(room * step / 400));
+    Seconds fastest = 0;
+    for (const SharingUnits& chunk : chunks) {
+      fastest += chunk.units * least_of_mixes(plans, chunk.in_flight, 1e9);
+    }
+    if (best == std::numeric_limits<Seconds>::infinity()) {
+      ++tight;
+      continue;
+    }
+    (takes(shares[0]) > fastest ? bound : ample) += 1;
+    CHECK(takes(shares[0]) <= best * (1 + 1e-6));
+  }
+  CHECK(bound > 30);
+  CHECK(ample > 50);
+  CHECK(tight > 10);
+}
 
 TEST_CASE("a mix of two plans is near the best of all") {
   std::mt19937 random(7);

@@ -14,10 +14,10 @@
 // the graph as well, that goes on from the hub for itself.
 #pragma once
 
-#include <set>
 #include <string>
 #include <vector>
 
+#include "autopar/phase_ops.hpp"
 #include "autopar/search.hpp"
 
 namespace autopar {
@@ -31,8 +31,8 @@ struct HubOp {
 };
 
 // Of all values that two or more ops of one phase read, and none of another, in their order; not of
-// constants, nor of what a phase op makes. `reserved`: names that no op may get.
-std::vector<HubOp> possible_hub_ops(const Graph& graph, const std::set<std::string>& reserved = {});
+// constants, nor of what a phase op makes.
+std::vector<HubOp> possible_hub_ops(const Graph& graph, const IsReserved& reserved = {});
 // Those of values whose hub the pins of a request fix, on one of its meshes at least: by a
 // hub_spec, or by an out_strategy that a ReduceScatter reaches. Not of hubs that no Identity can
 // hand on (maxima, the axes of a dimension in another order than the mesh's), nor where the cost

@@ -2,11 +2,12 @@
 //
 //   Result<ImportedModel> model = import_model("gpt2.onnx", {.dims = {{"batch", 32}}});
 //   model->graph                         // ops in topological order, Gemm split, shapes folded
-//   model->ops_of_user_op.at("fc1")      // {"fc1", "fc1/add"}
+//   model->ops_of_user_op->at("fc1")      // {"fc1", "fc1/add"}
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -36,6 +37,9 @@ struct ImportOptions {
   std::int64_t least_opset = 0;
 };
 
+// The ops of a graph that each op of the file became, by names.
+using OpsOfUserOp = std::map<std::string, std::vector<std::string>>;
+
 struct ImportedModel {
   Graph graph;
   std::string path;
@@ -45,8 +49,8 @@ struct ImportedModel {
   std::int64_t ir_version = 0;                  // 0: the file is graph.json
   bool tells_data = false;  // the file says which of its inputs are data, the others parameters
   // For every op of the file, the ops of `graph` that it became, in graph order; none where it was
-  // folded into a constant, was an identity, or did not contribute to an output.
-  std::map<std::string, std::vector<std::string>> ops_of_user_op;
+  // folded into a constant, was an identity, or did not contribute to an output. Copies share it.
+  std::shared_ptr<const OpsOfUserOp> ops_of_user_op = std::make_shared<const OpsOfUserOp>();
 };
 
 // Reads an ONNX model (opset 13 to 26) or a graph.json; which one it is shows in the content.

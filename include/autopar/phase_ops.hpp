@@ -18,9 +18,9 @@
 // the graph without phase ops.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,11 +29,15 @@
 
 namespace autopar {
 
+// Whether no op that is added may have that name; null: any may.
+using IsReserved = std::function<bool(const std::string&)>;
+// As Names::unique(), but for those.
+std::string unreserved(Names& names, const std::string& stem, const IsReserved& reserved);
+
 // Of each phase in which two or more ops read a value that is read in another phase too; not of
 // constants, nor of single numbers, which cannot be split. Each stands just before the first reader
-// in its phase. Returns how many there are. `reserved`: names that no op may get. Rules have to be
-// found again.
-std::size_t add_phase_ops(Graph& graph, const std::set<std::string>& reserved = {});
+// in its phase. Returns how many there are. Rules have to be found again.
+std::size_t add_phase_ops(Graph& graph, const IsReserved& reserved = {});
 
 // With which an Identity hands on a value that lies so; nothing where none does: maxima, the axes
 // of a dimension in another order than the mesh's.

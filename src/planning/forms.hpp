@@ -99,16 +99,21 @@ struct ChosenParts {
   std::function<const Assignment*(const std::string&)> op;
   std::function<const ChosenSpecs*(const std::string&)> value;
 };
-// The best plan on one mesh that takes what is chosen, and what it leaves open is searched with so
-// much effort; or the least memory that was found. `wanted`: the template that it is of; null:
-// none.
+// A model as it is now, on one mesh. Errors: as of request_of().
+struct PartsRequest {
+  std::unique_ptr<Inputs> inputs;
+  SearchRequest request;
+};
+Result<PartsRequest> parts_request(std::unique_ptr<Inputs> inputs, const PlanOptions& options,
+                                   const std::optional<StrategyFile>& pins,
+                                   const CommonOptions& common, const std::string& mesh);
+// The best plan that takes what is chosen, and what it leaves open is searched with so much effort;
+// or the least memory that was found. `wanted`: the template that it is of; null: none.
 struct PartsPlan {
-  std::optional<Planned> planned;
+  std::optional<SearchOutcome> outcome;
   double least_bytes = 0;
 };
-Result<PartsPlan> plan_of_parts(std::unique_ptr<Inputs> inputs, const PlanOptions& options,
-                                const std::optional<StrategyFile>& pins,
-                                const CommonOptions& common, const std::string& mesh,
+Result<PartsPlan> plan_of_parts(const PartsRequest& parts,
                                 const std::optional<StreamTimes>& weights,
                                 const ChosenParts& chosen, double effort,
                                 const Template* wanted = nullptr,

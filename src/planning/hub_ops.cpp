@@ -12,10 +12,10 @@ namespace autopar {
 namespace {
 
 // Also of ops that import removed.
-std::set<std::string> names_of_user_ops(const Inputs& inputs) {
-  std::set<std::string> names;
-  for (const auto& [name, ops] : inputs.model.ops_of_user_op) names.insert(name);
-  return names;
+IsReserved reserved_names(const Inputs& inputs) {
+  return [ops = inputs.model.ops_of_user_op](const std::string& name) {
+    return ops->count(name) != 0;
+  };
 }
 
 // Who states a rule for Identity would state it for those that are added.
@@ -45,7 +45,7 @@ std::string cost_model_of(const StrategyFile& file, const PlanOptions& options) 
 Status share_in_phases(Inputs& inputs, const std::string& cost_model) {
   if (cost_model != "roofline" || !may_add_ops(inputs)) return Ok{};
   if (!PhaseOps(inputs.model.graph).empty()) return Ok{};
-  const std::size_t added = add_phase_ops(inputs.model.graph, names_of_user_ops(inputs));
+  const std::size_t added = add_phase_ops(inputs.model.graph, reserved_names(inputs));
   if (added == 0) return Ok{};
   spdlog::debug("passes: {} times several ops of a phase share how they get a value", added);
   return find_rules_again(inputs);
@@ -54,7 +54,7 @@ Status share_in_phases(Inputs& inputs, const std::string& cost_model) {
 Status share_pinned_hubs(const StrategyFile& file, Inputs& inputs, const SearchRequest& request) {
   if (!may_add_ops(inputs)) return Ok{};
   Graph& graph = inputs.model.graph;
-  std::vector<HubOp> possible = possible_hub_ops(graph, names_of_user_ops(inputs));
+  std::vector<HubOp> possible = possible_hub_ops(graph, reserved_names(inputs));
   const std::size_t values = graph.values.size();
   const auto others =
       std::stable_partition(possible.begin(), possible.end(),

@@ -72,12 +72,12 @@ Status add_pins(const StrategyFile& file, const Inputs& inputs, SearchRequest& r
   for (const auto& [name, pin] : file.pins.ops) {
     std::string target = name;
     if (!op_of.count(name)) {
-      const auto it = inputs.model.ops_of_user_op.find(name);
-      if (it != inputs.model.ops_of_user_op.end() && it->second.empty()) {
+      const auto it = inputs.model.ops_of_user_op->find(name);
+      if (it != inputs.model.ops_of_user_op->end() && it->second.empty()) {
         return input_error(file.path + ": op '" + name +
                            "' was folded into a constant or removed at import; it cannot be split");
       }
-      if (it != inputs.model.ops_of_user_op.end() && it->second.size() == 1) {
+      if (it != inputs.model.ops_of_user_op->end() && it->second.size() == 1) {
         target = it->second.front();
       }
     }

@@ -118,7 +118,7 @@ void tell_of_strategy(const StrategyFile& file) {
 void tell_of_import(const ImportedModel& model) {
   const Graph& graph = model.graph;
   std::size_t gone = 0, several = 0;
-  for (const auto& [name, ops] : model.ops_of_user_op) {
+  for (const auto& [name, ops] : *model.ops_of_user_op) {
     gone += ops.empty();
     several += ops.size() > 1;
   }

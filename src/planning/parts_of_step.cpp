@@ -242,26 +242,28 @@ void keep_chosen(const Graph& graph, const ChosenParts& chosen, MeshProblem& pro
 
 }  // namespace
 
-Result<PartsPlan> plan_of_parts(std::unique_ptr<Inputs> inputs, const PlanOptions& options,
-                                const std::optional<StrategyFile>& pins,
-                                const CommonOptions& common, const std::string& mesh,
-                                const std::optional<StreamTimes>& weights,
-                                const ChosenParts& chosen, double effort, const Template* wanted,
-                                const ChosenParts* again) {
+Result<PartsRequest> parts_request(std::unique_ptr<Inputs> inputs, const PlanOptions& options,
+                                   const std::optional<StrategyFile>& pins,
+                                   const CommonOptions& common, const std::string& mesh) {
   PlanOptions own = options;
   own.meshes = {mesh};
   own.searcher = "dp";
   AUTOPAR_TRY(request, request_of(*inputs, pins, own, common));
   request.mesh = request.meshes.front();
-  request.weights = weights;
+  return PartsRequest{std::move(inputs), std::move(request)};
+}
+
+Result<PartsPlan> plan_of_parts(const PartsRequest& parts,
+                                const std::optional<StreamTimes>& weights,
+                                const ChosenParts& chosen, double effort, const Template* wanted,
+                                const ChosenParts* again) {
+  const SearchRequest& request = parts.request;
   AUTOPAR_TRY(asked, pinned_to(request, wanted));
+  asked.weights = weights;
   AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, *request.mesh));
   SolveOptions solve = request.solve;
   solve.effort = effort;
-  struct Found {
-    std::optional<SearchOutcome> outcome;
-    double least_bytes = 0;
-  } found;
+  PartsPlan found;
   const auto plan = [&](const ChosenParts& kept) -> Status {
     asked.narrowing = narrowed_to(request.graph, kept);
     AUTOPAR_TRY(problem, build_problem(asked, *model));
@@ -290,12 +292,7 @@ Result<PartsPlan> plan_of_parts(std::unique_ptr<Inputs> inputs, const PlanOption
     asked.prices_of_ops = prices.mean(true);
     AUTOPAR_RETURN_IF_ERROR(plan(*again));
   }
-  PartsPlan parts{{}, found.least_bytes};
-  if (found.outcome) {
-    parts.planned.emplace(
-        Planned{std::move(inputs), std::move(request), std::move(*found.outcome)});
-  }
-  return parts;
+  return found;
 }
 
 Result<Planned> planned_like(std::unique_ptr<Inputs> inputs, const Planned& like,

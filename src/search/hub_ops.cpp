@@ -60,9 +60,8 @@ void replace_ops(Graph& graph, std::vector<Op> ops) {
 
 }  // namespace
 
-std::vector<HubOp> possible_hub_ops(const Graph& graph, const std::set<std::string>& reserved) {
+std::vector<HubOp> possible_hub_ops(const Graph& graph, const IsReserved& reserved) {
   Names op_names, value_names;
-  for (const std::string& name : reserved) op_names.take(name);
   for (const Op& op : graph.ops) op_names.take(op.name);
   for (const Value& value : graph.values) value_names.take(value.name);
   const std::vector<std::vector<Use>> uses = uses_of(graph);
@@ -74,8 +73,8 @@ std::vector<HubOp> possible_hub_ops(const Graph& graph, const std::set<std::stri
     const bool is_shared = !of_phase && read_by_several(graph, uses[v]);
     if (value.kind == ValueKind::kConstant || !is_shared) continue;
     const std::string name = value.name + ".hub";
-    found.push_back(
-        {ValueId(static_cast<std::int64_t>(v)), op_names.unique(name), value_names.unique(name)});
+    found.push_back({ValueId(static_cast<std::int64_t>(v)), unreserved(op_names, name, reserved),
+                     value_names.unique(name)});
   }
   return found;
 }

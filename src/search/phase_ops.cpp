@@ -27,8 +27,7 @@ std::map<Phase, Reading> readings_of(const Graph& graph, const std::vector<Use>&
 // Adds the phase ops of all values and tells every op's inputs.
 class Adder {
  public:
-  Adder(Graph& graph, const std::set<std::string>& reserved) : graph_(graph) {
-    for (const std::string& name : reserved) op_names_.take(name);
+  Adder(Graph& graph, const IsReserved& reserved) : graph_(graph), reserved_(reserved) {
     for (const Op& op : graph.ops) op_names_.take(op.name);
     for (const Value& value : graph.values) value_names_.take(value.name);
   }
@@ -62,7 +61,7 @@ class Adder {
       Op& op = graph_.op(use.op);
       if (op.phase == phase) op.inputs[static_cast<std::size_t>(use.port)] = output;
     }
-    before_[first].push_back({.name = op_names_.unique(name),
+    before_[first].push_back({.name = unreserved(op_names_, name, reserved_),
                               .type = "Identity",
                               .inputs = {id},
                               .outputs = {output},
@@ -83,6 +82,7 @@ class Adder {
   }
 
   Graph& graph_;
+  const IsReserved& reserved_;
   Names op_names_, value_names_;
   std::map<OpId, std::vector<Op>> before_;
   std::size_t count_ = 0;
@@ -90,7 +90,13 @@ class Adder {
 
 }  // namespace
 
-std::size_t add_phase_ops(Graph& graph, const std::set<std::string>& reserved) {
+std::string unreserved(Names& names, const std::string& stem, const IsReserved& reserved) {
+  std::string name = names.unique(stem);
+  while (reserved && reserved(name)) name = names.unique(stem);
+  return name;
+}
+
+std::size_t add_phase_ops(Graph& graph, const IsReserved& reserved) {
   return Adder(graph, reserved).run();
 }
 

@@ -236,9 +236,10 @@ Result<ImportedModel> import_parsed(ModelFile& file, const std::string& path,
   for (auto& warning : normalise(imported.graph)) imported.warnings.push_back(std::move(warning));
   AUTOPAR_RETURN_IF_ERROR(verify(imported.graph));
   AUTOPAR_RETURN_IF_ERROR(check_names(imported.graph));
-  for (const auto& name : elaboration.user_ops) imported.ops_of_user_op[name];
-  for (const Op& op : imported.graph.ops)
-    imported.ops_of_user_op[op.origin_name].push_back(op.name);
+  auto of_user_op = std::make_shared<OpsOfUserOp>();
+  for (const auto& name : elaboration.user_ops) (*of_user_op)[name];
+  for (const Op& op : imported.graph.ops) (*of_user_op)[op.origin_name].push_back(op.name);
+  imported.ops_of_user_op = std::move(of_user_op);
   return imported;
 }
 

@@ -1,5 +1,7 @@
 #include "planning/pipelines/chunk_bound.hpp"
 
+#include <algorithm>
+
 namespace autopar {
 
 std::vector<ChunkShape> shapes_of(const PipelineSchedule& schedule) {
@@ -15,6 +17,10 @@ std::vector<ChunkShape> shapes_of(const PipelineSchedule& schedule) {
       if (action.phase != StepPhase::kForward) break;
       ++shapes[static_cast<std::size_t>(action.chunk)].forward_first;
     }
+    const auto back = std::find_if(line.begin(), line.end(), [](const StepAction& action) {
+      return action.phase != StepPhase::kForward;
+    });
+    if (back != line.end()) shapes[static_cast<std::size_t>(back->chunk)].is_back_first = true;
     std::int64_t backward = 0;
     for (const StepAction& action : line) {
       ChunkShape& of = shapes[static_cast<std::size_t>(action.chunk)];

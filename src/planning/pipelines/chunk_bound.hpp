@@ -14,6 +14,7 @@ namespace autopar {
 struct ChunkShape {
   std::size_t stage = 0;
   bool is_first = false;              // of its stage
+  bool is_back_first = false;         // has the first backward pass of its stage
   std::int64_t forward_first = 0;     // forward passes before the first backward pass of the stage
   std::int64_t backward_between = 0;  // backward passes between that one and the last forward pass
 };
@@ -109,27 +110,45 @@ class ChunkBound {
            (shape.is_first ? of_compute_ * parts_.forward(0, from) : 0);
   }
 
-  // From the first backward pass until the last forward pass, and that one's way on and back.
+  // From the first backward pass until the last forward pass, and that one's way on and back;
+  // nothing where that forward pass comes before.
   Seconds until_last(const ChunkShape& shape, std::size_t from, std::size_t to) const {
     const double forward = micro_batches_ - static_cast<double>(shape.forward_first);
     const auto backward = static_cast<double>(shape.backward_between);
+    if (forward <= 0) return 0;
     const double both = std::min(forward, backward);
     return both * parts_.least(pass_, true, from, to) +
            (forward - both) * parts_.forward(from, to) +
            (1 + backward - both) * parts_.backward(from, to) + parts_.least(pass_, true, to, end_);
   }
 
-  // Of a stage with several, what the first micro-batch takes apart.
+  // Of a stage with one chunk, what is left when its first backward pass has ended; where backward
+  // passes are in two parts, when it begins.
   Seconds left(const ChunkShape& shape, std::size_t from, std::size_t to) const {
-    const auto first = static_cast<double>(shape.forward_first);
-    const double whole = is_apart_ ? 0 : 1;  // backward passes in `all_`
-    const double rest = std::max(0.0, micro_batches_ - std::max(first, whole));
-    return rest * parts_.least(pass_, true, from, to) +
-           std::max(0.0, micro_batches_ - whole - rest) * parts_.backward(from, to);
+    return left_behind(is_apart_ ? 0 : 1, shape, from, to);
   }
-  Seconds all() const { return all_; }
+  // Of a stage with several: the sum over these is no more than the step takes. The first backward
+  // pass of the stage ends when a micro-batch has been through all chunks and back to the one that
+  // has it; then the other passes are left, and the way back from the first chunk.
+  Seconds of_several(const ChunkShape& shape, std::size_t from, std::size_t to) const {
+    const bool is_back_first = shape.is_back_first && !is_apart_;
+    Seconds sum = left_behind(is_back_first ? 1 : 0, shape, from, to);
+    if (is_back_first) sum += parts_.forward(0, from) + parts_.least(pass_, true, from, end_);
+    if (shape.is_first) sum += is_apart_ ? all_ : parts_.backward(0, from);
+    return sum;
+  }
 
  private:
+  // What a chunk has left when so many of its backward passes have ended, at the first of its
+  // stage.
+  Seconds left_behind(double backward, const ChunkShape& shape, std::size_t from,
+                      std::size_t to) const {
+    const auto first = static_cast<double>(shape.forward_first);
+    const double rest = std::max(0.0, micro_batches_ - std::max(first, backward));
+    return rest * parts_.least(pass_, true, from, to) +
+           std::max(0.0, micro_batches_ - backward - rest) * parts_.backward(from, to);
+  }
+
   const Parts& parts_;
   const Sums* const step_;
   const double of_compute_;

@@ -18,8 +18,12 @@ class PhaseSeconds {
     for (const StepEvent& event : events) {
       const OpId op = op_of(event);
       const Phase phase = op.valid() ? graph_.op(op).phase : Phase::kForward;
-      if (phase == Phase::kUpdate || event.stream != StepEvent::Stream::kCompute) continue;
+      if (phase == Phase::kUpdate) continue;
       Pass& of = passes_[static_cast<std::size_t>(event.pass)];
+      if (event.stream == StepEvent::Stream::kLink && phase == Phase::kForward) {
+        of.links[static_cast<std::size_t>(event.link)] += event.seconds;
+      }
+      if (event.stream != StepEvent::Stream::kCompute) continue;
       Seconds& begin = phase == Phase::kForward ? of.forward : of.backward;
       begin = std::min(begin, event.begin);
       end_ = std::max(end_, event.begin + event.seconds);
@@ -30,6 +34,14 @@ class PhaseSeconds {
   }
 
   Seconds update() const { return update_; }
+
+  ForwardLinks links(std::int64_t steady) const {
+    ForwardLinks found{passes_[static_cast<std::size_t>(steady)].links, {}};
+    for (std::size_t l = 0; l < kLinks; ++l) {
+      found.fetching[l] = std::max(0.0, passes_[0].links[l] - found.of_pass[l]);
+    }
+    return found;
+  }
 
   PassSeconds of_pass(std::int64_t pass) const {
     const auto at = static_cast<std::size_t>(pass);
@@ -50,7 +62,8 @@ class PhaseSeconds {
   struct Pass {
     Seconds forward = kInfinity, backward = kInfinity;  // when they begin
     Seconds first() const { return std::min(forward, backward); }
-    Seconds inputs = 0, weights = 0;  // compute of the backward pass
+    Seconds inputs = 0, weights = 0;         // compute of the backward pass
+    std::array<Seconds, kLinks> links = {};  // of the forward pass
   };
 
   OpId op_of(const StepEvent& event) const {
@@ -184,11 +197,13 @@ std::vector<char> weight_part(const Graph& graph, const Strategy& strategy,
 }
 
 ChunkCost chunk_cost(const SearchRequest& request, const Mesh& mesh, const StrategyCost& plan,
-                     const std::vector<char>& weight_ops) {
+                     const std::vector<char>& weight_ops, ForwardLinks* links) {
   const PhaseSeconds phases(request, mesh, plan, weight_ops);
   const std::int64_t passes = request.graph.passes;
+  const std::int64_t steady = passes > 2 ? 1 : 0;
   ChunkCost cost;
-  cost.steady = phases.of_pass(passes > 2 ? 1 : 0);
+  cost.steady = phases.of_pass(steady);
+  if (links != nullptr) *links = phases.links(steady);
   cost.first = phases.of_pass(0);
   cost.last = phases.of_pass(passes - 1);
   cost.update = phases.update();
@@ -222,9 +237,10 @@ LateSeconds late_seconds(const SearchRequest& request, const Mesh& mesh, const S
   return late;
 }
 
-ChunkCost chunk_cost(const Planned& planned, const std::vector<char>& weight_ops) {
+ChunkCost chunk_cost(const Planned& planned, const std::vector<char>& weight_ops,
+                     ForwardLinks* links) {
   return chunk_cost(*planned.request, planned.outcome.strategy.mesh, planned.outcome.cost,
-                    weight_ops);
+                    weight_ops, links);
 }
 
 }  // namespace autopar

@@ -18,12 +18,19 @@ Result<OpSeconds> seconds_of_ops(const Inputs& inputs, const Graph& step,
 // kernel does again anyway. Of one pass. `graph`: with kernels.
 Result<std::vector<Seconds>> seconds_again(const Inputs& inputs, const Graph& graph);
 
+// For how long links are busy in a forward pass, and with what the first micro-batch has more: with
+// weights that are fetched once.
+struct ForwardLinks {
+  std::array<Seconds, kLinks> of_pass = {}, fetching = {};
+};
+
 // Of one pass and of the update, without what is sent, as the timeline of the chunk's own step has
 // them: a phase of a pass ends where compute begins with the next one. `weight_ops`: of W, per op;
-// a backward pass in two parts takes as long as one.
-ChunkCost chunk_cost(const Planned& planned, const std::vector<char>& weight_ops);
+// a backward pass in two parts takes as long as one. `links`: null, not asked for.
+ChunkCost chunk_cost(const Planned& planned, const std::vector<char>& weight_ops,
+                     ForwardLinks* links = nullptr);
 ChunkCost chunk_cost(const SearchRequest& request, const Mesh& mesh, const StrategyCost& plan,
-                     const std::vector<char>& weight_ops);
+                     const std::vector<char>& weight_ops, ForwardLinks* links = nullptr);
 
 // What of a step's update is not compute of its own.
 struct LateSeconds {

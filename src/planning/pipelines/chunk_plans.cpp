@@ -21,6 +21,10 @@ using namespace tuning::chunks;
 using tuning::units::kWeightings;
 
 Bytes bytes_of(const ChunkPlan& plan) { return plan.planned->outcome.cost.memory.total; }
+std::shared_ptr<const Planned> planned_of(PartsRequest parts, SearchOutcome outcome) {
+  return std::make_shared<const Planned>(
+      Planned{std::move(parts.inputs), std::move(parts.request), std::move(outcome)});
+}
 std::string mesh_of(const Planned& planned) { return to_text(planned.outcome.strategy.mesh); }
 
 }  // namespace
@@ -171,35 +175,35 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::searched(const Asked& asked) 
 // others of their way, if these have no units of other kinds either.
 Result<std::shared_ptr<const Planned>> ChunkPlans::of_parts(const Asked& asked) {
   AUTOPAR_TRY(all, room());
-  const auto room = static_cast<double>(all);
-  const double limit =
-      asked.beside > 0 ? room - static_cast<double>(asked.beside) : asked.hint.part * room;
+  const double limit = asked.beside > 0 ? static_cast<double>(all - asked.beside) : asked.hint.room;
   MixAsked mixed{.room = limit};
   if (!asked.hint.has_other_kinds) mixed.slower_of = slower_of_;
   for (const auto& [way, part] : bytes_of_units_) mixed.room_of[way] = limit / part;
   UnitRoom left(limit);
-  std::shared_ptr<const Planned> best;
+  Requests requests;
+  PartsRequest* best_request = nullptr;
+  std::optional<SearchOutcome> best;
   std::optional<UnitMix> before;
-  for (int round = 0; round < kPartRounds && (best == nullptr || !search_.is_over());) {
+  for (int round = 0; round < kPartRounds && (!best || !search_.is_over());) {
     AUTOPAR_TRY(parts, asked.hint.parts(mixed, asked.mesh));
     if (!parts) break;
     const UnitMix& mix = parts->mix;
     const std::size_t way = mix.smaller.way;
     const bool is_same = before && way == before->smaller.way && mix.bytes == before->bytes &&
                          mix.of_larger == before->of_larger;
-    const bool is_little =
-        best != nullptr && mix.seconds > (1 - kPartGain) * best->outcome.cost.time();
+    const bool is_little = best && mix.seconds > (1 - kPartGain) * best->cost.time();
     if (is_same || is_little) break;
     before = mix;
-    AUTOPAR_TRY(found, of_these(asked, *parts));
+    AUTOPAR_TRY(found, of_these(asked, *parts, requests));
     double bytes = found.least_bytes;
-    if (found.planned) {
+    if (found.outcome) {
       ++round;
-      bytes = static_cast<double>(found.planned->outcome.cost.memory.total);
-      const Seconds time = found.planned->outcome.cost.time();
+      bytes = static_cast<double>(found.outcome->cost.memory.total);
+      const Seconds time = found.outcome->cost.time();
       if (mix.seconds > 0) mixed.slower_of[way] = mixed.slower_on(way) * time / mix.seconds;
-      if (best == nullptr || time < best->outcome.cost.time()) {
-        best = std::make_shared<const Planned>(std::move(*found.planned));
+      if (!best || time < best->cost.time()) {
+        best = std::move(found.outcome);
+        best_request = requests.at({parts->recompute, parts->mesh}).get();
       }
       if (time <= longest_) break;
     }
@@ -209,35 +213,41 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::of_parts(const Asked& asked) 
     if (left.is_hopeless()) break;
   }
   if (!asked.hint.has_other_kinds) slower_of_ = mixed.slower_of;
-  return best;
+  if (!best) return std::shared_ptr<const Planned>();
+  return planned_of(std::move(*best_request), std::move(*best));
 }
 
 // Without a plan where nothing fits.
-Result<PartsPlan> ChunkPlans::of_these(const Asked& asked, const HintedParts& parts) const {
-  AUTOPAR_TRY(common, options_of(parts.mesh, asked.beside));
-  common.mesh.clear();
-  PlanOptions options = options_;
-  options.training.micro_batches = std::to_string(asked.inputs.model.graph.passes);
-  auto inputs = std::make_unique<Inputs>(asked.inputs);
-  const auto pins = pins_of(inputs->model.graph);
-  if (parts.recompute != Recompute::kNone) {
-    AUTOPAR_TRY(repeated, repeat_ops(*inputs, parts.recompute));
-    if (!repeated && !parts.wanted) {
-      PartsPlan none;
-      none.least_bytes = kInfinity;
-      return none;
+Result<PartsPlan> ChunkPlans::of_these(const Asked& asked, const HintedParts& parts,
+                                       Requests& requests) const {
+  const auto [known, is_new] = requests.try_emplace({parts.recompute, parts.mesh});
+  if (is_new) {
+    AUTOPAR_TRY(common, options_of(parts.mesh, asked.beside));
+    common.mesh.clear();
+    PlanOptions options = options_;
+    options.training.micro_batches = std::to_string(asked.inputs.model.graph.passes);
+    auto inputs = std::make_unique<Inputs>(asked.inputs);
+    const auto pins = pins_of(inputs->model.graph);
+    bool repeated = parts.recompute == Recompute::kNone || parts.wanted;
+    if (parts.recompute != Recompute::kNone) {
+      AUTOPAR_TRY(some, repeat_ops(*inputs, parts.recompute));
+      repeated = repeated || some;
+    }
+    if (repeated) {
+      AUTOPAR_TRY(made, parts_request(std::move(inputs), options, pins, common, parts.mesh));
+      known->second = std::make_unique<PartsRequest>(std::move(made));
     }
   }
-  AUTOPAR_TRY(found,
-              plan_of_parts(std::move(inputs), options, pins, common, parts.mesh, parts.weights,
-                            parts.chosen, kPartsEffort, parts.wanted ? &*parts.wanted : nullptr,
-                            parts.usual ? &*parts.usual : nullptr));
+  if (known->second == nullptr) return PartsPlan{{}, kInfinity};
+  AUTOPAR_TRY(found, plan_of_parts(*known->second, parts.weights, parts.chosen, kPartsEffort,
+                                   parts.wanted ? &*parts.wanted : nullptr,
+                                   parts.usual ? &*parts.usual : nullptr));
   spdlog::debug(
       "chunk of {} ops from its units, {} in flight, mesh {}, recompute {}, {} of {} take the "
       "larger plan: {}, {}; its units {}, {}",
       asked.inputs.model.graph.ops.size(), asked.inputs.model.graph.in_flight, parts.mesh,
       name_of(parts.recompute), parts.mix.of_larger, parts.mix.units,
-      found.planned ? format_seconds(found.planned->outcome.cost.time()) : "none",
+      found.outcome ? format_seconds(found.outcome->cost.time()) : "none",
       format_bytes(found.least_bytes), format_seconds(parts.mix.seconds),
       format_bytes(parts.mix.bytes));
   return std::move(found);
@@ -247,11 +257,15 @@ Result<PartsPlan> ChunkPlans::of_these(const Asked& asked, const HintedParts& pa
 Result<std::shared_ptr<const Planned>> ChunkPlans::of_template(const Asked& asked) const {
   AUTOPAR_TRY(all, room());
   double least = kInfinity;
+  Requests requests;
   for (std::size_t which = 0;; ++which) {
     AUTOPAR_TRY(parts, asked.hint.of_template(which));
     if (!parts) break;
-    AUTOPAR_TRY(found, of_these(asked, *parts));
-    if (found.planned) return std::make_shared<const Planned>(std::move(*found.planned));
+    AUTOPAR_TRY(found, of_these(asked, *parts, requests));
+    if (found.outcome) {
+      return planned_of(std::move(*requests.at({parts->recompute, parts->mesh})),
+                        std::move(*found.outcome));
+    }
     least = std::min(least, found.least_bytes);
   }
   return infeasible_error("the template takes " + format_bytes(least) + ", and there are " +

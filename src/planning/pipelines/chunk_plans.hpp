@@ -46,7 +46,7 @@ struct HintedParts {
   std::optional<Template> wanted = {};  // that it is of
 };
 struct ChunkHint {
-  double part = 1;                   // of the room of its stage
+  double room = 0;                   // bytes of that of its stage, where units are known
   std::string mesh;                  // where something is likely to fit
   bool is_fastest = false;           // its units take the fastest plan that there is of them
   bool has_other_kinds = false;      // some of its units are not of the usual kind
@@ -133,7 +133,10 @@ class ChunkPlans {
   Result<std::shared_ptr<const Planned>> searched(const Asked& asked);
   // Null: no such plan was found, that fits.
   Result<std::shared_ptr<const Planned>> of_parts(const Asked& asked);
-  Result<PartsPlan> of_these(const Asked& asked, const HintedParts& parts) const;
+  // A chunk with so much repeated, on a mesh; null: no op would be.
+  using Requests = std::map<std::pair<Recompute, std::string>, std::unique_ptr<PartsRequest>>;
+  Result<PartsPlan> of_these(const Asked& asked, const HintedParts& parts,
+                             Requests& requests) const;
   Result<std::shared_ptr<const Planned>> of_template(const Asked& asked) const;
   Result<std::shared_ptr<const Planned>> searched_on(const Asked& asked,
                                                      std::vector<std::string> meshes,

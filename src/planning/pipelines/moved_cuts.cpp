@@ -1,6 +1,7 @@
 #include "planning/pipelines/moved_cuts.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "planning/pipelines/pipeline_tuning.hpp"
@@ -56,7 +57,8 @@ std::vector<ChunkCost> costs_by_ops(const OpSeconds& seconds, const ChunkSeconds
 }
 
 Result<std::vector<OpId>> moved_cuts(const PipelineSchedule& schedule,
-                                     const std::vector<OpId>& places, std::vector<OpId> cuts,
+                                     const std::vector<OpId>& places,
+                                     std::vector<std::vector<OpId>> starts,
                                      const OpSeconds& seconds, const ChunkSeconds& beside,
                                      double devices) {
   const CostsOfCuts costs(seconds, beside, devices);
@@ -64,7 +66,14 @@ Result<std::vector<OpId>> moved_cuts(const PipelineSchedule& schedule,
     AUTOPAR_TRY(times, simulate_schedule(schedule, costs.of(of)));
     return times.makespan;
   };
-  AUTOPAR_TRY(shortest, time(cuts));
+  std::vector<OpId> cuts;
+  Seconds shortest = std::numeric_limits<Seconds>::infinity();
+  for (std::vector<OpId>& start : starts) {
+    AUTOPAR_TRY(found, time(start));
+    if (found >= shortest) continue;
+    shortest = found;
+    cuts = std::move(start);
+  }
   bool is_moved = true;
   for (int round = 0; round < tuning::cuts::kRounds && is_moved; ++round) {
     is_moved = false;

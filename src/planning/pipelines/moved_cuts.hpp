@@ -12,10 +12,11 @@ namespace autopar {
 std::vector<ChunkCost> costs_by_ops(const OpSeconds& seconds, const ChunkSeconds& beside,
                                     const std::vector<OpId>& cuts, double devices);
 
-// The cuts, moved one by one to places nearby as long as the schedule is shorter by these costs.
-// `places`: in order, the cuts among them. Errors: of the schedule.
+// The best of some cuts to start with, moved one by one to places nearby as long as the schedule is
+// shorter by these costs. `places`: in order, the cuts among them. Errors: of the schedule.
 Result<std::vector<OpId>> moved_cuts(const PipelineSchedule& schedule,
-                                     const std::vector<OpId>& places, std::vector<OpId> cuts,
+                                     const std::vector<OpId>& places,
+                                     std::vector<std::vector<OpId>> starts,
                                      const OpSeconds& seconds, const ChunkSeconds& beside,
                                      double devices);
 

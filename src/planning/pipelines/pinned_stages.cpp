@@ -16,7 +16,7 @@ std::map<std::string, std::vector<std::string>> names_of_ops(const ImportedModel
   for (const Op& op : step.ops) {
     if (op.phase == Phase::kForward) names[op.name] = {op.name};
   }
-  for (const auto& [user, ops] : model.ops_of_user_op) {
+  for (const auto& [user, ops] : *model.ops_of_user_op) {
     for (const std::string& op : ops) {
       if (const auto own = names.find(op); own != names.end()) own->second.push_back(user);
     }

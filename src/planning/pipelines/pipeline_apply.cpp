@@ -147,7 +147,7 @@ class PipelineFile {
     for (const auto& [name, pin] : file_.pins.ops) {
       const bool is_made =
           name.find(".again") != std::string::npos || name.find(".hub") != std::string::npos;
-      const bool is_users = inputs_.model.ops_of_user_op.count(name) != 0;
+      const bool is_users = inputs_.model.ops_of_user_op->count(name) != 0;
       if (is_made || is_users || known.count(name) != 0) continue;
       return file_error("op '" + name + "': the step has no op of that name");
     }

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "planning/pipelines/chunk_bound.hpp"
+#include "planning/pipelines/even_cuts.hpp"
 #include "planning/pipelines/paired_cuts.hpp"
 #include "planning/pipelines/path_bound.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
@@ -380,9 +381,10 @@ Seconds PipelineBounds::bound_of(const Least* units, const PipelineSchedule& sch
   if (chunks > end) return anywhere;
   const auto sum = [](Seconds a, Seconds b) { return a + b; };
   const auto of_stages = static_cast<double>(stages);
-  const Seconds left = least([&](std::size_t c, std::size_t from,
-                                 std::size_t to) { return bound.left(shapes[c], from, to); },
-                             sum);
+  const Seconds in_turn =
+      least([&](std::size_t c, std::size_t from,
+                std::size_t to) { return bound.of_several(shapes[c], from, to); },
+            sum);
   const Seconds alone = least([&](std::size_t c, std::size_t from,
                                   std::size_t to) { return bound.alone(shapes[c], from, to); },
                               sum);
@@ -393,12 +395,11 @@ Seconds PipelineBounds::bound_of(const Least* units, const PipelineSchedule& sch
                              return bound.alone(shapes[c], from, to) + of_memory(c, from, to);
                            },
                            sum);
-  const Seconds average =
-      std::max({bound.all() + left / of_stages, alone / of_stages, fitting / of_stages});
+  const Seconds average = std::max({in_turn, alone, fitting}) / of_stages;
   if (cuts != nullptr || !is_there_and_back(schedule)) return average;
   std::vector<PairedLimit> limits = {
-      {bound.all(), [&](std::size_t c, std::size_t from,
-                        std::size_t to) { return bound.left(shapes[c], from, to); }},
+      {0, [&](std::size_t c, std::size_t from,
+              std::size_t to) { return bound.of_several(shapes[c], from, to); }},
       {0, [&](std::size_t c, std::size_t from, std::size_t to) {
          return bound.alone(shapes[c], from, to);
        }}};
@@ -408,6 +409,40 @@ Seconds PipelineBounds::bound_of(const Least* units, const PipelineSchedule& sch
                       }});
   }
   return longest_of_pairs(stages, end, average, limits);
+}
+
+std::vector<std::vector<OpId>> PipelineBounds::cuts_alike(const PipelineSchedule& schedule,
+                                                          const std::vector<OpId>& cuts) const {
+  const std::size_t stages = schedule.lines.size(), chunks = schedule.stage_of_chunk.size();
+  std::vector<std::vector<OpId>> ways;
+  if (units_.kinds.empty() || chunks % stages != 0) return ways;
+  // How many places behind the begin of its unit a cut lies: of most of them.
+  std::map<std::size_t, std::size_t> count_of;
+  for (const OpId cut : cuts) {
+    const std::size_t place = place_of(cut);
+    ++count_of[place - *(std::upper_bound(unit_ends_.begin(), unit_ends_.end(), place) - 1)];
+  }
+  const auto most = std::max_element(count_of.begin(), count_of.end(),
+                                     [](auto& a, auto& b) { return a.second < b.second; });
+  std::vector<std::size_t> ends = {0};  // of parts that are alike
+  for (const std::size_t unit : unit_ends_) {
+    const std::size_t place = unit + most->first;
+    if (place > 0 && place <= places_.size()) ends.push_back(place);
+  }
+  ends.push_back(places_.size() + 1);
+  // What is before the first of them, and behind the last, goes with these.
+  const auto busy = [&](std::size_t i) {
+    return forward_[ends[i + 1]] + backward_[ends[i + 1]] - forward_[ends[i]] - backward_[ends[i]];
+  };
+  const Seconds usual = busy(ends.size() / 2) / 2;
+  if (ends.size() > 3 && busy(0) < usual) ends.erase(ends.begin() + 1);
+  if (ends.size() > 3 && busy(ends.size() - 2) < usual) ends.erase(ends.end() - 2);
+  for (const std::vector<std::size_t>& way : even_cuts(ends.size() - 1, stages, chunks / stages)) {
+    std::vector<OpId> cut;
+    for (const std::size_t part : way) cut.push_back(places_[ends[part] - 1]);
+    ways.push_back(std::move(cut));
+  }
+  return ways;
 }
 
 Result<Seconds> PipelineBounds::of_single(const Cluster& cluster) {

@@ -71,9 +71,17 @@ class PipelineBounds {
   // Of plans without stages.
   Result<Seconds> of_single(const Cluster& cluster);
   // How a chunk is planned first that begins behind so many units and has so many, with so much in
-  // flight and a part of the room of its stage.
+  // flight and that room.
   Result<ChunkHint> hint(const Cluster& stage, double first, double units, std::int64_t in_flight,
-                         double part, UnitEnds ends);
+                         double room, UnitEnds ends);
+  // The room of a device for each chunk, with so many units each, as the plans of these that are
+  // known share it best; else even parts. Errors: as of of().
+  Result<std::vector<double>> rooms(const PipelineSchedule& schedule, const Cluster& stage,
+                                    const std::vector<double>& units, UnitEnds ends);
+  // Cuts at like places, those of most of the given ones, by which each stage has as many layers:
+  // even_cuts(). None: units say nothing.
+  std::vector<std::vector<OpId>> cuts_alike(const PipelineSchedule& schedule,
+                                            const std::vector<OpId>& cuts) const;
   // Whether plans of units differ by their ends.
   bool hands_on() const { return !units_.handed_on.empty(); }
   // Units until the op, in parts where one is cut; 0: they say nothing.
@@ -148,6 +156,16 @@ class PipelineBounds {
   // The price for so many usual units; nothing: memory adds nothing worthwhile.
   static Result<std::optional<double>> price_for(PricedUnit& unit, std::int64_t in_flight,
                                                  double count, double room);
+  // What memory adds to each chunk of n usual units, by plans of these, over `bound` for each:
+  // where it has its stage for itself, and where others share the room, so that more units cost the
+  // price of what they hold.
+  std::vector<std::vector<Seconds>> more_alone(const std::vector<UnitPlan>& plans,
+                                               const std::vector<std::int64_t>& flying,
+                                               Seconds bound, double on_average,
+                                               bool of_cuts) const;
+  std::vector<std::vector<Seconds>> more_shared(const std::vector<UnitPlan>& plans,
+                                                const PipelineSchedule& schedule, Seconds bound,
+                                                double on_average, bool of_cuts) const;
   static std::vector<Seconds> most_of_units(const Least& units, const PricedUnit& unit,
                                             std::int64_t in_flight, double room);
   Seconds bound_of(const Least* units, const PipelineSchedule& schedule, const Cluster& stage,

@@ -9,6 +9,19 @@
 
 namespace autopar {
 
+namespace {
+
+std::map<std::int64_t, std::vector<std::size_t>> chunks_of_stages(
+    const PipelineSchedule& schedule) {
+  std::map<std::int64_t, std::vector<std::size_t>> of_stage;
+  for (std::size_t c = 0; c < schedule.stage_of_chunk.size(); ++c) {
+    of_stage[schedule.stage_of_chunk[c]].push_back(c);
+  }
+  return of_stage;
+}
+
+}  // namespace
+
 Result<std::optional<double>> PipelineBounds::price_for(PricedUnit& unit, std::int64_t in_flight,
                                                         double count, double room) {
   AUTOPAR_TRY(found, unit.price_of_room(in_flight, count, room));
@@ -81,45 +94,90 @@ Result<ChunkSeconds> PipelineBounds::memory_seconds(const PipelineSchedule& sche
   const std::size_t chunks = schedule.stage_of_chunk.size(), stages = schedule.lines.size();
   if (units == nullptr || !units->has_plans() || chunks % stages != 0) return ChunkSeconds();
   const std::vector<std::int64_t> flying = in_flight(schedule).of_chunk;
-  double room =
+  const double even =
       static_cast<double>(room_) * static_cast<double>(stages) / static_cast<double>(chunks);
-  UnitMemory& usual = *units->plans(ends).memories[units_.usual];
-  AUTOPAR_RETURN_IF_ERROR(find_prices(usual, units->usual.back() / static_cast<double>(chunks),
-                                      flying, room, tuning::units::kAlikePlans));
-  AUTOPAR_TRY(plans, usual.plans());
   const double on_average = units->usual.back() / static_cast<double>(chunks);
-  const std::int64_t most = *std::max_element(flying.begin(), flying.end());
-  const auto average = best_mix(plans, {on_average, most, room});
-  if (!average) return ChunkSeconds();
-  if (of_cuts && !average->fits) room = kInfinity;
+  UnitMemory& usual = *units->plans(ends).memories[units_.usual];
+  AUTOPAR_RETURN_IF_ERROR(find_prices(usual, on_average, flying, even, tuning::units::kAlikePlans));
+  AUTOPAR_TRY(plans, usual.plans());
+  if (plans.empty()) return ChunkSeconds();
   const Seconds bound = units->usual_step + units->launch;
-  std::map<std::int64_t, std::vector<Seconds>> of_flying;  // by the number of units
-  for (const std::int64_t one : flying) {
-    std::vector<Seconds>& more = of_flying[one];
-    for (std::size_t n = 0; more.size() <= static_cast<std::size_t>(units->usual.back()); ++n) {
-      const auto count = static_cast<double>(n);
-      const auto mix = best_mix(plans, {count, one, room});
-      if (!mix) return ChunkSeconds();
-      const Seconds before = more.empty() ? 0 : more.back();
-      // What does not fit is taken to cost so much more as it is too large.
-      const double too_large = mix->fits ? 1 : mix->bytes / room;
-      more.push_back(std::max(before, too_large * mix->seconds - count * bound));
-    }
-  }
+  const std::vector<std::vector<Seconds>> more =
+      chunks == stages ? more_alone(plans, flying, bound, on_average, of_cuts)
+                       : more_shared(plans, schedule, bound, on_average, of_cuts);
   const double factor =
       static_cast<double>(stage.device_count()) / static_cast<double>(schedule.micro_batches);
   std::vector<double> until(step_.ops.size() + 1);
   for (std::size_t o = 0; o < until.size(); ++o) {
     until[o] = units_until(o < step_.ops.size() ? OpId(static_cast<std::int64_t>(o)) : OpId());
   }
-  return ChunkSeconds([of_flying, flying, factor, until](std::size_t c, OpId from, OpId to) {
+  return ChunkSeconds([more, factor, until](std::size_t c, OpId from, OpId to) {
     const double count = until[to.valid() ? to.index() : until.size() - 1] - until[from.index()];
-    const std::vector<Seconds>& most = of_flying.at(flying[c]);
+    const std::vector<Seconds>& most = more[c];
     const auto whole = std::min(static_cast<std::size_t>(count), most.size() - 1);
     const std::size_t next = std::min(whole + 1, most.size() - 1);
     const double part = count - static_cast<double>(whole);
     return factor * (most[whole] + part * (most[next] - most[whole]));
   });
+}
+
+std::vector<std::vector<Seconds>> PipelineBounds::more_alone(
+    const std::vector<UnitPlan>& plans, const std::vector<std::int64_t>& flying, Seconds bound,
+    double on_average, bool of_cuts) const {
+  auto room = static_cast<double>(room_);
+  const std::int64_t most = *std::max_element(flying.begin(), flying.end());
+  if (of_cuts && !best_mix(plans, {on_average, most, room})->fits) room = kInfinity;
+  const auto all = static_cast<std::size_t>(on_average * static_cast<double>(flying.size()));
+  std::map<std::int64_t, std::vector<Seconds>> of_flying;
+  std::vector<std::vector<Seconds>> of_chunks;
+  for (const std::int64_t one : flying) {
+    std::vector<Seconds>& more = of_flying[one];
+    for (std::size_t n = 0; more.size() <= all; ++n) {
+      const auto count = static_cast<double>(n);
+      const auto mix = best_mix(plans, {count, one, room});
+      const Seconds before = more.empty() ? 0 : more.back();
+      // What does not fit is taken to cost so much more as it is too large.
+      const double too_large = mix->fits ? 1 : mix->bytes / room;
+      more.push_back(std::max(before, too_large * mix->seconds - count * bound));
+    }
+    of_chunks.push_back(more);
+  }
+  return of_chunks;
+}
+
+std::vector<std::vector<Seconds>> PipelineBounds::more_shared(const std::vector<UnitPlan>& plans,
+                                                              const PipelineSchedule& schedule,
+                                                              Seconds bound, double on_average,
+                                                              bool of_cuts) const {
+  const std::vector<std::int64_t> flying = in_flight(schedule).of_chunk;
+  const auto all = static_cast<std::size_t>(on_average * static_cast<double>(flying.size()));
+  std::vector<std::vector<Seconds>> of_chunks(flying.size());
+  for (const auto& [stage, chunks] : chunks_of_stages(schedule)) {
+    std::vector<SharingUnits> sharing;
+    for (const std::size_t c : chunks) sharing.push_back({on_average, flying[c]});
+    SharedRoom shared = shared_room(plans, sharing, static_cast<double>(room_));
+    // Where nothing fits, what holds least; nothing is said about cuts then.
+    const bool is_unfit = shared.too_large > 1 && !of_cuts;
+    if (!is_unfit) shared.too_large = 1;
+    for (std::size_t i = 0; i < chunks.size(); ++i) {
+      const std::size_t c = chunks[i];
+      const auto rank = [&](const UnitPlan& plan) {
+        const double bytes = plan.bytes(flying[c]);
+        return is_unfit ? bytes : plan.seconds + shared.price * bytes;
+      };
+      const auto least =
+          std::min_element(plans.begin(), plans.end(),
+                           [&](const UnitPlan& a, const UnitPlan& b) { return rank(a) < rank(b); });
+      for (std::size_t n = 0; n <= all; ++n) {
+        const auto count = static_cast<double>(n);
+        const double over = count * least->bytes(flying[c]) - shared.bytes[i];
+        const Seconds takes = count * least->seconds + shared.price * over;
+        const Seconds before = n == 0 ? 0 : of_chunks[c].back();
+        of_chunks[c].push_back(std::max(before, shared.too_large * takes - count * bound));
+      }
+    }
+  }
+  return of_chunks;
 }
 
 Result<Seconds> PipelineBounds::estimate_of_single(const Cluster& cluster) {
@@ -162,14 +220,37 @@ bool PipelineBounds::has_other_kinds(double first, double units) const {
                      [&](std::size_t kind) { return kind != units_.usual; });
 }
 
+Result<std::vector<double>> PipelineBounds::rooms(const PipelineSchedule& schedule,
+                                                  const Cluster& stage,
+                                                  const std::vector<double>& units, UnitEnds ends) {
+  const auto room = static_cast<double>(room_);
+  const auto of_stage = chunks_of_stages(schedule);
+  std::vector<double> rooms(units.size());
+  for (const auto& [one, chunks] : of_stage) {
+    for (const std::size_t c : chunks) rooms[c] = room / static_cast<double>(chunks.size());
+  }
+  AUTOPAR_TRY(least, least_on(stage));
+  if (least == nullptr || !least->has_plans() || of_stage.size() == units.size()) return rooms;
+  AUTOPAR_TRY(plans, least->plans(ends).memories[units_.usual]->plans());
+  if (plans.empty()) return rooms;
+  const std::vector<std::int64_t> flying = in_flight(schedule).of_chunk;
+  for (const auto& [one, chunks] : of_stage) {
+    std::vector<SharingUnits> sharing;
+    for (const std::size_t c : chunks) sharing.push_back({units[c], flying[c]});
+    const std::vector<double> shares = shared_room(plans, sharing, room).bytes;
+    for (std::size_t i = 0; i < chunks.size(); ++i) rooms[chunks[i]] = shares[i];
+  }
+  return rooms;
+}
+
 Result<ChunkHint> PipelineBounds::hint(const Cluster& stage, double first, double units,
-                                       std::int64_t in_flight, double part, UnitEnds ends) {
+                                       std::int64_t in_flight, double room, UnitEnds ends) {
   AUTOPAR_TRY(least, least_on(stage));
   ChunkHint hint;
   const bool is_told = least != nullptr && least->has_plans();
   if (!is_told || units < tuning::units::kManyUnits) return hint;
-  hint.part = part;
-  const MixAsked asked{units, in_flight, part * static_cast<double>(room_)};
+  hint.room = room;
+  const MixAsked asked{units, in_flight, room};
   const Weighting& weighting = least->plans(ends);
   AUTOPAR_TRY(plans, plans_of(weighting, asked, ""));
   const auto mix = best_mix(plans, asked);

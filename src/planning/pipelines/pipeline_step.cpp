@@ -149,7 +149,9 @@ Result<std::vector<OpId>> PipelineStep::cut_by(const FormCandidate& candidate,
                         tier_between(search_.whole.cluster, candidate.stage).bandwidth_bytes_per_s,
                         search_.options.updates, memory));
   if (chunks == candidate.schedule.lines.size()) return std::move(cuts);
-  return moved_cuts(candidate.schedule, bounds_.places(), std::move(cuts), seconds, memory,
+  std::vector<std::vector<OpId>> starts = bounds_.cuts_alike(candidate.schedule, cuts);
+  starts.insert(starts.begin(), std::move(cuts));
+  return moved_cuts(candidate.schedule, bounds_.places(), std::move(starts), seconds, memory,
                     static_cast<double>(candidate.stage.device_count()));
 }
 
@@ -261,49 +263,54 @@ Result<PipelinePlan> PipelineStep::planned(const FormCandidate& candidate,
   AUTOPAR_TRY(least, bounds_.least_seconds_on(candidate.stage));
   plan.passes = plan.schedule.lines;
   ChunkPlans& plans = plans_.try_emplace(plan.form.stages, search_, plan.stage).first->second;
+  ChunkPlans::MayGain gains;
+  if (cutoff < kInfinity) {
+    // What is known of the chunks that are planned, and what the bounds say of the others.
+    std::vector<ChunkCost> costs =
+        costs_by_ops(least, {}, cuts, static_cast<double>(plan.stage.device_count()));
+    gains = [&, costs](const std::vector<ChunkPlan>& known) mutable {
+      ChunkCost& last = costs[known.size() - 1];
+      last = chunk_cost(*known.back().planned, {});
+      last.first = last.last = std::nullopt;  // what is fetched while stages wait
+      return may_gain(candidate, costs, known.size(), cutoff);
+    };
+  }
   AUTOPAR_TRY(chunk_plans, plans.of(std::move(chunks.chunks), plan.schedule.stage_of_chunk, hints,
-                                    cutoff, [&](const std::vector<ChunkPlan>& known) {
-                                      return may_gain(candidate, cuts, least, known, cutoff);
-                                    }));
+                                    cutoff, gains));
   plan.chunks = std::move(chunk_plans);
   AUTOPAR_RETURN_IF_ERROR(price_pipeline(search_.whole.cluster, search_.options.updates, plan));
   return plan;
 }
 
-// Whether a pipeline may take less than `cutoff` whose first chunks are planned so, by what the
-// bounds of units say of the others.
-Result<bool> PipelineStep::may_gain(const FormCandidate& candidate, const std::vector<OpId>& cuts,
-                                    const OpSeconds& least, const std::vector<ChunkPlan>& known,
-                                    Seconds cutoff) const {
-  if (cutoff == kInfinity) return true;
-  const auto devices = static_cast<double>(candidate.stage.device_count());
-  std::vector<ChunkCost> costs = costs_by_ops(least, {}, cuts, devices);
-  for (std::size_t c = 0; c < known.size(); ++c) {
-    costs[c] = chunk_cost(*known[c].planned, {});
-    costs[c].first = costs[c].last = std::nullopt;  // what is fetched while stages wait
-  }
+// Whether a pipeline may take less than `cutoff` of whose chunks the first are planned, with what
+// the bounds of units say of the others.
+Result<bool> PipelineStep::may_gain(const FormCandidate& candidate,
+                                    const std::vector<ChunkCost>& costs, std::size_t planned,
+                                    Seconds cutoff) {
   PipelineSchedule schedule = candidate.schedule;
   add_updates(schedule, false);
   AUTOPAR_TRY(times, simulate_schedule(schedule, costs));
-  spdlog::debug("{} of {} chunks are planned: at least about {} in place of {}", known.size(),
+  spdlog::debug("{} of {} chunks are planned: at least about {} in place of {}", planned,
                 costs.size(), format_seconds(times.makespan), format_seconds(cutoff));
   return times.makespan < cutoff * (1 + kHopeless);
 }
 
-// How each chunk is planned first; a chunk has an even part of its stage's memory.
+// How each chunk is planned first.
 Result<std::vector<ChunkHint>> PipelineStep::hints_of(const FormCandidate& candidate,
                                                       const std::vector<OpId>& cuts,
                                                       const InFlight& flying, UnitEnds ends) {
   const std::size_t chunks = cuts.size() + 1;
-  const double part = static_cast<double>(candidate.form.stages) / static_cast<double>(chunks);
-  std::vector<ChunkHint> hints(chunks);
-  double from = 0;
+  std::vector<double> first(chunks + 1), units(chunks);
   for (std::size_t c = 0; c < chunks; ++c) {
-    const double to = bounds_.units_until(c + 1 < chunks ? cuts[c] : OpId());
-    AUTOPAR_TRY(hint,
-                bounds_.hint(candidate.stage, from, to - from, flying.of_chunk[c], part, ends));
+    first[c + 1] = bounds_.units_until(c + 1 < chunks ? cuts[c] : OpId());
+    units[c] = first[c + 1] - first[c];
+  }
+  AUTOPAR_TRY(rooms, bounds_.rooms(candidate.schedule, candidate.stage, units, ends));
+  std::vector<ChunkHint> hints(chunks);
+  for (std::size_t c = 0; c < chunks; ++c) {
+    AUTOPAR_TRY(hint, bounds_.hint(candidate.stage, first[c], units[c], flying.of_chunk[c],
+                                   rooms[c], ends));
     hints[c] = std::move(hint);
-    from = to;
   }
   return hints;
 }

@@ -59,9 +59,8 @@ class PipelineStep {
                                      UnitEnds ends);
   Result<PipelinePlan> planned(const FormCandidate& candidate, const std::vector<OpId>& cuts,
                                Seconds cutoff, UnitEnds ends);
-  Result<bool> may_gain(const FormCandidate& candidate, const std::vector<OpId>& cuts,
-                        const OpSeconds& least, const std::vector<ChunkPlan>& known,
-                        Seconds cutoff) const;
+  static Result<bool> may_gain(const FormCandidate& candidate, const std::vector<ChunkCost>& costs,
+                               std::size_t planned, Seconds cutoff);
   Result<std::vector<OpId>> cut_by(const FormCandidate& candidate, const OpSeconds& seconds,
                                    const ChunkSeconds& memory) const;
   std::vector<std::size_t> chunks_by(const std::vector<OpId>& cuts) const;

@@ -1,6 +1,7 @@
 // What a pipeline takes, of what its chunks take.
 #include <algorithm>
-#include <set>
+#include <array>
+#include <map>
 
 #include "planning/pipelines/chunk_cost.hpp"
 #include "planning/pipelines/pipeline_plan.hpp"
@@ -31,8 +32,9 @@ class Pricing {
       : cluster_(cluster), updates_(updates) {}
 
   Status run(PipelinePlan& plan) const {
-    for (std::size_t c = 0; c < plan.chunks.size(); ++c) price(plan, c);
-    fetch_while_waiting(plan);
+    std::vector<ForwardLinks> links(plan.chunks.size());
+    for (std::size_t c = 0; c < plan.chunks.size(); ++c) price(plan, c, links[c]);
+    fetch_early(plan, links);
     join_backward(plan.schedule, plan.chunks);
     const bool reduces =
         std::any_of(plan.chunks.begin(), plan.chunks.end(),
@@ -49,22 +51,45 @@ class Pricing {
 
  private:
   // Stored weights are fetched as early as the link is free (simulate()): so while a stage waits
-  // for its first micro-batch.
-  static void fetch_while_waiting(PipelinePlan& plan) {
-    std::set<std::int64_t> begun;
+  // for its first micro-batch, and beside forward passes of its other chunks, where these do not
+  // need the link.
+  static void fetch_early(PipelinePlan& plan, const std::vector<ForwardLinks>& links) {
+    struct OfStage {
+      std::array<Seconds, kLinks> free = {};  // for so long each link was
+      std::size_t passed = 0;                 // actions of its line
+    };
+    std::map<std::int64_t, OfStage> stages;
     Seconds waiting = 0;
     for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
       ChunkCost& cost = plan.chunks[c].cost;
       PassSeconds& first = *cost.first;
-      const Seconds fetching = std::max(0.0, first.forward - cost.steady.forward);
-      if (begun.insert(plan.schedule.stage_of_chunk[c]).second) {
-        first.forward -= std::min(fetching, waiting);
+      const std::int64_t stage = plan.schedule.stage_of_chunk[c];
+      const auto [known, is_first] = stages.try_emplace(stage);
+      OfStage& of = known->second;
+      if (is_first) of.free.fill(waiting);
+      const StepLine& line = plan.schedule.lines[static_cast<std::size_t>(stage)];
+      for (; of.passed < line.size(); ++of.passed) {
+        const StepAction& action = line[of.passed];
+        const auto other = static_cast<std::size_t>(action.chunk);
+        if (other == c && action.micro_batch == 0) break;
+        if (action.phase != StepPhase::kForward) continue;
+        for (std::size_t l = 0; l < kLinks; ++l) {
+          const Seconds forward = plan.chunks[other].cost.steady.forward;
+          of.free[l] += std::max(0.0, forward - links[other].of_pass[l]);
+        }
       }
+      Seconds early = std::max(0.0, first.forward - cost.steady.forward);
+      for (std::size_t l = 0; l < kLinks; ++l) {
+        if (links[c].fetching[l] == 0) continue;
+        early = std::min(early, of.free[l]);
+        of.free[l] = std::max(0.0, of.free[l] - links[c].fetching[l]);
+      }
+      first.forward -= early;
       waiting += first.forward + cost.send_forward;
     }
   }
 
-  void price(PipelinePlan& plan, std::size_t c) const {
+  void price(PipelinePlan& plan, std::size_t c, ForwardLinks& links) const {
     ChunkPlan& chunk = plan.chunks[c];
     const auto chunk_number = static_cast<std::int64_t>(c);
     bool is_apart = false;
@@ -77,7 +102,7 @@ class Pricing {
     if (is_apart) {
       chunk.weight_ops = weight_part(planned.request->graph, planned.outcome.strategy, updates_);
     }
-    chunk.cost = chunk_cost(*chunk.planned, chunk.weight_ops);
+    chunk.cost = chunk_cost(*chunk.planned, chunk.weight_ops, &links);
     chunk.cost.send_forward = sent_by(plan, c, true);
     chunk.cost.send_backward = sent_by(plan, c, false);
   }

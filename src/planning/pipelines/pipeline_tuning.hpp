@@ -120,7 +120,7 @@ inline constexpr double kPathGain = 5e-3;
 inline constexpr double kFar = 1.1;
 // Chunks of fewer units are searched as they are: that takes no longer than to search their units
 // at several prices.
-inline constexpr double kManyUnits = 8.5;
+inline constexpr double kManyUnits = 0.9;
 // Where memory adds less than this part to what units take, no more is asked about it.
 inline constexpr double kWorthwhile = 0.01;
 }  // namespace units

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <tuple>
 
 namespace autopar {
@@ -32,7 +33,61 @@ UnitMix mixed(const UnitPlan& smaller, const UnitPlan& larger, const MixAsked& a
   return mix;
 }
 
+// What each chunk takes of plans that cost least where a byte has that price; infinite: of the
+// smallest.
+std::vector<double> bytes_at(const std::vector<UnitPlan>& plans,
+                             const std::vector<SharingUnits>& chunks, double price) {
+  std::vector<double> bytes;
+  for (const SharingUnits& chunk : chunks) {
+    const auto rank = [&](const UnitPlan& plan) {
+      const double held = plan.bytes(chunk.in_flight);
+      return std::pair(std::isinf(price) ? held : plan.seconds + price * held, held);
+    };
+    const auto least =
+        std::min_element(plans.begin(), plans.end(),
+                         [&](const UnitPlan& a, const UnitPlan& b) { return rank(a) < rank(b); });
+    bytes.push_back(chunk.units * least->bytes(chunk.in_flight));
+  }
+  return bytes;
+}
+
+double sum_of(const std::vector<double>& bytes) {
+  return std::accumulate(bytes.begin(), bytes.end(), 0.0);
+}
+
+// Halvings between two prices, of which the dearer is at most 2^kDoublings times the first.
+constexpr int kHalvings = 50, kDoublings = 60;
+
 }  // namespace
+
+SharedRoom shared_room(const std::vector<UnitPlan>& plans, const std::vector<SharingUnits>& chunks,
+                       double room) {
+  const double infinite = std::numeric_limits<double>::infinity();
+  std::vector<double> larger = bytes_at(plans, chunks, 0);
+  std::vector<double> smaller = bytes_at(plans, chunks, infinite);
+  if (sum_of(larger) > room && sum_of(smaller) < room) {
+    double cheap = 0, dear = plans.front().seconds / room;
+    for (int i = 0; i < kDoublings && sum_of(bytes_at(plans, chunks, dear)) > room; ++i) dear *= 2;
+    for (int i = 0; i < kHalvings; ++i) {
+      const double price = (cheap + dear) / 2;
+      std::vector<double> bytes = bytes_at(plans, chunks, price);
+      (sum_of(bytes) > room ? cheap : dear) = price;
+      (sum_of(bytes) > room ? larger : smaller) = std::move(bytes);
+    }
+    // Between the two, where plans of one price are mixed.
+    const double fits = sum_of(smaller), more = sum_of(larger) - fits;
+    for (std::size_t c = 0; c < chunks.size(); ++c) {
+      smaller[c] += (larger[c] - smaller[c]) * (room - fits) / more;
+    }
+    return {std::move(smaller), dear};
+  }
+  SharedRoom shared;
+  shared.bytes = sum_of(larger) > room ? smaller : larger;
+  const double sum = sum_of(shared.bytes);
+  for (double& bytes : shared.bytes) bytes *= sum > 0 ? room / sum : 0;
+  shared.too_large = std::max(1.0, sum / room);
+  return shared;
+}
 
 std::optional<UnitMix> best_mix(const std::vector<UnitPlan>& plans, const MixAsked& asked) {
   std::vector<UnitPlan> order = plans;  // by bytes, those that take less time than all before

@@ -63,4 +63,20 @@ struct MixAsked {
 // there are no plans. O(plans^2).
 std::optional<UnitMix> best_mix(const std::vector<UnitPlan>& plans, const MixAsked& asked);
 
+// The units of a chunk that shares the room of its stage with others.
+struct SharingUnits {
+  double units = 0;
+  std::int64_t in_flight = 1;
+};
+struct SharedRoom {
+  std::vector<double> bytes;  // for each
+  double price = 0;           // seconds per byte
+  double too_large = 1;       // the least that all take by the room, where that does not fit
+};
+// So that all of them take as little time as they can: memory has one price for all (a Lagrange
+// multiplier, by bisection). Where the fastest plans leave room, or the smallest do not fit, each
+// gets as much more, or less, as it has. Precondition: there are plans.
+SharedRoom shared_room(const std::vector<UnitPlan>& plans, const std::vector<SharingUnits>& chunks,
+                       double room);
+
 }  // namespace autopar
