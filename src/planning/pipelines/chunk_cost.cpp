@@ -18,11 +18,14 @@ class PhaseSeconds {
     for (const StepEvent& event : events) {
       const OpId op = op_of(event);
       const Phase phase = op.valid() ? graph_.op(op).phase : Phase::kForward;
-      if (phase == Phase::kUpdate) continue;
-      Pass& of = passes_[static_cast<std::size_t>(event.pass)];
-      if (event.stream == StepEvent::Stream::kLink && phase == Phase::kForward) {
+      const bool in_pass = event.pass < graph_.passes;
+      if (event.stream == StepEvent::Stream::kLink && in_pass && phase != Phase::kBackward) {
+        // In a pass the links of updates are busy with the weights of the step before.
+        Pass& of = passes_[static_cast<std::size_t>(event.pass)];
         of.links[static_cast<std::size_t>(event.link)] += event.seconds;
       }
+      if (phase == Phase::kUpdate) continue;
+      Pass& of = passes_[static_cast<std::size_t>(event.pass)];
       if (event.stream != StepEvent::Stream::kCompute) continue;
       Seconds& begin = phase == Phase::kForward ? of.forward : of.backward;
       begin = std::min(begin, event.begin);

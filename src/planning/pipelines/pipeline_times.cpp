@@ -78,12 +78,15 @@ class Pricing {
           of.free[l] += std::max(0.0, forward - links[other].of_pass[l]);
         }
       }
-      Seconds early = std::max(0.0, first.forward - cost.steady.forward);
+      const Seconds more = std::max(0.0, first.forward - cost.steady.forward);
+      Seconds early = 0, until = kInfinity;  // all that is fetched, and how long links are free
       for (std::size_t l = 0; l < kLinks; ++l) {
         if (links[c].fetching[l] == 0) continue;
-        early = std::min(early, of.free[l]);
+        early += links[c].fetching[l];
+        until = std::min(until, of.free[l]);
         of.free[l] = std::max(0.0, of.free[l] - links[c].fetching[l]);
       }
+      early = std::min({early, until, more});
       first.forward -= early;
       waiting += first.forward + cost.send_forward;
     }
