@@ -9,6 +9,7 @@
 #include "autopar/files.hpp"
 #include "autopar/import.hpp"
 #include "autopar/report.hpp"
+#include "cli/pipeline_report.hpp"
 #include "cli/run_step.hpp"
 #include "cli/show_clusters.hpp"
 #include "cli/show_document.hpp"
@@ -201,6 +202,13 @@ Result<int> show(const CLI::App& app, const ShowOptions& options, const CommonOp
   if (format == "autopar-strategy") {
     AUTOPAR_TRY(file, read_strategy(path));
     std::cout << (common.json ? bytes : show_strategy_file(file));
+    return 0;
+  }
+  if (format == "autopar-report" && is_pipeline_report(bytes)) {
+    AUTOPAR_RETURN_IF_ERROR(refuse_options(
+        app, {"--rows"}, "goes with a report that lists ops; that of a pipeline lists chunks"));
+    AUTOPAR_TRY(table, pipeline_table_of_report(bytes, path));
+    std::cout << (common.json ? bytes : table);
     return 0;
   }
   if (format == "autopar-report") {
