@@ -7,6 +7,7 @@ import tempfile
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from safetensors.numpy import load_file
 
 from tools.program import cluster, run
 
@@ -155,6 +156,20 @@ def test_resharded_weights_are_the_same_files(folder):
     run("merge", out, "-o", folder / "order.safetensors")
     run("reshard-weights", "--from", folder / "order.safetensors", "--to", out)
     assert before == {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+
+def test_frozen_weights_of_a_pipeline_are_moved(folder):
+    """What is not trained lies in the programs of a step, and in the files of a plan's ranks."""
+    model = chain(folder / "frozen.onnx", [8, 8, 8, 8, 4])
+    options = "--train", "--loss", "mse", "--freeze", "w1,bias", "--micro-batches", "2", "--stages", "2", "--weights", "sharded"
+    values = {t.name: numpy_helper.to_array(t) for t in onnx.load(model).graph.initializer}
+    pipeline, plan = planned(folder, model, "pipeline", *options), planned(folder, model, "one", *options[:5])
+    run("reshard-weights", "--from", pipeline, "--to", plan)
+    check(plan)
+    run("merge", plan, "-o", folder / "merged.safetensors")
+    merged = load_file(folder / "merged.safetensors")
+    for name in ("w0", "w1", "bias"):
+        assert np.array_equal(merged[name], values[name]), name
 
 
 def main():
