@@ -135,6 +135,24 @@ def test_forms_that_cannot_be(folder):
     assert not (folder / "forms").exists()
 
 
+def test_cuts_at_ops_of_the_user(folder):
+    """An op that import makes several of, one that it removes, and one that no loss reads."""
+    nodes = [helper.make_node("MatMul", ["x", "w0"], ["a"], "fc0"), helper.make_node("Identity", ["a"], ["b"], "same"),
+             helper.make_node("Split", ["b", "parts"], ["c", "d"], "halves", axis=1), helper.make_node("Mul", ["c", "d"], ["e"], "gate"),
+             helper.make_node("MatMul", ["e", "w1"], ["out"], "fc1"), helper.make_node("Relu", ["e"], ["other"], "aside")]
+    model = write(folder / "cuts.onnx", nodes, {"x": (4, 6)}, {"out": (4, 5), "other": (4, 4)}, {"w0": (6, 8), "w1": (4, 5)},
+                  {"parts": np.array([4, 4])})
+    options = "--train", "--loss", "mse:out", "--micro-batches", "2", "--stages", "2"
+    check(planned(folder, model, "cut", *options, "--cuts", "halves"))
+    pins = folder / "pins.json"
+    for op, why in (("same", "removed at import"), ("aside", "the loss does not depend on it"), ("none", "has no such op")):
+        search = "search", model, "--cluster", cluster(folder, 2, 2), *options, "-o", folder / "refused"
+        assert why in run(*search, "--cuts", op, code=4).stderr, op
+        pins.write_text(json.dumps({"format": "autopar-strategy", "version": 1, "ops": {"fc1": {"pipeline_stage": 1}, op: {"pipeline_stage": 0}}}))
+        told = run(*search, "--pin", pins, code=4).stderr
+        assert f"op '{op}'" in told and why in told and not (folder / "refused").exists(), told
+
+
 def test_cross_entropy_of_the_batch(folder):
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], "fc"), helper.make_node("ReduceMean", ["y"], ["out"], "mean", axes=[1], keepdims=0)]
     model = write(folder / "flat.onnx", nodes, {"x": (4, 6)}, {"out": (4,)}, {"w": (6, 4)})
