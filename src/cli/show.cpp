@@ -9,6 +9,7 @@
 #include "autopar/files.hpp"
 #include "autopar/import.hpp"
 #include "autopar/report.hpp"
+#include "cli/command_line.hpp"
 #include "cli/pipeline_report.hpp"
 #include "cli/run_step.hpp"
 #include "cli/show_clusters.hpp"
@@ -251,7 +252,8 @@ Run add_show(CLI::App& app, const CommonOptions& common) {
          "file of this program; `clusters`: the ready-made ones")
       ->required();
   app.add_flag("--ops", options->ops, "every op");
-  app.add_option("--rows", options->rows, "costliest ops and reshards of a report to list");
+  app.add_option("--rows", options->rows, "costliest ops and reshards of a report to list")
+      ->check(number_from_zero());
   return [options, &common, &app] { return show(app, *options, common); };
 }
 

@@ -107,6 +107,7 @@ Status verify_lines(const Step& step) {
   for (std::size_t l = 0; l < step.lines.size(); ++l) {
     const std::string where = step.schedule + ": line " + std::to_string(l + 1) + ": ";
     std::set<std::int64_t> ranks;
+    std::map<std::int64_t, StepAction> ended;  // what ran behind the passes, by chunk
     for (const StepAction& action : step.lines[l]) {
       const StepProgram* program = program_of(step, action);
       if (program == nullptr) {
@@ -126,6 +127,12 @@ Status verify_lines(const Step& step) {
                            (is_pass(action.phase) ? "a micro-batch from 0 to " +
                                                         std::to_string(step.micro_batches - 1)
                                                   : "no micro-batch: R and U run once"));
+      }
+      if (!is_pass(action.phase)) ended.emplace(action.chunk, action);
+      if (is_pass(action.phase) && ended.count(action.chunk) != 0) {
+        return input_error(where + to_text(action) + " stands behind " +
+                           to_text(ended.at(action.chunk)) +
+                           "; R and U run once, after all passes of their chunk");
       }
       ++count[action];
     }
