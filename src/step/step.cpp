@@ -107,7 +107,6 @@ Status verify_lines(const Step& step) {
   for (std::size_t l = 0; l < step.lines.size(); ++l) {
     const std::string where = step.schedule + ": line " + std::to_string(l + 1) + ": ";
     std::set<std::int64_t> ranks;
-    std::map<std::int64_t, StepAction> ended;  // what ran behind the passes, by chunk
     for (const StepAction& action : step.lines[l]) {
       const StepProgram* program = program_of(step, action);
       if (program == nullptr) {
@@ -127,12 +126,6 @@ Status verify_lines(const Step& step) {
                            (is_pass(action.phase) ? "a micro-batch from 0 to " +
                                                         std::to_string(step.micro_batches - 1)
                                                   : "no micro-batch: R and U run once"));
-      }
-      if (!is_pass(action.phase)) ended.emplace(action.chunk, action);
-      if (is_pass(action.phase) && ended.count(action.chunk) != 0) {
-        return input_error(where + to_text(action) + " stands behind " +
-                           to_text(ended.at(action.chunk)) +
-                           "; R and U run once, after all passes of their chunk");
       }
       ++count[action];
     }
@@ -154,6 +147,22 @@ Status verify_lines(const Step& step) {
       return input_error(step.schedule + ": " + to_text(action) + " stands " +
                          (times == 0 ? "nowhere" : std::to_string(times) + " times") +
                          "; expected exactly once");
+    }
+  }
+  return Ok{};
+}
+
+// What comes after the passes of a chunk stands behind them.
+Status verify_ends(const Step& step) {
+  for (std::size_t l = 0; l < step.lines.size(); ++l) {
+    std::map<std::int64_t, StepAction> ended;  // by chunk
+    for (const StepAction& action : step.lines[l]) {
+      if (!is_pass(action.phase)) ended.emplace(action.chunk, action);
+      const auto end = ended.find(action.chunk);
+      if (!is_pass(action.phase) || end == ended.end()) continue;
+      return input_error(step.schedule + ": line " + std::to_string(l + 1) + ": " +
+                         to_text(action) + " stands behind " + to_text(end->second) +
+                         "; R and U run once, after all passes of their chunk");
     }
   }
   return Ok{};
@@ -258,7 +267,8 @@ Status verify_programs(const Step& step) {
 
 Status verify(const Step& step) {
   AUTOPAR_RETURN_IF_ERROR(verify_programs(step));
-  return verify_lines(step);
+  AUTOPAR_RETURN_IF_ERROR(verify_lines(step));
+  return verify_ends(step);
 }
 
 }  // namespace autopar
