@@ -224,10 +224,14 @@ TABLES = [({"tokens_per_s_per_gpu", "grad_acc", "zero", "memory_gb"}, playbook),
 
 
 def rows_of(path):
-    lines = [line for line in pathlib.Path(path).read_text().splitlines() if not line.startswith("#")]
-    reader = csv.DictReader(lines)
+    try:
+        text = pathlib.Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        sys.exit(f"{path}: cannot be read: {error}")
+    reader = csv.DictReader([line for line in text.splitlines() if not line.startswith("#")])
+    found = reader.fieldnames or []
     for columns, read in TABLES:
-        if columns <= set(reader.fieldnames):
+        if columns <= set(found):
             return read, list(reader)
-    print(f"{path}: left out: no known table of runs has the columns {', '.join(reader.fieldnames)}", file=sys.stderr)
+    print(f"{path}: left out: " + (f"no known table of runs has the columns {', '.join(found)}" if found else "it has no line of columns"), file=sys.stderr)
     return None, []

@@ -296,7 +296,7 @@ def main():
                     runs.append(read(row))
                 except Unsaid as why:
                     left_out[str(why)] = left_out.get(str(why), 0) + 1
-                except (KeyError, ValueError) as error:
+                except (KeyError, ValueError, TypeError) as error:
                     why = f"not a row of this table: {error!r}"
                     left_out[why] = left_out.get(why, 0) + 1
             table = runs

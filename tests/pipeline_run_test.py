@@ -201,7 +201,7 @@ def refused(folder):
     assert "1f1b" in said("--stages", 2, "--micro-batches", 2, "--schedule", "2f2b")
     assert "--stages" in said("--schedule", "gpipe")
     two = ("--stages", 2, "--micro-batches", 2, "--cuts")
-    assert "no forward op 'here'" in said(*two, "here", code=4)
+    assert "op 'here': the model's forward pass has no such op" in said(*two, "here", code=4)
     assert "2 chunks have 1 cuts" in said(*two, "layers.0.mlp.residual,layers.1.mlp.residual", code=4)
     assert "does not come behind" in said(*two, "layers.1.mlp.residual,layers.0.mlp.residual", code=4)
     assert "--stages" in said("--stages", "auto", *two[2:], "layers.1.mlp.residual")

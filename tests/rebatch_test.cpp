@@ -309,13 +309,14 @@ TEST_CASE("a Reshape that says the own batch is found on another one", "[rebatch
   const auto stale = [](const Graph& own, const Graph& other) {
     return op_of_own_batch(own, other, 0).value().value_or("");
   };
-  CHECK(stale(on(4, {4, -1, 8}, {4, 6, 8}), on(8, {4, -1, 8}, {4, 12, 8})) == "fold");
-  CHECK(stale(on(4, {4, -1, 8}, {4, 6, 8}), on(2, {4, -1, 8}, {4, 3, 8})) == "fold");
-  CHECK(stale(on(4, {4, -1}, {4, 48}), on(1, {4, -1}, {4, 12})) == "fold");
-  CHECK(stale(on(1, {1, -1, 8}, {1, 6, 8}), on(8, {1, -1, 8}, {1, 48, 8})) == "fold");
+  const std::string fold = "op 'fold' (Reshape)";
+  CHECK(stale(on(4, {4, -1, 8}, {4, 6, 8}), on(8, {4, -1, 8}, {4, 12, 8})) == fold);
+  CHECK(stale(on(4, {4, -1, 8}, {4, 6, 8}), on(2, {4, -1, 8}, {4, 3, 8})) == fold);
+  CHECK(stale(on(4, {4, -1}, {4, 48}), on(1, {4, -1}, {4, 12})) == fold);
+  CHECK(stale(on(1, {1, -1, 8}, {1, 6, 8}), on(8, {1, -1, 8}, {1, 48, 8})) == fold);
   // The import tells the numbers that -1 stands for.
-  CHECK(stale(on(4, {4, 12, 4}, {4, 12, 4}), on(8, {4, 24, 4}, {4, 24, 4})) == "fold");
-  CHECK(stale(on(1, {1, 12, 4}, {1, 12, 4}), on(8, {1, 96, 4}, {1, 96, 4})) == "fold");
+  CHECK(stale(on(4, {4, 12, 4}, {4, 12, 4}), on(8, {4, 24, 4}, {4, 24, 4})) == fold);
+  CHECK(stale(on(1, {1, 12, 4}, {1, 12, 4}), on(8, {1, 96, 4}, {1, 96, 4})) == fold);
   CHECK(stale(on(4, {4, 12, 4}, {4, 12, 4}), on(8, {8, 12, 4}, {8, 12, 4})).empty());
   CHECK(stale(on(4, {48, 4}, {48, 4}), on(8, {96, 4}, {96, 4})).empty());
   // What changes nothing on the own batch is not there.
@@ -323,7 +324,7 @@ TEST_CASE("a Reshape that says the own batch is found on another one", "[rebatch
   none.outputs = none.ops[0].outputs;
   none.ops.pop_back();
   none.values.pop_back();
-  CHECK(stale(none, on(8, {4, -1, 8}, {4, 12, 8})) == "fold");
+  CHECK(stale(none, on(8, {4, -1, 8}, {4, 12, 8})) == fold);
   CHECK(stale(on(4, {4, -1}, {4, 48}), on(4, {4, -1}, {4, 48})).empty());
   // What is told from the input, or all samples in one dimension.
   CHECK(stale(on(4, {4, -1, 8}, {4, 6, 8}), on(8, {8, -1, 8}, {8, 6, 8})).empty());
@@ -333,6 +334,24 @@ TEST_CASE("a Reshape that says the own batch is found on another one", "[rebatch
   CHECK(stale(on(1, {-1, 8}, {6, 8}), on(8, {-1, 8}, {48, 8})).empty());
   CHECK(stale(on(1, {1, -1, 48}, {1, 1, 48}), on(8, {1, -1, 48}, {1, 8, 48})).empty());
   CHECK(refusal(on(1, {1, -1, 8}, {1, 6, 8}), 8).find("batch of 1") != std::string::npos);
+}
+
+TEST_CASE("what repeats one sample as often as the own batch is long is found", "[rebatch]") {
+  const auto on = [](std::int64_t batch, bool expands, std::int64_t extent, std::int64_t made) {
+    GraphWriter b;
+    const ValueId x = b.input("X", {batch, 4});
+    b.graph.outputs = {
+        expands ? b.op("Expand", {x, b.ints("s", {extent, 4})}, {made, 4}, {}, "repeat")
+                : b.op("Add", {x, b.constant("c", {extent, 4})}, {made, 4}, {}, "repeat")};
+    return std::move(b.graph);
+  };
+  const auto stale = [](const Graph& own, const Graph& other) {
+    return op_of_own_batch(own, other, 0).value().value_or("");
+  };
+  CHECK(stale(on(3, true, 3, 3), on(1, true, 3, 3)) == "op 'repeat' (Expand)");
+  CHECK(stale(on(3, false, 3, 3), on(1, false, 3, 3)) == "op 'repeat' (Add)");
+  CHECK(stale(on(3, true, 1, 3), on(1, true, 1, 1)).empty());
+  CHECK(stale(on(3, false, 1, 3), on(1, false, 1, 1)).empty());
 }
 
 TEST_CASE("what has no other batch is refused by the op", "[rebatch]") {

@@ -97,6 +97,8 @@ struct TrainingStep {
   TrainingOptions options;
   TrainingFacts facts;
   std::vector<std::string> warnings;
+  // Of each op of the file that the forward graph was read from, the ops that it became there.
+  std::map<std::string, std::vector<std::string>> ops_of_user_op = {};
 };
 
 // Errors (kInput, kUsage): a loss that is no output, no scalar, or that no parameter reaches; an op

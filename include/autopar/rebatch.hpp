@@ -28,9 +28,11 @@ struct Rebatched {
 Result<Rebatched> rebatch(Graph graph, const GraphRules& rules, std::size_t batch_dim,
                           std::int64_t batch);
 
-// A Reshape whose constant says the batch of `own`, the model on the batch of its file, and says
-// the same in `other`, the model on another batch, where shape inference found nothing wrong with
-// it: [4,-1,8] for [4,6,8] makes [4,12,8] of [8,6,8], and samples lie among the rows of others.
+// An op whose constant says the batch of `own`, the model on the batch of its file, and says the
+// same in `other`, the model on another batch, where shape inference found nothing wrong with it. A
+// Reshape: [4,-1,8] for [4,6,8] makes [4,12,8] of [8,6,8], and samples lie among the rows of
+// others. Or, where the other batch is one sample, what repeats it: an Expand to [4,6,8] does so
+// with [1,6,8]. Tells "op 'NAME' (TYPE)".
 Result<std::optional<std::string>> op_of_own_batch(const Graph& own, const Graph& other,
                                                    std::size_t batch_dim);
 

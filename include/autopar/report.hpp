@@ -89,6 +89,8 @@ struct TrainingWork {
 // the devices' peak the model itself uses, as a line, and as a JSON object.
 std::string training_line(const TrainingWork& work, Seconds seconds, std::int64_t devices);
 std::string training_json(const TrainingWork& work, Seconds seconds, std::int64_t devices);
+// Back from that; throws nlohmann's exceptions.
+TrainingWork training_of_json(const std::string& text);
 
 // Everything deterministic but the times of the search itself, which are no part of a report that
 // is kept: the same input gives the same file.

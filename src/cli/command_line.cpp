@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
+#include <cmath>
 
 #include "search/pins.hpp"
 
@@ -126,6 +128,33 @@ std::string unknown_word(const CLI::App& app, const std::vector<std::string>& wo
     if (takes_next_word(*option, words[w])) ++w;
   }
   return "";
+}
+
+namespace {
+
+CLI::Validator number_check(const std::string& expected, bool (*holds)(double)) {
+  const auto check = [expected, holds](const std::string& text) {
+    double value = 0;
+    const char* end = text.data() + text.size();
+    const auto [at, error] = std::from_chars(text.data(), end, value);
+    const bool is_good = error == std::errc{} && at == end && std::isfinite(value) && holds(value);
+    return is_good ? std::string() : "expected " + expected + ", found '" + text + "'";
+  };
+  return CLI::Validator(check, "");
+}
+
+}  // namespace
+
+CLI::Validator positive_number() {
+  return number_check("a number above 0", [](double value) { return value > 0; });
+}
+
+CLI::Validator number_from_zero() {
+  return number_check("a number from 0 on", [](double value) { return value >= 0; });
+}
+
+CLI::Validator finite_number() {
+  return number_check("a number", [](double) { return true; });
 }
 
 }  // namespace autopar::cli

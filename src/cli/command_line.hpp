@@ -15,4 +15,9 @@ std::vector<std::string> command_first(const CLI::App& app, std::vector<std::str
 // have been meant; empty where every word is known. CLI11 would name what is missing first.
 std::string unknown_word(const CLI::App& app, const std::vector<std::string>& words);
 
+// Checks of numbers; CLI11's own take NaN, and say a range that ends with the largest double.
+CLI::Validator positive_number();
+CLI::Validator number_from_zero();
+CLI::Validator finite_number();
+
 }  // namespace autopar::cli

@@ -93,6 +93,7 @@ Status set_cell(MeasuredPlan& row, const std::string& column, const std::string&
 
 Result<std::vector<MeasuredPlan>> read_table(const std::string& path) {
   AUTOPAR_TRY(text, read_file(path));
+  if (text.rfind("\xEF\xBB\xBF", 0) == 0) text.erase(0, 3);  // as spreadsheets begin a table
   const fs::path folder = fs::path(path).parent_path();
   std::vector<MeasuredPlan> rows;
   std::vector<std::string> columns;

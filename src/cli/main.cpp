@@ -44,7 +44,7 @@ void add_common(CLI::App& app, unsigned reads, CommonOptions& common) {
   if (reads & kSeed) {
     app.add_option("--seed", common.seed,
                    "seed of everything random; the same input and seed give the same output")
-        ->check(CLI::NonNegativeNumber);
+        ->check(number_from_zero());
   }
   if (reads & kThreads) {
     app.add_option("--threads", common.threads,

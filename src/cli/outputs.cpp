@@ -20,6 +20,7 @@
 #include "autopar/training_roles.hpp"
 #include "autopar/unfinished.hpp"
 #include "autopar/weights.hpp"
+#include "cli/command_line.hpp"
 #include "cli/earlier_plan.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/plan_files.hpp"
@@ -46,7 +47,8 @@ void add_output_options(CLI::App& app, PlanOptions& options) {
          "that issues both. Of more than four micro-batches the first two and the last are "
          "shown. `run --timeline` writes when ranks did what.")
       ->type_name("FILE");
-  app.add_option("--rows", options.rows, "costliest ops and reshards to list (default 8)");
+  app.add_option("--rows", options.rows, "costliest ops and reshards to list (default 8)")
+      ->check(number_from_zero());
   app.add_option(
          "--dialect", options.dialects,
          "write the plan for another runtime too: trt (TensorRT's DistCollective), ort "

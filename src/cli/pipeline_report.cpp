@@ -8,6 +8,7 @@
 
 #include "autopar/report.hpp"
 #include "cli/outputs.hpp"
+#include "json/parse.hpp"
 
 namespace autopar::cli {
 
@@ -139,10 +140,26 @@ std::vector<PipelineTrial> joined(const std::vector<PipelineTrial>& tried) {
   return found;
 }
 
+// What the report lists, without what a table does not tell.
+std::vector<PipelineTrial> tried_of(const Json& pipeline) {
+  std::vector<PipelineTrial> tried;
+  for (const Json& one : pipeline.value("tried", Json::array())) {
+    const bool found = !one.at("seconds").is_null();
+    tried.push_back(
+        {{one.at("stages").get<std::int64_t>(), one.at("chunks_per_stage").get<std::int64_t>(),
+          one.at("schedule").get<std::string>(), one.value("micro_batches", std::int64_t{0})},
+         found ? one.at("seconds").get<Seconds>() : 0,
+         found ? one.at("memory_bytes").get<Bytes>() : 0,
+         one.value("why", std::string()),
+         one.value("lower_bound_seconds", Seconds{0})});
+  }
+  return tried;
+}
+
 // The quickest first, then those without a plan.
-std::string tried_text(const PipelinePlan& plan) {
-  if (!has_tried(plan)) return "";
-  std::vector<PipelineTrial> tried = joined(plan.tried);
+std::string tried_text(const Json& pipeline) {
+  std::vector<PipelineTrial> tried = joined(tried_of(pipeline));
+  if (tried.empty()) return "";
   std::stable_sort(tried.begin(), tried.end(), [](const auto& a, const auto& b) {
     return std::pair(a.seconds == 0, a.seconds) < std::pair(b.seconds == 0, b.seconds);
   });
@@ -158,12 +175,64 @@ std::string tried_text(const PipelinePlan& plan) {
   return "\n" + to_text(table);
 }
 
-std::string bound_text(const PipelinePlan& plan) {
-  if (plan.lower_bound <= 0) return "no bound";
-  return "at most " + format_percent(plan.gap()) +
+std::string bound_text(const Json& cost) {
+  const auto bound = cost.at("lower_bound_seconds").get<Seconds>();
+  if (bound <= 0) return "no bound";
+  return "at most " + format_percent(cost.at("gap").get<double>()) +
          " above the optimum (no pipeline of these forms with cuts at like places takes less "
          "than " +
-         format_seconds(plan.lower_bound) + ")";
+         format_seconds(bound) + ")";
+}
+
+std::string seconds_at(const Json& chunk, const char* key) {
+  return format_seconds(chunk.at(key).get<Seconds>());
+}
+
+std::string chunks_text(const Json& chunks) {
+  TextTable table;
+  table.right_aligned = {true, true, false, false, true, true, true, true, true, true};
+  table.rows = {
+      {"stage", "chunk", "ops", "mesh", "F", "B", "U", "exposed", "idle", "memory/device"}};
+  for (const Json& chunk : chunks) {
+    table.rows.push_back(
+        {std::to_string(chunk.at("stage").get<std::int64_t>()),
+         std::to_string(chunk.at("chunk").get<std::int64_t>()),
+         chunk.at("first_op").get<std::string>() + " to " + chunk.at("last_op").get<std::string>(),
+         chunk.at("mesh").get<std::string>(), seconds_at(chunk, "forward_seconds"),
+         seconds_at(chunk, "backward_seconds"), seconds_at(chunk, "update_seconds"),
+         seconds_at(chunk, "exposed_communication_seconds"), seconds_at(chunk, "idle_seconds"),
+         format_bytes(chunk.at("memory_bytes").get<double>())});
+  }
+  return to_text(table);
+}
+
+// Throws Json::exception for what is no such report.
+std::string table_of(const Json& report) {
+  const Json& pipeline = report.at("pipeline");
+  const Json& cost = report.at("cost");
+  const Json& cluster = report.at("cluster");
+  const auto stages = pipeline.at("stages").get<std::int64_t>();
+  const auto devices = cluster.at("devices").get<std::int64_t>();
+  const auto per_stage = pipeline.at("chunks_per_stage").get<std::int64_t>();
+  const auto micro_batches = pipeline.at("micro_batches").get<std::int64_t>();
+  const auto seconds = cost.at("seconds").get<Seconds>();
+  const std::string chunks =
+      per_stage == 1 ? "" : ", " + std::to_string(per_stage) + " chunks per stage";
+  std::string rates;
+  if (report.contains("training")) {
+    rates = "  " + training_line(training_of_json(report.at("training").dump()), seconds, devices) +
+            "\n";
+  }
+  return report.at("model").at("name").get<std::string>() + " on " +
+         cluster.at("name").get<std::string>() + ": " + std::to_string(stages) + " stages of " +
+         std::to_string(devices / std::max<std::int64_t>(stages, 1)) + " devices, " +
+         std::to_string(micro_batches) + (micro_batches == 1 ? " micro-batch" : " micro-batches") +
+         ", schedule " + pipeline.at("schedule").get<std::string>() + chunks + "\n\n" +
+         chunks_text(pipeline.at("chunks")) + "\n  a step takes " + format_seconds(seconds) +
+         ", of which stages wait for " + format_percent(pipeline.at("bubble_rate").get<double>()) +
+         "; the fullest stage takes " +
+         format_bytes(report.at("memory").at("peak_bytes").get<double>()) + " per device; " +
+         bound_text(cost) + "\n" + rates + tried_text(pipeline);
 }
 
 }  // namespace
@@ -174,47 +243,27 @@ std::string schedule_name(const PipelinePlan& plan) {
 
 std::string pipeline_table(const PipelinePlan& plan, const Inputs& whole,
                            const PlanOptions& options) {
-  TextTable table;
-  table.right_aligned = {true, true, false, false, true, true, true, true, true, true};
-  table.rows = {
-      {"stage", "chunk", "ops", "mesh", "F", "B", "U", "exposed", "idle", "memory/device"}};
-  for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
-    const ChunkPlan& chunk = plan.chunks[c];
-    const auto stage = static_cast<std::size_t>(plan.schedule.stage_of_chunk[c]);
-    table.rows.push_back(
-        {std::to_string(stage), std::to_string(c),
-         chunk.first_and_last.front() + " to " + chunk.first_and_last.back(), mesh_text(chunk),
-         format_seconds(chunk.cost.steady.forward), format_seconds(chunk.cost.steady.backward),
-         format_seconds(chunk.cost.update), format_seconds(waited_of(chunk)),
-         format_seconds(plan.times.idle[stage]),
-         format_bytes(static_cast<double>(chunk.planned->outcome.cost.memory.total))});
+  return table_of(report_json(plan, whole, options));
+}
+
+Result<std::string> pipeline_table_of_report(const std::string& text, const std::string& path) {
+  AUTOPAR_TRY(report, parse_ordered_json(text, path));
+  try {
+    return table_of(report);
+  } catch (const nlohmann::json::exception& error) {
+    return input_error(path + ": is not a report: " + message_of(error));
   }
-  const std::string chunks =
-      plan.form.chunks_per_stage == 1
-          ? ""
-          : ", " + std::to_string(plan.form.chunks_per_stage) + " chunks per stage";
-  std::string rates;
-  if (whole.forward.samples > 0) {
-    rates = "  " +
-            training_line(work_of(plan, whole, options), plan.times.makespan,
-                          whole.cluster.device_count()) +
-            "\n";
-  }
-  return fs::path(options.model).filename().string() + " on " + whole.cluster.name + ": " +
-         std::to_string(plan.form.stages) + " stages of " +
-         std::to_string(plan.stage.device_count()) + " devices, " +
-         std::to_string(plan.schedule.micro_batches) +
-         (plan.schedule.micro_batches == 1 ? " micro-batch" : " micro-batches") + ", schedule " +
-         schedule_name(plan) + chunks + "\n\n" + to_text(table) + "\n  a step takes " +
-         format_seconds(plan.times.makespan) + ", of which stages wait for " +
-         format_percent(plan.times.bubble_rate) + "; the fullest stage takes " +
-         format_bytes(static_cast<double>(plan.peak_bytes)) + " per device; " + bound_text(plan) +
-         "\n" + rates + tried_text(plan);
+}
+
+bool is_pipeline_report(const std::string& text) {
+  const auto report = parse_json(text, "");
+  return report && report->is_object() && report->contains("pipeline");
 }
 
 std::string pipeline_report(const PipelinePlan& plan, const Inputs& whole,
                             const PlanOptions& options) {
-  return report_json(plan, whole, options).dump(1) + "\n";
+  return report_json(plan, whole, options).dump(1, ' ', false, Json::error_handler_t::replace) +
+         "\n";
 }
 
 std::string pipeline_price(const PipelinePlan& plan, const Inputs& whole,

@@ -12,6 +12,10 @@ std::string schedule_name(const PipelinePlan& plan);
 std::string pipeline_table(const PipelinePlan& plan, const Inputs& whole,
                            const PlanOptions& options);
 
+// The same of its report.json, which `path` names in errors (kInput).
+Result<std::string> pipeline_table_of_report(const std::string& text, const std::string& path);
+bool is_pipeline_report(const std::string& text);
+
 // report.json.
 std::string pipeline_report(const PipelinePlan& plan, const Inputs& whole,
                             const PlanOptions& options);

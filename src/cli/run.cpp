@@ -12,6 +12,7 @@
 #include "autopar/import.hpp"
 #include "autopar/npz.hpp"
 #include "cli/command.hpp"
+#include "cli/command_line.hpp"
 #include "cli/model_path.hpp"
 #include "cli/run_program.hpp"
 #include "cli/run_report.hpp"
@@ -281,8 +282,8 @@ Run add_run(CLI::App& app, const CommonOptions& common) {
                  "The whole outputs, which `--data` takes as the expected ones.")
       ->type_name("FILE");
   app.option_defaults()->group(group::kComparison);
-  app.add_option("--rtol", options->rtol, "relative tolerance");
-  app.add_option("--atol", options->atol, "absolute tolerance");
+  app.add_option("--rtol", options->rtol, "relative tolerance")->check(number_from_zero());
+  app.add_option("--atol", options->atol, "absolute tolerance")->check(number_from_zero());
   app.add_flag("--strict", options->strict,
                "excuse no element\n"
                "Else a few elements beyond the tolerance are excused in outputs behind an op that "
@@ -291,7 +292,7 @@ Run add_run(CLI::App& app, const CommonOptions& common) {
                  "runs, each fed with the updates (new weights) of the one before\n"
                  "Each run has the outputs that are inputs' next values in place of those inputs; "
                  "what is compared is what the last one gives.")
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
   app.add_option("--updates", options->updates,
                  "the outputs that are inputs' next values: new.*, * is the input's name");
   app.option_defaults()->group(group::kTimes);
@@ -305,7 +306,7 @@ Run add_run(CLI::App& app, const CommonOptions& common) {
          "and measured time stand side by side, with the name of the cluster that the prediction "
          "is "
          "about.")
-      ->check(CLI::NonNegativeNumber);
+      ->check(number_from_zero());
   app.add_option("--timeline", options->timeline,
                  "writes a timeline of all ranks: Chrome trace JSON, which Perfetto opens\n"
                  "Runs, local ops, and collectives with their bytes, the time that they waited for "

@@ -9,6 +9,8 @@
 #include "autopar/files.hpp"
 #include "autopar/import.hpp"
 #include "autopar/report.hpp"
+#include "cli/command_line.hpp"
+#include "cli/pipeline_report.hpp"
 #include "cli/run_step.hpp"
 #include "cli/show_clusters.hpp"
 #include "cli/show_document.hpp"
@@ -203,6 +205,13 @@ Result<int> show(const CLI::App& app, const ShowOptions& options, const CommonOp
     std::cout << (common.json ? bytes : show_strategy_file(file));
     return 0;
   }
+  if (format == "autopar-report" && is_pipeline_report(bytes)) {
+    AUTOPAR_RETURN_IF_ERROR(refuse_options(
+        app, {"--rows"}, "goes with a report that lists ops; that of a pipeline lists chunks"));
+    AUTOPAR_TRY(table, pipeline_table_of_report(bytes, path));
+    std::cout << (common.json ? bytes : table);
+    return 0;
+  }
   if (format == "autopar-report") {
     AUTOPAR_TRY(report, report_of_json(bytes, path));
     std::cout << (common.json ? bytes : to_table(report, options.rows));
@@ -243,7 +252,8 @@ Run add_show(CLI::App& app, const CommonOptions& common) {
          "file of this program; `clusters`: the ready-made ones")
       ->required();
   app.add_flag("--ops", options->ops, "every op");
-  app.add_option("--rows", options->rows, "costliest ops and reshards of a report to list");
+  app.add_option("--rows", options->rows, "costliest ops and reshards of a report to list")
+      ->check(number_from_zero());
   return [options, &common, &app] { return show(app, *options, common); };
 }
 

@@ -1,5 +1,6 @@
 #include "cli/training_options.hpp"
 
+#include "cli/command_line.hpp"
 #include "planning/weights_fit.hpp"
 
 namespace autopar::cli {
@@ -12,10 +13,10 @@ void add_training_options(CLI::App& app, TrainingChoice& choice) {
       ->type_name("NAME,...");
   app.add_option("--batch", choice.batch,
                  "samples of a step: the size of the data inputs' batch dimension, symbolic or not")
-      ->check(CLI::PositiveNumber)
+      ->check(positive_number())
       ->type_name("NUMBER");
   app.add_option("--batch-dim", choice.batch_dim, "which dimension is the batch (default 0)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_from_zero())
       ->type_name("NUMBER");
   app.option_defaults()->group(group::kTraining);
   app.add_option(kWeightsFrom, choice.weights_from,
@@ -38,22 +39,23 @@ void add_training_options(CLI::App& app, TrainingChoice& choice) {
       ->type_name("PATTERN");
   app.add_option("--lr", options.learning_rate,
                  "learning rate (default 0.001): what `run` feeds to the input learning_rate")
+      ->check(finite_number())
       ->type_name("NUMBER");
   app.add_option("--betas", choice.betas, "of adam and adamw (default 0.9,0.999)")
       ->type_name("B1,B2");
   app.add_option("--eps", options.epsilon, "of adam and adamw (default 1e-8)")
-      ->check(CLI::PositiveNumber)
+      ->check(positive_number())
       ->type_name("NUMBER");
   app.add_option("--weight-decay", options.weight_decay,
                  "default 0.01 of adamw, else 0; added to the gradient but for adamw")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_from_zero())
       ->type_name("NUMBER");
   app.add_option("--momentum", options.momentum, "of momentum (default 0.9)")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(finite_number() & CLI::Range(0.0, 1.0))
       ->type_name("NUMBER");
   app.add_option("--clip-norm", options.clip_norm,
                  "scale all gradients where their common norm is above this")
-      ->check(CLI::PositiveNumber)
+      ->check(positive_number())
       ->type_name("NUMBER");
   app.add_option(
          "--precision", choice.precision,

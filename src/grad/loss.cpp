@@ -53,7 +53,11 @@ class Adder {
   Result<Loss> cross_entropy(ValueId logits) {
     AUTOPAR_RETURN_IF_ERROR(check_floating(graph_, logits));
     const Shape shape = to_.shape(logits);
-    if (shape.empty()) return usage_error("--loss: cross entropy of a single number");
+    if (shape.size() < 2) {
+      return usage_error("--loss cross_entropy: output '" + graph_.value(logits).name + "' is " +
+                         to_text(shape) + "; expected logits [..., classes] with samples before " +
+                         "the classes");
+    }
     const std::size_t classes = shape.size() - 1;
     const Shape samples(shape.begin(), shape.end() - 1);
     AUTOPAR_TRY(labels, add_input("labels", DType::kInt64, samples));

@@ -46,11 +46,25 @@ Result<ImportedModel> import_passes(SplitStep split, const PlanOptions& options,
   return std::move(imported);
 }
 
-// The training step of the model: of one pass, or of as many as are asked for.
-Result<ImportedModel> import_step(const PlanOptions& options, const CommonOptions& common,
-                                  const ImportOptions& import_options, Inputs& inputs) {
+// A step is read from a file of its own. Ops of the user's file are named as there, too.
+ImportedModel with_user_ops(ImportedModel step,
+                            const std::map<std::string, std::vector<std::string>>& user_ops) {
+  for (const auto& [user, ops] : user_ops) {
+    std::vector<std::string> found;
+    for (const std::string& op : ops) {
+      const auto made = step.ops_of_user_op.find(op);
+      if (made == step.ops_of_user_op.end()) continue;
+      found.insert(found.end(), made->second.begin(), made->second.end());
+    }
+    step.ops_of_user_op.try_emplace(user, std::move(found));
+  }
+  return step;
+}
+
+Result<ImportedModel> import_made_step(const Result<TrainingStep>& whole,
+                                       const PlanOptions& options, const CommonOptions& common,
+                                       const ImportOptions& import_options, Inputs& inputs) {
   const TrainingChoice& choice = options.training;
-  auto whole = make_training_step(options.model, choice, common);
   if (!whole) {
     // Where the file's constants say its own batch, as many passes as that takes may do.
     AUTOPAR_TRY(only_passes, step_of_passes(options, common, whole.error(), inputs));
@@ -73,6 +87,15 @@ Result<ImportedModel> import_step(const PlanOptions& options, const CommonOption
   }
   AUTOPAR_TRY(split, split_step(options.model, choice, common, *whole, counts.front()));
   return import_passes(std::move(split), options, import_options, inputs);
+}
+
+// The training step of the model: of one pass, or of as many as are asked for.
+Result<ImportedModel> import_step(const PlanOptions& options, const CommonOptions& common,
+                                  const ImportOptions& import_options, Inputs& inputs) {
+  const auto whole = make_training_step(options.model, options.training, common);
+  auto step = import_made_step(whole, options, common, import_options, inputs);
+  if (!step || !whole) return step;
+  return with_user_ops(std::move(*step), whole->ops_of_user_op);
 }
 
 }  // namespace

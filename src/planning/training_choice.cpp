@@ -77,7 +77,9 @@ namespace {
 Result<ImportedModel> import_rebatched(const std::string& model, const TrainingChoice& choice,
                                        ImportOptions import_options, const Error& first) {
   import_options.batch = 0;
-  AUTOPAR_TRY(forward, import_model(model, import_options));
+  auto own = import_model(model, import_options);
+  if (!own) return first;  // a symbol says the batch: there is none to follow
+  ImportedModel forward = std::move(*own);
   AUTOPAR_TRY(rules, rules_of(forward.graph));
   auto rebatched = rebatch(std::move(forward.graph), rules, choice.batch_dim, choice.batch);
   const auto why = [&](const Error& error) {
@@ -110,8 +112,8 @@ Result<ImportedModel> import_on_batch(const std::string& model, const ImportOpti
   if (!own) return imported;  // a symbol says the batch
   AUTOPAR_TRY(op, op_of_own_batch(own->graph, imported->graph, options.batch_dim));
   if (!op) return imported;
-  return input_error(model + ": op '" + *op +
-                     "' (Reshape): its constant says the model's own batch, which mixes samples "
+  return input_error(model + ": " + *op +
+                     ": its constant says the model's own batch, which mixes or repeats samples "
                      "with --batch " +
                      std::to_string(options.batch) + "; export the model with a symbolic batch");
 }
@@ -141,6 +143,7 @@ Result<ImportedModel> import_forward(const std::string& model, const TrainingCho
 Result<TrainingStep> step_of(ImportedModel forward, const TrainingOptions& options) {
   const std::string path = forward.path;
   Result<TrainingStep> step = training_step(std::move(forward.graph), options);
+  if (step) step->ops_of_user_op = std::move(forward.ops_of_user_op);
   if (step || step.error().code != ErrorCode::kInput) return step;
   return input_error(path + ": " + step.error().message);
 }

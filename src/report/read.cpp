@@ -83,16 +83,7 @@ void read_cost(const Json& j, Report& r) {
   r.bounds_own_mesh = cost.value("bounds_own_mesh", true);
   r.ended_by = cost.value("ended_by", "");
   if (j.contains("training")) {
-    const Json& training = j.at("training");
-    TrainingWork work;
-    work.samples = training.at("samples").get<double>();
-    if (!training.at("tokens").is_null()) work.tokens = training.at("tokens").get<double>();
-    work.model_flops = training.at("model_flops").get<double>();
-    work.at_peak = training.at("seconds_at_peak").get<double>();
-    work.micro_batches = training.value("micro_batches", std::int64_t{1});
-    work.copies = training.value("copies", std::int64_t{1});
-    work.zero = training.value("zero", "auto");
-    r.training = work;
+    r.training = training_of_json(j.at("training").dump());
   }
   for (const Json& trial : j.value("plans_tried", Json::array())) {
     const Json& cost = trial.at(unit_of(r.cost_model));

@@ -38,4 +38,17 @@ std::string training_json(const TrainingWork& work, Seconds seconds, std::int64_
   return json.dump();
 }
 
+TrainingWork training_of_json(const std::string& text) {
+  const auto training = nlohmann::json::parse(text);
+  TrainingWork work;
+  work.samples = training.at("samples").get<double>();
+  if (!training.at("tokens").is_null()) work.tokens = training.at("tokens").get<double>();
+  work.model_flops = training.at("model_flops").get<double>();
+  work.at_peak = training.at("seconds_at_peak").get<double>();
+  work.micro_batches = training.value("micro_batches", std::int64_t{1});
+  work.copies = training.value("copies", std::int64_t{1});
+  work.zero = training.value("zero", "auto");
+  return work;
+}
+
 }  // namespace autopar

@@ -110,6 +110,13 @@ Result<SearchOutcome> search_on(const SearchRequest& request, const Searcher& se
   MeshSearch state(request, searcher, meshes);
   state.searched_within = searched_within;
   AUTOPAR_RETURN_IF_ERROR(search_meshes(state));
+  // A searcher that does not say so itself.
+  const auto& trials = state.outcome.trials;
+  const bool is_open =
+      state.best == kInfinity && std::any_of(trials.begin(), trials.end(), [](const auto& trial) {
+        return trial.end == TrialEnd::kNothingFound || trial.end == TrialEnd::kNotTried;
+      });
+  state.outcome.interrupted |= is_open && state.stopped();
   if (request.findings != nullptr) {
     *request.findings = state.findings();
   } else if (state.best == kInfinity && state.outcome.interrupted) {

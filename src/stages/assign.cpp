@@ -10,7 +10,8 @@ namespace {
 
 constexpr int kUnknown = -2;
 
-bool is_number(const Value& value) { return element_count(value.shape) == 1; }
+// What is trained has a rank, be it a bias of one number.
+bool is_number(const Value& value) { return value.shape.empty(); }
 
 class Assigner {
  public:

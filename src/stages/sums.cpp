@@ -35,9 +35,9 @@ class Sums {
       return false;
     }
     const Shape& shape = graph_.value(op.outputs[0]).shape;
-    return element_count(shape) == 1 &&
-           std::all_of(op.inputs.begin(), op.inputs.end(),
-                       [&](ValueId id) { return graph_.value(id).shape == shape; });
+    return shape.empty() && std::all_of(op.inputs.begin(), op.inputs.end(), [&](ValueId id) {
+             return graph_.value(id).shape == shape;
+           });
   }
 
   // The op that alone adds something to what this one makes; itself: there is none.

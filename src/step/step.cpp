@@ -152,6 +152,22 @@ Status verify_lines(const Step& step) {
   return Ok{};
 }
 
+// What comes after the passes of a chunk stands behind them.
+Status verify_ends(const Step& step) {
+  for (std::size_t l = 0; l < step.lines.size(); ++l) {
+    std::map<std::int64_t, StepAction> ended;  // by chunk
+    for (const StepAction& action : step.lines[l]) {
+      if (!is_pass(action.phase)) ended.emplace(action.chunk, action);
+      const auto end = ended.find(action.chunk);
+      if (!is_pass(action.phase) || end == ended.end()) continue;
+      return input_error(step.schedule + ": line " + std::to_string(l + 1) + ": " +
+                         to_text(action) + " stands behind " + to_text(end->second) +
+                         "; R and U run once, after all passes of their chunk");
+    }
+  }
+  return Ok{};
+}
+
 // Numbers of micro-batches and ranks beyond these are mistakes.
 constexpr std::int64_t kMostMicroBatches = std::int64_t{1} << 20;
 constexpr std::int64_t kMostRanks = std::int64_t{1} << 20;
@@ -251,7 +267,8 @@ Status verify_programs(const Step& step) {
 
 Status verify(const Step& step) {
   AUTOPAR_RETURN_IF_ERROR(verify_programs(step));
-  return verify_lines(step);
+  AUTOPAR_RETURN_IF_ERROR(verify_lines(step));
+  return verify_ends(step);
 }
 
 }  // namespace autopar

@@ -66,7 +66,7 @@ class Rebatch {
       if (op.type != "Reshape" || !target) continue;
       const auto other = twins.find(op.name);
       if (other == twins.end()) {
-        if ((this->*alone)(op, *target)) return op.name;
+        if ((this->*alone)(op, *target)) return label_of(op);
         continue;
       }
       // What the import has found out for -1 and 0 is another number there.
@@ -75,7 +75,33 @@ class Rebatch {
       for (std::size_t d = 0; d < same->size(); ++d) {
         if ((*same)[d] != (*target)[d]) (*same)[d] = -1;
       }
-      if ((this->*alike)(op, *same)) return op.name;
+      if ((this->*alike)(op, *same)) return label_of(op);
+    }
+    return std::nullopt;
+  }
+
+  // See op_of_own_batch(). The first op that makes of one sample as many as of the own batch, since
+  // what it reads beside them is that long: a constant or a weight, or what it is told to expand
+  // to.
+  std::optional<std::string> repeats_one(const Graph& twin) {
+    if (!begin()) return std::nullopt;
+    for (changed_ = true; changed_;) {
+      changed_ = false;
+      for (std::size_t o = 0; o < graph().ops.size(); ++o) static_cast<void>(follow(o));
+    }
+    std::map<std::string, const Value*> twins;
+    for (const Value& value : twin.values) twins[value.name] = &value;
+    for (std::size_t o = 0; o < graph().ops.size(); ++o) {
+      for (ValueId output : graph().ops[o].outputs) {
+        if (!output.valid()) continue;
+        const auto other = twins.find(graph().value(output).name);
+        const Shape& shape = graph().value(output).shape;
+        if (other == twins.end() || other->second->shape.size() != shape.size()) continue;
+        for (std::size_t d = 0; d < shape.size(); ++d) {
+          const bool is_whole = of_batch_[output.index()][d] && shape[d] == before_;
+          if (is_whole && other->second->shape[d] == before_) return label(o);
+        }
+      }
     }
     return std::nullopt;
   }
@@ -213,10 +239,8 @@ class Rebatch {
     return status;
   }
 
-  std::string label(std::size_t o) const {
-    const Op& op = graph().ops[o];
-    return "op '" + op.name + "' (" + op.type + ")";
-  }
+  static std::string label_of(const Op& op) { return "op '" + op.name + "' (" + op.type + ")"; }
+  std::string label(std::size_t o) const { return label_of(graph().ops[o]); }
 
   bool is_of_batch(ValueId id) const {
     const auto& dims = of_batch_[id.index()];
@@ -381,6 +405,10 @@ Result<std::optional<std::string>> op_of_own_batch(const Graph& own, const Graph
   const auto alone = of_other.find_reshape(own, &Rebatch::reshapes_batch, &Rebatch::never);
   if (alone) return alone;
   AUTOPAR_TRY(own_rules, rules_of(own));
+  if (other_batch == 1) {
+    const auto op = Rebatch(own, own_rules, batch_dim, 1).repeats_one(other);
+    if (op) return op;
+  }
   return Rebatch(own, own_rules, batch_dim, 1)
       .find_reshape(other, &Rebatch::never, &Rebatch::states_batch);
 }

@@ -160,6 +160,20 @@ Result<MovedWeights> reshard_to_step(const std::string& from, const std::string&
   return moved;
 }
 
+// What a step does not train lies in its programs, whole.
+Status add_frozen(const std::string& folder, StoredTensors& stored) {
+  AUTOPAR_TRY(step, read_step_folder(folder));
+  for (const PlanFile& file : step.files) {
+    if (file.metadata.weights_io.empty()) continue;
+    AUTOPAR_TRY(tensors, stored_in_onnx(file.path));
+    for (const BoundaryValue& weight : file.metadata.weights_io) {
+      const auto found = tensors.find(weight.name);
+      if (found != tensors.end()) stored.insert(*found);
+    }
+  }
+  return Ok{};
+}
+
 }  // namespace
 
 Result<MovedWeights> reshard_weights(const std::string& from, const std::string& to,
@@ -172,6 +186,7 @@ Result<MovedWeights> reshard_weights(const std::string& from, const std::string&
   MovedWeights moved;
   std::optional<FolderPlan> held;
   AUTOPAR_TRY(stored, stored_in(from, held, moved.warnings));
+  if (is_step_folder(from)) AUTOPAR_RETURN_IF_ERROR(add_frozen(from, stored));
   AUTOPAR_TRY(plan, read_folder_plan(to));
   std::error_code ignored;
   if (held && fs::equivalent(from, folder, ignored) && !fs::equivalent(from, to, ignored)) {

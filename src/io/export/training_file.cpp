@@ -1,5 +1,6 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "autopar/export.hpp"
 #include "autopar/files.hpp"
@@ -133,7 +134,18 @@ Result<ImportedModel> import_graph(const Graph& graph, const std::string& path) 
   entry->set_value(joined(data));
   AUTOPAR_RETURN_IF_ERROR(check_onnx(lean->proto, path));
   AUTOPAR_TRY(bytes, model_bytes(*lean, path));
-  return import_model_bytes(bytes, path);
+  AUTOPAR_TRY(imported, import_model_bytes(bytes, path));
+  // A file says the same of constants and of weights.
+  std::set<std::string> constants;
+  for (const Value& value : graph.values) {
+    if (value.kind == ValueKind::kConstant) constants.insert(value.name);
+  }
+  for (Value& value : imported.graph.values) {
+    const bool is_constant =
+        value.kind == ValueKind::kParameter && constants.count(value.name) != 0;
+    if (is_constant) value.kind = ValueKind::kConstant;
+  }
+  return std::move(imported);
 }
 
 Result<std::vector<std::string>> write_training_step(const TrainingStep& step,

@@ -1,4 +1,5 @@
 // What a plan says of its weights: metadata_props autopar.weights and autopar.weights_io.
+#include <algorithm>
 #include <unordered_map>
 
 #include "io/export/plan_metadata.hpp"
@@ -55,14 +56,19 @@ Status read_weights(const Properties& properties, const std::string& path, Plan&
   AUTOPAR_TRY(document, parse_json(text, where));
   AUTOPAR_TRY(members, Json(document, where, "").members());
   const auto initializers = initializers_of(plan.program);
+  std::vector<std::pair<ValueId, BoundaryValue>> found_weights;
   for (const auto& [name, entry] : members) {
     const auto found = initializers.find(name);
     if (found == initializers.end()) return entry.error("the plan has no such initializer");
     Value& value = plan.program.value(found->second);
     value.kind = ValueKind::kParameter;
     AUTOPAR_TRY(layout, layout_of(entry, value, plan.mesh));
-    metadata.weights_io.push_back(layout);
+    found_weights.emplace_back(found->second, std::move(layout));
   }
+  // In the order of the program, as they were written; members come by name.
+  std::sort(found_weights.begin(), found_weights.end(),
+            [](const auto& a, const auto& b) { return a.first.index() < b.first.index(); });
+  for (auto& [id, weight] : found_weights) metadata.weights_io.push_back(std::move(weight));
   return Ok{};
 }
 

@@ -39,6 +39,12 @@ Result<Device> device_of(const Json& json) {
   device.memory_bandwidth_bytes_per_s = bandwidth;
   for (const auto& [dtype, field] : members) {
     AUTOPAR_TRY(peak, positive(peaks, dtype));
+    // Tensor cores also have types that no tensor has.
+    const bool is_known =
+        parse_dtype(dtype) || dtype == "tfloat32" || dtype.rfind("float8", 0) == 0;
+    if (!is_known) {
+      return field.error("'" + dtype + "' is no type; expected one such as float32 or bfloat16");
+    }
     device.peak_flops_per_s[dtype] = peak;
   }
   return device;

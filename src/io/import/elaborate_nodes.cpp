@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "io/import/elaborator.hpp"
+#include "io/import/pool_ceiling.hpp"
 #include "io/import/proto_op.hpp"
 
 namespace autopar {
@@ -150,6 +151,10 @@ Status Elaborator::run_op(onnx::NodeProto& node, Scope& scope, const std::string
     AUTOPAR_TRY(tensor, constant_of_node(node));
     add_constants(node, {std::move(tensor)}, scope);
     return Ok{};
+  }
+  if (domain_of(node).empty() && node.input_size() == 1) {
+    const ValueId input = node.input(0).empty() ? ValueId() : scope.find(node.input(0));
+    if (input.valid()) AUTOPAR_RETURN_IF_ERROR(state_ceiling(node, graph_.value(input).shape));
   }
   AUTOPAR_TRY(op, op_of_node(node));
   resolve_inputs(node, scope, op);

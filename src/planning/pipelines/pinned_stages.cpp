@@ -26,6 +26,12 @@ std::map<std::string, std::vector<std::string>> names_of_ops(const ImportedModel
 
 }  // namespace
 
+std::string why_absent(const ImportedModel& model, const std::string& name) {
+  const auto known = model.ops_of_user_op.find(name);
+  if (known == model.ops_of_user_op.end()) return "the model's forward pass has no such op";
+  return "it was folded into a constant or removed at import, or the loss does not depend on it";
+}
+
 Result<std::vector<int>> pinned_stages(const StrategyFile& file, const ImportedModel& model,
                                        const Graph& step) {
   const auto names = names_of_ops(model, step);
@@ -46,8 +52,8 @@ Result<std::vector<int>> pinned_stages(const StrategyFile& file, const ImportedM
       stages[op] = stage;
     }
     if (!any) {
-      return input_error(file.path + ": op '" + pattern +
-                         "' has a pipeline_stage, and the model's forward pass has no such op");
+      return input_error(file.path + ": op '" + pattern + "' has a pipeline_stage, and " +
+                         why_absent(model, pattern) + "; leave it out");
     }
   }
   std::vector<int> found(step.ops.size(), -1);

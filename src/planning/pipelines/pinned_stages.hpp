@@ -1,6 +1,7 @@
 // Pins that say of which stage ops are, as MindSpore's pipeline_stage does.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "planning/inputs.hpp"
@@ -12,5 +13,8 @@ namespace autopar {
 // import gave. Errors (kInput): a name or pattern that no op of the forward pass has.
 Result<std::vector<int>> pinned_stages(const StrategyFile& file, const ImportedModel& model,
                                        const Graph& step);
+
+// Of an op that the forward pass does not have, why not.
+std::string why_absent(const ImportedModel& model, const std::string& name);
 
 }  // namespace autopar

@@ -5,6 +5,7 @@
 #include <regex>
 #include <sstream>
 
+#include "planning/pipelines/pinned_stages.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
 
 namespace autopar {
@@ -108,19 +109,32 @@ Result<PipelineSchedule> schedule_of(const PipelineForm& form, std::int64_t micr
   return backward_apart(std::move(schedule));
 }
 
-Result<std::vector<OpId>> named_cuts(const std::string& names, const Graph& step,
-                                     std::size_t chunks) {
+Result<std::vector<OpId>> named_cuts(const std::string& names, const ImportedModel& model,
+                                     const Graph& step, std::size_t chunks) {
   std::map<std::string, std::size_t> forward;
   for (std::size_t o = 0; o < step.ops.size(); ++o) {
     if (step.ops[o].phase == Phase::kForward) forward.emplace(step.ops[o].name, o);
   }
+  // An op that import made several of is cut before the first of them.
+  const auto find = [&](const std::string& name) {
+    auto found = forward.find(name);
+    const auto made = model.ops_of_user_op.find(name);
+    if (found != forward.end() || made == model.ops_of_user_op.end()) return found;
+    for (const std::string& op : made->second) {
+      const auto one = forward.find(op);
+      const bool is_before =
+          one != forward.end() && (found == forward.end() || one->second < found->second);
+      if (is_before) found = one;
+    }
+    return found;
+  };
   std::vector<OpId> cuts;
   std::istringstream list(names);
   for (std::string name; std::getline(list, name, ',');) {
-    const auto found = forward.find(name);
+    const auto found = find(name);
     if (found == forward.end()) {
-      return input_error("--cuts: no forward op '" + name +
-                         "'; `autopar show` with the model names them");
+      return input_error("--cuts: op '" + name + "': " + why_absent(model, name) +
+                         "; `autopar show --ops` with the model names the ops");
     }
     const OpId op(static_cast<std::int64_t>(found->second));
     if (!cuts.empty() && op.index() <= cuts.back().index()) {

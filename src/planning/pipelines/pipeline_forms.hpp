@@ -15,8 +15,8 @@ Result<PipelineSchedule> schedule_of_table(const std::string& text, const std::s
 Result<PipelineSchedule> schedule_of(const PipelineForm& form, std::int64_t micro_batches);
 
 // The cuts that --cuts names, for so many chunks. Errors (kInput): another number of them; no such
-// forward op, with the nearest name.
-Result<std::vector<OpId>> named_cuts(const std::string& names, const Graph& step,
-                                     std::size_t chunks);
+// forward op.
+Result<std::vector<OpId>> named_cuts(const std::string& names, const ImportedModel& model,
+                                     const Graph& step, std::size_t chunks);
 
 }  // namespace autopar

@@ -92,7 +92,10 @@ Result<ChunkSeconds> PipelineBounds::memory_seconds(const PipelineSchedule& sche
                                                     UnitEnds ends) {
   AUTOPAR_TRY(units, least_on(stage));
   const std::size_t chunks = schedule.stage_of_chunk.size(), stages = schedule.lines.size();
-  if (units == nullptr || !units->has_plans() || chunks % stages != 0) return ChunkSeconds();
+  // Where the runtime alone fills a device nothing fits, however a step is cut.
+  if (units == nullptr || !units->has_plans() || chunks % stages != 0 || room_ <= 0) {
+    return ChunkSeconds();
+  }
   const std::vector<std::int64_t> flying = in_flight(schedule).of_chunk;
   const double even =
       static_cast<double>(room_) * static_cast<double>(stages) / static_cast<double>(chunks);
@@ -182,7 +185,7 @@ std::vector<std::vector<Seconds>> PipelineBounds::more_shared(const std::vector<
 
 Result<Seconds> PipelineBounds::estimate_of_single(const Cluster& cluster) {
   AUTOPAR_TRY(least, least_on(cluster));
-  if (least == nullptr || !least->has_plans()) return Seconds{0};
+  if (least == nullptr || !least->has_plans() || room_ <= 0) return Seconds{0};
   const double units = least->usual.back();
   const auto room = static_cast<double>(room_);
   UnitMemory& usual = *least->alike.memories[units_.usual];

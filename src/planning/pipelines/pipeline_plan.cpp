@@ -29,6 +29,7 @@ class Pipelines {
                         [](std::size_t sum, const StagedStep& s) { return sum + s.forms.size(); });
     is_one_ = forms == 1;
     for (StagedStep& step : asked) AUTOPAR_RETURN_IF_ERROR(open(std::move(step)));
+    if (open_.empty() && refused_) return Error{refused_->code, why_none()};
     while (!open_.empty()) {
       // Without time the first that is ready for it is planned, so that there is a plan.
       const bool is_over = steps_.front()->is_over();
@@ -78,6 +79,7 @@ class Pipelines {
         return candidate.error();
       } else {
         tried_.push_back({form, 0, 0, candidate.error().message});
+        if (!refused_) refused_ = candidate.error();
       }
     }
     steps_.push_back(std::move(step));
@@ -149,7 +151,7 @@ class Pipelines {
 
   // A form without a plan is no error where there are others.
   Status note(const PipelineForm& form, const Error& error) {
-    if (is_one_ || error.code == ErrorCode::kInput) return error;
+    if (is_one_ || error.code == ErrorCode::kInput || error.code == ErrorCode::kUsage) return error;
     const bool has_cutoff = best_time() < kInfinity && error.code == ErrorCode::kInfeasible;
     tried_.push_back(
         {form, 0, 0, has_cutoff ? "no plan that fits was found that is faster" : error.message});
@@ -161,11 +163,25 @@ class Pipelines {
     return best_.pipeline ? best_.pipeline->times.makespan : kInfinity;
   }
 
+  // Each reason once, with the first form that has it.
   std::string why_none() const {
-    std::string text = "no plan was found";
+    std::vector<std::pair<std::string, std::vector<const PipelineForm*>>> reasons;
     for (const PipelineTrial& trial : tried_) {
-      text += "; " + to_text(trial.form) + ": " +
-              (trial.why.empty() ? format_seconds(trial.seconds) : trial.why);
+      const std::string why = trial.why.empty() ? format_seconds(trial.seconds) : trial.why;
+      const auto known = std::find_if(reasons.begin(), reasons.end(),
+                                      [&](const auto& reason) { return reason.first == why; });
+      if (known == reasons.end()) {
+        reasons.push_back({why, {&trial.form}});
+      } else {
+        known->second.push_back(&trial.form);
+      }
+    }
+    if (reasons.size() == 1) return reasons[0].first;
+    std::string text = "no plan was found";
+    for (const auto& [why, forms] : reasons) {
+      text += "; " + to_text(*forms[0]) +
+              (forms.size() > 1 ? " and " + std::to_string(forms.size() - 1) + " more" : "") +
+              ": " + why;
     }
     return text;
   }
@@ -178,6 +194,7 @@ class Pipelines {
   std::vector<Open> open_;
   std::vector<FormCandidate> left_;  // out
   Seconds lower_bound_ = kInfinity;
+  std::optional<Error> refused_;  // of the first form that cannot be tried
   StagedPlan best_;
   bool is_one_ = false;  // one form alone was asked for
   std::vector<PipelineTrial> tried_;
@@ -185,21 +202,36 @@ class Pipelines {
 
 }  // namespace
 
+namespace {
+
+// Of the tiers what is left to a stage; nothing: so many stages do not divide them.
+std::optional<std::vector<Tier>> tiers_of_stage(std::vector<Tier> tiers, std::int64_t stages) {
+  for (std::size_t t = tiers.size(); t-- > 0 && stages > 1;) {
+    const std::int64_t parts = std::gcd(tiers[t].size, stages);
+    tiers[t].size /= parts;
+    stages /= parts;
+    if (tiers[t].size > 1 && stages > 1) break;
+  }
+  if (stages > 1) return std::nullopt;
+  return tiers;
+}
+
+}  // namespace
+
 Result<Cluster> stage_of(const Cluster& cluster, std::int64_t stages) {
   Cluster stage = cluster;
-  std::int64_t left = stages;
-  for (std::size_t t = stage.tiers.size(); t-- > 0 && left > 1;) {
-    Tier& tier = stage.tiers[t];
-    const std::int64_t parts = std::gcd(tier.size, left);
-    tier.size /= parts;
-    left /= parts;
-    if (tier.size > 1 && left > 1) break;
-  }
-  if (left > 1) {
+  auto left = tiers_of_stage(cluster.tiers, stages);
+  if (!left) {
+    std::string possible;
+    for (std::int64_t number = 1; number <= cluster.device_count(); ++number) {
+      if (cluster.device_count() % number != 0 || !tiers_of_stage(cluster.tiers, number)) continue;
+      possible += (possible.empty() ? "" : ", ") + std::to_string(number);
+    }
     return usage_error("--stages " + std::to_string(stages) +
                        " does not divide the tiers of cluster '" + cluster.name +
-                       "', the outermost first");
+                       "', the outermost first; what does: " + possible);
   }
+  stage.tiers = std::move(*left);
   std::vector<Tier> tiers = {stage.tiers.front()};
   for (std::size_t t = 1; t < stage.tiers.size(); ++t) {
     if (stage.tiers[t].size > 1) tiers.push_back(stage.tiers[t]);

@@ -222,7 +222,7 @@ Result<std::optional<std::vector<OpId>>> PipelineStep::given_cuts(const Pipeline
                                                                   std::size_t chunks) const {
   const std::string& names = search_.options.cuts;
   if (!names.empty()) {
-    AUTOPAR_TRY(cuts, named_cuts(names, step_, chunks));
+    AUTOPAR_TRY(cuts, named_cuts(names, search_.whole.model, step_, chunks));
     return std::optional(std::move(cuts));
   }
   if (!search_.pins || search_.pins->stage_of_ops.empty()) {

@@ -1,0 +1,78 @@
+"""Options, files and tables that say what cannot be: each is refused with what was expected, and nothing is written."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from tools.program import cluster, run
+
+SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
+MLP = SOURCE / "models" / "mlp.onnx"
+
+
+def test_numbers_of_options(folder):
+    search = "search", MLP, "--cluster", cluster(folder, 2, 2), "--train", "--loss", "mse", "-o", folder / "plan", "-q"
+    for option, value, expected in (("--batch", "0", "a number above 0"), ("--lr", "nan", "a number"), ("--lr", "inf", "a number"),
+                                    ("--clip-norm", "nan", "a number above 0"), ("--weight-decay", "-1", "a number from 0 on"),
+                                    ("--momentum", "nan", "a number"), ("--eps", "0", "a number above 0"), ("--rows", "-1", "a number from 0 on")):
+        told = run(*search, option, value, code=2).stderr
+        assert f"{option}: expected {expected}, found '{value}'" in told and not (folder / "plan").exists(), told
+    run(*search, "--lr", "1e-3", "--eps", "1E-6", "--rows", "0")
+    assert "--rtol: expected" in run("run", folder / "plan", "--rtol", "-1", code=2).stderr
+
+
+def test_peaks_of_no_type(folder):
+    """A misspelt type would leave the plan without the peak that was meant."""
+    path = cluster(folder, 2, 2)
+    text = json.loads(path.read_text())
+    text["device"]["peak_flops_per_s"] = {"float32": 1e12, "tfloat32": 2e12, "float8e4m3fn": 4e12}
+    path.write_text(json.dumps(text))
+    run("search", MLP, "--cluster", path, "-o", folder / "plan", "-q")
+    text["device"]["peak_flops_per_s"] = {"fp32": 1e12}
+    path.write_text(json.dumps(text))
+    told = run("search", MLP, "--cluster", path, "-o", folder / "none", "-q", code=4).stderr
+    assert "device.peak_flops_per_s" in told and "'fp32' is no type" in told and not (folder / "none").exists(), told
+
+
+def test_an_update_before_the_passes(folder):
+    """Its accumulators are not there yet; what it reads then is not what the passes make."""
+    plan = folder / "plan"
+    run("search", MLP, "--cluster", cluster(folder, 2, 2), "--train", "--loss", "mse", "--micro-batches", "2", "-o", plan, "-q")
+    assert run("verify", plan).stdout.splitlines()[-1] == "PASSED"
+    cells = (plan / "schedule.csv").read_text().strip().split(",")
+    for moved in (cells[-1:] + cells[:-1], cells[:1] + cells[-1:] + cells[1:-1]):
+        (plan / "schedule.csv").write_text(",".join(moved) + "\n")
+        for command in ("verify", "run"):
+            told = run(command, plan, code=4).stderr
+            assert "stands behind 0U" in told and "after all passes" in told, told
+
+
+def test_tables_of_measured_runs(folder):
+    run("search", MLP, "--cluster", cluster(folder, 2, 2), "-o", folder / "plan", "-q")
+    # As a spreadsheet writes it.
+    (folder / "measured.csv").write_bytes(b"\xef\xbb\xbfplan,seconds\r\nplan,0.001\r\n")
+    run("fit", folder / "measured.csv", "--cluster", cluster(folder, 2, 2), "--only", "host_s", "-o", folder / "profile.json", "-q")
+    truth = [sys.executable, SOURCE / "bench" / "truth.py"]
+    table = folder / "table.csv"
+    for text, code, said in (("", 0, "it has no line of columns"), ("# words\n", 0, "it has no line of columns"), ("a,b\n1,2\n", 0, "no known table"), (None, 1, "cannot be read")):
+        table.unlink() if text is None else table.write_text(text)
+        done = subprocess.run([*truth, table], capture_output=True, text=True)
+        assert done.returncode == code and said in done.stderr and "Traceback" not in done.stderr, (text, done)
+
+
+def main():
+    for test in [value for name, value in list(globals().items()) if name.startswith("test_")]:
+        folder = pathlib.Path(tempfile.mkdtemp())
+        try:
+            test(folder)
+        finally:
+            shutil.rmtree(folder)
+        print(f"{test.__name__}: ok")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

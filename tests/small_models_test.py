@@ -1,0 +1,202 @@
+"""Models that are no transformers: what their exporters write and their shapes have that others do not."""
+import json
+import pathlib
+import sys
+import tempfile
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from safetensors.numpy import load_file
+
+from tools.program import cluster, run
+
+FLOAT = TensorProto.FLOAT
+
+
+def write(path, nodes, inputs, outputs, weights=(), constants=(), opset=17):
+    """`inputs` and `outputs`: name to shape; `weights`: name to shape, of small random numbers; `constants`: name to array."""
+    random = np.random.default_rng(1)
+    tensors = [numpy_helper.from_array((random.standard_normal(shape) * 0.3).astype(np.float32), name)
+               for name, shape in dict(weights).items()]
+    tensors += [numpy_helper.from_array(np.array(array), name) for name, array in dict(constants).items()]
+    graph = helper.make_graph(nodes, "small", [helper.make_tensor_value_info(n, FLOAT, s) for n, s in inputs.items()],
+                              [helper.make_tensor_value_info(n, FLOAT, s) for n, s in outputs.items()], tensors)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8), path)
+    return path
+
+
+def chain(path, widths, batch=8):
+    """Products with Relu between them, and a bias behind the last."""
+    nodes, weights, value = [], {}, "x"
+    for i, (rows, columns) in enumerate(zip(widths, widths[1:])):
+        weights[f"w{i}"] = (rows, columns)
+        nodes += [helper.make_node("MatMul", [value, f"w{i}"], [f"y{i}"], f"fc{i}"), helper.make_node("Relu", [f"y{i}"], [f"r{i}"], f"relu{i}")]
+        value = f"r{i}"
+    weights["bias"] = (widths[-1],)
+    nodes.append(helper.make_node("Add", [value, "bias"], ["out"], "head"))
+    return write(path, nodes, {"x": (batch, widths[0])}, {"out": (batch, widths[-1])}, weights)
+
+
+def planned(folder, model, name, *options, machine=None):
+    out = folder / name
+    run("search", model, "--cluster", machine or cluster(folder, 2, 2), "-q", "-o", out, *options)
+    return out
+
+
+def check(out, *options):
+    assert run("verify", out).stdout.splitlines()[-1] == "PASSED"
+    assert run("run", out, *options).stdout.splitlines()[-1] == "PASSED"
+
+
+def test_a_constant_that_repeats_one_sample(folder):
+    """An Expand and an Add that say the model's batch take one sample, too, and make two of it."""
+    expand = [helper.make_node("MatMul", ["x", "w"], ["y"], "fc"), helper.make_node("Unsqueeze", ["y", "one"], ["u"], "row"),
+              helper.make_node("Expand", ["u", "target"], ["out"], "spread")]
+    add = [helper.make_node("MatMul", ["x", "w"], ["y"], "fc"), helper.make_node("ConstantOfShape", ["target"], ["c"], "fill"),
+           helper.make_node("Add", ["y", "c"], ["out"], "shift")]
+    for name, nodes, target, shape, op in (("expand", expand, [2, 3, 4], (2, 3, 4), "'spread' (Expand)"),
+                                           ("add", add, [2, 4], (2, 4), "'shift' (Add)")):
+        constants = {"target": np.array(target)} | ({"one": np.array([1])} if name == "expand" else {})
+        model = write(folder / f"{name}.onnx", nodes, {"x": (2, 6)}, {"out": shape}, {"w": (6, 4)}, constants)
+        check(planned(folder, model, f"{name}_plan", "--train", "--loss", "sum", "--micro-batches", "2"), "--steps", "2")
+        told = run("search", model, "--cluster", cluster(folder, 2, 2), "--train", "--loss", "sum", "--batch", "1", "-o", folder / "none",
+                   code=4).stderr
+        assert op in told and "--batch 1" in told and not (folder / "none").exists(), told
+    # The constant that is written anew stays one.
+    inputs = [value.name for value in onnx.load(folder / "add_plan" / "train.onnx").graph.input]
+    assert sorted(inputs) == ["learning_rate", "w", "x"], inputs
+
+
+def test_a_batch_that_only_constants_say(folder):
+    """A symbol says the batch, and a constant says it too: the op is named, not the symbol that was given."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], "fc"), helper.make_node("Reshape", ["y", "target"], ["out"], "fold")]
+    model = write(folder / "symbol.onnx", nodes, {"x": ("batch", 6)}, {"out": (8, 2, 2)}, {"w": (6, 4)}, {"target": np.array([8, 2, 2])})
+    options = "--cluster", cluster(folder, 2, 2), "--train", "--loss", "sum", "--batch", "8", "-o", folder / "symbol_plan"
+    run("search", model, *options)
+    told = run("search", model, *options, "--micro-batches", "2", code=4).stderr
+    assert "op 'fold' (Reshape)" in told and "--dim" not in told, told
+
+
+def test_a_last_window_in_the_padding(folder):
+    """ONNX's inference counts it before opset 22, no runtime does."""
+    for name, op, extra, pads, shape in (("max", "MaxPool", {}, [0, 1, 0, 1], (7, 3)), ("mixed", "MaxPool", {}, [0, 1, 0, 1], (7, 3)),
+                                         ("average", "AveragePool", {"count_include_pad": 1}, [1, 1, 1, 1], (7, 3))):
+        image = (2, 3, 14 if name == "max" else 13, 5)
+        nodes = [helper.make_node("Conv", ["x", "k"], ["y"], "conv"),
+                 helper.make_node(op, ["y"], ["p"], "pool", kernel_shape=[2, 2], strides=[2, 2], pads=pads, ceil_mode=1, **extra),
+                 helper.make_node("Conv", ["p", "l"], ["q"], "next", pads=[1, 1, 1, 1]),
+                 helper.make_node("GlobalAveragePool", ["q"], ["out"], "mean")]
+        model = write(folder / f"{name}.onnx", nodes, {"x": image}, {"out": (2, 5, 1, 1)}, {"k": (4, 3, 1, 1), "l": (5, 4, 3, 3)})
+        check(planned(folder, model, f"{name}_plan"))
+        out = planned(folder, model, f"{name}_train", "--train", "--loss", "mse")
+        check(out, "--steps", "2")
+        sizes = {v.name: tuple(d.dim_value for d in v.type.tensor_type.shape.dim) for v in onnx.load(out / "train.onnx").graph.value_info}
+        assert sizes["p"][2:] == shape, sizes["p"]
+
+
+def test_parameters_of_one_number_in_a_pipeline(folder):
+    """A bias of one number is updated where its gradient is, not behind all others."""
+    nodes = [helper.make_node("MatMul", ["x", "w0"], ["a"], "fc0"), helper.make_node("Mul", ["a", "scale"], ["b"], "gain"),
+             helper.make_node("Relu", ["b"], ["c"], "relu"), helper.make_node("MatMul", ["c", "w1"], ["d"], "fc1"),
+             helper.make_node("Tanh", ["d"], ["e"], "tanh"), helper.make_node("MatMul", ["e", "w2"], ["f"], "fc2"),
+             helper.make_node("Add", ["f", "bias"], ["out"], "head")]
+    model = write(folder / "one.onnx", nodes, {"x": (4, 6)}, {"out": (4, 1)}, {"w0": (6, 6), "scale": (1,), "w1": (6, 6), "w2": (6, 1), "bias": (1,)})
+    for optimizer in ("momentum", "adamw"):
+        out = planned(folder, model, f"one_{optimizer}", "--train", "--loss", "mse", "--micro-batches", "2", "--stages", "2", "--clip-norm", "0.1",
+                      "--optimizer", optimizer, "--weight-decay", "0.1")
+        check(out, "--steps", "2")
+
+
+def test_the_report_of_a_pipeline_is_shown(folder):
+    model = chain(folder / "chain.onnx", [8, 8, 8, 8, 4])
+    out = folder / "pipeline"
+    told = run("search", model, "--cluster", cluster(folder, 2, 2), "--train", "--loss", "mse", "--micro-batches", "2", "--stages", "2",
+               "-o", out).stdout
+    shown = run("show", out / "report.json").stdout
+    assert "stages of" in shown and "memory/device" in shown and "above the optimum" in shown, shown
+    assert told.startswith(shown), (told, shown)
+    assert json.loads(run("show", out / "report.json", "--json").stdout)["pipeline"]["stages"] > 1
+    assert "lists chunks" in run("show", out / "report.json", "--rows", "3", code=2).stderr
+
+
+def test_forms_that_cannot_be(folder):
+    model, machine = chain(folder / "forms.onnx", [8, 8, 8, 8, 4]), cluster(folder, 2, 2)
+    search = "search", model, "--cluster", machine, "--train", "--loss", "mse", "-o", folder / "forms", "-q"
+    for passes in ("2", "auto"):
+        told = run(*search, "--micro-batches", passes, "--stages", "3", code=2).stderr
+        assert told.count("--stages 3") == 1 and "what does: 1, 2, 4" in told, told
+        told = run(*search, "--micro-batches", passes, "--stages", "2", "--searcher", "propagate", code=2).stderr
+        assert told.count("nothing is fixed") == 1, told
+    # The runtime alone fills the device.
+    told = run(*search, "--micro-batches", "1", "--stages", "2", "--memory", "1GiB", "--profile", "h100-nanotron", code=3).stderr
+    assert "no plan surely fits into 1.00 GiB" in told, told
+    told = run("search", model, "--cluster", machine, "--train", "--loss", "cross_entropy:flat", "-o", folder / "forms", code=2)
+    assert not (folder / "forms").exists()
+
+
+def test_cuts_at_ops_of_the_user(folder):
+    """An op that import makes several of, one that it removes, and one that no loss reads."""
+    nodes = [helper.make_node("MatMul", ["x", "w0"], ["a"], "fc0"), helper.make_node("Identity", ["a"], ["b"], "same"),
+             helper.make_node("Split", ["b", "parts"], ["c", "d"], "halves", axis=1), helper.make_node("Mul", ["c", "d"], ["e"], "gate"),
+             helper.make_node("MatMul", ["e", "w1"], ["out"], "fc1"), helper.make_node("Relu", ["e"], ["other"], "aside")]
+    model = write(folder / "cuts.onnx", nodes, {"x": (4, 6)}, {"out": (4, 5), "other": (4, 4)}, {"w0": (6, 8), "w1": (4, 5)},
+                  {"parts": np.array([4, 4])})
+    options = "--train", "--loss", "mse:out", "--micro-batches", "2", "--stages", "2"
+    check(planned(folder, model, "cut", *options, "--cuts", "halves"))
+    pins = folder / "pins.json"
+    for op, why in (("same", "removed at import"), ("aside", "the loss does not depend on it"), ("none", "has no such op")):
+        search = "search", model, "--cluster", cluster(folder, 2, 2), *options, "-o", folder / "refused"
+        assert why in run(*search, "--cuts", op, code=4).stderr, op
+        pins.write_text(json.dumps({"format": "autopar-strategy", "version": 1, "ops": {"fc1": {"pipeline_stage": 1}, op: {"pipeline_stage": 0}}}))
+        told = run(*search, "--pin", pins, code=4).stderr
+        assert f"op '{op}'" in told and why in told and not (folder / "refused").exists(), told
+
+
+def test_cross_entropy_of_the_batch(folder):
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], "fc"), helper.make_node("ReduceMean", ["y"], ["out"], "mean", axes=[1], keepdims=0)]
+    model = write(folder / "flat.onnx", nodes, {"x": (4, 6)}, {"out": (4,)}, {"w": (6, 4)})
+    told = run("search", model, "--cluster", cluster(folder, 2, 2), "--train", "--loss", "cross_entropy", "-o", folder / "flat", code=2).stderr
+    assert "'out' is [4]" in told and "[..., classes]" in told, told
+
+
+def test_a_baseline_without_time(folder):
+    model = chain(folder / "late.onnx", [8, 8, 8, 8, 4])
+    for options in (("--searcher", "replicate"), ("--searcher", "data_parallel"), ("--stages", "2", "--micro-batches", "2")):
+        check(planned(folder, model, "late", "--train", "--loss", "mse", "--time-limit", "0.01ms", "--profile", "a100-eager", *options))
+
+
+def test_resharded_weights_are_the_same_files(folder):
+    """Weights stay in the order of the program, whose names are in another one."""
+    model = chain(folder / "order.onnx", [8] * 12)
+    out = planned(folder, model, "order", "--weights", "sharded")
+    before = {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    run("merge", out, "-o", folder / "order.safetensors")
+    run("reshard-weights", "--from", folder / "order.safetensors", "--to", out)
+    assert before == {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+
+def test_frozen_weights_of_a_pipeline_are_moved(folder):
+    """What is not trained lies in the programs of a step, and in the files of a plan's ranks."""
+    model = chain(folder / "frozen.onnx", [8, 8, 8, 8, 4])
+    options = "--train", "--loss", "mse", "--freeze", "w1,bias", "--micro-batches", "2", "--stages", "2", "--weights", "sharded"
+    values = {t.name: numpy_helper.to_array(t) for t in onnx.load(model).graph.initializer}
+    pipeline, plan = planned(folder, model, "pipeline", *options), planned(folder, model, "one", *options[:5])
+    run("reshard-weights", "--from", pipeline, "--to", plan)
+    check(plan)
+    run("merge", plan, "-o", folder / "merged.safetensors")
+    merged = load_file(folder / "merged.safetensors")
+    for name in ("w0", "w1", "bias"):
+        assert np.array_equal(merged[name], values[name]), name
+
+
+def main():
+    for test in [value for name, value in list(globals().items()) if name.startswith("test_")]:
+        with tempfile.TemporaryDirectory() as folder:
+            test(pathlib.Path(folder))
+            print(f"{test.__name__}: ok")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
