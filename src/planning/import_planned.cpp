@@ -47,17 +47,18 @@ Result<ImportedModel> import_passes(SplitStep split, const PlanOptions& options,
 }
 
 // A step is read from a file of its own. Ops of the user's file are named as there, too.
-ImportedModel with_user_ops(ImportedModel step,
-                            const std::map<std::string, std::vector<std::string>>& user_ops) {
+ImportedModel with_user_ops(ImportedModel step, const OpsOfUserOp& user_ops) {
+  auto of_user_op = std::make_shared<OpsOfUserOp>(*step.ops_of_user_op);
   for (const auto& [user, ops] : user_ops) {
     std::vector<std::string> found;
     for (const std::string& op : ops) {
-      const auto made = step.ops_of_user_op.find(op);
-      if (made == step.ops_of_user_op.end()) continue;
+      const auto made = step.ops_of_user_op->find(op);
+      if (made == step.ops_of_user_op->end()) continue;
       found.insert(found.end(), made->second.begin(), made->second.end());
     }
-    step.ops_of_user_op.try_emplace(user, std::move(found));
+    of_user_op->try_emplace(user, std::move(found));
   }
+  step.ops_of_user_op = std::move(of_user_op);
   return step;
 }
 

@@ -143,7 +143,7 @@ Result<ImportedModel> import_forward(const std::string& model, const TrainingCho
 Result<TrainingStep> step_of(ImportedModel forward, const TrainingOptions& options) {
   const std::string path = forward.path;
   Result<TrainingStep> step = training_step(std::move(forward.graph), options);
-  if (step) step->ops_of_user_op = std::move(forward.ops_of_user_op);
+  if (step) step->ops_of_user_op = *forward.ops_of_user_op;
   if (step || step.error().code != ErrorCode::kInput) return step;
   return input_error(path + ": " + step.error().message);
 }

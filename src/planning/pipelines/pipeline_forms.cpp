@@ -118,8 +118,8 @@ Result<std::vector<OpId>> named_cuts(const std::string& names, const ImportedMod
   // An op that import made several of is cut before the first of them.
   const auto find = [&](const std::string& name) {
     auto found = forward.find(name);
-    const auto made = model.ops_of_user_op.find(name);
-    if (found != forward.end() || made == model.ops_of_user_op.end()) return found;
+    const auto made = model.ops_of_user_op->find(name);
+    if (found != forward.end() || made == model.ops_of_user_op->end()) return found;
     for (const std::string& op : made->second) {
       const auto one = forward.find(op);
       const bool is_before =
