@@ -53,8 +53,8 @@ void FreeSearch::tighten_bound() {
   if (!dual_ || !open()) return;
   const BudgetShare share(race_.budget, kRootPart);
   Incumbent best;
-  settle(*dual_, folded_ && wide() ? kWidePatience : effort::settle::kThorough, cutoff_, true,
-         race_.budget, [&] { keep(dual_->decode_and_improve(), best); });
+  settle(*dual_, effort::settle::kThorough, cutoff_, true, race_.budget,
+         [&] { keep(dual_->decode_and_improve(), best); });
   take(best);
   raise(dual_->exhausted() ? cutoff_ : dual_->bound());
 }
@@ -176,7 +176,6 @@ void FreeSearch::prepare() {
         keep(std::move(labels), best);
         take(best);
       });
-  folded_ = bound > 0;
   raise(bound);
 }
 

@@ -50,7 +50,6 @@ class FreeSearch {
   std::vector<std::vector<int>> met_;  // labellings of it that its messages favoured
   std::vector<int> best_met_;
   double bound_ = 0, cutoff_ = kInfinity;
-  bool folded_ = false;  // that began with the messages of like nodes
   bool tightened_ = false;
   std::vector<int> best_;
 };
