@@ -84,7 +84,15 @@ inline constexpr Patience kLikeClosing = {256, 8, 0.01, 1e-6};  // where the gap
 inline constexpr double kLikeParts[] = {0, 1.0 / 256, 1.0 / 64, 1.0 / 16};
 inline constexpr double kLikeWork = 0.1;   // of the work that is left, for each of them
 inline constexpr double kLikeStep = 1e-6;  // of the bound, at least
-inline constexpr double kMostAlive = 0.7;  // of the labels, and the others are worth taking out
+// Of the value. With so much open, and mixes that cannot be looked through, trials at cutoffs
+// gained nothing in 8 CPU seconds (GPT-2 XL and ViT-L on 512 devices).
+inline constexpr double kWide = 0.02;
+// Mixes of the best labelling and the latest ones, at first of so few.
+inline constexpr std::size_t kFirstMixed = 4, kMostMixed = 32;
+inline constexpr int kMixedRounds = 5;        // of telling like nodes apart
+inline constexpr double kWorthMixing = 1e-3;  // of the value: smaller gaps are closed
+inline constexpr double kMixWork = 0.05;      // of the work that is left, for each
+inline constexpr double kMostAlive = 0.7;     // of the labels, and the others are worth taking out
 }  // namespace without_limit
 
 // Closing the gap (close.cpp): trials at growing cutoffs.

@@ -87,7 +87,8 @@ class Search {
   void look() {
     looked_ = true;
     const Noted noted(race_, "look");
-    free_ = std::make_unique<FreeSearch>(race_, has(options_.left_out, SolveStage::kFold));
+    free_ = std::make_unique<FreeSearch>(race_, has(options_.left_out, SolveStage::kFold),
+                                         has(options_.left_out, SolveStage::kMix));
     free_->look();
     start_ = free_->choices();
     unlimited_bound_ = race_.bound;

@@ -8,6 +8,7 @@
 #include "solve/close.hpp"
 #include "solve/effort.hpp"
 #include "solve/network/reduce.hpp"
+#include "solve/plans/pool.hpp"
 
 namespace autopar::solver {
 namespace {
@@ -52,23 +53,67 @@ void FreeSearch::tighten_bound() {
   if (!dual_ || !open()) return;
   const BudgetShare share(race_.budget, kRootPart);
   Incumbent best;
-  tighten(*net_, *dual_, cutoff_, best, race_.budget, effort::settle::kThorough);
+  settle(*dual_, effort::settle::kThorough, cutoff_, true, race_.budget,
+         [&] { keep(dual_->decode_and_improve(), best); });
   take(best);
   raise(dual_->exhausted() ? cutoff_ : dual_->bound());
+}
+
+void FreeSearch::keep(std::vector<int> labels, Incumbent& best) {
+  if (met_.size() == kMostMixed) met_.erase(met_.begin());
+  met_.push_back(labels);
+  const double before = cutoff_;
+  keep_if_better(*net_, std::move(labels), race_.budget, cutoff_, best);
+  if (cutoff_ < before) best_met_ = best.labels;
+}
+
+bool FreeSearch::wide() const { return cutoff_ - bound_ > kWide * cutoff_; }
+
+// Of the best labelling and some of the latest, then of more, as long as all of these mixes can be
+// looked through; if not, false.
+bool FreeSearch::mix() {
+  if (!mixes_ || met_.empty() || cutoff_ - bound_ < kWorthMixing * cutoff_) return true;
+  const Noted noted(race_, "mix");
+  const Fold like = fold(*net_, kMixedRounds);
+  for (std::size_t latest = kFirstMixed; open(); latest *= 2) {
+    LabelPool pool(like.first.empty() ? each_alone(*net_) : like);
+    pool.add(best_met_.empty() ? met_.back() : best_met_);
+    const std::size_t count = std::min(met_.size(), latest);
+    for (std::size_t m = met_.size() - count; m < met_.size(); ++m) pool.add(met_[m]);
+    const BudgetShare share(race_.budget, kMixWork);
+    Found found = explore_restricted(*net_, pool.labels(), cutoff_, race_.budget);
+    const bool through = found.bound >= std::min(found.value, cutoff_);
+    if (found.value < kInfinity) {
+      dual_->improve(found.labels);
+      Incumbent best;
+      keep(std::move(found.labels), best);
+      take(best);
+    } else if (!through) {
+      return false;
+    }
+    if (latest >= kMostMixed || count < latest) return through;
+  }
+  return true;
+}
+
+void FreeSearch::close_open_gap() {
+  Found found = close_gap(*net_, *dual_, bound_, cutoff_, race_.budget, false);
+  const double bound = found.bound;
+  take(std::move(found));
+  raise(bound);
 }
 
 void FreeSearch::close() {
   tighten_bound();
   cutoff_ = std::min(cutoff_, race_.cutoff);
+  const bool through = !dual_ || mix() || !wide() || race_.budget.patient;
   if (dual_ && open()) {
-    Found found = close_gap(*net_, *dual_, bound_, cutoff_, race_.budget, false);
-    const double bound = found.bound;
-    take(std::move(found));
-    raise(bound);
+    if (through) close_open_gap();
   } else if (!race_.budget.over() || bound_ >= cutoff_) {
     raise(cutoff_);
   }
   dual_.reset();
+  met_.clear();
   like_ = nullptr;
   net_ = nullptr;
 }
@@ -125,11 +170,13 @@ void FreeSearch::prepare() {
   forget_unused(*net_);
   dual_.emplace(*net_);
   if (!folds_) return;
-  settle_folded(*net_, *dual_, cutoff_, race_.budget, [&](std::vector<int> labels) {
-    Incumbent best;
-    keep_if_better(*net_, std::move(labels), race_.budget, cutoff_, best);
-    take(best);
-  });
+  const double bound =
+      settle_folded(*net_, *dual_, cutoff_, race_.budget, [&](std::vector<int> labels) {
+        Incumbent best;
+        keep(std::move(labels), best);
+        take(best);
+      });
+  raise(bound);
 }
 
 void FreeSearch::take(const Incumbent& best) {

@@ -15,7 +15,7 @@ namespace autopar::solver {
 // network is reduced and bounded node by node first.
 class FreeSearch {
  public:
-  FreeSearch(Race& race, bool fold) : race_(race), folds_(fold) {}
+  FreeSearch(Race& race, bool fold, bool mix = true) : race_(race), folds_(fold), mixes_(mix) {}
 
   // A first bound and, where like parts are one, a first labelling.
   void look();
@@ -33,16 +33,22 @@ class FreeSearch {
   void close_like_parts();
   void narrow();
   void prepare();
+  void keep(std::vector<int> labels, Incumbent& best);
+  bool mix();
+  bool wide() const;
+  void close_open_gap();
   void take(const Incumbent& best);
   void take(Found found);
   void raise(double bound);
 
   Race& race_;
-  bool folds_;
+  bool folds_, mixes_;
   std::unique_ptr<Network> net_;
   std::unique_ptr<LikeParts> like_;
-  int like_rounds_ = 0;       // of telling them apart
-  std::optional<Dual> dual_;  // of the reduced network, once there is one
+  int like_rounds_ = 0;                // of telling them apart
+  std::optional<Dual> dual_;           // of the reduced network, once there is one
+  std::vector<std::vector<int>> met_;  // labellings of it that its messages favoured
+  std::vector<int> best_met_;
   double bound_ = 0, cutoff_ = kInfinity;
   bool tightened_ = false;
   std::vector<int> best_;

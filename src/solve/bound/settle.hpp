@@ -73,8 +73,9 @@ void settle(DualOf<Real>& dual, const Patience& patience, const double& cutoff, 
 }
 
 // The messages of like nodes are where those of the single nodes begin, with the dual's
-// multipliers. `look` sees labels that they favour.
-void settle_folded(const Network& net, Dual& dual, const double& cutoff, Budget& budget,
-                   const std::function<void(std::vector<int>)>& look = nullptr);
+// multipliers. `look` sees labels that they favour. The bound that they reach; none where too
+// little is alike.
+double settle_folded(const Network& net, Dual& dual, const double& cutoff, Budget& budget,
+                     const std::function<void(std::vector<int>)>& look = nullptr);
 
 }  // namespace autopar::solver

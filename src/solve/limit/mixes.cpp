@@ -1,13 +1,13 @@
 #include "solve/limit/mixes.hpp"
 
 #include <algorithm>
-#include <set>
 
 #include "solve/bound/settle.hpp"
 #include "solve/bound/subgradient.hpp"
 #include "solve/close.hpp"
 #include "solve/effort.hpp"
 #include "solve/network/reduce.hpp"
+#include "solve/plans/pool.hpp"
 
 namespace autopar::solver {
 namespace {
@@ -18,13 +18,9 @@ using namespace effort::mixes;
 // these rows.
 std::unique_ptr<Network> pooled(const Network& net, const std::vector<int>& rows,
                                 const std::vector<Met>& met) {
-  std::vector<Labels> kept(net.nodes.size());
-  for (std::size_t n = 0; n < kept.size(); ++n) {
-    for (const Met& labelling : met) kept[n].push_back(labelling.labels[n]);
-    std::sort(kept[n].begin(), kept[n].end());
-    kept[n].erase(std::unique(kept[n].begin(), kept[n].end()), kept[n].end());
-  }
-  std::unique_ptr<Network> child = restricted(net, kept);
+  LabelPool pool(each_alone(net));
+  for (const Met& labelling : met) pool.add(labelling.labels);
+  std::unique_ptr<Network> child = restricted(net, pool.labels());
   keep_rows(*child, rows);
   return child;
 }
