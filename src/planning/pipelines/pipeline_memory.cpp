@@ -251,7 +251,7 @@ Result<ChunkHint> PipelineBounds::hint(const Cluster& stage, double first, doubl
   AUTOPAR_TRY(least, least_on(stage));
   ChunkHint hint;
   const bool is_told = least != nullptr && least->has_plans();
-  if (!is_told || units < tuning::units::kManyUnits) return hint;
+  if (!is_told || units < tuning::units::kLeastUnits) return hint;
   hint.room = room;
   const MixAsked asked{units, in_flight, room};
   const Weighting& weighting = least->plans(ends);

@@ -118,9 +118,10 @@ inline constexpr double kPathGain = 5e-3;
 // By weights that give no bound only meshes are looked at whose bound is so many times the least:
 // on 70B the best plans are on the mesh with the least bound.
 inline constexpr double kFar = 1.1;
-// Chunks of fewer units are searched as they are: that takes no longer than to search their units
-// at several prices.
-inline constexpr double kManyUnits = 0.9;
+// Chunks of fewer units are searched as they are. With 8.5 in place of it 405B in 16 stages of 7
+// chunks took 6.601 s in place of 6.381, and 260 CPU seconds in place of 97; 8B, Mixtral and GPT the
+// same.
+inline constexpr double kLeastUnits = 0.9;
 // Where memory adds less than this part to what units take, no more is asked about it.
 inline constexpr double kWorthwhile = 0.01;
 }  // namespace units
