@@ -1,4 +1,5 @@
 """--profile: what search, apply and price say of a plan on a runtime with a profile, and what they refuse."""
+import hashlib
 import json
 import math
 import os
@@ -74,6 +75,29 @@ def test_in_cluster(folder):
     said = run("search", MODELS / "mlp.onnx", "--cluster", cluster, "-o", folder / "g", expect=4).stderr
     assert str(cluster) in said and "profile" in said and "launch_s" in said, said
     run("price", folder / "d" / "plan.onnx", "--cluster", CLUSTER, "--profile", "h100-nanotron", expect=2)
+
+
+def test_of_strategy(folder):
+    """A strategy says by which profile it is priced, and is priced by it again; its bound is only claimed at these prices."""
+    report = searched(folder / "h", "--profile", "h100-nanotron")
+    path = folder / "h" / "strategy.json"
+    profile = json.loads(path.read_text())["profile"]
+    file = MODELS / "profiles" / "h100-nanotron.json"
+    assert profile == {"name": "h100-nanotron", "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+    ask = ("--cluster", CLUSTER, "--strategy", path)
+    assert json.loads(run("price", MODELS / "llama_tiny.onnx", *ask, "--json").stdout)["seconds"] == report["cost"]["seconds"]
+    run("apply", MODELS / "llama_tiny.onnx", *ask, "-o", folder / "i")
+    for name in ("strategy.json", "plan.onnx"):
+        assert (folder / "h" / name).read_bytes() == (folder / "i" / name).read_bytes(), name
+    run("apply", MODELS / "llama_tiny.onnx", *ask, "-o", folder / "j", "--profile", "ideal")
+    ideal = json.loads((folder / "j" / "report.json").read_text())
+    assert ideal["profile"] == "ideal" and not ideal["cost"].get("lower_bound_seconds"), ideal["cost"]
+    assert "profile" not in json.loads((folder / "j" / "strategy.json").read_text())
+    own = folder / "own.json"
+    own.write_text(json.dumps({**json.loads(file.read_text()), "name": "own"}))
+    searched(folder / "k", "--profile", own)
+    said = run("apply", MODELS / "llama_tiny.onnx", "--cluster", CLUSTER, "--strategy", folder / "k" / "strategy.json", "-o", folder / "l").stderr
+    assert "'own'" in said and "--profile" in said, said
 
 
 def trained(folder, profile, *more, precision="mixed-bf16"):
@@ -215,6 +239,7 @@ def main():
         test_ideal(folder)
         test_ready_made(folder)
         test_in_cluster(folder)
+        test_of_strategy(folder)
         test_deferred(folder)
         test_room_for_the_runtime(folder)
         test_gradients(folder)

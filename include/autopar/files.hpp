@@ -88,6 +88,7 @@ struct StrategyFile {
   // Of a pipeline, by op name or a pattern of names (`*`, `?`).
   std::map<std::string, int> stage_of_ops;
   std::string model_name, model_sha256, cluster_name, cluster_sha256;
+  std::string profile_name, profile_sha256;  // by which it is priced; empty: ideal
   std::string searcher;
   std::string recompute;                 // what of the graph was repeated first; empty: not said
   std::vector<std::string> checkpoints;  // as recompute() takes them
@@ -110,6 +111,7 @@ StrategyFile strategy_of_chunk(const StrategyFile& file, const StrategyFile::Sta
 // What strategy.json says besides the strategy.
 struct StrategyOrigin {
   std::string model_name, model_sha256, cluster_name, cluster_sha256;
+  std::string profile_name, profile_sha256;  // empty: ideal, not written
   std::string searcher;
   std::string recompute;      // "none" is not written
   Bytes gradient_bucket = 0;  // 0 is not written

@@ -313,7 +313,8 @@ Result<int> run(const FitOptions& options, const CommonOptions& common) {
   }
   if (options.name.empty()) return usage_error("--name: expected a name");
   AUTOPAR_TRY(rows, read_table(options.table));
-  AUTOPAR_TRY(start, profile_of_option(options.profile, Profile()));
+  AUTOPAR_TRY(began, profile_of_option(options.profile, ProfileFile()));
+  const Profile start = std::move(began.profile);
   if (rows.size() < names.size()) {
     return usage_error(options.table + ": has " + std::to_string(rows.size()) + " rows for " +
                        std::to_string(names.size()) +

@@ -111,6 +111,8 @@ Result<std::string> strategy_text_of(const SearchRequest& request, const SearchO
   origin.model_sha256 = inputs.model.sha256;
   origin.cluster_name = inputs.cluster.name;
   origin.cluster_sha256 = inputs.cluster_sha256;
+  origin.profile_name = inputs.cluster.profile.name;
+  origin.profile_sha256 = inputs.profile_sha256;
   origin.searcher = outcome.searcher;
   origin.recompute = name_of(inputs.recompute);
   origin.checkpoints = inputs.checkpoints;

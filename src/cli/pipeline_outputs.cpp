@@ -198,6 +198,8 @@ Json own_strategy(const PipelinePlan& plan, std::size_t c, const Inputs& whole,
   origin.model_sha256 = whole.model.sha256;
   origin.cluster_name = whole.cluster.name;
   origin.cluster_sha256 = whole.cluster_sha256;
+  origin.profile_name = whole.cluster.profile.name;
+  origin.profile_sha256 = whole.profile_sha256;
   origin.searcher = chunk.planned->outcome.searcher;
   origin.recompute = name_of(chunk.planned->inputs->recompute);
   origin.checkpoints = whole.checkpoints;

@@ -60,7 +60,8 @@ bool keeps_layouts(const StrategyFile& file, const SearchRequest& request,
 // The file's bound, where it was proven of this model on this cluster, priced alike; else 0.
 double proven_bound(const StrategyFile& file, const std::string& cost_model, const Inputs& inputs) {
   if (!file.cost || file.model_sha256 != inputs.model.sha256 ||
-      file.cluster_sha256 != inputs.cluster_sha256) {
+      file.cluster_sha256 != inputs.cluster_sha256 ||
+      file.profile_sha256 != inputs.profile_sha256) {
     return 0;
   }
   const auto& price = file.cost->price;
@@ -123,7 +124,16 @@ Result<StrategyFile> strategy_to_apply(PlanOptions& options) {
 
 Result<std::unique_ptr<Inputs>> inputs_to_apply(const StrategyFile& file, PlanOptions& options,
                                                 const CommonOptions& common) {
+  const bool is_open = options.profile.empty() && !file.profile_name.empty();
+  const bool is_of_cluster = file.profile_sha256 == file.cluster_sha256;
+  if (is_open && !is_of_cluster && !path_of_profile(file.profile_name).empty()) {
+    options.profile = file.profile_name;
+  }
   AUTOPAR_TRY(inputs, load_inputs(options, common));
+  if (is_open && inputs->profile_sha256 != file.profile_sha256) {
+    inputs->warnings.push_back(file.path + ": priced by a profile '" + file.profile_name +
+                               "' that is another one than that of now; --profile FILE names it");
+  }
   if (options.train) name_training_step(options);
   if (inputs->training.empty()) inputs->training = file.training;
   if (options.gradient_bucket.empty()) inputs->gradient_bucket = file.gradient_bucket;

@@ -162,8 +162,11 @@ Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
   AUTOPAR_RETURN_IF_ERROR(check_is_model(inputs->model));
   AUTOPAR_TRY(cluster, cluster_of_option(options.cluster));
   inputs->cluster = std::move(cluster.cluster);
-  AUTOPAR_TRY(profile, profile_of_option(options.profile, inputs->cluster.profile));
-  inputs->cluster.profile = std::move(profile);
+  const bool has_own = !inputs->cluster.profile.ideal();
+  AUTOPAR_TRY(found, profile_of_option(options.profile,
+                                       {inputs->cluster.profile, has_own ? cluster.sha256 : ""}));
+  inputs->cluster.profile = std::move(found.profile);
+  inputs->profile_sha256 = std::move(found.sha256);
   if (inputs->model.graph.copies > 1 && inputs->cluster.profile.ideal()) {
     inputs->warnings.push_back(
         "by ideal prices nothing goes on beside anything else, so that --copies takes memory and "

@@ -17,6 +17,7 @@ struct Inputs {
   ImportedModel model;
   Cluster cluster;
   std::string cluster_sha256;
+  std::string profile_sha256;  // of the file that has it; empty: ideal
   UserRules user_rules;
   GraphRules rules;
   std::vector<std::string> warnings;
@@ -70,8 +71,14 @@ Error with_pin_file(Error error, const std::string& path);
 
 // Where a cluster lies: a file, or the name of a ready-made one.
 Result<std::string> find_cluster(const std::string& name);
+struct ProfileFile {
+  Profile profile;
+  std::string sha256;  // of the file's bytes; empty: ideal
+};
 // The profile of --profile: "ideal", a file, or the name of a ready-made one; empty: `otherwise`.
-Result<Profile> profile_of_option(const std::string& name, const Profile& otherwise);
+Result<ProfileFile> profile_of_option(const std::string& name, const ProfileFile& otherwise);
+// Of a ready-made one; empty: there is none of that name.
+std::string path_of_profile(const std::string& name);
 // Where the file does not say what is data: what a step hands to the next one along the batch is,
 // such as caches.
 void mark_carried_data(ImportedModel& model, const GraphRules& rules, const std::string& updates);

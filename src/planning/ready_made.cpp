@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <set>
 
+#include "autopar/file_facts.hpp"
 #include "planning/inputs.hpp"
 #include "search/pins.hpp"
 
@@ -60,16 +61,26 @@ Result<std::string> find_cluster(const std::string& name) {
                      " (`autopar show clusters` lists them)");
 }
 
-Result<Profile> profile_of_option(const std::string& name, const Profile& otherwise) {
-  if (name.empty()) return otherwise;
-  if (name == "ideal") return Profile();
-  std::string known;
-  std::error_code ignored;
-  if (fs::exists(name, ignored)) return read_profile(name);
+std::string path_of_profile(const std::string& name) {
   for (const std::string& path : ready_made("profiles")) {
-    const std::string stem = fs::path(path).stem().string();
-    if (stem == name) return read_profile(path);
-    known += ", " + stem;
+    if (fs::path(path).stem() == name) return path;
+  }
+  return "";
+}
+
+Result<ProfileFile> profile_of_option(const std::string& name, const ProfileFile& otherwise) {
+  if (name.empty()) return otherwise;
+  if (name == "ideal") return ProfileFile();
+  std::error_code ignored;
+  const std::string path = fs::exists(name, ignored) ? name : path_of_profile(name);
+  if (!path.empty()) {
+    AUTOPAR_TRY(profile, read_profile(path));
+    AUTOPAR_TRY(sha256, sha256_of_file(path));
+    return ProfileFile{std::move(profile), std::move(sha256)};
+  }
+  std::string known;
+  for (const std::string& one : ready_made("profiles")) {
+    known += ", " + fs::path(one).stem().string();
   }
   return input_error(
       name + ": no such file, and no ready-made profile of that name; there are ideal" + known);

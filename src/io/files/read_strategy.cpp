@@ -256,6 +256,7 @@ Result<StrategyFile> read_strategy(const std::string& path) {
   file.sha256 = sha256_hex(text);
   AUTOPAR_RETURN_IF_ERROR(read_named(document, "model", file.model_name, file.model_sha256));
   AUTOPAR_RETURN_IF_ERROR(read_named(document, "cluster", file.cluster_name, file.cluster_sha256));
+  AUTOPAR_RETURN_IF_ERROR(read_named(document, "profile", file.profile_name, file.profile_sha256));
   AUTOPAR_RETURN_IF_ERROR(read_mesh(document, file));
   AUTOPAR_RETURN_IF_ERROR(read_text(document, "searcher", file.searcher));
   AUTOPAR_RETURN_IF_ERROR(read_text(document, "recompute", file.recompute));

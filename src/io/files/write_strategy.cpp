@@ -123,6 +123,9 @@ std::string strategy_to_json(const Graph& graph, const GraphRules& rules, const 
   std::string text = "{\"format\": \"autopar-strategy\", \"version\": 1,\n";
   text += " \"model\": " + named(origin.model_name, origin.model_sha256) + ",\n";
   text += " \"cluster\": " + named(origin.cluster_name, origin.cluster_sha256) + ",\n";
+  if (!origin.profile_name.empty()) {
+    text += " \"profile\": " + named(origin.profile_name, origin.profile_sha256) + ",\n";
+  }
   text += " \"mesh\": " + json_mesh(mesh, tier_names(cluster)) + ",\n";
   text += " \"searcher\": " + json_text(origin.searcher) + ",\n";
   if (!origin.recompute.empty() && origin.recompute != "none") {

@@ -140,7 +140,9 @@ bool ChunkPlans::is_open() const {
 // all of them for the first chunks, the best of these for the others.
 Result<std::shared_ptr<const Planned>> ChunkPlans::searched(const Asked& asked) {
   if (asked.hint.of_template) return of_template(asked);
-  if (asked.hint.parts && is_open()) {
+  // Plans of units are those of the exact search.
+  const bool is_exact = options_.searcher == "auto" || options_.searcher == "dp";
+  if (asked.hint.parts && is_open() && is_exact) {
     AUTOPAR_TRY(found, of_parts(asked));
     if (found != nullptr && found->outcome.cost.time() < cutoff_) return found;
     if (found != nullptr) return infeasible_error("no plan that is faster");
