@@ -110,9 +110,11 @@ TEST_CASE("strategies read back exactly", "[files]") {
     for (const Mesh& mesh : mesh_candidates(cluster, 3)) {
       for (int i = 0; i < 10; ++i) {
         const Strategy strategy = random_strategy(b.graph, rules, mesh, random);
-        const StrategyOrigin origin{
-            "m.onnx", "abc",   cluster.name,   "def",
-            "dp",     "cheap", Bytes{1} << 20, {0.1 + 1.0 / 3, 1e-300, 0.25, Bytes{1} << 40}};
+        const StrategyOrigin origin{"m.onnx",       "abc",
+                                    cluster.name,   "def",
+                                    "fast",         "012",
+                                    "dp",           "cheap",
+                                    Bytes{1} << 20, {0.1 + 1.0 / 3, 1e-300, 0.25, Bytes{1} << 40}};
         const std::string text = strategy_to_json(b.graph, rules, strategy, cluster, origin);
         const Result<StrategyFile> file = read_strategy(folder.write("s.json", text));
         INFO(text);
@@ -122,6 +124,8 @@ TEST_CASE("strategies read back exactly", "[files]") {
         CHECK(file->cost->lower_bound_seconds == origin.cost.lower_bound_seconds);
         CHECK(file->cost->memory_bytes == origin.cost.memory_bytes);
         CHECK(file->model_sha256 == "abc");
+        CHECK(file->profile_name == "fast");
+        CHECK(file->profile_sha256 == "012");
         CHECK(file->recompute == "cheap");
         CHECK(file->sha256 == sha256_hex(text));
         const Result<Strategy> again = complete_strategy(b.graph, rules, cluster, *file);
