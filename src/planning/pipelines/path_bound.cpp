@@ -11,6 +11,7 @@ namespace autopar {
 
 namespace {
 
+using tuning::paths::kMostChunks;
 using tuning::paths::kNoNews;
 using tuning::paths::kRounds;
 using Path = std::vector<PassCounts>;   // per chunk
@@ -41,7 +42,7 @@ class PathGame {
   }
 
   Result<Seconds> run() {
-    if (chunks_ > end_) return Seconds{0};
+    if (chunks_ > end_ || chunks_ > kMostChunks) return Seconds{0};
     Seconds best = 0;
     Cuts cuts = ends_;
     while (cuts.size() < chunks_) {
@@ -80,7 +81,7 @@ class PathGame {
     return time_of(cuts, next);
   }
 
-  // Moved one by one as long as that is shorter.
+  // Moved one by one as long as that is shorter; with all of those on the way.
   Result<Cuts> nearby(Cuts cuts) {
     AUTOPAR_TRY(longest, add(cuts));
     shortest_ = longest;
@@ -92,10 +93,12 @@ class PathGame {
           if (to <= (c == 0 ? 0 : cuts[c - 1]) || to >= cuts[c + 1]) continue;
           Cuts next = cuts;
           next[c] = to;
-          AUTOPAR_TRY(found, add(next));
+          AUTOPAR_TRY(path, longest_path(schedule_, costs_of(next)));
+          const Seconds found = time_of(next, path);
           if (found >= shortest_ * (1 - kNoNews)) continue;
           shortest_ = found;
           cuts = std::move(next);
+          AUTOPAR_RETURN_IF_ERROR(add(cuts));
           is_moved = true;
         }
       }

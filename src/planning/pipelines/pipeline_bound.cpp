@@ -434,8 +434,9 @@ std::vector<std::vector<OpId>> PipelineBounds::cuts_alike(const PipelineSchedule
   const auto busy = [&](std::size_t i) {
     return forward_[ends[i + 1]] + backward_[ends[i + 1]] - forward_[ends[i]] - backward_[ends[i]];
   };
+  if (ends.size() < 4) return ways;
   const Seconds usual = busy(ends.size() / 2) / 2;
-  if (ends.size() > 3 && busy(0) < usual) ends.erase(ends.begin() + 1);
+  if (busy(0) < usual) ends.erase(ends.begin() + 1);
   if (ends.size() > 3 && busy(ends.size() - 2) < usual) ends.erase(ends.end() - 2);
   for (const std::vector<std::size_t>& way : even_cuts(ends.size() - 1, stages, chunks / stages)) {
     std::vector<OpId> cut;
