@@ -119,8 +119,8 @@ inline constexpr double kPathGain = 5e-3;
 // on 70B the best plans are on the mesh with the least bound.
 inline constexpr double kFar = 1.1;
 // Chunks of fewer units are searched as they are. With 8.5 in place of it 405B in 16 stages of 7
-// chunks took 6.601 s in place of 6.381, and 260 CPU seconds in place of 97; 8B, Mixtral and GPT the
-// same.
+// chunks took 6.601 s in place of 6.381, and 260 CPU seconds in place of 97; 8B, Mixtral and GPT
+// the same.
 inline constexpr double kLeastUnits = 0.9;
 // Where memory adds less than this part to what units take, no more is asked about it.
 inline constexpr double kWorthwhile = 0.01;
@@ -133,8 +133,8 @@ namespace paths {
 // after 40.
 inline constexpr int kRounds = 20;
 inline constexpr double kNoNews = 1e-3;
-// Of more chunks paths say too little: of 405B in 16 stages of 7 chunks no less than 1.55 s, and what
-// stages are busy with 3.85 s.
+// Of more chunks paths say too little: of 405B in 16 stages of 7 chunks no less than 1.55 s, and
+// what stages are busy with 3.85 s.
 inline constexpr std::size_t kMostChunks = 32;
 }  // namespace paths
 
