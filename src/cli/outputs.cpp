@@ -106,18 +106,8 @@ Result<StrategyFile::Cost> cost_of(const SearchRequest& request, const SearchOut
 
 Result<std::string> strategy_text_of(const SearchRequest& request, const SearchOutcome& outcome,
                                      const Inputs& inputs, const std::string& model_name) {
-  StrategyOrigin origin;
-  origin.model_name = model_name;
-  origin.model_sha256 = inputs.model.sha256;
-  origin.cluster_name = inputs.cluster.name;
-  origin.cluster_sha256 = inputs.cluster_sha256;
-  origin.profile_name = inputs.cluster.profile.name;
-  origin.profile_sha256 = inputs.profile_sha256;
+  StrategyOrigin origin = origin_of(inputs, model_name);
   origin.searcher = outcome.searcher;
-  origin.recompute = name_of(inputs.recompute);
-  origin.checkpoints = inputs.checkpoints;
-  origin.training = inputs.training;
-  origin.gradient_bucket = inputs.gradient_bucket;
   AUTOPAR_TRY(cost, cost_of(request, outcome));
   origin.cost = cost;
   return strategy_to_json(request.graph, request.rules, outcome.strategy, request.cluster, origin);
@@ -318,6 +308,21 @@ Status check_step_options(const SearchRequest& request, const PlanOptions& optio
 }
 
 }  // namespace
+
+StrategyOrigin origin_of(const Inputs& inputs, const std::string& model_name) {
+  StrategyOrigin origin;
+  origin.model_name = model_name;
+  origin.model_sha256 = inputs.model.sha256;
+  origin.cluster_name = inputs.cluster.name;
+  origin.cluster_sha256 = inputs.cluster_sha256;
+  origin.profile_name = inputs.cluster.profile.name;
+  origin.profile_sha256 = inputs.profile_sha256;
+  origin.recompute = name_of(inputs.recompute);
+  origin.checkpoints = inputs.checkpoints;
+  origin.training = inputs.training;
+  origin.gradient_bucket = inputs.gradient_bucket;
+  return origin;
+}
 
 TrainingWork training_work(const ForwardWork& forward, const Cluster& cluster) {
   TrainingWork work{.samples = forward.samples, .tokens = forward.tokens};

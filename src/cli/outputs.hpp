@@ -17,6 +17,10 @@ void add_weights_option(CLI::App& app, PlanOptions& options);
 // may be that of a file which is written there.
 Status check_data_names(const Graph& graph, const PlanOptions& options);
 
+// What strategy.json says of what a plan was made of; who searched it and what it costs are still
+// to be said.
+StrategyOrigin origin_of(const Inputs& inputs, const std::string& model_name);
+
 // Of a step in one pass: three times the forward contractions, once forward, twice backward.
 TrainingWork training_work(const ForwardWork& forward, const Cluster& cluster);
 

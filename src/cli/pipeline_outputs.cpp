@@ -15,6 +15,7 @@
 #include "autopar/phases.hpp"
 #include "cli/earlier_plan.hpp"
 #include "cli/interrupt.hpp"
+#include "cli/outputs.hpp"
 #include "cli/pipeline_report.hpp"
 #include "cli/pipeline_timeline.hpp"
 #include "cli/plan_files.hpp"
@@ -193,18 +194,9 @@ Json own_strategy(const PipelinePlan& plan, std::size_t c, const Inputs& whole,
                   const PlanOptions& options) {
   const ChunkPlan& chunk = plan.chunks[c];
   const SearchRequest& request = *chunk.planned->request;
-  StrategyOrigin origin;
-  origin.model_name = fs::path(options.model).filename().string();
-  origin.model_sha256 = whole.model.sha256;
-  origin.cluster_name = whole.cluster.name;
-  origin.cluster_sha256 = whole.cluster_sha256;
-  origin.profile_name = whole.cluster.profile.name;
-  origin.profile_sha256 = whole.profile_sha256;
+  StrategyOrigin origin = origin_of(whole, fs::path(options.model).filename().string());
   origin.searcher = chunk.planned->outcome.searcher;
   origin.recompute = name_of(chunk.planned->inputs->recompute);
-  origin.checkpoints = whole.checkpoints;
-  origin.training = whole.training;
-  origin.gradient_bucket = whole.gradient_bucket;
   origin.cost = {plan.times.makespan, plan.lower_bound, plan.gap(), plan.peak_bytes, {}};
   return Json::parse(strategy_to_json(request.graph, request.rules, chunk.planned->outcome.strategy,
                                       request.cluster, origin));

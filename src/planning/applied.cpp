@@ -59,11 +59,7 @@ bool keeps_layouts(const StrategyFile& file, const SearchRequest& request,
 
 // The file's bound, where it was proven of this model on this cluster, priced alike; else 0.
 double proven_bound(const StrategyFile& file, const std::string& cost_model, const Inputs& inputs) {
-  if (!file.cost || file.model_sha256 != inputs.model.sha256 ||
-      file.cluster_sha256 != inputs.cluster_sha256 ||
-      file.profile_sha256 != inputs.profile_sha256) {
-    return 0;
-  }
+  if (!file.cost || !is_priced_alike(file, inputs)) return 0;
   const auto& price = file.cost->price;
   if ((price ? price->cost_model : "roofline") != cost_model) return 0;
   return price ? price->lower_bound : file.cost->lower_bound_seconds;
@@ -114,6 +110,11 @@ void leave_out_others(SearchRequest& request) {
 }
 
 }  // namespace
+
+bool is_priced_alike(const StrategyFile& file, const Inputs& inputs) {
+  return file.model_sha256 == inputs.model.sha256 && file.cluster_sha256 == inputs.cluster_sha256 &&
+         file.profile_sha256 == inputs.profile_sha256;
+}
 
 Result<StrategyFile> strategy_to_apply(PlanOptions& options) {
   AUTOPAR_TRY(file, read_strategy(options.strategy_file));

@@ -18,6 +18,10 @@ struct Applied {
 // `options.strategy_file` says which; a strategy of a training step makes `options` those of one.
 Result<std::unique_ptr<Applied>> apply_strategy(PlanOptions& options, const CommonOptions& common);
 
+// Whether a file was made of this model on this cluster, priced by this profile: only then does its
+// bound hold.
+bool is_priced_alike(const StrategyFile& file, const Inputs& inputs);
+
 // Its steps, for strategies of stages too. A strategy of a training step makes `options` those of
 // one.
 Result<StrategyFile> strategy_to_apply(PlanOptions& options);

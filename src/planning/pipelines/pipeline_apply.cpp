@@ -51,11 +51,7 @@ class PipelineFile {
       plan_.chunks.push_back(std::move(chunk));
     }
     AUTOPAR_RETURN_IF_ERROR(price_pipeline(inputs_.cluster, options_.updates, plan_));
-    // The file's bound, where it was proven of this model on this cluster.
-    const bool is_proven = file_.cost && file_.model_sha256 == inputs_.model.sha256 &&
-                           file_.cluster_sha256 == inputs_.cluster_sha256 &&
-                           file_.profile_sha256 == inputs_.profile_sha256;
-    if (is_proven) {
+    if (file_.cost && is_priced_alike(file_, inputs_)) {
       plan_.lower_bound = std::min(file_.cost->lower_bound_seconds, plan_.times.makespan);
     }
     return std::move(plan_);

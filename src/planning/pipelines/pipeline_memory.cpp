@@ -164,17 +164,11 @@ std::vector<std::vector<Seconds>> PipelineBounds::more_shared(const std::vector<
     if (!is_unfit) shared.too_large = 1;
     for (std::size_t i = 0; i < chunks.size(); ++i) {
       const std::size_t c = chunks[i];
-      const auto rank = [&](const UnitPlan& plan) {
-        const double bytes = plan.bytes(flying[c]);
-        return is_unfit ? bytes : plan.seconds + shared.price * bytes;
-      };
-      const auto least =
-          std::min_element(plans.begin(), plans.end(),
-                           [&](const UnitPlan& a, const UnitPlan& b) { return rank(a) < rank(b); });
+      const UnitPlan& least = cheapest(plans, flying[c], is_unfit ? kInfinity : shared.price);
       for (std::size_t n = 0; n <= all; ++n) {
         const auto count = static_cast<double>(n);
-        const double over = count * least->bytes(flying[c]) - shared.bytes[i];
-        const Seconds takes = count * least->seconds + shared.price * over;
+        const double over = count * least.bytes(flying[c]) - shared.bytes[i];
+        const Seconds takes = count * least.seconds + shared.price * over;
         const Seconds before = n == 0 ? 0 : of_chunks[c].back();
         of_chunks[c].push_back(std::max(before, shared.too_large * takes - count * bound));
       }

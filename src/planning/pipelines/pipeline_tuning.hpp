@@ -55,6 +55,9 @@ inline constexpr double kLeastFollowing = 1.0 / 16;
 // What does not fit then saves twice as much more than that says each time; after so many times as
 // much the chunk is planned in other ways.
 inline constexpr double kMostAtOnce = 16;
+// The price (seconds per byte) at which chunks share a room lies below one that is doubled until
+// all fits, so often at most, and is then found by halving: 50 times leave the rounding of doubles.
+inline constexpr int kDoublings = 60, kHalvings = 50;
 // A plan that is within this part of its bound is as good as a better one. With five times as much
 // the chunks of 8B were so unlike that cuts were not balanced again: 1.68 s a step for 1.64 s.
 inline constexpr double kGap = 1e-3;

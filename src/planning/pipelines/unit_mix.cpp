@@ -6,6 +6,8 @@
 #include <numeric>
 #include <tuple>
 
+#include "planning/pipelines/pipeline_tuning.hpp"
+
 namespace autopar {
 
 namespace {
@@ -33,20 +35,11 @@ UnitMix mixed(const UnitPlan& smaller, const UnitPlan& larger, const MixAsked& a
   return mix;
 }
 
-// What each chunk takes of plans that cost least where a byte has that price; infinite: of the
-// smallest.
 std::vector<double> bytes_at(const std::vector<UnitPlan>& plans,
                              const std::vector<SharingUnits>& chunks, double price) {
   std::vector<double> bytes;
   for (const SharingUnits& chunk : chunks) {
-    const auto rank = [&](const UnitPlan& plan) {
-      const double held = plan.bytes(chunk.in_flight);
-      return std::pair(std::isinf(price) ? held : plan.seconds + price * held, held);
-    };
-    const auto least =
-        std::min_element(plans.begin(), plans.end(),
-                         [&](const UnitPlan& a, const UnitPlan& b) { return rank(a) < rank(b); });
-    bytes.push_back(chunk.units * least->bytes(chunk.in_flight));
+    bytes.push_back(chunk.units * cheapest(plans, chunk.in_flight, price).bytes(chunk.in_flight));
   }
   return bytes;
 }
@@ -55,10 +48,16 @@ double sum_of(const std::vector<double>& bytes) {
   return std::accumulate(bytes.begin(), bytes.end(), 0.0);
 }
 
-// Halvings between two prices, of which the dearer is at most 2^kDoublings times the first.
-constexpr int kHalvings = 50, kDoublings = 60;
-
 }  // namespace
+
+const UnitPlan& cheapest(const std::vector<UnitPlan>& plans, std::int64_t in_flight, double price) {
+  const auto rank = [&](const UnitPlan& plan) {
+    const double held = plan.bytes(in_flight);
+    return std::pair(std::isinf(price) ? held : plan.seconds + price * held, held);
+  };
+  return *std::min_element(plans.begin(), plans.end(),
+                           [&](const UnitPlan& a, const UnitPlan& b) { return rank(a) < rank(b); });
+}
 
 SharedRoom shared_room(const std::vector<UnitPlan>& plans, const std::vector<SharingUnits>& chunks,
                        double room) {
@@ -67,8 +66,10 @@ SharedRoom shared_room(const std::vector<UnitPlan>& plans, const std::vector<Sha
   std::vector<double> smaller = bytes_at(plans, chunks, infinite);
   if (sum_of(larger) > room && sum_of(smaller) < room) {
     double cheap = 0, dear = plans.front().seconds / room;
-    for (int i = 0; i < kDoublings && sum_of(bytes_at(plans, chunks, dear)) > room; ++i) dear *= 2;
-    for (int i = 0; i < kHalvings; ++i) {
+    for (int i = 0; i < tuning::chunks::kDoublings && sum_of(bytes_at(plans, chunks, dear)) > room;
+         ++i)
+      dear *= 2;
+    for (int i = 0; i < tuning::chunks::kHalvings; ++i) {
       const double price = (cheap + dear) / 2;
       std::vector<double> bytes = bytes_at(plans, chunks, price);
       (sum_of(bytes) > room ? cheap : dear) = price;

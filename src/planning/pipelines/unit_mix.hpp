@@ -63,6 +63,10 @@ struct MixAsked {
 // there are no plans. O(plans^2).
 std::optional<UnitMix> best_mix(const std::vector<UnitPlan>& plans, const MixAsked& asked);
 
+// The plan that costs least where a byte has that price, in seconds; at an infinite price the
+// smallest. Precondition: there are plans.
+const UnitPlan& cheapest(const std::vector<UnitPlan>& plans, std::int64_t in_flight, double price);
+
 // The units of a chunk that shares the room of its stage with others.
 struct SharingUnits {
   double units = 0;
