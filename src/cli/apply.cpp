@@ -1,6 +1,6 @@
 // autopar apply and autopar price: a given strategy, complete or partial.
-#include <spdlog/spdlog.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -14,6 +14,7 @@
 #include "cli/run_step.hpp"
 #include "cli/show_program.hpp"
 #include "planning/applied.hpp"
+#include "planning/logging.hpp"
 #include "planning/pipelines/pipeline_plan.hpp"
 
 namespace autopar::cli {
@@ -85,9 +86,9 @@ Result<int> run_price_program(const PlanOptions& options, const CommonOptions& c
   AUTOPAR_TRY(price, price_programs(files, cluster.cluster));
   std::cout << (common.json ? price_json(files, price) : price_table(files, price));
   for (const PlanFile& file : files) {
-    for (const std::string& warning : file.warnings) spdlog::warn("warning: {}", warning);
+    for (const std::string& warning : file.warnings) logging::warn("warning: {}", warning);
     for (const std::string& warning : warn_of_unknown_ops(file.plan.program)) {
-      spdlog::warn("warning: {}", warning);
+      logging::warn("warning: {}", warning);
     }
   }
   return 0;
@@ -109,7 +110,7 @@ Result<int> run_price_step(const std::string& folder, const PlanOptions& options
   std::cout << (common.json ? step_price_json(step, files, price)
                             : step_price_table(step, files, price));
   for (const PlanFile& file : files) {
-    for (const std::string& warning : file.warnings) spdlog::warn("warning: {}", warning);
+    for (const std::string& warning : file.warnings) logging::warn("warning: {}", warning);
   }
   return 0;
 }

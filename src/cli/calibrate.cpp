@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <iostream>
@@ -17,6 +18,7 @@
 #include "cli/command.hpp"
 #include "cli/earlier_plan.hpp"
 #include "cli/kernel_samples.hpp"
+#include "planning/logging.hpp"
 
 namespace autopar::cli {
 
@@ -135,7 +137,7 @@ Status add_profile(const Asked& asked, const Measurements& measured, Calibration
   for (std::size_t s = first; s < measured.ops.size(); ++s) {
     const OpSample& sample = measured.ops[s];
     if (!sample.problem.empty()) {
-      spdlog::debug("{} cannot be timed: {}", asked.request.ops[sample.op].type, sample.problem);
+      logging::debug("{} cannot be timed: {}", asked.request.ops[sample.op].type, sample.problem);
     }
     seconds.push_back(sample.problem.empty() ? sample.seconds.median : 0);
   }
@@ -300,17 +302,17 @@ std::string default_name(const Measurements& measured) {
 Result<int> finish(const CalibrateOptions& options, const CommonOptions& common, const Asked& asked,
                    const Measurements& measured) {
   const MeasureRequest& request = asked.request;
-  spdlog::debug("{} collectives and {} ops timed on {} {}", measured.collectives.size(),
-                measured.ops.size(), measured.hosts.size(), measured.ranks_are);
+  logging::debug("{} collectives and {} ops timed on {} {}", measured.collectives.size(),
+                 measured.ops.size(), measured.hosts.size(), measured.ranks_are);
   Calibration calibration = fit_cluster(measured, request.ops);
   std::optional<ProfileFit> fit;
   AUTOPAR_RETURN_IF_ERROR(add_profile(asked, measured, calibration, fit));
   Cluster& cluster = calibration.cluster;
   cluster.name = options.name.empty() ? default_name(measured) : options.name;
   cluster.device.name = "one of " + std::to_string(measured.hosts.size()) + " ranks";
-  if (!calibration.problem.empty()) spdlog::warn("warning: {}", calibration.problem);
+  if (!calibration.problem.empty()) logging::warn("warning: {}", calibration.problem);
   if (options.ranks_by == "nccl") {
-    spdlog::warn(
+    logging::warn(
         "warning: collectives are timed with their copies from host memory to the GPU and back, "
         "ops and memory on the CPU: as a run is whose local ops ONNX Runtime has on the CPU");
   }
@@ -319,14 +321,14 @@ Result<int> finish(const CalibrateOptions& options, const CommonOptions& common,
   }
   AUTOPAR_TRY(earlier, earlier_cluster(options.output));
   AUTOPAR_RETURN_IF_ERROR(write_file_atomically(options.output, cluster_to_json(cluster)));
-  if (!earlier.empty()) spdlog::info("{}: {} that lay there is replaced", options.output, earlier);
+  if (!earlier.empty()) logging::info("{}: {} that lay there is replaced", options.output, earlier);
   if (common.json || !common.quiet) {
     std::cout << (common.json
                       ? json_of(request, measured, calibration)
                       : table_of(request, measured, calibration) + (fit ? profile_text(*fit) : ""));
   }
   std::cout.flush();
-  if (!common.json) spdlog::info("wrote {}", options.output);
+  if (!common.json) logging::info("wrote {}", options.output);
   return 0;
 }
 
@@ -367,7 +369,7 @@ Result<int> calibrate_processes(const CalibrateOptions& options, const CommonOpt
   const Result<int> code = calibrate_in_world(*world, options, common);
   const Status left =
       world->leave(code.ok() ? Status(Ok{}) : Status(code.error()),
-                   [](const Error& error) { spdlog::error("error: {}", error.message); });
+                   [](const Error& error) { logging::error("error: {}", error.message); });
   if (left.ok()) return code;
   return static_cast<int>(left.error().code);
 }

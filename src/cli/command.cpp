@@ -1,5 +1,6 @@
 #include "cli/command.hpp"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <cmath>

@@ -1,13 +1,17 @@
 // The sub-commands, one row each, and what they share.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "planning/common_options.hpp"
+
+namespace CLI {
+class App;
+class Validator;
+}  // namespace CLI
 
 namespace autopar::cli {
 

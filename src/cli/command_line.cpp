@@ -1,5 +1,6 @@
 #include "cli/command_line.hpp"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
 #include <charconv>

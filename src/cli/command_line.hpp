@@ -1,9 +1,13 @@
 // The words of the command line: where the command stands among them, and which word is wrong.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
+
+namespace CLI {
+class App;
+class Validator;
+}  // namespace CLI
 
 namespace autopar::cli {
 

@@ -1,4 +1,5 @@
 // autopar doctor: what this program and this machine have.
+#include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <iostream>
 #include <nlohmann/json.hpp>

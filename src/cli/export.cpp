@@ -1,8 +1,7 @@
 // autopar export: a plan that is there, in the words of another runtime or training program.
 #include "autopar/export.hpp"
 
-#include <spdlog/spdlog.h>
-
+#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -11,6 +10,7 @@
 #include "cli/export_as.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/show_program.hpp"
+#include "planning/logging.hpp"
 
 namespace autopar::cli {
 
@@ -43,7 +43,7 @@ Result<int> write_in_dialect(const ExportOptions& options, const CommonOptions& 
                                      folder.string(), own.string()));
   std::vector<std::string> warnings = file.warnings;
   warnings.insert(warnings.end(), written.warnings.begin(), written.warnings.end());
-  for (const std::string& warning : warnings) spdlog::warn("warning: {}", warning);
+  for (const std::string& warning : warnings) logging::warn("warning: {}", warning);
   if (common.json) {
     const nlohmann::ordered_json j = {{"format", "autopar-export"}, {"version", 1},
                                       {"dialect", options.dialect}, {"folder", folder.string()},

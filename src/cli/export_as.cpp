@@ -1,7 +1,5 @@
 #include "cli/export_as.hpp"
 
-#include <spdlog/spdlog.h>
-
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
@@ -10,6 +8,7 @@
 #include "autopar/files.hpp"
 #include "autopar/report.hpp"
 #include "cli/interrupt.hpp"
+#include "planning/logging.hpp"
 
 namespace autopar::cli {
 
@@ -182,7 +181,7 @@ Result<int> export_as(const ExportAsOptions& options, const CommonOptions& commo
   }
   // What the text itself has no place for.
   if (comment.empty() && !common.quiet) {
-    for (const std::string& note : notes) spdlog::info("{}", note);
+    for (const std::string& note : notes) logging::info("{}", note);
   }
   if (options.file.empty()) {
     std::cout << text;

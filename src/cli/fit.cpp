@@ -1,8 +1,7 @@
 // autopar fit.
 #include "autopar/fit.hpp"
 
-#include <spdlog/spdlog.h>
-
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -18,6 +17,7 @@
 #include "cli/model_path.hpp"
 #include "cli/outputs.hpp"
 #include "planning/applied.hpp"
+#include "planning/logging.hpp"
 
 namespace autopar::cli {
 
@@ -325,7 +325,7 @@ Result<int> run(const FitOptions& options, const CommonOptions& common) {
   for (const MeasuredPlan& row : rows) {
     AUTOPAR_TRY(plan, load_plan(row, options, options.profile.empty() ? "ideal" : options.profile,
                                 common.dims));
-    spdlog::debug("{}: {} is read", row.where, row.plan);
+    logging::debug("{}: {} is read", row.where, row.plan);
     plans.push_back(std::move(plan));
     measured.push_back(row.seconds);
   }
@@ -336,7 +336,7 @@ Result<int> run(const FitOptions& options, const CommonOptions& common) {
                 return plans[row].seconds(p);
               }));
   for (const std::string& name : fit.without_effect) {
-    spdlog::warn("warning: no row depends on {}: it stays as it was", name);
+    logging::warn("warning: no row depends on {}: it stays as it was", name);
   }
   round_parameters(names, fit.profile);
   const std::string sources =
@@ -349,7 +349,7 @@ Result<int> run(const FitOptions& options, const CommonOptions& common) {
                               : table_of(rows, start, names, fit));
   }
   std::cout.flush();
-  if (!common.json) spdlog::info("wrote {}", options.output);
+  if (!common.json) logging::info("wrote {}", options.output);
   return 0;
 }
 

@@ -1,6 +1,6 @@
 // autopar grad.
-#include <spdlog/spdlog.h>
 
+#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -9,6 +9,7 @@
 #include "autopar/import.hpp"
 #include "cli/training_options.hpp"
 #include "planning/inputs.hpp"
+#include "planning/logging.hpp"
 
 namespace autopar::cli {
 
@@ -24,7 +25,7 @@ Result<int> run(const GradOptions& options, const CommonOptions& common) {
   AUTOPAR_TRY(step, make_training_step(options.model, options.training, common));
   const std::string folder = std::filesystem::path(options.model).parent_path().string();
   AUTOPAR_TRY(warnings, write_training_step(step, options.output, folder.empty() ? "." : folder));
-  for (const std::string& warning : warnings) spdlog::warn("warning: {}", warning);
+  for (const std::string& warning : warnings) logging::warn("warning: {}", warning);
   if (common.json) {
     nlohmann::ordered_json j = {{"format", "autopar-grad"},
                                 {"version", 1},

@@ -1,6 +1,8 @@
 // Options that say what is read and how it is solved.
 #include "cli/input_options.hpp"
 
+#include <CLI/CLI.hpp>
+
 #include "planning/inputs.hpp"
 
 namespace autopar::cli {

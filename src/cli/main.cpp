@@ -4,6 +4,7 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <CLI/CLI.hpp>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -17,6 +18,7 @@
 #include "cli/manual.hpp"
 #include "cli/out_of_memory.hpp"
 #include "planning/inputs.hpp"
+#include "planning/logging.hpp"
 #include "planning/trace.hpp"
 
 namespace autopar::cli {
@@ -136,13 +138,13 @@ int run(int argc, char** argv) {
     const auto start = std::chrono::steady_clock::now();
     const Result<int> result = command();
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-    spdlog::debug("{} took {:.2f} s", sub->get_name(), taken.count());
+    logging::debug("{} took {:.2f} s", sub->get_name(), taken.count());
     if (!result) {
-      spdlog::error("error: {}", result.error().message);
+      logging::error("error: {}", result.error().message);
       return exit_code(result.error().code);
     }
     if (!std::cout.flush()) {
-      spdlog::error("error: writing to standard output failed");
+      logging::error("error: writing to standard output failed");
       return exit_code(ErrorCode::kResource);
     }
     return *result;

@@ -4,8 +4,11 @@
 // `code`, paragraphs, lists ("- `name`: text"), and blocks that are indented by four spaces.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace autopar::cli {
 

@@ -1,4 +1,5 @@
 // autopar manual.
+#include <CLI/CLI.hpp>
 #include <iostream>
 
 #include "cli/command.hpp"

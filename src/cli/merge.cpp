@@ -1,6 +1,6 @@
 // autopar merge.
-#include <spdlog/spdlog.h>
 
+#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -11,6 +11,7 @@
 #include "cli/command.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/model_path.hpp"
+#include "planning/logging.hpp"
 
 namespace autopar::cli {
 
@@ -47,8 +48,8 @@ Result<int> merge(const MergeOptions& options, const CommonOptions& common) {
     return usage_error("--model goes with an .onnx file; a .safetensors file needs no model");
   }
   AUTOPAR_TRY(moved, merge_weights(options.folder, options.file, model));
-  for (const std::string& warning : moved.warnings) spdlog::warn("warning: {}", warning);
-  for (const std::string& file : moved.files) spdlog::debug("wrote {}", file);
+  for (const std::string& warning : moved.warnings) logging::warn("warning: {}", warning);
+  for (const std::string& file : moved.files) logging::debug("wrote {}", file);
   if (common.json) {
     std::cout << nlohmann::ordered_json({{"format", "autopar-merge"},
                                          {"version", 1},

@@ -1,12 +1,10 @@
 #include "cli/outputs.hpp"
 
-#include <spdlog/spdlog.h>
-
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <future>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
 
@@ -25,6 +23,7 @@
 #include "cli/interrupt.hpp"
 #include "cli/plan_files.hpp"
 #include "cli/plan_timeline.hpp"
+#include "planning/logging.hpp"
 #include "report/unit.hpp"
 
 namespace autopar::cli {
@@ -412,10 +411,10 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
   clock.end("write");
   report.phases = clock.phases();
   for (const auto& [phase, seconds] : report.phases) {
-    spdlog::debug("{}: {}", phase, format_seconds(seconds));
+    logging::debug("{}: {}", phase, format_seconds(seconds));
   }
-  for (const std::string& file : files.written()) spdlog::debug("wrote {}", file);
-  for (const std::string& warning : report.warnings) spdlog::warn("warning: {}", warning);
+  for (const std::string& file : files.written()) logging::debug("wrote {}", file);
+  for (const std::string& warning : report.warnings) logging::warn("warning: {}", warning);
   if (common.json) {
     std::cout << to_json(report);
   } else if (!common.quiet) {

@@ -1,7 +1,5 @@
 #include "cli/pipeline_outputs.hpp"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -19,6 +17,7 @@
 #include "cli/pipeline_report.hpp"
 #include "cli/pipeline_timeline.hpp"
 #include "cli/plan_files.hpp"
+#include "planning/logging.hpp"
 
 namespace autopar::cli {
 
@@ -321,8 +320,8 @@ Status write_pipeline(const PipelinePlan& plan, const Inputs& whole, const PlanO
   AUTOPAR_RETURN_IF_ERROR(files.write("report.json", report));
   AUTOPAR_RETURN_IF_ERROR(files.keep());
   tell_of_earlier(folder, earlier, files.written());
-  for (const std::string& warning : whole.warnings) spdlog::warn("warning: {}", warning);
-  for (const std::string& warning : warnings) spdlog::warn("warning: {}", warning);
+  for (const std::string& warning : whole.warnings) logging::warn("warning: {}", warning);
+  for (const std::string& warning : warnings) logging::warn("warning: {}", warning);
   if (common.json) {
     std::cout << report;
   } else if (!common.quiet) {

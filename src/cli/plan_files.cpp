@@ -1,13 +1,12 @@
 #include "cli/plan_files.hpp"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 
 #include "autopar/sha256.hpp"
 #include "autopar/training_roles.hpp"
 #include "cli/earlier_plan.hpp"
 #include "cli/outputs.hpp"
+#include "planning/logging.hpp"
 #include "weights/step_weights.hpp"
 #include "weights/stores.hpp"
 
@@ -122,13 +121,13 @@ PlanMetadata metadata_of(const SearchRequest& request, const Inputs& inputs,
 
 void tell_of_earlier(const std::string& folder, const std::string& earlier,
                      const std::vector<std::string>& written) {
-  if (!earlier.empty()) spdlog::info("{}: {} that lay there is replaced", folder, earlier);
+  if (!earlier.empty()) logging::info("{}: {} that lay there is replaced", folder, earlier);
   std::string left;
   for (const std::string& name : left_of_earlier_plan(folder, written)) {
     left += (left.empty() ? "" : ", ") + name;
   }
   if (left.empty()) return;
-  spdlog::warn(
+  logging::warn(
       "warning: {}: of an earlier plan, and left as they are: {}; remove them, or write to "
       "another folder with -o",
       folder, left);

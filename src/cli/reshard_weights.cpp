@@ -1,6 +1,6 @@
 // autopar reshard-weights.
-#include <spdlog/spdlog.h>
 
+#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
 
@@ -11,6 +11,7 @@
 #include "cli/command.hpp"
 #include "cli/interrupt.hpp"
 #include "json/parse.hpp"
+#include "planning/logging.hpp"
 
 namespace autopar::cli {
 
@@ -57,8 +58,8 @@ Result<int> reshard(ReshardOptions options, const CommonOptions& common) {
   if (!fs::equivalent(options.folder, options.to, ignored)) {
     AUTOPAR_RETURN_IF_ERROR(copy_strategy_and_report(options.to, options.folder));
   }
-  for (const std::string& warning : moved.warnings) spdlog::warn("warning: {}", warning);
-  for (const std::string& file : moved.files) spdlog::debug("wrote {}", file);
+  for (const std::string& warning : moved.warnings) logging::warn("warning: {}", warning);
+  for (const std::string& file : moved.files) logging::debug("wrote {}", file);
   if (common.json) {
     std::cout << nlohmann::ordered_json({{"format", "autopar-reshard-weights"},
                                          {"version", 1},

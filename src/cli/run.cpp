@@ -1,10 +1,10 @@
 // autopar run.
 #include <spdlog/spdlog.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "autopar/exec.hpp"
 #include "autopar/export.hpp"
@@ -21,6 +21,7 @@
 #include "cli/show_program.hpp"
 #include "cli/timeline_json.hpp"
 #include "cli/weights_from.hpp"
+#include "planning/logging.hpp"
 #include "weights/step_weights.hpp"
 
 namespace autopar::cli {
@@ -75,7 +76,7 @@ Status add_model(const RunOptions& options, const std::string& given,
   request.may_lack_expected = file.by_hand && !(request.step && !given.empty());
   if (file.by_hand && given.empty() && file.metadata.model_sha256.empty()) {
     if (request.expected.empty()) {
-      spdlog::warn("warning: nothing to compare the outputs with; say --model or --data");
+      logging::warn("warning: nothing to compare the outputs with; say --model or --data");
     }
     add_properties(options, files, request);
     return Ok{};
@@ -83,7 +84,7 @@ Status add_model(const RunOptions& options, const std::string& given,
   const auto model = unsharded_model(given, file, import);
   if (!model && (request.expected.empty() || !given.empty())) return model.error();
   if (model) {
-    spdlog::debug("compared with the unsharded model {}", model->path);
+    logging::debug("compared with the unsharded model {}", model->path);
     request.model_path = model->path;
     request.model_bytes = model->bytes;
   }
@@ -107,8 +108,8 @@ Status add_reference(const RunOptions& options, const std::vector<PlanFile>& fil
     return add_model(options, whole_step_in(folder), files, import, request);
   }
   AUTOPAR_TRY(passes, passes_of(folder, *request.step, dims));
-  spdlog::debug("compared with {} unsharded passes, one for each micro-batch",
-                request.step->micro_batches);
+  logging::debug("compared with {} unsharded passes, one for each micro-batch",
+                 request.step->micro_batches);
   add_properties(options, graphs_of(passes.files, *passes.request->step), request);
   request.passes = std::move(passes.request);
   return Ok{};
@@ -141,7 +142,7 @@ Result<RunJob> job_of(const RunOptions& options, const CommonOptions& common,
   tell_of_programs(files);
   for (PlanFile& file : files) {
     if (is_first) {
-      for (const std::string& warning : file.warnings) spdlog::warn("warning: {}", warning);
+      for (const std::string& warning : file.warnings) logging::warn("warning: {}", warning);
     }
     AUTOPAR_TRY(program, run_program(file, own));
     request.programs.push_back(std::move(program));
@@ -184,7 +185,7 @@ Status save(const RunReport& report, const std::string& path) {
 Result<int> print(const RunReport& report, const RunJob& job, const RunOptions& options,
                   const CommonOptions& common) {
   AUTOPAR_RETURN_IF_ERROR(save(report, options.save));
-  for (const std::string& warning : report.warnings) spdlog::warn("warning: {}", warning);
+  for (const std::string& warning : report.warnings) logging::warn("warning: {}", warning);
   if (!options.timeline.empty()) {
     const std::string ranks_are = options.ranks_by == "threads" ? "thread" : "process";
     AUTOPAR_RETURN_IF_ERROR(
@@ -194,7 +195,7 @@ Result<int> print(const RunReport& report, const RunJob& job, const RunOptions& 
                 : common.quiet ? run_verdict(report) + "\n"
                                : run_table(report, job));
   for (const OutputComparison& output : report.outputs) {
-    if (!output.criterion.empty()) spdlog::debug("{}: {}", output.name, output.criterion);
+    if (!output.criterion.empty()) logging::debug("{}: {}", output.name, output.criterion);
   }
   std::cout.flush();
   return report.passed ? 0 : static_cast<int>(ErrorCode::kComparison);
@@ -226,7 +227,7 @@ Result<int> run_in_processes(const RunOptions& options, const CommonOptions& com
   const Result<int> code = run_in_world(*world, options, common);
   const Status left =
       world->leave(code.ok() ? Status(Ok{}) : Status(code.error()),
-                   [](const Error& error) { spdlog::error("error: {}", error.message); });
+                   [](const Error& error) { logging::error("error: {}", error.message); });
   if (left.ok()) return code;
   return static_cast<int>(left.error().code);
 }

@@ -1,6 +1,6 @@
 // autopar search.
-#include <spdlog/spdlog.h>
 
+#include <CLI/CLI.hpp>
 #include <chrono>
 
 #include "cli/earlier_plan.hpp"

@@ -1,6 +1,6 @@
 // autopar show: what a file is shows in its content.
-#include <spdlog/spdlog.h>
 
+#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -19,6 +19,7 @@
 #include "cli/show_step.hpp"
 #include "json/parse.hpp"
 #include "planning/inputs.hpp"
+#include "planning/logging.hpp"
 
 namespace autopar::cli {
 
@@ -142,7 +143,7 @@ Result<int> show_programs(const std::string& path, FileKind kind, const ShowOpti
   for (std::size_t f = 0; f < files.size(); ++f) {
     AUTOPAR_TRY(text, show_program(files[f], options.ops));
     std::cout << (f > 0 ? "\n" : "") << text;
-    for (const std::string& warning : files[f].warnings) spdlog::warn("warning: {}", warning);
+    for (const std::string& warning : files[f].warnings) logging::warn("warning: {}", warning);
   }
   return 0;
 }
@@ -158,7 +159,7 @@ Result<int> show_step_folder(const std::string& folder, const ShowOptions& optio
               common.json ? show_step_json(step, files) : show_step(step, files, options.ops));
   std::cout << text;
   for (const PlanFile& file : files) {
-    for (const std::string& warning : file.warnings) spdlog::warn("warning: {}", warning);
+    for (const std::string& warning : file.warnings) logging::warn("warning: {}", warning);
   }
   return 0;
 }
@@ -233,7 +234,7 @@ Result<int> show(const CLI::App& app, const ShowOptions& options, const CommonOp
   mark_carried_data(model, rules, import_options.updates);
   tell_of_import(model);
   for (std::string& warning : warn_of_unknown_ops(model.graph)) {
-    spdlog::warn("warning: {}", warning);
+    logging::warn("warning: {}", warning);
     model.warnings.push_back(std::move(warning));
   }
   std::cout << (common.json ? show_model_json(model, options.ops)

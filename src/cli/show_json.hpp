@@ -1,7 +1,7 @@
 // What `show --json` prints of files that are not JSON themselves.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 

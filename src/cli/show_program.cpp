@@ -1,7 +1,5 @@
 #include "cli/show_program.hpp"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +8,7 @@
 #include "autopar/files.hpp"
 #include "autopar/report.hpp"
 #include "json/parse.hpp"
+#include "planning/logging.hpp"
 
 namespace autopar::cli {
 
@@ -98,11 +97,11 @@ std::string collective_text(const Plan& plan, const ProgramCollective& c) {
 
 void tell_of_programs(const std::vector<PlanFile>& files) {
   for (const PlanFile& file : files) {
-    spdlog::debug("{}: {} for {} ranks of {}, {} ops{}, written by autopar {}", file.path,
-                  file.by_hand ? "a program" : "a plan", file.ranks.size(), file.world_size,
-                  file.plan.program.ops.size(),
-                  file.metadata.weights.empty() ? "" : ", weights " + file.metadata.weights,
-                  file.metadata.version.empty() ? "(not said)" : file.metadata.version);
+    logging::debug("{}: {} for {} ranks of {}, {} ops{}, written by autopar {}", file.path,
+                   file.by_hand ? "a program" : "a plan", file.ranks.size(), file.world_size,
+                   file.plan.program.ops.size(),
+                   file.metadata.weights.empty() ? "" : ", weights " + file.metadata.weights,
+                   file.metadata.version.empty() ? "(not said)" : file.metadata.version);
   }
 }
 

@@ -1,6 +1,6 @@
 // autopar solve: a bare search problem.
-#include <spdlog/spdlog.h>
 
+#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <iostream>
@@ -8,6 +8,7 @@
 #include "autopar/files.hpp"
 #include "autopar/iopddl.hpp"
 #include "cli/command.hpp"
+#include "planning/logging.hpp"
 #include "planning/trace.hpp"
 
 namespace autopar::cli {
@@ -50,8 +51,8 @@ class Answers {
     if (!(progress.best_cost < best_) || progress.best_choices == nullptr) return;
     best_ = progress.best_cost;
     if (first_seconds_ == kInfinity) first_seconds_ = seconds_since(start_);
-    spdlog::debug("{:.2f} s: cost {:.0f}, lower bound {:.0f}", seconds_since(start_), best_,
-                  progress.lower_bound);
+    logging::debug("{:.2f} s: cost {:.0f}, lower bound {:.0f}", seconds_since(start_), best_,
+                   progress.lower_bound);
     write(*progress.best_choices);
   }
 
@@ -106,9 +107,9 @@ std::string as_json(const IopddlProblem& file, const Solution& solution, double 
 Result<int> run(const SolveFileOptions& options, const CommonOptions& common) {
   const Clock::time_point start = Clock::now();
   AUTOPAR_TRY(file, read_iopddl(options.problem));
-  spdlog::debug("{}: read in {:.2f} s: {} nodes, {} edges, {} threads", options.problem,
-                seconds_since(start), file.problem.nodes.size(), file.problem.edges.size(),
-                threads_of_search(common));
+  logging::debug("{}: read in {:.2f} s: {} nodes, {} edges, {} threads", options.problem,
+                 seconds_since(start), file.problem.nodes.size(), file.problem.edges.size(),
+                 threads_of_search(common));
   Answers answers(options.output, start);
   SolveOptions solve;
   AUTOPAR_TRY(left_out, stages_left_out(common.without));
@@ -126,8 +127,8 @@ Result<int> run(const SolveFileOptions& options, const CommonOptions& common) {
   if (!solution.feasible) return no_answer(options.problem, file, solution);
   answers.write(solution.choices);
   if (!answers.status()) return answers.status().error();
-  spdlog::info("cost {:.0f}, lower bound {:.0f}, gap {:.4g} %, peak use {:.0f}", solution.cost,
-               solution.lower_bound, solution.gap() * 100, solution.peak_use);
+  logging::info("cost {:.0f}, lower bound {:.0f}, gap {:.4g} %, peak use {:.0f}", solution.cost,
+                solution.lower_bound, solution.gap() * 100, solution.peak_use);
   if (common.json) {
     std::cout << as_json(file, solution, answers.first_seconds(), seconds_since(start));
   } else {

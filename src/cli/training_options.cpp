@@ -1,5 +1,7 @@
 #include "cli/training_options.hpp"
 
+#include <CLI/CLI.hpp>
+
 #include "cli/command_line.hpp"
 #include "planning/weights_fit.hpp"
 

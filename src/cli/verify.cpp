@@ -1,6 +1,6 @@
 // autopar verify: the proofs of a plan without running it.
-#include <spdlog/spdlog.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -16,6 +16,7 @@
 #include "cli/run_step.hpp"
 #include "cli/show_program.hpp"
 #include "cli/show_step.hpp"
+#include "planning/logging.hpp"
 #include "weights/step_weights.hpp"
 
 namespace autopar::cli {
@@ -151,7 +152,7 @@ Result<std::vector<Check>> step_checks(const std::string& folder, const std::str
     checks.insert(checks.end(), of_file.begin(), of_file.end());
     if ((*files)[p].metadata.weights == "sharded")
       checks.push_back(rank_check((*files)[p], prefix));
-    for (const std::string& warning : (*files)[p].warnings) spdlog::warn("warning: {}", warning);
+    for (const std::string& warning : (*files)[p].warnings) logging::warn("warning: {}", warning);
   }
   const Status values = check_values(*step, *files);
   checks.push_back({"values", values ? Verdict::kProven : Verdict::kWrong,
@@ -179,7 +180,7 @@ Result<std::vector<Check>> all_checks(const std::string& path, const std::string
     checks.insert(checks.end(), of_file.begin(), of_file.end());
     const PlanFile& file = (*files)[f];
     if (file.metadata.weights == "sharded") checks.push_back(rank_check(file, prefix));
-    for (const std::string& warning : (*files)[f].warnings) spdlog::warn("warning: {}", warning);
+    for (const std::string& warning : (*files)[f].warnings) logging::warn("warning: {}", warning);
   }
   const PlanFile& first = files->front();
   checks.push_back(

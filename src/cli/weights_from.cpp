@@ -1,7 +1,5 @@
 #include "cli/weights_from.hpp"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <cstring>
 #include <memory>

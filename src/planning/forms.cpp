@@ -1,12 +1,11 @@
 #include "planning/forms.hpp"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <array>
 #include <map>
 
 #include "planning/hub_ops.hpp"
+#include "planning/logging.hpp"
 #include "planning/search_shown.hpp"
 #include "planning/zero.hpp"
 
@@ -181,7 +180,7 @@ class Forms {
     if (levels_[at.level] == Recompute::kNone) return inputs;
     AUTOPAR_TRY(repeated, repeat_ops(*inputs, levels_[at.level]));
     if (!repeated && !asked_) return std::unique_ptr<Inputs>();
-    if (!repeated) spdlog::warn("warning: --recompute: nothing to gain, no op is repeated");
+    if (!repeated) logging::warn("warning: --recompute: nothing to gain, no op is repeated");
     return inputs;
   }
 

@@ -1,11 +1,10 @@
 #include "planning/hub_ops.hpp"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 
 #include "autopar/hub_ops.hpp"
 #include "autopar/phase_ops.hpp"
+#include "planning/logging.hpp"
 
 namespace autopar {
 
@@ -47,7 +46,7 @@ Status share_in_phases(Inputs& inputs, const std::string& cost_model) {
   if (!PhaseOps(inputs.model.graph).empty()) return Ok{};
   const std::size_t added = add_phase_ops(inputs.model.graph, reserved_names(inputs));
   if (added == 0) return Ok{};
-  spdlog::debug("passes: {} times several ops of a phase share how they get a value", added);
+  logging::debug("passes: {} times several ops of a phase share how they get a value", added);
   return find_rules_again(inputs);
 }
 
@@ -71,8 +70,8 @@ Status share_pinned_hubs(const StrategyFile& file, Inputs& inputs, const SearchR
     add_hub_ops(graph, wanted);
   }
   for (const HubOp& hub_op : wanted) {
-    spdlog::debug("tensor '{}': its readers share what they reshard from its hub, by op '{}'",
-                  graph.value(hub_op.value).name, hub_op.name);
+    logging::debug("tensor '{}': its readers share what they reshard from its hub, by op '{}'",
+                   graph.value(hub_op.value).name, hub_op.name);
   }
   if (wanted.empty()) return Ok{};
   return find_rules_again(inputs);

@@ -1,9 +1,8 @@
 #include "planning/import_planned.hpp"
 
-#include <spdlog/spdlog.h>
-
 #include "autopar/export.hpp"
 #include "autopar/sha256.hpp"
+#include "planning/logging.hpp"
 
 namespace autopar {
 
@@ -18,8 +17,9 @@ Result<SplitStep> step_of_passes(const PlanOptions& options, const CommonOptions
   for (const std::int64_t count : counts) {
     auto split = split_passes(options.model, choice, common, count);
     if (!split) continue;
-    spdlog::warn("warning: {}; planned as {} passes of {}, which is what results are compared with",
-                 why.message, count, choice.batch / count);
+    logging::warn(
+        "warning: {}; planned as {} passes of {}, which is what results are compared with",
+        why.message, count, choice.batch / count);
     inputs.batch = choice.batch;
     inputs.forward = split->step.facts.forward;
     inputs.loss = split->step.facts.loss;

@@ -1,7 +1,5 @@
 #include "planning/inputs.hpp"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <filesystem>
 
@@ -11,6 +9,7 @@
 #include "autopar/pattern.hpp"
 #include "json/parse.hpp"
 #include "planning/import_planned.hpp"
+#include "planning/logging.hpp"
 #include "planning/trace.hpp"
 #include "report/unit.hpp"
 
@@ -111,8 +110,8 @@ Status check_is_model(const ImportedModel& model) {
 }  // namespace
 
 void tell_of_strategy(const StrategyFile& file) {
-  spdlog::debug("{}: {} ops and {} tensors, {} mesh axes", file.path, file.pins.ops.size(),
-                file.pins.values.size(), file.mesh.size());
+  logging::debug("{}: {} ops and {} tensors, {} mesh axes", file.path, file.pins.ops.size(),
+                 file.pins.values.size(), file.mesh.size());
 }
 
 void tell_of_import(const ImportedModel& model) {
@@ -129,7 +128,7 @@ void tell_of_import(const ImportedModel& model) {
     ++parameters;
     bytes += static_cast<double>(value.bytes());
   }
-  spdlog::debug(
+  logging::debug(
       "{}: opset {}, {} ops; of those in the file {} were folded or removed and {} became several; "
       "{} inputs, {} outputs, {} parameters of {}",
       model.path, graph.opset, graph.ops.size(), gone, several, graph.inputs.size(),
@@ -173,9 +172,9 @@ Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
         "saves no time; --profile NAME says what the runtime overlaps");
   }
   inputs->cluster_sha256 = std::move(cluster.sha256);
-  spdlog::debug("cluster '{}': {} devices in {} tiers, {} each", inputs->cluster.name,
-                inputs->cluster.device_count(), inputs->cluster.tiers.size(),
-                format_bytes(static_cast<double>(inputs->cluster.device.memory_bytes)));
+  logging::debug("cluster '{}': {} devices in {} tiers, {} each", inputs->cluster.name,
+                 inputs->cluster.device_count(), inputs->cluster.tiers.size(),
+                 format_bytes(static_cast<double>(inputs->cluster.device.memory_bytes)));
   AUTOPAR_TRY(user_rules, load_rules(options.rules_file));
   inputs->user_rules = std::move(user_rules);
   for (const auto& [type, text] : inputs->user_rules.text_of_type) {
@@ -195,9 +194,9 @@ Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
                                peak.of + " is taken for it; add \"" + dtype +
                                "\" where the device has another");
   }
-  spdlog::debug("rules: {} ops have one, {} have none",
-                inputs->rules.rules.size() - inputs->rules.without_rule.size(),
-                inputs->rules.without_rule.size());
+  logging::debug("rules: {} ops have one, {} have none",
+                 inputs->rules.rules.size() - inputs->rules.without_rule.size(),
+                 inputs->rules.without_rule.size());
   if (!inputs->rules.without_rule.empty()) {
     inputs->warnings.push_back("no rule for " +
                                join_names(inputs->model.graph, inputs->rules.without_rule, 5) +

@@ -1,6 +1,5 @@
 #include "planning/search_shown.hpp"
 
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -9,6 +8,7 @@
 
 #include "autopar/iopddl.hpp"
 #include "autopar/report.hpp"
+#include "planning/logging.hpp"
 #include "planning/trace.hpp"
 
 namespace autopar {
@@ -58,7 +58,7 @@ SmallUnit small_unit(const std::string& cost_model) {
 void tell_of_trials(const SearchOutcome& outcome, const std::string& cost_model) {
   for (const MeshTrial& trial : outcome.trials) {
     const bool found = trial.cost < kInfinity;
-    spdlog::debug(
+    logging::debug(
         "mesh {}: {}{}, bound {}; {} nodes, {} edges, {} candidates; built in {}, solved "
         "in {}",
         to_text(trial.mesh), name_of(trial.end),
@@ -88,8 +88,8 @@ Status dump_problem(const std::string& path, const SearchRequest& request, const
   const SmallUnit unit = small_unit(request.cost_model);
   AUTOPAR_RETURN_IF_ERROR(
       write_file_atomically(path, problem_to_iopddl(built.problem, name, unit.factor)));
-  spdlog::info("{}: the search problem of mesh {}, {} nodes, costs in {}", path, to_text(mesh),
-               built.problem.nodes.size(), unit.name);
+  logging::info("{}: the search problem of mesh {}, {} nodes, costs in {}", path, to_text(mesh),
+                built.problem.nodes.size(), unit.name);
   return Ok{};
 }
 

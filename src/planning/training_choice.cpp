@@ -1,7 +1,5 @@
 #include "planning/training_choice.hpp"
 
-#include <spdlog/spdlog.h>
-
 #include <charconv>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -11,6 +9,7 @@
 #include "autopar/rebatch.hpp"
 #include "json/parse.hpp"
 #include "planning/inputs.hpp"
+#include "planning/logging.hpp"
 #include "planning/weights_fit.hpp"
 
 namespace autopar {
@@ -158,7 +157,7 @@ Result<TrainingStep> make_training_step(const std::string& model, const Training
   std::from_chars(passes.data(), passes.data() + passes.size(), options.stands_for_passes);
   AUTOPAR_TRY(forward, import_forward(model, choice, common));
   tell_of_import(forward);
-  for (const std::string& warning : forward.warnings) spdlog::warn("warning: {}", warning);
+  for (const std::string& warning : forward.warnings) logging::warn("warning: {}", warning);
   AUTOPAR_TRY(step, step_of(std::move(forward), options));
   AUTOPAR_RETURN_IF_ERROR(check_weights_from(choice.weights_from, step, model));
   tell_of_training(step);
@@ -311,18 +310,18 @@ Result<TrainingChoice> training_choice_of(const StrategyFile& file) {
 
 void tell_of_training(const TrainingStep& step) {
   const TrainingFacts& facts = step.facts;
-  spdlog::info(
+  logging::info(
       "training step: {} ops, loss '{}', {} data inputs, {} parameters, {} optimizer states, "
       "{} running statistics",
       step.graph.ops.size(), facts.loss, facts.data.size(), facts.parameters.size(),
       facts.states.size(), facts.statistics.size());
-  spdlog::debug("parameters: {}", names(facts.parameters));
-  if (!facts.statistics.empty()) spdlog::debug("running statistics: {}", names(facts.statistics));
-  if (!facts.frozen.empty()) spdlog::debug("frozen: {}", names(facts.frozen));
+  logging::debug("parameters: {}", names(facts.parameters));
+  if (!facts.statistics.empty()) logging::debug("running statistics: {}", names(facts.statistics));
+  if (!facts.frozen.empty()) logging::debug("frozen: {}", names(facts.frozen));
   if (!facts.unreached.empty()) {
-    spdlog::warn("warning: no gradient reaches {}: not trained", names(facts.unreached));
+    logging::warn("warning: no gradient reaches {}: not trained", names(facts.unreached));
   }
-  for (const std::string& warning : step.warnings) spdlog::warn("warning: {}", warning);
+  for (const std::string& warning : step.warnings) logging::warn("warning: {}", warning);
 }
 
 }  // namespace autopar

@@ -1,13 +1,12 @@
 #include "planning/weights_fit.hpp"
 
-#include <spdlog/spdlog.h>
-
 #include "autopar/training_roles.hpp"
+#include "planning/logging.hpp"
 
 namespace autopar {
 
 void tell_missing_states(const GivenWeights& given) {
-  spdlog::warn(
+  logging::warn(
       "warning: {}: has no optimizer states: theirs come from the seed; to begin a training, give "
       "them too (zeros)",
       given.path());

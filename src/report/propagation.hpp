@@ -1,7 +1,7 @@
 // What sharding propagation found, as text and as JSON.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "autopar/report.hpp"
 

@@ -1,13 +1,12 @@
 #include "planning/pipelines/chunk_plans.hpp"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <numeric>
 #include <set>
 #include <tuple>
 
 #include "autopar/kernels.hpp"
+#include "planning/logging.hpp"
 #include "planning/pipelines/chunk_cost.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
 #include "planning/pipelines/unit_room.hpp"
@@ -244,7 +243,7 @@ Result<PartsPlan> ChunkPlans::of_these(const Asked& asked, const HintedParts& pa
   AUTOPAR_TRY(found, plan_of_parts(*known->second, parts.weights, parts.chosen, kPartsEffort,
                                    parts.wanted ? &*parts.wanted : nullptr,
                                    parts.usual ? &*parts.usual : nullptr));
-  spdlog::debug(
+  logging::debug(
       "chunk of {} ops from its units, {} in flight, mesh {}, recompute {}, {} of {} take the "
       "larger plan: {}, {}; its units {}, {}",
       asked.inputs.model.graph.ops.size(), asked.inputs.model.graph.in_flight, parts.mesh,
@@ -298,8 +297,8 @@ Result<LeastTime> ChunkPlans::least_time(const Graph& graph,
   if (is_open()) options.meshes = meshes();
   auto least = autopar::least_time(inputs, options, pins_of(graph), search_.common, weights);
   if (least) {
-    spdlog::debug("a unit of {} ops: no plan takes less than {}", graph.ops.size(),
-                  format_seconds(least->bound));
+    logging::debug("a unit of {} ops: no plan takes less than {}", graph.ops.size(),
+                   format_seconds(least->bound));
   }
   return least;
 }

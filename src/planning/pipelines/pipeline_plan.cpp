@@ -1,10 +1,9 @@
 #include "planning/pipelines/pipeline_plan.hpp"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <numeric>
 
+#include "planning/logging.hpp"
 #include "planning/pipelines/pipeline_step.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
 
@@ -50,12 +49,12 @@ class Pipelines {
         open_.erase(next);
       } else if (form.is_searched) {
         AUTOPAR_RETURN_IF_ERROR(next->step->estimate(form));
-        spdlog::debug("{}: by its units about {}", to_text(form.form),
-                      format_seconds(form.estimate));
+        logging::debug("{}: by its units about {}", to_text(form.form),
+                       format_seconds(form.estimate));
       } else {
         AUTOPAR_RETURN_IF_ERROR(next->step->search_units(form));
-        spdlog::debug("{}: no plan takes less than {}", to_text(form.form),
-                      format_seconds(form.bound));
+        logging::debug("{}: no plan takes less than {}", to_text(form.form),
+                       format_seconds(form.bound));
       }
     }
     for (Open& open : open_) left_.push_back(std::move(open.form));
@@ -119,7 +118,7 @@ class Pipelines {
     const std::string other = next == nullptr ? "none of them was planned"
                                               : "the nearest, " + to_text(next->form) + ", takes " +
                                                     format_seconds(next->seconds);
-    spdlog::info(
+    logging::info(
         "one stage is faster than pipelines: {} forms were looked at; {}, and none takes "
         "less than {}",
         tried_.size(), other, format_seconds(std::min(lower_bound_, best_time())));

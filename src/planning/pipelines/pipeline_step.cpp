@@ -1,11 +1,10 @@
 #include "planning/pipelines/pipeline_step.hpp"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 
 #include "autopar/kernels.hpp"
 #include "autopar/report.hpp"
+#include "planning/logging.hpp"
 #include "planning/pipelines/moved_cuts.hpp"
 #include "planning/pipelines/pinned_stages.hpp"
 #include "planning/pipelines/pipeline_forms.hpp"
@@ -290,8 +289,8 @@ Result<bool> PipelineStep::may_gain(const FormCandidate& candidate,
   PipelineSchedule schedule = candidate.schedule;
   add_updates(schedule, false);
   AUTOPAR_TRY(times, simulate_schedule(schedule, costs));
-  spdlog::debug("{} of {} chunks are planned: at least about {} in place of {}", planned,
-                costs.size(), format_seconds(times.makespan), format_seconds(cutoff));
+  logging::debug("{} of {} chunks are planned: at least about {} in place of {}", planned,
+                 costs.size(), format_seconds(times.makespan), format_seconds(cutoff));
   return times.makespan < cutoff * (1 + kHopeless);
 }
 

@@ -1,11 +1,10 @@
 #include "planning/pipelines/template_units.hpp"
 
-#include <spdlog/spdlog.h>
-
 #include <numeric>
 
 #include "autopar/report.hpp"
 #include "autopar/strategy.hpp"
+#include "planning/logging.hpp"
 #include "planning/pipelines/chunk_plans.hpp"
 #include "planning/pipelines/pipeline_plan.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
@@ -171,8 +170,8 @@ Result<std::unique_ptr<TemplatePlans>> TemplatePlans::of(const TemplateUnits& un
       AUTOPAR_TRY(built, build_problem(its->requests_[k], *its->model_));
       std::size_t choices = 0;
       for (const ProblemNode& node : built.problem.nodes) choices += node.cost.size();
-      spdlog::debug("unit {} by {}: {} nodes, {} choices", k, to_text(its->wanted_),
-                    built.problem.nodes.size(), choices);
+      logging::debug("unit {} by {}: {} nodes, {} choices", k, to_text(its->wanted_),
+                     built.problem.nodes.size(), choices);
       graph = its->requests_[k].graph;
       PricedProblem priced{std::move(built), {}};
       priced.seconds = [its, k](const MeshProblem& of,
@@ -240,7 +239,7 @@ Result<UnitPrice> TemplatePlans::priced(std::size_t kind, double price) {
   const auto of_links = [](const std::array<Seconds, kLinks>& links) {
     return format_seconds(std::accumulate(links.begin(), links.end(), Seconds{0}));
   };
-  spdlog::debug(
+  logging::debug(
       "unit {} by {}: forward {} (first {}), backward {} (last {}), gradients {}, weights {}, "
       "update "
       "{}; {} stored, {} kept, {} beside",

@@ -1,12 +1,11 @@
 #include "planning/pipelines/uniform_stages.hpp"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <numeric>
 
 #include "autopar/kernels.hpp"
 #include "autopar/report.hpp"
+#include "planning/logging.hpp"
 #include "planning/pipelines/pipeline_forms.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
 #include "planning/pipelines/template_list.hpp"
@@ -429,17 +428,17 @@ class Templates {
       if (best && (!candidate.fits || candidate.priced.seconds >= seconds)) break;
       auto plan = plan_of(candidate, common_, begin_, clock_);
       if (!plan) {
-        spdlog::debug("{}, {}: {}", to_text(candidate.form), to_text(candidate.wanted),
-                      plan.error().message);
+        logging::debug("{}, {}: {}", to_text(candidate.form), to_text(candidate.wanted),
+                       plan.error().message);
         if (plan.error().code != ErrorCode::kInfeasible) return plan.error();
         if (!error) error = plan.error();
         continue;
       }
       const Seconds taken =
           plan->pipeline ? plan->pipeline->times.makespan : plan->single->outcome.cost.time();
-      spdlog::debug("{}, {}: {} by its units, {} in whole", to_text(candidate.form),
-                    to_text(candidate.wanted), format_seconds(candidate.priced.seconds),
-                    format_seconds(taken));
+      logging::debug("{}, {}: {} by its units, {} in whole", to_text(candidate.form),
+                     to_text(candidate.wanted), format_seconds(candidate.priced.seconds),
+                     format_seconds(taken));
       if (taken < seconds) best.emplace(std::move(*plan));
       seconds = std::min(seconds, taken);
     }

@@ -1,12 +1,11 @@
 #include "planning/pipelines/unit_memory.hpp"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <numeric>
 
 #include "autopar/report.hpp"
 #include "autopar/strategy.hpp"
+#include "planning/logging.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
 
 namespace autopar {
@@ -233,10 +232,10 @@ const UnitMemory::Look& UnitMemory::look(std::size_t way, std::int64_t in_flight
   UnitPoint point{solution.lower_bound, solution.cost, stored + flying * kept, way};
   point.cost -= price * point.bytes;
   looks_[way].push_back({in_flight, price, point, stored, kept, solution.choices});
-  spdlog::debug("unit: {} in flight, mesh {}, recompute {}, {} per GiB: no less than {}; {}, {}",
-                in_flight, ways_[way].mesh, name_of(ways_[way].recompute),
-                format_seconds(price * (1 << 30)), format_seconds(point.bound),
-                format_seconds(point.cost), format_bytes(point.bytes));
+  logging::debug("unit: {} in flight, mesh {}, recompute {}, {} per GiB: no less than {}; {}, {}",
+                 in_flight, ways_[way].mesh, name_of(ways_[way].recompute),
+                 format_seconds(price * (1 << 30)), format_seconds(point.bound),
+                 format_seconds(point.cost), format_bytes(point.bytes));
   return looks_[way].back();
 }
 
@@ -335,10 +334,10 @@ Result<std::vector<UnitPlan>> UnitMemory::plans() {
       if (!look.seconds) {
         AUTOPAR_TRY(seconds, units_[way]->seconds(units_[way]->built, look.choices));
         look.seconds = seconds;
-        spdlog::debug("unit: mesh {}, recompute {}, {} per GiB for {} in flight: a step takes {}",
-                      ways_[way].mesh, name_of(ways_[way].recompute),
-                      format_seconds(look.price * (1 << 30)), look.in_flight,
-                      format_seconds(seconds));
+        logging::debug("unit: mesh {}, recompute {}, {} per GiB for {} in flight: a step takes {}",
+                       ways_[way].mesh, name_of(ways_[way].recompute),
+                       format_seconds(look.price * (1 << 30)), look.in_flight,
+                       format_seconds(seconds));
       }
       plans.push_back({*look.seconds, look.stored, look.kept, way, l});
     }
