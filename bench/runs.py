@@ -28,6 +28,7 @@ class Run:
     memory_bytes: float = 0
     recompute: str = "none"  # "unrecorded": nothing but what split sequences are gathered for; where that does not fit, everything
     precision: str = "mixed-bf16"
+    reduce: str = "fp32"  # what gradients are in when replicas add them up
     failed: bool = False  # it was tried, and has no time
     stages: int = 1  # of a pipeline, by 1F1B
     chunks: int = 1  # of each stage; several: interleaved
@@ -112,7 +113,8 @@ def playbook(row):
 
 
 def vtrain(row):
-    """Megatron-DeepSpeed on A100, full recomputation; the times are milliseconds. GPT-2's vocabulary of 50,257, not padded, of which each
+    """Megatron-DeepSpeed on A100, full recomputation, gradients in float16 (a layer's share of the step's end, by rows that differ in their
+    layers and passes alone, is that of 2 bytes for a gradient: 0.09 ms for 6.3 M parameters on a rank); the times are milliseconds. GPT-2's vocabulary of 50,257, not padded, of which each
     rank has as many as divide evenly (vTrain, src/config.py and src/model/gpt_modeling.py)."""
     data, tensor, gpus, stages = (int(row[k]) for k in ("data_parallel", "tensor_parallel", "gpus", "pipeline_parallel"))
     if tensor > 1 and int(row["heads"]) % tensor:
@@ -123,7 +125,7 @@ def vtrain(row):
     per_node = min(8, gpus)
     return Run(f"h{row['hidden']} l{row['layers']} b{row['global_batch']} on {gpus}", f"dp={data} tp={tensor}{f' pp={stages}' * (stages > 1)} mbs={row['micro_batch']}", model,
                "a100-ib", "a100-megatron", gpus // per_node, per_node, data, tensor, int(row["global_batch"]), passes, "plain", False,
-               float(row["iteration_ms"]) / 1e3, recompute="full", precision="mixed-fp16", stages=stages, cuts=even_cuts(int(row["layers"]), stages))
+               float(row["iteration_ms"]) / 1e3, recompute="full", precision="mixed-fp16", reduce="fp16", stages=stages, cuts=even_cuts(int(row["layers"]), stages))
 
 
 def megatron(row):
@@ -134,7 +136,7 @@ def megatron(row):
              "--no-fused-qkv")
     return Run(f"{row['paper']} {row['params_b']}B on {gpus}", f"dp={data} tp={tensor} pp={stages}x{row['chunks']} {row['recompute']}", model, "a100-selene", "a100-megatron",
                gpus // 8, 8, data, tensor, batch, batch // (data * int(row["micro_batch_size"])), "plain", row["sequence_parallel"] == "1",
-               float(row["iteration_seconds"]), recompute={"full": "full", "selective": "products", "none": "none"}[row["recompute"]], precision="mixed-fp16", stages=stages,
+               float(row["iteration_seconds"]), recompute={"full": "full", "selective": "products", "none": "none"}[row["recompute"]], precision="mixed-fp16", reduce="fp16", stages=stages,
                chunks=int(row["chunks"]), cuts=even_cuts(int(row["layers"]), stages * int(row["chunks"])))
 
 

@@ -64,7 +64,7 @@ class Models:
         self.folder, self.made = folder, {}
 
     def get(self, run):
-        key = (run.model, run.batch, run.precision)
+        key = (run.model, run.batch, run.precision, run.reduce)
         if key not in self.made:
             name = hashlib.sha256(repr(key).encode()).hexdigest()[:12]
             model, step = self.folder / f"{name}.onnx", self.folder / f"{name}.step.onnx"
@@ -76,7 +76,7 @@ class Models:
 
 
 def options_of(run):
-    return ["--optimizer", "adamw", "--precision", run.precision, "--reduce-precision", "fp32", "--loss", "cross_entropy", "--batch", str(run.batch)]
+    return ["--optimizer", "adamw", "--precision", run.precision, "--reduce-precision", run.reduce, "--loss", "cross_entropy", "--batch", str(run.batch)]
 
 
 def pinned(run, step, tiers, gathers_again, recompute):

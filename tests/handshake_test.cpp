@@ -73,7 +73,9 @@ TEST_CASE("strangers are shown out, and ranks come all the same", "[process]") {
       std::string("\x00\xff\xff\xff\xff", 5),  // a hello of 4 GiB
       std::string("\x77\x01\x00\x00\x00x", 6),
       // What version 1 of the protocol took for a hello that is the cookie alone.
-      std::string("\x00\x08\x00\x00\x00\x00\x00\x00\x00", 9) + "autopar ",
+      std::string("\x00\x08\x00\x00\x00\x00\x00\x00\x00"
+                  "autopar ",
+                  17),
   };
   for (const std::string& bytes : said) {
     CAPTURE(bytes);

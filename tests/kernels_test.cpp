@@ -314,6 +314,54 @@ TEST_CASE("fused chains make again what the backward pass reads of them", "[kern
   CHECK(!fused.inside[both.index()]);  // a product reads it
 }
 
+TEST_CASE("a function in another type keeps its argument in its own", "[kernels]") {
+  // Tanh in float32 of a float16 value that is a sum with a bias, once and repeated.
+  for (const bool repeats : {false, true}) {
+    GraphWriter b;
+    const ValueId x = b.input("x", {16, 8});
+    const ValueId up = b.op("MatMul", {x, b.parameter("w", {8, 8})}, {16, 8}, {}, "up");
+    const ValueId sum = b.op("Add", {up, b.parameter("bias", {8})}, {16, 8}, {}, "sum");
+    const ValueId wide = b.op("Cast", {sum}, {16, 8}, {{"to", std::int64_t{1}}}, "cast");
+    const ValueId tanh = b.op("Tanh", {wide}, {16, 8}, {}, "tanh");
+    const ValueId narrow = b.op("Cast", {tanh}, {16, 8}, {{"to", std::int64_t{10}}}, "narrow");
+    const ValueId down = b.op("MatMul", {narrow, b.parameter("v", {8, 8})}, {16, 8}, {}, "down");
+    const ValueId of_down = b.op("MatMul", {down, b.parameter("v2", {8, 8})}, {16, 8}, {}, "back");
+    const ValueId square = b.op("Mul", {tanh, tanh}, {16, 8}, {}, "square");
+    const ValueId late = b.op("Mul", {of_down, square}, {16, 8}, {}, "late");
+    for (std::size_t o = repeats ? 0 : 6; o < b.graph.ops.size(); ++o) {
+      b.graph.ops[o].phase = Phase::kBackward;
+    }
+    for (const ValueId id : {up, sum, narrow}) b.graph.values[id.index()].dtype = DType::kFloat16;
+    b.graph.outputs = {down, late};
+    Graph graph = b.graph;
+    graph.kernels = group_kernels(graph, fusing());
+    for (const ValueId id : {wide, tanh, square}) CHECK(graph.is_inside(id));
+    CHECK(!graph.is_inside(sum));
+    CHECK(!graph.is_inside(narrow));
+    CHECK(graph.needed_by(sum) == graph.values[(repeats ? late : square).index()].producer);
+    CHECK(!graph.needed_by(up).valid());
+  }
+}
+
+TEST_CASE("an update that waits for all gradients is one kernel", "[kernels]") {
+  GraphWriter b;
+  const ValueId m = b.input("m", {16, 8}), g = b.input("g", {16, 8});
+  const ValueId smaller = b.op("Mul", {m, b.constant("c", {})}, {16, 8}, {}, "smaller");
+  const ValueId next = b.op("Add", {smaller, g}, {16, 8}, {}, "next");
+  const ValueId all = b.op("ReduceMax", {g}, {}, {{"keepdims", std::int64_t{0}}}, "all");
+  const ValueId finite = b.op("Less", {all, b.constant("limit", {})}, {}, {}, "finite");
+  b.graph.values[finite.index()].dtype = DType::kBool;
+  const ValueId kept = b.op("Where", {finite, next, m}, {16, 8}, {}, "kept");
+  for (Op& op : b.graph.ops) op.phase = Phase::kUpdate;
+  b.graph.outputs = {kept};
+  Profile profile = fusing();
+  profile.fuses_optimizer = true;
+  const Kernels kernels = group_kernels(b.graph, profile);
+  CHECK(kernels.inside[smaller.index()]);
+  CHECK(kernels.inside[next.index()]);
+  CHECK(kernels.of_op[4].inside_inputs == 0b111);  // `m` has been read, the others are nowhere
+}
+
 // What the problem of the search says of any choices, and what evaluate() says of their strategy.
 TEST_CASE("kernels cost the same in the problem and in its plans", "[kernels]") {
   int finite = 0;

@@ -40,7 +40,7 @@ void write(const std::string& path, const std::string& bytes) {
 // Runs Python with numpy; false where it fails.
 bool python(const std::string& code, const Folder& folder) {
   const char* interpreter = std::getenv("AUTOPAR_PYTHON");
-  const std::string fallback = std::string(AUTOPAR_SOURCE) + "/.deps/venv/bin/python";
+  const std::string fallback = AUTOPAR_SOURCE "/.deps/venv/bin/python";
   write(folder.file("code.py"), "import numpy as np, ml_dtypes, sys\n" + code);
   const std::string command = "cd '" + folder.path.string() + "' && '" +
                               (interpreter != nullptr ? interpreter : fallback) + "' code.py";

@@ -57,6 +57,7 @@ struct SaidStage {
 struct SaidPlan {
   std::string path;
   std::string model_name, model_sha256, cluster_sha256;
+  std::string profile_name, profile_sha256;  // by which it is priced; empty: ideal
   std::vector<SaidStage> stages;       // at least one
   std::vector<std::string> recompute;  // per chunk; "none"
   std::int64_t micro_batches = 1;

@@ -197,6 +197,9 @@ struct Kernels {
   // The same from its last read in a backward pass to the end of that; of an activation for as long
   // as its copies live.
   std::vector<char> held_in_pass;
+  // Per value: the last op that makes again what is a function of it, and needs it for that; empty:
+  // none.
+  std::vector<OpId> needed_by;
   bool empty() const { return of_op.empty(); }
 };
 
@@ -236,6 +239,9 @@ class Graph {
   }
   int held_in_pass(ValueId id) const {
     return kernels.held_in_pass.empty() ? 0 : kernels.held_in_pass[id.index()];
+  }
+  OpId needed_by(ValueId id) const {
+    return kernels.needed_by.empty() ? OpId() : kernels.needed_by[id.index()];
   }
 
   // Appends; for add_op also sets the producer of its outputs.

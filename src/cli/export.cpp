@@ -90,7 +90,7 @@ Run add_export(CLI::App& app, const CommonOptions& common) {
                  "of --as: the cluster that the plan is of (default: found among the ready-made)")
       ->type_name("NAME|FILE");
   app.add_option("--profile", options->from.profile,
-                 "of --as: the profile that the plan is of (default: that of the cluster)")
+                 "of --as: the profile that the plan is of (default: what its file says)")
       ->type_name("NAME|FILE");
   app.option_defaults()->group(group::kOutput);
   app.add_option("--dialect", options->dialect,

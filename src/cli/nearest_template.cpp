@@ -41,6 +41,10 @@ Result<PlanOptions> options_of(const SaidPlan& plan, const ParallelForm& form,
   options.model = std::move(model);
   options.cluster = std::move(cluster);
   options.profile = from.profile;
+  const bool is_of_cluster = plan.profile_sha256 == plan.cluster_sha256;
+  if (options.profile.empty() && !is_of_cluster && !path_of_profile(plan.profile_name).empty()) {
+    options.profile = plan.profile_name;
+  }
   options.recompute = form.recompute;
   ParallelForm inner = form;  // of one stage
   inner.stages = inner.chunks_per_stage = 1;

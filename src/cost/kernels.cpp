@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <map>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -329,7 +331,7 @@ class Grouping {
 
   // What is a function of one tensor alone, constants aside, is one op of every runtime, however
   // an exporter writes it (Gelu, x * Sigmoid(x)). The backward pass makes again what it reads of
-  // it, so that its derivative is one kernel too.
+  // it, so that its derivative is one kernel too; also of what is repeated.
   void join_functions() {
     std::vector<ValueId> argument;  // per value: of the function, or the value itself
     for (std::size_t v = 0; v < graph_.values.size(); ++v) {
@@ -354,7 +356,7 @@ class Grouping {
         join(maker.index(), o);
         joined[maker.index()] = joined[o] = 1;
       }
-      if (op(o).phase == Phase::kForward) make_again(o, argument);
+      if (op(o).phase != Phase::kUpdate) make_again(o, argument);
     }
     for (std::size_t o = 0; o < joined.size(); ++o) {
       if (joined[o]) found_.of_op[o].kind = OpKernel::Kind::kElements;
@@ -379,19 +381,53 @@ class Grouping {
     return one;
   }
 
-  // Of a function that goes on here: what this op reads of it is not kept for the backward pass.
+  // Of a function that goes on here: what this op reads of it is not kept for the backward pass,
+  // but for its argument. Nor is what it makes in the backward pass, where fused chains read it.
   void make_again(std::size_t o, const std::vector<ValueId>& argument) {
     for (const ValueId input : op(o).inputs) {
-      if (!input.valid() || argument[input.index()] == input || leaves(input)) continue;
-      if (graph_.value(input).kind != ValueKind::kActivation) continue;
-      std::vector<std::size_t> read;
-      bool leaves = false;
-      readers(input, read, leaves);
-      const bool only = std::all_of(read.begin(), read.end(), [&](std::size_t r) {
-        if (op(r).phase == Phase::kBackward) return is_on_elements(op(r));
-        return is_on_elements(op(r)) && argument_of(r, argument) == argument[input.index()];
-      });
-      if (only) found_.inside[input.index()] = 1;
+      if (!input.valid() || argument[input.index()] == input) continue;
+      const OpId maker = graph_.value(input).producer;
+      if (maker.valid() && op(maker.index()).phase == op(o).phase) make_again(input, argument);
+    }
+    if (op(o).phase == Phase::kBackward && profile_.fuses_elementwise) {
+      make_again(op(o).outputs[0], argument);
+    }
+  }
+
+  void make_again(ValueId value, const std::vector<ValueId>& argument) {
+    if (graph_.value(value).kind != ValueKind::kActivation) return;
+    std::vector<std::size_t> read;
+    bool leaves = false;
+    readers(value, read, leaves);
+    if (leaves) return;
+    const ValueId of = argument[value.index()];
+    const Phase phase = op(graph_.value(value).producer.index()).phase;
+    std::vector<std::size_t> others;  // that read it and are not of the function
+    const bool only = std::all_of(read.begin(), read.end(), [&](std::size_t r) {
+      if (!is_on_elements(op(r))) return false;
+      if (op(r).phase == phase && argument_of(r, argument) == of) return true;
+      others.push_back(r);
+      return op(r).phase == Phase::kBackward;
+    });
+    if (!only) return;
+    found_.inside[value.index()] = 1;
+    auto& readers_of_functions = readers_of_functions_[of];
+    readers_of_functions.insert(readers_of_functions.end(), others.begin(), others.end());
+  }
+
+  // Values whose functions other kernels make again are there until the last of these runs.
+  void keep_arguments() {
+    for (const auto& [of, read] : readers_of_functions_) {
+      const OpId maker = graph_.value(of).producer;
+      const int own = maker.valid() ? group_of(maker.index()) : -1;
+      OpId last;
+      for (const std::size_t r : read) {
+        const OpId reader(static_cast<std::int64_t>(r));
+        if (group_of(r) != own && (!last.valid() || last < reader)) last = reader;
+      }
+      if (!last.valid()) continue;
+      found_.needed_by.resize(graph_.values.size());
+      found_.needed_by[of.index()] = last;
     }
   }
 
@@ -425,6 +461,9 @@ class Grouping {
         const bool ends = !views_[maker] && (!is_in_chain(maker) || op(maker).phase != op(o).phase);
         depth[o] = std::max(depth[o], depth[maker] + (ends ? 1 : 0));
       }
+    }
+    move_to_readers(depth);
+    for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
       if (!is_in_chain(o)) continue;
       for (const ValueId input : op(o).inputs) {
         if (!input.valid()) continue;
@@ -452,6 +491,36 @@ class Grouping {
     }
     for (const std::size_t o : chained_) found_.of_op[o].kind = OpKernel::Kind::kElements;
     make_chains_again();
+  }
+
+  // What only later chains read is made where they read it, where no more is stored for that: an
+  // Adam step that waits for all gradients to be finite is one kernel with what it decides on.
+  void move_to_readers(std::vector<int>& depth) const {
+    for (std::size_t o = graph_.ops.size(); o-- > 0;) {
+      if (!is_in_chain(o) || !is_on_elements(op(o)) || op(o).outputs.size() != 1) continue;
+      if (found_.of_op[o].kind == OpKernel::Kind::kElements) continue;  // of a function
+      std::vector<std::size_t> read;
+      bool leaves = false;
+      readers(op(o).outputs[0], read, leaves);
+      if (leaves || read.empty()) continue;
+      int first = std::numeric_limits<int>::max();
+      const bool chains = std::all_of(read.begin(), read.end(), [&](std::size_t r) {
+        first = std::min(first, depth[r]);
+        return is_in_chain(r) && op(r).phase == op(o).phase;
+      });
+      if (!chains || first <= depth[o]) continue;
+      // What it reads of a chain that others read as well would be stored for it.
+      std::int64_t stored = 0;
+      std::set<ValueId> counted;
+      for (const ValueId input : op(o).inputs) {
+        if (!input.valid() || !counted.insert(base(input)).second) continue;
+        const Value& value = graph_.value(base(input));
+        if (!value.producer.valid() || !is_in_chain(value.producer.index())) continue;
+        if (op(value.producer.index()).phase != op(o).phase) continue;
+        if (uses_[base(input).index()].size() > 1) stored += value.bytes();
+      }
+      if (stored <= graph_.value(op(o).outputs[0]).bytes()) depth[o] = first;
+    }
   }
 
   // Of a normalisation and the like the backward pass is given what it reads and its sums over
@@ -543,6 +612,7 @@ class Grouping {
   }
 
   void mark_inside() {
+    keep_arguments();
     std::vector<char> stored(graph_.values.size(), 1);
     for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
       if (!is_grouped(o)) continue;
@@ -555,7 +625,8 @@ class Grouping {
         const bool own = std::all_of(read.begin(), read.end(), [&](std::size_t r) {
           return is_grouped(r) && group_of(r) == group_of(o);
         });
-        if (!found_.inside[made.index()] && (leaves || !own)) continue;
+        const bool is_needed = !found_.needed_by.empty() && found_.needed_by[made.index()].valid();
+        if (!found_.inside[made.index()] && (leaves || !own || is_needed)) continue;
         stored[made.index()] = 0;
         found_.inside[made.index()] = 1;
         found_.of_op[o].inside_outputs |= std::uint64_t{1} << j;
@@ -599,6 +670,8 @@ class Grouping {
   std::vector<int> group_;  // per op one of its kernel; the first stands for itself
   std::vector<char> is_output_, views_;
   std::vector<std::size_t> chained_;
+  // Per argument of functions the ops that read one of them and are of none.
+  std::map<ValueId, std::vector<std::size_t>> readers_of_functions_;
   std::vector<char> has_rows_;  // per first op of a chain: it has sums over rows
   bool has_phases_ = false;
   bool any_ = false;  // of the ops is no kernel of its own, also under ideal prices

@@ -64,6 +64,10 @@ class Reader {
     if (document_.contains("cluster")) {
       plan_.cluster_sha256 = document_["cluster"].value("sha256", "");
     }
+    if (document_.contains("profile")) {
+      plan_.profile_name = document_["profile"].value("name", "");
+      plan_.profile_sha256 = document_["profile"].value("sha256", "");
+    }
     AUTOPAR_RETURN_IF_ERROR(read_stages());
     read_training();
     if (document_.contains("cost")) {

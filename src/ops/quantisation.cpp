@@ -47,8 +47,8 @@ RuleText matmul_integer_rule(const OpView& view) {
   const std::string zeros =
       parameter(view.in(2), 0, "") + ", " + parameter(view.in(3), view.in(1).back(), "n");
   const bool one = element_count(view.in(2)) == 1;
-  return std::string("... ") + (one ? "m" : "_") + " k+, ... k+ n, " + zeros + " -> ... " +
-         (one ? "m" : "_") + " n";
+  return (one ? "... m k+, ... k+ n, " : "... _ k+, ... k+ n, ") + zeros +
+         (one ? " -> ... m n" : " -> ... _ n");
 }
 
 // a, its scale and zero point, b, ..., y's: rounding after the sum keeps k whole.

@@ -134,7 +134,10 @@ class Trees {
     const Value& value = graph_.value(id);
     if (value.kind == ValueKind::kConstant) return;
     const Readers& r = readers(id);
+    const OpId needed_by = graph_.needed_by(id);
+    const int needed_until = needed_by.valid() ? static_cast<int>(needed_by.value) + 1 : 0;
     Copy first{parent, Kind::kSpec, Kind::kToReader, id, {}, {}, r.produced, r.first + 1};
+    if (r.count() <= 1) first.end = std::max(first.end, needed_until);
     if (value.kind != ValueKind::kActivation) {
       first.begin = 0;
       first.end = horizon_;
@@ -147,7 +150,8 @@ class Trees {
     }
     int source = first_[id.index()] = add(first);
     if (r.count() > 1) {
-      source = add({source, Kind::kHub, Kind::kToHub, id, id, {}, r.first + 1, last_op(r) + 1});
+      const int end = std::max(last_op(r) + 1, needed_until);
+      source = add({source, Kind::kHub, Kind::kToHub, id, id, {}, r.first + 1, end});
     }
     if (!r.is_output) return;
     // What another chunk reads is sent at once.
