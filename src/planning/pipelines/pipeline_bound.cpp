@@ -137,7 +137,7 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage) con
       }
       if (weights) least.alike.weights = shared_out(*weights, tuning::units::kOnLinks, stage);
       least.open.weights = least.alike.weights;
-      const auto of_paths = std::make_shared<std::map<std::string, OpPrices>>();
+      const auto of_paths = std::make_shared<std::map<std::string, PathPrices>>();
       const auto memory = [&](const HandedOn& handed_on) {
         return memory_of(plans, least.alike.weights, k, of_step, handed_on, of_paths);
       };
@@ -184,7 +184,7 @@ Seconds PipelineBounds::of_shared_ops(std::size_t kind) const {
 Result<std::shared_ptr<UnitMemory>> PipelineBounds::memory_of(
     std::shared_ptr<const ChunkPlans> plans, const std::optional<StreamTimes>& weights,
     std::size_t kind, const LeastTime& least, const HandedOn& handed_on,
-    const PathPrices& of_paths) const {
+    const PricesOfMeshes& of_paths) const {
   AUTOPAR_TRY(asked, plans->asked_level());
   std::vector<UnitWay> ways;
   for (const Recompute recompute :
@@ -202,11 +202,13 @@ Result<std::shared_ptr<UnitMemory>> PipelineBounds::memory_of(
     if (!weights) return plans->problem_of(graph, way, weights, nullptr, handed_on);
     auto known = of_paths->find(way.mesh);
     if (known == of_paths->end()) {
-      AUTOPAR_TRY(found,
-                  plans->prices_by_paths(graph, way.mesh, *weights, handed_on, bounds[way.mesh]));
+      Seconds least = kInfinity;
+      for (const auto& [mesh, found] : *of_paths) least = std::min(least, found.least);
+      AUTOPAR_TRY(found, plans->prices_by_paths(graph, way.mesh, *weights, handed_on,
+                                                bounds[way.mesh], least));
       known = of_paths->emplace(way.mesh, std::move(found)).first;
     }
-    const OpPrices& of_ops = known->second;
+    const OpPrices& of_ops = known->second.of_ops;
     return plans->problem_of(graph, way, weights, of_ops.empty() ? nullptr : &of_ops, handed_on);
   };
   return memory_of_ways(problem, plans->device_count(), kind, std::move(ways));

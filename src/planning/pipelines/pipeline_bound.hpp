@@ -127,12 +127,12 @@ class PipelineBounds {
   // What a unit of that kind takes at most for what a chunk does once for all, in a pass.
   Seconds of_shared_ops(std::size_t kind) const;
   // What waits for what in plans of a kind, by the mesh, once it is known.
-  using PathPrices = std::shared_ptr<std::map<std::string, OpPrices>>;
+  using PricesOfMeshes = std::shared_ptr<std::map<std::string, PathPrices>>;
   Result<std::shared_ptr<UnitMemory>> memory_of(std::shared_ptr<const ChunkPlans> plans,
                                                 const std::optional<StreamTimes>& weights,
                                                 std::size_t kind, const LeastTime& least,
                                                 const HandedOn& handed_on,
-                                                const PathPrices& of_paths) const;
+                                                const PricesOfMeshes& of_paths) const;
   Result<std::shared_ptr<UnitBound>> bound_on_memory(std::shared_ptr<const ChunkPlans> plans,
                                                      const std::optional<StreamTimes>& weights,
                                                      const LeastTime& least) const;

@@ -44,7 +44,7 @@ struct MixAsked {
   double room = 0;                             // of all units
   std::map<std::size_t, double> room_of = {};  // of ways of which another one is known
   // What units of a way take in a chunk, by what they take by themselves, where that is known. Of
-  // others the least of that is hoped for, and no more than 1.
+  // others the least of that is hoped for.
   std::map<std::size_t, double> slower_of = {};
   double room_on(std::size_t way) const {
     const auto known = room_of.find(way);
@@ -53,9 +53,10 @@ struct MixAsked {
   double slower_on(std::size_t way) const {
     const auto known = slower_of.find(way);
     if (known != slower_of.end()) return known->second;
-    double least = 1;
-    for (const auto& [other, slower] : slower_of) least = std::min(least, slower);
-    return least;
+    if (slower_of.empty()) return 1;
+    return std::min_element(slower_of.begin(), slower_of.end(),
+                            [](auto& a, auto& b) { return a.second < b.second; })
+        ->second;
   }
 };
 // With two plans at most, which is enough: of all mixtures of plans under one limit some best one
