@@ -459,6 +459,9 @@ Status ChunkPlans::share_memory(const std::vector<std::size_t>& of_stage,
   for (std::size_t c : of_stage) {
     const double part = static_cast<double>(bytes_of(plans[c])) / static_cast<double>(sum);
     const auto share = static_cast<Bytes>(part * static_cast<double>(room));
+    for (ChunkPlan& other : plans) {
+      if (other.alike == static_cast<int>(c)) other.alike = -1;
+    }
     const Status planned = plan({inputs[c], mesh, room - share, hints[c], c}, plans[c]);
     if (!planned.ok()) {
       Error error = planned.error();

@@ -270,7 +270,9 @@ Result<PipelinePlan> PipelineStep::planned(const FormCandidate& candidate,
         costs_by_ops(least, {}, cuts, static_cast<double>(plan.stage.device_count()));
     gains = [&, costs](const std::vector<ChunkPlan>& known) mutable {
       ChunkCost& last = costs[known.size() - 1];
-      last = chunk_cost(*known.back().planned, {});
+      const int alike = known.back().alike;
+      last = alike < 0 ? chunk_cost(*known.back().planned, {})
+                       : costs[static_cast<std::size_t>(alike)];
       last.first = last.last = std::nullopt;  // what is fetched while stages wait
       return may_gain(candidate, costs, known.size(), cutoff);
     };
