@@ -50,10 +50,11 @@ bool PipelineBounds::covers(const std::vector<OpId>& cuts) const {
   });
 }
 
-Result<const PipelineBounds::Least*> PipelineBounds::least_on(const Cluster& stage) {
+Result<const PipelineBounds::Least*> PipelineBounds::least_on(const Cluster& stage, BoundOf of) {
   // What templates take says nothing of other plans, and they are quicker than such a bound.
   if (search_.options.searcher.rfind("uniform", 0) == 0) return nullptr;
-  const auto known = least_.find(stage.device_count());
+  const std::pair key(stage.device_count(), of);
+  const auto known = least_.find(key);
   if (known == least_.end()) {
     if (units_.cuts.empty()) {
       AUTOPAR_TRY(units,
@@ -62,10 +63,10 @@ Result<const PipelineBounds::Least*> PipelineBounds::least_on(const Cluster& sta
       AUTOPAR_TRY(room, ChunkPlans(search_, stage).room());
       room_ = room;
     }
-    AUTOPAR_TRY(least, searched(stage));
-    least_.emplace(stage.device_count(), std::move(least));
+    AUTOPAR_TRY(least, searched(stage, of));
+    least_.emplace(key, std::move(least));
   }
-  const Least& least = least_.at(stage.device_count());
+  const Least& least = least_.at(key);
   return least.step.empty() ? nullptr : &least;
 }
 
@@ -92,14 +93,19 @@ StreamTimes shared_out(const StreamTimes& weights, double part, const Cluster& s
 
 }  // namespace
 
-Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage) const {
+Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage, BoundOf of) {
   Least least;
   if (units_.kinds.empty()) return least;
   // Weights that suit the kind of which there are most, and the same for all: only so do bounds add
   // up.
   const auto plans = std::make_shared<const ChunkPlans>(search_, stage);
-  AUTOPAR_TRY(weighed, plans->weights_of(units_.kinds[units_.usual]));
-  const auto& [weights, usual] = weighed;
+  auto known = weighed_.find(stage.device_count());
+  if (known == weighed_.end()) {
+    AUTOPAR_TRY(weighed, plans->weights_of(units_.kinds[units_.usual]));
+    known = weighed_.emplace(stage.device_count(), std::move(weighed)).first;
+  }
+  const auto& [weights, usual] = known->second;
+  const bool of_all = of == BoundOf::kAllUnits;
   std::optional<StreamTimes> only_compute;
   if (weights) only_compute = StreamTimes{.compute = 1};
   if (weights) least.of_compute = weights->compute;
@@ -114,7 +120,8 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage) con
   for (std::size_t k = 0; k < units_.kinds.size(); ++k) {
     const Graph& graph = units_.kinds[k];
     const Seconds compute = compute_of(k) / static_cast<double>(stage.device_count());
-    const bool is_small = compute_of(k) <= tuning::units::kSmall * all_compute;
+    const bool is_small =
+        compute_of(k) <= tuning::units::kSmall * all_compute || (!of_all && k != units_.usual);
     LeastTime of_step = usual;
     if (k != units_.usual && is_small) of_step.bound = times * compute + least.launch;
     if (k != units_.usual && !is_small) {
@@ -125,12 +132,12 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage) con
     const Seconds shared = times * of_shared_ops(k);
     step.push_back(std::max(0.0, alone - shared));
     passes.push_back(times * compute);
-    if (!is_small && !is_single) {
+    if (!is_small && !is_single && of_all) {
       AUTOPAR_TRY(of_passes, plans->least_time(without_update(graph), only_compute));
       passes.back() = std::max(passes.back(), of_passes.bound - shared);
     }
     pass.push_back(passes.back() / times);
-    if (plans->is_open()) {
+    if (plans->is_open() && of_all) {
       if (k == units_.usual) {
         AUTOPAR_TRY(bound, bound_on_memory(plans, weights, of_step));
         least.bound = std::move(bound);
@@ -281,8 +288,8 @@ OpSeconds PipelineBounds::seconds_of(const Least* units, const Cluster& stage, d
 }
 
 Result<Seconds> PipelineBounds::of(const PipelineSchedule& schedule, const Cluster& stage,
-                                   const std::vector<OpId>* cuts) {
-  AUTOPAR_TRY(units, least_on(stage));
+                                   const std::vector<OpId>* cuts, BoundOf of) {
+  AUTOPAR_TRY(units, least_on(stage, of));
   std::vector<ChunkMemory> memory;
   if (units != nullptr && units->bound != nullptr) {
     AUTOPAR_TRY(found, memory_of_chunks(*units, *units->bound, schedule));
@@ -292,7 +299,7 @@ Result<Seconds> PipelineBounds::of(const PipelineSchedule& schedule, const Clust
   // Of whole backward passes and one chunk a stage these say nothing more.
   const bool is_simple =
       schedule.stage_of_chunk.size() == schedule.lines.size() && !is_apart(schedule);
-  if (units == nullptr || is_simple) return bound;
+  if (units == nullptr || is_simple || of == BoundOf::kUsualUnits) return bound;
   AUTOPAR_TRY(of_paths, bound_of_paths(*units, schedule, stage, cuts));
   return std::max(bound, of_paths);
 }
@@ -448,8 +455,8 @@ std::vector<std::vector<OpId>> PipelineBounds::cuts_alike(const PipelineSchedule
   return ways;
 }
 
-Result<Seconds> PipelineBounds::of_single(const Cluster& cluster) {
-  AUTOPAR_TRY(units, least_on(cluster));
+Result<Seconds> PipelineBounds::of_single(const Cluster& cluster, BoundOf of) {
+  AUTOPAR_TRY(units, least_on(cluster, of));
   if (units == nullptr) return of_single_compute(cluster);
   if (units->bound == nullptr) return units->step.back();
   const auto room = static_cast<double>(room_);
