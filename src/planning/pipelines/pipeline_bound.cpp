@@ -123,7 +123,10 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage, Bou
     const bool is_small =
         compute_of(k) <= tuning::units::kSmall * all_compute || (!of_all && k != units_.usual);
     LeastTime of_step = usual;
-    if (k != units_.usual && is_small) of_step.bound = times * compute + least.launch;
+    if (k != units_.usual && is_small) {
+      // In sums of weighted times compute has its weight.
+      of_step.bound = (of_all ? 1 : least.of_compute) * times * compute + least.launch;
+    }
     if (k != units_.usual && !is_small) {
       AUTOPAR_TRY(found, plans->least_time(graph, weights));
       of_step = std::move(found);
