@@ -1,5 +1,6 @@
 // Readers of values, and strategies that the verifier accepts or refuses.
 #include <catch2/catch.hpp>
+#include <set>
 
 #include "strategies.hpp"
 
@@ -37,6 +38,31 @@ struct Case {
 };
 
 }  // namespace
+
+// Pad says of its value no more than that it is a zero, and of where it pads all.
+TEST_CASE("rules of a graph are those of its ops one by one", "[strategy]") {
+  GraphWriter b;
+  const ValueId x = b.input("x", {4, 4});
+  const std::vector<ValueId> places = {b.ints("right", {0, 0, 0, 2}),
+                                       b.ints("below", {0, 0, 2, 0})};
+  const std::vector<ValueId> values = {b.ints("zero", {0}), b.ints("one", {1})};
+  std::set<std::string> rules;
+  for (int round = 0; round < 2; ++round) {
+    for (const ValueId place : places) {
+      const Shape shape = place == places[0] ? Shape{4, 6} : Shape{6, 4};
+      for (const ValueId value : values) {
+        b.graph.outputs.push_back(b.op("Pad", {x, place, value}, shape));
+      }
+    }
+  }
+  const GraphRules found = rules_of(b.graph).value();
+  for (std::size_t o = 0; o < b.graph.ops.size(); ++o) {
+    const RuleOf alone = rule_of(b.graph, b.graph.ops[o]).value();
+    CHECK(found.rules[o] == alone.rule);
+    rules.insert(to_text(alone.rule));
+  }
+  CHECK(rules.size() == 4);
+}
 
 TEST_CASE("readers know when a value is read", "[strategy]") {
   const Graph graph = diamond();

@@ -105,7 +105,7 @@ TEST_CASE("a mix of two plans is near the best of all") {
     }
     MixAsked asked{4, static_cast<std::int64_t>(number(1, 3)), number(5, 130)};
     if (round % 2 == 0) asked.room_of[1] = number(5, 130);
-    if (round % 3 == 0) asked.slower_of[0] = number(2, 6) / 4;  // of the other way: no more than 1
+    if (round % 3 == 0) asked.slower_of[0] = number(2, 6) / 4;  // and of what repeats more, way 1
     Seconds best = std::numeric_limits<Seconds>::infinity(), longest = 0;
     for (const UnitPlan& plan : plans) {
       const double slower = asked.slower_on(plan.way);
@@ -137,12 +137,14 @@ TEST_CASE("a mix of two plans is near the best of all") {
   CHECK(unfit > 10);
 }
 
-TEST_CASE("a way of which nothing is known is hoped to be as quick as the quickest that is known") {
+TEST_CASE("a way of which nothing is known is as slow as those that repeat less") {
   const MixAsked asked{.slower_of = {{0, 1.25}, {1, 0.75}}};
   CHECK(asked.slower_on(0) == 1.25);
   CHECK(asked.slower_on(1) == 0.75);
-  CHECK(asked.slower_on(2) == 0.75);
-  CHECK(MixAsked{.slower_of = {{0, 1.25}}}.slower_on(2) == 1);
+  CHECK(asked.slower_on(2) == 1.25);  // as the slowest of those that repeat less
+  CHECK(MixAsked{.slower_of = {{0, 1.25}}}.slower_on(2) == 1.25);
+  CHECK(MixAsked{.slower_of = {{1, 1.25}}}.slower_on(0) == 1);
+  CHECK(MixAsked{.slower_of = {{1, 0.75}}}.slower_on(0) == 0.75);
 }
 
 TEST_CASE("units get what a chunk leaves of its room, and save more where that does not help") {

@@ -9,8 +9,10 @@
 #include <set>
 #include <sstream>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "autopar/phases.hpp"
+#include "autopar/strategy_lines.hpp"
 #include "cli/earlier_plan.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/outputs.hpp"
@@ -189,79 +191,91 @@ Result<Programs> programs_of(const PipelinePlan& plan, const Inputs& whole) {
   return programs;
 }
 
-Json own_strategy(const PipelinePlan& plan, std::size_t c, const Inputs& whole,
-                  const PlanOptions& options) {
+StrategyLines own_strategy(const PipelinePlan& plan, std::size_t c, const Inputs& whole,
+                           const PlanOptions& options) {
   const ChunkPlan& chunk = plan.chunks[c];
   const SearchRequest& request = *chunk.planned->request;
   StrategyOrigin origin = origin_of(whole, fs::path(options.model).filename().string());
   origin.searcher = chunk.planned->outcome.searcher;
   origin.recompute = name_of(chunk.planned->inputs->recompute);
   origin.cost = {plan.times.makespan, plan.lower_bound, plan.gap(), plan.peak_bytes, {}};
-  return Json::parse(strategy_to_json(request.graph, request.rules, chunk.planned->outcome.strategy,
-                                      request.cluster, origin));
+  return strategy_lines(request.graph, request.rules, chunk.planned->outcome.strategy,
+                        request.cluster, origin);
 }
 
-// What an object has, by name: looking a name up in it goes through all of them.
-using Index = std::unordered_map<std::string, const Json*>;
-Index index_of(const Json& object) {
-  Index index;
-  for (const auto& [name, value] : object.items()) index.emplace(name, &value);
-  return index;
-}
+// What a file says of the ops or the tensors of all chunks, by name. One writer writes the same of
+// what is the same.
+class OfAll {
+ public:
+  using Members = std::vector<StrategyLines::Member>;
 
-// What a file says of ops and tensors, all chunks in one.
-struct OfAll {
-  Json json;
-  std::map<std::string, std::unordered_map<std::string, Json>> pins;  // by key and name
-
-  void add(const char* key, const std::string& name, const Json& pin) {
-    if (!pins[key].emplace(name, pin).second) return;
-    json[key].get_ref<Json::object_t&>().push_back({name, pin});
+  void add(const Members& members) {
+    for (const auto& [name, text] : members) {
+      if (places_.emplace(name, in_order_.size()).second) in_order_.emplace_back(name, text);
+    }
   }
+  const std::string* find(const std::string& name) const {
+    const auto found = places_.find(name);
+    return found == places_.end() ? nullptr : &in_order_[found->second].second;
+  }
+  const Members& in_order() const { return in_order_; }
+
+ private:
+  Members in_order_;
+  std::unordered_map<std::string, std::size_t> places_;
 };
 
 // Where the file has something else of the name, or something that the chunk has not: an op that
 // hands on a hub.
-Json said_otherwise(const Json& own, const OfAll& all, const Graph& graph) {
+Json said_otherwise(const OfAll::Members& own, const OfAll& all, const Graph& graph) {
   Json otherwise = Json::object();
-  for (const char* key : {"ops", "tensors"}) {
-    const auto& of_all = all.pins.at(key);
-    const Index of_chunk = index_of(own.at(key));
-    for (const auto& [name, pin] : own.at(key).items()) {
-      if (of_all.at(name) != pin) otherwise[key][name] = pin;
-    }
-    for (const Value& value : graph.values) {
-      const std::string name = value.name + ".hub";
-      const bool is_absent = of_all.count(name) != 0 && of_chunk.count(name) == 0;
-      if (is_absent) otherwise[key][name] = nullptr;
-    }
+  std::unordered_set<std::string> of_chunk;
+  for (const auto& [name, text] : own) {
+    of_chunk.insert(name);
+    if (*all.find(name) != text) otherwise[name] = Json::parse(text);
+  }
+  for (const Value& value : graph.values) {
+    const std::string name = value.name + ".hub";
+    if (all.find(name) != nullptr && of_chunk.count(name) == 0) otherwise[name] = nullptr;
   }
   return otherwise;
 }
 
-Json chunk_json(const PipelinePlan& plan, std::size_t c, const Json& own, const OfAll& all) {
+// What a chunk says for itself, its mesh and what it repeats among it, and what all say.
+struct Said {
+  std::vector<StrategyLines> own;
+  std::vector<Json> heads;
+  OfAll ops, tensors;
+};
+
+Json chunk_json(const PipelinePlan& plan, std::size_t c, const Said& said) {
   const ChunkPlan& chunk = plan.chunks[c];
   Json json = {
       {"chunk", c},
       {"ops",
        {c == 0 ? chunk.first_and_last.front() : plan.cut_ops[c - 1], chunk.first_and_last.back()}},
-      {"recompute", own.value("recompute", Json("none"))}};
-  Json otherwise = said_otherwise(own, all, chunk.planned->request->graph);
+      {"recompute", said.heads[c].value("recompute", Json("none"))}};
+  const Graph& graph = chunk.planned->request->graph;
+  Json otherwise = Json::object();
+  Json ops = said_otherwise(said.own[c].ops, said.ops, graph);
+  Json tensors = said_otherwise(said.own[c].tensors, said.tensors, graph);
+  if (!ops.empty()) otherwise["ops"] = std::move(ops);
+  if (!tensors.empty()) otherwise["tensors"] = std::move(tensors);
   if (!otherwise.empty()) json["otherwise"] = std::move(otherwise);
   return json;
 }
 
-Json step_json(const PipelinePlan& plan, const std::vector<Json>& own, const OfAll& all) {
+Json step_json(const PipelinePlan& plan, const Said& said) {
   std::vector<Json> stages(static_cast<std::size_t>(plan.form.stages));
   for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
     Json& stage = stages[static_cast<std::size_t>(plan.schedule.stage_of_chunk[c])];
     if (stage.is_null()) {
       stage = {{"first_rank", ranks_of(plan, c).front()},
                {"ranks", plan.stage.device_count()},
-               {"mesh", own[c].at("mesh")},
+               {"mesh", said.heads[c].at("mesh")},
                {"chunks", Json::array()}};
     }
-    stage["chunks"].push_back(chunk_json(plan, c, own[c], all));
+    stage["chunks"].push_back(chunk_json(plan, c, said));
   }
   Json step = {{"micro_batches", plan.schedule.micro_batches},
                {"schedule", schedule_name(plan)},
@@ -277,22 +291,20 @@ Json step_json(const PipelinePlan& plan, const std::vector<Json>& own, const OfA
 // chunks have, the later one says again where it has it otherwise.
 std::string strategy_text(const PipelinePlan& plan, const Inputs& whole,
                           const PlanOptions& options) {
-  std::vector<Json> own;
-  OfAll all;
+  Said said;
   for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
-    own.push_back(own_strategy(plan, c, whole, options));
-    if (c == 0) {
-      all.json = own[0];
-      all.json.erase("mesh");
-      all.json.erase("recompute");
-      for (const char* key : {"ops", "tensors"}) all.json[key] = Json::object();
-    }
-    for (const char* key : {"ops", "tensors"}) {
-      for (const auto& [name, pin] : own[c].at(key).items()) all.add(key, name, pin);
-    }
+    said.own.push_back(own_strategy(plan, c, whole, options));
+    said.heads.push_back(Json::parse(said.own[c].head + "}"));
+    said.ops.add(said.own[c].ops);
+    said.tensors.add(said.own[c].tensors);
   }
-  all.json["step"] = step_json(plan, own, all);
-  return all.json.dump(1) + "\n";
+  Json head = said.heads[0];
+  head.erase("mesh");
+  head.erase("recompute");
+  head["step"] = step_json(plan, said);
+  std::string text = head.dump(1);
+  text.erase(text.rfind("\n}"));
+  return to_text(StrategyLines{std::move(text), said.ops.in_order(), said.tensors.in_order()});
 }
 
 }  // namespace

@@ -66,16 +66,21 @@ using HandedOn = std::vector<std::pair<std::string, std::string>>;
 // takes least are taken, where that gains enough. None: that is the plan that `weights` find. They
 // say nothing about bounds. Precondition: a profile. Errors: of building the problems.
 struct PathSearch {
-  int rounds = 0;      // at most
+  int rounds = 0;      // at most; one that finds the plan of the round before is the last
   double effort = 0;   // of a search
   Seconds enough = 0;  // no plan is looked for that takes less
   double gain = 0;     // over the plan by `weights`, at least, as a part of its time
+  Seconds far = 0;     // where the plan by `weights` takes so much, no other is looked for
 };
-Result<OpPrices> prices_by_paths(Inputs& inputs, const PlanOptions& options,
-                                 const std::optional<StrategyFile>& pins,
-                                 const CommonOptions& common, const std::string& mesh,
-                                 const StreamTimes& weights, const HandedOn& handed_on,
-                                 const PathSearch& search);
+struct PathPrices {
+  OpPrices of_ops;
+  Seconds least = 0;  // that a plan took
+};
+Result<PathPrices> prices_by_paths(Inputs& inputs, const PlanOptions& options,
+                                   const std::optional<StrategyFile>& pins,
+                                   const CommonOptions& common, const std::string& mesh,
+                                   const StreamTimes& weights, const HandedOn& handed_on,
+                                   const PathSearch& search);
 
 // The search problem of a model on one mesh, with what is in use of memory, and what a step takes
 // by its choices. `weights`: as above; `prices_of_ops`: null, all have these. Errors:

@@ -147,11 +147,11 @@ Seconds pass_of(const Graph& graph, Seconds step) {
 
 }  // namespace
 
-Result<OpPrices> prices_by_paths(Inputs& inputs, const PlanOptions& options,
-                                 const std::optional<StrategyFile>& pins,
-                                 const CommonOptions& common, const std::string& mesh,
-                                 const StreamTimes& weights, const HandedOn& handed_on,
-                                 const PathSearch& search) {
+Result<PathPrices> prices_by_paths(Inputs& inputs, const PlanOptions& options,
+                                   const std::optional<StrategyFile>& pins,
+                                   const CommonOptions& common, const std::string& mesh,
+                                   const StreamTimes& weights, const HandedOn& handed_on,
+                                   const PathSearch& search) {
   PlanOptions own = options;
   own.meshes = {mesh};
   AUTOPAR_TRY(request, request_of(inputs, pins, own, common));
@@ -165,23 +165,25 @@ Result<OpPrices> prices_by_paths(Inputs& inputs, const PlanOptions& options,
   SolveOptions solve;
   solve.effort = search.effort;
   MeanPrices prices(weights, ops.size());
-  OpPrices best;
-  Seconds least = kInfinity, to_beat = kInfinity;
+  PathPrices best{{}, kInfinity};
+  Seconds to_beat = kInfinity, before = kInfinity;
   for (int round = 0; round <= search.rounds; ++round) {
-    AUTOPAR_TRY(built, build_problem(request, on));
+    AUTOPAR_TRY(built, build_problem(request, *model));
     const Solution solution = solve_dp(built.problem, solve);
     if (!solution.feasible) break;
     const Strategy strategy = strategy_of(request.graph, built, solution.choices);
     AUTOPAR_TRY(cost, cost_of(request, strategy, *model));
-    least = std::min(least, cost.time());
+    best.least = std::min(best.least, cost.time());
     if (cost.time() < to_beat) {
       to_beat = round == 0 ? (1 - search.gain) * cost.time() : cost.time();
-      best.clear();
+      best.of_ops.clear();
       for (std::size_t o = 0; o < ops.size() && request.prices_of_ops != nullptr; ++o) {
-        best[ops[o].name] = (*request.prices_of_ops)[o];
+        best.of_ops[ops[o].name] = (*request.prices_of_ops)[o];
       }
     }
-    if (least <= search.enough) break;
+    const bool is_far = round == 0 && cost.time() >= search.far;
+    if (best.least <= search.enough || is_far || cost.time() == before) break;
+    before = cost.time();
     prices.add(prices_by_path(request.graph, cost, on, request.cluster, request.updates),
                pass_of(request.graph, cost.time()));
     request.prices_of_ops = prices.mean(false);

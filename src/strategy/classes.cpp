@@ -1,4 +1,5 @@
-// Classes of ops: each op is written as bytes that are the same for ops of one class.
+// Rules and classes of ops: each op is written as bytes that are the same for ops of one class, and
+// of one rule.
 #include <cstring>
 #include <string>
 #include <unordered_map>
@@ -89,11 +90,9 @@ void add(OpBytes& out, const Graph& graph, ValueId id) {
   out.number(graph.value(handed_on(graph, id)).kind == ValueKind::kParameter);
 }
 
-void add(OpBytes& out, const Graph& graph, const Op& op, const Rule& rule) {
+void add(OpBytes& out, const Graph& graph, const Op& op) {
   out.words(op.domain);
   out.words(op.type);
-  out.number(graph.times(op));
-  add(out, rule);
   out.number(op.attributes.size());
   for (const auto& [name, attribute] : op.attributes) {
     out.words(name);
@@ -108,6 +107,12 @@ void add(OpBytes& out, const Graph& graph, const Op& op, const Rule& rule) {
   }
   out.number(op.outputs.size());
   for (ValueId output : op.outputs) add(out, graph, output);
+}
+
+void add(OpBytes& out, const Graph& graph, const Op& op, const Rule& rule) {
+  add(out, graph, op);
+  out.number(graph.times(op));
+  add(out, rule);
   const OpKernel& kernel = graph.kernel(op);
   out.number(kernel.kind);
   out.number(kernel.launches);
@@ -118,7 +123,45 @@ void add(OpBytes& out, const Graph& graph, const Op& op, const Rule& rule) {
   if (kernel.kind == OpKernel::Kind::kAttention) out.number(op.phase);
 }
 
+// Ops that read longer constants have their rules found one by one.
+constexpr std::size_t kConstantBytes = 4096;
+
+// All that the rule of an op may depend on within a graph; false: that would be too long.
+bool add_all_of_rule(OpBytes& out, const Graph& graph, const Op& op) {
+  add(out, graph, op);
+  for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+    if (!op.has_input(i)) continue;
+    const Tensor* tensor = graph.value(op.inputs[i]).tensor();
+    if (tensor == nullptr) continue;
+    if (tensor->bytes.size() > kConstantBytes) return false;
+    out.number(i);
+    out.words(tensor->bytes);
+  }
+  return true;
+}
+
 }  // namespace
+
+Result<GraphRules> rules_of(const Graph& graph, const UserRules& user) {
+  GraphRules result;
+  result.rules.reserve(graph.ops.size());
+  std::unordered_map<std::string, RuleOf> known;
+  OpBytes bytes;
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    bytes.text.clear();
+    const bool is_short = add_all_of_rule(bytes, graph, graph.ops[o]);
+    auto found = is_short ? known.find(bytes.text) : known.end();
+    if (found == known.end()) {
+      AUTOPAR_TRY(rule, rule_of(graph, graph.ops[o], user));
+      if (!is_short) bytes.text = "op " + std::to_string(o);
+      found = known.emplace(bytes.text, std::move(rule)).first;
+    }
+    if (!found->second.has_rule) result.without_rule.push_back(OpId(static_cast<std::int64_t>(o)));
+    result.rules.push_back(found->second.rule);
+  }
+  result.class_of_op = classes_of(graph, result.rules);
+  return result;
+}
 
 std::vector<int> classes_of(const Graph& graph, const std::vector<Rule>& rules) {
   std::unordered_map<std::string, int> class_of_bytes;

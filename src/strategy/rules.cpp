@@ -10,18 +10,6 @@ std::string described(const Op& op) { return "op '" + op.name + "' (" + op.type 
 
 }  // namespace
 
-Result<GraphRules> rules_of(const Graph& graph, const UserRules& user) {
-  GraphRules result;
-  result.rules.reserve(graph.ops.size());
-  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
-    AUTOPAR_TRY(found, rule_of(graph, graph.ops[o], user));
-    if (!found.has_rule) result.without_rule.push_back(OpId(static_cast<std::int64_t>(o)));
-    result.rules.push_back(std::move(found.rule));
-  }
-  result.class_of_op = classes_of(graph, result.rules);
-  return result;
-}
-
 Result<std::vector<OpSpecs>> op_specs_of(const Graph& graph, const GraphRules& rules,
                                          const Strategy& strategy) {
   AUTOPAR_CHECK(rules.class_of_op.size() == rules.rules.size(), "rules without classes of ops");

@@ -1,5 +1,6 @@
 #include "autopar/files.hpp"
 #include "autopar/phase_ops.hpp"
+#include "autopar/strategy_lines.hpp"
 #include "io/files/json.hpp"
 
 namespace autopar {
@@ -29,7 +30,7 @@ std::string assignment_json(const Assignment& assignment, const Rule& rule, cons
 
 std::string op_json(const Op& op, const Rule& rule, const Assignment& assignment,
                     const OpSpecs& specs, const Mesh& mesh) {
-  return json_text(op.name) + ": {\"type\": " + json_text(op.type) +
+  return "{\"type\": " + json_text(op.type) +
          ", \"assignment\": " + assignment_json(assignment, rule, mesh) +
          ", \"in_strategy\": " + json_list(strategy_of(specs.inputs, mesh)) +
          ", \"out_strategy\": " + json_list(strategy_of(specs.outputs, mesh)) + "}";
@@ -52,7 +53,7 @@ HubsOfPhases hubs_of_phases(const Graph& graph, const PhaseOps& phase_ops, Value
 
 std::string tensor_json(const Value& value, const ValueSpecs& specs, const HubsOfPhases& hubs,
                         const Mesh& mesh) {
-  std::string text = json_text(value.name) + ": {\"shape\": " + json_list(value.shape) +
+  std::string text = "{\"shape\": " + json_list(value.shape) +
                      ", \"local_shape\": " + json_list(local_shape(specs.spec, value.shape, mesh)) +
                      ", " + json_tensor_map(specs.spec, mesh);
   const Spec& hub = hubs.forward != nullptr ? *hubs.forward : specs.hub;
@@ -115,7 +116,7 @@ std::string step_json(const Graph& graph, const Mesh& mesh, const Cluster& clust
 
 }  // namespace
 
-std::string strategy_to_json(const Graph& graph, const GraphRules& rules, const Strategy& strategy,
+StrategyLines strategy_lines(const Graph& graph, const GraphRules& rules, const Strategy& strategy,
                              const Cluster& cluster, const StrategyOrigin& origin) {
   const Mesh& mesh = strategy.mesh;
   const Result<std::vector<OpSpecs>> specs = op_specs_of(graph, rules, strategy);
@@ -139,28 +140,46 @@ std::string strategy_to_json(const Graph& graph, const GraphRules& rules, const 
   if (origin.gradient_bucket > 0) {
     text += " \"gradient_bucket\": " + std::to_string(origin.gradient_bucket) + ",\n";
   }
-  text += " \"cost\": " + cost_json(origin.cost) + ",\n";
-  text += " \"ops\": {";
+  text += " \"cost\": " + cost_json(origin.cost);
+  StrategyLines lines{std::move(text), {}, {}};
   const PhaseOps phase_ops(graph);
-  const char* separator = "\n  ";
   for (std::size_t o = 0; o < graph.ops.size(); ++o) {
     if (phase_ops.contains(OpId(static_cast<std::int64_t>(o)))) continue;
-    text += separator +
-            op_json(graph.ops[o], rules.rules[o], strategy.assignments[o], (*specs)[o], mesh);
-    separator = ",\n  ";
+    const Op& op = graph.ops[o];
+    lines.ops.emplace_back(op.name,
+                           op_json(op, rules.rules[o], strategy.assignments[o], (*specs)[o], mesh));
   }
-  text += "},\n \"tensors\": {";
-  separator = "\n  ";
   for (std::size_t v = 0; v < graph.values.size(); ++v) {
     const Value& value = graph.values[v];
     if (is_plain_constant(value, strategy.values[v])) continue;
     if (value.producer.valid() && phase_ops.contains(value.producer)) continue;
     const ValueId id(static_cast<std::int64_t>(v));
-    text += separator + tensor_json(value, strategy.values[v],
-                                    hubs_of_phases(graph, phase_ops, id, strategy), mesh);
-    separator = ",\n  ";
+    lines.tensors.emplace_back(value.name,
+                               tensor_json(value, strategy.values[v],
+                                           hubs_of_phases(graph, phase_ops, id, strategy), mesh));
   }
-  return text + "}}\n";
+  return lines;
+}
+
+std::string to_text(const StrategyLines& lines) {
+  std::string text = lines.head;
+  const auto add = [&](const char* key, const std::vector<StrategyLines::Member>& members) {
+    text += std::string(",\n \"") + key + "\": {";
+    const char* separator = "\n  ";
+    for (const auto& [name, value] : members) {
+      text += separator + json_text(name) + ": " + value;
+      separator = ",\n  ";
+    }
+    text += "}";
+  };
+  add("ops", lines.ops);
+  add("tensors", lines.tensors);
+  return text + "}\n";
+}
+
+std::string strategy_to_json(const Graph& graph, const GraphRules& rules, const Strategy& strategy,
+                             const Cluster& cluster, const StrategyOrigin& origin) {
+  return to_text(strategy_lines(graph, rules, strategy, cluster, origin));
 }
 
 }  // namespace autopar

@@ -77,7 +77,7 @@ Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks,
     AUTOPAR_TRY(own, inputs_of(std::move(chunks[c].graph)));
     std::vector<std::size_t>& beside = of_stage[stage_of_chunk[c]];
     const std::string mesh = beside.empty() ? "" : mesh_of(*plans[beside.front()].planned);
-    if (const Status planned = plan(c, {own, mesh, 0, hints[c]}, found); !planned.ok()) {
+    if (const Status planned = plan({own, mesh, 0, hints[c], c}, found); !planned.ok()) {
       Error error = planned.error();
       error.message = "stage " + std::to_string(stage_of_chunk[c]) + " (" +
                       found.first_and_last.front() + " to " + found.first_and_last.back() +
@@ -98,7 +98,7 @@ Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks,
   return plans;
 }
 
-Status ChunkPlans::plan(std::size_t chunk, Asked asked, ChunkPlan& found) {
+Status ChunkPlans::plan(Asked asked, ChunkPlan& found) {
   const Graph& graph = asked.inputs.model.graph;
   for (Known& known : known_) {
     const std::string mesh = mesh_of(*known.planned);
@@ -116,14 +116,14 @@ Status ChunkPlans::plan(std::size_t chunk, Asked asked, ChunkPlan& found) {
     const bool fits = planned.outcome.cost.memory.total <= plan_limit(*planned.request);
     if (!fits && graph.in_flight > known.asked.inputs.model.graph.in_flight) continue;
     found.alike = known.cut == cut_ ? static_cast<int>(known.chunk) : -1;
-    if (known.cut != cut_) std::tie(known.cut, known.chunk) = std::tuple(cut_, chunk);
+    if (known.cut != cut_) std::tie(known.cut, known.chunk) = std::tuple(cut_, asked.chunk);
     found.planned = std::make_shared<const Planned>(std::move(planned));
     return Ok{};
   }
   AUTOPAR_TRY(planned, searched(asked));
   found.alike = -1;
   found.planned = planned;
-  known_.push_back({cut_, chunk, std::move(asked), std::move(planned)});
+  known_.push_back({cut_, asked.chunk, std::move(asked), std::move(planned)});
   return Ok{};
 }
 
@@ -179,7 +179,9 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::of_parts(const Asked& asked) 
   const double limit = asked.beside > 0 ? static_cast<double>(all - asked.beside) : asked.hint.room;
   MixAsked mixed{.room = limit};
   if (!asked.hint.has_other_kinds) mixed.slower_of = slower_of_;
-  for (const auto& [way, part] : bytes_of_units_) mixed.room_of[way] = limit / part;
+  std::map<std::size_t, double>& in_chunk = bytes_in_chunk_[asked.chunk];
+  for (const auto& [way, part] : in_chunk) mixed.room_of[way] = limit / part;
+  for (const auto& [way, part] : bytes_of_units_) mixed.room_of.emplace(way, limit / part);
   UnitRoom left(limit);
   Requests requests;
   PartsRequest* best_request = nullptr;
@@ -209,7 +211,7 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::of_parts(const Asked& asked) 
       if (time <= longest_) break;
     }
     if (bytes == kInfinity) break;
-    bytes_of_units_[way] = bytes / mix.bytes;
+    in_chunk[way] = bytes_of_units_[way] = bytes / mix.bytes;
     mixed.room_of[way] = left.next(mix, bytes);
     if (left.is_hopeless()) break;
   }
@@ -339,16 +341,18 @@ Result<std::optional<PricedProblem>> ChunkPlans::problem_of(
   return std::optional(std::move(*problem));
 }
 
-Result<OpPrices> ChunkPlans::prices_by_paths(const Graph& unit, const std::string& mesh,
-                                             const StreamTimes& weights, const HandedOn& handed_on,
-                                             Seconds bound) const {
+Result<PathPrices> ChunkPlans::prices_by_paths(const Graph& unit, const std::string& mesh,
+                                               const StreamTimes& weights,
+                                               const HandedOn& handed_on, Seconds bound,
+                                               Seconds known) const {
   AUTOPAR_TRY(inputs, inputs_of(unit));
   const PathSearch search{tuning::units::kPathRounds, tuning::units::kEffort,
-                          bound * (1 + tuning::units::kNearBound), tuning::units::kPathGain};
+                          bound * (1 + tuning::units::kNearBound), tuning::units::kPathGain,
+                          known * tuning::units::kFarPlan};
   auto found = autopar::prices_by_paths(inputs, options_, pins_of(unit), search_.common, mesh,
                                         weights, handed_on, search);
   // Where the mesh cannot keep the pins.
-  if (!found && found.error().code == ErrorCode::kInput) return OpPrices();
+  if (!found && found.error().code == ErrorCode::kInput) return PathPrices{{}, kInfinity};
   return found;
 }
 
@@ -454,7 +458,10 @@ Status ChunkPlans::share_memory(const std::vector<std::size_t>& of_stage,
   for (std::size_t c : of_stage) {
     const double part = static_cast<double>(bytes_of(plans[c])) / static_cast<double>(sum);
     const auto share = static_cast<Bytes>(part * static_cast<double>(room));
-    const Status planned = plan(c, {inputs[c], mesh, room - share, hints[c]}, plans[c]);
+    for (ChunkPlan& other : plans) {
+      if (other.alike == static_cast<int>(c)) other.alike = -1;
+    }
+    const Status planned = plan({inputs[c], mesh, room - share, hints[c], c}, plans[c]);
     if (!planned.ok()) {
       Error error = planned.error();
       error.message =

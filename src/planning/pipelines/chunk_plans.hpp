@@ -100,10 +100,10 @@ class ChunkPlans {
                                                   const OpPrices* prices_of_ops = nullptr,
                                                   const HandedOn& handed_on = {}) const;
   // Prices for plans of the graph of a unit, by what waits for what; nothing of it takes less than
-  // `bound`. Errors: as of problem_of().
-  Result<OpPrices> prices_by_paths(const Graph& unit, const std::string& mesh,
-                                   const StreamTimes& weights, const HandedOn& handed_on,
-                                   Seconds bound) const;
+  // `bound`, and a plan on another mesh takes `known`. Errors: as of problem_of().
+  Result<PathPrices> prices_by_paths(const Graph& unit, const std::string& mesh,
+                                     const StreamTimes& weights, const HandedOn& handed_on,
+                                     Seconds bound, Seconds known) const;
   // What the graph of a unit may keep, and repeat up to that level in place of that, where its
   // products are priced by `weights`; not of values that are `shared` with other units.
   Result<UnitKeeping> keeping_of(const Graph& unit, Recompute most,
@@ -122,6 +122,7 @@ class ChunkPlans {
     std::string mesh;  // empty: any
     Bytes beside = 0;  // that others of the stage take
     ChunkHint hint = {};
+    std::size_t chunk = 0;
   };
   struct Known {
     int cut = 0;            // the last one that had it,
@@ -129,7 +130,7 @@ class ChunkPlans {
     Asked asked;
     std::shared_ptr<const Planned> planned;
   };
-  Status plan(std::size_t chunk, Asked asked, ChunkPlan& found);
+  Status plan(Asked asked, ChunkPlan& found);
   Result<std::shared_ptr<const Planned>> searched(const Asked& asked);
   // Null: no such plan was found, that fits.
   Result<std::shared_ptr<const Planned>> of_parts(const Asked& asked);
@@ -156,8 +157,9 @@ class ChunkPlans {
   int searched_ = 0;                      // chunks, on all meshes
   std::vector<std::string> best_meshes_;  // of the last of them
   // By ways of units: what the last chunk that was made of them held and took, as a part of what
-  // these do by themselves; took: of chunks of usual units alone.
+  // these do by themselves; took: of chunks of usual units alone; held: also of each chunk.
   std::map<std::size_t, double> bytes_of_units_, slower_of_;
+  std::map<std::size_t, std::map<std::size_t, double>> bytes_in_chunk_;
   Seconds longest_ = 0;  // of the chunks that are planned of this cut
 };
 

@@ -50,10 +50,11 @@ bool PipelineBounds::covers(const std::vector<OpId>& cuts) const {
   });
 }
 
-Result<const PipelineBounds::Least*> PipelineBounds::least_on(const Cluster& stage) {
+Result<const PipelineBounds::Least*> PipelineBounds::least_on(const Cluster& stage, BoundOf of) {
   // What templates take says nothing of other plans, and they are quicker than such a bound.
   if (search_.options.searcher.rfind("uniform", 0) == 0) return nullptr;
-  const auto known = least_.find(stage.device_count());
+  const std::pair key(stage.device_count(), of);
+  const auto known = least_.find(key);
   if (known == least_.end()) {
     if (units_.cuts.empty()) {
       AUTOPAR_TRY(units,
@@ -62,10 +63,10 @@ Result<const PipelineBounds::Least*> PipelineBounds::least_on(const Cluster& sta
       AUTOPAR_TRY(room, ChunkPlans(search_, stage).room());
       room_ = room;
     }
-    AUTOPAR_TRY(least, searched(stage));
-    least_.emplace(stage.device_count(), std::move(least));
+    AUTOPAR_TRY(least, searched(stage, of));
+    least_.emplace(key, std::move(least));
   }
-  const Least& least = least_.at(stage.device_count());
+  const Least& least = least_.at(key);
   return least.step.empty() ? nullptr : &least;
 }
 
@@ -92,14 +93,19 @@ StreamTimes shared_out(const StreamTimes& weights, double part, const Cluster& s
 
 }  // namespace
 
-Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage) const {
+Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage, BoundOf of) {
   Least least;
   if (units_.kinds.empty()) return least;
   // Weights that suit the kind of which there are most, and the same for all: only so do bounds add
   // up.
   const auto plans = std::make_shared<const ChunkPlans>(search_, stage);
-  AUTOPAR_TRY(weighed, plans->weights_of(units_.kinds[units_.usual]));
-  const auto& [weights, usual] = weighed;
+  auto known = weighed_.find(stage.device_count());
+  if (known == weighed_.end()) {
+    AUTOPAR_TRY(weighed, plans->weights_of(units_.kinds[units_.usual]));
+    known = weighed_.emplace(stage.device_count(), std::move(weighed)).first;
+  }
+  const auto& [weights, usual] = known->second;
+  const bool of_all = of == BoundOf::kAllUnits;
   std::optional<StreamTimes> only_compute;
   if (weights) only_compute = StreamTimes{.compute = 1};
   if (weights) least.of_compute = weights->compute;
@@ -114,9 +120,13 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage) con
   for (std::size_t k = 0; k < units_.kinds.size(); ++k) {
     const Graph& graph = units_.kinds[k];
     const Seconds compute = compute_of(k) / static_cast<double>(stage.device_count());
-    const bool is_small = compute_of(k) <= tuning::units::kSmall * all_compute;
+    const bool is_small =
+        compute_of(k) <= tuning::units::kSmall * all_compute || (!of_all && k != units_.usual);
     LeastTime of_step = usual;
-    if (k != units_.usual && is_small) of_step.bound = times * compute + least.launch;
+    if (k != units_.usual && is_small) {
+      // In sums of weighted times compute has its weight.
+      of_step.bound = (of_all ? 1 : least.of_compute) * times * compute + least.launch;
+    }
     if (k != units_.usual && !is_small) {
       AUTOPAR_TRY(found, plans->least_time(graph, weights));
       of_step = std::move(found);
@@ -125,19 +135,19 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage) con
     const Seconds shared = times * of_shared_ops(k);
     step.push_back(std::max(0.0, alone - shared));
     passes.push_back(times * compute);
-    if (!is_small && !is_single) {
+    if (!is_small && !is_single && of_all) {
       AUTOPAR_TRY(of_passes, plans->least_time(without_update(graph), only_compute));
       passes.back() = std::max(passes.back(), of_passes.bound - shared);
     }
     pass.push_back(passes.back() / times);
-    if (plans->is_open()) {
+    if (plans->is_open() && of_all) {
       if (k == units_.usual) {
         AUTOPAR_TRY(bound, bound_on_memory(plans, weights, of_step));
         least.bound = std::move(bound);
       }
       if (weights) least.alike.weights = shared_out(*weights, tuning::units::kOnLinks, stage);
       least.open.weights = least.alike.weights;
-      const auto of_paths = std::make_shared<std::map<std::string, OpPrices>>();
+      const auto of_paths = std::make_shared<std::map<std::string, PathPrices>>();
       const auto memory = [&](const HandedOn& handed_on) {
         return memory_of(plans, least.alike.weights, k, of_step, handed_on, of_paths);
       };
@@ -184,7 +194,7 @@ Seconds PipelineBounds::of_shared_ops(std::size_t kind) const {
 Result<std::shared_ptr<UnitMemory>> PipelineBounds::memory_of(
     std::shared_ptr<const ChunkPlans> plans, const std::optional<StreamTimes>& weights,
     std::size_t kind, const LeastTime& least, const HandedOn& handed_on,
-    const PathPrices& of_paths) const {
+    const PricesOfMeshes& of_paths) const {
   AUTOPAR_TRY(asked, plans->asked_level());
   std::vector<UnitWay> ways;
   for (const Recompute recompute :
@@ -202,11 +212,13 @@ Result<std::shared_ptr<UnitMemory>> PipelineBounds::memory_of(
     if (!weights) return plans->problem_of(graph, way, weights, nullptr, handed_on);
     auto known = of_paths->find(way.mesh);
     if (known == of_paths->end()) {
-      AUTOPAR_TRY(found,
-                  plans->prices_by_paths(graph, way.mesh, *weights, handed_on, bounds[way.mesh]));
+      Seconds least = kInfinity;
+      for (const auto& [mesh, found] : *of_paths) least = std::min(least, found.least);
+      AUTOPAR_TRY(found, plans->prices_by_paths(graph, way.mesh, *weights, handed_on,
+                                                bounds[way.mesh], least));
       known = of_paths->emplace(way.mesh, std::move(found)).first;
     }
-    const OpPrices& of_ops = known->second;
+    const OpPrices& of_ops = known->second.of_ops;
     return plans->problem_of(graph, way, weights, of_ops.empty() ? nullptr : &of_ops, handed_on);
   };
   return memory_of_ways(problem, plans->device_count(), kind, std::move(ways));
@@ -279,8 +291,8 @@ OpSeconds PipelineBounds::seconds_of(const Least* units, const Cluster& stage, d
 }
 
 Result<Seconds> PipelineBounds::of(const PipelineSchedule& schedule, const Cluster& stage,
-                                   const std::vector<OpId>* cuts) {
-  AUTOPAR_TRY(units, least_on(stage));
+                                   const std::vector<OpId>* cuts, BoundOf of) {
+  AUTOPAR_TRY(units, least_on(stage, of));
   std::vector<ChunkMemory> memory;
   if (units != nullptr && units->bound != nullptr) {
     AUTOPAR_TRY(found, memory_of_chunks(*units, *units->bound, schedule));
@@ -290,7 +302,7 @@ Result<Seconds> PipelineBounds::of(const PipelineSchedule& schedule, const Clust
   // Of whole backward passes and one chunk a stage these say nothing more.
   const bool is_simple =
       schedule.stage_of_chunk.size() == schedule.lines.size() && !is_apart(schedule);
-  if (units == nullptr || is_simple) return bound;
+  if (units == nullptr || is_simple || of == BoundOf::kUsualUnits) return bound;
   AUTOPAR_TRY(of_paths, bound_of_paths(*units, schedule, stage, cuts));
   return std::max(bound, of_paths);
 }
@@ -446,8 +458,8 @@ std::vector<std::vector<OpId>> PipelineBounds::cuts_alike(const PipelineSchedule
   return ways;
 }
 
-Result<Seconds> PipelineBounds::of_single(const Cluster& cluster) {
-  AUTOPAR_TRY(units, least_on(cluster));
+Result<Seconds> PipelineBounds::of_single(const Cluster& cluster, BoundOf of) {
+  AUTOPAR_TRY(units, least_on(cluster, of));
   if (units == nullptr) return of_single_compute(cluster);
   if (units->bound == nullptr) return units->step.back();
   const auto room = static_cast<double>(room_);

@@ -39,6 +39,10 @@
 
 namespace autopar {
 
+// What is searched for a bound: the usual units alone, while all others count with their compute;
+// or all, and what memory costs.
+enum class BoundOf : std::uint8_t { kUsualUnits, kAllUnits };
+
 class PipelineBounds {
  public:
   // `step`: with kernels; `seconds`: with inputs. Both must live as long.
@@ -64,12 +68,12 @@ class PipelineBounds {
   // Of all pipelines of that schedule on stages of these devices; of those with these cuts, where
   // some are given. Errors: of the searches.
   Result<Seconds> of(const PipelineSchedule& schedule, const Cluster& stage,
-                     const std::vector<OpId>* cuts);
+                     const std::vector<OpId>* cuts, BoundOf of = BoundOf::kAllUnits);
   // The same of compute alone, without a search.
   Seconds of_compute(const PipelineSchedule& schedule, const Cluster& stage,
                      const std::vector<OpId>* cuts) const;
   // Of plans without stages.
-  Result<Seconds> of_single(const Cluster& cluster);
+  Result<Seconds> of_single(const Cluster& cluster, BoundOf of = BoundOf::kAllUnits);
   // How a chunk is planned first that begins behind so many units and has so many, with so much in
   // flight and that room.
   Result<ChunkHint> hint(const Cluster& stage, double first, double units, std::int64_t in_flight,
@@ -120,19 +124,19 @@ class PipelineBounds {
     std::vector<Seconds> of_units;
     Seconds per_unit = 0, off = 0;
   };
-  Result<const Least*> least_on(const Cluster& stage);
+  Result<const Least*> least_on(const Cluster& stage, BoundOf of = BoundOf::kAllUnits);
   OpSeconds seconds_of(const Least* units, const Cluster& stage, double usual) const;
-  Result<Least> searched(const Cluster& stage) const;
+  Result<Least> searched(const Cluster& stage, BoundOf of);
   Seconds compute_of(std::size_t kind) const;
   // What a unit of that kind takes at most for what a chunk does once for all, in a pass.
   Seconds of_shared_ops(std::size_t kind) const;
   // What waits for what in plans of a kind, by the mesh, once it is known.
-  using PathPrices = std::shared_ptr<std::map<std::string, OpPrices>>;
+  using PricesOfMeshes = std::shared_ptr<std::map<std::string, PathPrices>>;
   Result<std::shared_ptr<UnitMemory>> memory_of(std::shared_ptr<const ChunkPlans> plans,
                                                 const std::optional<StreamTimes>& weights,
                                                 std::size_t kind, const LeastTime& least,
                                                 const HandedOn& handed_on,
-                                                const PathPrices& of_paths) const;
+                                                const PricesOfMeshes& of_paths) const;
   Result<std::shared_ptr<UnitBound>> bound_on_memory(std::shared_ptr<const ChunkPlans> plans,
                                                      const std::optional<StreamTimes>& weights,
                                                      const LeastTime& least) const;
@@ -185,7 +189,9 @@ class PipelineBounds {
   std::vector<std::size_t> unit_ends_;  // places, with the begin and the end of the step
   // Until each place, and in all: compute on one device, of a micro-batch.
   std::vector<Seconds> forward_, backward_, inputs_;  // inputs: the first part of backward passes
-  std::map<std::int64_t, Least> least_;               // by devices of a stage; at the ends of units
+  // By devices of a stage; at the ends of units.
+  std::map<std::pair<std::int64_t, BoundOf>, Least> least_;
+  std::map<std::int64_t, WeighedUnit> weighed_;  // the usual one
 };
 
 }  // namespace autopar

@@ -60,8 +60,9 @@ Result<std::vector<std::int64_t>> asked_stages(const PlanOptions& options, const
     return std::vector<std::int64_t>{stages};
   }
   std::vector<std::int64_t> found;
-  for (std::int64_t stages = 2; stages <= inputs.cluster.device_count(); ++stages) {
-    if (stage_of(inputs.cluster, stages)) found.push_back(stages);
+  const std::int64_t devices = inputs.cluster.device_count();
+  for (std::int64_t stages = 2; stages <= devices; ++stages) {
+    if (devices % stages == 0 && stage_of(inputs.cluster, stages)) found.push_back(stages);
   }
   return found;
 }

@@ -50,7 +50,7 @@ Result<FormCandidate> PipelineStep::candidate_of(const PipelineForm& form) const
   if (form.stages == 1) {
     candidate.bound = bounds_.of_single_compute(search_.whole.cluster);
     candidate.has_no_units = !step_.has_passes();
-    candidate.is_searched = candidate.is_estimated = candidate.has_no_units;
+    candidate.is_begun = candidate.is_searched = candidate.is_estimated = candidate.has_no_units;
     return candidate;
   }
   AUTOPAR_TRY(stage, stage_of(search_.whole.cluster, form.stages));
@@ -64,15 +64,15 @@ Result<FormCandidate> PipelineStep::candidate_of(const PipelineForm& form) const
   return candidate;
 }
 
+// First the usual ones alone, as that rules out most forms.
 Status PipelineStep::search_units(FormCandidate& candidate) {
-  if (candidate.form.stages == 1) {
-    AUTOPAR_TRY(bound, bounds_.of_single(search_.whole.cluster));
-    candidate.bound = std::max(candidate.bound, bound);
-  } else {
-    AUTOPAR_TRY(bound, bounds_.of(candidate.schedule, candidate.stage, cuts_of(candidate)));
-    candidate.bound = std::max(candidate.bound, bound);
-  }
-  candidate.is_searched = true;
+  const auto of = candidate.is_begun ? BoundOf::kAllUnits : BoundOf::kUsualUnits;
+  AUTOPAR_TRY(bound, candidate.form.stages == 1
+                         ? bounds_.of_single(search_.whole.cluster, of)
+                         : bounds_.of(candidate.schedule, candidate.stage, cuts_of(candidate), of));
+  candidate.bound = std::max(candidate.bound, bound);
+  candidate.is_searched = candidate.is_begun;
+  candidate.is_begun = true;
   return Ok{};
 }
 
@@ -269,7 +269,9 @@ Result<PipelinePlan> PipelineStep::planned(const FormCandidate& candidate,
         costs_by_ops(least, {}, cuts, static_cast<double>(plan.stage.device_count()));
     gains = [&, costs](const std::vector<ChunkPlan>& known) mutable {
       ChunkCost& last = costs[known.size() - 1];
-      last = chunk_cost(*known.back().planned, {});
+      const int alike = known.back().alike;
+      last = alike < 0 ? chunk_cost(*known.back().planned, {})
+                       : costs[static_cast<std::size_t>(alike)];
       last.first = last.last = std::nullopt;  // what is fetched while stages wait
       return may_gain(candidate, costs, known.size(), cutoff);
     };

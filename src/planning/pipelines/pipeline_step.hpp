@@ -14,7 +14,8 @@ struct FormCandidate {
   std::vector<OpId> pinned;  // cuts
   bool is_pinned = false;
   Seconds bound = 0;          // no plan of this form is faster
-  bool is_searched = false;   // that bound, by units
+  bool is_begun = false;      // that bound, by the usual units
+  bool is_searched = false;   // and by all
   bool is_estimated = false;  // as far as it can be
   Seconds estimate = 0;       // by units, with balanced cuts; 0: not known
   bool has_no_units = false;  // of one pass, of which no chunks are cut: looked at last

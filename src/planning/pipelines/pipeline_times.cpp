@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <tuple>
 
 #include "planning/pipelines/chunk_cost.hpp"
 #include "planning/pipelines/pipeline_plan.hpp"
@@ -33,7 +34,7 @@ class Pricing {
 
   Status run(PipelinePlan& plan) const {
     std::vector<ForwardLinks> links(plan.chunks.size());
-    for (std::size_t c = 0; c < plan.chunks.size(); ++c) price(plan, c, links[c]);
+    for (std::size_t c = 0; c < plan.chunks.size(); ++c) price(plan, c, links);
     fetch_early(plan, links);
     join_backward(plan.schedule, plan.chunks);
     const bool reduces =
@@ -92,7 +93,7 @@ class Pricing {
     }
   }
 
-  void price(PipelinePlan& plan, std::size_t c, ForwardLinks& links) const {
+  void price(PipelinePlan& plan, std::size_t c, std::vector<ForwardLinks>& links) const {
     ChunkPlan& chunk = plan.chunks[c];
     const auto chunk_number = static_cast<std::int64_t>(c);
     bool is_apart = false;
@@ -105,7 +106,12 @@ class Pricing {
     if (is_apart) {
       chunk.weight_ops = weight_part(planned.request->graph, planned.outcome.strategy, updates_);
     }
-    chunk.cost = chunk_cost(*chunk.planned, chunk.weight_ops, &links);
+    const auto like = static_cast<std::size_t>(chunk.alike);
+    if (chunk.alike >= 0 && plan.chunks[like].weight_ops == chunk.weight_ops) {
+      std::tie(chunk.cost, links[c]) = std::tie(plan.chunks[like].cost, links[like]);
+    } else {
+      chunk.cost = chunk_cost(*chunk.planned, chunk.weight_ops, &links[c]);
+    }
     chunk.cost.send_forward = sent_by(plan, c, true);
     chunk.cost.send_backward = sent_by(plan, c, false);
   }

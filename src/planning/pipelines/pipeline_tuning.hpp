@@ -118,6 +118,9 @@ inline constexpr double kNearBound = 0.01;
 // taken where they gain more than so much of its time. Of Mixtral in 2 stages they gain 0.04 % of a
 // unit and lose 0.8 % of the step; elsewhere they gain 5 to 8 % of a unit, or nothing.
 inline constexpr double kPathGain = 5e-3;
+// Meshes whose plan by weights takes so many times a plan on another one have no such rounds: these
+// gained at most 8 % of a unit's time.
+inline constexpr double kFarPlan = 1.1;
 // By weights that give no bound only meshes are looked at whose bound is so many times the least:
 // on 70B the best plans are on the mesh with the least bound.
 inline constexpr double kFar = 1.1;

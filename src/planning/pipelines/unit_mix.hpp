@@ -43,8 +43,10 @@ struct MixAsked {
   std::int64_t in_flight = 1;
   double room = 0;                             // of all units
   std::map<std::size_t, double> room_of = {};  // of ways of which another one is known
-  // What units of a way take in a chunk, by what they take by themselves, where that is known. Of
-  // others the least of that is hoped for, and no more than 1.
+  // What units of a way take in a chunk, by what they take by themselves, where that is known. Ways
+  // are in the order of what they repeat, and who repeats more is slower by that at least: on 70B
+  // and 405B by 1 to 3 % with nothing repeated, 4 to 5 % cheap ops, 6 to 7 % products. Of ways
+  // that repeat less than all that are known the least of that is hoped for, and no more than 1.
   std::map<std::size_t, double> slower_of = {};
   double room_on(std::size_t way) const {
     const auto known = room_of.find(way);
@@ -53,9 +55,12 @@ struct MixAsked {
   double slower_on(std::size_t way) const {
     const auto known = slower_of.find(way);
     if (known != slower_of.end()) return known->second;
-    double least = 1;
-    for (const auto& [other, slower] : slower_of) least = std::min(least, slower);
-    return least;
+    double least = 1, most = 0;
+    for (const auto& [other, slower] : slower_of) {
+      least = std::min(least, slower);
+      if (other < way) most = std::max(most, slower);
+    }
+    return most > 0 ? most : least;
   }
 };
 // With two plans at most, which is enough: of all mixtures of plans under one limit some best one

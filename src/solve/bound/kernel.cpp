@@ -37,6 +37,16 @@ void plain_columns(Real* best, const Real* add, const Real* table, std::size_t r
   }
 }
 
+void plain_differences(double* most, const double* other, const double* table, std::size_t rows,
+                       std::size_t columns) {
+  std::fill(most, most + columns, -std::numeric_limits<double>::infinity());
+  for (std::size_t i = 0; i < rows; ++i) {
+    if (other[i] == std::numeric_limits<double>::infinity()) continue;
+    const double* row = table + i * columns;
+    for (std::size_t j = 0; j < columns; ++j) most[j] = std::max(most[j], row[j] - other[i]);
+  }
+}
+
 }  // namespace
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -137,6 +147,23 @@ __attribute__((target("avx2"))) void columns_avx2(float* best, const float* add,
   wide_columns<Floats>(best, add, table, rows, columns);
 }
 
+__attribute__((target("avx2"))) void differences_avx2(double* most, const double* other,
+                                                      const double* table, std::size_t rows,
+                                                      std::size_t columns) {
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  std::fill(most, most + columns, -kNone);
+  const std::size_t whole = columns - columns % Doubles::kCount;
+  for (std::size_t i = 0; i < rows; ++i) {
+    if (other[i] == kNone) continue;
+    const double* row = table + i * columns;
+    const __m256d less_by = all(other[i]);
+    for (std::size_t j = 0; j < whole; j += Doubles::kCount) {
+      store(most + j, _mm256_max_pd(_mm256_sub_pd(load(row + j), less_by), load(most + j)));
+    }
+    for (std::size_t j = whole; j < columns; ++j) most[j] = std::max(most[j], row[j] - other[i]);
+  }
+}
+
 #undef AUTOPAR_AVX2
 
 }  // namespace
@@ -156,6 +183,10 @@ template <class Real>
 void columns_avx2(Real* best, const Real* add, const Real* table, std::size_t rows,
                   std::size_t columns) {
   plain_columns(best, add, table, rows, columns);
+}
+void differences_avx2(double* most, const double* other, const double* table, std::size_t rows,
+                      std::size_t columns) {
+  plain_differences(most, other, table, rows, columns);
 }
 
 }  // namespace
@@ -181,6 +212,12 @@ void min_plus_columns(float* best, const float* add, const float* table, std::si
                       std::size_t columns) {
   if (kHasAvx2) return columns_avx2(best, add, table, rows, columns);
   plain_columns(best, add, table, rows, columns);
+}
+
+void largest_differences(double* most, const double* other, const double* table, std::size_t rows,
+                         std::size_t columns) {
+  if (kHasAvx2) return differences_avx2(most, other, table, rows, columns);
+  plain_differences(most, other, table, rows, columns);
 }
 
 }  // namespace autopar::solver

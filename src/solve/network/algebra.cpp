@@ -56,22 +56,26 @@ std::uint64_t hash_values(const double* values, std::size_t count) {
 // Classes of equal rows in order of first appearance; `first` gets one row per class.
 Labels equal_rows(const double* values, int rows, int columns, Labels* first) {
   Labels classes(at(rows));
-  std::unordered_map<std::uint64_t, Labels> seen;
   const std::size_t width = at(columns);
+  // By hash: classes with theirs, in the next place that is free. Twice as many places as rows.
+  const std::size_t places = std::bit_ceil(2 * at(rows) + 1);
+  std::vector<std::pair<std::uint64_t, int>> seen(places, {0, -1});
   for (int r = 0; r < rows; ++r) {
     const double* row = values + at(r) * width;
-    Labels& same_hash = seen[hash_values(row, width)];
-    int found = -1;
-    for (int c : same_hash) {
+    const std::uint64_t hash = hash_values(row, width);
+    std::size_t place = hash & (places - 1);
+    const auto is_same = [&](int c) {
       const double* other = values + at((*first)[at(c)]) * width;
-      if (std::equal(row, row + width, other)) found = c;
+      return std::equal(row, row + width, other);
+    };
+    while (seen[place].second >= 0 && !(seen[place].first == hash && is_same(seen[place].second))) {
+      place = (place + 1) & (places - 1);
     }
-    if (found < 0) {
-      found = static_cast<int>(first->size());
+    if (seen[place].second < 0) {
+      seen[place] = {hash, static_cast<int>(first->size())};
       first->push_back(r);
-      same_hash.push_back(found);
     }
-    classes[at(r)] = found;
+    classes[at(r)] = seen[place].second;
   }
   return classes;
 }
@@ -122,7 +126,10 @@ Labels used_classes(const Labels& map, Labels* used) {
 
 std::size_t Algebra::KeyHash::operator()(const Key& key) const {
   std::uint64_t hash = 0;
-  for (int part : key) hash = mix(hash, static_cast<std::uint64_t>(static_cast<unsigned>(part)));
+  const auto part = [&](std::size_t i) {
+    return static_cast<std::uint64_t>(static_cast<unsigned>(key[i]));
+  };
+  for (std::size_t i = 0; i < key.size(); i += 2) hash = mix(hash, part(i) << 32 | part(i + 1));
   return static_cast<std::size_t>(hash);
 }
 
@@ -160,7 +167,7 @@ int Algebra::add_labels(Labels labels) {
 
 int Algebra::add_core(int rows, int columns, Vector values) {
   Vector transposed = transpose(values, rows, columns);
-  return add_core({rows, columns, std::move(values), std::move(transposed)});
+  return add_core(Core{rows, columns, std::move(values), std::move(transposed)});
 }
 
 int Algebra::add_core(Core core) {
@@ -172,6 +179,7 @@ int Algebra::add_core(Core core) {
     if (this->core(id).rows == core.rows && this->core(id).values == core.values) return id;
   }
   same_hash.push_back(static_cast<int>(cores_.size()));
+  for (double value : core.values) core.largest = std::max(core.largest, value);
   cores_.push_back(std::move(core));
   return same_hash.back();
 }
@@ -216,7 +224,7 @@ Table Algebra::from_dense(int rows, int columns, const Vector& values, int map_a
   }
   const int row_id = add_labels(row_classes), column_id = add_labels(column_classes);
   return {select_labels(row_id, map_a), select_labels(column_id, map_b),
-          add_core({kept_rows, kept_columns, std::move(narrow), std::move(turned)})};
+          add_core(Core{kept_rows, kept_columns, std::move(narrow), std::move(turned)})};
 }
 
 Table Algebra::add_part(const Core& from, const Labels& classes_a, const Labels& classes_b) {
@@ -408,11 +416,9 @@ bool Algebra::separable(int id, int* rows, int* columns) {
     return known->second[2] != 0;
   }
   const Core& c = core(id);
-  double largest = 0;
-  for (double value : c.values) largest = std::max(largest, value);
-  bool found = largest < kInf;
+  bool found = c.largest < kInf;
   // Sums that are equal in exact arithmetic differ in their last bits.
-  const double tolerance = 1e-15 * largest;
+  const double tolerance = 1e-15 * c.largest;
   Vector f(at(c.rows), 0.0), g(at(c.columns), 0.0);
   if (found) {
     g.assign(c.row(0), c.row(0) + c.columns);
@@ -438,31 +444,25 @@ const Vector& Algebra::worse_by(int id, bool by_columns) {
   const Key key = {kWorseBy, id, by_columns ? 1 : 0, 0, 0, 0, 0, 0};
   if (const int* known = known_id(key)) return differences_[at(*known)];
   const Core& c = core(id);
-  const int rows = by_columns ? c.columns : c.rows;
-  const int columns = by_columns ? c.rows : c.columns;
-  const bool finite = *std::max_element(c.values.begin(), c.values.end()) < kInf;
-  Vector worst(at(rows) * at(rows), -kInf);
-  for (int s = 0; s < rows; ++s) {
-    const double* other = by_columns ? c.column(s) : c.row(s);
-    for (int r = 0; r < rows; ++r) {
-      const double* mine = by_columns ? c.column(r) : c.row(r);
-      double& most = worst[at(s) * at(rows) + at(r)];
-      if (finite) {
-        most = largest_difference(mine, other, at(columns));
-        continue;
-      }
-      for (int k = 0; k < columns; ++k) {
-        if (other[k] < kInf) most = std::max(most, mine[k] - other[k]);
-      }
-    }
+  const std::size_t rows = at(by_columns ? c.columns : c.rows);
+  const std::size_t columns = at(by_columns ? c.rows : c.columns);
+  const Vector& turned = by_columns ? c.values : c.transposed;
+  Vector worst(rows * rows);
+  for (std::size_t s = 0; s < rows; ++s) {
+    const int row = static_cast<int>(s);
+    largest_differences(worst.data() + s * rows, by_columns ? c.column(row) : c.row(row),
+                        turned.data(), columns, rows);
   }
-  work_ += effort::work::kRowEntryWork * static_cast<double>(worst.size()) * columns;
+  work_ += effort::work::kRowEntryWork * static_cast<double>(worst.size() * columns);
   ids_[key] = static_cast<int>(differences_.size());
   differences_.push_back(std::move(worst));
   return differences_.back();
 }
 
 double Algebra::finite_pairs(const Table& table) {
+  if (core(table.core).largest < kInf) {
+    return static_cast<double>(labels(table.map_a).size() * labels(table.map_b).size());
+  }
   const Key key = {kFinitePairs, table.map_a, table.map_b, table.core, 0, 0, 0, 0};
   if (const int* known = known_id(key)) return vector(*known)[0];
   const Core& c = core(table.core);

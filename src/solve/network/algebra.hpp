@@ -24,8 +24,9 @@ inline std::size_t at(int index) { return static_cast<std::size_t>(index); }
 struct Core {
   int rows = 0;
   int columns = 0;
-  Vector values;      // row-major
-  Vector transposed;  // so that both directions read along memory
+  Vector values;       // row-major
+  Vector transposed;   // so that both directions read along memory
+  double largest = 0;  // infinite: some pairs are forbidden
 
   const double* row(int r) const {
     return values.data() + static_cast<std::size_t>(r) * static_cast<std::size_t>(columns);

@@ -321,6 +321,7 @@ class Reduction {
   void forbid(int n, const Edge& edge, std::vector<char>* alive) {
     const bool is_a = edge.a == n;
     const Core& core = net_.algebra.core(edge.table.core);
+    if (core.largest < kInfinity) return;
     const int rows = is_a ? core.rows : core.columns;
     const int columns = is_a ? core.columns : core.rows;
     std::vector<char> possible(at(rows), 0);
