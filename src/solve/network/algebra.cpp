@@ -440,19 +440,25 @@ const Vector& Algebra::worse_by(int id, bool by_columns) {
   const Core& c = core(id);
   const int rows = by_columns ? c.columns : c.rows;
   const int columns = by_columns ? c.rows : c.columns;
-  const bool finite = *std::max_element(c.values.begin(), c.values.end()) < kInf;
   Vector worst(at(rows) * at(rows), -kInf);
-  for (int s = 0; s < rows; ++s) {
-    const double* other = by_columns ? c.column(s) : c.row(s);
-    for (int r = 0; r < rows; ++r) {
-      const double* mine = by_columns ? c.column(r) : c.row(r);
-      double& most = worst[at(s) * at(rows) + at(r)];
-      if (finite) {
-        most = largest_difference(mine, other, at(columns));
-        continue;
-      }
-      for (int k = 0; k < columns; ++k) {
-        if (other[k] < kInf) most = std::max(most, mine[k] - other[k]);
+  if (*std::max_element(c.values.begin(), c.values.end()) < kInf) {
+    Vector negated = by_columns ? c.transposed : c.values;
+    for (double& value : negated) value = -value;
+    for (int s = 0; s < rows; ++s) {
+      double* least = worst.data() + at(s) * at(rows);
+      min_plus_columns(least, by_columns ? c.column(s) : c.row(s), negated.data(), at(rows),
+                       at(columns));
+    }
+    for (double& value : worst) value = -value;
+  } else {
+    for (int s = 0; s < rows; ++s) {
+      const double* other = by_columns ? c.column(s) : c.row(s);
+      for (int r = 0; r < rows; ++r) {
+        const double* mine = by_columns ? c.column(r) : c.row(r);
+        double& most = worst[at(s) * at(rows) + at(r)];
+        for (int k = 0; k < columns; ++k) {
+          if (other[k] < kInf) most = std::max(most, mine[k] - other[k]);
+        }
       }
     }
   }
