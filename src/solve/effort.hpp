@@ -367,24 +367,11 @@ inline constexpr std::size_t kManyKeys = 500;  // from so many frontiers on it i
 inline constexpr std::size_t kNarrow = 2000;   // frontiers
 }  // namespace trellis
 
-// Its contraction (windows/contract.cpp).
-namespace contract {
-inline constexpr double kMostPaths = 4e6;
-}  // namespace contract
-
-// What completes a path (windows/completions.cpp).
-namespace completions {
-// All lists together. Half of it is for whatever needs it; the rest is shared out evenly.
-inline constexpr double kMostInAll = 1.6e7;
-inline constexpr double kFewest = 16;  // of a list
-}  // namespace completions
-
 // The sweep over it (windows/exact_sweep.cpp).
 namespace exact_sweep {
 inline constexpr double kStateWork = 2.5, kCompareWork = 0.5;
 inline constexpr std::size_t kMostStates = 200000;    // of a layer
 inline constexpr std::size_t kMostTraces = 40000000;  // of all layers
-inline constexpr std::size_t kCompletions = 1024;     // per frontier
 }  // namespace exact_sweep
 
 }  // namespace effort
