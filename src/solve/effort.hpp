@@ -304,11 +304,6 @@ inline constexpr std::size_t kSeparatedUses =
     16;  // a node that only takes up others waits with more
 }  // namespace network
 
-// The order of nodes (network/arrangement.cpp).
-namespace arrangement {
-inline constexpr double kNarrow = 1e5;  // other orders than the first are not worth looking for
-}  // namespace arrangement
-
 // Plans combined part by part (plans/combine.cpp).
 namespace combine {
 inline constexpr int kRounds = 40;
