@@ -62,12 +62,6 @@ double DualOf<Real>::labels_alive() const {
 }
 
 template <class Real>
-auto DualOf<Real>::thetas_of(const Place& place) const -> Reals {
-  const auto begin = theta_.begin() + static_cast<std::ptrdiff_t>(place.theta);
-  return Reals(begin, begin + place.count);
-}
-
-template <class Real>
 double DualOf<Real>::share_of(const Side& side) const {
   return side.shares[turn_ % 2];
 }
@@ -245,8 +239,7 @@ auto DualOf<Real>::settled_messages() const -> Reals {
 
 template <class Real>
 template <class Other>
-void DualOf<Real>::take_over(const DualOf<Other>& other, const std::vector<int>& edge_of,
-                             const std::vector<double>& parts) {
+void DualOf<Real>::take_over(const DualOf<Other>& other, const std::vector<int>& edge_of) {
   // Where messages come in, per edge, at its rows and at its columns.
   std::vector<std::array<std::size_t, 2>> places(other.tables_.size());
   for (const auto& side : other.wiring_->sides) {
@@ -257,9 +250,8 @@ void DualOf<Real>::take_over(const DualOf<Other>& other, const std::vector<int>&
     const int from = edge_of[at(side.edge)];
     if (from < 0) continue;
     const std::size_t begin = places[at(from)][side.by_rows ? 0 : 1];
-    const double part = parts.empty() ? 1.0 : parts[at(from)];
     for (std::size_t c = 0; c < at(side.count); ++c) {
-      const auto message = static_cast<Real>(theirs[begin + c] / part);
+      const auto message = static_cast<Real>(theirs[begin + c]);
       // A class that has no label left there says nothing.
       messages_[side.incoming + c] = std::isfinite(message) ? message : 0;
     }
@@ -341,52 +333,10 @@ std::vector<int> DualOf<Real>::decode_and_improve() const {
   return labels;
 }
 
-// Over the pairs that are left.
-template <class Real>
-double DualOf<Real>::least_term(const Place& place, const Side& side, const Reals& settled) const {
-  const Side& twin = wiring_->sides[side.twin];
-  Reals near_least, far_least, near_alive, far_alive;
-  const Real* near = incoming_of(side, settled, near_least);
-  const Real* far = incoming_of(twin, settled, far_least);
-  least_per_class(side, thetas_of(place), near_alive);
-  least_per_class(twin, thetas_of(wiring_->places[at(side.far)]), far_alive);
-  const Real* table = tables_[at(side.edge)];
-  double least = kInfinity;
-  for (std::size_t i = 0; i < near_alive.size(); ++i) {
-    for (std::size_t j = 0; j < far_alive.size(); ++j) {
-      const double value =
-          table[side.by_rows ? i * far_alive.size() + j : j * near_alive.size() + i];
-      const bool counts = near_alive[i] < kInfinity && far_alive[j] < kInfinity;
-      if (counts && value < kInfinity) least = std::min(least, value - near[i] - far[j]);
-    }
-  }
-  return least;
-}
-
-template <class Real>
-double DualOf<Real>::sum_of_terms() const {
-  const Reals settled = settled_messages();
-  double sum = constant_;
-  Reals hat;
-  for (const Place& place : wiring_->places) {
-    if (place.count == 0) continue;
-    collect(place, settled, hat);
-    sum += place.copies * *std::min_element(hat.begin(), hat.end());
-    for (std::size_t s = place.sides; s < place.middle(); ++s) {
-      const Side& side = wiring_->sides[s];
-      sum += place.copies * side.copies * least_term(place, side, settled);
-    }
-  }
-  return sum;
-}
-
 template class DualOf<float>;
 template class DualOf<double>;
-template void DualOf<float>::take_over(const DualOf<float>&, const std::vector<int>&,
-                                       const std::vector<double>&);
-template void DualOf<double>::take_over(const DualOf<float>&, const std::vector<int>&,
-                                        const std::vector<double>&);
-template void DualOf<double>::take_over(const DualOf<double>&, const std::vector<int>&,
-                                        const std::vector<double>&);
+template void DualOf<float>::take_over(const DualOf<float>&, const std::vector<int>&);
+template void DualOf<double>::take_over(const DualOf<float>&, const std::vector<int>&);
+template void DualOf<double>::take_over(const DualOf<double>&, const std::vector<int>&);
 
 }  // namespace autopar::solver

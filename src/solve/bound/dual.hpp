@@ -58,11 +58,10 @@ class DualOf {
   const Vector& multipliers() const { return multipliers_; }
 
   // Begins with the other's messages: those of its edge edge_of[e] (-1: none) for edge e of the
-  // fold, divided by parts (none: by 1); of the same tables, their classes numbered alike. The
-  // bound is one again after the next pass.
+  // fold; of the same tables, their classes numbered alike. The bound is one again after the next
+  // pass.
   template <class Other>
-  void take_over(const DualOf<Other>& other, const std::vector<int>& edge_of,
-                 const std::vector<double>& parts = {});
+  void take_over(const DualOf<Other>& other, const std::vector<int>& edge_of);
 
   // As far again as from the messages before to these, so many times.
   void extrapolate(const DualOf& before, double times);
@@ -75,10 +74,6 @@ class DualOf {
   // Better single labels until there are none, by the present multipliers.
   void improve(std::vector<int>& labels) const;
   std::vector<int> decode_and_improve() const;
-
-  // What the terms of the split add up to at least, each looked at: the bound without trusting the
-  // passes. As dear as some passes.
-  double sum_of_terms() const;
 
   // Of nodes that are alone. What is left of the network, its terms those of this split, so that
   // nothing of the bound is lost; with `plain`, the network's own terms (which share tables).
@@ -97,7 +92,6 @@ class DualOf {
   using Place = typename Wiring<Real>::Place;
 
   std::size_t theta_of(int c) const;
-  Reals thetas_of(const Place& place) const;
   double share_of(const Side& side) const;
   double kept_part(const Place& place) const;
   // What counts as incoming on a side: `least` is where it is put together, if it has to be.
@@ -109,7 +103,6 @@ class DualOf {
   void send(const Side& side);
   void price_edges(const Vector& sums);
   Reals settled_messages() const;
-  double least_term(const Place& place, const Side& side, const Reals& settled) const;
   // What each label is worth: with the far labels or, where they are not known yet (< 0), with the
   // messages.
   void weigh(const Place& place, const std::vector<int>& labels, Reals& sum) const;

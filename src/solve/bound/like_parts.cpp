@@ -28,6 +28,10 @@ std::unique_ptr<LikeParts> LikeParts::of(const Network& net, int rounds,
   return std::unique_ptr<LikeParts>(new LikeParts(net, std::move(parts)));
 }
 
+std::unique_ptr<LikeParts> LikeParts::each_alone(const Network& net) {
+  return std::unique_ptr<LikeParts>(new LikeParts(net, solver::each_alone(net)));
+}
+
 LikeParts::LikeParts(const Network& net, Fold fold)
     : net_(net), fold_(std::move(fold)), quick_(net, fold_), exact_(net, fold_) {}
 

@@ -21,6 +21,9 @@ class LikeParts {
   static std::unique_ptr<LikeParts> of(const Network& net, int rounds,
                                        const std::vector<int>& rows = {});
 
+  // Each node is a part.
+  static std::unique_ptr<LikeParts> each_alone(const Network& net);
+
   // Goes on from what is known of parts that are told apart in another way.
   void take_over(const LikeParts& other);
   void set_multipliers(const Vector& multipliers);

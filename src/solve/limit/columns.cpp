@@ -28,7 +28,7 @@ class Columns {
     double last = kInfinity;
     for (int round = 0; round < kRounds && !race_.budget.over(); ++round) {
       const double before = gap();
-      const Combination mix = combine_pool(round, prices, rows, last);
+      const Combination mix = combine_pool(round, prices, rows);
       if (mix.value == kInfinity || race_.closed()) break;
       prices = mix.prices;
       price_whole(prices);
@@ -47,8 +47,7 @@ class Columns {
   double gap() const { return race_.below() - race_.bound; }
 
   // The parts are those in which labellings differ from the one that is worth least at the prices.
-  Combination combine_pool(int round, const RowPrices& prices, std::vector<int>& rows,
-                           double last) {
+  Combination combine_pool(int round, const RowPrices& prices, std::vector<int>& rows) {
     if (!all_.best().empty()) meet(all_.best());
     std::vector<std::vector<int>> pool;
     for (const Met& met : priced_.met) pool.push_back(met.labels);
@@ -59,9 +58,8 @@ class Columns {
     Combination mix =
         combine(parts, all_.net().capacity, prices, rows, race_.below(), race_.budget);
     if (mix.divided) priced_.divided = divided_node(parts, *mix.divided, mix.prices);
-    late_ = late_ || (mix.fits && last - mix.value < kProgress * (mix.value - race_.bound));
     if (!mix.variants.empty() && mix.cost < race_.below()) {
-      all_.keep(labels_of(parts, mix.variants), late_ || all_.net().nodes.size() < kManyNodes);
+      all_.keep(labels_of(parts, mix.variants), true);
     }
     return mix;
   }
@@ -117,7 +115,7 @@ class Columns {
       priced_.bound = bound;
       priced_.prices = prices;
     }
-    if (!pricer_.exhausted()) meet(pricer_.favoured());
+    meet(pricer_.favoured());
   }
 
   AllTimes& all_;
@@ -125,7 +123,6 @@ class Columns {
   Priced& priced_;
   Race& race_;
   const Fold like_;
-  bool late_ = false;  // mixes get better by little
 };
 
 }  // namespace

@@ -23,7 +23,7 @@ class PriceSearch {
     if (possible) add_rows(best_.met[0].excess);
     pricer_.allow(rows_);
     best_.bound = pricer_.settle({}, false);
-    if (pricer_.exhausted() || (!add(pricer_.favoured()) && !possible)) return std::move(best_);
+    if (!add(pricer_.favoured()) && !possible) return std::move(best_);
     if (!possible) add_rows(best_.met[0].excess);
     int in_vain = 0;
     double inwards = kInwards;
@@ -35,7 +35,6 @@ class PriceSearch {
           between(master, in_vain == 0 ? inwards : std::max(inwards, kInwardsInVain));
       pricer_.allow(rows_);
       const double bound = pricer_.settle(now, false);
-      if (pricer_.exhausted()) break;
       // The first prices are too high.
       const bool begun = !best_.prices.empty();
       in_vain = begun && bound - best_.bound < kGained * missing ? in_vain + 1 : 0;
@@ -47,7 +46,7 @@ class PriceSearch {
       }
       if (!add(pricer_.favoured())) ++in_vain;
     }
-    if (!pricer_.exhausted()) best_.bound = pricer_.settle(best_.prices, true);
+    best_.bound = pricer_.settle(best_.prices, true);
     return std::move(best_);
   }
 

@@ -214,8 +214,8 @@ void LimitedSearch::solve_relaxed(bool to_the_end) {
   race_.raise(found.bound);
 }
 
-// The messages settle before the multipliers move; and the last digits of the multipliers are for
-// those gaps that they can close, or where they cost nothing.
+// The messages settle before the multipliers move; the last digits of the multipliers are for those
+// who have the time, and for gaps that they can close, or where they cost nothing.
 void LimitedSearch::move_prices(const Network& net, Dual& dual, double& cutoff, Incumbent& best) {
   std::vector<std::vector<int>> met;
   const double before = budget_.work;
@@ -224,7 +224,7 @@ void LimitedSearch::move_prices(const Network& net, Dual& dual, double& cutoff, 
     const bool last = &reach != kReaches;
     const double missing = (cutoff - dual.bound()) / cutoff;
     const bool dear = budget_.work - before > budget_.effort * kCheapWork;
-    if (last && missing < kCloseEnough && dear) break;
+    if (last && (!budget_.patient || (missing < kCloseEnough && dear))) break;
     const BudgetShare share(budget_, kRowsPart);
     if (!last) tighten(net, dual, cutoff, best, budget_, kSettling);
     tighten_rows(net, dual, cutoff, best, budget_, kRootSteps, reach, &met);

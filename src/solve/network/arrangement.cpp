@@ -2,18 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "solve/effort.hpp"
-#include "solve/network/blocks.hpp"
 
 namespace autopar::solver {
 namespace {
 
-using namespace effort::arrangement;
 using namespace effort::order;
 
 // Greedy: of the nodes next to those placed, always the one that adds least to the frontier. What a
@@ -21,10 +17,8 @@ using namespace effort::order;
 // placed: near-linear in nodes and edges.
 class Arrangement {
  public:
-  // By blocks: those that have been begun are finished first, the last one before the others.
-  Arrangement(const Network& net, bool by_blocks)
+  explicit Arrangement(const Network& net)
       : net_(net),
-        by_blocks_(by_blocks),
         placed_(net.nodes.size(), 0),
         open_(net.nodes.size(), 0),
         seen_(net.nodes.size(), 0),
@@ -43,7 +37,6 @@ class Arrangement {
                            neighbours_[n].end());
       open_[n] = static_cast<int>(neighbours_[n].size());
     }
-    if (by_blocks) find_blocks();
   }
 
   std::vector<int> run() {
@@ -53,29 +46,18 @@ class Arrangement {
     for (std::size_t n = 0; n < neighbours_.size(); ++n) {
       if (net_.nodes[n].gone || placed_[n]) continue;
       place_next(far_end(static_cast<int>(n)));
-      while (!candidates_.empty()) place_next(std::get<2>(*candidates_.begin()));
+      while (!candidates_.empty()) place_next(candidates_.begin()->second);
     }
     return order_;
   }
 
-  // Any order at all.
-  void follow(const std::vector<int>& order) {
-    for (int n : order) place(n);
-  }
-
-  // How many labellings of the frontiers there are at most, all in all.
-  double width() const { return width_; }
-
  private:
-  // The most urgent first, then what grows least, then the first.
-  using Rank = std::tuple<int, double, int>;
+  // What grows least first, then the first.
+  using Rank = std::pair<double, int>;
 
   bool is_hub(int n) const { return neighbours_[at(n)].size() > kHubEdges; }
 
   void place(int n) {
-    bits_ += growth(n);
-    width_ += std::exp2(bits_ + bits_of_[at(n)]);
-    note_begun(n);
     placed_[at(n)] = 1;
     order_.push_back(n);
     for (int other : neighbours_[at(n)]) --open_[at(other)];
@@ -93,13 +75,6 @@ class Arrangement {
         rank_neighbours(other);
       }
     }
-    for (int block : std::exchange(newly_begun_, {})) {
-      for (int e : edges_of_[at(block)]) {
-        for (int end : {net_.edge(e).a, net_.edge(e).b}) {
-          if (waiting_[at(end)]) rank(end);
-        }
-      }
-    }
   }
 
   // Of those that wait, each to be looked at again.
@@ -110,69 +85,12 @@ class Arrangement {
   }
 
   void rank(int n) {
-    const double bits = growth(n);
-    const Rank now = {-urgency(n, bits), bits, n};
+    const Rank now = {growth(n), n};
     if (waiting_[at(n)] && ranks_[at(n)] == now) return;
     if (waiting_[at(n)]) candidates_.erase(ranks_[at(n)]);
     waiting_[at(n)] = 1;
     ranks_[at(n)] = now;
     candidates_.insert(now);
-  }
-
-  void find_blocks() {
-    std::vector<char> hub(net_.nodes.size(), 0);
-    for (std::size_t n = 0; n < hub.size(); ++n) hub[n] = neighbours_[n].size() > kHubEdges;
-    block_ = blocks_of_edges(net_, hub);
-    begun_.assign(net_.edges.size(), -1);
-    edges_of_.resize(net_.edges.size());
-    for (std::size_t e = 0; e < block_.size(); ++e) {
-      if (block_[e] >= 0) edges_of_[at(block_[e])].push_back(static_cast<int>(e));
-    }
-    find_pendants();
-  }
-
-  // Trees that hang on the rest: nodes without more than one neighbour, and so on without these.
-  void find_pendants() {
-    pendant_.assign(net_.nodes.size(), 0);
-    std::vector<int> left(net_.nodes.size(), 0), queue;
-    for (std::size_t n = 0; n < left.size(); ++n) {
-      if (net_.nodes[n].gone || neighbours_[n].size() > kHubEdges) continue;
-      for (int other : neighbours_[n]) left[n] += neighbours_[at(other)].size() > kHubEdges ? 0 : 1;
-      if (left[n] <= 1) queue.push_back(static_cast<int>(n));
-    }
-    for (std::size_t i = 0; i < queue.size(); ++i) {
-      pendant_[at(queue[i])] = 1;
-      for (int other : neighbours_[at(queue[i])]) {
-        if (neighbours_[at(other)].size() <= kHubEdges && --left[at(other)] == 1) {
-          queue.push_back(other);
-        }
-      }
-    }
-  }
-
-  // When the block was begun through which n is reached; nothing that ends with n has to wait, nor
-  // do trees: their root could not leave the frontier before.
-  int urgency(int n, double growth) const {
-    if (!by_blocks_) return 0;
-    if (growth <= 0 || pendant_[at(n)]) return std::numeric_limits<int>::max();
-    int latest = -1;
-    for (int e : net_.node(n).edges) {
-      if (placed_[at(other_end(net_.edge(e), n))] && block_[at(e)] >= 0) {
-        latest = std::max(latest, begun_[at(block_[at(e)])]);
-      }
-    }
-    return latest;
-  }
-
-  void note_begun(int n) {
-    if (!by_blocks_) return;
-    for (int e : net_.node(n).edges) {
-      if (block_[at(e)] < 0 || !placed_[at(other_end(net_.edge(e), n))]) continue;
-      int& begun = begun_[at(block_[at(e)])];
-      if (begun >= 0) continue;
-      begun = static_cast<int>(order_.size());
-      newly_begun_.push_back(block_[at(e)]);
-    }
   }
 
   // What placing n adds to the frontier, in bits.
@@ -202,18 +120,11 @@ class Arrangement {
   }
 
   const Network& net_;
-  bool by_blocks_;
-  double bits_ = 0, width_ = 0;  // of the frontier now; of all
   std::vector<std::vector<int>> neighbours_;
   Vector bits_of_;
   std::vector<char> placed_;
-  std::vector<int> open_;   // neighbours that are not placed
-  std::vector<int> block_;  // per edge
-  std::vector<char> pendant_;
-  std::vector<int> begun_;                  // per block: place in the order, or -1
-  std::vector<std::vector<int>> edges_of_;  // per block
-  std::vector<int> newly_begun_;            // blocks, by the last node
-  std::vector<int> seen_;                   // per node: by which search for a far end, from 1 on
+  std::vector<int> open_;  // neighbours that are not placed
+  std::vector<int> seen_;  // per node: by which search for a far end, from 1 on
   int searches_ = 0;
   std::set<Rank> candidates_;
   std::vector<Rank> ranks_;  // per node, of those that wait among the candidates
@@ -294,27 +205,8 @@ std::vector<int> near_their_rows(const Network& net, const std::vector<int>& ord
 }  // namespace
 
 std::vector<int> narrow_order(const Network& net) {
-  Arrangement plain(net, false);
-  std::vector<int> best = plain.run();
-  if (plain.width() > kNarrow) {
-    double width = plain.width();
-    const auto keep_narrower = [&](const Arrangement& other, std::vector<int> order) {
-      if (!(other.width() < width)) return;
-      width = other.width();
-      best = std::move(order);
-    };
-    Arrangement by_blocks(net, true);
-    std::vector<int> order = by_blocks.run();
-    keep_narrower(by_blocks, std::move(order));
-    // The greedy order takes the small steps first, into all of many like branches at once; the
-    // nodes' own order follows the model's, which finishes one before the next.
-    std::vector<int> numbers = best;
-    std::sort(numbers.begin(), numbers.end());
-    Arrangement by_number(net, false);
-    by_number.follow(numbers);
-    keep_narrower(by_number, std::move(numbers));
-  }
-  return net.capacity.empty() || best.empty() ? best : near_their_rows(net, best);
+  std::vector<int> order = Arrangement(net).run();
+  return net.capacity.empty() || order.empty() ? order : near_their_rows(net, order);
 }
 
 }  // namespace autopar::solver

@@ -6,8 +6,7 @@
 namespace autopar::solver {
 
 // All remaining nodes. Greedy: next is the node that leaves the smallest frontier (nodes that have
-// neighbours to come), among the neighbours of the frontier; where that gets wide, also by blocks
-// and by number.
+// neighbours to come), among the neighbours of the frontier.
 std::vector<int> narrow_order(const Network& net);
 
 }  // namespace autopar::solver

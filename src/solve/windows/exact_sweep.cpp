@@ -2,14 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "solve/effort.hpp"
-#include "solve/windows/completions.hpp"
-#include "solve/windows/front.hpp"
 #include "solve/windows/row_plan.hpp"
-#include "solve/windows/runs.hpp"
 
 namespace autopar::solver {
 namespace {
@@ -26,7 +22,7 @@ struct Limits {
 // States of a layer, grouped by frontier.
 struct States {
   std::vector<std::size_t> begins = {0};
-  std::vector<Units> value, cost, use;
+  std::vector<Units> value, cost;
   Vector room;  // [state * variables + variable]
   std::size_t variables = 1;
   std::size_t size() const { return value.size(); }
@@ -35,6 +31,32 @@ struct States {
 struct Trace {
   int from = 0;
   int label = 0;
+};
+
+// The rooms of the states that are kept, which come by rising cost.
+class Front {
+ public:
+  explicit Front(std::size_t width) : width_(width) {}
+
+  // False if one of those before has as much room everywhere.
+  bool add(const double* room) {
+    if (width_ == 1) return std::exchange(most_, std::max(most_, room[0])) < room[0];
+    for (std::size_t k = all_.size(); k > 0; k -= width_) {
+      ++work_;
+      const double* other = all_.data() + k - width_;
+      bool less = false;
+      for (std::size_t v = 0; v < width_ && !less; ++v) less = other[v] < room[v];
+      if (!less) return false;
+    }
+    all_.insert(all_.end(), room, room + width_);
+    return true;
+  }
+  double work() const { return work_; }
+
+ private:
+  std::size_t width_;
+  Vector all_;
+  double most_ = -kInfinity, work_ = 0;
 };
 
 // A state is what the nodes so far can be: the frontier, the value by the multipliers, the cost
@@ -50,46 +72,28 @@ class ExactSweep {
     for (const TrellisLayer& layer : trellis.layers) uses.push_back(layer.uses);
     plan_ = plan_rows(uses, net.capacity, net.multiplier);
     find_limits();
-    completions_ = find_completions(trellis, kCompletions, budget);
-    left_out_ = trellis.room;
   }
 
   Swept run() {
     states_.begins = {0, 1};
     states_.value = {0};
     states_.cost = {0};
-    states_.use = {0};
     states_.room = {0};
     std::size_t traces = 0;
     for (std::size_t i = 0; i < trellis_.layers.size(); ++i) {
-      if (budget_.over() || traces > kMostTraces) return {.left_out = trellis_.least};
       step(i);
       traces += traces_.back().size();
+      const bool too_many = states_.size() > kMostStates || traces > kMostTraces;
+      if (too_many || budget_.over()) return {.left_out = trellis_.least};
     }
-    return {best_labels(), left_out_};
+    return {best_labels(), trellis_.room};
   }
 
  private:
-  struct Candidates {
-    struct Place {
-      Units cost;
-      double room;  // of the first variable
-      int number;
-    };
-    std::vector<Place> order;       // as they came: by rising cost in each run
-    std::vector<std::size_t> runs;  // one per arc
-    std::vector<Units> value, cost, use;
-    std::vector<Trace> trace;
-    Vector room;
-    void clear() {
-      order.clear();
-      runs.clear();
-      value.clear();
-      cost.clear();
-      use.clear();
-      trace.clear();
-      room.clear();
-    }
+  struct Candidate {
+    Units value, cost;
+    std::size_t room;  // where it begins
+    Trace trace;
   };
 
   std::vector<int> best_labels() const {
@@ -99,12 +103,7 @@ class ExactSweep {
     int state = static_cast<int>(best - states_.cost.begin());
     for (std::size_t i = traces_.size(); i-- > 0;) {
       const Trace& trace = traces_[i][at(state)];
-      const TrellisLayer& layer = trellis_.layers[i];
-      const std::size_t count = layer.nodes.size();
-      for (std::size_t k = 0; k < count; ++k) {
-        labels[at(layer.nodes[k])] =
-            count == 1 ? trace.label : layer.labels[at(trace.label) * count + k];
-      }
+      labels[at(trellis_.layers[i].node)] = trace.label;
       state = trace.from;
     }
     return labels;
@@ -161,12 +160,12 @@ class ExactSweep {
     std::vector<Trace> traces;
     for (std::size_t f = 0; f < layer.frontiers(); ++f) {
       found_.clear();
+      room_.clear();
       for (std::size_t a = layer.begins[f]; a < layer.begins[f + 1]; ++a) extend(i, a);
       keep_best(next, traces);
       next.begins.push_back(next.size());
     }
     states_ = std::move(next);
-    if (states_.size() > kMostStates) thin(layer, traces);
     traces_.push_back(std::move(traces));
   }
 
@@ -179,18 +178,11 @@ class ExactSweep {
     const std::size_t begin = states_.begins[at(arc.from)];
     const std::size_t end = states_.begins[at(arc.from) + 1];
     budget_.add(static_cast<double>(end - begin) * kStateWork);
-    std::size_t hint = 0;
-    found_.runs.push_back(found_.order.size());
     for (std::size_t s = begin; s < end; ++s) {
       Units value = states_.value[s] + arc.value;
       if (value >= most) continue;
-      const Units cost = states_.cost[s] + arc.cost;
-      const Units use = states_.use[s] + arc.value - arc.cost;
-      const Units rest =
-          completions_[i].least_cost(at(arc.to), trellis_.credit - use + trellis_.slop, hint);
-      if (cost + rest + trellis_.credit >= trellis_.room + trellis_.slop) continue;
       const double* before = states_.room.data() + s * states_.variables;
-      const std::size_t room = found_.room.size();
+      const std::size_t room = room_.size();
       bool fits = true;
       for (std::size_t v = 0; v < step.variables.size() && fits; ++v) {
         double left = kInfinity;
@@ -203,87 +195,44 @@ class ExactSweep {
           value += static_cast<Units>((left - limits.most) * limits.price);
           left = limits.most;
         }
-        found_.room.push_back(left);
+        room_.push_back(left);
       }
       if (!fits || value >= most) {
-        found_.room.resize(room);
+        room_.resize(room);
         continue;
       }
-      found_.order.push_back({cost, found_.room[room], static_cast<int>(found_.cost.size())});
-      found_.value.push_back(value);
-      found_.cost.push_back(cost);
-      found_.use.push_back(use);
-      found_.trace.push_back({static_cast<int>(s), arc.label});
+      found_.push_back({value, states_.cost[s] + arc.cost, room, {static_cast<int>(s), arc.label}});
     }
   }
 
   // Of the candidates for one frontier, those that no other is at least as good as.
   void keep_best(States& next, std::vector<Trace>& traces) {
     const std::size_t width = next.variables;
-    const auto room = [&](int s) { return found_.room.data() + at(s) * width; };
-    merge_runs(found_.order, found_.runs, buffer_,
-               [](const Candidates::Place& a, const Candidates::Place& b) {
-                 return a.cost != b.cost ? a.cost < b.cost : a.room > b.room;
-               });
+    std::stable_sort(found_.begin(), found_.end(), [&](const Candidate& a, const Candidate& b) {
+      return a.cost != b.cost ? a.cost < b.cost : room_[a.room] > room_[b.room];
+    });
     Front front(width);
-    for (const Candidates::Place& place : found_.order) {
-      const int s = place.number;
-      if (!front.add(room(s))) continue;
-      next.value.push_back(found_.value[at(s)]);
-      next.cost.push_back(found_.cost[at(s)]);
-      next.use.push_back(found_.use[at(s)]);
-      next.room.insert(next.room.end(), room(s), room(s) + width);
-      traces.push_back(found_.trace[at(s)]);
+    for (const Candidate& candidate : found_) {
+      const double* room = room_.data() + candidate.room;
+      if (!front.add(room)) continue;
+      next.value.push_back(candidate.value);
+      next.cost.push_back(candidate.cost);
+      next.room.insert(next.room.end(), room, room + width);
+      traces.push_back(candidate.trace);
     }
-    budget_.add(static_cast<double>(found_.order.size()) * kStateWork +
-                front.work() * kCompareWork);
-  }
-
-  // Too many: those go that promise least, and what they promise is noted.
-  void thin(const TrellisLayer& layer, std::vector<Trace>& traces) {
-    std::vector<std::pair<Units, int>> promise;
-    for (std::size_t f = 0; f < layer.frontiers(); ++f) {
-      for (std::size_t s = states_.begins[f]; s < states_.begins[f + 1]; ++s) {
-        promise.emplace_back(states_.value[s] + layer.to_go[f], static_cast<int>(s));
-      }
-    }
-    const auto limit = promise.begin() + static_cast<std::ptrdiff_t>(kMostStates);
-    std::nth_element(promise.begin(), limit, promise.end());
-    left_out_ = std::min(left_out_, limit->first);
-    const std::pair<Units, int> first_gone = *limit;
-    States kept;
-    kept.variables = states_.variables;
-    std::vector<Trace> kept_traces;
-    for (std::size_t f = 0; f < layer.frontiers(); ++f) {
-      for (std::size_t s = states_.begins[f]; s < states_.begins[f + 1]; ++s) {
-        if (!(std::pair(states_.value[s] + layer.to_go[f], static_cast<int>(s)) < first_gone)) {
-          continue;
-        }
-        kept.value.push_back(states_.value[s]);
-        kept.cost.push_back(states_.cost[s]);
-        kept.use.push_back(states_.use[s]);
-        const auto room = states_.room.begin() + static_cast<std::ptrdiff_t>(s * kept.variables);
-        kept.room.insert(kept.room.end(), room, room + static_cast<std::ptrdiff_t>(kept.variables));
-        kept_traces.push_back(traces[s]);
-      }
-      kept.begins.push_back(kept.size());
-    }
-    states_ = std::move(kept);
-    traces = std::move(kept_traces);
+    budget_.add(static_cast<double>(found_.size()) * kStateWork + front.work() * kCompareWork);
   }
 
   const Network& net_;
   const Trellis& trellis_;
   Budget& budget_;
   RowPlan plan_;
-  std::vector<Completions> completions_;
   std::vector<std::vector<Limits>> limits_;  // per layer and variable after it
   std::vector<Vector> taken_;                // per layer: [arc * parts + part]
   States states_;
   std::vector<std::vector<Trace>> traces_;  // per layer and state after it
-  Candidates found_;
-  std::vector<Candidates::Place> buffer_;
-  Units left_out_ = 0;
+  std::vector<Candidate> found_;
+  Vector room_;  // of these
 };
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <unordered_map>
 #include <utility>
 
 #include "solve/effort.hpp"
@@ -11,7 +11,6 @@ namespace autopar::solver {
 namespace {
 
 using namespace effort::trellis;
-using namespace effort::order;
 
 constexpr double kUnits = 0x1p56;  // in the cutoff; sums stay below 2^63
 constexpr Units kPriceSlop = 1 << 10;
@@ -31,47 +30,6 @@ const Place& place_of(const Frontier& frontier, int n) {
                        [n](const Place& place) { return place.node == n; });
 }
 
-// Numbers keys in the order in which they come. Open addressing.
-class KeyNumbers {
- public:
-  // The key's number, which is `next` if it is new.
-  int number(std::uint64_t key, int next) {
-    if (2 * used_ >= slots_.size()) grow();
-    Slot& slot = find(key);
-    if (slot.number < 0) {
-      slot = {key, next};
-      ++used_;
-    }
-    return slot.number;
-  }
-
- private:
-  struct Slot {
-    std::uint64_t key = 0;
-    int number = -1;
-  };
-
-  Slot& find(std::uint64_t key) {
-    // Fibonacci hashing (Knuth, The Art of Computer Programming, volume 3, 6.4).
-    std::size_t i =
-        static_cast<std::size_t>((key * 0x9e3779b97f4a7c15ULL) >> 32) & (slots_.size() - 1);
-    while (slots_[i].number >= 0 && slots_[i].key != key) i = (i + 1) & (slots_.size() - 1);
-    return slots_[i];
-  }
-
-  void grow() {
-    const std::size_t factor = slots_.size() < kManySlots ? 4 : 2;
-    std::vector<Slot> before(std::max<std::size_t>(64, factor * slots_.size()));
-    before.swap(slots_);
-    for (const Slot& slot : before) {
-      if (slot.number >= 0) find(slot.key) = slot;
-    }
-  }
-
-  std::vector<Slot> slots_;
-  std::size_t used_ = 0;
-};
-
 class TrellisBuilder {
  public:
   TrellisBuilder(const Network& net, const std::vector<int>& order, double cutoff, double most_arcs,
@@ -83,11 +41,10 @@ class TrellisBuilder {
       prices_.push_back(prices_.back() + net.multiplier[r]);
     }
     trellis_.scale = kUnits / (std::abs(cutoff) + std::abs(credit));
-    trellis_.credit = units(credit);
     // Each arc is rounded, twice, and prices are products of doubles. What might be below the
     // cutoff stays.
-    trellis_.slop = 2 * static_cast<Units>(order.size()) + kPriceSlop;
-    trellis_.room = units(cutoff - net.constant) + trellis_.slop;
+    const Units slop = 2 * static_cast<Units>(order.size()) + kPriceSlop;
+    trellis_.room = units(cutoff - net.constant) + slop;
   }
 
   std::optional<Trellis> run() {
@@ -121,13 +78,13 @@ class TrellisBuilder {
 
   bool find_frontiers() {
     std::vector<std::size_t> last(net_.nodes.size(), 0);
-    position_.assign(net_.nodes.size(), 0);
-    for (std::size_t i = 0; i < order_.size(); ++i) position_[at(order_[i])] = i;
+    std::vector<std::size_t> position(net_.nodes.size(), 0);
+    for (std::size_t i = 0; i < order_.size(); ++i) position[at(order_[i])] = i;
     for (std::size_t i = 0; i < order_.size(); ++i) {
       last[at(order_[i])] = i;
       for (int e : net_.node(order_[i]).edges) {
         last[at(order_[i])] =
-            std::max(last[at(order_[i])], position_[at(other_end(net_.edge(e), order_[i]))]);
+            std::max(last[at(order_[i])], position[at(other_end(net_.edge(e), order_[i]))]);
       }
     }
     frontiers_.push_back({});
@@ -173,68 +130,6 @@ class TrellisBuilder {
     return values;
   }
 
-  // What a node to come costs at least, by the labels of its neighbours in the frontier. Every term
-  // counts for one node only, so that these add up to a bound on the rest.
-  struct Ahead {
-    std::vector<Place> places;
-    std::vector<Units> least;  // [labels, the first place's first]
-    Units at_key(std::uint64_t key) const {
-      std::size_t index = 0;
-      for (const Place& place : places) index = index * place.count + at(place.label(key));
-      return least[index];
-    }
-  };
-
-  // Of the nodes next to the frontier after layer i.
-  std::vector<Ahead> look_ahead(std::size_t i) const {
-    const Frontier& frontier = frontiers_[i + 1];
-    std::map<int, std::vector<Term>> terms;  // by node to come
-    for (const Place& place : frontier) {
-      for (int e : net_.node(place.node).edges) {
-        const Edge& edge = net_.edge(e);
-        const int other = other_end(edge, place.node);
-        if (position_[at(other)] <= i) continue;
-        terms[other].push_back({&edge, place, edge.a == place.node});
-      }
-    }
-    std::vector<Ahead> result;
-    for (const auto& [n, its] : terms) {
-      // What has only hubs for neighbours so far is many, and says the same in every layer.
-      const bool near = std::any_of(its.begin(), its.end(), [&](const Term& term) {
-        return net_.node(term.place.node).edges.size() <= kHubEdges;
-      });
-      if (!near) continue;
-      double entries = net_.label_count(n);
-      for (const Term& term : its) entries *= static_cast<double>(term.place.count);
-      if (entries <= kMostAhead) result.push_back(ahead_of(n, its));
-    }
-    return result;
-  }
-
-  Ahead ahead_of(int n, const std::vector<Term>& terms) const {
-    Ahead ahead;
-    std::vector<Vector> sums = {net_.cost(n)};
-    for (const Term& term : terms) {
-      ahead.places.push_back(term.place);
-      const Vector values = values_of(term, n);
-      std::vector<Vector> longer;
-      for (const Vector& sum : sums) {
-        for (std::size_t k = 0; k < term.place.count; ++k) {
-          longer.push_back(sum);
-          for (std::size_t l = 0; l < sum.size(); ++l)
-            longer.back()[l] += values[k * sum.size() + l];
-        }
-      }
-      sums = std::move(longer);
-    }
-    for (const Vector& sum : sums) {
-      const double least = *std::min_element(sum.begin(), sum.end()) * trellis_.scale;
-      ahead.least.push_back(least < static_cast<double>(trellis_.room) ? static_cast<Units>(least)
-                                                                       : trellis_.room);
-    }
-    return ahead;
-  }
-
   // Forward: the frontiers that can be reached below the cutoff. False if they are too many for
   // what is on no path to be taken away afterwards.
   bool extend(std::size_t i) {
@@ -252,12 +147,10 @@ class TrellisBuilder {
       }
     }
     TrellisLayer layer;
-    layer.nodes = {n};
+    layer.node = n;
     std::vector<std::uint64_t> keys;
-    std::vector<Units> least, rest;
-    KeyNumbers known;
-    std::vector<Ahead> ahead;
-    if (keys_[i].size() > kManyKeys) ahead = look_ahead(i);
+    std::vector<Units> least;
+    std::unordered_map<std::uint64_t, int> known;  // only looked up, so its order is no matter
     Vector sum;
     const double most = kMostBeforePruning * most_arcs_ - arcs_;
     for (std::size_t f = 0; f < keys_[i].size(); ++f) {
@@ -281,14 +174,12 @@ class TrellisBuilder {
         const auto value = static_cast<Units>(scaled + 0.5);
         const Units total = least_[i][f] + value;
         const std::uint64_t key = base + l * stride;
-        const int to = known.number(key, static_cast<int>(keys.size()));
-        if (at(to) == keys.size()) {
+        const auto [found, added] = known.try_emplace(key, static_cast<int>(keys.size()));
+        const int to = found->second;
+        if (added) {
           keys.push_back(key);
           least.push_back(trellis_.room);
-          rest.push_back(0);
-          for (const Ahead& next : ahead) rest.back() += next.at_key(key);
         }
-        if (total + rest[at(to)] >= trellis_.room) continue;
         least[at(to)] = std::min(least[at(to)], total);
         layer.arcs.push_back({static_cast<int>(f), to, static_cast<int>(l), value, 0});
       }
@@ -382,7 +273,7 @@ class TrellisBuilder {
   void fill(std::size_t i) {
     TrellisLayer& layer = trellis_.layers[i];
     const std::vector<Term> terms = terms_of(i);
-    std::vector<Owner> owners = {owner_of(nullptr, net_.node(layer.nodes[0]).uses)};
+    std::vector<Owner> owners = {owner_of(nullptr, net_.node(layer.node).uses)};
     for (const Term& term : terms) owners.push_back(owner_of(&term, term.edge->uses));
     Vector prices;
     for (const Owner& owner : owners) {
@@ -414,7 +305,6 @@ class TrellisBuilder {
   Budget& budget_;
   Vector prices_ = {0.0};  // sums of the multipliers before each row
   Trellis trellis_;
-  std::vector<std::size_t> position_;                     // of each node in the order
   std::vector<Frontier> frontiers_;                       // before each layer, and at the end
   std::vector<std::vector<std::uint64_t>> keys_ = {{0}};  // of the frontiers, the same way
   std::vector<std::vector<Units>> least_ = {{0}};         // value of the best path to them

@@ -18,14 +18,13 @@ using Units = std::int64_t;
 struct TrellisArc {
   int from = 0;     // frontier before the layer
   int to = 0;       // frontier after it
-  int label = 0;    // of the layer's node, or of all its nodes
+  int label = 0;    // of the layer's node
   Units value = 0;  // what is added, by the multipliers
   Units cost = 0;   // the same without the rows' prices
 };
 
 struct TrellisLayer {
-  std::vector<int> nodes;           // one at first
-  std::vector<int> labels;          // of several nodes: [arc's label * nodes + node]
+  int node = -1;
   std::vector<TrellisArc> arcs;     // by `to`, then `from`
   std::vector<std::size_t> begins;  // per frontier after, and the end
   std::vector<Units> least;         // per frontier before: value of the best path to it
@@ -39,8 +38,6 @@ struct Trellis {
   std::vector<TrellisLayer> layers;
   double scale = 1;  // units per unit of value
   Units room = 0;    // paths of at least this value are at the cutoff or above
-  Units slop = 0;    // more than what rounding can add up to
-  Units credit = 0;  // what the capacities are worth by the rows' prices
   Units least = 0;   // value of the best path
 };
 

@@ -7,7 +7,6 @@
 #include "solve/effort.hpp"
 #include "solve/network/arrangement.hpp"
 #include "solve/network/reduce.hpp"
-#include "solve/windows/contract.hpp"
 #include "solve/windows/exact_sweep.hpp"
 
 namespace autopar::solver {
@@ -49,7 +48,6 @@ Found search_window(const Network& net, const Dual& dual, double cutoff, Budget&
   std::optional<Trellis> trellis = build_trellis(*child, order, cutoff, kMostArcs, budget);
   if (!trellis) return found;
   if (trellis->least >= trellis->room) return {.bound = cutoff};
-  contract(*trellis, budget);
   const Swept swept = sweep_exactly(*child, *trellis, budget);
   const double left_out = child->constant + static_cast<double>(swept.left_out) / trellis->scale;
   found.bound = swept.left_out < trellis->room ? std::max(found.bound, left_out) : cutoff;
