@@ -4,8 +4,8 @@
 #include <set>
 
 #include "graphs.hpp"
+#include "search/build/spec_lists.hpp"
 #include "search/meshes.hpp"
-#include "search/spec_lists.hpp"
 
 using namespace autopar;
 using namespace autopar::testing;

@@ -10,7 +10,7 @@
 #include "autopar/kernels.hpp"
 #include "graphs.hpp"
 #include "search/balanced_weights.hpp"
-#include "search/build.hpp"
+#include "search/build/build.hpp"
 #include "search/matrix_game.hpp"
 
 using namespace autopar;

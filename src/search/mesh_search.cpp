@@ -5,7 +5,7 @@
 #include <tuple>
 #include <utility>
 
-#include "search/build.hpp"
+#include "search/build/build.hpp"
 
 namespace autopar {
 

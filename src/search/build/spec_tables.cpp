@@ -1,4 +1,4 @@
-#include "search/spec_tables.hpp"
+#include "search/build/spec_tables.hpp"
 
 #include <algorithm>
 

@@ -8,7 +8,7 @@
 
 #include "autopar/cost.hpp"
 #include "autopar/problem.hpp"
-#include "search/spec_lists.hpp"
+#include "search/build/spec_lists.hpp"
 
 namespace autopar {
 

@@ -1,4 +1,4 @@
-#include "search/spec_lists.hpp"
+#include "search/build/spec_lists.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "search/execution_order.hpp"
+#include "search/build/execution_order.hpp"
 
 #include <algorithm>
 #include <numeric>

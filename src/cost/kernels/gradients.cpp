@@ -1,0 +1,57 @@
+// What runtimes hold for gradients, and how these are added up.
+#include <algorithm>
+#include <cmath>
+
+#include "cost/kernels/finders.hpp"
+
+namespace autopar {
+
+void hold_gradients(Grouping& all, const std::string& updates) {
+  const Graph& graph = all.graph;
+  double bytes = all.profile.gradient_bytes, of_pass = 0;
+  if (graph.has_passes()) {
+    bytes -= static_cast<double>(size_of(DType::kFloat32));
+    of_pass = all.profile.pass_gradient_bytes;  // of one pass the graph has its gradients itself
+  }
+  if (bytes <= 0 && of_pass <= 0) return;
+  all.found.held_beside.assign(graph.values.size(), 0);
+  const auto is_updated = [&](const Value& made) {
+    return made.producer.valid() && graph.op(made.producer).phase == Phase::kUpdate;
+  };
+  const std::vector<ValueId> updated = updated_inputs(graph, updates);
+  for (std::size_t v = 0; v < updated.size(); ++v) {
+    const ValueId input = updated[v];
+    if (!input.valid() || graph.value(input).accumulates || !is_updated(graph.values[v])) continue;
+    const auto& uses = all.uses[input.index()];
+    const bool is_read = std::any_of(uses.begin(), uses.end(), [&](const Use& use) {
+      return graph.op(use.op).phase != Phase::kUpdate;
+    });
+    if (!is_read) continue;
+    const auto size = static_cast<double>(size_of(graph.value(input).dtype));
+    all.found.held_beside[input.index()] =
+        static_cast<char>(std::ceil(std::max(0.0, bytes) / size));
+    all.held_in_pass(input) = static_cast<char>(std::ceil(of_pass / size));
+  }
+}
+
+void join_accumulations(Grouping& all) {
+  const Graph& graph = all.graph;
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    const Op& op = all.op(o);
+    const bool accumulates = std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId id) {
+      return id.valid() && graph.value(id).accumulates;
+    });
+    if (!accumulates || op.type != "Add" || !op.domain.empty()) continue;
+    for (const ValueId input : op.inputs) {
+      const OpId maker = graph.value(input).producer;
+      if (!maker.valid() || all.uses[input.index()].size() != 1) continue;
+      if (graph.op(maker).type != "Cast" || graph.op(maker).phase != op.phase) continue;
+      all.join(maker.index(), o);
+      for (const std::size_t joined : {maker.index(), o}) {
+        all.found.of_op[joined].kind = OpKernel::Kind::kElements;
+      }
+    }
+  }
+}
+
+}  // namespace autopar

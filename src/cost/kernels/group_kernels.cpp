@@ -1,0 +1,23 @@
+// Groups of ops that run as one kernel: the order in which the kinds of groups are found.
+#include <utility>
+
+#include "autopar/kernels.hpp"
+#include "cost/kernels/finders.hpp"
+
+namespace autopar {
+
+Kernels group_kernels(const Graph& graph, const Profile& profile, const std::string& updates) {
+  Grouping all(graph, profile, updates);
+  if (profile.fuses_attention) join_attention(all);
+  if (profile.ideal()) return all.any_is_free ? std::move(all.found) : Kernels();
+  hold_gradients(all, updates);
+  const ReadersOfFunctions readers = join_functions(all);
+  join_accumulations(all);
+  if (profile.fuses_elementwise || profile.fuses_normalisation) join_chains(all);
+  keep_arguments(all, readers);
+  mark_launches(all);
+  mark_inside(all);
+  return std::move(all.found);
+}
+
+}  // namespace autopar
