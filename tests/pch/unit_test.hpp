@@ -1,4 +1,5 @@
-// Read once for all unit tests (a precompiled header). Each file includes what it needs itself as well.
+// Read once for all unit tests (a precompiled header). Each file includes what it needs itself as
+// well.
 #if __has_include(<catch2/catch.hpp>)
 #include <catch2/catch.hpp>
 #else
