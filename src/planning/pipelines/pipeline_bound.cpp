@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <tuple>
 
 #include "planning/pipelines/even_cuts.hpp"
@@ -128,7 +129,11 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage, Bou
     // What units have in common each device may do by itself, and what that makes is then there for
     // any layout.
     const Seconds shared = times * compute.shared;
-    const Seconds host = times * profile.host_s * static_cast<double>(units_.shared_ops[k].size());
+    Seconds host = 0;
+    for (const Op& op : graph.ops) {
+      const bool is_shared = units_.shared_ops[k].count(op.name) != 0;
+      if (is_shared) host += profile.host_s * static_cast<double>(graph.times(op));
+    }
     const Seconds taken_off = launch + sum.most_of_kernels(shared, host);
     LeastTime of_step;
     if (k == units_.usual) {
@@ -185,18 +190,14 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage, Bou
 }
 
 PipelineBounds::Compute PipelineBounds::compute_of(std::size_t kind) const {
-  const auto unit = static_cast<std::size_t>(
-      std::find(units_.kind_of.begin(), units_.kind_of.end(), kind) - units_.kind_of.begin());
-  const std::size_t begin = unit == 0 ? 0 : unit_cuts_[unit - 1].index();
-  const std::size_t end = unit < unit_cuts_.size() ? unit_cuts_[unit].index() : step_.ops.size();
+  std::set<std::string> names;
+  for (const Op& op : units_.kinds[kind].ops) names.insert(op.name);
   Compute compute;
   for (std::size_t o = 0; o < step_.ops.size(); ++o) {
-    const Seconds both = seconds_.forward[o] + seconds_.backward[o];
-    if (units_.shared_ops[kind].count(step_.ops[o].name) != 0) {
-      compute.shared += both;
-    } else if (begin <= o && o < end) {
-      compute.own += both;
-    }
+    const std::string& name = step_.ops[o].name;
+    if (names.count(name) == 0) continue;
+    const bool is_shared = units_.shared_ops[kind].count(name) != 0;
+    (is_shared ? compute.shared : compute.own) += seconds_.forward[o] + seconds_.backward[o];
   }
   return compute;
 }
