@@ -27,8 +27,11 @@ PipelineBounds::PipelineBounds(const ChunkSearch& search, const Graph& step,
   unit_ends_.push_back(places_.size() + 1);
   forward_.assign(places_.size() + 2, 0);
   backward_ = inputs_ = forward_;
+  // What each chunk makes that reads it counts in none of them.
+  const std::vector<OpId> decides = deciding_ops(step, search.options.updates);
   for (std::size_t o = 0; o < step.ops.size(); ++o) {
-    const std::size_t after = place_of(OpId(static_cast<std::int64_t>(o))) + 1;
+    if (!decides[o].valid()) continue;
+    const std::size_t after = place_of(decides[o]) + 1;
     forward_[after] += seconds.forward[o];
     backward_[after] += seconds.backward[o];
     inputs_[after] += seconds.inputs[o];
