@@ -6,6 +6,7 @@
 #endif
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <tuple>
 
@@ -55,9 +56,9 @@ TEST_CASE("no schedule takes less than what its chunks take at least") {
       const auto times = simulate_schedule(schedule, costs);
       REQUIRE(times.ok());
       const std::vector<std::size_t> no_units = {0};
-      const Parts parts(forward, backward, inputs, no_units, 1,
-                        static_cast<double>(schedule.micro_batches));
-      const ChunkBound bound(parts, nullptr, 1, nullptr, nullptr, schedule, chunks);
+      const Parts parts(forward, backward, inputs, no_units, 1);
+      const ChunkSums sums(static_cast<double>(schedule.micro_batches));
+      const ChunkBound bound(parts, sums, schedule, chunks);
       std::vector<Seconds> of_stage(stages, 0);
       for (std::size_t c = 0; c < chunks; ++c) {
         of_stage[shapes[c].stage] += chunks == stages ? bound.of_stage(shapes[c], c, c + 1, 0)
@@ -71,6 +72,81 @@ TEST_CASE("no schedule takes less than what its chunks take at least") {
     }
     CHECK(nearest > 0.85);
   }
+}
+
+TEST_CASE("weighted sums over units and parts of units are no more than the busiest stream") {
+  std::mt19937 random(7);
+  std::uniform_real_distribution<double> some(0, 1);
+  std::uniform_int_distribution<int> die(0, 5);
+  auto schedule = make_schedule(ScheduleKind::k1F1B, {1, 1, 4});
+  REQUIRE(schedule.ok());
+  const std::vector<ChunkShape> shapes = shapes_of(*schedule);
+  const double passes = 4, devices = 2;
+  double nearest = 0;
+  for (int round = 0; round < 300; ++round) {
+    StreamSum sum{StreamTimes()};
+    for (Seconds* weight : sum.weights->all()) *weight = std::exp(5 * some(random));
+    const Seconds all = sum.weights->weighted({1, {1, 1, 1}, 1, 1});
+    for (Seconds* weight : sum.weights->all()) *weight /= all;
+    ChunkSums sums(passes);
+    sums.step.of_compute = sum.least_of_compute(passes, 1);
+    sums.waiting = sum.weights->compute;
+    // Places are one by one; a unit has up to three, and every sixth counts with its compute alone.
+    const std::size_t end = 12;
+    std::vector<StreamTimes> busy(end);
+    std::vector<Seconds> forward = {0}, backward = {0};
+    std::vector<std::size_t> unit_ends = {0};
+    sums.step.until = {0};
+    Seconds of_unit = 0, compute_of_unit = 0;
+    for (std::size_t p = 0; p < end; ++p) {
+      const Seconds there = some(random), back = some(random), waits = some(random) / 4;
+      forward.push_back(forward.back() + there);
+      backward.push_back(backward.back() + back);
+      const Seconds compute = (there + back) / devices;
+      // Of the last pass only the forward part is in the tail.
+      busy[p].compute = passes * compute + waits;
+      busy[p].tail = (passes - 1) * compute + there / devices + waits;
+      // Some are busy with compute, others with a link or the host.
+      for (Seconds& link : busy[p].links) link = die(random) == 0 ? 9 * some(random) : 0;
+      busy[p].host = die(random) < 2 ? 9 * some(random) : 0;
+      of_unit += busy[p].weighted(*sum.weights);
+      compute_of_unit += compute;
+      if (p + 1 < end && die(random) > 1 && p + 1 - unit_ends.back() < 3) continue;
+      unit_ends.push_back(p + 1);
+      const bool is_small = die(random) == 0;
+      sums.step.until.push_back(sums.step.until.back() +
+                                (is_small ? sums.step.of_compute * compute_of_unit : of_unit));
+      of_unit = compute_of_unit = 0;
+    }
+    const Parts parts(forward, backward, forward, unit_ends, devices);
+    const ChunkBound bound(parts, sums, *schedule, end);
+    for (std::size_t from = 0; from < end; ++from) {
+      StreamTimes chunk;
+      chunk.compute = forward[from] / devices;  // waiting
+      for (std::size_t to = from + 1; to <= end; ++to) {
+        const auto in_chunk = chunk.all(), in_part = busy[to - 1].all();
+        for (std::size_t s = 0; s < in_chunk.size(); ++s) *in_chunk[s] += *in_part[s];
+        const Seconds least = bound.alone(shapes[0], from, to);
+        INFO("round " << round << ", from " << from << " to " << to);
+        CHECK(least <= chunk.weighted(*sum.weights) * (1 + 1e-12));
+        CHECK(least <= chunk.most() * (1 + 1e-12));
+        nearest = std::max(nearest, least / chunk.most());
+      }
+    }
+  }
+  CHECK(nearest > 0.8);
+}
+
+TEST_CASE("what is taken off for ops that units share is no less than they count for") {
+  const StreamTimes weights{0.3, {0.2, 0, 0}, 0.1, 0.4};
+  const StreamSum sum{weights};
+  // Compute of 2 s in all passes, all of it before the last backward pass, by 5 s of the host.
+  CHECK(sum.most_of_kernels(2, 5) == Approx(0.3 * 2 + 0.1 * 2 + 0.4 * 5));
+  CHECK(sum.least_of_compute(8, 1) == Approx(0.3 * 8 + 0.1 * 7));
+  CHECK(sum.least_of_compute(1, 2) == Approx(0.3));
+  // One after the other.
+  CHECK(StreamSum().most_of_kernels(2, 5) == Approx(7));
+  CHECK(StreamSum().least_of_compute(8, 1) == Approx(8));
 }
 
 TEST_CASE("even cuts give each stage as many units") {

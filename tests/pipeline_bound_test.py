@@ -3,6 +3,7 @@ with as much memory or less. What fits is a plan of the larger limit too, so non
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -90,6 +91,34 @@ def schedules(folder, model):
         assert best["cost"]["seconds"] <= min(found) * 1.05, (schedule, best["cost"], found)
 
 
+def busy_hosts(folder):
+    """Where the host is busier than compute, and a cut leaves a part of a unit to each stage: what is claimed before a plan is there."""
+    model = folder / "attention.onnx"
+    subprocess.run([sys.executable, SOURCE / "scripts" / "make_models.py", "--family", "llama", "--layers", "4", "--hidden", "64", "--heads", "4",
+                    "--feed-forward", "32", "--vocabulary", "64", "--sequence", "1024", "-o", model], check=True, stdout=subprocess.DEVNULL)
+    cluster = CLUSTER | {"name": "2 devices", "tiers": [{"name": "inner", "size": 2, "bandwidth_bytes_per_s": 1e10, "latency_s": 1e-9}]}
+    (folder / "two.json").write_text(json.dumps(cluster))
+    taken = []
+    for host in (1e-6, 2.5e-5, 3e-5, 4e-5):
+        profile = {"format": "autopar-profile", "version": 1, "name": "host", "fuses": ["attention", "normalisation", "elementwise", "optimizer"],
+                   "strided_operands": 1, "launch_s": 0, "host_s": host, "matrix": {"fraction": 0.9}, "attention": {"forward": 0.6, "backward": 0.5},
+                   "memory": {"fraction": 0.85}, "deferred": ["all_reduce", "reduce_scatter", "gather", "update"]}
+        (folder / "host.json").write_text(json.dumps(profile))
+        for cut in ("layers.2.mlp.residual", "layers.3.mlp.residual"):
+            command = [AUTOPAR, "-v", "search", model, "--cluster", folder / "two.json", "--profile", folder / "host.json", "--train", "--optimizer", "adamw",
+                       "--loss", "cross_entropy", "--batch", 128, "--micro-batches", 128, "--stages", 2, "--cuts", cut, "-o", folder / "plan"]
+            done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
+            assert done.returncode == 0, done.stderr
+            claimed = [float(number) * {"s": 1, "ms": 1e-3, "us": 1e-6}[unit]
+                       for number, unit in re.findall(r"2 stages, 1f1b: no plan takes less than ([0-9.]+) (s|ms|us)", done.stderr)]
+            seconds = json.loads((folder / "plan" / "report.json").read_text())["cost"]["seconds"]
+            taken.append(seconds)
+            # Printed with four digits.
+            assert claimed and max(claimed) <= seconds * 1.001, f"host {host}, cut {cut}: no plan is said to take less than {claimed}, and one takes {seconds} s"
+            assert max(claimed) > 0.75 * seconds, (host, cut, claimed, seconds)
+    assert taken[-2] > 1.5 * taken[0], taken  # the host is what takes longest
+
+
 def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
@@ -102,6 +131,7 @@ def main():
         small = folder / "small.onnx"
         subprocess.run([sys.executable, SOURCE / "scripts" / "make_models.py", "--family", "llama", "--layers", "4", "--hidden", "128", "--heads", "4",
                         "--feed-forward", "384", "--vocabulary", "256", "--sequence", "256", "-o", small], check=True, stdout=subprocess.DEVNULL)
+        busy_hosts(folder)
         counts(folder, small)
         schedules(folder, small)
     print("no plan is below a bound")

@@ -50,6 +50,11 @@ struct Chunks {
 Result<Chunks> chunks_of(const Graph& step, const std::vector<OpId>& cuts,
                          const std::string& updates = "new.*");
 
+// Per forward op of a step the one whose place among the cuts says which chunk makes it: the op
+// itself, or the first reader of what is made of stored values alone. Not valid: each chunk that
+// reads it makes it, or it is no forward op.
+std::vector<OpId> deciding_ops(const Graph& step, const std::string& updates = "new.*");
+
 // Seconds of a step's forward ops in one pass, and of the backward ops that belong to each: per op
 // of the step. What is of no forward op is of the loss. `inputs`: of the backward ops those that do
 // not make the gradient of one stored value alone (see weight_gradient_ops); empty: not known.

@@ -13,6 +13,48 @@ constexpr int kUnknown = -2;
 // What is trained has a rank, be it a bias of one number.
 bool is_number(const Value& value) { return value.shape.empty(); }
 
+// What adds up numbers of the data alone, such as that of tokens: all updates need it, so it is
+// where none of them waits for the chunk of another.
+bool counts(const Graph& graph, const std::vector<char>& shared, const Op& op) {
+  return std::all_of(op.inputs.begin(), op.inputs.end(), [&](ValueId id) {
+    const Value& value = graph.value(id);
+    return is_number(value) &&
+           (value.accumulates || (value.producer.valid() && shared[value.producer.index()]));
+  });
+}
+
+// Readers come after what they read: what is made of weights alone goes where it is read first.
+std::vector<OpId> deciding(const Graph& graph, const std::vector<std::vector<Use>>& uses,
+                           const std::vector<ValueId>& next, const std::vector<char>& shared) {
+  std::vector<char> of_weights(graph.ops.size());
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    const Op& op = graph.ops[o];
+    if (op.phase != Phase::kForward || shared[o]) continue;
+    of_weights[o] = std::all_of(op.inputs.begin(), op.inputs.end(), [&](ValueId id) {
+      if (!id.valid() || graph.value(id).kind == ValueKind::kConstant) return true;
+      const OpId maker = graph.value(id).producer;
+      if (maker.valid()) return of_weights[maker.index()] != 0;
+      return graph.value(id).kind == ValueKind::kParameter || next[id.index()].valid();
+    });
+  }
+  std::vector<OpId> decides(graph.ops.size());
+  for (std::size_t o = graph.ops.size(); o-- > 0;) {
+    const Op& op = graph.ops[o];
+    if (op.phase != Phase::kForward || shared[o]) continue;
+    decides[o] = counts(graph, shared, op) ? OpId(0) : OpId(static_cast<std::int64_t>(o));
+    if (of_weights[o] == 0) continue;
+    OpId first;
+    for (ValueId output : op.outputs) {
+      for (const Use& use : output.valid() ? uses[output.index()] : std::vector<Use>()) {
+        const OpId reader = decides[use.op.index()];
+        if (reader.valid()) first = first.valid() ? std::min(first, reader) : reader;
+      }
+    }
+    if (first.valid()) decides[o] = first;
+  }
+  return decides;
+}
+
 class Assigner {
  public:
   Assigner(const Graph& step, const std::vector<OpId>& cuts, const std::string& updates)
@@ -31,9 +73,6 @@ class Assigner {
 
  private:
   int& chunk(std::size_t op) { return chunk_[op]; }
-  bool is_stored(ValueId id) const {
-    return graph_.value(id).kind == ValueKind::kParameter || found_.next[id.index()].valid();
-  }
   OpId maker(ValueId id) const { return graph_.value(id).producer; }
 
   int by_position(std::size_t op) const {
@@ -42,42 +81,12 @@ class Assigner {
     return static_cast<int>(after - cuts_.begin());
   }
 
-  // Readers come after what they read: what is made of weights alone goes where it is read first.
   void forward() {
-    std::vector<char> of_weights(graph_.ops.size());
+    const std::vector<OpId> decides = deciding(graph_, uses_, found_.next, shared_);
     for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
-      const Op& op = graph_.ops[o];
-      if (op.phase != Phase::kForward || shared_[o]) continue;
-      of_weights[o] = std::all_of(op.inputs.begin(), op.inputs.end(), [&](ValueId id) {
-        if (!id.valid() || graph_.value(id).kind == ValueKind::kConstant) return true;
-        return maker(id).valid() ? of_weights[maker(id).index()] != 0 : is_stored(id);
-      });
-    }
-    for (std::size_t o = graph_.ops.size(); o-- > 0;) {
-      const Op& op = graph_.ops[o];
       if (shared_[o]) chunk(o) = kShared;
-      if (op.phase != Phase::kForward || shared_[o]) continue;
-      chunk(o) = counts(op) ? 0 : by_position(o);
-      if (of_weights[o] == 0) continue;
-      int first = kUnknown;
-      for (ValueId output : op.outputs) {
-        for (const Use& use : output.valid() ? uses_[output.index()] : std::vector<Use>()) {
-          const int reader = chunk_[use.op.index()];
-          if (reader >= 0) first = first < 0 ? reader : std::min(first, reader);
-        }
-      }
-      if (first >= 0) chunk(o) = first;
+      if (decides[o].valid()) chunk(o) = by_position(decides[o].index());
     }
-  }
-
-  // What adds up numbers of the data alone, such as that of tokens: all updates need it, so it is
-  // where none of them waits for the chunk of another.
-  bool counts(const Op& op) const {
-    return std::all_of(op.inputs.begin(), op.inputs.end(), [&](ValueId id) {
-      const Value& value = graph_.value(id);
-      return is_number(value) &&
-             (value.accumulates || (value.producer.valid() && shared_[value.producer.index()]));
-    });
   }
 
   // By the forward op whose gradients an op makes, which its name begins with; never behind a chunk
@@ -113,7 +122,7 @@ class Assigner {
         }
       }
       chunk(o) = of_forward >= 0 ? of_forward : first >= 0 ? first : last >= 0 ? last : behind_all;
-      if (counts(op)) chunk(o) = 0;
+      if (counts(graph_, shared_, op)) chunk(o) = 0;
       if (first >= 0) chunk(o) = std::min(chunk(o), first);
     }
   }
@@ -237,3 +246,12 @@ Ownership assign_ops(const Graph& step, const std::vector<OpId>& cuts, const std
 }
 
 }  // namespace autopar::stages
+
+namespace autopar {
+
+std::vector<OpId> deciding_ops(const Graph& step, const std::string& updates) {
+  const std::vector<ValueId> next = stages::next_values(step, updates);
+  return stages::deciding(step, uses_of(step), next, stages::made_of_data(step, next));
+}
+
+}  // namespace autopar

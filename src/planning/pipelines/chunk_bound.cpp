@@ -32,6 +32,16 @@ std::vector<ChunkShape> shapes_of(const PipelineSchedule& schedule) {
   return shapes;
 }
 
+double StreamSum::least_of_compute(double passes, double copies) const {
+  if (!weights) return passes;
+  return weights->compute * passes + weights->tail * std::max(0.0, passes - copies);
+}
+
+Seconds StreamSum::most_of_kernels(Seconds compute, Seconds host) const {
+  if (!weights) return compute + host;
+  return StreamTimes{.compute = compute, .tail = compute, .host = host}.weighted(*weights);
+}
+
 bool is_apart(const PipelineSchedule& schedule) {
   for (const StepLine& line : schedule.lines) {
     for (const StepAction& action : line) {

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "autopar/pipeline.hpp"
+#include "autopar/streams.hpp"
 
 namespace autopar {
 
@@ -24,18 +26,35 @@ bool is_apart(const PipelineSchedule& schedule);
 // Whether stage s has the s-th chunk, and the s-th from the end.
 bool is_there_and_back(const PipelineSchedule& schedule);
 
+// What lies between two places takes at least, as sums: of whole units what is known of these, and
+// of the rest its compute, evenly split. Where the sums are of busy times by the weights of
+// streams, compute counts by its weights too: only so is the whole no more than the weighted times
+// of a plan, and so than the longest of them.
+struct UnitSums {
+  std::vector<Seconds> until;  // at the ends of units; none: nothing is known of these
+  double of_compute = 1;       // for each second that a device computes in a micro-batch
+};
+// Weights by which busy times are added; nothing: of what is done one after the other.
+struct StreamSum {
+  std::optional<StreamTimes> weights;
+  // What compute at least counts for, by the passes that it is done in, so many at a time: all of
+  // it is compute, and what comes before the backward pass of the last ones is in the tail.
+  double least_of_compute(double passes, double copies) const;
+  // What at most is added by what each device does by itself: kernels, which the host issues.
+  Seconds most_of_kernels(Seconds compute, Seconds host) const;
+};
+
 // Least times of what lies between two places.
 class Parts {
  public:
   Parts(const std::vector<Seconds>& forward, const std::vector<Seconds>& backward,
         const std::vector<Seconds>& inputs, const std::vector<std::size_t>& unit_ends,
-        double devices, double micro_batches)
+        double devices)
       : forward_(forward),
         backward_(backward),
         inputs_(inputs),
         unit_ends_(unit_ends),
-        devices_(devices),
-        micro_batches_(micro_batches) {}
+        devices_(devices) {}
 
   Seconds forward(std::size_t from, std::size_t to) const {
     return (forward_[to] - forward_[from]) / devices_;
@@ -53,17 +72,15 @@ class Parts {
     return {static_cast<std::size_t>(first - unit_ends_.begin()),
             static_cast<std::size_t>(last - unit_ends_.begin())};
   }
-  // Whole units as they are given, the rest by its compute. `until`: of the units, null: none are.
-  Seconds least(const std::vector<Seconds>* until, bool of_one, std::size_t from,
-                std::size_t to) const {
-    const double times = of_one ? 1 : micro_batches_;
+  Seconds least(const UnitSums& sums, std::size_t from, std::size_t to) const {
     const auto compute = [&](std::size_t a, std::size_t b) {
-      return times * (forward(a, b) + backward(a, b));
+      return sums.of_compute * (forward(a, b) + backward(a, b));
     };
-    if (until == nullptr) return compute(from, to);
+    if (sums.until.empty()) return compute(from, to);
     const auto [a, b] = whole_units(from, to);
     if (b <= a) return compute(from, to);
-    return compute(from, unit_ends_[a]) + ((*until)[b] - (*until)[a]) + compute(unit_ends_[b], to);
+    return compute(from, unit_ends_[a]) + (sums.until[b] - sums.until[a]) +
+           compute(unit_ends_[b], to);
   }
 
  private:
@@ -71,25 +88,36 @@ class Parts {
   const std::vector<Seconds>& backward_;
   const std::vector<Seconds>& inputs_;
   const std::vector<std::size_t>& unit_ends_;
-  const double devices_, micro_batches_;
+  const double devices_;
+};
+
+// What chunks are made of.
+struct ChunkSums {
+  // By compute alone.
+  explicit ChunkSums(double micro_batches = 1)
+      : step{{}, micro_batches}, passes{{}, micro_batches}, pass{{}, 1} {}
+
+  UnitSums step;       // all micro-batches and the update, by the weights of streams
+  double waiting = 1;  // the weight of compute in these
+  UnitSums passes;     // all micro-batches: compute, with the collectives that it waits for
+  UnitSums pass;       // the same of one
 };
 
 // What a chunk adds to the time of its stage; where stages have one chunk, that time.
 class ChunkBound {
  public:
-  using Sums = std::vector<Seconds>;
-  // `of_compute`: the part of `step` that is compute; only that waits for the first micro-batch,
-  // weights are fetched meanwhile.
-  ChunkBound(const Parts& parts, const Sums* step, double of_compute, const Sums* passes,
-             const Sums* pass, const PipelineSchedule& schedule, std::size_t end)
+  // Of a step's weighted times only compute waits for the first micro-batch, weights are fetched
+  // meanwhile. `sums` must live as long.
+  ChunkBound(const Parts& parts, const ChunkSums& sums, const PipelineSchedule& schedule,
+             std::size_t end)
       : parts_(parts),
-        step_(step),
-        of_compute_(of_compute),
-        passes_(passes),
-        pass_(pass),
+        step_(sums.step),
+        of_waiting_(sums.waiting),
+        passes_(sums.passes),
+        pass_(sums.pass),
         micro_batches_(static_cast<double>(schedule.micro_batches)),
         is_apart_(is_apart(schedule)),
-        all_(is_apart_ ? parts.forward(0, end) : parts.least(pass, true, 0, end)),
+        all_(is_apart_ ? parts.forward(0, end) : parts.least(sums.pass, 0, end)),
         end_(end) {}
 
   // Of a stage with this chunk alone.
@@ -97,17 +125,16 @@ class ChunkBound {
                    Seconds of_memory) const {
     const Seconds back = is_apart_ ? 0 : parts_.backward(0, from);
     const Seconds before = parts_.forward(0, from);
-    const Seconds alone =
-        std::max(of_compute_ * before + parts_.least(step_, false, from, to) + of_memory,
-                 before + parts_.least(passes_, false, from, to) + back);
+    const Seconds alone = std::max(of_waiting_ * before + parts_.least(step_, from, to) + of_memory,
+                                   before + parts_.least(passes_, from, to) + back);
     if (is_apart_) return std::max(alone, all_ + parts_.inputs(to, end_) + left(shape, from, to));
     return std::max({alone, all_ + left(shape, from, to), all_ + until_last(shape, from, to)});
   }
 
   // Of a stage with several: without what the first micro-batch takes apart.
   Seconds alone(const ChunkShape& shape, std::size_t from, std::size_t to) const {
-    return parts_.least(step_, false, from, to) +
-           (shape.is_first ? of_compute_ * parts_.forward(0, from) : 0);
+    return parts_.least(step_, from, to) +
+           (shape.is_first ? of_waiting_ * parts_.forward(0, from) : 0);
   }
 
   // From the first backward pass until the last forward pass, and that one's way on and back;
@@ -117,9 +144,8 @@ class ChunkBound {
     const auto backward = static_cast<double>(shape.backward_between);
     if (forward <= 0) return 0;
     const double both = std::min(forward, backward);
-    return both * parts_.least(pass_, true, from, to) +
-           (forward - both) * parts_.forward(from, to) +
-           (1 + backward - both) * parts_.backward(from, to) + parts_.least(pass_, true, to, end_);
+    return both * parts_.least(pass_, from, to) + (forward - both) * parts_.forward(from, to) +
+           (1 + backward - both) * parts_.backward(from, to) + parts_.least(pass_, to, end_);
   }
 
   // Of a stage with one chunk, what is left when its first backward pass has ended; where backward
@@ -133,7 +159,7 @@ class ChunkBound {
   Seconds of_several(const ChunkShape& shape, std::size_t from, std::size_t to) const {
     const bool is_back_first = shape.is_back_first && !is_apart_;
     Seconds sum = left_behind(is_back_first ? 1 : 0, shape, from, to);
-    if (is_back_first) sum += parts_.forward(0, from) + parts_.least(pass_, true, from, end_);
+    if (is_back_first) sum += parts_.forward(0, from) + parts_.least(pass_, from, end_);
     if (shape.is_first) sum += is_apart_ ? all_ : parts_.backward(0, from);
     return sum;
   }
@@ -145,15 +171,15 @@ class ChunkBound {
                       std::size_t to) const {
     const auto first = static_cast<double>(shape.forward_first);
     const double rest = std::max(0.0, micro_batches_ - std::max(first, backward));
-    return rest * parts_.least(pass_, true, from, to) +
+    return rest * parts_.least(pass_, from, to) +
            std::max(0.0, micro_batches_ - backward - rest) * parts_.backward(from, to);
   }
 
   const Parts& parts_;
-  const Sums* const step_;
-  const double of_compute_;
-  const Sums* const passes_;
-  const Sums* const pass_;
+  const UnitSums& step_;
+  const double of_waiting_;
+  const UnitSums& passes_;
+  const UnitSums& pass_;
   const double micro_batches_;
   const bool is_apart_;
   const Seconds all_;  // the first micro-batch, through all chunks and back

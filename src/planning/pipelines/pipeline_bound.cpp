@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <tuple>
 
-#include "planning/pipelines/chunk_bound.hpp"
 #include "planning/pipelines/even_cuts.hpp"
 #include "planning/pipelines/paired_cuts.hpp"
 #include "planning/pipelines/path_bound.hpp"
@@ -27,8 +27,11 @@ PipelineBounds::PipelineBounds(const ChunkSearch& search, const Graph& step,
   unit_ends_.push_back(places_.size() + 1);
   forward_.assign(places_.size() + 2, 0);
   backward_ = inputs_ = forward_;
+  // What each chunk makes that reads it counts in none of them.
+  const std::vector<OpId> decides = deciding_ops(step, search.options.updates);
   for (std::size_t o = 0; o < step.ops.size(); ++o) {
-    const std::size_t after = place_of(OpId(static_cast<std::int64_t>(o))) + 1;
+    if (!decides[o].valid()) continue;
+    const std::size_t after = place_of(decides[o]) + 1;
     forward_[after] += seconds.forward[o];
     backward_[after] += seconds.backward[o];
     inputs_[after] += seconds.inputs[o];
@@ -67,7 +70,7 @@ Result<const PipelineBounds::Least*> PipelineBounds::least_on(const Cluster& sta
     least_.emplace(key, std::move(least));
   }
   const Least& least = least_.at(key);
-  return least.step.empty() ? nullptr : &least;
+  return least.usual.empty() ? nullptr : &least;
 }
 
 namespace {
@@ -108,33 +111,43 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage, Bou
   const bool of_all = of == BoundOf::kAllUnits;
   std::optional<StreamTimes> only_compute;
   if (weights) only_compute = StreamTimes{.compute = 1};
-  if (weights) least.of_compute = weights->compute;
+  const StreamSum sum{weights};
+  const auto times = static_cast<double>(step_.passes);
+  ChunkSums& sums = least.sums = ChunkSums(times);
+  sums.step.of_compute = sum.least_of_compute(times, static_cast<double>(step_.copies));
+  if (weights) sums.waiting = weights->compute;
   // The update of all parameters of a chunk is one launch, which each unit counts.
   const Profile& profile = stage.profile;
-  least.launch = profile.launch_s + profile.host_s;
-  const auto times = static_cast<double>(step_.passes);
+  const Seconds launch = sum.most_of_kernels(profile.launch_s, profile.host_s);
+  const auto devices = static_cast<double>(stage.device_count());
   // Plans without stages ask for nothing but whole steps.
   const bool is_single = stage.device_count() == search_.whole.cluster.device_count();
   const Seconds all_compute = forward_.back() + backward_.back();
   std::vector<Seconds> step, passes, pass;
   for (std::size_t k = 0; k < units_.kinds.size(); ++k) {
     const Graph& graph = units_.kinds[k];
-    const Seconds compute = compute_of(k) / static_cast<double>(stage.device_count());
+    const Compute compute = compute_of(k);
     const bool is_small =
-        compute_of(k) <= tuning::units::kSmall * all_compute || (!of_all && k != units_.usual);
-    LeastTime of_step = usual;
-    if (k != units_.usual && is_small) {
-      // In sums of weighted times compute has its weight.
-      of_step.bound = (of_all ? 1 : least.of_compute) * times * compute + least.launch;
+        compute.own <= tuning::units::kSmall * all_compute || (!of_all && k != units_.usual);
+    // What units have in common each device may do by itself, and what that makes is then there for
+    // any layout.
+    const Seconds shared = times * compute.shared;
+    Seconds host = 0;
+    for (const Op& op : graph.ops) {
+      const bool is_shared = units_.shared_ops[k].count(op.name) != 0;
+      if (is_shared) host += profile.host_s * static_cast<double>(graph.times(op));
     }
-    if (k != units_.usual && !is_small) {
+    const Seconds taken_off = launch + sum.most_of_kernels(shared, host);
+    LeastTime of_step;
+    if (k == units_.usual) {
+      of_step = usual;
+    } else if (!is_small) {
       AUTOPAR_TRY(found, plans->least_time(graph, weights));
       of_step = std::move(found);
     }
-    const Seconds alone = std::max(0.0, of_step.bound - least.launch);
-    const Seconds shared = times * of_shared_ops(k);
-    step.push_back(std::max(0.0, alone - shared));
-    passes.push_back(times * compute);
+    const Seconds by_compute = sums.step.of_compute * compute.own / devices;
+    step.push_back(std::max(by_compute, of_step.bound - taken_off));
+    passes.push_back(times * compute.own / devices);
     if (!is_small && !is_single && of_all) {
       AUTOPAR_TRY(of_passes, plans->least_time(without_update(graph), only_compute));
       passes.back() = std::max(passes.back(), of_passes.bound - shared);
@@ -160,35 +173,36 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage, Bou
       }
       least.open.memories.push_back(std::move(alike));
     }
-    if (k == units_.usual)
-      std::tie(least.usual_step, least.usual_pass) = std::pair(alone, pass.back());
+    if (k != units_.usual) continue;
+    std::tie(least.usual_step, least.usual_pass) = std::pair(step.back(), pass.back());
+    least.taken_off = taken_off;
   }
-  least.step = least.passes = least.pass = least.usual = {0};
-  for (std::size_t k : units_.kind_of) {
-    least.step.push_back(least.step.back() + step[k]);
-    least.passes.push_back(least.passes.back() + passes[k]);
-    least.pass.push_back(least.pass.back() + pass[k]);
+  const auto until = [&](const std::vector<Seconds>& of_kinds) {
+    std::vector<Seconds> ends = {0};
+    for (const std::size_t k : units_.kind_of) ends.push_back(ends.back() + of_kinds[k]);
+    return ends;
+  };
+  sums.step.until = until(step);
+  sums.passes.until = until(passes);
+  sums.pass.until = until(pass);
+  least.usual = {0};
+  for (const std::size_t k : units_.kind_of) {
     least.usual.push_back(least.usual.back() + (k == units_.usual ? 1 : 0));
   }
   return least;
 }
 
-// Of one micro-batch, on one device.
-Seconds PipelineBounds::compute_of(std::size_t kind) const {
-  const auto unit = static_cast<std::size_t>(
-      std::find(units_.kind_of.begin(), units_.kind_of.end(), kind) - units_.kind_of.begin());
-  const std::size_t from = unit_ends_[unit], to = unit_ends_[unit + 1];
-  return forward_[to] - forward_[from] + backward_[to] - backward_[from];
-}
-
-// Each device may do all of it, and what it makes is then there for any layout.
-Seconds PipelineBounds::of_shared_ops(std::size_t kind) const {
-  Seconds shared = 0;
+PipelineBounds::Compute PipelineBounds::compute_of(std::size_t kind) const {
+  std::set<std::string> names;
+  for (const Op& op : units_.kinds[kind].ops) names.insert(op.name);
+  Compute compute;
   for (std::size_t o = 0; o < step_.ops.size(); ++o) {
-    if (units_.shared_ops[kind].count(step_.ops[o].name) == 0) continue;
-    shared += seconds_.forward[o] + seconds_.backward[o];
+    const std::string& name = step_.ops[o].name;
+    if (names.count(name) == 0) continue;
+    const bool is_shared = units_.shared_ops[kind].count(name) != 0;
+    (is_shared ? compute.shared : compute.own) += seconds_.forward[o] + seconds_.backward[o];
   }
-  return shared;
+  return compute;
 }
 
 Result<std::shared_ptr<UnitMemory>> PipelineBounds::memory_of(
@@ -258,7 +272,7 @@ Result<OpSeconds> PipelineBounds::seconds_on(const Cluster& stage) {
   AUTOPAR_TRY(units, least_on(stage));
   if (units == nullptr) return seconds_;
   // Units of other kinds are taken to wait for collectives as the usual ones do.
-  const Seconds of_usual = compute_of(units_.usual);
+  const Seconds of_usual = compute_of(units_.usual).own;
   const auto devices = static_cast<double>(stage.device_count());
   return seconds_of(units, stage, of_usual > 0 ? units->usual_pass * devices / of_usual : 1);
 }
@@ -272,13 +286,13 @@ Result<OpSeconds> PipelineBounds::least_seconds_on(const Cluster& stage) {
 OpSeconds PipelineBounds::seconds_of(const Least* units, const Cluster& stage, double usual) const {
   OpSeconds seconds = seconds_;
   if (units == nullptr) return seconds;
+  const std::vector<Seconds>& pass = units->sums.pass.until;
   const auto devices = static_cast<double>(stage.device_count());
   for (std::size_t u = 0; u + 1 < unit_ends_.size(); ++u) {
     const std::size_t from = unit_ends_[u], to = unit_ends_[u + 1];
     const Seconds compute = forward_[to] - forward_[from] + backward_[to] - backward_[from];
     if (compute <= 0) continue;
-    const double factor =
-        std::max(usual, (units->pass[u + 1] - units->pass[u]) * devices / compute);
+    const double factor = std::max(usual, (pass[u + 1] - pass[u]) * devices / compute);
     const std::size_t begin = u == 0 ? 0 : unit_cuts_[u - 1].index();
     const std::size_t end = u < unit_cuts_.size() ? unit_cuts_[u].index() : step_.ops.size();
     for (std::size_t o = begin; o < end; ++o) {
@@ -311,8 +325,7 @@ Result<Seconds> PipelineBounds::bound_of_paths(const Least& units, const Pipelin
                                                const Cluster& stage,
                                                const std::vector<OpId>* cuts) const {
   const Parts parts(forward_, backward_, inputs_, unit_ends_,
-                    static_cast<double>(stage.device_count()),
-                    static_cast<double>(schedule.micro_batches));
+                    static_cast<double>(stage.device_count()));
   const std::size_t end = places_.size() + 1;
   std::vector<std::size_t> ends;
   for (std::size_t c = 0; cuts != nullptr && c < cuts->size(); ++c) {
@@ -323,7 +336,7 @@ Result<Seconds> PipelineBounds::bound_of_paths(const Least& units, const Pipelin
       schedule,
       [&](std::size_t from, std::size_t to) {
         return LeastOfPart{parts.forward(from, to), parts.backward(from, to),
-                           parts.inputs(from, to), parts.least(&units.pass, true, from, to)};
+                           parts.inputs(from, to), parts.least(units.sums.pass, from, to)};
       },
       end, ends);
 }
@@ -340,12 +353,9 @@ Seconds PipelineBounds::bound_of(const Least* units, const PipelineSchedule& sch
   const std::size_t chunks = shapes.size(), stages = schedule.lines.size();
   const std::size_t end = places_.size() + 1;
   const Parts parts(forward_, backward_, inputs_, unit_ends_,
-                    static_cast<double>(stage.device_count()),
-                    static_cast<double>(schedule.micro_batches));
-  const ChunkBound bound(parts, units != nullptr ? &units->step : nullptr,
-                         units != nullptr ? units->of_compute : 1,
-                         units != nullptr ? &units->passes : nullptr,
-                         units != nullptr ? &units->pass : nullptr, schedule, end);
+                    static_cast<double>(stage.device_count()));
+  const ChunkSums compute(static_cast<double>(schedule.micro_batches));
+  const ChunkBound bound(parts, units != nullptr ? units->sums : compute, schedule, end);
   // What memory adds to a chunk.
   const auto of_memory = [&](std::size_t c, std::size_t from, std::size_t to) {
     if (memory.empty()) return 0.0;
@@ -357,7 +367,7 @@ Seconds PipelineBounds::bound_of(const Least* units, const PipelineSchedule& sch
   // With cuts at any places: all stages alike busy, and a micro-batch that goes through all of
   // them.
   const Seconds anywhere =
-      std::max(parts.least(nullptr, false, 0, end) / static_cast<double>(stages),
+      std::max(parts.least(compute.passes, 0, end) / static_cast<double>(stages),
                is_apart(schedule) ? parts.forward(0, end) + parts.inputs(0, end)
                                   : parts.forward(0, end) + parts.backward(0, end));
   const auto end_of = [&](std::size_t c) {
@@ -461,11 +471,12 @@ std::vector<std::vector<OpId>> PipelineBounds::cuts_alike(const PipelineSchedule
 Result<Seconds> PipelineBounds::of_single(const Cluster& cluster, BoundOf of) {
   AUTOPAR_TRY(units, least_on(cluster, of));
   if (units == nullptr) return of_single_compute(cluster);
-  if (units->bound == nullptr) return units->step.back();
+  const Seconds step = units->sums.step.until.back();
+  if (units->bound == nullptr) return step;
   const auto room = static_cast<double>(room_);
   AUTOPAR_TRY(found, units->bound->price_of_room(1, units->usual.back(), room));
-  const Seconds apart = units->usual.back() * (units->usual_step + units->launch);
-  return units->step.back() + std::max(0.0, found.bound - apart);
+  const Seconds apart = units->usual.back() * (units->usual_step + units->taken_off);
+  return step + std::max(0.0, found.bound - apart);
 }
 
 Seconds PipelineBounds::of_single_compute(const Cluster& cluster) const {

@@ -33,6 +33,7 @@
 
 #include <map>
 
+#include "planning/pipelines/chunk_bound.hpp"
 #include "planning/pipelines/chunk_cost.hpp"
 #include "planning/pipelines/chunk_plans.hpp"
 #include "planning/pipelines/step_units.hpp"
@@ -100,16 +101,13 @@ class PipelineBounds {
     std::optional<StreamTimes> weights;
     std::vector<std::shared_ptr<UnitMemory>> memories;  // per kind
   };
-  // The least of what lies between two places, as sums that grow from place to place.
+  // The least of what lies between two places.
   struct Least {
-    std::vector<Seconds> step;    // all micro-batches and the update
-    double of_compute = 1;        // the weight of compute in these
-    std::vector<Seconds> passes;  // all micro-batches
-    std::vector<Seconds> pass;    // compute of one, with the collectives that it waits for
-    std::vector<double> usual;    // units of the usual kind
-    Seconds usual_step = 0;       // of one of these by itself, but for a launch
-    Seconds usual_pass = 0;       // the same of `pass`
-    Seconds launch = 0;           // that each unit counts and a chunk has once
+    ChunkSums sums;
+    std::vector<double> usual;  // units of the usual kind
+    Seconds usual_step = 0;     // what one of these adds to `sums.step`
+    Seconds usual_pass = 0;     // the same of `pass`
+    Seconds taken_off = 0;      // of its bound: what each unit counts and a chunk has once
     // Of the usual kind, by the weights of these sums, whatever a chunk repeats. Null: meshes are
     // given.
     std::shared_ptr<UnitBound> bound;
@@ -127,9 +125,12 @@ class PipelineBounds {
   Result<const Least*> least_on(const Cluster& stage, BoundOf of = BoundOf::kAllUnits);
   OpSeconds seconds_of(const Least* units, const Cluster& stage, double usual) const;
   Result<Least> searched(const Cluster& stage, BoundOf of);
-  Seconds compute_of(std::size_t kind) const;
-  // What a unit of that kind takes at most for what a chunk does once for all, in a pass.
-  Seconds of_shared_ops(std::size_t kind) const;
+  // Of a pass of a unit of that kind, on one device: what it does alone, and what a chunk does once
+  // for all of its units.
+  struct Compute {
+    Seconds own = 0, shared = 0;
+  };
+  Compute compute_of(std::size_t kind) const;
   // What waits for what in plans of a kind, by the mesh, once it is known.
   using PricesOfMeshes = std::shared_ptr<std::map<std::string, PathPrices>>;
   Result<std::shared_ptr<UnitMemory>> memory_of(std::shared_ptr<const ChunkPlans> plans,

@@ -49,7 +49,7 @@ std::vector<Seconds> PipelineBounds::most_of_units(const Least& units, const Pri
                                                    std::int64_t in_flight, double room) {
   std::vector<Seconds> most(static_cast<std::size_t>(units.usual.back()) + 1, 0);
   for (const double price : unit.prices()) {
-    const Seconds more = unit.known_least(in_flight, price) - units.launch - units.usual_step;
+    const Seconds more = unit.known_least(in_flight, price) - units.taken_off - units.usual_step;
     for (std::size_t n = 0; n < most.size(); ++n) {
       most[n] = std::max(most[n], static_cast<double>(n) * more - price * room);
     }
@@ -81,7 +81,7 @@ Result<std::vector<PipelineBounds::ChunkMemory>> PipelineBounds::memory_of_chunk
   AUTOPAR_RETURN_IF_ERROR(unit.least(order.front(), *price));
   for (std::size_t c = 0; c < chunks; ++c) {
     const Seconds least = unit.known_least(flying[c], *price);
-    memory[c].per_unit = least - units.launch - units.usual_step;
+    memory[c].per_unit = least - units.taken_off - units.usual_step;
     memory[c].off = *price * room;
   }
   return memory;
@@ -104,7 +104,7 @@ Result<ChunkSeconds> PipelineBounds::memory_seconds(const PipelineSchedule& sche
   AUTOPAR_RETURN_IF_ERROR(find_prices(usual, on_average, flying, even, tuning::units::kAlikePlans));
   AUTOPAR_TRY(plans, usual.plans());
   if (plans.empty()) return ChunkSeconds();
-  const Seconds bound = units->usual_step + units->launch;
+  const Seconds bound = units->usual_step + units->taken_off;
   const std::vector<std::vector<Seconds>> more =
       chunks == stages ? more_alone(plans, flying, bound, on_average, of_cuts)
                        : more_shared(plans, schedule, bound, on_average, of_cuts);
@@ -188,8 +188,8 @@ Result<Seconds> PipelineBounds::estimate_of_single(const Cluster& cluster) {
   const auto mix = best_mix(plans, {units, 1, room});
   if (!mix) return Seconds{0};
   const double too_large = mix->fits ? 1 : mix->bytes / room;
-  const Seconds bound = units * (least->usual_step + least->launch);
-  return least->step.back() + std::max(0.0, too_large * mix->seconds - bound);
+  const Seconds bound = units * (least->usual_step + least->taken_off);
+  return least->sums.step.until.back() + std::max(0.0, too_large * mix->seconds - bound);
 }
 
 double PipelineBounds::units_until(OpId op) const {
