@@ -39,7 +39,8 @@ struct Case {
 
 }  // namespace
 
-// Pad says of its value no more than that it is a zero, and of where it pads all.
+// Pad says of its value no more than that it is a zero, and of where it pads all; a Cast says of
+// partial sums what `sums` does.
 TEST_CASE("rules of a graph are those of its ops one by one", "[strategy]") {
   GraphWriter b;
   const ValueId x = b.input("x", {4, 4});
@@ -55,13 +56,17 @@ TEST_CASE("rules of a graph are those of its ops one by one", "[strategy]") {
       }
     }
   }
+  for (const SumsAt sums : {SumsAt::kAnywhere, SumsAt::kBefore, SumsAt::kAnywhere}) {
+    b.graph.outputs.push_back(b.op("Cast", {x}, {4, 4}, {{"to", std::int64_t{1}}}));
+    b.graph.ops.back().sums = sums;
+  }
   const GraphRules found = rules_of(b.graph).value();
   for (std::size_t o = 0; o < b.graph.ops.size(); ++o) {
     const RuleOf alone = rule_of(b.graph, b.graph.ops[o]).value();
     CHECK(found.rules[o] == alone.rule);
     rules.insert(to_text(alone.rule));
   }
-  CHECK(rules.size() == 4);
+  CHECK(rules.size() == 6);
 }
 
 TEST_CASE("readers know when a value is read", "[strategy]") {

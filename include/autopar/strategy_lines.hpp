@@ -1,5 +1,11 @@
 // A strategy file as the pieces of its text: what is said of the whole, and a line for each op and
-// tensor.
+// tensor. So a pipeline's file is put together of those of its chunks, without being read again.
+//
+//   StrategyLines all = strategy_lines(graph, rules, strategy, cluster, origin);
+//   all.ops.front()      // {"fc1", R"({"type": "MatMul", "assignment": {"x": "m"}, ...})"}
+//   StrategyLines next = strategy_lines(...);  // of another chunk
+//   all.ops.insert(all.ops.end(), next.ops.begin(), next.ops.end());
+//   to_text(all)         // strategy.json
 #pragma once
 
 #include <string>

@@ -41,9 +41,8 @@ Result<PlanOptions> options_of(const SaidPlan& plan, const ParallelForm& form,
   options.model = std::move(model);
   options.cluster = std::move(cluster);
   options.profile = from.profile;
-  const bool is_of_cluster = plan.profile_sha256 == plan.cluster_sha256;
-  if (options.profile.empty() && !is_of_cluster && !path_of_profile(plan.profile_name).empty()) {
-    options.profile = plan.profile_name;
+  if (options.profile.empty()) {
+    options.profile = profile_of_plan(plan.profile_name, plan.profile_sha256, plan.cluster_sha256);
   }
   options.recompute = form.recompute;
   ParallelForm inner = form;  // of one stage

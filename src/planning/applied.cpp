@@ -126,9 +126,8 @@ Result<StrategyFile> strategy_to_apply(PlanOptions& options) {
 Result<std::unique_ptr<Inputs>> inputs_to_apply(const StrategyFile& file, PlanOptions& options,
                                                 const CommonOptions& common) {
   const bool is_open = options.profile.empty() && !file.profile_name.empty();
-  const bool is_of_cluster = file.profile_sha256 == file.cluster_sha256;
-  if (is_open && !is_of_cluster && !path_of_profile(file.profile_name).empty()) {
-    options.profile = file.profile_name;
+  if (is_open) {
+    options.profile = profile_of_plan(file.profile_name, file.profile_sha256, file.cluster_sha256);
   }
   AUTOPAR_TRY(inputs, load_inputs(options, common));
   if (is_open && inputs->profile_sha256 != file.profile_sha256) {

@@ -77,8 +77,10 @@ struct ProfileFile {
 };
 // The profile of --profile: "ideal", a file, or the name of a ready-made one; empty: `otherwise`.
 Result<ProfileFile> profile_of_option(const std::string& name, const ProfileFile& otherwise);
-// Of a ready-made one; empty: there is none of that name.
-std::string path_of_profile(const std::string& name);
+// What --profile is for a plan whose file names a profile: the ready-made one of that name. Empty:
+// there is none, or the profile is that of the plan's cluster.
+std::string profile_of_plan(const std::string& name, const std::string& sha256,
+                            const std::string& cluster_sha256);
 // Where the file does not say what is data: what a step hands to the next one along the batch is,
 // such as caches.
 void mark_carried_data(ImportedModel& model, const GraphRules& rules, const std::string& updates);

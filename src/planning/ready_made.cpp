@@ -61,11 +61,21 @@ Result<std::string> find_cluster(const std::string& name) {
                      " (`autopar show clusters` lists them)");
 }
 
+namespace {
+
+// Of a ready-made one; empty: there is none of that name.
 std::string path_of_profile(const std::string& name) {
   for (const std::string& path : ready_made("profiles")) {
     if (fs::path(path).stem() == name) return path;
   }
   return "";
+}
+
+}  // namespace
+
+std::string profile_of_plan(const std::string& name, const std::string& sha256,
+                            const std::string& cluster_sha256) {
+  return sha256 != cluster_sha256 && !path_of_profile(name).empty() ? name : "";
 }
 
 Result<ProfileFile> profile_of_option(const std::string& name, const ProfileFile& otherwise) {

@@ -93,6 +93,7 @@ void add(OpBytes& out, const Graph& graph, ValueId id) {
 void add(OpBytes& out, const Graph& graph, const Op& op) {
   out.words(op.domain);
   out.words(op.type);
+  out.number(op.sums);
   out.number(op.attributes.size());
   for (const auto& [name, attribute] : op.attributes) {
     out.words(name);
@@ -123,7 +124,8 @@ void add(OpBytes& out, const Graph& graph, const Op& op, const Rule& rule) {
   if (kernel.kind == OpKernel::Kind::kAttention) out.number(op.phase);
 }
 
-// Ops that read longer constants have their rules found one by one.
+// Bytes of a constant; what reads longer ones has its rule found by itself. Far above the axes,
+// pads and sizes that rules read, and far below tables, which are dear to compare.
 constexpr std::size_t kConstantBytes = 4096;
 
 // All that the rule of an op may depend on within a graph; false: that would be too long.
