@@ -343,6 +343,31 @@ TEST_CASE("a function in another type keeps its argument in its own", "[kernels]
   }
 }
 
+TEST_CASE("a function that reads its argument through a view keeps no more", "[kernels]") {
+  // x + x^3 in float32 of a bfloat16 value; what is cast is read in both phases, forward as one
+  // view of it (share_in_phases).
+  GraphWriter b;
+  const ValueId x = b.input("x", {16, 8});
+  const ValueId up = b.op("MatMul", {x, b.parameter("w", {8, 8})}, {16, 8}, {}, "up");
+  const ValueId wide = b.op("Cast", {up}, {16, 8}, {{"to", std::int64_t{1}}}, "cast");
+  const ValueId view = b.op("Identity", {wide}, {16, 8}, {}, "forward");
+  const ValueId cube = b.op("Pow", {view, b.constant("three", {})}, {16, 8}, {}, "cube");
+  const ValueId inner = b.op("Add", {view, cube}, {16, 8}, {}, "inner");
+  const ValueId down = b.op("MatMul", {inner, b.parameter("v", {8, 8})}, {16, 8}, {}, "down");
+  const ValueId square = b.op("Pow", {wide, b.constant("two", {})}, {16, 8}, {}, "square");
+  const ValueId late = b.op("Mul", {down, square}, {16, 8}, {}, "late");
+  b.graph.ops[6].phase = b.graph.ops[7].phase = Phase::kBackward;
+  b.graph.values[up.index()].dtype = DType::kBFloat16;
+  b.graph.outputs = {late};
+  Profile eager;
+  eager.name = "eager";
+  eager.has_strides = true;
+  b.graph.kernels = group_kernels(b.graph, eager);
+  for (const ValueId id : {wide, view, cube}) CHECK(b.graph.is_inside(id));
+  CHECK(!b.graph.is_inside(up));
+  CHECK(b.graph.needed_by(up) == b.graph.values[square.index()].producer);
+}
+
 TEST_CASE("an update that waits for all gradients is one kernel", "[kernels]") {
   GraphWriter b;
   const ValueId m = b.input("m", {16, 8}), g = b.input("g", {16, 8});

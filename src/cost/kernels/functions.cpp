@@ -68,9 +68,11 @@ class Functions {
   // but for its argument. Nor is what it makes in the backward pass, where fused chains read it.
   void make_again(std::size_t o) {
     for (const ValueId input : op(o).inputs) {
-      if (!input.valid() || argument_[input.index()] == input) continue;
-      const OpId maker = graph_.value(input).producer;
-      if (maker.valid() && graph_.op(maker).phase == op(o).phase) make_again(input);
+      if (!input.valid()) continue;
+      const ValueId from = all_.base(input);
+      if (argument_[from.index()] == from) continue;
+      const OpId maker = graph_.value(from).producer;
+      if (maker.valid() && graph_.op(maker).phase == op(o).phase) make_again(from);
     }
     if (op(o).phase == Phase::kBackward && all_.profile.fuses_elementwise) {
       make_again(op(o).outputs[0]);
