@@ -368,6 +368,32 @@ TEST_CASE("a function that reads its argument through a view keeps no more", "[k
   CHECK(b.graph.needed_by(up) == b.graph.values[square.index()].producer);
 }
 
+TEST_CASE("a normalisation in another type keeps what it normalises in its own", "[kernels]") {
+  // x / |x| in float32 of a bfloat16 sum that the backward pass does not read.
+  for (const bool by_product : {false, true}) {
+    GraphWriter b;
+    const ValueId x = b.input("x", {16, 8}), w = b.parameter("w", {8, 8});
+    const ValueId branch = b.op("MatMul", {x, w}, {16, 8}, {}, "branch");
+    const ValueId sum = b.op("Add", {x, branch}, {16, 8}, {}, "sum");
+    const ValueId wide = b.op("Cast", {sum}, {16, 8}, {{"to", std::int64_t{1}}}, "cast");
+    const ValueId square = b.op("Mul", {wide, wide}, {16, 8}, {}, "square");
+    const ValueId mean = b.op("ReduceMean", {square, b.ints("axes", {-1})}, {16, 1}, {}, "mean");
+    const ValueId unit = b.op("Div", {wide, mean}, {16, 8}, {}, "unit");
+    const ValueId down = b.op("MatMul", {by_product ? wide : unit, w}, {16, 8}, {}, "down");
+    const ValueId back = b.op("MatMul", {down, w}, {16, 8}, {}, "back");
+    const ValueId of_unit = b.op("Mul", {back, mean}, {16, 8}, {}, "unit.grad");
+    const ValueId late = b.op("Mul", {of_unit, wide}, {16, 8}, {}, "late");
+    for (std::size_t o = 7; o < b.graph.ops.size(); ++o) b.graph.ops[o].phase = Phase::kBackward;
+    for (const ValueId id : {x, w, branch, sum})
+      b.graph.values[id.index()].dtype = DType::kBFloat16;
+    b.graph.outputs = by_product ? std::vector<ValueId>{unit, late} : std::vector<ValueId>{late};
+    b.graph.kernels = group_kernels(b.graph, fusing());
+    CHECK(b.graph.is_inside(wide) != by_product);  // a product reads it as it is
+    CHECK(b.graph.is_inside(sum) == by_product);
+    CHECK(b.graph.needed_by(sum) == (by_product ? OpId() : b.graph.values[late.index()].producer));
+  }
+}
+
 TEST_CASE("an update that waits for all gradients is one kernel", "[kernels]") {
   GraphWriter b;
   const ValueId m = b.input("m", {16, 8}), g = b.input("g", {16, 8});

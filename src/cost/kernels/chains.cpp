@@ -1,7 +1,9 @@
 // Chains of ops on elements and of sums over rows.
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "autopar/ops.hpp"
 #include "cost/kernels/finders.hpp"
@@ -11,7 +13,8 @@ namespace {
 
 class Chains {
  public:
-  explicit Chains(Grouping& all) : all_(all), graph_(all.graph) {}
+  Chains(Grouping& all, MadeAgain& made_again)
+      : all_(all), graph_(all.graph), made_again_(made_again) {}
 
   void join() {
     find_depths();
@@ -108,29 +111,51 @@ class Chains {
 
   // Of a normalisation and the like the backward pass is given what it reads and its sums over
   // rows, and of other fused chains what they read: what else its kernels read of them they make
-  // again.
+  // again. What they cast to a wider type is kept as it was before.
   void make_again(const std::vector<std::size_t>& fused) {
     std::vector<char> again(graph_.values.size(), 0);
+    std::map<ValueId, std::set<ValueId>> kept_for;  // per value that is made again: narrow ones
     for (const std::size_t o : fused) {
-      const bool may =
-          op(o).phase == Phase::kForward && is_on_elements(op(o)) && op(o).has_output(0);
-      const auto& inputs = op(o).inputs;
-      const bool can = may && std::all_of(inputs.begin(), inputs.end(), [&](ValueId id) {
-                         if (!id.valid()) return true;
-                         const ValueId from = all_.base(id);
-                         return again[from.index()] != 0 || waits(from);
-                       });
+      if (op(o).phase != Phase::kForward || !is_on_elements(op(o)) || !op(o).has_output(0))
+        continue;
+      std::set<ValueId> narrow;
+      bool can = true;
+      for (const ValueId id : op(o).inputs) {
+        if (!id.valid()) continue;
+        const ValueId from = all_.base(id);
+        if (again[from.index()]) {
+          narrow.insert(kept_for[from].begin(), kept_for[from].end());
+        } else if (!waits(from)) {
+          can = can && is_widened(o) && !all_.found.inside[from.index()];
+          narrow.insert(from);
+        }
+      }
       if (!can) continue;
       const ValueId made = op(o).outputs[0];
-      again[made.index()] = 1;
       const int kernel = all_.root(o);
       const Grouping::ReadBy read = all_.read_by(made);
       const bool only = std::all_of(read.ops.begin(), read.ops.end(), [&](std::size_t r) {
         if (all_.found.of_op[r].kind != OpKernel::Kind::kElements) return false;
         return op(r).phase == Phase::kBackward || all_.root(r) == kernel;
       });
-      if (only && !read.leaves) all_.found.inside[made.index()] = 1;
+      const bool is_inside = only && !read.leaves;
+      again[made.index()] = is_inside || narrow.empty();
+      if (!is_inside) continue;
+      all_.found.inside[made.index()] = 1;
+      for (const ValueId from : narrow) {
+        for (const std::size_t r : read.ops) {
+          if (op(r).phase == Phase::kBackward) made_again_[from].push_back(r);
+        }
+      }
+      kept_for[made] = std::move(narrow);
     }
+  }
+
+  bool is_widened(std::size_t o) const {
+    if (op(o).type != "Cast" || !op(o).domain.empty()) return false;
+    const DType from = graph_.value(op(o).inputs[0]).dtype;
+    const DType to = graph_.value(op(o).outputs[0]).dtype;
+    return is_floating(from) && is_floating(to) && size_of(to) > size_of(from);
   }
 
   // Whether a value is there in the backward pass: it is stored, or an op of that pass reads it.
@@ -143,11 +168,12 @@ class Chains {
 
   Grouping& all_;
   const Graph& graph_;
+  MadeAgain& made_again_;
   std::vector<int> depth_;  // per op: what is of no chain of its phase on the longest way to it
 };
 
 }  // namespace
 
-void join_chains(Grouping& all) { Chains(all).join(); }
+void join_chains(Grouping& all, MadeAgain& made_again) { Chains(all, made_again).join(); }
 
 }  // namespace autopar

@@ -17,24 +17,25 @@ void join_attention(Grouping& all);
 // value: parameters, or their 16-bit copies.
 void hold_gradients(Grouping& all, const std::string& updates);
 
-// Per argument of functions the ops that read one of them and are of none.
-using ReadersOfFunctions = std::map<ValueId, std::vector<std::size_t>>;
+// Per value the ops whose kernels make again what is made of it: it is there until the last of
+// them.
+using MadeAgain = std::map<ValueId, std::vector<std::size_t>>;
 
 // What is a function of one tensor alone, constants aside, is one op of every runtime, however
 // an exporter writes it (Gelu, x * Sigmoid(x)). The backward pass makes again what it reads of
 // it, so that its derivative is one kernel too; also of what is repeated.
-ReadersOfFunctions join_functions(Grouping& all);
+MadeAgain join_functions(Grouping& all);
 
 // What is added to an accumulator is read in its own type: no runtime converts it in memory first.
 void join_accumulations(Grouping& all);
 
 // Ops on elements and sums over rows of one depth and phase.
-void join_chains(Grouping& all);
+void join_chains(Grouping& all, MadeAgain& made_again);
 
 // Here the groups are final.
 
-// Values whose functions other kernels make again are there until the last of these runs.
-void keep_arguments(Grouping& all, const ReadersOfFunctions& readers);
+// What other kernels need for that is there until the last of these runs.
+void keep_arguments(Grouping& all, const MadeAgain& made_again);
 
 // Which ops are the first of their kernel.
 void mark_launches(Grouping& all);

@@ -15,7 +15,7 @@ class Functions {
     }
   }
 
-  ReadersOfFunctions join() {
+  MadeAgain join() {
     std::vector<char> joined(graph_.ops.size(), 0);
     for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
       if (all_.views[o] || !is_on_elements(op(o)) || !op(o).has_output(0)) continue;
@@ -40,7 +40,7 @@ class Functions {
     for (std::size_t o = 0; o < joined.size(); ++o) {
       if (joined[o]) all_.found.of_op[o].kind = OpKernel::Kind::kElements;
     }
-    return std::move(readers_);
+    return std::move(made_again_);
   }
 
  private:
@@ -94,22 +94,22 @@ class Functions {
     });
     if (!only) return;
     all_.found.inside[value.index()] = 1;
-    auto& readers = readers_[of];
+    auto& readers = made_again_[of];
     readers.insert(readers.end(), others.begin(), others.end());
   }
 
   Grouping& all_;
   const Graph& graph_;
   std::vector<ValueId> argument_;  // per value: of the function, or the value itself
-  ReadersOfFunctions readers_;
+  MadeAgain made_again_;
 };
 
 }  // namespace
 
-ReadersOfFunctions join_functions(Grouping& all) { return Functions(all).join(); }
+MadeAgain join_functions(Grouping& all) { return Functions(all).join(); }
 
-void keep_arguments(Grouping& all, const ReadersOfFunctions& readers) {
-  for (const auto& [of, read] : readers) {
+void keep_arguments(Grouping& all, const MadeAgain& made_again) {
+  for (const auto& [of, read] : made_again) {
     const OpId maker = all.graph.value(of).producer;
     const int own = maker.valid() ? all.group_of(maker.index()) : -1;
     OpId last;
