@@ -319,8 +319,6 @@ inline constexpr int kChain = 6;         // moves that make up for one that does
 inline constexpr int kSweeps = 4;
 inline constexpr double kChoosingWork = 2e7;    // for all sweeps
 inline constexpr double kPassedOverWork = 0.2;  // of a part that does not use a row
-inline constexpr std::size_t kFullRows = 384;   // told, at most
-inline constexpr double kNearlyFull = 0.1;      // of the capacity is left
 }  // namespace combine
 
 // The variants of a part (plans/variants.cpp).

@@ -338,28 +338,13 @@ class Reduction {
   // Labels whose uses alone exceed a capacity.
   std::vector<char> too_large(int n) {
     std::vector<char> result(at(net_.label_count(n)), 0);
-    const std::vector<RowUse>& uses = net_.node(n).uses;
-    std::vector<int> breaks;
-    for (const RowUse& use : uses) {
-      breaks.push_back(use.begin);
-      breaks.push_back(use.end);
-    }
-    std::sort(breaks.begin(), breaks.end());
-    breaks.erase(std::unique(breaks.begin(), breaks.end()), breaks.end());
-    Vector sum;
-    for (std::size_t k = 0; k + 1 < breaks.size(); ++k) {
-      double least = kInfinity;
-      for (int r = breaks[k]; r < breaks[k + 1]; ++r) least = std::min(least, net_.capacity[at(r)]);
-      sum.assign(result.size(), 0.0);
-      for (const RowUse& use : uses) {
-        if (use.begin > breaks[k] || use.end <= breaks[k]) continue;
-        const Vector& bytes = net_.algebra.vector(use.bytes);
-        for (std::size_t l = 0; l < sum.size(); ++l) sum[l] += bytes[l];
-      }
+    for_each_stretch(net_, net_.node(n), [&](int begin, int end, const Vector& sum) {
+      const auto rows = net_.capacity.begin();
+      const double least = *std::min_element(rows + begin, rows + end);
       for (std::size_t l = 0; l < sum.size(); ++l) {
         if (sum[l] > least + kRounding * std::abs(least)) result[l] = 1;
       }
-    }
+    });
     return result;
   }
 

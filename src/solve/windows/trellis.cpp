@@ -228,7 +228,6 @@ class TrellisBuilder {
     for (const TrellisArc& arc : layer.arcs) ++layer.begins[at(arc.to) + 1];
     for (std::size_t f = 0; f < to_go.size(); ++f) layer.begins[f + 1] += layer.begins[f];
     layer.to_go = std::move(to_go);
-    layer.least = least_[i];
     if (i == 0) trellis_.least = before[0];
     return before;
   }
