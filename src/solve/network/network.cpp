@@ -90,10 +90,23 @@ Table table_of(const Edge& edge, const RowUse& use) {
   return {edge.table.map_a, edge.table.map_b, use.bytes};
 }
 
-double edge_value(const Network& net, const Edge& edge, int label_a, int label_b) {
+double entry_of(const Network& net, const Edge& edge, int core, int label_a, int label_b) {
   const int row = net.algebra.labels(edge.table.map_a)[at(label_a)];
   const int column = net.algebra.labels(edge.table.map_b)[at(label_b)];
-  return net.algebra.core(edge.table.core).row(row)[column];
+  return net.algebra.core(core).row(row)[column];
+}
+
+double edge_value(const Network& net, const Edge& edge, int label_a, int label_b) {
+  return entry_of(net, edge, edge.table.core, label_a, label_b);
+}
+
+void add_worth(const Network& net, int n, const PriceSums& prices, double times, Vector& cost) {
+  for (const RowUse& use : net.node(n).uses) {
+    const double price = times * prices.of(use);
+    if (price == 0) continue;
+    const Vector& bytes = net.algebra.vector(use.bytes);
+    for (std::size_t l = 0; l < cost.size(); ++l) cost[l] += price * bytes[l];
+  }
 }
 
 void keep_labels(Network& net, int n, const Labels& kept) {
@@ -440,10 +453,10 @@ Vector uses_of(const Network& net, const std::vector<int>& labels) {
     }
   }
   for (const Edge& edge : net.edges) {
-    if (edge.gone || edge.uses.empty()) continue;
-    const int row = net.algebra.labels(edge.table.map_a)[at(labels[at(edge.a)])];
-    const int column = net.algebra.labels(edge.table.map_b)[at(labels[at(edge.b)])];
-    for (const RowUse& use : edge.uses) add(use, net.algebra.core(use.bytes).row(row)[column]);
+    for (std::size_t u = 0; u < edge.uses.size() && !edge.gone; ++u) {
+      const RowUse& use = edge.uses[u];
+      add(use, entry_of(net, edge, use.bytes, labels[at(edge.a)], labels[at(edge.b)]));
+    }
   }
   double sum = 0;
   for (double& value : change) value = sum += value;

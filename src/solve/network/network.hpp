@@ -92,7 +92,24 @@ std::unique_ptr<Network> build_network(const Problem& problem, const std::vector
 // Both sides of an edge, seen from n.
 int other_end(const Edge& edge, int n);
 Table table_from(Network& net, const Edge& edge, int n);
+// An entry of one of the edge's cores: that of its cost, or of a use.
+double entry_of(const Network& net, const Edge& edge, int core, int label_a, int label_b);
 double edge_value(const Network& net, const Edge& edge, int label_a, int label_b);
+
+// What uses are worth by prices of the rows.
+class PriceSums {
+ public:
+  explicit PriceSums(const Vector& prices) : before_(prices.size() + 1, 0.0) {
+    for (std::size_t r = 0; r < prices.size(); ++r) before_[r + 1] = before_[r] + prices[r];
+  }
+  double of(int begin, int end) const { return before_[at(end)] - before_[at(begin)]; }
+  double of(const RowUse& use) const { return of(use.begin, use.end); }
+
+ private:
+  Vector before_;  // sums of the prices before each row
+};
+// Adds what a node's uses are worth to the cost of its labels, so many times.
+void add_worth(const Network& net, int n, const PriceSums& prices, double times, Vector& cost);
 
 void add_edge(Network& net, Edge edge);
 // The tables of the edge's cost and, in their order, of its uses: they get the same classes.
