@@ -277,12 +277,6 @@ inline constexpr double kPairs =
     64;  // so many pairs may be looked at for each label that may be made
 }  // namespace merge
 
-// Its last pairs (branch/pairs.cpp).
-namespace pairs {
-inline constexpr double kPairs = 1 << 20;
-inline constexpr double kRowUses = 1 << 22;
-}  // namespace pairs
-
 // Presolve (network/presolve.cpp).
 namespace presolve {
 inline constexpr double kMostWork = 60;  // table entries looked at, per entry of the given tables
