@@ -334,11 +334,6 @@ inline constexpr double kMostArcs = 4e6;
 // The first window, as a part of the gap and of the cutoff.
 inline constexpr double kFirstPart = 1.0 / 16;
 inline constexpr double kFirst = 2e-4;
-inline constexpr double kNarrow = 5e-4;
-// Windows are doubled while they are cheap and narrow, then widened less: work grows much faster.
-inline constexpr double kWidening = 1.25;
-inline constexpr double kAlmostAll = 0.9;  // then all of it at once
-inline constexpr double kCheap = 3;        // times the work of the first
 }  // namespace windows
 
 // Their trellis (windows/trellis.cpp).
