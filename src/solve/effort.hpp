@@ -277,12 +277,6 @@ inline constexpr double kPairs =
     64;  // so many pairs may be looked at for each label that may be made
 }  // namespace merge
 
-// Its last pairs (branch/pairs.cpp).
-namespace pairs {
-inline constexpr double kPairs = 1 << 20;
-inline constexpr double kRowUses = 1 << 22;
-}  // namespace pairs
-
 // Presolve (network/presolve.cpp).
 namespace presolve {
 inline constexpr double kMostWork = 60;  // table entries looked at, per entry of the given tables
@@ -319,8 +313,6 @@ inline constexpr int kChain = 6;         // moves that make up for one that does
 inline constexpr int kSweeps = 4;
 inline constexpr double kChoosingWork = 2e7;    // for all sweeps
 inline constexpr double kPassedOverWork = 0.2;  // of a part that does not use a row
-inline constexpr std::size_t kFullRows = 384;   // told, at most
-inline constexpr double kNearlyFull = 0.1;      // of the capacity is left
 }  // namespace combine
 
 // The variants of a part (plans/variants.cpp).
@@ -342,11 +334,6 @@ inline constexpr double kMostArcs = 4e6;
 // The first window, as a part of the gap and of the cutoff.
 inline constexpr double kFirstPart = 1.0 / 16;
 inline constexpr double kFirst = 2e-4;
-inline constexpr double kNarrow = 5e-4;
-// Windows are doubled while they are cheap and narrow, then widened less: work grows much faster.
-inline constexpr double kWidening = 1.25;
-inline constexpr double kAlmostAll = 0.9;  // then all of it at once
-inline constexpr double kCheap = 3;        // times the work of the first
 }  // namespace windows
 
 // Their trellis (windows/trellis.cpp).

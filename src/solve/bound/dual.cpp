@@ -160,13 +160,13 @@ void DualOf<Real>::pass(double cutoff) {
 
 template <class Real>
 void DualOf<Real>::set_multipliers(const Vector& multipliers) {
-  Vector sums(multipliers.size() + 1, 0.0);  // of what is not yet in the network's costs
+  Vector change = multipliers;  // what is not yet in the network's costs
   constant_ = net_->constant;
   for (std::size_t r = 0; r < multipliers.size(); ++r) {
-    const double change = multipliers[r] - net_->multiplier[r];
-    constant_ -= change * net_->capacity[r];
-    sums[r + 1] = sums[r] + change;
+    change[r] -= net_->multiplier[r];
+    constant_ -= change[r] * net_->capacity[r];
   }
+  const PriceSums prices(change);
   bound_ = constant_;
   std::fill(least_.begin(), least_.end(), 0.0);
   multipliers_ = multipliers;
@@ -174,30 +174,25 @@ void DualOf<Real>::set_multipliers(const Vector& multipliers) {
   for (const Place& place : wiring_->places) {
     if (place.count == 0) continue;
     cost = net_->cost(place.node);
-    for (const RowUse& use : net_->node(place.node).uses) {
-      const double price = sums[at(use.end)] - sums[at(use.begin)];
-      if (price == 0) continue;
-      const Vector& bytes = net_->algebra.vector(use.bytes);
-      for (std::size_t l = 0; l < cost.size(); ++l) cost[l] += price * bytes[l];
-    }
+    add_worth(*net_, place.node, prices, 1, cost);
     Real* theta = theta_.data() + place.theta;
     for (std::size_t l = 0; l < cost.size(); ++l) {
       if (theta[l] < kInfinity) theta[l] = static_cast<Real>(cost[l]);
     }
   }
-  price_edges(sums);
+  price_edges(prices);
   settled_ = false;
 }
 
 template <class Real>
-void DualOf<Real>::price_edges(const Vector& sums) {
+void DualOf<Real>::price_edges(const PriceSums& prices) {
   for (std::size_t f = 0; f < tables_.size(); ++f) {
     const Edge& edge = net_->edge(wiring_->edge_in[f]);
     if (edge.uses.empty()) continue;
     tables_[f] = wiring_->tables[f];
     std::shared_ptr<Reals> priced;
     for (const RowUse& use : edge.uses) {
-      const double price = sums[at(use.end)] - sums[at(use.begin)];
+      const double price = prices.of(use);
       if (price == 0) continue;
       const Vector& bytes = net_->algebra.core(use.bytes).values;
       if (priced == nullptr) {

@@ -101,7 +101,7 @@ class DualOf {
   void collect_excess(const Place& place, Vector& hat) const;
   void process(std::size_t c, bool forward, double cutoff);
   void send(const Side& side);
-  void price_edges(const Vector& sums);
+  void price_edges(const PriceSums& prices);
   Reals settled_messages() const;
   // What each label is worth: with the far labels or, where they are not known yet (< 0), with the
   // messages.

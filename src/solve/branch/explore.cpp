@@ -7,7 +7,6 @@
 #include "solve/bound/settle.hpp"
 #include "solve/bound/subgradient.hpp"
 #include "solve/branch/merge.hpp"
-#include "solve/branch/pairs.hpp"
 #include "solve/effort.hpp"
 #include "solve/network/reduce.hpp"
 
@@ -142,9 +141,6 @@ Found explore(Network& net, double cutoff, Budget& budget) {
   budget.add(net.algebra.work() - work);
   budget.add(kNodeWork * static_cast<double>(net.nodes.size() + 10));
   if (net.impossible || net.constant >= cutoff) return {.bound = cutoff};
-  if (enumerate_pairs(net, cutoff, budget, best)) {
-    return as_found(net, best, best.value < kInfinity ? best.value : cutoff);
-  }
   const bool empty =
       std::all_of(net.nodes.begin(), net.nodes.end(), [](const Node& n) { return n.gone; });
   if (empty) {

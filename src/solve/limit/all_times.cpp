@@ -43,25 +43,8 @@ void AllTimes::keep(std::vector<int> labels, bool improve) {
 }
 
 std::vector<int> AllTimes::overfull_rows(const std::vector<int>& labels) const {
-  std::vector<int> rows = solver::overfull_rows(uses_of(*net_, labels), net_->capacity, SIZE_MAX);
+  std::vector<int> rows = solver::overfull_rows(uses_of(*net_, labels), net_->capacity);
   if (!race_.budget.patient && rows.size() > kManyTimes) rows.resize(kWorstTimes);
-  return rows;
-}
-
-std::vector<int> overfull_rows(const Vector& uses, const Vector& capacity, std::size_t most) {
-  std::vector<std::pair<double, int>> worst;  // how much is missing, row
-  bool within = true;
-  for (std::size_t r = 0; r < uses.size(); ++r) {
-    const double over = uses[r] - capacity[r];
-    if (over > 0 && within) worst.emplace_back(over, static_cast<int>(r));
-    if (over > 0 && over > worst.back().first) worst.back() = {over, static_cast<int>(r)};
-    within = !(over > 0);
-  }
-  std::stable_sort(worst.begin(), worst.end(),
-                   [](const auto& a, const auto& b) { return a.first > b.first; });
-  if (worst.size() > most) worst.resize(most);
-  std::vector<int> rows;
-  for (const auto& [over, row] : worst) rows.push_back(row);
   return rows;
 }
 

@@ -32,8 +32,4 @@ class AllTimes {
   std::vector<int> best_;
 };
 
-// The worst row of every stretch in which `uses` are above the capacity, at most so many, the worst
-// first.
-std::vector<int> overfull_rows(const Vector& uses, const Vector& capacity, std::size_t most);
-
 }  // namespace autopar::solver

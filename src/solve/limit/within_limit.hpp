@@ -28,7 +28,6 @@ class LimitedSearch {
   std::vector<Kept> halves() const;
 
  private:
-  bool is_large() const;
   void price_few_times();
   void combine();
   void price_all_times();

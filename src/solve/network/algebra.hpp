@@ -41,7 +41,6 @@ struct Table {
   int map_a = -1;
   int map_b = -1;
   int core = -1;
-  bool operator==(const Table&) const = default;
 };
 
 // Ids are given in the order of first appearance, so nothing depends on hash order.

@@ -132,81 +132,8 @@ class Arrangement {
   std::vector<int> order_;
 };
 
-bool is_hub(const Network& net, int n) { return net.node(n).edges.size() > kHubEdges; }
-
-// Per node of the order, what it is connected to other than by hubs: the place of the first node.
-std::vector<std::size_t> components(const Network& net, const std::vector<int>& order) {
-  std::vector<std::size_t> of_node(net.nodes.size(), SIZE_MAX), result;
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    if (of_node[at(order[i])] == SIZE_MAX) {
-      std::vector<int> reached = {order[i]};
-      of_node[at(order[i])] = i;
-      for (std::size_t k = 0; k < reached.size(); ++k) {
-        if (is_hub(net, reached[k])) continue;
-        for (int e : net.node(reached[k]).edges) {
-          const int other = other_end(net.edge(e), reached[k]);
-          if (of_node[at(other)] != SIZE_MAX || is_hub(net, other)) continue;
-          of_node[at(other)] = i;
-          reached.push_back(other);
-        }
-      }
-    }
-    result.push_back(of_node[at(order[i])]);
-  }
-  return result;
-}
-
-// Calls visit(row) for all rows that n or an edge of it uses for a short time.
-template <class Visit>
-void for_short_uses(const Network& net, int n, Visit visit) {
-  const auto look = [&](const std::vector<RowUse>& uses) {
-    for (const RowUse& use : uses) {
-      if (2 * at(use.end - use.begin) > net.capacity.size() + 1) continue;
-      for (int r = use.begin; r < use.end; ++r) visit(at(r));
-    }
-  };
-  look(net.node(n).uses);
-  for (int e : net.node(n).edges) look(net.edge(e).uses);
-}
-
-// Parts that are connected to the rest by hubs at most go where the largest part has done with
-// their rows, so that no row has to be told apart for longer than it must.
-std::vector<int> near_their_rows(const Network& net, const std::vector<int>& order) {
-  std::vector<std::size_t> component = components(net, order);
-  std::vector<std::size_t> sizes(order.size(), 0);
-  for (std::size_t c : component) ++sizes[c];
-  const std::size_t largest =
-      static_cast<std::size_t>(std::max_element(sizes.begin(), sizes.end()) - sizes.begin());
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    if (is_hub(net, order[i])) component[i] = largest;
-  }
-  std::vector<std::size_t> done(net.capacity.size(), 0), place(order.size(), 0);
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    if (component[i] != largest) continue;
-    for_short_uses(net, order[i], [&](std::size_t row) { done[row] = i; });
-  }
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    std::size_t& its = place[component[i]];
-    for_short_uses(net, order[i], [&](std::size_t row) { its = std::max(its, done[row]); });
-  }
-  std::vector<std::size_t> numbers(order.size());
-  for (std::size_t i = 0; i < order.size(); ++i) numbers[i] = i;
-  const auto key = [&](std::size_t i) {
-    return component[i] == largest ? 2 * i : 2 * place[component[i]] + 1;
-  };
-  std::stable_sort(numbers.begin(), numbers.end(), [&](std::size_t a, std::size_t b) {
-    return std::pair(key(a), component[a]) < std::pair(key(b), component[b]);
-  });
-  std::vector<int> result;
-  for (std::size_t i : numbers) result.push_back(order[i]);
-  return result;
-}
-
 }  // namespace
 
-std::vector<int> narrow_order(const Network& net) {
-  std::vector<int> order = Arrangement(net).run();
-  return net.capacity.empty() || order.empty() ? order : near_their_rows(net, order);
-}
+std::vector<int> narrow_order(const Network& net) { return Arrangement(net).run(); }
 
 }  // namespace autopar::solver

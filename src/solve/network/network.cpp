@@ -48,6 +48,15 @@ void normalise_edge_uses(Network& net, Edge& edge) {
   });
 }
 
+// What is left of an edge of n where n keeps those labels.
+void select_labels(Network& net, int e, int n, int kept) {
+  Edge& edge = net.edge(e);
+  int& map = edge.a == n ? edge.table.map_a : edge.table.map_b;
+  map = net.algebra.select_labels(map, kept);
+  tidy_edge(net, edge);
+  normalise_edge_uses(net, edge);
+}
+
 Vector row_for(const Core& core, int row) {
   return Vector(core.row(row), core.row(row) + core.columns);
 }
@@ -81,10 +90,23 @@ Table table_of(const Edge& edge, const RowUse& use) {
   return {edge.table.map_a, edge.table.map_b, use.bytes};
 }
 
-double edge_value(const Network& net, const Edge& edge, int label_a, int label_b) {
+double entry_of(const Network& net, const Edge& edge, int core, int label_a, int label_b) {
   const int row = net.algebra.labels(edge.table.map_a)[at(label_a)];
   const int column = net.algebra.labels(edge.table.map_b)[at(label_b)];
-  return net.algebra.core(edge.table.core).row(row)[column];
+  return net.algebra.core(core).row(row)[column];
+}
+
+double edge_value(const Network& net, const Edge& edge, int label_a, int label_b) {
+  return entry_of(net, edge, edge.table.core, label_a, label_b);
+}
+
+void add_worth(const Network& net, int n, const PriceSums& prices, double times, Vector& cost) {
+  for (const RowUse& use : net.node(n).uses) {
+    const double price = times * prices.of(use);
+    if (price == 0) continue;
+    const Vector& bytes = net.algebra.vector(use.bytes);
+    for (std::size_t l = 0; l < cost.size(); ++l) cost[l] += price * bytes[l];
+  }
 }
 
 void keep_labels(Network& net, int n, const Labels& kept) {
@@ -99,13 +121,7 @@ void keep_labels(Network& net, int n, const Labels& kept) {
   const int kept_id = algebra.add_labels(kept);
   node.cost = algebra.select_vector(node.cost, kept_id);
   for (RowUse& use : node.uses) use.bytes = algebra.select_vector(use.bytes, kept_id);
-  for (int e : node.edges) {
-    Edge& edge = net.edge(e);
-    int& map = edge.a == n ? edge.table.map_a : edge.table.map_b;
-    map = algebra.select_labels(map, kept_id);
-    tidy_edge(net, edge);
-    normalise_edge_uses(net, edge);
-  }
+  for (int e : node.edges) select_labels(net, e, n, kept_id);
   normalise(net, n);
 }
 
@@ -240,24 +256,33 @@ struct Pairs {
   Vector cost;
 };
 
-Pairs affordable_pairs(Network& net, const Table& table, int kept, int gone, double cutoff) {
-  const Vector& kept_cost = net.cost(kept);
-  const Vector& gone_cost = net.cost(gone);
+// Calls visit(label of one, label of the other, cost of both) where that is below the cutoff.
+template <class Visit>
+void for_affordable_pairs(const Network& net, const Table& table, int one, int other, double cutoff,
+                          Visit visit) {
+  const Vector& one_cost = net.cost(one);
+  const Vector& other_cost = net.cost(other);
   const Labels& rows = net.algebra.labels(table.map_a);
   const Labels& columns = net.algebra.labels(table.map_b);
   const Core& core = net.algebra.core(table.core);
-  Pairs pairs;
-  for (std::size_t i = 0; i < kept_cost.size(); ++i) {
-    for (std::size_t j = 0; j < gone_cost.size(); ++j) {
-      const double sum = kept_cost[i] + gone_cost[j] + core.row(rows[i])[columns[j]];
-      if (!(net.constant + sum < cutoff)) continue;
-      pairs.kept.push_back(static_cast<int>(i));
-      pairs.gone.push_back(static_cast<int>(j));
-      pairs.kept_classes.push_back(rows[i]);
-      pairs.gone_classes.push_back(columns[j]);
-      pairs.cost.push_back(sum);
+  for (std::size_t i = 0; i < one_cost.size(); ++i) {
+    const double* row = core.row(rows[i]);
+    for (std::size_t j = 0; j < other_cost.size(); ++j) {
+      const double sum = one_cost[i] + other_cost[j] + row[columns[j]];
+      if (net.constant + sum < cutoff) visit(static_cast<int>(i), static_cast<int>(j), sum);
     }
   }
+}
+
+Pairs affordable_pairs(const Network& net, const Table& table, int kept, int gone, double cutoff) {
+  Pairs pairs;
+  for_affordable_pairs(net, table, kept, gone, cutoff, [&](int i, int j, double cost) {
+    pairs.kept.push_back(i);
+    pairs.gone.push_back(j);
+    pairs.kept_classes.push_back(net.algebra.labels(table.map_a)[at(i)]);
+    pairs.gone_classes.push_back(net.algebra.labels(table.map_b)[at(j)]);
+    pairs.cost.push_back(cost);
+  });
   return pairs;
 }
 
@@ -332,18 +357,11 @@ void merge(Network& net, int one, int other, double cutoff) {
     }
     kept.uses.push_back({use.begin, use.end, algebra.add_vector(std::move(values))});
   }
-  const auto select = [&](int f, int end, int labels) {
-    Edge& moved = net.edge(f);
-    int& map = moved.a == end ? moved.table.map_a : moved.table.map_b;
-    map = algebra.select_labels(map, labels);
-    tidy_edge(net, moved);
-    normalise_edge_uses(net, moved);
-  };
   if (!kept_same) {
-    for (int f : kept.edges) select(f, kept_end, kept_id);
+    for (int f : kept.edges) select_labels(net, f, kept_end, kept_id);
   }
   for (int f : gone.edges) {
-    if (!gone_same) select(f, gone_end, gone_id);
+    if (!gone_same) select_labels(net, f, gone_end, gone_id);
     Edge& moved = net.edge(f);
     (moved.a == gone_end ? moved.a : moved.b) = kept_end;
     kept.edges.push_back(f);
@@ -364,19 +382,8 @@ void merge(Network& net, int one, int other, double cutoff) {
 
 double merged_labels(Network& net, int one, int other, double cutoff) {
   const Table table = table_between(net, edge_between(net, one, other), one, other);
-  const Vector& first = net.cost(one);
-  const Vector& second = net.cost(other);
-  const Labels& rows = net.algebra.labels(table.map_a);
-  const Labels& columns = net.algebra.labels(table.map_b);
-  const Core& core = net.algebra.core(table.core);
   double count = 0;
-  for (std::size_t i = 0; i < first.size(); ++i) {
-    const double* row = core.row(rows[i]);
-    const double room = cutoff - net.constant - first[i];
-    for (std::size_t j = 0; j < second.size(); ++j) {
-      count += second[j] + row[columns[j]] < room ? 1 : 0;
-    }
-  }
+  for_affordable_pairs(net, table, one, other, cutoff, [&](int, int, double) { ++count; });
   return count;
 }
 
@@ -446,10 +453,10 @@ Vector uses_of(const Network& net, const std::vector<int>& labels) {
     }
   }
   for (const Edge& edge : net.edges) {
-    if (edge.gone || edge.uses.empty()) continue;
-    const int row = net.algebra.labels(edge.table.map_a)[at(labels[at(edge.a)])];
-    const int column = net.algebra.labels(edge.table.map_b)[at(labels[at(edge.b)])];
-    for (const RowUse& use : edge.uses) add(use, net.algebra.core(use.bytes).row(row)[column]);
+    for (std::size_t u = 0; u < edge.uses.size() && !edge.gone; ++u) {
+      const RowUse& use = edge.uses[u];
+      add(use, entry_of(net, edge, use.bytes, labels[at(edge.a)], labels[at(edge.b)]));
+    }
   }
   double sum = 0;
   for (double& value : change) value = sum += value;

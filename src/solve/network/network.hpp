@@ -7,6 +7,7 @@
 // include multiplier * use and the constant -multiplier * capacity.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -91,7 +92,24 @@ std::unique_ptr<Network> build_network(const Problem& problem, const std::vector
 // Both sides of an edge, seen from n.
 int other_end(const Edge& edge, int n);
 Table table_from(Network& net, const Edge& edge, int n);
+// An entry of one of the edge's cores: that of its cost, or of a use.
+double entry_of(const Network& net, const Edge& edge, int core, int label_a, int label_b);
 double edge_value(const Network& net, const Edge& edge, int label_a, int label_b);
+
+// What uses are worth by prices of the rows.
+class PriceSums {
+ public:
+  explicit PriceSums(const Vector& prices) : before_(prices.size() + 1, 0.0) {
+    for (std::size_t r = 0; r < prices.size(); ++r) before_[r + 1] = before_[r] + prices[r];
+  }
+  double of(int begin, int end) const { return before_[at(end)] - before_[at(begin)]; }
+  double of(const RowUse& use) const { return of(use.begin, use.end); }
+
+ private:
+  Vector before_;  // sums of the prices before each row
+};
+// Adds what a node's uses are worth to the cost of its labels, so many times.
+void add_worth(const Network& net, int n, const PriceSums& prices, double times, Vector& cost);
 
 void add_edge(Network& net, Edge edge);
 // The tables of the edge's cost and, in their order, of its uses: they get the same classes.
@@ -114,8 +132,34 @@ bool join_parallel(Network& net, int n);
 // Takes the least of a node's costs and of its uses from first_use on to the constant and the
 // capacities.
 void normalise(Network& net, int n, std::size_t first_use = 0);
+// Calls visit(begin, end, bytes per label) for each stretch of rows in which a node uses the same.
+// Source: sweep over the ends of the intervals; O(uses x intervals x labels).
+template <class Visit>
+void for_each_stretch(const Network& net, const Node& node, Visit visit) {
+  std::vector<int> ends;
+  for (const RowUse& use : node.uses) {
+    ends.push_back(use.begin);
+    ends.push_back(use.end);
+  }
+  std::sort(ends.begin(), ends.end());
+  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+  Vector sum;
+  for (std::size_t k = 0; k + 1 < ends.size(); ++k) {
+    sum.assign(net.algebra.vector(node.cost).size(), 0.0);
+    for (const RowUse& use : node.uses) {
+      if (use.begin > ends[k] || use.end <= ends[k]) continue;
+      const Vector& bytes = net.algebra.vector(use.bytes);
+      for (std::size_t l = 0; l < bytes.size(); ++l) sum[l] += bytes[l];
+    }
+    visit(ends[k], ends[k + 1], sum);
+  }
+}
 // The uses of the same rows become one, so that labels can be compared use by use.
 void separate_uses(Network& net, Node& node);
+// The worst row of every stretch in which `uses` are above the capacity, at most so many, the worst
+// first.
+std::vector<int> overfull_rows(const Vector& uses, const Vector& capacity,
+                               std::size_t most = SIZE_MAX);
 // Drops rows that cannot be exceeded, or not without another; `impossible` if one must be.
 void drop_slack_rows(Network& net);
 // Leaves only these rows, ascending; what is used in others does not matter any more.

@@ -17,12 +17,11 @@ constexpr double kRounding = 1e-12;  // of sums of uses; never drops what fits
 class Reduction {
  public:
   explicit Reduction(Network& net)
-      : net_(net), queued_(net.nodes.size(), 1), touched_(net.nodes.size(), 0) {
+      : net_(net),
+        queued_(net.nodes.size(), 1),
+        touched_(net.nodes.size(), 0),
+        prices_(net.multiplier) {
     for (std::size_t n = 0; n < net.nodes.size(); ++n) next_.push_back(static_cast<int>(n));
-    prices_.assign(net.multiplier.size() + 1, 0.0);
-    for (std::size_t r = 0; r < net.multiplier.size(); ++r) {
-      prices_[r + 1] = prices_[r] + net.multiplier[r];
-    }
   }
 
   // In rounds: in each, only nodes whose neighbourhood has not changed in it are eliminated. So a
@@ -141,7 +140,7 @@ class Reduction {
     // What a use is priced at matters, not when it is.
     const auto add_use = [&](const RowUse& use) {
       key.push_back(use.bytes);
-      key.push_back(net_.algebra.add_vector({price(use)}));
+      key.push_back(net_.algebra.add_vector({prices_.of(use)}));
     };
     for (const RowUse& use : node.uses) add_use(use);
     for (int e : node.edges) {
@@ -191,8 +190,6 @@ class Reduction {
     }
   };
 
-  double price(const RowUse& use) const { return prices_[at(use.end)] - prices_[at(use.begin)]; }
-
   std::vector<View> views(int n) {
     std::vector<View> result;
     for (int e : net_.node(n).edges) {
@@ -208,7 +205,7 @@ class Reduction {
         result.push_back({classes, worse, static_cast<std::size_t>(mine), bytes, price});
       };
       add(edge.table.core, false, 0);
-      for (const RowUse& use : edge.uses) add(use.bytes, true, price(use));
+      for (const RowUse& use : edge.uses) add(use.bytes, true, prices_.of(use));
     }
     return result;
   }
@@ -224,7 +221,7 @@ class Reduction {
     for (std::size_t i = 0; i < labels.size(); ++i) worse[i] = cost[at(labels[i])] - cost[at(a)];
     for (const RowUse& use : net_.node(n).uses) {
       const Vector& bytes = net_.algebra.vector(use.bytes);
-      const double most = bytes[at(a)], each = price(use);
+      const double most = bytes[at(a)], each = prices_.of(use);
       for (std::size_t i = 0; i < labels.size(); ++i) {
         const double mine = bytes[at(labels[i])];
         worse[i] = mine > most ? kInfinity : worse[i] + each * (most - mine);
@@ -279,7 +276,8 @@ class Reduction {
       groups[classes].push_back(static_cast<int>(l));
     }
     // Cheapest first: only a cheaper label can dominate, so each is held against the front so far.
-    const Vector cost = unpriced_cost(n);
+    Vector cost = net_.cost(n);
+    add_worth(net_, n, prices_, -1, cost);
     double comparisons = kGroupWork;
     for (auto& [classes, labels] : groups) {
       std::stable_sort(labels.begin(), labels.end(),
@@ -298,15 +296,6 @@ class Reduction {
         }
       }
     }
-  }
-
-  Vector unpriced_cost(int n) const {
-    Vector cost = net_.cost(n);
-    for (const RowUse& use : net_.node(n).uses) {
-      const Vector& bytes = net_.algebra.vector(use.bytes);
-      for (std::size_t l = 0; l < cost.size(); ++l) cost[l] -= price(use) * bytes[l];
-    }
-    return cost;
   }
 
   bool uses_no_more(int n, int b, int a) const {
@@ -338,28 +327,13 @@ class Reduction {
   // Labels whose uses alone exceed a capacity.
   std::vector<char> too_large(int n) {
     std::vector<char> result(at(net_.label_count(n)), 0);
-    const std::vector<RowUse>& uses = net_.node(n).uses;
-    std::vector<int> breaks;
-    for (const RowUse& use : uses) {
-      breaks.push_back(use.begin);
-      breaks.push_back(use.end);
-    }
-    std::sort(breaks.begin(), breaks.end());
-    breaks.erase(std::unique(breaks.begin(), breaks.end()), breaks.end());
-    Vector sum;
-    for (std::size_t k = 0; k + 1 < breaks.size(); ++k) {
-      double least = kInfinity;
-      for (int r = breaks[k]; r < breaks[k + 1]; ++r) least = std::min(least, net_.capacity[at(r)]);
-      sum.assign(result.size(), 0.0);
-      for (const RowUse& use : uses) {
-        if (use.begin > breaks[k] || use.end <= breaks[k]) continue;
-        const Vector& bytes = net_.algebra.vector(use.bytes);
-        for (std::size_t l = 0; l < sum.size(); ++l) sum[l] += bytes[l];
-      }
+    for_each_stretch(net_, net_.node(n), [&](int begin, int end, const Vector& sum) {
+      const auto rows = net_.capacity.begin();
+      const double least = *std::min_element(rows + begin, rows + end);
       for (std::size_t l = 0; l < sum.size(); ++l) {
         if (sum[l] > least + kRounding * std::abs(least)) result[l] = 1;
       }
-    }
+    });
     return result;
   }
 
@@ -367,7 +341,7 @@ class Reduction {
   std::vector<char> queued_;
   std::vector<int> touched_;
   std::vector<int> next_;
-  Vector prices_;  // sums of the multipliers before each row
+  PriceSums prices_;
   Vector worse_;
   std::map<std::vector<int>, Labels> kept_;
 };

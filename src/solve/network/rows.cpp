@@ -118,34 +118,36 @@ void remove_rows(Network& net, const std::vector<char>& drop) {
 
 }  // namespace
 
-// Source: sweep over the ends of the intervals; O(uses x intervals x labels).
 void separate_uses(Network& net, Node& node) {
   if (node.uses.size() < 2) return;
-  std::vector<int> ends;
-  for (const RowUse& use : node.uses) {
-    ends.push_back(use.begin);
-    ends.push_back(use.end);
-  }
-  std::sort(ends.begin(), ends.end());
-  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
   std::vector<RowUse> separate;
-  for (std::size_t k = 0; k + 1 < ends.size(); ++k) {
-    Vector sum;
-    for (const RowUse& use : node.uses) {
-      if (use.begin > ends[k] || use.end <= ends[k]) continue;
-      const Vector& bytes = net.algebra.vector(use.bytes);
-      if (sum.empty()) sum.assign(bytes.size(), 0.0);
-      for (std::size_t l = 0; l < bytes.size(); ++l) sum[l] += bytes[l];
-    }
-    if (sum.empty() || largest(sum) == 0) continue;
-    const int bytes = net.algebra.add_vector(std::move(sum));
-    if (!separate.empty() && separate.back().bytes == bytes && separate.back().end == ends[k]) {
-      separate.back().end = ends[k + 1];
+  for_each_stretch(net, node, [&](int begin, int end, const Vector& sum) {
+    if (largest(sum) == 0) return;
+    const int bytes = net.algebra.add_vector(sum);
+    if (!separate.empty() && separate.back().bytes == bytes && separate.back().end == begin) {
+      separate.back().end = end;
     } else {
-      separate.push_back({ends[k], ends[k + 1], bytes});
+      separate.push_back({begin, end, bytes});
     }
-  }
+  });
   node.uses = std::move(separate);
+}
+
+std::vector<int> overfull_rows(const Vector& uses, const Vector& capacity, std::size_t most) {
+  std::vector<std::pair<double, int>> worst;  // how much is missing, row
+  bool within = true;
+  for (std::size_t r = 0; r < uses.size(); ++r) {
+    const double over = uses[r] - capacity[r];
+    if (over > 0 && within) worst.emplace_back(over, static_cast<int>(r));
+    if (over > 0 && over > worst.back().first) worst.back() = {over, static_cast<int>(r)};
+    within = !(over > 0);
+  }
+  std::stable_sort(worst.begin(), worst.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  if (worst.size() > most) worst.resize(most);
+  std::vector<int> rows;
+  for (const auto& [over, row] : worst) rows.push_back(row);
+  return rows;
 }
 
 void keep_rows(Network& net, const std::vector<int>& rows) {

@@ -108,12 +108,10 @@ class Combining {
     rows.clear();
     for (std::size_t k = 0; k < active_.size(); ++k) {
       const int row = stretches_.row(at(active_[k]));
-      result.full_rows.push_back(row);
       if (!(master_.multipliers[k] > 0)) continue;
       rows.push_back(row);
       result.prices[row] = master_.multipliers[k];
     }
-    for (int row : full_rows()) result.full_rows.push_back(row);
     result.divided = most_divided();
     choose();
     if (use_->most() <= 0) {
@@ -262,44 +260,14 @@ class Combining {
     return *std::max_element(excess.begin(), excess.end());
   }
 
-  // Of every stretch of time that the mix nearly fills, the fullest row; of a long one several.
-  std::vector<int> full_rows() {
-    const Vector excess = excess_of_mix();
-    const std::size_t width = excess.size() / kFullRows + 1;
-    std::vector<int> result;
-    for (std::size_t begin = 0; begin < excess.size(); begin += width) {
-      const auto first = excess.begin() + static_cast<std::ptrdiff_t>(begin);
-      const auto last =
-          excess.begin() + static_cast<std::ptrdiff_t>(std::min(begin + width, excess.size()));
-      const auto fullest = std::max_element(first, last);
-      if (*fullest < -kNearlyFull * largest_) continue;
-      result.push_back(stretches_.row(static_cast<std::size_t>(fullest - excess.begin())));
-    }
-    return result;
-  }
-
   // Of every stretch of time that the mix exceeds, the worst row.
   bool add_rows() {
-    const Vector excess = excess_of_mix();
     const std::size_t before = active_.size();
-    double most = 0;
-    int worst = -1;
-    for (std::size_t s = 0; s <= excess.size(); ++s) {
-      const double over = s < excess.size() ? excess[s] : -kInfinity;
-      if (over > kOver * largest_) {
-        if (over > most) {
-          most = over;
-          worst = static_cast<int>(s);
-        }
-        continue;
-      }
-      if (worst >= 0 &&
-          !std::binary_search(active_.begin(),
-                              active_.begin() + static_cast<std::ptrdiff_t>(before), worst))
-        active_.push_back(worst);
-      worst = -1;
-      most = 0;
-    }
+    const Vector allowed(stretches_.size(), kOver * largest_);
+    std::vector<int> more = overfull_rows(excess_of_mix(), allowed);
+    std::erase_if(more,
+                  [&](int s) { return std::binary_search(active_.begin(), active_.end(), s); });
+    active_.insert(active_.end(), more.begin(), more.end());
     std::sort(active_.begin(), active_.end());
     return active_.size() > before;
   }

@@ -22,7 +22,6 @@ struct Combination {
   double value = kInfinity;             // of the best mix
   bool fits = false;                    // the mix does
   std::map<int, double> prices = {};    // per row, where not 0
-  std::vector<int> full_rows = {};      // that the mix nearly fills, a few of each stretch of time
   std::vector<int> variants = {};       // one per part, within the capacities; or empty
   double cost = kInfinity;              // theirs
   std::optional<Divided> divided = {};  // where a choice differs most from the mix, if it does

@@ -18,14 +18,11 @@ class Repair {
         labels_(labels),
         work_(work),
         work_limit_(work_limit),
-        uses_(uses_of(net, labels)) {
+        uses_(uses_of(net, labels)),
+        prices_(net.multiplier) {
     for (std::size_t n = 0; n < net.nodes.size(); ++n) {
       if (net.nodes[n].gone || net.label_count(static_cast<int>(n)) == 1) continue;
       nodes_.push_back(static_cast<int>(n));
-    }
-    prices_.assign(uses_.size() + 1, 0.0);
-    for (std::size_t r = 0; r < uses_.size(); ++r) {
-      prices_[r + 1] = prices_[r] + net.multiplier[r];
     }
   }
 
@@ -101,19 +98,14 @@ class Repair {
   void weigh(int n) {
     const Node& node = net_.node(n);
     cost_ = net_.cost(n);
-    for (const RowUse& use : node.uses) {
-      const double price = prices_[at(use.end)] - prices_[at(use.begin)];
-      if (!(price > 0)) continue;
-      const Vector& bytes = net_.algebra.vector(use.bytes);
-      for (std::size_t l = 0; l < cost_.size(); ++l) cost_[l] -= price * bytes[l];
-    }
+    add_worth(net_, n, prices_, -1, cost_);
     for (int e : node.edges) {
       const Edge& edge = net_.edge(e);
       const Labels& classes = classes_of(edge, n);
       const double* values = seen_from(edge, n, edge.table.core);
       for (std::size_t l = 0; l < cost_.size(); ++l) cost_[l] += values[classes[l]];
       for (const RowUse& use : edge.uses) {
-        const double price = prices_[at(use.end)] - prices_[at(use.begin)];
+        const double price = prices_.of(use);
         if (!(price > 0)) continue;
         const double* bytes = seen_from(edge, n, use.bytes);
         for (std::size_t l = 0; l < cost_.size(); ++l) cost_[l] -= price * bytes[classes[l]];
@@ -275,7 +267,8 @@ class Repair {
   std::vector<int>& labels_;
   double& work_;
   double work_limit_;
-  Vector uses_, overfull_, prices_;
+  Vector uses_, overfull_;
+  PriceSums prices_;
   Vector cost_, less_;  // of the node weighed last
   Labels cheaper_;      // of that
   std::vector<int> nodes_;

@@ -290,10 +290,8 @@ class Splitting {
         const int its = inside >= 0 ? variant.labels[at(inside)] : base_[at(other)];
         const int a = edge.a == n ? label : its, b = edge.a == n ? its : label;
         variant.cost += edge_value(net_, edge, a, b);
-        const int row = net_.algebra.labels(edge.table.map_a)[at(a)];
-        const int column = net_.algebra.labels(edge.table.map_b)[at(b)];
         for (const RowUse& use : edge.uses) {
-          uses.push_back({use.begin, use.end, net_.algebra.core(use.bytes).row(row)[column]});
+          uses.push_back({use.begin, use.end, entry_of(net_, edge, use.bytes, a, b)});
         }
       }
     }

@@ -34,11 +34,10 @@ class TrellisBuilder {
  public:
   TrellisBuilder(const Network& net, const std::vector<int>& order, double cutoff, double most_arcs,
                  Budget& budget)
-      : net_(net), order_(order), most_arcs_(most_arcs), budget_(budget) {
+      : net_(net), order_(order), most_arcs_(most_arcs), budget_(budget), prices_(net.multiplier) {
     double credit = 0;
     for (std::size_t r = 0; r < net.capacity.size(); ++r) {
       credit += net.multiplier[r] * net.capacity[r];
-      prices_.push_back(prices_.back() + net.multiplier[r]);
     }
     trellis_.scale = kUnits / (std::abs(cutoff) + std::abs(credit));
     // Each arc is rounded, twice, and prices are products of doubles. What might be below the
@@ -72,6 +71,12 @@ class TrellisBuilder {
     const Edge* edge;
     Place place;
     bool earlier_is_a;
+
+    // Of one of the edge's cores.
+    double entry(const Network& net, int core, int earlier, int later) const {
+      return earlier_is_a ? entry_of(net, *edge, core, earlier, later)
+                          : entry_of(net, *edge, core, later, earlier);
+    }
   };
 
   Units units(double value) const { return std::llround(value * trellis_.scale); }
@@ -123,8 +128,7 @@ class TrellisBuilder {
     Vector values;
     for (int k = 0; k < static_cast<int>(term.place.count); ++k) {
       for (int l = 0; l < net_.label_count(n); ++l) {
-        values.push_back(term.earlier_is_a ? edge_value(net_, *term.edge, k, l)
-                                           : edge_value(net_, *term.edge, l, k));
+        values.push_back(term.entry(net_, term.edge->table.core, k, l));
       }
     }
     return values;
@@ -228,7 +232,6 @@ class TrellisBuilder {
     for (const TrellisArc& arc : layer.arcs) ++layer.begins[at(arc.to) + 1];
     for (std::size_t f = 0; f < to_go.size(); ++f) layer.begins[f + 1] += layer.begins[f];
     layer.to_go = std::move(to_go);
-    layer.least = least_[i];
     if (i == 0) trellis_.least = before[0];
     return before;
   }
@@ -261,12 +264,8 @@ class TrellisBuilder {
 
   double bytes_of(const Owner& owner, std::size_t use, std::uint64_t key, int label) const {
     if (owner.term == nullptr) return net_.algebra.vector(owner.bytes[use])[at(label)];
-    const Table& table = owner.term->edge->table;
     const int other = owner.term->place.label(key);
-    const bool earlier_is_a = owner.term->earlier_is_a;
-    const int row = net_.algebra.labels(table.map_a)[at(earlier_is_a ? other : label)];
-    const int column = net_.algebra.labels(table.map_b)[at(earlier_is_a ? label : other)];
-    return net_.algebra.core(owner.bytes[use]).row(row)[column];
+    return owner.term->entry(net_, owner.bytes[use], other, label);
   }
 
   // The uses of the arcs that are left, and their costs without what the uses are priced at.
@@ -280,7 +279,7 @@ class TrellisBuilder {
       for (const RowsUsed& use : owner.uses) {
         layer.uses.push_back(use);
         double price = 0;
-        for (const auto& [begin, end] : use.rows) price += prices_[at(end)] - prices_[at(begin)];
+        for (const auto& [begin, end] : use.rows) price += prices_.of(begin, end);
         prices.push_back(price);
       }
     }
@@ -303,7 +302,7 @@ class TrellisBuilder {
   const std::vector<int>& order_;
   double most_arcs_;
   Budget& budget_;
-  Vector prices_ = {0.0};  // sums of the multipliers before each row
+  PriceSums prices_;
   Trellis trellis_;
   std::vector<Frontier> frontiers_;                       // before each layer, and at the end
   std::vector<std::vector<std::uint64_t>> keys_ = {{0}};  // of the frontiers, the same way

@@ -27,7 +27,6 @@ struct TrellisLayer {
   int node = -1;
   std::vector<TrellisArc> arcs;     // by `to`, then `from`
   std::vector<std::size_t> begins;  // per frontier after, and the end
-  std::vector<Units> least;         // per frontier before: value of the best path to it
   std::vector<Units> to_go;         // per frontier after: least value of the rest
   std::vector<RowsUsed> uses;       // what the node and its edges to earlier nodes use: where
   std::vector<double> bytes;        // [arc * uses + use]

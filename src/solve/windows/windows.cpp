@@ -67,10 +67,8 @@ Found search_windows(const Network& net, const Dual& dual, double cutoff, Budget
   const double gap = cutoff - dual.bound();
   if (!(gap < kFarAway * std::abs(cutoff)) || !adds_up_exactly(net)) return all;
   double part = std::min(kFirstPart, kFirst * std::abs(cutoff) / gap);
-  double least_work = 0;  // of a window
   while (all.bound < cutoff && !budget.over()) {
     const double below = part < 1 ? dual.bound() + part * (cutoff - dual.bound()) : cutoff;
-    const double work = budget.work;
     Dual narrowed = dual;
     narrowed.pass(below);
     budget.add(narrowed.work_per_pass());
@@ -82,10 +80,7 @@ Found search_windows(const Network& net, const Dual& dual, double cutoff, Budget
       cutoff = budget.strictly_below(found.value);
     }
     if (all.bound < std::min(below, cutoff) || part >= 1) break;
-    const bool narrow = below - dual.bound() < kNarrow * std::abs(cutoff);
-    if (least_work == 0) least_work = budget.work - work;
-    part *= narrow && budget.work - work < kCheap * least_work ? 2.0 : kWidening;
-    if (part > kAlmostAll) part = 1;
+    part = std::min(1.0, 2 * part);
   }
   return all;
 }
