@@ -162,8 +162,38 @@ def test_cross_entropy_of_the_batch(folder):
 
 def test_a_baseline_without_time(folder):
     model = chain(folder / "late.onnx", [8, 8, 8, 8, 4])
-    for options in (("--searcher", "replicate"), ("--searcher", "data_parallel"), ("--stages", "2", "--micro-batches", "2")):
+    for options in (("--searcher", "replicate"), ("--searcher", "data_parallel"), ("--searcher", "uniform"), ("--searcher", "uniform:dp=4"),
+                    ("--stages", "2", "--micro-batches", "2")):
         check(planned(folder, model, "late", "--train", "--loss", "mse", "--time-limit", "0.01ms", "--profile", "a100-eager", *options))
+
+
+def test_templates_without_time_that_do_not_fit(folder):
+    model = chain(folder / "full.onnx", [64, 64, 64, 64, 64])
+    late = "search", model, "--cluster", cluster(folder, 2, 2), "--train", "--loss", "mse", "--searcher", "uniform", "-o", folder / "full", "-q", "--time-limit", "0.01ms"
+    told = run(*late, "--memory", "60KiB", code=3).stderr
+    assert "the smallest, dp=4" in told and "were not tried, since the time was up" in told, told
+
+
+def test_what_a_constant_makes_of_a_weight_is_split(folder):
+    """The gradient of a sum is a constant, whose product with a weight is an activation: with --zero off, too, its readers may split it."""
+    nodes = [helper.make_node("MatMul", ["x", "w0"], ["y"], "fc0"), helper.make_node("Relu", ["y"], ["r"], "relu"),
+             helper.make_node("MatMul", ["r", "w1"], ["out"], "fc1")]
+    model = write(folder / "sum.onnx", nodes, {"x": (8, 8)}, {"out": (8, 4)}, {"w0": (8, 8), "w1": (8, 4)})
+    for searcher in ("data_parallel", "dp"):
+        check(planned(folder, model, searcher, "--train", "--loss", "sum", "--zero", "off", "--searcher", searcher))
+
+
+def test_one_program_has_one_pass(folder):
+    """Options of a plan of one program leave --micro-batches auto one number; with another one they are refused before the search."""
+    model = chain(folder / "one.onnx", [8, 8, 8])
+    search = "search", model, "--cluster", cluster(folder, 2, 2), "--train", "--loss", "mse", "-o", folder / "one", "--micro-batches"
+    for option in (("--io", "full"), ("--dialect", "trt"), ("--fallback-functions",)):
+        told = run(*search, "auto", *option).stderr
+        assert f"one micro-batch: {' '.join(option[:2]) if option[0] == '--io' else option[0]} goes with a plan of one program" in told, told
+        assert not (folder / "one" / "step.json").exists()
+        told = run(*search, "2", *option, code=2).stderr
+        assert "leave out one of" in told and "training step" not in told, told
+    assert "One micro-batch was tried alone, since --io full" in run(*search, "auto", "--io", "full", "--memory", "1KiB", code=3).stderr
 
 
 def test_resharded_weights_are_the_same_files(folder):
@@ -184,10 +214,11 @@ def test_frozen_weights_of_a_pipeline_are_moved(folder):
     pipeline, plan = planned(folder, model, "pipeline", *options), planned(folder, model, "one", *options[:5])
     run("reshard-weights", "--from", pipeline, "--to", plan)
     check(plan)
-    run("merge", plan, "-o", folder / "merged.safetensors")
-    merged = load_file(folder / "merged.safetensors")
-    for name in ("w0", "w1", "bias"):
-        assert np.array_equal(merged[name], values[name]), name
+    for place in (plan, pipeline):
+        run("merge", place, "-o", folder / "merged.safetensors")
+        merged = load_file(folder / "merged.safetensors")
+        for name in ("w0", "w1", "bias"):
+            assert np.array_equal(merged[name], values[name]), (place, name)
 
 
 def main():
