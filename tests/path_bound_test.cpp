@@ -202,7 +202,7 @@ TEST_CASE("cuts are moved to where the schedule is shorter") {
         REQUIRE(times.ok());
         return times->makespan;
       };
-      const auto better = moved_cuts(schedule, places, {cuts}, seconds, nullptr, 2);
+      const auto better = moved_cuts(schedule, places, {cuts}, seconds, nullptr, {}, 2);
       REQUIRE(better.ok());
       CHECK(std::is_sorted(better->begin(), better->end()));
       CHECK(better->size() == cuts.size());
