@@ -46,7 +46,7 @@ Result<std::unique_ptr<PipelineStep>> PipelineStep::open(
       std::move(asked), std::move(step), std::move(seconds), pins, common, begin, clock));
 }
 
-Result<FormCandidate> PipelineStep::candidate_of(const PipelineForm& form) const {
+Result<FormCandidate> PipelineStep::candidate_of(const PipelineForm& form) {
   FormCandidate candidate;
   candidate.form = form;
   if (form.stages == 1) {
@@ -61,7 +61,10 @@ Result<FormCandidate> PipelineStep::candidate_of(const PipelineForm& form) const
   candidate.schedule = std::move(schedule);
   AUTOPAR_TRY(given, given_cuts(form, candidate.schedule.stage_of_chunk.size()));
   candidate.is_pinned = given.has_value();
-  if (given) candidate.pinned = std::move(*given);
+  if (given) {
+    bounds_.add_places(*given);
+    candidate.pinned = std::move(*given);
+  }
   candidate.bound = bounds_.of_compute(candidate.schedule, candidate.stage, cuts_of(candidate));
   return candidate;
 }
