@@ -194,6 +194,17 @@ def test_sums_of_gradients_count_in_their_chunk(folder):
             assert 0.9 * cost["seconds"] < cost["lower_bound_seconds"] <= cost["seconds"] * (1 + 1e-9), (schedule, cuts, cost)
 
 
+def test_templates_of_all_counts(folder):
+    """Numbers of micro-batches of which the schedule cannot be made are left out, unless it is the one that is asked for."""
+    model = chain(folder / "counts.onnx", [16] * 9)
+    options = "--train", "--loss", "mse", "--searcher", "uniform", "--stages", 2, "--schedule", "dualpipev", "--micro-batches"
+    out = planned(folder, model, "counts", *options, "auto")
+    left = {trial["micro_batches"]: trial.get("why", "") for trial in json.loads((out / "report.json").read_text())["pipeline"]["tried"] if not trial["seconds"]}
+    assert "at least twice as many micro-batches" in left[1] and "at least twice" in left[2], left
+    told = run("search", model, "--cluster", cluster(folder, 2, 2), *options, 2, "-o", folder / "none", code=4).stderr
+    assert "at least twice as many micro-batches" in told, told
+
+
 def test_one_program_has_one_pass(folder):
     """Options of a plan of one program leave --micro-batches auto one number; with another one they are refused before the search."""
     model = chain(folder / "one.onnx", [8, 8, 8])
