@@ -196,7 +196,12 @@ def test_sums_of_gradients_count_in_their_chunk(folder):
 
 def test_templates_of_all_counts(folder):
     """Numbers of micro-batches of which the schedule cannot be made are left out, unless it is the one that is asked for."""
-    model = chain(folder / "counts.onnx", [16] * 9)
+    nodes, weights = [], {f"w{i}": (16, 16) for i in range(6)}
+    for i in range(6):
+        x, out = f"x{i}" if i else "x", f"x{i + 1}" if i < 5 else "out"
+        nodes += [helper.make_node("MatMul", [x, f"w{i}"], [f"y{i}"], f"layers.{i}.fc"), helper.make_node("Relu", [f"y{i}"], [f"r{i}"], f"layers.{i}.relu"),
+                  helper.make_node("Add", [x, f"r{i}"], [out], f"layers.{i}.add")]
+    model = write(folder / "counts.onnx", nodes, {"x": (8, 16)}, {"out": (8, 16)}, weights)
     options = "--train", "--loss", "mse", "--searcher", "uniform", "--stages", 2, "--schedule", "dualpipev", "--micro-batches"
     out = planned(folder, model, "counts", *options, "auto")
     left = {trial["micro_batches"]: trial.get("why", "") for trial in json.loads((out / "report.json").read_text())["pipeline"]["tried"] if not trial["seconds"]}
