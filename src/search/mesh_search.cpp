@@ -5,7 +5,6 @@
 #include <tuple>
 #include <utility>
 
-#include "search/bound_beside.hpp"
 #include "search/build/build.hpp"
 
 namespace autopar {
@@ -286,7 +285,7 @@ Status MeshSearch::keep_better(const MeshProblem& built, const Solution& solutio
                     " s, the searcher at " + std::to_string(solution.cost) + " s");
   trial.cost = std::min(trial.cost, cost.time());
   if (solution.lower_bound >= solution.cost) trial.lower_bound = objective;
-  trial.lower_bound = bound_beside(trial.lower_bound, objective);
+  trial.lower_bound = std::min(trial.lower_bound, objective);
   const bool is_fastest = best == kInfinity || cost.time() < outcome.cost.time();
   best = std::min(best, objective);
   if (is_fastest) {
@@ -319,9 +318,7 @@ SearchFindings MeshSearch::findings() const {
 // A searcher that looks at a part of the plans only proves nothing about the others.
 void MeshSearch::note_bound() {
   const SearchFindings found = findings();
-  outcome.lower_bound = found.lower_bound >= best * (1 - kBoundRounding)
-                            ? std::max(best, bound_beside(found.lower_bound, best))
-                            : found.lower_bound;
+  outcome.lower_bound = found.lower_bound >= best * (1 - kBoundRounding) ? best : found.lower_bound;
   outcome.unlimited_lower_bound = std::min(found.unlimited_lower_bound, outcome.lower_bound);
   outcome.minimised = {best, outcome.lower_bound, outcome.unlimited_lower_bound};
   if (!searcher.proves_bound) {

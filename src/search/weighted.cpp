@@ -4,7 +4,6 @@
 #include <chrono>
 
 #include "search/balanced_weights.hpp"
-#include "search/bound_beside.hpp"
 #include "search/meshes.hpp"
 #include "search/outer_loop.hpp"
 
@@ -172,9 +171,8 @@ class WeightedSearch {
   void close() {
     const SearchFindings findings = findings_of(best_.trials);
     const Seconds time = best_.cost.time();
-    best_.lower_bound = findings.lower_bound >= time * (1 - kBoundRounding)
-                            ? std::max(time, bound_beside(findings.lower_bound, time))
-                            : findings.lower_bound;
+    best_.lower_bound =
+        findings.lower_bound >= time * (1 - kBoundRounding) ? time : findings.lower_bound;
     best_.unlimited_lower_bound = std::min(findings.unlimited_lower_bound, best_.lower_bound);
     if (request_.findings != nullptr) *request_.findings = findings;
   }

@@ -58,8 +58,6 @@ class PipelineStep {
   Result<Seconds> estimated(const FormCandidate& candidate);
   Result<PipelinePlan> plan_by_units(const FormCandidate& candidate, Seconds cutoff, bool is_one,
                                      UnitEnds ends);
-  Result<PipelinePlan> plan_by_ends(const FormCandidate& candidate, Seconds cutoff, bool is_one);
-  Result<PipelinePlan> plan_without_memory(const FormCandidate& candidate, Seconds cutoff);
   Result<PipelinePlan> planned(const FormCandidate& candidate, const std::vector<OpId>& cuts,
                                Seconds cutoff, UnitEnds ends);
   static Result<bool> may_gain(const FormCandidate& candidate, const std::vector<ChunkCost>& costs,
