@@ -23,7 +23,7 @@ import sys
 
 import inputs
 import truth
-from runs import Unsaid, rows_of
+from runs import Unsaid, rows_of, run_of
 
 ROOT = inputs.ROOT
 REPRICE = ROOT / "build" / "bench" / "reprice"
@@ -43,8 +43,8 @@ def read(path, machine, plans, only):
     models, found = truth.Models(plans), []
     for row in rows:
         try:
-            run = reader(row)
-        except (Unsaid, KeyError, ValueError):
+            run = run_of(reader, row)
+        except Unsaid:
             continue
         if run.failed or not run.profile.startswith(machine) or not any(text in run.group for text in only):
             continue

@@ -4,8 +4,8 @@ A table is known by its header: TABLES.
 """
 import csv
 import dataclasses
+import math
 import pathlib
-import sys
 
 
 @dataclasses.dataclass
@@ -41,6 +41,12 @@ class Run:
 
 class Unsaid(Exception):
     """Why a row cannot be priced."""
+
+
+def one_of(row, column, meanings):
+    if row[column] not in meanings:
+        raise Unsaid(f"column '{column}' is '{row[column]}', expected one of {', '.join(meanings)}")
+    return meanings[row[column]]
 
 
 def nanotron_cuts(layers, hidden, feed_forward, vocabulary, stages, nodes):
@@ -96,17 +102,18 @@ def even_cuts(layers, chunks):
 def playbook(row):
     if row["note"]:
         raise Unsaid(f"note: {row['note']}")
-    failed = row["status"] != "ok"
+    failed = one_of(row, "status", {"ok": False, "failed": True})
+    stored, tied = one_of(row, "zero", {"0": "plain", "1": "ZeRO-1"}), one_of(row, "tied_embeddings", {"tied": True, "untied": False})
     stages = int(row["pp"])
     cuts = nanotron_cuts(int(row["layers"]), int(row["hidden"]), int(row["ffn"]), 131072, stages, int(row["nodes"])) if stages > 1 else ()
     model = ("--family", "llama", "--layers", row["layers"], "--hidden", row["hidden"], "--heads", row["heads"], "--kv-heads", row["heads"],
              "--feed-forward", row["ffn"], "--vocabulary", "131072", "--sequence", "4096",
-             "--tied" if row["tied_embeddings"] == "tied" and stages == 1 else "--no-tied")  # of several stages two have a copy each
+             "--tied" if tied and stages == 1 else "--no-tied")  # of several stages two have a copy each
     tensor = int(row["tp"])
     return Run(f"{row['model']} on {row['gpus']}", f"dp={row['dp']} tp={tensor}{f' pp={stages}' * (stages > 1)} zero={row['zero']} mbs={row['mbs']} ga={row['grad_acc']}", model,
                "h100-efa", "h100-nanotron", int(row["nodes"]), int(row["gpus"]) // int(row["nodes"]), int(row["dp"]), tensor, int(row["gbs"]),
-               int(row["grad_acc"]), "ZeRO-1" if row["zero"] == "1" else "plain", tensor > 1, 0 if failed else float(row["iteration_s"]),
-               0 if failed else float(row["memory_gb"]) * 2**30, recompute="unrecorded", failed=failed, stages=stages,
+               int(row["grad_acc"]), stored, tensor > 1, 0 if failed else float(row["iteration_s"]),
+               0 if failed or not row["memory_gb"] else float(row["memory_gb"]) * 2**30, recompute="unrecorded", failed=failed, stages=stages,
                cuts=cuts, impossible="stages without ops" if stages > 1 and not cuts else "", first_stage=True,
                waiting_bytes=nanotron_waiting(int(row["hidden"]), int(row["ffn"]), 4096, int(row["mbs"]), tensor, stages, int(row["nodes"]),
                                               int(row["grad_acc"])))
@@ -132,11 +139,12 @@ def megatron(row):
     """Papers on Megatron-LM (bench/published/megatron.csv)."""
     gpus, tensor, stages, batch = (int(row[k]) for k in ("gpus", "tensor_parallel", "pipeline_stages", "batch_size"))
     data = gpus // (tensor * stages)
+    per_node = min(8, gpus)
     model = ("--family", "gpt", "--layers", row["layers"], "--hidden", row["hidden"], "--heads", row["heads"], "--vocabulary", "51200", "--sequence", "2048",
              "--no-fused-qkv")
     return Run(f"{row['paper']} {row['params_b']}B on {gpus}", f"dp={data} tp={tensor} pp={stages}x{row['chunks']} {row['recompute']}", model, "a100-selene", "a100-megatron",
-               gpus // 8, 8, data, tensor, batch, batch // (data * int(row["micro_batch_size"])), "plain", row["sequence_parallel"] == "1",
-               float(row["iteration_seconds"]), recompute={"full": "full", "selective": "products", "none": "none"}[row["recompute"]], precision="mixed-fp16", reduce="fp16", stages=stages,
+               gpus // per_node, per_node, data, tensor, batch, batch // (data * int(row["micro_batch_size"])), "plain", one_of(row, "sequence_parallel", {"1": True, "0": False}),
+               float(row["iteration_seconds"]), recompute=one_of(row, "recompute", {"full": "full", "selective": "products", "none": "none"}), precision="mixed-fp16", reduce="fp16", stages=stages,
                chunks=int(row["chunks"]), cuts=even_cuts(int(row["layers"]), stages * int(row["chunks"])))
 
 
@@ -154,6 +162,8 @@ def foundry(row):
     if row["Activation CPUOffload"] == "True":
         raise Unsaid("activations offloaded to the host")
     gpu = row["GPU"].split("_")[0]
+    if gpu not in ("a100", "h100"):
+        raise Unsaid(f"no profile of GPU '{row['GPU']}'")
     gpus, width, = int(row["# GPUs"]), MPT[row["Model"]]
     hidden, heads, layers = width
     batch, passes = int(row["GlobalBatchSize"]), int(row["GradAccum"])
@@ -164,7 +174,7 @@ def foundry(row):
     per_node = min(8, gpus)
     return Run(f"{row['Model']} seq {row['SeqLen (T)']} on {gpus} {gpu}", f"{row['Sharding Strategy']} mbs={row['MicroBatchSize']} ga={passes}", model,
                "h100-ib" if gpu == "h100" else "a100-ib", f"{gpu}-foundry", gpus // per_node, per_node, gpus, 1, batch, passes,
-               "ZeRO-3" if row["Sharding Strategy"] == "FULL_SHARD" else "ZeRO-2", False, float(row["GlobalBatchSize (T)"]) / float(row["Throughput (T/s)"]),
+               one_of(row, "Sharding Strategy", {"FULL_SHARD": "ZeRO-3", "SHARD_GRAD_OP": "ZeRO-2", "NO_SHARD": "plain"}), False, float(row["GlobalBatchSize (T)"]) / float(row["Throughput (T/s)"]),
                recompute="full" if row["Activation Checkpointing"] == "True" else "none")
 
 
@@ -197,7 +207,7 @@ def dgxc(row):
         model += ("--layers", str(layers))
     chunks = stages * number("vp")
     return Run(f"{row['title'].split('(')[0].strip()} on {gpus}", f"{row['tag']} tp={tensor}{f' cp={context}' * (context > 1)}{f' pp={stages}' * (stages > 1)} mbs={row['mbs']} ga={passes}", model, "h100-ib", "h100-megatron",
-               gpus // 8, 8, data, tensor, batch, passes, "ZeRO-1", tensor > 1, float(row["step_s"]), stages=stages, chunks=number("vp"), context=context,
+               gpus // min(8, gpus), min(8, gpus), data, tensor, batch, passes, "ZeRO-1", tensor > 1, float(row["step_s"]), stages=stages, chunks=number("vp"), context=context,
                cuts=even_cuts(layers, chunks) if chunks > 1 else ())
 
 
@@ -225,15 +235,68 @@ TABLES = [({"tokens_per_s_per_gpu", "grad_acc", "zero", "memory_gb"}, playbook),
           ({"container", "tflops_raw"}, bridge), ({"replicas_per_stage", "real_s"}, sailor)]
 
 
+class Row(dict):
+    """A line of a table, which knows what was last asked of it: that is what an error is about."""
+    line, asked = 0, None
+
+    def __getitem__(self, column):
+        self.asked = column
+        return super().__getitem__(column)
+
+
+class Unknown(Exception):
+    """Why a file is no table of runs."""
+
+
 def rows_of(path):
+    """What reads a row, and the rows of a table, each with its line in the file."""
     try:
         text = pathlib.Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        sys.exit(f"{path}: cannot be read: {error}")
-    reader = csv.DictReader([line for line in text.splitlines() if not line.startswith("#")])
-    found = reader.fieldnames or []
-    for columns, read in TABLES:
-        if columns <= set(found):
-            return read, list(reader)
-    print(f"{path}: left out: " + (f"no known table of runs has the columns {', '.join(found)}" if found else "it has no line of columns"), file=sys.stderr)
-    return None, []
+        raise Unknown(f"cannot be read: {error}") from None
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line and not line.startswith("#")]
+    reader = csv.DictReader([line for _, line in lines])
+    try:
+        found = reader.fieldnames or []
+        for columns, read in TABLES:
+            if columns <= set(found):
+                rows = []
+                for values in reader:
+                    row = Row(values)
+                    row.line = lines[reader.line_num - 1][0]
+                    rows.append(row)
+                return read, rows
+    except csv.Error as error:
+        raise Unknown(f"line {lines[reader.line_num - 1][0]}: {error}") from None
+    raise Unknown(f"no known table of runs has the columns {', '.join(found)}" if found else "it has no line of columns")
+
+
+def run_of(read, row):
+    """A row as a run. Raises Unsaid where it is none that can be priced, with the column where that is known."""
+    if None in row:
+        raise Unsaid("has more fields than the table has columns")
+    if None in row.values():
+        raise Unsaid(f"ends before column '{next(name for name, value in row.items() if value is None)}'")
+    try:
+        run = read(row)
+    except ArithmeticError:
+        raise Unsaid("a number that others are divided by is 0") from None
+    except (KeyError, ValueError, TypeError) as error:
+        raise Unsaid(f"column '{row.asked}' is '{row.get(row.asked)}': {error}") from None
+    check(run)
+    return run
+
+
+def check(run):
+    """What every run must be."""
+    devices, ranks = run.nodes * run.per_node, run.data * run.tensor * run.context * run.stages
+    if min(run.nodes, run.per_node, run.data, run.tensor, run.context, run.stages, run.chunks, run.batch, run.micro_batches) < 1:
+        raise Unsaid("a number of devices, ranks, samples or passes is below 1")
+    if devices != ranks:
+        raise Unsaid(f"{run.nodes} times {run.per_node} devices, which are not the {ranks} ranks of its configuration")
+    if run.batch % (run.data * run.micro_batches):
+        raise Unsaid("the batch is not what micro-batches and devices make")
+    if not run.failed and not (math.isfinite(run.seconds) and run.seconds > 0):
+        raise Unsaid(f"a measured time of {run.seconds} s")
+    if not (math.isfinite(run.memory_bytes) and run.memory_bytes >= 0):
+        raise Unsaid(f"a measured memory of {run.memory_bytes} bytes")

@@ -6,7 +6,7 @@
 (.deps/venv/bin/python after scripts/setup; AUTOPAR names the program.) A table is known by its header. For each row the model is
 rebuilt (scripts/make_models.py), its configuration becomes pins on the training step, and the step, or the pipeline of its stages, is
 priced as `autopar search` prices it; all that the configuration leaves open is searched. Prints CSV: predicted and measured seconds,
-their ratio, memory. Rows that cannot be said (experts, ...) are counted by their reason on stderr. --json adds, as the last line, one object with a summary
+their ratio, memory. Rows that cannot be said (experts, ...) or are no runs are counted by their reason on stderr, with their lines. --json adds, as the last line, one object with a summary
 for each file: number of rows, MAPE, median and worst error, the rank correlation of each group of rows that differ in configuration
 alone, regret (the measured time of the row that is predicted fastest and to fit over that of the fastest; where the second is 1.3 times
 as slow as the best, of the best of the first three; also of the first alone, and over runs however slow), the error of memory, and how many of the runs that failed, and of those that
@@ -29,7 +29,7 @@ import tempfile
 
 import inputs
 import training
-from runs import Unsaid, rows_of
+from runs import Unknown, Unsaid, rows_of, run_of
 
 ROOT = inputs.ROOT
 PROGRAM = os.environ.get("AUTOPAR", str(ROOT / "build" / "src" / "autopar"))
@@ -37,6 +37,7 @@ ALL_MEMORY = "1000TiB"
 FAR = 2.5
 CLEAR = 1.3
 ODD = 0.8
+LINES_SHOWN = 8
 OF_MEMORY = ("memory_bytes", "plan_bytes", "upper_bytes", "memory")
 
 
@@ -50,11 +51,16 @@ def cluster_of(run, folder):
     return path, found["tiers"]
 
 
+def profile_path(profile):
+    return pathlib.Path(profile) if os.sep in profile or profile.endswith(".json") else ROOT / "models" / "profiles" / f"{profile}.json"
+
+
 def held(plan_bytes, profile):
     """Of a plan's bytes what the runtime's allocator says that it holds: what it wastes is in that, what lies outside of it
     (reserved_bytes of a profile) is not."""
-    path = pathlib.Path(profile) if os.sep in profile or profile.endswith(".json") else ROOT / "models" / "profiles" / f"{profile}.json"
-    return plan_bytes * (1 + json.loads(path.read_text()).get("fragmentation", 0))
+    if profile == "ideal":
+        return plan_bytes
+    return plan_bytes * (1 + json.loads(profile_path(profile).read_text()).get("fragmentation", 0))
 
 
 class Models:
@@ -69,10 +75,23 @@ class Models:
             name = hashlib.sha256(repr(key).encode()).hexdigest()[:12]
             model, step = self.folder / f"{name}.onnx", self.folder / f"{name}.step.onnx"
             if not step.exists():
-                subprocess.run([sys.executable, ROOT / "scripts" / "make_models.py", *run.model, "-o", model], check=True, stdout=subprocess.DEVNULL)
-                subprocess.run([PROGRAM, "grad", model, *options_of(run), "-q", "-o", step], check=True)
-            self.made[key] = (model, training.Step(step))
+                try:
+                    called([sys.executable, ROOT / "scripts" / "make_models.py", *run.model, "-o", model])
+                    called([PROGRAM, "grad", model, *options_of(run), "-q", "-o", step])
+                except Unsaid as why:
+                    self.made[key] = why
+            if key not in self.made:
+                self.made[key] = (model, training.Step(step))
+        if isinstance(self.made[key], Unsaid):
+            raise self.made[key]
         return self.made[key]
+
+
+def called(command):
+    """Raises Unsaid with the last line that it says, where it fails."""
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
+    if done.returncode:
+        raise Unsaid((done.stderr.strip().splitlines() or [f"{command[0]}: exit code {done.returncode}"])[-1])
 
 
 def options_of(run):
@@ -268,17 +287,76 @@ def summary(results, runs):
             "without_odd_memory": errors_of(as_told) if 0 < len(as_told) < len(results) else None, "refusals": refused}
 
 
+def count(text):
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}': expected a number from 1 on")
+    return int(text)
+
+
+def not_priced(name, run, why):
+    return [name, run.group, run.label, run.seconds, "", "", "", "", "", "", run.memory_bytes, "", "", "", "", why]
+
+
+class LeftOut:
+    """Rows that are not priced: their lines by the reason."""
+
+    def __init__(self):
+        self.lines = {}
+
+    def add(self, why, line):
+        self.lines.setdefault(str(why), []).append(line)
+
+    def tell(self, path):
+        for why, lines in sorted(self.lines.items()):
+            shown = ", ".join(map(str, lines[:LINES_SHOWN])) + (f" and {len(lines) - LINES_SHOWN} more" if len(lines) > LINES_SHOWN else "")
+            print(f"{path}: {len(lines)} rows left out: {why} (lines {shown})", file=sys.stderr)
+
+    def counts(self):
+        return {why: len(lines) for why, lines in self.lines.items()}
+
+
+def read_table(path, left_out):
+    """The runs of a file, each with its line."""
+    read, rows = rows_of(path)
+    runs = []
+    for row in rows:
+        try:
+            runs.append((row.line, run_of(read, row)))
+        except Unsaid as why:
+            left_out.add(why, row.line)
+    return runs
+
+
+def check_setting(options):
+    """What would be wrong with every row."""
+    if shutil.which(PROGRAM) is None:
+        sys.exit(f"{PROGRAM}: no such program; scripts/build makes it, or AUTOPAR names another one")
+    if options.profile and options.profile != "ideal" and not profile_path(options.profile).exists():
+        known = ", ".join(sorted(path.stem for path in (ROOT / "models" / "profiles").glob("*.json")))
+        sys.exit(f"--profile {options.profile}: no such file, and no ready-made profile of that name: ideal, {known}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", metavar="FILE.csv")
     parser.add_argument("--profile", help="in place of the table's own")
     parser.add_argument("--only", default="", metavar="TEXT", help="groups with that in their name")
     parser.add_argument("--status", default="", choices=("failed", "worked"), help="runs that failed, or that worked, alone")
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="only every N-th row")
+    parser.add_argument("--every", type=count, default=1, metavar="N", help="only every N-th row")
     parser.add_argument("--plans", metavar="FOLDER", help="where models, plans and prices are kept and, if they are there, not made again")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--jobs", type=count, default=os.cpu_count())
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    check_setting(options)
+    # All files before the first is priced, which may take hours.
+    tables = {}
+    for path in options.files:
+        left_out = LeftOut()
+        try:
+            tables[path] = read_table(path, left_out), left_out
+        except Unknown as why:
+            print(f"{path}: left out: {why}", file=sys.stderr)
+            tables[path] = [], left_out
     out = csv.writer(sys.stdout)
     out.writerow(["file", "group", "configuration", "measured_s", "predicted_s", "ratio", "compute_s", "communication_s", "exposed_s", "host_s", "measured_bytes", "predicted_bytes", "upper_bytes", "fits", "gap", "error"])
     summaries = {}
@@ -288,27 +366,22 @@ def main():
         if kept:
             kept.mkdir(parents=True, exist_ok=True)
         models = Models(kept or folder)
-        for path in options.files:
-            read, rows = rows_of(path)
-            runs, left_out = [], {}
-            for row in rows:
+        for path, (table, left_out) in tables.items():
+            name = pathlib.Path(path).name
+            asked = [(line, r) for line, r in table if options.only in r.group and options.status in ("", "failed" if r.failed else "worked")][::options.every]
+            tasks = []
+            for line, run in asked:
                 try:
-                    runs.append(read(row))
+                    tasks.append((line, run, pool.submit(priced, run, *models.get(run), options.profile or run.profile, folder, kept)))
                 except Unsaid as why:
-                    left_out[str(why)] = left_out.get(str(why), 0) + 1
-                except (KeyError, ValueError, TypeError) as error:
-                    why = f"not a row of this table: {error!r}"
-                    left_out[why] = left_out.get(why, 0) + 1
-            table = runs
-            runs = [r for r in runs if options.only in r.group and options.status in ("", "failed" if r.failed else "worked")][::options.every]
-            tasks = [(run, pool.submit(priced, run, *models.get(run), options.profile or run.profile, folder, kept)) for run in runs]
+                    left_out.add(why, line)
+                    out.writerow(not_priced(name, run, why))
             results = []
-            for run, task in tasks:
+            for line, run, task in tasks:
                 found = task.result()
-                name = pathlib.Path(path).name
                 if "error" in found:
-                    left_out[found["error"]] = left_out.get(found["error"], 0) + 1
-                    out.writerow([name, run.group, run.label, run.seconds, "", "", "", "", "", "", run.memory_bytes, "", "", "", "", found["error"]])
+                    left_out.add(found["error"], line)
+                    out.writerow(not_priced(name, run, found["error"]))
                     continue
                 results.append((run, found))
                 if "impossible" in found:
@@ -317,11 +390,10 @@ def main():
                 out.writerow([name, run.group, run.label, run.seconds or "", f"{found['seconds']:.5g}", f"{found['seconds'] / run.seconds:.3f}" if run.seconds else "",
                               *(f"{found.get(k, 0):.4g}" for k in ("compute_seconds", "communication_seconds", "exposed_communication_seconds", "host_seconds")), f"{run.memory_bytes:.4g}", f"{found['memory_bytes']:.4g}", f"{found['upper_bytes']:.4g}", int(found["fits"]), f"{found['gap']:.2g}", ""])
                 sys.stdout.flush()
-            for why, count in sorted(left_out.items()):
-                print(f"{path}: {count} rows left out: {why}", file=sys.stderr)
-            summaries[path] = {"n": 0, "left_out": left_out}
-            if results:
-                summaries[path] = {**summary(results, table), "left_out": left_out}
+            left_out.tell(path)
+            if table and not asked:
+                print(f"{path}: none of its {len(table)} runs is of --only and --status", file=sys.stderr)
+            summaries[path] = {**(summary(results, [r for _, r in table]) if results else {"n": 0}), "left_out": left_out.counts(), "left_out_lines": left_out.lines}
     if options.json:
         print(json.dumps(summaries))
 

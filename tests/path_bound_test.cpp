@@ -202,7 +202,7 @@ TEST_CASE("cuts are moved to where the schedule is shorter") {
         REQUIRE(times.ok());
         return times->makespan;
       };
-      const auto better = moved_cuts(schedule, places, {cuts}, seconds, nullptr, 2);
+      const auto better = moved_cuts(schedule, places, {cuts}, seconds, nullptr, {}, 2);
       REQUIRE(better.ok());
       CHECK(std::is_sorted(better->begin(), better->end()));
       CHECK(better->size() == cuts.size());
@@ -222,4 +222,26 @@ TEST_CASE("cuts are moved to where the schedule is shorter") {
     }
   }
   CHECK(moved > 30);
+}
+
+TEST_CASE("cuts are moved from where much is sent") {
+  // Ops that all take as long, three to a chunk; then what is cut now is what takes long to send.
+  const Asked shape = kShapes[0];
+  const PipelineSchedule schedule = schedule_of(shape);
+  const std::size_t chunks = schedule.stage_of_chunk.size(), end = 3 * chunks;
+  const std::vector<Seconds> one(end, 1);
+  const OpSeconds seconds{one, one, one};
+  std::vector<OpId> places, cuts;
+  for (std::size_t p = 1; p < end; ++p) places.push_back(OpId(static_cast<std::int64_t>(p)));
+  for (std::size_t c = 1; c < chunks; ++c) cuts.push_back(places[3 * c - 1]);
+  std::vector<Seconds> sending(end, 0);
+  const auto even = moved_cuts(schedule, places, {cuts}, seconds, nullptr, sending, 1);
+  REQUIRE(even.ok());
+  for (const OpId cut : cuts) sending[cut.index()] = 100;
+  const auto moved = moved_cuts(schedule, places, {cuts}, seconds, nullptr, sending, 1);
+  REQUIRE(moved.ok());
+  CHECK(*even == cuts);
+  for (std::size_t c = 0; c < cuts.size(); ++c) {
+    if (schedule.stage_of_chunk[c] != schedule.stage_of_chunk[c + 1]) CHECK((*moved)[c] != cuts[c]);
+  }
 }

@@ -1,7 +1,10 @@
-"""bench/runs.py: where the stages of published runs begin."""
+"""bench/runs.py: where the stages of published runs begin, and which rows of a table are no runs; bench/truth.py, which says so."""
+import json
 import os
 import pathlib
+import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, str(pathlib.Path(os.environ["AUTOPAR_SOURCE"]) / "bench"))
 import runs
@@ -41,5 +44,73 @@ def test_waiting():
     assert waits(4, samples=1) == 65 * 0.35 * whole / 8
 
 
-for test in (test_nanotron, test_rows, test_waiting):
-    test()
+VTRAIN = "gpus,global_batch,micro_batch,hidden,heads,layers,sequence,tensor_parallel,data_parallel,pipeline_parallel,iteration_ms"
+GOOD = "2,16,8,256,4,2,128,1,2,1,12.5"
+# Lines of that table that are no runs, and what is said of them.
+BAD = {"2,16,8,256,4,2,128,1,0,1,12.5": "divided by is 0", "2,16,8,256,4,2,128,1,2,1,": "column 'iteration_ms' is ''",
+       "2,16,8,256,4,2,128,1,2,1,nan": "a measured time of nan s", "2,16,8,256,4,2,128,1,2,1,0": "a measured time of 0.0 s",
+       "2,16,8,256,4,2,128,1,2,1": "ends before column 'iteration_ms'", "2,16,8,256,4,2,128,1,2,1,3,4": "more fields",
+       "2,16,8,256,x,2,128,2,1,1,3": "column 'heads' is 'x'", "2,15,8,256,4,2,128,1,2,1,3": "below 1",
+       "4,16,8,256,4,2,128,1,2,1,3": "1 times 4 devices, which are not the 2 ranks", "-2,16,8,256,4,2,128,1,2,1,3": "below 1"}
+
+
+def said_of(read, row):
+    try:
+        runs.run_of(read, row)
+    except runs.Unsaid as why:
+        return str(why)
+    return ""
+
+
+def test_bad_rows():
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "runs.csv"
+        path.write_text("\n".join(["# a remark", VTRAIN, GOOD, "", *BAD]))
+        read, rows = runs.rows_of(path)
+        assert [row.line for row in rows] == [3, *range(5, 5 + len(BAD))] and not said_of(read, rows[0])
+        for row, (line, why) in zip(rows[1:], BAD.items()):
+            assert why in said_of(read, row), (line, said_of(read, row))
+        for text, why in (("", "no line of columns"), ("a,b\n1,2\n", "no known table")):
+            path.write_text(text)
+            try:
+                runs.rows_of(path)
+                assert False, text
+            except runs.Unknown as error:
+                assert why in str(error), error
+
+
+def test_meanings():
+    """What a column may say: anything else is not taken for one of these."""
+    row = runs.Row({"model": "1B", "layers": "2", "hidden": "64", "heads": "4", "ffn": "128", "tied_embeddings": "tied", "nodes": "1", "gpus": "2", "dp": "2", "tp": "1",
+                    "pp": "1", "zero": "1", "mbs": "1", "grad_acc": "2", "gbs": "4", "memory_gb": "", "iteration_s": "2", "status": "ok", "note": ""})
+    assert not said_of(runs.playbook, row)
+    for column, value in (("zero", "3"), ("status", "late"), ("tied_embeddings", "")):
+        assert f"column '{column}' is '{value}'" in said_of(runs.playbook, runs.Row({**row, column: value}))
+    row = runs.Row({"Model": "125m", "Precision": "amp_bf16", "Activation CPUOffload": "False", "GPU": "a100_80gb", "# GPUs": "8", "GlobalBatchSize": "64", "GradAccum": "2",
+                    "SeqLen (T)": "2048", "Sharding Strategy": "NO_SHARD", "MicroBatchSize": "4", "GlobalBatchSize (T)": "131072", "Throughput (T/s)": "1000",
+                    "Activation Checkpointing": "False"})
+    assert runs.run_of(runs.foundry, row).stored == "plain"
+    assert "HYBRID" in said_of(runs.foundry, runs.Row({**row, "Sharding Strategy": "HYBRID"})) and "v100" in said_of(runs.foundry, runs.Row({**row, "GPU": "v100"}))
+
+
+def test_truth():
+    """A bad row, or a bad file, keeps nobody from the others."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, other = pathlib.Path(folder) / "runs.csv", pathlib.Path(folder) / "other.csv"
+        path.write_text("\n".join([VTRAIN, GOOD, "2,16,8,250,4,2,128,1,2,1,3", "2,16,8,256,4,2,128,1,2,1,nan", GOOD.replace("12.5", "13")]))
+        other.write_text("a,b\n1,2\n")
+        command = [sys.executable, pathlib.Path(os.environ["AUTOPAR_SOURCE"]) / "bench" / "truth.py", other, path, "--json"]
+        done = subprocess.run([*map(str, command)], capture_output=True, text=True)
+        assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+        assert f"{path}: 1 rows left out: a measured time of nan s (lines 4)" in done.stderr and "(lines 3)" in done.stderr, done.stderr
+        assert f"{other}: left out: no known table" in done.stderr, done.stderr
+        told = json.loads(done.stdout.splitlines()[-1])
+        assert told[str(path)]["n"] == 2 and sorted(sum(told[str(path)]["left_out_lines"].values(), [])) == [3, 4], told
+        for options, why in ((["--profile", "h1000"], "no ready-made profile"), (["--every", "0"], "expected a number from 1 on")):
+            refused = subprocess.run([*map(str, command), *options], capture_output=True, text=True)
+            assert refused.returncode != 0 and why in refused.stderr and "Traceback" not in refused.stderr, refused.stderr
+
+
+for name, test in list(globals().items()):
+    if name.startswith("test_"):
+        test()

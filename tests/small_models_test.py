@@ -162,8 +162,54 @@ def test_cross_entropy_of_the_batch(folder):
 
 def test_a_baseline_without_time(folder):
     model = chain(folder / "late.onnx", [8, 8, 8, 8, 4])
-    for options in (("--searcher", "replicate"), ("--searcher", "data_parallel"), ("--stages", "2", "--micro-batches", "2")):
+    for options in (("--searcher", "replicate"), ("--searcher", "data_parallel"), ("--searcher", "uniform"), ("--searcher", "uniform:dp=4"),
+                    ("--stages", "2", "--micro-batches", "2")):
         check(planned(folder, model, "late", "--train", "--loss", "mse", "--time-limit", "0.01ms", "--profile", "a100-eager", *options))
+
+
+def test_templates_without_time_that_do_not_fit(folder):
+    model = chain(folder / "full.onnx", [64, 64, 64, 64, 64])
+    late = "search", model, "--cluster", cluster(folder, 2, 2), "--train", "--loss", "mse", "--searcher", "uniform", "-o", folder / "full", "-q", "--time-limit", "0.01ms"
+    told = run(*late, "--memory", "60KiB", code=3).stderr
+    assert "the smallest, dp=4" in told and "were not tried, since the time was up" in told, told
+
+
+def test_what_a_constant_makes_of_a_weight_is_split(folder):
+    """The gradient of a sum is a constant, whose product with a weight is an activation: with --zero off, too, its readers may split it."""
+    nodes = [helper.make_node("MatMul", ["x", "w0"], ["y"], "fc0"), helper.make_node("Relu", ["y"], ["r"], "relu"),
+             helper.make_node("MatMul", ["r", "w1"], ["out"], "fc1")]
+    model = write(folder / "sum.onnx", nodes, {"x": (8, 8)}, {"out": (8, 4)}, {"w0": (8, 8), "w1": (8, 4)})
+    for searcher in ("data_parallel", "dp"):
+        check(planned(folder, model, searcher, "--train", "--loss", "sum", "--zero", "off", "--searcher", searcher))
+
+
+def test_templates_of_all_counts(folder):
+    """Numbers of micro-batches of which the schedule cannot be made are left out, unless it is the one that is asked for."""
+    nodes, weights = [], {f"w{i}": (16, 16) for i in range(6)}
+    for i in range(6):
+        x, out = f"x{i}" if i else "x", f"x{i + 1}" if i < 5 else "out"
+        nodes += [helper.make_node("MatMul", [x, f"w{i}"], [f"y{i}"], f"layers.{i}.fc"), helper.make_node("Relu", [f"y{i}"], [f"r{i}"], f"layers.{i}.relu"),
+                  helper.make_node("Add", [x, f"r{i}"], [out], f"layers.{i}.add")]
+    model = write(folder / "counts.onnx", nodes, {"x": (8, 16)}, {"out": (8, 16)}, weights)
+    options = "--train", "--loss", "mse", "--searcher", "uniform", "--stages", 2, "--schedule", "dualpipev", "--micro-batches"
+    out = planned(folder, model, "counts", *options, "auto")
+    left = {trial["micro_batches"]: trial.get("why", "") for trial in json.loads((out / "report.json").read_text())["pipeline"]["tried"] if not trial["seconds"]}
+    assert "at least twice as many micro-batches" in left[1] and "at least twice" in left[2], left
+    told = run("search", model, "--cluster", cluster(folder, 2, 2), *options, 2, "-o", folder / "none", code=4).stderr
+    assert "at least twice as many micro-batches" in told, told
+
+
+def test_one_program_has_one_pass(folder):
+    """Options of a plan of one program leave --micro-batches auto one number; with another one they are refused before the search."""
+    model = chain(folder / "one.onnx", [8, 8, 8])
+    search = "search", model, "--cluster", cluster(folder, 2, 2), "--train", "--loss", "mse", "-o", folder / "one", "--micro-batches"
+    for option in (("--io", "full"), ("--dialect", "trt"), ("--fallback-functions",)):
+        told = run(*search, "auto", *option).stderr
+        assert f"one micro-batch: {' '.join(option[:2]) if option[0] == '--io' else option[0]} goes with a plan of one program" in told, told
+        assert not (folder / "one" / "step.json").exists()
+        told = run(*search, "2", *option, code=2).stderr
+        assert "leave out one of" in told and "training step" not in told, told
+    assert "One micro-batch was tried alone, since --io full" in run(*search, "auto", "--io", "full", "--memory", "1KiB", code=3).stderr
 
 
 def test_resharded_weights_are_the_same_files(folder):
@@ -184,10 +230,11 @@ def test_frozen_weights_of_a_pipeline_are_moved(folder):
     pipeline, plan = planned(folder, model, "pipeline", *options), planned(folder, model, "one", *options[:5])
     run("reshard-weights", "--from", pipeline, "--to", plan)
     check(plan)
-    run("merge", plan, "-o", folder / "merged.safetensors")
-    merged = load_file(folder / "merged.safetensors")
-    for name in ("w0", "w1", "bias"):
-        assert np.array_equal(merged[name], values[name]), name
+    for place in (plan, pipeline):
+        run("merge", place, "-o", folder / "merged.safetensors")
+        merged = load_file(folder / "merged.safetensors")
+        for name in ("w0", "w1", "bias"):
+            assert np.array_equal(merged[name], values[name]), (place, name)
 
 
 def main():

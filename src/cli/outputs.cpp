@@ -153,7 +153,7 @@ Report report_of(const SearchRequest& request, const SearchOutcome& outcome, con
   report.model_sha256 = inputs.model.sha256;
   report.model_path =
       fs::proximate(fs::absolute(options.model), fs::absolute(output_folder(options))).string();
-  report.warnings = inputs.warnings;
+  report.warnings.insert(report.warnings.begin(), inputs.warnings.begin(), inputs.warnings.end());
   report.warnings.insert(report.warnings.end(), outcome.notes.begin(), outcome.notes.end());
   if (!inputs.mixing_op.empty()) {
     report.warnings.push_back(
@@ -296,17 +296,18 @@ Result<Programs> programs_of(const SearchRequest& request, const SearchOutcome& 
 
 // What of a step of several programs cannot be written.
 Status check_step_options(const SearchRequest& request, const PlanOptions& options) {
-  if (!request.graph.has_passes()) return Ok{};
-  const char* option = !options.dialects.empty()    ? "--dialect"
-                       : options.fallback_functions ? "--fallback-functions"
-                       : options.io == "full"       ? "--io full"
-                                                    : nullptr;
-  if (option == nullptr) return Ok{};
-  return usage_error(std::string(option) +
-                     " goes with a plan of one program; a step of several micro-batches is two");
+  const char* option = option_of_one_program(options);
+  if (option == nullptr || !request.graph.has_passes()) return Ok{};
+  return usage_error(std::string(option) + kOneProgram);
 }
 
 }  // namespace
+
+const char* option_of_one_program(const PlanOptions& options) {
+  if (!options.dialects.empty()) return "--dialect";
+  if (options.fallback_functions) return "--fallback-functions";
+  return options.io == "full" ? "--io full" : nullptr;
+}
 
 StrategyOrigin origin_of(const Inputs& inputs, const std::string& model_name) {
   StrategyOrigin origin;

@@ -17,6 +17,12 @@ void add_weights_option(CLI::App& app, PlanOptions& options);
 // may be that of a file which is written there.
 Status check_data_names(const Graph& graph, const PlanOptions& options);
 
+// Of the options that only a plan of one program can be written with the first that is asked for;
+// null: none is.
+const char* option_of_one_program(const PlanOptions& options);
+inline constexpr const char* kOneProgram =
+    " goes with a plan of one program; a step of several micro-batches is two";
+
 // What strategy.json says of what a plan was made of; who searched it and what it costs are still
 // to be said.
 StrategyOrigin origin_of(const Inputs& inputs, const std::string& model_name);

@@ -20,6 +20,7 @@
 #include "cli/pipeline_timeline.hpp"
 #include "cli/plan_files.hpp"
 #include "planning/logging.hpp"
+#include "report/contradiction.hpp"
 
 namespace autopar::cli {
 
@@ -333,6 +334,8 @@ Status write_pipeline(const PipelinePlan& plan, const Inputs& whole, const PlanO
   AUTOPAR_RETURN_IF_ERROR(files.keep());
   tell_of_earlier(folder, earlier, files.written());
   for (const std::string& warning : whole.warnings) logging::warn("warning: {}", warning);
+  const std::string wrong = contradiction(plan.lower_bound, plan.times.makespan);
+  if (!wrong.empty()) logging::warn("warning: {}", wrong);
   for (const std::string& warning : warnings) logging::warn("warning: {}", warning);
   if (common.json) {
     std::cout << report;

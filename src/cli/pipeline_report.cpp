@@ -9,6 +9,7 @@
 #include "autopar/report.hpp"
 #include "cli/outputs.hpp"
 #include "json/parse.hpp"
+#include "report/contradiction.hpp"
 
 namespace autopar::cli {
 
@@ -178,6 +179,9 @@ std::string tried_text(const Json& pipeline) {
 std::string bound_text(const Json& cost) {
   const auto bound = cost.at("lower_bound_seconds").get<Seconds>();
   if (bound <= 0) return "no bound";
+  if (!contradiction(bound, cost.at("seconds").get<Seconds>()).empty()) {
+    return "BELOW ITS BOUND of " + format_seconds(bound);
+  }
   return "at most " + format_percent(cost.at("gap").get<double>()) +
          " above the optimum (no pipeline of these forms with cuts at like places takes less "
          "than " +

@@ -10,6 +10,7 @@
 #include "cli/training_options.hpp"
 #include "cli/weights_from.hpp"
 #include "planning/forms.hpp"
+#include "planning/logging.hpp"
 #include "planning/pipelines/pipeline_forms.hpp"
 #include "planning/pipelines/uniform_stages.hpp"
 
@@ -171,7 +172,23 @@ Result<int> run_stages(std::unique_ptr<Inputs> inputs, const PlanOptions& given,
   return 0;
 }
 
+// A plan of one program has one pass: others are not tried.
+Status settle_passes(PlanOptions& options) {
+  const char* option = option_of_one_program(options);
+  std::string& passes = options.training.micro_batches;
+  if (option == nullptr || passes == "1") return Ok{};
+  if (passes != "auto") {
+    return usage_error(std::string(option) + kOneProgram + "; leave out one of " + option +
+                       " and --micro-batches " + passes);
+  }
+  logging::info("one micro-batch: {} goes with a plan of one program", option);
+  passes = "1";
+  return Ok{};
+}
+
 Result<int> run(PlanOptions given, const CommonOptions& common) {
+  const bool may_have_passes = given.training.micro_batches == "auto";
+  AUTOPAR_RETURN_IF_ERROR(settle_passes(given));
   given.training.options.update_apart = given.stages != "1";
   PlanOptions options = given;
   const auto begin = std::chrono::steady_clock::now();
@@ -203,6 +220,11 @@ Result<int> run(PlanOptions given, const CommonOptions& common) {
     const bool may_have_stages = options.train && error.code == ErrorCode::kInfeasible;
     if (may_have_stages && options.training.copies > 1) {
       error.message += ". With fewer --copies passes hold less at a time";
+    }
+    const char* one_program = option_of_one_program(options);
+    if (may_have_stages && may_have_passes && one_program != nullptr) {
+      error.message += ". One micro-batch was tried alone, since " + std::string(one_program) +
+                       " goes with a plan of one program";
     }
     if (may_have_stages) error.message += ". Pipelines were not looked for: see --stages";
     return error;

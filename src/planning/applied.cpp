@@ -4,6 +4,7 @@
 #include <set>
 
 #include "planning/hub_ops.hpp"
+#include "search/bound_beside.hpp"
 
 namespace autopar {
 
@@ -78,8 +79,8 @@ Result<bool> price_complete(const StrategyFile& file, Applied& applied) {
   applied.outcome.strategy = std::move(strategy);
   applied.outcome.cost = std::move(cost);
   applied.outcome.searcher = file.searcher.empty() ? "given" : file.searcher;
-  const double bound = proven_bound(file, request.cost_model, *applied.inputs);
-  applied.outcome.lower_bound = std::min(bound, applied.outcome.cost.time());
+  applied.outcome.lower_bound = bound_of_file(
+      proven_bound(file, request.cost_model, *applied.inputs), applied.outcome.cost.time());
   applied.outcome.unlimited_lower_bound = applied.outcome.lower_bound;
   return true;
 }

@@ -2,6 +2,8 @@
 #include <map>
 
 #include "autopar/report.hpp"
+#include "report/contradiction.hpp"
+#include "search/bound_beside.hpp"
 
 namespace autopar {
 
@@ -121,6 +123,15 @@ std::string end_of_search(const SearchRequest& request, const Report& report) {
 
 }  // namespace
 
+std::string contradiction(double bound, double plan, const std::string& cost_model) {
+  if (!contradicts(bound, plan)) return "";
+  return "no plan is said to cost less than " + format_price(bound, cost_model) +
+         ", and this one costs " + format_price(plan, cost_model) +
+         ": the bound is wrong, or the price. Please report it, with the model, the cluster and "
+         "the "
+         "options";
+}
+
 Report build_report(const SearchRequest& request, const SearchOutcome& outcome) {
   Report report;
   report.ops = request.graph.ops.size();
@@ -154,6 +165,8 @@ Report build_report(const SearchRequest& request, const SearchOutcome& outcome) 
                                  [](const auto& t) { return t.end == TrialEnd::kTooLarge; });
   report.meshes_left_out = static_cast<std::size_t>(out);
   report.bounds_own_mesh = outcome.bounds_own_mesh();
+  const std::string wrong = contradiction(report.lower_bound, report.seconds, report.cost_model);
+  if (!wrong.empty()) report.warnings.push_back(wrong);
   report.proven = report.gap == 0 && left == 0;
   report.interrupted = outcome.interrupted;
   for (const Searcher& s : searchers()) {

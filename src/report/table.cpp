@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "autopar/report.hpp"
+#include "report/contradiction.hpp"
 #include "report/propagation.hpp"
 #include "report/unit.hpp"
 
@@ -64,6 +65,9 @@ std::string verdict(const Report& r) {
            (r.meshes_left_out > 0 ? ", " + std::to_string(r.meshes_left_out) + " left out" : "");
   }
   if (!r.bounds_own_mesh) return verdict_on_others(r);
+  if (!contradiction(r.lower_bound, r.seconds).empty()) {
+    return "BELOW ITS BOUND of " + price(r, r.lower_bound);
+  }
   // The gap is a part of the cost: a large one means a multiple of the optimum.
   const double times = 1 / (1 - std::min(r.gap, 1.0));
   return "at most " + (times < 1.1 ? percent(times - 1) + " above the optimum" : multiple(times)) +

@@ -5,6 +5,7 @@
 #include <future>
 #include <set>
 
+#include "search/bound_beside.hpp"
 #include "search/meshes.hpp"
 #include "search/no_plan.hpp"
 #include "search/rec/rec.hpp"
@@ -386,12 +387,15 @@ Result<SearchOutcome> search_auto(const SearchRequest& request, double affordabl
   if (!state.best) return *state.error;
   SearchOutcome outcome = std::move(*state.best);
   outcome.interrupted = outcome.interrupted || state.cut_short;
-  outcome.lower_bound = std::min(state.bound, outcome.cost.time());
+  if (!state.searched.empty()) outcome.trials = std::move(state.searched);
+  const Seconds time = outcome.cost.time();
+  // A bound on other meshes may be above the plan.
+  outcome.lower_bound =
+      outcome.bounds_own_mesh() ? bound_beside(state.bound, time) : std::min(state.bound, time);
   outcome.unlimited_lower_bound = std::min(state.unlimited_bound, outcome.lower_bound);
   if (!outcome.cost.step) {
     outcome.minimised = {outcome.cost.time(), outcome.lower_bound, outcome.unlimited_lower_bound};
   }
-  if (!state.searched.empty()) outcome.trials = std::move(state.searched);
   outcome.picked = {outcome.searcher, std::move(why), std::move(state.tried)};
   outcome.searcher = "auto";
   return outcome;

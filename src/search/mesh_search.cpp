@@ -305,6 +305,8 @@ void MeshSearch::note_infeasible(const Mesh& mesh, const Solution& solution) {
     tightest.time = solution.tightest_time;
   }
   tightest.proven = tightest.proven && solution.lower_bound == kInfinity;
+  ++tightest.meshes;
+  if (solution.unlimited_lower_bound == kInfinity) ++tightest.without_any;
 }
 
 SearchFindings MeshSearch::findings() const {

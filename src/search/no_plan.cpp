@@ -96,6 +96,14 @@ Error no_plan(const SearchRequest& request, const Tightest& tightest, bool inter
                             " per device was found before the search was stopped. Try a longer "
                             "--time-limit, --searcher rec, or more devices");
   }
+  if (tightest.meshes > 0 && tightest.without_any == tightest.meshes) {
+    return infeasible_error(
+        "searcher " + request.searcher +
+        " has no plan, however much memory there is: how it splits ops does not go with how "
+        "tensors are to lie (pins, --zero, --inputs, --outputs). Try --searcher dp, or leave some "
+        "of "
+        "that out");
+  }
   if (tightest.peak == kInfinity) {
     return infeasible_error("no plan fits into " + size_text(limit) +
                             " per device; no plan was found at all. Try more devices, --memory "

@@ -14,6 +14,8 @@ struct Tightest {
   Mesh mesh;
   int time = -1;
   bool proven = true;
+  // Meshes without a plan, and of these the ones that have none that takes more either.
+  std::size_t meshes = 0, without_any = 0;
 };
 
 // "1.50 GiB (1610612736 bytes)"

@@ -1,6 +1,37 @@
 #include "search/stored_rules.hpp"
 
+#include <algorithm>
+
 namespace autopar {
+
+namespace {
+
+// Whether an op only hands on what is stored, in another form: a sum over it is of another size,
+// and so is what it makes beside a constant that is larger, such as the gradient of a sum of all
+// outputs.
+bool hands_on(const Graph& graph, const Op& op, const Rule& rule,
+              const std::vector<bool>& as_read) {
+  for (const Factor& factor : rule.factors) {
+    if (factor.kind == FactorKind::kSum || factor.kind == FactorKind::kMax ||
+        factor.kind == FactorKind::kMin) {
+      return false;
+    }
+  }
+  bool any = false;
+  std::int64_t stored = 0, constant = 0;
+  for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+    if (!op.has_input(i)) continue;
+    const Value& value = graph.value(op.inputs[i]);
+    const bool is_constant = value.kind == ValueKind::kConstant;
+    if (!is_constant && !as_read[op.inputs[i].index()]) return false;
+    any = any || !is_constant;
+    std::int64_t& most = is_constant ? constant : stored;
+    most = std::max(most, element_count(value.shape));
+  }
+  return any && constant <= stored;
+}
+
+}  // namespace
 
 std::vector<bool> as_read_values(const SearchRequest& request,
                                  const std::function<bool(ValueId)>& holds) {
@@ -10,16 +41,12 @@ std::vector<bool> as_read_values(const SearchRequest& request,
     as_read[id.index()] = rule.kind == StoredRule::Kind::kAsRead && holds(id);
   }
   if (request.stored_rules.empty()) return as_read;
-  for (const Op& op : graph.ops) {
-    if (op.phase == Phase::kUpdate) continue;
-    bool alone = false;
-    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
-      if (!op.has_input(i) || graph.value(op.inputs[i]).kind == ValueKind::kConstant) continue;
-      alone = as_read[op.inputs[i].index()];
-      if (!alone) break;
-    }
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    const Op& op = graph.ops[o];
+    if (op.phase == Phase::kUpdate || !hands_on(graph, op, request.rules.rules[o], as_read))
+      continue;
     for (ValueId output : op.outputs) {
-      if (alone && output.valid()) as_read[output.index()] = true;
+      if (output.valid()) as_read[output.index()] = true;
     }
   }
   return as_read;

@@ -7,6 +7,7 @@
 
 #include "autopar/stages.hpp"
 #include "stages/assign.hpp"
+#include "stages/crossing.hpp"
 
 namespace autopar {
 
@@ -234,6 +235,15 @@ Result<std::vector<OpId>> balanced_cuts(const Graph& step, int chunks, const OpS
     cuts.push_back(OpId(static_cast<std::int64_t>(ends.ops[c])));
   }
   return cuts;
+}
+
+std::vector<Bytes> bytes_crossing(const Graph& step, const std::string& updates) {
+  const std::vector<Seconds> none(step.ops.size(), 0);
+  std::vector<Bytes> crossing(step.ops.size(), 0);
+  for (const Place& place : places_of(step, {none, none}, updates)) {
+    if (place.op < crossing.size()) crossing[place.op] = place.crossing;
+  }
+  return crossing;
 }
 
 std::vector<OpId> good_cuts(const Graph& step, const OpSeconds& seconds,

@@ -126,6 +126,7 @@ Result<MovedWeights> merge_weights(const std::string& folder, const std::string&
     MovedWeights moved;
     std::optional<FolderPlan> none;
     AUTOPAR_TRY(tensors, stored_in(folder, none, moved.warnings));
+    AUTOPAR_RETURN_IF_ERROR(add_frozen(folder, tensors));
     return merged_into(std::move(tensors), file, model_path, std::move(moved));
   }
   AUTOPAR_TRY(plan, read_folder_plan(folder));

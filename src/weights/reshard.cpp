@@ -160,20 +160,6 @@ Result<MovedWeights> reshard_to_step(const std::string& from, const std::string&
   return moved;
 }
 
-// What a step does not train lies in its programs, whole.
-Status add_frozen(const std::string& folder, StoredTensors& stored) {
-  AUTOPAR_TRY(step, read_step_folder(folder));
-  for (const PlanFile& file : step.files) {
-    if (file.metadata.weights_io.empty()) continue;
-    AUTOPAR_TRY(tensors, stored_in_onnx(file.path));
-    for (const BoundaryValue& weight : file.metadata.weights_io) {
-      const auto found = tensors.find(weight.name);
-      if (found != tensors.end()) stored.insert(*found);
-    }
-  }
-  return Ok{};
-}
-
 }  // namespace
 
 Result<MovedWeights> reshard_weights(const std::string& from, const std::string& to,

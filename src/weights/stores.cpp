@@ -194,6 +194,19 @@ Result<StoredTensors> stored_in_ranks(const FolderPlan& plan, const std::string&
   return tensors;
 }
 
+Status add_frozen(const std::string& folder, StoredTensors& stored) {
+  AUTOPAR_TRY(step, read_step_folder(folder));
+  for (const PlanFile& file : step.files) {
+    if (file.metadata.weights_io.empty()) continue;
+    AUTOPAR_TRY(tensors, stored_in_onnx(file.path));
+    for (const BoundaryValue& weight : file.metadata.weights_io) {
+      const auto found = tensors.find(weight.name);
+      if (found != tensors.end()) stored.insert(*found);
+    }
+  }
+  return Ok{};
+}
+
 std::map<std::string, Tensor> arrays_by_input(std::map<std::string, Tensor> arrays) {
   std::map<std::string, Tensor> inputs;
   for (const std::string prefix : {"", "in.", "out.new."}) {

@@ -38,6 +38,8 @@ Result<StoredTensors> stored_in_folder(const FolderPlan& plan, const std::string
 // `held`: the plan, where it is the folder of one.
 Result<StoredTensors> stored_in(const std::string& from, std::optional<FolderPlan>& held,
                                 std::vector<std::string>& warnings);
+// Adds what the step of a folder does not train: it lies in its programs, whole.
+Status add_frozen(const std::string& folder, StoredTensors& stored);
 // The arrays of an .npz by the inputs that they are for.
 std::map<std::string, Tensor> arrays_by_input(std::map<std::string, Tensor> arrays);
 

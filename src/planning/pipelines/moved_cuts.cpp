@@ -49,6 +49,16 @@ class CostsOfCuts {
   const double devices_;
 };
 
+// Between stages: what a stage hands to itself is there.
+void add_sending(const PipelineSchedule& schedule, const std::vector<OpId>& cuts,
+                 const std::vector<Seconds>& sending, double devices,
+                 std::vector<ChunkCost>& costs) {
+  for (std::size_t c = 0; c < cuts.size(); ++c) {
+    if (schedule.stage_of_chunk[c] == schedule.stage_of_chunk[c + 1]) continue;
+    costs[c].send_forward = costs[c + 1].send_backward = sending[cuts[c].index()] / devices;
+  }
+}
+
 }  // namespace
 
 std::vector<ChunkCost> costs_by_ops(const OpSeconds& seconds, const ChunkSeconds& beside,
@@ -60,10 +70,12 @@ Result<std::vector<OpId>> moved_cuts(const PipelineSchedule& schedule,
                                      const std::vector<OpId>& places,
                                      std::vector<std::vector<OpId>> starts,
                                      const OpSeconds& seconds, const ChunkSeconds& beside,
-                                     double devices) {
+                                     const std::vector<Seconds>& sending, double devices) {
   const CostsOfCuts costs(seconds, beside, devices);
   const auto time = [&](const std::vector<OpId>& of) -> Result<Seconds> {
-    AUTOPAR_TRY(times, simulate_schedule(schedule, costs.of(of)));
+    std::vector<ChunkCost> chunks = costs.of(of);
+    if (!sending.empty()) add_sending(schedule, of, sending, devices, chunks);
+    AUTOPAR_TRY(times, simulate_schedule(schedule, chunks));
     return times.makespan;
   };
   std::vector<OpId> cuts;

@@ -13,11 +13,13 @@ std::vector<ChunkCost> costs_by_ops(const OpSeconds& seconds, const ChunkSeconds
                                     const std::vector<OpId>& cuts, double devices);
 
 // The best of some cuts to start with, moved one by one to places nearby as long as the schedule is
-// shorter by these costs. `places`: in order, the cuts among them. Errors: of the schedule.
+// shorter by these costs. `places`: in order, the cuts among them. `sending`: per op for how long a
+// link has what crosses before it, in both directions, by one device of `devices` that share it;
+// empty: no time. Errors: of the schedule.
 Result<std::vector<OpId>> moved_cuts(const PipelineSchedule& schedule,
                                      const std::vector<OpId>& places,
                                      std::vector<std::vector<OpId>> starts,
                                      const OpSeconds& seconds, const ChunkSeconds& beside,
-                                     double devices);
+                                     const std::vector<Seconds>& sending, double devices);
 
 }  // namespace autopar

@@ -6,6 +6,7 @@
 #include "planning/applied.hpp"
 #include "planning/pipelines/chunk_plans.hpp"
 #include "planning/pipelines/pipeline_forms.hpp"
+#include "search/bound_beside.hpp"
 
 namespace autopar {
 
@@ -52,7 +53,7 @@ class PipelineFile {
     }
     AUTOPAR_RETURN_IF_ERROR(price_pipeline(inputs_.cluster, options_.updates, plan_));
     if (file_.cost && is_priced_alike(file_, inputs_)) {
-      plan_.lower_bound = std::min(file_.cost->lower_bound_seconds, plan_.times.makespan);
+      plan_.lower_bound = bound_of_file(file_.cost->lower_bound_seconds, plan_.times.makespan);
     }
     return std::move(plan_);
   }

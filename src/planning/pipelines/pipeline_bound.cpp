@@ -19,7 +19,11 @@ PipelineBounds::PipelineBounds(const ChunkSearch& search, const Graph& step,
       seconds_(seconds),
       unit_cuts_(like_cuts(step, search.options.updates)) {
   places_ = good_cuts(step, seconds, search.options.updates);
-  places_.insert(places_.end(), unit_cuts_.begin(), unit_cuts_.end());
+  add_places(unit_cuts_);
+}
+
+void PipelineBounds::add_places(const std::vector<OpId>& cuts) {
+  places_.insert(places_.end(), cuts.begin(), cuts.end());
   std::sort(places_.begin(), places_.end());
   places_.erase(std::unique(places_.begin(), places_.end()), places_.end());
   unit_ends_ = {0};
@@ -28,13 +32,13 @@ PipelineBounds::PipelineBounds(const ChunkSearch& search, const Graph& step,
   forward_.assign(places_.size() + 2, 0);
   backward_ = inputs_ = forward_;
   // What each chunk makes that reads it counts in none of them.
-  const std::vector<OpId> decides = deciding_ops(step, search.options.updates);
-  for (std::size_t o = 0; o < step.ops.size(); ++o) {
+  const std::vector<OpId> decides = deciding_ops(step_, search_.options.updates);
+  for (std::size_t o = 0; o < step_.ops.size(); ++o) {
     if (!decides[o].valid()) continue;
     const std::size_t after = place_of(decides[o]) + 1;
-    forward_[after] += seconds.forward[o];
-    backward_[after] += seconds.backward[o];
-    inputs_[after] += seconds.inputs[o];
+    forward_[after] += seconds_.forward[o];
+    backward_[after] += seconds_.backward[o];
+    inputs_[after] += seconds_.inputs[o];
   }
   std::partial_sum(forward_.begin(), forward_.end(), forward_.begin());
   std::partial_sum(backward_.begin(), backward_.end(), backward_.begin());
@@ -45,12 +49,6 @@ PipelineBounds::PipelineBounds(const ChunkSearch& search, const Graph& step,
 std::size_t PipelineBounds::place_of(OpId op) const {
   return static_cast<std::size_t>(std::upper_bound(places_.begin(), places_.end(), op) -
                                   places_.begin());
-}
-
-bool PipelineBounds::covers(const std::vector<OpId>& cuts) const {
-  return std::all_of(cuts.begin(), cuts.end(), [&](OpId cut) {
-    return std::binary_search(places_.begin(), places_.end(), cut);
-  });
 }
 
 Result<const PipelineBounds::Least*> PipelineBounds::least_on(const Cluster& stage, BoundOf of) {

@@ -49,8 +49,8 @@ class PipelineBounds {
   // `step`: with kernels; `seconds`: with inputs. Both must live as long.
   PipelineBounds(const ChunkSearch& search, const Graph& step, const OpSeconds& seconds);
 
-  // Whether all cuts are at places that the bound is about.
-  bool covers(const std::vector<OpId>& cuts) const;
+  // Cuts that the bound is about, too: those that are given. Before any bound is asked for.
+  void add_places(const std::vector<OpId>& cuts);
   const std::vector<OpId>& places() const { return places_; }
 
   // What the bounds of the units say of ops on one device, if all of a stage's devices had their

@@ -6,6 +6,7 @@
 #include "planning/logging.hpp"
 #include "planning/pipelines/pipeline_step.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
+#include "search/bound_beside.hpp"
 
 namespace autopar {
 
@@ -103,7 +104,7 @@ class Pipelines {
     if (best_.single) tell_of_single();
     if (best_.pipeline) {
       best_.pipeline->tried = std::move(tried_);
-      best_.pipeline->lower_bound = std::min(lower_bound_, best_.pipeline->times.makespan);
+      best_.pipeline->lower_bound = bound_beside(lower_bound_, best_.pipeline->times.makespan);
     }
     return std::move(best_);
   }

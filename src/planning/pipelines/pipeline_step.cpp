@@ -9,6 +9,7 @@
 #include "planning/pipelines/pinned_stages.hpp"
 #include "planning/pipelines/pipeline_forms.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
+#include "stages/crossing.hpp"
 
 namespace autopar {
 
@@ -44,7 +45,7 @@ Result<std::unique_ptr<PipelineStep>> PipelineStep::open(
       std::move(asked), std::move(step), std::move(seconds), pins, common, begin, clock));
 }
 
-Result<FormCandidate> PipelineStep::candidate_of(const PipelineForm& form) const {
+Result<FormCandidate> PipelineStep::candidate_of(const PipelineForm& form) {
   FormCandidate candidate;
   candidate.form = form;
   if (form.stages == 1) {
@@ -59,7 +60,10 @@ Result<FormCandidate> PipelineStep::candidate_of(const PipelineForm& form) const
   candidate.schedule = std::move(schedule);
   AUTOPAR_TRY(given, given_cuts(form, candidate.schedule.stage_of_chunk.size()));
   candidate.is_pinned = given.has_value();
-  if (given) candidate.pinned = std::move(*given);
+  if (given) {
+    bounds_.add_places(*given);
+    candidate.pinned = std::move(*given);
+  }
   candidate.bound = bounds_.of_compute(candidate.schedule, candidate.stage, cuts_of(candidate));
   return candidate;
 }
@@ -143,15 +147,24 @@ Result<std::vector<OpId>> PipelineStep::cut_by(const FormCandidate& candidate,
                                                const OpSeconds& seconds,
                                                const ChunkSeconds& memory) const {
   const std::size_t chunks = candidate.schedule.stage_of_chunk.size();
-  AUTOPAR_TRY(cuts, balanced_cuts(
-                        step_, static_cast<int>(chunks), seconds,
-                        tier_between(search_.whole.cluster, candidate.stage).bandwidth_bytes_per_s,
-                        search_.options.updates, memory));
+  const double bytes_per_s =
+      tier_between(search_.whole.cluster, candidate.stage).bandwidth_bytes_per_s;
+  AUTOPAR_TRY(cuts, balanced_cuts(step_, static_cast<int>(chunks), seconds, bytes_per_s,
+                                  search_.options.updates, memory));
   if (chunks == candidate.schedule.lines.size()) return std::move(cuts);
   std::vector<std::vector<OpId>> starts = bounds_.cuts_alike(candidate.schedule, cuts);
   starts.insert(starts.begin(), std::move(cuts));
+  // Where little is sent, what balances compute is the better start.
+  const auto devices = static_cast<double>(candidate.stage.device_count());
+  AUTOPAR_TRY(balanced, moved_cuts(candidate.schedule, bounds_.places(), starts, seconds, memory,
+                                   {}, devices));
+  starts.insert(starts.begin(), std::move(balanced));
+  std::vector<Seconds> sending;
+  for (const Bytes bytes : bytes_crossing(step_, search_.options.updates)) {
+    sending.push_back(static_cast<double>(bytes) / bytes_per_s);
+  }
   return moved_cuts(candidate.schedule, bounds_.places(), std::move(starts), seconds, memory,
-                    static_cast<double>(candidate.stage.device_count()));
+                    sending, devices);
 }
 
 // Per op its chunk of these cuts.

@@ -34,7 +34,7 @@ class PipelineStep {
   const StagedStep& asked() const { return asked_; }
   bool is_over() const { return search_.is_over(); }
   // With a bound of compute alone. Errors: of the schedule, and of cuts that are given.
-  Result<FormCandidate> candidate_of(const PipelineForm& form) const;
+  Result<FormCandidate> candidate_of(const PipelineForm& form);
   // A better bound by searches of units. Errors: of the searches.
   Status search_units(FormCandidate& candidate);
   // What it takes by plans of units. Errors: of the searches.

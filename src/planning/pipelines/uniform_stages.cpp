@@ -40,6 +40,7 @@ class Templates {
       AUTOPAR_TRY(only, parse_template(searcher.substr(colon + 1)));
       only_ = only;
     }
+    is_one_ = steps.size() == 1 && steps.front().forms.size() == 1;
     for (const StagedStep& step : steps) AUTOPAR_RETURN_IF_ERROR(try_step(step));
     std::stable_sort(
         found_.begin(), found_.end(),
@@ -134,8 +135,13 @@ class Templates {
       return Ok{};
     }
     if (form.stages == 1) form.schedule = "1f1b";
-    AUTOPAR_TRY(schedule, schedule_of(form, passes()));
-    stage.forms.push_back({form, in_flight(schedule).of_chunk, schedule.stage_of_chunk, {}});
+    const auto schedule = schedule_of(form, passes());
+    if (!schedule && is_one_) return schedule.error();
+    if (!schedule) {
+      list_.leave_out(form, schedule.error().message);
+      return Ok{};
+    }
+    stage.forms.push_back({form, in_flight(*schedule).of_chunk, schedule->stage_of_chunk, {}});
     return Ok{};
   }
 
@@ -454,7 +460,8 @@ class Templates {
   const CommonOptions& common_;
   const std::chrono::steady_clock::time_point begin_;
   PhaseClock& clock_;
-  std::optional<Template> only_;  // that is asked for
+  std::optional<Template> only_;
+  bool is_one_ = false;  // one form alone is asked for  // that is asked for
   std::vector<std::unique_ptr<OpenStep>> steps_;
   const OpenStep* step_ = nullptr;  // at hand
   Bytes room_ = 0;

@@ -17,6 +17,7 @@ constexpr double kGap = 0.005;
 // it is not tried: it only sends more.
 constexpr double kFar = 1.5;
 constexpr const char* kFarText = "1.5 times the best";
+constexpr const char* kNoTimeText = "not tried: the time was up";
 
 // Of how many degrees of tensor and context parallelism, the best first, experts are put in parts.
 // Of a mixture of 16 experts on 64 H100 the best ones take 6.11 ms so, the second best 6.96 ms.
@@ -165,8 +166,11 @@ class Uniform {
       std::vector<std::future<Result<SearchOutcome>>> found;
       const std::size_t end = std::min(alike.size(), begin + threads);
       for (std::size_t i = begin; i < end; ++i) {
+        const bool is_first = i == 0 && tried_.empty();
         found.push_back(std::async(threads > 1 ? std::launch::async : std::launch::deferred,
-                                   [this, &wanted = alike[i]] { return unlimited(wanted); }));
+                                   [this, is_first, &wanted = alike[i]] {
+                                     return is_first ? first(wanted) : unlimited(wanted);
+                                   }));
       }
       for (std::size_t i = begin; i < end; ++i) {
         auto outcome = found[i - begin].get();
@@ -183,9 +187,16 @@ class Uniform {
     tried_.push_back(std::move(trial));
   }
 
+  // Where its time is too short for any plan of it, without a limit: so that there is a plan.
+  Result<SearchOutcome> first(const Template& wanted) const {
+    auto found = searched(wanted, false, time_left());
+    const bool is_late = !found && found.error().code == ErrorCode::kInfeasible && is_stopped();
+    return is_late ? searched(wanted, false, kInfinity) : std::move(found);
+  }
+
   Result<SearchOutcome> unlimited(const Template& wanted) const {
-    if (is_stopped()) return infeasible_error("not tried: the time was up");
-    return searched(wanted, false);
+    if (is_stopped()) return infeasible_error(kNoTimeText);
+    return searched(wanted, false, time_left());
   }
 
   void keep(const Template& wanted, Result<SearchOutcome> found) {
@@ -199,7 +210,7 @@ class Uniform {
       trial.error = "does not fit: " + size_text(static_cast<double>(trial.memory));
       // With the limit it is no faster.
       if (best_ && trial.cost >= best_->cost.time()) return add(wanted, std::move(trial));
-      found = searched(wanted, true);
+      found = searched(wanted, true, time_left());
     }
     if (!found) {
       if (trial.error.empty()) trial.error = found.error().message;
@@ -216,11 +227,11 @@ class Uniform {
     add(wanted, std::move(trial));
   }
 
-  Result<SearchOutcome> searched(const Template& wanted, bool limited) const {
+  Result<SearchOutcome> searched(const Template& wanted, bool limited, Seconds time) const {
     AUTOPAR_TRY(asked, as_template(request_, roles_, wanted));
     asked.limit_memory = limited;
     asked.solve.gap = std::max(asked.solve.gap, kGap);
-    asked.solve.time_limit = time_left();
+    asked.solve.time_limit = time;
     asked.solve.cutoff = kInfinity;
     asked.solve.threads = 1;
     asked.solve.progress = nullptr;
@@ -242,15 +253,23 @@ class Uniform {
     for (const SearcherTrial& trial : tried_) {
       if (trial.memory > 0 && (least == nullptr || trial.memory < least->memory)) least = &trial;
     }
+    const auto late = std::count_if(tried_.begin(), tried_.end(), [](const SearcherTrial& trial) {
+      return trial.error == kNoTimeText;
+    });
+    const std::string not_tried = late == 0
+                                      ? ""
+                                      : "; " + std::to_string(late) +
+                                            " were not tried, since the time was up: a longer "
+                                            "--time-limit may find one";
     if (least == nullptr) {
       return "none of " + std::to_string(templates) +
              " templates of the searcher uniform is possible; the first, " +
-             tried_.front().searcher + ": " + tried_.front().error;
+             tried_.front().searcher + ": " + tried_.front().error + not_tried;
     }
     return "none of " + std::to_string(templates) +
            " templates of the searcher uniform fits into " +
            size_text(static_cast<double>(plan_limit(request_))) + " per device; the smallest, " +
-           least->searcher + ", takes " + size_text(static_cast<double>(least->memory));
+           least->searcher + ", takes " + size_text(static_cast<double>(least->memory)) + not_tried;
   }
 
   const SearchRequest& request_;
