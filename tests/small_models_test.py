@@ -183,6 +183,17 @@ def test_what_a_constant_makes_of_a_weight_is_split(folder):
         check(planned(folder, model, searcher, "--train", "--loss", "sum", "--zero", "off", "--searcher", searcher))
 
 
+def test_sums_of_gradients_count_in_their_chunk(folder):
+    """Where memory is slow, what adds up gradients takes most of a pass: it belongs to the chunk that has the weight, not to the loss."""
+    model = chain(folder / "sums.onnx", [64, 64, 64, 64, 64, 64])
+    slow = cluster(folder, 2, memory_bandwidth=1e8)
+    for schedule in ("gpipe", "1f1b", "zb-h1"):
+        for cuts in ((), ("--cuts", "fc1"), ("--cuts", "fc3")):
+            out = planned(folder, model, "sums", "--train", "--loss", "mse", "--stages", 2, "--micro-batches", 8, "--schedule", schedule, *cuts, machine=slow)
+            cost = json.loads((out / "report.json").read_text())["cost"]
+            assert 0.9 * cost["seconds"] < cost["lower_bound_seconds"] <= cost["seconds"] * (1 + 1e-9), (schedule, cuts, cost)
+
+
 def test_templates_of_all_counts(folder):
     """Numbers of micro-batches of which the schedule cannot be made are left out, unless it is the one that is asked for."""
     nodes, weights = [], {f"w{i}": (16, 16) for i in range(6)}

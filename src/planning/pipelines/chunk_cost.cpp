@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 namespace autopar {
 
@@ -113,25 +114,54 @@ class WholeOps {
 
 }  // namespace
 
+namespace {
+
+// Per backward op the forward op that it belongs to: by its name, or as what makes its inputs does,
+// such as the sum of a weight's gradients over the passes; the last one where nothing of the
+// backward pass makes them. Not valid: of forward ops, and where these belong to several, which may
+// be in different chunks.
+std::vector<OpId> owners_of_backward(const Graph& step) {
+  std::map<std::string, OpId> forward;
+  OpId last;
+  std::vector<OpId> owners(step.ops.size());
+  for (std::size_t o = 0; o < step.ops.size(); ++o) {
+    const Op& op = step.ops[o];
+    if (op.phase == Phase::kForward) forward[op.name] = last = OpId(static_cast<std::int64_t>(o));
+    if (op.phase != Phase::kBackward) continue;
+    const auto known = forward.find(op.name.substr(0, op.name.rfind(".grad")));
+    if (known != forward.end()) {
+      owners[o] = known->second;
+      continue;
+    }
+    std::set<OpId> of_inputs;
+    for (ValueId input : op.inputs) {
+      const OpId maker = input.valid() ? step.value(input).producer : OpId();
+      if (maker.valid() && step.op(maker).phase == Phase::kBackward) {
+        of_inputs.insert(owners[maker.index()]);
+      }
+    }
+    if (of_inputs.empty()) owners[o] = last;
+    if (of_inputs.size() == 1) owners[o] = *of_inputs.begin();
+  }
+  return owners;
+}
+
+}  // namespace
+
 Result<OpSeconds> seconds_of_ops(const Inputs& inputs, const Graph& step,
                                  const std::string& updates) {
   AUTOPAR_TRY(whole, WholeOps::on(inputs.cluster));
   const std::vector<Seconds> none(step.ops.size());
   OpSeconds seconds{none, none, none};
   const std::vector<char> of_weights = weight_gradient_ops(step, updates);
-  std::map<std::string, std::size_t> forward;
-  std::size_t last = 0;  // forward op
+  const std::vector<OpId> owners = owners_of_backward(step);
   for (std::size_t o = 0; o < step.ops.size(); ++o) {
     const Op& op = step.ops[o];
     if (op.phase == Phase::kUpdate) continue;
     AUTOPAR_TRY(price, whole.seconds(step, op, inputs.rules.rules[o]));
-    if (op.phase == Phase::kForward) {
-      forward[op.name] = last = o;
-      seconds.forward[o] = price;
-      continue;
-    }
-    const auto known = forward.find(op.name.substr(0, op.name.rfind(".grad")));
-    const std::size_t owner = known == forward.end() ? last : known->second;
+    if (op.phase == Phase::kForward) seconds.forward[o] = price;
+    if (op.phase == Phase::kForward || !owners[o].valid()) continue;
+    const std::size_t owner = owners[o].index();
     seconds.backward[owner] += price;
     if (of_weights[o] == 0) seconds.inputs[owner] += price;
   }
