@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import math
 import pathlib
+import sys
 
 
 @dataclasses.dataclass
@@ -253,7 +254,7 @@ def rows_of(path):
     try:
         text = pathlib.Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise Unknown(f"cannot be read: {error}") from None
+        sys.exit(f"{path}: cannot be read: {error}")
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line and not line.startswith("#")]
     reader = csv.DictReader([line for _, line in lines])
     try:
