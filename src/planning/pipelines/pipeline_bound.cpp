@@ -214,14 +214,14 @@ Result<std::shared_ptr<UnitMemory>> PipelineBounds::memory_of(
     if (asked && recompute != *asked) continue;
     for (const auto& [mesh, bound] : least.of_meshes) {
       if (bound > tuning::units::kFar * least.bound) continue;
-      ways.push_back({recompute, mesh, weights ? 0 : bound});
+      ways.push_back({recompute, mesh, weights ? 0 : bound, weights.has_value()});
     }
   }
   std::map<std::string, Seconds> bounds(least.of_meshes.begin(), least.of_meshes.end());
   const auto problem = [plans, weights, bounds = std::move(bounds), of_paths, handed_on](
                            Graph& graph,
                            const UnitWay& way) mutable -> Result<std::optional<PricedProblem>> {
-    if (!weights) return plans->problem_of(graph, way, weights, nullptr, handed_on);
+    if (!way.by_paths) return plans->problem_of(graph, way, weights, nullptr, handed_on);
     auto known = of_paths->find(way.mesh);
     if (known == of_paths->end()) {
       Seconds least = kInfinity;
@@ -249,7 +249,8 @@ Result<std::shared_ptr<UnitBound>> PipelineBounds::bound_on_memory(
     std::shared_ptr<const ChunkPlans> plans, const std::optional<StreamTimes>& weights,
     const LeastTime& least) const {
   std::vector<UnitWay> ways;
-  for (const auto& [mesh, bound] : least.of_meshes) ways.push_back({Recompute::kNone, mesh, bound});
+  for (const auto& [mesh, bound] : least.of_meshes)
+    ways.push_back({Recompute::kNone, mesh, bound, false});
   AUTOPAR_TRY(asked, plans->asked_level());
   std::optional<UnitKeeping> keeping;
   if (asked != Recompute::kNone) {

@@ -188,9 +188,9 @@ Seconds UnitMemory::floor_of(std::size_t way, std::int64_t in_flight, double pri
   return floor;
 }
 
-const UnitMemory::Look& UnitMemory::look(std::size_t way, std::int64_t in_flight, double price) {
+UnitMemory::Look& UnitMemory::look(std::size_t way, std::int64_t in_flight, double price) {
   const auto flying = static_cast<double>(in_flight);
-  for (const Look& look : looks_[way]) {
+  for (Look& look : looks_[way]) {
     if (look.in_flight == in_flight && look.price == price) return look;
   }
   for (const Look& look : looks_[way]) {
@@ -251,6 +251,11 @@ Result<std::shared_ptr<const UnitParts>> UnitMemory::parts(Recompute recompute,
   if (way == ways_.size()) return std::shared_ptr<const UnitParts>();
   AUTOPAR_RETURN_IF_ERROR(open(way));
   if (!units_[way]) return std::shared_ptr<const UnitParts>();
+  AUTOPAR_TRY(misled, is_misled(way, look(way, in_flight, price)));
+  if (misled) {
+    AUTOPAR_RETURN_IF_ERROR(leave_paths(in_flight));
+    return this->parts(recompute, mesh, in_flight, price);
+  }
   const Unit& unit = *units_[way];
   const Look& found = look(way, in_flight, price);
   if (found.choices.empty()) return std::shared_ptr<const UnitParts>();
@@ -292,7 +297,44 @@ Seconds UnitMemory::known_least(std::int64_t in_flight, double price) const {
   return least;
 }
 
+Status UnitMemory::find_seconds(std::size_t way, Look& look) {
+  if (look.seconds) return Ok{};
+  AUTOPAR_TRY(seconds, units_[way]->seconds(units_[way]->built, look.choices));
+  look.seconds = seconds;
+  logging::debug("unit: mesh {}, recompute {}, {} per GiB for {} in flight: a step takes {}",
+                 ways_[way].mesh, name_of(ways_[way].recompute),
+                 format_seconds(look.price * (1 << 30)), look.in_flight, format_seconds(seconds));
+  return Ok{};
+}
+
+// Where memory is dear, what such a plan does not wait for looks free: everything is fetched in
+// every pass, until a link is what takes longest.
+Result<bool> UnitMemory::is_misled(std::size_t way, Look& look) {
+  if (!ways_[way].by_paths || look.price == 0 || look.choices.empty()) return false;
+  AUTOPAR_RETURN_IF_ERROR(find_seconds(way, look));
+  return *look.seconds > tuning::units::kMisled * look.point.cost;
+}
+
+Status UnitMemory::leave_paths(std::int64_t in_flight) {
+  for (UnitWay& way : ways_) way.by_paths = false;
+  units_.assign(ways_.size(), {});
+  is_open_.assign(ways_.size(), 0);
+  looks_.assign(ways_.size(), {});
+  fewest_.clear();
+  AUTOPAR_RETURN_IF_ERROR(least_of_ways(in_flight, 0));
+  return Ok{};
+}
+
 Result<UnitPoint> UnitMemory::least(std::int64_t in_flight, double price) {
+  AUTOPAR_TRY(found, least_of_ways(in_flight, price));
+  if (found.bound == kInfinity) return found;
+  AUTOPAR_TRY(misled, is_misled(found.way, look(found.way, in_flight, price)));
+  if (!misled) return found;
+  AUTOPAR_RETURN_IF_ERROR(leave_paths(in_flight));
+  return least_of_ways(in_flight, price);
+}
+
+Result<UnitPoint> UnitMemory::least_of_ways(std::int64_t in_flight, double price) {
   std::vector<char> is_done(ways_.size());
   UnitPoint best;
   best.bound = kInfinity;
@@ -331,14 +373,7 @@ Result<std::vector<UnitPlan>> UnitMemory::plans() {
           std::none_of(looks.begin(), looks.begin() + static_cast<std::ptrdiff_t>(l),
                        [&](const Look& o) { return o.choices == look.choices; });
       if (!is_new) continue;
-      if (!look.seconds) {
-        AUTOPAR_TRY(seconds, units_[way]->seconds(units_[way]->built, look.choices));
-        look.seconds = seconds;
-        logging::debug("unit: mesh {}, recompute {}, {} per GiB for {} in flight: a step takes {}",
-                       ways_[way].mesh, name_of(ways_[way].recompute),
-                       format_seconds(look.price * (1 << 30)), look.in_flight,
-                       format_seconds(seconds));
-      }
+      AUTOPAR_RETURN_IF_ERROR(find_seconds(way, look));
       plans.push_back({*look.seconds, look.stored, look.kept, way, l});
     }
   }

@@ -31,11 +31,13 @@
 
 namespace autopar {
 
-// A way to plan a unit, before it is looked at: nothing of it takes less than `floor`.
+// A way to plan a unit, before it is looked at: nothing of it takes less than `floor`. `by_paths`:
+// at prices by what waits for what in plans that memory costs nothing.
 struct UnitWay {
   Recompute recompute = Recompute::kNone;
   std::string mesh;
   Seconds floor = 0;
+  bool by_paths = false;
 };
 
 class UnitMemory : public PricedUnit {
@@ -103,7 +105,13 @@ class UnitMemory : public PricedUnit {
   class HeldBytes;
   Status open(std::size_t way);
   FewestBytes fewest_on_any_mesh(const Unit& unit) const;
-  const Look& look(std::size_t way, std::int64_t in_flight, double price);
+  Look& look(std::size_t way, std::int64_t in_flight, double price);
+  // Whether a plan takes much longer than its prices by paths say.
+  Result<bool> is_misled(std::size_t way, Look& look);
+  // Forgets what was found by such prices, and goes on without.
+  Status leave_paths(std::int64_t in_flight);
+  Result<UnitPoint> least_of_ways(std::int64_t in_flight, double price);
+  Status find_seconds(std::size_t way, Look& look);
   Seconds floor_of(std::size_t way, std::int64_t in_flight, double price) const;
   FewestBytes fewest_of(std::size_t way) const;
 
