@@ -1,0 +1,69 @@
+// UnitMemory: plans of a unit at prices of memory, where prices by paths mislead.
+#if __has_include(<catch2/catch.hpp>)
+#include <catch2/catch.hpp>
+#else
+#include <catch2/catch_all.hpp>
+#endif
+
+#include "planning/pipelines/unit_memory.hpp"
+#include "strategies.hpp"
+
+using namespace autopar;
+using namespace autopar::testing;
+
+namespace {
+
+// A weight is stored whole (100 bytes), or in parts (10 bytes) that each pass gathers.
+constexpr double kWhole = 100, kParts = 10;
+
+// By paths gathering looks as good as free, and takes `gathering` in truth.
+UnitMemory::Problems one_weight(Seconds gathering, int& by_paths, int& by_weights) {
+  return [gathering, &by_paths, &by_weights](
+             Graph&, const UnitWay& way) -> Result<std::optional<PricedProblem>> {
+    ++(way.by_paths ? by_paths : by_weights);
+    PricedProblem priced;
+    MeshProblem& built = priced.built;
+    ProblemNode node{"w", {1, way.by_paths ? 1.01 : gathering}, {{0, 2, {kWhole, kParts}}}};
+    built.problem.nodes = {std::move(node)};
+    built.problem.horizon = 2;
+    built.node_of_op = {-1, -1};
+    built.source_node = {-1, 0, -1, -1};
+    built.hub_node = built.output_node = {-1, -1, -1, -1};
+    priced.seconds = [gathering](const MeshProblem&, const std::vector<int>& choices) {
+      return Result<Seconds>(choices.at(0) == 0 ? 1 : gathering);
+    };
+    return std::optional(std::move(priced));
+  };
+}
+
+Graph unit() {
+  GraphWriter b;
+  const ValueId x = b.input("x", {4, 4}), w = b.parameter("w", {4, 4});
+  const ValueId y = b.op("MatMul", {x, w}, {4, 4}, {}, "y");
+  b.graph.outputs = {b.op("MatMul", {y, w}, {4, 4}, {}, "late")};
+  b.graph.ops[1].phase = Phase::kBackward;
+  return b.graph;
+}
+
+}  // namespace
+
+TEST_CASE("plans that prices by paths mislead are made by weights of streams", "[unit_memory]") {
+  const Graph graph = unit();
+  for (const Seconds gathering : {1.1, 3.0}) {
+    int by_paths = 0, by_weights = 0;
+    UnitMemory memory(graph, {"w"}, {}, {{Recompute::kNone, "2", 0, true}}, 2,
+                      one_weight(gathering, by_paths, by_weights), [] { return false; });
+    // A byte costs 0.001: stored whole takes 1.1, in parts 1.02 by paths.
+    const auto found = memory.least(1, 1e-3);
+    REQUIRE(found);
+    CHECK(by_paths == 1);
+    const bool is_misled = gathering > 2;
+    CHECK(by_weights == (is_misled ? 1 : 0));
+    CHECK(found->bytes == (is_misled ? kWhole : kParts));
+    CHECK(found->cost == Approx(is_misled ? 1 : 1.01));
+    const auto plans = memory.plans();
+    REQUIRE(plans);
+    for (const UnitPlan& plan : *plans) CHECK(plan.seconds < 2);
+    CHECK(memory.ways()[0].by_paths != is_misled);
+  }
+}
