@@ -127,9 +127,8 @@ std::string contradiction(double bound, double plan, const std::string& cost_mod
   if (!contradicts(bound, plan)) return "";
   return "no plan is said to cost less than " + format_price(bound, cost_model) +
          ", and this one costs " + format_price(plan, cost_model) +
-         ": the bound is wrong, or the price. Please report it, with the model, the cluster and "
-         "the "
-         "options";
+         ": the bound is wrong, or the price. Please report it, with the model, the cluster "
+         "and the options";
 }
 
 Report build_report(const SearchRequest& request, const SearchOutcome& outcome) {

@@ -101,8 +101,7 @@ Error no_plan(const SearchRequest& request, const Tightest& tightest, bool inter
         "searcher " + request.searcher +
         " has no plan, however much memory there is: how it splits ops does not go with how "
         "tensors are to lie (pins, --zero, --inputs, --outputs). Try --searcher dp, or leave some "
-        "of "
-        "that out");
+        "of that out");
   }
   if (tightest.peak == kInfinity) {
     return infeasible_error("no plan fits into " + size_text(limit) +

@@ -13,8 +13,7 @@ namespace {
 
 class Chains {
  public:
-  Chains(Grouping& all, MadeAgain& made_again)
-      : all_(all), graph_(all.graph), made_again_(made_again) {}
+  explicit Chains(Grouping& all) : all_(all), graph_(all.graph) {}
 
   void join() {
     find_depths();
@@ -144,7 +143,7 @@ class Chains {
       all_.found.inside[made.index()] = 1;
       for (const ValueId from : narrow) {
         for (const std::size_t r : read.ops) {
-          if (op(r).phase == Phase::kBackward) made_again_[from].push_back(r);
+          if (op(r).phase == Phase::kBackward) all_.made_again[from].push_back(r);
         }
       }
       kept_for[made] = std::move(narrow);
@@ -168,12 +167,11 @@ class Chains {
 
   Grouping& all_;
   const Graph& graph_;
-  MadeAgain& made_again_;
   std::vector<int> depth_;  // per op: what is of no chain of its phase on the longest way to it
 };
 
 }  // namespace
 
-void join_chains(Grouping& all, MadeAgain& made_again) { Chains(all, made_again).join(); }
+void join_chains(Grouping& all) { Chains(all).join(); }
 
 }  // namespace autopar

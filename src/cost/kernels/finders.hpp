@@ -1,10 +1,7 @@
 // What group_kernels() does, one after the other: what one has taken is not another's.
 #pragma once
 
-#include <cstddef>
-#include <map>
 #include <string>
-#include <vector>
 
 #include "cost/kernels/grouping.hpp"
 
@@ -17,25 +14,21 @@ void join_attention(Grouping& all);
 // value: parameters, or their 16-bit copies.
 void hold_gradients(Grouping& all, const std::string& updates);
 
-// Per value the ops whose kernels make again what is made of it: it is there until the last of
-// them.
-using MadeAgain = std::map<ValueId, std::vector<std::size_t>>;
-
 // What is a function of one tensor alone, constants aside, is one op of every runtime, however
 // an exporter writes it (Gelu, x * Sigmoid(x)). The backward pass makes again what it reads of
 // it, so that its derivative is one kernel too; also of what is repeated.
-MadeAgain join_functions(Grouping& all);
+void join_functions(Grouping& all);
 
 // What is added to an accumulator is read in its own type: no runtime converts it in memory first.
 void join_accumulations(Grouping& all);
 
 // Ops on elements and sums over rows of one depth and phase.
-void join_chains(Grouping& all, MadeAgain& made_again);
+void join_chains(Grouping& all);
 
 // Here the groups are final.
 
-// What other kernels need for that is there until the last of these runs.
-void keep_arguments(Grouping& all, const MadeAgain& made_again);
+// What kernels make others again of is there until the last of these runs.
+void keep_arguments(Grouping& all);
 
 // Which ops are the first of their kernel.
 void mark_launches(Grouping& all);

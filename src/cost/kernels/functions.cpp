@@ -15,7 +15,7 @@ class Functions {
     }
   }
 
-  MadeAgain join() {
+  void join() {
     std::vector<char> joined(graph_.ops.size(), 0);
     for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
       if (all_.views[o] || !is_on_elements(op(o)) || !op(o).has_output(0)) continue;
@@ -40,7 +40,6 @@ class Functions {
     for (std::size_t o = 0; o < joined.size(); ++o) {
       if (joined[o]) all_.found.of_op[o].kind = OpKernel::Kind::kElements;
     }
-    return std::move(made_again_);
   }
 
  private:
@@ -94,22 +93,21 @@ class Functions {
     });
     if (!only) return;
     all_.found.inside[value.index()] = 1;
-    auto& readers = made_again_[of];
+    auto& readers = all_.made_again[of];
     readers.insert(readers.end(), others.begin(), others.end());
   }
 
   Grouping& all_;
   const Graph& graph_;
   std::vector<ValueId> argument_;  // per value: of the function, or the value itself
-  MadeAgain made_again_;
 };
 
 }  // namespace
 
-MadeAgain join_functions(Grouping& all) { return Functions(all).join(); }
+void join_functions(Grouping& all) { Functions(all).join(); }
 
-void keep_arguments(Grouping& all, const MadeAgain& made_again) {
-  for (const auto& [of, read] : made_again) {
+void keep_arguments(Grouping& all) {
+  for (const auto& [of, read] : all.made_again) {
     const OpId maker = all.graph.value(of).producer;
     const int own = maker.valid() ? all.group_of(maker.index()) : -1;
     OpId last;

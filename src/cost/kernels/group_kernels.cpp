@@ -11,10 +11,10 @@ Kernels group_kernels(const Graph& graph, const Profile& profile, const std::str
   if (profile.fuses_attention) join_attention(all);
   if (profile.ideal()) return all.any_is_free ? std::move(all.found) : Kernels();
   hold_gradients(all, updates);
-  MadeAgain made_again = join_functions(all);
+  join_functions(all);
   join_accumulations(all);
-  if (profile.fuses_elementwise || profile.fuses_normalisation) join_chains(all, made_again);
-  keep_arguments(all, made_again);
+  if (profile.fuses_elementwise || profile.fuses_normalisation) join_chains(all);
+  keep_arguments(all);
   mark_launches(all);
   mark_inside(all);
   return std::move(all.found);

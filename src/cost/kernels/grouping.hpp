@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,9 @@ struct Grouping {
   std::vector<char> views;             // per op
   std::vector<int> group;              // per op one of its kernel; the first stands for itself
   bool any_is_free = false;            // some op moves less than it says, also under ideal prices
+  // Per value the ops whose kernels make again what is made of it: it is there until the last of
+  // them.
+  std::map<ValueId, std::vector<std::size_t>> made_again;
   Kernels found;
 
   const Op& op(std::size_t o) const { return graph.ops[o]; }

@@ -112,10 +112,6 @@ class WholeOps {
   std::unique_ptr<CostModel> model_;
 };
 
-}  // namespace
-
-namespace {
-
 // Per backward op the forward op that it belongs to: by its name, or as what makes its inputs does,
 // such as the sum of a weight's gradients over the passes; the last one where nothing of the
 // backward pass makes them. Not valid: of forward ops, and where these belong to several, which may

@@ -460,8 +460,8 @@ class Templates {
   const CommonOptions& common_;
   const std::chrono::steady_clock::time_point begin_;
   PhaseClock& clock_;
-  std::optional<Template> only_;
-  bool is_one_ = false;  // one form alone is asked for  // that is asked for
+  std::optional<Template> only_;  // that is asked for
+  bool is_one_ = false;           // one form alone is asked for
   std::vector<std::unique_ptr<OpenStep>> steps_;
   const OpenStep* step_ = nullptr;  // at hand
   Bytes room_ = 0;
