@@ -5,6 +5,8 @@
 #include <catch2/catch_all.hpp>
 #endif
 
+#include <algorithm>
+
 #include "planning/pipelines/unit_memory.hpp"
 #include "strategies.hpp"
 
@@ -13,8 +15,10 @@ using namespace autopar::testing;
 
 namespace {
 
-// A weight is stored whole (100 bytes), or in parts (10 bytes) that each pass gathers.
-constexpr double kWhole = 100, kParts = 10;
+// A weight is stored whole (100 bytes), in parts (10 bytes) that each pass gathers, or in parts (90
+// bytes) that are gathered beside other work, which only prices by paths know.
+constexpr double kWhole = 100, kParts = 10, kBeside = 90;
+constexpr Seconds kTimeBeside = 0.95;
 
 // By paths gathering looks as good as free, and takes `gathering` in truth.
 UnitMemory::Problems one_weight(Seconds gathering, int& by_paths, int& by_weights) {
@@ -23,14 +27,17 @@ UnitMemory::Problems one_weight(Seconds gathering, int& by_paths, int& by_weight
     ++(way.by_paths ? by_paths : by_weights);
     PricedProblem priced;
     MeshProblem& built = priced.built;
-    ProblemNode node{"w", {1, way.by_paths ? 1.01 : gathering}, {{0, 2, {kWhole, kParts}}}};
+    ProblemNode node{"w",
+                     {1, way.by_paths ? 1.01 : gathering, way.by_paths ? kTimeBeside : 1.05},
+                     {{0, 2, {kWhole, kParts, kBeside}}}};
     built.problem.nodes = {std::move(node)};
     built.problem.horizon = 2;
     built.node_of_op = {-1, -1};
     built.source_node = {-1, 0, -1, -1};
     built.hub_node = built.output_node = {-1, -1, -1, -1};
     priced.seconds = [gathering](const MeshProblem&, const std::vector<int>& choices) {
-      return Result<Seconds>(choices.at(0) == 0 ? 1 : gathering);
+      const std::vector<Seconds> takes = {1, gathering, kTimeBeside};
+      return Result<Seconds>(takes[static_cast<std::size_t>(choices.at(0))]);
     };
     return std::optional(std::move(priced));
   };
@@ -66,4 +73,46 @@ TEST_CASE("plans that prices by paths mislead are made by weights of streams", "
     for (const UnitPlan& plan : *plans) CHECK(plan.seconds < 2);
     CHECK(memory.ways()[0].by_paths != is_misled);
   }
+}
+
+TEST_CASE("plans by paths that are not misled are kept beside those by weights", "[unit_memory]") {
+  const Graph graph = unit();
+  int by_paths = 0, by_weights = 0;
+  UnitMemory memory(graph, {"w"}, {}, {{Recompute::kNone, "2", 0, true}}, 2,
+                    one_weight(3, by_paths, by_weights), [] { return false; });
+  const auto free = memory.least(1, 0);
+  REQUIRE(free);
+  CHECK(free->bytes == kBeside);
+  const auto dear = memory.least(1, 1e-3);
+  REQUIRE(dear);
+  CHECK(dear->bytes == kWhole);
+  CHECK_FALSE(memory.ways()[0].by_paths);
+  const auto plans = memory.plans();
+  REQUIRE(plans);
+  std::vector<double> bytes;
+  for (const UnitPlan& plan : *plans) {
+    CHECK(plan.is_of_left == (plan.seconds == kTimeBeside));
+    CHECK(memory.asked_of(plan).in_flight == 1);
+    bytes.push_back(plan.stored);
+  }
+  std::sort(bytes.begin(), bytes.end());
+  CHECK(bytes == std::vector<double>{kBeside, kWhole});
+}
+
+// Of units that do not fit at the first price; what was found of another problem says nothing about
+// what lies between two prices.
+TEST_CASE("the price of a room is found anew where paths are left on the way", "[unit_memory]") {
+  const Graph graph = unit();
+  int by_paths = 0, by_weights = 0;
+  UnitMemory memory(graph, {"w"}, {}, {{Recompute::kNone, "2", 0, true}}, 2,
+                    one_weight(3, by_paths, by_weights), [] { return false; });
+  const auto found = memory.price_of_room(1, 10, 10 * (kParts + 1));
+  REQUIRE(found);
+  CHECK_FALSE(memory.ways()[0].by_paths);
+  UnitMemory weighed(graph, {"w"}, {}, {{Recompute::kNone, "2", 0, false}}, 2,
+                     one_weight(3, by_paths, by_weights), [] { return false; });
+  const auto expected = weighed.price_of_room(1, 10, 10 * (kParts + 1));
+  REQUIRE(expected);
+  CHECK(found->price == expected->price);
+  CHECK(found->bound == expected->bound);
 }

@@ -301,6 +301,10 @@ Result<HintedParts> PipelineBounds::parts_of(const Weighting& least, double firs
     const auto [flying, price] = usual.asked_of(plan);
     Parts kinds;
     for (const auto& memory : least.memories) {
+      if (memory.get() == &usual) {
+        kinds.push_back(usual.parts_of(plan));
+        continue;
+      }
       AUTOPAR_TRY(parts, memory->parts(way.recompute, way.mesh, flying, price));
       // Where no op of such a unit would be repeated.
       if (parts == nullptr) {

@@ -6,10 +6,18 @@
 
 namespace autopar {
 
+Result<RoomPrice> PricedUnit::price_of_room(std::int64_t in_flight, double units, double room) {
+  while (true) {
+    const int problem = problems_;
+    auto price = price_of_room_now(in_flight, units, room);
+    if (!price || problems_ == problem) return price;
+  }
+}
+
 // The least of a unit is concave in the price, so the bound on the units is, too; two plans, one
 // that fits and one that does not, say where more of it may be, and how much at most (Kelley's
 // method, 1960, with one price).
-Result<RoomPrice> PricedUnit::price_of_room(std::int64_t in_flight, double units, double room) {
+Result<RoomPrice> PricedUnit::price_of_room_now(std::int64_t in_flight, double units, double room) {
   const auto of = [&](const UnitPoint& point, double price) {
     return RoomPrice{price, units * point.bound - price * room};
   };

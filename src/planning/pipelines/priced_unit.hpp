@@ -41,10 +41,14 @@ class PricedUnit {
   // `is_stopped`: no more is searched, bounds are what is known.
   explicit PricedUnit(std::function<bool()> is_stopped) : is_stopped_(std::move(is_stopped)) {}
   bool is_stopped() const { return is_stopped_(); }
+  // What was found so far is of another problem than what follows.
+  void begin_anew() { ++problems_; }
 
  private:
+  Result<RoomPrice> price_of_room_now(std::int64_t in_flight, double units, double room);
   const std::function<bool()> is_stopped_;
   std::set<double> prices_;
+  int problems_ = 1;
 };
 
 }  // namespace autopar

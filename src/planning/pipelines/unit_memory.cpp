@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "autopar/report.hpp"
 #include "autopar/strategy.hpp"
@@ -102,13 +103,12 @@ UnitMemory::UnitMemory(const Graph& unit, std::set<std::string> own, std::set<st
       ways_(std::move(ways)),
       devices_(static_cast<double>(devices)),
       problems_(std::move(problems)),
-      units_(ways_.size()),
-      is_open_(ways_.size()),
-      looks_(ways_.size()) {}
+      now_(ways_.size()),
+      left_(ways_.size()) {}
 
 Status UnitMemory::open(std::size_t way) {
-  if (is_open_[way] != 0) return Ok{};
-  is_open_[way] = 1;
+  if (now_.is_open[way] != 0) return Ok{};
+  now_.is_open[way] = 1;
   Graph graph = graph_;
   AUTOPAR_TRY(problem, problems_(graph, ways_[way]));
   if (!problem) return Ok{};
@@ -127,7 +127,7 @@ Status UnitMemory::open(std::size_t way) {
   for (ProblemNode& node : bare.nodes) node.uses.clear();
   for (ProblemEdge& edge : bare.edges) edge.uses.clear();
   bare.use_limit = kInfinity;
-  units_[way] = std::move(unit);
+  now_.units[way] = std::move(unit);
   return Ok{};
 }
 
@@ -148,7 +148,7 @@ UnitMemory::FewestBytes UnitMemory::fewest_on_any_mesh(const Unit& unit) const {
 }
 
 UnitMemory::FewestBytes UnitMemory::fewest_of(std::size_t way) const {
-  if (units_[way]) return units_[way]->fewest;
+  if (now_.units[way]) return now_.units[way]->fewest;
   const auto known = fewest_.find(ways_[way].recompute);
   return known == fewest_.end() ? FewestBytes() : known->second;
 }
@@ -163,24 +163,24 @@ Seconds UnitMemory::floor_of(std::size_t way, std::int64_t in_flight, double pri
     const bool is_less = other != way && ways_[other].recompute == Recompute::kNone &&
                          ways_[other].mesh == ways_[way].mesh;
     if (!is_less) continue;
-    for (const Look& look : looks_[other]) {
+    for (const Look& look : now_.looks[other]) {
       if (look.price == 0) floor = std::max(floor, look.point.bound + price * fewest.of(in_flight));
     }
   }
-  for (const Look& look : looks_[way]) {
+  for (const Look& look : now_.looks[way]) {
     const double more = price - look.price;
     const double more_kept = price * flying - look.price * static_cast<double>(look.in_flight);
     if (more < 0 || more_kept < 0) continue;
     floor = std::max(floor, look.point.bound + more * fewest.stored + more_kept * fewest.kept);
   }
-  for (const Look& high : looks_[way]) {
+  for (const Look& high : now_.looks[way]) {
     if (high.in_flight != in_flight || high.price <= price) continue;
     const auto between = [&](double low, Seconds bound) {
       const double part = (price - low) / (high.price - low);
       floor = std::max(floor, (1 - part) * bound + part * high.point.bound);
     };
     between(0, ways_[way].floor);
-    for (const Look& low : looks_[way]) {
+    for (const Look& low : now_.looks[way]) {
       const bool is_on_ray = low.in_flight == in_flight || low.price == 0;
       if (is_on_ray && low.price <= price) between(low.price, low.point.bound);
     }
@@ -190,17 +190,17 @@ Seconds UnitMemory::floor_of(std::size_t way, std::int64_t in_flight, double pri
 
 UnitMemory::Look& UnitMemory::look(std::size_t way, std::int64_t in_flight, double price) {
   const auto flying = static_cast<double>(in_flight);
-  for (Look& look : looks_[way]) {
+  for (Look& look : now_.looks[way]) {
     if (look.in_flight == in_flight && look.price == price) return look;
   }
-  for (const Look& look : looks_[way]) {
+  for (const Look& look : now_.looks[way]) {
     if (look.price > 0 || price > 0) continue;
     Look same = look;  // but for the bytes of others in flight
     same.in_flight = in_flight;
     same.point.bytes = look.stored + flying * look.kept;
-    return looks_[way].emplace_back(std::move(same));
+    return now_.looks[way].emplace_back(std::move(same));
   }
-  Unit& unit = *units_[way];
+  Unit& unit = *now_.units[way];
   const auto bytes_of = [&](std::size_t n, int choice) {
     return at(unit.stored[n], choice) + flying * at(unit.kept[n], choice);
   };
@@ -231,12 +231,12 @@ UnitMemory::Look& UnitMemory::look(std::size_t way, std::int64_t in_flight, doub
   }
   UnitPoint point{solution.lower_bound, solution.cost, stored + flying * kept, way};
   point.cost -= price * point.bytes;
-  looks_[way].push_back({in_flight, price, point, stored, kept, solution.choices});
+  now_.looks[way].push_back({in_flight, price, point, stored, kept, solution.choices});
   logging::debug("unit: {} in flight, mesh {}, recompute {}, {} per GiB: no less than {}; {}, {}",
                  in_flight, ways_[way].mesh, name_of(ways_[way].recompute),
                  format_seconds(price * (1 << 30)), format_seconds(point.bound),
                  format_seconds(point.cost), format_bytes(point.bytes));
-  return looks_[way].back();
+  return now_.looks[way].back();
 }
 
 Result<std::shared_ptr<const UnitParts>> UnitMemory::parts(Recompute recompute,
@@ -250,21 +250,31 @@ Result<std::shared_ptr<const UnitParts>> UnitMemory::parts(Recompute recompute,
                                             ways_.begin());
   if (way == ways_.size()) return std::shared_ptr<const UnitParts>();
   AUTOPAR_RETURN_IF_ERROR(open(way));
-  if (!units_[way]) return std::shared_ptr<const UnitParts>();
-  AUTOPAR_TRY(misled, is_misled(way, look(way, in_flight, price)));
+  if (!now_.units[way]) return std::shared_ptr<const UnitParts>();
+  AUTOPAR_TRY(misled, is_misled(*now_.units[way], ways_[way], look(way, in_flight, price)));
   if (misled) {
     AUTOPAR_RETURN_IF_ERROR(leave_paths(in_flight));
     return this->parts(recompute, mesh, in_flight, price);
   }
-  const Unit& unit = *units_[way];
   const Look& found = look(way, in_flight, price);
   if (found.choices.empty()) return std::shared_ptr<const UnitParts>();
-  auto parts = std::make_shared<UnitParts>();
+  return std::shared_ptr<const UnitParts>(
+      std::make_shared<UnitParts>(parts_in(*now_.units[way], found)));
+}
+
+std::shared_ptr<const UnitParts> UnitMemory::parts_of(const UnitPlan& plan) const {
+  const Searched& searched = searched_of(plan);
+  return std::make_shared<UnitParts>(
+      parts_in(*searched.units[plan.way], searched.looks[plan.way][plan.look]));
+}
+
+UnitParts UnitMemory::parts_in(const Unit& unit, const Look& look) {
+  UnitParts parts;
   const auto choice_of = [&](int node) {
-    return static_cast<std::size_t>(found.choices[static_cast<std::size_t>(node)]);
+    return static_cast<std::size_t>(look.choices[static_cast<std::size_t>(node)]);
   };
   for (std::size_t o = 0; o < unit.graph.ops.size(); ++o) {
-    parts->ops[unit.graph.ops[o].name] =
+    parts.ops[unit.graph.ops[o].name] =
         unit.built.choices_of_op[o]->assignments[choice_of(unit.built.node_of_op[o])];
   }
   const auto spec_of = [&](int node) -> std::optional<Spec> {
@@ -272,55 +282,62 @@ Result<std::shared_ptr<const UnitParts>> UnitMemory::parts(Recompute recompute,
     return unit.built.specs_of_node[static_cast<std::size_t>(node)][choice_of(node)];
   };
   for (std::size_t v = 0; v < unit.graph.values.size(); ++v) {
-    parts->values[unit.graph.values[v].name] = {spec_of(unit.built.source_node[v]),
-                                                spec_of(unit.built.hub_node[v]),
-                                                spec_of(unit.built.output_node[v])};
+    parts.values[unit.graph.values[v].name] = {spec_of(unit.built.source_node[v]),
+                                               spec_of(unit.built.hub_node[v]),
+                                               spec_of(unit.built.output_node[v])};
   }
-  return std::shared_ptr<const UnitParts>(std::move(parts));
+  return parts;
 }
 
 Result<std::optional<Strategy>> UnitMemory::strategy(std::size_t way, std::int64_t in_flight,
                                                      double price) {
   AUTOPAR_RETURN_IF_ERROR(open(way));
-  if (!units_[way]) return std::optional<Strategy>();
+  if (!now_.units[way]) return std::optional<Strategy>();
   const Look& found = look(way, in_flight, price);
   if (found.choices.empty()) return std::optional<Strategy>();
-  return std::optional(strategy_of(units_[way]->graph, units_[way]->built, found.choices));
+  return std::optional(strategy_of(now_.units[way]->graph, now_.units[way]->built, found.choices));
 }
 
 Seconds UnitMemory::known_least(std::int64_t in_flight, double price) const {
   Seconds least = kInfinity;
   for (std::size_t way = 0; way < ways_.size(); ++way) {
-    if (is_open_[way] != 0 && !units_[way]) continue;
+    if (now_.is_open[way] != 0 && !now_.units[way]) continue;
     least = std::min(least, floor_of(way, in_flight, price));
   }
   return least;
 }
 
-Status UnitMemory::find_seconds(std::size_t way, Look& look) {
+Status UnitMemory::find_seconds(const Unit& unit, const UnitWay& way, Look& look) const {
   if (look.seconds) return Ok{};
-  AUTOPAR_TRY(seconds, units_[way]->seconds(units_[way]->built, look.choices));
+  AUTOPAR_TRY(seconds, unit.seconds(unit.built, look.choices));
   look.seconds = seconds;
   logging::debug("unit: mesh {}, recompute {}, {} per GiB for {} in flight: a step takes {}",
-                 ways_[way].mesh, name_of(ways_[way].recompute),
-                 format_seconds(look.price * (1 << 30)), look.in_flight, format_seconds(seconds));
+                 way.mesh, name_of(way.recompute), format_seconds(look.price * (1 << 30)),
+                 look.in_flight, format_seconds(seconds));
   return Ok{};
 }
 
 // Where memory is dear, what such a plan does not wait for looks free: everything is fetched in
 // every pass, until a link is what takes longest.
-Result<bool> UnitMemory::is_misled(std::size_t way, Look& look) {
-  if (!ways_[way].by_paths || look.price == 0 || look.choices.empty()) return false;
-  AUTOPAR_RETURN_IF_ERROR(find_seconds(way, look));
+Result<bool> UnitMemory::is_misled(const Unit& unit, const UnitWay& way, Look& look) const {
+  if (!way.by_paths || look.price == 0 || look.choices.empty()) return false;
+  AUTOPAR_RETURN_IF_ERROR(find_seconds(unit, way, look));
   return *look.seconds > tuning::units::kMisled * look.point.cost;
 }
 
 Status UnitMemory::leave_paths(std::int64_t in_flight) {
+  for (std::size_t way = 0; way < ways_.size(); ++way) {
+    std::deque<Look> kept;
+    for (Look& look : now_.looks[way]) {
+      AUTOPAR_TRY(misled, is_misled(*now_.units[way], ways_[way], look));
+      if (!misled && ways_[way].by_paths) kept.push_back(std::move(look));
+    }
+    now_.looks[way] = std::move(kept);
+  }
+  left_ = std::exchange(now_, Searched(ways_.size()));
   for (UnitWay& way : ways_) way.by_paths = false;
-  units_.assign(ways_.size(), {});
-  is_open_.assign(ways_.size(), 0);
-  looks_.assign(ways_.size(), {});
   fewest_.clear();
+  begin_anew();
   AUTOPAR_RETURN_IF_ERROR(least_of_ways(in_flight, 0));
   return Ok{};
 }
@@ -328,7 +345,8 @@ Status UnitMemory::leave_paths(std::int64_t in_flight) {
 Result<UnitPoint> UnitMemory::least(std::int64_t in_flight, double price) {
   AUTOPAR_TRY(found, least_of_ways(in_flight, price));
   if (found.bound == kInfinity) return found;
-  AUTOPAR_TRY(misled, is_misled(found.way, look(found.way, in_flight, price)));
+  AUTOPAR_TRY(misled, is_misled(*now_.units[found.way], ways_[found.way],
+                                look(found.way, in_flight, price)));
   if (!misled) return found;
   AUTOPAR_RETURN_IF_ERROR(leave_paths(in_flight));
   return least_of_ways(in_flight, price);
@@ -355,7 +373,7 @@ Result<UnitPoint> UnitMemory::least_of_ways(std::int64_t in_flight, double price
     is_done[next] = 1;
     AUTOPAR_RETURN_IF_ERROR(open(next));
     // Its bytes are known now.
-    if (!units_[next] || floor_of(next, in_flight, price) >= best.bound) continue;
+    if (!now_.units[next] || floor_of(next, in_flight, price) >= best.bound) continue;
     const UnitPoint found = look(next, in_flight, price).point;
     if (found.bound < best.bound) best = found;
   }
@@ -364,19 +382,24 @@ Result<UnitPoint> UnitMemory::least_of_ways(std::int64_t in_flight, double price
 
 Result<std::vector<UnitPlan>> UnitMemory::plans() {
   std::vector<UnitPlan> plans;
-  for (std::size_t way = 0; way < ways_.size(); ++way) {
-    std::deque<Look>& looks = looks_[way];
-    for (std::size_t l = 0; l < looks.size(); ++l) {
-      Look& look = looks[l];
-      const bool is_new =
-          !look.choices.empty() &&
-          std::none_of(looks.begin(), looks.begin() + static_cast<std::ptrdiff_t>(l),
-                       [&](const Look& o) { return o.choices == look.choices; });
-      if (!is_new) continue;
-      AUTOPAR_RETURN_IF_ERROR(find_seconds(way, look));
-      plans.push_back({*look.seconds, look.stored, look.kept, way, l});
+  const auto add = [&](Searched& searched, bool is_of_left) -> Status {
+    for (std::size_t way = 0; way < ways_.size(); ++way) {
+      std::deque<Look>& looks = searched.looks[way];
+      for (std::size_t l = 0; l < looks.size(); ++l) {
+        Look& look = looks[l];
+        const bool is_new =
+            !look.choices.empty() &&
+            std::none_of(looks.begin(), looks.begin() + static_cast<std::ptrdiff_t>(l),
+                         [&](const Look& o) { return o.choices == look.choices; });
+        if (!is_new) continue;
+        AUTOPAR_RETURN_IF_ERROR(find_seconds(*searched.units[way], ways_[way], look));
+        plans.push_back({*look.seconds, look.stored, look.kept, way, l, is_of_left});
+      }
     }
-  }
+    return Ok{};
+  };
+  AUTOPAR_RETURN_IF_ERROR(add(now_, false));
+  AUTOPAR_RETURN_IF_ERROR(add(left_, true));
   return plans;
 }
 

@@ -60,15 +60,17 @@ class UnitMemory : public PricedUnit {
                                                  std::int64_t in_flight, double price);
   // The same as a strategy of the way's graph; nothing: there is none.
   Result<std::optional<Strategy>> strategy(std::size_t way, std::int64_t in_flight, double price);
-  // All that were found so far, with what they take; each once.
+  // All that were found so far, with what they take; each once. By prices that are left those that
+  // they do not mislead.
   Result<std::vector<UnitPlan>> plans();
+  std::shared_ptr<const UnitParts> parts_of(const UnitPlan& plan) const;
   // At which one of them was found.
   struct Asked {
     std::int64_t in_flight = 0;
     double price = 0;
   };
   Asked asked_of(const UnitPlan& plan) const {
-    const Look& look = looks_[plan.way][plan.look];
+    const Look& look = searched_of(plan).looks[plan.way][plan.look];
     return {look.in_flight, look.price};
   }
 
@@ -102,16 +104,25 @@ class UnitMemory : public PricedUnit {
     std::vector<int> choices;
     std::optional<Seconds> seconds = {};  // of a step, once it was asked for
   };
+  // What is known, per way.
+  struct Searched {
+    explicit Searched(std::size_t ways) : units(ways), is_open(ways), looks(ways) {}
+    std::vector<std::optional<Unit>> units;
+    std::vector<char> is_open;
+    std::vector<std::deque<Look>> looks;
+  };
   class HeldBytes;
+  const Searched& searched_of(const UnitPlan& plan) const { return plan.is_of_left ? left_ : now_; }
+  static UnitParts parts_in(const Unit& unit, const Look& look);
   Status open(std::size_t way);
   FewestBytes fewest_on_any_mesh(const Unit& unit) const;
   Look& look(std::size_t way, std::int64_t in_flight, double price);
   // Whether a plan takes much longer than its prices by paths say.
-  Result<bool> is_misled(std::size_t way, Look& look);
-  // Forgets what was found by such prices, and goes on without.
+  Result<bool> is_misled(const Unit& unit, const UnitWay& way, Look& look) const;
+  // Goes on without such prices: what was found by them is of plans alone.
   Status leave_paths(std::int64_t in_flight);
   Result<UnitPoint> least_of_ways(std::int64_t in_flight, double price);
-  Status find_seconds(std::size_t way, Look& look);
+  Status find_seconds(const Unit& unit, const UnitWay& way, Look& look) const;
   Seconds floor_of(std::size_t way, std::int64_t in_flight, double price) const;
   FewestBytes fewest_of(std::size_t way) const;
 
@@ -121,9 +132,7 @@ class UnitMemory : public PricedUnit {
   const double devices_;
   const Problems problems_;
   std::map<Recompute, FewestBytes> fewest_;  // of those that are open
-  std::vector<std::optional<Unit>> units_;   // per way
-  std::vector<char> is_open_;                // per way
-  std::vector<std::deque<Look>> looks_;      // per way
+  Searched now_, left_;
 };
 
 }  // namespace autopar

@@ -93,8 +93,8 @@ SharedRoom shared_room(const std::vector<UnitPlan>& plans, const std::vector<Sha
 std::optional<UnitMix> best_mix(const std::vector<UnitPlan>& plans, const MixAsked& asked) {
   std::vector<UnitPlan> order = plans;  // by bytes, those that take less time than all before
   std::sort(order.begin(), order.end(), [&](const UnitPlan& a, const UnitPlan& b) {
-    return std::tuple(a.way, a.bytes(asked.in_flight), a.seconds, a.look) <
-           std::tuple(b.way, b.bytes(asked.in_flight), b.seconds, b.look);
+    return std::tuple(a.way, a.bytes(asked.in_flight), a.seconds, a.is_of_left, a.look) <
+           std::tuple(b.way, b.bytes(asked.in_flight), b.seconds, b.is_of_left, b.look);
   });
   std::vector<UnitPlan> useful;
   for (const UnitPlan& plan : order) {

@@ -21,6 +21,7 @@ struct UnitPlan {
   double stored = 0, kept = 0;  // bytes between the passes: once, and per micro-batch in flight
   std::size_t way = 0;          // its mesh and what is repeated
   std::size_t look = 0;         // among the plans of that way
+  bool is_of_left = false;      // among those by prices that are left
   double bytes(std::int64_t in_flight) const {
     return stored + static_cast<double>(in_flight) * kept;
   }
