@@ -15,6 +15,7 @@ namespace autopar {
 
 namespace {
 
+using tuning::outer::kFarAbove;
 using tuning::outer::kGain;
 using tuning::outer::kHopeless;
 using tuning::outer::kRounds;
@@ -105,10 +106,35 @@ Result<Seconds> PipelineStep::estimated(const FormCandidate& candidate) {
   return times.makespan;
 }
 
-// Units that all hand on what they are handed, alike, leave out plans that take turns. So the best
-// plan is made again with plans of units that leave this open; the faster is taken.
 Result<PipelinePlan> PipelineStep::plan(const FormCandidate& candidate, Seconds cutoff,
                                         bool is_one) {
+  auto best = plan_by_ends(candidate, cutoff, is_one);
+  const bool is_far = best ? best->times.makespan > candidate.bound * (1 + kFarAbove)
+                           : best.error().code == ErrorCode::kInfeasible && cutoff == kInfinity;
+  if (candidate.is_pinned || !is_far || search_.is_over()) return best;
+  auto other =
+      plan_without_memory(candidate, best ? std::min(cutoff, best->times.makespan) : cutoff);
+  if (other && (!best || other->times.makespan < best->times.makespan)) return other;
+  return best;
+}
+
+// Cut as if there was no memory limit. Errors: it is cut so anyway, or there is no plan.
+Result<PipelinePlan> PipelineStep::plan_without_memory(const FormCandidate& candidate,
+                                                       Seconds cutoff) {
+  AUTOPAR_TRY(memory,
+              bounds_.memory_seconds(candidate.schedule, candidate.stage, true, UnitEnds::kAlike));
+  if (!memory) return infeasible_error("memory does not bind");
+  AUTOPAR_TRY(seconds, bounds_.seconds_on(candidate.stage));
+  AUTOPAR_TRY(with_memory, cut_by(candidate, seconds, memory));
+  AUTOPAR_TRY(cuts, cut_by(candidate, seconds, nullptr));
+  if (cuts == with_memory) return infeasible_error("memory does not change the cuts");
+  return planned(candidate, cuts, cutoff, UnitEnds::kAlike);
+}
+
+// Units that all hand on what they are handed, alike, leave out plans that take turns. So the best
+// plan is made again with plans of units that leave this open; the faster is taken.
+Result<PipelinePlan> PipelineStep::plan_by_ends(const FormCandidate& candidate, Seconds cutoff,
+                                                bool is_one) {
   AUTOPAR_TRY(best, plan_by_units(candidate, cutoff, is_one, UnitEnds::kAlike));
   const bool may_differ = !candidate.is_pinned && bounds_.hands_on();
   if (!may_differ || best.times.makespan >= cutoff || search_.is_over()) return best;

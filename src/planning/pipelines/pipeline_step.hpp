@@ -56,6 +56,8 @@ class PipelineStep {
         bounds_(search_, step_, seconds_) {}
 
   Result<Seconds> estimated(const FormCandidate& candidate);
+  Result<PipelinePlan> plan_by_ends(const FormCandidate& candidate, Seconds cutoff, bool is_one);
+  Result<PipelinePlan> plan_without_memory(const FormCandidate& candidate, Seconds cutoff);
   Result<PipelinePlan> plan_by_units(const FormCandidate& candidate, Seconds cutoff, bool is_one,
                                      UnitEnds ends);
   Result<PipelinePlan> planned(const FormCandidate& candidate, const std::vector<OpId>& cuts,
