@@ -158,4 +158,15 @@ CLI::Validator finite_number() {
   return number_check("a number", [](double) { return true; });
 }
 
+CLI::Validator name_pattern() {
+  const auto check = [](const std::string& text) {
+    const bool is_good = text.empty() || std::count(text.begin(), text.end(), '*') == 1;
+    return is_good ? std::string()
+                   : "expected a pattern with one *, which stands for the input's name, such as "
+                     "new.*; found '" +
+                         text + "'";
+  };
+  return CLI::Validator(check, "");
+}
+
 }  // namespace autopar::cli

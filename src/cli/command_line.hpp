@@ -23,5 +23,7 @@ std::string unknown_word(const CLI::App& app, const std::vector<std::string>& wo
 CLI::Validator positive_number();
 CLI::Validator number_from_zero();
 CLI::Validator finite_number();
+// Of outputs that hold the next values of inputs; empty: none does.
+CLI::Validator name_pattern();
 
 }  // namespace autopar::cli

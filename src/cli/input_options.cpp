@@ -1,6 +1,8 @@
 // Options that say what is read and how it is solved.
 #include "cli/input_options.hpp"
 
+#include "cli/command_line.hpp"
+
 #include <CLI/CLI.hpp>
 
 #include "planning/inputs.hpp"
@@ -32,6 +34,7 @@ void add_layout_options(CLI::App& app, PlanOptions& options) {
       ->type_name("HOW");
   app.add_option("--updates", options.updates,
                  "outputs so named hold the next value of the input `*` (default new.*)")
+      ->check(name_pattern())
       ->type_name("PATTERN");
   app.add_option("--io", options.io,
                  "local: ranks get and return slices (default); full: whole tensors")

@@ -295,7 +295,8 @@ Run add_run(CLI::App& app, const CommonOptions& common) {
                  "what is compared is what the last one gives.")
       ->check(positive_number());
   app.add_option("--updates", options->updates,
-                 "the outputs that are inputs' next values: new.*, * is the input's name");
+                 "the outputs that are inputs' next values: new.*, * is the input's name")
+      ->check(name_pattern());
   app.option_defaults()->group(group::kTimes);
   app.add_option(
          "--repeat", options->repeat,

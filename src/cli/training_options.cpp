@@ -41,7 +41,7 @@ void add_training_options(CLI::App& app, TrainingChoice& choice) {
       ->type_name("PATTERN");
   app.add_option("--lr", options.learning_rate,
                  "learning rate (default 0.001): what `run` feeds to the input learning_rate")
-      ->check(finite_number())
+      ->check(number_from_zero())
       ->type_name("NUMBER");
   app.add_option("--betas", choice.betas, "of adam and adamw (default 0.9,0.999)")
       ->type_name("B1,B2");
