@@ -256,6 +256,26 @@ TEST_CASE("balanced cuts are as good as any, to what like places may cost", "[st
   CHECK(!chunks_of(step, {OpId(3), OpId(2)}).ok());
 }
 
+TEST_CASE("a step is cut between ops that read parameters", "[stages]") {
+  const Graph step = step_of(3);
+  std::vector<std::size_t> readers;
+  for (std::size_t o = 0; o < step.ops.size(); ++o) {
+    const std::vector<ValueId>& inputs = step.ops[o].inputs;
+    const bool reads = std::any_of(inputs.begin(), inputs.end(), [&](ValueId id) {
+      return step.value(id).kind == ValueKind::kParameter;
+    });
+    if (reads && step.ops[o].phase == Phase::kForward) readers.push_back(o);
+  }
+  const std::vector<OpId> cuts = good_cuts(
+      step, {std::vector<Seconds>(step.ops.size(), 1), std::vector<Seconds>(step.ops.size(), 0)});
+  CHECK(cuts.size() >= 3);
+  for (const OpId cut : cuts) {
+    INFO(step.op(cut).name);
+    CHECK(readers.front() < cut.index());
+    CHECK(readers.back() >= cut.index());
+  }
+}
+
 TEST_CASE("cuts are where the user said of which stage ops are", "[stages]") {
   const Graph step = step_of(4);
   std::vector<int> said(step.ops.size(), -1);

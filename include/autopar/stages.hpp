@@ -75,7 +75,8 @@ Result<std::vector<OpId>> balanced_cuts(const Graph& step, int chunks, const OpS
                                         double bytes_per_s, const std::string& updates = "new.*",
                                         const ChunkSeconds& beside = nullptr);
 
-// All places that balanced_cuts() looks at, but the end.
+// All places that balanced_cuts() looks at, but the end: with what reads a parameter before and
+// behind them.
 std::vector<OpId> good_cuts(const Graph& step, const OpSeconds& seconds,
                             const std::string& updates = "new.*");
 

@@ -249,8 +249,10 @@ std::vector<Bytes> bytes_crossing(const Graph& step, const std::string& updates)
 std::vector<OpId> good_cuts(const Graph& step, const OpSeconds& seconds,
                             const std::string& updates) {
   std::vector<OpId> cuts;
-  for (const Place& place : good_places(places_of(step, seconds, updates))) {
-    if (place.op < step.ops.size()) cuts.push_back(OpId(static_cast<std::int64_t>(place.op)));
+  const std::vector<Place> places = good_places(places_of(step, seconds, updates));
+  for (const Place& place : places) {
+    const bool is_between = place.weights > 0 && place.weights < places.back().weights;
+    if (is_between) cuts.push_back(OpId(static_cast<std::int64_t>(place.op)));
   }
   return cuts;
 }

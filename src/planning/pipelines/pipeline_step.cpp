@@ -128,7 +128,8 @@ Result<PipelinePlan> PipelineStep::plan_without_memory(const FormCandidate& cand
   AUTOPAR_TRY(with_memory, cut_by(candidate, seconds, memory));
   AUTOPAR_TRY(cuts, cut_by(candidate, seconds, nullptr));
   if (cuts == with_memory) return infeasible_error("memory does not change the cuts");
-  return planned(candidate, cuts, cutoff, UnitEnds::kAlike);
+  return plan_from({std::move(cuts), std::move(seconds), nullptr}, candidate, cutoff,
+                   UnitEnds::kAlike);
 }
 
 // Units that all hand on what they are handed, alike, leave out plans that take turns. So the best
@@ -143,8 +144,7 @@ Result<PipelinePlan> PipelineStep::plan_by_ends(const FormCandidate& candidate, 
   return best;
 }
 
-// Cut by what bounds say of ops; then by what the chunks' plans take, as long as that promises
-// more than kGain.
+// Cut by what bounds say of ops, and of memory.
 Result<PipelinePlan> PipelineStep::plan_by_units(const FormCandidate& candidate, Seconds cutoff,
                                                  bool is_one, UnitEnds ends) {
   if (candidate.is_pinned) return planned(candidate, candidate.pinned, cutoff, ends);
@@ -152,7 +152,14 @@ Result<PipelinePlan> PipelineStep::plan_by_units(const FormCandidate& candidate,
   AUTOPAR_TRY(memory, bounds_.memory_seconds(candidate.schedule, candidate.stage, true, ends));
   auto first = cut_by(candidate, seconds, memory);
   if (!first) return is_one ? first.error() : infeasible_error(first.error().message);
-  std::vector<OpId> cuts = std::move(*first);
+  return plan_from({std::move(*first), std::move(seconds), std::move(memory)}, candidate, cutoff,
+                   ends);
+}
+
+// Then by what the chunks' plans take, as long as that promises more than kGain.
+Result<PipelinePlan> PipelineStep::plan_from(Cut cut, const FormCandidate& candidate,
+                                             Seconds cutoff, UnitEnds ends) {
+  auto& [cuts, seconds, memory] = cut;
   AUTOPAR_TRY(best, planned(candidate, cuts, cutoff, ends));
   for (int round = 0; round < kRounds && !search_.is_over(); ++round) {
     scale(seconds, best, cuts, memory);

@@ -60,6 +60,14 @@ class PipelineStep {
   Result<PipelinePlan> plan_without_memory(const FormCandidate& candidate, Seconds cutoff);
   Result<PipelinePlan> plan_by_units(const FormCandidate& candidate, Seconds cutoff, bool is_one,
                                      UnitEnds ends);
+  // Cuts by what ops take and memory adds.
+  struct Cut {
+    std::vector<OpId> cuts;
+    OpSeconds seconds;
+    ChunkSeconds memory;
+  };
+  Result<PipelinePlan> plan_from(Cut cut, const FormCandidate& candidate, Seconds cutoff,
+                                 UnitEnds ends);
   Result<PipelinePlan> planned(const FormCandidate& candidate, const std::vector<OpId>& cuts,
                                Seconds cutoff, UnitEnds ends);
   static Result<bool> may_gain(const FormCandidate& candidate, const std::vector<ChunkCost>& costs,
