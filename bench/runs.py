@@ -154,6 +154,9 @@ MPT = {"125m": (768, 12, 12), "350m": (1024, 16, 24), "760m": (1536, 12, 24), "1
        "13b": (5120, 40, 40), "30b": (7168, 56, 48), "70b": (8192, 64, 80)}
 
 
+FOUNDRY_CLUSTERS = {"a100_40gb": "a100-40gb-ib", "a100_80gb": "a100-ib", "h100_80gb": "h100-ib"}
+
+
 def foundry(row):
     """FSDP in eager mode, with FlashAttention of 2023; throughput is in tokens."""
     if row["Model"] not in MPT:
@@ -163,7 +166,8 @@ def foundry(row):
     if row["Activation CPUOffload"] == "True":
         raise Unsaid("activations offloaded to the host")
     gpu = row["GPU"].split("_")[0]
-    if gpu not in ("a100", "h100"):
+    cluster = FOUNDRY_CLUSTERS.get(row["GPU"])
+    if cluster is None:
         raise Unsaid(f"no profile of GPU '{row['GPU']}'")
     gpus, width, = int(row["# GPUs"]), MPT[row["Model"]]
     hidden, heads, layers = width
@@ -174,7 +178,7 @@ def foundry(row):
              "--sequence", row["SeqLen (T)"], "--no-fused-qkv", "--bias", "none")
     per_node = min(8, gpus)
     return Run(f"{row['Model']} seq {row['SeqLen (T)']} on {gpus} {gpu}", f"{row['Sharding Strategy']} mbs={row['MicroBatchSize']} ga={passes}", model,
-               "h100-ib" if gpu == "h100" else "a100-ib", f"{gpu}-foundry", gpus // per_node, per_node, gpus, 1, batch, passes,
+               cluster, f"{gpu}-foundry", gpus // per_node, per_node, gpus, 1, batch, passes,
                one_of(row, "Sharding Strategy", {"FULL_SHARD": "ZeRO-3", "SHARD_GRAD_OP": "ZeRO-2", "NO_SHARD": "plain"}), False, float(row["GlobalBatchSize (T)"]) / float(row["Throughput (T/s)"]),
                recompute="full" if row["Activation Checkpointing"] == "True" else "none")
 

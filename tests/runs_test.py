@@ -90,6 +90,10 @@ def test_meanings():
                     "SeqLen (T)": "2048", "Sharding Strategy": "NO_SHARD", "MicroBatchSize": "4", "GlobalBatchSize (T)": "131072", "Throughput (T/s)": "1000",
                     "Activation Checkpointing": "False"})
     assert runs.run_of(runs.foundry, row).stored == "plain"
+    # What fits is judged by the memory of the row's devices.
+    sizes = {gpu: json.loads((pathlib.Path(os.environ["AUTOPAR_SOURCE"]) / "bench" / "clusters" / f"{runs.run_of(runs.foundry, runs.Row({**row, 'GPU': gpu})).cluster}.json").read_text())["device"]["memory_bytes"] >> 30
+             for gpu in ("a100_40gb", "a100_80gb")}
+    assert sizes == {"a100_40gb": 40, "a100_80gb": 80}, sizes
     assert "HYBRID" in said_of(runs.foundry, runs.Row({**row, "Sharding Strategy": "HYBRID"})) and "v100" in said_of(runs.foundry, runs.Row({**row, "GPU": "v100"}))
 
 
