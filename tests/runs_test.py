@@ -38,10 +38,12 @@ def test_rows():
 def test_waiting():
     waits = lambda tensor, samples=8, stages=1, nodes=1, passes=8: runs.nanotron_waiting(2048, 8192, 4096, samples, tensor, stages, nodes, passes)
     whole = 8 * 4096 * 2048 * 2
-    assert waits(1) == 0 and waits(4) == 65 * whole and waits(4, stages=2) == 65 * whole and waits(4, stages=2, nodes=4) == 46 * whole
-    assert waits(4, passes=1) == 32.5 * whole and waits(4, stages=2, nodes=4, passes=2) == 23 * whole
+    assert waits(1) == 0 and waits(4) == 55 * whole and waits(4, stages=2) == 65 * whole and waits(4, stages=2, nodes=4) == 46 * whole
+    assert waits(4, passes=1) == 27.5 * whole and waits(4, stages=2, nodes=4, passes=2) == 23 * whole
     # The device waits for the host.
-    assert waits(4, samples=1) == 65 * 0.35 * whole / 8
+    assert waits(4, samples=1) == 55 * 0.35 * whole / 8
+    # Logits of 8 sequences, a quarter of the words, in bfloat16.
+    assert runs.kept_logits(WORDS, 4096, 8, 4) == 8 * 4096 * WORDS // 4 * 2
 
 
 VTRAIN = "gpus,global_batch,micro_batch,hidden,heads,layers,sequence,tensor_parallel,data_parallel,pipeline_parallel,iteration_ms"
