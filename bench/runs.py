@@ -38,6 +38,7 @@ class Run:
     impossible: str = ""  # why the runtime cannot run it at all
     first_stage: bool = False  # whose memory was measured; else that of the fullest
     waiting_bytes: float = 0  # what the allocator holds beside the plan
+    logits_bytes: float = 0  # the same in the last stage alone
 
 
 class Unsaid(Exception):
@@ -54,7 +55,7 @@ def nanotron_cuts(layers, hidden, feed_forward, vocabulary, stages, nodes):
     """What each stage but the first begins with: a layer's number, "head" (its norm), "cast" (the logits in float32) or "loss". nanotron
     (src/nanotron/models/base.py) goes to the next stage behind the block with which the products so far are more than an even split has;
     also where they are as many, by what 1B's first stages hold, whose head is as four layers. () where stages are left with nothing: of
-    such runs 83 of 85 failed."""
+    such runs 95 of 97 failed."""
     layer, head = 4 * hidden**2 + 3 * feed_forward * hidden, vocabulary * hidden
     blocks = [*((i, layer) for i in range(layers)), ("head", 0), ("head", head), ("cast", 0), ("loss", 0)]
     cuts, so_far = [], 0
@@ -77,22 +78,28 @@ def nanotron_cuts(layers, hidden, feed_forward, vocabulary, stages, nodes):
 def nanotron_waiting(hidden, feed_forward, sequence, samples, tensor, stages, nodes, passes):
     """Bytes that PyTorch's allocator holds for nanotron's tensor parallelism while the host is ahead of the device. Collectives run on
     a stream of their own, so what they read and write is only free when the device has passed it. Counted in inputs of a layer, whole and
-    in bfloat16: about 65, which is four in each of 16 layers, or 1,000 launches; between machines 46, since there the host waits for what
-    other stages send. It is a half in the first passes, and a third where the device waits for the host, as it does with less than about
-    half of the work of which the host's launches take as long (4.7 ms for a layer, 5.5 + 2.2 per rank for one of a stage on several
-    machines). Set by hand to 122 runs of 1B and 3B; `samples`: of a micro-batch of one replica."""
+    in bfloat16: about 55, which is three to four in each of 16 layers, or 1,000 launches; in stages on one machine 65, on several 46, since
+    there the host waits for what other stages send. It is a half in the first passes, and a third where the device waits for the host, as
+    it does with less than about half of the work of which the host's launches take as long (4.7 ms for a layer, 5.5 + 2.2 per rank for
+    one of a stage on several machines). Set by hand to 122 runs of 1B and 3B; `samples`: of a micro-batch of one replica."""
     if tensor == 1:
         return 0
     between = stages > 1 and nodes > 1
     tokens = samples * sequence
     products = 6 * tokens * (4 * hidden**2 + 3 * hidden * feed_forward + sequence * hidden) / tensor
     device_s, host_s = products / (0.55 * 989e12), 1e-3 * (5.5 + 2.2 * tensor if between else 4.7)
-    held = 46 if between else 65
+    held = 46 if between else 65 if stages > 1 else 55
     if device_s < 0.45 * host_s:
         held *= 0.35
     elif passes <= (2 if between else 1):
         held *= 0.5
     return held * tokens * hidden * 2
+
+
+def kept_logits(vocabulary, sequence, samples, tensor):
+    """Bytes that PyTorch's allocator keeps of the logits of a rank in bfloat16: they are cast to float32 before the loss, and their place is
+    too small for what comes then, as large in float32, until the backward pass makes their gradient. `samples`: of a micro-batch of one replica."""
+    return 2 * samples * sequence * vocabulary / tensor
 
 
 def even_cuts(layers, chunks):
@@ -117,7 +124,8 @@ def playbook(row):
                0 if failed or not row["memory_gb"] else float(row["memory_gb"]) * 2**30, recompute="unrecorded", failed=failed, stages=stages,
                cuts=cuts, impossible="stages without ops" if stages > 1 and not cuts else "", first_stage=True,
                waiting_bytes=nanotron_waiting(int(row["hidden"]), int(row["ffn"]), 4096, int(row["mbs"]), tensor, stages, int(row["nodes"]),
-                                              int(row["grad_acc"])))
+                                              int(row["grad_acc"])),
+               logits_bytes=kept_logits(131072, 4096, int(row["mbs"]), tensor))
 
 
 def vtrain(row):
@@ -154,6 +162,9 @@ MPT = {"125m": (768, 12, 12), "350m": (1024, 16, 24), "760m": (1536, 12, 24), "1
        "13b": (5120, 40, 40), "30b": (7168, 56, 48), "70b": (8192, 64, 80)}
 
 
+FOUNDRY_CLUSTERS = {"a100_40gb": "a100-40gb-ib", "a100_80gb": "a100-ib", "h100_80gb": "h100-ib"}
+
+
 def foundry(row):
     """FSDP in eager mode, with FlashAttention of 2023; throughput is in tokens."""
     if row["Model"] not in MPT:
@@ -163,7 +174,8 @@ def foundry(row):
     if row["Activation CPUOffload"] == "True":
         raise Unsaid("activations offloaded to the host")
     gpu = row["GPU"].split("_")[0]
-    if gpu not in ("a100", "h100"):
+    cluster = FOUNDRY_CLUSTERS.get(row["GPU"])
+    if cluster is None:
         raise Unsaid(f"no profile of GPU '{row['GPU']}'")
     gpus, width, = int(row["# GPUs"]), MPT[row["Model"]]
     hidden, heads, layers = width
@@ -174,7 +186,7 @@ def foundry(row):
              "--sequence", row["SeqLen (T)"], "--no-fused-qkv", "--bias", "none")
     per_node = min(8, gpus)
     return Run(f"{row['Model']} seq {row['SeqLen (T)']} on {gpus} {gpu}", f"{row['Sharding Strategy']} mbs={row['MicroBatchSize']} ga={passes}", model,
-               "h100-ib" if gpu == "h100" else "a100-ib", f"{gpu}-foundry", gpus // per_node, per_node, gpus, 1, batch, passes,
+               cluster, f"{gpu}-foundry", gpus // per_node, per_node, gpus, 1, batch, passes,
                one_of(row, "Sharding Strategy", {"FULL_SHARD": "ZeRO-3", "SHARD_GRAD_OP": "ZeRO-2", "NO_SHARD": "plain"}), False, float(row["GlobalBatchSize (T)"]) / float(row["Throughput (T/s)"]),
                recompute="full" if row["Activation Checkpointing"] == "True" else "none")
 

@@ -79,6 +79,7 @@ class Step:
         self.multiplied = set()  # weights that both passes read
         self.gathered, self.residuals = set(), set()  # what column products read; what row products are added to
         self.logits = {}  # what the loss reads, and its shape
+        self.losses = {}  # the op that sums up the words -> what it reads
         self.data = [n for n in ("input_ids", "labels") if n in self.shapes]
         made_by = {o: n for n in graph.node for o in n.output}
         readers = {}
@@ -89,6 +90,7 @@ class Step:
         for node in graph.node:
             if node.op_type == "ReduceLogSumExp" and node.name.startswith("loss"):
                 self.logits[node.input[0]] = shapes.get(node.input[0]) or shapes[made_by[node.input[0]].input[0]]
+                self.losses[node.name] = node.input[0]
             if node.op_type != "MatMul" or ".grad" in node.name:
                 continue
             weight, turned = node.input[1], False
@@ -256,6 +258,10 @@ def pins(step, template, as_run=0, gathers_again=False, repeats=False):
                 words = spec_text([d] + [c] * (len(step.logits[name]) - 2) + [t if step.logits[name][-1] % template.tensor == 0 else []])
                 # Where passes are repeated, nobody knows which one reads it.
                 tensors[name] = {key: words for key in (("spec",) if repeats else ("spec", "kept_spec", "hub_spec", "backward_hub_spec"))}
+            for op, name in step.losses.items():  # of the words that a rank has, however much sooner the host were done with all of them
+                last = len(step.logits[name]) - 1
+                ops[op] = {"assignment": {**{a: "d0" for a in along}, **{a: f"d{last - 1}" for a in (c if last > 1 else ())},
+                                          **{a: f"d{last}" for a in (t if step.logits[name][-1] % template.tensor == 0 else ())}}}
         if gathers_again and template.sequence and not repeats:
             whole = spec_text([d, c, []])
             tensors.update({name: {"spec": between, "kept_spec": between, "hub_spec": whole, "backward_hub_spec": whole} for name in step.gathered})

@@ -173,9 +173,13 @@ def searched(run, model, step, profile, own, recompute, gathers_again):
     shutil.rmtree(own / "plan")
     memory = report["memory"]
     chunks = report.get("pipeline", {}).get("chunks", [])
-    measured = sum(c["memory_bytes"] for c in chunks if c["stage"] == 0) if run.first_stage and chunks else memory["peak_bytes"]
-    return {"seconds": report["cost"]["seconds"], "memory_bytes": held(measured, profile) + run.waiting_bytes, "plan_bytes": measured,
-            "chunks": chunks, "upper_bytes": memory.get("upper_bytes", memory["peak_bytes"]) + run.waiting_bytes,
+    # Chunks of one stage are not at their peaks at the same time.
+    stages = [c["memory_bytes"] for c in chunks] if chunks and run.chunks == 1 else [memory["peak_bytes"]]
+    holds = [held(of_plan, profile) + run.waiting_bytes + run.logits_bytes * (s == len(stages) - 1) for s, of_plan in enumerate(stages)]
+    shown = 0 if run.first_stage else holds.index(max(holds))
+    outside = memory.get("upper_bytes", memory["peak_bytes"]) - held(memory["peak_bytes"], profile)
+    return {"seconds": report["cost"]["seconds"], "memory_bytes": holds[shown], "plan_bytes": stages[shown],
+            "chunks": chunks, "upper_bytes": outside + max(holds),
             "device_bytes": json.loads(cluster.read_text())["device"]["memory_bytes"], "memory": memory.get("parts", {}), "gap": report["cost"]["gap"],
             "model": str(model), "cluster": str(cluster), "strategy": str(own / "strategy.json"), **report.get("streams", {})}
 

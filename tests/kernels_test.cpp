@@ -343,6 +343,32 @@ TEST_CASE("a function in another type keeps its argument in its own", "[kernels]
   }
 }
 
+TEST_CASE("sums of scattered rows are in 16 bits in memory", "[kernels]") {
+  // The gradient of an embedding: rows of 16 bits are added up in float32.
+  for (const DType stored : {DType::kBFloat16, DType::kFloat32}) {
+    GraphWriter b;
+    const ValueId zeros = b.input("zeros", {32, 4}), places = b.input("places", {16, 1});
+    const ValueId rows = b.input("rows", {16, 4});
+    const ValueId wide = b.op("Cast", {rows}, {16, 4}, {{"to", std::int64_t{1}}}, "wide");
+    const ValueId sum = b.op("ScatterND", {zeros, places, wide}, {32, 4},
+                             {{"reduction", std::string("add")}}, "sum");
+    const ValueId made = b.op("Cast", {sum}, {32, 4}, {{"to", std::int64_t{16}}}, "made");
+    b.graph.values[places.index()].dtype = DType::kInt64;
+    b.graph.values[rows.index()].dtype = b.graph.values[made.index()].dtype = stored;
+    b.graph.outputs = {made};
+    Graph graph = b.graph;
+    Profile profile;
+    profile.name = "eager";
+    graph.kernels = group_kernels(graph, profile);
+    const bool is_narrow = stored == DType::kBFloat16;
+    CHECK(graph.is_inside(sum) == is_narrow);
+    CHECK(graph.is_inside(wide) == is_narrow);
+    CHECK(!graph.is_inside(made));
+    // The rows are there until they are added up.
+    CHECK(graph.needed_by(rows) == (is_narrow ? graph.value(sum).producer : OpId()));
+  }
+}
+
 TEST_CASE("a function that reads its argument through a view keeps no more", "[kernels]") {
   // x + x^3 in float32 of a bfloat16 value; what is cast is read in both phases, forward as one
   // view of it (share_in_phases).

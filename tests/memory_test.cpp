@@ -244,6 +244,42 @@ TEST_CASE("what a runtime holds in a pass: gradients to its end, and beside acti
   CHECK(step.charged(step.y) == std::vector<int>{6, 6, 3, 3});
 }
 
+TEST_CASE("buffers for sums of gradients are there where ranks add these up", "[search]") {
+  const Cluster cluster = small_cluster({2, 2});
+  for (const bool has_passes : {true, false}) {
+    Accumulating step;
+    step.graph.passes = has_passes ? 2 : 1;
+    Kernels& kernels = step.graph.kernels;
+    kernels.of_op.resize(step.graph.ops.size());
+    kernels.inside.resize(step.graph.values.size(), 0);
+    kernels.held_beside.resize(step.graph.values.size(), 0);
+    const Mesh mesh{{{"outer", 2, 1, 2}, {"inner", 2, 0, 1}}};
+    RooflineModel model(cluster, mesh);
+    const GraphRules rules = *rules_of(step.graph);
+    // The weight whole, in halves and in quarters.
+    for (const AxisList& axes : {AxisList{}, AxisList{0}, AxisList{0, 1}}) {
+      const auto held = [&](int beside) {
+        kernels.held_beside[step.w.index()] = static_cast<char>(beside);
+        Strategy strategy;
+        strategy.mesh = mesh;
+        strategy.assignments.assign(step.graph.ops.size(), Assignment{{-1, -1}});
+        for (std::size_t v = 0; v < step.graph.values.size(); ++v) {
+          const Spec whole = replicated(2);
+          strategy.values.push_back({whole, whole, whole});
+        }
+        ValueSpecs& stored = strategy.values[step.w.index()];
+        for (Spec* spec : {&stored.spec, &stored.hub, &stored.output}) spec->dims[0] = axes;
+        return evaluate(step.graph, rules, strategy, model)->memory.parameters;
+      };
+      // Of float32 the first is the accumulator, which a graph with passes has itself.
+      const Bytes part = 8 * 8 * 4 / axes_size(mesh, axes);
+      const Bytes buffer = axes.size() < 2 ? part : 0;
+      CHECK(held(1) - held(0) == (has_passes ? buffer : part));
+      CHECK(held(2) - held(0) == (has_passes ? 2 * buffer : part + buffer));
+    }
+  }
+}
+
 TEST_CASE("what kernels read repeated is there once, as long as they do", "[search]") {
   Accumulating step;
   Graph& graph = step.graph;

@@ -8,6 +8,7 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(os.environ["AUTOPAR_SOURCE"]) / "bench"))
 import runs
+import training
 
 PLAYBOOK = {"1B": (16, 2048, 8192), "3B": (28, 3072, 8192), "8B": (32, 4096, 14336)}  # layers, width, inner width
 WORDS = 131072
@@ -38,10 +39,28 @@ def test_rows():
 def test_waiting():
     waits = lambda tensor, samples=8, stages=1, nodes=1, passes=8: runs.nanotron_waiting(2048, 8192, 4096, samples, tensor, stages, nodes, passes)
     whole = 8 * 4096 * 2048 * 2
-    assert waits(1) == 0 and waits(4) == 65 * whole and waits(4, stages=2) == 65 * whole and waits(4, stages=2, nodes=4) == 46 * whole
-    assert waits(4, passes=1) == 32.5 * whole and waits(4, stages=2, nodes=4, passes=2) == 23 * whole
+    assert waits(1) == 0 and waits(4) == 55 * whole and waits(4, stages=2) == 65 * whole and waits(4, stages=2, nodes=4) == 46 * whole
+    assert waits(4, passes=1) == 27.5 * whole and waits(4, stages=2, nodes=4, passes=2) == 23 * whole
     # The device waits for the host.
-    assert waits(4, samples=1) == 65 * 0.35 * whole / 8
+    assert waits(4, samples=1) == 55 * 0.35 * whole / 8
+    # Logits of 8 sequences, a quarter of the words, in bfloat16.
+    assert runs.kept_logits(WORDS, 4096, 8, 4) == 8 * 4096 * WORDS // 4 * 2
+
+
+def test_loss():
+    """Of split words each rank sums up its own, whatever the host would rather do; a vocabulary that does not divide stays whole."""
+    for words, split in ((128, True), (130, False)):
+        with tempfile.TemporaryDirectory() as folder:
+            model, path = pathlib.Path(folder) / "model.onnx", pathlib.Path(folder) / "step.onnx"
+            subprocess.run([sys.executable, pathlib.Path(os.environ["AUTOPAR_SOURCE"]) / "scripts" / "make_models.py", "--family", "llama", "--layers", "1", "--hidden", "64", "--heads", "4", "--kv-heads", "4",
+                            "--feed-forward", "128", "--vocabulary", str(words), "--sequence", "16", "-o", model], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run([os.environ["AUTOPAR"], "grad", model, "--optimizer", "adamw", "--precision", "mixed-bf16", "--loss", "cross_entropy", "--batch", "8", "-q", "-o", path], check=True)
+            step = training.Step(path)
+        mesh = [("data", 2, "node"), ("tensor", 4, "node")]
+        found = training.pins(step, training.Template(4, 2, "plain", True, mesh, ["tensor"], ["data"]), 2)
+        assert len(step.losses) == 1
+        for op in step.losses:
+            assert found["ops"][op]["assignment"] == {"data": "d0", **({"tensor": "d2"} if split else {})}, found["ops"][op]
 
 
 VTRAIN = "gpus,global_batch,micro_batch,hidden,heads,layers,sequence,tensor_parallel,data_parallel,pipeline_parallel,iteration_ms"
@@ -90,6 +109,10 @@ def test_meanings():
                     "SeqLen (T)": "2048", "Sharding Strategy": "NO_SHARD", "MicroBatchSize": "4", "GlobalBatchSize (T)": "131072", "Throughput (T/s)": "1000",
                     "Activation Checkpointing": "False"})
     assert runs.run_of(runs.foundry, row).stored == "plain"
+    # What fits is judged by the memory of the row's devices.
+    sizes = {gpu: json.loads((pathlib.Path(os.environ["AUTOPAR_SOURCE"]) / "bench" / "clusters" / f"{runs.run_of(runs.foundry, runs.Row({**row, 'GPU': gpu})).cluster}.json").read_text())["device"]["memory_bytes"] >> 30
+             for gpu in ("a100_40gb", "a100_80gb")}
+    assert sizes == {"a100_40gb": 40, "a100_80gb": 80}, sizes
     assert "HYBRID" in said_of(runs.foundry, runs.Row({**row, "Sharding Strategy": "HYBRID"})) and "v100" in said_of(runs.foundry, runs.Row({**row, "GPU": "v100"}))
 
 

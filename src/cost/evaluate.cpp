@@ -2,6 +2,7 @@
 #include <map>
 
 #include "autopar/cost.hpp"
+#include "autopar/memory.hpp"
 
 namespace autopar {
 
@@ -170,6 +171,12 @@ struct Evaluator {
                              graph.value(charge.value).kind != ValueKind::kActivation;
       (is_stored ? stored : copies).add(charge.begin, charge.end, charged(charge));
       charges.push_back(charge);
+    }
+    for (const GradientBuffer& buffer : gradient_buffers(graph)) {
+      const Spec& spec = strategy.values[buffer.value.index()].spec;
+      if (!has_replicas(spec, strategy.mesh)) continue;
+      charges.push_back({MemoryCharge::Kind::kSpec, buffer.value, {}, 0, horizon, buffer.copies});
+      stored.add(0, horizon, charged(charges.back()));
     }
   }
 

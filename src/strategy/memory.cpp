@@ -277,6 +277,15 @@ void hold_in_pass(const Graph& graph, const std::vector<Readers>& readers,
   }
 }
 
+// Of what the runtime holds beside a value for its gradient: the sum in float32, so many times the
+// bytes of the value. A graph with passes has it itself.
+int accumulators_beside(const Graph& graph, ValueId id) {
+  const int held = graph.held_beside(id);
+  if (held == 0 || graph.has_passes()) return 0;
+  const auto wide = size_of(DType::kFloat32) / size_of(graph.value(id).dtype);
+  return std::min(held, static_cast<int>(wide));
+}
+
 // For the micro-batches in flight beside the one that is worked on.
 void keep_in_flight(const Graph& graph, const std::vector<Readers>& readers,
                     std::vector<MemoryCharge>& charges) {
@@ -382,11 +391,27 @@ std::vector<MemoryCharge> memory_charges(const Graph& graph, const std::vector<R
   if (graph.copies > 1) keep_copies(graph, charges);
   for (std::size_t v = 0; v < graph.values.size(); ++v) {
     const ValueId id(static_cast<std::int64_t>(v));
-    if (const int copies = graph.held_beside(id); copies > 0) {
+    if (const int copies = accumulators_beside(graph, id); copies > 0) {
       charges.push_back({Kind::kSpec, id, {}, 0, static_cast<int>(graph.ops.size()), copies});
     }
   }
   return charges;
+}
+
+std::vector<GradientBuffer> gradient_buffers(const Graph& graph) {
+  std::vector<GradientBuffer> buffers;
+  for (std::size_t v = 0; v < graph.values.size(); ++v) {
+    const ValueId id(static_cast<std::int64_t>(v));
+    const int copies = graph.held_beside(id) - accumulators_beside(graph, id);
+    if (copies > 0) buffers.push_back({id, copies});
+  }
+  return buffers;
+}
+
+bool has_replicas(const Spec& spec, const Mesh& mesh) {
+  std::int64_t parts = 1;
+  for (const AxisList& axes : spec.dims) parts *= axes_size(mesh, axes);
+  return parts < mesh.size();
 }
 
 }  // namespace autopar

@@ -22,6 +22,10 @@ void join_functions(Grouping& all);
 // What is added to an accumulator is read in its own type: no runtime converts it in memory first.
 void join_accumulations(Grouping& all);
 
+// Sums of rows that go to one place, gradients of embeddings among them, are read and written in
+// 16 bits where that is their type, and added up in float32 inside the kernel.
+void narrow_scattered_sums(Grouping& all);
+
 // Ops on elements and sums over rows of one depth and phase.
 void join_chains(Grouping& all);
 

@@ -54,4 +54,45 @@ void join_accumulations(Grouping& all) {
   }
 }
 
+namespace {
+
+bool is_cast(const Grouping& all, OpId id, Phase phase) {
+  if (!id.valid()) return false;
+  const Op& op = all.graph.op(id);
+  return op.type == "Cast" && op.domain.empty() && op.phase == phase && !all.views[id.index()];
+}
+
+bool is_read_once(const Grouping& all, ValueId id) {
+  return all.uses[id.index()].size() == 1 && !all.is_output[id.index()];
+}
+
+void stay_inside(Grouping& all, ValueId made) {
+  all.found.inside[made.index()] = 1;
+  OpKernel& kernel = all.found.of_op[all.graph.value(made).producer.index()];
+  if (kernel.kind == OpKernel::Kind::kOwn) kernel.kind = OpKernel::Kind::kElements;
+}
+
+}  // namespace
+
+void narrow_scattered_sums(Grouping& all) {
+  const Graph& graph = all.graph;
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    const Op& op = all.op(o);
+    const bool sums = (op.type == "ScatterND" || op.type == "ScatterElements") &&
+                      op.domain.empty() && op.string_attribute("reduction", "none") == "add";
+    if (!sums || !op.has_input(2) || !op.has_output(0)) continue;
+    const ValueId rows = op.inputs[2], sum = op.outputs[0];
+    const auto narrow = [&](ValueId of) { return size_of(graph.value(of).dtype) == 2; };
+    if (!is_read_once(all, sum)) continue;
+    const OpId result = all.uses[sum.index()].front().op;
+    if (!is_cast(all, result, op.phase) || !narrow(graph.op(result).outputs[0])) continue;
+    stay_inside(all, sum);
+    const OpId maker = graph.value(rows).producer;
+    if (!is_read_once(all, rows) || !is_cast(all, maker, op.phase)) continue;
+    if (!narrow(graph.op(maker).inputs[0])) continue;
+    stay_inside(all, rows);
+    all.made_again[all.base(graph.op(maker).inputs[0])].push_back(o);
+  }
+}
+
 }  // namespace autopar

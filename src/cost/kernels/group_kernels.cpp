@@ -14,6 +14,7 @@ Kernels group_kernels(const Graph& graph, const Profile& profile, const std::str
   join_functions(all);
   join_accumulations(all);
   if (profile.fuses_elementwise || profile.fuses_normalisation) join_chains(all);
+  narrow_scattered_sums(all);
   keep_arguments(all);
   mark_launches(all);
   mark_inside(all);

@@ -1,14 +1,15 @@
 #include "planning/pipelines/chunk_plans.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 #include <tuple>
 
 #include "autopar/kernels.hpp"
 #include "planning/logging.hpp"
+#include "planning/pipelines/chunk_bound.hpp"
 #include "planning/pipelines/chunk_cost.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
+#include "planning/pipelines/stage_memory.hpp"
 #include "planning/pipelines/unit_room.hpp"
 #include "search/balanced_weights.hpp"
 
@@ -19,7 +20,6 @@ namespace {
 using namespace tuning::chunks;
 using tuning::units::kWeightings;
 
-Bytes bytes_of(const ChunkPlan& plan) { return plan.planned->outcome.cost.memory.total; }
 std::shared_ptr<const Planned> planned_of(PartsRequest parts, SearchOutcome outcome) {
   return std::make_shared<const Planned>(
       Planned{std::move(parts.inputs), std::move(parts.request), std::move(outcome)});
@@ -60,13 +60,14 @@ ChunkPlans::ChunkPlans(const ChunkSearch& search, Cluster stage)
 }
 
 Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks,
-                                              const std::vector<std::int64_t>& stage_of_chunk,
+                                              const PipelineSchedule& schedule,
                                               const std::vector<ChunkHint>& hints, Seconds cutoff,
                                               const MayGain& may_gain) {
   cutoff_ = cutoff;
   std::vector<ChunkPlan> plans;
   std::vector<Inputs> inputs;
   std::map<std::int64_t, std::vector<std::size_t>> of_stage;
+  const std::vector<std::int64_t>& stage_of_chunk = schedule.stage_of_chunk;
   ++cut_;
   longest_ = 0;
   for (std::size_t c = 0; c < chunks.size(); ++c) {
@@ -93,7 +94,7 @@ Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks,
     if (!goes_on) return infeasible_error("no plan that is faster");
   }
   for (const auto& [stage, members] : of_stage) {
-    AUTOPAR_RETURN_IF_ERROR(share_memory(members, inputs, hints, plans));
+    AUTOPAR_RETURN_IF_ERROR(share_memory(members, is_apart(schedule), inputs, hints, plans));
   }
   return plans;
 }
@@ -441,27 +442,50 @@ std::vector<std::string> ChunkPlans::meshes() const {
   return found;
 }
 
-// Chunks that together do not fit are searched again, each with its part of the memory.
-Status ChunkPlans::share_memory(const std::vector<std::size_t>& of_stage,
+// Chunks that together do not fit are searched again. First what they store and keep gets smaller,
+// so that the one with most beside that fits too; then, where plans do not follow, all that each
+// takes at its peak.
+Status ChunkPlans::share_memory(const std::vector<std::size_t>& of_stage, bool apart,
                                 const std::vector<Inputs>& inputs,
                                 const std::vector<ChunkHint>& hints,
                                 std::vector<ChunkPlan>& plans) {
   if (of_stage.size() < 2) return Ok{};
-  const auto used = [&] {
-    return std::accumulate(of_stage.begin(), of_stage.end(), Bytes{0},
-                           [&](Bytes sum, std::size_t c) { return sum + bytes_of(plans[c]); });
-  };
+  const auto room = static_cast<double>(plan_limit(*plans[of_stage.front()].planned->request));
+  AUTOPAR_TRY(memory, memory_of_chunks(plans, of_stage, apart));
+  if (static_cast<double>(stage_memory(memory)) <= room) return Ok{};
+  double resting = 0, peaks = 0, beside = 0;
+  for (const ChunkBytes& chunk : memory) {
+    resting += static_cast<double>(chunk.resting);
+    peaks += static_cast<double>(chunk.peak);
+    beside = std::max(beside, static_cast<double>(chunk.peak - chunk.resting));
+  }
+  std::vector<double> shares, even;
+  for (const ChunkBytes& chunk : memory) {
+    shares.push_back(beside + (room - beside) * static_cast<double>(chunk.resting) / resting);
+    even.push_back(room * static_cast<double>(chunk.peak) / peaks);
+  }
+  if (!apart && beside < room) {
+    if (plan_within(of_stage, shares, inputs, hints, plans).ok()) {
+      AUTOPAR_TRY(now, memory_of_chunks(plans, of_stage, apart));
+      if (static_cast<double>(stage_memory(now)) <= room) return Ok{};
+    }
+  }
+  return plan_within(of_stage, even, inputs, hints, plans);
+}
+
+// Each in its share of the room.
+Status ChunkPlans::plan_within(const std::vector<std::size_t>& of_stage,
+                               const std::vector<double>& shares, const std::vector<Inputs>& inputs,
+                               const std::vector<ChunkHint>& hints, std::vector<ChunkPlan>& plans) {
   const Bytes room = plan_limit(*plans[of_stage.front()].planned->request);
-  const Bytes sum = used();
-  if (sum <= room) return Ok{};
   const std::string mesh = mesh_of(*plans[of_stage.front()].planned);
-  for (std::size_t c : of_stage) {
-    const double part = static_cast<double>(bytes_of(plans[c])) / static_cast<double>(sum);
-    const auto share = static_cast<Bytes>(part * static_cast<double>(room));
+  for (std::size_t i = 0; i < of_stage.size(); ++i) {
+    const std::size_t c = of_stage[i];
+    const Bytes beside = room - std::min(room, static_cast<Bytes>(shares[i]));
     for (ChunkPlan& other : plans) {
       if (other.alike == static_cast<int>(c)) other.alike = -1;
     }
-    const Status planned = plan({inputs[c], mesh, room - share, hints[c], c}, plans[c]);
+    const Status planned = plan({inputs[c], mesh, beside, hints[c], c}, plans[c]);
     if (!planned.ok()) {
       Error error = planned.error();
       error.message =

@@ -77,8 +77,7 @@ class ChunkPlans {
   // they are.
   // Errors: of the searches, with the chunk.
   using MayGain = std::function<Result<bool>(const std::vector<ChunkPlan>&)>;
-  Result<std::vector<ChunkPlan>> of(std::vector<Chunk> chunks,
-                                    const std::vector<std::int64_t>& stage_of_chunk,
+  Result<std::vector<ChunkPlan>> of(std::vector<Chunk> chunks, const PipelineSchedule& schedule,
                                     const std::vector<ChunkHint>& hints, Seconds cutoff,
                                     const MayGain& may_gain = {});
 
@@ -145,8 +144,12 @@ class ChunkPlans {
   Result<CommonOptions> options_of(const std::string& mesh, Bytes beside) const;
   Result<Inputs> inputs_of(Graph graph) const;
   std::optional<StrategyFile> pins_of(const Graph& graph) const;
-  Status share_memory(const std::vector<std::size_t>& of_stage, const std::vector<Inputs>& inputs,
-                      const std::vector<ChunkHint>& hints, std::vector<ChunkPlan>& plans);
+  Status share_memory(const std::vector<std::size_t>& of_stage, bool apart,
+                      const std::vector<Inputs>& inputs, const std::vector<ChunkHint>& hints,
+                      std::vector<ChunkPlan>& plans);
+  Status plan_within(const std::vector<std::size_t>& of_stage, const std::vector<double>& shares,
+                     const std::vector<Inputs>& inputs, const std::vector<ChunkHint>& hints,
+                     std::vector<ChunkPlan>& plans);
 
   const ChunkSearch& search_;
   PlanOptions options_;

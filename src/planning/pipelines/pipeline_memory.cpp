@@ -6,21 +6,9 @@
 
 #include "planning/pipelines/pipeline_bound.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
+#include "planning/pipelines/stage_memory.hpp"
 
 namespace autopar {
-
-namespace {
-
-std::map<std::int64_t, std::vector<std::size_t>> chunks_of_stages(
-    const PipelineSchedule& schedule) {
-  std::map<std::int64_t, std::vector<std::size_t>> of_stage;
-  for (std::size_t c = 0; c < schedule.stage_of_chunk.size(); ++c) {
-    of_stage[schedule.stage_of_chunk[c]].push_back(c);
-  }
-  return of_stage;
-}
-
-}  // namespace
 
 Result<std::optional<double>> PipelineBounds::price_for(PricedUnit& unit, std::int64_t in_flight,
                                                         double count, double room) {

@@ -322,8 +322,7 @@ Result<PipelinePlan> PipelineStep::planned(const FormCandidate& candidate,
       return may_gain(candidate, costs, known.size(), cutoff);
     };
   }
-  AUTOPAR_TRY(chunk_plans, plans.of(std::move(chunks.chunks), plan.schedule.stage_of_chunk, hints,
-                                    cutoff, gains));
+  AUTOPAR_TRY(chunk_plans, plans.of(std::move(chunks.chunks), plan.schedule, hints, cutoff, gains));
   plan.chunks = std::move(chunk_plans);
   AUTOPAR_RETURN_IF_ERROR(price_pipeline(search_.whole.cluster, search_.options.updates, plan));
   return plan;

@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "planning/pipelines/chunk_cost.hpp"
-#include "planning/pipelines/pipeline_plan.hpp"
+#include "planning/pipelines/stage_memory.hpp"
 
 namespace autopar {
 
@@ -46,8 +46,7 @@ class Pricing {
     for (const ChunkPlan& chunk : plan.chunks) costs.push_back(chunk.cost);
     AUTOPAR_TRY(times, simulate_schedule(plan.schedule, costs));
     plan.times = std::move(times);
-    add_memory(plan);
-    return Ok{};
+    return add_memory(plan);
   }
 
  private:
@@ -158,14 +157,18 @@ class Pricing {
     }
   }
 
-  static void add_memory(PipelinePlan& plan) {
+  static Status add_memory(PipelinePlan& plan) {
     plan.stage_bytes.assign(static_cast<std::size_t>(plan.form.stages), 0);
-    for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
-      plan.stage_bytes[static_cast<std::size_t>(plan.schedule.stage_of_chunk[c])] +=
-          plan.chunks[c].planned->outcome.cost.memory.total;
+    for (const auto& [stage, chunks] : chunks_of_stages(plan.schedule)) {
+      const bool is_apart = std::any_of(chunks.begin(), chunks.end(), [&](std::size_t c) {
+        return !plan.chunks[c].weight_ops.empty();
+      });
+      AUTOPAR_TRY(memory, memory_of_chunks(plan.chunks, chunks, is_apart));
+      plan.stage_bytes[static_cast<std::size_t>(stage)] = stage_memory(memory);
     }
     plan.peak_bytes = *std::max_element(plan.stage_bytes.begin(), plan.stage_bytes.end());
     plan.upper_bytes = plan.stage.profile.upper_memory(plan.peak_bytes);
+    return Ok{};
   }
 
   const Cluster& cluster_;

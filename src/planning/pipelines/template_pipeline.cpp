@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <tuple>
 
+#include "planning/pipelines/chunk_bound.hpp"
 #include "planning/pipelines/pipeline_forms.hpp"
+#include "planning/pipelines/stage_memory.hpp"
 
 namespace autopar {
 
@@ -46,14 +48,14 @@ Seconds wait_for_gradients(const std::vector<const UnitPrice*>& units) {
 }
 
 // When the backward pass is at a unit, those behind it have nothing more of its micro-batch.
-Bytes peak_of_units(const std::vector<const UnitPrice*>& units, std::int64_t in_flight) {
+ChunkBytes bytes_of_units(const std::vector<const UnitPrice*>& units, std::int64_t in_flight) {
   Bytes held = 0, kept = 0, most = 0;
   for (const UnitPrice* unit : units) held += unit->stored + (in_flight - 1) * unit->kept;
   for (const UnitPrice* unit : units) {
     kept += unit->kept;
     most = std::max(most, held + kept + unit->beside);
   }
-  return most;
+  return {most, std::min(most, held + kept)};
 }
 
 }  // namespace
@@ -108,14 +110,15 @@ Result<TemplatePipeline> pipeline_of(const PipelineForm& form, std::int64_t micr
   found.ends = balanced_ends(chunks, seconds);
   const InFlight flying = in_flight(schedule);
   std::vector<ChunkCost> costs;
-  std::vector<Bytes> of_stage(schedule.lines.size());
+  std::vector<std::vector<ChunkBytes>> of_stage(schedule.lines.size());
   for (std::size_t c = 0; c < chunks; ++c) {
     std::vector<const UnitPrice*> units;
     for (std::size_t u = found.ends[c]; u < found.ends[c + 1]; ++u) {
       units.push_back(&prices[kind_of[u]]);
     }
-    of_stage[static_cast<std::size_t>(schedule.stage_of_chunk[c])] +=
-        peak_of_units(units, flying.of_chunk[c]);
+    ChunkBytes bytes = bytes_of_units(units, flying.of_chunk[c]);
+    if (is_apart(schedule)) bytes.resting = bytes.peak;
+    of_stage[static_cast<std::size_t>(schedule.stage_of_chunk[c])].push_back(bytes);
     costs.push_back(cost_of_units(units));
     const auto sending = [&](double bytes, std::size_t to) {
       const Tier& tier =
@@ -128,7 +131,9 @@ Result<TemplatePipeline> pipeline_of(const PipelineForm& form, std::int64_t micr
   add_updates(schedule, false);
   AUTOPAR_TRY(times, simulate_schedule(schedule, costs));
   found.seconds = times.makespan;
-  found.peak = *std::max_element(of_stage.begin(), of_stage.end());
+  for (const std::vector<ChunkBytes>& chunks : of_stage) {
+    found.peak = std::max(found.peak, stage_memory(chunks));
+  }
   return found;
 }
 

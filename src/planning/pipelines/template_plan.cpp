@@ -96,7 +96,7 @@ Result<StagedPlan> pipeline_plan_of(const TemplateCandidate& candidate, const Co
   const std::shared_ptr<const Inputs> inputs = step_of(candidate);
   const ChunkSearch search{*inputs, asked.given, asked.options, none, common, begin, clock};
   AUTOPAR_TRY(chunk_plans, ChunkPlans(search, plan.stage)
-                               .of(std::move(chunks.chunks), plan.schedule.stage_of_chunk,
+                               .of(std::move(chunks.chunks), plan.schedule,
                                    std::vector<ChunkHint>(ends.size() - 1, hint), kInfinity));
   plan.chunks = std::move(chunk_plans);
   AUTOPAR_RETURN_IF_ERROR(price_pipeline(step.inputs.cluster, asked.options.updates, plan));

@@ -2,10 +2,16 @@
 
 #include <algorithm>
 
+#include "autopar/memory.hpp"
+
 namespace autopar {
 
 MemoryUses::MemoryUses(MeshBuild& build) : build_(build) {
   if (!build.limited()) return;
+  buffers_.assign(build.graph.values.size(), 0);
+  for (const GradientBuffer& buffer : gradient_buffers(build.graph)) {
+    buffers_[buffer.value.index()] = buffer.copies;
+  }
   charges_.resize(build.graph.values.size());
   for (const MemoryCharge& charge : memory_charges(build.graph, build.readers, build.updated)) {
     charges_[charge.value.index()].push_back(charge);
@@ -18,6 +24,7 @@ void MemoryUses::charge(ValueId id, const Places& places) {
   const int type = build_.type_of(id);
   SpecTables& tables = build_.tables;
   const MeshBuild::End& source = places.hub.node >= 0 ? places.hub : places.spec;
+  if (buffers_[id.index()] > 0) use_buffers(id, places.spec);
   for (const MemoryCharge& c : charges_[id.index()]) {
     switch (c.kind) {
       case Kind::kSpec:
@@ -53,6 +60,15 @@ void MemoryUses::use(ValueId id, const MeshBuild::End& place, const MemoryCharge
   std::vector<double> bytes = build_.tables.bytes(build_.type_of(id), place.list);
   for (double& b : bytes) b *= charge.copies;
   build_.use(place.node, charge.begin, charge.end, std::move(bytes));
+}
+
+void MemoryUses::use_buffers(ValueId id, const MeshBuild::End& place) {
+  std::vector<double> bytes = build_.tables.bytes(build_.type_of(id), place.list);
+  const SpecList& specs = build_.tables.specs(place.list);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] *= has_replicas(specs[i], build_.model.mesh()) ? buffers_[id.index()] : 0;
+  }
+  build_.use(place.node, 0, build_.out.problem.horizon, std::move(bytes));
 }
 
 void MemoryUses::use_of_edge(int edge, const MemoryCharge& charge, int table) {

@@ -21,11 +21,13 @@ class MemoryUses {
   void charge(ValueId id, const Places& places);
 
  private:
+  void use_buffers(ValueId id, const MeshBuild::End& place);
   void use(ValueId id, const MeshBuild::End& place, const MemoryCharge& charge);
   void use_of_edge(int edge, const MemoryCharge& charge, int table);
 
   MeshBuild& build_;
   std::vector<std::vector<MemoryCharge>> charges_;  // per value
+  std::vector<int> buffers_;                        // per value the copies of GradientBuffer
 };
 
 }  // namespace autopar

@@ -1,0 +1,67 @@
+#include "planning/pipelines/stage_memory.hpp"
+
+#include <algorithm>
+
+#include "autopar/cost_models.hpp"
+
+namespace autopar {
+
+namespace {
+
+// Activations that are kept for each micro-batch in flight.
+Result<Bytes> kept_by(const ChunkPlan& chunk) {
+  const SearchRequest& request = *chunk.planned->request;
+  const SearchOutcome& outcome = chunk.planned->outcome;
+  AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, outcome.strategy.mesh));
+  Graph more = request.graph;
+  more.in_flight += 1;
+  AUTOPAR_TRY(cost, evaluate(more, request.rules, outcome.strategy, *model, request.updates));
+  return cost.memory.activations - outcome.cost.memory.activations;
+}
+
+}  // namespace
+
+std::map<std::int64_t, std::vector<std::size_t>> chunks_of_stages(
+    const PipelineSchedule& schedule) {
+  std::map<std::int64_t, std::vector<std::size_t>> of_stage;
+  for (std::size_t c = 0; c < schedule.stage_of_chunk.size(); ++c) {
+    of_stage[schedule.stage_of_chunk[c]].push_back(c);
+  }
+  return of_stage;
+}
+
+Bytes stage_memory(const std::vector<ChunkBytes>& chunks) {
+  Bytes resting = 0, more = 0;
+  for (const ChunkBytes& chunk : chunks) {
+    resting += chunk.resting;
+    more = std::max(more, chunk.peak - chunk.resting);
+  }
+  return resting + more;
+}
+
+Result<std::vector<ChunkBytes>> memory_of_chunks(const std::vector<ChunkPlan>& plans,
+                                                 const std::vector<std::size_t>& chunks,
+                                                 bool apart) {
+  std::map<std::size_t, Bytes> known;  // by the chunk that was searched
+  std::vector<ChunkBytes> found;
+  for (const std::size_t c : chunks) {
+    const ChunkPlan& chunk = plans[c];
+    const MemoryPeak& memory = chunk.planned->outcome.cost.memory;
+    if (apart || chunks.size() == 1) {
+      found.push_back({memory.total, memory.total});
+      continue;
+    }
+    const std::size_t like = chunk.alike >= 0 ? static_cast<std::size_t>(chunk.alike) : c;
+    auto of_like = known.find(like);
+    if (of_like == known.end()) {
+      AUTOPAR_TRY(kept, kept_by(chunk));
+      of_like = known.emplace(like, kept).first;
+    }
+    // Inputs in flight are among the parameters.
+    const Bytes resting = memory.parameters + memory.constants + chunk.in_flight * of_like->second;
+    found.push_back({memory.total, std::min(memory.total, resting)});
+  }
+  return found;
+}
+
+}  // namespace autopar
