@@ -95,6 +95,7 @@ Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks,
   }
   for (const auto& [stage, members] : of_stage) {
     AUTOPAR_RETURN_IF_ERROR(share_memory(members, is_apart(schedule), inputs, hints, plans));
+    AUTOPAR_RETURN_IF_ERROR(use_what_is_left(members, is_apart(schedule), inputs, hints, plans));
   }
   return plans;
 }
@@ -471,6 +472,39 @@ Status ChunkPlans::share_memory(const std::vector<std::size_t>& of_stage, bool a
     }
   }
   return plan_within(of_stage, even, inputs, hints, plans);
+}
+
+// Rooms are shared by what units hold; chunks may hold less. So one after the other gets what the
+// others leave, where that is much.
+Status ChunkPlans::use_what_is_left(const std::vector<std::size_t>& of_stage, bool apart,
+                                    const std::vector<Inputs>& inputs,
+                                    const std::vector<ChunkHint>& hints,
+                                    std::vector<ChunkPlan>& plans) {
+  if (of_stage.size() < 2) return Ok{};
+  const Bytes room = plan_limit(*plans[of_stage.front()].planned->request);
+  for (const std::size_t c : of_stage) {
+    if (!hints[c].parts || hints[c].is_fastest || search_.is_over()) continue;
+    AUTOPAR_TRY(memory, memory_of_chunks(plans, of_stage, apart));
+    const Bytes left = room - stage_memory(memory);
+    if (static_cast<double>(left) < kMuchLeft * static_cast<double>(room)) break;
+    ChunkPlan found = plans[c];
+    const Bytes own = found.planned->outcome.cost.memory.total;
+    const Status planned =
+        plan({inputs[c], mesh_of(*found.planned), room - own - left, hints[c], c}, found);
+    const auto time = [](const ChunkPlan& of) { return of.planned->outcome.cost.time(); };
+    if (!planned.ok() || time(found) >= time(plans[c])) continue;
+    std::swap(found, plans[c]);
+    plans[c].alike = -1;
+    AUTOPAR_TRY(now, memory_of_chunks(plans, of_stage, apart));
+    if (stage_memory(now) > room) {
+      plans[c] = std::move(found);
+      continue;
+    }
+    for (ChunkPlan& other : plans) {
+      if (other.alike == static_cast<int>(c)) other.alike = -1;
+    }
+  }
+  return Ok{};
 }
 
 // Each in its share of the room.

@@ -147,6 +147,9 @@ class ChunkPlans {
   Status share_memory(const std::vector<std::size_t>& of_stage, bool apart,
                       const std::vector<Inputs>& inputs, const std::vector<ChunkHint>& hints,
                       std::vector<ChunkPlan>& plans);
+  Status use_what_is_left(const std::vector<std::size_t>& of_stage, bool apart,
+                          const std::vector<Inputs>& inputs, const std::vector<ChunkHint>& hints,
+                          std::vector<ChunkPlan>& plans);
   Status plan_within(const std::vector<std::size_t>& of_stage, const std::vector<double>& shares,
                      const std::vector<Inputs>& inputs, const std::vector<ChunkHint>& hints,
                      std::vector<ChunkPlan>& plans);

@@ -62,6 +62,9 @@ inline constexpr double kMostAtOnce = 16;
 // The price (seconds per byte) at which chunks share a room lies below one that is doubled until
 // all fits, so often at most, and is then found by halving: 50 times leave the rounding of doubles.
 inline constexpr int kDoublings = 60, kHalvings = 50;
+// Chunks of a stage that leave this part of its room are planned again with it. Assumed: less of it
+// does not let a chunk repeat less.
+inline constexpr double kMuchLeft = 0.1;
 // A plan that is within this part of its bound is as good as a better one. With five times as much
 // the chunks of 8B were so unlike that cuts were not balanced again: 1.68 s a step for 1.64 s.
 inline constexpr double kGap = 1e-3;
