@@ -117,6 +117,13 @@ def stages_of_chunks(folder, model):
             assert less["memory"]["peak_bytes"] <= share * peak and less["cost"]["lower_bound_seconds"] <= less["cost"]["seconds"], less["memory"]
             # Bounds with less memory are no lower than those with more.
             assert less["cost"]["seconds"] >= report["cost"]["lower_bound_seconds"], (less["cost"], report["cost"])
+    # Also where chunks are planned anew more than once; nothing that does not fit is offered.
+    for count, chunks, share in ((8, 4, 0.62), (32, 2, 0.45)):
+        options = ["--stages", 2, "--micro-batches", count, "--schedule", "interleaved", "--chunks", chunks]
+        limit = int(share * searched(folder, model, *options)["memory"]["peak_bytes"])
+        less = searched(folder, model, *options, "--memory", limit)
+        assert less is None or less["memory"]["peak_bytes"] <= limit, (count, chunks, limit, less["memory"])
+
 
 
 def busy_hosts(folder):

@@ -451,7 +451,8 @@ Status ChunkPlans::share_memory(const std::vector<std::size_t>& of_stage, bool a
                                 const std::vector<ChunkHint>& hints,
                                 std::vector<ChunkPlan>& plans) {
   if (of_stage.size() < 2) return Ok{};
-  const auto room = static_cast<double>(plan_limit(*plans[of_stage.front()].planned->request));
+  AUTOPAR_TRY(all, room());
+  const auto room = static_cast<double>(all);
   AUTOPAR_TRY(memory, memory_of_chunks(plans, of_stage, apart));
   if (static_cast<double>(stage_memory(memory)) <= room) return Ok{};
   double resting = 0, peaks = 0, beside = 0;
@@ -511,11 +512,11 @@ Status ChunkPlans::use_what_is_left(const std::vector<std::size_t>& of_stage, bo
 Status ChunkPlans::plan_within(const std::vector<std::size_t>& of_stage,
                                const std::vector<double>& shares, const std::vector<Inputs>& inputs,
                                const std::vector<ChunkHint>& hints, std::vector<ChunkPlan>& plans) {
-  const Bytes room = plan_limit(*plans[of_stage.front()].planned->request);
+  AUTOPAR_TRY(all, room());
   const std::string mesh = mesh_of(*plans[of_stage.front()].planned);
   for (std::size_t i = 0; i < of_stage.size(); ++i) {
     const std::size_t c = of_stage[i];
-    const Bytes beside = room - std::min(room, static_cast<Bytes>(shares[i]));
+    const Bytes beside = all - std::min(all, static_cast<Bytes>(shares[i]));
     for (ChunkPlan& other : plans) {
       if (other.alike == static_cast<int>(c)) other.alike = -1;
     }
