@@ -482,22 +482,22 @@ Status ChunkPlans::use_what_is_left(const std::vector<std::size_t>& of_stage, bo
                                     const std::vector<ChunkHint>& hints,
                                     std::vector<ChunkPlan>& plans) {
   if (of_stage.size() < 2) return Ok{};
-  const Bytes room = plan_limit(*plans[of_stage.front()].planned->request);
+  AUTOPAR_TRY(all, room());
   for (const std::size_t c : of_stage) {
     if (!hints[c].parts || hints[c].is_fastest || search_.is_over()) continue;
     AUTOPAR_TRY(memory, memory_of_chunks(plans, of_stage, apart));
-    const Bytes left = room - stage_memory(memory);
-    if (static_cast<double>(left) < kMuchLeft * static_cast<double>(room)) break;
+    const Bytes left = all - stage_memory(memory);
+    if (static_cast<double>(left) < kMuchLeft * static_cast<double>(all)) break;
     ChunkPlan found = plans[c];
     const Bytes own = found.planned->outcome.cost.memory.total;
     const Status planned =
-        plan({inputs[c], mesh_of(*found.planned), room - own - left, hints[c], c}, found);
+        plan({inputs[c], mesh_of(*found.planned), all - own - left, hints[c], c}, found);
     const auto time = [](const ChunkPlan& of) { return of.planned->outcome.cost.time(); };
     if (!planned.ok() || time(found) >= time(plans[c])) continue;
     std::swap(found, plans[c]);
     plans[c].alike = -1;
     AUTOPAR_TRY(now, memory_of_chunks(plans, of_stage, apart));
-    if (stage_memory(now) > room) {
+    if (stage_memory(now) > all) {
       plans[c] = std::move(found);
       continue;
     }
