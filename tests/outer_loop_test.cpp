@@ -7,6 +7,7 @@ using Catch::Approx;
 #endif
 
 #include "graphs.hpp"
+#include "search/weighted.hpp"
 
 using namespace autopar;
 using namespace autopar::testing;
@@ -106,6 +107,41 @@ TEST_CASE("where the limit binds, no mesh has a plan below its bound", "[outer]"
     }
   }
   CHECK(compared > 0);
+}
+
+TEST_CASE("a gap that is not worth closing is left, and its bound holds", "[outer]") {
+  const auto dp = std::find_if(searchers().begin(), searchers().end(),
+                               [](const Searcher& s) { return std::string(s.name) == "dp"; });
+  const auto closings = [](const SearchOutcome& found) {
+    std::size_t count = 0;
+    for (const MeshTrial& trial : found.trials) {
+      for (const StageReport& stage : trial.stages) count += stage.name == "close" ? 1 : 0;
+    }
+    return count;
+  };
+  std::size_t fewer = 0;
+  for (std::uint64_t seed = 0; seed < 2; ++seed) {
+    const Graph graph = random_graph(seed, 60);
+    const GraphRules rules = rules_of(graph).value();
+    const Cluster cluster = small_cluster({4, 2});
+    SearchRequest request{graph, rules, cluster};
+    request.searcher = "dp";
+    request.solve.effort = 0.3;
+    const auto free = search(request);
+    REQUIRE(free.ok());
+    request.memory_limit = static_cast<Bytes>(0.85 * static_cast<double>(free->cost.memory.total));
+    const std::vector<Mesh> meshes = mesh_candidates(cluster, 3);
+    const auto closed = search_on(request, *dp, meshes);
+    const auto left = search_on(request, *dp, meshes, {.worth_closing = 1});
+    INFO("seed " << seed);
+    REQUIRE(closed.ok() == left.ok());
+    if (!left.ok()) continue;
+    fewer += closings(*closed) > 0 && closings(*left) == 0 ? 1 : 0;
+    CHECK(left->lower_bound > 0);
+    CHECK(left->lower_bound <= closed->cost.total());
+    CHECK(closed->lower_bound <= left->cost.total());
+  }
+  CHECK(fewer > 0);
 }
 
 TEST_CASE("the gap holds over all meshes", "[outer]") {

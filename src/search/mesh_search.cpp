@@ -106,8 +106,8 @@ std::unique_ptr<Begun> KeptMeshes::take(std::size_t mesh) {
 }
 
 MeshSearch::MeshSearch(const SearchRequest& request, const Searcher& searcher,
-                       const std::vector<Mesh>& meshes)
-    : request(request), searcher(searcher), effort(request.solve.effort) {
+                       const std::vector<Mesh>& meshes, const MeshSearchReach& reach)
+    : request(request), searcher(searcher), reach(reach), effort(request.solve.effort) {
   outcome.trials.resize(meshes.size());
   for (std::size_t m = 0; m < meshes.size(); ++m) outcome.trials[m].mesh = meshes[m];
 }

@@ -55,20 +55,27 @@ class KeptMeshes {
   std::vector<Kept> kept_;  // by steps, rank and mesh
 };
 
+// How far a search over meshes goes.
+struct MeshSearchReach {
+  // Meshes whose first bound is above so many times the least one are not searched.
+  double searched_within = kInfinity;
+  // Of several meshes, gaps below that part of the plan are left once all have their plans.
+  double worth_closing = 0;
+};
+
 struct MeshSearch {
   MeshSearch(const SearchRequest& request, const Searcher& searcher,
-             const std::vector<Mesh>& meshes);
+             const std::vector<Mesh>& meshes, const MeshSearchReach& reach = {});
 
   const SearchRequest& request;
   const Searcher& searcher;
+  const MeshSearchReach reach;
   const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
   SearchOutcome outcome = {};  // a trial per mesh; bounds after note_bound()
   double best = kInfinity;     // of what is minimised
   Tightest tightest = {};
   KeptMeshes kept;
   double effort;  // of the round at hand
-  // Meshes whose first bound is above so many times the least one are not searched.
-  double searched_within = kInfinity;
 
   // So many meshes are looked at at once.
   std::size_t meshes_at_once() const;

@@ -46,7 +46,7 @@ class OuterLoop {
       leave_those_above(left);
       // What a proof under the memory limit takes waits until all have their plans.
       AUTOPAR_RETURN_IF_ERROR(find_plans(left));
-      if (until != SolveOptions::Until::kEnd) return Ok{};
+      if (until != SolveOptions::Until::kEnd || is_close()) return Ok{};
     }
     AUTOPAR_RETURN_IF_ERROR(search_all(left, until));
     return until == SolveOptions::Until::kEnd ? go_on() : Ok{};
@@ -121,6 +121,11 @@ class OuterLoop {
     return least;
   }
 
+  bool is_close() const {
+    return search_.best < kInfinity &&
+           bound_of_open() >= (1 - search_.reach.worth_closing) * search_.best;
+  }
+
   // A bound, and perhaps a plan, of every mesh. The most promising one's problem is kept.
   Status look_at_all(const std::vector<std::size_t>& meshes) {
     std::mutex mutex;
@@ -155,7 +160,7 @@ class OuterLoop {
     const auto bound_of = [&](std::size_t m) { return search_.outcome.trials[m].lower_bound; };
     Seconds least = kInfinity;
     for (std::size_t m : meshes) least = std::min(least, bound_of(m));
-    const Seconds most = search_.searched_within * least;
+    const Seconds most = search_.reach.searched_within * least;
     std::erase_if(meshes, [&](std::size_t m) { return bound_of(m) > most; });
   }
 

@@ -106,9 +106,8 @@ Status add_notes(const SearchRequest& request, SearchOutcome& outcome) {
 }  // namespace
 
 Result<SearchOutcome> search_on(const SearchRequest& request, const Searcher& searcher,
-                                const std::vector<Mesh>& meshes, double searched_within) {
-  MeshSearch state(request, searcher, meshes);
-  state.searched_within = searched_within;
+                                const std::vector<Mesh>& meshes, const MeshSearchReach& reach) {
+  MeshSearch state(request, searcher, meshes, reach);
   AUTOPAR_RETURN_IF_ERROR(search_meshes(state));
   // A searcher that does not say so itself.
   const auto& trials = state.outcome.trials;

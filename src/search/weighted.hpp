@@ -10,10 +10,9 @@
 
 namespace autopar {
 
-// On these meshes, with the request's own weights, or none. `searched_within`: see MeshSearch.
+// On these meshes, with the request's own weights, or none.
 Result<SearchOutcome> search_on(const SearchRequest& request, const Searcher& searcher,
-                                const std::vector<Mesh>& meshes,
-                                double searched_within = kInfinity);
+                                const std::vector<Mesh>& meshes, const MeshSearchReach& reach = {});
 
 // The first weighting: what most plans of a cluster are found by.
 StreamTimes first_weights(const Cluster& cluster);

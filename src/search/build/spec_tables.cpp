@@ -176,6 +176,32 @@ Seconds SpecTables::breaking(const Type& type, const Spec& from, const Spec& to)
          type.weights.issuing;
 }
 
+// It depends on the local bytes alone, of which there are few.
+void SpecTables::add_breaking(int type_id, int from, int to, CostTable& cost) {
+  const Type& of = type(type_id);
+  const SpecList& rows = at(from).distinct;
+  const SpecList& columns = at(to).distinct;
+  std::vector<double> kinds = distinct_bytes(type_id, to);
+  std::vector<std::size_t> kind_of;
+  std::sort(kinds.begin(), kinds.end());
+  kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
+  for (double bytes : distinct_bytes(type_id, to)) {
+    const auto kind = std::lower_bound(kinds.begin(), kinds.end(), bytes);
+    kind_of.push_back(static_cast<std::size_t>(kind - kinds.begin()));
+  }
+  std::vector<Seconds> known;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    known.assign(kinds.size(), -1);
+    double* to_row = cost.values.data() + r * columns.size();
+    for (std::size_t c = 0; c < columns.size(); ++c) {
+      if (at(from).distinct_ids[r] == at(to).distinct_ids[c]) continue;
+      Seconds& seconds = known[kind_of[c]];
+      if (seconds < 0) seconds = breaking(of, rows[r], columns[c]);
+      to_row[c] += seconds;
+    }
+  }
+}
+
 void SpecTables::find_class_prices(int type_id, int from, int to, CostTable& cost,
                                    CostTable& peak) {
   const Type& of = type(type_id);
@@ -185,12 +211,7 @@ void SpecTables::find_class_prices(int type_id, int from, int to, CostTable& cos
                                                        columns.distinct, of.weights);
   cost = classes_of(from, to);
   cost.values = std::move(prices.weighted);
-  for (std::size_t r = 0; of.inside && r < rows.distinct.size(); ++r) {
-    double* to_row = cost.values.data() + r * columns.distinct.size();
-    for (std::size_t c = 0; c < columns.distinct.size(); ++c) {
-      to_row[c] += breaking(of, rows.distinct[r], columns.distinct[c]);
-    }
-  }
+  if (of.inside) add_breaking(type_id, from, to, cost);
   if (!limited_) return;
   peak = classes_of(from, to);
   peak.values.resize(prices.peak_bytes.size());

@@ -120,6 +120,7 @@ class SpecTables {
   CostTable classes_of(int from, int to) const;
   // What a reshard costs beside its steps.
   Seconds breaking(const Type& type, const Spec& from, const Spec& to) const;
+  void add_breaking(int type, int from, int to, CostTable& cost);
   void find_class_prices(int type, int from, int to, CostTable& cost, CostTable& peak);
   void add_prices(int type, int from, const std::vector<int>& to, std::size_t t, CostTable& cost,
                   CostTable& peak);
