@@ -1,10 +1,9 @@
 // Options that say what is read and how it is solved.
 #include "cli/input_options.hpp"
 
-#include "cli/command_line.hpp"
-
 #include <CLI/CLI.hpp>
 
+#include "cli/command_line.hpp"
 #include "planning/inputs.hpp"
 
 namespace autopar::cli {
