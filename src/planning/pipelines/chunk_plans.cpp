@@ -9,7 +9,6 @@
 #include "planning/pipelines/chunk_bound.hpp"
 #include "planning/pipelines/chunk_cost.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
-#include "planning/pipelines/stage_memory.hpp"
 #include "planning/pipelines/unit_room.hpp"
 #include "search/balanced_weights.hpp"
 
@@ -24,7 +23,6 @@ std::shared_ptr<const Planned> planned_of(PartsRequest parts, SearchOutcome outc
   return std::make_shared<const Planned>(
       Planned{std::move(parts.inputs), std::move(parts.request), std::move(outcome)});
 }
-std::string mesh_of(const Planned& planned) { return to_text(planned.outcome.strategy.mesh); }
 
 }  // namespace
 
@@ -94,10 +92,16 @@ Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks,
     if (!goes_on) return infeasible_error("no plan that is faster");
   }
   for (const auto& [stage, members] : of_stage) {
-    AUTOPAR_RETURN_IF_ERROR(share_memory(members, is_apart(schedule), inputs, hints, plans));
-    AUTOPAR_RETURN_IF_ERROR(use_what_is_left(members, is_apart(schedule), inputs, hints, plans));
+    if (members.size() < 2) continue;
+    const StageChunks sharing{members, is_apart(schedule), inputs, hints, plans};
+    AUTOPAR_RETURN_IF_ERROR(share_memory(sharing));
+    AUTOPAR_RETURN_IF_ERROR(use_what_is_left(sharing));
   }
   return plans;
+}
+
+std::string ChunkPlans::mesh_of(const Planned& planned) {
+  return to_text(planned.outcome.strategy.mesh);
 }
 
 Status ChunkPlans::plan(Asked asked, ChunkPlan& found) {
@@ -441,94 +445,6 @@ std::vector<std::string> ChunkPlans::meshes() const {
   }
   if (found.empty()) found.emplace_back();
   return found;
-}
-
-// Chunks that together do not fit are searched again. First what they store and keep gets smaller,
-// so that the one with most beside that fits too; then, where plans do not follow, all that each
-// takes at its peak.
-Status ChunkPlans::share_memory(const std::vector<std::size_t>& of_stage, bool apart,
-                                const std::vector<Inputs>& inputs,
-                                const std::vector<ChunkHint>& hints,
-                                std::vector<ChunkPlan>& plans) {
-  if (of_stage.size() < 2) return Ok{};
-  AUTOPAR_TRY(all, room());
-  const auto room = static_cast<double>(all);
-  AUTOPAR_TRY(memory, memory_of_chunks(plans, of_stage, apart));
-  if (static_cast<double>(stage_memory(memory)) <= room) return Ok{};
-  double resting = 0, peaks = 0, beside = 0;
-  for (const ChunkBytes& chunk : memory) {
-    resting += static_cast<double>(chunk.resting);
-    peaks += static_cast<double>(chunk.peak);
-    beside = std::max(beside, static_cast<double>(chunk.peak - chunk.resting));
-  }
-  std::vector<double> shares, even;
-  for (const ChunkBytes& chunk : memory) {
-    shares.push_back(beside + (room - beside) * static_cast<double>(chunk.resting) / resting);
-    even.push_back(room * static_cast<double>(chunk.peak) / peaks);
-  }
-  if (!apart && beside < room) {
-    if (plan_within(of_stage, shares, inputs, hints, plans).ok()) {
-      AUTOPAR_TRY(now, memory_of_chunks(plans, of_stage, apart));
-      if (static_cast<double>(stage_memory(now)) <= room) return Ok{};
-    }
-  }
-  return plan_within(of_stage, even, inputs, hints, plans);
-}
-
-// Rooms are shared by what units hold; chunks may hold less. So one after the other gets what the
-// others leave, where that is much.
-Status ChunkPlans::use_what_is_left(const std::vector<std::size_t>& of_stage, bool apart,
-                                    const std::vector<Inputs>& inputs,
-                                    const std::vector<ChunkHint>& hints,
-                                    std::vector<ChunkPlan>& plans) {
-  if (of_stage.size() < 2) return Ok{};
-  AUTOPAR_TRY(all, room());
-  for (const std::size_t c : of_stage) {
-    if (!hints[c].parts || hints[c].is_fastest || search_.is_over()) continue;
-    AUTOPAR_TRY(memory, memory_of_chunks(plans, of_stage, apart));
-    const Bytes left = all - stage_memory(memory);
-    if (static_cast<double>(left) < kMuchLeft * static_cast<double>(all)) break;
-    ChunkPlan found = plans[c];
-    const Bytes own = found.planned->outcome.cost.memory.total;
-    const Status planned =
-        plan({inputs[c], mesh_of(*found.planned), all - own - left, hints[c], c}, found);
-    const auto time = [](const ChunkPlan& of) { return of.planned->outcome.cost.time(); };
-    if (!planned.ok() || time(found) >= time(plans[c])) continue;
-    std::swap(found, plans[c]);
-    plans[c].alike = -1;
-    AUTOPAR_TRY(now, memory_of_chunks(plans, of_stage, apart));
-    if (stage_memory(now) > all) {
-      plans[c] = std::move(found);
-      continue;
-    }
-    for (ChunkPlan& other : plans) {
-      if (other.alike == static_cast<int>(c)) other.alike = -1;
-    }
-  }
-  return Ok{};
-}
-
-// Each in its share of the room.
-Status ChunkPlans::plan_within(const std::vector<std::size_t>& of_stage,
-                               const std::vector<double>& shares, const std::vector<Inputs>& inputs,
-                               const std::vector<ChunkHint>& hints, std::vector<ChunkPlan>& plans) {
-  AUTOPAR_TRY(all, room());
-  const std::string mesh = mesh_of(*plans[of_stage.front()].planned);
-  for (std::size_t i = 0; i < of_stage.size(); ++i) {
-    const std::size_t c = of_stage[i];
-    const Bytes beside = all - std::min(all, static_cast<Bytes>(shares[i]));
-    for (ChunkPlan& other : plans) {
-      if (other.alike == static_cast<int>(c)) other.alike = -1;
-    }
-    const Status planned = plan({inputs[c], mesh, beside, hints[c], c}, plans[c]);
-    if (!planned.ok()) {
-      Error error = planned.error();
-      error.message =
-          "chunk " + std::to_string(c) + ", beside the other chunks of its stage: " + error.message;
-      return error;
-    }
-  }
-  return Ok{};
 }
 
 }  // namespace autopar

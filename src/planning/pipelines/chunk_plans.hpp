@@ -144,15 +144,18 @@ class ChunkPlans {
   Result<CommonOptions> options_of(const std::string& mesh, Bytes beside) const;
   Result<Inputs> inputs_of(Graph graph) const;
   std::optional<StrategyFile> pins_of(const Graph& graph) const;
-  Status share_memory(const std::vector<std::size_t>& of_stage, bool apart,
-                      const std::vector<Inputs>& inputs, const std::vector<ChunkHint>& hints,
-                      std::vector<ChunkPlan>& plans);
-  Status use_what_is_left(const std::vector<std::size_t>& of_stage, bool apart,
-                          const std::vector<Inputs>& inputs, const std::vector<ChunkHint>& hints,
-                          std::vector<ChunkPlan>& plans);
-  Status plan_within(const std::vector<std::size_t>& of_stage, const std::vector<double>& shares,
-                     const std::vector<Inputs>& inputs, const std::vector<ChunkHint>& hints,
-                     std::vector<ChunkPlan>& plans);
+  // The chunks of one stage, of all that there are, which share its room.
+  struct StageChunks {
+    const std::vector<std::size_t>& chunks;
+    bool apart = false;  // backward passes have two parts
+    const std::vector<Inputs>& inputs;
+    const std::vector<ChunkHint>& hints;
+    std::vector<ChunkPlan>& plans;
+  };
+  Status share_memory(const StageChunks& of);
+  Status plan_within(const StageChunks& of, const std::vector<double>& shares);
+  Status use_what_is_left(const StageChunks& of);
+  static std::string mesh_of(const Planned& planned);
 
   const ChunkSearch& search_;
   PlanOptions options_;

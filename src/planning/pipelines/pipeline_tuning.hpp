@@ -25,7 +25,8 @@ inline constexpr int kRounds = 2;
 inline constexpr double kHopeless = 0.01;
 // Above its bound by this part of it, a pipeline under a memory limit is also cut as it would be
 // without. What memory adds is an estimate by units: of GPT with 7 layers in 2 stages it said so
-// much of the first that the plan took 4.2 % longer than one with even cuts.
+// much of the first that the plan took 4.2 % longer than one with even cuts, 7.8 % above the bound.
+// On 70B, 3.9 % above, other cuts gained nothing.
 inline constexpr double kFarAbove = 0.05;
 // Forms whose units take so much longer than the best plan (a part of it) are not planned, though
 // their bound does not say so. Plans of 8B and 70B took 2 % less to 5 % more than their units.

@@ -1,0 +1,100 @@
+// How the chunks of one stage share its room.
+#include <algorithm>
+
+#include "planning/pipelines/chunk_plans.hpp"
+#include "planning/pipelines/pipeline_tuning.hpp"
+#include "planning/pipelines/stage_memory.hpp"
+
+namespace autopar {
+
+namespace {
+
+Seconds time_of(const ChunkPlan& plan) { return plan.planned->outcome.cost.time(); }
+
+// A chunk is planned anew, and those that had its plan have one of their own.
+void leave_likeness(std::vector<ChunkPlan>& plans, std::size_t chunk) {
+  plans[chunk].alike = -1;
+  for (ChunkPlan& other : plans) {
+    if (other.alike == static_cast<int>(chunk)) other.alike = -1;
+  }
+}
+
+}  // namespace
+
+// Chunks that together do not fit are searched again. First what they store and keep gets smaller,
+// so that the one with most beside that fits too; then, where plans do not follow, all that each
+// takes at its peak.
+Status ChunkPlans::share_memory(const StageChunks& of) {
+  AUTOPAR_TRY(all, room());
+  const auto room = static_cast<double>(all);
+  AUTOPAR_TRY(memory, memory_of_chunks(of.plans, of.chunks, of.apart));
+  if (static_cast<double>(stage_memory(memory)) <= room) return Ok{};
+  double resting = 0, peaks = 0, beside = 0;
+  for (const ChunkBytes& chunk : memory) {
+    resting += static_cast<double>(chunk.resting);
+    peaks += static_cast<double>(chunk.peak);
+    beside = std::max(beside, static_cast<double>(chunk.peak - chunk.resting));
+  }
+  std::vector<double> shares, even;
+  for (const ChunkBytes& chunk : memory) {
+    shares.push_back(beside + (room - beside) * static_cast<double>(chunk.resting) / resting);
+    even.push_back(room * static_cast<double>(chunk.peak) / peaks);
+  }
+  if (!of.apart && beside < room && plan_within(of, shares).ok()) {
+    AUTOPAR_TRY(now, memory_of_chunks(of.plans, of.chunks, of.apart));
+    if (static_cast<double>(stage_memory(now)) <= room) return Ok{};
+  }
+  return plan_within(of, even);
+}
+
+// Each in its share of the room.
+Status ChunkPlans::plan_within(const StageChunks& of, const std::vector<double>& shares) {
+  AUTOPAR_TRY(all, room());
+  const std::string mesh = mesh_of(*of.plans[of.chunks.front()].planned);
+  for (std::size_t i = 0; i < of.chunks.size(); ++i) {
+    const std::size_t c = of.chunks[i];
+    const Bytes beside = all - std::min(all, static_cast<Bytes>(shares[i]));
+    leave_likeness(of.plans, c);
+    const Status planned = plan({of.inputs[c], mesh, beside, of.hints[c], c}, of.plans[c]);
+    if (!planned.ok()) {
+      Error error = planned.error();
+      error.message =
+          "chunk " + std::to_string(c) + ", beside the other chunks of its stage: " + error.message;
+      return error;
+    }
+    // The other one may have been planned anew since.
+    int& alike = of.plans[c].alike;
+    if (alike < 0) continue;
+    const ChunkPlan& other = of.plans[static_cast<std::size_t>(alike)];
+    if (time_of(other) != time_of(of.plans[c])) alike = -1;
+  }
+  return Ok{};
+}
+
+// Rooms are shared by what units hold; chunks may hold less. So one after the other gets what the
+// others leave, where that is much.
+Status ChunkPlans::use_what_is_left(const StageChunks& of) {
+  AUTOPAR_TRY(all, room());
+  for (const std::size_t c : of.chunks) {
+    if (!of.hints[c].parts || of.hints[c].is_fastest || search_.is_over()) continue;
+    AUTOPAR_TRY(memory, memory_of_chunks(of.plans, of.chunks, of.apart));
+    const Bytes left = all - stage_memory(memory);
+    if (static_cast<double>(left) < tuning::chunks::kMuchLeft * static_cast<double>(all)) break;
+    ChunkPlan other = of.plans[c];
+    const Bytes beside = all - other.planned->outcome.cost.memory.total - left;
+    const Status planned =
+        plan({of.inputs[c], mesh_of(*other.planned), beside, of.hints[c], c}, other);
+    if (!planned.ok() || time_of(other) >= time_of(of.plans[c])) continue;
+    other.alike = -1;
+    std::swap(other, of.plans[c]);
+    AUTOPAR_TRY(now, memory_of_chunks(of.plans, of.chunks, of.apart));
+    if (stage_memory(now) > all) {
+      of.plans[c] = std::move(other);
+    } else {
+      leave_likeness(of.plans, c);
+    }
+  }
+  return Ok{};
+}
+
+}  // namespace autopar
