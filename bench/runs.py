@@ -242,10 +242,23 @@ def sailor(row):
     raise Unsaid(f"no profile of {row['cluster']}")
 
 
+def torch_step(row):
+    """bench/torch_steps.py: PyTorch on one GPU; gradients in bfloat16."""
+    gpus = {"NVIDIA H100 80GB HBM3": "h100"}
+    if row["gpu"] not in gpus:
+        raise Unsaid(f"no profile of {row['gpu']}")
+    runtime = one_of(row, "runtime", {"eager": "eager", "compiled": "compiled"})
+    family = one_of(row, "family", {"llama": ("--kv-heads", row["kv_heads"], "--feed-forward", row["feed_forward"]), "gpt": ("--no-fused-qkv", "--feed-forward", row["feed_forward"])})
+    model = ("--family", row["family"], "--layers", row["layers"], "--hidden", row["hidden"], "--heads", row["heads"], *family, "--vocabulary", row["vocabulary"],
+             "--sequence", row["sequence"], "--no-tied")
+    return Run(runtime, f"{row['family']} {row['layers']}x{row['hidden']} sequence={row['sequence']} batch={row['batch']}", model, f"{gpus[row['gpu']]}-ib", f"{gpus[row['gpu']]}-{runtime}",
+               1, 1, 1, 1, int(row["batch"]), 1, "plain", False, float(row["torch_step_s"]), float(row["memory_bytes"]), reduce="bf16")
+
+
 # Columns that only this table has -> how its rows are read.
 TABLES = [({"tokens_per_s_per_gpu", "grad_acc", "zero", "memory_gb"}, playbook), ({"pipeline_parallel", "iteration_ms"}, vtrain),
           ({"pipeline_stages", "chunks", "iteration_seconds"}, megatron), ({"Throughput (T/s)", "Sharding Strategy"}, foundry), ({"step_s", "config_from"}, dgxc),
-          ({"container", "tflops_raw"}, bridge), ({"replicas_per_stage", "real_s"}, sailor)]
+          ({"container", "tflops_raw"}, bridge), ({"torch_step_s", "update_s"}, torch_step), ({"replicas_per_stage", "real_s"}, sailor)]
 
 
 class Row(dict):

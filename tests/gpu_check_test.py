@@ -56,6 +56,17 @@ def on_gpus_that_work(folder):
     print(f"two GPUs: {len(passed)} items passed, {sorted(name for name, state in items.items() if state == 'SKIPPED')} skipped")
 
 
+def ranks_that_share_a_gpu(folder):
+    items, text = check(folder, "--ranks-per-gpu", "4", code=0, AUTOPAR_STAND_IN_GPUS="1", AUTOPAR_STAND_IN_NCCL_VERSION="23203", **STAND_IN)
+    wanted = {f"{plan} on {ranks} ranks, local ops on CPU" for ranks in (1, 2, 4) for plan in ("mlp", "llama_tiny")}
+    wanted |= {f"{plan} on 4 ranks, local ops on CPU" for plan in ("AllToAll", "pipeline-1f1b", "pipeline-zb-v")}
+    wanted |= {"calibrate on 4 ranks, local ops on CPU", "one rank more than GPUs is refused", "a rank that gets SIGKILL is named and ends the others"}
+    assert wanted <= {name for name, state in items.items() if state == "PASS"}, (wanted, items)
+    items, text = check(folder, "--ranks-per-gpu", "4", code=0, AUTOPAR_STAND_IN_GPUS="1", AUTOPAR_STAND_IN_NCCL_VERSION="22809", **STAND_IN)
+    assert items["4 ranks per GPU"] == "SKIPPED" and "needs NCCL 2.30.3, this is 2.28.9" in text, items
+    print("one GPU: four ranks share it, with an older NCCL they are skipped")
+
+
 def where_things_go_wrong(folder):
     """An ONNX Runtime that only seems to have a CUDA provider, and one GPU."""
     runtime = folder / "site-packages" / "onnxruntime" / "capi"
@@ -82,7 +93,7 @@ def without_gpus(folder):
 
 
 def main():
-    for part in (without_gpus, on_gpus_that_work, where_things_go_wrong):
+    for part in (without_gpus, on_gpus_that_work, ranks_that_share_a_gpu, where_things_go_wrong):
         with tempfile.TemporaryDirectory() as folder:
             part(pathlib.Path(folder))
     return 0

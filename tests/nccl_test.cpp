@@ -178,6 +178,11 @@ TEST_CASE("splits of the world share disjoint groups", "[nccl]") {
   CHECK((*splits)[2].key_of(0) == 1);
   CHECK((*splits)[1].color_of(3) == 1);
 
+  const auto without_world = plan_splits({{0, 1}, {1, 0}}, 2, false);
+  REQUIRE(without_world.ok());
+  CHECK(without_world->size() == 2);
+  CHECK(plan_splits({{0, 1}, {1, 0}}, 2)->size() == 1);
+
   CHECK_THAT(plan_splits({{0, 4}}, 4).error().message, Contains("names rank 4"));
   CHECK_THAT(plan_splits({{1, 1}}, 4).error().message, Contains("names rank 1 twice"));
 }
@@ -294,27 +299,37 @@ CollectiveCall message(CollectiveKind kind, std::vector<std::int64_t> pair, int 
 
 TEST_CASE("two ranks send to each other before they receive", "[nccl]") {
   const Libraries libraries;
-  require_ok(
-      run_ranks({2, 20, {{{0, 1}, 2}, {{1, 0}, 2}}}, [](NcclCommunicator& communicator) -> Status {
-        const int rank = communicator.rank();
-        const int other = 1 - rank;
-        for (int round = 0; round < 3; ++round) {
-          const CollectiveCall send = message(CollectiveKind::kSend, {rank, other}, 0, round);
-          const CollectiveCall recv = message(CollectiveKind::kRecv, {other, rank}, 1, round);
-          const std::string input = input_of(send, rank);
-          std::string kept(input.size(), ' '), output(input.size(), ' ');
-          AUTOPAR_RETURN_IF_ERROR(communicator.run(send, input.data(), kept.data()));
-          AUTOPAR_RETURN_IF_ERROR(communicator.run(recv, nullptr, output.data()));
-          if (kept != input) return runtime_error("Send does not give its input back");
-          if (output != input_of(send, other)) return runtime_error("Recv gives other data");
-        }
-        // Who is not the receiver gets zeros.
-        const CollectiveCall recv = message(CollectiveKind::kRecv, {rank, other}, 0, 9);
-        std::string output(4000, ' ');
-        AUTOPAR_RETURN_IF_ERROR(communicator.run(recv, nullptr, output.data()));
-        if (output == std::string(4000, '\0')) return Ok{};
-        return runtime_error("no zeros");
-      }));
+  require_ok(run_ranks({2, 20, {{{0, 1}, 2}}}, [](NcclCommunicator& communicator) -> Status {
+    const int rank = communicator.rank();
+    const int other = 1 - rank;
+    AUTOPAR_RETURN_IF_ERROR(communicator.prepare_messages({{0, 1}, {1, 0}}));
+    for (int round = 0; round < 3; ++round) {
+      const CollectiveCall send = message(CollectiveKind::kSend, {rank, other}, 0, round);
+      const CollectiveCall recv = message(CollectiveKind::kRecv, {other, rank}, 1, round);
+      const std::string input = input_of(send, rank);
+      std::string kept(input.size(), ' '), output(input.size(), ' ');
+      AUTOPAR_RETURN_IF_ERROR(communicator.run(send, input.data(), kept.data()));
+      AUTOPAR_RETURN_IF_ERROR(communicator.run(recv, nullptr, output.data()));
+      if (kept != input) return runtime_error("Send does not give its input back");
+      if (output != input_of(send, other)) return runtime_error("Recv gives other data");
+    }
+    // A message may be received behind what its sender has called since.
+    const CollectiveCall late = rank == 0 ? message(CollectiveKind::kSend, {0, 1}, 0, 7)
+                                          : message(CollectiveKind::kRecv, {0, 1}, 1, 7);
+    CollectiveCall sum = call_of(CollectiveKind::kAllReduce, {{0, 1}, 2}, rank, {5});
+    sum.reduce_op = "sum";
+    std::string sent = input_of(late, 0), got(sent.size(), ' ');
+    if (rank == 0) AUTOPAR_RETURN_IF_ERROR(communicator.run(late, sent.data(), got.data()));
+    AUTOPAR_RETURN_IF_ERROR(run_and_compare(communicator, sum));
+    if (rank == 1) AUTOPAR_RETURN_IF_ERROR(communicator.run(late, nullptr, got.data()));
+    if (got != sent) return runtime_error("a late Recv gives other data");
+    // Who is not the receiver gets zeros.
+    const CollectiveCall recv = message(CollectiveKind::kRecv, {rank, other}, 0, 9);
+    std::string output(4000, ' ');
+    AUTOPAR_RETURN_IF_ERROR(communicator.run(recv, nullptr, output.data()));
+    if (output == std::string(4000, '\0')) return Ok{};
+    return runtime_error("no zeros");
+  }));
   require_clean(libraries);
 }
 
@@ -323,7 +338,8 @@ TEST_CASE("programs of stages have different groups", "[nccl]") {
   require_ok(run_ranks({4, 20, {}}, [](NcclCommunicator& communicator) -> Status {
     const int rank = communicator.rank();
     const GroupPartition own = rank < 2 ? GroupPartition{{0, 1}, 2} : GroupPartition{{2, 3}, 2};
-    AUTOPAR_RETURN_IF_ERROR(communicator.prepare({own, {{0, 2, 1, 3}, 2}}));
+    AUTOPAR_RETURN_IF_ERROR(communicator.prepare({own}));
+    AUTOPAR_RETURN_IF_ERROR(communicator.prepare_messages({{0, 2}, {1, 3}}));
     CollectiveCall call = call_of(CollectiveKind::kAllReduce, own, rank, {5});
     call.reduce_op = "sum";
     AUTOPAR_RETURN_IF_ERROR(run_and_compare(communicator, call));

@@ -23,6 +23,7 @@ struct TimedOp {
   double bytes = 0;       // read and written
   int copies = 1;         // of the op in the model; times, flops and bytes are of one
   bool of_model = false;  // of a user's model: says nothing of the peaks; 1 copy: all of it
+  bool for_gpu = false;   // too large for a CPU: timed on a GPU alone
 };
 
 struct MeasureRequest {
@@ -51,6 +52,7 @@ struct Measurements {
   std::string ranks_are = "threads";  // as RunReport
   std::vector<std::string> hosts;     // by rank
   Bytes memory_bytes = 0;             // of a rank: its share of its machine, the least of all
+  bool on_gpus = false;               // tensors lie in the memory of GPUs, which run the ops
   std::vector<CollectiveSample> collectives;
   std::vector<OpSample> ops;
 };

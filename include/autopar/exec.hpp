@@ -42,6 +42,7 @@ struct CollectiveCall {
 struct GroupPartition {
   std::vector<std::int64_t> groups;
   std::int64_t group_size = 1;
+  bool of_messages = false;  // of Send and Recv: pairs of a sender and a receiver
   bool operator==(const GroupPartition&) const = default;
 };
 

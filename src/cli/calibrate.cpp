@@ -35,6 +35,7 @@ struct CalibrateOptions {
 };
 
 constexpr std::int64_t kKiB = 1024;
+constexpr std::int64_t kMiB = 1024 * kKiB;
 
 // The bytes of a model of one op on two inputs.
 Result<std::string> model_of(const TimedOp& op, const Shape& output) {
@@ -55,7 +56,7 @@ Result<std::string> model_of(const TimedOp& op, const Shape& output) {
 }
 
 Status add_matmuls(const std::vector<DType>& dtypes, const std::vector<std::int64_t>& sizes,
-                   MeasureRequest& request) {
+                   MeasureRequest& request, bool for_gpu = false) {
   for (DType dtype : dtypes) {
     for (std::int64_t n : sizes) {
       TimedOp op{"MatMul", "", dtype, {n, n}, {n, n}, 0, 0};
@@ -63,6 +64,7 @@ Status add_matmuls(const std::vector<DType>& dtypes, const std::vector<std::int6
       op.bytes = 3.0 * static_cast<double>(n * n * size_of(dtype));
       AUTOPAR_TRY(model, model_of(op, {n, n}));
       op.model = std::move(model);
+      op.for_gpu = for_gpu;
       request.ops.push_back(std::move(op));
     }
   }
@@ -70,12 +72,13 @@ Status add_matmuls(const std::vector<DType>& dtypes, const std::vector<std::int6
 }
 
 // Sums of matrices, which are as fast as memory is. (Vectors are copied before they are fed.)
-Status add_sums(const std::vector<Bytes>& sizes, MeasureRequest& request) {
+Status add_sums(const std::vector<Bytes>& sizes, MeasureRequest& request, bool for_gpu = false) {
   for (Bytes size : sizes) {
     const Shape shape = {size / kKiB, kKiB / 4};
     TimedOp op{"Add", "", DType::kFloat32, shape, shape, 0, 3.0 * static_cast<double>(size)};
     AUTOPAR_TRY(model, model_of(op, shape));
     op.model = std::move(model);
+    op.for_gpu = for_gpu;
     request.ops.push_back(std::move(op));
   }
   return Ok{};
@@ -91,13 +94,17 @@ Result<MeasureRequest> request_of(const CalibrateOptions& options, const CommonO
     request.round_time = 2e-4;
     AUTOPAR_RETURN_IF_ERROR(add_matmuls({DType::kFloat32}, {64, 128}, request));
     AUTOPAR_RETURN_IF_ERROR(add_sums({256 * kKiB, 1024 * kKiB}, request));
+    AUTOPAR_RETURN_IF_ERROR(add_matmuls({DType::kFloat32}, {1024, 4096}, request, true));
+    AUTOPAR_RETURN_IF_ERROR(add_sums({256 * kMiB}, request, true));
     return request;
   }
   request.sizes = {kKiB, 8 * kKiB, 64 * kKiB, 512 * kKiB, 4096 * kKiB, 16384 * kKiB};
   const std::vector<DType> dtypes = {DType::kFloat32, DType::kFloat64, DType::kFloat16,
                                      DType::kBFloat16};
   AUTOPAR_RETURN_IF_ERROR(add_matmuls(dtypes, {64, 128, 256, 512}, request));
-  AUTOPAR_RETURN_IF_ERROR(add_sums({64 * kKiB, 1024 * kKiB, 16384 * kKiB}, request));
+  AUTOPAR_RETURN_IF_ERROR(add_sums({64 * kKiB, kMiB, 16 * kMiB}, request));
+  AUTOPAR_RETURN_IF_ERROR(add_matmuls(dtypes, {1024, 2048, 4096, 8192}, request, true));
+  AUTOPAR_RETURN_IF_ERROR(add_sums({64 * kMiB, 256 * kMiB}, request, true));
   return request;
 }
 
@@ -311,7 +318,7 @@ Result<int> finish(const CalibrateOptions& options, const CommonOptions& common,
   cluster.name = options.name.empty() ? default_name(measured) : options.name;
   cluster.device.name = "one of " + std::to_string(measured.hosts.size()) + " ranks";
   if (!calibration.problem.empty()) logging::warn("warning: {}", calibration.problem);
-  if (options.ranks_by == "nccl") {
+  if (options.ranks_by == "nccl" && !measured.on_gpus) {
     logging::warn(
         "warning: collectives are timed with their copies from host memory to the GPU and back, "
         "ops and memory on the CPU: as a run is whose local ops ONNX Runtime has on the CPU");

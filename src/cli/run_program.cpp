@@ -29,7 +29,8 @@ Result<std::vector<GroupPartition>> partitions_of(const Plan& plan) {
   std::vector<GroupPartition> partitions;
   for (ProgramCollective& collective : collectives) {
     if (!communicates(collective.collective.kind)) continue;
-    GroupPartition partition{std::move(collective.groups), collective.group_size};
+    GroupPartition partition{std::move(collective.groups), collective.group_size,
+                             is_message(collective.collective.kind)};
     if (std::find(partitions.begin(), partitions.end(), partition) == partitions.end()) {
       partitions.push_back(std::move(partition));
     }

@@ -154,6 +154,7 @@ Equations equations_at(const std::vector<CollectiveSample>& samples, const std::
 // Which way the cost model takes depends on the parameters, and they on the way: in rounds, the
 // best of which counts.
 Parameters fit_tiers(const std::vector<CollectiveSample>& samples, const std::vector<Tier>& tiers) {
+  if (samples.empty()) return Parameters(2 * tiers.size(), 0);  // one rank: no link is used
   Parameters at;
   for (std::size_t t = 0; t < tiers.size(); ++t) at.insert(at.end(), {1e-5, 1e-9});
   Parameters best = at;
@@ -243,7 +244,10 @@ Calibration fit_cluster(const Measurements& measurements, const std::vector<Time
   }
   Device& device = calibration.cluster.device;
   fit_device(measurements, ops, device);
-  calibration.cluster.host_link_bandwidth_bytes_per_s = device.memory_bandwidth_bytes_per_s;
+  // Between a GPU and its host: not measured.
+  if (!measurements.on_gpus) {
+    calibration.cluster.host_link_bandwidth_bytes_per_s = device.memory_bandwidth_bytes_per_s;
+  }
   for (const CollectiveSample& sample : measurements.collectives) {
     calibration.collectives.push_back(cost_of(sample, calibration.cluster));
   }

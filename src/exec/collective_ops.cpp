@@ -227,7 +227,8 @@ OrtStatusPtr CollectiveOp::CreateKernelV2(const OrtApi&, const OrtKernelInfo* in
     CollectiveCall call = make_call(kind_, attributes, communicator_.rank());
     call.op_name = name;
     if (unprepared_.noted && communicates(kind_)) {
-      unprepared_.partitions.push_back({attributes.groups, attributes.group_size});
+      unprepared_.partitions.push_back(
+          {attributes.groups, attributes.group_size, is_message(kind_)});
     }
     *kernel = new CollectiveKernel(communicator_, times_, unprepared_, std::move(call), on_gpu_);
     return nullptr;

@@ -11,7 +11,9 @@
 
 #include "autopar/errors.hpp"
 #include "exec/collective_math.hpp"
+#include "exec/cuda_provider.hpp"
 #include "exec/machine.hpp"
+#include "exec/nccl/nccl.hpp"
 #include "exec/profile.hpp"
 #include "exec/request.hpp"
 #include "exec/session.hpp"
@@ -119,11 +121,21 @@ class Meter {
   std::int64_t next_seq_ = 0;
 };
 
-// A rank's share of its machine's memory, the least of all.
-Status find_memory(Meter& meter, int rank, Measurements& measurements) {
+// A rank's share of its machine's memory, or of its GPU's, the least of all.
+Status find_memory(Meter& meter, int rank, const GpuCommunicator* gpu, Measurements& measurements) {
   const std::vector<std::string>& hosts = measurements.hosts;
-  const auto here = std::count(hosts.begin(), hosts.end(), hosts[static_cast<std::size_t>(rank)]);
-  AUTOPAR_TRY(least, meter.most(-physical_memory() / static_cast<double>(here)));
+  const std::string& host = hosts[static_cast<std::size_t>(rank)];
+  double memory = physical_memory();
+  std::vector<std::string> places = hosts;
+  if (gpu != nullptr) {
+    AUTOPAR_TRY(bytes, gpu->gpu_memory());
+    AUTOPAR_TRY(gpus, meter.gather(std::vector<std::int64_t>{gpu->gpu()}, DType::kInt64));
+    memory = static_cast<double>(bytes);
+    for (std::size_t r = 0; r < places.size(); ++r) places[r] += " " + std::to_string(gpus[r]);
+  }
+  const std::string place = gpu == nullptr ? host : host + " " + std::to_string(gpu->gpu());
+  const auto here = std::count(places.begin(), places.end(), place);
+  AUTOPAR_TRY(least, meter.most(-memory / static_cast<double>(here)));
   measurements.memory_bytes = static_cast<Bytes>(-least);
   return Ok{};
 }
@@ -146,7 +158,8 @@ std::vector<GroupPartition> timed_partitions(const GroupPartition& everyone,
 }
 
 Status time_collectives(Meter& meter, const MeasureRequest& request,
-                        const std::vector<GroupPartition>& partitions, Measurements& measurements) {
+                        const std::vector<GroupPartition>& partitions, GpuCommunicator* gpu,
+                        Measurements& measurements) {
   for (const GroupPartition& partition : partitions) {
     const std::int64_t n = partition.group_size;
     for (CollectiveKind kind : kTimedKinds) {
@@ -156,8 +169,14 @@ Status time_collectives(Meter& meter, const MeasureRequest& request,
         CollectiveCall call = meter.call(kind, partition, DType::kFloat32, elements);
         const std::vector<float> input(static_cast<std::size_t>(elements), 1.0f);
         std::vector<float> output(static_cast<std::size_t>(element_count(call.output_shape)));
-        AUTOPAR_TRY(seconds,
-                    meter.time([&] { return meter.run(call, input.data(), output.data()); }));
+        const void* from = input.data();
+        void* to = output.data();
+        if (gpu != nullptr) {
+          AUTOPAR_TRY(room,
+                      gpu->gpu_room(input.size() * sizeof(float), output.size() * sizeof(float)));
+          from = room.input, to = room.output, call.stream = room.stream;
+        }
+        AUTOPAR_TRY(seconds, meter.time([&] { return meter.run(call, from, to); }));
         measurements.collectives.push_back(
             {kind, partition.groups, n, 4 * static_cast<double>(elements), seconds});
       }
@@ -174,15 +193,20 @@ std::string filled(DType dtype, const Shape& shape) {
 }
 
 // Errors are those of the communication; what ONNX Runtime cannot do all ranks find alike.
-Status time_op(Meter& meter, Ort::Env& environment, const TimedOp& op, OpSample& sample) {
+Status time_op(Meter& meter, Ort::Env& environment, const TimedOp& op, int gpu, OpSample& sample) {
   std::deque<std::string> data;  // what values point into
   TraceFile trace;               // outlives the session that writes it
   std::optional<Ort::Session> session;
+  std::optional<Ort::IoBinding> bound;  // on a GPU: to what lies there
   std::vector<Declared> inputs, outputs;
   std::vector<Ort::Value> values;
   const auto run = [&]() -> Status {
     try {
-      run_session(*session, Ort::RunOptions(), inputs, values, outputs);
+      if (bound) {
+        session->Run(Ort::RunOptions(), *bound);
+      } else {
+        run_session(*session, Ort::RunOptions(), inputs, values, outputs);
+      }
     } catch (const Ort::Exception& exception) {
       return input_error(exception.what());
     }
@@ -190,6 +214,7 @@ Status time_op(Meter& meter, Ort::Env& environment, const TimedOp& op, OpSample&
   };
   try {
     Ort::SessionOptions options = session_options(false);
+    if (gpu >= 0) add_cuda_provider(options, gpu);
     const auto open = [&](const std::string& prefix) {
       if (!prefix.empty()) options.EnableProfiling(prefix.c_str());
       session.emplace(environment, op.model.data(), op.model.size(), options);
@@ -203,6 +228,14 @@ Status time_op(Meter& meter, Ort::Env& environment, const TimedOp& op, OpSample&
       if (!dtype) throw std::invalid_argument("input '" + input.name + "' is no tensor");
       data.push_back(filled(*dtype, input.shape));
       values.push_back(view_of(*dtype, input.shape, data.back().data()));
+    }
+    if (gpu >= 0) {
+      bound.emplace(*session);
+      const Ort::MemoryInfo there("Cuda", OrtDeviceAllocator, gpu, OrtMemTypeDefault);
+      for (std::size_t i = 0; i < inputs.size(); ++i) {
+        bound->BindInput(inputs[i].name.c_str(), values[i]);  // copies it there
+      }
+      for (const Declared& output : outputs) bound->BindOutput(output.name.c_str(), there);
     }
     if (const Status first = run(); !first) sample.problem = first.error().message;
   } catch (const std::exception& exception) {
@@ -221,6 +254,15 @@ Status time_op(Meter& meter, Ort::Env& environment, const TimedOp& op, OpSample&
   return Ok{};
 }
 
+// The GPU that runs this rank's ops, where every rank has one that ONNX Runtime can use.
+Result<GpuCommunicator*> gpu_of_ops(Meter& meter, Communicator& communicator) {
+  auto* gpu = dynamic_cast<GpuCommunicator*>(&communicator);
+  if (gpu == nullptr) return gpu;
+  Ort::SessionOptions options = session_options(false);
+  AUTOPAR_TRY(without, meter.most(add_cuda_provider(options, gpu->gpu()).empty() ? 0 : 1));
+  return without > 0 ? nullptr : gpu;
+}
+
 }  // namespace
 
 Result<Measurements> measure_rank(Communicator& communicator, Ort::Env& environment,
@@ -231,12 +273,18 @@ Result<Measurements> measure_rank(Communicator& communicator, Ort::Env& environm
   Meter meter(communicator, request);
   const auto partitions = timed_partitions(meter.everyone(), machines_of(hosts).tiers);
   AUTOPAR_RETURN_IF_ERROR(communicator.prepare(partitions));
-  AUTOPAR_RETURN_IF_ERROR(find_memory(meter, communicator.rank(), measurements));
-  AUTOPAR_RETURN_IF_ERROR(time_collectives(meter, request, partitions, measurements));
+  AUTOPAR_TRY(gpu, gpu_of_ops(meter, communicator));
+  measurements.on_gpus = gpu != nullptr;
+  AUTOPAR_RETURN_IF_ERROR(find_memory(meter, communicator.rank(), gpu, measurements));
+  if (communicator.size() > 1) {
+    AUTOPAR_RETURN_IF_ERROR(time_collectives(meter, request, partitions, gpu, measurements));
+  }
   for (std::size_t o = 0; o < request.ops.size(); ++o) {
+    if (request.ops[o].for_gpu && gpu == nullptr) continue;
     OpSample sample;
     sample.op = o;
-    AUTOPAR_RETURN_IF_ERROR(time_op(meter, environment, request.ops[o], sample));
+    AUTOPAR_RETURN_IF_ERROR(
+        time_op(meter, environment, request.ops[o], gpu == nullptr ? -1 : gpu->gpu(), sample));
     measurements.ops.push_back(std::move(sample));
   }
   return measurements;

@@ -326,6 +326,11 @@ cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
   return cudaSuccess;
 }
 
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  *free = *total = std::size_t{1} << 34;
+  return cudaSuccess;
+}
+
 cudaError_t cudaFree(void* pointer) {
   if (pointer == nullptr) return cudaSuccess;
   std::vector<std::shared_ptr<CUstream_st>> streams;

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -75,8 +76,9 @@ struct ncclComm {
   cudaStream_t stream = nullptr;     // of the last one
   bool finalized = false;
   std::size_t calls = 0;
+  std::set<int> connected;  // the peers of Send and Recv
 
-  enum class Doing { kNothing, kJoining, kSplitting, kLaunching, kFinalizing };
+  enum class Doing { kNothing, kJoining, kSplitting, kConnecting, kLaunching, kFinalizing };
   Doing doing = Doing::kNothing;
   int polls = 0;
   std::vector<Call> launch;
@@ -270,6 +272,11 @@ bool advance(const std::shared_ptr<ncclComm>& comm) {
       if (arrived == Arrived::kDone && split) finish_split(*comm, body);
       break;
     }
+    case ncclComm::Doing::kConnecting: {
+      if (take_answer(*comm, body) == Arrived::kNo) return false;
+      comm->doing = ncclComm::Doing::kLaunching;
+      return false;
+    }
     case ncclComm::Doing::kLaunching:
       if (--comm->polls > 0) return false;
       enqueue(comm);
@@ -363,21 +370,40 @@ std::string wrong_call(const ncclComm& comm, const Call& call) {
   return wrong;
 }
 
+constexpr const char* kInProgress =
+    "a call of NCCL that belongs on the stream is in progress; ask ncclCommGetAsyncError until it "
+    "is "
+    "not";
+
+Op op_of(OpKind kind, std::size_t count, ncclDataType_t type, int reduce = 0, int peer = 0) {
+  return {kind, static_cast<std::uint8_t>(type), static_cast<std::uint8_t>(reduce), peer, count,
+          ""};
+}
+
 // Puts the calls on their stream; on a non-blocking communicator every other time only once it has
 // been asked for.
 ncclResult_t launch(const std::shared_ptr<ncclComm>& comm, std::vector<Call> calls) {
   comm->launch = std::move(calls);
   const cudaStream_t stream = comm->launch.front().stream;
   comm->stream = stream;
+  const Op op = comm->launch.front().op;
+  const bool sends = op.kind == OpKind::kSend;
+  if (comm->launch.size() == 1 && (sends || op.kind == OpKind::kRecv) &&
+      comm->connected.insert(op.peer).second) {
+    // The first message of two ranks: both are there before either goes on.
+    send_batch(*comm, {op_of(sends ? OpKind::kRecv : OpKind::kSend, 0, ncclInt8, 0, op.peer)});
+    comm->doing = ncclComm::Doing::kConnecting;
+    comm->polls = 1;
+    stand_in_hold_stream(stream, kInProgress);
+    return start(comm);
+  }
   if (comm->blocking || comm->calls++ % 2 != 0) {
     enqueue(comm);
     return ncclSuccess;
   }
   comm->doing = ncclComm::Doing::kLaunching;
   comm->polls = kPolls;
-  stand_in_hold_stream(stream,
-                       "a call of NCCL that belongs on the stream is in progress; ask "
-                       "ncclCommGetAsyncError until it is not");
+  stand_in_hold_stream(stream, kInProgress);
   return ncclInProgress;
 }
 
@@ -412,11 +438,6 @@ std::size_t size_of(ncclDataType_t type) {
       return 8;
   }
   return 1;
-}
-
-Op op_of(OpKind kind, std::size_t count, ncclDataType_t type, int reduce = 0, int peer = 0) {
-  return {kind, static_cast<std::uint8_t>(type), static_cast<std::uint8_t>(reduce), peer, count,
-          ""};
 }
 
 int ranks_of(ncclComm_t comm) {
@@ -511,6 +532,8 @@ ncclResult_t ncclCommSplit(ncclComm_t of, int color, int key, ncclComm_t* made,
   comm->doing = ncclComm::Doing::kSplitting;
   send_batch(*comm, {op});
   result = start(comm);
+  // NCCL says success here where it has only begun (seen with 2.32.3).
+  if (result == ncclInProgress) return ncclSuccess;
   if (result != ncclSuccess || *made == nullptr) return result;
   return start(find(*made));
 }

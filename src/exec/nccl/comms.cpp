@@ -87,25 +87,27 @@ Result<Groups> NcclComms::groups_of_all(const Groups& own) const {
 
 // All ranks take part in all splits, in one order, before anything else runs on the world. NCCL
 // assigns the new communicator some time after the call: its variable has to stay where it is.
-Status NcclComms::open_groups(const Groups& own) {
+Status NcclComms::open_groups(CommUse use, const Groups& own) {
   Groups wanted;  // all ranks of a group know whether it is there
   for (const auto& group : own) {
-    if (groups_.count(group) == 0) wanted.push_back(group);
+    if (groups_.count({use, group}) == 0) wanted.push_back(group);
   }
   AUTOPAR_TRY(groups, groups_of_all(wanted));
-  AUTOPAR_TRY(splits, plan_splits(groups, size_));
+  AUTOPAR_TRY(splits, plan_splits(groups, size_, use == CommUse::kCollectives));
   for (const CommSplit& split : splits) {
     const int color = split.color_of(rank_);
     ncclComm_t* made = &unused_;
     std::string doing = "a split of the world that this rank is not in";
     if (color >= 0) {
       const auto& group = split.groups[static_cast<std::size_t>(color)];
-      made = &groups_[group];
+      made = &groups_[{use, group}];
       doing = "the group " + to_text(group);
     }
     const ncclResult_t issued = nccl_.split(world_, color >= 0 ? color : NCCL_SPLIT_NOCOLOR,
                                             split.key_of(rank_), made, nullptr);
-    AUTOPAR_RETURN_IF_ERROR(come_together(world_, issued, doing));
+    // It says success where it has only begun: the world is asked, whatever it says.
+    AUTOPAR_RETURN_IF_ERROR(
+        come_together(world_, issued == ncclSuccess ? ncclInProgress : issued, doing));
     if (color >= 0) AUTOPAR_RETURN_IF_ERROR(come_into_being(*made, doing));
   }
   return Ok{};
@@ -160,10 +162,10 @@ void NcclComms::abort() {
   }
 }
 
-ncclComm_t NcclComms::find(const std::vector<std::int64_t>& group) const {
-  const auto found = groups_.find(group);
+ncclComm_t NcclComms::find(CommUse use, const std::vector<std::int64_t>& group) const {
+  const auto found = groups_.find({use, group});
   if (found != groups_.end()) return found->second;
-  return is_world(group, size_) ? world_ : nullptr;
+  return use == CommUse::kCollectives && is_world(group, size_) ? world_ : nullptr;
 }
 
 Result<Waited> NcclComms::settle(ncclComm_t comm, ncclResult_t issued) const {

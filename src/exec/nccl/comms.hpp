@@ -1,9 +1,12 @@
-// The NCCL communicators of one rank: the world and one per group that it is in.
+// The NCCL communicators of one rank: the world, one per group that it is in, and one per pair that
+// it exchanges messages in.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "exec/nccl/library.hpp"
@@ -11,6 +14,11 @@
 #include "exec/nccl/waiting.hpp"
 
 namespace autopar {
+
+// NCCL wants all calls on a communicator in one order on all of its ranks. A message is received
+// when its receiver comes to it, which may be before or behind a collective of the same two ranks:
+// so messages have communicators of their own.
+enum class CommUse : std::uint8_t { kCollectives, kMessages };
 
 // All communicators are non-blocking: a call that NCCL has not finished is asked for until it is,
 // so that a rank that never comes ends in a time-out instead of a hang.
@@ -25,9 +33,9 @@ class NcclComms {
 
   // A communicator for each group of any rank that is not there yet. Every rank calls it, with the
   // groups of its own program, while nothing is under way on the world.
-  Status open_groups(const std::vector<std::vector<std::int64_t>>& groups);
+  Status open_groups(CommUse use, const std::vector<std::vector<std::int64_t>>& groups);
   // The communicator of the group, whose order is the group's; null where there is none.
-  ncclComm_t find(const std::vector<std::int64_t>& group) const;
+  ncclComm_t find(CommUse use, const std::vector<std::int64_t>& group) const;
   // Waits until NCCL has put on the stream what a call returned `issued` for: only then may more be
   // put there.
   Result<Waited> settle(ncclComm_t comm, ncclResult_t issued) const;
@@ -61,7 +69,7 @@ class NcclComms {
   Stop& stop_;
   ncclComm_t world_ = nullptr;
   ncclComm_t unused_ = nullptr;  // what a split gives that this rank is not in
-  std::map<std::vector<std::int64_t>, ncclComm_t> groups_;
+  std::map<std::pair<CommUse, std::vector<std::int64_t>>, ncclComm_t> groups_;
 };
 
 }  // namespace autopar

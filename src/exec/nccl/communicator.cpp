@@ -1,6 +1,8 @@
 #include "exec/nccl/communicator.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <set>
 #include <sstream>
 
 #include "exec/collective_math.hpp"
@@ -87,24 +89,43 @@ NcclCommunicator::~NcclCommunicator() {
 }
 
 Status NcclCommunicator::prepare(const std::vector<GroupPartition>& partitions) {
-  std::vector<std::vector<std::int64_t>> groups;
+  std::vector<std::vector<std::int64_t>> groups, pairs;
   for (const GroupPartition& partition : partitions) {
     for (auto first = partition.groups.begin(); first < partition.groups.end();
          first += partition.group_size) {
-      groups.emplace_back(first, first + partition.group_size);
+      (partition.of_messages ? pairs : groups).emplace_back(first, first + partition.group_size);
     }
   }
-  return open_groups(groups);
+  AUTOPAR_RETURN_IF_ERROR(open_groups(CommUse::kCollectives, groups));
+  return prepare_messages(pairs);
 }
 
 // A communicator for each pair: what one rank posts to another comes in order, whatever others do.
+// NCCL connects two ranks at their first message, for which both of them wait: ranks that would
+// first send to each other would wait for ever. So a byte goes over each pair here, in one order of
+// the pairs for all ranks.
 Status NcclCommunicator::prepare_messages(const std::vector<std::vector<std::int64_t>>& pairs) {
-  return open_groups(pairs);
+  AUTOPAR_RETURN_IF_ERROR(open_groups(CommUse::kMessages, pairs));
+  for (const auto& pair : std::set(pairs.begin(), pairs.end())) {
+    CollectiveCall first;
+    first.op_name = "the first message of a pair";
+    first.dtype = DType::kUInt8;
+    first.input_shape = first.output_shape = {1};
+    first.group = pair;
+    const auto self = std::find(pair.begin(), pair.end(), world_.rank);
+    if (self == pair.end() || pair.size() != 2) continue;
+    first.position = static_cast<int>(self - pair.begin());
+    first.kind = first.position == 0 ? CollectiveKind::kSend : CollectiveKind::kRecv;
+    char byte = 0;
+    AUTOPAR_RETURN_IF_ERROR(run(first, &byte, &byte));
+  }
+  return Ok{};
 }
 
-Status NcclCommunicator::open_groups(const std::vector<std::vector<std::int64_t>>& groups) {
+Status NcclCommunicator::open_groups(CommUse use,
+                                     const std::vector<std::vector<std::int64_t>>& groups) {
   AUTOPAR_RETURN_IF_ERROR(gpu_.make_current());
-  auto status = comms_->open_groups(groups);
+  auto status = comms_->open_groups(use, groups);
   if (!status) {
     stop_.set(status.error().message);
     comms_->abort();
@@ -195,7 +216,7 @@ Status NcclCommunicator::run_on_device(const CollectiveCall& call, const void* i
                                       cudaMemcpyDeviceToDevice, stream));
     return finish(nullptr, stream);
   }
-  const ncclComm_t comm = comms_->find(call.group);
+  const ncclComm_t comm = comms_->find(CommUse::kCollectives, call.group);
   if (comm == nullptr) {
     return input_error("no communicator was prepared for the group " + to_text(call.group));
   }
@@ -208,7 +229,7 @@ Status NcclCommunicator::run_on_device(const CollectiveCall& call, const void* i
 // Whether this rank is the sender or the receiver; groups of messages are pairs.
 Result<ncclComm_t> NcclCommunicator::comm_of_pair(const CollectiveCall& call, int place) const {
   if (call.group.size() != 2 || call.position != place) return ncclComm_t{nullptr};
-  const ncclComm_t comm = comms_->find(call.group);
+  const ncclComm_t comm = comms_->find(CommUse::kMessages, call.group);
   if (comm != nullptr) return comm;
   return input_error("no communicator was prepared for the pair " + to_text(call.group));
 }
@@ -301,9 +322,16 @@ void NcclCommunicator::abort(const std::string& reason) {
   if (world_.tell) world_.tell(reason);
 }
 
-Result<std::unique_ptr<Communicator>> make_nccl_communicator(const NcclWorld& world) {
+Result<GpuRoom> NcclCommunicator::gpu_room(std::size_t input_bytes, std::size_t output_bytes) {
+  AUTOPAR_RETURN_IF_ERROR(gpu_.make_current());
+  AUTOPAR_TRY(input, input_.reserve(input_bytes));
+  AUTOPAR_TRY(output, output_.reserve(output_bytes));
+  return GpuRoom{input, output, stream_};
+}
+
+Result<std::unique_ptr<GpuCommunicator>> make_nccl_communicator(const NcclWorld& world) {
   AUTOPAR_TRY(communicator, NcclCommunicator::create(world));
-  return std::unique_ptr<Communicator>(std::move(communicator));
+  return std::unique_ptr<GpuCommunicator>(std::move(communicator));
 }
 
 Result<int> nccl_gpu(int local_rank) {

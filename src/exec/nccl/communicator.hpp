@@ -13,7 +13,7 @@
 namespace autopar {
 
 // Every call waits for its end, so that a failure names its rank and op; only a Send goes on alone.
-class NcclCommunicator : public Communicator {
+class NcclCommunicator : public GpuCommunicator {
  public:
   static Result<std::unique_ptr<NcclCommunicator>> create(const NcclWorld& world);
   ~NcclCommunicator() override;
@@ -24,11 +24,14 @@ class NcclCommunicator : public Communicator {
   Status prepare_messages(const std::vector<std::vector<std::int64_t>>& pairs) override;
   Status run(const CollectiveCall& call, const void* input, void* output) override;
   void abort(const std::string& reason) override;
+  int gpu() const override { return gpu_.index(); }
+  Result<Bytes> gpu_memory() const override { return gpu_.memory(); }
+  Result<GpuRoom> gpu_room(std::size_t input_bytes, std::size_t output_bytes) override;
 
  private:
   NcclCommunicator(const NcclWorld& world, const GpuLibraries& libraries, const Gpu& gpu);
   Status open();
-  Status open_groups(const std::vector<std::vector<std::int64_t>>& groups);
+  Status open_groups(CommUse use, const std::vector<std::vector<std::int64_t>>& groups);
 
   Status run_in_host_memory(const CollectiveCall& call, const void* input, void* output);
   Status run_widened(const CollectiveCall& call, const void* input, void* output);

@@ -61,6 +61,13 @@ Result<void*> Gpu::allocate(std::size_t bytes) const {
   return memory;
 }
 
+Result<Bytes> Gpu::memory() const {
+  std::size_t free = 0, total = 0;
+  AUTOPAR_RETURN_IF_ERROR(make_current());
+  AUTOPAR_RETURN_IF_ERROR(check(cuda_.memory(&free, &total), "say its memory"));
+  return static_cast<Bytes>(total);
+}
+
 Status Gpu::copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                  cudaStream_t stream) const {
   if (bytes == 0 || to == from) return Ok{};

@@ -15,6 +15,7 @@ class Gpu {
   static Result<Gpu> open(const GpuLibraries& libraries, int local_rank);
 
   int index() const { return index_; }
+  Result<Bytes> memory() const;  // all that it has
   // Of the calling thread. Everything below needs it.
   Status make_current() const;
   Status check(cudaError_t error, const char* doing) const;

@@ -71,6 +71,7 @@ Status read_cuda(Library& library, GpuLibraries& to) {
   library.read(cuda.free, "cudaFree");
   library.read(cuda.copy, "cudaMemcpyAsync");
   library.read(cuda.copy_rows, "cudaMemcpy2DAsync");
+  library.read(cuda.memory, "cudaMemGetInfo");
   library.read(cuda.fill, "cudaMemsetAsync");
   library.read(cuda.create_stream, "cudaStreamCreateWithFlags");
   library.read(cuda.destroy_stream, "cudaStreamDestroy");

@@ -18,6 +18,7 @@ struct CudaEntries {
   decltype(&cudaFree) free;
   decltype(&cudaMemcpyAsync) copy;
   decltype(&cudaMemcpy2DAsync) copy_rows;
+  decltype(&cudaMemGetInfo) memory;
   decltype(&cudaMemsetAsync) fill;
   decltype(&cudaStreamCreateWithFlags) create_stream;
   decltype(&cudaStreamDestroy) destroy_stream;

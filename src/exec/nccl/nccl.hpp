@@ -4,7 +4,7 @@
 //   NcclWorld world;
 //   world.rank = 3, world.size = 8, world.local_rank = 3;
 //   world.exchange = [&](const std::string& own) { return texts_of_all_ranks(own); };
-//   Result<std::unique_ptr<Communicator>> communicator = make_nccl_communicator(world);
+//   Result<std::unique_ptr<GpuCommunicator>> communicator = make_nccl_communicator(world);
 #pragma once
 
 #include <functional>
@@ -16,6 +16,24 @@
 #include "autopar/exec.hpp"
 
 namespace autopar {
+
+// Room in a GPU's memory, and a stream (a CollectiveCall's) on which calls may use it.
+struct GpuRoom {
+  void* input = nullptr;
+  void* output = nullptr;
+  void* stream = nullptr;
+};
+
+// A communicator whose run() also takes tensors in the memory of a GPU (CollectiveCall::stream).
+class GpuCommunicator : public Communicator {
+ public:
+  virtual int gpu() const = 0;  // its number in the CUDA runtime
+  // All of the GPU's memory, in bytes, which ranks that share it share.
+  virtual Result<Bytes> gpu_memory() const = 0;
+  // For measurements: calls in host memory write to it, too. It stays until a larger one is asked
+  // for.
+  virtual Result<GpuRoom> gpu_room(std::size_t input_bytes, std::size_t output_bytes) = 0;
+};
 
 struct NcclWorld {
   int rank = 0;
@@ -38,13 +56,7 @@ struct NcclWorld {
 // the rank, or where a library is missing or too old (each says which and what to do); kRuntime
 // where ranks do not come together in time. As NCCL has it, float16 and bfloat16 are rounded after
 // every addition, the order of reduction is NCCL's, and a NaN may be lost by max and min.
-Result<std::unique_ptr<Communicator>> make_nccl_communicator(const NcclWorld& world);
-
-// A communicator whose run() also takes tensors in the memory of a GPU (CollectiveCall::stream).
-class GpuCommunicator : public Communicator {
- public:
-  virtual int gpu() const = 0;  // its number in the CUDA runtime
-};
+Result<std::unique_ptr<GpuCommunicator>> make_nccl_communicator(const NcclWorld& world);
 
 // The GPU of a rank, by its number on its host. Errors as make_nccl_communicator.
 Result<int> nccl_gpu(int local_rank);

@@ -56,13 +56,14 @@ bool is_world(const std::vector<std::int64_t>& group, int size) {
 }
 
 Result<std::vector<CommSplit>> plan_splits(const std::vector<std::vector<std::int64_t>>& groups,
-                                           int size) {
+                                           int size, bool has_world) {
   std::vector<CommSplit> splits;
   std::vector<std::vector<bool>> taken;  // by split and rank
   std::set<std::vector<std::int64_t>> known;
   for (const auto& group : groups) {
     AUTOPAR_RETURN_IF_ERROR(verify(group, size));
-    if (group.size() < 2 || is_world(group, size) || !known.insert(group).second) continue;
+    if (group.size() < 2 || (has_world && is_world(group, size))) continue;
+    if (!known.insert(group).second) continue;
     std::size_t s = 0;
     while (s < splits.size() && has_any(taken[s], group)) ++s;
     if (s == splits.size()) {

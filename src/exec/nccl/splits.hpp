@@ -18,11 +18,11 @@ struct CommSplit {
 
 // Disjoint groups share a split: each goes to the first in which none of its ranks has a group yet,
 // so that all groups of a partition are made by one. Left out are groups of one rank, groups that
-// are there already, and that of all ranks in their order, which is the world. The order and the
-// number of splits depend on nothing but the list. Errors (kInput): a group that names a rank twice
-// or one outside of the world. O(ranks in groups * splits).
+// are there already and, where `has_world`, that of all ranks in their order, which is the world.
+// The order and the number of splits depend on nothing but that. Errors (kInput): a group that
+// names a rank twice or one outside of the world. O(ranks in groups * splits).
 Result<std::vector<CommSplit>> plan_splits(const std::vector<std::vector<std::int64_t>>& groups,
-                                           int size);
+                                           int size, bool has_world = true);
 
 // Whether it is the group of all ranks in their order.
 bool is_world(const std::vector<std::int64_t>& group, int size);

@@ -64,6 +64,14 @@ class NcclRank : public GpuCommunicator {
     const CallLog::Inside inside(calls_, call);
     return nccl_->run(call, input, output);
   }
+  Result<Bytes> gpu_memory() const override {
+    AUTOPAR_CHECK(nccl_ != nullptr, "a question about the GPU before prepare()");
+    return nccl_->gpu_memory();
+  }
+  Result<GpuRoom> gpu_room(std::size_t input_bytes, std::size_t output_bytes) override {
+    AUTOPAR_CHECK(nccl_ != nullptr, "room on the GPU before prepare()");
+    return nccl_->gpu_room(input_bytes, output_bytes);
+  }
   void abort(const std::string& reason) override {
     nccl_ ? nccl_->abort(reason) : world_.tell(reason);
   }
@@ -72,7 +80,7 @@ class NcclRank : public GpuCommunicator {
   NcclWorld world_;
   int gpu_;
   CallLog& calls_;
-  std::unique_ptr<Communicator> nccl_;
+  std::unique_ptr<GpuCommunicator> nccl_;
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "autopar/sha256.hpp"
 #include "exec/machine.hpp"
 #include "exec/measure.hpp"
+#include "exec/nccl/nccl.hpp"
 #include "exec/process/joined.hpp"
 #include "exec/process/last_words.hpp"
 #include "exec/process/wire.hpp"
@@ -214,7 +215,8 @@ struct ProcessWorld::State {
   }
 
   Result<Measurements> measure(const MeasureRequest& request) {
-    if (control().size() < 2) {
+    if (control().size() < 2 &&
+        dynamic_cast<GpuCommunicator*>(joined.communicator.get()) == nullptr) {
       return usage_error("links can be measured between 2 processes or more");
     }
     RunRequest cores;
