@@ -252,7 +252,7 @@ def torch_step(row):
     model = ("--family", row["family"], "--layers", row["layers"], "--hidden", row["hidden"], "--heads", row["heads"], *family, "--vocabulary", row["vocabulary"],
              "--sequence", row["sequence"], "--no-tied")
     return Run(runtime, f"{row['family']} {row['layers']}x{row['hidden']} sequence={row['sequence']} batch={row['batch']}", model, f"{gpus[row['gpu']]}-ib", f"{gpus[row['gpu']]}-{runtime}",
-               1, 1, 1, 1, int(row["batch"]), 1, "plain", False, float(row["torch_step_s"]), float(row["memory_bytes"]), reduce="bf16")
+               1, 1, 1, 1, int(row["batch"]), 1, "plain", False, float(row["torch_step_s"]), reduce="bf16")
 
 
 # Columns that only this table has -> how its rows are read.

@@ -293,6 +293,48 @@ TEST_CASE("x * Sigmoid(x) keeps x alone", "[kernels]") {
   CHECK(b.graph.kernel(b.graph.ops[2]).inside_inputs == 0b01);
 }
 
+TEST_CASE("the derivative of a function is one kernel", "[kernels]") {
+  // Tanh(x + x^3) and its derivative by the chain rule, also where the function is repeated.
+  for (const bool repeats : {false, true}) {
+    GraphWriter b;
+    const ValueId w = b.parameter("w", {8, 8});
+    const ValueId x = b.op("MatMul", {b.input("in", {16, 8}), w}, {16, 8}, {}, "up");
+    const ValueId three = b.constant("three", {});
+    const ValueId cube = b.op("Pow", {x, three}, {16, 8}, {}, "cube");
+    const ValueId sum = b.op("Add", {x, cube}, {16, 8}, {}, "sum");
+    const ValueId tanh = b.op("Tanh", {sum}, {16, 8}, {}, "tanh");
+    const ValueId down = b.op("MatMul", {tanh, w}, {16, 8}, {}, "down");
+    const std::size_t back = b.graph.ops.size();
+    const ValueId of_tanh = b.op("MatMul", {down, w}, {16, 8}, {}, "back");
+    const std::size_t first = b.graph.ops.size();
+    const ValueId square = b.op("Mul", {tanh, tanh}, {16, 8}, {}, "square");
+    const ValueId rest = b.op("Sub", {b.constant("one", {}), square}, {16, 8}, {}, "rest");
+    const ValueId of_sum = b.op("Mul", {of_tanh, rest}, {16, 8}, {}, "of_sum");
+    const ValueId less = b.op("Sub", {three, b.constant("one2", {})}, {}, {}, "less");
+    const ValueId power = b.op("Pow", {x, less}, {16, 8}, {}, "power");
+    const ValueId of_cube = b.op("Mul", {of_sum, power}, {16, 8}, {}, "of_cube");
+    const ValueId of_x = b.op("Add", {of_sum, of_cube}, {16, 8}, {}, "of_x");
+    for (std::size_t o = repeats ? 0 : back; o < b.graph.ops.size(); ++o) {
+      b.graph.ops[o].phase = Phase::kBackward;
+    }
+    b.graph.outputs = {b.op("MatMul", {of_x, w}, {16, 8}, {}, "last")};
+    b.graph.ops.back().phase = Phase::kBackward;
+    Profile eager;
+    eager.name = "eager";
+    Graph graph = b.graph;
+    graph.kernels = group_kernels(graph, eager);
+    for (const ValueId id : {cube, square, of_sum, of_cube}) CHECK(graph.is_inside(id));
+    for (const ValueId id : {x, of_tanh, of_x}) CHECK(!graph.is_inside(id));
+    // A function that is repeated is a kernel before: what the derivative reads of it is stored.
+    for (const ValueId id : {rest, power}) CHECK(graph.is_inside(id) == !repeats);
+    int launches = 0;
+    for (std::size_t o = first; o + 1 < graph.ops.size(); ++o) {
+      launches += graph.ops[o].name != "less" && graph.kernel(graph.ops[o]).launches ? 1 : 0;
+    }
+    CHECK(launches == (repeats ? 2 : 1));  // `power`, which reads x alone
+  }
+}
+
 TEST_CASE("fused chains make again what the backward pass reads of them", "[kernels]") {
   // A gated layer: the gradient of `up` reads the function of `gate`, which is there anyway.
   GraphWriter b;
