@@ -251,7 +251,7 @@ def torch_step(row):
     family = one_of(row, "family", {"llama": ("--kv-heads", row["kv_heads"], "--feed-forward", row["feed_forward"]), "gpt": ("--no-fused-qkv", "--feed-forward", row["feed_forward"])})
     model = ("--family", row["family"], "--layers", row["layers"], "--hidden", row["hidden"], "--heads", row["heads"], *family, "--vocabulary", row["vocabulary"],
              "--sequence", row["sequence"], "--no-tied")
-    return Run(runtime, f"{row['family']} {row['layers']}x{row['hidden']} sequence={row['sequence']} batch={row['batch']}", model, f"{gpus[row['gpu']]}-ib", f"{gpus[row['gpu']]}-{runtime}",
+    return Run(f"{row['family']} {row['layers']}x{row['hidden']} sequence={row['sequence']} batch={row['batch']}", runtime, model, f"{gpus[row['gpu']]}-ib", f"{gpus[row['gpu']]}-{runtime}",
                1, 1, 1, 1, int(row["batch"]), 1, "plain", False, float(row["torch_step_s"]), reduce="bf16")
 
 

@@ -116,6 +116,16 @@ def test_meanings():
     assert "HYBRID" in said_of(runs.foundry, runs.Row({**row, "Sharding Strategy": "HYBRID"})) and "v100" in said_of(runs.foundry, runs.Row({**row, "GPU": "v100"}))
 
 
+def test_torch():
+    """A table of this repository: every row is a run that can be priced, on one device, with the profile of its runtime."""
+    read, rows = runs.rows_of(pathlib.Path(os.environ["AUTOPAR_SOURCE"]) / "bench" / "measured" / "torch_h100.csv")
+    found = [runs.run_of(read, row) for row in rows]
+    assert len(found) == 14 and {run.profile for run in found} == {"h100-eager", "h100-compiled"}
+    assert all(run.nodes == run.per_node == run.data == run.tensor == 1 and run.seconds > 0 for run in found)
+    assert "no profile of cpu" in said_of(read, runs.Row({**rows[0], "gpu": "cpu"}))
+    assert "runtime" in said_of(read, runs.Row({**rows[0], "runtime": "traced"}))
+
+
 def test_truth():
     """A bad row, or a bad file, keeps nobody from the others."""
     with tempfile.TemporaryDirectory() as folder:
