@@ -5,7 +5,7 @@
 
 (needs PyTorch and a GPU.) The models are those of scripts/make_models.py with random weights: parameters and activations in bfloat16,
 Adam with states and a copy of the parameters in float32 (fused), the loss in float32. `eager` issues each op by itself, attention by
-scaled_dot_product_attention; `compiled` compiles each layer and the head with torch.compile. step_s is the median of the steps by CUDA
+scaled_dot_product_attention; `compiled` compiles each layer and the head with torch.compile. torch_step_s is the median of the steps by CUDA
 events, update_s what of it is Adam. --kernels writes times of single products and attentions too. --small: tiny models, also on a CPU.
 """
 import argparse
@@ -125,7 +125,7 @@ def measured_step(setting, runtime, steps, device):
     turns = torch.outer(torch.arange(sequence, device=device).float(), 10000.0 ** (-torch.arange(0, size, 2, device=device).float() / size))
     angles = tuple(torch.cat((part, part), -1).to(torch.bfloat16) for part in (turns.cos(), turns.sin()))
     ids, labels = (torch.randint(vocabulary, (batch, sequence), device=device) for _ in range(2))
-    clock, step_times, update_times = Clock(device), [], []
+    clock, step_times = Clock(device), []
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     for step in range(steps + 4):

@@ -26,7 +26,7 @@ class Functions {
     std::vector<char> joined(graph_.ops.size(), 0);
     for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
       if (all_.views[o] || !is_on_elements(op(o)) || !op(o).has_output(0)) continue;
-      if (reads_constants_alone(o)) {
+      if (reads_of(o).empty()) {
         is_constant_[op(o).outputs[0].index()] = 1;
         continue;
       }
@@ -65,18 +65,21 @@ class Functions {
  private:
   const Op& op(std::size_t o) const { return graph_.ops[o]; }
 
-  bool reads_constants_alone(std::size_t o) const {
-    return std::all_of(op(o).inputs.begin(), op(o).inputs.end(), [&](ValueId input) {
-      return !input.valid() || is_constant_[all_.base(input).index()];
-    });
+  // What an op reads, seen through views, constants aside.
+  std::vector<ValueId> reads_of(std::size_t o) const {
+    std::vector<ValueId> reads;
+    for (const ValueId input : op(o).inputs) {
+      if (!input.valid()) continue;
+      const ValueId from = all_.base(input);
+      if (!is_constant_[from.index()]) reads.push_back(from);
+    }
+    return reads;
   }
 
   // Whether the op reads of a function of another phase alone, which is made again: its argument.
   ValueId made_again_alone(std::size_t o) const {
     ValueId one;
-    for (const ValueId input : op(o).inputs) {
-      if (!input.valid() || is_constant_[all_.base(input).index()]) continue;
-      const ValueId from = all_.base(input);
+    for (const ValueId from : reads_of(o)) {
       const ValueId of = argument_[from.index()];
       if (!is_made_again(from, op(o).phase) || (one.valid() && !(of == one))) return {};
       one = of;
@@ -93,10 +96,7 @@ class Functions {
   // The one value that an op on elements reads, seen through functions; invalid: several.
   ValueId argument_of(std::size_t o) const {
     ValueId one;
-    for (const ValueId input : op(o).inputs) {
-      if (!input.valid()) continue;
-      const ValueId from = all_.base(input);
-      if (is_constant_[from.index()]) continue;
+    for (const ValueId from : reads_of(o)) {
       if (is_made_again(from, op(o).phase)) continue;
       const ValueId of = argument_[from.index()];
       if (one.valid() && !(of == one)) return {};
@@ -114,10 +114,7 @@ class Functions {
   // gradient of what it makes alone, to what it reads of it.
   bool is_derivative(std::size_t o, std::vector<char>& joined) {
     std::set<ValueId> read;
-    for (const ValueId input : op(o).inputs) {
-      if (!input.valid()) continue;
-      const ValueId from = all_.base(input);
-      if (is_constant_[from.index()]) continue;
+    for (const ValueId from : reads_of(o)) {
       const auto part = derivative_.find(from);
       if (part == derivative_.end()) {
         read.insert(argument_[from.index()]);
@@ -134,9 +131,7 @@ class Functions {
         return false;
       }
     }
-    for (const ValueId input : op(o).inputs) {
-      if (!input.valid()) continue;
-      const ValueId from = all_.base(input);
+    for (const ValueId from : reads_of(o)) {
       if (read.count(from) != 0 || !is_backward(from)) continue;
       const std::size_t maker = graph_.value(from).producer.index();
       // A function that is repeated is an earlier kernel.
