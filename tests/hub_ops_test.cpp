@@ -6,6 +6,7 @@
 #include <set>
 
 #include "autopar/partition.hpp"
+#include "cases.hpp"
 #include "graphs.hpp"
 
 using namespace autopar;
@@ -252,7 +253,7 @@ const ValueSpecs& specs_of(const Graph& graph, const Strategy& plan, const std::
 
 TEST_CASE("with a hub op the search finds the least that sharing can cost", "[hub_ops]") {
   int compared = 0, cheaper = 0;
-  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+  for (std::uint64_t seed = 0; seed < cases(150u); ++seed) {
     Draw draw{std::mt19937_64(seed)};
     const Graph graph = fan(draw);
     const std::vector<HubOp> possible = possible_hub_ops(graph);
@@ -304,8 +305,8 @@ TEST_CASE("with a hub op the search finds the least that sharing can cost", "[hu
     }
     ++compared;
   }
-  CHECK(compared >= 60);
-  CHECK(cheaper >= 20);
+  CHECK(compared >= cases(60));
+  CHECK(cheaper >= cases(20));
 }
 
 TEST_CASE("a plan takes as much time with a hub op, and no more memory", "[hub_ops]") {

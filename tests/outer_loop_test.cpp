@@ -6,6 +6,7 @@
 using Catch::Approx;
 #endif
 
+#include "cases.hpp"
 #include "graphs.hpp"
 #include "search/weighted.hpp"
 
@@ -40,7 +41,7 @@ std::size_t count(const SearchOutcome& outcome, TrialEnd end) {
 
 TEST_CASE("every mesh is tried or said to be pruned", "[outer]") {
   std::size_t pruned = 0;
-  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+  for (std::uint64_t seed = 0; seed < cases(30u); ++seed) {
     const Case c(seed, {4, 2});
     const auto found = search(c.request());
     REQUIRE(found.ok());

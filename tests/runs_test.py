@@ -120,7 +120,7 @@ def test_torch():
     """A table of this repository: every row is a run that can be priced, on one device, with the profile of its runtime."""
     read, rows = runs.rows_of(pathlib.Path(os.environ["AUTOPAR_SOURCE"]) / "bench" / "measured" / "torch_h100.csv")
     found = [runs.run_of(read, row) for row in rows]
-    assert len(found) == 14 and {run.profile for run in found} == {"h100-eager", "h100-compiled"}
+    assert len(found) == 17 and {run.profile for run in found} == {"h100-eager", "h100-compiled"}
     assert all(run.nodes == run.per_node == run.data == run.tensor == 1 and run.seconds > 0 for run in found)
     assert "no profile of cpu" in said_of(read, runs.Row({**rows[0], "gpu": "cpu"}))
     assert "runtime" in said_of(read, runs.Row({**rows[0], "runtime": "traced"}))

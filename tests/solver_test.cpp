@@ -1,4 +1,5 @@
 // The search on bare problems: dp against the exhaustive search, bounds against costs.
+#include "cases.hpp"
 #include "problem_checks.hpp"
 
 namespace autopar::testing {
@@ -142,7 +143,7 @@ Problem layers_to_mix(unsigned seed, int layers, bool irregular) {
 }  // namespace
 
 TEST_CASE("dp mixes plans under a memory limit", "[solver]") {
-  for (unsigned seed = 0; seed < 4; ++seed) {
+  for (unsigned seed = 0; seed < cases(4u); ++seed) {
     Problem problem = layers_to_mix(seed, 8 + 4 * static_cast<int>(seed), seed % 2 == 1);
     const std::vector<int> whole(problem.nodes.size(), 0), parts(problem.nodes.size(), 1);
     const double most = evaluate(problem, whole).peak_use;

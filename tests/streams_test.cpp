@@ -8,6 +8,7 @@
 
 #include "autopar/grad.hpp"
 #include "autopar/kernels.hpp"
+#include "cases.hpp"
 #include "graphs.hpp"
 #include "search/balanced_weights.hpp"
 #include "search/build/build.hpp"
@@ -101,7 +102,7 @@ TEST_CASE("no step is shorter than a stream is busy, and the problem adds busy t
           "[streams]") {
   int plans = 0, shorter = 0;
   double tightest[kLinks + 3] = {};
-  for (std::uint64_t seed = 0; seed < 36; ++seed) {
+  for (std::uint64_t seed = 0; seed < cases(36u); ++seed) {
     const Case c(seed);
     const GraphRules rules = *rules_of(c.graph);
     SearchRequest request{c.graph, rules, c.cluster};
@@ -143,8 +144,8 @@ TEST_CASE("no step is shorter than a stream is busy, and the problem adds busy t
       }
     }
   }
-  CHECK(plans > 500);
-  CHECK(shorter > 10);
+  CHECK(plans > cases(500));
+  CHECK(shorter > cases(10));
   // Each of them is what decides now and then, but for the link of a third tier.
   for (std::size_t s = 0; s < kLinks + 3; ++s) CHECK((s == 3 || tightest[s] > 0.9));
 }
@@ -186,7 +187,7 @@ Seconds ready(const std::vector<StepEvent>& events, std::size_t at, Seconds wait
 
 TEST_CASE("one collective at a time on a link, and first what compute waits for", "[streams]") {
   int awaited = 0, late = 0;
-  for (std::uint64_t seed = 0; seed < 48; ++seed) {
+  for (std::uint64_t seed = 0; seed < cases(48u); ++seed) {
     const Case c(seed);
     if (c.graph.copies > 1) continue;
     const GraphRules rules = *rules_of(c.graph);
@@ -249,14 +250,14 @@ TEST_CASE("one collective at a time on a link, and first what compute waits for"
       CHECK(last == Approx(cost->time()));
     }
   }
-  CHECK(awaited > 300);
-  CHECK(late > 10);
+  CHECK(awaited > cases(300));
+  CHECK(late > cases(10));
 }
 
 TEST_CASE("with a profile the bound of a search is one on the time of every plan", "[streams]") {
   double widest = 0, sum = 0;
-  const int cases = 24;
-  for (std::uint64_t seed = 0; seed < cases; ++seed) {
+  const std::uint64_t seeds = cases(24u);
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     const Case c(seed + 100);
     const GraphRules rules = *rules_of(c.graph);
     SearchRequest request{c.graph, rules, c.cluster};
@@ -283,8 +284,8 @@ TEST_CASE("with a profile the bound of a search is one on the time of every plan
       CHECK(cost->time() >= found->lower_bound * (1 - 1e-9));
     }
   }
-  INFO("gaps: mean " << sum / cases << ", widest " << widest);
-  CHECK(sum / cases < 0.15);
+  INFO("gaps: mean " << sum / static_cast<double>(seeds) << ", widest " << widest);
+  CHECK(sum / static_cast<double>(seeds) < 0.15);
 }
 
 namespace {
@@ -317,7 +318,7 @@ std::optional<Seconds> least_time(const Graph& graph, const GraphRules& rules,
 
 TEST_CASE("bound <= the least of all simulated plans <= the plan", "[streams]") {
   int tried = 0, best = 0;
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (std::uint64_t seed = 0; seed < cases(60u); ++seed) {
     Cluster cluster = cluster_of(seed);
     Graph graph = seed % 2 == 0 ? two_matmuls() : random_graph(seed, 2);
     graph.kernels = group_kernels(graph, cluster.profile);
@@ -337,7 +338,7 @@ TEST_CASE("bound <= the least of all simulated plans <= the plan", "[streams]") 
     best += found->cost.time() <= *least * (1 + 1e-9) ? 1 : 0;
   }
   INFO(best << " of " << tried << " plans are the best");
-  CHECK(tried > 20);
+  CHECK(tried > cases(20));
   CHECK(2 * best > tried);
 }
 

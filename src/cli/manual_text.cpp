@@ -39,7 +39,7 @@ const std::vector<ManualSection>& sections_after() {
 - `6`: The memory or the disk of this machine does not suffice, or a limit that is set for the program (`ulimit`); nothing half-written is left.
 - `70`: A bug of autopar: an internal error that nothing here expects. Please report it.)"},
       {"Examples",
-       R"(    autopar search mlp.onnx --cluster dgx-a100-1x8 --dim batch=64
+       R"(    autopar search mlp.onnx --cluster dgx-a100-1x8
     autopar show mlp.autopar
     autopar run mlp.autopar
     autopar price mlp.onnx --strategy mlp.autopar/strategy.json --cluster dgx-a100-1x8)"},
@@ -51,7 +51,7 @@ namespace {
 
 constexpr ManualSection kCommands[] = {
     {"search",
-     R"(Finds a plan. Writes `strategy.json`, `plan.onnx` and `report.json` into the folder of `--output` and prints a table of what the plan costs and why. A plan that lies there already is replaced once the new one is written in whole, which is said on standard error, and stays as it is where the search fails; files that no search writes stay in any case.)"},
+     R"(Finds a plan. Writes `strategy.json`, `plan.onnx` and `report.json` into the folder of `--output` (with `--train` also `train.onnx`; of several passes or stages `step.json`, `schedule.csv` and programs such as `plan.c0.FB.onnx` in place of `plan.onnx`) and prints a table of what the plan costs and why. A plan that lies there already is replaced once the new one is written in whole, which is said on standard error, and stays as it is where the search fails; files that no search writes stay in any case.)"},
     {"apply",
      R"(Writes the same files from a given strategy, complete or partial, without a search.)"},
     {"price",
@@ -65,7 +65,7 @@ Inputs that are not given are made by what reads them: weights by Glorot's rule,
     {"export",
      R"(Writes a plan that is there in the words of another runtime, as `--dialect` of `search` does, or as the settings of a training program (`--as`), with what of it has no word there.)"},
     {"calibrate",
-     R"(Times the collectives on all ranks and on parts of them, products of matrices and sums on all ranks at the same time, and writes the cluster file whose latency and bandwidth for each tier of links come nearest to the times, with the peaks and the memory bandwidth that were reached. Under a launcher (`--ranks-by mpi`, `nccl`) machines and what lies between them are two tiers; by `nccl` collectives are timed with their copies from host memory and back, ops on the CPU. Prints measured and fitted times with algorithm and bus bandwidth in the convention of nccl-tests.)"},
+     R"(Times the collectives on all ranks and on parts of them, products of matrices and sums on all ranks at the same time, and writes the cluster file whose latency and bandwidth for each tier of links come nearest to the times, with the peaks and the memory bandwidth that were reached. Under a launcher (`--ranks-by mpi`, `nccl`) machines and what lies between them are two tiers; by `nccl` all is timed on the GPU where ONNX Runtime has a CUDA provider, else collectives with copies from host memory and ops on the CPU. Prints measured and fitted times with algorithm and bus bandwidth in the convention of nccl-tests.)"},
     {"fit",
      R"(Reads a table of plans and the times that their steps took, and writes the profile whose predictions come nearest to them: of the numbers that `--only` names those with the least squared logarithms of predicted over measured. All other numbers, and which ops are one kernel, stay as `--profile` has them. Prints predicted and measured times before and after, and what each row is predicted to take by a fit to the other rows.)"},
     {"merge",

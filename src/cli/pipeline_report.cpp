@@ -182,9 +182,8 @@ std::string bound_text(const Json& cost) {
   if (!contradiction(bound, cost.at("seconds").get<Seconds>()).empty()) {
     return "BELOW ITS BOUND of " + format_seconds(bound);
   }
-  return "at most " + format_percent(cost.at("gap").get<double>()) +
-         " above the optimum (no pipeline of these forms with cuts at like places takes less "
-         "than " +
+  return most_above_optimum(cost.at("gap").get<double>()) +
+         " (no pipeline of these forms with cuts at like places takes less than " +
          format_seconds(bound) + ")";
 }
 

@@ -7,6 +7,7 @@
 
 #include "autopar/files.hpp"
 #include "autopar/sha256.hpp"
+#include "json/parse.hpp"
 
 namespace autopar::cli {
 
@@ -25,8 +26,9 @@ struct Row {
 // The whole, what does not communicate, and each kind of collective that either side has.
 std::vector<Row> rows_of(const Prediction& prediction, const RunReport& report, int steps) {
   const double share = 1.0 / steps;
-  std::vector<Row> rows = {{"one step", prediction.total, share * report.wall},
-                           {"local ops", prediction.compute, 0}};
+  std::vector<Row> rows = {{"one step", prediction.total, share * report.wall}};
+  if (!prediction.compute) return rows;
+  rows.push_back({"local ops", *prediction.compute, 0});
   std::map<std::string, Row> collectives;
   for (const auto& [kind, seconds] : prediction.collectives) {
     collectives[kind] = {kind, seconds, 0};
@@ -51,6 +53,18 @@ std::string ratio_text(const Row& row) {
   return text;
 }
 
+// Nothing: it is no report.
+std::optional<Prediction> of_pipeline(const nlohmann::json& report) {
+  try {
+    Prediction prediction;
+    prediction.cluster = report.at("cluster").at("name").get<std::string>();
+    prediction.total = report.at("cost").at("seconds").get<Seconds>();
+    return prediction;
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  }
+}
+
 std::string percent(double part, double whole) {
   char text[32];
   std::snprintf(text, sizeof text, "%.1f %%", whole > 0 ? 100 * part / whole : 0);
@@ -66,7 +80,10 @@ std::optional<Prediction> read_prediction(const std::string& folder,
   if (!strategy || sha256_hex(*strategy) != strategy_sha256) return std::nullopt;
   const auto text = read_file((path / "report.json").string());
   if (!text) return std::nullopt;
-  const auto report = report_of_json(*text, (path / "report.json").string());
+  const std::string file = (path / "report.json").string();
+  const auto json = parse_json(*text, file);
+  if (json && json->contains("pipeline")) return of_pipeline(*json);
+  const auto report = report_of_json(*text, file);
   if (!report || report->cost_model != "roofline") return std::nullopt;
   Prediction prediction{report->cluster, report->seconds, report->compute, {}};
   for (const CollectiveSummary& summary : report->collectives) {

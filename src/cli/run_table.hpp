@@ -15,8 +15,10 @@ namespace autopar::cli {
 struct Prediction {
   std::string cluster;  // its name: what the seconds are about
   Seconds total = 0;
-  Seconds compute = 0;
-  std::map<std::string, Seconds> collectives;  // by kind
+  // Of local ops, and of collectives by kind; not known of pipelines, whose stages wait for each
+  // other.
+  std::optional<Seconds> compute;
+  std::map<std::string, Seconds> collectives;
 };
 // Of the report in `folder`, if that belongs to the plan (by the strategy beside it) and its prices
 // are seconds. Nothing else; without a report there is nothing to say.

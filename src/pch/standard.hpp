@@ -1,5 +1,6 @@
-// Read once for all files of core (a precompiled header): what most of them include. Each file
-// includes what it needs itself as well, so that it compiles without (-Db_pch=false).
+// Read once for all files of core, exec and planning (a precompiled header): what most of them
+// include. Each file includes what it needs itself as well, so that it compiles without
+// (-Db_pch=false).
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -11,21 +11,20 @@
 
 namespace autopar {
 
+std::string most_above_optimum(double gap) {
+  const double times = 1 / (1 - std::min(gap, 1.0));
+  char text[64];
+  if (times < 1.1) {
+    std::snprintf(text, sizeof text, "at most %.3g %% above the optimum", (times - 1) * 100);
+  } else {
+    std::snprintf(text, sizeof text, "at most %.3g x the optimum", times);
+  }
+  return text;
+}
+
 namespace {
 
 std::string price(const Report& r, double value) { return format_price(value, r.cost_model); }
-
-std::string percent(double fraction) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g %%", fraction * 100);
-  return text;
-}
-
-std::string multiple(double times) {
-  char text[48];
-  std::snprintf(text, sizeof text, "%.3g x the optimum", times);
-  return text;
-}
 
 std::string shortened(const std::string& text, std::size_t width) {
   return text.size() <= width ? text : text.substr(0, width - 3) + "...";
@@ -68,10 +67,7 @@ std::string verdict(const Report& r) {
   if (!contradiction(r.lower_bound, r.seconds).empty()) {
     return "BELOW ITS BOUND of " + price(r, r.lower_bound);
   }
-  // The gap is a part of the cost: a large one means a multiple of the optimum.
-  const double times = 1 / (1 - std::min(r.gap, 1.0));
-  return "at most " + (times < 1.1 ? percent(times - 1) + " above the optimum" : multiple(times)) +
-         " (lower bound " + price(r, r.lower_bound) + ")" +
+  return most_above_optimum(r.gap) + " (lower bound " + price(r, r.lower_bound) + ")" +
          (r.interrupted ? "; stopped early" : "") +
          (r.meshes_not_tried > 0 ? ", " + std::to_string(r.meshes_not_tried) + " meshes not tried"
                                  : "") +

@@ -202,7 +202,7 @@ Status check_names(const Pins& pins, const Graph& graph) {
     const std::string near = nearest_name(name, {ops.begin(), ops.end()});
     return input_error("pin of op '" + name + "': the model has no such op" +
                        (near.empty() ? "" : "; did you mean '" + near + "'?") +
-                       " (`autopar show MODEL` lists the names)");
+                       " (`autopar show MODEL --ops` lists the names)");
   }
   for (const auto& [name, pin] : pins.values) {
     if (values.count(name)) continue;
