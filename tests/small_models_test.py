@@ -108,6 +108,23 @@ def test_parameters_of_one_number_in_a_pipeline(folder):
         check(out, "--steps", "2")
 
 
+def test_a_bound_holds_where_no_place_is_better_than_those_beside_it(folder):
+    """Tensors only shrink towards the output: chunks begin anywhere, and the bound of pipelines is about such cuts too."""
+    model, slow = chain(folder / "funnel.onnx", [128, 96, 64, 48, 32, 4], batch=64), folder / "slow.json"
+    device = {"name": "d", "memory_bytes": 1 << 36, "memory_bandwidth_bytes_per_s": 1e9, "peak_flops_per_s": {"float32": 1e9}}
+    tier = {"name": "a", "size": 2, "bandwidth_bytes_per_s": 3e7, "latency_s": 1e-6}
+    slow.write_text(json.dumps({"format": "autopar-cluster", "version": 1, "name": "slow", "device": device, "tiers": [tier]}))
+    for schedule in ("1f1b", "zb-h1"):
+        for stages in ("2", "auto"):
+            out = folder / f"funnel.{schedule}.{stages}"
+            run("search", model, "--cluster", slow, "--train", "--loss", "mse", "--micro-batches", "8", "--stages", stages, "--schedule", schedule, "-o", out)
+            cost = json.loads((out / "strategy.json").read_text())["cost"]
+            assert 0 < cost["lower_bound_seconds"] <= cost["seconds"] * (1 + 1e-9), (schedule, stages, cost)
+            if stages == "2":
+                two = cost["seconds"]
+        assert cost["seconds"] <= two * (1 + 1e-9), (schedule, two, cost)
+
+
 def test_the_report_of_a_pipeline_is_shown(folder):
     model = chain(folder / "chain.onnx", [8, 8, 8, 8, 4])
     out = folder / "pipeline"

@@ -75,10 +75,12 @@ Result<std::vector<OpId>> balanced_cuts(const Graph& step, int chunks, const OpS
                                         double bytes_per_s, const std::string& updates = "new.*",
                                         const ChunkSeconds& beside = nullptr);
 
-// All places that balanced_cuts() looks at, but the end: with what reads a parameter before and
-// behind them.
+// All places that balanced_cuts() looks at first, but the end: with what reads a parameter before
+// and behind them. Into more than most_good_chunks() it cuts the step at any of all_cuts().
 std::vector<OpId> good_cuts(const Graph& step, const OpSeconds& seconds,
                             const std::string& updates = "new.*");
+std::size_t most_good_chunks(const Graph& step, const std::string& updates = "new.*");
+std::vector<OpId> all_cuts(const Graph& step, const std::string& updates = "new.*");
 
 // Of these the ones between layers: before the same types of ops, where the fewest bytes cross; of
 // several such kinds the one where the names of the ops on both sides begin least alike

@@ -34,8 +34,14 @@ Result<int> write_in_dialect(const ExportOptions& options, const CommonOptions& 
                        " programs, which send each other messages; other runtimes' dialects have "
                        "no words for these; try a plan without stages");
   }
-  tell_of_programs(programs);
   const PlanFile& file = programs[0];
+  if (file.metadata.weights == "sharded") {
+    return usage_error(
+        options.plan +
+        ": has --weights sharded; files of other runtimes have the whole weights, so "
+        "plan with --weights referenced");
+  }
+  tell_of_programs(programs);
   const fs::path own =
       fs::path(file.path).has_parent_path() ? fs::path(file.path).parent_path() : fs::path(".");
   const fs::path folder = options.output.empty() ? own : fs::path(options.output);

@@ -100,7 +100,10 @@ void add_reshards(const SearchRequest& request, const SearchOutcome& outcome, Re
       report.reshards.push_back(std::move(reshard));
     }
     ReshardSummary& reshard = report.reshards[it->second];
-    reshard.steps.push_back(to_text(term.collective, strategy.mesh));
+    // Of a value inside a kernel: what it takes that the kernel becomes two.
+    const bool communicates = term.kind == CostTerm::Kind::kCollective;
+    reshard.steps.push_back(communicates ? to_text(term.collective, strategy.mesh)
+                                         : "broken kernel");
     reshard.seconds += term.seconds;
     reshard.sent_bytes += term.sent_bytes;
   }

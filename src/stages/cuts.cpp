@@ -205,6 +205,21 @@ Ends best_ends(const std::vector<Place>& places, std::size_t chunks, double byte
   return ends;
 }
 
+// Those with what reads a parameter before and behind them.
+std::vector<OpId> between(const std::vector<Place>& places) {
+  std::vector<OpId> cuts;
+  for (const Place& place : places) {
+    const bool is_between = place.weights > 0 && place.weights < places.back().weights;
+    if (is_between) cuts.push_back(OpId(static_cast<std::int64_t>(place.op)));
+  }
+  return cuts;
+}
+
+std::vector<Place> places_without_times(const Graph& step, const std::string& updates) {
+  const std::vector<Seconds> none(step.ops.size(), 0);
+  return places_of(step, {none, none}, updates);
+}
+
 }  // namespace
 
 Result<std::vector<OpId>> balanced_cuts(const Graph& step, int chunks, const OpSeconds& seconds,
@@ -238,9 +253,8 @@ Result<std::vector<OpId>> balanced_cuts(const Graph& step, int chunks, const OpS
 }
 
 std::vector<Bytes> bytes_crossing(const Graph& step, const std::string& updates) {
-  const std::vector<Seconds> none(step.ops.size(), 0);
   std::vector<Bytes> crossing(step.ops.size(), 0);
-  for (const Place& place : places_of(step, {none, none}, updates)) {
+  for (const Place& place : places_without_times(step, updates)) {
     if (place.op < crossing.size()) crossing[place.op] = place.crossing;
   }
   return crossing;
@@ -248,13 +262,19 @@ std::vector<Bytes> bytes_crossing(const Graph& step, const std::string& updates)
 
 std::vector<OpId> good_cuts(const Graph& step, const OpSeconds& seconds,
                             const std::string& updates) {
-  std::vector<OpId> cuts;
-  const std::vector<Place> places = good_places(places_of(step, seconds, updates));
-  for (const Place& place : places) {
-    const bool is_between = place.weights > 0 && place.weights < places.back().weights;
-    if (is_between) cuts.push_back(OpId(static_cast<std::int64_t>(place.op)));
+  return between(good_places(places_of(step, seconds, updates)));
+}
+
+std::size_t most_good_chunks(const Graph& step, const std::string& updates) {
+  std::set<int> read;  // until a place; each chunk reads more
+  for (const Place& place : good_places(places_without_times(step, updates))) {
+    if (place.weights > 0) read.insert(place.weights);
   }
-  return cuts;
+  return read.size();
+}
+
+std::vector<OpId> all_cuts(const Graph& step, const std::string& updates) {
+  return between(places_without_times(step, updates));
 }
 
 std::vector<OpId> layer_cuts(const Graph& step, const OpSeconds& seconds,

@@ -54,6 +54,14 @@ struct Wanted {
   std::vector<std::string> missing;
 };
 
+// Some of what a program reads.
+std::string names_of_read(const ShardedProgram& program) {
+  std::vector<std::string> names;
+  for (const BoundaryValue& weight : program.weights) names.push_back(weight.name);
+  for (const BoundaryValue& input : program.plan.inputs) names.push_back(input.name);
+  return listed(names);
+}
+
 Result<Wanted> match(const ShardedProgram& program, const StoredTensors& stored,
                      const std::string& from, MovedWeights& moved) {
   Wanted wanted;
@@ -183,6 +191,11 @@ Result<MovedWeights> reshard_weights(const std::string& from, const std::string&
       shard_program(plan.file.plan,
                     plan.sharded() ? plan.file.metadata.weights_io : std::vector<BoundaryValue>());
   AUTOPAR_TRY(wanted, match(program, stored, from, moved));
+  if (moved.weights == 0 && wanted.missing.empty() && !stored.empty()) {
+    return input_error(from + ": has nothing of " + plan.path + "; it has " +
+                       listed({stored.begin()->first}) + " and the like, the plan reads " +
+                       names_of_read(program));
+  }
   if (!wanted.missing.empty()) {
     if (!keep_missing) {
       return input_error(from + ": lacks weights of " + plan.path + ": " + listed(wanted.missing) +

@@ -98,7 +98,7 @@ struct ChunkSums {
       : step{{}, micro_batches}, passes{{}, micro_batches}, pass{{}, 1} {}
 
   UnitSums step;       // all micro-batches and the update, by the weights of streams
-  double waiting = 1;  // the weight of compute in these
+  double waiting = 1;  // the weight in these of what waits for the first micro-batch
   UnitSums passes;     // all micro-batches: compute, with the collectives that it waits for
   UnitSums pass;       // the same of one
 };
@@ -106,8 +106,8 @@ struct ChunkSums {
 // What a chunk adds to the time of its stage; where stages have one chunk, that time.
 class ChunkBound {
  public:
-  // Of a step's weighted times only compute waits for the first micro-batch, weights are fetched
-  // meanwhile. `sums` must live as long.
+  // Of a step's weighted times only compute and what is done behind it at the end wait for the
+  // first micro-batch, weights are fetched meanwhile. `sums` must live as long.
   ChunkBound(const Parts& parts, const ChunkSums& sums, const PipelineSchedule& schedule,
              std::size_t end)
       : parts_(parts),
@@ -123,10 +123,11 @@ class ChunkBound {
   // Of a stage with this chunk alone.
   Seconds of_stage(const ChunkShape& shape, std::size_t from, std::size_t to,
                    Seconds of_memory) const {
-    const Seconds back = is_apart_ ? 0 : parts_.backward(0, from);
     const Seconds before = parts_.forward(0, from);
+    // With the way back of the last gradient, where stages wait for it.
+    const Seconds others = is_apart_ ? before : parts_.least(pass_, 0, from);
     const Seconds alone = std::max(of_waiting_ * before + parts_.least(step_, from, to) + of_memory,
-                                   before + parts_.least(passes_, from, to) + back);
+                                   others + parts_.least(passes_, from, to));
     if (is_apart_) return std::max(alone, all_ + parts_.inputs(to, end_) + left(shape, from, to));
     return std::max({alone, all_ + left(shape, from, to), all_ + until_last(shape, from, to)});
   }

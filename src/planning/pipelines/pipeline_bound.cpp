@@ -17,38 +17,53 @@ PipelineBounds::PipelineBounds(const ChunkSearch& search, const Graph& step,
     : search_(search),
       step_(step),
       seconds_(seconds),
-      unit_cuts_(like_cuts(step, search.options.updates)) {
-  places_ = good_cuts(step, seconds, search.options.updates);
+      unit_cuts_(like_cuts(step, search.options.updates)),
+      most_chunks_(most_good_chunks(step, search.options.updates)) {
+  good_.ops = good_cuts(step, seconds, search.options.updates);
+  all_.ops = all_cuts(step, search.options.updates);
   add_places(unit_cuts_);
 }
 
 void PipelineBounds::add_places(const std::vector<OpId>& cuts) {
-  places_.insert(places_.end(), cuts.begin(), cuts.end());
-  std::sort(places_.begin(), places_.end());
-  places_.erase(std::unique(places_.begin(), places_.end()), places_.end());
-  unit_ends_ = {0};
-  for (OpId cut : unit_cuts_) unit_ends_.push_back(place_of(cut));
-  unit_ends_.push_back(places_.size() + 1);
-  forward_.assign(places_.size() + 2, 0);
-  backward_ = inputs_ = forward_;
   // What each chunk makes that reads it counts in none of them.
   const std::vector<OpId> decides = deciding_ops(step_, search_.options.updates);
-  for (std::size_t o = 0; o < step_.ops.size(); ++o) {
-    if (!decides[o].valid()) continue;
-    const std::size_t after = place_of(decides[o]) + 1;
-    forward_[after] += seconds_.forward[o];
-    backward_[after] += seconds_.backward[o];
-    inputs_[after] += seconds_.inputs[o];
-  }
-  std::partial_sum(forward_.begin(), forward_.end(), forward_.begin());
-  std::partial_sum(backward_.begin(), backward_.end(), backward_.begin());
-  std::partial_sum(inputs_.begin(), inputs_.end(), inputs_.begin());
+  for (CutPlaces* places : {&good_, &all_}) places->add(cuts, unit_cuts_, seconds_, decides);
 }
 
-// The last one that is not behind an op; 0: the begin.
-std::size_t PipelineBounds::place_of(OpId op) const {
-  return static_cast<std::size_t>(std::upper_bound(places_.begin(), places_.end(), op) -
-                                  places_.begin());
+void CutPlaces::add(const std::vector<OpId>& cuts, const std::vector<OpId>& unit_cuts,
+                    const OpSeconds& seconds, const std::vector<OpId>& decides) {
+  ops.insert(ops.end(), cuts.begin(), cuts.end());
+  std::sort(ops.begin(), ops.end());
+  ops.erase(std::unique(ops.begin(), ops.end()), ops.end());
+  unit_ends = {0};
+  for (const OpId cut : unit_cuts) unit_ends.push_back(of(cut));
+  unit_ends.push_back(end());
+  forward.assign(end() + 1, 0);
+  backward = inputs = forward;
+  for (std::size_t o = 0; o < decides.size(); ++o) {
+    if (!decides[o].valid()) continue;
+    const std::size_t after = of(decides[o]) + 1;
+    forward[after] += seconds.forward[o];
+    backward[after] += seconds.backward[o];
+    inputs[after] += seconds.inputs[o];
+  }
+  std::partial_sum(forward.begin(), forward.end(), forward.begin());
+  std::partial_sum(backward.begin(), backward.end(), backward.begin());
+  std::partial_sum(inputs.begin(), inputs.end(), inputs.begin());
+}
+
+std::size_t CutPlaces::of(OpId op) const {
+  return static_cast<std::size_t>(std::upper_bound(ops.begin(), ops.end(), op) - ops.begin());
+}
+
+Parts CutPlaces::parts(const Cluster& stage) const {
+  return {forward, backward, inputs, unit_ends, static_cast<double>(stage.device_count())};
+}
+
+const CutPlaces& PipelineBounds::places_of(const PipelineSchedule& schedule,
+                                           const std::vector<OpId>* cuts) const {
+  const bool is_cut_anywhere = cuts == nullptr && schedule.stage_of_chunk.size() > most_chunks_;
+  return is_cut_anywhere ? all_ : good_;
 }
 
 Result<const PipelineBounds::Least*> PipelineBounds::least_on(const Cluster& stage, BoundOf of) {
@@ -111,16 +126,15 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage, Bou
   if (weights) only_compute = StreamTimes{.compute = 1};
   const StreamSum sum{weights};
   const auto times = static_cast<double>(step_.passes);
+  const bool is_single = stage.device_count() == search_.whole.cluster.device_count();
   ChunkSums& sums = least.sums = ChunkSums(times);
   sums.step.of_compute = sum.least_of_compute(times, static_cast<double>(step_.copies));
-  if (weights) sums.waiting = weights->compute;
+  if (weights) sums.waiting = weights->compute + weights->tail;
   // The update of all parameters of a chunk is one launch, which each unit counts.
   const Profile& profile = stage.profile;
   const Seconds launch = sum.most_of_kernels(profile.launch_s, profile.host_s);
   const auto devices = static_cast<double>(stage.device_count());
-  // Plans without stages ask for nothing but whole steps.
-  const bool is_single = stage.device_count() == search_.whole.cluster.device_count();
-  const Seconds all_compute = forward_.back() + backward_.back();
+  const Seconds all_compute = good_.forward.back() + good_.backward.back();
   std::vector<Seconds> step, passes, pass;
   for (std::size_t k = 0; k < units_.kinds.size(); ++k) {
     const Graph& graph = units_.kinds[k];
@@ -146,6 +160,7 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage, Bou
     const Seconds by_compute = sums.step.of_compute * compute.own / devices;
     step.push_back(std::max(by_compute, of_step.bound - taken_off));
     passes.push_back(times * compute.own / devices);
+    // Plans without stages ask for nothing but whole steps.
     if (!is_small && !is_single && of_all) {
       AUTOPAR_TRY(of_passes, plans->least_time(without_update(graph), only_compute));
       passes.back() = std::max(passes.back(), of_passes.bound - shared);
@@ -287,9 +302,10 @@ OpSeconds PipelineBounds::seconds_of(const Least* units, const Cluster& stage, d
   if (units == nullptr) return seconds;
   const std::vector<Seconds>& pass = units->sums.pass.until;
   const auto devices = static_cast<double>(stage.device_count());
-  for (std::size_t u = 0; u + 1 < unit_ends_.size(); ++u) {
-    const std::size_t from = unit_ends_[u], to = unit_ends_[u + 1];
-    const Seconds compute = forward_[to] - forward_[from] + backward_[to] - backward_[from];
+  for (std::size_t u = 0; u + 1 < good_.unit_ends.size(); ++u) {
+    const std::size_t from = good_.unit_ends[u], to = good_.unit_ends[u + 1];
+    const Seconds compute =
+        good_.forward[to] - good_.forward[from] + good_.backward[to] - good_.backward[from];
     if (compute <= 0) continue;
     const double factor = std::max(usual, (pass[u + 1] - pass[u]) * devices / compute);
     const std::size_t begin = u == 0 ? 0 : unit_cuts_[u - 1].index();
@@ -323,12 +339,12 @@ Result<Seconds> PipelineBounds::of(const PipelineSchedule& schedule, const Clust
 Result<Seconds> PipelineBounds::bound_of_paths(const Least& units, const PipelineSchedule& schedule,
                                                const Cluster& stage,
                                                const std::vector<OpId>* cuts) const {
-  const Parts parts(forward_, backward_, inputs_, unit_ends_,
-                    static_cast<double>(stage.device_count()));
-  const std::size_t end = places_.size() + 1;
+  const CutPlaces& places = places_of(schedule, cuts);
+  const Parts parts = places.parts(stage);
+  const std::size_t end = places.end();
   std::vector<std::size_t> ends;
   for (std::size_t c = 0; cuts != nullptr && c < cuts->size(); ++c) {
-    ends.push_back(place_of((*cuts)[c]));
+    ends.push_back(good_.of((*cuts)[c]));
   }
   if (cuts != nullptr) ends.push_back(end);
   return bound_by_paths(
@@ -350,9 +366,9 @@ Seconds PipelineBounds::bound_of(const Least* units, const PipelineSchedule& sch
                                  const std::vector<ChunkMemory>& memory) const {
   const std::vector<ChunkShape> shapes = shapes_of(schedule);
   const std::size_t chunks = shapes.size(), stages = schedule.lines.size();
-  const std::size_t end = places_.size() + 1;
-  const Parts parts(forward_, backward_, inputs_, unit_ends_,
-                    static_cast<double>(stage.device_count()));
+  const CutPlaces& places = places_of(schedule, cuts);
+  const Parts parts = places.parts(stage);
+  const std::size_t end = places.end();
   const ChunkSums compute(static_cast<double>(schedule.micro_batches));
   const ChunkBound bound(parts, units != nullptr ? units->sums : compute, schedule, end);
   // What memory adds to a chunk.
@@ -370,7 +386,7 @@ Seconds PipelineBounds::bound_of(const Least* units, const PipelineSchedule& sch
                is_apart(schedule) ? parts.forward(0, end) + parts.inputs(0, end)
                                   : parts.forward(0, end) + parts.backward(0, end));
   const auto end_of = [&](std::size_t c) {
-    return c + 1 == chunks ? end : cuts != nullptr ? place_of((*cuts)[c]) : 0;
+    return c + 1 == chunks ? end : cuts != nullptr ? good_.of((*cuts)[c]) : 0;
   };
   // The least over all ends of the chunks, or with these, of what they take in all, or at most.
   const auto least = [&](const auto& chunk_takes, const auto& with_those_before) {
@@ -440,20 +456,22 @@ std::vector<std::vector<OpId>> PipelineBounds::cuts_alike(const PipelineSchedule
   // How many places behind the begin of its unit a cut lies: of most of them.
   std::map<std::size_t, std::size_t> count_of;
   for (const OpId cut : cuts) {
-    const std::size_t place = place_of(cut);
-    ++count_of[place - *(std::upper_bound(unit_ends_.begin(), unit_ends_.end(), place) - 1)];
+    const std::size_t place = good_.of(cut);
+    ++count_of[place -
+               *(std::upper_bound(good_.unit_ends.begin(), good_.unit_ends.end(), place) - 1)];
   }
   const auto most = std::max_element(count_of.begin(), count_of.end(),
                                      [](auto& a, auto& b) { return a.second < b.second; });
   std::vector<std::size_t> ends = {0};  // of parts that are alike
-  for (const std::size_t unit : unit_ends_) {
+  for (const std::size_t unit : good_.unit_ends) {
     const std::size_t place = unit + most->first;
-    if (place > 0 && place <= places_.size()) ends.push_back(place);
+    if (place > 0 && place <= good_.ops.size()) ends.push_back(place);
   }
-  ends.push_back(places_.size() + 1);
+  ends.push_back(good_.end());
   // What is before the first of them, and behind the last, goes with these.
   const auto busy = [&](std::size_t i) {
-    return forward_[ends[i + 1]] + backward_[ends[i + 1]] - forward_[ends[i]] - backward_[ends[i]];
+    return good_.forward[ends[i + 1]] + good_.backward[ends[i + 1]] - good_.forward[ends[i]] -
+           good_.backward[ends[i]];
   };
   if (ends.size() < 4) return ways;
   const Seconds usual = busy(ends.size() / 2) / 2;
@@ -461,7 +479,7 @@ std::vector<std::vector<OpId>> PipelineBounds::cuts_alike(const PipelineSchedule
   if (ends.size() > 3 && busy(ends.size() - 2) < usual) ends.erase(ends.end() - 2);
   for (const std::vector<std::size_t>& way : even_cuts(ends.size() - 1, stages, chunks / stages)) {
     std::vector<OpId> cut;
-    for (const std::size_t part : way) cut.push_back(places_[ends[part] - 1]);
+    for (const std::size_t part : way) cut.push_back(good_.ops[ends[part] - 1]);
     ways.push_back(std::move(cut));
   }
   return ways;
@@ -479,7 +497,7 @@ Result<Seconds> PipelineBounds::of_single(const Cluster& cluster, BoundOf of) {
 }
 
 Seconds PipelineBounds::of_single_compute(const Cluster& cluster) const {
-  return (forward_.back() + backward_.back()) * static_cast<double>(step_.passes) /
+  return (good_.forward.back() + good_.backward.back()) * static_cast<double>(step_.passes) /
          static_cast<double>(cluster.device_count());
 }
 

@@ -44,6 +44,23 @@ namespace autopar {
 // or all, and what memory costs.
 enum class BoundOf : std::uint8_t { kUsualUnits, kAllUnits };
 
+// Where chunks, and units, may begin; places are numbers from 0, the begin of the step, to end().
+struct CutPlaces {
+  std::vector<OpId> ops;  // but for the first
+  std::vector<std::size_t> unit_ends;
+  // Until each place, and in all: compute on one device, of a micro-batch.
+  std::vector<Seconds> forward, backward, inputs;  // inputs: the first part of backward passes
+
+  // `decides`: deciding_ops().
+  void add(const std::vector<OpId>& cuts, const std::vector<OpId>& unit_cuts,
+           const OpSeconds& seconds, const std::vector<OpId>& decides);
+  std::size_t end() const { return ops.size() + 1; }
+  // The last one that is not behind an op; 0: the begin.
+  std::size_t of(OpId op) const;
+  // The places must live as long.
+  Parts parts(const Cluster& stage) const;
+};
+
 class PipelineBounds {
  public:
   // `step`: with kernels; `seconds`: with inputs. Both must live as long.
@@ -51,7 +68,9 @@ class PipelineBounds {
 
   // Cuts that the bound is about, too: those that are given. Before any bound is asked for.
   void add_places(const std::vector<OpId>& cuts);
-  const std::vector<OpId>& places() const { return places_; }
+  // Where chunks of that schedule may begin; with these cuts, where some are given.
+  const CutPlaces& places_of(const PipelineSchedule& schedule,
+                             const std::vector<OpId>* cuts = nullptr) const;
 
   // What the bounds of the units say of ops on one device, if all of a stage's devices had their
   // part of it: compute, and the collectives that it waits for. Errors: of the searches.
@@ -178,18 +197,16 @@ class PipelineBounds {
   // The same by paths through the schedule.
   Result<Seconds> bound_of_paths(const Least& units, const PipelineSchedule& schedule,
                                  const Cluster& stage, const std::vector<OpId>* cuts) const;
-  std::size_t place_of(OpId op) const;
 
   const ChunkSearch& search_;
   const Graph& step_;
   const OpSeconds& seconds_;
   std::vector<OpId> unit_cuts_;
-  StepUnits units_;                     // none before they are asked for
-  Bytes room_ = 0;                      // of a device
-  std::vector<OpId> places_;            // where chunks, and units, may begin, but the first
-  std::vector<std::size_t> unit_ends_;  // places, with the begin and the end of the step
-  // Until each place, and in all: compute on one device, of a micro-batch.
-  std::vector<Seconds> forward_, backward_, inputs_;  // inputs: the first part of backward passes
+  // Of more chunks than the good places make, any may begin anywhere (balanced_cuts()).
+  const std::size_t most_chunks_;
+  CutPlaces good_, all_;
+  StepUnits units_;  // none before they are asked for
+  Bytes room_ = 0;   // of a device
   // By devices of a stage; at the ends of units.
   std::map<std::pair<std::int64_t, BoundOf>, Least> least_;
   std::map<std::int64_t, WeighedUnit> weighed_;  // the usual one

@@ -189,15 +189,16 @@ Result<std::vector<OpId>> PipelineStep::cut_by(const FormCandidate& candidate,
   starts.insert(starts.begin(), std::move(cuts));
   // Where little is sent, what balances compute is the better start.
   const auto devices = static_cast<double>(candidate.stage.device_count());
-  AUTOPAR_TRY(balanced, moved_cuts(candidate.schedule, bounds_.places(), starts, seconds, memory,
-                                   {}, devices));
+  const std::vector<OpId>& places = bounds_.places_of(candidate.schedule).ops;
+  AUTOPAR_TRY(balanced,
+              moved_cuts(candidate.schedule, places, starts, seconds, memory, {}, devices));
   starts.insert(starts.begin(), std::move(balanced));
   std::vector<Seconds> sending;
   for (const Bytes bytes : bytes_crossing(step_, search_.options.updates)) {
     sending.push_back(static_cast<double>(bytes) / bytes_per_s);
   }
-  return moved_cuts(candidate.schedule, bounds_.places(), std::move(starts), seconds, memory,
-                    sending, devices);
+  return moved_cuts(candidate.schedule, places, std::move(starts), seconds, memory, sending,
+                    devices);
 }
 
 // Per op its chunk of these cuts.
