@@ -125,6 +125,22 @@ def test_a_bound_holds_where_no_place_is_better_than_those_beside_it(folder):
         assert cost["seconds"] <= two * (1 + 1e-9), (schedule, two, cost)
 
 
+def test_what_onnx_has_in_float32_alone_in_steps_of_16_bits(folder):
+    """Mean and deviation of a LayerNormalization, and MeanVarianceNormalization, whatever the precision."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"], "fc"),
+             helper.make_node("LayerNormalization", ["h", "scale", "shift"], ["y", "mean", "spread"], "norm"),
+             helper.make_node("Mul", ["y", "spread"], ["z"], "times"), helper.make_node("Add", ["z", "mean"], ["s"], "plus"),
+             helper.make_node("MeanVarianceNormalization", ["s"], ["n"], "standard", axes=[1]), helper.make_node("MatMul", ["n", "v"], ["out"], "head")]
+    model = write(folder / "norms.onnx", nodes, {"x": (8, 16)}, {"out": (8, 4)},
+                  {"w": (16, 32), "scale": (32,), "shift": (32,), "v": (32, 4)})
+    for precision in ("fp16", "mixed-fp16", "bf16", "mixed-bf16"):
+        out = planned(folder, model, f"norms.{precision}", "--train", "--loss", "mse", "--precision", precision)
+        if precision.endswith("bf16"):  # ONNX Runtime has no products of bfloat16 on a CPU
+            assert run("verify", out).stdout.splitlines()[-1] == "PASSED"
+        else:
+            check(out)
+
+
 def test_the_report_of_a_pipeline_is_shown(folder):
     model = chain(folder / "chain.onnx", [8, 8, 8, 8, 4])
     out = folder / "pipeline"

@@ -65,6 +65,18 @@ class Pair {
     return state;
   }
   std::string last_error(ncclComm_t comm) const { return nccl.last_error(comm); }
+  // Until all is done that is on the stream of a rank.
+  void drain(int rank) const {
+    cuda.set_device(rank);
+    cudaEvent_t event = nullptr;
+    REQUIRE(cuda.create_event(&event, cudaEventDisableTiming) == cudaSuccess);
+    REQUIRE(cuda.record_event(event, ranks[rank].stream) == cudaSuccess);
+    for (int i = 0; i < 2000 && cuda.query_event(event) != cudaSuccess; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    REQUIRE(cuda.query_event(event) == cudaSuccess);
+    cuda.destroy_event(event);
+  }
 
   ncclResult_t all_reduce(int rank, std::size_t count = 4) const {
     const Rank& r = ranks[rank];
@@ -300,6 +312,7 @@ TEST_CASE("stand-in: messages", "[stand_in]") {
   send();
   REQUIRE(pair.settled(first.comm) == ncclSuccess);
   SECTION("to a rank that has left") {
+    pair.drain(1);
     CHECK(pair.nccl.destroy(second.comm) == ncclSuccess);
     second.comm = nullptr;
     CHECK(pair.failure(first.comm) == ncclRemoteError);

@@ -62,8 +62,10 @@ bool is_wide_op(const Op& op) {
 bool input_stays(const Op& op, std::size_t port) {
   return op.type == "BatchNormalization" && port > 0;
 }
-bool output_stays(const Op& op, std::size_t port) {
-  return port > 0 && (op.type == "BatchNormalization" || op.type == "LayerNormalization");
+// `mixed`: only then is what a BatchNormalization has of its runs stored in float32.
+bool output_stays(const Op& op, std::size_t port, bool mixed) {
+  return port > 0 &&
+         ((mixed && op.type == "BatchNormalization") || op.type == "LayerNormalization");
 }
 
 bool is_float_type(std::int64_t number) {
@@ -165,7 +167,7 @@ class Rewrite {
     }
     for (std::size_t port = 0; port < op.outputs.size(); ++port) {
       if (!op.outputs[port].valid() || !is_float(op.outputs[port])) continue;
-      const bool keeps = mixed_ && output_stays(op, port);
+      const bool keeps = output_stays(op, port, mixed_);
       graph_.value(op.outputs[port]).dtype = keeps ? DType::kFloat32 : output_type(op, type);
     }
     graph_.add_op(std::move(op));
@@ -183,6 +185,8 @@ class Rewrite {
   DType type_of(const Op& op) const {
     if (narrow_ == DType::kFloat32) return narrow_;
     if (takes_ && !takes_(op, graph_.opset, DType::kBFloat16)) return DType::kFloat32;
+    // ONNX says that it takes 16 bits, and refuses it: what it is made of has float32 constants.
+    if (op.type == "MeanVarianceNormalization") return DType::kFloat32;
     if (!mixed_ || is_contraction(op)) return narrow_;
     if (is_wide_op(op)) return DType::kFloat32;
     // Parameters take the type of what they meet.

@@ -36,6 +36,7 @@
 #include "planning/pipelines/chunk_bound.hpp"
 #include "planning/pipelines/chunk_cost.hpp"
 #include "planning/pipelines/chunk_plans.hpp"
+#include "planning/pipelines/cut_places.hpp"
 #include "planning/pipelines/step_units.hpp"
 
 namespace autopar {
@@ -43,23 +44,6 @@ namespace autopar {
 // What is searched for a bound: the usual units alone, while all others count with their compute;
 // or all, and what memory costs.
 enum class BoundOf : std::uint8_t { kUsualUnits, kAllUnits };
-
-// Where chunks, and units, may begin; places are numbers from 0, the begin of the step, to end().
-struct CutPlaces {
-  std::vector<OpId> ops;  // but for the first
-  std::vector<std::size_t> unit_ends;
-  // Until each place, and in all: compute on one device, of a micro-batch.
-  std::vector<Seconds> forward, backward, inputs;  // inputs: the first part of backward passes
-
-  // `decides`: deciding_ops().
-  void add(const std::vector<OpId>& cuts, const std::vector<OpId>& unit_cuts,
-           const OpSeconds& seconds, const std::vector<OpId>& decides);
-  std::size_t end() const { return ops.size() + 1; }
-  // The last one that is not behind an op; 0: the begin.
-  std::size_t of(OpId op) const;
-  // The places must live as long.
-  Parts parts(const Cluster& stage) const;
-};
 
 class PipelineBounds {
  public:
