@@ -53,8 +53,7 @@ bool is_wide_op(const Op& op) {
                                              "Sqrt",
                                              "Tan",
                                              "NegativeLogLikelihoodLoss",
-                                             "SoftmaxCrossEntropyLoss",
-                                             "MeanVarianceNormalization"};
+                                             "SoftmaxCrossEntropyLoss"};
   return in_list(list, op);
 }
 
