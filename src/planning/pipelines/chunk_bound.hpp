@@ -132,6 +132,18 @@ class ChunkBound {
     return std::max({alone, all_ + left(shape, from, to), all_ + until_last(shape, from, to)});
   }
 
+  // Of the longest stage, wherever chunks begin: all stages alike busy, a micro-batch that goes
+  // through all of them, and the backward passes that a stage has left when the first has.
+  Seconds anywhere(std::size_t stages, bool has_one_chunk) const {
+    const Seconds forward = parts_.forward(0, end_), backward = parts_.backward(0, end_);
+    const auto of_stages = static_cast<double>(stages);
+    const Seconds through = forward + (is_apart_ ? parts_.inputs(0, end_) : backward);
+    const Seconds left = has_one_chunk && !is_apart_
+                             ? all_ + (micro_batches_ - 1) * backward / of_stages
+                             : forward + micro_batches_ * backward / of_stages;
+    return std::max({parts_.least(passes_, 0, end_) / of_stages, through, left});
+  }
+
   // Of a stage with several: without what the first micro-batch takes apart.
   Seconds alone(const ChunkShape& shape, std::size_t from, std::size_t to) const {
     return parts_.least(step_, from, to) +

@@ -305,12 +305,23 @@ Result<Seconds> PipelineBounds::of(const PipelineSchedule& schedule, const Clust
   return std::max(bound, of_paths);
 }
 
+namespace {
+
+// Looked at by dynamic programming: chunks that begin and end at each of the places.
+bool is_too_many(std::size_t chunks, std::size_t places) {
+  return static_cast<double>(chunks) * static_cast<double>(places) * static_cast<double>(places) >
+         tuning::cuts::kMostChunks;
+}
+
+}  // namespace
+
 Result<Seconds> PipelineBounds::bound_of_paths(const Least& units, const PipelineSchedule& schedule,
                                                const Cluster& stage,
                                                const std::vector<OpId>* cuts) const {
   const CutPlaces& places = places_of(schedule, cuts);
   const Parts parts = places.parts(stage);
   const std::size_t end = places.end();
+  if (&places == &all_ && is_too_many(schedule.stage_of_chunk.size(), end)) return Seconds{0};
   std::vector<std::size_t> ends;
   for (std::size_t c = 0; cuts != nullptr && c < cuts->size(); ++c) {
     ends.push_back(good_.of((*cuts)[c]));
@@ -348,12 +359,8 @@ Seconds PipelineBounds::bound_of(const Least* units, const PipelineSchedule& sch
     if (chunks == stages) return memory[c].of_units[static_cast<std::size_t>(usual)];
     return usual * std::max(0.0, memory[c].per_unit) - memory[c].off;
   };
-  // With cuts at any places: all stages alike busy, and a micro-batch that goes through all of
-  // them.
-  const Seconds anywhere =
-      std::max(parts.least(compute.passes, 0, end) / static_cast<double>(stages),
-               is_apart(schedule) ? parts.forward(0, end) + parts.inputs(0, end)
-                                  : parts.forward(0, end) + parts.backward(0, end));
+  const Seconds anywhere = bound.anywhere(stages, chunks == stages);
+  if (chunks > end || (&places == &all_ && is_too_many(chunks, end))) return anywhere;
   const auto end_of = [&](std::size_t c) {
     return c + 1 == chunks ? end : cuts != nullptr ? good_.of((*cuts)[c]) : 0;
   };
@@ -384,7 +391,6 @@ Seconds PipelineBounds::bound_of(const Least* units, const PipelineSchedule& sch
         },
         [](Seconds a, Seconds b) { return std::max(a, b); });
   }
-  if (chunks > end) return anywhere;
   const auto sum = [](Seconds a, Seconds b) { return a + b; };
   const auto of_stages = static_cast<double>(stages);
   const Seconds in_turn =
