@@ -185,8 +185,8 @@ Seconds ready(const std::vector<StepEvent>& events, std::size_t at, Seconds wait
 
 }  // namespace
 
-TEST_CASE("one collective at a time on a link, and first what compute waits for", "[streams]") {
-  int awaited = 0, late = 0;
+TEST_CASE("one collective at a time on a link, first what compute waits for, or beside a sum", "[streams]") {
+  int awaited = 0, late = 0, shared = 0;
   for (std::uint64_t seed = 0; seed < cases(48u); ++seed) {
     const Case c(seed);
     if (c.graph.copies > 1) continue;
@@ -229,8 +229,18 @@ TEST_CASE("one collective at a time on a link, and first what compute waits for"
             waited_until = std::max(waited_until, first.begin + first.seconds);
           }
           if (first.link != event.link) continue;
-          CHECK((first.begin + first.seconds <= event.begin + 1e-12 ||
-                 event.begin + event.seconds <= first.begin + 1e-12));
+          // One after the other, or in twice the time beside a sum that is under way and ends
+          // later.
+          const Seconds ends = first.begin + first.seconds;
+          const bool shares =
+              ends > event.begin + 1e-12 && event.begin + event.seconds > first.begin + 1e-12;
+          if (!shares) continue;
+          const auto kind = kind_of(c.graph, streams, cost->terms[first.term]);
+          CHECK((kind == Streams::Kind::kSummed || kind == Streams::Kind::kAwaited));
+          CHECK(kind_of(c.graph, streams, term) == Streams::Kind::kBlocking);
+          CHECK(event.begin + event.seconds <= ends + 1e-12);
+          CHECK(event.seconds == Approx(2 * event.alone));
+          ++shared;
         }
         // All sums of gradients are sent before the update.
         if (kind_of(c.graph, streams, term) != Streams::Kind::kBlocking) continue;
@@ -252,6 +262,7 @@ TEST_CASE("one collective at a time on a link, and first what compute waits for"
   }
   CHECK(awaited > cases(300));
   CHECK(late > cases(10));
+  CHECK(shared > cases(4));
 }
 
 TEST_CASE("with a profile the bound of a search is one on the time of every plan", "[streams]") {

@@ -98,6 +98,7 @@ class GraphBuilder {
               const std::vector<std::int64_t>& after);
   // MatMul with numpy's rules for ranks and broadcasting.
   ValueId matmul(ValueId left, ValueId right);
+  // In float32 where the inputs are bfloat16, which ONNX does not have for it.
   ValueId einsum(const std::string& equation, const std::vector<ValueId>& inputs, Shape shape);
   // Output `port` of an op that is there; where it lacks that, it gets it.
   ValueId output_of(OpId op, std::size_t port, DType dtype, Shape shape);

@@ -194,9 +194,10 @@ struct StrategyCost {
 // there (of accumulated ones: in the last pass) and for which the update waits; gathers of stored
 // weights, which are fetched as early as the link is free; and gathers of updated weights, which
 // happen while the next step begins, as that of the step before while this one does. Those over
-// one link (link_of) go one after the other. The host issues kernels and collectives one after
-// the other and never waits. Interleaved passes (Graph::copies) take turns: one computes as far as
-// it has to wait for collectives, then the next does while these go on.
+// one link (link_of) go one after the other, but for what compute waits for while a sum is under
+// way that has more left than it: each then has half of the link. The host issues kernels and
+// collectives one after the other and never waits. Interleaved passes (Graph::copies) take turns:
+// one computes as far as it has to wait for collectives, then the next does while these go on.
 StepTime simulate(const Graph& graph, const StrategyCost& cost, const Mesh& mesh,
                   const Cluster& cluster, const std::string& updates = "new.*");
 
@@ -216,6 +217,7 @@ struct StepEvent {
   std::size_t term = 0;
   std::int64_t pass = 0;  // of the update: as many as there are passes
   Seconds begin = 0, seconds = 0;
+  Seconds alone = 0;  // what it would take if it did not share its link
 };
 // When a step does what, in the order in which it is begun: as simulate() has it, and without a
 // profile one term after the other. The last ends at StrategyCost::time().

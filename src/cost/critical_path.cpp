@@ -11,7 +11,9 @@ std::vector<StreamPrices> CriticalPath::prices(const std::vector<OpId>& whens,
     (step.link == kCompute ? of.compute : of.links[static_cast<std::size_t>(step.link)]) +=
         step.seconds;
   };
-  for (const Step& step : parts_) add(all, step);
+  for (const Step& step : parts_) {
+    if (step.is_busy) add(all, step);
+  }
   std::array<Seconds, kLinks> on_links = {};
   Seconds links = 0;
   for (Part part = last_; part != kNone; part = parts_[static_cast<std::size_t>(part)].after) {

@@ -16,7 +16,12 @@ class CriticalPath {
   static constexpr Part kNone = -1;
 
   Part add(std::size_t term, int link, Seconds seconds, Part after) {
-    parts_.push_back({term, link, seconds, after});
+    parts_.push_back({term, link, seconds, after, true});
+    return static_cast<Part>(parts_.size()) - 1;
+  }
+  // What such a part takes longer since it shares its link: on the path, and no time of the link.
+  Part beside(std::size_t term, int link, Seconds seconds, Part after) {
+    parts_.push_back({term, link, seconds, after, false});
     return static_cast<Part>(parts_.size()) - 1;
   }
   static constexpr int kCompute = -1;  // in place of a link
@@ -37,6 +42,7 @@ class CriticalPath {
     int link;
     Seconds seconds;
     Part after;
+    bool is_busy;
   };
   struct Behind {
     OpId op;

@@ -58,7 +58,7 @@ std::vector<StepEvent> step_events(const Graph& graph, const StrategyCost& cost,
           term.seconds / static_cast<double>(std::max<std::int64_t>(1, term.times));
       const auto stream = sends ? StepEvent::Stream::kLink : StepEvent::Stream::kCompute;
       const int link = sends ? link_of(term.collective.axes, mesh) : 0;
-      events.push_back({stream, link, t, pass, now, once});
+      events.push_back({stream, link, t, pass, now, once, once});
       now += once;
     }
   }

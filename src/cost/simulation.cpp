@@ -119,26 +119,38 @@ void StepSimulation::run(std::size_t t, const CostTerm& term, OpId when) {
   }
   issue(t);
   found_.communication += taken;
-  Seconds& link = link_for(t);
   if (kinds_[t] == Kind::kFetched) {
     fetch(t);
     slow(t);
     return;
   }
+  const std::size_t l = link_of_term(t);
   const Seconds behind = made();
   const Seconds ready = std::max(behind, host_);
-  send_begun(link_of_term(t), ready);
-  const Seconds start = std::max(ready, link);
-  const Seconds waited = taken * streams_.waiting(kinds_[t], term.value, when);
-  Part& on_link = link_part_[link_of_term(t)];
-  idle_[link_of_term(t)] = {std::max(link, host_), start, on_link};
+  send_begun(l, ready);
+  Seconds& link = links_[l];
+  const std::optional<UnderWay>& sum = under_way_[l];
+  const bool shares = sum && sum->begin <= ready && done_[sum->term] - ready > taken;
+  const Seconds start = shares ? ready : std::max(ready, link);
+  const Seconds spans = shares ? 2 * taken : taken;
+  const Seconds waited = spans * streams_.waiting(kinds_[t], term.value, when);
+  Part& on_link = link_part_[l];
+  idle_[l] = {std::max(link, host_), start, on_link};
   if (path_ != nullptr) {
-    const Part after = link > ready ? on_link : compute_part_;
-    on_link = part(t, static_cast<int>(link_of_term(t)), taken, after);
-    compute_part_ = part(t, CriticalPath::kCompute, waited, after);
+    const Part after = shares ? path_->beside(t, static_cast<int>(l), waited / 2, compute_part_)
+                       : link > ready ? on_link
+                                      : compute_part_;
+    on_link = part(t, static_cast<int>(l), taken, shares ? on_link : after);
+    compute_part_ = part(t, CriticalPath::kCompute, shares ? waited / 2 : waited, after);
+    longest_blocking_[l] = std::max(longest_blocking_[l], taken);
   }
-  link = start + taken;
-  note(StepEvent::Stream::kLink, t, link);
+  link = std::max(ready, link) + taken;
+  if (shares) {
+    delay_under_way(l, taken);
+  } else {
+    under_way_[l].reset();
+  }
+  note(StepEvent::Stream::kLink, t, start + spans, spans);
   if (leaves_for_ != nullptr) {
     leaves_for_->until = start + waited;
     leaves_for_->parts.push_back({t, waited, start + waited - behind});
@@ -157,14 +169,14 @@ void StepSimulation::issue(std::size_t t) {
   host_ += taken;
   found_.host += taken;
   if (events_ == nullptr) return;
-  events_->push_back({StepEvent::Stream::kHost, 0, t, now_, host_ - taken, taken});
+  events_->push_back({StepEvent::Stream::kHost, 0, t, now_, host_ - taken, taken, taken});
 }
 
-void StepSimulation::note(StepEvent::Stream stream, std::size_t t, Seconds end) {
+void StepSimulation::note(StepEvent::Stream stream, std::size_t t, Seconds end, Seconds spans) {
   if (events_ == nullptr) return;
   const bool links = stream == StepEvent::Stream::kLink;
   const int link = links ? link_of(cost_.terms[t].collective.axes, mesh_) : 0;
-  events_->push_back({stream, link, t, now_, end - taken_[t], taken_[t]});
+  events_->push_back({stream, link, t, now_, end - spans, spans, taken_[t]});
 }
 
 }  // namespace autopar

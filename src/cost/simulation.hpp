@@ -49,7 +49,6 @@ class StepSimulation {
   std::size_t link_of_term(std::size_t t) const {
     return static_cast<std::size_t>(link_of(cost_.terms[t].collective.axes, mesh_));
   }
-  Seconds& link_for(std::size_t t) { return links_[link_of_term(t)]; }
 
   // Term by term (simulation.cpp).
 
@@ -79,7 +78,10 @@ class StepSimulation {
     found_.exposed[t] += until - compute_;
     compute_ = until;
   }
-  void note(StepEvent::Stream stream, std::size_t t, Seconds end);
+  void note(StepEvent::Stream stream, std::size_t t, Seconds end) {
+    note(stream, t, end, taken_[t]);
+  }
+  void note(StepEvent::Stream stream, std::size_t t, Seconds end, Seconds spans);
   // Of the path, if somebody asks.
   Part part(std::size_t t, int link, Seconds taken, Part after) {
     return path_ == nullptr ? CriticalPath::kNone : path_->add(t, link, taken, after);
@@ -118,9 +120,12 @@ class StepSimulation {
   // before what has not begun.
   void queue(std::size_t t);
   void send_first(std::size_t link);
+  void note_done(std::size_t t, std::size_t link, Seconds end);
   void send_all(std::size_t link);
   // What can begin before `until`, when something is to be sent that compute waits for.
   void send_begun(std::size_t link, Seconds until);
+  // A sum that is under way shares its link with what compute waits for: it ends so much later.
+  void delay_under_way(std::size_t link, Seconds by);
   // What does not make a weight late that takes so long to fetch.
   void send_before(std::size_t t, Seconds taken);
   // What waits for the values of an op begins.
@@ -184,6 +189,13 @@ class StepSimulation {
     Part before = CriticalPath::kNone;  // what the link had done then
   };
   std::array<Idle, kLinks> idle_;
+  // The sum that a link was given last, as long as nothing else was, and its event.
+  struct UnderWay {
+    std::size_t term, event;
+    Seconds begin;
+  };
+  std::array<std::optional<UnderWay>, kLinks> under_way_;
+  std::array<Seconds, kLinks> longest_blocking_ = {};  // so far, where somebody asks for the path
   struct Queued {
     std::size_t term;
     Seconds ready;

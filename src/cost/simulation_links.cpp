@@ -29,6 +29,7 @@ void StepSimulation::fetch(std::size_t t) {
     before = arrived_part_;
   }
   end += taken_[t];
+  if (!fits) under_way_[link].reset();
   before = part(t, static_cast<int>(link), taken_[t], before);
   note(StepEvent::Stream::kLink, t, end);
   wait(t, end, before);
@@ -41,14 +42,26 @@ void StepSimulation::send_first(std::size_t link) {
   ++sent_[link];
   link_part_[link] =
       part(t, static_cast<int>(link), taken_[t], ready > links_[link] ? made_by : link_part_[link]);
-  links_[link] = std::max(links_[link], ready) + taken_[t];
+  const Seconds begin = std::max(links_[link], ready);
+  links_[link] = begin + taken_[t];
+  under_way_[link] = {t, events_ == nullptr ? 0 : events_->size(), begin};
   note(StepEvent::Stream::kLink, t, links_[link]);
-  done_[t] = links_[link];
+  note_done(t, link, links_[link]);
+}
+
+void StepSimulation::note_done(std::size_t t, std::size_t link, Seconds end) {
+  done_[t] = end;
   done_part_[t] = link_part_[link];
   if (kinds_[t] != Kind::kSummed) return;
-  if (summed_ && links_[link] <= summed_->second) return;
-  summed_ = {t, links_[link]};
+  if (summed_ && end <= summed_->second) return;
+  summed_ = {t, end};
   summed_part_ = link_part_[link];
+}
+
+void StepSimulation::delay_under_way(std::size_t link, Seconds by) {
+  const UnderWay sum = *under_way_[link];
+  if (events_ != nullptr) (*events_)[sum.event].seconds += by;
+  note_done(sum.term, link, done_[sum.term] + by);
 }
 
 void StepSimulation::send_all(std::size_t link) {
@@ -95,6 +108,7 @@ Seconds StepSimulation::send_next(std::size_t link) {
   const std::size_t t = left_[link].front().term;
   left_[link].pop_front();
   ++sent_[link];
+  under_way_[link].reset();
   issue(t);
   links_[link] += taken_[t];
   found_.communication += taken_[t];
@@ -151,7 +165,10 @@ void StepSimulation::note_behind(OpId op) {
       ++ahead.queued;
     }
     if (ahead.free > compute_) {
-      path_->note_behind(op, static_cast<int>(l), ahead.free - compute_);
+      const Seconds behind = ahead.free - compute_;
+      const Seconds longest = longest_blocking_[l];
+      const bool shares = (ahead.queued > 0 || under_way_[l].has_value()) && longest > 0;
+      path_->note_behind(op, static_cast<int>(l), shares ? std::min(behind, longest) : behind);
     }
   }
 }

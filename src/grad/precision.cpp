@@ -184,8 +184,9 @@ class Rewrite {
   DType type_of(const Op& op) const {
     if (narrow_ == DType::kFloat32) return narrow_;
     if (takes_ && !takes_(op, graph_.opset, DType::kBFloat16)) return DType::kFloat32;
-    // ONNX says that it takes 16 bits, and refuses it: what it is made of has float32 constants.
-    if (op.type == "MeanVarianceNormalization") return DType::kFloat32;
+    // ONNX says that they take 16 bits, and refuses it (what one is made of has float32 constants),
+    // or ONNX Runtime cannot run it.
+    if (op.type == "MeanVarianceNormalization" || op.type == "AffineGrid") return DType::kFloat32;
     if (!mixed_ || is_contraction(op)) return narrow_;
     if (is_wide_op(op)) return DType::kFloat32;
     // Parameters take the type of what they meet.

@@ -124,8 +124,7 @@ class Training {
   // says what they are next.
   void find_statistics() {
     const Graph& graph = step_.graph;
-    for (std::size_t i = 0; i < graph.ops.size(); ++i) {
-      const Op& op = graph.ops[i];
+    for (const Op& op : graph.ops) {
       if (op.type != "BatchNormalization" || !op.domain.empty()) continue;
       const bool trains = op.int_attribute("training_mode", 0) != 0;
       for (std::size_t port : {std::size_t{3}, std::size_t{4}}) {
@@ -133,7 +132,7 @@ class Training {
         const ValueId value = op.inputs[port];
         statistics_.insert(value);
         if (trains && graph.value(value).kind != ValueKind::kActivation) {
-          kept_.push_back({OpId(std::int64_t(i)), port, value});
+          kept_.push_back({op.outputs.front(), port, value});
         }
       }
     }
@@ -317,11 +316,12 @@ class Training {
     std::set<ValueId> seen;
     for (const Kept& kept : kept_) {
       const Value before = step_.graph.value(kept.value);
+      const OpId op = step_.graph.value(kept.normalised).producer;
       if (!seen.insert(kept.value).second) {
-        return input_error("op '" + step_.graph.op(kept.op).name + "': the running statistic '" +
+        return input_error("op '" + step_.graph.op(op).name + "': the running statistic '" +
                            before.name + "' belongs to two batch normalisations");
       }
-      const ValueId next = to.output_of(kept.op, kept.port - 2, before.dtype, before.shape);
+      const ValueId next = to.output_of(op, kept.port - 2, before.dtype, before.shape);
       add_output(to, next, "new." + before.name);
       step_.facts.statistics.push_back(before.name);
     }
@@ -449,7 +449,7 @@ class Training {
   }
 
   struct Kept {
-    OpId op;
+    ValueId normalised;  // the first output of its op
     std::size_t port;
     ValueId value;
   };

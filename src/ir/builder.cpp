@@ -265,7 +265,11 @@ ValueId GraphBuilder::matmul(ValueId left, ValueId right) {
 
 ValueId GraphBuilder::einsum(const std::string& equation, const std::vector<ValueId>& inputs,
                              Shape target) {
-  return add("Einsum", inputs, dtype(inputs[0]), std::move(target), {{"equation", equation}});
+  const DType type = dtype(inputs[0]);
+  const DType has = type == DType::kBFloat16 ? DType::kFloat32 : type;
+  std::vector<ValueId> read;
+  for (const ValueId input : inputs) read.push_back(cast(input, has));
+  return cast(add("Einsum", read, has, std::move(target), {{"equation", equation}}), type);
 }
 
 }  // namespace autopar

@@ -23,7 +23,7 @@ class PhaseSeconds {
       if (event.stream == StepEvent::Stream::kLink && in_pass && phase != Phase::kBackward) {
         // In a pass the links of updates are busy with the weights of the step before.
         Pass& of = passes_[static_cast<std::size_t>(event.pass)];
-        of.links[static_cast<std::size_t>(event.link)] += event.seconds;
+        of.links[static_cast<std::size_t>(event.link)] += event.alone;
       }
       if (phase == Phase::kUpdate) continue;
       Pass& of = passes_[static_cast<std::size_t>(event.pass)];
@@ -256,8 +256,8 @@ LateSeconds late_seconds(const SearchRequest& request, const Mesh& mesh, const S
     if (event.stream != StepEvent::Stream::kLink) continue;
     const Streams::Kind kind = streams.kind(term.value, when, term.collective.kind);
     const auto link = static_cast<std::size_t>(event.link);
-    if (kind == Streams::Kind::kNext) late.weights[link] += event.seconds;
-    if (kind == Streams::Kind::kAwaited) late.gradients[link] += event.seconds;
+    if (kind == Streams::Kind::kNext) late.weights[link] += event.alone;
+    if (kind == Streams::Kind::kAwaited) late.gradients[link] += event.alone;
     const bool is_of_gradient = kind == Streams::Kind::kAwaited || kind == Streams::Kind::kSummed;
     if (is_of_gradient) end_of_gradients = std::max(end_of_gradients, end);
   }
