@@ -249,8 +249,16 @@ Result<ChunkHint> PipelineBounds::hint(const Cluster& stage, double first, doubl
     asked.units = units;
     asked.in_flight = in_flight;
     AUTOPAR_TRY(plans, plans_of(weighting, asked, mesh));
-    const auto mix = best_mix(plans, asked);
+    auto mix = best_mix(plans, asked);
     if (!mix) return std::optional<HintedParts>();
+    if (!mix->fits) {
+      // By what units hold there was room enough, so that none were asked for that hold less.
+      const double room = asked.room_on(mix->smaller.way);
+      UnitMemory& usual = *weighting.memories[units_.usual];
+      AUTOPAR_RETURN_IF_ERROR(usual.price_of_room(in_flight, units, room));
+      AUTOPAR_TRY(more, plans_of(weighting, asked, mesh));
+      mix = best_mix(more, asked);
+    }
     AUTOPAR_TRY(parts, parts_of(weighting, first, *mix));
     return std::optional(std::move(parts));
   };
