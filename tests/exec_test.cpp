@@ -12,11 +12,11 @@
 #include "exec/collective_math.hpp"
 #include "exec/compare.hpp"
 #include "exec/generate.hpp"
-#include "exec/half.hpp"
 #include "exec/profile.hpp"
 #include "exec/reduce.hpp"
 #include "exec/thread_world.hpp"
 #include "exec/verdict.hpp"
+#include "ir/half.hpp"
 
 namespace autopar {
 namespace {

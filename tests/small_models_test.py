@@ -141,6 +141,40 @@ def test_what_onnx_has_in_float32_alone_in_steps_of_16_bits(folder):
             check(out)
 
 
+def test_normalisation_that_trains_and_resizing_in_steps_of_16_bits(folder):
+    """Running statistics belong to their op whatever casts come before it; and products that ONNX does not have for bfloat16."""
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"], "conv", pads=[1, 1, 1, 1]),
+             helper.make_node("BatchNormalization", ["c", "scale", "shift", "mean", "spread"], ["b", "next_mean", "next_spread"], "norm", training_mode=1),
+             helper.make_node("Resize", ["b", "", "", "size"], ["out"], "wider", mode="linear")]
+    model = write(folder / "resized.onnx", nodes, {"x": (8, 4, 5, 6)}, {"out": (8, 4, 8, 9)},
+                  {"w": (4, 4, 3, 3), "scale": (4,), "shift": (4,)},
+                  {"mean": np.zeros(4, np.float32), "spread": np.ones(4, np.float32), "size": np.array([8, 4, 8, 9])}, opset=18)
+    turn = [helper.make_node("Mul", ["x", "w"], ["c"], "turn"), helper.make_node("AffineGrid", ["c", "size"], ["out"], "grid")]
+    grid = write(folder / "grid.onnx", turn, {"x": (8, 2, 3)}, {"out": (8, 5, 7, 2)}, {"w": (2, 3)}, {"size": np.array([8, 3, 5, 7])}, opset=20)
+    for precision in ("fp16", "mixed-fp16", "bf16", "mixed-bf16"):
+        for name, of in (("resized", model), ("grid", grid)):
+            out = planned(folder, of, f"{name}.{precision}", "--train", "--loss", "mse", "--precision", precision)
+            if precision == "bf16":  # ONNX Runtime has no such ops on a CPU
+                assert run("verify", out).stdout.splitlines()[-1] == "PASSED"
+            else:
+                check(out)
+
+
+def test_ranks_hold_a_model_in_the_16_bits_of_its_step(folder):
+    """The model's file has its weights in float32, the files of the ranks as the programs read them."""
+    model, weights = chain(folder / "narrow.onnx", [16, 32, 8]), {}
+    for precision, dtype in (("fp16", "float16"), ("fp32", "float32")):
+        out = planned(folder, model, f"narrow.{precision}", "--train", "--loss", "mse", "--precision", precision, "--micro-batches", "2",
+                      "--weights", "sharded")
+        check(out)
+        parts = [load_file(file) for file in sorted(out.glob("rank*/*.safetensors"))]
+        assert parts and all(part["w0"].dtype == dtype for part in parts), (precision, parts[0])
+        weights[precision] = parts
+    for narrow, wide in zip(weights["fp16"], weights["fp32"]):
+        if narrow["w0"].shape == wide["w0"].shape:
+            assert np.array_equal(narrow["w0"], wide["w0"].astype(np.float16))
+
+
 def test_the_report_of_a_pipeline_is_shown(folder):
     model = chain(folder / "chain.onnx", [8, 8, 8, 8, 4])
     out = folder / "pipeline"

@@ -43,6 +43,14 @@ Status write_ranks(const Programs& programs, const std::string& training,
   std::vector<const Plan*> plans;
   for (const Plan& plan : programs.plans) plans.push_back(&plan);
   AUTOPAR_TRY(layout, step_layout(programs.step, plans, training, from));
+  // A step in 16 bits has the model's parameters so.
+  for (auto& [name, tensor] : stored) {
+    const auto place = layout.whole.find(name);
+    if (!given.empty() || place == layout.whole.end()) continue;
+    const DType read = place->second.value.dtype;
+    const bool is_narrow = read == DType::kFloat16 || read == DType::kBFloat16;
+    if (is_narrow && tensor.dtype == DType::kFloat32) tensor.narrow = read;
+  }
   AUTOPAR_TRY(ranks, write_step_ranks(layout, stored, from, output_folder(options), files.files()));
   files.add(ranks);
   warnings.insert(warnings.end(), ranks.warnings.begin(), ranks.warnings.end());

@@ -5,28 +5,14 @@
 #include <memory>
 #include <set>
 
-#include "exec/half.hpp"
 #include "exec/request.hpp"
+#include "ir/half.hpp"
 
 namespace autopar::cli {
 
 namespace {
 
 using Types = std::map<std::string, GivenType>;
-
-Tensor rounded(const Tensor& tensor, DType dtype) {
-  Tensor result{dtype, tensor.shape, {}};
-  const std::size_t count = tensor.bytes.size() / sizeof(float);
-  result.bytes.resize(count * sizeof(std::uint16_t));
-  for (std::size_t i = 0; i < count; ++i) {
-    float value = 0;
-    std::memcpy(&value, tensor.bytes.data() + i * sizeof value, sizeof value);
-    const std::uint16_t bits =
-        dtype == DType::kBFloat16 ? bfloat16_of_float(value) : float16_of_float(value);
-    std::memcpy(result.bytes.data() + i * sizeof bits, &bits, sizeof bits);
-  }
-  return result;
-}
 
 // The value of one input: from the file; of a 16-bit copy that is not there, the parameter rounded.
 Result<std::optional<Tensor>> value_of(const GivenWeights& given, const std::string& input,
@@ -37,7 +23,8 @@ Result<std::optional<Tensor>> value_of(const GivenWeights& given, const std::str
   if (parameter.empty() || type == step.end()) return std::optional<Tensor>();
   AUTOPAR_TRY(master, given.read(parameter));
   if (!master) return std::optional<Tensor>();
-  return std::optional(rounded(*master, type->second.dtype));
+  const DType dtype = type->second.dtype;
+  return std::optional(Tensor{dtype, master->shape, rounded(master->bytes, dtype)});
 }
 
 Types inputs_of(const std::vector<PlanFile>& files) {

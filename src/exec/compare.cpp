@@ -7,7 +7,7 @@
 #include <sstream>
 #include <type_traits>
 
-#include "exec/half.hpp"
+#include "ir/half.hpp"
 
 namespace autopar {
 

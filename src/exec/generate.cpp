@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "exec/half.hpp"
+#include "ir/half.hpp"
 
 namespace autopar {
 

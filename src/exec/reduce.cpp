@@ -4,7 +4,7 @@
 #include <cmath>
 #include <type_traits>
 
-#include "exec/half.hpp"
+#include "ir/half.hpp"
 
 namespace autopar {
 

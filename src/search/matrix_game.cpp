@@ -27,10 +27,14 @@ std::vector<double> best_mix_of_rows(const std::vector<std::vector<double>>& row
   std::fill_n(gains.begin(), columns, -1);
   std::vector<std::size_t> basis(count);
   for (std::size_t r = 0; r < count; ++r) basis[r] = columns + r;
-  while (true) {
+  for (std::size_t pivots = 0;; ++pivots) {
+    // That which gains most, as long as that cannot go round in a circle; then the first.
+    const auto last = gains.end() - 1;
     const auto entering =
-        std::find_if(gains.begin(), gains.end() - 1, [](double gain) { return gain < -kRounding; });
-    if (entering == gains.end() - 1) break;
+        pivots < count + columns
+            ? std::min_element(gains.begin(), last)
+            : std::find_if(gains.begin(), last, [](double gain) { return gain < -kRounding; });
+    if (entering == last || *entering >= -kRounding) break;
     const auto in = static_cast<std::size_t>(entering - gains.begin());
     std::size_t out = count;
     for (std::size_t r = 0; r < count; ++r) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <set>
 
+#include "ir/half.hpp"
 #include "weights/rank_files.hpp"
 #include "weights/safetensors.hpp"
 
@@ -139,7 +140,8 @@ Status check_complete(const StepLayout& layout, const StoredTensors& stored,
     }
     has_states = has_states || (is_state && !follows(layout.roles, name));
     const StoredTensor& tensor = found->second;
-    if (tensor.dtype == place.value.dtype && tensor.shape == place.value.shape) continue;
+    const DType dtype = tensor.narrow.value_or(tensor.dtype);
+    if (dtype == place.value.dtype && tensor.shape == place.value.shape) continue;
     return input_error(from + ": '" + name + "' is " + type_text(tensor.dtype, tensor.shape) +
                        ", the step expects " + type_text(place.value.dtype, place.value.shape));
   }
@@ -204,6 +206,7 @@ class RankWriter {
       const Box box = box_on(place->second, rank);
       ranks_of[box.extent][box].push_back(rank);
     }
+    const StoredTensor& tensor = stored_.at(name);
     for (const auto& [extent, boxes] : ranks_of) {
       std::vector<Box> wanted;
       std::vector<const std::vector<std::int64_t>*> ranks;
@@ -211,15 +214,17 @@ class RankWriter {
         wanted.push_back(box);
         ranks.push_back(&of_box);
       }
-      AUTOPAR_RETURN_IF_ERROR(cut(stored_.at(name), wanted,
-                                  [&](std::size_t box, Bytes at, std::string_view bytes) -> Status {
-                                    for (const std::int64_t rank : *ranks[box]) {
-                                      AUTOPAR_RETURN_IF_ERROR(
-                                          write_bytes(parts_[static_cast<std::size_t>(rank)],
-                                                      at_.at({name, rank}) + at, bytes));
-                                    }
-                                    return Ok{};
-                                  }));
+      const auto put = [&](std::size_t box, Bytes at, std::string_view bytes) -> Status {
+        for (const std::int64_t rank : *ranks[box]) {
+          AUTOPAR_RETURN_IF_ERROR(write_bytes(parts_[static_cast<std::size_t>(rank)],
+                                              at_.at({name, rank}) + at, bytes));
+        }
+        return Ok{};
+      };
+      const auto put_narrow = [&](std::size_t box, Bytes at, std::string_view bytes) {
+        return put(box, at / 2, rounded(bytes, *tensor.narrow));
+      };
+      AUTOPAR_RETURN_IF_ERROR(cut(tensor, wanted, tensor.narrow ? Sink(put_narrow) : Sink(put)));
     }
     return Ok{};
   }

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,6 +41,7 @@ struct StoredTensor {
   Shape shape;
   std::vector<Piece> pieces = {};
   std::shared_ptr<const std::string> held = {};  // what a place in memory points into
+  std::optional<DType> narrow = {};  // a step reads the float32 values in 16 bits of that type
 
   Bytes bytes() const { return element_count(shape) * size_of(dtype); }
 };

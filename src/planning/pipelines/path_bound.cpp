@@ -14,6 +14,8 @@ namespace {
 using tuning::paths::kMostChunks;
 using tuning::paths::kNoNews;
 using tuning::paths::kRounds;
+using tuning::paths::kRoundsBetween;
+using tuning::paths::kStay;
 using Path = std::vector<PassCounts>;   // per chunk
 using Cuts = std::vector<std::size_t>;  // where each chunk ends
 
@@ -44,6 +46,7 @@ class PathGame {
   Result<Seconds> run() {
     if (chunks_ > end_ || chunks_ > kMostChunks) return Seconds{0};
     Seconds best = 0;
+    Path best_mean;
     Cuts cuts = ends_;
     while (cuts.size() < chunks_) {
       const std::size_t left = chunks_ - cuts.size();
@@ -55,15 +58,24 @@ class PathGame {
     }
     AUTOPAR_TRY(first, nearby(std::move(cuts)));
     cuts = std::move(first);
+    Seconds before = 0;
     for (int round = 0; round < kRounds; ++round) {
+      if (round % kRoundsBetween == 0 && round > 0) {
+        if (best < before * (1 + kNoNews)) break;
+        before = best;
+      }
       AUTOPAR_TRY(longest, add(cuts));
       shortest_ = std::min(shortest_, longest);
       if (best >= shortest_ * (1 - kNoNews)) break;
-      const Path mean = mean_path();
+      Path mean = mean_path();
+      if (!best_mean.empty()) mean = between(mean, best_mean);
       const auto found = least_cuts(mean);
       if (!found) return Seconds{0};
       cuts = *found;
-      best = std::max(best, time_of(cuts, mean));
+      const Seconds bound = time_of(cuts, mean);
+      if (bound <= best) continue;
+      best = bound;
+      best_mean = std::move(mean);
     }
     return best;
   }
@@ -146,6 +158,19 @@ class PathGame {
         path[c].input_gradients += weights[p] * paths_[p][c].input_gradients;
         path[c].weight_gradients += weights[p] * paths_[p][c].weight_gradients;
       }
+    }
+    return path;
+  }
+
+  // Near what was best so far, as long as that is little known (Wentges, "Weighted Dantzig-Wolfe
+  // decomposition for linear mixed-integer programming", 1997).
+  Path between(const Path& next, const Path& best) const {
+    Path path(chunks_);
+    for (std::size_t c = 0; c < chunks_; ++c) {
+      const auto mixed = [&](double a, double b) { return (1 - kStay) * a + kStay * b; };
+      path[c].forward = mixed(next[c].forward, best[c].forward);
+      path[c].input_gradients = mixed(next[c].input_gradients, best[c].input_gradients);
+      path[c].weight_gradients = mixed(next[c].weight_gradients, best[c].weight_gradients);
     }
     return path;
   }

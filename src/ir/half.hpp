@@ -3,6 +3,11 @@
 
 #include <bit>
 #include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "autopar/ir.hpp"
 
 namespace autopar {
 
@@ -43,6 +48,19 @@ inline std::uint16_t float16_of_float(float value) {
   }
   const std::uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
   return static_cast<std::uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
+}
+
+// The bytes of float32 values in 16 bits of that type.
+inline std::string rounded(std::string_view floats, DType dtype) {
+  std::string bytes(floats.size() / 2, '\0');
+  for (std::size_t i = 0; i < floats.size() / sizeof(float); ++i) {
+    float value = 0;
+    std::memcpy(&value, floats.data() + i * sizeof value, sizeof value);
+    const std::uint16_t bits =
+        dtype == DType::kBFloat16 ? bfloat16_of_float(value) : float16_of_float(value);
+    std::memcpy(bytes.data() + i * sizeof bits, &bits, sizeof bits);
+  }
+  return bytes;
 }
 
 }  // namespace autopar
