@@ -185,7 +185,8 @@ Seconds ready(const std::vector<StepEvent>& events, std::size_t at, Seconds wait
 
 }  // namespace
 
-TEST_CASE("one collective at a time on a link, first what compute waits for, or beside a sum", "[streams]") {
+TEST_CASE("one collective at a time on a link, first what compute waits for, or beside a sum",
+          "[streams]") {
   int awaited = 0, late = 0, shared = 0;
   for (std::uint64_t seed = 0; seed < cases(48u); ++seed) {
     const Case c(seed);
