@@ -160,6 +160,21 @@ def test_normalisation_that_trains_and_resizing_in_steps_of_16_bits(folder):
                 check(out)
 
 
+def test_a_compress_whose_condition_is_known(folder):
+    """It looks up the places that stay; ONNX does not say how many these are."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], "fc"), helper.make_node("Compress", ["y", "keeps"], ["z"], "some", axis=-1),
+             helper.make_node("MatMul", ["z", "v"], ["out"], "head")]
+    keeps = np.array([0, 1, 1, 0, 1, 0, 0, 1], bool)
+    model = write(folder / "compress.onnx", nodes, {"x": (8, 6)}, {"out": (8, 4)}, {"w": (6, 8), "v": (4, 4)}, {"keeps": keeps})
+    check(planned(folder, model, "compressed"))
+    check(planned(folder, model, "compressed_step", "--train", "--loss", "mse", "--micro-batches", "2"))
+    row = write(folder / "row.onnx", [helper.make_node("Compress", ["x", "keeps"], ["out"], "some")], {"x": (8,)}, {"out": (4,)}, (), {"keeps": keeps})
+    check(planned(folder, row, "compressed_row"))
+    model = write(folder / "long.onnx", nodes, {"x": (8, 6)}, {"out": (8, 4)}, {"w": (6, 7), "v": (4, 4)}, {"keeps": keeps})
+    told = run("search", model, "--cluster", cluster(folder, 2, 2), "-o", folder / "long", code=4).stderr
+    assert "'some' (Compress)" in told and "keeps place 7" in told and "has 7" in told, told
+
+
 def test_ranks_hold_a_model_in_the_16_bits_of_its_step(folder):
     """The model's file has its weights in float32, the files of the ranks as the programs read them."""
     model, weights = chain(folder / "narrow.onnx", [16, 32, 8]), {}

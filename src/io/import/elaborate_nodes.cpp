@@ -6,6 +6,7 @@
 #include "io/import/elaborator.hpp"
 #include "io/import/pool_ceiling.hpp"
 #include "io/import/proto_op.hpp"
+#include "ops/table.hpp"
 
 namespace autopar {
 namespace {
@@ -165,6 +166,7 @@ Status Elaborator::run_op(onnx::NodeProto& node, Scope& scope, const std::string
     op.inputs.resize(1);
     op.attributes["to"] = std::int64_t{onnx_dtype_of(outputs[0].dtype)};
   }
+  AUTOPAR_RETURN_IF_ERROR(gather_what_stays(op, outputs, scope));
   if (auto shape = shape_of_input(op)) {
     add_constants(node, {std::move(*shape)}, scope);
     return Ok{};
@@ -182,6 +184,37 @@ Status Elaborator::run_op(onnx::NodeProto& node, Scope& scope, const std::string
     const ValueId id = graph_.ops.back().outputs[i];
     if (id.valid()) derived_.emplace(id, std::move((*values)[i]));
   }
+  return Ok{};
+}
+
+// A Compress whose condition is known looks up the places that stay.
+Status Elaborator::gather_what_stays(Op& op, std::vector<OutputType>& outputs, Scope& scope) {
+  if (!op.domain.empty() || op.type != "Compress" || op.inputs.size() != 2) return Ok{};
+  const Tensor* condition = known(op.inputs[1]);
+  Shape shape = graph_.value(op.inputs[0]).shape;
+  if (condition == nullptr || (op.attributes.count("axis") == 0 && shape.size() != 1)) return Ok{};
+  const auto axis = normal_axis(op.int_attribute("axis", 0), shape.size());
+  if (!axis) return Ok{};
+  std::vector<std::int64_t> places;
+  for (std::size_t i = 0; i < condition->bytes.size(); ++i) {
+    if (condition->bytes[i] != 0) places.push_back(static_cast<std::int64_t>(i));
+  }
+  if (!places.empty() && places.back() >= shape[*axis]) {
+    return input_error("its condition keeps place " + std::to_string(places.back()) +
+                       ", and dimension " + std::to_string(*axis) + " of its input has " +
+                       std::to_string(shape[*axis]));
+  }
+  Value value;
+  value.dtype = DType::kInt64;
+  value.shape = {static_cast<std::int64_t>(places.size())};
+  value.kind = ValueKind::kConstant;
+  value.data = int64_tensor(value.shape, places);
+  const std::string name = graph_.value(op.inputs[1]).name + ".places";
+  op.inputs[1] = add_value(std::move(value), scope, value_names_.unique(name));
+  op.type = "Gather";
+  op.attributes["axis"] = static_cast<std::int64_t>(*axis);
+  shape[*axis] = static_cast<std::int64_t>(places.size());
+  outputs[0].shape = std::move(shape);
   return Ok{};
 }
 

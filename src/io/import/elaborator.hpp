@@ -42,6 +42,7 @@ class Elaborator {
   Status run_node(onnx::NodeProto& node, Scope& scope, const std::string& name);
   Status run_op(onnx::NodeProto& node, Scope& scope, const std::string& name);
   Status check_names(const onnx::NodeProto& node, const Scope& scope) const;
+  Status gather_what_stays(Op& op, std::vector<OutputType>& outputs, Scope& scope);
   void resolve_inputs(const onnx::NodeProto& node, const Scope& scope, Op& op) const;
   Result<const onnx::OpSchema*> schema_of(const onnx::NodeProto& node, const Scope& scope) const;
   Result<std::vector<OutputType>> output_types(const onnx::NodeProto& node, const Op& op,
