@@ -124,6 +124,11 @@ void StepSimulation::run(std::size_t t, const CostTerm& term, OpId when) {
     slow(t);
     return;
   }
+  block(t, term, when);
+}
+
+void StepSimulation::block(std::size_t t, const CostTerm& term, OpId when) {
+  const Seconds taken = taken_[t];
   const std::size_t l = link_of_term(t);
   const Seconds behind = made();
   const Seconds ready = std::max(behind, host_);

@@ -56,6 +56,9 @@ class StepSimulation {
   // Those from `begin` to `end`.
   void run_part(const std::vector<std::size_t>& terms, std::size_t begin, std::size_t end);
   void run(std::size_t t, const CostTerm& term, OpId when);
+  // What compute waits for: when the link is free, or beside a sum that is under way there and has
+  // more left. Then each has half of the link.
+  void block(std::size_t t, const CostTerm& term, OpId when);
   // What an op does beside its collectives is issued with its kernel.
   bool is_issued(const CostTerm& term, OpId when) const;
   void issue(std::size_t t);
@@ -124,7 +127,7 @@ class StepSimulation {
   void send_all(std::size_t link);
   // What can begin before `until`, when something is to be sent that compute waits for.
   void send_begun(std::size_t link, Seconds until);
-  // A sum that is under way shares its link with what compute waits for: it ends so much later.
+  // A sum that shares its link ends so much later.
   void delay_under_way(std::size_t link, Seconds by);
   // What does not make a weight late that takes so long to fetch.
   void send_before(std::size_t t, Seconds taken);
