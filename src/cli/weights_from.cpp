@@ -1,8 +1,6 @@
 #include "cli/weights_from.hpp"
 
 #include <algorithm>
-#include <cstring>
-#include <memory>
 #include <set>
 
 #include "exec/request.hpp"

@@ -21,8 +21,9 @@ class CriticalPath {
   }
   // What such a part takes longer since it shares its link: on the path, and no time of the link.
   Part beside(std::size_t term, int link, Seconds seconds, Part after) {
-    parts_.push_back({term, link, seconds, after, false});
-    return static_cast<Part>(parts_.size()) - 1;
+    const Part part = add(term, link, seconds, after);
+    parts_.back().is_busy = false;
+    return part;
   }
   static constexpr int kCompute = -1;  // in place of a link
   void end(Part last) { last_ = last; }

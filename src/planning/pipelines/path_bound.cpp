@@ -44,7 +44,6 @@ class PathGame {
   }
 
   Result<Seconds> run() {
-    if (chunks_ > end_ || chunks_ > kMostChunks) return Seconds{0};
     Seconds best = 0;
     Path best_mean;
     Cuts cuts = ends_;
@@ -152,26 +151,24 @@ class PathGame {
     }
     const std::vector<double> weights = best_mix_of_rows(takes);
     Path path(chunks_);
-    for (std::size_t p = 0; p < paths_.size(); ++p) {
-      for (std::size_t c = 0; c < chunks_; ++c) {
-        path[c].forward += weights[p] * paths_[p][c].forward;
-        path[c].input_gradients += weights[p] * paths_[p][c].input_gradients;
-        path[c].weight_gradients += weights[p] * paths_[p][c].weight_gradients;
-      }
-    }
+    for (std::size_t p = 0; p < paths_.size(); ++p) add_part(path, weights[p], paths_[p]);
     return path;
+  }
+
+  static void add_part(Path& to, double part, const Path& path) {
+    for (std::size_t c = 0; c < to.size(); ++c) {
+      to[c].forward += part * path[c].forward;
+      to[c].input_gradients += part * path[c].input_gradients;
+      to[c].weight_gradients += part * path[c].weight_gradients;
+    }
   }
 
   // Near what was best so far, as long as that is little known (Wentges, "Weighted Dantzig-Wolfe
   // decomposition for linear mixed-integer programming", 1997).
   Path between(const Path& next, const Path& best) const {
     Path path(chunks_);
-    for (std::size_t c = 0; c < chunks_; ++c) {
-      const auto mixed = [&](double a, double b) { return (1 - kStay) * a + kStay * b; };
-      path[c].forward = mixed(next[c].forward, best[c].forward);
-      path[c].input_gradients = mixed(next[c].input_gradients, best[c].input_gradients);
-      path[c].weight_gradients = mixed(next[c].weight_gradients, best[c].weight_gradients);
-    }
+    add_part(path, 1 - kStay, next);
+    add_part(path, kStay, best);
     return path;
   }
 
@@ -213,6 +210,8 @@ class PathGame {
 
 Result<Seconds> bound_by_paths(const PipelineSchedule& schedule, const LeastOfParts& part,
                                std::size_t end, const std::vector<std::size_t>& ends) {
+  const std::size_t chunks = schedule.stage_of_chunk.size();
+  if (chunks > end || chunks > kMostChunks) return Seconds{0};
   return PathGame(schedule, part, end, ends).run();
 }
 

@@ -305,15 +305,11 @@ Result<Seconds> PipelineBounds::of(const PipelineSchedule& schedule, const Clust
   return std::max(bound, of_paths);
 }
 
-namespace {
-
-// Looked at by dynamic programming: chunks that begin and end at each of the places.
-bool is_too_many(std::size_t chunks, std::size_t places) {
-  return static_cast<double>(chunks) * static_cast<double>(places) * static_cast<double>(places) >
-         tuning::cuts::kMostChunks;
+// For dynamic programming over the ends of each.
+bool PipelineBounds::are_too_many(std::size_t chunks, const CutPlaces& places) const {
+  const auto end = static_cast<double>(places.end());
+  return &places == &all_ && static_cast<double>(chunks) * end * end > tuning::cuts::kMostPlacings;
 }
-
-}  // namespace
 
 Result<Seconds> PipelineBounds::bound_of_paths(const Least& units, const PipelineSchedule& schedule,
                                                const Cluster& stage,
@@ -321,7 +317,7 @@ Result<Seconds> PipelineBounds::bound_of_paths(const Least& units, const Pipelin
   const CutPlaces& places = places_of(schedule, cuts);
   const Parts parts = places.parts(stage);
   const std::size_t end = places.end();
-  if (&places == &all_ && is_too_many(schedule.stage_of_chunk.size(), end)) return Seconds{0};
+  if (are_too_many(schedule.stage_of_chunk.size(), places)) return Seconds{0};
   std::vector<std::size_t> ends;
   for (std::size_t c = 0; cuts != nullptr && c < cuts->size(); ++c) {
     ends.push_back(good_.of((*cuts)[c]));
@@ -360,7 +356,7 @@ Seconds PipelineBounds::bound_of(const Least* units, const PipelineSchedule& sch
     return usual * std::max(0.0, memory[c].per_unit) - memory[c].off;
   };
   const Seconds anywhere = bound.anywhere(stages, chunks == stages);
-  if (chunks > end || (&places == &all_ && is_too_many(chunks, end))) return anywhere;
+  if (chunks > end || are_too_many(chunks, places)) return anywhere;
   const auto end_of = [&](std::size_t c) {
     return c + 1 == chunks ? end : cuts != nullptr ? good_.of((*cuts)[c]) : 0;
   };

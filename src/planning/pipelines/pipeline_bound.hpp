@@ -179,6 +179,8 @@ class PipelineBounds {
   Seconds bound_of(const Least* units, const PipelineSchedule& schedule, const Cluster& stage,
                    const std::vector<OpId>* cuts, const std::vector<ChunkMemory>& memory) const;
   // The same by paths through the schedule.
+  // Chunks that may begin at any of all places.
+  bool are_too_many(std::size_t chunks, const CutPlaces& places) const;
   Result<Seconds> bound_of_paths(const Least& units, const PipelineSchedule& schedule,
                                  const Cluster& stage, const std::vector<OpId>* cuts) const;
 

@@ -40,10 +40,10 @@ namespace cuts {
 inline constexpr int kRounds = 10;
 inline constexpr int kFarthest = 3;
 inline constexpr double kGain = 1e-4;
-// Of more chunks (by number, first place and last one) the longest stage is not looked for: all
-// stages count as alike busy. That is where stages are more than layers: 70B in 128 stages, cut
-// at any of 2,000 places, has 5e8.
-inline constexpr double kMostChunks = 2e7;
+// Where chunks that may begin and end at any places are more than these, by number, first place and
+// last one, the longest stage is not looked for: all count as alike busy. That is where stages are
+// more than layers: 70B in 128 stages, cut at any of 2,000 places, has 5e8.
+inline constexpr double kMostPlacings = 2e7;
 }  // namespace cuts
 
 // The searches of chunks.
