@@ -74,6 +74,7 @@ struct PathSearch {
 };
 struct PathPrices {
   OpPrices of_ops;
+  Seconds first = 0;  // the plan by `weights`
   Seconds least = 0;  // that a plan took
 };
 Result<PathPrices> prices_by_paths(Inputs& inputs, const PlanOptions& options,

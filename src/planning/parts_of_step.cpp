@@ -165,7 +165,7 @@ Result<PathPrices> prices_by_paths(Inputs& inputs, const PlanOptions& options,
   SolveOptions solve;
   solve.effort = search.effort;
   MeanPrices prices(weights, ops.size());
-  PathPrices best{{}, kInfinity};
+  PathPrices best{{}, kInfinity, kInfinity};
   Seconds to_beat = kInfinity, before = kInfinity;
   for (int round = 0; round <= search.rounds; ++round) {
     AUTOPAR_TRY(built, build_problem(request, *model));
@@ -173,6 +173,7 @@ Result<PathPrices> prices_by_paths(Inputs& inputs, const PlanOptions& options,
     if (!solution.feasible) break;
     const Strategy strategy = strategy_of(request.graph, built, solution.choices);
     AUTOPAR_TRY(cost, cost_of(request, strategy, *model));
+    if (round == 0) best.first = cost.time();
     best.least = std::min(best.least, cost.time());
     if (cost.time() < to_beat) {
       to_beat = round == 0 ? (1 - search.gain) * cost.time() : cost.time();

@@ -1,11 +1,12 @@
 #include "search/outer_loop.hpp"
 
 #include <algorithm>
-#include <future>
 #include <map>
 #include <mutex>
 #include <tuple>
 #include <utility>
+
+#include "support/parallel.hpp"
 
 namespace autopar {
 
@@ -129,28 +130,18 @@ class OuterLoop {
   // A bound, and perhaps a plan, of every mesh. The most promising one's problem is kept.
   Status look_at_all(const std::vector<std::size_t>& meshes) {
     std::mutex mutex;
-    std::size_t next = 0;
     std::map<std::size_t, Error> errors;
-    const auto work = [&] {
-      std::unique_lock lock(mutex);
-      while (next < meshes.size() && !search_.stopped()) {
-        const std::size_t m = meshes[next];
-        const Seconds left =
-            kLookingPart * search_.request.solve.time_limit - seconds_since(search_.start);
-        const Seconds time = left / static_cast<double>(meshes.size() - next++);
-        lock.unlock();
-        Result<std::unique_ptr<Begun>> look = search_.begin(m, time);
-        lock.lock();
-        const auto taken = unless_pins_refuse(search_.outcome.trials[m], take(std::move(look)));
-        if (!taken) errors.emplace(m, taken.error());
-      }
-    };
-    std::vector<std::future<void>> others;
-    for (std::size_t t = 1; t < threads_at_once(); ++t) {
-      others.push_back(std::async(std::launch::async, work));
-    }
-    work();
-    for (std::future<void>& other : others) other.get();  // with what stopped it
+    in_parallel(threads_at_once(), meshes.size(), [&](std::size_t i) {
+      if (search_.stopped()) return;
+      const std::size_t m = meshes[i];
+      const Seconds left =
+          kLookingPart * search_.request.solve.time_limit - seconds_since(search_.start);
+      Result<std::unique_ptr<Begun>> look =
+          search_.begin(m, left / static_cast<double>(meshes.size() - i));
+      const std::scoped_lock lock(mutex);
+      const auto taken = unless_pins_refuse(search_.outcome.trials[m], take(std::move(look)));
+      if (!taken) errors.emplace(m, taken.error());
+    });
     if (!errors.empty()) return errors.begin()->second;
     return Ok{};
   }
@@ -164,9 +155,8 @@ class OuterLoop {
     std::erase_if(meshes, [&](std::size_t m) { return bound_of(m) > most; });
   }
 
-  std::size_t threads_at_once() const {
-    const auto asked = static_cast<std::size_t>(std::max(1, search_.request.solve.threads));
-    return std::min(search_.meshes_at_once(), asked);
+  int threads_at_once() const {
+    return std::min(static_cast<int>(search_.meshes_at_once()), search_.request.solve.threads);
   }
 
   Result<bool> take(Result<std::unique_ptr<Begun>> look) {

@@ -358,7 +358,8 @@ Result<PathPrices> ChunkPlans::prices_by_paths(const Graph& unit, const std::str
   auto found = autopar::prices_by_paths(inputs, options_, pins_of(unit), search_.common, mesh,
                                         weights, handed_on, search);
   // Where the mesh cannot keep the pins.
-  if (!found && found.error().code == ErrorCode::kInput) return PathPrices{{}, kInfinity};
+  if (!found && found.error().code == ErrorCode::kInput)
+    return PathPrices{{}, kInfinity, kInfinity};
   return found;
 }
 

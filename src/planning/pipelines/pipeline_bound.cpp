@@ -8,6 +8,7 @@
 #include "planning/pipelines/paired_cuts.hpp"
 #include "planning/pipelines/path_bound.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
+#include "support/parallel.hpp"
 
 namespace autopar {
 
@@ -39,20 +40,40 @@ Result<const PipelineBounds::Least*> PipelineBounds::least_on(const Cluster& sta
   // What templates take says nothing of other plans, and they are quicker than such a bound.
   if (search_.options.searcher.rfind("uniform", 0) == 0) return nullptr;
   const std::pair key(stage.device_count(), of);
-  const auto known = least_.find(key);
-  if (known == least_.end()) {
-    if (units_.cuts.empty()) {
+  Least* known = nullptr;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!is_divided_) {
       AUTOPAR_TRY(units,
                   units_of(step_, unit_cuts_, search_.options.updates, tuning::units::kMostKinds));
       units_ = std::move(units);
       AUTOPAR_TRY(room, ChunkPlans(search_, stage).room());
       room_ = room;
+      is_divided_ = true;
     }
-    AUTOPAR_TRY(least, searched(stage, of));
-    least_.emplace(key, std::move(least));
+    known = &least_[key];
   }
-  const Least& least = least_.at(key);
-  return least.usual.empty() ? nullptr : &least;
+  if (!known->is_searched) {
+    AUTOPAR_TRY(least, searched(stage, of));
+    *known = std::move(least);
+    known->is_searched = true;
+  }
+  return known->usual.empty() ? nullptr : known;
+}
+
+// The usual unit.
+Result<const WeighedUnit*> PipelineBounds::weighed_on(const Cluster& stage,
+                                                      const ChunkPlans& plans) {
+  std::optional<WeighedUnit>* known = nullptr;
+  {
+    const std::scoped_lock lock(mutex_);
+    known = &weighed_[stage.device_count()];
+  }
+  if (!*known) {
+    AUTOPAR_TRY(weighed, plans.weights_of(units_.kinds[units_.usual]));
+    *known = std::move(weighed);
+  }
+  return &**known;
 }
 
 namespace {
@@ -84,18 +105,11 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage, Bou
   // Weights that suit the kind of which there are most, and the same for all: only so do bounds add
   // up.
   const auto plans = std::make_shared<const ChunkPlans>(search_, stage);
-  auto known = weighed_.find(stage.device_count());
-  if (known == weighed_.end()) {
-    AUTOPAR_TRY(weighed, plans->weights_of(units_.kinds[units_.usual]));
-    known = weighed_.emplace(stage.device_count(), std::move(weighed)).first;
-  }
-  const auto& [weights, usual] = known->second;
+  AUTOPAR_TRY(weighed, weighed_on(stage, *plans));
+  const std::optional<StreamTimes>& weights = weighed->weights;
   const bool of_all = of == BoundOf::kAllUnits;
-  std::optional<StreamTimes> only_compute;
-  if (weights) only_compute = StreamTimes{.compute = 1};
   const StreamSum sum{weights};
   const auto times = static_cast<double>(step_.passes);
-  const bool is_single = stage.device_count() == search_.whole.cluster.device_count();
   ChunkSums& sums = least.sums = ChunkSums(times);
   sums.step.of_compute = sum.least_of_compute(times, static_cast<double>(step_.copies));
   if (weights) sums.waiting = weights->compute + weights->tail;
@@ -103,13 +117,11 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage, Bou
   const Profile& profile = stage.profile;
   const Seconds launch = sum.most_of_kernels(profile.launch_s, profile.host_s);
   const auto devices = static_cast<double>(stage.device_count());
-  const Seconds all_compute = good_.forward.back() + good_.backward.back();
+  AUTOPAR_TRY(least_of, least_of_kinds(*plans, *weighed, of));
   std::vector<Seconds> step, passes, pass;
   for (std::size_t k = 0; k < units_.kinds.size(); ++k) {
     const Graph& graph = units_.kinds[k];
     const Compute compute = compute_of(k);
-    const bool is_small =
-        compute.own <= tuning::units::kSmall * all_compute || (!of_all && k != units_.usual);
     // What units have in common each device may do by itself, and what that makes is then there for
     // any layout.
     const Seconds shared = times * compute.shared;
@@ -119,21 +131,10 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage, Bou
       if (is_shared) host += profile.host_s * static_cast<double>(graph.times(op));
     }
     const Seconds taken_off = launch + sum.most_of_kernels(shared, host);
-    LeastTime of_step;
-    if (k == units_.usual) {
-      of_step = usual;
-    } else if (!is_small) {
-      AUTOPAR_TRY(found, plans->least_time(graph, weights));
-      of_step = std::move(found);
-    }
+    const LeastTime& of_step = least_of[k].step;
     const Seconds by_compute = sums.step.of_compute * compute.own / devices;
     step.push_back(std::max(by_compute, of_step.bound - taken_off));
-    passes.push_back(times * compute.own / devices);
-    // Plans without stages ask for nothing but whole steps.
-    if (!is_small && !is_single && of_all) {
-      AUTOPAR_TRY(of_passes, plans->least_time(without_update(graph), only_compute));
-      passes.back() = std::max(passes.back(), of_passes.bound - shared);
-    }
+    passes.push_back(std::max(times * compute.own / devices, least_of[k].passes - shared));
     pass.push_back(passes.back() / times);
     if (plans->is_open() && of_all) {
       if (k == units_.usual) {
@@ -142,12 +143,14 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage, Bou
       }
       if (weights) least.alike.weights = shared_out(*weights, tuning::units::kOnLinks, stage);
       least.open.weights = least.alike.weights;
-      const auto of_paths = std::make_shared<std::map<std::string, PathPrices>>();
-      const auto memory = [&](const HandedOn& handed_on) {
-        return memory_of(plans, least.alike.weights, k, of_step, handed_on, of_paths);
-      };
       const bool hands_on_alike = k == units_.usual && hands_on();
-      AUTOPAR_TRY(alike, memory(hands_on_alike ? units_.handed_on : HandedOn()));
+      const HandedOn handed_on = hands_on_alike ? units_.handed_on : HandedOn();
+      std::shared_ptr<UnitPaths> paths;
+      if (weights) paths = paths_of(plans, *least.alike.weights, k, of_step, handed_on);
+      const auto memory = [&](const HandedOn& ends) {
+        return memory_of(plans, least.alike.weights, k, of_step, ends, paths);
+      };
+      AUTOPAR_TRY(alike, memory(handed_on));
       least.alike.memories.push_back(alike);
       if (hands_on_alike) {
         AUTOPAR_TRY(open, memory({}));
@@ -174,6 +177,43 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage, Bou
   return least;
 }
 
+// Those of usual units alone, or of all that are not small. Plans without stages ask for nothing
+// but whole steps.
+Result<std::vector<PipelineBounds::LeastOfKind>> PipelineBounds::least_of_kinds(
+    const ChunkPlans& plans, const WeighedUnit& weighed, BoundOf of) const {
+  std::vector<LeastOfKind> least(units_.kinds.size());
+  least[units_.usual].step = weighed.least;
+  if (of == BoundOf::kUsualUnits) return least;
+  const bool is_single = plans.device_count() == search_.whole.cluster.device_count();
+  const Seconds all_compute = good_.forward.back() + good_.backward.back();
+  std::optional<StreamTimes> only_compute;
+  if (weighed.weights) only_compute = StreamTimes{.compute = 1};
+  std::vector<std::function<Status()>> searches;
+  for (std::size_t k = 0; k < units_.kinds.size(); ++k) {
+    if (compute_of(k).own <= tuning::units::kSmall * all_compute) continue;
+    const Graph& graph = units_.kinds[k];
+    LeastOfKind& found = least[k];
+    if (k != units_.usual) {
+      searches.emplace_back([&]() -> Status {
+        AUTOPAR_TRY(step, plans.least_time(graph, weighed.weights));
+        found.step = std::move(step);
+        return Ok{};
+      });
+    }
+    if (is_single) continue;
+    searches.emplace_back([&]() -> Status {
+      AUTOPAR_TRY(passes, plans.least_time(without_update(graph), only_compute));
+      found.passes = passes.bound;
+      return Ok{};
+    });
+  }
+  std::vector<Status> ends(searches.size(), Status(Ok{}));
+  in_parallel(threads_of_search(search_.common), searches.size(),
+              [&](std::size_t s) { ends[s] = searches[s](); });
+  for (const Status& end : ends) AUTOPAR_RETURN_IF_ERROR(end);
+  return least;
+}
+
 PipelineBounds::Compute PipelineBounds::compute_of(std::size_t kind) const {
   std::set<std::string> names;
   for (const Op& op : units_.kinds[kind].ops) names.insert(op.name);
@@ -187,35 +227,48 @@ PipelineBounds::Compute PipelineBounds::compute_of(std::size_t kind) const {
   return compute;
 }
 
+// Meshes whose bound is near the least.
+std::vector<std::string> PipelineBounds::near_meshes(const LeastTime& least) {
+  std::vector<std::string> meshes;
+  for (const auto& [mesh, bound] : least.of_meshes) {
+    if (bound <= tuning::units::kFar * least.bound) meshes.push_back(mesh);
+  }
+  return meshes;
+}
+
+std::shared_ptr<UnitPaths> PipelineBounds::paths_of(std::shared_ptr<const ChunkPlans> plans,
+                                                    const StreamTimes& weights, std::size_t kind,
+                                                    const LeastTime& least,
+                                                    const HandedOn& handed_on) const {
+  std::map<std::string, Seconds> bounds(least.of_meshes.begin(), least.of_meshes.end());
+  const auto search = [plans, weights, &graph = units_.kinds[kind], bounds = std::move(bounds),
+                       handed_on](const std::string& mesh, Seconds known) {
+    return plans->prices_by_paths(graph, mesh, weights, handed_on, bounds.at(mesh), known);
+  };
+  return std::make_shared<UnitPaths>(near_meshes(least), search, threads_of_search(search_.common));
+}
+
 Result<std::shared_ptr<UnitMemory>> PipelineBounds::memory_of(
     std::shared_ptr<const ChunkPlans> plans, const std::optional<StreamTimes>& weights,
     std::size_t kind, const LeastTime& least, const HandedOn& handed_on,
-    const PricesOfMeshes& of_paths) const {
+    const std::shared_ptr<UnitPaths>& paths) const {
   AUTOPAR_TRY(asked, plans->asked_level());
+  const std::map<std::string, Seconds> bounds(least.of_meshes.begin(), least.of_meshes.end());
   std::vector<UnitWay> ways;
   for (const Recompute recompute :
        {Recompute::kNone, Recompute::kCheap, Recompute::kProducts, Recompute::kFull}) {
     if (asked && recompute != *asked) continue;
-    for (const auto& [mesh, bound] : least.of_meshes) {
-      if (bound > tuning::units::kFar * least.bound) continue;
-      ways.push_back({recompute, mesh, weights ? 0 : bound, weights.has_value()});
+    for (const std::string& mesh : near_meshes(least)) {
+      ways.push_back({recompute, mesh, weights ? 0 : bounds.at(mesh), weights.has_value()});
     }
   }
-  std::map<std::string, Seconds> bounds(least.of_meshes.begin(), least.of_meshes.end());
-  const auto problem = [plans, weights, bounds = std::move(bounds), of_paths, handed_on](
+  const auto problem = [plans, weights, paths, handed_on](
                            Graph& graph,
-                           const UnitWay& way) mutable -> Result<std::optional<PricedProblem>> {
+                           const UnitWay& way) -> Result<std::optional<PricedProblem>> {
     if (!way.by_paths) return plans->problem_of(graph, way, weights, nullptr, handed_on);
-    auto known = of_paths->find(way.mesh);
-    if (known == of_paths->end()) {
-      Seconds least = kInfinity;
-      for (const auto& [mesh, found] : *of_paths) least = std::min(least, found.least);
-      AUTOPAR_TRY(found, plans->prices_by_paths(graph, way.mesh, *weights, handed_on,
-                                                bounds[way.mesh], least));
-      known = of_paths->emplace(way.mesh, std::move(found)).first;
-    }
-    const OpPrices& of_ops = known->second.of_ops;
-    return plans->problem_of(graph, way, weights, of_ops.empty() ? nullptr : &of_ops, handed_on);
+    AUTOPAR_TRY(prices, paths->of(way.mesh));
+    const OpPrices* of_ops = prices->of_ops.empty() ? nullptr : &prices->of_ops;
+    return plans->problem_of(graph, way, weights, of_ops, handed_on);
   };
   return memory_of_ways(problem, plans->device_count(), kind, std::move(ways));
 }
@@ -223,9 +276,9 @@ Result<std::shared_ptr<UnitMemory>> PipelineBounds::memory_of(
 std::shared_ptr<UnitMemory> PipelineBounds::memory_of_ways(UnitMemory::Problems problems,
                                                            std::int64_t devices, std::size_t kind,
                                                            std::vector<UnitWay> ways) const {
-  return std::make_shared<UnitMemory>(units_.kinds[kind], units_.own, units_.shared,
-                                      std::move(ways), devices, std::move(problems),
-                                      [this] { return search_.is_over(); });
+  return std::make_shared<UnitMemory>(
+      units_.kinds[kind], units_.own, units_.shared, std::move(ways), devices, std::move(problems),
+      [this] { return search_.is_over(); }, threads_of_search(search_.common));
 }
 
 // Of the usual kind.

@@ -26,18 +26,22 @@
 // A stage also takes at least what a price on memory says of its usual units (unit_memory.hpp), for
 // what it stores and keeps in flight. Messages are in no bound.
 //
+// Bounds of stages of unlike size may be asked for at the same time.
+//
 //   PipelineBounds bounds(search, step, seconds);
 //   bounds.of_compute(schedule, stage, nullptr)   // at once
 //   *bounds.of(schedule, stage, nullptr)          // no less, after searches of the units
 #pragma once
 
 #include <map>
+#include <mutex>
 
 #include "planning/pipelines/chunk_bound.hpp"
 #include "planning/pipelines/chunk_cost.hpp"
 #include "planning/pipelines/chunk_plans.hpp"
 #include "planning/pipelines/cut_places.hpp"
 #include "planning/pipelines/step_units.hpp"
+#include "planning/pipelines/unit_paths.hpp"
 
 namespace autopar {
 
@@ -106,6 +110,7 @@ class PipelineBounds {
   };
   // The least of what lies between two places.
   struct Least {
+    bool is_searched = false;
     ChunkSums sums;
     std::vector<double> usual;  // units of the usual kind
     Seconds usual_step = 0;     // what one of these adds to `sums.step`
@@ -128,19 +133,31 @@ class PipelineBounds {
   Result<const Least*> least_on(const Cluster& stage, BoundOf of = BoundOf::kAllUnits);
   OpSeconds seconds_of(const Least* units, const Cluster& stage, double usual) const;
   Result<Least> searched(const Cluster& stage, BoundOf of);
+  // What no plan of a unit of a kind takes less than: in a step, by the weights, and in the passes
+  // of it, without its update, by compute alone. 0: not looked for.
+  struct LeastOfKind {
+    LeastTime step;
+    Seconds passes = 0;
+  };
+  Result<std::vector<LeastOfKind>> least_of_kinds(const ChunkPlans& plans,
+                                                  const WeighedUnit& weighed, BoundOf of) const;
+  Result<const WeighedUnit*> weighed_on(const Cluster& stage, const ChunkPlans& plans);
   // Of a pass of a unit of that kind, on one device: what it does alone, and what a chunk does once
   // for all of its units.
   struct Compute {
     Seconds own = 0, shared = 0;
   };
   Compute compute_of(std::size_t kind) const;
-  // What waits for what in plans of a kind, by the mesh, once it is known.
-  using PricesOfMeshes = std::shared_ptr<std::map<std::string, PathPrices>>;
+  static std::vector<std::string> near_meshes(const LeastTime& least);
+  std::shared_ptr<UnitPaths> paths_of(std::shared_ptr<const ChunkPlans> plans,
+                                      const StreamTimes& weights, std::size_t kind,
+                                      const LeastTime& least, const HandedOn& handed_on) const;
+  // `paths`: null without weights.
   Result<std::shared_ptr<UnitMemory>> memory_of(std::shared_ptr<const ChunkPlans> plans,
                                                 const std::optional<StreamTimes>& weights,
                                                 std::size_t kind, const LeastTime& least,
                                                 const HandedOn& handed_on,
-                                                const PricesOfMeshes& of_paths) const;
+                                                const std::shared_ptr<UnitPaths>& paths) const;
   Result<std::shared_ptr<UnitBound>> bound_on_memory(std::shared_ptr<const ChunkPlans> plans,
                                                      const std::optional<StreamTimes>& weights,
                                                      const LeastTime& least) const;
@@ -191,11 +208,13 @@ class PipelineBounds {
   // Of more chunks than the good places make, any may begin anywhere (balanced_cuts()).
   const std::size_t most_chunks_;
   CutPlaces good_, all_;
-  StepUnits units_;  // none before they are asked for
-  Bytes room_ = 0;   // of a device
+  std::mutex mutex_;         // for what is found when it is asked for: all from here on
+  bool is_divided_ = false;  // into units
+  StepUnits units_;
+  Bytes room_ = 0;  // of a device
   // By devices of a stage; at the ends of units.
   std::map<std::pair<std::int64_t, BoundOf>, Least> least_;
-  std::map<std::int64_t, WeighedUnit> weighed_;  // the usual one
+  std::map<std::int64_t, std::optional<WeighedUnit>> weighed_;  // the usual one
 };
 
 }  // namespace autopar

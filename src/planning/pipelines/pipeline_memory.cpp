@@ -7,6 +7,7 @@
 #include "planning/pipelines/pipeline_bound.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
 #include "planning/pipelines/stage_memory.hpp"
+#include "support/parallel.hpp"
 
 namespace autopar {
 
@@ -294,21 +295,27 @@ Result<HintedParts> PipelineBounds::parts_of(const Weighting& least, double firs
   hinted.mix = mix;
   using Parts = std::vector<std::shared_ptr<const UnitParts>>;  // per kind
   const auto parts_at = [&](const UnitPlan& plan) -> Result<Parts> {
-    const auto [flying, price] = usual.asked_of(plan);
-    Parts kinds;
-    for (const auto& memory : least.memories) {
-      if (memory.get() == &usual) {
-        kinds.push_back(usual.parts_of(plan));
-        continue;
+    const UnitMemory::Asked asked = usual.asked_of(plan);
+    Parts kinds(least.memories.size());
+    std::vector<Status> ends(kinds.size(), Status(Ok{}));
+    const auto find = [&](std::size_t kind) -> Status {
+      UnitMemory& memory = *least.memories[kind];
+      if (&memory == &usual) {
+        kinds[kind] = usual.parts_of(plan);
+        return Ok{};
       }
-      AUTOPAR_TRY(parts, memory->parts(way.recompute, way.mesh, flying, price));
+      AUTOPAR_TRY(parts, memory.parts(way.recompute, way.mesh, asked.in_flight, asked.price));
       // Where no op of such a unit would be repeated.
       if (parts == nullptr) {
-        AUTOPAR_TRY(plain, memory->parts(Recompute::kNone, way.mesh, flying, price));
+        AUTOPAR_TRY(plain, memory.parts(Recompute::kNone, way.mesh, asked.in_flight, asked.price));
         parts = std::move(plain);
       }
-      kinds.push_back(std::move(parts));
-    }
+      kinds[kind] = std::move(parts);
+      return Ok{};
+    };
+    in_parallel(threads_of_search(search_.common), kinds.size(),
+                [&](std::size_t kind) { ends[kind] = find(kind); });
+    for (const Status& end : ends) AUTOPAR_RETURN_IF_ERROR(end);
     return kinds;
   };
   AUTOPAR_TRY(fitting, parts_at(mix.smaller));

@@ -7,11 +7,13 @@
 #include "planning/pipelines/pipeline_step.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
 #include "search/bound_beside.hpp"
+#include "support/parallel.hpp"
 
 namespace autopar {
 
 namespace {
 
+using tuning::outer::kFormsAtOnce;
 using tuning::outer::kUnlikely;
 
 class Pipelines {
@@ -37,25 +39,18 @@ class Pipelines {
       const auto next =
           std::min_element(open_.begin(), open_.end(), [is_over](const Open& a, const Open& b) {
             if (is_over && a.form.is_searched != b.form.is_searched) return a.form.is_searched;
-            return std::pair(a.form.has_no_units, a.form.likely()) <
-                   std::pair(b.form.has_no_units, b.form.likely());
+            return a.rank() < b.rank();
           });
       FormCandidate& form = next->form;
-      if (form.bound >= best_time() || form.likely() >= best_time() * (1 + kUnlikely)) {
+      if (is_out(form)) {
         left_.push_back(std::move(form));
         open_.erase(next);
       } else if (form.is_estimated || is_over) {
         lower_bound_ = std::min(lower_bound_, form.bound);
         AUTOPAR_RETURN_IF_ERROR(plan_form(form, *next->step));
         open_.erase(next);
-      } else if (form.is_searched) {
-        AUTOPAR_RETURN_IF_ERROR(next->step->estimate(form));
-        logging::debug("{}: by its units about {}", to_text(form.form),
-                       format_seconds(form.estimate));
       } else {
-        AUTOPAR_RETURN_IF_ERROR(next->step->search_units(form));
-        logging::debug("{}: no plan takes less than {}", to_text(form.form),
-                       format_seconds(form.bound));
+        AUTOPAR_RETURN_IF_ERROR(look_at(looked_at_with(*next)));
       }
     }
     for (Open& open : open_) left_.push_back(std::move(open.form));
@@ -67,7 +62,52 @@ class Pipelines {
   struct Open {
     FormCandidate form;
     PipelineStep* step = nullptr;
+    std::pair<bool, Seconds> rank() const { return {form.has_no_units, form.likely()}; }
+    // What is known of units, each step has by the size of the stages.
+    auto size() const { return std::pair(step, form.form.stages); }
   };
+
+  bool is_out(const FormCandidate& form) const {
+    return form.bound >= best_time() || form.likely() >= best_time() * (1 + kUnlikely);
+  }
+
+  // The next ones of other sizes may go on beside it, before any of them is planned: the same ones
+  // however many threads there are, as what was searched before is known to what comes.
+  std::vector<Open*> looked_at_with(Open& first) {
+    std::vector<Open*> order;
+    for (Open& open : open_) order.push_back(&open);
+    std::stable_sort(order.begin(), order.end(),
+                     [](const Open* a, const Open* b) { return a->rank() < b->rank(); });
+    std::vector<Open*> looked = {&first};
+    for (Open* open : order) {
+      if (looked.size() == kFormsAtOnce || open->form.is_estimated || is_out(open->form)) break;
+      const bool is_other = std::none_of(looked.begin(), looked.end(), [&](const Open* other) {
+        return other->size() == open->size();
+      });
+      if (is_other) looked.push_back(open);
+    }
+    return looked;
+  }
+
+  Status look_at(const std::vector<Open*>& forms) const {
+    std::vector<Status> ends(forms.size(), Status(Ok{}));
+    in_parallel(threads_of_search(common_), forms.size(), [&](std::size_t f) {
+      auto& [form, step] = *forms[f];
+      ends[f] = form.is_searched ? step->estimate(form) : step->search_units(form);
+    });
+    for (std::size_t f = 0; f < forms.size(); ++f) {
+      AUTOPAR_RETURN_IF_ERROR(ends[f]);
+      const FormCandidate& form = forms[f]->form;
+      if (form.is_estimated) {
+        logging::debug("{}: by its units about {}", to_text(form.form),
+                       format_seconds(form.estimate));
+      } else {
+        logging::debug("{}: no plan takes less than {}", to_text(form.form),
+                       format_seconds(form.bound));
+      }
+    }
+    return Ok{};
+  }
 
   Status open(StagedStep asked) {
     AUTOPAR_TRY(step, PipelineStep::open(std::move(asked), pins_, common_, begin_, clock_));

@@ -18,6 +18,7 @@ namespace {
 using tuning::outer::kFarAbove;
 using tuning::outer::kGain;
 using tuning::outer::kHopeless;
+using tuning::outer::kOpenGain;
 using tuning::outer::kRounds;
 
 const std::vector<OpId>* cuts_of(const FormCandidate& candidate) {
@@ -82,7 +83,7 @@ Status PipelineStep::search_units(FormCandidate& candidate) {
 }
 
 Status PipelineStep::estimate(FormCandidate& candidate) {
-  AUTOPAR_TRY(found, estimated(candidate));
+  AUTOPAR_TRY(found, estimated(candidate, UnitEnds::kAlike));
   candidate.estimate = found;
   candidate.is_estimated = true;
   return Ok{};
@@ -90,12 +91,11 @@ Status PipelineStep::estimate(FormCandidate& candidate) {
 
 // What chunks that are cut where the bounds of units balance would take by these. 0: the form
 // cannot be cut so, or its cuts are given.
-Result<Seconds> PipelineStep::estimated(const FormCandidate& candidate) {
+Result<Seconds> PipelineStep::estimated(const FormCandidate& candidate, UnitEnds ends) {
   if (candidate.form.stages == 1) return bounds_.estimate_of_single(search_.whole.cluster);
   if (candidate.is_pinned) return Seconds{0};
   AUTOPAR_TRY(seconds, bounds_.seconds_on(candidate.stage));
-  AUTOPAR_TRY(memory,
-              bounds_.memory_seconds(candidate.schedule, candidate.stage, false, UnitEnds::kAlike));
+  AUTOPAR_TRY(memory, bounds_.memory_seconds(candidate.schedule, candidate.stage, false, ends));
   const auto cuts = cut_by(candidate, seconds, memory);
   if (!cuts) return Seconds{0};
   const auto devices = static_cast<double>(candidate.stage.device_count());
@@ -133,12 +133,15 @@ Result<PipelinePlan> PipelineStep::plan_without_memory(const FormCandidate& cand
 }
 
 // Units that all hand on what they are handed, alike, leave out plans that take turns. So the best
-// plan is made again with plans of units that leave this open; the faster is taken.
+// plan is made again with plans of units that leave this open, where these promise enough; the
+// faster is taken.
 Result<PipelinePlan> PipelineStep::plan_by_ends(const FormCandidate& candidate, Seconds cutoff,
                                                 bool is_one) {
   AUTOPAR_TRY(best, plan_by_units(candidate, cutoff, is_one, UnitEnds::kAlike));
   const bool may_differ = !candidate.is_pinned && bounds_.hands_on();
   if (!may_differ || best.times.makespan >= cutoff || search_.is_over()) return best;
+  AUTOPAR_TRY(open, estimated(candidate, UnitEnds::kOpen));
+  if (open > (1 - kOpenGain) * candidate.estimate) return best;
   auto other = plan_by_units(candidate, best.times.makespan, is_one, UnitEnds::kOpen);
   if (other && other->times.makespan < best.times.makespan) return other;
   return best;

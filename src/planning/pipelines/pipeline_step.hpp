@@ -55,7 +55,7 @@ class PipelineStep {
         search_{*asked_.inputs, asked_.given, asked_.options, pins, common, begin, clock},
         bounds_(search_, step_, seconds_) {}
 
-  Result<Seconds> estimated(const FormCandidate& candidate);
+  Result<Seconds> estimated(const FormCandidate& candidate, UnitEnds ends);
   Result<PipelinePlan> plan_by_ends(const FormCandidate& candidate, Seconds cutoff, bool is_one);
   Result<PipelinePlan> plan_without_memory(const FormCandidate& candidate, Seconds cutoff);
   Result<PipelinePlan> plan_by_units(const FormCandidate& candidate, Seconds cutoff, bool is_one,

@@ -8,6 +8,7 @@
 #include "autopar/strategy.hpp"
 #include "planning/logging.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
+#include "support/parallel.hpp"
 
 namespace autopar {
 
@@ -95,7 +96,7 @@ class UnitMemory::HeldBytes {
 
 UnitMemory::UnitMemory(const Graph& unit, std::set<std::string> own, std::set<std::string> shared,
                        std::vector<UnitWay> ways, std::int64_t devices, Problems problems,
-                       std::function<bool()> is_stopped)
+                       std::function<bool()> is_stopped, int threads)
     : PricedUnit(std::move(is_stopped)),
       graph_(unit),
       own_(std::move(own)),
@@ -104,7 +105,8 @@ UnitMemory::UnitMemory(const Graph& unit, std::set<std::string> own, std::set<st
       devices_(static_cast<double>(devices)),
       problems_(std::move(problems)),
       now_(ways_.size()),
-      left_(ways_.size()) {}
+      left_(ways_.size()),
+      threads_(threads) {}
 
 Status UnitMemory::open(std::size_t way) {
   if (now_.is_open[way] != 0) return Ok{};
@@ -188,19 +190,39 @@ Seconds UnitMemory::floor_of(std::size_t way, std::int64_t in_flight, double pri
   return floor;
 }
 
-UnitMemory::Look& UnitMemory::look(std::size_t way, std::int64_t in_flight, double price) {
-  const auto flying = static_cast<double>(in_flight);
-  for (Look& look : now_.looks[way]) {
-    if (look.in_flight == in_flight && look.price == price) return look;
-  }
-  for (const Look& look : now_.looks[way]) {
+UnitMemory::Look* UnitMemory::known_look(std::size_t way, std::int64_t in_flight, double price) {
+  std::deque<Look>& looks = now_.looks[way];
+  const auto known = std::find_if(looks.begin(), looks.end(), [&](const Look& look) {
+    return look.in_flight == in_flight && look.price == price;
+  });
+  if (known != looks.end()) return &*known;
+  for (const Look& look : looks) {
     if (look.price > 0 || price > 0) continue;
     Look same = look;  // but for the bytes of others in flight
     same.in_flight = in_flight;
-    same.point.bytes = look.stored + flying * look.kept;
-    return now_.looks[way].emplace_back(std::move(same));
+    same.point.bytes = look.stored + static_cast<double>(in_flight) * look.kept;
+    return &looks.emplace_back(std::move(same));
   }
-  Unit& unit = *now_.units[way];
+  return nullptr;
+}
+
+UnitMemory::Look& UnitMemory::look(std::size_t way, std::int64_t in_flight, double price) {
+  if (Look* known = known_look(way, in_flight, price)) return *known;
+  const auto ahead = std::find_if(ahead_.begin(), ahead_.end(),
+                                  [&](const Look& look) { return look.is(way, in_flight, price); });
+  Look& found = now_.looks[way].emplace_back(ahead != ahead_.end() ? std::move(*ahead)
+                                                                   : solved(way, in_flight, price));
+  if (ahead != ahead_.end()) ahead_.erase(ahead);
+  logging::debug("unit: {} in flight, mesh {}, recompute {}, {} per GiB: no less than {}; {}, {}",
+                 in_flight, ways_[way].mesh, name_of(ways_[way].recompute),
+                 format_seconds(price * (1 << 30)), format_seconds(found.point.bound),
+                 format_seconds(found.point.cost), format_bytes(found.point.bytes));
+  return found;
+}
+
+UnitMemory::Look UnitMemory::solved(std::size_t way, std::int64_t in_flight, double price) const {
+  const Unit& unit = *now_.units[way];
+  const auto flying = static_cast<double>(in_flight);
   const auto bytes_of = [&](std::size_t n, int choice) {
     return at(unit.stored[n], choice) + flying * at(unit.kept[n], choice);
   };
@@ -217,7 +239,7 @@ UnitMemory::Look& UnitMemory::look(std::size_t way, std::int64_t in_flight, doub
   }
   SolveOptions options;
   options.effort = tuning::units::kEffort;
-  const Solution solution = solve_dp(priced, options);
+  Solution solution = solve_dp(priced, options);
   double stored = 0, kept = 0;
   for (std::size_t n = 0; n < solution.choices.size(); ++n) {
     stored += at(unit.stored[n], solution.choices[n]);
@@ -231,12 +253,24 @@ UnitMemory::Look& UnitMemory::look(std::size_t way, std::int64_t in_flight, doub
   }
   UnitPoint point{solution.lower_bound, solution.cost, stored + flying * kept, way};
   point.cost -= price * point.bytes;
-  now_.looks[way].push_back({in_flight, price, point, stored, kept, solution.choices});
-  logging::debug("unit: {} in flight, mesh {}, recompute {}, {} per GiB: no less than {}; {}, {}",
-                 in_flight, ways_[way].mesh, name_of(ways_[way].recompute),
-                 format_seconds(price * (1 << 30)), format_seconds(point.bound),
-                 format_seconds(point.cost), format_bytes(point.bytes));
-  return now_.looks[way].back();
+  return {in_flight, price, point, stored, kept, std::move(solution.choices)};
+}
+
+// What is solved so and not asked for then changes nothing.
+void UnitMemory::solve_two(std::size_t way, std::size_t other, std::int64_t in_flight,
+                           double price) {
+  const auto is_known = [&](std::size_t w) {
+    return known_look(w, in_flight, price) != nullptr ||
+           std::any_of(ahead_.begin(), ahead_.end(),
+                       [&](const Look& look) { return look.is(w, in_flight, price); });
+  };
+  const bool is_open = other < ways_.size() && now_.units[other].has_value();
+  if (threads_ < 2 || !is_open || is_known(way) || is_known(other)) return;
+  std::vector<std::optional<Look>> found(2);
+  in_parallel(2, 2,
+              [&](std::size_t i) { found[i] = solved(i == 0 ? way : other, in_flight, price); });
+  ahead_.clear();
+  for (auto& look : found) ahead_.push_back(std::move(*look));
 }
 
 Result<std::shared_ptr<const UnitParts>> UnitMemory::parts(Recompute recompute,
@@ -335,6 +369,7 @@ Status UnitMemory::leave_paths(std::int64_t in_flight) {
     now_.looks[way] = std::move(kept);
   }
   left_ = std::exchange(now_, Searched(ways_.size()));
+  ahead_.clear();
   for (UnitWay& way : ways_) way.by_paths = false;
   fewest_.clear();
   begin_anew();
@@ -352,19 +387,26 @@ Result<UnitPoint> UnitMemory::least(std::int64_t in_flight, double price) {
   return least_of_ways(in_flight, price);
 }
 
+// With its floor, below that bound; as many ways as there are: none is.
+std::pair<std::size_t, Seconds> UnitMemory::lowest_way(const std::vector<char>& is_done,
+                                                       Seconds below, std::int64_t in_flight,
+                                                       double price) const {
+  std::pair found(ways_.size(), below);
+  for (std::size_t way = 0; way < ways_.size(); ++way) {
+    if (is_done[way] != 0) continue;
+    const Seconds floor = floor_of(way, in_flight, price);
+    if (floor < found.second) found = {way, floor};
+  }
+  return found;
+}
+
 Result<UnitPoint> UnitMemory::least_of_ways(std::int64_t in_flight, double price) {
   std::vector<char> is_done(ways_.size());
   UnitPoint best;
   best.bound = kInfinity;
   // What is found of a way may be a floor of the others, so the lowest is found anew.
   for (std::size_t left = ways_.size(); left > 0; --left) {
-    std::size_t next = ways_.size();
-    Seconds lowest = best.bound;
-    for (std::size_t way = 0; way < ways_.size(); ++way) {
-      if (is_done[way] != 0) continue;
-      const Seconds floor = floor_of(way, in_flight, price);
-      if (floor < lowest) std::tie(next, lowest) = std::tie(way, floor);
-    }
+    const auto [next, lowest] = lowest_way(is_done, best.bound, in_flight, price);
     if (next == ways_.size()) break;
     if (best.bound < kInfinity && is_stopped()) {
       best.bound = lowest;
@@ -374,6 +416,7 @@ Result<UnitPoint> UnitMemory::least_of_ways(std::int64_t in_flight, double price
     AUTOPAR_RETURN_IF_ERROR(open(next));
     // Its bytes are known now.
     if (!now_.units[next] || floor_of(next, in_flight, price) >= best.bound) continue;
+    solve_two(next, lowest_way(is_done, best.bound, in_flight, price).first, in_flight, price);
     const UnitPoint found = look(next, in_flight, price).point;
     if (found.bound < best.bound) best = found;
   }

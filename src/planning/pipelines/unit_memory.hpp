@@ -49,7 +49,7 @@ class UnitMemory : public PricedUnit {
   // not, as a chunk of several units has them once. `devices`: of every mesh.
   UnitMemory(const Graph& unit, std::set<std::string> own, std::set<std::string> shared,
              std::vector<UnitWay> ways, std::int64_t devices, Problems problems,
-             std::function<bool()> is_stopped);
+             std::function<bool()> is_stopped, int threads = 1);
 
   Result<UnitPoint> least(std::int64_t in_flight, double price) override;
   Seconds known_least(std::int64_t in_flight, double price) const override;
@@ -103,6 +103,9 @@ class UnitMemory : public PricedUnit {
     double stored, kept;  // of its bytes
     std::vector<int> choices;
     std::optional<Seconds> seconds = {};  // of a step, once it was asked for
+    bool is(std::size_t way, std::int64_t flying, double at_price) const {
+      return point.way == way && in_flight == flying && price == at_price;
+    }
   };
   // What is known, per way.
   struct Searched {
@@ -117,6 +120,12 @@ class UnitMemory : public PricedUnit {
   Status open(std::size_t way);
   FewestBytes fewest_on_any_mesh(const Unit& unit) const;
   Look& look(std::size_t way, std::int64_t in_flight, double price);
+  Look* known_look(std::size_t way, std::int64_t in_flight, double price);
+  Look solved(std::size_t way, std::int64_t in_flight, double price) const;
+  // At the same time, where there are threads for it; look() takes them then.
+  void solve_two(std::size_t way, std::size_t other, std::int64_t in_flight, double price);
+  std::pair<std::size_t, Seconds> lowest_way(const std::vector<char>& is_done, Seconds below,
+                                             std::int64_t in_flight, double price) const;
   // Whether a plan takes much longer than its prices by paths say.
   Result<bool> is_misled(const Unit& unit, const UnitWay& way, Look& look) const;
   // Goes on without such prices: what was found by them is of plans alone.
@@ -133,6 +142,8 @@ class UnitMemory : public PricedUnit {
   const Problems problems_;
   std::map<Recompute, FewestBytes> fewest_;  // of those that are open
   Searched now_, left_;
+  const int threads_;
+  std::vector<Look> ahead_;  // solved and not yet asked for
 };
 
 }  // namespace autopar

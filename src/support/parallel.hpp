@@ -1,0 +1,13 @@
+// Work on several threads.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+namespace autopar {
+
+// Calls work(0) to work(count - 1), each once, on so many threads at most, this one among them;
+// returns when all are done. What they throw comes out of it.
+void in_parallel(int threads, std::size_t count, const std::function<void(std::size_t)>& work);
+
+}  // namespace autopar

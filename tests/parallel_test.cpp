@@ -1,0 +1,37 @@
+// in_parallel() on few and many threads.
+#if __has_include(<catch2/catch.hpp>)
+#include <catch2/catch.hpp>
+#else
+#include <catch2/catch_all.hpp>
+#endif
+
+#include <stdexcept>
+#include <vector>
+
+#include "support/parallel.hpp"
+
+namespace autopar {
+namespace {
+
+TEST_CASE("each piece of work is done once, on any number of threads") {
+  for (const int threads : {0, 1, 2, 5}) {
+    for (const std::size_t count : {0, 1, 2, 7}) {
+      std::vector<int> done(count, 0);
+      in_parallel(threads, count, [&](std::size_t i) { ++done[i]; });
+      REQUIRE(done == std::vector<int>(count, 1));
+    }
+  }
+}
+
+TEST_CASE("what work throws comes out") {
+  for (const int threads : {1, 3}) {
+    REQUIRE_THROWS_AS(in_parallel(threads, 4,
+                                  [](std::size_t i) {
+                                    if (i == 2) throw std::runtime_error("of this piece");
+                                  }),
+                      std::runtime_error);
+  }
+}
+
+}  // namespace
+}  // namespace autopar
