@@ -8,6 +8,7 @@
 #include "planning/logging.hpp"
 #include "planning/pipelines/chunk_bound.hpp"
 #include "planning/pipelines/chunk_cost.hpp"
+#include "planning/pipelines/chunk_pins.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
 #include "planning/pipelines/unit_room.hpp"
 #include "search/balanced_weights.hpp"
@@ -419,17 +420,9 @@ Result<Inputs> ChunkPlans::inputs_of(Graph graph) const {
   return inputs;
 }
 
-// Those of what the chunk has.
 std::optional<StrategyFile> ChunkPlans::pins_of(const Graph& graph) const {
   if (!search_.pins) return {};
-  std::set<std::string> ops, values;
-  for (const Op& op : graph.ops) ops.insert(op.name);
-  for (const Value& value : graph.values) values.insert(value.name);
-  StrategyFile file = *search_.pins;
-  std::erase_if(file.pins.ops, [&](const auto& pin) { return ops.count(pin.first) == 0; });
-  std::erase_if(file.pins.values, [&](const auto& pin) { return values.count(pin.first) == 0; });
-  std::erase_if(file.op_types, [&](const auto& type) { return ops.count(type.first) == 0; });
-  return file;
+  return pins_of_part(*search_.pins, graph);
 }
 
 // "16", "8x2", "4x4", "2x8", "1x16": as far as the tiers have them.

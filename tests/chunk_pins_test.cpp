@@ -1,0 +1,63 @@
+// pins_of_part(): what pins of a step ask of a part of it.
+#if __has_include(<catch2/catch.hpp>)
+#include <catch2/catch.hpp>
+#else
+#include <catch2/catch_all.hpp>
+#endif
+
+#include "planning/pipelines/chunk_pins.hpp"
+#include "strategies.hpp"
+
+using namespace autopar;
+using namespace autopar::testing;
+
+namespace {
+
+// y is made, and handed on; its gradient comes back.
+Graph first_part() {
+  GraphWriter b;
+  const ValueId x = b.input("x", {4, 4}), w = b.parameter("w", {4, 4});
+  const ValueId back = b.input("y.back", {4, 4});
+  const ValueId y = b.op("MatMul", {x, w}, {4, 4}, {}, "y");
+  const ValueId gradient = b.op("MatMul", {x, back}, {4, 4}, {}, "w.grad");
+  b.graph.ops[1].phase = Phase::kBackward;
+  b.graph.outputs = {y, gradient};
+  return b.graph;
+}
+
+StrategyFile pins() {
+  StrategyFile file;
+  ValuePin all;
+  all.hub_spec = "[{},{}]";
+  all.spec = all.kept_spec = all.backward_hub_spec = all.update_hub_spec = "[{d},{}]";
+  file.pins.values = {{"x", all}, {"y_out", all}, {"y.back", all}, {"elsewhere", all}};
+  file.pins.ops["y"] = {};
+  file.pins.ops["elsewhere"] = {};
+  return file;
+}
+
+}  // namespace
+
+TEST_CASE("a part keeps the pins of what it has", "[chunk_pins]") {
+  const StrategyFile kept = pins_of_part(pins(), first_part());
+  CHECK(kept.pins.ops.size() == 1);
+  CHECK(kept.pins.values.size() == 3);
+  CHECK(kept.pins.values.count("elsewhere") == 0);
+}
+
+TEST_CASE("how ops of other parts get a value is not asked of a part", "[chunk_pins]") {
+  std::map<std::string, ValuePin> values = pins_of_part(pins(), first_part()).pins.values;
+  // Read in both passes, and in no update.
+  CHECK(values["x"].hub_spec == "[{},{}]");
+  CHECK(values["x"].kept_spec == "[{d},{}]");
+  CHECK(values["x"].backward_hub_spec == "[{d},{}]");
+  CHECK(values["x"].update_hub_spec.empty());
+  // In the backward pass alone: beside what is kept the hub is of the forward pass.
+  CHECK(values["y.back"].hub_spec.empty());
+  CHECK(values["y.back"].backward_hub_spec == "[{d},{}]");
+  // By no op of this part.
+  CHECK(values["y_out"].spec == "[{d},{}]");
+  CHECK(values["y_out"].hub_spec.empty());
+  CHECK(values["y_out"].kept_spec.empty());
+  CHECK(values["y_out"].backward_hub_spec.empty());
+}
