@@ -37,8 +37,8 @@ class Run:
     context: int = 1  # parts of each sequence
     impossible: str = ""  # why the runtime cannot run it at all
     first_stage: bool = False  # whose memory was measured; else that of the fullest
-    waiting_bytes: float = 0  # what the allocator holds beside the plan
-    logits_bytes: float = 0  # the same in the last stage alone
+    waiting_bytes: float = 0  # what the allocator keeps beside the plan as long as there is room for it
+    logits_bytes: float = 0  # kept in the last stage alone
 
 
 class Unsaid(Exception):

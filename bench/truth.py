@@ -38,7 +38,7 @@ FAR = 2.5
 CLEAR = 1.3
 ODD = 0.8
 LINES_SHOWN = 8
-OF_MEMORY = ("memory_bytes", "plan_bytes", "upper_bytes", "memory")
+OF_MEMORY = ("chunks", "stage_bytes", "outside_bytes", "memory")
 
 
 def cluster_of(run, folder):
@@ -131,10 +131,25 @@ def priced(run, model, step, profile, folder, kept=None):
         found = again if "error" in again else {**found, **{name: again[name] for name in OF_MEMORY}}
     if "error" in found:
         return {**found, "fits": not run.impossible}
+    found = {**found, **memory_of(found, run, profile)}
     is_said_to_fit = fits(found) and not run.impossible
     if run.recompute == "unrecorded" and not fits(found) and not run.failed:
         found = priced_as(run, model, step, profile, folder, kept, "full", True)
+        if "error" not in found:
+            found = {**found, **memory_of(found, run, profile)}
     return {**found, "fits": is_said_to_fit}
+
+
+def memory_of(found, run, profile):
+    """What is said of a run's memory by the bytes of the plans of its stages: what the runtime's allocator holds, of the stage that was
+    measured; and what has to fit in a device, of the fullest one. The allocator gives back what it only keeps where something else would
+    not fit (PyTorch's does, before it says that memory is out), all but what collectives under way read and write: those of one layer of 16."""
+    plans = [held(of_plan, profile) + run.logits_bytes * (s == len(found["stage_bytes"]) - 1) for s, of_plan in enumerate(found["stage_bytes"])]
+    needed = [of_plan + run.waiting_bytes / 16 for of_plan in plans]
+    room = found["device_bytes"] - found["outside_bytes"]
+    holds = [max(least, min(of_plan + run.waiting_bytes, room)) for least, of_plan in zip(needed, plans)]
+    shown = 0 if run.first_stage else holds.index(max(holds))
+    return {"memory_bytes": holds[shown], "plan_bytes": found["stage_bytes"][shown], "upper_bytes": found["outside_bytes"] + max(needed)}
 
 
 def fits(found):
@@ -175,11 +190,8 @@ def searched(run, model, step, profile, own, recompute, gathers_again):
     chunks = report.get("pipeline", {}).get("chunks", [])
     # Chunks of one stage are not at their peaks at the same time.
     stages = [c["memory_bytes"] for c in chunks] if chunks and run.chunks == 1 else [memory["peak_bytes"]]
-    holds = [held(of_plan, profile) + run.waiting_bytes + run.logits_bytes * (s == len(stages) - 1) for s, of_plan in enumerate(stages)]
-    shown = 0 if run.first_stage else holds.index(max(holds))
-    outside = memory.get("upper_bytes", memory["peak_bytes"]) - held(memory["peak_bytes"], profile)
-    return {"seconds": report["cost"]["seconds"], "memory_bytes": holds[shown], "plan_bytes": stages[shown],
-            "chunks": chunks, "upper_bytes": outside + max(holds),
+    return {"seconds": report["cost"]["seconds"], "stage_bytes": stages, "chunks": chunks,
+            "outside_bytes": memory.get("upper_bytes", memory["peak_bytes"]) - held(memory["peak_bytes"], profile),
             "device_bytes": json.loads(cluster.read_text())["device"]["memory_bytes"], "memory": memory.get("parts", {}), "gap": report["cost"]["gap"],
             "model": str(model), "cluster": str(cluster), "strategy": str(own / "strategy.json"), **report.get("streams", {})}
 
