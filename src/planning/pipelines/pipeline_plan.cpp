@@ -13,6 +13,7 @@ namespace autopar {
 
 namespace {
 
+using tuning::outer::kFar;
 using tuning::outer::kFormsAtOnce;
 using tuning::outer::kUnlikely;
 
@@ -43,9 +44,9 @@ class Pipelines {
           });
       FormCandidate& form = next->form;
       if (is_out(form)) {
-        left_.push_back(std::move(form));
+        left_.push_back(std::move(*next));
         open_.erase(next);
-      } else if (form.is_estimated || is_over) {
+      } else if (form.is_ready() || is_over) {
         lower_bound_ = std::min(lower_bound_, form.bound);
         AUTOPAR_RETURN_IF_ERROR(plan_form(form, *next->step));
         open_.erase(next);
@@ -53,7 +54,8 @@ class Pipelines {
         AUTOPAR_RETURN_IF_ERROR(look_at(looked_at_with(*next)));
       }
     }
-    for (Open& open : open_) left_.push_back(std::move(open.form));
+    for (Open& open : open_) left_.push_back(std::move(open));
+    AUTOPAR_RETURN_IF_ERROR(raise_bound());
     tell_of_left();
     return taken();
   }
@@ -80,7 +82,7 @@ class Pipelines {
                      [](const Open* a, const Open* b) { return a->rank() < b->rank(); });
     std::vector<Open*> looked = {&first};
     for (Open* open : order) {
-      if (looked.size() == kFormsAtOnce || open->form.is_estimated || is_out(open->form)) break;
+      if (looked.size() == kFormsAtOnce || open->form.is_ready() || is_out(open->form)) break;
       const bool is_other = std::none_of(looked.begin(), looked.end(), [&](const Open* other) {
         return other->size() == open->size();
       });
@@ -89,16 +91,22 @@ class Pipelines {
     return looked;
   }
 
+  // A better bound takes longer than an estimate, which puts most forms aside.
   Status look_at(const std::vector<Open*>& forms) const {
     std::vector<Status> ends(forms.size(), Status(Ok{}));
+    std::vector<char> is_estimate;
+    for (const Open* open : forms) {
+      is_estimate.push_back(open->form.is_begun && !open->form.is_estimated ? 1 : 0);
+    }
+    const Seconds far = kFar * std::min(best_time(), likeliest());
     in_parallel(threads_of_search(common_), forms.size(), [&](std::size_t f) {
       auto& [form, step] = *forms[f];
-      ends[f] = form.is_searched ? step->estimate(form) : step->search_units(form);
+      ends[f] = is_estimate[f] != 0 ? step->estimate(form, far) : step->search_units(form);
     });
     for (std::size_t f = 0; f < forms.size(); ++f) {
       AUTOPAR_RETURN_IF_ERROR(ends[f]);
       const FormCandidate& form = forms[f]->form;
-      if (form.is_estimated) {
+      if (is_estimate[f] != 0) {
         logging::debug("{}: by its units about {}", to_text(form.form),
                        format_seconds(form.estimate));
       } else {
@@ -126,8 +134,40 @@ class Pipelines {
     return Ok{};
   }
 
+  // Of the forms whose units are planned.
+  Seconds likeliest() const {
+    Seconds least = kInfinity;
+    for (const Open& open : open_) {
+      if (open.form.is_estimated) least = std::min(least, open.form.likely());
+    }
+    return least;
+  }
+
+  // Of what was left out, that with the least bound is looked at again, until it has the best bound
+  // that there is of it, or another one is no lower.
+  Status raise_bound() {
+    while (!steps_.front()->is_over()) {
+      std::vector<Open*> order;
+      for (Open& open : left_) order.push_back(&open);
+      std::stable_sort(order.begin(), order.end(),
+                       [](const Open* a, const Open* b) { return a->form.bound < b->form.bound; });
+      std::vector<Open*> looked;
+      for (Open* open : order) {
+        const bool is_other = looked.empty() || looked.front()->size() != open->size();
+        if (open->form.is_searched || open->form.bound >= std::min(lower_bound_, best_time()))
+          break;
+        if (is_other) looked.push_back(open);
+        if (looked.size() == kFormsAtOnce) break;
+      }
+      if (looked.empty()) break;
+      AUTOPAR_RETURN_IF_ERROR(look_at(looked));
+    }
+    return Ok{};
+  }
+
   void tell_of_left() {
-    for (const FormCandidate& form : left_) {
+    for (const Open& open : left_) {
+      const FormCandidate& form = open.form;
       lower_bound_ = std::min(lower_bound_, form.bound);
       std::string why = "not searched: no plan takes less than " + format_seconds(form.bound);
       if (form.bound < best_time()) {
@@ -232,7 +272,7 @@ class Pipelines {
   PhaseClock& clock_;
   std::vector<std::unique_ptr<PipelineStep>> steps_;  // by numbers of micro-batches
   std::vector<Open> open_;
-  std::vector<FormCandidate> left_;  // out
+  std::vector<Open> left_;  // out
   Seconds lower_bound_ = kInfinity;
   std::optional<Error> refused_;  // of the first form that cannot be tried
   StagedPlan best_;

@@ -82,28 +82,36 @@ Status PipelineStep::search_units(FormCandidate& candidate) {
   return Ok{};
 }
 
-Status PipelineStep::estimate(FormCandidate& candidate) {
-  AUTOPAR_TRY(found, estimated(candidate, UnitEnds::kAlike));
+Status PipelineStep::estimate(FormCandidate& candidate, Seconds far) {
+  AUTOPAR_TRY(found, estimated(candidate, UnitEnds::kAlike, far));
   candidate.estimate = found;
   candidate.is_estimated = true;
   return Ok{};
 }
 
 // What chunks that are cut where the bounds of units balance would take by these. 0: the form
-// cannot be cut so, or its cuts are given.
-Result<Seconds> PipelineStep::estimated(const FormCandidate& candidate, UnitEnds ends) {
+// cannot be cut so, or its cuts are given. Cuts of what takes longer than `far` are not moved.
+Result<Seconds> PipelineStep::estimated(const FormCandidate& candidate, UnitEnds ends,
+                                        Seconds far) {
   if (candidate.form.stages == 1) return bounds_.estimate_of_single(search_.whole.cluster);
   if (candidate.is_pinned) return Seconds{0};
   AUTOPAR_TRY(seconds, bounds_.seconds_on(candidate.stage));
   AUTOPAR_TRY(memory, bounds_.memory_seconds(candidate.schedule, candidate.stage, false, ends));
-  const auto cuts = cut_by(candidate, seconds, memory);
-  if (!cuts) return Seconds{0};
   const auto devices = static_cast<double>(candidate.stage.device_count());
-  const std::vector<ChunkCost> costs = costs_by_ops(seconds, memory, *cuts, devices);
-  PipelineSchedule schedule = candidate.schedule;
-  add_updates(schedule, false);
-  AUTOPAR_TRY(times, simulate_schedule(schedule, costs));
-  return times.makespan;
+  const auto takes = [&](const std::vector<OpId>& cuts) -> Result<Seconds> {
+    const std::vector<ChunkCost> costs = costs_by_ops(seconds, memory, cuts, devices);
+    PipelineSchedule schedule = candidate.schedule;
+    add_updates(schedule, false);
+    AUTOPAR_TRY(times, simulate_schedule(schedule, costs));
+    return times.makespan;
+  };
+  const auto balanced = balanced_by(candidate, seconds, memory);
+  if (!balanced) return Seconds{0};
+  AUTOPAR_TRY(first, takes(*balanced));
+  if (first > far) return first;
+  const auto cuts = moved_by(candidate, *balanced, seconds, memory);
+  if (!cuts) return Seconds{0};
+  return takes(*cuts);
 }
 
 Result<PipelinePlan> PipelineStep::plan(const FormCandidate& candidate, Seconds cutoff,
@@ -140,7 +148,7 @@ Result<PipelinePlan> PipelineStep::plan_by_ends(const FormCandidate& candidate, 
   AUTOPAR_TRY(best, plan_by_units(candidate, cutoff, is_one, UnitEnds::kAlike));
   const bool may_differ = !candidate.is_pinned && bounds_.hands_on();
   if (!may_differ || best.times.makespan >= cutoff || search_.is_over()) return best;
-  AUTOPAR_TRY(open, estimated(candidate, UnitEnds::kOpen));
+  AUTOPAR_TRY(open, estimated(candidate, UnitEnds::kOpen, kInfinity));
   if (open > (1 - kOpenGain) * candidate.estimate) return best;
   auto other = plan_by_units(candidate, best.times.makespan, is_one, UnitEnds::kOpen);
   if (other && other->times.makespan < best.times.makespan) return other;
@@ -182,12 +190,28 @@ Result<PipelinePlan> PipelineStep::plan_from(Cut cut, const FormCandidate& candi
 Result<std::vector<OpId>> PipelineStep::cut_by(const FormCandidate& candidate,
                                                const OpSeconds& seconds,
                                                const ChunkSeconds& memory) const {
+  AUTOPAR_TRY(cuts, balanced_by(candidate, seconds, memory));
+  return moved_by(candidate, std::move(cuts), seconds, memory);
+}
+
+Result<std::vector<OpId>> PipelineStep::balanced_by(const FormCandidate& candidate,
+                                                    const OpSeconds& seconds,
+                                                    const ChunkSeconds& memory) const {
   const std::size_t chunks = candidate.schedule.stage_of_chunk.size();
-  const double bytes_per_s =
-      tier_between(search_.whole.cluster, candidate.stage).bandwidth_bytes_per_s;
-  AUTOPAR_TRY(cuts, balanced_cuts(step_, static_cast<int>(chunks), seconds, bytes_per_s,
-                                  search_.options.updates, memory));
-  if (chunks == candidate.schedule.lines.size()) return std::move(cuts);
+  return balanced_cuts(step_, static_cast<int>(chunks), seconds, sent_per_s(candidate),
+                       search_.options.updates, memory);
+}
+
+double PipelineStep::sent_per_s(const FormCandidate& candidate) const {
+  return tier_between(search_.whole.cluster, candidate.stage).bandwidth_bytes_per_s;
+}
+
+// Cuts of stages with several chunks, moved one by one from those that balance these.
+Result<std::vector<OpId>> PipelineStep::moved_by(const FormCandidate& candidate,
+                                                 std::vector<OpId> cuts, const OpSeconds& seconds,
+                                                 const ChunkSeconds& memory) const {
+  const std::size_t chunks = candidate.schedule.stage_of_chunk.size();
+  if (chunks == candidate.schedule.lines.size()) return cuts;
   std::vector<std::vector<OpId>> starts = bounds_.cuts_alike(candidate.schedule, cuts);
   starts.insert(starts.begin(), std::move(cuts));
   // Where little is sent, what balances compute is the better start.
@@ -198,7 +222,7 @@ Result<std::vector<OpId>> PipelineStep::cut_by(const FormCandidate& candidate,
   starts.insert(starts.begin(), std::move(balanced));
   std::vector<Seconds> sending;
   for (const Bytes bytes : bytes_crossing(step_, search_.options.updates)) {
-    sending.push_back(static_cast<double>(bytes) / bytes_per_s);
+    sending.push_back(static_cast<double>(bytes) / sent_per_s(candidate));
   }
   return moved_cuts(candidate.schedule, places, std::move(starts), seconds, memory, sending,
                     devices);

@@ -20,6 +20,7 @@ struct FormCandidate {
   Seconds estimate = 0;       // by units, with balanced cuts; 0: not known
   bool has_no_units = false;  // of one pass, of which no chunks are cut: looked at last
   Seconds likely() const { return std::max(bound, estimate); }
+  bool is_ready() const { return is_searched && is_estimated; }  // to be planned
 };
 
 class PipelineStep {
@@ -37,8 +38,8 @@ class PipelineStep {
   Result<FormCandidate> candidate_of(const PipelineForm& form);
   // A better bound by searches of units. Errors: of the searches.
   Status search_units(FormCandidate& candidate);
-  // What it takes by plans of units. Errors: of the searches.
-  Status estimate(FormCandidate& candidate);
+  // What it takes by plans of units; more than `far`: roughly. Errors: of the searches.
+  Status estimate(FormCandidate& candidate, Seconds far);
   // The best that is found; what takes longer than `cutoff` is of no use. Errors: of cutting the
   // step (as kInfeasible, unless it is the one form that was asked for), and of the searches.
   Result<PipelinePlan> plan(const FormCandidate& candidate, Seconds cutoff, bool is_one);
@@ -55,7 +56,7 @@ class PipelineStep {
         search_{*asked_.inputs, asked_.given, asked_.options, pins, common, begin, clock},
         bounds_(search_, step_, seconds_) {}
 
-  Result<Seconds> estimated(const FormCandidate& candidate, UnitEnds ends);
+  Result<Seconds> estimated(const FormCandidate& candidate, UnitEnds ends, Seconds far);
   Result<PipelinePlan> plan_by_ends(const FormCandidate& candidate, Seconds cutoff, bool is_one);
   Result<PipelinePlan> plan_without_memory(const FormCandidate& candidate, Seconds cutoff);
   Result<PipelinePlan> plan_by_units(const FormCandidate& candidate, Seconds cutoff, bool is_one,
@@ -74,6 +75,11 @@ class PipelineStep {
                                std::size_t planned, Seconds cutoff);
   Result<std::vector<OpId>> cut_by(const FormCandidate& candidate, const OpSeconds& seconds,
                                    const ChunkSeconds& memory) const;
+  Result<std::vector<OpId>> balanced_by(const FormCandidate& candidate, const OpSeconds& seconds,
+                                        const ChunkSeconds& memory) const;
+  Result<std::vector<OpId>> moved_by(const FormCandidate& candidate, std::vector<OpId> cuts,
+                                     const OpSeconds& seconds, const ChunkSeconds& memory) const;
+  double sent_per_s(const FormCandidate& candidate) const;
   std::vector<std::size_t> chunks_by(const std::vector<OpId>& cuts) const;
   std::vector<PassSeconds> sums_of(const OpSeconds& seconds, const std::vector<OpId>& cuts,
                                    const ChunkSeconds& memory) const;
