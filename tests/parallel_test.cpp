@@ -5,6 +5,7 @@
 #include <catch2/catch_all.hpp>
 #endif
 
+#include <atomic>
 #include <stdexcept>
 #include <vector>
 
@@ -21,6 +22,23 @@ TEST_CASE("each piece of work is done once, on any number of threads") {
       REQUIRE(done == std::vector<int>(count, 1));
     }
   }
+}
+
+TEST_CASE("calls within calls share the threads") {
+  std::atomic<int> now = 0, most = 0;
+  std::vector<int> done(12, 0);
+  in_parallel(3, 4, [&](std::size_t i) {
+    in_parallel(3, 3, [&](std::size_t j) {
+      const int running = ++now;
+      for (int before = most; before < running && !most.compare_exchange_weak(before, running);) {
+      }
+      ++done[3 * i + j];
+      --now;
+    });
+  });
+  REQUIRE(done == std::vector<int>(12, 1));
+  REQUIRE(most >= 1);
+  REQUIRE(most <= 3);
 }
 
 TEST_CASE("what work throws comes out") {

@@ -7,14 +7,40 @@
 
 namespace autopar {
 
+namespace {
+
+// Threads beside the first one, of all calls.
+std::atomic<int> g_others = 0;
+
+bool take_thread(int threads) {
+  int others = g_others.load();
+  while (others < threads - 1) {
+    if (g_others.compare_exchange_weak(others, others + 1)) return true;
+  }
+  return false;
+}
+
+struct ThreadGivenBack {
+  ThreadGivenBack() = default;
+  ThreadGivenBack(const ThreadGivenBack&) = delete;
+  ThreadGivenBack& operator=(const ThreadGivenBack&) = delete;
+  ~ThreadGivenBack() { --g_others; }
+};
+
+}  // namespace
+
 void in_parallel(int threads, std::size_t count, const std::function<void(std::size_t)>& work) {
   std::atomic<std::size_t> next = 0;
   const auto run = [&] {
     for (std::size_t i = next++; i < count; i = next++) work(i);
   };
   std::vector<std::future<void>> others;
-  const std::size_t most = std::min(count, static_cast<std::size_t>(std::max(1, threads)));
-  while (others.size() + 1 < most) others.push_back(std::async(std::launch::async, run));
+  while (others.size() + 1 < count && take_thread(threads)) {
+    others.push_back(std::async(std::launch::async, [&] {
+      const ThreadGivenBack given_back;
+      run();
+    }));
+  }
   run();
   for (std::future<void>& other : others) other.get();
 }

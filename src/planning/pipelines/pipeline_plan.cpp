@@ -23,8 +23,8 @@ class Pipelines {
             std::chrono::steady_clock::time_point begin, PhaseClock& clock)
       : pins_(pins), common_(common), begin_(begin), clock_(clock) {}
 
-  // The form that is likely to be fastest goes on: to a better bound and to an estimate, by
-  // searches of units, and then to a plan, until no other can have a faster one, or is likely to
+  // The form that is likely to be fastest goes on: by searches of units to an estimate and to a
+  // better bound, and then to a plan, until no other can have a faster one, or is likely to
   // (best-first branch and bound: Lawler and Wood, "Branch-and-bound methods: a survey", 1966).
   Result<StagedPlan> run(std::vector<StagedStep> asked) {
     const std::size_t forms =
@@ -91,7 +91,7 @@ class Pipelines {
     return looked;
   }
 
-  // A better bound takes longer than an estimate, which puts most forms aside.
+  // First an estimate, which puts most forms aside; a better bound takes longer.
   Status look_at(const std::vector<Open*>& forms) const {
     std::vector<Status> ends(forms.size(), Status(Ok{}));
     std::vector<char> is_estimate;
