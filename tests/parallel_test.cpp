@@ -24,6 +24,7 @@ TEST_CASE("each piece of work is done once, on any number of threads") {
   }
 }
 
+// A caller that waits leaves its place to another thread, and goes on beside it then.
 TEST_CASE("calls within calls share the threads") {
   std::atomic<int> now = 0, most = 0;
   std::vector<int> done(12, 0);
@@ -38,7 +39,7 @@ TEST_CASE("calls within calls share the threads") {
   });
   REQUIRE(done == std::vector<int>(12, 1));
   REQUIRE(most >= 1);
-  REQUIRE(most <= 3);
+  REQUIRE(most <= 6);
 }
 
 TEST_CASE("what work throws comes out") {

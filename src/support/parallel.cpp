@@ -9,7 +9,7 @@ namespace autopar {
 
 namespace {
 
-// Threads beside the first one, of all calls.
+// Threads that run beside the first one, of all calls.
 std::atomic<int> g_others = 0;
 
 bool take_thread(int threads) {
@@ -42,6 +42,10 @@ void in_parallel(int threads, std::size_t count, const std::function<void(std::s
     }));
   }
   run();
+  if (others.empty()) return;
+  --g_others;  // this one waits, so another may run
+  for (std::future<void>& other : others) other.wait();
+  ++g_others;
   for (std::future<void>& other : others) other.get();
 }
 
