@@ -38,6 +38,7 @@ FAR = 2.5
 CLEAR = 1.3
 ODD = 0.8
 LINES_SHOWN = 8
+LAYERS_WAITING = 16  # of which the allocator keeps what collectives have read and written (nanotron_waiting)
 OF_MEMORY = ("chunks", "stage_bytes", "outside_bytes", "memory")
 
 
@@ -143,9 +144,9 @@ def priced(run, model, step, profile, folder, kept=None):
 def memory_of(found, run, profile):
     """What is said of a run's memory by the bytes of the plans of its stages: what the runtime's allocator holds, of the stage that was
     measured; and what has to fit in a device, of the fullest one. The allocator gives back what it only keeps where something else would
-    not fit (PyTorch's does, before it says that memory is out), all but what collectives under way read and write: those of one layer of 16."""
+    not fit (PyTorch's does, before it says that memory is out), all but what collectives under way read and write: those of one layer."""
     plans = [held(of_plan, profile) + run.logits_bytes * (s == len(found["stage_bytes"]) - 1) for s, of_plan in enumerate(found["stage_bytes"])]
-    needed = [of_plan + run.waiting_bytes / 16 for of_plan in plans]
+    needed = [of_plan + run.waiting_bytes / LAYERS_WAITING for of_plan in plans]
     room = found["device_bytes"] - found["outside_bytes"]
     holds = [max(least, min(of_plan + run.waiting_bytes, room)) for least, of_plan in zip(needed, plans)]
     shown = 0 if run.first_stage else holds.index(max(holds))

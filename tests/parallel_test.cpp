@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "support/parallel.hpp"
@@ -40,6 +41,21 @@ TEST_CASE("calls within calls share the threads") {
   REQUIRE(done == std::vector<int>(12, 1));
   REQUIRE(most >= 1);
   REQUIRE(most <= 6);
+}
+
+TEST_CASE("all work is done, and the first error told") {
+  for (const int threads : {1, 3}) {
+    std::vector<int> done(5, 0);
+    const Status end = try_in_parallel(threads, done.size(), [&](std::size_t i) -> Status {
+      ++done[i];
+      if (i == 1 || i == 3) return input_error(std::to_string(i));
+      return Ok{};
+    });
+    REQUIRE(done == std::vector<int>(5, 1));
+    REQUIRE(!end.ok());
+    REQUIRE(end.error().message == "1");
+    REQUIRE(try_in_parallel(threads, 2, [](std::size_t) { return Status(Ok{}); }).ok());
+  }
 }
 
 TEST_CASE("what work throws comes out") {

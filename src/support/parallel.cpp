@@ -49,4 +49,12 @@ void in_parallel(int threads, std::size_t count, const std::function<void(std::s
   for (std::future<void>& other : others) other.get();
 }
 
+Status try_in_parallel(int threads, std::size_t count,
+                       const std::function<Status(std::size_t)>& work) {
+  std::vector<Status> ends(count, Status(Ok{}));
+  in_parallel(threads, count, [&](std::size_t i) { ends[i] = work(i); });
+  for (const Status& end : ends) AUTOPAR_RETURN_IF_ERROR(end);
+  return Ok{};
+}
+
 }  // namespace autopar

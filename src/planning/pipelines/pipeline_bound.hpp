@@ -195,9 +195,9 @@ class PipelineBounds {
                                             std::int64_t in_flight, double room);
   Seconds bound_of(const Least* units, const PipelineSchedule& schedule, const Cluster& stage,
                    const std::vector<OpId>* cuts, const std::vector<ChunkMemory>& memory) const;
-  // The same by paths through the schedule.
   // Chunks that may begin at any of all places.
   bool are_too_many(std::size_t chunks, const CutPlaces& places) const;
+  // The same by paths through the schedule.
   Result<Seconds> bound_of_paths(const Least& units, const PipelineSchedule& schedule,
                                  const Cluster& stage, const std::vector<OpId>* cuts) const;
 

@@ -297,7 +297,6 @@ Result<HintedParts> PipelineBounds::parts_of(const Weighting& least, double firs
   const auto parts_at = [&](const UnitPlan& plan) -> Result<Parts> {
     const UnitMemory::Asked asked = usual.asked_of(plan);
     Parts kinds(least.memories.size());
-    std::vector<Status> ends(kinds.size(), Status(Ok{}));
     const auto find = [&](std::size_t kind) -> Status {
       UnitMemory& memory = *least.memories[kind];
       if (&memory == &usual) {
@@ -313,9 +312,7 @@ Result<HintedParts> PipelineBounds::parts_of(const Weighting& least, double firs
       kinds[kind] = std::move(parts);
       return Ok{};
     };
-    in_parallel(threads_of_search(search_.common), kinds.size(),
-                [&](std::size_t kind) { ends[kind] = find(kind); });
-    for (const Status& end : ends) AUTOPAR_RETURN_IF_ERROR(end);
+    AUTOPAR_RETURN_IF_ERROR(try_in_parallel(threads_of_search(search_.common), kinds.size(), find));
     return kinds;
   };
   AUTOPAR_TRY(fitting, parts_at(mix.smaller));

@@ -93,18 +93,17 @@ class Pipelines {
 
   // First an estimate, which puts most forms aside; a better bound takes longer.
   Status look_at(const std::vector<Open*>& forms) const {
-    std::vector<Status> ends(forms.size(), Status(Ok{}));
     std::vector<char> is_estimate;
     for (const Open* open : forms) {
       is_estimate.push_back(open->form.is_begun && !open->form.is_estimated ? 1 : 0);
     }
     const Seconds far = kFar * std::min(best_time(), likeliest());
-    in_parallel(threads_of_search(common_), forms.size(), [&](std::size_t f) {
+    const auto look = [&](std::size_t f) {
       auto& [form, step] = *forms[f];
-      ends[f] = is_estimate[f] != 0 ? step->estimate(form, far) : step->search_units(form);
-    });
+      return is_estimate[f] != 0 ? step->estimate(form, far) : step->search_units(form);
+    };
+    AUTOPAR_RETURN_IF_ERROR(try_in_parallel(threads_of_search(common_), forms.size(), look));
     for (std::size_t f = 0; f < forms.size(); ++f) {
-      AUTOPAR_RETURN_IF_ERROR(ends[f]);
       const FormCandidate& form = forms[f]->form;
       if (is_estimate[f] != 0) {
         logging::debug("{}: by its units about {}", to_text(form.form),

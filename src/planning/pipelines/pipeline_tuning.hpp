@@ -29,13 +29,14 @@ inline constexpr double kHopeless = 0.01;
 // On 70B, 3.9 % above, other cuts gained nothing.
 inline constexpr double kFarAbove = 0.05;
 // Where plans of units whose ends are open make a step so much faster (a part of it), by units, the
-// best plan is made with these too. Seven plans of 8B to 405B, Mixtral and two of GPT: where up to
-// 0.6 % were promised, or 2.5, chunks of open units took 0.03 to 0.9 % longer.
+// best plan is made with these too. Of eight plans they promised up to 0.6 % (8B, 70B, 405B,
+// Mixtral) and 2.5 % (GPT 17B and 175B), and took 0.03 to 0.9 % longer, or were given up.
 inline constexpr double kOpenGain = 0.01;
 // Cuts of forms that take so many times what the likeliest one takes, by plans of units, are not
 // moved. 405B on 1,024 H100: 16 to 64 stages of several chunks take 1.5 to 9 times as long as 8.
 inline constexpr double kFar = 1.5;
-// Forms that are looked at beside each other, of other sizes of stages.
+// Forms that are looked at beside each other, of other sizes of stages. Chosen for two cores; of
+// more of them some are not needed.
 inline constexpr std::size_t kFormsAtOnce = 2;
 // Forms whose units take so much longer than the best plan (a part of it) are not planned, though
 // their bound does not say so. Plans of 8B and 70B took 2 % less to 5 % more than their units.

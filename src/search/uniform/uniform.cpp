@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <future>
+#include <optional>
 #include <set>
 
 #include "search/no_plan.hpp"
+#include "support/parallel.hpp"
 
 namespace autopar {
 
@@ -160,23 +161,15 @@ class Uniform {
       }
       return;
     }
-    const std::size_t threads = static_cast<std::size_t>(std::max(1, request_.solve.threads));
+    const bool has_first = tried_.empty();
+    std::vector<std::optional<Result<SearchOutcome>>> found(alike.size());
+    in_parallel(request_.solve.threads, alike.size(), [&](std::size_t i) {
+      found[i] = i == 0 && has_first ? first(alike[i]) : unlimited(alike[i]);
+    });
     Seconds least = kInfinity;
-    for (std::size_t begin = 0; begin < alike.size(); begin += threads) {
-      std::vector<std::future<Result<SearchOutcome>>> found;
-      const std::size_t end = std::min(alike.size(), begin + threads);
-      for (std::size_t i = begin; i < end; ++i) {
-        const bool is_first = i == 0 && tried_.empty();
-        found.push_back(std::async(threads > 1 ? std::launch::async : std::launch::deferred,
-                                   [this, is_first, &wanted = alike[i]] {
-                                     return is_first ? first(wanted) : unlimited(wanted);
-                                   }));
-      }
-      for (std::size_t i = begin; i < end; ++i) {
-        auto outcome = found[i - begin].get();
-        if (outcome) least = std::min(least, outcome->cost.time());
-        keep(alike[i], std::move(outcome));
-      }
+    for (std::size_t i = 0; i < alike.size(); ++i) {
+      if (*found[i]) least = std::min(least, (*found[i])->cost.time());
+      keep(alike[i], std::move(*found[i]));
     }
     is_hopeless_ = best_ && least > kFar * best_->cost.time();
     last_tensor_ = alike.front().tensor;
