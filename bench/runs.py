@@ -243,7 +243,7 @@ def sailor(row):
 
 
 def torch_step(row):
-    """bench/torch_steps.py: PyTorch on one GPU; gradients in bfloat16."""
+    """bench/torch_steps.py: PyTorch on one GPU; gradients in bfloat16. Its tables of steps of one pass do not say that they are."""
     gpus = {"NVIDIA H100 80GB HBM3": "h100"}
     if row["gpu"] not in gpus:
         raise Unsaid(f"no profile of {row['gpu']}")
@@ -251,8 +251,15 @@ def torch_step(row):
     family = one_of(row, "family", {"llama": ("--kv-heads", row["kv_heads"], "--feed-forward", row["feed_forward"]), "gpt": ("--no-fused-qkv", "--feed-forward", row["feed_forward"])})
     model = ("--family", row["family"], "--layers", row["layers"], "--hidden", row["hidden"], "--heads", row["heads"], *family, "--vocabulary", row["vocabulary"],
              "--sequence", row["sequence"], "--no-tied")
-    return Run(f"{row['family']} {row['layers']}x{row['hidden']} sequence={row['sequence']} batch={row['batch']}", runtime, model, f"{gpus[row['gpu']]}-ib", f"{gpus[row['gpu']]}-{runtime}",
-               1, 1, 1, 1, int(row["batch"]), 1, "plain", False, float(row["torch_step_s"]), reduce="bf16")
+    step = f"{row['family']} {row['layers']}x{row['hidden']} sequence={row['sequence']} batch={row['batch']}"
+    run = Run(step, runtime, model, f"{gpus[row['gpu']]}-ib", f"{gpus[row['gpu']]}-{runtime}", 1, 1, 1, 1, int(row["batch"]), 1, "plain", False,
+              float(row["torch_step_s"] or 0), failed=not row["torch_step_s"], reduce="bf16")
+    if "micro_batches" not in row:
+        return run
+    passes = int(row["micro_batches"])
+    # With one pass its Adam's float32 gradients stay, which is its own affair.
+    return dataclasses.replace(run, group=f"{step} {runtime}", label=f"passes={passes} recompute={row['recompute']}", micro_batches=passes, recompute=row["recompute"],
+                               memory_bytes=float(row["memory_bytes"] or 0) if passes > 1 else 0)
 
 
 # Columns that only this table has -> how its rows are read.

@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
 """Measures training steps of one GPU with PyTorch, as a table that bench/truth.py reads.
 
-  bench/torch_steps.py [-o FILE.csv] [--runtime eager|compiled]... [--only TEXT] [--steps N] [--kernels FILE.csv] [--small]
+  bench/torch_steps.py [-o FILE.csv] [--runtime eager|compiled]... [--only TEXT] [--steps N] [--ways] [--kernels FILE.csv] [--small]
 
 (needs PyTorch and a GPU.) The models are those of scripts/make_models.py with random weights: parameters and activations in bfloat16,
 Adam with states and a copy of the parameters in float32 (fused), the loss in float32. `eager` issues each op by itself, attention by
 scaled_dot_product_attention; `compiled` compiles each layer and the head with torch.compile. torch_step_s is the median of the steps by CUDA
 events, update_s what of it is Adam. --kernels writes times of single products and attentions too. --small: tiny models, also on a CPU.
+
+--ways: one step of each model in every way that one GPU has: by 1, 2, 4, ... micro-batches, whose gradients are added up in float32, with every
+layer repeated for its backward pass (recompute: full) or nothing. What does not fit has neither time nor memory.
 """
 import argparse
 import csv
+import gc
 import statistics
 import sys
 import time
@@ -17,14 +21,17 @@ import time
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 COLUMNS = ("gpu", "torch", "runtime", "family", "layers", "hidden", "heads", "kv_heads", "feed_forward", "vocabulary", "sequence", "batch",
-           "torch_step_s", "update_s", "memory_bytes")
+           "micro_batches", "recompute", "torch_step_s", "update_s", "memory_bytes")
 #          family   layers hidden heads kv   ffn    vocabulary sequence batch
 MODELS = [("llama", 16, 2048, 32, 8, 8192, 32000, 4096, 2), ("llama", 16, 2048, 32, 8, 8192, 32000, 1024, 1),
           ("llama", 4, 4096, 32, 8, 14336, 32000, 8192, 1), ("llama", 4, 4096, 32, 8, 14336, 32000, 2048, 2), ("llama", 24, 1024, 16, 16, 2816, 32000, 2048, 8),
           ("gpt", 24, 1024, 16, 16, 4096, 50304, 1024, 16), ("gpt", 24, 1600, 25, 25, 6400, 50304, 1024, 8), ("gpt", 6, 4096, 32, 32, 16384, 50304, 2048, 4),
           ("gpt", 12, 768, 12, 12, 3072, 50304, 1024, 2)]
+WAYS = [("llama", 16, 2048, 32, 8, 8192, 32000, 4096, 16), ("llama", 6, 4096, 32, 8, 14336, 32000, 2048, 32), ("gpt", 24, 1600, 25, 25, 6400, 50304, 1024, 32),
+        ("llama", 24, 1024, 16, 16, 2816, 32000, 2048, 64)]
 SMALL = [("llama", 2, 64, 4, 2, 128, 256, 32, 2), ("gpt", 2, 64, 4, 4, 256, 256, 32, 2)]
 
 
@@ -80,12 +87,12 @@ class Model(nn.Module):
             if p.dim() == 2:
                 nn.init.normal_(p, std=0.02)
 
-    def forward(self, ids, labels, angles):
+    def forward(self, ids, labels, angles, recompute):
         x = self.tokens(ids)
         if self.positions is not None:
             x = x + self.positions
         for layer in self.layers:
-            x = layer(x, angles)
+            x = checkpoint(layer, x, angles, use_reentrant=False, preserve_rng_state=False) if recompute == "full" else layer(x, angles)
         return self.head(x, labels)
 
 
@@ -109,10 +116,11 @@ class Clock:
         return a.elapsed_time(b) / 1e3
 
 
-def measured_step(setting, runtime, steps, device):
+def measured_step(setting, passes, recompute, runtime, steps, device):
     family, layers, hidden, heads, kv_heads, feed_forward, vocabulary, sequence, batch = setting
     torch.manual_seed(0)
-    model = Model(family, layers, hidden, heads, kv_heads, feed_forward, vocabulary, sequence).to(device, torch.bfloat16)
+    with torch.device(device):
+        model = Model(family, layers, hidden, heads, kv_heads, feed_forward, vocabulary, sequence).to(torch.bfloat16)
     if runtime == "compiled":
         for layer in model.layers:
             layer.compile(dynamic=False)
@@ -128,20 +136,26 @@ def measured_step(setting, runtime, steps, device):
     clock, step_times = Clock(device), []
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
-    for step in range(steps + 4):
+    warm_up = 4 if passes == 1 else 2
+    for step in range(steps + warm_up):
         start = clock.mark()
-        loss = model(ids, labels, angles)
-        loss.backward()
+        for pass_ids, pass_labels in zip(ids.chunk(passes), labels.chunk(passes)):
+            loss = model(pass_ids, pass_labels, angles, recompute) / passes
+            loss.backward()
+            if passes > 1:
+                torch._foreach_add_([m.grad for m in masters], [p.grad for p in model.parameters()])
+                model.zero_grad()
         middle = clock.mark()
-        grads = [p.grad for p in model.parameters()]
-        torch._foreach_copy_([m.grad for m in masters], grads)
+        if passes == 1:
+            torch._foreach_copy_([m.grad for m in masters], [p.grad for p in model.parameters()])
         adam.step()
         with torch.no_grad():
             torch._foreach_copy_(list(model.parameters()), masters)
-        for p in model.parameters():
-            p.grad = None
+        if passes > 1:
+            torch._foreach_zero_([m.grad for m in masters])
+        model.zero_grad()
         end = clock.mark()
-        if step >= 4:
+        if step >= warm_up:
             step_times.append((start, middle, end))
     times = [(clock.between(a, c), clock.between(b, c)) for a, b, c in step_times]
     memory = torch.cuda.max_memory_allocated() if device == "cuda" else 0
@@ -181,12 +195,22 @@ def measured_kernels(path, device):
             out.writerow(("copy", size, "", "", "", "", f"{timed(lambda: y.copy_(x)):.4g}"))
 
 
+def ways_of(setting):
+    """Of one step: how many passes, what is repeated. Those first that hold least."""
+    batch, passes = setting[-1], setting[-1]
+    while passes >= 1:
+        yield from ((passes, recompute) for recompute in ("full", "none"))
+        passes //= 2
+    assert batch & (batch - 1) == 0, "a batch that is no power of two"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-o", default="-", metavar="FILE")
     parser.add_argument("--runtime", action="append", choices=["eager", "compiled"])
     parser.add_argument("--only", default="")
     parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--ways", action="store_true")
     parser.add_argument("--kernels", metavar="FILE")
     parser.add_argument("--small", action="store_true")
     options = parser.parse_args()
@@ -198,17 +222,27 @@ def main():
     out = csv.writer(file)
     out.writerow(COLUMNS)
     for runtime in options.runtime or ["eager", "compiled"]:
-        for setting in SMALL if options.small else MODELS:
+        for setting in SMALL if options.small else WAYS if options.ways else MODELS:
             if options.only not in " ".join(map(str, setting)):
                 continue
-            begun = time.perf_counter()
-            torch._dynamo.reset()
-            step, update, memory = measured_step(setting, runtime, options.steps, device)
-            out.writerow((gpu, torch.__version__, runtime, *setting, f"{step:.6g}", f"{update:.6g}", memory))
-            file.flush()
-            print(f"{runtime} {setting}: {step * 1e3:.2f} ms, {memory / 2**30:.2f} GiB, {time.perf_counter() - begun:.0f} s in all", file=sys.stderr)
-            if device == "cuda":
-                torch.cuda.empty_cache()
+            too_large = set()  # what is repeated where a larger micro-batch does not fit
+            for passes, recompute in ways_of(setting) if options.ways else [(1, "none")]:
+                if recompute in too_large:
+                    continue
+                begun = time.perf_counter()
+                torch._dynamo.reset()
+                try:
+                    step, update, memory = measured_step(setting, passes, recompute, runtime, options.steps, device)
+                    measured = (f"{step:.6g}", f"{update:.6g}", memory)
+                except torch.cuda.OutOfMemoryError:
+                    too_large.add(recompute)
+                    measured = ("", "", "")
+                out.writerow((gpu, torch.__version__, runtime, *setting, passes, recompute, *measured))
+                file.flush()
+                print(runtime, setting, passes, recompute, *measured, f"{time.perf_counter() - begun:.0f} s in all", file=sys.stderr)
+                gc.collect()
+                if device == "cuda":
+                    torch.cuda.empty_cache()
     if options.kernels:
         measured_kernels(options.kernels, device)
 

@@ -126,6 +126,15 @@ def test_torch():
     assert "runtime" in said_of(read, runs.Row({**rows[0], "runtime": "traced"}))
 
 
+def test_ways():
+    """One step in several ways is a group; what did not fit is a run that failed, and the memory of one pass is not compared."""
+    read, rows = runs.rows_of(pathlib.Path(os.environ["AUTOPAR_SOURCE"]) / "bench" / "measured" / "torch_h100_ways.csv")
+    found = [runs.run_of(read, row) for row in rows]
+    assert len(found) == 12 and len({run.group for run in found}) == 2 and len({(run.group, run.label) for run in found}) == 12
+    assert [(run.micro_batches, run.recompute) for run in found if run.failed] == [(1, "none")]
+    assert all((run.memory_bytes > 0) == (run.micro_batches > 1) for run in found)
+
+
 def test_truth():
     """A bad row, or a bad file, keeps nobody from the others."""
     with tempfile.TemporaryDirectory() as folder:

@@ -496,21 +496,24 @@ TEST_CASE("the best mix of rows is worth what the best mix of columns is", "[str
   }
 }
 
-// ZeRO 2 in several passes: what brings a gradient to its accumulator goes on beside the passes.
+// ZeRO 2: what brings a gradient to its accumulator, or with one pass to the update, goes on beside
+// the passes.
 TEST_CASE("only the update waits for what a pass adds to the gradients", "[streams]") {
+  const std::int64_t passes = GENERATE(1, 3);
   Cluster cluster = small_cluster({2, 2});
   Profile& profile = cluster.profile;
   profile.name = "test";
   profile.deferred = {true, true, true, true};
   const Mesh mesh = *make_mesh(cluster, {2, 2});
-  Graph graph = trained(3, Optimizer::kAdamW);
+  Graph graph = trained(passes, Optimizer::kAdamW);
   graph.kernels = group_kernels(graph, profile);
   const Streams streams(graph, "new.*", mesh, profile);
   int summed = 0, blocking = 0;
   for (std::size_t o = 0; o < graph.ops.size(); ++o) {
     const Op& op = graph.ops[o];
     if (op.phase == Phase::kUpdate) continue;
-    const bool adds = op.phase == Phase::kBackward && graph.value(op.outputs[0]).accumulates;
+    const bool adds = op.phase == Phase::kBackward &&
+                      (graph.value(op.outputs[0]).accumulates || op.sums == SumsAt::kBefore);
     for (const ValueId input : op.inputs) {
       if (graph.value(input).kind != ValueKind::kActivation) continue;
       const auto kind =

@@ -79,7 +79,7 @@ def reduce_precision(folder):
     run("apply", MODELS / "mlp.onnx", *CLUSTER[:2], "--strategy", searched / "strategy.json", "-o", again, "-q")
     assert (again / "plan.onnx").read_bytes() == (searched / "plan.onnx").read_bytes()
     nodes = onnx.load(searched / "train.onnx").graph.node
-    assert {e.value for n in nodes for e in n.metadata_props if e.key == "autopar.sums"} == {"after"}
+    assert {e.value for n in nodes for e in n.metadata_props if e.key == "autopar.sums"} == {"before", "after"}
     print("gradients are added up in float32, float16 or bfloat16, as was said")
 
 
@@ -117,6 +117,9 @@ def gradient_bucket(folder):
         saved = folder / "cut.npz"
         assert passes(plan, "--save", saved)
         found.append((collections.Counter(kind for kind, _, _ in collectives_of(plan, "AllReduce", "ReduceScatter", "AllGather")), dict(np.load(saved))))
+        nodes = [node.name for node in onnx.load(plan / "plan.onnx").graph.node]
+        # With one pass the gradient of a layer is reduced, and handed to the update, before that of the layer before is made.
+        assert bucket or nodes.index("fc2.weight.grad") < nodes.index("fc1.grad"), nodes
     assert all(found[1][1][name].tobytes() == array.tobytes() for name, array in found[0][1].items())
     assert found[0][0]["ReduceScatter"] > 1 and found[0][0]["AllGather"] > 1, found[0][0]
     assert found[1][0]["ReduceScatter"] == 1 and found[1][0]["AllGather"] < found[0][0]["AllGather"], found

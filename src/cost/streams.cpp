@@ -47,9 +47,9 @@ std::vector<ValueId> made_as(const Graph& graph, const std::vector<ValueId>& upd
   return made;
 }
 
-// Per op: whether it adds the gradient of a pass to those of the passes before, or only casts,
-// scales or views it on the way there. Nothing of the pass waits for it. Interleaved passes send it
-// in their turns: while one waits, another computes.
+// Per op: whether it adds the gradient of a pass to those of the passes before, or hands it to the
+// update of a step of one pass, or only casts, scales or views it on the way there. Nothing of the
+// pass waits for it. Interleaved passes send it in their turns: while one waits, another computes.
 std::vector<char> sums_of_passes(const Graph& graph) {
   std::vector<char> is_summed(graph.values.size(), 1), sums(graph.ops.size(), 0);
   std::vector<char> has_reader(graph.values.size(), 0);
@@ -64,7 +64,7 @@ std::vector<char> sums_of_passes(const Graph& graph) {
     for (const ValueId id : op.inputs) {
       if (!id.valid()) continue;
       has_reader[id.index()] = 1;
-      is_summed[id.index()] &= sums[o];
+      is_summed[id.index()] &= sums[o] != 0 || op.phase == Phase::kUpdate;
     }
   }
   return sums;

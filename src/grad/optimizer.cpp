@@ -280,6 +280,16 @@ ValueId reduced_in(GraphBuilder& to, ValueId grad, std::optional<DType> reduce) 
 
 }  // namespace
 
+ValueId summed_grad(GraphBuilder& to, ValueId grad, std::optional<DType> reduce) {
+  if (reduce) {
+    grad = to.cast(grad, *reduce);
+    reduce_in(to, grad, *reduce);
+  }
+  const ValueId summed = to.add("Identity", {grad}, to.dtype(grad), to.shape(grad));
+  to.set_sums(to.value(summed).producer, SumsAt::kBefore);
+  return summed;
+}
+
 ValueId whole_grad(GraphBuilder& to, const Trained& one, const Scaler& scaler,
                    std::optional<DType> reduce) {
   ValueId grad = one.grad;

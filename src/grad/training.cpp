@@ -58,6 +58,8 @@ class Training {
       AUTOPAR_RETURN_IF_ERROR(accumulators.add(options_, trained, loss));
       early_.emplace_back(first, graph.ops.size());
       accumulators.finish(options_, loss, scaler);
+    } else {
+      sum_at_once(to, trained);
     }
     to.set_phase(Phase::kUpdate);
     begin_outputs(loss);
@@ -106,6 +108,22 @@ class Training {
     }
     if (options_.optimizer == Optimizer::kNone) step_.facts.states.push_back("scaler.scale");
     return scaler;
+  }
+
+  // What a step of one pass has in place of accumulators: gradients are added up across devices
+  // where the backward pass has made them, and not where the update reads them. Until then they
+  // would be there whole.
+  void sum_at_once(GraphBuilder& to, std::vector<Trained>& trained) {
+    const std::size_t first = step_.graph.ops.size();
+    to.set_phase(Phase::kBackward);
+    for (Trained& one : trained) {
+      to.name_after(step_.graph.value(one.parameter).name + ".grad",
+                    GraphBuilder::Naming::kCounted);
+      for (ValueId* grad : {&one.grad, &one.copy_grad}) {
+        if (grad->valid()) *grad = summed_grad(to, *grad, options_.reduce);
+      }
+    }
+    early_.emplace_back(first, step_.graph.ops.size());
   }
 
   void remove_dropout() {

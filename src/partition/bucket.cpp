@@ -60,12 +60,13 @@ class Buckets {
   }
 
  private:
-  // Only the update, or what moves data for it, reads what these ops make.
+  // Only the update, or what moves or hands on data for it, reads what these ops make.
   void find_late() {
     is_late_.assign(graph_.ops.size(), 0);
     for (std::size_t o = graph_.ops.size(); o-- > 0;) {
       const Op& op = graph_.ops[o];
-      is_late_[o] = op.phase == Phase::kUpdate || (is_collective(op) && all_late(op));
+      const bool hands_on = is_identity(op) && op.sums == SumsAt::kBefore;
+      is_late_[o] = op.phase == Phase::kUpdate || ((is_collective(op) || hands_on) && all_late(op));
     }
   }
 
@@ -152,7 +153,7 @@ class Buckets {
                              .data = int64_tensor({std::ssize(numbers)}, numbers)});
   }
 
-  Op op_of(const std::string& stem, const char* type, std::vector<ValueId> inputs,
+  Op op_of(const std::string& stem, const char* type, Phase phase, std::vector<ValueId> inputs,
            std::vector<ValueId> outputs) {
     return {.name = draft_.op_names.unique(stem + "/" + type),
             .type = type,
@@ -160,7 +161,7 @@ class Buckets {
             .inputs = std::move(inputs),
             .outputs = std::move(outputs),
             .attributes = {},
-            .phase = Phase::kUpdate};
+            .phase = phase};
   }
 
   // Appends the ops of a bucket, which would like to stand where its first member stood.
@@ -178,18 +179,19 @@ class Buckets {
       const std::int64_t own = element_count(graph_.value(op.inputs[0]).shape) / rows.in;
       const ValueId row = add_value(op.name + "/row", dtype, {rows.in, own});
       const ValueId shape = ints(op.name + "/row/shape", {rows.in, own});
-      ops.emplace_back(at, op_of(op.name + "/row", "Reshape", {op.inputs[0], shape}, {row}));
+      ops.emplace_back(at,
+                       op_of(op.name + "/row", "Reshape", op.phase, {op.inputs[0], shape}, {row}));
       flat.push_back(row);
       const ValueId part = add_value(op.name + "/part", dtype, {rows.out, own});
       const Shape whole = graph_.value(op.outputs[0]).shape;
       const ValueId back = ints(op.name + "/part/shape", whole);
-      ops.emplace_back(at, op_of(op.name + "/part", "Reshape", {part, back}, op.outputs));
+      ops.emplace_back(at, op_of(op.name + "/part", "Reshape", op.phase, {part, back}, op.outputs));
       parts.push_back(part);
       widths.push_back(own);
       width += own;
     }
     const ValueId joint = add_value(stem, dtype, {rows.in, width});
-    ops.emplace_back(at, op_of(stem, "Concat", flat, {joint}));
+    ops.emplace_back(at, op_of(stem, "Concat", first.phase, flat, {joint}));
     ops.back().second.attributes["axis"] = std::int64_t{1};
     Op exchange = first;
     exchange.name = draft_.op_names.unique(stem);
@@ -197,7 +199,8 @@ class Buckets {
     exchange.outputs = {add_value(stem + "/made", dtype, {rows.out, width})};
     const ValueId made = exchange.outputs[0];
     ops.emplace_back(at, std::move(exchange));
-    ops.emplace_back(at, op_of(stem, "Split", {made, ints(stem + "/widths", widths)}, parts));
+    ops.emplace_back(
+        at, op_of(stem, "Split", first.phase, {made, ints(stem + "/widths", widths)}, parts));
     ops.back().second.attributes["axis"] = std::int64_t{1};
   }
 

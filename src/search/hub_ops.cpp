@@ -157,7 +157,9 @@ void remove_hub_ops(Graph& graph, std::size_t values) {
   replace_ops(graph, std::move(ops));
 }
 
-// Every op of the user's has an origin.
-bool is_hub_op(const Op& op) { return is_identity(op) && op.origin_name.empty(); }
+// Every op of the user's has an origin, and where a step adds up gradients it says so.
+bool is_hub_op(const Op& op) {
+  return is_identity(op) && op.origin_name.empty() && op.sums == SumsAt::kAnywhere;
+}
 
 }  // namespace autopar

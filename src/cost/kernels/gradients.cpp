@@ -6,12 +6,32 @@
 
 namespace autopar {
 
+namespace {
+
+// In a step of one pass: gradients as the backward pass has made them, before they are added up
+// across devices, stay until the update.
+void keep_until_update(Grouping& all) {
+  const std::vector<Op>& ops = all.graph.ops;
+  const auto update =
+      std::find_if(ops.begin(), ops.end(), [](const Op& op) { return op.phase == Phase::kUpdate; });
+  if (update == ops.end()) return;
+  for (const Op& op : ops) {
+    if (op.phase != Phase::kBackward || op.sums != SumsAt::kBefore || !is_identity(op)) continue;
+    all.made_again[all.base(op.inputs[0])].push_back(
+        static_cast<std::size_t>(update - ops.begin()));
+  }
+}
+
+}  // namespace
+
 void hold_gradients(Grouping& all, const std::string& updates) {
   const Graph& graph = all.graph;
   double bytes = all.profile.gradient_bytes, of_pass = 0;
   if (graph.has_passes()) {
     bytes -= static_cast<double>(size_of(DType::kFloat32));
-    of_pass = all.profile.pass_gradient_bytes;  // of one pass the graph has its gradients itself
+    of_pass = all.profile.pass_gradient_bytes;
+  } else if (all.profile.pass_gradient_bytes > 0) {
+    keep_until_update(all);  // the graph has them itself
   }
   if (bytes <= 0 && of_pass <= 0) return;
   all.found.held_beside.assign(graph.values.size(), 0);

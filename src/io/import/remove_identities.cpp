@@ -26,6 +26,7 @@ bool is_identity_permutation(const Op& op, std::size_t rank) {
 
 bool changes_nothing(const Graph& graph, const Op& op, const std::vector<bool>& read) {
   if (!op.domain.empty() || !op.has_input(0) || !op.has_output(0)) return false;
+  if (op.sums == SumsAt::kBefore) return false;  // partial sums become whole there
   if (op.type == "Identity") return true;
   if (op.type == "Dropout") return is_inactive_dropout(graph, op, read);
   const Value& x = graph.value(op.inputs[0]);
