@@ -217,6 +217,38 @@ def test_repeated_attention(folder):
         run("verify", folder / "plan")
 
 
+def test_whole_segments(folder):
+    """Where whole segments are repeated, what ends them runs twice, and nothing else changes; what a search claims is what is priced."""
+    folder.mkdir()
+    model, cluster, strategy, checkpoints = folder / "llama.onnx", folder / "four.json", folder / "plan" / "strategy.json", folder / "checkpoints.json"
+    cluster.write_text(json.dumps({"format": "autopar-cluster", "version": 1, "name": "four", "tiers": [
+        {"name": name, "size": 2, "bandwidth_bytes_per_s": 1e10, "latency_s": 1e-6} for name in ("link", "net")], "device": {
+            "name": "device", "memory_bytes": 2**33, "memory_bandwidth_bytes_per_s": 1e11, "peak_flops_per_s": {"float32": 1e12}}}))
+    subprocess.run([sys.executable, SOURCE / "scripts" / "make_models.py", "--family", "llama", "--layers", "2", "--hidden", "64", "--heads", "4", "--kv-heads", "2",
+                    "--feed-forward", "96", "--vocabulary", "64", "--sequence", "32", "-o", model], check=True, stdout=subprocess.DEVNULL)
+    checkpoints.write_text(json.dumps({"format": "autopar-strategy", "version": 1, "checkpoints": ["layers.*.mlp.residual_out"]}))
+    good = json.loads((MODELS / "profiles" / "h100-megatron.json").read_text())
+    terms = {}
+    for mesh, recompute in (("1", "full"), ("1", "none"), ("2x2", "full")):
+        for whole in (0, 1):
+            profile = folder / "profile.json"
+            profile.write_text(json.dumps({**good, "whole_segments": whole}))
+            options = ("--cluster", cluster, "--train", "--optimizer", "adam", "--loss", "cross_entropy", "--batch", 8, "--micro-batches", 2, "--profile", profile)
+            pins = ("--pin", checkpoints) if recompute == "full" else ()
+            devices = ("--mesh", mesh) if mesh != "1" else ("--searcher", "replicate")
+            run("search", model, *options, *pins, *devices, "--recompute", recompute, "-o", folder / "plan", "-q")
+            claimed = json.loads(strategy.read_text())["cost"]
+            priced = json.loads(run("price", model, "--cluster", cluster, "--profile", profile, "--strategy", strategy, "--json").stdout)
+            assert priced["seconds"] == claimed["seconds"] and claimed.get("lower_bound_seconds", 0) <= claimed["seconds"], (mesh, recompute, whole, claimed)
+            terms[mesh, recompute, whole] = priced
+    assert terms["1", "none", 0]["seconds"] == terms["1", "none", 1]["seconds"]
+    assert terms["2x2", "full", 0]["seconds"] < terms["2x2", "full", 1]["seconds"]
+    # Of one device: the last product of each layer, and what adds it to the residual.
+    ends = [sum(term["seconds"] for term in terms["1", "full", whole]["terms"] if re.fullmatch(r"layers\.\d\.mlp\.(down_proj|residual)", term["op"])) for whole in (0, 1)]
+    more = terms["1", "full", 1]["seconds"] - terms["1", "full", 0]["seconds"]
+    assert ends[0] > 0 and abs(ends[1] - 2 * ends[0]) < 1e-12 and abs(more - ends[0]) < 1e-12, (ends, more)
+
+
 def test_refused(folder):
     model = ("search", MODELS / "mlp.onnx", "--cluster", CLUSTER, "-o", folder / "refused")
     unknown = run(*model, "--profile", "h100-nanotrom", expect=4).stderr
@@ -247,6 +279,7 @@ def main():
         test_gradients(folder)
         test_held_in_pass(folder)
         test_repeated_attention(folder / "repeated")
+        test_whole_segments(folder / "whole")
         test_refused(folder)
 
 

@@ -61,6 +61,7 @@ Cluster cluster_of(std::uint64_t seed) {
   profile.of_stage = draw.below(2) == 0;
   profile.stage_collective_s = draw.below(2) == 0 ? 0 : 1e-5;
   profile.stage_collective_rank_s = draw.below(2) == 0 ? 0 : 1e-5;
+  profile.repeats_whole_segments = draw.below(2) == 0;
   return cluster;
 }
 
@@ -75,6 +76,8 @@ struct Case {
                                                     : 3,
                                     seed % 2 == 0 ? Optimizer::kSgd : Optimizer::kAdamW);
     if (interleaved) graph.copies = 2;
+    // As if they were left of a segment that is repeated.
+    for (Op& op : graph.ops) op.ends_segment = op.name == "shift" || op.name == "act";
     graph.kernels = group_kernels(graph, cluster.profile);
   }
 };

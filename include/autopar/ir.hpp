@@ -155,6 +155,9 @@ struct Op {
   std::string origin_type = {};
   Phase phase = Phase::kForward;
   SumsAt sums = SumsAt::kAnywhere;
+  // At the end of a segment that is repeated for the backward pass, where nobody reads it again
+  // (recompute.hpp): this op is not.
+  bool ends_segment = false;
 
   bool has_input(std::size_t i) const { return i < inputs.size() && inputs[i].valid(); }
   bool has_output(std::size_t i) const { return i < outputs.size() && outputs[i].valid(); }
@@ -183,6 +186,7 @@ struct OpKernel {
   // Ports of a product whose matrix lies with its rows where the op has columns.
   std::uint64_t transposed_inputs = 0;
   double flops_factor = 1;  // of what the kernel does to what the op says
+  int runs = 1;             // in each pass, with the collectives before it
   bool operator==(const OpKernel&) const = default;
 };
 

@@ -70,6 +70,9 @@ struct Profile {
   double gradient_bytes = 0;
   // The same for the gradient of one pass: from where the backward pass makes it to the pass's end.
   double pass_gradient_bytes = 0;
+  // What is repeated for the backward pass are whole segments, with the ops at their ends whose
+  // results nobody reads again.
+  bool repeats_whole_segments = false;
   // Queries, keys and values are as large, and made in one piece of memory; keys and values are
   // copied from there, and the piece stays for as long as its queries are needed.
   bool joins_attention_inputs = false;

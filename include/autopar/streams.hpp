@@ -78,6 +78,8 @@ class Streams {
   // The same of one launch on the host, in seconds, and of one collective of so many ranks.
   Seconds issuing(OpId when) const;
   Seconds issuing(Kind kind, OpId when, std::int64_t ranks) const;
+  // How often a step runs an op.
+  double runs(OpId op) const;
   // Whether the host takes Profile::waited_host_s for a collective there, which no sum of gradients
   // makes it do.
   bool holds_host(Kind kind, OpId when) const;

@@ -85,12 +85,13 @@ struct Evaluator {
     const PricedReshard& reshard = priced_reshard(graph.value(id), from, to);
     // An output is made where its value is.
     const OpId when = reader.valid() ? reader : graph.value(id).producer;
+    const int runs = graph.kernel(graph.op(when)).runs;
     if (graph.is_inside(id)) {
-      add({CostTerm::Kind::kCompute, reader, id, to_hub, {}, reshard.breaking, 0}, when);
+      add({CostTerm::Kind::kCompute, reader, id, to_hub, {}, runs * reshard.breaking, 0}, when);
     }
     for (const PricedCollective& step : reshard.steps) {
-      add({CostTerm::Kind::kCollective, reader, id, to_hub, step.collective, step.seconds,
-           step.sent_bytes},
+      add({CostTerm::Kind::kCollective, reader, id, to_hub, step.collective, runs * step.seconds,
+           runs * step.sent_bytes},
           when);
     }
     return reshard.peak;

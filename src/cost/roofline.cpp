@@ -235,7 +235,7 @@ Result<OpPrice> RooflineModel::op_price(const Graph& graph, const Op& op, const 
     OpShapes& shapes = state_->local_shapes;
     find_local_shapes(graph, op.inputs, specs.inputs, mesh, shapes.inputs, shapes.input_dtypes);
     find_local_shapes(graph, op.outputs, specs.outputs, mesh, shapes.outputs, shapes.output_dtypes);
-    price.compute = state_->kernel_seconds(op, shapes, graph.kernel(op));
+    price.compute = graph.kernel(op).runs * state_->kernel_seconds(op, shapes, graph.kernel(op));
     if (state_->is_log_sum_of_parts(op)) {
       // Exponentials take the place of the differences.
       price.temporaries = static_cast<Bytes>(bytes_of(shapes.inputs[0], shapes.input_dtypes[0]));
@@ -249,6 +249,7 @@ Result<OpPrice> RooflineModel::op_price(const Graph& graph, const Op& op, const 
           ? fused_between_exchanges(program)
           : std::vector<OpKernel>(program.ops.size());
   const bool is_view_here = graph.kernel(op).kind == OpKernel::Kind::kView;
+  const int runs = graph.kernel(op).runs;
   // Where it is repeated in the backward phase, it is what it was.
   if (op.type == "Attention") {
     for (Op& local : program.ops) local.phase = Phase::kForward;
@@ -258,15 +259,15 @@ Result<OpPrice> RooflineModel::op_price(const Graph& graph, const Op& op, const 
     if (local.domain != "ai.autopar") {
       OpKernel kernel = kernels[o];
       if (is_view_here) kernel.kind = OpKernel::Kind::kView;
-      price.compute += state_->kernel_seconds(local, shapes_of(program, local), kernel);
+      price.compute += runs * state_->kernel_seconds(local, shapes_of(program, local), kernel);
       continue;
     }
     const Value& input = program.value(local.inputs[0]);
     if (input.kind == ValueKind::kConstant) continue;  // sliced once, at load time
     PricedCollective c{collective_of(local), 0, 0};
     const double bytes = static_cast<double>(input.bytes());
-    c.seconds = collective_seconds(c.collective, bytes, mesh, state_->cluster);
-    c.sent_bytes = sent_bytes(c.collective, bytes, mesh);
+    c.seconds = runs * collective_seconds(c.collective, bytes, mesh, state_->cluster);
+    c.sent_bytes = runs * sent_bytes(c.collective, bytes, mesh);
     price.collectives.push_back(std::move(c));
   }
   const bool has_temporaries = exchanges_halos(rule, assignment) || is_moving(rule, assignment) ||

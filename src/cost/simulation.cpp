@@ -26,9 +26,11 @@ StepSimulation::StepSimulation(const Graph& graph, const StrategyCost& cost, con
                                   : Kind::kCompute);
     taken_.push_back(once(term));
     if (communicates && streams_.in_buckets(term.value, when)) {
-      const auto times = static_cast<double>(std::max<std::int64_t>(1, term.times));
+      const double runs = graph.kernel(graph.op(when)).runs;
+      const auto times = static_cast<double>(std::max<std::int64_t>(1, term.times)) * runs;
       const Seconds latency = collective_seconds(term.collective, 1, mesh, cluster);
-      taken_[t] -= saved_in_bucket(profile_, once(term), latency, term.sent_bytes / times);
+      taken_[t] -=
+          runs * saved_in_bucket(profile_, term.seconds / times, latency, term.sent_bytes / times);
     }
     (graph.op(when).phase == Phase::kUpdate ? update_ : pass_).push_back(t);
     const ValueId source = streams_.source_of(term.value);
@@ -168,9 +170,11 @@ void StepSimulation::block(std::size_t t, const CostTerm& term, OpId when) {
 void StepSimulation::issue(std::size_t t) {
   Seconds taken = profile_.host_s;
   const CostTerm& term = cost_.terms[t];
+  const int runs = graph_.kernel(graph_.op(when_of(term))).runs;
   if (communicating(term) && streams_.holds_host(kinds_[t], when_of(term))) {
     taken += profile_.waited_host_s(ranks_of(term.collective));
   }
+  taken *= runs;
   host_ += taken;
   found_.host += taken;
   if (events_ == nullptr) return;

@@ -216,13 +216,15 @@ double Streams::waiting(Kind kind, ValueId value, OpId when) const {
   return of_activation ? 1 - profile_.pipelined : 1;
 }
 
-Seconds Streams::issuing(OpId when) const {
-  return profile_.host_s * static_cast<double>(graph_.times(graph_.op(when)));
-}
+Seconds Streams::issuing(OpId when) const { return profile_.host_s * runs(when); }
 
 Seconds Streams::issuing(Kind kind, OpId when, std::int64_t ranks) const {
   const Seconds waited = holds_host(kind, when) ? profile_.waited_host_s(ranks) : 0;
-  return (profile_.host_s + waited) * static_cast<double>(graph_.times(graph_.op(when)));
+  return (profile_.host_s + waited) * runs(when);
+}
+
+double Streams::runs(OpId op) const {
+  return static_cast<double>(graph_.times(graph_.op(op)) * graph_.kernel(graph_.op(op)).runs);
 }
 
 bool Streams::holds_host(Kind kind, OpId when) const {

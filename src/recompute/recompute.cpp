@@ -191,6 +191,7 @@ class Rewrite {
     for (const Value& value : graph_.values) value_names_.take(value.name);
     for (const Op& op : graph_.ops) op_names_.take(op.name);
     copies_.assign(graph_.values.size(), ValueId());
+    find_ends();
     const bool phased = std::any_of(graph_.ops.begin(), graph_.ops.end(),
                                     [](const Op& op) { return op.phase == Phase::kBackward; });
     for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
@@ -201,10 +202,32 @@ class Rewrite {
               input, phased && op.phase == Phase::kForward ? Phase::kForward : Phase::kBackward);
         }
       }
+      op.ends_segment = ends_segment_[o];
       ops_.push_back({std::move(op), -1});
       place_.push_back(static_cast<int>(ops_.size()) - 1);
     }
     assemble();
+  }
+
+  // What the segments of kFull end with: made of what is repeated, up to the next checkpoint.
+  void find_ends() {
+    ends_segment_.assign(graph_.ops.size(), false);
+    if (what_ != Recompute::kFull) return;
+    std::vector<bool> goes_on(graph_.values.size(), false);
+    for (std::size_t o = 0; o <= std::min(turn_, end_); ++o) {
+      const Op& op = graph_.ops[o];
+      if (op.phase != Phase::kForward) continue;
+      const auto is_repeated = [&](ValueId id) { return id.valid() && repeat_[id.index()]; };
+      const bool is_left = std::none_of(op.outputs.begin(), op.outputs.end(), is_repeated);
+      const bool is_of_segment = std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId id) {
+        return is_repeated(id) || (id.valid() && goes_on[id.index()]);
+      });
+      if (!is_left || !is_of_segment || op.outputs.empty()) continue;
+      ends_segment_[o] = true;
+      for (const ValueId output : op.outputs) {
+        if (output.valid()) goes_on[output.index()] = !is_checkpoint_[output.index()];
+      }
+    }
   }
 
   // Depth first by a stack: chains of repeated ops may be long. Copies are of the pass that reads
@@ -312,6 +335,7 @@ class Rewrite {
   Repeatable repeatable_;
   std::vector<bool> is_checkpoint_;
   std::vector<bool> repeat_;  // readers after the turn read a copy
+  std::vector<bool> ends_segment_;
   struct Placed {
     Op op;
     int original;  // of a copy: the op's place in the graph; else -1

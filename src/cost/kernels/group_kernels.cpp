@@ -11,6 +11,7 @@ Kernels group_kernels(const Graph& graph, const Profile& profile, const std::str
   if (profile.fuses_attention) join_attention(all);
   if (profile.ideal()) return all.any_is_free ? std::move(all.found) : Kernels();
   hold_gradients(all, updates);
+  if (profile.repeats_whole_segments) repeat_ends(all);
   join_functions(all);
   join_accumulations(all);
   if (profile.fuses_elementwise || profile.fuses_normalisation) join_chains(all);

@@ -18,6 +18,15 @@ Status read_number(const Json& owner, const std::string& key, double& number) {
   return Ok{};
 }
 
+// 0 or 1.
+Status read_flag(const Json& owner, const std::string& key, bool& flag) {
+  AUTOPAR_TRY(field, owner.find(key));
+  if (!field) return Ok{};
+  AUTOPAR_TRY(number, field->integer());
+  flag = number != 0;
+  return Ok{};
+}
+
 Status read_known(const Json& owner, const std::set<std::string>& known) {
   AUTOPAR_TRY(members, owner.members());
   std::string names;
@@ -104,11 +113,7 @@ Status read_attention(const Json& json, Profile& profile) {
   AUTOPAR_RETURN_IF_ERROR(read_known(*field, {"forward", "backward", "joined"}));
   AUTOPAR_RETURN_IF_ERROR(read_number(*field, "forward", profile.attention_forward));
   AUTOPAR_RETURN_IF_ERROR(read_number(*field, "backward", profile.attention_backward));
-  AUTOPAR_TRY(joined, field->find("joined"));
-  if (!joined) return Ok{};
-  AUTOPAR_TRY(number, joined->integer());
-  profile.joins_attention_inputs = number != 0;
-  return Ok{};
+  return read_flag(*field, "joined", profile.joins_attention_inputs);
 }
 
 }  // namespace
@@ -132,6 +137,7 @@ Result<Profile> profile_of(const Json& json) {
                                             "pipelined",
                                             "gradient_bytes",
                                             "pass_gradient_bytes",
+                                            "whole_segments",
                                             "reserved_bytes",
                                             "fragmentation",
                                             "sources"}));
@@ -141,11 +147,8 @@ Result<Profile> profile_of(const Json& json) {
   if (name_text.empty()) return name.expected("a name");
   profile.name = name_text;
   AUTOPAR_RETURN_IF_ERROR(read_fuses(json, profile));
-  AUTOPAR_TRY(strided, json.find("strided_operands"));
-  if (strided) {
-    AUTOPAR_TRY(number, strided->integer());
-    profile.has_strides = number != 0;
-  }
+  AUTOPAR_RETURN_IF_ERROR(read_flag(json, "strided_operands", profile.has_strides));
+  AUTOPAR_RETURN_IF_ERROR(read_flag(json, "whole_segments", profile.repeats_whole_segments));
   AUTOPAR_RETURN_IF_ERROR(read_number(json, "launch_s", profile.launch_s));
   AUTOPAR_RETURN_IF_ERROR(read_number(json, "host_s", profile.host_s));
   AUTOPAR_RETURN_IF_ERROR(read_part(json, "stage_collective", "each_s", profile.stage_collective_s,
@@ -203,6 +206,7 @@ std::string profile_to_json(const Profile& profile, const std::string& sources) 
   j["pipelined"] = profile.pipelined;
   j["gradient_bytes"] = profile.gradient_bytes;
   j["pass_gradient_bytes"] = profile.pass_gradient_bytes;
+  if (profile.repeats_whole_segments) j["whole_segments"] = 1;
   j["reserved_bytes"] = profile.reserved_bytes;
   j["fragmentation"] = profile.fragmentation;
   if (!sources.empty()) j["sources"] = sources;

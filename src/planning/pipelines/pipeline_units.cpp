@@ -101,7 +101,9 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage, Bou
     Seconds host = 0;
     for (const Op& op : graph.ops) {
       const bool is_shared = units_.shared_ops[k].count(op.name) != 0;
-      if (is_shared) host += profile.host_s * static_cast<double>(graph.times(op));
+      if (is_shared) {
+        host += profile.host_s * static_cast<double>(graph.times(op) * graph.kernel(op).runs);
+      }
     }
     const Seconds taken_off = launch + sum.most_of_kernels(shared, host);
     const LeastTime& of_step = least_of[k].step;

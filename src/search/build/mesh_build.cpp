@@ -60,6 +60,11 @@ int MeshBuild::type_of(ValueId id, OpId when) {
   if (prices.are_weighted() && when.valid()) {
     return tables.type_of(graph.value(id), prices.of_reshards(id, when), graph.is_inside(id));
   }
+  const int runs = when.valid() ? graph.kernel(graph.op(when)).runs : 1;
+  if (runs > 1) {
+    const auto times = static_cast<double>(runs * graph.times(graph.op(when)));
+    return tables.type_of(graph.value(id), everything_times(times), graph.is_inside(id));
+  }
   const bool once = !when.valid() || graph.times(graph.op(when)) == 1;
   return once ? types_[id.index()] : types_in_passes_[id.index()];
 }

@@ -43,10 +43,11 @@ double WeightedPrices::of_op(OpId id, const OpPrice& price) const {
 }
 
 ReshardWeights WeightedPrices::of_reshards(ValueId id, OpId when) const {
-  ReshardWeights weights{weight_of(Streams::Kind::kCompute, id, when, 0)};
+  const double runs = graph_.kernel(graph_.op(when)).runs;
+  ReshardWeights weights{runs * weight_of(Streams::Kind::kCompute, id, when, 0)};
   for (int link = 0; link < kLinks; ++link) {
     const auto of = [&](CollectiveKind kind) {
-      return weight_of(streams_->kind(id, when, kind), id, when, link);
+      return runs * weight_of(streams_->kind(id, when, kind), id, when, link);
     };
     weights.sums[static_cast<std::size_t>(link)] = of(CollectiveKind::kAllReduce);
     weights.others[static_cast<std::size_t>(link)] = of(CollectiveKind::kAllGather);
@@ -58,7 +59,7 @@ ReshardWeights WeightedPrices::of_reshards(ValueId id, OpId when) const {
   }
   weights.in_buckets = streams_->in_buckets(id, when);
   weights.issuing = streams_->issuing(when) * weights_at(when).host;
-  const double host = times(when) * weights_at(when).host;
+  const double host = runs * times(when) * weights_at(when).host;
   const auto waited = [&](CollectiveKind kind) {
     return streams_->holds_host(streams_->kind(id, when, kind), when) ? host : 0;
   };
