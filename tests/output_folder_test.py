@@ -126,6 +126,31 @@ def test_a_search_that_fails_leaves_the_earlier_plan(folder):
     assert failed > 50, failed
 
 
+def test_a_plan_of_another_form(folder):
+    """Of one pass, of several, in stages: what reads the folder takes the plan that was written last."""
+    model = pathlib.Path(os.environ["AUTOPAR_SOURCE"]) / "models" / "mlp.onnx"
+    out = folder / "out"
+    train = ("search", model, "--cluster", CLUSTER, "-o", out, "--train", "--loss", "mse", "--optimizer", "sgd")
+    forms = {"one": [], "several": ["--micro-batches", "2"], "stages": ["--micro-batches", "2", "--stages", "2"]}
+    for first, before in forms.items():
+        for then, options in forms.items():
+            run(*train, "-q", *before)
+            said = run(*train, *options).stderr
+            run("verify", out)
+            assert ("program" in run("show", out).stdout.splitlines()[0]) == (then != "one"), (first, then)
+            assert (out / "step.json").exists() == (then != "one")
+            # Programs that are no more of it stay, and are told of.
+            left = {("several", "one"): "plan.c0.FB.onnx", ("stages", "one"): "plan.c1.F.onnx", ("stages", "several"): "plan.c1.F.onnx", ("several", "stages"): "plan.c0.FB.onnx",
+                    ("one", "several"): "plan.onnx", ("one", "stages"): "plan.onnx"}.get((first, then), "")
+            assert (left in said and "left as they are" in said) if left else "left as they are" not in said, (first, then, said)
+            shutil.rmtree(out)
+    # A step that somebody wrote by hand stays.
+    out.mkdir()
+    (out / "step.json").write_text('{"format": "autopar-step", "version": 1}')
+    said = run(*train, "-q", code=4).stderr
+    assert "step.json: is there and was not written by autopar" in said and len(contents(out)) == 1, said
+
+
 def main():
     for name, test in list(globals().items()):
         if name.startswith("test_"):

@@ -332,6 +332,52 @@ def test_frozen_weights_of_a_pipeline_are_moved(folder):
             assert np.array_equal(merged[name], values[name]), (place, name)
 
 
+def dropped(path, batch, seed=None):
+    """A product of what a Dropout leaves of another, with a Reshape between that says the batch where that is a number."""
+    seeded = {} if seed is None else {"seed": seed}
+    nodes = [helper.make_node("MatMul", ["x", "v"], ["r"], "first"), helper.make_node("Dropout", ["r", "ratio", "train"], ["y"], "drop", **seeded),
+             helper.make_node("Reshape", ["y", "shape"], ["z"], "flat"), helper.make_node("MatMul", ["z", "w"], ["out"], "fc")]
+    constants = {"ratio": np.float32(0.5), "train": np.array(True), "shape": np.array([batch if isinstance(batch, int) else -1, 64])}
+    return write(path, nodes, {"x": (batch, 4, 16)}, {"out": (batch, 16)}, {"v": (16, 16), "w": (64, 16)}, constants)
+
+
+def test_a_dropout_that_trains(folder):
+    """Ranks and the unsharded model draw the same numbers, whether the model has a seed or not, and in each pass."""
+    for seed in (None, 7):
+        model = dropped(folder / "drop.onnx", 8, seed)
+        for searcher in ("replicate", "data_parallel"):
+            check(planned(folder, model, f"{searcher}{seed}", "--searcher", searcher))
+        for name, options in (("one", ()), ("two", ("--micro-batches", "2")), ("stages", ("--micro-batches", "2", "--stages", "2"))):
+            check(planned(folder, model, f"{name}{seed}", "--train", "--loss", "mse", *options))
+    for model in (dropped(folder / "fixed.onnx", 8), dropped(folder / "symbolic.onnx", "b")):
+        check(planned(folder, model, f"{model.stem}.off", "--train", "--loss", "mse", "--batch", "8", "--micro-batches", "4", "--dropout", "off"))
+
+
+def test_a_symbol_is_the_batch_of_passes(folder):
+    """--dim says the whole batch, as --batch does."""
+    model = dropped(folder / "symbolic.onnx", "b")
+    options = "--train", "--loss", "mse", "--micro-batches", "4", "--dropout", "off"
+    by_batch, by_dim = planned(folder, model, "batch", *options, "--batch", "8"), planned(folder, model, "dim", *options, "--dim", "b=8")
+    check(by_dim)
+    assert (by_batch / "step.json").read_bytes() == (by_dim / "step.json").read_bytes()
+    graphs = [onnx.load(out / "plan.c0.FB.onnx").graph for out in (by_batch, by_dim)]
+    assert graphs[0] == graphs[1]
+    check(planned(folder, model, "stages", *options, "--dim", "b=8", "--stages", "2"))
+
+
+def test_statistics_of_a_batch_are_told_of(folder):
+    """Also of a pipeline: its passes are not one pass over the whole batch."""
+    names = ("scale", "bias", "mean", "var")
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], "fc"),
+             helper.make_node("BatchNormalization", ["y", *names], ["z", "next_mean", "next_var"], "norm", training_mode=1),
+             helper.make_node("MatMul", ["z", "v"], ["out"], "head")]
+    weights = {"w": (8, 8), "v": (8, 4)} | {name: (8,) for name in names[:3]}
+    model = write(folder / "norm.onnx", nodes, {"x": (8, 8)}, {"out": (8, 4)}, weights, {"var": np.ones(8, np.float32)})
+    for options in ((), ("--stages", "2")):
+        said = run("search", model, "--cluster", cluster(folder, 2, 2), "-o", folder / f"out{len(options)}", "--train", "--loss", "mse", "--micro-batches", "4", *options)
+        assert "op 'norm' makes a sample depend on others of its micro-batch" in said.stdout + said.stderr, said
+
+
 def main():
     for test in [value for name, value in list(globals().items()) if name.startswith("test_")]:
         with tempfile.TemporaryDirectory() as folder:

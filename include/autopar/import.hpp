@@ -31,6 +31,9 @@ struct ImportOptions {
   // The extent of dimension `batch_dim` of every data input that has so many dimensions, whether
   // the file says another one or none; 0: as the file says.
   std::int64_t batch = 0;
+  // Where `batch` is a part of the batch: the whole. A symbol that `dims` gives this extent is of
+  // `batch`.
+  std::int64_t whole_batch = 0;
   std::size_t batch_dim = 0;
   // A file of an older opset is taken as one of this opset, with a warning (up to 16; an op that
   // means another thing there is an error).

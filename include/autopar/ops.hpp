@@ -160,6 +160,12 @@ bool is_plain_local(const Graph& graph, const Op& op, const Rule& rule,
 // Whether the op sums products: MatMul, Conv, Attention and their kin.
 bool is_contraction(const Op& op);
 
+// Whether the op draws random numbers, a Dropout that may train among them.
+bool is_random(const Op& op);
+// Gives random ops without a seed the one that they have in the programs of ranks, so that the
+// graph draws what those draw.
+void seed_random_ops(Graph& graph);
+
 // Whether the op's output is its first input in the same memory (Reshape and its kin).
 bool is_view(const Op& op);
 // Whether each element of the outputs is made of the elements at the same place, with broadcasting.

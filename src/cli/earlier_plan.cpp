@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
+#include "autopar/errors.hpp"
 #include "autopar/files.hpp"
 #include "cli/show_program.hpp"
 
@@ -20,6 +21,7 @@ struct Owned {
   const char* format;
   const char* origin;  // a field that nobody writes by hand
 };
+constexpr char kStepFile[] = "step.json";
 constexpr Owned kDocuments[] = {{"report.json", "autopar-report", "/model/sha256"},
                                 {"strategy.json", "autopar-strategy", "/model/sha256"}};
 
@@ -57,6 +59,11 @@ Result<std::string> earlier_plan(const std::string& folder) {
       described = "the plan of '" + model + "'" + (cluster.empty() ? "" : " for '" + cluster + "'");
     }
   }
+  if (const fs::path step = fs::path(folder) / kStepFile; fs::is_regular_file(step)) {
+    AUTOPAR_TRY(text, read_file(step.string()));
+    const auto json = nlohmann::json::parse(text, nullptr, false);
+    if (owned == 0 || !has_format(json, "autopar-step")) return not_ours(step.string());
+  }
   const fs::path plan = fs::path(folder) / "plan.onnx";
   if (!fs::is_regular_file(plan)) return owned > 0 ? described : "";
   // Both documents beside it show whose it is; else the file must be read.
@@ -69,7 +76,8 @@ Result<std::string> earlier_plan(const std::string& folder) {
 std::vector<std::string> left_of_earlier_plan(const std::string& folder,
                                               const std::vector<std::string>& written) {
   static const std::regex names(
-      R"(rank\d{5}|plan\.stage\d+\.onnx|plan\.(trt|ort)(\.rank\d+)?\.onnx|plan\.(trt|ort)\.json|.*\.annotated\.onnx)");
+      R"(rank\d{5}|plan\.onnx|plan\.c\d+\.[A-Z]+\.onnx|plan\.stage\d+\.onnx|train\.[A-Z]+\.onnx|schedule\.csv|)"
+      R"(plan\.(trt|ort)(\.rank\d+)?\.onnx|plan\.(trt|ort)\.json|.*\.annotated\.onnx)");
   std::vector<std::string> left;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
@@ -83,6 +91,15 @@ std::vector<std::string> left_of_earlier_plan(const std::string& folder,
   }
   std::sort(left.begin(), left.end());
   return left;
+}
+
+Status remove_earlier_step(const std::string& folder) {
+  std::error_code error;
+  fs::remove(fs::path(folder) / kStepFile, error);
+  if (!error) return Ok{};
+  return resource_error(
+      folder + ": step.json of an earlier plan is there, and cannot be removed (" +
+      error.message() + "): what reads the folder takes that plan for this one; remove the file");
 }
 
 Result<std::string> earlier_cluster(const std::string& path) {

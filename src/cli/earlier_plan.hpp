@@ -12,10 +12,14 @@ namespace autopar::cli {
 // a file of the name of one of a plan's that is none of this program's and must not be replaced.
 Result<std::string> earlier_plan(const std::string& folder);
 
-// What of an earlier plan is in the folder besides the files that were written now: folders of
-// ranks, dialects, stages.
+// What of an earlier plan is in the folder besides the files that were written now: programs,
+// folders of ranks, dialects, stages.
 std::vector<std::string> left_of_earlier_plan(const std::string& folder,
                                               const std::vector<std::string>& written);
+
+// A folder with step.json is a step of several programs. Where the plan that was written is one
+// program, that of an earlier plan goes.
+Status remove_earlier_step(const std::string& folder);
 
 // The same of one cluster file.
 Result<std::string> earlier_cluster(const std::string& path);

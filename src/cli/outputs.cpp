@@ -155,14 +155,7 @@ Report report_of(const SearchRequest& request, const SearchOutcome& outcome, con
       fs::proximate(fs::absolute(options.model), fs::absolute(output_folder(options))).string();
   report.warnings.insert(report.warnings.begin(), inputs.warnings.begin(), inputs.warnings.end());
   report.warnings.insert(report.warnings.end(), outcome.notes.begin(), outcome.notes.end());
-  if (!inputs.mixing_op.empty()) {
-    report.warnings.push_back(
-        "the passes are not one pass over the whole batch, since " +
-        (inputs.has_whole_batch
-             ? inputs.mixing_op + " makes a sample depend on others of its micro-batch"
-             : "the model cannot be had with that batch") +
-        "; `run` compares with the unsharded passes");
-  }
+  if (!inputs.mixing_op.empty()) report.warnings.push_back(told_of_mixing(inputs));
   report.recompute = name_of(inputs.recompute);
   if (!inputs.training_bytes.empty() && unit_of(request.cost_model) == std::string("seconds")) {
     report.training = training_work(inputs.forward, inputs.cluster);
@@ -408,6 +401,7 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
   clock.end("baselines");
   AUTOPAR_RETURN_IF_ERROR(files.write("report.json", to_json(report)));
   AUTOPAR_RETURN_IF_ERROR(files.keep());
+  if (programs.step.programs.empty()) AUTOPAR_RETURN_IF_ERROR(remove_earlier_step(folder));
   tell_of_earlier(folder, earlier, files.written());
   clock.end("write");
   report.phases = clock.phases();

@@ -334,6 +334,7 @@ Status write_pipeline(const PipelinePlan& plan, const Inputs& whole, const PlanO
   AUTOPAR_RETURN_IF_ERROR(files.keep());
   tell_of_earlier(folder, earlier, files.written());
   for (const std::string& warning : whole.warnings) logging::warn("warning: {}", warning);
+  if (!whole.mixing_op.empty()) logging::warn("warning: {}", told_of_mixing(whole));
   const std::string wrong = contradiction(plan.lower_bound, plan.times.makespan);
   if (!wrong.empty()) logging::warn("warning: {}", wrong);
   for (const std::string& warning : warnings) logging::warn("warning: {}", warning);

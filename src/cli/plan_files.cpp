@@ -61,6 +61,7 @@ Status write_ranks(const Programs& programs, const std::string& training,
 
 Plan unsharded(const Graph& graph) {
   Plan plan{graph, Mesh{{{"device", 1, 0, 1}}}, {}, {}};
+  seed_random_ops(plan.program);
   for (const auto& [ids, boundary] :
        {std::pair(&graph.inputs, &plan.inputs), std::pair(&graph.outputs, &plan.outputs)}) {
     for (ValueId id : *ids) {
@@ -125,6 +126,14 @@ PlanMetadata metadata_of(const SearchRequest& request, const Inputs& inputs,
   if (training != inputs.model.metadata.end()) metadata.training = training->second;
   for (const Tier& tier : request.cluster.tiers) metadata.tier_names.push_back(tier.name);
   return metadata;
+}
+
+std::string told_of_mixing(const Inputs& inputs) {
+  return "the passes are not one pass over the whole batch, since " +
+         (inputs.has_whole_batch
+              ? inputs.mixing_op + " makes a sample depend on others of its micro-batch"
+              : "the model cannot be had with that batch") +
+         "; `run` compares with the unsharded passes";
 }
 
 void tell_of_earlier(const std::string& folder, const std::string& earlier,

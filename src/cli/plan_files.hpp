@@ -76,6 +76,9 @@ std::string names_of(const Programs& programs);
 PlanMetadata metadata_of(const SearchRequest& request, const Inputs& inputs,
                          const std::string& strategy);
 
+// Why results of several passes are not those of one. Precondition: Inputs::mixing_op is not empty.
+std::string told_of_mixing(const Inputs& inputs);
+
 // What was in the folder before, on stderr: a plan that is replaced, and what stays of it.
 void tell_of_earlier(const std::string& folder, const std::string& earlier,
                      const std::vector<std::string>& written);

@@ -93,7 +93,10 @@ Result<UnshardedModel> unsharded_model(const std::string& given, const PlanFile&
   const std::string& expected = plan.metadata.model_sha256;
   if (imported) {
     AUTOPAR_RETURN_IF_ERROR(check_model_sha256(path, imported->sha256, expected));
-    if (imported->ir_version == 0) {
+    const auto& ops = imported->graph.ops;
+    const bool draws = std::any_of(ops.begin(), ops.end(), is_random);
+    if (draws) seed_random_ops(imported->graph);
+    if (imported->ir_version == 0 || draws) {
       AUTOPAR_TRY(bytes, graph_bytes(imported->graph, path));
       model.bytes = std::make_shared<const std::string>(std::move(bytes));
     }

@@ -62,14 +62,11 @@ OpRow flat(const char* type, RewriteFunction rewrite = nullptr) {
   return {.type = type, .rule = whole_rule, .grad_text = "", .rewrite = rewrite};
 }
 
-}  // namespace
-
-// Devices that hold the same tensor must draw the same numbers: without a seed of its own the op
-// gets one made of its name (Fowler-Noll-Vo hash, FNV-1a).
-void set_common_seed(const LocalContext& context, Op& op) {
+// Without a seed of its own the op gets one made of its name (Fowler-Noll-Vo hash, FNV-1a).
+void set_seed(Op& op, const std::string& name) {
   if (op.attributes.count("seed") != 0) return;
   std::uint32_t hash = 2166136261u;
-  for (unsigned char c : context.op.name) hash = (hash ^ c) * 16777619u;
+  for (unsigned char c : name) hash = (hash ^ c) * 16777619u;
   // Few enough bits for a floating attribute.
   const std::uint32_t bits = 1u << 20;
   const bool integral = op.type == "Dropout";
@@ -77,6 +74,17 @@ void set_common_seed(const LocalContext& context, Op& op) {
     op.attributes["seed"] = static_cast<std::int64_t>(hash % bits);
   } else {
     op.attributes["seed"] = static_cast<double>(hash % bits);
+  }
+}
+
+}  // namespace
+
+// Devices that hold the same tensor must draw the same numbers.
+void set_common_seed(const LocalContext& context, Op& op) { set_seed(op, context.op.name); }
+
+void seed_random_ops(Graph& graph) {
+  for (Op& op : graph.ops) {
+    if (is_random(op)) set_seed(op, op.name);
   }
 }
 

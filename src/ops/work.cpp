@@ -46,6 +46,13 @@ bool is_contraction(const Op& op) {
   return types.count(op.type) != 0;
 }
 
+bool is_random(const Op& op) {
+  static const std::set<std::string> types = {
+      "Bernoulli",        "Dropout",       "Multinomial",      "RandomNormal",
+      "RandomNormalLike", "RandomUniform", "RandomUniformLike"};
+  return op.domain.empty() && types.count(op.type) != 0;
+}
+
 bool is_view(const Op& op) {
   const OpRow* row = find_row(op);
   return row != nullptr && row->work == view_work;

@@ -126,6 +126,7 @@ Result<ImportedModel> import_forward(const std::string& model, const TrainingCho
   import_options.dims = dims;
   import_options.least_opset = 16;  // since when what is scattered can be added up
   import_options.batch = choice.batch;
+  import_options.whole_batch = choice.whole_batch;
   import_options.batch_dim = choice.batch_dim;
   const std::vector<std::string> data = split_list(choice.data_inputs);
   if (!data.empty()) import_options.data_inputs = data;
@@ -228,6 +229,7 @@ Result<SplitStep> split_passes(const std::string& model, const TrainingChoice& c
   options.micro_batches = micro_batches;
   TrainingChoice part = choice;
   part.batch = choice.batch / micro_batches;
+  part.whole_batch = choice.batch;
   AUTOPAR_TRY(forward, import_forward(model, part, common));
   AUTOPAR_TRY(mixing_op, mixing_op_of(forward, model, choice, common, micro_batches));
   AUTOPAR_TRY(step, step_of(std::move(forward), options));

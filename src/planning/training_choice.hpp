@@ -19,6 +19,7 @@ struct TrainingChoice {
   std::string weights_from;
   std::vector<std::string> data_inputs;
   std::int64_t batch = 0;
+  std::int64_t whole_batch = 0;  // where `batch` is that of one pass of several
   std::size_t batch_dim = 0;
   // One pass, too, may be on a batch that the model's constants do not say: what was planned of
   // several numbers of passes may be one.

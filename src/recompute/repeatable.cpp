@@ -9,14 +9,6 @@ namespace {
 bool looks_up(const Op& op) {
   return op.type == "Gather" || op.type == "GatherND" || op.type == "GatherElements";
 }
-// Repeated, they would give other numbers.
-bool is_random(const Op& op) {
-  static const std::set<std::string> types = {
-      "Bernoulli",        "Dropout",       "Multinomial",      "RandomNormal",
-      "RandomNormalLike", "RandomUniform", "RandomUniformLike"};
-  return types.count(op.type) != 0;
-}
-
 }  // namespace
 
 Repeatable::Repeatable(const Graph& graph)

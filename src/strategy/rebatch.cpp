@@ -15,6 +15,15 @@ class Rebatch {
     for (const Value& value : result_.graph.values) {
       of_batch_.emplace_back(value.shape.size(), false);
     }
+    // A Dropout that trains is not split, but each element is made of the one at its place.
+    for (std::size_t o = 0; o < result_.graph.ops.size(); ++o) {
+      Op op = result_.graph.ops[o];
+      if (op.type != "Dropout" || !op.domain.empty() || op.inputs.size() < 2) continue;
+      op.inputs.resize(1);
+      if (auto on_elements = rule_of(result_.graph, op)) {
+        rule_of_dropout_.emplace(o, std::move(on_elements->rule));
+      }
+    }
   }
 
   // See batch_mixing_op().
@@ -29,12 +38,14 @@ class Rebatch {
         reads_statistics = reads_statistics || (input.valid() && of_statistics[input.index()]);
       }
       const std::set<int> factors = factors_of(o);
+      // It draws for all of them at once.
+      if (is_random(op) && !factors.empty()) return op.name;
       // Of several, it pairs every sample with every other.
       if (factors.size() > 1) return op.name;
       const bool lost = !follow(o);
       bool reduces = false;
       for (int factor : factors) {
-        const FactorKind kind = rules_.rules[o].factors[static_cast<std::size_t>(factor)].kind;
+        const FactorKind kind = rule(o).factors[static_cast<std::size_t>(factor)].kind;
         reduces = reduces || kind == FactorKind::kSum;
         if (kind != FactorKind::kSum && kind != FactorKind::kParallel) return op.name;
       }
@@ -186,7 +197,7 @@ class Rebatch {
   template <class Visit>
   void each_dim(std::size_t o, const Visit& visit) const {
     const Op& op = graph().ops[o];
-    const Rule& rule = rules_.rules[o];
+    const Rule& rule = this->rule(o);
     const auto all = [&](const std::vector<ValueId>& ids, const std::vector<TensorFactors>& dims) {
       for (std::size_t i = 0; i < ids.size() && i < dims.size(); ++i) {
         if (!ids[i].valid()) continue;
@@ -197,6 +208,11 @@ class Rebatch {
     };
     all(op.inputs, rule.inputs);
     all(op.outputs, rule.outputs);
+  }
+
+  const Rule& rule(std::size_t o) const {
+    const auto found = rule_of_dropout_.find(o);
+    return found == rule_of_dropout_.end() ? rules_.rules[o] : found->second;
   }
 
   bool is_constant(ValueId id) const { return graph().value(id).kind == ValueKind::kConstant; }
@@ -364,6 +380,7 @@ class Rebatch {
 
   Rebatched result_;
   const GraphRules& rules_;
+  std::map<std::size_t, Rule> rule_of_dropout_;  // by op
   const std::size_t dim_;
   const std::int64_t batch_;
   std::int64_t before_ = 0;

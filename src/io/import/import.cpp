@@ -116,6 +116,10 @@ Result<ImportOptions> with_batch(ModelFile& file, const ImportOptions& options) 
       const std::string name = dim.dim_param().empty() ? positional : dim.dim_param();
       const auto [at, fresh] = batched.dims.emplace(name, options.batch);
       if (fresh || at->second == options.batch) continue;
+      if (at->second == options.whole_batch) {
+        at->second = options.batch;
+        continue;
+      }
       return usage_error("--batch " + std::to_string(options.batch) + " and --dim " + name + "=" +
                          std::to_string(at->second) + " say different sizes of dimension " +
                          std::to_string(options.batch_dim) + " of input '" + input.name() + "'");
