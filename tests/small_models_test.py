@@ -365,6 +365,14 @@ def test_a_symbol_is_the_batch_of_passes(folder):
     check(planned(folder, model, "stages", *options, "--dim", "b=8", "--stages", "2"))
 
 
+def test_a_hint_about_the_batch(folder):
+    """Only where the batch is another than the file's: what cannot be is no matter of that else."""
+    model = write(folder / "wrong.onnx", [helper.make_node("Reshape", ["x", "shape"], ["out"], "flat")], {"x": (8, 4)}, {"out": (9, 4)}, (), {"shape": np.array([9, 4])})
+    for batch, hint in ((8, False), (16, True)):
+        said = run("search", model, "--cluster", cluster(folder, 2, 2), "-o", folder / "out", "--batch", batch, code=4).stderr
+        assert "'flat'" in said and ("in place of the model's own batch" in said) == hint, said
+
+
 def test_statistics_of_a_batch_are_told_of(folder):
     """Also of a pipeline: its passes are not one pass over the whole batch."""
     names = ("scale", "bias", "mean", "var")

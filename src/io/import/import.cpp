@@ -148,6 +148,8 @@ Result<ImportOptions> with_batch(ModelFile& file, const ImportOptions& options) 
         output.mutable_type()->mutable_tensor_type()->clear_shape();
       }
     }
+  } else {
+    batched.batch = 0;  // it is what the file says, or leaves open
   }
   return batched;
 }
