@@ -197,11 +197,11 @@ def measured_kernels(path, device):
 
 def ways_of(setting):
     """Of one step: how many passes, what is repeated. Those first that hold least."""
-    batch, passes = setting[-1], setting[-1]
+    batch = passes = setting[-1]
+    assert batch & (batch - 1) == 0, "a batch that is no power of two"
     while passes >= 1:
         yield from ((passes, recompute) for recompute in ("full", "none"))
         passes //= 2
-    assert batch & (batch - 1) == 0, "a batch that is no power of two"
 
 
 def main():

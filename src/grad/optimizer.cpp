@@ -267,11 +267,17 @@ void reduce_in(GraphBuilder& to, ValueId grad, DType reduce) {
   }
 }
 
+// In `reduce`, and not added up across devices before.
+ValueId cast_to_reduce(GraphBuilder& to, ValueId grad, DType reduce) {
+  const ValueId narrow = to.cast(grad, reduce);
+  reduce_in(to, narrow, reduce);
+  return narrow;
+}
+
 // In float32, and added up across devices in `reduce`.
 ValueId reduced_in(GraphBuilder& to, ValueId grad, std::optional<DType> reduce) {
   if (!reduce) return to.cast(grad, DType::kFloat32);
-  const ValueId narrow = to.cast(grad, *reduce);
-  reduce_in(to, narrow, *reduce);
+  const ValueId narrow = cast_to_reduce(to, grad, *reduce);
   if (*reduce == DType::kFloat32) return narrow;
   const ValueId whole = to.cast(narrow, DType::kFloat32);
   to.set_sums(to.value(whole).producer, SumsAt::kBefore);
@@ -281,10 +287,7 @@ ValueId reduced_in(GraphBuilder& to, ValueId grad, std::optional<DType> reduce) 
 }  // namespace
 
 ValueId summed_grad(GraphBuilder& to, ValueId grad, std::optional<DType> reduce) {
-  if (reduce) {
-    grad = to.cast(grad, *reduce);
-    reduce_in(to, grad, *reduce);
-  }
+  if (reduce) grad = cast_to_reduce(to, grad, *reduce);
   const ValueId summed = to.add("Identity", {grad}, to.dtype(grad), to.shape(grad));
   to.set_sums(to.value(summed).producer, SumsAt::kBefore);
   return summed;

@@ -36,8 +36,8 @@ struct Updated {
 // Errors (kInput): a name of a state that the model has.
 Result<Updated> add_update(GraphBuilder& to, Graph& graph, const TrainingOptions& options,
                            const Scaler& scaler, std::vector<Trained> trained);
-// What makes a gradient known as one that no update has yet: it is added up across devices there,
-// in `reduce` (nothing: in its own type).
+// Hands a gradient to the update, by an Identity before which it is added up across devices, in
+// `reduce` (nothing: in its own type).
 ValueId summed_grad(GraphBuilder& to, ValueId grad, std::optional<DType> reduce);
 // The gradient in float32, of the master and its copy together, and not scaled any more where a
 // scaler is given.

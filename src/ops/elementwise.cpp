@@ -34,12 +34,6 @@ RuleText dropout_rule(const OpView& view) {
   return dims + ", , -> " + dims + ", " + dims + sections;
 }
 
-// Rounding apart, a cast of a sum is the sum of the casts: where partial sums become whole, before
-// it or after it, is free unless the op says it.
-RuleText cast_rule(const OpView& view) {
-  return view.op.sums == SumsAt::kBefore ? "... -> ..." : "... -> ... | partial: 0";
-}
-
 // The second input only tells the type.
 RuleText cast_like_rule(const OpView& view) {
   return "..., " + whole_dims(view.in(1).size()) + " -> ... | partial: 0";
@@ -144,7 +138,8 @@ std::span<const OpRow> elementwise_rows() {
        .text = "..., ..., ... -> ... | partial: 1 2",
        .grad_text = "; Where(x0, g, 0); Where(x0, 0, g)",
        .exact_on_integers = true},
-      {.type = "Cast", .rule = cast_rule, .grad = cast_grad},
+      // Rounding apart, a cast of a sum is the sum of the casts.
+      {.type = "Cast", .rule = sums_on_rule, .grad = cast_grad},
       {.type = "CastLike",
        .rule = cast_like_rule,
        .grad = cast_grad,

@@ -122,10 +122,6 @@ void set_squeezed_axes(const LocalContext& context, Op& op) {
   op.inputs[1] = Emitter(context).ints(axes);
 }
 
-RuleText identity_rule(const OpView& view) {
-  return view.op.sums == SumsAt::kBefore ? "... -> ..." : "... -> ... | partial: 0";
-}
-
 // [n, c * r * r, h, w] -> [n, c, h * r, w * r]; what the blocks are made of stays whole.
 RuleText depth_to_space_rule(const OpView& view) {
   const std::string r = "=" + std::to_string(view.op.int_attribute("blocksize", 1));
@@ -141,6 +137,10 @@ RuleText space_to_depth_rule(const OpView& view) {
 }
 
 }  // namespace
+
+RuleText sums_on_rule(const OpView& view) {
+  return view.op.sums == SumsAt::kBefore ? "... -> ..." : "... -> ... | partial: 0";
+}
 
 std::span<const OpRow> reshape_rows() {
   static const std::vector<OpRow> rows = {
@@ -170,7 +170,7 @@ std::span<const OpRow> reshape_rows() {
        .operands = operand_bits({1}),
        .exact_on_integers = true},
       {.type = "Identity",
-       .rule = identity_rule,
+       .rule = sums_on_rule,
        .work = view_work,
        .grad_text = "g",
        .exact_on_integers = true},

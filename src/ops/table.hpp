@@ -63,6 +63,8 @@ Work streaming_work(const Op& op, const OpShapes& shapes);
 double bytes_of(const Shape& shape, DType dtype);
 const Shape& shape_at(const std::vector<Shape>& shapes, std::size_t i);  // empty where absent
 double elements_of(const std::vector<Shape>& shapes, std::size_t i);     // 1 where absent
+// Of what hands partial sums on, unless the op says that they become whole before it.
+RuleText sums_on_rule(const OpView& view);
 // No work: a view of the same memory.
 Work view_work(const Op& op, const OpShapes& shapes);
 // Moves what it outputs, whatever the size of the input.

@@ -1,8 +1,5 @@
 #include "recompute/repeatable.hpp"
 
-#include <set>
-#include <string>
-
 namespace autopar {
 namespace {
 
@@ -31,7 +28,7 @@ Repeatable::Repeatable(const Graph& graph)
 }
 
 bool Repeatable::may_repeat(const Op& op, Recompute what) const {
-  if (is_random(op)) return false;
+  if (is_random(op)) return false;  // it would give other numbers
   bool reads_weight = false;
   for (ValueId input : op.inputs) {
     reads_weight |=

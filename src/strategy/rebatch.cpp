@@ -45,7 +45,7 @@ class Rebatch {
       const bool lost = !follow(o);
       bool reduces = false;
       for (int factor : factors) {
-        const FactorKind kind = rule(o).factors[static_cast<std::size_t>(factor)].kind;
+        const FactorKind kind = rule_at(o).factors[static_cast<std::size_t>(factor)].kind;
         reduces = reduces || kind == FactorKind::kSum;
         if (kind != FactorKind::kSum && kind != FactorKind::kParallel) return op.name;
       }
@@ -197,7 +197,7 @@ class Rebatch {
   template <class Visit>
   void each_dim(std::size_t o, const Visit& visit) const {
     const Op& op = graph().ops[o];
-    const Rule& rule = this->rule(o);
+    const Rule& rule = rule_at(o);
     const auto all = [&](const std::vector<ValueId>& ids, const std::vector<TensorFactors>& dims) {
       for (std::size_t i = 0; i < ids.size() && i < dims.size(); ++i) {
         if (!ids[i].valid()) continue;
@@ -210,7 +210,7 @@ class Rebatch {
     all(op.outputs, rule.outputs);
   }
 
-  const Rule& rule(std::size_t o) const {
+  const Rule& rule_at(std::size_t o) const {
     const auto found = rule_of_dropout_.find(o);
     return found == rule_of_dropout_.end() ? rules_.rules[o] : found->second;
   }
@@ -322,7 +322,7 @@ class Rebatch {
 
   // A constant that is one slice over and over, along the batch of the op that reads it.
   Result<bool> repeat(OpId op, std::size_t port) {
-    const Rule& rule = rules_.rules[op.index()];
+    const Rule& rule = rule_at(op.index());
     const ValueId id = graph().op(op).inputs[port];
     const Value value = graph().value(id);
     const std::set<int> factors = factors_of(op.index());

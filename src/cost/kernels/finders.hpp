@@ -14,9 +14,6 @@ void join_attention(Grouping& all);
 // value: parameters, or their 16-bit copies.
 void hold_gradients(Grouping& all, const std::string& updates);
 
-// What ends a segment that is repeated runs twice, where runtimes repeat whole segments.
-void repeat_ends(Grouping& all);
-
 // What is a function of one tensor alone, constants aside, is one op of every runtime, however
 // an exporter writes it (Gelu, x * Sigmoid(x)). The backward pass makes again what it reads of
 // it, so that its derivative is one kernel too; also of what is repeated.

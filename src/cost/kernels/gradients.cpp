@@ -54,12 +54,6 @@ void hold_gradients(Grouping& all, const std::string& updates) {
   }
 }
 
-void repeat_ends(Grouping& all) {
-  for (std::size_t o = 0; o < all.graph.ops.size(); ++o) {
-    if (all.op(o).ends_segment) all.found.of_op[o].runs = 2;
-  }
-}
-
 void join_accumulations(Grouping& all) {
   const Graph& graph = all.graph;
   for (std::size_t o = 0; o < graph.ops.size(); ++o) {

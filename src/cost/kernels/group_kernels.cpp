@@ -5,6 +5,16 @@
 #include "cost/kernels/finders.hpp"
 
 namespace autopar {
+namespace {
+
+// What ends a segment that is repeated runs twice, where runtimes repeat whole segments.
+void repeat_ends(Grouping& all) {
+  for (std::size_t o = 0; o < all.graph.ops.size(); ++o) {
+    if (all.op(o).ends_segment) all.found.of_op[o].runs = 2;
+  }
+}
+
+}  // namespace
 
 Kernels group_kernels(const Graph& graph, const Profile& profile, const std::string& updates) {
   Grouping all(graph, profile, updates);

@@ -59,7 +59,7 @@ ReshardWeights WeightedPrices::of_reshards(ValueId id, OpId when) const {
   }
   weights.in_buckets = streams_->in_buckets(id, when);
   weights.issuing = streams_->issuing(when) * weights_at(when).host;
-  const double host = runs * times(when) * weights_at(when).host;
+  const double host = streams_->runs(when) * weights_at(when).host;
   const auto waited = [&](CollectiveKind kind) {
     return streams_->holds_host(streams_->kind(id, when, kind), when) ? host : 0;
   };
