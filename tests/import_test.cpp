@@ -353,6 +353,16 @@ TEST_CASE("messages say where and what to do", "[import]") {
       "g (float[1,1,4,4] x, float[1,1,2,2] w) => (float[a,b,c,d] y) "
       "{ [c] y = Conv <strides = [0, 1]> (x, w) }",
       "op 'c' (Conv): attribute 'strides' is out of range");
+  // ONNX's inference looks at the data of these alone.
+  const std::string scatter =
+      "g (float[4,3] x, int64[2,1] i, float[2,4] u) => (float[4,3] y) { [s] y = ";
+  check_error(
+      scatter + "ScatterND(x, i, u) }",
+      "op 's' (ScatterND): its updates are [2,4]; for [4,3] and indices [2,1] expected [2,3]");
+  check_error(scatter + "ScatterElements(x, i, u) }", "expected [2,1]");
+  check_error(
+      "g (float[4,3] x, int64[2,3] i, float[2] u) => (float[4,3] y) { y = ScatterND(x, i, u) }",
+      "expect 1 to 2 numbers in their last dimension");
 }
 
 TEST_CASE("external data", "[import]") {

@@ -378,6 +378,56 @@ def test_own_batch_in_a_shape(folder):
         assert run("run", folder / f"plan{number}", "--steps", "3").stdout.splitlines()[-1] == "PASSED", (own, target)
 
 
+def test_one_table_for_every_sample(folder):
+    """An exporter that knows the batch computes positions of each sample: told of, and repeated for passes where it is not trained."""
+    rng = np.random.default_rng(3)
+
+    def added(same):
+        table = np.broadcast_to(rng.normal(size=(1, 5, 3)), (4, 5, 3)) if same else rng.normal(size=(4, 5, 3))
+        return model(folder, [helper.make_node("Add", ["x", "positions"], ["a"], name="add"), helper.make_node("MatMul", ["a", "w"], ["y"], name="product")],
+                     [("x", TensorProto.FLOAT, [4, 5, 3])], [("y", TensorProto.FLOAT, [4, 5, 2])],
+                     [("w", np.ones((3, 2), np.float32)), ("positions", np.array(table, np.float32))])
+
+    machine, passes = cluster(folder, 2, **MACHINE), ("--micro-batches", 2)
+    search = ("search", added(True), "--train", "--loss", "mse", "--cluster", machine)
+    assert "'positions' (the same for every sample); --freeze positions" in run(*search, "-o", folder / "whole").stderr
+    code, message = failed(*search, *passes, "-o", folder / "none")
+    assert code == 4 and "'positions' is as long as the batch" in message and "--freeze positions" in message, message
+    for number, batch in enumerate((4, 12)):
+        out = folder / f"frozen{number}"
+        run(*search, *passes, "--batch", batch, "--freeze", "positions", "-o", out, "-q")
+        assert run("run", out, "--steps", 3).stdout.splitlines()[-1] == "PASSED"
+        check_independently(out)
+    added(False)
+    code, message = failed(*search, *passes, "--freeze", "positions", "-o", folder / "none")
+    assert code == 4 and "'positions'" in message and "slices that differ" in message and not (folder / "none").exists(), message
+
+
+def test_rows_of_each_sample(folder):
+    """x[arange(batch), index] takes of each sample what is its own: passes are the whole step in parts. x[0, index] does not."""
+    def taken(first, depth):
+        columns = [helper.make_node("Concat", ["numbers", "place"], ["at"], axis=1, name="join")]
+        shape = [6, 3] if depth == 2 else [6]
+        return model(folder, [helper.make_node("MatMul", ["x", "w"], ["h"], name="product"), *columns, helper.make_node("GatherND", ["h", "at"], ["r"], name="rows"),
+                              helper.make_node("ScatterND", ["z", "at", "r"], ["s"], name="written"), helper.make_node("Mul", ["s", "s"], ["y"], name="square")],
+                     [("x", TensorProto.FLOAT, [6, 5, 4]), ("place", TensorProto.INT64, [6, depth - 1]), ("z", TensorProto.FLOAT, [6, 5, 3])],
+                     [("r", TensorProto.FLOAT, shape), ("y", TensorProto.FLOAT, [6, 5, 3])],
+                     [("w", np.random.default_rng(2).standard_normal((4, 3)).astype(np.float32)), ("numbers", np.array(first, np.int64)[:, None])])
+
+    machine = cluster(folder, 2, **MACHINE)
+    for depth, passes in ((2, 6), (2, 2), (3, 3)):
+        search = ("search", "--train", "--loss", "sum:y", "--cluster", machine, "--micro-batches", passes)
+        out = folder / f"rows{depth}{passes}"
+        done = run(*search, taken(range(6), depth), "-o", out)
+        assert "makes a sample depend" not in done.stderr, done.stderr
+        assert json.loads((out / "step.json").read_text()).get("reference") != "passes"
+        assert run("run", out, "--steps", 3).stdout.splitlines()[-1] == "PASSED"
+        check_independently(out)
+        for first in ([0] * 6, [1, 0, 2, 3, 4, 5]):
+            code, message = failed(*search, taken(first, depth), "-o", folder / "none")
+            assert code == 4 and "'rows' (GatherND) does not run over dimension 0 of 'h'" in message, message
+
+
 def test_one_pass_chosen_of_several(folder):
     """--micro-batches auto may find one pass best, on a batch that the constants do not say; apply follows it there."""
     machine = cluster(folder, 2, **MACHINE)
@@ -436,6 +486,7 @@ def test_opset(folder):
 
 def main():
     for test in (test_refusals, test_batch, test_opset, test_parameters_without_a_gradient, test_micro_batches_refused, test_own_batch_in_a_shape,
+                 test_one_table_for_every_sample, test_rows_of_each_sample,
                  test_one_pass_chosen_of_several, test_statistics_of_one_sample, test_labels_that_do_not_count, test_the_step_is_what_is_planned, test_bfloat16_is_float16_with_another_type, test_plans_run):
         with tempfile.TemporaryDirectory() as folder:
             test(pathlib.Path(folder))

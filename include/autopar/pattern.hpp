@@ -5,10 +5,12 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace autopar {
 
 // `*` is any text, `?` any character. Time: O(pattern x text).
 bool matches(const std::string& pattern, const std::string& text);
+bool any_matches(const std::vector<std::string>& patterns, const std::string& text);
 
 }  // namespace autopar

@@ -4,10 +4,11 @@
 //
 // The batch is followed from the data inputs through the rules of the ops: a dimension that an op
 // runs over together with the batch is of the batch. Where the target of a Reshape, an Expand or a
-// Resize states such a dimension, it is stated anew; where a constant is as long as the batch and
-// repeats one slice, it gets as many of them.
+// Resize states such a dimension, it is stated anew; where a constant, or a weight that is not
+// trained, is as long as the batch and repeats one slice, it gets as many of them.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,11 +23,13 @@ struct Rebatched {
 };
 
 // The data inputs with more dimensions than `batch_dim` all have one batch there. Errors (kInput)
-// name the op: a constant along the batch whose slices differ, a weight along it, an extent that
-// does not divide, a dimension inside which the batch lies. What the rules do not show is for shape
-// inference to find: the graph's shapes are as they would be.
+// name the op: a constant along the batch whose slices differ, a weight along it that `is_frozen`
+// (by its name) does not know, an extent that does not divide, a dimension inside which the batch
+// lies. What the rules do not show is for shape inference to find: the graph's shapes are as they
+// would be.
 Result<Rebatched> rebatch(Graph graph, const GraphRules& rules, std::size_t batch_dim,
-                          std::int64_t batch);
+                          std::int64_t batch,
+                          std::function<bool(const std::string&)> is_frozen = {});
 
 // An op whose constant says the batch of `own`, the model on the batch of its file, and says the
 // same in `other`, the model on another batch, where shape inference found nothing wrong with it. A

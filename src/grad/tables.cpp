@@ -106,6 +106,17 @@ bool becomes_angle(const Graph& graph, const std::vector<std::vector<Use>>& uses
   return cos && sin;
 }
 
+// Whether it is as long as the batch of a data input, and holds the same for every sample.
+bool repeats_sample(const Graph& graph, const Shape& shape, const Numbers& values) {
+  const bool of_batch = std::any_of(graph.inputs.begin(), graph.inputs.end(), [&](ValueId id) {
+    const Value& input = graph.value(id);
+    return input.kind == ValueKind::kInput && input.shape.size() > 1 && input.shape[0] == shape[0];
+  });
+  if (!of_batch || shape.size() < 2 || shape[0] < 2) return false;
+  const auto slice = static_cast<std::ptrdiff_t>(values.size()) / shape[0];
+  return std::equal(values.begin() + slice, values.end(), values.begin());
+}
+
 bool is_exporters_name(const std::string& name) {
   constexpr const char* kPrefix = "val_";
   return name.rfind(kPrefix, 0) == 0 && name.size() > 4 &&
@@ -130,7 +141,8 @@ std::string why_computed(const Graph& graph, const std::vector<std::vector<Use>>
   if (one_number) {
     return only_written_into(graph, uses[id.index()]) ? "a buffer that ops write into" : "";
   }
-  return is_wave_or_ramp(*values, rows) ? "a table of sines, powers or steps" : "";
+  if (is_wave_or_ramp(*values, rows)) return "a table of sines, powers or steps";
+  return repeats_sample(graph, value.shape, *values) ? "the same for every sample" : "";
 }
 
 }  // namespace autopar

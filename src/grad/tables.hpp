@@ -20,6 +20,7 @@ namespace autopar {
 // - All elements are 0 or so negative that a softmax forgets them, or it is 1 on one side of the
 //   diagonal and 0 on the other.
 // - It holds one number in all elements, and ops only write into it.
+// - It is as long as the batch of a data input, and has one slice for all samples.
 // - A product with it is read by a Cos and a Sin: rotary frequencies. (The data need not be there.)
 // - One element that the exporter has named val_N.
 std::string why_computed(const Graph& graph, const std::vector<std::vector<Use>>& uses, ValueId id);

@@ -19,11 +19,6 @@
 namespace autopar {
 namespace {
 
-bool any_matches(const std::vector<std::string>& patterns, const std::string& text) {
-  return std::any_of(patterns.begin(), patterns.end(),
-                     [&](const std::string& pattern) { return matches(pattern, text); });
-}
-
 class Training {
  public:
   Training(Graph forward, const TrainingOptions& options) : options_(options) {

@@ -6,6 +6,7 @@
 
 #include "autopar/export.hpp"
 #include "autopar/import.hpp"
+#include "autopar/pattern.hpp"
 #include "autopar/rebatch.hpp"
 #include "json/parse.hpp"
 #include "planning/inputs.hpp"
@@ -80,7 +81,14 @@ Result<ImportedModel> import_rebatched(const std::string& model, const TrainingC
   if (!own) return first;  // a symbol says the batch: there is none to follow
   ImportedModel forward = std::move(*own);
   AUTOPAR_TRY(rules, rules_of(forward.graph));
-  auto rebatched = rebatch(std::move(forward.graph), rules, choice.batch_dim, choice.batch);
+  AUTOPAR_TRY(options, training_options_of(choice));
+  const auto is_frozen = [&options](const std::string& weight) {
+    const std::vector<std::string>& trained = options.parameters;
+    return any_matches(options.freeze, weight) ||
+           (!trained.empty() && !any_matches(trained, weight));
+  };
+  auto rebatched =
+      rebatch(std::move(forward.graph), rules, choice.batch_dim, choice.batch, is_frozen);
   const auto why = [&](const Error& error) {
     return input_error(first.message + " (following the batch through its ops: " + error.message +
                        ")");

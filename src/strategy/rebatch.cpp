@@ -1,6 +1,7 @@
 #include "autopar/rebatch.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -9,19 +10,19 @@ namespace {
 
 class Rebatch {
  public:
-  Rebatch(Graph graph, const GraphRules& rules, std::size_t batch_dim, std::int64_t batch)
-      : rules_(rules), dim_(batch_dim), batch_(batch) {
+  Rebatch(Graph graph, const GraphRules& rules, std::size_t batch_dim, std::int64_t batch,
+          std::function<bool(const std::string&)> is_frozen = {})
+      : rules_(rules), is_frozen_(std::move(is_frozen)), dim_(batch_dim), batch_(batch) {
     result_.graph = std::move(graph);
+    uses_ = uses_of(result_.graph);
     for (const Value& value : result_.graph.values) {
       of_batch_.emplace_back(value.shape.size(), false);
     }
-    // A Dropout that trains is not split, but each element is made of the one at its place.
     for (std::size_t o = 0; o < result_.graph.ops.size(); ++o) {
-      Op op = result_.graph.ops[o];
-      if (op.type != "Dropout" || !op.domain.empty() || op.inputs.size() < 2) continue;
-      op.inputs.resize(1);
-      if (auto on_elements = rule_of(result_.graph, op)) {
-        rule_of_dropout_.emplace(o, std::move(on_elements->rule));
+      const Op& op = result_.graph.ops[o];
+      if (!op.domain.empty()) continue;
+      if (auto rule = op.type == "Dropout" ? on_elements(op) : on_own_rows(op)) {
+        own_rules_.emplace(o, std::move(*rule));
       }
     }
   }
@@ -173,6 +174,78 @@ class Rebatch {
  private:
   const Graph& graph() const { return result_.graph; }
 
+  // A Dropout that trains is not split, but each element is made of the one at its place.
+  std::optional<Rule> on_elements(Op op) const {
+    if (op.inputs.size() < 2) return std::nullopt;
+    op.inputs.resize(1);
+    const auto found = rule_of(graph(), op);
+    return found ? std::optional(found->rule) : std::nullopt;
+  }
+
+  // A GatherND or ScatterND that reads or writes of each sample at its own number alone, such as
+  // x[arange(batch), position].
+  std::optional<Rule> on_own_rows(const Op& op) const {
+    const bool writes = op.type == "ScatterND";
+    if ((!writes && op.type != "GatherND") || op.int_attribute("batch_dims", 0) != 0) {
+      return std::nullopt;
+    }
+    const OpShapes shapes = shapes_of(graph(), op);
+    const Shape &data = shapes.inputs[0], &indices = shapes.inputs[1];
+    const auto along = indices.empty() ? std::nullopt : counted_dim(op.inputs[1], indices, data[0]);
+    if (!along) return std::nullopt;
+    const auto depth = static_cast<std::size_t>(indices.back());
+    std::string of_data = "b", of_index, of_rest;
+    for (std::size_t d = 1; d < data.size(); ++d) {
+      const std::string name = d < depth ? " _" : " d" + std::to_string(d);
+      of_data += name;
+      if (d >= depth) of_rest += name;
+    }
+    for (std::size_t d = 0; d + 1 < indices.size(); ++d) of_index += d == *along ? "b " : "_ ";
+    const std::string at_index = of_index + of_rest;
+    const auto rule = parse_rule(of_data + ", " + of_index + "_" + (writes ? ", " + at_index : "") +
+                                     " -> " + (writes ? of_data : at_index),
+                                 shapes);
+    return rule ? std::optional(*rule) : std::nullopt;
+  }
+
+  // The dimension, `count` long, along which the first index counts 0, 1, 2, ...
+  std::optional<std::size_t> counted_dim(ValueId indices, const Shape& shape,
+                                         std::int64_t count) const {
+    const auto numbers = first_indices(indices);
+    if (!numbers || count < 2) return std::nullopt;
+    std::size_t stride = numbers->size();
+    for (std::size_t d = 0; d + 1 < shape.size(); ++d) {
+      stride /= static_cast<std::size_t>(shape[d]);
+      if (shape[d] != count) continue;
+      bool counts = true;
+      for (std::size_t i = 0; i < numbers->size() && counts; ++i) {
+        counts = (*numbers)[i] == static_cast<std::int64_t>(i / stride) % count;
+      }
+      if (counts) return d;
+    }
+    return std::nullopt;
+  }
+
+  // The first of each place's indices, where they are constant.
+  std::optional<std::vector<std::int64_t>> first_indices(ValueId indices) const {
+    const Value& value = graph().value(indices);
+    if (value.producer.valid()) {
+      const Op& op = graph().op(value.producer);
+      const auto rank = static_cast<std::int64_t>(value.shape.size());
+      const std::int64_t axis = op.int_attribute("axis", 0);
+      const bool joins =
+          op.type == "Concat" && op.domain.empty() && (axis == -1 || axis == rank - 1);
+      return joins ? first_indices(op.inputs[0]) : std::nullopt;
+    }
+    const auto all = value.tensor() != nullptr ? int_values(*value.tensor()) : std::nullopt;
+    if (!all || all->empty() || value.shape.back() < 1) return std::nullopt;
+    std::vector<std::int64_t> first;
+    for (std::size_t i = 0; i < all->size(); i += static_cast<std::size_t>(value.shape.back())) {
+      first.push_back((*all)[i]);
+    }
+    return first;
+  }
+
   Status begin() {
     for (ValueId id : graph().inputs) {
       const Value& value = graph().value(id);
@@ -211,8 +284,8 @@ class Rebatch {
   }
 
   const Rule& rule_at(std::size_t o) const {
-    const auto found = rule_of_dropout_.find(o);
-    return found == rule_of_dropout_.end() ? rules_.rules[o] : found->second;
+    const auto found = own_rules_.find(o);
+    return found == own_rules_.end() ? rules_.rules[o] : found->second;
   }
 
   bool is_constant(ValueId id) const { return graph().value(id).kind == ValueKind::kConstant; }
@@ -280,11 +353,11 @@ class Rebatch {
 
   // The constants of an op that say how long the batch is.
   Status restate(OpId id) {
-    const std::size_t o = id.index();
     bool restated = false;
     for (std::size_t port = 0; port < graph().op(id).inputs.size(); ++port) {
       if (!graph().op(id).has_input(port)) continue;
       const ValueId input = graph().op(id).inputs[port];
+      if (repeated_.count(input) != 0) continue;
       const Value& value = graph().value(input);
       if (is_operand_constant(graph().op(id), port)) {
         AUTOPAR_TRY(done, restate_target(id, port));
@@ -293,7 +366,8 @@ class Rebatch {
         AUTOPAR_TRY(done, repeat(id, port));
         restated = restated || done;
       } else if (value.kind == ValueKind::kParameter && is_of_batch(input)) {
-        return input_error(label(o) + ": the weight '" + value.name + "' is as long as the batch");
+        AUTOPAR_TRY(done, repeat_weight(id, port));
+        restated = restated || done;
       }
     }
     if (restated) result_.restated.push_back(graph().op(id).name);
@@ -320,20 +394,66 @@ class Rebatch {
     return true;
   }
 
+  // Whether the first of its last dimension is the number of a sample, for ops that read or write
+  // of each sample at that alone, and for nothing else.
+  bool counts_samples(OpId op, std::size_t port) const {
+    const auto of_own_rows = [&](const Op& reader, OpId id, std::size_t at) {
+      return at == 1 && own_rules_.count(id.index()) != 0 && reader.type != "Dropout";
+    };
+    const Op& reader = graph().op(op);
+    if (of_own_rows(reader, op, port)) return true;
+    const std::vector<Use>& uses = uses_[reader.outputs[0].index()];
+    return reader.type == "Concat" && port == 0 &&
+           std::all_of(uses.begin(), uses.end(), [&](const Use& use) {
+             return of_own_rows(graph().op(use.op), use.op, use.port);
+           });
+  }
+
   // A constant that is one slice over and over, along the batch of the op that reads it.
   Result<bool> repeat(OpId op, std::size_t port) {
+    AUTOPAR_TRY(made, repeated(op, port));
+    if (!made) return false;
+    give(op, port, std::move(*made));
+    return true;
+  }
+
+  // What an exporter has computed for each sample, and nobody trains, is a constant.
+  Result<bool> repeat_weight(OpId op, std::size_t port) {
+    const ValueId id = graph().op(op).inputs[port];
+    const std::string name = graph().value(id).name;
+    if (!is_frozen_ || !is_frozen_(name)) {
+      return input_error(label(op.index()) + ": the weight '" + name +
+                         "' is as long as the batch; if it holds the same for every sample, "
+                         "--freeze " +
+                         name + " repeats that");
+    }
+    AUTOPAR_TRY(made, repeated(op, port));
+    if (!made) return false;
+    Value& value = result_.graph.value(id);
+    value.kind = ValueKind::kConstant;
+    value.shape = made->shape;
+    value.data = std::move(*made);
+    of_batch_[id.index()].assign(value.shape.size(), false);
+    repeated_.insert(id);
+    return true;
+  }
+
+  // Nothing where the input is not along the batch.
+  Result<std::optional<Tensor>> repeated(OpId op, std::size_t port) const {
     const Rule& rule = rule_at(op.index());
     const ValueId id = graph().op(op).inputs[port];
-    const Value value = graph().value(id);
+    const Value& value = graph().value(id);
     const std::set<int> factors = factors_of(op.index());
     Shape shape = value.shape, slice = value.shape;
+    std::size_t cut = 0;
     for (std::size_t d = 0; port < rule.inputs.size() && d < shape.size(); ++d) {
       if (shape[d] == 1 || factors.count(outermost(rule.inputs[port], d)) == 0) continue;
       if (shape[d] % before_ != 0) return error_of(op, value, "has no whole part of the batch");
       slice[d] = shape[d] / before_;
       shape[d] = slice[d] * batch_;
+      cut = d;
     }
-    if (slice == value.shape) return false;
+    if (slice == value.shape) return std::optional<Tensor>();
     if (value.tensor() == nullptr) return error_of(op, value, "is not at hand");
     // Where the first slice has the element.
     const auto in_slice = [&](std::size_t element, const Shape& of) {
@@ -346,24 +466,37 @@ class Rebatch {
       }
       return at;
     };
+    // Numbers of samples are other ones in each slice.
+    const bool counts = counts_samples(op, port);
+    const auto is_number = [&](std::size_t e) {
+      return counts && e % static_cast<std::size_t>(shape.back()) == 0;
+    };
     const auto size = static_cast<std::size_t>(size_of(value.dtype));
     const std::string& old = value.tensor()->bytes;
     for (std::size_t e = 0; e < old.size() / size; ++e) {
-      if (old.compare(e * size, size, old, in_slice(e, value.shape) * size, size) != 0) {
+      const std::size_t first = in_slice(e, value.shape);
+      if (!is_number(e) && old.compare(e * size, size, old, first * size, size) != 0) {
         return error_of(op, value, "has slices that differ");
       }
     }
+    const std::int64_t inside =
+        element_count(Shape(shape.begin() + static_cast<std::ptrdiff_t>(cut) + 1, shape.end()));
     Tensor made{value.dtype, shape, {}};
     for (std::int64_t e = 0; e < element_count(shape); ++e) {
-      made.bytes.append(old, in_slice(static_cast<std::size_t>(e), shape) * size, size);
+      const auto at = static_cast<std::size_t>(e);
+      if (is_number(at)) {
+        made.bytes += int64_tensor({1}, {e / inside % shape[cut]}).bytes;
+      } else {
+        made.bytes.append(old, in_slice(at, shape) * size, size);
+      }
     }
-    give(op, port, std::move(made));
-    return true;
+    return std::optional<Tensor>(std::move(made));
   }
 
   Error error_of(OpId op, const Value& value, const std::string& what) const {
-    return input_error(label(op.index()) + ": the constant '" + value.name +
-                       "' is as long as the batch, and " + what);
+    return input_error(label(op.index()) + ": " +
+                       (value.kind == ValueKind::kParameter ? "the weight '" : "the constant '") +
+                       value.name + "' is as long as the batch, and " + what);
   }
 
   void give(OpId op, std::size_t port, Tensor tensor) {
@@ -380,11 +513,14 @@ class Rebatch {
 
   Rebatched result_;
   const GraphRules& rules_;
-  std::map<std::size_t, Rule> rule_of_dropout_;  // by op
+  std::map<std::size_t, Rule> own_rules_;  // by op, where those of splitting are not enough
+  const std::function<bool(const std::string&)> is_frozen_;
   const std::size_t dim_;
   const std::int64_t batch_;
   std::int64_t before_ = 0;
   std::vector<std::vector<bool>> of_batch_;  // per value and dimension
+  std::vector<std::vector<Use>> uses_;       // as the graph came
+  std::set<ValueId> repeated_;               // weights that are constants now
   bool changed_ = false;
 };
 
@@ -431,8 +567,8 @@ Result<std::optional<std::string>> op_of_own_batch(const Graph& own, const Graph
 }
 
 Result<Rebatched> rebatch(Graph graph, const GraphRules& rules, std::size_t batch_dim,
-                          std::int64_t batch) {
-  return Rebatch(std::move(graph), rules, batch_dim, batch).run();
+                          std::int64_t batch, std::function<bool(const std::string&)> is_frozen) {
+  return Rebatch(std::move(graph), rules, batch_dim, batch, std::move(is_frozen)).run();
 }
 
 }  // namespace autopar

@@ -1,5 +1,7 @@
 #include "autopar/pattern.hpp"
 
+#include <algorithm>
+
 namespace autopar {
 
 bool matches(const std::string& pattern, const std::string& text) {
@@ -19,6 +21,11 @@ bool matches(const std::string& pattern, const std::string& text) {
   }
   while (p < pattern.size() && pattern[p] == '*') ++p;
   return p == pattern.size();
+}
+
+bool any_matches(const std::vector<std::string>& patterns, const std::string& text) {
+  return std::any_of(patterns.begin(), patterns.end(),
+                     [&](const std::string& pattern) { return matches(pattern, text); });
 }
 
 }  // namespace autopar
