@@ -31,6 +31,16 @@ Error not_ours(const std::string& path) {
                      "away, or try -o with another place");
 }
 
+// What it says of itself, without its ops and tensors; of a text that is no JSON: discarded.
+nlohmann::json head_of(const std::string& text) {
+  using Event = nlohmann::json::parse_event_t;
+  const auto is_head = [](int depth, Event event, const nlohmann::json& key) {
+    const bool is_list = event == Event::key && depth == 1 && (key == "ops" || key == "tensors");
+    return !is_list;
+  };
+  return nlohmann::json::parse(text, is_head, false);
+}
+
 bool has_format(const nlohmann::json& document, const std::string& format) {
   return document.is_object() && document.value("format", nlohmann::json()) == format;
 }
@@ -49,7 +59,7 @@ Result<std::string> earlier_plan(const std::string& folder) {
     const fs::path path = fs::path(folder) / document.name;
     if (!fs::is_regular_file(path)) continue;
     AUTOPAR_TRY(text, read_file(path.string()));
-    const auto json = nlohmann::json::parse(text, nullptr, false);
+    const auto json = head_of(text);
     const bool ours = has_format(json, document.format) && !text_at(json, document.origin).empty();
     if (!ours) return not_ours(path.string());
     ++owned;
@@ -61,7 +71,7 @@ Result<std::string> earlier_plan(const std::string& folder) {
   }
   if (const fs::path step = fs::path(folder) / kStepFile; fs::is_regular_file(step)) {
     AUTOPAR_TRY(text, read_file(step.string()));
-    const auto json = nlohmann::json::parse(text, nullptr, false);
+    const auto json = head_of(text);
     if (owned == 0 || !has_format(json, "autopar-step")) return not_ours(step.string());
   }
   const fs::path plan = fs::path(folder) / "plan.onnx";

@@ -1,8 +1,13 @@
 #include "planning/import_planned.hpp"
 
+#include <array>
+#include <functional>
+
 #include "autopar/export.hpp"
 #include "autopar/sha256.hpp"
+#include "planning/common_options.hpp"
 #include "planning/logging.hpp"
+#include "support/parallel.hpp"
 
 namespace autopar {
 
@@ -29,21 +34,18 @@ Result<SplitStep> step_of_passes(const PlanOptions& options, const CommonOptions
   return why;
 }
 
+// `bytes`: gets the file of one pass.
 Result<ImportedModel> import_passes(SplitStep split, const PlanOptions& options,
-                                    const ImportOptions& import_options, Inputs& inputs) {
+                                    const ImportOptions& import_options, Inputs& inputs,
+                                    std::string& bytes) {
+  AUTOPAR_TRY(pass_bytes, training_step_bytes(split.step, options.model));
+  bytes = std::move(pass_bytes);
   inputs.micro_inputs = std::move(split.inputs);
   inputs.loss_combining = split.step.facts.loss_combining;
-  AUTOPAR_TRY(pass_bytes, training_step_bytes(split.step, options.model));
-  AUTOPAR_TRY(imported, import_model_bytes(pass_bytes, options.model, import_options));
-  if (inputs.training_bytes.empty()) {
-    inputs.training = training_text(split.step, options.training);
-    inputs.training_bytes = std::move(pass_bytes);
-  }
-  imported.sha256 = sha256_hex(inputs.training_bytes);
   if (split.mixing_op && inputs.mixing_op.empty()) {
     inputs.mixing_op = "op '" + *split.mixing_op + "'";
   }
-  return std::move(imported);
+  return import_model_bytes(bytes, options.model, import_options);
 }
 
 // A step is read from a file of its own. Ops of the user's file are named as there, too.
@@ -69,25 +71,43 @@ Result<ImportedModel> import_made_step(const Result<TrainingStep>& whole,
   if (!whole) {
     // Where the file's constants say its own batch, as many passes as that takes may do.
     AUTOPAR_TRY(only_passes, step_of_passes(options, common, whole.error(), inputs));
-    return import_passes(std::move(only_passes), options, import_options, inputs);
+    inputs.training = training_text(only_passes.step, choice);
+    AUTOPAR_TRY(imported, import_passes(std::move(only_passes), options, import_options, inputs,
+                                        inputs.training_bytes));
+    imported.sha256 = sha256_hex(inputs.training_bytes);
+    return std::move(imported);
   }
-  AUTOPAR_TRY(bytes, training_step_bytes(*whole, options.model));
-  inputs.training_bytes = std::move(bytes);
+  const auto write_whole = [&]() -> Status {
+    AUTOPAR_TRY(bytes, training_step_bytes(*whole, options.model));
+    inputs.training_bytes = std::move(bytes);
+    return Ok{};
+  };
   inputs.has_whole_batch = true;
   inputs.training = training_text(*whole, choice);
   inputs.forward = whole->facts.forward;
   inputs.loss = whole->facts.loss;
-  if (choice.micro_batches == "1" && !choice.options.update_apart) {
+  const auto import_whole = [&]() -> Result<ImportedModel> {
+    AUTOPAR_RETURN_IF_ERROR(write_whole());
     return import_model_bytes(inputs.training_bytes, options.model, import_options);
-  }
+  };
+  if (choice.micro_batches == "1" && !choice.options.update_apart) return import_whole();
   AUTOPAR_TRY(batch, batch_of(*whole, choice.batch_dim));
   inputs.batch = batch;
   AUTOPAR_TRY(counts, micro_batches_of(choice.micro_batches, batch));
-  if (counts.front() == 1 && !choice.options.update_apart) {
-    return import_model_bytes(inputs.training_bytes, options.model, import_options);
-  }
-  AUTOPAR_TRY(split, split_step(options.model, choice, common, *whole, counts.front()));
-  return import_passes(std::move(split), options, import_options, inputs);
+  if (counts.front() == 1 && !choice.options.update_apart) return import_whole();
+  ImportedModel passes;
+  const auto import_parts = [&]() -> Status {
+    AUTOPAR_TRY(split, split_step(options.model, choice, common, *whole, counts.front()));
+    std::string bytes;
+    AUTOPAR_TRY(imported, import_passes(std::move(split), options, import_options, inputs, bytes));
+    passes = std::move(imported);
+    return Ok{};
+  };
+  const std::array<std::function<Status()>, 2> both = {write_whole, import_parts};
+  AUTOPAR_RETURN_IF_ERROR(
+      try_in_parallel(threads_of_search(common), 2, [&](std::size_t i) { return both[i](); }));
+  passes.sha256 = sha256_hex(inputs.training_bytes);
+  return passes;
 }
 
 // The training step of the model: of one pass, or of as many as are asked for.

@@ -96,6 +96,8 @@ class PipelineBounds {
                                             const std::vector<OpId>& cuts) const;
   // Whether plans of units differ by their ends.
   bool hands_on() const { return !units_.handed_on.empty(); }
+  // Whether plans of units by both their ends may be asked for at the same time there.
+  bool knows_paths(const Cluster& stage) const;
   // Units until the op, in parts where one is cut; 0: they say nothing.
   double units_until(OpId op) const;
   Seconds of_single_compute(const Cluster& cluster) const;
@@ -119,7 +121,8 @@ class PipelineBounds {
     // Of the usual kind, by the weights of these sums, whatever a chunk repeats. Null: meshes are
     // given.
     std::shared_ptr<UnitBound> bound;
-    Weighting alike, open;  // as units are planned, by their ends
+    Weighting alike, open;             // as units are planned, by their ends
+    std::shared_ptr<UnitPaths> paths;  // of the usual kind, for both; null: none
     bool has_plans() const { return !alike.memories.empty(); }
     const Weighting& plans(UnitEnds ends) const { return ends == UnitEnds::kAlike ? alike : open; }
   };

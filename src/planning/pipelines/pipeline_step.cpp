@@ -10,6 +10,7 @@
 #include "planning/pipelines/pipeline_forms.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
 #include "stages/crossing.hpp"
+#include "support/parallel.hpp"
 
 namespace autopar {
 
@@ -145,13 +146,20 @@ Result<PipelinePlan> PipelineStep::plan_without_memory(const FormCandidate& cand
 // faster is taken.
 Result<PipelinePlan> PipelineStep::plan_by_ends(const FormCandidate& candidate, Seconds cutoff,
                                                 bool is_one) {
-  AUTOPAR_TRY(best, plan_by_units(candidate, cutoff, is_one, UnitEnds::kAlike));
   const bool may_differ = !candidate.is_pinned && bounds_.hands_on();
-  if (!may_differ || best.times.makespan >= cutoff || search_.is_over()) return best;
-  AUTOPAR_TRY(open, estimated(candidate, UnitEnds::kOpen, kInfinity));
-  if (open > (1 - kOpenGain) * candidate.estimate) return best;
-  auto other = plan_by_units(candidate, best.times.makespan, is_one, UnitEnds::kOpen);
-  if (other && other->times.makespan < best.times.makespan) return other;
+  const bool is_beside = may_differ && cutoff == kInfinity && bounds_.knows_paths(candidate.stage);
+  Result<PipelinePlan> best = infeasible_error("not planned yet");
+  Result<Seconds> open = Seconds{0};
+  in_parallel(threads_of_search(search_.common), is_beside ? 2 : 1, [&](std::size_t i) {
+    if (i == 0) best = plan_by_units(candidate, cutoff, is_one, UnitEnds::kAlike);
+    if (i == 1) open = estimated(candidate, UnitEnds::kOpen, kInfinity);
+  });
+  if (!best || !may_differ || best->times.makespan >= cutoff || search_.is_over()) return best;
+  if (!is_beside) open = estimated(candidate, UnitEnds::kOpen, kInfinity);
+  if (!open) return open.error();
+  if (*open > (1 - kOpenGain) * candidate.estimate) return best;
+  auto other = plan_by_units(candidate, best->times.makespan, is_one, UnitEnds::kOpen);
+  if (other && other->times.makespan < best->times.makespan) return other;
   return best;
 }
 

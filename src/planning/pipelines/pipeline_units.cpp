@@ -122,6 +122,7 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage, Bou
       const HandedOn handed_on = hands_on_alike ? units_.handed_on : HandedOn();
       std::shared_ptr<UnitPaths> paths;
       if (weights) paths = paths_of(plans, *least.alike.weights, k, of_step, handed_on);
+      if (k == units_.usual) least.paths = paths;
       const auto memory = [&](const HandedOn& ends) {
         return memory_of(plans, least.alike.weights, k, of_step, ends, paths);
       };
@@ -198,6 +199,12 @@ PipelineBounds::Compute PipelineBounds::compute_of(std::size_t kind) const {
     (is_shared ? compute.shared : compute.own) += seconds_.forward[o] + seconds_.backward[o];
   }
   return compute;
+}
+
+bool PipelineBounds::knows_paths(const Cluster& stage) const {
+  const auto known = least_.find({stage.device_count(), BoundOf::kAllUnits});
+  return known != least_.end() && known->second.is_searched &&
+         (known->second.paths == nullptr || known->second.paths->knows_all());
 }
 
 // Meshes whose bound is near the least.

@@ -105,6 +105,9 @@ std::optional<UnitMix> best_mix(const std::vector<UnitPlan>& plans, const MixAsk
   const auto is_better = [&](const UnitMix& mix) {
     if (!best || mix.fits != best->fits) return !best || mix.fits;
     if (!mix.fits) return mix.too_large < best->too_large;
+    if (mix.smaller.way != best->smaller.way) {
+      return mix.seconds < (1 - tuning::chunks::kPartGain) * best->seconds;
+    }
     return std::pair(mix.seconds, mix.bytes) < std::pair(best->seconds, best->bytes);
   };
   Seconds fastest = std::numeric_limits<Seconds>::infinity();
@@ -115,7 +118,10 @@ std::optional<UnitMix> best_mix(const std::vector<UnitPlan>& plans, const MixAsk
       if (is_better(mix)) best = mix;
     }
   }
-  if (best) best->is_fastest = best->fits && best->seconds <= asked.units * fastest;
+  if (best) {
+    const Seconds least = asked.units * fastest;
+    best->is_fastest = best->fits && (1 - tuning::chunks::kPartGain) * best->seconds <= least;
+  }
   return best;
 }
 

@@ -65,8 +65,8 @@ struct MixAsked {
   }
 };
 // With two plans at most, which is enough: of all mixtures of plans under one limit some best one
-// has no more (a linear programme with two rows). Where nothing fits, the fewest bytes. Nothing:
-// there are no plans. O(plans^2).
+// has no more (a linear programme with two rows). A later way, which repeats more, has to be faster
+// by kPartGain. Where nothing fits, the fewest bytes. Nothing: there are no plans. O(plans^2).
 std::optional<UnitMix> best_mix(const std::vector<UnitPlan>& plans, const MixAsked& asked);
 
 // The plan that costs least where a byte has that price, in seconds; at an infinite price the

@@ -23,6 +23,8 @@ class UnitPaths {
 
   // What is found does not depend on the number of threads. Errors: of the search.
   Result<const PathPrices*> of(const std::string& mesh);
+  // Whether nothing is left to be found. Then several threads may ask at the same time.
+  bool knows_all() const { return known_.size() == meshes_.size(); }
 
  private:
   void search_two(const std::string& mesh, const std::string& next);
