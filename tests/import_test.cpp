@@ -353,6 +353,10 @@ TEST_CASE("messages say where and what to do", "[import]") {
       "g (float[1,1,4,4] x, float[1,1,2,2] w) => (float[a,b,c,d] y) "
       "{ [c] y = Conv <strides = [0, 1]> (x, w) }",
       "op 'c' (Conv): attribute 'strides' is out of range");
+  check_error(
+      "g (float[2,3,8] x, float[9,2] c, int64[4,3] p) => (float[2,3,8] y) "
+      "{ [r] y = RotaryEmbedding <num_heads = 2> (x, c, c, p) }",
+      "op 'r' (RotaryEmbedding): its position_ids are [4,3]; for [2,3,8] expected [2,3]", 23);
   // ONNX's inference looks at the data of these alone.
   const std::string scatter =
       "g (float[4,3] x, int64[2,1] i, float[2,4] u) => (float[4,3] y) { [s] y = ";

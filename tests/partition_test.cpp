@@ -75,6 +75,29 @@ TEST_CASE("two matrix products: the collectives of the textbook", "[partition]")
   CHECK(collectives(plan_of(graph, four, {4}, {{""}, {""}})).empty());
 }
 
+TEST_CASE("a local form does not depend on how many values there are before", "[partition]") {
+  for (int before = 0; before < 48; ++before) {
+    GraphWriter b;
+    ValueId rows = b.input("rows", {4, 6});
+    Factors factors;
+    for (int i = 0; i < before; ++i) {
+      rows = b.op("Relu", {rows}, {4, 6});
+      factors.push_back({""});
+    }
+    const ValueId at = b.input("at", {4, 6}, DType::kInt64);
+    const ValueId data = b.input("data", {4, 8});
+    b.graph.outputs = {b.op("ScatterElements", {data, at, rows}, {4, 8},
+                            {{"axis", std::int64_t{1}}, {"reduction", std::string("add")}},
+                            "scatter")};
+    factors.push_back({"v"});
+    INFO(before);
+    const Plan plan = plan_of(b.graph, cluster_of({2}), {2}, factors);
+    const Op* mask = op_named(plan.program, "scatter/Reshape");
+    if (mask == nullptr) continue;  // it has the shape
+    CHECK(plan.program.value(mask->outputs[0]).shape == Shape{4, 6});
+  }
+}
+
 TEST_CASE("a split image: the rows between the parts are gathered", "[partition]") {
   GraphWriter b;
   const ValueId x = b.input("x", {1, 2, 12, 6});

@@ -36,6 +36,12 @@ Graph network(int layers) {
   return std::move(b.graph);
 }
 
+void mark_accumulators(Graph& step) {
+  for (Value& value : step.values) {
+    value.accumulates = value.name.rfind("acc.", 0) == 0 || value.name.rfind("new.acc.", 0) == 0;
+  }
+}
+
 Graph step_of(int layers, double clip_norm = 0) {
   TrainingOptions options;
   options.loss = "mse";
@@ -45,9 +51,7 @@ Graph step_of(int layers, double clip_norm = 0) {
   auto step = training_step(network(layers), options);
   INFO((step.ok() ? "" : step.error().message));
   REQUIRE(step.ok());
-  for (Value& value : step->graph.values) {
-    value.accumulates = value.name.rfind("acc.", 0) == 0 || value.name.rfind("new.acc.", 0) == 0;
-  }
+  mark_accumulators(step->graph);
   return std::move(step->graph);
 }
 
@@ -274,6 +278,64 @@ TEST_CASE("a step is cut between ops that read parameters", "[stages]") {
     CHECK(readers.front() < cut.index());
     CHECK(readers.back() >= cut.index());
   }
+}
+
+// Layers of one width, each a product and its bias, which have one op of the user's.
+Graph layers_of_one_width(int layers) {
+  GraphWriter b;
+  ValueId h = b.input("X", {8, 12});
+  for (int l = 0; l < layers; ++l) {
+    const std::string name = "fc" + std::to_string(l);
+    const std::int64_t width = l + 1 < layers ? 24 : 4, from = l == 0 ? 12 : 24;
+    h = b.op("MatMul", {h, b.parameter(name + ".w", {from, width})}, {8, width}, {}, name);
+    h = b.op("Add", {h, b.parameter(name + ".b", {width})}, {8, width}, {}, name + "/add");
+    h = b.op("Tanh", {h}, {8, width}, {}, "act" + std::to_string(l));
+  }
+  b.graph.outputs = {h};
+  TrainingOptions options;
+  options.loss = "mse";
+  options.micro_batches = 4;
+  auto step = training_step(std::move(b.graph), options);
+  REQUIRE(step.ok());
+  mark_accumulators(step->graph);
+  return std::move(step->graph);
+}
+
+TEST_CASE("a gradient is in the chunk of the op whose it is", "[stages]") {
+  const Graph step = layers_of_one_width(3);
+  const auto found = chunks_of(step, {op_named(step, "fc1/add")});
+  REQUIRE(found.ok());
+  int of_fc1 = 0;
+  for (std::size_t c = 0; c < 2; ++c) {
+    for (const Op& op : found->chunks[c].graph.ops) {
+      INFO(op.name);
+      const auto begins = [&](const char* with) { return op.name.rfind(with, 0) == 0; };
+      const bool is_behind = begins("fc1/add") || begins("fc1.b") || begins("fc2");
+      const bool is_before = begins("fc1.grad") || begins("fc1.w") || begins("fc0");
+      CHECK_FALSE((is_behind && c == 0));
+      CHECK_FALSE((is_before && c == 1));
+      of_fc1 += op.name.rfind("fc1.grad", 0) == 0 ? 1 : 0;
+    }
+  }
+  CHECK(of_fc1 > 0);
+}
+
+TEST_CASE("layers of one width are cut between them, too", "[stages]") {
+  const Graph step = layers_of_one_width(5);
+  OpSeconds seconds{std::vector<Seconds>(step.ops.size(), 0),
+                    std::vector<Seconds>(step.ops.size(), 0)};
+  for (std::size_t o = 0; o < step.ops.size(); ++o) {
+    const bool is_product = step.ops[o].type == "MatMul" && step.ops[o].phase == Phase::kForward;
+    seconds.forward[o] = is_product ? 1 : 0;
+  }
+  std::set<std::string> names;
+  for (const OpId cut : good_cuts(step, seconds)) names.insert(step.op(cut).name);
+  for (const char* layer : {"fc1", "fc2", "fc3"}) CHECK(names.count(layer) == 1);
+  const auto cuts = balanced_cuts(step, 2, seconds, 1e12);
+  REQUIRE(cuts.ok());
+  int before = 0;
+  for (std::size_t o = 0; o < cuts->front().index(); ++o) before += seconds.forward[o] > 0 ? 1 : 0;
+  CHECK((before == 2 || before == 3));
 }
 
 TEST_CASE("cuts are where the user said of which stage ops are", "[stages]") {

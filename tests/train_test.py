@@ -428,6 +428,24 @@ def test_rows_of_each_sample(folder):
             assert code == 4 and "'rows' (GatherND) does not run over dimension 0 of 'h'" in message, message
 
 
+def test_extremes_in_16_bits(folder):
+    """An extreme that the runtime rounds elsewhere than what it is one of leaves gradients as they are."""
+    rng = np.random.default_rng(5)
+    for op, more in (("ReduceMax", ["axes"]), ("ReduceMin", ["axes"]), ("Max", ["other"]), ("Min", ["other"])):
+        net = model(folder, [helper.make_node("MatMul", ["x", "w"], ["h"], name="product"), helper.make_node("Tanh", ["h"], ["t"], name="tanh"),
+                             helper.make_node(op, ["t", *more], ["m"], name="most"), helper.make_node("MatMul", ["t", "v"], ["u"], name="next"),
+                             helper.make_node("Add", ["u", "m"], ["y"], name="add")],
+                    [("x", TensorProto.FLOAT, [8, 6])], [("y", TensorProto.FLOAT, [8, 5])],
+                    [("w", rng.standard_normal((6, 5)).astype(np.float32)), ("v", rng.standard_normal((5, 5)).astype(np.float32)),
+                     ("axes", np.array([1], np.int64)) if more == ["axes"] else ("other", rng.standard_normal((1, 5)).astype(np.float32))])
+        for precision in ("fp16", "mixed-fp16"):
+            out = folder / f"{op}.{precision}"
+            run("search", net, "--train", "--loss", "cross_entropy", "--precision", precision, "--cluster", cluster(folder, 2, **MACHINE), "-o", out, "-q")
+            done = run("run", out, "--steps", 2, "--save", folder / "saved.npz")
+            assert done.stdout.splitlines()[-1] == "PASSED", (op, precision, done.stdout)
+            assert np.isfinite(np.load(folder / "saved.npz")["out.new.w"].astype(np.float32)).all()
+
+
 def test_one_pass_chosen_of_several(folder):
     """--micro-batches auto may find one pass best, on a batch that the constants do not say; apply follows it there."""
     machine = cluster(folder, 2, **MACHINE)
@@ -486,7 +504,7 @@ def test_opset(folder):
 
 def main():
     for test in (test_refusals, test_batch, test_opset, test_parameters_without_a_gradient, test_micro_batches_refused, test_own_batch_in_a_shape,
-                 test_one_table_for_every_sample, test_rows_of_each_sample,
+                 test_one_table_for_every_sample, test_rows_of_each_sample, test_extremes_in_16_bits,
                  test_one_pass_chosen_of_several, test_statistics_of_one_sample, test_labels_that_do_not_count, test_the_step_is_what_is_planned, test_bfloat16_is_float16_with_another_type, test_plans_run):
         with tempfile.TemporaryDirectory() as folder:
             test(pathlib.Path(folder))

@@ -12,7 +12,7 @@ import tempfile
 import numpy as np
 import onnx
 import onnxruntime as ort
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 AUTOPAR = os.environ["AUTOPAR"]
 MODEL = pathlib.Path(os.environ["AUTOPAR_SOURCE"]) / "models" / "mlp.onnx"
@@ -110,6 +110,24 @@ def without_states(folder, plan, given):
     print("weights without states: told; some states: refused")
 
 
+def of_one_pass(folder, given):
+    """Ranks have the parameters of a step of one pass, too, which it reads as inputs; what `merge` makes of them feeds it, and one of several passes."""
+    weights = {n: a for n, a in given.items() if not n.startswith(("adam.", "scaler."))}
+    search = ("search", folder / "w.onnx", "--cluster", "dgx-a100-1x8", "--train", *LOSS, "--optimizer", "adamw", "--weights", "sharded", "-q")
+    for passes in 1, 2:
+        run(*search, "--micro-batches", passes, "-o", folder / f"passes{passes}")
+        merged = folder / f"passes{passes}.safetensors"
+        run("merge", folder / f"passes{passes}", "-o", merged)
+        held = load_file(merged)
+        assert all(np.array_equal(held[n], a) for n, a in weights.items()), sorted(held)
+    for passes in 1, 2:
+        for source in (folder / "passes1.safetensors", folder / "passes2.safetensors", folder / f"passes{3 - passes}"):
+            assert run("run", folder / f"passes{passes}", "--weights-from", source).stdout.splitlines()[-1] == "PASSED"
+    done = run(*search[:1], MODEL, *search[2:], "-o", folder / "none", code=4)
+    assert "lacks '" in done.stderr and "--weights-from FILE" in done.stderr and not (folder / "none").exists(), done.stderr
+    print("weights of a step of one pass: cut, merged, fed")
+
+
 def refused(folder, plan, given):
     def error(arrays, told, code=4, command=("run", plan), name="bad.npz"):
         np.savez(folder / name, **arrays)
@@ -138,7 +156,7 @@ def refused(folder, plan, given):
     done = run("run", plan, "--weights-from", folder / "w.pickle", code=2)
     assert "expected a file .npz, .safetensors or .onnx" in done.stderr, done.stderr
     done = run("search", MODEL, "--cluster", "dgx-a100-1x8", "--weights-from", folder / "w.npz", code=2)
-    assert "goes with --train" in done.stderr, done.stderr
+    assert "needs --train" in done.stderr, done.stderr
     print("another optimizer, missing, unknown, another shape or type, no step, no weights: refused")
 
 
@@ -148,6 +166,7 @@ def main():
         fed(folder, "mixed-fp16")
         plan, given = fed(folder, "fp32")
         without_states(folder, plan, given)
+        of_one_pass(folder, given)
         refused(folder, plan, given)
     return 0
 

@@ -46,6 +46,7 @@ class GraphBuilder {
   void set_sums(OpId op, SumsAt sums) { graph_.ops[op.index()].sums = sums; }
 
   const Graph& graph() const { return graph_; }
+  // Until something is added.
   const Value& value(ValueId id) const { return graph_.value(id); }
   // By value: what is added moves the values of the graph.
   Shape shape(ValueId id) const { return graph_.value(id).shape; }

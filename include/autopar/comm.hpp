@@ -34,6 +34,9 @@ enum class CollectiveKind : std::uint8_t {
 const char* name_of(CollectiveKind kind);
 std::optional<CollectiveKind> parse_collective_kind(const std::string& op_type);
 bool communicates(CollectiveKind kind);
+inline bool has_reduction(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter;
+}
 inline bool is_message(CollectiveKind kind) {
   return kind == CollectiveKind::kSend || kind == CollectiveKind::kRecv;
 }

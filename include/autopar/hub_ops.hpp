@@ -5,8 +5,9 @@
 // several readers may need the same other layout, and each would make it again. So an Identity
 // reads the value in their place, and its output has a hub of its own, which is free:
 //
-//   H, hub pinned -> relu, tanh     becomes     H -> H.hub (Identity) -> H.hub, hub free -> relu,
-//   tanh
+//   H, hub pinned -> relu, tanh
+//   becomes
+//   H -> H.hub (Identity) -> H.hub, hub free -> relu, tanh
 //
 // It is a rewriting of the graph before anything is searched: to prices, bounds and programs the
 // Identity is an op like any other, a view that costs nothing. With the hub of its output as it is

@@ -54,7 +54,8 @@ using Shape = std::vector<std::int64_t>;  // one entry per dimension, outermost 
 // values that large.
 inline constexpr std::int64_t kMaxElements = std::int64_t{1} << 58;
 std::int64_t element_count(const Shape& shape);
-std::string to_text(const Shape& shape);  // "[64,128]"
+std::string to_text(const Shape& shape);                 // "[64,128]"
+std::string type_text(DType dtype, const Shape& shape);  // "float32[64,128]"
 
 // Dense little-endian data, row-major. `bytes.size() == element_count(shape) * size_of(dtype)`.
 struct Tensor {

@@ -51,6 +51,7 @@ struct Factor {
 // or one that no factor describes (it stays whole). A dimension whose factors' sizes do not
 // multiply to its extent is an error.
 using TensorFactors = std::vector<std::vector<int>>;
+bool mentions(const TensorFactors& tensor, int factor);
 
 struct Rule {
   std::vector<Factor> factors;

@@ -11,10 +11,10 @@
 namespace autopar {
 
 // Products of [m, k] and [k, n] matrices, `batch` of them: time = FLOPs / (peak x efficiency), the
-// efficiency being fraction x k / (k + half_k) x (tiles / (waves x multiprocessors)), where a wave
-// is a tile of tile_m x tile_n on every multiprocessor. Tensor cores are fed 16 bytes at a time:
-// where rows of a matrix are only multiples of 2 bytes long, `unaligned` of that is left, and of 4
-// and 8 bytes the parts between, by the logarithm.
+// efficiency being fraction x k / (k + half_k) x batch m n / (waves tile_m tile_n multiprocessors),
+// where a wave is a tile of tile_m x tile_n on every multiprocessor, whole tiles. Tensor cores are
+// fed 16 bytes at a time: where rows of a matrix are only multiples of 2 bytes long, `unaligned` of
+// that is left, and of 4 and 8 bytes the parts between, by the logarithm.
 struct MatrixEfficiency {
   double fraction = 1;
   double half_k = 0;              // 0: a short k costs nothing
@@ -40,7 +40,7 @@ struct Profile {
   bool fuses_elementwise = false;    // chains of ops on elements, with the sums over rows in them
   bool fuses_normalisation = false;  // those chains that have a sum over rows in them
   bool fuses_attention = false;      // attention, without its scores in memory
-  bool fuses_optimizer = false;      // the updates of all parameters are few kernels
+  bool fuses_optimizer = false;      // the updates of all parameters are one kernel
   bool has_strides = false;          // transposed, sliced and broadcast operands are read in place
 
   Seconds launch_s = 0;  // of a kernel, on the device

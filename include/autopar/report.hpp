@@ -28,6 +28,8 @@ struct TextTable {
   std::vector<bool> right_aligned;  // per column; missing: left
 };
 std::string to_text(const TextTable& table);
+// Of a column that shall not be wider than so many characters, at least three.
+std::string shortened(const std::string& text, std::size_t width);
 
 // Another way to run the same model, for comparison.
 struct Baseline {

@@ -323,6 +323,8 @@ struct Searcher {
   BegunSolve (*begin)(const Problem& problem, const SolveOptions& options) = nullptr;
 };
 const std::vector<Searcher>& searchers();
+// Whether `asked`, as `--searcher` has it, is `uniform`, perhaps with a template behind its name.
+bool is_templates(const std::string& asked);
 
 // Data parallelism: per op the factor that runs along the batch (dimension 0 of the data inputs,
 // followed through the graph), -1 where there is none.

@@ -26,6 +26,11 @@ struct TrainingRoles {
 
   // The parameter that a state is the 16-bit copy of; empty: it is none.
   std::string copied_by(const std::string& state) const;
+  // States that need not be given: the learning rate, and 16-bit copies, which are made of the
+  // rest.
+  bool follows(const std::string& state) const {
+    return state == "learning_rate" || !copied_by(state).empty();
+  }
   // The parameter whose a state or accumulator is; empty: nobody's, as the learning rate is.
   std::string parameter_of(const std::string& state) const;
 };

@@ -59,8 +59,8 @@ void add_common(CLI::App& app, unsigned reads, CommonOptions& common) {
   }
   if (reads & kThreads) {
     app.add_option("--threads", common.threads,
-                   "threads; never changes a result (default 0: as many as the machine has; of "
-                   "those that search at most 4)")
+                   "threads, of `run` for the local ops of all ranks on a machine; never changes a "
+                   "result (default 0: as many as the machine has; of those that search at most 4)")
         ->check(CLI::Range(0, 4096));
   }
   if (reads & kStages) {

@@ -37,7 +37,7 @@ void add_output_options(CLI::App& app, PlanOptions& options) {
   app.add_option("--gradient-bucket", options.gradient_bucket,
                  "join small collectives of gradients and new weights up to this size: 25MiB\n"
                  "For the written program, whose results stay the same bit for bit; the predicted "
-                 "time is that without (`autopar price DIR` prices the program).")
+                 "time is that without (`autopar price DIR` prices the program, at ideal prices).")
       ->type_name("SIZE");
   app.add_option(
          "--timeline", options.timeline_file,

@@ -183,8 +183,7 @@ std::string bound_text(const Json& cost) {
     return "BELOW ITS BOUND of " + format_seconds(bound);
   }
   return most_above_optimum(cost.at("gap").get<double>()) +
-         " (no pipeline of these forms with cuts at like places takes less than " +
-         format_seconds(bound) + ")";
+         " (no pipeline of these forms takes less than " + format_seconds(bound) + ")";
 }
 
 std::string seconds_at(const Json& chunk, const char* key) {

@@ -7,6 +7,7 @@
 #include "cli/earlier_plan.hpp"
 #include "cli/outputs.hpp"
 #include "planning/logging.hpp"
+#include "weights/rank_files.hpp"
 #include "weights/step_weights.hpp"
 #include "weights/stores.hpp"
 
@@ -16,14 +17,33 @@ namespace fs = std::filesystem;
 
 namespace {
 
+// Of a training step also its parameters, and states where the file has them: they are inputs.
+Result<RankFolders> write_sharded(const Plan& plan, const PlanMetadata& metadata,
+                                  const PlanOptions& options, const std::string& model,
+                                  const std::string& model_folder, OutputFolder& files) {
+  const std::string folder = output_folder(options);
+  if (metadata.training.empty()) {
+    return write_sharded_plan(plan, metadata, folder, model_folder, files.files());
+  }
+  const std::string& given = options.training.weights_from;
+  const std::string from = given.empty() ? model : given;
+  std::optional<FolderPlan> held;
+  std::vector<std::string> warnings;
+  AUTOPAR_TRY(stored, stored_in(from, held, warnings));
+  AUTOPAR_TRY(inputs, inputs_in(plan, metadata.training, given.empty(), from, stored));
+  AUTOPAR_TRY(ranks, write_sharded_plan(plan, metadata, folder, model_folder, files.files(), inputs,
+                                        std::move(stored)));
+  ranks.warnings.insert(ranks.warnings.begin(), warnings.begin(), warnings.end());
+  return ranks;
+}
+
 // plan.onnx, and with --weights sharded the folders of the ranks. Returns warnings.
 Result<std::vector<std::string>> write_program(const Plan& plan, PlanMetadata metadata,
-                                               const PlanOptions& options,
+                                               const PlanOptions& options, const std::string& model,
                                                const std::string& model_folder,
                                                OutputFolder& files) {
   if (options.weights == "sharded") {
-    AUTOPAR_TRY(ranks, write_sharded_plan(plan, metadata, output_folder(options), model_folder,
-                                          files.files()));
+    AUTOPAR_TRY(ranks, write_sharded(plan, metadata, options, model, model_folder, files));
     files.add(ranks);
     return ranks.warnings;
   }
@@ -43,14 +63,7 @@ Status write_ranks(const Programs& programs, const std::string& training,
   std::vector<const Plan*> plans;
   for (const Plan& plan : programs.plans) plans.push_back(&plan);
   AUTOPAR_TRY(layout, step_layout(programs.step, plans, training, from));
-  // A step in 16 bits has the model's parameters so.
-  for (auto& [name, tensor] : stored) {
-    const auto place = layout.whole.find(name);
-    if (!given.empty() || place == layout.whole.end()) continue;
-    const DType read = place->second.value.dtype;
-    const bool is_narrow = read == DType::kFloat16 || read == DType::kBFloat16;
-    if (is_narrow && tensor.dtype == DType::kFloat32) tensor.narrow = read;
-  }
+  if (given.empty()) narrow_to_step(layout, stored);
   AUTOPAR_TRY(ranks, write_step_ranks(layout, stored, from, output_folder(options), files.files()));
   files.add(ranks);
   warnings.insert(warnings.end(), ranks.warnings.begin(), ranks.warnings.end());
@@ -77,7 +90,8 @@ Result<std::vector<std::string>> write_programs(const Programs& programs, PlanMe
                                                 OutputFolder& files) {
   const std::string& model_folder = inputs.data_folder;
   if (programs.step.programs.empty()) {
-    return write_program(programs.plans.front(), std::move(metadata), options, model_folder, files);
+    return write_program(programs.plans.front(), std::move(metadata), options, inputs.model.path,
+                         model_folder, files);
   }
   std::vector<std::string> warnings;
   for (std::size_t p = 0; p < programs.plans.size(); ++p) {

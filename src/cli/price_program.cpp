@@ -254,7 +254,7 @@ std::string price_table(const std::vector<PlanFile>& files, const ProgramPrice& 
             format_bytes(static_cast<double>(price.memory[f].total)) + " of memory";
   }
   return text + "\n  " + std::to_string(files[0].world_size) +
-         " ranks: " + format_seconds(price.seconds) + "\n";
+         " ranks: " + format_seconds(price.seconds) + ", " + kIdealPrices + "\n";
 }
 
 std::string price_json(const std::vector<PlanFile>& files, const ProgramPrice& price) {

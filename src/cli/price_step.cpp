@@ -276,7 +276,7 @@ std::string step_price_table(const Step& step, const std::vector<PlanFile>& file
   return to_text(programs) + "\n" + to_text(lines) + "\n  " + std::to_string(step.world_size) +
          " ranks, " + std::to_string(step.micro_batches) +
          (step.micro_batches == 1 ? " micro-batch: " : " micro-batches: ") +
-         format_seconds(price.seconds) + "\n";
+         format_seconds(price.seconds) + ", " + kIdealPrices + "\n";
 }
 
 std::string step_price_json(const Step& step, const std::vector<PlanFile>& files,

@@ -13,6 +13,7 @@
 #include "planning/logging.hpp"
 #include "planning/pipelines/pipeline_forms.hpp"
 #include "planning/pipelines/uniform_stages.hpp"
+#include "report/unit.hpp"
 
 namespace autopar::cli {
 
@@ -39,11 +40,21 @@ Status check_stages(const CLI::App& app, const PlanOptions& options) {
         "--stages goes with --micro-batches, a number or auto: stages work on several at the same "
         "time");
   }
+  if (unit_of(options.cost_model) != "seconds") {
+    return usage_error("--stages: schedules are of seconds, which --cost-model " +
+                       options.cost_model + " does not price in; --cost-model roofline does");
+  }
+  if (is_templates(options.searcher)) {
+    AUTOPAR_RETURN_IF_ERROR(
+        refuse_options(app, {"--pin"},
+                       "does not go with --stages and --searcher " + options.searcher +
+                           ": templates of pipelines read no pins; --searcher auto keeps them"));
+  }
   AUTOPAR_RETURN_IF_ERROR(refuse_options(
       app, {"--copies"}, "goes with a plan of one stage: stages work on micro-batches in turn"));
   return refuse_options(app,
                         {"--dialect", "--annotate", "--dump-problem", "--fallback-functions",
-                         "--io", "--inputs", "--outputs", "--mesh"},
+                         "--io", "--inputs", "--outputs", "--mesh", "--trace"},
                         "goes with a plan of one stage");
 }
 
@@ -58,7 +69,7 @@ Status check_options(const CLI::App& app, const PlanOptions& options, const Comm
                              "--dropout",  "--micro-batches", "--copies",     "--gradients",
                              "--stages",   "--schedule",      "--chunks",     "--cuts",
                              kWeightsFrom},
-                       "goes with --train: a model is planned as it is otherwise"));
+                       "needs --train: without it the model is planned as it is"));
   }
   if (options.train) {
     AUTOPAR_RETURN_IF_ERROR(refuse_options(
@@ -157,9 +168,7 @@ Result<int> run_stages(std::unique_ptr<Inputs> inputs, const PlanOptions& given,
                        const CommonOptions& common, std::chrono::steady_clock::time_point begin,
                        PhaseClock clock) {
   AUTOPAR_TRY(steps, AskedSteps(std::move(inputs), given, options, common).run());
-  const std::string searcher = options.searcher.substr(0, options.searcher.find(':'));
-  const bool tries_templates = searcher == "uniform" || searcher == "templates";
-  AUTOPAR_TRY(plan, tries_templates && !pins
+  AUTOPAR_TRY(plan, is_templates(options.searcher)
                         ? plan_uniform_stages(steps, common, begin, clock)
                         : plan_staged(std::move(steps), pins, common, begin, clock));
   if (plan.pipeline) {
@@ -209,6 +218,10 @@ Result<int> run(PlanOptions given, const CommonOptions& common) {
     }
     AUTOPAR_RETURN_IF_ERROR(check_pinned_stages(file, options));
     AUTOPAR_RETURN_IF_ERROR(take_checkpoints(file, *inputs));
+    if (!file.checkpoints.empty() && options.recompute != "auto" && options.recompute != "full") {
+      inputs->warnings.push_back(options.pin_file + ": checkpoints are of --recompute full, and " +
+                                 options.recompute + " does not read them");
+    }
     pins.emplace(std::move(file));
   }
   if (options.stages != "1") {
@@ -295,9 +308,8 @@ Run add_search(CLI::App& app, const CommonOptions& common) {
          "listed (also `templates`), or one of them: `\"uniform:dp=8 tp=8 sp zero=1\"`; "
          "`exhaustive`: small problems only; "
          "`data_parallel` and `replicate`: the baselines; `auto`: the quick ones, and the exact "
-         "one "
-         "where the problem is small enough or a time limit is given; the cheapest plan is taken, "
-         "and the report says whose it is.")
+         "one where the problem is small enough, or --gap or --time-limit is given; the cheapest "
+         "plan is taken, and the report says whose it is.")
       ->type_name("NAME");
   app.add_option(
          "--moving", options->moving,

@@ -36,6 +36,8 @@ struct ProgramPrice {
 // cross. Ranks 0, 1, ... are the first devices of the cluster. Errors: more ranks than devices.
 Result<ProgramPrice> price_programs(const std::vector<PlanFile>& files, const Cluster& cluster);
 std::string price_table(const std::vector<PlanFile>& files, const ProgramPrice& price);
+// What tables say of these prices, which are those of no profile.
+inline constexpr const char* kIdealPrices = "at ideal prices: op after op, of no profile";
 std::string price_json(const std::vector<PlanFile>& files, const ProgramPrice& price);
 
 // With -v: what was read.

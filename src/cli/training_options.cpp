@@ -86,8 +86,8 @@ void add_micro_batches_option(CLI::App& app, TrainingChoice& choice) {
   app.add_option("--micro-batches", choice.micro_batches,
                  "passes of a step, each on so many parts of the batch: a number (default 1), or "
                  "auto\n"
-                 "Gradients are summed over the passes, and the update is one. `auto` plans all "
-                 "numbers that divide the batch, and takes the one whose plan is fastest.")
+                 "Gradients are summed over the passes, and the update is one. `auto` tries "
+                 "numbers that divide the batch, as long as one may be more than 0.5 % faster.")
       ->type_name("NUMBER");
   app.add_option("--copies", choice.copies,
                  "passes that run interleaved, so that collectives of one go beside the compute of "

@@ -66,7 +66,14 @@ Status add_weights_from(const std::string& path, const std::vector<PlanFile>& fi
   AUTOPAR_TRY(opened, GivenWeights::open(path));
   const auto given = std::make_shared<const GivenWeights>(std::move(opened));
   const Types step = inputs_of(files);
-  AUTOPAR_TRY(has_states, check_fit(*given, step, roles, files[0].path));
+  // What programs hold themselves, such as frozen weights, may be there: `merge` writes it, too.
+  Types known = step;
+  for (const PlanFile& file : files) {
+    for (const BoundaryValue& held : file.metadata.weights_io) {
+      known.try_emplace(held.name, GivenType{held.dtype, held.shape});
+    }
+  }
+  AUTOPAR_TRY(has_states, check_fit(*given, known, roles, files[0].path));
   if (!has_states && tells) tell_missing_states(*given);
   // What --data has for the same inputs does not count.
   for (auto data = request.data.begin(); data != request.data.end();) {

@@ -24,10 +24,6 @@ bool has_axis(CollectiveKind kind) {
 }
 namespace {
 
-bool has_reduction(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter;
-}
-
 template <class T>
 T attribute_or(const Ort::ConstKernelInfo& info, const char* name, T fallback) {
   try {

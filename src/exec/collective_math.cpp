@@ -19,12 +19,6 @@ std::size_t buffer_bytes(const CollectiveCall& call) {
   return static_cast<std::size_t>(element_count(call.output_shape)) * element_size(call);
 }
 
-ReduceOp reduce_op_of(const CollectiveCall& call) {
-  const auto op = parse_reduce_op(call.reduce_op);
-  AUTOPAR_CHECK(op.has_value(), "unknown reduce_op " + call.reduce_op);
-  return *op;
-}
-
 std::vector<const void*> advanced(const std::vector<const void*>& pointers, std::size_t bytes) {
   std::vector<const void*> result;
   result.reserve(pointers.size());
@@ -132,6 +126,12 @@ Status multiply_dimension(Shape& shape, std::size_t d, std::int64_t group_size) 
 }
 
 }  // namespace
+
+ReduceOp reduce_op_of(const CollectiveCall& call) {
+  const auto op = parse_reduce_op(call.reduce_op);
+  AUTOPAR_CHECK(op.has_value(), "unknown reduce_op " + call.reduce_op);
+  return *op;
+}
 
 Result<Shape> output_shape_of(CollectiveKind kind, const Shape& input, std::int64_t group_size,
                               std::int64_t axis, std::int64_t concat_axis) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "autopar/exec.hpp"
+#include "exec/reduce.hpp"
 
 namespace autopar {
 
@@ -19,6 +20,9 @@ Result<Shape> output_shape_of(CollectiveKind kind, const Shape& input, std::int6
 // Precondition: the shapes, axes and the reduce_op are those of a valid call.
 void perform(const CollectiveCall& call, const std::vector<const void*>& inputs,
              const std::vector<void*>& outputs);
+
+// Precondition: a name that parse_reduce_op() knows.
+ReduceOp reduce_op_of(const CollectiveCall& call);
 
 // Permute: the position whose input a position gets.
 int source_of(const CollectiveCall& call);

@@ -1,9 +1,10 @@
 // What it means that an output agrees. All constants of that are here, each with its unit and its
 // reason; a Criterion is made of them once per output.
 //
-//   const Criterion criterion = criterion_of(DType::kFloat32, {.rtol = 2e-4, .atol = 2e-5},
-//   scales); criterion.allowed(1, 0)   // 2.2e-4 criterion.reason()        // "|difference| <=
-//   2e-05 + 0.0002 |expected|"
+//   const Tolerance tolerance{.rtol = 2e-4, .atol = 2e-5};
+//   const Criterion criterion = criterion_of(DType::kFloat32, tolerance, scales);
+//   criterion.allowed(1, 0)   // 2.2e-4
+//   criterion.reason()        // "|difference| <= 2e-05 + 0.0002 |expected|"
 #pragma once
 
 #include <cstddef>

@@ -15,8 +15,6 @@ namespace autopar {
 
 namespace {
 
-std::string type_text(DType dtype, const Shape& shape) { return name_of(dtype) + to_text(shape); }
-
 // The index of the entry of that name, or the size where there is none.
 template <class Named>
 std::size_t index_of(const std::vector<Named>& values, const std::string& name) {

@@ -54,7 +54,13 @@ Error failure_of(const std::string& what, const std::exception& exception, Error
   const std::string message = exception.what();
   const bool is_memory =
       error_of(exception).code == ErrorCode::kResource || is_out_of_memory(message);
-  return {is_memory ? ErrorCode::kResource : otherwise, what + message};
+  const bool is_missing = message.find("Could not find an implementation") != std::string::npos;
+  return {is_memory ? ErrorCode::kResource : otherwise,
+          what + message +
+              (is_missing ? "; ONNX Runtime has no kernel for that op and element type here: of "
+                            "bfloat16 on CPUs it has few. `autopar verify` proves the plan; plans "
+                            "of --precision fp32, fp16 or mixed-fp16 can be run"
+                          : "")};
 }
 
 Ort::Env make_environment(int threads) {

@@ -8,8 +8,6 @@ namespace autopar {
 
 namespace {
 
-std::string type_text(DType dtype, const Shape& shape) { return name_of(dtype) + to_text(shape); }
-
 std::string wrong_type(const char* source, const Tensor& tensor, const BoundaryValue& output) {
   return std::string("the ") + source + " has " + type_text(tensor.dtype, tensor.shape) +
          " for it, the plan " + type_text(output.dtype, output.shape);

@@ -1,9 +1,8 @@
 // A step of several passes: what each adds to, and what the update reads in place of the pass's own
 // gradients.
 //
-//   new.acc.<parameter> = acc.<parameter> + gradient       every pass, in float32
-//   new.acc.loss, new.acc.count                            of a loss that is averaged over what
-//   counts
+//   new.acc.<parameter> = acc.<parameter> + gradient      every pass, in float32
+//   new.acc.loss, new.acc.count           of a loss that is averaged over what counts
 //
 // Accumulators are inputs that are zero before the first pass.
 #pragma once

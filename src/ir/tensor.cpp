@@ -135,6 +135,8 @@ std::string to_text(const Shape& shape) {
   return text + "]";
 }
 
+std::string type_text(DType dtype, const Shape& shape) { return name_of(dtype) + to_text(shape); }
+
 Tensor int64_tensor(const Shape& shape, const std::vector<std::int64_t>& values) {
   AUTOPAR_CHECK(
       element_count(shape) == static_cast<std::int64_t>(values.size()),

@@ -39,8 +39,6 @@ std::string list(const std::vector<T>& values) {
   return text + "]";
 }
 
-std::string type_text(DType dtype, const Shape& shape) { return name_of(dtype) + to_text(shape); }
-
 std::string tensor_text(const Tensor& tensor) {
   const auto values = int_values(tensor);
   if (!values || values->size() > kShownElements) {

@@ -28,13 +28,6 @@ std::optional<Reduction> reduction_of(FactorKind kind) {
   return std::nullopt;
 }
 
-bool mentions(const TensorFactors& tensor, int factor) {
-  for (const auto& dim : tensor) {
-    if (std::find(dim.begin(), dim.end(), factor) != dim.end()) return true;
-  }
-  return false;
-}
-
 // A split dimension is cut into equal contiguous parts, so all but the first factors of it can be
 // split only where those before are down to one element per part. `parts`: per factor.
 bool contiguous(const std::vector<TensorFactors>& tensors, const Rule& rule,

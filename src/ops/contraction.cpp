@@ -23,14 +23,6 @@ RuleText matmul_rule(const OpView& view) {
   return text + (grid ? " | moving row col: m k, k n -> m n" : "") + " | partial: 0, 1";
 }
 
-Work matmul_work(const Op& op, const OpShapes& shapes) {
-  const Shape& left = shape_at(shapes.inputs, 0);
-  const double k = left.empty() ? 1 : static_cast<double>(left.back());
-  Work work = streaming_work(op, shapes);
-  work.flops = 2 * k * elements_of(shapes.outputs, 0);
-  return work;
-}
-
 RuleText gemm_rule(const OpView& view) {
   const std::string a = view.op.int_attribute("transA", 0) != 0 ? "k+ m" : "m k+";
   const std::string b = view.op.int_attribute("transB", 0) != 0 ? "n k+" : "k+ n";
@@ -112,6 +104,14 @@ Work einsum_work(const Op& op, const OpShapes& shapes) {
 }
 
 }  // namespace
+
+Work matmul_work(const Op& op, const OpShapes& shapes) {
+  const Shape& left = shape_at(shapes.inputs, 0);
+  const double k = left.empty() ? 1 : static_cast<double>(left.back());
+  Work work = streaming_work(op, shapes);
+  work.flops = 2 * k * elements_of(shapes.outputs, 0);
+  return work;
+}
 
 std::span<const OpRow> contraction_rows() {
   static const std::vector<OpRow> rows = {

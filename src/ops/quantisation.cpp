@@ -98,14 +98,6 @@ Work conv_work(const Op& op, const OpShapes& shapes) {
   return work;
 }
 
-Work matmul_work(const Op& op, const OpShapes& shapes) {
-  Work work = streaming_work(op, shapes);
-  const Shape& left = shape_at(shapes.inputs, 0);
-  const double k = left.empty() ? 1 : static_cast<double>(left.back());
-  work.flops = 2 * k * elements_of(shapes.outputs, 0);
-  return work;
-}
-
 }  // namespace
 
 std::span<const OpRow> quantisation_rows() {

@@ -13,12 +13,6 @@ const std::string* user_text(const Op& op, const UserRules& user) {
   return found == user.text_of_type.end() ? nullptr : &found->second;
 }
 
-bool mentions(const TensorFactors& tensor, int factor) {
-  return std::any_of(tensor.begin(), tensor.end(), [&](const std::vector<int>& dim) {
-    return std::find(dim.begin(), dim.end(), factor) != dim.end();
-  });
-}
-
 // An absent optional output needs no factors.
 Status verify_present(Rule rule, OpShapes shapes, const Op& op) {
   for (std::size_t t = op.outputs.size(); t-- > 0;) {
@@ -76,6 +70,12 @@ RuleText text_of_row(const OpRow& row, const OpView& view) {
 }
 
 }  // namespace
+
+bool mentions(const TensorFactors& tensor, int factor) {
+  return std::any_of(tensor.begin(), tensor.end(), [&](const std::vector<int>& dim) {
+    return std::find(dim.begin(), dim.end(), factor) != dim.end();
+  });
+}
 
 OpShapes shapes_of(const Graph& graph, const Op& op) {
   OpShapes shapes;

@@ -8,12 +8,6 @@
 namespace autopar {
 namespace {
 
-bool mentions(const TensorFactors& tensor, int factor) {
-  return std::any_of(tensor.begin(), tensor.end(), [&](const std::vector<int>& dim) {
-    return std::find(dim.begin(), dim.end(), factor) != dim.end();
-  });
-}
-
 Status verify_factors(const Rule& rule) {
   std::set<std::string> names;
   for (const Factor& factor : rule.factors) {

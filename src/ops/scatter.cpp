@@ -1,6 +1,7 @@
 // Writing by index. Dimensions that are written to may be split: every rank writes what falls into
 // its part. Where updates are added, they may be split as well: the results are partial sums.
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "ops/emitter.hpp"
@@ -76,12 +77,12 @@ ValueId with_spare_row(Emitter& emitter, ValueId data, std::size_t d) {
 // The op with the rank's own indices into dimension `d`; `mask` covers the updates, broadcast.
 Result<std::vector<ValueId>> scatter_own(const LocalContext& context, Emitter& emitter,
                                          std::size_t d, const OwnIndices& own,
-                                         const Shape& mask_shape) {
+                                         Shape mask_shape) {
   const std::string& type = context.op.type;
   const ValueId data = emitter.input(0);
   if (adds(context.op)) {
     const ValueId zero = emitter.scalar(emitter.output_dtype(0), 0);
-    const ValueId mask = emitter.reshape(own.mask, mask_shape);
+    const ValueId mask = emitter.reshape(own.mask, std::move(mask_shape));
     const ValueId updates = emitter.pointwise("Where", {mask, emitter.input(2), zero});
     return only_output(
         context, emitter.finish(0, type, {data, own.clamped, updates}, context.op.attributes));

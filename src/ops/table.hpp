@@ -60,6 +60,8 @@ constexpr std::uint32_t operand_bits(std::initializer_list<int> ports) {
 
 // Every tensor that is not an operand is read or written once; flops are left to the caller.
 Work streaming_work(const Op& op, const OpShapes& shapes);
+// And the products of what is last in the first input.
+Work matmul_work(const Op& op, const OpShapes& shapes);
 double bytes_of(const Shape& shape, DType dtype);
 const Shape& shape_at(const std::vector<Shape>& shapes, std::size_t i);  // empty where absent
 double elements_of(const std::vector<Shape>& shapes, std::size_t i);     // 1 where absent

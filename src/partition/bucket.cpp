@@ -1,7 +1,7 @@
 // Many small collectives of one kind become few: their tensors lie one after the other in one.
 //
-//   a, b: AllReduce(x), AllReduce(y)  ->  Split(AllReduce(Concat(Reshape(x), Reshape(y)))),
-//   reshaped
+//   a, b: AllReduce(x), AllReduce(y)
+//   ->  Split(AllReduce(Concat(Reshape(x), Reshape(y)))), reshaped
 //
 // Element for element the same is added up in the same order, and moved to the same place.
 #include <algorithm>

@@ -9,10 +9,6 @@ namespace {
 
 const char* const kReduceOps[] = {"sum", "max", "min", "prod", "avg"};
 
-bool reduces(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter;
-}
-
 std::string in_program(const ProgramOnRanks& program, const std::string& message) {
   return program.name.empty() ? message : program.name + ": " + message;
 }
@@ -181,7 +177,7 @@ class ProgramCheck {
                               "the attribute seq (the order of issue, from 0) is missing or "
                               "negative");
     }
-    if (reduces(c.kind)) {
+    if (has_reduction(c.kind)) {
       const std::string reduce_op = c.op->string_attribute("reduce_op", "sum");
       if (std::find(std::begin(kReduceOps), std::end(kReduceOps), reduce_op) ==
           std::end(kReduceOps)) {
@@ -282,7 +278,7 @@ std::string difference_of(const CollectiveOfProgram& one, const CollectiveOfProg
     const std::int64_t b = other.op->int_attribute(name, fallback);
     if (a != b) return differs(name, std::to_string(a), std::to_string(b));
   }
-  if (!reduces(one.kind)) return "";
+  if (!has_reduction(one.kind)) return "";
   const std::string a = one.op->string_attribute("reduce_op", "sum");
   const std::string b = other.op->string_attribute("reduce_op", "sum");
   return a == b ? "" : differs("reduce_op", a, b);

@@ -39,10 +39,6 @@ Route slicing(const Shape& shape, const Spec& to, const Mesh& mesh) {
   return route;
 }
 
-bool reduces(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter;
-}
-
 // Walks the graph once; versions of a value come into being when they are first asked for.
 class Inserter {
  public:
@@ -188,7 +184,7 @@ ValueId Inserter::apply(const Route& route, ValueId v, ValueId from, const std::
         .axes = step.axes,
         .axis = step.axis,
         .concat_axis = step.concat_axis,
-        .reduce_op = reduces(step.kind) ? name_of(step.reduction) : ""};
+        .reduce_op = has_reduction(step.kind) ? name_of(step.reduction) : ""};
     from = add_collective(program(), draft_.value_names, draft_.op_names, abstract, from, output,
                           value.name + "/" + abstract.type);
   }

@@ -331,7 +331,13 @@ class Forms {
   void note(const Place& at, const Error& error) {
     const auto [told, is_first] = errors_.try_emplace(at.count, error);
     if (is_first) return;
-    told->second.message +=
+    // What to try is said once, at the end.
+    std::string& message = told->second.message;
+    const std::size_t advice = message.rfind(". Try ");
+    if (advice != std::string::npos && error.message.ends_with(message.substr(advice))) {
+      message.erase(advice);
+    }
+    message +=
         ". With --recompute " + std::string(name_of(levels_[at.level])) + ": " + error.message;
   }
 

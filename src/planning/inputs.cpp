@@ -29,6 +29,10 @@ Result<double> parse_gap(const std::string& text) {
     return usage_error("--gap '" + text + "': expected a share such as 0.5% or 0.005");
   }
   const double share = unit == "%" ? value / 100 : value;
+  if (unit.empty() && value >= 1) {
+    return usage_error("--gap '" + text + "': is " + std::to_string(std::lround(100 * value)) +
+                       " % of the bound; expected a share such as 0.5% or 0.005");
+  }
   return share / (1 + share);
 }
 

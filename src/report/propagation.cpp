@@ -44,10 +44,6 @@ std::string joined(const std::vector<std::string>& texts, std::size_t most, cons
   return text;
 }
 
-std::string shortened(const std::string& text, std::size_t width) {
-  return text.size() <= width ? text : text.substr(0, width - 3) + "...";
-}
-
 std::string amounts(const Propagation& p, const std::string& cost_model) {
   TextTable table;
   table.right_aligned = {false, true, true, true, false};

@@ -26,10 +26,6 @@ namespace {
 
 std::string price(const Report& r, double value) { return format_price(value, r.cost_model); }
 
-std::string shortened(const std::string& text, std::size_t width) {
-  return text.size() <= width ? text : text.substr(0, width - 3) + "...";
-}
-
 std::string head(const Report& r) {
   std::string text = r.model + ": " + std::to_string(r.ops) + " ops, " +
                      format_count(r.parameter_count) + " parameters (" +

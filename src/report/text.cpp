@@ -80,6 +80,10 @@ std::string format_count(double count) {
   return number(unit == 0 ? "%.0f" : "%.2f", count, units[unit]);
 }
 
+std::string shortened(const std::string& text, std::size_t width) {
+  return text.size() <= width ? text : text.substr(0, width - 3) + "...";
+}
+
 std::string to_text(const TextTable& table) {
   std::vector<std::size_t> widths;
   for (const auto& row : table.rows) {

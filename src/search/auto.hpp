@@ -1,9 +1,9 @@
-// The searcher `auto`: runs `rec`, `data_parallel` and (where something is pinned) `propagate` as
-// they would run by themselves, and the exact search where the problem is small enough for it or a
-// time limit bounds it; else a local improvement of the best quick plan. The cheapest plan that
-// fits is taken, the first of equals in the order in which they ran: so it is never dearer than any
-// of them run beside it with the same options. What the exact search has proven to be no cheaper is
-// not run.
+// The searcher `auto`: runs the exact search where the problem is small enough for it, or --gap or
+// a time limit bounds it, and `rec`, `data_parallel` and (where something is pinned) `propagate` as
+// they would run by themselves; without the exact search, a local improvement of the best of these.
+// The cheapest plan that fits is taken, the first of equals in the order in which they ran: so it
+// is never dearer than any of them run beside it with the same options. What the exact search has
+// proven to be no cheaper is not run.
 #pragma once
 
 #include "autopar/search.hpp"

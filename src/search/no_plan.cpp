@@ -37,6 +37,18 @@ Bytes plan_limit(const SearchRequest& request) {
   return request.fits_surely ? request.cluster.profile.room_in(limit) : limit;
 }
 
+namespace {
+
+// What else a user may try than what is last said.
+std::string try_more(const SearchRequest& request, const std::string& last) {
+  const bool is_step = std::any_of(request.graph.ops.begin(), request.graph.ops.end(),
+                                   [](const Op& op) { return op.phase == Phase::kUpdate; });
+  return ". Try more devices, --memory with a larger size, " +
+         std::string(is_step ? "more --micro-batches, " : "") + last;
+}
+
+}  // namespace
+
 Status check_memory(const SearchRequest& request) {
   if (!request.limit_memory) return Ok{};
   const Bytes limit = memory_limit(request);
@@ -45,12 +57,12 @@ Status check_memory(const SearchRequest& request) {
       least_memory(request.graph, updated_inputs(request.graph, request.updates), devices);
   if (least.bytes <= limit) return Ok{};
   const auto time = static_cast<std::size_t>(least.time);
-  return infeasible_error(
-      "no plan fits into " + size_text(static_cast<double>(limit)) +
-      " per device: with every tensor split over all " + std::to_string(devices) +
-      " devices, what is alive during op '" + request.graph.ops[time].name + "' still takes " +
-      size_text(static_cast<double>(least.bytes)) +
-      " of each. Try more devices, --memory with a larger size, or a smaller batch");
+  return infeasible_error("no plan fits into " + size_text(static_cast<double>(limit)) +
+                          " per device: with every tensor split over all " +
+                          std::to_string(devices) + " devices, what is alive during op '" +
+                          request.graph.ops[time].name + "' still takes " +
+                          size_text(static_cast<double>(least.bytes)) + " of each" +
+                          try_more(request, "or a smaller batch"));
 }
 
 // One sentence; of reasons that equally many meshes have, that of the mesh with the fewest axes.
@@ -105,8 +117,8 @@ Error no_plan(const SearchRequest& request, const Tightest& tightest, bool inter
   }
   if (tightest.peak == kInfinity) {
     return infeasible_error("no plan fits into " + size_text(limit) +
-                            " per device; no plan was found at all. Try more devices, --memory "
-                            "with a larger size, or fewer pins");
+                            " per device; no plan was found at all" +
+                            try_more(request, "or fewer pins"));
   }
   const bool proven = tightest.proven && !interrupted;
   std::string text = "no plan " + std::string(proven ? "fits" : "was found that fits") + " into " +
@@ -117,7 +129,7 @@ Error no_plan(const SearchRequest& request, const Tightest& tightest, bool inter
     text += ", during op '" + request.graph.ops[time].name + "'";
   }
   if (interrupted) text += "; the search was stopped early";
-  return infeasible_error(text + ". Try more devices, --memory with a larger size, or fewer pins");
+  return infeasible_error(text + try_more(request, "or fewer pins"));
 }
 
 Error fits_not_surely(const SearchRequest& request, const SearchOutcome& found) {
@@ -128,9 +140,8 @@ Error fits_not_surely(const SearchRequest& request, const SearchOutcome& found) 
       " per device: the best that may, on mesh " + to_text(found.strategy.mesh) + ", holds " +
       size_text(static_cast<double>(bytes)) + ", and up to " +
       size_text(static_cast<double>(profile.upper_memory(bytes))) + " with what profile '" +
-      profile.name +
-      "' adds for the runtime. Try more devices, --memory with a larger size, a smaller batch, or "
-      "--profile ideal");
+      profile.name + "' adds for the runtime" +
+      try_more(request, "a smaller batch, or --profile ideal"));
 }
 
 }  // namespace autopar

@@ -18,9 +18,7 @@ namespace {
 
 // Templates may follow the name: "uniform:dp=8 tp=8 zero=1".
 Result<const Searcher*> find_searcher(const std::string& asked) {
-  const std::string before = asked.substr(0, asked.find(':'));
-  const bool has_template = before == "uniform" || before == "templates";
-  const std::string& name = has_template ? before : asked;
+  const std::string name = is_templates(asked) ? asked.substr(0, asked.find(':')) : asked;
   std::vector<std::string> names;
   for (const Searcher& s : searchers()) {
     if (name == s.name || name == s.long_name) return &s;

@@ -105,4 +105,9 @@ const std::vector<Searcher>& searchers() {
   return table;
 }
 
+bool is_templates(const std::string& asked) {
+  const std::string name = asked.substr(0, asked.find(':'));
+  return name == "uniform" || name == "templates";
+}
+
 }  // namespace autopar

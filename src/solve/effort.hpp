@@ -32,7 +32,7 @@ namespace effort {
 
 // Work is counted in table entries that are handled one by one, a few nanoseconds each.
 namespace work {
-// What an entry costs here, where work is counted in entries that are handled one by one.
+// Of an entry of a row that is handled as a vector.
 inline constexpr double kRowEntryWork = 0.2;
 inline constexpr double kVisitWork = 20;  // what a visit costs beside the entries
 inline constexpr double kReducingPart =
@@ -61,8 +61,8 @@ inline constexpr double kUnlimitedPart =
 inline constexpr double kFittingPart = 0.6;  // where something that was found fits
 inline constexpr double kUnlimitedTime = 0.5;  // where time is what is limited
 inline constexpr double kPatientUnlimitedWork = 1e8;
-// What a second of a patient search is worth. Half of what a core does in one, so that the clock
-// does not end what could be counted.
+// What a second of a patient search is worth. Less than a quarter of what a core does in one, so
+// that the clock does not end what could be counted.
 inline constexpr double kWorkPerSecond = 1e8;
 inline constexpr double kLimitedPart = 0.7;  // where there is time to be used
 inline constexpr double kPeakPart = 0.3;

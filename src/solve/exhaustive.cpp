@@ -175,18 +175,18 @@ class Tree {
 };
 
 Error too_many(const Problem& problem, double limit) {
-  double combinations = 1;
+  double digits = 0;
   for (const ProblemNode& node : problem.nodes) {
-    combinations *= static_cast<double>(
+    digits += std::log10(
         std::count_if(node.cost.begin(), node.cost.end(), [](double c) { return c < kInfinity; }));
   }
   char text[240];
   std::snprintf(text, sizeof text,
-                "%.3g combinations are too many for the exhaustive search: "
+                "some 10^%.0f combinations are too many for the exhaustive search: "
                 "they were not all tried "
                 "or ruled out after looking at choices %.3g times, its limit; "
                 "use the searcher dp",
-                combinations, limit);
+                digits, limit);
   return input_error(text);
 }
 

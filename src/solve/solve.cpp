@@ -37,7 +37,8 @@ class Search {
  public:
   Search(const Problem& problem, const SolveOptions& options)
       : whole_(problem),
-        presolved_(has(options.left_out, SolveStage::kPresolve) ? presolve(problem) : std::nullopt),
+        presolved_(runs(options.left_out, SolveStage::kPresolve) ? presolve(problem)
+                                                                 : std::nullopt),
         problem_(presolved_ ? presolved_->problem : problem),
         limited_(problem_.use_limit < kInfinity),
         race_(problem_, budget_) {
@@ -87,8 +88,8 @@ class Search {
   void look() {
     looked_ = true;
     const Noted noted(race_, "look");
-    free_ = std::make_unique<FreeSearch>(race_, has(options_.left_out, SolveStage::kFold),
-                                         has(options_.left_out, SolveStage::kMix));
+    free_ = std::make_unique<FreeSearch>(race_, runs(options_.left_out, SolveStage::kFold),
+                                         runs(options_.left_out, SolveStage::kMix));
     free_->look();
     start_ = free_->choices();
     unlimited_bound_ = race_.bound;

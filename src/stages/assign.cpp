@@ -92,15 +92,16 @@ class Assigner {
   // By the forward op whose gradients an op makes, which its name begins with; never behind a chunk
   // whose gradients it reads, which has its turn before.
   void backward() {
-    std::map<std::string, int> forward;
+    // Families: the ops of a loss, of which the one with its name may be gone.
+    std::map<std::string, int> forward, families;
     for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
       const std::string& name = graph_.ops[o].name;
       if (graph_.ops[o].phase != Phase::kForward || chunk_[o] < 0) continue;
       forward[name] = chunk_[o];
-      // The ops of a loss, of which the one with its name may be gone.
-      int& family = forward.try_emplace(name.substr(0, name.find('/')), chunk_[o]).first->second;
+      int& family = families.try_emplace(name.substr(0, name.find('/')), chunk_[o]).first->second;
       family = std::max(family, chunk_[o]);
     }
+    forward.merge(families);  // an op's own name comes first
     const int behind_all = static_cast<int>(cuts_.size());
     for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
       const Op& op = graph_.ops[o];

@@ -86,16 +86,21 @@ std::vector<Place> places_of(const Graph& step, const OpSeconds& seconds,
   return places;
 }
 
-// The first of each run of places with the same crossing, where it is no larger beside them, and
-// where no kernel is cut.
+// Runs of places with the same crossing of which none is larger than those beside it: the first
+// place of each. And of runs that no smaller one comes before, if three ops in them read parameters
+// or more, also those before such ops: layers of one width. No kernel is cut.
 std::vector<Place> good_places(std::vector<Place> all) {
   std::erase_if(all, [](const Place& place) { return place.inside > 0; });
   std::vector<Place> good;
-  for (std::size_t p = 0; p + 1 < all.size(); ++p) {
-    if (p > 0 && all[p - 1].crossing <= all[p].crossing) continue;
-    std::size_t end = p + 1;
-    while (end + 1 < all.size() && all[end].crossing == all[p].crossing) ++end;
-    if (end + 1 == all.size() || all[end].crossing > all[p].crossing) good.push_back(all[p]);
+  for (std::size_t p = 0, end = 0; p + 1 < all.size(); p = end) {
+    for (end = p + 1; end + 1 < all.size() && all[end].crossing == all[p].crossing;) ++end;
+    if (p > 0 && all[p - 1].crossing < all[p].crossing) continue;
+    const bool is_least = end + 1 == all.size() || all[end].crossing > all[p].crossing;
+    const bool has_layers = all[end].weights - all[p].weights > 2;
+    for (std::size_t at = p; at < end; ++at) {
+      const bool is_layer = has_layers && all[at + 1].weights > all[at].weights;
+      if ((at == p && is_least) || is_layer) good.push_back(all[at]);
+    }
   }
   good.push_back(all.back());
   return good;

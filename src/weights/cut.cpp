@@ -11,6 +11,7 @@
 #include <numeric>
 #include <optional>
 
+#include "ir/half.hpp"
 #include "weights/tensors.hpp"
 
 namespace autopar {
@@ -223,6 +224,13 @@ Status cut(const StoredTensor& tensor, const std::vector<Box>& boxes, const Sink
            Bytes buffer_bytes) {
   if (tensor.bytes() == 0 || boxes.empty()) return Ok{};
   return Cutter(tensor, boxes, sink, buffer_bytes).run();
+}
+
+Status cut_as_read(const StoredTensor& tensor, const std::vector<Box>& boxes, const Sink& sink) {
+  if (!tensor.narrow) return cut(tensor, boxes, sink);
+  return cut(tensor, boxes, [&](std::size_t box, Bytes at, std::string_view bytes) {
+    return sink(box, at / 2, rounded(bytes, *tensor.narrow));
+  });
 }
 
 Result<Tensor> read_tensor(const StoredTensor& tensor) {

@@ -34,11 +34,6 @@ bool has(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// What the update of a step makes of the others when it begins.
-bool follows(const TrainingRoles& roles, const std::string& state) {
-  return state == "learning_rate" || !roles.copied_by(state).empty();
-}
-
 }  // namespace
 
 std::string to_text(const GivenType& type) { return name_of(type.dtype) + to_text(type.shape); }
@@ -87,7 +82,7 @@ Result<bool> check_fit(const GivenWeights& given, const std::map<std::string, Gi
   bool has_states = false;
   for (const auto& [name, type] : given.types()) {
     const auto input = step.find(name);
-    has_states = has_states || (has(roles.states, name) && !follows(roles, name));
+    has_states = has_states || (has(roles.states, name) && !roles.follows(name));
     if (input == step.end()) {
       const bool known = has(roles.frozen, name) || has(roles.unreached, name);
       if (!known && !given.is_model()) unknown.push_back(name);
@@ -98,7 +93,7 @@ Result<bool> check_fit(const GivenWeights& given, const std::map<std::string, Gi
   }
   for (const auto* names : {&roles.parameters, &roles.statistics, &roles.states}) {
     for (const std::string& name : *names) {
-      if (given.types().count(name) != 0 || follows(roles, name)) continue;
+      if (given.types().count(name) != 0 || roles.follows(name)) continue;
       (names == &roles.states ? missing_states : missing).push_back(name);
     }
   }

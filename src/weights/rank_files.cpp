@@ -145,14 +145,14 @@ class FolderWriter {
   Status write(const Sharded& tensor) {
     const Slices slices = slices_of(tensor.whole, mesh_);
     const Bytes start = entries_.at(tensor.whole.name)->offset;
-    return cut(stored_.at(tensor.whole.name), slices.boxes,
-               [&](std::size_t box, Bytes at, std::string_view bytes) -> Status {
-                 for (std::int64_t rank : slices.ranks[box]) {
-                   AUTOPAR_RETURN_IF_ERROR(
-                       write_bytes(temporary_[static_cast<std::size_t>(rank)], start + at, bytes));
-                 }
-                 return Ok{};
-               });
+    const auto put = [&](std::size_t box, Bytes at, std::string_view bytes) -> Status {
+      for (std::int64_t rank : slices.ranks[box]) {
+        AUTOPAR_RETURN_IF_ERROR(
+            write_bytes(temporary_[static_cast<std::size_t>(rank)], start + at, bytes));
+      }
+      return Ok{};
+    };
+    return cut_as_read(stored_.at(tensor.whole.name), slices.boxes, put);
   }
 
   Status write_plans() {
@@ -232,12 +232,21 @@ Result<RankFolders> write_sharded_plan(const Plan& plan, const PlanMetadata& met
 Result<RankFolders> write_sharded_plan(const Plan& plan, const PlanMetadata& metadata,
                                        const std::string& folder, const std::string& model_folder,
                                        UnfinishedFiles& files) {
+  return write_sharded_plan(plan, metadata, folder, model_folder, files, {}, {});
+}
+
+Result<RankFolders> write_sharded_plan(const Plan& plan, const PlanMetadata& metadata,
+                                       const std::string& folder, const std::string& model_folder,
+                                       UnfinishedFiles& files,
+                                       const std::vector<BoundaryValue>& inputs,
+                                       StoredTensors stored) {
   std::vector<const Value*> values;
   for (const CutWeight& weight : cut_weights(plan)) {
     values.push_back(&plan.program.value(weight.initializer));
   }
   AUTOPAR_TRY(tensors, stored_in_model(values, model_folder));
-  return write_rank_folders(shard_program(plan, {}), {}, metadata, tensors, folder, files);
+  for (auto& [name, tensor] : tensors) stored.insert_or_assign(name, std::move(tensor));
+  return write_rank_folders(shard_program(plan, {}), inputs, metadata, stored, folder, files);
 }
 
 }  // namespace autopar

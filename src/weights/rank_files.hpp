@@ -23,4 +23,11 @@ Result<RankFolders> write_rank_folders(ShardedProgram program,
                                        PlanMetadata metadata, const StoredTensors& stored,
                                        const std::string& folder, UnfinishedFiles& files);
 
+// The same of a plan whose initializers are whole; `stored` has the inputs.
+Result<RankFolders> write_sharded_plan(const Plan& plan, const PlanMetadata& metadata,
+                                       const std::string& folder, const std::string& model_folder,
+                                       UnfinishedFiles& files,
+                                       const std::vector<BoundaryValue>& inputs,
+                                       StoredTensors stored);
+
 }  // namespace autopar

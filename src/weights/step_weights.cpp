@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <set>
 
-#include "ir/half.hpp"
 #include "weights/rank_files.hpp"
 #include "weights/safetensors.hpp"
 
@@ -23,11 +22,6 @@ bool has(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// What the first step can make of the rest.
-bool follows(const TrainingRoles& roles, const std::string& state) {
-  return state == "learning_rate" || !roles.copied_by(state).empty();
-}
-
 std::string weights_file(const std::string& folder, std::int64_t rank) {
   return (fs::path(folder) / rank_folder(rank) / kWeightsFile).string();
 }
@@ -41,10 +35,6 @@ std::int64_t position_in(const StepPlace& place, std::int64_t rank) {
 
 Box box_on(const StepPlace& place, std::int64_t rank) {
   return box_of(place.value, *place.mesh, position_in(place, rank));
-}
-
-std::string type_text(DType dtype, const Shape& shape) {
-  return std::string(name_of(dtype)) + to_text(shape);
 }
 
 // What each program reads that no other makes, and that is no data.
@@ -135,10 +125,10 @@ Status check_complete(const StepLayout& layout, const StoredTensors& stored,
     const bool is_state = has(layout.roles.states, name);
     const auto found = stored.find(name);
     if (found == stored.end()) {
-      if (!follows(layout.roles, name)) (is_state ? missing_states : missing).push_back(name);
+      if (!layout.roles.follows(name)) (is_state ? missing_states : missing).push_back(name);
       continue;
     }
-    has_states = has_states || (is_state && !follows(layout.roles, name));
+    has_states = has_states || (is_state && !layout.roles.follows(name));
     const StoredTensor& tensor = found->second;
     const DType dtype = tensor.narrow.value_or(tensor.dtype);
     if (dtype == place.value.dtype && tensor.shape == place.value.shape) continue;
@@ -150,7 +140,8 @@ Status check_complete(const StepLayout& layout, const StoredTensors& stored,
   return input_error(from + ": lacks '" + missing.front() + "'" +
                      (missing.size() > 1 ? " and " + std::to_string(missing.size() - 1) + " more"
                                          : std::string()) +
-                     " of the step; expected all parameters, and all states or none");
+                     " of the step; expected all parameters, and all states or none (another file: "
+                     "--weights-from FILE)");
 }
 
 class RankWriter {
@@ -221,10 +212,7 @@ class RankWriter {
         }
         return Ok{};
       };
-      const auto put_narrow = [&](std::size_t box, Bytes at, std::string_view bytes) {
-        return put(box, at / 2, rounded(bytes, *tensor.narrow));
-      };
-      AUTOPAR_RETURN_IF_ERROR(cut(tensor, wanted, tensor.narrow ? Sink(put_narrow) : Sink(put)));
+      AUTOPAR_RETURN_IF_ERROR(cut_as_read(tensor, wanted, put));
     }
     return Ok{};
   }
@@ -301,6 +289,35 @@ Result<StoredTensors> stored_in_step(const StepLayout& layout, const std::string
                        name + "' have it in their files" + kAdvice);
   }
   return tensors;
+}
+
+void narrow_to_step(const StepLayout& layout, StoredTensors& stored) {
+  for (auto& [name, tensor] : stored) {
+    const auto place = layout.whole.find(name);
+    if (place == layout.whole.end() || tensor.dtype != DType::kFloat32) continue;
+    const DType read = place->second.value.dtype;
+    if (read == DType::kFloat16 || read == DType::kBFloat16) tensor.narrow = read;
+  }
+}
+
+Result<std::vector<BoundaryValue>> inputs_in(const Plan& plan, const std::string& training,
+                                             bool narrows, const std::string& from,
+                                             StoredTensors& stored) {
+  StepLayout layout;
+  AUTOPAR_TRY(roles, parse_training_roles(training, from));
+  layout.roles = std::move(roles);
+  for (const BoundaryValue& input : plan.inputs) {
+    if (!has(layout.roles.data, input.name)) layout.whole[input.name] = {input};
+  }
+  if (narrows) narrow_to_step(layout, stored);
+  AUTOPAR_RETURN_IF_ERROR(check_complete(layout, stored, from));
+  std::vector<BoundaryValue> inputs;
+  for (const BoundaryValue& input : plan.inputs) {
+    if (layout.whole.count(input.name) != 0 && stored.count(input.name) != 0) {
+      inputs.push_back(input);
+    }
+  }
+  return inputs;
 }
 
 Result<RankFolders> write_step_ranks(const StepLayout& layout, const StoredTensors& stored,

@@ -49,6 +49,15 @@ bool has_rank_files(const std::string& folder);
 // have.
 Result<StoredTensors> stored_in_step(const StepLayout& layout, const std::string& folder);
 
+// The step has parameters that are stored in float32 in 16 bits.
+void narrow_to_step(const StepLayout& layout, StoredTensors& stored);
+
+// The parameters and states of a step of one pass, which reads them as inputs. Errors: as of
+// write_step_ranks().
+Result<std::vector<BoundaryValue>> inputs_in(const Plan& plan, const std::string& training,
+                                             bool narrows, const std::string& from,
+                                             StoredTensors& stored);
+
 // Writes the ranks' files below `folder`, with `files`: of every value that `stored` has. Errors: a
 // parameter or running statistic that it lacks, states of which it has some, another shape or type.
 Result<RankFolders> write_step_ranks(const StepLayout& layout, const StoredTensors& stored,

@@ -15,10 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string type_text(DType dtype, const Shape& shape) {
-  return std::string(name_of(dtype)) + to_text(shape);
-}
-
 Status check_length(const ExternalData& data, const Value& value, const std::string& path) {
   std::error_code failed;
   const auto size = fs::file_size(path, failed);

@@ -56,6 +56,9 @@ using Sink = std::function<Status(std::size_t box, Bytes at, std::string_view by
 Status cut(const StoredTensor& tensor, const std::vector<Box>& boxes, const Sink& sink,
            Bytes buffer_bytes = kWeightBufferBytes);
 
+// The same in the type in which a step reads the tensor.
+Status cut_as_read(const StoredTensor& tensor, const std::vector<Box>& boxes, const Sink& sink);
+
 // The whole tensor in memory.
 Result<Tensor> read_tensor(const StoredTensor& tensor);
 

@@ -28,12 +28,6 @@ std::size_t bytes_of(const CollectiveCall& call, const Shape& shape) {
   return static_cast<std::size_t>(element_count(shape)) * element_size(call);
 }
 
-ReduceOp reduce_op_of(const CollectiveCall& call) {
-  const auto op = parse_reduce_op(call.reduce_op);
-  AUTOPAR_CHECK(op.has_value(), "unknown reduce_op " + call.reduce_op);
-  return *op;
-}
-
 // Whether the blocks that cut a dimension lie one after the other in memory.
 bool is_outermost(const Shape& shape, int axis) {
   for (int d = 0; d < axis; ++d) {

@@ -14,10 +14,6 @@ namespace {
 
 constexpr Seconds kForBetterWords = 0.5;
 
-bool has_reduction(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter;
-}
-
 bool needs_widening(const CollectiveCall& call) {
   return has_reduction(call.kind) && !reduces(call.dtype);
 }

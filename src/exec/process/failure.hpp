@@ -1,7 +1,7 @@
 // The first failure that a rank learns of, and what is to be done at once when it does.
 //
-//   const auto action = failure.on_first([&] { options.SetTerminate(); });   // until the scope
-//   ends
+//   const auto action = failure.on_first([&] { options.SetTerminate(); });
+//       // until the scope ends
 #pragma once
 
 #include <atomic>

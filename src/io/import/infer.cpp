@@ -206,6 +206,18 @@ Status check_scatter(const onnx::NodeProto& node, const std::vector<NodeInput>& 
                      " and indices " + to_text(*indices) + " expected " + to_text(expected));
 }
 
+// Nor at the positions of a rotary embedding: one for each token.
+Status check_rotary(const onnx::NodeProto& node, const std::vector<NodeInput>& inputs) {
+  if (node.op_type() != "RotaryEmbedding" || inputs.size() < 4) return Ok{};
+  if (inputs[0].type == nullptr || inputs[3].type == nullptr) return Ok{};
+  const auto data = static_shape(*inputs[0].type), positions = static_shape(*inputs[3].type);
+  if (!data || !positions || data->size() < 3) return Ok{};
+  const Shape expected = {data->front(), data->size() == 3 ? (*data)[1] : (*data)[2]};
+  if (*positions == expected) return Ok{};
+  return input_error("its position_ids are " + to_text(*positions) + "; for " + to_text(*data) +
+                     " expected " + to_text(expected));
+}
+
 }  // namespace
 
 std::optional<Shape> static_shape(const onnx::TypeProto& type) {
@@ -229,6 +241,7 @@ Result<std::vector<onnx::TypeProto>> infer_types(const onnx::OpSchema& schema,
     AUTOPAR_RETURN_IF_ERROR(check_input_types(schema, inputs));
     run_inference(schema, context);
     AUTOPAR_RETURN_IF_ERROR(check_scatter(node, inputs));
+    AUTOPAR_RETURN_IF_ERROR(check_rotary(node, inputs));
     if (!context.outputs.empty()) {
       AUTOPAR_RETURN_IF_ERROR(check_reshape(node, inputs, context.outputs[0]));
     }

@@ -161,7 +161,7 @@ class Pair {
 }  // namespace
 
 ValueId contract(GraphBuilder& to, std::vector<Lettered> operands, const std::string& letters,
-                 const std::map<char, std::int64_t>& extents, const Shape& target) {
+                 const std::map<char, std::int64_t>& extents, Shape target) {
   std::vector<Lettered> tensors;
   std::vector<ValueId> scalars;
   for (const Lettered& operand : operands) {

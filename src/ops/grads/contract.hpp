@@ -18,6 +18,6 @@ struct Lettered {
 // the letter is summed over as well). Letters that no operand has are repeated. `extents` are those
 // of the letters.
 ValueId contract(GraphBuilder& to, std::vector<Lettered> operands, const std::string& letters,
-                 const std::map<char, std::int64_t>& extents, const Shape& target);
+                 const std::map<char, std::int64_t>& extents, Shape target);
 
 }  // namespace autopar

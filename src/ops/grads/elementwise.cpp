@@ -74,10 +74,14 @@ Result<InputGrads> extremum_grad(const GradContext& context) {
   if (!context.grad().valid()) return grads;
   const DType dtype = to.dtype(context.out(0));
   if (count == 1) return only_input(context, 0, context.grad());
-  std::vector<ValueId> hits;
+  std::vector<ValueId> hits, inputs;
+  for (std::size_t i = 0; i < count; ++i) inputs.push_back(context.in(i));
+  // As reduce_extremum_grad().
+  const bool is_rounded = size_of(dtype) == 2;
+  const ValueId most = is_rounded ? to.pointwise(context.op.type, inputs) : context.out(0);
   ValueId sum;
   for (std::size_t i = 0; i < count; ++i) {
-    hits.push_back(to.cast(to.test("Equal", {context.in(i), context.out(0)}), dtype));
+    hits.push_back(to.cast(to.test("Equal", {inputs[i], most}), dtype));
     sum = sum.valid() ? to.pointwise("Add", {sum, hits[i]}) : hits[i];
   }
   const ValueId share = to.pointwise("Div", {context.grad(), sum});

@@ -5,7 +5,7 @@ namespace autopar {
 namespace {
 
 // Indices into several dimensions as one index into them joined, [.., 1].
-ValueId joined_indices(GraphBuilder& to, ValueId indices, const Shape& extents) {
+ValueId joined_indices(GraphBuilder& to, ValueId indices, Shape extents) {
   const std::size_t last = to.rank(indices) - 1;
   ValueId sum;
   std::int64_t stride = element_count(extents);
@@ -26,8 +26,8 @@ ValueId joined_indices(GraphBuilder& to, ValueId indices, const Shape& extents) 
 
 }  // namespace
 
-ValueId scattered_sum(GraphBuilder& to, const std::string& type, const Shape& shape,
-                      ValueId indices, ValueId updates, Attributes attributes) {
+ValueId scattered_sum(GraphBuilder& to, const std::string& type, Shape shape, ValueId indices,
+                      ValueId updates, Attributes attributes) {
   const DType dtype = to.dtype(updates);
   const DType wide = size_of(dtype) == 2 ? DType::kFloat32 : dtype;
   attributes["reduction"] = std::string("add");

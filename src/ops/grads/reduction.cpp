@@ -103,8 +103,13 @@ Result<InputGrads> reduce_log_sum_exp_grad(const GradContext& context) {
 Result<InputGrads> reduce_extremum_grad(const GradContext& context) {
   if (!context.grad().valid()) return nothing(context);
   const Parts p = parts_of(context);
-  const ValueId hit = p.to.cast(p.to.test("Equal", {p.x, p.y}), p.to.dtype(p.x));
-  const ValueId count = p.to.reduce("ReduceSum", hit, reduced_axes(context, p.g));
+  const std::vector<std::size_t> axes = reduced_axes(context, p.g);
+  // Runtimes without kernels of 16 bits compute in 32, and round where they like: only the extremum
+  // of the elements as they are read here is sure to be one of them.
+  const bool is_rounded = size_of(p.to.dtype(p.x)) == 2;
+  const ValueId y = is_rounded ? p.to.reduce(context.op.type, p.x, axes) : p.y;
+  const ValueId hit = p.to.cast(p.to.test("Equal", {p.x, y}), p.to.dtype(p.x));
+  const ValueId count = p.to.reduce("ReduceSum", hit, axes);
   return only_input(context, 0, p.to.pointwise("Mul", {hit, p.to.pointwise("Div", {p.g, count})}));
 }
 

@@ -134,12 +134,12 @@ Status ChunkPlans::plan(Asked asked, ChunkPlan& found) {
   return Ok{};
 }
 
-bool ChunkPlans::is_open() const {
+bool ChunkPlans::may_choose_meshes() const {
   const auto& pins = search_.pins;
   const bool is_pinned =
       pins && !(pins->mesh.empty() && pins->pins.ops.empty() && pins->pins.values.empty());
   return search_.common.mesh.empty() && options_.max_axes == 0 && !is_pinned &&
-         options_.searcher.rfind("uniform", 0) != 0;
+         !is_templates(options_.searcher);
 }
 
 // Unless something is said about meshes, over those of two axes, of data and of tensor parallelism:
@@ -148,14 +148,14 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::searched(const Asked& asked) 
   if (asked.hint.of_template) return of_template(asked);
   // Plans of units are those of the exact search.
   const bool is_exact = options_.searcher == "auto" || options_.searcher == "dp";
-  if (asked.hint.parts && is_open() && is_exact) {
+  if (asked.hint.parts && may_choose_meshes() && is_exact) {
     AUTOPAR_TRY(found, of_parts(asked));
     if (found != nullptr && found->outcome.cost.time() < cutoff_) return found;
     if (found != nullptr) return infeasible_error("no plan that is faster");
     auto whole = searched_on(asked, {asked.mesh.empty() ? asked.hint.mesh : asked.mesh});
     if (whole || whole.error().code != ErrorCode::kInfeasible || cutoff_ < kInfinity) return whole;
   }
-  if (!asked.mesh.empty() || !is_open()) return searched_on(asked, {});
+  if (!asked.mesh.empty() || !may_choose_meshes()) return searched_on(asked, {});
   if (searched_ >= kSearchedOnAll) {
     auto found = searched_on(asked, best_meshes_);
     if (found || found.error().code != ErrorCode::kInfeasible) return found;
@@ -303,7 +303,7 @@ Result<LeastTime> ChunkPlans::least_time(const Graph& graph,
                                          const std::optional<StreamTimes>& weights) const {
   AUTOPAR_TRY(inputs, inputs_of(graph));
   PlanOptions options = options_;
-  if (is_open()) options.meshes = meshes();
+  if (may_choose_meshes()) options.meshes = meshes();
   auto least = autopar::least_time(inputs, options, pins_of(graph), search_.common, weights);
   if (least) {
     logging::debug("a unit of {} ops: no plan takes less than {}", graph.ops.size(),

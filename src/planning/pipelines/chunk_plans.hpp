@@ -83,7 +83,7 @@ class ChunkPlans {
 
   // Whether nothing is said about meshes, and the ones that are tried then: of data and of tensor
   // parallelism.
-  bool is_open() const;
+  bool may_choose_meshes() const;
   std::vector<std::string> meshes() const;
 
   // Weights of streams that suit the graph of a chunk, and its least time by them; none without a

@@ -50,8 +50,8 @@ struct PipelinePlan {
   std::vector<Bytes> stage_bytes;         // memory per device, by stage
   Bytes peak_bytes = 0, upper_bytes = 0;  // of the fullest stage
   std::vector<PipelineTrial> tried;       // this one among them
-  // No pipeline of the forms that were asked for, with cuts at like places, nor a plan without
-  // stages that was looked for, is faster; 0: not known.
+  // No pipeline of the forms that were asked for, cut at the places that are looked at, nor a plan
+  // without stages that was looked for, is faster; 0: not known.
   Seconds lower_bound = 0;
   double gap() const { return 1 - lower_bound / times.makespan; }
 };

@@ -400,7 +400,7 @@ Result<std::vector<ChunkHint>> PipelineStep::hints_of(const FormCandidate& candi
 Result<Planned> PipelineStep::plan_single(Seconds cutoff) {
   PlanOptions options = search_.options;
   const ChunkPlans plans(search_, search_.whole.cluster);
-  if (plans.is_open()) options.meshes = plans.meshes();
+  if (plans.may_choose_meshes()) options.meshes = plans.meshes();
   // The bound is about its plans, and these meshes are few.
   if (options.searcher == "auto") options.searcher = "dp";
   return best_of_forms(std::make_unique<Inputs>(search_.whole), search_.given, options,

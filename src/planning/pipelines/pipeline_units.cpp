@@ -11,7 +11,7 @@ namespace autopar {
 
 Result<const PipelineBounds::Least*> PipelineBounds::least_on(const Cluster& stage, BoundOf of) {
   // What templates take says nothing of other plans, and they are quicker than such a bound.
-  if (search_.options.searcher.rfind("uniform", 0) == 0) return nullptr;
+  if (is_templates(search_.options.searcher)) return nullptr;
   const std::pair key(stage.device_count(), of);
   Least* known = nullptr;
   {
@@ -111,7 +111,7 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage, Bou
     step.push_back(std::max(by_compute, of_step.bound - taken_off));
     passes.push_back(std::max(times * compute.own / devices, least_of[k].passes - shared));
     pass.push_back(passes.back() / times);
-    if (plans->is_open() && of_all) {
+    if (plans->may_choose_meshes() && of_all) {
       if (k == units_.usual) {
         AUTOPAR_TRY(bound, bound_on_memory(plans, weights, of_step));
         least.bound = std::move(bound);

@@ -81,10 +81,9 @@ std::vector<Kept> LimitedSearch::halves() const {
   return halves_of(all_.net(), *priced_.divided, priced_.prices);
 }
 
-// Where the gap is worth it, and the best mix is cheap: where it costs as much as the plan, not
-// what it divides leaves the gap, but a bound that is not what the prices are worth. True if what
-// is left is less than what it closed: then the whole, which begins at a bound of before, has
-// nothing to add.
+// Only above a gap that is worth it, and where the best mix is clearly cheaper than the plan: else
+// the gap comes of the prices, not of what the mix divides. True if it closed more than is left:
+// closing the whole would start from the bound of before, and add nothing.
 bool LimitedSearch::branch() {
   const double before = race_.bound;
   const double gap = race_.below() - before;
@@ -110,7 +109,7 @@ double LimitedSearch::closing_work() const {
 
 // On the whole, before any network is reduced.
 void LimitedSearch::price_few_times() {
-  pricer_ = std::make_unique<Pricer>(race_, all_.net(), has(left_out_, SolveStage::kFold));
+  pricer_ = std::make_unique<Pricer>(race_, all_.net(), runs(left_out_, SolveStage::kFold));
   {
     const Noted noted(race_, "prices");
     const BudgetShare share(budget_, kFewTimesPart);
@@ -122,7 +121,7 @@ void LimitedSearch::find_plans() {
   if (budget_.patient || std::exchange(has_plans_, true)) return;
   if (pricer_ == nullptr) return solve_relaxed(false);
   combine();
-  if (has(left_out_, SolveStage::kMix) && !race_.closed()) {
+  if (runs(left_out_, SolveStage::kMix) && !race_.closed()) {
     const Noted noted(race_, "mix");
     mix_labellings(all_, pricer_->rows(), priced_, race_);
   }
@@ -136,7 +135,7 @@ void LimitedSearch::find_plans() {
 // Plans from what was met, and the prices that they suggest.
 void LimitedSearch::combine() {
   if (pricer_ == nullptr) return;
-  if (!has(left_out_, SolveStage::kColumns) || race_.closed()) return;
+  if (!runs(left_out_, SolveStage::kColumns) || race_.closed()) return;
   const Noted noted(race_, "columns");
   // A plan that is far from the bound says little about what the prices favour.
   const bool far = race_.below() - race_.bound > effort::columns::kNear * race_.bound;
@@ -192,7 +191,7 @@ void LimitedSearch::solve_relaxed(bool to_the_end) {
   forget_unused(*net);
   Dual dual(*net);
   set_prices(dual);
-  if (has(left_out_, SolveStage::kFold)) settle_folded(*net, dual, cutoff, budget_);
+  if (runs(left_out_, SolveStage::kFold)) settle_folded(*net, dual, cutoff, budget_);
   {
     const Noted noted(race_, "rows");
     Incumbent best;
@@ -207,7 +206,7 @@ void LimitedSearch::solve_relaxed(bool to_the_end) {
   if (times_.size() > times || !to_the_end) return;
   cutoff = std::min(cutoff, race_.below());
   const Noted closing_noted(race_, "close");
-  const bool windows = has(left_out_, SolveStage::kWindows);
+  const bool windows = runs(left_out_, SolveStage::kWindows);
   const double bound = std::max(dual.bound(), std::min(race_.bound, cutoff));
   const Found found = close_gap(*net, dual, bound, cutoff, budget_, windows);
   if (found.value < kInfinity) meet(found.labels);

@@ -51,7 +51,8 @@ class LimitedSearch {
   std::map<int, double> prices_;  // by time
 };
 
-// Both.
+// Plans within the limit, and the bound on these: prices, columns, mixes, halves, then the whole at
+// some times.
 void search_within_limit(Race& race, const std::vector<int>& start, Stages left_out);
 
 }  // namespace autopar::solver

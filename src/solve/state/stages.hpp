@@ -7,7 +7,7 @@ namespace autopar::solver {
 
 using Stages = unsigned;  // of those that are left out, 1 << stage
 
-inline bool has(Stages left_out, SolveStage stage) {
+inline bool runs(Stages left_out, SolveStage stage) {
   return (left_out & (1u << static_cast<unsigned>(stage))) == 0;
 }
 
