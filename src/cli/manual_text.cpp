@@ -17,7 +17,10 @@ const std::vector<ManualSection>& sections_after() {
       {"Files",
        R"(- `strategy.json`: For every operator the mesh axis that splits each of its loop dimensions, with the split counts of its inputs; for every tensor its layout. Any subset of its operators is a valid input of `--pin` and `--strategy`.
 - `plan.onnx`: One program for all ranks. Collectives are nodes of the domain `ai.autopar`.
-- `plan.stage0.onnx`, `plan.stage1.onnx`, ...: Instead of `plan.onnx`: one program for the ranks of each pipeline stage, named in the metadata `autopar.ranks`; groups hold ranks of all programs together, and values pass between stages by `Send` and `Recv`.
+- `step.json`, `schedule.csv`, `plan.c0.F.onnx`, ...: Of a training step of several micro-batches or stages: the programs, which ranks run them, and in which order.
+- `train.onnx`: The training step of the whole batch, with which results are compared.
+- `rank00000/weights.safetensors`, ...: With `--weights sharded` what each rank reads.
+- `plan.stage0.onnx`, `plan.stage1.onnx`, ...: Written by hand instead of `plan.onnx`: one program for the ranks of each pipeline stage, named in the metadata `autopar.ranks`; groups hold ranks of all programs together, and values pass between stages by `Send` and `Recv`.
 - `report.json`: The costs of the plan, term by term.
 - a model with collectives: Operators of the domain `ai.autopar` that somebody wrote into a model need the attributes `groups` and `group_size` (and `axis` or `root`); `seq` and the inputs that order them are filled in, in the order of the file. Without metadata every rank has whole inputs and outputs. They may also be TensorRT's `DistCollective` (all_reduce, all_gather, reduce_scatter, all_to_all, broadcast) or `AllReduce`, `AllGather` and `AllToAll` of ONNX Runtime's domain `com.microsoft`, which run among all ranks; what cannot be said exactly in `ai.autopar` is refused. How many ranks there are and how inputs and outputs lie say the metadata `autopar.world_size`, `autopar.mesh` and `autopar.io`, as in a plan, or a list of files.
 - `plan.trt.onnx`, `plan.trt.rank0.onnx`, ..., `plan.trt.json`: The plan in the dialect `trt` (likewise `ort`): one file for all ranks, or one for each set of ranks that run the same, called by its first rank; the JSON file says which ranks run which, and is itself a program for `show`, `price`, `run`, `verify` and `export`.
@@ -54,6 +57,8 @@ constexpr ManualSection kCommands[] = {
      R"(Finds a plan. Writes `strategy.json`, `plan.onnx` and `report.json` into the folder of `--output` (with `--train` also `train.onnx`; of several passes or stages `step.json`, `schedule.csv` and programs such as `plan.c0.FB.onnx` in place of `plan.onnx`) and prints a table of what the plan costs and why. A plan that lies there already is replaced once the new one is written in whole, which is said on standard error, and stays as it is where the search fails; files that no search writes stay in any case, and so do files of an earlier plan that the new one does not have, which are named.)"},
     {"apply",
      R"(Writes the same files from a given strategy, complete or partial, without a search.)"},
+    {"grad",
+     R"(Writes the training step that `search --train` plans as a model of its own: the forward pass, the loss, the backward pass and the update, with parameters, states and data as inputs, and the next values of the former as outputs `new.NAME`.)"},
     {"price",
      R"(Prints what a strategy costs, term by term. Without `--strategy` what a program with collectives costs: a plan, a folder of programs, or a model into which somebody wrote operators of the domain `ai.autopar` or another runtime's collectives. Its operators are priced on their local shapes, its collectives by the tiers that their groups cross; rank 0 is the first device. The prices are ideal ones: whatever profile a plan was searched with, nothing goes on beside anything else and every operator is a kernel of its own. With messages (`Send`, `Recv`) the time is that of the last rank, each collective starting when all ranks of its group are there.)"},
     {"run",

@@ -76,8 +76,7 @@ ValueId with_spare_row(Emitter& emitter, ValueId data, std::size_t d) {
 
 // The op with the rank's own indices into dimension `d`; `mask` covers the updates, broadcast.
 Result<std::vector<ValueId>> scatter_own(const LocalContext& context, Emitter& emitter,
-                                         std::size_t d, const OwnIndices& own,
-                                         Shape mask_shape) {
+                                         std::size_t d, const OwnIndices& own, Shape mask_shape) {
   const std::string& type = context.op.type;
   const ValueId data = emitter.input(0);
   if (adds(context.op)) {

@@ -66,8 +66,8 @@ Result<InputGrads> log_softmax_grad(const GradContext& context);
 // gather.cpp
 // Zeros of `shape` with `updates` added by `type`, ScatterND or ScatterElements. Floats of 16 bits
 // are added up in float32: many small ones may come to one place.
-ValueId scattered_sum(GraphBuilder& to, const std::string& type, Shape shape,
-                      ValueId indices, ValueId updates, Attributes attributes = {});
+ValueId scattered_sum(GraphBuilder& to, const std::string& type, Shape shape, ValueId indices,
+                      ValueId updates, Attributes attributes = {});
 Result<InputGrads> gather_grad(const GradContext& context);
 Result<InputGrads> gather_elements_grad(const GradContext& context);
 Result<InputGrads> gather_nd_grad(const GradContext& context);
