@@ -159,8 +159,10 @@ Result<RunJob> job_of(const RunOptions& options, const CommonOptions& common,
   request.keep_outputs = !options.save.empty();
   AUTOPAR_RETURN_IF_ERROR(add_data(options.data, is_first, request));
   // The ranks' own files, where the step has such.
-  const std::string folder = step_folder_of(options.plan);
-  const bool has_own = options.weights_from.empty() && request.step && has_rank_files(folder);
+  const bool is_step = request.step || !files[0].metadata.training.empty();
+  const std::string folder =
+      request.step ? step_folder_of(options.plan) : fs::path(files[0].path).parent_path().string();
+  const bool has_own = options.weights_from.empty() && is_step && has_rank_files(folder);
   AUTOPAR_RETURN_IF_ERROR(
       add_weights_from(has_own ? folder : options.weights_from, files, is_first, request));
   if (!is_first) return job;

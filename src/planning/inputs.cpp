@@ -311,6 +311,15 @@ void find_kernels(Inputs& inputs, const PlanOptions& options) {
   Graph& graph = inputs.model.graph;
   graph.kernels = group_kernels(graph, inputs.cluster.profile, options.updates);
   if (graph.kernels.empty()) return;
+  for (std::size_t o = 0; inputs.kernels_of_step != nullptr && o < graph.ops.size(); ++o) {
+    const auto in_step = inputs.kernels_of_step->find(graph.ops[o].name);
+    if (in_step == inputs.kernels_of_step->end()) continue;
+    OpKernel& own = graph.kernels.of_op[o];
+    own.launches = own.launches && in_step->second.launches;
+    own.inside_inputs |= in_step->second.inside_inputs;
+    own.inside_outputs |= in_step->second.inside_outputs;
+    own.flops_factor = std::min(own.flops_factor, in_step->second.flops_factor);
+  }
   inputs.rules.class_of_op = classes_of(graph, inputs.rules.rules);
 }
 

@@ -39,6 +39,10 @@ struct Inputs {
   std::vector<MicroInput> micro_inputs = {};  // of several passes: what is cut, and where
   LossCombining loss_combining = LossCombining::kMean;
   std::string loss;
+  // By op: how the step runs of which `model.graph` is a part. Kernels at the ends of the part have
+  // ops of others there, and are taken to cost no more here than they do there. Null: that counts
+  // for nothing.
+  std::shared_ptr<const std::map<std::string, OpKernel>> kernels_of_step = {};
 };
 // With -v: what a strategy file says, and what came of a model's file.
 void tell_of_strategy(const StrategyFile& file);

@@ -197,7 +197,8 @@ Result<MovedWeights> reshard_weights(const std::string& from, const std::string&
                        names_of_read(program));
   }
   if (!wanted.missing.empty()) {
-    if (!keep_missing) {
+    // What a training step holds itself is not trained.
+    if (!keep_missing && plan.file.metadata.training.empty()) {
       return input_error(from + ": lacks weights of " + plan.path + ": " + listed(wanted.missing) +
                          "; --keep-missing leaves them as they are there");
     }

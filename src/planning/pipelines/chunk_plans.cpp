@@ -51,9 +51,11 @@ std::vector<std::string> first_and_last(const Graph& graph) {
   return found;
 }
 
-ChunkPlans::ChunkPlans(const ChunkSearch& search, Cluster stage)
+ChunkPlans::ChunkPlans(const ChunkSearch& search, Cluster stage,
+                       std::shared_ptr<const std::map<std::string, OpKernel>> kernels_of_step)
     : search_(search), options_(search.options), stage_(search.bare) {
   stage_.cluster = std::move(stage);
+  stage_.kernels_of_step = std::move(kernels_of_step);
   // Plans without stages are one program.
   options_.phases_apart = device_count() != search.whole.cluster.device_count();
 }

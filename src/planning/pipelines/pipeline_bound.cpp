@@ -9,12 +9,24 @@
 
 namespace autopar {
 
+namespace {
+
+std::shared_ptr<const std::map<std::string, OpKernel>> kernels_of(const Graph& step) {
+  if (step.kernels.empty()) return nullptr;
+  auto kernels = std::make_shared<std::map<std::string, OpKernel>>();
+  for (const Op& op : step.ops) kernels->emplace(op.name, step.kernel(op));
+  return kernels;
+}
+
+}  // namespace
+
 PipelineBounds::PipelineBounds(const ChunkSearch& search, const Graph& step,
                                const OpSeconds& seconds)
     : search_(search),
       step_(step),
       seconds_(seconds),
       unit_cuts_(like_cuts(step, search.options.updates)),
+      kernels_of_step_(kernels_of(step)),
       most_chunks_(most_good_chunks(step, search.options.updates)) {
   good_.ops = good_cuts(step, seconds, search.options.updates);
   all_.ops = all_cuts(step, search.options.updates);

@@ -208,6 +208,7 @@ class PipelineBounds {
   const Graph& step_;
   const OpSeconds& seconds_;
   std::vector<OpId> unit_cuts_;
+  const std::shared_ptr<const std::map<std::string, OpKernel>> kernels_of_step_;
   // Of more chunks than the good places make, any may begin anywhere (balanced_cuts()).
   const std::size_t most_chunks_;
   CutPlaces good_, all_;

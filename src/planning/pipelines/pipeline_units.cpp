@@ -78,7 +78,9 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage, Bou
   // Weights that suit the kind of which there are most, and the same for all: only so do bounds add
   // up.
   const auto plans = std::make_shared<const ChunkPlans>(search_, stage);
-  AUTOPAR_TRY(weighed, weighed_on(stage, *plans));
+  // A chunk does not break kernels between its units.
+  const auto bounds = std::make_shared<const ChunkPlans>(search_, stage, kernels_of_step_);
+  AUTOPAR_TRY(weighed, weighed_on(stage, *bounds));
   const std::optional<StreamTimes>& weights = weighed->weights;
   const bool of_all = of == BoundOf::kAllUnits;
   const StreamSum sum{weights};
@@ -90,7 +92,7 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage, Bou
   const Profile& profile = stage.profile;
   const Seconds launch = sum.most_of_kernels(profile.launch_s, profile.host_s);
   const auto devices = static_cast<double>(stage.device_count());
-  AUTOPAR_TRY(least_of, least_of_kinds(*plans, *weighed, of));
+  AUTOPAR_TRY(least_of, least_of_kinds(*bounds, *weighed, of));
   std::vector<Seconds> step, passes, pass;
   for (std::size_t k = 0; k < units_.kinds.size(); ++k) {
     const Graph& graph = units_.kinds[k];
@@ -113,7 +115,7 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage, Bou
     pass.push_back(passes.back() / times);
     if (plans->may_choose_meshes() && of_all) {
       if (k == units_.usual) {
-        AUTOPAR_TRY(bound, bound_on_memory(plans, weights, of_step));
+        AUTOPAR_TRY(bound, bound_on_memory(bounds, weights, of_step));
         least.bound = std::move(bound);
       }
       if (weights) least.alike.weights = shared_out(*weights, tuning::units::kOnLinks, stage);
