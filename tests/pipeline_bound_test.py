@@ -8,6 +8,10 @@ import subprocess
 import sys
 import tempfile
 
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
 AUTOPAR = os.environ["AUTOPAR"]
 SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
 CLUSTER = {"format": "autopar-cluster", "version": 1, "name": "4 devices",
@@ -154,6 +158,32 @@ def busy_hosts(folder):
     assert taken[-2] > 1.5 * taken[0], taken  # the host is what takes longest
 
 
+def narrow_layers(folder):
+    """Kernels of derivatives that have ops of two layers, and biases that are ops of their own."""
+    rng, model = np.random.default_rng(5), folder / "narrow.onnx"
+    for normalised in True, False:
+        nodes, arrays, value = [], {}, "X"
+        for layer in range(3):
+            w, v, b = names = [f"l{layer}.{n}" for n in "wvb"]
+            arrays |= {n: rng.normal(size=shape).astype(np.float32) / 4 for n, shape in zip(names, ((20, 10), (10, 20), (20,)))}
+            if normalised:
+                arrays |= {f"l{layer}.scale": np.ones(20, np.float32), f"l{layer}.shift": np.zeros(20, np.float32)}
+                nodes.append(helper.make_node("LayerNormalization", [value, f"l{layer}.scale", f"l{layer}.shift"], [f"n{layer}"], name=f"n{layer}"))
+                value = f"n{layer}"
+            nodes += [helper.make_node("MatMul", [value, w], [f"h{layer}"], name=f"h{layer}"),
+                      helper.make_node("Gemm", [f"h{layer}", v, b], [f"y{layer}"], name=f"y{layer}"),
+                      helper.make_node("Relu", [f"y{layer}"], [f"r{layer}"], name=f"r{layer}")]
+            value = f"r{layer}"
+        graph = helper.make_graph(nodes, "narrow", [helper.make_tensor_value_info("X", TensorProto.FLOAT, [16, 20])],
+                                  [helper.make_tensor_value_info(value, TensorProto.FLOAT, [16, 20])], [numpy_helper.from_array(a, n) for n, a in arrays.items()])
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]), model)
+        for profile in "h100-nanotron", "a100-megatron", "ideal":
+            for schedule in "1f1b", "zb-h1":
+                report = searched(folder, model, "--micro-batches", 8, "--stages", 2, "--schedule", schedule, "--profile", profile, "--memory", "64GiB")
+                cost = report["cost"]
+                assert cost["lower_bound_seconds"] <= cost["seconds"] * (1 + 1e-9), (normalised, profile, schedule, cost)
+
+
 def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
@@ -166,6 +196,7 @@ def main():
         small = folder / "small.onnx"
         subprocess.run([sys.executable, SOURCE / "scripts" / "make_models.py", "--family", "llama", "--layers", "4", "--hidden", "128", "--heads", "4",
                         "--feed-forward", "384", "--vocabulary", "256", "--sequence", "256", "-o", small], check=True, stdout=subprocess.DEVNULL)
+        narrow_layers(folder)
         busy_hosts(folder)
         counts(folder, small)
         schedules(folder, small)
