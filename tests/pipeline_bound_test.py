@@ -21,10 +21,10 @@ CLUSTER = {"format": "autopar-cluster", "version": 1, "name": "4 devices",
 LEVELS = ("auto", "cheap", "products", "full")
 
 
-def searched(folder, model, *options):
+def searched(folder, model, *options, loss="cross_entropy"):
     """Its report; nothing where nothing fits."""
     out = folder / "plan"
-    command = [AUTOPAR, "search", model, "--cluster", folder / "cluster.json", "--train", "--optimizer", "adamw", "--loss", "cross_entropy", "--batch", 128,
+    command = [AUTOPAR, "search", model, "--cluster", folder / "cluster.json", "--train", "--optimizer", "adamw", "--loss", loss, "--batch", 128,
                "-q", "-o", out, *options]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
     if done.returncode == 3:
@@ -160,6 +160,10 @@ def busy_hosts(folder):
 
 def narrow_layers(folder):
     """Kernels of derivatives that have ops of two layers, and biases that are ops of their own."""
+    folder /= "two"  # devices, one a stage: their plans are at the bound
+    folder.mkdir()
+    device = CLUSTER["device"] | {"memory_bandwidth_bytes_per_s": 4e9, "peak_flops_per_s": {"float32": 2e9}}
+    (folder / "cluster.json").write_text(json.dumps(CLUSTER | {"device": device, "tiers": [CLUSTER["tiers"][0] | {"latency_s": 1e-8}]}))
     rng, model = np.random.default_rng(5), folder / "narrow.onnx"
     for normalised in True, False:
         nodes, arrays, value = [], {}, "X"
@@ -171,15 +175,19 @@ def narrow_layers(folder):
                 nodes.append(helper.make_node("LayerNormalization", [value, f"l{layer}.scale", f"l{layer}.shift"], [f"n{layer}"], name=f"n{layer}"))
                 value = f"n{layer}"
             nodes += [helper.make_node("MatMul", [value, w], [f"h{layer}"], name=f"h{layer}"),
-                      helper.make_node("Gemm", [f"h{layer}", v, b], [f"y{layer}"], name=f"y{layer}"),
-                      helper.make_node("Relu", [f"y{layer}"], [f"r{layer}"], name=f"r{layer}")]
-            value = f"r{layer}"
+                      helper.make_node("Gemm", [f"h{layer}", v, b], [f"y{layer}"], name=f"y{layer}")]
+            value = f"y{layer}"
+            if not normalised:
+                nodes.append(helper.make_node("Relu", [value], [f"r{layer}"], name=f"r{layer}"))
+                value = f"r{layer}"
+        arrays["head"] = rng.normal(size=(20, 10)).astype(np.float32)
+        nodes.append(helper.make_node("MatMul", [value, "head"], ["logits"], name="logits"))
         graph = helper.make_graph(nodes, "narrow", [helper.make_tensor_value_info("X", TensorProto.FLOAT, [16, 20])],
-                                  [helper.make_tensor_value_info(value, TensorProto.FLOAT, [16, 20])], [numpy_helper.from_array(a, n) for n, a in arrays.items()])
+                                  [helper.make_tensor_value_info("logits", TensorProto.FLOAT, [16, 10])], [numpy_helper.from_array(a, n) for n, a in arrays.items()])
         onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]), model)
         for profile in "h100-nanotron", "a100-megatron", "ideal":
             for schedule in "1f1b", "zb-h1":
-                report = searched(folder, model, "--micro-batches", 8, "--stages", 2, "--schedule", schedule, "--profile", profile, "--memory", "64GiB")
+                report = searched(folder, model, "--micro-batches", 8, "--stages", 2, "--schedule", schedule, "--profile", profile, "--memory", "64GiB", loss="mse")
                 cost = report["cost"]
                 assert cost["lower_bound_seconds"] <= cost["seconds"] * (1 + 1e-9), (normalised, profile, schedule, cost)
 
