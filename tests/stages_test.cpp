@@ -181,21 +181,22 @@ TEST_CASE("the norm of all gradients is made before updates", "[stages]") {
 Result<std::vector<OpId>> cut_into(const Graph& step, int chunks,
                                    const std::vector<Seconds>& seconds, double bytes_per_s) {
   const OpSeconds of{seconds, std::vector<Seconds>(seconds.size())};
-  return balanced_cuts(step, chunks, of, bytes_per_s);
+  return balanced_cuts(step, chunks, cut_places(step, chunks, of), of, bytes_per_s);
 }
 
 TEST_CASE("cuts leave less to a chunk that takes more beside its ops", "[stages]") {
   const Graph step = step_of(6);
   const OpSeconds seconds{std::vector<Seconds>(step.ops.size(), 1),
                           std::vector<Seconds>(step.ops.size())};
-  const auto even = balanced_cuts(step, 2, seconds, 1e18);
+  const std::vector<OpId> places = cut_places(step, 2, seconds);
+  const auto even = balanced_cuts(step, 2, places, seconds, 1e18);
   REQUIRE(even.ok());
   const auto count = [&](OpId from, OpId to) {
     return static_cast<double>((to.valid() ? to.index() : step.ops.size()) - from.index());
   };
   for (const std::size_t slow : {0U, 1U}) {
     const auto cuts = balanced_cuts(
-        step, 2, seconds, 1e18, "new.*",
+        step, 2, places, seconds, 1e18, "new.*",
         [&](std::size_t c, OpId from, OpId to) { return c == slow ? 10 * count(from, to) : 0; });
     REQUIRE(cuts.ok());
     CAPTURE(slow, even->front().index(), cuts->front().index());
@@ -270,8 +271,9 @@ TEST_CASE("a step is cut between ops that read parameters", "[stages]") {
     });
     if (reads && step.ops[o].phase == Phase::kForward) readers.push_back(o);
   }
-  const std::vector<OpId> cuts = good_cuts(
-      step, {std::vector<Seconds>(step.ops.size(), 1), std::vector<Seconds>(step.ops.size(), 0)});
+  const std::vector<OpId> cuts = cut_places(
+      step, 2,
+      {std::vector<Seconds>(step.ops.size(), 1), std::vector<Seconds>(step.ops.size(), 0)});
   CHECK(cuts.size() >= 3);
   for (const OpId cut : cuts) {
     INFO(step.op(cut).name);
@@ -280,16 +282,20 @@ TEST_CASE("a step is cut between ops that read parameters", "[stages]") {
   }
 }
 
-// Layers of one width, each a product and its bias, which have one op of the user's.
-Graph layers_of_one_width(int layers) {
+// Layers of one width, each a product and its bias, which have one op of the user's. `late`: what
+// the first layer makes is added behind the last but one, too.
+Graph layers_of_one_width(int layers, bool late = false) {
   GraphWriter b;
   ValueId h = b.input("X", {8, 12});
+  ValueId side;
   for (int l = 0; l < layers; ++l) {
     const std::string name = "fc" + std::to_string(l);
+    if (late && l + 1 == layers) h = b.op("Add", {h, side}, {8, 24}, {}, "join");
     const std::int64_t width = l + 1 < layers ? 24 : 4, from = l == 0 ? 12 : 24;
     h = b.op("MatMul", {h, b.parameter(name + ".w", {from, width})}, {8, width}, {}, name);
     h = b.op("Add", {h, b.parameter(name + ".b", {width})}, {8, width}, {}, name + "/add");
     h = b.op("Tanh", {h}, {8, width}, {}, "act" + std::to_string(l));
+    if (l == 0) side = h;
   }
   b.graph.outputs = {h};
   TrainingOptions options;
@@ -320,22 +326,43 @@ TEST_CASE("a gradient is in the chunk of the op whose it is", "[stages]") {
   CHECK(of_fc1 > 0);
 }
 
-TEST_CASE("layers of one width are cut between them, too", "[stages]") {
-  const Graph step = layers_of_one_width(5);
+// Those of the products and their busiest chunk, where each product takes as long.
+std::pair<std::set<std::string>, int> cuts_of_products(const Graph& step, int chunks) {
   OpSeconds seconds{std::vector<Seconds>(step.ops.size(), 0),
                     std::vector<Seconds>(step.ops.size(), 0)};
   for (std::size_t o = 0; o < step.ops.size(); ++o) {
     const bool is_product = step.ops[o].type == "MatMul" && step.ops[o].phase == Phase::kForward;
     seconds.forward[o] = is_product ? 1 : 0;
   }
+  const std::vector<OpId> places = cut_places(step, chunks, seconds);
   std::set<std::string> names;
-  for (const OpId cut : good_cuts(step, seconds)) names.insert(step.op(cut).name);
+  for (const OpId cut : places) names.insert(step.op(cut).name);
+  auto ends = balanced_cuts(step, chunks, places, seconds, 1e12);
+  REQUIRE(ends.ok());
+  ends->push_back(OpId(static_cast<std::int64_t>(step.ops.size())));
+  int busiest = 0;
+  std::size_t from = 0;
+  for (const OpId end : *ends) {
+    Seconds busy = 0;
+    for (; from < end.index(); ++from) busy += seconds.forward[from];
+    busiest = std::max(busiest, static_cast<int>(busy));
+  }
+  return {std::move(names), busiest};
+}
+
+TEST_CASE("layers of one width are cut between them, too", "[stages]") {
+  const auto [names, busiest] = cuts_of_products(layers_of_one_width(5), 2);
   for (const char* layer : {"fc1", "fc2", "fc3"}) CHECK(names.count(layer) == 1);
-  const auto cuts = balanced_cuts(step, 2, seconds, 1e12);
-  REQUIRE(cuts.ok());
-  int before = 0;
-  for (std::size_t o = 0; o < cuts->front().index(); ++o) before += seconds.forward[o] > 0 ? 1 : 0;
-  CHECK((before == 2 || before == 3));
+  CHECK(busiest == 3);
+}
+
+TEST_CASE("beside a branch that joins late a step is cut, too", "[stages]") {
+  for (const int chunks : {2, 3, 4}) {
+    CAPTURE(chunks);
+    const auto [names, busiest] = cuts_of_products(layers_of_one_width(12, true), chunks);
+    CHECK(names.count("fc6") == 1);
+    CHECK(busiest == 12 / chunks);
+  }
 }
 
 TEST_CASE("cuts are where the user said of which stage ops are", "[stages]") {

@@ -1,7 +1,7 @@
 // The chunks of a training step that is run as a pipeline: which of them every op belongs to, and
 // each as a graph of its own.
 //
-//   AUTOPAR_TRY(cuts, balanced_cuts(step.graph, 4, seconds_of_ops));
+//   AUTOPAR_TRY(cuts, balanced_cuts(step.graph, 4, places, seconds_of_ops, bytes_per_s));
 //   AUTOPAR_TRY(chunks, chunks_of(step.graph, cuts));
 //   chunks[1].graph      // forward, backward and update ops of the second chunk
 //
@@ -64,26 +64,29 @@ struct OpSeconds {
 // What a chunk takes beside its ops: by its number, its first op and that of the next one (not
 // valid at the end). It must not get less with more ops.
 using ChunkSeconds = std::function<Seconds(std::size_t chunk, OpId from, OpId to)>;
+// Where chunks of a step may begin that is cut into so many: with what reads a parameter before and
+// behind them, where no kernel of the step (Graph::kernels) is cut, and no fewer bytes cross beside
+// them. Where what lies between two of these is more than 1.25 times as busy as a chunk is on
+// average, also anywhere in it (between layers of one width, or beside a branch that joins late);
+// where they are too few for the chunks, anywhere. Ascending.
+std::vector<OpId> cut_places(const Graph& step, int chunks, const OpSeconds& seconds,
+                             const std::string& updates = "new.*");
+
 // Cuts for so many chunks that the busiest of them, with what it sends to the next, is as little
-// busy as it can be, and of those the ones that hand over the fewest bytes in all. `bytes_per_s`:
-// of the link between stages. Only places are looked at where no kernel of the step
-// (Graph::kernels) is cut, and no fewer bytes cross beside them. Places before like ops, such as
-// those between layers, are taken where the busiest chunk is then at most 1 % busier; of several
-// such kinds the one where the fewest bytes cross. Errors (kInput): more chunks than there are
-// places. Dynamic programming: O(chunks x places^2) for each kind. `beside`: none by default.
-Result<std::vector<OpId>> balanced_cuts(const Graph& step, int chunks, const OpSeconds& seconds,
-                                        double bytes_per_s, const std::string& updates = "new.*",
+// busy as it can be, and of those the ones that hand over the fewest bytes in all. `at`: the places
+// that are looked at, such as cut_places(). `bytes_per_s`: of the link between stages. Places
+// before like ops, such as those between layers, are taken where the busiest chunk is then at most
+// 1 % busier; of several such kinds the one where the fewest bytes cross. Errors (kInput): more
+// chunks than there are places. Dynamic programming: O(chunks x places^2) for each kind. `beside`:
+// none by default.
+Result<std::vector<OpId>> balanced_cuts(const Graph& step, int chunks, const std::vector<OpId>& at,
+                                        const OpSeconds& seconds, double bytes_per_s,
+                                        const std::string& updates = "new.*",
                                         const ChunkSeconds& beside = nullptr);
 
-// All places that balanced_cuts() looks at first, but the end: with what reads a parameter before
-// and behind them. Into more than most_good_chunks() it cuts the step at any of all_cuts().
-std::vector<OpId> good_cuts(const Graph& step, const OpSeconds& seconds,
-                            const std::string& updates = "new.*");
-std::size_t most_good_chunks(const Graph& step, const std::string& updates = "new.*");
-std::vector<OpId> all_cuts(const Graph& step, const std::string& updates = "new.*");
-
-// Of these the ones between layers: before the same types of ops, where the fewest bytes cross; of
-// several such kinds the one where the names of the ops on both sides begin least alike
+// Of the places for two chunks the ones between layers: before the same types of ops, where the
+// fewest bytes cross; of several such kinds the one where the names of the ops on both sides begin
+// least alike
 // (`layers.0.` and `layers.1.`), then the most frequent. None: no two are alike.
 std::vector<OpId> layer_cuts(const Graph& step, const OpSeconds& seconds,
                              const std::string& updates = "new.*");

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -16,6 +17,10 @@ namespace {
 // Chunks that are alike are planned once: cuts at like places may make the busiest chunk so much
 // busier.
 constexpr double kLittleMore = 1.01;
+
+// What lies between two narrow places is cut where it is so many times as busy as a chunk is on
+// average.
+constexpr double kTooBusy = 1.25;
 
 struct Place {
   std::size_t op = 0;  // that the cut is before
@@ -86,24 +91,43 @@ std::vector<Place> places_of(const Graph& step, const OpSeconds& seconds,
   return places;
 }
 
-// Runs of places with the same crossing of which none is larger than those beside it: the first
-// place of each. And of runs that no smaller one comes before, if three ops in them read parameters
-// or more, also those before such ops: layers of one width. No kernel is cut.
-std::vector<Place> good_places(std::vector<Place> all) {
-  std::erase_if(all, [](const Place& place) { return place.inside > 0; });
-  std::vector<Place> good;
+Seconds until(const Place& place) { return place.forward + place.backward; }
+
+// Of runs of places with the same crossing the first ones, if none beside a run has less.
+std::vector<Place> narrow_places(const std::vector<Place>& all) {
+  std::vector<Place> narrow;
   for (std::size_t p = 0, end = 0; p + 1 < all.size(); p = end) {
     for (end = p + 1; end + 1 < all.size() && all[end].crossing == all[p].crossing;) ++end;
     if (p > 0 && all[p - 1].crossing < all[p].crossing) continue;
-    const bool is_least = end + 1 == all.size() || all[end].crossing > all[p].crossing;
-    const bool has_layers = all[end].weights - all[p].weights > 2;
-    for (std::size_t at = p; at < end; ++at) {
-      const bool is_layer = has_layers && all[at + 1].weights > all[at].weights;
-      if ((at == p && is_least) || is_layer) good.push_back(all[at]);
-    }
+    if (end + 1 == all.size() || all[end].crossing > all[p].crossing) narrow.push_back(all[p]);
   }
-  good.push_back(all.back());
-  return good;
+  narrow.push_back(all.back());
+  return narrow;
+}
+
+// The narrow ones, and all that lie between two of these with more than a chunk's part of the step
+// between them. No kernel is cut. Where they are too few for the chunks: all.
+std::vector<Place> places_for(std::vector<Place> all, std::size_t chunks) {
+  std::vector<Place> uncut = all;
+  std::erase_if(uncut, [](const Place& place) { return place.inside > 0; });
+  const std::vector<Place> narrow = narrow_places(uncut);
+  const Seconds most = kTooBusy * until(all.back()) / static_cast<double>(chunks);
+  std::vector<Place> places;
+  Seconds before = 0;
+  auto next = uncut.begin();
+  for (const Place& place : narrow) {
+    const bool is_too_busy = until(place) - before > most;
+    for (; next->op < place.op; ++next) {
+      if (is_too_busy) places.push_back(*next);
+    }
+    places.push_back(*next++);
+    before = until(place);
+  }
+  std::set<int> read;  // until a place; each chunk reads more
+  for (const Place& place : places) {
+    if (place.weights > 0) read.insert(place.weights);
+  }
+  return read.size() < chunks ? all : places;
 }
 
 // Places before the same types of ops, up to the next place: those between layers, for one. With
@@ -210,8 +234,13 @@ Ends best_ends(const std::vector<Place>& places, std::size_t chunks, double byte
   return ends;
 }
 
-// Those with what reads a parameter before and behind them.
-std::vector<OpId> between(const std::vector<Place>& places) {
+}  // namespace
+
+std::vector<OpId> cut_places(const Graph& step, int chunks, const OpSeconds& seconds,
+                             const std::string& updates) {
+  AUTOPAR_CHECK(seconds.forward.size() == step.ops.size(), "seconds of other ops");
+  const auto count = static_cast<std::size_t>(std::max(1, chunks));
+  const std::vector<Place> places = places_for(places_of(step, seconds, updates), count);
   std::vector<OpId> cuts;
   for (const Place& place : places) {
     const bool is_between = place.weights > 0 && place.weights < places.back().weights;
@@ -220,24 +249,19 @@ std::vector<OpId> between(const std::vector<Place>& places) {
   return cuts;
 }
 
-std::vector<Place> places_without_times(const Graph& step, const std::string& updates) {
-  const std::vector<Seconds> none(step.ops.size(), 0);
-  return places_of(step, {none, none}, updates);
-}
-
-}  // namespace
-
-Result<std::vector<OpId>> balanced_cuts(const Graph& step, int chunks, const OpSeconds& seconds,
-                                        double bytes_per_s, const std::string& updates,
-                                        const ChunkSeconds& beside) {
+Result<std::vector<OpId>> balanced_cuts(const Graph& step, int chunks, const std::vector<OpId>& at,
+                                        const OpSeconds& seconds, double bytes_per_s,
+                                        const std::string& updates, const ChunkSeconds& beside) {
   AUTOPAR_CHECK(seconds.forward.size() == step.ops.size(), "seconds of other ops");
   if (chunks < 1) return input_error("a pipeline has at least one chunk");
   if (chunks == 1) return std::vector<OpId>();
   const auto count = static_cast<std::size_t>(chunks);
-  const std::vector<Place> all = places_of(step, seconds, updates);
-  const std::vector<Place> places = good_places(all);
+  std::vector<Place> places = places_of(step, seconds, updates);
+  std::erase_if(places, [&](const Place& place) {
+    return place.op < step.ops.size() &&
+           !std::binary_search(at.begin(), at.end(), OpId(static_cast<std::int64_t>(place.op)));
+  });
   Ends ends = best_ends(places, count, bytes_per_s, beside);
-  if (ends.ops.empty()) ends = best_ends(all, count, bytes_per_s, beside);
   if (ends.ops.empty()) {
     return input_error("the model cannot be cut into " + std::to_string(chunks) +
                        " chunks that each read a parameter; try fewer stages");
@@ -259,27 +283,11 @@ Result<std::vector<OpId>> balanced_cuts(const Graph& step, int chunks, const OpS
 
 std::vector<Bytes> bytes_crossing(const Graph& step, const std::string& updates) {
   std::vector<Bytes> crossing(step.ops.size(), 0);
-  for (const Place& place : places_without_times(step, updates)) {
+  const std::vector<Seconds> none(step.ops.size(), 0);
+  for (const Place& place : places_of(step, {none, none}, updates)) {
     if (place.op < crossing.size()) crossing[place.op] = place.crossing;
   }
   return crossing;
-}
-
-std::vector<OpId> good_cuts(const Graph& step, const OpSeconds& seconds,
-                            const std::string& updates) {
-  return between(good_places(places_of(step, seconds, updates)));
-}
-
-std::size_t most_good_chunks(const Graph& step, const std::string& updates) {
-  std::set<int> read;  // until a place; each chunk reads more
-  for (const Place& place : good_places(places_without_times(step, updates))) {
-    if (place.weights > 0) read.insert(place.weights);
-  }
-  return read.size();
-}
-
-std::vector<OpId> all_cuts(const Graph& step, const std::string& updates) {
-  return between(places_without_times(step, updates));
 }
 
 std::vector<OpId> layer_cuts(const Graph& step, const OpSeconds& seconds,
@@ -294,7 +302,7 @@ std::vector<OpId> layer_cuts(const Graph& step, const OpSeconds& seconds,
   };
   std::vector<Kind> kinds;
   std::size_t most = 0;
-  for (auto& [ops, alike] : alike_places(step, good_places(places_of(step, seconds, updates)))) {
+  for (auto& [ops, alike] : alike_places(step, places_for(places_of(step, seconds, updates), 2))) {
     alike.pop_back();  // the end
     std::map<int, std::vector<Place>> by_parts;
     const std::vector<int> parts = common_parts(step, alike);

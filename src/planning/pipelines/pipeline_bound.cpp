@@ -18,6 +18,12 @@ std::shared_ptr<const std::map<std::string, OpKernel>> kernels_of(const Graph& s
   return kernels;
 }
 
+// For dynamic programming over the ends of each.
+bool are_too_many(std::size_t chunks, const CutPlaces& places) {
+  const auto end = static_cast<double>(places.end());
+  return static_cast<double>(chunks) * end * end > tuning::cuts::kMostPlacings;
+}
+
 }  // namespace
 
 PipelineBounds::PipelineBounds(const ChunkSearch& search, const Graph& step,
@@ -27,22 +33,31 @@ PipelineBounds::PipelineBounds(const ChunkSearch& search, const Graph& step,
       seconds_(seconds),
       unit_cuts_(like_cuts(step, search.options.updates)),
       kernels_of_step_(kernels_of(step)),
-      most_chunks_(most_good_chunks(step, search.options.updates)) {
-  good_.ops = good_cuts(step, seconds, search.options.updates);
-  all_.ops = all_cuts(step, search.options.updates);
-  add_places(unit_cuts_);
-}
+      always_(unit_cuts_),
+      narrow_(places_for(1)) {}
 
 void PipelineBounds::add_places(const std::vector<OpId>& cuts) {
+  always_.insert(always_.end(), cuts.begin(), cuts.end());
+  narrow_ = places_for(1);
+}
+
+CutPlaces PipelineBounds::places_for(std::size_t chunks) const {
+  const std::string& updates = search_.options.updates;
+  CutPlaces places;
+  places.ops = cut_places(step_, static_cast<int>(chunks), seconds_, updates);
   // What each chunk makes that reads it counts in none of them.
-  const std::vector<OpId> decides = deciding_ops(step_, search_.options.updates);
-  for (CutPlaces* places : {&good_, &all_}) places->add(cuts, unit_cuts_, seconds_, decides);
+  places.add(always_, unit_cuts_, seconds_, deciding_ops(step_, updates));
+  return places;
 }
 
 const CutPlaces& PipelineBounds::places_of(const PipelineSchedule& schedule,
                                            const std::vector<OpId>* cuts) const {
-  const bool is_cut_anywhere = cuts == nullptr && schedule.stage_of_chunk.size() > most_chunks_;
-  return is_cut_anywhere ? all_ : good_;
+  if (cuts != nullptr) return narrow_;
+  const std::size_t chunks = schedule.stage_of_chunk.size();
+  const std::scoped_lock lock(places_mutex_);
+  const auto found = places_.find(chunks);
+  return found != places_.end() ? found->second
+                                : places_.emplace(chunks, places_for(chunks)).first->second;
 }
 
 Result<OpSeconds> PipelineBounds::seconds_on(const Cluster& stage) {
@@ -65,10 +80,10 @@ OpSeconds PipelineBounds::seconds_of(const Least* units, const Cluster& stage, d
   if (units == nullptr) return seconds;
   const std::vector<Seconds>& pass = units->sums.pass.until;
   const auto devices = static_cast<double>(stage.device_count());
-  for (std::size_t u = 0; u + 1 < good_.unit_ends.size(); ++u) {
-    const std::size_t from = good_.unit_ends[u], to = good_.unit_ends[u + 1];
+  for (std::size_t u = 0; u + 1 < narrow_.unit_ends.size(); ++u) {
+    const std::size_t from = narrow_.unit_ends[u], to = narrow_.unit_ends[u + 1];
     const Seconds compute =
-        good_.forward[to] - good_.forward[from] + good_.backward[to] - good_.backward[from];
+        narrow_.forward[to] - narrow_.forward[from] + narrow_.backward[to] - narrow_.backward[from];
     if (compute <= 0) continue;
     const double factor = std::max(usual, (pass[u + 1] - pass[u]) * devices / compute);
     const std::size_t begin = u == 0 ? 0 : unit_cuts_[u - 1].index();
@@ -99,12 +114,6 @@ Result<Seconds> PipelineBounds::of(const PipelineSchedule& schedule, const Clust
   return std::max(bound, of_paths);
 }
 
-// For dynamic programming over the ends of each.
-bool PipelineBounds::are_too_many(std::size_t chunks, const CutPlaces& places) const {
-  const auto end = static_cast<double>(places.end());
-  return &places == &all_ && static_cast<double>(chunks) * end * end > tuning::cuts::kMostPlacings;
-}
-
 Result<Seconds> PipelineBounds::bound_of_paths(const Least& units, const PipelineSchedule& schedule,
                                                const Cluster& stage,
                                                const std::vector<OpId>* cuts) const {
@@ -114,7 +123,7 @@ Result<Seconds> PipelineBounds::bound_of_paths(const Least& units, const Pipelin
   if (are_too_many(schedule.stage_of_chunk.size(), places)) return Seconds{0};
   std::vector<std::size_t> ends;
   for (std::size_t c = 0; cuts != nullptr && c < cuts->size(); ++c) {
-    ends.push_back(good_.of((*cuts)[c]));
+    ends.push_back(narrow_.of((*cuts)[c]));
   }
   if (cuts != nullptr) ends.push_back(end);
   return bound_by_paths(
@@ -152,7 +161,7 @@ Seconds PipelineBounds::bound_of(const Least* units, const PipelineSchedule& sch
   const Seconds anywhere = bound.anywhere(stages, chunks == stages);
   if (chunks > end || are_too_many(chunks, places)) return anywhere;
   const auto end_of = [&](std::size_t c) {
-    return c + 1 == chunks ? end : cuts != nullptr ? good_.of((*cuts)[c]) : 0;
+    return c + 1 == chunks ? end : cuts != nullptr ? narrow_.of((*cuts)[c]) : 0;
   };
   // The least over all ends of the chunks, or with these, of what they take in all, or at most.
   const auto least = [&](const auto& chunk_takes, const auto& with_those_before) {
@@ -221,22 +230,22 @@ std::vector<std::vector<OpId>> PipelineBounds::cuts_alike(const PipelineSchedule
   // How many places behind the begin of its unit a cut lies: of most of them.
   std::map<std::size_t, std::size_t> count_of;
   for (const OpId cut : cuts) {
-    const std::size_t place = good_.of(cut);
+    const std::size_t place = narrow_.of(cut);
     ++count_of[place -
-               *(std::upper_bound(good_.unit_ends.begin(), good_.unit_ends.end(), place) - 1)];
+               *(std::upper_bound(narrow_.unit_ends.begin(), narrow_.unit_ends.end(), place) - 1)];
   }
   const auto most = std::max_element(count_of.begin(), count_of.end(),
                                      [](auto& a, auto& b) { return a.second < b.second; });
   std::vector<std::size_t> ends = {0};  // of parts that are alike
-  for (const std::size_t unit : good_.unit_ends) {
+  for (const std::size_t unit : narrow_.unit_ends) {
     const std::size_t place = unit + most->first;
-    if (place > 0 && place <= good_.ops.size()) ends.push_back(place);
+    if (place > 0 && place <= narrow_.ops.size()) ends.push_back(place);
   }
-  ends.push_back(good_.end());
+  ends.push_back(narrow_.end());
   // What is before the first of them, and behind the last, goes with these.
   const auto busy = [&](std::size_t i) {
-    return good_.forward[ends[i + 1]] + good_.backward[ends[i + 1]] - good_.forward[ends[i]] -
-           good_.backward[ends[i]];
+    return narrow_.forward[ends[i + 1]] + narrow_.backward[ends[i + 1]] - narrow_.forward[ends[i]] -
+           narrow_.backward[ends[i]];
   };
   if (ends.size() < 4) return ways;
   const Seconds usual = busy(ends.size() / 2) / 2;
@@ -244,7 +253,7 @@ std::vector<std::vector<OpId>> PipelineBounds::cuts_alike(const PipelineSchedule
   if (ends.size() > 3 && busy(ends.size() - 2) < usual) ends.erase(ends.end() - 2);
   for (const std::vector<std::size_t>& way : even_cuts(ends.size() - 1, stages, chunks / stages)) {
     std::vector<OpId> cut;
-    for (const std::size_t part : way) cut.push_back(good_.ops[ends[part] - 1]);
+    for (const std::size_t part : way) cut.push_back(narrow_.ops[ends[part] - 1]);
     ways.push_back(std::move(cut));
   }
   return ways;
@@ -262,7 +271,7 @@ Result<Seconds> PipelineBounds::of_single(const Cluster& cluster, BoundOf of) {
 }
 
 Seconds PipelineBounds::of_single_compute(const Cluster& cluster) const {
-  return (good_.forward.back() + good_.backward.back()) * static_cast<double>(step_.passes) /
+  return (narrow_.forward.back() + narrow_.backward.back()) * static_cast<double>(step_.passes) /
          static_cast<double>(cluster.device_count());
 }
 

@@ -198,8 +198,7 @@ class PipelineBounds {
                                             std::int64_t in_flight, double room);
   Seconds bound_of(const Least* units, const PipelineSchedule& schedule, const Cluster& stage,
                    const std::vector<OpId>* cuts, const std::vector<ChunkMemory>& memory) const;
-  // Chunks that may begin at any of all places.
-  bool are_too_many(std::size_t chunks, const CutPlaces& places) const;
+  CutPlaces places_for(std::size_t chunks) const;
   // The same by paths through the schedule.
   Result<Seconds> bound_of_paths(const Least& units, const PipelineSchedule& schedule,
                                  const Cluster& stage, const std::vector<OpId>* cuts) const;
@@ -209,9 +208,10 @@ class PipelineBounds {
   const OpSeconds& seconds_;
   std::vector<OpId> unit_cuts_;
   const std::shared_ptr<const std::map<std::string, OpKernel>> kernels_of_step_;
-  // Of more chunks than the good places make, any may begin anywhere (balanced_cuts()).
-  const std::size_t most_chunks_;
-  CutPlaces good_, all_;
+  std::vector<OpId> always_;  // the ends of units, and cuts that are given
+  CutPlaces narrow_;          // those of one chunk
+  mutable std::mutex places_mutex_;
+  mutable std::map<std::size_t, CutPlaces> places_;  // by chunks, of those that were asked for
   std::mutex mutex_;         // for what is found when it is asked for: all from here on
   bool is_divided_ = false;  // into units
   StepUnits units_;

@@ -183,11 +183,11 @@ Result<Seconds> PipelineBounds::estimate_of_single(const Cluster& cluster) {
 
 double PipelineBounds::units_until(OpId op) const {
   if (units_.kinds.empty()) return 0;
-  const std::size_t place = op.valid() ? good_.of(op) : good_.end();
-  const auto busy = [&](std::size_t p) { return good_.forward[p] + good_.backward[p]; };
+  const std::size_t place = op.valid() ? narrow_.of(op) : narrow_.end();
+  const auto busy = [&](std::size_t p) { return narrow_.forward[p] + narrow_.backward[p]; };
   double units = 0;
-  for (std::size_t u = 0; u + 1 < good_.unit_ends.size(); ++u) {
-    const std::size_t from = good_.unit_ends[u], to = good_.unit_ends[u + 1];
+  for (std::size_t u = 0; u + 1 < narrow_.unit_ends.size(); ++u) {
+    const std::size_t from = narrow_.unit_ends[u], to = narrow_.unit_ends[u + 1];
     if (to <= place) {
       units += 1;
     } else if (from < place && busy(to) > busy(from)) {

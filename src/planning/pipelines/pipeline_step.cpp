@@ -206,8 +206,8 @@ Result<std::vector<OpId>> PipelineStep::balanced_by(const FormCandidate& candida
                                                     const OpSeconds& seconds,
                                                     const ChunkSeconds& memory) const {
   const std::size_t chunks = candidate.schedule.stage_of_chunk.size();
-  return balanced_cuts(step_, static_cast<int>(chunks), seconds, sent_per_s(candidate),
-                       search_.options.updates, memory);
+  return balanced_cuts(step_, static_cast<int>(chunks), bounds_.places_of(candidate.schedule).ops,
+                       seconds, sent_per_s(candidate), search_.options.updates, memory);
 }
 
 double PipelineStep::sent_per_s(const FormCandidate& candidate) const {

@@ -163,7 +163,7 @@ Result<std::vector<PipelineBounds::LeastOfKind>> PipelineBounds::least_of_kinds(
   least[units_.usual].step = weighed.least;
   if (of == BoundOf::kUsualUnits) return least;
   const bool is_single = plans.device_count() == search_.whole.cluster.device_count();
-  const Seconds all_compute = good_.forward.back() + good_.backward.back();
+  const Seconds all_compute = narrow_.forward.back() + narrow_.backward.back();
   std::optional<StreamTimes> only_compute;
   if (weighed.weights) only_compute = StreamTimes{.compute = 1};
   std::vector<std::function<Status()>> searches;
