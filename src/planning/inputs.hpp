@@ -1,6 +1,7 @@
 // What search, apply and price read before they start.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 
@@ -11,6 +12,9 @@
 #include "planning/plan_options.hpp"
 
 namespace autopar {
+
+// By the names of the ops.
+using KernelsByOp = std::map<std::string, OpKernel>;
 
 // Everything that a search request refers to; lives as long as the request.
 struct Inputs {
@@ -39,10 +43,10 @@ struct Inputs {
   std::vector<MicroInput> micro_inputs = {};  // of several passes: what is cut, and where
   LossCombining loss_combining = LossCombining::kMean;
   std::string loss;
-  // By op: how the step runs of which `model.graph` is a part. Kernels at the ends of the part have
+  // How the step runs of which `model.graph` is a part. Kernels at the ends of the part have
   // ops of others there, and are taken to cost no more here than they do there. Null: that counts
   // for nothing.
-  std::shared_ptr<const std::map<std::string, OpKernel>> kernels_of_step = {};
+  std::shared_ptr<const KernelsByOp> kernels_of_step = {};
 };
 // With -v: what a strategy file says, and what came of a model's file.
 void tell_of_strategy(const StrategyFile& file);

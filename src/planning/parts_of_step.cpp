@@ -37,16 +37,6 @@ Result<LeastTime> least_time(Inputs& inputs, const PlanOptions& options,
 
 namespace {
 
-// With what the step takes, where there is a profile.
-Result<StrategyCost> cost_of(const SearchRequest& request, const Strategy& strategy,
-                             CostModel& model) {
-  AUTOPAR_TRY(cost, evaluate(request.graph, request.rules, strategy, model, request.updates));
-  if (!request.cluster.profile.ideal()) {
-    cost.step = simulate(request.graph, cost, strategy.mesh, request.cluster, request.updates);
-  }
-  return cost;
-}
-
 // Ops of which nothing is said are taken to be as those before them.
 std::shared_ptr<const std::vector<StreamPrices>> in_order(const Graph& graph,
                                                           const OpPrices& weights,
@@ -96,7 +86,7 @@ Result<PricedProblem> problem_on(const std::shared_ptr<Inputs>& inputs, const Pl
                                           const std::vector<int>& choices) -> Result<Seconds> {
     AUTOPAR_TRY(model, make_cost_model(request->cost_model, request->cluster, on));
     const Strategy strategy = strategy_of(request->graph, built, choices);
-    AUTOPAR_TRY(cost, cost_of(*request, strategy, *model));
+    AUTOPAR_TRY(cost, evaluate(request->graph, request->rules, strategy, *model, request->updates));
     return cost.time();
   };
   return problem;
@@ -172,7 +162,7 @@ Result<PathPrices> prices_by_paths(Inputs& inputs, const PlanOptions& options,
     const Solution solution = solve_dp(built.problem, solve);
     if (!solution.feasible) break;
     const Strategy strategy = strategy_of(request.graph, built, solution.choices);
-    AUTOPAR_TRY(cost, cost_of(request, strategy, *model));
+    AUTOPAR_TRY(cost, evaluate(request.graph, request.rules, strategy, *model, request.updates));
     if (round == 0) best.first = cost.time();
     best.least = std::min(best.least, cost.time());
     if (cost.time() < to_beat) {
@@ -279,7 +269,8 @@ Result<PartsPlan> plan_of_parts(const PartsRequest& parts,
     SearchOutcome outcome;
     outcome.strategy = strategy_of(request.graph, problem, solution.choices);
     outcome.searcher = "dp";
-    AUTOPAR_TRY(cost, cost_of(request, outcome.strategy, *model));
+    AUTOPAR_TRY(cost,
+                evaluate(request.graph, request.rules, outcome.strategy, *model, request.updates));
     outcome.cost = std::move(cost);
     if (found.outcome && outcome.cost.time() >= found.outcome->cost.time()) return Ok{};
     found.least_bytes = solution.peak_use;
@@ -314,7 +305,8 @@ Result<Planned> planned_like(std::unique_ptr<Inputs> inputs, const Planned& like
     outcome.strategy.values[(*map)[v].index()] = like.outcome.strategy.values[v];
   }
   AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, outcome.strategy.mesh));
-  AUTOPAR_TRY(cost, cost_of(request, outcome.strategy, *model));
+  AUTOPAR_TRY(cost,
+              evaluate(request.graph, request.rules, outcome.strategy, *model, request.updates));
   outcome.cost = std::move(cost);
   return Planned{std::move(inputs), std::move(request), std::move(outcome)};
 }

@@ -52,7 +52,7 @@ std::vector<std::string> first_and_last(const Graph& graph) {
 }
 
 ChunkPlans::ChunkPlans(const ChunkSearch& search, Cluster stage,
-                       std::shared_ptr<const std::map<std::string, OpKernel>> kernels_of_step)
+                       std::shared_ptr<const KernelsByOp> kernels_of_step)
     : search_(search), options_(search.options), stage_(search.bare) {
   stage_.cluster = std::move(stage);
   stage_.kernels_of_step = std::move(kernels_of_step);

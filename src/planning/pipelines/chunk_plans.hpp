@@ -71,7 +71,7 @@ class ChunkPlans {
  public:
   // `kernels_of_step`: as Inputs has them, for bounds.
   ChunkPlans(const ChunkSearch& search, Cluster stage,
-             std::shared_ptr<const std::map<std::string, OpKernel>> kernels_of_step = {});
+             std::shared_ptr<const KernelsByOp> kernels_of_step = {});
 
   // Of one way to cut the step, in the order of the chunks; graphs with what is in flight of each.
   // Chunks of one stage have one mesh. `hints`: per chunk. `cutoff`: a chunk whose own step takes

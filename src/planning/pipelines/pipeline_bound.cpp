@@ -11,9 +11,9 @@ namespace autopar {
 
 namespace {
 
-std::shared_ptr<const std::map<std::string, OpKernel>> kernels_of(const Graph& step) {
+std::shared_ptr<const KernelsByOp> kernels_of(const Graph& step) {
   if (step.kernels.empty()) return nullptr;
-  auto kernels = std::make_shared<std::map<std::string, OpKernel>>();
+  auto kernels = std::make_shared<KernelsByOp>();
   for (const Op& op : step.ops) kernels->emplace(op.name, step.kernel(op));
   return kernels;
 }

@@ -207,7 +207,7 @@ class PipelineBounds {
   const Graph& step_;
   const OpSeconds& seconds_;
   std::vector<OpId> unit_cuts_;
-  const std::shared_ptr<const std::map<std::string, OpKernel>> kernels_of_step_;
+  const std::shared_ptr<const KernelsByOp> kernels_of_step_;
   std::vector<OpId> always_;  // the ends of units, and cuts that are given
   CutPlaces narrow_;          // those of one chunk
   mutable std::mutex places_mutex_;
