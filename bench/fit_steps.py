@@ -23,7 +23,7 @@ import sys
 
 import inputs
 import truth
-from runs import Unsaid, rows_of, run_of
+from runs import Unknown, Unsaid, rows_of, run_of
 
 ROOT = inputs.ROOT
 REPRICE = ROOT / "build" / "bench" / "reprice"
@@ -39,7 +39,10 @@ STEPS = (0.6, 0.8, 0.92, 1.08, 1.25, 1.6)
 
 def read(path, machine, plans, only):
     """(run, its plan), of those that can be priced."""
-    reader, rows = rows_of(path)
+    try:
+        reader, rows = rows_of(path)
+    except Unknown as why:
+        sys.exit(f"{path}: {why}")
     models, found = truth.Models(plans), []
     for row in rows:
         try:

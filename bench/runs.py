@@ -4,9 +4,10 @@ A table is known by its header: TABLES.
 """
 import csv
 import dataclasses
+import gzip
 import math
 import pathlib
-import sys
+import zlib
 
 
 @dataclasses.dataclass
@@ -49,6 +50,19 @@ def one_of(row, column, meanings):
     if row[column] not in meanings:
         raise Unsaid(f"column '{column}' is '{row[column]}', expected one of {', '.join(meanings)}")
     return meanings[row[column]]
+
+
+def yes_or_no(row, column):
+    found = row[column].strip().lower()
+    if found not in ("true", "yes", "1", "false", "no", "0"):
+        raise Unsaid(f"column '{column}' is '{row[column]}', expected yes or no")
+    return found in ("true", "yes", "1")
+
+
+def check_batch(batch, data, samples, passes):
+    """`samples`: of a micro-batch of one replica."""
+    if data * samples * passes != batch:
+        raise Unsaid("the batch is not what micro-batches and devices make")
 
 
 def nanotron_cuts(layers, hidden, feed_forward, vocabulary, stages, nodes):
@@ -111,8 +125,9 @@ def playbook(row):
     if row["note"]:
         raise Unsaid(f"note: {row['note']}")
     failed = one_of(row, "status", {"ok": False, "failed": True})
-    stored, tied = one_of(row, "zero", {"0": "plain", "1": "ZeRO-1"}), one_of(row, "tied_embeddings", {"tied": True, "untied": False})
+    stored, tied = one_of(row, "zero", {"0": "plain", "1": "ZeRO-1", "2": "ZeRO-2", "3": "ZeRO-3"}), one_of(row, "tied_embeddings", {"tied": True, "untied": False})
     stages = int(row["pp"])
+    check_batch(*(int(row[k]) for k in ("gbs", "dp", "mbs", "grad_acc")))
     cuts = nanotron_cuts(int(row["layers"]), int(row["hidden"]), int(row["ffn"]), 131072, stages, int(row["nodes"])) if stages > 1 else ()
     model = ("--family", "llama", "--layers", row["layers"], "--hidden", row["hidden"], "--heads", row["heads"], "--kv-heads", row["heads"],
              "--feed-forward", row["ffn"], "--vocabulary", "131072", "--sequence", "4096",
@@ -135,7 +150,9 @@ def vtrain(row):
     data, tensor, gpus, stages = (int(row[k]) for k in ("data_parallel", "tensor_parallel", "gpus", "pipeline_parallel"))
     if tensor > 1 and int(row["heads"]) % tensor:
         raise Unsaid("heads do not divide")
-    passes = int(row["global_batch"]) // (data * int(row["micro_batch"]))
+    batch, samples = int(row["global_batch"]), int(row["micro_batch"])
+    passes = batch // (data * samples)
+    check_batch(batch, data, samples, passes)
     model = ("--family", "gpt", "--layers", row["layers"], "--hidden", row["hidden"], "--heads", row["heads"], "--vocabulary",
              str(50257 // tensor * tensor), "--sequence", row["sequence"], "--no-fused-qkv")
     per_node = min(8, gpus)
@@ -147,12 +164,14 @@ def vtrain(row):
 def megatron(row):
     """Papers on Megatron-LM (bench/published/megatron.csv)."""
     gpus, tensor, stages, batch = (int(row[k]) for k in ("gpus", "tensor_parallel", "pipeline_stages", "batch_size"))
-    data = gpus // (tensor * stages)
+    data, samples = gpus // (tensor * stages), int(row["micro_batch_size"])
+    passes = batch // (data * samples)
+    check_batch(batch, data, samples, passes)
     per_node = min(8, gpus)
     model = ("--family", "gpt", "--layers", row["layers"], "--hidden", row["hidden"], "--heads", row["heads"], "--vocabulary", "51200", "--sequence", "2048",
              "--no-fused-qkv")
     return Run(f"{row['paper']} {row['params_b']}B on {gpus}", f"dp={data} tp={tensor} pp={stages}x{row['chunks']} {row['recompute']}", model, "a100-selene", "a100-megatron",
-               gpus // per_node, per_node, data, tensor, batch, batch // (data * int(row["micro_batch_size"])), "plain", one_of(row, "sequence_parallel", {"1": True, "0": False}),
+               gpus // per_node, per_node, data, tensor, batch, passes, "plain", one_of(row, "sequence_parallel", {"1": True, "0": False}),
                float(row["iteration_seconds"]), recompute=one_of(row, "recompute", {"full": "full", "selective": "products", "none": "none"}), precision="mixed-fp16", reduce="fp16", stages=stages,
                chunks=int(row["chunks"]), cuts=even_cuts(int(row["layers"]), stages * int(row["chunks"])))
 
@@ -166,13 +185,15 @@ FOUNDRY_CLUSTERS = {"a100_40gb": "a100-40gb-ib", "a100_80gb": "a100-ib", "h100_8
 
 
 def foundry(row):
-    """FSDP in eager mode, with FlashAttention of 2023; throughput is in tokens."""
+    """FSDP in eager mode, with FlashAttention of 2023; throughput is in tokens. Sums of gradients are priced in float32 in both of its modes of
+    mixed precision. HYBRID_SHARD splits inside a machine, and keeps whole copies across machines."""
     if row["Model"] not in MPT:
         raise Unsaid(f"model {row['Model']}")
     if "bf16" not in row["Precision"]:
         raise Unsaid(f"precision {row['Precision']}")
-    if row["Activation CPUOffload"] == "True":
+    if yes_or_no(row, "Activation CPUOffload"):
         raise Unsaid("activations offloaded to the host")
+    one_of(row, "MP Mode", {"DEFAULT": 0, "PURE": 0})
     gpu = row["GPU"].split("_")[0]
     cluster = FOUNDRY_CLUSTERS.get(row["GPU"])
     if cluster is None:
@@ -180,15 +201,16 @@ def foundry(row):
     gpus, width, = int(row["# GPUs"]), MPT[row["Model"]]
     hidden, heads, layers = width
     batch, passes = int(row["GlobalBatchSize"]), int(row["GradAccum"])
-    if batch % passes or (batch // passes) % gpus:
-        raise Unsaid("the batch is not what micro-batches and devices make")
+    check_batch(batch, gpus, int(row["MicroBatchSize"]), passes)
+    if batch * int(row["SeqLen (T)"]) != float(row["GlobalBatchSize (T)"]):
+        raise Unsaid("the tokens of a batch are not its samples times their length")
     model = ("--family", "gpt", "--layers", str(layers), "--hidden", str(hidden), "--heads", str(heads), "--vocabulary", "50368",
              "--sequence", row["SeqLen (T)"], "--no-fused-qkv", "--bias", "none")
     per_node = min(8, gpus)
     return Run(f"{row['Model']} seq {row['SeqLen (T)']} on {gpus} {gpu}", f"{row['Sharding Strategy']} mbs={row['MicroBatchSize']} ga={passes}", model,
                cluster, f"{gpu}-foundry", gpus // per_node, per_node, gpus, 1, batch, passes,
-               one_of(row, "Sharding Strategy", {"FULL_SHARD": "ZeRO-3", "SHARD_GRAD_OP": "ZeRO-2", "NO_SHARD": "plain"}), False, float(row["GlobalBatchSize (T)"]) / float(row["Throughput (T/s)"]),
-               recompute="full" if row["Activation Checkpointing"] == "True" else "none")
+               one_of(row, "Sharding Strategy", {"FULL_SHARD": "ZeRO-3", "SHARD_GRAD_OP": "ZeRO-2", "NO_SHARD": "plain", "HYBRID_SHARD": "hybrid"}), False, float(row["GlobalBatchSize (T)"]) / float(row["Throughput (T/s)"]),
+               recompute="full" if yes_or_no(row, "Activation Checkpointing") else "none")
 
 
 def nemotron(layers, hidden, heads):
@@ -213,8 +235,7 @@ def dgxc(row):
         raise Unsaid("expert parallelism" if row["mbs"] else "no configuration")
     gpus, tensor, context, stages, passes, batch = (number(key) for key in ("gpus", "tp", "cp", "pp", "ga", "gbs"))
     data = gpus // (tensor * context * stages)
-    if data * number("mbs") * passes != batch:
-        raise Unsaid("the batch is not what micro-batches and devices make")
+    check_batch(batch, data, number("mbs"), passes)
     if row["layers"] and int(float(row["layers"])) != layers:  # a part of the model
         layers = int(float(row["layers"]))
         model += ("--layers", str(layers))
@@ -268,6 +289,15 @@ TABLES = [({"tokens_per_s_per_gpu", "grad_acc", "zero", "memory_gb"}, playbook),
           ({"container", "tflops_raw"}, bridge), ({"torch_step_s", "update_s"}, torch_step), ({"replicas_per_stage", "real_s"}, sailor)]
 
 
+LARGEST_FILE = 1 << 28
+# The most that columns may say.
+LARGEST = {1_000: {"layers", "pp", "pipeline_parallel", "pipeline_stages", "vp", "chunks"},
+           100_000: {"gpus", "# GPUs", "nodes", "dp", "data_parallel", "tp", "tensor_parallel", "cp", "heads", "kv_heads", "grad_acc", "ga", "GradAccum",
+                     "micro_batches"},
+           10_000_000: {"hidden", "ffn", "feed_forward", "vocabulary", "sequence", "SeqLen (T)", "gbs", "global_batch", "GlobalBatchSize", "batch_size",
+                        "batch", "mbs", "micro_batch", "micro_batch_size", "MicroBatchSize"}}
+
+
 class Row(dict):
     """A line of a table, which knows what was last asked of it: that is what an error is about."""
     line, asked = 0, None
@@ -278,16 +308,32 @@ class Row(dict):
 
 
 class Unknown(Exception):
-    """Why a file is no table of runs."""
+    """Why a file is no table of runs. `rows`: how many it has, where that can be told."""
+    rows = 0
+
+
+class Unreadable(Unknown):
+    """Why nothing can be read of a file."""
+
+
+def text_of(path):
+    """Of a file as it is, or packed by gzip."""
+    try:
+        with open(path, "rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+        with gzip.open(path) if packed else open(path, "rb") as file:
+            content = file.read(LARGEST_FILE + 1)
+        if len(content) > LARGEST_FILE:
+            raise Unreadable(f"cannot be read: more than {LARGEST_FILE >> 20} MiB")
+        return content.decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise Unreadable(f"cannot be read: {why}") from None
 
 
 def rows_of(path):
     """What reads a row, and the rows of a table, each with its line in the file."""
-    try:
-        text = pathlib.Path(path).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        sys.exit(f"{path}: cannot be read: {error}")
-    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line and not line.startswith("#")]
+    lines = [(number, line) for number, line in enumerate(text_of(path).split("\n"), 1) if line and not line.startswith("#")]
     reader = csv.DictReader([line for _, line in lines])
     try:
         found = reader.fieldnames or []
@@ -300,8 +346,10 @@ def rows_of(path):
                     rows.append(row)
                 return read, rows
     except csv.Error as error:
-        raise Unknown(f"line {lines[reader.line_num - 1][0]}: {error}") from None
-    raise Unknown(f"no known table of runs has the columns {', '.join(found)}" if found else "it has no line of columns")
+        raise Unknown(f"line {lines[max(reader.line_num, 1) - 1][0]}: {error}") from None
+    unknown = Unknown(f"no known table of runs has the columns {', '.join(found)}" if found else "it has no line of columns")
+    unknown.rows = max(len(lines) - 1, 0)
+    raise unknown
 
 
 def run_of(read, row):
@@ -310,6 +358,7 @@ def run_of(read, row):
         raise Unsaid("has more fields than the table has columns")
     if None in row.values():
         raise Unsaid(f"ends before column '{next(name for name, value in row.items() if value is None)}'")
+    check_sizes(row)
     try:
         run = read(row)
     except ArithmeticError:
@@ -318,6 +367,18 @@ def run_of(read, row):
         raise Unsaid(f"column '{row.asked}' is '{row.get(row.asked)}': {error}") from None
     check(run)
     return run
+
+
+def check_sizes(row):
+    """No number is so large that only a mistake makes it, and that pricing it would not end."""
+    for most, columns in LARGEST.items():
+        for column in columns & row.keys():
+            try:
+                found = float(row[column])
+            except ValueError:
+                continue  # whoever reads it says what is wrong
+            if found > most:
+                raise Unsaid(f"column '{column}' is '{row[column]}': more than {most:,}")
 
 
 def check(run):

@@ -177,6 +177,7 @@ class Template:
     tensor_axes: list
     data_axes: list
     context_axes: list = dataclasses.field(default_factory=list)  # that split the sequence everywhere
+    copy_axes: list = dataclasses.field(default_factory=list)  # data axes over which nothing that is stored is split
 
     def __str__(self):
         return f"dp={self.data} tp={self.tensor}{' +seq' if self.sequence else ''} {self.stored}"
@@ -227,7 +228,7 @@ def pins(step, template, as_run=0, gathers_again=False, repeats=False):
     for op, (tokens, factor) in step.gradients.items() if as_run else ():
         ops[op] = {"assignment": {**{a: tokens for a in along + c}, **{a: factor for a in t}}}
     tensors = {name: {"spec": spec_text(([d, c] + [[]] * len(step.shapes[name]))[:len(step.shapes[name])])} for name in step.data}
-    shared = d + c  # the states of a weight
+    shared = [a for a in d + c if a not in template.copy_axes]  # the states of a weight
     for name, weight, is_read in step.stored():
         shape, dimensions = step.shapes[name], [[] for _ in step.shapes[name]]
         left = list(shape)

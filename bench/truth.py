@@ -11,7 +11,8 @@ for each file: number of rows, MAPE, median and worst error, the rank correlatio
 alone, regret (the measured time of the row that is predicted fastest and to fit over that of the fastest; where the second is 1.3 times
 as slow as the best, of the best of the first three; also of the first alone, and over runs however slow), the error of memory, and how many of the runs that failed, and of those that
 worked, are said not to fit, and how many that failed are among the five of a group that are predicted fastest and to fit. What failed
-though a run of the table worked that holds at least as much did not fail for memory, and is counted apart.
+though a run of the table worked that holds at least as much did not fail for memory, and is counted apart. A file that is no table of runs is
+named, and `reason` says why; the exit code is 1 where no file can be read. Tables may be packed by gzip.
 """
 import argparse
 import concurrent.futures
@@ -21,6 +22,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import shutil
 import statistics
 import subprocess
@@ -29,7 +31,7 @@ import tempfile
 
 import inputs
 import training
-from runs import Unknown, Unsaid, rows_of, run_of
+from runs import Unknown, Unreadable, Unsaid, rows_of, run_of
 
 ROOT = inputs.ROOT
 PROGRAM = os.environ.get("AUTOPAR", str(ROOT / "build" / "src" / "autopar"))
@@ -92,7 +94,13 @@ def called(command):
     """Raises Unsaid with the last line that it says, where it fails."""
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
     if done.returncode:
-        raise Unsaid((done.stderr.strip().splitlines() or [f"{command[0]}: exit code {done.returncode}"])[-1])
+        raise Unsaid(last_line(done))
+
+
+def last_line(done):
+    """Why a command failed, without the folders that it was told of and the names that models have there, so that equal reasons are equal."""
+    said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    return re.sub(r"\b[0-9a-f]{12}(\.step)?\.onnx", "model.onnx", re.sub(r"(?<![\w.])/[^\s:'\"]*/", "", said))
 
 
 def options_of(run):
@@ -109,7 +117,13 @@ def pinned(run, step, tiers, gathers_again, recompute):
         if size > 1 or (name == "data" and not mesh):
             mesh.insert(0, (name, size, tiers[0]["name"] if spans <= inner else outer))
     has = lambda name: [name] if any(axis[0] == name and axis[1] > 1 for axis in mesh) else []
-    template = training.Template(run.tensor, run.data, run.stored, run.sequence, mesh, has("tensor"), has("data"), has("context"))
+    stored, copies = run.stored, []
+    if stored == "hybrid":  # ZeRO-3 inside a machine; there is no other axis
+        stored = "ZeRO-3"
+        if run.data > inner:
+            copies = ["copies"]
+            mesh = [("copies", run.data // inner, outer), ("data", inner, tiers[0]["name"])]
+    template = training.Template(run.tensor, run.data, stored, run.sequence, mesh, has("tensor"), copies + has("data"), has("context"), copies)
     found = training.pins(step, template, run.micro_batches, gathers_again, recompute != "none")
     if recompute == "full":  # all of a layer is repeated from what enters it
         found["checkpoints"] = step.layer_ends
@@ -182,7 +196,7 @@ def searched(run, model, step, profile, own, recompute, gathers_again):
         command += ["--cuts", ",".join(step.begin_of(block) for block in run.cuts)]
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
     if done.returncode:
-        return {"error": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit code {done.returncode}"}
+        return {"error": last_line(done)}
     report = json.loads(done.stdout)
     # Of the plan, what it takes to price it again.
     (own / "plan" / "strategy.json").replace(own / "strategy.json")
@@ -258,6 +272,8 @@ def has_one_best(rows):
 
 
 def errors_of(results):
+    if not results:
+        return {"n": 0, "mape": None, "median": None, "worst": None, "bias": None}
     errors = sorted(abs(p["seconds"] / r.seconds - 1) for r, p in results)
     return {"n": len(results), "mape": percent(statistics.mean(errors)), "median": percent(statistics.median(errors)), "worst": percent(errors[-1]),
             "bias": percent(statistics.mean(p["seconds"] / r.seconds - 1 for r, p in results))}
@@ -274,8 +290,6 @@ def summary(results, runs):
     `without_odd_memory` are those without them."""
     refused = {**refusals(results, runs), "failed_in_first_five": failed_in_first(results, 5)}
     results = [(r, p) for r, p in results if not r.failed]
-    if not results:
-        return {"n": 0, "refusals": refused}
     best, every = {}, {}
     for run, found in results:
         best[run.group] = min(best.get(run.group, run.seconds), run.seconds)
@@ -308,6 +322,16 @@ def count(text):
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"'{text}': expected a number from 1 on")
     return int(text)
+
+
+def summary_of_file(results, runs, left_out, why=None, rows=0):
+    """`why`: why the file is no table of runs; it has so many rows."""
+    counted = {why: rows} if rows else left_out.counts()
+    return {**summary(results, runs), "reason": why, "left_out": counted, "left_out_lines": left_out.lines}
+
+
+def shown(value):
+    return "" if value is None else f"{value:.4g}"
 
 
 def not_priced(name, run, why):
@@ -366,17 +390,17 @@ def main():
     options = parser.parse_args()
     check_setting(options)
     # All files before the first is priced, which may take hours.
-    tables = {}
-    for path in options.files:
+    tables, summaries, unreadable = {}, {}, 0
+    for path in dict.fromkeys(options.files):
         left_out = LeftOut()
         try:
             tables[path] = read_table(path, left_out), left_out
         except Unknown as why:
             print(f"{path}: left out: {why}", file=sys.stderr)
-            tables[path] = [], left_out
+            summaries[path] = summary_of_file([], [], left_out, str(why), why.rows)
+            unreadable += isinstance(why, Unreadable)
     out = csv.writer(sys.stdout)
     out.writerow(["file", "group", "configuration", "measured_s", "predicted_s", "ratio", "compute_s", "communication_s", "exposed_s", "host_s", "measured_bytes", "predicted_bytes", "upper_bytes", "fits", "gap", "error"])
-    summaries = {}
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         folder = pathlib.Path(folder)
         kept = pathlib.Path(options.plans).resolve() if options.plans else None
@@ -405,15 +429,16 @@ def main():
                     out.writerow([name, run.group, run.label, "", "", "", "", "", "", "", "", "", "", 0, "", found["impossible"]])
                     continue
                 out.writerow([name, run.group, run.label, run.seconds or "", f"{found['seconds']:.5g}", f"{found['seconds'] / run.seconds:.3f}" if run.seconds else "",
-                              *(f"{found.get(k, 0):.4g}" for k in ("compute_seconds", "communication_seconds", "exposed_communication_seconds", "host_seconds")), f"{run.memory_bytes:.4g}", f"{found['memory_bytes']:.4g}", f"{found['upper_bytes']:.4g}", int(found["fits"]), f"{found['gap']:.2g}", ""])
+                              *(shown(found.get(k)) for k in ("compute_seconds", "communication_seconds", "exposed_communication_seconds", "host_seconds")), f"{run.memory_bytes:.4g}", f"{found['memory_bytes']:.4g}", f"{found['upper_bytes']:.4g}", int(found["fits"]), f"{found['gap']:.2g}", ""])
                 sys.stdout.flush()
             left_out.tell(path)
             if table and not asked:
                 print(f"{path}: none of its {len(table)} runs is of --only and --status", file=sys.stderr)
-            summaries[path] = {**(summary(results, [r for _, r in table]) if results else {"n": 0}), "left_out": left_out.counts(), "left_out_lines": left_out.lines}
+            summaries[path] = summary_of_file(results, [r for _, r in table], left_out)
     if options.json:
-        print(json.dumps(summaries))
+        print(json.dumps({path: summaries[path] for path in dict.fromkeys(options.files)}))
+    return 1 if unreadable == len(set(options.files)) else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,4 +1,8 @@
 """bench/runs.py: where the stages of published runs begin, and which rows of a table are no runs; bench/truth.py, which says so."""
+import argparse
+import csv
+import dataclasses
+import gzip
 import json
 import os
 import pathlib
@@ -9,6 +13,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(os.environ["AUTOPAR_SOURCE"]) / "bench"))
 import runs
 import training
+import truth
 
 PLAYBOOK = {"1B": (16, 2048, 8192), "3B": (28, 3072, 8192), "8B": (32, 4096, 14336)}  # layers, width, inner width
 WORDS = 131072
@@ -69,8 +74,10 @@ GOOD = "2,16,8,256,4,2,128,1,2,1,12.5"
 BAD = {"2,16,8,256,4,2,128,1,0,1,12.5": "divided by is 0", "2,16,8,256,4,2,128,1,2,1,": "column 'iteration_ms' is ''",
        "2,16,8,256,4,2,128,1,2,1,nan": "a measured time of nan s", "2,16,8,256,4,2,128,1,2,1,0": "a measured time of 0.0 s",
        "2,16,8,256,4,2,128,1,2,1": "ends before column 'iteration_ms'", "2,16,8,256,4,2,128,1,2,1,3,4": "more fields",
-       "2,16,8,256,x,2,128,2,1,1,3": "column 'heads' is 'x'", "2,15,8,256,4,2,128,1,2,1,3": "below 1",
-       "4,16,8,256,4,2,128,1,2,1,3": "1 times 4 devices, which are not the 2 ranks", "-2,16,8,256,4,2,128,1,2,1,3": "below 1"}
+       "2,16,8,256,x,2,128,2,1,1,3": "column 'heads' is 'x'", "2,15,8,256,4,2,128,1,2,1,3": "the batch is not what", "2,24,7,256,4,2,128,1,2,1,3": "the batch is not what",
+       "4,16,8,256,4,2,128,1,2,1,3": "1 times 4 devices, which are not the 2 ranks", "-2,16,8,256,4,2,128,1,2,1,3": "below 1",
+       "2,16,8,256,4,10000000000000,128,1,2,1,3": "column 'layers' is '10000000000000': more than 1,000", "2,16,8,256,4,2,128,1,2,1e13,3": "more than 1,000",
+       "200000000,16,8,256,4,2,128,1,2,1,3": "column 'gpus' is '200000000': more than 100,000"}
 
 
 def said_of(read, row):
@@ -103,17 +110,39 @@ def test_meanings():
     row = runs.Row({"model": "1B", "layers": "2", "hidden": "64", "heads": "4", "ffn": "128", "tied_embeddings": "tied", "nodes": "1", "gpus": "2", "dp": "2", "tp": "1",
                     "pp": "1", "zero": "1", "mbs": "1", "grad_acc": "2", "gbs": "4", "memory_gb": "", "iteration_s": "2", "status": "ok", "note": ""})
     assert not said_of(runs.playbook, row)
-    for column, value in (("zero", "3"), ("status", "late"), ("tied_embeddings", "")):
+    for column, value in (("zero", "4"), ("status", "late"), ("tied_embeddings", "")):
         assert f"column '{column}' is '{value}'" in said_of(runs.playbook, runs.Row({**row, column: value}))
+    assert [runs.run_of(runs.playbook, runs.Row({**row, "zero": level})).stored for level in "0123"] == ["plain", "ZeRO-1", "ZeRO-2", "ZeRO-3"]
+    # A batch that divides, but not into these micro-batches.
+    for column, value in (("gbs", "8"), ("mbs", "2"), ("grad_acc", "1")):
+        assert "the batch is not what" in said_of(runs.playbook, runs.Row({**row, column: value}))
     row = runs.Row({"Model": "125m", "Precision": "amp_bf16", "Activation CPUOffload": "False", "GPU": "a100_80gb", "# GPUs": "8", "GlobalBatchSize": "64", "GradAccum": "2",
                     "SeqLen (T)": "2048", "Sharding Strategy": "NO_SHARD", "MicroBatchSize": "4", "GlobalBatchSize (T)": "131072", "Throughput (T/s)": "1000",
-                    "Activation Checkpointing": "False"})
+                    "Activation Checkpointing": "False", "MP Mode": "PURE"})
     assert runs.run_of(runs.foundry, row).stored == "plain"
     # What fits is judged by the memory of the row's devices.
     sizes = {gpu: json.loads((pathlib.Path(os.environ["AUTOPAR_SOURCE"]) / "bench" / "clusters" / f"{runs.run_of(runs.foundry, runs.Row({**row, 'GPU': gpu})).cluster}.json").read_text())["device"]["memory_bytes"] >> 30
              for gpu in ("a100_40gb", "a100_80gb")}
     assert sizes == {"a100_40gb": 40, "a100_80gb": 80}, sizes
+    assert runs.run_of(runs.foundry, runs.Row({**row, "Sharding Strategy": "HYBRID_SHARD"})).stored == "hybrid"
+    for value, recompute in (("True", "full"), ("yes", "full"), ("FALSE", "none"), ("no", "none")):
+        assert runs.run_of(runs.foundry, runs.Row({**row, "Activation Checkpointing": value})).recompute == recompute
+    for column, value, why in (("Activation Checkpointing", "maybe", "expected yes or no"), ("Activation CPUOffload", "", "expected yes or no"), ("Activation CPUOffload", "yes", "offloaded"),
+                               ("MP Mode", "FULL", "expected one of DEFAULT, PURE"), ("MicroBatchSize", "5", "the batch is not what"), ("GlobalBatchSize (T)", "1", "the tokens of a batch")):
+        assert why in said_of(runs.foundry, runs.Row({**row, column: value})), (column, value)
     assert "HYBRID" in said_of(runs.foundry, runs.Row({**row, "Sharding Strategy": "HYBRID"})) and "v100" in said_of(runs.foundry, runs.Row({**row, "GPU": "v100"}))
+
+
+def test_hybrid():
+    """What is stored is split inside a machine, and whole copies lie on the others; the batch is split over all."""
+    step = argparse.Namespace(products={}, residuals=set(), gathered=set(), gradients={}, data=["input_ids"], shapes={"input_ids": [64, 16], "w": [64, 64], "adam.m.w": [64, 64]}, logits={}, losses={},
+                              multiplied={"w"}, updates={}, stored=lambda: [("w", "w", True), ("adam.m.w", "w", False)], role=lambda name: 0)
+    run = runs.Run("", "", (), "h100-ib", "h100-foundry", 2, 8, 16, 1, 64, 1, "hybrid", False, 1)
+    tiers = [{"name": "node", "size": 8}, {"name": "ib", "size": 2}]
+    for nodes, mesh, split in ((2, {"copies": 2, "data": 8}, "[{copies,data},{}]"), (1, {"data": 8}, "[{data},{}]")):
+        found = truth.pinned(dataclasses.replace(run, nodes=nodes, data=8 * nodes), step, tiers[:nodes], False, "none")
+        assert {axis["name"]: axis["size"] for axis in found["mesh"]} == mesh
+        assert found["tensors"]["w"]["spec"] == "[{data},{}]" and found["tensors"]["input_ids"]["spec"] == split, found["tensors"]
 
 
 def test_torch():
@@ -151,6 +180,44 @@ def test_truth():
         for options, why in ((["--profile", "h1000"], "no ready-made profile"), (["--every", "0"], "expected a number from 1 on")):
             refused = subprocess.run([*map(str, command), *options], capture_output=True, text=True)
             assert refused.returncode != 0 and why in refused.stderr and "Traceback" not in refused.stderr, refused.stderr
+
+
+def test_files():
+    """What is no table is named and counted, whatever it is, and the exit code is 1 where nothing could be read."""
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        bad = {"latin.csv": "a\xe9,b\n1,2\n".encode("latin-1"), "bytes.csv": bytes(range(256)) * 9, "short.csv.gz": gzip.compress(VTRAIN.encode())[:-9], "missing.csv": None, "folder.csv": None}
+        for name, content in bad.items():
+            if content:
+                (folder / name).write_bytes(content)
+        (folder / "folder.csv").mkdir()
+        # Packed, of no known table, without rows; the last's stages have chunks, and no times of streams.
+        table = folder / "runs.csv.gz"
+        failing = [GOOD.replace("256", width) for width in ("250", "254")]
+        table.write_bytes(gzip.compress("\n".join([VTRAIN, "2,16,8,256,4,2,128,1,1,2,12.5", *failing]).encode()))
+        (folder / "other.csv").write_text("a,b\n1,2\n3,4\n")
+        (folder / "empty.csv").write_text(VTRAIN + "\n")
+        command = [sys.executable, str(pathlib.Path(os.environ["AUTOPAR_SOURCE"]) / "bench" / "truth.py"), "--json", *(str(folder / name) for name in bad)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 1 and "Traceback" not in done.stderr and json.loads(done.stdout.splitlines()[-1]), done.stderr
+        done = subprocess.run([*command, *(str(folder / name) for name in ("other.csv", "empty.csv", "runs.csv.gz"))], capture_output=True, text=True)
+        assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+        told = {pathlib.Path(path).name: found for path, found in json.loads(done.stdout.splitlines()[-1]).items()}
+        for name in bad:
+            assert told[name]["n"] == 0 and "cannot be read" in told[name]["reason"] and f"{name}: left out: cannot be read" in done.stderr, told[name]
+        assert list(told["other.csv"]["left_out"].values()) == [2] and "no known table" in told["other.csv"]["reason"], told["other.csv"]
+        assert told["empty.csv"]["n"] == 0 and told["empty.csv"]["mape"] is None and told["empty.csv"]["reason"] is None, told["empty.csv"]
+        assert len({tuple(found) for found in told.values()}) == 1, told
+        priced = told["runs.csv.gz"]
+        assert priced["n"] == 1 and list(priced["left_out"].values()) == [1, 1] and not any("/" in why for why in priced["left_out"]), priced
+        row = next(csv.DictReader([line for line in done.stdout.splitlines() if line.startswith(("file,", "runs.csv.gz,")) and "width" not in line and "hidden" not in line]))
+        assert float(row["predicted_s"]) > 0 and row["compute_s"] == row["exposed_s"] == row["host_s"] == "", row
+
+
+def test_reasons():
+    """The same failure of two runs is one reason."""
+    done = lambda folder, model: argparse.Namespace(stderr=f"autopar: error: {folder}/{model}.step.onnx: {folder}/pins.json: no op 'a/b'\n", returncode=1)
+    assert truth.last_line(done("/tmp/a1", "0123456789ab")) == truth.last_line(done("/tmp/b2/c", "ba9876543210")) == "autopar: error: model.onnx: pins.json: no op 'a/b'"
 
 
 for name, test in list(globals().items()):
