@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Fits the kernel parameters of a profile, and a node's link, to measured times, and says the error on rows that were kept apart.
 
-  bench/fit.py FOLDER      (.deps/venv/bin/python after scripts/setup; FOLDER: vidur_op_times.csv.gz and vidur_collectives.csv.gz)
+  bench/fit.py FOLDER      (.deps/venv/bin/python after scripts/setup; FOLDER: vidur_op_times.csv.gz, vidur_collectives.csv.gz, llmservingsim_h100.csv.gz)
 
 Matrix products and kernels bound by memory (fp16, one device), and AllReduces of 16 to 67 MB over 2, 4 and 8 devices of a node, of A100 and H100. Every tenth row, by a hash of the row, is not fitted.
 The formulas are those of include/autopar/profile.hpp. Coordinate descent on the mean of the absolute logarithm of predicted over
-measured time, from fixed starts: the same files give the same numbers. Prints a JSON object per device.
+measured time, from fixed starts: the same files give the same numbers. Prints a JSON object per device, and then one for each of PROFILES,
+which says how far rows of each op are from the numbers as they stand in that profile, by table: of vidur also of ops that nothing is
+fitted to, of LLMServingSim (bfloat16, H100) products, and the share of the peak that its attention reaches. Nothing was set to the latter table.
 """
 import argparse
 import csv
@@ -13,16 +15,22 @@ import gzip
 import hashlib
 import json
 import pathlib
+import statistics
 
 import numpy as np
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 DEVICES = {"a100": {"peak": 3.12e14, "bandwidth": 2.039e12, "multiprocessors": 108},
            "h100": {"peak": 9.894e14, "bandwidth": 3.35e12, "multiprocessors": 132}}
+PROFILES = {"a100-eager": "a100", "a100-megatron": "a100", "h100-eager": "h100", "h100-nanotron": "h100"}
 # Bytes that an element of the width of a row moves: read and written, in 16 bits.
-# What the widths of the other ops mean is not certain.
 STREAMS = {"add": 6, "mlp_act": 6}
-
-
+# The same where it is not certain what the width means, and how many kernels an op is: not fitted.
+OTHER_STREAMS = {"attn_rope": 4, "emb": 4, "input_layernorm": 4, "post_attention_layernorm": 4}
+# Of LLMServingSim's models: width, heads, heads of keys and values, inner width of a dense model, vocabulary. A head is 128 wide.
+MODELS = {"meta-llama/Llama-3.1-70B": (8192, 64, 8, 28672, 128256), "meta-llama/Llama-3.1-8B": (4096, 32, 8, 14336, 128256),
+          "mistralai/Mixtral-8x7B-v0.1": (4096, 32, 8, None, 32000)}
+LONG = (256, 512, 1024, 1536)  # an attention of at least so many tokens, and less than the next
 LEAST_BYTES = 1.6e7  # of an AllReduce; training has such of activations
 
 
@@ -104,6 +112,70 @@ def shown(parameters, seconds, device, data):
             "held_out": len(held), "mape_held_out": mape(held)}
 
 
+def named(errors):
+    return {op: {"rows": len(found), "mape": round(100 * statistics.mean(map(abs, found)), 1), "bias": round(100 * statistics.mean(found), 1)}
+            for op, found in sorted(errors.items())}
+
+
+def of_vidur(profile, device, rows, gpu):
+    """Predicted over measured time less 1 of each op's rows."""
+    memory, errors = profile["memory"], {}
+    for row in (r for r in rows if r["gpu"] == gpu):
+        bytes_of = {**STREAMS, **OTHER_STREAMS}.get(row["op"])
+        if row["n"] and row["k"]:
+            found = product_seconds(as_fitted(profile), device, np.array([[float(row["m"]), float(row["n"]), float(row["k"])]]))[0]
+            kind = "all products"
+        elif bytes_of and row["width"]:
+            moved = np.array([[float(row["m"]) * float(row["width"]) * bytes_of]])
+            found = stream_seconds({**memory, "launch_s": profile["launch_s"]}, device, moved)[0]
+            kind = "all fitted streams" if row["op"] in STREAMS else "all other streams"
+        else:
+            continue
+        for name in (row["op"], kind):
+            errors.setdefault(name, []).append(float(found / row["seconds"] - 1))
+    return named(errors)
+
+
+def as_fitted(profile):
+    matrix = profile["matrix"]
+    return {"fraction": matrix["fraction"], "half_k": matrix["half_k"], "tile_m": matrix["tile"][0], "tile_n": matrix["tile"][1],
+            "memory": profile["memory"]["fraction"], "launch_s": profile["launch_s"]}
+
+
+def read_serving(folder):
+    with gzip.open(pathlib.Path(folder) / "llmservingsim_h100.csv.gz", "rt") as file:
+        return list(csv.DictReader(line for line in file if not line.startswith("#")))
+
+
+def of_serving(profile, device, rows):
+    """The same of LLMServingSim's products, whose sizes follow from the model and its parts."""
+    errors = {}
+    for row in rows:
+        hidden, heads, kept, inner, words = MODELS[row["model"]]
+        parts, tokens, seconds = int(row["tp"]), float(row["tokens"]), float(row["latency_us"]) * 1e-6
+        sizes = {"q_proj": (128 * heads / parts, hidden), "k_proj": (128 * kept / parts, hidden), "v_proj": (128 * kept / parts, hidden),
+                 "o_proj": (hidden, 128 * heads / parts), "lm_head": (words / parts, hidden)}
+        if inner:
+            sizes.update({"gate_proj": (inner / parts, hidden), "up_proj": (inner / parts, hidden), "down_proj": (hidden, inner / parts)})
+        if row["op"] in sizes:
+            n, k = sizes[row["op"]]
+            found = product_seconds(as_fitted(profile), device, np.array([[tokens, n, k]]))[0]
+            errors.setdefault(row["op"], []).append(float(found / seconds - 1))
+    return named(errors)
+
+
+def attention_reached(device, rows):
+    """The share of the peak of causal attention forwards, without a cache: the median by tokens."""
+    found = {}
+    for row in rows:
+        tokens = float(row["tokens"])
+        least = max((t for t in LONG if t <= tokens), default=None)
+        if row["op"] == "attn" and least and row["kv_cache"] == "0":
+            work = 4 * tokens**2 / 2 * 128 * MODELS[row["model"]][1] / int(row["tp"])
+            found.setdefault(least, []).append(work / (device["peak"] * float(row["latency_us"]) * 1e-6))
+    return {str(t): {"rows": len(shares), "median": float(f"{statistics.median(shares):.3g}"), "most": float(f"{max(shares):.3g}")} for t, shares in sorted(found.items())}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder")
@@ -126,6 +198,13 @@ def main():
                        all_reduce_seconds, device, messages)
         print(json.dumps({"device": gpu, "products": shown(best, product_seconds, device, data), "memory": shown(memory, stream_seconds, device, other),
                           "link": shown(link, all_reduce_seconds, device, messages)}))
+    serving = read_serving(options.folder)
+    for name, gpu in PROFILES.items():
+        profile, device = json.loads((ROOT / "models" / "profiles" / f"{name}.json").read_text()), DEVICES[gpu]
+        found = {"profile": name, "vidur": of_vidur(profile, device, rows, gpu)}
+        if gpu == "h100":
+            found.update(llmservingsim=of_serving(profile, device, serving), attention_reached=attention_reached(device, serving))
+        print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -214,6 +214,18 @@ def test_files():
         assert float(row["predicted_s"]) > 0 and row["compute_s"] == row["exposed_s"] == row["host_s"] == "", row
 
 
+def test_sources():
+    """Whatever a ready-made profile says has a source, by its name or that of the object that it is in."""
+    for path in sorted((pathlib.Path(os.environ["AUTOPAR_SOURCE"]) / "models" / "profiles").glob("*.json")):
+        profile = json.loads(path.read_text())
+        told = {name.strip() for names in profile.pop("sources") for name in names.split(",")}
+        for name, value in profile.items():
+            parts = {f"{name}.{part}" for part in value} if isinstance(value, dict) else {name}
+            assert name in ("format", "version", "name") or name in told or parts <= told, (path.name, name, parts - told)
+            told -= {name, *parts}
+        assert not told, (path.name, told)
+
+
 def test_reasons():
     """The same failure of two runs is one reason."""
     done = lambda folder, model: argparse.Namespace(stderr=f"autopar: error: {folder}/{model}.step.onnx: {folder}/pins.json: no op 'a/b'\n", returncode=1)
