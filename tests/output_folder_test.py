@@ -151,6 +151,44 @@ def test_a_plan_of_another_form(folder):
     assert "step.json: is there and was not written by autopar" in said and len(contents(out)) == 1, said
 
 
+def test_what_is_read_stays(folder):
+    """No file takes the place of the model, of a plan's program, or of a training step of somebody else."""
+    model = (SOURCE / "models" / "mlp.onnx").read_bytes()
+    train = ("--cluster", CLUSTER, "--train", "--loss", "mse", "--optimizer", "sgd", "-q")
+    for name, options in (("train.onnx", train), ("plan.onnx", ("--cluster", CLUSTER, "-q"))):
+        out = folder / name.split(".")[0]
+        out.mkdir()
+        (out / name).write_bytes(model)
+        said = run("search", out / name, *options, "-o", out, code=4).stderr
+        assert f"{out / name}: is the model, so it is not replaced" in said and (out / name).read_bytes() == model, said
+    foreign = folder / "foreign"
+    foreign.mkdir()
+    for name, text in (("train.onnx", model), ("schedule.csv", b"0F0"), ("plan.c0.FB.onnx", model)):
+        (foreign / name).write_bytes(text)
+        said = run("search", SOURCE / "models" / "mlp.onnx", *train, "--micro-batches", 2, "-o", foreign, code=4).stderr
+        assert f"{foreign / name}: is there and was not written by autopar" in said and (foreign / name).read_bytes() == text, said
+        (foreign / name).unlink()
+    # Where a plan lies the rest of it is replaced; a model that came there later is not.
+    run("search", SOURCE / "models" / "mlp.onnx", *train, "--micro-batches", 2, "-o", foreign)
+    run("search", SOURCE / "models" / "mlp.onnx", *train, "--micro-batches", 4, "-o", foreign)
+    (foreign / "train.onnx").write_bytes(model)
+    run("search", SOURCE / "models" / "mlp.onnx", *train, "-o", foreign, code=4)
+    assert (foreign / "train.onnx").read_bytes() == model
+
+    own = folder / "own.onnx"
+    own.write_bytes(model)
+    machine = folder / "machine.json"
+    machine.write_bytes(CLUSTER.read_bytes())
+    search = ("search", own, "--cluster", machine, "-q", "-o", folder / "out")
+    run(*search)
+    program = folder / "out" / "plan.onnx"
+    for path, command in ((own, ("grad", own, "--loss", "mse", "-o", own)), (own, (*search, "--timeline", own)), (machine, (*search, "--timeline", machine)),
+                          (own, (*search, "--dump-problem", own)), (program, ("run", folder / "out", "-q", "--timeline", program)), (own, ("run", folder / "out", "-q", "--save", own))):
+        before = path.read_bytes()
+        said = run(*command, code=4).stderr
+        assert "is what is read, so it is not replaced" in said and path.read_bytes() == before, (command, said)
+
+
 def main():
     for name, test in list(globals().items()):
         if name.startswith("test_"):

@@ -246,6 +246,30 @@ TEST_CASE("rec: pins are kept, by counts and by names", "[rec]") {
   }
 }
 
+TEST_CASE("rec: one number that is read twice, and could be a partial sum", "[rec]") {
+  for (const char* reduce : {"ReduceSum", "ReduceMax"}) {
+    GraphWriter b;
+    const ValueId x = b.input("X", {30});
+    const ValueId sum = b.op(reduce, {x}, {}, {{"keepdims", std::int64_t{0}}}, "sum");
+    b.graph.outputs = {b.op("Add", {sum, sum}, {}, {}, "twice")};
+    const auto rules = rules_of(b.graph);
+    REQUIRE(rules.ok());
+    for (const std::int64_t devices : {2, 3, 5}) {
+      Cluster cluster = small_cluster({devices});
+      cluster.device.memory_bandwidth_bytes_per_s = 1e3;  // that is worth splitting
+      SearchRequest request{b.graph, *rules, cluster};
+      request.searcher = "rec";
+      INFO(reduce << " on " << devices);
+      const auto found = search(request);
+      REQUIRE(found.ok());
+      request.searcher = "dp";
+      const auto exact = search(request);
+      REQUIRE(exact.ok());
+      CHECK(found->cost.total() <= exact->cost.total() * 1.25);
+    }
+  }
+}
+
 TEST_CASE("rec: never over the memory limit", "[rec]") {
   int fitted = 0, refused = 0, by_rec = 0;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {

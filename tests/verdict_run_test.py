@@ -84,6 +84,47 @@ def test_nothing_needs_a_temporary_file(folder):
     assert not (folder / "nowhere").exists()
 
 
+def test_outputs_that_are_inputs(folder):
+    """An output that is an input or a weight, too, is called otherwise in the plan, and is compared with it."""
+    model = folder / "through.json"
+    model.write_text(json.dumps({
+        "format": "autopar-graph", "version": 1, "name": "through", "inputs": [tensor("x", 8, 16)], "parameters": [tensor("w", 16, 16)],
+        "ops": [op("fc", "MatMul", ["x", "w"], ["y"])], "outputs": ["y", "x", "w"]}))
+    run("search", model, "--cluster", cluster(folder, 4), "-o", folder / "through", "-q")
+    said = run("run", folder / "through", "--save", folder / "through.npz").stdout
+    assert said.splitlines()[-1] == "PASSED" and "w/output" in said, said
+    given = dict(np.load(folder / "through.npz"))
+    given["out.w"] = given.pop("out.w/output") * 1.1
+    np.savez(folder / "wrong.npz", **given)
+    done = run("run", folder / "through", "--data", folder / "wrong.npz", code=1)
+    assert "differs from the data" in done.stdout, done.stdout
+
+
+def test_a_plan_of_another_batch(folder):
+    model = folder / "batch.json"
+    model.write_text(json.dumps({
+        "format": "autopar-graph", "version": 1, "name": "batch", "inputs": [tensor("x", 8, 16)], "parameters": [tensor("w", 16, 16)],
+        "ops": [op("fc", "MatMul", ["x", "w"], ["y"])], "outputs": ["y"]}))
+    run("search", model, "--cluster", cluster(folder, 4), "--batch", 32, "-o", folder / "batch", "-q")
+    done = run("run", folder / "batch", code=4)
+    assert "has input 'x' as [8,16], and the plan reads [32,16], as after search --batch" in done.stderr, done.stderr
+
+
+def test_updates_that_are_none(folder):
+    """A pattern that names no pair is told of; a next value of another shape is no next value."""
+    model = folder / "cache.json"
+    model.write_text(json.dumps({
+        "format": "autopar-graph", "version": 1, "name": "cache", "inputs": [tensor("x", 4, 1, 8), tensor("past", 4, 3, 8)],
+        "ops": [{**op("grow", "Concat", ["past", "x"], ["new.past"]), "attributes": {"axis": 1}}], "outputs": ["new.past"]}))
+    search = ("search", model, "--cluster", cluster(folder, 2), "-o", folder / "cache", "-q")
+    assert run(*search).stderr == ""
+    assert "PASSED" in run("run", folder / "cache", "--steps", 2, "-q").stdout
+    for pattern in ("present.*", "*.next"):
+        for command in (search[:-1], ("run", folder / "cache")):
+            said = run(*command, "--updates", pattern).stderr
+            assert f"--updates {pattern} names no pair" in said, (command, said)
+
+
 def test_symbolic_graph_json(folder):
     """The model that a plan is compared with has the same sizes as the plan."""
     model = folder / "symbolic.json"

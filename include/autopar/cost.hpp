@@ -156,6 +156,11 @@ struct CostTerm {
   std::int64_t times = 1;  // in a step
 };
 
+// When a term happens: with the op, or the op that makes the output.
+inline OpId when_of(const CostTerm& term, const Graph& graph) {
+  return term.op.valid() ? term.op : graph.value(term.value).producer;
+}
+
 // The peak of the memory per device, at the op during which it is reached, and what lives then.
 // What counts: MemoryCharge in strategy.hpp.
 struct MemoryPeak {

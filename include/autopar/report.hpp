@@ -48,6 +48,7 @@ struct CollectiveSummary {
   int count = 0;
   Seconds seconds = 0;
   double sent_bytes = 0;  // by one device
+  Seconds exposed = 0;    // with a profile: how long compute waits for them
 };
 
 struct OpSummary {
@@ -163,6 +164,5 @@ std::string terms_json(const Graph& graph, const Mesh& mesh, const StrategyCost&
 // Pictures of files.
 std::string show_graph(const Graph& graph, bool all_ops);
 std::string show_cluster(const Cluster& cluster);
-std::string show_strategy(const Graph& graph, const GraphRules& rules, const Strategy& strategy);
 
 }  // namespace autopar

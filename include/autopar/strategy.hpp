@@ -63,6 +63,8 @@ ValueId handed_on(const Graph& graph, ValueId value);
 // each value the graph input of the same shape and dtype whose name takes the place of `*` in
 // `pattern` ("new.*"); invalid: none.
 std::vector<ValueId> updated_inputs(const Graph& graph, const std::string& pattern);
+// The warning that a pattern (--updates) names none.
+std::string no_updates(const std::string& pattern);
 
 // One addend of the memory of a device: bytes in use during [begin, end), times as in Readers.
 // What is counted is what a training runtime with a static plan of its buffers needs:

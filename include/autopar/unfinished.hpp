@@ -18,6 +18,12 @@
 
 namespace autopar {
 
+// From now on no file that this process writes replaces this one, which it has read: a model, or
+// the program of a plan. What is no file, or not there, is let be.
+void keep_from_replacing(const std::string& path);
+// Errors (kInput): there is such a file.
+Status check_replaceable(const std::string& path);
+
 class UnfinishedFiles {
  public:
   UnfinishedFiles();
@@ -26,7 +32,7 @@ class UnfinishedFiles {
   UnfinishedFiles& operator=(const UnfinishedFiles&) = delete;
 
   // The name under which the file at `path` is to be written, which nobody can guess; makes the
-  // folder. Errors (kInput): the folder cannot be made.
+  // folder. Errors (kInput): the folder cannot be made; check_replaceable().
   Result<std::string> add(const std::string& path);
   // The name under which the file that was added for `path` is now; empty: none was.
   std::string part_of(const std::string& path);

@@ -148,6 +148,14 @@ Status add_profile(const Asked& asked, const Measurements& measured, Calibration
     }
     seconds.push_back(sample.problem.empty() ? sample.seconds.median : 0);
   }
+  const auto timed = std::count_if(seconds.begin(), seconds.end(), [](Seconds s) { return s > 0; });
+  if (timed < static_cast<std::ptrdiff_t>(std::size(kSampleParameters))) {
+    const std::string& problem = measured.ops[first].problem;
+    logging::warn(
+        "warning: no profile is written, since of {} ops of the models {} can be timed here{}",
+        seconds.size(), timed, problem.empty() ? "" : ": " + problem);
+    return Ok{};
+  }
   AUTOPAR_TRY(found, fit_samples(asked.samples, seconds, calibration.cluster));
   for (const std::string& name : kSampleParameters) {
     char text[32];

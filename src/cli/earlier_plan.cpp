@@ -45,6 +45,29 @@ bool has_format(const nlohmann::json& document, const std::string& format) {
   return document.is_object() && document.value("format", nlohmann::json()) == format;
 }
 
+// Of files that only come with steps: whether one is of this program, as it says itself.
+bool is_of_step(const fs::path& path) {
+  if (path.extension() != ".onnx") return false;
+  if (kind_of_file(path.string()) == FileKind::kPlan) return true;
+  const auto is_step = is_training_step(path.string());
+  return is_step && *is_step;
+}
+
+// What a search of a step may replace beside the files of every plan. Where a plan lies there,
+// programs and schedules are its own.
+Status check_step_files(const fs::path& folder, bool has_plan) {
+  static const std::regex names(
+      R"(train\.onnx|train\.[A-Z]+\.onnx|plan\.c\d+\.[A-Z]+\.onnx|schedule\.csv)");
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (!entry.is_regular_file(ignored) || !std::regex_match(name, names)) continue;
+    const bool is_ours = has_plan && name != kTrainingFile;
+    if (!is_ours && !is_of_step(entry.path())) return not_ours(entry.path().string());
+  }
+  return Ok{};
+}
+
 std::string text_at(const nlohmann::json& document, const char* pointer) {
   const nlohmann::json::json_pointer at(pointer);
   return document.contains(at) && document[at].is_string() ? document[at].get<std::string>() : "";
@@ -52,7 +75,20 @@ std::string text_at(const nlohmann::json& document, const char* pointer) {
 
 }  // namespace
 
-Result<std::string> earlier_plan(const std::string& folder) {
+Status check_model_stays(const PlanOptions& options) {
+  std::error_code ignored;
+  for (const std::string name : {"plan.onnx", kTrainingFile}) {
+    const fs::path path = fs::path(output_folder(options)) / name;
+    const bool is_written = options.train || name != kTrainingFile;
+    if (!is_written || !fs::equivalent(path, options.model, ignored)) continue;
+    return input_error(path.string() +
+                       ": is the model, so it is not replaced; try -o with another place");
+  }
+  return Ok{};
+}
+
+Result<std::string> earlier_plan(const PlanOptions& options) {
+  const std::string folder = output_folder(options);
   std::string described;
   std::size_t owned = 0;
   for (const Owned& document : kDocuments) {
@@ -74,6 +110,7 @@ Result<std::string> earlier_plan(const std::string& folder) {
     const auto json = head_of(text);
     if (owned == 0 || !has_format(json, "autopar-step")) return not_ours(step.string());
   }
+  if (options.train) AUTOPAR_RETURN_IF_ERROR(check_step_files(folder, owned > 0));
   const fs::path plan = fs::path(folder) / "plan.onnx";
   if (!fs::is_regular_file(plan)) return owned > 0 ? described : "";
   // Both documents beside it show whose it is; else the file must be read.

@@ -5,12 +5,16 @@
 #include <vector>
 
 #include "autopar/support.hpp"
+#include "planning/plan_options.hpp"
 
 namespace autopar::cli {
 
-// The plan that lies in the folder, in words: "the plan of 'm.onnx' for 'c'"; empty: none. Errors:
-// a file of the name of one of a plan's that is none of this program's and must not be replaced.
-Result<std::string> earlier_plan(const std::string& folder);
+// The plan that lies where one is to be written, in words: "the plan of 'm.onnx' for 'c'"; empty:
+// none. Errors: a file of the name of one of a plan's that is none of this program's and must not
+// be replaced.
+Result<std::string> earlier_plan(const PlanOptions& options);
+// Errors: a file of the plan would take the place of the model.
+Status check_model_stays(const PlanOptions& options);
 
 // What of an earlier plan is in the folder besides the files that were written now: programs,
 // folders of ranks, dialects, stages.

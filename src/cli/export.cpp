@@ -35,6 +35,7 @@ Result<int> write_in_dialect(const ExportOptions& options, const CommonOptions& 
                        "no words for these; try a plan without stages");
   }
   const PlanFile& file = programs[0];
+  keep_from_replacing(file.path);
   if (file.metadata.weights == "sharded") {
     return usage_error(
         options.plan +

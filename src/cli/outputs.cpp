@@ -221,7 +221,7 @@ std::vector<CopyTurn> turns_of(const SearchRequest& request, const SearchOutcome
   for (const StepEvent& event :
        step_events(graph, outcome.cost, outcome.strategy.mesh, request.cluster, request.updates)) {
     const CostTerm& term = outcome.cost.terms[event.term];
-    const Op& op = graph.op(term.op.valid() ? term.op : graph.value(term.value).producer);
+    const Op& op = graph.op(when_of(term, graph));
     if (event.pass >= graph.copies || op.phase == Phase::kUpdate) continue;
     const auto copy = static_cast<std::size_t>(event.pass);
     if (event.stream == StepEvent::Stream::kLink) {
@@ -372,7 +372,7 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
   clock.end("rewrite");
 
   auto baselines = beside(request, [&] { return run_baselines(request, outcome); });
-  AUTOPAR_TRY(earlier, earlier_plan(folder));
+  AUTOPAR_TRY(earlier, earlier_plan(options));
   OutputFolder files(folder);
   AUTOPAR_RETURN_IF_ERROR(files.make());
   PlanMetadata metadata = metadata_of(request, inputs, *strategy);

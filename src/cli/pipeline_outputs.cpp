@@ -316,7 +316,7 @@ Status write_pipeline(const PipelinePlan& plan, const Inputs& whole, const PlanO
   AUTOPAR_TRY(programs, programs_of(plan, whole));
   const std::string strategy = strategy_text(plan, whole, options);
   const std::string folder = output_folder(options);
-  AUTOPAR_TRY(earlier, earlier_plan(folder));
+  AUTOPAR_TRY(earlier, earlier_plan(options));
   OutputFolder files(folder);
   AUTOPAR_RETURN_IF_ERROR(files.make());
   PlanMetadata metadata = metadata_of(*plan.chunks.front().planned->request, whole, strategy);

@@ -50,10 +50,7 @@ class ChunkEvents {
   const StrategyCost& cost() const { return cost_; }
   const Mesh& mesh() const { return mesh_; }
 
-  OpId op_of(const StepEvent& event) const {
-    const CostTerm& term = cost_.terms[event.term];
-    return term.op.valid() ? term.op : graph_.value(term.value).producer;
-  }
+  OpId op_of(const StepEvent& event) const { return when_of(cost_.terms[event.term], graph_); }
 
   // In so many seconds, which are those of the schedule.
   std::vector<Drawn> of(const StepAction& action, Seconds seconds) const {

@@ -82,7 +82,7 @@ class PlanTimeline {
   void add(const StepEvent& event) {
     if (event.seconds <= 0) return;
     const CostTerm& term = outcome_.cost.terms[event.term];
-    const OpId when = term.op.valid() ? term.op : graph_.value(term.value).producer;
+    const OpId when = when_of(term, graph_);
     const Op& op = graph_.op(when);
     const bool sends =
         term.kind == CostTerm::Kind::kCollective && communicates(term.collective.kind);

@@ -141,6 +141,7 @@ Result<RunJob> job_of(const RunOptions& options, const CommonOptions& common,
   AUTOPAR_TRY(files, read_files(options, dims, request));
   tell_of_programs(files);
   for (PlanFile& file : files) {
+    keep_from_replacing(file.path);
     if (is_first) {
       for (const std::string& warning : file.warnings) logging::warn("warning: {}", warning);
     }

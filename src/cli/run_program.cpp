@@ -89,6 +89,7 @@ Result<UnshardedModel> unsharded_model(const std::string& given, const PlanFile&
   UnshardedModel model;
   AUTOPAR_TRY(path, model_path_of_plan(given, plan.path));
   model.path = path;
+  keep_from_replacing(path);
   auto imported = import_model(path, import);
   const std::string& expected = plan.metadata.model_sha256;
   if (imported) {

@@ -204,7 +204,8 @@ Result<int> run(PlanOptions given, const CommonOptions& common) {
   PhaseClock clock;
   std::optional<StrategyFile> pins;
   // What must not be replaced is told before the search.
-  if (const auto earlier = earlier_plan(output_folder(options)); !earlier) return earlier.error();
+  AUTOPAR_RETURN_IF_ERROR(check_model_stays(options));
+  if (const auto earlier = earlier_plan(options); !earlier) return earlier.error();
   AUTOPAR_TRY(inputs, load_inputs(options, common));
   if (options.train) name_training_step(options);
   AUTOPAR_RETURN_IF_ERROR(check_data_names(inputs->model.graph, options));

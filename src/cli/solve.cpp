@@ -120,7 +120,9 @@ Result<int> run(const SolveFileOptions& options, const CommonOptions& common) {
   solve.threads = threads_of_search(common);
   solve.stop = &interrupt_requested();
   solve.progress = [&answers](const SolveProgress& progress) { answers.take(progress); };
-  const Solution solution = solve_dp(file.problem, solve);
+  const bool is_empty = file.problem.nodes.empty();
+  const Solution solution = is_empty ? Solution{.feasible = true, .choices = {}, .cost = 0}
+                                     : solve_dp(file.problem, solve);
   if (common.trace) {
     std::cerr << trace_text(solution.stages, 1) << "  ended: " << name_of(solution.end) << '\n';
   }

@@ -9,25 +9,17 @@ namespace {
 
 // Of a local program: whether ranks exchange data in it.
 bool is_exchange(const Op& op) {
-  return op.domain == "ai.autopar" && op.type != "ShardSlice" && op.type != "MakePartial";
+  const auto kind = parse_collective_kind(op.type);
+  return op.domain == "ai.autopar" && kind && communicates(*kind);
 }
 
 }  // namespace
 
 Collective collective_of(const Op& op) {
   Collective c;
-  const std::vector<std::pair<const char*, CollectiveKind>> kinds = {
-      {"AllReduce", CollectiveKind::kAllReduce},
-      {"AllGather", CollectiveKind::kAllGather},
-      {"ReduceScatter", CollectiveKind::kReduceScatter},
-      {"AllToAll", CollectiveKind::kAllToAll},
-      {"Broadcast", CollectiveKind::kBroadcast},
-      {"Permute", CollectiveKind::kPermute},
-      {"ShardSlice", CollectiveKind::kShardSlice},
-      {"MakePartial", CollectiveKind::kMakePartial}};
-  for (const auto& [name, kind] : kinds) {
-    if (op.type == name) c.kind = kind;
-  }
+  const std::optional<CollectiveKind> kind = parse_collective_kind(op.type);
+  AUTOPAR_CHECK(kind.has_value(), "a local program with " + op.type);
+  c.kind = *kind;
   for (std::int64_t a : op.ints_attribute("axes")) c.axes.push_back(static_cast<int>(a));
   c.axis = static_cast<int>(op.int_attribute("axis", -1));
   c.concat_axis = static_cast<int>(op.int_attribute("concat_axis", -1));

@@ -31,7 +31,7 @@ std::vector<StreamPrices> prices_by_path(const Graph& graph, const StrategyCost&
   StepSimulation(graph, cost, mesh, cluster, updates, Turns::kReady, nullptr, &path).run();
   std::vector<OpId> whens;
   for (const CostTerm& term : cost.terms) {
-    whens.push_back(term.op.valid() ? term.op : graph.value(term.value).producer);
+    whens.push_back(when_of(term, graph));
   }
   std::vector<std::int64_t> times;
   for (const Op& op : graph.ops) times.push_back(graph.times(op));
@@ -50,7 +50,7 @@ std::vector<StepEvent> step_events(const Graph& graph, const StrategyCost& cost,
   for (std::int64_t pass = 0; pass <= graph.passes; ++pass) {
     for (std::size_t t = 0; t < cost.terms.size(); ++t) {
       const CostTerm& term = cost.terms[t];
-      const OpId when = term.op.valid() ? term.op : graph.value(term.value).producer;
+      const OpId when = when_of(term, graph);
       if ((graph.op(when).phase == Phase::kUpdate) != (pass == graph.passes)) continue;
       const bool sends =
           term.kind == CostTerm::Kind::kCollective && communicates(term.collective.kind);

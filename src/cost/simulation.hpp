@@ -37,9 +37,7 @@ class StepSimulation {
   static bool communicating(const CostTerm& term) {
     return term.kind == CostTerm::Kind::kCollective && communicates(term.collective.kind);
   }
-  OpId when_of(const CostTerm& term) const {
-    return term.op.valid() ? term.op : graph_.value(term.value).producer;
-  }
+  OpId when_of(const CostTerm& term) const { return autopar::when_of(term, graph_); }
   Seconds once(const CostTerm& term) const {
     return term.seconds / static_cast<double>(std::max<std::int64_t>(1, term.times));
   }

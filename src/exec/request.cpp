@@ -185,10 +185,29 @@ std::string update_of(const std::string& input, const std::string& pattern) {
   return pattern.substr(0, star) + input + pattern.substr(star + 1);
 }
 
+namespace {
+
+bool has_updates(const RunRequest& request) {
+  for (const RunProgram& program : request.programs) {
+    for (const BoundaryValue& input : program.inputs) {
+      const std::string update = update_of(input.name, request.updates);
+      for (const BoundaryValue& output : program.outputs) {
+        if (output.name == update) return true;
+      }
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
 std::vector<std::string> unknown_data(const RunRequest& request) {
   std::vector<std::string> warnings;
   note_unknown(request, request.data, &RunProgram::inputs, "input", warnings);
   note_unknown(request, request.expected, &RunProgram::outputs, "output", warnings);
+  if (request.updates != RunRequest().updates && !has_updates(request)) {
+    warnings.push_back(no_updates(request.updates));
+  }
   return warnings;
 }
 

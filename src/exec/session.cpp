@@ -103,8 +103,14 @@ std::vector<Ort::Value> run_session(Ort::Session& session, const Ort::RunOptions
 
 namespace {
 
+bool is_alike(const Ort::Value& a, const Ort::Value& b) {
+  if (!a.IsTensor() || !b.IsTensor()) return false;
+  const auto one = a.GetTensorTypeAndShapeInfo(), other = b.GetTensorTypeAndShapeInfo();
+  return one.GetElementType() == other.GetElementType() && one.GetShape() == other.GetShape();
+}
+
 // Before the next of several steps: results that `updates` names take the place of their inputs
-// in `values`, which are in the order of `inputs`. The others stay.
+// in `values`, which are in the order of `inputs`, where they are alike. The others stay.
 void feed_back(const std::vector<Declared>& inputs, const std::vector<Declared>& outputs,
                const std::string& updates, std::vector<Ort::Value>& results,
                std::vector<Ort::Value>& values) {
@@ -113,8 +119,16 @@ void feed_back(const std::vector<Declared>& inputs, const std::vector<Declared>&
     const auto at = std::find_if(outputs.begin(), outputs.end(),
                                  [&](const Declared& output) { return output.name == update; });
     if (at == outputs.end()) continue;
-    values[i] = std::move(results[static_cast<std::size_t>(at - outputs.begin())]);
+    Ort::Value& result = results[static_cast<std::size_t>(at - outputs.begin())];
+    if (is_alike(result, values[i])) values[i] = std::move(result);
   }
+}
+
+// Whether a model with an input so declared, where -1 is any extent, takes that shape.
+bool goes_with(const Shape& shape, const Shape& declared) {
+  return shape.size() == declared.size() &&
+         std::equal(shape.begin(), shape.end(), declared.begin(),
+                    [](std::int64_t a, std::int64_t b) { return b < 0 || a == b; });
 }
 
 }  // namespace
@@ -139,6 +153,13 @@ Result<Reference> run_model(Ort::Env& environment, const RunRequest& request,
                            "', which the plan lacks: is it the model that the plan was made from?");
       }
       const Tensor& tensor = given->second;
+      if (!goes_with(tensor.shape, input.shape)) {
+        return input_error(
+            path + ": has input '" + input.name + "' as " + to_text(input.shape) +
+            ", and the plan reads " + to_text(tensor.shape) +
+            ", as after search --batch: the unsharded model does not run so. Export it with that "
+            "shape, or with a free dimension (-1) there");
+      }
       values.push_back(view_of(tensor.dtype, tensor.shape, tensor.bytes.data()));
     }
     const std::vector<Declared> outputs = outputs_of(session);

@@ -14,6 +14,10 @@ std::string type_text(const BoundaryValue& value) {
   return name_of(value.dtype) + to_text(value.shape);
 }
 
+bool is_alike(const BoundaryValue& a, const BoundaryValue& b) {
+  return a.dtype == b.dtype && a.shape == b.shape;
+}
+
 template <class Named>
 std::optional<std::size_t> find_name(const std::vector<Named>& values, const std::string& name) {
   const auto at =
@@ -42,7 +46,7 @@ Wiring one_call_each(const RunRequest& request) {
     for (const BoundaryValue& input : program.inputs) {
       InputSource& source = sources.emplace_back();
       const auto output = find_name(program.outputs, update_of(input.name, request.updates));
-      if (!output) continue;
+      if (!output || !is_alike(program.outputs[*output], input)) continue;
       source.kind = InputSource::Kind::kState;
       source.maker = {p, *output};
       uses[*output].is_next_value = true;
@@ -386,6 +390,16 @@ BoundaryValue with_micro_batches(const BoundaryValue& value, std::size_t dimensi
 }
 
 void to_result_form(const Wiring& wiring, std::map<std::string, Tensor>& tensors) {
+  const std::string added = kOutputOfInput;
+  for (const RunOutput& result : wiring.results) {
+    const std::string& name = result.value.name;
+    const std::size_t end = name.size() - std::min(added.size(), name.size());
+    if (name.substr(end) != added || tensors.count(name) != 0) continue;
+    if (auto of_model = tensors.extract(name.substr(0, end))) {
+      of_model.key() = name;
+      tensors.insert(std::move(of_model));
+    }
+  }
   for (const RunOutput& result : wiring.results) {
     const auto at = tensors.find(result.value.name);
     if (!result.cut || at == tensors.end()) continue;

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "autopar/errors.hpp"
+#include "autopar/unfinished.hpp"
 #include "io/npy.hpp"
 
 namespace autopar {
@@ -220,6 +221,7 @@ Result<std::optional<Tensor>> read_npz_array(const std::string& path, const std:
 
 Status write_npz(const std::string& path, const std::map<std::string, Tensor>& arrays) {
   if (arrays.empty()) return input_error(path + ": there are no arrays to write");
+  AUTOPAR_RETURN_IF_ERROR(check_replaceable(path));
   errno = 0;
   Writer writer(path);
   if (!writer.is_open()) {

@@ -121,6 +121,11 @@ Result<StrategyFile> strategy_to_apply(PlanOptions& options) {
   AUTOPAR_TRY(file, read_strategy(options.strategy_file));
   tell_of_strategy(file);
   AUTOPAR_RETURN_IF_ERROR(take_training(file, options));
+  if (file.stages.empty() && !file.stage_of_ops.empty()) {
+    return input_error(file.path + ": op '" + file.stage_of_ops.begin()->first +
+                       "': pipeline_stage is a pin of `autopar search --train --stages`; the "
+                       "strategy of a pipeline says it otherwise (step.stages)");
+  }
   return std::move(file);
 }
 

@@ -157,12 +157,19 @@ Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
   const std::string folder = fs::path(options.model).parent_path().string();
   inputs->data_folder = folder.empty() ? "." : folder;
   if (options.train) AUTOPAR_RETURN_IF_ERROR(check_copies(options.training));
+  keep_from_replacing(options.model);
   AUTOPAR_TRY(model, import_planned(options, common, *inputs));
   inputs->model = std::move(model);
   if (options.train) inputs->model.graph.copies = options.training.copies;
   inputs->warnings = inputs->model.warnings;
   tell_of_import(inputs->model);
   AUTOPAR_RETURN_IF_ERROR(check_is_model(inputs->model));
+  if (options.updates != PlanOptions().updates) {
+    const std::vector<ValueId> updated = updated_inputs(inputs->model.graph, options.updates);
+    if (std::none_of(updated.begin(), updated.end(), [](ValueId id) { return id.valid(); })) {
+      inputs->warnings.push_back(no_updates(options.updates));
+    }
+  }
   AUTOPAR_TRY(cluster, cluster_of_option(options.cluster));
   inputs->cluster = std::move(cluster.cluster);
   const bool has_own = !inputs->cluster.profile.ideal();

@@ -36,7 +36,6 @@ struct PlanOptions {
   int max_axes = 0;                 // 0: the default of the searcher
   std::vector<std::string> meshes;  // that are tried where none is given; empty: by max_axes
   double effort = 1;                // of what a search spends by default
-  double gap_percent = 0;
   std::string gap;
   Seconds time_limit = kInfinity;
   std::size_t rows = 8;

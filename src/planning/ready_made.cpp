@@ -12,7 +12,10 @@ namespace fs = std::filesystem;
 
 Result<ClusterFile> cluster_of_option(const std::string& name) {
   const auto path = find_cluster(name);
-  if (path) return read_cluster(*path);
+  if (path) {
+    keep_from_replacing(*path);
+    return read_cluster(*path);
+  }
   return input_error(path.error().message + "; ready-made clusters are: " + names_of_clusters());
 }
 

@@ -25,10 +25,13 @@ std::string counts_text(const std::vector<std::vector<std::int64_t>>& counts) {
 
 void add_collectives(const SearchOutcome& outcome, Report& report) {
   std::map<std::pair<std::string, std::vector<int>>, CollectiveSummary> sums;
-  for (const CostTerm& term : outcome.cost.terms) {
+  const auto& step = outcome.cost.step;
+  for (std::size_t t = 0; t < outcome.cost.terms.size(); ++t) {
+    const CostTerm& term = outcome.cost.terms[t];
     if (term.kind != CostTerm::Kind::kCollective) continue;
     auto& sum = sums[{name_of(term.collective.kind), term.collective.axes}];
     ++sum.count;
+    if (step) sum.exposed += step->exposed[t];
     sum.seconds += term.seconds;
     sum.sent_bytes += term.sent_bytes;
   }

@@ -168,6 +168,7 @@ std::string to_json(const Report& r, std::size_t rows) {
                                 {"count", c.count},
                                 {key(""), c.seconds},
                                 {"sent_bytes", c.sent_bytes}});
+    if (r.step) j["collectives"].back()["exposed_seconds"] = c.exposed;
   }
   j["baselines"] = Json::array();
   for (const Baseline& b : r.baselines) {

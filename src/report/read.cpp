@@ -152,7 +152,7 @@ void read_details(const Json& j, Report& r) {
   for (const Json& c : j.at("collectives")) {
     r.collectives.push_back({c.at("kind").get<std::string>(), c.at("mesh_axes").get<std::string>(),
                              c.at("count").get<int>(), price_at(c, "", r.cost_model),
-                             c.at("sent_bytes").get<double>()});
+                             c.at("sent_bytes").get<double>(), c.value("exposed_seconds", 0.0)});
   }
   for (const Json& op : j.at("ops")) {
     r.op_costs.push_back({op.at("name").get<std::string>(), op.at("type").get<std::string>(),

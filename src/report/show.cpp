@@ -117,26 +117,4 @@ std::string show_cluster(const Cluster& cluster) {
   return text + to_text(tiers);
 }
 
-std::string show_strategy(const Graph& graph, const GraphRules& rules, const Strategy& strategy) {
-  TextTable table{{{"op", "type", "assignment", "in_strategy", "output"}}, {}};
-  const auto specs = op_specs_of(graph, rules, strategy);
-  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
-    const Op& op = graph.ops[o];
-    std::string counts, output;
-    if (specs) {
-      for (const auto& c : strategy_of((*specs)[o].inputs, strategy.mesh)) {
-        counts += (counts.empty() ? "[" : ",") + to_text(c);
-      }
-      if (!counts.empty()) counts += "]";
-      for (const Spec& spec : (*specs)[o].outputs) {
-        output += (output.empty() ? "" : ", ") + to_text(spec, strategy.mesh);
-      }
-    }
-    table.rows.push_back({op.name, op.type,
-                          to_text(strategy.assignments[o], rules.rules[o], strategy.mesh), counts,
-                          output});
-  }
-  return "mesh " + to_text(strategy.mesh) + "\n\n" + to_text(table);
-}
-
 }  // namespace autopar

@@ -163,19 +163,20 @@ std::string streams(const Report& r) {
 
 std::string parts(const Report& r) {
   TextTable table;
-  table.right_aligned = {false, false, true, true, true, false};
+  table.right_aligned = {false, false, true, true, true, true, false};
   table.rows = {{"where the " + price_word(r.cost_model) + " goes", "axes", "count",
-                 price_word(r.cost_model), "sent/device", ""}};
-  table.rows.push_back({"compute", "", std::to_string(r.ops), price(r, r.compute), "", ""});
+                 price_word(r.cost_model), "sent/device", r.step ? "compute waits" : "", ""}};
+  table.rows.push_back({"compute", "", std::to_string(r.ops), price(r, r.compute), "", "", ""});
   for (const CollectiveSummary& c : r.collectives) {
     table.rows.push_back({c.kind, c.axes, std::to_string(c.count), price(r, c.seconds),
-                          c.sent_bytes > 0 ? format_bytes(c.sent_bytes) : "", local_step(c.kind)});
+                          c.sent_bytes > 0 ? format_bytes(c.sent_bytes) : "",
+                          c.exposed > 0 ? price(r, c.exposed) : "", local_step(c.kind)});
   }
   if (r.step) {
     const auto [what, by] = beside_streams(r.compute + r.communication, r.seconds);
-    table.rows.push_back({what, "", "", by, "", ""});
+    table.rows.push_back({what, "", "", by, "", "", ""});
   }
-  table.rows.push_back({"total", "", "", price(r, r.seconds), "", ""});
+  table.rows.push_back({"total", "", "", price(r, r.seconds), "", "", ""});
   return to_text(table) + "\n";
 }
 

@@ -104,6 +104,8 @@ struct Auto {
     if (mesh) asked.mesh = mesh;
     asked.solve.time_limit = time_left();
     asked.solve.least_peak = !best;
+    SearchFindings unread;  // where nothing is found in time fall_back() has a plan
+    if (stops_by_time()) asked.findings = &unread;
     keep(name, search(asked));
   }
 
@@ -222,6 +224,8 @@ struct Auto {
       }
     }
   }
+
+  bool stops_by_time() const { return request.solve.time_limit < kInfinity; }
 
   Seconds time_for_baseline() const {
     return request.solve.time_limit < kInfinity ? over() : kInterruptedSeconds;

@@ -39,6 +39,11 @@ Bytes plan_limit(const SearchRequest& request) {
 
 namespace {
 
+std::string or_fewer_pins(const SearchRequest& request) {
+  const bool has_pins = !request.pins.ops.empty() || !request.pins.values.empty();
+  return has_pins ? "or fewer pins" : "or a smaller batch";
+}
+
 // What else a user may try than what is last said.
 std::string try_more(const SearchRequest& request, const std::string& last) {
   const bool is_step = std::any_of(request.graph.ops.begin(), request.graph.ops.end(),
@@ -118,7 +123,7 @@ Error no_plan(const SearchRequest& request, const Tightest& tightest, bool inter
   if (tightest.peak == kInfinity) {
     return infeasible_error("no plan fits into " + size_text(limit) +
                             " per device; no plan was found at all" +
-                            try_more(request, "or fewer pins"));
+                            try_more(request, or_fewer_pins(request)));
   }
   const bool proven = tightest.proven && !interrupted;
   std::string text = "no plan " + std::string(proven ? "fits" : "was found that fits") + " into " +
@@ -129,7 +134,7 @@ Error no_plan(const SearchRequest& request, const Tightest& tightest, bool inter
     text += ", during op '" + request.graph.ops[time].name + "'";
   }
   if (interrupted) text += "; the search was stopped early";
-  return infeasible_error(text + try_more(request, "or fewer pins"));
+  return infeasible_error(text + try_more(request, or_fewer_pins(request)));
 }
 
 Error fits_not_surely(const SearchRequest& request, const SearchOutcome& found) {

@@ -189,7 +189,6 @@ struct Ends {
 Ends best_ends(const std::vector<Place>& places, std::size_t chunks, double bytes_per_s,
                const ChunkSeconds& given_beside) {
   const auto count = places.size();
-  const auto until = [&](std::size_t p) { return places[p].forward + places[p].backward; };
   const auto sending = [&](std::size_t p) {
     return static_cast<double>(places[p].crossing) / bytes_per_s;
   };
@@ -203,7 +202,7 @@ Ends best_ends(const std::vector<Place>& places, std::size_t chunks, double byte
   std::vector<std::vector<Best>> best(chunks, std::vector<Best>(count));
   for (std::size_t p = 0; p < count; ++p) {
     if (places[p].weights == 0) continue;
-    best[0][p] = {until(p) + sending(p) + beside(0, OpId(0), p), places[p].crossing, -1};
+    best[0][p] = {until(places[p]) + sending(p) + beside(0, OpId(0), p), places[p].crossing, -1};
   }
   for (std::size_t c = 1; c < chunks; ++c) {
     for (std::size_t p = c; p < count; ++p) {
@@ -211,7 +210,7 @@ Ends best_ends(const std::vector<Place>& places, std::size_t chunks, double byte
       for (std::size_t from = p; from-- > c - 1;) {
         const bool is_empty = places[from].weights == places[p].weights;
         if (is_empty || best[c - 1][from].busiest == Best().busiest) continue;
-        const Seconds busy = until(p) - until(from) + sending(p);
+        const Seconds busy = until(places[p]) - until(places[from]) + sending(p);
         if (busy > best[c][p].busiest) break;
         if (best[c - 1][from].busiest > best[c][p].busiest) continue;
         const Seconds own = busy + beside(c, op_of(from), p);

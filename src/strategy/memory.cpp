@@ -352,6 +352,12 @@ LeastMemory least_memory(const Graph& graph, const std::vector<ValueId>& updated
   return least;
 }
 
+std::string no_updates(const std::string& pattern) {
+  return "--updates " + pattern +
+         " names no pair: an output whose name is that of an input in the place of *, of its shape "
+         "and type; nothing is fed back or written in place";
+}
+
 std::vector<ValueId> updated_inputs(const Graph& graph, const std::string& pattern) {
   std::vector<ValueId> updated(graph.values.size());
   const std::size_t star = pattern.find('*');

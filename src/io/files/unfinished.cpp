@@ -133,7 +133,47 @@ Status UnfinishedFiles::make_folder(const std::string& folder) {
   return Ok{};
 }
 
+namespace {
+
+// Without links; empty: there is no such file.
+std::string place_of(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return {};
+  const fs::path place = fs::canonical(path, error);
+  return error ? std::string() : place.string();
+}
+
+struct KeptPlaces {
+  std::mutex mutex;
+  std::set<std::string> places;
+};
+KeptPlaces& kept_places() {
+  static auto* kept = new KeptPlaces;  // outlives every thread
+  return *kept;
+}
+
+}  // namespace
+
+void keep_from_replacing(const std::string& path) {
+  const std::string place = place_of(path);
+  if (place.empty()) return;
+  KeptPlaces& kept = kept_places();
+  const std::scoped_lock lock(kept.mutex);
+  kept.places.insert(place);
+}
+
+Status check_replaceable(const std::string& path) {
+  const std::string place = place_of(path);
+  KeptPlaces& kept = kept_places();
+  const std::scoped_lock lock(kept.mutex);
+  if (place.empty() || kept.places.count(place) == 0) return Ok{};
+  return input_error(path +
+                     ": is what is read, so it is not replaced; try another place for what "
+                     "is written");
+}
+
 Result<std::string> UnfinishedFiles::add(const std::string& path) {
+  AUTOPAR_RETURN_IF_ERROR(check_replaceable(path));
   AUTOPAR_RETURN_IF_ERROR(make_folder(fs::path(path).parent_path().string()));
   remove_abandoned(path);
   std::string part = path + kMark + random_digits();

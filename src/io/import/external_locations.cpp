@@ -49,7 +49,8 @@ bool is_within(const fs::path& file, const fs::path& folder) {
 
 bool is_below_folder(const std::string& location) {
   const fs::path path(location);
-  return !location.empty() && !path.is_absolute() && location.find('\0') == std::string::npos &&
+  return path.has_filename() && path.filename() != "." && !path.is_absolute() &&
+         location.find('\0') == std::string::npos &&
          std::none_of(path.begin(), path.end(), [](const fs::path& part) { return part == ".."; });
 }
 

@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "autopar/partition.hpp"
 #include "io/import/passes.hpp"
 
 namespace autopar {
@@ -15,7 +16,7 @@ void produce_outputs(Normalisation& n) {
     if (n.graph.value(output).kind == ValueKind::kConstant) {
       n.graph.value(output).name = n.value_names.unique(name + "/value");
     } else {
-      result.name = n.value_names.unique(name + "/output");
+      result.name = n.value_names.unique(name + kOutputOfInput);
       n.warnings.push_back("graph output '" + name +
                            "' is itself an input or a weight; it is called '" + result.name + "'");
     }

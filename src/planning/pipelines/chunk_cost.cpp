@@ -70,10 +70,7 @@ class PhaseSeconds {
     std::array<Seconds, kLinks> links = {};  // of the forward pass
   };
 
-  OpId op_of(const StepEvent& event) const {
-    const CostTerm& term = cost_.terms[event.term];
-    return term.op.valid() ? term.op : graph_.value(term.value).producer;
-  }
+  OpId op_of(const StepEvent& event) const { return when_of(cost_.terms[event.term], graph_); }
 
   const Graph& graph_;
   const StrategyCost& cost_;
@@ -247,7 +244,7 @@ LateSeconds late_seconds(const SearchRequest& request, const Mesh& mesh, const S
   Seconds end_of_passes = 0, end_of_gradients = 0;
   for (const StepEvent& event : step_events(graph, plan, mesh, request.cluster, request.updates)) {
     const CostTerm& term = plan.terms[event.term];
-    const OpId when = term.op.valid() ? term.op : graph.value(term.value).producer;
+    const OpId when = when_of(term, graph);
     const Seconds end = event.begin + event.seconds;
     if (event.stream == StepEvent::Stream::kCompute) {
       if (graph.op(when).phase != Phase::kUpdate) end_of_passes = std::max(end_of_passes, end);

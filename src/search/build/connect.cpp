@@ -67,7 +67,10 @@ class Connections {
     lists.push_back(from.list);
     const bool made_whole = shared && !as_read_[id.index()] && is_better_whole(value);
     const bool partial_too = (!stored && !is_handed_over(id) && !made_whole) || value.accumulates;
-    AUTOPAR_TRY(list, build_.restricted(tables_.united(lists, partial_too), [&](SpecList& specs) {
+    int all = tables_.united(lists, partial_too);
+    // Of few candidates perhaps all make and read partial sums.
+    if (tables_.specs(all).empty()) all = tables_.list_of(reduced(tables_.specs(from.list)));
+    AUTOPAR_TRY(list, build_.restricted(all, [&](SpecList& specs) {
       restrict_hub(build_.pins, id, specs);
       return Status(Ok{});
     }));

@@ -103,7 +103,9 @@ Status Attempts::make_joined(const BytePrices& prices, std::vector<Attempt>& mad
   const Mesh finest = finest_mesh(request.cluster);
   const SearchRequest plain = without_names(request);
   const Allowed all(wiring.op_of_class.size());
-  AUTOPAR_TRY(decisions, recurse(plain, {}, wiring, finest, all, {prices, true, kRough, kFewOps}));
+  RecursionOptions rough = options_of(prices);
+  rough.decide = kRough;
+  AUTOPAR_TRY(decisions, recurse(plain, {}, wiring, finest, all, rough));
   cuts_seconds += clock.lap();
   const JoinedMeshes meshes(request.cluster, finest, decisions);
   std::map<JoinedMeshes::Joins, double> estimates;
@@ -176,12 +178,19 @@ void Attempts::refuse(const Mesh& mesh, const Error& why) {
   refused.push_back(std::move(trial));
 }
 
+RecursionOptions Attempts::options_of(BytePrices prices) const {
+  RecursionOptions options{std::move(prices)};
+  if (may_end_without) options.is_over = [this] { return stopped(); };
+  return options;
+}
+
 Status Attempts::recurse_on(Attempt& attempt, BytePrices prices) {
   clock.lap();
   AUTOPAR_TRY(model, make_cost_model(request.cost_model, request.cluster, attempt.mesh));
   AUTOPAR_TRY(kept, keep_pins(request, *model));
   AUTOPAR_TRY(allowed, allowed_on(kept, *model));
-  AUTOPAR_TRY(found, recurse(request, kept, wiring, attempt.mesh, allowed, {std::move(prices)}));
+  AUTOPAR_TRY(found,
+              recurse(request, kept, wiring, attempt.mesh, allowed, options_of(std::move(prices))));
   attempt.found = std::move(found);
   attempt.all.resize(attempt.found.assignments.size());
   for (std::size_t o = 0; o < attempt.all.size(); ++o) {

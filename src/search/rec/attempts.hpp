@@ -39,6 +39,9 @@ struct Attempts {
   std::vector<MeshTrial> trials = {};
   std::vector<MeshTrial> refused = {};  // meshes that cannot keep the pins
 
+  // Where others have plans, one that is stopped before it has any ends without.
+  bool may_end_without = request.findings != nullptr;
+
   explicit Attempts(const SearchRequest& r) : request(r), wiring(wiring_of(r)) {}
 
   // Plans of the mesh that the request names, or of those that the cost model insists on, or of
@@ -74,6 +77,7 @@ struct Attempts {
   bool stopped() const;
 
  private:
+  RecursionOptions options_of(BytePrices prices) const;
   Result<Allowed> allowed_on(const KeptPins& kept, CostModel& model) const;
   void refuse(const Mesh& mesh, const Error& why);
   Status make_joined(const BytePrices& prices, std::vector<Attempt>& made);

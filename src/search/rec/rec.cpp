@@ -101,8 +101,11 @@ Result<std::optional<SearchOutcome>> search_rec(const SearchRequest& request,
   std::optional<SearchOutcome> none;
   if (request.mesh && is_proven(*request.mesh)) return none;
   rec::Attempts attempts(request);
+  attempts.may_end_without = true;
   Placing placing{attempts, proven.cost / kSurely};
-  AUTOPAR_TRY(made, attempts.make({}));
+  auto made_now = attempts.make({});
+  if (!made_now && attempts.stopped()) return none;
+  AUTOPAR_TRY(made, std::move(made_now));
   bool may_fit = false;
   for (rec::Attempt& attempt : made) {
     if (attempts.stopped()) break;

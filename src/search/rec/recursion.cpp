@@ -66,6 +66,9 @@ class Recursion {
     start();
     Decisions decisions;
     for (int axis = 0; axis < mesh_.rank(); ++axis) {
+      if (options_.is_over && options_.is_over()) {
+        return infeasible_error("the recursion was stopped before it had a plan");
+      }
       AUTOPAR_TRY(cost, cut(axis));
       decisions.cost += cost;
       if (axis == 0) set_weights(decisions);

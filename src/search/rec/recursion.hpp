@@ -12,6 +12,8 @@
 // only ops that do not look alike count.
 #pragma once
 
+#include <functional>
+
 #include "search/pins.hpp"
 #include "search/rec/level.hpp"
 #include "search/rec/wiring.hpp"
@@ -47,7 +49,10 @@ struct RecursionOptions {
   bool keep_layouts = true;
   DecideOptions decide = {};
   std::size_t few_ops = kFewOps;
+  // Asked between axes: whether to end without decisions. Null: never.
+  std::function<bool()> is_over = {};
 };
+// Errors: layouts and pins that this mesh cannot keep (kInput); it was ended (kInfeasible).
 Result<Decisions> recurse(const SearchRequest& request, const KeptPins& pins, const Wiring& wiring,
                           const Mesh& mesh, const Allowed& allowed,
                           const RecursionOptions& options);
