@@ -121,10 +121,11 @@ TEST_CASE("the multipliers found are as good as all labellings allow", "[cuts]")
     const Master best = solve_master(cuts, Vector(net->capacity.size(), 1e4));
     Budget budget;
     Race race(problem, budget);
+    race.left_out = bit_of(SolveStage::kFold);
     const AllTimes all(race);
     const std::vector<int> start = cheapest(*net);
     if (all.overfull_rows(start).empty()) continue;
-    Pricer pricer(race, all.net(), false);
+    Pricer pricer(race, all.net());
     const Priced found = find_prices(all, start, pricer, race);
     ++tried;
     // It is a bound in any case.

@@ -117,7 +117,7 @@ TEST_CASE("parts cost and use what their labels do", "[solver][sift]") {
     const std::vector<int> base = drawn_labels(*net, draw);
     const std::vector<std::vector<int>> pool = drawn_pool(*net, base, 5, draw);
     double work = 0;
-    const Parts parts = split_into_parts(*net, fold(*net), base, pool, work);
+    const Parts parts = split_into_parts(*net, fold_or_alone(*net), base, pool, work);
     parts_seen += parts.parts.size();
     for (const Part& part : parts.parts) {
       std::vector<Labels> own;
@@ -173,7 +173,7 @@ TEST_CASE("the best mix of variants, held to all combinations", "[solver][sift]"
     const auto net = build_network(problem, maximal_times(problem));
     const std::vector<int> base = drawn_labels(*net, draw);
     double work = 0;
-    const Parts parts = split_into_parts(*net, fold(*net), base,
+    const Parts parts = split_into_parts(*net, fold_or_alone(*net), base,
                                          drawn_pool(*net, base, at(1 + 2 * kinds), draw), work);
     double combinations = 1;
     for (const Part& part : parts.parts) combinations *= static_cast<double>(part.variants.size());
@@ -224,11 +224,12 @@ TEST_CASE("prices, columns and mixes prove and find nothing that is not there",
     Budget budget;
     budget.work_limit = 1e9;
     Race race(problem, budget);
+    race.left_out = seed % 2 == 0 ? 0 : bit_of(SolveStage::kFold);
     AllTimes all(race);
     if (all.net().impossible) continue;
     const std::vector<int> start = drawn_labels(all.net(), draw);
     if (all.overfull_rows(start).empty()) continue;
-    Pricer pricer(race, all.net(), seed % 2 == 0);
+    Pricer pricer(race, all.net());
     Priced priced = find_prices(all, start, pricer, race);
     CHECK(race.bound <= truth->cost * (1 + 1e-9));
     generate_columns(all, pricer, priced, race);
@@ -236,7 +237,7 @@ TEST_CASE("prices, columns and mixes prove and find nothing that is not there",
     if (priced.divided) {
       const std::vector<Kept> halves = halves_of(all.net(), *priced.divided, priced.prices);
       divided += halves.empty() ? 0 : 1;
-      search_halves(race, lift(all.net(), start), halves, 0);
+      search_halves(race, lift(all.net(), start), halves);
     }
     CHECK(race.bound <= truth->cost * (1 + 1e-9));
     for (const Met& met : priced.met) {
@@ -270,7 +271,7 @@ TEST_CASE("what the best mix divides is branched on", "[solver][sift]") {
   Race race(problem, budget);
   AllTimes all(race);
   const std::vector<int> start(problem.nodes.size(), 0);
-  Pricer pricer(race, all.net(), true);
+  Pricer pricer(race, all.net());
   Priced priced = find_prices(all, all.labels_of(start), pricer, race);
   generate_columns(all, pricer, priced, race);
   CHECK(std::abs(race.bound - 360) < 0.01);
@@ -278,7 +279,7 @@ TEST_CASE("what the best mix divides is branched on", "[solver][sift]") {
   CHECK(priced.divided->node == 0);
   const std::vector<Kept> halves = halves_of(all.net(), *priced.divided, priced.prices);
   REQUIRE(halves.size() == 2);
-  search_halves(race, start, halves, 0);
+  search_halves(race, start, halves);
   CHECK(close(race.cost, 390));
   CHECK(close(race.bound, 390));
 }

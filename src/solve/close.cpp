@@ -98,7 +98,7 @@ class Closing {
 
   void take(Found found) {
     if (!(found.value < cutoff_)) return;
-    cutoff_ = budget_.strictly_below(found.value);
+    cutoff_ = strictly_below(found.value);
     best_.value = found.value;
     best_.labels = std::move(found.labels);
   }

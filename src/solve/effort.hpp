@@ -35,8 +35,8 @@ namespace work {
 // Of an entry of a row that is handled as a vector.
 inline constexpr double kRowEntryWork = 0.2;
 inline constexpr double kVisitWork = 20;  // what a visit costs beside the entries
-inline constexpr double kReducingPart =
-    0.25;  // of its work counts: what it leaves must be looked at too
+// Of the work of reductions, that counts: what they leave must be looked at too.
+inline constexpr double kReducingPart = 0.25;
 inline constexpr double kCheapWork = 3e7;
 }  // namespace work
 
@@ -56,9 +56,8 @@ namespace solve {
 // Table entries; a few nanoseconds each. Where the caller gives a time, that is the limit.
 inline constexpr double kWorkLimit = 1.5e9;
 inline constexpr double kPasses = 60;  // over all tables, more on large problems
-inline constexpr double kUnlimitedPart =
-    0.2;                                     // of it before the limit is looked at, if there is one
-inline constexpr double kFittingPart = 0.6;  // where something that was found fits
+// Of it before the limit is looked at, if there is one; where something that was found fits.
+inline constexpr double kUnlimitedPart = 0.2, kFittingPart = 0.6;
 inline constexpr double kUnlimitedTime = 0.5;  // where time is what is limited
 inline constexpr double kPatientUnlimitedWork = 1e8;
 // What a second of a patient search is worth. Less than a quarter of what a core does in one, so
@@ -119,15 +118,14 @@ inline constexpr SmallGap kSmallGaps[] = {{1e-5, 3e7}, {1e-4, 5e7}, {5e-3, 1e8}}
 // Within the limit (limit/within_limit.cpp).
 namespace within_limit {
 inline constexpr int kRounds = 30;
-inline constexpr double kManyEntries =
-    5e5;  // of all tables; smaller problems need no such beginning
+// Of all tables; smaller problems need no prices for all times.
+inline constexpr double kManyEntries = 5e5;
 inline constexpr double kPricesPart = 0.3;    // of the work that is left, for where to begin
 inline constexpr double kFewTimesPart = 0.5;  // and for prices of the whole
 inline constexpr double kOfferedWork = 0.3;   // of that, for repairs of what is met
 inline constexpr StepReach kAllTimesReach = {0.5, 2e-5};
 inline constexpr int kAllTimesSteps = 600;
-inline constexpr double kSettledReach =
-    0.1;  // no labellings are repaired while the aim is further off
+inline constexpr double kSettledReach = 0.1;  // with an aim further off, nothing is repaired
 inline constexpr double kRoundPart = 0.2;  // of the work that is left, for a round before the last
 inline constexpr std::size_t kNodesToPrice = 200;  // fewer are looked through
 // A gap below this part of the value is left, unless it took less than that work.
@@ -174,8 +172,7 @@ namespace prices {
 inline constexpr int kSteps = 40;
 inline constexpr std::size_t kPoolSize = 24;
 inline constexpr std::size_t kMostRows = 24, kRowsAtOnce = 4;
-inline constexpr double kCloseEnough =
-    1e-5;  // of the bound: what lies between it and the program's value
+inline constexpr double kCloseEnough = 1e-5;  // of the bound, to the program's value
 // Times what the costliest labelling is worth. Prices of 4 were six steps too high on a step of 8B
 // in 17 GiB; lower ones than 1 took more steps where the limit doubles the cost (Mixtral, 4 GiB).
 inline constexpr double kFirstReach = 1, kMostReach = 4096;
@@ -245,8 +242,8 @@ inline constexpr int kInVain = 6;  // so many steps, and the aim is halved
 inline constexpr double kMomentum = 0.5;
 // A step is never so long that sums of the old and the new size would lose digits.
 inline constexpr double kLongest = 100;
-inline constexpr double kWorse =
-    1.1;  // than the rows of a stretch that have a price: then one more has
+// Than the rows of a stretch that have a price: then one more has.
+inline constexpr double kWorse = 1.1;
 inline constexpr double kRowWork = 10;
 // Repairs get a part of the work, and are for multipliers that have settled a little.
 // Less where what is met is combined later on.
@@ -273,8 +270,7 @@ inline constexpr double kNodeWork = 2000;  // of building and reducing, per node
 // Its merging of nodes (branch/merge.cpp).
 namespace merge {
 inline constexpr double kLabels[] = {64, 256, 1024, 4096};
-inline constexpr double kPairs =
-    64;  // so many pairs may be looked at for each label that may be made
+inline constexpr double kPairs = 64;  // looked at at most, for each label that may be made
 }  // namespace merge
 
 // Presolve (network/presolve.cpp).
@@ -294,8 +290,8 @@ inline constexpr double kGroupWork = 4e6;  // comparisons within the classes of 
 
 // Networks (network/network.cpp).
 namespace network {
-inline constexpr std::size_t kSeparatedUses =
-    16;  // a node that only takes up others waits with more
+// A node that only takes up others waits with more.
+inline constexpr std::size_t kSeparatedUses = 16;
 }  // namespace network
 
 // Plans combined part by part (plans/combine.cpp).

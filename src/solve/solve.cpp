@@ -37,8 +37,8 @@ class Search {
  public:
   Search(const Problem& problem, const SolveOptions& options)
       : whole_(problem),
-        presolved_(runs(options.left_out, SolveStage::kPresolve) ? presolve(problem)
-                                                                 : std::nullopt),
+        presolved_((options.left_out & bit_of(SolveStage::kPresolve)) != 0 ? std::nullopt
+                                                                           : presolve(problem)),
         problem_(presolved_ ? presolved_->problem : problem),
         limited_(problem_.use_limit < kInfinity),
         race_(problem_, budget_) {
@@ -81,6 +81,7 @@ class Search {
     }
     race_.cutoff = options.cutoff;
     race_.gap = options.gap;
+    race_.left_out = options.left_out;
     race_.raise(options.known_bound);
     race_.check_gap();
   }
@@ -88,8 +89,7 @@ class Search {
   void look() {
     looked_ = true;
     const Noted noted(race_, "look");
-    free_ = std::make_unique<FreeSearch>(race_, runs(options_.left_out, SolveStage::kFold),
-                                         runs(options_.left_out, SolveStage::kMix));
+    free_ = std::make_unique<FreeSearch>(race_);
     free_->look();
     start_ = free_->choices();
     unlimited_bound_ = race_.bound;
@@ -138,7 +138,7 @@ class Search {
       const BudgetShare share(budget_, budget_.patient ? kLimitedPart : 1.0);
       using Until = SolveOptions::Until;
       if (limited_search_ == nullptr) {
-        limited_search_ = std::make_unique<LimitedSearch>(race_, start_, options_.left_out);
+        limited_search_ = std::make_unique<LimitedSearch>(race_, start_);
         limited_search_->price();
       }
       deferred_ = options_.until == Until::kPlans && !race_.closed();
@@ -153,12 +153,9 @@ class Search {
     // Either nothing fits, then how much would have to; or nothing was found, then any plan will
     // do.
     const Noted noted(race_, "least peak");
-    LeastPeak peak = {race_.least_peak, race_.least_peak_time, false, race_.least_peak_choices};
     const BudgetShare share(budget_, BudgetShare::Most{kPeakPart * budget_.work_limit});
     const double enough = race_.bound < kInfinity ? problem_.use_limit : 0;
-    peak = find_least_peak(problem_, std::move(peak), enough, budget_);
-    race_.offer(peak.choices);
-    peak_proven_ = peak.proven;
+    peak_proven_ = find_least_peak(race_, enough);
   }
 
   // What time is left goes by the clock.

@@ -8,21 +8,17 @@
 #include "solve/close.hpp"
 #include "solve/effort.hpp"
 #include "solve/network/reduce.hpp"
-#include "solve/plans/pool.hpp"
 
 namespace autopar::solver {
-namespace {
 
 using namespace effort::without_limit;
 using namespace effort::work;
-
-}  // namespace
 
 void FreeSearch::begin(int rounds) {
   net_ = build_network(race_.problem, {});
   cutoff_ = race_.cutoff;
   if (net_->impossible) return raise(kInfinity);
-  if (folds_) like_ = LikeParts::of(*net_, rounds);
+  if (race_.runs(SolveStage::kFold)) like_ = LikeParts::of(*net_, rounds);
   like_rounds_ = rounds;
   if (like_ == nullptr) return prepare();
   settle_like_parts(kLikeLook);
@@ -63,7 +59,7 @@ void FreeSearch::keep(std::vector<int> labels, Incumbent& best) {
   if (met_.size() == kMostMixed) met_.erase(met_.begin());
   met_.push_back(labels);
   const double before = cutoff_;
-  keep_if_better(*net_, std::move(labels), race_.budget, cutoff_, best);
+  keep_if_better(*net_, std::move(labels), cutoff_, best);
   if (cutoff_ < before) best_met_ = best.labels;
 }
 
@@ -72,16 +68,17 @@ bool FreeSearch::wide() const { return cutoff_ - bound_ > kWide * cutoff_; }
 // Of the best labelling and some of the latest, then of more, as long as all of these mixes can be
 // looked through; if not, false.
 bool FreeSearch::mix() {
-  if (!mixes_ || met_.empty() || cutoff_ - bound_ < kWorthMixing * cutoff_) return true;
+  if (!race_.runs(SolveStage::kMix) || met_.empty()) return true;
+  if (cutoff_ - bound_ < kWorthMixing * cutoff_) return true;
   const Noted noted(race_, "mix");
-  const Fold like = fold(*net_, kMixedRounds);
+  const Fold like = fold_or_alone(*net_, kMixedRounds);
   for (std::size_t latest = kFirstMixed; open(); latest *= 2) {
-    LabelPool pool(like.first.empty() ? each_alone(*net_) : like);
-    pool.add(best_met_.empty() ? met_.back() : best_met_);
     const std::size_t count = std::min(met_.size(), latest);
-    for (std::size_t m = met_.size() - count; m < met_.size(); ++m) pool.add(met_[m]);
+    std::vector<std::vector<int>> mixed(met_.end() - static_cast<std::ptrdiff_t>(count),
+                                        met_.end());
+    if (!best_met_.empty()) mixed.push_back(best_met_);
     const BudgetShare share(race_.budget, kMixWork);
-    Found found = explore_restricted(*net_, pool.labels(), cutoff_, race_.budget);
+    Found found = explore_restricted(*net_, met_labels(like, mixed), cutoff_, race_.budget);
     const bool through = found.bound >= std::min(found.value, cutoff_);
     if (found.value < kInfinity) {
       dual_->improve(found.labels);
@@ -162,14 +159,12 @@ void FreeSearch::narrow() {
 }
 
 void FreeSearch::prepare() {
-  const double before = net_->algebra.work();
-  reduce(*net_);
-  race_.budget.add(kReducingPart * (net_->algebra.work() - before));
+  race_.budget.add(kReducingPart * reduce(*net_));
   if (net_->impossible || net_->constant >= cutoff_) return raise(cutoff_);
   raise(net_->constant);
   forget_unused(*net_);
   dual_.emplace(*net_);
-  if (!folds_) return;
+  if (!race_.runs(SolveStage::kFold)) return;
   const double bound =
       settle_folded(*net_, *dual_, cutoff_, race_.budget, [&](std::vector<int> labels) {
         Incumbent best;
@@ -185,7 +180,7 @@ void FreeSearch::take(const Incumbent& best) {
 
 void FreeSearch::take(Found found) {
   if (!(found.value < kInfinity)) return;
-  cutoff_ = std::min(cutoff_, race_.budget.strictly_below(found.value));
+  cutoff_ = std::min(cutoff_, strictly_below(found.value));
   best_ = std::move(found.labels);
   race_.offer(best_);
 }

@@ -15,7 +15,7 @@ namespace autopar::solver {
 // network is reduced and bounded node by node first.
 class FreeSearch {
  public:
-  FreeSearch(Race& race, bool fold, bool mix = true) : race_(race), folds_(fold), mixes_(mix) {}
+  explicit FreeSearch(Race& race) : race_(race) {}
 
   // A first bound and, where like parts are one, a first labelling.
   void look();
@@ -42,7 +42,6 @@ class FreeSearch {
   void raise(double bound);
 
   Race& race_;
-  bool folds_, mixes_;
   std::unique_ptr<Network> net_;
   std::unique_ptr<LikeParts> like_;
   int like_rounds_ = 0;                // of telling them apart

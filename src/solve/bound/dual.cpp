@@ -46,24 +46,9 @@ DualOf<Real>::DualOf(const Network& net, const Fold& fold)
 }
 
 template <class Real>
-double DualOf<Real>::work_per_pass() const {
-  return wiring_->work_per_pass;
-}
-
-template <class Real>
-std::size_t DualOf<Real>::theta_of(int c) const {
-  return wiring_->places[at(c)].theta;
-}
-
-template <class Real>
 double DualOf<Real>::labels_alive() const {
   return static_cast<double>(
       std::count_if(theta_.begin(), theta_.end(), [](Real t) { return t < kInfinity; }));
-}
-
-template <class Real>
-double DualOf<Real>::share_of(const Side& side) const {
-  return side.shares[turn_ % 2];
 }
 
 template <class Real>
@@ -107,7 +92,7 @@ void DualOf<Real>::send(const Side& side) {
               messages_.begin() + static_cast<std::ptrdiff_t>(side.incoming));
   }
   least_per_class(side, hat_, per_class_);
-  const Real share = side.shares[turn_ % 2];
+  const Real share = share_of(side);
   for (std::size_t c = 0; c < per_class_.size(); ++c) {
     if (per_class_[c] < kInfinity) per_class_[c] = share * per_class_[c] - incoming[c];
   }
@@ -223,9 +208,7 @@ auto DualOf<Real>::settled_messages() const -> Reals {
       const Side& side = wiring_->sides[s];
       least_per_class(side, hat, per_class);
       for (std::size_t c = 0; c < per_class.size(); ++c) {
-        if (per_class[c] < kInfinity) {
-          result[side.incoming + c] -= side.shares[turn_ % 2] * per_class[c];
-        }
+        if (per_class[c] < kInfinity) result[side.incoming + c] -= share_of(side) * per_class[c];
       }
     }
   }
@@ -319,13 +302,6 @@ void DualOf<Real>::improve(std::vector<int>& labels) const {
       for (std::size_t s = place.sides; s < place.end(); ++s) due[at(wiring_->sides[s].far)] = 1;
     }
   }
-}
-
-template <class Real>
-std::vector<int> DualOf<Real>::decode_and_improve() const {
-  std::vector<int> labels = decode();
-  improve(labels);
-  return labels;
 }
 
 template class DualOf<float>;

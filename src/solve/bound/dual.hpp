@@ -46,12 +46,20 @@ class DualOf {
   bool exhausted() const { return exhausted_; }  // some class has no label left
 
   bool alive(int c, int label) const { return theta_[theta_of(c) + at(label)] < kInfinity; }
+  // The labels that are alive.
+  Labels left(int c) const {
+    Labels labels;
+    for (int l = 0; l < wiring_->places[at(c)].count; ++l) {
+      if (alive(c, l)) labels.push_back(l);
+    }
+    return labels;
+  }
   void kill(int c, int label) {
     theta_[theta_of(c) + at(label)] = std::numeric_limits<Real>::infinity();
   }
   double labels_alive() const;
   double labels_total() const { return static_cast<double>(theta_.size()); }
-  double work_per_pass() const;
+  double work_per_pass() const { return wiring_->work_per_pass; }
 
   // Multipliers of the rows from now on. The bound is one again after the next pass.
   void set_multipliers(const Vector& multipliers);
@@ -73,7 +81,11 @@ class DualOf {
   std::vector<int> decode() const;
   // Better single labels until there are none, by the present multipliers.
   void improve(std::vector<int>& labels) const;
-  std::vector<int> decode_and_improve() const;
+  std::vector<int> decode_and_improve() const {
+    std::vector<int> labels = decode();
+    improve(labels);
+    return labels;
+  }
 
   // Of nodes that are alone. What is left of the network, its terms those of this split, so that
   // nothing of the bound is lost; with `plain`, the network's own terms (which share tables).
@@ -91,8 +103,8 @@ class DualOf {
   using Side = typename Wiring<Real>::Side;
   using Place = typename Wiring<Real>::Place;
 
-  std::size_t theta_of(int c) const;
-  double share_of(const Side& side) const;
+  std::size_t theta_of(int c) const { return wiring_->places[at(c)].theta; }
+  Real share_of(const Side& side) const { return side.shares[turn_ % 2]; }
   double kept_part(const Place& place) const;
   // What counts as incoming on a side: `least` is where it is put together, if it has to be.
   const Real* incoming_of(const Side& side, const Reals& messages, Reals& least) const;

@@ -184,10 +184,30 @@ Fold each_alone(const Network& net) {
   return result;
 }
 
+Fold fold_or_alone(const Network& net, int rounds) {
+  Fold like = fold(net, rounds);
+  return like.first.empty() ? each_alone(net) : like;
+}
+
 std::vector<int> unfold(const Fold& fold, const std::vector<int>& labels) {
   std::vector<int> result(fold.class_of.size(), 0);
   for (std::size_t n = 0; n < result.size(); ++n) {
     if (fold.class_of[n] >= 0) result[n] = labels[at(fold.class_of[n])];
+  }
+  return result;
+}
+
+std::vector<Labels> met_labels(const Fold& fold, const std::vector<std::vector<int>>& labellings) {
+  std::vector<Labels> of_class(fold.first.size());
+  std::vector<Labels> result(fold.class_of.size());
+  for (const std::vector<int>& labels : labellings) {
+    for (std::size_t n = 0; n < labels.size(); ++n) {
+      if (fold.class_of[n] >= 0) of_class[at(fold.class_of[n])].push_back(labels[n]);
+    }
+  }
+  for (Labels& labels : of_class) sort_unique(labels);
+  for (std::size_t n = 0; n < result.size(); ++n) {
+    if (fold.class_of[n] >= 0) result[n] = of_class[at(fold.class_of[n])];
   }
   return result;
 }

@@ -31,7 +31,12 @@ Fold each_alone(const Network& net);
 // (ascending), nothing counts but which of these are used, and by how much.
 Fold fold(const Network& net, int rounds = effort::fold::kFoldRounds,
           const std::vector<int>* rows = nullptr);
+// Every node alone where that is empty.
+Fold fold_or_alone(const Network& net, int rounds = effort::fold::kFoldRounds);
 // Labels per class -> labels of the network's nodes.
 std::vector<int> unfold(const Fold& fold, const std::vector<int>& labels);
+// Per node the labels that it, or a node of its class, has in one of the labellings: ascending;
+// none of nodes that are gone.
+std::vector<Labels> met_labels(const Fold& fold, const std::vector<std::vector<int>>& labellings);
 
 }  // namespace autopar::solver

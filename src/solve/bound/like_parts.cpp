@@ -41,7 +41,6 @@ void LikeParts::take_over(const LikeParts& other) {
     if (fold_.edge_of[e] >= 0) edge_of[at(fold_.edge_of[e])] = other.fold_.edge_of[e];
   }
   quick_.take_over(other.quick_, edge_of);
-  bound_ = std::max(bound_, other.bound_);
 }
 
 void LikeParts::set_multipliers(const Vector& multipliers) {
@@ -51,7 +50,7 @@ void LikeParts::set_multipliers(const Vector& multipliers) {
 
 void LikeParts::settle_quickly(const Patience& patience, double& cutoff, Incumbent* best,
                                Budget& budget) {
-  const auto look = [&] { keep_if_better(net_, favoured(), budget, cutoff, *best); };
+  const auto look = [&] { keep_if_better(net_, favoured(), cutoff, *best); };
   settle(quick_, patience, cutoff, false, budget, best == nullptr ? nullptr : std::function(look));
 }
 
@@ -67,7 +66,6 @@ double LikeParts::settle_exactly(double cutoff, Budget& budget) {
     bound = std::max(bound, exact_.exhausted() ? cutoff : exact_.bound());
     if (pass > 0 && !(cutoff - bound <= (1 - kExactGain) * missing)) break;
   }
-  bound_ = std::max(bound_, bound);
   return bound;
 }
 
@@ -82,10 +80,7 @@ std::optional<std::vector<Labels>> LikeParts::alive_below(double below, Budget& 
 std::vector<Labels> LikeParts::alive(const Dual& dual) const {
   std::vector<Labels> kept(net_.nodes.size());
   for (std::size_t n = 0; n < kept.size(); ++n) {
-    const int c = fold_.class_of[n];
-    for (int l = 0; c >= 0 && l < net_.label_count(static_cast<int>(n)); ++l) {
-      if (dual.alive(c, l)) kept[n].push_back(l);
-    }
+    if (fold_.class_of[n] >= 0) kept[n] = dual.left(fold_.class_of[n]);
   }
   return kept;
 }

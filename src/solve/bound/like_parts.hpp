@@ -33,7 +33,6 @@ class LikeParts {
   void settle_quickly(const Patience& patience, double& cutoff, Incumbent* best, Budget& budget);
   // From there exact passes, in which labels die. The bound; the cutoff, where nothing is below it.
   double settle_exactly(double cutoff, Budget& budget);
-  double bound() const { return bound_; }                // the best of those
   double quick_bound() const { return quick_.bound(); }  // at the present multipliers, about
 
   // What the messages favour where like parts choose alike.
@@ -54,7 +53,6 @@ class LikeParts {
   const Fold fold_;
   QuickDual quick_;
   Dual exact_;
-  double bound_ = 0;
 };
 
 }  // namespace autopar::solver

@@ -137,7 +137,7 @@ void tighten_rows(const Network& net, Dual& dual, double& cutoff, Incumbent& bes
     const bool fits = repair(net, labels, std::max(allowed, 2 * dual.work_per_pass()), work);
     repair_work += work;
     budget.add(work);
-    if (fits) keep_if_better(net, std::move(labels), budget, cutoff, best);
+    if (fits) keep_if_better(net, std::move(labels), cutoff, best);
   }
   steps.finish(cutoff);
 }

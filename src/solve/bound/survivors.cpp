@@ -135,9 +135,7 @@ std::unique_ptr<Network> DualOf<Real>::survivors(bool plain) const {
   std::vector<Labels> kept(net_->nodes.size());
   bool none = exhausted_;
   for (const Place& place : wiring_->places) {
-    for (int l = 0; l < place.count; ++l) {
-      if (alive(place.node, l)) kept[at(place.node)].push_back(l);
-    }
+    kept[at(place.node)] = left(place.node);
     none = none || (place.count > 0 && kept[at(place.node)].empty());
   }
   if (plain) {

@@ -22,15 +22,27 @@ Found as_found(const Network& net, const Incumbent& best, double bound) {
   return found;
 }
 
+// What the dual left: as the network's own terms where these are many.
+std::unique_ptr<Network> left_of(const Dual& dual, Budget& budget) {
+  const double entries = dual.surviving_entries();
+  const bool plain = entries > kDenseEntries;
+  budget.add(plain ? dual.work_per_pass() : 4 * entries);
+  return dual.survivors(plain);
+}
+
+// Of a child network, whose origin is `net`.
+Found explore_child(const Network& net, Network& child, double cutoff, Budget& budget) {
+  Found found = explore(child, cutoff, budget);
+  if (found.value < kInfinity) found.labels = in_parent(net, child, found.labels);
+  return found;
+}
+
 // What the dual left, if that is much less, or else with some of its nodes merged; null where only
 // branching helps.
 std::unique_ptr<Network> smaller_network(const Dual& dual, double cutoff, Budget& budget) {
   const bool shrunk = dual.labels_alive() < 0.8 * dual.labels_total();
-  const double entries = dual.surviving_entries();
-  const bool plain = entries > kDenseEntries;
-  if (plain && !shrunk) return nullptr;
-  budget.add(plain ? dual.work_per_pass() : 4 * entries);
-  std::unique_ptr<Network> child = dual.survivors(plain);
+  if (!shrunk && dual.surviving_entries() > kDenseEntries) return nullptr;
+  std::unique_ptr<Network> child = left_of(dual, budget);
   if (shrunk) return child;
   const bool merged = merge_nodes(*child, cutoff);
   budget.add(child->algebra.work());
@@ -43,11 +55,8 @@ int branching_node(const Network& net, const Dual& dual, const std::vector<int>&
   int best = -1;
   for (std::size_t n = 0; n < net.nodes.size(); ++n) {
     if (net.nodes[n].gone) continue;
-    int alive = 0;
-    for (int l = 0; l < net.label_count(static_cast<int>(n)); ++l) {
-      alive += dual.alive(static_cast<int>(n), l) ? 1 : 0;
-    }
-    if (alive > 1 && (best < 0 || excess[n] > excess[at(best)])) best = static_cast<int>(n);
+    if (best >= 0 && !(excess[n] > excess[at(best)])) continue;
+    if (dual.left(static_cast<int>(n)).size() > 1) best = static_cast<int>(n);
   }
   return best;
 }
@@ -56,13 +65,9 @@ int branching_node(const Network& net, const Dual& dual, const std::vector<int>&
 // says little, since their memory's price makes up for their cost, by the cost itself.
 Labels splitting_order(const Network& net, const Dual& dual, int n, double room) {
   const Vector excess = dual.label_excess(n);
-  Labels order;
+  Labels order = dual.left(n);
   double most = 0;
-  for (int l = 0; l < net.label_count(n); ++l) {
-    if (!dual.alive(n, l)) continue;
-    order.push_back(l);
-    most = std::max(most, excess[at(l)]);
-  }
+  for (int l : order) most = std::max(most, excess[at(l)]);
   Vector key = excess;
   if (most < 0.5 * room && !net.node(n).uses.empty()) {
     const Vector& multipliers = dual.multipliers();
@@ -95,7 +100,7 @@ Found branch(const Network& net, const Dual& dual, double cutoff, Budget& budget
     }
     half.pass(cutoff);
     Found found = explore_survivors(net, half, cutoff, budget);
-    if (found.value < cutoff) cutoff = budget.strictly_below(found.value);
+    if (found.value < cutoff) cutoff = strictly_below(found.value);
     all.keep_better(std::move(found));
   }
   return all;
@@ -106,22 +111,15 @@ Found branch(const Network& net, const Dual& dual, double cutoff, Budget& budget
 void tighten(const Network& net, Dual& dual, double& cutoff, Incumbent& best, Budget& budget,
              const Patience& patience) {
   settle(dual, patience, cutoff, true, budget,
-         [&] { keep_if_better(net, dual.decode_and_improve(), budget, cutoff, best); });
+         [&] { keep_if_better(net, dual.decode_and_improve(), cutoff, best); });
 }
 
 Found explore_survivors(const Network& net, const Dual& dual, double cutoff, Budget& budget) {
-  Found found = {.bound = cutoff};
-  if (dual.exhausted() || dual.bound() >= cutoff) return found;
-  found.bound = dual.bound();
-  if (budget.over()) return found;
-  const double entries = dual.surviving_entries();
-  const bool plain = entries > kDenseEntries;
-  budget.add(plain ? dual.work_per_pass() : 4 * entries);
-  const std::unique_ptr<Network> child = dual.survivors(plain);
-  Found below = explore(*child, cutoff, budget);
-  found.value = below.value;
-  if (below.value < kInfinity) found.labels = in_parent(net, *child, below.labels);
-  found.bound = std::max(found.bound, below.bound);
+  if (dual.exhausted() || dual.bound() >= cutoff) return {.bound = cutoff};
+  if (budget.over()) return {.bound = dual.bound()};
+  const std::unique_ptr<Network> child = left_of(dual, budget);
+  Found found = explore_child(net, *child, cutoff, budget);
+  found.bound = std::max(dual.bound(), found.bound);
   return found;
 }
 
@@ -129,22 +127,18 @@ Found explore_restricted(const Network& net, const std::vector<Labels>& kept, do
                          Budget& budget) {
   const std::unique_ptr<Network> child = restricted(net, kept);
   budget.add(child->algebra.work());
-  Found found = explore(*child, cutoff, budget);
-  if (found.value < kInfinity) found.labels = in_parent(net, *child, found.labels);
-  return found;
+  return explore_child(net, *child, cutoff, budget);
 }
 
 Found explore(Network& net, double cutoff, Budget& budget) {
   Incumbent best;
-  const double work = net.algebra.work();
-  reduce(net);
-  budget.add(net.algebra.work() - work);
+  budget.add(reduce(net));
   budget.add(kNodeWork * static_cast<double>(net.nodes.size() + 10));
   if (net.impossible || net.constant >= cutoff) return {.bound = cutoff};
   const bool empty =
       std::all_of(net.nodes.begin(), net.nodes.end(), [](const Node& n) { return n.gone; });
   if (empty) {
-    keep_if_better(net, std::vector<int>(net.nodes.size(), 0), budget, cutoff, best);
+    keep_if_better(net, std::vector<int>(net.nodes.size(), 0), cutoff, best);
     return as_found(net, best, best.value < kInfinity ? best.value : cutoff);
   }
   auto dual = std::make_unique<Dual>(net);
@@ -164,8 +158,7 @@ Found explore(Network& net, double cutoff, Budget& budget) {
     // There can be many levels; what is no longer needed must not wait for the end of the search.
     dual.reset();
     forget_tables(net);
-    below = explore(*child, cutoff, budget);
-    if (below.value < kInfinity) below.labels = in_parent(net, *child, below.labels);
+    below = explore_child(net, *child, cutoff, budget);
   }
   if (below.value < cutoff) best = {below.value, below.labels};
   return as_found(net, best, std::max(bound, std::min(below.bound, cutoff)));

@@ -7,11 +7,8 @@
 #include "solve/plans/repair.hpp"
 
 namespace autopar::solver {
-namespace {
 
 using namespace effort::all_times;
-
-}  // namespace
 
 AllTimes::AllTimes(Race& race)
     : race_(race), net_(build_network(race.problem, maximal_times(race.problem))) {
@@ -31,15 +28,12 @@ std::vector<int> AllTimes::labels_of(const std::vector<int>& choices) const {
   return labels;
 }
 
-void AllTimes::keep(std::vector<int> labels, bool improve) {
-  if (improve) {
-    double work = 0;
-    const double allowed = std::min(kRepairPart * race_.budget.left(), kMostRepairWork);
-    const bool fits = repair(*net_, labels, allowed, work);
-    race_.budget.add(work);
-    if (!fits) return;
-  }
-  if (race_.offer(lift(*net_, labels))) best_ = std::move(labels);
+void AllTimes::keep(std::vector<int> labels) {
+  double work = 0;
+  const double allowed = std::min(kRepairPart * race_.budget.left(), kMostRepairWork);
+  const bool fits = repair(*net_, labels, allowed, work);
+  race_.budget.add(work);
+  if (fits && race_.offer(lift(*net_, labels))) best_ = std::move(labels);
 }
 
 std::vector<int> AllTimes::overfull_rows(const std::vector<int>& labels) const {

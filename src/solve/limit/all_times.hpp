@@ -18,9 +18,9 @@ class AllTimes {
   std::vector<int> labels_of(const std::vector<int>& choices) const;
   const std::vector<int>& best() const { return best_; }  // labels; empty: none is known
 
-  // Labels that are within the limit as they come are kept where they are better; with `repair`,
-  // after single labels were changed until they are.
-  void keep(std::vector<int> labels, bool repair);
+  // Labels are kept where they are better, after single ones were changed until they are within the
+  // limit.
+  void keep(std::vector<int> labels);
   // Of every stretch of rows that the labels exceed, the worst; where these are many, the worst of
   // all: the others mostly follow it.
   std::vector<int> overfull_rows(const std::vector<int>& labels) const;

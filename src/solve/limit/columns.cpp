@@ -15,7 +15,7 @@ using namespace effort::columns;
 class Columns {
  public:
   Columns(AllTimes& all, Pricer& pricer, Priced& priced, Race& race)
-      : all_(all), pricer_(pricer), priced_(priced), race_(race), like_(fold(all.net())) {
+      : all_(all), pricer_(pricer), priced_(priced), race_(race), like_(fold_or_alone(all.net())) {
     const Network& net = all.net();
     race.budget.add(kNodeWork * static_cast<double>(net.nodes.size() + net.edges.size()));
   }
@@ -59,7 +59,7 @@ class Columns {
         combine(parts, all_.net().capacity, prices, rows, race_.below(), race_.budget);
     if (mix.divided) priced_.divided = divided_node(parts, *mix.divided, mix.prices);
     if (!mix.variants.empty() && mix.cost < race_.below()) {
-      all_.keep(labels_of(parts, mix.variants), true);
+      all_.keep(labels_of(parts, mix.variants));
     }
     return mix;
   }

@@ -41,13 +41,13 @@ struct Open {
   std::vector<Kept> halves = {};  // none: no node is divided
 };
 
-Open look_at(const Open& parent, const Kept& half, Race& race, const std::vector<int>& start,
-             Stages left_out) {
+Open look_at(const Open& parent, const Kept& half, Race& race, const std::vector<int>& start) {
   Open made = {.kept = parent.kept};
   made.kept.push_back(half);
   const Problem problem = with_only(race.problem, made.kept);
   Race its(problem, race.budget, race.below());
-  LimitedSearch search(its, allowed(start, made.kept), left_out);
+  its.left_out = race.left_out;
+  LimitedSearch search(its, allowed(start, made.kept));
   search.price();
   if (!its.closed()) search.find_plans();
   race.offer(its.choices);
@@ -72,8 +72,7 @@ std::vector<Kept> halves_of(const Network& net, const DividedNode& divided,
   return {std::move(one), std::move(other)};
 }
 
-void search_halves(Race& race, const std::vector<int>& start, std::vector<Kept> halves,
-                   Stages left_out) {
+void search_halves(Race& race, const std::vector<int>& start, std::vector<Kept> halves) {
   const auto by_bound = [](const Open& a, const Open& b) { return a.bound < b.bound; };
   std::vector<Open> open = {{.bound = race.bound, .halves = std::move(halves)}};
   for (int k = 0; k < kMost && !race.closed() && !race.budget.over(); ++k) {
@@ -82,7 +81,7 @@ void search_halves(Race& race, const std::vector<int>& start, std::vector<Kept> 
     const Open parent = std::move(*least);
     open.erase(least);
     for (const Kept& half : parent.halves) {
-      open.push_back(look_at(parent, half, race, start, left_out));
+      open.push_back(look_at(parent, half, race, start));
     }
     race.raise(std::min_element(open.begin(), open.end(), by_bound)->bound);
   }

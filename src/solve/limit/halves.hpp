@@ -10,7 +10,6 @@
 
 #include "solve/limit/prices.hpp"
 #include "solve/state/race.hpp"
-#include "solve/state/stages.hpp"
 
 namespace autopar::solver {
 
@@ -28,7 +27,6 @@ std::vector<Kept> halves_of(const Network& net, const DividedNode& divided,
 // long as the gap is worth it. `start` are choices that do not fit.
 // Source: branch and price; Barnhart et al., "Branch-and-price: column generation for solving huge
 // integer programs", Operations Research 1998.
-void search_halves(Race& race, const std::vector<int>& start, std::vector<Kept> halves,
-                   Stages left_out);
+void search_halves(Race& race, const std::vector<int>& start, std::vector<Kept> halves);
 
 }  // namespace autopar::solver

@@ -51,45 +51,43 @@ constexpr double kNothingFits = 1e-3;
 
 // Looks for anything within the flat problem's limit; `known` are choices that are not.
 void ask(Race& race, const std::vector<int>& known) {
-  if (race.problem.use_limit < kInfinity) return search_within_limit(race, known, 0);
-  FreeSearch(race, true).close();
+  if (race.problem.use_limit < kInfinity) return search_within_limit(race, known);
+  FreeSearch(race).close();
 }
 
 }  // namespace
 
-LeastPeak find_least_peak(const Problem& problem, LeastPeak peak, double enough, Budget& budget) {
+bool find_least_peak(Race& race, double enough) {
+  const Problem& problem = race.problem;
   Problem flat = without_costs(problem);
   const bool integers = whole_uses(problem);
   double below = problem.base_use;  // nothing fits less than this
-  for (int step = 0; step < 200 && !budget.over(); ++step) {
-    if (peak.use <= enough) return peak;
+  for (int step = 0; step < 200 && !race.budget.over(); ++step) {
+    const double peak = race.least_peak;
+    if (peak <= enough) return false;
     // Only limits that would be an improvement; the last question is for the least of those.
-    const double best_to_ask = integers ? peak.use - 1 : peak.use * (1 - 1e-9);
-    if (peak.use == kInfinity) {
+    const double best_to_ask = integers ? peak - 1 : peak * (1 - 1e-9);
+    if (peak == kInfinity) {
       flat.use_limit = kInfinity;
     } else if (best_to_ask < below) {
-      peak.proven = true;
-      return peak;
+      return true;
     } else {
-      const double middle = below + (peak.use - below) / 2;
+      const double middle = below + (peak - below) / 2;
       flat.use_limit = std::min(best_to_ask, integers ? std::floor(middle) : middle);
     }
-    Race race(flat, budget, kNothingFits);
-    ask(race, peak.choices);
-    if (race.feasible()) {
-      const Evaluation evaluation = evaluate(problem, race.choices);
-      if (!(evaluation.peak_use < peak.use)) return peak;  // rounding of uses that are not whole
-      peak.use = evaluation.peak_use;
-      peak.time = evaluation.peak_time;
-      peak.choices = race.choices;
-    } else if (race.bound >= kNothingFits) {
-      if (flat.use_limit == kInfinity) return peak;  // no choices at all without forbidden ones
+    Race asked(flat, race.budget, kNothingFits);
+    ask(asked, race.least_peak_choices);
+    if (asked.feasible()) {
+      race.offer(asked.choices);
+      if (!(race.least_peak < peak)) return false;  // rounding of uses that are not whole
+    } else if (asked.bound >= kNothingFits) {
+      if (flat.use_limit == kInfinity) return false;  // no choices at all without forbidden ones
       below = integers ? flat.use_limit + 1 : std::nextafter(flat.use_limit, kInfinity);
     } else {
-      return peak;
+      return false;
     }
   }
-  return peak;
+  return false;
 }
 
 }  // namespace autopar::solver

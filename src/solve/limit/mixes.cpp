@@ -7,7 +7,6 @@
 #include "solve/close.hpp"
 #include "solve/effort.hpp"
 #include "solve/network/reduce.hpp"
-#include "solve/plans/pool.hpp"
 
 namespace autopar::solver {
 namespace {
@@ -18,9 +17,9 @@ using namespace effort::mixes;
 // these rows.
 std::unique_ptr<Network> pooled(const Network& net, const std::vector<int>& rows,
                                 const std::vector<Met>& met) {
-  LabelPool pool(each_alone(net));
-  for (const Met& labelling : met) pool.add(labelling.labels);
-  std::unique_ptr<Network> child = restricted(net, pool.labels());
+  std::vector<std::vector<int>> labellings;
+  for (const Met& its : met) labellings.push_back(its.labels);
+  std::unique_ptr<Network> child = restricted(net, met_labels(each_alone(net), labellings));
   keep_rows(*child, rows);
   return child;
 }
@@ -35,14 +34,9 @@ void mix_labellings(AllTimes& all, const std::vector<int>& rows, const Priced& p
   double cutoff = race.below();
   if (net->impossible || net->constant >= cutoff) return;
   Dual dual(*net);
-  Vector multipliers(net->capacity.size(), 0.0);
-  for (const auto& [row, price] : priced.prices) {
-    const int time = all.net().row_time[at(row)];
-    const auto place = std::lower_bound(net->row_time.begin(), net->row_time.end(), time);
-    if (place == net->row_time.end() || *place != time) continue;
-    multipliers[static_cast<std::size_t>(place - net->row_time.begin())] = price;
-  }
-  dual.set_multipliers(multipliers);
+  std::map<int, double> by_time;
+  for (const auto& [row, price] : priced.prices) by_time[all.net().row_time[at(row)]] = price;
+  set_prices(dual, by_time);
   settle(dual, kSettling, cutoff, true, race.budget);
   Incumbent best;
   {
@@ -56,7 +50,7 @@ void mix_labellings(AllTimes& all, const std::vector<int>& rows, const Priced& p
     Found closed = close_gap(*net, dual, dual.bound(), cutoff, race.budget, true);
     if (closed.value < kInfinity) found = std::move(closed.labels);
   }
-  if (!found.empty()) all.keep(in_parent(all.net(), *net, found), true);
+  if (!found.empty()) all.keep(in_parent(all.net(), *net, found));
 }
 
 }  // namespace autopar::solver

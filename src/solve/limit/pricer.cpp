@@ -6,24 +6,20 @@
 #include "solve/effort.hpp"
 
 namespace autopar::solver {
-namespace {
 
 using namespace effort::pricer;
-
-}  // namespace
 
 void Pricer::allow(const std::vector<int>& rows) {
   std::vector<int> all = rows_;
   all.insert(all.end(), rows.begin(), rows.end());
-  std::sort(all.begin(), all.end());
-  all.erase(std::unique(all.begin(), all.end()), all.end());
+  sort_unique(all);
   if (parts_ != nullptr && (all == rows_ || alone_)) {
     rows_ = std::move(all);
     return;
   }
   rows_ = std::move(all);
   std::unique_ptr<LikeParts> finer;
-  if (folds_) finer = LikeParts::of(all_, effort::fold::kFoldRounds, rows_);
+  if (race_.runs(SolveStage::kFold)) finer = LikeParts::of(all_, effort::fold::kFoldRounds, rows_);
   alone_ = finer == nullptr;
   if (alone_) finer = LikeParts::each_alone(all_);
   if (parts_ != nullptr) finer->take_over(*parts_);

@@ -17,7 +17,7 @@ using RowPrices = std::map<int, double>;
 class Pricer {
  public:
   // `all` has a row for every time that can be the tightest, and must outlive this.
-  Pricer(Race& race, const Network& all, bool fold) : race_(race), all_(all), folds_(fold) {}
+  Pricer(Race& race, const Network& all) : race_(race), all_(all) {}
 
   // These rows (ascending) may have prices from now on, beside those before.
   void allow(const std::vector<int>& rows);
@@ -31,7 +31,6 @@ class Pricer {
  private:
   Race& race_;
   const Network& all_;
-  bool folds_;
   bool alone_ = false;
   std::vector<int> rows_;
   std::unique_ptr<LikeParts> parts_;

@@ -39,12 +39,8 @@ double pass_work(const Network& net) {
 
 }  // namespace
 
-LimitedSearch::LimitedSearch(Race& race, std::vector<int> start, Stages left_out)
-    : race_(race),
-      budget_(race.budget),
-      start_(std::move(start)),
-      left_out_(left_out),
-      all_(race) {}
+LimitedSearch::LimitedSearch(Race& race, std::vector<int> start)
+    : race_(race), budget_(race.budget), start_(std::move(start)), all_(race) {}
 
 void LimitedSearch::price() {
   if (all_.net().impossible) return race_.raise(race_.below());
@@ -91,7 +87,7 @@ bool LimitedSearch::branch() {
   if (!(race_.below() - priced_.mixed > effort::halves::kMixedPart * gap)) return false;
   const Noted noted(race_, "halves");
   const BudgetShare share(budget_, effort::halves::kWorkPart);
-  search_halves(race_, start_, halves(), left_out_);
+  search_halves(race_, start_, halves());
   return !budget_.patient && race_.below() - race_.bound < race_.bound - before;
 }
 
@@ -109,7 +105,7 @@ double LimitedSearch::closing_work() const {
 
 // On the whole, before any network is reduced.
 void LimitedSearch::price_few_times() {
-  pricer_ = std::make_unique<Pricer>(race_, all_.net(), runs(left_out_, SolveStage::kFold));
+  pricer_ = std::make_unique<Pricer>(race_, all_.net());
   {
     const Noted noted(race_, "prices");
     const BudgetShare share(budget_, kFewTimesPart);
@@ -121,7 +117,7 @@ void LimitedSearch::find_plans() {
   if (budget_.patient || std::exchange(has_plans_, true)) return;
   if (pricer_ == nullptr) return solve_relaxed(false);
   combine();
-  if (runs(left_out_, SolveStage::kMix) && !race_.closed()) {
+  if (race_.runs(SolveStage::kMix) && !race_.closed()) {
     const Noted noted(race_, "mix");
     mix_labellings(all_, pricer_->rows(), priced_, race_);
   }
@@ -135,16 +131,16 @@ void LimitedSearch::find_plans() {
 // Plans from what was met, and the prices that they suggest.
 void LimitedSearch::combine() {
   if (pricer_ == nullptr) return;
-  if (!runs(left_out_, SolveStage::kColumns) || race_.closed()) return;
+  if (!race_.runs(SolveStage::kColumns) || race_.closed()) return;
   const Noted noted(race_, "columns");
   // A plan that is far from the bound says little about what the prices favour.
   const bool far = race_.below() - race_.bound > effort::columns::kNear * race_.bound;
-  if (race_.feasible() && far && !priced_.met.empty()) all_.keep(priced_.met.back().labels, true);
+  if (race_.feasible() && far && !priced_.met.empty()) all_.keep(priced_.met.back().labels);
   generate_columns(all_, *pricer_, priced_, race_);
   if (race_.feasible() || race_.closed() || priced_.met.empty()) return;
   // Without a labelling that fits, no mix of them may: then single labels are changed until one
   // does.
-  all_.keep(priced_.met.back().labels, true);
+  all_.keep(priced_.met.back().labels);
   if (race_.feasible()) generate_columns(all_, *pricer_, priced_, race_);
 }
 
@@ -152,9 +148,7 @@ void LimitedSearch::combine() {
 void LimitedSearch::price_all_times() {
   const BudgetShare share(budget_, kPricesPart);
   const std::unique_ptr<Network> net = build_network(race_.problem, maximal_times(race_.problem));
-  const double work = net->algebra.work();
-  reduce(*net);
-  budget_.add(net->algebra.work() - work);
+  budget_.add(reduce(*net));
   if (net->impossible) return race_.raise(race_.below());
   Dual dual(*net);
   Subgradient steps(*net, dual, budget_, kAllTimesReach, true);
@@ -168,7 +162,7 @@ void LimitedSearch::price_all_times() {
     if (steps.reach() > kSettledReach) continue;
     if (repaired > kOfferedWork * (budget_.work - work_before)) continue;
     const double before = budget_.work;
-    all_.keep(all_.labels_of(lift(*net, labels)), true);
+    all_.keep(all_.labels_of(lift(*net, labels)));
     repaired += budget_.work - before;
   }
   race_.raise(steps.finish(race_.below()));
@@ -182,16 +176,14 @@ void LimitedSearch::solve_relaxed(bool to_the_end) {
   const Noted noted(race_, "at some times");
   const std::unique_ptr<Network> net =
       build_network(race_.problem, std::vector<int>(times_.begin(), times_.end()));
-  const double work = net->algebra.work();
-  reduce(*net);
-  budget_.add(kReducingPart * (net->algebra.work() - work));
+  budget_.add(kReducingPart * reduce(*net));
   double cutoff = race_.below();
   if (net->impossible || net->constant >= cutoff) return race_.raise(cutoff);
   race_.raise(net->constant);
   forget_unused(*net);
   Dual dual(*net);
-  set_prices(dual);
-  if (runs(left_out_, SolveStage::kFold)) settle_folded(*net, dual, cutoff, budget_);
+  set_prices(dual, prices_);
+  if (race_.runs(SolveStage::kFold)) settle_folded(*net, dual, cutoff, budget_);
   {
     const Noted noted(race_, "rows");
     Incumbent best;
@@ -206,7 +198,7 @@ void LimitedSearch::solve_relaxed(bool to_the_end) {
   if (times_.size() > times || !to_the_end) return;
   cutoff = std::min(cutoff, race_.below());
   const Noted closing_noted(race_, "close");
-  const bool windows = runs(left_out_, SolveStage::kWindows);
+  const bool windows = race_.runs(SolveStage::kWindows);
   const double bound = std::max(dual.bound(), std::min(race_.bound, cutoff));
   const Found found = close_gap(*net, dual, bound, cutoff, budget_, windows);
   if (found.value < kInfinity) meet(found.labels);
@@ -234,17 +226,6 @@ void LimitedSearch::move_prices(const Network& net, Dual& dual, double& cutoff, 
   }
 }
 
-void LimitedSearch::set_prices(Dual& dual) const {
-  Vector multipliers(times_.size(), 0.0);
-  const Network& net = dual.network();
-  multipliers.resize(net.capacity.size());
-  for (std::size_t r = 0; r < multipliers.size(); ++r) {
-    const auto known = prices_.find(net.row_time[r]);
-    multipliers[r] = known == prices_.end() ? 0.0 : known->second;
-  }
-  dual.set_multipliers(multipliers);
-}
-
 void LimitedSearch::note_prices(const Network& net, const Dual& dual) {
   prices_.clear();
   for (std::size_t r = 0; r < net.capacity.size(); ++r) {
@@ -257,11 +238,11 @@ void LimitedSearch::meet(const std::vector<int>& choices) {
   if (choices.empty()) return;
   std::vector<int> labels = all_.labels_of(choices);
   for (int row : all_.overfull_rows(labels)) times_.insert(all_.net().row_time[at(row)]);
-  all_.keep(std::move(labels), true);
+  all_.keep(std::move(labels));
 }
 
-void search_within_limit(Race& race, const std::vector<int>& start, Stages left_out) {
-  LimitedSearch search(race, start, left_out);
+void search_within_limit(Race& race, const std::vector<int>& start) {
+  LimitedSearch search(race, start);
   search.price();
   search.find_plans();
   search.close();

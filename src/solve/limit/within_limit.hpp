@@ -6,7 +6,6 @@
 
 #include "solve/limit/halves.hpp"
 #include "solve/state/found.hpp"
-#include "solve/state/stages.hpp"
 
 namespace autopar::solver {
 
@@ -14,7 +13,7 @@ namespace autopar::solver {
 class LimitedSearch {
  public:
   // Begins with possible choices, or none, that do not fit or are to be beaten.
-  LimitedSearch(Race& race, std::vector<int> start, Stages left_out);
+  LimitedSearch(Race& race, std::vector<int> start);
 
   // Prices of the times that are too full, from the labellings that they favour.
   void price();
@@ -35,14 +34,12 @@ class LimitedSearch {
   double closing_work() const;
   void solve_relaxed(bool to_the_end);
   void move_prices(const Network& net, Dual& dual, double& cutoff, Incumbent& best);
-  void set_prices(Dual& dual) const;
   void note_prices(const Network& net, const Dual& dual);
   void meet(const std::vector<int>& choices);
 
   Race& race_;
   Budget& budget_;
   const std::vector<int> start_;
-  const Stages left_out_;
   AllTimes all_;
   std::unique_ptr<Pricer> pricer_;  // of the whole; null: not for this problem
   bool has_plans_ = false;
@@ -53,6 +50,6 @@ class LimitedSearch {
 
 // Plans within the limit, and the bound on these: prices, columns, mixes, halves, then the whole at
 // some times.
-void search_within_limit(Race& race, const std::vector<int>& start, Stages left_out);
+void search_within_limit(Race& race, const std::vector<int>& start);
 
 }  // namespace autopar::solver

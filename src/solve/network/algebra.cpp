@@ -4,17 +4,15 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <utility>
 
+#include "autopar/problem.hpp"
 #include "solve/bound/kernel.hpp"
 #include "solve/effort.hpp"
 
 namespace autopar::solver {
 namespace {
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 enum Operation {
   kTidy,
@@ -25,7 +23,6 @@ enum Operation {
   kAddToLabels,
   kLeaf,
   kPath,
-  kSeparable,
   kWorseBy,
   kFinitePairs,
 };
@@ -122,6 +119,12 @@ Labels used_classes(const Labels& map, Labels* used) {
   return renumbered;
 }
 
+template <class Map>
+const typename Map::mapped_type* find_in(const Map& map, const typename Map::key_type& key) {
+  const auto found = map.find(key);
+  return found == map.end() ? nullptr : &found->second;
+}
+
 }  // namespace
 
 std::size_t Algebra::KeyHash::operator()(const Key& key) const {
@@ -133,36 +136,25 @@ std::size_t Algebra::KeyHash::operator()(const Key& key) const {
   return static_cast<std::size_t>(hash);
 }
 
-const Table* Algebra::known_table(const Key& key) const {
-  const auto found = tables_.find(key);
-  return found == tables_.end() ? nullptr : &found->second;
-}
-
-const int* Algebra::known_id(const Key& key) const {
-  const auto found = ids_.find(key);
-  return found == ids_.end() ? nullptr : &found->second;
+template <class Value>
+int Algebra::add(Value value, std::vector<int>& same_hash, std::deque<Value>& all) {
+  for (int id : same_hash) {
+    if (all[at(id)] == value) return id;
+  }
+  same_hash.push_back(static_cast<int>(all.size()));
+  all.push_back(std::move(value));
+  return same_hash.back();
 }
 
 int Algebra::add_vector(Vector values) {
   std::vector<int>& same_hash = vector_index_[hash_values(values.data(), values.size())];
-  for (int id : same_hash) {
-    if (vector(id) == values) return id;
-  }
-  same_hash.push_back(static_cast<int>(vectors_.size()));
-  vectors_.push_back(std::move(values));
-  return same_hash.back();
+  return add(std::move(values), same_hash, vectors_);
 }
 
 int Algebra::add_labels(Labels labels) {
   std::uint64_t hash = labels.size();
   for (int label : labels) hash = mix(hash, static_cast<std::uint64_t>(label));
-  std::vector<int>& same_hash = labels_index_[hash];
-  for (int id : same_hash) {
-    if (this->labels(id) == labels) return id;
-  }
-  same_hash.push_back(static_cast<int>(labels_.size()));
-  labels_.push_back(std::move(labels));
-  return same_hash.back();
+  return add(std::move(labels), labels_index_[hash], labels_);
 }
 
 int Algebra::add_core(int rows, int columns, Vector values) {
@@ -174,14 +166,8 @@ int Algebra::add_core(Core core) {
   work_ += static_cast<double>(core.values.size());
   const std::uint64_t hash = mix(hash_values(core.values.data(), core.values.size()),
                                  static_cast<std::uint64_t>(core.rows));
-  std::vector<int>& same_hash = core_index_[hash];
-  for (int id : same_hash) {
-    if (this->core(id).rows == core.rows && this->core(id).values == core.values) return id;
-  }
-  same_hash.push_back(static_cast<int>(cores_.size()));
   for (double value : core.values) core.largest = std::max(core.largest, value);
-  cores_.push_back(std::move(core));
-  return same_hash.back();
+  return add(std::move(core), core_index_[hash], cores_);
 }
 
 void Algebra::forget_cores(const std::vector<char>& used, const std::vector<char>& by_columns) {
@@ -193,7 +179,7 @@ void Algebra::forget_cores(const std::vector<char>& used, const std::vector<char
   vector_index_ = labels_index_ = core_index_ = {};
   tables_ = {};
   ids_ = {};
-  parts_ = {};
+  sums_ = {};
   differences_ = {};
   aligned_ = {};
 }
@@ -242,7 +228,7 @@ Table Algebra::add_part(const Core& from, const Labels& classes_a, const Labels&
 
 Table Algebra::tidy(const Table& table) {
   const Key key = {kTidy, table.map_a, table.map_b, table.core, 0, 0, 0, 0};
-  if (const Table* known = known_table(key)) return *known;
+  if (const Table* known = find_in(tables_, key)) return *known;
   Labels rows, columns;
   const int map_a = add_labels(used_classes(labels(table.map_a), &rows));
   const int map_b = add_labels(used_classes(labels(table.map_b), &columns));
@@ -259,7 +245,7 @@ Table Algebra::tidy(const Table& table) {
 
 Table Algebra::flip(const Table& table) {
   const Key key = {kFlip, table.core, 0, 0, 0, 0, 0, 0};
-  if (const int* known = known_id(key)) return {table.map_b, table.map_a, *known};
+  if (const int* known = find_in(ids_, key)) return {table.map_b, table.map_a, *known};
   const Core& old = core(table.core);
   const int flipped = add_core(old.columns, old.rows, old.transposed);
   ids_[key] = flipped;
@@ -311,7 +297,7 @@ std::vector<Table> Algebra::align(const std::vector<Table>& tables) {
 Table Algebra::sum(const Table& first, const Table& second) {
   const Key key = {kSum,         first.map_a,  first.map_b, first.core,
                    second.map_a, second.map_b, second.core, 0};
-  if (const Table* known = known_table(key)) return *known;
+  if (const Table* known = find_in(tables_, key)) return *known;
   const std::vector<Table> both = align({first, second});
   const Core& a = core(both[0].core);
   const Core& b = core(both[1].core);
@@ -324,7 +310,7 @@ Table Algebra::sum(const Table& first, const Table& second) {
 
 int Algebra::select_vector(int vector, int kept) {
   const Key key = {kSelectVector, vector, kept, 0, 0, 0, 0, 0};
-  if (const int* known = known_id(key)) return *known;
+  if (const int* known = find_in(ids_, key)) return *known;
   Vector values;
   for (int label : labels(kept)) {
     values.push_back(this->vector(vector)[at(label)]);
@@ -334,7 +320,7 @@ int Algebra::select_vector(int vector, int kept) {
 
 int Algebra::select_labels(int labels, int kept) {
   const Key key = {kSelectLabels, labels, kept, 0, 0, 0, 0, 0};
-  if (const int* known = known_id(key)) return *known;
+  if (const int* known = find_in(ids_, key)) return *known;
   Labels values;
   for (int label : this->labels(kept)) {
     values.push_back(this->labels(labels)[at(label)]);
@@ -344,7 +330,7 @@ int Algebra::select_labels(int labels, int kept) {
 
 int Algebra::add_to_labels(int vector, int classes, int addend) {
   const Key key = {kAddToLabels, vector, classes, addend, 0, 0, 0, 0};
-  if (const int* known = known_id(key)) return *known;
+  if (const int* known = find_in(ids_, key)) return *known;
   Vector values = this->vector(vector);
   for (std::size_t i = 0; i < values.size(); ++i) {
     values[i] += this->vector(addend)[at(labels(classes)[i])];
@@ -355,17 +341,17 @@ int Algebra::add_to_labels(int vector, int classes, int addend) {
 int Algebra::subtract_min(int vector, double* minimum) {
   Vector values = this->vector(vector);
   *minimum = *std::min_element(values.begin(), values.end());
-  if (*minimum == 0 || *minimum == kInf) return vector;
+  if (*minimum == 0 || *minimum == kInfinity) return vector;
   for (double& value : values) value -= *minimum;
   return add_vector(std::move(values));
 }
 
 int Algebra::leaf_message(int vector, const Table& table) {
   const Key key = {kLeaf, vector, table.map_a, table.core, 0, 0, 0, 0};
-  if (const int* known = known_id(key)) return *known;
+  if (const int* known = find_in(ids_, key)) return *known;
   const Core& c = core(table.core);
   const Labels& classes = labels(table.map_a);
-  Vector per_class(at(c.rows), kInf);
+  Vector per_class(at(c.rows), kInfinity);
   for (std::size_t k = 0; k < classes.size(); ++k) {
     double& best = per_class[at(classes[k])];
     best = std::min(best, this->vector(vector)[k]);
@@ -378,7 +364,7 @@ int Algebra::leaf_message(int vector, const Table& table) {
 
 Table Algebra::eliminate_path(int vector, const Table& first, const Table& second) {
   const Key key = {kPath, vector, first.map_a, first.core, second.map_a, second.core, 0, 0};
-  const Table* known = known_table(key);
+  const Table* known = find_in(tables_, key);
   Table classes;
   if (known != nullptr) {
     classes = *known;
@@ -391,7 +377,7 @@ Table Algebra::eliminate_path(int vector, const Table& first, const Table& secon
     const Vector& cost = this->vector(vector);
     for (std::size_t r = 0; r < rows; ++r) {
       // The least per class of what is between, as the second table sees it.
-      std::fill(add.begin(), add.end(), kInf);
+      std::fill(add.begin(), add.end(), kInfinity);
       for (std::size_t k = 0; k < cost.size(); ++k) {
         double& least = add[at(labels(second.map_a)[k])];
         least = std::min(least, cost[k] + one.row(labels(first.map_a)[k])[r]);
@@ -407,16 +393,11 @@ Table Algebra::eliminate_path(int vector, const Table& first, const Table& secon
           classes.core};
 }
 
-bool Algebra::separable(int id, int* rows, int* columns) {
-  const Key key = {kSeparable, id, 0, 0, 0, 0, 0, 0};
-  const auto known = parts_.find(key);
-  if (known != parts_.end()) {
-    *rows = known->second[0];
-    *columns = known->second[1];
-    return known->second[2] != 0;
-  }
+std::optional<Algebra::Sum> Algebra::separable(int id) {
+  const auto [known, added] = sums_.try_emplace(id);
+  if (!added) return known->second;
   const Core& c = core(id);
-  bool found = c.largest < kInf;
+  bool found = c.largest < kInfinity;
   // Sums that are equal in exact arithmetic differ in their last bits.
   const double tolerance = 1e-15 * c.largest;
   Vector f(at(c.rows), 0.0), g(at(c.columns), 0.0);
@@ -429,20 +410,16 @@ bool Algebra::separable(int id, int* rows, int* columns) {
       }
     }
   }
-  if (found) {  // both parts >= 0
-    const double shift = *std::min_element(f.begin(), f.end());
-    for (double& value : f) value -= shift;
-    for (double& value : g) value = std::max(0.0, value + shift);
-  }
-  *rows = found ? add_vector(std::move(f)) : -1;
-  *columns = found ? add_vector(std::move(g)) : -1;
-  parts_[key] = {*rows, *columns, found ? 1 : 0};
-  return found;
+  if (!found) return std::nullopt;
+  const double shift = *std::min_element(f.begin(), f.end());  // both parts >= 0
+  for (double& value : f) value -= shift;
+  for (double& value : g) value = std::max(0.0, value + shift);
+  return known->second = Sum{add_vector(std::move(f)), add_vector(std::move(g))};
 }
 
 const Vector& Algebra::worse_by(int id, bool by_columns) {
   const Key key = {kWorseBy, id, by_columns ? 1 : 0, 0, 0, 0, 0, 0};
-  if (const int* known = known_id(key)) return differences_[at(*known)];
+  if (const int* known = find_in(ids_, key)) return differences_[at(*known)];
   const Core& c = core(id);
   const std::size_t rows = at(by_columns ? c.columns : c.rows);
   const std::size_t columns = at(by_columns ? c.rows : c.columns);
@@ -460,11 +437,11 @@ const Vector& Algebra::worse_by(int id, bool by_columns) {
 }
 
 double Algebra::finite_pairs(const Table& table) {
-  if (core(table.core).largest < kInf) {
+  if (core(table.core).largest < kInfinity) {
     return static_cast<double>(labels(table.map_a).size() * labels(table.map_b).size());
   }
   const Key key = {kFinitePairs, table.map_a, table.map_b, table.core, 0, 0, 0, 0};
-  if (const int* known = known_id(key)) return vector(*known)[0];
+  if (const int* known = find_in(ids_, key)) return vector(*known)[0];
   const Core& c = core(table.core);
   Vector rows(at(c.rows), 0.0), columns(at(c.columns), 0.0);
   for (int r : labels(table.map_a)) ++rows[at(r)];
@@ -472,18 +449,13 @@ double Algebra::finite_pairs(const Table& table) {
   double pairs = 0;
   for (int r = 0; r < c.rows; ++r) {
     for (int k = 0; k < c.columns; ++k) {
-      if (c.row(r)[k] < kInf) {
+      if (c.row(r)[k] < kInfinity) {
         pairs += rows[at(r)] * columns[at(k)];
       }
     }
   }
   ids_[key] = add_vector({pairs});
   return pairs;
-}
-
-double Algebra::smallest(int id) {
-  const Vector& values = core(id).values;
-  return *std::min_element(values.begin(), values.end());
 }
 
 }  // namespace autopar::solver

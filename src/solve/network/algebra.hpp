@@ -7,10 +7,12 @@
 // cores are much smaller than tables, and messages live on classes.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -21,12 +23,19 @@ using Labels = std::vector<int>;  // also: classes of labels
 
 inline std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
+inline void sort_unique(std::vector<int>& values) {
+  std::sort(values.begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+}
+
 struct Core {
   int rows = 0;
   int columns = 0;
   Vector values;       // row-major
   Vector transposed;   // so that both directions read along memory
   double largest = 0;  // infinite: some pairs are forbidden
+
+  bool operator==(const Core& other) const { return rows == other.rows && values == other.values; }
 
   const double* row(int r) const {
     return values.data() + static_cast<std::size_t>(r) * static_cast<std::size_t>(columns);
@@ -80,13 +89,15 @@ class Algebra {
   int leaf_message(int vector, const Table& table);
   // min over k of first(k, a) + vector[k] + second(k, b), as a table between a and b.
   Table eliminate_path(int vector, const Table& first, const Table& second);
-  // Sum of f over rows and g over columns that equals the core; false if there is none.
-  bool separable(int core, int* rows, int* columns);
+  // Vectors over rows and over columns whose sum equals the core, where there are such.
+  struct Sum {
+    int rows, columns;
+  };
+  std::optional<Sum> separable(int core);
   // How much worse row r can be than row s: max over columns of core[r] - core[s], as a rows x
   // rows matrix, entry (s, r); +inf where r is forbidden and s is not. `by_columns`: of columns
   // instead.
   const Vector& worse_by(int core, bool by_columns);
-  double smallest(int core);
   // Pairs of labels that the table allows.
   double finite_pairs(const Table& table);
 
@@ -101,8 +112,9 @@ class Algebra {
 
   int add_core(Core core);  // its transposed values as they are
   Table from_dense(int rows, int columns, const Vector& values, int map_a, int map_b);
-  const Table* known_table(const Key& key) const;
-  const int* known_id(const Key& key) const;
+  // The number of an equal one of those with the same hash, or of this one.
+  template <class Value>
+  static int add(Value value, std::vector<int>& same_hash, std::deque<Value>& all);
 
   std::deque<Vector> vectors_;
   std::deque<Labels> labels_;
@@ -110,7 +122,7 @@ class Algebra {
   Index vector_index_, labels_index_, core_index_;
   std::unordered_map<Key, Table, KeyHash> tables_;
   std::unordered_map<Key, int, KeyHash> ids_;
-  std::unordered_map<Key, std::array<int, 3>, KeyHash> parts_;
+  std::unordered_map<int, std::optional<Sum>> sums_;  // by core
   std::map<std::vector<int>, std::vector<Table>> aligned_;
   std::deque<Vector> differences_;
   double work_ = 0;

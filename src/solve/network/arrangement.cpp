@@ -32,9 +32,7 @@ class Arrangement {
       for (int e : net.nodes[n].edges) {
         neighbours_[n].push_back(other_end(net.edge(e), static_cast<int>(n)));
       }
-      std::sort(neighbours_[n].begin(), neighbours_[n].end());
-      neighbours_[n].erase(std::unique(neighbours_[n].begin(), neighbours_[n].end()),
-                           neighbours_[n].end());
+      sort_unique(neighbours_[n]);
       open_[n] = static_cast<int>(neighbours_[n].size());
     }
   }

@@ -36,15 +36,14 @@ void tidy_edge(Network& net, Edge& edge) {
 void normalise_edge_uses(Network& net, Edge& edge) {
   std::erase_if(edge.uses, [&](RowUse& use) {
     const Core& core = net.algebra.core(use.bytes);
-    const double least = net.algebra.smallest(use.bytes);
-    const double most = *std::max_element(core.values.begin(), core.values.end());
+    const double least = *std::min_element(core.values.begin(), core.values.end());
     if (least > 0) {
       for (int r = use.begin; r < use.end; ++r) net.capacity[at(r)] -= least;
       Vector values = core.values;
       for (double& value : values) value -= least;
       use.bytes = net.algebra.add_core(core.rows, core.columns, std::move(values));
     }
-    return most == least || use.begin >= use.end;
+    return core.largest == least || use.begin >= use.end;
   });
 }
 
@@ -149,12 +148,12 @@ void normalise(Network& net, int n, std::size_t first_use) {
 
 void remove_edge(Network& net, int e) {
   Edge& edge = net.edge(e);
-  int rows = -1, columns = -1;
-  AUTOPAR_CHECK(net.algebra.separable(edge.table.core, &rows, &columns), "edge is not separable");
+  const auto parts = net.algebra.separable(edge.table.core);
+  AUTOPAR_CHECK(parts.has_value(), "edge is not separable");
   Node& a = net.node(edge.a);
   Node& b = net.node(edge.b);
-  a.cost = net.algebra.add_to_labels(a.cost, edge.table.map_a, rows);
-  b.cost = net.algebra.add_to_labels(b.cost, edge.table.map_b, columns);
+  a.cost = net.algebra.add_to_labels(a.cost, edge.table.map_a, parts->rows);
+  b.cost = net.algebra.add_to_labels(b.cost, edge.table.map_b, parts->columns);
   drop_edge(net, e);
   normalise(net, edge.a);
   normalise(net, edge.b);
@@ -250,9 +249,9 @@ void eliminate(Network& net, int n) {
 
 namespace {
 
-// Which label of either end a merged label stands for, its cost, and its classes in the edge.
+// Which label of either end a merged label stands for, and its cost.
 struct Pairs {
-  Labels kept, gone, kept_classes, gone_classes;
+  Labels kept, gone;
   Vector cost;
 };
 
@@ -279,8 +278,6 @@ Pairs affordable_pairs(const Network& net, const Table& table, int kept, int gon
   for_affordable_pairs(net, table, kept, gone, cutoff, [&](int i, int j, double cost) {
     pairs.kept.push_back(i);
     pairs.gone.push_back(j);
-    pairs.kept_classes.push_back(net.algebra.labels(table.map_a)[at(i)]);
-    pairs.gone_classes.push_back(net.algebra.labels(table.map_b)[at(j)]);
     pairs.cost.push_back(cost);
   });
   return pairs;
@@ -352,8 +349,10 @@ void merge(Network& net, int one, int other, double cutoff) {
   }
   for (const RowUse& use : edge_uses) {
     Vector values;
-    for (std::size_t l = 0; l < pairs.kept_classes.size(); ++l) {
-      values.push_back(algebra.core(use.bytes).row(pairs.kept_classes[l])[pairs.gone_classes[l]]);
+    for (std::size_t l = 0; l < pairs.kept.size(); ++l) {
+      const int row = algebra.labels(table.map_a)[at(pairs.kept[l])];
+      const int column = algebra.labels(table.map_b)[at(pairs.gone[l])];
+      values.push_back(algebra.core(use.bytes).row(row)[column]);
     }
     kept.uses.push_back({use.begin, use.end, algebra.add_vector(std::move(values))});
   }

@@ -141,8 +141,7 @@ void for_each_stretch(const Network& net, const Node& node, Visit visit) {
     ends.push_back(use.begin);
     ends.push_back(use.end);
   }
-  std::sort(ends.begin(), ends.end());
-  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+  sort_unique(ends);
   Vector sum;
   for (std::size_t k = 0; k + 1 < ends.size(); ++k) {
     sum.assign(net.algebra.vector(node.cost).size(), 0.0);
@@ -152,6 +151,20 @@ void for_each_stretch(const Network& net, const Node& node, Visit visit) {
       for (std::size_t l = 0; l < bytes.size(); ++l) sum[l] += bytes[l];
     }
     visit(ends[k], ends[k + 1], sum);
+  }
+}
+// Calls visit(uses, values of a use) for all nodes and edges that are left.
+template <class Visit>
+void for_each_owner(const Network& net, Visit visit) {
+  for (const Node& node : net.nodes) {
+    if (node.gone || node.uses.empty()) continue;
+    visit(node.uses,
+          [&](const RowUse& use) -> const Vector& { return net.algebra.vector(use.bytes); });
+  }
+  for (const Edge& edge : net.edges) {
+    if (edge.gone || edge.uses.empty()) continue;
+    visit(edge.uses,
+          [&](const RowUse& use) -> const Vector& { return net.algebra.core(use.bytes).values; });
   }
 }
 // The uses of the same rows become one, so that labels can be compared use by use.

@@ -75,8 +75,7 @@ class Reduction {
     const std::vector<int> edges = net_.node(n).edges;
     for (int e : edges) {
       const Edge& edge = net_.edge(e);
-      int rows = -1, columns = -1;
-      if (!edge.uses.empty() || !net_.algebra.separable(edge.table.core, &rows, &columns)) continue;
+      if (!edge.uses.empty() || !net_.algebra.separable(edge.table.core)) continue;
       const int other = other_end(edge, n);
       remove_edge(net_, e);
       push(other);
@@ -348,9 +347,11 @@ class Reduction {
 
 }  // namespace
 
-void reduce(Network& net) {
+double reduce(Network& net) {
+  const double before = net.algebra.work();
   if (!net.impossible) drop_slack_rows(net);
   if (!net.impossible) Reduction(net).run();
+  return net.algebra.work() - before;
 }
 
 }  // namespace autopar::solver

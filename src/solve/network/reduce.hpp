@@ -8,6 +8,7 @@ namespace autopar::solver {
 // Until nothing changes: parallel edges joined, additive edges dropped, labels removed that are
 // forbidden, too large or dominated, nodes with one label, leaves and (where the table stays
 // small) nodes between two others eliminated. Nodes with uses are eliminated only with one label.
-void reduce(Network& net);
+// Returns its work.
+double reduce(Network& net);
 
 }  // namespace autopar::solver

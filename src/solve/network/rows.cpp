@@ -10,21 +10,6 @@ namespace {
 
 double largest(const Vector& values) { return *std::max_element(values.begin(), values.end()); }
 
-// Calls visit(uses, values of a use) for all nodes and edges that are left.
-template <class Visit>
-void for_each_owner(const Network& net, Visit visit) {
-  for (const Node& node : net.nodes) {
-    if (node.gone || node.uses.empty()) continue;
-    visit(node.uses,
-          [&](const RowUse& use) -> const Vector& { return net.algebra.vector(use.bytes); });
-  }
-  for (const Edge& edge : net.edges) {
-    if (edge.gone || edge.uses.empty()) continue;
-    visit(edge.uses,
-          [&](const RowUse& use) -> const Vector& { return net.algebra.core(use.bytes).values; });
-  }
-}
-
 // By how much the uses of row r + 1 can at most exceed those of row r (up), and the other way.
 struct Steps {
   Vector up, down;

@@ -30,8 +30,7 @@ class Stretches {
     }
     ends_.push_back(0);
     ends_.push_back(static_cast<int>(capacity.size()));
-    std::sort(ends_.begin(), ends_.end());
-    ends_.erase(std::unique(ends_.begin(), ends_.end()), ends_.end());
+    sort_unique(ends_);
     for (std::size_t k = 0; k + 1 < ends_.size(); ++k) {
       int fullest = ends_[k];
       double least = kInfinity;
@@ -89,8 +88,7 @@ class Combining {
   Combination run(const std::map<int, double>& prices, std::vector<int>& rows) {
     Combination result;
     for (int row : rows) active_.push_back(stretches_.of_row(row));
-    std::sort(active_.begin(), active_.end());
-    active_.erase(std::unique(active_.begin(), active_.end()), active_.end());
+    sort_unique(active_);
     prices_.assign(stretches_.size() + 1, 0.0);
     for (const auto& [row, price] : prices) prices_[at(stretches_.of_row(row)) + 1] += price;
     sum_prices();
@@ -306,10 +304,8 @@ class Combining {
     keep_worthy();
     std::vector<std::pair<std::size_t, int>> undo;
     if (!shrink(kInfinity, 100000, undo)) return;
-    const double limit = budget_.work_limit;
-    budget_.work_limit = std::min(limit, budget_.work + kChoosingWork);
+    const BudgetShare share(budget_, BudgetShare::Most{kChoosingWork});
     for (int sweep = 0; sweep < kSweeps && !budget_.over() && improve();) ++sweep;
-    budget_.work_limit = limit;
   }
 
   // What is above the mix's value adds up over the parts, so only variants with less of it than

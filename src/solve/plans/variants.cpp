@@ -57,11 +57,7 @@ class Splitting {
   }
 
  private:
-  int class_of(int n) const { return like_.class_of.empty() ? n : like_.class_of[at(n)]; }
-
-  std::size_t class_count() const {
-    return like_.class_of.empty() ? net_.nodes.size() : like_.first.size();
-  }
+  int class_of(int n) const { return like_.class_of[at(n)]; }
 
   std::vector<char> varying_nodes(const std::vector<char>& classes) const {
     std::vector<char> marked(net_.nodes.size(), 0);
@@ -82,8 +78,7 @@ class Splitting {
       for (const std::vector<int>& nodes : connected(net_, marked)) {
         std::vector<int> classes;
         for (int n : nodes) classes.push_back(class_of(n));
-        std::sort(classes.begin(), classes.end());
-        classes.erase(std::unique(classes.begin(), classes.end()), classes.end());
+        sort_unique(classes);
         ++differences[classes];
       }
     }
@@ -92,8 +87,8 @@ class Splitting {
     std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
       return a.first != b.first ? a.first > b.first : a.second.size() < b.second.size();
     });
-    varying_.assign(class_count(), 0);
-    members_.resize(class_count());
+    varying_.assign(like_.first.size(), 0);
+    members_.resize(like_.first.size());
     for (std::size_t n = 0; n < net_.nodes.size(); ++n) {
       if (!net_.nodes[n].gone)
         members_[at(class_of(static_cast<int>(n)))].push_back(static_cast<int>(n));

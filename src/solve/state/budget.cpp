@@ -8,7 +8,7 @@ namespace autopar::solver {
 bool Budget::over() {
   if (enough || work >= work_limit) return true;
   if (stop != nullptr && stop->load()) interrupted = true;
-  if (interrupted || !timed()) return interrupted;
+  if (interrupted || deadline == Clock::time_point::max()) return interrupted;
   const Clock::time_point now = Clock::now();
   interrupted = now >= deadline;
   return interrupted || now >= phase_end;
@@ -20,8 +20,8 @@ Budget::Clock::time_point Budget::after(double seconds) {
          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-double Budget::strictly_below(double value) const {
-  return value < kInfinity ? value - tolerance * std::abs(value) : value;
+double strictly_below(double value) {
+  return value < kInfinity ? value - 1e-12 * std::abs(value) : value;
 }
 
 BudgetShare::BudgetShare(Budget& budget, double part, double part_of_time)

@@ -21,16 +21,15 @@ struct Budget {
   bool counted = false;  // shares are of the work alone: the clock only ends it all
   bool enough = false;   // the gap that was asked for is reached
   double effort = 1;     // of a default search; with more, smaller gaps are worth the work
-  // Values below a cutoff by less than this part of it are not looked for.
-  double tolerance = 1e-12;
 
   void add(double entries) { work += entries; }
   double left() const { return work_limit - work; }
   bool over();
-  bool timed() const { return deadline != Clock::time_point::max(); }
   static Clock::time_point after(double seconds);  // from now; never, where that is too far
-  double strictly_below(double value) const;
 };
+
+// The cutoff below a value: what is less only by rounding is not looked for.
+double strictly_below(double value);
 
 // While it lives, the budget is a part of what is left of it; of the time that part (0: the same).
 class BudgetShare {

@@ -22,8 +22,7 @@ void Found::keep_better(Found other) {
   }
 }
 
-void keep_if_better(const Network& net, std::vector<int> labels, const Budget& budget,
-                    double& cutoff, Incumbent& best) {
+void keep_if_better(const Network& net, std::vector<int> labels, double& cutoff, Incumbent& best) {
   double value = value_of(net, labels);
   if (!net.capacity.empty()) {
     const Vector uses = uses_of(net, labels);
@@ -35,7 +34,7 @@ void keep_if_better(const Network& net, std::vector<int> labels, const Budget& b
   }
   if (!(value < cutoff)) return;
   best = {value, std::move(labels)};
-  cutoff = budget.strictly_below(value);
+  cutoff = strictly_below(value);
 }
 
 std::vector<int> in_parent(const Network& parent, const Network& child,

@@ -23,8 +23,7 @@ struct Found {
 
 // Only if it is within the capacities and below the cutoff, which it lowers; its value counts
 // without the rows' prices.
-void keep_if_better(const Network& net, std::vector<int> labels, const Budget& budget,
-                    double& cutoff, Incumbent& best);
+void keep_if_better(const Network& net, std::vector<int> labels, double& cutoff, Incumbent& best);
 
 // A solution of a child network, whose origin are the parent's remaining nodes and their labels.
 std::vector<int> in_parent(const Network& parent, const Network& child,

@@ -10,6 +10,9 @@
 
 namespace autopar::solver {
 
+// In SolveOptions::left_out.
+inline unsigned bit_of(SolveStage stage) { return 1u << static_cast<unsigned>(stage); }
+
 // Every stage of a search may lower the cutoff by a plan or raise the bound, and nothing else; each
 // plan is evaluated anew.
 class Race {
@@ -25,13 +28,15 @@ class Race {
   // Nothing is left to look for.
   bool closed() const { return bound >= below() || budget.enough; }
   // Values from here on are of no use.
-  double below() const { return std::min(cutoff, budget.strictly_below(cost)); }
+  double below() const { return std::min(cutoff, strictly_below(cost)); }
   bool feasible() const { return !choices.empty(); }
+  bool runs(SolveStage stage) const { return (left_out & bit_of(stage)) == 0; }
 
   const Problem& problem;
   Budget& budget;
-  double cutoff;   // a plan is worth nothing unless cheaper than this
-  double gap = 0;  // that was asked for
+  double cutoff;          // a plan is worth nothing unless cheaper than this
+  double gap = 0;         // that was asked for
+  unsigned left_out = 0;  // stages
   double bound = 0;
   double cost = kInfinity;
   std::vector<int> choices;  // of the best plan; empty: none is known

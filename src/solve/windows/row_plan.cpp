@@ -49,15 +49,12 @@ Refined refine(Classes& classes, const std::vector<RowsUsed>& uses) {
   return result;
 }
 
-// What is known of the classes between two steps.
-struct Between {
-  std::vector<int> variable_of;
-  Vector offset, price;
-};
-
-Between at_first(const Classes& classes, const Vector& capacity, const Vector& multiplier) {
-  Between first = {std::vector<int>(at(classes.count), 0), Vector(at(classes.count), kInfinity),
-                   Vector(at(classes.count), 0.0)};
+// What is known of the classes before the first step, as if it were known after one.
+RowPlan::Step at_first(const Classes& classes, const Vector& capacity, const Vector& multiplier) {
+  RowPlan::Step first;
+  first.variable_of.assign(at(classes.count), 0);
+  first.offset.assign(at(classes.count), kInfinity);
+  first.price.assign(at(classes.count), 0.0);
   for (std::size_t r = 0; r < capacity.size(); ++r) {
     const std::size_t c = at(classes.of_row[r]);
     first.offset[c] = std::min(first.offset[c], capacity[r]);
@@ -67,7 +64,7 @@ Between at_first(const Classes& classes, const Vector& capacity, const Vector& m
   return first;
 }
 
-RowPlan::Step next_step(const Refined& refined, int classes_after, const Between& before) {
+RowPlan::Step next_step(const Refined& refined, int classes_after, const RowPlan::Step& before) {
   RowPlan::Step step;
   std::map<std::pair<int, std::vector<int>>, int> parts;
   for (std::size_t c = 0; c < refined.parent.size(); ++c) {
@@ -111,11 +108,10 @@ RowPlan plan_rows(const std::vector<std::vector<RowsUsed>>& uses, const Vector& 
     refined[i] = refine(classes, uses[i]);
   }
   RowPlan plan;
-  Between between = at_first(classes, capacity, multiplier);
+  const RowPlan::Step first = at_first(classes, capacity, multiplier);
   for (std::size_t i = 0; i < uses.size(); ++i) {
-    plan.steps.push_back(next_step(refined[i], count_after[i], between));
-    const RowPlan::Step& step = plan.steps.back();
-    between = {step.variable_of, step.offset, step.price};
+    const RowPlan::Step& before = i == 0 ? first : plan.steps.back();
+    plan.steps.push_back(next_step(refined[i], count_after[i], before));
   }
   return plan;
 }

@@ -25,9 +25,9 @@ struct Place {  // of a node in the key of a frontier
 
 using Frontier = std::vector<Place>;
 
-const Place& place_of(const Frontier& frontier, int n) {
-  return *std::find_if(frontier.begin(), frontier.end(),
-                       [n](const Place& place) { return place.node == n; });
+auto place_of(const Frontier& frontier, int n) {
+  return std::find_if(frontier.begin(), frontier.end(),
+                      [n](const Place& place) { return place.node == n; });
 }
 
 class TrellisBuilder {
@@ -116,8 +116,7 @@ class TrellisBuilder {
     for (int e : net_.node(n).edges) {
       const Edge& edge = net_.edge(e);
       const int other = other_end(edge, n);
-      const auto known = std::find_if(frontiers_[i].begin(), frontiers_[i].end(),
-                                      [&](const Place& place) { return place.node == other; });
+      const auto known = place_of(frontiers_[i], other);
       if (known != frontiers_[i].end()) terms.push_back({&edge, *known, edge.a == other});
     }
     return terms;
@@ -147,7 +146,7 @@ class TrellisBuilder {
       if (place.node == n) {
         stride = place.stride;
       } else {
-        kept.emplace_back(place_of(frontiers_[i], place.node), place.stride);
+        kept.emplace_back(*place_of(frontiers_[i], place.node), place.stride);
       }
     }
     TrellisLayer layer;

@@ -20,19 +20,14 @@ bool is_whole(double value) { return value == std::floor(value) && std::abs(valu
 
 // In any order.
 bool adds_up_exactly(const Network& net) {
-  for (const Node& node : net.nodes) {
-    for (const RowUse& use : node.uses) {
-      const Vector& bytes = net.algebra.vector(use.bytes);
-      if (!node.gone && !std::all_of(bytes.begin(), bytes.end(), is_whole)) return false;
+  bool exactly = std::all_of(net.capacity.begin(), net.capacity.end(), is_whole);
+  for_each_owner(net, [&](const std::vector<RowUse>& uses, auto values_of) {
+    for (const RowUse& use : uses) {
+      const Vector& bytes = values_of(use);
+      exactly = exactly && std::all_of(bytes.begin(), bytes.end(), is_whole);
     }
-  }
-  for (const Edge& edge : net.edges) {
-    for (const RowUse& use : edge.uses) {
-      const Vector& bytes = net.algebra.core(use.bytes).values;
-      if (!edge.gone && !std::all_of(bytes.begin(), bytes.end(), is_whole)) return false;
-    }
-  }
-  return std::all_of(net.capacity.begin(), net.capacity.end(), is_whole);
+  });
+  return exactly;
 }
 
 // Everything below the cutoff. The bound stays below it where that was too much.
@@ -53,7 +48,7 @@ Found search_window(const Network& net, const Dual& dual, double cutoff, Budget&
   found.bound = swept.left_out < trellis->room ? std::max(found.bound, left_out) : cutoff;
   if (swept.labels.empty()) return found;
   Incumbent best;
-  keep_if_better(net, in_parent(net, *child, lift(*child, swept.labels)), budget, cutoff, best);
+  keep_if_better(net, in_parent(net, *child, lift(*child, swept.labels)), cutoff, best);
   found.value = best.value;
   found.labels = std::move(best.labels);
   found.bound = std::min(found.bound, found.value);
@@ -77,7 +72,7 @@ Found search_windows(const Network& net, const Dual& dual, double cutoff, Budget
     if (found.value < all.value) {
       all.value = found.value;
       all.labels = std::move(found.labels);
-      cutoff = budget.strictly_below(found.value);
+      cutoff = strictly_below(found.value);
     }
     if (all.bound < std::min(below, cutoff) || part >= 1) break;
     part = std::min(1.0, 2 * part);
