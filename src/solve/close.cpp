@@ -69,10 +69,7 @@ class Closing {
   void look_in_windows() {
     if (!(cutoff_ - bound_ <= kWindowsGap * cutoff_)) return;
     const BudgetShare share(budget_, kWindowsWork);
-    Found found = search_windows(net_, dual_, cutoff_, budget_);
-    const double bound = found.bound;
-    take(std::move(found));
-    raise(bound);
+    take(search_windows(net_, dual_, cutoff_, budget_));
   }
 
   // Looks for anything better among the labels that lie near the bound. Proves nothing.
@@ -80,7 +77,9 @@ class Closing {
     const BudgetShare share(budget_, kGuessWork);
     Dual narrowed = dual_;
     narrowed.pass(bound_ + part * (cutoff_ - bound_));
-    take(explore_survivors(net_, narrowed, cutoff_, budget_));
+    Found found = explore_survivors(net_, narrowed, cutoff_, budget_);
+    found.bound = bound_;
+    take(std::move(found));
   }
 
   // Looks below a cutoff that is so far above the bound. False if the work was not enough.
@@ -90,20 +89,19 @@ class Closing {
     Dual narrowed = dual_;
     if (part < 1) narrowed.pass(below);
     Found found = explore_survivors(net_, narrowed, below, budget_);
-    const double bound = found.bound;
+    found.bound = std::min(below, found.bound);
     take(std::move(found));
-    raise(std::min(below, bound));
     return bound_ >= std::min(below, cutoff_);
   }
 
   void take(Found found) {
-    if (!(found.value < cutoff_)) return;
-    cutoff_ = strictly_below(found.value);
-    best_.value = found.value;
-    best_.labels = std::move(found.labels);
+    if (found.value < cutoff_) {
+      cutoff_ = strictly_below(found.value);
+      best_.value = found.value;
+      best_.labels = std::move(found.labels);
+    }
+    bound_ = std::max(bound_, std::min(found.bound, cutoff_));
   }
-
-  void raise(double bound) { bound_ = std::max(bound_, std::min(bound, cutoff_)); }
 
   const Network& net_;
   const Dual& dual_;

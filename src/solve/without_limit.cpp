@@ -93,19 +93,12 @@ bool FreeSearch::mix() {
   return true;
 }
 
-void FreeSearch::close_open_gap() {
-  Found found = close_gap(*net_, *dual_, bound_, cutoff_, race_.budget, false);
-  const double bound = found.bound;
-  take(std::move(found));
-  raise(bound);
-}
-
 void FreeSearch::close() {
   tighten_bound();
   cutoff_ = std::min(cutoff_, race_.cutoff);
   const bool through = !dual_ || mix() || !wide() || race_.budget.patient;
   if (dual_ && open()) {
-    if (through) close_open_gap();
+    if (through) take(close_gap(*net_, *dual_, bound_, cutoff_, race_.budget, false));
   } else if (!race_.budget.over() || bound_ >= cutoff_) {
     raise(cutoff_);
   }
@@ -140,10 +133,9 @@ void FreeSearch::close_like_parts() {
     const auto kept = like_->alive_below(below, race_.budget);
     if (!kept) continue;
     Found found = explore_restricted(*net_, *kept, below, race_.budget);
-    const double bound = std::min(below, found.bound);
+    found.bound = std::min(below, found.bound);
     if (found.value < kInfinity) found.labels = lift(*net_, std::move(found.labels));
     take(std::move(found));
-    raise(bound);
   }
 }
 
@@ -179,10 +171,12 @@ void FreeSearch::take(const Incumbent& best) {
 }
 
 void FreeSearch::take(Found found) {
-  if (!(found.value < kInfinity)) return;
-  cutoff_ = std::min(cutoff_, strictly_below(found.value));
-  best_ = std::move(found.labels);
-  race_.offer(best_);
+  if (found.value < kInfinity) {
+    cutoff_ = std::min(cutoff_, strictly_below(found.value));
+    best_ = std::move(found.labels);
+    race_.offer(best_);
+  }
+  raise(found.bound);
 }
 
 void FreeSearch::raise(double bound) {

@@ -36,7 +36,6 @@ class FreeSearch {
   void keep(std::vector<int> labels, Incumbent& best);
   bool mix();
   bool wide() const;
-  void close_open_gap();
   void take(const Incumbent& best);
   void take(Found found);
   void raise(double bound);

@@ -194,6 +194,11 @@ Table Algebra::add_table(int rows, int columns, const Vector& values) {
   return from_dense(rows, columns, values, identity(rows), identity(columns));
 }
 
+Table Algebra::blank_table(std::size_t labels_a, std::size_t labels_b) {
+  const int map_a = add_labels(Labels(labels_a, 0)), map_b = add_labels(Labels(labels_b, 0));
+  return {map_a, map_b, add_core(1, 1, {0.0})};
+}
+
 Table Algebra::from_dense(int rows, int columns, const Vector& values, int map_a, int map_b) {
   work_ += 2 * static_cast<double>(values.size());
   Labels first_rows, first_columns;

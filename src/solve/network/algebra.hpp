@@ -70,6 +70,8 @@ class Algebra {
 
   // A dense table, its equal rows and columns found.
   Table add_table(int rows, int columns, const Vector& values);
+  // One that says nothing, between nodes of so many labels.
+  Table blank_table(std::size_t labels_a, std::size_t labels_b);
   // Of a core, perhaps another algebra's, for labels of those classes.
   Table add_part(const Core& from, const Labels& classes_a, const Labels& classes_b);
   // Drops the rows and columns that no label uses, then joins the equal ones.

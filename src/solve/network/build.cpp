@@ -82,20 +82,15 @@ class Builder {
       tables.push_back(table(use.table, edge));
     }
     if (edge.cost_table < 0 && uses.empty()) return;
-    Table cost = edge.cost_table >= 0 ? table(edge.cost_table, edge) : free_table(edge);
+    const auto labels = [&](int n) { return net_->origin_labels[at(n)].size(); };
+    Table cost = edge.cost_table >= 0
+                     ? table(edge.cost_table, edge)
+                     : net_->algebra.blank_table(labels(edge.from), labels(edge.to));
     if (uses.empty()) cost = net_->algebra.tidy(cost);
     tables.insert(tables.begin(), cost);
     Edge made = {edge.from, edge.to, {}, std::move(uses)};
     set_tables(*net_, made, tables);
     solver::add_edge(*net_, std::move(made));
-  }
-
-  Table free_table(const ProblemEdge& edge) {
-    Algebra& algebra = net_->algebra;
-    const auto one_class = [&](int n) {
-      return algebra.add_labels(Labels(algebra.labels(kept_[at(n)]).size(), 0));
-    };
-    return {one_class(edge.from), one_class(edge.to), algebra.add_core(1, 1, {0.0})};
   }
 
   RowUse rows_of(int begin, int end) const {

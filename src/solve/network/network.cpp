@@ -64,8 +64,9 @@ Vector row_for(const Core& core, int row) {
 
 int other_end(const Edge& edge, int n) { return edge.a == n ? edge.b : edge.a; }
 
-Table table_from(Network& net, const Edge& edge, int n) {
-  return edge.a == n ? edge.table : net.algebra.flip(edge.table);
+Table table_from(Network& net, const Edge& edge, int core, int n) {
+  const Table table = {edge.table.map_a, edge.table.map_b, core};
+  return edge.a == n ? table : net.algebra.flip(table);
 }
 
 void add_edge(Network& net, Edge edge) {
@@ -171,16 +172,14 @@ bool join_parallel(Network& net, int n) {
     if (other_end(kept, n) != other_end(extra, n)) continue;
     changed = true;
     Algebra& algebra = net.algebra;
-    const bool turned = kept.a != extra.a;
-    const Table second = turned ? algebra.flip(extra.table) : extra.table;
+    const Table second = table_from(net, extra, extra.table.core, kept.a);
     if (kept.uses.empty() && extra.uses.empty()) {
       kept.table = algebra.sum(kept.table, second);
     } else {
       std::vector<Table> tables = {kept.table, second};
       for (const RowUse& use : kept.uses) tables.push_back(table_of(kept, use));
       for (const RowUse& use : extra.uses) {
-        const Table bytes = table_of(extra, use);
-        tables.push_back(turned ? algebra.flip(bytes) : bytes);
+        tables.push_back(table_from(net, extra, use.bytes, kept.a));
         kept.uses.push_back(use);
       }
       tables = algebra.align(tables);
@@ -203,7 +202,8 @@ void eliminate(Network& net, int n) {
   Step step = {.kind = Step::Kind::kEliminate, .node = n, .cost = node.cost};
   const std::vector<int> edges = node.edges;
   for (int e : edges) {
-    step.arcs.push_back({other_end(net.edge(e), n), table_from(net, net.edge(e), n)});
+    const Edge& edge = net.edge(e);
+    step.arcs.push_back({other_end(edge, n), table_from(net, edge, edge.table.core, n)});
   }
   if (net.label_count(n) == 1) {
     // Its label is given: rows of its tables join the neighbours' costs and uses.
@@ -215,8 +215,7 @@ void eliminate(Network& net, int n) {
       const int addend = algebra.add_vector(row_for(algebra.core(arc.table.core), row));
       other.cost = algebra.add_to_labels(other.cost, arc.table.map_b, addend);
       for (const RowUse& use : edge.uses) {
-        Table bytes = table_of(edge, use);
-        if (edge.a != n) bytes = algebra.flip(bytes);
+        const Table bytes = table_from(net, edge, use.bytes, n);
         const int values = algebra.add_vector(row_for(algebra.core(bytes.core), row));
         other.uses.push_back({use.begin, use.end, algebra.select_vector(values, bytes.map_b)});
       }
@@ -292,11 +291,8 @@ int edge_between(const Network& net, int one, int other) {
 
 // Their edge's table, or one that says nothing.
 Table table_between(Network& net, int e, int one, int other) {
-  if (e >= 0) return table_from(net, net.edge(e), one);
-  const auto one_class = [&](int n) {
-    return net.algebra.add_labels(Labels(at(net.label_count(n)), 0));
-  };
-  return {one_class(one), one_class(other), net.algebra.add_core(1, 1, {0.0})};
+  if (e >= 0) return table_from(net, net.edge(e), net.edge(e).table.core, one);
+  return net.algebra.blank_table(net.cost(one).size(), net.cost(other).size());
 }
 
 bool is_identity(const Labels& labels, int count) {
@@ -320,9 +316,7 @@ void merge(Network& net, int one, int other, double cutoff) {
   if (e >= 0) {
     const Edge& edge = net.edge(e);
     for (const RowUse& use : edge.uses) {
-      Table bytes = table_of(edge, use);
-      if (edge.a != kept_end) bytes = algebra.flip(bytes);
-      edge_uses.push_back({use.begin, use.end, bytes.core});
+      edge_uses.push_back({use.begin, use.end, table_from(net, edge, use.bytes, kept_end).core});
     }
     drop_edge(net, e);
   }

@@ -89,10 +89,10 @@ std::vector<int> maximal_times(const Problem& problem);
 // With rows for the given times, ascending; without any, the problem has no memory limit.
 std::unique_ptr<Network> build_network(const Problem& problem, const std::vector<int>& times);
 
-// Both sides of an edge, seen from n.
+// Both sides of an edge, seen from n; its cores are that of its cost and those of its uses.
 int other_end(const Edge& edge, int n);
-Table table_from(Network& net, const Edge& edge, int n);
-// An entry of one of the edge's cores: that of its cost, or of a use.
+Table table_from(Network& net, const Edge& edge, int core, int n);
+// An entry of one of the edge's cores.
 double entry_of(const Network& net, const Edge& edge, int core, int label_a, int label_b);
 double edge_value(const Network& net, const Edge& edge, int label_a, int label_b);
 
