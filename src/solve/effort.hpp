@@ -35,7 +35,7 @@ namespace work {
 // Of an entry of a row that is handled as a vector.
 inline constexpr double kRowEntryWork = 0.2;
 inline constexpr double kVisitWork = 20;  // what a visit costs beside the entries
-// Of the work of reductions, that counts: what they leave must be looked at too.
+// Of the work of reductions, what counts: what they leave must be looked at too.
 inline constexpr double kReducingPart = 0.25;
 inline constexpr double kCheapWork = 3e7;
 }  // namespace work

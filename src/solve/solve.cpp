@@ -6,7 +6,6 @@
 //   least peak        only where nothing fits
 //   within limit      once more where there is time to be used up (patient)
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <optional>
 #include <utility>

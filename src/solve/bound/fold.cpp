@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <map>
 #include <tuple>
 #include <unordered_map>
 #include <utility>

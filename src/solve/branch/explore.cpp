@@ -1,7 +1,6 @@
 #include "solve/branch/explore.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "solve/bound/settle.hpp"

@@ -1,6 +1,5 @@
 #include "solve/limit/columns.hpp"
 
-#include <algorithm>
 #include <cmath>
 
 #include "solve/bound/fold.hpp"

@@ -1,6 +1,6 @@
 #include "solve/limit/mixes.hpp"
 
-#include <algorithm>
+#include <map>
 
 #include "solve/bound/settle.hpp"
 #include "solve/bound/subgradient.hpp"

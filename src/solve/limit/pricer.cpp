@@ -1,6 +1,5 @@
 #include "solve/limit/pricer.hpp"
 
-#include <algorithm>
 #include <utility>
 
 #include "solve/effort.hpp"

@@ -23,6 +23,7 @@ using Labels = std::vector<int>;  // also: classes of labels
 
 inline std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
+// Ascending, each once.
 inline void sort_unique(std::vector<int>& values) {
   std::sort(values.begin(), values.end());
   values.erase(std::unique(values.begin(), values.end()), values.end());

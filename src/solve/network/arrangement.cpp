@@ -1,6 +1,5 @@
 #include "solve/network/arrangement.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <set>
 #include <utility>

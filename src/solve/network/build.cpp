@@ -1,7 +1,6 @@
 // From a Problem to a Network: forbidden choices left out, tables compressed, times that cannot
 // bind dropped.
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "solve/network/network.hpp"
