@@ -54,7 +54,7 @@ namespace {
 
 constexpr ManualSection kCommands[] = {
     {"search",
-     R"(Finds a plan. Writes `strategy.json`, `plan.onnx` and `report.json` into the folder of `--output` (with `--train` also `train.onnx`; of several passes or stages `step.json`, `schedule.csv` and programs such as `plan.c0.FB.onnx` in place of `plan.onnx`) and prints a table of what the plan costs and why. A plan that lies there already is replaced once the new one is written in whole, which is said on standard error, and stays as it is where the search fails; files that no search writes stay in any case, and so do files of an earlier plan that the new one does not have, which are named.)"},
+     R"(Finds a plan. Writes `strategy.json`, `plan.onnx` and `report.json` into the folder of `--output` (with `--train` also `train.onnx`; of several passes or stages `step.json`, `schedule.csv` and programs such as `plan.c0.FB.onnx` in place of `plan.onnx`) and prints a table of what the plan costs and why. A plan that lies there already is replaced once the new one is written in whole, which is said on standard error, and stays as it is where the search fails; files that no search has written stay in any case, the model above all, and so do files of an earlier plan that the new one does not have, which are named.)"},
     {"apply",
      R"(Writes the same files from a given strategy, complete or partial, without a search.)"},
     {"grad",
