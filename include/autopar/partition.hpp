@@ -15,11 +15,11 @@
 
 namespace autopar {
 
-// How one input or output of the program lies: its whole shape and the spec of the slices.
 // An output of the model that is an input or a parameter of it, too, has its name and this in a
 // plan.
 inline constexpr const char* kOutputOfInput = "/output";
 
+// How one input or output of the program lies: its whole shape and the spec of the slices.
 struct BoundaryValue {
   std::string name;
   DType dtype = DType::kFloat32;

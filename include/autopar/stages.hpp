@@ -86,8 +86,7 @@ Result<std::vector<OpId>> balanced_cuts(const Graph& step, int chunks, const std
 
 // Of the places for two chunks the ones between layers: before the same types of ops, where the
 // fewest bytes cross; of several such kinds the one where the names of the ops on both sides begin
-// least alike
-// (`layers.0.` and `layers.1.`), then the most frequent. None: no two are alike.
+// least alike (`layers.0.` and `layers.1.`), then the most frequent. None: no two are alike.
 std::vector<OpId> layer_cuts(const Graph& step, const OpSeconds& seconds,
                              const std::string& updates = "new.*");
 

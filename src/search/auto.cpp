@@ -227,9 +227,7 @@ struct Auto {
 
   bool stops_by_time() const { return request.solve.time_limit < kInfinity; }
 
-  Seconds time_for_baseline() const {
-    return request.solve.time_limit < kInfinity ? over() : kInterruptedSeconds;
-  }
+  Seconds time_for_baseline() const { return stops_by_time() ? over() : kInterruptedSeconds; }
 
   Seconds time_left() const {
     const std::chrono::duration<double> used = std::chrono::steady_clock::now() - start;

@@ -19,7 +19,7 @@ namespace {
 constexpr double kLittleMore = 1.01;
 
 // What lies between two narrow places is cut where it is so many times as busy as a chunk is on
-// average.
+// average. Chosen, not tuned.
 constexpr double kTooBusy = 1.25;
 
 struct Place {
