@@ -116,10 +116,34 @@ TEST_CASE("calibrate: peaks and memory", "[calibrate]") {
   CHECK(device.memory_bytes == 1 << 30);
   CHECK(near(fitted.ops[0], 5e-7, 1e-9));
   CHECK(near(fitted.ops[3], 1e-6, 1e-9));
+  // Products of a model count, sums do not.
+  std::vector<TimedOp> more = ops;
+  for (const auto& [type, flops] : {std::pair{"MatMul", 1e5}, std::pair{"Add", 1e6}}) {
+    more.push_back({type, "", DType::kFloat32, {8, 8}, {8, 8}, flops, 768});
+    more.back().of_model = true;
+    measured.ops.push_back({more.size() - 1, {0, 1e-6, 0}, ""});
+  }
+  CHECK(measured_device(measured, more).peak_flops_per_s.at("float32") == 1e11);
+  // What a given cluster says stays.
+  Cluster given = fitted.cluster;
+  given.tiers[0].latency_s = 1;
+  given.device.peak_flops_per_s["float32"] = 1e12;
+  const Calibration within = fit_cluster(measured, more, given);
+  CHECK(within.cluster.tiers[0].latency_s == 1);
+  CHECK(within.cluster.device.peak_flops_per_s == given.device.peak_flops_per_s);
+  CHECK(near(within.ops[1], 3072 / 1.2e10, 1e-9));
   // What is written is what is read.
   Cluster cluster = fitted.cluster;
   cluster.name = cluster.device.name = "c";
   CHECK(verify(cluster).ok());
+}
+
+TEST_CASE("calibrate: what compute loses beside a collective", "[calibrate]") {
+  OverlapSample sample;
+  sample.alone = 3, sample.beside = 4;
+  CHECK(sample.slowdown() == 0.25);
+  sample.beside = 2;
+  CHECK(sample.slowdown() == 0);
 }
 
 TEST_CASE("calibrate: machines are tiers where ranks lie in equal runs", "[calibrate]") {

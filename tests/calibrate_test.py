@@ -68,11 +68,16 @@ def check_profile(folder):
     rows = json.loads(done.stdout)["ops"]
     assert rows[-1]["type"] == "whole model" and rows[-1]["fitted_seconds"] > 0, rows[-1]
     types = {row["type"] for row in rows}
-    assert {"Softmax", "Transpose", "Reshape", "Gather", "MatMul"} <= types, types
+    assert {"Softmax", "Transpose", "Gather", "MatMul"} <= types and "Reshape" not in types, types
     assert not [row for row in rows if row["problem"] and row["type"] in ("MatMul", "Softmax", "Transpose", "whole model")]
     profile = json.loads(path.read_text())["profile"]
     assert profile["name"] == "calibrated" and 1e-8 < profile["launch_s"] < 1e-3, profile
     assert 0 < profile["matrix"]["fraction"] <= 1 and 0 < profile["memory"]["fraction"] <= 1
+    # As `run` has it: ops one after the other, and no collective beside them.
+    assert profile["op_by_op"] == 1 and profile["deferred"] == [], profile
+    overlap = json.loads(done.stdout)["overlap"]
+    assert overlap["alone_seconds"] > 0 and 0 <= overlap["slowdown"] == max(0, 1 - overlap["alone_seconds"] / overlap["beside_seconds"]) < 1, overlap
+    assert abs(profile["slowdown"] - overlap["slowdown"]) <= 5e-4
     ratios = {}
     for name, more in (("calibrated", ()), ("ideal", ("--profile", "ideal"))):
         run(AUTOPAR, "search", SOURCE / "models/gpt2_tiny.onnx", "--cluster", path, *more, "-o", plan)
@@ -84,6 +89,24 @@ def check_profile(folder):
     assert "profile: launch" in table and "whole model" in table, table
     assert "nowhere.onnx" in run(AUTOPAR, "calibrate", "--model", folder / "nowhere.onnx", "-o", folder / "no.json", expect=4).stderr
     assert not (folder / "no.json").exists()
+
+
+def check_given_cluster(folder):
+    """The profile goes with links and a device that are given; its kernels are those of that cluster's meshes."""
+    path = folder / "given.json"
+    mlp = SOURCE / "models/mlp.onnx"
+    done = run(AUTOPAR, "calibrate", "--cluster", "pcie-8", "--quick", "--model", mlp, "-o", path, "--json")
+    given, found = json.loads((SOURCE / "models/clusters/pcie-8.json").read_text()), json.loads(path.read_text())
+    assert found["profile"]["op_by_op"] == 1 and found["device"]["peak_flops_per_s"] == given["device"]["peak_flops_per_s"]
+    assert [(t["name"], t["bandwidth_bytes_per_s"]) for t in found["tiers"]] == [(t["name"], t["bandwidth_bytes_per_s"]) for t in given["tiers"]]
+    document = json.loads(done.stdout)
+    assert not document["collectives"] and len(document["hosts"]) == 8
+    assert any(row["left"][-1] == 16 or row["right"][-1] in (2, 32) for row in document["ops"] if row["type"] == "MatMul"), "a product split over eight devices"
+    run(AUTOPAR, "search", mlp, "--cluster", path, "-o", folder / "given.plan")
+    assert "--model" in run(AUTOPAR, "calibrate", "--cluster", "pcie-8", "-o", path, expect=2).stderr
+    said = run(AUTOPAR, "calibrate", "--cluster", path, "--quick", "--model", mlp, "-o", path, expect=4).stderr
+    assert str(path) in said, said
+    assert "ready-made" in run(AUTOPAR, "calibrate", "--cluster", "nowhere", "--model", mlp, "-o", path, expect=4).stderr
 
 
 def main():
@@ -105,6 +128,7 @@ def main():
         assert "threads" in json.loads((folder / "two.json").read_text())["name"]
         assert not list(folder.glob("*.tmp*")), "a temporary file is left"
         check_profile(folder)
+        check_given_cluster(folder)
         run(AUTOPAR, "calibrate", "--ranks", 1, "-o", folder / "no.json", expect=2)
         failed = run(AUTOPAR, "calibrate", "--ranks", 2, "--quick", "-o", "/dev/null/no.json", expect=4)
         assert "/dev/null" in failed.stderr

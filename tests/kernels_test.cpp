@@ -86,6 +86,37 @@ TEST_CASE("without a profile every op is a kernel of its own", "[kernels]") {
   CHECK(attention.b.graph.kernel(attention.b.graph.ops[0]) == OpKernel());
 }
 
+TEST_CASE("a runtime that runs op by op launches views, too", "[kernels]") {
+  const Attention attention(true);
+  Profile profile;
+  profile.name = "one by one";
+  profile.runs_op_by_op = true;
+  profile.launch_s = 1;
+  CHECK(verify(profile).ok());
+  const Kernels kernels = group_kernels(attention.b.graph, profile);
+  CHECK(kernels.of_op == std::vector<OpKernel>(attention.b.graph.ops.size()));
+  GraphWriter b;
+  const ValueId x = b.input("x", {4, 4});
+  const ValueId y = b.op("Reshape", {x, b.constant("shape", {1})}, {16}, {}, "flat");
+  b.graph.outputs = {y};
+  Cluster cluster = small_cluster({2});
+  for (const bool one_by_one : {true, false}) {
+    cluster.profile = profile;
+    cluster.profile.runs_op_by_op = one_by_one;
+    b.graph.kernels = group_kernels(b.graph, cluster.profile);
+    RooflineModel model(cluster, *make_mesh(cluster, {2}));
+    const Op& op = b.graph.op(b.graph.value(y).producer);
+    const Rule rule = replicated_rule(shapes_of(b.graph, op));
+    const auto specs = specs_of(rule, {{-1}}, model.mesh());
+    CHECK(model.op_price(b.graph, op, rule, {{-1}}, *specs)->compute == (one_by_one ? 1 : 0));
+    // A collective is an op, too.
+    const Collective sum{CollectiveKind::kAllReduce, {0}, -1, -1, Reduction::kSum};
+    CHECK((collective_seconds(sum, 1, model.mesh(), cluster) >= 1) == one_by_one);
+  }
+  profile.fuses_attention = true;
+  CHECK(verify(profile).error().message.find("op_by_op") != std::string::npos);
+}
+
 TEST_CASE("attention is one kernel whose scores are not stored", "[kernels]") {
   for (const bool causal : {false, true}) {
     const Attention attention(causal);

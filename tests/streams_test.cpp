@@ -62,6 +62,10 @@ Cluster cluster_of(std::uint64_t seed) {
   profile.stage_collective_s = draw.below(2) == 0 ? 0 : 1e-5;
   profile.stage_collective_rank_s = draw.below(2) == 0 ? 0 : 1e-5;
   profile.repeats_whole_segments = draw.below(2) == 0;
+  if (draw.below(6) == 0) {
+    profile.runs_op_by_op = true;
+    profile.fuses_elementwise = profile.has_strides = profile.repeats_whole_segments = false;
+  }
   return cluster;
 }
 

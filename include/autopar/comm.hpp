@@ -72,7 +72,8 @@ double sent_bytes(CollectiveKind kind, double input_bytes, std::int64_t group_si
 // Where a tier says so, AllGather, ReduceScatter and Broadcast across it also wait for every step
 // of a ring of all ranks, AllReduce for those of a tree of its members, up and down, Permute for
 // one (Tier::ring_step_s). Local steps: what they read and
-// write over the memory bandwidth, plus kLocalStepSeconds. Every step takes more than no time.
+// write over the memory bandwidth, plus kLocalStepSeconds. Every step takes more than no time. Of
+// a mesh also the launch, where the profile says that each collective is an op to run.
 // Joint collectives are never dearer than one axis after the other. Broadcast: the phases of
 // AllGather, in each of which a device hands on all of the data, as in a ring. Permute, Send and
 // Recv: one phase with one latency on the outermost tier that the group crosses; the input of Recv

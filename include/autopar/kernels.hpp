@@ -18,7 +18,7 @@ namespace autopar {
 // their gradients, where the first product is done again. Values inside are never stored.
 // Under every profile, also the ideal one, Transposes that products see through are views, and what
 // writes into an input that it makes the next value of (`updates`: as updated_inputs() has it)
-// writes its update alone. Ideal and none of these: empty.
+// writes its update alone; not where ops are run one by one. Ideal and none of these: empty.
 Kernels group_kernels(const Graph& graph, const Profile& profile, const std::string& updates = "");
 
 }  // namespace autopar

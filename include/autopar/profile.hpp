@@ -36,6 +36,9 @@ struct Deferred {
 struct Profile {
   std::string name;  // empty: ideal
 
+  // Every op of the graph is run and launched by itself, also one that only views what it reads,
+  // and a collective: as graph runtimes do on CPUs. Then nothing below is.
+  bool runs_op_by_op = false;
   // What runs as one kernel.
   bool fuses_elementwise = false;    // chains of ops on elements, with the sums over rows in them
   bool fuses_normalisation = false;  // those chains that have a sum over rows in them

@@ -18,6 +18,7 @@
 #include "cli/command.hpp"
 #include "cli/earlier_plan.hpp"
 #include "cli/kernel_samples.hpp"
+#include "planning/inputs.hpp"
 #include "planning/logging.hpp"
 
 namespace autopar::cli {
@@ -31,8 +32,13 @@ struct CalibrateOptions {
   std::string name;
   bool quick = false;
   std::vector<std::string> models;
+  std::string cluster;  // whose links and device stay; empty: they are measured
   Seconds timeout = MeasureRequest{}.timeout;
 };
+
+constexpr int kMostAxes = 2;         // of meshes over which kernels are split
+constexpr int kMostThreads = 64;     // for the devices of a given cluster
+constexpr double kMuchFaster = 1.1;  // than a given cluster's device
 
 constexpr std::int64_t kKiB = 1024;
 constexpr std::int64_t kMiB = 1024 * kKiB;
@@ -92,6 +98,7 @@ Result<MeasureRequest> request_of(const CalibrateOptions& options, const CommonO
     request.sizes = {kKiB, 16 * kKiB, 256 * kKiB};
     request.rounds = 3;
     request.round_time = 2e-4;
+    request.sample_time = 1;
     AUTOPAR_RETURN_IF_ERROR(add_matmuls({DType::kFloat32}, {64, 128}, request));
     AUTOPAR_RETURN_IF_ERROR(add_sums({256 * kKiB, 1024 * kKiB}, request));
     AUTOPAR_RETURN_IF_ERROR(add_matmuls({DType::kFloat32}, {1024, 4096}, request, true));
@@ -112,20 +119,36 @@ Result<MeasureRequest> request_of(const CalibrateOptions& options, const CommonO
 struct Asked {
   MeasureRequest request;
   std::vector<KernelSample> samples;
+  std::optional<Cluster> cluster;  // that was given
 };
 
+Result<std::optional<Cluster>> given_cluster(const CalibrateOptions& options) {
+  if (options.cluster.empty()) return std::optional<Cluster>();
+  if (options.models.empty()) {
+    return usage_error(
+        "--cluster: its links and its device stay as they are, so it goes with --model, for a "
+        "profile of what the machine at hand makes of them");
+  }
+  AUTOPAR_TRY(file, cluster_of_option(options.cluster));
+  return std::optional<Cluster>(std::move(file.cluster));
+}
+
 Result<Asked> asked_for(const CalibrateOptions& options, const CommonOptions& common,
-                        std::int64_t ranks) {
+                        std::optional<Cluster> cluster, std::int64_t ranks) {
   Asked asked;
   AUTOPAR_TRY(request, request_of(options, common));
   asked.request = std::move(request);
+  asked.request.times_links = !cluster;
+  const std::vector<Mesh> meshes =
+      cluster ? mesh_candidates(*cluster, kMostAxes) : std::vector<Mesh>{{{{"rank", ranks, 0, 1}}}};
+  asked.cluster = std::move(cluster);
   std::set<std::string> known;
   for (const std::string& path : options.models) {
     ImportOptions import;
     AUTOPAR_TRY(dims, parse_dims(common.dims));
     import.dims = dims;
     AUTOPAR_TRY(model, import_model(path, import));
-    AUTOPAR_TRY(samples, kernel_samples(model.graph, ranks));
+    AUTOPAR_TRY(samples, kernel_samples(model.graph, meshes));
     for (KernelSample& sample : samples) {
       if (!known.insert(sample.timed.model).second) continue;
       asked.request.ops.push_back(sample.timed);
@@ -161,6 +184,11 @@ Status add_profile(const Asked& asked, const Measurements& measured, Calibration
     char text[32];
     std::snprintf(text, sizeof text, "%.3e", *parameter_of(found.profile, name));
     AUTOPAR_RETURN_IF_ERROR(set_parameter(found.profile, name, std::strtod(text, nullptr)));
+  }
+  if (measured.overlap) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.3f", measured.overlap->slowdown());
+    found.profile.slowdown = std::strtod(text, nullptr);
   }
   calibration.cluster.profile = found.profile;
   std::size_t row = 0;
@@ -245,6 +273,18 @@ std::string ops_table(const MeasureRequest& request, const Measurements& measure
   return to_text(table);
 }
 
+std::string overlap_text(const MeasureRequest& request, const Measurements& measured) {
+  if (!measured.overlap) return "";
+  const OverlapSample& overlap = *measured.overlap;
+  const TimedOp& op = request.ops[overlap.op];
+  char loss[32];
+  std::snprintf(loss, sizeof loss, "%.3g", overlap.slowdown());
+  return "  " + op.type + " " + size_text(op) + " takes " + format_seconds(overlap.beside) +
+         " beside " + name_of(overlap.kind) + " of " +
+         format_bytes(static_cast<Bytes>(overlap.bytes)) + ", " + format_seconds(overlap.alone) +
+         " alone: compute loses " + loss + " s for each second of it\n";
+}
+
 std::string tiers_table(const Cluster& cluster) {
   TextTable table{{{"tier", "size", "latency", "bandwidth"}}, {false, true, true, true}};
   for (const Tier& tier : cluster.tiers) {
@@ -258,9 +298,11 @@ std::string table_of(const MeasureRequest& request, const Measurements& measured
                      const Calibration& calibration) {
   char residual[32];
   std::snprintf(residual, sizeof residual, "%.2f", std::exp(calibration.residual));
-  return collectives_table(measured, calibration) + "\n" +
-         ops_table(request, measured, calibration) + "\n" + tiers_table(calibration.cluster) +
-         "\n  fitted and measured collectives differ by a factor of " + residual +
+  const std::string ops = ops_table(request, measured, calibration) + "\n";
+  const std::string overlap = overlap_text(request, measured);
+  if (measured.collectives.empty()) return ops + overlap;
+  return collectives_table(measured, calibration) + "\n" + ops + tiers_table(calibration.cluster) +
+         "\n" + overlap + "  fitted and measured collectives differ by a factor of " + residual +
          " (root mean square of its logarithm); medians of " + std::to_string(request.rounds) +
          " rounds\n";
 }
@@ -302,6 +344,14 @@ std::string json_of(const MeasureRequest& request, const Measurements& measured,
     }
     j["ops"].push_back(std::move(row));
   }
+  if (measured.overlap) {
+    j["overlap"] = {{"op", measured.overlap->op},
+                    {"collective", name_of(measured.overlap->kind)},
+                    {"bytes", measured.overlap->bytes},
+                    {"alone_seconds", measured.overlap->alone},
+                    {"beside_seconds", measured.overlap->beside},
+                    {"slowdown", measured.overlap->slowdown()}};
+  }
   j["residual"] = calibration.residual;
   j["cluster"] = nlohmann::ordered_json::parse(cluster_to_json(calibration.cluster));
   return j.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
@@ -313,18 +363,37 @@ std::string default_name(const Measurements& measured) {
          (machines.size() == 1 ? *machines.begin() : std::to_string(machines.size()) + " machines");
 }
 
+// A profile has fractions of the peaks that the given cluster says.
+void warn_where_faster(const Device& measured, const Cluster& given) {
+  for (const auto& [dtype, reached] : measured.peak_flops_per_s) {
+    const auto peak = given.device.peak_flops_per_s.find(dtype);
+    if (peak == given.device.peak_flops_per_s.end() || reached < kMuchFaster * peak->second) {
+      continue;
+    }
+    logging::warn(
+        "warning: products of {} reach {} FLOP/s here, and the cluster '{}' says that its device "
+        "does {} at most: predictions will be too slow; without --cluster the peaks are measured",
+        dtype, reached, given.name, peak->second);
+  }
+}
+
 // The rank that prints writes the cluster.
 Result<int> finish(const CalibrateOptions& options, const CommonOptions& common, const Asked& asked,
                    const Measurements& measured) {
   const MeasureRequest& request = asked.request;
   logging::debug("{} collectives and {} ops timed on {} {}", measured.collectives.size(),
                  measured.ops.size(), measured.hosts.size(), measured.ranks_are);
-  Calibration calibration = fit_cluster(measured, request.ops);
+  Calibration calibration = fit_cluster(measured, request.ops, asked.cluster);
   std::optional<ProfileFit> fit;
   AUTOPAR_RETURN_IF_ERROR(add_profile(asked, measured, calibration, fit));
   Cluster& cluster = calibration.cluster;
-  cluster.name = options.name.empty() ? default_name(measured) : options.name;
-  cluster.device.name = "one of " + std::to_string(measured.hosts.size()) + " ranks";
+  if (asked.cluster) {
+    warn_where_faster(measured_device(measured, request.ops), cluster);
+    if (!options.name.empty()) cluster.name = options.name;
+  } else {
+    cluster.name = options.name.empty() ? default_name(measured) : options.name;
+    cluster.device.name = "one of " + std::to_string(measured.hosts.size()) + " ranks";
+  }
   if (!calibration.problem.empty()) logging::warn("warning: {}", calibration.problem);
   if (options.ranks_by == "nccl" && !measured.on_gpus) {
     logging::warn(
@@ -351,8 +420,14 @@ Result<int> calibrate_threads(const CalibrateOptions& options, const CommonOptio
   // What must not be replaced is told before anything is measured.
   if (const auto earlier = earlier_cluster(options.output); !earlier) return earlier.error();
   const auto cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-  const int ranks = options.ranks > 0 ? options.ranks : std::max(2, cores);
-  AUTOPAR_TRY(asked, asked_for(options, common, ranks));
+  AUTOPAR_TRY(cluster, given_cluster(options));
+  int ranks = options.ranks;
+  if (ranks == 0) {
+    ranks = std::max(2, cores);
+    if (cluster)
+      ranks = static_cast<int>(std::clamp<std::int64_t>(cluster->device_count(), 2, kMostThreads));
+  }
+  AUTOPAR_TRY(asked, asked_for(options, common, std::move(cluster), ranks));
   AUTOPAR_TRY(measured, measure_threads(ranks, asked.request));
   return finish(options, common, asked, measured);
 }
@@ -367,7 +442,8 @@ Result<int> calibrate_in_world(ProcessWorld& world, const CalibrateOptions& opti
   if (world.rank() == 0) {
     if (const auto earlier = earlier_cluster(options.output); !earlier) return earlier.error();
   }
-  AUTOPAR_TRY(asked, asked_for(options, common, world.size()));
+  AUTOPAR_TRY(cluster, given_cluster(options));
+  AUTOPAR_TRY(asked, asked_for(options, common, std::move(cluster), world.size()));
   AUTOPAR_TRY(measured, world.measure(asked.request));
   if (world.rank() != 0) return 0;
   return finish(options, common, asked, measured);
@@ -398,6 +474,13 @@ Result<int> run(const CalibrateOptions& options, const CommonOptions& common) {
 
 Run add_calibrate(CLI::App& app, const CommonOptions& common) {
   auto options = std::make_shared<CalibrateOptions>();
+  app.option_defaults()->group(group::kReading);
+  app.add_option("--cluster", options->cluster,
+                 "cluster.json, or the name of a ready-made cluster, that plans are meant for\n"
+                 "With --model: kernels are split as over its meshes, and what is written is this "
+                 "cluster, its links and its device, with the profile that was measured. By "
+                 "threads as many ranks are timed as it has devices (up to 64).")
+      ->type_name("CLUSTER");
   app.option_defaults()->group(group::kOutput);
   app.add_option("-o,--output", options->output, "the cluster file to write (default cluster.json)")
       ->type_name("FILE");

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "autopar/cost.hpp"
+#include "autopar/ops.hpp"
 #include "autopar/program_bytes.hpp"
 #include "autopar/strategy.hpp"
 #include "cli/one_device.hpp"
@@ -17,7 +18,8 @@ constexpr double kMostBytes = 256e6;
 constexpr double kMostBytesOfModel = 1e9;
 // An op alone in a model would mostly show what a run of the model costs; small ones are repeated.
 constexpr int kCopies = 16, kCopiesOfLarge = 2;
-constexpr double kLarge = 4e6;  // bytes
+constexpr double kLarge = 4e6;           // bytes
+constexpr double kWeightOfLeast = 0.25;  // of an op with nothing to do, to all others together
 
 struct Kernel {
   const Op* op = nullptr;
@@ -28,8 +30,10 @@ struct Kernel {
 // As long as one or the other takes on a machine where ten FLOPs take as long as a byte.
 double size_of(const Kernel& kernel) { return std::max(kernel.work.flops / 10, kernel.work.bytes); }
 
+// A view that is an output is copied, and in a model it is not.
 bool can_be_timed(const Op& op) {
-  return op.domain.empty() && op.type != "If" && op.type != "Loop" && op.type != "Scan";
+  return op.domain.empty() && !is_view(op) && op.type != "If" && op.type != "Loop" &&
+         op.type != "Scan";
 }
 
 bool has_operand_constants(const Graph& graph, const Op& op) {
@@ -145,6 +149,20 @@ Result<KernelSample> sample_of(const Graph& graph, const Kernel& kernel) {
   return KernelSample{std::move(timed), copies_of(graph, kernel, 1), 1};
 }
 
+// An op with next to nothing to do: what running one costs.
+Result<KernelSample> least_sample() {
+  Graph graph;
+  const ValueId number = graph.add_value({"x", DType::kFloat32, {1}, ValueKind::kInput, {}, {}});
+  Op op;
+  op.name = op.origin_name = "op";
+  op.type = op.origin_type = "Add";
+  op.inputs = {number, number};
+  op.outputs = {graph.add_value({"y", DType::kFloat32, {1}, ValueKind::kActivation, {}, {}})};
+  const OpId id = graph.add_op(std::move(op));
+  const OpShapes shapes = shapes_of(graph, graph.op(id));
+  return sample_of(graph, {&graph.op(id), shapes, work_of(graph.op(id), shapes)});
+}
+
 // The model whose weights are fed, as those of a plan's program are not made anew in each run.
 Result<KernelSample> whole_sample(const Graph& graph) {
   Graph model = graph;
@@ -183,9 +201,9 @@ bool fits(const Graph& graph) {
 
 }  // namespace
 
-Result<std::vector<KernelSample>> kernel_samples(const Graph& graph, std::int64_t ranks) {
+Result<std::vector<KernelSample>> kernel_samples(const Graph& graph,
+                                                 const std::vector<Mesh>& meshes) {
   AUTOPAR_TRY(rules, rules_of(graph));
-  const Mesh mesh{{{"rank", ranks, 0, 1}}};
   std::map<std::string, std::map<Key, Kernel>> all;
   for (std::size_t o = 0; o < graph.ops.size(); ++o) {
     const Op& op = graph.ops[o];
@@ -193,9 +211,11 @@ Result<std::vector<KernelSample>> kernel_samples(const Graph& graph, std::int64_
     add_kernel(op, shapes_of(graph, op), all);
     if (has_operand_constants(graph, op)) continue;  // they say the whole shape
     const Rule& rule = rules.rules[o];
-    for (const Assignment& assignment : candidates(rule, mesh)) {
-      auto shapes = split_shapes(graph, op, rule, assignment, mesh);
-      if (shapes) add_kernel(op, std::move(*shapes), all);
+    for (const Mesh& mesh : meshes) {
+      for (const Assignment& assignment : candidates(rule, mesh)) {
+        auto shapes = split_shapes(graph, op, rule, assignment, mesh);
+        if (shapes) add_kernel(op, std::move(*shapes), all);
+      }
     }
   }
   std::vector<KernelSample> samples;
@@ -211,6 +231,9 @@ Result<std::vector<KernelSample>> kernel_samples(const Graph& graph, std::int64_
       samples.push_back(std::move(sample));
     }
   }
+  AUTOPAR_TRY(least, least_sample());
+  least.weight = kWeightOfLeast * static_cast<double>(std::max<std::size_t>(1, samples.size()));
+  samples.push_back(std::move(least));
   if (fits(graph)) {
     AUTOPAR_TRY(whole, whole_sample(graph));
     whole.weight = static_cast<double>(std::max<std::size_t>(1, samples.size()));
@@ -236,6 +259,8 @@ Result<ProfileFit> fit_samples(const std::vector<KernelSample>& samples,
   }
   Profile start;
   start.name = "calibrated";
+  start.runs_op_by_op = true;
+  start.deferred = {false, false, false, false};
   start.launch_s = 2e-6;
   start.matrix.half_k = 10;
   start.matrix.fraction = 0.7;

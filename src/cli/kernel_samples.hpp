@@ -16,14 +16,17 @@ struct KernelSample {
 };
 
 // The model as a whole where its tensors take up to 1 GB, and of each type of op that is not of
-// `ai.autopar` up to four sizes, from the least to the most work: of the ops as they are, and split
-// over `ranks` in each way that leaves the op itself. Ops of more than 256 MB are left out. The
-// same graph gives the same samples. The whole model weighs as much as all of its ops together: in
-// it is what lies between ops. O(ops * ways to split).
-Result<std::vector<KernelSample>> kernel_samples(const Graph& graph, std::int64_t ranks);
+// `ai.autopar`, and no view, up to four sizes, from the least to the most work: of the ops as they
+// are, and split over each of the meshes in each way that leaves the op itself. Ops of more than
+// 256 MB are left out. One more op has next to nothing to do, for the launch, and weighs a quarter
+// of these. The same graph gives the same samples. The whole model weighs as much as all of its ops
+// together: in it is what lies between ops. O(ops * ways to split).
+Result<std::vector<KernelSample>> kernel_samples(const Graph& graph,
+                                                 const std::vector<Mesh>& meshes);
 
 // Launch, and the fractions of peaks and bandwidth that the timed samples reach on the device of
-// `cluster`. `seconds`: by sample; 0 where it could not be timed. Errors: fewer than four times.
+// `cluster`: of a runtime that runs op by op, and nothing beside a collective, as `run` does.
+// `seconds`: by sample; 0 where it could not be timed. Errors: fewer than four times.
 Result<ProfileFit> fit_samples(const std::vector<KernelSample>& samples,
                                const std::vector<Seconds>& seconds, const Cluster& cluster);
 inline const std::vector<std::string> kSampleParameters = {"launch_s", "matrix.fraction",

@@ -224,11 +224,14 @@ Seconds seconds_over(const TierParts& parts, CollectiveKind kind, double n, doub
 
 Seconds collective_seconds(const Collective& collective, double input_bytes, const Mesh& mesh,
                            const Cluster& cluster) {
+  const Seconds launch = cluster.profile.runs_op_by_op ? cluster.profile.launch_s : 0;
   if (collective.kind == CollectiveKind::kAllToAll) {
-    return std::max(exchange_seconds(collective.axes, input_bytes, mesh, cluster), kLeastSeconds);
+    return launch +
+           std::max(exchange_seconds(collective.axes, input_bytes, mesh, cluster), kLeastSeconds);
   }
-  return seconds_over(tier_parts(collective.axes, mesh, cluster), collective.kind,
-                      static_cast<double>(axes_size(mesh, collective.axes)), input_bytes, cluster);
+  return launch + seconds_over(tier_parts(collective.axes, mesh, cluster), collective.kind,
+                               static_cast<double>(axes_size(mesh, collective.axes)), input_bytes,
+                               cluster);
 }
 
 Seconds collective_seconds(CollectiveKind kind, double input_bytes,

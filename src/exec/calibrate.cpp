@@ -180,23 +180,6 @@ double four_digits(double value) {
   return std::strtod(text, nullptr);
 }
 
-// Peaks and memory bandwidth, rounded.
-void fit_device(const Measurements& measurements, const std::vector<TimedOp>& ops, Device& device) {
-  device.memory_bytes = measurements.memory_bytes;
-  double largest = 0;
-  for (const OpSample& sample : measurements.ops) {
-    const TimedOp& op = ops[sample.op];
-    if (!sample.problem.empty() || !(sample.seconds.median > 0) || op.of_model) continue;
-    if (op.flops > 0) {
-      double& peak = device.peak_flops_per_s[name_of(op.dtype)];
-      peak = std::max(peak, four_digits(op.flops / sample.seconds.median));
-    } else if (op.bytes > largest) {
-      largest = op.bytes;
-      device.memory_bandwidth_bytes_per_s = four_digits(op.bytes / sample.seconds.median);
-    }
-  }
-}
-
 // As the cost model's roofline.
 Seconds op_seconds(const TimedOp& op, const Device& device) {
   Seconds seconds = op.bytes / device.memory_bandwidth_bytes_per_s;
@@ -205,7 +188,43 @@ Seconds op_seconds(const TimedOp& op, const Device& device) {
   return seconds;
 }
 
+Cluster measured_cluster(const Measurements& measurements, const std::vector<TimedOp>& ops,
+                         const std::vector<Tier>& tiers) {
+  Cluster cluster = cluster_of(tiers, fit_tiers(measurements.collectives, tiers));
+  for (Tier& tier : cluster.tiers) {
+    tier.latency_s = four_digits(tier.latency_s);
+    tier.bandwidth_bytes_per_s = four_digits(tier.bandwidth_bytes_per_s);
+  }
+  cluster.device = measured_device(measurements, ops);
+  // Between a GPU and its host: not measured.
+  if (!measurements.on_gpus) {
+    cluster.host_link_bandwidth_bytes_per_s = cluster.device.memory_bandwidth_bytes_per_s;
+  }
+  return cluster;
+}
+
 }  // namespace
+
+Device measured_device(const Measurements& measurements, const std::vector<TimedOp>& ops) {
+  Device device;
+  device.memory_bytes = measurements.memory_bytes;
+  double largest = 0;
+  for (const OpSample& sample : measurements.ops) {
+    const TimedOp& op = ops[sample.op];
+    if (!sample.problem.empty() || !(sample.seconds.median > 0)) continue;
+    // Those of a model may be larger, and faster, than the others.
+    const bool is_product = op.type == "MatMul" || op.type == "Gemm" || op.type == "Conv";
+    if (op.of_model && !is_product) continue;
+    if (op.flops > 0) {
+      double& peak = device.peak_flops_per_s[name_of(op.dtype)];
+      peak = std::max(peak, four_digits(op.flops / sample.seconds.median));
+    } else if (op.bytes > largest) {
+      largest = op.bytes;
+      device.memory_bandwidth_bytes_per_s = four_digits(op.bytes / sample.seconds.median);
+    }
+  }
+  return device;
+}
 
 Machines machines_of(const std::vector<std::string>& hosts) {
   const auto ranks = static_cast<std::int64_t>(hosts.size());
@@ -232,28 +251,22 @@ Machines machines_of(const std::vector<std::string>& hosts) {
   return {{Tier{"node", inner, 0, 0, {}}, Tier{"network", ranks / inner, 0, 0, {}}}, ""};
 }
 
-Calibration fit_cluster(const Measurements& measurements, const std::vector<TimedOp>& ops) {
+Calibration fit_cluster(const Measurements& measurements, const std::vector<TimedOp>& ops,
+                        const std::optional<Cluster>& given) {
   Calibration calibration;
-  Machines machines = machines_of(measurements.hosts);
-  calibration.problem = machines.problem;
-  const Parameters found = fit_tiers(measurements.collectives, machines.tiers);
-  calibration.cluster = cluster_of(machines.tiers, found);
-  for (Tier& tier : calibration.cluster.tiers) {
-    tier.latency_s = four_digits(tier.latency_s);
-    tier.bandwidth_bytes_per_s = four_digits(tier.bandwidth_bytes_per_s);
-  }
-  Device& device = calibration.cluster.device;
-  fit_device(measurements, ops, device);
-  // Between a GPU and its host: not measured.
-  if (!measurements.on_gpus) {
-    calibration.cluster.host_link_bandwidth_bytes_per_s = device.memory_bandwidth_bytes_per_s;
+  const Machines machines = machines_of(measurements.hosts);
+  if (given) {
+    calibration.cluster = *given;
+  } else {
+    calibration.problem = machines.problem;
+    calibration.cluster = measured_cluster(measurements, ops, machines.tiers);
   }
   for (const CollectiveSample& sample : measurements.collectives) {
     calibration.collectives.push_back(cost_of(sample, calibration.cluster));
   }
   calibration.residual = log_error(measurements.collectives, calibration.cluster);
   for (const OpSample& sample : measurements.ops) {
-    calibration.ops.push_back(op_seconds(ops[sample.op], device));
+    calibration.ops.push_back(op_seconds(ops[sample.op], calibration.cluster.device));
   }
   return calibration;
 }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <deque>
 #include <functional>
@@ -25,8 +26,9 @@ namespace autopar {
 
 namespace {
 
-constexpr int kMostCalls = 1000;  // in a round
-constexpr int kMoreRounds = 3;    // of one call each
+constexpr int kMostCalls = 1000;   // in a round
+constexpr int kMoreRounds = 3;     // of one call each
+constexpr double kSumsBeside = 8;  // of tensors, at least, while an op is called beside
 constexpr CollectiveKind kTimedKinds[] = {
     CollectiveKind::kAllReduce, CollectiveKind::kAllGather, CollectiveKind::kReduceScatter,
     CollectiveKind::kAllToAll,  CollectiveKind::kBroadcast,
@@ -97,7 +99,9 @@ class Meter {
     const double wanted = std::ceil(request_.round_time / std::max(once, 1e-9));
     const int calls = static_cast<int>(std::clamp(wanted, 1.0, double(most_calls)));
     std::vector<Seconds> seconds;
-    const int rounds = most_calls == 1 ? kMoreRounds * request_.rounds : request_.rounds;
+    const int wished = most_calls == 1 ? kMoreRounds * request_.rounds : request_.rounds;
+    const double room = request_.sample_time / std::max(once * calls, 1e-9);
+    const int rounds = static_cast<int>(std::clamp(room, 1.0, double(wished)));
     for (int r = 0; r < rounds; ++r) {
       AUTOPAR_TRY(mean, round(work, calls));
       seconds.push_back(mean);
@@ -192,55 +196,74 @@ std::string filled(DType dtype, const Shape& shape) {
                      is_floating(dtype) ? '\x3e' : '\0');
 }
 
-// Errors are those of the communication; what ONNX Runtime cannot do all ranks find alike.
-Status time_op(Meter& meter, Ort::Env& environment, const TimedOp& op, int gpu, OpSample& sample) {
-  std::deque<std::string> data;  // what values point into
-  TraceFile trace;               // outlives the session that writes it
-  std::optional<Ort::Session> session;
-  std::optional<Ort::IoBinding> bound;  // on a GPU: to what lies there
-  std::vector<Declared> inputs, outputs;
-  std::vector<Ort::Value> values;
-  const auto run = [&]() -> Status {
+// A session of a timed op, fed.
+class OpRunner {
+ public:
+  // `gpu`: -1: on the CPU. What ONNX Runtime cannot do is `problem()`.
+  OpRunner(Ort::Env& environment, const TimedOp& op, int gpu) {
     try {
-      if (bound) {
-        session->Run(Ort::RunOptions(), *bound);
+      open(environment, op, gpu);
+      if (const Status ran = run(); !ran) problem_ = ran.error().message;
+    } catch (const std::exception& exception) {
+      problem_ = exception.what();
+    }
+  }
+
+  const std::string& problem() const { return problem_; }
+
+  Status run() {
+    try {
+      if (bound_) {
+        session_->Run(Ort::RunOptions(), *bound_);
       } else {
-        run_session(*session, Ort::RunOptions(), inputs, values, outputs);
+        run_session(*session_, Ort::RunOptions(), inputs_, values_, outputs_);
       }
-    } catch (const Ort::Exception& exception) {
+    } catch (const std::exception& exception) {
       return input_error(exception.what());
     }
     return Ok{};
-  };
-  try {
+  }
+
+ private:
+  void open(Ort::Env& environment, const TimedOp& op, int gpu) {
     Ort::SessionOptions options = session_options(false);
     if (gpu >= 0) add_cuda_provider(options, gpu);
     const auto open = [&](const std::string& prefix) {
       if (!prefix.empty()) options.EnableProfiling(prefix.c_str());
-      session.emplace(environment, op.model.data(), op.model.size(), options);
+      session_.emplace(environment, op.model.data(), op.model.size(), options);
     };
     // A run takes a trace, which costs about as much as a small op.
-    op.of_model ? trace.take(open) : open("");
-    inputs = inputs_of(*session);
-    outputs = outputs_of(*session);
-    for (const Declared& input : inputs) {
+    op.of_model ? trace_.take(open) : open("");
+    inputs_ = inputs_of(*session_);
+    outputs_ = outputs_of(*session_);
+    for (const Declared& input : inputs_) {
       const auto dtype = dtype_of(input.type);
       if (!dtype) throw std::invalid_argument("input '" + input.name + "' is no tensor");
-      data.push_back(filled(*dtype, input.shape));
-      values.push_back(view_of(*dtype, input.shape, data.back().data()));
+      data_.push_back(filled(*dtype, input.shape));
+      values_.push_back(view_of(*dtype, input.shape, data_.back().data()));
     }
-    if (gpu >= 0) {
-      bound.emplace(*session);
-      const Ort::MemoryInfo there("Cuda", OrtDeviceAllocator, gpu, OrtMemTypeDefault);
-      for (std::size_t i = 0; i < inputs.size(); ++i) {
-        bound->BindInput(inputs[i].name.c_str(), values[i]);  // copies it there
-      }
-      for (const Declared& output : outputs) bound->BindOutput(output.name.c_str(), there);
+    if (gpu < 0) return;
+    bound_.emplace(*session_);
+    const Ort::MemoryInfo there("Cuda", OrtDeviceAllocator, gpu, OrtMemTypeDefault);
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      bound_->BindInput(inputs_[i].name.c_str(), values_[i]);  // copies it there
     }
-    if (const Status first = run(); !first) sample.problem = first.error().message;
-  } catch (const std::exception& exception) {
-    sample.problem = exception.what();
+    for (const Declared& output : outputs_) bound_->BindOutput(output.name.c_str(), there);
   }
+
+  std::deque<std::string> data_;  // what values point into
+  TraceFile trace_;               // outlives the session that writes it
+  std::optional<Ort::Session> session_;
+  std::optional<Ort::IoBinding> bound_;  // on a GPU: to what lies there
+  std::vector<Declared> inputs_, outputs_;
+  std::vector<Ort::Value> values_;
+  std::string problem_;
+};
+
+// Errors are those of the communication; what ONNX Runtime cannot do all ranks find alike.
+Status time_op(Meter& meter, Ort::Env& environment, const TimedOp& op, int gpu, OpSample& sample) {
+  OpRunner runner(environment, op, gpu);
+  sample.problem = runner.problem();
   AUTOPAR_TRY(any, meter.most(sample.problem.empty() ? 0 : 1));
   if (any > 0) {
     if (sample.problem.empty()) sample.problem = "another rank cannot run it";
@@ -248,9 +271,106 @@ Status time_op(Meter& meter, Ort::Env& environment, const TimedOp& op, int gpu, 
   }
   // A whole model as `run` times it: ranks meet before each run.
   const bool is_whole = op.of_model && op.copies == 1;
-  AUTOPAR_TRY(seconds, meter.time(run, is_whole ? 1 : kMostCalls));
+  AUTOPAR_TRY(seconds, meter.time([&] { return runner.run(); }, is_whole ? 1 : kMostCalls));
   const double copies = op.copies;
   sample.seconds = {seconds.minimum / copies, seconds.median / copies, seconds.mean / copies};
+  return Ok{};
+}
+
+// The largest product of float32 that was timed.
+const OpSample* largest_product(const std::vector<TimedOp>& ops,
+                                const std::vector<OpSample>& samples) {
+  const OpSample* largest = nullptr;
+  for (const OpSample& sample : samples) {
+    const TimedOp& op = ops[sample.op];
+    if (op.of_model || op.flops <= 0 || op.dtype != DType::kFloat32 || !sample.problem.empty()) {
+      continue;
+    }
+    if (largest == nullptr || op.flops > ops[largest->op].flops) largest = &sample;
+  }
+  return largest;
+}
+
+// Calls of an op in a thread of its own, while the rank's own thread sums tensors over all ranks.
+class OverlapMeter {
+ public:
+  OverlapMeter(Meter& meter, OpRunner& runner, CollectiveCall sum, const void* from, void* to)
+      : meter_(meter), runner_(runner), sum_(std::move(sum)), from_(from), to_(to) {}
+
+  Result<Spread> sum(int most_calls) {
+    return meter_.time([&] { return meter_.run(sum_, from_, to_); }, most_calls);
+  }
+
+  // A call of the op on the slowest rank; beside sums these go on until the calls of every rank
+  // have ended.
+  Result<Seconds> call(int calls, bool beside_sums) {
+    AUTOPAR_TRY(met, meter_.most(0));
+    static_cast<void>(met);
+    std::atomic<bool> done = false;
+    Seconds taken = 0;
+    std::thread caller([&] {
+      const Seconds begin = steady_seconds();
+      for (int c = 0; c < calls; ++c) static_cast<void>(runner_.run());
+      taken = (steady_seconds() - begin) / calls;
+      done = true;
+    });
+    const Status summed = beside_sums ? sum_until(done) : Status(Ok{});
+    caller.join();
+    AUTOPAR_RETURN_IF_ERROR(summed);
+    return meter_.most(taken);
+  }
+
+ private:
+  Status sum_until(const std::atomic<bool>& done) {
+    while (true) {
+      AUTOPAR_RETURN_IF_ERROR(meter_.run(sum_, from_, to_));
+      AUTOPAR_TRY(left, meter_.most(done ? 0 : 1));
+      if (left <= 0) return Ok{};
+    }
+  }
+
+  Meter& meter_;
+  OpRunner& runner_;
+  CollectiveCall sum_;
+  const void* from_;
+  void* to_;
+};
+
+Status time_overlap(Meter& meter, Ort::Env& environment, const MeasureRequest& request,
+                    GpuCommunicator* gpu, Measurements& measurements) {
+  const OpSample* product = largest_product(request.ops, measurements.ops);
+  if (product == nullptr) return Ok{};
+  OpRunner runner(environment, request.ops[product->op], gpu == nullptr ? -1 : gpu->gpu());
+  AUTOPAR_TRY(any, meter.most(runner.problem().empty() ? 0 : 1));
+  if (any > 0) return Ok{};
+  const std::int64_t ranks = meter.everyone().group_size;
+  const Bytes elements = (request.sizes.back() / 4 + ranks - 1) / ranks * ranks;
+  CollectiveCall sum =
+      meter.call(CollectiveKind::kAllReduce, meter.everyone(), DType::kFloat32, elements);
+  const std::vector<float> input(static_cast<std::size_t>(elements), 1.0f);
+  std::vector<float> output(input.size());
+  const void* from = input.data();
+  void* to = output.data();
+  if (gpu != nullptr) {
+    AUTOPAR_TRY(room, gpu->gpu_room(input.size() * sizeof(float), output.size() * sizeof(float)));
+    from = room.input, to = room.output, sum.stream = room.stream;
+  }
+  OverlapMeter overlap(meter, runner, std::move(sum), from, to);
+  AUTOPAR_TRY(summing, overlap.sum(kMostCalls));
+  // Long beside a sum, so that what is at its ends does not count.
+  const double wished = std::max(request.round_time, kSumsBeside * summing.median);
+  const int calls = static_cast<int>(
+      std::clamp(std::ceil(wished / product->seconds.median), 1.0, double(kMostCalls)));
+  std::vector<Seconds> alone, beside;
+  for (int r = 0; r < request.rounds; ++r) {
+    for (std::vector<Seconds>* rounds : {&alone, &beside}) {
+      AUTOPAR_TRY(seconds, overlap.call(calls, rounds == &beside));
+      rounds->push_back(seconds);
+    }
+  }
+  measurements.overlap =
+      OverlapSample{product->op, CollectiveKind::kAllReduce, 4 * static_cast<double>(elements),
+                    spread_of(alone).median, spread_of(beside).median};
   return Ok{};
 }
 
@@ -276,7 +396,7 @@ Result<Measurements> measure_rank(Communicator& communicator, Ort::Env& environm
   AUTOPAR_TRY(gpu, gpu_of_ops(meter, communicator));
   measurements.on_gpus = gpu != nullptr;
   AUTOPAR_RETURN_IF_ERROR(find_memory(meter, communicator.rank(), gpu, measurements));
-  if (communicator.size() > 1) {
+  if (communicator.size() > 1 && request.times_links) {
     AUTOPAR_RETURN_IF_ERROR(time_collectives(meter, request, partitions, gpu, measurements));
   }
   for (std::size_t o = 0; o < request.ops.size(); ++o) {
@@ -286,6 +406,9 @@ Result<Measurements> measure_rank(Communicator& communicator, Ort::Env& environm
     AUTOPAR_RETURN_IF_ERROR(
         time_op(meter, environment, request.ops[o], gpu == nullptr ? -1 : gpu->gpu(), sample));
     measurements.ops.push_back(std::move(sample));
+  }
+  if (communicator.size() > 1) {
+    AUTOPAR_RETURN_IF_ERROR(time_overlap(meter, environment, request, gpu, measurements));
   }
   return measurements;
 }

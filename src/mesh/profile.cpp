@@ -64,6 +64,13 @@ Status verify(const Profile& profile) {
         std::pair{"pass_gradient_bytes", profile.pass_gradient_bytes}}) {
     if (value > 64) return wrong(field, "at most 64", value);
   }
+  if (profile.runs_op_by_op &&
+      (profile.fuses_elementwise || profile.fuses_normalisation || profile.fuses_attention ||
+       profile.fuses_optimizer || profile.has_strides || profile.repeats_whole_segments)) {
+    return input_error(
+        "op_by_op goes with no fuses, strided_operands or whole_segments: where every op is run by "
+        "itself, no kernel is made of several");
+  }
   if (profile.pipelined > 1) return wrong("pipelined", "at most 1", profile.pipelined);
   if (profile.matrix.tile_m > 0 && !(profile.matrix.multiprocessors >= 1)) {
     return wrong("matrix.multiprocessors", "at least 1 where tiles are given",

@@ -14,9 +14,17 @@ void repeat_ends(Grouping& all) {
   }
 }
 
+Kernels one_by_one(const Graph& graph) {
+  Kernels kernels;
+  kernels.of_op.resize(graph.ops.size());
+  kernels.inside.assign(graph.values.size(), 0);
+  return kernels;
+}
+
 }  // namespace
 
 Kernels group_kernels(const Graph& graph, const Profile& profile, const std::string& updates) {
+  if (profile.runs_op_by_op) return one_by_one(graph);
   Grouping all(graph, profile, updates);
   if (profile.fuses_attention) join_attention(all);
   if (profile.ideal()) return all.any_is_free ? std::move(all.found) : Kernels();

@@ -120,32 +120,21 @@ Status read_attention(const Json& json, Profile& profile) {
 
 Result<Profile> profile_of(const Json& json) {
   AUTOPAR_RETURN_IF_ERROR(check_format(json, "autopar-profile", 1));
-  AUTOPAR_RETURN_IF_ERROR(read_known(json, {"format",
-                                            "version",
-                                            "name",
-                                            "fuses",
-                                            "strided_operands",
-                                            "launch_s",
-                                            "host_s",
-                                            "stage_collective",
-                                            "matrix",
-                                            "attention",
-                                            "memory",
-                                            "bucket_bytes",
-                                            "deferred",
-                                            "slowdown",
-                                            "pipelined",
-                                            "gradient_bytes",
-                                            "pass_gradient_bytes",
-                                            "whole_segments",
-                                            "reserved_bytes",
-                                            "fragmentation",
-                                            "sources"}));
+  AUTOPAR_RETURN_IF_ERROR(
+      read_known(json, {"format",         "version",        "name",
+                        "op_by_op",       "fuses",          "strided_operands",
+                        "launch_s",       "host_s",         "stage_collective",
+                        "matrix",         "attention",      "memory",
+                        "bucket_bytes",   "deferred",       "slowdown",
+                        "pipelined",      "gradient_bytes", "pass_gradient_bytes",
+                        "whole_segments", "reserved_bytes", "fragmentation",
+                        "sources"}));
   Profile profile;
   AUTOPAR_TRY(name, json.at("name"));
   AUTOPAR_TRY(name_text, name.text());
   if (name_text.empty()) return name.expected("a name");
   profile.name = name_text;
+  AUTOPAR_RETURN_IF_ERROR(read_flag(json, "op_by_op", profile.runs_op_by_op));
   AUTOPAR_RETURN_IF_ERROR(read_fuses(json, profile));
   AUTOPAR_RETURN_IF_ERROR(read_flag(json, "strided_operands", profile.has_strides));
   AUTOPAR_RETURN_IF_ERROR(read_flag(json, "whole_segments", profile.repeats_whole_segments));
@@ -174,6 +163,7 @@ Result<Profile> profile_of(const Json& json) {
 std::string profile_to_json(const Profile& profile, const std::string& sources) {
   nlohmann::ordered_json j = {
       {"format", "autopar-profile"}, {"version", 1}, {"name", profile.name}};
+  if (profile.runs_op_by_op) j["op_by_op"] = 1;
   auto& fuses = j["fuses"] = nlohmann::ordered_json::array();
   if (profile.fuses_attention) fuses.push_back("attention");
   if (profile.fuses_normalisation) fuses.push_back("normalisation");
