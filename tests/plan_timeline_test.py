@@ -47,11 +47,38 @@ def check(folder, profile, passes):
     return len(events)
 
 
+def check_pipeline(folder, model, *options):
+    """Each action has its ops where its own time is, and only what is fetched ahead stands before it, never before the step."""
+    path = folder / "pipeline.json"
+    report = json.loads(run("search", MODELS / f"{model}.onnx", "--train", "--loss", "cross_entropy", "--optimizer", "adamw", "--stages", 2, *options,
+                            "-o", folder / "pipeline", "--timeline", path, "--json").stdout)
+    events = [e for e in json.loads(path.read_text())["traceEvents"] if e["ph"] == "X"]
+    assert min(e["ts"] for e in events) >= -0.002, min(e["ts"] for e in events)
+    assert abs(max(e["ts"] + e["dur"] for e in events) - report["cost"]["seconds"] * 1e6) <= 0.01, report["cost"]
+    actions = {(e["pid"], e["name"]): e for e in events if e["cat"] == "action"}
+    for e in events:
+        if e["cat"] != "op":
+            continue
+        action = actions[e["pid"], e["args"]["action"]]
+        assert action["ts"] - 0.01 <= e["ts"] and e["ts"] + e["dur"] <= action["ts"] + action["dur"] + 0.01, (e, action)
+    for stage in {e["pid"] for e in events}:
+        spans = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["pid"] == stage and e["cat"] == "op")
+        assert all(before[1] <= after[0] + 0.01 for before, after in zip(spans, spans[1:])), stage
+    return len(events)
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         counts = [check(folder, profile, passes) for profile in ("ideal", "h100-nanotron") for passes in (1, 2, 8)]
         print(f"six timelines, of {min(counts)} to {max(counts)} events")
+        of_8, of_64 = ("--cluster", "dgx-a100-1x8", "--batch", 16), ("--cluster", "dgx-h100-8x8", "--batch", 64)
+        counts = [check_pipeline(folder, "gpt2_tiny", *of_8, "--micro-batches", passes, "--schedule", schedule, *more)
+                  for passes, schedule, more in ((2, "1f1b", ("--searcher", "uniform:dp=4 zero=3")), (4, "gpipe", ("--searcher", "uniform:dp=4 zero=3")),
+                                                 (4, "interleaved", ("--profile", "a100-eager", "--zero", 3)))]
+        counts += [check_pipeline(folder, "llama_tiny", *of_64, "--micro-batches", passes, "--schedule", schedule, "--profile", profile, "--zero", 3)
+                   for passes, schedule, profile in ((2, "1f1b", "h100-eager"), (4, "1f1b", "h100-megatron"), (8, "zb-h1", "h100-nanotron"))]
+        print(f"six of pipelines, of {min(counts)} to {max(counts)} events")
         refused = run("search", MODELS / "mlp.onnx", "--cluster", "dgx-h100-8x8", "--cost-model", "mindspore", "--timeline", folder / "none.json",
                       "-o", folder / "plan2", expect=2)
         assert "--timeline" in refused.stderr and "mindspore" in refused.stderr, refused.stderr

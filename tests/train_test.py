@@ -471,6 +471,38 @@ def test_statistics_of_one_sample(folder):
     check_independently(folder / "out")
 
 
+def test_statistics_are_counted_once(folder):
+    """What is repeated for the backward pass leaves running statistics alone: they are those of a step that repeats nothing."""
+    random = np.random.default_rng(2)
+    constants = [("w", random.standard_normal((4, 3, 3, 3)).astype(np.float32)), ("w2", random.standard_normal((4, 4, 3, 3)).astype(np.float32))]
+    nodes, x = [], "x"
+    for i, weight in enumerate(("w", "w2")):
+        constants += [(f"{n}{i}", (np.ones if n in ("scale", "variance") else np.zeros)(4, np.float32)) for n in ("scale", "bias", "mean", "variance")]
+        nodes += [helper.make_node("Conv", [x, weight], [f"c{i}"], name=f"conv{i}"),
+                  helper.make_node("BatchNormalization", [f"c{i}", f"scale{i}", f"bias{i}", f"mean{i}", f"variance{i}"], [f"n{i}", f"m{i}", f"v{i}"], name=f"norm{i}", training_mode=1),
+                  helper.make_node("Relu", [f"n{i}"], [f"r{i}"], name=f"relu{i}")]
+        x = f"r{i}"
+    nodes += [helper.make_node("GlobalAveragePool", [x], ["p"], name="pool"), helper.make_node("Flatten", ["p"], ["y"], name="flat")]
+    net = model(folder, nodes, [("x", TensorProto.FLOAT, ["batch", 3, 8, 8])], [("y", TensorProto.FLOAT, ["batch", 4])], constants)
+    (folder / "pins.json").write_text(json.dumps({"format": "autopar-strategy", "version": 1, "checkpoints": ["p"]}))
+    machine, found = cluster(folder, 2, **MACHINE), {}
+    for passes in (1, 2):
+        for recompute in ("none", "full", "cheap"):
+            run("search", net, "--cluster", machine, "--train", "--loss", "mse", "--batch", 8, "--micro-batches", passes, "--recompute", recompute, *(["--pin", folder / "pins.json"] if recompute == "full" else []), "--searcher",
+                "replicate", "-o", folder / "out", "-q")
+            data = []
+            if passes > 1:
+                np.savez(folder / "io.npz", **{"in." + n: np.abs(a) if n.startswith("variance") else a for n, a in inputs_of(folder / "out").items()})
+                data = ["--data", folder / "io.npz"]
+            assert run("run", folder / "out", *data, "--steps", 2, "--save", folder / "saved.npz").stdout.splitlines()[-1] == "PASSED"
+            found[recompute] = dict(np.load(folder / "saved.npz"))
+            names = [n.name for file in (folder / "out").glob("plan*.onnx") for n in onnx.load(file).graph.node]
+            assert recompute != "full" or "norm0.again" in names, (passes, names)
+        for recompute in ("full", "cheap"):
+            for name, array in found["none"].items():
+                assert np.allclose(array, found[recompute][name], rtol=1e-5, atol=1e-6), (passes, recompute, name)
+
+
 def test_labels_that_do_not_count(folder):
     """The mean is over those of the whole batch that count, however they lie in its parts; without any it is 0."""
     out = folder / "out"
@@ -505,7 +537,7 @@ def test_opset(folder):
 def main():
     for test in (test_refusals, test_batch, test_opset, test_parameters_without_a_gradient, test_micro_batches_refused, test_own_batch_in_a_shape,
                  test_one_table_for_every_sample, test_rows_of_each_sample, test_extremes_in_16_bits,
-                 test_one_pass_chosen_of_several, test_statistics_of_one_sample, test_labels_that_do_not_count, test_the_step_is_what_is_planned, test_bfloat16_is_float16_with_another_type, test_plans_run):
+                 test_one_pass_chosen_of_several, test_statistics_of_one_sample, test_statistics_are_counted_once, test_labels_that_do_not_count, test_the_step_is_what_is_planned, test_bfloat16_is_float16_with_another_type, test_plans_run):
         with tempfile.TemporaryDirectory() as folder:
             test(pathlib.Path(folder))
         print(f"{test.__name__}: ok", flush=True)

@@ -55,20 +55,15 @@ class ChunkEvents {
   // In so many seconds, which are those of the schedule.
   std::vector<Drawn> of(const StepAction& action, Seconds seconds) const {
     std::vector<Drawn> found;
-    Seconds begin = kInfinity, sum = 0;
+    Seconds sum = 0;
     for (const StepEvent& event : events_) {
       if (event.stream == Stream::kHost || event.seconds <= 0 || !belongs(event, action)) continue;
       found.push_back({event, event.begin, event.seconds});
-      begin = std::min(begin, event.begin);
       sum += event.seconds;
     }
     const bool is_part =
         action.phase == StepPhase::kInputGradients || action.phase == StepPhase::kWeightGradients;
-    // What is fetched before the first forward pass begins stands before it.
-    Seconds early = 0;
-    for (const Drawn& drawn : found) early = std::max(early, drawn.begin + drawn.seconds - begin);
-    const bool is_first = action.phase == StepPhase::kForward && action.micro_batch == 0;
-    early = is_first ? std::max(0.0, early - seconds) : 0;
+    const Seconds begin = begin_of(action, seconds);
     Seconds now = 0;
     for (Drawn& drawn : found) {
       if (is_part) {
@@ -76,13 +71,34 @@ class ChunkEvents {
         drawn.begin = now;
         now += drawn.seconds;
       } else {
-        drawn.begin -= begin + early;
+        drawn.begin -= begin;
       }
     }
     return found;
   }
 
  private:
+  // When the action begins in the chunk's own timeline, as chunk_cost() has it: what is fetched
+  // ahead stands before it.
+  Seconds begin_of(const StepAction& action, Seconds seconds) const {
+    Seconds forward = kInfinity, backward = kInfinity, end = 0;  // of compute, in this pass; in all
+    for (const StepEvent& event : events_) {
+      if (event.stream != Stream::kCompute) continue;
+      const OpId op = op_of(event);
+      const Phase phase = op.valid() ? graph_.op(op).phase : Phase::kForward;
+      if (phase == Phase::kUpdate) continue;
+      end = std::max(end, event.begin + event.seconds);
+      if (event.pass != pass_of(action.micro_batch)) continue;
+      Seconds& begin = phase == Phase::kForward ? forward : backward;
+      begin = std::min(begin, event.begin);
+    }
+    if (action.phase == StepPhase::kUpdate) return end;
+    if (action.phase != StepPhase::kForward) return std::min(backward, end);
+    // The first one is shorter by what was fetched while the stage waited for it.
+    if (action.micro_batch == 0) return std::min(backward, end) - seconds;
+    return std::min(forward, end);
+  }
+
   bool belongs(const StepEvent& event, const StepAction& action) const {
     const OpId op = op_of(event);
     const Phase phase = op.valid() ? graph_.op(op).phase : Phase::kForward;

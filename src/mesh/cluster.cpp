@@ -6,6 +6,8 @@ namespace autopar {
 
 namespace {
 
+constexpr const char* kPositive = "positive and below 1e300";
+constexpr const char* kNotNegative = "at least 0 and below 1e300";
 constexpr std::int64_t kMaxDevices = std::int64_t{1} << 20;
 
 Error wrong(const Cluster& cluster, const std::string& field, const std::string& expected,
@@ -23,14 +25,14 @@ Status verify_tier(const Cluster& cluster, const Tier& tier) {
     return wrong(cluster, where + "size", "at least 1", std::to_string(tier.size));
   }
   if (!positive(tier.bandwidth_bytes_per_s)) {
-    return wrong(cluster, where + "bandwidth_bytes_per_s", "positive",
+    return wrong(cluster, where + "bandwidth_bytes_per_s", kPositive,
                  std::to_string(tier.bandwidth_bytes_per_s));
   }
   if (!(tier.latency_s >= 0 && tier.latency_s < 1e300)) {
-    return wrong(cluster, where + "latency_s", "at least 0", std::to_string(tier.latency_s));
+    return wrong(cluster, where + "latency_s", kNotNegative, std::to_string(tier.latency_s));
   }
   if (!(tier.ring_step_s >= 0 && tier.ring_step_s < 1e300)) {
-    return wrong(cluster, where + "ring_step_s", "at least 0", std::to_string(tier.ring_step_s));
+    return wrong(cluster, where + "ring_step_s", kNotNegative, std::to_string(tier.ring_step_s));
   }
   double last = 0;
   for (const auto& [bytes, fraction] : tier.efficiency) {
@@ -53,7 +55,7 @@ Status verify_device(const Cluster& cluster) {
     return wrong(cluster, "device.memory_bytes", "positive", std::to_string(device.memory_bytes));
   }
   if (!positive(device.memory_bandwidth_bytes_per_s)) {
-    return wrong(cluster, "device.memory_bandwidth_bytes_per_s", "positive",
+    return wrong(cluster, "device.memory_bandwidth_bytes_per_s", kPositive,
                  std::to_string(device.memory_bandwidth_bytes_per_s));
   }
   if (device.peak_flops_per_s.empty()) {
@@ -61,8 +63,7 @@ Status verify_device(const Cluster& cluster) {
   }
   for (const auto& [dtype, peak] : device.peak_flops_per_s) {
     if (!positive(peak)) {
-      return wrong(cluster, "device.peak_flops_per_s of " + dtype, "positive",
-                   std::to_string(peak));
+      return wrong(cluster, "device.peak_flops_per_s of " + dtype, kPositive, std::to_string(peak));
     }
   }
   return Ok{};
@@ -97,7 +98,7 @@ Status verify(const Cluster& cluster) {
     devices *= tier.size;
   }
   if (!(cluster.host_link_bandwidth_bytes_per_s >= 0)) {
-    return wrong(cluster, "host_link.bandwidth_bytes_per_s", "at least 0",
+    return wrong(cluster, "host_link.bandwidth_bytes_per_s", kNotNegative,
                  std::to_string(cluster.host_link_bandwidth_bytes_per_s));
   }
   return Ok{};

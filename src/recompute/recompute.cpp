@@ -259,7 +259,28 @@ class Rewrite {
     return copies_[wanted.index()];
   }
 
+  // Running statistics are counted once. ONNX Runtime writes the next ones over those it reads, so
+  // that a copy reads none that anybody needs: what it is for does not depend on them.
+  void forget_statistics(Op& op) {
+    if (op.type != "BatchNormalization" || op.int_attribute("training_mode", 0) == 0) return;
+    const ValueId mean = op.inputs[3];
+    Value nothing;
+    nothing.name = value_names_.unique(op.name + ".no_statistics");
+    nothing.dtype = values_[mean.index()].dtype;
+    nothing.shape = values_[mean.index()].shape;
+    values_.push_back(std::move(nothing));
+    Op zero;
+    zero.name = zero.origin_name = op_names_.unique(op.name + ".no_statistics");
+    zero.type = zero.origin_type = "Sub";
+    zero.phase = op.phase;
+    zero.inputs = {mean, mean};
+    zero.outputs = {ValueId(static_cast<std::int64_t>(values_.size()) - 1)};
+    op.inputs[3] = op.inputs[4] = zero.outputs[0];
+    ops_.push_back({std::move(zero), -1});
+  }
+
   void repeat(Op op, OpId original) {
+    forget_statistics(op);
     for (ValueId& output : op.outputs) {
       if (!output.valid()) continue;
       values_.push_back(values_[output.index()]);

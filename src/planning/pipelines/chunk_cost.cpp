@@ -40,7 +40,7 @@ class PhaseSeconds {
   Seconds update() const { return update_; }
 
   ForwardLinks links(std::int64_t steady) const {
-    ForwardLinks found{passes_[static_cast<std::size_t>(steady)].links, {}};
+    ForwardLinks found{passes_[static_cast<std::size_t>(steady)].links, {}, passes_[0].first()};
     for (std::size_t l = 0; l < kLinks; ++l) {
       found.fetching[l] = std::max(0.0, passes_[0].links[l] - found.of_pass[l]);
     }
@@ -52,8 +52,10 @@ class PhaseSeconds {
     const Pass& of = passes_[at];
     const Seconds next = at + 1 < passes_.size() ? passes_[at + 1].first() : end_;
     const Seconds backward = std::min(of.backward, next);
+    // Before compute can begin at all, the first pass waits for its first weights.
+    const Seconds begin = at == 0 ? 0 : of.first();
     PassSeconds found;
-    found.forward = std::max(0.0, backward - of.first());
+    found.forward = std::max(0.0, backward - begin);
     found.backward = std::max(0.0, next - backward);
     if (weight_ops_.empty()) return found;
     const Seconds busy = of.inputs + of.weights;
@@ -226,7 +228,7 @@ ChunkCost chunk_cost(const SearchRequest& request, const Mesh& mesh, const Strat
                      const std::vector<char>& weight_ops, ForwardLinks* links) {
   const PhaseSeconds phases(request, mesh, plan, weight_ops);
   const std::int64_t passes = request.graph.passes;
-  const std::int64_t steady = passes > 2 ? 1 : 0;
+  const std::int64_t steady = passes > 1 ? 1 : 0;
   ChunkCost cost;
   cost.steady = phases.of_pass(steady);
   if (links != nullptr) *links = phases.links(steady);

@@ -19,13 +19,15 @@ Result<OpSeconds> seconds_of_ops(const Inputs& inputs, const Graph& step,
 Result<std::vector<Seconds>> seconds_again(const Inputs& inputs, const Graph& graph);
 
 // For how long links are busy in a forward pass, and with what the first micro-batch has more: with
-// weights that are fetched once.
+// weights that are fetched once. And how long compute waits for weights before it begins at all.
 struct ForwardLinks {
   std::array<Seconds, kLinks> of_pass = {}, fetching = {};
+  Seconds first_wait = 0;
 };
 
 // Of one pass and of the update, without what is sent, as the timeline of the chunk's own step has
-// them: a phase of a pass ends where compute begins with the next one. `weight_ops`: of W, per op;
+// them: a phase of a pass ends where compute begins with the next one, and the first begins with
+// the step. `weight_ops`: of W, per op;
 // a backward pass in two parts takes as long as one. `links`: null, not asked for.
 ChunkCost chunk_cost(const Planned& planned, const std::vector<char>& weight_ops,
                      ForwardLinks* links = nullptr);

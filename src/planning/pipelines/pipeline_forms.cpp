@@ -24,13 +24,24 @@ bool is_file(const std::string& schedule) {
   return schedule != "auto" && schedule.find_first_of("./") != std::string::npos;
 }
 
-// Without the cells of reductions and updates, which are put at the end.
-std::string passes_of(const std::string& table) {
-  static const std::regex ends("(^|,)[ \t]*[0-9]+[RU][ \t]*(?=,|$)");
+// Without the cells of reductions and updates, which are put at the end. Errors: one that stands
+// before a pass of its chunk.
+Result<std::string> passes_of(const std::string& table) {
+  static const std::regex ends("(^|,)[ \t]*([0-9]+)([RU])[ \t]*(?=,|$)");
   std::string text, line;
   std::istringstream lines(table);
-  while (std::getline(lines, line)) {
+  for (int number = 1; std::getline(lines, line); ++number) {
     if (!line.empty() && line.back() == '\r') line.pop_back();
+    for (std::sregex_iterator at(line.begin(), line.end(), ends), none; at != none; ++at) {
+      const std::string chunk = (*at)[2], rest = at->suffix();
+      std::smatch pass;
+      if (!std::regex_search(rest, pass, std::regex("[,(;][ \t]*(" + chunk + "[FBIW][0-9]*)"))) {
+        continue;
+      }
+      return input_error("line " + std::to_string(number) + ": " + chunk + (*at)[3].str() +
+                         " stands before " + pass[1].str() +
+                         ": it runs once, after all passes of its chunk");
+    }
     text += std::regex_replace(line, ends, "$1") + "\n";
   }
   return text;
@@ -91,7 +102,8 @@ Result<std::int64_t> parse_count(const std::string& text, const std::string& opt
 
 Result<PipelineSchedule> schedule_of_table(const std::string& text, const std::string& where,
                                            std::int64_t micro_batches) {
-  auto schedule = parsed(passes_of(text), where);
+  auto passes = passes_of(text);
+  auto schedule = passes ? parsed(*passes, where) : Result<PipelineSchedule>(passes.error());
   if (!schedule) {
     const std::string& message = schedule.error().message;
     return input_error(message.rfind(where, 0) == 0 ? message : where + ": " + message);

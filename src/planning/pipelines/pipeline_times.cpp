@@ -79,6 +79,7 @@ class Pricing {
         }
       }
       const Seconds more = std::max(0.0, first.forward - cost.steady.forward);
+      const std::array<Seconds, kLinks> before = of.free;
       Seconds early = 0, until = kInfinity;  // all that is fetched, and how long links are free
       for (std::size_t l = 0; l < kLinks; ++l) {
         if (links[c].fetching[l] == 0) continue;
@@ -86,7 +87,8 @@ class Pricing {
         until = std::min(until, of.free[l]);
         of.free[l] = std::max(0.0, of.free[l] - links[c].fetching[l]);
       }
-      early = std::min({early, until, more});
+      const Seconds free = *std::min_element(before.begin(), before.end());
+      early = std::min(std::max(std::min(early, until), std::min(links[c].first_wait, free)), more);
       first.forward -= early;
       waiting += first.forward + cost.send_forward;
     }
