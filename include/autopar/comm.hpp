@@ -34,6 +34,8 @@ enum class CollectiveKind : std::uint8_t {
 const char* name_of(CollectiveKind kind);
 std::optional<CollectiveKind> parse_collective_kind(const std::string& op_type);
 bool communicates(CollectiveKind kind);
+// Whether an op is a ShardSlice.
+bool is_slice(const Op& op);
 inline bool has_reduction(CollectiveKind kind) {
   return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter;
 }

@@ -170,6 +170,10 @@ struct Op {
                                            const std::vector<std::int64_t>& fallback = {}) const;
 };
 
+// The domain of collectives and of what cuts for them.
+inline constexpr const char* kCollectiveDomain = "ai.autopar";
+inline bool is_collective(const Op& op) { return op.domain == kCollectiveDomain; }
+
 // One place that reads a value: input `port` of `op`.
 struct Use {
   OpId op;

@@ -43,8 +43,7 @@ std::vector<char> known_at_load(const Graph& program) {
   std::vector<char> known(program.values.size());
   for (std::size_t v = 0; v < known.size(); ++v) known[v] = program.values[v].has_data();
   for (const Op& op : program.ops) {
-    const bool slice = op.domain == "ai.autopar" && op.type == "ShardSlice";
-    if (slice && known[op.inputs[0].index()]) known[op.outputs[0].index()] = 1;
+    if (is_slice(op) && known[op.inputs[0].index()]) known[op.outputs[0].index()] = 1;
   }
   return known;
 }
@@ -172,7 +171,7 @@ bool sends_messages(const std::vector<PlanFile>& files) {
   for (const PlanFile& file : files) {
     for (const Op& op : file.plan.program.ops) {
       const auto kind = parse_collective_kind(op.type);
-      if (op.domain == "ai.autopar" && kind && is_message(*kind)) return true;
+      if (is_collective(op) && kind && is_message(*kind)) return true;
     }
   }
   return false;

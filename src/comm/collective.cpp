@@ -50,6 +50,10 @@ bool communicates(CollectiveKind kind) {
   return kind != CollectiveKind::kShardSlice && kind != CollectiveKind::kMakePartial;
 }
 
+bool is_slice(const Op& op) {
+  return is_collective(op) && op.type == name_of(CollectiveKind::kShardSlice);
+}
+
 std::string to_text(const Collective& collective, const Mesh& mesh) {
   std::string text = std::string(name_of(collective.kind)) + " {";
   for (std::size_t i = 0; i < collective.axes.size(); ++i) {

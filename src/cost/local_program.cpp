@@ -10,7 +10,7 @@ namespace {
 // Of a local program: whether ranks exchange data in it.
 bool is_exchange(const Op& op) {
   const auto kind = parse_collective_kind(op.type);
-  return op.domain == "ai.autopar" && kind && communicates(*kind);
+  return is_collective(op) && kind && communicates(*kind);
 }
 
 }  // namespace

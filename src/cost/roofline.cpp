@@ -256,7 +256,7 @@ Result<OpPrice> RooflineModel::op_price(const Graph& graph, const Op& op, const 
   }
   for (std::size_t o = 0; o < program.ops.size(); ++o) {
     const Op& local = program.ops[o];
-    if (local.domain != "ai.autopar") {
+    if (!is_collective(local)) {
       OpKernel kernel = kernels[o];
       if (is_view_here) kernel.kind = OpKernel::Kind::kView;
       price.compute += runs * state_->kernel_seconds(local, shapes_of(program, local), kernel);

@@ -30,7 +30,7 @@ std::vector<Dim> permutation_of(const Graph& graph, const Op& op) {
 }
 
 // A collective reads its first input. Others only say what comes before it.
-bool is_read(const Op& op, int port) { return op.domain != "ai.autopar" || port == 0; }
+bool is_read(const Op& op, int port) { return !is_collective(op) || port == 0; }
 
 // Port 0 or 1 of a product of matrices.
 bool is_product(const Op& op) {
@@ -81,7 +81,7 @@ class Layouts {
   // The input whose layout the op hands on to its one output.
   std::optional<std::size_t> carried(const Op& op) const {
     if (op.outputs.size() != 1 || !op.has_output(0) || !op.has_input(0)) return std::nullopt;
-    if (op.domain == "ai.autopar" || is_view(op)) return 0;
+    if (is_collective(op) || is_view(op)) return 0;
     if (!is_on_elements(op)) return std::nullopt;
     std::optional<std::size_t> one;
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
@@ -105,7 +105,7 @@ class Layouts {
   std::optional<Dim> dim_behind(const Op& op, Dim dim) const {
     const ValueId from = op.inputs[*carried(op)], to = op.outputs[0];
     // Collectives may change any dimension, and move blocks of whatever layout.
-    if (op.domain == "ai.autopar") {
+    if (is_collective(op)) {
       return rank(from) == rank(to) ? std::optional<Dim>(dim) : std::nullopt;
     }
     return dim_across(from, to, dim);
@@ -145,8 +145,7 @@ class Layouts {
     const auto through = carried(op);
     if (!through) return false;
     const ValueId from = op.inputs[*through];
-    const auto before =
-        op.domain == "ai.autopar" ? std::optional<Dim>(dim) : dim_across(id, from, dim);
+    const auto before = is_collective(op) ? std::optional<Dim>(dim) : dim_across(id, from, dim);
     return before && rank(from) >= 2 && is_written_so(from, *before, op, depth + 1);
   }
 

@@ -13,7 +13,6 @@ namespace autopar {
 
 namespace {
 
-constexpr const char* kDomain = "ai.autopar";
 constexpr CollectiveKind kKinds[] = {
     CollectiveKind::kAllReduce,  CollectiveKind::kAllGather, CollectiveKind::kReduceScatter,
     CollectiveKind::kAllToAll,   CollectiveKind::kBroadcast, CollectiveKind::kPermute,
@@ -325,7 +324,7 @@ void CollectiveKernel::note_order(const CollectiveCall& call) {
 }  // namespace
 
 CollectiveOps::CollectiveOps(Communicator& communicator, std::vector<std::int64_t> ranks)
-    : ranks_(std::move(ranks)), domain_(kDomain) {
+    : ranks_(std::move(ranks)), domain_(kCollectiveDomain) {
   for (CollectiveKind kind : kKinds) {
     ops_.push_back(std::make_unique<CollectiveOp>(kind, communicator, ranks_, times_, unprepared_));
     domain_.Add(ops_.back().get());

@@ -37,7 +37,7 @@ bool moves_elements(const Op& op, int port) {
       "Expand",   "Tile",    "Slice",     "Split",   "Dropout",   "CastLike", "Pad"};
   static constexpr std::array<std::string_view, 7> kCommunication = {
       "AllGather", "Broadcast", "Permute", "AllToAll", "ShardSlice", "Send", "Recv"};
-  if (op.domain == "ai.autopar") return port == 0 && is_one_of(op.type, kCommunication);
+  if (is_collective(op)) return port == 0 && is_one_of(op.type, kCommunication);
   if (op.type == "Where") return port > 0;
   return op.type == "Concat" || (port == 0 && is_one_of(op.type, kTypes));
 }

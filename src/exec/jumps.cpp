@@ -115,7 +115,7 @@ bool is_exact(const Op& op) {
                                "Unique"};
   static const Types kCommunication = {"AllGather", "Broadcast", "AllToAll", "ShardSlice",
                                        "Permute",   "Send",      "Recv"};
-  if (op.domain == "ai.autopar") {
+  if (is_collective(op)) {
     const std::string reduced = op.string_attribute("reduce_op", "");
     return kCommunication.count(op.type) != 0 || reduced == "max" || reduced == "min";
   }

@@ -35,7 +35,7 @@ ValueId add_collective(Graph& program, Names& value_names, Names& op_names,
   Op op;
   op.name = op_names.unique(stem);
   op.type = collective.type;
-  op.domain = "ai.autopar";
+  op.domain = kCollectiveDomain;
   op.inputs = {input};
   op.outputs = {output};
   op.attributes["axes"] = std::vector<std::int64_t>(collective.axes.begin(), collective.axes.end());

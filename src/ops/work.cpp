@@ -65,7 +65,7 @@ bool is_on_elements(const Op& op) {
 }
 
 Work work_of(const Op& op, const OpShapes& shapes) {
-  if (op.domain == "ai.autopar") return {};
+  if (is_collective(op)) return {};
   const OpRow* row = find_row(op);
   if (row != nullptr && row->work != nullptr) return row->work(op, shapes);
   Work work = streaming_work(op, shapes);

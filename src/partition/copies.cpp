@@ -115,10 +115,8 @@ class Interleaving {
     }
   }
 
-  static bool exchanges(const Op& op) { return is_collective(op) && exchanges_data(op); }
-
   bool are_complete(const std::vector<CopyTurn>& turns) const {
-    const auto count = std::count_if(from_.ops.begin(), from_.ops.end(), exchanges);
+    const auto count = std::count_if(from_.ops.begin(), from_.ops.end(), exchanges_data);
     std::vector<std::ptrdiff_t> named(copies_.size(), 0);
     for (const CopyTurn& turn : turns) named[turn.copy] += turn.op.empty() ? 1 : 0;
     return count > 0 && std::all_of(named.begin(), named.end(),
@@ -130,7 +128,7 @@ class Interleaving {
     std::vector<std::size_t> sent(copies_.size(), 0), ends;  // per copy, and behind each collective
     for (std::size_t o = 0; o < from_.ops.size(); ++o) {
       place[from_.ops[o].name] = o;
-      if (exchanges(from_.ops[o])) ends.push_back(o + 1);
+      if (exchanges_data(from_.ops[o])) ends.push_back(o + 1);
     }
     for (const CopyTurn& turn : turns) {
       const auto op = place.find(turn.op);
@@ -147,7 +145,7 @@ class Interleaving {
     std::vector<std::size_t> ends;
     for (std::size_t o = 0; o < from_.ops.size(); ++o) {
       const bool is_last = o + 1 == from_.ops.size();
-      if (is_last || (exchanges(from_.ops[o]) && !exchanges(from_.ops[o + 1]))) {
+      if (is_last || (exchanges_data(from_.ops[o]) && !exchanges_data(from_.ops[o + 1]))) {
         ends.push_back(o + 1);
       }
     }
@@ -160,9 +158,7 @@ class Interleaving {
 
   // Slices of what is known when the program is loaded are there once.
   bool is_shared(const Op& op) const {
-    const bool slices = op.domain == kCollectiveDomain &&
-                        op.type == name_of(CollectiveKind::kShardSlice) && op.has_input(0);
-    if (!slices) return false;
+    if (!is_slice(op) || !op.has_input(0)) return false;
     const Value& source = from_.value(op.inputs[0]);
     return source.has_data() || (source.producer.valid() && is_shared(from_.op(source.producer)));
   }
@@ -174,7 +170,7 @@ class Interleaving {
     Op op = from;
     if (c > 0) op.name = op_names_.unique(named(from.name, copy));
     // What only orders it is found anew.
-    if (is_collective(op) && exchanges_data(op)) op.inputs.resize(1);
+    if (exchanges_data(op)) op.inputs.resize(1);
     for (ValueId& input : op.inputs) {
       if (input.valid()) input = copies_[c][input.index()];
     }

@@ -7,8 +7,6 @@
 
 namespace autopar {
 
-inline constexpr const char* kCollectiveDomain = "ai.autopar";
-inline bool is_collective(const Op& op) { return op.domain == kCollectiveDomain; }
 // Of an op of ai.autopar: whether ranks exchange data in it.
 bool exchanges_data(const Op& op);
 // Its mesh axes: of a lowered op read from `mesh_axes`, before that from `axes`.

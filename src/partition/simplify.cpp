@@ -52,7 +52,7 @@ void share_slices(Graph& program, Stand& stand) {
     for (ValueId& input : op.inputs) {
       if (input.valid()) input = stand[input.index()];
     }
-    if (op.type != name_of(CollectiveKind::kShardSlice) || !is_collective(op)) continue;
+    if (!is_slice(op)) continue;
     const ValueId source = op.inputs[0];
     const ValueId output = op.outputs[0];
     if (!from_constant[source.index()]) continue;

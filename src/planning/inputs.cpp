@@ -101,7 +101,7 @@ std::string join_names(const Graph& graph, const std::vector<OpId>& ops, std::si
 // What somebody has distributed already is not distributed anew.
 Status check_is_model(const ImportedModel& model) {
   for (const Op& op : model.graph.ops) {
-    if (op.domain != "ai.autopar") continue;
+    if (!is_collective(op)) continue;
     return input_error(model.path + ": is already a program for " +
                        std::to_string(listed_ranks(model.graph)) + " ranks, since op '" + op.name +
                        "' is " + op.domain + "::" + op.type +

@@ -31,8 +31,6 @@ std::vector<Reads> reads_of(const Graph& program) {
   return reads;
 }
 
-bool is_slice(const Op& op) { return op.domain == "ai.autopar" && op.type == "ShardSlice"; }
-
 // The mesh axes of a ShardSlice of a lowered program.
 std::vector<int> axes_of(const Op& op, const Mesh& mesh) {
   std::vector<int> axes;

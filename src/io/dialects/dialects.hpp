@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "autopar/ir.hpp"
 #include "io/onnx_read.hpp"
 
 namespace autopar {
@@ -61,10 +62,10 @@ std::vector<std::int64_t> all_ranks(std::int64_t ranks);
 template <class Owner>
 void import_own_domain(Owner& owner) {
   for (const auto& import : owner.opset_import()) {
-    if (import.domain() == "ai.autopar") return;
+    if (import.domain() == kCollectiveDomain) return;
   }
   auto* import = owner.add_opset_import();
-  import->set_domain("ai.autopar");
+  import->set_domain(kCollectiveDomain);
   import->set_version(1);
 }
 

@@ -13,7 +13,7 @@
 namespace autopar {
 namespace {
 
-bool is_own(const onnx::NodeProto& node) { return node.domain() == "ai.autopar"; }
+bool is_own(const onnx::NodeProto& node) { return node.domain() == kCollectiveDomain; }
 
 onnx::AttributeProto* attribute_of(onnx::NodeProto& node, const char* name) {
   for (auto& attribute : *node.mutable_attribute()) {

@@ -56,7 +56,7 @@ onnx::NodeProto shard_slice(const std::string& input, const std::string& output,
   onnx::NodeProto node;
   node.set_name("ShardSlice_" + output);
   node.set_op_type("ShardSlice");
-  node.set_domain("ai.autopar");
+  node.set_domain(kCollectiveDomain);
   node.add_input(input);
   node.add_output(output);
   const auto add = [&](const char* name, onnx::AttributeProto::AttributeType type) {

@@ -213,7 +213,7 @@ Error ForeignNode::refuse(const std::string& reason, const std::string& hint) co
 
 void ForeignNode::become(const std::string& type, const std::vector<std::int64_t>& group,
                          std::int64_t size) {
-  node_->set_domain("ai.autopar");
+  node_->set_domain(kCollectiveDomain);
   node_->set_op_type(type);
   node_->clear_attribute();
   auto* groups = node_->add_attribute();

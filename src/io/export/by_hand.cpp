@@ -23,20 +23,19 @@ std::vector<BoundaryValue> whole(const Graph& program, const std::vector<ValueId
 }
 
 bool has_collectives(const Graph& program) {
-  return std::any_of(program.ops.begin(), program.ops.end(), [](const Op& op) {
-    return op.domain == "ai.autopar" && op.type != "ShardSlice";
-  });
+  return std::any_of(program.ops.begin(), program.ops.end(),
+                     [](const Op& op) { return is_collective(op) && !is_slice(op); });
 }
 
 // Other runtimes have no seq: theirs is the order of the file.
 void number_in_file_order(Graph& program) {
   const bool any = std::any_of(program.ops.begin(), program.ops.end(), [](const Op& op) {
-    return op.domain == "ai.autopar" && op.attributes.count("seq") > 0;
+    return is_collective(op) && op.attributes.count("seq") > 0;
   });
   if (any) return;
   std::int64_t seq = 0;
   for (Op& op : program.ops) {
-    if (op.domain == "ai.autopar") op.attributes["seq"] = seq++;
+    if (is_collective(op)) op.attributes["seq"] = seq++;
   }
 }
 
@@ -47,7 +46,7 @@ void name_axes(Graph& program, const Mesh& mesh, const AxisList& list) {
   std::vector<std::string> names;
   for (int axis : list) names.push_back(mesh.axes[static_cast<std::size_t>(axis)].name);
   for (Op& op : program.ops) {
-    if (op.domain != "ai.autopar" || op.attributes.count("mesh_axes") > 0) continue;
+    if (!is_collective(op) || op.attributes.count("mesh_axes") > 0) continue;
     if (op.int_attribute("group_size", 0) != size) continue;
     if (groups.empty()) groups = device_groups(mesh, list);
     if (op.ints_attribute("groups") == groups) op.attributes["mesh_axes"] = names;

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "autopar/ir.hpp"
+
 namespace autopar {
 namespace {
-
-constexpr const char* kDomain = "ai.autopar";
 
 class Body {
  public:
@@ -103,7 +103,7 @@ void add_fallback_functions(onnx::ModelProto& model) {
   };
   std::map<std::string, Kind> kinds;
   for (const auto& node : model.graph().node()) {
-    if (node.domain() != kDomain || !has_input(node.op_type())) continue;
+    if (node.domain() != kCollectiveDomain || !has_input(node.op_type())) continue;
     Kind& kind = kinds[node.op_type()];
     kind.inputs = std::max(kind.inputs, node.input_size());
     for (const auto& attribute : node.attribute()) kind.attributes.insert(attribute.name());
@@ -111,7 +111,7 @@ void add_fallback_functions(onnx::ModelProto& model) {
   for (const auto& [type, kind] : kinds) {
     onnx::FunctionProto& function = *model.add_functions();
     function.set_name(type);
-    function.set_domain(kDomain);
+    function.set_domain(kCollectiveDomain);
     function.set_doc_string(
         "Stands in for a collective: right only where its groups have one rank.");
     for (const auto& import : model.opset_import()) {

@@ -25,7 +25,7 @@ std::string folder_of(const std::string& path) {
 
 Status check_opset(const onnx::ModelProto& model, const std::string& path) {
   for (const auto& import : model.opset_import()) {
-    if (import.domain() == "ai.autopar" && import.version() != 1) {
+    if (import.domain() == kCollectiveDomain && import.version() != 1) {
       return input_error(path + ": is written for version " + std::to_string(import.version()) +
                          " of the ops of ai.autopar, this program knows version 1");
     }
@@ -121,10 +121,10 @@ Result<LeanModel> model_of_plan(const Plan& plan, const PlanMetadata& metadata,
   if (!lean) return input_error(where + ": " + lean.error().message);
   onnx::ModelProto& model = lean->proto;
   const bool has_collectives = std::any_of(plan.program.ops.begin(), plan.program.ops.end(),
-                                           [](const Op& op) { return op.domain == "ai.autopar"; });
+                                           [](const Op& op) { return is_collective(op); });
   if (!has_collectives) {  // the format promises the import
     auto* import = model.add_opset_import();
-    import->set_domain("ai.autopar");
+    import->set_domain(kCollectiveDomain);
     import->set_version(1);
   }
   const auto add = [&](const char* key, const std::string& value) {

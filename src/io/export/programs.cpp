@@ -117,7 +117,7 @@ namespace {
 // in the same order.
 Status prove_program(const PlanFile& file) {
   for (const Op& op : file.plan.program.ops) {
-    if (op.domain == "ai.autopar" && (op.type == "Send" || op.type == "Recv")) {
+    if (is_collective(op) && (op.type == "Send" || op.type == "Recv")) {
       return input_error(file.path + ": op '" + op.name + "' is a " + op.type +
                          "; programs of a step pass values by name");
     }

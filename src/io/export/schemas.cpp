@@ -11,8 +11,6 @@
 namespace autopar {
 namespace {
 
-constexpr const char* kDomain = "ai.autopar";
-
 struct Row {
   const char* type;
   const char* doc;
@@ -76,7 +74,7 @@ void infer(const Row& row, onnx::InferenceContext& context) {
   }
   Op op;
   op.type = row.type;
-  op.domain = kDomain;
+  op.domain = kCollectiveDomain;
   for (const char* name : row.required) {
     std::int64_t axis = onnx::getAttribute(context, name, std::int64_t{-1});
     if (axis < 0) axis += static_cast<std::int64_t>(input.size());  // from the end
@@ -96,7 +94,7 @@ onnx::OpSchema schema_of(const Row& row) {
   using onnx::AttributeProto;
   using onnx::OpSchema;
   OpSchema schema;
-  schema.SetName(row.type).SetDomain(kDomain).SinceVersion(1).SetDoc(row.doc);
+  schema.SetName(row.type).SetDomain(kCollectiveDomain).SinceVersion(1).SetDoc(row.doc);
   schema.Attr("groups", "All groups' ranks, flattened.", AttributeProto::INTS, true);
   // Of what a plan always has, a graph that was written by hand may leave some out.
   schema.Attr("group_size", "Ranks per group.", AttributeProto::INT, !row.message);
@@ -135,7 +133,8 @@ onnx::OpSchema schema_of(const Row& row) {
 void register_collective_schemas() {
   static std::once_flag once;
   std::call_once(once, [] {
-    onnx::OpSchemaRegistry::DomainToVersionRange::Instance().AddDomainToVersion(kDomain, 1, 1);
+    onnx::OpSchemaRegistry::DomainToVersionRange::Instance().AddDomainToVersion(kCollectiveDomain,
+                                                                                1, 1);
     for (const Row& row : rows()) onnx::RegisterSchema(schema_of(row), 0, true, true);
   });
 }

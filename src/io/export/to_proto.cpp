@@ -95,7 +95,7 @@ Status check_size(const Graph& graph) {
 }  // namespace
 
 bool lists_groups(const onnx::NodeProto& node, const onnx::AttributeProto& attribute) {
-  return node.domain() == "ai.autopar" && attribute.name() == "groups" &&
+  return node.domain() == kCollectiveDomain && attribute.name() == "groups" &&
          attribute.type() == onnx::AttributeProto::INTS;
 }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "autopar/comm.hpp"
 #include "io/import/passes.hpp"
 
 namespace autopar {
@@ -13,7 +14,7 @@ std::vector<bool> live_ops(const Graph& graph, std::vector<bool>& live_values) {
   for (std::size_t i = graph.ops.size(); i-- > 0;) {
     const Op& op = graph.ops[i];
     // Other ranks wait for what a rank sends, whether or not it reads what it gets.
-    live[i] = (op.domain == "ai.autopar" && op.type != "ShardSlice") ||
+    live[i] = (is_collective(op) && !is_slice(op)) ||
               std::any_of(op.outputs.begin(), op.outputs.end(), [&](ValueId output) {
                 return output.valid() && live_values[output.index()];
               });

@@ -8,9 +8,7 @@
 namespace autopar {
 namespace {
 
-bool is_collective(const Op& op) { return op.domain == "ai.autopar"; }
 bool is_message(const Op& op) { return op.type == "Send" || op.type == "Recv"; }
-bool is_slice(const Op& op) { return is_collective(op) && op.type == "ShardSlice"; }
 
 // Part `position` of `parts` equal ones along `axis`.
 Tensor part_of(const Tensor& tensor, std::size_t axis, std::int64_t parts, std::int64_t position) {
