@@ -204,7 +204,7 @@ struct StrategyCost {
 // collectives one after the other and never waits. Interleaved passes (Graph::copies) take turns:
 // one computes as far as it has to wait for collectives, then the next does while these go on.
 StepTime simulate(const Graph& graph, const StrategyCost& cost, const Mesh& mesh,
-                  const Cluster& cluster, const std::string& updates = "new.*");
+                  const Cluster& cluster, const std::string& updates = kNextPattern);
 
 // Per op as weights the part of its seconds of compute, and of its collectives over each link, that
 // is on the path of the step: the chain of what waits for each other until the end. Of what it has
@@ -212,7 +212,7 @@ StepTime simulate(const Graph& graph, const StrategyCost& cost, const Mesh& mesh
 // others there, on average over the passes. Precondition: a profile, and no interleaved passes.
 std::vector<StreamPrices> prices_by_path(const Graph& graph, const StrategyCost& cost,
                                          const Mesh& mesh, const Cluster& cluster,
-                                         const std::string& updates = "new.*");
+                                         const std::string& updates = kNextPattern);
 
 // One part of a step on a stream: a term of the cost in one pass.
 struct StepEvent {
@@ -227,10 +227,11 @@ struct StepEvent {
 // When a step does what, in the order in which it is begun: as simulate() has it, and without a
 // profile one term after the other. The last ends at StrategyCost::time().
 std::vector<StepEvent> step_events(const Graph& graph, const StrategyCost& cost, const Mesh& mesh,
-                                   const Cluster& cluster, const std::string& updates = "new.*");
+                                   const Cluster& cluster,
+                                   const std::string& updates = kNextPattern);
 
 // `updates`: outputs so named hold the next value of input `*` and take its place in memory.
 Result<StrategyCost> evaluate(const Graph& graph, const GraphRules& rules, const Strategy& strategy,
-                              CostModel& model, const std::string& updates = "new.*");
+                              CostModel& model, const std::string& updates = kNextPattern);
 
 }  // namespace autopar

@@ -173,7 +173,7 @@ struct RunRequest {
   // So many runs, each with the outputs of the one before as inputs where `updates` names the pair:
   // `*` in it stands for the input's name. What is compared is what the last step gives.
   int steps = 1;
-  std::string updates = "new.*";
+  std::string updates = kNextPattern;
   // Timed runs after the first, each with the same inputs and all steps; what is compared is what
   // the last one gives. 0: the only run is timed.
   int repeat = 0;

@@ -24,7 +24,7 @@ struct ImportOptions {
   std::int64_t fold_limit_bytes = std::int64_t{1} << 20;
   // Which output holds the next value of which input: `*` stands for the input's name. Such inputs
   // are parameters (weights, optimizer state), unless the file says that they are data.
-  std::string updates = "new.*";
+  std::string updates = kNextPattern;
   // Which graph inputs are data, where the caller says so; the others are parameters. Wins over
   // what the file says. A name that is no input is an error.
   std::optional<std::vector<std::string>> data_inputs = {};

@@ -19,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <variant>
@@ -104,6 +105,16 @@ struct Value {
   const Tensor* tensor() const { return std::get_if<Tensor>(&data); }
   bool has_data() const { return data.index() != 0; }
 };
+
+// What a step makes of an input for the next step is an output of the input's name behind this.
+inline constexpr const char* kNextPrefix = "new.";
+inline constexpr const char* kNextPattern = "new.*";  // such outputs; `*`: the input
+inline std::string next_name(const std::string& input) { return kNextPrefix + input; }
+inline bool is_next(const std::string& output) { return output.rfind(kNextPrefix, 0) == 0; }
+// Precondition: is_next(output).
+inline std::string input_of_next(const std::string& output) {
+  return output.substr(std::string_view(kNextPrefix).size());
+}
 
 // Integers that copies share: the groups of a collective list every rank, and thousands of
 // collectives have the same ones. The elements never change.

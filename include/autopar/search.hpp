@@ -99,7 +99,7 @@ struct SearchRequest {
   bool fits_surely = true;
   BoundaryLayout inputs = {};
   BoundaryLayout outputs = {};
-  std::string updates = "new.*";  // outputs so named hold the next value of input `*`
+  std::string updates = kNextPattern;  // outputs so named hold the next value of input `*`
   // The forward and the backward phase are programs of their own, as those of pipelines: what one
   // hands to the other is no partial sum.
   bool phases_apart = false;

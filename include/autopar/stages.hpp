@@ -48,12 +48,12 @@ struct Chunks {
 // Errors (kInput): fewer than two passes; cuts that are no forward ops, or not ascending; a chunk
 // without ops. O(values + ops) for each chunk.
 Result<Chunks> chunks_of(const Graph& step, const std::vector<OpId>& cuts,
-                         const std::string& updates = "new.*");
+                         const std::string& updates = kNextPattern);
 
 // Per forward op of a step the one whose place among the cuts says which chunk makes it: the op
 // itself, or the first reader of what is made of stored values alone. Not valid: each chunk that
 // reads it makes it, or it is no forward op.
-std::vector<OpId> deciding_ops(const Graph& step, const std::string& updates = "new.*");
+std::vector<OpId> deciding_ops(const Graph& step, const std::string& updates = kNextPattern);
 
 // Seconds of a step's forward ops in one pass, and of the backward ops that belong to each: per op
 // of the step. What is of no forward op is of the loss. `inputs`: of the backward ops those that do
@@ -70,7 +70,7 @@ using ChunkSeconds = std::function<Seconds(std::size_t chunk, OpId from, OpId to
 // average, also anywhere in it (between layers of one width, or beside a branch that joins late);
 // where they are too few for the chunks, anywhere. Ascending.
 std::vector<OpId> cut_places(const Graph& step, int chunks, const OpSeconds& seconds,
-                             const std::string& updates = "new.*");
+                             const std::string& updates = kNextPattern);
 
 // Cuts for so many chunks that the busiest of them, with what it sends to the next, is as little
 // busy as it can be, and of those the ones that hand over the fewest bytes in all. `at`: the places
@@ -81,19 +81,19 @@ std::vector<OpId> cut_places(const Graph& step, int chunks, const OpSeconds& sec
 // none by default.
 Result<std::vector<OpId>> balanced_cuts(const Graph& step, int chunks, const std::vector<OpId>& at,
                                         const OpSeconds& seconds, double bytes_per_s,
-                                        const std::string& updates = "new.*",
+                                        const std::string& updates = kNextPattern,
                                         const ChunkSeconds& beside = nullptr);
 
 // Of the places for two chunks the ones between layers: before the same types of ops, where the
 // fewest bytes cross; of several such kinds the one where the names of the ops on both sides begin
 // least alike (`layers.0.` and `layers.1.`), then the most frequent. None: no two are alike.
 std::vector<OpId> layer_cuts(const Graph& step, const OpSeconds& seconds,
-                             const std::string& updates = "new.*");
+                             const std::string& updates = kNextPattern);
 
 // Places before ops that are like each other (one in each layer, for one), where no kernel of the
 // passes has ops on both sides: so what lies between two of them costs as much by itself as in the
 // whole. None: there are no two such places. O(kinds of ops x (values + ops)).
-std::vector<OpId> like_cuts(const Graph& step, const std::string& updates = "new.*");
+std::vector<OpId> like_cuts(const Graph& step, const std::string& updates = kNextPattern);
 
 // A chunk without its update ops, and without what only they read.
 Graph without_update(const Graph& chunk);
@@ -102,12 +102,13 @@ Graph without_update(const Graph& chunk);
 // the op before it (the first ones: stage 0). Errors (kInput), with the op: a stage before that of
 // an op before, a stage that no op has, one that is no number of a stage.
 Result<std::vector<OpId>> cuts_of_stages(const Graph& step, const std::vector<int>& stage_of_op,
-                                         int stages, const std::string& updates = "new.*");
+                                         int stages, const std::string& updates = kNextPattern);
 
 // Per op of a chunk whether it is a backward op that the gradient of one stored value alone waits
 // for, and no other chunk: what schedules with backward passes in two parts may put off (W). The
 // others make the gradients of the chunk's inputs (I), or what several gradients are made of.
-std::vector<char> weight_gradient_ops(const Graph& chunk, const std::string& updates = "new.*");
+std::vector<char> weight_gradient_ops(const Graph& chunk,
+                                      const std::string& updates = kNextPattern);
 
 // Of two graphs that are the same but for names, per value of the first the one of the second;
 // nothing where they are not. Ops are compared in their order. O(values + ops).

@@ -257,8 +257,7 @@ Result<Programs> programs_of(const SearchRequest& request, const SearchOutcome& 
   // Without an optimizer the update tells the gradients.
   for (ValueId output : parts.update.graph.outputs) {
     const std::string& name = parts.update.graph.value(output).name;
-    const bool is_next = name.rfind("new.", 0) == 0;
-    if (!is_next && name != inputs.loss) step.outputs.push_back({name, Combining::kLast});
+    if (!is_next(name) && name != inputs.loss) step.outputs.push_back({name, Combining::kLast});
   }
   const std::vector<CopyTurn> turns = turns_of(request, outcome);
   std::vector<std::int64_t> ranks(static_cast<std::size_t>(step.world_size));

@@ -170,7 +170,7 @@ Result<Programs> programs_of(const PipelinePlan& plan, const Inputs& whole) {
       // Without an optimizer the update tells the gradients.
       for (ValueId id : part.part.graph.outputs) {
         const std::string& name = part.part.graph.value(id).name;
-        const bool is_told = part.phase == StepPhase::kUpdate && name.rfind("new.", 0) != 0 &&
+        const bool is_told = part.phase == StepPhase::kUpdate && !is_next(name) &&
                              name != whole.loss && handed.count(name) == 0;
         if (is_told) step.outputs.push_back({name, Combining::kLast});
       }

@@ -266,7 +266,7 @@ class StepRounding {
 
   bool pass_within_step() {
     const bool made = learn(known(false), [](const std::string& name) { return name; });
-    const bool next = learn(known(true), [](const std::string& name) { return "new." + name; });
+    const bool next = learn(known(true), next_name);
     return made || next;
   }
 

@@ -118,7 +118,7 @@ class StepWiring {
       for (const BoundaryValue& value : program(p).outputs) {
         OutputUse& use = uses.emplace_back();
         use.is_accumulator = is_next_accumulator(value.name);
-        use.is_next_value = !use.is_accumulator && value.name.rfind("new.", 0) == 0;
+        use.is_next_value = !use.is_accumulator && is_next(value.name);
         if (use.is_next_value) {
           use.result = wiring_.results.size();
           wiring_.results.push_back({p, value, std::nullopt, Combining::kLast});
@@ -180,7 +180,7 @@ class StepWiring {
       AUTOPAR_RETURN_IF_ERROR(check_accumulator(p, input));
       return source;
     }
-    const auto next = makers_.find("new." + input.name);
+    const auto next = makers_.find(next_name(input.name));
     const auto made = makers_.find(input.name);
     if (next != makers_.end()) {
       source.kind = InputSource::Kind::kState;
@@ -218,7 +218,7 @@ class StepWiring {
     bool is_made = false;
     for (std::size_t q = 0; q < request_.programs.size(); ++q) {
       if (step_.programs[q].chunk != chunk) continue;
-      const auto made = find_name(program(q).outputs, "new." + input.name);
+      const auto made = find_name(program(q).outputs, next_name(input.name));
       const auto read = find_name(program(q).inputs, input.name);
       is_made = is_made || made;
       for (const BoundaryValue* other : {made ? &program(q).outputs[*made] : nullptr,
@@ -305,7 +305,7 @@ class StepWiring {
       }
     }
     for (const MicroInput& input : step_.micro_inputs) {
-      if (given.count(input.name) > 0 && makers_.count("new." + input.name) == 0) continue;
+      if (given.count(input.name) > 0 && makers_.count(next_name(input.name)) == 0) continue;
       return input_error("step.json: micro_inputs: no program reads " + quoted(input.name) +
                          " as an input of the model");
     }

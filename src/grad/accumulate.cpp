@@ -6,7 +6,7 @@ namespace autopar {
 
 Result<ValueId> Accumulators::sum(const std::string& of, ValueId addend) {
   const std::string name = "acc." + of;
-  for (const std::string& taken : {name, "new." + name}) {
+  for (const std::string& taken : {name, next_name(name)}) {
     const bool known = std::any_of(graph_.values.begin(), graph_.values.end(),
                                    [&taken](const Value& value) { return value.name == taken; });
     if (!known) continue;
@@ -16,7 +16,7 @@ Result<ValueId> Accumulators::sum(const std::string& of, ValueId addend) {
   to_.name_after(name, GraphBuilder::Naming::kCounted);
   const ValueId before = to_.input(DType::kFloat32, to_.shape(addend), ValueKind::kParameter);
   const ValueId next = to_.pointwise("Add", {before, addend});
-  graph_.value(next).name = "new." + name;
+  graph_.value(next).name = next_name(name);
   sums_.push_back({before, next, name});
   return before;
 }

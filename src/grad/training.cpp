@@ -71,7 +71,7 @@ class Training {
         step_.facts.states.push_back(graph.value(state).name);
       }
       for (std::size_t i = 0; i < updated.next.size(); ++i) {
-        add_output(to, updated.next[i], "new." + updated.next_of[i]);
+        add_output(to, updated.next[i], next_name(updated.next_of[i]));
       }
     }
     to.set_phase(Phase::kForward);
@@ -335,7 +335,7 @@ class Training {
                            before.name + "' belongs to two batch normalisations");
       }
       const ValueId next = to.output_of(op, kept.port - 2, before.dtype, before.shape);
-      add_output(to, next, "new." + before.name);
+      add_output(to, next, next_name(before.name));
       step_.facts.statistics.push_back(before.name);
     }
     return Ok{};

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "autopar/builder.hpp"
@@ -50,7 +49,6 @@ class Interleaving {
   Copied& last() { return copies_.back(); }
 
   void find_next_values() {
-    constexpr std::string_view kNext = "new.";
     leaves_.resize(from_.values.size());
     input_of_.resize(from_.values.size());
     made_by_.resize(from_.values.size());
@@ -59,8 +57,8 @@ class Interleaving {
     for (const ValueId output : from_.outputs) {
       leaves_[output.index()] = 1;
       const Value& value = from_.value(output);
-      if (value.name.rfind(kNext, 0) != 0 || !value.producer.valid()) continue;
-      const auto input = inputs.find(value.name.substr(kNext.size()));
+      if (!is_next(value.name) || !value.producer.valid()) continue;
+      const auto input = inputs.find(input_of_next(value.name));
       if (input == inputs.end()) continue;
       input_of_[output.index()] = input->second;
       made_by_[input->second.index()] = value.producer;

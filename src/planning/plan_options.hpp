@@ -25,7 +25,7 @@ struct PlanOptions {
   bool propagate_exact = false;
   std::string inputs = "free";
   std::string outputs = "free";
-  std::string updates = "new.*";
+  std::string updates = kNextPattern;
   std::string io = "local";
   std::string weights = "referenced";
   std::string recompute = "auto";

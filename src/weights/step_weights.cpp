@@ -68,12 +68,12 @@ class LayoutOf {
  private:
   static bool gives_next(const Plan& plan, const std::string& name) {
     return std::any_of(plan.outputs.begin(), plan.outputs.end(),
-                       [&](const BoundaryValue& output) { return output.name == "new." + name; });
+                       [&](const BoundaryValue& output) { return output.name == next_name(name); });
   }
 
   static bool is_known(const TrainingRoles& roles, const std::string& name,
                        const std::set<std::string>& made) {
-    return made.count("new." + name) != 0 || has(roles.parameters, name) ||
+    return made.count(next_name(name)) != 0 || has(roles.parameters, name) ||
            has(roles.states, name) || has(roles.statistics, name);
   }
 

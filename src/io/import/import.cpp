@@ -212,12 +212,12 @@ void set_phases(const Phases& phases, Graph& graph) {
     const auto sums = phases.sums_of_node.find(op.origin_name);
     if (sums != phases.sums_of_node.end()) op.sums = sums->second;
   }
-  const std::string next = "new.";
+  const auto adds_up = [&](const std::string& name) {
+    return phases.accumulators.count(name) != 0;
+  };
   for (Value& value : graph.values) {
-    const std::string& name = value.name;
     value.accumulates =
-        phases.accumulators.count(name) != 0 ||
-        (name.rfind(next, 0) == 0 && phases.accumulators.count(name.substr(next.size())) != 0);
+        adds_up(value.name) || (is_next(value.name) && adds_up(input_of_next(value.name)));
   }
 }
 
