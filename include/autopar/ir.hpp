@@ -290,6 +290,11 @@ std::vector<std::vector<Use>> uses_of(const Graph& graph);
 // The integer elements of a constant operand, nothing where the input is absent or not known.
 std::optional<std::vector<std::int64_t>> constant_ints(const Graph& graph, const Op& op,
                                                        std::size_t port);
+// Drops the ops and values that have 0 here and numbers the others anew; what is kept may not read
+// what is not, boundary values that are dropped leave the boundary. Returns the new id of each
+// value; invalid: it is dropped.
+std::vector<ValueId> keep(Graph& graph, const std::vector<char>& ops,
+                          const std::vector<char>& values);
 Status verify(const Graph& graph);
 // One line per value that is not an activation and per op; for logs and golden tests.
 std::string to_text(const Graph& graph);

@@ -418,35 +418,15 @@ class Training {
         if (output.valid()) needed[output.index()] = 1;
       }
     }
-    Graph lean;
-    lean.name = graph.name;
-    lean.opset = graph.opset;
-    lean.passes = graph.passes;
-    lean.accumulates = graph.accumulates;
-    std::vector<ValueId> now(graph.values.size());
-    for (std::size_t v = 0; v < graph.values.size(); ++v) {
-      if (needed[v] == 0) continue;
-      graph.values[v].producer = OpId();
-      now[v] = lean.add_value(std::move(graph.values[v]));
-    }
-    const auto renumber = [&](std::vector<ValueId>& ids) {
-      for (ValueId& id : ids) {
-        if (id.valid()) id = now[id.index()];
-      }
-    };
+    std::vector<Op> ops;
     for (const bool update : {false, true}) {
       for (const std::size_t i : order) {
         if (alive[i] == 0 || (graph.ops[i].phase == Phase::kUpdate) != update) continue;
-        renumber(graph.ops[i].inputs);
-        renumber(graph.ops[i].outputs);
-        lean.add_op(std::move(graph.ops[i]));
+        ops.push_back(std::move(graph.ops[i]));
       }
     }
-    lean.inputs = graph.inputs;
-    lean.outputs = graph.outputs;
-    renumber(lean.inputs);
-    renumber(lean.outputs);
-    graph = std::move(lean);
+    graph.ops = std::move(ops);
+    keep(graph, std::vector<char>(graph.ops.size(), 1), needed);
   }
 
   Status check_scatters() const {

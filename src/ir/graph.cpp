@@ -88,6 +88,32 @@ std::string Names::unique(const std::string& stem, const char* separator) {
   return name;
 }
 
+std::vector<ValueId> keep(Graph& graph, const std::vector<char>& ops,
+                          const std::vector<char>& values) {
+  std::vector<Value> all_values = std::exchange(graph.values, {});
+  std::vector<Op> all_ops = std::exchange(graph.ops, {});
+  std::vector<ValueId> now(all_values.size());
+  for (std::size_t v = 0; v < all_values.size(); ++v) {
+    if (values[v] == 0) continue;
+    all_values[v].producer = OpId();
+    now[v] = graph.add_value(std::move(all_values[v]));
+  }
+  const auto renumber = [&](std::vector<ValueId>& ids) {
+    for (ValueId& id : ids) {
+      if (id.valid()) id = now[id.index()];
+    }
+  };
+  for (std::size_t o = 0; o < all_ops.size(); ++o) {
+    if (ops[o] == 0) continue;
+    renumber(all_ops[o].inputs);
+    renumber(all_ops[o].outputs);
+    graph.add_op(std::move(all_ops[o]));
+  }
+  renumber(graph.inputs);
+  renumber(graph.outputs);
+  return now;
+}
+
 std::vector<std::vector<Use>> uses_of(const Graph& graph) {
   std::vector<std::vector<Use>> uses(graph.values.size());
   for (std::size_t i = 0; i < graph.ops.size(); ++i) {

@@ -84,28 +84,7 @@ void remove_dead(Graph& program) {
     }
   }
   for (ValueId input : program.inputs) needed[input.index()] = 1;
-
-  std::vector<ValueId> renumbered(program.values.size());
-  std::vector<Value> values = std::exchange(program.values, {});
-  std::vector<Op> ops = std::exchange(program.ops, {});
-  for (std::size_t v = 0; v < values.size(); ++v) {
-    if (!needed[v]) continue;
-    values[v].producer = OpId();
-    renumbered[v] = program.add_value(std::move(values[v]));
-  }
-  const auto renumber = [&](std::vector<ValueId>& ids) {
-    for (ValueId& id : ids) {
-      if (id.valid()) id = renumbered[id.index()];
-    }
-  };
-  for (std::size_t o = 0; o < ops.size(); ++o) {
-    if (!live[o]) continue;
-    renumber(ops[o].inputs);
-    renumber(ops[o].outputs);
-    program.add_op(std::move(ops[o]));
-  }
-  renumber(program.inputs);
-  renumber(program.outputs);
+  keep(program, live, needed);
 }
 
 }  // namespace

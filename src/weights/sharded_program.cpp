@@ -74,35 +74,22 @@ CutWeight cut_weight(const Plan& plan, ValueId initializer, const std::vector<Re
 // renumbered.
 void drop(Graph& program, const std::vector<char>& dropped,
           const std::unordered_map<ValueId, ValueId>& stand, std::vector<ValueId>& kept) {
-  std::vector<char> gone(program.values.size());
+  std::vector<char> ops(program.ops.size(), 1), values(program.values.size(), 1);
   for (std::size_t o = 0; o < program.ops.size(); ++o) {
-    if (dropped[o]) gone[program.ops[o].outputs[0].index()] = 1;
+    if (!dropped[o]) continue;
+    ops[o] = values[program.ops[o].outputs[0].index()] = 0;
   }
-  std::vector<Value> values = std::exchange(program.values, {});
-  std::vector<Op> ops = std::exchange(program.ops, {});
-  std::vector<ValueId> renumbered(values.size());
-  for (std::size_t v = 0; v < values.size(); ++v) {
-    if (gone[v]) continue;
-    values[v].producer = OpId();
-    renumbered[v] = program.add_value(std::move(values[v]));
-  }
-  for (const auto& [slice, initializer] : stand) {
-    renumbered[slice.index()] = renumbered[initializer.index()];
-  }
-  const auto renumber = [&](std::vector<ValueId>& ids) {
+  const auto replace = [&](std::vector<ValueId>& ids) {
     for (ValueId& id : ids) {
-      if (id.valid()) id = renumbered[id.index()];
+      if (const auto found = stand.find(id); found != stand.end()) id = found->second;
     }
   };
-  for (std::size_t o = 0; o < ops.size(); ++o) {
-    if (dropped[o]) continue;
-    renumber(ops[o].inputs);
-    renumber(ops[o].outputs);
-    program.add_op(std::move(ops[o]));
+  for (Op& op : program.ops) replace(op.inputs);
+  replace(program.outputs);
+  const std::vector<ValueId> now = keep(program, ops, values);
+  for (ValueId& id : kept) {
+    if (id.valid()) id = now[id.index()];
   }
-  renumber(program.inputs);
-  renumber(program.outputs);
-  renumber(kept);
 }
 
 // A copy but for the data of parameters, which may be large.
