@@ -290,6 +290,9 @@ std::vector<std::vector<Use>> uses_of(const Graph& graph);
 // The integer elements of a constant operand, nothing where the input is absent or not known.
 std::optional<std::vector<std::int64_t>> constant_ints(const Graph& graph, const Op& op,
                                                        std::size_t port);
+// The first op that is not of the forward pass; all are: their number.
+std::size_t end_of_forward(const Graph& graph);
+bool has_backward_pass(const Graph& graph);
 // Drops the ops and values that have 0 here and numbers the others anew; what is kept may not read
 // what is not, boundary values that are dropped leave the boundary. Returns the new id of each
 // value; invalid: it is dropped.

@@ -73,7 +73,7 @@ std::vector<char> sums_of_passes(const Graph& graph) {
 // Whether all of the forward pass is done before anything of the backward pass begins.
 bool forward_first(const Graph& graph) {
   const auto not_forward = [](const Op& op) { return op.phase != Phase::kForward; };
-  const auto first = std::find_if(graph.ops.begin(), graph.ops.end(), not_forward);
+  const auto first = graph.ops.begin() + static_cast<std::ptrdiff_t>(end_of_forward(graph));
   return std::all_of(first, graph.ops.end(), not_forward);
 }
 

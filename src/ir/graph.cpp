@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -86,6 +87,17 @@ std::string Names::unique(const std::string& stem, const char* separator) {
   } while (taken(name));
   take(name);
   return name;
+}
+
+std::size_t end_of_forward(const Graph& graph) {
+  const auto end = std::find_if(graph.ops.begin(), graph.ops.end(),
+                                [](const Op& op) { return op.phase != Phase::kForward; });
+  return static_cast<std::size_t>(end - graph.ops.begin());
+}
+
+bool has_backward_pass(const Graph& graph) {
+  return std::any_of(graph.ops.begin(), graph.ops.end(),
+                     [](const Op& op) { return op.phase == Phase::kBackward; });
 }
 
 std::vector<ValueId> keep(Graph& graph, const std::vector<char>& ops,

@@ -39,8 +39,7 @@ class Buckets {
       : draft_(draft), graph_(draft.plan.program), bytes_(bytes), uses_(uses_of(graph_)) {}
 
   void run() {
-    const auto is_of_step = [](const Op& op) { return op.phase != Phase::kForward; };
-    if (std::none_of(graph_.ops.begin(), graph_.ops.end(), is_of_step)) return;
+    if (end_of_forward(graph_) == graph_.ops.size()) return;
     find_late();
     find_levels();
     fill();

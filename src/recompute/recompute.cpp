@@ -192,8 +192,7 @@ class Rewrite {
     for (const Op& op : graph_.ops) op_names_.take(op.name);
     copies_.assign(graph_.values.size(), ValueId());
     find_ends();
-    const bool phased = std::any_of(graph_.ops.begin(), graph_.ops.end(),
-                                    [](const Op& op) { return op.phase == Phase::kBackward; });
+    const bool phased = has_backward_pass(graph_);
     for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
       Op op = graph_.ops[o];
       for (ValueId& input : op.inputs) {
@@ -391,9 +390,7 @@ Recomputed recompute(const Graph& graph, Recompute what,
                      const std::vector<std::string>& checkpoints) {
   if (what == Recompute::kNone || graph.ops.empty()) return {graph, 0, 0, 0};
   // What is given is kept between the passes, whatever a pass holds most at.
-  const bool has_phases = std::any_of(graph.ops.begin(), graph.ops.end(),
-                                      [](const Op& op) { return op.phase == Phase::kBackward; });
-  const bool at_end = what == Recompute::kFull && !checkpoints.empty() && has_phases;
+  const bool at_end = what == Recompute::kFull && !checkpoints.empty() && has_backward_pass(graph);
   const Rewrite::Turn turn = at_end ? Rewrite::Turn::kEndOfForward : Rewrite::Turn::kPeak;
   return Rewrite(graph, what, turn, checkpoints).run();
 }

@@ -20,13 +20,6 @@ bool name_no_axes(const Pins& pins) {
                      [](const auto& pin) { return !pin.second.device_matrix.empty(); });
 }
 
-// Backward passes flatten batch and sequence for the gradients of weights. What is split along both
-// passes that only where the axes of the batch come first in the mesh.
-bool has_backward_pass(const Graph& graph) {
-  return std::any_of(graph.ops.begin(), graph.ops.end(),
-                     [](const Op& op) { return op.phase == Phase::kBackward; });
-}
-
 // The coarsest mesh on which all device matrices lie; none where they cut the devices in ways that
 // do not go together, or not as the cluster has its tiers.
 std::optional<Mesh> mesh_of_matrices(const SearchRequest& request) {

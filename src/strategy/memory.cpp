@@ -289,9 +289,7 @@ int accumulators_beside(const Graph& graph, ValueId id) {
 // For the micro-batches in flight beside the one that is worked on.
 void keep_in_flight(const Graph& graph, const std::vector<Readers>& readers,
                     std::vector<MemoryCharge>& charges) {
-  const auto is_backward = [](const Op& op) { return op.phase != Phase::kForward; };
-  const auto first = std::find_if(graph.ops.begin(), graph.ops.end(), is_backward);
-  const int turn = static_cast<int>(first - graph.ops.begin());
+  const int turn = static_cast<int>(end_of_forward(graph));
   const int horizon = static_cast<int>(graph.ops.size());
   const std::size_t count = charges.size();
   for (std::size_t c = 0; c < count; ++c) {

@@ -20,8 +20,7 @@ struct Around {
 class Attention {
  public:
   explicit Attention(Grouping& all) : all_(all), graph_(all.graph), elements_(all.graph) {
-    has_phases_ = std::any_of(graph_.ops.begin(), graph_.ops.end(),
-                              [](const Op& op) { return op.phase != Phase::kForward; });
+    has_phases_ = end_of_forward(graph_) < graph_.ops.size();
   }
 
   void join() {

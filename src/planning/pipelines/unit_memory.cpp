@@ -30,9 +30,7 @@ class UnitMemory::HeldBytes {
   HeldBytes(const Graph& graph, const std::set<std::string>& own,
             const std::set<std::string>& shared, const MeshProblem& problem)
       : problem_(problem) {
-    const auto turn = std::find_if(graph.ops.begin(), graph.ops.end(),
-                                   [](const Op& op) { return op.phase != Phase::kForward; });
-    turn_ = static_cast<int>(turn - graph.ops.begin());
+    turn_ = static_cast<int>(end_of_forward(graph));
     const auto nodes = problem.problem.nodes.size();
     stored.resize(nodes);
     kept.resize(nodes);
