@@ -34,8 +34,12 @@ enum class CollectiveKind : std::uint8_t {
 const char* name_of(CollectiveKind kind);
 std::optional<CollectiveKind> parse_collective_kind(const std::string& op_type);
 bool communicates(CollectiveKind kind);
-// Whether an op is a ShardSlice.
+// Of any op: whether it is a ShardSlice, and whether ranks exchange data in it.
 bool is_slice(const Op& op);
+bool exchanges_data(const Op& op);
+// The `reduce_op` of a collective, "sum" where it has none; an average is a sum: the same bytes
+// over the same groups. None: another text.
+std::optional<Reduction> reduction_of(const Op& op);
 inline bool has_reduction(CollectiveKind kind) {
   return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter;
 }

@@ -54,6 +54,21 @@ bool is_slice(const Op& op) {
   return is_collective(op) && op.type == name_of(CollectiveKind::kShardSlice);
 }
 
+bool exchanges_data(const Op& op) {
+  const std::optional<CollectiveKind> kind = parse_collective_kind(op.type);
+  return is_collective(op) && kind && communicates(*kind);
+}
+
+std::optional<Reduction> reduction_of(const Op& op) {
+  const std::string name = op.string_attribute("reduce_op", "sum");
+  if (name == "avg") return Reduction::kSum;
+  for (Reduction reduction :
+       {Reduction::kSum, Reduction::kMax, Reduction::kMin, Reduction::kProd}) {
+    if (name == name_of(reduction)) return reduction;
+  }
+  return std::nullopt;
+}
+
 std::string to_text(const Collective& collective, const Mesh& mesh) {
   std::string text = std::string(name_of(collective.kind)) + " {";
   for (std::size_t i = 0; i < collective.axes.size(); ++i) {

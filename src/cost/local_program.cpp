@@ -5,16 +5,6 @@
 #include <utility>
 
 namespace autopar {
-namespace {
-
-// Of a local program: whether ranks exchange data in it.
-bool is_exchange(const Op& op) {
-  const auto kind = parse_collective_kind(op.type);
-  return is_collective(op) && kind && communicates(*kind);
-}
-
-}  // namespace
-
 Collective collective_of(const Op& op) {
   Collective c;
   const std::optional<CollectiveKind> kind = parse_collective_kind(op.type);
@@ -23,10 +13,7 @@ Collective collective_of(const Op& op) {
   for (std::int64_t a : op.ints_attribute("axes")) c.axes.push_back(static_cast<int>(a));
   c.axis = static_cast<int>(op.int_attribute("axis", -1));
   c.concat_axis = static_cast<int>(op.int_attribute("concat_axis", -1));
-  const std::string reduce = op.string_attribute("reduce_op", "sum");
-  for (Reduction r : {Reduction::kSum, Reduction::kMax, Reduction::kMin, Reduction::kProd}) {
-    if (reduce == name_of(r)) c.reduction = r;
-  }
+  c.reduction = reduction_of(op).value_or(Reduction::kSum);
   return c;
 }
 
@@ -118,20 +105,21 @@ std::vector<OpKernel> fused_between_exchanges(const Graph& program) {
   int step = 0;
   for (std::size_t o = 0; o < program.ops.size(); ++o) {
     const Op& op = program.ops[o];
-    step += is_exchange(op);
+    step += exchanges_data(op);
     step_of_op[o] = step;
     for (ValueId input : op.inputs) {
       if (!input.valid()) continue;
       const OpId maker = program.value(input).producer;
-      leaves[input.index()] |= !maker.valid() || is_exchange(op) ||
-                               is_exchange(program.op(maker)) || step_of_op[maker.index()] != step;
+      leaves[input.index()] |= !maker.valid() || exchanges_data(op) ||
+                               exchanges_data(program.op(maker)) ||
+                               step_of_op[maker.index()] != step;
     }
   }
   for (ValueId output : program.outputs) leaves[output.index()] = 1;
   int launched = -1;
   for (std::size_t o = 0; o < program.ops.size(); ++o) {
     const Op& op = program.ops[o];
-    if (is_exchange(op)) continue;
+    if (exchanges_data(op)) continue;
     kernels[o].kind = OpKernel::Kind::kAttention;
     kernels[o].launches = launched != step_of_op[o];
     launched = step_of_op[o];

@@ -19,16 +19,6 @@ constexpr DTypeNumber kDTypeNumbers[] = {
     {DType::kFloat16, 10}, {DType::kFloat64, 11}, {DType::kUInt32, 12}, {DType::kUInt64, 13},
     {DType::kBFloat16, 16}};
 
-std::optional<Reduction> reduction_of(const Op& op) {
-  const std::string name = op.string_attribute("reduce_op", "sum");
-  if (name == "avg") return Reduction::kSum;  // the same bytes, the same groups
-  for (Reduction reduction :
-       {Reduction::kSum, Reduction::kMax, Reduction::kMin, Reduction::kProd}) {
-    if (name == name_of(reduction)) return reduction;
-  }
-  return std::nullopt;
-}
-
 // -1 where it is none, which is refused where an axis is needed: 2^32 is no axis 0.
 int small(std::int64_t axis) {
   return axis >= 0 && axis <= std::numeric_limits<int>::max() ? static_cast<int>(axis) : -1;
@@ -70,11 +60,6 @@ Error collective_error(const Op& op, const std::string& what) {
 }
 
 std::string to_text(const TensorType& type) { return name_of(type.dtype) + to_text(type.shape); }
-
-bool exchanges_data(const Op& op) {
-  const std::optional<CollectiveKind> kind = parse_collective_kind(op.type);
-  return is_collective(op) && kind && communicates(*kind);
-}
 
 Result<std::vector<int>> axes_of(const Op& op, const Mesh& mesh) {
   std::vector<int> axes;

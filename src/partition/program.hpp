@@ -7,8 +7,6 @@
 
 namespace autopar {
 
-// Of an op of ai.autopar: whether ranks exchange data in it.
-bool exchanges_data(const Op& op);
 // Its mesh axes: of a lowered op read from `mesh_axes`, before that from `axes`.
 Result<std::vector<int>> axes_of(const Op& op, const Mesh& mesh);
 
