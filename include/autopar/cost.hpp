@@ -124,6 +124,10 @@ class RooflineModel final : public CostModel {
   std::unique_ptr<State> state_;
 };
 
+// The dtype whose peak holds for one, and FLOP/s: float32's, else any's, where the device has none
+// for it. Precondition: the device has one (verify() of clusters).
+using Peak = std::pair<const std::string, double>;
+const Peak& peak_of(const Device& device, DType dtype);
 // Dtypes in which ops of the graph calculate and for which the device has no peak, so that theirs
 // is taken to be that of another dtype. Integers only where that peak decides the time of an op.
 struct BorrowedPeak {

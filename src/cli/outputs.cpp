@@ -318,14 +318,10 @@ StrategyOrigin origin_of(const Inputs& inputs, const std::string& model_name) {
 
 TrainingWork training_work(const ForwardWork& forward, const Cluster& cluster) {
   TrainingWork work{.samples = forward.samples, .tokens = forward.tokens};
-  const auto& peaks = cluster.device.peak_flops_per_s;
   for (const auto& [dtype, flops] : forward.contractions) {
-    auto peak = peaks.find(name_of(dtype));
-    if (peak == peaks.end()) peak = peaks.find("float32");
-    if (peak == peaks.end()) peak = peaks.begin();
+    const double peak = peak_of(cluster.device, dtype).second;
     work.model_flops += 3 * flops;
-    if (peak == peaks.end()) continue;
-    work.at_peak += 3 * flops / (peak->second * static_cast<double>(cluster.device_count()));
+    work.at_peak += 3 * flops / (peak * static_cast<double>(cluster.device_count()));
   }
   return work;
 }

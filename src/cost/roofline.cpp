@@ -14,16 +14,6 @@ namespace autopar {
 
 namespace {
 
-// A device that has none for a dtype is taken to be as fast as with float32, else as with any.
-using Peak = std::pair<const std::string, double>;  // the dtype whose peak it is, FLOP/s
-const Peak& peak_of(const Device& device, DType dtype) {
-  const auto& peaks = device.peak_flops_per_s;
-  auto peak = peaks.find(name_of(dtype));
-  if (peak == peaks.end()) peak = peaks.find("float32");
-  if (peak == peaks.end()) peak = peaks.begin();
-  return *peak;
-}
-
 // An integer index or a bool mask says nothing about the arithmetic: the widest floating operand
 // or result does (the first of equals), and without one the first output.
 DType arithmetic_dtype(const OpShapes& shapes) {
@@ -99,6 +89,14 @@ double alignment_efficiency(const MatrixEfficiency& e, const Op& op, const OpSha
 }
 
 }  // namespace
+
+const Peak& peak_of(const Device& device, DType dtype) {
+  const auto& peaks = device.peak_flops_per_s;
+  auto peak = peaks.find(name_of(dtype));
+  if (peak == peaks.end()) peak = peaks.find("float32");
+  if (peak == peaks.end()) peak = peaks.begin();
+  return *peak;
+}
 
 std::vector<BorrowedPeak> borrowed_peaks(const Graph& graph, const Device& device) {
   std::map<DType, BorrowedPeak> found;
