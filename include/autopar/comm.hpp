@@ -96,6 +96,10 @@ Seconds collective_seconds(CollectiveKind kind, double input_bytes,
                            const std::vector<std::int64_t>& groups, std::int64_t group_size,
                            const Cluster& cluster);
 
+// The names of the tiers that one of the groups crosses, innermost first: "nvlink,ib".
+std::string crossed_tiers(const std::vector<std::int64_t>& groups, std::int64_t group_size,
+                          const Cluster& cluster);
+
 // What a collective saves by going with others in messages of the profile's `bucket_bytes`: its
 // part of the latencies. `seconds`: of all its bytes; `latency`: of one byte; `sent_bytes`: by a
 // device.

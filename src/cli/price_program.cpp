@@ -1,8 +1,9 @@
 // What programs with collectives cost: every op on its local shapes, every collective by its
 // groups.
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <tuple>
 
 #include "autopar/report.hpp"
 #include "cli/one_device.hpp"
@@ -13,30 +14,6 @@ namespace autopar::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// Of the cluster: those that a group crosses, innermost first.
-std::string tiers_of(const ProgramCollective& c, const Cluster& cluster) {
-  std::string text;
-  std::int64_t begin = 1;
-  const auto size = static_cast<std::size_t>(c.group_size);
-  for (const Tier& tier : cluster.tiers) {
-    const std::int64_t end = begin * tier.size;
-    bool crosses = false;
-    for (std::size_t g = 0; g + size <= c.groups.values().size() && !crosses; g += size) {
-      std::set<std::pair<std::int64_t, std::int64_t>> members;  // of the next tier, of this one
-      for (std::size_t i = g; i < g + size; ++i) {
-        const std::int64_t rank = c.groups.values()[i];
-        members.insert({rank / end, rank / begin});
-      }
-      for (auto m = members.begin(); m != members.end() && !crosses; ++m) {
-        crosses = std::next(m) != members.end() && std::next(m)->first == m->first;
-      }
-    }
-    if (crosses) text += (text.empty() ? "" : ",") + tier.name;
-    begin = end;
-  }
-  return text;
-}
 
 // What is known when the program is loaded: weights and slices of them.
 std::vector<char> known_at_load(const Graph& program) {
@@ -72,7 +49,7 @@ Status add_program(const PlanFile& file, std::size_t number, const Cluster& clus
     const bool slice = !communicates(c.collective.kind);
     if (!slice) {
       const auto [found, added] = tiers.try_emplace({list, c.group_size});
-      if (added) found->second = tiers_of(c, cluster);
+      if (added) found->second = crossed_tiers(c.groups, c.group_size, cluster);
       term.tiers = found->second;
     }
     if (!slice || !known[program.op(c.op).inputs[0].index()]) {

@@ -44,9 +44,13 @@ TierParts tier_parts(const std::vector<int>& axes, const Mesh& mesh, const Clust
   return parts;
 }
 
-// Of the ranks [from, to), ascending: `most` is the largest number of members of a tier that lie
+// Of a group's ranks, in any order: `most` is the largest number of members of a tier that lie
 // within one member of the next, `fewest` the smallest number of ranks within a member of the tier.
-TierParts tier_parts(const std::int64_t* from, const std::int64_t* to, const Cluster& cluster) {
+TierParts tier_parts(const std::int64_t* group, std::size_t size, const Cluster& cluster) {
+  std::vector<std::int64_t> sorted(group, group + size);
+  std::sort(sorted.begin(), sorted.end());
+  const std::int64_t* const from = sorted.data();
+  const std::int64_t* const to = from + size;
   TierParts parts;
   std::int64_t begin = 1;  // ranks within one member of the tier
   for (std::size_t t = 0; t < cluster.tiers.size(); ++t) {
@@ -242,9 +246,7 @@ Seconds collective_seconds(CollectiveKind kind, double input_bytes,
   Seconds slowest = 0;
   std::set<std::vector<std::int64_t>> seen;  // groups differ, but mostly lie alike
   for (std::size_t g = 0; g + size <= groups.size(); g += size) {
-    std::vector<std::int64_t> ranks(groups.data() + g, groups.data() + g + size);
-    std::sort(ranks.begin(), ranks.end());
-    const TierParts parts = tier_parts(ranks.data(), ranks.data() + size, cluster);
+    const TierParts parts = tier_parts(groups.data() + g, size, cluster);
     std::vector<std::int64_t> key;
     for (const TierPart& part : parts) {
       for (double number : {static_cast<double>(part.tier), part.members, part.inner}) {
@@ -256,6 +258,21 @@ Seconds collective_seconds(CollectiveKind kind, double input_bytes,
         slowest, seconds_over(parts, kind, static_cast<double>(group_size), input_bytes, cluster));
   }
   return slowest;
+}
+
+std::string crossed_tiers(const std::vector<std::int64_t>& groups, std::int64_t group_size,
+                          const Cluster& cluster) {
+  const auto size = static_cast<std::size_t>(group_size);
+  std::set<std::size_t> crossed;
+  for (std::size_t g = 0; g + size <= groups.size(); g += size) {
+    for (const TierPart& part : tier_parts(groups.data() + g, size, cluster)) {
+      crossed.insert(part.tier);
+    }
+  }
+  std::string text;
+  for (const std::size_t tier : crossed)
+    text += (text.empty() ? "" : ",") + cluster.tiers[tier].name;
+  return text;
 }
 
 int link_of(const AxisList& axes, const Mesh& mesh) {
