@@ -110,4 +110,7 @@ struct ProgramCollective {
 };
 Result<std::vector<ProgramCollective>> collectives_of(const Plan& plan);
 
+// Per value: whether it is known when the program is loaded: weights and slices of them.
+std::vector<char> known_at_load(const Graph& program);
+
 }  // namespace autopar

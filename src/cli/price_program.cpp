@@ -15,16 +15,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What is known when the program is loaded: weights and slices of them.
-std::vector<char> known_at_load(const Graph& program) {
-  std::vector<char> known(program.values.size());
-  for (std::size_t v = 0; v < known.size(); ++v) known[v] = program.values[v].has_data();
-  for (const Op& op : program.ops) {
-    if (is_slice(op) && known[op.inputs[0].index()]) known[op.outputs[0].index()] = 1;
-  }
-  return known;
-}
-
 // Terms of one program and its memory.
 Status add_program(const PlanFile& file, std::size_t number, const Cluster& cluster,
                    ProgramPrice& price) {

@@ -198,4 +198,14 @@ Result<std::vector<ProgramCollective>> collectives_of(const Plan& plan) {
   return result;
 }
 
+std::vector<char> known_at_load(const Graph& program) {
+  std::vector<char> known(program.values.size());
+  for (std::size_t v = 0; v < known.size(); ++v) known[v] = program.values[v].has_data();
+  for (const Op& op : program.ops) {
+    const bool of_known = is_slice(op) && op.has_input(0) && known[op.inputs[0].index()] != 0;
+    if (of_known) known[op.outputs[0].index()] = 1;
+  }
+  return known;
+}
+
 }  // namespace autopar

@@ -18,7 +18,7 @@ class Interleaving {
  public:
   Interleaving(const Plan& pass, std::int64_t copies, const std::vector<MicroInput>& micro_inputs,
                const std::vector<StepOutput>& outputs)
-      : pass_(pass), from_(pass.program), outputs_(outputs) {
+      : pass_(pass), from_(pass.program), known_(known_at_load(from_)), outputs_(outputs) {
     for (const MicroInput& input : micro_inputs) cut_at_[input.name] = input.dimension;
     copies_.assign(static_cast<std::size_t>(copies), Copied(from_.values.size()));
     done_.resize(copies_.size());
@@ -156,9 +156,7 @@ class Interleaving {
 
   // Slices of what is known when the program is loaded are there once.
   bool is_shared(const Op& op) const {
-    if (!is_slice(op) || !op.has_input(0)) return false;
-    const Value& source = from_.value(op.inputs[0]);
-    return source.has_data() || (source.producer.valid() && is_shared(from_.op(source.producer)));
+    return is_slice(op) && op.has_input(0) && known_[op.inputs[0].index()] != 0;
   }
 
   void add_op(const Op& from, std::size_t c) {
@@ -228,6 +226,7 @@ class Interleaving {
 
   const Plan& pass_;
   const Graph& from_;
+  const std::vector<char> known_;
   const std::vector<StepOutput>& outputs_;
   std::map<std::string, std::int64_t> cut_at_;  // by input: the dimension
   std::vector<Copied> copies_;
