@@ -250,15 +250,8 @@ Result<Programs> programs_of(const SearchRequest& request, const SearchOutcome& 
   step.micro_batches = graph.passes / graph.copies;
   step.copies = graph.copies;
   step.micro_inputs = inputs.micro_inputs;
-  step.outputs = {{inputs.loss, inputs.loss_combining == LossCombining::kSum ? Combining::kSum
-                                : inputs.loss_combining == LossCombining::kLast
-                                    ? Combining::kLast
-                                    : Combining::kMean}};
-  // Without an optimizer the update tells the gradients.
-  for (ValueId output : parts.update.graph.outputs) {
-    const std::string& name = parts.update.graph.value(output).name;
-    if (!is_next(name) && name != inputs.loss) step.outputs.push_back({name, Combining::kLast});
-  }
+  step.outputs = {loss_of_step(inputs)};
+  add_told(parts.update.graph, inputs.loss, {}, step);
   const std::vector<CopyTurn> turns = turns_of(request, outcome);
   std::vector<std::int64_t> ranks(static_cast<std::size_t>(step.world_size));
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -314,6 +307,27 @@ StrategyOrigin origin_of(const Inputs& inputs, const std::string& model_name) {
   origin.training = inputs.training;
   origin.gradient_bucket = inputs.gradient_bucket;
   return origin;
+}
+
+StepOutput loss_of_step(const Inputs& inputs) {
+  switch (inputs.loss_combining) {
+    case LossCombining::kMean:
+      return {inputs.loss, Combining::kMean};
+    case LossCombining::kSum:
+      return {inputs.loss, Combining::kSum};
+    case LossCombining::kLast:
+      return {inputs.loss, Combining::kLast};
+  }
+  AUTOPAR_CHECK(false, "a loss that is not combined");
+}
+
+void add_told(const Graph& update, const std::string& loss, const std::set<std::string>& handed,
+              Step& step) {
+  for (const ValueId output : update.outputs) {
+    const std::string& name = update.value(output).name;
+    const bool is_told = !is_next(name) && name != loss && handed.count(name) == 0;
+    if (is_told) step.outputs.push_back({name, Combining::kLast});
+  }
 }
 
 TrainingWork training_work(const ForwardWork& forward, const Cluster& cluster) {

@@ -1,6 +1,9 @@
 // What search and apply leave behind: strategy.json, plan.onnx, report.json, and the table.
 #pragma once
 
+#include <set>
+
+#include "autopar/step.hpp"
 #include "cli/command.hpp"
 #include "planning/inputs.hpp"
 #include "planning/phase_clock.hpp"
@@ -26,6 +29,13 @@ inline constexpr const char* kOneProgram =
 // What strategy.json says of what a plan was made of; who searched it and what it costs are still
 // to be said.
 StrategyOrigin origin_of(const Inputs& inputs, const std::string& model_name);
+
+// The loss, and how that of several passes becomes one.
+StepOutput loss_of_step(const Inputs& inputs);
+// Without an optimizer the update tells the gradients: its outputs but the loss, next values and
+// what it hands to other programs.
+void add_told(const Graph& update, const std::string& loss, const std::set<std::string>& handed,
+              Step& step);
 
 // Of a step in one pass: three times the forward contractions, once forward, twice backward.
 TrainingWork training_work(const ForwardWork& forward, const Cluster& cluster);

@@ -149,9 +149,7 @@ Result<Programs> programs_of(const PipelinePlan& plan, const Inputs& whole) {
   Step& step = programs.step;
   step.world_size = plan.form.stages * plan.stage.device_count();
   step.micro_batches = plan.schedule.micro_batches;
-  step.outputs = {{whole.loss, whole.loss_combining == LossCombining::kSum    ? Combining::kSum
-                               : whole.loss_combining == LossCombining::kLast ? Combining::kLast
-                                                                              : Combining::kMean}};
+  step.outputs = {loss_of_step(whole)};
   std::set<std::string> read, handed;
   for (const Handed& one : plan.handed) handed.insert(one.value);
   std::vector<std::vector<PhasePart>> parts;
@@ -167,13 +165,7 @@ Result<Programs> programs_of(const PipelinePlan& plan, const Inputs& whole) {
                                      plan.stage, whole.gradient_bucket));
       move_groups(program.program, ranks_of(plan, c).front());
       programs.plans.push_back(std::move(program));
-      // Without an optimizer the update tells the gradients.
-      for (ValueId id : part.part.graph.outputs) {
-        const std::string& name = part.part.graph.value(id).name;
-        const bool is_told = part.phase == StepPhase::kUpdate && !is_next(name) &&
-                             name != whole.loss && handed.count(name) == 0;
-        if (is_told) step.outputs.push_back({name, Combining::kLast});
-      }
+      if (part.phase == StepPhase::kUpdate) add_told(part.part.graph, whole.loss, handed, step);
       step.programs.push_back({"plan.c" + std::to_string(c) + "." + name_of(part.phase) + ".onnx",
                                static_cast<std::int64_t>(c), part.phase, ranks_of(plan, c)});
     }
