@@ -5,6 +5,9 @@
 
 namespace autopar::cli {
 
+Mesh one_device();
+Strategy unsharded_strategy(const Graph& graph);
+
 struct OnOneDevice {
   GraphRules rules;
   Strategy strategy;

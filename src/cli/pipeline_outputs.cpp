@@ -15,6 +15,7 @@
 #include "autopar/strategy_lines.hpp"
 #include "cli/earlier_plan.hpp"
 #include "cli/interrupt.hpp"
+#include "cli/one_device.hpp"
 #include "cli/outputs.hpp"
 #include "cli/pipeline_report.hpp"
 #include "cli/pipeline_timeline.hpp"
@@ -130,14 +131,7 @@ void move_groups(Graph& program, std::int64_t first_rank) {
 // The passes of the step as it was before it was cut, and its update.
 Status add_unsharded(const Inputs& whole, Programs& programs) {
   const Graph& graph = whole.model.graph;
-  Strategy strategy;
-  strategy.mesh = Mesh{{{"device", 1, 0, 1}}};
-  strategy.assignments.assign(graph.ops.size(), Assignment{{-1}});
-  for (const Value& value : graph.values) {
-    const Spec spec = replicated(value.shape.size());
-    strategy.values.push_back({spec, spec, spec});
-  }
-  AUTOPAR_TRY(parts, parts_of(graph, whole.rules, strategy));
+  AUTOPAR_TRY(parts, parts_of(graph, whole.rules, unsharded_strategy(graph)));
   programs.unsharded.emplace_back(StepPhase::kForwardBackward, unsharded(parts.pass.graph));
   programs.unsharded.emplace_back(StepPhase::kUpdate, unsharded(parts.update.graph));
   programs.step.reference = StepReference::kPasses;

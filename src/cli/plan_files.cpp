@@ -5,6 +5,7 @@
 #include "autopar/sha256.hpp"
 #include "autopar/training_roles.hpp"
 #include "cli/earlier_plan.hpp"
+#include "cli/one_device.hpp"
 #include "cli/outputs.hpp"
 #include "planning/logging.hpp"
 #include "weights/rank_files.hpp"
@@ -73,7 +74,7 @@ Status write_ranks(const Programs& programs, const std::string& training,
 }  // namespace
 
 Plan unsharded(const Graph& graph) {
-  Plan plan{graph, Mesh{{{"device", 1, 0, 1}}}, {}, {}};
+  Plan plan{graph, one_device(), {}, {}};
   seed_random_ops(plan.program);
   for (const auto& [ids, boundary] :
        {std::pair(&graph.inputs, &plan.inputs), std::pair(&graph.outputs, &plan.outputs)}) {
