@@ -4,7 +4,7 @@
 
 namespace autopar {
 
-void Network::connect(int from, int to, std::int64_t capacity) {
+void MinimumCut::connect(int from, int to, std::int64_t capacity) {
   const auto add = [this](int at, int other, std::int64_t room) {
     int& first = first_[static_cast<std::size_t>(at)];
     arcs_.push_back({other, first, room});
@@ -14,7 +14,7 @@ void Network::connect(int from, int to, std::int64_t capacity) {
   add(to, from, 0);
 }
 
-bool Network::find_levels(int from, int to) {
+bool MinimumCut::find_levels(int from, int to) {
   level_.assign(first_.size(), -1);
   level_[static_cast<std::size_t>(from)] = 0;
   std::vector<int> reached = {from};
@@ -31,7 +31,7 @@ bool Network::find_levels(int from, int to) {
 }
 
 // One path along rising levels, by a stack of arcs, since paths may be as long as the model.
-std::int64_t Network::push(int from, int to) {
+std::int64_t MinimumCut::push(int from, int to) {
   std::vector<int> path;
   int node = from;
   while (node != to) {
@@ -63,7 +63,7 @@ std::int64_t Network::push(int from, int to) {
   return flow;
 }
 
-std::vector<bool> Network::far_side(int from, int to) {
+std::vector<bool> MinimumCut::far_side(int from, int to) {
   while (find_levels(from, to)) {
     at_ = first_;
     while (push(from, to) > 0) {

@@ -7,11 +7,11 @@
 namespace autopar {
 
 // Dinic's algorithm ("Algorithm for solution of a problem of maximum flow", 1970).
-class Network {
+class MinimumCut {
  public:
   static constexpr std::int64_t kUnlimited = std::int64_t{1} << 61;
 
-  explicit Network(int nodes) : first_(static_cast<std::size_t>(nodes), -1) {}
+  explicit MinimumCut(int nodes) : first_(static_cast<std::size_t>(nodes), -1) {}
   void connect(int from, int to, std::int64_t capacity);
   // Which nodes can still send to `to` once no more flow fits: the far side of the minimum cut that
   // lies nearest to `to`.

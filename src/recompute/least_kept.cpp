@@ -27,7 +27,7 @@ LeastKept least_kept(const Graph& graph, Recompute what, const KeepPrices& price
 
   const auto values = graph.values.size();
   const auto source = static_cast<int>(2 * values + graph.ops.size()), sink = source + 1;
-  Network network(sink + 1);
+  MinimumCut network(sink + 1);
   const auto made = [](ValueId id) { return static_cast<int>(2 * id.value); };
   const auto there = [&](ValueId id) { return made(id) + 1; };
   const auto done = [&](std::size_t o) { return static_cast<int>(2 * values + o); };
@@ -36,15 +36,15 @@ LeastKept least_kept(const Graph& graph, Recompute what, const KeepPrices& price
     const bool is_forward = op.phase == Phase::kForward;
     for (const ValueId input : op.inputs) {
       if (!in_network(input)) continue;
-      network.connect(there(input), is_forward ? done(o) : sink, Network::kUnlimited);
+      network.connect(there(input), is_forward ? done(o) : sink, MinimumCut::kUnlimited);
     }
     if (!is_forward) continue;
     network.connect(
         source, done(o),
-        repeatable.may_repeat(op, what) ? whole(prices.repeat[o]) : Network::kUnlimited);
+        repeatable.may_repeat(op, what) ? whole(prices.repeat[o]) : MinimumCut::kUnlimited);
     for (const ValueId output : op.outputs) {
       if (!in_network(output)) continue;
-      network.connect(done(o), made(output), Network::kUnlimited);
+      network.connect(done(o), made(output), MinimumCut::kUnlimited);
       network.connect(made(output), there(output), whole(prices.keep[output.index()]));
     }
   }

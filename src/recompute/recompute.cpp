@@ -52,8 +52,8 @@ class Rewrite {
 
  private:
   // The time of the largest peak of activations in the passes, or the last one of the forward pass,
-  // and what is there. A view is its input's
-  // memory. An update runs once, on what all passes left: nothing is repeated for it.
+  // and what is there. A view is its input's memory. An update runs once, on what all passes left:
+  // nothing is repeated for it.
   Bytes find_turn(const Graph& graph) {
     std::vector<std::size_t> memory(graph.values.size());
     std::vector<int> begin(graph.values.size(), -1), end(graph.values.size(), -1);
@@ -158,23 +158,23 @@ class Rewrite {
   // Value v is arc 2v -> 2v + 1 of its bytes.
   void cut() {
     const int source = static_cast<int>(2 * graph_.values.size()), sink = source + 1;
-    Network network(sink + 1);
+    MinimumCut network(sink + 1);
     const auto in = [](ValueId id) { return 2 * id.value; };
     for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
       const Op& op = graph_.ops[o];
       if (o > turn_) {
         for (ValueId input : op.inputs) {
-          if (in_network(input)) network.connect(in(input) + 1, sink, Network::kUnlimited);
+          if (in_network(input)) network.connect(in(input) + 1, sink, MinimumCut::kUnlimited);
         }
         continue;
       }
       for (ValueId output : op.outputs) {
         if (!in_network(output)) continue;
         network.connect(in(output), in(output) + 1, graph_.value(output).bytes());
-        if (!repeatable(op)) network.connect(source, in(output), Network::kUnlimited);
+        if (!repeatable(op)) network.connect(source, in(output), MinimumCut::kUnlimited);
         for (ValueId input : op.inputs) {
           if (!repeatable(op) || !in_network(input)) continue;
-          network.connect(in(input) + 1, in(output), Network::kUnlimited);
+          network.connect(in(input) + 1, in(output), MinimumCut::kUnlimited);
         }
       }
     }
