@@ -216,6 +216,8 @@ Result<std::vector<std::int64_t>> micro_batches_of(const std::string& option, st
                      std::to_string(batch) + "; what does: " + list);
 }
 
+namespace {
+
 // What runs over a batch of 1 its rules do not show: the model is then asked with the whole batch.
 // Where it cannot be had so, there is no pass over the whole batch to compare with.
 Result<std::optional<std::string>> mixing_op_of(const ImportedModel& pass, const std::string& model,
@@ -230,6 +232,8 @@ Result<std::optional<std::string>> mixing_op_of(const ImportedModel& pass, const
   const auto whole = import_forward(model, choice, common);
   return found(whole ? whole->graph : pass.graph);
 }
+
+}  // namespace
 
 Result<SplitStep> split_passes(const std::string& model, const TrainingChoice& choice,
                                const CommonOptions& common, std::int64_t micro_batches) {

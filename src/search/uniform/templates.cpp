@@ -261,6 +261,8 @@ Result<Template> parse_template(const std::string& text) {
   return wanted;
 }
 
+namespace {
+
 // The degrees of a template and what it splits over less of the devices, outermost first; an error
 // where these do not nest.
 Result<std::vector<std::int64_t>> mesh_sizes(const Template& wanted) {
@@ -279,6 +281,8 @@ Result<std::vector<std::int64_t>> mesh_sizes(const Template& wanted) {
   std::reverse(sizes.begin(), sizes.end());
   return sizes;
 }
+
+}  // namespace
 
 Result<SearchRequest> as_template(const SearchRequest& request, const TemplateRoles& roles,
                                   const Template& wanted) {
