@@ -45,8 +45,7 @@ bool limit_binds(const SearchRequest& request, const SearchOutcome& outcome) {
                           kNearlyFull * static_cast<double>(plan_limit(request));
 }
 
-// Whether it updates parameters.
-bool is_training_step(const SearchRequest& request) {
+bool updates_parameters(const SearchRequest& request) {
   const std::vector<ValueId> updated = updated_inputs(request.graph, request.updates);
   return std::any_of(updated.begin(), updated.end(), [&](ValueId input) {
     return input.valid() && request.graph.value(input).kind == ValueKind::kParameter;
@@ -202,7 +201,7 @@ class Forms {
     if (options_.moving != "auto" || !proves_bounds(options_.searcher)) return Ok{};
     // A training step that fits has saved its memory by repeating ops.
     if (best_ &&
-        (is_training_step(*best_->request) || !limit_binds(*best_->request, best_->outcome))) {
+        (updates_parameters(*best_->request) || !limit_binds(*best_->request, best_->outcome))) {
       return Ok{};
     }
     std::optional<Planned>& form = best_ ? best_ : unplanned_;
@@ -319,7 +318,7 @@ class Forms {
     clock_.end_search(*outcome);
     trial.cost = outcome->cost.time();
     tried_.push_back(std::move(trial));
-    const Form form{at, is_training_step(request) && limit_binds(request, *outcome),
+    const Form form{at, updates_parameters(request) && limit_binds(request, *outcome),
                     outcome->unlimited_lower_bound};
     if (!best_ || outcome->cost.time() < best_cost()) {
       best_.emplace(Planned{std::move(inputs), std::move(request), std::move(*outcome)});
