@@ -10,6 +10,7 @@
 #include "cli/command.hpp"
 #include "planning/logging.hpp"
 #include "planning/trace.hpp"
+#include "support/stopwatch.hpp"
 
 namespace autopar::cli {
 
@@ -22,10 +23,6 @@ struct SolveFileOptions {
   std::string output;
   Seconds time_limit = 60;
 };
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 std::string number(double value) {
   if (value == kInfinity) return "null";

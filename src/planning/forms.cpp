@@ -8,6 +8,7 @@
 #include "planning/logging.hpp"
 #include "planning/search_shown.hpp"
 #include "planning/zero.hpp"
+#include "support/stopwatch.hpp"
 
 namespace autopar {
 
@@ -19,8 +20,7 @@ constexpr std::array kLevels = {Recompute::kNone, Recompute::kCheap, Recompute::
 // None after an interrupt.
 Seconds time_left(const SolveOptions& options, std::chrono::steady_clock::time_point start) {
   if (options.stop != nullptr && options.stop->load()) return 0;
-  const std::chrono::duration<double> used = std::chrono::steady_clock::now() - start;
-  return std::max(0.0, options.time_limit - used.count());
+  return std::max(0.0, options.time_limit - seconds_since(start));
 }
 
 // Costs and bounds that differ by less than this part count as equal. Measured on 8B to 405B steps:

@@ -4,14 +4,7 @@
 
 namespace autopar {
 
-Seconds PhaseClock::lap() {
-  const auto now = std::chrono::steady_clock::now();
-  const Seconds seconds = std::chrono::duration<double>(now - last_).count();
-  last_ = now;
-  return seconds;
-}
-
-void PhaseClock::end(const std::string& phase) { add(phase, lap()); }
+void PhaseClock::end(const std::string& phase) { add(phase, watch_.lap()); }
 
 void PhaseClock::add(const std::string& phase, Seconds seconds) {
   const auto known =
@@ -30,7 +23,7 @@ void PhaseClock::end_search(const SearchOutcome& outcome) {
     solve += trial.solve_seconds;
     evaluate += trial.evaluate_seconds;
   }
-  const Seconds passed = lap(), sum = build + solve + evaluate;
+  const Seconds passed = watch_.lap(), sum = build + solve + evaluate;
   // Of several threads: each phase's part of the time that passed.
   if (sum > passed) {
     for (Seconds* phase : {&build, &solve, &evaluate}) *phase *= passed / sum;

@@ -1,12 +1,12 @@
 // How long the parts of a command took.
 #pragma once
 
-#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "autopar/search.hpp"
+#include "support/stopwatch.hpp"
 
 namespace autopar {
 
@@ -18,9 +18,8 @@ class PhaseClock {
   const std::vector<std::pair<std::string, Seconds>>& phases() const { return phases_; }
 
  private:
-  Seconds lap();
   void add(const std::string& phase, Seconds seconds);
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+  Stopwatch watch_;
   std::vector<std::pair<std::string, Seconds>> phases_;
 };
 

@@ -9,6 +9,7 @@
 #include "search/meshes.hpp"
 #include "search/no_plan.hpp"
 #include "search/rec/rec.hpp"
+#include "support/stopwatch.hpp"
 
 namespace autopar {
 
@@ -199,9 +200,8 @@ struct Auto {
   }
 
   Seconds over() const {
-    const std::chrono::duration<double> used = std::chrono::steady_clock::now() - start;
     const Seconds limit = request.solve.time_limit;
-    return limit + beyond(limit) - used.count();
+    return limit + beyond(limit) - seconds_since(start);
   }
 
   // Stopped before anything had a plan: better a baseline than nothing, but soon. The cheapest of
@@ -230,8 +230,7 @@ struct Auto {
   Seconds time_for_baseline() const { return stops_by_time() ? over() : kInterruptedSeconds; }
 
   Seconds time_left() const {
-    const std::chrono::duration<double> used = std::chrono::steady_clock::now() - start;
-    return std::max(1e-3, request.solve.time_limit - used.count());
+    return std::max(1e-3, request.solve.time_limit - seconds_since(start));
   }
   bool stopped() const {
     return (request.solve.stop != nullptr && request.solve.stop->load()) ||

@@ -67,10 +67,6 @@ SearchFindings findings_of(const std::vector<MeshTrial>& trials) {
   return {trials, bound, std::min(unlimited, bound)};
 }
 
-Seconds seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 void KeptMeshes::keep(std::unique_ptr<Begun> begun, double rank) {
   const auto key = [](const Begun& its, double rank) {
     return std::tuple(-its.steps, rank, its.mesh);

@@ -12,6 +12,7 @@
 
 #include "autopar/search.hpp"
 #include "search/no_plan.hpp"
+#include "support/stopwatch.hpp"
 
 namespace autopar {
 
@@ -22,8 +23,6 @@ inline constexpr double kBoundRounding = 4e-12;
 bool says_something(TrialEnd end);
 // The bounds over all meshes that were tried.
 SearchFindings findings_of(const std::vector<MeshTrial>& trials);
-
-Seconds seconds_since(std::chrono::steady_clock::time_point start);
 
 // A mesh's problem and, where the searcher works in two parts, what it has seen of it.
 struct Begun {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "support/parallel.hpp"
+#include "support/stopwatch.hpp"
 
 namespace autopar {
 

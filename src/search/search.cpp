@@ -11,6 +11,7 @@
 #include "search/outer_loop.hpp"
 #include "search/pins.hpp"
 #include "search/weighted.hpp"
+#include "support/stopwatch.hpp"
 
 namespace autopar {
 

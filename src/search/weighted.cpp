@@ -6,6 +6,7 @@
 #include "search/balanced_weights.hpp"
 #include "search/meshes.hpp"
 #include "search/outer_loop.hpp"
+#include "support/stopwatch.hpp"
 
 namespace autopar {
 

@@ -12,6 +12,7 @@
 #include "planning/pipelines/pipeline_tuning.hpp"
 #include "planning/pipelines/unit_room.hpp"
 #include "search/balanced_weights.hpp"
+#include "support/stopwatch.hpp"
 
 namespace autopar {
 
@@ -28,8 +29,7 @@ std::shared_ptr<const Planned> planned_of(PartsRequest parts, SearchOutcome outc
 }  // namespace
 
 bool ChunkSearch::is_over() const {
-  const std::chrono::duration<double> used = std::chrono::steady_clock::now() - begin;
-  return used.count() >= options.time_limit || interrupt_requested().load();
+  return seconds_since(begin) >= options.time_limit || interrupt_requested().load();
 }
 
 Inputs without_graph(const Inputs& whole, Cluster stage) {

@@ -53,17 +53,6 @@ std::vector<Mesh> given_meshes(const SearchRequest& request) {
 
 }  // namespace
 
-Seconds Stopwatch::lap() {
-  const auto now = std::chrono::steady_clock::now();
-  const Seconds seconds = std::chrono::duration<double>(now - last_).count();
-  last_ = now;
-  return seconds;
-}
-
-Seconds Stopwatch::total() const {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-}
-
 // What pins (and --fill) leave of each class of ops on a mesh.
 Result<Allowed> Attempts::allowed_on(const KeptPins& kept, CostModel& model) const {
   Allowed allowed(wiring.op_of_class.size());

@@ -6,17 +6,9 @@
 
 #include "search/pins.hpp"
 #include "search/rec/recursion.hpp"
+#include "support/stopwatch.hpp"
 
 namespace autopar::rec {
-
-class Stopwatch {
- public:
-  Seconds lap();
-  Seconds total() const;
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now(), last_ = start_;
-};
 
 // The plans of one mesh.
 struct Attempt {

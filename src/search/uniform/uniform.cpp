@@ -7,6 +7,7 @@
 
 #include "search/no_plan.hpp"
 #include "support/parallel.hpp"
+#include "support/stopwatch.hpp"
 
 namespace autopar {
 
@@ -234,8 +235,7 @@ class Uniform {
   }
 
   Seconds time_left() const {
-    const std::chrono::duration<double> used = std::chrono::steady_clock::now() - start_;
-    return std::max(1e-3, request_.solve.time_limit - used.count());
+    return std::max(1e-3, request_.solve.time_limit - seconds_since(start_));
   }
   bool is_stopped() const {
     return (request_.solve.stop != nullptr && request_.solve.stop->load()) || time_left() <= 1e-3;
