@@ -16,13 +16,6 @@
 
 namespace autopar {
 
-struct GivenType {
-  DType dtype = DType::kFloat32;
-  Shape shape;
-  bool operator==(const GivenType&) const = default;
-};
-std::string to_text(const GivenType& type);
-
 // .safetensors; .onnx, whose initializers count; .npz, whose array for X is called X, in.X, or
 // out.new.X as `run --save` calls the next values (the first of them that is there).
 class GivenWeights {
@@ -34,14 +27,14 @@ class GivenWeights {
   // .onnx: it also holds constants, which are no state of anything.
   bool is_model() const { return is_model_; }
   // What is there, by the name of the input that it is for.
-  const std::map<std::string, GivenType>& types() const { return types_; }
+  const std::map<std::string, TensorType>& types() const { return types_; }
   Result<std::optional<Tensor>> read(const std::string& name) const;
 
  private:
   struct Contents;
   std::string path_;
   bool is_model_ = false;
-  std::map<std::string, GivenType> types_;
+  std::map<std::string, TensorType> types_;
   std::shared_ptr<const Contents> contents_;
 };
 
@@ -49,7 +42,7 @@ class GivenWeights {
 // learning_rate and 16-bit copies, which follow from the rest) or none, nothing that the step does
 // not know (a model's file may), all of the right shape and type. The error names what differs.
 // `step`: its inputs by name; `where`: its file. False: the file has no states.
-Result<bool> check_fit(const GivenWeights& given, const std::map<std::string, GivenType>& step,
+Result<bool> check_fit(const GivenWeights& given, const std::map<std::string, TensorType>& step,
                        const TrainingRoles& roles, const std::string& where);
 
 }  // namespace autopar

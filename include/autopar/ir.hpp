@@ -57,6 +57,12 @@ inline constexpr std::int64_t kMaxElements = std::int64_t{1} << 58;
 std::int64_t element_count(const Shape& shape);
 std::string to_text(const Shape& shape);                 // "[64,128]"
 std::string type_text(DType dtype, const Shape& shape);  // "float32[64,128]"
+struct TensorType {
+  DType dtype = DType::kFloat32;
+  Shape shape;
+  bool operator==(const TensorType&) const = default;
+};
+inline std::string to_text(const TensorType& type) { return type_text(type.dtype, type.shape); }
 
 // Dense little-endian data, row-major. `bytes.size() == element_count(shape) * size_of(dtype)`.
 struct Tensor {

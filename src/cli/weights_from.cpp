@@ -10,7 +10,7 @@ namespace autopar::cli {
 
 namespace {
 
-using Types = std::map<std::string, GivenType>;
+using Types = std::map<std::string, TensorType>;
 
 // The value of one input: from the file; of a 16-bit copy that is not there, the parameter rounded.
 Result<std::optional<Tensor>> value_of(const GivenWeights& given, const std::string& input,
@@ -70,7 +70,7 @@ Status add_weights_from(const std::string& path, const std::vector<PlanFile>& fi
   Types known = step;
   for (const PlanFile& file : files) {
     for (const BoundaryValue& held : file.metadata.weights_io) {
-      known.try_emplace(held.name, GivenType{held.dtype, held.shape});
+      known.try_emplace(held.name, TensorType{held.dtype, held.shape});
     }
   }
   AUTOPAR_TRY(has_states, check_fit(*given, known, roles, files[0].path));

@@ -59,8 +59,6 @@ Error collective_error(const Op& op, const std::string& what) {
                      "): " + what);
 }
 
-std::string to_text(const TensorType& type) { return name_of(type.dtype) + to_text(type.shape); }
-
 Result<std::vector<int>> axes_of(const Op& op, const Mesh& mesh) {
   std::vector<int> axes;
   const auto names = op.attributes.find("mesh_axes");

@@ -23,14 +23,8 @@ std::int64_t number_of(DType dtype);
 Error collective_error(const Op& op, const std::string& what);
 // Of Recv what its attributes say, of the others what their input is: shape and dtype of the
 // output. `op` has its inputs.
-struct TensorType {
-  DType dtype = DType::kFloat32;
-  Shape shape;
-  bool operator==(const TensorType&) const = default;
-};
 Result<TensorType> collective_output_type(const Graph& program, const Op& op,
                                           std::int64_t group_size);
-std::string to_text(const TensorType& type);  // "float32[4,8]"
 
 // What is already true of a program.
 enum class Stage {

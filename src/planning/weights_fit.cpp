@@ -27,7 +27,7 @@ Status check_weights_from(const std::string& path, const TrainingStep& step,
                             .accumulators = facts.accumulators,
                             .frozen = facts.frozen,
                             .unreached = facts.unreached};
-  std::map<std::string, GivenType> types;
+  std::map<std::string, TensorType> types;
   for (ValueId input : step.graph.inputs) {
     const Value& value = step.graph.value(input);
     types[value.name] = {value.dtype, value.shape};

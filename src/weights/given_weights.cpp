@@ -36,8 +36,6 @@ bool has(const std::vector<std::string>& names, const std::string& name) {
 
 }  // namespace
 
-std::string to_text(const GivenType& type) { return name_of(type.dtype) + to_text(type.shape); }
-
 Result<GivenWeights> GivenWeights::open(const std::string& path) {
   GivenWeights given;
   given.path_ = path;
@@ -76,7 +74,7 @@ Result<std::optional<Tensor>> GivenWeights::read(const std::string& name) const 
   return std::optional(std::move(tensor));
 }
 
-Result<bool> check_fit(const GivenWeights& given, const std::map<std::string, GivenType>& step,
+Result<bool> check_fit(const GivenWeights& given, const std::map<std::string, TensorType>& step,
                        const TrainingRoles& roles, const std::string& where) {
   std::vector<std::string> unknown, missing, differing, missing_states;
   bool has_states = false;

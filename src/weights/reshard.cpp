@@ -27,9 +27,9 @@ std::string listed(const std::vector<std::string>& names) {
 
 Status check_same(const BoundaryValue& wanted, const StoredTensor& found, const std::string& from) {
   if (found.dtype == wanted.dtype && found.shape == wanted.shape) return Ok{};
-  return input_error(from + ": weight '" + wanted.name + "' is " + name_of(found.dtype) +
-                     to_text(found.shape) + ", the plan expects " + name_of(wanted.dtype) +
-                     to_text(wanted.shape));
+  return input_error(from + ": weight '" + wanted.name + "' is " +
+                     type_text(found.dtype, found.shape) + ", the plan expects " +
+                     type_text(wanted.dtype, wanted.shape));
 }
 
 // A plan that does not say which of its initializers are weights: those that `from` has are, and
