@@ -187,6 +187,10 @@ struct Op {
                                            const std::vector<std::int64_t>& fallback = {}) const;
 };
 
+inline std::string described(const Op& op) {  // "op 'fc1' (MatMul)"
+  return "op '" + op.name + "' (" + op.type + ")";
+}
+
 // The domain of collectives and of what cuts for them.
 inline constexpr const char* kCollectiveDomain = "ai.autopar";
 inline bool is_collective(const Op& op) { return op.domain == kCollectiveDomain; }

@@ -6,8 +6,6 @@
 namespace autopar {
 namespace {
 
-std::string described(const Op& op) { return "op '" + op.name + "' (" + op.type + ")"; }
-
 const std::string* user_text(const Op& op, const UserRules& user) {
   auto found = user.text_of_type.find(op.domain.empty() ? op.type : op.domain + "::" + op.type);
   return found == user.text_of_type.end() ? nullptr : &found->second;

@@ -8,7 +8,7 @@
 namespace autopar {
 namespace {
 
-std::string described(const Op& op) { return op.type + " '" + op.name + "'"; }
+std::string type_and_name(const Op& op) { return op.type + " '" + op.name + "'"; }
 
 // "seq of 12 collectives".
 std::string counted(std::size_t count, const char* what) {
@@ -111,7 +111,7 @@ class Completion {
       }
       if (before != nullptr && seq <= before->int_attribute("seq", -1)) {
         return collective_error(op, "seq " + std::to_string(seq) + " is not above that of " +
-                                        described(*before) + ", " +
+                                        type_and_name(*before) + ", " +
                                         std::to_string(before->int_attribute("seq", -1)) +
                                         ", which comes before it; put the ops in the order of "
                                         "their seq, or leave seq out");
@@ -144,7 +144,7 @@ class Completion {
       if (exchanges_data(op)) {
         if (previous.valid() && waits_for + 1 != calls) {
           op.inputs.push_back(previous);
-          if (added++ == 0) first = described(op);
+          if (added++ == 0) first = type_and_name(op);
         }
         waits_for = calls++;
         previous = op.has_output(0) ? op.outputs[0] : previous;

@@ -4,11 +4,6 @@
 #include "autopar/strategy.hpp"
 
 namespace autopar {
-namespace {
-
-std::string described(const Op& op) { return "op '" + op.name + "' (" + op.type + ")"; }
-
-}  // namespace
 
 Result<std::vector<OpSpecs>> op_specs_of(const Graph& graph, const GraphRules& rules,
                                          const Strategy& strategy) {

@@ -5,8 +5,6 @@
 namespace autopar {
 namespace {
 
-std::string described(const Op& op) { return "op '" + op.name + "' (" + op.type + ")"; }
-
 Error value_error(const Value& value, const std::string& what) {
   return input_error("tensor '" + value.name + "' " + to_text(value.shape) + ": " + what);
 }
