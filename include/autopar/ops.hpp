@@ -125,6 +125,7 @@ std::size_t resting_factors(const Rule& rule);
 std::vector<std::vector<std::int64_t>> strategy_of(const std::vector<Spec>& specs,
                                                    const Mesh& mesh);
 
+double bytes_of(const Shape& shape, DType dtype);
 // Arithmetic and memory traffic of one op on given shapes (global or local alike).
 struct Work {
   Flops flops = 0;

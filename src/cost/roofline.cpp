@@ -27,10 +27,6 @@ DType arithmetic_dtype(const OpShapes& shapes) {
   return shapes.output_dtypes.empty() ? DType::kFloat32 : shapes.output_dtypes.front();
 }
 
-double bytes_of(const Shape& shape, DType dtype) {
-  return static_cast<double>(element_count(shape)) * static_cast<double>(size_of(dtype));
-}
-
 // Of the products that a contraction comes to; nothing where its shapes do not tell.
 struct Product {
   double batch = 1, m = 1, n = 1, k = 1;

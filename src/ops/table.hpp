@@ -62,7 +62,6 @@ constexpr std::uint32_t operand_bits(std::initializer_list<int> ports) {
 Work streaming_work(const Op& op, const OpShapes& shapes);
 // And the products of what is last in the first input.
 Work matmul_work(const Op& op, const OpShapes& shapes);
-double bytes_of(const Shape& shape, DType dtype);
 const Shape& shape_at(const std::vector<Shape>& shapes, std::size_t i);  // empty where absent
 double elements_of(const std::vector<Shape>& shapes, std::size_t i);     // 1 where absent
 // Of what hands partial sums on, unless the op says that they become whole before it.

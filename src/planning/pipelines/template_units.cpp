@@ -18,11 +18,6 @@ namespace {
 
 using namespace tuning::templates;
 
-double bytes_of(const Value& value) {
-  return static_cast<double>(element_count(value.shape)) *
-         static_cast<double>(size_of(value.dtype));
-}
-
 bool is_read_before(const Graph& graph, const Readers& readers) {
   return std::any_of(readers.uses.begin(), readers.uses.end(),
                      [&](const Use& use) { return graph.op(use.op).phase == Phase::kForward; });
@@ -43,7 +38,8 @@ double kept_by(const Graph& graph) {
                     [&](const Use& use) { return graph.op(use.op).phase == Phase::kBackward; });
     // What hands on another value, or a view of it, is no other memory.
     const bool is_own = is_made && !is_view(graph.op(maker));
-    if (is_read && (is_own || is_read_before(graph, readers[v]))) bytes += bytes_of(value);
+    if (is_read && (is_own || is_read_before(graph, readers[v])))
+      bytes += bytes_of(value.shape, value.dtype);
   }
   return bytes;
 }
@@ -114,7 +110,8 @@ Result<TemplateUnits::Unit> TemplateUnits::prepared(const Graph& graph, Recomput
     using Kind = TemplateStored::Kind;
     (stored.kind == Kind::kRead    ? unit.read
      : stored.kind == Kind::kState ? unit.states
-                                   : unit.accumulators) += bytes_of(made.value(stored.value));
+                                   : unit.accumulators) +=
+        static_cast<double>(made.value(stored.value).bytes());
   }
   return unit;
 }
