@@ -77,6 +77,8 @@ struct PlanTrial {
   bool moving = false;             // with parts that move during an op
 };
 
+std::string counts_text(const std::vector<std::vector<std::int64_t>>& counts);  // "[[2,1],[1]]"
+
 // What a training step does in its time.
 struct TrainingWork {
   double samples = 0;     // of its batch

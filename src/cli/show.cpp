@@ -31,12 +31,6 @@ struct ShowOptions {
   std::size_t rows = 8;
 };
 
-std::string joined(const std::vector<std::vector<std::int64_t>>& counts) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < counts.size(); ++i) text += (i ? "," : "") + to_text(counts[i]);
-  return text + "]";
-}
-
 std::string cost_text(const StrategyFile::Cost& cost) {
   if (!cost.price) {
     return format_seconds(cost.seconds) + ", lower bound " +
@@ -93,8 +87,8 @@ std::string show_strategy_file(const StrategyFile& file) {
         assignment += (assignment.empty() ? "" : " ") + axis + ":" + factor;
       }
     }
-    ops.rows.push_back({name, assignment, pin.in_strategy ? joined(*pin.in_strategy) : "",
-                        pin.out_strategy ? joined(*pin.out_strategy) : ""});
+    ops.rows.push_back({name, assignment, pin.in_strategy ? counts_text(*pin.in_strategy) : "",
+                        pin.out_strategy ? counts_text(*pin.out_strategy) : ""});
   }
   TextTable values{{{"tensor", "spec", "hub", "output"}}, {}};
   for (const auto& [name, pin] : file.pins.values) {

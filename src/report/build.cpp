@@ -17,12 +17,6 @@ std::string axes_text(const std::vector<int>& axes, const Mesh& mesh) {
   return text;
 }
 
-std::string counts_text(const std::vector<std::vector<std::int64_t>>& counts) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < counts.size(); ++i) text += (i ? "," : "") + to_text(counts[i]);
-  return text + "]";
-}
-
 void add_collectives(const SearchOutcome& outcome, Report& report) {
   std::map<std::pair<std::string, std::vector<int>>, CollectiveSummary> sums;
   const auto& step = outcome.cost.step;
@@ -128,6 +122,12 @@ std::string end_of_search(const SearchRequest& request, const Report& report) {
 }
 
 }  // namespace
+
+std::string counts_text(const std::vector<std::vector<std::int64_t>>& counts) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < counts.size(); ++i) text += (i ? "," : "") + to_text(counts[i]);
+  return text + "]";
+}
 
 std::string contradiction(double bound, double plan, const std::string& cost_model) {
   if (!contradicts(bound, plan)) return "";
