@@ -38,6 +38,8 @@ struct PlanMetadata {
   // Which initializers are weights: whole shapes and the specs of the slices.
   std::vector<BoundaryValue> weights_io = {};
   bool of_step = false;  // one of the programs of a step.json
+
+  bool sharded() const { return weights == "sharded"; }
 };
 
 // Writes plan.onnx: IR version 10, the graph's opset, `ai.autopar` version 1, a static local shape

@@ -14,6 +14,8 @@ namespace autopar {
 
 inline constexpr const char* kTrainingKey = "autopar.training";
 
+bool has_name(const std::vector<std::string>& names, const std::string& name);
+
 struct TrainingRoles {
   std::string optimizer;     // "adamw"
   double learning_rate = 0;  // what the input `learning_rate` is fed with; 0: not said

@@ -29,7 +29,10 @@ inline constexpr Bytes kInlineWeightBytes = 1024;
 
 // The folder of a rank's files, below the plan's: "rank00003".
 std::string rank_folder(std::int64_t rank);
+std::string five_digits(std::int64_t rank);  // "00003"
 inline constexpr const char* kWeightsFile = "weights.safetensors";
+// That of a rank, below the plan's folder.
+std::string weights_file(const std::string& folder, std::int64_t rank);
 
 // The initializers of a program that are weights: parameters with data. The spec is what the
 // ShardSlices leave through which alone such an initializer is read.

@@ -36,7 +36,7 @@ Result<int> write_in_dialect(const ExportOptions& options, const CommonOptions& 
   }
   const PlanFile& file = programs[0];
   keep_from_replacing(file.path);
-  if (file.metadata.weights == "sharded") {
+  if (file.metadata.sharded()) {
     return usage_error(
         options.plan +
         ": has --weights sharded; files of other runtimes have the whole weights, so "

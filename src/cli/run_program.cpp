@@ -77,7 +77,7 @@ Result<RunProgram> run_program(PlanFile& file, std::optional<std::int64_t> own) 
   program.ranks = file.ranks;
   AUTOPAR_TRY(partitions, partitions_of(file.plan));
   program.partitions = std::move(partitions);
-  const bool has_folders = file.metadata.weights == "sharded";
+  const bool has_folders = file.metadata.sharded();
   AUTOPAR_RETURN_IF_ERROR(has_folders ? add_rank_plans(file, own, program)
                                       : map_common_weights(file, program));
   program.weights = take_weights(file.plan.program);

@@ -150,8 +150,7 @@ Result<std::vector<Check>> step_checks(const std::string& folder, const std::str
     const std::string prefix = std::to_string(program.chunk) + name_of(program.phase) + " ";
     AUTOPAR_TRY(of_file, checks_of((*files)[p], prefix));
     checks.insert(checks.end(), of_file.begin(), of_file.end());
-    if ((*files)[p].metadata.weights == "sharded")
-      checks.push_back(rank_check((*files)[p], prefix));
+    if ((*files)[p].metadata.sharded()) checks.push_back(rank_check((*files)[p], prefix));
     for (const std::string& warning : (*files)[p].warnings) logging::warn("warning: {}", warning);
   }
   const Status values = check_values(*step, *files);
@@ -179,7 +178,7 @@ Result<std::vector<Check>> all_checks(const std::string& path, const std::string
     AUTOPAR_TRY(of_file, checks_of((*files)[f], prefix));
     checks.insert(checks.end(), of_file.begin(), of_file.end());
     const PlanFile& file = (*files)[f];
-    if (file.metadata.weights == "sharded") checks.push_back(rank_check(file, prefix));
+    if (file.metadata.sharded()) checks.push_back(rank_check(file, prefix));
     for (const std::string& warning : (*files)[f].warnings) logging::warn("warning: {}", warning);
   }
   const PlanFile& first = files->front();

@@ -30,10 +30,6 @@ std::string listed(const std::vector<std::string>& names) {
   return text;
 }
 
-bool has(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 }  // namespace
 
 Result<GivenWeights> GivenWeights::open(const std::string& path) {
@@ -80,11 +76,11 @@ Result<bool> check_fit(const GivenWeights& given, const std::map<std::string, Te
   bool has_states = false;
   for (const auto& [name, type] : given.types()) {
     const auto input = step.find(name);
-    has_states = has_states || (has(roles.states, name) && !roles.follows(name));
+    has_states = has_states || (has_name(roles.states, name) && !roles.follows(name));
     if (input == step.end()) {
-      const bool known = has(roles.frozen, name) || has(roles.unreached, name);
+      const bool known = has_name(roles.frozen, name) || has_name(roles.unreached, name);
       if (!known && !given.is_model()) unknown.push_back(name);
-    } else if (type != input->second && !has(roles.data, name)) {
+    } else if (type != input->second && !has_name(roles.data, name)) {
       differing.push_back("'" + name + "' is " + to_text(type) + " and not " +
                           to_text(input->second));
     }

@@ -71,8 +71,6 @@ class Mapper {
   std::map<std::string, MappedBytes> files_;
 };
 
-bool is_sharded(const PlanFile& plan) { return plan.metadata.weights == "sharded"; }
-
 // The folder of the plan itself, where `plan_path` may be that of a rank.
 fs::path plan_folder(const PlanFile& plan, const std::string& plan_path) {
   const fs::path folder = fs::absolute(plan_path).parent_path();
@@ -86,7 +84,7 @@ fs::path plan_folder(const PlanFile& plan, const std::string& plan_path) {
 }  // namespace
 
 std::string rank_plan_path(const PlanFile& plan, const std::string& plan_path, std::int64_t rank) {
-  if (!is_sharded(plan)) return plan_path;
+  if (!plan.metadata.sharded()) return plan_path;
   return (plan_folder(plan, plan_path) / rank_folder(rank) / "plan.onnx").string();
 }
 
@@ -94,7 +92,7 @@ Result<MappedWeights> map_weights(const PlanFile& plan, const std::string& plan_
                                   std::int64_t rank) {
   MappedWeights mapped;
   Mapper files;
-  const bool sharded = is_sharded(plan);
+  const bool sharded = plan.metadata.sharded();
   const fs::path folder = sharded ? fs::path(rank_plan_path(plan, plan_path, rank)).parent_path()
                                   : fs::path(plan_path).parent_path();
   for (const Value& value : plan.plan.program.values) {

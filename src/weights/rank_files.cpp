@@ -11,9 +11,15 @@ namespace autopar {
 
 namespace fs = std::filesystem;
 
-std::string rank_folder(std::int64_t rank) {
+std::string five_digits(std::int64_t rank) {
   const std::string number = std::to_string(rank);
-  return "rank" + std::string(number.size() < 5 ? 5 - number.size() : 0, '0') + number;
+  return std::string(number.size() < 5 ? 5 - number.size() : 0, '0') + number;
+}
+
+std::string rank_folder(std::int64_t rank) { return "rank" + five_digits(rank); }
+
+std::string weights_file(const std::string& folder, std::int64_t rank) {
+  return (fs::path(folder) / rank_folder(rank) / kWeightsFile).string();
 }
 
 Result<std::string> add_reserved(UnfinishedFiles& files, const std::string& path, Bytes size) {
@@ -63,8 +69,6 @@ Slices slices_of(const BoundaryValue& whole, const Mesh& mesh) {
   }
   return slices;
 }
-
-std::string five_digits(std::int64_t rank) { return rank_folder(rank).substr(4); }
 
 // All heads have one length.
 Result<SafetensorsLayout> layout_of(const std::vector<Sharded>& tensors, const Mesh& mesh,
@@ -192,8 +196,7 @@ class FolderWriter {
 
   void warn_of_others() {
     std::error_code ignored;
-    const std::string other =
-        (fs::path(folder_) / rank_folder(mesh_.size()) / kWeightsFile).string();
+    const std::string other = weights_file(folder_, mesh_.size());
     if (!fs::exists(other, ignored)) return;
     written_.warnings.push_back(other + " and those after it are of another plan: this one has " +
                                 std::to_string(mesh_.size()) + " ranks");

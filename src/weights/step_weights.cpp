@@ -18,16 +18,6 @@ constexpr const char* kAdvice =
     "reshard-weights --from WEIGHTS --to DIR`, where WEIGHTS is the folder that they are of, or a "
     "file";
 
-bool has(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-std::string weights_file(const std::string& folder, std::int64_t rank) {
-  return (fs::path(folder) / rank_folder(rank) / kWeightsFile).string();
-}
-
-std::string five_digits(std::int64_t rank) { return rank_folder(rank).substr(4); }
-
 std::int64_t position_in(const StepPlace& place, std::int64_t rank) {
   const auto at = std::find(place.ranks->begin(), place.ranks->end(), rank);
   return at - place.ranks->begin();
@@ -73,8 +63,8 @@ class LayoutOf {
 
   static bool is_known(const TrainingRoles& roles, const std::string& name,
                        const std::set<std::string>& made) {
-    return made.count(next_name(name)) != 0 || has(roles.parameters, name) ||
-           has(roles.states, name) || has(roles.statistics, name);
+    return made.count(next_name(name)) != 0 || has_name(roles.parameters, name) ||
+           has_name(roles.states, name) || has_name(roles.statistics, name);
   }
 
   void add(std::size_t p, const BoundaryValue& input, StepLayout& layout) const {
@@ -110,7 +100,7 @@ Result<SafetensorsFile> read_rank_file(const StepLayout& layout, const std::stri
     found.insert(entry.name);
   }
   for (const auto& [name, place] : expected) {
-    if (found.count(name) != 0 || has(layout.roles.states, name)) continue;
+    if (found.count(name) != 0 || has_name(layout.roles.states, name)) continue;
     return input_error(path + ": lacks '" + name + "', which rank " + std::to_string(rank) +
                        " of the step reads" + kAdvice);
   }
@@ -122,7 +112,7 @@ Status check_complete(const StepLayout& layout, const StoredTensors& stored,
   std::vector<std::string> missing, missing_states;
   bool has_states = false;
   for (const auto& [name, place] : layout.whole) {
-    const bool is_state = has(layout.roles.states, name);
+    const bool is_state = has_name(layout.roles.states, name);
     const auto found = stored.find(name);
     if (found == stored.end()) {
       if (!layout.roles.follows(name)) (is_state ? missing_states : missing).push_back(name);
@@ -307,7 +297,7 @@ Result<std::vector<BoundaryValue>> inputs_in(const Plan& plan, const std::string
   AUTOPAR_TRY(roles, parse_training_roles(training, from));
   layout.roles = std::move(roles);
   for (const BoundaryValue& input : plan.inputs) {
-    if (!has(layout.roles.data, input.name)) layout.whole[input.name] = {input};
+    if (!has_name(layout.roles.data, input.name)) layout.whole[input.name] = {input};
   }
   if (narrows) narrow_to_step(layout, stored);
   AUTOPAR_RETURN_IF_ERROR(check_complete(layout, stored, from));

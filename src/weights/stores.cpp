@@ -107,7 +107,7 @@ class RankStore {
   }
 
   Status add(std::int64_t rank, std::vector<std::string>& warnings) {
-    const std::string path = (fs::path(folder_) / rank_folder(rank) / kWeightsFile).string();
+    const std::string path = weights_file(folder_, rank);
     AUTOPAR_TRY(file, read_safetensors(path));
     std::size_t known = 0;
     for (const SafetensorsEntry& entry : file.entries) {
@@ -179,8 +179,8 @@ Result<StoredTensors> stored_in_ranks(const FolderPlan& plan, const std::string&
     const auto found = values.find(weight.name);
     const Tensor* tensor = found == values.end() ? nullptr : found->second->tensor();
     if (tensor == nullptr) {
-      return input_error((fs::path(folder) / rank_folder(0) / kWeightsFile).string() +
-                         ": weight '" + weight.name + "' of the plan is missing");
+      return input_error(weights_file(folder, 0) + ": weight '" + weight.name +
+                         "' of the plan is missing");
     }
     tensors[weight.name] = {weight.name,
                             weight.dtype,

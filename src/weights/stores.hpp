@@ -21,7 +21,7 @@ Result<StoredTensors> stored_in_safetensors(const std::string& path);
 struct FolderPlan {
   PlanFile file;
   std::string path;
-  bool sharded() const { return file.metadata.weights == "sharded"; }
+  bool sharded() const { return file.metadata.sharded(); }
 };
 Result<FolderPlan> read_folder_plan(const std::string& folder);
 

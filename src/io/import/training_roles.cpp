@@ -18,26 +18,26 @@ Status read_names(const Json& document, const char* key, std::vector<std::string
   return Ok{};
 }
 
-bool has(const std::vector<std::string>& names, const std::string& name) {
+}  // namespace
+
+bool has_name(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-}  // namespace
-
 std::string TrainingRoles::copied_by(const std::string& state) const {
   constexpr const char* kMixed = "mixed-";
-  if (precision.rfind(kMixed, 0) != 0 || !has(states, state)) return "";
+  if (precision.rfind(kMixed, 0) != 0 || !has_name(states, state)) return "";
   const std::string prefix = precision.substr(std::string(kMixed).size()) + ".";
   if (state.rfind(prefix, 0) != 0) return "";
   const std::string name = state.substr(prefix.size());
-  return has(parameters, name) ? name : "";
+  return has_name(parameters, name) ? name : "";
 }
 
 std::string TrainingRoles::parameter_of(const std::string& state) const {
   for (const char* prefix : {"acc.", "sgd.m.", "adam.m.", "adam.v."}) {
     if (state.rfind(prefix, 0) != 0) continue;
     const std::string name = state.substr(std::string(prefix).size());
-    if (has(parameters, name)) return name;
+    if (has_name(parameters, name)) return name;
   }
   return copied_by(state);
 }
