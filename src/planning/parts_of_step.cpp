@@ -1,10 +1,9 @@
-// Searches of a part of a step, such as a unit or a chunk of a pipeline, and plans of it that are
-// made of others.
+#include "planning/parts_of_step.hpp"
+
 #include <algorithm>
 #include <cmath>
 
 #include "autopar/stages.hpp"
-#include "planning/forms.hpp"
 #include "search/uniform/uniform.hpp"
 
 namespace autopar {

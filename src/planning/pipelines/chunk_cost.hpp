@@ -5,7 +5,7 @@
 
 #include "autopar/pipeline.hpp"
 #include "autopar/stages.hpp"
-#include "planning/forms.hpp"
+#include "planning/parts_of_step.hpp"
 
 namespace autopar {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "autopar/stages.hpp"
-#include "planning/forms.hpp"
+#include "planning/parts_of_step.hpp"
 
 namespace autopar {
 

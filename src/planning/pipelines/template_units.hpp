@@ -13,7 +13,7 @@
 #include <memory>
 
 #include "autopar/stages.hpp"
-#include "planning/forms.hpp"
+#include "planning/parts_of_step.hpp"
 #include "planning/pipelines/chunk_cost.hpp"
 #include "planning/pipelines/unit_memory.hpp"
 #include "search/uniform/uniform.hpp"

@@ -24,7 +24,7 @@
 
 #include "autopar/recompute.hpp"
 #include "autopar/search.hpp"
-#include "planning/forms.hpp"
+#include "planning/parts_of_step.hpp"
 #include "planning/pipelines/priced_unit.hpp"
 #include "planning/pipelines/unit_mix.hpp"
 #include "planning/pipelines/unit_parts.hpp"

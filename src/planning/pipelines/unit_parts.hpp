@@ -4,7 +4,7 @@
 #include <functional>
 #include <map>
 
-#include "planning/forms.hpp"
+#include "planning/parts_of_step.hpp"
 #include "planning/pipelines/step_units.hpp"
 
 namespace autopar {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "planning/forms.hpp"
+#include "planning/parts_of_step.hpp"
 
 namespace autopar {
 
