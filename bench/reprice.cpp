@@ -21,6 +21,7 @@
 #include "autopar/files.hpp"
 #include "io/files/profile.hpp"
 #include "planning/hub_ops.hpp"
+#include "planning/input_pins.hpp"
 #include "planning/inputs.hpp"
 #include "planning/training_choice.hpp"
 

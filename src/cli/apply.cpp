@@ -16,6 +16,7 @@
 #include "planning/applied.hpp"
 #include "planning/logging.hpp"
 #include "planning/pipelines/pipeline_plan.hpp"
+#include "planning/ready_made.hpp"
 
 namespace autopar::cli {
 

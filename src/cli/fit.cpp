@@ -18,6 +18,7 @@
 #include "cli/outputs.hpp"
 #include "planning/applied.hpp"
 #include "planning/logging.hpp"
+#include "planning/ready_made.hpp"
 
 namespace autopar::cli {
 

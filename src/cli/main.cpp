@@ -19,6 +19,7 @@
 #include "cli/out_of_memory.hpp"
 #include "planning/inputs.hpp"
 #include "planning/logging.hpp"
+#include "planning/ready_made.hpp"
 #include "planning/trace.hpp"
 
 // Read by jemalloc, where the program has it: threads share one arena. A thread for whose own arena

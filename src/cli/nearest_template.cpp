@@ -5,6 +5,7 @@
 #include "autopar/import.hpp"
 #include "planning/forms.hpp"
 #include "planning/pipelines/uniform_stages.hpp"
+#include "planning/ready_made.hpp"
 
 namespace autopar::cli {
 

@@ -20,6 +20,7 @@
 #include "json/parse.hpp"
 #include "planning/inputs.hpp"
 #include "planning/logging.hpp"
+#include "planning/ready_made.hpp"
 
 namespace autopar::cli {
 

@@ -3,7 +3,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "planning/inputs.hpp"
+#include "autopar/report.hpp"
+#include "planning/ready_made.hpp"
 
 namespace autopar::cli {
 

@@ -4,6 +4,8 @@
 #include <set>
 
 #include "planning/hub_ops.hpp"
+#include "planning/input_pins.hpp"
+#include "planning/ready_made.hpp"
 #include "search/bound_beside.hpp"
 
 namespace autopar {

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "planning/hub_ops.hpp"
+#include "planning/input_pins.hpp"
 #include "planning/logging.hpp"
 #include "planning/search_shown.hpp"
 #include "planning/zero.hpp"

@@ -1,6 +1,6 @@
-// What a strategy file pins, on the graph that is searched.
+#include "planning/input_pins.hpp"
+
 #include "planning/gemm_pins.hpp"
-#include "planning/inputs.hpp"
 #include "search/pins.hpp"
 
 namespace autopar {

@@ -10,6 +10,7 @@
 #include "json/parse.hpp"
 #include "planning/import_planned.hpp"
 #include "planning/logging.hpp"
+#include "planning/ready_made.hpp"
 #include "planning/trace.hpp"
 #include "report/unit.hpp"
 

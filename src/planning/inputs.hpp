@@ -67,38 +67,12 @@ Result<std::optional<Recompute>> parse_recompute_option(const std::string& optio
 // The request without pins.
 Result<SearchRequest> make_request(const Inputs& inputs, const PlanOptions& options,
                                    const CommonOptions& common);
-// "data_parallel", "replicate" or "search".
-Result<Fill> parse_fill(const std::string& name);
 
-// Pins of a strategy file, by the names of the graph; the mesh of the file, where it has one,
-// becomes the request's unless --mesh says otherwise.
-Status add_pins(const StrategyFile& file, const Inputs& inputs, SearchRequest& request);
-
-// The error of a search that pins cannot be kept in, with the name of their file.
-Error with_pin_file(Error error, const std::string& path);
-
-// Where a cluster lies: a file, or the name of a ready-made one.
-Result<std::string> find_cluster(const std::string& name);
-struct ProfileFile {
-  Profile profile;
-  std::string sha256;  // of the file's bytes; empty: ideal
-};
-// The profile of --profile: "ideal", a file, or the name of a ready-made one; empty: `otherwise`.
-Result<ProfileFile> profile_of_option(const std::string& name, const ProfileFile& otherwise);
-// What --profile is for a plan whose file names a profile: the ready-made one of that name. Empty:
-// there is none, or the profile is that of the plan's cluster.
-std::string profile_of_plan(const std::string& name, const std::string& sha256,
-                            const std::string& cluster_sha256);
 // Where the file does not say what is data: what a step hands to the next one along the batch is,
 // such as caches.
 void mark_carried_data(ImportedModel& model, const GraphRules& rules, const std::string& updates);
 // Finds the kernels of the model as it is now; what the rules say of classes follows.
 // Other cost models than the roofline know of none but those of a profile.
 void find_kernels(Inputs& inputs, const PlanOptions& options);
-// What --cluster names. Errors: also which ready-made ones there are.
-Result<ClusterFile> cluster_of_option(const std::string& name);
-// Their files, by name, and their names as a sentence has them.
-std::vector<std::string> ready_made_clusters();
-std::string names_of_clusters();
 
 }  // namespace autopar

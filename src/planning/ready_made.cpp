@@ -1,9 +1,9 @@
-// Clusters and profiles: files, or the names of those that come with this program.
+#include "planning/ready_made.hpp"
+
 #include <filesystem>
 #include <set>
 
 #include "autopar/file_facts.hpp"
-#include "planning/inputs.hpp"
 #include "search/pins.hpp"
 
 namespace autopar {

@@ -1,0 +1,20 @@
+// What a strategy file pins, on the graph that is searched.
+#pragma once
+
+#include <string>
+
+#include "planning/inputs.hpp"
+
+namespace autopar {
+
+// "data_parallel", "replicate" or "search".
+Result<Fill> parse_fill(const std::string& name);
+
+// Pins of a strategy file, by the names of the graph; the mesh of the file, where it has one,
+// becomes the request's unless --mesh says otherwise.
+Status add_pins(const StrategyFile& file, const Inputs& inputs, SearchRequest& request);
+
+// The error of a search that pins cannot be kept in, with the name of their file.
+Error with_pin_file(Error error, const std::string& path);
+
+}  // namespace autopar
