@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "partition/program.hpp"
+#include "partition/collectives.hpp"
 
 namespace autopar {
 

@@ -1,9 +1,9 @@
+#include "partition/collectives.hpp"
+
 #include <algorithm>
 #include <array>
 #include <limits>
 #include <optional>
-
-#include "partition/program.hpp"
 
 namespace autopar {
 namespace {

@@ -3,7 +3,7 @@
 #include <limits>
 #include <set>
 
-#include "partition/program.hpp"
+#include "partition/collectives.hpp"
 
 namespace autopar {
 namespace {

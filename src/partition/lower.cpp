@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "partition/collectives.hpp"
 #include "partition/program.hpp"
 
 namespace autopar {

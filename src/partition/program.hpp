@@ -1,30 +1,15 @@
 // The passes from a strategy to a plan and what they hand to each other.
 #pragma once
 
-#include <optional>
-
 #include "autopar/partition.hpp"
 
 namespace autopar {
-
-// Its mesh axes: of a lowered op read from `mesh_axes`, before that from `axes`.
-Result<std::vector<int>> axes_of(const Op& op, const Mesh& mesh);
 
 struct Draft {
   Plan plan;
   Names value_names;  // of the program
   Names op_names;
 };
-
-// The number of a dtype in ONNX files, as in the attribute `dtype` of Recv.
-std::optional<DType> dtype_of_number(std::int64_t number);
-std::int64_t number_of(DType dtype);
-// "op 'x' (ai.autopar::AllReduce): what".
-Error collective_error(const Op& op, const std::string& what);
-// Of Recv what its attributes say, of the others what their input is: shape and dtype of the
-// output. `op` has its inputs.
-Result<TensorType> collective_output_type(const Graph& program, const Op& op,
-                                          std::int64_t group_size);
 
 // What is already true of a program.
 enum class Stage {

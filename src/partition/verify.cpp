@@ -5,6 +5,8 @@
 
 #include "autopar/step.hpp"
 #include "partition/calls.hpp"
+#include "partition/collectives.hpp"
+#include "partition/program.hpp"
 
 namespace autopar {
 namespace {
