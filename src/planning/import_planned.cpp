@@ -126,13 +126,9 @@ Result<ImportedModel> import_planned(const PlanOptions& options, const CommonOpt
   ImportOptions import_options;
   import_options.updates = options.updates;
   if (options.train) return import_step(options, common, import_options, inputs);
-  AUTOPAR_TRY(dims, parse_dims(common.dims));
-  import_options.dims = dims;
-  import_options.batch = options.training.batch;
-  import_options.batch_dim = options.training.batch_dim;
-  const std::vector<std::string> data = split_list(options.training.data_inputs);
-  if (!data.empty()) import_options.data_inputs = data;
-  return import_on_batch(options.model, import_options);
+  AUTOPAR_TRY(asked, import_options_of(options.training, common));
+  asked.updates = options.updates;
+  return import_on_batch(options.model, asked);
 }
 
 }  // namespace autopar

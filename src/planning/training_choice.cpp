@@ -17,6 +17,14 @@ namespace autopar {
 
 namespace {
 
+// All of the text; nothing where it is another one, such as auto.
+std::optional<std::int64_t> number_of(const std::string& text) {
+  std::int64_t number = 0;
+  const auto [at, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_number = error == std::errc() && at == text.data() + text.size();
+  return is_number ? std::optional(number) : std::nullopt;
+}
+
 // "0.9,0.999"
 Status read_betas(const std::string& text, TrainingOptions& options) {
   const std::size_t comma = text.find(',');
@@ -51,6 +59,17 @@ std::vector<std::string> split_list(const std::vector<std::string>& texts) {
     }
   }
   return parts;
+}
+
+Result<ImportOptions> import_options_of(const TrainingChoice& choice, const CommonOptions& common) {
+  ImportOptions options;
+  AUTOPAR_TRY(dims, parse_dims(common.dims));
+  options.dims = dims;
+  options.batch = choice.batch;
+  options.batch_dim = choice.batch_dim;
+  const std::vector<std::string> data = split_list(choice.data_inputs);
+  if (!data.empty()) options.data_inputs = data;
+  return options;
 }
 
 Result<TrainingOptions> training_options_of(const TrainingChoice& choice) {
@@ -129,15 +148,9 @@ namespace {
 
 Result<ImportedModel> import_forward(const std::string& model, const TrainingChoice& choice,
                                      const CommonOptions& common) {
-  ImportOptions import_options;
-  AUTOPAR_TRY(dims, parse_dims(common.dims));
-  import_options.dims = dims;
+  AUTOPAR_TRY(import_options, import_options_of(choice, common));
   import_options.least_opset = 16;  // since when what is scattered can be added up
-  import_options.batch = choice.batch;
   import_options.whole_batch = choice.whole_batch;
-  import_options.batch_dim = choice.batch_dim;
-  const std::vector<std::string> data = split_list(choice.data_inputs);
-  if (!data.empty()) import_options.data_inputs = data;
   Result<ImportedModel> imported = import_on_batch(model, import_options);
   // A batch that the file does not have is refused, but for passes on parts of one that it has.
   const bool may_follow =
@@ -162,8 +175,7 @@ Result<TrainingStep> make_training_step(const std::string& model, const Training
                                         const CommonOptions& common) {
   AUTOPAR_TRY(options, training_options_of(choice));
   options.update_apart = false;
-  const std::string& passes = choice.micro_batches;
-  std::from_chars(passes.data(), passes.data() + passes.size(), options.stands_for_passes);
+  options.stands_for_passes = number_of(choice.micro_batches).value_or(options.stands_for_passes);
   AUTOPAR_TRY(forward, import_forward(model, choice, common));
   tell_of_import(forward);
   for (const std::string& warning : forward.warnings) logging::warn("warning: {}", warning);
@@ -177,11 +189,9 @@ Status check_copies(const TrainingChoice& choice) {
   const std::string option = "--copies " + std::to_string(choice.copies);
   if (choice.copies < 1) return usage_error(option + ": expected 1 or more");
   if (choice.copies == 1) return Ok{};
-  std::int64_t passes = 0;
   const std::string& text = choice.micro_batches;
-  const auto [at, error] = std::from_chars(text.data(), text.data() + text.size(), passes);
-  const bool is_number = error == std::errc() && at == text.data() + text.size();
-  if (is_number && passes > 0 && passes % choice.copies == 0) return Ok{};
+  const std::int64_t passes = number_of(text).value_or(0);
+  if (passes > 0 && passes % choice.copies == 0) return Ok{};
   return usage_error(option + ": goes with a number of --micro-batches that it divides, such as " +
                      std::to_string(2 * choice.copies) + ", not with " + text);
 }
@@ -203,10 +213,8 @@ Result<std::vector<std::int64_t>> micro_batches_of(const std::string& option, st
     if (batch % d == 0) divisors.push_back(d);
   }
   if (option == "auto") return divisors;
-  std::int64_t count = 0;
-  const char* end = option.data() + option.size();
-  const auto [at, error] = std::from_chars(option.data(), end, count);
-  if (error != std::errc() || at != end || count < 1) {
+  const std::int64_t count = number_of(option).value_or(0);
+  if (count < 1) {
     return usage_error("--micro-batches '" + option + "': expected a number, or auto");
   }
   if (batch % count == 0) return std::vector{count};

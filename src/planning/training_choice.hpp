@@ -34,6 +34,8 @@ Result<TrainingOptions> training_options_of(const TrainingChoice& choice);
 // "name,other" or several options.
 std::vector<std::string> split_list(const std::vector<std::string>& texts);
 
+// Dimensions, batch and data inputs that the options say. Errors (kUsage): of --dim.
+Result<ImportOptions> import_options_of(const TrainingChoice& choice, const CommonOptions& common);
 // A model on the batch that the options say. Errors as of import_model(); a constant of the file's
 // own batch that shape inference lets pass.
 Result<ImportedModel> import_on_batch(const std::string& model, const ImportOptions& options);
