@@ -62,6 +62,7 @@ void StepSimulation::find_sections() {
   }
 }
 
+// As partition orders interleaved passes (Interleaving::section_ends()), of terms in place of ops.
 std::vector<std::size_t> StepSimulation::section_ends() const {
   std::vector<std::size_t> ends;
   for (std::size_t i = 0; i < pass_.size(); ++i) {

@@ -138,7 +138,8 @@ class Interleaving {
     }
   }
 
-  // Behind collectives, and behind the last op.
+  // Behind collectives, and behind the last op. The cost model foresees this order:
+  // StepSimulation::section_ends() has the same rule for terms.
   std::vector<std::size_t> section_ends() const {
     std::vector<std::size_t> ends;
     for (std::size_t o = 0; o < from_.ops.size(); ++o) {

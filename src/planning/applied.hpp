@@ -16,6 +16,7 @@ struct Applied {
 };
 
 // `options.strategy_file` says which; a strategy of a training step makes `options` those of one.
+// Errors: of the functions below; (kInput) a strategy of several stages.
 Result<std::unique_ptr<Applied>> apply_strategy(PlanOptions& options, const CommonOptions& common);
 
 // Whether a file was made of this model on this cluster, priced by this profile: only then does its
@@ -23,14 +24,17 @@ Result<std::unique_ptr<Applied>> apply_strategy(PlanOptions& options, const Comm
 bool is_priced_alike(const StrategyFile& file, const Inputs& inputs);
 
 // Its steps, for strategies of stages too. A strategy of a training step makes `options` those of
-// one.
+// one. Errors (kInput): a file that is no strategy; a pin of a stage. (kUsage): a model that is a
+// step of the whole batch, for a strategy of passes.
 Result<StrategyFile> strategy_to_apply(PlanOptions& options);
+// Errors: as of load_inputs() and take_checkpoints().
 Result<std::unique_ptr<Inputs>> inputs_to_apply(const StrategyFile& file, PlanOptions& options,
                                                 const CommonOptions& common);
 // Both, of a strategy of one stage.
 Result<std::unique_ptr<Applied>> apply_to_model(const StrategyFile& file, PlanOptions& options,
                                                 const CommonOptions& common);
-// `is_chunk`: the file is of other ops as well.
+// `is_chunk`: the file is of other ops as well. Errors: of the options, of pins that cannot be kept
+// (kInput, with the file), of the search.
 Result<std::unique_ptr<Applied>> apply_to(std::unique_ptr<Inputs> inputs, const StrategyFile& file,
                                           bool is_chunk, const PlanOptions& options,
                                           const CommonOptions& common);

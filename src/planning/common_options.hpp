@@ -25,6 +25,7 @@ struct CommonOptions {
   std::string without;  // stages of the search: "windows,mix"
 };
 
+// Of texts; what is none is a usage error that names the option and what was expected.
 Result<std::map<std::string, std::int64_t>> parse_dims(const std::vector<std::string>& dims);
 // "80GiB", "512MiB", "16G" (binary units), "1000000".
 Result<Bytes> parse_bytes(const std::string& text, const char* option = "--memory");

@@ -11,7 +11,8 @@ namespace autopar {
 Result<Fill> parse_fill(const std::string& name);
 
 // Pins of a strategy file, by the names of the graph; the mesh of the file, where it has one,
-// becomes the request's unless --mesh says otherwise.
+// becomes the request's unless --mesh says otherwise. Errors (kInput): a mesh that the cluster does
+// not have; an op that was removed at import, of another type, or a Gemm that cannot be cut so.
 Status add_pins(const StrategyFile& file, const Inputs& inputs, SearchRequest& request);
 
 // The error of a search that pins cannot be kept in, with the name of their file.

@@ -51,6 +51,8 @@ struct Inputs {
 // With -v: what a strategy file says, and what came of a model's file.
 void tell_of_strategy(const StrategyFile& file);
 void tell_of_import(const ImportedModel& model);
+// Errors (kUsage): options that do not go together. (kInput): a file that cannot be read, a model
+// with collectives, what import_model(), rules or a profile refuse.
 Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
                                             const CommonOptions& common);
 
@@ -58,13 +60,15 @@ Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
 // has.
 Status take_checkpoints(const StrategyFile& file, Inputs& inputs);
 
-// Repeats ops of the model, which was imported as it is. False where that gains nothing.
+// Repeats ops of the model, which was imported as it is. False where that gains nothing. Errors
+// (kInput): rules of the user that do not fit what is repeated.
 Result<bool> repeat_ops(Inputs& inputs, Recompute recompute);
 // --recompute, or what the strategy file says where that is not said (nothing: auto).
 Result<std::optional<Recompute>> parse_recompute_option(const std::string& option,
                                                         const StrategyFile* file);
 
-// The request without pins.
+// The request without pins. Errors (kUsage): sizes, meshes, layouts and gaps that are none, names
+// that the model does not have, --io full beside --inputs or --outputs.
 Result<SearchRequest> make_request(const Inputs& inputs, const PlanOptions& options,
                                    const CommonOptions& common);
 

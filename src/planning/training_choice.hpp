@@ -28,7 +28,8 @@ struct TrainingChoice {
   std::int64_t copies = 1;          // of its passes, interleaved
   std::string gradients = "mean";
 };
-// What was chosen; errors say what was expected.
+// What was chosen; errors say what was expected. Precondition: `optimizer` and `precision` are such
+// as parse_optimizer() and parse_precision() know.
 Result<TrainingOptions> training_options_of(const TrainingChoice& choice);
 
 // "name,other" or several options.
