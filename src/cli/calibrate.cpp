@@ -1,7 +1,6 @@
 // autopar calibrate.
 #include "autopar/calibrate.hpp"
 
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -17,6 +16,7 @@
 #include "autopar/report.hpp"
 #include "cli/command.hpp"
 #include "cli/earlier_plan.hpp"
+#include "cli/in_processes.hpp"
 #include "cli/kernel_samples.hpp"
 #include "planning/inputs.hpp"
 #include "planning/logging.hpp"
@@ -450,25 +450,11 @@ Result<int> calibrate_in_world(ProcessWorld& world, const CalibrateOptions& opti
   return finish(options, common, asked, measured);
 }
 
-Result<int> calibrate_processes(const CalibrateOptions& options, const CommonOptions& common) {
-  auto joined = ProcessWorld::join(options.ranks_by, options.timeout);
-  if (!joined && !ProcessWorld::says_why_not_joined()) {
-    return static_cast<int>(joined.error().code);
-  }
-  AUTOPAR_TRY(world, std::move(joined));
-  const bool is_first = world->rank() == 0;
-  if (!is_first) spdlog::set_level(spdlog::level::off);
-  const Result<int> code = calibrate_in_world(*world, options, common);
-  const Status left =
-      world->leave(code.ok() ? Status(Ok{}) : Status(code.error()),
-                   [](const Error& error) { logging::error("error: {}", error.message); });
-  if (left.ok()) return code;
-  return static_cast<int>(left.error().code);
-}
-
 Result<int> run(const CalibrateOptions& options, const CommonOptions& common) {
   if (options.ranks_by == "threads") return calibrate_threads(options, common);
-  return calibrate_processes(options, common);
+  return in_processes(options.ranks_by, options.timeout, [&](ProcessWorld& world) {
+    return calibrate_in_world(world, options, common);
+  });
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
 // autopar run.
-#include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "autopar/npz.hpp"
 #include "cli/command.hpp"
 #include "cli/command_line.hpp"
+#include "cli/in_processes.hpp"
 #include "cli/model_path.hpp"
 #include "cli/run_program.hpp"
 #include "cli/run_report.hpp"
@@ -218,23 +218,6 @@ Result<int> run_in_world(ProcessWorld& world, const RunOptions& options,
   return report.passed ? 0 : static_cast<int>(ErrorCode::kComparison);
 }
 
-// Only rank 0 prints; what goes wrong elsewhere reaches it.
-Result<int> run_in_processes(const RunOptions& options, const CommonOptions& common) {
-  auto joined = ProcessWorld::join(options.ranks_by, options.timeout);
-  if (!joined && !ProcessWorld::says_why_not_joined()) {
-    return static_cast<int>(joined.error().code);
-  }
-  AUTOPAR_TRY(world, std::move(joined));
-  const bool is_first = world->rank() == 0;
-  if (!is_first) spdlog::set_level(spdlog::level::off);
-  const Result<int> code = run_in_world(*world, options, common);
-  const Status left =
-      world->leave(code.ok() ? Status(Ok{}) : Status(code.error()),
-                   [](const Error& error) { logging::error("error: {}", error.message); });
-  if (left.ok()) return code;
-  return static_cast<int>(left.error().code);
-}
-
 Result<int> run(const RunOptions& options, const CommonOptions& common) {
   if (!(options.rtol >= 0) || !(options.atol >= 0)) {
     return usage_error("--rtol and --atol must be at least 0");
@@ -244,7 +227,8 @@ Result<int> run(const RunOptions& options, const CommonOptions& common) {
                        "; a profile is what search, apply and price go by");
   }
   if (options.ranks_by == "threads") return run_in_threads(options, common);
-  return run_in_processes(options, common);
+  return in_processes(options.ranks_by, options.timeout,
+                      [&](ProcessWorld& world) { return run_in_world(world, options, common); });
 }
 
 }  // namespace
