@@ -74,17 +74,23 @@ Result<int> run_apply(PlanOptions options, const CommonOptions& common) {
   return 0;
 }
 
-// A program with collectives is priced as it stands.
-Result<int> run_price_program(const PlanOptions& options, const CommonOptions& common) {
-  AUTOPAR_TRY(dims, parse_dims(common.dims));
-  AUTOPAR_TRY(files, read_programs(options.model, dims));
+// What programs are priced on; finds their kernels.
+Result<Cluster> cluster_for(std::vector<PlanFile>& files, const PlanOptions& options) {
   tell_of_programs(files);
   AUTOPAR_TRY(cluster, cluster_of_option(options.cluster));
   for (PlanFile& file : files) {
     Graph& program = file.plan.program;
     program.kernels = group_kernels(program, Profile(), options.updates);
   }
-  AUTOPAR_TRY(price, price_programs(files, cluster.cluster));
+  return cluster.cluster;
+}
+
+// A program with collectives is priced as it stands.
+Result<int> run_price_program(const PlanOptions& options, const CommonOptions& common) {
+  AUTOPAR_TRY(dims, parse_dims(common.dims));
+  AUTOPAR_TRY(files, read_programs(options.model, dims));
+  AUTOPAR_TRY(cluster, cluster_for(files, options));
+  AUTOPAR_TRY(price, price_programs(files, cluster));
   std::cout << (common.json ? price_json(files, price) : price_table(files, price));
   for (const PlanFile& file : files) {
     for (const std::string& warning : file.warnings) logging::warn("warning: {}", warning);
@@ -101,13 +107,8 @@ Result<int> run_price_step(const std::string& folder, const PlanOptions& options
   AUTOPAR_TRY(dims, parse_dims(common.dims));
   AUTOPAR_TRY(step, read_step(folder));
   AUTOPAR_TRY(files, read_step_programs(folder, step, dims));
-  tell_of_programs(files);
-  AUTOPAR_TRY(cluster, cluster_of_option(options.cluster));
-  for (PlanFile& file : files) {
-    Graph& program = file.plan.program;
-    program.kernels = group_kernels(program, Profile(), options.updates);
-  }
-  AUTOPAR_TRY(price, price_step(step, files, cluster.cluster));
+  AUTOPAR_TRY(cluster, cluster_for(files, options));
+  AUTOPAR_TRY(price, price_step(step, files, cluster));
   std::cout << (common.json ? step_price_json(step, files, price)
                             : step_price_table(step, files, price));
   for (const PlanFile& file : files) {
