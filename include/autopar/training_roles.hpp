@@ -15,6 +15,8 @@ namespace autopar {
 inline constexpr const char* kTrainingKey = "autopar.training";
 
 bool has_name(const std::vector<std::string>& names, const std::string& name);
+std::string first_names(const std::vector<std::string>& names,
+                        std::size_t most);  // "'a', 'b' and 3 more"
 
 struct TrainingRoles {
   std::string optimizer;     // "adamw"

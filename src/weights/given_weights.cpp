@@ -18,18 +18,6 @@ namespace {
 
 constexpr std::size_t kListedNames = 5;
 
-// "'a', 'b' and 3 more".
-std::string listed(const std::vector<std::string>& names) {
-  std::string text;
-  for (std::size_t i = 0; i < std::min(names.size(), kListedNames); ++i) {
-    text += (i == 0 ? "'" : ", '") + names[i] + "'";
-  }
-  if (names.size() > kListedNames) {
-    text += " and " + std::to_string(names.size() - kListedNames) + " more";
-  }
-  return text;
-}
-
 }  // namespace
 
 Result<GivenWeights> GivenWeights::open(const std::string& path) {
@@ -94,8 +82,8 @@ Result<bool> check_fit(const GivenWeights& given, const std::map<std::string, Te
   if (has_states) missing.insert(missing.end(), missing_states.begin(), missing_states.end());
   std::string text;
   const auto tell = [&](const std::string& told) { text += (text.empty() ? "" : "; ") + told; };
-  if (!missing.empty()) tell("the file lacks " + listed(missing));
-  if (!unknown.empty()) tell("the step has no " + listed(unknown));
+  if (!missing.empty()) tell("the file lacks " + first_names(missing, kListedNames));
+  if (!unknown.empty()) tell("the step has no " + first_names(unknown, kListedNames));
   for (std::size_t i = 0; i < std::min(differing.size(), kListedNames); ++i) tell(differing[i]);
   if (text.empty()) return has_states || missing_states.empty();
   return input_error(

@@ -15,15 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string listed(const std::vector<std::string>& names) {
-  constexpr std::size_t kShown = 6;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i) {
-    text += (i == 0 ? "'" : ", '") + names[i] + "'";
-  }
-  if (names.size() > kShown) text += " and " + std::to_string(names.size() - kShown) + " more";
-  return text;
-}
+std::string listed(const std::vector<std::string>& names) { return first_names(names, 6); }
 
 Status check_same(const BoundaryValue& wanted, const StoredTensor& found, const std::string& from) {
   if (found.dtype == wanted.dtype && found.shape == wanted.shape) return Ok{};

@@ -24,6 +24,15 @@ bool has_name(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+std::string first_names(const std::vector<std::string>& names, std::size_t most) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), most); ++i) {
+    text += (i == 0 ? "'" : ", '") + names[i] + "'";
+  }
+  if (names.size() > most) text += " and " + std::to_string(names.size() - most) + " more";
+  return text;
+}
+
 std::string TrainingRoles::copied_by(const std::string& state) const {
   constexpr const char* kMixed = "mixed-";
   if (precision.rfind(kMixed, 0) != 0 || !has_name(states, state)) return "";
