@@ -118,7 +118,7 @@ class Products {
       if (keeps(*op, kind.tensor)) {
         like = op;
       } else {
-        odd.push_back(op->name + " " + counts_text(op->in));
+        odd.push_back(op->name + " " + split_counts_text(op->in));
       }
     }
     if (odd.empty()) return;
@@ -127,7 +127,7 @@ class Products {
                        ": not split as the roles of the mesh's axes have it");
     } else {
       found_.push_back(listed_names(odd) + ": not split as its like, " + like->name + " " +
-                       counts_text(like->in));
+                       split_counts_text(like->in));
     }
   }
 
@@ -258,7 +258,7 @@ SequenceUse sequence_use(const SaidPlan& plan, const std::vector<AxisRoles>& rol
     const std::vector<std::int64_t>& counts = op.in[0];
     const std::int64_t tokens = rank == 2 ? counts[0] : counts[rank - 2];
     const std::int64_t plain = degrees.context * (rank == 2 ? degrees.data : 1);
-    const std::string name = op.name + " " + counts_text(op.in);
+    const std::string name = op.name + " " + split_counts_text(op.in);
     const bool is_whole_row = counts.back() == 1;
     auto& list = is_whole_row && tokens == plain * degrees.tensor ? split
                  : is_whole_row && tokens == plain                ? whole
@@ -294,7 +294,7 @@ std::size_t stage_of_chunk(const SaidPlan& plan, std::size_t chunk) {
   return 0;
 }
 
-std::string counts_text(const SplitCounts& counts) {
+std::string split_counts_text(const SplitCounts& counts) {
   std::string text = "[";
   for (const auto& tensor : counts) {
     text += text.size() == 1 ? "[" : ",[";

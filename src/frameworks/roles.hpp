@@ -57,6 +57,6 @@ SequenceUse sequence_use(const SaidPlan& plan, const std::vector<AxisRoles>& rol
 // "a, b, c and 4 more".
 std::string listed_names(const std::vector<std::string>& names);
 std::size_t stage_of_chunk(const SaidPlan& plan, std::size_t chunk);
-std::string counts_text(const SplitCounts& counts);  // "[[8,1,1],[1,8]]"
+std::string split_counts_text(const SplitCounts& counts);  // "[[8,1,1],[1,8]]"
 
 }  // namespace autopar
