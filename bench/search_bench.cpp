@@ -18,7 +18,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -30,24 +29,12 @@
 #include "autopar/import.hpp"
 #include "autopar/kernels.hpp"
 #include "planning/trace.hpp"
+#include "support/stopwatch.hpp"
 
 using namespace autopar;
 namespace fs = std::filesystem;
 
 namespace {
-
-class Clock {
- public:
-  double lap() {
-    const auto now = std::chrono::steady_clock::now();
-    const double seconds = std::chrono::duration<double>(now - last_).count();
-    last_ = now;
-    return seconds;
-  }
-
- private:
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-};
 
 double cpu_seconds() {
   rusage usage{};
@@ -80,7 +67,7 @@ struct Job {
 // Makes the plan and writes it to a folder that goes again; adds the seconds of both.
 Status rewrite(const Job& job, const SearchRequest& request, const SearchOutcome& found,
                const std::string& sha256, nlohmann::ordered_json& seconds) {
-  Clock clock;
+  Stopwatch clock;
   AUTOPAR_TRY(plan, partition(request.graph, request.rules, found.strategy, request.cluster));
   seconds["rewrite"] = clock.lap();
   const fs::path folder = fs::temp_directory_path() / ("autopar-bench-" + std::to_string(getpid()));
@@ -117,7 +104,7 @@ void add_plan(const SearchOutcome& found, nlohmann::ordered_json& line) {
 }
 
 Result<nlohmann::ordered_json> measure(const Job& job) {
-  Clock whole, clock;
+  Stopwatch whole, clock;
   nlohmann::ordered_json line, seconds;
   line["model"] = fs::path(job.model).filename().string();
   AUTOPAR_TRY(cluster, read_cluster(job.cluster));

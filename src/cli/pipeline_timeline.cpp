@@ -5,6 +5,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "planning/pipelines/chunk_cost.hpp"
+
 namespace autopar::cli {
 
 namespace {
@@ -44,7 +46,8 @@ class ChunkEvents {
         graph_(chunk.planned->request->graph),
         cost_(chunk.planned->outcome.cost),
         mesh_(chunk.planned->outcome.strategy.mesh),
-        events_(step_events(graph_, cost_, mesh_, chunk.planned->request->cluster, updates)) {}
+        events_(step_events(graph_, cost_, mesh_, chunk.planned->request->cluster, updates)),
+        begins_(phase_begins(graph_, cost_, events_)) {}
 
   const Graph& graph() const { return graph_; }
   const StrategyCost& cost() const { return cost_; }
@@ -81,22 +84,13 @@ class ChunkEvents {
   // When the action begins in the chunk's own timeline, as chunk_cost() has it: what is fetched
   // ahead stands before it.
   Seconds begin_of(const StepAction& action, Seconds seconds) const {
-    Seconds forward = kInfinity, backward = kInfinity, end = 0;  // of compute, in this pass; in all
-    for (const StepEvent& event : events_) {
-      if (event.stream != Stream::kCompute) continue;
-      const OpId op = op_of(event);
-      const Phase phase = op.valid() ? graph_.op(op).phase : Phase::kForward;
-      if (phase == Phase::kUpdate) continue;
-      end = std::max(end, event.begin + event.seconds);
-      if (event.pass != pass_of(action.micro_batch)) continue;
-      Seconds& begin = phase == Phase::kForward ? forward : backward;
-      begin = std::min(begin, event.begin);
-    }
-    if (action.phase == StepPhase::kUpdate) return end;
-    if (action.phase != StepPhase::kForward) return std::min(backward, end);
+    if (!is_pass(action.phase)) return begins_.end;
+    const auto pass = static_cast<std::size_t>(pass_of(action.micro_batch));
+    const Seconds backward = std::min(begins_.of_pass[pass].backward, begins_.end);
+    if (action.phase != StepPhase::kForward) return backward;
     // The first one is shorter by what was fetched while the stage waited for it.
-    if (action.micro_batch == 0) return std::min(backward, end) - seconds;
-    return std::min(forward, end);
+    if (action.micro_batch == 0) return backward - seconds;
+    return std::min(begins_.of_pass[pass].forward, begins_.end);
   }
 
   bool belongs(const StepEvent& event, const StepAction& action) const {
@@ -121,6 +115,7 @@ class ChunkEvents {
   const StrategyCost& cost_;
   const Mesh& mesh_;
   const std::vector<StepEvent> events_;
+  const PhaseBegins begins_;
 };
 
 class PipelineTimeline {

@@ -6,6 +6,23 @@
 
 namespace autopar {
 
+PhaseBegins phase_begins(const Graph& graph, const StrategyCost& cost,
+                         const std::vector<StepEvent>& events) {
+  PhaseBegins found;
+  found.of_pass.resize(static_cast<std::size_t>(graph.passes));
+  for (const StepEvent& event : events) {
+    if (event.stream != StepEvent::Stream::kCompute) continue;
+    const OpId op = when_of(cost.terms[event.term], graph);
+    const Phase phase = op.valid() ? graph.op(op).phase : Phase::kForward;
+    if (phase == Phase::kUpdate) continue;
+    PhaseBegins::OfPass& of = found.of_pass[static_cast<std::size_t>(event.pass)];
+    Seconds& begin = phase == Phase::kForward ? of.forward : of.backward;
+    begin = std::min(begin, event.begin);
+    found.end = std::max(found.end, event.begin + event.seconds);
+  }
+  return found;
+}
+
 namespace {
 
 class PhaseSeconds {
@@ -25,22 +42,20 @@ class PhaseSeconds {
         Pass& of = passes_[static_cast<std::size_t>(event.pass)];
         of.links[static_cast<std::size_t>(event.link)] += event.alone;
       }
-      if (phase == Phase::kUpdate) continue;
-      Pass& of = passes_[static_cast<std::size_t>(event.pass)];
+      if (phase != Phase::kBackward || weight_ops_.empty()) continue;
       if (event.stream != StepEvent::Stream::kCompute) continue;
-      Seconds& begin = phase == Phase::kForward ? of.forward : of.backward;
-      begin = std::min(begin, event.begin);
-      end_ = std::max(end_, event.begin + event.seconds);
-      if (phase == Phase::kForward || weight_ops_.empty()) continue;
+      Pass& of = passes_[static_cast<std::size_t>(event.pass)];
       (weight_ops_[op.index()] != 0 ? of.weights : of.inputs) += event.seconds;
     }
-    update_ = std::max(0.0, cost_.time() - end_);
+    begins_ = phase_begins(graph_, cost_, events);
+    update_ = std::max(0.0, cost_.time() - begins_.end);
   }
 
   Seconds update() const { return update_; }
 
   ForwardLinks links(std::int64_t steady) const {
-    ForwardLinks found{passes_[static_cast<std::size_t>(steady)].links, {}, passes_[0].first()};
+    ForwardLinks found{
+        passes_[static_cast<std::size_t>(steady)].links, {}, begins_.of_pass[0].first()};
     for (std::size_t l = 0; l < kLinks; ++l) {
       found.fetching[l] = std::max(0.0, passes_[0].links[l] - found.of_pass[l]);
     }
@@ -50,10 +65,11 @@ class PhaseSeconds {
   PassSeconds of_pass(std::int64_t pass) const {
     const auto at = static_cast<std::size_t>(pass);
     const Pass& of = passes_[at];
-    const Seconds next = at + 1 < passes_.size() ? passes_[at + 1].first() : end_;
-    const Seconds backward = std::min(of.backward, next);
+    const std::vector<PhaseBegins::OfPass>& begins = begins_.of_pass;
+    const Seconds next = at + 1 < begins.size() ? begins[at + 1].first() : begins_.end;
+    const Seconds backward = std::min(begins[at].backward, next);
     // Before compute can begin at all, the first pass waits for its first weights.
-    const Seconds begin = at == 0 ? 0 : of.first();
+    const Seconds begin = at == 0 ? 0 : begins[at].first();
     PassSeconds found;
     found.forward = std::max(0.0, backward - begin);
     found.backward = std::max(0.0, next - backward);
@@ -66,8 +82,6 @@ class PhaseSeconds {
 
  private:
   struct Pass {
-    Seconds forward = kInfinity, backward = kInfinity;  // when they begin
-    Seconds first() const { return std::min(forward, backward); }
     Seconds inputs = 0, weights = 0;         // compute of the backward pass
     std::array<Seconds, kLinks> links = {};  // of the forward pass
   };
@@ -78,7 +92,7 @@ class PhaseSeconds {
   const StrategyCost& cost_;
   const std::vector<char>& weight_ops_;
   std::vector<Pass> passes_;
-  Seconds end_ = 0;  // of the last pass
+  PhaseBegins begins_;
   Seconds update_ = 0;
 };
 

@@ -1,7 +1,9 @@
 // What a chunk of a pipeline takes of its stage's time.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <vector>
 
 #include "autopar/pipeline.hpp"
 #include "autopar/stages.hpp"
@@ -24,6 +26,19 @@ struct ForwardLinks {
   std::array<Seconds, kLinks> of_pass = {}, fetching = {};
   Seconds first_wait = 0;
 };
+
+// When compute begins with the phases of each pass in a chunk's own timeline, and ends with the
+// last of them; infinity: never. The actions of a schedule are cut there.
+struct PhaseBegins {
+  struct OfPass {
+    Seconds forward = kInfinity, backward = kInfinity;
+    Seconds first() const { return std::min(forward, backward); }
+  };
+  std::vector<OfPass> of_pass;
+  Seconds end = 0;
+};
+PhaseBegins phase_begins(const Graph& graph, const StrategyCost& cost,
+                         const std::vector<StepEvent>& events);
 
 // Of one pass and of the update, without what is sent, as the timeline of the chunk's own step has
 // them: a phase of a pass ends where compute begins with the next one, and the first begins with
