@@ -10,8 +10,8 @@
 #include "planning/pipelines/chunk_cost.hpp"
 #include "planning/pipelines/chunk_pins.hpp"
 #include "planning/pipelines/pipeline_tuning.hpp"
-#include "planning/pipelines/unit_room.hpp"
 #include "search/balanced_weights.hpp"
+#include "support/parallel.hpp"
 #include "support/stopwatch.hpp"
 
 namespace autopar {
@@ -20,11 +20,6 @@ namespace {
 
 using namespace tuning::chunks;
 using tuning::units::kWeightings;
-
-std::shared_ptr<const Planned> planned_of(PartsRequest parts, SearchOutcome outcome) {
-  return std::make_shared<const Planned>(
-      Planned{std::move(parts.inputs), std::move(parts.request), std::move(outcome)});
-}
 
 }  // namespace
 
@@ -66,20 +61,37 @@ Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks,
                                               const MayGain& may_gain) {
   cutoff_ = cutoff;
   std::vector<ChunkPlan> plans;
-  std::vector<Inputs> inputs;
   std::map<std::int64_t, std::vector<std::size_t>> of_stage;
   const std::vector<std::int64_t>& stage_of_chunk = schedule.stage_of_chunk;
   ++cut_;
   longest_ = 0;
+  of_parts_.clear();
+  std::vector<std::shared_ptr<const Inputs>> inputs(chunks.size());
+  const auto asked_of = [&](std::size_t c) -> Result<AskedChunk> {
+    if (inputs[c] == nullptr) {
+      AUTOPAR_TRY(own, inputs_of(std::move(chunks[c].graph)));
+      inputs[c] = std::make_shared<const Inputs>(std::move(own));
+    }
+    const std::vector<std::size_t>& beside = of_stage[stage_of_chunk[c]];
+    const std::string mesh = beside.empty() ? "" : mesh_of(*plans[beside.front()].planned);
+    return AskedChunk{inputs[c], mesh, 0, hints[c], c};
+  };
   for (std::size_t c = 0; c < chunks.size(); ++c) {
+    AUTOPAR_TRY(asked, asked_of(c));
+    const bool goes_beside = !may_gain && c + 1 < chunks.size() && of_parts_.count(c) == 0 &&
+                             stage_of_chunk[c] != stage_of_chunk[c + 1] && is_of_parts(asked) &&
+                             !knows_like(asked);
+    if (goes_beside) {
+      AUTOPAR_TRY(next, asked_of(c + 1));
+      const bool is_new =
+          is_of_parts(next) && !knows_like(next) && !are_alike(asked, next.mesh, next);
+      if (is_new) AUTOPAR_RETURN_IF_ERROR(plan_of_parts({&asked, &next}));
+    }
     ChunkPlan found;
     found.reduce_ops = std::move(chunks[c].reduce_ops);
-    found.first_and_last = first_and_last(chunks[c].graph);
-    found.in_flight = chunks[c].graph.in_flight;
-    AUTOPAR_TRY(own, inputs_of(std::move(chunks[c].graph)));
-    std::vector<std::size_t>& beside = of_stage[stage_of_chunk[c]];
-    const std::string mesh = beside.empty() ? "" : mesh_of(*plans[beside.front()].planned);
-    if (const Status planned = plan({own, mesh, 0, hints[c], c}, found); !planned.ok()) {
+    found.first_and_last = first_and_last(asked.inputs->model.graph);
+    found.in_flight = asked.inputs->model.graph.in_flight;
+    if (const Status planned = plan(std::move(asked), found); !planned.ok()) {
       Error error = planned.error();
       error.message = "stage " + std::to_string(stage_of_chunk[c]) + " (" +
                       found.first_and_last.front() + " to " + found.first_and_last.back() +
@@ -87,9 +99,8 @@ Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks,
       return error;
     }
     longest_ = std::max(longest_, found.planned->outcome.cost.time());
-    beside.push_back(c);
+    of_stage[stage_of_chunk[c]].push_back(c);
     plans.push_back(std::move(found));
-    inputs.push_back(std::move(own));
     if (!may_gain || plans.size() == chunks.size()) continue;
     AUTOPAR_TRY(goes_on, may_gain(plans));
     if (!goes_on) return infeasible_error("no plan that is faster");
@@ -107,23 +118,33 @@ std::string ChunkPlans::mesh_of(const Planned& planned) {
   return to_text(planned.outcome.strategy.mesh);
 }
 
-Status ChunkPlans::plan(Asked asked, ChunkPlan& found) {
-  const Graph& graph = asked.inputs.model.graph;
+bool ChunkPlans::are_alike(const AskedChunk& known, const std::string& mesh,
+                           const AskedChunk& asked) {
+  const Graph& graph = asked.inputs->model.graph;
+  const Graph& other = known.inputs->model.graph;
+  // With others in flight it may have room for a faster plan.
+  const bool is_own =
+      asked.hint.parts && !asked.hint.is_fastest && other.in_flight != graph.in_flight;
+  return !is_own && (asked.mesh.empty() || asked.mesh == mesh) && known.beside == asked.beside &&
+         known.hint.ends == asked.hint.ends && same_values(other, graph);
+}
+
+bool ChunkPlans::knows_like(const AskedChunk& asked) const {
+  return std::any_of(known_.begin(), known_.end(), [&](const Known& known) {
+    return are_alike(known.asked, mesh_of(*known.planned), asked);
+  });
+}
+
+Status ChunkPlans::plan(AskedChunk asked, ChunkPlan& found) {
+  const Graph& graph = asked.inputs->model.graph;
   for (Known& known : known_) {
     const std::string mesh = mesh_of(*known.planned);
-    // With others in flight it may have room for a faster plan.
-    const bool is_own = asked.hint.parts && !asked.hint.is_fastest &&
-                        known.asked.inputs.model.graph.in_flight != graph.in_flight;
-    const bool is_alike = !is_own && (asked.mesh.empty() || asked.mesh == mesh) &&
-                          known.asked.beside == asked.beside &&
-                          known.asked.hint.ends == asked.hint.ends &&
-                          same_values(known.asked.inputs.model.graph, graph);
-    if (!is_alike) continue;
+    if (!are_alike(known.asked, mesh, asked)) continue;
     AUTOPAR_TRY(common, options_of(mesh, asked.beside));
-    AUTOPAR_TRY(planned, planned_like(std::make_unique<Inputs>(asked.inputs), *known.planned,
+    AUTOPAR_TRY(planned, planned_like(std::make_unique<Inputs>(*asked.inputs), *known.planned,
                                       options_, pins_of(graph), common));
     const bool fits = planned.outcome.cost.memory.total <= plan_limit(*planned.request);
-    if (!fits && graph.in_flight > known.asked.inputs.model.graph.in_flight) continue;
+    if (!fits && graph.in_flight > known.asked.inputs->model.graph.in_flight) continue;
     found.alike = known.cut == cut_ ? static_cast<int>(known.chunk) : -1;
     if (known.cut != cut_) std::tie(known.cut, known.chunk) = std::tuple(cut_, asked.chunk);
     found.planned = std::make_shared<const Planned>(std::move(planned));
@@ -144,14 +165,19 @@ bool ChunkPlans::may_choose_meshes() const {
          !is_templates(options_.searcher);
 }
 
-// Unless something is said about meshes, over those of two axes, of data and of tensor parallelism:
-// all of them for the first chunks, the best of these for the others.
-Result<std::shared_ptr<const Planned>> ChunkPlans::searched(const Asked& asked) {
-  if (asked.hint.of_template) return of_template(asked);
+bool ChunkPlans::is_of_parts(const AskedChunk& asked) const {
   // Plans of units are those of the exact search.
   const bool is_exact = options_.searcher == "auto" || options_.searcher == "dp";
-  if (asked.hint.parts && may_choose_meshes() && is_exact) {
-    AUTOPAR_TRY(found, of_parts(asked));
+  return asked.hint.parts && !asked.hint.of_template && may_choose_meshes() && is_exact;
+}
+
+// Unless something is said about meshes, over those of two axes, of data and of tensor parallelism:
+// all of them for the first chunks, the best of these for the others.
+Result<std::shared_ptr<const Planned>> ChunkPlans::searched(const AskedChunk& asked) {
+  if (asked.hint.of_template) return of_template(asked);
+  if (is_of_parts(asked)) {
+    if (of_parts_.count(asked.chunk) == 0) AUTOPAR_RETURN_IF_ERROR(plan_of_parts({&asked}));
+    const auto found = std::move(of_parts_.extract(asked.chunk).mapped());
     if (found != nullptr && found->outcome.cost.time() < cutoff_) return found;
     if (found != nullptr) return infeasible_error("no plan that is faster");
     auto whole = searched_on(asked, {asked.mesh.empty() ? asked.hint.mesh : asked.mesh});
@@ -180,65 +206,46 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::searched(const Asked& asked) 
   return found;
 }
 
-// The chunk's units as they are planned by themselves, with what lies between them searched, in the
-// room that is left for them (UnitRoom). What the chunk takes by what its units take goes for
-// others of their way, if these have no units of other kinds either.
-Result<std::shared_ptr<const Planned>> ChunkPlans::of_parts(const Asked& asked) {
+Status ChunkPlans::plan_of_parts(const std::vector<const AskedChunk*>& asked) {
   AUTOPAR_TRY(all, room());
-  const double limit = asked.beside > 0 ? static_cast<double>(all - asked.beside) : asked.hint.room;
-  MixAsked mixed{.room = limit};
-  if (!asked.hint.has_other_kinds) mixed.slower_of = slower_of_;
-  std::map<std::size_t, double>& in_chunk = bytes_in_chunk_[asked.chunk];
-  for (const auto& [way, part] : in_chunk) mixed.room_of[way] = limit / part;
-  for (const auto& [way, part] : bytes_of_units_) mixed.room_of.emplace(way, limit / part);
-  UnitRoom left(limit);
-  Requests requests;
-  PartsRequest* best_request = nullptr;
-  std::optional<SearchOutcome> best;
-  std::optional<UnitMix> before;
-  for (int round = 0; round < kPartRounds && (!best || !search_.is_over());) {
-    AUTOPAR_TRY(parts, asked.hint.parts(mixed, asked.mesh));
-    if (!parts) break;
-    const UnitMix& mix = parts->mix;
-    const std::size_t way = mix.smaller.way;
-    const bool is_same = before && way == before->smaller.way && mix.bytes == before->bytes &&
-                         mix.of_larger == before->of_larger;
-    const bool is_little = best && mix.seconds > (1 - kPartGain) * best->cost.time();
-    if (is_same || is_little) break;
-    before = mix;
-    AUTOPAR_TRY(found, of_these(asked, *parts, requests));
-    double bytes = found.least_bytes;
-    if (found.outcome) {
-      ++round;
-      bytes = static_cast<double>(found.outcome->cost.memory.total);
-      const Seconds time = found.outcome->cost.time();
-      if (mix.seconds > 0) mixed.slower_of[way] = mixed.slower_on(way) * time / mix.seconds;
-      if (!best || time < best->cost.time()) {
-        best = std::move(found.outcome);
-        best_request = requests.at({parts->recompute, parts->mesh}).get();
-      }
-      if (time <= longest_) break;
-    }
-    if (bytes == kInfinity) break;
-    in_chunk[way] = bytes_of_units_[way] = bytes / mix.bytes;
-    mixed.room_of[way] = left.next(mix, bytes);
-    if (left.is_hopeless()) break;
+  std::vector<std::unique_ptr<ChunkOfParts>> chunks;
+  for (const AskedChunk* one : asked) {
+    const double limit = one->beside > 0 ? static_cast<double>(all - one->beside) : one->hint.room;
+    const auto plans = [this, one](const HintedParts& parts, PartsRequests& requests) {
+      return of_these(*one, parts, requests);
+    };
+    chunks.push_back(std::make_unique<ChunkOfParts>(*one, limit, longest_, units_, plans));
   }
-  if (!asked.hint.has_other_kinds) slower_of_ = mixed.slower_of;
-  if (!best) return std::shared_ptr<const Planned>();
-  return planned_of(std::move(*best_request), std::move(*best));
+  std::vector<ChunkOfParts*> open;
+  for (const auto& chunk : chunks) open.push_back(chunk.get());
+  while (!open.empty()) {
+    std::vector<ChunkOfParts*> asking;
+    for (ChunkOfParts* chunk : open) {
+      if (chunk->has_plan() && search_.is_over()) continue;
+      AUTOPAR_TRY(goes_on, chunk->ask());
+      if (goes_on) asking.push_back(chunk);
+    }
+    AUTOPAR_RETURN_IF_ERROR(try_in_parallel(threads_of_search(search_.common), asking.size(),
+                                            [&](std::size_t i) { return asking[i]->plan(); }));
+    for (ChunkOfParts* chunk : asking) chunk->take();
+    open = std::move(asking);
+  }
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    of_parts_[asked[i]->chunk] = chunks[i]->best();
+  }
+  return Ok{};
 }
 
 // Without a plan where nothing fits.
-Result<PartsPlan> ChunkPlans::of_these(const Asked& asked, const HintedParts& parts,
-                                       Requests& requests) const {
+Result<PartsPlan> ChunkPlans::of_these(const AskedChunk& asked, const HintedParts& parts,
+                                       PartsRequests& requests) const {
   const auto [known, is_new] = requests.try_emplace({parts.recompute, parts.mesh});
   if (is_new) {
     AUTOPAR_TRY(common, options_of(parts.mesh, asked.beside));
     common.mesh.clear();
     PlanOptions options = options_;
-    options.training.micro_batches = std::to_string(asked.inputs.model.graph.passes);
-    auto inputs = std::make_unique<Inputs>(asked.inputs);
+    options.training.micro_batches = std::to_string(asked.inputs->model.graph.passes);
+    auto inputs = std::make_unique<Inputs>(*asked.inputs);
     const auto pins = pins_of(inputs->model.graph);
     bool repeated = parts.recompute == Recompute::kNone || parts.wanted;
     if (parts.recompute != Recompute::kNone) {
@@ -251,13 +258,13 @@ Result<PartsPlan> ChunkPlans::of_these(const Asked& asked, const HintedParts& pa
     }
   }
   if (known->second == nullptr) return PartsPlan{{}, kInfinity};
-  AUTOPAR_TRY(found, plan_of_parts(*known->second, parts.weights, parts.chosen, kPartsEffort,
-                                   parts.wanted ? &*parts.wanted : nullptr,
-                                   parts.usual ? &*parts.usual : nullptr));
+  AUTOPAR_TRY(found, autopar::plan_of_parts(*known->second, parts.weights, parts.chosen,
+                                            kPartsEffort, parts.wanted ? &*parts.wanted : nullptr,
+                                            parts.usual ? &*parts.usual : nullptr));
   logging::debug(
       "chunk of {} ops from its units, {} in flight, mesh {}, recompute {}, {} of {} take the "
       "larger plan: {}, {}; its units {}, {}",
-      asked.inputs.model.graph.ops.size(), asked.inputs.model.graph.in_flight, parts.mesh,
+      asked.inputs->model.graph.ops.size(), asked.inputs->model.graph.in_flight, parts.mesh,
       name_of(parts.recompute), parts.mix.of_larger, parts.mix.units,
       found.outcome ? format_seconds(found.outcome->cost.time()) : "none",
       format_bytes(found.least_bytes), format_seconds(parts.mix.seconds),
@@ -266,17 +273,18 @@ Result<PartsPlan> ChunkPlans::of_these(const Asked& asked, const HintedParts& pa
 }
 
 // The first that fits.
-Result<std::shared_ptr<const Planned>> ChunkPlans::of_template(const Asked& asked) const {
+Result<std::shared_ptr<const Planned>> ChunkPlans::of_template(const AskedChunk& asked) const {
   AUTOPAR_TRY(all, room());
   double least = kInfinity;
-  Requests requests;
+  PartsRequests requests;
   for (std::size_t which = 0;; ++which) {
     AUTOPAR_TRY(parts, asked.hint.of_template(which));
     if (!parts) break;
     AUTOPAR_TRY(found, of_these(asked, *parts, requests));
     if (found.outcome) {
-      return planned_of(std::move(*requests.at({parts->recompute, parts->mesh})),
-                        std::move(*found.outcome));
+      PartsRequest& request = *requests.at({parts->recompute, parts->mesh});
+      return std::make_shared<const Planned>(Planned{
+          std::move(request.inputs), std::move(request.request), std::move(*found.outcome)});
     }
     least = std::min(least, found.least_bytes);
   }
@@ -285,9 +293,10 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::of_template(const Asked& aske
 }
 
 Result<std::shared_ptr<const Planned>> ChunkPlans::searched_on(
-    const Asked& asked, std::vector<std::string> meshes, std::optional<Recompute> recompute) const {
+    const AskedChunk& asked, std::vector<std::string> meshes,
+    std::optional<Recompute> recompute) const {
   AUTOPAR_TRY(common, options_of(asked.mesh, asked.beside));
-  const Graph& graph = asked.inputs.model.graph;
+  const Graph& graph = asked.inputs->model.graph;
   PlanOptions options = options_;
   options.training.micro_batches = std::to_string(graph.passes);
   options.meshes = std::move(meshes);
@@ -296,7 +305,7 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::searched_on(
   // Chunks are small enough for it.
   if (options.searcher == "auto") options.searcher = "dp";
   AUTOPAR_TRY(planned,
-              best_of_forms(std::make_unique<Inputs>(asked.inputs), search_.given, options,
+              best_of_forms(std::make_unique<Inputs>(*asked.inputs), search_.given, options,
                             pins_of(graph), common, search_.begin, search_.clock, {cutoff_, kGap}));
   return std::make_shared<const Planned>(std::move(planned));
 }

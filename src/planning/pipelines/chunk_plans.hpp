@@ -4,9 +4,9 @@
 
 #include <map>
 
+#include "planning/pipelines/chunk_of_parts.hpp"
 #include "planning/pipelines/pipeline_plan.hpp"
 #include "planning/pipelines/unit_bound.hpp"
-#include "search/uniform/uniform.hpp"
 
 namespace autopar {
 
@@ -29,36 +29,6 @@ struct ChunkSearch {
 
 // The first and the last forward op of a chunk, by name.
 std::vector<std::string> first_and_last(const Graph& graph);
-
-// How plans of units hand on what they make: as the next unit, which is planned alike, gets it; or
-// in any layout, so that what lies between two units is not in their plans.
-enum class UnitEnds : std::uint8_t { kAlike, kOpen };
-
-// How a chunk is planned first, by what its units say. Without meshes: nothing is said.
-struct HintedParts {
-  Recompute recompute = Recompute::kNone;
-  std::string mesh;
-  std::optional<StreamTimes> weights;  // that they are priced by
-  UnitMix mix;
-  ChosenParts chosen;
-  // The same of its usual units alone; nothing: there are no others.
-  std::optional<ChosenParts> usual = {};
-  std::optional<Template> wanted = {};  // that it is of
-};
-struct ChunkHint {
-  double room = 0;                   // bytes of that of its stage, where units are known
-  std::string mesh;                  // where something is likely to fit
-  bool is_fastest = false;           // its units take the fastest plan that there is of them
-  bool has_other_kinds = false;      // some of its units are not of the usual kind
-  UnitEnds ends = UnitEnds::kAlike;  // of its units
-  // Plans of its units, in the room that is asked for (units and micro-batches in flight are those
-  // of the chunk); on a mesh, where one is given. Nothing: there are none.
-  std::function<Result<std::optional<HintedParts>>(MixAsked asked, const std::string& mesh)> parts =
-      {};
-  // Plans of its units by one template, one after the other, each with less in memory than the one
-  // before; nothing: there are no more. No other plan of the chunk is looked for.
-  std::function<Result<std::optional<HintedParts>>(std::size_t which)> of_template = {};
-};
 
 struct WeighedUnit {
   std::optional<StreamTimes> weights;
@@ -117,30 +87,25 @@ class ChunkPlans {
   Result<Bytes> room() const;
 
  private:
-  // A chunk as it was cut, and on what it is planned.
-  struct Asked {
-    Inputs inputs;
-    std::string mesh;  // empty: any
-    Bytes beside = 0;  // that others of the stage take
-    ChunkHint hint = {};
-    std::size_t chunk = 0;
-  };
   struct Known {
     int cut = 0;            // the last one that had it,
     std::size_t chunk = 0;  // and where
-    Asked asked;
+    AskedChunk asked;
     std::shared_ptr<const Planned> planned;
   };
-  Status plan(Asked asked, ChunkPlan& found);
-  Result<std::shared_ptr<const Planned>> searched(const Asked& asked);
-  // Null: no such plan was found, that fits.
-  Result<std::shared_ptr<const Planned>> of_parts(const Asked& asked);
-  // A chunk with so much repeated, on a mesh; null: no op would be.
-  using Requests = std::map<std::pair<Recompute, std::string>, std::unique_ptr<PartsRequest>>;
-  Result<PartsPlan> of_these(const Asked& asked, const HintedParts& parts,
-                             Requests& requests) const;
-  Result<std::shared_ptr<const Planned>> of_template(const Asked& asked) const;
-  Result<std::shared_ptr<const Planned>> searched_on(const Asked& asked,
+  // Whether the plan of one of them is that of the other but for names, on that mesh.
+  static bool are_alike(const AskedChunk& known, const std::string& mesh, const AskedChunk& asked);
+  bool knows_like(const AskedChunk& asked) const;
+  Status plan(AskedChunk asked, ChunkPlan& found);
+  Result<std::shared_ptr<const Planned>> searched(const AskedChunk& asked);
+  // Whether it is made of plans of its units first.
+  bool is_of_parts(const AskedChunk& asked) const;
+  // Of some chunks at the same time, as of_parts_ has them.
+  Status plan_of_parts(const std::vector<const AskedChunk*>& asked);
+  Result<PartsPlan> of_these(const AskedChunk& asked, const HintedParts& parts,
+                             PartsRequests& requests) const;
+  Result<std::shared_ptr<const Planned>> of_template(const AskedChunk& asked) const;
+  Result<std::shared_ptr<const Planned>> searched_on(const AskedChunk& asked,
                                                      std::vector<std::string> meshes,
                                                      std::optional<Recompute> recompute = {}) const;
   Result<CommonOptions> options_of(const std::string& mesh, Bytes beside) const;
@@ -150,7 +115,7 @@ class ChunkPlans {
   struct StageChunks {
     const std::vector<std::size_t>& chunks;
     bool apart = false;  // backward passes have two parts
-    const std::vector<Inputs>& inputs;
+    const std::vector<std::shared_ptr<const Inputs>>& inputs;
     const std::vector<ChunkHint>& hints;
     std::vector<ChunkPlan>& plans;
   };
@@ -167,10 +132,9 @@ class ChunkPlans {
   std::vector<Known> known_;
   int searched_ = 0;                      // chunks, on all meshes
   std::vector<std::string> best_meshes_;  // of the last of them
-  // By ways of units: what the last chunk that was made of them held and took, as a part of what
-  // these do by themselves; took: of chunks of usual units alone; held: also of each chunk.
-  std::map<std::size_t, double> bytes_of_units_, slower_of_;
-  std::map<std::size_t, std::map<std::size_t, double>> bytes_in_chunk_;
+  UnitsInChunks units_;
+  // By chunk: made of plans of its units, and not taken yet; null: no such plan fits.
+  std::map<std::size_t, std::shared_ptr<const Planned>> of_parts_;
   Seconds longest_ = 0;  // of the chunks that are planned of this cut
 };
 
