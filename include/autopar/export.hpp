@@ -16,6 +16,9 @@
 
 namespace autopar {
 
+struct ImportedModel;  // import.hpp
+struct ImportOptions;
+
 // What plan.onnx says about where it comes from.
 struct PlanMetadata {
   std::string version;  // of the autopar that wrote it: MAJOR.MINOR.PATCH
@@ -58,6 +61,15 @@ Result<std::vector<std::string>> write_plan(const Plan& plan, const PlanMetadata
                                             const std::string& path,
                                             const std::string& model_folder,
                                             UnfinishedFiles& files);
+// Of several at the same time, on so many threads; each warning once.
+struct PlanToWrite {
+  const Plan& plan;
+  PlanMetadata metadata;
+  std::string path;
+};
+Result<std::vector<std::string>> write_plans(const std::vector<PlanToWrite>& plans,
+                                             const std::string& model_folder, int threads,
+                                             UnfinishedFiles& files);
 
 // A plan as its file has it. Initializers are constants of the program; the tiers of the mesh are
 // those that its axes name, numbered from the innermost axis.
@@ -153,6 +165,9 @@ Result<std::vector<std::string>> write_training_step(const TrainingStep& step,
 
 // What it writes, in memory. Errors start with `where`.
 Result<std::string> training_step_bytes(const TrainingStep& step, const std::string& where);
+// As import_model_bytes() of what it writes, which is neither written nor checked; without SHA-256.
+Result<ImportedModel> import_training_step(const TrainingStep& step, const std::string& path,
+                                           const ImportOptions& options);
 // Its metadata_props["autopar.training"], one line of JSON: optimizer and its numbers, precision,
 // loss, what the inputs are, and under "asked" what else was chosen.
 std::string training_json(const TrainingStep& step);

@@ -390,7 +390,8 @@ Status write_outputs(const SearchRequest& request, const SearchOutcome& outcome,
   if (inputs.has_whole_batch) {
     AUTOPAR_RETURN_IF_ERROR(files.write(kTrainingFile, inputs.training_bytes));
   }
-  AUTOPAR_TRY(plan_warnings, write_programs(programs, metadata, options, inputs, files));
+  AUTOPAR_TRY(plan_warnings, write_programs(programs, metadata, options, inputs,
+                                            threads_of_search(common), files));
   AUTOPAR_RETURN_IF_ERROR(files.write("strategy.json", *strategy));
   report.warnings.insert(report.warnings.end(), plan_warnings.begin(), plan_warnings.end());
   if (options.fallback_functions) {

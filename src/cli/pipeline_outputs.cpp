@@ -22,6 +22,7 @@
 #include "cli/plan_files.hpp"
 #include "planning/logging.hpp"
 #include "report/contradiction.hpp"
+#include "support/parallel.hpp"
 
 namespace autopar::cli {
 
@@ -138,7 +139,7 @@ Status add_unsharded(const Inputs& whole, Programs& programs) {
   return Ok{};
 }
 
-Result<Programs> programs_of(const PipelinePlan& plan, const Inputs& whole) {
+Result<Programs> programs_of(const PipelinePlan& plan, const Inputs& whole, int threads) {
   Programs programs;
   Step& step = programs.step;
   step.world_size = plan.form.stages * plan.stage.device_count();
@@ -146,19 +147,33 @@ Result<Programs> programs_of(const PipelinePlan& plan, const Inputs& whole) {
   step.outputs = {loss_of_step(whole)};
   std::set<std::string> read, handed;
   for (const Handed& one : plan.handed) handed.insert(one.value);
-  std::vector<std::vector<PhasePart>> parts;
-  for (const ChunkPlan& chunk : plan.chunks) {
-    AUTOPAR_TRY(of_chunk, phases_of(chunk));
-    parts.push_back(std::move(of_chunk));
-  }
+  std::vector<std::vector<PhasePart>> parts(plan.chunks.size());
+  AUTOPAR_RETURN_IF_ERROR(try_in_parallel(threads, parts.size(), [&](std::size_t c) -> Status {
+    AUTOPAR_TRY(of_chunk, phases_of(plan.chunks[c]));
+    parts[c] = std::move(of_chunk);
+    return Ok{};
+  }));
   name_apart(plan, parts);
-  for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
-    for (PhasePart& part : parts[c]) {
+  struct OfChunk {
+    std::size_t chunk;
+    const PhasePart* part;
+  };
+  std::vector<OfChunk> all;
+  for (std::size_t c = 0; c < parts.size(); ++c) {
+    for (const PhasePart& part : parts[c]) all.push_back({c, &part});
+  }
+  programs.plans.resize(all.size());
+  AUTOPAR_RETURN_IF_ERROR(try_in_parallel(threads, all.size(), [&](std::size_t p) -> Status {
+    const StepPart& part = all[p].part->part;
+    AUTOPAR_TRY(program, partition(part.graph, part.rules, part.strategy, plan.stage,
+                                   whole.gradient_bucket));
+    move_groups(program.program, ranks_of(plan, all[p].chunk).front());
+    programs.plans[p] = std::move(program);
+    return Ok{};
+  }));
+  for (std::size_t c = 0; c < parts.size(); ++c) {
+    for (const PhasePart& part : parts[c]) {
       for (ValueId id : part.part.graph.inputs) read.insert(part.part.graph.value(id).name);
-      AUTOPAR_TRY(program, partition(part.part.graph, part.part.rules, part.part.strategy,
-                                     plan.stage, whole.gradient_bucket));
-      move_groups(program.program, ranks_of(plan, c).front());
-      programs.plans.push_back(std::move(program));
       if (part.phase == StepPhase::kUpdate) add_told(part.part.graph, whole.loss, handed, step);
       step.programs.push_back({"plan.c" + std::to_string(c) + "." + name_of(part.phase) + ".onnx",
                                static_cast<std::int64_t>(c), part.phase, ranks_of(plan, c)});
@@ -299,8 +314,15 @@ std::string strategy_text(const PipelinePlan& plan, const Inputs& whole,
 Status write_pipeline(const PipelinePlan& plan, const Inputs& whole, const PlanOptions& options,
                       const CommonOptions& common) {
   end_on_interrupt();
-  AUTOPAR_TRY(programs, programs_of(plan, whole));
-  const std::string strategy = strategy_text(plan, whole, options);
+  const int threads = threads_of_search(common);
+  Result<Programs> made = Programs();
+  std::string strategy;
+  in_parallel(threads, 2, [&](std::size_t i) {
+    if (i == 0) made = programs_of(plan, whole, threads);
+    if (i == 1) strategy = strategy_text(plan, whole, options);
+  });
+  if (!made) return made.error();
+  const Programs& programs = *made;
   const std::string folder = output_folder(options);
   AUTOPAR_TRY(earlier, earlier_plan(options));
   OutputFolder files(folder);
@@ -309,7 +331,7 @@ Status write_pipeline(const PipelinePlan& plan, const Inputs& whole, const PlanO
   if (whole.has_whole_batch) {
     AUTOPAR_RETURN_IF_ERROR(files.write(kTrainingFile, whole.training_bytes));
   }
-  AUTOPAR_TRY(warnings, write_programs(programs, metadata, options, whole, files));
+  AUTOPAR_TRY(warnings, write_programs(programs, metadata, options, whole, threads, files));
   AUTOPAR_RETURN_IF_ERROR(files.write("strategy.json", strategy));
   if (!options.timeline_file.empty()) {
     AUTOPAR_RETURN_IF_ERROR(write_file_atomically(options.timeline_file,

@@ -88,33 +88,27 @@ Plan unsharded(const Graph& graph) {
 
 Result<std::vector<std::string>> write_programs(const Programs& programs, PlanMetadata metadata,
                                                 const PlanOptions& options, const Inputs& inputs,
-                                                OutputFolder& files) {
+                                                int threads, OutputFolder& files) {
   const std::string& model_folder = inputs.data_folder;
   if (programs.step.programs.empty()) {
     return write_program(programs.plans.front(), std::move(metadata), options, inputs.model.path,
                          model_folder, files);
   }
-  std::vector<std::string> warnings;
+  std::vector<PlanToWrite> plans;
   for (std::size_t p = 0; p < programs.plans.size(); ++p) {
-    const std::string path = files.add(programs.step.programs[p].file);
     metadata.weights = "referenced";
     metadata.weights_io = weights_of(programs.plans[p]);
     metadata.of_step = true;
-    AUTOPAR_TRY(more, write_plan(programs.plans[p], metadata, path, model_folder, files.files()));
-    for (std::string& warning : more) {
-      if (std::find(warnings.begin(), warnings.end(), warning) != warnings.end()) continue;
-      warnings.push_back(std::move(warning));
-    }
+    plans.push_back({programs.plans[p], metadata, files.add(programs.step.programs[p].file)});
   }
   for (const auto& [phase, program] : programs.unsharded) {
-    const std::string name = std::string("train.") + name_of(phase) + ".onnx";
     PlanMetadata alone;
     alone.version = AUTOPAR_VERSION;
     alone.of_step = true;
     alone.tier_names = metadata.tier_names;
-    AUTOPAR_TRY(told, write_plan(program, alone, files.add(name), model_folder, files.files()));
-    warnings.insert(warnings.end(), told.begin(), told.end());
+    plans.push_back({program, alone, files.add(std::string("train.") + name_of(phase) + ".onnx")});
   }
+  AUTOPAR_TRY(warnings, write_plans(plans, model_folder, threads, files.files()));
   if (options.weights == "sharded") {
     AUTOPAR_RETURN_IF_ERROR(
         write_ranks(programs, metadata.training, options, inputs.model.path, files, warnings));

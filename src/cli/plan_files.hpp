@@ -69,7 +69,7 @@ Plan unsharded(const Graph& graph);
 // files of the ranks too. Returns warnings.
 Result<std::vector<std::string>> write_programs(const Programs& programs, PlanMetadata metadata,
                                                 const PlanOptions& options, const Inputs& inputs,
-                                                OutputFolder& files);
+                                                int threads, OutputFolder& files);
 // "plan.onnx", or "step.json, schedule.csv, plan.c0.FB.onnx, ..."
 std::string names_of(const Programs& programs);
 

@@ -1,8 +1,5 @@
 #include "planning/import_planned.hpp"
 
-#include <array>
-#include <functional>
-
 #include "autopar/export.hpp"
 #include "autopar/sha256.hpp"
 #include "planning/common_options.hpp"
@@ -34,18 +31,14 @@ Result<SplitStep> step_of_passes(const PlanOptions& options, const CommonOptions
   return why;
 }
 
-// `bytes`: gets the file of one pass.
 Result<ImportedModel> import_passes(SplitStep split, const PlanOptions& options,
-                                    const ImportOptions& import_options, Inputs& inputs,
-                                    std::string& bytes) {
-  AUTOPAR_TRY(pass_bytes, training_step_bytes(split.step, options.model));
-  bytes = std::move(pass_bytes);
+                                    const ImportOptions& import_options, Inputs& inputs) {
   inputs.micro_inputs = std::move(split.inputs);
   inputs.loss_combining = split.step.facts.loss_combining;
   if (split.mixing_op && inputs.mixing_op.empty()) {
     inputs.mixing_op = "op '" + *split.mixing_op + "'";
   }
-  return import_model_bytes(bytes, options.model, import_options);
+  return import_training_step(split.step, options.model, import_options);
 }
 
 // A step is read from a file of its own. Ops of the user's file are named as there, too.
@@ -72,42 +65,46 @@ Result<ImportedModel> import_made_step(const Result<TrainingStep>& whole,
     // Where the file's constants say its own batch, as many passes as that takes may do.
     AUTOPAR_TRY(only_passes, step_of_passes(options, common, whole.error(), inputs));
     inputs.training = training_text(only_passes.step, choice);
-    AUTOPAR_TRY(imported, import_passes(std::move(only_passes), options, import_options, inputs,
-                                        inputs.training_bytes));
+    AUTOPAR_TRY(bytes, training_step_bytes(only_passes.step, options.model));
+    inputs.training_bytes = std::move(bytes);
+    AUTOPAR_TRY(imported, import_passes(std::move(only_passes), options, import_options, inputs));
     imported.sha256 = sha256_hex(inputs.training_bytes);
     return std::move(imported);
   }
-  const auto write_whole = [&]() -> Status {
-    AUTOPAR_TRY(bytes, training_step_bytes(*whole, options.model));
-    inputs.training_bytes = std::move(bytes);
-    return Ok{};
-  };
   inputs.has_whole_batch = true;
   inputs.training = training_text(*whole, choice);
   inputs.forward = whole->facts.forward;
   inputs.loss = whole->facts.loss;
-  const auto import_whole = [&]() -> Result<ImportedModel> {
-    AUTOPAR_RETURN_IF_ERROR(write_whole());
-    return import_model_bytes(inputs.training_bytes, options.model, import_options);
-  };
-  if (choice.micro_batches == "1" && !choice.options.update_apart) return import_whole();
-  AUTOPAR_TRY(batch, batch_of(*whole, choice.batch_dim));
-  inputs.batch = batch;
-  AUTOPAR_TRY(counts, micro_batches_of(choice.micro_batches, batch));
-  if (counts.front() == 1 && !choice.options.update_apart) return import_whole();
-  ImportedModel passes;
-  const auto import_parts = [&]() -> Status {
-    AUTOPAR_TRY(split, split_step(options.model, choice, common, *whole, counts.front()));
-    std::string bytes;
-    AUTOPAR_TRY(imported, import_passes(std::move(split), options, import_options, inputs, bytes));
-    passes = std::move(imported);
+  std::string sha256;
+  const auto make_file = [&]() -> Status {
+    AUTOPAR_TRY(bytes, training_step_bytes(*whole, options.model));
+    inputs.training_bytes = std::move(bytes);
+    sha256 = sha256_hex(inputs.training_bytes);
     return Ok{};
   };
-  const std::array<std::function<Status()>, 2> both = {write_whole, import_parts};
+  bool is_whole = choice.micro_batches == "1" && !choice.options.update_apart;
+  std::int64_t count = 1;
+  if (!is_whole) {
+    AUTOPAR_TRY(batch, batch_of(*whole, choice.batch_dim));
+    inputs.batch = batch;
+    AUTOPAR_TRY(counts, micro_batches_of(choice.micro_batches, batch));
+    count = counts.front();
+    is_whole = count == 1 && !choice.options.update_apart;
+  }
+  const auto import_asked = [&]() -> Result<ImportedModel> {
+    if (is_whole) return import_training_step(*whole, options.model, import_options);
+    AUTOPAR_TRY(split, split_step(options.model, choice, common, *whole, count));
+    return import_passes(std::move(split), options, import_options, inputs);
+  };
+  Result<ImportedModel> imported = ImportedModel();
   AUTOPAR_RETURN_IF_ERROR(
-      try_in_parallel(threads_of_search(common), 2, [&](std::size_t i) { return both[i](); }));
-  passes.sha256 = sha256_hex(inputs.training_bytes);
-  return passes;
+      try_in_parallel(threads_of_search(common), 2, [&](std::size_t i) -> Status {
+        if (i == 0) return make_file();
+        imported = import_asked();
+        return Ok{};
+      }));
+  if (imported) imported->sha256 = std::move(sha256);
+  return imported;
 }
 
 // The training step of the model: of one pass, or of as many as are asked for.

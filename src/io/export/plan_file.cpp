@@ -14,6 +14,7 @@
 #include "io/export/plan_metadata.hpp"
 #include "io/export/programs.hpp"
 #include "io/files/json.hpp"
+#include "support/parallel.hpp"
 
 namespace autopar {
 namespace {
@@ -175,14 +176,31 @@ Result<std::vector<std::string>> write_plan(const Plan& plan, const PlanMetadata
                                             const std::string& path,
                                             const std::string& model_folder,
                                             UnfinishedFiles& files) {
-  AUTOPAR_TRY(model, model_of_plan(plan, metadata, path));
+  return write_plans({{plan, metadata, path}}, model_folder, 1, files);
+}
+
+Result<std::vector<std::string>> write_plans(const std::vector<PlanToWrite>& plans,
+                                             const std::string& model_folder, int threads,
+                                             UnfinishedFiles& files) {
+  std::vector<std::optional<LeanModel>> models(plans.size());
+  AUTOPAR_RETURN_IF_ERROR(try_in_parallel(threads, plans.size(), [&](std::size_t p) -> Status {
+    AUTOPAR_TRY(model, model_of_plan(plans[p].plan, plans[p].metadata, plans[p].path));
+    models[p].emplace(std::move(model));
+    return Ok{};
+  }));
   std::vector<std::string> warnings;
-  if (!model_folder.empty()) {
-    AUTOPAR_TRY(placed, place_external_data(plan.program, model_folder, folder_of(path), kLinkBytes,
-                                            files));
-    warnings = std::move(placed);
+  for (std::size_t p = 0; p < plans.size(); ++p) {
+    if (!model_folder.empty()) {
+      AUTOPAR_TRY(placed, place_external_data(plans[p].plan.program, model_folder,
+                                              folder_of(plans[p].path), kLinkBytes, files));
+      for (std::string& warning : placed) {
+        if (std::find(warnings.begin(), warnings.end(), warning) != warnings.end()) continue;
+        warnings.push_back(std::move(warning));
+      }
+    }
+    AUTOPAR_RETURN_IF_ERROR(write_model(*models[p], plans[p].path, files));
+    models[p].reset();
   }
-  AUTOPAR_RETURN_IF_ERROR(write_model(model, path, files));
   return warnings;
 }
 

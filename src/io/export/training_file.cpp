@@ -10,6 +10,7 @@
 #include "io/export/model_bytes.hpp"
 #include "io/export/model_proto.hpp"
 #include "io/export/programs.hpp"
+#include "io/import/import_file.hpp"
 #include "json/parse.hpp"
 
 namespace autopar {
@@ -108,7 +109,10 @@ Result<TrainingOptions> read_training(const std::string& text, const std::string
   return options;
 }
 
-Result<std::string> training_step_bytes(const TrainingStep& step, const std::string& where) {
+namespace {
+
+// Errors start with `where`.
+Result<LeanModel> model_of_step(const TrainingStep& step, const std::string& where) {
   Result<LeanModel> lean = lean_model_of(step.graph);
   if (!lean) return input_error(where + ": " + lean.error().message);
   const auto add = [&](const char* key, const std::string& value) {
@@ -118,8 +122,24 @@ Result<std::string> training_step_bytes(const TrainingStep& step, const std::str
   };
   add("data_inputs", joined(step.facts.data));
   add(kTrainingKey, training_json(step));
-  AUTOPAR_RETURN_IF_ERROR(check_onnx(lean->proto, where));
-  return model_bytes(*lean, where);
+  return lean;
+}
+
+}  // namespace
+
+Result<std::string> training_step_bytes(const TrainingStep& step, const std::string& where) {
+  AUTOPAR_TRY(lean, model_of_step(step, where));
+  AUTOPAR_RETURN_IF_ERROR(check_onnx(lean.proto, where));
+  return model_bytes(lean, where);
+}
+
+Result<ImportedModel> import_training_step(const TrainingStep& step, const std::string& path,
+                                           const ImportOptions& options) {
+  AUTOPAR_TRY(lean, model_of_step(step, path));
+  ModelFile file;
+  file.model = std::move(lean.proto);
+  file.data_inputs.emplace(step.facts.data.begin(), step.facts.data.end());
+  return import_file(std::move(file), path, options);
 }
 
 Result<ImportedModel> import_graph(const Graph& graph, const std::string& path) {
