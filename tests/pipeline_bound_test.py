@@ -192,6 +192,32 @@ def narrow_layers(folder):
                 assert cost["lower_bound_seconds"] <= cost["seconds"] * (1 + 1e-9), (normalised, profile, schedule, cost)
 
 
+def large_updates(folder):
+    """Where the update of a few layers takes as long as passes: it counts in where the step is cut."""
+    folder /= "updates"
+    folder.mkdir()
+    device = CLUSTER["device"] | {"memory_bandwidth_bytes_per_s": 1e9}
+    tier = CLUSTER["tiers"][0] | {"latency_s": 1e-8}
+    (folder / "cluster.json").write_text(json.dumps(CLUSTER | {"device": device, "tiers": [tier]}))
+    widths = (32, 32, 32, 32, 1024, 32, 32, 32)  # the updates of the fifth and the sixth are long
+    nodes, arrays, value = [], {}, "X"
+    for layer, (before, behind) in enumerate(zip((32, *widths), widths)):
+        arrays[f"w{layer}"] = np.zeros((before, behind), np.float32)
+        nodes += [helper.make_node("MatMul", [value, f"w{layer}"], [f"h{layer}"], name=f"h{layer}"), helper.make_node("Relu", [f"h{layer}"], [f"r{layer}"], name=f"r{layer}")]
+        value = f"r{layer}"
+    graph = helper.make_graph(nodes, "updates", [helper.make_tensor_value_info("X", TensorProto.FLOAT, [128, 4, 32])],
+                              [helper.make_tensor_value_info(value, TensorProto.FLOAT, [128, 4, 32])], [numpy_helper.from_array(a, n) for n, a in arrays.items()])
+    model = folder / "updates.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]), model)
+    for schedule, cuts in ("1f1b", [(f"h{cut}",) for cut in range(1, 8)]), ("interleaved", [(f"h{a}", f"h{b}", f"h{c}") for a in range(1, 6) for b in range(a + 1, 7)
+                                                                                           for c in range(b + 1, 8)]):
+        options = ("--micro-batches", 2, "--stages", 2, "--schedule", schedule)
+        taken = searched(folder, model, *options, loss="mse")["cost"]["seconds"]
+        by_hand = {cut: searched(folder, model, *options, "--cuts", ",".join(cut), loss="mse")["cost"]["seconds"] for cut in cuts}
+        best = min(by_hand, key=by_hand.get)
+        assert taken <= by_hand[best] * 1.01, (schedule, taken, best, by_hand[best])
+
+
 def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
@@ -205,6 +231,7 @@ def main():
         subprocess.run([sys.executable, SOURCE / "scripts" / "make_models.py", "--family", "llama", "--layers", "4", "--hidden", "128", "--heads", "4",
                         "--feed-forward", "384", "--vocabulary", "256", "--sequence", "256", "-o", small], check=True, stdout=subprocess.DEVNULL)
         narrow_layers(folder)
+        large_updates(folder)
         busy_hosts(folder)
         counts(folder, small)
         schedules(folder, small)

@@ -58,8 +58,9 @@ std::vector<OpId> deciding_ops(const Graph& step, const std::string& updates = k
 // Seconds of a step's forward ops in one pass, and of the backward ops that belong to each: per op
 // of the step. What is of no forward op is of the loss. `inputs`: of the backward ops those that do
 // not make the gradient of one stored value alone (see weight_gradient_ops); empty: not known.
+// `update`: of the updates of what the forward op is the first to read, once a step; empty: none.
 struct OpSeconds {
-  std::vector<Seconds> forward, backward, inputs = {};
+  std::vector<Seconds> forward, backward, inputs = {}, update = {};
 };
 // What a chunk takes beside its ops: by its number, its first op and that of the next one (not
 // valid at the end). It must not get less with more ops.

@@ -26,7 +26,7 @@ struct Place {
   std::size_t op = 0;  // that the cut is before
   Bytes crossing = 0;
   int inside = 0;                     // values that cross and that a kernel would not store
-  Seconds forward = 0, backward = 0;  // of all ops before
+  Seconds forward = 0, backward = 0;  // of all ops before, with the update's part of a pass
   int weights = 0;                    // ops before that read what is stored, and not that alone
 };
 
@@ -78,6 +78,9 @@ std::vector<Place> places_of(const Graph& step, const OpSeconds& seconds,
     }
     forward += seconds.forward[o];
     backward += seconds.backward[o];
+    if (o < seconds.update.size()) {
+      backward += seconds.update[o] / static_cast<double>(std::max<std::int64_t>(1, step.passes));
+    }
     const std::vector<ValueId>& inputs = step.ops[o].inputs;
     const bool reads = std::any_of(inputs.begin(), inputs.end(),
                                    [&](ValueId id) { return is_stored(id) || is_of_weights(id); });

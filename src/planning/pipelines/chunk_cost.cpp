@@ -157,17 +157,55 @@ std::vector<OpId> owners_of_backward(const Graph& step) {
 
 }  // namespace
 
+namespace {
+
+// Per value the first forward op that reads it.
+std::vector<OpId> first_readers(const Graph& step) {
+  std::vector<OpId> readers(step.values.size());
+  for (std::size_t o = step.ops.size(); o-- > 0;) {
+    if (step.ops[o].phase != Phase::kForward) continue;
+    for (const ValueId input : step.ops[o].inputs) {
+      if (input.valid()) readers[input.index()] = OpId(static_cast<std::int64_t>(o));
+    }
+  }
+  return readers;
+}
+
+// The first reader of the parameter that it updates: of the largest of its inputs that tells one,
+// by itself or by what made it. `owners`: of the ops before.
+OpId owner_of_update(const Graph& step, const Op& op, const std::vector<OpId>& readers,
+                     const std::vector<OpId>& owners) {
+  OpId owner;
+  Bytes most = -1;
+  for (const ValueId input : op.inputs) {
+    if (!input.valid()) continue;
+    const OpId maker = step.value(input).producer;
+    const OpId found = maker.valid() ? owners[maker.index()] : readers[input.index()];
+    if (!found.valid() || step.value(input).bytes() <= most) continue;
+    owner = found;
+    most = step.value(input).bytes();
+  }
+  return owner;
+}
+
+}  // namespace
+
 Result<OpSeconds> seconds_of_ops(const Inputs& inputs, const Graph& step,
                                  const std::string& updates) {
   AUTOPAR_TRY(whole, WholeOps::on(inputs.cluster));
   const std::vector<Seconds> none(step.ops.size());
-  OpSeconds seconds{none, none, none};
+  OpSeconds seconds{none, none, none, none};
   const std::vector<char> of_weights = weight_gradient_ops(step, updates);
-  const std::vector<OpId> owners = owners_of_backward(step);
+  std::vector<OpId> owners = owners_of_backward(step);
+  const std::vector<OpId> readers = first_readers(step);
   for (std::size_t o = 0; o < step.ops.size(); ++o) {
     const Op& op = step.ops[o];
-    if (op.phase == Phase::kUpdate) continue;
     AUTOPAR_TRY(price, whole.seconds(step, op, inputs.rules.rules[o]));
+    if (op.phase == Phase::kUpdate) {
+      owners[o] = owner_of_update(step, op, readers, owners);
+      if (owners[o].valid()) seconds.update[owners[o].index()] += price;
+      continue;
+    }
     if (op.phase == Phase::kForward) seconds.forward[o] = price;
     if (op.phase == Phase::kForward || !owners[o].valid()) continue;
     const std::size_t owner = owners[o].index();

@@ -17,6 +17,7 @@ class CostsOfCuts {
       : forward_(sums(seconds.forward)),
         backward_(sums(seconds.backward)),
         inputs_(sums(seconds.inputs)),
+        update_(sums(seconds.update)),
         beside_(beside),
         devices_(devices) {}
 
@@ -33,6 +34,7 @@ class CostsOfCuts {
       steady.backward = (backward_[to] - backward_[from] + more) / devices_;
       steady.input_gradients = (inputs_[to] - inputs_[from] + more) / devices_;
       steady.weight_gradients = std::max(0.0, steady.backward - steady.input_gradients);
+      if (update_.size() > to) costs[c].update = (update_[to] - update_[from]) / devices_;
     }
     return costs;
   }
@@ -44,7 +46,7 @@ class CostsOfCuts {
     return until;
   }
 
-  const std::vector<Seconds> forward_, backward_, inputs_;
+  const std::vector<Seconds> forward_, backward_, inputs_, update_;
   const ChunkSeconds& beside_;
   const double devices_;
 };

@@ -15,6 +15,7 @@ namespace {
 
 using tuning::outer::kFar;
 using tuning::outer::kFormsAtOnce;
+using tuning::outer::kPerChunk;
 using tuning::outer::kUnlikely;
 
 class Pipelines {
@@ -64,7 +65,10 @@ class Pipelines {
   struct Open {
     FormCandidate form;
     PipelineStep* step = nullptr;
-    std::pair<bool, Seconds> rank() const { return {form.has_no_units, form.likely()}; }
+    std::pair<bool, Seconds> rank() const {
+      const auto chunks = static_cast<double>(form.schedule.stage_of_chunk.size());
+      return {form.has_no_units, form.likely() * (1 + kPerChunk * chunks)};
+    }
     // What is known of units, each step has by the size of the stages.
     auto size() const { return std::pair(step, form.form.stages); }
   };

@@ -1,6 +1,8 @@
 #include "planning/pipelines/pipeline_step.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <set>
 
 #include "autopar/kernels.hpp"
 #include "autopar/report.hpp"
@@ -21,6 +23,7 @@ using tuning::outer::kGain;
 using tuning::outer::kHopeless;
 using tuning::outer::kOpenGain;
 using tuning::outer::kRounds;
+using tuning::outer::kSmallStep;
 
 const std::vector<OpId>* cuts_of(const FormCandidate& candidate) {
   return candidate.is_pinned ? &candidate.pinned : nullptr;
@@ -171,8 +174,21 @@ Result<PipelinePlan> PipelineStep::plan_by_units(const FormCandidate& candidate,
   AUTOPAR_TRY(memory, bounds_.memory_seconds(candidate.schedule, candidate.stage, true, ends));
   auto first = cut_by(candidate, seconds, memory);
   if (!first) return is_one ? first.error() : infeasible_error(first.error().message);
-  return plan_from({std::move(*first), std::move(seconds), std::move(memory)}, candidate, cutoff,
-                   ends);
+  auto best = plan_from({*first, seconds, memory}, candidate, cutoff, ends);
+  if (!best || step_.ops.size() > kSmallStep) return best;
+  // What updates wait for is not known, nor what collectives take in the passes of small steps.
+  OpSeconds passes = std::move(seconds);
+  passes.update.assign(passes.update.size(), 0);
+  AUTOPAR_TRY(balanced, balanced_by(candidate, passes, memory));
+  AUTOPAR_TRY(moved, moved_by(candidate, balanced, passes, memory));
+  std::set<std::vector<OpId>> tried = {*first};
+  for (std::vector<OpId>& cuts : {std::ref(moved), std::ref(balanced)}) {
+    if (search_.is_over() || !tried.insert(cuts).second) continue;
+    auto other = plan_from({std::move(cuts), passes, memory}, candidate,
+                           std::min(cutoff, best->times.makespan), ends);
+    if (other && other->times.makespan < best->times.makespan) best = std::move(other);
+  }
+  return best;
 }
 
 // Then by what the chunks' plans take, as long as that promises more than kGain.
@@ -214,26 +230,24 @@ double PipelineStep::sent_per_s(const FormCandidate& candidate) const {
   return tier_between(search_.whole.cluster, candidate.stage).bandwidth_bytes_per_s;
 }
 
-// Cuts of stages with several chunks, moved one by one from those that balance these.
+// Moved one by one from those that balance the chunks.
 Result<std::vector<OpId>> PipelineStep::moved_by(const FormCandidate& candidate,
                                                  std::vector<OpId> cuts, const OpSeconds& seconds,
                                                  const ChunkSeconds& memory) const {
-  const std::size_t chunks = candidate.schedule.stage_of_chunk.size();
-  if (chunks == candidate.schedule.lines.size()) return cuts;
   std::vector<std::vector<OpId>> starts = bounds_.cuts_alike(candidate.schedule, cuts);
   starts.insert(starts.begin(), std::move(cuts));
+  PipelineSchedule schedule = candidate.schedule;
+  add_updates(schedule, false);
   // Where little is sent, what balances compute is the better start.
   const auto devices = static_cast<double>(candidate.stage.device_count());
   const std::vector<OpId>& places = bounds_.places_of(candidate.schedule).ops;
-  AUTOPAR_TRY(balanced,
-              moved_cuts(candidate.schedule, places, starts, seconds, memory, {}, devices));
+  AUTOPAR_TRY(balanced, moved_cuts(schedule, places, starts, seconds, memory, {}, devices));
   starts.insert(starts.begin(), std::move(balanced));
   std::vector<Seconds> sending;
   for (const Bytes bytes : bytes_crossing(step_, search_.options.updates)) {
     sending.push_back(static_cast<double>(bytes) / sent_per_s(candidate));
   }
-  return moved_cuts(candidate.schedule, places, std::move(starts), seconds, memory, sending,
-                    devices);
+  return moved_cuts(schedule, places, std::move(starts), seconds, memory, sending, devices);
 }
 
 // Per op its chunk of these cuts.
@@ -248,16 +262,18 @@ std::vector<std::size_t> PipelineStep::chunks_by(const std::vector<OpId>& cuts) 
 }
 
 // Sums of seconds on one device, per chunk.
-std::vector<PassSeconds> PipelineStep::sums_of(const OpSeconds& seconds,
-                                               const std::vector<OpId>& cuts,
-                                               const ChunkSeconds& memory) const {
-  std::vector<PassSeconds> sums(cuts.size() + 1);
+std::vector<ChunkCost> PipelineStep::sums_of(const OpSeconds& seconds,
+                                             const std::vector<OpId>& cuts,
+                                             const ChunkSeconds& memory) const {
+  std::vector<ChunkCost> sums(cuts.size() + 1);
   const std::vector<std::size_t> chunk_of = chunks_by(cuts);
   const std::vector<Seconds> beside = beside_ops(memory, cuts);
-  for (std::size_t c = 0; c < sums.size(); ++c) sums[c].backward = beside[c];
+  for (std::size_t c = 0; c < sums.size(); ++c) sums[c].steady.backward = beside[c];
   for (std::size_t o = 0; o < chunk_of.size(); ++o) {
-    sums[chunk_of[o]].forward += seconds.forward[o];
-    sums[chunk_of[o]].backward += seconds.backward[o];
+    ChunkCost& sum = sums[chunk_of[o]];
+    sum.steady.forward += seconds.forward[o];
+    sum.steady.backward += seconds.backward[o];
+    sum.update += seconds.update[o];
   }
   return sums;
 }
@@ -269,10 +285,13 @@ void PipelineStep::scale(OpSeconds& seconds, const PipelinePlan& plan,
   const auto sums = sums_of(seconds, cuts, memory);
   const auto devices = static_cast<double>(plan.stage.device_count());
   for (std::size_t o = 0; o < chunk_of.size(); ++o) {
-    const PassSeconds& sum = sums[chunk_of[o]];
-    const PassSeconds& taken = plan.chunks[chunk_of[o]].cost.steady;
+    const PassSeconds& sum = sums[chunk_of[o]].steady;
+    const ChunkCost& cost = plan.chunks[chunk_of[o]].cost;
+    const PassSeconds& taken = cost.steady;
     if (sum.forward > 0) seconds.forward[o] *= taken.forward * devices / sum.forward;
     if (sum.backward > 0) seconds.backward[o] *= taken.backward * devices / sum.backward;
+    const Seconds updates = sums[chunk_of[o]].update;
+    if (updates > 0) seconds.update[o] *= cost.update * devices / updates;
   }
 }
 
@@ -286,8 +305,9 @@ Result<Seconds> PipelineStep::time_by(const PipelinePlan& plan, const std::vecto
     ChunkCost cost = plan.chunks[c].cost;
     const PassSeconds taken = cost.steady;
     PassSeconds& steady = cost.steady;
-    steady.forward = sums[c].forward / devices;
-    steady.backward = sums[c].backward / devices;
+    steady.forward = sums[c].steady.forward / devices;
+    steady.backward = sums[c].steady.backward / devices;
+    cost.update = sums[c].update / devices;
     const double part = taken.backward > 0 ? taken.weight_gradients / taken.backward : 0;
     steady.weight_gradients = part * steady.backward;
     steady.input_gradients = (1 - part) * steady.backward;

@@ -81,8 +81,8 @@ class PipelineStep {
                                      const OpSeconds& seconds, const ChunkSeconds& memory) const;
   double sent_per_s(const FormCandidate& candidate) const;
   std::vector<std::size_t> chunks_by(const std::vector<OpId>& cuts) const;
-  std::vector<PassSeconds> sums_of(const OpSeconds& seconds, const std::vector<OpId>& cuts,
-                                   const ChunkSeconds& memory) const;
+  std::vector<ChunkCost> sums_of(const OpSeconds& seconds, const std::vector<OpId>& cuts,
+                                 const ChunkSeconds& memory) const;
   void scale(OpSeconds& seconds, const PipelinePlan& plan, const std::vector<OpId>& cuts,
              const ChunkSeconds& memory) const;
   Result<Seconds> time_by(const PipelinePlan& plan, const std::vector<OpId>& cuts,
