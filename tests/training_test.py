@@ -98,6 +98,10 @@ def test_repeats_where_nothing_fits(folder):
     run("search", model, "--cluster", cluster(folder, 2, **MACHINE), "-o", out, "--memory", low)
     memory = found(out)["memory"]
     assert memory["recompute"] != "none" and memory["repeated_ops"] > 0 and memory["peak_bytes"] <= low, memory
+    # With all memory nothing is repeated: no bound on that comes from forms that repeat.
+    without_limit = found(out)["cost"]["unlimited_lower_bound_seconds"]
+    run("search", model, "--cluster", cluster(folder, 2, **MACHINE), "-o", out)
+    assert without_limit <= found(out)["cost"]["seconds"], without_limit
     assert run("run", out).stdout.splitlines()[-1] == "PASSED"
     check_pinned_hubs(folder, model, out, low)
     assert "--recompute products" in run("search", model, "--cluster", cluster(folder, 2, **MACHINE), "-o", out, "--memory", "1MiB", code=3).stderr

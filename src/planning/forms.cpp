@@ -95,6 +95,11 @@ class Forms {
                                            best_->outcome.strategy.mesh, options_.model));
     }
     if (tried_.size() > 1) best_->inputs->tried = std::move(tried_);
+    // With all memory another form may be faster, also one of which nothing fits.
+    for (const Form& form : forms_) {
+      Seconds& unlimited = best_->outcome.unlimited_lower_bound;
+      unlimited = std::min(unlimited, form.without_limit);
+    }
     return std::move(*best_);
   }
 
