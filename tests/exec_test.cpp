@@ -755,6 +755,28 @@ TEST_CASE("compare: what is excused behind a jump is little and small", "[exec]"
   CHECK_FALSE(excused(2e-4));
 }
 
+TEST_CASE("compare: more is excused behind a jump in 16 bits", "[exec]") {
+  const std::vector<double> expected(100, 1);
+  const auto excused = [&](double off, std::size_t count, DType calculated_in, double rtol = 2e-4) {
+    std::vector<double> found = expected;
+    for (std::size_t i = 0; i < count; ++i) found[i] += off;
+    const Scales scales{.largest = 1, .typical = 1, .largest_result = 1};
+    Criterion criterion = criterion_of(DType::kFloat32, {rtol, 1e-5}, scales, calculated_in);
+    criterion.jump = "Greater 'op'";
+    return is_excused(compare(encode(DType::kFloat32, found).data(),
+                              encode(DType::kFloat32, expected).data(), expected.size(), criterion),
+                      criterion);
+  };
+  for (const DType half : {DType::kFloat16, DType::kBFloat16}) {
+    CHECK(excused(0.05, 100, half));
+    CHECK(excused(0.19, 10, half));
+    CHECK_FALSE(excused(0.21, 1, half));    // too large
+    CHECK_FALSE(excused(0.07, 100, half));  // too much as a whole
+    CHECK_FALSE(excused(0.05, 100, half, 0));
+  }
+  CHECK_FALSE(excused(0.05, 100, DType::kFloat32));
+}
+
 Distribution distribution_for(const std::string& type, std::size_t port, const Shape& shape,
                               DType dtype = DType::kFloat32) {
   Graph graph;

@@ -139,9 +139,9 @@ Difference compare(const void* found, const void* expected, std::size_t count,
 bool is_excused(const Difference& difference, const Criterion& criterion) {
   if (criterion.jump.empty() || !is_floating(criterion.dtype)) return false;
   const double most = criterion.excused_part;
-  return difference.max_absolute <= kJumpOfLargest * criterion.scale &&
+  return difference.max_absolute <= criterion.excused_of_largest * criterion.scale &&
          static_cast<double>(difference.disagreeing) <=
-             kJumpOfElements * static_cast<double>(difference.elements) &&
+             criterion.excused_elements * static_cast<double>(difference.elements) &&
          difference.squares <= most * most * difference.scale_squares;
 }
 

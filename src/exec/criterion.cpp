@@ -65,7 +65,10 @@ Criterion criterion_of(DType dtype, Tolerance given, const Scales& scales, DType
   if (!is_floating(dtype)) return criterion;
   const double rounding = given.rtol > 0 ? rounding_of(dtype, scales, calculated_in) : 0;
   criterion.unit = relative_unit(dtype);
-  criterion.excused_part = kJumpTolerances * given.rtol;
+  const bool is_coarse = given.rtol > 0 && (is_half(dtype) || is_half(calculated_in));
+  criterion.excused_of_largest = is_coarse ? kHalfJumpOfLargest : kJumpOfLargest;
+  criterion.excused_elements = is_coarse ? kHalfJumpOfElements : kJumpOfElements;
+  criterion.excused_part = std::max(is_coarse ? kHalfJumpPart : 0.0, kJumpTolerances * given.rtol);
   criterion.tolerance = tolerance_of(dtype, given, scales);
   criterion.tolerance.atol = std::max(criterion.tolerance.atol, rounding);
   if (given.rtol > 0 && is_half(calculated_in)) {
@@ -99,8 +102,8 @@ std::string Criterion::reason() const {
             " |expected|";
   }
   if (jump.empty()) return text;
-  return text + "; behind " + jump + " up to " + number(100 * kJumpOfElements) +
-         " % of the elements may be off by " + number(kJumpOfLargest * scale) +
+  return text + "; behind " + jump + " up to " + number(100 * excused_elements) +
+         " % of the elements may be off by " + number(excused_of_largest * scale) +
          ", all together by " + number(100 * excused_part) + " %";
 }
 
