@@ -105,6 +105,7 @@ Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks,
     AUTOPAR_TRY(goes_on, may_gain(plans));
     if (!goes_on) return infeasible_error("no plan that is faster");
   }
+  of_parts_.clear();  // what is planned again has another room
   for (const auto& [stage, members] : of_stage) {
     if (members.size() < 2) continue;
     const StageChunks sharing{members, is_apart(schedule), inputs, hints, plans};
