@@ -1,6 +1,7 @@
 #include "planning/pipelines/pipeline_plan.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "planning/logging.hpp"
@@ -15,7 +16,7 @@ namespace {
 
 using tuning::outer::kFar;
 using tuning::outer::kFormsAtOnce;
-using tuning::outer::kPerChunk;
+using tuning::outer::kPerDoubling;
 using tuning::outer::kUnlikely;
 
 class Pipelines {
@@ -67,7 +68,7 @@ class Pipelines {
     PipelineStep* step = nullptr;
     std::pair<bool, Seconds> rank() const {
       const auto chunks = static_cast<double>(form.schedule.stage_of_chunk.size());
-      return {form.has_no_units, form.likely() * (1 + kPerChunk * chunks)};
+      return {form.has_no_units, form.likely() * (1 + kPerDoubling * std::log2(chunks + 1))};
     }
     // What is known of units, each step has by the size of the stages.
     auto size() const { return std::pair(step, form.form.stages); }
