@@ -218,6 +218,18 @@ def large_updates(folder):
         assert taken <= by_hand[best] * 1.01, (schedule, taken, best, by_hand[best])
 
 
+def numbers_of_threads(folder, model):
+    """The same files whatever the number of threads: chunks are planned beside each other, and programs made."""
+    most = searched(folder, model, "--micro-batches", 8, "--stages", 4)["memory"]["peak_bytes"]
+    for options in ("--stages", 4, "--memory", int(most * 0.8)), ("--stages", 2, "--schedule", "zb-v"):
+        written = []
+        for threads in 1, 2, 4:
+            searched(folder, model, "--micro-batches", 8, *options, "--threads", threads)
+            written.append({path.name: path.read_bytes() for path in sorted((folder / "plan").iterdir())})
+            assert "step.json" in written[-1], options
+        assert written[0] == written[1] == written[2], options
+
+
 def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
@@ -233,6 +245,7 @@ def main():
         narrow_layers(folder)
         large_updates(folder)
         busy_hosts(folder)
+        numbers_of_threads(folder, model)
         counts(folder, small)
         schedules(folder, small)
         stages_of_chunks(folder, small)
