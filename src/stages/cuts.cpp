@@ -79,7 +79,7 @@ std::vector<Place> places_of(const Graph& step, const OpSeconds& seconds,
     forward += seconds.forward[o];
     backward += seconds.backward[o];
     if (o < seconds.update.size()) {
-      backward += seconds.update[o] / static_cast<double>(std::max<std::int64_t>(1, step.passes));
+      backward += seconds.update[o] / static_cast<double>(step.passes);
     }
     const std::vector<ValueId>& inputs = step.ops[o].inputs;
     const bool reads = std::any_of(inputs.begin(), inputs.end(),

@@ -155,10 +155,6 @@ std::vector<OpId> owners_of_backward(const Graph& step) {
   return owners;
 }
 
-}  // namespace
-
-namespace {
-
 // Per value the first forward op that reads it.
 std::vector<OpId> first_readers(const Graph& step) {
   std::vector<OpId> readers(step.values.size());

@@ -7,6 +7,11 @@ namespace autopar {
 using tuning::chunks::kPartGain;
 using tuning::chunks::kPartRounds;
 
+std::shared_ptr<const Planned> planned_of(PartsRequest& request, SearchOutcome outcome) {
+  return std::make_shared<const Planned>(
+      Planned{std::move(request.inputs), std::move(request.request), std::move(outcome)});
+}
+
 ChunkOfParts::ChunkOfParts(const AskedChunk& asked, double room, Seconds longest,
                            UnitsInChunks& known, Plans plans)
     : asked_(asked),
@@ -68,9 +73,7 @@ void ChunkOfParts::take() {
 std::shared_ptr<const Planned> ChunkOfParts::best() {
   if (!asked_.hint.has_other_kinds) known_.slower_of = mixed_.slower_of;
   if (!best_) return nullptr;
-  PartsRequest& request = *best_request_;
-  return std::make_shared<const Planned>(
-      Planned{std::move(request.inputs), std::move(request.request), std::move(*best_)});
+  return planned_of(*best_request_, std::move(*best_));
 }
 
 }  // namespace autopar

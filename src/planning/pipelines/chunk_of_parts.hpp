@@ -51,6 +51,8 @@ struct AskedChunk {
   Bytes beside = 0;  // that others of the stage take
   ChunkHint hint = {};
   std::size_t chunk = 0;
+  // Made of plans of its units; null: no such plan fits; nothing: that was not tried yet.
+  std::optional<std::shared_ptr<const Planned>> of_parts = {};
 };
 
 // By ways of units: what the last chunk that was made of them held and took, as a part of what
@@ -62,10 +64,12 @@ struct UnitsInChunks {
 
 // A chunk with so much repeated, on a mesh; null: no op would be.
 using PartsRequests = std::map<std::pair<Recompute, std::string>, std::unique_ptr<PartsRequest>>;
+std::shared_ptr<const Planned> planned_of(PartsRequest& request, SearchOutcome outcome);
 
 // In rounds: each asks for plans of units that leave room for what the chunk holds beside them
-// (UnitRoom), as far as the rounds before have told. Rounds of several chunks go on beside each
-// other, which changes nothing: what they share is read and written by ask() and take() alone.
+// (UnitRoom), as far as the rounds before have told. Of several chunks plan() may run at the same
+// time, as it reads and writes nothing that they share; all else is called for one after the other,
+// in their order.
 class ChunkOfParts {
  public:
   using Plans = std::function<Result<PartsPlan>(const HintedParts& parts, PartsRequests& requests)>;

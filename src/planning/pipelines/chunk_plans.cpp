@@ -16,12 +16,8 @@
 
 namespace autopar {
 
-namespace {
-
 using namespace tuning::chunks;
 using tuning::units::kWeightings;
-
-}  // namespace
 
 bool ChunkSearch::is_over() const {
   return seconds_since(begin) >= options.time_limit || interrupt_requested().load();
@@ -65,7 +61,6 @@ Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks,
   const std::vector<std::int64_t>& stage_of_chunk = schedule.stage_of_chunk;
   ++cut_;
   longest_ = 0;
-  of_parts_.clear();
   std::vector<std::shared_ptr<const Inputs>> inputs(chunks.size());
   const auto asked_of = [&](std::size_t c) -> Result<AskedChunk> {
     if (inputs[c] == nullptr) {
@@ -76,16 +71,21 @@ Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks,
     const std::string mesh = beside.empty() ? "" : mesh_of(*plans[beside.front()].planned);
     return AskedChunk{inputs[c], mesh, 0, hints[c], c};
   };
+  std::optional<AskedChunk> next;  // planned beside the one before it
   for (std::size_t c = 0; c < chunks.size(); ++c) {
-    AUTOPAR_TRY(asked, asked_of(c));
-    const bool goes_beside = !may_gain && c + 1 < chunks.size() && of_parts_.count(c) == 0 &&
+    AUTOPAR_TRY(asked, next ? std::move(*next) : asked_of(c));
+    next.reset();
+    const bool goes_beside = !may_gain && c + 1 < chunks.size() && !asked.of_parts &&
                              stage_of_chunk[c] != stage_of_chunk[c + 1] && is_of_parts(asked) &&
                              !knows_like(asked);
     if (goes_beside) {
-      AUTOPAR_TRY(next, asked_of(c + 1));
+      AUTOPAR_TRY(behind, asked_of(c + 1));
       const bool is_new =
-          is_of_parts(next) && !knows_like(next) && !are_alike(asked, next.mesh, next);
-      if (is_new) AUTOPAR_RETURN_IF_ERROR(plan_of_parts({&asked, &next}));
+          is_of_parts(behind) && !knows_like(behind) && !are_alike(asked, behind.mesh, behind);
+      if (is_new) {
+        next = std::move(behind);
+        AUTOPAR_RETURN_IF_ERROR(plan_of_parts({&asked, &*next}));
+      }
     }
     ChunkPlan found;
     found.reduce_ops = std::move(chunks[c].reduce_ops);
@@ -105,7 +105,6 @@ Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks,
     AUTOPAR_TRY(goes_on, may_gain(plans));
     if (!goes_on) return infeasible_error("no plan that is faster");
   }
-  of_parts_.clear();  // what is planned again has another room
   for (const auto& [stage, members] : of_stage) {
     if (members.size() < 2) continue;
     const StageChunks sharing{members, is_apart(schedule), inputs, hints, plans};
@@ -174,11 +173,11 @@ bool ChunkPlans::is_of_parts(const AskedChunk& asked) const {
 
 // Unless something is said about meshes, over those of two axes, of data and of tensor parallelism:
 // all of them for the first chunks, the best of these for the others.
-Result<std::shared_ptr<const Planned>> ChunkPlans::searched(const AskedChunk& asked) {
+Result<std::shared_ptr<const Planned>> ChunkPlans::searched(AskedChunk& asked) {
   if (asked.hint.of_template) return of_template(asked);
   if (is_of_parts(asked)) {
-    if (of_parts_.count(asked.chunk) == 0) AUTOPAR_RETURN_IF_ERROR(plan_of_parts({&asked}));
-    const auto found = std::move(of_parts_.extract(asked.chunk).mapped());
+    if (!asked.of_parts) AUTOPAR_RETURN_IF_ERROR(plan_of_parts({&asked}));
+    const std::shared_ptr<const Planned> found = std::move(*asked.of_parts);
     if (found != nullptr && found->outcome.cost.time() < cutoff_) return found;
     if (found != nullptr) return infeasible_error("no plan that is faster");
     auto whole = searched_on(asked, {asked.mesh.empty() ? asked.hint.mesh : asked.mesh});
@@ -207,7 +206,7 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::searched(const AskedChunk& as
   return found;
 }
 
-Status ChunkPlans::plan_of_parts(const std::vector<const AskedChunk*>& asked) {
+Status ChunkPlans::plan_of_parts(const std::vector<AskedChunk*>& asked) {
   AUTOPAR_TRY(all, room());
   std::vector<std::unique_ptr<ChunkOfParts>> chunks;
   for (const AskedChunk* one : asked) {
@@ -231,9 +230,7 @@ Status ChunkPlans::plan_of_parts(const std::vector<const AskedChunk*>& asked) {
     for (ChunkOfParts* chunk : asking) chunk->take();
     open = std::move(asking);
   }
-  for (std::size_t i = 0; i < chunks.size(); ++i) {
-    of_parts_[asked[i]->chunk] = chunks[i]->best();
-  }
+  for (std::size_t i = 0; i < chunks.size(); ++i) asked[i]->of_parts = chunks[i]->best();
   return Ok{};
 }
 
@@ -283,9 +280,7 @@ Result<std::shared_ptr<const Planned>> ChunkPlans::of_template(const AskedChunk&
     if (!parts) break;
     AUTOPAR_TRY(found, of_these(asked, *parts, requests));
     if (found.outcome) {
-      PartsRequest& request = *requests.at({parts->recompute, parts->mesh});
-      return std::make_shared<const Planned>(Planned{
-          std::move(request.inputs), std::move(request.request), std::move(*found.outcome)});
+      return planned_of(*requests.at({parts->recompute, parts->mesh}), std::move(*found.outcome));
     }
     least = std::min(least, found.least_bytes);
   }

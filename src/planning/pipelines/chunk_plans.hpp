@@ -97,11 +97,11 @@ class ChunkPlans {
   static bool are_alike(const AskedChunk& known, const std::string& mesh, const AskedChunk& asked);
   bool knows_like(const AskedChunk& asked) const;
   Status plan(AskedChunk asked, ChunkPlan& found);
-  Result<std::shared_ptr<const Planned>> searched(const AskedChunk& asked);
+  Result<std::shared_ptr<const Planned>> searched(AskedChunk& asked);
   // Whether it is made of plans of its units first.
   bool is_of_parts(const AskedChunk& asked) const;
-  // Of some chunks at the same time, as of_parts_ has them.
-  Status plan_of_parts(const std::vector<const AskedChunk*>& asked);
+  // Sets AskedChunk::of_parts, of some chunks at the same time.
+  Status plan_of_parts(const std::vector<AskedChunk*>& asked);
   Result<PartsPlan> of_these(const AskedChunk& asked, const HintedParts& parts,
                              PartsRequests& requests) const;
   Result<std::shared_ptr<const Planned>> of_template(const AskedChunk& asked) const;
@@ -133,8 +133,6 @@ class ChunkPlans {
   int searched_ = 0;                      // chunks, on all meshes
   std::vector<std::string> best_meshes_;  // of the last of them
   UnitsInChunks units_;
-  // By chunk: made of plans of its units, and not taken yet; null: no such plan fits.
-  std::map<std::size_t, std::shared_ptr<const Planned>> of_parts_;
   Seconds longest_ = 0;  // of the chunks that are planned of this cut
 };
 

@@ -1,7 +1,6 @@
 #include "planning/pipelines/pipeline_step.hpp"
 
 #include <algorithm>
-#include <functional>
 #include <set>
 
 #include "autopar/kernels.hpp"
@@ -181,11 +180,11 @@ Result<PipelinePlan> PipelineStep::plan_by_units(const FormCandidate& candidate,
   passes.update.assign(passes.update.size(), 0);
   AUTOPAR_TRY(balanced, balanced_by(candidate, passes, memory));
   AUTOPAR_TRY(moved, moved_by(candidate, balanced, passes, memory));
-  std::set<std::vector<OpId>> tried = {*first};
-  for (std::vector<OpId>& cuts : {std::ref(moved), std::ref(balanced)}) {
-    if (search_.is_over() || !tried.insert(cuts).second) continue;
-    auto other = plan_from({std::move(cuts), passes, memory}, candidate,
-                           std::min(cutoff, best->times.makespan), ends);
+  const std::set<std::vector<OpId>> others = {std::move(moved), std::move(balanced)};
+  for (const std::vector<OpId>& cuts : others) {
+    if (search_.is_over() || cuts == *first) continue;
+    auto other =
+        plan_from({cuts, passes, memory}, candidate, std::min(cutoff, best->times.makespan), ends);
     if (other && other->times.makespan < best->times.makespan) best = std::move(other);
   }
   return best;
