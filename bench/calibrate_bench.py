@@ -4,7 +4,7 @@
 
 Prints a Markdown table: for each small model, forward and as a training step, as threads and by each MPI that is here, the median
 and the range of --times calibrations, each with a search and the median of 15 runs. Every model is calibrated on itself, or all on
---on. What else the machine does at that time is in the figures.
+--on, training steps on training steps. What else the machine does at that time is in the figures.
 """
 import argparse
 import json
@@ -24,7 +24,7 @@ def ratio(program, model, on, ranks_by, prefix, ranks, more, folder):
     """Of one calibration."""
     cluster, plan = folder / "here.json", folder / "plan"
     here = () if prefix else ("--ranks", ranks)
-    run(*prefix, program, "calibrate", "--ranks-by", ranks_by, *here, "--quick", "--model", on, "-o", cluster, "-q")
+    run(*prefix, program, "calibrate", "--ranks-by", ranks_by, *here, "--quick", "--model", on, *more, "-o", cluster, "-q")
     run(program, "search", model, "--cluster", cluster, *more, "-o", plan, "-q")
     report = json.loads(run(*prefix, program, "run", plan, "--ranks-by", ranks_by, "--repeat", 15, "--json"))
     assert report["passed"]

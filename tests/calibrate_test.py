@@ -109,6 +109,22 @@ def check_given_cluster(folder):
     assert "ready-made" in run(AUTOPAR, "calibrate", "--cluster", "nowhere", "--model", mlp, "-o", path, expect=4).stderr
 
 
+def check_step(folder):
+    """Of a training step the kernels that the forward model has not."""
+    path = folder / "step.json"
+    mlp = ("--model", SOURCE / "models/mlp.onnx", "-o", path)
+    done = run(AUTOPAR, "calibrate", "--ranks", 2, "--quick", "--train", "--loss", "mse", "--optimizer", "adamw", *mlp, "--json")
+    rows = json.loads(done.stdout)["ops"]
+    # Square roots are the update's alone.
+    assert {"MatMul", "Sqrt", "Div", "whole model"} <= {row["type"] for row in rows if not row["problem"]}, rows
+    assert json.loads(path.read_text())["profile"]["op_by_op"] == 1
+    path.unlink()
+    assert "--train" in run(AUTOPAR, "calibrate", "--loss", "mse", *mlp, expect=2).stderr
+    assert "--model" in run(AUTOPAR, "calibrate", "--train", "-o", path, expect=2).stderr
+    assert "no_such" in run(AUTOPAR, "calibrate", "--train", "--loss", "no_such", *mlp, expect=2).stderr
+    assert not path.exists()
+
+
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -129,6 +145,7 @@ def main():
         assert not list(folder.glob("*.tmp*")), "a temporary file is left"
         check_profile(folder)
         check_given_cluster(folder)
+        check_step(folder)
         run(AUTOPAR, "calibrate", "--ranks", 1, "-o", folder / "no.json", expect=2)
         failed = run(AUTOPAR, "calibrate", "--ranks", 2, "--quick", "-o", "/dev/null/no.json", expect=4)
         assert "/dev/null" in failed.stderr

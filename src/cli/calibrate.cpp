@@ -10,14 +10,15 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "autopar/export.hpp"
 #include "autopar/files.hpp"
-#include "autopar/import.hpp"
 #include "autopar/program_bytes.hpp"
 #include "autopar/report.hpp"
 #include "cli/command.hpp"
 #include "cli/earlier_plan.hpp"
 #include "cli/in_processes.hpp"
 #include "cli/kernel_samples.hpp"
+#include "cli/training_options.hpp"
 #include "planning/inputs.hpp"
 #include "planning/logging.hpp"
 #include "planning/ready_made.hpp"
@@ -33,6 +34,8 @@ struct CalibrateOptions {
   std::string name;
   bool quick = false;
   std::vector<std::string> models;
+  bool train = false;  // their training steps
+  TrainingChoice training;
   std::string cluster;  // whose links and device stay; empty: they are measured
   Seconds timeout = MeasureRequest{}.timeout;
 };
@@ -134,6 +137,17 @@ Result<std::optional<Cluster>> given_cluster(const CalibrateOptions& options) {
   return std::optional<Cluster>(std::move(file.cluster));
 }
 
+// What is planned of a model.
+Result<ImportedModel> model_to_time(const std::string& path, const CalibrateOptions& options,
+                                    const CommonOptions& common) {
+  if (options.train) {
+    AUTOPAR_TRY(step, make_training_step(path, options.training, common));
+    return import_training_step(step, path, ImportOptions());
+  }
+  AUTOPAR_TRY(import, import_options_of(options.training, common));
+  return import_on_batch(path, import);
+}
+
 Result<Asked> asked_for(const CalibrateOptions& options, const CommonOptions& common,
                         std::optional<Cluster> cluster, std::int64_t ranks) {
   Asked asked;
@@ -145,10 +159,7 @@ Result<Asked> asked_for(const CalibrateOptions& options, const CommonOptions& co
   asked.cluster = std::move(cluster);
   std::set<std::string> known;
   for (const std::string& path : options.models) {
-    ImportOptions import;
-    AUTOPAR_TRY(dims, parse_dims(common.dims));
-    import.dims = dims;
-    AUTOPAR_TRY(model, import_model(path, import));
+    AUTOPAR_TRY(model, model_to_time(path, options, common));
     AUTOPAR_TRY(samples, kernel_samples(model.graph, meshes));
     for (KernelSample& sample : samples) {
       if (!known.insert(sample.timed.model).second) continue;
@@ -207,7 +218,7 @@ std::string profile_text(const ProfileFit& fit) {
                 "  profile: launch %s, matrix.fraction %.3g, matrix.half_k %.3g, memory.fraction "
                 "%.3g; kernels and models differ by a factor of %.2f from it\n",
                 format_seconds(p.launch_s).c_str(), p.matrix.fraction, p.matrix.half_k,
-                p.memory_fraction, std::exp(fit.error_after));
+                p.memory.fraction, std::exp(fit.error_after));
   return text;
 }
 
@@ -450,7 +461,12 @@ Result<int> calibrate_in_world(ProcessWorld& world, const CalibrateOptions& opti
   return finish(options, common, asked, measured);
 }
 
-Result<int> run(const CalibrateOptions& options, const CommonOptions& common) {
+Result<int> run(const CLI::App& app, const CalibrateOptions& options, const CommonOptions& common) {
+  if (!options.train) AUTOPAR_RETURN_IF_ERROR(refuse_training_options(app));
+  if (options.models.empty()) {
+    AUTOPAR_RETURN_IF_ERROR(refuse_options(
+        app, {"--train", "--batch", "--batch-dim", "--data-inputs"}, "goes with --model"));
+  }
   if (options.ranks_by == "threads") return calibrate_threads(options, common);
   return in_processes(options.ranks_by, options.timeout, [&](ProcessWorld& world) {
     return calibrate_in_world(world, options, common);
@@ -486,12 +502,18 @@ Run add_calibrate(CLI::App& app, const CommonOptions& common) {
          "--model", options->models,
          "also time this model and its kernels, for a profile in the file; may be repeated\n"
          "The model as a whole, and of each type of op up to four sizes, whole and split "
-         "over the ranks, on all ranks at the same time. A training step is the train.onnx "
-         "beside its plan. Needs the data of constants only; weights are made up.")
+         "over the ranks, on all ranks at the same time. Needs the data of constants only; "
+         "weights are made up.")
       ->type_name("FILE")
       ->allow_extra_args(false);
   app.add_flag("--quick", options->quick, "fewer and smaller sizes: seconds, but less exact");
-  return [options, &common] { return run(*options, common); };
+  add_training_options(app, options->training);
+  app.add_flag("--train", options->train,
+               "time the training step that `search --train` makes of the model, with the same "
+               "options\n"
+               "What is calibrated on the forward model says little of a step's many small "
+               "kernels.");
+  return [&app, options, &common] { return run(app, *options, common); };
 }
 
 }  // namespace autopar::cli

@@ -61,16 +61,7 @@ Status check_stages(const CLI::App& app, const PlanOptions& options) {
 // What is given must be read.
 Status check_options(const CLI::App& app, const PlanOptions& options, const CommonOptions& common) {
   AUTOPAR_RETURN_IF_ERROR(check_mesh_options(app, common));
-  if (!options.train) {
-    AUTOPAR_RETURN_IF_ERROR(
-        refuse_options(app, {"--loss",     "--optimizer",     "--parameters", "--freeze",
-                             "--lr",       "--betas",         "--eps",        "--weight-decay",
-                             "--momentum", "--clip-norm",     "--precision",  "--reduce-precision",
-                             "--dropout",  "--micro-batches", "--copies",     "--gradients",
-                             "--stages",   "--schedule",      "--chunks",     "--cuts",
-                             kWeightsFrom},
-                       "needs --train: without it the model is planned as it is"));
-  }
+  if (!options.train) AUTOPAR_RETURN_IF_ERROR(refuse_training_options(app));
   if (options.train) {
     AUTOPAR_RETURN_IF_ERROR(refuse_options(
         app, {"--annotate"},

@@ -81,6 +81,16 @@ void add_training_options(CLI::App& app, TrainingChoice& choice) {
       ->check(CLI::IsMember({"mean", "sum"}));
 }
 
+Status refuse_training_options(const CLI::App& app) {
+  return refuse_options(app, {"--loss",     "--optimizer",     "--parameters", "--freeze",
+                              "--lr",       "--betas",         "--eps",        "--weight-decay",
+                              "--momentum", "--clip-norm",     "--precision",  "--reduce-precision",
+                              "--dropout",  "--micro-batches", "--copies",     "--gradients",
+                              "--stages",   "--schedule",      "--chunks",     "--cuts",
+                              kWeightsFrom},
+                        "needs --train: without it the model is taken as it is");
+}
+
 void add_micro_batches_option(CLI::App& app, TrainingChoice& choice) {
   app.option_defaults()->group(group::kTraining);
   app.add_option("--micro-batches", choice.micro_batches,

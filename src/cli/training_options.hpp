@@ -7,6 +7,8 @@
 namespace autopar::cli {
 
 void add_training_options(CLI::App& app, TrainingChoice& choice);
+// Where no step is made, a usage error for those that say how, and for those of its passes.
+Status refuse_training_options(const CLI::App& app);
 
 // --micro-batches and --copies, of a plan alone.
 void add_micro_batches_option(CLI::App& app, TrainingChoice& choice);
