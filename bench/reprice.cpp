@@ -1,6 +1,6 @@
-// reprice LIST: prices plans again and again, for bench/fit.py. Each line of LIST is the files of a
-// plan, model, cluster and strategy, with tabs between. They are read once. Then each line of
-// standard input is what to price all of them with,
+// reprice LIST: prices plans again and again, for bench/fit_steps.py. Each line of LIST is the
+// files of a plan, model, cluster and strategy, with tabs between. They are read once. Then each
+// line of standard input is what to price all of them with,
 //
 //   {"profile": {...}, "tiers": {"NAME": {"bandwidth_bytes_per_s": 1, "latency_s": 1, ...}}}
 //

@@ -18,7 +18,7 @@ const std::vector<Step> kSteps = {{100, 1e-3, 1e-4},  {100, 1e-2, 1e-4}, {1000, 
 
 Seconds time_of(const Step& step, const Profile& p) {
   const Seconds compute = step.kernels * p.launch_s + step.product_seconds / p.matrix.fraction +
-                          step.sum_seconds / p.memory_fraction;
+                          step.sum_seconds / p.memory.fraction;
   return std::max(compute, step.kernels * p.host_s);
 }
 
@@ -32,7 +32,7 @@ Profile made(double host, double launch, double matrix, double memory) {
   p.host_s = host;
   p.launch_s = launch;
   p.matrix.fraction = matrix;
-  p.memory_fraction = memory;
+  p.memory.fraction = memory;
   return p;
 }
 
@@ -76,7 +76,7 @@ TEST_CASE("fit: noise stays in the error, and what was left out has more of it",
   CHECK(fit->left_out.size() == times.size());
   // What was not asked for stays.
   CHECK(fit->profile.launch_s == 2e-6);
-  CHECK(fit->profile.memory_fraction == 0.5);
+  CHECK(fit->profile.memory.fraction == 0.5);
   const auto again =
       fit_profile(made(2e-5, 2e-6, 0.5, 0.5), {"matrix.fraction", "host_s"}, times, kPredict);
   REQUIRE(again.ok());

@@ -94,7 +94,9 @@ TEST_CASE("a runtime that runs op by op launches views, too", "[kernels]") {
   profile.launch_s = 1;
   CHECK(verify(profile).ok());
   const Kernels kernels = group_kernels(attention.b.graph, profile);
-  CHECK(kernels.of_op == std::vector<OpKernel>(attention.b.graph.ops.size()));
+  std::vector<OpKernel> own(attention.b.graph.ops.size());
+  own[3].has_rows = true;  // the softmax
+  CHECK(kernels.of_op == own);
   GraphWriter b;
   const ValueId x = b.input("x", {4, 4});
   const ValueId y = b.op("Reshape", {x, b.constant("shape", {1})}, {16}, {}, "flat");
@@ -224,8 +226,8 @@ TEST_CASE("attention of a step from a file is found in both passes", "[kernels]"
   const ValueId dk = b.op("MatMul", {turn(q, "q_t"), d_scores}, {2, 4, 8}, {}, "dk");
   b.graph.outputs = {dv, dq, dk};
   Profile profile = fusing();
-  profile.attention_forward = 0.6;
-  profile.attention_backward = 0.5;
+  profile.attention.forward = 0.6;
+  profile.attention.backward = 0.5;
   b.graph.kernels = group_kernels(b.graph, profile);
   std::map<std::string, OpKernel> kernel;
   for (const Op& op : b.graph.ops) kernel[op.name] = b.graph.kernel(op);
@@ -520,8 +522,11 @@ TEST_CASE("kernels cost the same in the problem and in its plans", "[kernels]") 
     Cluster cluster = small_cluster({2, 2});
     cluster.profile = fusing();
     cluster.profile.launch_s = 1e-6;
-    cluster.profile.memory_fraction = 0.5;
-    cluster.profile.matrix = {0.5, 4, 2, 2, 3};
+    cluster.profile.memory.fraction = 0.5;
+    cluster.profile.matrix = {0.5, 4, 2, 2, 3, 2};
+    cluster.profile.attention = {0.5, 0.25, 4, 2};
+    cluster.profile.memory.normalisation = 0.25;
+    cluster.profile.memory.gather = 0.125;
     graph.kernels = group_kernels(graph, cluster.profile);
     const GraphRules rules = *rules_of(graph);
     SearchRequest request{graph, rules, cluster};

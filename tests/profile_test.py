@@ -258,6 +258,8 @@ def test_refused(folder):
     for change, words in (({"matrix": {"fraction": 2}}, "matrix.fraction"), ({"fuses": ["loops"]}, "fuses[0]"), ({"lunch_s": 1}, "lunch_s"),
                           ({"host_s": "fast"}, "host_s"), ({"stage_collective": {"each_s": -1}}, "stage_collective.each_s"), ({"stage_collective": {"ms": 1}}, "ms"), ({"deferred": ["sums"]}, "deferred[0]"), ({"pipelined": 1.5}, "pipelined"),
                           ({"pass_gradient_bytes": 65}, "pass_gradient_bytes"), ({"attention": {"joint": 1}}, "joint"),
+                          ({"attention": {"half_length": -1}}, "attention.half_length"), ({"memory": {"gather": 1.01}}, "memory.gather"),
+                          ({"memory": {"norm": 0.5}}, "norm"), ({"matrix": {"least_k": -1}}, "matrix.least_k"),
                           ({"slowdown": -0.1}, "slowdown"), ({"name": ""}, "name"), ({"format": "autopar-cluster"}, "format")):
         path.write_text(json.dumps({**good, **change}))
         said = run(*model, "--profile", path, expect=4).stderr

@@ -55,7 +55,7 @@ Cluster cluster_of(std::uint64_t seed) {
                          &profile.deferred.gather, &profile.deferred.update}) {
     *deferred = draw.below(3) != 0;
   }
-  profile.memory_fraction = 0.5;
+  profile.memory.fraction = 0.5;
   cluster.device.memory_bandwidth_bytes_per_s /= draw.below(2) == 0 ? 1e3 : 1;
   cluster.tiers[draw.below(2)].bandwidth_bytes_per_s /= draw.below(2) == 0 ? 1e3 : 1;
   profile.of_stage = draw.below(2) == 0;

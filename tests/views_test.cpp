@@ -142,7 +142,7 @@ TEST_CASE("rows that are no multiple of 16 bytes slow a product down", "[views]"
     b.graph.outputs = {b.op("MatMul", {x, w}, {m, n}, {}, "product")};
     Profile profile;
     profile.name = "aligned";
-    profile.memory_fraction = 1;
+    profile.memory.fraction = 1;
     profile.matrix.unaligned = unaligned;
     return cost_on_one(b.graph, "", profile).total();
   };

@@ -213,6 +213,7 @@ struct OpKernel {
   std::uint64_t transposed_inputs = 0;
   double flops_factor = 1;  // of what the kernel does to what the op says
   int runs = 1;             // in each pass, with the collectives before it
+  bool has_rows = false;    // its kernel has sums over rows in it
   bool operator==(const OpKernel&) const = default;
 };
 

@@ -12,16 +12,39 @@ namespace autopar {
 
 // Products of [m, k] and [k, n] matrices, `batch` of them: time = FLOPs / (peak x efficiency), the
 // efficiency being fraction x k / (k + half_k) x batch m n / (waves tile_m tile_n multiprocessors),
-// where a wave is a tile of tile_m x tile_n on every multiprocessor, whole tiles. Tensor cores are
-// fed 16 bytes at a time: where rows of a matrix are only multiples of 2 bytes long, `unaligned` of
-// that is left, and of 4 and 8 bytes the parts between, by the logarithm.
+// where a wave is a tile of tile_m x tile_n on every multiprocessor, whole tiles. Where that leaves
+// fewer of them idle, the products of a tile are shared by 2, 4, 8... multiprocessors, each with a
+// part of k that is `least_k` long or longer. Tensor cores are fed 16 bytes at a time: where rows
+// of a matrix are only multiples of 2 bytes long, `unaligned` of that is left, and of 4 and 8 bytes
+// the parts between, by the logarithm.
 struct MatrixEfficiency {
   double fraction = 1;
   double half_k = 0;              // 0: a short k costs nothing
   double tile_m = 0, tile_n = 0;  // 0: tiles and waves cost nothing
   double multiprocessors = 0;
+  double least_k = 0;    // 0: a tile is never shared
   double unaligned = 1;  // 1: it costs nothing
   bool operator==(const MatrixEfficiency&) const = default;
+};
+
+// Products inside a fused attention: `forward` or `backward` of the peak of the type, on the FLOPs
+// that the kernel does (a causal mask halves them), times length / (length + half_length), the
+// length being the longest side of the product (keys or queries), times heads / (heads +
+// half_heads), the heads of all samples on a rank.
+struct AttentionEfficiency {
+  double forward = 1, backward = 1;
+  double half_length = 0;  // 0: a short sequence costs nothing
+  double half_heads = 0;   // 0: few heads cost nothing
+  bool operator==(const AttentionEfficiency&) const = default;
+};
+
+// Kernels bound by memory: time = (bytes + half_bytes) / (bandwidth x the fraction of their kind).
+struct MemoryEfficiency {
+  double fraction = 1;
+  double half_bytes = 0;     // of a kernel that reaches half of that
+  double normalisation = 0;  // of kernels with sums over rows in passes; 0: as all others
+  double gather = 0;         // of rows taken from a table by index; 0: as all others
+  bool operator==(const MemoryEfficiency&) const = default;
 };
 
 // Collectives that go on beside compute; it waits for all others.
@@ -52,10 +75,8 @@ struct Profile {
   // that compute waits for in a pass, and more for each of the ranks in it.
   Seconds stage_collective_s = 0, stage_collective_rank_s = 0;
   MatrixEfficiency matrix;
-  // Of the peak of the type, on the FLOPs that the fused kernel does; a causal mask halves them.
-  double attention_forward = 1, attention_backward = 1;
-  double memory_fraction = 1;    // of the memory bandwidth, of large kernels
-  double memory_half_bytes = 0;  // of a kernel that reaches half of that
+  AttentionEfficiency attention;
+  MemoryEfficiency memory;
 
   // Collectives of the update, of what waits for it, and gathers of stored weights go together in
   // messages of so many bytes, so that one pays its share of the latencies; 0: each pays all.

@@ -378,7 +378,8 @@ Run add_fit(CLI::App& app, const CommonOptions& common) {
   app.add_option("--only", options->only,
                  "what is fitted (default host_s,launch_s,matrix.fraction,memory.fraction)\n"
                  "Others are matrix.half_k, attention.forward, attention.backward, "
-                 "memory.half_bytes and bucket_bytes.")
+                 "attention.half_length, attention.half_heads, memory.half_bytes, "
+                 "memory.normalisation, memory.gather and bucket_bytes.")
       ->type_name("NAME,...");
   app.option_defaults()->group(group::kOutput);
   app.add_option("-o,--output", options->output, "the profile to write (default profile.json)")

@@ -264,7 +264,7 @@ Result<ProfileFit> fit_samples(const std::vector<KernelSample>& samples,
   start.launch_s = 2e-6;
   start.matrix.half_k = 10;
   start.matrix.fraction = 0.7;
-  start.memory_fraction = 0.9;
+  start.memory.fraction = 0.9;
   const auto predict = [&](const Profile& profile, std::size_t row) -> Result<Seconds> {
     Cluster with = cluster;
     with.profile = profile;

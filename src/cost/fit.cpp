@@ -19,10 +19,14 @@ double* number_of(Profile& p, const std::string& name) {
   if (name == "launch_s") return &p.launch_s;
   if (name == "matrix.fraction") return &p.matrix.fraction;
   if (name == "matrix.half_k") return &p.matrix.half_k;
-  if (name == "attention.forward") return &p.attention_forward;
-  if (name == "attention.backward") return &p.attention_backward;
-  if (name == "memory.fraction") return &p.memory_fraction;
-  if (name == "memory.half_bytes") return &p.memory_half_bytes;
+  if (name == "attention.forward") return &p.attention.forward;
+  if (name == "attention.backward") return &p.attention.backward;
+  if (name == "attention.half_length") return &p.attention.half_length;
+  if (name == "attention.half_heads") return &p.attention.half_heads;
+  if (name == "memory.fraction") return &p.memory.fraction;
+  if (name == "memory.half_bytes") return &p.memory.half_bytes;
+  if (name == "memory.normalisation") return &p.memory.normalisation;
+  if (name == "memory.gather") return &p.memory.gather;
   if (name == "bucket_bytes") return &p.bucket_bytes;
   return nullptr;
 }
@@ -173,12 +177,19 @@ double mean_error(const std::vector<Seconds>& predicted, const std::vector<Secon
 }  // namespace
 
 const std::vector<FitParameter>& fit_parameters() {
-  static const std::vector<FitParameter> all = {
-      {"host_s", 1e-8, 1e-2, 1e-5},        {"launch_s", 1e-8, 1e-2, 1e-6},
-      {"matrix.fraction", 0.01, 1, 0.5},   {"matrix.half_k", 0.1, 1e4, 10},
-      {"attention.forward", 0.01, 1, 0.5}, {"attention.backward", 0.01, 1, 0.5},
-      {"memory.fraction", 0.01, 1, 0.5},   {"memory.half_bytes", 10, 1e9, 1e5},
-      {"bucket_bytes", 1e4, 1e11, 1e8}};
+  static const std::vector<FitParameter> all = {{"host_s", 1e-8, 1e-2, 1e-5},
+                                                {"launch_s", 1e-8, 1e-2, 1e-6},
+                                                {"matrix.fraction", 0.01, 1, 0.5},
+                                                {"matrix.half_k", 0.1, 1e4, 10},
+                                                {"attention.forward", 0.01, 1, 0.5},
+                                                {"attention.backward", 0.01, 1, 0.5},
+                                                {"attention.half_length", 1, 1e5, 1000},
+                                                {"attention.half_heads", 0.1, 1e3, 8},
+                                                {"memory.fraction", 0.01, 1, 0.5},
+                                                {"memory.half_bytes", 10, 1e9, 1e5},
+                                                {"memory.normalisation", 0.01, 1, 0.5},
+                                                {"memory.gather", 0.01, 1, 0.5},
+                                                {"bucket_bytes", 1e4, 1e11, 1e8}};
   return all;
 }
 

@@ -49,6 +49,16 @@ std::optional<Product> product_of(const Op& op, const OpShapes& shapes, Flops fl
   return p;
 }
 
+// Of the multiprocessors, while so many tiles are done in whole waves.
+double busy_part(const MatrixEfficiency& e, double tiles, double k) {
+  double most = 0;
+  for (double shared = 1; shared == 1 || (e.least_k > 0 && k >= shared * e.least_k); shared *= 2) {
+    const double parts = tiles * shared;
+    most = std::max(most, parts / (std::ceil(parts / e.multiprocessors) * e.multiprocessors));
+  }
+  return most;
+}
+
 double matrix_efficiency(const MatrixEfficiency& e, const std::optional<Product>& found) {
   if (!found) return e.fraction;
   const Product& p = *found;
@@ -56,8 +66,7 @@ double matrix_efficiency(const MatrixEfficiency& e, const std::optional<Product>
   if (e.tile_m <= 0 || e.tile_n <= 0) return reached;
   const double tiles = p.batch * std::ceil(p.m / e.tile_m) * std::ceil(p.n / e.tile_n);
   const double useful = p.batch * p.m * p.n / (e.tile_m * e.tile_n);
-  const double waves = std::ceil(tiles / e.multiprocessors);
-  return reached * useful / (waves * e.multiprocessors);
+  return reached * useful / tiles * busy_part(e, tiles, p.k);
 }
 
 // Of MatMul and Gemm: the largest power of two, up to 16, that the bytes of the rows of all
@@ -82,6 +91,36 @@ double alignment_efficiency(const MatrixEfficiency& e, const Op& op, const OpSha
   const double steps = std::log2(static_cast<double>(kAligned) / static_cast<double>(bytes)) /
                        std::log2(static_cast<double>(kAligned) / static_cast<double>(kLeast));
   return std::pow(e.unaligned, steps);
+}
+
+bool is_attention(const Op& op) { return op.type == "Attention" && op.domain.empty(); }
+
+// What short sequences and few heads leave of what large attentions reach.
+double attention_efficiency(const AttentionEfficiency& e, double length, double heads) {
+  return length / (length + e.half_length) * heads / (heads + e.half_heads);
+}
+
+double attention_efficiency(const AttentionEfficiency& e, const Product& p) {
+  return attention_efficiency(e, std::max({p.m, p.n, p.k}), p.batch);
+}
+
+// Of the op: queries and keys are [samples, heads, length, size], or [samples, length, heads x
+// size] and an attribute says the heads.
+double attention_efficiency(const AttentionEfficiency& e, const Op& op, const OpShapes& shapes) {
+  const Shape &queries = shapes.inputs[0], &keys = shapes.inputs[1];
+  if (queries.size() < 3 || keys.size() < 3) return 1;
+  const std::size_t length = queries.size() - 2;
+  const auto longest = static_cast<double>(std::max(queries[length], keys[length]));
+  const auto heads =
+      static_cast<double>(queries.size() > 3 ? queries[1] : op.int_attribute("q_num_heads", 1));
+  return longest == 0 ? 1
+                      : attention_efficiency(e, longest, static_cast<double>(queries[0]) * heads);
+}
+
+double memory_efficiency(const MemoryEfficiency& e, const Op& op, const OpKernel& kernel) {
+  if (kernel.has_rows && e.normalisation > 0) return e.normalisation;
+  if (op.type == "Gather" && op.domain.empty() && e.gather > 0) return e.gather;
+  return e.fraction;
 }
 
 }  // namespace
@@ -166,23 +205,34 @@ struct RooflineModel::State {
       work.bytes += 5 * bytes_of(shapes.inputs[0], shapes.input_dtypes[0]);
     work.bytes = std::max(0.0, work.bytes);
     if (profile.ideal()) return roofline(work, dtype);
+    const double reached = reached_by(op, shapes, kernel, work.flops);
     work.flops *= kernel.flops_factor;
-    double reached = 1;
-    if (is_contraction(op) && kernel.kind == OpKernel::Kind::kAttention) {
-      reached =
-          op.phase == Phase::kBackward ? profile.attention_backward : profile.attention_forward;
-    } else if (op.type == "Attention" && op.domain.empty()) {
-      reached = profile.attention_forward;
-      if (op.int_attribute("is_causal", 0) != 0) work.flops /= 2;
-    } else if (is_contraction(op)) {
-      reached = matrix_efficiency(profile.matrix, product_of(op, shapes, work.flops));
-      reached *= alignment_efficiency(profile.matrix, op, shapes, kernel);
-    }
-    const double bandwidth = cluster.device.memory_bandwidth_bytes_per_s * profile.memory_fraction;
-    const double more = kernel.launches && work.bytes > 0 ? profile.memory_half_bytes : 0;
+    if (is_attention(op) && op.int_attribute("is_causal", 0) != 0) work.flops /= 2;
+    const double bandwidth =
+        cluster.device.memory_bandwidth_bytes_per_s * memory_efficiency(profile.memory, op, kernel);
+    const double more = kernel.launches && work.bytes > 0 ? profile.memory.half_bytes : 0;
     return (kernel.launches ? profile.launch_s : 0) +
            std::max(work.flops / (peak_of(cluster.device, dtype).second * reached),
                     (work.bytes + more) / bandwidth);
+  }
+
+  // The part of the peak that an op's arithmetic gets; `flops` are those of the op, not of the
+  // kernel.
+  double reached_by(const Op& op, const OpShapes& shapes, const OpKernel& kernel,
+                    Flops flops) const {
+    const Profile& profile = cluster.profile;
+    if (is_attention(op)) {
+      return profile.attention.forward * attention_efficiency(profile.attention, op, shapes);
+    }
+    if (!is_contraction(op)) return 1;
+    const std::optional<Product> product = product_of(op, shapes, flops);
+    if (kernel.kind == OpKernel::Kind::kAttention) {
+      const AttentionEfficiency& e = profile.attention;
+      const double all = op.phase == Phase::kBackward ? e.backward : e.forward;
+      return product ? all * attention_efficiency(e, *product) : all;
+    }
+    return matrix_efficiency(profile.matrix, product) *
+           alignment_efficiency(profile.matrix, op, shapes, kernel);
   }
 };
 
@@ -253,6 +303,7 @@ Result<OpPrice> RooflineModel::op_price(const Graph& graph, const Op& op, const 
     if (!is_collective(local)) {
       OpKernel kernel = kernels[o];
       if (is_view_here) kernel.kind = OpKernel::Kind::kView;
+      kernel.has_rows = graph.kernel(op).has_rows;
       price.compute += runs * state_->kernel_seconds(local, shapes_of(program, local), kernel);
       continue;
     }
@@ -307,7 +358,7 @@ Seconds RooflineModel::breaking_seconds(const Shape& shape, DType dtype, const S
   const auto bytes = static_cast<double>(local_bytes(from, shape, dtype, state_->mesh) +
                                          local_bytes(to, shape, dtype, state_->mesh));
   return profile.launch_s +
-         bytes / (state_->cluster.device.memory_bandwidth_bytes_per_s * profile.memory_fraction);
+         bytes / (state_->cluster.device.memory_bandwidth_bytes_per_s * profile.memory.fraction);
 }
 
 bool RooflineModel::prices_moving() const { return true; }

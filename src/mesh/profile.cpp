@@ -34,11 +34,16 @@ Status verify(const Profile& profile) {
   const std::pair<const char*, double> fractions[] = {
       {"matrix.fraction", profile.matrix.fraction},
       {"matrix.unaligned", profile.matrix.unaligned},
-      {"attention.forward", profile.attention_forward},
-      {"attention.backward", profile.attention_backward},
-      {"memory.fraction", profile.memory_fraction}};
+      {"attention.forward", profile.attention.forward},
+      {"attention.backward", profile.attention.backward},
+      {"memory.fraction", profile.memory.fraction}};
   for (const auto& [field, value] : fractions) {
     if (!(value > 0 && value <= 1)) return wrong(field, "above 0 and up to 1", value);
+  }
+  for (const auto& [field, value] :
+       {std::pair{"memory.normalisation", profile.memory.normalisation},
+        std::pair{"memory.gather", profile.memory.gather}}) {
+    if (!(value >= 0 && value <= 1)) return wrong(field, "from 0 to 1", value);
   }
   const std::pair<const char*, double> others[] = {
       {"launch_s", profile.launch_s},
@@ -48,12 +53,15 @@ Status verify(const Profile& profile) {
       {"matrix.half_k", profile.matrix.half_k},
       {"matrix.tile", std::min(profile.matrix.tile_m, profile.matrix.tile_n)},
       {"matrix.multiprocessors", profile.matrix.multiprocessors},
+      {"matrix.least_k", profile.matrix.least_k},
       {"bucket_bytes", profile.bucket_bytes},
       {"slowdown", profile.slowdown},
       {"pipelined", profile.pipelined},
       {"gradient_bytes", profile.gradient_bytes},
       {"pass_gradient_bytes", profile.pass_gradient_bytes},
-      {"memory.half_bytes", profile.memory_half_bytes},
+      {"attention.half_length", profile.attention.half_length},
+      {"attention.half_heads", profile.attention.half_heads},
+      {"memory.half_bytes", profile.memory.half_bytes},
       {"reserved_bytes", static_cast<double>(profile.reserved_bytes)},
       {"fragmentation", profile.fragmentation}};
   for (const auto& [field, value] : others) {

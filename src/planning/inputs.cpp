@@ -326,6 +326,7 @@ void find_kernels(Inputs& inputs, const PlanOptions& options) {
     own.launches = own.launches && in_step->second.launches;
     own.inside_inputs |= in_step->second.inside_inputs;
     own.inside_outputs |= in_step->second.inside_outputs;
+    own.has_rows = own.has_rows || in_step->second.has_rows;
     own.flops_factor = std::min(own.flops_factor, in_step->second.flops_factor);
   }
   inputs.rules.class_of_op = classes_of(graph, inputs.rules.rules);

@@ -122,6 +122,7 @@ void add(OpBytes& out, const Graph& graph, const Op& op, const Rule& rule) {
   out.number(kernel.transposed_inputs);
   out.number(kernel.flops_factor);
   out.number(kernel.runs);
+  out.number(kernel.has_rows);
   if (kernel.kind == OpKernel::Kind::kAttention) out.number(op.phase);
 }
 

@@ -160,7 +160,7 @@ class Attention {
       factor = causal ? 0.5 : 1;
       // Prices go by the phase of the op, which is not known of these.
       if (is_backward(o) && op(o).phase == Phase::kForward) {
-        factor *= all_.profile.attention_forward / all_.profile.attention_backward;
+        factor *= all_.profile.attention.forward / all_.profile.attention.backward;
       }
     }
     // What the backward pass reads of the scores is made again there.

@@ -98,10 +98,13 @@ class Chains {
     std::vector<std::size_t> ops;
     for (std::size_t o = 0; o < graph_.ops.size(); ++o) {
       if (!is_in_chain(o)) continue;
+      const bool rows = has_rows[first_of(o)] != 0;
       const bool fused = op(o).phase == Phase::kUpdate ? profile.fuses_optimizer
-                         : has_rows[first_of(o)]       ? profile.fuses_normalisation
+                         : rows                        ? profile.fuses_normalisation
                                                        : profile.fuses_elementwise;
-      if (fused) ops.push_back(o);
+      if (!fused) continue;
+      all_.found.of_op[o].has_rows = rows && op(o).phase != Phase::kUpdate;
+      ops.push_back(o);
     }
     return ops;
   }

@@ -14,10 +14,19 @@ void repeat_ends(Grouping& all) {
   }
 }
 
+// Of ops by themselves; chains say it of all their ops.
+void mark_rows(const Graph& graph, Kernels& kernels) {
+  for (std::size_t o = 0; o < graph.ops.size(); ++o) {
+    OpKernel& kernel = kernels.of_op[o];
+    if (kernel.kind == OpKernel::Kind::kOwn) kernel.has_rows = is_over_rows(graph, graph.ops[o]);
+  }
+}
+
 Kernels one_by_one(const Graph& graph) {
   Kernels kernels;
   kernels.of_op.resize(graph.ops.size());
   kernels.inside.assign(graph.values.size(), 0);
+  mark_rows(graph, kernels);
   return kernels;
 }
 
@@ -35,6 +44,7 @@ Kernels group_kernels(const Graph& graph, const Profile& profile, const std::str
   if (profile.fuses_elementwise || profile.fuses_normalisation) join_chains(all);
   narrow_scattered_sums(all);
   keep_arguments(all);
+  mark_rows(graph, all.found);
   mark_launches(all);
   mark_inside(all);
   return std::move(all.found);

@@ -83,11 +83,12 @@ Status read_deferred(const Json& json, Deferred& deferred) {
 Status read_matrix(const Json& json, MatrixEfficiency& matrix) {
   AUTOPAR_TRY(field, json.find("matrix"));
   if (!field) return Ok{};
-  AUTOPAR_RETURN_IF_ERROR(
-      read_known(*field, {"fraction", "half_k", "tile", "multiprocessors", "unaligned"}));
+  AUTOPAR_RETURN_IF_ERROR(read_known(
+      *field, {"fraction", "half_k", "tile", "multiprocessors", "least_k", "unaligned"}));
   AUTOPAR_RETURN_IF_ERROR(read_number(*field, "fraction", matrix.fraction));
   AUTOPAR_RETURN_IF_ERROR(read_number(*field, "half_k", matrix.half_k));
   AUTOPAR_RETURN_IF_ERROR(read_number(*field, "multiprocessors", matrix.multiprocessors));
+  AUTOPAR_RETURN_IF_ERROR(read_number(*field, "least_k", matrix.least_k));
   AUTOPAR_RETURN_IF_ERROR(read_number(*field, "unaligned", matrix.unaligned));
   AUTOPAR_TRY(tile, field->find("tile"));
   if (!tile) return Ok{};
@@ -110,10 +111,25 @@ Status read_part(const Json& json, const std::string& key, const std::string& fi
 Status read_attention(const Json& json, Profile& profile) {
   AUTOPAR_TRY(field, json.find("attention"));
   if (!field) return Ok{};
-  AUTOPAR_RETURN_IF_ERROR(read_known(*field, {"forward", "backward", "joined"}));
-  AUTOPAR_RETURN_IF_ERROR(read_number(*field, "forward", profile.attention_forward));
-  AUTOPAR_RETURN_IF_ERROR(read_number(*field, "backward", profile.attention_backward));
+  AttentionEfficiency& attention = profile.attention;
+  AUTOPAR_RETURN_IF_ERROR(
+      read_known(*field, {"forward", "backward", "half_length", "half_heads", "joined"}));
+  AUTOPAR_RETURN_IF_ERROR(read_number(*field, "forward", attention.forward));
+  AUTOPAR_RETURN_IF_ERROR(read_number(*field, "backward", attention.backward));
+  AUTOPAR_RETURN_IF_ERROR(read_number(*field, "half_length", attention.half_length));
+  AUTOPAR_RETURN_IF_ERROR(read_number(*field, "half_heads", attention.half_heads));
   return read_flag(*field, "joined", profile.joins_attention_inputs);
+}
+
+Status read_memory(const Json& json, MemoryEfficiency& memory) {
+  AUTOPAR_TRY(field, json.find("memory"));
+  if (!field) return Ok{};
+  AUTOPAR_RETURN_IF_ERROR(
+      read_known(*field, {"fraction", "half_bytes", "normalisation", "gather"}));
+  AUTOPAR_RETURN_IF_ERROR(read_number(*field, "fraction", memory.fraction));
+  AUTOPAR_RETURN_IF_ERROR(read_number(*field, "half_bytes", memory.half_bytes));
+  AUTOPAR_RETURN_IF_ERROR(read_number(*field, "normalisation", memory.normalisation));
+  return read_number(*field, "gather", memory.gather);
 }
 
 }  // namespace
@@ -144,8 +160,7 @@ Result<Profile> profile_of(const Json& json) {
                                     "rank_s", profile.stage_collective_rank_s));
   AUTOPAR_RETURN_IF_ERROR(read_matrix(json, profile.matrix));
   AUTOPAR_RETURN_IF_ERROR(read_attention(json, profile));
-  AUTOPAR_RETURN_IF_ERROR(read_part(json, "memory", "fraction", profile.memory_fraction,
-                                    "half_bytes", profile.memory_half_bytes));
+  AUTOPAR_RETURN_IF_ERROR(read_memory(json, profile.memory));
   AUTOPAR_RETURN_IF_ERROR(read_number(json, "bucket_bytes", profile.bucket_bytes));
   AUTOPAR_RETURN_IF_ERROR(read_deferred(json, profile.deferred));
   AUTOPAR_RETURN_IF_ERROR(read_number(json, "slowdown", profile.slowdown));
@@ -181,12 +196,18 @@ std::string profile_to_json(const Profile& profile, const std::string& sources) 
     j["matrix"]["tile"] = {static_cast<std::int64_t>(profile.matrix.tile_m),
                            static_cast<std::int64_t>(profile.matrix.tile_n)};
     j["matrix"]["multiprocessors"] = profile.matrix.multiprocessors;
+    if (profile.matrix.least_k > 0) j["matrix"]["least_k"] = profile.matrix.least_k;
   }
   if (profile.matrix.unaligned < 1) j["matrix"]["unaligned"] = profile.matrix.unaligned;
-  j["attention"] = {{"forward", profile.attention_forward},
-                    {"backward", profile.attention_backward}};
+  const AttentionEfficiency& attention = profile.attention;
+  j["attention"] = {{"forward", attention.forward}, {"backward", attention.backward}};
+  if (attention.half_length > 0) j["attention"]["half_length"] = attention.half_length;
+  if (attention.half_heads > 0) j["attention"]["half_heads"] = attention.half_heads;
   if (profile.joins_attention_inputs) j["attention"]["joined"] = 1;
-  j["memory"] = {{"fraction", profile.memory_fraction}, {"half_bytes", profile.memory_half_bytes}};
+  const MemoryEfficiency& memory = profile.memory;
+  j["memory"] = {{"fraction", memory.fraction}, {"half_bytes", memory.half_bytes}};
+  if (memory.normalisation > 0) j["memory"]["normalisation"] = memory.normalisation;
+  if (memory.gather > 0) j["memory"]["gather"] = memory.gather;
   j["bucket_bytes"] = profile.bucket_bytes;
   auto& deferred = j["deferred"] = nlohmann::ordered_json::array();
   for (const auto& [name, flag] : flags_of(profile.deferred)) {
