@@ -171,11 +171,11 @@ class OuterLoop {
   }
 
   // The best plan is likely to be where the bound is low, a little less so where what was found is
-  // far above it.
+  // far above it. Where nothing was found, the limit is in the way, which says nothing of that.
   Seconds rank_of(const Begun& begun) const {
     const Seconds bound = search_.outcome.trials[begun.mesh].lower_bound;
-    const Seconds cost = std::min(begun.solve.so_far.cost, 2 * bound);
-    return bound + kDoubt * (cost - bound);
+    const Solution& found = begun.solve.so_far;
+    return found.feasible ? bound + kDoubt * (found.cost - bound) : bound;
   }
 
   // The most promising one first, then those with the least bound. Leaves those that were deferred.

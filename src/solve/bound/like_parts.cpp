@@ -40,7 +40,7 @@ void LikeParts::take_over(const LikeParts& other) {
   for (std::size_t e = 0; e < fold_.edge_of.size(); ++e) {
     if (fold_.edge_of[e] >= 0) edge_of[at(fold_.edge_of[e])] = other.fold_.edge_of[e];
   }
-  quick_.take_over(other.quick_, edge_of);
+  quick_.take_over(other.kept_ ? *other.kept_ : other.quick_, edge_of);
 }
 
 void LikeParts::set_multipliers(const Vector& multipliers) {

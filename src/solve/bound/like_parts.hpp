@@ -27,6 +27,11 @@ class LikeParts {
   // Goes on from what is known of parts that are told apart in another way.
   void take_over(const LikeParts& other);
   void set_multipliers(const Vector& multipliers);
+  // Quick messages as they are, to begin from again.
+  void keep_messages() { kept_ = quick_; }
+  void return_to_kept() {
+    if (kept_) quick_ = *kept_;
+  }
 
   // Quick passes. Labellings on the way that are within the capacities are kept in `best`, where
   // there is one, and lower the cutoff.
@@ -52,6 +57,7 @@ class LikeParts {
   const Network& net_;
   const Fold fold_;
   QuickDual quick_;
+  std::optional<QuickDual> kept_;
   Dual exact_;
 };
 

@@ -25,6 +25,10 @@ class Pricer {
   // The bound at these prices, as good as few passes make it; `exactly`: with passes that make it
   // one to rely on, and that is told to the race.
   double settle(const RowPrices& prices, bool exactly);
+  // Messages as they are, to begin from again: at prices that are far too high they get lost, and
+  // few passes do not find back.
+  void keep_messages() { parts_->keep_messages(); }
+  void return_to_kept() { parts_->return_to_kept(); }
   // Labels of the network.
   std::vector<int> favoured();
 

@@ -22,7 +22,8 @@ class PriceSearch {
     const bool possible = add(start);
     if (possible) add_rows(best_.met[0].excess);
     pricer_.allow(rows_);
-    best_.bound = pricer_.settle({}, false);
+    const double unpriced = best_.bound = pricer_.settle({}, false);
+    pricer_.keep_messages();
     if (!add(pricer_.favoured()) && !possible) return std::move(best_);
     if (!possible) add_rows(best_.met[0].excess);
     int in_vain = 0;
@@ -42,10 +43,14 @@ class PriceSearch {
       if (bound > best_.bound) {
         best_.bound = bound;
         best_.prices = now;
+        pricer_.keep_messages();
         if (bound > (1 + kCloseEnough) * race_.below()) break;
       }
       if (!add(pricer_.favoured())) ++in_vain;
+      // These prices were far too high.
+      if (bound < unpriced) pricer_.return_to_kept();
     }
+    pricer_.return_to_kept();
     best_.bound = pricer_.settle(best_.prices, true);
     return std::move(best_);
   }
