@@ -71,6 +71,13 @@ class DualOf {
   template <class Other>
   void take_over(const DualOf<Other>& other, const std::vector<int>& edge_of);
 
+  // Messages of the same network and fold, to begin from again.
+  const std::vector<Real>& messages() const { return messages_; }
+  void begin_from(const std::vector<Real>& messages) {
+    messages_ = messages;
+    settled_ = false;
+  }
+
   // As far again as from the messages before to these, so many times.
   void extrapolate(const DualOf& before, double times);
 

@@ -40,12 +40,18 @@ void LikeParts::take_over(const LikeParts& other) {
   for (std::size_t e = 0; e < fold_.edge_of.size(); ++e) {
     if (fold_.edge_of[e] >= 0) edge_of[at(fold_.edge_of[e])] = other.fold_.edge_of[e];
   }
-  quick_.take_over(other.kept_ ? *other.kept_ : other.quick_, edge_of);
+  quick_.take_over(other.quick_, edge_of);
 }
 
 void LikeParts::set_multipliers(const Vector& multipliers) {
   quick_.set_multipliers(multipliers);
   exact_.set_multipliers(multipliers);
+}
+
+void LikeParts::return_to_kept() {
+  if (kept_.messages.empty()) return;
+  quick_.begin_from(kept_.messages);
+  quick_.set_multipliers(kept_.multipliers);
 }
 
 void LikeParts::settle_quickly(const Patience& patience, double& cutoff, Incumbent* best,

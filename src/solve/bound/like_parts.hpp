@@ -27,11 +27,9 @@ class LikeParts {
   // Goes on from what is known of parts that are told apart in another way.
   void take_over(const LikeParts& other);
   void set_multipliers(const Vector& multipliers);
-  // Quick messages as they are, to begin from again.
-  void keep_messages() { kept_ = quick_; }
-  void return_to_kept() {
-    if (kept_) quick_ = *kept_;
-  }
+  // Quick messages as they are, with the multipliers that they are for, to begin from again.
+  void keep_messages() { kept_ = {quick_.messages(), quick_.multipliers()}; }
+  void return_to_kept();
 
   // Quick passes. Labellings on the way that are within the capacities are kept in `best`, where
   // there is one, and lower the cutoff.
@@ -57,7 +55,11 @@ class LikeParts {
   const Network& net_;
   const Fold fold_;
   QuickDual quick_;
-  std::optional<QuickDual> kept_;
+  struct Kept {
+    std::vector<float> messages;
+    Vector multipliers;
+  };
+  Kept kept_;  // empty: none are
   Dual exact_;
 };
 

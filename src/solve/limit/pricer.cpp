@@ -31,7 +31,7 @@ double Pricer::settle(const RowPrices& prices, bool exactly) {
   for (const auto& [row, price] : prices) multipliers[at(row)] = price;
   parts_->set_multipliers(multipliers);
   double cutoff = race_.below();
-  const Patience& patience = alone_ ? effort::settle::kThorough : kPatience;
+  const Patience& patience = alone_ ? kAlonePatience : kPatience;
   parts_->settle_quickly(exactly && !alone_ ? kLongPatience : patience, cutoff, nullptr,
                          race_.budget);
   if (!exactly) return parts_->quick_bound();

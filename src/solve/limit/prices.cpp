@@ -13,10 +13,29 @@ namespace {
 using namespace effort::prices;
 using namespace effort::limit;
 
+// More than any choices cost that are possible.
+double most_finite(const Problem& problem) {
+  const auto most_of = [](const Vector& values) {
+    double most = 0;
+    for (double value : values) {
+      if (value < kInfinity) most = std::max(most, value);
+    }
+    return most;
+  };
+  double most = 0;
+  for (const ProblemNode& node : problem.nodes) most += most_of(node.cost);
+  Vector of_table;
+  for (const CostTable& table : problem.tables) of_table.push_back(most_of(table.values));
+  for (const ProblemEdge& edge : problem.edges) {
+    if (edge.cost_table >= 0) most += of_table[at(edge.cost_table)];
+  }
+  return (1 + 1e-9) * most;
+}
+
 class PriceSearch {
  public:
   PriceSearch(const AllTimes& all, Pricer& pricer, Race& race)
-      : net_(all.net()), pricer_(pricer), race_(race) {}
+      : net_(all.net()), pricer_(pricer), race_(race), most_(most_finite(race.problem)) {}
 
   Priced run(const std::vector<int>& start) {
     const bool possible = add(start);
@@ -44,7 +63,7 @@ class PriceSearch {
         best_.bound = bound;
         best_.prices = now;
         pricer_.keep_messages();
-        if (bound > (1 + kCloseEnough) * race_.below()) break;
+        if (bound > (1 + kCloseEnough) * std::min(race_.below(), most_)) break;
       }
       if (!add(pricer_.favoured())) ++in_vain;
       // These prices were far too high.
@@ -52,6 +71,8 @@ class PriceSearch {
     }
     pricer_.return_to_kept();
     best_.bound = pricer_.settle(best_.prices, true);
+    // Nothing fits. Where nothing costs anything, a bound above that may be rounding.
+    if (most_ > 0 && best_.bound > (1 + kCloseEnough) * most_) race_.raise(kInfinity);
     return std::move(best_);
   }
 
@@ -116,7 +137,7 @@ class PriceSearch {
     for (std::size_t r = 0; r < most.size(); ++r) {
       at_most_ = at_most_ || (most[r] > 0 && master.multipliers[r] > 0.99 * most[r]);
     }
-    if (at_most_ && reach_ < kMostReach) reach_ *= 2;
+    if (at_most_ && reach_ < kMostReach) reach_ *= reach_ < kFarReach ? 2 : 8;
     return master;
   }
 
@@ -133,6 +154,7 @@ class PriceSearch {
   const Network& net_;
   Pricer& pricer_;
   Race& race_;
+  const double most_;
   std::vector<int> rows_;  // that may have prices, ascending
   double reach_ = kFirstReach;
   bool at_most_ = false;  // a price is as high as it may be: the mix does not fit yet
