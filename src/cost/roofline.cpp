@@ -111,10 +111,9 @@ double attention_efficiency(const AttentionEfficiency& e, const Op& op, const Op
   if (queries.size() < 3 || keys.size() < 3) return 1;
   const std::size_t length = queries.size() - 2;
   const auto longest = static_cast<double>(std::max(queries[length], keys[length]));
-  const auto heads =
-      static_cast<double>(queries.size() > 3 ? queries[1] : op.int_attribute("q_num_heads", 1));
-  return longest == 0 ? 1
-                      : attention_efficiency(e, longest, static_cast<double>(queries[0]) * heads);
+  const auto heads = static_cast<double>(
+      queries[0] * (queries.size() > 3 ? queries[1] : op.int_attribute("q_num_heads", 1)));
+  return longest > 0 && heads > 0 ? attention_efficiency(e, longest, heads) : 1;
 }
 
 double memory_efficiency(const MemoryEfficiency& e, const Op& op, const OpKernel& kernel) {
