@@ -3,12 +3,12 @@
 
   bench/fit.py FOLDER      (.deps/venv/bin/python after scripts/setup; FOLDER: vidur_op_times.csv.gz, llmservingsim_h100.csv.gz)
 
-Matrix products and kernels bound by memory of A100 and H100 (vidur, fp16), and attention of H100 (LLMServingSim, bfloat16, forwards and causal, 1 to 2,048
+Matrix products and kernels bound by memory of A100 and H100 (vidur, fp16), and attention of H100 (LLMServingSim, bfloat16, forwards and causal, 16 to 2,048
 tokens of one sequence). Every tenth row, by a hash of the row, is not fitted.
 The formulas are those of include/autopar/profile.hpp. Coordinate descent on the mean of the absolute logarithm of predicted over
 measured time, from fixed starts: the same files give the same numbers. Prints a JSON object per device, and then one for each of PROFILES,
 which says how far rows of each op are from the numbers as they stand in that profile, by table: of vidur, and of LLMServingSim products and
-embedding. No product was set to the latter table.
+embedding. To the latter table no product was set, but for the choice between two least_k.
 """
 import argparse
 import json

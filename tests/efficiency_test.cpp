@@ -5,8 +5,7 @@
 #include <catch2/catch_all.hpp>
 #endif
 
-#include "autopar/kernels.hpp"
-#include "graphs.hpp"
+#include "one_device.hpp"
 
 using namespace autopar;
 using namespace autopar::testing;
@@ -19,28 +18,11 @@ Profile plain() {
   return profile;
 }
 
-// Compute seconds on one device.
-Seconds seconds_of(Graph graph, const Profile& profile) {
-  graph.kernels = group_kernels(graph, profile);
-  const GraphRules rules = *rules_of(graph);
-  Cluster cluster = small_cluster({1});
-  cluster.profile = profile;
-  RooflineModel model(cluster, Mesh{{{"device", 1, 0, 1}}});
-  Strategy strategy;
-  strategy.mesh = model.mesh();
-  strategy.assignments.assign(graph.ops.size(), Assignment{{-1}});
-  for (const Value& value : graph.values) {
-    const Spec spec = replicated(value.shape.size());
-    strategy.values.push_back({spec, spec, spec});
-  }
-  return evaluate(graph, rules, strategy, model)->compute();
-}
-
 // How often the time that the same takes where nothing is said.
 double slower(const Graph& graph, const Profile& profile, Profile without = plain()) {
   without.fuses_attention = profile.fuses_attention;
   without.fuses_normalisation = profile.fuses_normalisation;
-  return seconds_of(graph, profile) / seconds_of(graph, without);
+  return cost_on_one(graph, "", profile).compute() / cost_on_one(graph, "", without).compute();
 }
 
 Graph product(std::int64_t m, std::int64_t k, std::int64_t n) {

@@ -12,6 +12,7 @@
 #include "autopar/kernels.hpp"
 #include "cost/causal.hpp"
 #include "graphs.hpp"
+#include "one_device.hpp"
 
 using namespace autopar;
 using namespace autopar::testing;
@@ -60,23 +61,6 @@ struct Attention {
     return id;
   }
 };
-
-// Compute seconds of the whole on one device, without launches or efficiencies.
-Seconds compute_of(Graph graph, const Profile& profile) {
-  graph.kernels = group_kernels(graph, profile);
-  GraphRules rules = *rules_of(graph);
-  Cluster cluster = small_cluster({1});
-  cluster.profile = profile;
-  RooflineModel model(cluster, Mesh{{{"device", 1, 0, 1}}});
-  Strategy strategy;
-  strategy.mesh = model.mesh();
-  strategy.assignments.assign(graph.ops.size(), Assignment{{-1}});
-  for (const Value& value : graph.values) {
-    const Spec spec = replicated(value.shape.size());
-    strategy.values.push_back({spec, spec, spec});
-  }
-  return evaluate(graph, rules, strategy, model)->compute();
-}
 
 }  // namespace
 
@@ -138,11 +122,11 @@ TEST_CASE("attention is one kernel whose scores are not stored", "[kernels]") {
   // Bound by memory: x, k, v, the mask twice over no head, and the result are all that moves.
   Cluster cluster = small_cluster({1});
   const Graph graph = Attention(false).b.graph;
-  const double whole = compute_of(graph, fusing());
+  const double whole = cost_on_one(graph, "", fusing()).compute();
   const double bytes = 4 * (64 + 64 + 64 + 64 + 64 + 1);
   const double flops = 2.0 * 2 * 8 * 8 * 4 * 2;
   CHECK(whole >= std::max(bytes / 1e9, flops / 1e10));
-  CHECK(whole < 0.5 * compute_of(graph, Profile()));
+  CHECK(whole < 0.5 * cost_on_one(graph, "", Profile()).compute());
 }
 
 TEST_CASE("scores that leave the graph are stored", "[kernels]") {

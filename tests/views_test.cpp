@@ -14,6 +14,7 @@
 #include "autopar/memory.hpp"
 #include "cost/views.hpp"
 #include "graphs.hpp"
+#include "one_device.hpp"
 
 using namespace autopar;
 using namespace autopar::testing;
@@ -32,24 +33,6 @@ std::set<std::string> free_in(const Graph& graph) {
     if (free[o]) names.insert(graph.ops[o].name);
   }
   return names;
-}
-
-// On one device.
-StrategyCost cost_on_one(Graph graph, const std::string& updates = "",
-                         const Profile& profile = Profile()) {
-  graph.kernels = group_kernels(graph, profile, updates);
-  const GraphRules rules = *rules_of(graph);
-  Cluster cluster = small_cluster({1});
-  cluster.profile = profile;
-  RooflineModel model(cluster, Mesh{{{"device", 1, 0, 1}}});
-  Strategy strategy;
-  strategy.mesh = model.mesh();
-  strategy.assignments.assign(graph.ops.size(), Assignment{{-1}});
-  for (const Value& value : graph.values) {
-    const Spec spec = replicated(value.shape.size());
-    strategy.values.push_back({spec, spec, spec});
-  }
-  return *evaluate(graph, rules, strategy, model, updates);
 }
 
 // Batch 2, 3 heads, 8 tokens of 4 numbers: q, k and v as [batch, token, head, number].

@@ -178,9 +178,11 @@ inline constexpr std::size_t kMostRows = 24, kRowsAtOnce = 4;
 inline constexpr double kCloseEnough = 1e-5;  // of the bound, to the program's value
 // Times what the costliest labelling is worth. Prices of 4 were six steps too high on a step of 8B
 // in 17 GiB; lower ones than 1 took more steps where the limit doubles the cost (Mixtral, 4 GiB).
-// Where those beyond kFarReach do not suffice, most likely nothing fits, and a bound above all that
-// is possible says so.
+// They grow twofold, and eightfold beyond kFarReach: where that does not suffice, most likely
+// nothing fits, and a bound above all that is possible says so (a step of ResNet-50 in 200 MiB of
+// which nothing fits: 84 CPU seconds, 115 with steps of two up to 4096).
 inline constexpr double kFirstReach = 1, kFarReach = 16, kMostReach = 65536;
+inline constexpr double kGrowth = 2, kFarGrowth = 8;
 // How far the prices stay behind, towards the best so far: more after a step that gained little.
 inline constexpr double kInwards = 0.3, kInwardsInVain = 0.5;  // half as far after a worse bound
 // So many steps that gain less than that part of what is missing end it; one that favours what was

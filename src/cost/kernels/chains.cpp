@@ -103,7 +103,7 @@ class Chains {
                          : rows                        ? profile.fuses_normalisation
                                                        : profile.fuses_elementwise;
       if (!fused) continue;
-      all_.found.of_op[o].has_rows = rows && op(o).phase != Phase::kUpdate;
+      all_.found.of_op[o].has_rows = rows;
       ops.push_back(o);
     }
     return ops;

@@ -14,11 +14,12 @@ void repeat_ends(Grouping& all) {
   }
 }
 
-// Of ops by themselves; chains say it of all their ops.
+// Of ops by themselves; chains say it of all their ops. An update has no normalisations.
 void mark_rows(const Graph& graph, Kernels& kernels) {
   for (std::size_t o = 0; o < graph.ops.size(); ++o) {
     OpKernel& kernel = kernels.of_op[o];
     if (kernel.kind == OpKernel::Kind::kOwn) kernel.has_rows = is_over_rows(graph, graph.ops[o]);
+    if (graph.ops[o].phase == Phase::kUpdate) kernel.has_rows = false;
   }
 }
 

@@ -13,7 +13,7 @@ namespace {
 using namespace effort::prices;
 using namespace effort::limit;
 
-// More than any choices cost that are possible.
+// No choices that are possible cost more.
 double most_finite(const Problem& problem) {
   const auto most_of = [](const Vector& values) {
     double most = 0;
@@ -29,7 +29,7 @@ double most_finite(const Problem& problem) {
   for (const ProblemEdge& edge : problem.edges) {
     if (edge.cost_table >= 0) most += of_table[at(edge.cost_table)];
   }
-  return (1 + 1e-9) * most;
+  return most;
 }
 
 class PriceSearch {
@@ -137,7 +137,7 @@ class PriceSearch {
     for (std::size_t r = 0; r < most.size(); ++r) {
       at_most_ = at_most_ || (most[r] > 0 && master.multipliers[r] > 0.99 * most[r]);
     }
-    if (at_most_ && reach_ < kMostReach) reach_ *= reach_ < kFarReach ? 2 : 8;
+    if (at_most_ && reach_ < kMostReach) reach_ *= reach_ < kFarReach ? kGrowth : kFarGrowth;
     return master;
   }
 
