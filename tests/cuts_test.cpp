@@ -125,7 +125,7 @@ TEST_CASE("the multipliers found are as good as all labellings allow", "[cuts]")
     const AllTimes all(race);
     const std::vector<int> start = cheapest(*net);
     if (all.overfull_rows(start).empty()) continue;
-    Pricer pricer(race, all.net());
+    Pricer pricer(race, all);
     const Priced found = find_prices(all, start, pricer, race);
     ++tried;
     // It is a bound in any case.

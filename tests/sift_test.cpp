@@ -229,7 +229,7 @@ TEST_CASE("prices, columns and mixes prove and find nothing that is not there",
     if (all.net().impossible) continue;
     const std::vector<int> start = drawn_labels(all.net(), draw);
     if (all.overfull_rows(start).empty()) continue;
-    Pricer pricer(race, all.net());
+    Pricer pricer(race, all);
     Priced priced = find_prices(all, start, pricer, race);
     CHECK(race.bound <= truth->cost * (1 + 1e-9));
     generate_columns(all, pricer, priced, race);
@@ -271,7 +271,7 @@ TEST_CASE("what the best mix divides is branched on", "[solver][sift]") {
   Race race(problem, budget);
   AllTimes all(race);
   const std::vector<int> start(problem.nodes.size(), 0);
-  Pricer pricer(race, all.net());
+  Pricer pricer(race, all);
   Priced priced = find_prices(all, all.labels_of(start), pricer, race);
   generate_columns(all, pricer, priced, race);
   CHECK(std::abs(race.bound - 360) < 0.01);

@@ -26,10 +26,11 @@ constexpr std::size_t kOpsAtOnce = 98304;
 
 // Estimated bytes of the meshes that are kept. A problem and what has been seen of it takes 50 to
 // 170 bytes for each candidate (steps of 8B, 405B, ViT-L and the forward graph of Mixtral, on
-// meshes of three axes), and each entry of a table is there up to three times: where nothing
-// repeats, most of it is tables.
-constexpr double kBytesKept = 2.5e8;
-constexpr double kBytesPerCandidate = 120, kBytesPerEntry = 24;
+// meshes of three axes), and each entry of a table is there up to twice: where nothing repeats,
+// most of it is tables. With 5.5e8, so that two are kept of a step of U-Net, 364 MiB took 24 CPU
+// seconds in place of 30, and without a limit the same at 1.2 GiB in place of 0.94.
+constexpr double kBytesKept = 4e8;
+constexpr double kBytesPerCandidate = 120, kBytesPerEntry = 16;
 
 double bytes_of(const Problem& problem) {
   double bytes = 0;

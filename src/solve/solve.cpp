@@ -113,6 +113,7 @@ class Search {
       free_->close();
       if (!free_->choices().empty()) start_ = free_->choices();
     }
+    settled_ = free_->messages();
     free_ = nullptr;
     unlimited_fits_ = !start_.empty() && within_limit(start_);
     unlimited_bound_ = race_.bound;
@@ -137,7 +138,7 @@ class Search {
       const BudgetShare share(budget_, budget_.patient ? kLimitedPart : 1.0);
       using Until = SolveOptions::Until;
       if (limited_search_ == nullptr) {
-        limited_search_ = std::make_unique<LimitedSearch>(race_, start_);
+        limited_search_ = std::make_unique<LimitedSearch>(race_, start_, settled_);
         limited_search_->price();
       }
       deferred_ = options_.until == Until::kPlans && !race_.closed();
@@ -232,6 +233,7 @@ class Search {
   Race race_;
   std::unique_ptr<FreeSearch> free_;               // until that is done
   std::unique_ptr<LimitedSearch> limited_search_;  // between its prices and its end
+  std::shared_ptr<const CarriedMessages> settled_;
   double unlimited_bound_ = 0;
   std::vector<int> start_;       // the best found without the limit
   bool unlimited_fits_ = false;  // and that is within it

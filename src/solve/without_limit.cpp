@@ -51,6 +51,9 @@ void FreeSearch::tighten_bound() {
   Incumbent best;
   settle(*dual_, effort::settle::kThorough, cutoff_, true, race_.budget,
          [&] { keep(dual_->decode_and_improve(), best); });
+  if (race_.problem.use_limit < kInfinity) {
+    settled_ = std::make_shared<const CarriedMessages>(dual_->carried());
+  }
   take(best);
   raise(dual_->exhausted() ? cutoff_ : dual_->bound());
 }

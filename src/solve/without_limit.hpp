@@ -26,6 +26,8 @@ class FreeSearch {
   void close();
   // Of the best labelling without the limit; empty: none is below the cutoff.
   const std::vector<int>& choices() const { return best_; }
+  // Of the reduced network, once its messages have settled.
+  const std::shared_ptr<const CarriedMessages>& messages() const { return settled_; }
 
  private:
   void begin(int rounds);
@@ -47,6 +49,7 @@ class FreeSearch {
   std::optional<Dual> dual_;           // of the reduced network, once there is one
   std::vector<std::vector<int>> met_;  // labellings of it that its messages favoured
   std::vector<int> best_met_;
+  std::shared_ptr<const CarriedMessages> settled_;
   double bound_ = 0, cutoff_ = kInfinity;
   bool tightened_ = false;
   std::vector<int> best_;

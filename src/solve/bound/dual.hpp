@@ -18,6 +18,7 @@
 #include <memory>
 #include <vector>
 
+#include "solve/bound/carried.hpp"
 #include "solve/bound/wiring.hpp"
 
 namespace autopar::solver {
@@ -77,6 +78,10 @@ class DualOf {
     messages_ = messages;
     settled_ = false;
   }
+
+  // And of another network of the same problem, every node alone in both.
+  CarriedMessages carried() const;
+  void begin_from(const CarriedMessages& carried);
 
   // As far again as from the messages before to these, so many times.
   void extrapolate(const DualOf& before, double times);

@@ -26,6 +26,9 @@ class LikeParts {
 
   // Goes on from what is known of parts that are told apart in another way.
   void take_over(const LikeParts& other);
+  // Of another network of the same problem, in both of which each node is a part.
+  CarriedMessages carried() const { return quick_.carried(); }
+  void begin_from(const CarriedMessages& messages) { quick_.begin_from(messages); }
   void set_multipliers(const Vector& multipliers);
   // Quick messages as they are, with the multipliers that they are for, to begin from again.
   void keep_messages() { kept_ = {quick_.messages(), quick_.multipliers()}; }

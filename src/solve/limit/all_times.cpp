@@ -12,6 +12,7 @@ using namespace effort::all_times;
 
 AllTimes::AllTimes(Race& race)
     : race_(race), net_(build_network(race.problem, maximal_times(race.problem))) {
+  forget_unused(*net_);
   label_of_.resize(race.problem.nodes.size());
   for (std::size_t n = 0; n < label_of_.size(); ++n) {
     label_of_[n].assign(race.problem.nodes[n].cost.size(), 0);

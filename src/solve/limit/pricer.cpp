@@ -1,8 +1,10 @@
 #include "solve/limit/pricer.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "solve/effort.hpp"
+#include "solve/network/reduce.hpp"
 
 namespace autopar::solver {
 
@@ -12,28 +14,67 @@ void Pricer::allow(const std::vector<int>& rows) {
   std::vector<int> all = rows_;
   all.insert(all.end(), rows.begin(), rows.end());
   sort_unique(all);
-  if (parts_ != nullptr && (all == rows_ || alone_)) {
-    rows_ = std::move(all);
+  if (parts_ != nullptr && all == rows_) return;
+  rows_ = std::move(all);
+  const Network& net = all_.net();
+  std::unique_ptr<LikeParts> finer;
+  if (race_.runs(SolveStage::kFold) && reduced_ == nullptr) {
+    finer = LikeParts::of(net, effort::fold::kFoldRounds, rows_);
+    race_.budget.add(kFoldingWork * static_cast<double>(net.nodes.size() + net.edges.size()));
+  }
+  if (finer == nullptr) {
+    take_each_alone();
+  } else {
+    if (parts_ != nullptr) finer->take_over(*parts_);
+    parts_ = std::move(finer);
+  }
+  keep_messages();
+}
+
+// On a network that is reduced for them.
+void Pricer::take_each_alone() {
+  if (reduced_ != nullptr) messages_ = messages();
+  parts_ = nullptr;
+  std::vector<int> times;
+  for (int row : rows_) times.push_back(all_.net().row_time[at(row)]);
+  reduced_ = build_network(race_.problem, times);
+  race_.budget.add(effort::work::kReducingPart * reduce(*reduced_));
+  if (reduced_->impossible) {
+    race_.raise(race_.below());
+    reduced_ = nullptr;
+    parts_ = LikeParts::each_alone(all_.net());
     return;
   }
-  rows_ = std::move(all);
-  std::unique_ptr<LikeParts> finer;
-  if (race_.runs(SolveStage::kFold)) finer = LikeParts::of(all_, effort::fold::kFoldRounds, rows_);
-  alone_ = finer == nullptr;
-  if (alone_) finer = LikeParts::each_alone(all_);
-  if (parts_ != nullptr) finer->take_over(*parts_);
-  parts_ = std::move(finer);
-  race_.budget.add(kFoldingWork * static_cast<double>(all_.nodes.size() + all_.edges.size()));
+  forget_unused(*reduced_);
+  parts_ = LikeParts::each_alone(*reduced_);
+  if (messages_ != nullptr) parts_->begin_from(*messages_);
+}
+
+std::shared_ptr<const CarriedMessages> Pricer::messages() const {
+  if (reduced_ == nullptr) return nullptr;
+  return std::make_shared<const CarriedMessages>(parts_->carried());
+}
+
+// Of the rows of the network that is priced. A row that it has not cannot be exceeded there, or not
+// without another: its price would only take from the bound.
+Vector Pricer::multipliers_of(const RowPrices& prices) const {
+  const Network& net = reduced_ == nullptr ? all_.net() : *reduced_;
+  Vector multipliers(net.capacity.size(), 0.0);
+  for (const auto& [row, price] : prices) {
+    const int time = all_.net().row_time[at(row)];
+    const auto its = std::lower_bound(net.row_time.begin(), net.row_time.end(), time);
+    if (its == net.row_time.end() || *its != time) continue;
+    multipliers[static_cast<std::size_t>(its - net.row_time.begin())] = price;
+  }
+  return multipliers;
 }
 
 double Pricer::settle(const RowPrices& prices, bool exactly) {
-  Vector multipliers(all_.capacity.size(), 0.0);
-  for (const auto& [row, price] : prices) multipliers[at(row)] = price;
-  parts_->set_multipliers(multipliers);
+  parts_->set_multipliers(multipliers_of(prices));
   double cutoff = race_.below();
-  const Patience& patience = alone_ ? kAlonePatience : kPatience;
-  parts_->settle_quickly(exactly && !alone_ ? kLongPatience : patience, cutoff, nullptr,
-                         race_.budget);
+  const bool alone = reduced_ != nullptr;
+  const Patience& patience = alone ? kAlonePatience : exactly ? kLongPatience : kPatience;
+  parts_->settle_quickly(patience, cutoff, nullptr, race_.budget);
   if (!exactly) return parts_->quick_bound();
   const double bound = parts_->settle_exactly(cutoff, race_.budget);
   race_.raise(bound);
@@ -42,7 +83,8 @@ double Pricer::settle(const RowPrices& prices, bool exactly) {
 
 std::vector<int> Pricer::favoured() {
   race_.budget.add(2 * parts_->work_per_pass());
-  return parts_->favoured();
+  std::vector<int> labels = parts_->favoured();
+  return reduced_ == nullptr ? labels : all_.labels_of(lift(*reduced_, std::move(labels)));
 }
 
 }  // namespace autopar::solver

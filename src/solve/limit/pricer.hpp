@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "solve/bound/like_parts.hpp"
+#include "solve/limit/all_times.hpp"
 #include "solve/state/race.hpp"
 
 namespace autopar::solver {
@@ -13,11 +14,13 @@ namespace autopar::solver {
 using RowPrices = std::map<int, double>;
 
 // Like parts are priced as one, on the network as it is: a price tells apart only what is in use at
-// its time. Where there are few, each node is a part of its own.
+// its time. Where there are few, each node is a part of its own, of a network that is reduced for
+// the rows that may have prices; what is known by messages is carried from one to the next.
 class Pricer {
  public:
-  // `all` has a row for every time that can be the tightest, and must outlive this.
-  Pricer(Race& race, const Network& all) : race_(race), all_(all) {}
+  // `all` must outlive this. `messages`: to begin from where each node is a part of its own.
+  Pricer(Race& race, const AllTimes& all, std::shared_ptr<const CarriedMessages> messages = nullptr)
+      : race_(race), all_(all), messages_(std::move(messages)) {}
 
   // These rows (ascending) may have prices from now on, beside those before.
   void allow(const std::vector<int>& rows);
@@ -29,13 +32,19 @@ class Pricer {
   // few passes do not find back.
   void keep_messages() { parts_->keep_messages(); }
   void return_to_kept() { parts_->return_to_kept(); }
-  // Labels of the network.
+  // Labels of the network with all times.
   std::vector<int> favoured();
+  // To go on from elsewhere; null: like parts are one.
+  std::shared_ptr<const CarriedMessages> messages() const;
 
  private:
+  void take_each_alone();
+  Vector multipliers_of(const RowPrices& prices) const;
+
   Race& race_;
-  const Network& all_;
-  bool alone_ = false;
+  const AllTimes& all_;
+  std::shared_ptr<const CarriedMessages> messages_;
+  std::unique_ptr<Network> reduced_;  // each of its nodes is a part; null: like parts are one
   std::vector<int> rows_;
   std::unique_ptr<LikeParts> parts_;
 };

@@ -39,8 +39,13 @@ double pass_work(const Network& net) {
 
 }  // namespace
 
-LimitedSearch::LimitedSearch(Race& race, std::vector<int> start)
-    : race_(race), budget_(race.budget), start_(std::move(start)), all_(race) {}
+LimitedSearch::LimitedSearch(Race& race, std::vector<int> start,
+                             std::shared_ptr<const CarriedMessages> messages)
+    : race_(race),
+      budget_(race.budget),
+      start_(std::move(start)),
+      messages_(std::move(messages)),
+      all_(race) {}
 
 void LimitedSearch::price() {
   if (all_.net().impossible) return race_.raise(race_.below());
@@ -105,7 +110,7 @@ double LimitedSearch::closing_work() const {
 
 // On the whole, before any network is reduced.
 void LimitedSearch::price_few_times() {
-  pricer_ = std::make_unique<Pricer>(race_, all_.net());
+  pricer_ = std::make_unique<Pricer>(race_, all_, messages_);
   {
     const Noted noted(race_, "prices");
     const BudgetShare share(budget_, kFewTimesPart);
@@ -183,7 +188,12 @@ void LimitedSearch::solve_relaxed(bool to_the_end) {
   forget_unused(*net);
   Dual dual(*net);
   set_prices(dual, prices_);
-  if (race_.runs(SolveStage::kFold)) settle_folded(*net, dual, cutoff, budget_);
+  const auto messages = pricer_ == nullptr ? nullptr : pricer_->messages();
+  if (messages != nullptr) {
+    dual.begin_from(*messages);
+  } else if (race_.runs(SolveStage::kFold)) {
+    settle_folded(*net, dual, cutoff, budget_);
+  }
   {
     const Noted noted(race_, "rows");
     Incumbent best;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <set>
 
 #include "solve/limit/halves.hpp"
@@ -13,7 +14,8 @@ namespace autopar::solver {
 class LimitedSearch {
  public:
   // Begins with possible choices, or none, that do not fit or are to be beaten.
-  LimitedSearch(Race& race, std::vector<int> start);
+  LimitedSearch(Race& race, std::vector<int> start,
+                std::shared_ptr<const CarriedMessages> messages = nullptr);
 
   // Prices of the times that are too full, from the labellings that they favour.
   void price();
@@ -40,6 +42,7 @@ class LimitedSearch {
   Race& race_;
   Budget& budget_;
   const std::vector<int> start_;
+  std::shared_ptr<const CarriedMessages> messages_;
   AllTimes all_;
   std::unique_ptr<Pricer> pricer_;  // of the whole; null: not for this problem
   bool has_plans_ = false;

@@ -157,9 +157,13 @@ int Algebra::add_labels(Labels labels) {
   return add(std::move(labels), labels_index_[hash], labels_);
 }
 
+const Vector& Core::transposed() const {
+  if (turned.empty()) turned = transpose(values, rows, columns);
+  return turned;
+}
+
 int Algebra::add_core(int rows, int columns, Vector values) {
-  Vector transposed = transpose(values, rows, columns);
-  return add_core(Core{rows, columns, std::move(values), std::move(transposed)});
+  return add_core(Core{rows, columns, std::move(values)});
 }
 
 int Algebra::add_core(Core core) {
@@ -173,8 +177,12 @@ int Algebra::add_core(Core core) {
 void Algebra::forget_cores(const std::vector<char>& used, const std::vector<char>& by_columns) {
   for (std::size_t c = 0; c < cores_.size(); ++c) {
     if (used[c]) continue;
-    cores_[c].values = {};
-    if (!by_columns[c]) cores_[c] = {};
+    if (by_columns[c]) {
+      cores_[c].transposed();
+      cores_[c].values = {};
+    } else {
+      cores_[c] = {};
+    }
   }
   vector_index_ = labels_index_ = core_index_ = {};
   tables_ = {};
@@ -215,7 +223,7 @@ Table Algebra::from_dense(int rows, int columns, const Vector& values, int map_a
   }
   const int row_id = add_labels(row_classes), column_id = add_labels(column_classes);
   return {select_labels(row_id, map_a), select_labels(column_id, map_b),
-          add_core(Core{kept_rows, kept_columns, std::move(narrow), std::move(turned)})};
+          add_core(kept_rows, kept_columns, std::move(narrow))};
 }
 
 Table Algebra::add_part(const Core& from, const Labels& classes_a, const Labels& classes_b) {
@@ -252,7 +260,7 @@ Table Algebra::flip(const Table& table) {
   const Key key = {kFlip, table.core, 0, 0, 0, 0, 0, 0};
   if (const int* known = find_in(ids_, key)) return {table.map_b, table.map_a, *known};
   const Core& old = core(table.core);
-  const int flipped = add_core(old.columns, old.rows, old.transposed);
+  const int flipped = add_core(old.columns, old.rows, old.transposed());
   ids_[key] = flipped;
   return {table.map_b, table.map_a, flipped};
 }
@@ -428,7 +436,7 @@ const Vector& Algebra::worse_by(int id, bool by_columns) {
   const Core& c = core(id);
   const std::size_t rows = at(by_columns ? c.columns : c.rows);
   const std::size_t columns = at(by_columns ? c.rows : c.columns);
-  const Vector& turned = by_columns ? c.values : c.transposed;
+  const Vector& turned = by_columns ? c.values : c.transposed();
   Vector worst(rows * rows);
   for (std::size_t s = 0; s < rows; ++s) {
     const int row = static_cast<int>(s);

@@ -32,9 +32,12 @@ inline void sort_unique(std::vector<int>& values) {
 struct Core {
   int rows = 0;
   int columns = 0;
-  Vector values;       // row-major
-  Vector transposed;   // so that both directions read along memory
-  double largest = 0;  // infinite: some pairs are forbidden
+  Vector values;               // row-major
+  double largest = 0;          // infinite: some pairs are forbidden
+  mutable Vector turned = {};  // transposed(), once it was asked for: a network is one thread's
+
+  // Column-major, so that both directions read along memory.
+  const Vector& transposed() const;
 
   bool operator==(const Core& other) const { return rows == other.rows && values == other.values; }
 
@@ -42,7 +45,7 @@ struct Core {
     return values.data() + static_cast<std::size_t>(r) * static_cast<std::size_t>(columns);
   }
   const double* column(int c) const {
-    return transposed.data() + static_cast<std::size_t>(c) * static_cast<std::size_t>(rows);
+    return transposed().data() + static_cast<std::size_t>(c) * static_cast<std::size_t>(rows);
   }
 };
 
@@ -107,13 +110,13 @@ class Algebra {
   double work() const { return work_; }  // table entries touched so far
 
  private:
+  int add_core(Core core);
   using Key = std::array<int, 8>;
   struct KeyHash {
     std::size_t operator()(const Key& key) const;
   };
   using Index = std::unordered_map<std::uint64_t, std::vector<int>>;
 
-  int add_core(Core core);  // its transposed values as they are
   Table from_dense(int rows, int columns, const Vector& values, int map_a, int map_b);
   // The number of an equal one of those with the same hash, or of this one.
   template <class Value>
