@@ -125,13 +125,14 @@ class PriceSearch {
       cuts.push_back({.cost = met.cost});
       value = std::max(value, std::abs(met.cost));
       for (std::size_t i = 0; i < rows_.size(); ++i) {
-        cuts.back().excess.push_back(met.excess[at(rows_[i])]);
-        largest[i] = std::max(largest[i], std::abs(cuts.back().excess.back()));
+        const double excess = met.excess[at(rows_[i])];
+        cuts.back().excess.push_back({static_cast<int>(i), excess});
+        largest[i] = std::max(largest[i], std::abs(excess));
       }
     }
     Vector most;
     for (double its : largest) most.push_back(its > 0 ? reach_ * value / its : 0);
-    Master master = solve_master(cuts, most);
+    Master master = solve_master(cuts, most, race_.budget.left());
     race_.budget.add(master.work);
     at_most_ = false;
     for (std::size_t r = 0; r < most.size(); ++r) {

@@ -198,8 +198,10 @@ class Combining {
         const Variant& variant = variants_[p][v];
         most = std::max(most, variant.cost);
         Cut cut = {.cost = variant.cost, .part = static_cast<int>(p)};
-        for (int s : active_) {
-          cut.excess.push_back(use_at(variant, s) - (p == 0 ? stretches_.room()[at(s)] : 0));
+        for (std::size_t k = 0; k < active_.size(); ++k) {
+          const int s = active_[k];
+          const double amount = use_at(variant, s) - (p == 0 ? stretches_.room()[at(s)] : 0);
+          if (amount != 0) cut.excess.push_back({static_cast<int>(k), amount});
         }
         cuts.push_back(std::move(cut));
         of_cut.emplace_back(p, v);
@@ -207,7 +209,7 @@ class Combining {
       value += most;
     }
     const Vector most(active_.size(), reach_ * value / largest_);
-    master_ = solve_master(cuts, most);
+    master_ = solve_master(cuts, most, budget_.left());
     budget_.add(master_.work + static_cast<double>(cuts.size() * (active_.size() + 20)));
     master_.value += cost_;
     at_most_ = false;
@@ -304,8 +306,11 @@ class Combining {
     keep_worthy();
     std::vector<std::pair<std::size_t, int>> undo;
     if (!shrink(kInfinity, 100000, undo)) return;
-    const BudgetShare share(budget_, BudgetShare::Most{kChoosingWork});
-    for (int sweep = 0; sweep < kSweeps && !budget_.over() && improve();) ++sweep;
+    const double most = budget_.counted ? std::max(kChoosingWork, kCountedChoosing * budget_.left())
+                                        : kChoosingWork;
+    const BudgetShare share(budget_, BudgetShare::Most{most});
+    const int sweeps = budget_.counted ? kCountedSweeps : kSweeps;
+    for (int sweep = 0; sweep < sweeps && !budget_.over() && improve();) ++sweep;
   }
 
   // What is above the mix's value adds up over the parts, so only variants with less of it than
