@@ -358,6 +358,7 @@ inline constexpr std::size_t kNarrow = 2000;  // frontiers
 namespace exact_sweep {
 inline constexpr double kStateWork = 2.5, kCompareWork = 0.5;
 inline constexpr std::size_t kMostStates = 200000;    // of a layer
+inline constexpr std::size_t kStatesAtOnce = 1024;    // between two looks at the budget
 inline constexpr std::size_t kMostTraces = 40000000;  // of all layers
 }  // namespace exact_sweep
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <memory>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "solve/bound/master.hpp"
@@ -83,6 +84,7 @@ class Combining {
       }
     }
     largest_ = *std::max_element(capacity.begin(), capacity.end());
+    sort_by_begin();
   }
 
   Combination run(const std::map<int, double>& prices, std::vector<int>& rows) {
@@ -123,6 +125,27 @@ class Combining {
   }
 
  private:
+  void sort_by_begin() {
+    by_begin_.resize(live_.size());
+    std::iota(by_begin_.begin(), by_begin_.end(), std::size_t{0});
+    std::stable_sort(by_begin_.begin(), by_begin_.end(),
+                     [&](std::size_t a, std::size_t b) { return live_[a].first < live_[b].first; });
+    int end = 0;
+    for (std::size_t p : by_begin_) last_end_.push_back(end = std::max(end, live_[p].second));
+  }
+
+  // Calls visit(part) for those that may use this stretch.
+  template <class Visit>
+  void for_each_live(int stretch, const Visit& visit) {
+    const auto behind = std::upper_bound(by_begin_.begin(), by_begin_.end(), stretch,
+                                         [&](int s, std::size_t p) { return s < live_[p].first; });
+    for (auto k = static_cast<std::size_t>(behind - by_begin_.begin());
+         k-- > 0 && last_end_[k] > stretch;) {
+      budget_.add(kPassedOverWork);
+      if (live_[by_begin_[k]].second > stretch) visit(by_begin_[k]);
+    }
+  }
+
   // With further rows and variants, until there are none.
   void optimise() {
     for (int round = 0; round < kRounds; ++round) {
@@ -347,28 +370,27 @@ class Combining {
       if (moves == most_moves || budget_.over()) return false;
       const int worst = use_->fullest();
       const double over = use_->most();
-      std::size_t best_part = 0, best = SIZE_MAX;
+      std::size_t best_part = SIZE_MAX, best = SIZE_MAX;
       double best_worth = kInfinity, best_less = 0;
-      budget_.add(kPassedOverWork * static_cast<double>(variants_.size()));
-      for (std::size_t p = 0; p < variants_.size(); ++p) {
-        if (worst < live_[p].first || worst >= live_[p].second) continue;
+      for_each_live(worst, [&](std::size_t p) {
         const Variant& now = variants_[p][at(chosen_[p])];
         const double used = use_at(now, worst);
-        if (used == 0) continue;
+        if (used == 0) return;
         for (std::size_t v : worthy_[p]) {
           const double less = std::min(over, used - use_at(variants_[p][v], worst));
           if (!(less > 0)) continue;
           if (entered_[p][v] == turn_ || !(variants_[p][v].cost - now.cost < worth)) continue;
           // By the prices: what is freed in other rows counts too.
           const double each = std::max(0.0, values_[p][v] - values_[p][at(chosen_[p])]) / less;
-          if (each > best_worth || (each == best_worth && less <= best_less)) continue;
+          // Of equals the first part's first.
+          if (std::tuple(each, -less, p) >= std::tuple(best_worth, -best_less, best_part)) continue;
           best_worth = each;
           best_less = less;
           best_part = p;
           best = v;
         }
         budget_.add(static_cast<double>(3 * worthy_[p].size() + 3));
-      }
+      });
       if (best == SIZE_MAX) return false;
       entered_[best_part][best] = turn_;
       undo.emplace_back(best_part, chosen_[best_part]);
@@ -418,6 +440,8 @@ class Combining {
   double reach_ = kMost;
   std::vector<std::vector<Variant>> variants_;     // per part; uses of stretches
   std::vector<std::pair<int, int>> live_;          // per part: the stretches between its uses' ends
+  std::vector<std::size_t> by_begin_;              // parts
+  std::vector<int> last_end_;                      // the last end of these and those before them
   std::vector<std::vector<std::size_t>> columns_;  // per part, the variants in the program
   std::vector<int> active_;                        // stretches with a row, ascending
   Vector prices_;                                  // sums before each stretch

@@ -81,10 +81,9 @@ class ExactSweep {
     states_.room = {0};
     std::size_t traces = 0;
     for (std::size_t i = 0; i < trellis_.layers.size(); ++i) {
-      step(i);
+      if (!step(i)) return {.left_out = trellis_.least};
       traces += traces_.back().size();
-      const bool too_many = states_.size() > kMostStates || traces > kMostTraces;
-      if (too_many || budget_.over()) return {.left_out = trellis_.least};
+      if (traces > kMostTraces) return {.left_out = trellis_.least};
     }
     return {best_labels(), trellis_.room};
   }
@@ -153,7 +152,8 @@ class ExactSweep {
     }
   }
 
-  void step(std::size_t i) {
+  // False: there are too many states, or the budget is over.
+  bool step(std::size_t i) {
     const TrellisLayer& layer = trellis_.layers[i];
     States next;
     next.variables = plan_.steps[i].variables.size();
@@ -162,11 +162,12 @@ class ExactSweep {
       found_.clear();
       room_.clear();
       for (std::size_t a = layer.begins[f]; a < layer.begins[f + 1]; ++a) extend(i, a);
-      keep_best(next, traces);
+      if (!keep_best(next, traces)) return false;
       next.begins.push_back(next.size());
     }
     states_ = std::move(next);
     traces_.push_back(std::move(traces));
+    return !budget_.over();
   }
 
   void extend(std::size_t i, std::size_t a) {
@@ -205,14 +206,23 @@ class ExactSweep {
     }
   }
 
-  // Of the candidates for one frontier, those that no other is at least as good as.
-  void keep_best(States& next, std::vector<Trace>& traces) {
+  // Of the candidates for one frontier, those that no other is at least as good as. False: as
+  // step().
+  bool keep_best(States& next, std::vector<Trace>& traces) {
     const std::size_t width = next.variables;
     std::stable_sort(found_.begin(), found_.end(), [&](const Candidate& a, const Candidate& b) {
       return a.cost != b.cost ? a.cost < b.cost : room_[a.room] > room_[b.room];
     });
     Front front(width);
+    double compared = 0;
+    std::size_t looked_at = 0;
+    budget_.add(static_cast<double>(found_.size()) * kStateWork);
     for (const Candidate& candidate : found_) {
+      if (++looked_at % kStatesAtOnce == 0) {
+        budget_.add((front.work() - compared) * kCompareWork);
+        compared = front.work();
+        if (next.size() > kMostStates || budget_.over()) return false;
+      }
       const double* room = room_.data() + candidate.room;
       if (!front.add(room)) continue;
       next.value.push_back(candidate.value);
@@ -220,7 +230,8 @@ class ExactSweep {
       next.room.insert(next.room.end(), room, room + width);
       traces.push_back(candidate.trace);
     }
-    budget_.add(static_cast<double>(found_.size()) * kStateWork + front.work() * kCompareWork);
+    budget_.add((front.work() - compared) * kCompareWork);
+    return next.size() <= kMostStates;
   }
 
   const Network& net_;
