@@ -82,8 +82,18 @@ Labels splitting_order(const Network& net, const Dual& dual, int n, double room)
   return order;
 }
 
+double entries_of(const Network& net) {
+  double entries = 0;
+  for (const Edge& edge : net.edges) {
+    if (!edge.gone) entries += static_cast<double>(net.algebra.core(edge.table.core).values.size());
+  }
+  return entries;
+}
+
 // Two halves of a node's labels; that with the present label first.
 Found branch(const Network& net, const Dual& dual, double cutoff, Budget& budget) {
+  const HeldEntries held(budget, entries_of(net));
+  if (budget.held > kMostHeld) return {.bound = dual.bound()};
   const std::vector<int> labels = dual.decode();
   const int n = branching_node(net, dual, labels);
   AUTOPAR_CHECK(n >= 0, "nothing to branch on");
@@ -152,6 +162,7 @@ Found explore(Network& net, double cutoff, Budget& budget) {
   std::unique_ptr<Network> child = smaller_network(*dual, cutoff, budget);
   Found below;
   if (child == nullptr) {
+    forget_unused(net);
     below = branch(net, *dual, cutoff, budget);
   } else {
     // There can be many levels; what is no longer needed must not wait for the end of the search.

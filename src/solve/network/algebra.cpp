@@ -176,8 +176,9 @@ int Algebra::add_core(Core core) {
 
 void Algebra::forget_cores(const std::vector<char>& used, const std::vector<char>& by_columns) {
   for (std::size_t c = 0; c < cores_.size(); ++c) {
-    if (used[c]) continue;
-    if (by_columns[c]) {
+    if (used[c]) {
+      cores_[c].turned = {};
+    } else if (by_columns[c]) {
       cores_[c].transposed();
       cores_[c].values = {};
     } else {

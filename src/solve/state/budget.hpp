@@ -21,6 +21,7 @@ struct Budget {
   bool counted = false;  // shares are of the work alone: the clock only ends it all
   bool enough = false;   // the gap that was asked for is reached
   double effort = 1;     // of a default search; with more, smaller gaps are worth the work
+  double held = 0;       // table entries of networks that wait for those made of them
 
   void add(double entries) { work += entries; }
   double left() const { return work_limit - work; }
@@ -30,6 +31,21 @@ struct Budget {
 
 // The cutoff below a value: what is less only by rounding is not looked for.
 double strictly_below(double value);
+
+// While it lives, so many entries are held.
+class HeldEntries {
+ public:
+  HeldEntries(Budget& budget, double entries) : budget_(budget), entries_(entries) {
+    budget.held += entries;
+  }
+  ~HeldEntries() { budget_.held -= entries_; }
+  HeldEntries(const HeldEntries&) = delete;
+  HeldEntries& operator=(const HeldEntries&) = delete;
+
+ private:
+  Budget& budget_;
+  const double entries_;
+};
 
 // While it lives, the budget is a part of what is left of it; of the time that part (0: the same).
 class BudgetShare {
