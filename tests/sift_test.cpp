@@ -284,6 +284,46 @@ TEST_CASE("what the best mix divides is branched on", "[solver][sift]") {
   CHECK(close(race.bound, 390));
 }
 
+// Nodes that have nothing in common but memory, each for some time: less of it costs more.
+Problem many_alone(unsigned seed, int nodes, int horizon, double tightness) {
+  Generator draw(seed);
+  Problem problem;
+  problem.horizon = horizon;
+  Vector cheapest(static_cast<std::size_t>(horizon), 0.0), least = cheapest;
+  for (int n = 0; n < nodes; ++n) {
+    const int begin = draw.below(horizon), end = std::min(horizon, begin + 1 + draw.below(40));
+    const double size = std::pow(10.0, 4 * draw.unit());
+    ProblemNode node;
+    NodeUse use = {begin, end, {}};
+    for (int c = 2 + draw.below(8); c > 0; --c) {
+      const double kept = draw.unit();
+      use.bytes.push_back(std::floor(size * kept));
+      node.cost.push_back(std::floor(1e4 * draw.unit() * draw.unit() * (1 - kept)));
+    }
+    const auto first = std::min_element(node.cost.begin(), node.cost.end()) - node.cost.begin();
+    for (int t = begin; t < end; ++t) {
+      cheapest[at(t)] += use.bytes[static_cast<std::size_t>(first)];
+      least[at(t)] += *std::min_element(use.bytes.begin(), use.bytes.end());
+    }
+    node.uses.push_back(std::move(use));
+    problem.nodes.push_back(std::move(node));
+  }
+  const double low = *std::max_element(least.begin(), least.end());
+  const double high = *std::max_element(cheapest.begin(), cheapest.end());
+  problem.use_limit = std::floor(low + tightness * (high - low));
+  return problem;
+}
+
+TEST_CASE("dp where thousands of nodes share nothing but memory", "[solver][sift][limits]") {
+  for (const double tightness : {0.1, 0.5}) {
+    const Problem problem = many_alone(3, 3000, 600, tightness);
+    const Solution found = solve_dp(problem, {});
+    check_claims(problem, found);
+    REQUIRE(found.feasible);
+    CHECK(found.gap() < 0.02);
+  }
+}
+
 TEST_CASE("dp under a limit that every layer reaches at its own time", "[solver][sift][limits]") {
   const Problem problem = training(0, 120, 6, 0.35);
   const Solution found = solve_dp(problem, {});
