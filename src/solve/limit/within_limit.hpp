@@ -13,7 +13,8 @@ namespace autopar::solver {
 // Choices below the race's cutoff that fit its problem's limit, and a bound.
 class LimitedSearch {
  public:
-  // Begins with possible choices, or none, that do not fit or are to be beaten.
+  // Begins with possible choices, or none, that do not fit or are to be beaten; and with the
+  // messages of a network without the limit, where there are any.
   LimitedSearch(Race& race, std::vector<int> start,
                 std::shared_ptr<const CarriedMessages> messages = nullptr);
 
