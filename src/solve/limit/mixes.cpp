@@ -1,7 +1,5 @@
 #include "solve/limit/mixes.hpp"
 
-#include <map>
-
 #include "solve/bound/settle.hpp"
 #include "solve/bound/subgradient.hpp"
 #include "solve/close.hpp"
@@ -34,9 +32,7 @@ void mix_labellings(AllTimes& all, const std::vector<int>& rows, const Priced& p
   double cutoff = race.below();
   if (net->impossible || net->constant >= cutoff) return;
   Dual dual(*net);
-  std::map<int, double> by_time;
-  for (const auto& [row, price] : priced.prices) by_time[all.net().row_time[at(row)]] = price;
-  set_prices(dual, by_time);
+  dual.set_multipliers(multipliers_of(*net, by_time(all.net(), priced.prices)));
   settle(dual, kSettling, cutoff, true, race.budget);
   Incumbent best;
   {

@@ -1,6 +1,5 @@
 #include "solve/limit/pricer.hpp"
 
-#include <algorithm>
 #include <utility>
 
 #include "solve/effort.hpp"
@@ -9,6 +8,21 @@
 namespace autopar::solver {
 
 using namespace effort::pricer;
+
+TimePrices by_time(const Network& net, const RowPrices& prices) {
+  TimePrices result;
+  for (const auto& [row, price] : prices) result[net.row_time[at(row)]] = price;
+  return result;
+}
+
+Vector multipliers_of(const Network& net, const TimePrices& prices) {
+  Vector multipliers;
+  for (int time : net.row_time) {
+    const auto known = prices.find(time);
+    multipliers.push_back(known == prices.end() ? 0.0 : known->second);
+  }
+  return multipliers;
+}
 
 void Pricer::allow(const std::vector<int>& rows) {
   std::vector<int> all = rows_;
@@ -55,22 +69,9 @@ std::shared_ptr<const CarriedMessages> Pricer::messages() const {
   return std::make_shared<const CarriedMessages>(parts_->carried());
 }
 
-// Of the rows of the network that is priced. A row that it has not cannot be exceeded there, or not
-// without another: its price would only take from the bound.
-Vector Pricer::multipliers_of(const RowPrices& prices) const {
-  const Network& net = reduced_ == nullptr ? all_.net() : *reduced_;
-  Vector multipliers(net.capacity.size(), 0.0);
-  for (const auto& [row, price] : prices) {
-    const int time = all_.net().row_time[at(row)];
-    const auto its = std::lower_bound(net.row_time.begin(), net.row_time.end(), time);
-    if (its == net.row_time.end() || *its != time) continue;
-    multipliers[static_cast<std::size_t>(its - net.row_time.begin())] = price;
-  }
-  return multipliers;
-}
-
 double Pricer::settle(const RowPrices& prices, bool exactly) {
-  parts_->set_multipliers(multipliers_of(prices));
+  const Network& net = reduced_ == nullptr ? all_.net() : *reduced_;
+  parts_->set_multipliers(multipliers_of(net, by_time(all_.net(), prices)));
   double cutoff = race_.below();
   const bool alone = reduced_ != nullptr;
   const Patience& patience = alone ? kAlonePatience : exactly ? kLongPatience : kPatience;

@@ -12,6 +12,11 @@ namespace autopar::solver {
 
 // Per row of the network with all times, where it is not 0.
 using RowPrices = std::map<int, double>;
+using TimePrices = std::map<int, double>;
+TimePrices by_time(const Network& net, const RowPrices& prices);
+// Of the rows that a network has. One that it has not cannot be exceeded there, or not without
+// another: its price would only take from the bound.
+Vector multipliers_of(const Network& net, const TimePrices& prices);
 
 // Like parts are priced as one, on the network as it is: a price tells apart only what is in use at
 // its time. Where there are few, each node is a part of its own, of a network that is reduced for
@@ -39,7 +44,6 @@ class Pricer {
 
  private:
   void take_each_alone();
-  Vector multipliers_of(const RowPrices& prices) const;
 
   Race& race_;
   const AllTimes& all_;

@@ -190,15 +190,6 @@ Vector priced_uses(const Network& net, int n, const RowPrices& prices) {
   return worth;
 }
 
-void set_prices(Dual& dual, const std::map<int, double>& by_time) {
-  Vector multipliers;
-  for (int time : dual.network().row_time) {
-    const auto known = by_time.find(time);
-    multipliers.push_back(known == by_time.end() ? 0.0 : known->second);
-  }
-  dual.set_multipliers(multipliers);
-}
-
 void meet_in_pool(const Network& net, const std::vector<int>& labels, Priced& priced) {
   const auto known = std::find_if(priced.met.begin(), priced.met.end(),
                                   [&](const Met& met) { return met.labels == labels; });

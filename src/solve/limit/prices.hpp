@@ -22,9 +22,6 @@ Met weigh(const Network& net, std::vector<int> labels);
 // What the node's own uses are worth at the prices, per label.
 Vector priced_uses(const Network& net, int n, const RowPrices& prices);
 
-// Prices by time, as multipliers of the rows that the dual's network has.
-void set_prices(Dual& dual, const std::map<int, double>& by_time);
-
 // A node whose labels the best mix divides: between these two that differ much in what they use.
 struct DividedNode {
   int node = -1;

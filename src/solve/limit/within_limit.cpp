@@ -126,8 +126,7 @@ void LimitedSearch::find_plans() {
     const Noted noted(race_, "mix");
     mix_labellings(all_, pricer_->rows(), priced_, race_);
   }
-  for (const auto& [row, price] : priced_.prices) {
-    const int time = all_.net().row_time[at(row)];
+  for (const auto& [time, price] : by_time(all_.net(), priced_.prices)) {
     prices_[time] = price;
     times_.insert(time);
   }
@@ -187,7 +186,7 @@ void LimitedSearch::solve_relaxed(bool to_the_end) {
   race_.raise(net->constant);
   forget_unused(*net);
   Dual dual(*net);
-  set_prices(dual, prices_);
+  dual.set_multipliers(multipliers_of(*net, prices_));
   const auto messages = pricer_ == nullptr ? nullptr : pricer_->messages();
   if (messages != nullptr) {
     dual.begin_from(*messages);

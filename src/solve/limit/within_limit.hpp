@@ -48,8 +48,8 @@ class LimitedSearch {
   std::unique_ptr<Pricer> pricer_;  // of the whole; null: not for this problem
   bool has_plans_ = false;
   Priced priced_;
-  std::set<int> times_;           // that have rows
-  std::map<int, double> prices_;  // by time
+  std::set<int> times_;  // that have rows
+  TimePrices prices_;
 };
 
 // Plans within the limit, and the bound on these: prices, columns, mixes, halves, then the whole at
