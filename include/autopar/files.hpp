@@ -25,6 +25,8 @@ Result<std::string> read_file(const std::string& path);
 Status write_file_atomically(const std::string& path, std::string_view bytes);
 // `write` gets an open file descriptor and returns 0 or an errno.
 using WriteFile = std::function<int(int)>;
+// For these: all bytes, or an errno.
+int write_all(int file, std::string_view bytes);
 Status write_file_atomically(const std::string& path, const WriteFile& write);
 // The same as one of several files: it appears with the others.
 Status write_file(UnfinishedFiles& files, const std::string& path, std::string_view bytes);

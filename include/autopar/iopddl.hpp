@@ -5,7 +5,9 @@
 //   Solution solution = solve_dp(read->problem, {});
 #pragma once
 
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "autopar/problem.hpp"
@@ -32,7 +34,11 @@ Result<IopddlProblem> parse_iopddl(const std::string& text, const std::string& f
 // said with further nodes, tied to the problem's by forbidden pairs: each further use of a node,
 // and memory used by an edge where the limit can be exceeded at all, whose node chooses a pair of
 // classes of equal rows and columns. An infinite limit is written as the most that can be in use.
-std::string problem_to_iopddl(const Problem& problem, const std::string& name,
-                              double cost_factor = 1, double use_factor = 1);
+std::string problem_to_iopddl(const Problem& problem, const std::string& name);
+// Handed on in pieces, since it may be larger than memory. `take` returns 0 or an errno, after
+// which it gets no more; so is what this returns.
+using TakeText = std::function<int(std::string_view piece)>;
+int problem_to_iopddl(const Problem& problem, const std::string& name, double cost_factor,
+                      double use_factor, const TakeText& take);
 
 }  // namespace autopar

@@ -86,8 +86,10 @@ Status dump_problem(const std::string& path, const SearchRequest& request, const
   AUTOPAR_TRY(built, build_problem(request, mesh));
   const std::string name = model + " on mesh " + to_text(mesh);
   const SmallUnit unit = small_unit(request.cost_model);
-  AUTOPAR_RETURN_IF_ERROR(
-      write_file_atomically(path, problem_to_iopddl(built.problem, name, unit.factor)));
+  AUTOPAR_RETURN_IF_ERROR(write_file_atomically(path, [&](int file) {
+    return problem_to_iopddl(built.problem, name, unit.factor, 1,
+                             [file](std::string_view piece) { return write_all(file, piece); });
+  }));
   logging::info("{}: the search problem of mesh {}, {} nodes, costs in {}", path, to_text(mesh),
                 built.problem.nodes.size(), unit.name);
   return Ok{};

@@ -26,16 +26,6 @@ Error write_error(const std::string& path, int error) {
   return resource_error(path + ": cannot be written: " + std::strerror(error));
 }
 
-int write_all(int file, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(file, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return errno;
-    bytes.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return 0;
-}
-
 }  // namespace
 
 Result<std::string> read_file(const std::string& path) {
@@ -72,6 +62,16 @@ bool is_json(const std::string& path) {
   char first = 0;
   std::ifstream file(path);
   return file >> first && first == '{';
+}
+
+int write_all(int file, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(file, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return errno;
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return 0;
 }
 
 Status write_file_atomically(const std::string& path, std::string_view bytes) {
