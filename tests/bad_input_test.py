@@ -21,7 +21,7 @@ def test_numbers_of_options(folder):
                                     ("--momentum", "nan", "a number"), ("--eps", "0", "a number above 0"), ("--rows", "-1", "a number from 0 on")):
         told = run(*search, option, value, code=2).stderr
         assert f"{option}: expected {expected}" in told and f"found '{value}'" in told and not (folder / "plan").exists(), told
-    run(*search, "--lr", "1e-3", "--eps", "1E-6", "--rows", "0")
+    run(*search, "--lr", "1e-3", "--optimizer", "adam", "--eps", "1E-6", "--rows", "0")
     assert "--rtol: expected" in run("run", folder / "plan", "--rtol", "-1", code=2).stderr
 
 

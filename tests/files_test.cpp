@@ -68,6 +68,7 @@ TEST_CASE("a bad cluster file is refused by field", "[files]") {
       {"\"size\": 4", "\"size\": 99999999999", "at most 1048576"},
       {"\"name\": \"ib\"", "\"name\": \"nvlink\"", "'nvlink' twice"},
       {"3.0e11", "-1", "tiers[0].bandwidth_bytes_per_s: expected a positive number, found -1"},
+      {"3.0e11", "1e-320", "bandwidth_bytes_per_s must be at least 1e-100 and below 1e300"},
       {"\"latency_s\": 5e-6", "\"latency_s\": null", "tiers[1].latency_s: expected a number"},
       {"\"latency_s\": 5e-6", "\"latency\": 5e-6", "tiers[1]: the field \"latency_s\" is missing"},
       {"{\"float32\": 19.5e12, \"bfloat16\": 312e12}", "{}", "device.peak_flops_per_s: expected"},

@@ -260,6 +260,18 @@ TEST_CASE("an If on a known condition is its branch", "[import]") {
         else_branch = no () => (float[2,3] e) { e = Abs(x) }>
     })";
   check_import(graph, "r[2,3] = Relu(x) # Relu_r\ny[2,3] = Neg(r) # inner\n");
+  // A name of a branch alone, that an op behind it has as well.
+  const auto twice = import_proto(parsed(model_text(R"(g (float[2] x) => (float[2] y) {
+      yes = Constant <value_int = 1> ()
+      so = Cast <to = 9> (yes)
+      z = If (so) <
+        then_branch = yes () => (float[2] r) { t = Relu(x) r = Neg(t) },
+        else_branch = no () => (float[2] e) { e = Abs(x) }>
+      t = Exp(z)
+      y = Sin(t)
+    })")));
+  REQUIRE(twice.ok());
+  CHECK(twice->graph.ops.size() == 4);
   check_error(R"(g (float[2] x, bool c) => (float[2] y) {
       [choice] y = If (c) <
         then_branch = yes () => (float[2] t) { t = Relu(x) },

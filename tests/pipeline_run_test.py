@@ -207,6 +207,12 @@ def refused(folder):
     assert "--stages" in said("--stages", "auto", *two[2:], "layers.1.mlp.residual")
     # More stages than the model has weights are no error where others are asked for too.
     called("search", MODELS / "mlp.onnx", "--cluster", "dgx-a100-1x8", "--train", "--loss", "mse", "--micro-batches", 4, "--stages", "auto", "-q", "-o", folder / "auto")
+    # One stage is fastest there; the bound is about pipelines too, of which less is known.
+    cost = json.loads((folder / "auto" / "report.json").read_text())["cost"]
+    called("search", MODELS / "mlp.onnx", "--cluster", "dgx-a100-1x8", "--train", "--loss", "mse", "--micro-batches", 4, "--stages", 2, "-q", "-o", folder / "two")
+    pipelines = json.loads((folder / "two" / "report.json").read_text())["cost"]
+    assert cost["seconds"] < pipelines["seconds"] and not cost["proven_optimal"], cost
+    assert 0 < cost["lower_bound_seconds"] <= pipelines["lower_bound_seconds"] * (1 + 1e-9), (cost, pipelines)
     fit = said("--stages", 2, "--micro-batches", 2, "--memory", "64KiB", code=3)
     assert "stage 0" in fit, fit
     assert "try 4 micro-batches" in said("--stages", 4, "--micro-batches", 2, "--schedule", "interleaved", code=4)

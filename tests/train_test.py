@@ -249,7 +249,11 @@ def test_refusals(folder):
     refused(2, "no output 'z'", arguments=[plain, "--loss", "z"])
     refused(2, "[4,2]", "one number", arguments=[plain, "--loss", "y"])
     refused(2, "--freeze", "'v*'", "'w'", arguments=[plain, "--loss", "sum", "--freeze", "v*"])
-    refused(2, "--betas", arguments=[plain, "--loss", "sum", "--betas", "0.9"])
+    refused(2, "--betas", arguments=[plain, "--loss", "sum", "--optimizer", "adam", "--betas", "0.9"])
+    for optimizer, option, value in (("sgd", "--betas", "0.9,0.9"), ("momentum", "--eps", 1e-5), ("adam", "--momentum", 0.5)):
+        refused(2, option, f"not with {optimizer}", arguments=[plain, "--loss", "sum", "--optimizer", optimizer, option, value])
+    run("grad", plain, "--loss", "sum", "--optimizer", "sgd", "--momentum", 0.5, "-o", folder / "momentum.onnx", "-q")
+    assert "sgd.m.w" in {value.name for value in onnx.load(folder / "momentum.onnx").graph.input}
     refused(4, "nothing to train", arguments=[plain, "--loss", "sum", "--freeze", "w"])
     refused(4, "no input 'q'", arguments=[plain, "--loss", "sum", "--data-inputs", "q"])
     refused(2, "--parameters", "'v*'", "'w'", arguments=[plain, "--loss", "sum", "--parameters", "v*"])
@@ -282,6 +286,19 @@ def test_refusals(folder):
     machine = cluster(folder, 2, **MACHINE)
     code, message = failed("search", plain, "--cluster", machine, "--optimizer", "sgd", "-o", folder / "none")
     assert code == 2 and "--optimizer" in message and "--train" in message, message
+
+
+def test_nothing_asked(folder):
+    """Of a model that has its own loss, with no option but --train: apply and price read what search writes."""
+    own = model(folder, [helper.make_node("MatMul", ["x", "w"], ["y"], name="product"),
+                         helper.make_node("ReduceMean", ["y"], ["loss"], keepdims=0, name="mean")],
+                [("x", TensorProto.FLOAT, [4, 3])], [("loss", TensorProto.FLOAT, [])], [("w", np.ones((3, 2), np.float32))])
+    on = "--cluster", cluster(folder, 2)
+    run("search", own, *on, "--train", "-o", folder / "searched", "-q")
+    strategy = folder / "searched" / "strategy.json"
+    run("apply", own, *on, "--strategy", strategy, "-o", folder / "applied", "-q")
+    assert strategy.read_bytes() == (folder / "applied" / "strategy.json").read_bytes()
+    run("price", own, *on, "--strategy", strategy, "-q")
 
 
 def test_batch(folder):

@@ -513,7 +513,10 @@ Run add_calibrate(CLI::App& app, const CommonOptions& common) {
                "options\n"
                "What is calibrated on the forward model says little of a step's many small "
                "kernels.");
-  return [&app, options, &common] { return run(app, *options, common); };
+  return [&app, options, &common]() -> Result<int> {
+    AUTOPAR_RETURN_IF_ERROR(settle_optimizer(app, options->training));
+    return run(app, *options, common);
+  };
 }
 
 }  // namespace autopar::cli

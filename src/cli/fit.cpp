@@ -361,8 +361,9 @@ Run add_fit(CLI::App& app, const CommonOptions& common) {
   app.add_option(
          "MEASURED", options->table,
          "table of measured plans: CSV with columns plan and seconds\n"
-         "`plan` is a folder that search or apply wrote, or a strategy file; `seconds` what "
-         "its step took. Columns `model`, `cluster` and `batch` say these where the folder "
+         "`plan` is a folder that search or apply wrote, or a strategy file, of one stage; "
+         "`seconds` what its step took. Columns `model`, `cluster` and `batch` say these where the "
+         "folder "
          "and --cluster do not. Paths are relative to the table; lines that begin with # are "
          "left out.")
       ->required()

@@ -55,7 +55,10 @@ Run add_grad(CLI::App& app, const CommonOptions& common) {
       ->required()
       ->type_name("FILE")
       ->group(group::kOutput);
-  return [options, &common] { return run(*options, common); };
+  return [options, &common, &app]() -> Result<int> {
+    AUTOPAR_RETURN_IF_ERROR(settle_optimizer(app, options->training));
+    return run(*options, common);
+  };
 }
 
 }  // namespace autopar::cli

@@ -52,7 +52,8 @@ void add_training_options(CLI::App& app, TrainingChoice& choice) {
                  "default 0.01 of adamw, else 0; added to the gradient but for adamw")
       ->check(number_from_zero())
       ->type_name("NUMBER");
-  app.add_option("--momentum", options.momentum, "of momentum (default 0.9)")
+  app.add_option("--momentum", options.momentum,
+                 "of momentum (default 0.9); sgd with it is momentum")
       ->check(finite_number() & CLI::Range(0.0, 1.0))
       ->type_name("NUMBER");
   app.add_option("--clip-norm", options.clip_norm,
@@ -89,6 +90,19 @@ Status refuse_training_options(const CLI::App& app) {
                               "--stages",   "--schedule",      "--chunks",     "--cuts",
                               kWeightsFrom},
                         "needs --train: without it the model is taken as it is");
+}
+
+Status settle_optimizer(const CLI::App& app, TrainingChoice& choice) {
+  const std::string& optimizer = choice.optimizer;
+  const bool has_momentum = app["--momentum"]->count() > 0;
+  if (optimizer == "sgd" && has_momentum) choice.optimizer = "momentum";
+  const std::string instead = ", not with " + optimizer;
+  if (optimizer != "momentum") {
+    AUTOPAR_RETURN_IF_ERROR(
+        refuse_options(app, {"--momentum"}, "goes with --optimizer momentum" + instead));
+  }
+  if (optimizer == "adam" || optimizer == "adamw") return Ok{};
+  return refuse_options(app, {"--betas", "--eps"}, "goes with --optimizer adam or adamw" + instead);
 }
 
 void add_micro_batches_option(CLI::App& app, TrainingChoice& choice) {

@@ -1,3 +1,4 @@
+#include <cstdio>
 #include <set>
 
 #include "autopar/mesh.hpp"
@@ -6,7 +7,7 @@ namespace autopar {
 
 namespace {
 
-constexpr const char* kPositive = "positive and below 1e300";
+constexpr const char* kPositive = "at least 1e-100 and below 1e300";
 constexpr const char* kNotNegative = "at least 0 and below 1e300";
 constexpr std::int64_t kMaxDevices = std::int64_t{1} << 20;
 
@@ -16,8 +17,14 @@ Error wrong(const Cluster& cluster, const std::string& field, const std::string&
                      ", found " + found);
 }
 
-// Written so that not-a-number is not positive either.
-bool positive(double value) { return value > 0 && value < 1e300; }
+// So that what is divided by it is finite. Written so that not-a-number is not positive either.
+bool positive(double value) { return value >= 1e-100 && value < 1e300; }
+
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", value);
+  return text;
+}
 
 Status verify_tier(const Cluster& cluster, const Tier& tier) {
   const std::string where = "tier '" + tier.name + "': ";
@@ -26,23 +33,23 @@ Status verify_tier(const Cluster& cluster, const Tier& tier) {
   }
   if (!positive(tier.bandwidth_bytes_per_s)) {
     return wrong(cluster, where + "bandwidth_bytes_per_s", kPositive,
-                 std::to_string(tier.bandwidth_bytes_per_s));
+                 number(tier.bandwidth_bytes_per_s));
   }
   if (!(tier.latency_s >= 0 && tier.latency_s < 1e300)) {
-    return wrong(cluster, where + "latency_s", kNotNegative, std::to_string(tier.latency_s));
+    return wrong(cluster, where + "latency_s", kNotNegative, number(tier.latency_s));
   }
   if (!(tier.ring_step_s >= 0 && tier.ring_step_s < 1e300)) {
-    return wrong(cluster, where + "ring_step_s", kNotNegative, std::to_string(tier.ring_step_s));
+    return wrong(cluster, where + "ring_step_s", kNotNegative, number(tier.ring_step_s));
   }
   double last = 0;
   for (const auto& [bytes, fraction] : tier.efficiency) {
     if (!positive(bytes) || bytes <= last) {
       return wrong(cluster, where + "efficiency", "a list of pairs with ascending positive sizes",
-                   "the size " + std::to_string(bytes) + " after " + std::to_string(last));
+                   "the size " + number(bytes) + " after " + number(last));
     }
     if (!(fraction > 0 && fraction <= 1)) {
       return wrong(cluster, where + "efficiency", "fractions above 0 and up to 1",
-                   std::to_string(fraction));
+                   number(fraction));
     }
     last = bytes;
   }
@@ -56,14 +63,14 @@ Status verify_device(const Cluster& cluster) {
   }
   if (!positive(device.memory_bandwidth_bytes_per_s)) {
     return wrong(cluster, "device.memory_bandwidth_bytes_per_s", kPositive,
-                 std::to_string(device.memory_bandwidth_bytes_per_s));
+                 number(device.memory_bandwidth_bytes_per_s));
   }
   if (device.peak_flops_per_s.empty()) {
     return wrong(cluster, "device.peak_flops_per_s", "given for at least one dtype", "none");
   }
   for (const auto& [dtype, peak] : device.peak_flops_per_s) {
     if (!positive(peak)) {
-      return wrong(cluster, "device.peak_flops_per_s of " + dtype, kPositive, std::to_string(peak));
+      return wrong(cluster, "device.peak_flops_per_s of " + dtype, kPositive, number(peak));
     }
   }
   return Ok{};

@@ -109,8 +109,11 @@ Result<ImportedModel> import_rebatched(const std::string& model, const TrainingC
   auto rebatched =
       rebatch(std::move(forward.graph), rules, choice.batch_dim, choice.batch, is_frozen);
   const auto why = [&](const Error& error) {
-    return input_error(first.message + " (following the batch through its ops: " + error.message +
-                       ")");
+    return input_error(model + ": " + error.message + ", so --batch " +
+                       std::to_string(choice.batch) +
+                       " cannot take the place of the model's own batch; export the model with a "
+                       "symbolic batch, or with that one (as it stands: " +
+                       first.message + ")");
   };
   if (!rebatched) return why(rebatched.error());
   auto imported = import_graph(rebatched->graph, model);
@@ -298,6 +301,7 @@ Result<SplitStep> split_step(const std::string& model, const TrainingChoice& cho
 std::string training_text(const TrainingStep& step, const TrainingChoice& choice) {
   auto document = nlohmann::ordered_json::parse(training_json(step));
   auto& asked = document["asked"];
+  if (asked.is_null()) asked = nlohmann::ordered_json::object();
   const std::vector<std::string> data = split_list(choice.data_inputs);
   if (!data.empty()) asked["data_inputs"] = data;
   if (choice.batch > 0) asked["batch"] = choice.batch;
@@ -319,7 +323,8 @@ Result<TrainingChoice> training_choice_of(const StrategyFile& file) {
   choice.copies = file.copies;
   AUTOPAR_TRY(document, parse_json(file.training, where));
   try {
-    const nlohmann::json asked = document.value("asked", nlohmann::json::object());
+    nlohmann::json& asked = document["asked"];
+    if (asked.is_null()) asked = nlohmann::json::object();
     choice.data_inputs = asked.value("data_inputs", choice.data_inputs);
     choice.batch = asked.value("batch", choice.batch);
     choice.batch_dim = asked.value("batch_dim", choice.batch_dim);

@@ -10,14 +10,30 @@
 namespace autopar {
 namespace {
 
+void collect(const onnx::NodeProto& node, std::vector<std::string>& names);
+
+// What a branch or body reads from outside: names that it makes itself hide those.
+void collect(const onnx::GraphProto& graph, std::vector<std::string>& names) {
+  std::set<std::string> own;
+  for (const auto& input : graph.input()) own.insert(input.name());
+  for (const auto& stored : graph.initializer()) own.insert(stored.name());
+  std::vector<std::string> read;
+  for (const auto& inner : graph.node()) {
+    own.insert(inner.output().begin(), inner.output().end());
+    collect(inner, read);
+  }
+  for (const auto& output : graph.output()) read.push_back(output.name());
+  for (std::string& name : read) {
+    if (own.count(name) == 0) names.push_back(std::move(name));
+  }
+}
+
 void collect(const onnx::NodeProto& node, std::vector<std::string>& names) {
   for (const auto& input : node.input()) {
     if (!input.empty()) names.push_back(input);
   }
   for (const auto& attribute : node.attribute()) {
-    if (!attribute.has_g()) continue;
-    for (const auto& inner : attribute.g().node()) collect(inner, names);
-    for (const auto& output : attribute.g().output()) names.push_back(output.name());
+    if (attribute.has_g()) collect(attribute.g(), names);
   }
 }
 

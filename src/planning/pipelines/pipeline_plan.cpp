@@ -49,7 +49,6 @@ class Pipelines {
         left_.push_back(std::move(*next));
         open_.erase(next);
       } else if (form.is_ready() || is_over) {
-        lower_bound_ = std::min(lower_bound_, form.bound);
         AUTOPAR_RETURN_IF_ERROR(plan_form(form, *next->step));
         open_.erase(next);
       } else {
@@ -172,6 +171,7 @@ class Pipelines {
   void tell_of_left() {
     for (const Open& open : left_) {
       const FormCandidate& form = open.form;
+      has_pipelines_ = has_pipelines_ || form.form.stages > 1;
       lower_bound_ = std::min(lower_bound_, form.bound);
       std::string why = "not searched: no plan takes less than " + format_seconds(form.bound);
       if (form.bound < best_time()) {
@@ -186,6 +186,11 @@ class Pipelines {
   Result<StagedPlan> taken() {
     if (!best_.pipeline && !best_.single) return infeasible_error(why_none());
     if (best_.single) tell_of_single();
+    if (best_.single && has_pipelines_) {
+      SearchOutcome& outcome = best_.single->outcome;
+      outcome.lower_bound = bound_beside(lower_bound_, outcome.cost.time());
+      outcome.unlimited_lower_bound = 0;  // not known of pipelines
+    }
     if (best_.pipeline) {
       best_.pipeline->tried = std::move(tried_);
       best_.pipeline->lower_bound = bound_beside(lower_bound_, best_.pipeline->times.makespan);
@@ -213,6 +218,9 @@ class Pipelines {
     const PipelineForm& form = candidate.form;
     if (form.stages == 1) {
       auto planned = step.plan_single(best_time());
+      Seconds bound = candidate.bound;
+      if (planned) bound = std::max(bound, planned->outcome.lower_bound);
+      lower_bound_ = std::min(lower_bound_, bound);
       if (!planned) return note(form, planned.error());
       const Seconds time = planned->outcome.cost.time();
       tried_.push_back({form, time, planned->outcome.cost.memory.total, ""});
@@ -222,6 +230,8 @@ class Pipelines {
       best_.inputs = step.asked().inputs;
       return Ok{};
     }
+    has_pipelines_ = true;
+    lower_bound_ = std::min(lower_bound_, candidate.bound);
     auto plan = step.plan(candidate, best_time(), is_one_);
     if (!plan) return note(form, plan.error());
     tried_.push_back({form, plan->times.makespan, plan->peak_bytes, ""});
@@ -278,6 +288,7 @@ class Pipelines {
   std::vector<Open> open_;
   std::vector<Open> left_;  // out
   Seconds lower_bound_ = kInfinity;
+  bool has_pipelines_ = false;    // among the forms that the bound is about
   std::optional<Error> refused_;  // of the first form that cannot be tried
   StagedPlan best_;
   bool is_one_ = false;  // one form alone was asked for

@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -213,21 +214,31 @@ class Presolve {
     return !link.cost || value(*link.cost, i, j) < kInfinity;
   }
 
-  // Partners of all labels that are left.
+  // Partners of all labels that are left. As long as none is gone, links of one of the problem's
+  // tables have the same.
   void count(Link& link) {
     const std::vector<State>& rows = state_[at(link.a)];
     const std::vector<State>& columns = state_[at(link.b)];
-    link.support_a.assign(rows.size(), 0);
-    link.support_b.assign(columns.size(), 0);
-    link.several_a = link.several_b = 0;
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      for (std::size_t j = 0; rows[i] != kGone && j < columns.size(); ++j) {
-        if (columns[j] == kGone || !possible(link, i, j)) continue;
-        ++link.support_a[i];
-        ++link.support_b[j];
+    const bool is_whole = !is_any_gone_ && link.cost && link.cost->made == nullptr &&
+                          link.cost->map_a == identity(link.a) &&
+                          link.cost->map_b == identity(link.b);
+    const auto known = is_whole ? counted_.find(link.cost->table) : counted_.end();
+    if (known != counted_.end()) {
+      std::tie(link.support_a, link.support_b) = known->second;
+    } else {
+      link.support_a.assign(rows.size(), 0);
+      link.support_b.assign(columns.size(), 0);
+      for (std::size_t i = 0; i < rows.size(); ++i) {
+        for (std::size_t j = 0; rows[i] != kGone && j < columns.size(); ++j) {
+          if (columns[j] == kGone || !possible(link, i, j)) continue;
+          ++link.support_a[i];
+          ++link.support_b[j];
+        }
       }
+      work_ += static_cast<double>(rows.size() * columns.size());
+      if (is_whole) counted_.emplace(link.cost->table, std::pair(link.support_a, link.support_b));
     }
-    work_ += static_cast<double>(rows.size() * columns.size());
+    link.several_a = link.several_b = 0;
     for (std::size_t i = 0; i < rows.size(); ++i) {
       if (rows[i] == kLeft && link.support_a[i] == 0) kill(link.a, static_cast<int>(i));
       link.several_a += link.support_a[i] > 1 ? 1 : 0;
@@ -250,6 +261,7 @@ class Presolve {
       const auto [n, label] = killed_.front();
       killed_.pop_front();
       state_[at(n)][at(label)] = kGone;
+      is_any_gone_ = true;
       for (int e : links_of_[at(n)]) {
         if (!links_[at(e)].gone) take_support(e, n, at(label));
       }
@@ -435,6 +447,9 @@ class Presolve {
   std::vector<int> parent_, merged_;
   std::vector<Labels> from_parent_;
   std::vector<std::vector<NodeUse>> further_uses_;
+  bool is_any_gone_ = false;  // of the labels
+  // Partners by table of the problem, as long as none is.
+  std::unordered_map<const CostTable*, std::pair<std::vector<int>, std::vector<int>>> counted_;
   double work_ = 0, work_limit_ = kInfinity;
   bool impossible_ = false;
 };
