@@ -299,6 +299,11 @@ def test_nothing_asked(folder):
     run("apply", own, *on, "--strategy", strategy, "-o", folder / "applied", "-q")
     assert strategy.read_bytes() == (folder / "applied" / "strategy.json").read_bytes()
     run("price", own, *on, "--strategy", strategy, "-q")
+    changed = json.loads(strategy.read_text())
+    changed["training"]["optimizer"]["name"] = 1
+    strategy.write_text(json.dumps(changed))
+    code, message = failed("apply", own, *on, "--strategy", strategy, "-o", folder / "refused")
+    assert code == 4 and "training: type must be string, but is number" in message and not (folder / "refused").exists(), message
 
 
 def test_batch(folder):

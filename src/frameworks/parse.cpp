@@ -203,7 +203,7 @@ Result<SaidPlan> parse_said_plan(std::string_view text, const std::string& path)
   try {
     return Reader(document, path).run();
   } catch (const nlohmann::json::exception& error) {
-    return input_error(path + ": " + error.what());
+    return input_error(path + ": " + message_of(error));
   }
 }
 

@@ -330,7 +330,7 @@ Result<TrainingChoice> training_choice_of(const StrategyFile& file) {
     choice.batch_dim = asked.value("batch_dim", choice.batch_dim);
     choice.follows_batch = true;
   } catch (const nlohmann::json::exception& error) {
-    return input_error(where + ": " + error.what());
+    return input_error(where + ": " + message_of(error));
   }
   return choice;
 }

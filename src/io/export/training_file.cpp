@@ -104,7 +104,7 @@ Result<TrainingOptions> read_training(const std::string& text, const std::string
     options.dropout = asked.value("dropout", std::string("on")) == "on";
     options.mean_gradients = asked.value("gradients", std::string("mean")) == "mean";
   } catch (const nlohmann::json::exception& error) {
-    return input_error(where + ": " + error.what() +
+    return input_error(where + ": " + message_of(error) +
                        "; expected what `search --train` writes as \"training\"");
   }
   return options;
