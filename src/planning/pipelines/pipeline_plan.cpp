@@ -186,7 +186,7 @@ class Pipelines {
   Result<StagedPlan> taken() {
     if (!best_.pipeline && !best_.single) return infeasible_error(why_none());
     if (best_.single) tell_of_single();
-    if (best_.single && has_pipelines_) {
+    if (best_.single && has_pipelines_ && best_.single->outcome.lower_bound > 0) {
       SearchOutcome& outcome = best_.single->outcome;
       outcome.lower_bound = bound_beside(lower_bound_, outcome.cost.time());
       outcome.unlimited_lower_bound = 0;  // not known of pipelines
