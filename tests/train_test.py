@@ -252,6 +252,7 @@ def test_refusals(folder):
     refused(2, "--betas", arguments=[plain, "--loss", "sum", "--optimizer", "adam", "--betas", "0.9"])
     for optimizer, option, value in (("sgd", "--betas", "0.9,0.9"), ("momentum", "--eps", 1e-5), ("adam", "--momentum", 0.5)):
         refused(2, option, f"not with {optimizer}", arguments=[plain, "--loss", "sum", "--optimizer", optimizer, option, value])
+    refused(2, "--batch-dim", "--batch", arguments=[plain, "--loss", "sum", "--batch-dim", 0])
     run("grad", plain, "--loss", "sum", "--optimizer", "sgd", "--momentum", 0.5, "-o", folder / "momentum.onnx", "-q")
     assert "sgd.m.w" in {value.name for value in onnx.load(folder / "momentum.onnx").graph.input}
     refused(4, "nothing to train", arguments=[plain, "--loss", "sum", "--freeze", "w"])

@@ -56,7 +56,7 @@ Run add_grad(CLI::App& app, const CommonOptions& common) {
       ->type_name("FILE")
       ->group(group::kOutput);
   return [options, &common, &app]() -> Result<int> {
-    AUTOPAR_RETURN_IF_ERROR(settle_optimizer(app, options->training));
+    AUTOPAR_RETURN_IF_ERROR(settle_training_options(app, options->training));
     return run(*options, common);
   };
 }

@@ -327,7 +327,7 @@ Run add_search(CLI::App& app, const CommonOptions& common) {
                "The report says how far the breadth-first answer was from it.");
   return [options, &common, &app]() -> Result<int> {
     AUTOPAR_RETURN_IF_ERROR(check_options(app, *options, common));
-    AUTOPAR_RETURN_IF_ERROR(settle_optimizer(app, options->training));
+    AUTOPAR_RETURN_IF_ERROR(settle_training_options(app, options->training));
     return run(*options, common);
   };
 }

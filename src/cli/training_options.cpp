@@ -92,7 +92,11 @@ Status refuse_training_options(const CLI::App& app) {
                         "needs --train: without it the model is taken as it is");
 }
 
-Status settle_optimizer(const CLI::App& app, TrainingChoice& choice) {
+Status settle_training_options(const CLI::App& app, TrainingChoice& choice) {
+  if (choice.batch == 0 && choice.micro_batches == "1") {
+    AUTOPAR_RETURN_IF_ERROR(
+        refuse_options(app, {"--batch-dim"}, "goes with --batch or --micro-batches"));
+  }
   const std::string& optimizer = choice.optimizer;
   const bool has_momentum = app["--momentum"]->count() > 0;
   if (optimizer == "sgd" && has_momentum) choice.optimizer = "momentum";
