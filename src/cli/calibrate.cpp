@@ -514,7 +514,9 @@ Run add_calibrate(CLI::App& app, const CommonOptions& common) {
                "What is calibrated on the forward model says little of a step's many small "
                "kernels.");
   return [&app, options, &common]() -> Result<int> {
-    AUTOPAR_RETURN_IF_ERROR(settle_training_options(app, options->training));
+    if (options->train) {
+      AUTOPAR_RETURN_IF_ERROR(settle_training_options(app, options->training));
+    }
     return run(app, *options, common);
   };
 }

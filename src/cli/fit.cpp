@@ -363,8 +363,8 @@ Run add_fit(CLI::App& app, const CommonOptions& common) {
          "table of measured plans: CSV with columns plan and seconds\n"
          "`plan` is a folder that search or apply wrote, or a strategy file, of one stage; "
          "`seconds` what its step took. Columns `model`, `cluster` and `batch` say these where the "
-         "folder "
-         "and --cluster do not. Paths are relative to the table; lines that begin with # are "
+         "folder and --cluster do not. Paths are relative to the table; lines that begin with # "
+         "are "
          "left out.")
       ->required()
       ->type_name("FILE");

@@ -97,9 +97,9 @@ Status settle_training_options(const CLI::App& app, TrainingChoice& choice) {
     AUTOPAR_RETURN_IF_ERROR(
         refuse_options(app, {"--batch-dim"}, "goes with --batch or --micro-batches"));
   }
-  const std::string& optimizer = choice.optimizer;
   const bool has_momentum = app["--momentum"]->count() > 0;
-  if (optimizer == "sgd" && has_momentum) choice.optimizer = "momentum";
+  if (choice.optimizer == "sgd" && has_momentum) choice.optimizer = "momentum";
+  const std::string& optimizer = choice.optimizer;
   const std::string instead = ", not with " + optimizer;
   if (optimizer != "momentum") {
     AUTOPAR_RETURN_IF_ERROR(

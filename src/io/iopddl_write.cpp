@@ -49,7 +49,7 @@ class TextPieces {
   }
 
  private:
-  static constexpr std::size_t kPiece = 1 << 20;
+  static constexpr std::size_t kPiece = 1 << 20;  // bytes: some thousand numbers; not measured
   const TakeText& take_;
   std::string buffer_;
   int error_ = 0;

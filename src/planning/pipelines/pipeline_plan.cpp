@@ -171,7 +171,6 @@ class Pipelines {
   void tell_of_left() {
     for (const Open& open : left_) {
       const FormCandidate& form = open.form;
-      has_pipelines_ = has_pipelines_ || form.form.stages > 1;
       lower_bound_ = std::min(lower_bound_, form.bound);
       std::string why = "not searched: no plan takes less than " + format_seconds(form.bound);
       if (form.bound < best_time()) {
@@ -186,7 +185,10 @@ class Pipelines {
   Result<StagedPlan> taken() {
     if (!best_.pipeline && !best_.single) return infeasible_error(why_none());
     if (best_.single) tell_of_single();
-    if (best_.single && has_pipelines_ && best_.single->outcome.lower_bound > 0) {
+    const bool has_pipelines =
+        std::any_of(tried_.begin(), tried_.end(),
+                    [](const PipelineTrial& trial) { return trial.form.stages > 1; });
+    if (best_.single && has_pipelines && best_.single->outcome.lower_bound > 0) {
       SearchOutcome& outcome = best_.single->outcome;
       outcome.lower_bound = bound_beside(lower_bound_, outcome.cost.time());
       outcome.unlimited_lower_bound = 0;  // not known of pipelines
@@ -230,7 +232,6 @@ class Pipelines {
       best_.inputs = step.asked().inputs;
       return Ok{};
     }
-    has_pipelines_ = true;
     lower_bound_ = std::min(lower_bound_, candidate.bound);
     auto plan = step.plan(candidate, best_time(), is_one_);
     if (!plan) return note(form, plan.error());
@@ -288,7 +289,6 @@ class Pipelines {
   std::vector<Open> open_;
   std::vector<Open> left_;  // out
   Seconds lower_bound_ = kInfinity;
-  bool has_pipelines_ = false;    // among the forms that the bound is about
   std::optional<Error> refused_;  // of the first form that cannot be tried
   StagedPlan best_;
   bool is_one_ = false;  // one form alone was asked for
