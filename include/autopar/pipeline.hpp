@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,7 +27,8 @@ namespace autopar {
 enum class ScheduleKind : std::uint8_t { kGPipe, k1F1B, kInterleaved, kZbH1, kZbV, kDualPipeV };
 const char* name_of(ScheduleKind kind);  // gpipe, 1f1b, interleaved, zb-h1, zb-v, dualpipev
 std::optional<ScheduleKind> parse_schedule_kind(std::string_view name);
-std::vector<ScheduleKind> schedule_kinds();  // all, in the order of the enum
+std::vector<ScheduleKind> schedule_kinds();    // all, in the order of the enum
+std::int64_t least_chunks(ScheduleKind kind);  // per stage
 
 struct PipelineShape {
   std::int64_t stages = 1;
@@ -45,9 +47,12 @@ struct PipelineSchedule {
   bool operator==(const PipelineSchedule&) const = default;
 };
 
+// Whether the named schedule can have that shape. Errors (kInput): it cannot; with what to try
+// instead.
+Status verify_shape(ScheduleKind kind, const PipelineShape& shape);
+
 // The passes in the order of the named schedule, without R and U. `dualpipev` has both B, and I and
-// W, of one chunk (see backward_apart). Errors (kInput): a shape that the schedule cannot have,
-// with what to try instead.
+// W, of one chunk (see backward_apart). Errors: as of verify_shape().
 Result<PipelineSchedule> make_schedule(ScheduleKind kind, const PipelineShape& shape);
 
 // Lines from elsewhere, such as parse_schedule's: chunks are where their actions stand. Errors
@@ -140,5 +145,21 @@ struct PassCounts {
 // what is on it. Messages are on none. Errors: as of simulate_schedule().
 Result<std::vector<PassCounts>> longest_path(const PipelineSchedule& schedule,
                                              const std::vector<ChunkCost>& costs);
+
+// The same of one schedule with many costs: it is verified, and its actions are put in order, once.
+struct OrderedSchedule;
+class ScheduleSimulator {
+ public:
+  // Errors (kInput): those of verify_schedule().
+  static Result<ScheduleSimulator> of(PipelineSchedule schedule);
+  // Errors (kInput): those of simulate_schedule() about costs.
+  Result<ScheduleTimes> simulate(const std::vector<ChunkCost>& costs) const;
+  Result<std::vector<PassCounts>> longest_path(const std::vector<ChunkCost>& costs) const;
+
+ private:
+  explicit ScheduleSimulator(std::shared_ptr<const OrderedSchedule> ordered)
+      : ordered_(std::move(ordered)) {}
+  std::shared_ptr<const OrderedSchedule> ordered_;
+};
 
 }  // namespace autopar

@@ -125,7 +125,7 @@ struct SolveOptions {
   // this time is worth, which is counted; the clock only ends it.
   bool patient = false;
   Seconds used_before = 0;  // of the time limit, before the call: for the clock only
-  int threads = 1;          // the result is the same for the same number
+  int threads = 1;          // without a time limit they change no result
   // A plan is worth nothing unless cheaper than this: lets the search over meshes stop early.
   double cutoff = kInfinity;
   // How many times the work of a default search may be spent, also on gaps that are too small to be

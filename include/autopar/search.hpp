@@ -323,6 +323,9 @@ struct Searcher {
   BegunSolve (*begin)(const Problem& problem, const SolveOptions& options) = nullptr;
 };
 const std::vector<Searcher>& searchers();
+// As the table has it, where a searcher is asked for by its long name, with what follows it
+// ("uniform:dp=8"); unknown ones as they are.
+std::string short_searcher_name(const std::string& asked);
 // Whether `asked`, as `--searcher` has it, is `uniform`, perhaps with a template behind its name.
 bool is_templates(const std::string& asked);
 

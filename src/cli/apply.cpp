@@ -1,7 +1,6 @@
 // autopar apply and autopar price: a given strategy, complete or partial.
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <filesystem>
 #include <iostream>
 

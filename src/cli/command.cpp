@@ -1,13 +1,7 @@
 #include "cli/command.hpp"
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <csignal>
 #include <cstdio>
-#include <cstdlib>
-#include <thread>
 
 #include "cli/fit.hpp"
 

@@ -59,9 +59,11 @@ void add_common(CLI::App& app, unsigned reads, CommonOptions& common) {
         ->check(number_from_zero());
   }
   if (reads & kThreads) {
-    app.add_option("--threads", common.threads,
-                   "threads, of `run` for the local ops of all ranks on a machine; never changes a "
-                   "result (default 0: as many as the machine has; of those that search at most 4)")
+    app.add_option(
+           "--threads", common.threads,
+           "threads: of a search (default: one per core, at most 4), of `run` for the local ops of "
+           "all ranks on a machine (default: one per core)\n"
+           "It never changes a result, unless there is a time limit.")
         ->check(CLI::Range(0, 4096));
   }
   if (reads & kStages) {

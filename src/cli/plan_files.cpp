@@ -1,7 +1,5 @@
 #include "cli/plan_files.hpp"
 
-#include <algorithm>
-
 #include "autopar/sha256.hpp"
 #include "autopar/training_roles.hpp"
 #include "cli/earlier_plan.hpp"

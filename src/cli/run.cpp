@@ -1,7 +1,6 @@
 // autopar run.
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <filesystem>
 #include <iostream>
 

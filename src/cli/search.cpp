@@ -19,10 +19,6 @@ namespace autopar::cli {
 
 namespace {
 
-bool propagates(const std::string& searcher) {
-  return searcher == "propagate" || searcher == "sharding_propagation";
-}
-
 // What a pipeline leaves no room for, or does not do as yet.
 Status check_stages(const CLI::App& app, const PlanOptions& options) {
   if (options.stages != "auto") {
@@ -69,7 +65,7 @@ Status check_options(const CLI::App& app, const PlanOptions& options, const Comm
         "DIR/strategy.json --annotate` annotates that"));
   }
   AUTOPAR_RETURN_IF_ERROR(check_stages(app, options));
-  if (propagates(options.searcher)) return Ok{};
+  if (options.searcher == "propagate") return Ok{};
   AUTOPAR_RETURN_IF_ERROR(refuse_options(
       app, {"--propagate-exact"}, "goes with --searcher propagate, not with " + options.searcher));
   return refuse_options(app, {"--fill"},
@@ -262,10 +258,9 @@ Run add_search(CLI::App& app, const CommonOptions& common) {
                  "`auto`: one stage, and every number that divides the cluster; the fastest is "
                  "taken.")
       ->type_name("NUMBER");
-  app.add_option(
-         "--chunks", options->chunks,
-         "of a pipeline: chunks of the model per stage (default: 1, or 2 where the schedule "
-         "has several)")
+  app.add_option("--chunks", options->chunks,
+                 "of a pipeline: chunks of the model per stage, a number or auto (default)\n"
+                 "`auto`: 1, or 2 where the schedule has several; of `--schedule auto` also 4.")
       ->type_name("NUMBER");
   app.add_option("--schedule", options->schedule,
                  "of a pipeline: 1f1b (default), gpipe, interleaved, zb-h1, zb-v, dualpipev, auto, "
@@ -326,6 +321,7 @@ Run add_search(CLI::App& app, const CommonOptions& common) {
                "propagate: the least redistribution exactly, beside the breadth-first answer\n"
                "The report says how far the breadth-first answer was from it.");
   return [options, &common, &app]() -> Result<int> {
+    options->searcher = short_searcher_name(options->searcher);
     AUTOPAR_RETURN_IF_ERROR(check_options(app, *options, common));
     AUTOPAR_RETURN_IF_ERROR(settle_training_options(app, options->training));
     return run(*options, common);

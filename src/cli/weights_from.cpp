@@ -1,6 +1,5 @@
 #include "cli/weights_from.hpp"
 
-#include <algorithm>
 #include <set>
 
 #include "exec/request.hpp"

@@ -1,7 +1,6 @@
 #include "cost/causal.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 namespace autopar {
 

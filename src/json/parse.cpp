@@ -60,6 +60,12 @@ Result<nlohmann::ordered_json> parse_ordered_json(std::string_view text, const s
   return parse<nlohmann::ordered_json>(text, file);
 }
 
+nlohmann::json object_at(const nlohmann::json& document, const char* name) {
+  const auto found = document.find(name);
+  const bool is_there = found != document.end() && !found->is_null();
+  return is_there ? *found : nlohmann::json::object();
+}
+
 std::string message_of(const nlohmann::json::exception& exception) {
   const std::string what = exception.what();
   // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."

@@ -22,6 +22,9 @@ Result<nlohmann::json> parse_json(std::string_view text, const std::string& file
 // The same, members in the file's order.
 Result<nlohmann::ordered_json> parse_ordered_json(std::string_view text, const std::string& file);
 
+// The member of that name; an empty object where there is none, or null.
+nlohmann::json object_at(const nlohmann::json& document, const char* name);
+
 // The message of nlohmann's exception, without its number.
 std::string message_of(const nlohmann::json::exception& exception);
 

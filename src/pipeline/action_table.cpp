@@ -53,27 +53,27 @@ class Filling {
 
   Status add(ActionPlace place) {
     const StepAction& action = action_at(schedule_, place);
-    const std::string title = where(place) + to_text(action);
+    const auto title = [&] { return where(place) + to_text(action); };
     if (action.chunk < 0 || action.chunk >= table_.chunks) {
-      return input_error(title + ": expected a chunk from 0 to " +
+      return input_error(title() + ": expected a chunk from 0 to " +
                          std::to_string(table_.chunks - 1));
     }
     const auto chunk = static_cast<std::size_t>(action.chunk);
     if (schedule_.stage_of_chunk[chunk] != place.line) {
-      return input_error(title + " stands in the line of another stage; chunk " +
+      return input_error(title() + " stands in the line of another stage; chunk " +
                          std::to_string(chunk) + " is on stage " +
                          std::to_string(schedule_.stage_of_chunk[chunk]) + ", " +
                          line_text(schedule_.stage_of_chunk[chunk]));
     }
     if (!is_pass(action.phase)) {
       if (action.micro_batch != -1) {
-        return input_error(title + ": expected no micro-batch: R and U run once");
+        return input_error(title() + ": expected no micro-batch: R and U run once");
       }
       const bool is_reduce = action.phase == StepPhase::kReduce;
       return enter((is_reduce ? table_.reduces : table_.updates)[chunk], place);
     }
     if (action.micro_batch < 0 || action.micro_batch >= table_.micro_batches) {
-      return input_error(title + ": expected a micro-batch from 0 to " +
+      return input_error(title() + ": expected a micro-batch from 0 to " +
                          std::to_string(table_.micro_batches - 1));
     }
     last_pass_[chunk] = place.index;

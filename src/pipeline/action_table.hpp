@@ -61,6 +61,13 @@ Result<ActionTable> table_of(const PipelineSchedule& schedule);
 Result<std::vector<ActionPlace>> runnable_order(const PipelineSchedule& schedule,
                                                 const ActionTable& table);
 
+// A schedule with its actions where they stand, and in an order.
+struct OrderedSchedule {
+  PipelineSchedule schedule;
+  ActionTable table;
+  std::vector<ActionPlace> order;
+};
+
 const StepAction& action_at(const PipelineSchedule& schedule, ActionPlace place);
 std::string line_text(std::int64_t line);  // "line 1": counted as in the file
 

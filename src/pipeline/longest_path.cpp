@@ -32,8 +32,15 @@ void count(const StepAction& action, PassCounts& counts) {
 
 Result<std::vector<PassCounts>> longest_path(const PipelineSchedule& schedule,
                                              const std::vector<ChunkCost>& costs) {
-  AUTOPAR_TRY(table, table_of(schedule));
-  AUTOPAR_TRY(times, simulate_schedule(schedule, costs));
+  AUTOPAR_TRY(simulator, ScheduleSimulator::of(schedule));
+  return simulator.longest_path(costs);
+}
+
+Result<std::vector<PassCounts>> ScheduleSimulator::longest_path(
+    const std::vector<ChunkCost>& costs) const {
+  AUTOPAR_TRY(times, simulate(costs));
+  const PipelineSchedule& schedule = ordered_->schedule;
+  const ActionTable& table = ordered_->table;
   const auto end_of = [&](ActionPlace place) {
     return times
         .actions[static_cast<std::size_t>(place.line)][static_cast<std::size_t>(place.index)]

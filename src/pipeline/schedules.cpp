@@ -46,7 +46,9 @@ class LineWriter {
   }
   void repeat(std::int64_t times, std::initializer_list<Slot> slots) {
     for (std::int64_t i = 0; i < times; ++i) {
+      const std::size_t before = line_.size();
       for (const Slot& slot : slots) add(slot);
+      if (line_.size() == before) return;  // nor would the next round add anything
     }
   }
   // W of the I that has waited longest, of any chunk.
@@ -85,14 +87,6 @@ std::vector<std::int64_t> v_placement(const PipelineShape& shape) {
   for (std::int64_t stage = 0; stage < shape.stages; ++stage) stage_of_chunk.push_back(stage);
   for (std::int64_t stage = shape.stages; stage-- > 0;) stage_of_chunk.push_back(stage);
   return stage_of_chunk;
-}
-
-LineWriter writer_of(const PipelineSchedule& schedule, std::int64_t stage) {
-  std::vector<std::int64_t> chunks;
-  for (std::size_t chunk = 0; chunk < schedule.stage_of_chunk.size(); ++chunk) {
-    if (schedule.stage_of_chunk[chunk] == stage) chunks.push_back(static_cast<std::int64_t>(chunk));
-  }
-  return {std::move(chunks), schedule.micro_batches};
 }
 
 // Huang et al., GPipe, NeurIPS 2019: all forward passes, then all backward passes. These come in
@@ -260,7 +254,7 @@ std::string shape_text(const PipelineShape& shape) {
 // Micro-batches of all chunks beyond this are a mistake.
 constexpr std::int64_t kMostPasses = std::int64_t{1} << 26;
 
-Status verify_shape(const Row& row, const PipelineShape& shape) {
+Status verify_numbers(const Row& row, const PipelineShape& shape) {
   const std::string where = std::string("schedule ") + row.name + ": ";
   for (const std::int64_t size : {shape.stages, shape.chunks_per_stage, shape.micro_batches}) {
     if (size >= 1) continue;
@@ -283,6 +277,8 @@ Status verify_shape(const Row& row, const PipelineShape& shape) {
 
 const char* name_of(ScheduleKind kind) { return row_of(kind).name; }
 
+std::int64_t least_chunks(ScheduleKind kind) { return row_of(kind).least_chunks; }
+
 std::optional<ScheduleKind> parse_schedule_kind(std::string_view name) {
   for (const Row& row : kRows) {
     if (row.name == name) return row.kind;
@@ -296,15 +292,27 @@ std::vector<ScheduleKind> schedule_kinds() {
   return kinds;
 }
 
-Result<PipelineSchedule> make_schedule(ScheduleKind kind, const PipelineShape& shape) {
+Status verify_shape(ScheduleKind kind, const PipelineShape& shape) {
   const Row& row = row_of(kind);
-  AUTOPAR_RETURN_IF_ERROR(verify_shape(row, shape));
-  AUTOPAR_RETURN_IF_ERROR(row.micro_batches(shape));
+  AUTOPAR_RETURN_IF_ERROR(verify_numbers(row, shape));
+  return row.micro_batches(shape);
+}
+
+Result<PipelineSchedule> make_schedule(ScheduleKind kind, const PipelineShape& shape) {
+  AUTOPAR_RETURN_IF_ERROR(verify_shape(kind, shape));
+  const Row& row = row_of(kind);
   PipelineSchedule schedule;
   schedule.micro_batches = shape.micro_batches;
   schedule.stage_of_chunk = row.placement(shape);
-  for (std::int64_t stage = 0; stage < shape.stages; ++stage) {
-    schedule.lines.push_back(row.line(writer_of(schedule, stage), shape, stage));
+  std::vector<std::vector<std::int64_t>> chunks_of(static_cast<std::size_t>(shape.stages));
+  std::int64_t chunk = 0;
+  for (const std::int64_t stage : schedule.stage_of_chunk) {
+    chunks_of[static_cast<std::size_t>(stage)].push_back(chunk++);
+  }
+  std::int64_t stage = 0;
+  for (std::vector<std::int64_t>& chunks : chunks_of) {
+    LineWriter line(std::move(chunks), shape.micro_batches);
+    schedule.lines.push_back(row.line(std::move(line), shape, stage++));
   }
   return schedule;
 }

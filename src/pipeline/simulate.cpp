@@ -173,10 +173,20 @@ class Simulation {
 
 Result<ScheduleTimes> simulate_schedule(const PipelineSchedule& schedule,
                                         const std::vector<ChunkCost>& costs) {
+  AUTOPAR_TRY(simulator, ScheduleSimulator::of(schedule));
+  return simulator.simulate(costs);
+}
+
+Result<ScheduleSimulator> ScheduleSimulator::of(PipelineSchedule schedule) {
   AUTOPAR_TRY(table, table_of(schedule));
-  AUTOPAR_RETURN_IF_ERROR(verify_costs(schedule, costs));
   AUTOPAR_TRY(order, runnable_order(schedule, table));
-  return Simulation(schedule, table, costs).run(order);
+  return ScheduleSimulator(std::make_shared<const OrderedSchedule>(
+      OrderedSchedule{std::move(schedule), std::move(table), std::move(order)}));
+}
+
+Result<ScheduleTimes> ScheduleSimulator::simulate(const std::vector<ChunkCost>& costs) const {
+  AUTOPAR_RETURN_IF_ERROR(verify_costs(ordered_->schedule, costs));
+  return Simulation(ordered_->schedule, ordered_->table, costs).run(ordered_->order);
 }
 
 }  // namespace autopar

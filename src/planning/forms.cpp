@@ -236,10 +236,8 @@ class Forms {
   }
 
   static bool proves_bounds(const std::string& name) {
-    return name == "auto" ||
-           std::any_of(searchers().begin(), searchers().end(), [&](const Searcher& s) {
-             return s.proves_bound && (name == s.name || name == s.long_name);
-           });
+    return std::any_of(searchers().begin(), searchers().end(),
+                       [&](const Searcher& s) { return s.proves_bound && name == s.name; });
   }
 
   // Of what no plan on any mesh was found: on those where nothing fits there is none.

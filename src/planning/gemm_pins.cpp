@@ -1,7 +1,5 @@
 #include "planning/gemm_pins.hpp"
 
-#include <algorithm>
-
 namespace autopar {
 
 namespace {

@@ -300,12 +300,10 @@ Result<SplitStep> split_step(const std::string& model, const TrainingChoice& cho
 
 std::string training_text(const TrainingStep& step, const TrainingChoice& choice) {
   auto document = nlohmann::ordered_json::parse(training_json(step));
-  auto& asked = document["asked"];
-  if (asked.is_null()) asked = nlohmann::ordered_json::object();
   const std::vector<std::string> data = split_list(choice.data_inputs);
-  if (!data.empty()) asked["data_inputs"] = data;
-  if (choice.batch > 0) asked["batch"] = choice.batch;
-  if (choice.batch_dim > 0) asked["batch_dim"] = choice.batch_dim;
+  if (!data.empty()) document["asked"]["data_inputs"] = data;
+  if (choice.batch > 0) document["asked"]["batch"] = choice.batch;
+  if (choice.batch_dim > 0) document["asked"]["batch_dim"] = choice.batch_dim;
   return document.dump();
 }
 
@@ -323,8 +321,7 @@ Result<TrainingChoice> training_choice_of(const StrategyFile& file) {
   choice.copies = file.copies;
   AUTOPAR_TRY(document, parse_json(file.training, where));
   try {
-    nlohmann::json& asked = document["asked"];
-    if (asked.is_null()) asked = nlohmann::json::object();
+    const nlohmann::json asked = object_at(document, "asked");
     choice.data_inputs = asked.value("data_inputs", choice.data_inputs);
     choice.batch = asked.value("batch", choice.batch);
     choice.batch_dim = asked.value("batch_dim", choice.batch_dim);

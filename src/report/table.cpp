@@ -133,7 +133,7 @@ std::string picked(const Report& r) {
   std::string text;
   for (const SearcherTrial& t : r.picked.tried) {
     // Not found, a cost is what a plan would at least have.
-    const std::string cost = t.found ? price(r, t.cost) : t.cost > 0 ? "no less" : "none";
+    const std::string cost = t.found ? price(r, t.cost) : t.cost > 0 ? "not cheaper" : "no plan";
     text += (text.empty() ? "" : ", ") + t.searcher + " " + cost;
   }
   return "  auto took the plan of " + r.picked.searcher + ", the cheapest of " + text + "; " +

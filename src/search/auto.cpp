@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <future>
-#include <set>
 
 #include "search/bound_beside.hpp"
 #include "search/meshes.hpp"
@@ -96,6 +95,12 @@ struct Auto {
       cut_short = cut_short || stopped();
     }
     keep(name, std::move(found));
+  }
+
+  bool has_exact_plan() const {
+    return std::any_of(tried.begin(), tried.end(), [](const SearcherTrial& trial) {
+      return trial.searcher == "dp" && trial.found;
+    });
   }
 
   // As if it ran alone, within the time that is left.
@@ -358,6 +363,9 @@ std::string run_all(Auto& state) {
       run_quick(state);
     }
     state.search_mesh_of_best();
+    if (!state.has_exact_plan()) {
+      return "the exact search has no plan, and --searcher dp says why";
+    }
     return small ? "the problem is small enough for the exact search"
                  : "a gap was asked for, which only the exact search can tell";
   }

@@ -1,6 +1,5 @@
 #include "autopar/phase_ops.hpp"
 
-#include <algorithm>
 #include <iterator>
 
 #include "autopar/hub_ops.hpp"

@@ -105,6 +105,14 @@ const std::vector<Searcher>& searchers() {
   return table;
 }
 
+std::string short_searcher_name(const std::string& asked) {
+  const std::string name = asked.substr(0, asked.find(':'));
+  for (const Searcher& searcher : searchers()) {
+    if (name == searcher.long_name) return searcher.name + asked.substr(name.size());
+  }
+  return asked;
+}
+
 bool is_templates(const std::string& asked) {
   const std::string name = asked.substr(0, asked.find(':'));
   return name == "uniform" || name == "templates";

@@ -7,7 +7,8 @@
 
 namespace autopar::solver {
 
-// When passes of messages stop: after so many, or where some at once gain less than both parts.
+// Passes of messages stop after `most_passes` of them, or where the last `at_once` raised the bound
+// by less than both parts.
 struct Patience {
   int most_passes = 64;
   int at_once = 8;

@@ -1,4 +1,3 @@
-#include <algorithm>
 
 #include "autopar/stages.hpp"
 #include "stages/assign.hpp"

@@ -95,8 +95,7 @@ Result<TrainingOptions> read_training(const std::string& text, const std::string
     options.epsilon = numbers.value("eps", options.epsilon);
     if (numbers.contains("weight_decay")) options.weight_decay = numbers["weight_decay"];
     options.clip_norm = numbers.value("clip_norm", options.clip_norm);
-    nlohmann::json& asked = document["asked"];
-    if (asked.is_null()) asked = nlohmann::json::object();
+    const nlohmann::json asked = object_at(document, "asked");
     options.loss = asked.value("loss", std::string());
     options.parameters = asked.value("parameters", options.parameters);
     options.freeze = asked.value("freeze", options.freeze);

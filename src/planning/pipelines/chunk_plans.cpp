@@ -148,12 +148,14 @@ Status ChunkPlans::plan(AskedChunk asked, ChunkPlan& found) {
     found.alike = known.cut == cut_ ? static_cast<int>(known.chunk) : -1;
     if (known.cut != cut_) std::tie(known.cut, known.chunk) = std::tuple(cut_, asked.chunk);
     found.planned = std::make_shared<const Planned>(std::move(planned));
+    found.kept = known.kept;
     return Ok{};
   }
   AUTOPAR_TRY(planned, searched(asked));
   found.alike = -1;
   found.planned = planned;
-  known_.push_back({cut_, asked.chunk, std::move(asked), std::move(planned)});
+  found.kept = std::make_shared<std::optional<Bytes>>();
+  known_.push_back({cut_, asked.chunk, std::move(asked), std::move(planned), found.kept});
   return Ok{};
 }
 

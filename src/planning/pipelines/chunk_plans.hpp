@@ -92,6 +92,7 @@ class ChunkPlans {
     std::size_t chunk = 0;  // and where
     AskedChunk asked;
     std::shared_ptr<const Planned> planned;
+    std::shared_ptr<std::optional<Bytes>> kept;  // as ChunkPlan has it
   };
   // Whether the plan of one of them is that of the other but for names, on that mesh.
   static bool are_alike(const AskedChunk& known, const std::string& mesh, const AskedChunk& asked);

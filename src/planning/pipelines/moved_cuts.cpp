@@ -74,10 +74,11 @@ Result<std::vector<OpId>> moved_cuts(const PipelineSchedule& schedule,
                                      const OpSeconds& seconds, const ChunkSeconds& beside,
                                      const std::vector<Seconds>& sending, double devices) {
   const CostsOfCuts costs(seconds, beside, devices);
+  AUTOPAR_TRY(simulator, ScheduleSimulator::of(schedule));
   const auto time = [&](const std::vector<OpId>& of) -> Result<Seconds> {
     std::vector<ChunkCost> chunks = costs.of(of);
     if (!sending.empty()) add_sending(schedule, of, sending, devices, chunks);
-    AUTOPAR_TRY(times, simulate_schedule(schedule, chunks));
+    AUTOPAR_TRY(times, simulator.simulate(chunks));
     return times.makespan;
   };
   std::vector<OpId> cuts;

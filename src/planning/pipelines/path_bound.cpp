@@ -32,9 +32,9 @@ Seconds taken_by(const PassCounts& counts, const LeastOfPart& part) {
 
 class PathGame {
  public:
-  PathGame(const PipelineSchedule& schedule, const LeastOfParts& part, std::size_t end,
-           const Cuts& ends)
-      : schedule_(schedule), ends_(ends), end_(end), chunks_(schedule.stage_of_chunk.size()) {
+  PathGame(ScheduleSimulator schedule, std::size_t chunks, const LeastOfParts& part,
+           std::size_t end, const Cuts& ends)
+      : schedule_(std::move(schedule)), ends_(ends), end_(end), chunks_(chunks) {
     parts_.resize((end + 1) * (end + 1));
     for (std::size_t from = 0; from < end; ++from) {
       for (std::size_t to = from + 1; to <= end; ++to) {
@@ -86,7 +86,7 @@ class PathGame {
 
   // With the longest path of these cuts, and its time.
   Result<Seconds> add(const Cuts& cuts) {
-    AUTOPAR_TRY(next, longest_path(schedule_, costs_of(cuts)));
+    AUTOPAR_TRY(next, schedule_.longest_path(costs_of(cuts)));
     if (std::find(paths_.begin(), paths_.end(), next) == paths_.end()) paths_.push_back(next);
     if (std::find(cuts_.begin(), cuts_.end(), cuts) == cuts_.end()) cuts_.push_back(cuts);
     return time_of(cuts, next);
@@ -104,7 +104,7 @@ class PathGame {
           if (to <= (c == 0 ? 0 : cuts[c - 1]) || to >= cuts[c + 1]) continue;
           Cuts next = cuts;
           next[c] = to;
-          AUTOPAR_TRY(path, longest_path(schedule_, costs_of(next)));
+          AUTOPAR_TRY(path, schedule_.longest_path(costs_of(next)));
           const Seconds found = time_of(next, path);
           if (found >= shortest_ * (1 - kNoNews)) continue;
           shortest_ = found;
@@ -197,7 +197,7 @@ class PathGame {
     return cuts;
   }
 
-  const PipelineSchedule& schedule_;
+  const ScheduleSimulator schedule_;
   const Cuts& ends_;
   const std::size_t end_, chunks_;
   std::vector<LeastOfPart> parts_;
@@ -212,7 +212,8 @@ Result<Seconds> bound_by_paths(const PipelineSchedule& schedule, const LeastOfPa
                                std::size_t end, const std::vector<std::size_t>& ends) {
   const std::size_t chunks = schedule.stage_of_chunk.size();
   if (chunks > end || chunks > kMostChunks) return Seconds{0};
-  return PathGame(schedule, part, end, ends).run();
+  AUTOPAR_TRY(simulator, ScheduleSimulator::of(schedule));
+  return PathGame(std::move(simulator), chunks, part, end, ends).run();
 }
 
 }  // namespace autopar

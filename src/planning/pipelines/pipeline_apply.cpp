@@ -1,5 +1,4 @@
 // A pipeline of a strategy file, without a search.
-#include <algorithm>
 #include <map>
 #include <set>
 

@@ -14,12 +14,6 @@ namespace {
 
 using tuning::forms::kMostChunks;
 
-std::int64_t default_chunks(ScheduleKind kind) {
-  const bool one =
-      kind == ScheduleKind::kGPipe || kind == ScheduleKind::k1F1B || kind == ScheduleKind::kZbH1;
-  return one ? 1 : 2;
-}
-
 bool is_file(const std::string& schedule) {
   return schedule != "auto" && schedule.find_first_of("./") != std::string::npos;
 }
@@ -199,18 +193,18 @@ Result<std::vector<PipelineForm>> asked_forms(const PlanOptions& options, const 
   if (options.stages == "auto" && chunks <= 1) forms.push_back({1, 1, ""});
   for (const std::int64_t count : stages) {
     if (kind) {
-      forms.push_back({count, chunks > 0 ? chunks : default_chunks(*kind), name_of(*kind)});
+      forms.push_back({count, chunks > 0 ? chunks : least_chunks(*kind), name_of(*kind)});
       continue;
     }
     // GPipe takes as long as 1F1B, with more in memory.
     for (const ScheduleKind any : schedule_kinds()) {
       if (any == ScheduleKind::kGPipe) continue;
       const bool has_any = any == ScheduleKind::kInterleaved;
-      const std::int64_t least = default_chunks(any);
+      const std::int64_t least = least_chunks(any);
       for (std::int64_t v = least; v <= (has_any ? kMostChunks : least); v *= 2) {
         if (chunks > 0 && v != chunks) continue;
-        if (make_schedule(any, {count, v, micro_batches}))
-          forms.push_back({count, v, name_of(any)});
+        const bool exists = verify_shape(any, {count, v, micro_batches}).ok();
+        if (exists) forms.push_back({count, v, name_of(any)});
       }
     }
   }

@@ -122,6 +122,7 @@ class Pipelines {
 
   Status open(StagedStep asked) {
     AUTOPAR_TRY(step, PipelineStep::open(std::move(asked), pins_, common_, begin_, clock_));
+    const std::size_t known = open_.size();
     for (const PipelineForm& form : step->asked().forms) {
       auto candidate = step->candidate_of(form);
       if (candidate) {
@@ -133,6 +134,8 @@ class Pipelines {
         if (!refused_) refused_ = candidate.error();
       }
     }
+    in_parallel(threads_of_search(common_), open_.size() - known,
+                [&](std::size_t f) { step->bound_by_compute(open_[known + f].form); });
     steps_.push_back(std::move(step));
     return Ok{};
   }

@@ -16,7 +16,10 @@ struct ChunkPlan {
       weight_ops;  // of W, per op of the plan's graph; empty: the backward pass is one
   int alike = -1;  // the chunk that was searched, where this one is the same but for names; else -1
   std::int64_t in_flight = 1;  // micro-batches
-  ChunkCost cost;              // of one pass, and of the update, with what is sent
+  // Bytes that are kept for each of them, where they were asked for: the same of all that are
+  // alike.
+  std::shared_ptr<std::optional<Bytes>> kept = std::make_shared<std::optional<Bytes>>();
+  ChunkCost cost;  // of one pass, and of the update, with what is sent
 };
 
 // How a step may run as a pipeline.

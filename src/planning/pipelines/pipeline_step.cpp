@@ -69,8 +69,12 @@ Result<FormCandidate> PipelineStep::candidate_of(const PipelineForm& form) {
     bounds_.add_places(*given);
     candidate.pinned = std::move(*given);
   }
-  candidate.bound = bounds_.of_compute(candidate.schedule, candidate.stage, cuts_of(candidate));
   return candidate;
+}
+
+void PipelineStep::bound_by_compute(FormCandidate& candidate) const {
+  if (candidate.form.stages == 1) return;
+  candidate.bound = bounds_.of_compute(candidate.schedule, candidate.stage, cuts_of(candidate));
 }
 
 // First the usual ones alone, as that rules out most forms.

@@ -34,8 +34,10 @@ class PipelineStep {
 
   const StagedStep& asked() const { return asked_; }
   bool is_over() const { return search_.is_over(); }
-  // With a bound of compute alone. Errors: of the schedule, and of cuts that are given.
+  // With a bound only where it has one stage. Errors: of the schedule, and of cuts that are given.
   Result<FormCandidate> candidate_of(const PipelineForm& form);
+  // The bound of compute alone, of several stages. Of several forms at the same time.
+  void bound_by_compute(FormCandidate& candidate) const;
   // A better bound by searches of units. Errors: of the searches.
   Status search_units(FormCandidate& candidate);
   // What it takes by plans of units; more than `far`: roughly. Errors: of the searches.

@@ -42,7 +42,6 @@ Bytes stage_memory(const std::vector<ChunkBytes>& chunks) {
 Result<std::vector<ChunkBytes>> memory_of_chunks(const std::vector<ChunkPlan>& plans,
                                                  const std::vector<std::size_t>& chunks,
                                                  bool apart) {
-  std::map<std::size_t, Bytes> known;  // by the chunk that was searched
   std::vector<ChunkBytes> found;
   for (const std::size_t c : chunks) {
     const ChunkPlan& chunk = plans[c];
@@ -51,14 +50,12 @@ Result<std::vector<ChunkBytes>> memory_of_chunks(const std::vector<ChunkPlan>& p
       found.push_back({memory.total, memory.total});
       continue;
     }
-    const std::size_t like = chunk.alike >= 0 ? static_cast<std::size_t>(chunk.alike) : c;
-    auto of_like = known.find(like);
-    if (of_like == known.end()) {
+    if (!*chunk.kept) {
       AUTOPAR_TRY(kept, kept_by(chunk));
-      of_like = known.emplace(like, kept).first;
+      *chunk.kept = kept;
     }
     // Inputs in flight are among the parameters.
-    const Bytes resting = memory.parameters + memory.constants + chunk.in_flight * of_like->second;
+    const Bytes resting = memory.parameters + memory.constants + chunk.in_flight * **chunk.kept;
     found.push_back({memory.total, std::min(memory.total, resting)});
   }
   return found;

@@ -1,7 +1,6 @@
 #include "planning/pipelines/uniform_stages.hpp"
 
 #include <algorithm>
-#include <numeric>
 
 #include "autopar/kernels.hpp"
 #include "autopar/report.hpp"

@@ -1,7 +1,6 @@
 #include "planning/pipelines/unit_memory.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "autopar/report.hpp"
