@@ -61,6 +61,7 @@ std::vector<OpId> deciding_ops(const Graph& step, const std::string& updates = k
 // `update`: of the updates of what the forward op is the first to read, once a step; empty: none.
 struct OpSeconds {
   std::vector<Seconds> forward, backward, inputs = {}, update = {};
+  std::vector<Seconds> updating = {};  // of an op of the update, what it takes itself
 };
 // What a chunk takes beside its ops: by its number, its first op and that of the next one (not
 // valid at the end). It must not get less with more ops.

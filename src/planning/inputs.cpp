@@ -146,9 +146,14 @@ Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
     return usage_error(
         "--dialect goes with --weights referenced: its files have the whole weights");
   }
-  if (!options.timeline_file.empty() && unit_of(options.cost_model) != "seconds") {
+  const bool has_times = unit_of(options.cost_model) == "seconds";
+  if (!options.timeline_file.empty() && !has_times) {
     return usage_error("--timeline: the prices of cost model " + options.cost_model +
                        " are no times; --cost-model roofline has some");
+  }
+  if (!has_times && !options.profile.empty() && options.profile != "ideal") {
+    return usage_error("--profile says how long things take, and the prices of cost model " +
+                       options.cost_model + " are no times; --cost-model roofline has some");
   }
   auto inputs = std::make_unique<Inputs>();
   if (!options.gradient_bucket.empty()) {
@@ -176,8 +181,12 @@ Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
   const bool has_own = !inputs->cluster.profile.ideal();
   AUTOPAR_TRY(found, profile_of_option(options.profile,
                                        {inputs->cluster.profile, has_own ? cluster.sha256 : ""}));
-  inputs->cluster.profile = std::move(found.profile);
-  inputs->profile_sha256 = std::move(found.sha256);
+  if (has_times) {
+    inputs->cluster.profile = std::move(found.profile);
+    inputs->profile_sha256 = std::move(found.sha256);
+  } else {
+    inputs->cluster.profile = Profile();
+  }
   if (inputs->model.graph.copies > 1 && inputs->cluster.profile.ideal()) {
     inputs->warnings.push_back(
         "by ideal prices nothing goes on beside anything else, so that --copies takes memory and "

@@ -190,7 +190,7 @@ Result<OpSeconds> seconds_of_ops(const Inputs& inputs, const Graph& step,
                                  const std::string& updates) {
   AUTOPAR_TRY(whole, WholeOps::on(inputs.cluster));
   const std::vector<Seconds> none(step.ops.size());
-  OpSeconds seconds{none, none, none, none};
+  OpSeconds seconds{none, none, none, none, none};
   const std::vector<char> of_weights = weight_gradient_ops(step, updates);
   std::vector<OpId> owners = owners_of_backward(step);
   const std::vector<OpId> readers = first_readers(step);
@@ -198,6 +198,7 @@ Result<OpSeconds> seconds_of_ops(const Inputs& inputs, const Graph& step,
     const Op& op = step.ops[o];
     AUTOPAR_TRY(price, whole.seconds(step, op, inputs.rules.rules[o]));
     if (op.phase == Phase::kUpdate) {
+      seconds.updating[o] = price;
       owners[o] = owner_of_update(step, op, readers, owners);
       if (owners[o].valid()) seconds.update[owners[o].index()] += price;
       continue;
@@ -209,6 +210,37 @@ Result<OpSeconds> seconds_of_ops(const Inputs& inputs, const Graph& step,
     if (of_weights[o] == 0) seconds.inputs[owner] += price;
   }
   return seconds;
+}
+
+OpBytes bytes_of_ops(const Graph& step, const std::string& updates) {
+  OpBytes bytes{std::vector<double>(step.ops.size()), std::vector<double>(step.ops.size())};
+  const std::vector<ValueId> updated = updated_inputs(step, updates);
+  const std::vector<OpId> readers = first_readers(step);
+  std::vector<OpId> owners = owners_of_backward(step);
+  std::vector<char> counts(step.values.size(), 0);
+  const auto store = [&](ValueId id, OpId owner) {
+    if (!owner.valid() || counts[id.index()] != 0) return;
+    counts[id.index()] = 1;
+    bytes.stored[owner.index()] += static_cast<double>(step.value(id).bytes());
+  };
+  for (std::size_t o = 0; o < step.ops.size(); ++o) {
+    const Op& op = step.ops[o];
+    if (op.phase == Phase::kUpdate) owners[o] = owner_of_update(step, op, readers, owners);
+    for (const ValueId input : op.inputs) {
+      if (!input.valid()) continue;
+      const Value& value = step.value(input);
+      const bool is_stored = value.kind == ValueKind::kParameter || updated[input.index()].valid();
+      if (!value.producer.valid() && is_stored) {
+        store(input, readers[input.index()].valid() ? readers[input.index()] : owners[o]);
+      }
+      const bool is_kept = value.producer.valid() && op.phase == Phase::kBackward &&
+                           step.op(value.producer).phase == Phase::kForward;
+      if (!is_kept || counts[input.index()] != 0) continue;
+      counts[input.index()] = 1;
+      bytes.kept[value.producer.index()] += static_cast<double>(value.bytes());
+    }
+  }
+  return bytes;
 }
 
 Result<std::vector<Seconds>> seconds_again(const Inputs& inputs, const Graph& graph) {

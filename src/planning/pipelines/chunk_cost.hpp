@@ -15,6 +15,13 @@ namespace autopar {
 Result<OpSeconds> seconds_of_ops(const Inputs& inputs, const Graph& step,
                                  const std::string& updates);
 
+// What is in memory for each forward op of a step, whole: what is stored of the parameters that it
+// is the first to read, and what the backward pass reads of its outputs, for a micro-batch.
+struct OpBytes {
+  std::vector<double> stored, kept;
+};
+OpBytes bytes_of_ops(const Graph& step, const std::string& updates);
+
 // Per op of the graph what its product at least takes when the backward pass does it again, on one
 // device; 0 for all that are no products, and for the first one of an attention, which its backward
 // kernel does again anyway. Of one pass. `graph`: with kernels.

@@ -146,11 +146,15 @@ class PipelineBounds {
                                                   const WeighedUnit& weighed, BoundOf of) const;
   Result<const WeighedUnit*> weighed_on(const Cluster& stage, const ChunkPlans& plans);
   // Of a pass of a unit of that kind, on one device: what it does alone, and what a chunk does once
-  // for all of its units.
+  // for all of its units; of these also what is done in an update, such as the numbers that all
+  // parameters are updated by.
   struct Compute {
-    Seconds own = 0, shared = 0;
+    Seconds own = 0, shared = 0, shared_update = 0;
   };
   Compute compute_of(std::size_t kind) const;
+  // How often a unit of that kind at most counts what an op takes that a chunk has once, or in
+  // another way.
+  double most_counted_beside(const Op& op, const Graph& graph, std::size_t kind) const;
   static std::vector<std::string> near_meshes(const LeastTime& least);
   std::shared_ptr<UnitPaths> paths_of(std::shared_ptr<const ChunkPlans> plans,
                                       const StreamTimes& weights, std::size_t kind,

@@ -178,20 +178,50 @@ Result<PipelinePlan> PipelineStep::plan_by_units(const FormCandidate& candidate,
   auto first = cut_by(candidate, seconds, memory);
   if (!first) return is_one ? first.error() : infeasible_error(first.error().message);
   auto best = plan_from({*first, seconds, memory}, candidate, cutoff, ends);
-  if (!best || step_.ops.size() > kSmallStep) return best;
-  // What updates wait for is not known, nor what collectives take in the passes of small steps.
-  OpSeconds passes = std::move(seconds);
-  passes.update.assign(passes.update.size(), 0);
-  AUTOPAR_TRY(balanced, balanced_by(candidate, passes, memory));
-  AUTOPAR_TRY(moved, moved_by(candidate, balanced, passes, memory));
-  const std::set<std::vector<OpId>> others = {std::move(moved), std::move(balanced)};
-  for (const std::vector<OpId>& cuts : others) {
-    if (search_.is_over() || cuts == *first) continue;
-    auto other =
-        plan_from({cuts, passes, memory}, candidate, std::min(cutoff, best->times.makespan), ends);
-    if (other && other->times.makespan < best->times.makespan) best = std::move(other);
+  const auto fits_no_plan = [&] { return !best && best.error().code == ErrorCode::kInfeasible; };
+  const bool is_small = step_.ops.size() <= kSmallStep;
+  std::set<std::vector<OpId>> tried = {*first};
+  const auto try_other = [&](const std::vector<OpId>& cuts, const OpSeconds& by) {
+    if (search_.is_over() || !tried.insert(cuts).second) return;
+    const Seconds least = best ? std::min(cutoff, best->times.makespan) : cutoff;
+    auto other = plan_from({cuts, by, memory}, candidate, least, ends);
+    // Of those that do not fit the last one, which is cut for memory, says how much is missing.
+    if (!best || (other && other->times.makespan < best->times.makespan)) best = std::move(other);
+  };
+  if (is_small && (best || fits_no_plan())) {
+    // What updates wait for is not known, nor what collectives take in the passes of small steps.
+    OpSeconds passes = seconds;
+    passes.update.assign(passes.update.size(), 0);
+    AUTOPAR_TRY(balanced, balanced_by(candidate, passes, memory));
+    AUTOPAR_TRY(moved, moved_by(candidate, balanced, passes, memory));
+    const std::set<std::vector<OpId>> others = {std::move(moved), std::move(balanced)};
+    for (const std::vector<OpId>& cuts : others) try_other(cuts, passes);
+  }
+  // A larger step has its plan by then, or one of another form is as good.
+  if (fits_no_plan() && (is_small || cutoff == kInfinity)) {
+    AUTOPAR_TRY(even, balanced_by_memory(candidate));
+    try_other(even, seconds);
   }
   return best;
+}
+
+// Where chunks hold alike much, by all that is stored and kept of their ops.
+Result<std::vector<OpId>> PipelineStep::balanced_by_memory(const FormCandidate& candidate) const {
+  const OpBytes bytes = bytes_of_ops(step_, search_.options.updates);
+  const std::size_t ops = step_.ops.size();
+  std::vector<double> stored(ops + 1), kept(ops + 1);
+  for (std::size_t o = 0; o < ops; ++o) {
+    stored[o + 1] = stored[o] + bytes.stored[o];
+    kept[o + 1] = kept[o] + bytes.kept[o];
+  }
+  const InFlight flying = in_flight(candidate.schedule);
+  const auto held = [&](std::size_t chunk, OpId from, OpId to) {
+    const std::size_t begin = from.index(), end = to.valid() ? to.index() : ops;
+    return stored[end] - stored[begin] +
+           static_cast<double>(flying.of_chunk[chunk]) * (kept[end] - kept[begin]);
+  };
+  const std::vector<Seconds> none(ops, 0);
+  return balanced_by(candidate, {none, none, none, none}, held);
 }
 
 // Then by what the chunks' plans take, as long as that promises more than kGain.

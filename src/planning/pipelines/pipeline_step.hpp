@@ -79,6 +79,7 @@ class PipelineStep {
                                    const ChunkSeconds& memory) const;
   Result<std::vector<OpId>> balanced_by(const FormCandidate& candidate, const OpSeconds& seconds,
                                         const ChunkSeconds& memory) const;
+  Result<std::vector<OpId>> balanced_by_memory(const FormCandidate& candidate) const;
   Result<std::vector<OpId>> moved_by(const FormCandidate& candidate, std::vector<OpId> cuts,
                                      const OpSeconds& seconds, const ChunkSeconds& memory) const;
   double sent_per_s(const FormCandidate& candidate) const;

@@ -102,12 +102,10 @@ Result<PipelineBounds::Least> PipelineBounds::searched(const Cluster& stage, Bou
     const Seconds shared = times * compute.shared;
     Seconds host = 0;
     for (const Op& op : graph.ops) {
-      const bool is_shared = units_.shared_ops[k].count(op.name) != 0;
-      if (is_shared) {
-        host += profile.host_s * static_cast<double>(graph.times(op) * graph.kernel(op).runs);
-      }
+      host += profile.host_s * most_counted_beside(op, graph, k) *
+              static_cast<double>(graph.times(op) * graph.kernel(op).runs);
     }
-    const Seconds taken_off = launch + sum.most_of_kernels(shared, host);
+    const Seconds taken_off = launch + sum.most_of_kernels(shared + compute.shared_update, host);
     const LeastTime& of_step = least_of[k].step;
     const Seconds by_compute = sums.step.of_compute * compute.own / devices;
     step.push_back(std::max(by_compute, of_step.bound - taken_off));
@@ -190,6 +188,17 @@ Result<std::vector<PipelineBounds::LeastOfKind>> PipelineBounds::least_of_kinds(
   return least;
 }
 
+// An op that units have in common each of them counts. And where numbers of all units are added up,
+// such as parts of a norm, units do that in another order than a step: each operand of an Add may
+// have to become a partial sum for it, by no more bytes than the Add moves.
+double PipelineBounds::most_counted_beside(const Op& op, const Graph& graph,
+                                           std::size_t kind) const {
+  if (units_.shared_ops[kind].count(op.name) != 0) return 1;
+  const bool adds_numbers =
+      op.phase == Phase::kUpdate && op.type == "Add" && graph.value(op.outputs[0]).shape.empty();
+  return adds_numbers ? 3 : 0;
+}
+
 PipelineBounds::Compute PipelineBounds::compute_of(std::size_t kind) const {
   std::set<std::string> names;
   for (const Op& op : units_.kinds[kind].ops) names.insert(op.name);
@@ -199,6 +208,7 @@ PipelineBounds::Compute PipelineBounds::compute_of(std::size_t kind) const {
     if (names.count(name) == 0) continue;
     const bool is_shared = units_.shared_ops[kind].count(name) != 0;
     (is_shared ? compute.shared : compute.own) += seconds_.forward[o] + seconds_.backward[o];
+    compute.shared_update += most_counted_beside(step_.ops[o], step_, kind) * seconds_.updating[o];
   }
   return compute;
 }
