@@ -7,6 +7,7 @@
 
 #include "autopar/files.hpp"
 #include "autopar/report.hpp"
+#include "autopar/unfinished.hpp"
 #include "cli/interrupt.hpp"
 #include "planning/logging.hpp"
 
@@ -127,6 +128,9 @@ Result<Said> said_plan(const ExportAsOptions& options, const CommonOptions& comm
   Said said;
   said.framework = *parse_framework(options.as);
   const std::string path = strategy_path(options.plan);
+  for (const std::string& read : {path, options.from.model, options.from.cluster}) {
+    keep_from_replacing(read);
+  }
   AUTOPAR_TRY(text, read_file(path));
   AUTOPAR_TRY(plan, parse_said_plan(text, path));
   said.plan = std::move(plan);

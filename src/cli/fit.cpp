@@ -13,6 +13,7 @@
 #include "autopar/files.hpp"
 #include "autopar/profile_file.hpp"
 #include "autopar/report.hpp"
+#include "autopar/unfinished.hpp"
 #include "cli/fit.hpp"
 #include "cli/model_path.hpp"
 #include "cli/outputs.hpp"
@@ -89,10 +90,13 @@ Status set_cell(MeasuredPlan& row, const std::string& column, const std::string&
   const bool is_name = column == "cluster" && !fs::exists(folder / cell);
   const std::string path = is_name ? cell : (folder / cell).string();
   (column == "plan" ? row.plan : column == "model" ? row.model : row.cluster) = path;
+  keep_from_replacing(path);
+  if (column == "plan") keep_from_replacing((fs::path(path) / "strategy.json").string());
   return Ok{};
 }
 
 Result<std::vector<MeasuredPlan>> read_table(const std::string& path) {
+  keep_from_replacing(path);
   AUTOPAR_TRY(text, read_file(path));
   if (text.rfind("\xEF\xBB\xBF", 0) == 0) text.erase(0, 3);  // as spreadsheets begin a table
   const fs::path folder = fs::path(path).parent_path();

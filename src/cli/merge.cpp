@@ -7,6 +7,7 @@
 
 #include "autopar/report.hpp"
 #include "autopar/step_file.hpp"
+#include "autopar/unfinished.hpp"
 #include "autopar/weights.hpp"
 #include "cli/command.hpp"
 #include "cli/interrupt.hpp"
@@ -19,11 +20,22 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr const char* kStepHasNoModel =
+    ": holds a step, which does not say which model it was made of; --model FILE is the model that "
+    "the weights are put in";
+
 struct MergeOptions {
   std::string folder;
   std::string file;
   std::string model;
 };
+
+// What is written replaces nothing that lies in the folder of the plan.
+void keep_files_of(const std::string& folder) {
+  std::error_code failed;
+  fs::recursive_directory_iterator at(folder, failed), none;
+  for (; !failed && at != none; at.increment(failed)) keep_from_replacing(at->path().string());
+}
 
 Result<int> merge(const MergeOptions& options, const CommonOptions& common) {
   end_on_interrupt();
@@ -33,20 +45,23 @@ Result<int> merge(const MergeOptions& options, const CommonOptions& common) {
   }
   std::string model;
   if (extension == ".onnx" && is_step_folder(options.folder)) {
-    if (options.model.empty()) {
-      return usage_error(options.folder +
-                         ": holds a step, which does not say which model it was made of; --model "
-                         "FILE is the model that the weights are put in");
-    }
+    if (options.model.empty()) return usage_error(options.folder + kStepHasNoModel);
     model = options.model;
   } else if (extension == ".onnx") {
     const std::string plan = (fs::path(options.folder) / "plan.onnx").string();
     AUTOPAR_TRY(file, read_plan(plan));
-    AUTOPAR_TRY(found, model_of_plan(options.model, plan, file.metadata.model_sha256));
-    model = found;
+    const bool is_step = !file.metadata.training.empty();
+    if (is_step && options.model.empty()) return usage_error(options.folder + kStepHasNoModel);
+    if (is_step) {
+      model = options.model;
+    } else {
+      AUTOPAR_TRY(found, model_of_plan(options.model, plan, file.metadata.model_sha256));
+      model = found;
+    }
   } else if (!options.model.empty()) {
     return usage_error("--model goes with an .onnx file; a .safetensors file needs no model");
   }
+  keep_files_of(options.folder);
   AUTOPAR_TRY(moved, merge_weights(options.folder, options.file, model));
   for (const std::string& warning : moved.warnings) logging::warn("warning: {}", warning);
   for (const std::string& file : moved.files) logging::debug("wrote {}", file);

@@ -9,6 +9,7 @@
 #include "autopar/files.hpp"
 #include "autopar/import.hpp"
 #include "autopar/npz.hpp"
+#include "autopar/unfinished.hpp"
 #include "cli/command.hpp"
 #include "cli/command_line.hpp"
 #include "cli/in_processes.hpp"
@@ -139,8 +140,10 @@ Result<RunJob> job_of(const RunOptions& options, const CommonOptions& common,
   RunRequest& request = job.request;
   AUTOPAR_TRY(files, read_files(options, dims, request));
   tell_of_programs(files);
+  keep_from_replacing(options.data);
   for (PlanFile& file : files) {
     keep_from_replacing(file.path);
+    keep_from_replacing((fs::path(file.path).parent_path() / "strategy.json").string());
     if (is_first) {
       for (const std::string& warning : file.warnings) logging::warn("warning: {}", warning);
     }

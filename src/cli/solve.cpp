@@ -7,6 +7,7 @@
 
 #include "autopar/files.hpp"
 #include "autopar/iopddl.hpp"
+#include "autopar/unfinished.hpp"
 #include "cli/command.hpp"
 #include "planning/logging.hpp"
 #include "planning/trace.hpp"
@@ -103,6 +104,8 @@ std::string as_json(const IopddlProblem& file, const Solution& solution, double 
 
 Result<int> run(const SolveFileOptions& options, const CommonOptions& common) {
   const Clock::time_point start = Clock::now();
+  keep_from_replacing(options.problem);
+  AUTOPAR_RETURN_IF_ERROR(check_replaceable(options.output));
   AUTOPAR_TRY(file, read_iopddl(options.problem));
   logging::debug("{}: read in {:.2f} s: {} nodes, {} edges, {} threads", options.problem,
                  seconds_since(start), file.problem.nodes.size(), file.problem.edges.size(),

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "autopar/export.hpp"
 #include "autopar/files.hpp"
@@ -18,6 +19,7 @@
 #include "cli/show_step.hpp"
 #include "planning/logging.hpp"
 #include "weights/step_weights.hpp"
+#include "weights/stores.hpp"
 
 namespace autopar::cli {
 
@@ -109,6 +111,18 @@ Check rank_check(const PlanFile& file, const std::string& prefix) {
               " with this program, and weights as long as it reads them"};
 }
 
+// Of a step of one program, whose weights and states are inputs.
+Check rank_weights_check(const PlanFile& file) {
+  const std::string folder = fs::path(file.path).parent_path().string();
+  std::optional<FolderPlan> held;
+  std::vector<std::string> unknown;
+  const auto stored = stored_in(folder.empty() ? "." : folder, held, unknown);
+  if (!stored) return {"weights", Verdict::kWrong, stored.error().message};
+  if (!unknown.empty()) return {"weights", Verdict::kWrong, unknown.front()};
+  return {"weights", Verdict::kProven,
+          "slices of " + count(stored->size(), "value", "values") + ", as the program reads them"};
+}
+
 // What stands beside the programs.
 void check_origin(const PlanFile& first, const std::string& model, std::vector<Check>& checks) {
   checks.push_back(strategy_check(first));
@@ -178,7 +192,10 @@ Result<std::vector<Check>> all_checks(const std::string& path, const std::string
     AUTOPAR_TRY(of_file, checks_of((*files)[f], prefix));
     checks.insert(checks.end(), of_file.begin(), of_file.end());
     const PlanFile& file = (*files)[f];
-    if (file.metadata.sharded()) checks.push_back(rank_check(file, prefix));
+    if (file.metadata.sharded()) {
+      checks.push_back(rank_check(file, prefix));
+      if (!file.metadata.training.empty()) checks.push_back(rank_weights_check(file));
+    }
     for (const std::string& warning : (*files)[f].warnings) logging::warn("warning: {}", warning);
   }
   const PlanFile& first = files->front();

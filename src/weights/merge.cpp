@@ -39,16 +39,27 @@ struct ModelWeights {
   std::vector<Value> initializers;  // those beside have no data yet
 };
 
+void add_name(std::string& list, const std::string& name) {
+  list += (list.empty() ? "'" : ", '") + name + "'";
+}
+
+// Errors (kInput): the model has none of them.
 Result<ModelWeights> weights_of_model(StoredTensors tensors, const std::string& model,
                                       std::vector<std::string>& warnings) {
   AUTOPAR_TRY(initializers, initializers_of(model));
   const std::string folder = fs::path(model).parent_path().string();
   ModelWeights weights;
+  std::string kept;  // the model's own weights
+  bool has_any = false;
   for (Value& value : initializers) {
     StoredTensor tensor;
     if (auto merged = tensors.extract(value.name)) {
       tensor = std::move(merged.mapped());
+      has_any = true;
     } else {
+      if (is_floating(value.dtype) && value.bytes() > size_of(value.dtype)) {
+        add_name(kept, value.name);
+      }
       const auto* external = std::get_if<ExternalData>(&value.data);
       const bool beside =
           external != nullptr && external->location != fs::path(model).filename().string();
@@ -66,7 +77,15 @@ Result<ModelWeights> weights_of_model(StoredTensors tensors, const std::string& 
     weights.initializers.push_back(std::move(value));
   }
   std::string left;
-  for (const auto& entry : tensors) left += (left.empty() ? "'" : ", '") + entry.first + "'";
+  for (const auto& entry : tensors) add_name(left, entry.first);
+  if (!has_any && !tensors.empty()) {
+    return input_error(model + ": has none of these weights: " + left +
+                       "; try --model with the model that they are of");
+  }
+  if (!kept.empty()) {
+    warnings.push_back("as " + model +
+                       " has them, since they are not among what is merged: " + kept);
+  }
   if (!left.empty()) {
     warnings.push_back("left out, since they are no initializers of the main graph of " + model +
                        " (a .safetensors file takes them): " + left);
