@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 
+from tools.chain_model import chain
 from tools.program import cluster, run
 
 SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
@@ -49,6 +50,73 @@ def test_an_update_before_the_passes(folder):
         for command in ("verify", "run"):
             told = run(command, plan, code=4).stderr
             assert "stands behind 0U" in told and "after all passes" in told, told
+
+
+def test_what_is_read_stays(folder):
+    """No output of a command takes the place of one of its inputs."""
+    devices, model, pins, table = cluster(folder, 2, 2), folder / "model.onnx", folder / "pins.json", folder / "runs.csv"
+    chain(model)
+    train = "--train", "--loss", "mse", "--weights", "sharded"
+    run("search", model, "--cluster", devices, "-o", folder / "whole", "-q")
+    run("search", model, "--cluster", devices, *train, "-o", folder / "step", "-q")
+    shutil.copy(folder / "whole" / "strategy.json", pins)
+    run("run", folder / "whole", "--save", folder / "saved.npz", "-q")
+    table.write_text("plan,seconds\nwhole,0.001\nwhole,0.001\nwhole,0.001\nwhole,0.001\n")
+    problem = folder / "problem.json"
+    problem.write_text('{"problem": {"name": "x", "nodes": {"intervals": [[0, 1]], "costs": [[1.5, 2]], "usages": [[1, 1]]}, "edges": {"nodes": [], "costs": []}, "usage_limit": 2}}')
+    for kept, command in ((folder / "step" / "strategy.json", ("export", folder / "step", "--as", "megatron", "-o")), (model, ("export", folder / "step", "--as", "megatron", "--model", model, "-o")),
+                          (folder / "step" / "rank00000" / "weights.safetensors", ("merge", folder / "step", "-o")), (pins, ("search", model, "--cluster", devices, "-o", folder / "other", "--pin", pins, "--timeline")),
+                          (pins, ("search", model, "--cluster", devices, "-o", folder / "other", "--pin", pins, "--dump-problem")), (folder / "whole" / "strategy.json", ("run", folder / "whole", "--save")),
+                          (folder / "saved.npz", ("run", folder / "whole", "--data", folder / "saved.npz", "--save")), (table, ("fit", table, "--cluster", devices, "--model", model, "--only", "host_s", "-o")), (problem, ("solve", problem, "-o"))):
+        before = kept.read_bytes()
+        if command[0] == "fit":
+            command = tuple(part for part in command if part not in ("--model", model))
+        told = run(*command, kept, code=4).stderr
+        assert "is what is read, so it is not replaced" in told and kept.read_bytes() == before, (command, told)
+
+
+def test_weights_of_a_step(folder):
+    """They go into the model that they are of, and into no other."""
+    model = folder / "model.onnx"
+    chain(model)
+    sharded = "search", model, "--cluster", cluster(folder, 2, 2), "--train", "--loss", "mse", "--weights", "sharded", "-q", "-o"
+    run(*sharded, folder / "step", "--zero", 3)
+    assert "--model FILE is the model" in run("merge", folder / "step", "-o", folder / "merged.onnx", code=2).stderr
+    other = run("merge", folder / "step", "-o", folder / "merged.onnx", "--model", SOURCE / "models" / "gpt2_tiny.onnx", code=4).stderr
+    assert "has none of these weights" in other and not (folder / "merged.onnx").exists(), other
+    assert "warning" not in run("merge", folder / "step", "-o", folder / "merged.onnx", "--model", model).stderr
+    # A rank's file of another plan: what `run` refuses `verify` does, too.
+    run(*sharded, folder / "whole", "--searcher", "replicate")
+    run("verify", folder / "step")
+    shutil.copy(folder / "whole" / "rank00001" / "weights.safetensors", folder / "step" / "rank00001")
+    for command in "verify", "run":
+        done = run(command, folder / "step", code=4)
+        assert "rank00001/weights.safetensors: tensor" in done.stdout + done.stderr, done
+
+
+def test_profiles_go_with_times(folder):
+    devices = cluster(folder, 2, 2)
+    told = run("search", MLP, "--cluster", devices, "--cost-model", "mindspore", "--profile", SOURCE / "models" / "profiles" / "h100-eager.json", "-o", folder / "plan", code=2).stderr
+    assert "--profile says how long things take" in told, told
+    # That of the cluster is left out.
+    text = json.loads(devices.read_text())
+    plans = []
+    for profile in None, json.loads((SOURCE / "models" / "profiles" / "h100-eager.json").read_text()):
+        devices.write_text(json.dumps(text | ({"profile": profile} if profile else {})))
+        run("search", MLP, "--cluster", devices, "--cost-model", "mindspore_all", "-o", folder / "plan", "-q")
+        run("show", folder / "plan" / "report.json")
+        plans.append(json.loads((folder / "plan" / "strategy.json").read_text())["ops"])
+    assert plans[0] == plans[1]
+
+
+def test_long_names_of_searchers(folder):
+    """They say the same as the short ones."""
+    of = ("search", MLP, "--cluster", cluster(folder, 2, 2), "--train", "--loss", "mse", "--stages", 2, "--micro-batches", 2, "--batch", 8, "-q", "-o", folder / "plan")
+    plans = []
+    for name in "dp", "dynamic_programming":
+        run(*of, "--searcher", name)
+        plans.append((folder / "plan" / "strategy.json").read_bytes())
+    assert plans[0] == plans[1]
 
 
 def test_tables_of_measured_runs(folder):

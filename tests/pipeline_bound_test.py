@@ -12,6 +12,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from tools.chain_model import chain
+
 AUTOPAR = os.environ["AUTOPAR"]
 SOURCE = pathlib.Path(os.environ["AUTOPAR_SOURCE"])
 CLUSTER = {"format": "autopar-cluster", "version": 1, "name": "4 devices",
@@ -218,6 +220,31 @@ def large_updates(folder):
         assert taken <= by_hand[best] * 1.01, (schedule, taken, best, by_hand[best])
 
 
+def slow_devices(folder):
+    """Where single numbers take time: those of an update, which each unit counts, and sums of all gradients, which units add up in another order."""
+    model, devices = folder / "chain.onnx", folder / "slow.json"
+    chain(model)
+    device = {"name": "slow", "memory_bytes": 2**33, "memory_bandwidth_bytes_per_s": 2e7, "peak_flops_per_s": {"float32": 1e7}}
+    devices.write_text(json.dumps(CLUSTER | {"device": device, "tiers": [{"name": "a", "size": 8, "bandwidth_bytes_per_s": 9e9, "latency_s": 1e-8}]}))
+    for options in ("--optimizer", "adam"), ("--optimizer", "sgd", "--clip-norm", 1), ("--optimizer", "adamw", "--clip-norm", 1):
+        for count in 2, 4, 6:
+            command = [AUTOPAR, "search", model, "--cluster", devices, "--train", "--loss", "mse", "--stages", "auto", "--micro-batches", count, *options, "-q", "-o", folder / "plan"]
+            subprocess.run(list(map(str, command)), check=True, timeout=300)
+            cost = json.loads((folder / "plan" / "report.json").read_text())["cost"]
+            assert 0.5 * cost["seconds"] < cost["lower_bound_seconds"] <= cost["seconds"], (options, count, cost)
+
+
+def least_memory(folder):
+    """What a pipeline holds at most, it finds again with no more than that, though other cuts take less time."""
+    model = folder / "chain.onnx"
+    chain(model, layers=7, width=16, batch=128)
+    for stages, count in (2, 2), (2, 8), (4, 2), (4, 4):
+        options = ["--stages", stages, "--micro-batches", count]
+        limit = searched(folder, model, *options, loss="mse")["memory"]["peak_bytes"]
+        report = searched(folder, model, *options, "--memory", limit, loss="mse")
+        assert report is not None and report["memory"]["peak_bytes"] <= limit, (stages, count, limit)
+
+
 def numbers_of_threads(folder, model):
     """The same files whatever the number of threads: chunks are planned beside each other, and programs made."""
     most = searched(folder, model, "--micro-batches", 8, "--stages", 4)["memory"]["peak_bytes"]
@@ -242,6 +269,8 @@ def main():
         small = folder / "small.onnx"
         subprocess.run([sys.executable, SOURCE / "scripts" / "make_models.py", "--family", "llama", "--layers", "4", "--hidden", "128", "--heads", "4",
                         "--feed-forward", "384", "--vocabulary", "256", "--sequence", "256", "-o", small], check=True, stdout=subprocess.DEVNULL)
+        slow_devices(folder)
+        least_memory(folder)
         narrow_layers(folder)
         large_updates(folder)
         busy_hosts(folder)

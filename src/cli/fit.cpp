@@ -67,13 +67,17 @@ std::vector<std::string> cells_of(std::string line) {
   return cells;
 }
 
+constexpr Seconds kLeastSeconds = 1e-9;
+
 Status set_cell(MeasuredPlan& row, const std::string& column, const std::string& cell,
                 const fs::path& folder) {
   if (column == "seconds") {
     const char* end = cell.data() + cell.size();
     const auto [stop, error] = std::from_chars(cell.data(), end, row.seconds);
-    if (error != std::errc{} || stop != end || !(row.seconds > 0) || !std::isfinite(row.seconds)) {
-      return input_error(row.where + ": seconds: expected a number above 0, found '" + cell + "'");
+    if (error != std::errc{} || stop != end || !(row.seconds >= kLeastSeconds) ||
+        !std::isfinite(row.seconds)) {
+      return input_error(row.where + ": seconds: expected a number from 1e-9 on, found '" + cell +
+                         "'");
     }
     return Ok{};
   }

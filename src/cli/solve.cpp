@@ -49,7 +49,7 @@ class Answers {
     if (!(progress.best_cost < best_) || progress.best_choices == nullptr) return;
     best_ = progress.best_cost;
     if (first_seconds_ == kInfinity) first_seconds_ = seconds_since(start_);
-    logging::debug("{:.2f} s: cost {:.0f}, lower bound {:.0f}", seconds_since(start_), best_,
+    logging::debug("{:.2f} s: cost {:.15g}, lower bound {:.15g}", seconds_since(start_), best_,
                    progress.lower_bound);
     write(*progress.best_choices);
   }
@@ -129,7 +129,7 @@ Result<int> run(const SolveFileOptions& options, const CommonOptions& common) {
   if (!solution.feasible) return no_answer(options.problem, file, solution);
   answers.write(solution.choices);
   if (!answers.status()) return answers.status().error();
-  logging::info("cost {:.0f}, lower bound {:.0f}, gap {:.4g} %, peak use {:.0f}", solution.cost,
+  logging::info("cost {:.15g}, lower bound {:.15g}, gap {:.4g} %, peak use {:.15g}", solution.cost,
                 solution.lower_bound, solution.gap() * 100, solution.peak_use);
   if (common.json) {
     std::cout << as_json(file, solution, answers.first_seconds(), seconds_since(start));

@@ -70,7 +70,11 @@ std::string message_of(const nlohmann::json::exception& exception) {
   const std::string what = exception.what();
   // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
   const auto end = what.find("] ");
-  return end == std::string::npos ? what : what.substr(end + 2);
+  const std::string text = end == std::string::npos ? what : what.substr(end + 2);
+  // "cannot use at() with string"
+  const auto type = text.rfind(" with ");
+  const bool is_misused = text.rfind("cannot use ", 0) == 0 && type != std::string::npos;
+  return is_misused ? "expected an object or a list, found a " + text.substr(type + 6) : text;
 }
 
 std::string found_text(const nlohmann::json& value) {

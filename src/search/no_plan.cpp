@@ -115,11 +115,16 @@ Error no_plan(const SearchRequest& request, const Tightest& tightest, bool inter
                             "--time-limit, --searcher rec, or more devices");
   }
   if (tightest.meshes > 0 && tightest.without_any == tightest.meshes) {
+    const std::string other = request.searcher != "dp"
+                                  ? "--searcher dp"
+                                  : "--cost-model roofline, where another is asked for";
     return infeasible_error(
         "searcher " + request.searcher +
-        " has no plan, however much memory there is: how it splits ops does not go with how "
-        "tensors are to lie (pins, --zero, --inputs, --outputs). Try --searcher dp, or leave some "
-        "of that out");
+        " has no plan, however much memory there is: how ops may be split by it, or by cost "
+        "model " +
+        request.cost_model +
+        ", does not go with how tensors are to lie (pins, --zero, --inputs, --outputs). Try " +
+        other + ", or leave some of that out");
   }
   if (tightest.peak == kInfinity) {
     return infeasible_error("no plan fits into " + size_text(limit) +

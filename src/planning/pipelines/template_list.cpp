@@ -49,8 +49,11 @@ std::vector<PipelineTrial> TemplateList::listed(const std::vector<TemplateCandid
 }
 
 std::string TemplateList::why_none(const std::vector<TemplateCandidate>& found, Bytes room) const {
-  std::string text =
-      "no template fits into " + format_bytes(static_cast<double>(room)) + " per device";
+  // Else there is a reason for each form.
+  const bool any_is_too_large = !found.empty() || !too_large_.empty();
+  std::string text = any_is_too_large ? "no template fits into " +
+                                            format_bytes(static_cast<double>(room)) + " per device"
+                                      : "no template can be tried";
   if (!found.empty()) {
     const TemplateCandidate& least = found.front();
     return text + "; the smallest, " + to_text(least.form) + ", " + to_text(least.wanted) +
