@@ -130,8 +130,8 @@ Status check_complete(const StepLayout& layout, const StoredTensors& stored,
   return input_error(from + ": lacks '" + missing.front() + "'" +
                      (missing.size() > 1 ? " and " + std::to_string(missing.size() - 1) + " more"
                                          : std::string()) +
-                     " of the step; expected all parameters, and all states or none (another file: "
-                     "--weights-from FILE)");
+                     " of the step; expected all parameters, and all states or none; try another "
+                     "file (of `search` --weights-from FILE, of `reshard-weights` --from FILE)");
 }
 
 class RankWriter {
