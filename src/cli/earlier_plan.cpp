@@ -84,6 +84,12 @@ Status check_model_stays(const PlanOptions& options) {
     return input_error(path.string() +
                        ": is the model, so it is not replaced; try -o with another place");
   }
+  // The pins may be the plan that is replaced, and nothing else.
+  for (const std::string& file : {options.timeline_file, options.dump_file}) {
+    if (file.empty() || !fs::equivalent(file, options.pin_file, ignored)) continue;
+    return input_error(file + ": is what is read, so it is not replaced; try another place for " +
+                       "what is written");
+  }
   return Ok{};
 }
 

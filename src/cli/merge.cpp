@@ -30,11 +30,20 @@ struct MergeOptions {
   std::string model;
 };
 
-// What is written replaces nothing that lies in the folder of the plan.
+// What is written replaces nothing of the plan in that folder.
 void keep_files_of(const std::string& folder) {
   std::error_code failed;
   fs::recursive_directory_iterator at(folder, failed), none;
-  for (; !failed && at != none; at.increment(failed)) keep_from_replacing(at->path().string());
+  for (; !failed && at != none; at.increment(failed)) {
+    const fs::path& path = at->path();
+    const auto begins = [](const fs::path& name, const char* with) {
+      return name.string().rfind(with, 0) == 0;
+    };
+    const bool is_of_plan = begins(path.parent_path().filename(), "rank") ||
+                            begins(path.filename(), "plan.") || path.extension() == ".json" ||
+                            path.filename() == "train.onnx";
+    if (is_of_plan) keep_from_replacing(path.string());
+  }
 }
 
 Result<int> merge(const MergeOptions& options, const CommonOptions& common) {

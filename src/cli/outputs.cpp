@@ -43,9 +43,8 @@ void add_output_options(CLI::App& app, PlanOptions& options) {
          "--timeline", options.timeline_file,
          "write what a rank is expected to do when: Chrome trace JSON, which Perfetto opens\n"
          "A row for compute, one for the collectives over each tier and, with a profile, one for "
-         "the "
-         "host that issues both. Of more than four micro-batches the first two and the last are "
-         "shown. `run --timeline` writes when ranks did what.")
+         "the host that issues both. Of more than four micro-batches the first two and the last "
+         "are shown. `run --timeline` writes when ranks did what.")
       ->type_name("FILE");
   app.add_option("--rows", options.rows, "costliest ops and reshards to list (default 8)")
       ->check(number_from_zero());

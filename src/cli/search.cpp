@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 
-#include "autopar/unfinished.hpp"
 #include "cli/earlier_plan.hpp"
 #include "cli/input_options.hpp"
 #include "cli/outputs.hpp"
@@ -198,7 +197,6 @@ Result<int> run(PlanOptions given, const CommonOptions& common) {
   if (options.train) name_training_step(options);
   AUTOPAR_RETURN_IF_ERROR(check_data_names(inputs->model.graph, options));
   if (!options.pin_file.empty()) {
-    keep_from_replacing(options.pin_file);
     AUTOPAR_TRY(file, read_strategy(options.pin_file));
     tell_of_strategy(file);
     if (!file.stages.empty()) {
