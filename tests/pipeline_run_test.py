@@ -223,9 +223,9 @@ def refused(folder):
     good = "0F0,0F1,0B0,0B1"
     for lines, stages, micro_batches, options, told in (
             ("0F0,0F1,0B0", 2, 2, (), "0B1 stands nowhere"), ("0F0,0F1,0B0,0B1,0B1", 2, 2, (), "0B1 stands twice"),
-            ("0F0,0B0,0U,0F1,0B1", 2, 2, (), "line 1: 0U stands before 0F1"), (good + ",0R,0R", 2, 2, (), "line 1: 0R stands twice"),
-            (good + ",0U,0R", 2, 2, (), "line 1: 0U stands before 0R"), (good + ",1U", 2, 2, (), "line 1: 1U stands in the line of another stage; expected line 2"),
-            (good + ",7R", 2, 2, (), "line 1: 7R: expected a chunk from 0 to 1"), ("0F1,0B1,0F0,0B0", 2, 2, (), "in a circle"), (good, 2, 4, (), "it has 2 micro-batches, and --micro-batches is 4"),
+            ("0F0,0B0,0U,0F1,0B1", 2, 2, (), "line 1: 0U stands before 0B1"), (good + ",0R,0R", 2, 2, (), "line 1: 0R stands twice"),
+            (good + ",0U,0R", 2, 2, (), "line 1: 0U stands before 0R"), (good + ",1U", 2, 2, (), "line 2: 1F0 is of a chunk that has actions in line 1 too"),
+            (good + ",7R", 2, 2, (), "line 1 has chunk 7, no line has chunk 2"), ("0F1,0B1,0F0,0B0", 2, 2, (), "in a circle"), (good, 2, 4, (), "it has 2 micro-batches, and --micro-batches is 4"),
             (good, 4, 2, (), "it has 2 lines, and --stages is 4"), (good, 2, 2, ("--chunks", 2), "it has 2 chunks, and --chunks is 2")):
         table.write_text(f"{lines}\n1F0,1B0,1F1,1B1\n")
         error = said("--stages", stages, "--micro-batches", micro_batches, *options, "--schedule", table, code=4)

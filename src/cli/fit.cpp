@@ -67,7 +67,7 @@ std::vector<std::string> cells_of(std::string line) {
   return cells;
 }
 
-constexpr Seconds kLeastSeconds = 1e-9;
+constexpr Seconds kLeastSeconds = 1e-9;  // of a measured step: what clocks tell apart, assumed
 
 Status set_cell(MeasuredPlan& row, const std::string& column, const std::string& cell,
                 const fs::path& folder) {

@@ -5,6 +5,7 @@
 #include "exec/request.hpp"
 #include "ir/half.hpp"
 #include "planning/logging.hpp"
+#include "weights/stores.hpp"
 
 namespace autopar::cli {
 
@@ -76,14 +77,14 @@ Status add_weights_from(const std::string& path, const std::vector<PlanFile>& fi
   AUTOPAR_TRY(has_states, check_fit(*given, known, roles, files[0].path));
   if (!has_states && tells) tell_missing_states(*given);
   // What --data has for the same inputs does not count.
-  std::string unread;
+  std::vector<std::string> unread;
   for (auto data = request.data.begin(); data != request.data.end();) {
     AUTOPAR_TRY(value, value_of(*given, data->first, step, roles));
-    if (value) unread += (unread.empty() ? "'" : ", '") + data->first + "'";
+    if (value) unread.push_back(data->first);
     data = value ? request.data.erase(data) : std::next(data);
   }
   if (!unread.empty() && tells) {
-    logging::warn("warning: --data: not read, since {} has them: {}", path, unread);
+    logging::warn("warning: --data: not read, since {} has them: {}", path, listed(unread));
   }
   const auto others = request.read_data;
   request.read_data = [given, step, roles = std::move(roles),

@@ -179,14 +179,10 @@ Result<std::unique_ptr<Inputs>> load_inputs(const PlanOptions& options,
   AUTOPAR_TRY(cluster, cluster_of_option(options.cluster));
   inputs->cluster = std::move(cluster.cluster);
   const bool has_own = !inputs->cluster.profile.ideal();
-  AUTOPAR_TRY(found, profile_of_option(options.profile,
+  AUTOPAR_TRY(found, profile_of_option(has_times ? options.profile : "ideal",
                                        {inputs->cluster.profile, has_own ? cluster.sha256 : ""}));
-  if (has_times) {
-    inputs->cluster.profile = std::move(found.profile);
-    inputs->profile_sha256 = std::move(found.sha256);
-  } else {
-    inputs->cluster.profile = Profile();
-  }
+  inputs->cluster.profile = std::move(found.profile);
+  inputs->profile_sha256 = std::move(found.sha256);
   if (inputs->model.graph.copies > 1 && inputs->cluster.profile.ideal()) {
     inputs->warnings.push_back(
         "by ideal prices nothing goes on beside anything else, so that --copies takes memory and "

@@ -39,17 +39,13 @@ struct ModelWeights {
   std::vector<Value> initializers;  // those beside have no data yet
 };
 
-void add_name(std::string& list, const std::string& name) {
-  list += (list.empty() ? "'" : ", '") + name + "'";
-}
-
 // Errors (kInput): the model has none of them.
 Result<ModelWeights> weights_of_model(StoredTensors tensors, const std::string& model,
                                       std::vector<std::string>& warnings) {
   AUTOPAR_TRY(initializers, initializers_of(model));
   const std::string folder = fs::path(model).parent_path().string();
   ModelWeights weights;
-  std::string kept;  // the model's own weights
+  std::vector<std::string> kept, left;  // the model's own weights, and those without a place there
   bool has_any = false;
   for (Value& value : initializers) {
     StoredTensor tensor;
@@ -58,7 +54,7 @@ Result<ModelWeights> weights_of_model(StoredTensors tensors, const std::string& 
       has_any = true;
     } else {
       if (is_floating(value.dtype) && value.bytes() > size_of(value.dtype)) {
-        add_name(kept, value.name);
+        kept.push_back(value.name);
       }
       const auto* external = std::get_if<ExternalData>(&value.data);
       const bool beside =
@@ -76,19 +72,18 @@ Result<ModelWeights> weights_of_model(StoredTensors tensors, const std::string& 
     }
     weights.initializers.push_back(std::move(value));
   }
-  std::string left;
-  for (const auto& entry : tensors) add_name(left, entry.first);
+  for (const auto& entry : tensors) left.push_back(entry.first);
   if (!has_any && !tensors.empty()) {
-    return input_error(model + ": has none of these weights: " + left +
+    return input_error(model + ": has none of these weights: " + listed(left) +
                        "; try --model with the model that they are of");
   }
   if (!kept.empty()) {
     warnings.push_back("as " + model +
-                       " has them, since they are not among what is merged: " + kept);
+                       " has them, since they are not among what is merged: " + listed(kept));
   }
   if (!left.empty()) {
     warnings.push_back("left out, since they are no initializers of the main graph of " + model +
-                       " (a .safetensors file takes them): " + left);
+                       " (a .safetensors file takes them): " + listed(left));
   }
   return weights;
 }

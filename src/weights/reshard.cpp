@@ -15,8 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string listed(const std::vector<std::string>& names) { return first_names(names, 6); }
-
 Status check_same(const BoundaryValue& wanted, const StoredTensor& found, const std::string& from) {
   if (found.dtype == wanted.dtype && found.shape == wanted.shape) return Ok{};
   return input_error(from + ": weight '" + wanted.name + "' is " +

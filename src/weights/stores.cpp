@@ -7,6 +7,7 @@
 
 #include "autopar/import.hpp"
 #include "autopar/npz.hpp"
+#include "autopar/training_roles.hpp"
 #include "weights/safetensors.hpp"
 #include "weights/step_weights.hpp"
 
@@ -163,6 +164,8 @@ class RankStore {
 };
 
 }  // namespace
+
+std::string listed(const std::vector<std::string>& names) { return first_names(names, 6); }
 
 Result<StoredTensors> stored_in_ranks(const FolderPlan& plan, const std::string& folder,
                                       std::vector<std::string>& warnings) {

@@ -10,6 +10,9 @@
 
 namespace autopar {
 
+// The first names of a list, as messages have them.
+std::string listed(const std::vector<std::string>& names);
+
 // Initializers with data; external data lies below `folder`. Errors: a file that is missing or too
 // short.
 Result<StoredTensors> stored_in_model(const std::vector<const Value*>& initializers,

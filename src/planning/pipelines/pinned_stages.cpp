@@ -30,8 +30,7 @@ std::string why_absent(const ImportedModel& model, const std::string& name) {
   const auto known = model.ops_of_user_op->find(name);
   if (known == model.ops_of_user_op->end()) return "the model's forward pass has no such op";
   return "it was folded into a constant or removed at import, or the loss does not depend on it, "
-         "or it "
-         "is no op of the forward pass";
+         "or it is no op of the forward pass";
 }
 
 Result<std::vector<int>> pinned_stages(const StrategyFile& file, const ImportedModel& model,

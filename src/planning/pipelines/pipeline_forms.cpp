@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <regex>
 #include <sstream>
 
 #include "planning/pipelines/pinned_stages.hpp"
@@ -18,87 +17,21 @@ bool is_file(const std::string& schedule) {
   return schedule != "auto" && schedule.find_first_of("./") != std::string::npos;
 }
 
-// A reduction or an update of a table.
-struct EndAction {
-  int line = 0;  // of the file, from 1 on
-  std::int64_t chunk = 0;
-  char phase = 'U';  // or R
-  std::string text() const { return std::to_string(chunk) + phase; }
-};
-std::string in_line(const EndAction& end) {
-  return "line " + std::to_string(end.line) + ": " + end.text();
-}
-
-// A table without the cells of reductions and updates, which are put at the end, and these.
-struct TableOfPasses {
-  std::string text;
-  std::vector<int> lines;  // that have passes, of the file
-  std::vector<EndAction> ends;
-};
-
-// Errors: such a cell stands twice, before a pass of its chunk, or an update before the reduction.
-Result<TableOfPasses> passes_of(const std::string& table) {
-  static const std::regex ends("(^|,)[ \t]*([0-9]{1,9})([RU])[ \t]*(?=,|$)");
-  TableOfPasses passes;
-  std::string line;
-  std::istringstream lines(table.rfind("\xEF\xBB\xBF", 0) == 0 ? table.substr(3) : table);
-  for (int number = 1; std::getline(lines, line); ++number) {
-    if (!line.empty() && line.back() == '\r') line.pop_back();
-    for (std::sregex_iterator at(line.begin(), line.end(), ends), none; at != none; ++at) {
-      const std::string chunk = (*at)[2], rest = at->suffix();
-      const EndAction end{number, std::stoll(chunk), (*at)[3].str()[0]};
-      for (const EndAction& other : passes.ends) {
-        if (other.chunk != end.chunk) continue;
-        if (other.phase == end.phase) {
-          return input_error(in_line(end) + " stands twice; expected once");
-        }
-        if (end.phase == 'R') {
-          return input_error(in_line(other) + " stands before " + end.text() + ", which it needs");
-        }
-      }
-      passes.ends.push_back(end);
-      std::smatch pass;
-      if (!std::regex_search(rest, pass, std::regex("[,(;][ \t]*(" + chunk + "[FBIW][0-9]*)"))) {
-        continue;
-      }
-      return input_error(in_line(end) + " stands before " + pass[1].str() +
-                         ": it runs once, after all passes of its chunk");
-    }
-    const std::string left = std::regex_replace(line, ends, "$1");
-    if (left.find_first_not_of(", \t") != std::string::npos) passes.lines.push_back(number);
-    passes.text += left + "\n";
-  }
-  return passes;
-}
-
-// Each stands in the line of its chunk's stage.
-Status verify_ends(const TableOfPasses& passes, const PipelineSchedule& schedule) {
-  for (const EndAction& end : passes.ends) {
-    const auto chunk = static_cast<std::size_t>(end.chunk);
-    if (chunk >= schedule.stage_of_chunk.size()) {
-      return input_error(in_line(end) + ": expected a chunk from 0 to " +
-                         std::to_string(schedule.stage_of_chunk.size() - 1));
-    }
-    const auto stage = static_cast<std::size_t>(schedule.stage_of_chunk[chunk]);
-    const int expected = stage < passes.lines.size() ? passes.lines[stage] : end.line;
-    if (expected == end.line) continue;
-    return input_error(in_line(end) + " stands in the line of another stage; expected line " +
-                       std::to_string(expected) + ", where the passes of its chunk are");
-  }
-  return Ok{};
-}
-
-Result<PipelineSchedule> parsed(const TableOfPasses& passes, const std::string& path) {
+// R and U are checked like the others, and left out: they are put at the end.
+Result<PipelineSchedule> parsed(const std::string& text, const std::string& path) {
+  const bool has_mark = text.rfind("\xEF\xBB\xBF", 0) == 0;  // as spreadsheets begin a table
   // Without programs a B stays one where no W stands for it.
-  AUTOPAR_TRY(lines, parse_schedule(passes.text, {}, path));
+  AUTOPAR_TRY(lines, parse_schedule(has_mark ? text.substr(3) : text, {}, path));
   std::erase_if(lines, [](const StepLine& line) { return line.empty(); });
   if (lines.empty()) {
     return input_error("expected a line of actions for each stage, such as 0F0,0F1,0B0,0B1");
   }
   AUTOPAR_TRY(schedule, schedule_of_lines(std::move(lines)));
-  AUTOPAR_RETURN_IF_ERROR(verify_ends(passes, schedule));
   schedule = backward_apart(std::move(schedule));
   AUTOPAR_RETURN_IF_ERROR(verify_schedule(schedule));
+  for (StepLine& line : schedule.lines) {
+    std::erase_if(line, [](const StepAction& action) { return !is_pass(action.phase); });
+  }
   return schedule;
 }
 
@@ -144,8 +77,7 @@ Result<std::int64_t> parse_count(const std::string& text, const std::string& opt
 
 Result<PipelineSchedule> schedule_of_table(const std::string& text, const std::string& where,
                                            std::int64_t micro_batches) {
-  auto passes = passes_of(text);
-  auto schedule = passes ? parsed(*passes, where) : Result<PipelineSchedule>(passes.error());
+  auto schedule = parsed(text, where);
   if (!schedule) {
     const std::string& message = schedule.error().message;
     return input_error(message.rfind(where, 0) == 0 ? message : where + ": " + message);
