@@ -42,7 +42,7 @@ MAY_USE = {
 ONLY_FOR = {"mindspore": {"cost_models"}}
 
 # Public headers that are not named like their module.
-HEADER_OF = {"fit": "cost", "profile_file": "io", "kernels": "cost", "streams": "cost", "profile": "mesh", "sha256": "support", "allowance": "support", "pattern": "support", "errors": "support", "builder": "ir", "gradient": "ops", "memory": "strategy", "problem": "solve", "hub_ops": "search", "phase_ops": "search", "import": "io", "export": "io", "files": "io", "npz": "io", "unfinished": "io", "program_bytes": "io", "step_file": "io", "file_facts": "io", "strategy_lines": "io", "rank_plans": "weights", "iopddl": "io", "timeline": "exec", "calibrate": "exec", "machine": "exec", "given_weights": "weights", "training_roles": "io", "memory_parts": "report", "phases": "strategy", "rebatch": "strategy", "copies": "partition"}
+HEADER_OF = {"fit": "cost", "profile_file": "io", "kernels": "cost", "streams": "cost", "step_events": "cost", "profile": "mesh", "sha256": "support", "allowance": "support", "pattern": "support", "errors": "support", "builder": "ir", "gradient": "ops", "memory": "strategy", "problem": "solve", "hub_ops": "search", "phase_ops": "search", "import": "io", "export": "io", "files": "io", "npz": "io", "unfinished": "io", "program_bytes": "io", "step_file": "io", "file_facts": "io", "strategy_lines": "io", "rank_plans": "weights", "iopddl": "io", "timeline": "exec", "calibrate": "exec", "machine": "exec", "given_weights": "weights", "training_roles": "io", "memory_parts": "report", "phases": "strategy", "rebatch": "strategy", "copies": "partition"}
 
 # Header prefix -> the modules that may include it.
 THIRD_PARTY = {

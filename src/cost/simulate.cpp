@@ -1,3 +1,4 @@
+#include "autopar/step_events.hpp"
 #include "cost/simulation.hpp"
 
 namespace autopar {
@@ -38,14 +39,18 @@ std::vector<StreamPrices> prices_by_path(const Graph& graph, const StrategyCost&
   return path.prices(whens, times);
 }
 
-std::vector<StepEvent> step_events(const Graph& graph, const StrategyCost& cost, const Mesh& mesh,
-                                   const Cluster& cluster, const std::string& updates) {
-  std::vector<StepEvent> events;
-  if (!cluster.profile.ideal()) {
-    const Turns turns = faster_turns(graph, cost, mesh, cluster, updates).first;
-    StepSimulation(graph, cost, mesh, cluster, updates, turns, &events).run();
-    return events;
-  }
+namespace {
+
+// Of several passes that are interleaved the turns have to be found; others have only one order.
+Turns turns_of(const Graph& graph, const StrategyCost& cost, const Mesh& mesh,
+               const Cluster& cluster, const std::string& updates) {
+  if (graph.copies == 1) return Turns::kReady;
+  return faster_turns(graph, cost, mesh, cluster, updates).first;
+}
+
+// Without a profile: one term after the other.
+void visit_in_turn(const Graph& graph, const StrategyCost& cost, const Mesh& mesh,
+                   const std::function<void(const StepEvent&)>& visit) {
   Seconds now = 0;
   for (std::int64_t pass = 0; pass <= graph.passes; ++pass) {
     for (std::size_t t = 0; t < cost.terms.size(); ++t) {
@@ -58,11 +63,37 @@ std::vector<StepEvent> step_events(const Graph& graph, const StrategyCost& cost,
           term.seconds / static_cast<double>(std::max<std::int64_t>(1, term.times));
       const auto stream = sends ? StepEvent::Stream::kLink : StepEvent::Stream::kCompute;
       const int link = sends ? link_of(term.collective.axes, mesh) : 0;
-      events.push_back({stream, link, t, pass, now, once, once});
+      visit({stream, link, t, pass, now, once, once});
       now += once;
     }
   }
+}
+
+}  // namespace
+
+std::vector<StepEvent> step_events(const Graph& graph, const StrategyCost& cost, const Mesh& mesh,
+                                   const Cluster& cluster, const std::string& updates) {
+  std::vector<StepEvent> events;
+  if (cluster.profile.ideal()) {
+    visit_in_turn(graph, cost, mesh, [&](const StepEvent& event) { events.push_back(event); });
+    return events;
+  }
+  const Turns turns = turns_of(graph, cost, mesh, cluster, updates);
+  StepSimulation(graph, cost, mesh, cluster, updates, turns, &events).run();
   return events;
+}
+
+void visit_step_events(const Graph& graph, const StrategyCost& cost, const Mesh& mesh,
+                       const Cluster& cluster, const std::string& updates,
+                       const std::function<void(const StepEvent&)>& visit) {
+  if (cluster.profile.ideal()) {
+    visit_in_turn(graph, cost, mesh, visit);
+    return;
+  }
+  const Turns turns = turns_of(graph, cost, mesh, cluster, updates);
+  StepSimulation simulation(graph, cost, mesh, cluster, updates, turns, nullptr);
+  simulation.visit(visit);
+  simulation.run();
 }
 
 }  // namespace autopar

@@ -177,15 +177,14 @@ void StepSimulation::issue(std::size_t t) {
   taken *= runs;
   host_ += taken;
   found_.host += taken;
-  if (events_ == nullptr) return;
-  events_->push_back({StepEvent::Stream::kHost, 0, t, now_, host_ - taken, taken, taken});
+  if (notes()) note({StepEvent::Stream::kHost, 0, t, now_, host_ - taken, taken, taken});
 }
 
 void StepSimulation::note(StepEvent::Stream stream, std::size_t t, Seconds end, Seconds spans) {
-  if (events_ == nullptr) return;
+  if (!notes()) return;
   const bool links = stream == StepEvent::Stream::kLink;
   const int link = links ? link_of(cost_.terms[t].collective.axes, mesh_) : 0;
-  events_->push_back({stream, link, t, now_, end - spans, spans, taken_[t]});
+  note({stream, link, t, now_, end - spans, spans, taken_[t]});
 }
 
 }  // namespace autopar

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
@@ -27,6 +28,9 @@ class StepSimulation {
   StepSimulation(const Graph& graph, const StrategyCost& cost, const Mesh& mesh,
                  const Cluster& cluster, const std::string& updates, Turns turns,
                  std::vector<StepEvent>* events, CriticalPath* path = nullptr);
+  // Each event as it begins, if somebody asks.
+  using Visit = std::function<void(const StepEvent&)>;
+  void visit(const Visit& visit) { visit_ = &visit; }
 
   StepTime run();
 
@@ -83,6 +87,11 @@ class StepSimulation {
     note(stream, t, end, taken_[t]);
   }
   void note(StepEvent::Stream stream, std::size_t t, Seconds end, Seconds spans);
+  bool notes() const { return events_ != nullptr || visit_ != nullptr; }
+  void note(const StepEvent& event) {
+    if (events_ != nullptr) events_->push_back(event);
+    if (visit_ != nullptr) (*visit_)(event);
+  }
   // Of the path, if somebody asks.
   Part part(std::size_t t, int link, Seconds taken, Part after) {
     return path_ == nullptr ? CriticalPath::kNone : path_->add(t, link, taken, after);
@@ -150,6 +159,7 @@ class StepSimulation {
   const Graph& graph_;
   const StrategyCost& cost_;
   std::vector<StepEvent>* const events_;  // null: nobody asks
+  const Visit* visit_ = nullptr;          // null: nobody asks
   const Profile& profile_;
   const Mesh& mesh_;
   const Streams streams_;

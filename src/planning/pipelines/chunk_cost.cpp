@@ -4,23 +4,26 @@
 #include <map>
 #include <set>
 
+#include "autopar/step_events.hpp"
+
 namespace autopar {
 
 PhaseBegins phase_begins(const Graph& graph, const StrategyCost& cost,
                          const std::vector<StepEvent>& events) {
-  PhaseBegins found;
-  found.of_pass.resize(static_cast<std::size_t>(graph.passes));
-  for (const StepEvent& event : events) {
-    if (event.stream != StepEvent::Stream::kCompute) continue;
-    const OpId op = when_of(cost.terms[event.term], graph);
-    const Phase phase = op.valid() ? graph.op(op).phase : Phase::kForward;
-    if (phase == Phase::kUpdate) continue;
-    PhaseBegins::OfPass& of = found.of_pass[static_cast<std::size_t>(event.pass)];
-    Seconds& begin = phase == Phase::kForward ? of.forward : of.backward;
-    begin = std::min(begin, event.begin);
-    found.end = std::max(found.end, event.begin + event.seconds);
-  }
+  PhaseBegins found(graph.passes);
+  for (const StepEvent& event : events) found.add(event, graph, cost);
   return found;
+}
+
+void PhaseBegins::add(const StepEvent& event, const Graph& graph, const StrategyCost& cost) {
+  if (event.stream != StepEvent::Stream::kCompute) return;
+  const OpId op = when_of(cost.terms[event.term], graph);
+  const Phase phase = op.valid() ? graph.op(op).phase : Phase::kForward;
+  if (phase == Phase::kUpdate) return;
+  OfPass& of = of_pass[static_cast<std::size_t>(event.pass)];
+  Seconds& begin = phase == Phase::kForward ? of.forward : of.backward;
+  begin = std::min(begin, event.begin);
+  end = std::max(end, event.begin + event.seconds);
 }
 
 namespace {
@@ -29,25 +32,13 @@ class PhaseSeconds {
  public:
   PhaseSeconds(const SearchRequest& request, const Mesh& mesh, const StrategyCost& cost,
                const std::vector<char>& weight_ops)
-      : graph_(request.graph), cost_(cost), weight_ops_(weight_ops) {
-    const std::vector<StepEvent> events =
-        step_events(graph_, cost_, mesh, request.cluster, request.updates);
-    passes_.resize(static_cast<std::size_t>(graph_.passes));
-    for (const StepEvent& event : events) {
-      const OpId op = op_of(event);
-      const Phase phase = op.valid() ? graph_.op(op).phase : Phase::kForward;
-      const bool in_pass = event.pass < graph_.passes;
-      if (event.stream == StepEvent::Stream::kLink && in_pass && phase != Phase::kBackward) {
-        // In a pass the links of updates are busy with the weights of the step before.
-        Pass& of = passes_[static_cast<std::size_t>(event.pass)];
-        of.links[static_cast<std::size_t>(event.link)] += event.alone;
-      }
-      if (phase != Phase::kBackward || weight_ops_.empty()) continue;
-      if (event.stream != StepEvent::Stream::kCompute) continue;
-      Pass& of = passes_[static_cast<std::size_t>(event.pass)];
-      (weight_ops_[op.index()] != 0 ? of.weights : of.inputs) += event.seconds;
-    }
-    begins_ = phase_begins(graph_, cost_, events);
+      : graph_(request.graph),
+        cost_(cost),
+        weight_ops_(weight_ops),
+        passes_(static_cast<std::size_t>(request.graph.passes)),
+        begins_(request.graph.passes) {
+    visit_step_events(graph_, cost_, mesh, request.cluster, request.updates,
+                      [&](const StepEvent& event) { add(event); });
     update_ = std::max(0.0, cost_.time() - begins_.end);
   }
 
@@ -86,7 +77,21 @@ class PhaseSeconds {
     std::array<Seconds, kLinks> links = {};  // of the forward pass
   };
 
-  OpId op_of(const StepEvent& event) const { return when_of(cost_.terms[event.term], graph_); }
+  void add(const StepEvent& event) {
+    if (event.stream == StepEvent::Stream::kHost) return;
+    begins_.add(event, graph_, cost_);
+    const OpId op = when_of(cost_.terms[event.term], graph_);
+    const Phase phase = op.valid() ? graph_.op(op).phase : Phase::kForward;
+    if (event.stream == StepEvent::Stream::kLink) {
+      // In a pass the links of updates are busy with the weights of the step before.
+      if (event.pass == graph_.passes || phase == Phase::kBackward) return;
+      Pass& of = passes_[static_cast<std::size_t>(event.pass)];
+      of.links[static_cast<std::size_t>(event.link)] += event.alone;
+    } else if (phase == Phase::kBackward && !weight_ops_.empty()) {
+      Pass& of = passes_[static_cast<std::size_t>(event.pass)];
+      (weight_ops_[op.index()] != 0 ? of.weights : of.inputs) += event.seconds;
+    }
+  }
 
   const Graph& graph_;
   const StrategyCost& cost_;

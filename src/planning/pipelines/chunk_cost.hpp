@@ -37,6 +37,9 @@ struct ForwardLinks {
 // When compute begins with the phases of each pass in a chunk's own timeline, and ends with the
 // last of them; infinity: never. The actions of a schedule are cut there.
 struct PhaseBegins {
+  explicit PhaseBegins(std::int64_t passes) : of_pass(static_cast<std::size_t>(passes)) {}
+  void add(const StepEvent& event, const Graph& graph, const StrategyCost& cost);
+
   struct OfPass {
     Seconds forward = kInfinity, backward = kInfinity;
     Seconds first() const { return std::min(forward, backward); }

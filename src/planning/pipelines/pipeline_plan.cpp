@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <map>
 #include <numeric>
 
 #include "planning/logging.hpp"
@@ -17,6 +19,7 @@ namespace {
 using tuning::outer::kFar;
 using tuning::outer::kFormsAtOnce;
 using tuning::outer::kPerDoubling;
+using tuning::outer::kPerDoublingUnknown;
 using tuning::outer::kUnlikely;
 
 class Pipelines {
@@ -36,6 +39,7 @@ class Pipelines {
     for (StagedStep& step : asked) AUTOPAR_RETURN_IF_ERROR(open(std::move(step)));
     if (open_.empty() && refused_) return Error{refused_->code, why_none()};
     while (!open_.empty()) {
+      guess_far();
       // Without time the first that is ready for it is planned, so that there is a plan.
       const bool is_over = steps_.front()->is_over();
       if (is_over && best_time() < kInfinity) break;
@@ -52,7 +56,7 @@ class Pipelines {
         AUTOPAR_RETURN_IF_ERROR(plan_form(form, *next->step));
         open_.erase(next);
       } else {
-        AUTOPAR_RETURN_IF_ERROR(look_at(looked_at_with(*next)));
+        AUTOPAR_RETURN_IF_ERROR(look_at(looked_at_with(*next), true));
       }
     }
     for (Open& open : open_) left_.push_back(std::move(open));
@@ -67,7 +71,8 @@ class Pipelines {
     PipelineStep* step = nullptr;
     std::pair<bool, Seconds> rank() const {
       const auto chunks = static_cast<double>(form.schedule.stage_of_chunk.size());
-      return {form.has_no_units, form.likely() * (1 + kPerDoubling * std::log2(chunks + 1))};
+      const double per_doubling = form.is_estimated ? kPerDoubling : kPerDoublingUnknown;
+      return {form.has_no_units, form.likely() * (1 + per_doubling * std::log2(chunks + 1))};
     }
     // What is known of units, each step has by the size of the stages.
     auto size() const { return std::pair(step, form.form.stages); }
@@ -95,11 +100,47 @@ class Pipelines {
     return looked;
   }
 
-  // First an estimate, which puts most forms aside; a better bound takes longer.
-  Status look_at(const std::vector<Open*>& forms) const {
+  // What is known of other schedules of as many stages, or of the next fewer and more, says roughly
+  // how far a form is above its bound: where that is far from the likeliest, it waits until no
+  // other is likelier.
+  void guess_far() {
+    const Seconds far = kFar * std::min(best_time(), likeliest());
+    for (Open& open : open_) {
+      FormCandidate& form = open.form;
+      if (form.is_estimated || form.guess > 0 || form.form.stages == 1) continue;
+      const double above = least_above(open);
+      if (above < kInfinity && above * form.bound > far) form.guess = above * form.bound;
+    }
+  }
+
+  double least_above(const Open& of) const {
+    const std::int64_t stages = of.form.form.stages;
+    std::int64_t fewer = 0, more = std::numeric_limits<std::int64_t>::max();
+    std::map<std::int64_t, double> least;
+    for (const Open& other : open_) {
+      const FormCandidate& known = other.form;
+      const std::int64_t its = known.form.stages;
+      if (other.step != of.step || its == 1 || !known.is_estimated || known.estimate <= 0) continue;
+      const double above = known.estimate / known.bound;
+      const auto [at, is_new] = least.emplace(its, above);
+      if (!is_new) at->second = std::min(at->second, above);
+      if (its <= stages) fewer = std::max(fewer, its);
+      if (its >= stages) more = std::min(more, its);
+    }
+    double above = kInfinity;
+    for (const std::int64_t its : {fewer, more}) {
+      if (least.count(its) != 0) above = std::min(above, least[its]);
+    }
+    return above;
+  }
+
+  // First an estimate, if it is for a plan: that puts most forms aside, and a better bound takes
+  // longer.
+  Status look_at(const std::vector<Open*>& forms, bool is_for_plan) const {
     std::vector<char> is_estimate;
     for (const Open* open : forms) {
-      is_estimate.push_back(open->form.is_begun && !open->form.is_estimated ? 1 : 0);
+      const bool is_next = open->form.is_begun && !open->form.is_estimated;
+      is_estimate.push_back(is_for_plan && is_next ? 1 : 0);
     }
     const Seconds far = kFar * std::min(best_time(), likeliest());
     const auto look = [&](std::size_t f) {
@@ -166,7 +207,7 @@ class Pipelines {
         if (looked.size() == kFormsAtOnce) break;
       }
       if (looked.empty()) break;
-      AUTOPAR_RETURN_IF_ERROR(look_at(looked));
+      AUTOPAR_RETURN_IF_ERROR(look_at(looked, false));
     }
     return Ok{};
   }
@@ -178,6 +219,7 @@ class Pipelines {
       std::string why = "not searched: no plan takes less than " + format_seconds(form.bound);
       if (form.bound < best_time()) {
         why += form.estimate > 0 ? ", by its units about " + format_seconds(form.estimate)
+               : form.guess > 0  ? ", by those of others about " + format_seconds(form.guess)
                                  : std::string("; the time was up");
       }
       tried_.push_back({form.form, 0, 0, std::move(why), form.bound});

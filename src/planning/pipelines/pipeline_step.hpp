@@ -18,8 +18,9 @@ struct FormCandidate {
   bool is_searched = false;   // and by all
   bool is_estimated = false;  // as far as it can be
   Seconds estimate = 0;       // by units, with balanced cuts; 0: not known
+  Seconds guess = 0;          // by estimates of others, until there is one; 0: not far from these
   bool has_no_units = false;  // of one pass, of which no chunks are cut: looked at last
-  Seconds likely() const { return std::max(bound, estimate); }
+  Seconds likely() const { return std::max(bound, is_estimated ? estimate : guess); }
   bool is_ready() const { return is_searched && is_estimated; }  // to be planned
 };
 

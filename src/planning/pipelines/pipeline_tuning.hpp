@@ -38,7 +38,8 @@ inline constexpr double kFarAbove = 0.05;
 // Mixtral) and 2.5 % (GPT 17B and 175B), and took 0.03 to 0.9 % longer, or were given up.
 inline constexpr double kOpenGain = 0.01;
 // Cuts of forms that take so many times what the likeliest one takes, by plans of units, are not
-// moved. 405B on 1,024 H100: 16 to 64 stages of several chunks take 1.5 to 9 times as long as 8.
+// moved, and others of as many stages are not estimated where that is what they would take by their
+// bounds. 405B on 1,024 H100: 16 to 64 stages of several chunks take 1.5 to 9 times as long as 8.
 inline constexpr double kFar = 1.5;
 // Forms that are looked at beside each other, of other sizes of stages. Chosen for two cores; of
 // more of them some are not needed.
@@ -48,6 +49,8 @@ inline constexpr std::size_t kFormsAtOnce = 2;
 // units, one of 16 chunks 1 % more. With 0.1 % for each chunk 405B on 16,384 devices was planned in
 // 8 stages of 2 chunks before 16 of 4: 20 CPU seconds more for the same plan.
 inline constexpr double kPerDoubling = 3e-3;
+// The same before units are planned: bounds of more chunks are further below plans.
+inline constexpr double kPerDoublingUnknown = 1.5e-2;
 // Forms whose units take so much longer than the best plan (a part of it) are not planned, though
 // their bound does not say so. Plans of 8B and 70B took 2 % less to 5 % more than their units.
 inline constexpr double kUnlikely = 0;
