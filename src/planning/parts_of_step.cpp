@@ -296,7 +296,7 @@ Result<Planned> planned_like(std::unique_ptr<Inputs> inputs, const Planned& like
     AUTOPAR_CHECK(repeated, "what is repeated in a chunk is in one like it");
   }
   AUTOPAR_TRY(request, request_of(*inputs, pins, options, common));
-  const auto map = same_values(like.request->graph, request.graph);
+  const auto map = same_values(like.inputs->model.graph, request.graph);
   AUTOPAR_CHECK(map.has_value(), "chunks are alike as they are and not as they are planned");
   SearchOutcome outcome = like.outcome;
   for (std::size_t v = 0; v < map->size(); ++v) {

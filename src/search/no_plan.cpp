@@ -103,8 +103,9 @@ std::optional<Error> too_large(const std::vector<MeshTrial>& trials) {
   if (first == nullptr) return std::nullopt;
   return input_error("no mesh is small enough to be searched: on mesh " + to_text(first->mesh) +
                      " " + first->why +
-                     ". Try a mesh of fewer axes (--mesh, --max-axes), or a cluster of fewer "
-                     "tiers: those of one speed can be one");
+                     ". Try --searcher auto, which has other searchers beside the exact one, a "
+                     "mesh of fewer axes (--mesh, --max-axes), or a cluster of fewer tiers: those "
+                     "of one speed can be one");
 }
 
 Error no_plan(const SearchRequest& request, const Tightest& tightest, bool interrupted) {

@@ -60,6 +60,7 @@ Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks,
   std::map<std::int64_t, std::vector<std::size_t>> of_stage;
   const std::vector<std::int64_t>& stage_of_chunk = schedule.stage_of_chunk;
   ++cut_;
+  for (Known& known : known_) keep_layouts_alone(known);
   longest_ = 0;
   std::vector<std::shared_ptr<const Inputs>> inputs(chunks.size());
   const auto asked_of = [&](std::size_t c) -> Result<AskedChunk> {
@@ -75,14 +76,10 @@ Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks,
   for (std::size_t c = 0; c < chunks.size(); ++c) {
     AUTOPAR_TRY(asked, next ? std::move(*next) : asked_of(c));
     next.reset();
-    const bool goes_beside = !may_gain && c + 1 < chunks.size() && !asked.of_parts &&
-                             stage_of_chunk[c] != stage_of_chunk[c + 1] && is_of_parts(asked) &&
-                             !knows_like(asked);
-    if (goes_beside) {
+    const bool has_next = c + 1 < chunks.size() && stage_of_chunk[c] != stage_of_chunk[c + 1];
+    if (has_next && !asked.of_parts && is_new_of_parts(asked)) {
       AUTOPAR_TRY(behind, asked_of(c + 1));
-      const bool is_new =
-          is_of_parts(behind) && !knows_like(behind) && !are_alike(asked, behind.mesh, behind);
-      if (is_new) {
+      if (is_new_of_parts(behind) && !are_alike(asked, behind.mesh, behind)) {
         next = std::move(behind);
         AUTOPAR_RETURN_IF_ERROR(plan_of_parts({&asked, &*next}));
       }
@@ -114,6 +111,23 @@ Result<std::vector<ChunkPlan>> ChunkPlans::of(std::vector<Chunk> chunks,
   return plans;
 }
 
+// What planned_like() and are_alike() read; the rest of a plan is three times as large.
+void ChunkPlans::keep_layouts_alone(Known& known) {
+  if (!known.planned->request) return;
+  const auto graph_alone = [](const Inputs& inputs) {
+    auto bare = std::make_unique<Inputs>();
+    bare->model.graph = inputs.model.graph;
+    bare->recompute = inputs.recompute;
+    return bare;
+  };
+  SearchOutcome outcome = known.planned->outcome;
+  outcome.cost = {};
+  known.asked.inputs = graph_alone(*known.asked.inputs);
+  known.asked.of_parts.reset();
+  known.planned = std::make_shared<const Planned>(
+      Planned{graph_alone(*known.planned->inputs), std::nullopt, std::move(outcome)});
+}
+
 std::string ChunkPlans::mesh_of(const Planned& planned) {
   return to_text(planned.outcome.strategy.mesh);
 }
@@ -129,10 +143,10 @@ bool ChunkPlans::are_alike(const AskedChunk& known, const std::string& mesh,
          known.hint.ends == asked.hint.ends && same_values(other, graph);
 }
 
-bool ChunkPlans::knows_like(const AskedChunk& asked) const {
-  return std::any_of(known_.begin(), known_.end(), [&](const Known& known) {
-    return are_alike(known.asked, mesh_of(*known.planned), asked);
-  });
+bool ChunkPlans::is_new_of_parts(const AskedChunk& asked) const {
+  return is_of_parts(asked) && std::none_of(known_.begin(), known_.end(), [&](const Known& known) {
+           return are_alike(known.asked, mesh_of(*known.planned), asked);
+         });
 }
 
 Status ChunkPlans::plan(AskedChunk asked, ChunkPlan& found) {

@@ -94,14 +94,17 @@ class ChunkPlans {
     std::shared_ptr<const Planned> planned;
     std::shared_ptr<std::optional<Bytes>> kept;  // as ChunkPlan has it
   };
+  // Of a cut before.
+  static void keep_layouts_alone(Known& known);
   // Whether the plan of one of them is that of the other but for names, on that mesh.
   static bool are_alike(const AskedChunk& known, const std::string& mesh, const AskedChunk& asked);
-  bool knows_like(const AskedChunk& asked) const;
   Status plan(AskedChunk asked, ChunkPlan& found);
   Result<std::shared_ptr<const Planned>> searched(AskedChunk& asked);
   // Whether it is made of plans of its units first.
   bool is_of_parts(const AskedChunk& asked) const;
-  // Sets AskedChunk::of_parts, of some chunks at the same time.
+  // And none like it is planned.
+  bool is_new_of_parts(const AskedChunk& asked) const;
+  // Sets AskedChunk::of_parts, of some chunks at the same time, none like another.
   Status plan_of_parts(const std::vector<AskedChunk*>& asked);
   Result<PartsPlan> of_these(const AskedChunk& asked, const HintedParts& parts,
                              PartsRequests& requests) const;

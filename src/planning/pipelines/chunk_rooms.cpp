@@ -51,11 +51,24 @@ Status ChunkPlans::share_memory(const StageChunks& of) {
 Status ChunkPlans::plan_within(const StageChunks& of, const std::vector<double>& shares) {
   AUTOPAR_TRY(all, room());
   const std::string mesh = mesh_of(*of.plans[of.chunks.front()].planned);
+  std::vector<AskedChunk> asked;
   for (std::size_t i = 0; i < of.chunks.size(); ++i) {
     const std::size_t c = of.chunks[i];
     const Bytes beside = all - std::min(all, static_cast<Bytes>(shares[i]));
+    asked.push_back({of.inputs[c], mesh, beside, of.hints[c], c});
+  }
+  std::vector<AskedChunk*> together;
+  for (AskedChunk& one : asked) {
+    const bool is_like =
+        std::any_of(together.begin(), together.end(),
+                    [&](const AskedChunk* other) { return are_alike(*other, mesh, one); });
+    if (!is_like && is_new_of_parts(one)) together.push_back(&one);
+  }
+  if (together.size() > 1) AUTOPAR_RETURN_IF_ERROR(plan_of_parts(together));
+  for (std::size_t i = 0; i < of.chunks.size(); ++i) {
+    const std::size_t c = of.chunks[i];
     leave_likeness(of.plans, c);
-    const Status planned = plan({of.inputs[c], mesh, beside, of.hints[c], c}, of.plans[c]);
+    const Status planned = plan(std::move(asked[i]), of.plans[c]);
     if (!planned.ok()) {
       Error error = planned.error();
       error.message =
