@@ -194,6 +194,20 @@ def narrow_layers(folder):
                 assert cost["lower_bound_seconds"] <= cost["seconds"] * (1 + 1e-9), (normalised, profile, schedule, cost)
 
 
+def transposed_between_units(folder):
+    """Units end at a Transpose that a product writes: cuts elsewhere leave it one that moves nothing."""
+    folder /= "transposed"
+    folder.mkdir()
+    (folder / "cluster.json").write_text(json.dumps(CLUSTER | {"tiers": [CLUSTER["tiers"][0] | {"size": 3}]}))
+    model = folder / "transposed.onnx"
+    subprocess.run([sys.executable, SOURCE / "scripts" / "make_models.py", "--family", "llama", "--layers", "2", "--hidden", "8", "--heads", "2",
+                    "--feed-forward", "8", "--vocabulary", "12", "--sequence", "4", "-o", model], check=True, stdout=subprocess.DEVNULL)
+    # One device a stage: plans are as fast as their ops.
+    for cuts in "layers.1.mlp.up_proj,norm.square", "layers.1.attn.mix,norm.unit", "layers.0.mlp.up_proj,layers.1.mlp.mul":
+        cost = searched(folder, model, "--stages", 3, "--micro-batches", 8, "--cuts", cuts)["cost"]
+        assert 0.9 * cost["seconds"] < cost["lower_bound_seconds"] <= cost["seconds"] * (1 + 1e-9), (cuts, cost)
+
+
 def large_updates(folder):
     """Where the update of a few layers takes as long as passes: it counts in where the step is cut."""
     folder /= "updates"
@@ -272,6 +286,7 @@ def main():
         slow_devices(folder)
         least_memory(folder)
         narrow_layers(folder)
+        transposed_between_units(folder)
         large_updates(folder)
         busy_hosts(folder)
         numbers_of_threads(folder, model)

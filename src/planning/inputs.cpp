@@ -323,11 +323,16 @@ void find_kernels(Inputs& inputs, const PlanOptions& options) {
   if (inputs.cluster.profile.ideal() && options.cost_model != "roofline") return;
   Graph& graph = inputs.model.graph;
   graph.kernels = group_kernels(graph, inputs.cluster.profile, options.updates);
+  if (graph.kernels.empty() && inputs.kernels_of_step != nullptr) {
+    graph.kernels.of_op.resize(graph.ops.size());
+    graph.kernels.inside.assign(graph.values.size(), 0);
+  }
   if (graph.kernels.empty()) return;
   for (std::size_t o = 0; inputs.kernels_of_step != nullptr && o < graph.ops.size(); ++o) {
     const auto in_step = inputs.kernels_of_step->find(graph.ops[o].name);
     if (in_step == inputs.kernels_of_step->end()) continue;
     OpKernel& own = graph.kernels.of_op[o];
+    if (in_step->second.kind == OpKernel::Kind::kView) own.kind = OpKernel::Kind::kView;
     own.launches = own.launches && in_step->second.launches;
     own.inside_inputs |= in_step->second.inside_inputs;
     own.inside_outputs |= in_step->second.inside_outputs;
