@@ -355,6 +355,8 @@ std::string run_all(Auto& state) {
   const bool small = size_of_exact_search(state.request, state.affordable) <= state.affordable;
   if (small || state.request.solve.gap > 0) {
     state.run_exact();
+    state.cut_short = state.stopped();
+    if (state.cut_short) return "it was interrupted before the others ran";
     const bool none_is_cheaper = !state.best && state.request.solve.cutoff < kInfinity;
     if (none_is_cheaper) return "the exact search found nothing cheaper than what is known";
     if (const auto known = state.known()) {
