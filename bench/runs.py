@@ -239,8 +239,14 @@ def dgxc(row):
     if row["layers"] and int(float(row["layers"])) != layers:  # a part of the model
         layers = int(float(row["layers"]))
         model += ("--layers", str(layers))
+    sequence = number("seq")
+    if row["dp"] not in ("", "NA", "None") and number("dp") != data:
+        raise Unsaid(f"{gpus} GPUs are {data} replicas by tp, cp and pp, and dp is {row['dp']}")
+    if sequence > 1:
+        model += ("--sequence", str(sequence))
     chunks = stages * number("vp")
-    return Run(f"{row['title'].split('(')[0].strip()} on {gpus}", f"{row['tag']} tp={tensor}{f' cp={context}' * (context > 1)}{f' pp={stages}' * (stages > 1)} mbs={row['mbs']} ga={passes}", model, "h100-ib", "h100-megatron",
+    of_sequence = f" seq {sequence}" if sequence not in (1, 8192) else ""
+    return Run(f"{row['title'].split('(')[0].strip()}{of_sequence} on {gpus}", f"{row['tag']} tp={tensor}{f' cp={context}' * (context > 1)}{f' pp={stages}' * (stages > 1)} mbs={row['mbs']} ga={passes}", model, "h100-ib", "h100-megatron",
                gpus // min(8, gpus), min(8, gpus), data, tensor, batch, passes, "ZeRO-1", tensor > 1, float(row["step_s"]), stages=stages, chunks=number("vp"), context=context,
                cuts=even_cuts(layers, chunks) if chunks > 1 else ())
 
@@ -331,17 +337,23 @@ def text_of(path):
         raise Unreadable(f"cannot be read: {why}") from None
 
 
+def is_header(line):
+    """Of a known table: its first column may be "# GPUs", which is no comment."""
+    names = {name.strip() for name in next(csv.reader([line]), [])}
+    return any(columns <= names for columns, _ in TABLES)
+
+
 def rows_of(path):
     """What reads a row, and the rows of a table, each with its line in the file."""
-    lines = [(number, line) for number, line in enumerate(text_of(path).split("\n"), 1) if line and not line.startswith("#")]
-    reader = csv.DictReader([line for _, line in lines])
+    lines = [(number, line) for number, line in enumerate(text_of(path).split("\n"), 1) if line and (not line.startswith("#") or is_header(line))]
+    reader = csv.DictReader([line for _, line in lines], skipinitialspace=True)
     try:
         found = reader.fieldnames or []
         for columns, read in TABLES:
             if columns <= set(found):
                 rows = []
                 for values in reader:
-                    row = Row(values)
+                    row = Row({name: value.strip() if isinstance(value, str) else value for name, value in values.items()})
                     row.line = lines[reader.line_num - 1][0]
                     rows.append(row)
                 return read, rows

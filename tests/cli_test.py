@@ -214,6 +214,10 @@ def test_words(folder):
         run(*search, option, value, code=2)
     run(*search, "--io", "full", "--inputs", "data_parallel", code=2)
     assert "combinations" in run(*search, "--searcher", "exhaustive", code=4).stderr
+    # With wishes, which another mesh may keep: that is not what is wrong.
+    (folder / "wish.json").write_text(json.dumps({"format": "autopar-strategy", "version": 1, "ops": {"layers.0.attn.q": {"in_strategy": [[1, 1, 1], [1, 1]]}}}))
+    stderr = run(*search, "--searcher", "exhaustive", "--pin", folder / "wish.json", code=4).stderr
+    assert "combinations" in stderr and "keeps all pins" not in stderr, stderr
     (folder / "rules.txt").write_bytes(b'MatMul "\xa4 k, k n -> \xa4 n"')
     assert "UTF-8" in run(*search, "--rules", folder / "rules.txt", code=4).stderr
     model = onnx.load(MODEL).SerializeToString().replace(b"layers.0.attn.q", b"layers.0.attn.\xff")

@@ -133,6 +133,24 @@ def test_meanings():
     assert "HYBRID" in said_of(runs.foundry, runs.Row({**row, "Sharding Strategy": "HYBRID"})) and "v100" in said_of(runs.foundry, runs.Row({**row, "GPU": "v100"}))
 
 
+def test_columns():
+    """What a table says of a run counts wherever it stands: sequences and replicas of dgxc, a header that begins like a remark, blanks around numbers."""
+    row = runs.Row({"tag": "v1", "file": "", "title": "Llama 3.1 8b BF16 (TP=1)", "column": "", "gpu": "H100", "gpus": "8", "precision": "BF16", "step_s": "12.9", "seq": "", "layers": "", "tp": "1",
+                    "pp": "1", "cp": "2", "ep": "", "dp": "", "vp": "", "mbs": "1", "ga": "32", "gbs": "128", "config_from": "title"})
+    sequence = lambda **columns: (run := runs.run_of(runs.dgxc, runs.Row({**row, **columns}))).model[len(run.model) - run.model[::-1].index("--sequence")]
+    assert sequence() == sequence(seq="8192", dp="4") == "8192" and sequence(seq="4096") == "4096"
+    assert runs.run_of(runs.dgxc, runs.Row({**row, "seq": "4096"})).group != runs.run_of(runs.dgxc, row).group
+    assert "dp is 8" in said_of(runs.dgxc, runs.Row({**row, "dp": "8"}))
+    columns = {"# GPUs": "8", "Model": "125m", "Precision": "amp_bf16", "Activation CPUOffload": "False", "GPU": "a100_80gb", "GlobalBatchSize": " 64 ", "GradAccum": "2", "SeqLen (T)": " 2048",
+               "Sharding Strategy": "NO_SHARD", "MicroBatchSize": "4", "GlobalBatchSize (T)": "131072", "Throughput (T/s)": "1000", "Activation Checkpointing": "False", "MP Mode": "PURE"}
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "runs.csv"
+        path.write_text("# a remark\n" + ",".join(columns) + "\n# another, one\n" + ",".join(columns.values()) + "\n")
+        read, rows = runs.rows_of(path)
+        assert len(rows) == 1 and rows[0].line == 4 and not said_of(read, rows[0]), rows
+        assert runs.run_of(read, rows[0]).group == "125m seq 2048 on 8 a100"
+
+
 def test_hybrid():
     """What is stored is split inside a machine, and whole copies lie on the others; the batch is split over all."""
     step = argparse.Namespace(products={}, residuals=set(), gathered=set(), gradients={}, data=["input_ids"], shapes={"input_ids": [64, 16], "w": [64, 64], "adam.m.w": [64, 64]}, logits={}, losses={},

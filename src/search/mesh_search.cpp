@@ -215,8 +215,10 @@ Result<bool> MeshSearch::search_mesh(std::size_t m, Seconds time, SolveOptions::
   if (begun->solve.finish) {
     solution = begun->solve.finish(options);
   } else {
-    AUTOPAR_TRY(found, searcher.solve(request, begun->built, options));
-    solution = std::move(found);
+    auto found = searcher.solve(request, begun->built, options);
+    refuses_mesh = !found.ok();
+    if (!found) return found.error();
+    solution = std::move(*found);
   }
   if (solution.feasible && searcher.proves_bound) {
     const MeshProblem& built = begun->built;

@@ -74,7 +74,8 @@ struct MeshSearch {
   double best = kInfinity;     // of what is minimised
   Tightest tightest = {};
   KeptMeshes kept;
-  double effort;  // of the round at hand
+  bool refuses_mesh = false;  // the searcher, the last one
+  double effort;              // of the round at hand
 
   // So many meshes are looked at at once.
   std::size_t meshes_at_once() const;

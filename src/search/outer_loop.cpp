@@ -290,9 +290,11 @@ class OuterLoop {
     return unless_pins_refuse(trial, attempt(left / static_cast<double>(meshes_left)));
   }
 
-  // Another mesh may keep what this one cannot.
+  // Another mesh may keep what this one cannot. A searcher for which the problem is too large is
+  // no answer to what was asked.
   Result<bool> unless_pins_refuse(MeshTrial& trial, Result<bool> result) const {
-    if (result || !has_wishes() || result.error().code != ErrorCode::kInput) return result;
+    const bool is_of_pins = has_wishes() && !search_.refuses_mesh;
+    if (result || !is_of_pins || result.error().code != ErrorCode::kInput) return result;
     trial.end = TrialEnd::kPinsNotKept;
     trial.why = result.error().message;
     return false;
