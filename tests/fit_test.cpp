@@ -46,6 +46,27 @@ const std::vector<std::string> kAll = {"host_s", "launch_s", "matrix.fraction", 
 
 }  // namespace
 
+TEST_CASE("fit: parameters that do nearly the same are told apart in few predictions", "[fit]") {
+  // Launches and sums are nearly in proportion; step by step along the valley took thousands.
+  std::vector<Step> steps;
+  for (int s = 0; s < 10; ++s) steps.push_back({1000 + 2.0 * s, 1e-4, 1e-3 + 2e-6 * s * (s % 3)});
+  int predictions = 0;
+  const FitPredictor predict = [&](const Profile& p, std::size_t row) -> Result<Seconds> {
+    ++predictions;
+    return time_of(steps[row], p);
+  };
+  const Profile truth = made(3e-6, 7e-6, 1, 0.7);
+  std::vector<Seconds> times;
+  for (const Step& step : steps) times.push_back(time_of(step, truth));
+  const auto fit = fit_profile(made(1e-6, 1e-6, 1, 1), {"launch_s", "memory.fraction"}, times,
+                               predict, {}, false);
+  REQUIRE(fit.ok());
+  CHECK(fit->error_after < 1e-6);
+  CHECK(std::abs(fit->profile.launch_s / 7e-6 - 1) < 0.01);
+  CHECK(std::abs(fit->profile.memory.fraction / 0.7 - 1) < 0.01);
+  CHECK(predictions < 10 * 1000);
+}
+
 TEST_CASE("fit: the profile that made the times is found again", "[fit]") {
   for (const Profile& truth :
        {made(1e-5, 3e-6, 0.6, 0.8), made(4e-6, 1e-6, 0.3, 0.9), made(1.2e-5, 8e-6, 0.75, 0.4)}) {

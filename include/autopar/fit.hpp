@@ -37,10 +37,10 @@ struct ProfileFit {
 };
 
 // The named parameters that make predictions most like `measured`: those with the least sum of
-// squared logarithms of their ratio. Hooke and Jeeves, "Direct search" (1961), on the logarithms of
-// the parameters, one after the other, with steps that are halved: the same input gives the same
-// result, and no derivatives are needed where a step's time has kinks. Takes about 50 predictions
-// of each row per parameter, and for what is left out a quarter of that once more for each row.
+// squared logarithms of their ratio. By slopes (Levenberg 1944, Marquardt 1963) on the logarithms
+// of the parameters, and then, since a step's time has kinks, one after the other with steps that
+// are halved (Hooke and Jeeves, "Direct search", 1961): the same input gives the same result. Takes
+// some 100 predictions of each row per parameter, and less for each row that is left out.
 // Errors: kUsage for unknown or repeated names and for fewer rows than parameters; those of the
 // predictor.
 // `weights`: how much each row counts; empty: 1 each. Errors are those of all rows alike.

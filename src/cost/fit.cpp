@@ -13,6 +13,12 @@ constexpr double kFirstStepNear = 0.1;  // where all rows but one are known to b
 constexpr double kLastStep = 1e-3;
 constexpr int kMostMoves = 200;     // at one size of the step
 constexpr double kNoEffect = 1e-9;  // of a logarithm
+// Levenberg and Marquardt: of a logarithm, for slopes; how much of the diagonal is added at first,
+// at most, and by which factor that changes; and what is no gain, as a part of the error.
+constexpr double kSlopeStep = 1e-4;
+constexpr double kFirstDamping = 1e-2, kMostDamping = 1e6, kDampingFactor = 5;
+constexpr double kNoGain = 1e-6;
+constexpr int kMostSteps = 40;
 
 double* number_of(Profile& p, const std::string& name) {
   if (name == "host_s") return &p.host_s;
@@ -38,6 +44,30 @@ Error unknown(const std::string& name) {
                      known);
 }
 
+// Of a system with as many rows as columns, by elimination with the largest pivots; what has none
+// stays 0.
+std::vector<double> solved(std::vector<std::vector<double>> a, std::vector<double> b) {
+  const std::size_t n = b.size();
+  for (std::size_t k = 0; k < n; ++k) {
+    std::size_t pivot = k;
+    for (std::size_t i = k + 1; i < n; ++i) {
+      if (std::abs(a[i][k]) > std::abs(a[pivot][k])) pivot = i;
+    }
+    std::swap(a[k], a[pivot]);
+    std::swap(b[k], b[pivot]);
+    for (std::size_t i = k + 1; i < n && a[k][k] != 0; ++i) {
+      const double factor = a[i][k] / a[k][k];
+      for (std::size_t j = k; j < n; ++j) a[i][j] -= factor * a[k][j];
+      b[i] -= factor * b[k];
+    }
+  }
+  for (std::size_t k = n; k-- > 0;) {
+    for (std::size_t j = k + 1; j < n; ++j) b[k] -= a[k][j] * b[j];
+    b[k] = a[k][k] != 0 ? b[k] / a[k][k] : 0;
+  }
+  return b;
+}
+
 double squared(Seconds predicted, Seconds measured) {
   const double away = std::log(predicted / measured);
   return away * away;
@@ -54,40 +84,11 @@ class Descent {
         weights_(weights),
         left_out_(left_out) {}
 
-  Result<double> error(const Profile& profile) const {
-    double sum = 0;
-    for (std::size_t r = 0; r < measured_.size(); ++r) {
-      if (r == left_out_) continue;
-      AUTOPAR_TRY(seconds, predict_(profile, r));
-      if (!(seconds > 0)) {
-        return input_error("row " + std::to_string(r + 1) +
-                           " is predicted to take no time, which no ratio can be made of");
-      }
-      sum += (weights_.empty() ? 1 : weights_[r]) * squared(seconds, measured_[r]);
-    }
-    return sum;
-  }
-
-  Result<Profile> run(Profile at, double step) const {
-    AUTOPAR_TRY(least, error(at));
-    for (; step > kLastStep; step /= 2) {
-      for (int move = 0; move < kMostMoves; ++move) {
-        Profile tried = at;
-        AUTOPAR_TRY(found, explore(tried, least, step));
-        if (!(found < least)) break;
-        // On in the same direction, as long as that helps.
-        Profile ahead = further(at, tried);
-        at = tried;
-        least = found;
-        AUTOPAR_TRY(beyond, error(ahead));
-        AUTOPAR_TRY(explored, explore(ahead, beyond, step));
-        if (explored < least) {
-          at = ahead;
-          least = explored;
-        }
-      }
-    }
-    return at;
+  // By slopes as long as these lead on, then step by step: at a kink only that does.
+  Result<Profile> run(const Profile& from, double step) const {
+    AUTOPAR_TRY(near, by_slopes(from));
+    AUTOPAR_TRY(nearer, by_steps(near, step));
+    return by_slopes(nearer);
   }
 
   // Whether any row depends on a parameter, between its bounds and `profile`.
@@ -110,6 +111,112 @@ class Descent {
     double& number = *number_of(moved, parameter.name);
     number = std::clamp(number * factor, parameter.least, parameter.most);
     return moved;
+  }
+
+  // Weighted logarithms of the ratios, of all rows but what is left out.
+  Result<std::vector<double>> residuals(const Profile& profile) const {
+    std::vector<double> found;
+    for (std::size_t r = 0; r < measured_.size(); ++r) {
+      if (r == left_out_) continue;
+      AUTOPAR_TRY(seconds, predict_(profile, r));
+      if (!(seconds > 0)) {
+        return input_error("row " + std::to_string(r + 1) +
+                           " is predicted to take no time, which no ratio can be made of");
+      }
+      const double weight = weights_.empty() ? 1 : weights_[r];
+      found.push_back(std::sqrt(weight) * std::log(seconds / measured_[r]));
+    }
+    return found;
+  }
+
+  static double sum_of_squares(const std::vector<double>& residuals) {
+    double sum = 0;
+    for (const double r : residuals) sum += r * r;
+    return sum;
+  }
+
+  Result<double> error(const Profile& profile) const {
+    AUTOPAR_TRY(found, residuals(profile));
+    return sum_of_squares(found);
+  }
+
+  // Of each parameter's logarithm, away from a bound that it is at: per parameter, of each row.
+  Result<std::vector<std::vector<double>>> slopes(const Profile& at,
+                                                  const std::vector<double>& here) const {
+    std::vector<std::vector<double>> found;
+    for (const FitParameter& parameter : parameters_) {
+      Profile moved = scaled(at, parameter, std::exp(kSlopeStep));
+      double step = kSlopeStep;
+      if (moved == at) {
+        moved = scaled(at, parameter, std::exp(-kSlopeStep));
+        step = -kSlopeStep;
+      }
+      AUTOPAR_TRY(there, residuals(moved));
+      for (std::size_t r = 0; r < there.size(); ++r) there[r] = (there[r] - here[r]) / step;
+      found.push_back(std::move(there));
+    }
+    return found;
+  }
+
+  // Levenberg (1944) and Marquardt (1963), on the logarithms of the parameters.
+  Result<Profile> by_slopes(Profile at) const {
+    const std::size_t n = parameters_.size();
+    AUTOPAR_TRY(here, residuals(at));
+    double damping = kFirstDamping;
+    for (int step = 0; step < kMostSteps && damping < kMostDamping; ++step) {
+      const double least = sum_of_squares(here);
+      AUTOPAR_TRY(slope, slopes(at, here));
+      std::vector<std::vector<double>> normal(n, std::vector<double>(n, 0));
+      std::vector<double> down(n, 0);
+      for (std::size_t i = 0; i < n; ++i) {
+        for (std::size_t r = 0; r < here.size(); ++r) {
+          down[i] -= slope[i][r] * here[r];
+          for (std::size_t j = 0; j < n; ++j) normal[i][j] += slope[i][r] * slope[j][r];
+        }
+      }
+      bool gains = false;
+      for (; !gains && damping < kMostDamping; damping *= kDampingFactor) {
+        std::vector<std::vector<double>> damped = normal;
+        for (std::size_t i = 0; i < n; ++i) damped[i][i] *= 1 + damping;
+        const std::vector<double> move = solved(std::move(damped), down);
+        Profile tried = at;
+        for (std::size_t i = 0; i < n; ++i) {
+          const double logarithm = std::clamp(move[i], -kFirstStep, kFirstStep);
+          tried = scaled(tried, parameters_[i], std::exp(logarithm));
+        }
+        AUTOPAR_TRY(there, residuals(tried));
+        gains = sum_of_squares(there) < (1 - kNoGain) * least;
+        if (!gains) continue;
+        at = tried;
+        here = std::move(there);
+        damping /= kDampingFactor * kDampingFactor;
+      }
+      if (!gains) break;
+    }
+    return at;
+  }
+
+  // Hooke and Jeeves (1961).
+  Result<Profile> by_steps(Profile at, double step) const {
+    AUTOPAR_TRY(least, error(at));
+    for (; step > kLastStep; step /= 2) {
+      for (int move = 0; move < kMostMoves; ++move) {
+        Profile tried = at;
+        AUTOPAR_TRY(found, explore(tried, least, step));
+        if (!(found < least)) break;
+        // On in the same direction, as long as that helps.
+        Profile ahead = further(at, tried);
+        at = tried;
+        least = found;
+        AUTOPAR_TRY(beyond, error(ahead));
+        AUTOPAR_TRY(explored, explore(ahead, beyond, step));
+        if (explored < least) {
+          at = ahead;
+          least = explored;
+        }
+      }
+    }
+    return at;
   }
 
   Result<double> explore(Profile& at, double least, double step) const {
