@@ -60,14 +60,24 @@ Status check_memory(const SearchRequest& request) {
   const std::int64_t devices = request.cluster.device_count();
   const LeastMemory least =
       least_memory(request.graph, updated_inputs(request.graph, request.updates), devices);
-  if (least.bytes <= limit) return Ok{};
+  const bool may_fit = least.bytes <= limit;
+  if (may_fit && least.bytes <= plan_limit(request)) return Ok{};
   const auto time = static_cast<std::size_t>(least.time);
-  return infeasible_error("no plan fits into " + size_text(static_cast<double>(limit)) +
-                          " per device: with every tensor split over all " +
-                          std::to_string(devices) + " devices, what is alive during op '" +
-                          request.graph.ops[time].name + "' still takes " +
-                          size_text(static_cast<double>(least.bytes)) + " of each" +
-                          try_more(request, "or a smaller batch"));
+  const std::string split = " per device: with every tensor split over all " +
+                            std::to_string(devices) + " devices, what is alive during op '" +
+                            request.graph.ops[time].name + "' still takes " +
+                            size_text(static_cast<double>(least.bytes)) + " of each";
+  const std::string into = size_text(static_cast<double>(limit));
+  if (!may_fit) {
+    return infeasible_error("no plan fits into " + into + split +
+                            try_more(request, "or a smaller batch"));
+  }
+  const Profile& profile = request.cluster.profile;
+  const Bytes upper = profile.upper_memory(static_cast<Bytes>(least.bytes));
+  return infeasible_error("no plan surely fits into " + into + split + ", and up to " +
+                          size_text(static_cast<double>(upper)) + " with what profile '" +
+                          profile.name + "' adds for the runtime" +
+                          try_more(request, "a smaller batch, or --profile ideal"));
 }
 
 // One sentence; of reasons that equally many meshes have, that of the mesh with the fewest axes.

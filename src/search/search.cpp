@@ -172,8 +172,9 @@ Result<SearchOutcome> search_within(const SearchRequest& request) {
 
 Result<SearchOutcome> search(const SearchRequest& request) {
   auto found = search_within(request);
-  const bool has_other =
-      request.findings != nullptr || plan_limit(request) == memory_limit(request);
+  const bool has_other = request.findings != nullptr ||
+                         plan_limit(request) == memory_limit(request) ||
+                         !check_memory(request).ok();
   if (found || found.error().code != ErrorCode::kInfeasible || !request.limit_memory || has_other) {
     return found;
   }
