@@ -4,6 +4,8 @@
 #include <cmath>
 #include <set>
 
+#include "support/linear.hpp"
+
 namespace autopar {
 
 namespace {
@@ -42,30 +44,6 @@ Error unknown(const std::string& name) {
   for (const FitParameter& p : fit_parameters()) known += (known.empty() ? "" : ", ") + p.name;
   return usage_error("'" + name + "' is no number of a profile that can be fitted; those are " +
                      known);
-}
-
-// Of a system with as many rows as columns, by elimination with the largest pivots; what has none
-// stays 0.
-std::vector<double> solved(std::vector<std::vector<double>> a, std::vector<double> b) {
-  const std::size_t n = b.size();
-  for (std::size_t k = 0; k < n; ++k) {
-    std::size_t pivot = k;
-    for (std::size_t i = k + 1; i < n; ++i) {
-      if (std::abs(a[i][k]) > std::abs(a[pivot][k])) pivot = i;
-    }
-    std::swap(a[k], a[pivot]);
-    std::swap(b[k], b[pivot]);
-    for (std::size_t i = k + 1; i < n && a[k][k] != 0; ++i) {
-      const double factor = a[i][k] / a[k][k];
-      for (std::size_t j = k; j < n; ++j) a[i][j] -= factor * a[k][j];
-      b[i] -= factor * b[k];
-    }
-  }
-  for (std::size_t k = n; k-- > 0;) {
-    for (std::size_t j = k + 1; j < n; ++j) b[k] -= a[k][j] * b[j];
-    b[k] = a[k][k] != 0 ? b[k] / a[k][k] : 0;
-  }
-  return b;
 }
 
 double squared(Seconds predicted, Seconds measured) {
@@ -177,11 +155,15 @@ class Descent {
       bool gains = false;
       for (; !gains && damping < kMostDamping; damping *= kDampingFactor) {
         std::vector<std::vector<double>> damped = normal;
-        for (std::size_t i = 0; i < n; ++i) damped[i][i] *= 1 + damping;
-        const std::vector<double> move = solved(std::move(damped), down);
+        for (std::size_t i = 0; i < n; ++i) {
+          // What no row depends on here does not move.
+          damped[i][i] = damped[i][i] > 0 ? (1 + damping) * damped[i][i] : 1;
+        }
+        const auto move = solve_linear(std::move(damped), down);
+        if (!move) continue;
         Profile tried = at;
         for (std::size_t i = 0; i < n; ++i) {
-          const double logarithm = std::clamp(move[i], -kFirstStep, kFirstStep);
+          const double logarithm = std::clamp((*move)[i], -kFirstStep, kFirstStep);
           tried = scaled(tried, parameters_[i], std::exp(logarithm));
         }
         AUTOPAR_TRY(there, residuals(tried));

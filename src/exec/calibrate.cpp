@@ -5,12 +5,15 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "support/linear.hpp"
+
 namespace autopar {
 
 namespace {
 
 constexpr int kFitRounds = 40;
 constexpr double kLeastInverse = 1e-15;  // seconds per byte: a bandwidth must be a number
+constexpr double kSteepest = 0.99;       // of the bandwidth at that, which no link has
 constexpr double kStep = 1e-3;           // relative, to find how the cost depends on a parameter
 constexpr double kMostAway = 2;          // that a logarithm is taken as linear for
 
@@ -31,31 +34,6 @@ Cluster cluster_of(const std::vector<Tier>& tiers, const Parameters& parameters)
 Seconds cost_of(const CollectiveSample& sample, const Cluster& cluster) {
   return collective_seconds(sample.kind, sample.input_bytes, sample.groups, sample.group_size,
                             cluster);
-}
-
-// Solves a symmetric system by Gauss's elimination; nothing where it is singular.
-std::optional<std::vector<double>> solve(std::vector<std::vector<double>> a,
-                                         std::vector<double> b) {
-  const std::size_t n = b.size();
-  for (std::size_t k = 0; k < n; ++k) {
-    std::size_t pivot = k;
-    for (std::size_t i = k + 1; i < n; ++i) {
-      if (std::abs(a[i][k]) > std::abs(a[pivot][k])) pivot = i;
-    }
-    if (!(std::abs(a[pivot][k]) > 1e-12)) return std::nullopt;
-    std::swap(a[k], a[pivot]);
-    std::swap(b[k], b[pivot]);
-    for (std::size_t i = k + 1; i < n; ++i) {
-      const double factor = a[i][k] / a[k][k];
-      for (std::size_t j = k; j < n; ++j) a[i][j] -= factor * a[k][j];
-      b[i] -= factor * b[k];
-    }
-  }
-  for (std::size_t k = n; k-- > 0;) {
-    for (std::size_t j = k + 1; j < n; ++j) b[k] -= a[k][j] * b[j];
-    b[k] /= a[k][k];
-  }
-  return b;
 }
 
 // Linear equations that are to hold as nearly as possible.
@@ -101,7 +79,7 @@ std::vector<double> least_squares(const Equations& equations) {
         }
       }
     }
-    const auto solved = solve(a, b);
+    const auto solved = solve_linear(a, b);
     if (!solved) continue;
     std::vector<double> x(n, 0);
     for (std::size_t i = 0; i < used.size(); ++i) x[used[i]] = (*solved)[i] * scale[used[i]];
@@ -203,6 +181,25 @@ Cluster measured_cluster(const Measurements& measurements, const std::vector<Tim
   return cluster;
 }
 
+// Noise may hide that larger collectives take longer. A link is not faster then than what was seen
+// of it; says of which that is so.
+std::string bound_bandwidths(const std::vector<CollectiveSample>& samples, Cluster& cluster) {
+  double fastest = 0;
+  for (const CollectiveSample& sample : samples) {
+    fastest = std::max(fastest, sample.input_bytes / sample.seconds.median);
+  }
+  std::string names;
+  for (Tier& tier : cluster.tiers) {
+    if (samples.empty() || tier.bandwidth_bytes_per_s < kSteepest / kLeastInverse) continue;
+    tier.bandwidth_bytes_per_s = four_digits(fastest);
+    names += (names.empty() ? "'" : ", '") + tier.name + "'";
+  }
+  if (names.empty()) return "";
+  return "larger collectives over " + names +
+         " took no longer than smaller ones, so that its bandwidth is that of the fastest of them: "
+         "calibrate again where nothing else runs";
+}
+
 }  // namespace
 
 Device measured_device(const Measurements& measurements, const std::vector<TimedOp>& ops) {
@@ -260,6 +257,8 @@ Calibration fit_cluster(const Measurements& measurements, const std::vector<Time
   } else {
     calibration.problem = machines.problem;
     calibration.cluster = measured_cluster(measurements, ops, machines.tiers);
+    const std::string hidden = bound_bandwidths(measurements.collectives, calibration.cluster);
+    if (calibration.problem.empty()) calibration.problem = hidden;
   }
   for (const CollectiveSample& sample : measurements.collectives) {
     calibration.collectives.push_back(cost_of(sample, calibration.cluster));
