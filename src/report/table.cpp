@@ -51,6 +51,12 @@ std::string verdict_on_others(const Report& r) {
          (r.interrupted ? "; stopped early" : "");
 }
 
+// Of which the bound says nothing.
+std::string meshes_text(std::size_t count, const char* why) {
+  if (count == 0) return "";
+  return ", " + std::to_string(count) + (count == 1 ? " mesh " : " meshes ") + why;
+}
+
 std::string verdict(const Report& r) {
   if (!r.bounded && r.interrupted) return "stopped early, no bound";
   if (!r.bounded && r.propagation) return "propagated, no bound";
@@ -64,11 +70,8 @@ std::string verdict(const Report& r) {
     return "BELOW ITS BOUND of " + price(r, r.lower_bound);
   }
   return most_above_optimum(r.gap) + " (lower bound " + price(r, r.lower_bound) + ")" +
-         (r.interrupted ? "; stopped early" : "") +
-         (r.meshes_not_tried > 0 ? ", " + std::to_string(r.meshes_not_tried) + " meshes not tried"
-                                 : "") +
-         (r.meshes_left_out > 0 ? ", " + std::to_string(r.meshes_left_out) + " meshes left out"
-                                : "");
+         (r.interrupted ? "; stopped early" : "") + meshes_text(r.meshes_not_tried, "not tried") +
+         meshes_text(r.meshes_left_out, "left out");
 }
 
 // What would help, where the search ended without a proof.
