@@ -549,6 +549,26 @@ def test_labels_that_do_not_count(folder):
         assert (moved == 0) == (case == "none"), (case, moved)
 
 
+def test_labels_that_do_not_count_of_impossible_classes(folder):
+    """What stands in for a label that does not count may have an infinite loss, which nothing is added of."""
+    mask = np.array([-np.inf, 0, 0, 0, 0, 0], np.float32)
+    masked = model(folder, [helper.make_node("MatMul", ["x", "w"], ["z"], name="fc"), helper.make_node("Add", ["z", "mask"], ["y"], name="mask")],
+                   [("x", TensorProto.FLOAT, [8, 4])], [("y", TensorProto.FLOAT, [8, 6])], [("w", np.ones((4, 6), np.float32)), ("mask", mask)])
+    random, out = np.random.default_rng(5), folder / "out"
+    x, w = random.standard_normal((8, 4)).astype(np.float32), random.standard_normal((4, 6)).astype(np.float32)
+    labels = np.array([1, 2, -100, 3, 4, -100, 5, 1])
+    logits, counted = x @ w + mask, labels >= 0
+    loss = (np.log(np.exp(logits).sum(1))[counted] - logits[counted, labels[counted]]).mean()
+    np.savez(folder / "io.npz", **{"in.x": x, "in.w": w, "in.labels": labels, "in.learning_rate": np.array(0.1, np.float32)})
+    for options in ("--searcher", "replicate"), ("--searcher", "data_parallel"), ("--searcher", "data_parallel", "--micro-batches", 2):
+        run("search", masked, "--cluster", cluster(folder, 2, **MACHINE), "--train", "--loss", "cross_entropy", "--optimizer", "sgd", "--data-inputs", "x",
+            "--freeze", "mask", *options, "-o", out, "-q")
+        done = run("run", out, "--data", folder / "io.npz", "--save", folder / "saved.npz")
+        saved = np.load(folder / "saved.npz")
+        assert done.stdout.splitlines()[-1] == "PASSED" and np.isfinite(saved["out.new.w"]).all(), (options, done.stdout)
+        assert np.allclose(saved["out.loss"], loss, rtol=1e-5), (options, saved["out.loss"], loss)
+
+
 def test_opset(folder):
     """Gradients of a look-up are added, which ONNX can since opset 16."""
     table = model(folder, [helper.make_node("Gather", ["w", "i"], ["y"], name="look")], [("i", TensorProto.INT64, [5])],
@@ -560,7 +580,8 @@ def test_opset(folder):
 def main():
     for test in (test_refusals, test_batch, test_opset, test_parameters_without_a_gradient, test_micro_batches_refused, test_own_batch_in_a_shape,
                  test_one_table_for_every_sample, test_rows_of_each_sample, test_extremes_in_16_bits,
-                 test_one_pass_chosen_of_several, test_statistics_of_one_sample, test_statistics_are_counted_once, test_labels_that_do_not_count, test_the_step_is_what_is_planned, test_bfloat16_is_float16_with_another_type, test_plans_run):
+                 test_one_pass_chosen_of_several, test_statistics_of_one_sample, test_statistics_are_counted_once, test_labels_that_do_not_count,
+                 test_labels_that_do_not_count_of_impossible_classes, test_the_step_is_what_is_planned, test_bfloat16_is_float16_with_another_type, test_plans_run):
         with tempfile.TemporaryDirectory() as folder:
             test(pathlib.Path(folder))
         print(f"{test.__name__}: ok", flush=True)

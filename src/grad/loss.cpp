@@ -78,7 +78,9 @@ class Adder {
     const ValueId picked = to_.add("GatherElements", {x, places}, DType::kFloat32, column,
                                    {{"axis", static_cast<std::int64_t>(classes)}});
     const ValueId minus_log = to_.reshape(to_.pointwise("Sub", {norm, picked}), samples);
-    const ValueId counted = to_.pointwise("Mul", {minus_log, weights});
+    // Selected, since a label that does not count has the loss of class 0, which may be infinite.
+    const ValueId counted =
+        to_.pointwise("Where", {counts, minus_log, to_.scalar(DType::kFloat32, 0)});
     const ValueId sum = sum_of(counted);
     Loss loss{ValueId(), labels, {}};
     // d(loss)/d(x) = (softmax(x) - one at the label) * weight / divisor

@@ -54,9 +54,9 @@ class Loss {
     mark_ignored();
     const ValueId picked = emitter_.all_reduce(pick_own(log_probabilities_), class_axes_, "sum");
     ValueId losses = emitter_.pointwise("Neg", {picked});
-    const ValueId weights = sample_weights();
+    const ValueId weights = table_weights();
     if (weights.valid()) losses = emitter_.pointwise("Mul", {losses, weights});
-    outputs[0] = reduced(losses, weights);
+    outputs[0] = reduced(counted_only(losses), weights);
     if (emitter_.has_output(1)) outputs[1] = finish_cast(emitter_, 1, log_probabilities_);
     return outputs;
   }
@@ -81,7 +81,7 @@ class Loss {
 
   DType dtype() const { return emitter_.value(log_probabilities_).dtype; }
 
-  // Ignored labels may be no classes at all; they are replaced by class 0, and weigh nothing.
+  // Ignored labels may be no classes at all; they are replaced by class 0, whose loss is left out.
   void mark_ignored() {
     if (context_.op.attributes.count("ignore_index") == 0) return;
     const DType type = emitter_.value(labels_).dtype;
@@ -116,18 +116,26 @@ class Loss {
     return emitter_.pointwise("Where", {mask, value, zero});
   }
 
-  // Nothing where every sample weighs 1.
-  ValueId sample_weights() {
-    ValueId weights;
-    if (emitter_.has_input(2)) {
-      const ValueId table = emitter_.cast(emitter_.input(2), dtype());
-      const ValueId found =
-          emitter_.add("Gather", {table, own().clamped}, dtype(), emitter_.value(labels_).shape);
-      weights = emitter_.all_reduce(masked(found, own().mask), class_axes_, "sum");
-    }
-    if (!counted_.valid()) return weights;
-    if (weights.valid()) return masked(weights, counted_);
-    return emitter_.cast(counted_, dtype());
+  // Selected, since an infinite loss times 0 is no number.
+  ValueId counted_only(ValueId samples) {
+    return counted_.valid() ? masked(samples, counted_) : samples;
+  }
+
+  // What a sample's label weighs; nothing where every sample weighs 1.
+  ValueId table_weights() {
+    if (!emitter_.has_input(2)) return ValueId();
+    const ValueId table = emitter_.cast(emitter_.input(2), dtype());
+    const ValueId found =
+        emitter_.add("Gather", {table, own().clamped}, dtype(), emitter_.value(labels_).shape);
+    return emitter_.all_reduce(masked(found, own().mask), class_axes_, "sum");
+  }
+
+  // Of the samples that count, on all ranks.
+  ValueId total_weight(ValueId weights) {
+    if (!weights.valid() && !counted_.valid()) return emitter_.scalar(dtype(), sample_count());
+    const ValueId counted =
+        weights.valid() ? counted_only(weights) : emitter_.cast(counted_, dtype());
+    return emitter_.all_reduce(sum_of(counted), sample_axes(), "sum");
   }
 
   ValueId sum_of(ValueId value) {
@@ -146,9 +154,7 @@ class Loss {
         break;
     }
     // The ranks' losses over the weight of all samples: a partial sum.
-    const ValueId total = weights.valid()
-                              ? emitter_.all_reduce(sum_of(weights), sample_axes(), "sum")
-                              : emitter_.scalar(dtype(), sample_count());
+    const ValueId total = total_weight(weights);
     return finish_cast(emitter_, 0, emitter_.pointwise("Div", {sum_of(losses), total}));
   }
 

@@ -460,6 +460,22 @@ def add_old_opsets():
     add("MaxPool", [normal(4, 6, 6)], "n c", "opset-13", outputs=2, kernel_shape=[2], opset=13)
 
 
+def waves(*shape):
+    """Numbers between -1 and 1, each time the same."""
+    return np.sin(np.arange(1, np.prod(shape) + 1)).reshape(shape).astype(np.float32)
+
+
+def add_losses_of_impossible_classes():
+    """An ignored sample adds nothing where class 0, too, has no chance."""
+    scores, ignoring = waves(4, 12), np.array([5, -100, 11, 7])
+    scores[:, 0] = -np.inf
+    for reduction in "none sum mean".split():
+        for op in "SoftmaxCrossEntropyLoss NegativeLogLikelihoodLoss".split():
+            add(op, [scores, ignoring], "n c", reduction + "-ignoring-impossible", reduction=reduction, ignore_index=-100)
+            add(op, [scores, ignoring, np.abs(waves(12))], "n c", reduction + "-weights-ignoring-impossible",
+                reduction=reduction, ignore_index=-100)
+
+
 def add_wrong_rules():
     """The test notices what is wrong."""
     add("Softmax", [normal(4, 6)], "", "wrong", user_rule="a b -> a b", must_fail=True)
@@ -481,4 +497,5 @@ add_quantised()
 add_losses()
 add_others()
 add_old_opsets()
+add_losses_of_impossible_classes()
 add_wrong_rules()
