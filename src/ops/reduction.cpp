@@ -1,5 +1,6 @@
 // Reductions over whole dimensions.
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -129,7 +130,21 @@ Result<std::vector<ValueId>> split_log_sum(const LocalContext& context) {
   return only_output(context, emitter.finish(0, "Log", {all}));
 }
 
-// Shifted by the global maximum, so that no exponential overflows.
+double largest_of(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat64:
+      return std::numeric_limits<double>::max();
+    case DType::kFloat16:
+      return 0x1.ffcp15;
+    case DType::kBFloat16:
+      return 0x1.fep127;
+    default:
+      return double(std::numeric_limits<float>::max());
+  }
+}
+
+// Shifted by the global maximum, so that no exponential overflows. Not by an infinite one, which
+// would make infinity minus infinity of it.
 Result<std::vector<ValueId>> split_log_sum_exp(const LocalContext& context) {
   Emitter emitter(context);
   const std::vector<int> axes = emitter.axes_of(FactorKind::kExchange);
@@ -140,7 +155,12 @@ Result<std::vector<ValueId>> split_log_sum_exp(const LocalContext& context) {
     if (reduced->at(d)) dims.push_back(d);
   }
   const ValueId x = emitter.input(0);
-  const ValueId max = emitter.all_reduce(emitter.reduce("ReduceMax", x, dims), axes, "max");
+  const DType dtype = emitter.value(x).dtype;
+  const ValueId highest = emitter.scalar(dtype, largest_of(dtype));
+  const ValueId lowest = emitter.scalar(dtype, -largest_of(dtype));
+  const ValueId finite =
+      emitter.pointwise("Clip", {emitter.reduce("ReduceMax", x, dims), lowest, highest});
+  const ValueId max = emitter.all_reduce(finite, axes, "max");
   const ValueId powers = emitter.pointwise("Exp", {emitter.pointwise("Sub", {x, max})});
   const ValueId sum = emitter.all_reduce(emitter.reduce("ReduceSum", powers, dims), axes, "sum");
   const ValueId kept = emitter.pointwise("Add", {emitter.pointwise("Log", {sum}), max});
@@ -148,30 +168,78 @@ Result<std::vector<ValueId>> split_log_sum_exp(const LocalContext& context) {
   return only_output(context, emitter.finish(0, "Reshape", {kept, shape}));
 }
 
-// The best value of all, then the first (or last) place among those that have it.
+// ArgMax and ArgMin: the best value of all, then the first (or last) place among those that have
+// it. As in ONNX Runtime, nothing is better than a NaN that comes first, and other NaNs are not
+// looked at.
+class ArgSearch {
+ public:
+  explicit ArgSearch(const LocalContext& context)
+      : emitter_(context),
+        max_(context.op.type == "ArgMax"),
+        last_(context.op.int_attribute("select_last_index", 0) != 0),
+        axes_(emitter_.axes_of(FactorKind::kExchange)) {
+    const Shape& whole = context.graph.value(context.op.inputs[0]).shape;
+    axis_ = *normal_axis(context.op.int_attribute("axis", 0), whole.size());
+    extent_ = whole[axis_];
+    may_be_nan_ = is_floating(emitter_.value(emitter_.input(0)).dtype);
+    places_ = own_places(whole.size());
+  }
+
+  ValueId run() {
+    const ValueId is_best = emitter_.test("Equal", {emitter_.input(0), best()});
+    const ValueId none = emitter_.scalar(DType::kInt64, last_ ? -1 : double(extent_));
+    const ValueId chosen = emitter_.pointwise("Where", {is_best, places_, none});
+    ValueId found = emitter_.reduce(last_ ? "ReduceMax" : "ReduceMin", chosen, {axis_});
+    if (may_be_nan_) found = unless_first_is_nan(found);
+    found = emitter_.all_reduce(found, axes_, last_ ? "max" : "min");
+    if (may_be_nan_ && last_) {
+      found = emitter_.pointwise("Mod", {found, emitter_.scalar(DType::kInt64, double(extent_))});
+    }
+    return emitter_.finish(0, "Reshape", {found, emitter_.ints(emitter_.output_shape(0))});
+  }
+
+ private:
+  // The numbers of the rank's elements along the axis.
+  ValueId own_places(std::size_t rank) {
+    Shape along(rank, 1);
+    along[axis_] = extent_;
+    std::vector<std::int64_t> places(static_cast<std::size_t>(extent_));
+    std::iota(places.begin(), places.end(), 0);
+    return emitter_.own_part(emitter_.constant(int64_tensor(along, places)), axes_,
+                             static_cast<int>(axis_));
+  }
+
+  ValueId best() {
+    ValueId x = emitter_.input(0);
+    if (may_be_nan_) {
+      const double infinity = std::numeric_limits<double>::infinity();
+      const ValueId worst = emitter_.scalar(emitter_.value(x).dtype, max_ ? -infinity : infinity);
+      x = emitter_.pointwise("Where", {emitter_.test("IsNaN", {x}), worst, x});
+    }
+    const ValueId own = emitter_.reduce(max_ ? "ReduceMax" : "ReduceMin", x, {axis_});
+    return emitter_.all_reduce(own, axes_, max_ ? "max" : "min");
+  }
+
+  // A NaN in place 0 of all wins: among last places as one behind all others, modulo the extent 0.
+  ValueId unless_first_is_nan(ValueId found) {
+    const ValueId is_nan = emitter_.test("IsNaN", {emitter_.slice(emitter_.input(0), axis_, 0, 1)});
+    const ValueId zero = emitter_.scalar(DType::kInt64, 0);
+    const ValueId is_first = emitter_.test("Equal", {emitter_.slice(places_, axis_, 0, 1), zero});
+    const ValueId wins = emitter_.scalar(DType::kInt64, last_ ? double(extent_) : 0);
+    return emitter_.pointwise("Where", {emitter_.test("And", {is_nan, is_first}), wins, found});
+  }
+
+  Emitter emitter_;
+  const bool max_, last_;
+  const std::vector<int> axes_;
+  std::size_t axis_ = 0;
+  std::int64_t extent_ = 0;
+  bool may_be_nan_ = false;
+  ValueId places_;
+};
+
 Result<std::vector<ValueId>> split_arg(const LocalContext& context) {
-  Emitter emitter(context);
-  const bool max = context.op.type == "ArgMax";
-  const bool last = context.op.int_attribute("select_last_index", 0) != 0;
-  const Shape whole = context.graph.value(context.op.inputs[0]).shape;
-  const std::size_t axis = *normal_axis(context.op.int_attribute("axis", 0), whole.size());
-  const std::vector<int> axes = emitter.axes_of(FactorKind::kExchange);
-  const ValueId x = emitter.input(0);
-  const ValueId best = emitter.all_reduce(
-      emitter.reduce(max ? "ReduceMax" : "ReduceMin", x, {axis}), axes, max ? "max" : "min");
-  const ValueId is_best = emitter.test("Equal", {x, best});
-  Shape along(whole.size(), 1);
-  along[axis] = whole[axis];
-  std::vector<std::int64_t> places(static_cast<std::size_t>(whole[axis]));
-  std::iota(places.begin(), places.end(), 0);
-  const ValueId place =
-      emitter.own_part(emitter.constant(int64_tensor(along, places)), axes, static_cast<int>(axis));
-  const ValueId none = emitter.scalar(DType::kInt64, last ? -1 : double(whole[axis]));
-  const ValueId chosen = emitter.pointwise("Where", {is_best, place, none});
-  const ValueId found = emitter.all_reduce(
-      emitter.reduce(last ? "ReduceMax" : "ReduceMin", chosen, {axis}), axes, last ? "max" : "min");
-  const ValueId shape = emitter.ints(emitter.output_shape(0));
-  return only_output(context, emitter.finish(0, "Reshape", {found, shape}));
+  return only_output(context, ArgSearch(context).run());
 }
 
 OpRow reduction(const char* type, RuleFunction rule, double flops, GradFunction grad,

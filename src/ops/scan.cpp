@@ -1,5 +1,6 @@
 // Ops along one dimension that cannot be split, or into one that can: scans, sorting, one-hot.
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "ops/emitter.hpp"
@@ -22,19 +23,9 @@ RuleText scan_text(const OpView& view, const char* mark, const char* sections) {
 RuleText cumulative_sum_rule(const OpView& view) { return scan_text(view, "~", " | partial: 0"); }
 RuleText cumulative_product_rule(const OpView& view) { return scan_text(view, "^", ""); }
 
-// A square matrix of which a rank reads the column of its own position.
-Tensor matrix_of(DType dtype, std::int64_t n, bool (*is_one)(std::int64_t, std::int64_t)) {
-  Tensor tensor{dtype, {n, n}, {}};
-  for (std::int64_t i = 0; i < n; ++i) {
-    for (std::int64_t j = 0; j < n; ++j) {
-      tensor.bytes += scalar_tensor(dtype, is_one(i, j) ? 1 : 0).bytes;
-    }
-  }
-  return tensor;
-}
-
 // Sums of the parts are put side by side by adding up vectors in which every rank has filled its
-// own place; those before the rank (after it, in reverse) are added to its own scan.
+// own place; those before the rank (after it, in reverse) are added to its own scan. They are
+// selected, since an infinite sum times 0 is no number.
 Result<std::vector<ValueId>> split_cumulative_sum(const LocalContext& context) {
   Emitter emitter(context);
   const ValueId x = emitter.input(0);
@@ -51,16 +42,17 @@ Result<std::vector<ValueId>> split_cumulative_sum(const LocalContext& context) {
   row.insert(row.begin(), 1);
   Shape column(row.size(), 1);
   column[0] = n;
-  const auto own_column = [&](bool (*is_one)(std::int64_t, std::int64_t)) {
-    const ValueId matrix = emitter.constant(matrix_of(dtype, n, is_one));
-    return emitter.reshape(emitter.own_part(matrix, axes, 1), column);
-  };
-  const ValueId own = own_column([](std::int64_t i, std::int64_t j) { return i == j; });
-  const ValueId before = reverse ? own_column([](std::int64_t i, std::int64_t j) { return i > j; })
-                                 : own_column([](std::int64_t i, std::int64_t j) { return i < j; });
-  const ValueId placed = emitter.pointwise("Mul", {own, emitter.reshape(total, row)});
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(n));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  const ValueId parts = emitter.constant(int64_tensor(column, numbers));
+  const ValueId own = emitter.offset(axes, 1, DType::kInt64);
+  const ValueId is_own = emitter.test("Equal", {parts, own});
+  const ValueId is_before = emitter.test(reverse ? "Greater" : "Less", {parts, own});
+  const ValueId zero = emitter.scalar(dtype, 0);
+  const ValueId placed = emitter.pointwise("Where", {is_own, emitter.reshape(total, row), zero});
   const ValueId totals = emitter.all_reduce(placed, axes, "sum");
-  const ValueId sum = emitter.reduce("ReduceSum", emitter.pointwise("Mul", {totals, before}), {0});
+  const ValueId before = emitter.pointwise("Where", {is_before, totals, zero});
+  const ValueId sum = emitter.reduce("ReduceSum", before, {0});
   const ValueId offset = emitter.reshape(sum, emitter.value(total).shape);
   const ValueId scan = emitter.add("CumSum", context.inputs, dtype, shape, context.op.attributes);
   return only_output(context, emitter.finish(0, "Add", {scan, offset}));

@@ -476,6 +476,28 @@ def add_losses_of_impossible_classes():
                 reduction=reduction, ignore_index=-100)
 
 
+def add_not_finite():
+    """What is infinite, or no number, changes no more than in the whole op."""
+    infinity, nan = np.float32(np.inf), np.float32(np.nan)
+    for place in 0, 5, 11:
+        x = waves(2, 12)
+        x[0, place], x[1, place] = infinity, -infinity
+        for reverse in 0, 1:
+            add("CumSum", [x, scalar(1, np.int64)], "d0 d1 partial0", f"infinite-{place}-{reverse}", reverse=reverse)
+    x = waves(2, 12)
+    x[0, :7] = infinity
+    x[1] = -infinity
+    add("ReduceLogSumExp", [x, const([1])], "d0 d1", "infinite")
+    add("ReduceLogSumExp", [x], "d0 d1", "infinite-opset-13", opset=13, axes=[1])
+    add("ReduceLogSumExp", [x.astype(np.float64), const([1])], "d0 d1", "infinite-wide")
+    rows = np.array([[nan, 3, 9, nan, 9, 1], [2, nan, nan, 5, 5, nan], [-infinity, nan, -infinity, nan, nan, nan],
+                     [nan] * 6, [infinity, nan, nan, infinity, nan, infinity], [7, 1, 1, 2, nan, 0]], np.float32)
+    for op in "ArgMax ArgMin".split():
+        for last in 0, 1:
+            add(op, [rows], "d0 d1", f"nan-{last}", axis=1, select_last_index=last)
+            add(op, [rows.T.astype(np.float64)], "d0 d1", f"nan-wide-{last}", axis=0, keepdims=0, select_last_index=last)
+
+
 def add_wrong_rules():
     """The test notices what is wrong."""
     add("Softmax", [normal(4, 6)], "", "wrong", user_rule="a b -> a b", must_fail=True)
@@ -498,4 +520,5 @@ add_losses()
 add_others()
 add_old_opsets()
 add_losses_of_impossible_classes()
+add_not_finite()
 add_wrong_rules()
