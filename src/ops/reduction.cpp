@@ -169,8 +169,8 @@ Result<std::vector<ValueId>> split_log_sum_exp(const LocalContext& context) {
 }
 
 // ArgMax and ArgMin: the best value of all, then the first (or last) place among those that have
-// it. As in ONNX Runtime, nothing is better than a NaN that comes first, and other NaNs are not
-// looked at.
+// it. As in ONNX Runtime, nothing is better than a NaN in place 0, and other NaNs are not looked
+// at; but of a vector's first places that of any NaN is the best.
 class ArgSearch {
  public:
   explicit ArgSearch(const LocalContext& context)
@@ -187,12 +187,11 @@ class ArgSearch {
 
   ValueId run() {
     const ValueId is_best = emitter_.test("Equal", {emitter_.input(0), best()});
-    const ValueId none = emitter_.scalar(DType::kInt64, last_ ? -1 : double(extent_));
-    const ValueId chosen = emitter_.pointwise("Where", {is_best, places_, none});
-    ValueId found = emitter_.reduce(last_ ? "ReduceMax" : "ReduceMin", chosen, {axis_});
-    if (may_be_nan_) found = unless_first_is_nan(found);
+    none_ = emitter_.scalar(DType::kInt64, last_ ? -1 : double(extent_));
+    ValueId found = best_place(emitter_.pointwise("Where", {is_best, places_, none_}));
+    if (may_be_nan_) found = or_nan(found);
     found = emitter_.all_reduce(found, axes_, last_ ? "max" : "min");
-    if (may_be_nan_ && last_) {
+    if (may_be_nan_) {
       found = emitter_.pointwise("Mod", {found, emitter_.scalar(DType::kInt64, double(extent_))});
     }
     return emitter_.finish(0, "Reshape", {found, emitter_.ints(emitter_.output_shape(0))});
@@ -220,13 +219,27 @@ class ArgSearch {
     return emitter_.all_reduce(own, axes_, max_ ? "max" : "min");
   }
 
-  // A NaN in place 0 of all wins: among last places as one behind all others, modulo the extent 0.
-  ValueId unless_first_is_nan(ValueId found) {
-    const ValueId is_nan = emitter_.test("IsNaN", {emitter_.slice(emitter_.input(0), axis_, 0, 1)});
+  // A NaN that wins has a place before all others (behind them, where the last one is looked for),
+  // which modulo the extent is its own.
+  ValueId or_nan(ValueId found) {
+    ValueId x = emitter_.input(0), places = places_;
+    const bool any_wins = emitter_.value(x).shape.size() == 1 && !last_;
+    if (!any_wins) {
+      x = emitter_.slice(x, axis_, 0, 1);
+      places = emitter_.slice(places, axis_, 0, 1);
+    }
+    ValueId wins = emitter_.test("IsNaN", {x});
     const ValueId zero = emitter_.scalar(DType::kInt64, 0);
-    const ValueId is_first = emitter_.test("Equal", {emitter_.slice(places_, axis_, 0, 1), zero});
-    const ValueId wins = emitter_.scalar(DType::kInt64, last_ ? double(extent_) : 0);
-    return emitter_.pointwise("Where", {emitter_.test("And", {is_nan, is_first}), wins, found});
+    if (!any_wins) wins = emitter_.test("And", {wins, emitter_.test("Equal", {places, zero})});
+    const double extent = double(extent_);
+    const ValueId by = emitter_.scalar(DType::kInt64, last_ ? extent : -extent);
+    const ValueId ahead = emitter_.pointwise("Add", {places, by});
+    const ValueId own = best_place(emitter_.pointwise("Where", {wins, ahead, none_}));
+    return emitter_.pointwise(last_ ? "Max" : "Min", {found, own});
+  }
+
+  ValueId best_place(ValueId of) {
+    return emitter_.reduce(last_ ? "ReduceMax" : "ReduceMin", of, {axis_});
   }
 
   Emitter emitter_;
@@ -235,7 +248,7 @@ class ArgSearch {
   std::size_t axis_ = 0;
   std::int64_t extent_ = 0;
   bool may_be_nan_ = false;
-  ValueId places_;
+  ValueId places_, none_;
 };
 
 Result<std::vector<ValueId>> split_arg(const LocalContext& context) {

@@ -495,6 +495,8 @@ def add_not_finite():
     for op in "ArgMax ArgMin".split():
         for last in 0, 1:
             add(op, [rows], "d0 d1", f"nan-{last}", axis=1, select_last_index=last)
+            for i, row in enumerate(rows):
+                add(op, [row], "d0", f"nan-vector-{i}-{last}", axis=0, select_last_index=last)
             add(op, [rows.T.astype(np.float64)], "d0 d1", f"nan-wide-{last}", axis=0, keepdims=0, select_last_index=last)
 
 
