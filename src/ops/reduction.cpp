@@ -6,6 +6,7 @@
 
 #include "ops/emitter.hpp"
 #include "ops/grads/grads.hpp"
+#include "ops/softmax.hpp"
 #include "ops/table.hpp"
 
 namespace autopar {
@@ -128,19 +129,6 @@ Result<std::vector<ValueId>> split_log_sum(const LocalContext& context) {
   const ValueId local = local_sum_of(context, emitter, emitter.input(0));
   const ValueId all = emitter.all_reduce(local, emitter.axes_of(FactorKind::kExchange), "sum");
   return only_output(context, emitter.finish(0, "Log", {all}));
-}
-
-double largest_of(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat64:
-      return std::numeric_limits<double>::max();
-    case DType::kFloat16:
-      return 0x1.ffcp15;
-    case DType::kBFloat16:
-      return 0x1.fep127;
-    default:
-      return double(std::numeric_limits<float>::max());
-  }
 }
 
 // Shifted by the global maximum, so that no exponential overflows. Not by an infinite one, which

@@ -9,9 +9,9 @@
 // With a causal mask parts that a query must not see are computed and left out, since all ranks run
 // one program.
 #include <cmath>
-#include <limits>
 
 #include "ops/emitter.hpp"
+#include "ops/softmax.hpp"
 #include "ops/table.hpp"
 
 namespace autopar {
@@ -45,7 +45,7 @@ class Ring {
       }
       see(scores(queries, keys, step), values);
     }
-    return output(emitter_.pointwise("Div", {sums_, powers_}));
+    return output(of_seeing(emitter_.pointwise("Div", {sums_, powers_})));
   }
 
  private:
@@ -110,12 +110,10 @@ class Ring {
   }
 
   // Finite, so that a query that sees no key of a part is not a number divided by 0: what it sees
-  // in another part makes nothing of it.
+  // in another part makes nothing of it. One that sees no key of any part has this as its maximum.
   ValueId lowest(ValueId like) {
     const DType dtype = emitter_.value(like).dtype;
-    return emitter_.scalar(dtype, dtype == DType::kFloat64
-                                      ? std::numeric_limits<double>::lowest()
-                                      : double(std::numeric_limits<float>::lowest()));
+    return emitter_.scalar(dtype, -largest_of(dtype));
   }
 
   ValueId seen_only(ValueId scores, ValueId seen) {
@@ -136,9 +134,17 @@ class Ring {
     shape.insert(shape.begin() + 2, alike ? 1 : groups_);
     mask = emitter_.reshape(mask, shape);
     if (emitter_.value(mask).dtype == DType::kBool) return seen_only(scores, mask);
-    const ValueId sum =
-        emitter_.pointwise("Add", {scores, emitter_.cast(mask, emitter_.value(scores).dtype)});
+    const ValueId added = widened_mask(emitter_, mask, emitter_.value(scores).dtype);
+    const ValueId sum = emitter_.pointwise("Add", {scores, added});
     return emitter_.pointwise("Max", {sum, lowest(scores)});
+  }
+
+  // 0 for queries that see no key at all. A causal mask alone leaves each at least the first one.
+  ValueId of_seeing(ValueId means) {
+    if (!emitter_.has_input(3)) return means;
+    const ValueId sees = emitter_.test("Greater", {most_, lowest(most_)});
+    const ValueId zero = emitter_.scalar(emitter_.value(means).dtype, 0);
+    return emitter_.pointwise("Where", {sees, means, zero});
   }
 
   void see(ValueId scores, ValueId values) {

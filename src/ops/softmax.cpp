@@ -2,6 +2,7 @@
 // the sum of its exponentials.
 #include "ops/softmax.hpp"
 
+#include <limits>
 #include <vector>
 
 #include "ops/emitter.hpp"
@@ -56,6 +57,28 @@ SoftmaxParts softmax_parts(Emitter& emitter, ValueId from, std::size_t axis,
   parts.powers = emitter.pointwise("Exp", {parts.shifted});
   parts.sum = emitter.all_reduce(emitter.reduce("ReduceSum", parts.powers, {axis}), axes, "sum");
   return parts;
+}
+
+double largest_of(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat64:
+      return std::numeric_limits<double>::max();
+    case DType::kFloat16:
+      return 0x1.ffcp15;
+    case DType::kBFloat16:
+      return 0x1.fep127;
+    default:
+      return double(std::numeric_limits<float>::max());
+  }
+}
+
+ValueId widened_mask(GraphBuilder& to, ValueId mask, DType wide) {
+  const DType narrow = to.dtype(mask);
+  const ValueId as_wide = to.cast(mask, wide);
+  if (size_of(narrow) != 2) return as_wide;
+  const ValueId shows = to.test("Greater", {mask, to.scalar(narrow, -largest_of(narrow))});
+  const ValueId hidden = to.scalar(wide, -std::numeric_limits<double>::infinity());
+  return to.pointwise("Where", {shows, as_wide, hidden});
 }
 
 std::span<const OpRow> softmax_rows() {

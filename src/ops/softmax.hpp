@@ -1,4 +1,4 @@
-// Pieces of a softmax over a split dimension, shared with the losses.
+// Pieces of a softmax over a split dimension, shared with the losses, and of masked ones.
 #pragma once
 
 #include "ops/emitter.hpp"
@@ -14,5 +14,12 @@ struct SoftmaxParts {
 };
 SoftmaxParts softmax_parts(Emitter& emitter, ValueId from, std::size_t axis,
                            const std::vector<int>& axes);
+
+// The largest finite number of a floating type.
+double largest_of(DType dtype);
+
+// A mask that is added to scores of type `wide`, in that type. The lowest number of 16 bits hides a
+// key no less than minus infinity does, though in `wide` there are lower ones.
+ValueId widened_mask(GraphBuilder& to, ValueId mask, DType wide);
 
 }  // namespace autopar

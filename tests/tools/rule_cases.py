@@ -500,6 +500,21 @@ def add_not_finite():
             add(op, [rows.T.astype(np.float64)], "d0 d1", f"nan-wide-{last}", axis=0, keepdims=0, select_last_index=last)
 
 
+def add_attention_without_keys():
+    """Queries that see no key: left padding, a row of the mask, and keys that only come later."""
+    shows = np.ones((2, 1, 6, 6), bool)
+    shows[0, :, :, :2] = False
+    shows[1, :, 0] = False
+    shows[1, :, 3, :4] = False
+    for causal in 0, 1:
+        for name, hidden, dtype in (("bool", None, np.float32), ("infinite", -np.inf, np.float32),
+                                    ("lowest", np.finfo(np.float32).min, np.float32), ("bool-narrow", None, np.float16),
+                                    ("lowest-narrow", np.finfo(np.float16).min, np.float16)):
+            mask = shows if hidden is None else np.where(shows, 0, hidden).astype(dtype)
+            queries, keys, values = (waves(2, 2, 6, 2).astype(dtype) + by for by in np.array([0, 0.25, 0.5], dtype))
+            add("Attention", [queries, keys, values, mask], "b kv s ring", f"no-key-{name}-{causal}", is_causal=causal)
+
+
 def add_wrong_rules():
     """The test notices what is wrong."""
     add("Softmax", [normal(4, 6)], "", "wrong", user_rule="a b -> a b", must_fail=True)
@@ -523,4 +538,5 @@ add_others()
 add_old_opsets()
 add_losses_of_impossible_classes()
 add_not_finite()
+add_attention_without_keys()
 add_wrong_rules()
