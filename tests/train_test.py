@@ -569,6 +569,37 @@ def test_labels_that_do_not_count_of_impossible_classes(folder):
         assert np.allclose(saved["out.loss"], loss, rtol=1e-5), (options, saved["out.loss"], loss)
 
 
+def masked_attention_grads(q, k, v, shows):
+    """Of the sum of the outputs, which are 0 for queries that see no key."""
+    scale = q.shape[-1] ** -0.5
+    scores = np.where(shows, q @ k.swapaxes(-1, -2) * scale, -np.inf)
+    powers = np.where(shows, np.exp(scores - np.maximum(scores.max(-1, keepdims=True), -1e30)), 0)
+    shares = powers / np.maximum(powers.sum(-1, keepdims=True), 1e-30)
+    slopes = np.ones_like(q) @ v.swapaxes(-1, -2)
+    slopes = shares * (slopes - (slopes * shares).sum(-1, keepdims=True)) * scale
+    return {"grad.q": slopes @ k, "grad.k": slopes.swapaxes(-1, -2) @ q, "grad.v": shares.swapaxes(-1, -2) @ np.ones_like(q)}
+
+
+def test_queries_that_see_no_key(folder):
+    """Nothing flows back from their outputs, however the mask hides all keys."""
+    shows = np.ones((2, 1, 4, 4), bool)
+    shows[0, :, :, :2] = False
+    shows[1, :, 0] = False
+    random, shape = np.random.default_rng(6), [2, 2, 4, 3]
+    feeds = {name: random.standard_normal(shape).astype(np.float32) for name in "qkv"}
+    for causal, hidden in itertools.product((0, 1), (None, -np.inf, np.finfo(np.float32).min)):
+        feeds["m"] = shows if hidden is None else np.where(shows, 0, hidden).astype(np.float32)
+        mask_type = helper.np_dtype_to_tensor_dtype(feeds["m"].dtype)
+        attention = model(folder, [helper.make_node("Attention", ["q", "k", "v", "m"], ["y"], name="attention", is_causal=causal)],
+                          [(n, TensorProto.FLOAT, shape) for n in "qkv"] + [("m", mask_type, shows.shape)], [("y", TensorProto.FLOAT, shape)], [], opset=23)
+        run("grad", attention, "--loss", "sum:y", "--parameters", "q,k,v", "--optimizer", "none", "-o", folder / "step.onnx")
+        session = ort.InferenceSession(folder / "step.onnx")
+        found = dict(zip([o.name for o in session.get_outputs()], session.run(None, feeds)))
+        expected = masked_attention_grads(*(feeds[n].astype(np.float64) for n in "qkv"), shows & np.tri(4, dtype=bool) if causal else shows)
+        for name, array in expected.items():
+            assert np.allclose(found[name], array, rtol=1e-4, atol=1e-5), (causal, hidden, name, found[name], array)
+
+
 def test_opset(folder):
     """Gradients of a look-up are added, which ONNX can since opset 16."""
     table = model(folder, [helper.make_node("Gather", ["w", "i"], ["y"], name="look")], [("i", TensorProto.INT64, [5])],
@@ -581,7 +612,7 @@ def main():
     for test in (test_refusals, test_batch, test_opset, test_parameters_without_a_gradient, test_micro_batches_refused, test_own_batch_in_a_shape,
                  test_one_table_for_every_sample, test_rows_of_each_sample, test_extremes_in_16_bits,
                  test_one_pass_chosen_of_several, test_statistics_of_one_sample, test_statistics_are_counted_once, test_labels_that_do_not_count,
-                 test_labels_that_do_not_count_of_impossible_classes, test_the_step_is_what_is_planned, test_bfloat16_is_float16_with_another_type, test_plans_run):
+                 test_labels_that_do_not_count_of_impossible_classes, test_queries_that_see_no_key, test_the_step_is_what_is_planned, test_bfloat16_is_float16_with_another_type, test_plans_run):
         with tempfile.TemporaryDirectory() as folder:
             test(pathlib.Path(folder))
         print(f"{test.__name__}: ok", flush=True)

@@ -5,11 +5,11 @@
 //   dV = P^T dY, dP = dY V^T, dS = P (dP - rowsum(dY Y)), dQ = scale dS K, dK = scale dS^T Q
 // Heads stay dimensions of their own, (k g) for grouped queries, so that they can be split.
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "ops/grads/contract.hpp"
 #include "ops/grads/grads.hpp"
+#include "ops/softmax.hpp"
 
 namespace autopar {
 namespace {
@@ -148,13 +148,18 @@ class AttentionGrad {
       scores = to_.pointwise("Where", {seen, scores, to_.scalar(soft_, lowest())});
     }
     probabilities_ = to_.pointwise("Softmax", {scores}, {{"axis", std::int64_t{-1}}});
+    if (context_.in(3).valid() || context_.in(6).valid()) probabilities_ = of_seeing(scores);
   }
 
-  // Finite, so that a query that sees no key is not a number divided by 0.
-  double lowest() const {
-    return soft_ == DType::kFloat64 ? std::numeric_limits<double>::lowest()
-                                    : double(std::numeric_limits<float>::lowest());
+  // 0 for queries that see no key, as their output is. A causal mask alone leaves each a key.
+  ValueId of_seeing(ValueId scores) {
+    const ValueId most = to_.reduce("ReduceMax", scores, {4});
+    const ValueId sees = to_.test("Greater", {most, to_.scalar(soft_, lowest())});
+    return to_.pointwise("Where", {sees, probabilities_, to_.scalar(soft_, 0)});
   }
+
+  // Of keys that are not seen.
+  double lowest() const { return -largest_of(soft_); }
 
   // The mask with all dimensions of the scores; what is broadcast is 1.
   ValueId spread_mask(ValueId mask) {
@@ -175,7 +180,7 @@ class AttentionGrad {
   ValueId with_mask(ValueId scores) {
     ValueId mask = context_.in(3);
     const bool flags = to_.dtype(mask) == DType::kBool;
-    if (!flags) mask = to_.cast(mask, soft_);
+    if (!flags) mask = widened_mask(to_, mask, soft_);
     const Shape given = to_.shape(mask);
     const std::int64_t lacking = lacking_keys();
     if (lacking > 0) {
