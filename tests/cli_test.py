@@ -408,6 +408,63 @@ def test_durations(folder):
             assert "a bare number is seconds" in run(*command, wrong, code=2).stderr, (command, wrong)
 
 
+def foreign(path, domain, op_type, rows=8, info=(8, 8), version=1, first=False):
+    """A product before and after an op of another domain than ONNX's, or one after it."""
+    tensor = lambda name, shape: onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+    random = np.random.default_rng(5)
+    weights = [onnx.numpy_helper.from_array(random.standard_normal((8, 8)).astype(np.float32), n) for n in ("W", "U")][first:]
+    before = [] if first else [onnx.helper.make_node("MatMul", ["X", "W"], ["Y"], name="before")]
+    nodes = before + [onnx.helper.make_node(op_type, ["X" if first else "Y"], ["Z"], name="foreign", domain=domain),
+                      onnx.helper.make_node("MatMul", ["Z", "U"], ["V"], name="after")]
+    graph = onnx.helper.make_graph(nodes, "foreign", [tensor("X", [rows, 8])], [tensor("V", [rows, 8])], weights,
+                                   value_info=[tensor("Z", info)] if info else [])
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18), onnx.helper.make_opsetid(domain, version)], ir_version=9), path)
+    return path
+
+
+def test_ops_of_other_domains(folder):
+    """They are planned by what the file says of their outputs: whole, or as a rule has it."""
+    machine, rules, out, again = cluster(folder, 4), folder / "rules", folder / "out", folder / "again"
+    rules.write_text('com.microsoft::QuickGelu "... -> ..."\nmy.own::Foo "... -> ..."\nai.onnx.ml::Normalizer "n c^ -> n c^"\n')
+    for domain, op_type, version in (("com.microsoft", "QuickGelu", 1), ("my.own", "Foo", 3), ("ai.onnx.ml", "Normalizer", 3)):
+        model = foreign(folder / f"{op_type}.onnx", domain, op_type, version=version)
+        for more in ((), ("--rules", rules)):
+            told = run("search", model, "--cluster", machine, "-o", out, *more).stderr
+            assert (f"no rule for foreign ({op_type})" in told) == (not more), told
+            split = json.loads((out / "strategy.json").read_text())["ops"]["foreign"]["in_strategy"]
+            assert np.prod(split) == (4 if more else 1), (op_type, split)
+            run("apply", model, "--cluster", machine, "-o", again, "--strategy", out / "strategy.json", *more)
+            assert (out / "plan.onnx").read_bytes() == (again / "plan.onnx").read_bytes()
+            run("price", model, "--cluster", machine, "--strategy", out / "strategy.json", *more)
+            run("price", out, "--cluster", machine)
+            run("show", out)
+            run("export", out, "--dialect", "trt", "-o", folder / "trt")
+            assert run("verify", out).stdout.splitlines()[-1] == "PASSED"
+            if op_type == "Foo":
+                told = run("run", out, code=4).stderr
+                assert "my.own:Foo" in told and "ONNX Runtime has no such op" in told, told
+            else:
+                assert run("run", out).stdout.splitlines()[-1] == "PASSED", op_type
+        told = run("search", model, "--cluster", machine, "--train", "--loss", "sum:V", code=4).stderr
+        assert f"{op_type} has no gradient" in told and "--freeze" in told, told
+
+
+def test_shapes_of_ops_of_other_domains(folder):
+    """A dimension may be one of an input; what is missing is named."""
+    machine, out = cluster(folder, 4), folder / "out"
+    gelu = "com.microsoft", "QuickGelu"
+    run("search", foreign(folder / "n.onnx", *gelu, rows="N", info=("N", 8)), "--cluster", machine, "--dim", "N=16", "-o", out)
+    assert run("run", out).stdout.splitlines()[-1] == "PASSED"
+    for info, why in (((), "it does not"), (("M", 8), "there a dimension is 'M', as no input has it")):
+        told = run("search", foreign(folder / "m.onnx", *gelu, info=info), "--cluster", machine, code=4).stderr
+        assert "the shape of its output 'Z' must stand in the model's value_info" in told and why in told and "make_tensor_value_info('Z'" in told, told
+    # No gradient goes through it.
+    model = foreign(folder / "first.onnx", *gelu, rows="N", info=("N", 8), first=True)
+    for more in ((), ("--micro-batches", 2)):
+        run("search", model, "--cluster", machine, "--train", "--loss", "sum:V", "--batch", 16, "-o", out, *more)
+        assert run("run", out).stdout.splitlines()[-1] == "PASSED", more
+
+
 def test_version(folder):
     assert len(run("--version").stdout.splitlines()) == 1
     full = run("--version", "-v").stdout

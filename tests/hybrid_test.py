@@ -136,7 +136,7 @@ def test_unknown_domain(folder):
     cluster.write_text(json.dumps(CLUSTER))
     assert warning in run("price", folder / "unknown_program.onnx", "--cluster", cluster).stderr
     # What runs is a file that was made of it; the messages name the user's.
-    refused("unknown_program.onnx: ONNX refuses the graph", "run", folder / "unknown_program.onnx")
+    refused("unknown_program.onnx: ONNX Runtime refuses the plan", "run", folder / "unknown_program.onnx")
 
 
 def test_messages_name_the_file(folder):

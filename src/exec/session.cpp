@@ -55,12 +55,16 @@ Error failure_of(const std::string& what, const std::exception& exception, Error
   const bool is_memory =
       error_of(exception).code == ErrorCode::kResource || is_out_of_memory(message);
   const bool is_missing = message.find("Could not find an implementation") != std::string::npos;
-  return {is_memory ? ErrorCode::kResource : otherwise,
-          what + message +
-              (is_missing ? "; ONNX Runtime has no kernel for that op and element type here: of "
-                            "bfloat16 on CPUs it has few. `autopar verify` proves the plan; plans "
-                            "of --precision fp32, fp16 or mixed-fp16 can be run"
-                          : "")};
+  const bool is_unknown = message.find("is not a registered function/op") != std::string::npos;
+  return {
+      is_memory ? ErrorCode::kResource : otherwise,
+      what + message +
+          (is_unknown   ? "; ONNX Runtime has no such op, so nothing with it can be executed. "
+                          "`autopar verify` proves the plan without that"
+           : is_missing ? "; ONNX Runtime has no kernel for that op and element type here: of "
+                          "bfloat16 on CPUs it has few. `autopar verify` proves the plan; plans "
+                          "of --precision fp32, fp16 or mixed-fp16 can be run"
+                        : "")};
 }
 
 Ort::Env make_environment(int threads) {

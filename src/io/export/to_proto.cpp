@@ -1,3 +1,7 @@
+#include <onnx/checker.h>
+#include <onnx/defs/schema.h>
+
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -78,6 +82,32 @@ void add_node(const Graph& graph, const Op& op, LeanModel& model) {
   if (op.sums != SumsAt::kAnywhere) tell(kSumsKey, name_of(op.sums));
 }
 
+bool is_valid_in(const onnx::NodeProto& node, int version) {
+  const auto* schema = onnx::OpSchemaRegistry::Schema(node.op_type(), version, node.domain());
+  if (schema == nullptr) return false;
+  try {
+    schema->Verify(node);
+  } catch (const onnx::checker::ValidationError&) {
+    return false;
+  }
+  return true;
+}
+
+// Graphs do not say the versions of other domains than ONNX's main one: the oldest in which all its
+// ops are valid. 1 for domains that ONNX does not know.
+int version_of(const std::string& domain, const onnx::GraphProto& graph) {
+  const auto& known = onnx::OpSchemaRegistry::DomainToVersionRange::Instance().Map();
+  const auto range = known.find(domain);
+  if (range == known.end()) return 1;
+  for (int version = 1; version < range->second.second; ++version) {
+    const bool fits = std::all_of(graph.node().begin(), graph.node().end(), [&](const auto& node) {
+      return node.domain() != domain || is_valid_in(node, version);
+    });
+    if (fits) return version;
+  }
+  return range->second.second;
+}
+
 // Inline data beyond this cannot be written: protobuf counts bytes with 31 bits.
 constexpr Bytes kProtobufBytes = (Bytes{1} << 31) - (Bytes{1} << 20);
 
@@ -132,15 +162,6 @@ Result<LeanModel> lean_model_of(const Graph& graph) {
   for (const Op& op : graph.ops) {
     if (!op.domain.empty()) domains.insert(op.domain);
   }
-  auto* opset = model.add_opset_import();
-  opset->set_domain("");
-  opset->set_version(graph.opset);
-  for (const std::string& domain : domains) {
-    opset = model.add_opset_import();
-    opset->set_domain(domain);
-    opset->set_version(1);
-  }
-
   onnx::GraphProto& proto = *model.mutable_graph();
   proto.set_name(graph.name.empty() ? "graph" : graph.name);
   std::vector<char> at_boundary(graph.values.size());
@@ -163,6 +184,14 @@ Result<LeanModel> lean_model_of(const Graph& graph) {
     }
   }
   for (const Op& op : graph.ops) add_node(graph, op, lean);
+  auto* opset = model.add_opset_import();
+  opset->set_domain("");
+  opset->set_version(graph.opset);
+  for (const std::string& domain : domains) {
+    opset = model.add_opset_import();
+    opset->set_domain(domain);
+    opset->set_version(version_of(domain, proto));
+  }
   return lean;
 }
 

@@ -42,6 +42,22 @@ Result<OutputType> output_type(const onnx::TypeProto& type, const std::string& n
   return output;
 }
 
+Result<OutputType> absent_output() { return OutputType{DType::kFloat32, Shape{}}; }
+
+// ONNX has no inference for some ops of its other domains, or only for their element types.
+bool is_silent(const onnx::TypeProto& type, const Op& op) {
+  if (type.value_case() == onnx::TypeProto::VALUE_NOT_SET) return true;
+  return !op.domain.empty() && type.has_tensor_type() && !static_shape(type);
+}
+
+Error undeclared(const onnx::NodeProto& node, const std::string& name, const std::string& how) {
+  return input_error("ONNX cannot infer what " + node.domain() + "::" + node.op_type() +
+                     " makes, so the type and the shape of its output '" + name +
+                     "' must stand in the model's value_info; " + how +
+                     "; append onnx.helper.make_tensor_value_info('" + name +
+                     "', TYPE, SHAPE) to graph.value_info");
+}
+
 Error at(const std::string& name, const onnx::NodeProto& node, Error error) {
   error.message = label(name, node) + ": " + error.message;
   return error;
@@ -260,7 +276,14 @@ Result<const onnx::OpSchema*> Elaborator::schema_of(const onnx::NodeProto& node,
 
 Result<std::vector<OutputType>> Elaborator::output_types(const onnx::NodeProto& node, const Op& op,
                                                          const onnx::OpSchema* schema) {
-  if (!schema) return declared_types(node);
+  std::vector<OutputType> outputs;
+  if (!schema) {
+    for (const auto& name : node.output()) {
+      AUTOPAR_TRY(output, name.empty() ? absent_output() : declared_type(node, name));
+      outputs.push_back(std::move(output));
+    }
+    return outputs;
+  }
   std::vector<NodeInput> inputs(static_cast<std::size_t>(node.input_size()));
   for (std::size_t i = 0; i < op.inputs.size(); ++i) {
     if (op.inputs[i].valid()) {
@@ -272,14 +295,11 @@ Result<std::vector<OutputType>> Elaborator::output_types(const onnx::NodeProto& 
     return input_error(inferred.error().message + "; its inputs: " + inputs_text(op));
   }
   const auto& types = *inferred;
-  std::vector<OutputType> outputs;
   for (std::size_t i = 0; i < types.size(); ++i) {
     const std::string& name = node.output(static_cast<int>(i));
-    if (name.empty()) {
-      outputs.push_back({DType::kFloat32, Shape{}});
-      continue;
-    }
-    AUTOPAR_TRY(output, output_type(types[i], name));
+    AUTOPAR_TRY(output, name.empty()              ? absent_output()
+                        : is_silent(types[i], op) ? declared_type(node, name)
+                                                  : output_type(types[i], name));
     outputs.push_back(std::move(output));
   }
   return outputs;
@@ -299,28 +319,26 @@ std::string Elaborator::inputs_text(const Op& op) const {
   return text.empty() ? "none" : text;
 }
 
-// An op of another domain: its types are what the file says.
-Result<std::vector<OutputType>> Elaborator::declared_types(const onnx::NodeProto& node) {
+// Of an op that ONNX cannot infer: what the file says.
+Result<OutputType> Elaborator::declared_type(const onnx::NodeProto& node, const std::string& name) {
   if (declared_.empty()) {
     for (const auto& info : model_.graph().value_info()) declared_[info.name()] = &info.type();
     for (const auto& info : model_.graph().output()) declared_[info.name()] = &info.type();
   }
-  std::vector<OutputType> outputs;
-  for (const auto& name : node.output()) {
-    if (name.empty()) {
-      outputs.push_back({DType::kFloat32, Shape{}});
-      continue;
+  const auto found = declared_.find(name);
+  if (found == declared_.end()) return undeclared(node, name, "it does not");
+  onnx::TypeProto type = *found->second;
+  if (!type.tensor_type().has_shape()) return undeclared(node, name, "there it has no shape");
+  for (auto& dim : *type.mutable_tensor_type()->mutable_shape()->mutable_dim()) {
+    if (dim.has_dim_value()) continue;
+    const auto symbol = symbols_.find(dim.dim_param());
+    if (symbol == symbols_.end()) {
+      return undeclared(node, name,
+                        "there a dimension is '" + dim.dim_param() + "', as no input has it");
     }
-    const auto found = declared_.find(name);
-    if (found == declared_.end()) {
-      return input_error("the domain '" + node.domain() +
-                         "' is not known, so the type of its output '" + name +
-                         "' must stand in the file's value_info; it does not");
-    }
-    AUTOPAR_TRY(output, output_type(*found->second, name));
-    outputs.push_back(std::move(output));
+    dim.set_dim_value(symbol->second);
   }
-  return outputs;
+  return output_type(type, name);
 }
 
 Status Elaborator::require_static(const onnx::NodeProto& node, const Op& op,

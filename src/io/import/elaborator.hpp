@@ -48,7 +48,7 @@ class Elaborator {
   Result<std::vector<OutputType>> output_types(const onnx::NodeProto& node, const Op& op,
                                                const onnx::OpSchema* schema);
   std::string inputs_text(const Op& op) const;
-  Result<std::vector<OutputType>> declared_types(const onnx::NodeProto& node);
+  Result<OutputType> declared_type(const onnx::NodeProto& node, const std::string& name);
   Status require_static(const onnx::NodeProto& node, const Op& op,
                         const std::vector<OutputType>& outputs) const;
   void emit(const onnx::NodeProto& node, Op op, const std::vector<OutputType>& outputs,
