@@ -94,6 +94,29 @@ def groups(folder):
     assert not found["exact"] and any("8 of 16" in text for text in found["unsaid"]), found["unsaid"]
 
 
+def accumulators(folder):
+    """ZeRO 2 is told by how gradients are summed over the passes of a step."""
+    plan = search(folder / "accumulators", "--searcher", "uniform:dp=16 zero=2", "--batch", 32, "--micro-batches", 2, "--recompute", "none")
+    found = said(plan, "megatron", "--model", folder / "llama.onnx")
+    assert found["template"] == "dp=16 tp=1 zero=2" and found["exact"], found["unsaid"]
+    assert found["settings"]["--data-parallel-sharding-strategy"] == "optim_grads", found["settings"]
+    assert json.loads(said(plan, "deepspeed", "--model", folder / "llama.onnx")["text"])["zero_optimization"]["stage"] == 2
+    assert '"level2"' in said(plan, "mindspore", "--model", folder / "llama.onnx")["text"]
+
+
+def activations(folder):
+    """The sum inside GELU is no residual: it is on columns where tensor parallelism is."""
+    model = folder / "gpt.onnx"
+    sizes = "--family gpt --layers 2 --hidden 64 --heads 4 --vocabulary 128 --sequence 32 --feed-forward 256"
+    subprocess.run([sys.executable, SOURCE / "scripts" / "make_models.py", *sizes.split(), "-o", model], check=True, stdout=subprocess.DEVNULL)
+    for form in ("dp=4 tp=4 zero=1", "dp=4 tp=4 sp zero=1"):
+        plan = folder / "gelu"
+        done = called("search", model, "--cluster", CLUSTER, *TRAIN, "-q", "--searcher", f"uniform:{form}", "--batch", 32, "--recompute", "none", "-o", plan)
+        assert done.returncode == 0, done.stderr
+        found = said(plan, "megatron", "--model", model)
+        assert found["template"] == form and found["exact"], found["unsaid"]
+
+
 def deviations(folder):
     """A product of one layer that is split otherwise, and a state that is whole, are named, with what the template costs."""
     plan = search(folder / "odd", "--searcher", "uniform:dp=8 tp=2 sp zero=1", "--batch", 32, "--recompute", "none")
@@ -147,7 +170,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         made(folder)
-        for part in (templates, groups, deviations, pipelines, refused):
+        for part in (templates, groups, accumulators, activations, deviations, pipelines, refused):
             part(folder)
 
 

@@ -145,7 +145,6 @@ class Reader {
     plan_.data = training.value("data", none);
     plan_.parameters = training.value("parameters", none);
     plan_.states = training.value("states", none);
-    plan_.accumulators = training.value("accumulators", none);
   }
 
   // Chunks stand one after the other; the last forward op of each is named.
@@ -180,6 +179,11 @@ class Reader {
       tensor.device_matrix = json.value("device_matrix", std::vector<std::int64_t>());
       if (json.contains("tensor_map")) tensor.tensor_map = json["tensor_map"].dump();
       plan_.tensors.emplace(name, std::move(tensor));
+    }
+    // "training" does not list them; they are named after the parameters (FORMATS).
+    for (const std::string& parameter : plan_.parameters) {
+      const std::string name = "acc." + parameter;
+      if (plan_.tensors.count(name) != 0) plan_.accumulators.push_back(name);
     }
     return std::move(plan_);
   }

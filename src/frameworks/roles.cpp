@@ -246,16 +246,23 @@ SequenceUse sequence_use(const SaidPlan& plan, const std::vector<AxisRoles>& rol
                              return a.second < b.second;
                            })->first;
   std::vector<std::string> split, whole, odd;
-  bool behind_product = false;
+  const SaidOp* product = nullptr;  // the last one before
   for (const SaidOp& op : plan.ops) {
     if (!op.is_forward) continue;
-    behind_product |= is_weight_product(op);
+    if (is_weight_product(op)) product = &op;
     const bool adds = op.type == "Add" && op.in.size() == 2 && op.in[0].size() == rank &&
-                      op.in[1].size() == rank && behind_product;
+                      op.in[1].size() == rank && product != nullptr;
     if (!adds) continue;
-    const Degrees degrees = roles[stage_of_chunk(plan, op.chunk)].degrees();
+    const AxisRoles& here = roles[stage_of_chunk(plan, op.chunk)];
+    const Degrees degrees = here.degrees();
     if (degrees.tensor == 1) continue;
     const std::vector<std::int64_t>& counts = op.in[0];
+    // Between a product by columns and one by rows there are sums of an activation function, such
+    // as GELU's, on the columns.
+    const bool is_inside =
+        counts.back() == degrees.tensor &&
+        tensor_cut(*product, roles[stage_of_chunk(plan, product->chunk)]) == Cut::kColumns;
+    if (is_inside) continue;
     const std::int64_t tokens = rank == 2 ? counts[0] : counts[rank - 2];
     const std::int64_t plain = degrees.context * (rank == 2 ? degrees.data : 1);
     const std::string name = op.name + " " + split_counts_text(op.in);
