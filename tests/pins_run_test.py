@@ -207,10 +207,26 @@ def test_hub_ops_and_names(folder):
     assert not any(name.endswith(".hub") for name in read(folder / "again")["ops"])
 
 
+def test_repeated_ops(folder):
+    """What is repeated follows the pins of what it repeats, unless the pins say something of it, by its name or by what it makes."""
+    machine, out, name = cluster(folder, 4, flops=1e9, memory_bandwidth=1e9), folder / "repeated", "layers.0.mlp.sigmoid"
+    rows, columns = "[{t0},{},{}]", "[{},{},{t0}]"
+    op = {"rows": {"assignment": {"t0": "d0"}}, "columns": {"assignment": {"t0": "d2"}}}
+    for ops, tensors, found in (({name: op["columns"]}, {}, [columns, columns]),
+                                ({}, {f"{name}_out": {"spec": rows}}, [rows, rows]),
+                                ({name: op["columns"], f"{name}.again": op["rows"]}, {}, [columns, rows]),
+                                ({f"{name}.again": op["rows"]}, {f"{name}_out": {"spec": columns}}, [columns, rows]),
+                                ({name: op["columns"]}, {f"{name}_out.again": {"spec": rows}}, [columns, rows])):
+        file = pins(folder, tensors, ops, mesh=[{"name": "t0", "size": 4, "tier": "t0"}])
+        run("search", LLAMA, "--cluster", machine, "-o", out, "--train", "--loss", "cross_entropy", "--recompute", "cheap", "--searcher", "dp", "--pin", file)
+        assert [read(out)["tensors"][f"{name}_out{again}"]["spec"] for again in ("", ".again")] == found, (ops, tensors, found)
+
+
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        for test in (test_kept_and_run, test_refused, test_parameters_are_free, test_readers_share_a_pinned_hub, test_hub_ops_and_names):
+        for test in (test_kept_and_run, test_refused, test_parameters_are_free, test_readers_share_a_pinned_hub, test_hub_ops_and_names,
+                     test_repeated_ops):
             test(folder)
             print(f"{test.__name__}: ok")
 

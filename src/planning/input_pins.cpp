@@ -1,5 +1,7 @@
 #include "planning/input_pins.hpp"
 
+#include <algorithm>
+
 #include "planning/gemm_pins.hpp"
 #include "search/pins.hpp"
 
@@ -39,20 +41,44 @@ void take_depth(OpPin& pin, const Op& op, const Graph& graph) {
 
 namespace {
 
+bool says_spec(const Pins& pins, const std::string& value) {
+  const auto pin = pins.values.find(value);
+  return pin != pins.values.end() &&
+         !(pin->second.spec.empty() && pin->second.device_matrix.empty());
+}
+
+// Whether the pins say of an op how it is split, by what it makes or by itself.
+bool says_split(const Pins& pins, const Op& op, const Graph& graph) {
+  return pins.ops.count(op.name) != 0 ||
+         std::any_of(op.outputs.begin(), op.outputs.end(),
+                     [&](ValueId v) { return v.valid() && says_spec(pins, graph.value(v).name); });
+}
+
+void pin_repeat(const std::string& repeat, const std::string& name, Pins& pins) {
+  const auto pin = pins.values.find(name);
+  if (pin == pins.values.end()) return;
+  ValuePin made;
+  made.spec = pin->second.spec;
+  made.device_matrix = pin->second.device_matrix;
+  made.tensor_map = pin->second.tensor_map;
+  pins.values.try_emplace(repeat, made);
+}
+
 // What is repeated is split as what it repeats, unless the pins say something else of it.
 void pin_repeats(const Inputs& inputs, Pins& pins) {
-  for (const auto& [repeat, name] : inputs.op_of_repeat) {
-    const auto pin = pins.ops.find(name);
-    if (pin != pins.ops.end()) pins.ops.try_emplace(repeat, pin->second);
-  }
-  for (const auto& [repeat, name] : inputs.value_of_repeat) {
-    const auto pin = pins.values.find(name);
-    if (pin == pins.values.end()) continue;
-    ValuePin made;
-    made.spec = pin->second.spec;
-    made.device_matrix = pin->second.device_matrix;
-    made.tensor_map = pin->second.tensor_map;
-    pins.values.try_emplace(repeat, made);
+  const Graph& graph = inputs.model.graph;
+  const Pins said = pins;
+  for (const Op& op : graph.ops) {
+    const auto repeated = inputs.op_of_repeat.find(op.name);
+    if (repeated == inputs.op_of_repeat.end() || says_split(said, op, graph)) continue;
+    const auto pin = said.ops.find(repeated->second);
+    if (pin != said.ops.end()) pins.ops.emplace(op.name, pin->second);
+    for (ValueId output : op.outputs) {
+      if (!output.valid()) continue;
+      const std::string& made = graph.value(output).name;
+      const auto of = inputs.value_of_repeat.find(made);
+      if (of != inputs.value_of_repeat.end()) pin_repeat(made, of->second, pins);
+    }
   }
 }
 
