@@ -300,6 +300,11 @@ def test_one_file(folder, model):
         model0 = onnx.load(out / f"plan.{dialect}.rank0.onnx")
         shapes = {t.name: tuple(t.dims) for t in model0.graph.initializer}
         assert (24, 12) in shapes.values() and (24, 48) not in shapes.values(), shapes
+        # A plan that is read from its file gives the same files as one that was just made.
+        later = folder / f"later_{dialect}"
+        run("export", out, "--dialect", dialect, "-o", later)
+        for path in out.glob(f"plan.{dialect}.*"):
+            assert path.read_bytes() == (later / path.name).read_bytes(), path
 
 
 def test_refused(folder, model):

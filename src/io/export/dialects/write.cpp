@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <filesystem>
 #include <map>
+#include <unordered_map>
 #include <utility>
 
 #include "autopar/errors.hpp"
@@ -26,6 +28,29 @@ const std::vector<DialectRow>& rows() {
 
 // More engines than anybody builds.
 constexpr std::size_t kMostFiles = 1024;
+
+// A plan read from its file has its weights before what ops make, one that was just made has not:
+// both get the order in which nodes name them.
+void order_by_nodes(onnx::GraphProto& graph) {
+  std::unordered_map<std::string, std::size_t> places;
+  const auto add = [&](const std::string& name) { places.emplace(name, places.size()); };
+  for (const auto& node : graph.node()) {
+    std::for_each(node.input().begin(), node.input().end(), add);
+    std::for_each(node.output().begin(), node.output().end(), add);
+  }
+  for (const auto& output : graph.output()) add(output.name());
+  const auto place = [&](const std::string& name) {
+    const auto at = places.find(name);
+    return std::pair(at == places.end() ? places.size() : at->second, name);
+  };
+  const auto earlier = [&](const auto* a, const auto* b) {
+    return place(a->name()) < place(b->name());
+  };
+  auto& tensors = *graph.mutable_initializer();
+  std::sort(tensors.pointer_begin(), tensors.pointer_end(), earlier);
+  auto& infos = *graph.mutable_value_info();
+  std::sort(infos.pointer_begin(), infos.pointer_end(), earlier);
+}
 
 struct RankFile {
   std::string name;
@@ -98,6 +123,7 @@ class Writer {
         stem() + (one ? std::string() : ".rank" + std::to_string(ranks[0])) + ".onnx";
     const std::string path = path_of(name);
     AUTOPAR_TRY(lean, lean_model_of(program));
+    order_by_nodes(*lean.proto.mutable_graph());
     describe(lean.proto);
     register_dialect_schemas();
     AUTOPAR_RETURN_IF_ERROR(check_onnx(lean.proto, path));
